@@ -1,11 +1,13 @@
-//! Solana snapshot archives on all cores: archive a ledger, restore a node that boots, verify downloaded archives,
-//! recompress a validator's archives, measure compression levels, fetch and serve archives.
+//! Solana snapshot archives on all cores: archive a ledger, restore a node that boots, verify
+//! downloaded archives, recompress a validator's archives, measure compression levels, fetch and
+//! serve archives.
 //!
-//! This is the library behind the program `slotpress`. It never prints, reads flags or exits. Long work reports through
-//! [`Progress`], and ends early with an error when [`Progress::is_interrupted`] returns true; a [`CancelToken`] is a
-//! `Progress` for that alone, or beside a display ([`CancelToken::with`]). Functions block the calling thread until they
-//! are done. The [`ErrorKind`] of an [`Error`] tells damage from a failing disk or network; its [`Hint`] says what to do
-//! next.
+//! This is the library behind the program `slotpress`. It never prints, reads flags or exits.
+//! Functions block the calling thread until they are done. Long ones report to a [`Progress`], and
+//! end early with an error when [`Progress::is_interrupted`] returns true. A [`CancelToken`] is a
+//! `Progress` that only interrupts, alone or beside a display ([`CancelToken::with`]). The
+//! [`ErrorKind`] of an [`Error`] tells damage from a failing disk or network; its [`Hint`] says
+//! what to do next.
 //!
 //! # Archive a ledger
 //!
@@ -19,31 +21,37 @@
 //! # Ok::<(), slotpress::Error>(())
 //! ```
 //!
-//! The same ledger, settings and version give the same bytes, whatever the number of threads. With
-//! [`ArchiveOptions::base_slot`], the archive is an incremental one.
+//! The same ledger, settings and version give the same bytes, whatever the number of threads.
+//! [`ArchiveOptions::base_slot`] makes the archive an incremental one.
 //!
 //! # Restore, verify, recompress
 //!
 //! ```no_run
-//! use slotpress::{NamedArchive, NoProgress, RestoreOptions, RestoreTarget, VerifyOptions, restore, verify_archives};
+//! use slotpress::{
+//!     NamedArchive, NoProgress, RestoreOptions, RestoreTarget, VerifyOptions, restore,
+//!     verify_archives,
+//! };
 //!
 //! let archive = NamedArchive::from_path("/mnt/snapshots/snapshot-350006937-….tar.zst");
 //! let report = verify_archives(&archive, None, &VerifyOptions::default(), &NoProgress)?;
 //! assert!(report.ok, "{:?}", report.failures);
 //!
-//! let report = restore(&RestoreOptions::new(archive.path, RestoreTarget::new("/mnt/new-ledger")), &NoProgress)?;
+//! let options = RestoreOptions::new(archive.path, RestoreTarget::new("/mnt/new-ledger"));
+//! let report = restore(&options, &NoProgress)?;
 //! println!("slot {}, ready to boot from {}", report.slot, report.path.display());
 //! # Ok::<(), slotpress::Error>(())
 //! ```
 //!
-//! [`recompress()`] writes an archive again with other compression, [`inspect`] lists the content of an archive or ledger.
-//! [`plan_archive`], [`plan_restore`] and, with the feature `net`, `plan_bootstrap` check everything that can be checked
-//! without writing, also free space. The plan they return can be shown first and executed later.
+//! [`recompress()`] writes an archive again with another compression; [`inspect`] lists the
+//! contents of an archive or ledger. [`plan_archive`], [`plan_restore`] and, with the feature
+//! `net`, `plan_bootstrap` check everything that can be checked without writing, free space among
+//! it. The plan that they return can be shown first and executed later.
 //!
 //! # Accounts
 //!
-//! [`visit_accounts`] reads an archive, a pair of full and incremental archive, or a ledger. It passes the newest version
-//! of every account to one visitor per worker. It returns the visitors only if the state passed its checks:
+//! [`visit_accounts`] reads an archive, a pair of full and incremental archive, or a ledger. Each
+//! worker has a visitor, and each account's newest version goes to one of them. The visitors are
+//! returned only if the state passed its checks:
 //!
 //! ```no_run
 //! use slotpress::{
@@ -64,22 +72,26 @@
 //! }
 //!
 //! let full = NamedArchive::from_path("/mnt/snapshots/snapshot-350006937-….tar.zst");
-//! let incremental = NamedArchive::from_path("/mnt/snapshots/incremental-snapshot-350006937-350007037-….tar.zst");
+//! let incremental = "/mnt/snapshots/incremental-snapshot-350006937-350007037-….tar.zst";
+//! let incremental = NamedArchive::from_path(incremental);
 //! let state = AccountsInput::Archives(&full, Some(&incremental));
-//! let (visitors, report) = visit_accounts(state, &VisitOptions::default(), &NoProgress, Programs::default)?;
+//! let options = VisitOptions::default();
+//! let (visitors, report) = visit_accounts(state, &options, &NoProgress, Programs::default)?;
 //! let programs: u64 = visitors.iter().map(|worker| worker.0).sum();
 //! println!("{programs} programs among {} accounts", report.accounts);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! An archive on a server need not be downloaded first: `archive_at_url` (feature `net`) returns a [`NamedArchive`] that
-//! [`verify_archives`], [`inspect::inspect_archive`] and [`visit_accounts`] read by HTTP range requests.
+//! An archive on a server need not be downloaded first: `archive_at_url` (feature `net`) returns a
+//! [`NamedArchive`] that [`verify_archives`], [`inspect::inspect_archive`] and [`visit_accounts`]
+//! read by HTTP range requests.
 //!
 //! # Fetch, bootstrap, serve
 //!
-//! With the default features `net` and `serve`: `find` ranks servers by the age that the state will have at boot, `fetch`
-//! downloads archives and resumes interrupted downloads, `bootstrap` restores while it downloads. All use a `Client`.
-//! `serve::run` serves a directory of archives to them.
+//! The default features `net` and `serve` have these functions. `find` ranks servers by the age
+//! that the state will have at boot. `fetch` downloads archives, and resumes interrupted downloads.
+//! `bootstrap` restores while it downloads. All three use a `Client`. `serve::run` serves a
+//! directory of archives.
 //!
 #![cfg_attr(
     feature = "net",
@@ -121,18 +133,20 @@ println!("a ledger of slot {}", booted.restore.slot);
 //!
 //! # Stores
 //!
-//! With the feature `stores`, archives can be written to a directory or bucket (`stores::Store`, `Sink::store`). A
-//! client with `stores::S3Options::for_client` reads URLs `s3://BUCKET/KEY` like those of HTTP servers.
+//! With the feature `stores`, archives can be written to a directory or bucket (`stores::Store`,
+//! `Sink::store`). A client with `stores::S3Options::for_client` reads URLs `s3://BUCKET/KEY` like
+//! those of HTTP servers.
 //!
 //! # Measure levels
 //!
-//! With the feature `levels`, `levels::measure` compresses and decompresses content at each level on all cores, with
-//! the code of [`archive()`], and reports sizes and times.
+//! With the feature `levels`, `levels::measure` compresses and decompresses content at each level
+//! on all cores, with the code that [`archive()`] uses, and reports sizes and times.
 //!
 //! # What is stable
 //!
-//! The items on this page. Options and reports may gain fields: make options by `new` or `default` and setters. The crates
-//! `slotpress-…` below this one are internal; their interfaces may change with any version.
+//! The items on this page are stable. Options and reports may gain fields, so make options with
+//! `new` or `default` and setters. The crates `slotpress-…` below this one are internal: their
+//! interfaces may change with any version.
 
 #![warn(missing_docs, clippy::missing_errors_doc)]
 
@@ -191,7 +205,7 @@ pub use slotpress_read::{
     visit_accounts,
 };
 
-/// Checks of an archive, a catalog or a ledger: what they find, and what clients make of it.
+/// Checks of an archive, a catalog or a ledger: what they find, and what that means to clients.
 pub mod check {
     #[doc(inline)]
     pub use slotpress_read::verify::report::Counts;
@@ -202,7 +216,7 @@ pub mod check {
     };
 }
 
-/// Tables of accounts: Parquet or CSV files, their filters, and what a manifest says.
+/// Tables of accounts: Parquet or CSV files, their filters, and the contents of a manifest.
 #[cfg(feature = "export")]
 pub mod tables {
     pub use crate::export::filter::{Filter, Memcmp};
@@ -211,7 +225,8 @@ pub mod tables {
     pub use crate::export::{AddressForm, DataPart, Manifest, SourceFields, TableFields, TableFormat};
 }
 
-/// Directories of archives: content, a node's choice, pruning, unfinished downloads.
+/// Directories of archives: what they contain, what a node would choose, what to prune, unfinished
+/// downloads.
 pub mod catalog {
     #[doc(inline)]
     pub use slotpress_read::catalog::partials::find_partials;
@@ -262,8 +277,8 @@ pub mod stores {
     pub use slotpress_stores::{S3Options, Store, StoreOptions, Target};
 }
 
-/// What the program `slotpress` takes of this crate's own modules beside all that. Nothing of it is
-/// promised to anybody else: it may change with any version.
+/// What the program `slotpress` uses of this crate's modules beside the items above. None of it is
+/// promised to others: it may change with any version.
 #[doc(hidden)]
 pub mod program {
     pub use crate::archive::encode::{

@@ -1,5 +1,5 @@
-//! Entry point of the program `slotpress`: the commands are in `cli`, the checks of `slotpress doctor` in `doctor`.
-//! This file adds an allocator that reports exhausted memory.
+//! Entry point of the program `slotpress`. The commands are in `cli`, the checks of `slotpress
+//! doctor` in `doctor`. This file adds an allocator that reports when memory is exhausted.
 
 mod cli;
 mod doctor;
@@ -16,17 +16,19 @@ fn main() -> ExitCode {
     cli::main(std::env::args_os())
 }
 
-/// Wraps the system's allocator (mimalloc in musl builds, whose own allocator has one lock for all threads). If no
-/// memory is left, it prints an error and ends the process with exit code 1 instead of aborting.
+/// Wraps the system's allocator, or mimalloc in musl builds, since musl's own allocator has one
+/// lock for all threads. If no memory is left, it prints an error and ends the process with exit
+/// code 1 instead of aborting.
 ///
-/// Nothing is cleaned up, because that would need memory. No file has its final name before it is complete, and the
-/// next run removes the leftovers, as after a kill.
+/// It cleans nothing up, since that would need memory. No file has its final name before it is
+/// complete, and the next run removes the leftovers, as after a kill.
 struct Allocator;
 
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
 
-// SAFETY: every call goes to the inner allocator unchanged; a null pointer ends the process and is never returned.
+// SAFETY: every call goes to the inner allocator unchanged. A null pointer is never returned, since
+// it ends the process.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller gives the guarantees that `Inner` requires.
@@ -53,7 +55,7 @@ fn or_end(pointer: *mut u8) -> *mut u8 {
     if !pointer.is_null() {
         return pointer;
     }
-    // A raw write: the standard library's output takes a lock that another thread may hold, and may allocate.
+    // The standard library's output may allocate, and takes a lock that another thread may hold.
     let _ = rustix::io::write(
         rustix::stdio::stderr(),
         b"error: out of memory: the system gives no more\n\

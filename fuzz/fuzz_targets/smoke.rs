@@ -1,4 +1,5 @@
-//! Every target in one program, which is compiled sooner than one for each: FUZZ_TARGET names the one to run.
+//! All targets in one program, which compiles sooner than a program for each. `FUZZ_TARGET` names
+//! the target to run.
 
 #![no_main]
 

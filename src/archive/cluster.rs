@@ -1,35 +1,38 @@
 //! Sorts the records of a storage so that similar ones are adjacent, which compresses better.
 //!
-//! The order of the records in a storage carries no meaning, nor do some bytes of each
-//! (docs/snapshot-format.md#records): `write_version`, the bytes after the executable flag, the stored hash, and the
-//! padding after the data. Clustering sorts records and zeroes those bytes. Everything else, and every length, stays
-//! the same.
+//! The order of a storage's records has no meaning. Neither have some bytes of each record
+//! (docs/snapshot-format.md#records): `write_version`, the bytes after the executable flag, the
+//! stored hash, and the padding after the data. Clustering sorts records and zeroes those bytes.
+//! Everything else, and every length, stays the same.
 //!
-//! A storage that spans several frames is processed in pieces, one per frame. Records that lie wholly in a piece are
-//! sorted within it; a record cut by the piece's ends stays in place. So each piece maps to the same range of the file,
-//! and memory is bounded by the frame, not by the storage. A piece needs only its [`Position`] from the piece before.
+//! A storage that spans several frames is sorted in pieces, one per frame. Records that lie wholly
+//! in a piece are sorted within it; a record cut by the piece's ends stays in place. So each piece
+//! maps to the same range of the file, and memory is bounded by the frame, not by the storage. Of
+//! the piece before, only the [`Position`] is needed.
 //!
-//! To move little memory, one walk over the headers computes a key of 8 bytes per record; the keys are sorted, and one
-//! pass copies the records into place.
+//! To move little memory, one walk over the headers computes a key of 8 bytes per record. The keys
+//! are sorted, and one pass copies the records into place.
 
 use slotpress_format::ledger::record::{align8, field};
 use slotpress_format::{RECORD_HEADER_BYTES, RecordStart};
 
-/// State of the walk over a storage's records at the end of a piece.
+/// Where the walk over a storage's records stands at the end of a piece.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Position {
     /// The next record begins at this offset of the storage.
     RecordAt(u64),
-    /// The piece ends inside the header of the record at this offset; the bytes are the part of the header in this
-    /// piece.
+    /// The piece ends inside the header of the record at this offset. The bytes are the
+    /// header's beginning.
     Header(u64, Vec<u8>),
-    /// No further records: the end mark or invalid bytes were found. The rest of the storage stays unchanged.
+    /// No records follow: the walk found the end mark, or invalid bytes. The rest of the storage
+    /// stays unchanged.
     Over,
 }
 
 pub const START: Position = Position::RecordAt(0);
 
-/// Sorts the records of one piece after another. Its memory is reused: at most 64 bytes per record.
+/// Sorts the records of one piece after another, and reuses its memory: at most 64 bytes
+/// per record.
 #[derive(Debug, Default)]
 pub struct Clusterer {
     /// Start and end in the piece of each record that lies wholly in it.
@@ -42,15 +45,16 @@ pub struct Clusterer {
     table: Vec<u64>,
 }
 
-/// Width of the record's index in a key. A frame of 32 MiB holds fewer than 2^18 records, since each has 136 bytes or
-/// more.
+/// Width of a record's index in a key. A record has at least 136 bytes, so a frame of 32 MiB holds
+/// fewer than 2^18.
 const NUMBER_BITS: u32 = 18;
 const RECORDS_MAX: usize = 1 << NUMBER_BITS;
 
 impl Clusterer {
-    /// Finds the records of `piece`, which starts at `offset` of a storage of `storage_bytes`, where the piece before
-    /// ended at `position`. Returns the position at the end of the piece, and false if invalid records were found; then
-    /// no record of the piece will be moved.
+    /// Finds the records of `piece`, which starts at `offset` in a storage of `storage_bytes`.
+    /// `position` is where the walk stood at the end of the piece before. Returns where it stands
+    /// at the end of this one. Also returns false if the piece has invalid records; then
+    /// [`Self::copy`] will move none.
     pub fn walk(&mut self, piece: &[u8], offset: u64, storage_bytes: u64, position: &Position) -> (Position, bool) {
         self.records.clear();
         self.keys.clear();
@@ -62,8 +66,8 @@ impl Clusterer {
             Position::Header(at, bytes) => {
                 let mut header = [0; RECORD_HEADER_BYTES];
                 let (before, after) = header.split_at_mut(bytes.len().min(RECORD_HEADER_BYTES));
-                // A header that does not fit into the storage was refused before: the rest of it must be in this
-                // piece.
+                // The piece before refused headers that do not fit into the storage, so the rest of
+                // this one must be in this piece.
                 let Some(rest) = piece.get(..after.len()) else { return (Position::Over, false) };
                 before.copy_from_slice(&bytes[..before.len()]);
                 after.copy_from_slice(rest);
@@ -81,7 +85,7 @@ impl Clusterer {
             if at >= end {
                 return (Position::RecordAt(at), true);
             }
-            // `at` lies in the piece: a record before it ends at its start or later.
+            // `at` is in the piece: the record before it ends at the piece's start, or later.
             let start = (at - offset) as usize;
             prefetch(piece, start + WALK_AHEAD_BYTES, RECORD_HEADER_BYTES * 2);
             let Some(header) = piece[start..].first_chunk::<RECORD_HEADER_BYTES>() else {
@@ -116,9 +120,9 @@ impl Clusterer {
         (Position::Over, false)
     }
 
-    /// Copies the piece given to [`Self::walk`] into `to`, which is as long, with records sorted and meaningless bytes
-    /// zeroed. Returns false, and copies unchanged, if an address occurs twice: there, the order tells which record is
-    /// newer.
+    /// Copies the piece given to [`Self::walk`] into `to`, which has the same length; sorts
+    /// records, and zeroes meaningless bytes. If an address occurs twice, the order tells which
+    /// record is newer: then copies the piece unchanged, and returns false.
     pub fn copy(&mut self, piece: &[u8], to: &mut [u8]) -> bool {
         let (Some(&first), Some(&last)) = (self.records.first(), self.records.last()) else {
             to.copy_from_slice(piece);
@@ -130,7 +134,7 @@ impl Clusterer {
         }
         let first = first.0 as usize;
         to[..first].copy_from_slice(&piece[..first]);
-        // The last record of a storage may lack its padding. It must stay last, or lengths would change.
+        // The last record of a storage may lack its padding. Unless it stays last, lengths change.
         let is_cut = (last.1 - last.0) % 8 != 0;
         let sorted = self.keys.len() - usize::from(is_cut);
         self.keys[..sorted].sort_unstable();
@@ -156,15 +160,15 @@ impl Clusterer {
         true
     }
 
-    /// True if two records have the same address, judged by 64-bit hashes. A collision of hashes costs only
-    /// compression: the piece stays unchanged.
+    /// True if two records have the same address, judged by 64-bit hashes. If two hashes collide,
+    /// the piece stays unchanged, which costs only compression.
     fn has_address_twice(&mut self) -> bool {
         let bits = (self.addresses.len() * 2).next_power_of_two().trailing_zeros().max(4);
         self.table.clear();
         self.table.resize(1 << bits, 0);
         let mask = self.table.len() - 1;
         for address in &self.addresses {
-            // Zero marks an empty slot of the table.
+            // Zero marks an empty place of the table.
             let address = (*address).max(1);
             let mut place = (address >> (64 - bits)) as usize;
             while self.table[place] != 0 {
@@ -180,12 +184,14 @@ impl Clusterer {
 }
 
 #[cfg(feature = "levels")]
-/// Finds the first record of a piece from the middle of a storage when the bytes before it are not available: tries
-/// every aligned offset, and takes the one from which most records follow each other.
+/// Finds the first record of a piece from the middle of a storage, when the bytes before the piece
+/// are not available. Tries every aligned offset, and takes the one that begins the longest chain
+/// of records.
 pub fn find_position(piece: &[u8], offset: u64, storage_bytes: u64) -> Position {
     let first = align8(offset);
     let places = (offset + piece.len() as u64).saturating_sub(first).div_ceil(slotpress_format::RECORD_ALIGNMENT);
-    // For each offset: 0 if no record can begin there, else 1 plus the number of records that follow.
+    // For each offset, 0 if no record can begin there; else 1 plus the number of records that
+    // follow each other from there.
     let mut follow: Vec<u32> = vec![0; places as usize];
     let (mut found, mut most) = (Position::Over, 1);
     for place in (0..follow.len()).rev() {
@@ -198,7 +204,7 @@ pub fn find_position(piece: &[u8], offset: u64, storage_bytes: u64) -> Position 
                     after => after + 1,
                 }
             }
-            // The piece ends inside a header.
+            // Here the piece ends inside a header.
             Some(Record::End) | None => 1,
             Some(_) => 0,
         };
@@ -225,24 +231,26 @@ fn record_bytes(header: &[u8; RECORD_HEADER_BYTES]) -> Record {
     }
 }
 
-/// Widths of the fields of a sort key, from the highest bits down: data length, owner, start of data.
+/// Widths of the fields of a sort key, from the highest bits down: data length, owner, start
+/// of data.
 const LENGTH_BITS: u32 = 11;
 const OWNER_BITS: u32 = 9;
 const START_BITS: u32 = 26;
-/// The start of data consists of its first bits, which tell kinds of data apart, and a hash of its first 32 bytes.
+/// Parts of the start of data: its first bits, which tell kinds of data apart, and a hash of its
+/// first 32 bytes.
 const PREFIX_BITS: u32 = 12;
 const HASH_BITS: u32 = START_BITS - PREFIX_BITS;
-/// A balance consists of its number of bits, and the bits after the highest one.
+/// Parts of a balance: its number of bits, and the bits after the highest one.
 const MAGNITUDE_BITS: u32 = 6;
 const MANTISSA_BITS: u32 = START_BITS - MAGNITUDE_BITS;
-/// The key without the record's index below it.
+/// Width of a key without the record's index, which is below it.
 const KEY_BITS: u32 = LENGTH_BITS + OWNER_BITS + START_BITS;
 const _: () = assert!(KEY_BITS == 46);
 
-/// Computes a key that places similar records side by side: data length, owner, then the first 32 bytes of data (for
-/// example the mint of a token account, or the kind and authority of a program's state), or the balance if there is
-/// less data. Long fields are hashed to a few bits: only equality matters, and a collision costs a few bytes of
-/// compression.
+/// Computes a key that places similar records side by side. It has the data length, the owner, and
+/// the first 32 bytes of data (for example the mint of a token account, or the kind and authority
+/// of a program's state), or the balance if there is less data. Long fields are hashed to a few
+/// bits: only equality matters, and a collision costs a few bytes of compression.
 fn sort_key(header: &[u8; RECORD_HEADER_BYTES], data: &[u8]) -> u64 {
     let length = (data.len() as u64).min((1 << LENGTH_BITS) - 1);
     let owner = highest(mix(u64_at(header, field::OWNER.start), u64_at(header, field::OWNER.start + 16)), OWNER_BITS);
@@ -255,7 +263,7 @@ fn sort_key(header: &[u8; RECORD_HEADER_BYTES], data: &[u8]) -> u64 {
             let balance = u64_at(header, field::LAMPORTS);
             let zeros = balance.leading_zeros().min(63);
             let magnitude = u64::from(63 - zeros);
-            // The highest bit is always set: leave it out.
+            // The highest bit is always set, and tells nothing.
             magnitude << MANTISSA_BITS | highest(balance << zeros << 1, MANTISSA_BITS)
         }
     };
@@ -277,14 +285,17 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(array)
 }
 
-/// Distance of prefetching in the walk, in bytes. The next header's address is known only after this one is read.
+/// Distance of prefetching in the walk, in bytes. The next header's address is known only after
+/// this header is read.
 const WALK_AHEAD_BYTES: usize = 1024;
-/// Distance of prefetching when copying, in records: they are read in sorted order, which the processor cannot predict.
+/// Distance of prefetching while copying, in records. Records are read in sorted order, which the
+/// processor cannot predict.
 const COPY_AHEAD_RECORDS: usize = 4;
-/// Limit of bytes prefetched per record: the processor recognizes a longer sequential read itself.
+/// Limit on the bytes that are prefetched per record. In a longer one, the processor recognizes the
+/// sequential read itself.
 const COPY_AHEAD_BYTES_MAX: usize = 512;
 
-/// Asks the processor to load cache lines of `bytes`; affects only speed.
+/// Asks the processor to load the cache lines of `bytes`. Affects only speed.
 #[inline]
 fn prefetch(bytes: &[u8], start: usize, length: usize) {
     #[cfg(target_arch = "x86_64")]
@@ -383,7 +394,8 @@ mod tests {
             before.sort();
             after.sort();
             prop_assert_eq!(before, after);
-            // The same records in another order, and with other noise, give the same bytes: nothing else is looked at.
+            // Records in another order, with other meaningless bytes, give the same result: nothing
+            // else is looked at.
             let quiet: Vec<Account> = accounts.iter().map(|account| Account { noise: 0, ..account.clone() }).collect();
             prop_assert_eq!(cluster(&self::storage(&quiet, is_last_padded)).0, clustered.clone());
             prop_assert_eq!(cluster(&clustered).0, clustered, "clustering again changes nothing");
@@ -392,7 +404,7 @@ mod tests {
         #[test]
         fn pieces_cover_a_storage(accounts in accounts(), size in 1usize..2000, is_last_padded in any::<bool>()) {
             let storage = storage(&accounts, is_last_padded);
-            // Shorter pieces than a header do not occur.
+            // Pieces shorter than a header do not occur.
             let size = size.max(RECORD_HEADER_BYTES);
             let mut clusterer = Clusterer::default();
             let mut position = START;
@@ -416,7 +428,7 @@ mod tests {
         #[test]
         fn other_bytes_stay(bytes in proptest::collection::vec(any::<u8>(), 1..600), kind in 0u8..3) {
             let mut bytes = bytes;
-            // Make the bytes resemble records: a short length, and a valid flag.
+            // Makes the bytes resemble records: a short length, and a valid flag.
             if kind > 0 && bytes.len() >= RECORD_HEADER_BYTES {
                 bytes[9..16].fill(0);
                 bytes[field::EXECUTABLE] = kind - 1;

@@ -1,5 +1,6 @@
-//! Reads the status cache of a bank snapshot in bounded memory, and judges it and the bank file before an archive is
-//! written. The bank file itself is read by the plan, and the version file by `find_bank_snapshot`.
+//! Reads a bank snapshot's status cache in bounded memory, and judges it and the bank file before
+//! an archive is written. The plan reads the bank file, and `find_bank_snapshot` reads the
+//! version file.
 
 use std::io::BufReader;
 use std::path::Path;
@@ -11,7 +12,8 @@ use slotpress_read::{Documents, Findings, ParsedBank, Rule, judge_documents};
 
 const WRITE_ANOTHER: &str = "the bank snapshot is damaged: let the validator write another one";
 
-/// Runs `work` while another thread reads the status cache at `path`; one after the other if no thread can be started.
+/// Runs `work` while another thread reads the status cache at `path`. If no thread can be started,
+/// does one after the other.
 pub fn while_reading<R>(
     path: &Path,
     progress: &dyn Progress,
@@ -20,7 +22,7 @@ pub fn while_reading<R>(
     let read = || guarded(|| read_status_cache(path, progress));
     std::thread::scope(|scope| {
         let reading = spawn(scope, read).ok();
-        // On an early return, the scope waits for the reader, which ends at the end of the file.
+        // On an early return, the scope waits for the reader, which stops at the end of the file.
         let done = work()?;
         let cache = match reading {
             Some(reading) => reading.join().unwrap_or_else(|payload| Err(panicked(payload.as_ref()))),
@@ -41,15 +43,16 @@ fn read_status_cache(path: &Path, progress: &dyn Progress) -> Result<StatusCache
         return Err(Error::damaged(message).with_hint(WRITE_ANOTHER));
     }
     let input = BufReader::with_capacity(READ_BUFFER_BYTES, Interruptible::new(file, progress));
-    // Any slot is accepted here (`u64::MAX`): the bank's slot is not known yet. `judge` compares it.
+    // The bank's slot is not known yet, so any slot is accepted here (`u64::MAX`). `judge`
+    // compares it.
     let cache = parse_status_cache(FieldReader::new(input, length, what), u64::MAX);
     progress.check()?;
     cache.map_err(|error| error.with_hint(WRITE_ANOTHER))
 }
 
-/// Refuses a bank file or status cache that any client would refuse when booting from the archive, and a status cache
-/// of another bank. Rules that only some versions of Agave enforce are not applied: such files were written by Agave
-/// itself.
+/// Refuses a bank file or status cache that any client would refuse when it boots from the archive,
+/// and a status cache of another bank. Does not apply rules that only some versions of Agave
+/// enforce: Agave itself wrote these files.
 pub fn judge(cache: StatusCache, bank: &BankFile) -> Result<()> {
     let bank = ParsedBank { bank: bank.clone(), map: Vec::new(), end_error: None };
     let slot = bank.bank.slot;

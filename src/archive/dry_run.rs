@@ -1,4 +1,5 @@
-//! Previews an archive: everything checked before writing, and an estimate of its size from a sample.
+//! Previews an archive: makes all checks that need no writing, and estimates the size from
+//! a sample.
 
 use std::path::PathBuf;
 
@@ -9,8 +10,8 @@ use slotpress_format::{ArchiveName, name_parts};
 use super::sink::SinkKind;
 use super::{ArchivePlan, encode_planned, linked_frames};
 
-/// Number of frames in the sample, spread evenly: 128 MiB at the default frame size, a second or two on one core at
-/// level 1.
+/// Number of frames in the sample, spread evenly over the archive. They are 128 MiB at the default
+/// frame size, a second or two on one core at level 1.
 const SAMPLE_FRAMES: usize = 16;
 
 /// The archive that would be made, with its estimated size.
@@ -25,11 +26,12 @@ pub struct ArchivePreview {
     pub storages: u64,
     /// Length of the tar stream to be compressed, in bytes.
     pub input_bytes: u64,
-    /// Estimated length of the archive in bytes, without its index, extrapolated from the sample.
+    /// Estimated length of the archive in bytes, extrapolated from the sample. The index is
+    /// not counted.
     pub estimated_bytes: u64,
     /// Bytes of tar in the sample; for a small ledger, the whole tar stream.
     pub sample_bytes: u64,
-    /// Free bytes in the output directory, for a user who is not root.
+    /// Bytes in the output directory's file system that a user who is not root can fill.
     pub free_bytes: u64,
 }
 
@@ -41,11 +43,11 @@ impl ArchivePreview {
 }
 
 impl ArchivePlan<'_> {
-    /// Previews the archive: compresses a sample, and writes nothing.
+    /// Previews the archive. Compresses a sample, and writes nothing.
     ///
     /// # Errors
-    /// If the sink is not a directory, or the sample cannot be read. Lack of space is not an error here: see
-    /// [`ArchivePreview::has_room`].
+    /// If the sink is not a directory, or the sample cannot be read. Lack of space is not an error
+    /// here: see [`ArchivePreview::has_room`].
     pub fn preview(&self, progress: &dyn Progress) -> Result<ArchivePreview> {
         let SinkKind::Kept(dir) = &self.sink.place else {
             return Err(Error::usage("a preview needs an output directory: it compares sizes with the space there"));
@@ -62,8 +64,8 @@ impl ArchivePlan<'_> {
         })
     }
 
-    /// Fails if the estimated archive does not fit into the file system of the sink's directory. Compresses a sample only if
-    /// the uncompressed tar would not fit.
+    /// Fails if the estimated archive does not fit into the file system of the sink's directory.
+    /// Compresses a sample only if the uncompressed tar would not fit.
     pub(super) fn check_room(&self, progress: &dyn Progress) -> Result<()> {
         let SinkKind::Kept(dir) = &self.sink.place else { return Ok(()) };
         let space = Space::in_dir(dir, self.plan.tar_bytes())?;
@@ -73,7 +75,8 @@ impl ArchivePlan<'_> {
         }
     }
 
-    /// Compresses a sample; returns its length before compression, and the estimated length of the archive.
+    /// Compresses a sample. Returns its length before compression, and the estimated length of
+    /// the archive.
     fn estimate(&self, progress: &dyn Progress) -> Result<(u64, u64)> {
         let (plan, encoding) = (&self.plan, &self.options.encoding);
         let step = linked_frames(plan, encoding).count().div_ceil(SAMPLE_FRAMES).max(1);

@@ -1,4 +1,5 @@
-//! Makes frames on all cores: fills them with content, clusters and compresses them, and delivers them in order.
+//! Makes frames on all cores: fills them with content, clusters and compresses them, and delivers
+//! them in order.
 
 use derive_setters::Setters;
 use serde::ser::SerializeStruct;
@@ -20,7 +21,7 @@ pub struct Codec {
     pub layout: RecordLayout,
 }
 
-/// Compression format of an archive, which determines its file name's extension.
+/// Compression format of an archive. It determines the extension of the file's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ArchiveFormat {
     /// `.tar.zst`, compressed by zstd.
@@ -50,22 +51,22 @@ impl Serialize for Codec {
 }
 
 impl Codec {
-    /// A codec with this format and the records in their original order.
+    /// Makes a codec with this format, and records in their original order.
     pub fn new(format: ArchiveFormat) -> Self {
         Self { format, layout: RecordLayout::Verbatim }
     }
 
-    /// zstd at a level, records in their original order.
+    /// Makes a codec for zstd at a level, with records in their original order.
     pub fn zstd(level: i32) -> Self {
         Self::new(ArchiveFormat::Zstd { level })
     }
 
-    /// An uncompressed tar, records in their original order.
+    /// Makes a codec for an uncompressed tar, with records in their original order.
     pub fn plain() -> Self {
         Self::new(ArchiveFormat::None)
     }
 
-    /// The extension of the archive's file name.
+    /// Returns the extension of the archive's file name.
     pub fn extension(&self) -> Extension {
         match self.format {
             ArchiveFormat::Zstd { .. } => Extension::TarZstd,
@@ -74,12 +75,12 @@ impl Codec {
         }
     }
 
-    /// True if frames are compressed by zstd; only these are hashed.
+    /// True if frames are compressed by zstd. Only such frames are hashed.
     pub fn is_zstd(&self) -> bool {
         self.extension() == Extension::TarZstd
     }
 
-    /// The settings in the words stored in the archive's index.
+    /// Returns the settings, in the words that the archive's index stores.
     pub(crate) fn settings(&self) -> String {
         let mut settings = match self.format {
             ArchiveFormat::Zstd { level } => format!("zstd-level={level}"),
@@ -92,22 +93,22 @@ impl Codec {
     }
 }
 
-/// Default level; also that of validators since Agave 2.0.
+/// Default level. Validators use it, too, since Agave 2.0.
 pub const ZSTD_LEVEL_DEFAULT: i32 = 1;
 
-/// The fastest level offered. zstd accepts lower ones, which hardly compress.
+/// Fastest level that is offered. zstd accepts lower ones, which hardly compress.
 pub const ZSTD_LEVEL_MIN: i32 = -1000;
 
-/// The strongest level of zstd.
+/// Strongest level of zstd.
 pub const ZSTD_LEVEL_MAX: i32 = 22;
 
-/// True for levels from [`ZSTD_LEVEL_MIN`] to [`ZSTD_LEVEL_MAX`], except 0, which zstd treats as an alias of its
-/// default.
+/// True for levels from [`ZSTD_LEVEL_MIN`] to [`ZSTD_LEVEL_MAX`], except 0: zstd takes 0 for
+/// its default.
 pub fn is_zstd_level(level: i32) -> bool {
     level != 0 && (ZSTD_LEVEL_MIN..=ZSTD_LEVEL_MAX).contains(&level)
 }
 
-/// Compresses one frame after another, reusing its memory.
+/// Compresses one frame after another, and reuses its memory.
 pub struct FrameCompressor(Encoder);
 
 enum Encoder {
@@ -136,7 +137,7 @@ impl FrameCompressor {
         Ok(Self(Encoder::Zstd(context)))
     }
 
-    /// Compresses `content` to one frame, which replaces the bytes in `to`.
+    /// Compresses `content` to one frame. The frame replaces the bytes in `to`.
     ///
     /// # Errors
     /// If zstd fails, which happens only without memory.
@@ -154,7 +155,7 @@ impl FrameCompressor {
         Ok(())
     }
 
-    /// Memory of zstd's context in bytes; 0 for other formats.
+    /// Returns the memory of zstd's context in bytes; 0 for other formats.
     pub fn context_bytes(&self) -> usize {
         if let Encoder::Zstd(context) = &self.0 { context.sizeof() } else { 0 }
     }
@@ -177,12 +178,12 @@ pub struct EncodedFrame<'a> {
     pub hash: Option<FrameHash>,
 }
 
-/// Writes a frame's content into a buffer, and returns its length, and the frame's link.
+/// Writes a frame's content into a buffer. Returns the content's length, and the frame's link.
 pub type Fill<'a, F> = &'a (dyn Fn(F, &mut Vec<u8>) -> Result<(usize, FrameLink)> + Sync);
 
-/// Encodes all frames of `frames` on `threads` workers. `fill` writes a frame's content into a buffer, which the worker
-/// reuses, and returns its length and its link. The content is clustered if the codec asks for it, and compressed. `on_frame`
-/// receives the frames in order, on the calling thread.
+/// Encodes all frames of `frames` on `threads` workers. `fill` writes a frame's content into a
+/// buffer, which the worker reuses; the worker clusters the content if the codec asks for it, and
+/// compresses it. `on_frame` receives the frames in order, on the calling thread.
 pub fn encode_linked_frames<F: Send>(
     frames: impl Iterator<Item = Result<F>> + Send,
     fill: Fill<'_, F>,

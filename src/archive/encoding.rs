@@ -1,4 +1,5 @@
-//! How an archive is encoded: options that archiving, recompressing and rebasing share, and the workers that fit into memory.
+//! How an archive is encoded: the options that archiving, recompressing and rebasing share, and the
+//! number of workers that fit into memory.
 
 use derive_setters::Setters;
 use slotpress_base::quantity::bytes;
@@ -8,7 +9,7 @@ use slotpress_format::{FRAME_SIZE_BYTES_DEFAULT, FRAME_SIZE_BYTES_MAX, FRAME_SIZ
 use crate::archive::encode::{Codec, FrameCompressor, ZSTD_LEVEL_DEFAULT};
 use crate::archive::layout::clustering_bytes;
 
-/// How an archive is encoded, and what that may take of the machine.
+/// How an archive is encoded, and how much of the machine that may use.
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct EncodingOptions {
@@ -16,10 +17,11 @@ pub struct EncodingOptions {
     pub codec: Codec,
     /// Bytes of tar in a frame, from 64 KiB to 32 MiB.
     pub frame_size_bytes: u64,
-    /// Compressing threads, 1 to 1024; reduced to what fits into `memory_bytes`. About half as many decode, where an archive is
-    /// made of others.
+    /// Compressing threads, 1 to 1024. Fewer start if they do not fit into `memory_bytes`. When an
+    /// archive is made of others, about half as many threads decode.
     pub threads: usize,
-    /// Limit in bytes of the memory of all workers' buffers; fewer workers start if it is too small.
+    /// Limit in bytes on the memory of all workers' buffers. Fewer workers start if it is
+    /// too small.
     #[setters(into)]
     pub memory_bytes: Option<u64>,
     /// Use of page cache, priority and rate limit.
@@ -40,7 +42,8 @@ impl Default for EncodingOptions {
 }
 
 impl EncodingOptions {
-    /// Number of workers: `threads`, reduced to what fits into `memory_bytes` beside `other_bytes`.
+    /// Returns the number of workers: `threads`, or as many as fit into `memory_bytes`
+    /// beside `other_bytes`.
     ///
     /// # Errors
     /// The frame size is out of range, or not even one worker fits.
@@ -60,7 +63,7 @@ impl EncodingOptions {
         }
     }
 
-    /// Bytes of frames that may be read ahead of `workers`: what their memory leaves of the limit.
+    /// Returns how many bytes may be read ahead of the workers: the limit less their own memory.
     ///
     /// # Errors
     /// There is not enough memory for one worker.
@@ -70,7 +73,7 @@ impl EncodingOptions {
         Ok(memory_bytes.saturating_sub(worker_bytes.saturating_mul(workers as u64)))
     }
 
-    /// Describes the plan of `workers`, for the operator.
+    /// Describes the encoding and its `workers`, for the operator.
     pub(crate) fn describe(&self, workers: usize) -> String {
         format!(
             "workers: {workers}, frames of {}, page cache: {}",
@@ -92,8 +95,9 @@ pub fn check_frame_size(frame_size_bytes: u64) -> Result<()> {
         .with_hint("a frame has 64KiB to 32MiB"))
 }
 
-/// Maximum memory of one worker in bytes: its frame, its output buffers, and zstd's context. The context is measured by
-/// compressing a frame of zeros, because its size depends only on level and frame size.
+/// Returns the most memory in bytes that one worker takes: its frame, its output buffers, and
+/// zstd's context. To measure the context, compresses a frame of zeros: the context's size depends
+/// only on level and frame size.
 ///
 /// # Errors
 /// If there is not enough memory for one context.
@@ -101,7 +105,7 @@ pub fn worker_memory_bytes(codec: &Codec, frame_size_bytes: u64) -> Result<u64> 
     let mut compressor = FrameCompressor::new(codec)?;
     compressor.compress(&vec![0; frame_size_bytes as usize], &mut Vec::new())?;
     let output_bytes = zstd_safe::compress_bound(frame_size_bytes as usize) as u64;
-    // One buffer more than these is in use overall; counting it for each worker errs on the safe side.
+    // One buffer more is in use overall. Counting one more for each worker errs on the safe side.
     let buffers = OUTPUT_BUFFERS_PER_WORKER as u64 + 1;
     let content_bytes = frame_size_bytes + clustering_bytes(codec.layout, frame_size_bytes);
     Ok(content_bytes + buffers * output_bytes + compressor.context_bytes() as u64)

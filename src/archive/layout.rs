@@ -1,9 +1,11 @@
-//! Clusters the storages in frames, whether these come from a ledger's plan or another archive.
+//! Clusters the storages in frames, whether the frames come from a ledger's plan or from
+//! another archive.
 //!
-//! A frame is clustered as a whole after it is filled; its tar headers tell where storages lie. Workers make frames
-//! independently, except for a frame that starts inside an entry: its worker needs the position in that entry's
-//! records. The worker of the frame before sends it over a [`FrameLink`] once it has walked over its headers, long
-//! before it compresses. Workers take frames in order, so a worker only ever waits for one that is running.
+//! A frame is clustered as a whole after it is filled; its tar headers tell where storages lie.
+//! Workers make frames independently, unless a frame starts inside an entry: then its worker must
+//! know where records begin. The worker of the frame before sends that over a [`FrameLink`] once it
+//! has walked over its headers, long before it compresses. Workers take frames in order, so a
+//! worker only ever waits for one that is running.
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use slotpress_base::{Progress, Result};
@@ -21,18 +23,19 @@ pub enum RecordLayout {
     Clustered,
 }
 
-/// Position in an entry that continues in the next frame.
+/// Where the walk stands in an entry that continues in the next frame.
 #[derive(Clone, Debug)]
 pub struct Carry {
     entry: Entry,
-    /// Bytes of the entry before the next frame, including the tar header.
+    /// Bytes of the entry that precede the next frame, with the tar header.
     offset_bytes: u64,
     position: Position,
 }
 
 impl Carry {
     #[cfg(feature = "levels")]
-    /// Finds the position for a frame whose predecessor is not available, by searching its bytes for records.
+    /// Finds the position for a frame without its predecessor: searches the frame's bytes
+    /// for records.
     pub fn found(entry: Entry, offset_bytes: u64, tar: &[u8]) -> Self {
         let offset = offset_bytes.saturating_sub(BLOCK_BYTES);
         let content_bytes = usize::try_from(entry.content_bytes.saturating_sub(offset)).unwrap_or(tar.len());
@@ -45,8 +48,9 @@ impl Carry {
     }
 }
 
-/// Connects a frame to its neighbours where entries cross its ends. If the frame before was dropped (by an error or an
-/// interruption), the frame passes unclustered; nothing of such a run is published.
+/// Connects a frame to its neighbours where entries cross its ends. If the frame before was
+/// dropped, by an error or an interruption, this frame stays unclustered; such a run
+/// publishes nothing.
 #[derive(Debug, Default)]
 pub struct FrameLink {
     before: Option<Receiver<Carry>>,
@@ -55,11 +59,11 @@ pub struct FrameLink {
 
 impl FrameLink {
     #[cfg(feature = "levels")]
-    /// A link for a frame that is clustered without its neighbours.
+    /// Makes a link for a frame that is clustered without its neighbours.
     pub fn alone(carry: Option<Carry>) -> Self {
         let Some(carry) = carry else { return Self::default() };
         let (after, before) = bounded(1);
-        // Cannot block: the channel has room for one.
+        // The channel has room for one, so this cannot block.
         let _ = after.send(carry);
         Self { before: Some(before), after: None }
     }
@@ -76,7 +80,8 @@ impl Linker {
         Self { layout, before: None }
     }
 
-    /// Creates the link of the next frame. `ends_inside` is true if an entry continues beyond its end.
+    /// Makes the link of the next frame. `ends_inside` is true if an entry continues beyond the
+    /// frame's end.
     pub fn link(&mut self, ends_inside: bool) -> FrameLink {
         let before = self.before.take();
         let mut link = FrameLink { before, after: None };
@@ -90,9 +95,10 @@ impl Linker {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Clustered {
-    /// Storages in the frame, including those that lie in it only in part.
+    /// Storages in the frame. Those that lie in it only in part count, too.
     pub storages: u64,
-    /// Storages left unchanged, wholly or in part, because of invalid records or an address that occurs twice.
+    /// Storages that stayed unchanged, wholly or in part, because of invalid records or an address
+    /// that occurs twice.
     pub left_as_is: u64,
 }
 
@@ -103,8 +109,8 @@ pub struct FrameClusterer {
 }
 
 impl FrameClusterer {
-    /// Returns the tar bytes of a frame with sorted records, or the bytes unchanged if nothing is to be sorted, and the
-    /// counts.
+    /// Returns the tar bytes of a frame with sorted records, and the counts. If there is nothing to
+    /// sort, returns the bytes unchanged.
     pub fn cluster<'a>(&'a mut self, tar: &'a [u8], link: FrameLink) -> Result<(&'a [u8], Clustered)> {
         let (mut parser, mut entry, mut position) = match link.before {
             None => (EntryParser::new(), None, START),
@@ -129,14 +135,15 @@ impl FrameClusterer {
                 TarEvent::Content { offset_bytes, bytes } => (offset_bytes, bytes),
             };
             let Some(entry) = entry else { return Ok(()) };
-            // Contents are slices of `tar`: compute the offset from the addresses.
+            // Contents are slices of `tar`, so the offset follows from the addresses.
             let at = piece.as_ptr().addr() - tar.as_ptr().addr();
             let is_storage = matches!(entry.kind, EntryKind::Storage { .. });
             let mut is_ordered = true;
             if is_storage {
                 (position, is_ordered) = clusterer.walk(piece, offset, entry.content_bytes, &position);
             }
-            // Send the position before copying: the worker of the next frame may be waiting for it.
+            // Sends the position before copying, since the worker of the next frame may be waiting
+            // for it.
             let offset_bytes = BLOCK_BYTES + offset + (tar.len() - at) as u64;
             if let Some(after) = &link.after
                 && offset_bytes < entry.tar_bytes()
@@ -163,8 +170,8 @@ impl FrameClusterer {
     }
 }
 
-/// Maximum memory of clustering per worker, in bytes: a copy of the frame, and 60 bytes per record, each of which has
-/// at least 136 bytes.
+/// Returns the most memory in bytes that clustering takes per worker: a copy of the frame, and 60
+/// bytes per record, each of which has at least 136 bytes.
 pub fn clustering_bytes(layout: RecordLayout, frame_size_bytes: u64) -> u64 {
     match layout {
         RecordLayout::Verbatim => 0,
@@ -181,7 +188,8 @@ pub(crate) fn warn_left_as_is(storages: u64, progress: &dyn Progress) {
     }
 }
 
-/// Returns the first `length` bytes of a reusable buffer, which grows, zeroed, only when it is too short.
+/// Returns the first `length` bytes of a reusable buffer. The buffer grows, zeroed, only if it is
+/// too short.
 pub fn content_buffer(buffer: &mut Vec<u8>, length: usize) -> &mut [u8] {
     if buffer.len() < length {
         buffer.resize(length, 0);
@@ -227,8 +235,8 @@ mod tests {
                 });
                 work.collect::<Vec<_>>().into_iter().map(|thread| thread.join().expect("no panic")).collect()
             });
-            // Each frame alone, as in a sample: zeros at its start may pass for one more record, and in frames of a
-            // few records anything may.
+            // A frame alone, as in a sample: zeros at its start may pass for one more record, and
+            // where only few records follow, anything may.
             let mut others = 0;
             for (number, (frame, linked)) in frames.iter().zip(&results).enumerate().filter(|_| size >= 4096) {
                 let carry = (number > 0).then(|| Carry::found(entry, (number * size) as u64, frame));

@@ -1,4 +1,5 @@
-//! A stopped validator's state as a full archive that is never written: an uncompressed tar, made of the storages where it is read.
+//! The state of a stopped validator as a full archive that is never written: an uncompressed tar,
+//! which is made from the storages as it is read.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,8 +12,8 @@ use slotpress_read::{NamedArchive, Plan, Source};
 
 use super::{ArchiveOptions, open_snapshot, plan_snapshot};
 
-/// Opens the state that `options` would archive, for commands that read archives. Codec, frames and base slot are not used.
-/// Holds the ledger's lock as long as the archive is there.
+/// Opens the state that `options` would archive, for commands that read archives. Ignores codec,
+/// frames and base slot. Holds the ledger's lock as long as the archive exists.
 ///
 /// # Errors
 /// If the ledger is in use, or its bank snapshot is not complete or not sound.
@@ -35,7 +36,7 @@ pub fn ledger_as_archive(options: &ArchiveOptions, progress: &dyn Progress) -> R
 #[derive(Debug)]
 struct LedgerSource {
     plan: Plan,
-    /// End of each entry in the tar: 8 bytes for each of mainnet's 432,000 storages.
+    /// End of each entry in the tar. That is 8 bytes for each of mainnet's 432,000 storages.
     ends: Vec<u64>,
     path: PathBuf,
     _lock: Option<LedgerLock>,

@@ -1,5 +1,6 @@
-//! Makes one lz4 frame of independent blocks, which any worker can compress (LZ4 frame format 1.6). The library's own
-//! frame encoder uses one core, so only its block compressor is used.
+//! Makes one lz4 frame of independent blocks, each of which any worker can compress (LZ4
+//! frame format 1.6). The library's own frame encoder uses one core, so only its block
+//! compressor is used.
 
 use lz4_flex::block::{compress_into, get_maximum_output_size};
 use twox_hash::XxHash32;
@@ -12,7 +13,8 @@ pub const IS_RAW: u32 = 1 << 31;
 /// End of the frame: a block of length zero.
 pub const END_MARK: [u8; 4] = [0; 4];
 
-/// Header of the frame: version 1, independent blocks of up to 4 MiB, each with a checksum.
+/// Returns the header of the frame: version 1, independent blocks of up to 4 MiB, each with
+/// a checksum.
 pub fn frame_header() -> [u8; 7] {
     let flags = 0b0111_0000;
     let block_size = 7 << 4;
@@ -26,7 +28,7 @@ pub fn append_blocks(content: &[u8], to: &mut Vec<u8>) {
     append_blocks_with(content, &compress, to);
 }
 
-/// Compresses a block into a buffer; returns the number of bytes written, or `None` if it fails.
+/// Compresses a block into a buffer. Returns the number of bytes written, or `None` if it fails.
 pub type CompressBlock<'a> = dyn Fn(&[u8], &mut [u8]) -> Option<usize> + 'a;
 
 /// Like [`append_blocks`], with another block compressor.

@@ -1,7 +1,8 @@
-//! Archives a ledger: plans every entry with its length, divides the plan into frames, encodes them on all cores, and
-//! publishes the file.
+//! Archives a ledger: plans every entry with its length, divides the plan into frames, encodes them
+//! on all cores, and publishes the file.
 //!
-//! The archive's bytes depend only on the ledger, the settings and the version of slotpress, not on threads or timing.
+//! The archive's bytes depend only on the ledger, the settings and the version of slotpress, not on
+//! threads or timing.
 
 pub mod cluster;
 mod documents;
@@ -47,7 +48,7 @@ pub struct ArchiveOptions {
     /// Slot of the bank snapshot to archive; `None` takes the newest complete one.
     #[setters(into)]
     pub slot: Option<u64>,
-    /// Makes an incremental archive based on the full archive of this slot.
+    /// Slot of a full archive: makes an incremental archive based on it.
     #[setters(into)]
     pub base_slot: Option<u64>,
     /// Format, level, frames, threads and memory.
@@ -60,7 +61,7 @@ pub struct ArchiveOptions {
 }
 
 impl ArchiveOptions {
-    /// Options for a full archive of the newest state: zstd level 1, one thread per core.
+    /// Makes options for a full archive of the newest state: zstd level 1, one thread per core.
     pub fn new(ledger: impl Into<PathBuf>) -> Self {
         Self {
             paths: LedgerPaths::new(ledger),
@@ -86,13 +87,16 @@ pub struct ArchiveReport {
     pub output_bytes: u64,
     /// Number of frames.
     pub frames: u64,
-    /// Storages, or the pieces of them in a frame, whose records kept their order although the layout is clustered. See
+    /// Storages whose records kept their order although the layout is clustered. A storage counts
+    /// once for each frame that holds a part of it. See
     /// [`RecordLayout::Clustered`](crate::RecordLayout::Clustered).
     pub unclustered_pieces: u64,
-    /// Root of the archive: one hash that covers its length, the hashes of all frames and the index. Only with zstd.
+    /// Root of the archive: one hash that covers its length, the hashes of all frames, and the
+    /// index. Only zstd archives have one.
     pub root: Option<Root>,
     pub read_back: Option<ReadBackReport>,
-    /// Path of the full archive, for an incremental one, if it is in the output directory or beside the ledger.
+    /// Path of the full archive of an incremental one, if it is in the output directory or beside
+    /// the ledger.
     #[serde(skip)]
     pub base: Option<PathBuf>,
     pub threads: usize,
@@ -104,27 +108,32 @@ pub struct ArchiveReport {
 }
 
 impl ArchiveReport {
-    /// Path of the archive if it was written into the directory `dir`.
+    /// Returns the path of the archive if it was written into the directory `dir`.
     pub fn path_in(&self, dir: &Path) -> PathBuf {
         self.name.path_in(dir)
     }
 }
 
-/// Archives a bank snapshot of a stopped validator. Blocks until the archive is on disk under its name.
+/// Archives a bank snapshot of a stopped validator. Blocks until the archive is on disk under
+/// its name.
 ///
 /// # Errors
-/// If the ledger is in use; if its bank snapshot is not complete or not sound (bank file, status cache, version); if
-/// options contradict the ledger; if a disk fails or is full; with [`ErrorKind::Exists`](crate::ErrorKind::Exists) if
-/// the archive exists already. No file is left behind; a stream may have received a part of the archive.
+/// - The ledger is in use.
+/// - Its bank snapshot is not complete, or not sound (bank file, status cache, version).
+/// - Options contradict the ledger.
+/// - A disk fails, or is full.
+/// - The archive exists already: [`ErrorKind::Exists`](crate::ErrorKind::Exists).
+///
+/// No file is left behind. A stream may have received a part of the archive.
 pub fn archive<'a>(options: &ArchiveOptions, sink: Sink<'a>, progress: &'a dyn Progress) -> Result<ArchiveReport> {
     plan_archive(options, sink, progress)?.execute(progress)
 }
 
-/// Determines an archive's name and contents, and checks that it may be made, without writing it. Takes the ledger's
-/// lock.
+/// Determines an archive's name and contents, and checks that it may be made, without writing it.
+/// Takes the ledger's lock.
 ///
 /// # Errors
-/// Like [`archive()`], except for errors of writing.
+/// As [`archive()`], except for errors of writing.
 pub fn plan_archive<'a>(options: &ArchiveOptions, sink: Sink<'a>, progress: &dyn Progress) -> Result<ArchivePlan<'a>> {
     let stopwatch = Stopwatch::start();
     let sink = sink.kept()?;
@@ -133,7 +142,8 @@ pub fn plan_archive<'a>(options: &ArchiveOptions, sink: Sink<'a>, progress: &dyn
             .with_hint("write into a directory, or verify it where it arrives"));
     }
     let threads = options.encoding.workers(0)?;
-    // The lists and the bank file are read several times: pages that were not cached before are dropped at the end.
+    // The lists and the bank file are read several times. At the end, pages that were not cached
+    // before are dropped.
     let watch = options.encoding.io_policy.io_hint.watch_dirs(options.paths.snapshots_dir().join("snapshots"));
     progress.stage("Planning", None);
     let (snapshot, lock) = open_snapshot(options)?;
@@ -181,7 +191,8 @@ fn plan_snapshot(
     Ok(plan)
 }
 
-/// A planned archive. It holds the ledger's lock, so that the ledger cannot change before [`ArchivePlan::execute`].
+/// A planned archive. It holds the ledger's lock, so the ledger cannot change
+/// before [`ArchivePlan::execute`].
 pub struct ArchivePlan<'a> {
     options: ArchiveOptions,
     sink: Sink<'a>,
@@ -194,7 +205,7 @@ pub struct ArchivePlan<'a> {
 }
 
 impl<'a> ArchivePlan<'a> {
-    /// Name that the archive will have.
+    /// Returns the name that the archive will have.
     pub fn name(&self) -> &ArchiveName {
         &self.name
     }
@@ -202,7 +213,7 @@ impl<'a> ArchivePlan<'a> {
     /// Writes the archive, and gives it its name.
     ///
     /// # Errors
-    /// Like [`archive()`].
+    /// As [`archive()`].
     pub fn execute(self, progress: &'a dyn Progress) -> Result<ArchiveReport> {
         warn_of_whole_storages(self.plan.whole_storages, progress);
         progress.check()?;
@@ -232,7 +243,8 @@ impl<'a> ArchivePlan<'a> {
             }
             _ => None,
         };
-        // For the report: what cannot be looked at is not known.
+        // Only the report needs the base, so a directory that cannot be read counts as one
+        // without it.
         let base = base_of(&name, &options, out_dir.as_deref()).ok().flatten().map(|base| base.path);
         let path = sink.publish(&name, progress)?;
         Ok(ArchiveReport {
@@ -270,9 +282,9 @@ pub(crate) fn write_planned(
     Ok(written)
 }
 
-/// Warns of storages that are longer than the bank file says, although no list names obsolete records in them: the
-/// ledger was restored and never run since. They are archived whole, so the archive is somewhat larger. A dry run does
-/// not show this warning.
+/// Warns of storages that are longer than the bank file says, although no list names obsolete
+/// records in them: the ledger was restored, and no validator has run on it since. They are
+/// archived whole, so the archive is somewhat larger. A dry run does not show this warning.
 fn warn_of_whole_storages(count: u64, progress: &dyn Progress) {
     let (storages, are) = if count == 1 { ("storage", "is") } else { ("storages", "are") };
     if count > 0 {
@@ -294,7 +306,7 @@ fn describe(plan: &Plan, options: &ArchiveOptions, threads: usize) -> String {
     )
 }
 
-/// Divides a plan into frames, each with its link to the next.
+/// Divides a plan into frames, each linked to the next.
 fn linked_frames(plan: &Plan, encoding: &EncodingOptions) -> impl Iterator<Item = (FrameSpan, FrameLink)> + Send {
     let mut spans = FrameCutter::new(plan.entry_lengths(), encoding.frame_size_bytes).peekable();
     let mut linker = Linker::new(encoding.codec.layout);
@@ -331,9 +343,9 @@ fn encode_planned(
     })
 }
 
-/// Refuses an incremental archive whose base is not the newest full archive: Agave keeps tombstones only above the
-/// newest full archive's slot, so on an older base, closed accounts could reappear. Full archives at or above `slot`
-/// are not counted.
+/// Refuses an incremental archive unless its base is the newest full archive. Agave keeps
+/// tombstones only above the newest full archive's slot, so closed accounts could reappear on an
+/// older base. Full archives at or above `slot` do not count.
 fn check_base(
     base_slot: u64,
     slot: u64,
@@ -358,7 +370,8 @@ fn check_base(
     Err(Error::failed(message).with_hint(hint))
 }
 
-/// Lists archives in the output directory, if it is one, and in the validator's snapshots directory.
+/// Lists the archives in the output directory, if there is one, and in the validator's
+/// snapshots directory.
 fn archives_beside(options: &ArchiveOptions, out_dir: Option<&Path>) -> Result<Catalog> {
     let dirs = out_dir.into_iter().chain([options.paths.snapshots_dir()]);
     scan(&dirs.filter(|dir| dir.is_dir()).map(Path::to_path_buf).collect::<Vec<_>>())

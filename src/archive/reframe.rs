@@ -1,4 +1,5 @@
-//! Makes an archive of others: the reading side puts entries into frames, which are compressed meanwhile.
+//! Makes an archive of other archives: the reading side puts entries into frames, while workers
+//! compress them.
 
 use std::io::Write;
 use std::sync::atomic::AtomicBool;
@@ -15,18 +16,20 @@ use crate::archive::encoding::EncodingOptions;
 use crate::archive::layout::{FrameLink, Linker};
 use crate::archive::writer::ArchiveWriter;
 
-/// Frames on their way from the reading to the encoding side: enough that neither waits for the other's next step.
+/// Number of frames between the reading and the encoding side. With these, neither side waits for
+/// the other's next step.
 const FRAMES_UNDER_WAY: usize = 2;
 
-/// Most memory of the reading side for frames of 32 MiB and one decoder: three frames decoded, two compressed.
+/// Most memory in bytes of the reading side, for frames of 32 MiB and one decoder: three decoded
+/// frames, two compressed ones.
 const DECODING_BYTES: u64 = 3 * 32 * 1024 * 1024 + 2 * 16 * 1024 * 1024;
 
-/// Most memory in bytes of everything but the compressing workers.
+/// Returns the most memory in bytes of everything but the compressing workers.
 pub fn decoding_side_bytes(frame_size_bytes: u64) -> u64 {
     DECODING_BYTES.saturating_add(frame_size_bytes.saturating_mul(FRAMES_UNDER_WAY as u64 + 2))
 }
 
-/// Puts entries into frames, and sends these to the encoding side.
+/// Puts entries into frames, and sends the frames to the encoding side.
 pub struct FramesOut<'a> {
     assembler: FrameAssembler,
     link: Outlet<'a>,
@@ -71,8 +74,9 @@ impl FramesOut<'_> {
     }
 }
 
-/// Runs `read`, and compresses into `writer`, on `workers` threads, what it puts into frames. `is_unwanted` becomes true once no
-/// more frames are taken; what `read` returns then does not count.
+/// Runs `read`, which puts entries into frames, while `workers` threads compress the frames into
+/// `writer`. `is_unwanted` becomes true once no more frames are taken; after that, the result of
+/// `read` does not count.
 pub fn reframe<T: Send>(
     writer: &mut ArchiveWriter<'_, impl Write>,
     encoding: &EncodingOptions,
@@ -82,7 +86,7 @@ pub fn reframe<T: Send>(
     read: impl FnOnce(&mut FramesOut<'_>, &dyn Progress) -> Result<T> + Send,
 ) -> Result<T> {
     let (recycler, (frames_tx, frames_rx)) = (Recycler::default(), bounded(FRAMES_UNDER_WAY));
-    // What is written is counted by the encoding side, what is read by the other.
+    // The encoding side counts what is written, the reading side what is read.
     let reads = Forward::new(progress, |event| match event {
         ProgressEvent::Bytes { input, .. } => Some(ProgressEvent::Bytes { input, output: 0 }),
         event => Some(event),
@@ -125,12 +129,13 @@ pub fn reframe<T: Send>(
                 &mut |frame| writer.frame(&frame),
             )
         });
-        // The reading side may wait for a pipe into which nothing is written.
+        // The reading side may wait for a pipe into which nobody writes.
         is_unwanted.store(encoded.is_err(), Relaxed);
         let read = reading.join().unwrap_or_else(|payload| Err(panicked(payload.as_ref())));
         Ok((read, encoded))
     })?;
-    // What is wrong with an input comes first: when the encoding side fails, the reading side only stops.
+    // A fault of an input is reported first: when the encoding side fails, the reading side
+    // only stops.
     match (read, encoded) {
         (Ok(Some(value)), Ok(())) => Ok(value),
         (Err(error), _) | (_, Err(error)) => Err(error),

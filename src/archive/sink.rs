@@ -1,4 +1,5 @@
-//! Destination of an archive: a directory or a store, where it gets its name at the end, or a stream.
+//! Destination of an archive: a directory or a store, where the archive gets its name at the end,
+//! or a stream.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -11,7 +12,8 @@ use slotpress_read::{Unpublished, already_exists, check_output_dir};
 #[cfg(feature = "stores")]
 use slotpress_stores::{Metadata, Store, Upload};
 
-/// Destination of an archive. The archive gets its name there only when it is complete.
+/// Destination of an archive. In a directory or store, the archive gets its name only when it
+/// is complete.
 pub struct Sink<'a> {
     pub(crate) place: SinkKind<'a>,
     replace: bool,
@@ -28,7 +30,7 @@ pub(crate) enum SinkKind<'a> {
 }
 
 impl<'a> Sink<'a> {
-    /// Writes into a directory, which must exist.
+    /// Writes into a directory. The directory must exist.
     pub fn dir(dir: impl Into<PathBuf>) -> Self {
         Self { place: SinkKind::Dir(dir.into()), replace: false }
     }
@@ -39,26 +41,27 @@ impl<'a> Sink<'a> {
         Self { place: SinkKind::Store(store), replace: false }
     }
 
-    /// Writes to a stream, for example a pipe. After a failure, it may have received a part of the archive.
+    /// Writes to a stream, for example a pipe. If archiving fails, the stream may have received a
+    /// part of the archive.
     pub fn stream(stream: &'a mut (dyn Write + Send)) -> Self {
         Self { place: SinkKind::Stream(stream), replace: false }
     }
 
-    /// Writes into a file that the caller names afterwards, or discards.
+    /// Writes into a file that the caller names or discards afterwards.
     #[cfg_attr(not(all(feature = "serve", feature = "stores")), allow(dead_code))]
     pub(crate) fn unnamed(file: &'a Unpublished) -> Self {
         Self { place: SinkKind::Unnamed(file), replace: false }
     }
 
-    /// Permits replacing an archive of the same name. Otherwise that is an error of kind
-    /// [`ErrorKind::Exists`](crate::ErrorKind::Exists).
+    /// Permits replacing an archive of the same name. Without this, such an archive is an error of
+    /// kind [`ErrorKind::Exists`](crate::ErrorKind::Exists).
     #[must_use]
     pub fn replace(mut self, replace: bool) -> Self {
         self.replace = replace;
         self
     }
 
-    /// Opens the directory, so that the archive goes there even if its path is changed meanwhile.
+    /// Opens the directory, so that the archive goes into it even if its path is changed meanwhile.
     pub(crate) fn kept(self) -> Result<Self> {
         match self.place {
             SinkKind::Dir(dir) => {
@@ -69,7 +72,7 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// Fails if an archive of this name exists and may not be replaced, so that no work is wasted.
+    /// Fails if an archive of this name exists and may not be replaced, before any work is wasted.
     pub(crate) fn check_name(&self, name: &str) -> Result<()> {
         match &self.place {
             SinkKind::Kept(dir) if !self.replace && dir.found(name)?.is_some() => {
@@ -79,7 +82,7 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// The directory of the file; `None` for a store or a stream.
+    /// Returns the directory of the file, or `None` for a store or a stream.
     pub(crate) fn parent(&self) -> Option<&Path> {
         match &self.place {
             SinkKind::Dir(dir) => Some(dir),
@@ -89,7 +92,7 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// The destination in messages; `None` for a stream.
+    /// Returns the destination as messages name it, or `None` for a stream.
     pub(crate) fn shown(&self) -> Option<String> {
         match &self.place {
             #[cfg(feature = "stores")]
@@ -98,7 +101,8 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// Lists the archives in a store, which may be the base of an incremental one; empty for other destinations.
+    /// Lists the archives in a store, one of which may be the base of an incremental archive.
+    /// Returns none for other destinations.
     pub(crate) fn archives(&self, progress: &dyn Progress) -> Result<Vec<ArchiveName>> {
         match &self.place {
             #[cfg(feature = "stores")]
@@ -113,7 +117,8 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// Opens the destination for an archive of at most about `bytes_max` bytes. A store needs its name in advance.
+    /// Opens the destination for an archive of at most about `bytes_max` bytes. A store needs the
+    /// archive's name in advance.
     pub(crate) fn open(
         self,
         name: Option<&ArchiveName>,
@@ -139,7 +144,8 @@ impl<'a> Sink<'a> {
                     return Err(Error::usage("what comes from a stream has no name yet, which a store needs first")
                         .with_hint("give a file instead, or write into a directory"));
                 };
-                // Content that does not shrink is stored with a few bytes per block and frame; an index follows.
+                // Content that does not shrink is stored with a few more bytes per block and frame.
+                // An index follows.
                 let bytes_max = bytes_max.saturating_add(bytes_max / 128).saturating_add(TAIL_BYTES_MAX);
                 let metadata = Metadata::of_archive(name, None);
                 let upload = store.upload(&name.to_string(), &metadata, bytes_max, replace, progress)?;
@@ -155,7 +161,7 @@ impl<'a> Sink<'a> {
     }
 }
 
-/// Limit of the data after the last frame. Hashes, index and seek table of mainnet's archives take 4 MB.
+/// Limit on the data after the last frame. On mainnet, hashes, index and seek table take 4 MB.
 #[cfg(feature = "stores")]
 const TAIL_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
@@ -185,7 +191,7 @@ impl OpenSink<'_> {
         }
     }
 
-    /// The file before it gets its name; `None` for a store or a stream.
+    /// Returns the file before it gets its name, or `None` for a store or a stream.
     pub fn file(&self) -> Option<&Unpublished> {
         match self {
             Self::File { file, .. } => Some(file),
@@ -198,7 +204,8 @@ impl OpenSink<'_> {
         self.file().map(Unpublished::path)
     }
 
-    /// Returns a writer; `hint` governs the page cache. Flushing it completes the content.
+    /// Returns a writer for the archive's bytes; flushing it completes them. `hint` governs the
+    /// page cache.
     pub fn writer(&mut self, hint: IoHint) -> Box<dyn Write + '_> {
         match self {
             Self::File { file, .. } => Box::new(Watched::new(file, hint)),
@@ -209,8 +216,8 @@ impl OpenSink<'_> {
         }
     }
 
-    /// Brings the complete archive to disk, unless the run is interrupted, and gives it its name; returns its path unless it is
-    /// a stream or an unnamed file.
+    /// Brings the complete archive to disk and gives it its name, unless the run is interrupted.
+    /// Returns the archive's path, or `None` for a stream or an unnamed file.
     pub fn publish(self, name: &ArchiveName, progress: &dyn Progress) -> Result<Option<PathBuf>> {
         progress.stage("Syncing", None);
         progress.check()?;
@@ -234,7 +241,7 @@ impl OpenSink<'_> {
     }
 }
 
-/// Writes a file, and fails before its file system is full.
+/// Writes a file, and fails before the file system is full.
 struct Watched<'a> {
     to: StreamWriter<&'a File>,
     file: &'a File,

@@ -1,4 +1,4 @@
-//! Writes an archive file: frames in order, then their hashes, the index and the seek table.
+//! Writes an archive's file: frames in order, then their hashes, the index and the seek table.
 
 use std::io::Write;
 use std::path::Path;
@@ -12,7 +12,8 @@ use slotpress_format::{
 use crate::archive::encode::{ArchiveFormat, Codec, EncodedFrame};
 use crate::archive::lz4;
 
-/// Writes the frames of an archive in order, and collects 40 bytes per frame for the seek table and the frame hashes.
+/// Writes the frames of an archive in order. Keeps 40 bytes per frame, for the seek table and the
+/// frame hashes.
 pub struct ArchiveWriter<'a, W> {
     to: W,
     path: &'a Path,
@@ -28,19 +29,20 @@ pub struct ArchiveWriter<'a, W> {
 pub struct WrittenArchive {
     pub length_bytes: u64,
     pub frames: u64,
-    /// Storages, or the pieces of them in a frame, whose records kept their order although the layout is clustered.
+    /// Storages whose records kept their order although the layout is clustered. A storage counts
+    /// once for each frame that holds a part of it.
     pub unclustered_pieces: u64,
     pub root: Option<Root>,
 }
 
-/// The number of storages among entries, and the bytes of the tar that they make up.
+/// Returns the number of storages among entries, and the length in bytes of the entries' tar.
 pub fn storages_and_tar_bytes(entries: &[Entry]) -> (u64, u64) {
     let storages = entries.iter().filter(|entry| matches!(entry.kind, EntryKind::Storage { .. })).count() as u64;
     (storages, entries.iter().map(Entry::tar_bytes).sum::<u64>() + END_OF_ARCHIVE_BYTES)
 }
 
 impl<'a, W: Write> ArchiveWriter<'a, W> {
-    /// Creates a writer; `path` is named in errors.
+    /// Makes a writer. Errors name `path`.
     pub fn new(to: W, path: &'a Path, codec: &Codec) -> Self {
         let (frames, hashes, codec) = (Vec::new(), Vec::new(), codec.clone());
         Self { to, path, codec, frames, hashes, frame_count: 0, unclustered_pieces: 0, written_bytes: 0 }
@@ -63,8 +65,8 @@ impl<'a, W: Write> ArchiveWriter<'a, W> {
         self.put(frame.bytes)
     }
 
-    /// Writes everything that follows the last frame. `note` is appended to the settings in the index. A plain tar
-    /// needs nothing more.
+    /// Writes everything that follows the last frame; a plain tar needs nothing more. `note` is
+    /// appended to the settings in the index.
     pub fn finish(
         mut self,
         entries: impl Iterator<Item = Entry>,
@@ -89,7 +91,7 @@ impl<'a, W: Write> ArchiveWriter<'a, W> {
         Ok(WrittenArchive { length_bytes, frames, unclustered_pieces, root })
     }
 
-    /// Writes frame hashes, index and seek table; returns the root hash.
+    /// Writes frame hashes, index and seek table. Returns the root.
     fn put_tail(&mut self, index: &Index) -> Result<Root> {
         let frames = self.frames.len();
         let too_many = || {
@@ -110,7 +112,8 @@ impl<'a, W: Write> ArchiveWriter<'a, W> {
         Ok(root)
     }
 
-    /// True if frames can be decoded independently and an index can follow them: only with zstd.
+    /// True if frames can be decoded independently, and an index can follow them. Only zstd
+    /// allows that.
     fn is_framed(&self) -> bool {
         self.codec.is_zstd()
     }

@@ -1,4 +1,5 @@
-//! Checks for `slotpress doctor`: is this machine, and optionally a ledger on it, ready for slotpress?
+//! Checks for `slotpress doctor`: whether this machine, and optionally a ledger on it, is ready
+//! for slotpress.
 
 mod place;
 mod speed;
@@ -11,9 +12,9 @@ use slotpress::{LedgerPaths, Progress, Result};
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     Good,
-    /// Works, but slower or not in every case.
+    /// slotpress works, but more slowly, or not in every case.
     Note,
-    /// Must be solved before slotpress can work.
+    /// The operator must solve this before slotpress can work.
     Bad,
 }
 
@@ -21,8 +22,9 @@ pub enum Verdict {
 pub struct Finding {
     pub subject: &'static str,
     pub verdict: Verdict,
-    /// The measured or observed state, as text for the operator.
+    /// What was measured or observed, as text for the operator.
     pub found: String,
+    /// What that means for the operator.
     pub means: String,
 }
 

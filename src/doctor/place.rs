@@ -14,8 +14,8 @@ use slotpress_read::{RESTORE_JOURNAL_HINT, restore_journal, unix_ns};
 
 use super::{Finding, Verdict};
 
-/// Limit of directory entries per accounts directory when searching for large files, so that a ledger with millions of
-/// storages takes no longer.
+/// Limit on the directory entries that are looked at in each accounts directory, in search of large
+/// files. A ledger with millions of storages then takes no longer than others.
 const LOOKED_AT_MAX: usize = 20_000;
 
 const FILES_MAX: usize = 64;
@@ -31,7 +31,8 @@ pub fn examine(paths: &LedgerPaths) -> Vec<Finding> {
     findings.extend(archives(paths.snapshots_dir()));
     let mut seen = BTreeSet::new();
     for dir in [paths.ledger.clone(), paths.snapshots_dir().to_path_buf()].into_iter().chain(paths.accounts_dirs()) {
-        // Directories on the same file system share their free space: report each file system once.
+        // Directories on the same file system share their free space, so each file system is
+        // reported once.
         if let Ok(metadata) = fs::metadata(&dir)
             && seen.insert(metadata.dev())
         {
@@ -77,8 +78,8 @@ fn bank_snapshot(snapshots_dir: &Path, is_free: bool) -> Finding {
     Finding::note(SUBJECT, found, format!("slot {complete} is what archive takes"))
 }
 
-/// Reports damaged archives, which a starting validator may choose by their names, and unfinished downloads, which take
-/// up space.
+/// Reports damaged archives, which a starting validator may choose by their names, and unfinished
+/// downloads, which take up space.
 fn archives(dir: &Path) -> Vec<Finding> {
     let (dirs, now) = ([dir.to_path_buf()], unix_ns(clock::now()));
     let (Ok(catalog), Ok(partials)) = (scan(&dirs), find_partials(dir)) else { return Vec::new() };
@@ -125,7 +126,7 @@ fn space(dir: &Path) -> Option<Finding> {
     })
 }
 
-/// Finds the largest files in the accounts paths; returns path and length in bytes, largest first.
+/// Finds the largest files in the accounts paths. Returns path and length in bytes, largest first.
 pub fn largest_files(paths: &LedgerPaths) -> Vec<(PathBuf, u64)> {
     let dirs = paths.accounts_dirs().into_iter().flat_map(|dir| [dir.join("run"), dir]);
     let entries = dirs.filter_map(|dir| fs::read_dir(dir).ok()).flat_map(|dir| dir.flatten().take(LOOKED_AT_MAX));

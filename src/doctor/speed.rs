@@ -1,4 +1,5 @@
-//! Measures how fast the accounts' disk reads and how fast all cores compress, about two seconds each.
+//! Measures how fast the disk of the accounts reads, and how fast all cores compress. Takes about
+//! two seconds for each.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -18,16 +19,18 @@ use super::Finding;
 
 const TIME: Duration = Duration::from_secs(2);
 
-/// Concurrent readers: enough to keep an NVMe disk busy.
+/// Number of concurrent readers. They keep an NVMe disk busy.
 const READERS: usize = 8;
 
-/// Length of the content that every core compresses repeatedly: one frame of the default size.
+/// Length of the content that each core compresses again and again: one frame of the default size.
 const CONTENT_BYTES: u64 = 8 << 20;
 
-/// Minimum total length of the files for a disk measurement: with less, opening the files would dominate.
+/// Least total length of the files for a measurement of the disk. With less, opening the files
+/// would dominate.
 const FILES_BYTES_MIN: u64 = 64 << 20;
 
-/// Measures disk and cores, and reports which of the two limits archiving. Other programs' load is reported with it.
+/// Measures disk and cores, and reports which of the two limits archiving, and how busy other
+/// programs keep the machine.
 pub fn examine(files: &[(PathBuf, u64)], progress: &dyn Progress) -> Result<Vec<Finding>> {
     let watch = LoadWatch::start();
     let disk = disk_rate(files, progress);
@@ -65,8 +68,8 @@ pub fn examine(files: &[(PathBuf, u64)], progress: &dyn Progress) -> Result<Vec<
     Ok(findings)
 }
 
-/// Measures bytes per second read from the disk past the page cache; `None` if the files are too small or the file
-/// system has no `O_DIRECT`.
+/// Measures how many bytes per second the disk reads, past the page cache. Returns `None` if the
+/// files are too small, or if the file system has no `O_DIRECT`.
 fn disk_rate(files: &[(PathBuf, u64)], progress: &dyn Progress) -> Option<f64> {
     if files.iter().map(|(_, length)| length).sum::<u64>() < FILES_BYTES_MIN {
         return None;
@@ -79,7 +82,8 @@ fn disk_rate(files: &[(PathBuf, u64)], progress: &dyn Progress) -> Option<f64> {
     rate((0..READERS).map(|_| reader).collect(), progress)
 }
 
-/// Reads a file with `O_DIRECT` and counts the bytes; fails if the file system does not support it.
+/// Reads a file with `O_DIRECT`, and counts the bytes. Fails if the file system does not
+/// support it.
 fn read_direct(path: &Path, count: &dyn Fn(usize) -> bool) -> io::Result<()> {
     // `O_DIRECT` needs address, offset and length at multiples of the disk's block size.
     const ALIGN: usize = 4096;
@@ -96,9 +100,10 @@ fn read_direct(path: &Path, count: &dyn Fn(usize) -> bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Runs each worker on a thread of its own until [`TIME`] is over, and returns their bytes per second together; `None`
-/// if no worker counted a byte. A worker reports bytes to the function that it is given, whose result says if it should
-/// continue; it returns false to stop early.
+/// Calls each worker again and again, on a thread of its own, until [`TIME`] is over. Returns the
+/// bytes per second of all workers together, or `None` if they counted none. A worker tells the
+/// function that it is given how many bytes it has done, and must return when that returns false. A
+/// worker that returns false is not called again.
 fn rate<W>(workers: Vec<W>, progress: &dyn Progress) -> Option<f64>
 where
     W: FnMut(&dyn Fn(usize) -> bool) -> bool + Send,
@@ -119,18 +124,20 @@ where
     (bytes > 0).then(|| bytes as f64 / seconds)
 }
 
-/// Content to compress: the beginning of the largest storages, or this program's own file if there are none.
+/// Reads content to compress: the beginning of the largest storages, or this program's own file if
+/// there are none.
 fn content(files: &[(PathBuf, u64)]) -> Vec<u8> {
     let mut content = Vec::new();
     for path in files.iter().map(|(path, _)| path.as_path()).chain([Path::new("/proc/self/exe")]) {
         let left = CONTENT_BYTES.saturating_sub(content.len() as u64);
-        // Files that cannot be read are skipped.
+        // Skips files that cannot be read.
         let _ = File::open(path).and_then(|file| file.take(left).read_to_end(&mut content));
     }
     content
 }
 
-/// Measures bytes per second that all cores together compress at the default level; `None` without content.
+/// Measures how many bytes per second all cores together compress, at the default level. Returns
+/// `None` without content.
 fn compress_rate(content: &[u8], progress: &dyn Progress) -> Result<Option<f64>> {
     if content.is_empty() {
         return Ok(None);

@@ -10,10 +10,12 @@ use slotpress_base::{quantity, tightest_limit};
 
 use super::Finding;
 
-/// Upper estimate of the files that slotpress opens at once: workers, accounts paths and lists of a ledger.
+/// Upper estimate of the files that slotpress opens at once: for workers, accounts paths, and lists
+/// of a ledger.
 const FILES_WANTED: u64 = 1024;
 
-/// Memory per worker: buffers at level 1 with frames of default size, and its share of everything else.
+/// Memory per worker in bytes: its buffers at level 1 with frames of default size, and its share of
+/// everything else.
 const WORKER_BYTES: u64 = 64 << 20;
 
 pub fn examine() -> Vec<Finding> {

@@ -1,6 +1,8 @@
-//! `needs!("strace")` at the start of a test: where the program is missing, the test ends there, and says so. Where `CI` is set,
-//! it fails. `needs!("root")` and `needs!("sys_admin")` do the same for rights, `needs!("loop_xfs")` for xfs in a file, `needs!("engines")` for packages of
-//! Python.
+//! `needs!("strace")` at the start of a test ends the test if the program is missing, and says so.
+//! If `CI` is set, the test fails instead.
+//!
+//! `needs!("root")` and `needs!("sys_admin")` do the same for rights, `needs!("loop_xfs")` for xfs
+//! in a file, and `needs!("engines")` for packages of Python.
 
 use std::env;
 use std::fs;
@@ -35,10 +37,10 @@ const PROGRAMS: &[&str] = &[
     "zstd",
 ];
 
-/// The bit of the right to mount, in the sets of capabilities(7).
+/// Number of the right to mount in the sets of capabilities(7).
 const CAP_SYS_ADMIN: u32 = 21;
 
-/// Ends a test where one of these programs or rights is missing.
+/// Ends a test if one of these programs or rights is missing.
 #[macro_export]
 macro_rules! needs {
     ($($need:literal),+) => {
@@ -48,15 +50,17 @@ macro_rules! needs {
     };
 }
 
-/// Says what a test lacks that it needs; `closure` is the type of one in the test, which has its name.
+/// True if the test must be skipped; says then what it lacks. `closure` is the type of a closure in
+/// the test, and begins with the test's name.
 pub fn is_skipped(needs: &[&str], closure: &str) -> bool {
     let Some((need, why)) = needs.iter().find_map(|need| Some((*need, missing(need)?))) else { return false };
     let is_ci = env::var_os("CI").is_some_and(|value| !value.is_empty());
-    // What the kernel lacks cannot be installed; `.ci/test --as-root` runs what takes root.
+    // What the kernel lacks cannot be installed. `.ci/test --as-root` runs the tests that
+    // need root.
     let may_lack = needs.contains(&"loop_xfs") || ["root", "sys_admin"].contains(&need) && !is_root();
     assert!(!is_ci || may_lack, "{why}, and where CI is set, no test is skipped: see .ci/install");
     let test = closure.trim_end_matches("::{{closure}}");
-    // Not by `eprintln!`, whose text is shown of tests that fail.
+    // `eprintln!` would not do: the test runner shows its text only for tests that fail.
     let _ = writeln!(stderr(), "skipped: {test}: {why}");
     true
 }
@@ -82,7 +86,8 @@ fn is_installed(program: &str) -> bool {
     })
 }
 
-/// Packages of Python, in that of the variable `ENGINES_PYTHON`, or else `python3`.
+/// True if the Python that the variable `ENGINES_PYTHON` names, or else `python3`, has
+/// the packages.
 fn has_engines() -> bool {
     let python = env::var_os("ENGINES_PYTHON").unwrap_or("python3".into());
     let mut command = std::process::Command::new(python);
