@@ -208,7 +208,7 @@ impl OpenPart<'_> {
     }
 }
 
-/// Returns the I/O error that caused an error of the library, or else the latter.
+/// Converts an error of the Parquet library. If an I/O error caused it, reports that one.
 fn of_parquet(error: &ParquetError) -> Error {
     let source = match error {
         ParquetError::External(source) => source.downcast_ref::<io::Error>(),

@@ -40,7 +40,7 @@ use crate::archive::encode::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN, is_zstd_level};
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct MeasureOptions {
-    /// A ledger or an unpacked archive with its directories; or in `ledger` the path of any archive
+    /// Directories of a ledger or an unpacked archive; or, in `ledger`, the path of any archive
     /// or file.
     pub paths: LedgerPaths,
     /// Slot of a ledger's bank snapshot; `None` takes the newest complete one.

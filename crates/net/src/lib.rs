@@ -1,4 +1,4 @@
-//! A part of slotpress, without promises of its own: use the crate `slotpress`.
+//! A part of slotpress that promises nothing of its own: use the crate `slotpress`.
 //!
 //! HTTP client: reads archives and small documents from servers.
 //!

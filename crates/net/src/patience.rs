@@ -11,11 +11,11 @@ use slotpress_base::{Progress, Result, clock};
 use super::NetError;
 use super::options::BYTES_PER_SECOND_MIN;
 
-/// Divisor for the pause after the first failure: it is this part of the time after which a server
-/// is given up, or half a second for two minutes. The pause doubles with each failure.
+/// Divisor that gives the first pause from the time after which a server is given up: half a second
+/// for two minutes. The pause doubles with each failure.
 const PAUSE_FIRST: u32 = 240;
 
-/// Divisor for the longest pause, unless the server asks for a longer one.
+/// Divisor that gives the longest pause in the same way. A server may ask for a longer one.
 const PAUSE_MAX: u32 = 4;
 
 /// What follows from a failed request.

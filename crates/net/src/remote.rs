@@ -16,8 +16,8 @@ use super::{Client, NetError, Url, shown, stores};
 /// Limit on the length of a file name in bytes. Names of archives take about 120 at most.
 const FILE_NAME_BYTES_MAX: usize = 255;
 
-/// Times of modification that are further in the future are ignored: one of the two clocks is
-/// wrong.
+/// How far in the future a time of modification may be. Later ones are ignored: one of the two
+/// clocks is wrong.
 const CLOCKS_DIFFER_BY: Duration = Duration::from_secs(300);
 
 /// Limit on the length of an ETag in bytes. Longer ones are ignored.

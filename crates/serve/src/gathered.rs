@@ -1,5 +1,5 @@
-//! Gathers ranges of one archive for one client into one transfer for the log, which is reported
-//! when no range of it runs any more.
+//! Gathers the ranges of one archive that one client gets into one transfer for the log. The
+//! transfer is reported when none of its ranges is running any more.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};

@@ -1,10 +1,10 @@
-//! A part of slotpress, without promises of its own: use the crate `slotpress`.
+//! A part of slotpress that promises nothing of its own: use the crate `slotpress`.
 //!
-//! Serves snapshot archives over HTTP/1.1, whole or in ranges, to Agave, Firedancer, browsers and
-//! `bootstrap`.
+//! Serves snapshot archives over HTTP/1.1, whole or in ranges, to Agave, Firedancer, browsers
+//! and `bootstrap`.
 //!
 //! `conditions` and `files::Windows` do no I/O; `respond` handles requests, `connection` sockets.
-//! Archives are found by [`catalog`](slotpress_read::catalog), and `cli::serve` writes the log.
+//! [`catalog`](slotpress_read::catalog) finds the archives, and `cli::serve` writes the log.
 
 // These lints apply because clients send what the crate handles.
 #![cfg_attr(

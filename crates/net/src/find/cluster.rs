@@ -73,10 +73,11 @@ struct Node {
     shred_version: Option<u16>,
 }
 
-/// Asks all named RPC servers. One answer is enough; the others become warnings in `relaxed`.
+/// Asks all named RPC servers. One answer is enough; the failures of others become warnings
+/// in `relaxed`.
 ///
 /// # Errors
-/// None answers and there are no other sources, or one is of another cluster.
+/// No server answers and there are no other sources, or a server is of another cluster.
 pub fn ask(
     client: &Client,
     options: &FindOptions,

@@ -30,7 +30,7 @@ impl Expected {
         self != Self::default()
     }
 
-    /// True if the name is that of the expected state, or none is expected.
+    /// True if the name is that of the expected state, or if no state is expected.
     pub fn is_named(self, name: &ArchiveName) -> bool {
         self.slot.is_none_or(|slot| slot == name.slot) && self.hash.is_none_or(|hash| hash == name.hash)
     }

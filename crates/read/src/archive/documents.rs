@@ -13,7 +13,8 @@ use slotpress_format::{
     parse_bank_file_and_end, parse_status_cache,
 };
 
-/// Documents of one archive or ledger. `None`: missing, or not read to its end.
+/// Documents of one archive or ledger. A document is `None` if it is missing, or was not read to
+/// its end.
 #[derive(Debug, Default)]
 pub struct Documents {
     pub bank: Option<Result<ParsedBank>>,

@@ -45,7 +45,7 @@ pub enum Piece {
 #[derive(Clone, Debug, Default)]
 pub struct Recycler(Arc<Mutex<Vec<Vec<u8>>>>);
 
-/// Limit on kept buffers: more than are ever in use.
+/// Limit on the buffers that are kept. So many are never in use.
 const RECYCLED_MAX: usize = 64;
 
 impl Recycler {

@@ -67,8 +67,8 @@ impl Serialize for Unusable {
 }
 
 /// Decides from the first and last bytes of a file whether it is a usable archive, and returns its
-/// frame hashes if it has them. Whole archives always pass. Not found, except by `verify`: changed
-/// bytes; a cut between two frames or at a block boundary of a plain tar; cuts in bzip2 and gzip.
+/// frame hashes if it has them. Whole archives always pass. Only `verify` finds changed bytes, a
+/// cut between two frames or at a block boundary of a plain tar, and cuts in bzip2 and gzip.
 ///
 /// # Errors
 /// The fault.

@@ -239,7 +239,7 @@ mod tests {
         assert!(!path.exists());
     }
 
-    /// What another user's run left in a shared directory does not end every run of others.
+    /// Directories that another user's run left in a shared directory do not make other runs fail.
     #[test]
     fn those_that_may_not_be_changed_stay() {
         use std::os::unix::fs::PermissionsExt;
@@ -251,7 +251,7 @@ mod tests {
         fs::write(other.join("file"), "left").expect("written");
         let mode = |mode| fs::set_permissions(&other, fs::Permissions::from_mode(mode)).expect("permissions");
         mode(0o555);
-        // On a thread to which modes apply, also where root runs the tests.
+        // The thread gives up root's rights, so modes apply to it even if root runs the tests.
         std::thread::scope(|scope| {
             let run = || {
                 let mut sets = capabilities(None).expect("told");
