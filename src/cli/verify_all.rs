@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use slotpress::catalog::Catalog;
-use slotpress::check::{ArchiveBase, ArchiveVerdict};
+use slotpress::check::ArchiveVerdict;
 use slotpress::{Error, Progress, Result, VerifyOptions, VerifyReport, verify_catalog};
 use slotpress_base::text::ShowPath;
 
@@ -66,27 +66,18 @@ fn print_failed(path: &str, why: &str, ui: &Ui) {
     }
 }
 
-/// Prints the line of an archive without failures.
+/// Prints the line of an archive without failures. What `-q` prints is good.
 fn print_good(verdict: &ArchiveVerdict<'_>, ui: &Ui) {
     let path = verdict.archive.path().shown();
-    match verdict.base {
-        ArchiveBase::Damaged(name) => {
-            let why = format!("its full archive {name} is damaged");
-            match ui.is_json() {
-                true => {
-                    let file = verdict.archive.path().to_string_lossy().into_owned();
-                    ui.print_report("archive_not_checked", &json!({ "file": file, "reason": why }));
-                }
-                // What `-q` prints is good.
-                false if ui.is_quiet() => {}
-                false => ui.print_verbatim(&format!("not checked  {path}: {why}; its frames and files are good")),
-            }
+    match verdict.why_not_checked() {
+        Some(why) if ui.is_json() => {
+            let file = verdict.archive.path().to_string_lossy().into_owned();
+            ui.print_report("archive_not_checked", &json!({ "file": file, "reason": why }));
         }
-        _ if ui.is_json() => {}
-        _ if ui.is_quiet() => ui.print_verbatim(&path),
-        ArchiveBase::Missing => {
-            ui.print_verbatim(&format!("ok      {path}: frames and files only, its full archive is not here"));
-        }
-        _ => ui.print_verbatim(&format!("ok      {path}")),
+        Some(_) if ui.is_quiet() => {}
+        Some(why) => ui.print_verbatim(&format!("not checked  {path}: {why}; its frames and files are good")),
+        None if ui.is_json() => {}
+        None if ui.is_quiet() => ui.print_verbatim(&path),
+        None => ui.print_verbatim(&format!("ok      {path}")),
     }
 }

@@ -81,6 +81,38 @@ fn a_good_archive_is_not_blamed_for_its_full_one() {
     }
 }
 
+/// An incremental archive without its full one is no good state, unless only frames are asked for.
+#[test]
+fn an_incremental_archive_alone_is_not_reported_as_good() {
+    let dir = two_archives();
+    fs::remove_file(dir.path().join(FULL_26)).expect("removed");
+    let verify = |flags: &[&str]| {
+        let output = slotpress().arg("verify").arg(dir.path()).args(flags).output().expect("runs");
+        let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).expect("text"));
+        (output.status.code(), said)
+    };
+    let path = dir.path().join(INCREMENTAL_26_40).display().to_string();
+    let why = "its full archive is not here";
+    let (code, [said, errors]) = verify(&[]);
+    assert_eq!((code, said), (Some(1), format!("not checked  {path}: {why}; its frames and files are good\n")));
+    let errors = errors.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(errors.contains(&format!("its state was not checked: {why}")), "{errors}");
+    assert!(errors.contains("hint: give its full archive too, or check only frames: --check frames"), "{errors}");
+    assert_eq!(verify(&["-q"]).1[0], "", "what -q prints is good");
+    let (code, [json, _]) = verify(&["--json"]);
+    let line = objects(json.as_bytes()).into_iter().find(|line| line["type"] == "archive_not_checked");
+    assert_eq!((code, &line.expect("a line")["reason"]), (Some(1), &why.into()));
+    for flags in [&["--check", "frames"], &["--quick", "--check=state"]] {
+        assert_eq!(verify(flags).1[0], format!("ok      {path}\n"));
+        assert_eq!(verify(flags).0, Some(0));
+    }
+    let catalog = slotpress::catalog::scan(&[dir.path().into()]).expect("scanned");
+    let open = |archive: &Archive, _| Ok(NamedArchive::from_path(archive.path()));
+    let verdict = verify_catalog(&catalog, &open, &VerifyOptions::default(), &NoProgress, &mut |_| {});
+    let error = verdict.expect("verified").require_ok("here").expect_err("not checked");
+    assert_eq!(error.kind(), ErrorKind::Failed, "{error}");
+}
+
 /// Archives in directories of their own, since many have one name.
 struct Directory(tempfile::TempDir, Vec<Archive>);
 

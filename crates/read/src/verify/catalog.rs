@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use slotpress_base::{Error, ErrorKind, Progress, Result, quantity};
+use slotpress_base::{Error, ErrorKind, Hint, Progress, Result, ShowPath, quantity};
 use slotpress_format::ArchiveName;
 
 use super::stack::{StackReport, unless_interrupted, verify_stack};
@@ -24,9 +24,22 @@ pub struct ArchiveVerdict<'a> {
     /// Its report, of an incremental archive together with its full one; or why it could not be verified. An error of the kind
     /// [`ErrorKind::Damaged`] says that it is no archive.
     pub report: Result<VerifyReport>,
+    asks_state: bool,
 }
 
 impl ArchiveVerdict<'_> {
+    /// Why the state of an incremental archive was not checked, although the options ask for that
+    /// and its frames and files are good: its full archive is damaged, or is not there.
+    pub fn why_not_checked(&self) -> Option<String> {
+        let why = match self.base {
+            ArchiveBase::Damaged(name) => format!("its full archive {name} is damaged"),
+            ArchiveBase::Missing => "its full archive is not here".to_string(),
+            ArchiveBase::Itself | ArchiveBase::Good(_) => return None,
+        };
+        let is_good = self.report.as_ref().is_ok_and(|report| report.ok);
+        (self.asks_state && is_good).then_some(why)
+    }
+
     /// True if the archive is damaged or is not what its name says.
     pub fn is_damaged(&self) -> bool {
         match &self.report {
@@ -77,7 +90,7 @@ pub struct CatalogVerdict {
     pub archives: u64,
     /// Number of those that are damaged or unusable.
     pub damaged: u64,
-    /// Why the first archive was not verified that could not be.
+    /// Why the first archive was not verified that could not be, or its state not checked.
     pub error: Option<Error>,
 }
 
@@ -85,7 +98,8 @@ impl CatalogVerdict {
     /// Succeeds if all archives were verified and none is damaged. `place` names what the catalog is of.
     ///
     /// # Errors
-    /// Archives are damaged, or else the first one that was not verified.
+    /// Archives are damaged, or else the first one that was not verified, or whose state was not
+    /// checked.
     pub fn require_ok(self, place: &str) -> Result<()> {
         let Self { archives, damaged, error } = self;
         match error {
@@ -131,14 +145,18 @@ pub fn verify_catalog(
             Some(report) => Ok(report),
             None => verify_one(archive, base, open, options, progress),
         };
-        let verdict = ArchiveVerdict { archive, base, report };
+        let verdict = ArchiveVerdict { archive, base, report, asks_state: options.why_not_state().is_none() };
         if verdict.is_damaged() {
             damaged.push(archive.path());
         }
         match &verdict.report {
             Err(error) if error.kind() == ErrorKind::Interrupted => return Err(error.clone()),
             Err(error) if !verdict.is_damaged() => drop(found.error.get_or_insert_with(|| error.clone())),
-            _ => {}
+            _ => {
+                let error = |why| Error::failed(format!("its state was not checked: {why}"));
+                let error = verdict.why_not_checked().map(error).map(|error| error.within(archive.path().shown()));
+                found.error = found.error.or_else(|| Some(error?.with_hint(Hint::GiveFullArchive)));
+            }
         }
         on_verdict(&verdict);
     }
