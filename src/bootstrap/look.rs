@@ -37,8 +37,10 @@ impl FetchContext<'_> {
     pub fn look(&self, is_plan: bool, progress: &dyn Progress) -> Result<(FindReport, Left)> {
         // A single source need not be measured, so the download begins sooner.
         let mut options = self.find.clone().measures_single(false);
-        // A plan shows the age of the state. A run needs it only if there is a maximum age.
-        options.dates_by_banks = is_plan;
+        // A plan shows the age of the state, and files tell it without a request. A run that asks
+        // servers needs it only if there is a maximum age.
+        let asks_servers = options.sources.iter().any(|source| source.url().is_some());
+        options.dates_by_banks = is_plan || !(asks_servers || !options.rpc.is_empty() || options.cluster.is_some());
         // Local full archives are candidates too: they need not be fetched.
         options.sources.extend(bases::local_sources(self.dir, self.bases)?);
         let mut report = find(self.client, &options, progress)?;

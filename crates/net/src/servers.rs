@@ -89,7 +89,7 @@ impl FromStr for SourceArg {
         let path = Path::new(text);
         let metadata = fs::metadata(path).or_path("open", path).map_err(|error| match url_of_host(text) {
             Some(url) => error.with_hint(format!("for a server, write {url}")),
-            None => error,
+            None => error.with_hint("a source is a URL, an archive, or a directory of archives"),
         })?;
         Ok(if metadata.is_dir() { Self::LocalDir(path.to_path_buf()) } else { Self::LocalFile(path.to_path_buf()) })
     }

@@ -1,6 +1,10 @@
 //! Sources that a file names.
 
 use std::fs;
+use std::sync::Mutex;
+
+use slotpress::net::SourceArg;
+use slotpress::{Client, ClientOptions, ErrorKind, FetchOptions, NoProgress, Progress, ProgressEvent, fetch};
 
 use crate::common::site::*;
 use crate::common::*;
@@ -22,4 +26,47 @@ fn sources_of_a_file() {
         let said = fetch();
         assert!(said.code == Some(code) && said.stderr.contains(words), "{said:?}");
     }
+}
+
+/// Stages, their bytes and warnings, as a program sees them that embeds the library.
+#[derive(Default)]
+struct Seen(Mutex<(Vec<(String, Option<u64>)>, u64, Vec<String>)>);
+
+impl Progress for Seen {
+    fn event(&self, event: ProgressEvent<'_>) {
+        let mut seen = self.0.lock().expect("nobody panicked");
+        match event {
+            ProgressEvent::Stage { name, input_bytes } => seen.0.push((name.to_string(), input_bytes)),
+            ProgressEvent::Bytes { input, .. } => seen.1 += input,
+            ProgressEvent::Warning(text) => seen.2.push(text.to_string()),
+            _ => {}
+        }
+    }
+}
+
+/// What lies on a disk is checked like what is downloaded: with its progress, its age, and the place of damage.
+#[test]
+fn archives_of_a_local_directory() {
+    let (dir, out) = (temp_dir(), temp_dir());
+    let ledger = ledger("ledger-at-26");
+    let archive = archive(ledger.path(), dir.path(), &[]);
+    let sources = [text(dir.path()).parse::<SourceArg>().expect("a directory")];
+    let (client, seen) = (Client::new(&ClientOptions::default()).expect("a client"), Seen::default());
+    let options = FetchOptions::new(sources, out.path());
+    let report = fetch(&client, &options, &seen).expect("fetched");
+    assert_eq!(report.archives[0].path.as_deref(), Some(&*archive));
+    let (stages, bytes, warnings) = seen.0.into_inner().expect("nobody panicked");
+    let length = fs::metadata(&archive).expect("there").len();
+    assert!(stages.contains(&("Checking".to_string(), Some(length))), "{stages:?}");
+    assert!(bytes <= length && bytes > length / 2, "{bytes} of {length}");
+    assert!(warnings.iter().any(|text| text.contains("by its bank file, the state will be")), "{warnings:?}");
+
+    let mut damaged = fs::read(&archive).expect("read");
+    damaged[100] ^= 1;
+    fs::write(&archive, damaged).expect("written");
+    let error = fetch(&client, &options, &NoProgress).expect_err("damaged");
+    assert_eq!((error.kind(), error.offset_bytes()), (ErrorKind::Damaged, Some(0)), "{error}");
+
+    let error = "/no/such/path".parse::<SourceArg>().expect_err("nothing is there");
+    assert!(error.hint().expect("advice").to_string().contains("a directory of archives"), "{error}");
 }

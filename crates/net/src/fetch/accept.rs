@@ -35,7 +35,7 @@ impl Accepted {
 }
 
 /// Accepts an archive that was read to its end. Skips the hashes of frames in `compared`, which
-/// have been compared already.
+/// have been compared already, and reports the bytes of the others.
 ///
 /// # Errors
 /// Kind [`Damaged`](ErrorKind::Damaged) if the archive is damaged, or not the requested one.
@@ -74,8 +74,10 @@ pub fn accept(
             }
             progress.check()?;
             if hash_range(source, range.clone(), &mut buffer)? != *hash {
-                return wrong(format!("the frame at offset {} does not match its hash", range.start));
+                let why = format!("the frame at offset {} does not match its hash", range.start);
+                return wrong(why).map_err(|error| error.at_offset(range.start));
             }
+            progress.advance(range.end.saturating_sub(range.start), 0);
         }
     }
     Ok(Accepted { root })
@@ -95,6 +97,7 @@ pub fn is_other_root(expected: Option<Root>, root: Option<Root>) -> Option<Strin
 pub fn accept_file(path: &Path, root: Option<Root>, progress: &dyn Progress) -> Result<Accepted> {
     let accepted = || {
         let source = LocalFile::open(path)?;
+        progress.stage("Checking", source.length_bytes());
         let shape = walk_shape(&source, progress)?;
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         accept(&source, &shape, Wanted { name, root }, &RangeSet::new(), progress)

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use rangemap::RangeSet;
 use slotpress_base::quantity::bytes;
 use slotpress_base::threads::{guarded, panicked, spawn};
-use slotpress_base::{Arriving, Error, ErrorKind, Hint, Progress, ProgressEvent, Result, panic_point, range_bytes};
+use slotpress_base::{
+    Arriving, Error, ErrorKind, Hint, Progress, ProgressEvent, Result, Until, panic_point, range_bytes,
+};
 use slotpress_read::walk_shape;
 
 use super::accept::{Accepted, Wanted, accept};
@@ -178,7 +180,8 @@ impl Download {
                 _ => error,
             })?;
             let wanted = Wanted { name: self.file.archive_name(), root: self.limits.expect_root };
-            accept(&*self.file, &shape, wanted, &compared, progress)
+            // The bytes were counted when they arrived.
+            accept(&*self.file, &shape, wanted, &compared, &Until(|| progress.is_interrupted()))
         });
         let result = match (result, stopping.damage.into_inner()) {
             (Err(error), Some(damage)) if matches!(Fault::of(&error), None | Some(Fault::Failed)) => Err(damage),
