@@ -34,6 +34,12 @@ impl Superseded {
         self.to_subtract.0.len() + self.duplicates.0.len() + self.covered.len()
     }
 
+    /// Upper estimate of the memory of the lists, which may have grown by doubling.
+    pub fn memory_bytes(&self) -> u64 {
+        let versions = (self.to_subtract.0.len() + self.duplicates.0.len()) * size_of::<Version>();
+        2 * (versions + self.covered.len() * size_of::<(Version, LayerSet)>()) as u64
+    }
+
     pub fn has_duplicates(&self) -> bool {
         !self.duplicates.0.is_empty()
     }

@@ -18,8 +18,9 @@
 //!
 //! The log grows by 20 bytes per record (20 GB for a billion) while it fits in three quarters of
 //! the given memory. Beyond that, full chunks go to one temporary file ([`spill`](super::spill)).
-//! Half of the last quarter is for sorting as many partitions at a time as fit, half for superseded
-//! records, which are handled in rounds.
+//! Half of the last quarter is for sorting as many partitions at a time as fit. The other half, and
+//! what sorted partitions leave free of the log's memory, is for superseded records, which are
+//! handled in rounds: each may decode the archive again.
 //!
 //! At least one partition must be sorted in memory: a thousandth of the log, since nobody can
 //! predict which accounts fall into it ([`fingerprint`](super::fingerprint)). An account that is
@@ -39,7 +40,7 @@ use crate::state::fingerprint::Fingerprint;
 use crate::state::known::KnownPartition;
 use crate::state::layers::LayerSet;
 use crate::state::spill::Spill;
-use crate::state::version::{Batch, ITEM_BYTES, LogItem, PARTITIONS, group_by_account, partition_of};
+use crate::state::version::{Batch, LogItem, PARTITIONS, group_by_account, partition_of};
 use crate::{Superseded, Version};
 
 /// Items in a chunk: 40 KiB, so that one chunk for each partition takes 40 MiB.
@@ -59,15 +60,12 @@ const fn log_bytes_min<T: LogItem>() -> u64 {
     PARTITIONS as u64 * chunk_bytes::<T>()
 }
 
-/// Upper estimate of the bytes for a superseded record in a round; its list may have grown by
-/// doubling.
-const ROUND_ITEM_BYTES: u64 = 2 * ITEM_BYTES;
-
 /// A log of items, by default of the 20 bytes of a [`Version`].
 pub struct VersionLog<T = Version> {
     partitions: Vec<Mutex<Partition<T>>>,
     log_bytes: AtomicU64,
-    /// Bytes for sorting, and as many for the superseded records of a round.
+    /// Bytes for sorting, and as many for the superseded records of a round, beside what is free of
+    /// the log.
     sort_bytes: u64,
     held_bytes: AtomicU64,
     spill: Spill,
@@ -239,7 +237,8 @@ impl VersionLog {
         let mut round = Superseded::default();
         self.for_each_partition(threads, among, &mut |found| {
             round.add(found?);
-            match round.record_count() as u64 * ROUND_ITEM_BYTES > self.sort_bytes {
+            let free_bytes = self.log_bytes().saturating_sub(self.held_bytes.load(Relaxed));
+            match round.memory_bytes() > self.sort_bytes.saturating_add(free_bytes) {
                 true => on_round(std::mem::take(&mut round).sorted()),
                 false => Ok(()),
             }
@@ -293,6 +292,7 @@ mod tests {
     use super::*;
     use crate::state::fingerprint::Fingerprinter;
     use crate::state::superseded::{is_listed, superseded_among};
+    use crate::state::version::ITEM_BYTES;
 
     const CHUNK_BYTES: u64 = chunk_bytes::<Version>();
     const LOG_BYTES_MIN: u64 = log_bytes_min::<Version>();
@@ -415,16 +415,23 @@ mod tests {
 
     #[test]
     fn superseded_records_come_in_rounds_that_fit() {
-        for (sort_bytes, rounds) in [(0, 9), (ROUND_ITEM_BYTES, 5), (8 * ROUND_ITEM_BYTES, 1), (1 << 20, 1)] {
+        const ITEM: u64 = 2 * ITEM_BYTES;
+        // What the log may hold, and holds no more, is free too: it holds eight chunks at first.
+        let cases = [(0, 0, 9), (ITEM, 0, 5), (8 * ITEM, 0, 1), (1 << 20, 0, 1), (0, 7, 2), (0, 8, 1)];
+        for (sort_bytes, log_chunks, rounds) in cases {
             let mut log = twice_each(8);
-            log.sort_bytes = sort_bytes;
+            (log.sort_bytes, log.log_bytes) = (sort_bytes, (log_chunks * CHUNK_BYTES).into());
             let mut counts = Vec::new();
             let mut on_round = |round: Superseded| {
                 counts.push(round.record_count());
                 Ok(())
             };
             log.find_superseded(1, &by_storage, &mut on_round).expect("found");
-            assert_eq!((counts.len(), counts.iter().sum::<usize>()), (rounds, 8), "{sort_bytes}: {counts:?}");
+            assert_eq!(
+                (counts.len(), counts.iter().sum::<usize>()),
+                (rounds, 8),
+                "{sort_bytes}, {log_chunks}: {counts:?}"
+            );
         }
     }
 
