@@ -29,7 +29,7 @@ use super::{restore, values};
 #[derive(Debug, Args)]
 pub struct BootstrapArgs {
     /// A server, a mirror, a store or an archive: http(s)://HOST:PORT, the URL of a directory or of an archive,
-    /// s3://BUCKET/PREFIX
+    /// s3://BUCKET/PREFIX; or a local directory
     #[arg(value_name = "SOURCE", required_unless_present_any = ["rpc", "cluster", "sources_from"])]
     sources: Vec<String>,
     #[command(flatten)]
