@@ -1,9 +1,11 @@
-//! Publishes archives of a running validator: watches its directory, pins new archives, checks and recompresses them,
-//! puts them on targets, and prunes there; continuously, or once.
+//! Publishes archives of a running validator, continuously or once: watches its directory, pins new
+//! archives, checks and recompresses them, puts them on targets, and prunes there.
 //!
-//! `decide` says what to do, and does no I/O. `act` does it: the calling thread looks, pins and assigns work; one thread prepares
-//! archives, one rebases them, and one thread per target publishes them. `tell` receives all events. `remember` is the journal. A
-//! run may be killed at any time: the next run finds the open work in the directory of pins, in the journal there, and on the targets.
+//! `decide` says what to do, and does no I/O. `act` does it: the calling thread looks, pins and
+//! starts work; one thread prepares archives, one rebases them, and one thread for each target
+//! publishes them. `tell` receives all events. `remember` is the journal. A run may be killed at
+//! any time: the next run finds the unfinished work in the directory of pins, in the journal there,
+//! and on the targets.
 
 mod act;
 mod decide;
@@ -47,7 +49,8 @@ pub struct PublishOptions {
     /// Directory that the validator writes its archives to.
     #[setters(into)]
     pub snapshots: PathBuf,
-    /// Directory that it writes incremental archives to, if that is another one; on the same file system.
+    /// Directory that it writes incremental archives to, if that is another one. It must be on the
+    /// same file system.
     #[setters(into)]
     pub incremental_snapshots: Option<PathBuf>,
     /// Directories and buckets to publish to.
@@ -72,21 +75,22 @@ pub struct PublishOptions {
     pub recompress: RecompressOptions,
     /// Publishes archives as they are after checking them, without recompressing.
     pub is_as_is: bool,
-    /// Checks the state of incremental archives too, which takes reading their full archive each time.
+    /// Checks the state of incremental archives too, which takes reading their full archive each
+    /// time.
     pub checks_pairs: bool,
-    /// Minimum time between two incremental archives; full ones are all published.
+    /// Minimum time between two incremental archives. Full ones are all published.
     pub every: Duration,
     /// Limit of pinned archives, in bytes.
     #[setters(into)]
     pub pin_bytes: Option<u64>,
     /// Number and age of archives to keep on each target.
     pub keep: Keep,
-    /// Number of older full archives on each target onto which its newest one is rebased. The archives are read in a target
-    /// that is a directory; `keep` limits how many results stay.
+    /// Number of older full archives on each target onto which its newest one is rebased. The full
+    /// archives are read from a target that is a directory; `keep` limits how many results stay.
     pub rebase_onto: usize,
     /// Time for which a published archive is never deleted, because downloads of it may be running.
     pub grace: Duration,
-    /// Slots around which archives are kept apart, in `kept/`.
+    /// Slots around which archives are kept for ever, in `kept/`.
     #[setters(into)]
     pub keep_slots: BTreeSet<u64>,
     /// Also keeps the archives around the end of each epoch in `kept/`.
@@ -105,19 +109,20 @@ pub struct PublishOptions {
     /// Address for serving metrics and health.
     #[setters(into)]
     pub metrics: Option<SocketAddr>,
-    /// Age of the newest archive of any target at which the health turns red.
+    /// Age of a target's newest archive above which health requests report a failure.
     #[setters(into)]
     pub alert_after: Option<Duration>,
     /// Ends once everything present is published.
     pub is_once: bool,
 }
 
-/// Default of [`PublishOptions::grace`]: 2 hours, enough to download a full archive of mainnet at 100 Mbit/s.
+/// Default of [`PublishOptions::grace`]: 2 hours, enough to download a full archive of mainnet at
+/// 100 Mbit/s.
 const GRACE_DEFAULT: Duration = Duration::from_secs(2 * 3600);
 
-/// Time for which requests to a store are repeated before the target counts as failed. Buckets are unreachable for a
-/// minute or two during restarts: that is only a warning. After a failure, the target is left alone for a while; parts
-/// already sent are kept.
+/// Time for which requests to a store are repeated before the target counts as failed. Restarts
+/// make buckets unreachable for a minute or two: that is only a warning. After a failure, the
+/// target is left alone for a while; parts already sent are kept.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(300);
 
 /// Default of [`PublishOptions::every`]: 5 minutes.
@@ -170,8 +175,8 @@ impl PublishOptions {
     }
 }
 
-/// Default directory of pins: the snapshots directory's name with `.publish` appended, on the same file system unless
-/// `snapshots` is a mount point.
+/// Default directory of pins: the snapshots directory's name with `.publish` appended. It is on the
+/// same file system unless `snapshots` is a mount point.
 fn pins_beside(snapshots: &Path) -> PathBuf {
     // A path such as `.` has no file name until it is resolved.
     let whole = snapshots.canonicalize().unwrap_or_else(|_| snapshots.to_path_buf());

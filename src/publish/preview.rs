@@ -1,4 +1,4 @@
-//! What a run would publish.
+//! Tells what a run would publish.
 
 use std::time::Instant;
 

@@ -1,4 +1,5 @@
-//! The planning thread: looks, asks [`decide`](super::decide) what to do, and does it, or gives it to the thread that does.
+//! The planning thread: looks, asks [`decide`](super::decide) what to do, and does it or starts the
+//! thread that does.
 
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -24,18 +25,20 @@ use super::tell::hooks::Hooks;
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Looks in a row at most, each after an action that changed what is there. Then others have their turn.
+/// Maximum number of looks in a row, each after an action that changed what is there. Then messages
+/// of other threads have their turn.
 const LOOKS_MAX: usize = 8;
 
 /// Interval between checks whether the user has interrupted the run.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Publishes archives until the user interrupts it, or with [`PublishOptions::is_once`] until everything present is
-/// published. Blocks meanwhile. `on_event` is called on the calling thread.
+/// Publishes archives until the user interrupts it, or with [`PublishOptions::is_once`] until
+/// everything present is published. Blocks meanwhile. Calls `on_event` on the calling thread.
 ///
 /// # Errors
-/// If a directory cannot be used, or another process works in the directory of pins. With `is_once`, also the gravest
-/// failure, of kind [`Damaged`](slotpress_base::error::ErrorKind::Damaged) if an archive was damaged.
+/// If a directory cannot be used, or another process works in the directory of pins. With
+/// `is_once`, also the gravest failure, of kind
+/// [`Damaged`](slotpress_base::error::ErrorKind::Damaged) if an archive was damaged.
 pub fn publish(options: &PublishOptions, on_event: &mut dyn FnMut(&Event), progress: &dyn Progress) -> Result<()> {
     check_dirs(options)?;
     rebasing::check_settings(options)?;
@@ -43,7 +46,7 @@ pub fn publish(options: &PublishOptions, on_event: &mut dyn FnMut(&Event), progr
     let (pins, client) = (PinDir::open(options)?, Client::new(&options.client)?);
     let (send, messages) = channel();
     let over = CancelToken::default();
-    // Without progress bars: several would be drawn at once.
+    // No progress bars: several would be drawn at once.
     let told = Forward::new(progress, |event| {
         matches!(event, ProgressEvent::Detail(_) | ProgressEvent::Warning(_)).then_some(event)
     });
@@ -59,7 +62,7 @@ pub fn publish(options: &PublishOptions, on_event: &mut dyn FnMut(&Event), progr
             let heard = publisher.hear_last();
             ended.and(heard).and_then(|()| publisher.result())
         });
-        // Also after a panic: other threads wait for what this one would have told them.
+        // Cancel also after a panic: other threads wait for messages of this one.
         over.cancel();
         result
     })
@@ -75,7 +78,7 @@ struct Publisher<'s, 'e> {
 }
 
 impl Publisher<'_, '_> {
-    /// Works until the user interrupts, or with `--once` until all is done.
+    /// Works until the user interrupts it, or with `--once` until everything is done.
     fn run(&mut self) -> Result<()> {
         self.teller.begin();
         while !self.run.progress.is_interrupted() {
@@ -100,7 +103,7 @@ impl Publisher<'_, '_> {
         if self.run.options.is_once { Err(Error::interrupted()) } else { Ok(()) }
     }
 
-    /// Waits for all threads, and hears what they have sent since.
+    /// Waits for all threads, and handles the messages that they have sent meanwhile.
     fn hear_last(&mut self) -> Result<()> {
         self.workers.end();
         while let Ok(message) = self.messages.try_recv() {
@@ -110,7 +113,7 @@ impl Publisher<'_, '_> {
         Ok(())
     }
 
-    /// What a run with `--once` that is over ends with.
+    /// Result of a run with `--once` that is over.
     fn result(&mut self) -> Result<()> {
         match self.teller.gravest() {
             _ if !self.run.options.is_once => Ok(()),
@@ -124,7 +127,7 @@ impl Publisher<'_, '_> {
         self.act_all(told).map(drop)
     }
 
-    /// What goes well here says nothing of the next look, which may still have to wait.
+    /// Success here says nothing about the next look, which may still have to wait.
     fn hear_and_go_on(&mut self, message: Message) -> Result<()> {
         match self.hear(message) {
             Ok(()) => Ok(()),
@@ -132,7 +135,7 @@ impl Publisher<'_, '_> {
         }
     }
 
-    /// Looks, and does what is to be done, until nothing changes what is there.
+    /// Looks and acts until nothing changes what is there.
     fn work(&mut self) -> Result<()> {
         for _ in 0..LOOKS_MAX {
             let actions = self.state.plan(self.eye.look(self.run)?);
@@ -143,7 +146,7 @@ impl Publisher<'_, '_> {
         Ok(())
     }
 
-    /// Returns whether what is there has changed.
+    /// True if an action changed what is there.
     fn act_all(&mut self, actions: impl IntoIterator<Item = Action>) -> Result<bool> {
         actions.into_iter().try_fold(false, |has_changed, action| Ok(self.act(&action)? || has_changed))
     }
@@ -192,7 +195,7 @@ impl Publisher<'_, '_> {
                 let kept = is_pinned.then(|| pins.quarantine(name)).transpose();
                 let failed = kept.as_ref().err().cloned();
                 let kept = kept.ok().flatten();
-                // Told before anything else may fail.
+                // Tell this before anything else can fail.
                 self.teller.tell(Event::Refused { name: name.clone(), error: error.clone(), kept });
                 journal.change(|entries| was.map(|was| entries.refuse(name, was)))?;
                 if let Some(error) = failed {
@@ -214,7 +217,7 @@ impl Publisher<'_, '_> {
             Message::Event(event) => vec![Action::Tell(event)],
             Message::Prepared { source, result, elapsed } => {
                 let was = self.run.pins.journal.read(|entries| entries.pins.get(&source.to_string()).copied());
-                // What was made is found by the next look, if this one fails.
+                // If this look fails, the next one finds what was made.
                 let result = self.eye.look(self.run).map(|facts| self.state.see(facts)).and(result);
                 self.workers.prepared(result.as_ref().ok().and_then(|name| self.state.ready(name)));
                 self.state.prepared(&source, result, was, elapsed)

@@ -1,7 +1,8 @@
-//! The journal: what a run must remember for the next one, in a small file that is replaced as a whole, because a run
-//! may be killed at any time.
+//! The journal: what a run must remember for the next one. It is a small file that is replaced as a
+//! whole, because a run may be killed at any time.
 //!
-//! It does not list archives: pinned and ready ones are found in their directories, published ones on the targets.
+//! It does not list archives: pinned and ready ones are found in their directories, published ones
+//! on the targets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -19,10 +20,11 @@ use slotpress_stores::UploadState;
 
 const NAME: &str = "journal.json";
 
-/// Limit of the file's length; a longer one is not a journal.
+/// Limit of the file's length, in bytes. A longer file is not a journal.
 const BYTES_MAX: u64 = 16 << 20;
 
-/// Limit of refused archives remembered, newest first. A validator's directory holds about ten.
+/// Maximum number of refused archives to remember, newest first. A validator's directory holds
+/// about ten.
 const REFUSED_MAX: usize = 1000;
 
 /// The journal, shared by all threads. A change is on disk when [`PublishJournal::change`] returns.
@@ -35,17 +37,19 @@ pub struct PublishJournal {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Entries {
-    /// Result of the state check of each ready archive, by name. Written before the archive is created.
+    /// Result of the state check of each ready archive, by name. Written before the archive is
+    /// created.
     pub states: BTreeMap<String, StateCheck>,
     /// Identity of each validator's file when it was pinned, by name.
     pub pins: BTreeMap<String, Identity>,
     pub refused: BTreeMap<String, Identity>,
     /// Start of the last incremental archive's preparation, in Unix seconds.
     pub incremental_unix_seconds: Option<u64>,
-    /// Newest slot seen when the directory was first used: epoch ends before it are not kept.
+    /// Newest slot seen when the directory was first used. Ends of earlier epochs are not kept.
     pub first_slot: Option<u64>,
     pub targets: BTreeMap<String, TargetEntries>,
-    /// Unfinished uploads, by the URL of the object. The tags of their parts are in a separate file ([`PartsLog`]).
+    /// Unfinished uploads, by the URL of the object. The tags of their parts are in a separate file
+    /// ([`PartsLog`]).
     pub uploads: BTreeMap<String, BegunUpload>,
 }
 
@@ -59,8 +63,8 @@ pub struct TargetEntries {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BegunUpload {
-    /// Tag of the archive's content: an archive of the same name with another tag is not resumed. Empty if the upload
-    /// is not to be resumed.
+    /// Tag of the archive's content. The upload is not resumed for an archive of the same name with
+    /// another tag, and never if the tag is empty.
     pub of: String,
     pub state: UploadState,
 }
@@ -93,8 +97,8 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// True if both are presumably the same content: equal length, and equal modification time unless one is a copy
-    /// (another inode).
+    /// True if both presumably have the same content: equal lengths, and equal modification times
+    /// unless one is a copy (another inode).
     pub fn is_same_content(&self, other: &Self) -> bool {
         self.size_bytes == other.size_bytes
             && (self.modified_ns == other.modified_ns || (self.device, self.inode) != (other.device, other.inode))
@@ -135,7 +139,7 @@ impl PublishJournal {
         let result = change(&mut new);
         if new != *entries {
             let file = Unpublished::create_in(&self.dir)?;
-            // Cannot fail: the structures are plain, with string keys.
+            // Cannot fail: the structures are plain, and map keys are strings.
             let text = serde_json::to_vec(&new).unwrap_or_default();
             file.file().write_all(&text).or_path("write", file.path())?;
             file.publish(NAME, true)?;
@@ -145,8 +149,8 @@ impl PublishJournal {
     }
 }
 
-/// The tags of an upload's parts, one per line after the upload's id. Tags are appended, so that remembering a part
-/// costs the same however many there are.
+/// The tags of an upload's parts, one per line after the upload's id. Tags are appended, so that
+/// recording a part costs the same however many there are.
 #[derive(Debug)]
 pub struct PartsLog {
     file: File,
@@ -170,7 +174,7 @@ impl PartsLog {
 }
 
 impl PublishJournal {
-    /// Remembers a new upload and its parts so far. Further parts are appended to the returned log.
+    /// Records a new upload and its parts so far. Further parts are appended to the returned log.
     pub fn begin_upload(&self, key: &str, of: String, mut state: UploadState) -> Result<PartsLog> {
         let (name, tags) = (PartsLog::name_of(key), std::mem::take(&mut state.tags));
         let new = Unpublished::create_in(&self.dir)?;
@@ -179,7 +183,7 @@ impl PublishJournal {
         let mut log = PartsLog { file, path, part_bytes: state.part_bytes, count: 0 };
         log.file.write_all(format!("{}\n", state.upload_id).as_bytes()).or_path("write", &log.path)?;
         log.append(&tags)?;
-        // Write the parts first: an upload without its parts would start over.
+        // Write the parts first: an upload without them would start over.
         new.publish(&name, true)?;
         self.change(|entries| drop(entries.uploads.insert(key.to_string(), BegunUpload { of, state })))?;
         Ok(log)
@@ -222,7 +226,8 @@ impl Entries {
         of_it.for_each(|(_, begun)| begun.of.clear());
     }
 
-    /// Remembers a file that failed its checks. Beyond the limit, the archive of the oldest slot is forgotten.
+    /// Records a file that failed its checks. Beyond the limit, forgets the archive of the oldest
+    /// slot.
     pub fn refuse(&mut self, name: &ArchiveName, identity: Identity) {
         self.refused.insert(name.to_string(), identity);
         while self.refused.len() > REFUSED_MAX {
@@ -232,7 +237,8 @@ impl Entries {
         }
     }
 
-    /// True if this file failed before; a file written anew has another identity, and is tried again.
+    /// True if this file failed before. A file that was written anew has another identity, and is
+    /// tried again.
     pub fn has_refused(&self, archive: &Archive) -> bool {
         self.refused.get(&archive.name.to_string()) == Some(&Identity::from(archive))
     }
@@ -260,7 +266,7 @@ mod tests {
             assert_eq!(length() - length_before, 35);
         }
         assert_eq!(std::fs::read(dir.path().join(NAME)).expect("there"), before);
-        // A kill may cut the last line: it is not a part.
+        // A kill may cut the last line: an incomplete one is not a part.
         log.file.write_all(b"half").expect("written");
         let journal = PublishJournal::open(Arc::new(KeptDir::open(dir.path()).expect("opens"))).expect("opens");
         let begun = journal.upload(KEY).expect("read").expect("begun");

@@ -1,5 +1,6 @@
-//! The index of a target: the list of its archives, and `latest.json`, which names the newest pair and is written last.
-//! Archives are listed only after they are complete and checked, and their names never change.
+//! The index of a target lists its archives. `latest.json` names the newest pair of them, and is
+//! written last. An archive is listed only after it is complete and checked, and its name never
+//! changes.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime};
@@ -24,7 +25,8 @@ use crate::publish::remember::StateCheck;
 /// File name of the index. Its path is the one at which `slotpress serve` offers its list.
 const INDEX: &str = "archives";
 
-/// Attempts to write an index that other publishers keep changing. After so many, something else is wrong.
+/// Maximum number of attempts to write an index that other publishers keep changing. If so many
+/// fail, something else is wrong.
 const ATTEMPTS_MAX: u32 = 16;
 const ATTEMPTS_APART: Duration = Duration::from_millis(20);
 
@@ -38,7 +40,8 @@ const INDEX_CACHE: &str = "public, max-age=5";
 pub struct IndexedStore {
     /// Location of the archives and `latest.json`.
     pub store: Store,
-    /// Location of the index: the path of the list of `slotpress serve`, so that the same programs can read both.
+    /// Location of the index: the path of the list of `slotpress serve`, so that the same programs
+    /// can read both.
     index: Store,
 }
 
@@ -54,13 +57,16 @@ pub struct Ready {
 pub enum Step<'a> {
     /// Repairs `latest.json` if a killed run has left it different from the index.
     Agree,
-    /// Prunes in advance what may go once this archive is published, except archives named in `latest.json`.
+    /// Prunes in advance what may be removed once this archive is published. Archives that
+    /// `latest.json` names stay.
     MakeRoom(&'a Ready),
-    /// Lists an archive that was sent, also in `latest.json` if it belongs to the newest pair.
+    /// Adds an archive that was sent to the index, and to `latest.json` if it belongs to the newest
+    /// pair.
     Add(&'a Ready),
 }
 
-/// When archives were first seen whose times are ahead of the clock, because it jumped: they age from then on.
+/// Archives whose modification times are in the future because the clock jumped back, by name, with
+/// the time when each was first seen. Their age is counted from then.
 #[derive(Debug, Default)]
 pub struct Ahead(Mutex<BTreeMap<String, Instant>>);
 
@@ -78,7 +84,8 @@ impl Ahead {
     }
 }
 
-/// Contents of an index, and the condition under which it may be replaced: no other program has changed it since.
+/// Contents of an index. It may be replaced only under `condition`: no other program has changed it
+/// since.
 #[derive(Debug)]
 pub struct Index {
     listed: Listed,
@@ -141,7 +148,7 @@ impl Index {
         if self.has(&archive.name) {
             return;
         }
-        // The newest full archive tells the duration of slots.
+        // The duration of slots is taken from the newest full archive.
         if archive.is_full() || self.listed.slot_time.source() == SlotTimeSource::Assumed {
             self.listed.slot_time = ready.slot_time;
         }
@@ -163,8 +170,8 @@ impl Index {
         Catalog::of_listing(self.listed.clone(), "")
     }
 
-    /// Removes archives that may go, even with `coming` added, from the index; returns their names. The newest pair
-    /// always stays.
+    /// Removes from the index what `keep` permits to remove once `coming` is added, and returns the
+    /// names. Never removes the newest pair.
     fn prune(&mut self, keep: &Keep, coming: Option<&Ready>, ahead: &Ahead, now: SystemTime) -> Vec<String> {
         let mut later = Self { listed: self.listed.clone(), condition: Condition::Always };
         ahead.date(&mut later.listed, now);
@@ -212,8 +219,8 @@ struct PublishedFields<'a> {
 }
 
 impl IndexedStore {
-    /// Opens the index of a directory below a target; an empty name is the target itself. Returns `None` if a directory
-    /// is missing and `makes` is false.
+    /// Opens the index of a directory below a target; an empty name is the target itself. Returns
+    /// `None` if a directory is missing and `makes` does not allow creating it.
     pub fn of(target: &Store, dir: &str, makes: bool) -> Result<Option<Self>> {
         let below = |from: &Store, names: &str| {
             let mut names = names.split('/').filter(|name| !name.is_empty());
@@ -223,7 +230,8 @@ impl IndexedStore {
         Ok(below(&store, PATH.trim_end_matches(INDEX))?.map(|index| Self { store, index }))
     }
 
-    /// Reads the index; a missing one is empty. Fails if the target does not answer, or the file is not an index.
+    /// Reads the index; a missing one is empty. Fails if the target does not answer, or the file is
+    /// not an index.
     pub fn read(&self, progress: &dyn Progress) -> Result<Index> {
         let Some(small) = self.index.get_small(INDEX, INDEX_BYTES_MAX, progress)? else {
             return Ok(Index { listed: Listed::default(), condition: Condition::Absent });
@@ -235,9 +243,10 @@ impl IndexedStore {
         Ok(Index { listed, condition: unchanged(small.e_tag) })
     }
 
-    /// Changes the index and `latest.json`, and reads both back. Archives that `keep` permits to remove are taken out
-    /// of the index; `on_prune` receives their names before readers can see the change. Fails if the target fails or
-    /// does not store what it is sent, or if other programs keep changing the index.
+    /// Changes the index and `latest.json`, and reads both back. Removes archives from the index
+    /// that `keep` permits to remove; `on_prune` receives their names before readers can see the
+    /// change. Fails if the target fails or does not store what it is sent, or if other programs
+    /// keep changing the index.
     pub fn publish(
         &self,
         step: Step<'_>,
@@ -248,8 +257,8 @@ impl IndexedStore {
         for attempt in 0..ATTEMPTS_MAX {
             wait(progress, ATTEMPTS_APART * attempt);
             progress.check()?;
-            // Read before the index: if another program changes both in between, the condition for writing fails, and
-            // the attempt is repeated.
+            // Read this before the index: if another program changes both in between, the condition
+            // for writing fails, and the attempt is repeated.
             let latest = self.store.get_small(LATEST, INDEX_BYTES_MAX, progress)?;
             let named = latest.as_ref().and_then(|latest| parse_list(&latest.bytes)).unwrap_or_default();
             let latest_is = latest.map_or(Condition::Absent, |latest| unchanged(latest.e_tag));
@@ -271,7 +280,8 @@ impl IndexedStore {
                 on_prune(gone)?;
             }
             let (index_json, latest_json) = index.json(now);
-            // Without a full archive, `latest.json` is not written: there is nothing that a node could boot from.
+            // Without a full archive there is nothing that a node could boot from, so `latest.json`
+            // is not written.
             if put(&self.index, INDEX, &index_json, &index.condition, progress)?
                 && latest_json.map_or(Ok(true), |json| put(&self.store, LATEST, &json, &latest_is, progress))?
             {

@@ -19,7 +19,7 @@ use crate::publish::remember::StateCheck;
 /// A file modified within this time may still be being written.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(60);
 
-/// Remembers what need not be read again at each look.
+/// Looks at the directories, and remembers what it need not read again next time.
 #[derive(Debug, Default)]
 pub struct Eye {
     ready: Catalog,
@@ -60,7 +60,7 @@ impl Eye {
             now: Instant::now(),
             refused: seen.iter().filter(is_refused).map(|archive| key(&archive.name)).collect(),
             epoch_ends: self.bank.as_ref().zip(newest).map(ends_for).unwrap_or_default(),
-            // A time ahead was written before the clock jumped back: it says nothing.
+            // A time in the future was written before the clock jumped back, and says nothing.
             since_incremental: begun
                 .and_then(|begun| since_1970(now()).as_secs().checked_sub(begun))
                 .map(Duration::from_secs),
@@ -70,7 +70,8 @@ impl Eye {
         })
     }
 
-    /// Pins an archive. If that can never be, looks into the file: a few reads detect a damaged one.
+    /// Pins an archive. If it can never be pinned, looks into the file: a few reads tell whether it
+    /// is damaged.
     pub fn pin(&mut self, archive: &Archive, seen: &[Archive], run: &Run<'_>) -> Result<Pinned> {
         let written_by = self.writers.written_by(run.options, seen, archive);
         let pinned = run.pins.pin(archive, written_by)?;

@@ -1,4 +1,4 @@
-//! Does what was decided: looks, pins, prepares, rebases, and publishes on each target.
+//! Carries out what was decided: looks, pins, prepares, rebases, and publishes on each target.
 
 pub mod index;
 pub mod look;
@@ -17,7 +17,7 @@ use self::pins::PinDir;
 use self::workers::Message;
 use super::PublishOptions;
 
-/// What all threads of a run share.
+/// Shared by all threads of a run.
 pub struct Run<'a> {
     pub options: &'a PublishOptions,
     pub pins: PinDir,

@@ -1,6 +1,7 @@
-//! The directory of pins, on the validator's file system: archives pinned against the validator's purge, archives ready
-//! to be published, and damaged ones. A lock admits one process at a time. Directories that publishing writes into must
-//! not be the validator's: compared by device and inode, so that links and mounts are seen through.
+//! The directory of pins, on the validator's file system. It holds archives pinned against the
+//! validator's purge, archives ready to be published, and damaged ones. A lock admits one process
+//! at a time. Publishing must not write into the validator's directories, so directories are
+//! compared by device and inode: a link or a mount cannot hide one.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -32,15 +33,15 @@ const QUARANTINE: &str = "quarantine";
 /// Number of newest damaged archives kept: enough for a diagnosis without filling the disk.
 const QUARANTINED_MAX: usize = 3;
 
-/// Reason for leaving out a file of Firedancer's.
+/// Reason for leaving out a file that Firedancer wrote.
 const NO_REFLINKS: &str =
     "the file system has no reflinks (xfs and btrfs have), and Firedancer refuses files with a second name";
 
-/// Reasons for leaving out a file of Agave's.
+/// Reasons for leaving out a file that Agave wrote.
 const NOT_OURS: &str = ": run as the user that owns it, usually the validator's";
 const OTHER_MOUNT: &str = ": the pins are on another mount (each path of ReadWritePaths= in a unit is one)";
 
-/// Errors that mean that a file cannot share its blocks with a copy there.
+/// Errors which mean that the file system cannot make a copy that shares blocks.
 const NO_CLONE: [Errno; 6] = [Errno::OPNOTSUPP, Errno::XDEV, Errno::INVAL, Errno::NOTTY, Errno::NOSYS, Errno::PERM];
 
 #[derive(Debug)]
@@ -57,24 +58,25 @@ pub enum Pinned {
     Yes,
     /// The validator has removed the archive meanwhile.
     Gone,
-    /// The file changed, or its writer has it locked: to be tried again.
+    /// The file changed, or its writer has locked it: try again later.
     NotNow,
     Never(String),
-    /// The same, but it may still be being written.
+    /// Cannot be pinned either, but may still be being written.
     Unfinished(String),
     Damaged(Error),
 }
 
 impl Drop for PinDir {
     fn drop(&mut self) {
-        // Closing is not enough: a program that another thread starts may hold a copy of the descriptor for a moment.
+        // Closing is not enough: a child process that another thread starts may hold a copy of the
+        // descriptor for a moment.
         let _ = flock(&*self.top, FlockOperation::Unlock);
     }
 }
 
 impl PinDir {
-    /// Opens or creates the directory and locks it. Fails if it is inside the validator's directory or on another file
-    /// system, or if another process works in it.
+    /// Opens or creates the directory and locks it. Fails if it is inside the validator's directory
+    /// or on another file system, or if another process works in it.
     pub fn open(options: &PublishOptions) -> Result<Self> {
         let path = options.pins.as_path();
         let made = |path: &Path| KeptDir::open_or_make(path, &mut |_, _| {});
@@ -94,12 +96,13 @@ impl PinDir {
                 .with_hint(Hint::PinsOnSameFileSystem));
             }
         }
-        // Below it, symbolic links are not followed, because files are deleted there.
+        // Files are deleted below this directory, so symbolic links there are not followed.
         let below = |name: &str| top.open_or_make_dir(name, &mut || ()).map(Arc::new);
         let quarantine = options.quarantine.as_deref().map_or_else(|| below(QUARANTINE), made)?;
         check_pins(&quarantine, options)?;
         let (pinned, ready) = (below(PINNED)?, below(READY)?);
-        // What a killed run was making may be as long as an archive, and nothing may be to be made.
+        // Remove what a killed run has left: it may be as long as an archive, and this run may have
+        // nothing to make.
         [&pinned, &ready].into_iter().try_for_each(|dir| remove_stale_files(dir))?;
         let journal = PublishJournal::open(top.clone())?;
         Ok(Self { journal, pinned, ready, quarantine, top })
@@ -113,7 +116,7 @@ impl PinDir {
         Ok(of_dir(&self.pinned, scan_names)?.archives().to_vec())
     }
 
-    /// Lists ready archives with their roots. Files that `known` describes are not read again.
+    /// Lists ready archives with their roots. Does not read files again that `known` describes.
     pub fn ready(&self, known: &Catalog) -> Result<Catalog> {
         of_dir(&self.ready, |dirs| scan_again(dirs, known))
     }
@@ -126,12 +129,13 @@ impl PinDir {
         Unpublished::create_in(&self.ready)
     }
 
-    /// Pins an archive: by a hard link if Agave wrote it, or by a copy that shares its blocks (reflink) if the link
-    /// fails or the writer may reuse the file.
+    /// Pins an archive: by a hard link if Agave wrote it, or by a copy that shares its blocks (a
+    /// reflink) if linking fails or the writer may rewrite the file.
     pub fn pin(&self, archive: &Archive, written_by: WrittenBy) -> Result<Pinned> {
         let no_link = match written_by {
             WrittenBy::Agave => match self.link(archive)? {
-                // A link fails for another user's file or across mounts: a reflink may still work.
+                // Linking fails for another user's file and across mounts, but a reflink may still
+                // work.
                 Pinned::Never(why) => why,
                 pinned => return Ok(pinned),
             },
@@ -161,8 +165,8 @@ impl PinDir {
         Ok(Pinned::Never(format!("cannot link {}: {hint}", path.shown())))
     }
 
-    /// Pins by a reflink; `None` if the file system has none. During the call, it holds a lock of the kind that
-    /// Firedancer takes before it reuses a file.
+    /// Pins by a reflink; returns `None` if the file system has none. Meanwhile it holds the lock
+    /// that Firedancer takes before it rewrites a file.
     fn clone_of(&self, archive: &Archive) -> Result<Option<Pinned>> {
         let (name, path) = (archive.name.to_string(), archive.path());
         let source = match archive.open() {
@@ -206,12 +210,13 @@ impl PinDir {
         }
     }
 
-    /// Moves a damaged archive to the quarantine, and deletes the oldest beyond [`QUARANTINED_MAX`]. Returns its path.
+    /// Moves a damaged archive to the quarantine, and returns its path there. Deletes all but the
+    /// newest [`QUARANTINED_MAX`].
     pub fn quarantine(&self, name: &ArchiveName) -> Result<PathBuf> {
         let text = name.to_string();
         let to = self.quarantine.path_of(&text);
-        // If both names are hard links to one file (an archive that failed, then grew), rename would keep both: remove
-        // the old name first.
+        // Remove the old name first: if both names are hard links to one file (an archive that
+        // failed, then grew), rename would keep both.
         remove(&self.quarantine, &text)?;
         self.pinned.rename(&text, &self.quarantine, &text).or_path("keep aside", &to)?;
         let mut names: Vec<ArchiveName> =
@@ -224,8 +229,8 @@ impl PinDir {
     }
 }
 
-/// Gives an archive's file, at `path` below `dir`, a second name. Returns false if another file had
-/// come into its place; that one gets none.
+/// Gives the file of an archive, at `path` below `dir`, a second name in `to`. Returns false if
+/// another file has taken its place; that file gets no second name.
 pub fn link(dir: impl AsFd, path: &Path, archive: &Archive, to: &KeptDir) -> Result<rustix::io::Result<bool>> {
     let (name, ours) = (archive.name.to_string(), archive.file_id);
     if let Err(error) = linkat(dir, path, to, &name, AtFlags::empty()) {
@@ -253,8 +258,8 @@ fn remove(dir: &KeptDir, name: &str) -> Result<()> {
     }
 }
 
-/// Checks pins, quarantine and targets before any of them is created or written. Fails if one lies inside a directory
-/// where it must not be, or if no target exists.
+/// Checks pins, quarantine and targets before any of them is created or written. Fails if one lies
+/// inside a directory where it must not be, or if no target exists.
 pub fn check_dirs(options: &PublishOptions) -> Result<()> {
     for path in [&options.pins].into_iter().chain(&options.quarantine) {
         check_pins(&nearest(path)?, options)?;
@@ -265,7 +270,7 @@ pub fn check_dirs(options: &PublishOptions) -> Result<()> {
         check_target(&nearest(path)?, options)?;
         missing.extend(check_output_dir(path).err());
     }
-    // If at least one target exists, missing ones are only tried again later.
+    // One target that exists is enough: the missing ones are tried again later.
     let is_none_there = missing.len() == options.targets.len();
     missing.into_iter().next().filter(|_| is_none_there).map_or(Ok(()), Err)
 }
@@ -309,25 +314,27 @@ fn nearest(path: &Path) -> Result<KeptDir> {
     Err(failed.unwrap_or_else(|| Error::failed(format!("{} cannot be opened", path.shown()))))
 }
 
-/// The writer of a file, which decides if it may get a second hard link.
+/// The program that wrote a file, which decides whether the file may get a second hard link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WrittenBy {
-    /// Written once; may have further links.
+    /// Writes a file once; it may have further links.
     Agave,
-    /// Rewritten in place later; must not have another link.
+    /// Rewrites the file in place later, so it must not have another link.
     Firedancer,
-    /// Not readable up to its bank file, as while being rewritten.
+    /// Not known: the file cannot be read up to its bank file, for example because it is being
+    /// rewritten.
     Unknown,
 }
 
-/// What the beginning of an archive tells.
+/// What the first entries of an archive tell.
 #[derive(Debug)]
 struct Front {
     bank: BankFile,
     is_of_firedancer: bool,
 }
 
-/// Beginnings of the archives in the validator's directory, kept until the files change; `None` of those that cannot be read.
+/// First entries of the archives in the validator's directory, kept until the files change; `None`
+/// for archives that cannot be read.
 #[derive(Debug, Default)]
 pub struct Writers {
     known: BTreeMap<Key, (Identity, Option<Front>)>,
@@ -336,9 +343,10 @@ pub struct Writers {
 }
 
 impl Writers {
-    /// Determines the writer of a file. If Firedancer wrote the newest archive, all files of the directory are Firedancer's: it
-    /// also downloads archives that others wrote, and a file being rewritten tells nothing. Agave's directory may hold an older
-    /// one of Firedancer's, which it downloaded.
+    /// Determines the writer of a file. If Firedancer wrote the newest archive, all files of the
+    /// directory count as Firedancer's: it also downloads archives that others wrote, and a file
+    /// that is being rewritten tells nothing. Agave's directory may hold an older archive of
+    /// Firedancer's that Agave has downloaded.
     pub fn written_by(&mut self, options: &PublishOptions, seen: &[Archive], archive: &Archive) -> WrittenBy {
         match options.writer {
             Writer::Agave => return WrittenBy::Agave,
@@ -359,7 +367,8 @@ impl Writers {
         }
     }
 
-    /// The bank file of any archive in the directory, for its epoch schedule; `None` if no archive can be read.
+    /// The bank file of any archive in the directory, for its epoch schedule; `None` if no archive
+    /// can be read.
     pub fn any_bank(&mut self, seen: &[Archive]) -> Option<BankFile> {
         self.see(seen);
         self.known.values().find_map(|(_, front)| Some(front.as_ref()?.bank.clone()))
@@ -385,7 +394,7 @@ fn front_of(archive: &Archive) -> Option<Front> {
     Some(Front { bank, is_of_firedancer })
 }
 
-/// True if the directory belongs to the user `firedancer`, as in Firedancer's instructions.
+/// True if the directory belongs to the user `firedancer`, as Firedancer's instructions have it.
 fn is_owned_by_firedancer(options: &PublishOptions) -> bool {
     let Ok(metadata) = fs::metadata(&options.snapshots) else { return false };
     let users = fs::read_to_string("/etc/passwd").unwrap_or_default();

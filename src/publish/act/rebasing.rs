@@ -1,5 +1,6 @@
-//! Makes rebased archives: what brings nodes from an older full archive of a target to the newest one. On a thread of its own,
-//! because one takes long; at the lowest priority, because nobody waits for it.
+//! Makes rebased archives, which bring nodes from an older full archive of a target to its newest
+//! one. Works on a thread of its own because rebasing takes long, and at the lowest priority
+//! because nobody waits for it.
 
 use slotpress_base::{CancelToken, Error, NICENESS_MAX, Result, panic_point, stand_back};
 use slotpress_format::ArchiveName;
@@ -14,11 +15,11 @@ use crate::publish::PublishOptions;
 use crate::publish::decide::choose::Key;
 use crate::rebase::{RebaseInput, RebaseOptions, rebase};
 
-/// Checks the settings before anything is done.
+/// Checks the settings before anything else is done.
 pub fn check_settings(options: &PublishOptions) -> Result<()> {
     let (onto, kept) = (options.rebase_onto, options.keep.rebased);
     if onto > kept {
-        // What is pruned would be made again.
+        // Archives that are pruned would be made again.
         let message = format!("{onto} rebased archives are to be made of a full one, but only {kept} stay");
         return Err(Error::usage(message).with_hint("keep as many as are made"));
     }
@@ -29,7 +30,8 @@ pub fn check_settings(options: &PublishOptions) -> Result<()> {
     Ok(())
 }
 
-/// Compression of rebased archives: zstd, because others have no place for the note that `rebase` made them.
+/// Compression of rebased archives. It is always zstd, because other formats have no place for the
+/// note that `rebase` made the archive.
 fn codec(options: &PublishOptions) -> Codec {
     match &options.recompress.encoding.codec {
         codec if matches!(codec.format, ArchiveFormat::Zstd { .. }) => codec.clone(),
@@ -41,7 +43,8 @@ pub fn name_of(&(base_slot, slot, hash): &Key, options: &PublishOptions) -> Arch
     ArchiveName { base_slot, slot, hash, extension: codec(options).extension() }
 }
 
-/// Makes a rebased archive of two full ones of a target, and puts it among those that are ready.
+/// Makes a rebased archive from two full archives of a target, and puts it among those that are
+/// ready.
 pub fn make(name: &ArchiveName, worker: &TargetWorker<'_>, cancel: &CancelToken) -> Result<()> {
     panic_point("rebasing");
     let TargetWorker { run, target, .. } = worker;

@@ -1,4 +1,5 @@
-//! Publishes to one target, on a thread of its own, so that a slow or failing target does not delay others.
+//! Publishes to one target, on a thread of its own, so that a slow or failing target does not delay
+//! others.
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -25,7 +26,8 @@ use crate::publish::decide::Order;
 use crate::publish::decide::choose::ArchiveSet;
 use crate::publish::tell::event::{Event, Published};
 
-/// Subdirectory for archives kept apart. It has an index of its own, which is never pruned.
+/// Subdirectory for archives that are kept for ever. It has an index of its own, which is never
+/// pruned.
 const KEPT: &str = "kept";
 
 #[derive(Clone, Debug, Default)]
@@ -51,14 +53,17 @@ impl<'a> TargetWorker<'a> {
         Self { run, target, was: Mutex::default(), ahead: Ahead::default() }
     }
 
-    /// Does what is ordered; returns the target's contents afterwards. What failed may be repeated.
+    /// Carries out an order; returns the target's contents afterwards. An order that failed may be
+    /// repeated.
     pub fn run(&self, order: &Order, making: Option<&Making>, mut contents: TargetContents) -> Result<TargetContents> {
         panic_point("publishing");
-        // Opened once: everything below works on the same directory, even if its path is changed meanwhile.
+        // Open the directory once: everything below works in it, even if its path is changed
+        // meanwhile.
         let store = &Store::open(self.target, &self.run.options.stores, &self.run.client)?;
         store.dir().map_or(Ok(()), |dir| check_target(dir, self.run.options))?;
         match order {
-            // If the directory was replaced, only its contents are reported: the planning thread decides anew.
+            // If the directory was replaced, only report its contents: the planning thread decides
+            // anew.
             _ if !self.is_as_before(store)? => self.look(&mut contents, store)?,
             Order::Look => self.look(&mut contents, store)?,
             Order::Publish(ready, is_kept) => self.put(&mut contents, store, ready, None, *is_kept)?,
@@ -79,8 +84,8 @@ impl<'a> TargetWorker<'a> {
         Ok(contents)
     }
 
-    /// True if the target's directory is the same as last time. If not, pending deletions are forgotten: they applied
-    /// to the other directory.
+    /// Returns true if the target's directory is the same as last time. Otherwise forgets pending
+    /// deletions: they applied to the other directory.
     fn is_as_before(&self, store: &Store) -> Result<bool> {
         let Some(dir) = store.dir() else { return Ok(true) };
         let is_now = dir.itself()?;
@@ -122,7 +127,7 @@ impl<'a> TargetWorker<'a> {
             make_room()?;
         }
         match uploader.put(ready, sent) {
-            // The disk may be full although space is reported free, for example because of a quota.
+            // The disk may be full although free space is reported, for example because of a quota.
             Err(error) if dir.is_some() && error.kind() == ErrorKind::NoSpace => {
                 make_room()?;
                 uploader.put(ready, None)?;
@@ -206,7 +211,7 @@ impl<'a> TargetWorker<'a> {
                 }
             }
         }
-        // Only the thread of this target changes them.
+        // Only this target's thread changes these entries.
         if left != pending.pending_deletes {
             self.run
                 .pins
@@ -216,7 +221,7 @@ impl<'a> TargetWorker<'a> {
         if !names.is_empty() {
             self.tell(Event::Pruned { target, names });
         }
-        // The archive is published; deletions that failed are repeated another time.
+        // The archive is published. Deletions that failed are repeated another time.
         failed.into_iter().for_each(|error| self.tell_failure(error));
         Ok(())
     }
@@ -236,8 +241,8 @@ pub fn read_genesis(path: &Path) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Puts the genesis archive on a target that has none. An existing one is never replaced; a different genesis is an
-/// error.
+/// Puts the genesis archive on a target that has none. Never replaces one that is there; fails if
+/// it is another cluster's.
 fn put_genesis(store: &Store, archive: &[u8], progress: &dyn Progress) -> Result<()> {
     let metadata = Metadata::default().content_type("application/x-bzip2".to_string());
     let mut there = store.get_small(ARCHIVE_NAME, GENESIS_BYTES_MAX, progress)?;

@@ -1,6 +1,7 @@
-//! Puts an archive on a target: by a hard link where possible, else by sending its bytes. An interrupted upload is
-//! resumed. A bucket receives parts of an archive while it is still being made; the store combines them to an object
-//! only after the archive is complete, checked and named, and discards them otherwise.
+//! Puts an archive on a target: by a hard link where possible, otherwise by sending its bytes. An
+//! interrupted upload is resumed. A bucket receives parts of an archive while it is still being
+//! made; the store combines them to an object only after the archive is complete, checked and
+//! named, and otherwise discards them.
 
 use std::fs::File;
 use std::ops::Range;
@@ -44,9 +45,9 @@ pub struct Making {
 enum Stage {
     /// No byte of the archive exists yet.
     Begun,
-    /// The file grows at its end; bytes once written do not change.
+    /// The file grows at its end; bytes in it do not change any more.
     Grows { file: Arc<File>, bytes_max: u64 },
-    /// The archive is ready, or `None` if it failed.
+    /// The archive is ready, or `None` if making it failed.
     Over(Option<Box<Ready>>),
 }
 
@@ -60,7 +61,7 @@ impl Making {
         *self.stage.lock() = Stage::Grows { file: Arc::new(file), bytes_max };
     }
 
-    /// Announces the end: the ready archive, or `None` if it failed.
+    /// Announces the end: the ready archive, or `None` if making it failed.
     pub fn is_over(&self, ready: Option<Ready>) {
         *self.stage.lock() = Stage::Over(ready.map(Box::new));
     }
@@ -72,8 +73,8 @@ pub struct Uploader<'a> {
 }
 
 impl Uploader<'_> {
-    /// Puts an archive on the target, except for the part already `sent`. An identical archive under its name is left
-    /// unchanged; fails if another file has the name.
+    /// Puts an archive on the target, except for the part already `sent`. Leaves an identical
+    /// archive of the same name unchanged; fails if another file has the name.
     pub fn put(&self, ready: &Ready, sent: Option<Sent>) -> Result<()> {
         let put = match self.link(ready)? {
             true => Ok(()),
@@ -88,9 +89,9 @@ impl Uploader<'_> {
         }
     }
 
-    /// Uploads an archive while it is still being written; returns it when it is ready, with the upload so far. The
-    /// upload is `None` if the archive was shorter than a part or the store failed: then all of it is still to be sent.
-    /// Returns `None` if making the archive failed.
+    /// Uploads an archive while it is still being written. Returns the archive when it is ready,
+    /// with the upload so far, or `None` if making the archive failed. The upload is `None` if the
+    /// archive was shorter than a part or the store failed: then all of it is still to be sent.
     pub fn send_while_made(&self, making: &Making) -> Result<Option<(Ready, Option<Sent>)>> {
         let (mut sent, mut source, mut buffer, mut has_failed) = (None, None, Vec::new(), false);
         loop {
@@ -129,7 +130,8 @@ impl Uploader<'_> {
         let there = file.metadata().or_path("read", path)?.len();
         if sent.is_none() && there >= PART_BYTES_MIN {
             let upload = self.begin(&making.name, None, making.state, bytes_max)?;
-            // Recorded without a tag, so that a later run aborts this upload instead of resuming it.
+            // Recorded without a tag, so that a later run aborts this upload and does not resume
+            // it.
             self.remember(&making.name, String::new(), upload.state())?;
             *sent = Some((upload, 0));
         }
@@ -144,7 +146,7 @@ impl Uploader<'_> {
         Ok(())
     }
 
-    /// Sends the first bytes of what is left of a file; returns where they end.
+    /// Sends the first piece of the range `left` of a file; returns where the piece ends.
     fn send_piece(
         &self,
         upload: &mut Upload,
@@ -160,7 +162,8 @@ impl Uploader<'_> {
         Ok(end)
     }
 
-    /// Aborts multipart uploads that no run will resume. If the store fails, this is repeated after the next task.
+    /// Aborts multipart uploads that no run will resume. If the store fails, tries again after the
+    /// next order.
     pub fn abort_abandoned(&self) -> Result<()> {
         for (key, begun) in self.run.pins.journal.read(|entries| entries.uploads.clone()) {
             let name = key.rsplit('/').next().unwrap_or_default();
@@ -175,8 +178,8 @@ impl Uploader<'_> {
         Ok(())
     }
 
-    /// Creates a hard link to the file; returns false if the target is not a directory on the same file system, or the
-    /// name is taken.
+    /// Creates a hard link to the file. Returns false if the target is not a directory on the same
+    /// file system, or the name is taken.
     fn link(&self, ready: &Ready) -> Result<bool> {
         let Some(dir) = self.store.dir() else { return Ok(false) };
         let path = ready.archive.path();
@@ -239,7 +242,7 @@ impl Uploader<'_> {
         Ok((self.begin(&archive.name, root, ready.state, archive.size_bytes)?, 0))
     }
 
-    /// Sends the rest from position `at` on, and records each part that arrives.
+    /// Sends the file from position `at` on, and records each part that arrives.
     fn send_bytes(&self, upload: &mut Upload, mut at: u64, ready: &Ready) -> Result<()> {
         let (path, bytes) = (ready.archive.path(), ready.archive.size_bytes);
         let (file, _) = ready.archive.open().or_path("open", &path)?;
@@ -262,15 +265,16 @@ impl Uploader<'_> {
             } else if is_all {
                 return Ok(());
             } else {
-                // All but the last part are waited for: each one that arrives is recorded, and not sent again after a
-                // failure.
+                // Wait for all parts but the last: each one that arrives is recorded, and is not
+                // sent again after a failure.
                 upload.write(&[], self.run.progress)?;
                 wait(self.run.progress, PARTS_CHECK);
             }
         }
     }
 
-    /// True if the object under this name is identical: compares roots if known, else contents.
+    /// True if the object of this name is identical: compares roots if they are known, otherwise
+    /// contents.
     fn is_there(&self, ready: &Ready) -> Result<bool> {
         let archive = &ready.archive;
         let there = self.store.open_source(&archive.name.to_string(), CancelToken::default())?;

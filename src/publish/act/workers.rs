@@ -1,5 +1,5 @@
-//! The threads of publishing: one at a time prepares an archive, one rebases, one per target publishes. They report to the planning
-//! thread by [`Message`].
+//! The threads of publishing. At any time, at most one prepares an archive, one rebases, and one
+//! for each target publishes. They report to the planning thread by [`Message`].
 
 use std::fs::File;
 use std::path::Path;
@@ -26,9 +26,9 @@ use crate::publish::remember::StateCheck;
 use crate::publish::tell::event::Event;
 use crate::recompress::{RecompressOptions, RecompressSource, recompress};
 
-/// Estimated maximum length of a new archive as a multiple of its source's, which sending it before it is complete
-/// requires. Going from level 19 to level 1 doubles the length. If an archive becomes longer, it is sent when it is
-/// ready.
+/// Estimated maximum length of a new archive, as a multiple of its source's length. Sending an
+/// archive before it is complete requires such a limit. Going from level 19 to level 1 doubles the
+/// length. An archive that becomes longer is sent when it is ready.
 const RATIO_MAX: u64 = 2;
 
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub enum Message {
     Target { at: usize, result: Result<TargetContents>, is_lasting: bool },
 }
 
-/// Gives each task a thread, and knows what these share with others.
+/// Starts a thread for each task, and remembers what is running.
 pub struct Workers<'s, 'e> {
     scope: &'s Scope<'s, 'e>,
     run: &'e Run<'e>,
@@ -61,7 +61,7 @@ impl<'s, 'e> Workers<'s, 'e> {
         Ok(())
     }
 
-    /// Waits for all threads: none is left when a run with `--once` is over, and interrupted ones
+    /// Waits for all threads. A run with `--once` has none left when it is over; interrupted ones
     /// end soon.
     pub fn end(&mut self) {
         self.threads.drain(..).for_each(|thread| drop(thread.join()));
@@ -77,7 +77,7 @@ impl<'s, 'e> Workers<'s, 'e> {
         })
     }
 
-    /// Tells those who send it that what is being prepared is ready, or failed.
+    /// Tells the threads that send the archive being prepared that it is ready, or failed.
     pub fn prepared(&mut self, ready: Option<&Ready>) {
         self.making.take().into_iter().for_each(|making| making.is_over(ready.cloned()));
     }
@@ -110,8 +110,8 @@ impl<'s, 'e> Workers<'s, 'e> {
     }
 }
 
-/// True if a target fails for a reason that persists until an operator acts: another file has the name, credentials are
-/// missing or insufficient, the directory is gone.
+/// True if a target fails for a reason that lasts until an operator acts: another file has the
+/// name, credentials are missing or insufficient, or the directory is gone.
 fn is_lasting(error: &Error, target: &Target) -> bool {
     error.kind() == ErrorKind::Exists
         || NetError::of(error).is_some_and(|error| {
@@ -120,7 +120,8 @@ fn is_lasting(error: &Error, target: &Target) -> bool {
         || matches!(target, Target::Dir(dir) if !dir.exists())
 }
 
-/// State check that preparing an archive includes. For an incremental one, it takes reading its full archive.
+/// State check that is part of preparing an archive. The state of an incremental archive is checked
+/// only with `checks_pairs`, because that takes reading its full archive.
 pub fn state_of(name: &ArchiveName, options: &PublishOptions) -> StateCheck {
     match name.base_slot.is_none() || options.checks_pairs {
         true => StateCheck::Checked,
@@ -128,8 +129,8 @@ pub fn state_of(name: &ArchiveName, options: &PublishOptions) -> StateCheck {
     }
 }
 
-/// Checks and recompresses a pinned archive; returns the name under which it is ready. `base` is its full archive,
-/// pinned too. `making` is told the file that is being written. Fails as
+/// Checks and recompresses a pinned archive; returns the name under which it is ready. `base` is
+/// its full archive, which is pinned too. `making` is told which file is being written. Fails with
 /// [`Damaged`](slotpress_base::ErrorKind::Damaged) if the archive is not sound.
 fn prepare(run: &Run<'_>, name: &ArchiveName, base: Option<&ArchiveName>, making: &Making) -> Result<ArchiveName> {
     let (pins, options, progress) = (&run.pins, run.options, run.progress);
@@ -151,19 +152,20 @@ fn prepare(run: &Run<'_>, name: &ArchiveName, base: Option<&ArchiveName>, making
         return Ok(name.clone());
     }
     let new = pins.new_ready()?;
-    // A second handle that reads through the page cache, because the first one may write past it.
+    // Open the file a second time, to read through the page cache: writing may go past it.
     making.grows(File::open(new.path()).or_path("open", new.path())?, source_bytes.saturating_mul(RATIO_MAX));
     let name = recompress(RecompressSource::File(path), Sink::unnamed(&new), &how, progress)?.name;
     new.publish(&name.to_string(), true)?;
     Ok(name)
 }
 
-/// Verifies an archive that is published without recompressing. This is stricter than the checks of `recompress`, which
-/// tolerates packing errors because it packs the entries anew.
+/// Verifies an archive that is published without recompressing. This is stricter than the checks of
+/// `recompress`, which tolerates packing errors because it packs the entries anew.
 fn check_as_is(path: &Path, how: &RecompressOptions, progress: &dyn Progress) -> Result<()> {
     let EncodingOptions { threads, io_policy, .. } = &how.encoding;
     let options = VerifyOptions::default().check(how.check.clone()).threads(*threads).io_policy(io_policy.clone());
-    // Superseded records are read a second time, in pieces that share pages: their pages are dropped only at the end.
+    // Superseded records are read a second time, in pieces that share pages, so their pages are
+    // dropped only at the end.
     let _watch = io_policy.io_hint.watch(how.base.as_deref().into_iter().chain([path]));
     let archive = NamedArchive::from_path(path);
     let base = how.base.as_deref().map(NamedArchive::from_path);

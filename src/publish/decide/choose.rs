@@ -1,5 +1,5 @@
-//! Decides what to pin, prepare, publish and delete next, from the archives seen, pinned, ready and published. Does no
-//! I/O.
+//! Decides what to pin, prepare, publish and delete next, from the archives that are seen, pinned,
+//! ready and published. Does no I/O.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -10,7 +10,8 @@ use slotpress_read::catalog::Archive;
 use super::retry::Retry;
 use super::{State, TargetState};
 
-/// Identifies a state by base slot, slot and hash. Archives of one state with different compression count as the same.
+/// Identifies a state by base slot, slot and hash. Archives of one state with different compression
+/// have the same key.
 pub type Key = (Option<u64>, u64, Hash);
 
 pub fn key(name: &ArchiveName) -> Key {
@@ -20,7 +21,7 @@ pub fn key(name: &ArchiveName) -> Key {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ArchiveSet {
     pub keys: BTreeSet<Key>,
-    /// Those of them that `rebase` made: never the newest.
+    /// Those that `rebase` made: they are never the newest.
     pub rebased: BTreeSet<Key>,
 }
 
@@ -30,7 +31,7 @@ impl ArchiveSet {
     }
 
     fn newest_full(&self) -> Option<u64> {
-        // Full archives come first.
+        // Full archives are first in the order of keys.
         self.keys.iter().take_while(|(base, ..)| base.is_none()).last().map(|(_, slot, _)| *slot)
     }
 
@@ -39,8 +40,8 @@ impl ArchiveSet {
         on_it.map(|(_, slot, _)| *slot).next()
     }
 
-    /// True if the target lacks this archive and would become newer by it. An incremental archive must be based on the
-    /// target's newest full archive.
+    /// True if the target lacks this archive and would become newer by it. An incremental archive
+    /// must be based on the target's newest full archive.
     pub fn wants(&self, name: &ArchiveName) -> bool {
         let newest_full = self.newest_full();
         match name.base_slot {
@@ -58,7 +59,8 @@ impl ArchiveSet {
         with
     }
 
-    /// Rebased states that are lacked: the newest full archive on each of the `onto` newest older ones.
+    /// Rebased states that are missing: the newest full archive on each of the `onto` full archives
+    /// before it.
     fn lacked_rebased(&self, onto: usize) -> BTreeSet<Key> {
         let mut fulls = self.keys.iter().rev().filter(|(base, ..)| base.is_none());
         let Some((_, new, hash)) = fulls.next() else { return BTreeSet::new() };
@@ -75,7 +77,7 @@ pub struct PinChanges {
 }
 
 impl TargetState {
-    /// True if it has not answered: nothing is prepared for it.
+    /// True if the target has not answered yet: nothing is prepared for it.
     pub fn is_silent(&self) -> bool {
         !self.is_known && self.retry.failures == 0
     }
@@ -84,7 +86,8 @@ impl TargetState {
         &self.contents.published
     }
 
-    /// True if it is a directory with both full archives of which this rebased state is made.
+    /// True if the target is a directory that has both full archives from which this rebased state
+    /// is made.
     pub fn can_rebase(&self, (base, slot, hash): &Key) -> bool {
         let is_base = |key: &Key| key.0.is_none() && Some(key.1) == *base;
         let has = &self.published().keys;
@@ -93,13 +96,14 @@ impl TargetState {
 }
 
 impl State<'_> {
-    /// True if it failed or was left out, and is not tried again.
+    /// True if the archive failed or was left out, and is not tried again.
     fn is_refused(&self, key: &Key) -> bool {
         let is_hopeless = self.failing.get(key).is_some_and(Retry::is_hopeless);
         is_hopeless || self.facts.refused.contains(key) || self.skipped.contains_key(key)
     }
 
-    /// True if its preparation failed repeatedly: it is skipped for now, so that others get their turn.
+    /// True if preparing the archive failed repeatedly: it is skipped for now, so that others get
+    /// their turn.
     fn is_waiting(&self, key: &Key) -> bool {
         self.failing.get(key).is_some_and(|retry| retry.lets_others_go(self.options.is_once, self.facts.now))
     }
@@ -118,7 +122,7 @@ impl State<'_> {
         self.ready_names().any(|name| key(name) == *wanted)
     }
 
-    /// Ready states that were rebased here: a target has the full archive.
+    /// Ready states that this program rebased: a target has the full archive.
     pub fn rebased_ready(&self) -> BTreeSet<Key> {
         let rebased = self.facts.ready.iter().filter(|ready| ready.archive.is_rebased());
         let has_full = |(_, slot, hash): &Key| {
@@ -127,7 +131,7 @@ impl State<'_> {
         rebased.map(|ready| key(&ready.archive.name)).filter(has_full).collect()
     }
 
-    /// What each target has once everything ready is published.
+    /// What each target that has answered will have when everything ready is published.
     fn later(&self) -> Vec<ArchiveSet> {
         let rebased = self.rebased_ready();
         let answering = self.targets.iter().filter(|target| !target.is_silent());
@@ -139,8 +143,8 @@ impl State<'_> {
         later.collect()
     }
 
-    /// True if an archive may be prepared: full ones always, incremental ones by turns. One that
-    /// failed keeps its turn.
+    /// True if an archive may be prepared: full ones always, incremental ones when their turn
+    /// comes. One that failed keeps its turn.
     fn has_turn(&self, key: &Key) -> bool {
         let is_due = || match self.options.is_once {
             true => !self.has_begun_incremental,
@@ -149,7 +153,7 @@ impl State<'_> {
         key.0.is_none() || self.failing.contains_key(key) || is_due()
     }
 
-    /// The newest archive of a kind that has its turn, and that a target will still want after
+    /// The newest archive of a kind that has its turn, and that a target will still want when
     /// everything ready is published.
     fn newest_wanted(&self, is_full: bool, also_waiting: bool) -> Option<&Archive> {
         let later = self.later();
@@ -163,13 +167,13 @@ impl State<'_> {
         wanted.map(|(_, archive)| archive).max_by_key(|archive| archive.name.slot)
     }
 
-    /// The newest of a kind that may be prepared now.
+    /// The newest archive of a kind that may be prepared now.
     fn next(&self, is_full: bool) -> Option<&Archive> {
         self.newest_wanted(is_full, false)
     }
 
-    /// States for `kept/` that some target lacks there. To be published, the bracket of a slot must be complete; to be
-    /// pinned, not.
+    /// States for `kept/` that some target lacks there. With `is_pinned_only`, also those whose
+    /// bracket is not complete yet: they may be pinned, but not published.
     fn to_keep(&self, is_pinned_only: bool) -> BTreeSet<Key> {
         let mut slots = self.options.keep_slots.iter().chain(&self.facts.epoch_ends).peekable();
         if slots.peek().is_none() {
@@ -184,8 +188,8 @@ impl State<'_> {
         wanted.filter(|key| self.targets.iter().any(|target| !has(target, key))).collect()
     }
 
-    /// Chooses the next archive to check and recompress: the newest full one, then the newest incremental one, then one
-    /// to be kept.
+    /// Chooses the next archive to check and recompress: the newest full one, then the newest
+    /// incremental one, then one for `kept/`.
     pub fn next_to_prepare(&self) -> Option<&Archive> {
         if self.preparing.is_some() {
             return None;
@@ -197,7 +201,8 @@ impl State<'_> {
         })
     }
 
-    /// With `--once`: true if the preparation of an archive that a target wants failed, and is not given up.
+    /// With `--once`: true if preparing an archive that a target wants failed, and is to be tried
+    /// again.
     pub fn is_to_be_tried_again(&self) -> bool {
         let (later, no_room) = (self.later(), self.pins().no_room);
         self.candidates().into_iter().any(|(key, archive)| {
@@ -217,14 +222,14 @@ impl State<'_> {
             needed.extend(candidates.keys().filter(|(base, slot, _)| base.is_none() && bases.contains(&Some(*slot))));
         }
         let mut wanted = vec![self.newest_wanted(true, true), next_full];
-        // An incremental one would be old when its turn comes after another.
+        // An incremental archive that waits for another one would be old when its turn comes.
         if preparing.is_none() && next_full.is_none() {
             wanted.extend([self.newest_wanted(false, true), self.next(false)]);
         }
         // An archive that waits is tried again, and stays pinned until then.
         needed.extend(wanted.into_iter().flatten().map(|archive| key(&archive.name)));
-        // A pin may go once the archive is ready, but only if its bracket is complete: else the ready file may be
-        // dropped.
+        // The pin of a ready archive may be removed only if the bracket is complete: otherwise the
+        // ready file may be removed too.
         let complete = self.to_keep(false);
         let stays_ready = |key: &Key| complete.contains(key) && self.is_ready(key);
         needed.extend(self.to_keep(true).into_iter().filter(|key| !stays_ready(key)));
@@ -247,7 +252,8 @@ impl State<'_> {
         pins
     }
 
-    /// Chooses the next archive for a target: the newest full one, then the newest incremental one based on it.
+    /// Chooses the next archive for a target: the newest full one, then the newest incremental one
+    /// based on it.
     pub fn next_to_publish(&self, target: &TargetState) -> Option<&ArchiveName> {
         let has = target.published();
         self.newest_ready(has, true).or_else(|| self.newest_ready(has, false))
@@ -265,7 +271,8 @@ impl State<'_> {
         self.ready_names().find(|name| keep.contains(&key(name)) && !kept.contains(&key(name)))
     }
 
-    /// Rebased states that a target lacks, now or as soon as it has the full archive that is ready for it.
+    /// Rebased states that a target lacks, now or as soon as it has the full archive that is ready
+    /// for it.
     pub fn lacked_rebased(&self, target: &TargetState) -> BTreeSet<Key> {
         match self.options.rebase_onto {
             0 => BTreeSet::new(),
@@ -299,7 +306,7 @@ impl State<'_> {
         next.or_else(|| self.next_rebased(target).map(|name| (name, false)))
     }
 
-    /// Ready archives that can be deleted: not the newest of their kind, or wanted by no target.
+    /// Ready archives that can be deleted, because no target wants them or newer ones are ready.
     pub fn unneeded(&self) -> Vec<&ArchiveName> {
         let (mut wanted, rebased) = (self.to_keep(false), self.rebased_ready());
         for target in &self.targets {
@@ -313,15 +320,15 @@ impl State<'_> {
     }
 }
 
-/// The archives that enclose a slot: a pair at or before it, and the next archive after it.
+/// The archives around a slot: a pair at or before it, and the next archive after it.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Bracket {
     keys: BTreeSet<Key>,
     is_complete: bool,
 }
 
-/// Finds the newest state at or before a slot, and the first one after it; empty if no full archive is at or before the
-/// slot.
+/// Finds the newest state at or before a slot, and the first one after it. The bracket is empty if
+/// no full archive is at or before the slot.
 fn bracket(slot: u64, known: &BTreeSet<Key>) -> Bracket {
     let fulls = known.iter().filter(|(base, at, _)| base.is_none() && *at <= slot);
     let Some(full) = fulls.max_by_key(|(_, at, _)| *at) else { return Bracket::default() };
@@ -335,7 +342,7 @@ fn bracket(slot: u64, known: &BTreeSet<Key>) -> Bracket {
     Bracket { keys, is_complete: is_exact || after.is_some() }
 }
 
-/// The last slot of an epoch, and of the epoch before if that ended at or after `since`.
+/// The last slot of an epoch, and that of the epoch before if it is not below `since`.
 pub fn epoch_ends(epoch: &RangeInclusive<u64>, since: u64) -> BTreeSet<u64> {
     let before = epoch.start().checked_sub(1).filter(|end| *end >= since);
     before.into_iter().chain([*epoch.end()]).collect()

@@ -42,7 +42,7 @@ fn published(names: &[ArchiveName]) -> TargetState {
     TargetState { contents, is_known: true, ..TargetState::default() }
 }
 
-/// Options that live as long as the tests: there are few of them.
+/// Leaks the options: there are few, and each test may borrow them as long as it likes.
 fn leak(options: PublishOptions) -> &'static PublishOptions {
     Box::leak(Box::new(options))
 }
@@ -61,7 +61,7 @@ fn prepared(state: &State<'_>) -> Option<ArchiveName> {
     state.next_to_prepare().map(|archive| archive.name.clone())
 }
 
-/// It has failed so often that others have their turn.
+/// An archive that has failed so often that others have their turn.
 fn waiting() -> Retry {
     let mut retry = Retry::default();
     for _ in 0..3 {
@@ -222,7 +222,7 @@ fn ends_of_epochs() {
     assert_eq!(epoch_ends(&(0..=99), 0), [99].into());
 }
 
-/// With options to rebase onto so many.
+/// Sets the number of full archives to rebase onto.
 fn at<'n>(now: &'n mut State<'static>, rebase_onto: usize) -> &'n State<'static> {
     now.options = leak(options().rebase_onto(rebase_onto));
     now
@@ -296,7 +296,7 @@ fn an_ordinary_archive_on_an_old_one_is_not_wanted() {
     assert_eq!(now.unneeded(), [&on(100, 200)]);
 }
 
-/// Also where its full archive is the newest again, because a newer one was removed.
+/// Not even if its full archive is the newest again, because a newer one was removed.
 #[test]
 fn a_rebased_archive_is_never_the_newest() {
     let has = |names: &[ArchiveName]| {
@@ -311,12 +311,12 @@ fn a_rebased_archive_is_never_the_newest() {
     assert_eq!(prepared(&now), Some(on(200, 210)));
 }
 
-/// Full archives of slots 10, 20, … by the bits of a number.
+/// Full archives of slots 10, 20, …: one for each bit that is set.
 fn fulls_of(bits: u8) -> Vec<ArchiveName> {
     (0..8).filter(|bit| bits >> bit & 1 == 1).map(|bit| full(10 * (bit + 1))).collect()
 }
 
-/// Few archives, so that they relate to each other.
+/// Generates few archives, so that many of them belong together.
 fn some_archives() -> impl Strategy<Value = Vec<ArchiveName>> {
     let incremental = (1u64..9, 1u64..9).prop_map(|(base, more)| on(10 * base, 10 * base + more));
     (any::<u8>(), prop::collection::vec(incremental, 0..6))
@@ -324,7 +324,8 @@ fn some_archives() -> impl Strategy<Value = Vec<ArchiveName>> {
 }
 
 proptest! {
-    /// Each rebase that is made gets to the targets, none is made twice, and what else is done stays as it is.
+    /// Each rebased archive gets to the targets, none is made twice, and everything else happens as
+    /// it would without.
     #[test]
     fn rebased_archives_change_nothing_else(
         seen in some_archives(),

@@ -1,4 +1,4 @@
-//! What follows from what is heard of actions that were begun.
+//! Decides what follows from the results of actions that were begun.
 
 use std::time::Duration;
 
@@ -41,7 +41,8 @@ impl State<'_> {
         Action::Tell(Event::Skipped { name, why })
     }
 
-    /// A look ended, and what it asked for. A failing or full disk may recover: only a run with `--once` ends.
+    /// A look ended, with the actions that it led to. A failing or full disk may recover, so only a
+    /// run with `--once` ends.
     pub fn looked(&mut self, result: Result<()>) -> Result<Option<Action>> {
         match result {
             Ok(()) => self.looking = Retry::default(),
@@ -60,7 +61,7 @@ impl State<'_> {
         let is_lasting = matches!(why, Pinned::Never(_));
         match why {
             Pinned::NotNow if self.options.is_once => {
-                // Not for ever.
+                // A run that is to end does not try for ever.
                 let retry = self.failing.entry(key(&name)).or_default();
                 let is_given_up = retry.is_due(now) && retry.failed(true, now).is_none();
                 is_given_up.then(|| {
@@ -70,7 +71,7 @@ impl State<'_> {
             }
             Pinned::Yes | Pinned::Gone | Pinned::NotNow => None,
             Pinned::Damaged(error) => Some(Action::Refuse { name, was: Some(was), error }),
-            // What is unfinished may become whole later, or stay as it is.
+            // An unfinished archive may become whole later, or stay as it is.
             Pinned::Unfinished(why) | Pinned::Never(why) => {
                 self.skipped.insert(key(&name), Skipped { was, is_lasting });
                 Some(self.leave_out(name, why, HINT_NEVER))
@@ -105,7 +106,8 @@ impl State<'_> {
         if !is_damaged {
             return vec![failed(error, None, retry)];
         }
-        // The file was modified after it got its name, for example by a program that copies it there.
+        // The file was modified after it got its name, for example by a program that copies it
+        // there.
         let error =
             Error::failed(format!("{source} changed while it was read")).with_hint("it is taken when it is whole");
         vec![failed(error, None, retry), Action::Unpin(source.clone())]
@@ -143,7 +145,8 @@ impl State<'_> {
         vec![told, forget]
     }
 
-    /// A target has done what it was asked for, or failed; `is_lasting` if trying again soon does not mend it.
+    /// A target has carried out its order, or failed. `is_lasting` says that trying again soon will
+    /// not help.
     pub fn answered(&mut self, at: usize, result: Result<TargetContents>, is_lasting: bool) -> Option<Action> {
         let (is_once, now) = (self.options.is_once, self.facts.now);
         let (target, name) = (self.targets.get_mut(at)?, self.options.targets.get(at)?);

@@ -1,5 +1,6 @@
-//! Random lives of a publisher: a validator that writes, purges and damages, targets that fail, hang and come back, clocks that jump, and
-//! kills between any two actions. Nothing of it is real but the decisions, and the rules of pruning.
+//! Plays random lives of a publisher: a validator writes, purges and damages archives, targets
+//! fail, hang and come back, the clock jumps, and kills happen between any two actions. Only the
+//! decisions and the rules of pruning are real.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -24,17 +25,20 @@ mod draws;
 #[path = "../../../tests/common/lives.rs"]
 mod lives;
 
-/// Lives; by hand: `PUBLISH_LIVES`, and `PUBLISH_SEED` for the first one.
+/// Number of lives. The variables `PUBLISH_LIVES` and `PUBLISH_SEED` set another number, and the
+/// first seed.
 const LIVES: u64 = 10_000;
 const STEPS: usize = 30;
-/// Looks in a row, each after something has changed: more would be work for ever.
+/// Maximum number of looks in a row, each after something has changed. If there are more, the work
+/// never ends.
 const LOOKS_MAX: usize = 8;
-/// Steps without disturbance after which all is done: pauses after failures are shorter.
+/// Number of steps without disturbance after which all work is done: pauses after failures are
+/// shorter.
 const PEACE: usize = 24;
-/// Steps in a row without work after which there is none.
+/// Number of idle steps in a row after which no more work is expected.
 const QUIET: usize = 4;
 
-/// Says which life it was.
+/// Prints the seed of a life that failed.
 struct Seed(u64);
 
 impl Drop for Seed {
@@ -45,7 +49,7 @@ impl Drop for Seed {
     }
 }
 
-/// A target: what lies there, and what its indexes name.
+/// A target: the files there, and what its indexes name.
 #[derive(Debug)]
 struct There {
     mood: Mood,
@@ -55,7 +59,7 @@ struct There {
     order: Option<(Order, TargetContents)>,
 }
 
-/// What a kill does not change, and what runs.
+/// Everything outside of the program, which a kill does not change, and the work that is running.
 struct World<'a> {
     options: &'a PublishOptions,
     draws: Draws,
@@ -72,10 +76,10 @@ struct World<'a> {
     targets: Vec<There>,
     preparing: Option<(ArchiveName, Option<ArchiveName>, ArchiveName)>,
     rebasing: Option<(ArchiveName, bool)>,
-    /// The archive that is to be prepared again, and when, as it was told.
+    /// An archive that failed, and the time of the next attempt that was announced.
     promised: Option<(ArchiveName, Instant)>,
     is_peace: bool,
-    /// Actions so far.
+    /// Number of actions so far.
     acts: usize,
 }
 
@@ -142,7 +146,8 @@ impl World<'_> {
         self.unix_seconds += seconds;
     }
 
-    /// Does what was decided; `None`: it is killed before.
+    /// Carries out an action; returns whether it changed what is there, or `None` if a kill comes
+    /// before it.
     fn act(&mut self, state: &mut State<'_>, action: &Action) -> Option<bool> {
         if !self.is_peace && self.percent(1) {
             return None;
@@ -228,11 +233,11 @@ impl World<'_> {
         panic!("it changes something for ever");
     }
 
-    /// What was to be prepared again by now is, if it is still there and wanted.
+    /// An archive whose next attempt is due is being prepared, if it is still there and wanted.
     fn check_promise(&mut self, state: &State<'_>) {
         let Some((name, _)) = self.promised.take_if(|(_, due)| *due <= self.now) else { return };
         let there = || self.seen.keys().chain(self.pinned.keys());
-        // What is newer comes first.
+        // Newer archives come first.
         let is_newest = there().any(|it| *it == key(&name)) && there().all(|it| it.1 <= name.slot);
         let wants = |target: &TargetState| {
             let mut has = target.contents.published.clone();
@@ -243,7 +248,7 @@ impl World<'_> {
         assert!(self.preparing.is_some() || !is_wanted, "{name} is not prepared again");
     }
 
-    /// Threads that are done report it.
+    /// Lets threads that are done report their results.
     fn hear(&mut self, state: &mut State<'_>) -> Option<()> {
         if self.preparing.is_some() && (self.is_peace || self.percent(50)) {
             self.prepared(state)?;
@@ -344,7 +349,8 @@ impl World<'_> {
         self.act_all(state, actions.into_iter().collect()).map(drop)
     }
 
-    /// What an index names is there, and is no damaged one; where there was a full archive, there is one.
+    /// Archives that an index names exist and are sound, and no target has lost its last full
+    /// archive.
     fn check(&self, had_full: &mut [bool]) {
         for (there, had) in self.targets.iter().zip(had_full) {
             let named = || there.index.keys().chain(there.kept.keys());
@@ -356,7 +362,7 @@ impl World<'_> {
         }
     }
 
-    /// The newest sound archives that are still there are on each target, and nothing lies around.
+    /// Each target has the newest sound archives that still exist, and no files are left over.
     fn check_end(&self, seed: u64) {
         let is_good = |key: &&Key| !self.damaged.contains(key);
         let full = self.seen.keys().filter(is_good).filter(|key| key.0.is_none()).max_by_key(|key| key.1);
@@ -436,7 +442,7 @@ fn live(seed: u64) {
         if step == STEPS {
             world.is_peace = true;
             world.targets.iter_mut().for_each(|there| there.mood = Mood::Works);
-            // What was passed over is remembered until the next start.
+            // Start anew: archives that were skipped are remembered until then.
             world.kill(&mut state);
         }
         let acts = world.acts;
@@ -458,7 +464,7 @@ fn live(seed: u64) {
 }
 
 impl<'a> World<'a> {
-    /// What ran is lost; of what is on disks, all stays.
+    /// Ends the program: running work is lost, everything on disks stays.
     fn kill(&mut self, state: &mut State<'a>) {
         (self.preparing, self.rebasing, self.promised) = (None, None, None);
         self.targets.iter_mut().for_each(|there| there.order = None);

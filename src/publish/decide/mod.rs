@@ -1,5 +1,5 @@
-//! Decides all that is done: from what is there, what was heard of earlier actions, and the time. Does no I/O, so that whole lives of a
-//! publisher can be played (`life_tests`).
+//! Decides everything that is done, from what is there, the results of earlier actions, and the
+//! time. Does no I/O, so that whole lives of a publisher can be played (`life_tests`).
 
 pub mod choose;
 #[cfg(test)]
@@ -26,7 +26,7 @@ use super::act::target::TargetContents;
 use super::remember::Identity;
 use super::tell::event::Event;
 
-/// What is there, as of one look.
+/// What one look has found.
 #[derive(Clone, Debug)]
 pub struct Facts {
     pub now: Instant,
@@ -34,16 +34,16 @@ pub struct Facts {
     pub seen: Vec<Archive>,
     pub pinned: Vec<Archive>,
     pub ready: Vec<Ready>,
-    /// Those seen that an earlier run refused, and that have not changed since.
+    /// Archives in `seen` that this run or an earlier one refused, and that have not changed since.
     pub refused: BTreeSet<Key>,
     /// Time since the preparation of the last incremental archive began.
     pub since_incremental: Option<Duration>,
-    /// Ends of epochs to keep archives around.
+    /// Last slots of epochs around which archives are kept.
     pub epoch_ends: BTreeSet<u64>,
 }
 
 impl Facts {
-    /// Nothing.
+    /// The facts before the first look.
     pub fn none(now: Instant) -> Self {
         Self {
             now,
@@ -57,19 +57,20 @@ impl Facts {
     }
 }
 
-/// A step.
+/// One thing to do.
 #[derive(Clone, Debug)]
 pub enum Action {
     Unpin(ArchiveName),
     Pin(Archive),
     RemoveReady(ArchiveName),
-    /// Checks and recompresses a pinned archive. Its full one is pinned too, where the pair is checked.
+    /// Checks and recompresses a pinned archive. If pairs are checked, its full archive is pinned
+    /// too.
     Prepare {
         source: ArchiveName,
         base: Option<ArchiveName>,
         made: ArchiveName,
     },
-    /// Rebases the two full archives of a target.
+    /// Makes a rebased archive from two full archives of the target with the index `from`.
     Rebase {
         name: ArchiveName,
         from: usize,
@@ -79,13 +80,13 @@ pub enum Action {
         target: usize,
         order: Order,
     },
-    /// Remembers that a file is damaged; if it is pinned, moves it aside.
+    /// Remembers that a file is damaged, and moves it aside if it is pinned.
     Refuse {
         name: ArchiveName,
         was: Option<Identity>,
         error: Error,
     },
-    /// Forgets an archive that is not made.
+    /// Forgets an archive that was not made after all.
     Forget(ArchiveName),
     Tell(Event),
 }
@@ -97,11 +98,11 @@ impl Action {
     }
 }
 
-/// What a target is to do.
+/// What a target's thread is to do.
 #[derive(Clone, Debug)]
 pub enum Order {
     Look,
-    /// Publishes a ready archive, into `kept/` or not.
+    /// Publishes a ready archive; into `kept/` if true.
     Publish(Box<Ready>, bool),
     /// Sends the archive that is being made, then publishes it.
     HeadStart(ArchiveName),
@@ -117,7 +118,7 @@ impl Order {
     }
 }
 
-/// A target, as it was heard of last.
+/// A target, as of its last answer.
 #[derive(Clone, Debug, Default)]
 pub struct TargetState {
     contents: TargetContents,
@@ -131,17 +132,17 @@ pub struct TargetState {
 #[derive(Debug)]
 struct Skipped {
     was: Identity,
-    /// Until it changes; otherwise until the next look.
+    /// If true, it is skipped until it changes; otherwise until the next look.
     is_lasting: bool,
 }
 
-/// What is there, what runs, and what was heard of what ran.
+/// What is there, what is running, and the results of what has run.
 #[derive(Debug)]
 pub struct State<'a> {
     options: &'a PublishOptions,
     facts: Facts,
     targets: Vec<TargetState>,
-    /// What is made of the pinned archive that is being prepared.
+    /// Name of the archive being made from the pinned one that is being prepared.
     preparing: Option<ArchiveName>,
     rebasing: Option<Key>,
     /// Preparations and rebases that failed although no archive is damaged.
@@ -170,19 +171,21 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Says what time it is.
+    /// Sets the time for the decisions that follow.
     pub fn set_time(&mut self, now: Instant) {
         self.facts.now = now;
     }
 
-    /// Whether it is time to look; what could not be pinned then may be tried again.
+    /// Returns true if it is time to look. Then archives that could not be pinned for the moment
+    /// may be tried again.
     pub fn wants_look(&mut self) -> bool {
         let is_due = self.looking.is_due(self.facts.now);
         self.skipped.retain(|_, skipped| skipped.is_lasting || !is_due);
         is_due
     }
 
-    /// All that is to be done by these facts. What of it is begun is told by [`begun`](Self::begun).
+    /// Returns everything to be done according to these facts. The caller reports by
+    /// [`begun`](Self::begun) what it has begun.
     pub fn plan(&mut self, facts: Facts) -> Vec<Action> {
         self.see(facts);
         let (to_rebase, rebased) = (self.to_rebase(), self.rebased_ready());
@@ -216,7 +219,7 @@ impl<'a> State<'a> {
         actions
     }
 
-    /// Takes what a look has found, and forgets what is not there any more.
+    /// Takes the result of a look, and forgets archives that are not there any more.
     pub fn see(&mut self, facts: Facts) {
         self.facts = facts;
         let seen: BTreeMap<Key, Identity> =
@@ -252,8 +255,8 @@ impl<'a> State<'a> {
         Some(Action::Prepare { source: next.clone(), base: base.map(|base| base.name.clone()), made })
     }
 
-    /// The next state to rebase, if no working target lacks a full archive: onto the newest full archive first, because most
-    /// nodes have that.
+    /// The next state to rebase, unless a working target lacks a full archive. Rebases onto the
+    /// newest full archive first, because most nodes have that one.
     fn next_rebase(&self, wanted: &BTreeSet<Key>) -> Option<Action> {
         let next = wanted.iter().rev().find(|key| self.is_due(key))?;
         let lacks_full = |at: &TargetState| self.next_to_publish(at).is_some_and(|name| name.base_slot.is_none());
@@ -278,7 +281,7 @@ impl<'a> State<'a> {
                 if is_kept && self.options.keep_bytes.is_some_and(|bytes_max| bytes > bytes_max) {
                     let (name, to) = (name.clone(), self.options.targets.get(at)?);
                     let why = format!("{to}: what is kept for ever has no room for it");
-                    // It counts as kept, so that pins do not wait for it either.
+                    // Count it as kept, so that pins do not wait for it.
                     self.targets.get_mut(at)?.contents.kept.keys.insert(key(&name));
                     return Some(Action::Tell(Event::Skipped { name, why }));
                 }
@@ -305,12 +308,12 @@ impl<'a> State<'a> {
         &self.facts.pinned
     }
 
-    /// What a target had when it was heard of last.
+    /// What a target had as of its last answer.
     pub fn contents(&self, target: usize) -> TargetContents {
         self.targets.get(target).map(|target| target.contents.clone()).unwrap_or_default()
     }
 
-    /// With `--once`: true if nothing is left to do, or all attempts at it are used up.
+    /// With `--once`: true if nothing is left to do, or all attempts are used up.
     pub fn is_over(&self) -> bool {
         let is_done = |target: &TargetState| {
             let has_all = || target.is_known && self.next_for(target).is_none();
@@ -328,7 +331,7 @@ impl<'a> State<'a> {
         lacked.max_by_key(|(name, _)| name.slot).map_or(Ok(()), |(_, error)| Err(error.clone()))
     }
 
-    /// Each target: what it has, how many ready archives it lacks, and whether it works.
+    /// For each target: what it has, how many ready archives it lacks, and whether it works.
     pub fn targets(&self) -> impl Iterator<Item = (&TargetContents, usize, bool)> {
         self.targets.iter().map(|target| {
             let is_lacked = |ready: &&Ready| target.contents.published.wants(&ready.archive.name);
@@ -337,7 +340,7 @@ impl<'a> State<'a> {
         })
     }
 
-    /// What would be published first, each with its targets.
+    /// The archives that would be published first, each with its targets.
     pub fn forecast(mut self) -> Vec<(ArchiveName, Vec<String>)> {
         let mut first = Vec::new();
         while let Some(name) = self.next_to_prepare().map(|archive| archive.name.clone()) {

@@ -1,19 +1,20 @@
-//! When an operation that failed is tried again.
+//! Decides when an operation that failed is tried again.
 
 use std::time::{Duration, Instant};
 
-/// Pause after the first failure of an operation; each further failure doubles it, up to the maximum.
+/// Pause after the first failure of an operation; each further failure doubles it, up to the
+/// maximum.
 const RETRY_FIRST: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(300);
 
 /// Attempts per operation in a run with `--once`.
 const ATTEMPTS_ONCE: u32 = 4;
 
-/// Failures of an archive's preparation after which others get their turn during its pauses. Not earlier, because
-/// preparing an older archive takes long and may be for nothing.
+/// Number of failures to prepare an archive after which others get their turn during its pauses. It
+/// is not lower, because preparing an older archive takes long and may be in vain.
 const FAILURES_BEFORE_OTHERS: u32 = 3;
 
-/// Failures of an operation, and the time of its next attempt.
+/// Number of failures of an operation, and the time of its next attempt.
 #[derive(Clone, Debug, Default)]
 pub struct Retry {
     pub failures: u32,
@@ -21,14 +22,16 @@ pub struct Retry {
 }
 
 impl Retry {
-    /// Records a failure; returns the pause until the next attempt, or `None` if a run with `--once` gives up.
+    /// Records a failure; returns the pause until the next attempt, or `None` if a run with
+    /// `--once` gives up.
     pub fn failed(&mut self, is_once: bool, now: Instant) -> Option<Duration> {
         let pause = RETRY_FIRST.saturating_mul(1 << self.failures.min(16)).min(RETRY_MAX);
         self.pause_for(pause, now);
         (!is_once || self.failures < ATTEMPTS_ONCE).then_some(pause)
     }
 
-    /// Records a failure of work that reads a lot: attempts are few, and far apart unless the run is to end.
+    /// Records a failure of work that reads a lot. Attempts are few, and far apart unless the run
+    /// is to end.
     pub fn failed_costly(&mut self, is_once: bool, now: Instant) -> Option<Duration> {
         let pause = if is_once { RETRY_FIRST } else { RETRY_MAX };
         self.pause_for(pause, now);
@@ -41,7 +44,7 @@ impl Retry {
         }
     }
 
-    /// Records a failure that no attempt will mend.
+    /// Records a failure that no further attempt will overcome.
     pub fn give_up(&mut self) {
         self.failures = u32::MAX;
     }
@@ -55,7 +58,8 @@ impl Retry {
         self.next = Some(now + pause);
     }
 
-    /// Records a failure that repeating soon will not mend: a run with `--once` gives up at once.
+    /// Records a failure that trying again soon will not overcome: a run with `--once` gives up at
+    /// once.
     pub fn refused(&mut self, is_once: bool, now: Instant) -> Option<Duration> {
         if is_once {
             self.failures = self.failures.max(ATTEMPTS_ONCE - 1);

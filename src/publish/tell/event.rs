@@ -65,7 +65,7 @@ pub enum Event {
     Failed {
         #[serde(rename = "message", serialize_with = "text::display")]
         error: Error,
-        /// The target concerned; `None` for failures elsewhere.
+        /// The target that failed; `None` for failures elsewhere.
         target: Option<String>,
         /// Time until the next attempt; `None` if this run makes none.
         #[serde(rename = "retry_seconds", serialize_with = "text::optional_seconds")]
@@ -113,8 +113,8 @@ impl Event {
         })
     }
 
-    /// Environment variables (`PUBLISH_…`) for the operator's hook, and true if the hook for failures is meant; `None`
-    /// for events without a hook.
+    /// Environment variables (`PUBLISH_…`) for the operator's hook, and true if it is the hook for
+    /// failures; `None` for events without a hook.
     pub fn facts(&self) -> Option<(bool, Vec<(&'static str, String)>)> {
         let of_name = |name: &ArchiveName, more: &[(&'static str, String)]| {
             let base = name.base_slot.map_or(String::new(), |base| base.to_string());

@@ -15,17 +15,17 @@ use slotpress_base::{Error, Progress, Result, ShowPath};
 use super::event::Event;
 use crate::publish::PublishOptions;
 
-/// Limit of hooks waiting to run. Further ones are skipped, with a warning.
+/// Maximum number of hooks waiting to run. Further ones are skipped, with a warning.
 const HOOKS_MAX: usize = 64;
 
-/// Default of [`PublishOptions::hook_timeout`]: enough to notify an operator. A hook should start longer work in the
-/// background.
+/// Default of [`PublishOptions::hook_timeout`]: enough to notify an operator. A hook should start
+/// longer work in the background.
 pub const HOOK_TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
 
 const HOOK_TICK: Duration = Duration::from_millis(20);
 
-/// The thread that runs them, one after the other. When the run ends, all that wait have the time
-/// of one.
+/// The thread that runs hooks, one after the other. When the run ends, all hooks that wait share
+/// the time that one may take.
 pub struct Hooks {
     queue: Option<SyncSender<Event>>,
     failures: Receiver<Error>,
@@ -79,7 +79,7 @@ impl Hooks {
         self.failures.try_iter()
     }
 
-    /// Waits for what is queued; returns the last failures.
+    /// Waits for hooks that are queued; returns the last failures.
     pub fn end(&mut self) -> impl Iterator<Item = Error> {
         self.close();
         self.failures.iter()
@@ -97,8 +97,8 @@ impl Drop for Hooks {
     }
 }
 
-/// Runs a hook with these environment variables and no input; its output goes to stderr. The hook and its child
-/// processes are killed after `timeout`, or when the user interrupts the run.
+/// Runs a hook with these environment variables and no input; its output goes to stderr. The hook
+/// and its child processes are killed after `timeout`, or when the user interrupts the run.
 fn run_hook(
     program: &Path,
     facts: &[(&'static str, String)],
@@ -143,7 +143,7 @@ mod tests {
 
     use super::*;
 
-    /// They are not waited for one after the other, each as long as it may take.
+    /// Hooks that wait do not get the full time each.
     #[test]
     fn the_end_of_a_run_waits_as_long_as_for_one() {
         let dir = tempfile::tempdir().expect("a directory");

@@ -1,5 +1,5 @@
-//! Metrics for Prometheus and the health for load balancers: age of the newest archives per target, counts of published
-//! archives and failures.
+//! Metrics for Prometheus and health for load balancers: age of the newest archives per target,
+//! counts of published archives and failures.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
@@ -47,7 +47,7 @@ pub struct Metrics {
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     newest: Newest,
-    /// Since when, or since the start of the run.
+    /// Time when these were first seen, or of the run's start.
     since: Instant,
 }
 
@@ -56,13 +56,14 @@ impl Seen {
         Self { newest, since: Instant::now() }
     }
 
-    /// Time since an archive was published. Where its time is ahead of the clock, which jumped: since it was first seen.
+    /// Time since an archive was published, or since it was first seen if its time is in the future
+    /// because the clock jumped back.
     fn age(&self, published: Option<PublishedSlot>) -> Duration {
         published.and_then(|it| clock::now().duration_since(it.at).ok()).unwrap_or_else(|| self.since.elapsed())
     }
 }
 
-/// Declares all series, each with its name and its meaning, and a function that registers them.
+/// Declares all series, each with its name and its help text, and a function that registers them.
 macro_rules! series {
     ($($field:ident: $kind:ty, $name:literal, $help:literal;)*) => {
         #[derive(Debug, Default)]
@@ -104,12 +105,13 @@ series! {
 }
 
 impl Metrics {
-    /// Creates the metrics of these targets. Health fails if the newest archive of a target is older than
-    /// `alert_after`.
+    /// Creates the metrics of these targets. Health fails if the newest archive of a target is
+    /// older than `alert_after`.
     pub fn new(targets: impl Iterator<Item = String>, alert_after: Option<Duration>) -> Self {
         let series = Series::default();
         let newest: BTreeMap<_, _> = targets.map(|target| (target, Seen::new(Newest::default()))).collect();
-        // Create the counters now: a counter that first appears with a count of 1 has no rate in Prometheus.
+        // Create the counters now: a counter that first appears with a count of 1 has no rate in
+        // Prometheus.
         for target in newest.keys() {
             drop(series.published.get_or_create(&of(target)));
             drop(series.published_bytes.get_or_create(&of(target)));
@@ -151,7 +153,8 @@ impl Metrics {
         self.series.pinned_bytes.set(number(bytes));
     }
 
-    /// Records a target's contents, the number of ready archives that it lacks, and whether it works.
+    /// Records a target's contents, the number of ready archives that it lacks, and whether it
+    /// works.
     pub fn see(&self, target: &str, contents: &TargetContents, backlog: usize, is_up: bool) {
         self.series.backlog.get_or_create(&of(target)).set(number(backlog as u64));
         self.series.kept_bytes.get_or_create(&of(target)).set(number(contents.kept_bytes));
@@ -234,7 +237,7 @@ mod tests {
         assert!(text.contains("slotpress_publish_target_up{target=\"b\"} 0"), "{text}");
         assert!(text.contains("slotpress_publish_failures_total{reason=\"target\"} 0"), "{text}");
         assert_eq!(Metrics::new(targets.into_iter(), None).health(), Ok(()));
-        // The clock has jumped back since it was published.
+        // The clock has jumped back since the archive was published.
         let at = clock::now() + Duration::from_secs(1 << 30);
         let ahead = PublishedSlot { slot: 7, at };
         let newest = Newest { full: Some(ahead), incremental: None };

@@ -1,4 +1,5 @@
-//! Tells what happens: the caller, the operator's programs, metrics and health, the service manager.
+//! Tells what happens: the caller, the operator's programs, metrics and health, the service
+//! manager.
 
 pub mod event;
 pub mod hooks;
@@ -17,7 +18,8 @@ use self::metrics::Metrics;
 use super::PublishOptions;
 use super::decide::State;
 
-/// Limit of archives remembered as reported, to report each only once. When it is reached, all are forgotten.
+/// Maximum number of skipped archives remembered as reported, to report each only once. When it is
+/// reached, all are forgotten.
 const SKIPPED_MAX: usize = 1000;
 
 /// Receives all events.
@@ -68,7 +70,7 @@ impl<'a> Teller<'a> {
                     return;
                 }
             }
-            // Failures that are repeated do not count: the repetition may succeed.
+            // Failures of operations that are repeated do not count: the next attempt may succeed.
             Event::Failed { error, retry: None, is_of_hook: false, .. } | Event::Refused { error, .. } => {
                 let rank = |error: &Error| match error.kind() {
                     ErrorKind::Damaged => 2,
@@ -93,23 +95,24 @@ impl<'a> Teller<'a> {
         self.tell(Event::Failed { error, target: None, retry: None, is_of_hook: true });
     }
 
-    /// Waits for the operator's programs, and tells which of them failed.
+    /// Waits for the operator's programs, and reports which of them failed.
     pub fn end(&mut self) {
         let failures: Vec<Error> = self.hooks.end().collect();
         failures.into_iter().for_each(|error| self.tell_hook_failure(error));
     }
 
-    /// The gravest failure that is not repeated. A damaged archive counts most, a network failure least.
+    /// The gravest failure of an operation that is not repeated. A damaged archive counts most, a
+    /// network failure least.
     pub fn gravest(&mut self) -> Option<Error> {
         self.gravest.take()
     }
 
-    /// A target has done what it was asked for.
+    /// Records that a target has carried out its order.
     pub fn succeeded(&self, target: usize) {
         self.options.targets.get(target).into_iter().for_each(|target| self.metrics.succeeded(&target.to_string()));
     }
 
-    /// Reports what is there.
+    /// Updates metrics, the service manager's status, and failures of hooks.
     pub fn see(&mut self, state: &State<'_>, free_bytes: Option<u64>) {
         supervisor::alive();
         let failures: Vec<Error> = self.hooks.failures().collect();
