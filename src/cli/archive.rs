@@ -191,7 +191,7 @@ pub fn print_report(report: &ArchiveReport, ui: &Ui) {
     }
 }
 
-/// Where an archive is, or the name that it would have: it may have gone into a stream.
+/// Path of an archive, or only its name if it went into a stream.
 pub fn shown_path(path: &Option<PathBuf>, name: &ArchiveName) -> String {
     path.as_ref().map_or_else(|| name.to_string(), |path| path.shown())
 }

@@ -27,7 +27,7 @@ impl WorkerArgs {
     }
 }
 
-/// Locations of a validator's files outside its ledger directory (`--snapshots`, `--accounts`).
+/// Directories of a validator outside its ledger directory (`--snapshots`, `--accounts`).
 #[derive(Debug)]
 pub struct DirectoryArgs {
     flags: DirectoryFlags,
@@ -86,7 +86,7 @@ impl DirectoryArgs {
     }
 }
 
-/// Location of the ledger to create, and treatment of an existing one.
+/// The ledger to create, and what to do with one that exists.
 #[derive(Debug, Args)]
 pub struct NewLedgerArgs {
     /// The ledger directory to create
@@ -116,8 +116,9 @@ impl NewLedgerArgs {
         self.directories.paths(&self.ledger)
     }
 
-    /// Directories for `--tree archive`, which unpacks everything into one directory unless a flag names others.
-    /// Environment variables alone do not count, because they name the validator's directories.
+    /// Directories for `--tree archive`, which unpacks everything into one directory unless a flag
+    /// names others. Environment variables do not count, because they name the validator's
+    /// directories.
     pub fn tree_paths(&self) -> LedgerPaths {
         if self.directories.is_given() { self.paths() } else { LedgerPaths::new(&self.ledger) }
     }

@@ -1,4 +1,5 @@
-//! The words about a download that is read while it arrives: how much is there, how fast it comes, and which side waits for the other.
+//! Describes a download that is read while it arrives: how much is there, how fast it comes, and
+//! whether the network or the restore is slower.
 
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};
@@ -7,10 +8,10 @@ use slotpress::Arriving;
 
 use super::values;
 
-/// Rates are those of so long at least.
+/// Minimum time over which a rate is measured.
 const WINDOW_MIN: Duration = Duration::from_millis(400);
 
-/// Servers whose rates are shown.
+/// Maximum number of servers whose rates are shown.
 const SERVERS_MAX: usize = 4;
 
 pub struct Arrival {
@@ -24,7 +25,8 @@ impl Arrival {
         Self { at: Instant::now(), given: now.given.to_vec(), waited: now.waited }
     }
 
-    /// Words it; `None` where that was too short a time ago.
+    /// Describes what has arrived since this was made; `None` if that is less than [`WINDOW_MIN`]
+    /// ago.
     pub fn note(&self, now: &Arriving<'_>) -> Option<String> {
         let elapsed = Some(self.at.elapsed()).filter(|elapsed| *elapsed >= WINDOW_MIN)?;
         Some(self.note_after(now, elapsed))

@@ -130,7 +130,7 @@ fn print_report(report: &BootstrapReport, options: &BootstrapOptions, ui: &Ui) {
     ui.print(&format!("  elapsed  {} in all{}", values::show_duration(report.elapsed.wall), after.unwrap_or_default()));
 }
 
-/// Says, as the last line, that a newer state was not to be had.
+/// Warns, as the last line, that a newer state was given up.
 pub fn tell_of_better(given_up: Option<&GivenUp>, ui: &Ui) {
     let Some(GivenUp { archives, slot, why, .. }) = given_up else { return };
     let names: Vec<String> = archives.iter().map(ToString::to_string).collect();

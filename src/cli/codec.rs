@@ -1,4 +1,5 @@
-//! Flags for encoding, shared by every command that writes archives, and the printed description of a codec.
+//! Flags for encoding, shared by all commands that write archives, and the printed description of a
+//! codec.
 
 use std::io::IsTerminal;
 use std::path::Path;
@@ -13,7 +14,7 @@ use super::io_policy::IoPolicyArgs;
 use super::ui::Ui;
 use super::values;
 
-/// Encoding of a new archive, and what that may take of the machine.
+/// Encoding of a new archive, and the number of its workers.
 #[derive(Clone, Debug, Args)]
 pub struct EncodingArgs {
     /// zstd level: 1 to 22, or negative for faster and larger; `slotpress levels` helps to choose [default: 1]
@@ -60,7 +61,7 @@ impl EncodingArgs {
         Ok(options.memory_bytes(memory_bytes).io_policy(io_policy.apply(ui)))
     }
 
-    /// Most memory of what decodes archives of which a new one is made.
+    /// Maximum memory for decoding archives from which a new one is made, in bytes.
     pub fn decoding_bytes(&self) -> u64 {
         decoding_side_bytes(self.frame_size)
     }
@@ -95,7 +96,8 @@ pub fn show_codec(codec: &Codec, frames: u64) -> String {
     format!("{codec}{layout}, {}", values::count_of(frames, "frame"))
 }
 
-/// True if the archive goes to standard output (`-`), which must not be a terminal. Reserves standard output for it.
+/// True if the archive goes to standard output (`-`). Fails if that is a terminal, and keeps other
+/// output away from it.
 pub fn is_stdout(output: &Path, ui: &Ui) -> Result<bool> {
     if output.as_os_str() != "-" {
         return Ok(false);

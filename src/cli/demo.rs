@@ -22,7 +22,8 @@ use super::ui::Ui;
 use super::values;
 use super::verify::result_of;
 
-/// Name prefix of temporary directories. A directory in use is locked, so the next run can remove those of killed runs.
+/// Name prefix of temporary directories. A directory in use is locked, so the next run can remove
+/// those that killed runs have left.
 const WORK_PREFIX: &str = "slotpress-demo-";
 
 /// Show how it works on a synthetic ledger: archive, inspect, restore, verify

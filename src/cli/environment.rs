@@ -1,5 +1,5 @@
-//! Environment variables that set a flag's value (clap's `env`), for a machine or in a service's environment file. A
-//! flag on the command line overrides its variable.
+//! Environment variables that set the value of a flag (clap's `env`), for a whole machine or in the
+//! environment file of a service. A flag on the command line overrides its variable.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -10,7 +10,7 @@ use clap::{Arg, Command};
 
 const PREFIX: &str = "SLOTPRESS_";
 
-/// Set while slotpress is compiled, for its version text; not a flag.
+/// Set when slotpress is compiled, for its version text; it belongs to no flag.
 const COMMIT: &str = "SLOTPRESS_COMMIT";
 
 /// Hides the values of variables in the help, since they may be secret, and treats an empty variable as unset.
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
     use crate::cli::command;
 
-    /// The table in docs/operating.md lists exactly the variables that exist.
+    /// The table in docs/operating.md lists exactly the variables of flags.
     #[test]
     fn variables_are_documented() {
         let command = command();

@@ -1,10 +1,10 @@
-//! Examples shown at the end of each command's help and in the man pages. Every line can be pasted into a shell once
-//! its words in capitals are replaced.
+//! Examples shown at the end of each command's help and in the man pages. Every line can be pasted
+//! into a shell once the words in capitals are replaced.
 
 use clap::Command;
 
-/// Blocks separated by empty lines: a command's name, then its examples, at most 78 characters a line. The output
-/// indents them by two more.
+/// Blocks separated by empty lines, each a command's name and its examples, at most 78 characters a
+/// line. The help indents them by two columns more.
 const EXAMPLES: &str = r"
 archive:
 slotpress archive /mnt/ledger -o /mnt/archives

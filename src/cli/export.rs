@@ -1,4 +1,4 @@
-//! `slotpress export`
+//! Runs `slotpress export`, and prints its preview and report.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -119,18 +119,18 @@ const ADDRESS_FORMS: &[(&str, AddressForm, &str)] = &[
     ("binary", AddressForm::Binary, "As 32 bytes, in Parquet only: smaller"),
 ];
 
-/// How `--memory` is shared.
+/// Shares of `--memory`.
 #[derive(Debug, PartialEq, Eq)]
 struct Share {
-    /// Workers, which take half of it at most.
+    /// Number of workers, which take at most half of the memory.
     threads: usize,
-    /// For files that are written, and as much again for finding superseded accounts.
+    /// Bytes for files being written, and as much again for finding superseded accounts.
     files_bytes: u64,
 }
 
 impl Share {
     /// # Errors
-    /// One worker and one file of each table do not fit into what was asked for.
+    /// If one worker and one file of each table do not fit into the memory that was asked for.
     fn of(bytes: u64, is_asked: bool, threads: usize, worker_bytes: u64, options: &ExportOptions) -> Result<Self> {
         let worker_bytes = worker_bytes + THREAD_BYTES;
         let least = COMMAND_BYTES + worker_bytes + 2 * options.memory_bytes_min();
@@ -147,7 +147,7 @@ impl Share {
     }
 }
 
-/// Addresses of a file: a list of 10 million is longer than this.
+/// Maximum length of a file of addresses: enough for 10 million.
 const ADDRESSES_BYTES_MAX: u64 = 512 << 20;
 
 fn data_part(text: &str) -> Result<DataPart, String> {
@@ -167,7 +167,7 @@ fn memcmp(text: &str) -> Result<Memcmp, String> {
     text.parse().map_err(|error: Error| error.to_string())
 }
 
-/// An address, or those that a file lists.
+/// Parses an address, or reads those in a file (`@FILE`).
 fn addresses_of(text: &str) -> Result<Vec<Address>> {
     let parse = |text: &str| values::pubkey(text).map_err(|error| Error::usage(format!("--address {text}: {error}")));
     let Some(path) = text.strip_prefix('@').map(Path::new) else { return Ok(vec![parse(text)?]) };
@@ -184,7 +184,7 @@ fn addresses_of(text: &str) -> Result<Vec<Address>> {
     });
     let parsed: Vec<_> = parsed.collect::<Result<_>>()?;
     match parsed.is_empty() {
-        // No address at all would mean every account.
+        // An empty filter would select every account.
         true => Err(Error::usage(format!("{} lists no address", path.shown()))),
         false => Ok(parsed),
     }
@@ -267,7 +267,8 @@ pub fn run(args: &ExportArgs, ui: &Ui) -> Result<()> {
     }
     let exported = export(input.accounts(args.slot), to, &options, ui);
     if stream.is_some_and(|stream| stream.is_closed) {
-        // As with other results: who has read enough, such as `head`, closes it.
+        // A reader such as `head` closes it when it has read enough: no failure, as for other
+        // results.
         ui.tell("standard output was closed before the end: the state was not checked");
         return Ok(());
     }
@@ -276,7 +277,7 @@ pub fn run(args: &ExportArgs, ui: &Ui) -> Result<()> {
     Ok(())
 }
 
-/// What a run would write.
+/// What a run would write, in `--json`.
 #[derive(Serialize)]
 struct PreviewFields {
     #[serde(serialize_with = "text::path")]
@@ -288,7 +289,7 @@ struct PreviewFields {
     memory_bytes: u64,
 }
 
-/// Prints what would be written; an error where it is there already.
+/// Prints what would be written; fails if it is there already.
 fn preview(
     args: &ExportArgs,
     slot: Option<u64>,
@@ -323,7 +324,7 @@ fn preview(
 
 fn print_report(report: &ExportReport, ui: &Ui) {
     let facts = &report.facts;
-    // Standard output is taken for rows.
+    // Rows went to standard output, so the report goes to stderr.
     let Some(manifest) = &report.manifest else {
         return ui.tell(&format!("slot {}, state {}: rows are right", facts.slot, facts.state));
     };

@@ -34,12 +34,12 @@ pub struct FindArgs {
     network: NetworkArgs,
 }
 
-/// Limit of servers in the table; `--json` lists all.
+/// Maximum number of rows in each table; `--json` lists all.
 const ROWS_MAX: usize = 20;
 
 const REASONS_MAX: usize = 8;
 
-/// Shortens the timeouts: peers that do not answer quickly are many, and useless as sources.
+/// Shortens the timeouts: many peers do not answer quickly, and these are useless as sources.
 fn options_for_peers(args: &NetworkArgs) -> ClientOptions {
     let seconds = Duration::from_secs;
     args.options().connect_timeout(seconds(4)).head_timeout(seconds(6)).read_timeout(seconds(4))
@@ -85,7 +85,8 @@ fn print_table(report: &FindReport, ui: &Ui) {
     }
     let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
     for refused in &report.refused {
-        // A network failure names the server first: keep only what failed, so that equal reasons are counted together.
+        // A network failure names the server first: keep only the cause, so that equal causes are
+        // counted together.
         let why = refused.why.rsplit(": ").next().unwrap_or(&refused.why);
         *reasons.entry(why).or_default() += 1;
     }
@@ -127,7 +128,7 @@ fn row_of_older(one: &OnOlder) -> Vec<String> {
     ]
 }
 
-/// A source without what all of them begin or end with.
+/// Shortens a source by `http://` and a slash at the end, which nearly all have.
 fn shown_source(source: &str) -> String {
     source.trim_start_matches("http://").trim_end_matches('/').to_string()
 }

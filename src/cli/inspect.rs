@@ -1,4 +1,5 @@
-//! Runs `slotpress inspect` on an archive or a ledger. What it prints about accounts is in `inspect_accounts`.
+//! Runs `slotpress inspect` on an archive or a ledger. `inspect_accounts` prints what is about
+//! accounts.
 
 use std::path::PathBuf;
 
@@ -62,8 +63,8 @@ fn is_by_owner(args: &InspectArgs) -> bool {
     args.by_owner || (args.owner.is_some() && args.account.is_none())
 }
 
-/// Refuses flags that need another flag. clap's `requires` cannot do it: it does not know that the other one may be set
-/// by an environment variable.
+/// Refuses flags that need another flag. clap's `requires` cannot do it: it does not see that an
+/// environment variable may set the other flag.
 fn check_flags(args: &InspectArgs) -> Result<()> {
     let of_owners = [("--memory", args.memory.is_some()), ("--temporary-dir", args.temporary_dir.is_some())];
     let is_by_owner = is_by_owner(args);
@@ -82,7 +83,7 @@ fn check_flags(args: &InspectArgs) -> Result<()> {
 
 pub fn run(args: &InspectArgs, ui: &Ui) -> Result<()> {
     check_flags(args)?;
-    // Memory for summing accounts, apart from the workers' buffers.
+    // Memory for summing accounts, in addition to the workers' buffers.
     let memory_bytes = planned::memory_or(args.memory, values::memory_or_half(None));
     let is_by_owner = is_by_owner(args);
     let other_bytes = if is_by_owner { memory_bytes } else { 0 };
@@ -189,7 +190,8 @@ fn frames_text(found: &ArchiveInspection) -> String {
         stated if stated == frames.frames => format!("up to {largest} of tar"),
         stated => format!("{} with a stated size, up to {largest}", values::show_count(stated)),
     };
-    // In an archive made by slotpress, these are its index and the frames around it: not worth a figure.
+    // In an archive made by slotpress, these are its index and the frames around it, which need no
+    // mention.
     let skippable = match (&found.writer, frames.skippable_frames) {
         (Some(_), _) | (None, 0) => String::new(),
         (None, count) => {

@@ -17,10 +17,11 @@ use super::lines::table;
 use super::ui::Ui;
 use super::values::{count_of, show_bytes, show_count};
 
-/// Limit of rows in the owners table; `--json` prints all.
+/// Maximum number of rows in the table of owners; `--json` prints all.
 const OWNER_ROWS_MAX: usize = 20;
 
-/// The `account` report in `--json`. `data_base64` is cut at `--data-limit`, which `data_truncated` tells.
+/// The `account` report in `--json`. `data_base64` is cut at `--data-limit`; `data_truncated` says
+/// so.
 #[derive(Serialize)]
 struct AccountFields<'a> {
     #[serde(serialize_with = "text::path")]
@@ -94,8 +95,8 @@ fn owner_text(owner: &Address) -> String {
     owner_name(owner).map_or_else(|| owner.to_string(), |name| format!("{owner} ({name})"))
 }
 
-/// Finds one account and prints it, with at most `data_max` bytes of its data. `shown` is the input as the user named
-/// it.
+/// Finds one account and prints it, with at most `data_max` bytes of its data. `shown` is the input
+/// as the user named it.
 pub fn run_account(
     input: AccountsInput<'_>,
     pubkey: Address,

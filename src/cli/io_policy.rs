@@ -1,4 +1,5 @@
-//! Flags that limit the load on processor, disk and page cache, shared by every long command.
+//! Flags that limit the load on processor, disk and page cache, shared by all commands that run for
+//! long.
 
 use clap::Args;
 use slotpress::{IoHint, IoPolicy, Progress};
@@ -7,7 +8,7 @@ use slotpress_base::{NICENESS_MAX, RATE_MIN, stand_back};
 use super::ui::Ui;
 use super::values;
 
-/// Use of page cache and processor, by every command that runs for long.
+/// Use of the page cache, and priority of the process.
 #[derive(Clone, Debug, Args)]
 pub struct PriorityArgs {
     /// How to use the page cache, which a validator on the same machine needs
@@ -20,8 +21,8 @@ pub struct PriorityArgs {
 }
 
 impl PriorityArgs {
-    /// Lowers the process's priority, and returns the use of the page cache. Call it before starting threads: they inherit the
-    /// priority.
+    /// Lowers the process's priority, and returns how to use the page cache. Call it before
+    /// starting threads: they inherit the priority.
     pub fn apply(&self, ui: &Ui) -> IoHint {
         if let Err(error) = stand_back(self.nice) {
             ui.warn(&format!("cannot set the priority for --nice {}: {error}", self.nice));
@@ -46,7 +47,8 @@ const IO_HINTS: &[(&str, IoHint, &str)] = &[
 ];
 
 impl IoPolicyArgs {
-    /// Takes the rate out of the flags, for commands where `--max-rate` limits the network instead of the disk.
+    /// Takes `--max-rate` out of the flags, for commands where it limits the network instead of the
+    /// disk.
     pub fn take_max_rate(&mut self) -> Option<u64> {
         self.max_rate.take()
     }
@@ -61,7 +63,7 @@ impl IoPolicyArgs {
     }
 }
 
-/// Parses bytes per second; refuses rates too low to make progress.
+/// Parses bytes per second. Refuses rates too low to make progress.
 pub fn rate(text: &str) -> Result<u64, String> {
     match values::size(text)? {
         bytes if bytes >= RATE_MIN => Ok(bytes),

@@ -1,4 +1,4 @@
-//! Shapes of the JSON lines that are not reports of the library.
+//! Shapes of JSON lines that are not reports of the library.
 
 use serde::Serialize;
 

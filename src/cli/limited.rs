@@ -4,7 +4,7 @@ use slotpress::Elapsed;
 use slotpress_base::threads::available_threads;
 use slotpress_base::{LoadWatch, OtherLoad, Stopwatch};
 
-/// Use of all cores together, in percent, from which the cores are said to limit the work.
+/// Use of all cores together, in percent, at or above which the cores are said to limit the work.
 const BUSY_PERCENT: f64 = 85.0;
 
 /// Measures processor use of this process and of others since the program began.

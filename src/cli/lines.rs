@@ -10,8 +10,9 @@ pub use slotpress_base::text::cut;
 use textwrap::core::display_width;
 use textwrap::{Options, WordSeparator, WordSplitter};
 
-/// Lays out a table in at most `columns` columns. Cells that are too wide are broken into several lines, but for a name in
-/// the last column, which then stands on a line of its own. The columns listed in `words` are aligned left, all others right.
+/// Lays out a table in at most `columns` columns of the terminal. A cell that is too wide is broken
+/// into several lines, except a name in the last column, which gets a line of its own. The table's
+/// columns listed in `words` are aligned left, all others right.
 pub fn table(headings: &[&str], mut rows: Vec<Vec<String>>, words: &[usize], columns: usize) -> Vec<String> {
     let last = headings.len().saturating_sub(1);
     let width = |at: usize| {
@@ -69,10 +70,11 @@ fn columns_of(terminal: impl AsFd) -> Option<usize> {
     (size.ws_col > 0).then_some(usize::from(size.ws_col))
 }
 
-/// Stands for a space at which no line ends. Of the private use area: no terminal shows it.
+/// Stands for a space at which no line may end. It is a character for private use, which no
+/// terminal shows.
 const KEPT_SPACE: char = '\u{f8ff}';
 
-/// Keeps what is in backquotes on one line, for commands that are pasted.
+/// Keeps text in backquotes on one line: commands are copied from there.
 fn keep_commands(text: &str) -> String {
     let parts: Vec<&str> = text.split('`').collect();
     let is_command = |at: usize| at % 2 == 1 && at + 1 < parts.len();
@@ -83,8 +85,9 @@ fn keep_commands(text: &str) -> String {
     parts.iter().enumerate().map(keep).collect::<Vec<_>>().join("`")
 }
 
-/// Wraps a text to lines of at most `columns` columns, with continuation lines indented to the end of the label. A word
-/// that is too long stays in one piece, so that paths can be copied, as does a command in backquotes.
+/// Wraps a text to lines of at most `columns` columns. Continuation lines are indented to the end
+/// of the label. A word that is too long stays in one piece, so that paths can be copied; so does a
+/// command in backquotes.
 pub fn wrap(label: &str, text: &str, columns: usize) -> Vec<String> {
     let text = keep_commands(text);
     let words: Vec<&str> = text.split_whitespace().collect();
@@ -98,7 +101,7 @@ pub fn wrap(label: &str, text: &str, columns: usize) -> Vec<String> {
         .initial_indent(if is_label_alone { &indent } else { label })
         .subsequent_indent(&indent)
         .break_words(false)
-        // Not at hyphens and slashes: names have those.
+        // Names contain hyphens and slashes: do not break lines there.
         .word_separator(WordSeparator::AsciiSpace)
         .word_splitter(WordSplitter::NoHyphenation);
     let text = words.join(" ");
@@ -106,8 +109,9 @@ pub fn wrap(label: &str, text: &str, columns: usize) -> Vec<String> {
     if is_label_alone { [vec![label.to_string()], lines].concat() } else { lines }
 }
 
-/// Wraps one line of a report to `columns` columns. In a line with a label, such as `  size    12 GiB from …`, the
-/// value is wrapped in its own column. Table rows, which contain several gaps, stay unchanged.
+/// Wraps one line of a report to `columns` columns. In a line with a label, such as
+/// `  size    12 GiB from …`, the value is wrapped in its own column. Table rows, which contain
+/// several gaps, stay unchanged.
 pub fn wrap_line(line: &str, columns: usize) -> Vec<String> {
     if display_width(line) <= columns {
         return vec![line.to_string()];

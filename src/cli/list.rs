@@ -58,10 +58,10 @@ pub fn run(args: &ListArgs, ui: &Ui) -> Result<()> {
     }
 }
 
-/// What a node would choose of a place.
+/// The archives of a place that a node would choose.
 ///
 /// # Errors
-/// There is nothing.
+/// If there is none.
 pub fn newest_of<'a>(catalog: &'a Catalog, place: &Path) -> Result<NodeChoice<'a>> {
     let none = || {
         Error::failed(format!("{} has no archive that a node would choose", place.shown()))
@@ -124,8 +124,8 @@ pub fn line_of_unusable(archive: &Archive, fault: &Fault, now: SystemTime) -> St
     format!("{place}{}\n    {size}, here since {age}, not usable: {fault}", archive.name)
 }
 
-/// Prints an unfinished download. `removed` is `None` where nothing is deleted (`list`), and tells in JSON if `prune`
-/// deleted it.
+/// Prints an unfinished download. `removed` is `None` in `list`, which deletes nothing; `prune`
+/// passes whether it deleted the download.
 pub fn print_partial(partial: &Partial, removed: Option<bool>, ui: &Ui) {
     if ui.is_json() {
         return ui.print_reports("partial_download", partial, &json!({ "removed": removed == Some(true) }));
@@ -140,7 +140,7 @@ pub fn line_of_partial(partial: &Partial) -> String {
     format!("{partial}\n    unfinished download, {size} so far, {age} old{use_of_it}")
 }
 
-/// Warns of unfinished downloads in a directory, which this run did not continue.
+/// Warns of unfinished downloads in a directory that this run did not continue.
 pub fn tell_of_partials(dir: &Path, ui: &Ui) {
     // The run has succeeded: an unreadable directory is no reason to fail it now.
     let found = find_partials(dir).unwrap_or_default();
@@ -166,11 +166,12 @@ fn look(args: &ListArgs, ui: &Ui) -> Result<(Catalog, Vec<Partial>)> {
     }
 }
 
-/// Names of which at least one exists in a ledger or an unpacked archive.
+/// Names of which a ledger or an unpacked archive has at least one.
 const OF_A_LEDGER: [&str; 5] = ["accounts", "genesis.bin", "ledger.lock", "rocksdb", "version"];
 
-/// The archives of a directory, a store, a mirror or a server; `None` of a place that is one archive or a ledger, or has no
-/// archives: read as a ledger, a directory tells what is missing.
+/// Lists the archives of a directory, a store, a mirror or a server. Returns `None` for a single
+/// archive, for a ledger, and for a directory without archives: the caller then reads the directory
+/// as a ledger, and says what is missing.
 pub fn catalog_at(place: &Path, network: &NetworkArgs, ui: &Ui) -> Result<Option<Catalog>> {
     let catalog = match place.to_str().filter(|text| text.contains("://")) {
         Some(text) if matches!(text.parse::<SourceArg>()?, SourceArg::Archive(_)) => return Ok(None),
@@ -186,8 +187,8 @@ pub fn catalog_at(place: &Path, network: &NetworkArgs, ui: &Ui) -> Result<Option
     }
 }
 
-/// Asks a server or store for its archives; `text` and `place` are the same URL. A server without a list for programs
-/// is asked as a validator's RPC port or a mirror.
+/// Asks a server or store for its archives; `text` and `place` are the same URL. Treats a server
+/// without a list for programs as a validator's RPC port or a mirror.
 pub fn ask(text: &str, place: &Path, network: &NetworkArgs, ui: &Ui) -> Result<Catalog> {
     if !text.starts_with("http")
         && let Some(store) = super::stores::store_of(place, None, &network.connection)?

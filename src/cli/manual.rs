@@ -83,7 +83,7 @@ fn page_name(path: &[&str]) -> String {
 
 fn write_page(dir: &Path, path: &[&str], command: &Command, names: &[String]) -> io::Result<()> {
     let name = page_name(path);
-    // Examples have a section of their own.
+    // Examples get a section of their own below.
     let command = command.clone().name(name.clone()).after_help("").after_long_help("");
     // The footer shows source, date and page name in one line of 80 columns: keep the source short.
     let source = concat!("slotpress ", env!("CARGO_PKG_VERSION"));

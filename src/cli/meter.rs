@@ -1,5 +1,5 @@
-//! Measures the progress of a run (steps, bytes, percentage, time left) and formats it as a line. Does no output; its
-//! only input beside the reports is the clock.
+//! Measures the progress of a run (steps, bytes, percentage, time left) and formats it as a line.
+//! Does no output; beside the reports, its only input is the clock.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -14,17 +14,18 @@ use super::values;
 
 const BAR_CELLS: usize = 20;
 
-/// Terminals with fewer columns get only name, percentage and time left.
+/// Terminals with fewer columns get only the name, the percentage and the time left.
 const COLUMNS_OF_BAR: usize = 50;
 
-/// Until this much time has passed and this part of the work is done, the time left would be a guess.
+/// Time that must have passed, and part of the work that must be done, before the time left is more
+/// than a guess.
 const TIME_LEFT_AFTER: Duration = Duration::from_secs(1);
 const TIME_LEFT_PART: f64 = 0.005;
 
 /// Columns left free at the end of the line, so that a `^C` echoed by the terminal does not start a new line.
 const COLUMNS_FREE: usize = 4;
 
-/// Collects reports of progress from all threads. The lock is never held while something is drawn.
+/// Collects reports of progress from all threads. Never holds its lock while something is drawn.
 pub struct Meter {
     input_bytes: AtomicU64,
     output_bytes: AtomicU64,
@@ -119,7 +120,7 @@ impl Meter {
         self.state().stage_start.elapsed()
     }
 
-    /// Words how a download goes on, in place of the rate.
+    /// Shows how a download proceeds, in place of the rate.
     pub fn arriving(&self, now: &Arriving<'_>) {
         let mut state = self.state();
         match state.arrival.as_ref().map(|before| before.note(now)) {
@@ -154,7 +155,7 @@ impl Meter {
             elapsed,
             input_bytes,
             output_bytes,
-            // More than was foreseen is all there is.
+            // If more was read than announced, show that as the total.
             total_bytes: state.total_bytes.map(|total| total.max(input_bytes)),
             done,
             is_overall: overall.is_some() && state.steps.len() > 1,
@@ -165,7 +166,7 @@ impl Meter {
 }
 
 impl MeterReading {
-    /// For example `2 of 4 Restoring`.
+    /// Name of the stage, with its number if there are several steps: `2 of 4 Restoring`.
     fn label(&self) -> String {
         match self.step {
             Some((step, steps)) if steps > 1 => format!("{step} of {steps} {}", self.name),
@@ -185,7 +186,7 @@ impl MeterReading {
         (self.input_bytes > 0 && !self.elapsed.is_zero()).then(|| values::show_rate(self.input_bytes, self.elapsed))
     }
 
-    /// The compression ratio, only where the output is smaller than the input.
+    /// The compression ratio, if the output is smaller than the input.
     fn ratio(&self) -> Option<String> {
         (self.output_bytes > 0 && self.output_bytes < self.input_bytes)
             .then(|| format!("ratio {}", values::show_ratio(self.input_bytes, self.output_bytes)))
@@ -195,8 +196,8 @@ impl MeterReading {
         (!self.note.is_empty()).then(|| self.note.clone())
     }
 
-    /// Formats one line that fits into the columns of a terminal. Details are left out, least important first, until it
-    /// fits.
+    /// Formats one line that fits into the columns of a terminal. Leaves out details, least
+    /// important first, until it fits.
     pub fn bar_line(&self, columns: usize, is_utf8: bool) -> String {
         let columns = columns.saturating_sub(COLUMNS_FREE).max(1);
         let join = |parts: &[&Option<String>]| -> String {

@@ -1,8 +1,8 @@
-//! The program's commands: one file each, with [`ui`] for the terminal and [`values`] for parsing and formatting of
+//! The program's commands, one file each. [`ui`] is the terminal; [`values`] parses and formats
 //! values.
 //!
-//! A command turns its flags into options of the library, calls it, and prints its report. The work itself is done in
-//! the library.
+//! A command turns its flags into options of the library, calls the library, and prints its report.
+//! The work itself is done in the library.
 
 mod archive;
 mod arguments;
@@ -149,7 +149,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             let printed = usage::print(error, &arguments, variable);
             return match printed {
                 _ if is_error => ExitCode::from(usage::EXIT_CODE),
-                // A closed pipe does not make printing the help fail.
+                // A pipe closed by the reader is no failure of printing the help.
                 Err(cause) if cause.kind() != std::io::ErrorKind::BrokenPipe => {
                     eprint(&stdout::error(&cause));
                     ExitCode::FAILURE

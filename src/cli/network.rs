@@ -68,7 +68,8 @@ const CLUSTERS: &[(&str, Cluster, &str)] = &[
     ("devnet", Cluster::Devnet, "For developers"),
 ];
 
-/// Sources of archives beside those on the command line: RPC servers, a file, a cluster. And how old the state may be.
+/// Sources of archives beside those named on the command line (RPC servers, a file, a cluster), and
+/// how old the state may be.
 #[derive(Clone, Debug, Args)]
 pub struct PeersArgs {
     /// An RPC server that knows the cluster's slot and peers; may be given more than once
@@ -95,7 +96,8 @@ fn max_age(text: &str) -> Result<MaxAge, String> {
 }
 
 impl PeersArgs {
-    /// Search options for the given sources, those in `--sources-from`, and the peers of RPC servers.
+    /// Options for searching the given sources, those in `--sources-from`, and the peers of RPC
+    /// servers.
     pub fn find_options(&self, sources: &[String]) -> Result<FindOptions> {
         let mut sources: Vec<_> = sources.iter().map(|text| text.parse::<SourceArg>()).collect::<Result<_>>()?;
         if let Some(path) = &self.sources_from {
@@ -109,7 +111,7 @@ impl PeersArgs {
     }
 }
 
-/// Limit of a file of sources: enough for about ten thousand URLs.
+/// Maximum length of a file of sources, in bytes: enough for about ten thousand URLs.
 const SOURCES_BYTES_MAX: u64 = 1 << 20;
 
 fn sources_in(path: &Path) -> Result<Vec<SourceArg>> {
@@ -190,8 +192,8 @@ impl NetworkArgs {
     }
 }
 
-/// Refuses a URL, or a host name meant as one, where only files can be read. `what_to_type` makes the hint from the
-/// URL.
+/// Refuses a URL, or a host name meant as one, where only files can be read. `what_to_type` makes
+/// the hint from the URL.
 ///
 /// # Errors
 /// If no such file exists and the text reads like a URL or a host.
@@ -215,7 +217,7 @@ pub struct ArchiveInput {
     sent: Option<Sent>,
 }
 
-/// An archive on a server, by ranges or as it is sent.
+/// An archive on a server, read by ranges or as one stream.
 enum Sent {
     Ranges(Arc<UrlSource>),
     Stream(Arc<StreamSource>),
@@ -237,11 +239,11 @@ impl Sent {
     }
 }
 
-/// How often a command reads an archive: one that is sent without ranges comes once.
+/// How often a command reads an archive. One from a server without ranges can be read only once.
 #[derive(Clone, Copy, Debug)]
 pub enum Reads {
     Once,
-    /// For this reason.
+    /// More than once, for the given reason.
     Again(&'static str),
 }
 
@@ -254,7 +256,8 @@ struct TransferFields<'a> {
 }
 
 impl ArchiveInput {
-    /// Opens a path, or the URL of an archive. A server that sends no ranges must suffice for so many reads.
+    /// Opens a path, or the URL of an archive. If the server sends no ranges, `reads` must be
+    /// [`Reads::Once`].
     pub fn open(path: &Path, reads: Reads, args: &NetworkArgs, ui: &Ui) -> Result<Self> {
         let Some(text) = path.to_str().filter(|text| text.contains("://")) else {
             refuse_url(path, &|url| format!("for a server, write {url}"))?;
@@ -286,7 +289,8 @@ impl ArchiveInput {
         Ok(Self { named, sent: Some(Sent::Stream(source)) })
     }
 
-    /// Opens an archive that was found at a place, with the user and password in the place's URL.
+    /// Opens an archive that was found at a place, with the user and password in the URL of the
+    /// place.
     pub fn open_listed(archive: &Archive, place: &Path, reads: Reads, args: &NetworkArgs, ui: &Ui) -> Result<Self> {
         let path = archive.path();
         let url = |path: &Path| path.to_str().filter(|text| is_url(text)).and_then(|text| parse_url(text).ok());
@@ -305,7 +309,7 @@ impl ArchiveInput {
         &self.named
     }
 
-    /// True of what is sent once: its index was not read.
+    /// True if the archive is read as one stream, and therefore without its index.
     pub fn is_stream(&self) -> bool {
         matches!(self.sent, Some(Sent::Stream(_)))
     }
@@ -327,19 +331,20 @@ impl ArchiveInput {
     }
 }
 
-/// A state named on the command line: that of a ledger directory, or of an archive, or of an incremental one with its full one.
+/// A state named on the command line: a ledger directory, or a full archive, possibly with an
+/// incremental one.
 pub enum StateInput {
     Ledger(LedgerPaths),
     Archives(ArchiveInput, Option<ArchiveInput>),
 }
 
-/// Refuses flags that choose among the bank snapshots and directories of a ledger.
+/// Message that refuses flags for ledgers if the input is an archive.
 pub const FOR_LEDGERS: &str = "--slot, --snapshots and --accounts are for a ledger directory, not for an archive";
 
 impl StateInput {
-    /// Opens the archives, or finds the directories of a ledger; of a directory, server, mirror or store of archives, those that a
-    /// node would choose. Flags that are about a ledger (`directories`, `slot`) are refused by `not_for_archives` where there is
-    /// none.
+    /// Opens archives, or finds the directories of a ledger. From a directory, server, mirror or
+    /// store of archives, takes those that a node would choose. Fails with `not_for_archives` if
+    /// flags for a ledger (`directories`, `slot`) are given and the input is not one.
     pub fn open(
         (path, incremental): (&Path, Option<&Path>),
         (directories, slot): (&DirectoryArgs, Option<u64>),
@@ -371,7 +376,7 @@ impl StateInput {
         Ok(Self::Ledger(directories.paths(path)))
     }
 
-    /// Its accounts; `slot` chooses among the bank snapshots of a ledger.
+    /// Returns its accounts. `slot` chooses among the bank snapshots of a ledger.
     pub fn accounts(&self, slot: Option<u64>) -> AccountsInput<'_> {
         match self {
             Self::Ledger(paths) => AccountsInput::Ledger(paths, slot),
@@ -381,7 +386,7 @@ impl StateInput {
         }
     }
 
-    /// The archives in their order; none of a ledger.
+    /// The archives, the full one first; none for a ledger.
     pub fn archives(&self) -> impl Iterator<Item = &ArchiveInput> {
         let (full, incremental) = match self {
             Self::Ledger(_) => (None, None),

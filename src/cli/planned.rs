@@ -1,5 +1,5 @@
-//! Checks before the work that a command's memory fits into the limits of the process, and reduces the number of
-//! workers if it does not.
+//! Checks before the work begins that it fits into the memory limits of the process, and reduces
+//! the number of workers if it does not.
 
 use slotpress::{Error, Progress, Result};
 use slotpress_base::{Limit, tightest_limit};
@@ -8,7 +8,7 @@ use slotpress_format::FRAME_SIZE_BYTES_DEFAULT;
 use super::ui::Ui;
 use super::{hints, values};
 
-/// A worker's stack, and memory that its allocator holds back.
+/// Memory of a thread: its stack, and what its allocator holds back.
 pub const THREAD_BYTES: u64 = 4 << 20;
 
 /// Address space that the C library reserves for each further thread. It counts only against a limit of addresses
@@ -31,14 +31,15 @@ fn smaller() -> String {
 /// context.
 pub const DECODING_WORKER_BYTES: u64 = 3 * FRAME_SIZE_BYTES_DEFAULT + (1 << 20);
 
-/// Memory of a worker that inspects a ledger's files: a window on each of a few files.
+/// Memory of a worker that inspects a ledger's files: a window of each of a few files.
 pub const LOOKING_WORKER_BYTES: u64 = 2 << 20;
 
 /// Memory per connection of a download: one frame, held until its hash is checked, and socket buffers.
 pub const STREAM_BYTES: u64 = FRAME_SIZE_BYTES_DEFAULT + (1 << 20);
 
-/// Returns the number of workers (`asked`, or one per core), reduced to those that fit into the memory limit of the
-/// process; warns if fewer do. Each needs `worker_bytes`; all together share `other_bytes`.
+/// Returns the number of workers (`asked`, or one per core), reduced to what fits into the memory
+/// limit of the process. Each needs `worker_bytes`; all together share `other_bytes`. Warns if it
+/// is reduced.
 ///
 /// # Errors
 /// If there is not enough memory for one worker.

@@ -20,7 +20,7 @@ use super::network::ConnectionArgs;
 use super::ui::Ui;
 use super::values;
 
-/// Flags of which each is enough alone.
+/// Flags of which one suffices in place of `--keep-full` and `--keep-incremental`.
 const ENOUGH: [&str; 5] = ["keep_within", "keep_bytes", "keep_free", "unusable", "partials"];
 
 /// Remove old archives from directories and their subdirectories `remote`, or from stores
@@ -98,10 +98,10 @@ struct SummaryLine {
     unusable_bytes: u64,
 }
 
-/// A file that changed within this time may still be being written: it is not removed as unusable.
+/// A file that changed within this time may still be being written, and is not removed as unusable.
 const UNCHANGED_MIN: Duration = Duration::from_secs(60);
 
-/// Limit of an index of `publish`: some ten thousand archives.
+/// Maximum length of an index of `publish`, in bytes: some ten thousand archives.
 const INDEX_BYTES_MAX: u64 = 8 << 20;
 
 pub fn run(args: &PruneArgs, ui: &Ui) -> Result<()> {
@@ -129,7 +129,7 @@ pub fn run(args: &PruneArgs, ui: &Ui) -> Result<()> {
     })
 }
 
-/// Refuses a target of `publish`, because its index would go on naming deleted archives.
+/// Refuses a target of `publish`: its index would go on naming archives that are gone.
 fn refuse_published(target: &Path, documents: impl IntoIterator<Item = Vec<u8>>) -> Result<()> {
     match documents.into_iter().any(|document| parse_list(&document).is_some()) {
         false => Ok(()),
@@ -189,7 +189,7 @@ fn prune(
         }
         false
     };
-    // Unusable files go first, so that their space counts as free.
+    // Remove unusable files first, so that their space counts as free.
     for Unusable { archive, fault, .. } in catalog.unusable() {
         ui.check()?;
         let is_settled = archive.age(unix_ns(now)) >= UNCHANGED_MIN;
@@ -221,7 +221,8 @@ fn prune(
         .within(args.keep_within.unwrap_or_default())
         .bytes_max(bytes_max(catalog, dir, args)?);
     let plan = plan_prune(catalog, &keep, unix_ns(now));
-    // Incremental archives go first: if the run is interrupted, none has lost its full archive.
+    // Remove incremental archives first: if the run is interrupted, none is left without its full
+    // archive.
     let all = || catalog.archives().iter().zip(&plan);
     for (archive, reason) in all().filter(|(a, _)| !a.is_full()).chain(all().filter(|(a, _)| a.is_full())) {
         let mut goes = reason.is_none();
@@ -278,7 +279,7 @@ fn prune_partials(dir: &Path, args: &PruneArgs, ui: &Ui) -> Result<()> {
     Ok(())
 }
 
-/// Prints a line for one archive: in JSON for all, as text only for removed ones.
+/// Prints a line for one archive: in JSON for each one, as text only for removed ones.
 fn print_outcome(
     archive: &Archive,
     goes: bool,
@@ -303,8 +304,8 @@ fn print_outcome(
     }
 }
 
-/// Limit of the total size of the kept archives, from `--keep-bytes` and from the space that `--keep-free` asks for;
-/// `None` for no limit.
+/// Maximum total size of the kept archives, in bytes, from `--keep-bytes` and from the space that
+/// `--keep-free` asks for; `None` for no limit.
 fn bytes_max(catalog: &Catalog, dir: &Path, args: &PruneArgs) -> Result<Option<u64>> {
     let Some(keep_free) = args.keep_free else { return Ok(args.keep_bytes) };
     let bytes: u64 = catalog.archives().iter().map(|archive| archive.size_bytes).sum();

@@ -138,7 +138,8 @@ const WRITERS: &[(&str, Writer, &str)] = &[
 #[derive(Serialize)]
 struct EventFields<'a> {
     time: String,
-    /// Advice about a failure, in terms of flags: null if there is none, left out of other events.
+    /// Advice about a failure, in terms of flags: `null` if there is none, left out for other
+    /// events.
     #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<Option<Cow<'a, str>>>,
 }

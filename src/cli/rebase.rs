@@ -1,4 +1,4 @@
-//! `slotpress rebase`
+//! Runs `slotpress rebase`, and prints its report.
 
 use std::io;
 use std::path::PathBuf;
@@ -72,7 +72,7 @@ pub fn run(args: &RebaseArgs, ui: &Ui) -> Result<()> {
     make(args, None, ui)
 }
 
-/// Makes the archive; the new state is that of a ledger if one is given.
+/// Makes the archive. The new state is that of `ledger` if it is given.
 pub fn make(args: &RebaseArgs, ledger: Option<ArchiveOptions>, ui: &Ui) -> Result<()> {
     let check = CheckOptions::default()
         .memory_bytes(planned::memory_or(args.memory, STATE_MEMORY_BYTES_DEFAULT))

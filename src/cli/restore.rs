@@ -123,7 +123,7 @@ fn print_preview(preview: &RestorePreview, state: ExistingState, ui: &Ui) -> Res
     preview.space.iter().try_for_each(Space::check)
 }
 
-/// Refuses a directory in place of an archive, with a hint for ledgers.
+/// Error for a directory in place of an archive, with a hint that fits.
 fn not_an_archive(dir: &Path) -> Error {
     let word = shell_word(dir);
     let hint = match dir.join("snapshots").is_dir() {
@@ -169,8 +169,8 @@ fn print_start(target: &RestoreTarget, flags: &[String], ui: &Ui) {
     }
     ui.print("Start Agave with its usual flags and:");
     ui.print_verbatim(&format!("  agave-validator {}", flags.join(" ")));
-    // Firedancer builds its own accounts database from the archives and ignores the rest of the ledger. The TOML keys
-    // are those of its default.toml (src/app/firedancer/config/default.toml).
+    // Firedancer builds its own accounts database from the archives, and ignores the rest of the
+    // ledger. These are the keys of its default.toml (src/app/firedancer/config/default.toml).
     ui.print("Or start Firedancer, which reads the archives, with this in its TOML:");
     ui.print_verbatim("  [paths]");
     ui.print_verbatim(&format!("  snapshots = {}", toml_string(&absolute(target.paths.snapshots_dir()))));
@@ -196,7 +196,7 @@ fn validator_flags(target: &RestoreTarget, report: &RestoreReport) -> Vec<String
     for accounts in &report.accounts {
         flags.extend(["--accounts".to_string(), shell_word(&absolute(accounts))]);
     }
-    // Without this flag, the validator downloads a newer archive instead if it knows of one.
+    // Without this flag, the validator downloads a newer archive if it knows of one.
     flags.push("--no-snapshot-fetch".to_string());
     flags
 }

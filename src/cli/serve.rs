@@ -172,8 +172,8 @@ fn log(kind: &str, event: &impl Serialize, line: String, ui: &Ui) {
     }
 }
 
-/// Formats a finished transfer for the log. It contains no text chosen by a client: names are those of archives,
-/// addresses are numbers.
+/// Formats a finished transfer for the log. The text contains nothing that a client chose: names
+/// are those of archives, addresses are numbers.
 fn line(finished: &Finished) -> String {
     let part = match (finished.is_whole, finished.requests) {
         (true, _) => String::new(),

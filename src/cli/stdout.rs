@@ -11,12 +11,12 @@ use slotpress_base::InterruptibleWriter;
 /// True if the program was started with standard output closed (`>&-`).
 static IS_CLOSED: AtomicBool = AtomicBool::new(false);
 
-/// Runs before `main`, called by the loader. By the time of `main`, the standard library has opened `/dev/null` in
-/// place of a closed standard output, and writing to it would seem to succeed.
+/// Called by the loader before the standard library starts, which opens `/dev/null` in place of a
+/// closed standard output. Writing to that would seem to succeed.
 #[cfg(target_os = "linux")]
 #[used]
-// SAFETY: the loader calls every pointer in this section; `look` uses none of the arguments passed, and calls only
-// `fcntl`.
+// SAFETY: the loader calls every pointer in this section; `look` uses none of the arguments passed,
+// and calls only `fcntl`.
 #[unsafe(link_section = ".init_array")]
 static LOOK: extern "C" fn() = {
     extern "C" fn look() {
@@ -44,7 +44,7 @@ pub fn error(error: &io::Error) -> Error {
     Error::io("write", Path::new("standard output"), error)
 }
 
-/// Standard output for rows, of which a reader may take as many as it wants.
+/// Standard output for rows. A reader may close it when it has enough of them.
 #[cfg(feature = "export")]
 pub struct Rows<'a> {
     to: InterruptibleWriter<'a>,

@@ -1,5 +1,6 @@
-//! Responds on the terminal as soon as the user interrupts the run: removes the progress bar and prints one line that
-//! tells what happens now. Stopping itself is done elsewhere, by checks of the stop flag.
+//! Responds on the terminal as soon as the user interrupts the run: removes the progress bar, and
+//! prints one line that says what happens now. The work ends elsewhere, where the stop flag is
+//! checked.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -44,8 +45,8 @@ impl Shown {
     }
 }
 
-/// Starts a thread that prints `text` when a signal to stop arrives. If a thread or pipe cannot be created, nothing is
-/// printed, and the run stops all the same.
+/// Starts a thread that prints `text` when a signal to stop arrives. If the thread or its pipe
+/// cannot be created, nothing is printed; the run stops all the same.
 pub fn watch(shown: Shown, is_json: bool, stops_on_hangup: bool, text: &'static str) {
     let Ok((mut reader, writer)) = UnixStream::pair() else { return };
     for signal in [SIGINT, SIGTERM].into_iter().chain(stops_on_hangup.then_some(SIGHUP)) {

@@ -36,8 +36,8 @@ impl StoreArgs {
     }
 }
 
-/// Opens the store that a target names; `None` if the target is a path. An upload may use at most half of
-/// `memory_bytes`.
+/// Opens the store that a target names; returns `None` if the target is a path. An upload may use
+/// at most half of `memory_bytes`.
 ///
 /// # Errors
 /// If the URL is not that of a store, or the endpoint or the credentials in the environment are invalid.
@@ -48,7 +48,8 @@ pub fn store_of(target: &Path, memory_bytes: Option<u64>, args: &ConnectionArgs)
     Store::open(&text.parse::<Target>()?, &options, &Client::new(&args.options())?).map(Some)
 }
 
-/// The archives of a store. Of incremental ones, reads whether `rebase` made them: a few small requests for each.
+/// Lists the archives of a store. A few small requests for each incremental archive tell whether
+/// `rebase` made it.
 pub fn catalog(store: &Store, args: &ConnectionArgs, ui: &Ui) -> Result<Catalog> {
     let (dir, client) = (store.target().to_string(), Client::new(&args.options())?);
     let mut archives = Vec::new();
@@ -60,7 +61,7 @@ pub fn catalog(store: &Store, args: &ConnectionArgs, ui: &Ui) -> Result<Catalog>
         if !archive.is_full() {
             let url = parse_url(&format!("{}/{}", dir.trim_end_matches('/'), archive.name))?;
             let source = UrlSource::open(&client, &url, CancelToken::from(ui.stop_flag()));
-            // One that cannot be read counts as a validator's: what it goes on stays.
+            // One that cannot be read counts as a validator's, so its full archive is kept.
             archive.hashes = source.ok().and_then(|source| judge(&source).ok()).flatten();
         }
         archives.push(archive);

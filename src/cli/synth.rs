@@ -47,7 +47,8 @@ pub struct SynthArgs {
     mix: Mix,
 }
 
-/// Number of compressing threads in Firedancer's snapshot producer, which determines the order of entries.
+/// Number of compressing threads in Firedancer's snapshot producer, on which the order of entries
+/// depends.
 const FIREDANCER_COMPRESSORS: usize = 6;
 
 const MIXES: &[(&str, Mix, &str)] = &[
@@ -87,7 +88,7 @@ pub fn run(args: &SynthArgs, ui: &Ui) -> Result<()> {
     Ok(())
 }
 
-/// What a state holds: `1 account, 2 storages, 3 KiB`.
+/// Describes what a state holds: `1 account, 2 storages, 3 KiB`.
 pub fn contents_of(state: &SynthState) -> String {
     let [accounts, storages] =
         [(state.accounts, "account"), (state.storages, "storage")].map(|(count, noun)| values::count_of(count, noun));

@@ -1,5 +1,5 @@
-//! The terminal: results go to stdout; progress, warnings and errors to stderr. Everything that slotpress prints passes
-//! here.
+//! The terminal. Results go to stdout; progress, warnings and errors to stderr. Everything that
+//! slotpress prints passes here.
 
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, IsTerminal, Write};
@@ -37,14 +37,14 @@ pub enum ProgressStyle {
     None,
 }
 
-/// Often enough to show that the run is alive, and few enough lines for a log.
+/// Interval of progress lines: short enough to show that the run is alive, long enough for a log.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(10);
 const JSON_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Limit of warnings remembered, so that each is shown once.
+/// Maximum number of warnings remembered, to show each only once.
 const SHOWN_WARNINGS_MAX: usize = 1000;
 
-/// Severity of a log line, with the numbers of syslog and journald.
+/// Severity of a log line, as syslog and journald number it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
     Error = 3,
@@ -58,17 +58,18 @@ pub struct Ui {
     is_verbose: bool,
     has_color: bool,
     style: ProgressStyle,
-    /// True if `--progress json` was given: an object every second. False if `--json` merely turned log lines into
-    /// objects, every 10 seconds.
+    /// True if `--progress json` was given: then progress is printed every second. False if only
+    /// `--json` turned progress lines into objects: then every 10 seconds.
     is_every_second: bool,
     interrupted: Arc<AtomicBool>,
     is_pipe_broken: AtomicBool,
-    /// First failure to print results. A reader that closed the pipe is not one.
+    /// First failure to print results. A pipe closed by the reader is not one.
     print_error: Mutex<Option<Error>>,
     shown_warnings: Mutex<BTreeSet<String>>,
     is_stdout_data: AtomicBool,
     is_terminal: bool,
-    /// True if stderr goes to journald, which takes the severity from a prefix such as `<4>` on each line.
+    /// True if stderr goes to journald, which reads the severity from a prefix of each line such as
+    /// `<4>`.
     is_journal: bool,
     meter: Arc<Meter>,
     shown: Shown,
@@ -83,9 +84,10 @@ impl Ui {
     /// once, with exit code 130. SIGHUP is left to the command if `stops_on_hangup` is false.
     pub(super) fn new(args: &ScreenArgs, stops_on_hangup: bool) -> Result<Self> {
         let interrupted = Arc::new(AtomicBool::new(false));
-        // The handler exists from the first registration on, and runs what is registered in that order. A signal between
-        // two registrations must not be lost, so the flag is the first, and a second one tells that it is not the first
-        // signal.
+        // signal_hook installs the handler at the first registration, and runs actions in the order
+        // of registration. A signal between two registrations must not be lost, so the first action
+        // sets the stop flag. `repeated` is set last: only a later signal finds it set, and ends
+        // the program.
         let repeated = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM].into_iter().chain(stops_on_hangup.then_some(SIGHUP)) {
             signal_hook::flag::register(signal, interrupted.clone())
@@ -93,8 +95,9 @@ impl Ui {
                 .and_then(|_| signal_hook::flag::register(signal, repeated.clone()))
                 .map_err(|error| Error::failed(format!("cannot watch for signals: {error}")))?;
         }
-        // With a handler for SIGXFSZ, writing beyond the process's file size limit returns an error instead of killing
-        // the process. The signal is not ignored, because child processes would inherit that.
+        // With a handler for SIGXFSZ, writing beyond the file size limit of the process returns an
+        // error instead of killing the process. Ignoring the signal instead would be inherited by
+        // child processes.
         signal_hook::flag::register(SIGXFSZ, Arc::default())
             .map_err(|error| Error::failed(format!("cannot watch for signals: {error}")))?;
         let is_terminal = std::io::stderr().is_terminal();
@@ -152,8 +155,8 @@ impl Ui {
         self.is_json || self.style == ProgressStyle::Json
     }
 
-    /// Prints a line of results, wrapped at words on a terminal. A closed pipe is not an error; [`Ui::finish`] returns
-    /// any other.
+    /// Prints a line of results, wrapped at words on a terminal. Ignores a closed pipe;
+    /// [`Ui::finish`] returns any other error.
     pub fn print(&self, line: &str) {
         match lines::columns_of_results() {
             Some(columns) => {
@@ -164,7 +167,8 @@ impl Ui {
         }
     }
 
-    /// Prints a line of results without wrapping: a path to be copied, or a line laid out already.
+    /// Prints a line of results without wrapping it: a path to be copied, or a line that is laid
+    /// out already.
     pub fn print_verbatim(&self, line: &str) {
         self.end_stage();
         let line = escaped_lines(line);
@@ -210,7 +214,8 @@ impl Ui {
         self.print_report(kind, &Both { first, second });
     }
 
-    /// Prints a report as JSON, or else its first line, which alone is printed with `-q`. True if its other lines follow.
+    /// Prints a report as JSON, or only its first line, all that `-q` prints. Returns true if the
+    /// caller shall print the other lines.
     pub fn print_head(&self, kind: &str, report: &impl Serialize, head: &str) -> bool {
         match self.is_json {
             true => self.print_report(kind, report),
@@ -331,7 +336,7 @@ impl Ui {
     fn new_bar(&self) -> ProgressBar {
         let (meter, interrupted) = (self.meter.clone(), self.interrupted.clone());
         let line = move |_: &ProgressState, to: &mut dyn std::fmt::Write| {
-            // After an interruption, the thread of `stopping` has already printed a message: draw nothing.
+            // After an interruption, draw nothing: the thread of `stopping` has printed a message.
             let line = match interrupted.load(Relaxed) {
                 true => String::new(),
                 false => meter.read().bar_line(lines::columns(), lines::is_utf8()),
@@ -339,8 +344,8 @@ impl Ui {
             // Writing to a string cannot fail.
             let _ = to.write_str(&line);
         };
-        // Keep the cursor before the edge: a ^C that the terminal echoes there would start a new line, and the bar
-        // could no longer be cleared.
+        // Keep the cursor before the edge: a `^C` that the terminal echoes there would start a new
+        // line, and the bar could not be cleared any more.
         let style = BarStyle::with_template("{line}   \x1b[3D").unwrap_or_else(|_| BarStyle::default_bar());
         let bar = ProgressBar::new_spinner().with_style(style.with_key("line", line));
         bar.set_draw_target(ProgressDrawTarget::stderr());
@@ -387,7 +392,7 @@ impl Ui {
         self.end_stage();
         self.meter.stage(name, total_bytes);
         self.next_line_ms.store(self.interval().as_millis() as u64, Relaxed);
-        // After an interruption, a message has replaced the bar.
+        // After an interruption, a message has taken the place of the bar.
         if self.style == ProgressStyle::Bar && !self.is_interrupted() {
             let new = self.new_bar();
             self.shown.set(new.clone());

@@ -1,4 +1,5 @@
-//! Errors of the command line. With `--json`, clap's message becomes one JSON object, as every other error.
+//! Prints errors of the command line. With `--json`, clap's message becomes one JSON object, as
+//! every other error.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -15,14 +16,14 @@ pub fn escaped(arguments: &[OsString]) -> Vec<OsString> {
     arguments.iter().map(|argument| text::escaped(&argument.to_string_lossy()).into_owned().into()).collect()
 }
 
-/// Prints clap's result: help and versions unchanged, errors as text or JSON. `variable` is the environment variable
-/// that set the refused value.
+/// Prints clap's result: help and version unchanged, errors as text or JSON. `variable` is the
+/// environment variable that set the refused value.
 pub fn print(mut error: clap::Error, arguments: &[OsString], variable: Option<String>) -> io::Result<()> {
     let variable = variable.map(|name| format!("the value is that of {name} in the environment"));
     let hints: Vec<_> = [variable, missing(&error), meant(&error, arguments)].into_iter().flatten().collect();
     let our_hint = (!hints.is_empty()).then(|| hints.join("; "));
     if our_hint.is_some() {
-        // clap's guess at the meant flag would contradict our hint.
+        // Remove clap's guess at the flag that was meant: it would contradict our hint.
         for kind in [ContextKind::SuggestedArg, ContextKind::SuggestedValue, ContextKind::Suggested] {
             error.remove(kind);
         }
@@ -37,7 +38,7 @@ pub fn print(mut error: clap::Error, arguments: &[OsString], variable: Option<St
     writeln!(io::stderr(), "{}", text::json(&line))
 }
 
-/// Hint for a command that is not in this build.
+/// Hint for a command that this build does not have.
 fn missing(error: &clap::Error) -> Option<String> {
     let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand) else { return None };
     (name == "export" && !cfg!(feature = "export")).then(|| {
@@ -59,8 +60,8 @@ fn meant(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
     }
 }
 
-/// True if the arguments contain `--json` or `--progress json`. They are searched as text, because clap has refused
-/// them.
+/// True if the arguments contain `--json` or `--progress json`. clap has refused the arguments, so
+/// they are searched as text.
 fn wants_json(arguments: &[OsString]) -> bool {
     let own = || arguments.iter().take_while(|argument| *argument != "--");
     let is_progress = own().any(|argument| argument == "--progress=json")
@@ -68,7 +69,7 @@ fn wants_json(arguments: &[OsString]) -> bool {
     own().any(|argument| argument == "--json") || is_progress
 }
 
-/// Shortens clap's error to one line, and its advice to another.
+/// Shortens clap's error to a message and a hint of one line each.
 fn message_and_hint(error: &clap::Error) -> (String, String) {
     const HELP: &str = "see --help";
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {

@@ -1,4 +1,4 @@
-//! Parsers for the values of flags, and functions that format quantities.
+//! Parses the values of flags, and formats quantities.
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -19,7 +19,7 @@ use slotpress_base::threads::{THREADS_MAX, available_threads};
 use slotpress_format::parse_number;
 use slotpress_read::owner_of_name;
 
-/// A parser for a flag with named values, each with its help text.
+/// Makes a parser for a flag with named values, each with its help text.
 pub fn choice<T: Clone + Send + Sync + 'static>(
     choices: &'static [(&'static str, T, &'static str)],
 ) -> impl TypedValueParser<Value = T> {
@@ -75,7 +75,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Parses a number within a range; the error is `wanted`.
+/// Parses a number within a range; `wanted` is the error for any other text.
 pub fn number<T: FromStr + PartialOrd>(text: &str, range: RangeInclusive<T>, wanted: &str) -> Result<T, String> {
     text.trim().parse().ok().filter(|number| range.contains(number)).ok_or_else(|| wanted.to_string())
 }
@@ -99,7 +99,7 @@ pub fn threads(text: &str) -> Result<usize, String> {
     number(text, 1..=THREADS_MAX, &format!("1 to {THREADS_MAX} threads"))
 }
 
-/// The number asked for, or one per core that affinity and control group allow.
+/// The number of threads asked for, or one for each core that affinity and control group allow.
 pub fn threads_or_all(threads: Option<usize>) -> usize {
     threads.unwrap_or_else(available_threads)
 }
@@ -135,8 +135,8 @@ pub fn read_back(memory: Option<u64>) -> CheckOptions {
     CheckOptions::default().memory_bytes(memory_or_half(memory))
 }
 
-/// Refuses a directory inside a ledger (its snapshots, or one bank snapshot) in place of the ledger, and hints at the
-/// right one.
+/// Refuses a directory inside a ledger (its snapshots, or one bank snapshot) in place of the
+/// ledger, and names the right one in the hint.
 pub fn check_ledger(path: &Path) -> Result<(), Error> {
     let is_snapshots = |path: &Path| path.file_name().is_some_and(|name| name == "snapshots");
     if !path.is_dir() || path.join("snapshots").exists() {

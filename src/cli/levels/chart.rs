@@ -1,5 +1,5 @@
-//! Draws the chart of the HTML page as SVG. Text and axes have marker colors, which the page's style replaces to fit
-//! its light or dark theme.
+//! Draws the chart of the HTML page as SVG. Text and axes have placeholder colors, which the page's
+//! style replaces to suit its light or dark theme.
 
 use plotters::prelude::*;
 use slotpress::{Error, Result};
@@ -8,7 +8,7 @@ use slotpress_base::quantity;
 /// Small, so that text stays readable on a phone.
 const SIZE: (u32, u32) = (480, 360);
 const FONT: (&str, i32) = ("sans-serif", 15);
-/// Marker colors #010101 and #020202, which the style sheet in page.html replaces.
+/// Placeholder colors #010101 and #020202, which the style sheet in page.html replaces.
 const INK: RGBColor = RGBColor(1, 1, 1);
 const RULE: RGBColor = RGBColor(2, 2, 2);
 /// Colors of the series, readable on light and dark backgrounds.
@@ -90,7 +90,7 @@ impl Chart {
             chart.draw_series(points.iter().map(|(x, y, _)| Circle::new((*x, *y), 4, color)))?;
             for (x, y, label) in points {
                 let (x, y) = chart.backend_coord(&(*x, *y));
-                // A label that would overlap another one is left out: the table has all values.
+                // Leave out a label that would overlap another one: the table has all values.
                 if labelled.iter().all(|(other_x, other_y)| (other_x - x).abs() > 32 || (other_y - y).abs() > 17) {
                     labelled.push((x, y));
                     paper.draw(&Text::new(label.clone(), (x + 6, y - 15), FONT))?;
@@ -101,7 +101,7 @@ impl Chart {
         Ok(paper.present()?)
     }
 
-    /// Chooses between two and six round values for the x axis, so that their labels do not touch.
+    /// Chooses two to six round values for the x axis, so few that their labels do not touch.
     fn ticks(&self, from: f64, to: f64) -> Vec<f64> {
         const TICKS: std::ops::RangeInclusive<usize> = 2..=6;
         let sets: [(f64, &[f64]); 4] = match self.is_of_bytes {

@@ -39,10 +39,11 @@ pub struct FramesArgs {
     exports: ExportArgs,
 }
 
-/// Largest frame size in archives. The input is read in frames of this size, which are then cut.
+/// Maximum frame size in archives. The input is read in frames of this size, which are then cut.
 const SIZE_BYTES_MAX: u64 = FRAME_SIZE_BYTES_MAX;
 
-/// Limit of content held in memory without `--sample`: compressing it once takes a second at the fast levels.
+/// Maximum content held in memory without `--sample`: compressing it once takes a second at the
+/// fast levels.
 const MEMORY_BYTES_MAX: u64 = 256 << 20;
 
 /// Powers of four: 32 B, 128 B, … 32 MiB.
@@ -89,7 +90,8 @@ pub fn run(args: &FramesArgs, ui: &Ui) -> Result<()> {
     result
 }
 
-/// Names the sizes that were not measured, because they give the same frames as the last one.
+/// Names the sizes that were not measured, because their frames are the same as those of the last
+/// one.
 fn left_out(report: &FramesReport, options: &FramesOptions) -> Option<String> {
     let last = report.sizes.last().map_or(0, |row| row.frame_size_bytes);
     let next = options.sizes.iter().find(|size| **size > last)?;
@@ -157,7 +159,8 @@ fn latency(frames: &FramesReport, id: &'static str, what: &str, of: impl Fn(&Fra
 
 const DEFAULT_FRAME_SIZE_BYTES: u64 = 8 << 20;
 
-/// Frame size for access to single accounts: it holds few accounts, but is much larger than one.
+/// Frame size for reading single accounts: such a frame holds few accounts, but is much larger than
+/// one.
 const RANDOM_ACCESS_BYTES: u64 = 128 << 10;
 
 fn explain(report: &FramesReport) -> Vec<String> {
@@ -197,7 +200,8 @@ fn growing(rows: &[FrameSizeRow]) -> Option<String> {
     ))
 }
 
-/// Describes a small frame size for reading single accounts, each of which takes decoding one frame.
+/// Describes a small frame size for reading single accounts, each of which requires decoding one
+/// frame.
 fn random_access(small: &FrameSizeRow, large: &FrameSizeRow) -> String {
     let time =
         |row: &FrameSizeRow| quantity::time(row.decompress.p50_seconds.unwrap_or(row.decompress.average_seconds));

@@ -66,12 +66,13 @@ impl SourceArgs {
             .threads(threads)
     }
 
-    /// Limit of content held in memory: `--sample`, or a share of the available memory.
+    /// Maximum content held in memory, in bytes: `--sample`, or a share of the available memory.
     pub fn held_bytes(&self, bytes_max: u64) -> u64 {
         planned::memory_or(self.sample, bytes_max.min(MEMORY_BYTES_MAX))
     }
 
-    /// Reads the input or a sample of it. Warns if the input was sampled only because of its size.
+    /// Reads the input or a sample of it. Warns if it reads only a sample because of the input's
+    /// size.
     pub fn read(&self, options: &MeasureOptions, ui: &Ui) -> Result<Input> {
         let input = Input::read(options, ui)?;
         if input.is_sampled() && self.sample.is_none() {
@@ -105,8 +106,8 @@ impl InputArgs {
         &self.source.path
     }
 
-    /// Options for a measurement. The number of workers is reduced to what fits into memory beside the content and its
-    /// compressed copy, at the codec that needs most.
+    /// Options for a measurement. Reduces the number of workers to what fits into memory beside the
+    /// content and its compressed copy, with the codec that needs most.
     ///
     /// # Errors
     /// If there is not enough memory for one worker.
@@ -186,7 +187,7 @@ pub struct BudgetArgs {
 }
 
 impl BudgetArgs {
-    /// Warns of levels for which it did not suffice.
+    /// Warns of levels for which the time did not suffice.
     pub fn warn_of(&self, left: &[FrameCodec], ui: &Ui) {
         let labels: Vec<String> = left.iter().map(FrameCodec::label).collect();
         if !labels.is_empty() {

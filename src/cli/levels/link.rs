@@ -167,7 +167,7 @@ fn times(link: &LinkReport) -> Table {
         .both("stream", unit, "streaming_seconds", |row| row.times.streaming_seconds)
         .both("sum", unit, "store_and_forward_seconds", |row| row.times.total(TransferMode::StoreAndForward))
         .data("slowest_stage", |row| json(&row.times.slowest()));
-    // A price takes the place of the bytes on the terminal, which has no room for both.
+    // On the terminal, a price takes the place of the bytes: there is no room for both.
     let egress = |row: &LinkRow| row.egress_bytes;
     let price = |row: &LinkRow| row.egress_price;
     let table = match link.question.egress_price_per_gb {
@@ -190,7 +190,7 @@ fn times(link: &LinkReport) -> Table {
     Table { notes, best: link.rows.iter().position(is_best), spare, ..table.finish() }
 }
 
-/// Compares each level with the next lighter one, streaming and store-and-forward.
+/// Compares each level with the next lighter one, streaming, and store and forward.
 fn break_evens(link: &LinkReport) -> Table {
     let of = |way: TransferMode| link.break_evens.iter().filter(move |one| one.way == way);
     let pairs: Vec<(&BreakEven, &BreakEven)> =
@@ -223,7 +223,7 @@ fn heavier_at(pair: &BreakEven) -> String {
         (Some(from), None) => format!("above {from}"),
         (Some(from), Some(to)) => format!("{from} to {to}"),
     };
-    // Several ranges are rare; the column shows the first, JSON all.
+    // Several ranges are rare: the column shows the first one, JSON all.
     if ranges.next().is_some() { text + ", ..." } else { text }
 }
 

@@ -1,5 +1,5 @@
-//! Runs `slotpress levels` and its subcommands: a file each, which measures and makes a [`report`]. [`input`] has the
-//! flags that they share.
+//! Runs `slotpress levels` and its subcommands. Each has a file, which measures and makes a
+//! [`report`]; [`input`] has the flags that they share.
 
 mod chart;
 mod frames;
@@ -22,8 +22,8 @@ use self::page::{ExportArgs, Subject};
 use self::report::Report;
 use super::ui::Ui;
 
-/// The table, or a subcommand. Implemented by hand, because clap's derived code would require the table's INPUT even
-/// with a subcommand.
+/// The table, or a subcommand. The parser is written by hand: the one that clap derives would
+/// require the table's INPUT even with a subcommand.
 #[derive(Debug)]
 pub enum LevelsArgs {
     Table(Box<table::TableArgs>),
@@ -75,7 +75,7 @@ pub fn run(args: &LevelsArgs, ui: &Ui) -> Result<()> {
     }
 }
 
-/// True if the user interrupted the measurement: the results so far are still shown.
+/// True if the user interrupted the measurement: then the results so far are shown.
 fn is_interrupted(result: &Result<()>) -> bool {
     matches!(result, Err(error) if error.kind() == ErrorKind::Interrupted)
 }
@@ -98,7 +98,7 @@ fn show(report: &Report, subject: &Subject, exports: &ExportArgs, ui: &Ui) -> Re
     Ok(())
 }
 
-/// Words each kind of warning once, with the rows that it applies to.
+/// Describes each kind of warning once, with the rows that it applies to.
 fn warnings(rows: &[LevelRow]) -> Vec<String> {
     let mut told: Vec<Discriminant<Warning>> = Vec::new();
     let mut lines = Vec::new();

@@ -1,5 +1,6 @@
-//! Files that every command of `levels` can write: rows as CSV, and an HTML page in one file, which loads nothing from
-//! the network and is readable on a phone. Files are replaced as a whole, so a reader never sees half of one.
+//! Files that every command of `levels` can write: rows as CSV, and a single HTML page, which loads
+//! nothing from the network and is readable on a phone. A file is replaced as a whole, so a reader
+//! never sees half of it.
 
 use std::fs;
 use std::io::Write;
@@ -67,8 +68,8 @@ fn write(path: &Path, text: &str) -> Result<()> {
     temporary.persist(path).map(drop).map_err(|error| Error::io("write", path, &error.error))
 }
 
-/// True if the path is a regular file or does not exist yet, and so is replaced by a rename. A terminal or pipe is
-/// written to directly.
+/// True if the path is a regular file or does not exist yet, so that a rename replaces it. A
+/// terminal or pipe is written to directly.
 fn is_replaced(path: &Path) -> bool {
     fs::metadata(path).map_or(true, |metadata| metadata.is_file())
 }
@@ -77,7 +78,7 @@ fn new_temporary(path: &Path) -> Result<tempfile::NamedTempFile> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     tempfile::Builder::new()
         .prefix(".slotpress-levels-")
-        // Permissions of an ordinary new file, as the umask limits them.
+        // Permissions of an ordinary new file, before the umask limits them.
         .permissions(fs::Permissions::from_mode(0o666))
         .tempfile_in(dir)
         .or_path("write into", dir)

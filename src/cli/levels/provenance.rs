@@ -9,14 +9,14 @@ use slotpress_base::threads::available_threads;
 use crate::cli::lines::time_now;
 use crate::cli::restore::shell_word;
 
-/// Collects name and value of everything that may affect numbers measured by this process.
+/// Collects name and value of everything that may affect what this process measures.
 pub fn of_this_run(input: &Path) -> Vec<(&'static str, String)> {
     let input = input.canonicalize().unwrap_or_else(|_| input.to_path_buf());
     let cores = available_threads();
     let first_line = |path: &str| fs::read_to_string(path).ok().and_then(|text| Some(text.lines().next()?.to_string()));
     let processor = fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| processor(&text));
-    // The command line may be published: no password is expected in it, because inputs of `levels` are paths, never
-    // URLs.
+    // The command line may be published. No password is expected in it, because inputs of `levels`
+    // are paths, never URLs.
     let command: Vec<String> = std::env::args_os().skip(1).map(|word| shell_word(Path::new(&word))).collect();
     [
         ("input", Some(input.shown())),

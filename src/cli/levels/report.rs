@@ -1,5 +1,5 @@
-//! The result of a `levels` command: tables, a chart, sentences, advice. A column has a heading for people, a name for
-//! programs, or both, so terminal, page, CSV and JSON show the same values.
+//! The result of a `levels` command: tables, a chart, sentences, advice. A column has a heading for
+//! people, a name for programs, or both, so that terminal, page, CSV and JSON show the same values.
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Width};
@@ -42,7 +42,8 @@ impl Report {
         blocks.join(&String::new())
     }
 
-    /// Formats the rows as CSV. All types of rows share one header; fields that a type lacks are empty.
+    /// Formats the rows as CSV. All types of rows share one header; fields that a type does not
+    /// have are empty.
     pub fn csv(&self) -> Result<String> {
         let rows: Vec<Vec<(String, String)>> =
             self.tables.iter().flat_map(Table::json_lines).map(JsonLine::flat).collect();
@@ -64,7 +65,7 @@ impl Report {
     }
 }
 
-/// Lays out advice: goals in one column, then choice and reason, on one line where there is room.
+/// Lays out advice: the goals in one column, then choice and reason, on one line if there is room.
 pub fn advice_lines(advice: &[Advice], columns: usize) -> Vec<String> {
     let width = advice.iter().map(|one| one.what.chars().count()).max().unwrap_or_default();
     let lines = |Advice { what, choice, reason }: &Advice| {
@@ -115,7 +116,7 @@ impl Unit {
             Self::Ratio => format!("{number:.3}"),
             Self::Factor => quantity::significant(number),
             Self::Rate => quantity::significant(number / f64::from(1 << 20)),
-            // A stage that takes no time does not take place.
+            // A stage that takes no time is not part of the run.
             Self::TimeIn(_) if number == 0.0 => "-".to_string(),
             Self::TimeIn(unit) => unit.show(number),
             Self::Time => quantity::time(number),
@@ -146,8 +147,8 @@ pub struct Table {
     pub best: Option<usize>,
     /// Indices of visible columns that a narrow terminal leaves out, in this order.
     pub spare: &'static [usize],
-    /// Fixed widths of the visible columns, so that rows can be printed one at a time. Empty: widths follow from the
-    /// content.
+    /// Fixed widths of the visible columns, so that rows can be printed one at a time. If empty,
+    /// the widths follow from the content.
     pub widths: &'static [u16],
     pub columns: Vec<Column>,
     pub rows: Vec<Vec<Value>>,
@@ -203,14 +204,15 @@ impl Table {
         })
     }
 
-    /// Lays out the table for a terminal. Without `has_header`, only the rows, to follow rows printed before.
+    /// Lays out the table for a terminal. Without `has_header`, lays out only the rows, to continue
+    /// a table printed before.
     pub fn lines(&self, columns: usize, has_header: bool) -> Vec<String> {
         let grid = |left_out: usize| self.grid(&self.spare[..left_out], has_header);
         let fits = |left_out: &usize| trimmed(&grid(*left_out)).iter().all(|line| line.chars().count() <= columns);
         let left_out = (0..self.spare.len()).find(fits).unwrap_or(self.spare.len());
         let mut grid = grid(left_out);
-        // If it still does not fit, cells are broken into lines. The padding of the last column is cut off, hence one
-        // more column.
+        // If it still does not fit, cells are broken into several lines. The padding of the last
+        // column is cut off, hence one column more.
         grid.set_content_arrangement(ContentArrangement::Dynamic).set_width(columns as u16 + 1);
         let rows = trimmed(&grid);
         if !has_header {

@@ -1,5 +1,5 @@
-//! Runs `slotpress levels` without a subcommand: measures levels, prints their table as rows arrive, then the
-//! recommendation.
+//! Runs `slotpress levels` without a subcommand: measures levels, prints each row of the table as
+//! it arrives, then the recommendation.
 
 use clap::Args;
 use slotpress::levels::{CodecChoice, LevelRow, Recommendation, recommend};
@@ -91,7 +91,7 @@ impl Screen<'_> {
             table.json_lines().for_each(|line| self.ui.print_json(&line));
         }
         self.export()?;
-        // Nobody reads the results any more, and no file is written: stop measuring.
+        // Stop measuring if nobody reads the results any more and no file is written.
         if self.ui.is_pipe_broken() && self.exports.is_empty() { Err(Error::interrupted()) } else { Ok(()) }
     }
 
@@ -153,7 +153,7 @@ fn report(rows: &[LevelRow]) -> Report {
 fn table(rows: &[&LevelRow], reference: &LevelRow) -> Table {
     let compress = Unit::TimeIn(TimeUnit::of_column(reference.compress.median));
     let decompress = Unit::TimeIn(TimeUnit::of_column(reference.decompress.median));
-    // The mark tells that CPU times are compared instead of elapsed times.
+    // The mark says that CPU times are compared, not elapsed times.
     let factor = |row: &LevelRow| {
         let mark = if row.is_by_cpu_against(reference) { "*" } else { "" };
         quantity::significant(row.time_factor_of(reference)) + mark
