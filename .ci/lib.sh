@@ -1,9 +1,9 @@
-# What the steps share. Sourced, not run.
+# Functions that the steps share. Sourced, not run.
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# Whether a checker is there. Where CI is set, a missing one ends the step as a failure.
+# True if a checker is installed. If CI is set, a missing one ends the step as a failure.
 has() {
     command -v "$1" >/dev/null && return
     if [ -n "${CI:-}" ]; then
@@ -17,5 +17,5 @@ has() {
 # Runs a program as root.
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
 
-# The last release, where there is one.
+# Prints the last release, if there is one.
 release() { git describe --tags --abbrev=0 --match 'v*' 2>/dev/null || true; }

@@ -1,15 +1,16 @@
-//! Other accounts in a practice ledger: made without any code of `slotpress synth`, so that a layout or a level that fits
-//! only that generator shows.
+//! Puts other accounts into a practice ledger, made without any code of `slotpress synth`: so a
+//! layout or level that suits only that generator shows.
 //!
-//! `cargo run --release --example accounts -- LEDGER SEED`: LEDGER is made by `slotpress synth --agave 4.4`. Its storages
-//! keep their names and lengths, about; their records are replaced, and its lists of obsolete records emptied. Such a ledger is
-//! good for measuring `archive` and nothing else: its bank file knows other accounts.
+//! `cargo run --release --example accounts -- LEDGER SEED`: LEDGER is made by
+//! `slotpress synth --agave 4.4`. Its storages keep their names and, roughly, their lengths; their
+//! records are replaced, and its lists of obsolete records are emptied. Such a ledger serves only
+//! for measuring `archive`: its bank file describes other accounts.
 
 use std::error::Error;
 use std::fs;
 use std::path::Path;
 
-/// Numbers by splitmix64.
+/// Random numbers by splitmix64.
 struct Random(u64);
 
 impl Random {
@@ -25,7 +26,7 @@ impl Random {
         self.next() % end
     }
 
-    /// One of `end`, small ones far more often: few mints have most holders.
+    /// A number below `end`, small ones far more often: few mints have most holders.
     fn skewed(&mut self, end: u64) -> u64 {
         let bits = self.below(u64::from(end.ilog2()) + 1);
         self.below(2 << bits).min(end - 1)
@@ -103,7 +104,7 @@ fn account(random: &mut Random, data: &mut Vec<u8>) -> u64 {
             zeros_to(607, data);
             2
         }
-        // State of programs: a mark of the type, addresses, counters, times, and room for later.
+        // State of programs: a tag of the type, addresses, counters, times, and room for later.
         72..90 => {
             let program = random.skewed(2048);
             let mut of_type = Random(program << 8 | random.skewed(6));
@@ -160,7 +161,7 @@ fn account(random: &mut Random, data: &mut Vec<u8>) -> u64 {
     }
 }
 
-/// A record as a validator stores it; `write_version`, padding and hash are what old validators left there.
+/// Appends a record as a validator stores it; write_version, padding and hash are zero.
 fn append_record(random: &mut Random, data: &[u8], owner: u64, to: &mut Vec<u8>) {
     to.extend_from_slice(&0u64.to_le_bytes());
     to.extend_from_slice(&(data.len() as u64).to_le_bytes());

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Archiving and restoring, against what operators use today and against the floor.
+# Measures archiving and restoring, beside what operators use today and beside the floor.
 #
-#   bench/archive.sh            a synthetic ledger of SIZE (default 2GiB), page cache warm, output on tmpfs
-#   AGAVE_ORACLE=PROGRAM …      also Agave's own archiver, on a ledger that PROGRAM makes (see below)
+#   bench/archive.sh            a synthetic ledger of SIZE (2GiB), page cache warm, output on tmpfs
+#   AGAVE_ORACLE=PROGRAM …      also Agave's own archiver, on a ledger that PROGRAM makes: see below
 #
-# Settings: SIZE, ROUNDS (5), THREADS (all cores), LEVEL (1), SCRATCH (/dev/shm). Needs tar, zstd, pzstd, GNU time, and
-# about 4 x SIZE of memory.
+# Settings: SIZE, ROUNDS (5), THREADS (all cores), LEVEL (1), SCRATCH (/dev/shm). Needs tar, zstd,
+# pzstd, GNU time, and about 4 x SIZE of memory.
 . "$(dirname "$0")/lib.sh"
 size=${SIZE:-2GiB}
 level=${LEVEL:-1}
@@ -19,7 +19,8 @@ echo "making a synthetic ledger of $size" >&2
 mkdir "$work/out" "$work/reference"
 "$slotpress" -q archive "$work/ledger" -o "$work/reference" --zstd-level "$level" >/dev/null
 archive=$(ls "$work"/reference/*.tar.zst)
-# The other archivers get the tree as it is in the archive: the same files, without obsolete records.
+# The other archivers get the tree as it is in the archive: the same files, without obsolete
+# records.
 "$slotpress" -q restore "$archive" --ledger "$work/tree" --tree archive >/dev/null
 
 floors() {
@@ -63,8 +64,9 @@ row restore "slotpress restore"
 row floor-restore "floor: frames in memory" "$(ratio restore floor-restore) x of it"
 row untar "zstd -dc | tar xf -" "$(ratio restore untar) x of it"
 
-# Agave's own archiver, on a ledger that Agave's own code made. The program is not part of slotpress; it must know
-# `gen OUT --accounts N --slots N` and `loaddir DIR --archive-to DIR`, which prints the seconds of archiving alone.
+# Agave's own archiver, on a ledger that Agave's own code made. The program is not part of
+# slotpress; it must know `gen OUT --accounts N --slots N` and `loaddir DIR --archive-to DIR`, which
+# prints the seconds of archiving alone.
 if [ -n "${AGAVE_ORACLE:-}" ]; then
     echo
     "$AGAVE_ORACLE" gen "$work/gen" --accounts "${GEN_ACCOUNTS:-600000}" --slots "${GEN_SLOTS:-240}" >/dev/null 2>&1

@@ -1,17 +1,21 @@
 #!/usr/bin/env bash
-# From a server to a ledger that boots: `slotpress bootstrap` beside what operators do today, over a shaped link between two
-# network namespaces, and over loopback. Every candidate gets the same archive from the same nginx, one after the other in each
-# round; medians of ROUNDS.
+# Measures `slotpress bootstrap`, from a server to a ledger that boots, beside what operators do
+# today: over a shaped link between two network namespaces, and over loopback. All candidates get
+# the same archive from the same nginx, and take turns in each round. Prints medians of ROUNDS.
 #
 #   bench/bootstrap.sh
 #
-# `bootstrap_on_old` is of a node that has the full archive of a day before: CHURN percent of the storages are newer.
+# `bootstrap_on_old` is a node that has the full archive of the day before: CHURN percent of the
+# storages are newer.
 #
-# Settings: SIZE (of the ledger, in MiB, 1024), CHURN (1), RATES ("1Gbit none": none is loopback), RTT (30ms), ROUNDS (3), SCRATCH (/dev/shm: name a disk
-# for the time of syncing), STREAMS (8), BEFORE (an earlier slotpress, which bootstraps in the same rounds: ratios are paired). Needs nginx, curl, aria2c, zstd, tar, ip (iproute2), unshare.
+# Settings: SIZE (of the ledger, in MiB: 1024), CHURN (1), RATES ("1Gbit none"; none is loopback),
+# RTT (30ms), ROUNDS (3), SCRATCH (/dev/shm; give a disk to include the time of syncing), STREAMS
+# (8), BEFORE (an earlier slotpress, which takes part in each round; ratios to it are paired). Needs
+# nginx, curl, aria2c, zstd, tar, ip (iproute2), unshare.
 #
-# curl and tar only unpack: they check nothing, and leave no ledger that boots. `floor` is the slowest stage alone: the download
-# (fetch), or the restore with the same checks from a file. After the last byte, a bootstrap settles the state, syncs and renames.
+# curl and tar only unpack: they check nothing, and leave no ledger that boots. `floor` is the
+# slowest stage alone: the download (fetch), or the restore from a file with the same checks. After
+# the last byte, a bootstrap completes the state check, syncs and renames.
 . "$(dirname "$0")/lib.sh"
 rounds=${ROUNDS:-3}
 rtt=${RTT:-30ms}
@@ -46,7 +50,7 @@ CONF
 
 clean() { rm -rf "$work/out" && mkdir "$work/out"; }
 
-# What each candidate does, in the receiver's namespace, with the archive at $url.
+# What each candidate does with the archive at $url, in the receiver's namespace.
 fetch() { "$slotpress" -q fetch "$url" -o "$work/out" --streams "$streams"; }
 restore() { "$slotpress" -q restore "$work/www/$archive" --ledger "$work/out/ledger" --check state; }
 bootstrap() { "$slotpress" --json --progress none bootstrap "$url" --ledger "$work/out/ledger" --no-incremental --streams "$streams"; }

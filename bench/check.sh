@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# What checking the state on the way costs: restore and recompress of an archive without index and checksums, with and
-# without it, paired.
+# Measures what the state check adds to restore and recompress, on an archive without index and
+# checksums. Runs with and without it are paired.
 #
 #   bench/check.sh       on a synthetic ledger of SIZE (512MiB), ROUNDS times
 #
-# SCRATCH is where files go (tmpfs unless told otherwise).
+# SCRATCH is the directory for files (tmpfs unless it is set).
 
 . "$(dirname "$0")/lib.sh"
 build --bin slotpress
@@ -20,7 +20,7 @@ zstd -dcq "$ours" | zstd -1 -q --no-check -o "$work/plain/$(basename "$ours")"
 plain=$work/plain/$(basename "$ours")
 rm "$ours"
 
-# CPU seconds of a command, appended to $work/times/NAME.
+# Appends the CPU seconds of a command to $work/times/NAME.
 cpu() {
     local name=$1
     shift

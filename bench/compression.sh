@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
-# Sizes and times of levels and layouts, against stock level 1 verbatim: every figure of
+# Measures sizes and times of levels and layouts, against level 1 verbatim: every figure of
 # docs/compression.md.
 #
-#   bench/compression.sh        synthetic ledgers of SIZE (256MiB) of several SEEDS ("11 12 13"), page cache warm, on tmpfs
-#                               and one of the same size with the accounts of another generator (bench/accounts.rs)
-#   AGAVE_ORACLE=PROGRAM …      also on a ledger that PROGRAM makes, whose bytes are mostly random
+#   bench/compression.sh        synthetic ledgers of SIZE (256MiB) of several SEEDS ("11 12 13"),
+#                               and one of the same size with the accounts of another generator
+#                               (bench/accounts.rs); page cache warm, on tmpfs
+#   AGAVE_ORACLE=PROGRAM …      also a ledger that PROGRAM makes, whose bytes are mostly random
 #
-# Settings: ROUNDS (5), THREADS (all cores), SCRATCH (/dev/shm), and KEYS=0 to leave out the sort keys. Every round archives
-# each ledger once with each setting, in turn; quoted are medians of the ratios within a round.
+# Settings: ROUNDS (5), THREADS (all cores), SCRATCH (/dev/shm), and KEYS=0 to leave out the sort
+# keys. Every round archives each ledger once with each setting, in turn. Prints medians of the
+# ratios within a round.
 . "$(dirname "$0")/lib.sh"
 size=${SIZE:-256MiB}
 seeds=${SEEDS:-11 12 13}
@@ -36,7 +38,8 @@ done
 
 number() { sed -n "s/.*\"$1\":\([0-9.e-]*\).*/\1/p"; }
 
-# Archives every ledger with every setting; appends size, seconds, CPU seconds and seconds of decoding to $work/run/N.
+# Archives every ledger with every setting; appends size, seconds, CPU seconds and seconds of
+# decoding to $work/run/N.
 measure() {
     rm -rf "$work/run" "$work/out"
     mkdir "$work/run" "$work/out"

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# Archiving, restoring and verifying on a disk, with nothing in memory, beside what the disk and the cores allow.
+# Measures archiving, restoring and verifying on a disk with nothing in memory, beside what the disk
+# and the cores allow.
 #
-#   bench/disk.sh                    a synthetic ledger of SIZE (default 2GiB) in SCRATCH, which must be on a disk
+#   bench/disk.sh                    a synthetic ledger of SIZE (2GiB) in SCRATCH, which must be on
+#                                    a disk
 #   OTHER=PROGRAM bench/disk.sh      also another slotpress, in the same rounds
 #
-# Settings: SIZE, ROUNDS (5), THREADS (all cores), SCRATCH (the directory of this checkout), SLOTPRESS (a program instead of
-# building one). Drops the page cache of the machine before each run, so it must run as root. Needs fio, GNU time, and about
-# 5 x SIZE of room.
+# Settings: SIZE, ROUNDS (5), THREADS (all cores), SCRATCH (the directory of this checkout),
+# SLOTPRESS (a program to use instead of building one). Drops the page cache of the machine before
+# each run, so it must run as root. Needs fio, GNU time, and about 5 x SIZE of free space.
 SCRATCH=${SCRATCH:-$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)}
 . "$(dirname "$0")/lib.sh"
 size=${SIZE:-2GiB}
@@ -31,7 +33,8 @@ cold() { # NAME COMMAND...
     cut -d' ' -f4 "$work/time" >>"$work/times/$1-kernel"
 }
 
-# Seconds that the disk takes for as many bytes as the storages have, four requests of 4 MiB at a time, past the page cache.
+# Prints the seconds in which the disk reads as many bytes as the storages have, four requests of 4
+# MiB at a time, past the page cache.
 disk() { # NAME read|write
     sync
     fio --name="$1" --filename="$work/fio" --rw="$2" --bs=4M --direct=1 --ioengine=libaio --iodepth=4 --size="$bytes" \
@@ -60,7 +63,8 @@ done
 
 reading=$(median "$work/times/reading") writing=$(median "$work/times/writing")
 
-# Time, memory, kernel time, and the time by the larger of the disk's and the cores' share.
+# Prints time, memory, kernel time, and the time divided by the larger of the disk's and the cores'
+# time.
 line() { # NAME TEXT DISK_SECONDS
     local cpu kernel bound ratio=
     cpu=$(median "$work/times/$1-cpu") kernel=$(median "$work/times/$1-kernel")

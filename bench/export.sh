@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Exporting: time, CPU time and memory against verifying the same archive, and bytes per row.
+# Measures exporting: time, CPU time and memory beside verifying the same archive, and bytes per
+# row.
 #
 #   bench/export.sh       a state of SIZE, both tables, with and without data
 #
-# Settings: ROUNDS (3), SIZE in MiB (1864: 5 million accounts), THREADS (all cores), SCRATCH (/dev/shm).
+# Settings: ROUNDS (3), SIZE in MiB (1864: 5 million accounts), THREADS (all cores), SCRATCH
+# (/dev/shm).
 ROUNDS=${ROUNDS:-3}
 . "$(dirname "$0")/lib.sh"
 size=${SIZE:-1864}

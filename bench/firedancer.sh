@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# What converting an archive of Firedancer's costs, against recompressing and verifying Agave's archive of the same state.
+# Measures converting an archive of Firedancer's, beside recompressing and verifying Agave's archive
+# of the same state.
 #
 #   bench/firedancer.sh             on a synthetic ledger of SIZE (1GiB), ROUNDS times
 #
-# SCRATCH is where files go (tmpfs unless told otherwise; three times SIZE).
+# SCRATCH is the directory for files (tmpfs unless it is set); they take three times SIZE.
 
 . "$(dirname "$0")/lib.sh"
 build --bin slotpress

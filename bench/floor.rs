@@ -1,5 +1,6 @@
-//! The floor of archiving and restoring: an archive's frames, already in memory, compressed (with checksums) and
-//! decompressed again by a number of threads, with nothing else around it.
+//! Measures the floor of archiving and restoring: an archive's frames, already in memory, are
+//! compressed (with checksums) and decompressed again by a number of threads, with nothing else
+//! around it.
 //!
 //! `cargo run --release --example floor -- ARCHIVE [THREADS] [LEVEL]` prints the seconds of both.
 
@@ -55,7 +56,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Works on all frames with a number of threads; returns the seconds.
+/// Processes all frames with a number of threads; returns the seconds.
 fn on_all<W: FnMut(usize) -> bool>(threads: usize, count: usize, new_worker: impl Fn() -> W + Sync) -> f64 {
     let next = AtomicUsize::new(0);
     let start = Instant::now();

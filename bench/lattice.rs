@@ -1,18 +1,19 @@
-//! What hashing an account costs, by each code that this machine has.
+//! Measures hashing an account with each implementation that this machine can run.
 //!
-//! `cargo run --release --example lattice [ROUNDS]` prints nanoseconds of CPU time per account, on one thread: the
-//! median of the rounds, each of which runs every code once, and the median of the ratios to the crate alone.
-//! `bench/lattice.sh` does the same beside a crate that was built without AVX-512.
+//! `cargo run --release --example lattice [ROUNDS]` prints nanoseconds of CPU time per account, on
+//! one thread: the median of the rounds, each of which runs every code once, and the median of the
+//! ratios to the crate alone. `bench/lattice.sh` does the same beside a crate that was built
+//! without AVX-512.
 
 use std::error::Error;
 
 use slotpress_base::Stopwatch;
 use slotpress_format::{AccountView, Backend, LatticeAccumulator, LatticeHash};
 
-/// Accounts of one size, or a mix, and how many are hashed in a round.
+/// Accounts of one size, or a mix, and the number hashed in a round.
 const SIZES: [(&str, &[usize], usize); 9] = [
-    // Of 1,000 accounts: 740 of tokens, 120 with lamports only, 60 mints, 50 stakes, 25 of some hundred bytes, 4 votes,
-    // one large; 203 bytes on average.
+    // Of 1,000 accounts: 740 of tokens, 120 with lamports only, 60 mints, 50 stakes, 25 of some
+    // hundred bytes, 4 votes, one large; 203 bytes on average.
     ("mix", &[], 200_000),
     ("0", &[0], 100_000),
     ("82", &[82], 100_000),

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# What hashing an account costs, by each code that this machine has, ROUNDS times (bench/lattice.rs tells what is
-# printed): first as the program is built, then beside a blake3 crate without AVX-512, as most machines run it.
+# Measures hashing an account with each implementation that this machine can run, ROUNDS times
+# (bench/lattice.rs says what it prints): first as the program is built, then beside a blake3 crate
+# without AVX-512, as most machines run it.
 
 . "$(dirname "$0")/lib.sh"
 build --example lattice
@@ -9,7 +10,7 @@ scratch
 echo "as built:"
 "$(dirname "$slotpress")/examples/lattice" "$rounds"
 
-# The crate's build asks the C compiler whether it knows AVX-512, and does without where it does not.
+# The crate's build asks the C compiler whether it knows AVX-512, and leaves it out if not.
 cat >"$work/cc" <<'CC'
 #!/bin/sh
 for arg in "$@"; do case "$arg" in -mavx512*) exit 1 ;; esac; done

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Whether the error that `slotpress levels --sample` states holds: many samples against the whole.
+# Checks that the error that `slotpress levels --sample` states holds, by many samples and the whole
+# input.
 #
-#   bench/levels-sample.sh [INPUT]     else a synthetic ledger of SIZE (2GiB)
+#   bench/levels-sample.sh [INPUT]     by default, a synthetic ledger of SIZE (2GiB)
 #
-# The stated error should hold for about 95 of 100 samples. Settings: SIZE, SAMPLE (256MiB), SAMPLES (40), LEVELS (1,3),
-# FRAME_SIZE (2MiB, so that a small ledger has as many frames as matter), SCRATCH (/dev/shm).
+# The stated error should hold for about 95 of 100 samples. Settings: SIZE, SAMPLE (256MiB), SAMPLES
+# (40), LEVELS (1,3), FRAME_SIZE (2MiB, so that a small ledger has enough frames), SCRATCH
+# (/dev/shm).
 . "$(dirname "$0")/lib.sh"
 size=${SIZE:-2GiB}
 sample=${SAMPLE:-256MiB}
@@ -25,7 +27,8 @@ measure() {
 }
 field() { sed "s/.*\"$1\":\([-0-9.]*\).*/\1/"; }
 
-# All of it, also where it is larger than what is held in memory by default: the size of archives tells.
+# All of the input, even if it is larger than what is held in memory by default: the size of
+# archives tells.
 IFS=, read -ra each <<<"$levels"
 mkdir "$work/whole"
 for level in "${each[@]}"; do

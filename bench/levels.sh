@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# The level table: levels 1 to 10, compress and decompress, on a synthetic ledger or on INPUT; and the same sizes and
-# speeds by `zstd -b`.
+# Makes the table of levels, 1 to 10, compressing and decompressing, on a synthetic ledger or on
+# INPUT; and measures the same sizes and speeds by `zstd -b`.
 #
-#   bench/levels.sh [INPUT]     a ledger, an archive, an unpacked archive or any file; else a ledger of SIZE (512MiB)
+#   bench/levels.sh [INPUT]     a ledger, an archive, an unpacked archive or any file; by default, a
+#                               ledger of SIZE (512MiB)
 #
-# Writes levels.txt, levels.csv and levels.html to OUT (bench/results). Settings: SIZE, THREADS (all cores),
-# LEVELS (1-10), SPEED_LEVELS (1-4: compared with zstd -b on one thread), BUDGET (10min, of each table), SCRATCH (/dev/shm).
-# Needs zstd and about 4 x SIZE of memory; an INPUT that has to be unpacked for zstd -b takes its size in SCRATCH (CHECK=no
-# leaves that out).
+# Writes levels.txt, levels.csv and levels.html to OUT (bench/results). Settings: SIZE, THREADS (all
+# cores), LEVELS (1-10), SPEED_LEVELS (1-4: compared with zstd -b on one thread), BUDGET (10min, for
+# each table), SCRATCH (/dev/shm). Needs zstd and about 4 x SIZE of memory. An INPUT that must be
+# unpacked for zstd -b takes its size in SCRATCH; CHECK=no leaves out zstd -b.
 . "$(dirname "$0")/lib.sh"
 size=${SIZE:-512MiB}
 levels=${LEVELS:-1-10}

@@ -1,7 +1,7 @@
-# What the measurements share. Sourced, not run.
+# Functions that the measurements share. Sourced, not run.
 #
-# Machines are noisy: every round runs each command once, in turn, and what is quoted are medians, and medians of the
-# ratios within a round.
+# Machines are noisy: every round runs each command once, in turn. The results are medians, and
+# medians of the ratios within a round.
 
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -14,21 +14,21 @@ build() {
         sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p')/release/slotpress
 }
 
-# A ledger of SIZE with the accounts of another generator than synth's (bench/accounts.rs).
+# Makes a ledger of SIZE with the accounts of a generator other than synth's (bench/accounts.rs).
 other_accounts() { # DIR SIZE
     cargo build --release --quiet --manifest-path "$here/Cargo.toml" --example accounts
     "$slotpress" -q synth "$1" --size "$2" --agave 4.4 >/dev/null
     "$(dirname "$slotpress")/examples/accounts" "$1" 1
 }
 
-# A scratch directory on tmpfs, so that no disk is measured; removed at the end.
+# Makes a scratch directory on tmpfs, so that no disk is measured. It is removed at the end.
 scratch() {
     work=$(mktemp -d "${SCRATCH:-/dev/shm}/slotpress-bench-XXXXXX")
     trap 'rm -rf "$work"' EXIT
 }
 
-# Runs a command and appends its seconds to $work/times/NAME, its CPU seconds to $work/times/NAME-cpu, and its peak memory
-# in KiB to $work/memory/NAME.
+# Runs a command and appends its seconds to $work/times/NAME, its CPU seconds to
+# $work/times/NAME-cpu, and its peak memory in KiB to $work/memory/NAME.
 timed() {
     local name=$1
     shift
@@ -45,19 +45,20 @@ timed() {
 
 median() { sort -g "$1" | awk '{v[NR]=$1} END {print NR%2 ? v[(NR+1)/2] : (v[NR/2]+v[NR/2+1])/2}'; }
 
-# The median over rounds of A/B.
+# Prints the median over rounds of A/B.
 ratio() { paste "$work/times/$1" "$work/times/$2" | awk '$2>0 {print $1/$2}' >"$work/ratios" && median "$work/ratios"; }
 
 row() { printf '%-34s %9.3f s %9.0f MiB   %s\n' "$2" "$(median "$work/times/$1")" "$(median "$work/memory/$1" | awk '{print $1/1024}')" "${3:-}"; }
 
 now() { echo "${EPOCHREALTIME/,/.}"; }
 
-# Bits per second of 100Mbit or 1Gbit.
+# Prints the bits per second of 100Mbit or 1Gbit.
 bits() { awk -v text="$1" 'BEGIN {n = text+0; u = text; sub(/^[0-9.]+/, "", u); print n * (u=="Gbit" ? 1e9 : u=="Mbit" ? 1e6 : 1e3)}'; }
 
-# Runs the script anew in namespaces of its own, and goes on there with a network of two: `ip netns exec sender`, and `receiver`.
-# They are gone with it, and so is all that it has started. They come from `unshare`, which needs no root where users may make
-# namespaces of their own; elsewhere it says so and ends with exit code 2.
+# Runs the script anew in namespaces of its own, and continues there with a network of two:
+# `ip netns exec sender`, and `receiver`. When the script ends, the namespaces and everything
+# started in them are gone. `unshare` makes them, without root where users may make namespaces;
+# elsewhere, it says so, and the exit code is 2.
 in_namespaces() { # SCRIPT [ARGUMENT]...
     if [ "${BENCH_INSIDE:-}" != yes ]; then
         unshare --map-root-user --net --mount --kill-child true 2>/dev/null || {
@@ -71,7 +72,7 @@ in_namespaces() { # SCRIPT [ARGUMENT]...
         export BENCH_INSIDE=yes slotpress
         exec unshare --map-root-user --net --mount --pid --fork --kill-child --mount-proc "$BASH" "$@"
     fi
-    # Where `ip netns` keeps names: seen from in here only.
+    # `ip netns` keeps its names there; this mount is visible only in here.
     mount -t tmpfs tmpfs /run
     local space
     for space in sender receiver; do
@@ -80,7 +81,8 @@ in_namespaces() { # SCRIPT [ARGUMENT]...
     done
 }
 
-# A link from the sender, 10.77.0.1, to the receiver, 10.77.0.2. Needs the example link_shaper, built, and a scratch directory.
+# Connects the sender, 10.77.0.1, to the receiver, 10.77.0.2. Needs the example link_shaper, built,
+# and a scratch directory.
 link_up() { # BITS RTT_SECONDS LOSS [RECEIVE_BUFFER_BYTES SEND_BUFFER_BYTES]
     "$(dirname "$slotpress")/examples/link_shaper" shape slot-a slot-b "$1" "$2" "$3" >"$work/shaper" &
     shaper_id=$!

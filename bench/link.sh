@@ -1,24 +1,26 @@
 #!/usr/bin/env bash
-# The model of `slotpress levels link` against real archives over a real TCP connection: predicted and measured time.
+# Compares the model of `slotpress levels link` with real archives over a real TCP connection:
+# predicted and measured times.
 #
-#   bench/link.sh            exit code 1 where one of them is more than 10 % off
+#   bench/link.sh            exit code 1 if a prediction is more than LIMIT off
 #
-# Two network namespaces, and between them a link with a bandwidth and a delay. Sender and receiver have one worker each
-# (THREADS=1), so that on a machine of two cores or more each has one to itself; the levels are measured with as many.
+# A link with a bandwidth and a delay connects two network namespaces. Sender and receiver have one
+# worker each (THREADS=1), so that on a machine of two or more cores each has a core to itself. The
+# levels are measured with as many workers.
 #
-# - store and forward: `archive` into a file, the file over the link into another, `restore` of that. Archiving and
-#   restoring do not depend on the link and are timed once per level.
-# - streaming: `archive -o -` into the link, out of it `zstd -dc | tar -x`, all at the same time.
+# - store and forward: `archive` into a file, the file over the link into another, `restore` from
+#   that. Archiving and restoring do not depend on the link and are timed once per level.
+# - streaming: `archive -o -` into the link and `zstd -dc | tar -x` out of it, at the same time.
 #
-# Times are medians of ROUNDS; so are predictions, since the levels are measured for each.
+# Times and predictions are medians of ROUNDS: the levels are measured anew for each round.
 #
-# The rates of reading and placing are measured first, with a plain tar, and given to the model. Buffers of TCP are large
-# (64 MiB at both ends), so that the link is what is measured; BUFFERS=default takes the defaults of Linux, for which the
-# default --window of `levels link` stands.
+# The rates of reading and placing are measured first, with a plain tar, and given to the model.
+# TCP's buffers are large (64 MiB at both ends), so that the link is the limit. BUFFERS=default uses
+# Linux's defaults, which the default --window of `levels link` describes.
 #
-# Settings: RATES, RTTS, LEVELS (none is uncompressed), SIZE (of the ledger, by default as much as takes seconds), WAYS,
-# BUFFERS, ROUNDS (3), THREADS, LIMIT (10 %), SCRATCH
-# (/dev/shm), MEASURED (also append the rows there). Needs zstd, tar, ip (iproute2), unshare.
+# Settings: RATES, RTTS, LEVELS (none is uncompressed), SIZE (of the ledger; by default, large
+# enough to take seconds), WAYS, BUFFERS, ROUNDS (3), THREADS, LIMIT (10 %), SCRATCH (/dev/shm),
+# MEASURED (a file to append the rows to). Needs zstd, tar, ip (iproute2), unshare.
 . "$(dirname "$0")/lib.sh"
 rounds=${ROUNDS:-3}
 threads=${THREADS:-1}
@@ -45,10 +47,10 @@ seconds_of() { awk -v text="$1" 'BEGIN {print (text ~ /ms$/) ? text/1000 : text+
 serve() { ip netns exec sender "$shaper" serve 10.77.0.1:7000 cubic; }
 fetch() { ip netns exec receiver "$shaper" fetch 10.77.0.1:7000; }
 
-# archive flags of a level
+# Prints the flags of `archive` for a level.
 flags() { if [ "$1" = none ]; then echo "--format none"; else echo "--zstd-level $1"; fi; }
 
-# Makes a ledger of a size once: its archives, and what archiving and restoring take.
+# Makes a ledger of a size and its archives, once, and measures archiving and restoring.
 prepare() { # SIZE
     dir=$work/$1
     [ ! -d "$dir" ] || return 0

@@ -1,5 +1,5 @@
-//! A link between two network namespaces, with a bandwidth, a delay and a loss; and the two ends of a transfer over it.
-//! For `bench/link.sh`, where the kernel's own `netem` need not be built in.
+//! Makes a link between two network namespaces, with a bandwidth, a delay and a loss; and is the
+//! two ends of a transfer over it. For `bench/link.sh`, on kernels without `netem`.
 //!
 //! ```text
 //! link_shaper shape TUN_A TUN_B BITS_PER_SECOND RTT_SECONDS LOSS
@@ -7,11 +7,12 @@
 //! link_shaper fetch ADDRESS:PORT >DATA
 //! ```
 //!
-//! `shape` makes two TUN devices, which the caller moves into namespaces, and carries packets from each to the other:
-//! a packet leaves when those before it have left at the bandwidth (each with the 38 bytes that Ethernet adds), and
-//! arrives half a round trip later. What would wait longer than the queue is dropped. So TCP in the kernel, at both ends,
-//! sees a link as real as one of `tc netem rate delay loss`. Large segments pass whole, as network cards take them
-//! (TSO), counted as the packets that they stand for; with loss, the kernel cuts them first.
+//! `shape` makes two TUN devices, which the caller moves into namespaces, and carries packets from
+//! each to the other. A packet leaves when those before it have left at the bandwidth (each with
+//! the 38 bytes that Ethernet adds), and arrives half a round trip later. A packet that would wait
+//! longer than the queue is dropped. So TCP in the kernels at both ends sees a link as real as one
+//! of `tc netem rate delay loss`. Large segments pass whole, as network cards take them (TSO), and
+//! are counted as the packets that they stand for; with loss, the kernel cuts them first.
 
 use std::collections::VecDeque;
 use std::error::Error;
@@ -31,10 +32,10 @@ const ETHERNET_BYTES: usize = 38;
 /// `struct virtio_net_hdr`, which stands before each packet.
 const OFFLOAD_BYTES: usize = 10;
 
-/// An IP packet of 64 KiB, and what stands before it.
+/// An IP packet of 64 KiB, and the header before it.
 const PACKET_BYTES_MAX: usize = OFFLOAD_BYTES + 65_536;
 
-/// How long a packet waits in the queue at most, on top of a round trip: as routers at the edge are built.
+/// Maximum time of a packet in the queue, in addition to a round trip: as edge routers are built.
 const QUEUE_SECONDS: f64 = 0.01;
 
 const IFF_TUN: u16 = 0x0001;
@@ -78,7 +79,7 @@ fn serve(address: &str, control: &str) -> Result<()> {
     let (mut stream, _) = listener.accept()?;
     copy(&mut io::stdin().lock(), &mut stream)?;
     stream.shutdown(Shutdown::Write)?;
-    // Until the other end has all of it.
+    // Wait until the other end has all of it.
     stream.read_to_end(&mut Vec::new())?;
     Ok(())
 }
@@ -97,7 +98,7 @@ fn fetch(address: &str) -> Result<()> {
     Ok(())
 }
 
-/// As programs do it, without the short cuts of the kernel.
+/// Copies as programs do it, without the kernel's short cuts.
 fn copy(from: &mut impl Read, to: &mut impl Write) -> io::Result<()> {
     let mut buffer = vec![0; 256 << 10];
     loop {
@@ -132,12 +133,12 @@ impl Shape {
         Ok(())
     }
 
-    /// Takes packets as the sender's kernel gives them, and says when each arrives.
+    /// Takes packets from the sender's kernel, and decides when each arrives.
     fn send(self, mut from: File, line: &Line, seed: u64) {
         let delay = Duration::from_secs_f64(self.rtt / 2.0);
         let queue = Duration::from_secs_f64(self.rtt + QUEUE_SECONDS);
         let mut random = seed;
-        // When the packets so far have left.
+        // The time when all packets so far have left.
         let mut left = Instant::now();
         let mut buffer = vec![0; PACKET_BYTES_MAX];
         loop {
@@ -168,7 +169,7 @@ impl Shape {
     }
 }
 
-/// Packets on their way, in the order in which they arrive. The queue bounds it.
+/// Packets on their way, in the order in which they arrive. The queue limits their number.
 #[derive(Default)]
 struct Line {
     packets: Mutex<VecDeque<(Instant, Vec<u8>)>>,
@@ -187,12 +188,12 @@ fn deliver(mut to: File, line: &Line) {
             }
         };
         thread::sleep(arrives.saturating_duration_since(Instant::now()));
-        // A packet that the kernel refuses is a lost one.
+        // A packet that the kernel refuses counts as lost.
         let _ = to.write(&packet);
     }
 }
 
-/// What a packet, or the packets that a large segment stands for, take on the wire.
+/// Bytes on the wire of a packet, or of the packets that a large segment stands for.
 fn wire_bytes(packet: &[u8]) -> usize {
     let (offload, ip) = packet.split_at(OFFLOAD_BYTES.min(packet.len()));
     let byte = |at: usize| usize::from(ip.get(at).copied().unwrap_or(0));
@@ -204,7 +205,7 @@ fn wire_bytes(packet: &[u8]) -> usize {
     ip.len() + (packets - 1) * headers + packets * ETHERNET_BYTES
 }
 
-/// A TUN device of this name.
+/// Opens a TUN device of this name.
 fn open(name: &str, takes_large_segments: bool) -> Result<File> {
     let file = OpenOptions::new().read(true).write(true).open("/dev/net/tun")?;
     // `struct ifreq`: a name of 16 bytes, then flags.

@@ -1,12 +1,16 @@
 #!/usr/bin/env bash
-# Whether a validator's working set survives archiving and recompressing a larger, cold ledger beside it.
+# Measures how much of a validator's working set stays in the page cache while a larger, cold ledger
+# beside it is archived and recompressed.
 #
-#   bench/manners.sh            SIZE (default 512MiB) of ledger, twice WARM_MIB (64) of warm files, MEMORY_MIB (256) for all
+#   bench/manners.sh            a ledger of SIZE (512MiB), twice WARM_MIB (64) of warm files, and
+#                               MEMORY_MIB (256) for everything
 #
-# Half of the warm files were used once, half more than once: Linux itself protects the latter well, the former not at all.
+# Half of the warm files were used once, half more than once: Linux protects the latter well by
+# itself, the former not at all.
 #
-# Everything runs in a memory control group (root; version 2 or 1), so that memory is short, on a real disk: SCRATCH (default
-# /var/tmp). Without root, only the residency of the ledger's own files is shown. Needs fincore (util-linux).
+# Everything runs in a memory control group (version 2 or 1, as root), so that memory is short, and
+# on a real disk: SCRATCH (/var/tmp). Without root, it only shows how much of the ledger's own files
+# is in memory. Needs fincore (util-linux).
 . "$(dirname "$0")/lib.sh"
 size=${SIZE:-512MiB}
 warm_mib=${WARM_MIB:-64}
@@ -19,7 +23,7 @@ if [ "$(stat -f -c %T "$work")" = tmpfs ]; then
     exit 1
 fi
 
-# Bytes of the given files that are in the page cache, in MiB.
+# Prints how much of the given files is in the page cache, in MiB.
 resident() { find "$@" -type f -print0 | xargs -0 fincore --bytes --noheadings --output RES | awk '{sum += $1} END {printf "%.1f", sum / 1048576}'; }
 
 cold() {
@@ -27,8 +31,8 @@ cold() {
     find "$@" -type f -exec dd if={} iflag=nocache count=0 status=none \;
 }
 
-# A control group of its own, that dies with the script. A page is charged to the group that first asked for it: the
-# warm set is read in the group too.
+# Makes a control group that ends with the script. A page is charged to the group that first read
+# it, so the warm set is read in the group too.
 group=
 make_group() {
     local name=slotpress-bench-$$

@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
-# What the clustered layout saves and costs on data unlike mainnet's: the table of account mixes in docs/compression.md.
+# Measures what the clustered layout saves and costs on data unlike mainnet's: the table of account
+# mixes in docs/compression.md.
 #
-#   bench/mixes.sh     ledgers of `slotpress synth --mix` (SIZE, 128MiB each), one of another generator
-#                      (bench/accounts.rs), and what a validator left (tests/fixtures)
+#   bench/mixes.sh     ledgers of `slotpress synth --mix` (SIZE, 128MiB each), one of another
+#                      generator (bench/accounts.rs), and one that a validator left (tests/fixtures)
 #
-# Settings: LEDGER (one more, of a stopped validator or another generator), MIXES, ROUNDS (5), THREADS (all cores), SCRATCH (/dev/shm). Every round archives each ledger once with each
-# setting, in turn; quoted are medians of the ratios to level 1 within a round, of size, seconds and CPU seconds.
+# Settings: LEDGER (one more, of a stopped validator or another generator), MIXES, ROUNDS (5),
+# THREADS (all cores), SCRATCH (/dev/shm). Every round archives each ledger once with each setting,
+# in turn. Prints medians of the ratios to level 1 within a round, for size, seconds and CPU
+# seconds.
 . "$(dirname "$0")/lib.sh"
 size=${SIZE:-128MiB}
 mixes=${MIXES:-mainnet tokens nfts programs empty random}
@@ -34,7 +37,8 @@ fi
 
 number() { sed -n "s/.*\"$1\":\([0-9.e-]*\).*/\1/p"; }
 
-# One archive of a ledger of a few MiB takes less time than can be measured: small ones are archived several times.
+# Archiving a ledger of a few MiB takes less time than can be measured: archive small ones several
+# times.
 archive() {
     local name=$1 at=$2 repeat=1 line seconds=0 cpu=0 bytes
     [ "$name" = validator ] && repeat=10

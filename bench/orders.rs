@@ -1,8 +1,8 @@
-//! Orders of records, compared: what a sort key makes of size and time at level 1. In memory, one thread, pieces of
-//! storages within frames as `--layout clustered` takes them.
+//! Compares orders of records: the size and time that a sort key gives at level 1. Works in memory,
+//! on one thread, with the pieces of storages within frames that `--layout clustered` takes.
 //!
-//! `cargo run --release --example orders -- ARCHIVE CLUSTERED [ROUNDS]`: one line per order, size and CPU against verbatim.
-//! CLUSTERED is an archive of the same ledger with `--layout clustered`.
+//! `cargo run --release --example orders -- ARCHIVE CLUSTERED [ROUNDS]`: one line per order, size
+//! and CPU against verbatim. CLUSTERED is an archive of the same ledger with `--layout clustered`.
 
 use std::error::Error;
 use std::fs::File;

@@ -1,20 +1,26 @@
 #!/usr/bin/env bash
-# Archives into a bucket and out of it, beside rclone and beside each stage alone: all with one versitygw on loopback, which shares
-# the cores. Candidates take turns in each round; medians of ROUNDS, and of ratios within a round.
+# Measures publishing archives to a bucket and reading them from there, beside rclone and beside
+# each stage alone. All use one versitygw on loopback, which shares the cores. Candidates take turns
+# in each round. Prints medians of ROUNDS, and of ratios within a round.
 #
-#   bench/publish.sh                     SIZE (of the ledger, 1GiB), ROUNDS (3), MEMORY (256MiB), THREADS, SCRATCH (/dev/shm)
+#   bench/publish.sh      SIZE (of the ledger, 1GiB), ROUNDS (3), MEMORY (256MiB), THREADS, SCRATCH
+#                         (/dev/shm)
 #
-# Needs versitygw, rclone, zstd, curl, GNU time. SCRATCH must have extended attributes, and room for the ledger and six times its archive
-# (of 4 GiB: 12 GB).
+# Needs versitygw, rclone, zstd, curl, GNU time. SCRATCH must have extended attributes, and room for
+# the ledger and six times its archive (12 GB for 4 GiB).
 #
-# - `publish` gets an archive in one frame, as a validator writes it. `--as-is` reads it, checks everything in it and the state, and sends
-#   the file meanwhile. rclone reads and sends it, and checks nothing. So `verify` is there too; and what of `publish --as-is` is the check,
-#   with the parts that leave meanwhile, and what comes after it, as it says itself.
-# - rclone has the same parts as slotpress, 16 MiB and eight at a time, and leaves out what slotpress does not do either: an MD5 of the
-#   whole file before it is sent, a look whether the bucket is there, a second's wait for a "100 Continue" before each part. Both sign
-#   each part with its SHA-256, rclone adds an MD5.
-# - What streams is measured against the slower of its stages alone, of the same round. slotpress syncs what it writes to a disk.
-# - The last rows: peak memory with --memory MEMORY, which must not be more than the documented parts of it; else the exit code is 1.
+# - `publish` gets an archive in one frame, as a validator writes it. `--as-is` reads it, checks
+#   everything in it and the state, and sends the file meanwhile. rclone reads and sends it, and
+#   checks nothing. So `verify` is measured too; and for `publish --as-is`, by its own report, the
+#   check, during which parts are sent, and what comes after it.
+# - rclone sends the same parts as slotpress, 16 MiB and eight at a time, and leaves out what
+#   slotpress does not do either: an MD5 of the whole file before sending, a request for the bucket,
+#   a second's wait for a "100 Continue" before each part. Both sign each part with its SHA-256;
+#   rclone adds an MD5.
+# - A stream is measured against the slower of its stages alone, in the same round. slotpress syncs
+#   what it writes to a disk.
+# - The last rows are the peak memory with --memory MEMORY. If it exceeds the sum of its documented
+#   parts, the exit code is 1.
 . "$(dirname "$0")/lib.sh"
 rounds=${ROUNDS:-3}
 size=${SIZE:-1GiB}
@@ -62,7 +68,7 @@ rclone_timed() { # NAME FILE
     timed "$1" rclone copyto "$2" "store:bench/mainnet/$name" --s3-chunk-size 16Mi --s3-upload-concurrency 8 --s3-upload-cutoff 16Mi \
         --s3-disable-checksum --s3-no-check-bucket --expect-continue-timeout 0 --retries 1
 }
-# The seconds of a stage, as a line of JSON of the last command says.
+# Prints the seconds of a stage, from a line of JSON that the last command printed.
 stage() { # NAME TYPE
     sed -n "s/.*\"type\":\"$2\".*\"elapsed_seconds\":\([0-9.]*\).*/\1/p" "$work/stdout" >>"$work/times/$1"
     tail -n 1 "$work/memory/as-is" >>"$work/memory/$1"
@@ -89,11 +95,11 @@ for round in $(seq "$rounds"); do
     slotpress_timed archive-bucket archive "$work/ledger" -o s3://bench/mainnet
     cmp "$bucket/mainnet/$name" "$ours"
 done
-# With little memory.
+# Once more with little memory.
 slotpress_timed little-as-is "${publish[@]}" --as-is --memory "$memory"
 slotpress_timed little-publish "${publish[@]}" --memory "$memory"
 slotpress_timed little-archive archive "$work/ledger" -o s3://bench/mainnet --memory "$memory"
-# Room for another one.
+# Make room for the ledger that bootstrap makes.
 rm -r "$work/ledger" "$theirs"
 for round in $(seq "$rounds"); do
     echo "bootstrap: round $round of $rounds" >&2
@@ -111,7 +117,8 @@ combine slower-publish recompress rclone-ours max
 combine slower-archive archive rclone-ours max
 combine slower-bootstrap fetch restore max
 
-# Whether it is bound by so many times MEMORY, beside what the program and its threads take.
+# Checks that memory is limited by this many times MEMORY, beside what the program and its threads
+# take.
 peak() { # NAME FACTOR TEXT
     local bytes_max=$(($(numfmt --from=auto "${memory%B}") * $2 + (64 << 20))) kib
     kib=$(tail -n 1 "$work/memory/$1")
@@ -141,7 +148,7 @@ row restore "restore, of the file"
 row bootstrap "bootstrap, from the bucket" "$(ratio bootstrap slower-bootstrap) x the slower"
 printf '\n%s\n' "with --memory $memory"
 exit_code=0
-# Buffers, the state check, and parts of an upload may each take so much.
+# Buffers, the state check, and the parts of an upload may each take this much.
 peak little-as-is 3 "publish --as-is"
 peak little-publish 3 "publish"
 peak little-archive 1 "archive, into the bucket"

@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
-# Rebasing: its time against verifying both states, its memory, and the size of what it makes, by how much has changed.
+# Measures rebasing: its time beside verifying both states, its memory, and the size of its result,
+# by how much has changed.
 #
-#   bench/rebase.sh       a state of SIZE (1GiB) and one with newer storages of 0.1, 1, 10 and 30 % of that on it
+#   bench/rebase.sh       a state of SIZE MiB (1024), and on it one with newer storages of 0.1, 1,
+#                         10 and 30 % of that
 #
-# Settings: ROUNDS (3), SIZE in MiB (1024), THREADS (all cores), SCRATCH (/dev/shm). `alone` is the incremental archive of the same
-# ledger on the same slot: the changed records, in the storages in which the validator has them.
+# Settings: ROUNDS (3), SIZE, THREADS (all cores), SCRATCH (/dev/shm). `alone` is the incremental
+# archive of the same ledger on the same slot: the changed records, in the storages in which the
+# validator has them.
 ROUNDS=${ROUNDS:-3}
 . "$(dirname "$0")/lib.sh"
 size=${SIZE:-1024}

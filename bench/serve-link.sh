@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The time of a download from `slotpress serve` beside nginx with sendfile, over a shaped link (as in bench/link.sh), paired.
+# Measures a download from `slotpress serve` beside nginx with sendfile, over a shaped link (as in
+# bench/link.sh), paired.
 #   RATE=1000000000 RTT=0.03 SIZE_MB=512 ROUNDS=3 bench/serve-link.sh
 # Needs nginx, curl, ip (iproute2), unshare.
 . "$(dirname "$0")/lib.sh"
@@ -10,7 +11,7 @@ link_up "${RATE:-1000000000}" "${RTT:-0.03}" 0 67108864 67108864
 name=snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst
 mkdir "$work/archives"
 size=${SIZE_MB:-512}000000
-# A skippable frame: what is no archive is not served.
+# The file begins with a skippable frame: only files that look like archives are served.
 python3 -c 'import sys; sys.stdout.buffer.write(b"\x5f\x2a\x4d\x18" + int(sys.argv[1]).to_bytes(4, "little"))' "$size" >"$work/archives/$name"
 head -c "$size" /dev/urandom >>"$work/archives/$name"
 chmod 755 "$work" "$work/archives"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# `slotpress serve` beside nginx with sendfile, on loopback: time and processor time of the server per GB, and memory of idle connections.
-# Paired: both serve the same file, which is in the page cache, turn by turn. Needs nginx, curl, python3 and a release build.
+# Measures `slotpress serve` beside nginx with sendfile, on loopback: time and CPU time of the
+# server per GB, and memory of idle connections. Both serve the same file from the page cache, by
+# turns. Needs nginx, curl, python3 and a release build.
 #   bench/serve.sh [ROUNDS]
 set -euo pipefail
 rounds=${1:-5}
@@ -10,7 +11,7 @@ trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "$dir"' EXIT
 name=snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst
 gb=1
 mkdir "$dir/archives"
-# A skippable frame: what is no archive is not served.
+# The file begins with a skippable frame: only files that look like archives are served.
 { printf '\x5f\x2a\x4d\x18\x00\xca\x9a\x3b'; head -c ${gb}000000000 /dev/urandom; } > "$dir/archives/$name"
 cat "$dir/archives/$name" > /dev/null
 

@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Verifying a directory of one full archive and four incremental ones on it, against reading each of them once, and against
-# each incremental one with the full one; with memory to spare and with too little, so that it spills.
+# Measures verifying a directory of one full archive and four incremental ones on it, beside reading
+# each of them once, and beside verifying each incremental one with the full one; with enough
+# memory, and with so little that it spills.
 #
-#   bench/verify-directory.sh    a state of SIZE MiB (1024); the incremental ones have 1, 2, 5 and 10 % of its storages, each with
-#                                what the one before has changed
+#   bench/verify-directory.sh    a state of SIZE MiB (1024); the incremental archives have 1, 2, 5
+#                                and 10 % of its storages, each with the changes of the one before
 #
-# Settings: ROUNDS (3), THREADS (all cores), LITTLE (64MiB; memory that is too little), SCRATCH (/dev/shm; temporary files go to /var/tmp).
+# Settings: ROUNDS (3), THREADS (all cores), LITTLE (64MiB, too little memory), SCRATCH (/dev/shm;
+# temporary files go to /var/tmp).
 ROUNDS=${ROUNDS:-3}
 . "$(dirname "$0")/lib.sh"
 size=${SIZE:-1024}

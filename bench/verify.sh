@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Verifying: its speed against decoding and hashing alone, and its memory.
+# Measures verifying: its speed beside decoding and hashing alone, and its memory.
 #
 #   bench/verify.sh                 speed on a synthetic ledger of SIZE (1GiB), ROUNDS times
-#   ACCOUNTS=50 bench/verify.sh     and the memory bound: so many million records, a ledger of them and its archive,
-#                                   with memory to spare and with too little; fails where the bound is not held.
-#                                   ROUNDS=0: only that
+#   ACCOUNTS=50 bench/verify.sh     also memory: a ledger of that many million records and its
+#                                   archive, with enough memory and with too little; fails if the
+#                                   limit is exceeded. ROUNDS=0: only that
 #
-# SCRATCH is where files go (tmpfs unless told otherwise; 50 million accounts take some 27 GB: give a disk).
+# SCRATCH is the directory for files (tmpfs unless it is set). 50 million accounts take some 27 GB:
+# give a disk.
 
 . "$(dirname "$0")/lib.sh"
 build --bin slotpress --example verify_floor
@@ -35,7 +36,7 @@ speed() {
 [ -n "${ACCOUNTS:-}" ] || exit 0
 needed=$((ACCOUNTS * 550 * 1000 * 1000)) free=$(($(stat -f -c '%a * %S' "$work")))
 [ "$free" -gt "$needed" ] || { echo "$work: $needed bytes needed, $free free" >&2; exit 1; }
-# The synthetic ledger's records take some 392 bytes each.
+# A record of the synthetic ledger takes some 392 bytes.
 "$slotpress" synth "$work/ledger" --size "$((ACCOUNTS * 393))MB" -q >/dev/null
 "$slotpress" archive "$work/ledger" --output "$work" --threads "$threads" -q >/dev/null
 for memory in 2048 512; do

@@ -1,8 +1,9 @@
-//! The floors of verifying, and what verifying takes, on one archive with an index that lies in the page cache.
+//! Measures the floors of verifying, and verifying itself, on one archive with an index that is in
+//! the page cache.
 //!
-//! `cargo run --release --example verify_floor -- ARCHIVE [THREADS]` prints, in
-//! seconds of CPU time, which a busy machine disturbs least: decoding the frames alone; steps
-//! 1 to 5 of verifying; blake3's extended output of 2,048 bytes for every account alone; all of verifying.
+//! `cargo run --release --example verify_floor -- ARCHIVE [THREADS]` prints seconds of CPU time,
+//! which a busy machine disturbs least: decoding the frames alone; steps 1 to 5 of verifying;
+//! blake3's extended output of 2,048 bytes for every account alone; all of verifying.
 
 use std::error::Error;
 use std::path::Path;
@@ -51,7 +52,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     file.read(&Pass::new(threads, &NoProgress), &layout).map_err(slotpress::Error::from)?;
     let layout_seconds = start.elapsed().cpu.as_secs_f64();
 
-    // The same accounts, all of one size: the extended output does not depend on it, and typical data is short.
+    // The same accounts, all of one size: the extended output does not depend on it, and typical
+    // data is short.
     let records = layout.accounts.into_inner();
     let sizes = Sizes::of(&file)?;
     let chunk = 1000;
@@ -86,7 +88,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Walks over records, and counts those with lamports: what verifying does but for hashing.
+/// Walks over records, and counts those with lamports: verifying without hashing.
 #[derive(Default)]
 struct Layout {
     accounts: AtomicU64,

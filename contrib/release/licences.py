@@ -19,7 +19,7 @@ while todo:
     if crate in used:
         continue
     used.add(crate)
-    # What a crate is only built or tested with is not in the program.
+    # Dependencies used only for building or testing are not in the program.
     todo += [d["pkg"] for d in nodes[crate]["deps"] if any(kind["kind"] is None for kind in d["dep_kinds"])]
 
 texts = {}
@@ -36,7 +36,7 @@ for crate in used:
     )
     title = f"{package['name']} {package['version']}: {package['license'] or 'see the file'}"
     text = "\n".join(path.read_text(errors="replace").strip() for path in names)
-    # Many crates share a text to the letter; some have none in their package, and name a licence only.
+    # Many crates share the same text; some have none in their package, and only name a licence.
     texts.setdefault(text or "(its package has no licence file)", []).append(title)
 
 print("Crates that slotpress contains, with their licences.\n")
