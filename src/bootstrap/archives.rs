@@ -155,7 +155,8 @@ pub fn fetch(client: &Client, options: &FetchOptions, progress: &dyn Progress) -
             let done = run(&mut downloads, &mut left, &take_all)?;
             archives.splice(0..0, done.archives);
             given_up = done.given_up;
-            // The newest archive comes first. Trusted servers have confirmed it, and so the state.
+            // The newest archive comes first: when trusted servers have confirmed it, they have
+            // confirmed the state.
             downloads.context.trust.trusted = &[];
         }
         Ok(FetchReport { archives, vouchers: downloads.confirmed, given_up, elapsed: stopwatch.elapsed() })

@@ -1,7 +1,7 @@
 //! The input of a measurement in memory: frames of the tar stream, cut as `archive` cuts them, or
 //! of the bytes of any other file.
 //!
-//! Memory is bounded: an input larger than the limit is sampled. Of a ledger, an archive with an
+//! Memory is bounded: an input larger than the limit is sampled. From a ledger, an archive with an
 //! index or a plain file, only the sampled frames are read. Any other archive is decoded twice:
 //! once to check it and find the lengths of its entries, and once to take the sample.
 

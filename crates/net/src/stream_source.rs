@@ -158,7 +158,7 @@ impl Source for StreamSource {
 
     fn read_at(&self, to: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
         let read = self.reading.lock().read(to, offset_bytes);
-        // Those of the network name the server already.
+        // Network errors already name the server.
         read.map_err(|error| match error.kind() {
             ErrorKind::Failed => io::Error::other(error.within(self.path.shown())),
             _ => io::Error::other(error),

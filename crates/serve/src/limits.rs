@@ -28,7 +28,7 @@ pub const HEADERS_MAX: usize = 64;
 const PIECE_MIN: u64 = 16 * 1024;
 const PIECE_MAX: u64 = 256 * 1024;
 
-/// Timers are not finer; a shorter wait is skipped, and added to a later one.
+/// Resolution of timers. A shorter wait is skipped, and added to a later one.
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 
 /// Limits on rates, in bytes per second, and on connections.

@@ -43,7 +43,7 @@ impl Collector for Process {
             gauge("process_resident_memory_bytes", "Memory of the process", bytes as f64)?;
         }
         if let Ok(open) = fs::read_dir("/proc/self/fd") {
-            // One of them belongs to this directory listing.
+            // One of the descriptors is that of this directory listing.
             gauge("process_open_fds", "Open file descriptors", open.count().saturating_sub(1) as f64)?;
         }
         let to = encoder.encode_descriptor("process_cpu_seconds", "Processor time used", None, MetricType::Counter)?;

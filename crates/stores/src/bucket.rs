@@ -123,8 +123,8 @@ impl Bucket {
         Ok(object(&meta, parent(meta.location.as_ref())))
     }
 
-    /// Asks for a byte of a file: an answer without a body, as to `HEAD`, does not say why it
-    /// cannot be read.
+    /// Requests one byte of a file, to learn why it cannot be read: an answer to `HEAD` has no body
+    /// that would say so.
     pub async fn why_not(&self, url: &Url) -> NetResult<()> {
         let options = GetOptions { range: Some((0..1).into()), ..GetOptions::default() };
         found_or_none(url, self.s3.get_opts(&key(url)?, options).await).map(drop)

@@ -25,7 +25,8 @@ use crate::{Condition, Put};
 const LOCK_WAITS_MAX: u32 = 200;
 const LOCK_WAIT: Duration = Duration::from_millis(50);
 
-/// An open directory. A symbolic link that replaces it, or has a name in it, is not followed.
+/// An open directory. Symbolic links are not followed, neither in its place nor under the names in
+/// it.
 #[derive(Clone, Debug)]
 pub struct Directory(pub Arc<KeptDir>);
 
@@ -158,7 +159,8 @@ impl Drop for DirLock {
     }
 }
 
-/// The tag differs for every file that gets the name: inode or modification time differ.
+/// The tag contains inode and modification time, so that each file that gets the name has another
+/// one.
 fn object(name: &str, stat: &Stat) -> Object {
     let since = Duration::from_nanos(modified_ns(stat));
     Object {

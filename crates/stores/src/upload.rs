@@ -30,7 +30,7 @@ const STOP_CHECK: Duration = Duration::from_millis(50);
 /// parts.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Limit on warnings of threads that wait to be reported.
+/// Limit on warnings of threads that are not reported yet.
 const WARNINGS_MAX: usize = 100;
 
 /// A large file that is being written. It appears whole when [`Upload::finish`] returns, or not at

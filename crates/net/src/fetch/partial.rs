@@ -2,8 +2,8 @@
 //! them as they arrive.
 //!
 //! The file is the channel between download and reader, so a slow reader delays no connection, and
-//! bytes can be read again. It lies in the archives directory (an open descriptor), under a name
-//! that no starting validator and no other run removes, and is locked during the download. Its
+//! bytes can be read again. It lies in the archives directory, which is held open. Its name is one
+//! that no starting validator and no other run removes. It is locked during the download. Its
 //! `DownloadJournal` lists the ranges that are on disk when a run ends.
 //!
 //! Bytes are first written, then checked, then *marked*. Readers see only marked bytes.
@@ -53,7 +53,8 @@ pub struct PartialFile {
     file: File,
     state: Mutex<State>,
     changed: Condvar,
-    /// Signals that the journal lacks more bytes than a killed run should lose.
+    /// Signals that enough bytes have arrived since the journal was written: a killed run should
+    /// not lose more.
     is_due: Condvar,
     /// Held while the journal is written.
     journal: Mutex<()>,
@@ -74,7 +75,7 @@ struct State {
     is_unwanted: bool,
     /// Number of waiting readers.
     waiting: usize,
-    /// Since when at least one reader waits.
+    /// Start of the current wait of at least one reader.
     waiting_since: Option<Instant>,
     /// Total time during which at least one reader waited, without the current wait.
     waited: Duration,
@@ -240,7 +241,7 @@ impl PartialFile {
     }
 
     /// Writes bytes, except where the file is marked. Readers see them once they are marked.
-    /// Returns how many of them are the first at their place.
+    /// Returns how many of them no source had sent before.
     pub(super) fn write(&self, offset_bytes: u64, bytes: &[u8], source: usize) -> Result<u64> {
         let end = offset_bytes.saturating_add(bytes.len() as u64);
         let missing: Vec<Range<u64>> = self.state.lock().journal.ranges.gaps(&(offset_bytes..end)).collect();
@@ -324,8 +325,8 @@ impl PartialFile {
         self.file.set_len(length_bytes).or_path("write", &self.path)
     }
 
-    /// Waits until this many bytes are missing in the journal, but no longer than `time`. Returns
-    /// how many are missing; `None` after the download has ended.
+    /// Waits until this many bytes are missing from the journal, but no longer than `time`. Returns
+    /// how many are missing, or `None` after the download has ended.
     pub fn wait_for_unsynced(&self, bytes: u64, time: Duration) -> Option<u64> {
         let mut state = self.state.lock();
         state.unsynced_max = bytes;
@@ -409,7 +410,7 @@ fn same_bytes(file: &File, offset_bytes: u64, bytes: &[u8], buffer: &mut Vec<u8>
 
 impl Drop for PartialFile {
     fn drop(&mut self) {
-        // Closing is not enough: a program that another thread starts may hold a copy of the
+        // Closing is not enough: a child process that another thread starts may hold a copy of the
         // descriptor for a moment.
         let _ = self.file.unlock();
     }

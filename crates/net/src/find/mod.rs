@@ -39,8 +39,8 @@ const PEERS_MAX: usize = 4096;
 /// by more than some minutes is of no use.
 const FUTURE_SLOTS_MAX: u64 = 1_000;
 
-/// Measuring can change which candidates are best, so that those are measured next: at most this
-/// often.
+/// Maximum number of rounds of measuring. Each round can change which candidates are best, and
+/// these are measured in the next one.
 const MEASURE_ROUNDS_MAX: usize = 3;
 
 /// Largest number of refused sources in a report.

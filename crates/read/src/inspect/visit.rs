@@ -115,8 +115,8 @@ impl<E: std::error::Error> std::error::Error for VisitError<E> {
 
 /// Passes the newest version of every account to the visitors of all workers, and returns the
 /// visitors. Reads the input twice, first to find superseded records, so a URL is transferred
-/// twice. Before the second pass, it is known that all records can be read; only the end tells
-/// whether the state was right.
+/// twice. After the first pass, all records are known to be readable; only at the end is it known
+/// whether the state is right.
 ///
 /// # Errors
 /// The first error of a visitor. [`VisitError::Read`] if the input cannot be read or is damaged; or

@@ -32,14 +32,14 @@ impl Plan {
         Ok(())
     }
 
-    /// True if a storage of a frame is not in the page cache, as far as the kernel tells: the
-    /// others seldom differ.
+    /// True if a storage of a frame is not in the page cache, as far as the kernel tells. Looks at
+    /// one storage: the others seldom differ.
     pub fn is_cold(&self, span: &FrameSpan) -> bool {
         let mut parts = self.parts_of(span).filter_map(|(content, offset, part_bytes)| match content {
             Content::Storage(storage) => Some((storage, offset.saturating_sub(BLOCK_BYTES), part_bytes)),
             Content::File(_) => None,
         });
-        // Of the first one, the frame may hold hardly more than the end.
+        // The frame may hold little more than the end of its first storage: look at the second one.
         let (first, second) = (parts.next(), parts.next());
         second.or(first).is_some_and(|(storage, offset, bytes)| self.is_cold_storage(storage, offset, bytes))
     }
@@ -49,12 +49,12 @@ impl Plan {
         let StorageFile { file_bytes, .. } = storage.file;
         let range = offset.min(file_bytes)..offset.saturating_add(part_bytes).min(file_bytes);
         let file = self.root_of(&storage.file).and_then(|root| root.open_storage(&storage.file.file_name()));
-        // Whoever reads it says what is wrong with it.
+        // If the file cannot be opened, reading it reports the error.
         file.is_ok_and(|file| self.io_hint.is_cold(&file, &range, file_bytes))
     }
 
-    /// The entries in a frame: from which offset after the start of its header, and how many bytes
-    /// of it.
+    /// The entries in a frame, each with its first offset in the frame (from the start of its
+    /// header) and its number of bytes there.
     fn parts_of(&self, span: &FrameSpan) -> impl Iterator<Item = (Content<'_>, u64, u64)> {
         let (mut offset, mut left) = (span.offset_bytes, span.length_bytes);
         let mut contents = self.contents_from(to_usize(span.first_entry));

@@ -14,8 +14,8 @@ struct Account {
     is_obsolete: bool,
 }
 
-/// A split storage made after docs/snapshot-format.md#split-storages, and the append vec that it
-/// must be in an archive.
+/// A split storage as docs/snapshot-format.md#split-storages describes it, and the append vec that
+/// an archive must have for it.
 #[derive(Debug)]
 struct Made {
     meta: Vec<u8>,

@@ -29,8 +29,8 @@ impl Source for PartialFile {
 }
 
 impl PartialFile {
-    /// Reads what has arrived, and waits if nothing has. The wait counts as that of `readers`
-    /// readers in [`PartialFile::waited`]; 0 if it delays nobody.
+    /// Reads what has arrived, and waits if nothing has. [`PartialFile::waited`] counts the wait as
+    /// that of `readers` readers; 0 if the wait delays nobody.
     fn read_arrived(&self, to: &mut [u8], offset_bytes: u64, readers: usize) -> io::Result<usize> {
         let mut state = self.state.lock();
         loop {
