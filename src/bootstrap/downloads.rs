@@ -332,8 +332,8 @@ fn is_as_long(path: &Path, told_bytes: Option<u64>) -> Result<()> {
     }
 }
 
-/// Forwards events of a download without output bytes and without waits: it writes no other file,
-/// and nobody reads its bytes meanwhile.
+/// Forwards events of a download, without output bytes and waits: it writes no file beside the one
+/// that it receives, and no reader waits for that.
 fn input_only(event: ProgressEvent<'_>) -> Option<ProgressEvent<'_>> {
     match event {
         ProgressEvent::Bytes { input, .. } => Some(ProgressEvent::Bytes { input, output: 0 }),

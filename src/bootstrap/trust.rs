@@ -33,7 +33,8 @@ pub struct Vouchers {
     /// The other trusted servers, and why they do not confirm it.
     #[serde(rename = "not_vouched_by")]
     pub not_by: Vec<NotVouching>,
-    /// True if the caller gave the hash that the state has; `None` for a fetch, which is given none.
+    /// True if the caller gave the hash that the state has; `None` for a fetch, which is given
+    /// none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub is_expected: Option<bool>,
 }

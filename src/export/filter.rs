@@ -64,7 +64,7 @@ fn as_hex<S: serde::Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S:
     serializer.serialize_str(&hex(bytes))
 }
 
-/// Limit on the addresses that a manifest lists. Of a larger set it has only the number.
+/// Limit on the addresses that a manifest lists. For a larger set, it has only the number.
 const LISTED_MAX: usize = 100;
 
 fn allows(set: &HashSet<Address>, key: &[u8; 32]) -> bool {

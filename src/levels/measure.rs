@@ -102,7 +102,7 @@ pub struct Bench<'a> {
     each: Option<Duration>,
     /// Positions of records for clustering, if the pieces are frames.
     carries: Vec<Option<&'a Carry>>,
-    /// After this time, no run is started but the first.
+    /// After this time, no further run is started; the first one always is.
     runs_end: Option<Instant>,
     end: Option<Instant>,
     progress: &'a dyn Progress,

@@ -89,7 +89,8 @@ pub struct RebaseReport {
     pub spilled_bytes: u64,
     /// Number of frames of the new archive, without skippable ones.
     pub frames: u64,
-    /// Storages, or the pieces of them in a frame, whose records kept their order although the layout is clustered. See
+    /// Number of storages, or pieces of storages in a frame, whose records kept their order
+    /// although the layout is clustered. See
     /// [`RecordLayout::Clustered`](crate::RecordLayout::Clustered).
     pub unclustered_pieces: u64,
     /// Root of the frame hashes, which stands for all bytes; `None` for other formats than zstd.

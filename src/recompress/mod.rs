@@ -33,8 +33,8 @@ use crate::recompress::plan::Plan;
 #[derive(Debug)]
 pub enum RecompressSource {
     File(PathBuf),
-    /// A pipe, a terminal or a file. It has no name with which its content could be compared. It is
-    /// waited for only until the result cannot be written, or the user interrupts.
+    /// A pipe, a terminal or a file. It has no name with which its content could be compared.
+    /// Waiting for its bytes ends if the result cannot be written, or the user interrupts.
     Stream(File),
 }
 
@@ -83,7 +83,8 @@ pub struct RecompressReport {
     pub output_bytes: u64,
     /// Number of frames of the new archive, without skippable ones.
     pub frames: u64,
-    /// Storages, or the pieces of them in a frame, whose records kept their order although the layout is clustered. See
+    /// Number of storages, or pieces of storages in a frame, whose records kept their order
+    /// although the layout is clustered. See
     /// [`RecordLayout::Clustered`](crate::RecordLayout::Clustered).
     pub unclustered_pieces: u64,
     /// Root of the frame hashes; `None` for other formats than zstd, which have none.

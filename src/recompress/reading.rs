@@ -76,7 +76,8 @@ impl Reading<'_> {
         Ok(Decoded { entries, bank, map, input_bytes, left_out, is_of_firedancer })
     }
 
-    /// Checks that no entry is missing, by the index. If the state is checked, that shows it.
+    /// Checks by the index that no entry is missing. Not needed if the state is checked: it shows
+    /// the same.
     fn check_index(&self, input: &Input<'_>, entries: &KeptEntries) -> Result<()> {
         let (None, Input::File { archive, .. }) = (self.state, input) else { return Ok(()) };
         let Some(tail) = &archive.tail else { return Ok(()) };

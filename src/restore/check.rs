@@ -93,8 +93,8 @@ fn check_map(archive: &Unpacked, full: Option<&Unpacked>) -> Result<()> {
     judge_storage_map(map, &storages, archive.base_slot, has_map, &Findings::refusing(Rule::is_refused))
 }
 
-/// True if an archive whose name does not tell is incremental: all storages that its map names and
-/// that it lacks are older than those that it has.
+/// Tells from its storage map whether an archive without a telling name is incremental: all
+/// storages that the map names and the archive lacks are older than those that it has.
 fn is_incremental(archive: &Unpacked) -> bool {
     let Some((_, map)) = &archive.judged.bank else { return false };
     let held = archive.judged.entries.storages();

@@ -46,9 +46,9 @@ pub enum ArchiveCopy {
 }
 
 impl ArchiveCopy {
-    /// Chooses the way of an archive into `dir`. Clones it if the file system can; otherwise it
-    /// will be copied later. Never makes a hard link: Firedancer aborts on one, and reuses the
-    /// inode later.
+    /// Chooses how an archive gets into `dir`. Clones it if the file system can; otherwise it will
+    /// be copied later. Never makes a hard link: Firedancer aborts on one, and reuses the inode
+    /// later.
     pub fn begin(archive: &Archive, origin: Origin, dir: &Arc<KeptDir>) -> Result<Self> {
         let path = archive.path();
         let parent = path.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });

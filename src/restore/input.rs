@@ -270,7 +270,7 @@ impl Inputs {
             let received = receiver
                 .map_or(Ok(()), |receiver| receiver.join().unwrap_or_else(|payload| Err(panicked(payload.as_ref()))));
             match (result, received) {
-                // The receiver's error says why bytes did not come, which says more.
+                // Prefer the receiver's error: it says why bytes did not come.
                 (Err(error), Err(cause)) if error.kind() == ErrorKind::Failed => Err(cause),
                 (result, _) => result,
             }

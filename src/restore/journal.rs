@@ -332,7 +332,8 @@ mod tests {
         serde_json::to_vec(&document).expect("written")
     }
 
-    /// Following it, a user who may write to the target directory could have any file removed.
+    /// If it were followed, a user who may write to the target directory could have any file
+    /// removed.
     #[test]
     fn the_journal_of_another_user_is_not_followed() {
         let dir = tempfile::tempdir().expect("a directory");

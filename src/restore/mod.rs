@@ -105,7 +105,8 @@ impl RestorePlan {
 fn steps(feed: &Feed<'_>, options: &RestoreTarget) -> Vec<Step> {
     let mut steps: Vec<Step> = feed.lengths().map(|bytes| Step::new("Restoring", bytes)).collect();
     if options.read_back.is_some() {
-        // The size of the unpacked storages is not known yet: the size of the archives has to do.
+        // The size of the unpacked storages is not known yet, so the size of the archives stands
+        // for it.
         steps.push(Step::new("Verifying", feed.lengths().sum()));
     }
     let copies = feed.copies_bytes().filter(|bytes| *bytes > 0);

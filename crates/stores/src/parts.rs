@@ -16,7 +16,7 @@ const PART_BYTES_MAX: u64 = 5 * 1024 * 1024 * 1024;
 /// Parts are multiples of this size.
 const UNIT_BYTES: u64 = 1024 * 1024;
 
-/// Most parts in flight: enough for a line of 10 Gbit/s to another continent.
+/// Maximum number of parts in flight: enough for a line of 10 Gbit/s to another continent.
 const IN_FLIGHT_MAX: u64 = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

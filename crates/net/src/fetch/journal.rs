@@ -16,11 +16,11 @@ use slotpress_format::Root;
 /// Version of the file format.
 const VERSION: u32 = 1;
 
-/// Number of bytes read of a journal at most. A range takes about 30 bytes, and there are hardly
+/// Maximum number of bytes read from a journal. A range takes about 30 bytes, and there are hardly
 /// more ranges than connections.
 const JOURNAL_BYTES_MAX: u64 = 1024 * 1024;
 
-/// Number of ranges written at most. Bytes of further ranges are fetched again.
+/// Maximum number of ranges written. Bytes of further ranges are fetched again.
 const RANGES_MAX: usize = 10_000;
 
 /// Number of sources that are told apart. Bytes of further sources count as sent by the last one.

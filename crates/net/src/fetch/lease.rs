@@ -69,9 +69,9 @@ impl Lease<'_> {
         self.held.lock().is_none()
     }
 
-    /// Writes bytes, except where the file is marked. Returns how many of them are the first at
-    /// their place. Writes nothing and returns `None` if the lease was taken over, or does not
-    /// cover them.
+    /// Writes bytes, except where the file is marked. Returns how many of them no source had sent
+    /// before. Writes nothing and returns `None` if the lease was taken over, or does not cover
+    /// them.
     pub fn put(&self, offset_bytes: u64, bytes: &[u8]) -> Result<Option<u64>> {
         let end = offset_bytes.saturating_add(bytes.len() as u64);
         let held = self.held.lock();

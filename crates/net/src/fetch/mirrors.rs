@@ -16,8 +16,8 @@ use crate::options::BYTES_PER_SECOND_MIN;
 use crate::patience::Patience;
 use crate::{NetError, NetErrorKind, Remote, shown};
 
-/// A running transfer shows that its server works only once it has brought as many bytes as the
-/// least rate brings in this time.
+/// A running transfer shows that its server works only after it has brought as many bytes as arrive
+/// in this time at the least rate.
 const GIVING_FOR: Duration = Duration::from_secs(20);
 
 /// A finished transfer of fewer bytes does not show that its server works, however fast it was.

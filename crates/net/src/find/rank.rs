@@ -46,9 +46,9 @@ impl Ranking {
         self.ages = self.offers.iter().filter_map(|(offer, ..)| age(offer)).collect();
     }
 
-    /// Age of the bank of a slot, from the cluster's slot or else from bank files. A bank is at
-    /// least as much older than the next newer one as the slots between them take. `None` if the
-    /// bank is newer than all whose age is known.
+    /// Age of the bank of a slot, from the cluster's slot or else from bank files. A bank is older
+    /// than the next newer one by at least the time of the slots between them. `None` if the bank
+    /// is newer than all whose age is known.
     pub fn age(&self, slot: u64) -> Option<Duration> {
         if let Some(now) = self.slot {
             return Some(self.slot_time.of_slots(now.saturating_sub(slot)));

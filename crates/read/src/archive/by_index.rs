@@ -58,8 +58,8 @@ pub fn read_by_index(
         .zip(&tail.index.entries)
         .map(|(number, entry)| visitor.entry(number, entry))
         .collect::<Result<Vec<EntryUse>>>()
-        // A forbidden entry may stand only in the index, not in the archive: read in order to find
-        // out.
+        // A forbidden entry may be only in the index, and not in the archive: reading it in order
+        // shows that.
         .map_err(|error| match error.kind() {
             ErrorKind::Damaged => ReadError::Index(error),
             _ => ReadError::Other(error),

@@ -1,7 +1,7 @@
 //! Archives in a directory: which belong together, which a node would choose, which may be deleted.
 //!
-//! [`Catalog`] and [`prune::plan_prune`] do no I/O. [`scan`] reads directories, [`usable`] decides which
-//! files are archives, [`prune::remove`] deletes files, and [`partials`] finds unfinished
+//! [`Catalog`] and [`prune::plan_prune`] do no I/O. [`scan`] reads directories, [`usable`] decides
+//! which files are archives, [`prune::remove`] deletes files, and [`partials`] finds unfinished
 //! downloads. Contents of archives and servers are handled elsewhere.
 
 #![warn(missing_docs)]

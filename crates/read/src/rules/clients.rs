@@ -69,8 +69,8 @@ impl fmt::Display for SnapshotClient {
 /// Joint name of [`SnapshotClient::AGAVE`].
 const AGAVE_TOGETHER: &str = "Agave 4.2 to 4.5";
 
-/// Names of clients. If all of [`SnapshotClient::AGAVE`] are among them, they share one name, "Agave 4.2 to
-/// 4.5". Both versions of Firedancer share one too.
+/// Names of clients. If all of [`SnapshotClient::AGAVE`] are among them, they share one name,
+/// "Agave 4.2 to 4.5". Both versions of Firedancer share one too.
 pub fn names_of(clients: &[SnapshotClient]) -> Vec<String> {
     let are_together = SnapshotClient::AGAVE.iter().all(|client| clients.contains(client));
     let mut names: Vec<String> = Vec::new();
@@ -85,8 +85,8 @@ pub fn names_of(clients: &[SnapshotClient]) -> Vec<String> {
     names
 }
 
-/// Merges statements about clients into lines: the versions of [`SnapshotClient::AGAVE`] share one if the
-/// same holds for all; an older version gets one only if it was asked for, or differs.
+/// Merges statements about clients into lines: the versions of [`SnapshotClient::AGAVE`] share one
+/// if the same holds for all; an older version gets one only if it was asked for, or differs.
 pub fn lines_of<T: PartialEq>(said: Vec<(SnapshotClient, T)>, asked: &[SnapshotClient]) -> Vec<(String, T)> {
     let of = |client: SnapshotClient| said.iter().find(|(of, _)| *of == client).map(|(_, said)| said);
     let are_together = SnapshotClient::AGAVE.iter().all(|client| of(*client).is_some() && of(*client) == of(Agave42));

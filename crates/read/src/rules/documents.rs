@@ -179,8 +179,8 @@ pub fn judge_storage_map(
         let is_newer = base_slot.is_none_or(|base| item.slot > base);
         let place = || FindingPlace::storage(item.slot, item.id);
         match lengths.remove(&item.slot) {
-            // The map of an older storage's own archive gives its length; the newer map tells its
-            // length since then.
+            // An older storage has the length in its own archive's map; the newer map has the
+            // length that it got since.
             Some(length) if length == item.length_bytes || !is_newer => {}
             Some(length) => {
                 let expected = format!("{} bytes", item.length_bytes);

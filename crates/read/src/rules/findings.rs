@@ -170,7 +170,7 @@ impl Findings {
         Self { is_below, ..self }
     }
 
-    /// A copy as of the full archive of a pair.
+    /// A copy whose findings concern the full archive of a pair.
     pub fn copy_below(&self) -> Self {
         let mut inner = self.inner.lock().clone();
         inner.failures.retain(|failure| !failure.rule.is_of_newest_bank());

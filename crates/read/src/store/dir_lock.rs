@@ -40,7 +40,7 @@ struct Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // Closing is not enough: a program that another thread starts may hold a copy of the
+        // Closing is not enough: a child process that another thread starts may hold a copy of the
         // descriptor for a moment.
         let _ = rustix::fs::flock(self.dir.as_fd(), FlockOperation::Unlock);
     }

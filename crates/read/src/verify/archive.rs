@@ -24,13 +24,13 @@ pub struct VerifiedArchive {
     pub tar_bytes: u64,
     pub frames: u64,
     pub first_storage: u32,
-    /// True if Firedancer wrote it, or what it was recompressed from.
+    /// True if Firedancer wrote the archive, or the one from which it was recompressed.
     pub is_of_firedancer: bool,
 }
 
 impl VerifiedArchive {
-    /// Reads an archive; in order if `distrusted` tells what is wrong with its index. With `is_below`, it is the full one of a
-    /// pair.
+    /// Reads an archive; without its index if `distrusted` says what is wrong with that. `is_below`
+    /// is true for the full archive of a pair.
     pub fn read(
         archive: &NamedArchive,
         is_below: bool,
@@ -95,7 +95,7 @@ impl VerifiedArchive {
         Ok(Self { archive, findings, judged, tar_bytes, frames, first_storage, is_of_firedancer })
     }
 
-    /// The same, as the full archive of a pair.
+    /// Returns the same archive as the full one of a pair.
     pub fn copy_below(&self) -> Self {
         Self {
             archive: self.archive.clone(),

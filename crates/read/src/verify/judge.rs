@@ -1,4 +1,5 @@
-//! Judges archives that have been read: what concerns an archive and its full one together, and the report.
+//! Judges archives that have been read, a full one and an incremental one together, and makes the
+//! report.
 
 use slotpress_base::bytes::count;
 use slotpress_base::{Error, Result};
@@ -35,7 +36,7 @@ pub fn judge(read: Vec<VerifiedArchive>, accounts: &Accounts, job: &Job<'_>) -> 
     Ok(report_on(read, &counted, &accounts.sums(), accounts.spilled_bytes(), job))
 }
 
-/// Makes the checks that need all archives, but not their accounts. Returns the newest.
+/// Makes the checks that need all archives, but not their accounts. Returns the newest archive.
 pub fn judge_together<'a>(read: &'a [VerifiedArchive], job: &Job<'_>) -> Result<&'a VerifiedArchive> {
     let options = job.options;
     let (Some(newest), base) = (read.first(), read.get(1)) else {
@@ -108,8 +109,8 @@ pub fn report_on(
     report
 }
 
-/// Refuses a full archive that is newer than the incremental one, unless the latter's name says that it is meant so: a
-/// judgement of the state would not help.
+/// Refuses a full archive that is newer than the incremental one, unless the latter's name says
+/// that it is incremental: judging the state would not help.
 fn refuse_swapped(newest: &VerifiedArchive, base: &VerifiedArchive) -> Result<()> {
     let is_meant = newest.archive.base_slot().is_some();
     match (base.bank(), newest.bank()) {
@@ -120,7 +121,8 @@ fn refuse_swapped(newest: &VerifiedArchive, base: &VerifiedArchive) -> Result<()
     }
 }
 
-/// Compares each archive's storages with its bank file's storage map; for an incremental one, the storages of both.
+/// Compares each archive's storages with its bank file's storage map; for an incremental one, the
+/// storages of both.
 fn judge_maps(newest: &VerifiedArchive, base: Option<&VerifiedArchive>) -> Result<()> {
     let base_slot = newest.archive.base_slot();
     for one in [Some(newest), base].into_iter().flatten() {
@@ -138,14 +140,15 @@ fn judge_maps(newest: &VerifiedArchive, base: Option<&VerifiedArchive>) -> Resul
         }
     }
     if newest.findings.has(Rule::BaseMismatch) {
-        // What follows from it would hide it.
+        // Failures that follow from this one would hide it.
         newest.findings.skip(Check::State, "the archives are no pair");
         return Ok(());
     }
     if let Some(map) = newest.whole_map() {
         let mut storages = newest.storages().to_vec();
         storages.extend(base.into_iter().flat_map(|base| base.storages()));
-        // A full archive without a map, such as Firedancer's, may have other storages than the newer map names.
+        // A full archive without a map, such as Firedancer's, may have other storages than the
+        // newer map names.
         let has_base = base.and_then(VerifiedArchive::whole_map).is_some_and(|map| !map.is_empty());
         judge_storage_map(map, &storages, base_slot, has_base, &newest.findings)?;
     }

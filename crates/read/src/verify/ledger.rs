@@ -1,4 +1,5 @@
-//! Verifies a ledger's storages as they would be archived: read in parallel from their files, without obsolete records.
+//! Verifies a ledger's storages as they would be archived: read in parallel from their files,
+//! without obsolete records.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -26,8 +27,9 @@ use crate::{
     Rule, StorageRef, Task, VerifyOptions, VerifyReport, judge_documents, restore_journal,
 };
 
-/// Verifies a stopped validator's ledger or an unpacked archive, and holds the ledger's lock meanwhile. `base_slot` is
-/// the base of an unpacked incremental archive. Faults of the ledger are in the report.
+/// Verifies a stopped validator's ledger or an unpacked archive, and holds the ledger's lock
+/// meanwhile. `base_slot` is the base of an unpacked incremental archive. Faults of the ledger are
+/// in the report.
 ///
 /// # Errors
 /// The ledger is in use, or a file cannot be read.
@@ -110,7 +112,8 @@ fn read_snapshot(snapshot: BankSnapshot, base_slot: Option<u64>, job: &Job<'_>) 
     Ok(report)
 }
 
-/// Judges all files of a bank snapshot but its storages, and returns its bank file if that can be read.
+/// Judges all files of a bank snapshot except storages, and returns its bank file if that can be
+/// read.
 fn judge_files(snapshot: &BankSnapshot, findings: &Findings) -> Result<Option<BankFile>> {
     let documents = read_documents(&snapshot.bank_file, &snapshot.status_cache, &snapshot.version);
     let bank = judge_documents(documents, Some(snapshot.slot), findings)?.map(|(bank, _)| bank);
@@ -125,7 +128,7 @@ fn judge_files(snapshot: &BankSnapshot, findings: &Findings) -> Result<Option<Ba
     Ok(bank)
 }
 
-/// Plans the storages. Those that are missing or not sound are found, and left out.
+/// Plans the storages. Reports missing and damaged ones, and leaves them out.
 fn plan_judged(snapshot: BankSnapshot, base_slot: Option<u64>, job: &Job<'_>, findings: &Findings) -> Result<Plan> {
     // Slots that were reported as missing: several lists may name them.
     let mut missing: HashSet<u64> = snapshot.missing.iter().map(|missing| missing.slot).collect();
@@ -188,7 +191,7 @@ fn read_accounts(
     })
 }
 
-/// Limit on missing storages that are told apart: enough for a report, whatever a bank file makes up.
+/// Limit on missing storages that are told apart: enough for a report, whatever a bank file claims.
 const MISSING_MAX: usize = 5_000_000;
 
 /// Reports the storages of the storages list that are missing.
@@ -223,7 +226,8 @@ fn report_of(findings: Findings, options: &VerifyOptions, dir: PathBuf) -> Verif
     report
 }
 
-/// Makes the report of a ledger whose storages could not be planned; other errors than damage stay errors.
+/// Makes the report of a ledger whose storages could not be planned. Returns errors other than
+/// damage unchanged.
 fn failed_report(error: Error, findings: Findings, path: &Path, job: &Job<'_>) -> Result<VerifyReport> {
     if error.kind() != ErrorKind::Damaged || job.visitor.is_some() {
         return Err(error);
@@ -242,8 +246,9 @@ const READ_BYTES: u64 = 1024 * 1024;
 /// First bytes of a storage that are read ahead: most storages are not longer.
 const FIRST_BYTES: u64 = 4 * READ_BYTES;
 
-/// Passes the records of all or the wanted storages of a ledger to a visitor; storages are numbered in the order of the
-/// plan. Calls `on_damage` for each damaged storage, and goes on unless that returns an error.
+/// Passes the records of all or the wanted storages of a ledger to a visitor; storages are numbered
+/// in the order of the plan. Calls `on_damage` for each damaged storage, and goes on unless that
+/// returns an error.
 pub fn read_storages(
     plan: &Plan,
     visitor: &dyn RecordVisitor,

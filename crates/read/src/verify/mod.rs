@@ -1,11 +1,12 @@
 //! Verifies an archive or a ledger, before a validator has to load it.
 //!
-//! Six checks in order: frames, entries, name, bank, records, state. Collects all independent failures with their
-//! places. Writes nothing but a temporary file if memory does not suffice.
+//! Six checks in order: frames, entries, name, bank, records, state. Collects all independent
+//! failures with their places. Writes nothing but a temporary file if memory does not suffice.
 //!
-//! An archive is read once ([`archive`](crate::archive)) under the [`rules`](crate::rules), and its records are hashed
-//! and logged ([`state`](crate::state)); superseded records are read again and subtracted, and the state is compared
-//! with the bank file. A ledger's storages are read as they would be archived ([`ledger`]).
+//! An archive is read once ([`archive`](crate::archive)) under the [`rules`](crate::rules), and its
+//! records are hashed and logged ([`state`](crate::state)); superseded records are read again and
+//! subtracted, and the state is compared with the bank file. A ledger's storages are read as they
+//! would be archived ([`ledger`]).
 
 #![warn(missing_docs)]
 
@@ -44,8 +45,8 @@ pub struct VerifyOptions {
     /// Clients that must load the input; if empty, every deviation is a failure.
     #[setters(into)]
     pub clients: Vec<SnapshotClient>,
-    /// Skips records and state; if there is an index, reads only the headers of frames. With expected roots, all frames
-    /// are read anyway and compared with their hashes.
+    /// Skips records and state; if there is an index, reads only the headers of frames. With
+    /// expected roots, all frames are read anyway and compared with their hashes.
     pub is_quick: bool,
     /// Checks of records and state, and expected values.
     pub check: CheckOptions,
@@ -61,8 +62,8 @@ pub struct VerifyOptions {
     pub expect_roots: Vec<Root>,
 }
 
-/// Requires all clients, uses all cores, 1 GiB for finding superseded records, and the system's directory for temporary
-/// files.
+/// Requires all clients, uses all cores, 1 GiB for finding superseded records, and the system's
+/// directory for temporary files.
 impl Default for VerifyOptions {
     fn default() -> Self {
         Self {
@@ -182,8 +183,8 @@ pub(crate) fn lost_records(path: &Path) -> Error {
 /// Verifies an archive, or a full and an incremental one. Faults are in the report.
 ///
 /// # Errors
-/// An archive cannot be read; the disk has no room for what does not fit in memory; or the state of an incremental
-/// archive without its full one was to be checked.
+/// An archive cannot be read; the disk has no room for what does not fit in memory; or the state of
+/// an incremental archive without its full one was to be checked.
 pub fn verify_archives(
     archive: &NamedArchive,
     incremental: Option<&NamedArchive>,
@@ -193,8 +194,9 @@ pub fn verify_archives(
     read_archives(archive, incremental, Job::verify(options, progress))
 }
 
-/// Verifies an archive, or a full and an incremental one, and shows a visitor every record of the first pass that no newer
-/// archive is known to supersede. Also returns the bank file, if it could be read.
+/// Verifies an archive, or a full and an incremental one, and shows a visitor every record of the
+/// first pass that no newer archive is known to supersede. Also returns the bank file, if it could
+/// be read.
 ///
 /// # Errors
 /// As of [`verify_archives`], or of the visitor.
@@ -274,9 +276,9 @@ fn archives_bytes(archives: &[&NamedArchive]) -> Result<u64> {
         .try_fold(0u64, |sum, archive| Ok(sum.saturating_add(archive.length_bytes()?.saturating_mul(RATIO_TYPICAL))))
 }
 
-/// Prepares the state check for storages of this size. A temporary directory that the user chose must have room for
-/// what is expected not to fit in memory; for the system's, there is only a warning, because its room may suffice after
-/// all.
+/// Prepares the state check for storages of this size. A temporary directory that the user chose
+/// must have room for what is expected not to fit in memory; for the system's, there is only a
+/// warning, because its room may suffice after all.
 fn new_accounts(job: &Job<'_>, storages_bytes: u64) -> Result<Accounts> {
     let CheckOptions { memory_bytes, temporary_dir, .. } = &job.options.check;
     let spill_dir = job.options.check.spill_dir(None);

@@ -27,14 +27,15 @@ fn options(check: &CheckOptions, clients: &[SnapshotClient], threads: usize) -> 
         clients: clients.to_vec(),
         threads,
         check: check.clone(),
-        // The caller knows about the state; the report says that it was not checked.
+        // The caller knows that an incremental archive alone has no whole state; the report says
+        // that it was not checked.
         allows_part: true,
         ..VerifyOptions::default()
     }
 }
 
-/// Verifies a written archive, with the full archive `base` if its state is to be checked; `clients` must load it, and
-/// its index must be right.
+/// Verifies a written archive, with the full archive `base` if its state is to be checked;
+/// `clients` must load it, and its index must be right.
 ///
 /// # Errors
 /// It is not valid, or cannot be read.
@@ -49,13 +50,14 @@ pub fn read_back_archive_on(
     let (full, incremental) = base.map_or((archive, None), |base| (base, Some(archive)));
     let report = verify_archives(full, incremental, &options(check, clients, threads), &part_of(progress))?;
     let is_ours = |failure: &&Failure| failure.rule == Rule::Index;
-    // The full archive may not have its name yet; and one of Firedancer, which is converted before use, may have empty
-    // storages.
+    // The full archive may not have its name yet; and one of Firedancer, which is converted before
+    // use, may have empty storages.
     let is_of_firedancer = report.failures.iter().any(|failure| failure.rule.is_of_firedancer());
     let is_usual_below = |rule| rule == Rule::NameUnknown || (rule == Rule::EmptyStorage && is_of_firedancer);
     let is_below = |failure: &Failure| base.is_some_and(|base| failure.place.path.as_ref() == Some(&base.path));
     let is_wrong = |failure: &&Failure| !(is_below(failure) && is_usual_below(failure.rule));
-    // What is written for Agave has nothing that only Firedancer takes, but rent epochs that fit a base which is converted too.
+    // An archive written for Agave has nothing that only Firedancer accepts, except rent epochs
+    // that fit a full archive which is converted too.
     let is_unlike =
         |failure: &&Failure| failure.rule.is_of_firedancer() && failure.rule != Rule::NoRentEpoch && !is_below(failure);
     let failure = failures(&report).find(is_wrong).or_else(|| report.failures.iter().find(is_unlike));
@@ -69,8 +71,8 @@ pub fn read_back_archive_on(
     Ok(summary_of(&report))
 }
 
-/// Verifies a written archive: every client that reads its format must load it, and its index must be right. An
-/// incremental one is verified with its full archive, if that is given.
+/// Verifies a written archive: every client that reads its format must load it, and its index must
+/// be right. An incremental one is verified with its full archive, if that is given.
 ///
 /// # Errors
 /// It is not valid, or cannot be read.
@@ -85,8 +87,8 @@ pub fn read_back_archive(
     read_back_archive_on(check, archive, base, &clients, threads, progress)
 }
 
-/// Verifies a bank snapshot that is not complete yet. `base_slot` is the base of an incremental archive that was
-/// restored alone.
+/// Verifies a bank snapshot that is not complete yet. `base_slot` is the base of an incremental
+/// archive that was restored alone.
 ///
 /// # Errors
 /// It is not valid, or cannot be read.
@@ -115,8 +117,8 @@ fn summary_of(report: &VerifyReport) -> ReadBackReport {
     }
 }
 
-/// Failures for which a result must be discarded. Not among them: rules that the validator version broke which wrote
-/// the source.
+/// Failures for which a result must be discarded: all but those that are normal for the client that
+/// wrote the source.
 fn failures(report: &VerifyReport) -> impl Iterator<Item = &Failure> {
     report.failures.iter().filter(|failure| !failure.rule.is_of_version())
 }

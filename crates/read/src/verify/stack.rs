@@ -1,8 +1,9 @@
-//! Verifies a full archive and several incremental ones on it, and reads each once ([`layers`](crate::state::layers)).
+//! Verifies a full archive and several incremental ones on it, and reads each once
+//! ([`layers`](crate::state::layers)).
 //!
-//! A verdict is that of the incremental archive and the full one together, as if they were verified alone. What might make
-//! it another one is left to that: an archive that cannot be read, one with storages that are not newer than the full
-//! archive's, and a full archive that is not good.
+//! The verdict on an incremental archive is the same as if it were verified alone with the full
+//! one. Where it might differ, the caller verifies the two alone: if an archive cannot be read, has
+//! storages that are not newer than the full archive's, or the full archive is not good.
 
 use slotpress_base::{Elapsed, Error, ErrorKind, Progress, Result, Stopwatch};
 
@@ -16,7 +17,8 @@ use crate::state::layers::{Layer, State};
 use crate::state::sums::Sums;
 use crate::{Check, NamedArchive, ReadError, SeenSlots, SizeLimit, check_pair};
 
-/// Upper estimates of what is kept of a delegation in a bank file, of a vote or stake account, and of a storage.
+/// Upper estimates of the memory that is kept for a delegation in a bank file, for a vote or stake
+/// account, and for a storage.
 const DELEGATION_BYTES: u64 = 100;
 const STAKED_BYTES: u64 = 160;
 const STORAGE_BYTES: u64 = 64;
@@ -24,7 +26,8 @@ const STORAGE_BYTES: u64 = 64;
 /// Reports on a full archive and on incremental ones on it.
 pub struct StackReport {
     pub full: VerifyReport,
-    /// One for each, of it and the full archive. `None` of one that must be verified with the full archive alone.
+    /// Report on each incremental archive with the full one; `None` if the two must be verified
+    /// alone.
     pub incrementals: Vec<Option<VerifyReport>>,
 }
 
@@ -35,8 +38,8 @@ struct ReadLayer {
     elapsed: Elapsed,
 }
 
-/// Verifies a full archive and up to [`LAYERS_MAX`](crate::state::layers::LAYERS_MAX) incremental ones on it. If the full one is
-/// not good, there are no reports on the others.
+/// Verifies a full archive and up to [`LAYERS_MAX`](crate::state::layers::LAYERS_MAX) incremental
+/// ones on it. If the full one is not good, there are no reports on the others.
 ///
 /// # Errors
 /// The run was interrupted, or the full archive must be verified alone to tell what is wrong.
@@ -72,7 +75,8 @@ pub fn verify_stack(
     Ok(StackReport { full: report, incrementals })
 }
 
-/// Takes any other error for nothing: the archive is going to be verified alone, and the error told then.
+/// Returns an interruption as an error, and an empty result for any other error: the archive is
+/// going to be verified alone, which reports the error.
 pub fn unless_interrupted<T: Default>(result: Result<T>) -> Result<T> {
     match result {
         Err(error) if error.kind() != ErrorKind::Interrupted => Ok(T::default()),
@@ -80,7 +84,7 @@ pub fn unless_interrupted<T: Default>(result: Result<T>) -> Result<T> {
     }
 }
 
-/// Reads an incremental archive. `None` if there is no memory for what would be kept of it.
+/// Reads an incremental archive. Returns `None` if there is not enough memory to keep its results.
 fn read_layer(
     archive: &NamedArchive,
     number: u32,
@@ -105,7 +109,7 @@ fn read_layer(
         read => read,
     };
     let (mut accounts, verified) = read?;
-    // As much is kept of the first one as of any pair.
+    // The first one needs no reserve: as much is kept for any pair.
     if number > 0 && !below.reserve(kept_bytes(&verified, &accounts)) {
         return Ok(None);
     }
@@ -131,7 +135,8 @@ fn kept_bytes(verified: &VerifiedArchive, accounts: &Accounts) -> u64 {
     kept.into_iter().map(|(count, bytes)| (count as u64).saturating_mul(bytes)).fold(0, u64::saturating_add)
 }
 
-/// Judges an incremental archive and the full one, on which there is a report. `None` if they must be verified alone.
+/// Judges an incremental archive and the full one, whose report exists. Returns `None` if they must
+/// be verified alone.
 fn judge_layer(
     read: ReadLayer,
     base: VerifiedArchive,

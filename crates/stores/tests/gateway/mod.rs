@@ -249,8 +249,8 @@ fn pass_on(client: TcpStream, socket: &Path, state: &State) {
         _ => {}
     }
     let Ok(mut gateway) = UnixStream::connect(socket) else { return };
-    // One request for each connection, so that every head is examined. For an incomplete body, the
-    // gateway would wait: it sees the end of the connection, like the client's.
+    // One request for each connection, so that every head is examined. If the body is incomplete,
+    // this connection ends like the client's: otherwise the gateway would wait.
     let passed = write!(gateway, "{head}Connection: close\r\n\r\n")
         .and_then(|()| std::io::copy(&mut body, &mut gateway))
         // The gateway may answer before it has read everything.
