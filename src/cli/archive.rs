@@ -23,21 +23,22 @@ use super::{check, stdout, values};
 
 /// Make a full or incremental archive of a stopped validator's ledger
 ///
-/// LEDGER is the validator's ledger directory, or the directory into which an archive was unpacked. The validator must
-/// have been stopped gracefully: slotpress takes its lock, and refuses a bank snapshot that is not complete.
+/// LEDGER is the validator's ledger directory, or the directory into which an archive was unpacked.
+/// The validator must have been stopped gracefully: slotpress takes its lock, and refuses a bank
+/// snapshot that is not complete.
 #[derive(Debug, Args)]
 pub struct ArchiveArgs {
     /// The ledger directory of a stopped validator, or an unpacked archive
     ledger: PathBuf,
-    /// The directory or store (s3://BUCKET/PREFIX) for the archive, or - for standard output; the file name is computed from
-    /// slot and hash
+    /// The directory or store (s3://BUCKET/PREFIX) for the archive, or - for standard output; the
+    /// file name is computed from slot and hash
     #[arg(short, long = "output", value_name = "TARGET")]
     output: PathBuf,
     /// Make an incremental archive, based on the full archive of this slot
     #[arg(long, value_parser = values::slot, value_name = "SLOT")]
     base_slot: Option<u64>,
-    /// Make an incremental archive on this older full archive, or its URL: with all that changed since, and with what was
-    /// closed (see rebase)
+    /// Make an incremental archive on this older full archive, or its URL: with all that changed
+    /// since, and with what was closed (see rebase)
     #[arg(long, value_name = "OLD_FULL", conflicts_with_all = ["base_slot", "force_base", "verify"])]
     onto: Option<PathBuf>,
     /// The bank snapshot to archive [default: the newest complete one]
@@ -53,7 +54,8 @@ pub struct ArchiveArgs {
     /// Replace an archive of the same name
     #[arg(long)]
     force: bool,
-    /// If an archive of the same name exists, leave it as it is, unchecked, and end with exit code 0
+    /// If an archive of the same name exists, leave it as it is, unchecked, and end with exit code
+    /// 0
     #[arg(long, conflicts_with = "force")]
     skip_existing: bool,
     /// Read the archive back, including all accounts, before it gets its name
@@ -158,7 +160,8 @@ fn kind_of(name: &ArchiveName) -> String {
     }
 }
 
-/// With `--skip-existing`, turns the error about an existing archive into a notice; passes on every other error.
+/// With `--skip-existing`, turns the error about an existing archive into a notice; passes on every
+/// other error.
 pub fn skip_existing(error: Error, ui: &Ui) -> Result<()> {
     let Some(path) = error.existing_path() else { return Err(error) };
     let skipped = json!({ "path": path.to_string_lossy(), "reason": "exists already" });

@@ -21,7 +21,8 @@ impl WorkerArgs {
         values::threads_or_all(self.threads)
     }
 
-    /// Like [`WorkerArgs::threads`], reduced to the number that fits into memory: see [`planned::threads_that_fit`].
+    /// Like [`WorkerArgs::threads`], reduced to the number that fits into memory: see
+    /// [`planned::threads_that_fit`].
     pub fn that_fit(&self, worker_bytes: impl FnOnce() -> Result<u64>, other_bytes: u64, ui: &Ui) -> Result<usize> {
         planned::threads_that_fit(self.threads, worker_bytes, other_bytes, ui)
     }
@@ -74,8 +75,8 @@ impl FromArgMatches for DirectoryArgs {
 }
 
 impl DirectoryArgs {
-    /// True if a flag is on the command line. Environment variables do not count: they are set for all commands,
-    /// including those that read an archive.
+    /// True if a flag is on the command line. Environment variables do not count: they are set for
+    /// all commands, including those that read an archive.
     pub fn is_given(&self) -> bool {
         self.is_given
     }
@@ -94,11 +95,12 @@ pub struct NewLedgerArgs {
     ledger: PathBuf,
     #[command(flatten)]
     directories: DirectoryArgs,
-    /// Replace the state of an existing ledger; the old one is moved aside when the new one is complete
+    /// Replace the state of an existing ledger; the old one is moved aside when the new one is
+    /// complete
     #[arg(long)]
     replace_state: bool,
-    /// Delete the old state before the new one is written, if there is no room for both. If the restore then fails, a
-    /// validator can start from archives only
+    /// Delete the old state before the new one is written, if there is no room for both. If the
+    /// restore then fails, a validator can start from archives only
     #[arg(long, requires = "replace_state")]
     delete_state_first: bool,
 }

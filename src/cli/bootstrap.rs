@@ -23,13 +23,13 @@ use super::{restore, values};
 
 /// Fetch archives and restore them while they arrive
 ///
-/// Fetches a full archive, and then the newest incremental archive based on it. Bytes that have arrived are kept in the
-/// snapshots directory: after a failure, run the same command again to continue. The ledger looks complete only after
-/// everything is checked and on disk.
+/// Fetches a full archive, and then the newest incremental archive based on it. Bytes that have
+/// arrived are kept in the snapshots directory: after a failure, run the same command again to
+/// continue. The ledger looks complete only after everything is checked and on disk.
 #[derive(Debug, Args)]
 pub struct BootstrapArgs {
-    /// A server, a mirror, a store or an archive: http(s)://HOST:PORT, the URL of a directory or of an archive,
-    /// s3://BUCKET/PREFIX; or a local directory
+    /// A server, a mirror, a store or an archive: http(s)://HOST:PORT, the URL of a directory or of
+    /// an archive, s3://BUCKET/PREFIX; or a local directory
     #[arg(value_name = "SOURCE", required_unless_present_any = ["rpc", "cluster", "sources_from"])]
     sources: Vec<String>,
     #[command(flatten)]
@@ -37,15 +37,16 @@ pub struct BootstrapArgs {
     /// Use a full archive only
     #[arg(long)]
     no_incremental: bool,
-    /// A full archive that this node has, beside those in its snapshots directory; may be given more than once. If a source has
-    /// an incremental archive on one of them, and the state is younger by fewer bytes, only that is fetched
+    /// A full archive that this node has, beside those in its snapshots directory; may be given
+    /// more than once. If a source has an incremental archive on one of them, and the state is
+    /// younger by fewer bytes, only that is fetched
     #[arg(long, value_name = "FILE", conflicts_with = "no_incremental")]
     base: Vec<PathBuf>,
     /// Expected genesis hash of the cluster
     #[arg(long, value_name = "HASH", alias = "expected-genesis-hash", value_parser = values::hash)]
     expect_genesis_hash: Option<Hash>,
-    /// Expected root, as `archive` and `inspect` print it: the hash of every frame is checked. Give two for the full and the
-    /// incremental archive
+    /// Expected root, as `archive` and `inspect` print it: the hash of every frame is checked. Give
+    /// two for the full and the incremental archive
     #[arg(long, value_name = "ROOT", value_delimiter = ',')]
     expect_root: Vec<Root>,
     /// Show what would be fetched, without fetching it
@@ -57,7 +58,8 @@ pub struct BootstrapArgs {
     peers: PeersArgs,
     #[command(flatten)]
     check: CheckArgs,
-    /// Memory limit for the state check; data that does not fit is spilled to the output directory [default: 1GiB]
+    /// Memory limit for the state check; data that does not fit is spilled to the output directory
+    /// [default: 1GiB]
     #[arg(long, value_name = "SIZE", value_parser = values::size, env = "SLOTPRESS_MEMORY", help_heading = "Check")]
     memory: Option<u64>,
     #[command(flatten)]
@@ -86,7 +88,8 @@ pub fn run(args: &BootstrapArgs, ui: &Ui) -> Result<()> {
         .find(find)
         .bases(args.base.clone())
         .restore(target)
-        // `--max-bytes` also limits the download: an archive is never longer than its unpacked content.
+        // `--max-bytes` also limits the download: an archive is never longer than its unpacked
+        // content.
         .limits(args.transfer.limits(args.check.options(args.memory).max_bytes, None))
         .trusted(trusted)
         .quorum(quorum)

@@ -17,14 +17,16 @@ use super::values;
 /// Encoding of a new archive, and the number of its workers.
 #[derive(Clone, Debug, Args)]
 pub struct EncodingArgs {
-    /// zstd level: 1 to 22, or negative for faster and larger; `slotpress levels` helps to choose [default: 1]
+    /// zstd level: 1 to 22, or negative for faster and larger; `slotpress levels` helps to choose
+    /// [default: 1]
     #[arg(long, value_name = "N", value_parser = values::zstd_level, allow_negative_numbers = true)]
     zstd_level: Option<i32>,
-    /// Keep the records of storages byte for byte, or sort them for better compression and zero unused bytes; validators
-    /// load both
+    /// Keep the records of storages byte for byte, or sort them for better compression and zero
+    /// unused bytes; validators load both
     #[arg(long, default_value = "verbatim", value_parser = values::choice(LAYOUTS))]
     layout: RecordLayout,
-    /// zstd for .tar.zst; lz4 for .tar.lz4 (not read by Firedancer); none for a plain .tar (not read by Agave)
+    /// zstd for .tar.zst; lz4 for .tar.lz4 (not read by Firedancer); none for a plain .tar (not
+    /// read by Agave)
     #[arg(long, default_value = "zstd", value_parser = values::choice(FORMATS))]
     format: ArchiveFormat,
     /// Bytes of tar in one zstd frame, 64KiB to 32MiB
@@ -46,8 +48,9 @@ const FORMATS: &[(&str, ArchiveFormat, &str)] = &[
 ];
 
 impl EncodingArgs {
-    /// Builds the options, with as many workers as fit beside `other_bytes` into the memory limit of the process. Lowers the
-    /// process's priority: see [`IoPolicyArgs::apply`]. Warns if not every client reads the format.
+    /// Builds the options, with as many workers as fit beside `other_bytes` into the memory limit
+    /// of the process. Lowers the process's priority: see [`IoPolicyArgs::apply`]. Warns if not
+    /// every client reads the format.
     pub fn options(
         &self,
         memory_bytes: Option<u64>,

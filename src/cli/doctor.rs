@@ -14,7 +14,8 @@ use crate::doctor::{Finding, Verdict, examine};
 
 /// Check this machine and a ledger for problems that stop or slow slotpress
 ///
-/// Takes about five seconds. Nothing is written, locked or changed. The exit code is 1 if a problem stops the work.
+/// Takes about five seconds. Nothing is written, locked or changed. The exit code is 1 if a problem
+/// stops the work.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
     /// The ledger directory of a validator

@@ -13,7 +13,8 @@ const PREFIX: &str = "SLOTPRESS_";
 /// Set when slotpress is compiled, for its version text; it belongs to no flag.
 const COMMIT: &str = "SLOTPRESS_COMMIT";
 
-/// Hides the values of variables in the help, since they may be secret, and treats an empty variable as unset.
+/// Hides the values of variables in the help, since they may be secret, and treats an empty
+/// variable as unset.
 pub fn describe(command: Command) -> Command {
     let describe_arg = |arg: Arg| {
         let is_empty = arg.get_env().is_some_and(|name| std::env::var_os(name).is_some_and(|value| value.is_empty()));
@@ -36,7 +37,8 @@ fn add_known<'a>(command: &'a Command, known: &mut BTreeSet<&'a OsStr>) {
     command.get_subcommands().for_each(|subcommand| add_known(subcommand, known));
 }
 
-/// Names the environment variable that holds a value refused by clap; `None` if the value came from the command line.
+/// Names the environment variable that holds a value refused by clap; `None` if the value came from
+/// the command line.
 pub fn variable_of(error: &clap::Error, command: &Command, arguments: &[OsString]) -> Option<String> {
     let Some(ContextValue::String(usage)) = error.get(ContextKind::InvalidArg) else { return None };
     let flag = usage.split(' ').next()?.strip_prefix("--")?;

@@ -27,20 +27,21 @@ use super::{stdout, values};
 
 /// Write the accounts of a state as tables: Parquet or CSV files that any engine reads
 ///
-/// Newest versions of accounts only, of a full archive, of a full and an incremental one, or of a ledger. The input is read
-/// twice. Files get their names after the state was checked; on standard output, rows come before that, and only exit code 0
-/// says that they are right. Into OUTPUT go TABLE/snapshot_slot=SLOT/part-….parquet, and _manifest-SLOT.json last.
+/// Newest versions of accounts only, of a full archive, of a full and an incremental one, or of a
+/// ledger. The input is read twice. Files get their names after the state was checked; on standard
+/// output, rows come before that, and only exit code 0 says that they are right. Into OUTPUT go
+/// TABLE/snapshot_slot=SLOT/part-….parquet, and _manifest-SLOT.json last.
 #[derive(Debug, Args)]
 pub struct ExportArgs {
-    /// A full archive, its URL, or a ledger directory. Of a directory of archives, a server, a mirror or a store, what a node
-    /// would choose is taken
+    /// A full archive, its URL, or a ledger directory. Of a directory of archives, a server, a
+    /// mirror or a store, what a node would choose is taken
     #[arg(value_name = "FULL|LEDGER")]
     input: PathBuf,
     /// An incremental archive based on the full one: accounts are those of both together
     #[arg(value_name = "INCREMENTAL")]
     incremental_archive: Option<PathBuf>,
-    /// The directory (made if it is missing) or store (s3://BUCKET/PREFIX) for the tables, or - for standard output: one table,
-    /// as CSV
+    /// The directory (made if it is missing) or store (s3://BUCKET/PREFIX) for the tables, or - for
+    /// standard output: one table, as CSV
     #[arg(short, long, value_name = "TARGET")]
     output: PathBuf,
     /// A table; may be given more than once [default: accounts]
@@ -55,7 +56,8 @@ pub struct ExportArgs {
     /// Data of accounts: none, full, or OFFSET:LENGTH
     #[arg(long, value_name = "PART", default_value = "none", value_parser = data_part)]
     data: DataPart,
-    /// Only accounts of this program, by its address or its name in `inspect --by-owner`; may be given more than once
+    /// Only accounts of this program, by its address or its name in `inspect --by-owner`; may be
+    /// given more than once
     #[arg(long, value_name = "PROGRAM", value_delimiter = ',', value_parser = values::owner, help_heading = "Filters")]
     owner: Vec<Address>,
     /// Only token accounts of this mint; may be given more than once
@@ -64,24 +66,26 @@ pub struct ExportArgs {
     /// Only token accounts of this wallet; may be given more than once
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',', value_parser = values::pubkey, help_heading = "Filters")]
     wallet: Vec<Address>,
-    /// Only this account, or those in a file: one a line, # begins a comment; may be given more than once
+    /// Only this account, or those in a file: one a line, # begins a comment; may be given more
+    /// than once
     #[arg(long, value_name = "ADDRESS|@FILE", value_delimiter = ',', help_heading = "Filters")]
     address: Vec<String>,
     /// Only accounts whose data is of this length
     #[arg(long, value_name = "BYTES", help_heading = "Filters")]
     data_size: Option<u64>,
-    /// Only accounts with these bytes of data at an offset. At most four filters look at data, as with getProgramAccounts
+    /// Only accounts with these bytes of data at an offset. At most four filters look at data, as
+    /// with getProgramAccounts
     #[arg(long, value_name = "OFFSET:BASE58|0xHEX", value_parser = memcmp, help_heading = "Filters")]
     memcmp: Vec<Memcmp>,
     /// Write nothing; show what would be written, and whether it is there already
     #[arg(long)]
     dry_run: bool,
-    /// Memory limit: of the workers, for finding superseded accounts, and of files that are being written; more of it makes more
-    /// files at a time [default: half of the free memory]
+    /// Memory limit: of the workers, for finding superseded accounts, and of files that are being
+    /// written; more of it makes more files at a time [default: half of the free memory]
     #[arg(long, value_name = "SIZE", value_parser = values::size, env = "SLOTPRESS_MEMORY")]
     memory: Option<u64>,
-    /// Directory for data that does not fit in memory, and for files on their way to a store [default: TMPDIR or /tmp, or
-    /// /var/tmp if those are in memory]
+    /// Directory for data that does not fit in memory, and for files on their way to a store
+    /// [default: TMPDIR or /tmp, or /var/tmp if those are in memory]
     #[arg(long, value_name = "DIR")]
     temporary_dir: Option<PathBuf>,
     #[command(flatten)]

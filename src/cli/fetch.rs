@@ -15,13 +15,14 @@ use super::values;
 
 /// Fetch archives from servers over several connections, resuming after failures
 ///
-/// Fetches a full archive and the newest incremental archive based on it, or exactly the archives whose URLs are given.
-/// Bytes that have arrived are kept: after a failure, run the same command again to continue. Frames of archives made by
-/// slotpress are compared with their hashes, and can come from several servers at once.
+/// Fetches a full archive and the newest incremental archive based on it, or exactly the archives
+/// whose URLs are given. Bytes that have arrived are kept: after a failure, run the same command
+/// again to continue. Frames of archives made by slotpress are compared with their hashes, and can
+/// come from several servers at once.
 #[derive(Debug, Args)]
 pub struct FetchArgs {
-    /// A server, a mirror, a store or an archive: http(s)://HOST:PORT, the URL of a directory or of an archive,
-    /// s3://BUCKET/PREFIX; or a local directory
+    /// A server, a mirror, a store or an archive: http(s)://HOST:PORT, the URL of a directory or of
+    /// an archive, s3://BUCKET/PREFIX; or a local directory
     #[arg(value_name = "SOURCE", required_unless_present_any = ["rpc", "cluster", "sources_from"])]
     sources: Vec<String>,
     /// The directory for the archives

@@ -17,12 +17,13 @@ use super::values;
 
 /// Find servers with snapshots, how fast they are, and how old the state will be at boot
 ///
-/// Asks the sources and the peers that RPC servers know, measures the best ones with a short transfer, and ranks them by
-/// the expected age at boot: age now, plus time to fetch, plus time to restore. Slots and hashes are what servers claim.
+/// Asks the sources and the peers that RPC servers know, measures the best ones with a short
+/// transfer, and ranks them by the expected age at boot: age now, plus time to fetch, plus time to
+/// restore. Slots and hashes are what servers claim.
 #[derive(Debug, Args)]
 pub struct FindArgs {
-    /// A server, a mirror, a store or an archive: http(s)://HOST:PORT, the URL of a directory or of an archive,
-    /// s3://BUCKET/PREFIX; or a local directory
+    /// A server, a mirror, a store or an archive: http(s)://HOST:PORT, the URL of a directory or of
+    /// an archive, s3://BUCKET/PREFIX; or a local directory
     #[arg(value_name = "SOURCE")]
     sources: Vec<String>,
     /// The same, as a flag

@@ -10,7 +10,8 @@ use slotpress_base::ToConvert;
 
 use super::restore::shell_word;
 
-/// Names of the library in its hints, and what the program calls them. Other names are flags of the same name.
+/// Names of the library in its hints, and what the program calls them. Other names are flags of the
+/// same name.
 const NAMES: &[(&str, &str)] = &[
     ("CheckMode::Frames", "--check frames"),
     ("CheckMode::State", "--check state"),
@@ -45,7 +46,8 @@ fn flags_of(command: &Command) -> impl Iterator<Item = String> {
     command.get_arguments().filter_map(|flag| flag.get_long()).map(|long| format!("--{long}"))
 }
 
-/// The hint in the program's words; `None` of one that names a flag that the running command has not.
+/// The hint in the program's words; `None` of one that names a flag that the running command has
+/// not.
 pub fn text(hint: &Hint) -> Option<Cow<'_, str>> {
     let text = words(hint, &has);
     if let Hint::Text(Cow::Owned(_)) = hint {

@@ -19,8 +19,8 @@ use super::values;
 /// Show what is in an archive or a ledger
 #[derive(Debug, Args)]
 pub struct InspectArgs {
-    /// An archive, its URL, or a ledger directory. Of a directory of archives, a server, a mirror or a store, it shows what a
-    /// node would choose
+    /// An archive, its URL, or a ledger directory. Of a directory of archives, a server, a mirror
+    /// or a store, it shows what a node would choose
     #[arg(value_name = "ARCHIVE|LEDGER|DIR|URL")]
     pub(super) input: PathBuf,
     /// An incremental archive based on the full one: accounts are those of both together
@@ -36,14 +36,16 @@ pub struct InspectArgs {
     /// Read all records: accounts and bytes by owner, tombstones, superseded records
     #[arg(long, help_heading = "Accounts")]
     pub(super) by_owner: bool,
-    /// Only the accounts of this program, by its address or its name in the table of --by-owner; implies --by-owner
+    /// Only the accounts of this program, by its address or its name in the table of --by-owner;
+    /// implies --by-owner
     #[arg(long, value_name = "KEY|NAME", value_parser = values::owner, help_heading = "Accounts")]
     owner: Option<Address>,
-    /// With --by-owner: memory limit for finding superseded records [default: half of the free memory]
+    /// With --by-owner: memory limit for finding superseded records [default: half of the free
+    /// memory]
     #[arg(long, value_name = "SIZE", value_parser = values::size, help_heading = "Accounts")]
     memory: Option<u64>,
-    /// With --by-owner: directory for data that does not fit in memory [default: TMPDIR or /tmp, or /var/tmp if those are in
-    /// memory]
+    /// With --by-owner: directory for data that does not fit in memory [default: TMPDIR or /tmp, or
+    /// /var/tmp if those are in memory]
     #[arg(long, value_name = "DIR", help_heading = "Accounts")]
     temporary_dir: Option<PathBuf>,
     /// Find the newest version of one account

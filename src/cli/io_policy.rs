@@ -14,7 +14,8 @@ pub struct PriorityArgs {
     /// How to use the page cache, which a validator on the same machine needs
     #[arg(long, value_name = "HOW", default_value = "gentle", value_parser = values::choice(IO_HINTS), env = "SLOTPRESS_IO_HINT")]
     io_hint: IoHint,
-    /// Lower the CPU and disk priority: 1 to 19; at 19, the disk is used only while it is idle otherwise
+    /// Lower the CPU and disk priority: 1 to 19; at 19, the disk is used only while it is idle
+    /// otherwise
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true,
           value_parser = clap::value_parser!(u8).range(0..=i64::from(NICENESS_MAX)), env = "SLOTPRESS_NICE")]
     nice: u8,
@@ -53,7 +54,8 @@ impl IoPolicyArgs {
         self.max_rate.take()
     }
 
-    /// Lowers the process's priority, and returns the policy for reading and writing: see [`PriorityArgs::apply`].
+    /// Lowers the process's priority, and returns the policy for reading and writing: see
+    /// [`PriorityArgs::apply`].
     pub fn apply(&self, ui: &Ui) -> IoPolicy {
         let policy = IoPolicy::default().io_hint(self.priority.apply(ui));
         match self.max_rate {

@@ -1,4 +1,5 @@
-//! Tells what limited the speed of a run: the cores, other programs, or input and output. Printed at the end with `-v`.
+//! Tells what limited the speed of a run: the cores, other programs, or input and output. Printed
+//! at the end with `-v`.
 
 use slotpress::Elapsed;
 use slotpress_base::threads::available_threads;

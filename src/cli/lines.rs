@@ -44,8 +44,8 @@ fn plain_table(headings: &[&str], rows: Vec<Vec<String>>, words: &[usize], colum
 
 const COLUMNS_DEFAULT: usize = 80;
 
-/// True if the locale uses UTF-8, as told by the first of `LC_ALL`, `LC_CTYPE` and `LANG` that is set. True if none is
-/// set, as in most services.
+/// True if the locale uses UTF-8, as told by the first of `LC_ALL`, `LC_CTYPE` and `LANG` that is
+/// set. True if none is set, as in most services.
 pub fn is_utf8() -> bool {
     let set = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"].iter().find(|name| set(name)).and_then(std::env::var_os);

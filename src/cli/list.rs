@@ -1,5 +1,5 @@
-//! Runs `slotpress list` for a directory, a store or a server. `slotpress prune` uses its lines about unusable files
-//! and unfinished downloads.
+//! Runs `slotpress list` for a directory, a store or a server. `slotpress prune` uses its lines
+//! about unusable files and unfinished downloads.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -22,9 +22,10 @@ use super::values;
 
 /// List archives: which belong together, and which a node would choose
 ///
-/// For a directory, it also lists files that are not usable, with the reason, and downloads that did not end. For a
-/// store, it lists what is in the bucket. For a server, the list comes from its interface for programs (`slotpress
-/// serve`), or from its redirects and the listing of a mirror. It is what the server claims.
+/// For a directory, it also lists files that are not usable, with the reason, and downloads that
+/// did not end. For a store, it lists what is in the bucket. For a server, the list comes from its
+/// interface for programs (`slotpress serve`), or from its redirects and the listing of a mirror.
+/// It is what the server claims.
 #[derive(Debug, Args)]
 pub struct ListArgs {
     /// The directory or store (s3://BUCKET/PREFIX) of archives, or the URL of a server or a mirror
@@ -33,7 +34,8 @@ pub struct ListArgs {
     /// List only the archives that a node would choose; end with exit code 1 if there are none
     #[arg(long)]
     newest: bool,
-    /// End with exit code 1 if the state of the newest archive that a node would choose is older, for example 2h
+    /// End with exit code 1 if the state of the newest archive that a node would choose is older,
+    /// for example 2h
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     max_age: Option<Duration>,
     #[command(flatten)]
@@ -70,7 +72,8 @@ pub fn newest_of<'a>(catalog: &'a Catalog, place: &Path) -> Result<NodeChoice<'a
     catalog.choice().ok_or_else(none)
 }
 
-/// Fails if the newest archive that a node would choose is older than `max_age`, or if there is none.
+/// Fails if the newest archive that a node would choose is older than `max_age`, or if there is
+/// none.
 fn check_age(catalog: &Catalog, max_age: Duration, place: &Path) -> Result<()> {
     let choice = newest_of(catalog, place)?;
     let place = place.shown();

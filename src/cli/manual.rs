@@ -1,4 +1,5 @@
-//! Shell completions, man pages and the output of `--version`, made from the same definitions as the help.
+//! Shell completions, man pages and the output of `--version`, made from the same definitions as
+//! the help.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -184,7 +185,8 @@ mod tests {
             }
             assert!(page.contains("interrupted"), "{name}");
         }
-        // man prints the title twice in the header, and source and title in the footer, in lines of 80 columns.
+        // man prints the title twice in the header, and source and title in the footer, in lines of
+        // 80 columns.
         for entry in fs::read_dir(dir.path()).expect("there") {
             let text = fs::read_to_string(entry.expect("an entry").path()).expect("read");
             let title = text.lines().find(|line| line.starts_with(".TH ")).expect("a title");

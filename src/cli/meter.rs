@@ -22,7 +22,8 @@ const COLUMNS_OF_BAR: usize = 50;
 const TIME_LEFT_AFTER: Duration = Duration::from_secs(1);
 const TIME_LEFT_PART: f64 = 0.005;
 
-/// Columns left free at the end of the line, so that a `^C` echoed by the terminal does not start a new line.
+/// Columns left free at the end of the line, so that a `^C` echoed by the terminal does not start a
+/// new line.
 const COLUMNS_FREE: usize = 4;
 
 /// Collects reports of progress from all threads. Never holds its lock while something is drawn.
@@ -53,7 +54,8 @@ pub struct MeterReading {
     pub input_bytes: u64,
     pub output_bytes: u64,
     pub total_bytes: Option<u64>,
-    /// Share of the work that is done, 0 to 1: of all steps if their sizes are known, otherwise of this stage.
+    /// Share of the work that is done, 0 to 1: of all steps if their sizes are known, otherwise of
+    /// this stage.
     pub done: Option<f64>,
     /// True if `done` is the share of several steps.
     pub is_overall: bool,
@@ -86,8 +88,8 @@ impl Meter {
         (state.steps, state.steps_start, state.step, state.next_step) = (steps.to_vec(), None, None, 0);
     }
 
-    /// Begins a stage. It counts as a step if its name is that of a step still to come; other stages run without a
-    /// number.
+    /// Begins a stage. It counts as a step if its name is that of a step still to come; other
+    /// stages run without a number.
     pub fn stage(&self, name: &str, total_bytes: Option<u64>) {
         self.input_bytes.store(0, Relaxed);
         self.output_bytes.store(0, Relaxed);
@@ -259,7 +261,8 @@ fn show_bar(done: f64, is_utf8: bool) -> String {
     format!("[{}{}]", done.repeat(full), left.repeat(BAR_CELLS - full))
 }
 
-/// Formats a duration as `12 s`, `4 min 10 s` or `1 h 02 min`, without fractions of a second, which would flicker.
+/// Formats a duration as `12 s`, `4 min 10 s` or `1 h 02 min`, without fractions of a second, which
+/// would flicker.
 fn show_whole_seconds(duration: Duration) -> String {
     match duration.as_secs() {
         seconds @ 0..100 => format!("{seconds} s"),

@@ -81,7 +81,8 @@ struct ScreenArgs {
     /// Print results as JSON, one object per line
     #[arg(long, global = true)]
     json: bool,
-    /// Print only errors, and paths or URLs of what was made, checked, found or removed, one per line
+    /// Print only errors, and paths or URLs of what was made, checked, found or removed, one per
+    /// line
     #[arg(short, long, global = true)]
     quiet: bool,
     /// Print more: the plan, and where the time went
@@ -117,8 +118,9 @@ enum Verb {
     Doctor(doctor::DoctorArgs),
     /// Measure what each zstd level costs and saves on your own data
     ///
-    /// INPUT is a ledger, an archive, an unpacked archive, or any file. Its frames are compressed and decompressed in memory,
-    /// with the code of `archive` and `restore`, and the decompressed bytes are compared with the original.
+    /// INPUT is a ledger, an archive, an unpacked archive, or any file. Its frames are compressed
+    /// and decompressed in memory, with the code of `archive` and `restore`, and the decompressed
+    /// bytes are compared with the original.
     Levels(levels::LevelsArgs),
     Completions(manual::CompletionsArgs),
     Man(manual::ManArgs),
@@ -141,8 +143,8 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             return if printed.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
         }
         Err(error) => {
-            // clap repeats arguments that it does not understand: escape control characters, which the terminal would
-            // obey.
+            // clap repeats arguments that it does not understand: escape control characters, which
+            // the terminal would obey.
             let error = parse(&usage::escaped(&arguments)).err().unwrap_or(error);
             let variable = environment::variable_of(&error, &command(), &arguments);
             let is_error = error.use_stderr();

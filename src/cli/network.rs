@@ -139,12 +139,12 @@ pub struct TransferArgs {
     #[arg(long, value_name = "N", default_value_t = STREAMS_DEFAULT as u8,
           value_parser = clap::value_parser!(u8).range(1..=STREAMS_MAX as i64))]
     streams: u8,
-    /// Give up when fewer bytes per second arrive for 15 seconds. Without it, slotpress gives up a server that sends less
-    /// than 1 KiB per second for two minutes
+    /// Give up when fewer bytes per second arrive for 15 seconds. Without it, slotpress gives up a
+    /// server that sends less than 1 KiB per second for two minutes
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     min_rate: Option<u64>,
-    /// A server that you trust, which must have the same archive; may be given more than once. The run fails if one of
-    /// them has a different state of that slot
+    /// A server that you trust, which must have the same archive; may be given more than once. The
+    /// run fails if one of them has a different state of that slot
     #[arg(long, value_name = "URL", value_delimiter = ',', env = "SLOTPRESS_TRUST")]
     trust: Vec<String>,
     /// Number of trusted servers that must have it

@@ -15,8 +15,8 @@ pub enum Output<'a> {
 }
 
 impl<'a> Output<'a> {
-    /// Checks a directory, or prepares a store without a request to it. An upload may use at most half of
-    /// `memory_bytes`.
+    /// Checks a directory, or prepares a store without a request to it. An upload may use at most
+    /// half of `memory_bytes`.
     pub fn open(output: &'a Path, memory_bytes: Option<u64>, args: &ConnectionArgs) -> Result<Self> {
         if let Some(store) = super::stores::store_of(output, memory_bytes, args)? {
             return Ok(Self::Store(store));

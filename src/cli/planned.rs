@@ -11,8 +11,8 @@ use super::{hints, values};
 /// Memory of a thread: its stack, and what its allocator holds back.
 pub const THREAD_BYTES: u64 = 4 << 20;
 
-/// Address space that the C library reserves for each further thread. It counts only against a limit of addresses
-/// (`ulimit -v`).
+/// Address space that the C library reserves for each further thread. It counts only against a
+/// limit of addresses (`ulimit -v`).
 const THREAD_ADDRESSES_BYTES: u64 = 64 << 20;
 
 /// Memory of every command apart from buffers: parsed documents, the lists of a small archive.
@@ -27,14 +27,15 @@ fn smaller() -> String {
     }
 }
 
-/// Memory of a worker that decodes frames of default size: one compressed and two decoded frames, and the decoder's
-/// context.
+/// Memory of a worker that decodes frames of default size: one compressed and two decoded frames,
+/// and the decoder's context.
 pub const DECODING_WORKER_BYTES: u64 = 3 * FRAME_SIZE_BYTES_DEFAULT + (1 << 20);
 
 /// Memory of a worker that inspects a ledger's files: a window of each of a few files.
 pub const LOOKING_WORKER_BYTES: u64 = 2 << 20;
 
-/// Memory per connection of a download: one frame, held until its hash is checked, and socket buffers.
+/// Memory per connection of a download: one frame, held until its hash is checked, and socket
+/// buffers.
 pub const STREAM_BYTES: u64 = FRAME_SIZE_BYTES_DEFAULT + (1 << 20);
 
 /// Returns the number of workers (`asked`, or one per core), reduced to what fits into the memory

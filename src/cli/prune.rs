@@ -1,4 +1,5 @@
-//! Runs `slotpress prune` on directories and stores. The library's `plan_prune` decides which archives to keep.
+//! Runs `slotpress prune` on directories and stores. The library's `plan_prune` decides which
+//! archives to keep.
 
 use std::fs;
 use std::io::{self, Read};
@@ -25,9 +26,11 @@ const ENOUGH: [&str; 5] = ["keep_within", "keep_bytes", "keep_free", "unusable",
 
 /// Remove old archives from directories and their subdirectories `remote`, or from stores
 ///
-/// Always keeps the archives that a node would choose, the newest incremental archive, and every full archive on which a
-/// kept incremental one is based. Results of `rebase` are counted apart, and keep no full archive. Files that have the name of
-/// an archive and are not usable (empty, truncated, something else) are shown, are not counted, and go only with --unusable. A target of `publish` is refused: `publish` prunes it.
+/// Always keeps the archives that a node would choose, the newest incremental archive, and every
+/// full archive on which a kept incremental one is based. Results of `rebase` are counted apart,
+/// and keep no full archive. Files that have the name of an archive and are not usable (empty,
+/// truncated, something else) are shown, are not counted, and go only with --unusable. A target of
+/// `publish` is refused: `publish` prunes it.
 #[derive(Debug, Args)]
 pub struct PruneArgs {
     /// Directories or stores (s3://BUCKET/PREFIX) of archives; each is pruned on its own
@@ -41,7 +44,8 @@ pub struct PruneArgs {
     #[arg(long, value_name = "N", required_unless_present_any = ENOUGH,
           value_parser = clap::value_parser!(u64).range(0..=10_000))]
     keep_incremental: Option<u64>,
-    /// Number of newest results of `rebase` to keep; they go with their full archive, too [default: all]
+    /// Number of newest results of `rebase` to keep; they go with their full archive, too [default:
+    /// all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=10_000))]
     keep_rebased: Option<u64>,
     /// Remove the oldest of the kept archives until those of the directory take at most this much
@@ -50,11 +54,12 @@ pub struct PruneArgs {
     /// Remove the oldest of the kept archives until this much is free on the file system
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     keep_free: Option<u64>,
-    /// Also keep archives modified within this time, for example 24h or 7d. Without another --keep flag, the others go, but for
-    /// what a node would choose
+    /// Also keep archives modified within this time, for example 24h or 7d. Without another --keep
+    /// flag, the others go, but for what a node would choose
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     keep_within: Option<Duration>,
-    /// Also remove files that have the name of an archive and are not usable, unless they changed within the last minute
+    /// Also remove files that have the name of an archive and are not usable, unless they changed
+    /// within the last minute
     #[arg(long)]
     unusable: bool,
     /// Also remove downloads that did not end, unless they are in use
@@ -141,8 +146,8 @@ fn refuse_published(target: &Path, documents: impl IntoIterator<Item = Vec<u8>>)
     }
 }
 
-/// Reads a small file below a directory; `None` if it does not exist. Any other failure is an error, because an
-/// unreadable file may be an index of `publish`.
+/// Reads a small file below a directory; `None` if it does not exist. Any other failure is an
+/// error, because an unreadable file may be an index of `publish`.
 fn read_small(dir: &Path, path: &str) -> Result<Option<Vec<u8>>> {
     let at = dir.join(path);
     if let Err(error) = fs::symlink_metadata(&at)

@@ -24,9 +24,9 @@ use super::{hints, planned, values};
 
 /// Publish what a running validator writes: watch, pin, check, recompress, publish, prune
 ///
-/// Each new archive is pinned against the validator's purge, checked and recompressed, and appears in each target under a name
-/// that never changes; then the index and latest.json name it. What fails its checks is never published. After a kill, the
-/// next run continues.
+/// Each new archive is pinned against the validator's purge, checked and recompressed, and appears
+/// in each target under a name that never changes; then the index and latest.json name it. What
+/// fails its checks is never published. After a kill, the next run continues.
 #[derive(Debug, Args)]
 pub struct PublishArgs {
     /// The directory that the validator writes its archives to
@@ -35,7 +35,8 @@ pub struct PublishArgs {
     /// The directory that the validator writes incremental archives to, if that is another one
     #[arg(long, value_name = "DIR", env = "SLOTPRESS_INCREMENTAL_SNAPSHOTS")]
     incremental_snapshot_archive_path: Option<PathBuf>,
-    /// Where to publish: a directory that exists, or s3://BUCKET/PREFIX; may be given more than once
+    /// Where to publish: a directory that exists, or s3://BUCKET/PREFIX; may be given more than
+    /// once
     #[arg(long, value_name = "TARGET", required = true, value_delimiter = ',', env = "SLOTPRESS_TO")]
     to: Vec<String>,
     /// Also publish this genesis.tar.bz2, from the validator's ledger directory
@@ -58,18 +59,19 @@ pub struct PublishArgs {
     check_pairs: bool,
     #[command(flatten)]
     encoding: EncodingArgs,
-    /// Memory limit for buffers (fewer workers run if it is too small for all), and the same again for the state check
-    /// [default: 1GiB for the state check]
+    /// Memory limit for buffers (fewer workers run if it is too small for all), and the same again
+    /// for the state check [default: 1GiB for the state check]
     #[arg(long, value_name = "SIZE", value_parser = values::size, env = "SLOTPRESS_MEMORY")]
     memory: Option<u64>,
-    /// Directory for pins, for archives on their way and for the journal, on the file system of SNAPSHOTS_DIR, but not itself
-    /// [default: SNAPSHOTS_DIR.publish]
+    /// Directory for pins, for archives on their way and for the journal, on the file system of
+    /// SNAPSHOTS_DIR, but not itself [default: SNAPSHOTS_DIR.publish]
     #[arg(long, value_name = "DIR", help_heading = "Pins", env = "SLOTPRESS_PINS")]
     pins: Option<PathBuf>,
     /// Pin at most this much
     #[arg(long, value_name = "SIZE", value_parser = values::size, help_heading = "Pins", env = "SLOTPRESS_PIN_BYTES")]
     pin_bytes: Option<u64>,
-    /// Directory for the newest three damaged archives, on the same file system [default: in --pins]
+    /// Directory for the newest three damaged archives, on the same file system [default: in
+    /// --pins]
     #[arg(long, value_name = "DIR", help_heading = "Pins", env = "SLOTPRESS_QUARANTINE")]
     quarantine: Option<PathBuf>,
     /// Who writes the archives: Firedancer's are never pinned by a hard link, only by a reflink
@@ -83,11 +85,13 @@ pub struct PublishArgs {
     #[arg(long, value_name = "N", default_value_t = PublishOptions::KEEP_INCREMENTAL_DEFAULT as u64, help_heading = "Targets",
           value_parser = clap::value_parser!(u64).range(0..=10_000))]
     keep_incremental: u64,
-    /// Number of newest rebased archives to keep on each target; they go with their full archive, too [default: --rebase-onto]
+    /// Number of newest rebased archives to keep on each target; they go with their full archive,
+    /// too [default: --rebase-onto]
     #[arg(long, value_name = "N", help_heading = "Targets", value_parser = clap::value_parser!(u64).range(0..=10_000))]
     keep_rebased: Option<u64>,
-    /// When nothing else is to be done, also make incremental archives of the newest state on this many older full archives of a
-    /// target (see rebase); each reads both archives twice, in a target that is a directory
+    /// When nothing else is to be done, also make incremental archives of the newest state on this
+    /// many older full archives of a target (see rebase); each reads both archives twice, in a
+    /// target that is a directory
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, help_heading = "Targets",
           value_parser = clap::value_parser!(u64).range(0..=16))]
     rebase_onto: u64,
@@ -108,7 +112,8 @@ pub struct PublishArgs {
     /// Keep at most this much in kept/ of each target
     #[arg(long, value_name = "SIZE", value_parser = values::size, help_heading = "Targets", env = "SLOTPRESS_KEEP_BYTES")]
     keep_bytes: Option<u64>,
-    /// Program to run after each archive that was published; what happened is in its environment (PUBLISH_…)
+    /// Program to run after each archive that was published; what happened is in its environment
+    /// (PUBLISH_…)
     #[arg(long, value_name = "CMD", help_heading = "Hooks", env = "SLOTPRESS_ON_PUBLISHED")]
     on_published: Option<PathBuf>,
     /// Program to run after each failure

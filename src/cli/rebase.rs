@@ -21,9 +21,10 @@ use super::{planned, values};
 
 /// Make an incremental archive of a new state on any older full archive
 ///
-/// A node that still has the old full archive then needs only this one, and Agave and Firedancer load the two as any pair: it
-/// holds every account that changed, and closes those that the new state does not have. All archives are verified on the way.
-/// They are read twice; a URL is transferred twice.
+/// A node that still has the old full archive then needs only this one, and Agave and Firedancer
+/// load the two as any pair: it holds every account that changed, and closes those that the new
+/// state does not have. All archives are verified on the way. They are read twice; a URL is
+/// transferred twice.
 #[derive(Debug, Args)]
 pub struct RebaseArgs {
     /// The full archive of the new state, or its URL
@@ -38,8 +39,9 @@ pub struct RebaseArgs {
     pub output: Option<PathBuf>,
     #[command(flatten)]
     pub encoding: EncodingArgs,
-    /// Memory limit for buffers (fewer workers run if it is too small for all), and the same again for comparing the states; data
-    /// that does not fit is spilled to the output directory [default: 1GiB for comparing]
+    /// Memory limit for buffers (fewer workers run if it is too small for all), and the same again
+    /// for comparing the states; data that does not fit is spilled to the output directory
+    /// [default: 1GiB for comparing]
     #[arg(long, value_name = "SIZE", value_parser = values::size, env = "SLOTPRESS_MEMORY")]
     pub memory: Option<u64>,
     /// Directory for data that does not fit in memory [default: the output directory]
@@ -54,7 +56,8 @@ pub struct RebaseArgs {
     /// Replace an archive of the same name
     #[arg(long)]
     pub force: bool,
-    /// If an archive of the same name exists, leave it as it is, unchecked, and end with exit code 0
+    /// If an archive of the same name exists, leave it as it is, unchecked, and end with exit code
+    /// 0
     #[arg(long, conflicts_with = "force")]
     pub skip_existing: bool,
     /// Read everything, and tell what the archive would be; write nothing but temporary files

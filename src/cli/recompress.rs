@@ -19,9 +19,9 @@ use super::{stdout, values};
 
 /// Recompress an archive: smaller, checked, and with an index
 ///
-/// Reads archives of slotpress, Agave and Firedancer, in one pass. The result holds the same entries in the same order;
-/// with --for agave, an archive that only Firedancer loads becomes one that Agave loads. If the archive is damaged, or
-/// does not match its name, no output is made.
+/// Reads archives of slotpress, Agave and Firedancer, in one pass. The result holds the same
+/// entries in the same order; with --for agave, an archive that only Firedancer loads becomes one
+/// that Agave loads. If the archive is damaged, or does not match its name, no output is made.
 #[derive(Debug, Args)]
 pub struct RecompressArgs {
     /// The archive, or - for standard input
@@ -31,30 +31,34 @@ pub struct RecompressArgs {
     output: PathBuf,
     #[command(flatten)]
     encoding: EncodingArgs,
-    /// Memory limit for buffers (fewer workers run if it is too small for all), and the same again for the state check; data
-    /// that does not fit is spilled to the output directory [default: 1GiB for the state check]
+    /// Memory limit for buffers (fewer workers run if it is too small for all), and the same again
+    /// for the state check; data that does not fit is spilled to the output directory [default:
+    /// 1GiB for the state check]
     #[arg(long, value_name = "SIZE", value_parser = values::size, env = "SLOTPRESS_MEMORY")]
     memory: Option<u64>,
     /// The base slot of an incremental archive from standard input
     #[arg(long, value_parser = values::slot, value_name = "SLOT")]
     base_slot: Option<u64>,
-    /// The full archive on which an incremental one is based, to check the state of both together; it is only read
+    /// The full archive on which an incremental one is based, to check the state of both together;
+    /// it is only read
     #[arg(long, value_name = "FULL_ARCHIVE", help_heading = "Check")]
     base: Option<PathBuf>,
-    /// Convert an archive of Firedancer's into one that this client loads; an incremental archive also needs --base.
-    /// Other archives are recompressed as usual
+    /// Convert an archive of Firedancer's into one that this client loads; an incremental archive
+    /// also needs --base. Other archives are recompressed as usual
     #[arg(long = "for", value_name = "CLIENT", value_parser = ["agave"])]
     client: Option<String>,
     /// With --for and a full archive: the incremental archive of Agave's that will be based on it
     #[arg(long, value_name = "INCREMENTAL", requires = "client")]
     incremental: Option<PathBuf>,
-    /// With --for: the chain's genesis.bin, for a test cluster whose slot time differs from that of the public clusters
+    /// With --for: the chain's genesis.bin, for a test cluster whose slot time differs from that of
+    /// the public clusters
     #[arg(long, value_name = "FILE", requires = "client")]
     genesis: Option<PathBuf>,
     /// Replace an archive of the same name
     #[arg(long)]
     force: bool,
-    /// If an archive of the same name exists, leave it as it is, unchecked, and end with exit code 0
+    /// If an archive of the same name exists, leave it as it is, unchecked, and end with exit code
+    /// 0
     #[arg(long, conflicts_with = "force")]
     skip_existing: bool,
     #[command(flatten)]

@@ -1,4 +1,5 @@
-//! Runs `slotpress restore`, and prints its preview and report, with the command that starts a validator.
+//! Runs `slotpress restore`, and prints its preview and report, with the command that starts a
+//! validator.
 
 use std::path::{Path, PathBuf};
 
@@ -20,8 +21,9 @@ use super::values;
 
 /// Restore archives into a ledger from which a validator starts
 ///
-/// Reads full and incremental archives of slotpress, Agave, zstd and pzstd, and those of Firedancer that Agave loads. The ledger
-/// looks complete only after everything is checked and on disk. A run that fails or is interrupted leaves nothing behind.
+/// Reads full and incremental archives of slotpress, Agave, zstd and pzstd, and those of Firedancer
+/// that Agave loads. The ledger looks complete only after everything is checked and on disk. A run
+/// that fails or is interrupted leaves nothing behind.
 #[derive(Debug, Args)]
 pub struct RestoreArgs {
     /// The full archive, or - for standard input
@@ -45,13 +47,14 @@ pub struct RestoreArgs {
     /// Do not use the index of archives; find frames and entries by reading everything
     #[arg(long)]
     ignore_index: bool,
-    /// Expected root, as `archive` and `inspect` print it: the hash of every frame is checked. Give two for a full and an
-    /// incremental archive
+    /// Expected root, as `archive` and `inspect` print it: the hash of every frame is checked. Give
+    /// two for a full and an incremental archive
     #[arg(long, value_name = "ROOT", value_delimiter = ',', help_heading = "Check")]
     expect_root: Vec<Root>,
     #[command(flatten)]
     check: CheckArgs,
-    /// Memory limit for the state check; data that does not fit is spilled to the output directory [default: 1GiB]
+    /// Memory limit for the state check; data that does not fit is spilled to the output directory
+    /// [default: 1GiB]
     #[arg(long, value_name = "SIZE", value_parser = values::size, env = "SLOTPRESS_MEMORY", help_heading = "Check")]
     memory: Option<u64>,
     #[command(flatten)]

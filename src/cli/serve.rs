@@ -1,4 +1,5 @@
-//! Runs `slotpress serve`, and prints its events as log lines or JSON. SIGHUP makes it read its certificate again.
+//! Runs `slotpress serve`, and prints its events as log lines or JSON. SIGHUP makes it read its
+//! certificate again.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -24,8 +25,9 @@ use super::values;
 
 /// Serve archives to nodes, browsers and other programs
 ///
-/// DIR is what a validator writes its archives to; `remote` in it is served too. Only archives are served, new ones as they
-/// appear. A page for people is at /, a list for programs at /api/v1/archives.
+/// DIR is what a validator writes its archives to; `remote` in it is served too. Only archives are
+/// served, new ones as they appear. A page for people is at /, a list for programs at
+/// /api/v1/archives.
 #[derive(Debug, Args)]
 pub struct ServeArgs {
     /// Directories of archives; if several hold a file of the same name, the first is served
@@ -40,8 +42,8 @@ pub struct ServeArgs {
     /// Limit sending to this many bytes per second, for each client address
     #[arg(long, value_name = "SIZE", value_parser = rate, env = "SLOTPRESS_MAX_RATE_PER_CLIENT")]
     max_rate_per_client: Option<u64>,
-    /// Address of a proxy whose X-Forwarded-For tells the client, so that limits and the log are about clients and not
-    /// about the proxy; may be given more than once
+    /// Address of a proxy whose X-Forwarded-For tells the client, so that limits and the log are
+    /// about clients and not about the proxy; may be given more than once
     #[arg(long, value_name = "ADDR", value_delimiter = ',', env = "SLOTPRESS_TRUSTED_PROXY")]
     trusted_proxy: Vec<IpAddr>,
     /// Log every request, not only refusals, errors and transfers, each with all its ranges

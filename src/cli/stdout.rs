@@ -1,4 +1,5 @@
-//! Standard output. Every line is flushed, so that a full disk is reported where it occurs and not lost at the end.
+//! Standard output. Every line is flushed, so that a full disk is reported where it occurs and not
+//! lost at the end.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -70,7 +71,8 @@ impl Write for Rows<'_> {
     }
 }
 
-/// Opens standard output for an archive. Writing ends with an error when the user interrupts the run.
+/// Opens standard output for an archive. Writing ends with an error when the user interrupts the
+/// run.
 pub fn for_data(progress: &dyn Progress) -> Result<InterruptibleWriter<'_>> {
     check_open().and_then(|()| InterruptibleWriter::new(&io::stdout(), progress)).map_err(|cause| error(&cause))
 }

@@ -40,7 +40,8 @@ impl StoreArgs {
 /// at most half of `memory_bytes`.
 ///
 /// # Errors
-/// If the URL is not that of a store, or the endpoint or the credentials in the environment are invalid.
+/// If the URL is not that of a store, or the endpoint or the credentials in the environment are
+/// invalid.
 pub fn store_of(target: &Path, memory_bytes: Option<u64>, args: &ConnectionArgs) -> Result<Option<Store>> {
     let Some(text) = target.to_str().filter(|text| text.contains("://")) else { return Ok(None) };
     let mut options = StoreOptions::default().s3(args.stores.s3());

@@ -15,8 +15,9 @@ use super::values;
 
 /// Make a synthetic ledger for practice and measurements
 ///
-/// All commands work on it, and Agave and Firedancer load it: files, lists, hashes, names, sysvars and genesis.bin are
-/// valid. A validator cannot follow a cluster from it, because its blocks and votes are made up.
+/// All commands work on it, and Agave and Firedancer load it: files, lists, hashes, names, sysvars
+/// and genesis.bin are valid. A validator cannot follow a cluster from it, because its blocks and
+/// votes are made up.
 #[derive(Debug, Args)]
 pub struct SynthArgs {
     /// The directory for the ledger; must be empty or not exist
@@ -27,7 +28,8 @@ pub struct SynthArgs {
     /// Random seed: the same seed and sizes give the same bytes
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Also make a newer state with about this many bytes of newer storages; the older one is put in OUT_DIR/at-full
+    /// Also make a newer state with about this many bytes of newer storages; the older one is put
+    /// in OUT_DIR/at-full
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     incremental: Option<u64>,
     /// Number of storages [default: typical for the size]
@@ -38,8 +40,8 @@ pub struct SynthArgs {
     /// The version of Agave whose disk layout to use
     #[arg(long, value_name = "VERSION", default_value = "4.2", value_parser = values::choice(VERSIONS))]
     agave: AgaveVersion,
-    /// Also archive it, in OUT_DIR/firedancer, as Firedancer's producer lays out a full archive; the order of entries
-    /// differs each time
+    /// Also archive it, in OUT_DIR/firedancer, as Firedancer's producer lays out a full archive;
+    /// the order of entries differs each time
     #[arg(long, value_name = "CLIENT", conflicts_with = "incremental", value_parser = ["firedancer"])]
     like: Option<String>,
     /// Kind of most accounts

@@ -80,8 +80,9 @@ pub struct Ui {
 }
 
 impl Ui {
-    /// Prepares the terminal and registers the signals that interrupt the run. A second such signal ends the program at
-    /// once, with exit code 130. SIGHUP is left to the command if `stops_on_hangup` is false.
+    /// Prepares the terminal and registers the signals that interrupt the run. A second such signal
+    /// ends the program at once, with exit code 130. SIGHUP is left to the command if
+    /// `stops_on_hangup` is false.
     pub(super) fn new(args: &ScreenArgs, stops_on_hangup: bool) -> Result<Self> {
         let interrupted = Arc::new(AtomicBool::new(false));
         // signal_hook installs the handler at the first registration, and runs actions in the order
@@ -187,7 +188,8 @@ impl Ui {
         lines::wrap(label, text, self.columns()).iter().for_each(|line| self.print_verbatim(line));
     }
 
-    /// Width for wrapped text: that of the terminal, at most 80 columns, because longer lines are hard to read.
+    /// Width for wrapped text: that of the terminal, at most 80 columns, because longer lines are
+    /// hard to read.
     pub fn columns(&self) -> usize {
         const COLUMNS_MAX: usize = 80;
         lines::columns_of_results().unwrap_or(COLUMNS_MAX).min(COLUMNS_MAX)
@@ -361,7 +363,8 @@ impl Ui {
     }
 }
 
-/// True if stderr is connected to journald: `JOURNAL_STREAM` then holds its device and inode (see `systemd.exec(5)`).
+/// True if stderr is connected to journald: `JOURNAL_STREAM` then holds its device and inode (see
+/// `systemd.exec(5)`).
 fn is_journal() -> bool {
     let stream = std::env::var("JOURNAL_STREAM").unwrap_or_default();
     let stat = rustix::fs::fstat(rustix::stdio::stderr());

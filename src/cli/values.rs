@@ -35,7 +35,8 @@ pub fn show_speed(bytes: u64, elapsed: &Elapsed) -> String {
     format!("{time} at {rate}, CPU load {:.0} %", elapsed.cpu_percent())
 }
 
-/// Parses a size: `8MiB`, `64k`, `4 GB`, `1048576`. `KiB`, `k` and so on count in 1024, `kB` and so on in 1000.
+/// Parses a size: `8MiB`, `64k`, `4 GB`, `1048576`. `KiB`, `k` and so on count in 1024, `kB` and so
+/// on in 1000.
 pub fn size(text: &str) -> Result<u64, String> {
     parse_size::Config::new()
         .with_default_factor(1)

@@ -1,4 +1,5 @@
-//! Runs `slotpress verify` on an archive, a pair, a ledger or a catalog of archives, and prints its report.
+//! Runs `slotpress verify` on an archive, a pair, a ledger or a catalog of archives, and prints its
+//! report.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -19,24 +20,27 @@ use super::ui::Ui;
 use super::verify_all::verify_all;
 use super::{list, values};
 
-/// Verify an archive, a full and an incremental archive together, a ledger, or all archives of a directory or server
+/// Verify an archive, a full and an incremental archive together, a ledger, or all archives of a
+/// directory or server
 ///
-/// Recomputes capitalization and lattice hash over all accounts, and lists everything that is wrong, with its place. Nothing
-/// is unpacked. An archive cannot prove that its state is the cluster's: use --expect-hash with the hash of a trusted node.
+/// Recomputes capitalization and lattice hash over all accounts, and lists everything that is
+/// wrong, with its place. Nothing is unpacked. An archive cannot prove that its state is the
+/// cluster's: use --expect-hash with the hash of a trusted node.
 #[derive(Debug, Args)]
 pub struct VerifyArgs {
-    /// An archive, its URL, an unpacked archive, or the ledger directory of a stopped validator. Of a directory, a server, a
-    /// mirror or a store, every archive is verified, one line for each
+    /// An archive, its URL, an unpacked archive, or the ledger directory of a stopped validator. Of
+    /// a directory, a server, a mirror or a store, every archive is verified, one line for each
     #[arg(value_name = "ARCHIVE|LEDGER|DIR|URL")]
     pub(super) path: PathBuf,
     /// An incremental archive based on the full one
     #[arg(value_name = "INCREMENTAL")]
     incremental_archive: Option<PathBuf>,
-    /// The clients that will load it; what they tolerate is a warning only [default: every deviation is a failure]. agave
-    /// stands for Agave 4.2 to 4.5
+    /// The clients that will load it; what they tolerate is a warning only [default: every
+    /// deviation is a failure]. agave stands for Agave 4.2 to 4.5
     #[arg(long = "for", value_delimiter = ',', value_name = "CLIENTS", value_parser = values::choice(CLIENTS))]
     clients: Vec<&'static [SnapshotClient]>,
-    /// Check frames, entries, name and bank file only; with an index, accounts are not even decompressed
+    /// Check frames, entries, name and bank file only; with an index, accounts are not even
+    /// decompressed
     #[arg(long)]
     quick: bool,
     /// What to check: without the state, the accounts are decompressed, but not looked at
@@ -48,8 +52,8 @@ pub struct VerifyArgs {
     /// Expected slot
     #[arg(long, value_parser = values::slot, value_name = "SLOT")]
     pub(super) expect_slot: Option<u64>,
-    /// Expected root, as `archive` and `inspect` print it: the hash of every frame is checked, also with --quick. Give two for a full and an
-    /// incremental archive
+    /// Expected root, as `archive` and `inspect` print it: the hash of every frame is checked, also
+    /// with --quick. Give two for a full and an incremental archive
     #[arg(long, value_name = "ROOT", value_delimiter = ',')]
     pub(super) expect_root: Vec<Root>,
     /// List every failure; by default, similar failures are grouped
@@ -60,8 +64,8 @@ pub struct VerifyArgs {
     /// Memory limit for finding superseded accounts [default: half of the free memory]
     #[arg(long, value_name = "SIZE", value_parser = values::size, env = "SLOTPRESS_MEMORY")]
     memory: Option<u64>,
-    /// Directory for data that does not fit in memory [default: TMPDIR or /tmp, or /var/tmp if those are in
-    /// memory]
+    /// Directory for data that does not fit in memory [default: TMPDIR or /tmp, or /var/tmp if
+    /// those are in memory]
     #[arg(long, value_name = "DIR")]
     temporary_dir: Option<PathBuf>,
     /// For a ledger: the bank snapshot [default: the newest complete one]
@@ -259,7 +263,8 @@ fn print_check(check: &CheckResult, report: &VerifyReport, ui: &Ui) {
 /// Up to this number, similar failures are listed one by one.
 const ALIKE_MAX: usize = 3;
 
-/// Groups failures that differ only in their place, in the order of the first failure of each group.
+/// Groups failures that differ only in their place, in the order of the first failure of each
+/// group.
 fn groups_of(failures: &[Failure], lists_all: bool) -> Vec<Vec<&Failure>> {
     let mut groups: Vec<Vec<&Failure>> = Vec::new();
     for failure in failures {
@@ -282,7 +287,8 @@ fn groups_of(failures: &[Failure], lists_all: bool) -> Vec<Vec<&Failure>> {
         .collect()
 }
 
-/// Prints one failure, or a group of similar ones: their number, the first places, and the details of the first one.
+/// Prints one failure, or a group of similar ones: their number, the first places, and the details
+/// of the first one.
 fn print_group(word: &str, group: &[&Failure], has_paths: bool, ui: &Ui) {
     let Some(failure) = group.first() else { return };
     ui.print_wrapped(&format!("{word}: "), &format!("{}: {}", failure.check.name(), failure.message));

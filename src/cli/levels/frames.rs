@@ -21,7 +21,8 @@ use crate::cli::values;
 
 /// Compare frame sizes: ratio, speed, worst-case times
 ///
-/// Frames of 32 B to 32 MiB are cut out of the input; each is compressed and decompressed on its own, on one core.
+/// Frames of 32 B to 32 MiB are cut out of the input; each is compressed and decompressed on its
+/// own, on one core.
 #[derive(Debug, Args)]
 pub struct FramesArgs {
     #[command(flatten)]
@@ -32,7 +33,8 @@ pub struct FramesArgs {
     /// One codec at one level: zstd:3, lz4, zlib:6
     #[arg(long, value_name = "CODEC", default_value = "zstd:1")]
     codec: String,
-    /// Minimum time for compressing frames of each size, in seconds; the same again for decompressing
+    /// Minimum time for compressing frames of each size, in seconds; the same again for
+    /// decompressing
     #[arg(long, value_name = "S", default_value = "0.5", value_parser = values::duration)]
     min_time: Duration,
     #[command(flatten)]

@@ -22,7 +22,8 @@ pub struct SourceArgs {
     /// A ledger directory, an archive, an unpacked archive, or any file
     #[arg(value_name = "INPUT")]
     pub path: PathBuf,
-    /// Sample size; the sample is spread evenly over the input [default: all, up to 1 GiB; 256 MiB for frames]
+    /// Sample size; the sample is spread evenly over the input [default: all, up to 1 GiB; 256 MiB
+    /// for frames]
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     sample: Option<u64>,
     /// Random seed of the sample
@@ -50,7 +51,8 @@ pub struct InputArgs {
 }
 
 impl SourceArgs {
-    /// Options for reading the input with `threads` threads, holding at most `held_bytes` of it in memory.
+    /// Options for reading the input with `threads` threads, holding at most `held_bytes` of it in
+    /// memory.
     pub fn options(&self, threads: usize, held_bytes: u64) -> MeasureOptions {
         let paths = match self.path.is_dir() || self.directories.is_given() {
             true => self.directories.paths(&self.path),
@@ -135,11 +137,12 @@ pub struct CodecArgs {
     /// Levels of zstd and ranges: 1-10, or 1,3,-5--1 [default: 1-10]
     #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
     levels: Option<String>,
-    /// Codecs to compare, with levels: zstd,lz4,zlib:1,6,9 [default: zstd; in the table also clustered]
+    /// Codecs to compare, with levels: zstd,lz4,zlib:1,6,9 [default: zstd; in the table also
+    /// clustered]
     ///
-    /// zstd (levels of --levels, or its own), clustered (zstd with `--layout clustered`; 1 to 3), lz4 (as `archive --format lz4`), zlib (1 to 9; default 1, 6
-    /// and 9), bzip2 (1 to 9; 9), snappy, lzo (1 and 999), none (a copy in memory); where it is built in, lz4hc (3 to
-    /// 12; 9).
+    /// zstd (levels of --levels, or its own), clustered (zstd with `--layout clustered`; 1 to 3),
+    /// lz4 (as `archive --format lz4`), zlib (1 to 9; default 1, 6 and 9), bzip2 (1 to 9; 9),
+    /// snappy, lzo (1 and 999), none (a copy in memory); where it is built in, lz4hc (3 to 12; 9).
     #[arg(long, value_name = "LIST")]
     codec: Option<String>,
 }

@@ -22,9 +22,10 @@ const WHAT_IS_COUNTED: &str = "Time until storages are on the node's disk; the v
 
 /// Find the level with which nodes start soonest over a link
 ///
-/// Measures the levels in memory. From this, the link and the disks, it computes the time until a node can be started
-/// (archive, send, decode and place; streamed, or one after the other), the bandwidths at which one level overtakes
-/// another, and the cost of egress. docs/levels.md describes the model and how well it predicts.
+/// Measures the levels in memory. From this, the link and the disks, it computes the time until a
+/// node can be started (archive, send, decode and place; streamed, or one after the other), the
+/// bandwidths at which one level overtakes another, and the cost of egress. docs/levels.md
+/// describes the model and how well it predicts.
 #[derive(Debug, Args)]
 pub struct LinkArgs {
     #[command(flatten)]
@@ -60,10 +61,12 @@ struct LinkFlags {
     /// Price of a GB (10^9 bytes) of egress, in any currency
     #[arg(long, value_name = "PRICE", value_parser = parse_price, allow_hyphen_values = true)]
     egress_price: Option<f64>,
-    /// Also recommend formats that not every client reads: lz4 (not read by Firedancer), plain tar (not read by Agave)
+    /// Also recommend formats that not every client reads: lz4 (not read by Firedancer), plain tar
+    /// (not read by Agave)
     #[arg(long)]
     any_format: bool,
-    /// The most that a connection has in flight [default: 2.67 MiB, what Linux's default buffers allow]
+    /// The most that a connection has in flight [default: 2.67 MiB, what Linux's default buffers
+    /// allow]
     #[arg(long, value_name = "SIZE", value_parser = window)]
     window: Option<u64>,
     /// How fast the sender's disk reads the ledger [default: 2GB/s, an NVMe disk]
@@ -211,7 +214,8 @@ fn break_evens(link: &LinkReport) -> Table {
     }
 }
 
-/// Formats the bandwidths at which the heavier level starts a node sooner: `below 297 Mbit/s`, `any`, `none`.
+/// Formats the bandwidths at which the heavier level starts a node sooner: `below 297 Mbit/s`,
+/// `any`, `none`.
 fn heavier_at(pair: &BreakEven) -> String {
     let from = [None].into_iter().chain(pair.ranges.iter().map(|range| range.up_to_bits_per_second));
     let mut ranges = from.zip(&pair.ranges).filter(|(_, range)| range.sooner == Sooner::Heavier);
@@ -251,8 +255,8 @@ fn describe(report: &LinkReport) -> Vec<String> {
     ]
 }
 
-/// Parses a bandwidth to bit/s: `1Gbit`, `100Mbit/s`, `12.5MB/s`, `940Mbps`. `b` is bits, `B` bytes; k, M, G and T
-/// count in 1000, Ki, Mi, Gi and Ti in 1024.
+/// Parses a bandwidth to bit/s: `1Gbit`, `100Mbit/s`, `12.5MB/s`, `940Mbps`. `b` is bits, `B`
+/// bytes; k, M, G and T count in 1000, Ki, Mi, Gi and Ti in 1024.
 fn parse_bandwidth(text: &str) -> Result<f64, String> {
     /// One petabit per second; larger values are typing errors.
     const BITS_MAX: f64 = 1e15;

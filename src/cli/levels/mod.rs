@@ -53,7 +53,8 @@ impl FromArgMatches for LevelsArgs {
 
 impl Args for LevelsArgs {
     fn augment_args(command: Command) -> Command {
-        // A subcommand's name takes the place of INPUT; a file of that name can be given as `./sizes`.
+        // A subcommand's name takes the place of INPUT; a file of that name can be given as
+        // `./sizes`.
         View::augment_subcommands(table::TableArgs::augment_args(command))
             .subcommand_required(false)
             .arg_required_else_help(false)

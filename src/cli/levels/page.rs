@@ -37,7 +37,8 @@ impl ExportArgs {
         self.paths().next().is_none()
     }
 
-    /// Refuses, before the measurement, files that cannot be written, and the input itself. Changes nothing.
+    /// Refuses, before the measurement, files that cannot be written, and the input itself. Changes
+    /// nothing.
     pub fn check(&self, input: &Path) -> Result<()> {
         for path in self.paths() {
             if path.is_dir() {

@@ -264,8 +264,8 @@ impl Table {
         json!({ "id": self.id, "title": self.title, "notes": self.notes, "headings": headings, "rows": rows })
     }
 
-    /// Sort keys of a column: numbers (a trailing `*` is ignored), or for text the order of the rows. Unknown values
-    /// come last.
+    /// Sort keys of a column: numbers (a trailing `*` is ignored), or for text the order of the
+    /// rows. Unknown values come last.
     fn sort_keys(&self, column: usize) -> Vec<Value> {
         let key = |value: &Value| match value {
             Value::String(text) => text.trim_end_matches('*').parse::<f64>().ok().map(Value::from),

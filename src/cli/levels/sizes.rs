@@ -1,4 +1,5 @@
-//! Runs `slotpress levels sizes`: shows by size what storages or records save when each is compressed alone.
+//! Runs `slotpress levels sizes`: shows by size what storages or records save when each is
+//! compressed alone.
 
 use clap::Args;
 use slotpress::Result;
@@ -16,8 +17,8 @@ use crate::cli::values;
 
 /// Show what storages or records of each size save when each is compressed alone
 ///
-/// The input is a ledger or an archive, read in frames of 32 MiB; a larger storage is left out. From each size class,
-/// up to 20,000 units or 32 MiB are measured, spread evenly over the class.
+/// The input is a ledger or an archive, read in frames of 32 MiB; a larger storage is left out.
+/// From each size class, up to 20,000 units or 32 MiB are measured, spread evenly over the class.
 #[derive(Debug, Args)]
 pub struct SizesArgs {
     #[command(flatten)]
