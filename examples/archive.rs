@@ -1,4 +1,5 @@
-//! Archives a stopped validator's ledger, with a progress bar: `cargo run --release --example archive -- LEDGER OUT_DIR`.
+//! Archives a stopped validator's ledger, with a progress bar:
+//! `cargo run --release --example archive -- LEDGER OUT_DIR`
 
 use std::env;
 use std::process::ExitCode;

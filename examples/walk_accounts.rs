@@ -1,4 +1,5 @@
-//! Walks the newest version of every account on all cores, and prints the number of accounts and their lamports per owner:
+//! Walks the newest version of every account on all cores, and prints the number of accounts and
+//! their lamports per owner:
 //! `cargo run --release --example walk_accounts -- ARCHIVE|LEDGER [INCREMENTAL]`
 
 use std::collections::HashMap;
