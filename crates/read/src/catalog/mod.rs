@@ -28,7 +28,6 @@ use slotpress_format::{ArchiveName, Hash, Root, SlotTime};
 use self::usable::{Fault, Unusable};
 
 /// A file that is named like an archive.
-#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Archive {
     /// Parsed file name; formats to the same name again.
@@ -37,6 +36,7 @@ pub struct Archive {
     pub dir: PathBuf,
     /// True if the file is in the subdirectory `remote`, where Agave puts downloads.
     pub is_remote: bool,
+    /// Length of the file in bytes; 0 if it is unknown.
     pub size_bytes: u64,
     /// Time of the modification, in nanoseconds since 1970.
     pub modified_ns: u64,
@@ -51,23 +51,25 @@ pub struct Archive {
 }
 
 /// Position of an archive's frame hashes, and the root over them.
-#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHashes {
     /// blake3 over the archive's length and its bytes from `offset_bytes` to the end; stands for
     /// every byte.
     pub root: Root,
+    /// Where they begin in the file, in bytes.
     pub offset_bytes: u64,
+    /// Number of frames that they are of.
     pub frames: u64,
     /// For results of `rebase`: snapshot hash of the full archive on which this one builds.
     pub rebased_on: Option<Hash>,
 }
 
 /// Identifies a file, even if another one takes its name.
-#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId {
+    /// Number of the file system (`st_dev`).
     pub device: u64,
+    /// Number of the file on it (`st_ino`).
     pub inode: u64,
 }
 
@@ -131,15 +133,15 @@ fn rank(extension: Extension) -> usize {
 }
 
 /// The archives from which a node without a state would start.
-#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Copy, Debug)]
 pub struct NodeChoice<'a> {
+    /// The newest full archive.
     pub full: &'a Archive,
+    /// The newest incremental archive on it, if there is one.
     pub incremental: Option<&'a Archive>,
 }
 
-/// Archives in order: full ones from the newest on, each followed by its incremental ones; last,
-/// incremental archives without their full one.
+/// Archives of directories or of a store, and the files that are named like one but unusable.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Catalog {
     archives: Vec<Archive>,
@@ -207,7 +209,8 @@ impl Catalog {
         Self { archives: sorted, ..Self::default() }
     }
 
-    /// Usable archives, newest slot first.
+    /// Usable archives in order: full ones from the newest on, each followed by its incremental ones
+    /// from the newest on; last, incremental archives without their full one.
     pub fn archives(&self) -> &[Archive] {
         &self.archives
     }

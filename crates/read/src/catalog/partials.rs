@@ -21,11 +21,12 @@ pub const FETCH_PREFIX: &str = "slotpress-fetch-";
 pub const JOURNAL_SUFFIX: &str = ".journal";
 
 /// A partial file of an unfinished download.
-#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Partial {
+    /// Name of the archive that was being fetched.
     pub name: ArchiveName,
+    /// Directory of the partial file.
     pub dir: PathBuf,
     /// Space that it takes on the disk, in bytes.
     pub size_bytes: u64,

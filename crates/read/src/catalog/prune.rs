@@ -21,10 +21,10 @@ pub struct Keep {
     /// Number of newest results of `rebase` to keep, if their full archive stays or is elsewhere.
     /// [`Keep::new`] keeps all of them.
     pub rebased: usize,
-    /// Keeps archives modified within this time.
+    /// Keeps archives modified within this time. [`Keep::new`] keeps none for that reason.
     pub within: Duration,
     /// Limit on the total size in bytes: the oldest go first, incremental archives before their
-    /// full one.
+    /// full one. [`Keep::new`] sets none.
     #[setters(into)]
     pub bytes_max: Option<u64>,
 }
@@ -37,11 +37,11 @@ impl Keep {
 }
 
 /// Reason for which an archive is kept.
-#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeepReason {
     /// It is among the newest of its kind.
     Newest,
+    /// It was modified within [`Keep::within`].
     Recent,
     /// It is the full archive of a kept incremental one.
     Base,

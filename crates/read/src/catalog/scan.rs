@@ -23,7 +23,8 @@ use crate::{IndexPolicy, LocalFile};
 const ARCHIVES_MAX: usize = 10_000;
 
 /// Scans directories and their `remote` for archives. If several files have the same name, keeps
-/// the first usable one. [Judges](super::usable::judge) each by a few reads.
+/// the first usable one. [Judges](super::usable::judge) each by a few reads. The order is that of
+/// [`Catalog::archives`].
 ///
 /// # Errors
 /// A directory cannot be read, or holds too many archives.

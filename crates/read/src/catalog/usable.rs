@@ -15,13 +15,15 @@ use crate::rules::rebased::rebased_on;
 use crate::{Compression, LocalFile, Source, Tail, first_read_at, unix_ns};
 
 /// Fault that makes a file with an archive's name unusable.
-#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Fault {
+    /// It has no bytes.
     Empty,
+    /// Its first bytes are not those of an archive.
     NotAnArchive,
+    /// It has no end: it was cut off, or is still being written.
     Cut,
     /// The system refuses to open or read it.
     Unreadable,
@@ -39,11 +41,12 @@ impl fmt::Display for Fault {
 }
 
 /// An unusable file that is named like an archive.
-#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Unusable {
+    /// The file, as an archive.
     pub archive: Archive,
+    /// What is wrong with it.
     pub fault: Fault,
 }
 

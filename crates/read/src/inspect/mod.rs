@@ -42,12 +42,16 @@ pub enum AccountsInput<'a> {
     Ledger(&'a LedgerPaths, Option<u64>),
 }
 
+/// Contents of an archive.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "kind", rename = "archive")]
 #[non_exhaustive]
+#[warn(missing_docs)]
 pub struct ArchiveInspection {
+    /// Path of the file, or the name of another source.
     #[serde(serialize_with = "text::path")]
     pub path: PathBuf,
+    /// The bank, as the bank file describes it.
     #[serde(flatten)]
     pub bank: BankFields,
     /// Parsed name of the archive. Serializes as the base slot only.
@@ -56,6 +60,7 @@ pub struct ArchiveInspection {
     /// True if slot and hash in the name are those of the bank; `None` if the file is not named
     /// like an archive.
     pub name_matches: Option<bool>,
+    /// Snapshot version, the content of the entry `version`.
     pub version: String,
     #[serde(rename = "format")]
     #[doc(hidden)]
@@ -69,12 +74,15 @@ pub struct ArchiveInspection {
     pub frame_size_bytes: Option<u64>,
     /// True if Firedancer wrote the archive, or the one from which it was recompressed.
     pub is_of_firedancer: bool,
+    /// Numbers and lengths of the entries.
     #[serde(flatten)]
     pub entries: EntrySummary,
+    /// Length of the archive, in bytes.
     pub file_bytes: u64,
     #[doc(hidden)]
     #[serde(flatten)]
     pub frames: FrameStatistics,
+    /// Root of the frame hashes; `None` if the archive has none.
     pub root: Option<Root>,
     /// For each client, the reasons for which it refuses the archive, as far as was examined;
     /// accounts were not.
@@ -97,16 +105,25 @@ pub struct ClientReading {
     pub refusals: Vec<&'static str>,
 }
 
+/// Numbers and lengths of an archive's entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
+#[warn(missing_docs)]
 pub struct EntrySummary {
+    /// Number of storages.
     pub storages: u64,
+    /// Length of all storages, in bytes.
     pub storage_bytes: u64,
+    /// Length of the longest storage, in bytes.
     pub storage_bytes_max: u64,
+    /// Slot of the newest storage.
     #[serde(skip)]
     pub storage_slot_max: u64,
+    /// Length of the bank file, in bytes.
     pub bank_file_bytes: u64,
+    /// Length of the status cache, in bytes.
     pub status_cache_bytes: u64,
+    /// Length of the tar stream, in bytes.
     pub tar_bytes: u64,
 }
 
@@ -130,20 +147,25 @@ impl EntrySummary {
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "kind", rename = "ledger")]
 #[non_exhaustive]
+#[warn(missing_docs)]
 pub struct LedgerInspection {
+    /// Directory of the bank snapshot.
     #[serde(serialize_with = "text::path")]
     pub path: PathBuf,
+    /// The bank, as the bank file describes it.
     #[serde(flatten)]
     pub bank: BankFields,
-    /// Storages that an archive of it would hold.
+    /// Number of storages that an archive of it would hold.
     pub storages: u64,
+    /// Their length in the archive, in bytes.
     pub storage_bytes: u64,
     /// Fastboot version and layout, in words.
     pub layout: &'static str,
-    /// Split storages on disk, which an archive would hold as append vecs.
+    /// Number of split storages on disk, which an archive would hold as append vecs.
     pub split_storages: u64,
+    /// Length of the storages' files on disk, in bytes.
     pub file_bytes: u64,
-    /// Storages without any remaining record.
+    /// Number of storages without any remaining record.
     pub emptied_storages: u64,
     /// True if a process such as a validator holds the ledger's lock; `None` if the system does not
     /// tell.
@@ -151,6 +173,11 @@ pub struct LedgerInspection {
     pub is_in_use: Option<bool>,
 }
 
+/// Inspects an archive of any maker. With an index, reads the frames of version and bank file only;
+/// without one, decodes the archive once on up to `threads` threads.
+///
+/// # Errors
+/// It cannot be read, is damaged, or holds no bank file.
 pub fn inspect_archive(input: &NamedArchive, threads: usize, progress: &dyn Progress) -> Result<ArchiveInspection> {
     let mut archive = input.open(&IoPolicy::default())?;
     archive.warn_of_index(progress);

@@ -18,11 +18,12 @@ use crate::{Check, CheckMode, CheckOptions, StateOutcome, StorageRef, VerifyOpti
 /// The newest version of an account. Its balance is never 0: closed accounts are not visited.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "the names say it")]
 pub struct Account<'a> {
     /// Address of the account.
     pub address: Address,
+    /// Address of the program that owns the account.
     pub owner: Address,
+    /// Balance in lamports, at least 1.
     pub lamports: u64,
     /// True if the account is a program.
     pub is_executable: bool,
@@ -50,14 +51,12 @@ pub trait AccountVisitor {
 pub struct VisitOptions {
     /// Check of the state against the bank file: capitalization and lattice hash of all accounts.
     /// Half of the memory serves to log records, in 20 bytes each; the other half marks superseded
-    /// ones, in a bit per 136 bytes of storages.
+    /// ones, in a bit per 136 bytes of storages. Default: that of [`CheckOptions`].
     pub check: CheckOptions,
-    /// Worker threads, 1 to 1024.
+    /// Worker threads, 1 to 1024; each has a visitor. Default: one per core.
     pub threads: usize,
 }
 
-/// With a check of the state, on all cores, with 1 GiB of memory and the system's directory for
-/// temporary files.
 impl Default for VisitOptions {
     fn default() -> Self {
         let VerifyOptions { check, threads, .. } = VerifyOptions::default();
@@ -65,27 +64,32 @@ impl Default for VisitOptions {
     }
 }
 
-#[allow(missing_docs, reason = "the names say it")]
+/// What a visit read.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct VisitReport {
+    /// Slot of the state, from the bank file; `None` if that could not be read.
     pub slot: Option<u64>,
     /// Snapshot hash of the state, from the bank file.
     pub hash: Option<Hash>,
+    /// Number of accounts that were visited.
     pub accounts: u64,
+    /// Number of records in all storages.
     pub records: u64,
     /// Records that were not visited because a newer one supersedes them.
     pub superseded: u64,
+    /// Whether the state was checked.
     pub state: StateOutcome,
+    /// Time that the visit took.
     pub elapsed: Elapsed,
 }
 
 /// Error that ended a visit early.
-#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug)]
 pub enum VisitError<E> {
     /// The accounts could not be read, or do not match the bank file.
     Read(Error),
+    /// A visitor returned this error.
     Visitor(E),
 }
 

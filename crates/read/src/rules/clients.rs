@@ -142,13 +142,14 @@ pub fn readers_in_words(extension: Extension) -> Option<String> {
 }
 
 /// Verdict of one client.
-#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ClientVerdict {
+    /// The client.
     pub client: SnapshotClient,
     /// True if the client loads the archive, or starts from the ledger, as far as was checked.
     pub loads: bool,
+    /// Why it does not load it: its reason for the first broken rule; `None` if it loads it.
     pub because: Option<&'static str>,
     /// A restriction, if it loads the archive.
     pub note: Option<&'static str>,

@@ -18,6 +18,7 @@ use crate::Rule;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
+#[warn(missing_docs)]
 pub enum Check {
     /// Frames: magic, sizes, checksums, windows, trailing bytes; index and seek table.
     Frames,
@@ -27,14 +28,18 @@ pub enum Check {
     Name,
     /// Bank file and status cache to their last byte; storage map against storages.
     Bank,
+    /// Records: lengths, flags, padding; no account twice in a storage.
     Records,
     /// Capitalization and lattice hash over the newest version of every account.
     State,
 }
 
+#[warn(missing_docs)]
 impl Check {
+    /// All checks, in their order.
     pub const ALL: [Self; 6] = [Self::Frames, Self::Entries, Self::Name, Self::Bank, Self::Records, Self::State];
 
+    /// Name in reports, in lowercase letters.
     pub fn name(self) -> &'static str {
         match self {
             Self::Frames => "frames",
@@ -50,7 +55,9 @@ impl Check {
 /// Position of a failure, as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
+#[warn(missing_docs)]
 pub struct FindingPlace {
+    /// Path of the archive, or of the bank snapshot's directory.
     #[serde(serialize_with = "slotpress_base::text::optional_path")]
     pub path: Option<PathBuf>,
     /// Number among the frames that hold tar data, from 0.
@@ -58,7 +65,9 @@ pub struct FindingPlace {
     /// With an entry: offset in its content. With a frame but no entry: offset in the file.
     /// Otherwise: offset in the tar stream.
     pub offset_bytes: Option<u64>,
+    /// Path of the entry in the tar.
     pub entry: Option<String>,
+    /// Address of the account.
     pub account: Option<Address>,
 }
 
@@ -86,16 +95,25 @@ impl FindingPlace {
     }
 }
 
+/// A broken rule, with its place and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
+#[warn(missing_docs)]
 pub struct Failure {
+    /// Check that found it.
     pub check: Check,
+    /// Rule that is broken.
     pub rule: Rule,
+    /// What is wrong, as a clause without place and values.
     pub message: String,
+    /// Where it is, as far as that is known.
     #[serde(flatten)]
     pub place: FindingPlace,
+    /// What should be there; `None` if the message says it all.
     pub expected: Option<String>,
+    /// What is there instead; `None` if the message says it all.
     pub found: Option<String>,
+    /// What an operator can do.
     pub hint: Cow<'static, str>,
 }
 

@@ -12,13 +12,17 @@ use crate::{
     verify_archives,
 };
 
-#[allow(missing_docs, reason = "the names say it")]
+/// What was checked when a result was read back, before it got its name.
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct ReadBackReport {
+    /// Number of storages.
     pub storages: u64,
+    /// Number of accounts in the state; `None` if that was not checked.
     pub accounts: Option<u64>,
+    /// Names of the checks that were made to their end.
     pub checks: Vec<&'static str>,
+    /// Names of the checks that were not, each with the reason in parentheses.
     pub unknown: Vec<String>,
 }
 

@@ -13,46 +13,62 @@ use crate::state::sums::Sums;
 use crate::{Assurance, Check, ClientVerdict, Completeness, Failure, Findings, Rule, SnapshotClient, StateOutcome};
 
 /// Result of a check.
-#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct CheckResult {
+    /// Which of the six checks it is.
     pub name: Check,
+    /// True if it found nothing wrong, as far as it was made.
     pub ok: bool,
     /// Reason for which it was not made to its end.
     pub skipped: Option<String>,
 }
 
-#[allow(missing_docs, reason = "the names say it")]
+/// What a verification found.
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct VerifyReport {
     /// The verified input: an archive, a full and an incremental one, or a ledger.
     #[serde(serialize_with = "text::paths")]
     pub paths: Vec<PathBuf>,
+    /// True if nothing failed; warnings do not count.
     pub ok: bool,
+    /// Clients that the caller asked about; empty if about none.
     pub asked: Vec<SnapshotClient>,
+    /// Snapshot hash that the caller expected.
     pub expected_hash: Option<Hash>,
+    /// Slot that the caller expected.
     pub expected_slot: Option<u64>,
     /// Root of each archive that has frame hashes, in the order of the paths.
     pub roots: Vec<Option<Root>>,
+    /// Slot of the state, from the bank file; `None` if that could not be read.
     pub slot: Option<u64>,
+    /// Slot of the full archive, for an incremental one.
     pub base_slot: Option<u64>,
     /// Snapshot hash of the state, from the bank file.
     pub hash: Option<Hash>,
-    /// Sum of all lamports, recomputed, or else from the bank file.
+    /// Sum of all accounts in lamports, from the bank file; the state check compares the accounts
+    /// with it.
     #[serde(flatten, serialize_with = "text::capitalization")]
     pub capitalization: Option<u64>,
     /// Evidence that no storage is missing; `None` if the bank file could not be read.
     pub complete: Option<Completeness>,
+    /// All checks, in their order.
     pub checks: Vec<CheckResult>,
+    /// Broken rules that matter: to a client that the caller asked about, or to any if it asked
+    /// about none. At most 50 of each rule, by check and place.
     pub failures: Vec<Failure>,
+    /// Broken rules that do not matter to the clients that the caller asked about. At most 50 of
+    /// each rule.
     pub warnings: Vec<Failure>,
     /// Number of failures and warnings that are not listed because there are many of the same rule.
     pub unlisted_count: u64,
+    /// Verdict of each client, in the order of [`SnapshotClient::ALL`].
     pub clients: Vec<ClientVerdict>,
+    /// Numbers of what was read.
     #[serde(flatten)]
     pub counts: Counts,
+    /// Time that the verification took.
     #[serde(flatten)]
     pub elapsed: Elapsed,
     /// The newest bank file of archives.
@@ -61,26 +77,37 @@ pub struct VerifyReport {
 }
 
 /// Obsolete records of storages that are not emptied.
-#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ObsoleteTotals {
+    /// Number of records.
     pub records: u64,
+    /// Their length in the storages, in bytes.
     pub bytes: u64,
 }
 
-#[allow(missing_docs, reason = "the names say it")]
+/// Numbers of what a verification read, over all archives of the input. What a check did not get to
+/// is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Counts {
+    /// Length of the archives in bytes; of a ledger, of the storages that an archive would hold.
     pub input_bytes: u64,
+    /// Length of the tar streams in bytes; of a ledger, of the stream that archiving it would give.
     pub tar_bytes: u64,
+    /// Number of frames with tar data; 0 for a ledger.
     pub frames: u64,
+    /// Number of storages.
     pub storages: u64,
+    /// Number of records in the storages.
     pub records: u64,
+    /// Number of accounts in the state: newest versions with lamports.
     pub accounts: u64,
+    /// Number of records without lamports, each of which closes an account.
     pub tombstones: u64,
+    /// Number of records of which there is a newer one.
     pub superseded: u64,
+    /// Bytes of the log of records that did not fit in memory, and went to the temporary directory.
     pub spilled_bytes: u64,
     /// Obsolete records of a ledger, which an archive of it would not hold.
     #[serde(skip)]
