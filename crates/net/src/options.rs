@@ -1,5 +1,7 @@
 //! Options of a [`Client`](super::Client).
 
+#![warn(missing_docs)]
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,29 +20,31 @@ pub const BYTES_PER_SECOND_MIN: u64 = 1024;
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct ClientOptions {
-    /// Time limit for a connection, including name lookup and TLS handshake.
+    /// Time limit for a connection, including name lookup and TLS handshake. Default: 10 seconds.
     pub connect_timeout: Duration,
-    /// Time limit for the head of an answer, including the connection.
+    /// Time limit for the head of an answer, including the connection. Default: 15 seconds.
     pub head_timeout: Duration,
     /// Time after which a transfer fails if it gets no byte, or less than 1 KiB/s. A whole transfer
-    /// has no time limit.
+    /// has no time limit. Default: 20 seconds.
     pub read_timeout: Duration,
-    /// Time limit for a whole small document or RPC answer.
+    /// Time limit for a whole small document or RPC answer. Default: 60 seconds.
     pub document_timeout: Duration,
-    /// PEM file with certificates of authorities to trust in addition to the system's.
+    /// PEM file with certificates of authorities to trust in addition to the system's. Default:
+    /// none.
     #[setters(into)]
     pub ca_file: Option<PathBuf>,
-    /// Proxy for all requests; `None` to use `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and
-    /// `NO_PROXY`.
+    /// URL of a proxy for all requests. Default: what `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and
+    /// `NO_PROXY` say.
     #[setters(into)]
     pub proxy: Option<String>,
     /// Reader of `s3://` URLs; `None` to refuse them.
     #[setters(skip)]
     #[doc(hidden)]
     pub stores: Option<Arc<dyn Stores>>,
-    /// Allows private addresses that the operator did not name.
+    /// Lets servers lead to private addresses that the operator did not name, by redirects or as
+    /// peers. Default: false, so that no server reaches into the operator's network.
     pub allow_private: bool,
-    /// Limit on the rate of all transfers together; `None` for no limit.
+    /// Limit on the rate of all transfers together. Default: none.
     #[setters(into)]
     pub max_rate_bytes_per_second: Option<u64>,
 }

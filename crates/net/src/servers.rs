@@ -37,8 +37,9 @@ const INCREMENTALS_MAX: usize = 2;
 /// any of them. Enough for a month of a mirror that rebases onto one full archive a day.
 const BASES_MAX: usize = 32;
 
-/// A SOURCE argument.
+/// A source of archives.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[warn(missing_docs)]
 pub enum SourceArg {
     /// RPC or snapshot server, which redirects to its newest archives.
     Server(Url),
@@ -46,10 +47,13 @@ pub enum SourceArg {
     Archive(Url),
     /// A directory that a web server lists.
     Mirror(Url),
+    /// An archive on a local disk.
     LocalFile(PathBuf),
+    /// A directory of archives on a local disk.
     LocalDir(PathBuf),
 }
 
+#[warn(missing_docs)]
 impl SourceArg {
     fn of_url(url: Url) -> Self {
         let last = url.path_segments().and_then(|mut segments| segments.next_back()).unwrap_or_default();
@@ -115,10 +119,13 @@ pub enum OfferPlace {
 /// An archive that a source offers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[warn(missing_docs)]
 pub struct Offer {
+    /// Parsed file name of the archive. Its slots and hash are the source's claim.
     pub name: ArchiveName,
     #[doc(hidden)]
     pub place: OfferPlace,
+    /// Length in bytes; `None` if the server does not tell it.
     pub length_bytes: Option<u64>,
     /// Root of its frame hashes, if a list names it. Nothing proves it.
     pub root: Option<Root>,
@@ -153,6 +160,7 @@ impl Serialize for Offer {
     }
 }
 
+#[warn(missing_docs)]
 impl Offer {
     /// Creates an offer of which only name and place are known.
     #[doc(hidden)]
@@ -169,10 +177,12 @@ impl Offer {
         }
     }
 
+    /// True if it is a full archive.
     pub fn is_full(&self) -> bool {
         self.name.base_slot.is_none()
     }
 
+    /// True if it is a file on a local disk.
     pub fn is_local(&self) -> bool {
         matches!(self.place, OfferPlace::Local(_))
     }

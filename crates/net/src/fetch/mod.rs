@@ -40,32 +40,34 @@ pub const STREAMS_DEFAULT: usize = 8;
 /// Largest number of connections at a time: servers would take more for an attack.
 pub const STREAMS_MAX: usize = 64;
 
-/// Default for the largest number of bytes that one request asks for: so many that the time between
-/// two requests does not matter, so few that a reader does not wait long for the oldest request.
-const PIECE_BYTES_MAX_DEFAULT: u64 = 16 * 1024 * 1024;
-
-/// Default time after which a server that sends hardly anything is given up: longer than a machine
-/// takes to restart.
-const GIVE_UP_AFTER_DEFAULT: Duration = Duration::from_secs(120);
-
 /// Limits of a download.
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
+#[warn(missing_docs)]
 pub struct FetchLimits {
+    /// Connections at a time, over all servers; 0 counts as 1. More than 64 look like an attack to
+    /// servers. A server without ranges gets one. Default: 8.
     pub streams: usize,
+    /// Limit on the length of an archive, in bytes. Default: 4 TiB, Agave's limit for what an
+    /// unpacked archive takes on disk.
     pub max_bytes: u64,
-    /// Longest end of an archive (index and seek table) that is fetched before the rest.
+    /// Limit on the end of an archive (frame hashes, index, seek table) that is fetched before the
+    /// rest, in bytes; a longer one is fetched in order. Default: 512 MiB, the longest that readers
+    /// accept.
     pub tail_bytes_max: u64,
     /// Largest number of bytes that one request asks for. Requests get smaller towards the end of
-    /// the archive, down to a sixteenth of this.
+    /// the archive, down to a sixteenth of this. Default: 16 MiB: so many that the time between two
+    /// requests does not matter, so few that a reader does not wait long for the oldest one.
     pub piece_bytes_max: u64,
-    /// Least rate: the download fails if it is slower than this over 15 seconds.
+    /// Least rate: the download fails if it is slower than this over 15 seconds. Default: none.
     #[setters(into)]
     pub min_rate_bytes_per_second: Option<u64>,
+    /// Root that the archive must have; offers with another one are left out. Default: any.
     #[setters(into)]
     pub expect_root: Option<Root>,
     /// Time after which a failing server is given up, if it sent less than 1 KiB/s meanwhile.
-    /// Pauses between two requests grow up to a quarter of it.
+    /// Pauses between two requests grow up to a quarter of it. Default: 2 minutes, longer than a
+    /// machine takes to restart.
     pub give_up_after: Duration,
 }
 
@@ -73,14 +75,12 @@ impl Default for FetchLimits {
     fn default() -> Self {
         Self {
             streams: STREAMS_DEFAULT,
-            // Agave's limit for what an unpacked archive takes on disk.
             max_bytes: 4 << 40,
-            // Readers refuse a longer index and seek table.
             tail_bytes_max: 512 << 20,
-            piece_bytes_max: PIECE_BYTES_MAX_DEFAULT,
+            piece_bytes_max: 16 << 20,
             min_rate_bytes_per_second: None,
             expect_root: None,
-            give_up_after: GIVE_UP_AFTER_DEFAULT,
+            give_up_after: Duration::from_secs(120),
         }
     }
 }

@@ -13,14 +13,19 @@ use crate::{CLUSTER_NODES_BYTES_MAX, Client, NetError, NetErrorKind, RPC_BYTES_M
 
 /// A public cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[warn(missing_docs)]
 pub enum Cluster {
+    /// The production cluster.
     MainnetBeta,
     /// The cluster where validators try new versions.
     Testnet,
+    /// The cluster for developers.
     Devnet,
 }
 
+#[warn(missing_docs)]
 impl Cluster {
+    /// URL of its public RPC server.
     pub fn rpc_url(self) -> &'static str {
         match self {
             Self::MainnetBeta => "https://api.mainnet-beta.solana.com",
@@ -29,6 +34,7 @@ impl Cluster {
         }
     }
 
+    /// Its genesis hash, in base58.
     pub fn genesis_hash(self) -> &'static str {
         match self {
             Self::MainnetBeta => "5eykt4UsFv8P8NJdTREpY1vzqKqZKvdpKuc147dw2N9d",

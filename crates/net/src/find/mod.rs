@@ -49,9 +49,13 @@ pub const REFUSED_MAX: usize = 10_000;
 /// A state that can be fetched: a full archive, alone or with an incremental one that builds on it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
+#[warn(missing_docs)]
 pub struct Candidate {
+    /// The full archive.
     pub full: Offer,
+    /// The incremental archive on it, if there is one.
     pub incremental: Option<Offer>,
+    /// Source that has them: the URL or path that was asked, without secrets.
     pub source: String,
     /// True if the operator named the source; false if it is a peer.
     pub is_operator: bool,
@@ -66,10 +70,13 @@ pub struct Candidate {
     /// Number of bytes that need not be fetched, because an earlier run left them.
     pub(crate) kept_bytes: u64,
     pub(crate) fetch_time: Duration,
-    /// Measured rate of one connection to the server of [`Candidate::remotes`].
+    /// Measured rate of one connection to the server of the first archive to fetch; `None` if it
+    /// was not measured.
     pub rate_bytes_per_second: Option<u64>,
-    /// Age of the state at boot: its present age, and the time to fetch and restore it.
+    /// Age of the state at boot: its present age, and the time to fetch and restore it. `None` if
+    /// its age is unknown.
     pub expected_age: Option<Duration>,
+    /// Number of slots in `expected_age`; `None` if that is unknown.
     pub expected_age_slots: Option<u64>,
     /// Key of the ranking: like `expected_age`, but based on `behind`.
     pub(crate) rank: Duration,
@@ -145,8 +152,11 @@ impl Serialize for Candidate {
 /// A source, or one of its states, that is of no use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
+#[warn(missing_docs)]
 pub struct Refused {
+    /// The source: the URL or path that was asked, without secrets.
     pub source: String,
+    /// Reason, as a clause about the source.
     #[serde(rename = "reason")]
     pub why: String,
     /// True if the state would be too old at boot.
@@ -207,6 +217,7 @@ impl Serialize for OnOlder {
 /// Result of [`find`].
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
+#[warn(missing_docs)]
 pub struct FindReport {
     /// States that can be fetched, best first.
     pub candidates: Vec<Candidate>,
@@ -223,12 +234,13 @@ pub struct FindReport {
     pub relaxed: Vec<String>,
     #[doc(hidden)]
     pub cluster: ClusterFacts,
+    /// Number of sources that were asked, with peers and RPC servers.
     pub asked_count: usize,
     #[doc(hidden)]
     pub slot_time: SlotTime,
     /// Limit on the age at boot: older states are refused.
     pub max_age: Duration,
-    /// Rate of a restore that was assumed for expected ages.
+    /// Rate of a restore that was assumed for expected ages, in compressed bytes per second.
     pub restore_bytes_per_second: u64,
 }
 

@@ -1,5 +1,7 @@
 //! Options of [`find`](super::find()).
 
+#![warn(missing_docs)]
+
 use std::time::Duration;
 
 use derive_setters::Setters;
@@ -12,34 +14,39 @@ use crate::{SourceArg, Url};
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct FindOptions {
-    /// Servers, stores and directories.
+    /// Servers, stores and directories. Default: none; then RPC servers or a cluster must be given.
     #[setters(into)]
     pub sources: Vec<SourceArg>,
-    /// RPC servers that are asked for the cluster's slot and its peers.
+    /// RPC servers that are asked for the cluster's slot and its peers. Default: none.
     #[setters(into)]
     pub rpc: Vec<Url>,
-    /// A cluster whose public RPC server is asked too.
+    /// A cluster whose public RPC server is asked too. Default: none.
     #[setters(into)]
     pub cluster: Option<Cluster>,
-    /// Largest age at boot. States of unknown age are refused too. If `None`, refuses only states
-    /// that are known to be older than 135 minutes.
+    /// Largest age of the state at boot; states of unknown age are refused too. Default: `None`,
+    /// which refuses a state older than 135 minutes if an RPC server tells the current slot.
     #[setters(into)]
     pub max_age: Option<MaxAge>,
+    /// Looks for incremental archives too. Default: true.
     pub wants_incremental: bool,
-    /// Assumed rate of a restore, in compressed bytes.
+    /// Assumed rate of a restore, in compressed bytes per second, by which the age at boot is
+    /// estimated. Default: 200 MB/s, about 700 MB/s of storages on a validator's machine.
     pub restore_bytes_per_second: u64,
-    /// Number of candidates whose servers are measured.
+    /// Number of candidates whose servers are measured, for two seconds each. A server that is not
+    /// measured is assumed to send 30 MB/s, a quarter of a 1 Gbit/s line. Default: 8.
     pub measured_max: usize,
-    /// Measures a server even if there is no other to compare it with.
+    /// Measures a server even if there is no other to compare it with. Default: true.
     pub measures_single: bool,
-    /// Reads bank files to learn ages that no RPC server tells, even without a maximum age.
+    /// Reads bank files to learn ages that no RPC server tells, even without a maximum age; this
+    /// takes some requests. Default: true.
     pub dates_by_banks: bool,
-    /// Genesis hash that RPC servers must have.
+    /// Genesis hash that RPC servers must have. Default: that of `cluster`; any without one.
     #[setters(into)]
     pub expected_genesis_hash: Option<Hash>,
 }
 
 impl FindOptions {
+    /// Options for these sources, with the defaults of all others.
     pub fn new(sources: impl IntoIterator<Item = SourceArg>) -> Self {
         Self { sources: Vec::from_iter(sources), ..Self::default() }
     }
@@ -70,7 +77,9 @@ pub const MAX_AGE_DEFAULT: Duration = Duration::from_secs(135 * 60);
 /// Largest age of a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MaxAge {
+    /// This time.
     Time(Duration),
+    /// The time that this many slots take.
     Slots(u64),
 }
 
@@ -90,6 +99,5 @@ impl MaxAge {
     }
 }
 
-/// Default for the rate of a restore, in compressed bytes: about 700 MB/s of storages, on a
-/// validator's machine.
+/// Default for the rate of a restore, in compressed bytes per second.
 pub const RESTORE_BYTES_PER_SECOND_DEFAULT: u64 = 200_000_000;
