@@ -74,35 +74,39 @@ pub const FIREDANCER_RATE_MIN: u64 = 10 << 20;
 #[non_exhaustive]
 #[warn(missing_docs)]
 pub struct ServeOptions {
-    /// Directories of archives. If several have a file of the same name, the first is served.
+    /// Directories of archives, at least one. If several have a file of the same name, the first is
+    /// served.
     #[setters(into)]
     pub dirs: Vec<PathBuf>,
-    /// Address to listen at.
+    /// Address to listen at; port 0 takes a free one, which [`Event::Listening`] tells.
     pub listen: SocketAddr,
-    /// Certificate and key for encryption; `None` for plain HTTP.
+    /// Certificate and key for encryption. Default: none, plain HTTP.
     #[setters(into)]
     pub tls: Option<TlsFiles>,
-    /// Address for metrics, if wanted.
+    /// Address of a second listener for metrics and health, always without encryption. Default:
+    /// none.
     #[setters(into)]
     pub metrics: Option<SocketAddr>,
-    /// Limits of rates and connections.
+    /// Limits of rates and connections. Default: 1024 connections, 64 for each client, no rate
+    /// limit.
     pub allowance: Allowance,
     /// Proxies whose `X-Forwarded-For` header is trusted; limits then apply to their clients.
+    /// Default: none.
     #[setters(into)]
     pub trusted_proxies: Vec<IpAddr>,
-    /// Page cache policy for served files.
+    /// Page cache policy for served files. Default: gentle, which drops what serving brought there.
     pub io_hint: IoHint,
-    /// Threads that answer requests. Further threads, which may wait for the disk, are started as
-    /// needed.
+    /// Threads that answer requests, 1 or more. Further threads, which may wait for the disk, are
+    /// started as needed. Default: one per core, at most 8.
     pub threads: usize,
     /// Time limits for clients.
     #[setters(skip)]
     #[doc(hidden)]
     pub timeouts: Timeouts,
-    /// Time for which transfers may continue after a request to stop.
+    /// Time for which transfers may continue after a request to stop. Default: 60 seconds.
     pub grace: Duration,
     /// Reports ranges of one archive for one client as one transfer, some seconds after the last
-    /// one.
+    /// one. Default: true.
     pub gathers_ranges: bool,
 }
 
@@ -153,22 +157,29 @@ impl Default for Timeouts {
     }
 }
 
+/// An event of the server, for a log.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 #[warn(missing_docs)]
-#[allow(missing_docs, reason = "the names say it")]
 pub enum Event {
     /// The server accepts connections.
     Listening {
+        /// Address of the archives, with the port that was taken.
         listen: SocketAddr,
+        /// Address of metrics, if there are any.
         metrics: Option<SocketAddr>,
+        /// Number of archives that are served.
         archives: usize,
     },
+    /// A transfer has ended, whole or not.
     Finished(Finished),
     /// A request was answered without a transfer, or a connection was refused.
     Answered(Answered),
+    /// Certificate and key were read again, and are used.
     Reloaded,
+    /// The server accepts no more connections.
     Stopping {
+        /// Number of connections that are still open.
         connections: usize,
     },
 }

@@ -31,25 +31,24 @@ const PIECE_MAX: u64 = 256 * 1024;
 /// Resolution of timers. A shorter wait is skipped, and added to a later one.
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 
-/// Limits on rates, in bytes per second, and on connections.
+/// Limits on rates and connections.
 #[derive(Clone, Copy, Debug, Setters)]
 #[non_exhaustive]
 #[warn(missing_docs)]
 pub struct Allowance {
-    /// Rate of all clients together.
+    /// Rate of all clients together, in bytes per second. Default: none.
     #[setters(into)]
     pub total_rate: Option<u64>,
-    /// Rate of each client.
+    /// Rate of each client, in bytes per second. Default: none.
     #[setters(into)]
     pub client_rate: Option<u64>,
-    /// Connections of all clients together.
+    /// Connections of all clients together. Default: 1024, which take 64 MiB of memory if all are
+    /// busy.
     pub connections: usize,
-    /// Connections of each client.
+    /// Connections of each client. Default: 64, more than download programs and browsers open.
     pub client_connections: usize,
 }
 
-/// Sets no rate limits, and limits connections to [`CONNECTIONS_DEFAULT`] and
-/// [`CLIENT_CONNECTIONS_DEFAULT`].
 impl Default for Allowance {
     fn default() -> Self {
         Self {

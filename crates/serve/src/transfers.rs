@@ -45,8 +45,8 @@ impl Transfer {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 #[warn(missing_docs)]
-#[allow(missing_docs, reason = "the names say it")]
 pub struct Finished {
+    /// File name of the archive.
     pub name: String,
     /// Serializes as its address, without the port.
     #[serde(serialize_with = "address")]
@@ -55,13 +55,19 @@ pub struct Finished {
     /// start.
     #[serde(rename = "offset_bytes", serialize_with = "start")]
     pub range: Range<u64>,
+    /// True if one request asked for the whole file.
     #[serde(skip)]
     pub is_whole: bool,
+    /// Number of requests.
     pub requests: u64,
+    /// Number of bytes that they asked for.
     pub total_bytes: u64,
+    /// Number of bytes that were sent.
     pub sent_bytes: u64,
+    /// Time from the first request to the end of the last one.
     #[serde(rename = "elapsed_seconds", serialize_with = "slotpress_base::text::seconds")]
     pub elapsed: Duration,
+    /// True if all that was asked for was sent.
     #[serde(rename = "complete")]
     pub is_complete: bool,
 }
@@ -76,12 +82,15 @@ fn address<S: Serializer>(client: &SocketAddr, serializer: S) -> Result<S::Ok, S
 
 /// A request that was answered without a transfer, or a refused connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[warn(missing_docs)]
 pub struct Answered {
+    /// Address of the client.
     pub client: IpAddr,
     /// Method and path of the request, cut to 256 characters; empty for a refused connection.
     pub request: String,
+    /// HTTP status of the answer.
     pub status: u16,
-    /// Length of the answer's body.
+    /// Length of the answer's body, in bytes.
     pub sent_bytes: u64,
 }
 

@@ -11,26 +11,19 @@ use slotpress_net::{Answer, Client, ClientOptions, NetError, Stores, Url};
 
 use crate::bucket::Bucket;
 
-/// Default time without success after which a store is given up: longer than it takes to move a
-/// service to another machine.
-const GIVE_UP_AFTER_DEFAULT: Duration = Duration::from_secs(600);
-
-/// Default memory for the parts of one upload.
-const MEMORY_BYTES_DEFAULT: u64 = 256 * 1024 * 1024;
-
 /// How buckets are reached. Credentials are not an option: they come from the environment, a
 /// profile in AWS's configuration, or the machine's metadata service.
 #[derive(Clone, Debug, Default, Setters)]
 #[non_exhaustive]
 #[warn(missing_docs)]
 pub struct S3Options {
-    /// URL of a service with S3's interface; by default `AWS_ENDPOINT_URL`, or AWS itself.
+    /// URL of a service with S3's interface. Default: `AWS_ENDPOINT_URL`, or AWS itself.
     #[setters(into)]
     pub endpoint: Option<String>,
-    /// Region; by default that of `AWS_REGION` or the profile.
+    /// Region. Default: that of `AWS_REGION` or the profile.
     #[setters(into)]
     pub region: Option<String>,
-    /// Does not sign requests, for public buckets.
+    /// Does not sign requests, for public buckets. Default: false.
     pub anonymous: bool,
     /// Buckets in use; clones share them and their credentials.
     #[setters(skip)]
@@ -47,14 +40,16 @@ pub struct StoreOptions {
     /// How buckets are reached.
     pub s3: S3Options,
     /// Memory for the parts of one upload, in bytes: the size of a part times the number in flight.
+    /// Default: 256 MiB.
     pub memory_bytes: u64,
-    /// Time without success after which a failing store is given up.
+    /// Time without success after which a failing store is given up. Default: 10 minutes, longer
+    /// than it takes to move a service to another machine.
     pub give_up_after: Duration,
 }
 
 impl Default for StoreOptions {
     fn default() -> Self {
-        Self { s3: S3Options::default(), memory_bytes: MEMORY_BYTES_DEFAULT, give_up_after: GIVE_UP_AFTER_DEFAULT }
+        Self { s3: S3Options::default(), memory_bytes: 256 << 20, give_up_after: Duration::from_secs(600) }
     }
 }
 
