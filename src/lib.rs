@@ -114,16 +114,41 @@ println!("a ledger of slot {}", booted.restore.slot);
 ```"#
 )]
 //!
+//! # Tables
+//!
+//! With the feature `export`, the accounts of a state are written as Parquet or CSV files, which
+//! get their names if the state passed its checks. `tables` has filters, formats, and the manifest
+//! that names the state and the files.
+//!
+#![cfg_attr(
+    feature = "export",
+    doc = r#"```no_run
+use slotpress::{AccountsInput, ExportOptions, ExportTo, NamedArchive, NoProgress, export, tables::Filter};
+
+let full = NamedArchive::from_path("/mnt/snapshots/snapshot-350006937-….tar.zst");
+let mut filter = Filter::default();
+filter.owners.insert("Stake11111111111111111111111111111111111111".parse()?);
+let (state, to) = (AccountsInput::Archives(&full, None), ExportTo::Dir("/mnt/tables".into()));
+let report = export(state, to, &ExportOptions::default().filter(filter), &NoProgress)?;
+println!("{} rows of slot {}", report.facts.tables[0].rows, report.facts.slot);
+# Ok::<(), slotpress::Error>(())
+```"#
+)]
+//!
 //! # Directories of archives
 //!
-//! [`catalog`] lists a directory's archives: the ones that a node would choose, unusable ones, those that can be pruned,
-//! and unfinished downloads. [`verify_catalog`] verifies all of them, incremental ones on their full archive:
+//! [`catalog`] lists a directory's archives: the ones that a node would choose, unusable ones,
+//! those that can be pruned, and unfinished downloads. [`verify_catalog`] verifies all of them,
+//! incremental ones on their full archive. It calls a function that opens an archive, of a
+//! directory, a server or a store; the second argument is [`CheckMode::State`] if the archive is
+//! then read more than once:
 //!
 //! ```no_run
 //! use slotpress::{CancelToken, NamedArchive, VerifyOptions, catalog, verify_catalog};
 //!
 //! let found = catalog::scan(&["/mnt/snapshots".into()])?;
-//! let (open, stop) = (|archive: &catalog::Archive, _| Ok(NamedArchive::from_path(archive.path())), CancelToken::default());
+//! let open = |archive: &catalog::Archive, _mode| Ok(NamedArchive::from_path(archive.path()));
+//! let stop = CancelToken::default();
 //! let verdict = verify_catalog(&found, &open, &VerifyOptions::default(), &stop, &mut |one| {
 //!     println!("{}: {}", one.archive.name, if one.is_damaged() { "damaged" } else { "not damaged" });
 //! })?;
@@ -141,6 +166,21 @@ println!("a ledger of slot {}", booted.restore.slot);
 //!
 //! With the feature `levels`, `levels::measure` compresses and decompresses content at each level
 //! on all cores, with the code that [`archive()`] uses, and reports sizes and times.
+//!
+//! # Features
+//!
+//! | feature | what it adds |
+//! |---|---|
+//! | `net` | `find`, `fetch`, `bootstrap`, archives at URLs |
+//! | `serve` | `serve`; together with `stores`, also `publish` |
+//! | `stores` | `stores`, and with it `net` |
+//! | `levels` | `levels`; with `codecs`, also those that bring C code of their own |
+//! | `export` | `export` and `tables`, which take Arrow and Parquet |
+//! | `cli` | the program, with all features but `export` and `codecs` |
+//!
+//! The default features are `cli`, `levels`, `net`, `serve` and `stores`. A program that embeds the
+//! library turns them off (`default-features = false`), and names those that it needs; what is
+//! above needs none where none is named.
 //!
 //! # What is stable
 //!
