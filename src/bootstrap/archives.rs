@@ -24,18 +24,22 @@ use crate::restore::Supply;
 #[non_exhaustive]
 pub struct FetchOptions {
     /// Sources to ask, and the maximum age. If all sources are URLs of archives, these archives are
-    /// fetched, whatever their age.
+    /// fetched, whatever their age. `dates_by_banks` and `measures_single` have no effect here.
     pub find: FindOptions,
     /// Directory for downloaded archives; created if it is missing. Archives of local sources stay
     /// where they are.
     #[setters(into)]
     pub dir: PathBuf,
-    /// Limits of the downloads.
+    /// Limits of the downloads. With `expect_root`, set `wants_incremental` of `find` to false: the
+    /// root is that of every archive that is fetched.
     pub limits: FetchLimits,
-    /// Trusted servers, which are asked whether they have the same state.
+    /// Trusted servers, which are asked before anything is fetched whether they have the same
+    /// state. One that has another state of the slot ends the run. Default: none, and nobody is
+    /// asked.
     #[setters(into)]
     pub trusted: Vec<Url>,
-    /// Number of trusted servers that must confirm the state.
+    /// Number of trusted servers that must confirm the state, at most as many as there are; 0
+    /// counts as 1. Default: 1.
     pub quorum: usize,
 }
 
@@ -55,8 +59,8 @@ impl FetchOptions {
 /// An archive that was fetched, or that the node had already.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "the names say it")]
 pub struct FetchedArchive {
+    /// Parsed file name of the archive.
     pub name: ArchiveName,
     /// Path of the file. Archives of local sources lie outside the directory. `None` in the report
     /// of a bootstrap, where [`RestoreReport`](crate::RestoreReport) names the files.
@@ -98,9 +102,10 @@ impl Serialize for FetchedArchive {
 /// Result of [`fetch`].
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "the names say it")]
 pub struct FetchReport {
+    /// Archives that were fetched or were there already: full ones first.
     pub archives: Vec<FetchedArchive>,
+    /// Answers of the trusted servers about the newest archive.
     #[serde(flatten)]
     pub vouchers: Vouchers,
     /// A newer state that a source offered, but that could not be used.

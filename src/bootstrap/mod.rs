@@ -43,24 +43,28 @@ use crate::restore::{ExistingState, RestoreReport, RestoreTarget, Supply, restor
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct BootstrapOptions {
-    /// Sources to ask, and the maximum age.
+    /// Sources to ask, and the maximum age. `dates_by_banks` and `measures_single` have no effect
+    /// here.
     pub find: FindOptions,
     /// Full archives that the node has outside the snapshots directory. If a source has an
     /// incremental archive on one of them, and this is the best choice, only the incremental
-    /// archive is fetched.
+    /// archive is fetched. Default: none.
     #[setters(into)]
     pub bases: Vec<PathBuf>,
     /// Destination and settings of the restore.
     pub restore: RestoreTarget,
-    /// Limits of the downloads.
+    /// Limits of the downloads. Roots belong into `expect_roots`, not here.
     pub limits: FetchLimits,
-    /// Trusted servers, which are asked whether they have the same state.
+    /// Trusted servers, which are asked before anything is fetched whether they have the same
+    /// state. One that has another state of the slot ends the run. Default: none, and nobody is
+    /// asked. With trusted servers, the state is always checked, because they confirm a name only.
     #[setters(into)]
     pub trusted: Vec<Url>,
-    /// Number of trusted servers that must confirm the state.
+    /// Number of trusted servers that must confirm the state, at most as many as there are; 0
+    /// counts as 1. Default: 1.
     pub quorum: usize,
     /// Roots that the archives must have: that of the full archive, then that of the incremental
-    /// one.
+    /// one. Default: none, and any root is accepted.
     #[setters(into)]
     pub expect_roots: Vec<Root>,
 }
@@ -98,13 +102,17 @@ impl BootstrapOptions {
 /// Result of [`bootstrap()`].
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "the names say it")]
 pub struct BootstrapReport {
+    /// Archives that the ledger was restored from, the full one first. Their paths are in
+    /// `restore`.
     pub archives: Vec<FetchedArchive>,
+    /// Answers of the trusted servers about the newest archive, and whether a hash was expected.
     #[serde(flatten)]
     pub vouchers: Vouchers,
     /// A newer state that a source offered, but that could not be used.
     pub given_up: Option<GivenUp>,
+    /// Hash of the ledger's `genesis.bin`, which was there or was fetched; `None` if no source has
+    /// one.
     pub genesis_hash: Option<Hash>,
     /// Report of the restore. Serializes as the paths that it replaced.
     #[serde(rename = "replaced", serialize_with = "replaced")]
@@ -124,7 +132,6 @@ fn replaced<S: Serializer>(restore: &RestoreReport, serializer: S) -> std::resul
 /// Plan of a bootstrap.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "the names say it")]
 pub struct BootstrapPlan {
     #[doc(hidden)]
     pub full: ChosenArchive,

@@ -106,10 +106,12 @@ pub enum Step {
 /// A state that was better than the one with which the run ended, but failed.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "the names say it")]
 pub struct GivenUp {
+    /// Names of its archives: the full one, then the incremental one.
     pub archives: Vec<ArchiveName>,
+    /// Slot of the state.
     pub slot: u64,
+    /// Error that ended the last attempt, on one line.
     #[serde(rename = "reason")]
     pub why: String,
     #[serde(skip)]

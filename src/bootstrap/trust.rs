@@ -16,9 +16,10 @@ use super::choose::ChosenArchive;
 /// A trusted server that does not confirm a state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "the names say it")]
 pub struct NotVouching {
+    /// URL of the server, without user and query.
     pub server: String,
+    /// Reason, as a clause that begins with "it".
     #[serde(rename = "reason")]
     pub why: String,
 }

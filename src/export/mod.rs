@@ -99,19 +99,21 @@ impl DataPart {
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct ExportOptions {
-    /// Tables to write, each once.
+    /// Tables to write, each once. Default: that of all accounts.
     pub tables: Vec<Table>,
-    /// Accounts to export.
+    /// Accounts to export. Default: all.
     pub filter: Filter,
-    /// Part of each account's data to export.
+    /// Part of each account's data to export. Default: none, only its length.
     pub data: DataPart,
-    /// Format of the files.
+    /// Format of the files. Default: Parquet.
     pub format: TableFormat,
-    /// Form of addresses.
+    /// Form of addresses. Default: base58.
     pub addresses: AddressForm,
-    /// Settings for reading and checking the state.
+    /// Settings for reading and checking the state. Default: checks the state, on all cores, with 1
+    /// GiB.
     pub visit: VisitOptions,
-    /// Memory for files that are being written, besides that of the visit.
+    /// Memory for files that are being written, besides that of the visit, in bytes. With more,
+    /// more files are written at a time. Default: 1 GiB.
     pub memory_bytes: u64,
 }
 

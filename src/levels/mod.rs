@@ -43,36 +43,38 @@ pub struct MeasureOptions {
     /// Directories of a ledger or an unpacked archive; or, in `ledger`, the path of any archive
     /// or file.
     pub paths: LedgerPaths,
-    /// Slot of a ledger's bank snapshot; `None` takes the newest complete one.
+    /// Slot of a ledger's bank snapshot. Default: that of the newest complete one.
     pub slot: Option<u64>,
-    /// Measures the incremental archive that a ledger would give on this base slot.
+    /// Measures the incremental archive that a ledger would give on this base slot. Default: none,
+    /// the full archive.
     pub base_slot: Option<u64>,
-    /// Codecs with levels; by default zstd levels 1 to 10.
+    /// Codecs with levels. Default: zstd levels 1 to 10.
     pub codecs: Vec<FrameCodec>,
-    /// Size of the sample held in memory, in bytes; `None` takes the whole input, up to
+    /// Size of the sample held in memory, in bytes. Default: the whole input, up to
     /// `memory_bytes_max`.
     #[setters(into)]
     pub sample_bytes: Option<u64>,
-    /// Seed for choosing the sampled frames.
+    /// Seed for choosing the sampled frames. Default: 0, so that every run takes the same ones.
     pub seed: u64,
-    /// Limit on content in memory without `sample_bytes`, in bytes.
+    /// Limit on content in memory without `sample_bytes`, in bytes. Default: 1 GiB, which gives the
+    /// size of a ledger's archive to about 1 %.
     pub memory_bytes_max: u64,
-    /// Length of a frame before compression, from 64 KiB to 32 MiB.
+    /// Length of a frame before compression, from 64 KiB to 32 MiB. Default: 8 MiB, as `archive`
+    /// has it.
     pub frame_size_bytes: u64,
-    /// Minimum number of runs per measurement, 1 or more.
+    /// Minimum number of runs per measurement, 1 or more. Default: 3.
     pub repeat: usize,
-    /// Minimum total time of the runs per measurement.
+    /// Minimum total time of the runs per measurement. Default: none.
     pub min_time: Duration,
     /// Time for all codecs together. To keep it, further runs of a codec are left out, and then
-    /// whole codecs.
+    /// whole codecs. Default: none.
     pub budget: Option<Duration>,
-    /// Threads that read, compress and decompress, 1 to 1024.
+    /// Threads that read, compress and decompress, 1 to 1024. Default: one per core.
     pub threads: usize,
 }
 
 impl MeasureOptions {
-    /// Default settings: zstd levels 1 to 10, 3 runs, all cores. `input` is a ledger, an archive,
-    /// an unpacked archive, or any file.
+    /// Default settings. `input` is a ledger, an archive, an unpacked archive, or any file.
     pub fn new(input: impl Into<PathBuf>) -> Self {
         Self {
             paths: LedgerPaths::new(input),
@@ -120,22 +122,33 @@ pub fn measure(options: &MeasureOptions, progress: &dyn Progress) -> Result<Vec<
     Ok(rows)
 }
 
-#[allow(missing_docs, reason = "the names say it")]
+/// Result of measuring a codec at one level.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct LevelRow {
+    /// Name of the codec, such as `zstd`.
     pub codec: String,
+    /// Level of the codec; 0 if it has none.
     pub level: i32,
+    /// Length of the measured content, in bytes.
     pub input_bytes: u64,
+    /// Its compressed length, in bytes.
     pub output_bytes: u64,
+    /// Seconds that a run of compressing took on all threads.
     pub compress: Summary,
+    /// Times of the single runs of compressing.
     #[serde(skip)]
     pub compress_runs: Vec<Elapsed>,
+    /// Seconds that a run of decompressing took on all threads.
     pub decompress: Summary,
+    /// CPU load while compressing, in percent: 100 is one core.
     pub cpu_percent: f64,
+    /// CPU load while decompressing, in percent: 100 is one core.
     pub decompress_cpu_percent: f64,
     /// CPU time of all workers per run of compressing, in seconds.
     pub compress_cpu_seconds: f64,
+    /// Memory of all workers, in bytes: contexts and buffers, when compressing or when
+    /// decompressing, whichever takes more.
     pub peak_memory_bytes: u64,
     /// For a sample: error of the ratio and of the estimated size, in percent; about 95 of 100
     /// samples stay within it.

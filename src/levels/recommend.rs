@@ -20,11 +20,14 @@ use slotpress_read::{SnapshotClient, readers_in_words};
 use crate::levels::codec::{CLUSTERED_CODEC, REFERENCE_CODEC};
 use crate::levels::{LevelRow, Summary};
 
-#[allow(missing_docs, reason = "the names say it")]
+/// A codec at a level, and why it was chosen.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CodecChoice {
+    /// Name of the codec.
     pub codec: String,
+    /// Its level; 0 if it has none.
     pub level: i32,
+    /// Reason, as text without a full stop.
     pub reason: String,
 }
 
@@ -45,11 +48,12 @@ impl CodecChoice {
 }
 
 /// Recommended levels, from [`recommend()`].
-#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "type", rename = "recommendation")]
 pub struct Recommendation {
+    /// The level that takes the least time.
     pub shortest_time: CodecChoice,
+    /// The level that gives the smallest archive.
     pub smallest_size: CodecChoice,
     /// Best of both: the knee of the curve of size against time.
     pub knee: CodecChoice,

@@ -5,16 +5,19 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
-#[allow(missing_docs, reason = "the names say it")]
+/// Median and spread of repeated runs, in the unit of the runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Summary {
     /// Median; for an even number of runs, the mean of the two in the middle.
     pub median: f64,
+    /// Least value.
     pub min: f64,
+    /// Largest value.
     pub max: f64,
     /// Median absolute deviation: half of the runs lie within this distance of the median.
     pub deviation: f64,
+    /// Number of runs.
     pub runs: usize,
 }
 

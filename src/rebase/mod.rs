@@ -76,14 +76,14 @@ pub struct RebaseReport {
     pub changes: ChangeCounts,
     /// Number of storages in the new archive.
     pub storages: u64,
-    /// Size of all archives that were read.
+    /// Length of all archives that were read, in bytes.
     pub input_bytes: u64,
-    /// Size of the archives of the new state, which a node would fetch without the new archive. For
-    /// a ledger, the size of its uncompressed tar.
+    /// Length of the archives of the new state, in bytes, which a node would fetch without the new
+    /// archive. For a ledger, that of its uncompressed tar.
     pub new_bytes: u64,
-    /// Size of the uncompressed tar.
+    /// Length of the tar stream of the new archive, in bytes.
     pub tar_bytes: u64,
-    /// Size of the new archive.
+    /// Length of the new archive, in bytes.
     pub output_bytes: u64,
     /// Number of bytes that did not fit in memory, and were spilled to disk.
     pub spilled_bytes: u64,
@@ -98,7 +98,7 @@ pub struct RebaseReport {
     /// Time from the start until the archive was on disk under its name.
     #[serde(flatten)]
     pub elapsed: Elapsed,
-    /// Codec of the new archive.
+    /// Format and layout of the new archive.
     #[serde(flatten)]
     pub codec: Codec,
 }

@@ -29,9 +29,9 @@ use crate::archive::sink::Sink;
 use crate::recompress::plan::Plan;
 
 /// Source of the archive.
-#[allow(missing_docs, reason = "the names say it")]
 #[derive(Debug)]
 pub enum RecompressSource {
+    /// Path of an archive.
     File(PathBuf),
     /// A pipe, a terminal or a file. It has no name with which its content could be compared.
     /// Waiting for its bytes ends if the result cannot be written, or the user interrupts.
@@ -44,16 +44,17 @@ pub enum RecompressSource {
 pub struct RecompressOptions {
     /// Format, level, frames, threads and memory of the new archive.
     pub encoding: EncodingOptions,
-    /// Base slot of an incremental archive that has no name.
+    /// Base slot of an incremental archive that has no name. Default: none, a full archive.
     #[setters(into)]
     pub base_slot: Option<u64>,
     /// The full archive below an incremental one. It is read only to check the state that the two
-    /// make up.
+    /// make up. Default: none; then an incremental archive is an error, except with
+    /// [`CheckMode::Frames`](slotpress_read::CheckMode::Frames).
     #[setters(into)]
     pub base: Option<PathBuf>,
     /// Converts an archive of Firedancer to one that Agave loads; other archives are recompressed
     /// as usual. Source and result must be files: the source is read twice, and the result is
-    /// verified before it gets its name.
+    /// verified before it gets its name. Default: false.
     pub for_agave: bool,
     /// For a conversion: Agave's incremental archive that will be used with the converted full one.
     /// Vote accounts get the rent epochs that it expects; without it, they get those of mainnet.
@@ -63,23 +64,27 @@ pub struct RecompressOptions {
     /// per slot than the known clusters, because Firedancer does not keep it.
     #[setters(into)]
     pub genesis: Option<PathBuf>,
-    /// Checks that are made while the archive is read.
+    /// Checks that are made while the archive is read. Default: all, with the state.
     pub check: CheckOptions,
 }
 
 /// Result of [`recompress()`].
-#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct RecompressReport {
     /// Path of the new archive; `None` if it was written to a stream.
     #[serde(serialize_with = "text::optional_path")]
     pub path: Option<PathBuf>,
+    /// Name of the new archive.
     #[serde(flatten, serialize_with = "name_and_parts")]
     pub name: ArchiveName,
+    /// Number of storages in the new archive.
     pub storages: u64,
+    /// Length of the source archive, in bytes.
     pub input_bytes: u64,
+    /// Length of the tar stream, in bytes.
     pub tar_bytes: u64,
+    /// Length of the new archive, in bytes.
     pub output_bytes: u64,
     /// Number of frames of the new archive, without skippable ones.
     pub frames: u64,
@@ -87,12 +92,15 @@ pub struct RecompressReport {
     /// although the layout is clustered. See
     /// [`RecordLayout::Clustered`](crate::RecordLayout::Clustered).
     pub unclustered_pieces: u64,
-    /// Root of the frame hashes; `None` for other formats than zstd, which have none.
+    /// Root of the frame hashes, which stands for all bytes; `None` for other formats than zstd.
     pub root: Option<Root>,
+    /// What the result relies on: whether the state was checked, and why no storage is missing.
     #[serde(flatten)]
     pub assurance: Assurance,
+    /// Time from the start until the archive was on disk under its name.
     #[serde(flatten)]
     pub elapsed: Elapsed,
+    /// Format and layout of the new archive.
     #[serde(flatten)]
     pub codec: Codec,
 }

@@ -22,8 +22,8 @@ const SAMPLE_BYTES: u64 = 64 * 1024 * 1024;
 /// What a restore would read and write.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "the names say it")]
 pub struct RestorePreview {
+    /// Archives that would be read, the full one first.
     pub archives: Vec<ArchiveToRestore>,
     /// Bytes that would be written, and free bytes, per file system.
     pub space: Vec<Space>,
@@ -33,17 +33,19 @@ pub struct RestorePreview {
 }
 
 /// An archive of a restore.
-#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct ArchiveToRestore {
+    /// Path of the archive.
     #[serde(serialize_with = "text::path")]
     pub path: PathBuf,
     /// Slot and hash, if the file has an archive's name. Otherwise they are known only when it is
     /// read.
     #[serde(flatten, serialize_with = "name_parts")]
     pub name: Option<ArchiveName>,
+    /// Length of the archive, in bytes.
     pub length_bytes: u64,
+    /// Length of its tar stream, in bytes.
     pub unpacked_bytes: u64,
     /// True if `unpacked_bytes` is known from the index; false if it is estimated from a sample.
     pub is_exact: bool,

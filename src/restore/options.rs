@@ -42,13 +42,13 @@ pub struct RestoreOptions {
     #[setters(into)]
     pub archive: PathBuf,
     /// An incremental archive on the full one. `-` is standard input, which only one of the two can
-    /// be.
+    /// be. Default: none.
     #[setters(into)]
     pub incremental: Option<PathBuf>,
-    /// Use of the archives' indexes.
+    /// Use of the archives' indexes. Default: as a hint.
     pub index: IndexPolicy,
     /// Roots that the archives must have, in their order. With these, every frame is compared with
-    /// its hash.
+    /// its hash. Default: any.
     #[setters(into)]
     pub expect_roots: Vec<Root>,
     /// Destination, and settings other than the archives.
@@ -82,19 +82,19 @@ impl RestoreOptions {
 pub struct RestoreTarget {
     /// Ledger, snapshots directory, accounts paths.
     pub paths: LedgerPaths,
-    /// Layout to write.
+    /// Layout to write. Default: that of a ledger to boot from.
     pub layout: RestoreLayout,
-    /// Treatment of an existing state; [`RestoreLayout::Boot`] only.
+    /// Treatment of an existing state; [`RestoreLayout::Boot`] only. Default: refuses to restore.
     pub existing_state: ExistingState,
-    /// Number of threads that decode and write: 1 to 1024.
+    /// Number of threads that decode and write, 1 to 1024. Default: one per core.
     pub threads: usize,
-    /// Checks that are made while the archives are unpacked.
+    /// Checks that are made while the archives are unpacked. Default: all, with the state.
     pub check: CheckOptions,
-    /// Checks for reading everything back before the ledger is marked as complete; `None` to skip
-    /// this.
+    /// Checks for reading everything back before the ledger is marked as complete. Default: none,
+    /// and it is not read back.
     #[setters(into)]
     pub read_back: Option<CheckOptions>,
-    /// Use of page cache, priority and rate limit.
+    /// Use of page cache, and rate limit. Default: gentle on the page cache, without a rate limit.
     pub io_policy: IoPolicy,
 }
 
@@ -121,7 +121,6 @@ impl RestoreTarget {
 }
 
 /// Result of a restore.
-#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct RestoreReport {
@@ -129,22 +128,34 @@ pub struct RestoreReport {
     /// [`RestoreLayout::Archive`], directory of the tree.
     #[serde(serialize_with = "text::path")]
     pub path: PathBuf,
+    /// Slot of the state.
     pub slot: u64,
     /// Slot of the full archive, if there is an incremental one.
     pub base_slot: Option<u64>,
+    /// Snapshot hash of the state, as in the newest archive's name.
     pub hash: Hash,
+    /// Number of storages that were written.
     pub storages: u64,
+    /// Length of the archives, in bytes.
     pub input_bytes: u64,
+    /// Length of the storages, in bytes.
     pub output_bytes: u64,
+    /// Paths of the archives beside the ledger, the full one first; empty for
+    /// [`RestoreLayout::Archive`].
     #[serde(serialize_with = "text::paths")]
     pub archives: Vec<PathBuf>,
+    /// Accounts directories that hold the storages.
     #[serde(serialize_with = "text::paths")]
     pub accounts: Vec<PathBuf>,
+    /// Directories that the former state and newer archives were moved to.
     #[serde(serialize_with = "text::paths")]
     pub replaced: Vec<PathBuf>,
+    /// What the result relies on: whether the state was checked, and why no storage is missing.
     #[serde(flatten)]
     pub assurance: Assurance,
+    /// What was checked when everything was read back; `None` if it was not.
     pub read_back: Option<ReadBackReport>,
+    /// Time from the start until everything was on disk.
     #[serde(flatten)]
     pub elapsed: Elapsed,
 }

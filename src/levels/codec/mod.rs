@@ -26,10 +26,11 @@ pub const REFERENCE_LEVEL: i32 = 1;
 pub const CLUSTERED_CODEC: &str = "clustered";
 
 /// A codec at one of its levels.
-#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Copy, Debug)]
 pub struct FrameCodec {
+    /// Name of the codec, such as `zstd`.
     pub name: &'static str,
+    /// Its level; 0 if it has none.
     pub level: i32,
     pub(crate) parts: Parts,
 }
