@@ -15,14 +15,16 @@ use super::{ArchivePlan, encode_planned, linked_frames};
 const SAMPLE_FRAMES: usize = 16;
 
 /// The archive that would be made, with its estimated size.
-#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct ArchivePreview {
+    /// Path that the archive would have.
     #[serde(serialize_with = "text::path")]
     pub path: PathBuf,
+    /// Name that it would have.
     #[serde(flatten, serialize_with = "name_parts")]
     pub name: ArchiveName,
+    /// Number of storages that it would have.
     pub storages: u64,
     /// Length of the tar stream to be compressed, in bytes.
     pub input_bytes: u64,

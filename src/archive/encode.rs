@@ -13,11 +13,12 @@ use crate::archive::layout::{FrameClusterer, FrameLink, RecordLayout};
 use crate::archive::lz4;
 
 /// Format, compression and record layout of an archive.
-#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, PartialEq, Eq, Setters)]
 #[non_exhaustive]
 pub struct Codec {
+    /// Compression format; with zstd, its level.
     pub format: ArchiveFormat,
+    /// Order of the records. [`Codec::new`] keeps that of the source.
     pub layout: RecordLayout,
 }
 

@@ -13,22 +13,22 @@ use crate::archive::layout::clustering_bytes;
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct EncodingOptions {
-    /// Format, compression level and record layout.
+    /// Format, compression level and record layout. Default: zstd at level 1, records in their
+    /// original order.
     pub codec: Codec,
-    /// Bytes of tar in a frame, from 64 KiB to 32 MiB.
+    /// Bytes of tar in a frame, from 64 KiB to 32 MiB. Default: 8 MiB.
     pub frame_size_bytes: u64,
     /// Compressing threads, 1 to 1024. Fewer start if they do not fit into `memory_bytes`. When an
-    /// archive is made of others, about half as many threads decode.
+    /// archive is made of others, about half as many threads decode. Default: one per core.
     pub threads: usize,
-    /// Limit in bytes on the memory of all workers' buffers. Fewer workers start if it is
-    /// too small.
+    /// Limit in bytes on the memory of all workers' buffers. Fewer workers start if it is too
+    /// small. Default: none.
     #[setters(into)]
     pub memory_bytes: Option<u64>,
-    /// Use of page cache, priority and rate limit.
+    /// Use of page cache, and rate limit. Default: gentle on the page cache, without a rate limit.
     pub io_policy: IoPolicy,
 }
 
-/// zstd level 1, frames of 8 MiB, one thread per core.
 impl Default for EncodingOptions {
     fn default() -> Self {
         Self {

@@ -45,17 +45,20 @@ use crate::archive::writer::{ArchiveWriter, WrittenArchive};
 pub struct ArchiveOptions {
     /// Directories of the ledger.
     pub paths: LedgerPaths,
-    /// Slot of the bank snapshot to archive; `None` takes the newest complete one.
+    /// Slot of the bank snapshot to archive. Default: that of the newest complete one.
     #[setters(into)]
     pub slot: Option<u64>,
-    /// Slot of a full archive: makes an incremental archive based on it.
+    /// Slot of a full archive: makes an incremental archive based on it. Default: none, a full
+    /// archive.
     #[setters(into)]
     pub base_slot: Option<u64>,
     /// Format, level, frames, threads and memory.
     pub encoding: EncodingOptions,
-    /// Accepts a base slot whose full archive is missing, or is not the newest one.
+    /// Accepts a base slot whose full archive is missing, or is not the newest one. Default: false,
+    /// because closed accounts may reappear on another base.
     pub force_base: bool,
-    /// Reads the archive back with these checks before it gets its name; `None` skips this.
+    /// Reads the archive back with these checks before it gets its name; only into a directory.
+    /// Default: none, and it is not read back.
     #[setters(into)]
     pub read_back: Option<CheckOptions>,
 }
@@ -74,16 +77,21 @@ impl ArchiveOptions {
     }
 }
 
-#[allow(missing_docs, reason = "the names say it")]
+/// Result of [`archive()`].
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct ArchiveReport {
+    /// Path of the archive, or its URL in a bucket; `None` for a stream.
     #[serde(serialize_with = "text::optional_path")]
     pub path: Option<PathBuf>,
+    /// Name of the archive, which it has even if it went to a stream.
     #[serde(flatten, serialize_with = "name_and_parts")]
     pub name: ArchiveName,
+    /// Number of storages in the archive.
     pub storages: u64,
+    /// Length of the tar stream, in bytes.
     pub input_bytes: u64,
+    /// Length of the archive, in bytes.
     pub output_bytes: u64,
     /// Number of frames.
     pub frames: u64,
@@ -94,15 +102,18 @@ pub struct ArchiveReport {
     /// Root of the archive: one hash that covers its length, the hashes of all frames, and the
     /// index. Only zstd archives have one.
     pub root: Option<Root>,
+    /// What was checked when the archive was read back; `None` if it was not.
     pub read_back: Option<ReadBackReport>,
     /// Path of the full archive of an incremental one, if it is in the output directory or beside
     /// the ledger.
     #[serde(skip)]
     pub base: Option<PathBuf>,
+    /// Number of workers that made it.
     pub threads: usize,
     /// Time until the archive was on disk under its name.
     #[serde(flatten)]
     pub elapsed: Elapsed,
+    /// Format and layout of the archive.
     #[serde(flatten)]
     pub codec: Codec,
 }

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use crate::{Error, Result};
 
 /// A step that an operation is going to take.
-#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
+    /// Name of the stage.
     pub name: String,
     /// Input bytes that the stage will have counted at its end. `Some(0)` if it counts none, `None`
     /// if that is unknown.
@@ -41,7 +41,6 @@ pub fn wait(progress: &dyn Progress, time: Duration) {
 }
 
 /// Event of a long operation.
-#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ProgressEvent<'a> {
@@ -50,6 +49,7 @@ pub enum ProgressEvent<'a> {
     Steps(&'a [Step]),
     /// A stage begins; the previous one ends.
     Stage {
+        /// Name of the stage, such as `Archiving`.
         name: &'a str,
         /// Upper bound on the input bytes; `None` if it is unknown. [`ProgressEvent::Bytes`] are
         /// summed anew for each stage.
@@ -57,6 +57,7 @@ pub enum ProgressEvent<'a> {
     },
     /// Bytes processed since the last event of this kind.
     Bytes {
+        /// Bytes of the input: compressed ones where an archive is read, tar where one is made.
         input: u64,
         /// Bytes written. Operations that only read count decompressed bytes.
         output: u64,

@@ -18,9 +18,9 @@ pub struct Stopwatch {
 }
 
 /// The time that a run took.
-#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Elapsed {
+    /// Time by the wall clock.
     #[serde(rename = "elapsed_seconds", serialize_with = "text::seconds")]
     pub wall: Duration,
     /// CPU time of all threads of the process.

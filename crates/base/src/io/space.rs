@@ -13,11 +13,12 @@ use serde::Serialize;
 use crate::{Error, ErrorKind, IoContext, KeptDir, Result, ShowPath, quantity, text};
 
 /// Needed and free space on a file system.
-#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, Serialize)]
 pub struct Space {
+    /// A directory on the file system.
     #[serde(serialize_with = "text::path")]
     pub dir: PathBuf,
+    /// Bytes that are going to be written.
     pub needed_bytes: u64,
     /// Free bytes, including those of an existing state that is to be deleted.
     pub free_bytes: u64,
