@@ -80,6 +80,7 @@ impl Drop for Inner {
     }
 }
 
+#[warn(missing_docs)]
 impl Client {
     /// Creates a client and starts its threads. Makes no connection yet.
     ///

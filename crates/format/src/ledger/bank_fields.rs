@@ -10,6 +10,7 @@ use crate::Hash;
 /// A bank, as its bank file describes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
+#[warn(missing_docs)]
 pub struct BankFields {
     /// Slot of the bank.
     pub slot: u64,

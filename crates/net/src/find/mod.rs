@@ -82,6 +82,7 @@ pub struct Candidate {
     pub(crate) rank: Duration,
 }
 
+#[warn(missing_docs)]
 impl Candidate {
     /// Slot of the state.
     pub fn slot(&self) -> u64 {
@@ -337,6 +338,7 @@ const UNKNOWN_AGE: &str = "is of unknown age";
 /// Number of refused sources that an error lists.
 const REASONS_MAX: usize = 4;
 
+#[warn(missing_docs)]
 impl FindReport {
     /// Returns the best candidate.
     ///
