@@ -50,83 +50,83 @@ pub struct PublishOptions {
     #[setters(into)]
     pub snapshots: PathBuf,
     /// Directory that it writes incremental archives to, if that is another one. It must be on the
-    /// same file system.
+    /// same file system. Default: `snapshots`.
     #[setters(into)]
     pub incremental_snapshots: Option<PathBuf>,
-    /// Directories and buckets to publish to.
+    /// Directories and buckets to publish to, at least one.
     #[setters(into)]
     pub targets: Vec<Target>,
-    /// The cluster's `genesis.tar.bz2`, to be published beside the archives.
+    /// The cluster's `genesis.tar.bz2`, to be published beside the archives. Default: none.
     #[setters(into)]
     pub genesis: Option<PathBuf>,
-    /// Settings for writing to stores.
+    /// Settings for writing to stores. Default: that of [`StoreOptions`], but a store is given up
+    /// after 5 minutes without success, because it is tried again later.
     pub stores: StoreOptions,
     /// Settings for connections to stores.
     pub client: ClientOptions,
     /// Directory for pins, ready archives and the journal, on the file system of `snapshots`.
+    /// Default: beside that, with its name and `.publish`.
     #[setters(into)]
     pub pins: PathBuf,
-    /// Directory for damaged archives, on the same file system; `None` uses one inside `pins`.
+    /// Directory for damaged archives, on the same file system. Default: one inside `pins`.
     #[setters(into)]
     pub quarantine: Option<PathBuf>,
-    /// Client that writes the archives.
+    /// Client that writes the archives. Default: detected.
     pub writer: Writer,
     /// Settings for checking and recompressing.
     pub recompress: RecompressOptions,
-    /// Publishes archives as they are after checking them, without recompressing.
+    /// Publishes archives as they are after checking them, without recompressing. Default: false.
     pub is_as_is: bool,
     /// Checks the state of incremental archives too, which takes reading their full archive each
-    /// time.
+    /// time. Default: false.
     pub checks_pairs: bool,
-    /// Minimum time between two incremental archives. Full ones are all published.
+    /// Minimum time between two incremental archives. Full ones are all published. Default: 5
+    /// minutes.
     pub every: Duration,
-    /// Limit of pinned archives, in bytes.
+    /// Limit of pinned archives, in bytes; what does not fit is left out. Default: none.
     #[setters(into)]
     pub pin_bytes: Option<u64>,
-    /// Number and age of archives to keep on each target.
+    /// Number and age of archives to keep on each target. Default: 2 full and 4 incremental ones,
+    /// as validators keep.
     pub keep: Keep,
     /// Number of older full archives on each target onto which its newest one is rebased. The full
     /// archives are read from a target that is a directory; `keep` limits how many results stay.
+    /// Default: 0.
     pub rebase_onto: usize,
     /// Time for which a published archive is never deleted, because downloads of it may be running.
+    /// Default: 2 hours, enough to download a full archive of mainnet at 100 Mbit/s.
     pub grace: Duration,
-    /// Slots around which archives are kept for ever, in `kept/`.
+    /// Slots around which archives are kept for ever, in `kept/`. Default: none.
     #[setters(into)]
     pub keep_slots: BTreeSet<u64>,
-    /// Also keeps the archives around the end of each epoch in `kept/`.
+    /// Also keeps the archives around the end of each epoch in `kept/`. Default: false.
     pub keeps_epoch_ends: bool,
-    /// Limit of `kept/` on each target, in bytes.
+    /// Limit of `kept/` on each target, in bytes. Default: none.
     #[setters(into)]
     pub keep_bytes: Option<u64>,
-    /// Program to run after each archive that was published.
+    /// Program to run after each archive that was published. Default: none.
     #[setters(into)]
     pub on_published: Option<PathBuf>,
-    /// Program to run after each failure.
+    /// Program to run after each failure. Default: none.
     #[setters(into)]
     pub on_failed: Option<PathBuf>,
-    /// Time after which these programs are killed.
+    /// Time after which these programs are killed. Default: 60 seconds.
     pub hook_timeout: Duration,
-    /// Address for serving metrics and health.
+    /// Address for serving metrics and health. Default: none.
     #[setters(into)]
     pub metrics: Option<SocketAddr>,
-    /// Age of a target's newest archive above which health requests report a failure.
+    /// Age of a target's newest archive above which health requests report a failure. Default:
+    /// none.
     #[setters(into)]
     pub alert_after: Option<Duration>,
-    /// Ends once everything present is published.
+    /// Ends once everything present is published. Default: false.
     pub is_once: bool,
 }
-
-/// Default of [`PublishOptions::grace`]: 2 hours, enough to download a full archive of mainnet at
-/// 100 Mbit/s.
-const GRACE_DEFAULT: Duration = Duration::from_secs(2 * 3600);
 
 /// Time for which requests to a store are repeated before the target counts as failed. Restarts
 /// make buckets unreachable for a minute or two: that is only a warning. After a failure, the
 /// target is left alone for a while; parts already sent are kept.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(300);
-
-/// Default of [`PublishOptions::every`]: 5 minutes.
-const EVERY_DEFAULT: Duration = Duration::from_secs(300);
 
 impl PublishOptions {
     /// Default number of full archives kept on a target: as validators keep.
@@ -150,11 +150,11 @@ impl PublishOptions {
             recompress: RecompressOptions::default(),
             is_as_is: false,
             checks_pairs: false,
-            every: EVERY_DEFAULT,
+            every: Duration::from_secs(300),
             pin_bytes: None,
             keep: Keep::new(Self::KEEP_FULL_DEFAULT, Self::KEEP_INCREMENTAL_DEFAULT),
             rebase_onto: 0,
-            grace: GRACE_DEFAULT,
+            grace: Duration::from_secs(2 * 3600),
             keep_slots: BTreeSet::new(),
             keeps_epoch_ends: false,
             keep_bytes: None,

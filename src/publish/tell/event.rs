@@ -14,55 +14,70 @@ use crate::publish::remember::StateCheck;
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "the names say it")]
 pub enum Event {
+    /// The run has begun.
     Watching {
+        /// Directory of the validator's archives.
         #[serde(serialize_with = "text::path")]
         snapshots: PathBuf,
+        /// Paths and URLs of the targets.
         targets: Vec<String>,
+        /// Address of metrics and health, if they are served.
         metrics: Option<SocketAddr>,
     },
     /// An archive was pinned: the validator's purge no longer removes its content.
     Pinned {
+        /// Name of the archive.
         name: ArchiveName,
     },
     /// An archive was left out: it cannot be pinned or rebased, or there is no room.
     Skipped {
+        /// Name of the archive.
         name: ArchiveName,
+        /// Reason, as a clause.
         #[serde(rename = "reason")]
         why: String,
     },
     /// An archive was checked and recompressed, or rebased, and is ready to be published.
     Prepared {
+        /// Name of the archive.
         name: ArchiveName,
         #[doc(hidden)]
         state: StateCheck,
+        /// Length of the archive that will be published, in bytes.
         #[serde(rename = "size_bytes")]
         bytes: u64,
         /// Root hash; `None` if its frames are not hashed.
         root: Option<Root>,
         /// For rebased archives: hash of the full archive that this one goes on.
         rebased_on: Option<Hash>,
+        /// Time that it took.
         #[serde(rename = "elapsed_seconds", serialize_with = "text::seconds")]
         elapsed: Duration,
     },
     /// An archive is damaged, and will not be published.
     Refused {
+        /// Name of the archive.
         name: ArchiveName,
+        /// What is wrong with it.
         #[serde(rename = "message", serialize_with = "text::display")]
         error: Error,
         /// Path in the quarantine; `None` if it was not kept.
         #[serde(serialize_with = "text::optional_path")]
         kept: Option<PathBuf>,
     },
+    /// An archive is on a target, and in its index.
     Published(Published),
     /// Archives were removed from a target.
     Pruned {
+        /// Path or URL of the target.
         target: String,
+        /// Names of the archives.
         names: Vec<String>,
     },
     /// An operation failed on this machine or on a target.
     Failed {
+        /// What failed.
         #[serde(rename = "message", serialize_with = "text::display")]
         error: Error,
         /// The target that failed; `None` for failures elsewhere.
@@ -70,6 +85,7 @@ pub enum Event {
         /// Time until the next attempt; `None` if this run makes none.
         #[serde(rename = "retry_seconds", serialize_with = "text::optional_seconds")]
         retry: Option<Duration>,
+        #[doc(hidden)]
         #[serde(skip)]
         is_of_hook: bool,
     },
@@ -77,22 +93,26 @@ pub enum Event {
     Stopping,
 }
 
+/// An archive that was published.
 #[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs, reason = "the names say it")]
 pub struct Published {
+    /// Name of the archive.
     pub name: ArchiveName,
+    /// Path or URL of the target.
     pub target: String,
-    /// True if it was put into `kept/`, for `--keep-slot` or `--keep-epoch-ends`.
+    /// True if it was put into `kept/`, because of `keep_slots` or `keeps_epoch_ends`.
     #[serde(rename = "kept")]
     pub is_kept: bool,
     #[doc(hidden)]
     pub state: StateCheck,
+    /// Length of the archive, in bytes.
     #[serde(rename = "size_bytes")]
     pub bytes: u64,
     /// Root hash; `None` if its frames are not hashed.
     pub root: Option<Root>,
     /// For rebased archives: hash of the full archive that this one goes on.
     pub rebased_on: Option<Hash>,
+    /// Time that publishing it took.
     #[serde(rename = "elapsed_seconds", serialize_with = "text::seconds")]
     pub elapsed: Duration,
 }
