@@ -52,8 +52,8 @@ pub struct FetchLimits {
     /// unpacked archive takes on disk.
     pub max_bytes: u64,
     /// Limit on the end of an archive (frame hashes, index, seek table) that is fetched before the
-    /// rest, in bytes; a longer one is fetched in order. Default: 512 MiB, the longest that readers
-    /// accept.
+    /// rest, in bytes; a longer one arrives with the rest. Default: 512 MiB, the longest that
+    /// readers accept.
     pub tail_bytes_max: u64,
     /// Largest number of bytes that one request asks for. Requests get smaller towards the end of
     /// the archive, down to a sixteenth of this. Default: 16 MiB: so many that the time between two
