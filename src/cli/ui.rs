@@ -52,7 +52,8 @@ pub enum Level {
     Info = 6,
 }
 
-pub struct Ui {
+/// How to print: flags, and what stderr is.
+struct Screen {
     is_json: bool,
     is_quiet: bool,
     is_verbose: bool,
@@ -61,16 +62,26 @@ pub struct Ui {
     /// True if `--progress json` was given: then progress is printed every second. False if only
     /// `--json` turned progress lines into objects: then every 10 seconds.
     is_every_second: bool,
-    interrupted: Arc<AtomicBool>,
-    is_pipe_broken: AtomicBool,
-    /// First failure to print results. A pipe closed by the reader is not one.
-    print_error: Mutex<Option<Error>>,
-    shown_warnings: Mutex<BTreeSet<String>>,
-    is_stdout_data: AtomicBool,
     is_terminal: bool,
     /// True if stderr goes to journald, which reads the severity from a prefix of each line such as
     /// `<4>`.
     is_journal: bool,
+}
+
+/// State of stdout.
+#[derive(Default)]
+struct Results {
+    is_stdout_data: AtomicBool,
+    is_pipe_broken: AtomicBool,
+    /// First failure to print results. A pipe closed by the reader is not one.
+    print_error: Mutex<Option<Error>>,
+}
+
+pub struct Ui {
+    screen: Screen,
+    results: Results,
+    interrupted: Arc<AtomicBool>,
+    shown_warnings: Mutex<BTreeSet<String>>,
     meter: Arc<Meter>,
     shown: Shown,
     bar: Mutex<Option<ProgressBar>>,
@@ -114,20 +125,21 @@ impl Ui {
             ColorChoice::Never => false,
             ColorChoice::Auto => is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
         };
-        Ok(Self {
+        let screen = Screen {
             is_json: args.json,
             is_quiet: args.quiet,
             is_verbose: args.verbose,
             has_color,
             style,
             is_every_second: args.progress == ProgressStyle::Json,
-            interrupted,
-            is_pipe_broken: AtomicBool::new(false),
-            print_error: Mutex::default(),
-            shown_warnings: Mutex::default(),
-            is_stdout_data: AtomicBool::new(false),
             is_terminal,
             is_journal: is_journal(),
+        };
+        Ok(Self {
+            screen,
+            results: Results::default(),
+            interrupted,
+            shown_warnings: Mutex::default(),
             meter: Arc::new(Meter::new()),
             shown: Shown::default(),
             bar: Mutex::default(),
@@ -137,15 +149,15 @@ impl Ui {
     }
 
     pub fn is_json(&self) -> bool {
-        self.is_json
+        self.screen.is_json
     }
 
     pub fn is_verbose(&self) -> bool {
-        self.is_verbose
+        self.screen.is_verbose
     }
 
     pub fn is_quiet(&self) -> bool {
-        self.is_quiet
+        self.screen.is_quiet
     }
 
     pub(super) fn shown(&self) -> Shown {
@@ -153,7 +165,7 @@ impl Ui {
     }
 
     pub fn is_stderr_json(&self) -> bool {
-        self.is_json || self.style == ProgressStyle::Json
+        self.screen.is_json || self.screen.style == ProgressStyle::Json
     }
 
     /// Prints a line of results, wrapped at words on a terminal. Ignores a closed pipe;
@@ -173,12 +185,12 @@ impl Ui {
     pub fn print_verbatim(&self, line: &str) {
         self.end_stage();
         let line = escaped_lines(line);
-        if self.is_stdout_data.load(Relaxed) {
+        if self.results.is_stdout_data.load(Relaxed) {
             self.stderr(&line);
         } else if let Err(error) = stdout::print(&line) {
-            self.is_pipe_broken.store(true, Relaxed);
+            self.results.is_pipe_broken.store(true, Relaxed);
             if error.kind() != ErrorKind::BrokenPipe {
-                self.print_error.lock().get_or_insert(stdout::error(&error));
+                self.results.print_error.lock().get_or_insert(stdout::error(&error));
             }
         }
     }
@@ -200,12 +212,12 @@ impl Ui {
         if self.meter.has_begun() {
             self.detail(&self.limits.describe());
         }
-        self.print_error.lock().take().map_or(Ok(()), Err)
+        self.results.print_error.lock().take().map_or(Ok(()), Err)
     }
 
     /// Reserves stdout for an archive: results go to stderr from now on.
     pub fn keep_stdout_for_data(&self) {
-        self.is_stdout_data.store(true, Relaxed);
+        self.results.is_stdout_data.store(true, Relaxed);
     }
 
     pub fn print_report(&self, kind: &str, report: &impl Serialize) {
@@ -219,11 +231,11 @@ impl Ui {
     /// Prints a report as JSON, or only its first line, all that `-q` prints. Returns true if the
     /// caller shall print the other lines.
     pub fn print_head(&self, kind: &str, report: &impl Serialize, head: &str) -> bool {
-        match self.is_json {
+        match self.screen.is_json {
             true => self.print_report(kind, report),
             false => self.print_verbatim(head),
         }
-        !self.is_json && !self.is_quiet
+        !self.screen.is_json && !self.screen.is_quiet
     }
 
     /// Prints a value that contains its own `type` as one line of JSON.
@@ -237,7 +249,7 @@ impl Ui {
     }
 
     pub fn is_pipe_broken(&self) -> bool {
-        self.is_pipe_broken.load(Relaxed)
+        self.results.is_pipe_broken.load(Relaxed)
     }
 
     pub fn log(&self, line: &str) {
@@ -247,7 +259,7 @@ impl Ui {
     /// Prints a log line. With `-q`, only errors are printed.
     pub fn log_at(&self, level: Level, line: &str) {
         match self.is_stderr_json() {
-            _ if self.is_quiet && level != Level::Error => {}
+            _ if self.screen.is_quiet && level != Level::Error => {}
             true if level == Level::Info => self.stderr(&json(&StatusLine { message: line })),
             true => self.stderr_at(level, &json(&WarningLine { message: line })),
             false => self.stderr_at(level, &escaped_lines(line)),
@@ -270,7 +282,7 @@ impl Ui {
 
     fn labelled(&self, label: &str, code: &str, message: &str) {
         let message = &escaped_lines(message);
-        if !self.is_terminal {
+        if !self.screen.is_terminal {
             let level = if label == "error:" { Level::Error } else { Level::Warning };
             return self.stderr_at(level, &format!("{} {message}", self.paint(label, code)));
         }
@@ -283,14 +295,14 @@ impl Ui {
 
     fn wrapped(&self, message: &str) {
         let message = &escaped_lines(message);
-        match self.is_terminal {
+        match self.screen.is_terminal {
             true => self.stderr(&lines::wrap_all("", message, lines::columns())),
             false => self.stderr(message),
         }
     }
 
     fn paint(&self, text: &str, code: &str) -> String {
-        if self.has_color { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_string() }
+        if self.screen.has_color { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_string() }
     }
 
     fn stderr(&self, line: &str) {
@@ -300,7 +312,7 @@ impl Ui {
     /// Writes to stderr, above the progress bar if there is one.
     fn stderr_at(&self, level: Level, text: &str) {
         let levelled = || text.lines().map(|line| format!("<{}>{line}", level as u8)).collect::<Vec<_>>().join("\n");
-        let line = if self.is_journal { levelled() } else { text.to_string() };
+        let line = if self.screen.is_journal { levelled() } else { text.to_string() };
         let write = || drop(writeln!(std::io::stderr().lock(), "{line}"));
         let bar = self.bar.lock().clone();
         match bar {
@@ -317,7 +329,7 @@ impl Ui {
 
     fn progress_line(&self) -> String {
         let reading = self.meter.read();
-        if self.style != ProgressStyle::Json {
+        if self.screen.style != ProgressStyle::Json {
             return reading.plain_line();
         }
         json(&ProgressLine {
@@ -359,7 +371,7 @@ impl Ui {
     }
 
     fn interval(&self) -> Duration {
-        if self.is_every_second { JSON_INTERVAL } else { PLAIN_INTERVAL }
+        if self.screen.is_every_second { JSON_INTERVAL } else { PLAIN_INTERVAL }
     }
 }
 
@@ -379,7 +391,7 @@ impl Progress for Ui {
             ProgressEvent::Bytes { input, output } => self.count(input, output),
             ProgressEvent::Arriving(arriving) => self.meter.arriving(&arriving),
             ProgressEvent::Status(message) => self.status(message),
-            ProgressEvent::Detail(message) if self.is_verbose => self.status(message),
+            ProgressEvent::Detail(message) if self.screen.is_verbose => self.status(message),
             ProgressEvent::Warning(message) => self.warning(message),
             _ => {}
         }
@@ -396,7 +408,7 @@ impl Ui {
         self.meter.stage(name, total_bytes);
         self.next_line_ms.store(self.interval().as_millis() as u64, Relaxed);
         // After an interruption, a message has taken the place of the bar.
-        if self.style == ProgressStyle::Bar && !self.is_interrupted() {
+        if self.screen.style == ProgressStyle::Bar && !self.is_interrupted() {
             let new = self.new_bar();
             self.shown.set(new.clone());
             *self.bar.lock() = Some(new);
@@ -407,7 +419,7 @@ impl Ui {
         let input_bytes = self.meter.advance(input_bytes, output_bytes);
         // If another thread holds the lock, it is about to draw.
         let Some(bar) = self.bar.try_lock() else { return };
-        match self.style {
+        match self.screen.style {
             ProgressStyle::Bar => {
                 if let Some(bar) = &*bar {
                     bar.set_position(input_bytes);
@@ -428,7 +440,7 @@ impl Ui {
     fn status(&self, message: &str) {
         if self.is_stderr_json() {
             self.stderr(&json(&StatusLine { message }));
-        } else if !self.is_quiet {
+        } else if !self.screen.is_quiet {
             self.wrapped(message);
         }
     }
@@ -441,7 +453,7 @@ impl Ui {
         drop(shown);
         if self.is_stderr_json() {
             self.stderr(&json(&WarningLine { message }));
-        } else if !self.is_quiet {
+        } else if !self.screen.is_quiet {
             self.labelled("warning:", "1;33", message);
         }
     }

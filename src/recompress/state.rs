@@ -46,7 +46,7 @@ impl Job<'_> {
         let storages: Vec<(u64, u64)> = decoded.entries.iter().filter_map(storage_of).collect();
         let first_of_base = storages.len() as u32 + decoded.left_out as u32;
         if let Some(base) = base {
-            state.everything_so_far_is_newer(threads)?;
+            state.begin_older_archive(threads)?;
             base.add_to(&state, &Newest { bank: &decoded.bank, storages: &storages, map: &decoded.map }, self)?;
         }
         // If storages were left out, those in the written file have other numbers.

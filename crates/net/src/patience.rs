@@ -83,7 +83,7 @@ impl Patience {
 
     /// Counts a failed request, and warns the operator if it is worth it. Returns true if the
     /// server may be asked again.
-    pub fn is_asked_after(&self, error: &NetError, progress: &dyn Progress) -> bool {
+    pub fn count_failure(&self, error: &NetError, progress: &dyn Progress) -> bool {
         let verdict = self.failed(error, Instant::now());
         if let Verdict::Tell(pause) = verdict {
             let (now, pause, end) = (time_of_day(clock::now()), pause.as_secs_f32(), self.give_up_after.as_secs_f32());
@@ -122,7 +122,7 @@ impl Patience {
                 progress.check()?;
             }
             match ask() {
-                Err(error) if NetError::of(&error).is_some_and(|cause| self.is_asked_after(cause, progress)) => {}
+                Err(error) if NetError::of(&error).is_some_and(|cause| self.count_failure(cause, progress)) => {}
                 answer => return answer,
             }
         }

@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::sync::Mutex;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 use slotpress::net::SourceArg;
 use slotpress::{Client, ClientOptions, ErrorKind, FetchOptions, NoProgress, Progress, ProgressEvent, fetch};
@@ -30,15 +32,20 @@ fn sources_of_a_file() {
 
 /// Stages, their bytes and warnings, as a program sees them that embeds the library.
 #[derive(Default)]
-struct Seen(Mutex<(Vec<(String, Option<u64>)>, u64, Vec<String>)>);
+struct Seen {
+    stages: Mutex<Vec<(String, Option<u64>)>>,
+    bytes: AtomicU64,
+    warnings: Mutex<Vec<String>>,
+}
 
 impl Progress for Seen {
     fn event(&self, event: ProgressEvent<'_>) {
-        let mut seen = self.0.lock().expect("nobody panicked");
         match event {
-            ProgressEvent::Stage { name, input_bytes } => seen.0.push((name.to_string(), input_bytes)),
-            ProgressEvent::Bytes { input, .. } => seen.1 += input,
-            ProgressEvent::Warning(text) => seen.2.push(text.to_string()),
+            ProgressEvent::Stage { name, input_bytes } => {
+                self.stages.lock().expect("nobody panicked").push((name.to_string(), input_bytes));
+            }
+            ProgressEvent::Bytes { input, .. } => drop(self.bytes.fetch_add(input, Relaxed)),
+            ProgressEvent::Warning(text) => self.warnings.lock().expect("nobody panicked").push(text.to_string()),
             _ => {}
         }
     }
@@ -55,7 +62,8 @@ fn archives_of_a_local_directory() {
     let options = FetchOptions::new(sources, out.path());
     let report = fetch(&client, &options, &seen).expect("fetched");
     assert_eq!(report.archives[0].path.as_deref(), Some(&*archive));
-    let (stages, bytes, warnings) = seen.0.into_inner().expect("nobody panicked");
+    let (stages, bytes) = (seen.stages.into_inner().expect("nobody panicked"), seen.bytes.into_inner());
+    let warnings = seen.warnings.into_inner().expect("nobody panicked");
     let length = fs::metadata(&archive).expect("there").len();
     assert!(stages.contains(&("Checking".to_string(), Some(length))), "{stages:?}");
     assert!(bytes <= length && bytes > length / 2, "{bytes} of {length}");

@@ -73,12 +73,12 @@ impl Mirror {
 
     /// Counts a failed request. Returns true if the server may be asked again, and drops it
     /// otherwise.
-    pub fn is_asked_after(&self, error: &NetError, progress: &dyn Progress) -> bool {
-        let is_asked = self.patience.is_asked_after(error, progress);
-        if !is_asked {
+    pub fn count_failure(&self, error: &NetError, progress: &dyn Progress) -> bool {
+        let is_asked_again = self.patience.count_failure(error, progress);
+        if !is_asked_again {
             self.drop_for(self.patience.explained(error.clone()));
         }
-        is_asked
+        is_asked_again
     }
 
     /// Repeats a request until it succeeds, or the server is given up.
@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(at.duration_since(start), GIVE_UP_AFTER);
         assert!((6..12).contains(&tries), "{tries}");
         let mirror = Mirror::new(Remote::of_url(&url), Duration::ZERO);
-        assert!(!mirror.is_asked_after(&timeout(), &NoProgress));
+        assert!(!mirror.count_failure(&timeout(), &NoProgress));
         assert!(matches!(mirror.state(), MirrorState::Dropped(why) if why.to_string().contains("kept for 0 s")));
         // Kept bytes set the clock back if they are enough for the time that they took.
         for (kept_bytes, time, verdict) in [

@@ -241,7 +241,7 @@ impl Fetching<'_> {
                 mirror.drop_for(error);
             }
             Err(error) if error.kind() == NetErrorKind::Interrupted => {}
-            Err(error) => drop(mirror.is_asked_after(&error, self.to.progress)),
+            Err(error) => drop(mirror.count_failure(&error, self.to.progress)),
         }
     }
 
@@ -273,7 +273,7 @@ impl Fetching<'_> {
             // The server works: it is asked again without a pause.
             (None, Err(error)) if error.is_retryable() && receiver.kept_bytes() >= KEPT_BYTES_MIN => {}
             (None, Err(error)) => {
-                if !mirror.is_asked_after(&error, self.to.progress) && self.mirrors.len() > 1 {
+                if !mirror.count_failure(&error, self.to.progress) && self.mirrors.len() > 1 {
                     self.to.progress.warn(&format!("{error}: nothing more is taken from there"));
                 }
             }

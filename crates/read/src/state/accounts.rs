@@ -5,24 +5,27 @@
 //! [`versions`](super::versions) finds superseded records, and a second pass over their storages
 //! subtracts them.
 
+mod pass;
+
 use std::path::Path;
 
 use parking_lot::{Mutex, RwLock};
+pub use pass::{AccountsPass, Task};
 use slotpress_base::{Error, Result};
-use slotpress_format::{Address, LatticeAccumulator, Record, RecordFault, RecordFaultKind, RecordSink};
+use slotpress_format::LatticeAccumulator;
 
 use crate::state::fingerprint::{Fingerprint, Fingerprinter};
 use crate::state::finish::{OnSorted, StateCounts};
 use crate::state::kept_records::KeptRecords;
 use crate::state::layers::{Covered, Layer, LayerSet, State, add_covered};
-use crate::state::second_pass::{SecondPass, StateVisitor, StateWorker, SupersededMarks};
+use crate::state::second_pass::SupersededMarks;
 use crate::state::stakes::StakeAccounts;
 use crate::state::sums::{LayeredSums, Sums};
-use crate::state::superseded::{is_listed, layers_among, superseded_among};
+use crate::state::superseded::superseded_among;
 use crate::state::version::Batch;
 use crate::state::versions::{KnownAccounts, VersionLog};
 use crate::state::well_known::WellKnown;
-use crate::{Check, FindingPlace, Findings, RecordVisitor, RecordWorker, Rule, StorageRef, Superseded, Version};
+use crate::{StorageRef, Superseded, Version};
 
 /// The state while it is computed, shared by all workers.
 pub struct Accounts {
@@ -118,7 +121,7 @@ impl Accounts {
 
     /// Marks all accounts so far as newer than everything that follows: from here on, older
     /// versions of them are skipped.
-    pub fn everything_so_far_is_newer(&mut self, threads: usize) -> Result<()> {
+    pub fn begin_older_archive(&mut self, threads: usize) -> Result<()> {
         if self.layers > 0 {
             self.log.set_log_bytes(self.log_bytes - self.layers_bytes);
         }
@@ -128,7 +131,7 @@ impl Accounts {
     }
 
     /// Prepares for `layers` layers above the archive, which are read first. Until
-    /// [`everything_so_far_is_newer`](Self::everything_so_far_is_newer) is called, the log leaves
+    /// [`begin_older_archive`](Self::begin_older_archive) is called, the log leaves
     /// half of its memory to them.
     pub fn below(mut self, layers: u32) -> Self {
         for _ in 0..layers {
@@ -288,205 +291,4 @@ impl Accounts {
 
 pub(super) fn slot_of(storages: &[(u64, u64)], storage: u32) -> u64 {
     storages.get(storage as usize).map_or(0, |(slot, _)| *slot)
-}
-
-#[derive(Clone, Copy)]
-pub enum Task<'a> {
-    /// Hash and log every record.
-    Add,
-    /// Subtract the superseded records, and report those that a storage holds twice.
-    Subtract(&'a Superseded),
-    /// Hash and log every record, and pass it to a visitor unless a newer archive is known to
-    /// supersede it.
-    AddAndShow(&'a dyn StateVisitor),
-    Log,
-    /// Pass every record to a visitor; if the state is checked, hash those that nothing supersedes.
-    Visit(&'a SecondPass<'a>),
-}
-
-pub struct AccountsPass<'a> {
-    pub accounts: &'a Accounts,
-    pub findings: &'a Findings,
-    pub task: Task<'a>,
-}
-
-impl RecordVisitor for AccountsPass<'_> {
-    fn new_worker(&self) -> Box<dyn RecordWorker + '_> {
-        Box::new(AccountsWorker::new(self))
-    }
-
-    fn check(&self) -> Result<()> {
-        self.accounts.check()
-    }
-}
-
-/// Part of the state that one worker computes; merged when it is dropped.
-struct AccountsWorker<'a> {
-    accounts: &'a Accounts,
-    findings: &'a Findings,
-    task: Task<'a>,
-    storage: StorageRef,
-    shown: Option<Box<dyn StateWorker + 'a>>,
-    /// Records of the current storage to subtract, and records that it holds twice.
-    listed: [&'a [Version]; 2],
-    /// Records of the current storage that layers cover, and that are not counted yet.
-    listed_covered: &'a [(Version, LayerSet)],
-    batch: Batch,
-    sums: LayeredSums,
-    /// Hashes several accounts at a time; added to `sums` at the end.
-    lattice: LatticeAccumulator,
-}
-
-impl<'a> AccountsWorker<'a> {
-    fn new(pass: &'a AccountsPass<'a>) -> Self {
-        let AccountsPass { accounts, findings, task } = pass;
-        Self {
-            accounts,
-            findings,
-            task: *task,
-            storage: StorageRef::default(),
-            shown: match task {
-                Task::Visit(pass) => Some(pass.visitor.new_worker()),
-                Task::AddAndShow(visitor) => Some(visitor.new_worker()),
-                _ => None,
-            },
-            listed: [&[]; 2],
-            listed_covered: &[],
-            batch: Batch::default(),
-            sums: LayeredSums::default(),
-            lattice: LatticeAccumulator::new(),
-        }
-    }
-
-    /// Keeps the first error, which ends the reading.
-    fn tell(&self, result: Result<()>) {
-        if let Err(error) = result {
-            self.accounts.error.lock().get_or_insert(error);
-        }
-    }
-
-    fn flush(&mut self) {
-        let result = self.accounts.log.append(&mut self.batch);
-        self.batch.clear();
-        self.tell(result);
-    }
-
-    /// Adds a record to the state, and keeps it if it is compared with the bank file.
-    fn add(&mut self, fingerprint: Fingerprint, record: &Record<'_>) {
-        let covered = self.accounts.known_layers(self.storage.number, &fingerprint);
-        self.accounts.stakes.look_at(self.storage, fingerprint, covered, record);
-        self.accounts.well_known.look_at(self.storage, fingerprint, covered, record);
-        self.contribute(record, covered);
-    }
-
-    fn contribute(&mut self, record: &Record<'_>, covered: LayerSet) {
-        let account = record.header.account(record.data);
-        if !covered.is_empty() {
-            return self.sums.add(&account, covered);
-        }
-        self.lattice.add(&account);
-        self.sums.all.state.lamports = self.sums.all.state.lamports.wrapping_add(u128::from(record.header.lamports));
-    }
-}
-
-impl RecordWorker for AccountsWorker<'_> {
-    fn begin(&mut self, storage: StorageRef) {
-        self.storage = storage;
-        if let Task::Subtract(superseded) = self.task {
-            let Superseded { to_subtract, duplicates, .. } = superseded;
-            self.listed = [to_subtract, duplicates].map(|list| list.of_storage(storage.number));
-            self.listed_covered = superseded.covered_of_storage(storage.number);
-        }
-    }
-}
-
-impl RecordSink for AccountsWorker<'_> {
-    fn record(&mut self, record: Record<'_>) {
-        let is_tombstone = record.header.lamports == 0;
-        match self.task {
-            Task::Add | Task::AddAndShow(_) | Task::Log => {
-                self.sums.all.records += 1;
-                self.sums.all.tombstones += u64::from(is_tombstone);
-                let fingerprint = self.accounts.printer.of(&record.header.pubkey);
-                if self.accounts.is_in_newer(self.storage.number, &fingerprint) {
-                    self.sums.all.skipped += 1;
-                    return;
-                }
-                let is_added = !matches!(self.task, Task::Log);
-                if let Some(kept_records) = self.accounts.kept_records.as_ref().filter(|_| is_added) {
-                    kept_records.look_at(self.storage.number, &fingerprint, &record);
-                }
-                if self.batch.push(Version::new(fingerprint, self.storage.number, is_tombstone, record.offset_bytes)) {
-                    self.flush();
-                }
-                if !is_tombstone && is_added {
-                    self.add(fingerprint, &record);
-                }
-                let result = self.shown.as_mut().map(|shown| shown.record(self.storage, &record, false));
-                self.tell(result.unwrap_or(Ok(())));
-            }
-            Task::Visit(shown) => {
-                let fingerprint = self.accounts.printer.of(&record.header.pubkey);
-                let is_superseded = self.accounts.is_in_newer(self.storage.number, &fingerprint)
-                    || shown.marked.contains(self.storage.number, record.offset_bytes);
-                if shown.is_checked && !is_superseded && !is_tombstone {
-                    self.add(fingerprint, &record);
-                }
-                let result = self.shown.as_mut().map(|shown| shown.record(self.storage, &record, is_superseded));
-                self.tell(result.unwrap_or(Ok(())));
-            }
-            Task::Subtract(_) => {
-                let fingerprint = self.accounts.printer.of(&record.header.pubkey);
-                let [to_subtract, duplicates] = self.listed;
-                if is_listed(to_subtract, &fingerprint) {
-                    self.contribute(&record, self.accounts.known_layers(self.storage.number, &fingerprint));
-                }
-                let covered = layers_among(self.listed_covered, &fingerprint);
-                if !covered.is_empty() {
-                    // These sums are subtracted at the end.
-                    self.sums.uncover(&record.header.account(record.data), covered);
-                }
-                if is_listed(duplicates, &fingerprint) {
-                    let mut place = FindingPlace::storage(self.storage.slot, self.storage.id).at(record.offset_bytes);
-                    place.account = Some(Address(record.header.pubkey));
-                    let twice = "more than once";
-                    self.tell(self.findings.add_at(Rule::DuplicateAccount, &place, "once", twice));
-                }
-            }
-        }
-    }
-
-    fn fault(&mut self, fault: RecordFault) {
-        if matches!(self.task, Task::Subtract(_) | Task::Visit(_)) {
-            return; // The first pass reported it.
-        }
-        if matches!(self.task, Task::Log) && fault.kind.loses_records() {
-            self.findings.lose_accounts();
-        }
-        self.tell(tell_fault(self.storage, fault, self.findings));
-    }
-}
-
-fn tell_fault(storage: StorageRef, fault: RecordFault, findings: &Findings) -> Result<()> {
-    let rule = match fault.kind {
-        RecordFaultKind::CutOff => Rule::RecordCutOff,
-        RecordFaultKind::Tail => Rule::StorageTail,
-        RecordFaultKind::Padded => Rule::StoragePadded,
-        RecordFaultKind::DataLength => Rule::DataLength,
-        RecordFaultKind::Executable => Rule::Executable,
-    };
-    if rule == Rule::DataLength {
-        findings.skip(Check::State, "a storage does not consist of records");
-    }
-    let mut place = FindingPlace::storage(storage.slot, storage.id).at(fault.offset_bytes);
-    place.account = fault.account.map(Address);
-    findings.add_at(rule, &place, fault.expected, fault.found)
-}
-
-impl Drop for AccountsWorker<'_> {
-    fn drop(&mut self) {
-        self.flush();
-        self.sums.all.state.lattice.add(&self.lattice.take());
-        self.accounts.merge(&mut self.sums, matches!(self.task, Task::Subtract(..)));
-    }
 }

@@ -238,8 +238,8 @@ impl StateCheck {
 
     /// Marks all accounts so far as newer than everything that follows: from here on, older
     /// versions of them are skipped.
-    pub fn everything_so_far_is_newer(&mut self, threads: usize) -> Result<()> {
-        self.accounts.everything_so_far_is_newer(threads)
+    pub fn begin_older_archive(&mut self, threads: usize) -> Result<()> {
+        self.accounts.begin_older_archive(threads)
     }
 
     pub fn first_pass(&self) -> AccountsPass<'_> {

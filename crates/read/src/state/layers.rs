@@ -209,7 +209,7 @@ mod tests {
         let mut parts: Vec<Part<'_>> = Vec::new();
         if let Some(incremental) = incremental {
             parts.push(Part::read(incremental, LAYER_SLOT, &accounts));
-            accounts.everything_so_far_is_newer(2).expect("sorted");
+            accounts.begin_older_archive(2).expect("sorted");
         }
         parts.push(Part::read(full, FIRST_SLOT, &accounts));
         let counted = settled(&accounts, &parts, &|_| Ok(()));
@@ -227,7 +227,7 @@ mod tests {
             let counted = settled(&accounts, &[part], &|sorted| below.note_layer(number, sorted));
             layers.push(accounts.into_layer(number, counted));
         }
-        below.everything_so_far_is_newer(2).expect("sorted");
+        below.begin_older_archive(2).expect("sorted");
         if !has_table {
             below.forget_newer();
         }

@@ -259,7 +259,7 @@ fn try_archives(
     job.announce(archives);
     for (number, (archive, distrusted)) in archives.iter().zip(distrusted).enumerate() {
         if number > 0 {
-            accounts.everything_so_far_is_newer(options.threads)?;
+            accounts.begin_older_archive(options.threads)?;
         }
         let (is_below, distrusted) = (number > 0, distrusted.as_ref());
         let one = VerifiedArchive::read(archive, is_below, distrusted, &accounts, &seen_slots, &size_limit, &job)

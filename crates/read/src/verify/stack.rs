@@ -59,7 +59,7 @@ pub fn verify_stack(
         layers.push(unless_interrupted(read_layer(archive, number, full, &mut accounts, &job))?);
     }
     let stopwatch = Stopwatch::start();
-    accounts.everything_so_far_is_newer(options.threads)?;
+    accounts.begin_older_archive(options.threads)?;
     let size_limit = SizeLimit::new(options.check.max_bytes);
     let read = VerifiedArchive::read(full, false, None, &accounts, &SeenSlots::default(), &size_limit, &job)?;
     accounts.stakes.lacks_rent_epochs = read.is_of_firedancer;
