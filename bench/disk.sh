@@ -2,16 +2,16 @@
 # Measures archiving, restoring and verifying on a disk with nothing in memory, beside what the disk
 # and the cores allow.
 #
-#   bench/disk.sh                    a synthetic ledger of SIZE (2GiB) in SCRATCH, which must be on
+#   bench/disk.sh [SIZE]             a synthetic ledger of SIZE (2GiB) in SCRATCH, which must be on
 #                                    a disk
 #   OTHER=PROGRAM bench/disk.sh      also another slotpress, in the same rounds
 #
-# Settings: SIZE, ROUNDS (5), THREADS (all cores), SCRATCH (the directory of this checkout),
-# SLOTPRESS (a program to use instead of building one). Drops the page cache of the machine before
-# each run, so it must run as root. Needs fio, GNU time, and about 5 x SIZE of free space.
+# Settings: ROUNDS (5), THREADS (all cores), SCRATCH (the directory of this checkout), SLOTPRESS (a
+# program to use instead of building one). Drops the page cache of the machine before each run, so it
+# must run as root. Needs fio, GNU time, Python, and about 2.5 x SIZE of free space.
 SCRATCH=${SCRATCH:-$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)}
 . "$(dirname "$0")/lib.sh"
-size=${SIZE:-2GiB}
+size=${1:-2GiB}
 [ -n "${SLOTPRESS:-}" ] && slotpress=$SLOTPRESS || build
 scratch
 if [ "$(stat -f -c %T "$work")" = tmpfs ]; then
@@ -33,13 +33,18 @@ cold() { # NAME COMMAND...
     cut -d' ' -f4 "$work/time" >>"$work/times/$1-kernel"
 }
 
-# Prints the seconds in which the disk reads as many bytes as the storages have, four requests of 4
-# MiB at a time, past the page cache.
-disk() { # NAME read|write
-    sync
-    fio --name="$1" --filename="$work/fio" --rw="$2" --bs=4M --direct=1 --ioengine=libaio --iodepth=4 --size="$bytes" \
-        --output-format=json | sed -n "/\"$2\" :/,/runtime/ s/.*\"runtime\" : \([0-9]*\).*/\1/p" |
-        head -1 | awk '{ print $1 / 1000 }' >>"$work/times/$1"
+# Measures the seconds in which the disk writes and reads as many bytes as the storages have, four
+# requests of 4 MiB at a time, past the page cache.
+disk() {
+    rm -rf "$work/restored"
+    for way in write read; do
+        sync
+        fio --name=$way --filename="$work/fio" --rw=$way --bs=4M --direct=1 --ioengine=libaio --iodepth=4 --size="$bytes" \
+            --output-format=json >"$work/fio.json"
+        python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["jobs"][0][sys.argv[2]]["runtime"] / 1000)' \
+            "$work/fio.json" $way >>"$work/times/disk-$way"
+    done
+    rm "$work/fio"
 }
 
 round() { # PREFIX PROGRAM
@@ -48,20 +53,20 @@ round() { # PREFIX PROGRAM
     cold "$1verify-ledger" "$2" -q verify "$work/ledger" --threads "$threads"
     cold "$1frames" "$2" -q restore "$archive" --ledger "$work/restored" --tree archive --check frames --threads "$threads"
     cold "$1restore" "$2" -q restore "$archive" --ledger "$work/restored" --threads "$threads"
+    rm -r "$work/restored"
 }
 
 mkdir -p "$work/times"
-disk laid write && rm "$work/times/laid"
 for round in $(seq "$rounds"); do
     echo "round $round of $rounds" >&2
-    disk reading read
-    disk writing write
+    disk
     [ -z "${OTHER:-}" ] || round other- "$OTHER"
     round "" "$slotpress"
     cold tar sh -c "tar -C '$work/ledger/accounts' -cf - run | zstd -q -1 -T$threads -o '$work/out/tar.zst' && sync '$work/out/tar.zst'"
+    cold untar sh -c "mkdir '$work/restored' && zstd -qdc '$archive' | tar -C '$work/restored' -xf - && sync -f '$work/restored'"
 done
 
-reading=$(median "$work/times/reading") writing=$(median "$work/times/writing")
+reading=$(median "$work/times/disk-read") writing=$(median "$work/times/disk-write")
 
 # Prints time, memory, kernel time, and the time divided by the larger of the disk's and the cores'
 # time.
@@ -84,3 +89,4 @@ line verify "slotpress verify ARCHIVE" "$(awk -v all="$reading" -v part="$(stat 
 line verify-ledger "slotpress verify LEDGER" "$reading"
 line frames "slotpress restore --check frames" "$writing"
 line restore "slotpress restore" "$writing"
+line untar "zstd -dc | tar -x; sync" "$writing"
