@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use slotpress_base::{READER_NAME, READERS};
+use slotpress_base::{READER_NAME, READERS, WRITER_NAME, WRITERS};
 
 use crate::common::{slotpress_path, temp_dir};
 
@@ -21,15 +21,16 @@ fn most_threads(arguments: &[&str]) -> usize {
     command.args(arguments).args(["--threads", "1", "-q"]).env("RAYON_NUM_THREADS", THREADS_UNBOUND);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("starts");
     let tasks = Path::new("/proc").join(child.id().to_string()).join("task");
-    let is_reader = |task: &fs::DirEntry| {
-        fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.trim_end() == READER_NAME)
+    let waits_for_disk = |task: &fs::DirEntry| {
+        let name = fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+        [READER_NAME, WRITER_NAME].contains(&name.trim_end())
     };
     let (start, mut most, mut before) = (Instant::now(), 0, 0);
     loop {
         let tasks = fs::read_dir(&tasks).into_iter().flatten().flatten();
-        let (readers, others): (Vec<_>, Vec<_>) = tasks.partition(is_reader);
+        let (waiting, others): (Vec<_>, Vec<_>) = tasks.partition(waits_for_disk);
         // Those of an archive that is read back may end while others of its full archive start.
-        assert!(readers.len() <= 2 * READERS, "{arguments:?}: {} threads read", readers.len());
+        assert!(waiting.len() <= 2 * READERS + WRITERS, "{arguments:?}: {} threads read and write", waiting.len());
         // A thread has its name only a moment after it is there.
         most = most.max(others.len().min(std::mem::replace(&mut before, others.len())));
         if let Some(status) = child.try_wait().expect("a child") {

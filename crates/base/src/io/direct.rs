@@ -13,13 +13,13 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 
 use parking_lot::Mutex;
-use rustix::fs::{CWD, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
 
 use super::calls::{cached_pages, page_bytes};
 use crate::{Progress, ShowPath};
 
 /// Alignment of memory, offsets and lengths: a multiple of what disks ask for, which is 512 or 4,096 bytes. Where more is
-/// needed, the first request fails, and the page cache is used.
+/// needed, which the kernel or the first request tells, the page cache is used.
 pub const ALIGNMENT_BYTES: usize = 4096;
 
 /// Bytes of a request to read, of which each thread that reads has one buffer: enough for the full rate of a disk with a few
@@ -68,6 +68,16 @@ fn path_of(file: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
+/// Alignment that direct requests to a file need, 0 where there are none; `None` if the kernel does not tell (before 6.1).
+fn alignment_bytes(file: &File) -> Option<u32> {
+    let found = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
+    let is_told = StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::DIOALIGN);
+    is_told.then_some(match found.stx_dio_mem_align {
+        0 => 0,
+        memory => memory.max(found.stx_dio_offset_align),
+    })
+}
+
 /// A second descriptor of a file, for direct requests.
 #[derive(Debug)]
 pub struct DirectFile {
@@ -81,6 +91,11 @@ impl DirectFile {
         if piece_bytes < PIECE_BYTES_MIN { None } else { Self::open(file, OFlags::RDONLY) }
     }
 
+    /// False if the file system of a file is known not to do it.
+    pub fn may_work(file: &File) -> bool {
+        file.metadata().is_ok_and(|metadata| is_direct(metadata.dev()) != Some(false))
+    }
+
     /// Opens a file to write it; `None` where that does not work.
     pub fn writing(file: &File) -> Option<Self> {
         Self::open(file, OFlags::WRONLY)
@@ -88,8 +103,13 @@ impl DirectFile {
 
     fn open(file: &File, access: OFlags) -> Option<Self> {
         let device = file.metadata().ok()?.dev();
-        if is_direct(device) == Some(false) {
-            return None;
+        match is_direct(device) {
+            Some(false) => return None,
+            None if alignment_bytes(file).is_some_and(|bytes| bytes == 0 || bytes > ALIGNMENT_BYTES as u32) => {
+                remember(file, device, false);
+                return None;
+            }
+            _ => {}
         }
         match rustix::fs::openat(CWD, path_of(file), access | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty()) {
             Ok(descriptor) => Some(Self { file: File::from(descriptor), device }),
@@ -185,8 +205,18 @@ impl Buffer {
         if self.memory.is_empty() {
             self.memory = vec![0; self.length + ALIGNMENT_BYTES];
         }
-        let start = self.memory.as_ptr().align_offset(ALIGNMENT_BYTES).min(ALIGNMENT_BYTES);
+        let start = self.start();
         &mut self.memory[start..start + self.length]
+    }
+
+    /// The first bytes, of those that were written to it.
+    pub fn first(&self, count: usize) -> &[u8] {
+        let start = self.start();
+        &self.memory[start..start + count]
+    }
+
+    fn start(&self) -> usize {
+        self.memory.as_ptr().align_offset(ALIGNMENT_BYTES).min(ALIGNMENT_BYTES)
     }
 }
 

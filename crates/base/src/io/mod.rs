@@ -7,6 +7,7 @@
 
 mod calls;
 pub mod direct;
+pub mod files;
 pub mod pace;
 pub mod pipes;
 pub mod priority;

@@ -2,14 +2,12 @@
 //! dirty data is bounded, so the final sync is short and delays no other process.
 
 use std::borrow::Borrow;
-use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Write};
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-use parking_lot::Mutex;
 use rustix::fs::{Advice, fadvise};
 
 use super::IoHint;
@@ -23,10 +21,6 @@ const DIRECT_BYTES: usize = 2 * 1024 * 1024;
 
 /// Windows being written back before the writer waits for the oldest.
 const WINDOWS_UNDER_WAY: u64 = 4;
-
-/// Limits for many small files being written back: bytes, and files, which are kept open.
-const FILES_BYTES_MAX: u64 = WINDOW_BYTES * WINDOWS_UNDER_WAY;
-const FILES_MAX: usize = 128;
 
 /// Writes a new file from start to end with the given page cache policy. [`Write::flush`] ends it.
 #[derive(Debug)]
@@ -159,61 +153,4 @@ pub(super) fn write_out(file: &File, range: &Range<u64>) -> io::Result<()> {
     write_back(file, range, true)?;
     drop_written(file, range.end);
     Ok(())
-}
-
-/// Writes back many new files of many workers: the oldest are completed and dropped from the page cache as newer ones
-/// come.
-#[derive(Debug)]
-pub struct WriteBehind {
-    hint: IoHint,
-    under_way: Mutex<UnderWay>,
-}
-
-#[derive(Debug, Default)]
-struct UnderWay {
-    files: VecDeque<(File, Range<u64>)>,
-    bytes: u64,
-}
-
-impl UnderWay {
-    fn pop(&mut self) -> Option<(File, Range<u64>)> {
-        let (file, range) = self.files.pop_front()?;
-        self.bytes -= range.end - range.start;
-        Some((file, range))
-    }
-
-    fn is_too_much(&self) -> bool {
-        self.bytes > FILES_BYTES_MAX || self.files.len() > FILES_MAX
-    }
-}
-
-impl WriteBehind {
-    pub fn new(hint: IoHint) -> Self {
-        Self { hint, under_way: Mutex::default() }
-    }
-
-    /// Takes a range that a worker has written. Waits for older ones if too much is being written back.
-    ///
-    /// # Errors
-    /// The disk failed to write this or an older range.
-    pub fn add(&self, file: File, range: Range<u64>) -> io::Result<()> {
-        if self.hint == IoHint::None || range.is_empty() {
-            return Ok(());
-        }
-        write_back(&file, &range, false)?;
-        let mut under_way = self.under_way.lock();
-        under_way.bytes += range.end - range.start;
-        under_way.files.push_back((file, range));
-        let mut oldest = Vec::new();
-        while under_way.is_too_much() {
-            oldest.extend(under_way.pop());
-        }
-        drop(under_way);
-        oldest.iter().try_for_each(|(file, range)| write_out(file, range))
-    }
-
-    pub fn finish(&self) -> io::Result<()> {
-        let mut under_way = self.under_way.lock();
-        std::iter::from_fn(|| under_way.pop()).try_for_each(|(file, range)| write_out(&file, &range))
-    }
 }
