@@ -53,7 +53,7 @@ pub struct BootstrapOptions {
     pub bases: Vec<PathBuf>,
     /// Destination and settings of the restore.
     pub restore: RestoreTarget,
-    /// Limits of the downloads. Roots belong into `expect_roots`, not here.
+    /// Limits of the downloads. Roots belong in `expect_roots`, not here.
     pub limits: FetchLimits,
     /// Trusted servers, which are asked before anything is fetched whether they have the same
     /// state. One that has another state of the slot ends the run. Default: none, and nobody is

@@ -62,7 +62,8 @@ macro_rules! hints {
     };
 }
 
-/// An archive of Firedancer's that only `recompress` makes one for Agave of, and the other archive of its pair.
+/// An archive of Firedancer's, from which only `recompress` makes one for Agave, and the other
+/// archive of its pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct ToConvert {

@@ -49,7 +49,7 @@ pub enum Event {
         bytes: u64,
         /// Root hash; `None` if its frames are not hashed.
         root: Option<Root>,
-        /// For rebased archives: hash of the full archive that this one goes on.
+        /// For rebased archives: hash of the full archive on which this one builds.
         rebased_on: Option<Hash>,
         /// Time that it took.
         #[serde(rename = "elapsed_seconds", serialize_with = "text::seconds")]
@@ -110,7 +110,7 @@ pub struct Published {
     pub bytes: u64,
     /// Root hash; `None` if its frames are not hashed.
     pub root: Option<Root>,
-    /// For rebased archives: hash of the full archive that this one goes on.
+    /// For rebased archives: hash of the full archive on which this one builds.
     pub rebased_on: Option<Hash>,
     /// Time that publishing it took.
     #[serde(rename = "elapsed_seconds", serialize_with = "text::seconds")]

@@ -1,7 +1,9 @@
-//! System calls for page cache and I/O priority as safe functions. All `unsafe` code of the module `io` is here.
+//! System calls for page cache and I/O priority as safe functions. All `unsafe` code of the module
+//! `io` is here.
 //!
-//! None of them affects results: if a kernel or file system lacks one, the answer is `None`, or nothing happens. The
-//! exception is writing back, whose errors are errors of the disk and are returned.
+//! None of them affects results: if a kernel or file system lacks one, the answer is `None`, or
+//! nothing happens. The exception is writing back, whose errors are errors of the disk and are
+//! returned.
 
 use std::fs::File;
 use std::ops::Range;
@@ -43,7 +45,8 @@ pub fn cached_pages(file: &File, range: &Range<u64>) -> Option<u64> {
     }
     let asked = CachestatRange { offset: range.start, length: range.end - range.start };
     let mut told = Cachestat::default();
-    // SAFETY: both structures have the kernel's layout and live until the call returns; the descriptor is open.
+    // SAFETY: both structures have the kernel's layout and live until the call returns; the
+    // descriptor is open.
     let result = unsafe {
         libc::syscall(
             SYS_CACHESTAT,
@@ -62,8 +65,8 @@ pub fn cached_pages(file: &File, range: &Range<u64>) -> Option<u64> {
     None
 }
 
-/// For each page of a range, whether it is in the page cache; the range must begin at a page. `None` if the file cannot
-/// be mapped.
+/// Tells for each page of a range whether it is in the page cache; the range must begin at a page.
+/// Returns `None` if the file cannot be mapped.
 ///
 /// Linux tells only those who own or may write the file; for others, every page counts as resident.
 pub fn resident_pages(file: &File, range: &Range<u64>) -> Option<Vec<bool>> {
@@ -72,9 +75,9 @@ pub fn resident_pages(file: &File, range: &Range<u64>) -> Option<Vec<bool>> {
         return Some(Vec::new());
     }
     let mut pages = vec![0u8; length.div_ceil(page_bytes() as usize)];
-    // SAFETY: a new mapping of an open file at an address chosen by the kernel. It is never read, so a truncated file
-    // cannot raise SIGBUS. `mincore` writes one byte per page, for which `pages` has room, and exactly the mapping is
-    // unmapped.
+    // SAFETY: a new mapping of an open file at an address chosen by the kernel. It is never read,
+    // so a truncated file cannot raise SIGBUS. `mincore` writes one byte per page, for which
+    // `pages` has room, and exactly the mapping is unmapped.
     let result = unsafe {
         let start = range.start.try_into().ok()?;
         let at = libc::mmap(ptr::null_mut(), length, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), start);
@@ -91,7 +94,8 @@ pub fn resident_pages(file: &File, range: &Range<u64>) -> Option<Vec<bool>> {
 /// Starts writing a range to disk; with `is_awaited`, waits until it is written.
 ///
 /// # Errors
-/// The disk failed. The error must be returned: the kernel reports it once, and a later `fsync` would not.
+/// The disk failed. The error must be returned: the kernel reports it once, and a later `fsync`
+/// would not.
 pub fn write_back(file: &File, range: &Range<u64>, is_awaited: bool) -> io::Result<()> {
     let mut flags = libc::SYNC_FILE_RANGE_WRITE;
     if is_awaited {
@@ -106,7 +110,8 @@ pub fn write_back(file: &File, range: &Range<u64>, is_awaited: bool) -> io::Resu
     }
     let error = io::Error::last_os_error();
     match error.raw_os_error() {
-        // Not supported by the file system or for this kind of file: the final `fsync` does all the work.
+        // Not supported by the file system or for this kind of file: the final `fsync` does all the
+        // work.
         Some(libc::ENOSYS | libc::EINVAL | libc::ESPIPE | libc::EOPNOTSUPP) => Ok(()),
         _ => Err(error),
     }

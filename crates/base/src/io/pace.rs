@@ -55,7 +55,8 @@ impl Pace {
         Self { bucket: Mutex::new(Bucket::new(bytes_per_second)), start: Instant::now() }
     }
 
-    /// Waits until `bytes` may be read, or the user interrupts; the caller notices the interrupt itself.
+    /// Waits until `bytes` may be read, or the user interrupts; the caller notices the interrupt
+    /// itself.
     pub fn wait(&self, bytes: u64, progress: &dyn Progress) {
         let now = self.start.elapsed();
         let wait = self.bucket.lock().take(now, bytes);
@@ -71,8 +72,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// For any requests at any times: the rate is never exceeded, and no request waits longer than the rate
-        /// requires.
+        /// For any requests at any times: the rate is never exceeded, and no request waits longer
+        /// than the rate requires.
         #[test]
         fn the_rate_holds(
             rate in RATE_MIN..10_000_000_000,
@@ -87,7 +88,8 @@ mod tests {
                 taken += bytes;
                 let allowed = (through + BURST).as_secs_f64() * rate as f64;
                 prop_assert!(taken as f64 <= allowed * 1.000_001 + 50.0, "{taken} bytes by {through:?}");
-                // The rate is reached too: the time for the bytes, and pauses too long to be saved up.
+                // The rate is reached too: the time for the bytes, and pauses too long to be saved
+                // up.
                 idle += now.saturating_sub(earned);
                 let cost = taken as f64 / rate as f64;
                 prop_assert!(through.as_secs_f64() <= idle.as_secs_f64() + cost + 1e-6);

@@ -1,5 +1,6 @@
-//! Interruptible pipes, terminals and sockets. A system call that waits for the process at the other end does not
-//! notice an interrupt by the user; these readers and writers check for one regularly.
+//! Interruptible pipes, terminals and sockets. A system call that waits for the process at the
+//! other end does not notice an interrupt by the user; these readers and writers check for one
+//! regularly.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -86,7 +87,8 @@ impl<'a> InterruptibleWriter<'a> {
         let kind = FileType::from_raw_mode(rustix::fs::fstat(&output)?.st_mode);
         Ok(match kind {
             FileType::RegularFile | FileType::BlockDevice => Self { output, way: PipeMode::Plain, progress },
-            // Opened again, a pipe can be non-blocking without affecting the processes that share the descriptor.
+            // Opened again, a pipe can be non-blocking without affecting the processes that share
+            // the descriptor.
             FileType::Fifo => {
                 let path = format!("/proc/self/fd/{}", output.as_raw_fd());
                 let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;

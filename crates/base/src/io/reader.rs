@@ -9,7 +9,8 @@ use std::os::unix::fs::FileExt;
 use super::IoHint;
 use super::residency::Cold;
 
-/// Bytes that are checked, prefetched and dropped at a time. At most two windows are in the page cache.
+/// Bytes that are checked, prefetched and dropped at a time. At most two windows are in the page
+/// cache.
 const WINDOW_BYTES: u64 = 4 * 1024 * 1024;
 
 #[derive(Debug)]

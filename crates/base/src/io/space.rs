@@ -62,22 +62,23 @@ impl Space {
     }
 }
 
-/// Space to leave free on every file system, or a hundredth of it if that is less: a validator needs some for its logs
-/// and database, and a completely full file system harms everybody on it.
+/// Space to leave free on every file system, or a hundredth of it if that is less: a validator
+/// needs some for its logs and database, and a completely full file system harms everybody on it.
 const LEFT_FREE_BYTES: u64 = 1024 * 1024 * 1024;
 
 /// Bytes written between two checks: rare enough to cost nothing, far less than what is left free.
 const LOOK_BYTES: u64 = 64 * 1024 * 1024;
 
-/// Checks the free space while files are written, since the length of an archive, or the unpacked size of one without
-/// an index, is not known before. Shared by all writers.
+/// Checks the free space while files are written, since the length of an archive, or the unpacked
+/// size of one without an index, is not known before. Shared by all writers.
 #[derive(Debug, Default)]
 pub struct SpaceWatch {
     written_bytes: AtomicU64,
 }
 
 impl SpaceWatch {
-    /// Counts bytes before they are written to a file, and checks the space regularly; errors name `dir`.
+    /// Counts bytes before they are written to a file, and checks the space regularly; errors name
+    /// `dir`.
     ///
     /// # Errors
     /// The file system is nearly full: [`ErrorKind::NoSpace`].
@@ -102,7 +103,7 @@ impl SpaceWatch {
     }
 }
 
-/// Error for what does not fit on a disk, which the message names.
+/// Error for a lack of space on a disk, which the message names.
 fn no_space(message: String) -> Error {
     Error::new(ErrorKind::NoSpace, message).with_hint("free some space, or choose a directory on another disk")
 }

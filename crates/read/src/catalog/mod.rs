@@ -58,7 +58,7 @@ pub struct FrameHashes {
     pub root: Root,
     /// Where they begin in the file, in bytes.
     pub offset_bytes: u64,
-    /// Number of frames that they are of.
+    /// Number of frames whose hashes they are.
     pub frames: u64,
     /// For results of `rebase`: snapshot hash of the full archive on which this one builds.
     pub rebased_on: Option<Hash>,

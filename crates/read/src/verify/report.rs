@@ -105,7 +105,7 @@ pub struct Counts {
     pub accounts: u64,
     /// Number of records without lamports, each of which closes an account.
     pub tombstones: u64,
-    /// Number of records of which there is a newer one.
+    /// Number of records that a newer one supersedes.
     pub superseded: u64,
     /// Bytes of the log of records that did not fit in memory, and went to the temporary directory.
     pub spilled_bytes: u64,
