@@ -32,8 +32,7 @@ pub enum CheckMode {
     Frames,
 }
 
-/// Default memory for finding superseded records, in bytes. Records of mainnet need ten times as
-/// much and are mostly spilled to disk; a validator on the same machine needs its memory.
+/// Default memory for finding superseded records, in bytes.
 pub const STATE_MEMORY_BYTES_DEFAULT: u64 = 1 << 30;
 
 /// Checks and expected values, for verifying, visiting, restoring and recompressing.
@@ -41,22 +40,25 @@ pub const STATE_MEMORY_BYTES_DEFAULT: u64 = 1 << 30;
 #[non_exhaustive]
 #[warn(missing_docs)]
 pub struct CheckOptions {
-    /// Extent of the checks.
+    /// Extent of the checks. Default: all, with the state.
     pub mode: CheckMode,
-    /// Memory for finding superseded records, in bytes.
+    /// Memory for finding superseded records, in bytes; what does not fit is spilled. Mainnet's
+    /// records take ten times the default of 1 GiB, but a validator on the same machine needs its
+    /// memory.
     pub memory_bytes: u64,
-    /// Directory for spilling; by default beside the output, or the system's directory for
-    /// temporary files.
+    /// Directory for spilling. Default: beside the output, or the system's directory for temporary
+    /// files.
     #[setters(into)]
     pub temporary_dir: Option<PathBuf>,
     /// Snapshot hash that the state must have. Restoring and recompressing then check the state in
-    /// every mode.
+    /// every mode. Default: any.
     #[setters(into)]
     pub expect_hash: Option<Hash>,
-    /// Slot that the state must have.
+    /// Slot that the state must have. Default: any.
     #[setters(into)]
     pub expect_slot: Option<u64>,
-    /// Limit on the bytes to which archives may unpack, counting entries with headers and padding.
+    /// Limit on the bytes to which all archives together may unpack, counting entries with headers
+    /// and padding. Default: none.
     #[setters(into)]
     pub max_bytes: Option<u64>,
 }
@@ -115,6 +117,7 @@ pub enum StateOutcome {
 }
 
 impl StateOutcome {
+    #[doc(hidden)]
     pub fn not_asked() -> Self {
         Self::NotChecked("not asked for".to_string())
     }
@@ -123,6 +126,7 @@ impl StateOutcome {
 /// Evidence that no storage is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[warn(missing_docs)]
 pub enum Completeness {
     /// The state check, which notices missing accounts.
     ByState,
@@ -130,10 +134,12 @@ pub enum Completeness {
     ByMap,
     /// The index of the archive.
     ByIndex,
+    /// None: the state was not checked, and there is neither storage map nor index.
     NotChecked,
 }
 
 impl Completeness {
+    /// Text in reports: `by state`, `by map`, `by index` or `not checked`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::ByState => "by state",

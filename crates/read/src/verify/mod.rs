@@ -42,28 +42,28 @@ use crate::{
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct VerifyOptions {
-    /// Clients that must load the input; if empty, every deviation is a failure.
+    /// Clients that must load the input; if empty, every deviation is a failure. Default: empty.
     #[setters(into)]
     pub clients: Vec<SnapshotClient>,
     /// Skips records and state; if there is an index, reads only the headers of frames. With
-    /// expected roots, all frames are read anyway and compared with their hashes.
+    /// expected roots, all frames are read anyway and compared with their hashes. Default: false.
     pub is_quick: bool,
-    /// Checks of records and state, and expected values.
+    /// Checks of records and state, and expected values. Default: all checks, no expected value.
     pub check: CheckOptions,
     /// Accepts a part of a state, such as an incremental archive alone, and checks everything else.
     #[setters(skip)]
     pub(crate) allows_part: bool,
-    /// Threads that decode and hash, 1 to 1024.
+    /// Threads that decode and hash, 1 to 1024. Default: one per core.
     pub threads: usize,
-    /// Policy for the page cache, rates and priority while reading.
+    /// Policy for the page cache, rates and priority while reading. Default: gentle on the page
+    /// cache, without a rate limit.
     pub io_policy: IoPolicy,
     /// Roots that the archives must have, in their order; archives beyond the list may have any.
+    /// Default: none.
     #[setters(into)]
     pub expect_roots: Vec<Root>,
 }
 
-/// Requires all clients, uses all cores, 1 GiB for finding superseded records, and the system's
-/// directory for temporary files.
 impl Default for VerifyOptions {
     fn default() -> Self {
         Self {
