@@ -179,8 +179,8 @@ println!("{} rows of slot {}", report.facts.tables[0].rows, report.facts.slot);
 //! | `cli` | the program, with all features but `export` and `codecs` |
 //!
 //! The default features are `cli`, `levels`, `net`, `serve` and `stores`. A program that embeds the
-//! library turns them off (`default-features = false`), and names those that it needs; what is
-//! above needs none where none is named.
+//! library turns them off (`default-features = false`), and names those that it needs. Sections of
+//! this page that name no feature need none.
 //!
 //! # What is stable
 //!

@@ -39,7 +39,8 @@ pub struct VerifyReport {
     pub expected_hash: Option<Hash>,
     /// Slot that the caller expected.
     pub expected_slot: Option<u64>,
-    /// Root of each archive that has frame hashes, in the order of the paths.
+    /// Root of each archive, in the order of `paths`; `None` for one without frame hashes. Empty
+    /// for a ledger.
     pub roots: Vec<Option<Root>>,
     /// Slot of the state, from the bank file; `None` if that could not be read.
     pub slot: Option<u64>,
@@ -55,11 +56,10 @@ pub struct VerifyReport {
     pub complete: Option<Completeness>,
     /// All checks, in their order.
     pub checks: Vec<CheckResult>,
-    /// Broken rules that matter: to a client that the caller asked about, or to any if it asked
-    /// about none. At most 50 of each rule, by check and place.
+    /// Broken rules for which the input fails: with `asked`, those that one of these clients does
+    /// not tolerate; otherwise all. At most 50 of each rule, by check and place.
     pub failures: Vec<Failure>,
-    /// Broken rules that do not matter to the clients that the caller asked about. At most 50 of
-    /// each rule.
+    /// Broken rules that all clients in `asked` tolerate. At most 50 of each rule.
     pub warnings: Vec<Failure>,
     /// Number of failures and warnings that are not listed because there are many of the same rule.
     pub unlisted_count: u64,
@@ -86,8 +86,8 @@ pub struct ObsoleteTotals {
     pub bytes: u64,
 }
 
-/// Numbers of what a verification read, over all archives of the input. What a check did not get to
-/// is 0.
+/// Numbers of what a verification read, over all archives of the input. A number is 0 if the check
+/// that counts it was not made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Counts {
