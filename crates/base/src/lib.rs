@@ -1,4 +1,4 @@
-//! A part of slotpress that promises nothing of its own: use the crate `slotpress`.
+//! An internal part of slotpress, without a stable interface: use the crate `slotpress`.
 //!
 //! What all other parts are built on, without knowledge of archives and ledgers: [`error`],
 //! [`progress`], [`threads`] and [`pipeline`], [`memory`] limits, considerate [`io`], and helpers

@@ -1,4 +1,4 @@
-//! A part of slotpress that promises nothing of its own: use the crate `slotpress`.
+//! An internal part of slotpress, without a stable interface: use the crate `slotpress`.
 //!
 //! Stores for archives: a directory, or a bucket of S3 or a compatible service. A [`Store`] has
 //! blocking calls that can be interrupted; a [`Target`] names one, and [`S3Options`] tells how to

@@ -1,4 +1,4 @@
-//! A part of slotpress that promises nothing of its own: use the crate `slotpress`.
+//! An internal part of slotpress, without a stable interface: use the crate `slotpress`.
 //!
 //! Makes a lifelike ledger, for trying and measuring: what an Agave validator leaves on disk when
 //! it stops gracefully. The ledger follows from a seed. `version` has the versions of Agave to
