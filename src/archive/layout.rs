@@ -235,8 +235,8 @@ mod tests {
                 });
                 work.collect::<Vec<_>>().into_iter().map(|thread| thread.join().expect("no panic")).collect()
             });
-            // A frame alone, as in a sample: zeros at its start may pass for one more record, and
-            // where only few records follow, anything may.
+            // Clusters a frame without its neighbours, as in a sample. Zeros at its start may look
+            // like one more record; in a frame with few records, other bytes may do so too.
             let mut others = 0;
             for (number, (frame, linked)) in frames.iter().zip(&results).enumerate().filter(|_| size >= 4096) {
                 let carry = (number > 0).then(|| Carry::found(entry, (number * size) as u64, frame));

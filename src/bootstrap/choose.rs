@@ -60,9 +60,9 @@ impl ChosenArchive {
         matches!(&self.place, ChosenPlaces::Local(path) if lies_in(path, dir))
     }
 
-    /// Collects all places that have the archive `best`, and puts `best` first. A local file is
-    /// enough, unless a server says that the archive is longer. Offers with another root are left
-    /// out: they are other archives of the same name.
+    /// Collects all places that have the archive `best`, and puts `best` first. If one is a local
+    /// file, returns only that, unless a server says that the archive is longer. Leaves out offers
+    /// with another root: they are other archives of the same name.
     pub(super) fn of(best: &Offer, all: &[&Offer]) -> Self {
         let is_same = |offer: &Offer| {
             offer.name == best.name && best.root.zip(offer.root).is_none_or(|(best, root)| best == root)

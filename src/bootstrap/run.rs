@@ -34,7 +34,7 @@ pub trait World {
     /// Asks the sources again for incremental archives on the full one in use, until one has any.
     ///
     /// # Errors
-    /// None has any, and a source that answered before does not answer now.
+    /// No source has such an archive, and a source that answered before does not answer now.
     fn look_for_newest(&mut self, left: &mut Left, full: &Taken) -> Result<()>;
 
     /// Asks the trusted servers for an archive. Returns an error if too few of them confirm it.

@@ -70,8 +70,8 @@ pub struct Conversion {
     pub outcome: StateOutcome,
 }
 
-/// Rent epochs for vote accounts, in the order of their places. Storages have the numbers of their
-/// entries.
+/// Rent epochs to write into the records of vote accounts, sorted by storage and offset. The number
+/// of a storage is that of its entry in the archive.
 #[derive(Debug, Default)]
 pub struct RentEpochPlaces(Vec<RentEpochPlace>);
 
@@ -120,9 +120,9 @@ pub fn not_possible() -> Error {
 
 impl Job<'_> {
     /// Reads an archive of Firedancer, checks its state, and decides how its entries are changed.
-    /// Returns `None` if the archive is not Firedancer's, or need not be changed. An archive that
-    /// stays Firedancer's gets the slots that newer versions need, if it `is_convertible`: source
-    /// and result are files, and the state is checked.
+    /// Returns `None` if the archive is not Firedancer's, or need not be changed. If the result is
+    /// for Firedancer too, only adds the slots that newer versions need. It does so only if
+    /// `is_convertible`: source and result are files, and the state is checked.
     ///
     /// # Errors
     /// The source is damaged, or lacks something that Agave needs.
@@ -228,8 +228,8 @@ impl Job<'_> {
     }
 }
 
-/// Decides how each entry is changed. `parts` has an item per entry: the part that a storage
-/// becomes, `None` if it is kept or is another entry.
+/// Decides how each entry is changed. `parts` has an item per entry: the part of another storage
+/// that the entry becomes, or `None`.
 fn treatments(
     entries: &[Entry],
     parts: Vec<Option<StoragePart>>,

@@ -90,8 +90,8 @@ pub struct RestoreTarget {
     pub threads: usize,
     /// Checks that are made while the archives are unpacked. Default: all, with the state.
     pub check: CheckOptions,
-    /// Checks for reading everything back before the ledger is marked as complete. Default: none,
-    /// and it is not read back.
+    /// Checks for reading the restored ledger back before it is marked as complete. Default: none,
+    /// so the ledger is not read back.
     #[setters(into)]
     pub read_back: Option<CheckOptions>,
     /// Use of page cache, and rate limit. Default: gentle on the page cache, without a rate limit.
@@ -150,7 +150,8 @@ pub struct RestoreReport {
     /// Directories that the former state and newer archives were moved to.
     #[serde(serialize_with = "text::paths")]
     pub replaced: Vec<PathBuf>,
-    /// What the result relies on: whether the state was checked, and why no storage is missing.
+    /// The checks that the result relies on: whether the state was checked, and what shows that no
+    /// storage is missing.
     #[serde(flatten)]
     pub assurance: Assurance,
     /// What was checked when everything was read back; `None` if it was not.

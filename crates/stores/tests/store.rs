@@ -326,7 +326,8 @@ fn connections_that_end_at_once() {
         let error = store.list(&Until(|| start.elapsed() > Duration::from_secs(5))).expect_err("gone");
         match error.kind() {
             // hyper loses one in a thousand requests whose connection ends just as it is handed
-            // over (hyperium/hyper#4122). Without this limit, its own would end it a minute later.
+            // over (hyperium/hyper#4122). The client would end such a request after a minute; the
+            // limit above ends it earlier.
             ErrorKind::Interrupted => unanswered += 1,
             _ => assert!(NetError::of(&error).is_some_and(NetError::is_retryable), "{error}"),
         }
@@ -334,7 +335,7 @@ fn connections_that_end_at_once() {
     assert!(unanswered <= 10, "{unanswered} of 200");
 }
 
-/// Returns the error with a store that refuses.
+/// Uploads to a store that fails the requests `of` as `instead` says. Returns the upload's error.
 fn ended(gateway: &Gateway, of: &[&str], instead: Instead) -> Error {
     let store = store_with(&options(gateway).give_up_after(Duration::from_millis(300)));
     gateway.fail(of, usize::MAX, instead);

@@ -27,8 +27,8 @@ const LAST_RESTART_SLOT: [u8; 32] = address("SysvarLastRestartS1ot11111111111111
 
 /// Number of slots in the slot history.
 pub const SLOT_HISTORY_SLOTS: u64 = 1024 * 1024;
-/// Length of the slot history: a bit for each slot, its length in words of 64 bits and in bits, the
-/// next slot.
+/// Length of the slot history in bytes: a tag, the number of 64-bit words, a bit for each slot, the
+/// number of bits, and the next slot.
 pub const SLOT_HISTORY_BYTES: usize = 1 + 8 + SLOT_HISTORY_SLOTS as usize / 8 + 8 + 8;
 const SLOT_HASHES_COUNT: u64 = 512;
 const RECENT_BLOCKHASHES_COUNT: u64 = 150;

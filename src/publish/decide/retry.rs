@@ -10,8 +10,8 @@ const RETRY_MAX: Duration = Duration::from_secs(300);
 /// Attempts per operation in a run with `--once`.
 const ATTEMPTS_ONCE: u32 = 4;
 
-/// Number of failures to prepare an archive after which others get their turn during its pauses. It
-/// is not lower, because preparing an older archive takes long and may be in vain.
+/// If preparing an archive has failed this often, others are prepared during its pauses. Not after
+/// fewer failures, because preparing an older archive takes long and may be in vain.
 const FAILURES_BEFORE_OTHERS: u32 = 3;
 
 /// Number of failures of an operation, and the time of its next attempt.
@@ -30,8 +30,8 @@ impl Retry {
         (!is_once || self.failures < ATTEMPTS_ONCE).then_some(pause)
     }
 
-    /// Records a failure of work that reads a lot. Attempts are few, and far apart unless the run
-    /// is to end.
+    /// Records a failure of work that reads a lot. Such work is tried only a few times. The pauses
+    /// are long, except in a run with `--once`.
     pub fn failed_costly(&mut self, is_once: bool, now: Instant) -> Option<Duration> {
         let pause = if is_once { RETRY_FIRST } else { RETRY_MAX };
         self.pause_for(pause, now);

@@ -24,8 +24,7 @@ pub enum RecordFaultKind {
     /// Zero bytes follow the last record, as Agave leaves them on disk. Firedancer reads them as
     /// an account.
     Padded,
-    /// A record claims more data than an account can have. Where records start behind it
-    /// is unknown.
+    /// A record claims more data than an account can have. The records after it cannot be found.
     DataLength,
     Executable,
 }
@@ -68,7 +67,7 @@ pub struct RecordWalker {
     skip_bytes: u64,
     /// True if no further record can be found.
     is_over: bool,
-    /// Offset since which all bytes were zeros: padding that Firedancer reads as an account.
+    /// Offset of padding, which Firedancer reads as an account. Only zeros have followed so far.
     end_mark: Option<u64>,
 }
 

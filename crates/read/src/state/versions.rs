@@ -7,8 +7,8 @@
 //! partition is sorted. For each account, the record of the highest slot stays; the storages of the
 //! other records are read again to subtract them. Only superseded records are hashed twice. They
 //! are few, since validators cut obsolete records when they archive. The accounts of an incremental
-//! archive supersede many of the full one, all over it. So the incremental archive is read first,
-//! and its accounts are skipped in the full one before they are hashed or logged.
+//! archive supersede records in all parts of the full archive. So the incremental archive is read
+//! first, and its accounts are skipped in the full one before they are hashed or logged.
 //!
 //! Alternatives: a table in which every record is looked up costs a cache miss per record, and
 //! cannot be spilled. It saves hashing only if the newest records come first, which is not the
@@ -18,15 +18,16 @@
 //!
 //! The log grows by 20 bytes per record (20 GB for a billion) while it fits in three quarters of
 //! the given memory. Beyond that, full chunks go to one temporary file ([`spill`](super::spill)).
-//! Half of the last quarter is for sorting as many partitions at a time as fit. The other half, and
-//! what sorted partitions leave free of the log's memory, is for superseded records, which are
-//! handled in rounds: each may decode the archive again.
+//! Half of the last quarter is for sorting as many partitions at a time as fit. The other half is
+//! for superseded records, and so is what sorting frees: a sorted partition leaves the log.
+//! Superseded records are handled in rounds, each of which may decode the archive again.
 //!
-//! At least one partition must be sorted in memory: a thousandth of the log, since nobody can
-//! predict which accounts fall into it ([`fingerprint`](super::fingerprint)). An account that is
-//! repeated in one storage cannot swell it: only two of its records in a batch are kept, since they
-//! are a failure anyway. An account in every storage has at most 5,000,000 records, which take
-//! 200 MB.
+//! At least one partition must be sorted in memory. It is about a thousandth of the log: attackers
+//! cannot direct accounts into one partition, because fingerprints are unpredictable
+//! ([`fingerprint`](super::fingerprint)). Nor can many records of one account make a partition too
+//! large. If they are in one storage, the check fails anyway, so only two of them are kept in each
+//! batch. If they are in different storages, there are at most 5,000,000. These take 100 MB in the
+//! log, and 100 MB more while they are sorted.
 
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
@@ -55,7 +56,7 @@ const fn chunk_bytes<T: LogItem>() -> u64 {
     CHUNK_ITEMS as u64 * T::BYTES as u64
 }
 
-/// Smallest memory with which the log works.
+/// Least memory that the log needs.
 const fn log_bytes_min<T: LogItem>() -> u64 {
     PARTITIONS as u64 * chunk_bytes::<T>()
 }
@@ -64,8 +65,8 @@ const fn log_bytes_min<T: LogItem>() -> u64 {
 pub struct VersionLog<T = Version> {
     partitions: Vec<Mutex<Partition<T>>>,
     log_bytes: AtomicU64,
-    /// Bytes for sorting, and as many for the superseded records of a round, beside what is free of
-    /// the log.
+    /// Memory for sorting, in bytes. The superseded records of a round may take as much again, and
+    /// what is free of the log's memory.
     sort_bytes: u64,
     held_bytes: AtomicU64,
     spill: Spill,
@@ -120,7 +121,7 @@ impl<T: LogItem> VersionLog<T> {
         self.log_bytes.load(Relaxed)
     }
 
-    /// Sets the number of bytes that the log may hold in memory. Items that it holds already stay.
+    /// Sets the number of bytes that the log may hold in memory. Does not remove items.
     pub fn set_log_bytes(&self, log_bytes: u64) {
         self.log_bytes.store(log_bytes.max(log_bytes_min::<T>()), Relaxed);
     }
@@ -155,9 +156,9 @@ impl<T: LogItem> VersionLog<T> {
                 self.held_bytes.fetch_sub(chunk_bytes, Relaxed);
             }
         }
-        // The first chunk of each partition is always allowed; together they are the smallest
-        // memory. It grows as needed: a small archive has no other chunks, and full ones would take
-        // 40 MiB.
+        // The first chunk of each partition is always allowed: the least memory of the log holds
+        // all of them. A first chunk grows as needed: a small archive has no other chunks, and
+        // 40 MiB would be too much for it.
         let is_first = partition.bytes() == 0;
         partition.chunks.push(Vec::with_capacity(if is_first { 0 } else { CHUNK_ITEMS }));
         self.held_bytes.fetch_add(chunk_bytes, Relaxed);
@@ -213,7 +214,8 @@ impl<T: LogItem> VersionLog<T> {
         Ok(())
     }
 
-    /// Number of partitions that fit into the memory for sorting, as chunks and sorted; at least 1.
+    /// Number of partitions that fit into the memory for sorting, at least 1. Each needs twice its
+    /// length: its chunks and the sorted copy.
     fn sortable_partitions(&self, partitions: &[&Mutex<Partition<T>>]) -> usize {
         let mut left_bytes = self.sort_bytes;
         let fits = |partition: &&&Mutex<Partition<T>>| {
@@ -403,7 +405,7 @@ mod tests {
         let mut log = twice_each(8);
         let partitions: Vec<_> = log.partitions.iter().filter(|it| it.lock().bytes() > 0).collect();
         assert!(partitions.len() == 8 && partitions.iter().all(|it| it.lock().bytes() == CHUNK_BYTES));
-        // Each partition takes its chunks, and as much sorted.
+        // Each partition needs twice its length: its chunks and the sorted copy.
         for (chunks, expected) in [(0, 1), (3, 1), (4, 2), (5, 2), (6, 3), (100, 8)] {
             log.sort_bytes = chunks * CHUNK_BYTES;
             let partitions: Vec<_> = log.partitions.iter().filter(|it| it.lock().bytes() > 0).collect();
@@ -416,7 +418,7 @@ mod tests {
     #[test]
     fn superseded_records_come_in_rounds_that_fit() {
         const ITEM: u64 = 2 * ITEM_BYTES;
-        // What the log may hold, and holds no more, is free too: it holds eight chunks at first.
+        // The log holds eight chunks at first. Memory that sorted chunks leave free is used too.
         let cases = [(0, 0, 9), (ITEM, 0, 5), (8 * ITEM, 0, 1), (1 << 20, 0, 1), (0, 7, 2), (0, 8, 1)];
         for (sort_bytes, log_chunks, rounds) in cases {
             let mut log = twice_each(8);
@@ -435,7 +437,7 @@ mod tests {
         }
     }
 
-    /// The table is built if it fits in half of the memory, which the log then lacks.
+    /// The table is built if it fits in half of the log's memory. Its bytes are taken from that.
     #[test]
     fn known_accounts_keep_to_their_half() {
         const NEEDED: u64 = 16 * KnownPartition::item_bytes(false);
