@@ -31,13 +31,15 @@ pub trait World {
     /// Asks the sources for all their archives, and looks for archives on this node.
     fn look(&mut self, left: &mut Left) -> Result<()>;
 
-    /// Asks the sources again for incremental archives on the full one in use, until one has any.
+    /// Asks the sources again for incremental archives on the full one in use, until a source
+    /// offers one.
     ///
     /// # Errors
-    /// No source has such an archive, and a source that answered before does not answer now.
+    /// No source offers one, and a source that answered before does not answer now.
     fn look_for_newest(&mut self, left: &mut Left, full: &Taken) -> Result<()>;
 
-    /// Asks the trusted servers for an archive. Returns an error if too few of them confirm it.
+    /// Asks the trusted servers for an archive. Returns `None` if enough of them confirm it,
+    /// otherwise the error to report.
     ///
     /// # Errors
     /// A trusted server contradicts the archive.

@@ -1,6 +1,6 @@
 //! Publishes tables in a store. A journal beside the manifest marks an unfinished export, and names
 //! its run. The next run, on whichever machine, replaces this journal and removes what the earlier
-//! run sent. A run that finds its journal replaced ends, and removes nothing.
+//! run sent. The earlier run ends once it finds that its journal was replaced, and removes nothing.
 
 use std::collections::BTreeMap;
 use std::io::Read;

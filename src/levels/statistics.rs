@@ -61,14 +61,14 @@ fn median_of_sorted(sorted: &[f64]) -> f64 {
     }
 }
 
-/// Spread of the runs above which they get a warning.
+/// Spread of the runs, in percent of their median, above which a warning is given.
 pub const SPREAD_PERCENT_MAX: f64 = 10.0;
 
 /// Runs shorter than this mainly measure the start of threads.
 pub const RUN_TIME_MIN: Duration = Duration::from_millis(20);
 
-/// Loss of time in percent above which workers get a warning: without other programs on their
-/// cores, they lose less.
+/// Percentage of their time that workers may wait for a core. If they wait longer, other programs
+/// run on the cores, and a warning is given.
 pub const LOST_PERCENT_MAX: f64 = 5.0;
 
 /// Serializes as the sentence of `Display`.
@@ -86,7 +86,7 @@ pub enum Warning {
         what: &'static str,
         spread_percent: f64,
     },
-    /// A run is so short that the start of threads counts in it.
+    /// A run is so short that starting threads takes a notable part of it.
     TooShort {
         run: Duration,
     },

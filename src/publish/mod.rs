@@ -65,7 +65,7 @@ pub struct PublishOptions {
     /// Settings for connections to stores.
     pub client: ClientOptions,
     /// Directory for pins, ready archives and the journal, on the file system of `snapshots`.
-    /// Default: beside that, with its name and `.publish`.
+    /// Default: a directory beside `snapshots`, with the same name and `.publish` appended.
     #[setters(into)]
     pub pins: PathBuf,
     /// Directory for damaged archives, on the same file system. Default: one inside `pins`.

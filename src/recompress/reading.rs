@@ -76,8 +76,8 @@ impl Reading<'_> {
         Ok(Decoded { entries, bank, map, input_bytes, left_out, is_of_firedancer })
     }
 
-    /// Checks by the index that no entry is missing. Not needed if the state is checked: it shows
-    /// the same.
+    /// Checks by the index that no entry is missing. The state check shows that too, so nothing is
+    /// done if the state is checked.
     fn check_index(&self, input: &Input<'_>, entries: &KeptEntries) -> Result<()> {
         let (None, Input::File { archive, .. }) = (self.state, input) else { return Ok(()) };
         let Some(tail) = &archive.tail else { return Ok(()) };
@@ -106,8 +106,8 @@ impl Reading<'_> {
     }
 }
 
-/// Entries in their order, without empty storages, which no client loads. Their contents go to the
-/// sink of the loop that reads in order.
+/// Collects the entries in their order, without empty storages, which no client loads. The contents
+/// go to the sink that is passed to `read_in_order`.
 #[derive(Default)]
 struct KeptEntries(Mutex<Vec<Entry>>);
 

@@ -34,7 +34,7 @@ const THREADS: usize = 2;
 /// Limit on the threads that look up names. Each is blocked as long as a lookup takes.
 const LOOKUP_THREADS_MAX: usize = 32;
 
-/// Time between two checks of a waiting caller for a request to stop.
+/// Interval at which a waiting caller checks whether it is to stop.
 const STOP_CHECK: Duration = Duration::from_millis(50);
 
 /// Limit on the addresses of one name that are tried.
@@ -47,7 +47,7 @@ const HEAD_FIELDS_MAX: usize = 64;
 /// Number of connections per server that are kept for the next request.
 const IDLE_CONNECTIONS_MAX: usize = 16;
 
-/// Limit on the size of a file of certificates: the system's take less than 1 MiB.
+/// Limit on the size of a file of certificates. All certificates of a system take less than 1 MiB.
 const CA_FILE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
 /// Makes requests to servers. Clones share threads, connections and the rate limit.
@@ -194,8 +194,8 @@ impl Inner {
     }
 }
 
-/// Creates a pool of connections. There is one for each [`Reach`], so that a request that may reach
-/// public addresses only never reuses a connection to a private one.
+/// Creates a pool of connections. There is one for each [`Reach`]: a request that may reach only
+/// public addresses must not reuse a connection to a private one.
 fn connections(
     options: &ClientOptions,
     certificates: &[Certificate],

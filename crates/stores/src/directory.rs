@@ -20,13 +20,13 @@ use slotpress_read::{
 use crate::store::{Object, Small};
 use crate::{Condition, Put};
 
-/// Limit on waits for the lock: writing a small file takes a moment, so a longer holder is another
-/// program.
+/// Limit on waits for the lock. Writing a small file takes a moment, so whoever holds the lock
+/// longer is another program.
 const LOCK_WAITS_MAX: u32 = 200;
 const LOCK_WAIT: Duration = Duration::from_millis(50);
 
-/// An open directory. Symbolic links are not followed, neither in its place nor under the names in
-/// it.
+/// An open directory. Symbolic links in it are not followed, nor is one that replaces the directory
+/// after it was opened.
 #[derive(Clone, Debug)]
 pub struct Directory(pub Arc<KeptDir>);
 
@@ -159,8 +159,8 @@ impl Drop for DirLock {
     }
 }
 
-/// The tag contains inode and modification time, so that each file that gets the name has another
-/// one.
+/// Describes a file. The tag contains inode and modification time, so each file that gets the name
+/// has a tag of its own.
 fn object(name: &str, stat: &Stat) -> Object {
     let since = Duration::from_nanos(modified_ns(stat));
     Object {

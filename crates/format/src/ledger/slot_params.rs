@@ -45,8 +45,8 @@ pub const SHORTER_SLOTS: [SlotParams; 4] = [
 
 impl SlotParams {
     /// Returns what the feature asks for and what the bank file has instead, or `None` if they
-    /// agree. A chain whose genesis had even shorter slots keeps them: such a duration belongs to
-    /// no feature, and agrees with the number of slots in a year.
+    /// agree. A chain whose genesis had even shorter slots keeps them. They are known by a duration
+    /// that no feature asks for, with the number of slots in a year that follows from it.
     pub fn contradiction(&self, bank: &BankFile) -> Option<(String, String)> {
         let Self { ns_per_slot, slots_per_year, hashes_per_tick, .. } = *self;
         let is_of_feature = SHORTER_SLOTS.iter().any(|params| params.ns_per_slot == bank.ns_per_slot);

@@ -26,7 +26,8 @@ pub const META_ALIGNMENT: u64 = 32;
 /// Length in bytes of the fixed part of an entry in a `.meta` file.
 pub const META_HEADER_BYTES: usize = 88;
 
-/// Most bytes of data that the `.meta` file itself holds.
+/// Limit on the data that an entry of a `.meta` file holds itself, in bytes. Longer data lies in
+/// the `.data` file.
 pub const INLINE_DATA_BYTES_MAX: u32 = 4008;
 
 /// Alignment of entries in a `.data` file.

@@ -51,8 +51,9 @@ impl EpochRewards {
     }
 }
 
-/// Checks the sysvar `Rent`. In the first block, Agave computes from the price of a byte what
-/// sysvars need, which must not overflow. The limits are those of the `solana-rent` crate.
+/// Checks the sysvar `Rent`. Its price of a byte must not be so high that Agave overflows when it
+/// computes the minimum balances of sysvars in the first block. The limits are those of the
+/// `solana-rent` crate.
 pub fn check_rent(data: &[u8]) -> Result<()> {
     let mut r = FieldReader::new(data, data.len() as u64, "the sysvar Rent");
     let lamports_per_byte = r.u64()?;
@@ -67,7 +68,7 @@ pub fn check_rent(data: &[u8]) -> Result<()> {
     }
 }
 
-/// Most bytes for which Agave's decoder reserves memory in a list.
+/// Limit on the length of a list in bytes. Agave's decoder reserves no more memory for one.
 const LIST_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 fn list_count<R: std::io::BufRead>(r: &mut FieldReader<R>, name: &str, item_bytes: u64) -> Result<u64> {
@@ -94,11 +95,11 @@ pub fn parse_certificate(data: &[u8], data_bytes: u64) -> Result<u64> {
     Ok(slot)
 }
 
-/// Most vote accounts by whose stakes Alpenglow pays rewards.
+/// Limit on the number of vote accounts by whose stakes Alpenglow pays rewards.
 const REWARD_STAKES_MAX: u64 = 2000;
 
-/// Parses the epoch in the account with the stakes by which Alpenglow pays rewards. `data` is the
-/// beginning of its `data_bytes` bytes.
+/// Parses the account with the stakes by which Alpenglow pays rewards. Returns the epoch of these
+/// stakes. `data` is the beginning of the account's `data_bytes` bytes.
 pub fn parse_reward_stakes(data: &[u8], data_bytes: u64) -> Result<u64> {
     let mut r = FieldReader::new(data, data_bytes, "the stakes of Alpenglow's rewards");
     let epoch = r.u64()?;

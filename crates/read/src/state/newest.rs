@@ -105,7 +105,8 @@ impl<T> Newest<T> {
         View { layer: None, below: self }
     }
 
-    /// Returns the accounts of a layer, and those below that it does not cover.
+    /// Returns the accounts of `layer`, and those of `self` that it does not cover. `number` is the
+    /// layer's number.
     pub fn view_below<'a>(&'a self, layer: &'a Self, number: u32) -> View<'a, T> {
         View { layer: Some((layer, number)), below: self }
     }

@@ -110,8 +110,8 @@ impl Unpublished {
     /// Gives the file its final name. Without `replace`, an existing file of that name is an error.
     ///
     /// # Errors
-    /// The name is taken; the disk fails; another file took the temporary name, or another
-    /// directory the path of this one.
+    /// The name is taken; the disk fails; the temporary name leads to another file, or the
+    /// directory's path to another directory.
     pub fn publish(mut self, name: &str, replace: bool) -> Result<PathBuf> {
         let path = self.dir.path_of(name);
         self.file.sync_all().or_path("write", &self.path)?;

@@ -29,8 +29,8 @@ impl Source for PartialFile {
 }
 
 impl PartialFile {
-    /// Reads what has arrived, and waits if nothing has. [`PartialFile::waited`] counts the wait as
-    /// that of `readers` readers; 0 if the wait delays nobody.
+    /// Reads what has arrived, and waits if nothing has. `readers` is the number of readers that
+    /// the wait delays; if it is 0, [`PartialFile::waited`] does not count the wait.
     fn read_arrived(&self, to: &mut [u8], offset_bytes: u64, readers: usize) -> io::Result<usize> {
         let mut state = self.state.lock();
         loop {
