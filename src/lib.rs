@@ -97,7 +97,8 @@
     feature = "net",
     doc = r#"```no_run
 use slotpress::{
-    BootstrapOptions, Client, ClientOptions, FetchOptions, FindOptions, NoProgress, bootstrap, fetch, find, net::SourceArg,
+    BootstrapOptions, Client, ClientOptions, FetchOptions, FindOptions, NoProgress, bootstrap,
+    fetch, find, net::SourceArg,
 };
 
 let client = Client::new(&ClientOptions::default())?;
@@ -123,7 +124,9 @@ println!("a ledger of slot {}", booted.restore.slot);
 #![cfg_attr(
     feature = "export",
     doc = r#"```no_run
-use slotpress::{AccountsInput, ExportOptions, ExportTo, NamedArchive, NoProgress, export, tables::Filter};
+use slotpress::{
+    AccountsInput, ExportOptions, ExportTo, NamedArchive, NoProgress, export, tables::Filter,
+};
 
 let full = NamedArchive::from_path("/mnt/snapshots/snapshot-350006937-….tar.zst");
 let mut filter = Filter::default();
@@ -139,9 +142,9 @@ println!("{} rows of slot {}", report.facts.tables[0].rows, report.facts.slot);
 //!
 //! [`catalog`] lists a directory's archives: the ones that a node would choose, unusable ones,
 //! those that can be pruned, and unfinished downloads. [`verify_catalog`] verifies all of them,
-//! incremental ones on their full archive. It calls a function that opens an archive, of a
-//! directory, a server or a store; the second argument is [`CheckMode::State`] if the archive is
-//! then read more than once:
+//! incremental ones on their full archive. You give a function that opens each archive, whether it
+//! is in a directory, on a server or in a store. Its second argument is [`CheckMode::State`] if the
+//! archive will be read more than once:
 //!
 //! ```no_run
 //! use slotpress::{CancelToken, NamedArchive, VerifyOptions, catalog, verify_catalog};
@@ -150,7 +153,8 @@ println!("{} rows of slot {}", report.facts.tables[0].rows, report.facts.slot);
 //! let open = |archive: &catalog::Archive, _mode| Ok(NamedArchive::from_path(archive.path()));
 //! let stop = CancelToken::default();
 //! let verdict = verify_catalog(&found, &open, &VerifyOptions::default(), &stop, &mut |one| {
-//!     println!("{}: {}", one.archive.name, if one.is_damaged() { "damaged" } else { "not damaged" });
+//!     let verdict = if one.is_damaged() { "damaged" } else { "not damaged" };
+//!     println!("{}: {verdict}", one.archive.name);
 //! })?;
 //! verdict.require_ok("/mnt/snapshots")?;
 //! # Ok::<(), slotpress::Error>(())
@@ -174,7 +178,7 @@ println!("{} rows of slot {}", report.facts.tables[0].rows, report.facts.slot);
 //! | `net` | `find`, `fetch`, `bootstrap`, archives at URLs |
 //! | `serve` | `serve`; together with `stores`, also `publish` |
 //! | `stores` | `stores`, and with it `net` |
-//! | `levels` | `levels`; with `codecs`, also those that bring C code of their own |
+//! | `levels` | `levels`; `codecs` adds codecs that bring C code of their own |
 //! | `export` | `export` and `tables`, which take Arrow and Parquet |
 //! | `cli` | the program, with all features but `export` and `codecs` |
 //!

@@ -65,7 +65,7 @@ impl VerifiedArchive {
             true => HashCheck::Decoded,
             false => HashCheck::All,
         };
-        // On a server, the header of each frame would be a request.
+        // On a server, each frame's header would take a request.
         let reads_headers = archive.source.file().is_some() || hashes == HashCheck::All;
         let extent = match options.is_quick {
             true if reads_headers => Extent::WantedAndHeaders,

@@ -13,23 +13,24 @@ use crate::{Catalog, CheckMode, NamedArchive, Unusable, VerifyOptions, VerifyRep
 
 type Open<'a> = &'a dyn Fn(&Archive, CheckMode) -> Result<NamedArchive>;
 
-/// What was found of one archive of a catalog.
+/// What was found about one archive of a catalog.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct ArchiveVerdict<'a> {
     /// The archive.
     pub archive: &'a Archive,
-    /// The full archive with which its state was checked.
+    /// The full archive with which the archive's state was checked.
     pub base: ArchiveBase<'a>,
-    /// Its report, of an incremental archive together with its full one; or why it could not be verified. An error of the kind
-    /// [`ErrorKind::Damaged`] says that it is no archive.
+    /// Report on the archive, or the error for which it could not be verified. The report on an
+    /// incremental archive is about the pair. An error of the kind [`ErrorKind::Damaged`] tells
+    /// that the file is no archive.
     pub report: Result<VerifyReport>,
     asks_state: bool,
 }
 
 impl ArchiveVerdict<'_> {
-    /// Why the state of an incremental archive was not checked, although the options ask for that
-    /// and its frames and files are good: its full archive is damaged, or is not there.
+    /// Returns why the state of an incremental archive was not checked, although the options ask
+    /// for that and its frames and files are good: its full archive is damaged, or is not there.
     pub fn why_not_checked(&self) -> Option<String> {
         let why = match self.base {
             ArchiveBase::Damaged(name) => format!("its full archive {name} is damaged"),
@@ -40,7 +41,7 @@ impl ArchiveVerdict<'_> {
         (self.asks_state && is_good).then_some(why)
     }
 
-    /// True if the archive is damaged or is not what its name says.
+    /// True if the archive is damaged, or is not what its name says.
     pub fn is_damaged(&self) -> bool {
         match &self.report {
             Ok(report) => !report.ok,
@@ -49,18 +50,18 @@ impl ArchiveVerdict<'_> {
     }
 }
 
-/// The full archive of an archive in a catalog. Without a good one, only frames and files of an incremental archive are
-/// checked.
+/// The full archive of an archive in a catalog. Without a good one, only the frames and files of an
+/// incremental archive are checked.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum ArchiveBase<'a> {
-    /// It is a full archive itself.
+    /// The archive is a full one itself.
     Itself,
-    /// This one, in which nothing wrong was found.
+    /// A full archive in which nothing wrong was found.
     Good(&'a Archive),
-    /// This one, which is damaged or unusable.
+    /// A full archive that is damaged or unusable.
     Damaged(&'a ArchiveName),
-    /// The catalog does not have it.
+    /// The catalog does not have the full archive.
     Missing,
 }
 
@@ -82,24 +83,25 @@ impl<'a> ArchiveBase<'a> {
     }
 }
 
-/// What was found of a catalog.
+/// What was found about a catalog.
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct CatalogVerdict {
     /// Number of archives, with the unusable ones.
     pub archives: u64,
-    /// Number of those that are damaged or unusable.
+    /// Number of archives that are damaged or unusable.
     pub damaged: u64,
-    /// Why the first archive was not verified that could not be, or its state not checked.
+    /// Error of the first archive that could not be verified, or whose state was not checked.
     pub error: Option<Error>,
 }
 
 impl CatalogVerdict {
-    /// Succeeds if all archives were verified and none is damaged. `place` names what the catalog is of.
+    /// Succeeds if all archives were verified and none is damaged. `place` names the catalog's
+    /// directory, server or store.
     ///
     /// # Errors
-    /// Archives are damaged, or else the first one that was not verified, or whose state was not
-    /// checked.
+    /// Archives are damaged, or else the error of the first archive that could not be verified, or
+    /// whose state was not checked.
     pub fn require_ok(self, place: &str) -> Result<()> {
         let Self { archives, damaged, error } = self;
         match error {
@@ -112,12 +114,14 @@ impl CatalogVerdict {
     }
 }
 
-/// Verifies the archives of a catalog, a full one before what builds on it, and passes the verdict on each to `on_verdict`,
-/// in their order. Unusable files are counted, but passed to nobody: the catalog says what is wrong with them. `open` opens an
-/// archive, perhaps more than once; with [`CheckMode::State`], parts of it are read again.
+/// Verifies the archives of a catalog, each full one before those that build on it. Passes the
+/// verdict on each to `on_verdict`, in this order. Counts unusable files, but passes on no verdict
+/// on them: the catalog tells what is wrong with them. `open` opens an archive, perhaps more than
+/// once; with [`CheckMode::State`], parts of it are read again.
 ///
 /// # Errors
-/// The run was interrupted, or the options expect a hash, slot or root, which are of one archive.
+/// The run was interrupted; or the options expect a hash, slot or root, which only one archive
+/// can have.
 pub fn verify_catalog(
     catalog: &Catalog,
     open: &dyn Fn(&Archive, CheckMode) -> Result<NamedArchive>,
@@ -164,7 +168,8 @@ pub fn verify_catalog(
     Ok(found)
 }
 
-/// The incremental archives that are verified with an archive, as many as can be at once.
+/// Returns the incremental archives that are verified together with a full one: as many as can be
+/// at once.
 fn on_it<'a>(full: &Archive, catalog: &'a Catalog, damaged: &[PathBuf]) -> Vec<&'a Archive> {
     let slot = Some(full.name.slot).filter(|_| full.is_full());
     match ArchiveBase::of(slot, catalog, damaged) {
@@ -175,7 +180,8 @@ fn on_it<'a>(full: &Archive, catalog: &'a Catalog, damaged: &[PathBuf]) -> Vec<&
     }
 }
 
-/// Verifies a full archive and incremental ones on it, reading each once. What is not in the result must be verified alone.
+/// Verifies a full archive and incremental ones on it, and reads each once. Archives that are not
+/// in the result must be verified alone.
 ///
 /// # Errors
 /// The run was interrupted.
@@ -188,7 +194,8 @@ fn verify_together(
 ) -> Result<Vec<(PathBuf, VerifyReport)>> {
     let open = |archive: &Archive| open(archive, options.check.mode);
     unless_interrupted(open(full).and_then(|named| {
-        // A server that sends each once would wait while the others are read, and give up.
+        // A server that sends each archive only once would wait while the others are read, and
+        // give up.
         if named.source.as_ref().is_some_and(|source| source.is_stream()) {
             return Ok(Vec::new());
         }
@@ -200,7 +207,7 @@ fn verify_together(
     }))
 }
 
-/// Verifies an archive with its full one; without a good one, its frames and files.
+/// Verifies an archive with its full one. Without a good full one, verifies its frames and files.
 fn verify_one(
     archive: &Archive,
     base: ArchiveBase<'_>,
