@@ -20,7 +20,7 @@ use std::path::Path;
 use sha2::{Digest, Sha256};
 use slotpress_base::{Error, ErrorKind, IoContext, Progress, Result, ShowPath, open_file, to_usize};
 use slotpress_format::archive::genesis_archive::unpack;
-use slotpress_format::{ARCHIVE_NAME, GENESIS_BYTES_MAX, GENESIS_FILE_NAME, Hash};
+use slotpress_format::{GENESIS_ARCHIVE_NAME, GENESIS_BYTES_MAX, GENESIS_FILE_NAME, Hash};
 use slotpress_net::{Client, NetErrorKind, Url, below, shown};
 
 /// A genesis whose hash is the expected one.
@@ -37,7 +37,7 @@ impl Genesis {
     /// The files cannot be written.
     pub fn place(self, ledger: &Path) -> Result<Hash> {
         if let Some((archive, genesis)) = self.fetched {
-            place(ledger, ARCHIVE_NAME, &archive)?;
+            place(ledger, GENESIS_ARCHIVE_NAME, &archive)?;
             place(ledger, GENESIS_FILE_NAME, &genesis)?;
         }
         Ok(self.hash)
@@ -65,7 +65,7 @@ pub fn find(
     }
     let mut failed = None;
     for server in servers {
-        let url = below(server, ARCHIVE_NAME);
+        let url = below(server, GENESIS_ARCHIVE_NAME);
         let archive = match client.small(&url, to_usize(GENESIS_BYTES_MAX), progress) {
             Ok(archive) => archive,
             Err(error) if error.kind() == NetErrorKind::Interrupted => return Err(error.into()),

@@ -12,7 +12,7 @@ use slotpress::catalog::{Archive, Catalog, Fault, Keep, Unusable, find_partials,
 use slotpress::{Error, ErrorKind, Progress, Result, Space};
 use slotpress_base::text::ShowPath;
 use slotpress_base::{IoContext, KeptDir, clock};
-use slotpress_format::{LATEST, PATH};
+use slotpress_format::{LATEST_JSON, LISTING_PATH};
 use slotpress_read::catalog::listed::parse_list;
 use slotpress_read::{scan_with_copies, unix_ns};
 
@@ -115,18 +115,19 @@ pub fn run(args: &PruneArgs, ui: &Ui) -> Result<()> {
             if args.keep_free.is_some() {
                 return Err(Error::usage("--keep-free is for directories: what a store has left is not known"));
             }
-            let below = PATH.rsplit_once('/').map_or("", |(below, _)| below);
+            let below = LISTING_PATH.rsplit_once('/').map_or("", |(below, _)| below);
             let below = format!("{}{below}", store.target().to_string().trim_end_matches('/'));
             let index = match super::stores::store_of(Path::new(&below), None, &args.connection)? {
                 Some(index) => index.get_small("archives", INDEX_BYTES_MAX, ui)?,
                 None => None,
             };
-            let latest = store.get_small(LATEST, INDEX_BYTES_MAX, ui)?;
+            let latest = store.get_small(LATEST_JSON, INDEX_BYTES_MAX, ui)?;
             refuse_published(target, [index, latest].into_iter().flatten().map(|small| small.bytes))?;
             let catalog = super::stores::catalog(&store, &args.connection, ui)?;
             return prune(target, &catalog, &|archive| store.delete(&archive.name.to_string(), ui), args, ui);
         }
-        let documents = [PATH.trim_start_matches('/'), LATEST].map(|path| read_small(target, path).transpose());
+        let documents =
+            [LISTING_PATH.trim_start_matches('/'), LATEST_JSON].map(|path| read_small(target, path).transpose());
         refuse_published(target, documents.into_iter().flatten().collect::<Result<Vec<_>>>()?)?;
         let catalog = scan_with_copies(std::slice::from_ref(target))?;
         prune_partials(target, args, ui)?;

@@ -30,14 +30,16 @@ pub use archive::frame_hashes::{
 pub use archive::frames::{
     FRAME_SIZE_BYTES_DEFAULT, FRAME_SIZE_BYTES_MAX, FRAME_SIZE_BYTES_MIN, FrameCutter, FrameSpan,
 };
-pub use archive::genesis_archive::{ARCHIVE_NAME, GENESIS_BYTES_MAX, GENESIS_FILE_NAME};
+pub use archive::genesis_archive::{GENESIS_ARCHIVE_NAME, GENESIS_BYTES_MAX, GENESIS_FILE_NAME};
 pub use archive::header_search::HeaderSearch;
 pub use archive::index::{INDEX_FRAME_BYTES_MAX, INDEX_FRAME_KIND, Index};
 pub use archive::limits::{
     AGAVE_WINDOW_BYTES_MAX, AGAVE_WINDOW_LOG_MAX, ENTRIES_MAX, ENTRY_BYTES_MAX, FIREDANCER_SLOTS,
     FIREDANCER_WINDOW_BYTES_MAX, UNPACKED_BYTES_MAX,
 };
-pub use archive::listing::{FROM_LIST, FrameHashesAt, LATEST, NEWEST_FULL, NEWEST_INCREMENTAL, PATH, VERSION};
+pub use archive::listing::{
+    ARCHIVES_FROM_LISTING, FrameHashesAt, LATEST_JSON, LISTING_PATH, LISTING_VERSION, NEWEST_FULL, NEWEST_INCREMENTAL,
+};
 pub use archive::seek_table::{
     SEEK_TABLE_FOOTER_BYTES, SeekTableItem, parse_seek_table, seek_table_bytes, seek_table_frame,
 };

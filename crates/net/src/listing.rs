@@ -1,7 +1,7 @@
 //! Requests a server's list of archives, such as `slotpress serve` has. Nothing proves its content.
 
 use slotpress_base::Progress;
-use slotpress_format::PATH;
+use slotpress_format::LISTING_PATH;
 use slotpress_read::Listed;
 use slotpress_read::catalog::listed::parse_list;
 
@@ -20,7 +20,7 @@ impl Client {
     #[doc(hidden)]
     pub fn listing(&self, url: &Url, stop: &dyn Progress) -> Result<Option<Listed>, NetError> {
         let mut list = url.clone();
-        list.set_path(&format!("{}{PATH}", url.path().trim_end_matches('/')));
+        list.set_path(&format!("{}{LISTING_PATH}", url.path().trim_end_matches('/')));
         match self.small(&list, LISTING_BYTES_MAX, stop) {
             Ok(document) => Ok(parse_list(&document)),
             Err(error) => match error.kind() {

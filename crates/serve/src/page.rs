@@ -68,7 +68,7 @@ pub fn page(catalog: &Catalog, transfers: &[Arc<Transfer>], host: &str, is_tls: 
         html,
         "</main>\n<footer>slotpress {} · <a href=\"{}\">{1}</a></footer>\n<script>{SCRIPT}</script>\n</body>\n</html>",
         env!("CARGO_PKG_VERSION"),
-        listing::PATH
+        listing::LISTING_PATH
     );
     html
 }

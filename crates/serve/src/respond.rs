@@ -15,7 +15,7 @@ use hyper::{Method, Response, StatusCode};
 use rustix::fs::Stat;
 use slotpress_base::text::cut;
 use slotpress_base::{KeptDir, clock, range_bytes};
-use slotpress_format::ARCHIVE_NAME;
+use slotpress_format::GENESIS_ARCHIVE_NAME;
 use slotpress_format::archive::listing;
 use slotpress_read::catalog::{Archive, scan};
 
@@ -123,7 +123,7 @@ impl Exchange<'_> {
                 (_, None) => text(PLAIN, "ok\n".into()),
                 (_, Some(_)) => plain(StatusCode::SERVICE_UNAVAILABLE, "A directory of archives cannot be read.\n"),
             },
-            listing::PATH => {
+            listing::LISTING_PATH => {
                 let (catalog, _) = server.look().await;
                 let json = api::archives(&catalog, &server.transfers.list(), clock::now());
                 text("application/json", json)
@@ -141,7 +141,7 @@ impl Exchange<'_> {
                     None => missing(),
                 }
             }
-            _ if path.strip_prefix('/') == Some(ARCHIVE_NAME) => self.genesis().await,
+            _ if path.strip_prefix('/') == Some(GENESIS_ARCHIVE_NAME) => self.genesis().await,
             _ => self.archive().await,
         }
     }
@@ -173,13 +173,13 @@ impl Exchange<'_> {
     async fn genesis(self) -> Response<Content> {
         let dirs = self.server.options.dirs.clone();
         let open = move || {
-            let file = dirs.iter().find_map(|dir| KeptDir::open(dir).ok()?.open_file(ARCHIVE_NAME).ok())?;
+            let file = dirs.iter().find_map(|dir| KeptDir::open(dir).ok()?.open_file(GENESIS_ARCHIVE_NAME).ok())?;
             let stat = rustix::fs::fstat(&file).ok()?;
             Some((file, stat))
         };
         let Ok(Some((file, stat))) = tokio::task::spawn_blocking(open).await else { return missing() };
         let etag = format!("\"{:x}-{:x}\"", stat.st_size, scan::modified_ns(&stat));
-        let (name, content_type) = (ARCHIVE_NAME.to_string(), "application/x-bzip2");
+        let (name, content_type) = (GENESIS_ARCHIVE_NAME.to_string(), "application/x-bzip2");
         self.send(OpenFile { name, content_type, file, stat, etag })
     }
 

@@ -12,7 +12,7 @@ use slotpress_base::clock::{self, since_1970};
 use slotpress_base::progress::wait;
 use slotpress_base::text::json;
 use slotpress_base::{Error, ErrorKind, Progress, Result};
-use slotpress_format::{ArchiveName, FrameHashesAt, LATEST, PATH, SlotTime, SlotTimeSource};
+use slotpress_format::{ArchiveName, FrameHashesAt, LATEST_JSON, LISTING_PATH, SlotTime, SlotTimeSource};
 use slotpress_read::catalog::Archive;
 use slotpress_read::catalog::listed::parse_list;
 use slotpress_read::catalog::prune::plan_prune;
@@ -227,7 +227,7 @@ impl IndexedStore {
             names.try_fold(Some(from.clone()), |at, name| at.map_or(Ok(None), |at| at.below(name, makes)))
         };
         let Some(store) = below(target, dir)? else { return Ok(None) };
-        Ok(below(&store, PATH.trim_end_matches(INDEX))?.map(|index| Self { store, index }))
+        Ok(below(&store, LISTING_PATH.trim_end_matches(INDEX))?.map(|index| Self { store, index }))
     }
 
     /// Reads the index; a missing one is empty. Fails if the target does not answer, or the file is
@@ -259,7 +259,7 @@ impl IndexedStore {
             progress.check()?;
             // Read this before the index: if another program changes both in between, the condition
             // for writing fails, and the attempt is repeated.
-            let latest = self.store.get_small(LATEST, INDEX_BYTES_MAX, progress)?;
+            let latest = self.store.get_small(LATEST_JSON, INDEX_BYTES_MAX, progress)?;
             let named = latest.as_ref().and_then(|latest| parse_list(&latest.bytes)).unwrap_or_default();
             let latest_is = latest.map_or(Condition::Absent, |latest| unchanged(latest.e_tag));
             let (mut index, now) = (self.read(progress)?, clock::now());
@@ -283,7 +283,7 @@ impl IndexedStore {
             // Without a full archive there is nothing that a node could boot from, so `latest.json`
             // is not written.
             if put(&self.index, INDEX, &index_json, &index.condition, progress)?
-                && latest_json.map_or(Ok(true), |json| put(&self.store, LATEST, &json, &latest_is, progress))?
+                && latest_json.map_or(Ok(true), |json| put(&self.store, LATEST_JSON, &json, &latest_is, progress))?
             {
                 return Ok(index);
             }

@@ -12,7 +12,7 @@ use slotpress_base::{
     Error, ErrorKind, Found, IoContext, IoHint, KeptDir, Progress, Result, ShowPath, free_bytes, has_room, panic_point,
 };
 use slotpress_format::archive::genesis_archive::unpack;
-use slotpress_format::{ARCHIVE_NAME, GENESIS_BYTES_MAX};
+use slotpress_format::{GENESIS_ARCHIVE_NAME, GENESIS_BYTES_MAX};
 use slotpress_read::LocalFile;
 use slotpress_read::archive::source::stream;
 use slotpress_stores::{Condition, Metadata, Put, Store, Target};
@@ -245,18 +245,18 @@ pub fn read_genesis(path: &Path) -> Result<Vec<u8>> {
 /// it is another cluster's.
 fn put_genesis(store: &Store, archive: &[u8], progress: &dyn Progress) -> Result<()> {
     let metadata = Metadata::default().content_type("application/x-bzip2".to_string());
-    let mut there = store.get_small(ARCHIVE_NAME, GENESIS_BYTES_MAX, progress)?;
+    let mut there = store.get_small(GENESIS_ARCHIVE_NAME, GENESIS_BYTES_MAX, progress)?;
     if there.is_none() {
-        match store.put_small(ARCHIVE_NAME, archive, &metadata, &Condition::Absent, progress)? {
+        match store.put_small(GENESIS_ARCHIVE_NAME, archive, &metadata, &Condition::Absent, progress)? {
             Put::Done(_) => return Ok(()),
-            Put::Refused => there = store.get_small(ARCHIVE_NAME, GENESIS_BYTES_MAX, progress)?,
+            Put::Refused => there = store.get_small(GENESIS_ARCHIVE_NAME, GENESIS_BYTES_MAX, progress)?,
         }
     }
     // The same genesis may be compressed differently: compare its content.
     if there.is_some_and(|there| there.bytes == archive || unpack(&there.bytes).ok() == unpack(archive).ok()) {
         return Ok(());
     }
-    let message = format!("{} is not the genesis that would be published", store.shown(ARCHIVE_NAME));
+    let message = format!("{} is not the genesis that would be published", store.shown(GENESIS_ARCHIVE_NAME));
     Err(Error::new(ErrorKind::Exists, message)
         .with_hint("archives of another cluster may be there: give another target, or move that file away"))
 }

@@ -5,7 +5,7 @@ use std::io::Read;
 use slotpress_base::{Error, Result};
 
 /// Name of the archive on servers and in ledgers.
-pub const ARCHIVE_NAME: &str = "genesis.tar.bz2";
+pub const GENESIS_ARCHIVE_NAME: &str = "genesis.tar.bz2";
 
 /// Name of the file in the archive and in a ledger.
 pub const GENESIS_FILE_NAME: &str = "genesis.bin";

@@ -4,13 +4,13 @@
 use serde::{Deserialize, Serialize};
 
 /// Path of the list of archives, below the server's base URL.
-pub const PATH: &str = "/api/v1/archives";
+pub const LISTING_PATH: &str = "/api/v1/archives";
 /// Relative reference from the list to the directory of the archives.
-pub const FROM_LIST: &str = "../../";
+pub const ARCHIVES_FROM_LISTING: &str = "../../";
 
 /// File that `publish` writes beside the archives, for clients that poll. It has the form of the
 /// list, and holds only the newest pair.
-pub const LATEST: &str = "latest.json";
+pub const LATEST_JSON: &str = "latest.json";
 
 /// Path that redirects to the newest full archive, whatever its compression. Validators serve
 /// it too.
@@ -19,7 +19,7 @@ pub const NEWEST_FULL: &str = "/snapshot.tar.bz2";
 pub const NEWEST_INCREMENTAL: &str = "/incremental-snapshot.tar.bz2";
 
 /// Version of the list. Within a version, fields may be added, never renamed or removed.
-pub const VERSION: u32 = 1;
+pub const LISTING_VERSION: u32 = 1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FrameHashesAt {

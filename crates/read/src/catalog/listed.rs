@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use serde::Deserialize;
-use slotpress_format::{ArchiveName, FrameHashesAt, Hash, Root, SlotTime, SlotTimeSource, VERSION};
+use slotpress_format::{ArchiveName, FrameHashesAt, Hash, LISTING_VERSION, Root, SlotTime, SlotTimeSource};
 
 use super::{Archive, Catalog, FrameHashes};
 
@@ -57,7 +57,7 @@ struct Entry {
 /// an archive.
 pub fn parse_list(document: &[u8]) -> Option<Listed> {
     let list: List = serde_json::from_slice(document).ok()?;
-    if list.version != VERSION {
+    if list.version != LISTING_VERSION {
         return None;
     }
     let listed = list.archives.into_iter().filter_map(|entry| {

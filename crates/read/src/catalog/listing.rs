@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 use slotpress_base::clock::since_1970;
-use slotpress_format::{ArchiveName, FROM_LIST, FrameHashesAt, Hash, Root, SlotTime, VERSION};
+use slotpress_format::{ARCHIVES_FROM_LISTING, ArchiveName, FrameHashesAt, Hash, LISTING_VERSION, Root, SlotTime};
 
 use super::{Archive, Catalog, FileId};
 
@@ -43,7 +43,7 @@ impl<A> ListFields<A> {
     /// Lists all archives, each in the form that `fields` makes.
     pub fn new(catalog: &Catalog, now: SystemTime, fields: impl Fn(&Archive) -> A) -> Self {
         Self {
-            version: VERSION,
+            version: LISTING_VERSION,
             software: concat!("slotpress ", env!("CARGO_PKG_VERSION")),
             time_unix_seconds: unix_ns(now) / 1_000_000_000,
             newest_slot: catalog.newest_slot(),
@@ -125,7 +125,7 @@ impl ArchiveFields {
 
     /// Gives the path relative to the list that is served below the archives.
     pub fn in_list(self) -> Self {
-        Self { path: format!("{FROM_LIST}{}", self.name), ..self }
+        Self { path: format!("{ARCHIVES_FROM_LISTING}{}", self.name), ..self }
     }
 
     /// Omits the age, which would become wrong in a stored list.
@@ -161,8 +161,8 @@ mod tests {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(10);
         let fields = ArchiveFields::new(&archive, &catalog, now);
         assert_eq!(fields.age_seconds, Some(6), "since its bank, not since the file is here");
-        let depth = slotpress_format::archive::listing::PATH.matches('/').count() - 1;
-        assert_eq!((FROM_LIST, fields.path.as_str()), ("../".repeat(depth).as_str(), NAME));
+        let depth = slotpress_format::archive::listing::LISTING_PATH.matches('/').count() - 1;
+        assert_eq!((ARCHIVES_FROM_LISTING, fields.path.as_str()), ("../".repeat(depth).as_str(), NAME));
         let json = format!(r#"{{"version":1,"archives":[{}]}}"#, serde_json::to_string(&fields).expect("JSON"));
         let listed = parse_list(json.as_bytes()).expect("a list");
         assert_eq!(Catalog::of_listing(listed, "/dir/"), catalog);
