@@ -169,7 +169,7 @@ fn look(args: &ListArgs, ui: &Ui) -> Result<(Catalog, Vec<Partial>)> {
     }
 }
 
-/// Names of which a ledger or an unpacked archive has at least one.
+/// A ledger or an unpacked archive has at least one of these names in it.
 const OF_A_LEDGER: [&str; 5] = ["accounts", "genesis.bin", "ledger.lock", "rocksdb", "version"];
 
 /// Lists the archives of a directory, a store, a mirror or a server. Returns `None` for a single

@@ -14,8 +14,8 @@ use crate::restore::unpack::{Unpacked, Unpacker};
 use crate::restore::{RestoreLayout, RestoreTarget};
 
 impl Opened {
-    /// Checks that it builds on the full archive that was unpacked before it. Returns the slot of
-    /// the latter.
+    /// Checks that this archive builds on the full archive that was unpacked before it. Returns the
+    /// full archive's slot.
     pub fn check_base(&self, full: Option<&Unpacked>) -> Result<Option<u64>> {
         let base_slot = full.map(|full| full.bank.slot).or(self.archive.base_slot());
         check_base(self.archive.base_slot(), base_slot)?;
@@ -69,8 +69,9 @@ impl Unpacker<'_> {
     }
 }
 
-/// Refuses an archive of another chain than that of the ledger's genesis, if the ledger has one:
-/// Agave compares the two, and would end. A genesis that cannot be read is left to the validator.
+/// Refuses an archive of another chain than that of the ledger's genesis, if the ledger has a
+/// genesis: Agave compares the two, and would not start. A genesis that cannot be read is left to
+/// the validator.
 fn check_chain(bank: &BankFile, options: &RestoreTarget) -> Result<()> {
     let Some(path) = options.genesis().filter(|_| options.layout == RestoreLayout::Boot) else { return Ok(()) };
     match Genesis::read(&path) {

@@ -18,8 +18,8 @@ use crate::restore::unpack::Unpacked;
 use crate::restore::{RestoreTarget, Run};
 
 impl Run<'_> {
-    /// Makes an archive that Agave reads, if the unpacked one is not. It has no name yet. Returns
-    /// it with the extension for its name.
+    /// Makes an archive that Agave reads, if Agave does not read the unpacked one. Returns the new
+    /// archive, which has no name yet, and the extension for its name.
     pub fn make(
         self,
         opened: Opened,

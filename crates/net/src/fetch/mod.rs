@@ -37,7 +37,7 @@ use crate::{NetError, NetErrorKind};
 /// Default number of connections at a time.
 pub const STREAMS_DEFAULT: usize = 8;
 
-/// Largest number of connections at a time: servers would take more for an attack.
+/// Largest number of connections at a time. To servers, more look like an attack.
 pub const STREAMS_MAX: usize = 64;
 
 /// Limits of a download.
@@ -56,8 +56,8 @@ pub struct FetchLimits {
     /// readers accept.
     pub tail_bytes_max: u64,
     /// Largest number of bytes that one request asks for. Requests get smaller towards the end of
-    /// the archive, down to a sixteenth of this. Default: 16 MiB: so many that the time between two
-    /// requests does not matter, so few that a reader does not wait long for the oldest one.
+    /// the archive, down to a sixteenth of this. Default: 16 MiB. With this, the time between two
+    /// requests does not matter, and a reader does not wait long for the oldest one.
     pub piece_bytes_max: u64,
     /// Least rate: the download fails if it is slower than this over 15 seconds. Default: none.
     #[setters(into)]

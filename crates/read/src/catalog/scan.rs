@@ -22,9 +22,9 @@ use crate::{IndexPolicy, LocalFile};
 /// Limit on archives in a directory: validators keep six, mirrors some hundreds.
 const ARCHIVES_MAX: usize = 10_000;
 
-/// Scans directories and their `remote` for archives. If several files have the same name, keeps
-/// the first usable one. [Judges](super::usable::judge) each by a few reads. The order is that of
-/// [`Catalog::archives`].
+/// Lists the archives in directories, and in the directory `remote` of each. If several files have
+/// the same name, keeps the first usable one. [Judges](super::usable::judge) each by a few reads.
+/// The order is that of [`Catalog::archives`].
 ///
 /// # Errors
 /// A directory cannot be read, or holds too many archives.
@@ -58,7 +58,8 @@ pub fn scan_names(dirs: &[PathBuf]) -> Result<Catalog> {
     Ok(Catalog::with_copies(archives_of(dirs)?))
 }
 
-/// Judges all archives of the directories: usable ones with their frame hashes, and unusable ones.
+/// Judges all archives of the directories. Returns the usable ones, with their frame hashes, and
+/// the unusable ones.
 fn judged(dirs: &[PathBuf], known: &Catalog) -> Result<(Vec<Archive>, Vec<Unusable>)> {
     let (mut archives, mut unusable) = (Vec::new(), Vec::new());
     for archive in archives_of(dirs)? {
@@ -82,12 +83,13 @@ fn judged(dirs: &[PathBuf], known: &Catalog) -> Result<(Vec<Archive>, Vec<Unusab
     Ok((archives, unusable))
 }
 
-/// Number of bank files that are read at most. Without an index, the status cache before each must
-/// be decoded too.
+/// Limit on the bank files that are read. Without an index, the status cache before each of them
+/// must be decoded, too.
 const DATED_MAX: usize = 4;
 
-/// Reads the times of the newest archives from their bank files, and the slot duration from that of
-/// the newest full archive (or the newest at all), unless `known` has it from the same archive.
+/// Reads the times of the newest archives from their bank files. Takes the slot duration from the
+/// bank file of the newest full archive, or else of the newest archive, unless `known` has it from
+/// the same one.
 pub fn look_for_times(catalog: &mut Catalog, known: &Catalog) {
     let mut newest: Vec<usize> = (0..catalog.archives.len()).collect();
     newest.sort_by_key(|number| catalog.archives.get(*number).map(|archive| Reverse(archive.name.slot)));
@@ -129,7 +131,7 @@ fn archives_of(dirs: &[PathBuf]) -> Result<Vec<Archive>> {
         let remote = dir.join(REMOTE);
         match open_remote(&fd) {
             Ok(fd) => list(dir, true, &fd, &mut found)?,
-            // A link, a file, or nothing.
+            // `remote` is a link, a file, or missing.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
             Err(error) => return Err(Error::io("read", &remote, &error.into())),
         }
