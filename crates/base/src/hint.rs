@@ -1,4 +1,5 @@
-//! Advice for errors, as data: the library names its options in backquotes, the program its flags.
+//! Advice for errors, as data. The library words it with its options in backquotes, the program
+//! with its flags.
 
 #![warn(missing_docs)]
 
