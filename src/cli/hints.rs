@@ -74,6 +74,11 @@ fn words<'a>(hint: &'a Hint, has: &dyn Fn(&str) -> bool) -> Cow<'a, str> {
         Hint::ConvertFile => {
             "fetch it, or save it in a file; then `slotpress recompress --for agave FILE -o DIR` makes one that Agave loads".into()
         }
+        // What is there already: some commands have a flag that takes it for the result.
+        Hint::Replace => {
+            let said = ["--force replaces it", "--skip-existing leaves it"].into_iter();
+            said.filter(|said| foreign(said, has).is_none()).collect::<Vec<_>>().join(", ").into()
+        }
         Hint::UseFind => "`slotpress find` and `slotpress list URL` show what sources have".into(),
         Hint::UseBaseSlot(_) => named(&hint.to_string()).into(),
         hint => {
@@ -129,6 +134,7 @@ mod tests {
             "give more --memory, or a directory on a disk: an output on a disk, or TMPDIR; --check frames goes without";
         assert_eq!(of(&Hint::SpillToDisk, &of_restore), spill);
         assert_eq!(of(&Hint::GiveFullArchive, &|_| false), "give its full archive too");
+        assert_eq!(of(&Hint::Replace, &|flag| flag == "--skip-existing"), "--skip-existing leaves it");
     }
 
     #[test]

@@ -9,9 +9,28 @@ use std::path::PathBuf;
 
 use crate::ShowPath;
 
+macro_rules! clause {
+    (($text:literal)) => {
+        $text
+    };
+    ($text:literal) => {
+        $text
+    };
+}
+
+macro_rules! is_optional {
+    (($text:literal)) => {
+        true
+    };
+    ($text:literal) => {
+        false
+    };
+}
+
 macro_rules! hints {
-    ($($name:ident: $text:literal,)*) => {
-        /// Advice for the operator.
+    ($($name:ident: $($part:tt)&*,)*) => {
+        /// Advice for the operator. A variant's documentation is its text, with options and functions of
+        /// this library in backquotes.
         #[derive(Clone, Debug, PartialEq, Eq)]
         #[non_exhaustive]
         pub enum Hint {
@@ -22,19 +41,18 @@ macro_rules! hints {
             /// Convert an archive of Firedancer's for Agave first.
             #[doc(hidden)]
             Convert(Box<ToConvert>),
-            $(#[doc = $text] $name,)*
+            $(#[doc = concat!($(clause!($part)),*)] $name,)*
         }
 
         impl Hint {
             /// The clauses of the advice, with options in backquotes, and whether each is for callers that have its options
             /// only.
             pub fn clauses(&self) -> impl Iterator<Item = (&'static str, bool)> {
-                let text = match self {
-                    Self::Text(_) | Self::UseBaseSlot(_) | Self::Convert(_) => "",
-                    $(Self::$name => $text,)*
+                let clauses: &[(&str, bool)] = match self {
+                    Self::Text(_) | Self::UseBaseSlot(_) | Self::Convert(_) => &[],
+                    $(Self::$name => &[$((clause!($part), is_optional!($part))),*],)*
                 };
-                // What is in braces is at the odd positions.
-                text.split(['{', '}']).zip([false, true].into_iter().cycle())
+                clauses.iter().copied()
             }
         }
 
@@ -73,27 +91,27 @@ pub struct ToConvert {
     pub incremental: Option<PathBuf>,
 }
 
-// A clause in braces is left out where a caller does not have its options.
+// A clause in parentheses is left out where a caller does not have its options.
 hints! {
     AllowPrivate:
-        "{`allow_private` lets servers lead to private addresses; without it, }only a source that you name may be private",
+        ("`allow_private` lets servers lead to private addresses; without it, ") & "only a source that you name may be private",
     CheckState: "use `CheckMode::State` to check the accounts instead",
-    ChooseSlot: "unpack one archive into one empty directory{, or choose with `slot`}",
+    ChooseSlot: "unpack one archive into one empty directory" & (", or choose with `slot`"),
     ConvertFile: "save the archive in a file, make one for Agave of it by `recompress` with `for_agave`, and restore that",
     ForceBase: "put the full archive there, or use `force_base` to continue without it",
     GiveBase: "if it is an incremental archive, give its full archive with `base`",
-    GiveBaseSlot: "an incremental archive needs the slot of its full archive{: `base_slot`}",
-    GiveGenesis: "the chain's genesis.bin tells how long its slots take{: `genesis`}",
+    GiveBaseSlot: "an incremental archive needs the slot of its full archive" & (": `base_slot`"),
+    GiveGenesis: "the chain's genesis.bin tells how long its slots take" & (": `genesis`"),
     GiveCaFile: "if the server's authority is your own, give its certificate with `ca_file`",
     GiveCredentials:
         "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, and allow it in the bucket's policy; public \
          buckets are read with `anonymous`",
-    GiveFullArchive: "give its full archive too{, or check only frames: `CheckMode::Frames`}",
+    GiveFullArchive: "give its full archive too" & (", or check only frames: `CheckMode::Frames`"),
     GiveRpc:
         "give an RPC server (`rpc`), which reports the current slot; without `max_age`, archives of unknown age are used",
     GiveSources: "give `sources`, `rpc` or `cluster`",
     LeaveOutExpectHash: "`expect_hash` is compared with the state: leave it out with `CheckMode::Frames`",
-    MoreMemory: "give more `memory_bytes`{, or a `temporary_dir` with room for 20 bytes per account}",
+    MoreMemory: "give more `memory_bytes`" & (", or a `temporary_dir` with room for 20 bytes per account"),
     MoreMemoryForParts: "give more `memory_bytes`: a store takes at most 10,000 parts",
     NameAccounts: "name every accounts path with `accounts`, as the validator does; a deleted storage cannot be replaced",
     NameLedger:
@@ -110,11 +128,11 @@ hints! {
     MoveArchivesBetween: "move it to another directory, or have `existing_state` move it aside",
     MoveNewerArchives:
         "restore the newer archive, move it to another directory, or have `existing_state` move all newer ones aside",
-    Replace: "{`replace` replaces it}{, `skip_existing` leaves it}",
+    Replace: ("`replace` replaces it"),
     ReplaceState: "restore into an empty directory, or replace that state with `existing_state`",
     SpillToDisk:
-        "give more `memory_bytes`, or a directory on a disk: {`temporary_dir`, }an output on a disk, or TMPDIR{; \
-         `CheckMode::Frames` goes without}",
+        "give more `memory_bytes`, or a directory on a disk: " & ("`temporary_dir`, ") & "an output on a disk, or TMPDIR"
+        & ("; `CheckMode::Frames` goes without"),
     UseFetch: "`fetch` fetches the whole archive; then use the file",
     UseFind: "`find` shows what sources have",
     UseFindJson: "try again later, or give other sources; `find` names the cause of each",
