@@ -326,9 +326,12 @@ fn unusable(error: Error) -> Box<Failed> {
 /// Compares the length of a file with the stated one. If they differ, the file was cut off.
 fn is_as_long(path: &Path, told_bytes: Option<u64>) -> Result<()> {
     let length_bytes = open_file(path)?.metadata().or_path("read", path)?.len();
-    match told_bytes.is_none_or(|told| told == length_bytes) {
-        true => Ok(()),
-        false => Err(Error::damaged(format!("{} is not as long as it should be", path.shown()))),
+    match told_bytes.filter(|told| *told != length_bytes) {
+        None => Ok(()),
+        Some(told) => {
+            let message = format!("{} has {length_bytes} bytes, not the {told} that its source states", path.shown());
+            Err(Error::damaged(message).with_hint("it was cut off or replaced: move it away"))
+        }
     }
 }
 

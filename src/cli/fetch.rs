@@ -48,7 +48,8 @@ pub struct FetchArgs {
 
 pub fn run(args: &FetchArgs, ui: &Ui) -> Result<()> {
     if args.expect_root.len() > 1 {
-        return Err(slotpress::Error::usage("--expect-root is for one archive"));
+        return Err(slotpress::Error::usage("--expect-root is for one archive: fetch gets them in no fixed order")
+            .with_hint("fetch them one by one, each with its root"));
     }
     let mut limits = args.transfer.limits(args.max_bytes, args.expect_root.first().copied());
     limits.streams = planned::threads_that_fit(Some(limits.streams), || Ok(STREAM_BYTES), 0, ui)?;

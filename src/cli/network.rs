@@ -175,7 +175,10 @@ impl TransferArgs {
         let quorum = usize::from(self.quorum);
         match trusted.is_empty() || quorum <= trusted.len() {
             true => Ok((trusted, quorum)),
-            false => Err(Error::usage(format!("--quorum {quorum} needs as many servers with --trust"))),
+            false => Err(Error::usage(format!(
+                "--quorum {quorum} needs as many servers with --trust, not {}",
+                trusted.len()
+            ))),
         }
     }
 

@@ -166,8 +166,11 @@ impl ExportOptions {
 
     fn check(&self, is_stream: bool) -> Result<()> {
         self.filter.check()?;
-        if self.tables.is_empty() || (is_stream && (self.tables.len() > 1 || self.format != TableFormat::Csv)) {
-            return Err(Error::usage("a stream takes one table, as CSV"));
+        if self.tables.is_empty() {
+            return Err(Error::usage("there is no table to export"));
+        }
+        if is_stream && (self.tables.len() > 1 || self.format != TableFormat::Csv) {
+            return Err(Error::usage("a stream takes one table, as CSV").with_hint("export into a directory"));
         }
         match (self.format, self.addresses) {
             (TableFormat::Csv, AddressForm::Binary) => Err(Error::usage("CSV has addresses as base58 only")),

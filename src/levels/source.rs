@@ -77,7 +77,8 @@ impl OpenInput {
             return Err(Error::usage(format!("{} is empty: there is nothing to measure", path.shown())));
         }
         if options.slot.is_some() || options.base_slot.is_some() {
-            return Err(Error::usage("a slot and a base slot are chosen of ledgers; the input is a file"));
+            let message = format!("{} is a file, which has no slot and base slot to choose", path.shown());
+            return Err(Error::usage(message).with_hint("give a ledger, or leave them out"));
         }
         let archive = match Archive::open(path, IndexPolicy::Hint, &Default::default()) {
             Ok(archive) => archive,

@@ -232,7 +232,8 @@ fn unpacked_bytes(archive: &NamedArchive) -> Result<u64> {
 /// Refuses a new state that does not come after the old one, or that only Firedancer loads.
 fn judge_pair(old: &BankFile, new: &BankFile) -> Result<()> {
     if judge_chains(old, new, &Findings::refusing(|_| true)).is_err() {
-        return Err(Error::usage("the archives are of different clusters: their chains began at different times"));
+        return Err(Error::usage("the archives are of different clusters: their chains began at different times")
+            .with_hint("give archives of one cluster"));
     }
     if new.is_for_firedancer_only() {
         return Err(of_firedancer());
@@ -245,7 +246,8 @@ fn judge_pair(old: &BankFile, new: &BankFile) -> Result<()> {
         std::cmp::Ordering::Greater => Err(Error::usage(format!(
             "the full archive is of slot {}, newer than the state of slot {} that is to go on it",
             old.slot, new.slot
-        ))),
+        ))
+        .with_hint("give an older full archive, or a newer state")),
     }
 }
 

@@ -249,10 +249,12 @@ fn check_ways(
     if options.incremental.is_some() && base_slot.is_some() {
         return Err(Error::usage(
             "an incremental archive goes on a full one, but this is an incremental archive itself",
-        ));
+        )
+        .with_hint("give the full archive as the source"));
     }
     if options.base.is_some() && !checks_state {
-        return Err(Error::usage("a base serves only to check the state, but only frames are to be checked"));
+        return Err(Error::usage("a base serves only to check the state, but only frames are to be checked")
+            .with_hint("leave out the base, or check the state"));
     }
     Ok(is_convertible)
 }
@@ -293,7 +295,8 @@ fn base_slot_of(source: &RecompressSource, options: &RecompressOptions) -> Resul
     };
     match (name, &options.base) {
         (Some(ArchiveName { base_slot: None, .. }), Some(_)) => {
-            Err(Error::usage("the base is the full archive below an incremental one, but this is a full archive"))
+            Err(Error::usage("the base is the full archive below an incremental one, but this is a full archive")
+                .with_hint("leave out the base"))
         }
         (Some(name), _) => Ok(name.base_slot),
         (None, None) => Ok(options.base_slot),

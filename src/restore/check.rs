@@ -1,6 +1,6 @@
 //! Checks of each archive after it was unpacked, and of the state after all were.
 
-use slotpress_base::{Error, Result, ShowPath};
+use slotpress_base::{Error, Hint, Result, ShowPath};
 use slotpress_format::{BankFile, Genesis, StorageMapItem};
 use slotpress_read::rules::pair::swapped;
 use slotpress_read::{
@@ -57,7 +57,8 @@ impl Unpacker<'_> {
                 progress.stage("Subtracting", None);
                 let Task::Subtract(list) = task else { return Ok(()) };
                 if list.has_duplicates() {
-                    return Err(Error::damaged("an account occurs twice in one storage"));
+                    let error = Error::damaged("an account occurs twice in one storage");
+                    return Err(error.with_hint(Hint::UseVerify));
                 }
                 let (storages, hint) = (self.assigner.storages(), options.io_policy.io_hint);
                 read_superseded(list, storages, self.roots, hint, &state.pass(task), options.threads, progress)

@@ -356,7 +356,8 @@ fn check_accounts_paths(accounts: &[Arc<KeptDir>], snapshots_dir: &KeptDir, ledg
                 .with_hint("give the accounts a directory of their own"));
         }
         if seen.contains(&path) {
-            return Err(Error::usage(format!("the accounts path {shown} is given twice")));
+            return Err(Error::usage(format!("the accounts path {shown} is given twice"))
+                .with_hint("give each accounts path once"));
         }
         if seen.iter().any(|other: &PathBuf| path.starts_with(other) || other.starts_with(&path)) {
             return Err(Error::usage(format!("the accounts path {shown} lies inside another, or around it"))

@@ -74,7 +74,7 @@ impl Profile {
         let of_credentials = profile::section(&credentials, name);
         if of_config.is_none() && of_credentials.is_none() {
             return match named {
-                Some(_) => Err(Error::usage("AWS_PROFILE names a profile that no file has").with_hint(
+                Some(_) => Err(Error::usage(format!("AWS_PROFILE is {name:?}, a profile that no file has")).with_hint(
                     "profiles are in ~/.aws/config and ~/.aws/credentials, or where AWS_CONFIG_FILE and \
                                 AWS_SHARED_CREDENTIALS_FILE say",
                 )),

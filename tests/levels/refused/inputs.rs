@@ -36,7 +36,7 @@ fn what_makes_no_sense_is_refused() {
         (&archive, &["--threads", "0"], 2, "threads"),
         (&path("text"), &["--codec", "clustered:1"], 2, "no records to cluster"),
         (&archive, &["--min-time=-1"], 2, "times look like"),
-        (&archive, &["--slot", "26"], 2, "of ledgers"),
+        (&archive, &["--slot", "26"], 2, "is a file, which has no slot"),
         (&archive, &["--csv", csv_in_no_directory.to_str().expect("UTF-8")], 1, "no such file"),
         (&path("empty"), &[], 2, "empty"),
         (&path("missing"), &[], 1, "no such file"),

@@ -20,6 +20,9 @@ use crate::{ObsoleteFormat, StorageFile, StorageRoot, parse_number, read_storage
 pub const GRACEFUL_STOP: &str = "stop the validator with `agave-validator --ledger LEDGER exit` and wait until its \
      process is gone; a killed validator leaves no complete bank snapshot";
 
+/// Advice for a ledger whose files contradict each other.
+const TAKE_AGAIN: &str = "take the ledger from its source again, or restore it from an archive";
+
 /// Directories of a ledger. `None`, or an empty list, stands for the validator's default.
 #[derive(Clone, Debug, Default)]
 #[warn(missing_docs)]
@@ -189,7 +192,8 @@ pub fn find_bank_snapshot_with_gaps(paths: &LedgerPaths, slot: Option<u64>, thre
             "{} says snapshot version {:?}; slotpress knows {SNAPSHOT_VERSION}",
             snapshot.version.shown(),
             slotpress_base::text::one_line(String::from_utf8_lossy(&version).trim())
-        )));
+        ))
+        .with_hint(Hint::NewerLayout));
     }
     snapshot.storages.sort_unstable_by_key(|storage| (storage.slot, storage.id));
     let mut neighbours = snapshot.storages.iter().zip(snapshot.storages.iter().skip(1));
@@ -197,13 +201,15 @@ pub fn find_bank_snapshot_with_gaps(paths: &LedgerPaths, slot: Option<u64>, thre
         return Err(Error::damaged(format!(
             "slot {} has two storages, {} and {}; a snapshot has one per slot",
             one.slot, one.id, other.id
-        )));
+        ))
+        .with_hint(TAKE_AGAIN));
     }
     if let Some(storage) = snapshot.storages.last().filter(|storage| storage.slot > snapshot.slot) {
         return Err(Error::damaged(format!(
             "storage {}.{} is newer than the bank snapshot of slot {}",
             storage.slot, storage.id, snapshot.slot
-        )));
+        ))
+        .with_hint(TAKE_AGAIN));
     }
     Ok(snapshot)
 }

@@ -187,7 +187,8 @@ fn leader_of(bank: &BankFile) -> Result<Hash> {
 fn check_genesis<'a>(genesis: &'a Genesis, bank: &BankFile) -> Result<&'a Genesis> {
     match genesis.is_of(bank) {
         true => Ok(genesis),
-        false => Err(Error::usage("the genesis is not that of the archive's chain")),
+        false => Err(Error::usage("the genesis is not that of the archive's chain")
+            .with_hint("give the genesis.bin of the cluster that the archive is from")),
     }
 }
 

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use parking_lot::Mutex;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
-use slotpress_base::{Error, Progress, Result};
+use slotpress_base::{Error, Hint, Progress, Result};
 use slotpress_format::{Address, Record, RecordFault, RecordSink};
 
 use crate::inspect::owners::owner_name;
@@ -149,7 +149,7 @@ impl RecordVisitor for Search {
 
     fn check(&self) -> Result<()> {
         match self.has_lost.load(Relaxed) {
-            true => Err(Error::damaged("a storage does not consist of records")),
+            true => Err(Error::damaged("a storage does not consist of records").with_hint(Hint::UseVerify)),
             false => Ok(()),
         }
     }
