@@ -96,8 +96,8 @@ pub struct ServeOptions {
     pub trusted_proxies: Vec<IpAddr>,
     /// Page cache policy for served files. Default: gentle, which drops what serving brought there.
     pub io_hint: IoHint,
-    /// Threads that answer requests, 1 or more. Further threads, which may wait for the disk, are
-    /// started as needed. Default: one per core, at most 8.
+    /// Threads that answer requests; 0 counts as 1. Further threads, which may wait for the disk,
+    /// are started as needed. Default: one per core, at most 8.
     pub threads: usize,
     /// Time limits for clients.
     #[setters(skip)]
@@ -325,7 +325,7 @@ pub fn run(
 
 fn runtime(threads: usize, name: &str) -> Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(threads)
+        .worker_threads(threads.max(1))
         .max_blocking_threads(BLOCKING_THREADS_MAX)
         .thread_name(name)
         .enable_all()
@@ -385,5 +385,14 @@ fn raise_descriptors(connections: usize, progress: &dyn Progress) {
             "{connections} connections need up to {needed} open files, more than the system allows (see ulimit -n, or \
              LimitNOFILE of the service)"
         ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    /// An embedding program may give any number.
+    #[test]
+    fn no_threads_are_one() {
+        assert!(super::runtime(0, "test").is_ok());
     }
 }
