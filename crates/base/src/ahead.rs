@@ -1,7 +1,9 @@
-//! Reads items ahead of the threads that work on them, where they are not in memory: how many reads a disk has at a time
-//! does not depend on how many threads compute, and no core waits for the disk while another item is there.
+//! Reads items ahead of the threads that work on them, where they are not in memory: how many reads
+//! a disk has at a time does not depend on how many threads compute, and no core waits for the disk
+//! while another item is there.
 //!
-//! What is in memory is left to the thread that works on it. The first item that is not starts the threads that read.
+//! What is in memory is left to the thread that works on it. The first item that is not starts the
+//! threads that read.
 
 use std::collections::VecDeque;
 use std::thread::{Builder, Scope};
@@ -12,7 +14,8 @@ use crate::io::direct::tell_of_others;
 use crate::threads::guarded;
 use crate::{Progress, Result, panic_point};
 
-/// Threads that read, which is the number of requests that a disk has at a time: enough for the full rate of most.
+/// Threads that read, which is the number of requests that a disk has at a time: enough for the
+/// full rate of most.
 pub const READERS: usize = 4;
 
 /// Name of these threads.
@@ -21,7 +24,8 @@ pub const READER_NAME: &str = "reads ahead";
 /// Bytes that are read ahead at most, by default.
 pub const AHEAD_BYTES: u64 = 32 * 1024 * 1024;
 
-/// Items that are read ahead at most: with small ones, the bytes of a disk's requests are few anyway.
+/// Items that are read ahead at most: with small ones, the bytes of a disk's requests are few
+/// anyway.
 const ITEMS_MAX: u64 = 32;
 
 /// How items are read.
@@ -32,12 +36,13 @@ pub struct Reading<'a, T> {
     pub read: &'a (dyn Fn(&T, &mut Vec<u8>) -> Result<()> + Sync),
     /// Most bytes of an item.
     pub item_bytes_max: u64,
-    /// Bytes that may be read ahead, at most [`AHEAD_BYTES`]; for less than an item, each is read where it is worked on.
+    /// Bytes that may be read ahead, at most [`AHEAD_BYTES`]; for less than an item, each is read
+    /// where it is worked on.
     pub ahead_bytes_max: u64,
 }
 
-/// Calls `work` with the items in their order, each of which is read by [`Ahead::read`]. An item of the iterator is an
-/// error only if a thread panicked.
+/// Calls `work` with the items in their order, each of which is read by [`Ahead::read`]. An item of
+/// the iterator is an error only if a thread panicked.
 ///
 /// # Errors
 /// Those of `work`.
@@ -123,7 +128,8 @@ struct Queue<'a, I, T> {
     has_room: Condvar,
 }
 
-/// An item that is being read (`None`), or was; without bytes if it was left to the thread that works on it.
+/// An item that is being read (`None`), or was; without bytes if it was left to the thread that
+/// works on it.
 type Slot<T> = Option<Result<(T, Option<Vec<u8>>)>>;
 
 struct State<I, T> {
@@ -131,8 +137,8 @@ struct State<I, T> {
     queue: VecDeque<Slot<T>>,
     /// Number of items that left the queue.
     passed_on: usize,
-    /// Buffers that are free, and number of those that are lent: to items in the queue, and to those that have left it
-    /// until they are taken.
+    /// Buffers that are free, and number of those that are lent: to items in the queue, and to
+    /// those that have left it until they are taken.
     free: Vec<Vec<u8>>,
     lent: usize,
     /// Number of threads that read, once they were needed.
@@ -197,7 +203,8 @@ impl<I: Iterator<Item = T> + Send, T: Send> Queue<'_, I, T> {
         while let Some((number, item, mut buffer)) = self.take() {
             let read = guarded(|| {
                 panic_point("reading ahead");
-                // What cannot be read is read again where it is worked on, which knows what that means.
+                // What cannot be read is read again where it is worked on, which knows what that
+                // means.
                 let is_read = (self.reading.is_cold)(&item) && (self.reading.read)(&item, &mut buffer).is_ok();
                 tell_of_others(self.progress);
                 Ok(is_read)
@@ -288,7 +295,8 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(60))]
-        /// All items arrive in order with their bytes, whichever of them are cold, and whichever cannot be read ahead.
+        /// All items arrive in order with their bytes, whichever of them are cold, and whichever
+        /// cannot be read ahead.
         #[test]
         fn all_is_read_in_order(
             cold in proptest::collection::vec(any::<bool>(), 0..80),
@@ -315,7 +323,8 @@ mod tests {
             prop_assert_eq!(arrived, (0..cold.len() as u64).collect::<Vec<_>>());
         }
 
-        /// An error of the work ends the threads that read, however far they are; so does an end without all items.
+        /// An error of the work ends the threads that read, however far they are; so does an end
+        /// without all items.
         #[test]
         fn an_end_ends_all(at in 0usize..40, count in 1u64..7, is_error in any::<bool>()) {
             let read = |item: &u64, to: &mut Vec<u8>| { write(*item, to); Ok(()) };
@@ -327,7 +336,8 @@ mod tests {
         }
     }
 
-    /// What is cold is read by as many threads as a disk needs, although one works; what is not, on that one.
+    /// What is cold is read by as many threads as a disk needs, although one works; what is not, on
+    /// that one.
     #[test]
     fn a_disk_gets_several_requests() {
         let (together, ahead) = (Barrier::new(READERS), AtomicUsize::new(0));

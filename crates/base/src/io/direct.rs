@@ -1,8 +1,9 @@
-//! Reads and writes past the page cache (`O_DIRECT`): between the disk and a buffer of this process, without pages that
-//! the kernel would have to find, fill, copy and drop.
+//! Reads and writes past the page cache (`O_DIRECT`): between the disk and a buffer of this
+//! process, without pages that the kernel would have to find, fill, copy and drop.
 //!
-//! Where that does not work, callers use the page cache as usual: a file system can refuse the flag or the first request,
-//! or accept it and fill the page cache all the same. Both are noticed at the first piece.
+//! Where that does not work, callers use the page cache as usual: a file system can refuse the flag
+//! or the first request, or accept it and fill the page cache all the same. Both are noticed at the
+//! first piece.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -18,15 +19,18 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
 use super::calls::{cached_pages, page_bytes};
 use crate::{Progress, ShowPath};
 
-/// Alignment of memory, offsets and lengths: a multiple of what disks ask for, which is 512 or 4,096 bytes. Where more is
-/// needed, which the kernel or the first request tells, the page cache is used.
+/// Alignment of memory, offsets and lengths: a multiple of what disks ask for, which is 512 or
+/// 4,096 bytes. Where more is needed, which the kernel or the first request tells, the page cache
+/// is used.
 pub const ALIGNMENT_BYTES: usize = 4096;
 
-/// Bytes of a request to read, of which each thread that reads has one buffer: enough for the full rate of a disk with a few
-/// requests under way, and few enough to stay in a core's cache until they are copied.
+/// Bytes of a request to read, of which each thread that reads has one buffer: enough for the full
+/// rate of a disk with a few requests under way, and few enough to stay in a core's cache until
+/// they are copied.
 const REQUEST_BYTES: usize = 1024 * 1024;
 
-/// Fewest bytes of a piece that is read directly: for fewer, opening the file once more costs more than it saves.
+/// Fewest bytes of a piece that is read directly: for fewer, opening the file once more costs more
+/// than it saves.
 const PIECE_BYTES_MIN: u64 = 64 * 1024;
 
 /// File systems that are remembered: more than a ledger and its archives are spread over.
@@ -68,7 +72,8 @@ fn path_of(file: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
-/// Alignment that direct requests to a file need, 0 where there are none; `None` if the kernel does not tell (before 6.1).
+/// Alignment that direct requests to a file need, 0 where there are none; `None` if the kernel does
+/// not tell (before 6.1).
 fn alignment_bytes(file: &File) -> Option<u32> {
     let found = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
     let is_told = StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::DIOALIGN);
@@ -86,7 +91,8 @@ pub struct DirectFile {
 }
 
 impl DirectFile {
-    /// Opens a file to read a piece of this length; `None` where that does not work, or is not worth it.
+    /// Opens a file to read a piece of this length; `None` where that does not work, or is not
+    /// worth it.
     pub fn reading(file: &File, piece_bytes: u64) -> Option<Self> {
         if piece_bytes < PIECE_BYTES_MIN { None } else { Self::open(file, OFlags::RDONLY) }
     }
@@ -122,8 +128,8 @@ impl DirectFile {
         }
     }
 
-    /// Fills `to` from `offset` on. False if that does not work here, or the file ends before: `to` then has any content,
-    /// and reading it through the page cache tells more.
+    /// Fills `to` from `offset` on. False if that does not work here, or the file ends before: `to`
+    /// then has any content, and reading it through the page cache tells more.
     ///
     /// # Errors
     /// The disk fails.
@@ -131,8 +137,8 @@ impl DirectFile {
         self.unless_refused(BUFFER.with_borrow_mut(|buffer| self.fill(buffer.bytes(), to, offset)))
     }
 
-    /// Writes whole blocks, which lie in a [`Buffer`]. False if that does not work here: they are then to be written through
-    /// the page cache.
+    /// Writes whole blocks, which lie in a [`Buffer`]. False if that does not work here: they are
+    /// then to be written through the page cache.
     ///
     /// # Errors
     /// The disk fails, or is full.
@@ -150,7 +156,8 @@ impl DirectFile {
         }
     }
 
-    /// False if the file system filled the page cache all the same. Looks only after the first request to it.
+    /// False if the file system filled the page cache all the same. Looks only after the first
+    /// request to it.
     pub fn is_direct(&self, done: &Range<u64>) -> bool {
         let known = is_direct(self.device);
         known.unwrap_or_else(|| {
@@ -233,7 +240,8 @@ mod tests {
 
     static BYTES: LazyLock<Vec<u8>> = LazyLock::new(|| (0..2_500_123usize).map(|at| (at * 31 % 251) as u8).collect());
 
-    /// A file beside the program of the tests, which is on a disk more often than `/tmp`; not in the page cache.
+    /// A file beside the program of the tests, which is on a disk more often than `/tmp`; not in
+    /// the page cache.
     fn cold_file() -> File {
         let program = std::env::current_exe().expect("it has a path");
         file_in(program.parent().expect("it has one"))
@@ -248,7 +256,8 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(60))]
-        /// Any range of a file reads as through the page cache, and leaves nothing there; what is beyond the end, does not.
+        /// Any range of a file reads as through the page cache, and leaves nothing there; what is
+        /// beyond the end, does not.
         #[test]
         fn ranges_read_as_usual(start in 0usize..3_000_000, length in 0usize..3_000_000) {
             let file = cold_file();
@@ -304,7 +313,8 @@ mod tests {
         }
     }
 
-    /// A file system in memory refuses direct requests, or uses the page cache all the same: noticed once, told once.
+    /// A file system in memory refuses direct requests, or uses the page cache all the same:
+    /// noticed once, told once.
     #[test]
     fn what_is_not_direct_is_noticed_once() {
         let memory = Path::new("/dev/shm");

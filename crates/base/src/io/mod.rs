@@ -1,9 +1,10 @@
-//! Reduces the impact on a machine that runs a validator: its pages stay in the page cache, its disk is not flooded,
-//! and its cores are left alone.
+//! Reduces the impact on a machine that runs a validator: its pages stay in the page cache, its
+//! disk is not flooded, and its cores are left alone.
 //!
-//! Features take an [`IoPolicy`]. [`residency`] decides which pages to drop, [`pace`] limits the rate of reading, both
-//! with rules free of system calls; [`direct`] reads past the page cache; `calls` has the system calls. Nothing here
-//! changes any byte of a result.
+//! Features take an [`IoPolicy`]. [`residency`] decides which pages to drop, [`pace`] limits the
+//! rate of reading, both with rules free of system calls. [`direct`] reads and writes past the page
+//! cache; [`writer`] writes one stream, [`files`] many files. `calls` has the system calls. Nothing
+//! here changes any byte of a result.
 
 mod calls;
 pub mod direct;
@@ -29,7 +30,8 @@ use residency::Cold;
 
 use crate::{Pace, Progress};
 
-/// Largest file that is watched: no file of a bank snapshot is larger, and each page is looked at, a second for 90 GiB.
+/// Largest file that is watched: no file of a bank snapshot is larger, and each page is looked at,
+/// a second for 90 GiB.
 const WATCH_BYTES_MAX: u64 = 16 * 1024 * 1024 * 1024;
 
 /// Page cache policy for reading and writing files.
@@ -43,7 +45,8 @@ pub enum IoHint {
     None,
 }
 
-/// True if the kernel reports with one call how much of a file is in the page cache (`cachestat`, Linux 6.5).
+/// True if the kernel reports with one call how much of a file is in the page cache (`cachestat`,
+/// Linux 6.5).
 pub fn has_cachestat(file: &File) -> bool {
     calls::cached_pages(file, &(0..1)).is_some()
 }
@@ -63,7 +66,8 @@ pub struct IoPolicy {
 
 #[warn(missing_docs)]
 impl IoPolicy {
-    /// Limits reading to this many bytes per second, by all readers that have a clone of this policy together.
+    /// Limits reading to this many bytes per second, by all readers that have a clone of this
+    /// policy together.
     #[must_use]
     pub fn rate(self, bytes_per_second: u64) -> Self {
         Self { pace: Some(Arc::new(Pace::new(bytes_per_second))), ..self }
@@ -108,8 +112,8 @@ impl IoHint {
         }
     }
 
-    /// Prepares to read a range of a file of the given length by other means. Dropping the result drops the pages that
-    /// were not in the page cache before.
+    /// Prepares to read a range of a file of the given length by other means. Dropping the result
+    /// drops the pages that were not in the page cache before.
     #[doc(hidden)]
     pub fn read_behind<'a>(self, file: &'a File, range: &Range<u64>, file_bytes: u64) -> ReadBehind<'a> {
         let cold = self.look(file, range, file_bytes);
@@ -117,8 +121,8 @@ impl IoHint {
         ReadBehind { file, cold, direct: None }
     }
 
-    /// Prepares to read a range of a file of the given length by [`ReadBehind::read_exact_at`]: past the page cache, if
-    /// hardly anything of it is there.
+    /// Prepares to read a range of a file of the given length by [`ReadBehind::read_exact_at`]:
+    /// past the page cache, if hardly anything of it is there.
     #[doc(hidden)]
     pub fn piece<'a>(self, file: &'a File, range: &Range<u64>, file_bytes: u64) -> ReadBehind<'a> {
         let cold = self.look(file, range, file_bytes);
@@ -129,7 +133,8 @@ impl IoHint {
         ReadBehind { file, cold, direct }
     }
 
-    /// True if hardly anything of a range is in the page cache, as far as the kernel tells; false if that does not matter.
+    /// True if hardly anything of a range is in the page cache, as far as the kernel tells; false
+    /// if that does not matter.
     #[doc(hidden)]
     pub fn is_cold(self, file: &File, range: &Range<u64>, file_bytes: u64) -> bool {
         self.look(file, range, file_bytes).is_nearly_all()
@@ -145,8 +150,8 @@ impl IoHint {
         }
     }
 
-    /// Reads a range of a file of the given length into `buffer`, which the caller should reuse; on any thread, in any
-    /// order.
+    /// Reads a range of a file of the given length into `buffer`, which the caller should reuse; on
+    /// any thread, in any order.
     pub fn read_range<'b>(
         self,
         file: &File,
@@ -159,8 +164,8 @@ impl IoHint {
         Ok(buffer)
     }
 
-    /// Handles a range of a new file that was written completely: except with [`None`](Self::None), waits until it is
-    /// on disk, and drops its pages.
+    /// Handles a range of a new file that was written completely: except with [`None`](Self::None),
+    /// waits until it is on disk, and drops its pages.
     ///
     /// # Errors
     /// The disk failed to write earlier data.
@@ -168,8 +173,9 @@ impl IoHint {
         if self == Self::None { Ok(()) } else { writer::write_out(file, range) }
     }
 
-    /// Records which pages of some files are in the page cache; dropping the result drops the others. For files that
-    /// are read repeatedly, or by code without this policy. Skips missing files, and those of more than 16 GiB.
+    /// Records which pages of some files are in the page cache; dropping the result drops the
+    /// others. For files that are read repeatedly, or by code without this policy. Skips missing
+    /// files, and those of more than 16 GiB.
     #[doc(hidden)]
     pub fn watch<P: AsRef<Path>>(self, paths: impl IntoIterator<Item = P>) -> Watch {
         let look = |path: P| {
@@ -193,8 +199,8 @@ impl IoHint {
         if self == Self::None { Watch::default() } else { self.watch(inside(dir).flat_map(inside)) }
     }
 
-    /// Writes the files of a new directory to disk and drops their pages. Best effort: the code that made the files
-    /// syncs them.
+    /// Writes the files of a new directory to disk and drops their pages. Best effort: the code
+    /// that made the files syncs them.
     #[doc(hidden)]
     pub fn write_out_dir(self, dir: &Path) {
         let files = std::fs::read_dir(dir).into_iter().flatten().flatten();

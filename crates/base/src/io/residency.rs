@@ -1,4 +1,5 @@
-//! Records which parts of a file were in the page cache before reading, so that only the others are dropped.
+//! Records which parts of a file were in the page cache before reading, so that only the others are
+//! dropped.
 
 use std::fs::File;
 use std::num::NonZeroU64;
@@ -22,8 +23,8 @@ pub struct Cold {
 }
 
 impl Cold {
-    /// Examines a range of a file of the given length before it is read. One system call, unless the range is partly
-    /// resident.
+    /// Examines a range of a file of the given length before it is read. One system call, unless
+    /// the range is partly resident.
     pub fn look(file: &File, range: &Range<u64>, file_bytes: u64) -> Self {
         let page = page_bytes();
         let inner = inner_pages(range, file_bytes, page);
@@ -42,13 +43,15 @@ impl Cold {
         Self { runs: widened(runs, &inner, &outer), is_nearly_all }
     }
 
-    /// True if hardly anything of the range was in the page cache. That is not the same as nothing: reading a header leaves some
-    /// pages, and reading on from these makes the kernel read ahead, after which all seems to be in memory.
+    /// True if hardly anything of the range was in the page cache. That is not the same as nothing:
+    /// reading a header leaves some pages, and reading on from these makes the kernel read ahead,
+    /// after which all seems to be in memory.
     pub fn is_nearly_all(&self) -> bool {
         self.is_nearly_all
     }
 
-    /// Asks the kernel to read the range now, without read-ahead, whose pages beyond the range would stay.
+    /// Asks the kernel to read the range now, without read-ahead, whose pages beyond the range
+    /// would stay.
     pub fn prefetch(&self, file: &File) {
         // These are hints: if the kernel ignores them, reading is slower, or leaves more pages.
         let _ = fadvise(file, 0, None, Advice::Random);
@@ -65,9 +68,9 @@ impl Cold {
     }
 }
 
-/// Pages by which a range is judged. Pages at its ends are shared with neighbouring ranges and may be resident only
-/// because another worker reads those, so they are treated like the inner pages. If a resident part ends exactly there,
-/// one page is treated wrongly.
+/// Pages by which a range is judged. Pages at its ends are shared with neighbouring ranges and may
+/// be resident only because another worker reads those, so they are treated like the inner pages.
+/// If a resident part ends exactly there, one page is treated wrongly.
 fn inner_pages(range: &Range<u64>, file_bytes: u64, page: u64) -> Range<u64> {
     let outer = outer_pages(range, page);
     let start = range.start.next_multiple_of(page);
@@ -84,7 +87,8 @@ fn cold_runs(file: &File, range: &Range<u64>, page: u64) -> Vec<Range<u64>> {
     let mut start = range.start;
     while start < range.end {
         let end = range.end.min(start + MAP_BYTES_MAX);
-        // A file that cannot be examined counts as resident: rather leave too many pages than drop a validator's.
+        // A file that cannot be examined counts as resident: rather leave too many pages than drop
+        // a validator's.
         if let Some(map) = resident_pages(file, &(start..end)) {
             add_runs(&mut runs, &map, start, page);
         }
@@ -150,7 +154,8 @@ mod tests {
             prop_assert!(runs.windows(2).all(|pair| pair[0].end < pair[1].start));
         }
 
-        /// For pieces of a file that are cut anywhere, every page is judged, and dropped if all are cold.
+        /// For pieces of a file that are cut anywhere, every page is judged, and dropped if all are
+        /// cold.
         #[test]
         fn pieces_cover_the_file(cuts in proptest::collection::btree_set(1u64..100_000, 0..8)) {
             let ends = cuts.iter().copied().chain([100_000]);

@@ -1,5 +1,6 @@
-//! Writes data back to disk soon after it is written, and drops it from the page cache, or writes past that. The amount of
-//! dirty data is bounded, so the final sync is short and delays no other process.
+//! Writes data back to disk soon after it is written, and drops it from the page cache, or writes
+//! past that. The amount of dirty data is bounded, so the final sync is short and delays no other
+//! process.
 
 use std::borrow::Borrow;
 use std::fs::File;
@@ -16,7 +17,8 @@ use super::direct::{Buffer, DirectFile};
 
 const WINDOW_BYTES: u64 = 8 * 1024 * 1024;
 
-/// Bytes of a direct request: one is under way at a time, so it is large. What is left at the end goes through the page cache.
+/// Bytes of a direct request: one is under way at a time, so it is large. What is left at the end
+/// goes through the page cache.
 const DIRECT_BYTES: usize = 2 * 1024 * 1024;
 
 /// Windows being written back before the writer waits for the oldest.
@@ -55,7 +57,8 @@ impl<F: Borrow<File>> StreamWriter<F> {
         Self { file, mode, written: 0 }
     }
 
-    /// For a large file: except with [`IoHint::None`], it is written past the page cache where that works.
+    /// For a large file: except with [`IoHint::None`], it is written past the page cache where that
+    /// works.
     pub fn direct(file: F, hint: IoHint) -> Self {
         let mut writer = Self::new(file, hint);
         if hint == IoHint::Gentle
@@ -66,8 +69,8 @@ impl<F: Borrow<File>> StreamWriter<F> {
         writer
     }
 
-    /// Collects bytes, and makes a request when there are enough; returns how many it took, and `None` if bytes go through
-    /// the page cache.
+    /// Collects bytes, and makes a request when there are enough; returns how many it took, and
+    /// `None` if bytes go through the page cache.
     fn write_directly(&mut self, bytes: &[u8]) -> io::Result<Option<usize>> {
         let Mode::Direct(direct) = &mut self.mode else { return Ok(None) };
         let Direct { file, buffer, filled } = direct.as_mut();
@@ -139,8 +142,8 @@ impl<F: Borrow<File>> Write for StreamWriter<F> {
     }
 }
 
-/// Drops pages up to `end`, always from the start: a large page that extended beyond an earlier end is dropped only
-/// now.
+/// Drops pages up to `end`, always from the start: a large page that extended beyond an earlier end
+/// is dropped only now.
 fn drop_written(file: &File, end: u64) {
     if let Some(length) = NonZeroU64::new(end) {
         // A hint: if the kernel ignores it, pages stay until memory is needed.
