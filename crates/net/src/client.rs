@@ -92,7 +92,7 @@ impl Client {
 
     /// Same as [`Client::new`], with another way to look up names.
     fn with_resolver(options: &ClientOptions, resolver: &dyn Fn(Reach) -> Arc<dyn Resolve>) -> Result<Self> {
-        // The process has one provider of cryptography: this fails if there is one already.
+        // Fails if the process has a provider of cryptography already, which is used then.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let runtime = Builder::new_multi_thread()
             .worker_threads(THREADS)
@@ -283,7 +283,7 @@ impl Resolve for Resolver {
 /// Addresses of a name that may be reached.
 ///
 /// # Errors
-/// All addresses are private, and none of these may be reached.
+/// All addresses are private, and private ones may not be reached.
 fn permitted(found: impl Iterator<Item = SocketAddr>, reach: Reach) -> Result<Vec<SocketAddr>, PrivateOnly> {
     let all: Vec<SocketAddr> = found.take(ADDRESSES_MAX).collect();
     let permitted: Vec<SocketAddr> =

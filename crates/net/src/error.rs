@@ -17,7 +17,7 @@ pub enum NetErrorKind {
     Timeout,
     /// No connection: the name is not found, nothing listens, or the network is down.
     Connect,
-    /// Another status than success.
+    /// A status other than success.
     Status(u16),
     /// The server no longer has the file, or never had it (404, 410).
     Gone,
@@ -95,7 +95,7 @@ impl NetError {
         Self { kind, message: one_line(why), hint: None, retry_after: None }
     }
 
-    /// Creates an error for an answer with another status than success.
+    /// Creates an error for an answer with a status other than success.
     pub fn status(url: &Url, status: u16, reason: &str, retry_after: Option<&str>) -> Self {
         let kind = match status {
             404 | 410 => NetErrorKind::Gone,
@@ -221,7 +221,7 @@ impl fmt::Display for PrivateOnly {
 
 impl std::error::Error for PrivateOnly {}
 
-/// What the chain of causes of an HTTP library's error tells.
+/// What the causes of an error of the HTTP library tell.
 #[derive(Default)]
 struct Causes {
     /// Text of the first cause in time, which is the last in the chain.

@@ -11,11 +11,11 @@ use slotpress_base::{Progress, Result, clock};
 use super::NetError;
 use super::options::BYTES_PER_SECOND_MIN;
 
-/// Divisor that gives the first pause from the time after which a server is given up: half a second
+/// The time after which a server is given up, divided by this, is the first pause: half a second
 /// for two minutes. The pause doubles with each failure.
 const PAUSE_FIRST: u32 = 240;
 
-/// Divisor that gives the longest pause in the same way. A server may ask for a longer one.
+/// The same time, divided by this, is the longest pause. A server may ask for a longer one.
 const PAUSE_MAX: u32 = 4;
 
 /// What follows from a failed request.

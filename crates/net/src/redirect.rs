@@ -2,9 +2,9 @@
 //!
 //! - Redirects from `https` to `http`, and to other schemes, are never followed.
 //! - A literal address must be public. Names are checked when they are resolved ([`Reach`]).
-//! - A server that the operator named may be private, at the named host and port. Its redirects to
-//!   other private addresses (for example through a tunnel on this machine) are followed with
-//!   `--allow-private` only.
+//! - A server that the operator named may have a private address, at the named host and port. Its
+//!   redirects to other private addresses (for example through a tunnel on this machine) are
+//!   followed with `--allow-private` only.
 //! - User and password are sent only to the host and port for which they were given.
 
 use std::net::IpAddr;

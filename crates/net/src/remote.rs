@@ -40,7 +40,7 @@ pub struct Remote {
     /// Last segment of the path; empty if it cannot be a file name. Chosen by the server: check it
     /// with [`Remote::archive_name`].
     pub file_name: String,
-    /// True if the operator named `asked`: it may be private then.
+    /// True if the operator named `asked`, which may then have a private address.
     pub(super) is_operator: bool,
 }
 

@@ -34,7 +34,7 @@ const FULLS_MAX: usize = 4;
 const INCREMENTALS_MAX: usize = 2;
 
 /// Number of bases for which incremental archives are requested: the newest. A node may have kept
-/// any of them. Enough for a month of a mirror that rebases onto one full archive a day.
+/// any of them. Enough for a month if a mirror rebases onto one more full archive every day.
 const BASES_MAX: usize = 32;
 
 /// A source of archives.
@@ -137,8 +137,8 @@ pub struct Offer {
     pub bank_time: Option<SystemTime>,
     #[doc(hidden)]
     pub slot_time: Option<SlotTime>,
-    /// Snapshot hash of the full archive below, if this is a result of `rebase` and a list or the
-    /// file tells it.
+    /// Snapshot hash of the full archive on which it builds, if `rebase` made it and a list or the
+    /// file tells the hash.
     pub rebased_on: Option<Hash>,
 }
 

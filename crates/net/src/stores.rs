@@ -25,7 +25,8 @@ pub trait Stores: fmt::Debug + Send + Sync {
     /// Returns the signed URL for a request that is sent at once. Its query may be a key.
     fn signed<'a>(&'a self, client: &'a Client, method: &'a Method, url: &'a Url) -> Answer<'a, Url>;
 
-    /// Fails with the reason why a file cannot be read, if the store tells more than a status.
+    /// Asks why a file cannot be read. Fails with the reason, if the store tells more than a
+    /// status.
     fn why_not<'a>(&'a self, client: &'a Client, url: &'a Url) -> Answer<'a, ()>;
 
     /// Lists the names of files below a prefix.

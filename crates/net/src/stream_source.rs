@@ -21,8 +21,7 @@ use super::{Client, Remote, shown};
 /// connection: at most 64 KiB, the size of its buffer.
 const PIECES_MAX: usize = 64;
 
-/// Number of bytes at the beginning that are kept, since those that tell the compression are read
-/// twice.
+/// Number of bytes at the beginning that are kept: those that tell the compression are read twice.
 const FRONT_BYTES: u64 = 4096;
 
 /// An archive that is sent over one connection. Bytes can be read only in order.

@@ -107,8 +107,8 @@ impl Client {
         let enough_bytes =
             u64::try_from(limit.as_millis()).unwrap_or(u64::MAX).saturating_mul(BYTES_PER_SECOND_MIN) / 1000;
         let mut got_bytes = 0u64;
-        // Wait and bytes since enough bytes had last arrived. Time spent in `on_bytes` does not
-        // count.
+        // Time waited and bytes received since enough bytes had last arrived. Time spent in
+        // `on_bytes` does not count.
         let (mut waited, mut lately_bytes) = (Duration::ZERO, 0u64);
         loop {
             let asked = Instant::now();

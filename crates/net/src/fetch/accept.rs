@@ -35,7 +35,7 @@ impl Accepted {
 }
 
 /// Accepts an archive that was read to its end. Skips the hashes of frames in `compared`, which
-/// have been compared already, and reports the bytes of the others.
+/// have been compared already, and reports the bytes of the others as progress.
 ///
 /// # Errors
 /// Kind [`Damaged`](ErrorKind::Damaged) if the archive is damaged, or not the requested one.

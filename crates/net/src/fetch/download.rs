@@ -21,15 +21,16 @@ use super::partial::{PartialFile, Patient};
 use super::{Fault, FetchLimits, Fetched, GivenBytes, in_order, ranged};
 use crate::{Client, Remote};
 
-/// Longest time between two writes of the journal while bytes arrive. A killed run has to fetch
-/// again what has arrived since the last one.
+/// Longest time between two writes of the journal while bytes arrive. After a kill, bytes that
+/// arrived after the last write are fetched again.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
 
 /// The journal is written before more than 1/32 of the archive is missing in it, so that two kills
 /// cost less than a tenth of the download.
 const LOST_PART: u64 = 32;
 
-/// Lower bound for that part: fewer bytes are fetched faster than the journal is synced.
+/// Lower bound for this part of the archive, in bytes: fewer are fetched faster than the journal is
+/// synced.
 const LOST_BYTES_MIN: u64 = 1024 * 1024;
 
 /// Time between two progress reports.
@@ -156,7 +157,7 @@ impl Download {
             Stopping { progress, file: &self.file, too_slow: AtomicBool::new(false), damage: OnceLock::new() };
         let result = std::thread::scope(|scope| {
             let clerk = spawn(scope, || guarded(|| self.keep_journal(&stopping)));
-            // Walks close behind the bytes that arrive, while they are in memory.
+            // Walks the archive close behind the bytes that arrive, while they are in memory.
             let walker = spawn(scope, || {
                 let walked = guarded(|| walk_shape(&Patient(&self.file), &stopping));
                 if let Err(error) = &walked

@@ -26,13 +26,13 @@ const RANGES_MAX: usize = 10_000;
 /// Number of sources that are told apart. Bytes of further sources count as sent by the last one.
 const SOURCES_MAX: usize = 64;
 
-/// Longest name of a source, and longest text about a failed check.
+/// Limit on the name of a source, and on the text about a failed check, in characters.
 const TEXT_CHARS_MAX: usize = 500;
 
 /// Content of a journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DownloadJournal {
-    /// Which archive it is, as far as its server tells.
+    /// The archive to which the bytes belong, as its server describes it.
     pub identity: Identity,
     /// Ranges that are on disk.
     pub ranges: RangeSet<u64>,
@@ -40,7 +40,7 @@ pub struct DownloadJournal {
     pub sources: Vec<String>,
     /// The source that sent each range, as an index into `sources`.
     pub given: RangeMap<u64, usize>,
-    /// The check that the bytes failed, so that some of them must be wrong.
+    /// Why the bytes failed a check, if they did. Some of them must be wrong then.
     pub failed_check: Option<String>,
 }
 
@@ -84,7 +84,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// True if both can be the same archive: no value that both have differs.
+    /// True if both can be the same archive: each value that both have is equal.
     pub fn may_be(&self, other: &Self) -> bool {
         fn agree<T: PartialEq>(a: &Option<T>, b: &Option<T>) -> bool {
             a.is_none() || b.is_none() || a == b

@@ -81,8 +81,8 @@ impl Lease<'_> {
         }
     }
 
-    /// Marks a range if `is_right` returns true. Nothing writes to the range while it runs. Returns
-    /// `None` if the lease was taken over: its new holder marks the range.
+    /// Marks a range if `is_right` returns true. Nothing writes to the range while `is_right` runs.
+    /// Returns `None` if the lease was taken over: its new holder marks the range.
     pub fn mark(&self, range: Range<u64>, is_right: impl FnOnce() -> Result<bool>) -> Result<Option<bool>> {
         let held = self.held.lock();
         if held.is_none() {

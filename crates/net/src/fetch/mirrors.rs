@@ -1,4 +1,4 @@
-//! Mirrors: the servers that offer one archive. Keeps whether each server is usable, and how many
+//! Mirrors: the servers that offer one archive. Records whether each server is usable, and how many
 //! bytes it sent.
 //!
 //! Archives of the same name need not have the same bytes. A file gets bytes only from servers that
@@ -16,8 +16,8 @@ use crate::options::BYTES_PER_SECOND_MIN;
 use crate::patience::Patience;
 use crate::{NetError, NetErrorKind, Remote, shown};
 
-/// A running transfer shows that its server works only after it has brought as many bytes as arrive
-/// in this time at the least rate.
+/// A running transfer proves that its server works once it has brought the bytes that the least
+/// rate gives in this time.
 const GIVING_FOR: Duration = Duration::from_secs(20);
 
 /// A finished transfer of fewer bytes does not show that its server works, however fast it was.
@@ -108,7 +108,7 @@ impl Mirror {
     }
 }
 
-/// Counts the bytes that were kept of a running transfer. They show whether the server works.
+/// Counts the bytes of a running transfer that were kept. They show whether the server works.
 pub struct TransferTally<'a> {
     mirror: &'a Mirror,
     begun: Instant,
@@ -127,7 +127,8 @@ impl TransferTally<'_> {
         self.renew(Duration::from_secs_f64(ENOUGH_BYTES / BYTES_PER_SECOND_MIN as f64));
     }
 
-    /// Renews the server's patience if the transfer was fast enough, over at least this time.
+    /// Renews the patience with the server if the transfer was fast enough. A transfer shorter than
+    /// `time_min` is rated as if it had taken that time.
     fn renew(&self, time_min: Duration) {
         let time = self.begun.elapsed().max(time_min);
         if self.kept_bytes as f64 >= time.as_secs_f64() * BYTES_PER_SECOND_MIN as f64 {

@@ -66,8 +66,8 @@ pub struct FetchLimits {
     #[setters(into)]
     pub expect_root: Option<Root>,
     /// Time after which a failing server is given up, if it sent less than 1 KiB/s meanwhile.
-    /// Pauses between two requests grow up to a quarter of it. Default: 2 minutes, longer than a
-    /// machine takes to restart.
+    /// Pauses between two requests grow up to a quarter of this time. Default: 2 minutes, longer
+    /// than a machine takes to restart.
     pub give_up_after: Duration,
 }
 

@@ -2,8 +2,8 @@
 //! them as they arrive.
 //!
 //! The file is the channel between download and reader, so a slow reader delays no connection, and
-//! bytes can be read again. It lies in the archives directory, which is held open. Its name is one
-//! that no starting validator and no other run removes. It is locked during the download. Its
+//! bytes can be read again. It lies in the archives directory, which is held open. Its name keeps
+//! starting validators and other runs from removing it. It is locked during the download. Its
 //! `DownloadJournal` lists the ranges that are on disk when a run ends.
 //!
 //! Bytes are first written, then checked, then *marked*. Readers see only marked bytes.
@@ -75,7 +75,7 @@ struct State {
     is_unwanted: bool,
     /// Number of waiting readers.
     waiting: usize,
-    /// Start of the current wait of at least one reader.
+    /// When the current wait began; `None` if no reader waits.
     waiting_since: Option<Instant>,
     /// Total time during which at least one reader waited, without the current wait.
     waited: Duration,
@@ -105,7 +105,7 @@ impl PartialFile {
     pub fn open_in(dir: &Arc<KeptDir>, archive_name: &str) -> Result<Self> {
         let name = partial_name(archive_name);
         let path = dir.path_of(&name);
-        // Fails if the name has a path.
+        // Fails if the name contains a directory.
         dir.found(&name)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file: OwnedFd = rustix::fs::openat(dir, &name, flags, Mode::from_raw_mode(0o666)).or_path("open", &path)?;
@@ -267,7 +267,7 @@ impl PartialFile {
     }
 
     /// Compares bytes with those of the file from an offset on. Returns how many are equal before
-    /// the first difference, or the end of the file.
+    /// the first difference or the end of the file.
     pub fn compare(&self, offset_bytes: u64, bytes: &[u8], buffer: &mut Vec<u8>) -> Result<usize> {
         same_bytes(&self.file, offset_bytes, bytes, buffer).or_path("read", &self.path)
     }

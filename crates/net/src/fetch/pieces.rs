@@ -22,7 +22,7 @@ struct Piece {
     server: usize,
     /// The server that was too slow, so that another one took over. It may not take the piece back.
     slower: Option<usize>,
-    /// The only server that may send the piece, after parts of several servers did not match.
+    /// The only server that may send the piece, after parts from several servers did not match.
     only: Option<usize>,
 }
 

@@ -26,11 +26,11 @@ use crate::{Client, NetError, NetErrorKind};
 /// A transfer that breaks off after this many kept bytes does not count as a failure.
 const KEPT_BYTES_MIN: u64 = 64 * 1024;
 
-/// Longest end (hashes and index) that is compared with another server's, to learn whether it has
-/// the same archive. Mainnet's takes 8 MiB.
+/// Longest end of an archive (hashes and index) that is compared with another server's, in bytes.
+/// Servers whose ends are equal have the same archive. Mainnet's end takes 8 MiB.
 const COMPARED_BYTES_MAX: u64 = 32 * 1024 * 1024;
 
-/// Time after which a connection without work looks again.
+/// Time after which a connection without work looks for work again.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Length of a piece for the number of bytes left. Pieces get shorter towards the end: `restore`
@@ -282,8 +282,8 @@ impl Fetching<'_> {
     }
 
     /// Handles a frame that does not match its hash. If one server sent all of it, the server is
-    /// dropped. If several did, nobody knows which of them is wrong, so the frame is fetched again
-    /// from this one alone.
+    /// dropped. If several servers sent parts of it, nobody knows which of them is wrong, so the
+    /// frame is fetched again from this one alone.
     fn wrong_frame(&self, job: &Job, (server, mirror): (usize, &Mirror), frame: Range<u64>) {
         let is_alone = self.to.file.givers(frame.clone()).len() <= 1;
         let why = format!("{}: the frame at offset {} does not match its hash", mirror.shown(), frame.start);

@@ -124,7 +124,7 @@ impl<'a> Receiver<'a> {
         self.tally.end();
         match self.mark_right(0) {
             Ok(true) => drop(self.arrived()),
-            // `take` has returned it already.
+            // `take` has reported this already.
             Ok(false) | Err(ReceiveError::WrongFrame(_)) => {}
             Err(ReceiveError::Disk(error)) => return Err(error),
         }

@@ -147,8 +147,8 @@ pub fn mark_tail(
 /// Decides which bytes of an earlier run are kept.
 ///
 /// Frames are compared with their hashes, unless that run has done so (`is_known`) and no check has
-/// failed since. Without hashes, all bytes are kept. If a check has failed, only those from the
-/// server that is asked now are kept, and none if it sent all of them.
+/// failed since. Without hashes, all bytes are kept, unless a check has failed: then only those
+/// from the server that is asked now are kept, and none if that server sent all of them.
 pub fn check_kept(
     file: &PartialFile,
     frames: Option<&Frames>,
@@ -219,8 +219,8 @@ impl Source for Arrived<'_> {
 /// Frames of an archive with their hashes.
 #[derive(Debug)]
 pub struct Frames {
-    /// End of each frame. The next one starts there, including what precedes it (a `pzstd` mark,
-    /// padding).
+    /// End of each frame, where the next one begins: what precedes a frame (a `pzstd` mark,
+    /// padding) counts as part of it.
     pub ends: Vec<u64>,
     pub hashes: Vec<FrameHash>,
 }

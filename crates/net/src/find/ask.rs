@@ -26,11 +26,11 @@ const ASKED_AT_ONCE: usize = 64;
 /// Time to ask all servers.
 const ASKING_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// Time during which a source that says that it is busy is asked again, as long as no other source
-/// has an archive.
+/// Time during which a busy source is asked again, as long as no other source has an archive.
 const BUSY_TIME_MAX: Duration = Duration::from_secs(45);
 
-/// Number of archives whose bank files are read: the newest, and the full archive below it.
+/// Limit on the archives whose bank files are read: the newest one, and the full archive on which
+/// it builds.
 const BANK_FILES_MAX: usize = 2;
 
 /// Time between two checks for a request to stop.
@@ -197,7 +197,7 @@ fn is_busy(error: &NetError) -> bool {
     error.is_retryable() && matches!(error.kind(), NetErrorKind::Status(_))
 }
 
-/// Words why a source has no offers. Includes the hint if the server's certificate is not valid.
+/// Tells why a source has no offers. Includes the hint if the server's certificate is not valid.
 fn why(error: &Error) -> String {
     match (NetError::of(error).map(NetError::kind), error.hint()) {
         (Some(NetErrorKind::Tls), Some(Hint::Text(hint))) => format!("{error} ({hint})"),

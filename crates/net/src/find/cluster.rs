@@ -68,7 +68,7 @@ pub struct Known {
     pub peers: Vec<Url>,
 }
 
-/// Number of performance samples that are asked for. Each is of one minute.
+/// Number of performance samples that are asked for. Each covers one minute.
 const SAMPLES: usize = 10;
 
 /// An entry of `getClusterNodes`.
@@ -190,11 +190,10 @@ fn slot_time_of(samples: &Value) -> Option<SlotTime> {
     SlotTime::new(Duration::from_micros(micros), SlotTimeSource::Rpc)
 }
 
-/// RPC addresses of the nodes that are not known to have another shred version.
+/// RPC addresses of the nodes whose shred version is this one or unknown.
 fn peers(nodes: &[Node], shred_version: Option<u16>) -> Vec<Url> {
     let of_cluster = nodes.iter().filter(|node| node.shred_version.is_none() || node.shred_version == shred_version);
-    // Accepts only an address and a port: a peer that names a host or a path may be up to
-    // something.
+    // Accepts only an address and a port: a peer that names a host or a path may be malicious.
     let addresses = of_cluster.filter_map(|node| node.rpc.as_ref()?.parse::<std::net::SocketAddr>().ok());
     let mut urls: Vec<Url> = addresses.filter_map(|address| Url::parse(&format!("http://{address}")).ok()).collect();
     urls.sort();

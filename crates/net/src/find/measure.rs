@@ -16,8 +16,7 @@ const TIME_MAX: Duration = Duration::from_secs(2);
 /// Length of one transfer.
 const BYTES_MAX: u64 = 32 * 1024 * 1024;
 
-/// Rate that counts for servers that send more slowly or not at all: they have stalled, or do not
-/// want to be used.
+/// Rate assumed for servers that send more slowly or not at all. They have stalled, or refuse.
 const RATE_MIN_BYTES_PER_SECOND: u64 = 1000;
 
 /// Measures the servers of the first `measured_max` candidates, unless `rates` has them already. A

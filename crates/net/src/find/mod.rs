@@ -35,8 +35,8 @@ use crate::{Client, Offer, OfferPlace, Remote, SourceArg};
 const PEERS_MAX: usize = 4096;
 
 /// Number of slots that an archive may be ahead of the RPC servers' slot. A server that names a
-/// later one is wrong or lies: archives are older than the newest slot, and an RPC server that lags
-/// by more than some minutes is of no use.
+/// later archive is wrong or lies: archives are older than the newest slot, and an RPC server that
+/// lags by more than some minutes is of no use.
 const FUTURE_SLOTS_MAX: u64 = 1_000;
 
 /// Maximum number of rounds of measuring. Each round can change which candidates are best, and
@@ -59,19 +59,19 @@ pub struct Candidate {
     pub source: String,
     /// True if the operator named the source; false if it is a peer.
     pub is_operator: bool,
-    /// Number of slots since the state's slot; computed from [`Candidate::age`] if that is known
-    /// from a bank file only. `None` if unknown.
+    /// Number of slots since the state's slot; computed from [`Candidate::age`] if only a bank file
+    /// tells that. `None` if unknown.
     pub age_slots: Option<u64>,
     /// Time since the state's slot; `None` if unknown.
     pub age: Option<Duration>,
-    /// Time since the state's slot or, if that is unknown, how much older it is than the newest
-    /// state that a server offers.
+    /// Time since the state's slot. If that is unknown: how much older the state is than the newest
+    /// one that a server offers.
     pub(crate) behind: Duration,
     /// Number of bytes that need not be fetched, because an earlier run left them.
     pub(crate) kept_bytes: u64,
     pub(crate) fetch_time: Duration,
-    /// Measured rate of one connection to the server of the first archive to fetch; `None` if it
-    /// was not measured.
+    /// Measured rate of one connection to the server that has the first archive to fetch; `None` if
+    /// that was not measured.
     pub rate_bytes_per_second: Option<u64>,
     /// Age of the state at boot: its present age, and the time to fetch and restore it. `None` if
     /// its age is unknown.
@@ -94,13 +94,13 @@ impl Candidate {
         [Some(&self.full), self.incremental.as_ref()].into_iter().flatten()
     }
 
-    /// Total size of the archives; `None` if a server does not tell one.
+    /// Total size of the archives; `None` if a server does not tell a size.
     pub fn bytes(&self) -> Option<u64> {
         sum_of(self.offers())
     }
 
-    /// Total size of the archives that are not on a local disk; `None` if a server does not tell
-    /// one.
+    /// Total size of the archives that are not on a local disk; `None` if a server does not tell a
+    /// size.
     pub fn fetch_bytes(&self) -> Option<u64> {
         sum_of(self.offers().filter(|offer| !offer.is_local()))
     }
@@ -126,7 +126,7 @@ impl Candidate {
     }
 }
 
-/// Total length, saturating because servers may claim any; `None` if one is not known.
+/// Total length, saturating because servers may claim any length; `None` if one is unknown.
 fn sum_of<'a>(mut offers: impl Iterator<Item = &'a Offer>) -> Option<u64> {
     offers.try_fold(0u64, |sum, offer| Some(sum.saturating_add(offer.length_bytes?)))
 }
@@ -222,8 +222,8 @@ impl Serialize for OnOlder {
 pub struct FindReport {
     /// States that can be fetched, best first.
     pub candidates: Vec<Candidate>,
-    /// Incremental archives whose full archive is not the newest of their source, or is not offered
-    /// by it: for nodes that have this full archive. Lists the newest one on each.
+    /// For nodes that have another full archive: the newest incremental archive on each full
+    /// archive that is not the newest of its source, or that the source does not offer.
     #[doc(hidden)]
     pub on_older: Vec<OnOlder>,
     /// Sources and states that are of no use: at most 10,000.
@@ -235,13 +235,13 @@ pub struct FindReport {
     pub relaxed: Vec<String>,
     #[doc(hidden)]
     pub cluster: ClusterFacts,
-    /// Number of sources that were asked, with peers and RPC servers.
+    /// Number of sources that were asked, including peers and RPC servers.
     pub asked_count: usize,
     #[doc(hidden)]
     pub slot_time: SlotTime,
     /// Limit on the age at boot: older states are refused.
     pub max_age: Duration,
-    /// Rate of a restore that was assumed for expected ages, in compressed bytes per second.
+    /// Assumed rate of a restore, used for expected ages, in compressed bytes per second.
     pub restore_bytes_per_second: u64,
 }
 

@@ -50,7 +50,8 @@ impl Expected {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bad {
     pub name: ArchiveName,
-    /// Where it lies: a URL without secrets, or a path. `None` for all archives of this name.
+    /// Where it lies: a URL without secrets, or a path. `None` if all archives of this name are
+    /// bad.
     pub place: Option<String>,
     /// True if it lies in the archives directory, so that no archive of this name can be fetched.
     pub is_in_place: bool,

@@ -40,7 +40,7 @@ pub struct FindOptions {
     /// Reads bank files to learn ages that no RPC server tells, even without a maximum age; this
     /// takes some requests. Default: true.
     pub dates_by_banks: bool,
-    /// Genesis hash that RPC servers must have. Default: that of `cluster`; any without one.
+    /// Genesis hash that RPC servers must have. Default: that of `cluster`; without a cluster, any.
     #[setters(into)]
     pub expected_genesis_hash: Option<Hash>,
 }

@@ -30,7 +30,7 @@ pub struct Ranking {
     /// The cluster's slot.
     pub slot: Option<u64>,
     pub slot_time: SlotTime,
-    /// Slots of archives with ages from their bank files.
+    /// Slots of archives, with the ages that their bank files tell.
     pub ages: Vec<(u64, Duration)>,
     pub max_age: Option<MaxAge>,
     pub wants_incremental: bool,
@@ -48,7 +48,7 @@ impl Ranking {
 
     /// Age of the bank of a slot, from the cluster's slot or else from bank files. A bank is older
     /// than the next newer one by at least the time of the slots between them. `None` if the bank
-    /// is newer than all whose age is known.
+    /// is newer than all banks of known age.
     pub fn age(&self, slot: u64) -> Option<Duration> {
         if let Some(now) = self.slot {
             return Some(self.slot_time.of_slots(now.saturating_sub(slot)));
@@ -145,11 +145,11 @@ impl Ranking {
             }
             let newest_of = |source| self.newest_on(&full.name, &full.shown(), node, source);
             let (own, any) = (newest_of(Some(source)), newest_of(None));
-            // Another source's is used if the full archive's own source has none. A local full
-            // archive is also worth combining with a newer one from elsewhere.
+            // An incremental archive of another source is used if the full archive's own source has
+            // none. A local full archive is also worth combining with a newer one from elsewhere.
             let any = any.filter(|any| own.is_none_or(|own| full.is_local() && own.name.slot < any.name.slot));
-            // The full archive alone can be the youngest at boot, if the incremental one takes
-            // longer to fetch than it is newer.
+            // The full archive alone can be the youngest at boot, if fetching the incremental one
+            // takes longer than the time between their slots.
             let incrementals = [any, own].into_iter().flatten().map(Some).chain([None]);
             pairs.extend(incrementals.map(|incremental| Candidate {
                 full: full.clone(),
@@ -198,7 +198,8 @@ impl Ranking {
 
 /// Moves candidates on the node's own full archive ([`Candidate::goes_on_base`]) behind the others.
 /// Those that need fewer bytes than the best of the others stay where they are. Removes those that
-/// a restore would refuse, because the node has another full archive of a slot in between.
+/// a restore would refuse, because the node has another full archive, with a slot between those of
+/// the two.
 fn bases_behind(candidates: &mut Vec<Candidate>, node: &Node) {
     let remote = candidates.iter().filter(|candidate| !candidate.full.is_local());
     let newest = remote.map(|candidate| candidate.full.name.slot).max();
@@ -215,7 +216,7 @@ fn bases_behind(candidates: &mut Vec<Candidate>, node: &Node) {
 
 impl Candidate {
     /// True if the full archive is the node's own and would not be used without the incremental
-    /// one: a source has a newer full archive, or the incremental one was rebased on it.
+    /// one: a source has a newer full archive, or the incremental one was rebased on the node's.
     fn goes_on_base(&self, newest_remote: Option<u64>) -> bool {
         let is_older = newest_remote.is_some_and(|newest| self.full.name.slot < newest);
         let incremental = self.incremental.as_ref();
