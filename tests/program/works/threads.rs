@@ -1,5 +1,6 @@
 //! `--threads` binds everything that runs: threads are counted while the program works.
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -15,6 +16,9 @@ const THREADS_MAX: usize = 6;
 /// What a pool that does not ask would start, on any machine.
 const THREADS_UNBOUND: &str = "24";
 
+/// How long a new thread may wait for a core before it has its name.
+const NAMELESS_MAX: Duration = Duration::from_millis(20);
+
 /// The most threads that were there at once, of a run that must succeed, without those that wait for a disk.
 fn most_threads(arguments: &[&str]) -> usize {
     let mut command = Command::new(slotpress_path());
@@ -25,14 +29,17 @@ fn most_threads(arguments: &[&str]) -> usize {
         let name = fs::read_to_string(task.path().join("comm")).unwrap_or_default();
         [READER_NAME, WRITER_NAME].contains(&name.trim_end())
     };
-    let (start, mut most, mut before) = (Instant::now(), 0, 0);
+    let (start, mut most, mut since) = (Instant::now(), 0, HashMap::new());
     loop {
         let tasks = fs::read_dir(&tasks).into_iter().flatten().flatten();
         let (waiting, others): (Vec<_>, Vec<_>) = tasks.partition(waits_for_disk);
         // Those of an archive that is read back may end while others of its full archive start.
         assert!(waiting.len() <= 2 * READERS + WRITERS, "{arguments:?}: {} threads read and write", waiting.len());
-        // A thread has its name only a moment after it is there.
-        most = most.max(others.len().min(std::mem::replace(&mut before, others.len())));
+        // A thread has its name only when it has run: until then, it counts as nothing.
+        let now = Instant::now();
+        let others = others.iter().map(fs::DirEntry::file_name);
+        since = others.map(|id| (id.clone(), *since.get(&id).unwrap_or(&now))).collect();
+        most = most.max(since.values().filter(|since| now.duration_since(**since) >= NAMELESS_MAX).count());
         if let Some(status) = child.try_wait().expect("a child") {
             assert!(status.success(), "{arguments:?}");
             return most;

@@ -323,16 +323,25 @@ mod tests {
             return;
         }
         let (file, mut to) = (file_in(memory), vec![0; BYTES.len()]);
-        if let Some(direct) = DirectFile::reading(&file, to.len() as u64) {
-            let is_read = direct.read_exact_at(&mut to, 0).expect("no disk that fails");
-            assert!(!is_read || to == *BYTES);
-            assert!(!is_read || !direct.is_direct(&(0..BYTES.len() as u64)));
-        }
-        assert!(DirectFile::reading(&file, to.len() as u64).is_none());
-        let told = Told::default();
-        (0..2).for_each(|_| tell_of_others(&told));
-        let told = told.0.into_inner();
-        assert_eq!(told.len(), 1, "{told:?}");
-        assert!(told[0].starts_with("/dev/shm/") && told[0].contains("page cache"), "{told:?}");
+        let device = file.metadata().expect("a file").dev();
+        let mut notice = || {
+            // Another test may have noticed it.
+            FILE_SYSTEMS.lock().retain(|known| known.device != device);
+            if let Some(direct) = DirectFile::reading(&file, to.len() as u64) {
+                let is_read = direct.read_exact_at(&mut to, 0).expect("no disk that fails");
+                assert!(!is_read || to == *BYTES);
+                assert!(!is_read || !direct.is_direct(&(0..BYTES.len() as u64)));
+            }
+            assert!(DirectFile::reading(&file, to.len() as u64).is_none());
+            let told = Told::default();
+            (0..2).for_each(|_| tell_of_others(&told));
+            let mut told = told.0.into_inner();
+            told.retain(|line| line.starts_with("/dev/shm/"));
+            assert!(told.len() <= 1, "{told:?}");
+            told
+        };
+        // Another test may have told it at the same time.
+        let told = (0..1000).map(|_| notice()).find(|told| !told.is_empty()).expect("it is told");
+        assert!(told[0].contains("page cache"), "{told:?}");
     }
 }
