@@ -15,6 +15,7 @@ use slotpress_base::threads::guarded;
 use slotpress_base::{
     CancelToken, Error, ErrorKind, NoProgress, Progress, ProgressEvent, Result, cannot_start, panic_point,
 };
+use slotpress_net::patience::Patience;
 use slotpress_net::{NetError, NetErrorKind, Url, shown};
 use tokio::time::timeout;
 
@@ -26,8 +27,8 @@ use crate::{Metadata, UploadState};
 /// Interval for checking whether to stop while waiting for a part.
 const STOP_CHECK: Duration = Duration::from_millis(50);
 
-/// Time limit for aborting a failed upload; after it, the bucket's lifecycle rule must remove the
-/// parts.
+/// Time limit for the requests that abort a failed upload; after it, the bucket's lifecycle rule
+/// must remove the parts.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Limit on warnings of threads that are not reported yet.
@@ -414,7 +415,9 @@ impl Drop for PartsUpload {
             return;
         }
         let Shared { at, url, upload_id, .. } = &*self.shared;
-        let abort = async { timeout(ABORT_TIMEOUT, at.bucket.abort(url.clone(), upload_id.clone())).await };
-        let _ = at.client.wait(&NoProgress, async { Ok(abort.await) });
+        // Repeated like other requests: parts that are left cost money.
+        let abort = || timeout(ABORT_TIMEOUT, at.bucket.abort(url.clone(), upload_id.clone()));
+        let abort = || Ok(at.client.wait(&NoProgress, async { abort().await.unwrap_or(Ok(())) })?);
+        let _ = Patience::new(ABORT_TIMEOUT).ask(&NoProgress, abort);
     }
 }

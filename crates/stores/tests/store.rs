@@ -410,7 +410,9 @@ fn an_upload_that_is_stopped() {
     upload.write(&content(3 * PART_BYTES_MIN as usize), &told).expect("written");
     wait_for("a refusal", || gateway.count(&["partNumber=2&"]) > 0);
     told.1.cancel();
+    gateway.fail(&["DELETE ", "uploadId="], 1, Instead::Refused(503, "SlowDown"));
     assert_eq!(upload.finish(&told).expect_err("stopped").kind(), ErrorKind::Interrupted);
     wait_for("the end of what was on its way", || gateway.left_parts() == 0);
+    assert!(gateway.count(&["DELETE ", "uploadId="]) > 1, "asked again after a refusal");
     assert!(store.list(&NoProgress).expect("listed").is_empty());
 }
