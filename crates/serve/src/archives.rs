@@ -1,5 +1,4 @@
-//! Keeps the list of served archives: scans their directories when a request comes, at most once a
-//! second.
+//! Lists the served archives: scans their directories when a request comes, at most once a second.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,7 +9,7 @@ use slotpress_read::Catalog;
 use slotpress_read::catalog::scan;
 use tokio::sync::Mutex;
 
-/// Largest age of a scan that is used for an answer.
+/// Age up to which a scan is used for an answer.
 const FRESH: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]

@@ -13,8 +13,8 @@ use super::files::Reading;
 use super::limits::Admission;
 use super::respond::Content;
 
-/// Number of bytes read at a time: so few that they are still in the processor's cache when they
-/// are sent. A transfer holds at most one piece and the end of another.
+/// Number of bytes read at a time. A piece of this length is still in the processor's cache when it
+/// is sent. A transfer holds at most one piece in memory, and the end of another.
 const PIECE_BYTES: u64 = 512 * 1024;
 
 /// Makes the body of a response on an admitted connection.
@@ -48,8 +48,8 @@ async fn read(reading: &Arc<Reading>, offset: u64, length: u64, last: Bytes) -> 
         if !is_resident {
             reading.enter(offset);
         }
-        // Reuses the buffer of the last piece if that was sent: the system clears new memory, which
-        // takes as long as reading.
+        // Reuses the buffer of the last piece if all of that was sent: the system clears new
+        // memory, which takes as long as reading.
         let mut buffer = last.try_into_mut().unwrap_or_default();
         buffer.resize(to_usize(length), 0);
         reading.read(offset, &mut buffer)?;

@@ -31,8 +31,8 @@ pub enum Verdict {
     Unsatisfiable,
 }
 
-/// Age from which a modification date is a strong validator. A younger file may be modified again
-/// within the same second, and its date would not change.
+/// Age of a file from which its modification date is a strong validator. A younger file may be
+/// modified again within the same second, without a change of its date.
 const STRONG_DATE_AGE: Duration = Duration::from_secs(2);
 
 /// Decides the answer to a request with these headers for a file of this version.
@@ -95,13 +95,13 @@ fn single_range(text: &str, length_bytes: u64) -> Option<Range<u64>> {
     unit.trim().eq_ignore_ascii_case("bytes").then_some(range)
 }
 
-/// Parses digits; too large a number becomes the largest.
+/// Parses digits. A number that is too large becomes the largest `u64`.
 fn number(text: &str) -> Option<u64> {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| text.parse().unwrap_or(u64::MAX))
 }
 
-/// Value of a header; `None` if it occurs twice or is not text, so that it is ignored.
+/// Value of a header; `None` if the header occurs twice or is not text, and is thus ignored.
 fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
@@ -110,8 +110,8 @@ fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     }
 }
 
-/// Entity tags in all headers of this name. Ours contain no comma, so splitting others at commas is
-/// harmless.
+/// Entity tags in all headers of this name. Tags of this server contain no comma, so it is harmless
+/// to split others at commas.
 fn tags<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
     headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).flat_map(|text| text.split(',')).map(str::trim)
 }

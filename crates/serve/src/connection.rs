@@ -33,8 +33,8 @@ use super::{Event, Purpose, Server};
 /// Pause after an error of the listening socket, such as a lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Requests with a body are refused, but this many bytes of the body are read first, for at most
-/// this long.
+/// Limits on the bytes of a body that are read before its request is refused, and on the time that
+/// this takes.
 const UNREAD_BYTES_MAX: usize = 256 * 1024;
 const UNREAD_TIME: Duration = Duration::from_secs(1);
 
@@ -162,7 +162,7 @@ async fn talk(
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
     tokio::select! {
-        // An error concerns only this client.
+        // An error here concerns only this client.
         _ = connection.as_mut() => return,
         _ = stop.wait_for(|is_stopping| *is_stopping) => {}
     }

@@ -1,6 +1,6 @@
-//! Shares open files among transfers, and cares for the page cache. Pages that were not in the page
-//! cache before are dropped after the last transfer that needs them. So a validator's pages stay,
-//! and nodes that read the same archive share one read.
+//! Shares open files among transfers, and spares the page cache: pages that were not in it before
+//! are dropped after the last transfer that needs them. So a validator's pages stay, and nodes that
+//! download the same archive share one read of the disk.
 //!
 //! `Windows` decides without I/O which windows are needed; [`SharedFile`] asks the kernel.
 
@@ -16,11 +16,11 @@ use slotpress_base::bytes::count;
 use slotpress_base::{Cold, IoHint};
 use slotpress_read::FileId;
 
-/// Size of a window: pages are examined, fetched and dropped by windows.
+/// Size of a window. Pages are examined, fetched and dropped window by window.
 const WINDOW_BYTES: u64 = 1 << 20;
 
-/// Number of windows (256 MiB) by which a transfer may lag behind and still find its pages; a
-/// slower one reads the disk again. Bounds the memory that stalled readers hold.
+/// Number of windows (256 MiB) by which a transfer may lag behind others and still find its pages;
+/// a slower one reads the disk again. This bounds the memory that stalled transfers hold.
 const KEEP_WINDOWS: u64 = 256;
 
 #[derive(Debug, Default)]
@@ -68,8 +68,8 @@ impl Reading {
         self.range.clone()
     }
 
-    /// Fetches what is not in the page cache, in the window at this offset and in the next. May
-    /// block.
+    /// Reads the window at this offset and the next one into the page cache, where they are not in
+    /// it yet. May block.
     pub fn enter(&self, offset: u64) {
         if self.shared.hint == IoHint::None {
             return;

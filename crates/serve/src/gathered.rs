@@ -1,5 +1,5 @@
-//! Gathers the ranges of one archive that one client gets into one transfer for the log. The
-//! transfer is reported when none of its ranges is running any more.
+//! Gathers the ranges that one client gets of one archive into one transfer for the log. The
+//! transfer is reported once none of its ranges is running any more.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -32,7 +32,7 @@ fn key(client: &SocketAddr, name: &str) -> (IpAddr, String) {
 }
 
 impl Gathered {
-    /// Starts empty. Unless enabled, each range is reported by itself.
+    /// Starts without transfers. Unless `is_enabled`, each range is reported by itself.
     pub fn new(is_enabled: bool) -> Self {
         Self { is_enabled, open: BTreeMap::new() }
     }

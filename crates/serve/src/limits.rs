@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use crate::{CLIENT_CONNECTIONS_DEFAULT, CONNECTIONS_DEFAULT};
 
-/// Largest request head, which an idle connection may hold in memory.
+/// Limit on a request's head, in bytes. An idle connection may hold as much memory.
 pub const HEAD_BYTES_MAX: usize = 16 * 1024;
 
 pub const HEADERS_MAX: usize = 64;
@@ -111,7 +111,7 @@ impl ClientLimits {
     /// [`admit_request`](Self::admit_request) is called.
     ///
     /// # Errors
-    /// The reason for refusing it.
+    /// The reason why the connection is refused.
     pub fn admit(self: &Arc<Self>, address: IpAddr, is_proxy: bool) -> Result<Admission, Refusal> {
         if self.connections.load(Relaxed) >= self.allowance.connections {
             return Err(Refusal::Full);
@@ -124,7 +124,7 @@ impl ClientLimits {
     /// Admits a request of a client behind a proxy; it counts as a connection of that client.
     ///
     /// # Errors
-    /// The client has reached its limit.
+    /// The client has reached its limit of connections.
     pub fn admit_request(self: &Arc<Self>, address: IpAddr) -> Result<Admission, Refusal> {
         Ok(Admission { limits: self.clone(), client: self.client(address)?, is_connection: false })
     }

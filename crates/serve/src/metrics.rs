@@ -50,7 +50,7 @@ pub struct Metrics {
     responses: Family<[(&'static str, u16); 1], Counter>,
     ended: Family<Label, Counter>,
     refused: Family<Label, Counter>,
-    /// Clients that were cut off because they stood still.
+    /// Connections that were closed because their clients stood still.
     pub stalled: Counter,
     registry: Mutex<Registry>,
 }
@@ -62,7 +62,7 @@ impl Metrics {
     pub fn new() -> Self {
         let metrics = Self::default();
         let registry = registry("slotpress_serve", |registry| metrics.register(registry));
-        // A counter that appears only at its first event has no rate at that time.
+        // If a counter appeared only at its first event, no rate would show that event.
         for status in STATUSES {
             drop(metrics.responses.get_or_create(&[("status", status)]));
         }
@@ -136,8 +136,8 @@ pub fn text(registry: &Registry, format: Format) -> String {
     }
 }
 
-/// Converts OpenMetrics to the text format. There, a counter has the name of its samples, and
-/// nothing marks the end.
+/// Converts OpenMetrics to the text format. In the text format, a counter has the name of its
+/// samples, and nothing marks the end.
 fn text_format(open_metrics: &str) -> String {
     let counters: BTreeSet<&str> =
         open_metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" counter")).collect();

@@ -110,7 +110,7 @@ fn table(html: &mut String, catalog: &Catalog, now: SystemTime) {
     html.push_str("</tbody></table></div>\n");
 }
 
-/// Tells how long the file has been here, which says nothing about the age of its state.
+/// Tells how long the file has been on this server. This says nothing about the age of its state.
 fn here_since(archive: &Archive, now: SystemTime) -> String {
     match archive.modified_ns {
         0 => String::new(),
@@ -170,7 +170,7 @@ fn running(html: &mut String, transfers: &[Arc<Transfer>]) {
     html.push_str("</tbody></table></div>\n");
 }
 
-/// True for a host name or address with optional port, without characters that are special in HTML
+/// True for a host name or address, with or without a port, that has no special characters of HTML
 /// or a shell.
 fn is_host(host: &str) -> bool {
     let is_fit = |char: char| char.is_ascii_alphanumeric() || matches!(char, '.' | '-' | ':' | '[' | ']' | '_');

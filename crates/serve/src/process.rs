@@ -12,8 +12,8 @@ use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::Registry;
 use slotpress_base::clock;
 
-/// Makes a registry with metrics of the process, and of the program below `prefix`; `fill`
-/// registers more.
+/// Makes a registry with metrics of the process, and with those of the program under names that
+/// begin with `prefix`. `fill` registers more of the latter.
 pub fn registry(prefix: &str, fill: impl FnOnce(&mut Registry)) -> Registry {
     let mut all = Registry::default();
     all.register_collector(Box::new(Process { since: clock::now() }));

@@ -9,7 +9,7 @@ use hyper::header::HeaderName;
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// Client of a request from the proxy at `peer`: the last address in `X-Forwarded-For` that is not
-/// a trusted proxy's. Earlier addresses are claims of the client. Without such an address, the
+/// a trusted proxy's. The client may have invented earlier addresses. Without such an address, the
 /// client is the proxy itself.
 pub fn client_behind(peer: IpAddr, headers: &HeaderMap, trusted: &[IpAddr]) -> IpAddr {
     let texts: Vec<&str> = headers.get_all(FORWARDED_FOR).iter().filter_map(|value| value.to_str().ok()).collect();

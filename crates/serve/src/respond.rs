@@ -38,7 +38,7 @@ pub enum Content {
 pub struct FileContent {
     pub reading: Arc<Reading>,
     pub running: Running,
-    /// Client behind a proxy, whose limits apply instead of the connection's.
+    /// Client behind a proxy. Its limits apply instead of the connection's.
     pub client: Option<Arc<Admission>>,
 }
 
@@ -183,7 +183,7 @@ impl Exchange<'_> {
         self.send(OpenFile { name, content_type, file, stat, etag })
     }
 
-    /// Sends a file or a part of it, or answers by the conditions of the request.
+    /// Sends a file or a part of it, or another answer if a condition of the request asks for that.
     fn send(self, open: OpenFile) -> Response<Content> {
         let (server, request, stat) = (self.server, self.request, &open.stat);
         let (modified_ns, length_bytes) = (scan::modified_ns(stat), u64::try_from(stat.st_size).unwrap_or_default());
@@ -220,14 +220,14 @@ impl Exchange<'_> {
     }
 }
 
-/// Largest number of characters of a request in the log.
+/// Number of characters to which a request is cut in the log.
 const LOGGED_CHARS_MAX: usize = 256;
 
 fn not_allowed() -> Response<Content> {
     with(plain(StatusCode::METHOD_NOT_ALLOWED, "Only GET, HEAD and OPTIONS.\n"), ALLOW, METHODS)
 }
 
-/// Answer to a request with a body, which is never read.
+/// Answer to a request with a body. The body is ignored.
 pub fn with_body(method: &Method) -> Response<Content> {
     match [Method::GET, Method::HEAD, Method::OPTIONS].contains(method) {
         true => plain(StatusCode::PAYLOAD_TOO_LARGE, "Requests have no body here.\n"),

@@ -1,5 +1,5 @@
 //! Wraps a client's connection, encrypted or not. Closes it if the client stands still, and refuses
-//! lines that do not end as in HTTP.
+//! lines that do not end in CR LF.
 
 use std::future::Future;
 use std::io::{self, ErrorKind, IoSlice};
@@ -22,9 +22,9 @@ pub struct ClientStream<S> {
     last_byte: u8,
     stall_timeout: Duration,
     metrics: Arc<Metrics>,
-    /// Set while data waits to be written; waiting for our own limits does not count.
+    /// Set while data waits for the client. Waiting for the server's rate limits does not count.
     deadline: Option<Instant>,
-    /// Timer of an earlier deadline, reset when it fires, so that not every wait starts a timer.
+    /// Timer of an earlier deadline. It is reset only when it fires, so most waits start no timer.
     timer: Option<Pin<Box<Sleep>>>,
     taken_bytes: usize,
 }

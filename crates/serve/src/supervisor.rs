@@ -14,7 +14,7 @@ pub fn status(line: &str) {
     let _ = sd_notify::notify(&[NotifyState::Status(line)]);
 }
 
-/// Feeds the watchdog of a unit with `WatchdogSec=`; call at least twice in that time.
+/// Resets the watchdog of a unit with `WatchdogSec=`. Call at least twice in that time.
 pub fn alive() {
     let _ = sd_notify::notify(&[NotifyState::Watchdog]);
 }

@@ -49,7 +49,7 @@ pub fn tell(listen: SocketAddr, facts: Arc<dyn Facts>) -> Result<Telling> {
     let bound = bind(listen)?;
     let address = bound.1;
     let runtime = runtime(1, "metrics")?;
-    // There is no log of metrics requests; events are dropped.
+    // Requests for metrics are not logged: the server drops its events.
     let log = sync_channel(1).0;
     let server = Server::new(&ServeOptions::new([], listen), Some(facts), log)?;
     let (stop, stopping) = watch::channel(false);

@@ -1,5 +1,5 @@
-//! Reads the server's certificate and key from files, again whenever they change. Uses rustls with
-//! ring, and no certificates of the system.
+//! Reads the server's certificate and key from files, and reads them again whenever these change.
+//! Uses rustls with ring, and no certificates of the system.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -52,8 +52,8 @@ impl Certificates {
         self.current.lock().config.clone()
     }
 
-    /// Reads the files again, and uses them if they changed or `is_forced`. Returns true if they
-    /// are used.
+    /// Reads the files again, and uses them if they changed or `is_forced` is true. Returns true if
+    /// it uses them.
     ///
     /// # Errors
     /// The files cannot be used; the old configuration stays.

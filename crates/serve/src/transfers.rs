@@ -1,4 +1,4 @@
-//! Keeps the running transfers, for the page, metrics and log.
+//! Lists the running transfers, for the page, metrics and log.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -48,7 +48,7 @@ impl Transfer {
 pub struct Finished {
     /// File name of the archive.
     pub name: String,
-    /// Serializes as its address, without the port.
+    /// Client that requested it. Serializes as the address without the port.
     #[serde(serialize_with = "address")]
     pub client: SocketAddr,
     /// Requested range; for several ranges, from the first to the last byte. Serializes as its
@@ -60,7 +60,7 @@ pub struct Finished {
     pub is_whole: bool,
     /// Number of requests.
     pub requests: u64,
-    /// Number of bytes that they asked for.
+    /// Number of bytes that the requests asked for.
     pub total_bytes: u64,
     /// Number of bytes that were sent.
     pub sent_bytes: u64,
@@ -110,7 +110,7 @@ pub struct Running {
 }
 
 impl Transfers {
-    /// Reports ended transfers to `log`. Drops reports while it is full.
+    /// Reports ended transfers to `log`. Drops reports while `log` is full.
     pub fn new(log: SyncSender<Event>, metrics: Arc<Metrics>) -> Arc<Self> {
         Arc::new(Self { running: Mutex::default(), next_number: AtomicU64::new(0), log, metrics })
     }
