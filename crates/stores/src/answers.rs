@@ -28,12 +28,12 @@ use crate::store::SMALL_BYTES_MAX;
 /// connection ended just as the request was handed over (hyperium/hyper#4122).
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A request with a body gets one more second for this many bytes of it: a slower line is useless.
-/// A dead line is noticed after 30 s without an acknowledgement.
+/// The time limit of a request grows by a second for this many bytes of its body: a slower line is
+/// useless. A dead line is noticed after 30 s without an acknowledgement.
 const SENT_BYTES_PER_SECOND_MIN: u64 = 32 * 1024;
 
 /// Time limit for completing an upload. For hundreds of gigabytes this takes minutes, and a gateway
-/// in front of a file system may copy all of it.
+/// in front of a file system may copy the whole file.
 const COMPLETE_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// Time limit for a request to the machine's metadata service, which is local or absent.

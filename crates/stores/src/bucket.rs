@@ -124,7 +124,7 @@ impl Bucket {
     }
 
     /// Requests one byte of a file, to learn why it cannot be read: an answer to `HEAD` has no body
-    /// that would say so.
+    /// that would tell the reason.
     pub async fn why_not(&self, url: &Url) -> NetResult<()> {
         let options = GetOptions { range: Some((0..1).into()), ..GetOptions::default() };
         found_or_none(url, self.s3.get_opts(&key(url)?, options).await).map(drop)
@@ -160,7 +160,7 @@ impl Bucket {
             Ok(put) => Ok(Put::Done(put.e_tag)),
             Err(error) => match from_store_error(url, &error) {
                 error if error.kind() == NetErrorKind::Changed => Ok(Put::Refused),
-                // The file that should be unchanged is gone: it has changed.
+                // The file that should be unchanged is gone, which counts as a change.
                 error if error.kind() == NetErrorKind::Gone && matches!(condition, Condition::Unchanged(_)) => {
                     Ok(Put::Refused)
                 }
@@ -214,7 +214,8 @@ fn parent(key: &str) -> &str {
     key.rsplit_once('/').map_or("", |(parent, _)| key.get(..=parent.len()).unwrap_or_default())
 }
 
-/// Skips the marks that some programs make for directories.
+/// Converts an item of a list. Returns `None` for the marks that some programs make for
+/// directories.
 fn object(meta: &object_store::ObjectMeta, prefix: &str) -> Option<Object> {
     let name = meta.location.as_ref().strip_prefix(prefix).filter(|name| !name.is_empty() && !name.contains('/'))?;
     Some(Object {

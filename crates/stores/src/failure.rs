@@ -1,4 +1,4 @@
-//! Words refusals of a store, with hints.
+//! Turns a store's refusals into errors with hints.
 
 use std::error::Error as StdError;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use slotpress_net::{NetError, NetErrorKind, Url};
 
 use crate::answers::{Failure, Refused};
 
-/// Stores refuse signatures if clocks differ by more than 15 minutes; half of that is reported as a
-/// possible reason.
+/// Stores refuse signatures if clocks differ by more than 15 minutes; a difference of half of that
+/// is reported as a possible reason.
 const CLOCKS_DIFFER_BY: Duration = Duration::from_secs(450);
 
 pub fn from_store_error(url: &Url, error: &object_store::Error) -> NetError {
@@ -114,8 +114,8 @@ fn from_error_response(url: &Url, refused: &Refused) -> NetError {
             NetError::new(NetErrorKind::Full, url, format!("the store takes no more ({description})"))
                 .with_hint("raise the quota, or delete what is not needed")
         }
-        // S3 sends 400 for a request that arrived too slowly, but it can be retried like any
-        // overload.
+        // S3 sends 400 for a request that arrived too slowly, but such a request can be retried, as
+        // after an overload.
         ("RequestTimeout", _) => NetError::status(url, 503, &description, refused.retry_after.as_deref()),
         _ => NetError::status(url, status, &description, refused.retry_after.as_deref()),
     }

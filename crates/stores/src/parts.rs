@@ -68,7 +68,7 @@ pub struct UploadState {
     pub upload_id: String,
     /// Length of each part in bytes.
     pub part_bytes: u64,
-    /// Tags of the parts that are stored, without gaps from the first on.
+    /// Tags of the stored parts, from the first one up to the first gap.
     pub tags: Vec<String>,
 }
 

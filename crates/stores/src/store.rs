@@ -101,8 +101,9 @@ pub enum Put {
 
 /// A target for reading and writing. Clones share connections and credentials.
 ///
-/// File names are relative to the target, without `/`. Calls retry where that may help, within the
-/// time in the options, and report it; they end soon after their [`Progress`] is interrupted.
+/// File names are relative to the target, without `/`. Calls repeat requests where that may help,
+/// within the time in the options, and report it. They end soon after their [`Progress`] is
+/// interrupted.
 #[derive(Clone, Debug)]
 #[warn(missing_docs)]
 pub struct Store {
@@ -235,7 +236,7 @@ impl Store {
     /// Reads a small file; `None` if it does not exist.
     ///
     /// # Errors
-    /// It is longer than `bytes_max` or 8 MiB; the store refuses or fails.
+    /// The file is longer than `bytes_max` or 8 MiB; the store refuses or fails.
     #[doc(hidden)]
     pub fn get_small(&self, name: &str, bytes_max: u64, progress: &dyn Progress) -> Result<Option<Small>> {
         check_name(name)?;
@@ -253,8 +254,8 @@ impl Store {
     /// [`Condition::Unchanged`], a file with the same contents then counts as the result.
     ///
     /// # Errors
-    /// It is longer than 8 MiB; the store refuses or fails, or does not have the file although it
-    /// said so.
+    /// The file is longer than 8 MiB; the store refuses or fails, or lacks the file although it
+    /// reported success.
     #[doc(hidden)]
     pub fn put_small(
         &self,
@@ -376,7 +377,7 @@ impl Store {
         }
     }
 
-    /// The options with which it was opened.
+    /// The options with which the store was opened.
     pub fn options(&self) -> &StoreOptions {
         &self.options
     }

@@ -100,7 +100,7 @@ impl Upload {
         }
     }
 
-    /// Number of stored parts without gaps from the first on; `None` for a directory.
+    /// Number of stored parts from the first one up to the first gap; `None` for a directory.
     pub fn part_count(&self) -> Option<usize> {
         self.parts().map(|upload| upload.shared.sent.lock().count)
     }
@@ -128,8 +128,8 @@ impl Upload {
     }
 
     /// Like [`finish`](Self::finish), but on failure keeps what was sent for another process, and
-    /// passes the state to `keep`; unless the store has lost a part, in which case only a new
-    /// upload helps.
+    /// passes the state to `keep`. If the store has lost a part, only a new upload helps, and
+    /// nothing is kept.
     ///
     /// # Errors
     /// See [`Upload::finish`].
