@@ -23,7 +23,7 @@ const MAGIC: &[u8; 8] = b"slotidx1";
 /// of the table.
 const HEADER_BYTES: usize = 8 + 8 * 4 + 32;
 
-/// Most bytes that an entry takes in the table: a tag, and three numbers of at most 10 bytes.
+/// Maximum length of an entry in the table, in bytes: a tag, and three numbers of at most 10 bytes.
 const ENTRY_TABLE_BYTES_MAX: u64 = 31;
 
 /// Compression level of the table. A fast one, since the table is small.

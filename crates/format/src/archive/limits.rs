@@ -3,15 +3,16 @@
 
 use crate::STORAGE_BYTES_MAX;
 
-/// Most entries that Agave unpacks (`MAX_SNAPSHOT_ARCHIVE_UNPACKED_COUNT` in `agave-snapshots`).
+/// Maximum number of entries that Agave unpacks (`MAX_SNAPSHOT_ARCHIVE_UNPACKED_COUNT` in
+/// `agave-snapshots`).
 pub const ENTRIES_MAX: u64 = 5_000_000;
 
-/// Most bytes that Agave unpacks in total, by the headers
+/// Limit of Agave on the sum of the lengths in all headers, in bytes
 /// (`MAX_SNAPSHOT_ARCHIVE_UNPACKED_ACTUAL_SIZE`).
 pub const UNPACKED_BYTES_MAX: u64 = 4 << 40;
 
-/// Most bytes in one entry. Both clients limit storages to 16 GiB; bank file and status cache take
-/// about 1 GB.
+/// Limit on the length of one entry, in bytes. Both clients limit storages to 16 GiB; bank file and
+/// status cache take about 1 GB.
 pub const ENTRY_BYTES_MAX: u64 = STORAGE_BYTES_MAX;
 
 /// Largest window that Agave allows for a frame, as a power of two: the default of the zstd library

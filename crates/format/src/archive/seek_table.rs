@@ -16,7 +16,7 @@ pub const SEEKABLE_MAGIC: u32 = 0x8F92_EAB1;
 /// Length of the fields after the items: number of frames, descriptor, magic.
 pub const SEEK_TABLE_FOOTER_BYTES: usize = 9;
 
-/// Most frames that the format allows.
+/// Maximum number of frames in the format.
 pub const SEEK_TABLE_FRAMES_MAX: u32 = 0x0800_0000;
 
 const SEEK_TABLE_KIND: u8 = 14;
@@ -43,7 +43,7 @@ pub fn seek_table_frame(items: &[SeekTableItem]) -> Option<Vec<u8>> {
 }
 
 /// Returns the length in bytes of the seek table's frame, given the last bytes of the archive.
-/// Returns `None` if they end no seek table.
+/// Returns `None` if these are not the end of a seek table.
 pub fn seek_table_bytes(footer: &[u8; SEEK_TABLE_FOOTER_BYTES]) -> Option<u64> {
     let count = u32_at::<0, _>(footer);
     if u32_at::<5, _>(footer) != SEEKABLE_MAGIC || count > SEEK_TABLE_FRAMES_MAX {

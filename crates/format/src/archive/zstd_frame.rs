@@ -10,10 +10,11 @@ pub const SKIPPABLE_MAGIC: u32 = 0x184D_2A50;
 /// Length of a skippable frame's magic and length fields.
 pub const SKIPPABLE_HEADER_BYTES: usize = 8;
 
-/// Most bytes that a frame header takes: magic, descriptor, window, dictionary id, content size.
+/// Maximum length of a frame header, in bytes: magic, descriptor, window, dictionary id, content
+/// size.
 pub const FRAME_HEADER_BYTES_MAX: usize = 4 + 1 + 1 + 4 + 8;
 
-/// Most bytes that a block can contain when it is decompressed.
+/// Maximum length of a decompressed block, in bytes.
 pub const BLOCK_CONTENT_BYTES_MAX: u64 = 128 * 1024;
 
 /// Parses a `pzstd` mark: a skippable frame of kind 0 that contains the length in bytes (u32) of

@@ -121,8 +121,8 @@ impl BankFile {
     }
 
     /// True if the file holds no stakes, as Firedancer wrote it until August 2026. Its own loader
-    /// takes vote accounts and delegations from the accounts; Agave takes them from here. Every
-    /// chain that Agave runs has a vote account from genesis on.
+    /// takes vote accounts and delegations from the accounts; Agave takes them from this file.
+    /// Every chain that Agave runs has a vote account from genesis on.
     pub fn lacks_stakes(&self) -> bool {
         self.slot > 0 && (self.vote_account_count, self.delegation_count, self.storage_count) == (0, 0, 0)
     }
@@ -438,8 +438,8 @@ fn read_extra_fields<R: BufRead>(
     }
 }
 
-/// Slots of the first epoch of the warm-up; each epoch after it has twice as many
-/// (`MINIMUM_SLOTS_PER_EPOCH` in the `solana-epoch-schedule` crate).
+/// Number of slots in the first epoch of the warm-up; each later epoch has twice as many as the one
+/// before (`MINIMUM_SLOTS_PER_EPOCH` in the `solana-epoch-schedule` crate).
 const WARMUP_SLOTS: u64 = 32;
 
 /// Limit on the slots of an epoch for which leaders are computed. Clusters have 432,000.

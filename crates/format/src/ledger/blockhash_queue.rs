@@ -8,7 +8,8 @@ use slotpress_base::Result;
 
 use crate::{FieldReader, Hash};
 
-/// Most blockhashes that a validator keeps: the newest one, and those of the 300 blocks before it.
+/// Maximum number of blockhashes that a validator keeps: the newest one, and those of the 300
+/// blocks before it.
 pub const BLOCKHASHES_MAX: u64 = 301;
 
 /// Number of newest blockhashes that transactions may use. Firedancer refuses duplicates
@@ -26,8 +27,8 @@ pub struct BlockhashQueue {
     /// Time of the newest blockhash in milliseconds since 1970, by the clock of the node that wrote
     /// the file. 0 if unknown, as in Firedancer's files.
     pub newest_ms: u64,
-    /// Index and blockhash, ascending by index. Of a queue that is too long, only the items that
-    /// come first in the file.
+    /// Index and blockhash, ascending by index. If the queue is too long, only the items that come
+    /// first in the file.
     hashes: Vec<(u64, Hash)>,
 }
 

@@ -147,8 +147,8 @@ impl BankSnapshot {
 /// The only snapshot version in use.
 pub const SNAPSHOT_VERSION: &str = "1.2.0";
 
-/// Most bytes of a version file that Agave reads (`MAX_SNAPSHOT_VERSION_FILE_SIZE`
-/// in `agave-snapshots`).
+/// Limit of Agave on the length of a version file, in bytes (`MAX_SNAPSHOT_VERSION_FILE_SIZE` in
+/// `agave-snapshots`).
 pub const VERSION_BYTES_MAX: usize = 8;
 
 /// True if a version file has the known version. Like clients, ignores white space around it.

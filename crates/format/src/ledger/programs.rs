@@ -56,8 +56,9 @@ pub const RENT: [u8; 32] = address("SysvarRent111111111111111111111111111111111"
 pub const SLOT_HASHES: [u8; 32] = address("SysvarS1otHashes111111111111111111111111111");
 
 /// Accounts of Agave for the change to Alpenglow: the certificate of the change, and the stakes by
-/// which rewards are paid since. Agave up to 4.2 has the `OLD_` ones. The addresses are derived
-/// from the feature `alpenglow` and the seeds "carlgration" and "reward_epoch_delegated_stakes".
+/// which rewards have been paid since. Agave up to 4.2 has the `OLD_` ones. The addresses are
+/// derived from the feature `alpenglow` and the seeds "carlgration" and
+/// "reward_epoch_delegated_stakes".
 pub const OLD_CERTIFICATE: [u8; 32] = address("aeApwREFa7cKFciqYJvKMuZ9GvV5mxSaUg3xaxGTVMW");
 pub const OLD_REWARD_STAKES: [u8; 32] = address("FEhusMkCSpywBcjYA7j3NwrSKGH7oPmM1BbHZNFtjzkU");
 pub const CERTIFICATE: [u8; 32] = address("42Ym56TQ7AKFThRv5nyoSABq5ZPgE2TLKo8BALZEtoU1");

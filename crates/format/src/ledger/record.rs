@@ -124,10 +124,10 @@ impl<'a> Iterator for Records<'a> {
 
 pub const RECORD_ALIGNMENT: u64 = 8;
 
-/// Most data of an account in bytes (10 MiB).
+/// Maximum length of an account's data, in bytes (10 MiB).
 pub const ACCOUNT_DATA_BYTES_MAX: u64 = 10 * 1024 * 1024;
 
-/// Most bytes of a storage file (16 GiB).
+/// Maximum length of a storage file, in bytes (16 GiB).
 pub const STORAGE_BYTES_MAX: u64 = 16 * 1024 * 1024 * 1024;
 
 /// Rounds up to a multiple of 8; saturates, so that hostile lengths stay large.

@@ -36,8 +36,9 @@ pub const DATA_ALIGNMENT: u64 = 4096;
 /// Length of pubkey and data length, which stand before the data in a `.data` file.
 pub const DATA_HEADER_BYTES: usize = 36;
 
-/// Most bytes in either file (128 GiB). Lists of obsolete records give offsets in `.meta` as u32 in
-/// units of 32 bytes, and the contents of a larger `.data` file would not fit into an archive.
+/// Maximum length of either file, in bytes (128 GiB). Lists of obsolete records give offsets in
+/// `.meta` as u32 in units of 32 bytes, and the contents of a larger `.data` file would not fit
+/// into an archive.
 pub const SPLIT_FILE_BYTES_MAX: u64 = META_ALIGNMENT << 32;
 
 const VERSION: [u64; 3] = [0, 1, 0];

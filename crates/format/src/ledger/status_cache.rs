@@ -9,7 +9,7 @@ use slotpress_base::Result;
 use crate::ledger::demands::firedancer;
 use crate::{Breach, FieldReader, Hash};
 
-/// Most slots whose results a validator keeps.
+/// Maximum number of slots whose results a validator keeps.
 pub const STATUS_CACHE_SLOTS_MAX: u64 = 300;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -5,7 +5,8 @@ use slotpress_base::Result;
 use crate::FieldReader;
 use crate::ledger::activation::{ClusterStake, StakeHistory};
 
-/// Most epochs in the stake history (`MAX_ENTRIES` in the `solana-stake-history` crate).
+/// Maximum number of epochs in the stake history (`MAX_ENTRIES` in the `solana-stake-history`
+/// crate).
 const STAKE_HISTORY_EPOCHS_MAX: u64 = 512;
 
 /// Slots in the slot history (`MAX_ENTRIES` in the `solana-slot-history` crate).
