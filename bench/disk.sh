@@ -73,10 +73,10 @@ reading=$(median "$work/times/disk-read") writing=$(median "$work/times/disk-wri
 line() { # NAME TEXT DISK_SECONDS
     local cpu kernel bound ratio=
     cpu=$(median "$work/times/$1-cpu") kernel=$(median "$work/times/$1-kernel")
-    bound=$(awk -v disk="$3" -v cpu="$cpu" -v cores="$(nproc)" 'BEGIN { print disk > cpu / cores ? disk : cpu / cores }')
-    ratio=$(awk -v time="$(median "$work/times/$1")" -v bound="$bound" 'BEGIN { printf "%.2f", time / bound }')
+    bound=$(awk -v disk="$3" -v cpu="$cpu" -v cores="$(nproc)" 'BEGIN { print (disk > cpu / cores) ? disk : cpu / cores }')
+    ratio=$(awk -v time="$(median "$work/times/$1")" -v bound="$bound" 'BEGIN { printf "%.2f x what disk and cores allow", time / bound }')
     [ -z "${OTHER:-}" ] || [ ! -e "$work/times/other-$1" ] || ratio+="; $(ratio "$1" "other-$1") x the other's, kernel $(ratio "$1-kernel" "other-$1-kernel") x"
-    row "$1" "$2" "cpu $cpu s, of which kernel $kernel s; $ratio x what disk and cores allow"
+    row "$1" "$2" "cpu $cpu s, of which kernel $kernel s; $ratio"
 }
 
 echo
