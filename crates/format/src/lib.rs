@@ -1,4 +1,4 @@
-//! A part of slotpress that promises nothing of its own: use the crate `slotpress`.
+//! An internal part of slotpress, without a stable interface: use the crate `slotpress`.
 //!
 //! The files of a ledger ([`ledger`]) and of an archive ([`archive`]): what their bytes mean, and
 //! how to write them.

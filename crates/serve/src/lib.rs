@@ -1,4 +1,4 @@
-//! A part of slotpress that promises nothing of its own: use the crate `slotpress`.
+//! An internal part of slotpress, without a stable interface: use the crate `slotpress`.
 //!
 //! Serves snapshot archives over HTTP/1.1, whole or in ranges, to Agave, Firedancer, browsers
 //! and `bootstrap`.
