@@ -7,8 +7,9 @@
 //! The kinds of accounts, their shares of mainnet's accounts and bytes, and their data (`mix` has
 //! other mixes):
 //!
-//! - Token accounts, 60 % and 47 %. 165 bytes: a mint (27 % one of 16, 10 % one of those in use at
-//!   the time, else nearly unique), an owner (89 % unique), an amount (half are 0), zeros.
+//! - Token accounts, 60 % and 47 %. 165 bytes: a mint, an owner, an amount (half are 0), zeros. 27 %
+//!   have one of 16 mints, 10 % have a mint that is in use at the time, the others have mints that
+//!   are nearly unique. 89 % have an owner of their own.
 //! - Wallets, 13 % and 5 %. No data.
 //! - Token-2022 accounts, 4.5 % and 4 %. A token account, 5 to 42 bytes of extensions.
 //! - Mints, 4 % and 2 %. 82 bytes: authorities, a supply (half are NFTs).
@@ -23,8 +24,8 @@
 //! - Programs, 0.01 % and 0 %. 36 bytes: the address of the code.
 //! - Code, 0.008 % and 2 %. 16 to 272 KiB: instructions that repeat, texts, zeros.
 //!
-//! Every record adds 136 bytes. Among them, the address is random, and the owner one of
-//! some twenty.
+//! Every record adds a header of 136 bytes. It contains a random address, and an owner that is one
+//! of about twenty.
 //!
 //! Vote accounts, delegated stakes and the network's own accounts come on top. They agree with the
 //! bank file (`stakes`, `sysvars`).
@@ -51,7 +52,8 @@ const RANDOM_BYTES_MAX: u64 = 4096;
 
 const PURPOSE_RANDOM: u64 = 311;
 
-/// Length below which a storage may still hold accounts of up to half its length.
+/// An account takes at most half of its storage. Storages that are shorter than this count as this
+/// long.
 const SMALL_STORAGE_BYTES: u64 = 1536;
 
 impl Universe {

@@ -26,7 +26,7 @@ impl Archive {
     }
 }
 
-/// A list of archives, without fields that only its maker adds.
+/// The fields that every list of archives has. A server adds others.
 #[derive(Clone, Debug, Serialize)]
 pub struct ListFields<A> {
     version: u32,
@@ -123,7 +123,7 @@ impl ArchiveFields {
         }
     }
 
-    /// Gives the path relative to the list that is served below the archives.
+    /// Makes the path relative to a served list, whose URL lies below that of the archives.
     pub fn in_list(self) -> Self {
         Self { path: format!("{ARCHIVES_FROM_LISTING}{}", self.name), ..self }
     }

@@ -46,7 +46,7 @@ const FIRST_BYTES: [bool; 256] = {
 };
 
 /// Number of bytes that are kept of an account's data. SlotHistory, the longest that is read whole,
-/// has 131,097. For longer ones, the length tells the rest.
+/// has 131,097. Of longer data, the checks need only the beginning and the length.
 const KEPT_BYTES_MAX: usize = 256 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,7 +91,8 @@ impl WellKnown {
         collected(&self.0.view())
     }
 
-    /// Returns the kept accounts of a layer, and those below that it does not cover.
+    /// Returns the kept accounts of `layer`, and those of `self` that it does not cover. `number` is
+    /// the layer's number.
     pub fn accounts_below(&self, layer: &Self, number: u32) -> WellKnownAccounts {
         collected(&self.0.view_below(&layer.0, number))
     }
