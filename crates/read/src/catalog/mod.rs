@@ -1,4 +1,4 @@
-//! Archives in a directory: which belong together, which a node would choose, which may be deleted.
+//! Catalogs of archives: which belong together, which a node would choose, which may be deleted.
 //!
 //! [`Catalog`] and [`prune::plan_prune`] do no I/O. [`scan`] reads directories, [`usable`] decides
 //! which files are archives, [`prune::remove`] deletes files, and [`partials`] finds unfinished
@@ -53,12 +53,12 @@ pub struct Archive {
 /// Position of an archive's frame hashes, and the root over them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHashes {
-    /// blake3 over the archive's length and its bytes from `offset_bytes` to the end; stands for
-    /// every byte.
+    /// blake3 over the archive's length and its bytes from `offset_bytes` to the end. These hold
+    /// the hashes of all frames, so no byte can change without the root.
     pub root: Root,
-    /// Where they begin in the file, in bytes.
+    /// Offset of the frame hashes in the file, in bytes.
     pub offset_bytes: u64,
-    /// Number of frames whose hashes they are.
+    /// Number of frames that have a hash.
     pub frames: u64,
     /// For results of `rebase`: snapshot hash of the full archive on which this one builds.
     pub rebased_on: Option<Hash>,
@@ -86,7 +86,7 @@ impl Archive {
     }
 
     /// Strong HTTP entity tag, in quotes: the root if it is known, so that mirrors agree; else a
-    /// hash of length and time.
+    /// hash of length and modification time.
     pub fn etag(&self) -> String {
         if let Some(FrameHashes { root, .. }) = self.hashes {
             return format!("\"{root}\"");
@@ -102,17 +102,17 @@ impl Archive {
         self.hashes?.rebased_on
     }
 
-    /// True if it is known to be the result of `rebase`.
+    /// True if the archive is known to be a result of `rebase`.
     pub fn is_rebased(&self) -> bool {
         self.rebased_on().is_some()
     }
 
-    /// True if it holds a whole state.
+    /// True if the archive holds a whole state.
     pub fn is_full(&self) -> bool {
         self.name.base_slot.is_none()
     }
 
-    /// Sort key: newest slot first; within a slot, the format that most clients read first.
+    /// Sort key: newest slot first; within a slot, first the formats that more clients read.
     fn order(&self) -> (Reverse<u64>, usize, [u8; 32], bool, PathBuf) {
         (Reverse(self.name.slot), rank(self.name.extension), self.name.hash.0, self.is_remote, self.dir.clone())
     }
@@ -121,8 +121,8 @@ impl Archive {
 /// Subdirectory for downloads, as in Agave.
 pub const REMOTE: &str = "remote";
 
-/// Preference: Agave and Firedancer read `.tar.zst`, only Agave `.tar.lz4`, only Firedancer `.tar`,
-/// and neither the others.
+/// Preference; 0 is best. Agave and Firedancer read `.tar.zst`, only Agave reads `.tar.lz4`, only
+/// Firedancer reads `.tar`, and neither reads the others.
 fn rank(extension: Extension) -> usize {
     match extension {
         Extension::TarZstd => 0,
@@ -175,15 +175,15 @@ impl Catalog {
         Self::with_copies(archives)
     }
 
-    /// Like [`new`](Self::new), for archives of which only the length is known, such as objects in
-    /// a store: empty ones are unusable.
+    /// Like [`new`](Self::new), if only the lengths of archives are known, as with objects in a
+    /// store. Empty ones are unusable.
     pub fn by_length(archives: impl IntoIterator<Item = Archive>) -> Self {
         let (archives, empty): (Vec<_>, Vec<_>) = archives.into_iter().partition(|archive| archive.size_bytes > 0);
         let unusable = empty.into_iter().map(|archive| Unusable { archive, fault: Fault::Empty }).collect();
         Self { unusable, ..Self::new(archives) }
     }
 
-    /// Like [`new`](Self::new), but keeps all files of a name.
+    /// Like [`new`](Self::new), but keeps all files that have the same name.
     pub fn with_copies(mut archives: Vec<Archive>) -> Self {
         archives.sort_by_cached_key(Archive::order);
         let (fulls, incrementals): (Vec<_>, Vec<_>) = archives.into_iter().partition(Archive::is_full);
@@ -209,8 +209,8 @@ impl Catalog {
         Self { archives: sorted, ..Self::default() }
     }
 
-    /// Usable archives in order: full ones from the newest on, each followed by its incremental ones
-    /// from the newest on; last, incremental archives without their full one.
+    /// Usable archives: full ones, newest first, each followed by its incremental ones, newest
+    /// first. Incremental archives whose full one is missing come last.
     pub fn archives(&self) -> &[Archive] {
         &self.archives
     }
@@ -242,9 +242,9 @@ impl Catalog {
         Some(NodeChoice { full, incremental })
     }
 
-    /// Age of an archive's bank, from its bank file. If that is not known, from the bank file of
-    /// the next newer archive, whose bank is younger by at least the slots between them. The file's
-    /// time says nothing, since a copy has a new one.
+    /// Age of an archive's bank, by the time in its bank file. If that time is unknown, the next
+    /// newer archive tells the age: its bank is younger by the slots between the two. The
+    /// modification time of the file is not used, since a copy has a new one.
     pub fn age_of(&self, archive: &Archive, now_ns: u64) -> Option<Duration> {
         let dated = self.archives.iter().filter_map(|one| {
             let seconds = one.bank_unix_seconds.filter(|seconds| *seconds > 0)?;

@@ -10,18 +10,19 @@ use slotpress_format::ArchiveName;
 
 use super::{Archive, Catalog, scan};
 
-/// Limits by which archives are kept.
+/// Limits that decide which archives are kept.
 #[derive(Clone, Copy, Debug, Setters)]
 #[non_exhaustive]
 pub struct Keep {
     /// Number of newest full archives to keep.
     pub full: usize,
-    /// Number of newest incremental archives to keep, without results of `rebase`.
+    /// Number of newest incremental archives to keep, not counting results of `rebase`.
     pub incremental: usize,
-    /// Number of newest results of `rebase` to keep, if their full archive stays or is elsewhere.
+    /// Number of newest results of `rebase` to keep, unless their full archive is deleted.
     /// [`Keep::new`] keeps all of them.
     pub rebased: usize,
-    /// Keeps archives modified within this time. [`Keep::new`] keeps none for that reason.
+    /// Keeps archives that were modified less than this time ago. [`Keep::new`] sets 0, which keeps
+    /// none.
     pub within: Duration,
     /// Limit on the total size in bytes: the oldest go first, incremental archives before their
     /// full one. [`Keep::new`] sets none.
@@ -61,7 +62,7 @@ impl KeepReason {
     }
 }
 
-/// Decides for each archive of the catalog, in order, why it is kept; `None` for those to delete.
+/// Returns for each archive of the catalog, in order, why it is kept; `None` if it may be deleted.
 ///
 /// Always kept: the full archive of a kept incremental one; what a node would choose; the newest
 /// incremental archive whose full one is present, with that full one. Results of `rebase` keep
@@ -108,7 +109,7 @@ pub fn plan_prune(catalog: &Catalog, keep: &Keep, now_ns: u64) -> Vec<Option<Kee
     reasons
 }
 
-/// Gives up results of `rebase` whose full archive is present, but is not kept.
+/// Stops keeping results of `rebase` whose full archive is present but not kept.
 fn drop_rebased_with_base(archives: &[Archive], reasons: &mut [Option<KeepReason>]) {
     let slots_of_fulls = |stays: bool| -> BTreeSet<u64> {
         let fulls = archives.iter().zip(&*reasons).filter(|(one, reason)| one.is_full() && reason.is_some() == stays);
@@ -132,10 +133,9 @@ fn last_pair(catalog: &Catalog) -> Vec<&ArchiveName> {
     chosen.chain(whole.max_by_key(|archive| archive.name.slot)).map(|archive| &archive.name).collect()
 }
 
-/// Gives up kept archives until the rest fits into `bytes_max`: first results of `rebase`, then the
-/// others, in each group the oldest first. Never gives up those that must stay, or the full
-/// archives below them. Among full archives of the same slot, gives up first those that were kept
-/// only for an incremental archive.
+/// Stops keeping archives until the rest fits into `bytes_max`: first results of `rebase`, then the
+/// others, the oldest of each group first. Always keeps `must_stay` and their full archives. Among
+/// full archives of the same slot, those that were kept only for an incremental archive go first.
 fn shrink(archives: &[Archive], must_stay: &[&ArchiveName], reasons: &mut [Option<KeepReason>], bytes_max: u64) {
     let mut order: Vec<usize> = (0..archives.len()).collect();
     let base_of = |archive: &Archive| archive.name.base_slot.unwrap_or(archive.name.slot);

@@ -23,7 +23,7 @@ pub enum Fault {
     Empty,
     /// Its first bytes are not those of an archive.
     NotAnArchive,
-    /// It has no end: it was cut off, or is still being written.
+    /// Its end is missing: it was cut off, or is still being written.
     Cut,
     /// The system refuses to open or read it.
     Unreadable,

@@ -34,8 +34,8 @@ pub fn lacks_stakes(archive: &Archive) -> Result<bool> {
     Ok(front::bank(archive)?.is_some_and(|bank| bank.lacks_stakes()))
 }
 
-/// Returns why only Firedancer loads the archive, as far as its beginning tells. `is_below` is true
-/// for the full archive of a pair, whose bank file does not count.
+/// Returns why only Firedancer loads the archive, as far as the beginning of the archive shows.
+/// `is_below` is true for the full archive of a pair, whose bank file does not count.
 ///
 /// # Errors
 /// The disk fails, or there is not enough memory.
@@ -76,7 +76,7 @@ pub struct ReadOfFiredancer<'a> {
     pub rent_epochs: RentEpochs,
     pub genesis: Option<&'a Genesis>,
     pub is_base: bool,
-    /// True if the full archive below it lacks stakes too, and so is converted itself.
+    /// True if its full archive lacks stakes too, and is converted as well.
     pub is_base_to_convert: bool,
 }
 
@@ -107,7 +107,7 @@ impl ReadOfFiredancer<'_> {
     /// Makes the parts that Agave needs.
     ///
     /// # Errors
-    /// The archive lacks something that is needed for them.
+    /// The archive lacks something that these parts need.
     pub fn convert(mut self, progress: &dyn Progress) -> Result<ForAgave> {
         let (bank, accounts) = (self.bank, &mut self.accounts);
         if accounts.are_rewards_active && self.is_base {
@@ -128,9 +128,9 @@ impl ReadOfFiredancer<'_> {
     }
 }
 
-/// Sets the rent epochs of vote accounts that Firedancer wrote. Returns where they belong in the
-/// archive's `own` storages. With `is_base_to_convert`, vote accounts of the full archive below get
-/// them too; the conversion of that archive writes them into its storages.
+/// Sets the rent epochs of vote accounts that Firedancer wrote. Returns the places in the archive's
+/// `own` storages that need them. With `is_base_to_convert`, also sets those of vote accounts in
+/// the full archive, whose own conversion writes them into its storages.
 fn set_rent_epochs(
     accounts: &mut FoundAccounts,
     own: &Range<u32>,

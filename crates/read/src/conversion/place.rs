@@ -1,12 +1,11 @@
-//! Gives each storage of an archive of Firedancer a slot of its own, since all of them have the
-//! same slot there. Pure.
+//! Gives each storage of an archive of Firedancer a slot of its own, since Firedancer writes all of
+//! them under one slot. Pure.
 
 use slotpress_base::{Result, to_usize};
 use slotpress_format::ledger::rebuilt_bank::cannot;
 use slotpress_format::{Entry, EntryKind, STORAGE_BYTES_MAX};
 
-/// A storage of Firedancer as a part of a new storage. It is all of the new one if there are enough
-/// slots.
+/// A storage of Firedancer as a part of a new storage: its only part if there are enough slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoragePart {
     /// The new storage.
@@ -58,8 +57,8 @@ pub fn place_storages(entries: &[Entry], base_slot: u64, slot: u64) -> Result<Ve
     Ok(groups.iter().enumerate().map(part).collect())
 }
 
-/// Merges neighbouring storages of at most `aim_bytes` together. Returns the number of the new
-/// storage for each entry, and how many new storages there are.
+/// Merges neighbouring storages into new ones of at most `aim_bytes`. Returns the number of the new
+/// storage for each entry, and the count of new storages.
 fn groups(entries: &[Entry], aim_bytes: u64) -> Result<(Vec<Option<u64>>, u64)> {
     let (mut count, mut group_bytes, mut is_open) = (0u64, 0u64, false);
     let mut groups = Vec::with_capacity(entries.len());
@@ -73,8 +72,8 @@ fn groups(entries: &[Entry], aim_bytes: u64) -> Result<(Vec<Option<u64>>, u64)> 
             groups.push(None);
             continue;
         }
-        // Records start at multiples of 8 bytes, so a storage of another length must be the last
-        // part.
+        // Records start at multiples of 8 bytes, so a storage whose length is no multiple must be
+        // the last part.
         let both_bytes = group_bytes.saturating_add(entry.content_bytes);
         let fits = is_open && group_bytes.is_multiple_of(8) && both_bytes <= aim_bytes;
         if !fits {

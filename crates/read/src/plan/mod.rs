@@ -74,8 +74,8 @@ pub struct Plan {
     pub obsolete_records: u64,
     /// Bytes that the obsolete records would take in an archive.
     pub obsolete_bytes: u64,
-    /// Storages that are longer than the bank file says although no list gives obsolete records;
-    /// they are archived whole.
+    /// Number of storages that are longer than the bank file says, although no list names obsolete
+    /// records in them. They are archived whole.
     pub whole_storages: u64,
     pub io_hint: IoHint,
 }
@@ -157,8 +157,8 @@ impl Plan {
         Ok(Self { bank, files, roots: snapshot.roots, obsolete_accounts: lists, io_hint, ..planned })
     }
 
-    /// Plans an archive of unpacked files. Takes the storages for which `id_of` returns an id in
-    /// the archive, with their whole content.
+    /// Plans an archive of unpacked files. Takes the storages to which `id_of` gives an id in the
+    /// archive, and takes their whole content.
     pub fn of_unpacked(
         bank: BankFile,
         snapshot: BankSnapshot,
@@ -238,7 +238,7 @@ fn read_bank(
     Ok((bank, map_bytes))
 }
 
-/// Scans the split storages among those wanted: one result for each, in order.
+/// Scans the split storages among `wanted`. Returns one result for each, in order.
 fn scan_wanted(
     wanted: &[Wanted<'_>],
     lists: Option<&ObsoleteLists>,
@@ -312,7 +312,7 @@ fn plan_files(snapshot: &BankSnapshot) -> Result<Vec<PlannedFile>> {
     let file = |kind, path: &Path| -> Result<PlannedFile> {
         let metadata = fs::metadata(path).or_path("read", path)?;
         if !metadata.is_file() {
-            // A pipe has the length 0: nothing of it would be read.
+            // A pipe has the length 0, so nothing would be read from it.
             return Err(not_a_file(path));
         }
         let modified_ns = modified_ns(metadata.mtime(), metadata.mtime_nsec());

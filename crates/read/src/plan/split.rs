@@ -22,8 +22,9 @@ use crate::plan::file::{StorageSource, changed};
 use crate::plan::source::not_planned;
 use crate::plan::storage_length::StorageLength;
 
-/// Distance of checkpoints in an entry; more if an account is longer. A frame starts reading at
-/// most this far before its own part. The checkpoints of 450 GB of storages take 7 MB.
+/// Distance between checkpoints in an entry; more if an account is longer. Reading for a frame
+/// starts at most this far before the frame's part. The checkpoints of 450 GB of storages take 7
+/// MB.
 const CHECKPOINT_BYTES: u64 = 1024 * 1024;
 
 /// Bytes read at once when a whole file is scanned: large enough for a disk, small enough for the
@@ -252,7 +253,7 @@ fn foreign(item: &ObsoleteItem) -> Error {
         .at_offset(*offset)
 }
 
-/// Walks over all entries; computes the length of the remaining ones, and checkpoints.
+/// Walks over all entries, and computes the length of those that remain, and the checkpoints.
 fn scan_entries(
     range: MetaRange,
     obsolete: &[ObsoleteItem],

@@ -1,5 +1,5 @@
-//! Computes how many bytes of each append vec are archived: without obsolete records, as long as
-//! the bank file says.
+//! Computes how many bytes of each append vec are archived: the file without obsolete records, cut
+//! at the length that the bank file gives.
 //!
 //! Split storages need a scan ([`split`](super::split)).
 
@@ -24,8 +24,8 @@ pub struct StorageFault {
 /// Receives a storage that is missing or invalid, and decides whether planning goes on without it.
 pub type OnFault<'a> = dyn FnMut(StorageFault) -> Result<()> + 'a;
 
-/// Reads the number of obsolete records of each storage; `storages` must be sorted. A listed
-/// storage that is missing is a fault.
+/// Reads the number and bytes of the obsolete records of each storage; `storages` must be sorted. A
+/// missing storage for which obsolete records are listed is a fault.
 pub fn read_obsolete(
     path: &Path,
     format: ObsoleteFormat,

@@ -12,7 +12,7 @@ use super::findings::{FindingPlace, Findings};
 use super::rule::Rule;
 use crate::state::well_known::{WellKnownAccount, WellKnownAccounts};
 
-/// Checks all these accounts against the bank file.
+/// Checks all accounts except vote and stake accounts against the bank file.
 pub fn judge_accounts(accounts: &WellKnownAccounts, bank: &BankFile, findings: &Findings) -> Result<()> {
     let broken = |rule, address, expected: &str, found: &dyn ToString| {
         findings.add_at(rule, &FindingPlace::account(address), expected, found.to_string())
@@ -28,7 +28,7 @@ pub fn judge_accounts(accounts: &WellKnownAccounts, bank: &BankFile, findings: &
     }
     let rewards = active_rewards(accounts);
     if let Some(rewards) = &rewards {
-        // In the first block, Agave compares with the slots of the epoch.
+        // In the first block, Agave requires fewer partitions than the epoch has slots.
         let slots = bank.slots_of_epoch_of(bank.slot);
         let most = slots.end().saturating_sub(*slots.start());
         if rewards.partitions == 0 || rewards.partitions > most {
@@ -51,7 +51,7 @@ pub fn judge_accounts(accounts: &WellKnownAccounts, bank: &BankFile, findings: &
                 continue;
             }
         };
-        // Agave from 4.3 on reads them whenever rewards are paid out.
+        // Agave from 4.3 on reads these stakes whenever rewards are paid out.
         let is_read = rewards.is_some() && (is_since || rule == Rule::Alpenglow);
         if let Some(found) = is_read.then(|| reward_stakes_fault(accounts.get(&stakes), is_since, bank)).flatten() {
             let epoch = bank.epoch().saturating_sub(1);
@@ -68,7 +68,7 @@ pub fn active_rewards(accounts: &WellKnownAccounts) -> Option<EpochRewards> {
     EpochRewards::parse(&account.data).ok().filter(|rewards| rewards.is_active)
 }
 
-/// True if the chain has changed to Alpenglow, for one of the versions of Agave.
+/// True if at least one version of Agave takes the chain to have changed to Alpenglow.
 pub fn is_of_alpenglow(accounts: &WellKnownAccounts) -> bool {
     [OLD_CERTIFICATE, CERTIFICATE].iter().any(|address| accounts.get(address).is_some_and(|it| it.data_bytes > 0))
 }
@@ -83,7 +83,7 @@ fn judge_certificate(account: Option<&WellKnownAccount>, bank: &BankFile) -> std
     Ok(bank.epoch_of(slot) <= bank.epoch().saturating_sub(1))
 }
 
-/// Returns what is wrong with the stakes by which rewards are paid out; `None` if they are right.
+/// Returns what is wrong with the stakes from which Agave computes rewards; `None` if nothing is.
 fn reward_stakes_fault(account: Option<&WellKnownAccount>, is_since: bool, bank: &BankFile) -> Option<String> {
     match account.filter(|account| account.data_bytes > 0) {
         None => is_since.then(|| "none".to_string()),
@@ -95,9 +95,9 @@ fn reward_stakes_fault(account: Option<&WellKnownAccount>, is_since: bool, bank:
     }
 }
 
-/// Compares the duration of slots with the active features that make them shorter. A feature has
-/// its effect from the epoch after its activation on. Firedancer's bank files have the duration in
-/// its node's genesis, which conversion corrects.
+/// Compares the duration of slots with the active features that make them shorter. A feature takes
+/// effect in the epoch after its activation. Does not check bank files of Firedancer: they have the
+/// duration of the genesis, which conversion corrects.
 fn judge_slot_time(accounts: &WellKnownAccounts, bank: &BankFile, findings: &Findings) -> Result<()> {
     let is_effective = |feature: &[u8; 32]| {
         let account = accounts.get(feature).filter(|account| account.owner == FEATURE && account.data_bytes >= 9);

@@ -30,7 +30,7 @@ pub struct ArchiveRules<'a> {
 
 impl<'a> ArchiveRules<'a> {
     /// Rules for one archive. If `base_slot` is given, only storages of newer slots are allowed.
-    /// `is_by_index` tells that it is read by its index.
+    /// `is_by_index` is true if the archive is read by its index.
     pub fn new(
         base_slot: Option<u64>,
         is_by_index: bool,
@@ -65,7 +65,7 @@ impl<'a> ArchiveRules<'a> {
         }
     }
 
-    /// Records a problem; an error if it must end the work.
+    /// Records a problem; returns an error if the problem must end the work.
     pub fn problem(&self, problem: Problem<'_>) -> Result<()> {
         let findings = self.findings;
         match problem {

@@ -85,8 +85,9 @@ pub fn names_of(clients: &[SnapshotClient]) -> Vec<String> {
     names
 }
 
-/// Merges statements about clients into lines: the versions of [`SnapshotClient::AGAVE`] share one
-/// if the same holds for all; an older version gets one only if it was asked for, or differs.
+/// Merges statements about clients into lines. The versions of [`SnapshotClient::AGAVE`] share a
+/// line if their statements are equal. An older version gets a line only if it was asked for, or if
+/// its statement differs.
 pub fn lines_of<T: PartialEq>(said: Vec<(SnapshotClient, T)>, asked: &[SnapshotClient]) -> Vec<(String, T)> {
     let of = |client: SnapshotClient| said.iter().find(|(of, _)| *of == client).map(|(_, said)| said);
     let are_together = SnapshotClient::AGAVE.iter().all(|client| of(*client).is_some() && of(*client) == of(Agave42));
@@ -106,7 +107,7 @@ pub fn lines_of<T: PartialEq>(said: Vec<(SnapshotClient, T)>, asked: &[SnapshotC
         .collect()
 }
 
-/// The rule that an archive of this extension breaks by its compression.
+/// The rule that an archive with this extension breaks because of its compression, if there is one.
 pub fn broken_by(extension: Extension) -> Option<Rule> {
     match extension {
         Extension::TarZstd => None,
@@ -149,7 +150,8 @@ pub struct ClientVerdict {
     pub client: SnapshotClient,
     /// True if the client loads the archive, or starts from the ledger, as far as was checked.
     pub loads: bool,
-    /// Why it does not load it: its reason for the first broken rule; `None` if it loads it.
+    /// Why the client refuses the archive: its reason for the first broken rule; `None` if it loads
+    /// it.
     pub because: Option<&'static str>,
     /// A restriction, if it loads the archive.
     pub note: Option<&'static str>,

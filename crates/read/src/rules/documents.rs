@@ -162,8 +162,8 @@ pub fn judge_root(expected: Option<Root>, root: Option<Root>, findings: &Finding
 }
 
 /// Checks storages against the storage map. Above `base_slot`, both must agree. Up to it, the map
-/// is newer than the storages, which may hold records that are obsolete since; without the full
-/// archive (`has_base`), none are required.
+/// is newer than the storages, so records in them may have become obsolete; unless `has_base` is
+/// true (the full archive is there), none of these storages are required.
 pub fn judge_storage_map(
     map: &[StorageMapItem],
     storages: &[(u64, u64)],
@@ -179,8 +179,8 @@ pub fn judge_storage_map(
         let is_newer = base_slot.is_none_or(|base| item.slot > base);
         let place = || FindingPlace::storage(item.slot, item.id);
         match lengths.remove(&item.slot) {
-            // An older storage has the length in its own archive's map; the newer map has the
-            // length that it got since.
+            // The map of the full archive gives the length of an older storage. The newer map may
+            // give another one, since a validator may have rewritten the storage.
             Some(length) if length == item.length_bytes || !is_newer => {}
             Some(length) => {
                 let expected = format!("{} bytes", item.length_bytes);
@@ -196,7 +196,7 @@ pub fn judge_storage_map(
     }
     let mut unknown: Vec<u64> = lengths.into_keys().collect();
     unknown.sort_unstable();
-    // An older storage that the newer map omits has become empty since.
+    // An older storage that the newer map omits has become empty.
     for slot in unknown.into_iter().filter(|slot| base_slot.is_none_or(|base| *slot > base)) {
         let place = FindingPlace::storage(slot, "…");
         findings.add_at(Rule::StorageMap, &place, "a storage that the map names", "one that it does not")?;

@@ -23,7 +23,7 @@ pub struct EntryChecker {
     slot_max: Option<(u64, u32)>,
     content_bytes: u64,
     storages: Vec<(u64, u64)>,
-    /// Ids of storages of the bank's slot; `shared` is the first that is not alone there.
+    /// Ids of the storages in the bank's slot. `shared` is the id of the second one.
     ids_of_bank_slot: HashSet<u32>,
     shared: Option<u32>,
 }
@@ -34,7 +34,7 @@ impl EntryChecker {
         Self { base_slot, ..Self::default() }
     }
 
-    /// Slot of the bank file by its entry's name; `None` if the name gives none.
+    /// Slot in the name of the bank file's entry; `None` if there is none in it.
     pub fn bank_slot(&self) -> Option<u64> {
         self.bank_slot.filter(|slot| *slot != UNNAMED_SLOT)
     }
@@ -125,7 +125,8 @@ impl EntryChecker {
         Ok(())
     }
 
-    /// Judges several storages of the bank's slot: right if Firedancer wrote the bank file.
+    /// Judges several storages of the bank's slot: they are allowed if Firedancer wrote the bank
+    /// file.
     pub fn judge_shared_slot(&self, bank: Option<&BankFile>, findings: &Findings) -> Result<()> {
         let (Some(slot), Some(id)) = (self.bank_slot(), self.shared) else { return Ok(()) };
         let place = FindingPlace::entry(EntryKind::Storage { slot, id });

@@ -118,7 +118,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// An empty text states nothing.
+    /// Makes a failure. An empty `expected` or `found` means that the message says it all.
     fn new(rule: Rule, place: FindingPlace, expected: String, found: String) -> Self {
         let stated = |text: String| Some(text).filter(|text| !text.is_empty());
         Self {
@@ -156,7 +156,7 @@ impl Failure {
 #[derive(Debug, Default)]
 pub struct Findings {
     inner: Mutex<FoundSoFar>,
-    /// Tells which rules end the work when they are broken; `None`: no rule does.
+    /// Tells which rules end the work when they are broken; `None` if no rule does.
     refused: Option<fn(Rule) -> bool>,
     is_below: bool,
 }
@@ -169,7 +169,8 @@ struct FoundSoFar {
     is_state_incomplete: bool,
 }
 
-/// Failures kept for each rule: a damaged archive of 5,000,000 storages must not fill the memory.
+/// Limit on the failures kept for each rule: a damaged archive of 5,000,000 storages must not fill
+/// the memory.
 pub const FAILURES_PER_RULE_MAX: u64 = 50;
 
 impl Findings {
@@ -177,7 +178,7 @@ impl Findings {
         Self::default()
     }
 
-    /// Ends the work when a rule is broken for which `refused` is true; collects other failures.
+    /// Ends the work at the first broken rule for which `refused` is true; collects other failures.
     pub fn refusing(refused: fn(Rule) -> bool) -> Self {
         Self { refused: Some(refused), ..Self::default() }
     }
@@ -200,7 +201,7 @@ impl Findings {
         self.refused.is_some_and(|refused| refused(rule))
     }
 
-    /// Records a broken rule; an error if it ends the work.
+    /// Records a broken rule; returns an error if the rule ends the work.
     pub fn add(&self, rule: Rule, expected: impl ToString, found: impl ToString) -> Result<()> {
         self.add_at(rule, &FindingPlace::default(), expected, found)
     }

@@ -58,8 +58,8 @@ impl FrameWatch {
         findings.add_at(Rule::PzstdMark, &place, frame_bytes, mark)
     }
 
-    /// Makes the last checks. Reports an index that could not be used as damaged; a stream is not
-    /// searched for one.
+    /// Makes the last checks. Reports an index that could not be used as damaged; in a stream, no
+    /// index is searched for.
     pub fn finish(&mut self, length_bytes: u64, is_stream: bool, findings: &Findings) -> Result<()> {
         self.end_marked_frame(length_bytes, findings)?;
         if self.has_index && !is_stream && !findings.has(Rule::Index) {

@@ -15,7 +15,7 @@ pub type Member<'a> = (&'a Path, Option<&'a ArchiveName>);
 /// Checks by their names that two archives are a pair. A file without an archive's name passes.
 ///
 /// # Errors
-/// The archives are swapped, of the same kind, or of different slots.
+/// The archives are swapped, of the same kind, or the incremental one builds on another slot.
 pub fn check_pair(full: Member<'_>, incremental: Member<'_>) -> Result<()> {
     let base_of = |(_, name): Member<'_>| name.map(|name| name.base_slot);
     let of_one_kind = |kind: &str| {

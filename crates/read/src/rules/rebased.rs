@@ -7,12 +7,12 @@ use crate::archive::Archive;
 use crate::rules::findings::Findings;
 use crate::rules::rule::Rule;
 
-/// Key of the setting in an index that holds the snapshot hash of the full archive on which the
-/// archive builds.
+/// Key of the index setting that gives the snapshot hash of the full archive under a result of
+/// `rebase`.
 pub const REBASED_ON: &str = "rebased-on=";
 
-/// Snapshot hash of the full archive on which an archive was rebased, from the settings in its
-/// index.
+/// Finds the snapshot hash of the full archive on which an archive was rebased, in the settings of
+/// its index.
 pub fn rebased_on(settings: &str) -> Option<&str> {
     settings.split(' ').find_map(|setting| setting.strip_prefix(REBASED_ON))
 }
@@ -30,8 +30,8 @@ pub fn judge_rebased_on(incremental: &Archive, full: Hash, findings: &Findings) 
     }
 }
 
-/// True if these storages (slot and id) are those of an archive of `slot` that `rebase` made.
-/// There, ids rise by one as slots fall. In archives of validators, ids rise with slots.
+/// True if `rebase` made the archive of `slot` with these storages (slot and id). It numbers them
+/// from the newest slot to the oldest. In archives of validators, ids rise with slots.
 pub fn is_rebased(slot: u64, storages: impl IntoIterator<Item = (u64, u32)>) -> bool {
     let mut storages = storages.into_iter().peekable();
     let is_in_row =

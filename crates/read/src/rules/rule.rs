@@ -199,7 +199,7 @@ rules! {
     RentCollector, Bank, AGAVE, SOURCE, SEEN, "the flag in the unused rent collector is neither 0 nor 1";
     /// Every vote account in the newest epoch stakes has stake.
     NoStake, Bank, FIREDANCER, VERSION, PAGE_FIELDS, "a vote account without stake is in the newest epoch stakes, as Agave writes them without admission tickets";
-    /// An epoch has at most 2,000 vote accounts, as with admission tickets.
+    /// An epoch has at most 2,000 vote accounts: the limit that admission tickets set.
     VoteAccountLimit, Bank, FIREDANCER, VERSION, PAGE_FIELDS, "the epoch stakes hold more vote accounts than Firedancer takes, as Agave writes them without admission tickets";
     /// Firedancer can parse the vote accounts of the stakes and their credits.
     FiredancerVoteState, Bank, FIREDANCER, SOURCE, PAGE_FIELDS, "the stakes hold a vote account that Firedancer does not take";
@@ -211,7 +211,7 @@ rules! {
     MaxTickHeight, Bank, AGAVE, SOURCE, SEEN, "the bank file's highest tick is not the last of its slot";
     /// A tick has at least 2 hashes, unless the chain has no fixed number of them.
     HashesPerTick, Bank, AGAVE, SOURCE, READ, "a tick has fewer hashes than Agave starts with";
-    /// The bank file of a chain without a fixed number of hashes states no number.
+    /// If a chain has no fixed number of hashes per tick, its bank file states none.
     NoHashesPerTick, Bank, AGAVE, CONVERT, SEEN, "the bank file says 0 hashes per tick, as Firedancer writes it where the chain has no number";
     /// Storages and storage map agree.
     StorageMap, Bank, UP_TO_4_1, LOOK, PAGE_BANK_FILE, "storages and the bank file's storage map differ: Agave 4.0 and 4.1 refuse that";
@@ -233,7 +233,8 @@ rules! {
     InvalidVoteAccount, Bank, FROM_4_3, SOURCE, SEEN, "the stakes hold a vote account that Agave cannot read";
     /// The status cache can be read to its end.
     StatusCache, Bank, ALL, SOURCE, SEEN, "the status cache is invalid";
-    /// No transaction uses the bank's own blockhash, which was unknown before.
+    /// No transaction uses the bank's own blockhash, which was unknown when the bank's transactions
+    /// were signed.
     NewestBlockhash, Bank, FIREDANCER, SOURCE, PAGE_STATUS_CACHE, "the status cache holds transactions under the bank's own blockhash, on which Firedancer aborts";
     /// For each blockhash, all transaction hashes are cut at the same offset.
     TransactionOffset, Bank, FIREDANCER, SOURCE, PAGE_STATUS_CACHE, "the status cache cuts transaction hashes of one blockhash at different offsets";
@@ -283,9 +284,9 @@ rules! {
     SlotHashes, State, AGAVE, SOURCE, READ, "the SlotHashes sysvar cannot be read";
     /// While rewards are paid out, Agave can compute them again.
     EpochRewards, State, AGAVE, SOURCE, SEEN, "the EpochRewards sysvar asks for rewards that Agave cannot pay out";
-    /// The accounts that tell Agave up to 4.2 of the change to Alpenglow can be read.
+    /// The accounts can be read from which Agave up to 4.2 learns of the change to Alpenglow.
     OldAlpenglow, State, UP_TO_4_2, SOURCE, SEEN, "an account of Alpenglow, as Agave up to 4.2 keeps it, cannot be read";
-    /// The accounts that tell Agave from 4.3 on of the change to Alpenglow can be read.
+    /// The accounts can be read from which Agave from 4.3 on learns of the change to Alpenglow.
     Alpenglow, State, FROM_4_3, SOURCE, SEEN, "an account of Alpenglow cannot be read";
     /// Slots are as long as the active features for shorter slots require.
     SlotTime, State, FROM_4_2, SOURCE, SEEN, "the bank file's slots are not those that the features for shorter slots ask";
@@ -308,8 +309,8 @@ rules! {
     TaggedList, Entries, UP_TO_4_4, LAYOUT, READ, "a ledger of Agave 4.5, whose list distinguishes kinds of storages";
 }
 
-/// Returns the client whose words are used: those for Firedancer are the same for all its versions,
-/// which differ only in what they load.
+/// Returns the client whose texts are used. All versions of Firedancer share theirs: they differ
+/// only in what they load.
 fn worded(client: SnapshotClient) -> SnapshotClient {
     if client.is_agave() { client } else { Firedancer }
 }
@@ -320,8 +321,8 @@ impl Rule {
         self.row().what
     }
 
-    /// Reason for which the client refuses such an archive; says so if it might load it but that is
-    /// not certain.
+    /// Reason for which the client refuses such an archive. The text says so if the client may load
+    /// some of them.
     pub fn why(self, client: SnapshotClient) -> &'static str {
         match (self, worded(client)) {
             (Self::EndLong, Firedancer) => {
@@ -334,7 +335,7 @@ impl Rule {
         }
     }
 
-    /// The expected state, if it is the same everywhere.
+    /// What is expected instead, if that is the same in every archive.
     pub fn expected(self) -> Option<&'static str> {
         Some(match self {
             Self::FrameDamaged => "a frame that decodes",
@@ -372,8 +373,8 @@ impl Rule {
         !self.row().refused_by.contains(&client)
     }
 
-    /// True if breaking the rule is no fault but normal for Firedancer or a version of Agave: it
-    /// counts only for clients that refuse it.
+    /// True if breaking the rule is normal for Firedancer or a version of Agave. It then counts
+    /// only for clients that refuse it.
     pub fn is_of_version(self) -> bool {
         use Rule::*;
         matches!(
@@ -422,8 +423,7 @@ impl Rule {
     }
 
     /// True if nothing may be made from an archive that breaks the rule. All commands that publish
-    /// a file use this strictness, which is that of `verify` without `--client`. Packing is checked
-    /// in the output instead.
+    /// a file are this strict. They check packing in their output instead.
     pub fn is_refused(self) -> bool {
         !self.is_of_packing() && (!self.is_of_version() || self.is_of_firedancer())
     }
@@ -437,8 +437,8 @@ impl Rule {
         self.is_refused() && !is_made_good || self == Self::Order
     }
 
-    /// Restriction of a client that loads an archive which breaks the rule; Agave's were seen with
-    /// its own archivers.
+    /// Restriction for a client that loads an archive which breaks the rule. Restrictions of Agave
+    /// were seen with its own archiver.
     pub fn note(self, client: SnapshotClient) -> Option<&'static str> {
         match (self, worded(client)) {
             (Self::StoragePadded, Agave44) => Some("it cannot archive a storage that zero bytes pad"),
