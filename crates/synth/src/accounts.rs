@@ -20,9 +20,11 @@
 //!   addresses, numbers, arrays of which a part is in use.
 //! - Stake accounts, 1.2 % and 1 %. 200 bytes, not delegated: an authority twice, zeros.
 //! - Nonces, 0.5 % and 0.3 %. 80 bytes: an authority, a blockhash.
+//! - Mints of Token-2022, 0.3 % and 0.5 %. 390 to 405 bytes: a mint, zeros, its metadata.
 //! - Lookup tables, 0.03 % and 0.1 %. 56 bytes, and up to 256 addresses.
-//! - Programs, 0.01 % and 0 %. 36 bytes: the address of the code.
-//! - Code, 0.008 % and 2 %. 16 to 272 KiB: instructions that repeat, texts, zeros.
+//! - Programs, 0.01 % and 0 %. 36 bytes: the address of the code, which is the next account. Where
+//!   that has no room, the program is a closed one.
+//! - Code, 0.01 % and 2 %, and buffers, 0.001 %. 16 to 272 KiB: instructions that repeat, texts, zeros.
 //!
 //! Every record adds a header of 136 bytes. It contains a random address, and an owner that is one
 //! of about twenty.
@@ -60,13 +62,22 @@ impl Universe {
     /// Returns kind and size of an account that is born in a storage of about `storage_bytes`.
     /// Small storages hold no large accounts.
     pub fn shape(&self, origin: Origin, storage_bytes: u64) -> Shape {
-        let mut rng = Rng::new(self.key_of(origin));
-        let kind = rng.weighted(100_000, self.mix.shares().iter().copied());
-        let kind = kind.unwrap_or_else(|| Kind::State(states::pick(&mut rng)));
+        let drawn = |origin| {
+            let mut rng = Rng::new(self.key_of(origin));
+            let kind = rng.weighted(100_000, self.mix.shares().iter().copied());
+            (rng, kind)
+        };
+        let (mut rng, kind) = drawn(origin);
+        let before = origin.index.checked_sub(1).and_then(|index| drawn(Origin { index, ..origin }).1);
+        let kind = match before {
+            Some(Kind::Program) => Kind::Code,
+            _ => kind.unwrap_or_else(|| Kind::State(states::pick(&mut rng))),
+        };
         let data_len = match kind {
             Kind::Token => tokens::TOKEN_BYTES,
             Kind::Token2022 => tokens::token_2022_bytes(&mut rng),
             Kind::Mint => tokens::MINT_BYTES,
+            Kind::Mint2022 => tokens::mint_2022_bytes(&mut rng),
             Kind::Metadata => tokens::metadata_bytes(&mut rng),
             Kind::Edition => tokens::EDITION_BYTES,
             Kind::Wallet => 0,
@@ -75,7 +86,7 @@ impl Universe {
             Kind::State(template) => states::state_bytes(template),
             Kind::LookupTable => states::lookup_table_bytes(&mut rng),
             Kind::Program => states::PROGRAM_BYTES,
-            Kind::Code => states::code_bytes(&mut rng),
+            Kind::Code | Kind::Buffer => states::code_bytes(&mut rng),
             Kind::Random => rng.below(RANDOM_BYTES_MAX),
         };
         if data_len > storage_bytes.max(SMALL_STORAGE_BYTES) / 2 {
@@ -98,13 +109,13 @@ impl Universe {
         storage.resize(data_start, 0);
         let owner = match shape.kind {
             Kind::Token | Kind::Mint => keys::TOKEN,
-            Kind::Token2022 => keys::TOKEN_2022,
+            Kind::Token2022 | Kind::Mint2022 => keys::TOKEN_2022,
             Kind::Metadata | Kind::Edition => keys::METADATA,
             Kind::Wallet | Kind::Nonce => keys::SYSTEM,
             Kind::Stake => keys::STAKE,
             Kind::State(template) => states::state_owner(template),
             Kind::LookupTable => keys::LOOKUP_TABLE,
-            Kind::Program | Kind::Code => keys::LOADER,
+            Kind::Program | Kind::Code | Kind::Buffer => keys::LOADER,
             // The owner is some unknown program.
             Kind::Random => self.shared_key(PURPOSE_RANDOM, 0),
         };
@@ -112,6 +123,7 @@ impl Universe {
             Kind::Token => tokens::write_token(&mut draw, storage),
             Kind::Token2022 => tokens::write_token_2022(&mut draw, shape.data_len, storage),
             Kind::Mint => tokens::write_mint(&mut draw, storage),
+            Kind::Mint2022 => tokens::write_mint_2022(&mut draw, data_end, storage),
             Kind::Metadata => tokens::write_metadata(&mut draw, storage),
             Kind::Edition => tokens::write_edition(&mut draw, storage),
             Kind::Wallet => {}
@@ -119,8 +131,12 @@ impl Universe {
             Kind::Stake => staking::write_stake(&mut draw, storage),
             Kind::State(template) => states::write_state(&mut draw, template, storage),
             Kind::LookupTable => states::write_lookup_table(&mut draw, data_end, storage),
-            Kind::Program => states::write_program(&mut draw, storage),
-            Kind::Code => states::write_code(&mut draw, data_end, storage),
+            Kind::Program => {
+                let code = self.pubkey(Origin { index: origin.index + 1, ..origin });
+                states::write_program(&code, storage);
+            }
+            Kind::Code => states::write_code(&mut draw, data_end, false, storage),
+            Kind::Buffer => states::write_code(&mut draw, data_end, true, storage),
             Kind::Random => {
                 storage.resize(data_end, 0);
                 draw.changing.fill(&mut storage[data_start..]);

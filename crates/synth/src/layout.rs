@@ -300,7 +300,7 @@ fn stride(count: u64) -> u64 {
 }
 
 fn is_often_written(shape: Shape) -> bool {
-    shape.data_len <= 16 * 1024 && !matches!(shape.kind, Kind::Metadata | Kind::Program | Kind::Code)
+    shape.data_len <= 16 * 1024 && !matches!(shape.kind, Kind::Metadata | Kind::Program | Kind::Code | Kind::Buffer)
 }
 
 fn successor(rng: &mut Rng, shape: Shape, is_obsolete: bool) -> Successor {

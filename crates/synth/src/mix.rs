@@ -8,6 +8,8 @@ pub enum Kind {
     /// An account of Token-2022, with extensions.
     Token2022,
     Mint,
+    /// A mint of Token-2022, with metadata.
+    Mint2022,
     Metadata,
     Edition,
     Stake,
@@ -15,7 +17,9 @@ pub enum Kind {
     State(u8),
     LookupTable,
     Program,
+    /// Code of the program before it.
     Code,
+    Buffer,
     Random,
 }
 
@@ -43,12 +47,14 @@ impl Mix {
     pub(super) fn shares(self) -> &'static [(u64, Kind)] {
         match self {
             Self::Mainnet => &MAINNET,
-            Self::Tokens => &[(92_000, Kind::Token), (5_000, Kind::Token2022), (3_000, Kind::Mint)],
+            Self::Tokens => {
+                &[(92_000, Kind::Token), (5_000, Kind::Token2022), (2_500, Kind::Mint), (500, Kind::Mint2022)]
+            }
             Self::Nfts => {
                 &[(25_000, Kind::Token), (25_000, Kind::Mint), (25_000, Kind::Metadata), (25_000, Kind::Edition)]
             }
             Self::Programs => {
-                &[(50_000, Kind::Token), (38_000, Kind::Wallet), (6_000, Kind::Program), (6_000, Kind::Code)]
+                &[(50_000, Kind::Token), (43_700, Kind::Wallet), (6_000, Kind::Program), (300, Kind::Buffer)]
             }
             Self::Empty => &[(95_000, Kind::Wallet), (5_000, Kind::Nonce)],
             Self::Random => &[(100_000, Kind::Random)],
@@ -56,7 +62,7 @@ impl Mix {
     }
 }
 
-const MAINNET: [(u64, Kind); 11] = [
+const MAINNET: [(u64, Kind); 12] = [
     (60_000, Kind::Token),
     (13_000, Kind::Wallet),
     (4_500, Kind::Token2022),
@@ -67,7 +73,8 @@ const MAINNET: [(u64, Kind); 11] = [
     (500, Kind::Nonce),
     (30, Kind::LookupTable),
     (10, Kind::Program),
-    (8, Kind::Code),
+    (1, Kind::Buffer),
+    (300, Kind::Mint2022),
 ];
 
 #[cfg(test)]

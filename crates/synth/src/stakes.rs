@@ -166,7 +166,7 @@ impl Stakes {
         let activation_epoch = self.epoch - rng.log_uniform(9);
         let is_active = rng.permille(930) || at < self.scale.voters;
         let deactivation_epoch =
-            if is_active { u64::MAX } else { activation_epoch.max(self.epoch - rng.log_uniform(6)) };
+            if is_active { u64::MAX } else { activation_epoch.max(self.epoch + 1 - rng.log_uniform(6)) };
         // Two in three stakes are whole numbers of SOL, as pools and wallets split them.
         let lamports = if rng.permille(667) { 1_000_000_000 * rng.log_uniform(12) } else { rng.log_uniform(41) };
         // The voter's credits at the stake's last reward are mostly the same for all its stakes.
@@ -187,7 +187,7 @@ impl Stakes {
             .collect();
         for delegation in self.delegations() {
             if let Some(voter) = voters.get_mut(delegation.voter as usize)
-                && delegation.deactivation_epoch == u64::MAX
+                && delegation.deactivation_epoch >= self.epoch
             {
                 voter.stake += delegation.lamports;
             }
@@ -198,7 +198,7 @@ impl Stakes {
     /// Returns the stake history in a running epoch: epoch, effective, activating and deactivating
     /// stake, newest first.
     pub fn history(&self, epoch: u64) -> Vec<[u64; 4]> {
-        let effective = self.delegations().filter(|stake| stake.deactivation_epoch == u64::MAX);
+        let effective = self.delegations().filter(|stake| stake.deactivation_epoch >= self.epoch);
         let effective: u64 = effective.map(|stake| stake.lamports).sum();
         (1..=self.scale.history_entries())
             .map(|back| {
@@ -243,7 +243,7 @@ mod tests {
             let stakes = stakes(count);
             let voters = stakes.voters();
             assert!(voters.len() == 5 && voters.iter().all(|voter| voter.stake > 0));
-            let in_effect = stakes.delegations().filter(|stake| stake.deactivation_epoch > EPOCH);
+            let in_effect = stakes.delegations().filter(|stake| stake.deactivation_epoch >= EPOCH);
             let to_open = in_effect.filter(|stake| stake.voter < 5).map(|stake| stake.lamports).sum::<u64>();
             assert_eq!(voters.iter().map(|voter| voter.stake).sum::<u64>(), to_open);
             for stake in stakes.delegations() {

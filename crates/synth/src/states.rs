@@ -152,9 +152,9 @@ pub fn write_lookup_table(draw: &mut Draw<'_>, end: usize, out: &mut Vec<u8>) {
     }
 }
 
-pub fn write_program(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
+pub fn write_program(code: &[u8; 32], out: &mut Vec<u8>) {
     out.extend_from_slice(&2u32.to_le_bytes());
-    out.extend_from_slice(&draw.fixed.key());
+    out.extend_from_slice(code);
 }
 
 /// Returns a length of code, with its header, from 16 KiB to 512 KiB.
@@ -162,13 +162,15 @@ pub fn code_bytes(rng: &mut Rng) -> u64 {
     CODE_HEADER_BYTES + ((16 * 1024) << rng.below(5)) + 8 * rng.below(2048)
 }
 
-/// Writes state, slot and authority; then an ELF file: instructions, texts, and zeros where the
-/// program may grow.
-pub fn write_code(draw: &mut Draw<'_>, end: usize, out: &mut Vec<u8>) {
+/// Writes state, slot (not in a buffer) and authority; then an ELF file: instructions, texts, and
+/// zeros where the program may grow.
+pub fn write_code(draw: &mut Draw<'_>, end: usize, is_buffer: bool, out: &mut Vec<u8>) {
     let start = out.len();
     let rng = &mut draw.fixed;
-    out.extend_from_slice(&3u32.to_le_bytes());
-    out.extend_from_slice(&(chain::FIRST_SLOT - rng.log_uniform(27)).to_le_bytes());
+    out.extend_from_slice(&if is_buffer { 1u32 } else { 3 }.to_le_bytes());
+    if !is_buffer {
+        out.extend_from_slice(&(chain::FIRST_SLOT - rng.log_uniform(27)).to_le_bytes());
+    }
     out.push(1);
     out.extend_from_slice(&rng.key());
     out.extend_from_slice(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0\xf7\0\x01\0\0\0");

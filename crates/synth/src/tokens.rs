@@ -18,6 +18,19 @@ pub fn token_2022_bytes(rng: &mut Rng) -> u64 {
     }
 }
 
+/// Length of a Token-2022 mint's text behind the name: symbol and URI.
+const SYMBOL_BYTES: usize = 4;
+const URI_BYTES: usize = 63;
+
+/// Length of a Token-2022 mint with an empty name: a mint as long as a token account, a byte for its
+/// type, the extensions metadataPointer and tokenMetadata.
+const MINT_2022_BYTES: u64 = 165 + 1 + (4 + 64) + (4 + 64 + 3 * 4 + 4) + (SYMBOL_BYTES + URI_BYTES) as u64;
+
+/// Returns the length of a Token-2022 mint, which depends on its name.
+pub fn mint_2022_bytes(rng: &mut Rng) -> u64 {
+    MINT_2022_BYTES + 5 + rng.below(16)
+}
+
 /// Returns the length of metadata: 679 bytes, or 607 since 2024.
 pub fn metadata_bytes(rng: &mut Rng) -> u64 {
     if rng.permille(750) { 679 } else { 607 }
@@ -120,6 +133,29 @@ pub fn write_mint(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
     out.push(if is_nft { 0 } else { 6 + 3 * (draw.fixed.below(3) / 2) as u8 });
     out.push(1);
     push_optional_key(out, (is_nft || draw.fixed.permille(150)).then_some(&authority));
+}
+
+/// Writes a mint, the type of the account, and its extensions: where the metadata is, and the
+/// metadata: update authority, mint, name, symbol, URI, no more pairs.
+pub fn write_mint_2022(draw: &mut Draw<'_>, end: usize, out: &mut Vec<u8>) {
+    let name_bytes = end - out.len() - MINT_2022_BYTES as usize;
+    let padded = out.len() + 165;
+    write_mint(draw, out);
+    out.resize(padded, 0);
+    let keys = [draw.fixed.key(), draw.fixed.key()].concat();
+    out.extend_from_slice(&[1, 18, 0, 64, 0]);
+    out.extend_from_slice(&keys);
+    out.extend_from_slice(&19u16.to_le_bytes());
+    out.extend_from_slice(&((end - out.len() - 2) as u16).to_le_bytes());
+    out.extend_from_slice(&keys);
+    let words: String = (0..8).map(|_| SYLLABLES[draw.fixed.below(32) as usize]).collect();
+    push_text(out, &words.as_bytes()[..name_bytes], name_bytes);
+    let symbol: Vec<u8> = (0..SYMBOL_BYTES).map(|_| b'A' + draw.fixed.below(26) as u8).collect();
+    push_text(out, &symbol, SYMBOL_BYTES);
+    let mut uri = b"https://arweave.net/".to_vec();
+    push_base64(&mut uri, &mut draw.fixed, 43);
+    push_text(out, &uri, URI_BYTES);
+    out.extend_from_slice(&0u32.to_le_bytes());
 }
 
 /// Returns a key of the account's NFT collection: its authority, one of its creators. Neighbouring
