@@ -204,8 +204,8 @@ impl Batch {
         slot: Option<u64>,
     ) -> Result<bool> {
         let (mut names, mut is_cut_off) = (String::new(), false);
-        for kind in account.extensions {
-            let Ok(kind) = kind else {
+        for extension in account.extensions {
+            let Ok((kind, _)) = extension else {
                 is_cut_off = true;
                 break;
             };

@@ -101,7 +101,9 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
         }
         "tokens" => {
             let account = |state: u8| [&[7; 72][..], &[0; 36], &[state], &[0; 56]].concat();
-            vec![account(1), [account(2), vec![2, 7, 0, 0, 0, 2, 0, 8, 0, 1, 0, 0, 0, 0, 0, 0, 0]].concat()]
+            let texts = [&[2, 0, 0, 0, 65, 66][..], &[0; 4], &[1, 0, 0, 0, 67], &[0; 4]].concat();
+            let mint = [&[0; 45][..], &[1], &[0; 119], &[1, 19, 0, 83, 0], &[7; 64], &texts].concat();
+            vec![account(1), [account(2), vec![2, 7, 0, 0, 0, 2, 0, 8, 0, 1, 0, 0, 0, 0, 0, 0, 0]].concat(), mint]
         }
         "storages_list" => of_ledgers("snapshots/26/storages_list"),
         "obsolete" => of_ledgers("snapshots/26/obsolete_accounts"),

@@ -306,13 +306,20 @@ fn verify(bytes: &[u8]) {
     }
 }
 
-/// Account of a token program: no more extensions than its bytes have room for.
+/// Account of a token program: no more extensions and texts than its bytes have room for.
 pub fn tokens(bytes: &[u8]) {
     for is_token_2022 in [false, true] {
-        if let TokenData::Account(account) = TokenData::parse(bytes, is_token_2022) {
-            let extensions = account.extensions.count();
-            assert!(extensions <= bytes.len() / 4 && (is_token_2022 || extensions == 0));
-        }
+        let extensions = match TokenData::parse(bytes, is_token_2022) {
+            TokenData::Account(account) => account.extensions,
+            TokenData::Mint(mint) => {
+                let length = mint.metadata().map_or(0, |it| it.name.len() + it.symbol.len() + it.uri.len());
+                assert!(length <= bytes.len());
+                mint.extensions
+            }
+            TokenData::Other | TokenData::Unknown => continue,
+        };
+        let extensions = extensions.count();
+        assert!(extensions <= bytes.len() / 4 && (is_token_2022 || extensions == 0));
     }
 }
 

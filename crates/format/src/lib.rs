@@ -68,7 +68,9 @@ pub use ledger::lists::{
     ObsoleteFormat, ObsoleteItem, ObsoleteLists, parse_storages_list, parse_tagged_storages_list, read_storages_list,
     scan_obsolete_accounts, write_no_obsolete_accounts, write_storages_list,
 };
+pub use ledger::loaders::LoaderAccount;
 pub use ledger::lock::LedgerLock;
+pub use ledger::mints::Mint;
 pub use ledger::names::{Address, ArchiveName, Hash, name_and_parts, name_parts, parse_number, parse_storage_name};
 pub use ledger::programs::{
     CERTIFICATE, CLOCK, EPOCH_REWARDS, FEATURE, OLD_CERTIFICATE, OLD_REWARD_STAKES, REDUCED_STAKE_CHANGES, RENT,
@@ -86,6 +88,7 @@ pub use ledger::split::{
     AccountData, DATA_HEADER_BYTES, FILE_HEADER_BYTES, MetaRange, MetaWalk, ReadAt, SplitFile, check_data_header,
     check_uids,
 };
+pub use ledger::stake_accounts::StakeAccount;
 pub use ledger::stakes::{DELEGATIONS_MAX, Delegation, Stakes, StoredAccount, VOTE_ACCOUNTS_MAX, VoteAccount};
 pub use ledger::startup_hints::check_startup_hints;
 pub use ledger::status_cache::{STATUS_CACHE_SLOTS_MAX, StatusCache, parse_status_cache};
@@ -94,4 +97,5 @@ pub use ledger::sysvars::{
     EpochRewards, check_rent, check_slot_hashes, parse_certificate, parse_clock, parse_feature, parse_newest_slots,
     parse_reward_stakes, parse_stake_history,
 };
-pub use ledger::tokens::{TOKEN_ACCOUNT_BYTES, TokenAccount, TokenData, extension_name};
+pub use ledger::tokens::{Extensions, TOKEN_ACCOUNT_BYTES, TokenAccount, TokenData, extension_name};
+pub use ledger::votes::VoteState;

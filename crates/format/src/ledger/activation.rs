@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-/// Stake of the whole cluster in a past epoch, in lamports.
+/// Stake of the whole cluster in a past epoch, or of one delegation, in lamports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClusterStake {
     pub effective: u64,
@@ -53,6 +53,18 @@ impl Term {
             left > 0
         });
         left
+    }
+
+    /// Returns the lamports of the delegation that are in effect, take effect and lose it in `epoch`.
+    /// What loses effect is still in effect (`Delegation::stake_activating_and_deactivating_v2`).
+    pub fn status(&self, epoch: u64, history: &StakeHistory, reduced_from: Option<u64>) -> ClusterStake {
+        let effective = self.effective(epoch, history, reduced_from);
+        let is_activating = (self.activation_epoch..self.deactivation_epoch).contains(&epoch);
+        ClusterStake {
+            effective,
+            activating: if is_activating { self.stake.saturating_sub(effective) } else { 0 },
+            deactivating: if epoch >= self.deactivation_epoch { effective } else { 0 },
+        }
     }
 
     /// Returns the lamports activated by `epoch`, as if nothing had been deactivated.
@@ -148,5 +160,24 @@ mod tests {
         assert_eq!(down(20), 13, "as far as the history reaches");
         let one = history(&[(3, 1, 1_000_000, 0)]);
         assert_eq!(term(10, 3, u64::MAX).effective(4, &one, None), 1, "a lamport at least");
+    }
+
+    /// What takes effect is the rest of the delegation, until its end is requested; what loses it is
+    /// all that is in effect.
+    #[test]
+    fn what_takes_effect_and_loses_it() {
+        let history = history(&[(3, 1000, 1000, 0), (4, 1250, 750, 0), (5, 1500, 0, 500), (6, 1125, 0, 125)]);
+        let of = |term: Term, epochs: [u64; 4]| {
+            epochs.map(|epoch| {
+                let found = term.status(epoch, &history, None);
+                assert_eq!(found.effective, term.effective(epoch, &history, None));
+                [found.effective, found.activating, found.deactivating]
+            })
+        };
+        assert_eq!(of(term(500, 3, u64::MAX), [2, 3, 4, 9]), [[0; 3], [0, 500, 0], [125, 375, 0], [281, 219, 0]]);
+        assert_eq!(of(term(500, 3, 4), [3, 4, 5, 6]), [[0, 500, 0], [125, 0, 125], [125, 0, 125], [125, 0, 125]]);
+        assert_eq!(of(term(400, 1, 5), [4, 5, 6, 7]), [[400, 0, 0], [400, 0, 400], [100, 0, 100], [0; 3]]);
+        assert_eq!(of(term(7, 3, 3), [2, 3, 4, 5]), [[0; 3]; 4], "ended at once");
+        assert_eq!(of(term(7, u64::MAX, u64::MAX), [0, 3, 4, 5]), [[7, 0, 0]; 4], "from genesis");
     }
 }

@@ -11,7 +11,8 @@ use std::ops::Range;
 use slotpress_base::{Error, ErrorKind, Hint, Result, to_usize};
 
 use crate::ledger::activation::StakeHistory;
-use crate::ledger::stakes::{Keep, STORED_DELEGATION_BYTES, VoteState, Voters, read_stakes, skip_nodes_and_voters};
+use crate::ledger::stakes::{Keep, STORED_DELEGATION_BYTES, Voters, read_stakes, skip_nodes_and_voters};
+use crate::ledger::votes::VoteState;
 use crate::{BankFile, Delegation, FieldReader, Genesis, Hash, ScheduledLeader, Stakes, StoredAccount, VOTE, Voter};
 
 #[derive(Clone, Debug, Default)]

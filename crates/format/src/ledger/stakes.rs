@@ -1,5 +1,6 @@
-//! Parses the stakes in bank files (docs/snapshot-format.md#bank-file), and accounts of the stake
-//! and vote programs; of both, only what Agave compares when it loads a snapshot.
+//! Parses the stakes in bank files (docs/snapshot-format.md#bank-file), and what Agave compares with
+//! them when it loads a snapshot: delegations, and vote accounts. `stake_accounts` and `votes` parse
+//! the accounts as a whole.
 
 use std::collections::BTreeMap;
 use std::io::BufRead;
@@ -8,6 +9,7 @@ use slotpress_base::{Result, to_usize};
 
 use crate::ledger::activation::{ClusterStake, StakeHistory, Term};
 use crate::ledger::demands::firedancer;
+use crate::ledger::votes::{STATE_4, VoteState, parse_vote_state};
 use crate::{ACCOUNT_DATA_BYTES_MAX, Address, Demand, FieldReader, VOTE, Voter};
 
 /// Limit on the vote accounts of one epoch. Mainnet has some thousands.
@@ -108,73 +110,16 @@ impl VoteAccount {
     }
 }
 
-/// Versions of a vote account's state: `VoteState0_23_5`, which only Firedancer reads,
-/// `VoteState1_14_11`, `VoteStateV3`, `VoteStateV4`.
-const STATE_0_23_5: u32 = 0;
-const STATE_1_14_11: u32 = 1;
-const STATE_3: u32 = 2;
-const STATE_4: u32 = 3;
-
-/// Offset of the votes: after version, node, withdrawer and commission.
-const VOTES_AT: usize = 4 + 32 + 32 + 1;
-
-/// Offset of the BLS key's flag in version 4: after version, node, withdrawer, two collectors, two
-/// commissions and pending rewards.
-const BLS_KEY_AT: usize = 4 + 4 * 32 + 2 + 2 + 8;
-
-/// Length of the prior voters (32 of 48 bytes), their index and a flag, up to version 3.
-const PRIOR_VOTERS_BYTES: usize = 32 * 48 + 8 + 1;
-
-/// Offset of the votes in version 0.23.5: after node, authorized voter with its epoch, prior
-/// voters, withdrawer and commission.
-const VOTES_OF_0_23_5_AT: usize = 4 + 32 + 32 + 8 + 1800 + 32 + 1;
-
-/// Most votes, authorized voters and epochs of credits that Agave parses.
-const AGAVE_ITEMS_MAX: [usize; 3] = [255; 3];
-
 /// Returns the node of a vote account, or `None` if Agave cannot parse the account.
 fn node_of(data: &[u8]) -> Option<[u8; 32]> {
     VoteState::parse(data).map(|state| state.node)
 }
 
-#[derive(Clone, Copy, Debug)]
-pub struct VoteState<'a> {
-    pub node: [u8; 32],
-    /// Authorized voters with the epoch since which each is authorized, 40 bytes each.
-    voters: &'a [u8],
-    /// Epochs with the credits at the end and the start of each, 24 bytes each.
-    credits: &'a [u8],
-}
-
-const VOTER_BYTES: usize = 8 + 32;
-
-impl<'a> VoteState<'a> {
-    pub fn authorized_voter(&self, epoch: u64) -> Option<[u8; 32]> {
-        let voters = self.voters.chunks_exact(VOTER_BYTES).rev();
-        let mut voters = voters.filter_map(|voter| voter.split_first_chunk());
-        let (_, address) = voters.find(|(from, _)| u64::from_le_bytes(**from) <= epoch)?;
-        address.try_into().ok()
-    }
-
-    /// Parses a vote account's data as Agave does (`VoteStateView` in the `solana-vote` crate).
-    /// Returns `None` if Agave would refuse it.
-    pub fn parse(data: &'a [u8]) -> Option<Self> {
-        version_of(data).filter(|version| *version != STATE_0_23_5)?;
-        parse_vote_state(data, AGAVE_ITEMS_MAX)
-    }
-}
-
-fn version_of(data: &[u8]) -> Option<u32> {
-    data.first_chunk().copied().map(u32::from_le_bytes)
-}
-
 /// Returns why Firedancer refuses the credits of a vote account, if it does. It computes rewards
 /// from them (`fd_ssload.c`).
-fn credits_fault(credits: &[u8]) -> Option<&'static str> {
-    let number = |at: &[u8]| at.first_chunk().copied().map_or(0, u64::from_le_bytes);
+fn credits_fault(state: &VoteState<'_>) -> Option<&'static str> {
     let (mut last, mut base, mut has_marker) = (None, 0, false);
-    for item in credits.chunks_exact(3 * 8) {
-        let [epoch, end, start] = [0, 8, 16].map(|at| item.get(at..).map_or(0, number));
+    for [epoch, end, start] in state.epoch_credits() {
         // This item marks the change to Alpenglow.
         if [epoch, end, start] == [u64::MAX; 3] {
             if std::mem::replace(&mut has_marker, true) {
@@ -201,46 +146,6 @@ fn credits_fault(credits: &[u8]) -> Option<&'static str> {
         last = Some((epoch, end));
     }
     None
-}
-
-fn parse_vote_state(data: &[u8], [votes_max, voters_max, credits_max]: [usize; 3]) -> Option<VoteState<'_>> {
-    let version = version_of(data)?;
-    let mut rest = data;
-    let skip = |rest: &mut &[u8], bytes: usize| rest.split_at_checked(bytes).map(|(_, after)| *rest = after);
-    let flag = |rest: &mut &[u8], bytes: usize| {
-        let (flag, after) = rest.split_first()?;
-        *rest = after;
-        match flag {
-            0 => Some(()),
-            1 => skip(rest, bytes),
-            _ => None,
-        }
-    };
-    fn list<'a>(rest: &mut &'a [u8], item_bytes: usize, count_max: usize) -> Option<&'a [u8]> {
-        let (count, after) = rest.split_first_chunk()?;
-        let count = usize::try_from(u64::from_le_bytes(*count)).ok().filter(|count| *count <= count_max)?;
-        let (items, after) = after.split_at_checked(count.saturating_mul(item_bytes))?;
-        *rest = after;
-        Some(items)
-    }
-    match version {
-        STATE_0_23_5 => skip(&mut rest, VOTES_OF_0_23_5_AT)?,
-        STATE_1_14_11 | STATE_3 => skip(&mut rest, VOTES_AT)?,
-        STATE_4 => {
-            skip(&mut rest, BLS_KEY_AT)?;
-            flag(&mut rest, 48)?;
-        }
-        _ => return None,
-    }
-    list(&mut rest, if version <= STATE_1_14_11 { 12 } else { 13 }, votes_max)?;
-    flag(&mut rest, 8)?; // root slot
-    let voters = if version == STATE_0_23_5 { &[] } else { list(&mut rest, VOTER_BYTES, voters_max)? };
-    if matches!(version, STATE_1_14_11 | STATE_3) {
-        skip(&mut rest, PRIOR_VOTERS_BYTES)?;
-    }
-    let credits = list(&mut rest, 3 * 8, credits_max)?;
-    skip(&mut rest, 2 * 8)?; // last timestamp
-    Some(VoteState { node: data.get(4..)?.first_chunk().copied()?, voters, credits })
 }
 
 /// Decides as `VoteStateVersions::is_correct_size_and_initialized` does: by the number in version
@@ -352,7 +257,7 @@ pub fn read_stakes<R: BufRead>(
         if stake == 0 {
             summary.no_stake.get_or_insert(named);
         }
-        match parse_vote_state(&data, firedancer::VOTE_STATE_ITEMS_MAX).map(|state| credits_fault(state.credits)) {
+        match parse_vote_state(&data, firedancer::VOTE_STATE_ITEMS_MAX).map(|state| credits_fault(&state)) {
             None if data.is_empty() => {}
             None => r.breach_of(Some(named), Demand::FiredancerVoteState, "a state that Firedancer reads", "another"),
             Some(None) => {}
@@ -445,6 +350,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::ledger::votes::{PRIOR_VOTERS_BYTES, STATE_1_14_11, STATE_3};
 
     /// Makes a vote account's state of the given version, with two votes, a root, one voter, and
     /// credits of one epoch. Also returns where the state ends.

@@ -1,16 +1,16 @@
 //! Parses accounts of the programs Token and Token-2022. Their layouts are fixed; in Token-2022,
-//! extensions follow.
+//! extensions follow. `mints` has those of mints.
 
 use slotpress_base::{array_at, u32_at, u64_at};
 
+use crate::ledger::mints::{MINT_BYTES, Mint};
+
 /// Length of a token account without extensions.
 pub const TOKEN_ACCOUNT_BYTES: usize = 165;
-/// Length of a mint without extensions.
-const MINT_BYTES: usize = 82;
 /// Length of a multisig. No other account may have this length.
 const MULTISIG_BYTES: usize = 355;
 /// Byte after the first 165 bytes of an account with extensions, if the account is a mint.
-const TYPE_MINT: u8 = 1;
+pub(super) const TYPE_MINT: u8 = 1;
 /// The same byte, if the account is a token account.
 const TYPE_ACCOUNT: u8 = 2;
 
@@ -19,7 +19,9 @@ const TYPE_ACCOUNT: u8 = 2;
 pub enum TokenData<'a> {
     /// A token account.
     Account(TokenAccount<'a>),
-    /// A mint, a multisig, or a token account that is not initialized. None of them holds tokens.
+    /// A mint, initialized or not.
+    Mint(Mint<'a>),
+    /// A multisig, or a token account that is not initialized.
     Other,
     /// Bytes that the program cannot have written.
     Unknown,
@@ -52,11 +54,12 @@ impl<'a> TokenData<'a> {
     /// Parses the data of an account of Token, or of Token-2022.
     pub fn parse(data: &'a [u8], is_token_2022: bool) -> Self {
         let parsed = match data.len() {
-            MINT_BYTES | MULTISIG_BYTES => return Self::Other,
+            MINT_BYTES => return Mint::parse(data).map_or(Self::Unknown, Self::Mint),
+            MULTISIG_BYTES => return Self::Other,
             TOKEN_ACCOUNT_BYTES => data.first_chunk().map(|base| (base, &[][..])),
             _ if is_token_2022 => match data.split_first_chunk().map(|(base, rest)| (base, rest.split_first())) {
                 Some((base, Some((&TYPE_ACCOUNT, extensions)))) => Some((base, extensions)),
-                Some((_, Some((&TYPE_MINT, _)))) => return Self::Other,
+                Some((_, Some((&TYPE_MINT, _)))) => return Mint::parse(data).map_or(Self::Unknown, Self::Mint),
                 _ => None,
             },
             _ => None,
@@ -94,7 +97,7 @@ impl<'a> TokenData<'a> {
 }
 
 /// Returns the value behind a tag: none for 0, `value` for 1. Any other tag is damage.
-fn optional<T>(tag: u32, value: T) -> Option<Option<T>> {
+pub(super) fn optional<T>(tag: u32, value: T) -> Option<Option<T>> {
     match tag {
         0 => Some(None),
         1 => Some(Some(value)),
@@ -107,10 +110,16 @@ fn optional<T>(tag: u32, value: T) -> Option<Option<T>> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extensions<'a>(&'a [u8]);
 
-/// Yields the type of each extension. Yields an error and ends where an extension's length or value
-/// is cut off.
-impl Iterator for Extensions<'_> {
-    type Item = Result<u16, ExtensionCutOff>;
+impl<'a> Extensions<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+}
+
+/// Yields type and value of each extension. Yields an error and ends where an extension's length or
+/// value is cut off.
+impl<'a> Iterator for Extensions<'a> {
+    type Item = Result<(u16, &'a [u8]), ExtensionCutOff>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let (kind, rest) = std::mem::take(&mut self.0).split_first_chunk()?;
@@ -118,10 +127,11 @@ impl Iterator for Extensions<'_> {
         if kind == 0 {
             return None;
         }
-        let rest = rest.split_first_chunk().and_then(|(length, rest)| rest.get(u16::from_le_bytes(*length).into()..));
-        let Some(rest) = rest else { return Some(Err(ExtensionCutOff)) };
+        let found = rest.split_first_chunk();
+        let found = found.and_then(|(length, rest)| rest.split_at_checked(u16::from_le_bytes(*length).into()));
+        let Some((value, rest)) = found else { return Some(Err(ExtensionCutOff)) };
         self.0 = rest;
-        Some(Ok(kind))
+        Some(Ok((kind, value)))
     }
 }
 
@@ -129,23 +139,19 @@ impl Iterator for Extensions<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExtensionCutOff;
 
-/// Extensions of token accounts: types, and the names that RPC servers give them. Those of mints
-/// are not here.
-const NAMES: [(u16, &str); 9] = [
-    (2, "transferFeeAmount"),
-    (5, "confidentialTransferAccount"),
-    (7, "immutableOwner"),
-    (8, "memoTransfer"),
-    (11, "cpiGuard"),
-    (13, "nonTransferableAccount"),
-    (15, "transferHookAccount"),
-    (17, "confidentialTransferFeeAmount"),
-    (27, "pausableAccount"),
-];
+/// Extensions by type, from 1 on: the names that RPC servers give them.
+const NAMES: &str = "
+    transferFeeConfig transferFeeAmount mintCloseAuthority confidentialTransferMint
+    confidentialTransferAccount defaultAccountState immutableOwner memoTransfer nonTransferable
+    interestBearingConfig cpiGuard permanentDelegate nonTransferableAccount transferHook
+    transferHookAccount confidentialTransferFeeConfig confidentialTransferFeeAmount
+    metadataPointer tokenMetadata groupPointer tokenGroup groupMemberPointer tokenGroupMember
+    confidentialMintBurn scaledUiAmountConfig pausableConfig pausableAccount
+    permissionedBurnConfig";
 
-/// Returns the name of an extension of token accounts.
+/// Returns the name of an extension.
 pub fn extension_name(kind: u16) -> Option<&'static str> {
-    NAMES.iter().find(|(known, _)| *known == kind).map(|(_, name)| *name)
+    NAMES.split_whitespace().nth(usize::from(kind).checked_sub(1)?)
 }
 
 #[cfg(test)]
@@ -202,7 +208,7 @@ mod tests {
             data
         };
         for (data, of_token, of_token_2022) in [
-            (vec![1; 82], TokenData::Other, TokenData::Other),
+            (vec![1; 82], TokenData::Unknown, TokenData::Unknown),
             (vec![1; 355], TokenData::Other, TokenData::Other),
             (with(108, 0), TokenData::Other, TokenData::Other),
             (with(108, 3), TokenData::Unknown, TokenData::Unknown),
@@ -211,7 +217,7 @@ mod tests {
             (with(129, 9), TokenData::Unknown, TokenData::Unknown),
             (vec![], TokenData::Unknown, TokenData::Unknown),
             (vec![1; 164], TokenData::Unknown, TokenData::Unknown),
-            ([account(), vec![1, 1, 0, 0, 0]].concat(), TokenData::Unknown, TokenData::Other),
+            ([account(), vec![1, 1, 0, 0, 0]].concat(), TokenData::Unknown, TokenData::Unknown),
             ([account(), vec![0]].concat(), TokenData::Unknown, TokenData::Unknown),
         ] {
             assert_eq!(TokenData::parse(&data, false), of_token, "{} bytes", data.len());
@@ -221,14 +227,19 @@ mod tests {
 
     #[test]
     fn extensions_end_where_they_end() {
-        let of =
-            |bytes: &[u8]| parsed(&[account(), vec![2], bytes.to_vec()].concat(), true).extensions.collect::<Vec<_>>();
+        let of = |bytes: &[u8]| {
+            let data = [account(), vec![2], bytes.to_vec()].concat();
+            parsed(&data, true).extensions.map(|each| each.map(|(kind, _)| kind)).collect::<Vec<_>>()
+        };
         assert_eq!(of(&[]), []);
         assert_eq!(of(&[7, 0, 0, 0, 2, 0, 8, 0, 1, 2, 3, 4, 5, 6, 7, 8]), [Ok(7), Ok(2)]);
         assert_eq!(of(&[7, 0, 0, 0, 0, 0, 9, 9]), [Ok(7)], "the type 0 ends them");
         assert_eq!(of(&[7, 0, 0, 0, 5]), [Ok(7)], "a byte is no type");
         assert_eq!(of(&[7, 0, 1, 0]), [Err(ExtensionCutOff)]);
         assert_eq!(of(&[7, 0, 0]), [Err(ExtensionCutOff)]);
-        assert_eq!((extension_name(7), extension_name(1)), (Some("immutableOwner"), None));
+        let names = [0, 1, 7, 19, 27, 28, 29].map(extension_name);
+        let of_mints = [Some("transferFeeConfig"), Some("immutableOwner"), Some("tokenMetadata")];
+        assert_eq!((names[0], &names[1..4], names[6]), (None, &of_mints[..], None));
+        assert_eq!(names[4..6], [Some("pausableAccount"), Some("permissionedBurnConfig")]);
     }
 }

@@ -1,0 +1,120 @@
+//! Parses accounts of the loaders, which own programs and their code.
+
+use crate::ledger::programs::{BPF_LOADER_1, BPF_LOADER_2, LOADER};
+
+/// Offset of the code in an account of program data: after kind, slot, and an optional authority
+/// that always has room.
+const CODE_AT: usize = 4 + 8 + 1 + 32;
+
+/// What an account of a loader holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoaderAccount<'a> {
+    /// A program of the upgradeable loader, whose code is in another account, at this address.
+    Program([u8; 32]),
+    /// Such code; a program with its code, if the loader is an older one.
+    Code(ProgramCode<'a>),
+    /// An account that is no program: a buffer, one that is not initialized, or one of another owner.
+    Other,
+}
+
+/// Code of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProgramCode<'a> {
+    /// Address that may replace the code.
+    pub upgrade_authority: Option<[u8; 32]>,
+    /// Slot in which the code was written; `None` for old loaders, which do not record it.
+    pub deploy_slot: Option<u64>,
+    /// ELF file, without the zeros behind it, in which the program may grow.
+    pub code: &'a [u8],
+}
+
+impl<'a> LoaderAccount<'a> {
+    /// Parses an account by its owner. Returns `None` if the loader cannot have written it.
+    pub fn parse(owner: &[u8; 32], is_executable: bool, data: &'a [u8]) -> Option<Self> {
+        match *owner {
+            LOADER => Self::of_upgradeable(data),
+            BPF_LOADER_1 | BPF_LOADER_2 if is_executable => {
+                let code = without_zeros(data);
+                Some(Self::Code(ProgramCode { upgrade_authority: None, deploy_slot: None, code }))
+            }
+            _ => Some(Self::Other),
+        }
+    }
+
+    /// Parses an `UpgradeableLoaderState` (of the `solana-loader-v3-interface` crate).
+    fn of_upgradeable(data: &'a [u8]) -> Option<Self> {
+        let (kind, rest) = data.split_first_chunk()?;
+        match u32::from_le_bytes(*kind) {
+            // Not initialized, or a buffer.
+            0 | 1 => Some(Self::Other),
+            2 => rest.first_chunk().copied().map(Self::Program),
+            3 => {
+                let (slot, rest) = rest.split_first_chunk()?;
+                let upgrade_authority = match rest.split_first()? {
+                    (0, _) => None,
+                    (1, rest) => Some(*rest.first_chunk()?),
+                    _ => return None,
+                };
+                let deploy_slot = Some(u64::from_le_bytes(*slot));
+                let code = without_zeros(data.get(CODE_AT..).unwrap_or_default());
+                Some(Self::Code(ProgramCode { upgrade_authority, deploy_slot, code }))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn without_zeros(code: &[u8]) -> &[u8] {
+    let end = code.iter().rposition(|byte| *byte != 0).map_or(0, |last| last.saturating_add(1));
+    code.get(..end).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn of(owner: [u8; 32], data: &[u8]) -> Option<LoaderAccount<'_>> {
+        LoaderAccount::parse(&owner, true, data)
+    }
+
+    #[test]
+    fn accounts_of_the_upgradeable_loader() {
+        let program = [&[2, 0, 0, 0][..], &[7; 32]].concat();
+        assert_eq!(of(LOADER, &program), Some(LoaderAccount::Program([7; 32])));
+        assert!((0..36).all(|cut| of(LOADER, &program[..cut]).is_none()));
+        let data = |tag: u8| [&[3, 0, 0, 0][..], &9u64.to_le_bytes(), &[tag], &[5; 32], &[1, 0, 2, 0, 0]].concat();
+        let code = |upgrade_authority| {
+            Some(LoaderAccount::Code(ProgramCode { upgrade_authority, deploy_slot: Some(9), code: &[1, 0, 2] }))
+        };
+        assert_eq!(of(LOADER, &data(1)), code(Some([5; 32])));
+        // What stands behind a tag of 0 has no meaning.
+        assert_eq!(of(LOADER, &data(0)), code(None));
+        assert_eq!(of(LOADER, &data(2)), None);
+        assert!((0..45).all(|cut| of(LOADER, &data(1)[..cut]).is_none()));
+        let other = Some(LoaderAccount::Other);
+        for (data, expected) in [(&[0; 4][..], other), (&[1, 0, 0, 0, 0], other), (&[4, 0, 0, 0], None), (&[], None)] {
+            assert_eq!(of(LOADER, data), expected, "{data:?}");
+        }
+    }
+
+    #[test]
+    fn programs_with_their_code() {
+        for owner in [BPF_LOADER_1, BPF_LOADER_2] {
+            let program = ProgramCode { upgrade_authority: None, deploy_slot: None, code: &[3] };
+            assert_eq!(of(owner, &[3, 0]), Some(LoaderAccount::Code(program)));
+            assert_eq!(LoaderAccount::parse(&owner, false, &[3, 0]), Some(LoaderAccount::Other));
+        }
+        assert_eq!(of([1; 32], &[]), Some(LoaderAccount::Other));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes(data in proptest::collection::vec(any::<u8>(), 0..100), kind in 0u8..5) {
+            for owner in [LOADER, BPF_LOADER_2] {
+                let _ = (of(owner, &data), of(owner, &[&[kind, 0, 0, 0][..], &data].concat()));
+            }
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Parses mints of the programs Token and Token-2022, and the metadata that Token-2022 keeps in
+//! them.
+
+use slotpress_base::{array_at, u32_at, u64_at};
+
+use crate::ledger::tokens::{Extensions, TOKEN_ACCOUNT_BYTES, TYPE_MINT, optional};
+use crate::ledger::votes::array;
+
+/// Length of a mint without extensions.
+pub(super) const MINT_BYTES: usize = 82;
+
+/// Type of the extension with the metadata.
+const TOKEN_METADATA: u16 = 19;
+
+/// A mint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mint<'a> {
+    /// Address that may make more tokens.
+    pub mint_authority: Option<[u8; 32]>,
+    /// Number of tokens, in the smallest unit.
+    pub supply: u64,
+    /// Number of decimal digits behind the point.
+    pub decimals: u8,
+    pub is_initialized: bool,
+    /// Address that may freeze token accounts.
+    pub freeze_authority: Option<[u8; 32]>,
+    /// Extensions. Only Token-2022 has them; there may be none.
+    pub extensions: Extensions<'a>,
+}
+
+impl<'a> Mint<'a> {
+    /// Parses the data of a mint. With extensions, it is padded with zeros to the length of a token
+    /// account, and a byte tells that it is a mint.
+    pub(super) fn parse(data: &'a [u8]) -> Option<Self> {
+        let (base, rest) = data.split_first_chunk::<MINT_BYTES>()?;
+        let extensions = match rest.split_at_checked(TOKEN_ACCOUNT_BYTES.saturating_sub(MINT_BYTES)) {
+            None if rest.is_empty() => rest,
+            Some((padding, [TYPE_MINT, extensions @ ..])) if padding.iter().all(|byte| *byte == 0) => extensions,
+            _ => return None,
+        };
+        let is_initialized = match array_at::<45, 1, _>(base) {
+            [0] => false,
+            [1] => true,
+            _ => return None,
+        };
+        Some(Self {
+            mint_authority: optional(u32_at::<0, _>(base), array_at::<4, 32, _>(base))?,
+            supply: u64_at::<36, _>(base),
+            decimals: u8::from_le_bytes(array_at::<44, 1, _>(base)),
+            is_initialized,
+            freeze_authority: optional(u32_at::<46, _>(base), array_at::<50, 32, _>(base))?,
+            extensions: Extensions::new(extensions),
+        })
+    }
+
+    /// Metadata in the mint itself. `None` also if it cannot be read, as the program could not.
+    pub fn metadata(&self) -> Option<TokenMetadata<'a>> {
+        let is_metadata = |found: &Result<(u16, &'a [u8]), _>| matches!(found, Ok((TOKEN_METADATA, _)));
+        let mut extensions = self.extensions;
+        let (_, value) = extensions.find(is_metadata)?.ok()?;
+        TokenMetadata::parse(value)
+    }
+}
+
+/// Metadata of a mint. An extension has at most 65,535 bytes, so these are all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TokenMetadata<'a> {
+    pub name: &'a str,
+    pub symbol: &'a str,
+    /// Address of a longer description.
+    pub uri: &'a str,
+}
+
+impl<'a> TokenMetadata<'a> {
+    /// Update authority, mint, name, symbol, URI, pairs of texts (borsh).
+    fn parse(value: &'a [u8]) -> Option<Self> {
+        let mut rest = value.get(32 + 32..)?;
+        let parsed = Self { name: text(&mut rest)?, symbol: text(&mut rest)?, uri: text(&mut rest)? };
+        for _ in 0..u32::from_le_bytes(array(&mut rest)?) {
+            text(&mut rest)?;
+            text(&mut rest)?;
+        }
+        Some(parsed)
+    }
+}
+
+fn text<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
+    let length = usize::try_from(u32::from_le_bytes(array(rest)?)).ok()?;
+    let (text, after) = rest.split_at_checked(length)?;
+    *rest = after;
+    std::str::from_utf8(text).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::ledger::tokens::ExtensionCutOff;
+
+    /// Makes a mint by offsets.
+    fn mint() -> Vec<u8> {
+        let mut data = vec![0; MINT_BYTES];
+        data[0] = 1;
+        data[4..36].fill(3);
+        data[36..44].copy_from_slice(&u64::MAX.to_le_bytes());
+        (data[44], data[45], data[46]) = (9, 1, 1);
+        data[50..].fill(4);
+        data
+    }
+
+    fn with_extensions(extensions: &[u8]) -> Vec<u8> {
+        [&mint()[..], &[0; 83], &[TYPE_MINT], extensions].concat()
+    }
+
+    fn extension(kind: u16, value: &[u8]) -> Vec<u8> {
+        [&kind.to_le_bytes()[..], &(value.len() as u16).to_le_bytes(), value].concat()
+    }
+
+    fn metadata(texts: &[&[u8]], pairs: u32) -> Vec<u8> {
+        let text = |text: &&[u8]| [&(text.len() as u32).to_le_bytes()[..], text].concat();
+        let (own, others) = texts.split_at(3);
+        let texts = |texts: &[&[u8]]| texts.iter().flat_map(text).collect::<Vec<u8>>();
+        [vec![1; 64], texts(own), pairs.to_le_bytes().to_vec(), texts(others)].concat()
+    }
+
+    #[test]
+    fn every_field_has_its_place() {
+        let data = mint();
+        let found = Mint::parse(&data).expect("a mint");
+        assert_eq!((found.mint_authority, found.freeze_authority), (Some([3; 32]), Some([4; 32])));
+        assert_eq!((found.supply, found.decimals, found.is_initialized), (u64::MAX, 9, true));
+        assert_eq!((found.extensions.count(), found.metadata()), (0, None));
+        assert!(!Mint::parse(&[0; MINT_BYTES]).expect("zeros").is_initialized);
+        for (at, byte) in [(0, 2), (3, 1), (45, 2), (46, 2)] {
+            let mut data = data.clone();
+            data[at] = byte;
+            assert_eq!(Mint::parse(&data), None, "{at}");
+        }
+        let data = with_extensions(&[]);
+        assert!((0..data.len()).all(|cut| cut == MINT_BYTES || Mint::parse(&data[..cut]).is_none()));
+        for (at, byte) in [(82, 1), (164, 1), (165, 2), (165, 0)] {
+            let mut data = data.clone();
+            data[at] = byte;
+            assert_eq!(Mint::parse(&data), None, "{at}");
+        }
+    }
+
+    #[test]
+    fn metadata_among_the_extensions() {
+        let value = metadata(&["Tök\x1b".as_bytes(), b"T", b"", b"key", b"value"], 1);
+        let data = with_extensions(&[extension(18, &[0; 64]), extension(19, &value), vec![0; 9]].concat());
+        let expected = TokenMetadata { name: "Tök\x1b", symbol: "T", uri: "" };
+        let found = Mint::parse(&data).expect("a mint");
+        assert_eq!(found.metadata(), Some(expected));
+        assert_eq!(found.extensions.map(|each| each.map(|(kind, _)| kind)).collect::<Vec<_>>(), [Ok(18), Ok(19)]);
+        let of =
+            |value: &[u8]| Mint::parse(&with_extensions(&extension(19, value))).expect("a mint").metadata().is_some();
+        assert!(of(&value) && of(&[&value[..], &[1, 2]].concat()));
+        assert!((0..value.len()).all(|cut| !of(&value[..cut])));
+        assert!(!of(&metadata(&[b"\xff", b"", b""], 0)), "not UTF-8");
+        assert!(!of(&metadata(&[b"", b"", b"", b"\xff", b""], 1)), "nor a pair");
+        assert!(!of(&metadata(&[b"", b"", b""], u32::MAX)));
+        let cut_off = with_extensions(&[&extension(3, &[])[..], &[19, 0, 255, 255], &[0; 500]].concat());
+        let found = Mint::parse(&cut_off).expect("a mint");
+        assert_eq!((found.metadata(), found.extensions.last()), (None, Some(Err(ExtensionCutOff))));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes(value in proptest::collection::vec(any::<u8>(), 0..300), lengths in proptest::array::uniform3(0u32..40)) {
+            let mut data = [vec![1; 64], value].concat();
+            let mut at = 64;
+            for length in lengths {
+                if let Some(place) = data.get_mut(at..at + 4) {
+                    place.copy_from_slice(&length.to_le_bytes());
+                }
+                at += 4 + length as usize;
+            }
+            for data in [with_extensions(&data), with_extensions(&extension(19, &data))] {
+                if let Some(metadata) = Mint::parse(&data).and_then(|mint| mint.metadata()) {
+                    prop_assert!(metadata.name.len() + metadata.symbol.len() + metadata.uri.len() <= data.len());
+                }
+            }
+        }
+    }
+}

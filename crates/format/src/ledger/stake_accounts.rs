@@ -1,0 +1,125 @@
+//! Parses the state of stake accounts (`StakeStateV2` in the `solana-stake-interface` crate).
+
+use slotpress_base::{array_at, u64_at};
+
+use crate::ledger::stakes::Delegation;
+
+/// Length of the authorities and the lockup, after the kind.
+const META_BYTES: usize = 8 + 32 + 32 + 8 + 8 + 32;
+
+/// State of a stake account.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StakeAccount {
+    Uninitialized,
+    Initialized(StakeMeta),
+    /// A delegation, and the credits of its vote account up to which it has had rewards.
+    Delegated(StakeMeta, Delegation, u64),
+    /// A kind that no program writes any more.
+    RewardsPool,
+}
+
+/// Authorities and lockup of a stake account.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StakeMeta {
+    /// Lamports that cannot be delegated.
+    pub rent_exempt_reserve: u64,
+    pub staker: [u8; 32],
+    pub withdrawer: [u8; 32],
+    /// Time before which nothing can be withdrawn, in seconds since 1970.
+    pub lockup_timestamp: i64,
+    /// Epoch before which nothing can be withdrawn.
+    pub lockup_epoch: u64,
+    /// Address that may lift the lockup.
+    pub lockup_custodian: [u8; 32],
+}
+
+impl StakeAccount {
+    /// Parses the data of an account of the stake program. Returns `None` if the program cannot
+    /// have written it.
+    pub fn parse(data: &[u8]) -> Option<Self> {
+        let (kind, rest) = data.split_first_chunk()?;
+        let meta = || rest.first_chunk().map(StakeMeta::of);
+        match u32::from_le_bytes(*kind) {
+            0 => Some(Self::Uninitialized),
+            1 => meta().map(Self::Initialized),
+            2 => {
+                let delegation = Delegation::of_account(data)?;
+                Some(Self::Delegated(meta()?, delegation, Delegation::credits_of_account(data)))
+            }
+            3 => Some(Self::RewardsPool),
+            _ => None,
+        }
+    }
+}
+
+impl StakeMeta {
+    fn of(bytes: &[u8; META_BYTES]) -> Self {
+        Self {
+            rent_exempt_reserve: u64_at::<0, _>(bytes),
+            staker: array_at::<8, 32, _>(bytes),
+            withdrawer: array_at::<40, 32, _>(bytes),
+            lockup_timestamp: i64::from_le_bytes(array_at::<72, 8, _>(bytes)),
+            lockup_epoch: u64_at::<80, _>(bytes),
+            lockup_custodian: array_at::<88, 32, _>(bytes),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Makes the state of a delegated account field by field.
+    fn delegated() -> Vec<u8> {
+        let mut data = [&[2, 0, 0, 0][..], &2_282_880u64.to_le_bytes(), &[1; 32], &[2; 32]].concat();
+        data.extend([&(-5i64).to_le_bytes()[..], &9u64.to_le_bytes(), &[3; 32], &[4; 32]].concat());
+        [70u64, 6, u64::MAX, 0, 33].iter().for_each(|number| data.extend(number.to_le_bytes()));
+        data.push(1);
+        data
+    }
+
+    #[test]
+    fn fields_of_every_state() {
+        let mut data = delegated();
+        assert_eq!(data.len(), 197);
+        let Some(StakeAccount::Delegated(meta, delegation, credits)) = StakeAccount::parse(&data) else {
+            panic!("delegated")
+        };
+        let expected = StakeMeta {
+            rent_exempt_reserve: 2_282_880,
+            staker: [1; 32],
+            withdrawer: [2; 32],
+            lockup_timestamp: -5,
+            lockup_epoch: 9,
+            lockup_custodian: [3; 32],
+        };
+        assert_eq!((meta, delegation.voter(), credits), (expected, [4; 32], 33));
+        let term = delegation.term();
+        assert_eq!((term.stake, term.activation_epoch, term.deactivation_epoch), (70, 6, u64::MAX));
+        data[0] = 1;
+        assert_eq!(StakeAccount::parse(&data), Some(StakeAccount::Initialized(expected)));
+        assert_eq!(StakeAccount::parse(&[0; 200]), Some(StakeAccount::Uninitialized));
+        data[0] = 3;
+        assert_eq!(StakeAccount::parse(&data), Some(StakeAccount::RewardsPool));
+        data[0] = 4;
+        assert_eq!(StakeAccount::parse(&data), None);
+    }
+
+    #[test]
+    fn nothing_is_cut_off() {
+        let data = delegated();
+        assert!((0..data.len()).all(|cut| StakeAccount::parse(&data[..cut]).is_none()));
+        let initialized = [&[1, 0, 0, 0][..], &data[4..]].concat();
+        let is_read = |cut: &usize| StakeAccount::parse(&initialized[..*cut]).is_some();
+        assert_eq!((0..data.len()).find(is_read), Some(4 + META_BYTES));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes(data in proptest::collection::vec(any::<u8>(), 0..250), kind in 0u8..5) {
+            let _ = (StakeAccount::parse(&data), StakeAccount::parse(&[&[kind, 0, 0, 0][..], &data].concat()));
+        }
+    }
+}

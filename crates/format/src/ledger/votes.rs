@@ -1,0 +1,247 @@
+//! Parses the state of vote accounts, in all versions of its layout that Agave reads.
+
+/// Versions of the layout: `VoteState0_23_5`, which only Firedancer reads, `VoteState1_14_11`,
+/// `VoteStateV3`, `VoteStateV4`.
+const STATE_0_23_5: u32 = 0;
+pub(super) const STATE_1_14_11: u32 = 1;
+pub(super) const STATE_3: u32 = 2;
+pub(super) const STATE_4: u32 = 3;
+
+/// Length of the prior voters (32 of 48 bytes), their index and a flag, up to version 3.
+pub(super) const PRIOR_VOTERS_BYTES: usize = 32 * 48 + 8 + 1;
+
+const VOTER_BYTES: usize = 8 + 32;
+
+/// Most votes, authorized voters and epochs of credits that Agave parses.
+const AGAVE_ITEMS_MAX: [usize; 3] = [255; 3];
+
+/// State of a vote account.
+#[derive(Clone, Copy, Debug)]
+pub struct VoteState<'a> {
+    /// Name of the layout's version.
+    pub version: &'static str,
+    /// Identity of the validator.
+    pub node: [u8; 32],
+    /// Address that may withdraw, and change the commission.
+    pub authorized_withdrawer: [u8; 32],
+    /// Share of inflation rewards that the validator keeps, in basis points.
+    pub commission_bps: u16,
+    pub of_4: Option<VoteFieldsOf4>,
+    pub last_vote_slot: Option<u64>,
+    /// Newest slot that can no longer be rolled back.
+    pub root_slot: Option<u64>,
+    /// Authorized voters with the epoch since which each is authorized, 40 bytes each.
+    voters: &'a [u8],
+    /// Epochs with the credits at the end and the start of each, 24 bytes each.
+    pub(super) credits: &'a [u8],
+}
+
+/// Fields that only version 4 has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VoteFieldsOf4 {
+    /// Account that gets the validator's share of inflation rewards.
+    pub inflation_rewards_collector: [u8; 32],
+    /// Account that gets the validator's share of block revenue.
+    pub block_revenue_collector: [u8; 32],
+    /// That share, in basis points.
+    pub block_revenue_commission_bps: u16,
+    /// Compressed BLS public key, with which the validator votes in Alpenglow.
+    pub bls_key: Option<[u8; 48]>,
+}
+
+impl<'a> VoteState<'a> {
+    /// Parses a vote account's data as Agave does (`VoteStateView` in the `solana-vote` crate).
+    /// Returns `None` if Agave would refuse it.
+    pub fn parse(data: &'a [u8]) -> Option<Self> {
+        (!data.starts_with(&STATE_0_23_5.to_le_bytes())).then(|| parse_vote_state(data, AGAVE_ITEMS_MAX))?
+    }
+
+    /// Address that may vote in an epoch.
+    pub fn authorized_voter(&self, epoch: u64) -> Option<[u8; 32]> {
+        let voters = self.voters.chunks_exact(VOTER_BYTES).rev();
+        let mut voters = voters.filter_map(|voter| voter.split_first_chunk());
+        let (_, address) = voters.find(|(from, _)| u64::from_le_bytes(**from) <= epoch)?;
+        address.try_into().ok()
+    }
+
+    /// Epochs with the credits at the end and at the start of each, oldest first.
+    pub fn epoch_credits(&self) -> impl Iterator<Item = [u64; 3]> + use<'a> {
+        let number = |at: &[u8]| at.first_chunk().copied().map_or(0, u64::from_le_bytes);
+        let items = self.credits.chunks_exact(3 * 8);
+        items.map(move |item| [0, 8, 16].map(|at| item.get(at..).map_or(0, number)))
+    }
+}
+
+fn take<'a>(rest: &mut &'a [u8], bytes: usize) -> Option<&'a [u8]> {
+    let (taken, after) = rest.split_at_checked(bytes)?;
+    *rest = after;
+    Some(taken)
+}
+
+/// Takes the next bytes from `rest`.
+pub(super) fn array<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+    let (array, after) = rest.split_first_chunk()?;
+    *rest = after;
+    Some(*array)
+}
+
+fn optional<const N: usize>(rest: &mut &[u8]) -> Option<Option<[u8; N]>> {
+    match array(rest)? {
+        [0] => Some(None),
+        [1] => array(rest).map(Some),
+        _ => None,
+    }
+}
+
+fn list<'a>(rest: &mut &'a [u8], item_bytes: usize, count_max: usize) -> Option<&'a [u8]> {
+    let count = usize::try_from(u64::from_le_bytes(array(rest)?)).ok().filter(|count| *count <= count_max)?;
+    take(rest, count.saturating_mul(item_bytes))
+}
+
+pub(super) fn parse_vote_state(data: &[u8], [votes_max, voters_max, credits_max]: [usize; 3]) -> Option<VoteState<'_>> {
+    let rest = &mut &*data;
+    let version = u32::from_le_bytes(array(rest)?);
+    let node = array(rest)?;
+    if version == STATE_0_23_5 {
+        take(rest, 32 + 8 + 1800)?; // authorized voter with its epoch, prior voters
+    }
+    let authorized_withdrawer = array(rest)?;
+    let (name, commission_bps, of_4) = match version {
+        STATE_0_23_5 | STATE_1_14_11 | STATE_3 => {
+            let name = if version == STATE_3 { "3" } else { "1.14.11" };
+            (name, u16::from(u8::from_le_bytes(array(rest)?)).saturating_mul(100), None)
+        }
+        STATE_4 => {
+            let (inflation_rewards_collector, block_revenue_collector) = (array(rest)?, array(rest)?);
+            let commission_bps = u16::from_le_bytes(array(rest)?);
+            let block_revenue_commission_bps = u16::from_le_bytes(array(rest)?);
+            take(rest, 8)?; // pending rewards
+            let bls_key = optional(rest)?;
+            let of_4 = VoteFieldsOf4 {
+                inflation_rewards_collector,
+                block_revenue_collector,
+                block_revenue_commission_bps,
+                bls_key,
+            };
+            ("4", commission_bps, Some(of_4))
+        }
+        _ => return None,
+    };
+    // Each vote is a slot and its lockout. Since version 3, a latency comes first.
+    let votes = list(rest, if version <= STATE_1_14_11 { 12 } else { 13 }, votes_max)?;
+    let last_vote_slot = votes.last_chunk::<12>().and_then(|vote| vote.first_chunk()).copied();
+    let root_slot = optional(rest)?.map(u64::from_le_bytes);
+    let voters = if version == STATE_0_23_5 { &[] } else { list(rest, VOTER_BYTES, voters_max)? };
+    if matches!(version, STATE_1_14_11 | STATE_3) {
+        take(rest, PRIOR_VOTERS_BYTES)?;
+    }
+    let credits = list(rest, 3 * 8, credits_max)?;
+    take(rest, 2 * 8)?; // last timestamp
+    Some(VoteState {
+        version: name,
+        node,
+        authorized_withdrawer,
+        commission_bps,
+        of_4,
+        last_vote_slot: last_vote_slot.map(u64::from_le_bytes),
+        root_slot,
+        voters,
+        credits,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Offset of the BLS key's flag in version 4.
+    const BLS_FLAG_AT: usize = 4 + 4 * 32 + 2 + 2 + 8;
+
+    fn numbers(numbers: &[u64]) -> Vec<u8> {
+        numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+    }
+
+    /// Makes a state field by field: two votes (slots 11 and 12), the root 10, voters since epochs
+    /// 3 and 5, credits of epochs 4 and 5.
+    fn state(version: u32) -> Vec<u8> {
+        let mut data = [&version.to_le_bytes()[..], &[7; 32]].concat();
+        match version {
+            STATE_4 => {
+                data.extend([&[9; 32][..], &[1; 32], &[2; 32]].concat());
+                data.extend([650u16.to_le_bytes(), 10_000u16.to_le_bytes()].concat());
+                data.extend([&[0; 8][..], &[1], &[5; 48]].concat());
+            }
+            _ => data.extend([&[9; 32][..], &[6]].concat()),
+        }
+        data.extend(numbers(&[2]));
+        for slot in [11u64, 12] {
+            data.extend(if version <= STATE_1_14_11 { &[][..] } else { &[3] });
+            data.extend([&slot.to_le_bytes()[..], &[2, 0, 0, 0]].concat());
+        }
+        data.extend([&[1][..], &numbers(&[10])].concat());
+        data.extend([numbers(&[2, 3]), vec![4; 32], numbers(&[5]), vec![8; 32]].concat());
+        if version != STATE_4 {
+            data.extend([0; PRIOR_VOTERS_BYTES]);
+        }
+        data.extend(numbers(&[2, 4, 30, 0, 5, 70, 30, 12, 99]));
+        data
+    }
+
+    #[test]
+    fn fields_of_every_version() {
+        for (version, name) in [(STATE_1_14_11, "1.14.11"), (STATE_3, "3"), (STATE_4, "4")] {
+            let data = [state(version), vec![0; 100]].concat();
+            let found = VoteState::parse(&data).expect("a state");
+            assert_eq!((found.version, found.node, found.authorized_withdrawer), (name, [7; 32], [9; 32]));
+            assert_eq!((found.root_slot, found.last_vote_slot), (Some(10), Some(12)), "{name}");
+            let voters = [2, 3, 4, 5, 9].map(|epoch| found.authorized_voter(epoch));
+            let (old, new) = (Some([4; 32]), Some([8; 32]));
+            assert_eq!(voters, [None, old, old, new, new], "{name}");
+            assert_eq!(found.commission_bps, if version == STATE_4 { 650 } else { 600 });
+            assert_eq!(found.epoch_credits().collect::<Vec<_>>(), [[4, 30, 0], [5, 70, 30]]);
+            let of_4 = VoteFieldsOf4 {
+                inflation_rewards_collector: [1; 32],
+                block_revenue_collector: [2; 32],
+                block_revenue_commission_bps: 10_000,
+                bls_key: Some([5; 48]),
+            };
+            assert_eq!(found.of_4, (version == STATE_4).then_some(of_4), "{name}");
+        }
+        assert!(VoteState::parse(&[0; 3762]).is_none(), "not initialized");
+    }
+
+    #[test]
+    fn nothing_is_cut_off_or_too_long() {
+        for version in [STATE_1_14_11, STATE_3, STATE_4] {
+            let data = state(version);
+            assert!((0..data.len()).all(|cut| VoteState::parse(&data[..cut]).is_none()), "{version}");
+            let votes_at = data.windows(8).position(|at| at == 2u64.to_le_bytes()).expect("a count");
+            for count in [256, u64::MAX] {
+                let mut data = data.clone();
+                data[votes_at..votes_at + 8].copy_from_slice(&count.to_le_bytes());
+                assert!(VoteState::parse(&[data, vec![0; 9000]].concat()).is_none(), "{version}: {count}");
+            }
+        }
+        let mut data = state(STATE_4);
+        data[BLS_FLAG_AT] = 2;
+        assert!(VoteState::parse(&data).is_none());
+        data[BLS_FLAG_AT] = 0;
+        data.drain(BLS_FLAG_AT + 1..BLS_FLAG_AT + 49);
+        let key = VoteState::parse(&data).and_then(|state| state.of_4).expect("fields").bls_key;
+        assert_eq!(key, None);
+        assert!([4u32, u32::MAX].iter().all(|version| VoteState::parse(&version.to_le_bytes().repeat(1000)).is_none()));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes(data in proptest::collection::vec(any::<u8>(), 0..500), version in 0u8..5) {
+            let data = [&[version, 0, 0, 0][..], &data, &[0; 3000]].concat();
+            if let Some(state) = VoteState::parse(&data) {
+                prop_assert!(state.epoch_credits().count() <= 255);
+                let _ = state.authorized_voter(7);
+            }
+        }
+    }
+}
