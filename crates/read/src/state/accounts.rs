@@ -46,6 +46,8 @@ pub struct Accounts {
     pub stakes: StakeAccounts,
     /// Sysvars and others that clients read at fixed addresses.
     pub well_known: WellKnown,
+    /// The same accounts as a pass finds them that only logs, tombstones among them.
+    pub logged: WellKnown,
     storages: RwLock<Vec<(u64, u64)>>,
     sums: Mutex<LayeredSums>,
     error: Mutex<Option<Error>>,
@@ -66,6 +68,7 @@ impl Accounts {
             kept_records: None,
             stakes: StakeAccounts::default(),
             well_known: WellKnown::default(),
+            logged: WellKnown::default(),
             storages: RwLock::default(),
             sums: Mutex::default(),
             error: Mutex::default(),

@@ -16,6 +16,7 @@ use super::accounts::slot_of;
 use super::superseded::for_each_superseded;
 use super::version::Version;
 use super::versions::VersionLog;
+use super::well_known::WellKnownAccounts;
 use crate::StorageRef;
 
 /// Marks may always take this much memory: enough for 64 GiB of storages.
@@ -39,6 +40,8 @@ pub struct StateFacts<'a> {
     pub bank: &'a BankFile,
     /// Archives or ledger, in the order of their storages: the newest first.
     pub parts: Vec<StatePart>,
+    /// Sysvars and others at fixed addresses. A closed one has no data.
+    pub well_known: WellKnownAccounts,
 }
 
 /// Archive or ledger of a state.

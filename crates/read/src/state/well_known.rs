@@ -70,7 +70,7 @@ impl Default for WellKnown {
 }
 
 impl WellKnown {
-    /// Keeps a record with lamports if it has one of the addresses.
+    /// Keeps a record if it has one of the addresses.
     pub fn look_at(&self, storage: StorageRef, fingerprint: Fingerprint, covered: LayerSet, record: &Record<'_>) {
         let address = record.header.pubkey;
         if !FIRST_BYTES[usize::from(address[0])] || !ADDRESSES.contains(&address) {

@@ -27,7 +27,8 @@ pub fn judge(read: Vec<VerifiedArchive>, accounts: &Accounts, job: &Job<'_>) -> 
             first_storage: one.first_storage,
             is_of_firedancer: one.is_of_firedancer,
         };
-        visitor.begin(&StateFacts { bank, parts: read.iter().map(part).collect() })?;
+        let (parts, well_known) = (read.iter().map(part).collect(), accounts.logged.accounts());
+        visitor.begin(&StateFacts { bank, parts, well_known })?;
     }
     let path = lossy.unwrap_or(newest).archive.path();
     let counted = job.finish_state(accounts, newest.bank(), &newest.findings, path, &mut |task, wanted| {

@@ -181,7 +181,7 @@ fn read_accounts(
     }
     if let (Some(bank), Some(visitor)) = (bank, job.visitor) {
         let part = StatePart { path: dir.to_path_buf(), root: None, first_storage: 0, is_of_firedancer: false };
-        visitor.begin(&StateFacts { bank, parts: vec![part] })?;
+        visitor.begin(&StateFacts { bank, parts: vec![part], well_known: accounts.logged.accounts() })?;
     }
     job.finish_state(accounts, bank, findings, dir, &mut |task, wanted| {
         if wanted.is_none() {

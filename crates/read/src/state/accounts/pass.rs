@@ -141,8 +141,10 @@ impl RecordSink for AccountsWorker<'_> {
                 if self.batch.push(Version::new(fingerprint, self.storage.number, is_tombstone, record.offset_bytes)) {
                     self.flush();
                 }
-                if !is_tombstone && is_added {
-                    self.add(fingerprint, &record);
+                match is_added {
+                    true if is_tombstone => {}
+                    true => self.add(fingerprint, &record),
+                    false => self.accounts.logged.look_at(self.storage, fingerprint, LayerSet::default(), &record),
                 }
                 let result = self.shown.as_mut().map(|shown| shown.record(self.storage, &record, false));
                 self.tell(result.unwrap_or(Ok(())));
