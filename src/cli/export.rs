@@ -60,7 +60,7 @@ pub struct ExportArgs {
     /// given more than once
     #[arg(long, value_name = "PROGRAM", value_delimiter = ',', value_parser = values::owner, help_heading = "Filters")]
     owner: Vec<Address>,
-    /// Only token accounts of this mint; may be given more than once
+    /// Only this mint, and its token accounts; may be given more than once
     #[arg(long, value_name = "MINT", value_delimiter = ',', value_parser = values::pubkey, help_heading = "Filters")]
     mint: Vec<Address>,
     /// Only token accounts of this wallet; may be given more than once
@@ -111,6 +111,10 @@ pub struct ExportArgs {
 const TABLES: &[(&str, Table, &str)] = &[
     ("accounts", Table::Accounts, "All accounts: owner, lamports, length of data"),
     ("token-accounts", Table::TokenAccounts, "Accounts of Token and Token-2022: mint, owner, amount"),
+    ("mints", Table::Mints, "Supply, authorities, metadata"),
+    ("stakes", Table::Stakes, "Stake accounts, stake in the epoch"),
+    ("votes", Table::Votes, "Vote accounts: authorities, credits"),
+    ("programs", Table::Programs, "Upgrade authority, hash of code"),
 ];
 
 const FORMATS: &[(&str, TableFormat, &str)] = &[
@@ -340,9 +344,9 @@ fn print_report(report: &ExportReport, ui: &Ui) {
         let [rows, files] = [values::count_of(table.rows, "row"), values::count_of(table.files.len() as u64, "file")];
         ui.print(&format!("  {}: {rows} in {files}, {}", table.table.name(), values::show_bytes(table.bytes)));
     }
-    if facts.unparsed_token_accounts > 0 {
-        let count = values::count_of(facts.unparsed_token_accounts, "account");
-        ui.print(&format!("  {count} of token programs could not be parsed: see the table accounts"));
+    if facts.unparsed_accounts > 0 {
+        let count = values::count_of(facts.unparsed_accounts, "account");
+        ui.print(&format!("  {count} could not be parsed: see the table accounts"));
     }
     let (time, cpu_percent) = (values::show_duration(report.elapsed.wall), report.elapsed.cpu_percent());
     ui.print(&format!("  elapsed {time}, CPU load {cpu_percent:.0} %"));

@@ -86,7 +86,7 @@ pub struct Filter {
     /// Owner programs.
     #[serde(serialize_with = "listed")]
     pub owners: HashSet<Address>,
-    /// Mints of token accounts; with them, only token accounts are wanted.
+    /// Mints, and those of token accounts; with them, only mints and token accounts are wanted.
     #[serde(serialize_with = "listed")]
     pub mints: HashSet<Address>,
     /// Wallets that own token accounts; with them, only token accounts are wanted.
@@ -122,6 +122,10 @@ impl Filter {
             && allows(&self.addresses, &header.pubkey)
             && self.data_size.is_none_or(|size| size == data.len() as u64)
             && self.memcmp.iter().all(|memcmp| memcmp.matches(data))
+    }
+
+    pub(super) fn allows_mint(&self, address: &[u8; 32]) -> bool {
+        allows(&self.mints, address) && self.wallets.is_empty()
     }
 
     pub(super) fn allows_token(&self, account: &TokenAccount<'_>) -> bool {

@@ -11,7 +11,9 @@ mod in_dir;
 mod in_store;
 pub mod parts;
 pub mod place;
+mod programs;
 mod report;
+mod rows;
 pub mod table;
 
 use std::io::Write;
@@ -24,8 +26,11 @@ use derive_setters::Setters;
 use parking_lot::Mutex;
 use serde::Serialize;
 use slotpress_base::{Error, IoContext, Progress, Result, SpaceWatch, Stopwatch, text};
+use slotpress_format::ledger::activation::StakeHistory;
 use slotpress_format::ledger::programs::{TOKEN, TOKEN_2022};
-use slotpress_format::{Record, TokenData};
+use slotpress_format::{
+    REDUCED_STAKE_CHANGES, Record, STAKE, STAKE_HISTORY, TokenData, VOTE, parse_feature, parse_stake_history,
+};
 use slotpress_read::{
     AccountsInput, StateFacts, StateOutcome, StatePart, StateVisitor, StateWorker, StorageRef, VisitOptions,
     visit_state,
@@ -34,7 +39,9 @@ use slotpress_read::{
 use filter::Filter;
 use parts::{Parts, Room};
 use place::{ExportTo, OutputPlace};
+use programs::{PROGRAMS_BYTES_MAX, Programs};
 pub use report::{ExportReport, Manifest, SourceFields, TableFields};
+use rows::StakeRules;
 use table::{BATCH_BYTES_MAX, Batch, Rows, Table};
 
 const STANDARD_OUTPUT: &str = "standard output";
@@ -139,7 +146,12 @@ impl ExportOptions {
 
     /// Least value of [`memory_bytes`](Self::memory_bytes): enough for one file per table.
     pub fn memory_bytes_min(&self) -> u64 {
-        Room::bytes_min(self.tables.len())
+        Room::bytes_min(self.tables.len()) + self.programs_bytes()
+    }
+
+    /// Memory for programs that wait for their code.
+    fn programs_bytes(&self) -> u64 {
+        if self.tables.contains(&Table::Programs) { PROGRAMS_BYTES_MAX } else { 0 }
     }
 
     /// Number of files per table that are written at a time.
@@ -161,7 +173,8 @@ impl ExportOptions {
     }
 
     fn room(&self) -> Room {
-        Room::new(self.memory_bytes, self.tables.len(), self.visit.threads)
+        let memory_bytes = self.memory_bytes.saturating_sub(self.programs_bytes());
+        Room::new(memory_bytes, self.tables.len(), self.visit.threads)
     }
 
     fn check(&self, is_stream: bool) -> Result<()> {
@@ -227,6 +240,7 @@ pub fn export(
             progress,
             begun: OnceLock::new(),
             idle: Mutex::default(),
+            programs: Programs::default(),
             unparsed: AtomicU64::new(0),
             cut_off: AtomicU64::new(0),
             streamed: Default::default(),
@@ -235,7 +249,7 @@ pub fn export(
         let tables = exporter.finish()?;
         let Exporter { begun, unparsed, cut_off, .. } = exporter;
         let mut facts = begun.into_inner().ok_or_else(no_bank)?.manifest;
-        (facts.unparsed_token_accounts, facts.cut_off_extensions) = (unparsed.into_inner(), cut_off.into_inner());
+        (facts.unparsed_accounts, facts.cut_off_extensions) = (unparsed.into_inner(), cut_off.into_inner());
         facts.accounts = report.accounts;
         facts.state = match report.state {
             StateOutcome::Checked { .. } => "checked",
@@ -256,6 +270,7 @@ fn no_bank() -> Error {
 struct Begun {
     manifest: Manifest,
     parts: Vec<StatePart>,
+    stakes: StakeRules,
 }
 
 impl Begun {
@@ -276,6 +291,7 @@ struct Exporter<'a, 's> {
     begun: OnceLock<Begun>,
     /// Batches of workers that have ended, for the next ones.
     idle: Mutex<Vec<Vec<Batch>>>,
+    programs: Programs,
     unparsed: AtomicU64,
     cut_off: AtomicU64,
     /// Number of rows and bytes that were written to a stream.
@@ -304,6 +320,12 @@ impl Exporter<'_, '_> {
             batches.iter_mut().try_for_each(|batch| self.write(batch))?;
         }
         let Some(slot) = self.begun.get().map(|begun| begun.manifest.slot) else { return Err(no_bank()) };
+        let mut batch = Batch::new(Table::Programs, self.options);
+        self.programs.join(|program, code| {
+            batch.push_program(program, code)?;
+            if batch.is_full() { self.write(&mut batch) } else { Ok(()) }
+        })?;
+        self.write(&mut batch)?;
         if let (Some(stream), Some(table)) = (&self.stream, self.options.tables.first()) {
             stream.lock().flush().or_path("write", Path::new(STANDARD_OUTPUT))?;
             let [rows, bytes] = [&self.streamed.0, &self.streamed.1].map(|counter| counter.load(Relaxed));
@@ -349,7 +371,7 @@ impl StateVisitor for Exporter<'_, '_> {
             data: options.data,
             format: options.format,
             addresses: options.addresses,
-            unparsed_token_accounts: 0,
+            unparsed_accounts: 0,
             cut_off_extensions: 0,
             tables: Vec::new(),
         };
@@ -364,7 +386,9 @@ impl StateVisitor for Exporter<'_, '_> {
         for parts in &self.parts {
             let _ = parts.footer.set(footer.iter().map(|(key, value)| ((*key).to_string(), value.clone())).collect());
         }
-        let _ = self.begun.set(Begun { manifest, parts: facts.parts.clone() });
+        let has_epochs = self.wants(Table::Stakes) || self.wants(Table::Votes);
+        let stakes = if has_epochs { stake_rules(facts)? } else { StakeRules::default() };
+        let _ = self.begun.set(Begun { manifest, parts: facts.parts.clone(), stakes });
         match (&self.stream, options.tables.first()) {
             (Some(stream), Some(table)) => self.stream_text(&mut **stream.lock(), table.csv_header(options).as_bytes()),
             _ => Ok(()),
@@ -383,43 +407,80 @@ struct Worker<'w, 'a, 's> {
     batches: Vec<Batch>,
 }
 
+impl Exporter<'_, '_> {
+    fn wants(&self, table: Table) -> bool {
+        self.options.tables.contains(&table)
+    }
+
+    /// Adds a row if the account has one in the batch's table. Returns false if its program cannot
+    /// have written it.
+    fn push(
+        &self,
+        batch: &mut Batch,
+        record: &Record<'_>,
+        token: &Option<TokenData<'_>>,
+        begun: &Begun,
+        slot: Option<u64>,
+    ) -> Result<bool> {
+        let (header, data) = (record.header, record.data);
+        let is_cut_off = match (batch.table(), token) {
+            // With a filter of mints or wallets, only token accounts are wanted.
+            (Table::Accounts, Some(TokenData::Mint(_))) if self.options.filter.is_of_tokens() => return Ok(true),
+            (Table::Accounts, _) => return batch.push_account(header, data, slot).map(|()| true),
+            (Table::TokenAccounts, Some(TokenData::Account(account))) => batch.push_token(header, account, slot)?,
+            (Table::Mints, Some(TokenData::Mint(mint))) => batch.push_mint(header, mint, slot)?,
+            (Table::Stakes, _) if header.owner == STAKE => return batch.push_stake(header, data, &begun.stakes, slot),
+            (Table::Votes, _) if header.owner == VOTE => {
+                return batch.push_vote(header, data, begun.stakes.epoch, slot);
+            }
+            _ => return Ok(true),
+        };
+        self.cut_off.fetch_add(u64::from(is_cut_off), Relaxed);
+        Ok(true)
+    }
+}
+
 impl StateWorker for Worker<'_, '_, '_> {
     fn record(&mut self, storage: StorageRef, record: &Record<'_>, is_superseded: bool) -> Result<()> {
         let (header, data, exporter) = (record.header, record.data, self.exporter);
         let filter = &exporter.options.filter;
-        if is_superseded || header.lamports == 0 || !filter.allows(header, data) {
+        // Without a bank file, the export fails at its end.
+        let Some(begun) = exporter.begun.get().filter(|_| !is_superseded && header.lamports > 0) else { return Ok(()) };
+        let (is_wanted, slot) = (filter.allows(header, data), begun.slot_of(storage));
+        // Code may be in an account that the filters do not allow.
+        let mut is_known = true;
+        if exporter.wants(Table::Programs) {
+            is_known = exporter.programs.keep(header, data, is_wanted && !filter.is_of_tokens(), slot)?;
+        }
+        if !is_wanted {
             return Ok(());
         }
-        let slot = exporter.begun.get().and_then(|begun| begun.slot_of(storage));
         let is_2022 = header.owner == TOKEN_2022;
-        let is_parsed = filter.is_of_tokens() || exporter.options.tables.contains(&Table::TokenAccounts);
-        let is_token = is_parsed && (is_2022 || header.owner == TOKEN);
-        let account = match is_token.then(|| TokenData::parse(data, is_2022)) {
-            Some(TokenData::Account(account)) => Some(account),
-            Some(TokenData::Unknown) => {
-                exporter.unparsed.fetch_add(1, Relaxed);
-                None
-            }
-            _ => None,
+        let is_parsed = filter.is_of_tokens() || exporter.wants(Table::TokenAccounts) || exporter.wants(Table::Mints);
+        let token = (is_parsed && (is_2022 || header.owner == TOKEN)).then(|| TokenData::parse(data, is_2022));
+        let is_allowed = match &token {
+            Some(TokenData::Account(account)) => filter.allows_token(account),
+            Some(TokenData::Mint(_)) => filter.allows_mint(&header.pubkey),
+            _ => !filter.is_of_tokens(),
         };
-        if filter.is_of_tokens() && !account.is_some_and(|account| filter.allows_token(&account)) {
-            return Ok(());
-        }
-        for batch in &mut self.batches {
-            match (batch.table(), &account) {
-                (Table::Accounts, _) => batch.push_account(header, data, slot)?,
-                (Table::TokenAccounts, Some(account)) => {
-                    let is_cut_off = batch.push_token(header, account, is_2022, slot)?;
-                    exporter.cut_off.fetch_add(u64::from(is_cut_off), Relaxed);
-                }
-                (Table::TokenAccounts, None) => {}
-            }
+        is_known &= token != Some(TokenData::Unknown);
+        for batch in self.batches.iter_mut().filter(|_| is_allowed) {
+            is_known &= exporter.push(batch, record, &token, begun, slot)?;
             if batch.is_full() {
                 exporter.write(batch)?;
             }
         }
+        exporter.unparsed.fetch_add(u64::from(!is_known), Relaxed);
         Ok(())
     }
+}
+
+fn stake_rules(facts: &StateFacts<'_>) -> Result<StakeRules> {
+    let data = |address: [u8; 32]| facts.well_known.get(&address).map(|it| &*it.data).filter(|data| !data.is_empty());
+    let history = data(STAKE_HISTORY).map_or_else(|| Ok(StakeHistory::new()), parse_stake_history)?;
+    let reduced = data(REDUCED_STAKE_CHANGES).and_then(|feature| parse_feature(feature).ok().flatten());
+    let reduced_from = reduced.map(|slot| facts.bank.epoch_of(slot));
+    Ok(StakeRules { epoch: facts.bank.epoch(), history, reduced_from })
 }
 
 impl Drop for Worker<'_, '_, '_> {

@@ -48,10 +48,10 @@ pub struct Manifest {
     pub format: TableFormat,
     /// Form of addresses.
     pub addresses: AddressForm,
-    /// Number of accounts of token programs that cannot be parsed. They are only in the table of
-    /// accounts.
-    pub unparsed_token_accounts: u64,
-    /// Number of token accounts with an extension that is cut off.
+    /// Number of accounts that the tables' programs own but cannot have written. They are only in the
+    /// table of accounts.
+    pub unparsed_accounts: u64,
+    /// Number of token accounts and mints with an extension that is cut off.
     pub cut_off_extensions: u64,
     /// The tables.
     pub tables: Vec<TableFields>,

@@ -4,16 +4,18 @@
 use std::sync::Arc;
 
 use arrow_array::builder::{
-    ArrayBuilder, BinaryBuilder, BooleanBuilder, Decimal128Builder, FixedSizeBinaryBuilder, Int64Builder, StringBuilder,
+    ArrayBuilder, BinaryBuilder, BooleanBuilder, Decimal128Builder, FixedSizeBinaryBuilder, Int64Builder, ListBuilder,
+    StringBuilder, StructBuilder,
 };
 use arrow_array::{ArrayRef, RecordBatch};
-use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use arrow_schema::{DataType, Field, Fields, Schema, SchemaRef};
 use serde::Serialize;
 use slotpress_base::{Error, Result};
-use slotpress_format::{Address, RecordHeader, TokenAccount, extension_name};
+use slotpress_format::ledger::programs::TOKEN_2022;
+use slotpress_format::{Address, Extensions, RecordHeader, TokenAccount, extension_name};
 
 use super::filter::hex;
-use super::{AddressForm, DataPart, ExportOptions, TableFormat};
+use super::{AddressForm, DataPart, ExportOptions, TableFormat, rows};
 
 /// A table of accounts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -24,23 +26,19 @@ pub enum Table {
     Accounts,
     /// Token accounts of the programs Token and Token-2022, with their fields.
     TokenAccounts,
+    /// Mints of these programs, with Token-2022's own metadata.
+    Mints,
+    /// Stake accounts, with their stake in the state's epoch.
+    Stakes,
+    /// Vote accounts.
+    Votes,
+    /// Programs, with a hash of their code.
+    Programs,
 }
 
-/// Type of a column.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Address,
-    Integer,
-    /// An amount of tokens, which may be too large for a signed 64-bit integer.
-    Amount,
-    Boolean,
-    Text,
-    Bytes,
-}
-
-/// A value for a column of its kind.
+/// A value for a column of its type.
 #[derive(Clone, Copy, Debug)]
-enum Cell<'a> {
+pub(super) enum Cell<'a> {
     Null,
     Address(&'a [u8; 32]),
     Integer(i64),
@@ -48,35 +46,18 @@ enum Cell<'a> {
     Boolean(bool),
     Text(&'a str),
     Bytes(&'a [u8]),
+    /// Epochs with the credits at the end and at the start of each.
+    Credits(&'a [[u64; 3]]),
 }
 
-/// Name and kind of a column, and whether it may be null.
-type ColumnKind = (&'static str, Kind, bool);
+/// Columns of a table: name and type of each. A type ends with `?` if the column may be null. An
+/// amount may be too large for a signed 64-bit integer.
+const ACCOUNTS: &str = "owner:address address:address lamports:integer storage_slot:integer? data_length:integer
+    executable:boolean";
 
-const ACCOUNTS: [ColumnKind; 6] = [
-    ("owner", Kind::Address, false),
-    ("address", Kind::Address, false),
-    ("lamports", Kind::Integer, false),
-    ("storage_slot", Kind::Integer, true),
-    ("data_length", Kind::Integer, false),
-    ("executable", Kind::Boolean, false),
-];
-
-const TOKEN_ACCOUNTS: [ColumnKind; 13] = [
-    ("mint", Kind::Address, false),
-    ("address", Kind::Address, false),
-    ("owner", Kind::Address, false),
-    ("token_program", Kind::Address, false),
-    ("amount", Kind::Amount, false),
-    ("delegate", Kind::Address, true),
-    ("delegated_amount", Kind::Amount, false),
-    ("state", Kind::Text, false),
-    ("is_native", Kind::Boolean, false),
-    ("close_authority", Kind::Address, true),
-    ("extensions", Kind::Text, true),
-    ("lamports", Kind::Integer, false),
-    ("storage_slot", Kind::Integer, true),
-];
+const TOKEN_ACCOUNTS: &str = "mint:address address:address owner:address token_program:address amount:amount
+    delegate:address? delegated_amount:amount state:text is_native:boolean close_authority:address? extensions:text?
+    lamports:integer storage_slot:integer?";
 
 impl Table {
     /// Name of the table in paths and SQL.
@@ -84,27 +65,42 @@ impl Table {
         match self {
             Self::Accounts => "accounts",
             Self::TokenAccounts => "token_accounts",
+            Self::Mints => "mints",
+            Self::Stakes => "stakes",
+            Self::Votes => "votes",
+            Self::Programs => "programs",
         }
     }
 
-    fn columns(self, data: DataPart) -> Vec<ColumnKind> {
-        match self {
-            Self::Accounts if data != DataPart::None => [&ACCOUNTS[..], &[("data", Kind::Bytes, false)]].concat(),
-            Self::Accounts => ACCOUNTS.to_vec(),
-            Self::TokenAccounts => TOKEN_ACCOUNTS.to_vec(),
-        }
+    /// Name and type of each column, and whether it may be null.
+    fn columns(self, data: DataPart) -> impl Iterator<Item = (&'static str, &'static str, bool)> {
+        let (columns, data) = match self {
+            Self::Accounts if data != DataPart::None => (ACCOUNTS, "data:bytes"),
+            Self::Accounts => (ACCOUNTS, ""),
+            Self::TokenAccounts => (TOKEN_ACCOUNTS, ""),
+            Self::Mints => (rows::MINTS, ""),
+            Self::Stakes => (rows::STAKES, ""),
+            Self::Votes => (rows::VOTES, ""),
+            Self::Programs => (rows::PROGRAMS, ""),
+        };
+        columns.split_whitespace().chain(data.split_whitespace()).map(|column| {
+            let (name, kind) = column.split_once(':').unwrap_or((column, ""));
+            let not_null = kind.trim_end_matches('?');
+            (name, not_null, kind != not_null)
+        })
     }
 
     /// Arrow schema of the columns.
     pub(super) fn schema(self, options: &ExportOptions) -> SchemaRef {
-        let fields = self.columns(options.data).into_iter().map(|(name, kind, is_nullable)| {
+        let fields = self.columns(options.data).map(|(name, kind, is_nullable)| {
             let kind = match kind {
-                Kind::Address if options.addresses == AddressForm::Binary => DataType::FixedSizeBinary(32),
-                Kind::Address | Kind::Text => DataType::Utf8,
-                Kind::Integer => DataType::Int64,
-                Kind::Amount => DataType::Decimal128(AMOUNT_DIGITS, 0),
-                Kind::Boolean => DataType::Boolean,
-                Kind::Bytes => DataType::Binary,
+                "address" if options.addresses == AddressForm::Binary => DataType::FixedSizeBinary(32),
+                "address" | "text" => DataType::Utf8,
+                "integer" => DataType::Int64,
+                "amount" => AMOUNT,
+                "boolean" => DataType::Boolean,
+                "credits" => DataType::List(Arc::new(Field::new("element", DataType::Struct(credits()), false))),
+                _ => DataType::Binary,
             };
             Field::new(name, kind, is_nullable)
         });
@@ -113,13 +109,21 @@ impl Table {
 
     /// First line of a CSV file.
     pub(super) fn csv_header(self, options: &ExportOptions) -> String {
-        let columns = self.columns(options.data);
-        columns.iter().map(|(name, ..)| *name).collect::<Vec<_>>().join(",") + "\n"
+        self.columns(options.data).map(|(name, ..)| name).collect::<Vec<_>>().join(",") + "\n"
     }
 }
 
-/// Number of digits of the largest `u64`.
-const AMOUNT_DIGITS: u8 = 20;
+/// Type with as many digits as the largest `u64` has.
+const AMOUNT: DataType = DataType::Decimal128(20, 0);
+
+/// Fields of an epoch's credits. The epoch is null where the list marks the change to Alpenglow.
+fn credits() -> Fields {
+    Fields::from(vec![
+        Field::new("epoch", DataType::Int64, true),
+        Field::new("credits", AMOUNT, false),
+        Field::new("previous_credits", AMOUNT, false),
+    ])
+}
 
 /// Number of rows after which a batch is written: enough to make the cost of a lock negligible.
 const BATCH_ROWS: usize = 8192;
@@ -150,6 +154,7 @@ enum Column {
     Amount(Decimal128Builder),
     Boolean(BooleanBuilder),
     Bytes(BinaryBuilder),
+    Credits(Box<ListBuilder<StructBuilder>>),
 }
 
 /// Rows that are ready for a file.
@@ -184,9 +189,9 @@ impl Batch {
         let row = [
             Cell::Address(&header.owner),
             Cell::Address(&header.pubkey),
-            integer("lamports", header.lamports, header)?,
-            slot.map_or(Ok(Cell::Null), |slot| integer("storage slot", slot, header))?,
-            integer("bytes of data", data.len() as u64, header)?,
+            integer("lamports", header.lamports, &header.pubkey)?,
+            slot_cell(slot, &header.pubkey)?,
+            integer("bytes of data", data.len() as u64, &header.pubkey)?,
             Cell::Boolean(header.executable == 1),
         ];
         match self.data.of(data) {
@@ -196,26 +201,8 @@ impl Batch {
     }
 
     /// Adds a row of the table of token accounts. Returns true if an extension is cut off.
-    pub fn push_token(
-        &mut self,
-        header: &RecordHeader,
-        account: &TokenAccount<'_>,
-        is_2022: bool,
-        slot: Option<u64>,
-    ) -> Result<bool> {
-        let (mut names, mut is_cut_off) = (String::new(), false);
-        for extension in account.extensions {
-            let Ok((kind, _)) = extension else {
-                is_cut_off = true;
-                break;
-            };
-            // Bounded, because a hostile account may repeat an extension.
-            if names.len() < EXTENSIONS_CHARS_MAX {
-                names.push_str(if names.is_empty() { "" } else { " " });
-                names
-                    .push_str(extension_name(kind).map_or_else(|| format!("extension{kind}"), str::to_string).as_str());
-            }
-        }
+    pub fn push_token(&mut self, header: &RecordHeader, account: &TokenAccount<'_>, slot: Option<u64>) -> Result<bool> {
+        let (names, is_cut_off) = extension_names(account.extensions);
         let row = [
             Cell::Address(&account.mint),
             Cell::Address(&header.pubkey),
@@ -227,15 +214,15 @@ impl Batch {
             Cell::Text(if account.is_frozen { "frozen" } else { "initialized" }),
             Cell::Boolean(account.native_reserve.is_some()),
             account.close_authority.as_ref().map_or(Cell::Null, Cell::Address),
-            if is_2022 { Cell::Text(&names) } else { Cell::Null },
-            integer("lamports", header.lamports, header)?,
-            slot.map_or(Ok(Cell::Null), |slot| integer("storage slot", slot, header))?,
+            if header.owner == TOKEN_2022 { Cell::Text(&names) } else { Cell::Null },
+            integer("lamports", header.lamports, &header.pubkey)?,
+            slot_cell(slot, &header.pubkey)?,
         ];
         self.push(&row)?;
         Ok(is_cut_off)
     }
 
-    fn push(&mut self, row: &[Cell<'_>]) -> Result<()> {
+    pub(super) fn push(&mut self, row: &[Cell<'_>]) -> Result<()> {
         self.rows += 1;
         match &mut self.form {
             Form::Columns(_, columns) => {
@@ -279,13 +266,31 @@ impl Batch {
 /// Limit on the length of an account's list of extensions: enough for each extension once.
 const EXTENSIONS_CHARS_MAX: usize = 512;
 
-/// Converts a number to a signed one.
+/// Returns the names of extensions, and whether one is cut off.
+pub(super) fn extension_names(extensions: Extensions<'_>) -> (String, bool) {
+    let mut names = String::new();
+    for extension in extensions {
+        let Ok((kind, _)) = extension else { return (names, true) };
+        // Bounded, because a hostile account may repeat an extension.
+        if names.len() < EXTENSIONS_CHARS_MAX {
+            names.push_str(if names.is_empty() { "" } else { " " });
+            names.push_str(extension_name(kind).map_or_else(|| format!("extension{kind}"), str::to_string).as_str());
+        }
+    }
+    (names, false)
+}
+
+pub(super) fn slot_cell<'a>(slot: Option<u64>, account: &[u8; 32]) -> Result<Cell<'a>> {
+    slot.map_or(Ok(Cell::Null), |slot| integer("storage slot", slot, account))
+}
+
+/// Converts a number of an account to a signed one.
 ///
 /// # Errors
 /// The number is too large.
-fn integer<'a>(of: &str, number: u64, header: &RecordHeader) -> Result<Cell<'a>> {
+pub(super) fn integer<'a>(of: &str, number: u64, account: &[u8; 32]) -> Result<Cell<'a>> {
     i64::try_from(number).map(Cell::Integer).map_err(|_| {
-        let account = Address(header.pubkey);
+        let account = Address(*account);
         Error::failed(format!("the account {account} has {number} {of}: a column of int64 ends at {}", i64::MAX))
             .with_hint("the state is not damaged; leave the account out by a filter, such as by its owner")
     })
@@ -310,10 +315,25 @@ fn push_csv(text: &mut Vec<u8>, cell: Cell<'_>) {
         Cell::Integer(number) => text.extend_from_slice(number.to_string().as_bytes()),
         Cell::Amount(amount) => text.extend_from_slice(amount.to_string().as_bytes()),
         Cell::Boolean(is_true) => text.extend_from_slice(if is_true { b"true" } else { b"false" }),
-        // Needs no quotes: no text that is exported has a comma, a quote or an end of line.
-        Cell::Text(word) => text.extend_from_slice(word.as_bytes()),
+        Cell::Text(word) => push_csv_text(text, word),
         Cell::Bytes(bytes) => text.extend_from_slice(hex(bytes).as_bytes()),
+        Cell::Credits(items) => {
+            for (at, [epoch, credits, previous]) in items.iter().enumerate() {
+                let space = if at > 0 { " " } else { "" };
+                text.extend_from_slice(format!("{space}{epoch}:{credits}:{previous}").as_bytes());
+            }
+        }
     }
+}
+
+/// Adds text, in quotes if it needs them. A row must be a line, and a terminal may show it, so
+/// control characters are replaced.
+fn push_csv_text(text: &mut Vec<u8>, word: &str) {
+    if !word.contains(|letter: char| letter.is_control() || matches!(letter, ',' | '"')) {
+        return text.extend_from_slice(word.as_bytes());
+    }
+    let word = word.replace(char::is_control, "\u{fffd}").replace('"', "\"\"");
+    text.extend_from_slice(format!("\"{word}\"").as_bytes());
 }
 
 impl Column {
@@ -324,6 +344,10 @@ impl Column {
             DataType::Decimal128(..) => Self::Amount(Decimal128Builder::new().with_data_type(kind.clone())),
             DataType::Boolean => Self::Boolean(BooleanBuilder::new()),
             DataType::Binary => Self::Bytes(BinaryBuilder::new()),
+            DataType::List(element) => {
+                let list = ListBuilder::new(StructBuilder::from_fields(credits(), 0)).with_field(element.clone());
+                Self::Credits(Box::new(list))
+            }
             _ => Self::Text(StringBuilder::new()),
         }
     }
@@ -332,17 +356,29 @@ impl Column {
     fn push(&mut self, cell: Cell<'_>) -> Result<usize> {
         match (self, cell) {
             (Self::Text(column), Cell::Null) => column.append_null(),
-            (Self::Text(column), Cell::Text(text)) => column.append_value(text),
+            (Self::Text(column), Cell::Text(text)) => {
+                column.append_value(text);
+                return Ok(text.len());
+            }
             (Self::Text(column), Cell::Address(key)) => with_base58(key, |key| column.append_value(key)),
             (Self::Key(column), Cell::Null) => column.append_null(),
             (Self::Key(column), Cell::Address(key)) => column.append_value(key).map_err(|error| not_written(&error))?,
             (Self::Integer(column), Cell::Null) => column.append_null(),
             (Self::Integer(column), Cell::Integer(number)) => column.append_value(number),
+            (Self::Amount(column), Cell::Null) => column.append_null(),
             (Self::Amount(column), Cell::Amount(amount)) => column.append_value(amount.into()),
             (Self::Boolean(column), Cell::Boolean(is_true)) => column.append_value(is_true),
+            (Self::Bytes(column), Cell::Null) => column.append_null(),
             (Self::Bytes(column), Cell::Bytes(bytes)) => {
                 column.append_value(bytes);
                 return Ok(bytes.len());
+            }
+            (Self::Credits(column), Cell::Credits(items)) => {
+                for item in items {
+                    push_credits(column.values(), item)?;
+                }
+                column.append(true);
+                return Ok(size_of_val(items));
             }
             (_, cell) => return Err(Error::failed(format!("a column does not take {cell:?}"))),
         }
@@ -357,6 +393,40 @@ impl Column {
             Self::Amount(column) => ArrayBuilder::finish(column),
             Self::Boolean(column) => ArrayBuilder::finish(column),
             Self::Bytes(column) => ArrayBuilder::finish(column),
+            Self::Credits(column) => ArrayBuilder::finish(&mut **column),
+        }
+    }
+}
+
+fn push_credits(item: &mut StructBuilder, [epoch, credits, previous]: &[u64; 3]) -> Result<()> {
+    let other_type = || Error::failed("credits have columns of another type");
+    let epochs = item.field_builder::<Int64Builder>(0).ok_or_else(other_type)?;
+    epochs.append_option(i64::try_from(*epoch).ok());
+    for (at, number) in [(1, *credits), (2, *previous)] {
+        item.field_builder::<Decimal128Builder>(at).ok_or_else(other_type)?.append_value(number.into());
+    }
+    item.append(true);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_in_csv() {
+        for (word, expected) in [
+            ("plain", "plain"),
+            ("", ""),
+            ("a,b", "\"a,b\""),
+            ("a\"b", "\"a\"\"b\""),
+            ("\"\"", "\"\"\"\"\"\""),
+            ("a\n\r\nb\u{1b}[31m\u{9b}\0", "\"a\u{fffd}\u{fffd}\u{fffd}b\u{fffd}[31m\u{fffd}\u{fffd}\""),
+            ("ö,\n", "\"ö,\u{fffd}\""),
+        ] {
+            let mut text = Vec::new();
+            push_csv_text(&mut text, word);
+            assert_eq!(String::from_utf8(text).expect("text"), expected, "{word:?}");
         }
     }
 }

@@ -8,6 +8,7 @@ mod works {
     mod mixes;
     mod model;
     mod rows;
+    mod tables;
 }
 mod refused {
     mod inputs;

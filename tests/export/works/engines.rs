@@ -8,33 +8,37 @@ use std::process::{Command, Stdio};
 use crate::common::*;
 use crate::export::{pair, rows, run};
 
-/// Reads every table with each engine; prints rows, sum of lamports, sum of amounts, and the row of one account.
+/// Reads tables with each engine; prints rows, sum of lamports, sum of amounts, the row of one account, and the length of all
+/// lists of credits.
 const SCRIPT: &str = r#"
 import sys, json, glob
 root, address = sys.argv[1:]
-tables = {name: f"{root}/{name}" for name in ("accounts", "token_accounts")}
+tables = {name: f"{root}/{name}" for name in ("accounts", "token_accounts", "votes")}
 pattern = {name: f"{path}/*/*.parquet" for name, path in tables.items()}
 found = {}
-def note(engine, count, lamports, tokens, amount, slots, row):
-    found[engine] = [int(count), int(lamports), int(tokens), int(amount), [int(s) for s in slots], [str(v) for v in row]]
+def note(engine, count, lamports, tokens, amount, slots, row, votes, credits):
+    found[engine] = [int(count), int(lamports), int(tokens), int(amount), [int(s) for s in slots], [str(v) for v in row], int(votes), int(credits)]
 
 import duckdb
 def one(sql): return duckdb.sql(sql).fetchall()[0]
-a, t = (f"read_parquet('{pattern[n]}', hive_partitioning=true)" for n in ("accounts", "token_accounts"))
+a, t, v = (f"read_parquet('{pattern[n]}', hive_partitioning=true)" for n in tables)
 note("duckdb", *one(f"select count(*), sum(lamports) from {a}"), *one(f"select count(*), sum(amount) from {t}"),
      [r[0] for r in duckdb.sql(f"select distinct snapshot_slot from {a}").fetchall()],
-     one(f"select owner, lamports, data_length, executable from {a} where address = '{address}'"))
+     one(f"select owner, lamports, data_length, executable from {a} where address = '{address}'"),
+     *one(f"select count(*), sum(len(epoch_credits)) from {v}"))
 
 import pyarrow.dataset as ds, pyarrow.compute as pc
-a, t = (ds.dataset(tables[n], partitioning="hive").to_table() for n in ("accounts", "token_accounts"))
+a, t, v = (ds.dataset(tables[n], partitioning="hive").to_table() for n in tables)
 row = a.filter(pc.equal(a["address"], address)).to_pylist()[0]
 note("pyarrow", a.num_rows, pc.sum(a["lamports"]).as_py(), t.num_rows, pc.sum(t["amount"]).as_py(),
-     set(a["snapshot_slot"].to_pylist()), [row[k] for k in ("owner", "lamports", "data_length", "executable")])
+     set(a["snapshot_slot"].to_pylist()), [row[k] for k in ("owner", "lamports", "data_length", "executable")],
+     v.num_rows, pc.sum(pc.list_value_length(v["epoch_credits"])).as_py())
 
 import polars as pl
-a, t = (pl.scan_parquet(pattern[n], hive_partitioning=True).collect() for n in ("accounts", "token_accounts"))
+a, t, v = (pl.scan_parquet(pattern[n], hive_partitioning=True).collect() for n in tables)
 row = a.filter(pl.col("address") == address).select("owner", "lamports", "data_length", "executable").row(0)
-note("polars", a.height, a["lamports"].sum(), t.height, t["amount"].sum(), a["snapshot_slot"].unique().to_list(), row)
+note("polars", a.height, a["lamports"].sum(), t.height, t["amount"].sum(), a["snapshot_slot"].unique().to_list(), row,
+     v.height, v["epoch_credits"].list.len().sum())
 
 from datafusion import SessionContext
 context = SessionContext()
@@ -43,7 +47,8 @@ for n in tables:
 def one(sql): return list(context.sql(sql).to_pylist()[0].values())
 note("datafusion", *one("select count(*), sum(lamports) from accounts"), *one("select count(*), sum(amount) from token_accounts"),
      one("select distinct snapshot_slot from accounts"),
-     one(f"select owner, lamports, data_length, executable from accounts where address = '{address}'"))
+     one(f"select owner, lamports, data_length, executable from accounts where address = '{address}'"),
+     *one("select count(*), sum(coalesce(array_length(epoch_credits), 0)) from votes"))
 print(json.dumps(found))
 "#;
 
@@ -53,13 +58,16 @@ fn engines_agree() {
     let archives = pair("agave-4.2.2");
     let inputs = archives.each_ref().map(|archive| archive.as_path());
     let out = temp_dir();
-    assert!(run(&inputs, out.path(), &["--table", "accounts,token-accounts"]).status.success());
+    assert!(run(&inputs, out.path(), &["--table", "accounts,token-accounts,votes"]).status.success());
     let accounts = rows(&inputs, &[]);
     let field = |row: &str, at: usize| row.split(',').nth(at).expect("a field").to_string();
     let sum =
         |rows: &[String], at: usize| rows.iter().map(|row| field(row, at).parse::<u64>().expect("a number")).sum();
     let tokens = rows(&inputs, &["--table", "token-accounts"]);
     let (lamports, amount): (u64, u64) = (sum(&accounts, 2), sum(&tokens, 4));
+    let votes = rows(&inputs, &["--table", "votes"]);
+    let credits: usize = votes.iter().map(|row| field(row, 12).split_whitespace().count()).sum();
+    assert!(credits > 0);
     let some = &accounts[accounts.len() / 2];
     let expected = serde_json::json!([
         accounts.len(),
@@ -67,7 +75,9 @@ fn engines_agree() {
         tokens.len(),
         amount,
         [40],
-        [field(some, 0), field(some, 2), field(some, 4), if field(some, 5) == "true" { "True" } else { "False" }]
+        [field(some, 0), field(some, 2), field(some, 4), if field(some, 5) == "true" { "True" } else { "False" }],
+        votes.len(),
+        credits
     ]);
     let mut command = Command::new(std::env::var_os("ENGINES_PYTHON").unwrap_or("python3".into()));
     let output = command.args(["-c", SCRIPT]).arg(out.path()).arg(field(some, 1)).output().expect("runs");
@@ -84,7 +94,7 @@ import sys, json, duckdb
 statements = [each for each in sys.stdin.read().split(";") if each.strip()]
 found = [duckdb.sql(each) for each in statements]
 rows = [[str(row) for row in each.fetchall()] for each in found if each is not None]
-print(json.dumps(rows[-5:]))
+print(json.dumps(rows))
 "#;
 
 fn ask_the_page(dir: &Path, sql: &str) -> Vec<Vec<String>> {
@@ -111,12 +121,12 @@ fn questions_of_the_page() {
         slotpress().current_dir(dir.path()).args(words).assert().success();
     }
     let answers = ask_the_page(dir.path(), sql);
-    assert!(answers.len() == 5 && answers.iter().all(|rows| !rows.is_empty()), "{answers:?}");
+    assert!(answers.len() == 9 && answers.iter().all(|rows| !rows.is_empty()), "{answers:?}");
     // A run that was killed before its manifest.
     let tables = dir.path().join("tables/accounts");
     let partition = fs::read_dir(&tables).expect("read").next().expect("one").expect("read").path();
     fs::create_dir(tables.join("snapshot_slot=1")).expect("made");
     fs::copy(partition.join("part-00000.parquet"), tables.join("snapshot_slot=1/part-00000.parquet")).expect("copied");
     // The others have no order among equal ones.
-    assert_eq!(ask_the_page(dir.path(), sql)[3..], answers[3..]);
+    assert_eq!(ask_the_page(dir.path(), sql)[7..], answers[7..]);
 }

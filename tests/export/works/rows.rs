@@ -159,8 +159,8 @@ fn files_and_what_the_manifest_says_of_them() {
         }
     }
     let docs = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/export.md")).expect("the page");
-    let flags: [&[&str]; 2] = [&["--data", "full"], &["--table", "token-accounts"]];
-    for flags in flags {
+    let tables = ["token-accounts", "mints", "stakes", "votes", "programs"].map(|table| vec!["--table", table]);
+    for flags in [vec!["--data", "full"]].iter().chain(&tables) {
         let header = run(&[&full], Path::new("-"), flags).stdout;
         let header = String::from_utf8(header).expect("text").lines().next().expect("a header").to_string();
         let column = |name: &str| docs.lines().any(|line| line.starts_with("| ") && line.contains(name));

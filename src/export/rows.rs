@@ -1,0 +1,162 @@
+//! Columns and rows of the tables of mints, stakes, votes and programs.
+
+use slotpress_base::Result;
+use slotpress_format::ledger::activation::{ClusterStake, StakeHistory};
+use slotpress_format::ledger::programs::TOKEN_2022;
+use slotpress_format::{Mint, RecordHeader, StakeAccount, VoteState};
+
+use super::filter::hex;
+use super::programs::{Code, Program};
+use super::table::{Batch, Cell, extension_names, integer, slot_cell};
+
+pub(super) const MINTS: &str = "address:address token_program:address decimals:integer supply:amount
+    mint_authority:address? freeze_authority:address? is_initialized:boolean extensions:text? name:text? symbol:text?
+    uri:text? lamports:integer storage_slot:integer?";
+
+pub(super) const STAKES: &str = "voter:address? address:address state:text staker:address? withdrawer:address?
+    lockup_timestamp:integer? lockup_epoch:amount? lockup_custodian:address? rent_exempt_reserve:amount?
+    delegated_lamports:amount? activation_epoch:integer? deactivation_epoch:integer? credits_observed:amount?
+    effective_lamports:amount activating_lamports:amount deactivating_lamports:amount lamports:integer
+    storage_slot:integer?";
+
+pub(super) const VOTES: &str = "address:address version:text node:address authorized_voter:address?
+    authorized_withdrawer:address commission_bps:integer block_revenue_commission_bps:integer?
+    inflation_rewards_collector:address? block_revenue_collector:address? bls_key:bytes? root_slot:integer?
+    last_vote_slot:integer? epoch_credits:credits lamports:integer storage_slot:integer?";
+
+pub(super) const PROGRAMS: &str = "address:address loader:address programdata_address:address?
+    upgrade_authority:address? deploy_slot:integer? code_length:integer? code_sha256:text? lamports:integer
+    storage_slot:integer?";
+
+/// The epoch of a state, and how stakes take effect until then.
+#[derive(Default)]
+pub(super) struct StakeRules {
+    pub epoch: u64,
+    pub history: StakeHistory,
+    /// Epoch since which less stake takes effect at a time.
+    pub reduced_from: Option<u64>,
+}
+
+/// Makes a cell of an epoch or slot: null if there is none, or one that no chain reaches.
+fn small<'a>(number: Option<u64>) -> Cell<'a> {
+    number.and_then(|number| i64::try_from(number).ok()).map_or(Cell::Null, Cell::Integer)
+}
+
+fn address(key: Option<&[u8; 32]>) -> Cell<'_> {
+    key.map_or(Cell::Null, Cell::Address)
+}
+
+fn text(text: Option<&str>) -> Cell<'_> {
+    text.map_or(Cell::Null, Cell::Text)
+}
+
+impl Batch {
+    /// Adds a row of the table of mints. Returns true if an extension is cut off.
+    pub fn push_mint(&mut self, header: &RecordHeader, mint: &Mint<'_>, slot: Option<u64>) -> Result<bool> {
+        let (names, is_cut_off) = extension_names(mint.extensions);
+        let metadata = mint.metadata();
+        self.push(&[
+            Cell::Address(&header.pubkey),
+            Cell::Address(&header.owner),
+            Cell::Integer(mint.decimals.into()),
+            Cell::Amount(mint.supply),
+            address(mint.mint_authority.as_ref()),
+            address(mint.freeze_authority.as_ref()),
+            Cell::Boolean(mint.is_initialized),
+            text((header.owner == TOKEN_2022).then_some(names.as_str())),
+            text(metadata.map(|metadata| metadata.name)),
+            text(metadata.map(|metadata| metadata.symbol)),
+            text(metadata.map(|metadata| metadata.uri)),
+            integer("lamports", header.lamports, &header.pubkey)?,
+            slot_cell(slot, &header.pubkey)?,
+        ])?;
+        Ok(is_cut_off)
+    }
+
+    /// Adds a row of the table of stakes. Returns false if the account cannot be parsed.
+    pub fn push_stake(
+        &mut self,
+        header: &RecordHeader,
+        data: &[u8],
+        rules: &StakeRules,
+        slot: Option<u64>,
+    ) -> Result<bool> {
+        let Some(account) = StakeAccount::parse(data) else { return Ok(false) };
+        let (state, meta, delegation) = match &account {
+            StakeAccount::Uninitialized => ("uninitialized", None, None),
+            StakeAccount::Initialized(meta) => ("initialized", Some(meta), None),
+            StakeAccount::Delegated(meta, delegation, credits) => {
+                ("delegated", Some(meta), Some((delegation.voter(), delegation.term(), *credits)))
+            }
+            StakeAccount::RewardsPool => ("rewardsPool", None, None),
+        };
+        let delegation = delegation.as_ref();
+        let amount = |amount: Option<u64>| amount.map_or(Cell::Null, Cell::Amount);
+        let StakeRules { epoch, history, reduced_from } = rules;
+        let ClusterStake { effective, activating, deactivating } =
+            delegation.map(|(_, term, _)| term.status(*epoch, history, *reduced_from)).unwrap_or_default();
+        self.push(&[
+            address(delegation.map(|(voter, ..)| voter)),
+            Cell::Address(&header.pubkey),
+            Cell::Text(state),
+            address(meta.map(|meta| &meta.staker)),
+            address(meta.map(|meta| &meta.withdrawer)),
+            meta.map_or(Cell::Null, |meta| Cell::Integer(meta.lockup_timestamp)),
+            amount(meta.map(|meta| meta.lockup_epoch)),
+            address(meta.map(|meta| &meta.lockup_custodian)),
+            amount(meta.map(|meta| meta.rent_exempt_reserve)),
+            amount(delegation.map(|(_, term, _)| term.stake)),
+            small(delegation.map(|(_, term, _)| term.activation_epoch)),
+            small(delegation.map(|(_, term, _)| term.deactivation_epoch)),
+            amount(delegation.map(|(.., credits)| *credits)),
+            Cell::Amount(effective),
+            Cell::Amount(activating),
+            Cell::Amount(deactivating),
+            integer("lamports", header.lamports, &header.pubkey)?,
+            slot_cell(slot, &header.pubkey)?,
+        ])?;
+        Ok(true)
+    }
+
+    /// Adds a row of the table of votes, unless the account is not initialized. Returns false if it
+    /// cannot be parsed.
+    pub fn push_vote(&mut self, header: &RecordHeader, data: &[u8], epoch: u64, slot: Option<u64>) -> Result<bool> {
+        let Some(state) = VoteState::parse(data) else { return Ok(data.starts_with(&[0; 4])) };
+        let (voter, of_4) = (state.authorized_voter(epoch), state.of_4.as_ref());
+        let credits: Vec<[u64; 3]> = state.epoch_credits().collect();
+        self.push(&[
+            Cell::Address(&header.pubkey),
+            Cell::Text(state.version),
+            Cell::Address(&state.node),
+            address(voter.as_ref()),
+            Cell::Address(&state.authorized_withdrawer),
+            Cell::Integer(state.commission_bps.into()),
+            of_4.map_or(Cell::Null, |fields| Cell::Integer(fields.block_revenue_commission_bps.into())),
+            address(of_4.map(|fields| &fields.inflation_rewards_collector)),
+            address(of_4.map(|fields| &fields.block_revenue_collector)),
+            of_4.and_then(|fields| fields.bls_key.as_ref()).map_or(Cell::Null, |key| Cell::Bytes(key)),
+            small(state.root_slot),
+            small(state.last_vote_slot),
+            Cell::Credits(&credits),
+            integer("lamports", header.lamports, &header.pubkey)?,
+            slot_cell(slot, &header.pubkey)?,
+        ])?;
+        Ok(true)
+    }
+
+    /// Adds a row of the table of programs. The code is missing if the program was closed.
+    pub fn push_program(&mut self, program: &Program, code: Option<&Code>) -> Result<()> {
+        let sha256 = code.map(|code| hex(&code.sha256));
+        self.push(&[
+            Cell::Address(&program.address),
+            Cell::Address(&program.loader),
+            address(program.programdata.as_ref()),
+            address(code.and_then(|code| code.upgrade_authority.as_ref())),
+            small(code.and_then(|code| code.deploy_slot)),
+            small(code.map(|code| code.length)),
+            text(sha256.as_deref()),
+            integer("lamports", program.lamports, &program.address)?,
+            slot_cell(program.slot, &program.address)?,
+        ])
+    }
+}

@@ -1,0 +1,422 @@
+//! The tables of mints, stakes, votes and programs, against readers that follow offsets alone, and against the bank file.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+use tempfile::TempDir;
+
+use crate::common::records::{Plain, newest, records};
+use crate::common::*;
+use crate::export::{manifest, pair, rows, run};
+use crate::verify::refused::fields::{BANK_FILE, places};
+
+const TOKEN: &str = "TokenkegQfeZyiNwAJbNbGKPFXCWuBvf9Ss623VQ5DA";
+const TOKEN_2022: &str = "TokenzQdBNbLqP5VEhdkAS6EPFLC1PHnBqCXEpPxuEb";
+const STAKE: &str = "Stake11111111111111111111111111111111111111";
+const VOTE: &str = "Vote111111111111111111111111111111111111111";
+const LOADER: &str = "BPFLoaderUpgradeab1e11111111111111111111111";
+const OLD_LOADERS: [&str; 2] =
+    ["BPFLoader1111111111111111111111111111111111", "BPFLoader2111111111111111111111111111111111"];
+
+/// The newest accounts of archives.
+struct Accounts(BTreeMap<String, Plain>);
+
+impl Accounts {
+    fn of(archives: &[&Path]) -> Self {
+        let all: Vec<Plain> = archives.iter().flat_map(|archive| records(archive)).collect();
+        Self(newest(&all).into_iter().filter(|(_, record)| record.lamports > 0).collect())
+    }
+
+    fn rows(&self, row: impl Fn(&Plain) -> Option<Vec<String>>) -> Vec<String> {
+        let with_end = |one: &Plain| Some([row(one)?, vec![one.lamports.to_string(), one.slot.to_string()]].concat());
+        let mut rows: Vec<String> = self.0.values().filter_map(|one| Some(with_end(one)?.join(","))).collect();
+        rows.sort();
+        rows
+    }
+}
+
+fn key(data: &[u8], at: usize) -> String {
+    bs58::encode(&data[at..at + 32]).into_string()
+}
+
+fn number(data: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(data[at..at + 8].try_into().expect("8 bytes"))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn optional_key(data: &[u8], tag_at: usize) -> String {
+    if data[tag_at] == 1 { key(data, tag_at + 4) } else { String::new() }
+}
+
+fn mint(one: &Plain) -> Option<Vec<String>> {
+    let data = &one.data;
+    let is_2022 = one.owner == TOKEN_2022;
+    let has_extensions = is_2022 && data.len() > 165 && data.len() != 355 && data[165] == 1;
+    if !is_2022 && one.owner != TOKEN || data.len() != 82 && !has_extensions {
+        return None;
+    }
+    // The mints with extensions are those of `synth`: a pointer of 64 bytes, then the metadata.
+    let mut texts = vec![String::new(); 3];
+    if has_extensions {
+        let mut at = 166 + 4 + 64 + 4 + 64;
+        for text in &mut texts {
+            let length = u32::from_le_bytes(data[at..at + 4].try_into().expect("4 bytes")) as usize;
+            *text = String::from_utf8(data[at + 4..at + 4 + length].to_vec()).expect("text");
+            at += 4 + length;
+        }
+    }
+    let extensions = if has_extensions { "metadataPointer tokenMetadata" } else { "" };
+    let front = [one.pubkey.clone(), one.owner.clone(), data[44].to_string(), number(data, 36).to_string()];
+    let back = [optional_key(data, 0), optional_key(data, 46), (data[45] == 1).to_string(), extensions.to_string()];
+    Some([&front[..], &back[..], &texts[..]].concat())
+}
+
+/// All columns but the effective, activating and deactivating lamports.
+fn stake(one: &Plain) -> Option<Vec<String>> {
+    let data = &one.data;
+    if one.owner != STAKE {
+        return None;
+    }
+    let small = |number: u64| if number == u64::MAX { String::new() } else { number.to_string() };
+    let has_meta = [1, 2].contains(&data[0]);
+    let meta = match has_meta {
+        true => vec![
+            key(data, 12),
+            key(data, 44),
+            number(data, 76).to_string(),
+            number(data, 84).to_string(),
+            key(data, 92),
+            number(data, 4).to_string(),
+        ],
+        false => vec![String::new(); 6],
+    };
+    let delegation = match data[0] {
+        2 => [
+            number(data, 156).to_string(),
+            small(number(data, 164)),
+            small(number(data, 172)),
+            number(data, 188).to_string(),
+        ],
+        _ => Default::default(),
+    };
+    let state = ["uninitialized", "initialized", "delegated", "rewardsPool"][usize::from(data[0])];
+    let voter = if data[0] == 2 { key(data, 124) } else { String::new() };
+    Some([&[voter, one.pubkey.clone(), state.to_string()][..], &meta[..], &delegation[..]].concat())
+}
+
+/// All columns but the authorized voter, slots and credits.
+fn vote(one: &Plain) -> Option<Vec<String>> {
+    let data = &one.data;
+    if one.owner != VOTE {
+        return None;
+    }
+    let short = |at: usize| u16::from_le_bytes([data[at], data[at + 1]]).to_string();
+    let own = match data[0] {
+        1 | 2 => [(100 * u64::from(data[68])).to_string(), String::new(), String::new(), String::new(), String::new()],
+        3 => {
+            let bls_key = if data[144] == 1 { hex(&data[145..193]) } else { String::new() };
+            [short(132), short(134), key(data, 68), key(data, 100), bls_key]
+        }
+        other => panic!("{other}"),
+    };
+    let version = ["", "1.14.11", "3", "4"][usize::from(data[0])];
+    Some([&[one.pubkey.clone(), version.to_string(), key(data, 4), key(data, 36)][..], &own[..]].concat())
+}
+
+fn without(rows: Vec<String>, columns: &[usize]) -> Vec<String> {
+    let kept = |row: &String| {
+        let fields = row.split(',').enumerate().filter(|(at, _)| !columns.contains(at));
+        fields.map(|(_, field)| field).collect::<Vec<_>>().join(",")
+    };
+    let mut rows: Vec<String> = rows.iter().map(kept).collect();
+    rows.sort();
+    rows
+}
+
+fn code(data: &[u8]) -> [String; 2] {
+    let end = data.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    [end.to_string(), hex(&Sha256::digest(&data[..end]))]
+}
+
+fn programs(accounts: &Accounts) -> Vec<String> {
+    accounts.rows(|one| {
+        let data = &one.data;
+        let front = [one.pubkey.clone(), one.owner.clone()];
+        if OLD_LOADERS.contains(&one.owner.as_str()) && one.executable {
+            return Some([&front[..], &vec![String::new(); 3][..], &code(data)[..]].concat());
+        }
+        if one.owner != LOADER || data[0] != 2 {
+            return None;
+        }
+        let programdata = accounts.0.get(&key(data, 4)).filter(|it| it.owner == LOADER && it.data[0] == 3);
+        let back = programdata.map(|it| {
+            let authority = if it.data[12] == 1 { key(&it.data, 13) } else { String::new() };
+            [&[authority, number(&it.data, 4).to_string()][..], &code(&it.data[45..])[..]].concat()
+        });
+        Some([&front[..], &[key(data, 4)][..], &back.unwrap_or(vec![String::new(); 4])[..]].concat())
+    })
+}
+
+fn table(archives: &[&Path], name: &str) -> Vec<String> {
+    rows(archives, &["--table", name])
+}
+
+/// Stake of each vote account in the bank file of an archive.
+fn stakes_of_bank(archive: &Path) -> BTreeMap<String, u64> {
+    let is_bank = |entry: &TarEntry| {
+        let mut parts = entry.path.strip_prefix("snapshots/").into_iter().flat_map(|rest| rest.split('/'));
+        parts.next().is_some_and(|slot| parts.next() == Some(slot))
+    };
+    let content = entries(archive).into_iter().find(is_bank).expect("a bank file").content;
+    let places = places(&content, BANK_FILE, true);
+    let of = |name: &str| {
+        let name = format!("stakes / vote accounts / {name}");
+        let found = places.iter().filter(move |place| place.name == name);
+        found.map(|place| place.range.start).collect::<Vec<_>>()
+    };
+    let (addresses, stakes) = (of("address"), of("stake"));
+    addresses.iter().zip(&stakes).map(|(address, stake)| (key(&content, *address), number(&content, *stake))).collect()
+}
+
+/// Compares the stake by voter with the bank file's. Returns the sums of effective, activating and deactivating lamports.
+fn judge_stake_by_voter(archives: &[&Path], stakes: &[String]) -> [u64; 3] {
+    let (mut by_voter, mut sums) = (BTreeMap::<String, u64>::new(), [0; 3]);
+    for row in stakes {
+        let fields: Vec<&str> = row.split(',').collect();
+        let lamports = [13, 14, 15].map(|at| fields[at].parse::<u64>().expect("a number"));
+        *by_voter.entry(fields[0].to_string()).or_default() += lamports[0];
+        sums.iter_mut().zip(lamports).for_each(|(sum, lamports)| *sum += lamports);
+    }
+    let of_bank = stakes_of_bank(archives.last().expect("an archive"));
+    assert!(of_bank.values().any(|stake| *stake > 0), "{archives:?}");
+    for (voter, stake) in of_bank {
+        assert_eq!(by_voter.get(&voter).copied().unwrap_or_default(), stake, "{archives:?}: {voter}");
+    }
+    sums
+}
+
+/// Compares all four tables. Returns the numbers of mints, stakes, votes and programs.
+fn judge(archives: &[&Path]) -> [usize; 4] {
+    let accounts = Accounts::of(archives);
+    let mints = table(archives, "mints");
+    assert_eq!(mints, accounts.rows(mint), "{archives:?}");
+    let stakes = table(archives, "stakes");
+    judge_stake_by_voter(archives, &stakes);
+    let counts = [mints.len(), stakes.len()];
+    assert_eq!(without(stakes, &[13, 14, 15]), accounts.rows(stake), "{archives:?}");
+    let votes = without(table(archives, "votes"), &[3, 10, 11, 12]);
+    assert_eq!(votes, accounts.rows(vote), "{archives:?}");
+    let of_programs = table(archives, "programs");
+    assert_eq!(of_programs, programs(&accounts), "{archives:?}");
+    [counts[0], counts[1], votes.len(), of_programs.len()]
+}
+
+#[test]
+fn accounts_of_every_chain() {
+    for chain in ["agave-4.2.2", AGAVE_4_4, AGAVE_4_5, AGAVE_4_5_SPLIT] {
+        let [full, incremental] = pair(chain);
+        judge(&[&full]);
+        let counts = judge(&[&full, &incremental]);
+        assert!(counts[1] > 0 && counts[2] > 0, "{chain}: {counts:?}");
+    }
+    let full = fixture_of("agave-4.2.2-epoch", "snapshot-32-");
+    let incremental = fixture_of("agave-4.2.2-epoch", "incremental-snapshot-32-48-");
+    judge(&[&full]);
+    judge(&[&full, &incremental]);
+    let validator = fixture_of("agave-validator-4.2.2", "snapshot-3500-");
+    judge(&[&validator]);
+}
+
+struct Synthetic {
+    _dir: TempDir,
+    full: PathBuf,
+    incremental: PathBuf,
+}
+
+fn synthetic(flags: &[&str]) -> Synthetic {
+    let dir = temp_dir();
+    let ledger = dir.path().join("ledger");
+    slotpress().arg("synth").arg(&ledger).args(["--incremental", "1MiB"]).args(flags).assert().success();
+    let full = archive(&ledger.join("at-full"), dir.path(), &[]);
+    let base_slot = name(&full).split('-').nth(1).expect("a slot").to_string();
+    let incremental = archive(&ledger, dir.path(), &["--base-slot", &base_slot]);
+    Synthetic { _dir: dir, full, incremental }
+}
+
+#[test]
+fn accounts_of_synthetic_states() {
+    for mix in ["mainnet", "tokens", "programs"] {
+        let made = synthetic(&["--mix", mix, "--size", "24MiB"]);
+        let archives = [made.full.as_path(), &made.incremental];
+        let counts = judge(&archives);
+        assert!(counts[1] > 0 && counts[2] > 0, "{mix}: {counts:?}");
+        match mix {
+            "tokens" => {
+                let named = |row: &&String| row.contains("metadataPointer tokenMetadata");
+                assert!(table(&archives, "mints").iter().filter(named).count() > 20);
+            }
+            "programs" => {
+                let [open, closed] = [false, true].map(|is_closed| {
+                    let of = |row: &&String| (row.split(',').nth(4) == Some("")) == is_closed;
+                    table(&archives, "programs").iter().filter(of).count()
+                });
+                assert!(open > 20 && closed > 20, "{open} {closed}");
+            }
+            _ => {
+                let [effective, _, deactivating] = judge_stake_by_voter(&archives, &table(&archives, "stakes"));
+                assert!(effective > deactivating && deactivating > 0, "{effective} {deactivating}");
+            }
+        }
+    }
+}
+
+const ALL: &str = "accounts,token-accounts,mints,stakes,votes,programs";
+
+/// One pass writes what passes for each table write, in both formats.
+#[test]
+fn all_tables_at_once() {
+    let made = synthetic(&["--size", "8MiB"]);
+    let archives = [made.full.as_path(), &made.incremental];
+    let out = temp_dir();
+    for format in ["csv", "parquet"] {
+        let dir = out.path().join(format);
+        let done = run(&archives, &dir, &["--table", ALL, "--format", format]);
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        let manifest = manifest(&dir);
+        assert_eq!(manifest["unparsed_accounts"], 0);
+        for (name, fields) in ALL.split(',').zip(manifest["tables"].as_array().expect("tables")) {
+            let alone = table(&archives, name);
+            assert_eq!((&fields["table"], &fields["rows"]), (&name.replace('-', "_").into(), &alone.len().into()));
+            if format == "csv" {
+                let file = dir.join(fields["files"][0]["path"].as_str().expect("a path"));
+                let text = std::fs::read_to_string(file).expect("read");
+                let mut written: Vec<&str> = text.lines().skip(1).collect();
+                written.sort_unstable();
+                assert_eq!(written, alone, "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn filters_of_these_tables() {
+    let made = synthetic(&["--mix", "programs", "--size", "24MiB"]);
+    let archives = [made.full.as_path(), &made.incremental];
+    // The code is in an account that the filter does not allow.
+    let all = table(&archives, "programs");
+    let with_code = all.iter().find(|row| row.split(',').nth(4) != Some("")).expect("a program");
+    let address = with_code.split(',').next().expect("an address");
+    assert_eq!(rows(&archives, &["--table", "programs", "--address", address]), [with_code.as_str()]);
+    assert_eq!(rows(&archives, &["--table", "programs", "--owner", STAKE]), Vec::<String>::new());
+    let made = synthetic(&["--mix", "tokens", "--size", "4MiB"]);
+    let archives = [made.full.as_path(), &made.incremental];
+    let mints = table(&archives, "mints");
+    let mint = mints[0].split(',').next().expect("an address");
+    assert_eq!(rows(&archives, &["--table", "mints", "--mint", mint]), [mints[0].as_str()]);
+    assert_eq!(rows(&archives, &["--table", "mints", "--mint", mint, "--wallet", mint]), Vec::<String>::new());
+    assert!(rows(&archives, &["--mint", mint]).iter().all(|row| !row.contains(mint)), "token accounts only");
+    assert_eq!(rows(&archives, &["--table", "stakes", "--mint", mint]), Vec::<String>::new());
+}
+
+fn record(address: u8, owner: &str, lamports: u64, is_executable: bool, data: &[u8]) -> Vec<u8> {
+    let owner = bs58::decode(owner).into_vec().expect("an address");
+    let numbers = |numbers: &[u64]| numbers.iter().flat_map(|it| it.to_le_bytes()).collect::<Vec<u8>>();
+    let mut record = [numbers(&[0, data.len() as u64]), vec![address; 32], numbers(&[lamports, u64::MAX])].concat();
+    record.extend([&owner[..], &[u8::from(is_executable)], &[0; 7 + 32], data].concat());
+    record.resize(record.len().next_multiple_of(8), 0);
+    record
+}
+
+fn mint_with(extensions: &[u8]) -> Vec<u8> {
+    [&[0; 45][..], &[1], &[0; 36 + 83], &[1], extensions].concat()
+}
+
+fn metadata(name: &[u8]) -> Vec<u8> {
+    let value = [&[7; 64][..], &(name.len() as u32).to_le_bytes(), name, &[0; 12]].concat();
+    [&[19, 0][..], &(value.len() as u16).to_le_bytes(), &value].concat()
+}
+
+/// Accounts that no program would write neither end the export nor get a wrong row.
+#[test]
+fn hostile_accounts() {
+    let archive = fixture_of(AGAVE_4_4, "snapshot-26-");
+    let mut entries = entries(&archive);
+    let vote_4 = [&[3, 0, 0, 0][..], &[255; 140], &[0], &1u64.to_le_bytes(), &[255; 13], &[0; 9]].concat();
+    let vote_4 = [&vote_4[..], &1u64.to_le_bytes(), &[255; 24], &[0; 16]].concat();
+    let highest = [&[2, 0, 0, 0][..], &[255; 193]].concat();
+    let own_code = [&[2, 0, 0, 0][..], &[9; 32]].concat();
+    let accounts = [
+        record(1, TOKEN_2022, 1, false, &mint_with(&metadata(b"a,\"b\x1b[31m\n"))),
+        record(2, TOKEN_2022, 1, false, &mint_with(&metadata(b"\xff\xfe"))),
+        record(3, TOKEN_2022, 1, false, &mint_with(&[255, 255, 0, 0].repeat(1_000_000))),
+        record(4, TOKEN_2022, 1, false, &mint_with(&[19, 0, 255, 255])),
+        record(5, TOKEN_2022, 1, false, &mint_with(&metadata(&[b'x'; 65_000]))),
+        record(6, TOKEN, 1, false, &[255; 82]),
+        record(7, STAKE, 1, false, &highest),
+        record(8, VOTE, 1, false, &vote_4),
+        record(9, LOADER, 1, true, &own_code),
+        record(10, OLD_LOADERS[1], 1, true, &[]),
+        record(11, STAKE, 1, false, &highest[..100]),
+        record(12, VOTE, 1, false, &vote_4[..100]),
+        record(13, LOADER, 1, false, &[3, 0, 0, 0, 9]),
+        record(14, STAKE, 1, false, &[]),
+    ];
+    // The second storage is newer: there, an account has another owner.
+    let mut storages: Vec<&mut TarEntry> =
+        entries.iter_mut().filter(|entry| entry.path.starts_with("accounts/")).collect();
+    let slot_of =
+        |entry: &TarEntry| entry.path["accounts/".len()..].split('.').next().and_then(|it| it.parse::<u64>().ok());
+    storages.sort_by_key(|entry| slot_of(entry));
+    let (first, last) = storages.split_first_mut().expect("storages");
+    first.content.resize(first.content.len().next_multiple_of(8), 0);
+    first.content.extend(accounts.concat());
+    first.content.extend(record(15, STAKE, 1, false, &highest));
+    let last = last.last_mut().expect("another");
+    last.content.resize(last.content.len().next_multiple_of(8), 0);
+    last.content.extend(record(15, "11111111111111111111111111111111", 1, false, &[]));
+    let dir = temp_dir();
+    let forged = dir.path().join(name(&archive));
+    std::fs::write(&forged, zstd::encode_all(make_tar(&entries).as_slice(), 1).expect("compressed")).expect("written");
+
+    let known = |name: &str| table(&[&archive], name).into_iter().collect::<BTreeSet<String>>();
+    let new = |name: &str| {
+        let all = rows(&[&forged], &["--table", name, "--check", "frames"]);
+        let known = known(name);
+        all.into_iter().filter(|row| !known.contains(row)).collect::<Vec<String>>()
+    };
+    let address = |number: u8| bs58::encode([number; 32]).into_string();
+    let max = u64::MAX;
+    let mints = new("mints");
+    let of = |number: u8| mints.iter().find(|row| row.starts_with(&address(number))).expect("a mint");
+    assert_eq!(mints.len(), 5, "{mints:?}");
+    assert!(of(1).contains(",tokenMetadata,\"a,\"\"b\u{fffd}[31m\u{fffd}\",,,1,"), "{}", of(1));
+    assert!(of(2).contains(",tokenMetadata,,,,1,") && of(4).contains(",true,,,,,1,"), "{} {}", of(2), of(4));
+    assert!(of(3).len() < 1000 && of(3).contains("extension65535 extension65535"), "{}", of(3));
+    assert!(of(5).len() > 65_000);
+    let key = bs58::encode([255; 32]).into_string();
+    let stakes = new("stakes");
+    assert_eq!(stakes.len(), 1, "{stakes:?}");
+    let start = format!("{key},{},delegated,{key},{key},-1,{max},{key},{max},{max},,,{max},{max},0,0,1,", address(7));
+    assert!(stakes[0].starts_with(&start), "{stakes:?}");
+    let votes = new("votes");
+    assert_eq!(votes.len(), 1, "{votes:?}");
+    let start = format!("{},4,{key},,{key},65535,65535,{key},{key},,,,{max}:{max}:{max},1,", address(8));
+    assert!(votes[0].starts_with(&start), "{votes:?}");
+    let programs = new("programs");
+    let empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+    let expected = [
+        format!("{},{},,,,0,{empty},1,", address(10), OLD_LOADERS[1]),
+        format!("{},{LOADER},{},,,,,1,", address(9), address(9)),
+    ];
+    assert_eq!(programs.len(), 2, "{programs:?}");
+    assert!(expected.iter().all(|start| programs.iter().any(|row| row.starts_with(start))), "{programs:?}");
+    let out = dir.path().join("tables");
+    let done = run(&[&forged], &out, &["--table", ALL, "--check", "frames"]);
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let manifest = manifest(&out);
+    assert_eq!((&manifest["unparsed_accounts"], &manifest["cut_off_extensions"]), (&5.into(), &1.into()));
+}
