@@ -31,9 +31,12 @@ pub(super) struct Code {
     pub sha256: [u8; 32],
 }
 
-/// Programs, and codes by the address of their account.
+/// Code, with the address of its account.
+type CodeAt = ([u8; 32], Code);
+
+/// Programs, and code that may be theirs.
 #[derive(Default)]
-pub(super) struct Programs(Mutex<(Vec<Program>, Vec<([u8; 32], Code)>)>);
+pub(super) struct Programs(Mutex<(Vec<Program>, Vec<CodeAt>)>);
 
 impl Programs {
     /// Keeps an account if it is a program that is wanted, or has code, which may be that of one.
@@ -126,7 +129,7 @@ mod tests {
         programs.0.lock().1 = (1..PROGRAMS_MAX).map(code).collect();
         let keep = || programs.keep(&header(1, LOADER), &data(3, &[0; 41]), true, None);
         assert!(keep().is_ok() && keep().is_err());
-        let item_bytes = (size_of::<Program>() + size_of::<([u8; 32], Code)>()) as u64;
+        let item_bytes = (size_of::<Program>() + size_of::<CodeAt>()) as u64;
         let capacity = PROGRAMS_MAX.next_power_of_two() as u64;
         assert!(item_bytes * capacity * 3 / 2 <= PROGRAMS_BYTES_MAX, "{item_bytes}");
     }

@@ -242,7 +242,8 @@ fn check_stakes(parts: &BankParts, accounts: &HashMap<Key, (RecordHeader, &[u8])
         let numbers = [156, 164, 172, 180, 4].map(|at| u64::from_le_bytes(data[at..at + 8].try_into().expect("8")));
         assert_eq!((&data[124..156], &numbers[..4]), (&delegation.voter[..], &delegation.fields[..]));
         assert_eq!(header.lamports, numbers[0] + numbers[4], "stake and rent reserve");
-        if delegation.fields[2] == u64::MAX {
+        // What ends in the running epoch is still in effect.
+        if delegation.fields[2] > parts.history[0][0] {
             *in_effect.entry(delegation.voter).or_default() += delegation.fields[0];
         }
         let is_cached = parts.vote_accounts.iter().any(|(address, ..)| *address == delegation.voter);
