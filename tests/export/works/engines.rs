@@ -58,14 +58,17 @@ fn engines_agree() {
     let archives = pair("agave-4.2.2");
     let inputs = archives.each_ref().map(|archive| archive.as_path());
     let out = temp_dir();
-    assert!(run(&inputs, out.path(), &["--table", "accounts,token-accounts,votes"]).status.success());
+    assert!(run(&inputs, out.path(), &["--table", "accounts,token-accounts"]).status.success());
+    // Only this validator has voted for several epochs.
+    let validator = fixture_of("agave-validator-4.2.2", "snapshot-3500-");
+    assert!(run(&[&validator], out.path(), &["--table", "votes"]).status.success());
     let accounts = rows(&inputs, &[]);
     let field = |row: &str, at: usize| row.split(',').nth(at).expect("a field").to_string();
     let sum =
         |rows: &[String], at: usize| rows.iter().map(|row| field(row, at).parse::<u64>().expect("a number")).sum();
     let tokens = rows(&inputs, &["--table", "token-accounts"]);
     let (lamports, amount): (u64, u64) = (sum(&accounts, 2), sum(&tokens, 4));
-    let votes = rows(&inputs, &["--table", "votes"]);
+    let votes = rows(&[&validator], &["--table", "votes"]);
     let credits: usize = votes.iter().map(|row| field(row, 12).split_whitespace().count()).sum();
     assert!(credits > 0);
     let some = &accounts[accounts.len() / 2];
@@ -94,7 +97,7 @@ import sys, json, duckdb
 statements = [each for each in sys.stdin.read().split(";") if each.strip()]
 found = [duckdb.sql(each) for each in statements]
 rows = [[str(row) for row in each.fetchall()] for each in found if each is not None]
-print(json.dumps(rows))
+print(json.dumps(rows[-9:]))
 "#;
 
 fn ask_the_page(dir: &Path, sql: &str) -> Vec<Vec<String>> {
