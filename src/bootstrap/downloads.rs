@@ -191,7 +191,7 @@ impl World for Downloads<'_, '_> {
         // Sources that answered before, but fail now, are asked again until any source has an
         // incremental archive. Sources that have answered now are not asked again.
         let mut unasked: Vec<&SourceArg> = options.sources.iter().chain([&local]).collect();
-        let mut asks_cluster = !options.rpc.is_empty() || options.cluster.is_some();
+        let mut asks_cluster = options.asks_cluster();
         left.found.offers.retain(|(offer, ..)| offer.is_full());
         Patience::new(limits.give_up_after).ask(progress, || {
             let mut failed = None;

@@ -39,8 +39,8 @@ impl FetchContext<'_> {
         let mut options = self.find.clone().measures_single(false);
         // A plan shows the age of the state, and files tell it without a request. A run that asks
         // servers needs it only if there is a maximum age.
-        let asks_servers = options.sources.iter().any(|source| source.url().is_some());
-        options.dates_by_banks = is_plan || !(asks_servers || !options.rpc.is_empty() || options.cluster.is_some());
+        let asks_servers = options.asks_cluster() || options.sources.iter().any(|source| source.url().is_some());
+        options.dates_by_banks = is_plan || !asks_servers;
         // Local full archives are candidates too: they need not be fetched.
         options.sources.extend(bases::local_sources(self.dir, self.bases)?);
         let mut report = find(self.client, &options, progress)?;
@@ -86,7 +86,7 @@ impl FetchContext<'_> {
             .filter_map(|source| report.refused.iter().find(|refused| refused.source == source))
             .map(Refused::told)
             .collect();
-        let asks_servers = !silent.is_empty() || !self.find.rpc.is_empty() || self.find.cluster.is_some();
+        let asks_servers = !silent.is_empty() || self.find.asks_cluster();
         let is_asked_for = self.expected.is_any() || self.expects_roots;
         if asks_servers && !is_asked_for && offers.iter().all(|(offer, ..)| offer.is_local()) {
             let why = match silent.is_empty() {

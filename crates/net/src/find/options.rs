@@ -50,6 +50,12 @@ impl FindOptions {
     pub fn new(sources: impl IntoIterator<Item = SourceArg>) -> Self {
         Self { sources: Vec::from_iter(sources), ..Self::default() }
     }
+
+    /// True if RPC servers are asked for the nodes of a cluster.
+    #[doc(hidden)]
+    pub fn asks_cluster(&self) -> bool {
+        !self.rpc.is_empty() || self.cluster.is_some()
+    }
 }
 
 impl Default for FindOptions {
