@@ -15,7 +15,8 @@ fn a_quiet_demo() {
     assert_eq!(run(&[&demo[..], &["--keep", text(&kept)]].concat()).1, format!("{}\n", kept.display()));
 }
 
-/// A demo says of its short run what it measured, and no more; what a killed one has left goes with the next one.
+/// A demo says of its short run what it measured, and no more; what a killed one has left goes with
+/// the next one.
 #[test]
 fn a_demo_and_what_a_killed_one_leaves() {
     let dir = temp_dir();

@@ -116,7 +116,8 @@ fn a_token_beside_a_progress() {
     assert!(!stages.0.lock().expect("no panic").is_empty());
 }
 
-/// Reports can be written down by whoever embeds the library, under the names that docs/json.md has.
+/// Reports can be written down by whoever embeds the library, under the names that docs/json.md
+/// has.
 #[test]
 fn reports_are_serializable() {
     fn fields(report: &impl serde::Serialize) -> serde_json::Map<String, serde_json::Value> {
@@ -185,14 +186,16 @@ fn accounts_of(input: AccountsInput<'_>, check: CheckMode) -> (BTreeMap<Address,
     (accounts, lamports, report)
 }
 
-/// The newest versions that a plain walk over the tar finds; what comes later replaces what is of a lower slot.
+/// The newest versions that a plain walk over the tar finds; what comes later replaces what is of a
+/// lower slot.
 fn plain_walk(archives: &[&Path]) -> BTreeMap<Address, u64> {
     let all: Vec<_> = archives.iter().flat_map(|archive| records(archive)).collect();
     let live = newest(&all).into_values().filter(|record| record.lamports > 0);
     live.map(|record| (record.pubkey.parse().expect("an address"), record.slot)).collect()
 }
 
-/// The newest version of every account, once, whether there is an index, and whatever the accounts come from.
+/// The newest version of every account, once, whether there is an index, and whatever the accounts
+/// come from.
 #[test]
 fn the_newest_version_of_every_account_is_visited() {
     let (ledger, out) = (ledger("ledger-at-40"), temp_dir());
@@ -342,7 +345,8 @@ fn a_directory_of_archives() {
     assert!(find_partials(dir.path()).expect("read").is_empty());
 }
 
-/// Inside somebody's runtime: an error that says so, and nothing panics when a client is dropped there.
+/// Inside somebody's runtime: an error that says so, and nothing panics when a client is dropped
+/// there.
 #[cfg(feature = "net")]
 #[test]
 fn a_client_inside_a_runtime() {

@@ -1,5 +1,8 @@
-//! Does Agave itself load it? Runs when `AGAVE_ORACLE` names checkers built on Agave's own crates (`common/oracle.rs`).
-//! The table of docs/interop.md: `AGAVE_ORACLE=… cargo test --test suite oracle -- --ignored interop_table --nocapture`.
+//! Asks Agave itself whether it loads what slotpress makes. Runs when `AGAVE_ORACLE` names checkers
+//! built on Agave's own crates (`common/oracle.rs`).
+//!
+//! This command makes the table of docs/interop.md:
+//! `AGAVE_ORACLE=… cargo test --test suite oracle -- --ignored interop_table --nocapture`.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -26,7 +29,8 @@ const SETTINGS: [(&str, &str); 8] = [
     ("19", "32MiB"),
 ];
 
-/// A chain to try: its state at the full archive's slot and at the newest, and Agave's own archives of both.
+/// A chain to try: its state at the full archive's slot and at the newest, and Agave's own archives
+/// of both.
 struct Chain {
     name: String,
     genesis: PathBuf,
@@ -275,8 +279,9 @@ fn cell(
     }
 }
 
-/// Every directory layout x every reader: the directory itself, and archives of it by slotpress, verbatim and clustered,
-/// full and incremental. Prints the answers that docs/interop.md sums up. Each answer must be what `verify` says of that version.
+/// Every directory layout x every reader: the directory itself, and archives of it by slotpress,
+/// verbatim and clustered, full and incremental. Prints the answers that docs/interop.md sums up.
+/// Each answer must be what `verify` says of that version.
 #[test]
 #[ignore = "prints the answers of docs/interop.md"]
 fn interop_table() {
@@ -341,8 +346,9 @@ fn interop_table() {
     assert!(refused.iter().all(|what| what.contains("the directory")), "every archive loads: {refused:#?}");
 }
 
-/// Archives of Firedancer's, as they are and made for Agave, alone and with Agave's own; and the ledgers that are restored
-/// from them. Prints the answers that docs/interop.md sums up. Each answer must be what `verify` says of that version.
+/// Archives of Firedancer's, as they are and made for Agave, alone and with Agave's own; and the
+/// ledgers that are restored from them. Prints the answers that docs/interop.md sums up. Each
+/// answer must be what `verify` says of that version.
 #[test]
 #[ignore = "prints the answers of docs/interop.md"]
 fn interop_firedancer() {

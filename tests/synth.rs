@@ -1,4 +1,5 @@
-//! Synthetic ledgers in the hands of the other commands, and of Agave itself where `AGAVE_ORACLE` names checkers.
+//! Synthetic ledgers in the hands of the other commands, and of Agave itself where `AGAVE_ORACLE`
+//! names checkers.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -73,7 +74,8 @@ fn every_command_takes_it() {
     );
 }
 
-/// Whatever most accounts are, the ledger and its archives are good, and the mixes compress differently.
+/// Whatever most accounts are, the ledger and its archives are good, and the mixes compress
+/// differently.
 #[test]
 fn every_mix_is_a_good_ledger() {
     let mut sizes = Vec::new();

@@ -1,4 +1,5 @@
-//! `slotpress bootstrap` against servers that are good, bad, slow, dead, or lie: real sockets, on this machine only.
+//! `slotpress bootstrap` against servers that are good, bad, slow, dead, or lie: real sockets, on
+//! this machine only.
 
 mod works {
     mod bases;
@@ -38,7 +39,8 @@ use crate::common::site::{ledger_tree, run};
 use crate::common::*;
 use crate::rebase::{rebase, two_full_archives};
 
-/// A mirror that has the newest full archive, and what brings an older one to its state; the older one is not there.
+/// A mirror that has the newest full archive, and what brings an older one to its state; the older
+/// one is not there.
 pub struct Mirror {
     pub server: Server,
     olds: TempDir,

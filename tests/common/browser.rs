@@ -61,7 +61,8 @@ impl Browser {
 }
 
 impl Browser {
-    /// The page is dark where its reader wants it, and no wider than a phone. `SAVE_SCREENSHOT` names a file for its picture.
+    /// The page is dark where its reader wants it, and no wider than a phone. `SAVE_SCREENSHOT`
+    /// names a file for its picture.
     pub fn check_dark_and_narrow(&self) {
         let background = "return getComputedStyle(document.body).backgroundColor";
         assert_eq!(self.evaluate(background), "rgb(255, 255, 255)");

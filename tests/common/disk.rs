@@ -1,4 +1,5 @@
-//! Small file systems in memory, for tests that have the right to mount (`needs!("sys_admin", "mount", "umount")`).
+//! Small file systems in memory, for tests that have the right to mount
+//! (`needs!("sys_admin", "mount", "umount")`).
 
 use std::path::Path;
 use std::process::Command;

@@ -6,8 +6,9 @@ use std::process::{Command, Stdio};
 
 use crate::common::*;
 
-/// Runs the program so that it panics the `number`th time that a thread comes by a place (`threads::panic_point`); what it
-/// says, where it has come by so often. It ends, with an error, exit code 1, and no word of the standard library's.
+/// Runs the program so that it panics the `number`th time that a thread comes by a place
+/// (`threads::panic_point`); what it says, where it has come by so often. It ends, with an error,
+/// exit code 1, and no word of the standard library's.
 #[cfg(debug_assertions)]
 pub fn panics_at(arguments: &[&str], place: &str, number: u64, stdin: Option<&Path>) -> Option<String> {
     let mut command = Command::new(slotpress_path());

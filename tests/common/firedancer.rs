@@ -97,7 +97,8 @@ pub fn bank_of(archive: &Path) -> BankFile {
     bank
 }
 
-/// What Firedancer writes of the state of an archive of Agave's, with compressors that get accounts and some that get none.
+/// What Firedancer writes of the state of an archive of Agave's, with compressors that get accounts
+/// and some that get none.
 pub fn as_firedancer_writes(agave: &Path, compressors: usize, idle: usize, dir: &Path) -> PathBuf {
     let bank = bank_of(agave);
     let mut storages: Vec<(u64, Vec<u8>)> = Vec::new();

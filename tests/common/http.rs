@@ -1,4 +1,5 @@
-//! A server that does what a test wants, right or wrong: threads on sockets, nothing between the test and the bytes.
+//! A server that does what a test wants, right or wrong: threads on sockets, nothing between the
+//! test and the bytes.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};

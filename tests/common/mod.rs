@@ -81,8 +81,8 @@ pub fn expected_of(chain: &str, slot: u64) -> serde_json::Value {
     all[slot.to_string()].clone()
 }
 
-/// A directory that goes away with the test: in TEST_DISK, or in memory where there is room, since syncing to a
-/// disk that others write to takes most of the time otherwise.
+/// A directory that goes away with the test: in TEST_DISK, or in memory where there is room, since
+/// syncing to a disk that others write to takes most of the time otherwise.
 pub fn temp_dir() -> TempDir {
     const ROOM_BYTES: u64 = 2 << 30;
     let memory = Path::new("/dev/shm");
@@ -250,20 +250,21 @@ pub fn self_signed_certificate(key: &Path, certificate: &Path, more: &[&str]) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// The program's path, for tests that start it themselves. `TESTED_PROGRAM` is another one: that a test fails on the
-/// program from before a fault was mended.
+/// The program's path, for tests that start it themselves. `TESTED_PROGRAM` is another one: that a
+/// test fails on the program from before a fault was mended.
 pub fn slotpress_path() -> PathBuf {
     std::env::var_os("TESTED_PROGRAM").map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_slotpress")), PathBuf::from)
 }
 
-/// Ends a lock. Closing the file is not enough: a program that another test starts at this moment has the descriptor too,
-/// until it runs.
+/// Ends a lock. Closing the file is not enough: a program that another test starts at this moment
+/// has the descriptor too, until it runs.
 pub fn release(lock: File) {
     lock.unlock().expect("unlocked");
 }
 
-/// Writes a program that a test runs. Another program does so: as long as any process has it open for writing, it does not
-/// run, and one that another test starts at this moment would have this process's descriptor.
+/// Writes a program that a test runs. Another program does so: as long as any process has it open
+/// for writing, it does not run, and one that another test starts at this moment would have this
+/// process's descriptor.
 pub fn write_program(path: &Path, text: &str) {
     let mut shell = std::process::Command::new("sh");
     shell.args(["-c", "cat > \"$0\" && chmod 755 \"$0\""]).arg(path).stdin(Stdio::piped());
@@ -283,7 +284,8 @@ pub fn terminal() -> (File, File) {
     (File::from(screen), terminal)
 }
 
-/// Runs `archive` with more flags, and returns the archive, which is the only one that is new in `out`.
+/// Runs `archive` with more flags, and returns the archive, which is the only one that is new in
+/// `out`.
 pub fn archive(ledger: &Path, out: &Path, flags: &[&str]) -> PathBuf {
     let output = slotpress().arg("archive").arg(ledger).arg("-o").arg(out).args(flags).arg("--json").output();
     let output = output.expect("runs");
@@ -367,8 +369,8 @@ pub fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Waits until a child would be told of a signal, and not ended by it. SIGXFSZ is the last signal that slotpress
-/// registers: once it is caught, no registration is half done.
+/// Waits until a child would be told of a signal, and not ended by it. SIGXFSZ is the last signal
+/// that slotpress registers: once it is caught, no registration is half done.
 pub fn wait_for_handler(child: &std::process::Child, signal: rustix::process::Signal) {
     wait_for("the handler of a signal", || {
         let status =
@@ -385,7 +387,8 @@ pub fn exit_code(child: &mut std::process::Child) -> Option<i32> {
     child.wait().expect("ended").code()
 }
 
-/// The program as a user that no file belongs to, where the tests run as root; as their own user elsewhere.
+/// The program as a user that no file belongs to, where the tests run as root; as their own user
+/// elsewhere.
 pub struct ProgramOfNobody {
     /// The program may lie where others cannot go.
     dir: TempDir,
@@ -397,8 +400,9 @@ impl ProgramOfNobody {
     pub fn new() -> Self {
         let dir = tempfile::Builder::new().prefix("slotpress-test-").tempdir().expect("a directory");
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("permissions");
-        // By another process: where this one had the copy open for writing, a child that another test starts at this moment
-        // would inherit that, and no system runs a program that is open for writing.
+        // By another process: where this one had the copy open for writing, a child that another
+        // test starts at this moment would inherit that, and no system runs a program that is open
+        // for writing.
         let copied = std::process::Command::new("cp").arg(slotpress_path()).arg(dir.path().join("slotpress")).status();
         assert!(copied.expect("runs").success());
         Self { dir }

@@ -1,7 +1,8 @@
-//! Agave itself: programs built on its own crates, which `AGAVE_ORACLE` names in a list, as `PATH` is one. Each understands
-//! `gen OUT …`, `load --full A [--incremental B] --genesis DIR` and `loaddir DIR [--accounts-run DIR]… --genesis DIR`, exits
-//! with 0 where Agave accepts, and prints `key=value` words. A program whose name ends in `-44` or `-45` is that version's;
-//! any other is Agave 4.2.
+//! Agave itself: programs built on its own crates, which `AGAVE_ORACLE` names in a list, as `PATH`
+//! is one. Each understands `gen OUT …`, `load --full A [--incremental B] --genesis DIR` and
+//! `loaddir DIR [--accounts-run DIR]… --genesis DIR`, exits with 0 where Agave accepts, and prints
+//! `key=value` words. A program whose name ends in `-44` or `-45` is that version's; any other is
+//! Agave 4.2.
 
 #![allow(dead_code)] // each test file uses a part of it
 
@@ -46,7 +47,8 @@ pub struct Oracle {
 }
 
 impl Oracle {
-    /// All that `AGAVE_ORACLE` names; for tests that are about them, and are ignored where nobody asks for them.
+    /// All that `AGAVE_ORACLE` names; for tests that are about them, and are ignored where nobody
+    /// asks for them.
     pub fn required() -> Vec<Self> {
         let all = Self::all();
         assert!(!all.is_empty(), "AGAVE_ORACLE names no checker");

@@ -1,4 +1,5 @@
-//! The records of an archive, found with nothing of slotpress: the `tar` crate and docs/snapshot-format.md.
+//! The records of an archive, found with nothing of slotpress: the `tar` crate and
+//! docs/snapshot-format.md.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! A run of the program that a test starts itself: its exit code, and what it said on standard error.
+//! A run of the program that a test starts itself: its exit code, and what it said on standard
+//! error.
 
 use std::process::{Command, Output};
 

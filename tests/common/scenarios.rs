@@ -1,4 +1,5 @@
-//! Commands that faults are tried on: their source, what they leave, and what must hold after a fault.
+//! Commands that faults are tried on: their source, what they leave, and what must hold after a
+//! fault.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -48,7 +49,8 @@ enum Kind {
     Bootstrapped(BTreeMap<String, Option<Vec<u8>>>),
 }
 
-/// For `verify`, whose default is half of what is free: making and clearing tables of that size takes a second.
+/// For `verify`, whose default is half of what is free: making and clearing tables of that size
+/// takes a second.
 const MEMORY: &str = "64MiB";
 
 /// The stages of a run, in their order.
@@ -76,7 +78,8 @@ pub const CHANGING: &str = "rename,renameat,renameat2,link,linkat,symlink,symlin
     openat,fsync,fdatasync,syncfs,flock,fchown,fchmod,write,writev,pwrite64,pwritev,ftruncate,fallocate,copy_file_range,\
     sendfile,sync_file_range,poll";
 
-/// Without the calls that the loader makes before the program begins, which looks at its first three descriptors then.
+/// Without the calls that the loader makes before the program begins, which looks at its first
+/// three descriptors then.
 pub fn after_loading(calls: &[Call]) -> &[Call] {
     let begin = calls.iter().position(|call| call.name == "poll").expect("the program begins");
     &calls[begin + 1..]

@@ -53,7 +53,8 @@ pub fn two_archives() -> TempDir {
     dir
 }
 
-/// An archive by its name alone, of this length, with contents that can be told apart. Which name it has, `slot` decides.
+/// An archive by its name alone, of this length, with contents that can be told apart. Which name
+/// it has, `slot` decides.
 pub fn large_archive(dir: &Path, slot: u64, bytes: usize) -> (String, Vec<u8>) {
     let name = FULL_26.replace("-26-", &format!("-{slot}-"));
     let mut content: Vec<u8> =

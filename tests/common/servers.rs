@@ -1,4 +1,5 @@
-//! Programs of others that serve while a test runs: starting them on a free port, ending them with the test.
+//! Programs of others that serve while a test runs: starting them on a free port, ending them with
+//! the test.
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -48,8 +49,8 @@ pub struct Nginx {
 impl Nginx {
     /// Runs nginx, which is to listen on `port`.
     ///
-    /// In `blocks`, `TEMPORARY` becomes the settings that keep its temporary files in a directory of the test; they belong
-    /// into `http`.
+    /// In `blocks`, `TEMPORARY` becomes the settings that keep its temporary files in a directory
+    /// of the test; they belong into `http`.
     pub fn start(port: u16, modules: &str, blocks: &str) -> Self {
         let work = super::temp_dir();
         open_to_others(work.path());

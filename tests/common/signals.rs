@@ -47,7 +47,8 @@ pub fn signalled(command: &mut Command, signal: Signal, moment: &Moment<'_>) -> 
         }
         if moment.1() {
             let pid = Pid::from_raw(child.id() as i32).expect("a process");
-            // It may have ended just now, and is not reaped before it is waited for: the id is still its own.
+            // It may have ended just now, and is not reaped before it is waited for: the id is
+            // still its own.
             let _ = kill_process(pid, signal);
             return child.wait().expect("a child");
         }

@@ -15,7 +15,8 @@ use crate::common::*;
 /// Files by name.
 pub type Files = BTreeMap<String, Vec<u8>>;
 
-/// A full archive of slot 26 and an incremental one of slot 40, made anew with small frames and their hashes.
+/// A full archive of slot 26 and an incremental one of slot 40, made anew with small frames and
+/// their hashes.
 pub fn archives(flags: &[&str]) -> Files {
     let out = temp_dir();
     for source in [FULL_26, INCREMENTAL_26_40] {

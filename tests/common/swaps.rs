@@ -1,4 +1,5 @@
-//! Somebody who may write into the target directory swaps directories for symbolic links while a command runs.
+//! Somebody who may write into the target directory swaps directories for symbolic links while a
+//! command runs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,8 +24,9 @@ pub fn small_archive() -> (TempDir, PathBuf) {
     (dir, archive)
 }
 
-/// A directory under attack. It goes back into the directory that it came from, which may have been moved meanwhile: what
-/// is taken away for good after a run's last look at it is no fault of the run.
+/// A directory under attack. It goes back into the directory that it came from, which may have been
+/// moved meanwhile: what is taken away for good after a run's last look at it is no fault of the
+/// run.
 pub struct Swapped {
     pub parent: OwnedFd,
     pub name: String,
@@ -71,8 +73,8 @@ pub fn directories(ledger: &Path, accounts: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// Runs a command, and swaps the directories of its target from when it has begun until it ends. How it ended, and how often
-/// something was swapped.
+/// Runs a command, and swaps the directories of its target from when it has begun until it ends.
+/// How it ended, and how often something was swapped.
 pub fn attack(mut command: Command, [ledger, accounts, aside, outside]: [&Path; 4], run: usize) -> (ExitStatus, usize) {
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("runs");
     let is_own = |name: String| name.starts_with("slotpress-partial-") || name.starts_with("slotpress-fetch-");

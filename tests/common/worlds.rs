@@ -1,5 +1,6 @@
-//! Random worlds for `bootstrap`: sources of which one may be honest, and full archives that the node has. The simulation of the
-//! loop plays them without a network, and the program itself runs in some of them.
+//! Random worlds for `bootstrap`: sources of which one may be honest, and full archives that the
+//! node has. The simulation of the loop plays them without a network, and the program itself runs
+//! in some of them.
 
 use super::draws::Draws;
 

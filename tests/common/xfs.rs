@@ -1,4 +1,5 @@
-//! A file system of XFS in a file, which needs `sys_admin`, `loop_xfs`, `mount`, `umount` and `mkfs.xfs`.
+//! A file system of XFS in a file, which needs `sys_admin`, `loop_xfs`, `mount`, `umount` and
+//! `mkfs.xfs`.
 
 use std::fs;
 use std::path::{Path, PathBuf};

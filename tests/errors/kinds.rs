@@ -30,7 +30,8 @@ fn restored(ledger: &Path) -> ErrorKind {
     kind(restore(&RestoreOptions::new(fixture(FULL_26), RestoreTarget::new(ledger)), &NoProgress))
 }
 
-/// Before the first byte, by what the plan needs; and in the middle, where the file system has room, but no more files.
+/// Before the first byte, by what the plan needs; and in the middle, where the file system has
+/// room, but no more files.
 #[test]
 fn no_room() {
     needs!("sys_admin", "mount", "umount");

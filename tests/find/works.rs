@@ -84,8 +84,9 @@ fn peers_are_ranked_by_age_at_boot() {
     assert_eq!(report.cluster.genesis_hash.map(|hash| hash.to_string()).as_deref(), Some(GENESIS));
     assert_eq!(report.cluster.version.as_deref(), Some("4.2.2"));
     let best = report.require_candidate().expect("one");
-    // The newest takes half an hour; a full archive alone that is 1,000 slots old comes in seconds. On a busy machine, what is
-    // measured is off by some times: that changes neither the order nor who is too old.
+    // The newest takes half an hour; a full archive alone that is 1,000 slots old comes in seconds.
+    // On a busy machine, what is measured is off by some times: that changes neither the order nor
+    // who is too old.
     let expected = [(99_900, good.url("/")), (99_000, other_base.url("/")), (99_950, slow.url("/"))];
     assert_eq!(ranked(&report), expected);
     let rates: Vec<_> = report.candidates.iter().map(|one| one.rate_bytes_per_second.expect("measured")).collect();
@@ -109,8 +110,8 @@ fn peers_are_ranked_by_age_at_boot() {
     assert_eq!(error.kind().exit_code(), 4);
 }
 
-/// A mirror whose server tells no times: `--max-age` asks for what nobody knows. An archive with an index tells how long slots
-/// take, and of when it is.
+/// A mirror whose server tells no times: `--max-age` asks for what nobody knows. An archive with an
+/// index tells how long slots take, and of when it is.
 #[test]
 fn an_unknown_age_is_not_zero() {
     let dir = temp_dir();
@@ -249,7 +250,8 @@ fn the_screen_and_the_json() {
     assert_eq!(output.status.code(), Some(2));
 }
 
-/// Agave's RPC service answers the question for peers only with `--full-rpc-api`. It is a source itself all the same.
+/// Agave's RPC service answers the question for peers only with `--full-rpc-api`. It is a source
+/// itself all the same.
 #[test]
 fn an_rpc_server_that_tells_no_peers() {
     let archives = peer(full(1000), Some(incremental(1000, 1900)), 50_000_000);

@@ -1,4 +1,5 @@
-//! `slotpress levels`: every row is sound and adds up, whatever the input is. Nothing here depends on times.
+//! `slotpress levels`: every row is sound and adds up, whatever the input is. Nothing here depends
+//! on times.
 
 mod works {
     mod codecs;

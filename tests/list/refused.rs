@@ -35,7 +35,8 @@ fn what_is_cut_off_is_left_out() {
     }
 }
 
-/// States of long ago are old, whoever is asked, with no RPC server that tells the current slot, and however new their files are.
+/// States of long ago are old, whoever is asked, with no RPC server that tells the current slot,
+/// and however new their files are.
 #[cfg(feature = "net")]
 #[test]
 fn a_stale_mirror_is_stale() {

@@ -72,7 +72,8 @@ fn a_list_of_a_server() {
     assert_eq!(code, Some(4), "{errors}");
 }
 
-/// Redirects lead to the newest archives only; the list has the older ones, what builds on them, and roots.
+/// Redirects lead to the newest archives only; the list has the older ones, what builds on them,
+/// and roots.
 #[cfg(feature = "net")]
 #[test]
 fn find_and_fetch_use_the_list_of_a_server() {

@@ -168,7 +168,8 @@ fn ranges_that_are_ignored() {
 
 #[test]
 fn another_file_under_the_same_name() {
-    // The ETag, with and without If-Range heeded; the length; a file that became shorter; one that is gone.
+    // The ETag, with and without If-Range heeded; the length; a file that became shorter; one that
+    // is gone.
     type Wrong = fn(&Request, &mut TcpStream) -> std::io::Result<Then>;
     let cases: [(Wrong, NetErrorKind); 5] = [
         (|request, stream| file(request, stream, &content(100_000), "\"two\""), NetErrorKind::Changed),

@@ -1,4 +1,5 @@
-//! Servers, good and bad, on this machine only: what the client takes from them, and what it refuses.
+//! Servers, good and bad, on this machine only: what the client takes from them, and what it
+//! refuses.
 
 mod faults;
 mod real;

@@ -1,5 +1,5 @@
-//! Parsers of what others wrote, given fixtures with some bytes changed, and bytes of any kind. The same targets are in
-//! `fuzz/`, for whoever has hours.
+//! Parsers of what others wrote, given fixtures with some bytes changed, and bytes of any kind. The
+//! same targets are in `fuzz/`, for whoever has hours.
 
 pub mod targets;
 
@@ -19,14 +19,16 @@ fn of_ledgers(path: &str) -> Vec<Vec<u8>> {
     ledgers.filter_map(|ledger| fs::read(ledger.path().join(path)).ok()).collect()
 }
 
-/// A tar of the documents and the smallest storages, which is no whole snapshot: small, and with an entry of every kind.
+/// A tar of the documents and the smallest storages, which is no whole snapshot: small, and with an
+/// entry of every kind.
 fn small_tar() -> Vec<u8> {
     let entries: Vec<TarEntry> = entries(&fixture(FULL_26));
     let kept = |entry: &TarEntry| !entry.path.starts_with("accounts/") || entry.content.len() < 19_350;
     make_tar(&entries.into_iter().filter(kept).collect::<Vec<_>>())
 }
 
-/// The skippable frames at the end of an archive: each from its magic number to the next, or the end.
+/// The skippable frames at the end of an archive: each from its magic number to the next, or the
+/// end.
 fn skippable_frames(bytes: &[u8]) -> Vec<Vec<u8>> {
     let is_start =
         |at: &usize| bytes[*at..].first_chunk().is_some_and(|magic| (u32::from_le_bytes(*magic) >> 4) == 0x0184_d2a5);
@@ -38,8 +40,8 @@ fn skippable_frames(bytes: &[u8]) -> Vec<Vec<u8>> {
     starts.iter().filter_map(frame).filter(|frame| frame.len() > 16).collect()
 }
 
-/// A bank file that can be read to its end, and of which clients refuse a field of nearly every kind: what is told of them is
-/// reached by the inputs that are made of it.
+/// A bank file that can be read to its end, and of which clients refuse a field of nearly every
+/// kind: what is told of them is reached by the inputs that are made of it.
 fn with_breaches(bank_file: &[u8]) -> Vec<u8> {
     // The newest epoch is the last.
     let newest = |file: &[u8], name: &str| {

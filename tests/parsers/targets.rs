@@ -1,5 +1,6 @@
-//! What parses bytes that others wrote, each with what must hold for any bytes. Shared by the property tests here and
-//! by `fuzz/`. Nothing may panic, and nothing may be said at more length than a line.
+//! What parses bytes that others wrote, each with what must hold for any bytes. Shared by the
+//! property tests here and by `fuzz/`. Nothing may panic, and nothing may be said at more length
+//! than a line.
 
 #[path = "wrapped.rs"]
 pub mod wrapped;
@@ -32,7 +33,8 @@ fn fields(bytes: &[u8]) -> FieldReader<&[u8]> {
     FieldReader::new(bytes, bytes.len() as u64, "the file")
 }
 
-/// A tar stream: the same events, whatever the pieces are that it comes in; by the strict rules and the tolerant ones.
+/// A tar stream: the same events, whatever the pieces are that it comes in; by the strict rules and
+/// the tolerant ones.
 pub fn tar(bytes: &[u8]) {
     for new in [EntryParser::new as fn() -> EntryParser, EntryParser::tolerant] {
         let read = |piece_bytes: usize| {
@@ -57,7 +59,8 @@ pub fn tar(bytes: &[u8]) {
         let whole = read(bytes.len());
         assert!(whole.1 <= bytes.len());
         for piece_bytes in [1, 511, 513] {
-            // A piece that is cut off by an error has given its content or not: only what begins and ends must agree.
+            // A piece that is cut off by an error has given its content or not: only what begins
+            // and ends must agree.
             let (events, content_bytes, error) = read(piece_bytes);
             assert_eq!((&events, error), (&whole.0, whole.2), "pieces of {piece_bytes} bytes");
             assert!(error || content_bytes == whole.1);
@@ -100,8 +103,8 @@ pub fn seek_table(bytes: &[u8]) {
     }
 }
 
-/// A bank file: the same in whatever pieces it comes, and whole only to its last byte. What clients refuse of it is told in
-/// bounded memory.
+/// A bank file: the same in whatever pieces it comes, and whole only to its last byte. What clients
+/// refuse of it is told in bounded memory.
 pub fn bank_file(bytes: &[u8]) {
     let mut storages = 0;
     let mut on_storage = |_| {
@@ -124,7 +127,8 @@ pub fn bank_file(bytes: &[u8]) {
         let BankPlaces { leader, stakes_end, is_delta, epoch_stakes, epoch_stakes_end, .. } = bank.places;
         let places = [leader, stakes_end, is_delta, epoch_stakes, epoch_stakes_end].map(|at| at as usize);
         for end in places.into_iter().chain([bytes.len() - 33, bytes.len() - 1]) {
-            // Versions that know no id of the block end in front of it: of its flag alone, or of both.
+            // Versions that know no id of the block end in front of it: of its flag alone, or of
+            // both.
             let without_id = if bank.block_id.is_some() { 33 } else { 1 };
             if parse_bank_file(fields(&bytes[..end]), &mut |_| Ok(())).is_ok() {
                 assert_eq!(bytes.len() - end, without_id, "a part is no whole");
@@ -188,7 +192,8 @@ pub fn storages_list(bytes: &[u8]) {
     }
 }
 
-/// The `.meta` file of a split storage, with a `.data` file and without: the same entries whatever is read at a time.
+/// The `.meta` file of a split storage, with a `.data` file and without: the same entries whatever
+/// is read at a time.
 pub fn split(bytes: &[u8]) {
     for data_bytes in [None, Some(1 << 30)] {
         let walk = |window_bytes| {
@@ -277,8 +282,8 @@ pub fn archive(bytes: &[u8]) {
     verify(bytes);
 }
 
-/// Any tar stream through `verify`, in one frame, and in many of them with an index. The first bytes say how large frames
-/// are, and what the index tells wrongly.
+/// Any tar stream through `verify`, in one frame, and in many of them with an index. The first
+/// bytes say how large frames are, and what the index tells wrongly.
 pub fn entries(bytes: &[u8]) {
     let Some((&[frame_size, which, change], tar)) = bytes.split_first_chunk() else { return };
     let tar = wrapped::with_checksums(tar.to_vec());

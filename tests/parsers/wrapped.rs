@@ -1,4 +1,5 @@
-//! Archives made of any tar stream, so that what is altered gets past checksums and frames to whoever reads entries.
+//! Archives made of any tar stream, so that what is altered gets past checksums and frames to
+//! whoever reads entries.
 
 use slotpress_format::archive::frame_hashes::{self};
 use slotpress_format::{Entry, EntryParser, Index, SeekTableItem, TarEvent, frame_hash, seek_table_frame};
@@ -9,7 +10,8 @@ const BLOCK_BYTES: usize = 512;
 const CHECKSUM: std::ops::Range<usize> = 148..156;
 const LENGTH: std::ops::Range<usize> = 124..136;
 
-/// The same tar, where every header has the checksum of its bytes, as far as lengths lead to headers.
+/// The same tar, where every header has the checksum of its bytes, as far as lengths lead to
+/// headers.
 pub fn with_checksums(mut tar: Vec<u8>) -> Vec<u8> {
     let mut at = 0;
     while let Some(header) = tar.get_mut(at..at + BLOCK_BYTES) {
@@ -30,7 +32,8 @@ pub fn in_one_frame(tar: &[u8]) -> Vec<u8> {
     zstd::bulk::compress(tar, 1).expect("compressed")
 }
 
-/// An archive of frames of the given size, with all that slotpress writes behind them. `alter` changes what the index says.
+/// An archive of frames of the given size, with all that slotpress writes behind them. `alter`
+/// changes what the index says.
 pub fn with_index(tar: &[u8], frame_size_bytes: usize, alter: &dyn Fn(&mut Vec<Entry>)) -> Vec<u8> {
     let (mut archive, mut items, mut hashes) = (Vec::new(), Vec::new(), Vec::new());
     let item = |bytes: &[u8], content_bytes: usize| SeekTableItem {

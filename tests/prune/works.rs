@@ -61,7 +61,8 @@ fn old_archives_go_and_nothing_else() {
     slotpress().arg("prune").arg(dir.path()).assert().failure().code(2);
 }
 
-/// By size and by free space: the oldest go first, incremental archives before their full one, never what a node needs.
+/// By size and by free space: the oldest go first, incremental archives before their full one,
+/// never what a node needs.
 #[test]
 fn old_archives_go_until_there_is_room() {
     let hash = "D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi";
@@ -117,7 +118,8 @@ fn a_file_that_was_touched_a_while_ago_is_old() {
     slotpress().arg("prune").arg(dir.path()).args(flags).arg("1h").assert().success();
     assert!(!path.exists() && dir.path().join(FULL_26).exists());
 
-    // By time alone: what is older goes, but for what a node would choose. A limit of another kind goes before.
+    // By time alone: what is older goes, but for what a node would choose. A limit of another kind
+    // goes before.
     for (flags, stays) in [(&["3h"][..], true), (&["1h", "--keep-bytes", "1GiB"], true), (&["1h"], false)] {
         fs::write(&path, filler(9)).expect("written");
         for name in names(dir.path()) {
@@ -130,7 +132,8 @@ fn a_file_that_was_touched_a_while_ago_is_old() {
     }
 }
 
-/// Two full archives that were cut off, newer than a good one: they are shown, count as nothing, and go when that is asked for.
+/// Two full archives that were cut off, newer than a good one: they are shown, count as nothing,
+/// and go when that is asked for.
 #[test]
 fn what_is_not_usable_is_never_kept_in_the_place_of_what_is() {
     let bytes = fs::read(fixture(FULL_26)).expect("read");
@@ -173,7 +176,8 @@ fn what_is_not_usable_is_never_kept_in_the_place_of_what_is() {
     assert_eq!(names(dir.path()), names(two_archives().path()));
 }
 
-/// Downloads that did not end are named by all that look at the directory, and removed when that is asked for.
+/// Downloads that did not end are named by all that look at the directory, and removed when that is
+/// asked for.
 #[test]
 fn downloads_that_did_not_end() {
     let dir = two_archives();
@@ -208,7 +212,8 @@ fn downloads_that_did_not_end() {
     assert_eq!(names(dir.path()), names(from.path()));
 }
 
-/// What `rebase` made is counted apart, takes no place of other archives, and goes with its full archive.
+/// What `rebase` made is counted apart, takes no place of other archives, and goes with its full
+/// archive.
 #[test]
 fn rebased_archives_go_with_their_full_one() {
     let dir = temp_dir();

@@ -1,5 +1,5 @@
-//! `slotpress publish`, beside what writes as validators do: what it publishes is whole, what it needs it has pinned, and a
-//! run that is killed goes on.
+//! `slotpress publish`, beside what writes as validators do: what it publishes is whole, what it
+//! needs it has pinned, and a run that is killed goes on.
 
 pub mod stage;
 

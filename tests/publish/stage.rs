@@ -12,7 +12,8 @@ use tempfile::TempDir;
 
 use crate::common::*;
 
-/// Archives as a validator writes them one after the other; real ones, of the fixtures and of ledgers of the fixtures.
+/// Archives as a validator writes them one after the other; real ones, of the fixtures and of
+/// ledgers of the fixtures.
 pub fn chain() -> &'static Vec<PathBuf> {
     static CHAIN: OnceLock<(TempDir, Vec<PathBuf>)> = OnceLock::new();
     let (_, chain) = CHAIN.get_or_init(|| {
@@ -133,8 +134,8 @@ pub fn archives_in(dir: &Path) -> Vec<String> {
     names_in(dir).into_iter().filter(|name| name.contains("snapshot-") && !name.starts_with("tmp-")).collect()
 }
 
-/// What `latest.json` names: names and sizes. What it names is there, whole, with the root that it says; `whole` is asked where
-/// a file has no root.
+/// What `latest.json` names: names and sizes. What it names is there, whole, with the root that it
+/// says; `whole` is asked where a file has no root.
 pub fn latest(mirror: &Path) -> Vec<String> {
     let Ok(text) = fs::read(mirror.join("latest.json")) else { return Vec::new() };
     let latest: Value = serde_json::from_slice(&text).expect("whole JSON");

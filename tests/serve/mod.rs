@@ -1,4 +1,5 @@
-//! `slotpress serve`, as clients and operators meet it: the program itself, on 127.0.0.1, with real clients and hostile ones.
+//! `slotpress serve`, as clients and operators meet it: the program itself, on 127.0.0.1, with real
+//! clients and hostile ones.
 
 mod works {
     mod clients;

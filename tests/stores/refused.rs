@@ -7,7 +7,8 @@ use gateway::{Done, Gateway, Instead, PAGE};
 use crate::common::{needs, temp_dir, text, wait_for};
 use crate::stores::*;
 
-/// A web server in place of a store, and one whose list has no end: neither is a bucket without archives.
+/// A web server in place of a store, and one whose list has no end: neither is a bucket without
+/// archives.
 #[test]
 fn lists_that_lie() {
     needs!("versitygw");

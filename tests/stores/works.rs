@@ -12,7 +12,8 @@ use crate::common::site::{Way, files_in, larger_archive, ledger_tree, pair_of_ar
 use crate::common::{ledger, names, needs, temp_dir, text, wait_for};
 use crate::stores::*;
 
-/// The same bytes as in a directory, and nothing on the local disk; an incremental archive on what the bucket has.
+/// The same bytes as in a directory, and nothing on the local disk; an incremental archive on what
+/// the bucket has.
 #[test]
 fn an_archive_goes_straight_into_a_bucket() {
     needs!("versitygw");
@@ -57,7 +58,8 @@ fn an_archive_goes_straight_into_a_bucket() {
     assert_eq!(archive("https://host.example/x/", &[]).code, Some(2));
 }
 
-/// A bucket is a source like a server: of lists, ranges, downloads and ledgers. It fails for a while, and goes on.
+/// A bucket is a source like a server: of lists, ranges, downloads and ledgers. It fails for a
+/// while, and goes on.
 #[test]
 fn all_that_read() {
     needs!("versitygw");
@@ -106,8 +108,8 @@ fn all_that_read() {
     assert_eq!(ledger_tree(&bootstrapped), ledger_tree(&expected.path().join("ledger")));
 }
 
-/// A mirror, a peer and a bucket that have the same archive: more than one gives a part of it. The first two answer
-/// two ranges, and no more; the bucket none before that.
+/// A mirror, a peer and a bucket that have the same archive: more than one gives a part of it. The
+/// first two answer two ranges, and no more; the bucket none before that.
 #[test]
 fn sources_of_one_root_are_mixed() {
     needs!("versitygw");
@@ -212,7 +214,8 @@ fn credentials() {
     assert!(refused.code == Some(1) && refused.stderr.contains("does not allow it"), "{refused:?}");
     assert_eq!(gateway.count(&["uthorization:"]), signed, "asked without credentials");
 
-    // What is asked about by a HEAD alone is refused in words, too; the gateway answers 404 to a key that it does not know.
+    // What is asked about by a HEAD alone is refused in words, too; the gateway answers 404 to a
+    // key that it does not know.
     let name = files_in_bucket(&gateway).remove(0);
     for (variable, arguments) in [
         ("AWS_SECRET_ACCESS_KEY", ["inspect", &format!("{}/{name}", target())]),

@@ -1,4 +1,5 @@
-//! What the real RPC service answers, beside what the tests' own servers do (`common/site.rs`, `find/mod.rs`).
+//! What the real RPC service answers, beside what the tests' own servers do (`common/site.rs`,
+//! `find/mod.rs`).
 
 use std::net::SocketAddr;
 
@@ -26,8 +27,8 @@ pub fn without_archives(node: &Node) {
     }
 }
 
-/// Files as `Way::Whole` sends them: whole whatever is asked, with a length, and without anything that tells one file from
-/// another.
+/// Files as `Way::Whole` sends them: whole whatever is asked, with a length, and without anything
+/// that tells one file from another.
 pub fn of_files(node: &Node) {
     let to = head_of(node, "HEAD", "/snapshot.tar.bz2", "");
     let path = to.header("location").to_string();

@@ -46,8 +46,8 @@ pub fn within<T>(limit: Duration, what: &str, mut find: impl FnMut() -> Option<T
 /// For starting, catching up and stopping: far longer than any of them takes.
 pub const MINUTES: Duration = Duration::from_secs(600);
 
-/// Moves this thread, and all that it starts, into a network of its own with nothing but a loopback device. The namespace has no
-/// name any more, and so it ends with the last process in it.
+/// Moves this thread, and all that it starts, into a network of its own with nothing but a loopback
+/// device. The namespace has no name any more, and so it ends with the last process in it.
 fn enter_a_network_of_its_own() {
     let name = format!("slotpress-test-{}", std::process::id());
     let ip = |arguments: &[&str]| succeeds(Command::new("ip").args(arguments));
@@ -243,8 +243,8 @@ impl Node {
         self.started.elapsed()
     }
 
-    /// Stops it gracefully. The program that asks for it would wait until nothing has the process's number any more, and so for
-    /// this test.
+    /// Stops it gracefully. The program that asks for it would wait until nothing has the process's
+    /// number any more, and so for this test.
     pub fn exit(mut self) -> PathBuf {
         let exit = ["exit", "--force", "--no-wait-for-exit"];
         succeeds(Command::new(&self.program).arg("--ledger").arg(&self.ledger).args(exit));

@@ -1,6 +1,8 @@
-//! slotpress beside a real validator: a cluster of one, in a network namespace of its own. `AGAVE_VALIDATOR` names an
-//! `agave-validator` of version 4.2; `solana-genesis` lies beside it. It needs root, `ip` and `openssl`, and the validator a hard
-//! limit of 1,000,000 open files. The figures of docs/interop.md:
+//! Runs slotpress beside a real validator: a cluster of one, in a network namespace of its own.
+//!
+//! `AGAVE_VALIDATOR` names an `agave-validator` of version 4.2; `solana-genesis` lies beside it.
+//! The tests need root, `ip` and `openssl`; the validator needs a hard limit of 1,000,000 open
+//! files. This command makes the figures of docs/interop.md:
 //! `AGAVE_VALIDATOR=… cargo test --test suite validator:: -- --ignored --nocapture`.
 
 mod answers;
@@ -24,7 +26,8 @@ use crate::common::*;
 use crate::publish::stage::{archives_in, latest, of_type, verify};
 use crate::publish::works::lives;
 
-/// Banks that two validators must have in common before they agree: more than one of them keeps unrooted.
+/// Banks that two validators must have in common before they agree: more than one of them keeps
+/// unrooted.
 const COMMON_BANKS: usize = 100;
 
 const MIRROR_PORT: u16 = 8890;
@@ -186,7 +189,8 @@ fn published_well(cluster: &Cluster, said: &[serde_json::Value]) {
     verify(&cluster.stage.mirror());
 }
 
-/// The validator stops; its state is archived and restored, and it goes on from that, whichever archive it was.
+/// The validator stops; its state is archived and restored, and it goes on from that, whichever
+/// archive it was.
 fn goes_on(cluster: &Cluster, first: Node) {
     let stopped_at = first.slot("finalized").expect("a slot");
     let ledger = first.exit();

@@ -13,7 +13,8 @@ use super::keys::Key;
 const FEE_LAMPORTS: u64 = 5000;
 const GIFT_LAMPORTS: u64 = 1_000_000_000;
 
-/// A thread that opens an account, then empties and so closes it, and makes another that stays; again and again.
+/// A thread that opens an account, then empties and so closes it, and makes another that stays;
+/// again and again.
 pub struct Traffic {
     is_over: Arc<AtomicBool>,
     rounds: Arc<AtomicU64>,

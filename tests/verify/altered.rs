@@ -434,10 +434,12 @@ fn fields_of_the_bank(corpus: &mut Corpus) {
 /// Where the stakes of the bank file are, by what they are about.
 struct StakesAt {
     leader: usize,
-    /// The first vote account: its address; stake, lamports and the length of its data follow, and its data.
+    /// The first vote account: its address; stake, lamports and the length of its data follow, and
+    /// its data.
     vote_account: usize,
     vote_data_bytes: usize,
-    /// The first delegation: the stake account's address; voter, stake, two epochs and a rate follow.
+    /// The first delegation: the stake account's address; voter, stake, two epochs and a rate
+    /// follow.
     delegation: usize,
 }
 
@@ -453,8 +455,8 @@ impl StakesAt {
     }
 }
 
-/// Where the bank's fields are in its file, from the bank hash to the stakes; and where those that Agave compares with the chain's
-/// `genesis.bin`: its time, and the epoch schedule.
+/// Where the bank's fields are in its file, from the bank hash to the stakes; and where those that
+/// Agave compares with the chain's `genesis.bin`: its time, and the epoch schedule.
 pub fn fields_of_bank(content: &[u8]) -> (Range<usize>, [Range<usize>; 2]) {
     let fields = FieldReader::new(content, content.len() as u64, "the bank file");
     let (bank, _) = parse_bank_file_and_end(fields, &mut |_| Ok(()), true).expect("a bank file");
@@ -498,7 +500,8 @@ fn leaders_and_stakes(corpus: &mut Corpus) {
         content[at.delegation - 8] -= 1;
         content.drain(at.delegation..at.delegation + 96);
     });
-    // The same account in the stakes of an epoch: behind it come another's stake, or the end of all.
+    // The same account in the stakes of an epoch: behind it come another's stake, or the end of
+    // all.
     alter("a vote account of an epoch of an unknown version", &|content, at| {
         let data = content[at.vote_account + 56..][..200].to_vec();
         let last = content.windows(200).rposition(|bytes| bytes == data).expect("in the epoch stakes");

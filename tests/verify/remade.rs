@@ -1,5 +1,6 @@
-//! States in which an account or a field of the bank file was altered, with everything else made anew around it: lattice hash,
-//! capitalization, bank hash, storage map, names. Only what a client makes of the account or the field tells them from sound ones.
+//! States in which an account or a field of the bank file was altered, with everything else made
+//! anew around it: lattice hash, capitalization, bank hash, storage map, names. Only what a client
+//! makes of the account or the field tells them from sound ones.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -108,7 +109,8 @@ impl State {
         accounts.filter(|(_, account)| account.lamports > 0).collect()
     }
 
-    /// Puts the newest version of an account into the newest storage; without lamports, it closes the account.
+    /// Puts the newest version of an account into the newest storage; without lamports, it closes
+    /// the account.
     pub fn put(&mut self, address: &[u8; 32], account: &Account) {
         let tar = self.newest_tar();
         without(tar, address);

@@ -1,4 +1,5 @@
-//! Bad input makes a clear error: what failed, on which path, why, and what to do. Nothing is written.
+//! Bad input makes a clear error: what failed, on which path, why, and what to do. Nothing is
+//! written.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +12,8 @@ use tempfile::TempDir;
 
 use crate::common::*;
 
-/// Archives a ledger, which must fail: the exit code, and each of the texts. The output directory stays empty.
+/// Archives a ledger, which must fail: the exit code, and each of the texts. The output directory
+/// stays empty.
 struct Case {
     ledger: TempDir,
     out: TempDir,
@@ -86,7 +88,8 @@ fn no_complete_bank_snapshot() {
     }
 }
 
-/// What no validator loads gets no archive's name: the status cache is read to its last byte before anything is written.
+/// What no validator loads gets no archive's name: the status cache is read to its last byte before
+/// anything is written.
 #[test]
 fn a_status_cache_that_is_none() {
     let path = |case: &Case| case.path("snapshots/26/status_cache");
@@ -282,7 +285,8 @@ fn a_storage_that_changes_while_it_is_read() {
     }
 }
 
-/// One changed field of `obsolete_accounts`: records outside the file, twice, or of a storage that is not there.
+/// One changed field of `obsolete_accounts`: records outside the file, twice, or of a storage that
+/// is not there.
 #[test]
 fn obsolete_records_that_make_no_sense() {
     let original = fs::read(Case::new("ledger-at-26").path("snapshots/26/obsolete_accounts")).expect("read");
@@ -313,7 +317,8 @@ fn obsolete_records_that_make_no_sense() {
     let case = Case::new("ledger-at-26");
     fs::write(case.path("snapshots/26/obsolete_accounts"), &original[..original.len() - 1]).expect("written");
     case.fails(&[], 3, &["obsolete records"]);
-    // None at all: the storages are then longer than the bank file says, which only a restored ledger's are.
+    // None at all: the storages are then longer than the bank file says, which only a restored
+    // ledger's are.
     let bank = fs::read(case.path("snapshots/26/26")).expect("read");
     fs::write(case.path("snapshots/26/26"), &bank[..bank.len() - 1]).expect("written");
     fs::write(case.path("snapshots/26/obsolete_accounts"), &original).expect("written");

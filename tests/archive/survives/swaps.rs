@@ -1,4 +1,5 @@
-//! Somebody who may write into the target directory swaps directories for symbolic links while an archive is made.
+//! Somebody who may write into the target directory swaps directories for symbolic links while an
+//! archive is made.
 
 use std::fs;
 use std::path::Path;
@@ -24,7 +25,8 @@ impl slotpress::Progress for SwapAt<'_> {
     }
 }
 
-/// An archive goes into the directory that was there at the start, and what is said to be there is there.
+/// An archive goes into the directory that was there at the start, and what is said to be there is
+/// there.
 #[test]
 fn output_directory_swapped_while_archiving() {
     use slotpress::{ArchiveOptions, RecompressOptions, RecompressSource, Sink, archive, recompress};

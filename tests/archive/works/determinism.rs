@@ -19,8 +19,8 @@ fn bytes(ledger: &Path, level: i32, frame_size_bytes: u64, threads: usize) -> Ve
     fs::read(report.path.expect("a file")).expect("read")
 }
 
-/// Every level and frame size gives the same bytes for any number of threads, and other levels and frame sizes give the
-/// same tar stream.
+/// Every level and frame size gives the same bytes for any number of threads, and other levels and
+/// frame sizes give the same tar stream.
 #[test]
 fn threads_do_not_matter() {
     let ledger = ledger("ledger-at-26");

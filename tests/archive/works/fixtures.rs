@@ -1,5 +1,5 @@
-//! What is archived is what the validator would have archived: names, entries and contents are those of Agave's own
-//! archives of the same states.
+//! What is archived is what the validator would have archived: names, entries and contents are
+//! those of Agave's own archives of the same states.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -68,8 +68,9 @@ fn incremental_of_slot_40_on_26() {
     assert_same_as_agave(&archive(ledger.path(), out.path(), &["--base-slot", "26"]), INCREMENTAL_26_40);
 }
 
-/// Agave made no full archive of slot 40. Every storage newer than 26 is the incremental's; the older ones are those of
-/// the full archive of 26 without the records that became obsolete since, and nothing of the stale files.
+/// Agave made no full archive of slot 40. Every storage newer than 26 is the incremental's; the
+/// older ones are those of the full archive of 26 without the records that became obsolete since,
+/// and nothing of the stale files.
 #[test]
 fn full_of_slot_40() {
     let (ledger, out) = (ledger("ledger-at-40"), temp_dir());
@@ -232,7 +233,8 @@ fn an_unpacked_archive_makes_the_archive_again() {
     assert_same_as_agave(&archive(incremental.path(), &dirs[3], &["--base-slot", "26"]), INCREMENTAL_26_40);
 }
 
-/// A ledger that was restored from a full archive makes that archive again, over any number of accounts paths.
+/// A ledger that was restored from a full archive makes that archive again, over any number of
+/// accounts paths.
 #[test]
 fn a_restored_ledger_makes_the_archive_again() {
     let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
@@ -254,8 +256,8 @@ fn a_restored_ledger_makes_the_archive_again() {
     assert!(fs::read(&first).expect("read") == fs::read(&second).expect("read"));
 }
 
-/// After a full and an incremental archive, nothing tells what became obsolete in between: storages go in whole, and the
-/// program says so.
+/// After a full and an incremental archive, nothing tells what became obsolete in between: storages
+/// go in whole, and the program says so.
 #[test]
 fn a_ledger_restored_from_two_archives_is_archived_whole() {
     let (restored, out) = (temp_dir(), temp_dir());

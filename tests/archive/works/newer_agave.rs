@@ -1,5 +1,5 @@
-//! Ledgers of Agave 4.4 (no storage map in the bank file) and 4.5 (append vecs, split files, both): archives equal Agave's
-//! own, every command reads them, and what is missing or damaged is named.
+//! Ledgers of Agave 4.4 (no storage map in the bank file) and 4.5 (append vecs, split files, both):
+//! archives equal Agave's own, every command reads them, and what is missing or damaged is named.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,7 +14,8 @@ use crate::common::*;
 
 const CHAINS: [&str; 3] = [AGAVE_4_4, AGAVE_4_5, AGAVE_4_5_SPLIT];
 
-/// Each record's bytes 97..104, which carry no meaning, and which Agave 4.4 writes as they are in memory.
+/// Each record's bytes 97..104, which carry no meaning, and which Agave 4.4 writes as they are in
+/// memory.
 fn without_padding(mut storage: Vec<u8>) -> Vec<u8> {
     let mut at = 0;
     while at < storage.len() {
@@ -159,7 +160,8 @@ fn any_part_of_a_split_ledger() {
     }
 }
 
-/// A copy of the split ledger at slot 26, half of whose storages are append vecs, over two accounts paths.
+/// A copy of the split ledger at slot 26, half of whose storages are append vecs, over two accounts
+/// paths.
 struct Mixed {
     ledger: TempDir,
     second: TempDir,
@@ -372,7 +374,8 @@ fn startup_hints_are_read() {
     assert!(Rule::StartupHints.remedy().contains("remove"));
 }
 
-/// Of an unpacked archive without a storage map, nothing but the state tells that a storage is missing: said, or checked.
+/// Of an unpacked archive without a storage map, nothing but the state tells that a storage is
+/// missing: said, or checked.
 #[test]
 fn an_unpacked_archive_without_a_map() {
     let (unpacked, out) = (temp_dir(), temp_dir());

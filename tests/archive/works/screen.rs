@@ -35,7 +35,8 @@ fn a_dry_run_of_archive() {
     fails(&["archive", text(ledger.path()), "-o", "-", "--dry-run"], 2, &["--dry-run"]);
 }
 
-/// An incremental archive is read back on the full one that lies beside it, which is named; without one, what proves it is said.
+/// An incremental archive is read back on the full one that lies beside it, which is named; without
+/// one, what proves it is said.
 #[test]
 fn an_incremental_archive_is_read_back_on_its_full_one() {
     let (ledger, out) = (ledger("ledger-at-40"), temp_dir());

@@ -18,8 +18,8 @@ fn what_is_no_full_archive_is_no_base() {
     assert!(!ledger.join("snapshots").exists());
 }
 
-/// A full archive between the old one and the state: a validator would make its next incremental archive on that. Unless it
-/// is moved aside, the old one is not used.
+/// A full archive between the old one and the state: a validator would make its next incremental
+/// archive on that. Unless it is moved aside, the old one is not used.
 #[test]
 fn an_archive_between_the_two() {
     let (mirror, dir) = (Mirror::start(), temp_dir());
@@ -39,8 +39,8 @@ fn an_archive_between_the_two() {
     assert!(!ledger.join(&between).exists());
 }
 
-/// The rebased archive goes on a full archive of that slot, but of another chain: the list tells, and nothing is fetched in
-/// vain.
+/// The rebased archive goes on a full archive of that slot, but of another chain: the list tells,
+/// and nothing is fetched in vain.
 #[test]
 fn a_base_of_another_cluster() {
     let (mirror, dir) = (Mirror::start(), temp_dir());

@@ -5,7 +5,8 @@ use std::process::Command;
 use crate::common::site::*;
 use crate::common::*;
 
-/// The ledger and the archives on two file systems; the disk that is full; the bound on a file's length.
+/// The ledger and the archives on two file systems; the disk that is full; the bound on a file's
+/// length.
 #[test]
 fn disks() {
     let files = archives(&[]);

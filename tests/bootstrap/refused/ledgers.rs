@@ -4,7 +4,8 @@ use crate::common::http::*;
 use crate::common::site::*;
 use crate::common::*;
 
-/// Servers that vouch: one that has the archive, one that has another state at that slot, one that knows nothing.
+/// Servers that vouch: one that has the archive, one that has another state at that slot, one that
+/// knows nothing.
 #[test]
 fn trusted_servers_vouch_or_refuse() {
     let files = archives(&[]);
@@ -52,7 +53,8 @@ fn trusted_servers_vouch_or_refuse() {
     assert!(!dir.path().join("lies/snapshots/26").exists());
 }
 
-/// So many of the trusted must confirm: the report names who does and who does not; one server is one voice.
+/// So many of the trusted must confirm: the report names who does and who does not; one server is
+/// one voice.
 #[test]
 fn so_many_must_confirm() {
     let files = archives(&[]);
@@ -81,7 +83,8 @@ fn so_many_must_confirm() {
     }
 }
 
-/// A state that no name promises is refused before a byte is fetched; one that is there is taken, though there is a newer.
+/// A state that no name promises is refused before a byte is fetched; one that is there is taken,
+/// though there is a newer.
 #[test]
 fn what_is_expected_is_compared_with_names_first() {
     let files = archives(&[]);

@@ -6,8 +6,8 @@ use crate::common::http::{Server, answer};
 use crate::common::site::*;
 use crate::common::*;
 
-/// A source that does not answer, or has nothing, is named; where none has anything, what is here is no answer, but the error
-/// tells of it.
+/// A source that does not answer, or has nothing, is named; where none has anything, what is here
+/// is no answer, but the error tells of it.
 #[test]
 fn sources_that_have_nothing_are_named() {
     let files = archives(&[]);

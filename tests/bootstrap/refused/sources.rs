@@ -24,7 +24,8 @@ fn a_trusted_server_that_cannot_be_asked() {
     }
 }
 
-/// A server that corrupts and tells nothing of its file's version: as it says, it is not used again.
+/// A server that corrupts and tells nothing of its file's version: as it says, it is not used
+/// again.
 #[test]
 fn a_lone_server_that_corrupts() {
     let files = full_only();
@@ -74,7 +75,8 @@ fn an_expected_genesis_that_no_source_has() {
     assert!(!good.requests().iter().any(is_fetch), "{said:?}");
 }
 
-/// Archives of other roots than those that were asked for are not restored; those of these roots are.
+/// Archives of other roots than those that were asked for are not restored; those of these roots
+/// are.
 #[test]
 fn roots_that_are_not_those_expected() {
     let files = archives(&[]);

@@ -1,4 +1,5 @@
-//! Old archives and what goes on them, damaged, replaced or gone: the ordinary way begins, and what was fetched in vain is said.
+//! Old archives and what goes on them, damaged, replaced or gone: the ordinary way begins, and what
+//! was fetched in vain is said.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -84,7 +85,8 @@ fn what_goes_on_it_is_not_as_it_was_told() {
     }
 }
 
-/// The list says that it goes on this full archive; it goes on one of another chain, as its index tells.
+/// The list says that it goes on this full archive; it goes on one of another chain, as its index
+/// tells.
 #[test]
 fn a_list_that_lies_about_the_base() {
     let mirror = Mirror::start();
@@ -106,7 +108,8 @@ fn a_list_that_lies_about_the_base() {
     assert!(said.contains("in vain"), "{said}");
 }
 
-/// Both ways fail: the old archive, and the sources. The old archive stays, and the next run does it.
+/// Both ways fail: the old archive, and the sources. The old archive stays, and the next run does
+/// it.
 #[test]
 fn when_the_sources_fail_too() {
     let mirror = Mirror::start();

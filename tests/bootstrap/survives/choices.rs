@@ -1,4 +1,5 @@
-//! What a run ends with after a failure: the best state that is left, and a last line where a better one was given up.
+//! What a run ends with after a failure: the best state that is left, and a last line where a
+//! better one was given up.
 
 use std::fs;
 use std::path::Path;
@@ -27,8 +28,9 @@ fn is_get_of(request: &Request, name: &str) -> bool {
     request.method == "GET" && request.path.ends_with(name)
 }
 
-/// The mirror has the old full archive too, and the rebased one is damaged: the new full archive is fetched, and neither the old
-/// one nor the damaged one again. So where the mirror's old one has other bytes than the node's.
+/// The mirror has the old full archive too, and the rebased one is damaged: the new full archive is
+/// fetched, and neither the old one nor the damaged one again. So where the mirror's old one has
+/// other bytes than the node's.
 #[test]
 fn a_damaged_rebased_archive_where_the_old_full_one_is_on_offer() {
     let mirror = Mirror::start();
@@ -70,8 +72,8 @@ fn a_damaged_rebased_archive_where_the_old_full_one_is_on_offer() {
     }
 }
 
-/// The only source loses its incremental archive: the older state is made, and the last line says which was better, and why it
-/// was given up.
+/// The only source loses its incremental archive: the older state is made, and the last line says
+/// which was better, and why it was given up.
 #[test]
 fn the_last_line_tells_what_was_given_up() {
     let files = archives(&[]);
@@ -134,8 +136,9 @@ fn nine_mirrors_that_lie_and_one_that_does_not() {
     }
 }
 
-/// The node has a full archive and an older incremental one on it, as a run of the day before leaves them; a mirror has a newer one
-/// on the same full archive, which was rebased: only that is fetched.
+/// The node has a full archive and an older incremental one on it, as a run of the day before
+/// leaves them; a mirror has a newer one on the same full archive, which was rebased: only that is
+/// fetched.
 #[test]
 fn the_second_day_of_a_node_that_goes_on_its_own_archive() {
     let (mirror, dir) = (Mirror::start(), temp_dir());
@@ -190,7 +193,8 @@ fn a_base_that_is_swapped() {
             let base = mirror.put_old(&if is_in_dir { ledger.clone() } else { dir.path().join("base") });
             let (files, list, rebased) = (files.clone(), list.clone(), mirror.rebased.clone());
             let (swapped, is_swapped) = (base.clone(), AtomicBool::new(false));
-            // When the genesis is asked for, the base is chosen, and not read; when the rebased archive is fetched, it was read.
+            // When the genesis is asked for, the base is chosen, and not read; when the rebased
+            // archive is fetched, it was read.
             let server = Server::start(move |request: &Request, stream| {
                 let now = match is_late {
                     false => request.path.contains("genesis"),

@@ -126,7 +126,8 @@ fn an_interrupted_run_keeps_its_download() {
     assert!(!ledger.join("snapshots/26").exists());
 }
 
-/// Of two servers that have other archives of one name, the first loses it midway: the other's is taken, whole.
+/// Of two servers that have other archives of one name, the first loses it midway: the other's is
+/// taken, whole.
 #[test]
 fn a_source_that_vanishes_is_replaced_by_another() {
     let (one, two) = (archives(&["--zstd-level", "1"]), archives(&["--zstd-level", "9"]));
@@ -151,7 +152,8 @@ fn a_source_that_vanishes_is_replaced_by_another() {
     }
 }
 
-/// The same archives in a tar stream that says something else of one account: checksums, index and hashes are right.
+/// The same archives in a tar stream that says something else of one account: checksums, index and
+/// hashes are right.
 fn forged(files: &Files) -> Files {
     let dir = temp_dir();
     let mut forged = Files::new();
@@ -180,7 +182,8 @@ fn forged(files: &Files) -> Files {
     forged
 }
 
-/// A source whose archives are wrong is dropped, and the next one is used, in whatever order they are given.
+/// A source whose archives are wrong is dropped, and the next one is used, in whatever order they
+/// are given.
 #[test]
 fn a_source_that_fails_a_check_is_dropped() {
     let files = archives(&[]);
@@ -207,8 +210,8 @@ fn asks_for_incremental(request: &Request) -> bool {
     request.path.starts_with("/incremental-snapshot.tar") || request.path.starts_with("/api/")
 }
 
-/// A server that does not answer when the full archive is there and the newest incremental one is looked for, for so many
-/// requests.
+/// A server that does not answer when the full archive is there and the newest incremental one is
+/// looked for, for so many requests.
 fn away_at_the_end(files: Files, failures: usize) -> Server {
     let (has_begun, left) = (AtomicBool::new(false), AtomicUsize::new(failures));
     Server::start(move |request, stream| {
@@ -278,8 +281,8 @@ fn a_server_that_stays_away_leaves_the_full_archive() {
     assert!(warnings.iter().any(|line| line.contains("this is the state of snapshot-26-")), "{warnings:?}");
 }
 
-/// An incremental archive that goes away while it is fetched: the next newest is taken, here none, and the full archive is not
-/// fetched again.
+/// An incremental archive that goes away while it is fetched: the next newest is taken, here none,
+/// and the full archive is not fetched again.
 #[test]
 fn an_incremental_archive_that_vanishes_is_looked_for_again() {
     let files = archives(&[]);
@@ -325,7 +328,8 @@ fn a_second_look_brings_back_no_liar() {
             return respond(&full_only, Way::Ranges, request, stream);
         };
         let number = if request.method == "GET" { published.fetch_add(1, Relaxed) } else { published.load(Relaxed) };
-        // The first is that of measuring; it fails, so that the liar is surely the faster one, and asked first.
+        // The first is that of measuring; it fails, so that the liar is surely the faster one, and
+        // asked first.
         if request.method == "GET" && number == 0 {
             head(stream, "503 Service Unavailable", &[("Content-Length", "0")])?;
             return Ok(Then::Close);

@@ -1,4 +1,5 @@
-//! A panic in whoever fetches, or reads what is fetched: the run ends with an error, and the next one goes on.
+//! A panic in whoever fetches, or reads what is fetched: the run ends with an error, and the next
+//! one goes on.
 
 #![cfg(debug_assertions)]
 

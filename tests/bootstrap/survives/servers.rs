@@ -9,8 +9,8 @@ use crate::common::http::{Server, Then, answer, head, redirect};
 use crate::common::site::*;
 use crate::common::*;
 
-/// A server that replaces its incremental archive as soon as a transfer of it was ended half-way, `replaced` times: then
-/// the newest stays, and comes whole.
+/// A server that replaces its incremental archive as soon as a transfer of it was ended half-way,
+/// `replaced` times: then the newest stays, and comes whole.
 fn replacing(files: &Arc<Files>, way: Way, replaced: usize) -> Server {
     let (served, generation) = (files.clone(), AtomicUsize::new(0));
     let real = served.keys().find(|name| name.starts_with("incremental-")).expect("one").clone();
@@ -46,8 +46,9 @@ fn replacing(files: &Arc<Files>, way: Way, replaced: usize) -> Server {
     })
 }
 
-/// Incremental archives that are gone before they have come, as where a source makes one every minute and ends slow
-/// transfers: bootstrap takes the newest again, or says why there is none and makes the ledger of the full archive.
+/// Incremental archives that are gone before they have come, as where a source makes one every
+/// minute and ends slow transfers: bootstrap takes the newest again, or says why there is none and
+/// makes the ledger of the full archive.
 #[test]
 fn incremental_archives_that_are_replaced() {
     for (way, files) in [(Way::Ranges, archives(&[])), (Way::Whole, archives(&[])), (Way::Whole, agaves_archives())] {

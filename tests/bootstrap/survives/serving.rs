@@ -26,8 +26,8 @@ fn start(dir: &Path, address: SocketAddr) -> Child {
     child
 }
 
-/// About how many bytes of archives have arrived at a node: its files have their places on disk from the start, so what counts
-/// is where something else than zeros is read.
+/// About how many bytes of archives have arrived at a node: its files have their places on disk
+/// from the start, so what counts is where something else than zeros is read.
 fn arrived_bytes(ledger: &Path) -> u64 {
     const STEP_BYTES: u64 = 16 * 1024;
     let files = fs::read_dir(ledger).into_iter().flatten().flatten();

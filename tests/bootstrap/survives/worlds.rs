@@ -1,5 +1,6 @@
-//! The program in random worlds, those of the simulation: servers that are honest, lie, fail, are slow or lose connections, and full
-//! archives of the node. `WORLDS_REAL` says how many, `WORLDS_FIRST` from which seed on.
+//! The program in random worlds, those of the simulation: servers that are honest, lie, fail, are
+//! slow or lose connections, and full archives of the node. `WORLDS_REAL` says how many,
+//! `WORLDS_FIRST` from which seed on.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -124,8 +125,9 @@ fn put_bases(drawn: &Drawn, dir: &Path) -> Vec<PathBuf> {
     drawn.held.iter().filter(|held| held.server.is_none()).map(put).collect()
 }
 
-/// The newest state that one server has by itself whose archives all come. One that loses connections while it is measured may be taken
-/// for slow, and an older state is younger at boot then.
+/// The newest state that one server has by itself whose archives all come. One that loses
+/// connections while it is measured may be taken for slow, and an older state is younger at boot
+/// then.
 fn newest_that_comes(drawn: &Drawn) -> Option<usize> {
     let comes = |held: &&Held| matches!(held.fate, Fate::Comes | Fate::Slow | Fate::Unconfirmed);
     let of_server = |server| drawn.held.iter().filter(move |held| held.server == server);
@@ -134,7 +136,8 @@ fn newest_that_comes(drawn: &Drawn) -> Option<usize> {
     of_good.map(|held| held.day).max()
 }
 
-/// Runs the program in a world; returns what it said, and the slot of the ledger's state, if it has one.
+/// Runs the program in a world; returns what it said, and the slot of the ledger's state, if it has
+/// one.
 fn play(drawn: &Drawn, seed: u64) -> (Said, Option<u64>) {
     let dir = temp_dir();
     let (ledger, bases) = (dir.path().join("ledger"), put_bases(drawn, dir.path()));
@@ -155,7 +158,8 @@ fn play(drawn: &Drawn, seed: u64) -> (Said, Option<u64>) {
     (said, slot)
 }
 
-/// Ends with the state of the honest source, or a newer one; and with an older one than what comes only where the last line says so.
+/// Ends with the state of the honest source, or a newer one; and with an older one than what comes
+/// only where the last line says so.
 #[test]
 fn the_program_in_random_worlds() {
     let (first, count) = (number_of("WORLDS_FIRST", 0), number_of("WORLDS_REAL", 6));

@@ -6,8 +6,8 @@ use crate::bootstrap::Mirror;
 use crate::common::site::{ledger_tree, run};
 use crate::common::*;
 
-/// The old archive is in the snapshots directory, in its `remote`, or anywhere else: only the rebased one is fetched, and the
-/// ledger is that of the two.
+/// The old archive is in the snapshots directory, in its `remote`, or anywhere else: only the
+/// rebased one is fetched, and the ledger is that of the two.
 #[test]
 fn only_what_changed_is_fetched() {
     let mirror = Mirror::start();
@@ -73,7 +73,8 @@ fn fetch_goes_on_what_is_there() {
     assert_eq!(names(dir.path()), expected);
 }
 
-/// A node without an old archive gets what it got before; one whose old archive is newer than that of the mirror's too.
+/// A node without an old archive gets what it got before; one whose old archive is newer than that
+/// of the mirror's too.
 #[test]
 fn without_an_old_archive_the_newest_is_fetched() {
     let (mirror, dir) = (Mirror::start(), temp_dir());
@@ -84,7 +85,8 @@ fn without_an_old_archive_the_newest_is_fetched() {
     assert_eq!(said.line("bootstrap")["archives"].as_array().map(Vec::len), Some(1));
 }
 
-/// `find` shows on which full archives a source has incremental ones; a validator that has the state vouches for it.
+/// `find` shows on which full archives a source has incremental ones; a validator that has the
+/// state vouches for it.
 #[test]
 fn bases_are_shown_and_a_validator_vouches() {
     let (mirror, dir) = (Mirror::start(), temp_dir());

@@ -17,7 +17,8 @@ fn what_agave_does_not_load_is_passed_over() {
     let expected = expected.path().join("ledger");
     assert_eq!(run(&["restore", text(&fixture(FULL_26)), "--ledger", text(&expected)]).code, Some(0));
     for way in [Way::Ranges, Way::Whole] {
-        // Newer ones than Agave's; the same, but for an incremental archive on that; and nothing else.
+        // Newer ones than Agave's; the same, but for an incremental archive on that; and nothing
+        // else.
         let only_newer = serve(&files(&[full(chain), incremental(chain)]), way);
         let mixed = serve(&files(&[fixture(FULL_26), incremental(CHAINS[0].0)]), way);
         let (theirs, dir) = (serve(&agaves, way), temp_dir());

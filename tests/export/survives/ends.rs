@@ -73,7 +73,8 @@ fn killed_at_each_change_of_a_name() {
     assert!(were_named > were_complete && were_complete > 0, "{were_named} {were_complete}");
 }
 
-/// A disk that fails once, and one that fails from then on, so that names cannot be taken back either.
+/// A disk that fails once, and one that fails from then on, so that names cannot be taken back
+/// either.
 #[test]
 fn disks_that_fail_at_each_change_of_a_name() {
     needs!("strace");
@@ -104,7 +105,8 @@ fn disks_that_fail_at_each_change_of_a_name() {
     assert!(failed > 10, "{failed}");
 }
 
-/// What another export has put there since, or a person, is not of the killed one: it stays, and is in the way.
+/// What another export has put there since, or a person, is not of the killed one: it stays, and is
+/// in the way.
 #[test]
 fn what_others_put_there_stays() {
     needs!("strace");

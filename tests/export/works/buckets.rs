@@ -86,7 +86,8 @@ fn nothing_is_left_of_what_failed() {
     assert_eq!(said.code, Some(0), "{said:?}");
 }
 
-/// Whatever the store was asked for: the next run, which knows nothing of the killed one, makes what is there whole.
+/// Whatever the store was asked for: the next run, which knows nothing of the killed one, makes
+/// what is there whole.
 #[test]
 fn killed_at_each_request() {
     needs!("versitygw");
@@ -124,7 +125,8 @@ fn killed_at_each_request() {
     }
 }
 
-/// A store that says it has what it does not. (What it loses of parts, it does not list: `a_list_without_a_part`.)
+/// A store that says it has what it does not. (What it loses of parts, it does not list:
+/// `a_list_without_a_part`.)
 #[test]
 fn a_store_that_keeps_nothing() {
     needs!("versitygw");
@@ -160,7 +162,8 @@ fn a_list_without_a_part() {
     assert_eq!(said.code, Some(0), "{said:?}");
 }
 
-/// Of two exports of one slot to one place, the one that began to send first ends, and removes nothing of the other.
+/// Of two exports of one slot to one place, the one that began to send first ends, and removes
+/// nothing of the other.
 #[test]
 fn another_export_takes_over() {
     needs!("versitygw");

@@ -8,8 +8,8 @@ use std::process::{Command, Stdio};
 use crate::common::*;
 use crate::export::{pair, rows, run};
 
-/// Reads tables with each engine; prints rows, sum of lamports, sum of amounts, the row of one account, and the length of all
-/// lists of credits.
+/// Reads tables with each engine; prints rows, sum of lamports, sum of amounts, the row of one
+/// account, and the length of all lists of credits.
 const SCRIPT: &str = r#"
 import sys, json, glob
 root, address = sys.argv[1:]
@@ -108,7 +108,8 @@ fn ask_the_page(dir: &Path, sql: &str) -> Vec<Vec<String>> {
     serde_json::from_slice(&child.wait_with_output().expect("ended").stdout).expect("JSON")
 }
 
-/// The commands and questions of docs/export.md, as they are printed; and that its views have nothing of an export without a manifest.
+/// The commands and questions of docs/export.md, as they are printed; and that its views have
+/// nothing of an export without a manifest.
 #[test]
 fn questions_of_the_page() {
     needs!("engines");

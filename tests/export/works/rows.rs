@@ -1,4 +1,5 @@
-//! Rows are the newest versions of all accounts, as a reader that shares no code with slotpress finds them.
+//! Rows are the newest versions of all accounts, as a reader that shares no code with slotpress
+//! finds them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -42,7 +43,8 @@ fn every_account_of_archives_and_ledgers() {
     }
 }
 
-/// Firedancer writes all storages with one slot: when an account was written is not in its archives.
+/// Firedancer writes all storages with one slot: when an account was written is not in its
+/// archives.
 #[test]
 fn accounts_of_firedancers_archives_have_no_slot() {
     const CHAIN: &str = "firedancer-2026-08/chain";
@@ -93,7 +95,8 @@ fn filters_are_those_of_a_naive_reader() {
     fs::write(&list, format!("# two\n{}\n\n{}\n", some.pubkey, other.pubkey)).expect("written");
     let two = expected(&|one| [&some.pubkey, &other.pubkey].contains(&&one.pubkey));
     assert_eq!(rows(&pair, &["--address", &format!("@{}", text(&list))]), two);
-    // Filters look at the newest version: an account that changed its owner is not found by its old one.
+    // Filters look at the newest version: an account that changed its owner is not found by its old
+    // one.
     let before = accounts_of(&[&full]);
     let moved = before.values().find(|one| all.get(&one.pubkey).is_some_and(|now| now.owner != one.owner));
     if let Some(one) = moved {

@@ -1,4 +1,5 @@
-//! The tables of mints, stakes, votes and programs, against readers that follow offsets alone, and against the bank file.
+//! The tables of mints, stakes, votes and programs, against readers that follow offsets alone, and
+//! against the bank file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -182,7 +183,8 @@ fn stakes_of_bank(archive: &Path) -> BTreeMap<String, u64> {
     addresses.iter().zip(&stakes).map(|(address, stake)| (key(&content, *address), number(&content, *stake))).collect()
 }
 
-/// Compares the stake by voter with the bank file's. Returns the sums of effective, activating and deactivating lamports.
+/// Compares the stake by voter with the bank file's. Returns the sums of effective, activating and
+/// deactivating lamports.
 fn judge_stake_by_voter(archives: &[&Path], stakes: &[String]) -> [u64; 3] {
     let (mut by_voter, mut sums) = (BTreeMap::<String, u64>::new(), [0; 3]);
     for row in stakes {

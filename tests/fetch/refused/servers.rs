@@ -100,7 +100,8 @@ fn what_nobody_vouches_for_is_not_fetched() {
     assert_eq!(files_in(dir.path()).len(), 2);
 }
 
-/// An incremental archive that appears while the full one is fetched, and that no trusted server has yet, is left out.
+/// An incremental archive that appears while the full one is fetched, and that no trusted server
+/// has yet, is left out.
 #[test]
 fn what_appears_and_nobody_vouches_for_is_left_out() {
     let files = archives(&[]);

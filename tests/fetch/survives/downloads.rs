@@ -24,8 +24,9 @@ fn a_download_goes_on_where_it_stood() {
     let (full, bytes) = files.iter().find(|(name, _)| name.starts_with("snapshot-")).expect("a full archive");
     let length = bytes.len() as u64;
     let dir = temp_dir();
-    // Sends half of every long range, up to two thirds of the archive, then nothing but errors. Halves of halves would end as
-    // transfers of some bytes, after each of which the server is left alone for a while.
+    // Sends half of every long range, up to two thirds of the archive, then nothing but errors.
+    // Halves of halves would end as transfers of some bytes, after each of which the server is left
+    // alone for a while.
     const LONG_BYTES: u64 = 128 * 1024;
     let sent = Arc::new(AtomicU64::new(0));
     let (served, budget) = (files.clone(), sent.clone());
@@ -56,13 +57,15 @@ fn a_download_goes_on_where_it_stood() {
     assert_eq!(kept.len(), 2, "the partial file and its journal: {kept:?}");
 
     let good = serve(&files, Way::Ranges);
-    // The partial file is as long as the archive, since its end came first: its length is not what is kept.
+    // The partial file is as long as the archive, since its end came first: its length is not what
+    // is kept.
     let ledger = dir.path().join("ledger");
     let other = serve(&files, Way::Ranges);
     let plan = ["bootstrap", &other.url("/"), "--ledger", text(&ledger), "--snapshots", text(dir.path()), "--dry-run"];
     let planned = run(&plan).line("bootstrap_plan")["kept_bytes"].clone();
     let url = good.url(&format!("/{full}"));
-    // Of several connections, an idle one takes over what another has worked on for two seconds, and asks for it once more.
+    // Of several connections, an idle one takes over what another has worked on for two seconds,
+    // and asks for it once more.
     let said = run(&["fetch", &url, "-o", text(dir.path()), "--streams", "1"]);
     assert_eq!(said.code, Some(0), "{said:?}");
     assert_eq!(planned, said.line("fetch")["archives"][0]["kept_bytes"], "{said:?}");
@@ -72,12 +75,14 @@ fn a_download_goes_on_where_it_stood() {
     let archive = &said.line("fetch")["archives"][0];
     let kept_bytes = archive["kept_bytes"].as_u64().expect("a number");
     assert!(kept_bytes > 0, "{said:?}");
-    // A frame that lies across the first of the end's bytes is asked for once more: with its mark, at most as long as its tar.
+    // A frame that lies across the first of the end's bytes is asked for once more: with its mark,
+    // at most as long as its tar.
     let (asked, again) = (asked_bytes(&good, length), 2 * 256 * 1024);
     assert!(asked <= length - kept_bytes + again, "{asked} of {length}, {kept_bytes} kept");
 }
 
-/// Of three mirrors of one archive, one has a frame of its own: it is named, and the archive is right.
+/// Of three mirrors of one archive, one has a frame of its own: it is named, and the archive is
+/// right.
 #[test]
 fn a_mirror_with_a_wrong_frame_is_named_and_dropped() {
     let files = archives(&[]);
@@ -102,8 +107,8 @@ fn a_mirror_with_a_wrong_frame_is_named_and_dropped() {
     assert!(!dir.path().join(full).exists());
 }
 
-/// Killed at random moments, the next run asks for what has not arrived, and for at most one range of each connection once
-/// more: the journal is written every second.
+/// Killed at random moments, the next run asks for what has not arrived, and for at most one range
+/// of each connection once more: the journal is written every second.
 #[test]
 fn what_arrived_is_hardly_fetched_again() {
     const STREAMS: u64 = 8;
@@ -125,7 +130,8 @@ fn what_arrived_is_hardly_fetched_again() {
             .stderr(std::process::Stdio::null())
             .spawn()
             .expect("starts");
-        // The end and a range for each stream are asked for at once; of 16 MiB, some are always on their way.
+        // The end and a range for each stream are asked for at once; of 16 MiB, some are always on
+        // their way.
         let asked = (10 + kill * 619 % 5) << 20;
         wait_for("some of the file", || asked_bytes(&server, length) >= asked);
         child.kill().expect("killed");
@@ -148,8 +154,8 @@ fn what_arrived_is_hardly_fetched_again() {
     }
 }
 
-/// Killed twice, a download takes hardly more bytes than it is long. `KILLED_STREAMS` and `KILLED_MIB` measure others than four connections
-/// and 64 MiB.
+/// Killed twice, a download takes hardly more bytes than it is long. `KILLED_STREAMS` and
+/// `KILLED_MIB` measure others than four connections and 64 MiB.
 #[test]
 fn a_download_that_is_killed_twice() {
     const CHUNK_BYTES: usize = 32 * 1024;

@@ -51,7 +51,8 @@ impl Progress for Seen {
     }
 }
 
-/// What lies on a disk is checked like what is downloaded: with its progress, its age, and the place of damage.
+/// What lies on a disk is checked like what is downloaded: with its progress, its age, and the
+/// place of damage.
 #[test]
 fn archives_of_a_local_directory() {
     let (dir, out) = (temp_dir(), temp_dir());

@@ -32,7 +32,8 @@ fn a_server_that_fails_now_and_then() {
     assert_eq!(said[1]["transferred_bytes"], total);
 }
 
-/// A server that sends no ranges: one that fails at first, one that ends early; and a panic of the thread that receives.
+/// A server that sends no ranges: one that fails at first, one that ends early; and a panic of the
+/// thread that receives.
 #[test]
 fn an_archive_that_is_sent_once() {
     let bytes = fs::read(fixture(FULL_3500)).expect("read");

@@ -141,7 +141,8 @@ fn accounts_are_found_in_their_newest_version() {
     }
 }
 
-/// An archive in which some accounts have several versions, storages in an order of its own, with an index and without.
+/// An archive in which some accounts have several versions, storages in an order of its own, with
+/// an index and without.
 #[test]
 fn newer_versions_win_whatever_the_order() {
     let source = fixture(FULL_26);
@@ -189,8 +190,8 @@ fn newer_versions_win_whatever_the_order() {
     check_counts(&indexed, &records, &[], &|_| true);
 }
 
-/// Storages are searched in rounds, the newest first: damage in the oldest does not matter to an account that is in the
-/// newest, and what is only in the oldest is found too.
+/// Storages are searched in rounds, the newest first: damage in the oldest does not matter to an
+/// account that is in the newest, and what is only in the oldest is found too.
 #[test]
 fn a_search_stops_at_the_newest_storage_that_has_it() {
     let (ledger, out) = (temp_dir(), temp_dir());
@@ -246,7 +247,8 @@ fn closed_accounts_are_said_to_be_closed() {
     assert!(output.status.success() && text.contains("closed: its newest record has no lamports"), "{text}");
 }
 
-/// Looking must not take the lock, not for a moment: a validator that starts then would fail. Nor is one made.
+/// Looking must not take the lock, not for a moment: a validator that starts then would fail. Nor
+/// is one made.
 #[test]
 fn a_ledgers_lock_is_looked_at_only() {
     let ledger = ledger("ledger-at-40");

@@ -88,8 +88,8 @@ fn archives_without_an_index_and_of_other_compressions() {
     }
 }
 
-/// A server, by its URL alone: what it lists is verified; what a node would choose of it is inspected. Agave's RPC port sends no
-/// ranges: what takes one read is read as it is sent.
+/// A server, by its URL alone: what it lists is verified; what a node would choose of it is
+/// inspected. Agave's RPC port sends no ranges: what takes one read is read as it is sent.
 #[test]
 fn a_server_is_a_source_like_any_other() {
     let (slotpress, agave) = (served::Server::start(&[]), site::serve(&site::agaves_archives(), Way::Whole));

@@ -30,7 +30,8 @@ fn what_makes_no_sense_is_refused() {
     }
 }
 
-/// Codecs that are asked for by a feature: measured where they are built in, named with it where they are not.
+/// Codecs that are asked for by a feature: measured where they are built in, named with it where
+/// they are not.
 #[test]
 fn what_is_not_built_in() {
     for (codec, is_built_in) in [("lz4hc", cfg!(feature = "lz4hc"))] {

@@ -1,5 +1,5 @@
-//! `slotpress levels frames`: rows add up, files hold the same as the screen, and what makes no sense is
-//! refused before work starts. Nothing here depends on times.
+//! `slotpress levels frames`: rows add up, files hold the same as the screen, and what makes no
+//! sense is refused before work starts. Nothing here depends on times.
 
 use std::fs;
 use std::path::Path;
@@ -82,7 +82,8 @@ fn screen_and_files() {
         assert!(screen.contains(wanted), "{wanted}: {screen}");
     }
     let read = |name: &str| fs::read_to_string(path(name)).expect("written");
-    // Small as the fixture is, sizes above its own are the same frames: they are left out, and that is said.
+    // Small as the fixture is, sizes above its own are the same frames: they are left out, and that
+    // is said.
     let said = String::from_utf8_lossy(&assert.get_output().stderr).to_string();
     assert!(said.contains("would be the same as those of"), "{said}");
     let rows = read("t.csv").lines().filter(|line| line.starts_with("frame_size,")).count();

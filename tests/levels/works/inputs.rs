@@ -1,5 +1,5 @@
-//! `slotpress levels`: every row is sound and adds up, whatever the input is; what makes no sense is refused before work
-//! starts. Nothing here depends on times.
+//! `slotpress levels`: every row is sound and adds up, whatever the input is; what makes no sense
+//! is refused before work starts. Nothing here depends on times.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -68,8 +68,9 @@ fn an_archive_of_another_maker() {
     assert_eq!(lines[0]["size_percent"], 100.0);
 }
 
-/// A ledger, the archive that slotpress makes of it, its unpacked tree, and the plain tar are the same content, cut into
-/// the same frames: they compress to the same bytes, which are those of the archive's frames.
+/// A ledger, the archive that slotpress makes of it, its unpacked tree, and the plain tar are the
+/// same content, cut into the same frames: they compress to the same bytes, which are those of the
+/// archive's frames.
 #[test]
 fn the_same_content_from_anywhere() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -92,7 +93,8 @@ fn the_same_content_from_anywhere() {
         .collect();
     assert!(sizes.iter().all(|row| *row == sizes[0]), "{sizes:?}");
 
-    // Clustered, it is what `archive` makes of it: frames, and what stands beside them, which is the same for both.
+    // Clustered, it is what `archive` makes of it: frames, and what stands beside them, which is
+    // the same for both.
     let clustered = |input: &Path| check_row(&levels(input, &["--codec", "clustered:1", "--frame-size", "64KiB"])[0]).2;
     fs::create_dir(path("clustered")).expect("made");
     let out_dir = path("clustered");
@@ -140,7 +142,8 @@ fn any_file() {
     assert_eq!(rows, [(2, content.len() as u64, expected as u64)]);
 }
 
-/// What `archive` itself makes smaller in the same time is a row, and recommended where it is better.
+/// What `archive` itself makes smaller in the same time is a row, and recommended where it is
+/// better.
 #[test]
 fn clustered_records_are_measured_too() {
     let lines = levels(&fixture(FULL_26), &["--levels", "1-4"]);

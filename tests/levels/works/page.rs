@@ -1,5 +1,5 @@
-//! The page of `levels --html`, in a real browser: it opens without a complaint, asks for nothing, can be sorted, is
-//! dark where the reader wants it, and fits a phone.
+//! The page of `levels --html`, in a real browser: it opens without a complaint, asks for nothing,
+//! can be sorted, is dark where the reader wants it, and fits a phone.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -99,7 +99,8 @@ fn check(arguments: &[&str], tables: &[&str], rows: u64) {
     assert_eq!(log, json!([]), "the console has no complaint");
 }
 
-/// Pressing a heading sorts by that column, pressing it again turns the order round; words are sorted as words.
+/// Pressing a heading sorts by that column, pressing it again turns the order round; words are
+/// sorted as words.
 fn sorts_by_every_column(browser: &Browser, table: &str) {
     let columns = browser.evaluate(&format!("return document.querySelectorAll('#{table} th').length"));
     for column in 0..columns.as_u64().expect("a number") {

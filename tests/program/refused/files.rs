@@ -1,4 +1,5 @@
-//! What the system does not let us read is no damage; what is missing or damaged is. Hints that can be followed.
+//! What the system does not let us read is no damage; what is missing or damaged is. Hints that can
+//! be followed.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -41,7 +42,8 @@ fn what_may_not_be_read_is_no_damage() {
     }
 }
 
-/// A directory in the place of a file opens, but cannot be read; links in a circle cannot be looked at.
+/// A directory in the place of a file opens, but cannot be read; links in a circle cannot be looked
+/// at.
 #[test]
 fn other_errors_of_the_system_are_no_damage() {
     let out = temp_dir();

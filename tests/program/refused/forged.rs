@@ -1,5 +1,5 @@
-//! Archives that somebody forged with care: an account is changed, and every checksum, index, frame hash and the root is made
-//! anew, so that only the state tells.
+//! Archives that somebody forged with care: an account is changed, and every checksum, index, frame
+//! hash and the root is made anew, so that only the state tells.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -64,7 +64,8 @@ fn run(command: &str, arguments: &[&OsStr], input: Option<&Path>) -> (Option<i32
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// Asserts that a command ends as it should, and that it leaves nothing that counts where it is refused.
+/// Asserts that a command ends as it should, and that it leaves nothing that counts where it is
+/// refused.
 fn ends(what: &str, is_right: bool, (code, stderr): (Option<i32>, String), result: &Path) {
     assert_eq!(code, Some(if is_right { 0 } else { 3 }), "{what}: {stderr}");
     let left = if result.exists() { names(result) } else { Vec::new() };
@@ -76,7 +77,8 @@ fn ends(what: &str, is_right: bool, (code, stderr): (Option<i32>, String), resul
     let _ = fs::remove_dir_all(result);
 }
 
-/// Restores and recompresses in every way that the two have: by index, in order, from standard input.
+/// Restores and recompresses in every way that the two have: by index, in order, from standard
+/// input.
 fn every_way(what: &str, is_right: bool, full: &Path, incremental: Option<&Path>) {
     let dir = temp_dir();
     let (ledger, out) = (dir.path().join("ledger"), dir.path().join("out"));
@@ -130,7 +132,8 @@ fn a_forged_incremental_archive_is_refused() {
     }
 }
 
-/// The full archive that an incremental one is recompressed with is checked too, and must be the one that it builds on.
+/// The full archive that an incremental one is recompressed with is checked too, and must be the
+/// one that it builds on.
 #[test]
 fn the_base_of_a_recompressed_archive_is_checked() {
     let chain = AGAVE_4_4;
@@ -195,7 +198,8 @@ fn a_pipe_into_a_pipe_needs_to_be_asked_for() {
     writer.join().expect("ends").expect("written");
 }
 
-/// Of an incremental archive alone the state cannot be known: an error, unless somebody asks to go without.
+/// Of an incremental archive alone the state cannot be known: an error, unless somebody asks to go
+/// without.
 #[test]
 fn an_incremental_archive_alone_is_not_good() {
     let incremental = fixture_of(AGAVE_4_4, "incremental-snapshot-26-40-");

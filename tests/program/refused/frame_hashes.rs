@@ -1,4 +1,5 @@
-//! Frame hashes and the root: one number stands for every byte of an archive, and what somebody else made is found.
+//! Frame hashes and the root: one number stands for every byte of an archive, and what somebody
+//! else made is found.
 
 use std::fs;
 use std::io::Write;
@@ -21,7 +22,8 @@ fn run(arguments: &[&str]) -> (i32, serde_json::Value, String) {
     run_json(arguments, None)
 }
 
-/// `archive` and `inspect` tell the same root, it is what docs/format.md says, and all archives of one ledger have it.
+/// `archive` and `inspect` tell the same root, it is what docs/format.md says, and all archives of
+/// one ledger have it.
 #[test]
 fn the_root_is_told() {
     let (ledger, out) = (ledger("ledger-at-40"), temp_dir());
@@ -38,7 +40,8 @@ fn the_root_is_told() {
     let tail = archive.tail.as_ref().expect("an index");
     let hashes = tail.hashes.as_ref().expect("hashes");
     assert!(tail.is_plain && tail.frames.len() > 5);
-    // One frame after the other: validators that deal frames out to several decompressors count every frame.
+    // One frame after the other: validators that deal frames out to several decompressors count
+    // every frame.
     let mut at = 0;
     for (frame, hash) in tail.frames.iter().zip(&hashes.frames) {
         assert_eq!((frame.offset_bytes, frame.gap_bytes), (at, 0));
@@ -89,8 +92,9 @@ fn another_archive_is_refused() {
     assert_eq!(code, 0, "{stderr}");
 }
 
-/// An archive with many frames, the same with a frame that somebody else made, and the root of the first. The frame has checksum,
-/// index and seek table as they should be, and the same length, so that nothing but its hash tells.
+/// An archive with many frames, the same with a frame that somebody else made, and the root of the
+/// first. The frame has checksum, index and seek table as they should be, and the same length, so
+/// that nothing but its hash tells.
 fn with_a_forged_frame(dir: &Path, out: &Path) -> (PathBuf, PathBuf, String) {
     let full = fixture(FULL_26);
     // At this level, a byte more or less is the same length.
@@ -157,7 +161,8 @@ fn quick_verifying_compares_all_frames_with_a_root() {
     assert_eq!((&failure["rule"], &failure["frame"]), (&"frame-hash".into(), &(number as u64).into()), "{line}");
 }
 
-/// Writes a file into a pipe as slowly as it is read: a piece only when the one before has been taken.
+/// Writes a file into a pipe as slowly as it is read: a piece only when the one before has been
+/// taken.
 fn write_slowly(bytes: &[u8], mut pipe: impl Write + AsFd) {
     for piece in bytes.chunks(bytes.len().div_ceil(60)) {
         // A reader that has seen enough closes the pipe.
@@ -173,7 +178,8 @@ fn write_slowly(bytes: &[u8], mut pipe: impl Write + AsFd) {
     }
 }
 
-/// `restore -` does the same however fast its input comes: it reads it in order, and compares the root at the end.
+/// `restore -` does the same however fast its input comes: it reads it in order, and compares the
+/// root at the end.
 #[test]
 fn standard_input_is_read_in_one_way() {
     let (dir, out) = (temp_dir(), temp_dir());

@@ -27,7 +27,8 @@ fn large_record(id: u64) -> Vec<u8> {
     record
 }
 
-/// An archive without an index that unpacks to many storages of zeros: small to store, large to restore.
+/// An archive without an index that unpacks to many storages of zeros: small to store, large to
+/// restore.
 fn bomb(dir: &Path, storages: u64, storage_bytes: usize) -> PathBuf {
     let entry = |path: &str, kind, content| TarEntry { path: path.to_string(), kind, content };
     let mut entries = vec![entry("version", b'0', b"1.2.0".to_vec()), entry("snapshots/", b'5', Vec::new())];
@@ -69,14 +70,16 @@ fn a_bomb_is_refused_by_max_bytes() {
     }
 }
 
-/// Whether memory suffices or not: no panic, no abort, and nothing has a final name that is not whole.
+/// Whether memory suffices or not: no panic, no abort, and nothing has a final name that is not
+/// whole.
 #[test]
 fn little_memory_is_a_clear_error() {
     needs!("prlimit");
     let archive = fixture(FULL_26);
     let ledger = ledger("ledger-at-26");
     let mut codes = std::collections::BTreeSet::new();
-    // A few MB beside the program itself: with next to nothing, the C library ends it before it can say why.
+    // A few MB beside the program itself: with next to nothing, the C library ends it before it can
+    // say why.
     let starts = |megabytes: &u64| {
         let mut command = Command::new("prlimit");
         command.arg(format!("--as={megabytes}000000")).arg(slotpress_path()).arg("--version");
@@ -120,7 +123,8 @@ fn little_memory_is_a_clear_error() {
     assert!(code == Some(2) && said.contains("out of range"), "{said}");
 }
 
-/// Where the limit is known, nothing begins that cannot end: it is told with the limit's name, before anything is made.
+/// Where the limit is known, nothing begins that cannot end: it is told with the limit's name,
+/// before anything is made.
 #[test]
 fn what_is_planned_is_compared_with_limits() {
     needs!("prlimit");

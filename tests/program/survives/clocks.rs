@@ -1,4 +1,5 @@
-//! Clocks that say any time: before 1970, and beyond the year 9999. No command panics; what cannot be done then says so.
+//! Clocks that say any time: before 1970, and beyond the year 9999. No command panics; what cannot
+//! be done then says so.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,8 @@ use tempfile::TempDir;
 use crate::common::served::{Server, two_archives};
 use crate::common::*;
 
-/// Tells a program another time of day, so many seconds from the real one; how long things take stays as it is.
+/// Tells a program another time of day, so many seconds from the real one; how long things take
+/// stays as it is.
 const SHIM: &str = r#"
 #define _GNU_SOURCE
 #include <stdlib.h>

@@ -1,9 +1,9 @@
-//! Single system calls that fail, by `strace --inject`; and calls that do less than they were asked to, by a library that
-//! is loaded before the system's. A run ends with exit code 1, and leaves nothing; or it has tried again, or done
-//! without, and what it left is whole.
+//! Single system calls that fail, by `strace --inject`; and calls that do less than they were asked
+//! to, by a library that is loaded before the system's. A run ends with exit code 1, and leaves
+//! nothing; or it has tried again, or done without, and what it left is whole.
 //!
-//! A sample by default. By hand: `FAULTS_ERRORS` failing calls for each command and fault, and `FAULTS_SEED`.
-//! Prints a table; docs/reliability.md has its sums.
+//! A sample by default. By hand: `FAULTS_ERRORS` failing calls for each command and fault, and
+//! `FAULTS_SEED`. Prints a table; docs/reliability.md has its sums.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -32,7 +32,8 @@ struct Fault {
     calls: &'static str,
     /// Other exit codes than 0 and 1 that are right: a file that ends early is damaged.
     also: Option<i32>,
-    /// Whether the program may be ended by SIGABRT: where memory is refused to the standard library.
+    /// Whether the program may be ended by SIGABRT: where memory is refused to the standard
+    /// library.
     may_abort: bool,
 }
 

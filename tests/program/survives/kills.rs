@@ -1,8 +1,8 @@
-//! SIGKILL at single system calls, by `strace --inject`: after each, no partial file has a final name, the source is
-//! unchanged, a rerun succeeds, and what looks complete verifies.
+//! SIGKILL at single system calls, by `strace --inject`: after each, no partial file has a final
+//! name, the source is unchanged, a rerun succeeds, and what looks complete verifies.
 //!
-//! A sample by default. By hand: `FAULTS_KILLS` kills for each command and stage, `FAULTS_SEED`, and `FAULTS_ONLY` for
-//! one of the commands. Prints a table; docs/reliability.md has its sum.
+//! A sample by default. By hand: `FAULTS_KILLS` kills for each command and stage, `FAULTS_SEED`,
+//! and `FAULTS_ONLY` for one of the commands. Prints a table; docs/reliability.md has its sum.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,18 +17,20 @@ const SEED_DEFAULT: u64 = 14;
 /// For each command and stage: few enough for half a minute in all.
 const KILLS_DEFAULT: u64 = 2;
 
-/// Kills that are tried for each that is wanted: with two workers and other load, the same call does not always come in the same
-/// stage.
+/// Kills that are tried for each that is wanted: with two workers and other load, the same call
+/// does not always come in the same stage.
 const TRIES: u64 = 10;
 
-/// Where a run can be killed, by stage: each call by name and number. A thread that gets there first is killed.
+/// Where a run can be killed, by stage: each call by name and number. A thread that gets there
+/// first is killed.
 fn moments(scenario: &Scenario, calls: &[Call]) -> BTreeMap<usize, Vec<(String, u64)>> {
     let mut seen = BTreeSet::new();
     let mut moments: BTreeMap<usize, Vec<(String, u64)>> = BTreeMap::new();
     let skipped = calls.len() - after_loading(calls).len();
     for (number, (call, stage)) in calls.iter().zip(scenario.stages(calls)).enumerate() {
         let moment = (call.name.clone(), call.number);
-        // What the system's certificates are read from is hundreds of files, which are all the same to us.
+        // What the system's certificates are read from is hundreds of files, which are all the same
+        // to us.
         let is_ours = number >= skipped && !call.line.contains("\"/etc/");
         if seen.insert(moment.clone()) && is_ours {
             moments.entry(stage).or_default().push(moment);

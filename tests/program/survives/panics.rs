@@ -109,7 +109,8 @@ fn end_of(run: Run, call: i64, ledger: &Path) -> Option<Error> {
     }
 }
 
-/// One test at a time: a program that one starts holds the other's locks for a moment, between fork and exec.
+/// One test at a time: a program that one starts holds the other's locks for a moment, between fork
+/// and exec.
 static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 #[test]
@@ -189,7 +190,8 @@ fn a_panic_at_every_place_ends_the_program() {
     }
 }
 
-/// No thread at all can be started: the calling thread does the work, or the run fails with an error.
+/// No thread at all can be started: the calling thread does the work, or the run fails with an
+/// error.
 #[test]
 fn without_threads() {
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

@@ -1,4 +1,5 @@
-//! `--json`: samples of every type, as commands print them, hold every field that docs/json.md lists, and no other.
+//! `--json`: samples of every type, as commands print them, hold every field that docs/json.md
+//! lists, and no other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -11,7 +12,8 @@ use crate::common::served::Server;
 use crate::common::*;
 use crate::publish::stage::Stage;
 
-/// The fields of each type. A field of an object, or of the objects in a list, is named behind that field and a dot.
+/// The fields of each type. A field of an object, or of the objects in a list, is named behind that
+/// field and a dot.
 type Fields = BTreeMap<String, BTreeSet<String>>;
 
 /// The names in backquotes.
@@ -21,7 +23,8 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2).filter(is_name)
 }
 
-/// What the first column of a row names: "`a`, `b`", or "`a`: `b`" for the field `b` of the objects in `a`.
+/// What the first column of a row names: "`a`, `b`", or "`a`: `b`" for the field `b` of the objects
+/// in `a`.
 fn named(column: &str) -> BTreeSet<String> {
     let (parents, children) = match column.split_once("`: ") {
         Some((parents, children)) => (format!("{parents}`"), children),
@@ -42,7 +45,8 @@ fn without_asides(text: &str) -> String {
         .collect()
 }
 
-/// What docs/json.md says: below a heading with one type, rows of fields; in a table of types, a row for each.
+/// What docs/json.md says: below a heading with one type, rows of fields; in a table of types, a
+/// row for each.
 fn documented() -> Fields {
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/json.md")).expect("the document");
     let mut types = Fields::new();
@@ -180,8 +184,8 @@ fn run_with_server(printed: &mut Printed, dir: &Path) {
     printed.run(&[["archive", &synth, "-o", text(dir.path())].as_slice(), &flags].concat());
 }
 
-/// One pair after the other, to a target that is there and to one that is not; a pair without room for what is kept; and one
-/// with a damaged archive.
+/// One pair after the other, to a target that is there and to one that is not; a pair without room
+/// for what is kept; and one with a damaged archive.
 fn run_publish(printed: &mut Printed) {
     let mut run = |stage: &Stage, flags: &[&str]| {
         let output = stage.once(flags);
@@ -227,7 +231,8 @@ fn what_is_printed_is_what_is_documented() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Characters that a terminal would obey are escaped as JSON has it: each line can be parsed, and says the text as it was.
+/// Characters that a terminal would obey are escaped as JSON has it: each line can be parsed, and
+/// says the text as it was.
 #[test]
 fn controls_are_escaped_and_not_altered() {
     let controls = "\u{7f}\u{80}\u{9b}\u{9f}\u{2028}\u{2029}\u{202a}\u{202e}\u{2066}\u{2069}";

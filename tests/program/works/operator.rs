@@ -20,7 +20,8 @@ fn the_last_line_is_the_verdict() {
     assert_eq!((code, stderr.as_str()), (0, ""));
     let verdict = stdout[stdout.find("GOOD: ").expect("a verdict")..].replace('\n', " ");
     assert!(verdict.starts_with("GOOD: read back: 27 storages, ") && verdict.contains("records, state"), "{stdout}");
-    // A healthy pair restores without a warning, though its storages are longer than the newer bank file says.
+    // A healthy pair restores without a warning, though its storages are longer than the newer bank
+    // file says.
     let target = dir.path().join("ledger");
     let arguments = ["restore", text(&full), text(&incremental), "--ledger", text(&target), "--verify"];
     let (code, stdout, stderr) = run(&arguments);

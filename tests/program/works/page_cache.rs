@@ -1,8 +1,8 @@
-//! Good io_policy: what was in the page cache stays there, what was not leaves no trace, and no byte of a result depends
-//! on any of it.
+//! Good io_policy: what was in the page cache stays there, what was not leaves no trace, and no
+//! byte of a result depends on any of it.
 //!
-//! Runs beside the compiled tests: on a disk, since pages of a file system in memory cannot be dropped. TEST_DISK names
-//! another directory.
+//! Runs beside the compiled tests: on a disk, since pages of a file system in memory cannot be
+//! dropped. TEST_DISK names another directory.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -156,7 +156,8 @@ fn resident(path: &Path) -> Vec<bool> {
         return Vec::new();
     }
     let mut pages = vec![0u8; length.div_ceil(rustix::param::page_size())];
-    // SAFETY: a fresh mapping that is never read; one byte per page is written, for which there is room.
+    // SAFETY: a fresh mapping that is never read; one byte per page is written, for which there is
+    // room.
     let result = unsafe {
         let at = libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0);
         assert_ne!(at, libc::MAP_FAILED);
@@ -194,10 +195,11 @@ fn warm_some(dir: &Path) {
     }
 }
 
-/// Warms a directory, and asserts that an action brings no page of it into the page cache and drops none. Returns what was
-/// resident before.
+/// Warms a directory, and asserts that an action brings no page of it into the page cache and drops
+/// none. Returns what was resident before.
 ///
-/// The system itself may drop pages at any time, so what is gone is looked at again: what the action drops is gone each time.
+/// The system itself may drop pages at any time, so what is gone is looked at again: what the
+/// action drops is gone each time.
 fn assert_left_as_it_was(dir: &Path, warm: impl Fn(&Path), action: impl Fn(usize)) -> Residency {
     const ATTEMPTS: usize = 3;
     let mut lost = Vec::new();
@@ -211,7 +213,8 @@ fn assert_left_as_it_was(dir: &Path, warm: impl Fn(&Path), action: impl Fn(usize
                 let (before, after) = (&before[path], &after[path]);
                 (0..before.len()).filter(|page| before[*page] == was_resident && after[*page] != was_resident).collect()
             };
-            // A page that two frames share follows its neighbours: at most one for each of a file's two ends.
+            // A page that two frames share follows its neighbours: at most one for each of a file's
+            // two ends.
             let files = before.keys().map(|path| (path.clone(), pages_of(path)));
             files.filter(|(_, pages): &(_, Vec<usize>)| pages.len() > 2).collect::<Vec<_>>()
         };
@@ -298,7 +301,8 @@ fn reading_is_no_faster_than_allowed() {
     assert!(start.elapsed() > Duration::from_millis(700), "{:?}", start.elapsed());
 }
 
-/// What the program is called with in the tests of direct reading, where nothing it reads is in the page cache.
+/// What the program is called with in the tests of direct reading, where nothing it reads is in the
+/// page cache.
 fn cold_runs(scene: &Scene, number: usize) -> [Vec<String>; 4] {
     let [ledger, archive] = [&scene.ledger, &scene.archive].map(|path| text(path).to_string());
     let out = text(&scene.new_dir(&format!("out-{number}"))).to_string();
@@ -319,7 +323,8 @@ fn archives(scene: &Scene, number: usize) -> Vec<Vec<u8>> {
     made.map(|path| fs::read(path).expect("read")).collect()
 }
 
-/// Checks that what is in the page cache is read from there, and everything else past it, with the same results.
+/// Checks that what is in the page cache is read from there, and everything else past it, with the
+/// same results.
 fn check_direct_reading(scene: &Scene) {
     let expected = fs::read(&scene.archive).expect("read");
     let direct = |number: usize, prepare: &dyn Fn(), more: &str| -> Vec<usize> {
@@ -381,8 +386,9 @@ fn what_is_not_in_memory_is_read_directly_from_xfs() {
     check_direct_reading(&Scene::new_in(disk.path()));
 }
 
-/// Where direct requests are refused, everything is as with the page cache, and the operator is told once. Those that do a
-/// part of what they should are gone on with. A disk that fails ends the run with an error that names the file.
+/// Where direct requests are refused, everything is as with the page cache, and the operator is
+/// told once. Those that do a part of what they should are gone on with. A disk that fails ends the
+/// run with an error that names the file.
 #[test]
 fn faults_of_direct_reading() {
     needs!("cc");
@@ -440,7 +446,8 @@ fn restored(ledger: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     contents
 }
 
-/// Storages that are large enough are written directly, by any way of reading the archive, and only where that is asked for.
+/// Storages that are large enough are written directly, by any way of reading the archive, and only
+/// where that is asked for.
 fn check_direct_writing(scene: &Scene) {
     let mut ledgers = Vec::new();
     for (number, (more, is_direct)) in
@@ -485,8 +492,9 @@ fn large_storages_are_written_directly_to_xfs() {
     check_direct_writing(&Scene::of_storages(disk.path(), 20 << 20, 8));
 }
 
-/// Direct writes that are refused go through the page cache, which the operator is told once. Those that do a part of what they
-/// should are gone on with. A disk that fails or is full ends the run with an error that names a file, and leaves nothing.
+/// Direct writes that are refused go through the page cache, which the operator is told once. Those
+/// that do a part of what they should are gone on with. A disk that fails or is full ends the run
+/// with an error that names a file, and leaves nothing.
 #[test]
 fn faults_of_direct_writing() {
     needs!("cc");
@@ -524,7 +532,8 @@ fn faults_of_direct_writing() {
     }
 }
 
-/// Killed at a direct write, at the room that is made for it, and at what ends it: the next run makes the whole ledger.
+/// Killed at a direct write, at the room that is made for it, and at what ends it: the next run
+/// makes the whole ledger.
 #[test]
 fn kills_while_storages_are_written_directly() {
     needs!("strace");

@@ -1,4 +1,5 @@
-//! What a release has beside the program: documents whose links hold where they are installed, and who publishes it.
+//! What a release has beside the program: documents whose links hold where they are installed, and
+//! who publishes it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -53,7 +54,8 @@ fn packages_have_the_documents_that_theirs_link_to() {
     }
 }
 
-/// With placeholders, no release: neither where a maintainer fills them in, nor where users read them.
+/// With placeholders, no release: neither where a maintainer fills them in, nor where users read
+/// them.
 #[test]
 fn a_release_names_who_publishes_it() {
     const FILES: [&str; 4] = ["contrib/release/check", "contrib/release/publisher", "Cargo.toml", "docs/installing.md"];

@@ -1,4 +1,5 @@
-//! The screen: results on stdout, everything else on stderr; JSON that programs can rely on; help that fits.
+//! The screen: results on stdout, everything else on stderr; JSON that programs can rely on; help
+//! that fits.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -10,7 +10,8 @@ use slotpress_base::{READER_NAME, READERS, WRITER_NAME, WRITERS};
 
 use crate::common::{slotpress_path, temp_dir};
 
-/// One worker, and what does not grow with workers: the main thread, one that decodes or parses ahead, one that reads.
+/// One worker, and what does not grow with workers: the main thread, one that decodes or parses
+/// ahead, one that reads.
 const THREADS_MAX: usize = 6;
 
 /// What a pool that does not ask would start, on any machine.
@@ -19,7 +20,8 @@ const THREADS_UNBOUND: &str = "24";
 /// How long a new thread may wait for a core before it has its name.
 const NAMELESS_MAX: Duration = Duration::from_millis(20);
 
-/// The most threads that were there at once, of a run that must succeed, without those that wait for a disk.
+/// The most threads that were there at once, of a run that must succeed, without those that wait
+/// for a disk.
 fn most_threads(arguments: &[&str]) -> usize {
     let mut command = Command::new(slotpress_path());
     command.args(arguments).args(["--threads", "1", "-q"]).env("RAYON_NUM_THREADS", THREADS_UNBOUND);

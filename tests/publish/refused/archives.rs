@@ -87,7 +87,8 @@ fn two_at_once_and_wrong_places() {
     assert!(stage.published().is_empty());
 }
 
-/// What has been left as it is for a while is not being written: it is damaged, and said so, by whoever it is.
+/// What has been left as it is for a while is not being written: it is damaged, and said so, by
+/// whoever it is.
 #[test]
 fn a_cut_archive_that_nobody_writes_is_damaged() {
     let stage = Stage::with_pair();

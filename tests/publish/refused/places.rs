@@ -1,4 +1,5 @@
-//! Directories that are not what they seem: pipes, links, the validator's own, others that come into their place meanwhile.
+//! Directories that are not what they seem: pipes, links, the validator's own, others that come
+//! into their place meanwhile.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
@@ -75,7 +76,8 @@ fn swap(dir: &Path, aside: &Path, other: &Path) {
     symlink(other, dir).expect("linked");
 }
 
-/// While a run goes on: nothing of what lies behind the links goes, and the run goes on when they are gone.
+/// While a run goes on: nothing of what lies behind the links goes, and the run goes on when they
+/// are gone.
 #[test]
 fn swapped_meanwhile() {
     for swapped in ["snapshots.publish", "snapshots.publish/pinned", "snapshots.publish/ready", "mirror"] {
@@ -139,7 +141,8 @@ fn the_validators_own_directory() {
     assert!(stage.published().is_empty());
 }
 
-/// Rebasing needs a directory: what it reads twice is not fetched from a bucket. What was pruned would be made again.
+/// Rebasing needs a directory: what it reads twice is not fetched from a bucket. What was pruned
+/// would be made again.
 #[test]
 fn nothing_is_rebased_with_buckets_alone_or_to_be_pruned() {
     let stage = Stage::with_pair();

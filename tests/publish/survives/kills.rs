@@ -1,5 +1,5 @@
-//! SIGKILL at system calls that change something, by `strace --inject`: what `latest.json` names is whole at every moment, and
-//! the next run ends the work, and frees what was pinned.
+//! SIGKILL at system calls that change something, by `strace --inject`: what `latest.json` names is
+//! whole at every moment, and the next run ends the work, and frees what was pinned.
 
 use std::collections::BTreeSet;
 
@@ -121,7 +121,8 @@ fn a_full_target() {
     stage.assert_nothing_is_pinned();
 }
 
-/// A target that has become full gets room when it is needed: what may go goes first, without another start.
+/// A target that has become full gets room when it is needed: what may go goes first, without
+/// another start.
 #[test]
 fn a_target_that_becomes_full() {
     needs!("sys_admin", "mount", "umount");

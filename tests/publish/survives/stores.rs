@@ -177,7 +177,8 @@ fn a_store_that_is_away() {
 /// Slow enough that the first part is there long before the archive is whole.
 const SLOWLY: [&str; 2] = ["--max-rate", "8MiB"];
 
-/// Parts are sent while the archive is made; those of a run that was killed are forgotten by the next, and sent anew.
+/// Parts are sent while the archive is made; those of a run that was killed are forgotten by the
+/// next, and sent anew.
 #[test]
 fn killed_while_the_archive_is_made() {
     needs!("versitygw");
@@ -217,7 +218,8 @@ fn damaged_at_its_end() {
     }
 }
 
-/// A head start that fails, and a store that is away in the middle of one, are as if there had been none.
+/// A head start that fails, and a store that is away in the middle of one, are as if there had been
+/// none.
 #[test]
 fn a_head_start_that_fails() {
     needs!("versitygw");

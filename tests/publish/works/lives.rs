@@ -1,4 +1,5 @@
-//! Runs that go on: beside a process that writes and purges as a validator does, and a reader that polls.
+//! Runs that go on: beside a process that writes and purges as a validator does, and a reader that
+//! polls.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -87,8 +88,9 @@ impl Drop for Over<'_> {
     }
 }
 
-/// Each archive appears, and goes when two newer ones are there: faster than any validator. The next one comes when it was
-/// published, which `published` hears of. All that a reader sees meanwhile is whole.
+/// Each archive appears, and goes when two newer ones are there: faster than any validator. The
+/// next one comes when it was published, which `published` hears of. All that a reader sees
+/// meanwhile is whole.
 fn write_and_purge(stage: &Stage, running: &Running, archives: &[PathBuf], mut published: impl FnMut()) {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -108,7 +110,8 @@ fn write_and_purge(stage: &Stage, running: &Running, archives: &[PathBuf], mut p
             if there.len() > 2 {
                 fs::remove_file(stage.snapshots().join(there.remove(0))).expect("purged");
             }
-            // A validator takes longer; what it writes meanwhile is skipped or published, as it comes.
+            // A validator takes longer; what it writes meanwhile is skipped or published, as it
+            // comes.
             running.wait_for_published(&name(archive));
             published();
         }
@@ -118,7 +121,8 @@ fn write_and_purge(stage: &Stage, running: &Running, archives: &[PathBuf], mut p
     });
 }
 
-/// That it has published the newest, and failed at nothing; the validator's directory has what the validator left there.
+/// That it has published the newest, and failed at nothing; the validator's directory has what the
+/// validator left there.
 fn assert_all_went_well(stage: &Stage, said: &[Value], newest: &Path) {
     assert_eq!(of_type(said, "publish_failed").len() + of_type(said, "publish_refused").len(), 0, "{said:?}");
     assert_eq!(latest(&stage.mirror()), [name(newest)]);
@@ -136,7 +140,8 @@ fn beside_a_validator_that_purges() {
     assert_all_went_well(&stage, &said, chain().last().expect("some"));
 }
 
-/// Killed at any moment, again and again, for as long as it is asked for: each time, the next run goes on, and all is published.
+/// Killed at any moment, again and again, for as long as it is asked for: each time, the next run
+/// goes on, and all is published.
 #[test]
 #[ignore = "takes an hour; by hand: PUBLISH_SOAK_SECONDS"]
 fn soak() {
@@ -176,7 +181,8 @@ fn soak() {
 fn agave_loads_each_pair() {
     let oracles = Oracle::required();
     let made = temp_dir();
-    // Each with its genesis, and all in the order of their slots, as one validator would write them.
+    // Each with its genesis, and all in the order of their slots, as one validator would write
+    // them.
     let (older, newer) = chain().split_at(3);
     let mut archives: Vec<PathBuf> = older.to_vec();
     let mut geneses = BTreeMap::from([(26, genesis_beside(FULL_26)), (40, genesis_beside(FULL_26))]);
@@ -219,7 +225,8 @@ fn genesis_beside(fixture_name: &str) -> PathBuf {
     fixture(fixture_name).parent().expect("a directory").to_path_buf()
 }
 
-/// A whole chain at once, and what is purged while it is read: the newest is published, nothing fails.
+/// A whole chain at once, and what is purged while it is read: the newest is published, nothing
+/// fails.
 #[test]
 fn the_newest_of_many_and_archives_that_go() {
     let stage = Stage::new(&chain().iter().map(|path| path.as_path()).collect::<Vec<_>>());
@@ -232,8 +239,8 @@ fn the_newest_of_many_and_archives_that_go() {
     assert_eq!(of_type(&said, "publish_failed").len() + of_type(&said, "publish_refused").len(), 0, "{said:?}");
 }
 
-/// As Firedancer does: the oldest file is locked, emptied, renamed and written anew. It never waits for long, and no file has a
-/// second name.
+/// As Firedancer does: the oldest file is locked, emptied, renamed and written anew. It never waits
+/// for long, and no file has a second name.
 #[test]
 fn beside_firedancer_that_uses_files_again() {
     let stage = Stage::new(&[]);
@@ -369,7 +376,8 @@ fn metrics_and_health() {
     });
 }
 
-/// What is copied there in place, slowly, is taken when it is whole: whether it grew before or after it was found damaged.
+/// What is copied there in place, slowly, is taken when it is whole: whether it grew before or
+/// after it was found damaged.
 #[test]
 fn a_copy_that_grows_under_its_name() {
     let bytes = fs::read(fixture(FULL_26)).expect("read");
@@ -390,7 +398,8 @@ fn a_copy_that_grows_under_its_name() {
     }
 }
 
-/// Writes into a document that something was done years from now: the clock said so, and was put right since.
+/// Writes into a document that something was done years from now: the clock said so, and was put
+/// right since.
 fn date_ahead(path: &Path, pointer: &str) {
     let mut json: Value = serde_json::from_str(&fs::read_to_string(path).expect("read")).expect("JSON");
     *json.pointer_mut(pointer).expect("a field") = 9_999_999_999_u64.into();

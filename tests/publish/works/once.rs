@@ -50,7 +50,8 @@ fn the_index_is_the_list_of_the_api() {
     assert_eq!(index["archives"][1]["state"], "checked");
 }
 
-/// Where each document says that an archive is, it is: relative to the document, so below any prefix.
+/// Where each document says that an archive is, it is: relative to the document, so below any
+/// prefix.
 #[test]
 fn paths_hold_for_who_reads_them() {
     let stage = Stage::with_pair();
@@ -204,7 +205,8 @@ fn files_of_firedancer_never_get_a_second_name() {
     }
 }
 
-/// Newer ones have stakes, and a slot for each storage: it is told by their tar headers. No call gives one a second name.
+/// Newer ones have stakes, and a slot for each storage: it is told by their tar headers. No call
+/// gives one a second name.
 #[test]
 fn newer_files_of_firedancer_never_get_a_second_name() {
     needs!("strace");
@@ -235,7 +237,8 @@ fn newer_files_of_firedancer_never_get_a_second_name() {
     }
 }
 
-/// As a file of Firedancer's is while it is written: what cannot be told to be Agave's gets no second name either.
+/// As a file of Firedancer's is while it is written: what cannot be told to be Agave's gets no
+/// second name either.
 #[test]
 fn a_file_without_a_bank_file_gets_no_second_name() {
     let stage = Stage::new(&[]);

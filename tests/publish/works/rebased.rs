@@ -11,8 +11,8 @@ use crate::stores::gateway::Gateway;
 
 pub const ONTO_ONE: [&str; 2] = ["--rebase-onto", "1"];
 
-/// The full archive of slot 26 is published, and that of slot 40 is there. What `rebase` makes of the two has the name of
-/// the fixture's incremental archive.
+/// The full archive of slot 26 is published, and that of slot 40 is there. What `rebase` makes of
+/// the two has the name of the fixture's incremental archive.
 pub fn with_two_full_archives() -> Stage {
     let stage = Stage::new(&[&fixture(FULL_26)]);
     stage.once_succeeds(&ONTO_ONE);

@@ -63,7 +63,8 @@ fn every_pair_of_full_archives() {
             if new == 2 {
                 continue; // The program continues a chain once.
             }
-            // The restored ledger boots, runs on, and what it archives on the old full archive loads.
+            // The restored ledger boots, runs on, and what it archives on the old full archive
+            // loads.
             let restored = out.path().join("restored");
             slotpress().arg("restore").args([old_full, &rebased]).arg("--ledger").arg(&restored).assert().success();
             let booted = maker.load_dir(&bank_snapshot(&restored), &[restored.join("accounts")], &genesis);

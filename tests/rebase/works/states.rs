@@ -45,7 +45,8 @@ fn old_and_rebased_are_the_new_state() {
     }
 }
 
-/// Each account is there once, in storages of slots above the old one, and unchanged accounts are not there.
+/// Each account is there once, in storages of slots above the old one, and unchanged accounts are
+/// not there.
 #[test]
 fn nothing_is_there_twice_or_in_vain() {
     let dir = temp_dir();
@@ -124,7 +125,8 @@ fn a_dry_run_tells_all_and_writes_nothing() {
     assert_eq!(dry["path"], serde_json::Value::Null);
 }
 
-/// The old archive may be Firedancer's own: it loads the pair, and the pair with the converted archive loads everywhere.
+/// The old archive may be Firedancer's own: it loads the pair, and the pair with the converted
+/// archive loads everywhere.
 #[test]
 fn the_old_archive_may_be_firedancers() {
     let dir = temp_dir();
@@ -143,7 +145,8 @@ fn the_old_archive_may_be_firedancers() {
     }
 }
 
-/// Both states may be of newer Firedancers, which write stakes: with Agave's old archive, and the other way round.
+/// Both states may be of newer Firedancers, which write stakes: with Agave's old archive, and the
+/// other way round.
 #[test]
 fn states_of_newer_firedancers() {
     let chain = "firedancer-2026-09/full-bank";

@@ -1,4 +1,5 @@
-//! Archives that Firedancer's own producer wrote: read as what they are, and made into what Agave loads.
+//! Archives that Firedancer's own producer wrote: read as what they are, and made into what Agave
+//! loads.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -73,7 +74,8 @@ fn damaged_and_forged_archives_leave_nothing() {
         let out = dir.path().join(what.replace(' ', "-"));
         fs::create_dir(&out).expect("made");
         let archive = write(dir.path(), &source, &entries);
-        // The full archive must be right by itself, also where an incremental one would make its state good.
+        // The full archive must be right by itself, also where an incremental one would make its
+        // state good.
         for more in [&[][..], &["--incremental", text(&newer)]] {
             let mut recompress = command("recompress");
             recompress.arg(&archive).args(["--for", "agave", "--genesis"]).arg(genesis_of(agave)).args(more);
@@ -84,7 +86,8 @@ fn damaged_and_forged_archives_leave_nothing() {
     }
 }
 
-/// What the bank file alone tells is refused before anything is read of the rest: without an end, it is not even missed.
+/// What the bank file alone tells is refused before anything is read of the rest: without an end,
+/// it is not even missed.
 #[test]
 fn a_bank_file_that_cannot_be_converted_is_refused_at_once() {
     let (dir, (chain, ..)) = (temp_dir(), CHAINS[0]);

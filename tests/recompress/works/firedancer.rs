@@ -1,4 +1,5 @@
-//! Archives that Firedancer's own producer wrote: read as what they are, and made into what Agave loads.
+//! Archives that Firedancer's own producer wrote: read as what they are, and made into what Agave
+//! loads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -15,8 +16,8 @@ fn but_status_cache(entries: Vec<TarEntry>) -> Vec<TarEntry> {
     entries.into_iter().filter(|entry| entry.path != "snapshots/status_cache").collect()
 }
 
-/// Recompressed, the entries are the same, but for the slots in the status cache that newer Firedancers want; there is an index
-/// more.
+/// Recompressed, the entries are the same, but for the slots in the status cache that newer
+/// Firedancers want; there is an index more.
 #[test]
 fn recompressed_they_stay_what_they_are() {
     let dir = temp_dir();
@@ -86,8 +87,8 @@ fn storages_without_a_record_are_left_out() {
     assert_eq!(verify(&[&made], &["--for", "agave,firedancer"]).0, 0);
 }
 
-/// What every version of Agave asks of an archive is there: a slot for each storage, the stakes of the state, the leader, the
-/// slots of the status cache. Name and accounts stay as they are.
+/// What every version of Agave asks of an archive is there: a slot for each storage, the stakes of
+/// the state, the leader, the slots of the status cache. Name and accounts stay as they are.
 #[test]
 fn what_agave_asks_for_is_rebuilt() {
     let dir = temp_dir();
@@ -145,8 +146,9 @@ fn what_agave_asks_for_is_rebuilt() {
     }
 }
 
-/// A full archive and Agave's incremental one on it, which loads as Agave's own pair does; without the incremental archive,
-/// the full one is for a chain whose vote accounts have the rent epoch of mainnet's.
+/// A full archive and Agave's incremental one on it, which loads as Agave's own pair does; without
+/// the incremental archive, the full one is for a chain whose vote accounts have the rent epoch of
+/// mainnet's.
 #[test]
 fn agaves_incremental_archive_goes_on_a_converted_full_one() {
     for (agave, has_other_rent_epochs) in
@@ -204,7 +206,8 @@ fn agaves_incremental_archive_goes_on_a_converted_full_one() {
     }
 }
 
-/// What newer Firedancers write is converted too, where it is to go with Agave's: vote accounts have other rent epochs there.
+/// What newer Firedancers write is converted too, where it is to go with Agave's: vote accounts
+/// have other rent epochs there.
 #[test]
 fn archives_of_newer_firedancers_are_converted() {
     let chain = "firedancer-2026-09/full-bank";
@@ -234,7 +237,8 @@ fn archives_of_newer_firedancers_are_converted() {
     }
 }
 
-/// A full archive of Firedancer's may hold storages that no client loads: what is made on it is on what it becomes.
+/// A full archive of Firedancer's may hold storages that no client loads: what is made on it is on
+/// what it becomes.
 #[test]
 fn a_base_with_empty_storages() {
     let dir = temp_dir();
@@ -250,7 +254,8 @@ fn a_base_with_empty_storages() {
     }
 }
 
-/// A full archive of the minutes in which rewards are paid out is converted for an incremental one of later, and not alone.
+/// A full archive of the minutes in which rewards are paid out is converted for an incremental one
+/// of later, and not alone.
 #[test]
 fn a_full_archive_of_an_epochs_first_slots() {
     const CHAIN: &str = "agave-4.2.2-epoch";
@@ -290,12 +295,14 @@ fn a_full_archive_of_an_epochs_first_slots() {
     }
 }
 
-/// Chains of every version of Agave, over ends of epochs, with accounts that change and close: whatever pair is made of what
-/// Firedancer would have written of them, every version that loads Agave's own pair loads it, as the same state.
+/// Chains of every version of Agave, over ends of epochs, with accounts that change and close:
+/// whatever pair is made of what Firedancer would have written of them, every version that loads
+/// Agave's own pair loads it, as the same state.
 #[test]
 #[ignore = "asks Agave's own loader: set AGAVE_ORACLE"]
 fn chains_of_agaves_are_converted() {
-    // Slots (the full archive is of two thirds of them; 32 and 96 begin an epoch), and what happens to accounts.
+    // Slots (the full archive is of two thirds of them; 32 and 96 begin an epoch), and what happens
+    // to accounts.
     const CHAINS: [(&str, &[&str]); 7] = [
         ("36", &[]),
         ("48", &[]),
@@ -369,7 +376,8 @@ fn chains_of_agaves_are_converted() {
     }
 }
 
-/// At any size, with six compressors in any order; Agave's own crates load it too, where they are asked.
+/// At any size, with six compressors in any order; Agave's own crates load it too, where they are
+/// asked.
 #[test]
 fn a_synthetic_archive_is_converted() {
     let dir = temp_dir();
@@ -390,7 +398,8 @@ fn a_synthetic_archive_is_converted() {
     }
 }
 
-/// 0 hashes per tick, as Firedancer writes it where the chain has no number: no fault but for Agave, for which it is left out.
+/// 0 hashes per tick, as Firedancer writes it where the chain has no number: no fault but for
+/// Agave, for which it is left out.
 #[test]
 fn no_hashes_per_tick() {
     let (dir, genesis) = (temp_dir(), genesis_of(AGAVE_4_4));

@@ -64,7 +64,8 @@ fn the_result_is_what_archive_makes() {
     for flags in [&["--zstd-level", "3"][..], &["--frame-size", "64KiB"], &["--format", "lz4"], &["--format", "none"]] {
         let (made, again, other) = (temp_dir(), temp_dir(), temp_dir());
         let wanted = archive(ledger.path(), made.path(), flags);
-        // By way of another level and another frame size, so that nothing of the source's frames can show through.
+        // By way of another level and another frame size, so that nothing of the source's frames
+        // can show through.
         let source = archive(ledger.path(), other.path(), &["--zstd-level", "9", "--frame-size", "100KiB"]);
         for threads in ["1", "3"] {
             let got = recompress(&source, again.path(), &[flags, &["--threads", threads, "--force"]].concat());
@@ -157,7 +158,8 @@ fn old_format_is_read(tool: &str, extension: &str) {
         fs::write(&path, bytes).expect("written");
         let out = temp_dir();
         let output = slotpress().arg("recompress").arg(&path).arg("-o").arg(out.path()).output().expect("runs");
-        // lz4 made without checksums of blocks has one of the whole; whichever, damage must be found.
+        // lz4 made without checksums of blocks has one of the whole; whichever, damage must be
+        // found.
         assert_eq!(output.status.code(), Some(3), "{tool}, {what}");
         assert_eq!(fs::read_dir(out.path()).expect("read").count(), 0);
     }

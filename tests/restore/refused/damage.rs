@@ -1,5 +1,6 @@
-//! A damaged or hostile archive makes restore fail with a clear error, and leaves nothing; or it does not matter, and
-//! the result is the same. Never a panic, never a file outside, never a ledger that looks complete.
+//! A damaged or hostile archive makes restore fail with a clear error, and leaves nothing; or it
+//! does not matter, and the result is the same. Never a panic, never a file outside, never a ledger
+//! that looks complete.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -134,8 +135,8 @@ fn a_flipped_byte_anywhere() {
     }
 }
 
-/// The same of Agave's: one frame, without index, without checksum. What is inside a storage cannot be told; that
-/// nothing panics and nothing stays can.
+/// The same of Agave's: one frame, without index, without checksum. What is inside a storage cannot
+/// be told; that nothing panics and nothing stays can.
 #[test]
 fn agaves_archives_damaged() {
     let dir = temp_dir();
@@ -198,7 +199,8 @@ fn file(path: &str, content: &[u8]) -> TarEntry {
     TarEntry { path: path.to_string(), kind: b'0', content: content.to_vec() }
 }
 
-/// Restores a crafted tar, plain and compressed, which must fail and leave nothing, inside or outside.
+/// Restores a crafted tar, plain and compressed, which must fail and leave nothing, inside or
+/// outside.
 fn refused(tar: &[u8], what: &str) {
     for (bytes, ending) in [
         (tar.to_vec(), "tar"),
@@ -375,7 +377,8 @@ fn an_index_that_lies() {
     fs::write(&path, in_frames(honest.clone(), &[ends[9], ends[12], ends[20]])).expect("written");
     let bench = Bench::new(&path, RestoreLayout::Archive);
 
-    // Cut inside an entry, inside its padding, and inside a header, which only reading in order can do.
+    // Cut inside an entry, inside its padding, and inside a header, which only reading in order can
+    // do.
     for cuts in [vec![ends[9] + 700], vec![ends[6] - 1], vec![ends[9] + 100], vec![ends[26] + 1000, ends[31] + 512]] {
         assert!(bench.try_bytes(&in_frames(honest.clone(), &cuts), &format!("cuts at {cuts:?}"), false));
     }
@@ -431,8 +434,8 @@ fn an_index_that_lies() {
     }
 }
 
-/// A seek table that passes over a frame of tar as if it were skippable: the tar stream is the truth, and it holds a
-/// storage that no client loads.
+/// A seek table that passes over a frame of tar as if it were skippable: the tar stream is the
+/// truth, and it holds a storage that no client loads.
 #[test]
 fn a_frame_that_the_seek_table_hides() {
     let good = entries(&fixture(FULL_26));

@@ -1,5 +1,6 @@
-//! The state, checked while an archive is restored or recompressed: what those accept is right, by `verify`; what is
-//! damaged or incomplete is found, also in archives without checksums and without a storage map.
+//! The state, checked while an archive is restored or recompressed: what those accept is right, by
+//! `verify`; what is damaged or incomplete is found, also in archives without checksums and without
+//! a storage map.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +19,8 @@ use slotpress_read::{
 
 use crate::common::*;
 
-/// One test at a time: a program that one starts holds the other's locks for a moment, between fork and exec.
+/// One test at a time: a program that one starts holds the other's locks for a moment, between fork
+/// and exec.
 static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 const CHAINS: [&str; 3] = ["agave-4.2.2", AGAVE_4_4, AGAVE_4_5];
@@ -73,8 +75,9 @@ impl Draws {
     }
 }
 
-/// Of seeded bit flips in Agave's own archives, which carry no checksums: what `restore` and `recompress` accept,
-/// `verify` accepts, in the result. SLOTPRESS_FLIPS sets how many there are of each archive (200 by hand).
+/// Of seeded bit flips in Agave's own archives, which carry no checksums: what `restore` and
+/// `recompress` accept, `verify` accepts, in the result. SLOTPRESS_FLIPS sets how many there are of
+/// each archive (200 by hand).
 #[test]
 fn what_is_accepted_is_right() {
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -148,7 +151,8 @@ fn nth_storage(entries: &mut [TarEntry], number: usize) -> &mut TarEntry {
         .expect("it")
 }
 
-/// Archives of 4.4 and later have no storage map: only the state tells that a storage is missing, short, or another's.
+/// Archives of 4.4 and later have no storage map: only the state tells that a storage is missing,
+/// short, or another's.
 #[test]
 fn storages_that_are_missing_doubled_short_or_foreign() {
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -186,8 +190,8 @@ fn storages_that_are_missing_doubled_short_or_foreign() {
     }
 }
 
-/// Every older storage holds older versions of accounts of the newest one: a third of all records is superseded, in every
-/// storage. Both find the state to be right, verbatim and clustered.
+/// Every older storage holds older versions of accounts of the newest one: a third of all records
+/// is superseded, in every storage. Both find the state to be right, verbatim and clustered.
 #[test]
 fn superseded_records_in_every_storage() {
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -266,8 +270,8 @@ fn a_full_and_an_incremental_archive() {
     }
 }
 
-/// Checksums and an index say nothing of the accounts: our own archives are checked like any other, unless somebody asks to
-/// go without.
+/// Checksums and an index say nothing of the accounts: our own archives are checked like any other,
+/// unless somebody asks to go without.
 #[test]
 fn checksums_and_an_index_do_not_suffice() {
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -341,7 +345,8 @@ fn from_standard_input() {
     assert!(!ledger.exists());
 }
 
-/// Slot and hash that are asked for are compared with the bank file's, where no name tells them before.
+/// Slot and hash that are asked for are compared with the bank file's, where no name tells them
+/// before.
 #[test]
 fn what_is_expected_of_an_archive_without_a_name() {
     let dir = temp_dir();
@@ -364,7 +369,8 @@ fn what_is_expected_of_an_archive_without_a_name() {
     }
 }
 
-/// A name that tells another slot or hash is refused before the archive is read: it is cut off, and nothing says so.
+/// A name that tells another slot or hash is refused before the archive is read: it is cut off, and
+/// nothing says so.
 #[test]
 fn what_is_expected_is_compared_with_the_name_first() {
     let dir = temp_dir();

@@ -190,7 +190,8 @@ fn one_tree_holds_one_archive() {
     assert_nothing_left(&target);
 }
 
-/// An archive of the same name and length in the target that holds something else is not taken for the archive.
+/// An archive of the same name and length in the target that holds something else is not taken for
+/// the archive.
 #[test]
 fn another_archive_of_the_same_name() {
     for change_length in [false, true] {
@@ -208,15 +209,16 @@ fn another_archive_of_the_same_name() {
     }
 }
 
-/// Agave compares the bank with the ledger's genesis, and ends where the two are of different chains: when the chain began, and
-/// how long its epochs are.
+/// Agave compares the bank with the ledger's genesis, and ends where the two are of different
+/// chains: when the chain began, and how long its epochs are.
 #[test]
 fn a_ledger_of_another_chain() {
     let chains = ["agave-4.2.2", AGAVE_4_4, AGAVE_4_5];
     let genesis = |chain: &str| fs::read(fixture_of(chain, "genesis.bin")).expect("a genesis");
     for (number, chain) in chains.into_iter().enumerate() {
         let own = genesis(chain);
-        // The epoch schedule is the last but the kind of cluster: slots in an epoch first, the first slot of full length last.
+        // The epoch schedule is the last but the kind of cluster: slots in an epoch first, the
+        // first slot of full length last.
         let schedule = own.len() - 4 - 33;
         let altered = [schedule, own.len() - 5].map(|at| {
             let mut altered = own.clone();

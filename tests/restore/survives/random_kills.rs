@@ -1,4 +1,5 @@
-//! Kills at random moments, many of them: the next run of the same command works, and makes what one that was not killed makes.
+//! Kills at random moments, many of them: the next run of the same command works, and makes what
+//! one that was not killed makes.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

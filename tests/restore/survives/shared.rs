@@ -33,7 +33,8 @@ fn files_below(dir: &Path) -> usize {
     entries.map(|entry| if entry.path().is_dir() { files_below(&entry.path()) } else { 1 }).sum()
 }
 
-/// Restores with these arguments at the same time: the second one begins when the first one has written so many files.
+/// Restores with these arguments at the same time: the second one begins when the first one has
+/// written so many files.
 fn restore_both(arguments: [&[&str]; 2], (dir, files): (&Path, usize)) -> [Output; 2] {
     let [one, other] = arguments.map(|arguments| {
         let mut command = program(&["restore", text(large_archive())]);

@@ -1,5 +1,6 @@
-//! Somebody who may write into the target directory swaps directories for symbolic links while a restore runs. Nothing of
-//! the restore comes to lie outside, and a restore that ends with success is complete.
+//! Somebody who may write into the target directory swaps directories for symbolic links while a
+//! restore runs. Nothing of the restore comes to lie outside, and a restore that ends with success
+//! is complete.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -31,7 +32,8 @@ fn directories_swapped_for_links() {
     assert!(swaps > RUNS, "nothing was swapped: {swaps}");
 }
 
-/// The directory of the bank snapshots is another one at the end than at the start, when what is restored went into it.
+/// The directory of the bank snapshots is another one at the end than at the start, when what is
+/// restored went into it.
 #[test]
 fn bank_snapshots_swapped_for_an_empty_directory() {
     use std::io::Write;

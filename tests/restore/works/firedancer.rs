@@ -1,4 +1,5 @@
-//! Archives that Firedancer wrote: restored, if Agave loads them, as any other; or once they are converted.
+//! Archives that Firedancer wrote: restored, if Agave loads them, as any other; or once they are
+//! converted.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,8 +25,8 @@ fn a_pair_that_agave_loads_is_restored_as_it_is() {
     }
 }
 
-/// Of archives for Agave a ledger is made as of Agave's: from files and from standard input, of storages enough for all slots,
-/// and of more of them.
+/// Of archives for Agave a ledger is made as of Agave's: from files and from standard input, of
+/// storages enough for all slots, and of more of them.
 #[test]
 fn converted_pairs_are_restored() {
     let sources = temp_dir();
@@ -69,7 +70,8 @@ fn converted_pairs_are_restored() {
         let (code, report, stderr) =
             run(command("restore").args(&archives).arg("--ledger").arg(&ledger).arg("--verify"));
         assert_eq!((code, &report["state"]), (0, &"checked".into()), "{said}: {stderr}");
-        // The storage map of Agave 4.2's incremental archive names the storages of Agave's full one, not of this.
+        // The storage map of Agave 4.2's incremental archive names the storages of Agave's full
+        // one, not of this.
         let (code, report, stderr) = verify(&[&ledger], &["--for", "agave-4.2"]);
         assert_eq!(code, 0, "{said}: {report} {stderr}");
         let out = temp_dir();
@@ -90,8 +92,8 @@ fn converted_pairs_are_restored() {
     }
 }
 
-/// A full archive without stakes, each of whose storages has a slot of its own, below an incremental one: Agave takes the bank
-/// from that. Rent epochs decide.
+/// A full archive without stakes, each of whose storages has a slot of its own, below an
+/// incremental one: Agave takes the bank from that. Rent epochs decide.
 #[test]
 fn a_full_archive_without_stakes_below_one_that_has_them() {
     let dir = temp_dir();

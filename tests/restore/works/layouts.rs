@@ -1,4 +1,5 @@
-//! A restored ledger boots: everything that a fast boot needs is there, and nothing that a starting validator would wipe.
+//! A restored ledger boots: everything that a fast boot needs is there, and nothing that a starting
+//! validator would wipe.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -159,8 +160,8 @@ fn frames_of_pzstd() {
     check_boot_layout(&target, &[&path]);
 }
 
-/// Agave looks for compressed archives only, and without one it does not look at the restored state at all: a plain tar
-/// is compressed on its way, wherever it lies.
+/// Agave looks for compressed archives only, and without one it does not look at the restored state
+/// at all: a plain tar is compressed on its way, wherever it lies.
 #[test]
 fn a_plain_tar() {
     let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
@@ -276,7 +277,8 @@ fn archives_of_any_name() {
     assert!(target.ledger.join("snapshots/40/fastboot_version").exists());
 }
 
-/// A validator that runs as another user must be able to read, write and lock what root restored for it.
+/// A validator that runs as another user must be able to read, write and lock what root restored
+/// for it.
 #[test]
 fn the_owner_of_the_target_owns_everything() {
     needs!("root");

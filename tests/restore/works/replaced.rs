@@ -8,7 +8,8 @@ use serde_json::Value;
 use crate::common::screen::*;
 use crate::common::*;
 
-/// An old state is moved aside, or deleted first; files of the validator, archives among them, stay.
+/// An old state is moved aside, or deleted first; files of the validator, archives among them,
+/// stay.
 #[test]
 fn restore_replaces_a_state() {
     for (flags, is_deleted) in [(&["--replace-state"][..], false), (&["--replace-state", "--delete-state-first"], true)]
@@ -40,7 +41,8 @@ fn restore_replaces_a_state() {
     }
 }
 
-/// A validator starts from the newest archives, whatever was restored: they are in the way, or go aside.
+/// A validator starts from the newest archives, whatever was restored: they are in the way, or go
+/// aside.
 #[test]
 fn an_older_state_beside_newer_archives() {
     let full = fixture(FULL_26);

@@ -1,4 +1,5 @@
-//! Clients that mean harm: nothing but archives gets out, nothing panics, memory stays bounded, others are served.
+//! Clients that mean harm: nothing but archives gets out, nothing panics, memory stays bounded,
+//! others are served.
 
 use std::fs;
 use std::io::{Read, Write};

@@ -154,8 +154,9 @@ fn the_page_cache_is_left_as_it_was() {
             });
         }
     });
-    // Pages that are on their way through a socket when they are dropped stay, and the system itself may drop some: what counts is
-    // that most of the cold ones go and most of the warm ones stay.
+    // Pages that are on their way through a socket when they are dropped stay, and the system
+    // itself may drop some: what counts is that most of the cold ones go and most of the warm ones
+    // stay.
     wait_for("the cold pages to go", || resident() <= before + BYTES / 8);
     assert!(resident() >= WARM_BYTES / 2, "{} of {before} bytes are left", resident());
 }

@@ -1,5 +1,5 @@
-//! What clients ask for and rely on: whole files, ranges, conditions, redirects; curl, wget, aria2c, and what Agave's and
-//! Firedancer's do.
+//! What clients ask for and rely on: whole files, ranges, conditions, redirects; curl, wget,
+//! aria2c, and what Agave's and Firedancer's do.
 
 use std::fs;
 use std::io::Read;
@@ -208,7 +208,8 @@ fn what_others_ask_for() {
     for part in ["slotpress_serve_archives 2", "slotpress_serve_responses_total{status=\"404\"} 5", "# EOF"] {
         assert!(response.text().contains(part), "{part}: {}", response.text());
     }
-    // Who does not ask for OpenMetrics gets the text format, in which every counter has help under its samples' name.
+    // Who does not ask for OpenMetrics gets the text format, in which every counter has help under
+    // its samples' name.
     send(&mut stream, "GET", "/metrics", "");
     let response = read_response(&mut stream, "GET");
     assert_eq!(response.header("content-type"), "text/plain; version=0.0.4; charset=utf-8");

@@ -1,4 +1,5 @@
-//! The page, in a real browser: complete without anything from elsewhere, dark where the reader wants it, fit for a phone.
+//! The page, in a real browser: complete without anything from elsewhere, dark where the reader
+//! wants it, fit for a phone.
 
 use std::io::Read;
 
@@ -47,7 +48,8 @@ fn in_a_browser() {
     );
     browser.evaluate("document.querySelector('.command button').click()");
 
-    // All columns that matter are on the screen, of a small notebook and of a phone, where a row is lines.
+    // All columns that matter are on the screen, of a small notebook and of a phone, where a row is
+    // lines.
     let cut = "return [...document.querySelectorAll('#archives td')].filter((cell) => {
         const box = cell.getBoundingClientRect();
         return box.width > 0 && (box.left < 0 || box.right > innerWidth || cell.scrollWidth > cell.clientWidth + 1);

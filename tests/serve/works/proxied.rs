@@ -7,7 +7,8 @@ use crate::common::served::{Server, large_archive, read_head, send, two_archives
 use crate::common::servers::*;
 use crate::common::*;
 
-/// A proxy's connections are not those of one client; each client has its own limit, whatever it claims itself.
+/// A proxy's connections are not those of one client; each client has its own limit, whatever it
+/// claims itself.
 #[test]
 fn clients_behind_a_proxy_have_their_own_limits() {
     let dir = two_archives();

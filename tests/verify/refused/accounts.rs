@@ -1,5 +1,6 @@
-//! Accounts that Agave reads between an archive and its first block, and fields that the bank files of a pair share: a state in
-//! which one of them was altered, and everything else made anew, is refused by every command that makes or names a state.
+//! Accounts that Agave reads between an archive and its first block, and fields that the bank files
+//! of a pair share: a state in which one of them was altered, and everything else made anew, is
+//! refused by every command that makes or names a state.
 
 use std::path::Path;
 
@@ -16,7 +17,8 @@ use crate::verify::altered::Altered;
 use crate::verify::fixtures::*;
 use crate::verify::remade::{Account, State, bank_of};
 
-/// The archives, the chain's genesis, and whether they are a pair: of several epochs and features, one while rewards are paid out.
+/// The archives, the chain's genesis, and whether they are a pair: of several epochs and features,
+/// one while rewards are paid out.
 const STATES: [(&str, &str, bool); 6] = [
     ("agave-4.2.2", "agave-4.2.2", false),
     ("agave-4.2.2-epoch", "agave-4.2.2-epoch", false),
@@ -34,7 +36,8 @@ fn state(number: usize) -> State {
 /// While rewards are paid out.
 const REWARDS: usize = 1;
 
-/// With votes, for which rewards are due; with thousands of storages, so that a loader takes ten times as long.
+/// With votes, for which rewards are due; with thousands of storages, so that a loader takes ten
+/// times as long.
 const VOTES: usize = 5;
 
 /// That state, as if no stake account had ever had rewards.
@@ -197,8 +200,8 @@ fn nothing_is_made_of_them() {
     }
 }
 
-/// A stake account that is not delegated any more, and which the bank file's stakes lack (SIMD-0599), is as good as one that they
-/// have; for Agave too, where it is asked.
+/// A stake account that is not delegated any more, and which the bank file's stakes lack
+/// (SIMD-0599), is as good as one that they have; for Agave too, where it is asked.
 #[test]
 fn inactive_stakes_may_be_missing() {
     let mut state = state(2);
@@ -229,8 +232,8 @@ fn inactive_stakes_may_be_missing() {
     }
 }
 
-/// Accounts and what is done with each, one at a time: deleted, closed, emptied, halved, longer, of another owner; and each number
-/// of those whose numbers Agave reads at its ends.
+/// Accounts and what is done with each, one at a time: deleted, closed, emptied, halved, longer, of
+/// another owner; and each number of those whose numbers Agave reads at its ends.
 fn altered_accounts(number: usize) -> Vec<Altered> {
     let state = state(number);
     let mut all = Vec::new();
@@ -384,8 +387,8 @@ fn fields_of_accounts(number: usize) -> Vec<Altered> {
     all
 }
 
-/// The fields of the newest bank file, each altered in it alone, and what hangs on it made anew; of a full archive, none that is
-/// compared with the genesis, which it does not hold.
+/// The fields of the newest bank file, each altered in it alone, and what hangs on it made anew; of
+/// a full archive, none that is compared with the genesis, which it does not hold.
 fn altered_fields(number: usize) -> Vec<Altered> {
     let mut state = state(number);
     let content = state.bank_content();
@@ -426,7 +429,8 @@ fn altered_fields(number: usize) -> Vec<Altered> {
     all
 }
 
-/// What is stricter than Agave's loader on purpose: what ends a validator only after it, in its first block.
+/// What is stricter than Agave's loader on purpose: what ends a validator only after it, in its
+/// first block.
 const STRICTER: &[(&str, Rule)] = &[
     ("SlotHashes is continued in the first block", Rule::SlotHashes),
     ("in the first block, sysvars are given what Rent asks, and rewards are paid out", Rule::Rent),
@@ -435,7 +439,8 @@ const STRICTER: &[(&str, Rule)] = &[
     ("the same", Rule::NoHashesPerTick),
 ];
 
-/// What we say of each version of Agave, that says itself. `ACCOUNTS_STATES` limits the states to some of `STATES`, by number.
+/// What we say of each version of Agave, that says itself. `ACCOUNTS_STATES` limits the states to
+/// some of `STATES`, by number.
 #[test]
 #[ignore = "asks Agave itself: AGAVE_ORACLE names programs built on its crates"]
 fn verdicts_on_accounts_agree_with_agave() {

@@ -1,4 +1,5 @@
-//! Of every altered archive, `verify` says what is wrong; and of each version of Agave, what that says itself.
+//! Of every altered archive, `verify` says what is wrong; and of each version of Agave, what that
+//! says itself.
 
 use std::path::{Path, PathBuf};
 
@@ -35,7 +36,8 @@ const STRICTER: &[(&str, &str)] = &[
     ),
 ];
 
-/// What Firedancer's own loader did with such archives (docs/snapshot-format.md#firedancer; August 2026): whether it loaded them.
+/// What Firedancer's own loader did with such archives (docs/snapshot-format.md#firedancer; August
+/// 2026): whether it loaded them.
 const FIREDANCER: &[(&str, bool)] = &[
     ("nothing", true),
     ("version: \"1.2.0\\n\"", false),
@@ -95,7 +97,8 @@ fn failures_say_what_is_wrong_where_and_what_to_do() {
     assert!(failed > 50, "{failed} of {}", corpus.len());
 }
 
-/// What Firedancer refuses, it is said to refuse; what it loads, to load, but where that is not for others to rely on.
+/// What Firedancer refuses, it is said to refuse; what it loads, to load, but where that is not for
+/// others to rely on.
 #[test]
 fn verdicts_agree_with_firedancer() {
     let corpus = corpus();
@@ -152,7 +155,8 @@ fn verdicts_agree_with_agave() {
     assert!(disagreements.is_empty(), "{} disagreements:\n{}", disagreements.len(), disagreements.join("\n"));
 }
 
-/// Of every field, altered in every way that its kind has: what we say of each version of Agave, that says itself.
+/// Of every field, altered in every way that its kind has: what we say of each version of Agave,
+/// that says itself.
 #[test]
 #[ignore = "asks Agave itself: AGAVE_ORACLE names programs built on its crates"]
 fn verdicts_on_fields_agree_with_agave() {
@@ -167,8 +171,9 @@ fn verdicts_on_fields_agree_with_agave() {
     assert!(disagreements.is_empty(), "{} disagreements:\n{}", disagreements.len(), disagreements.join("\n"));
 }
 
-/// Archives of real chains with one to three fields altered at random, the same for the same `FIELDS_SEED`, as many as `FIELDS_RUNS`
-/// says: what we say of each version of Agave, that says itself, unless it is about a field that is compared with the genesis.
+/// Archives of real chains with one to three fields altered at random, the same for the same
+/// `FIELDS_SEED`, as many as `FIELDS_RUNS` says: what we say of each version of Agave, that says
+/// itself, unless it is about a field that is compared with the genesis.
 #[test]
 #[ignore = "asks Agave itself: AGAVE_ORACLE names programs built on its crates"]
 fn verdicts_on_random_fields_agree_with_agave() {
@@ -214,8 +219,9 @@ fn disagreement(
     found
 }
 
-/// What Agave refuses of a bank file and a status cache with one flipped bit, is not said to load: every fourth byte of the bank's
-/// fields, one of 61 of the rest, and none of those that Agave compares with `genesis.bin`, which an archive does not hold.
+/// What Agave refuses of a bank file and a status cache with one flipped bit, is not said to load:
+/// every fourth byte of the bank's fields, one of 61 of the rest, and none of those that Agave
+/// compares with `genesis.bin`, which an archive does not hold.
 #[test]
 #[ignore = "asks Agave itself: AGAVE_ORACLE names programs built on its crates"]
 fn flipped_bits_of_documents_agree_with_agave() {

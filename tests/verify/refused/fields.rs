@@ -1,5 +1,6 @@
-//! The fields of bank file and status cache, in their order: a table of what is there, and what altering each does. Clients read
-//! them with parsers of their own; this one follows the table alone.
+//! The fields of bank file and status cache, in their order: a table of what is there, and what
+//! altering each does. Clients read them with parsers of their own; this one follows the table
+//! alone.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -275,7 +276,8 @@ pub enum Change {
     Zero,
     /// Another number.
     Set(u64),
-    /// The list is as long, its items are copies of the first: or of these bytes, where it was empty.
+    /// The list is as long, its items are copies of the first: or of these bytes, where it was
+    /// empty.
     Length(u64),
     /// The list's first item, or what the option holds, is left out.
     LeftOut,
@@ -363,7 +365,8 @@ pub fn changed(content: &[u8], fields: &'static [Field], name: &str, nth: usize,
     content
 }
 
-/// What a client asks of a field beyond its kind: the field, how often it comes before, what is done, and the rule that tells.
+/// What a client asks of a field beyond its kind: the field, how often it comes before, what is
+/// done, and the rule that tells.
 const DEMANDS: &[(&str, usize, Change, Rule)] = &[
     ("ancestors", 0, Change::Length(8193), Rule::FiredancerLimit),
     ("hard forks", 0, Change::Length(65), Rule::FiredancerLimit),

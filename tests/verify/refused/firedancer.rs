@@ -1,4 +1,5 @@
-//! Archives that Firedancer's own producer wrote: read as what they are, and made into what Agave loads.
+//! Archives that Firedancer's own producer wrote: read as what they are, and made into what Agave
+//! loads.
 
 use std::fs;
 use std::path::Path;
@@ -45,7 +46,8 @@ fn damage_is_found() {
     refused(&write(&agave), "Agave's");
 }
 
-/// Of records of one account, the one that Firedancer keeps counts, before and after: the last in the stream.
+/// Of records of one account, the one that Firedancer keeps counts, before and after: the last in
+/// the stream.
 #[test]
 fn the_last_record_of_an_account_counts() {
     let dir = temp_dir();

@@ -22,8 +22,8 @@ fn small_archive(dir: &Path) -> PathBuf {
     archive(&options, Sink::dir(dir), &NoProgress).expect("archived").path.expect("a file")
 }
 
-/// The bytes that no reader looks at: within the index frame, the names of writer and settings, and the frame size,
-/// which only people read.
+/// The bytes that no reader looks at: within the index frame, the names of writer and settings, and
+/// the frame size, which only people read.
 fn meaningless(path: &Path) -> Vec<std::ops::Range<usize>> {
     let tail = Tail::read(&LocalFile::open(path).expect("opened")).expect("sound").expect("an index");
     let last = tail.frames.last().expect("a frame");
@@ -39,8 +39,8 @@ fn meaningless(path: &Path) -> Vec<std::ops::Range<usize>> {
     ]
 }
 
-/// Whether two files decode to the same tar stream and have the same frames and entries: some bits of a compressed block
-/// are padding, or spell the same in two ways.
+/// Whether two files decode to the same tar stream and have the same frames and entries: some bits
+/// of a compressed block are padding, or spell the same in two ways.
 fn is_same_archive(one: &Path, other: &Path) -> bool {
     let read = |path: &Path| {
         let bytes = std::fs::read(path).expect("read");
@@ -56,8 +56,8 @@ fn every_flipped_bit_is_found_or_without_meaning() {
     let path = small_archive(dir.path());
     let bytes = std::fs::read(&path).expect("read");
     let meaningless = meaningless(&path);
-    // Of headers, hashes, index and seek table one bit of three, inside the frames, which checksums cover, one of some
-    // thousand: that takes seconds. SLOTPRESS_EVERY_BIT takes all of them.
+    // Of headers, hashes, index and seek table one bit of three, inside the frames, which checksums
+    // cover, one of some thousand: that takes seconds. SLOTPRESS_EVERY_BIT takes all of them.
     let tail = Tail::read(&LocalFile::open(&path).expect("opened")).expect("sound").expect("an index");
     let inner = |at: usize| {
         tail.frames.iter().any(|frame| {
@@ -94,7 +94,8 @@ fn every_flipped_bit_is_found_or_without_meaning() {
                     };
                     let means_nothing = !found && is_same_archive(&copy, path);
                     write(at, bytes[at]);
-                    // Bit 4 of a frame header's descriptor is the "unused bit" of RFC 8878, which decoders pass over.
+                    // Bit 4 of a frame header's descriptor is the "unused bit" of RFC 8878, which
+                    // decoders pass over.
                     let is_unused = bit % 8 == 4 && frame_starts.contains(&at.wrapping_sub(4));
                     if !found && !means_nothing && !is_unused && !meaningless.iter().any(|range| range.contains(&at)) {
                         missed.lock().expect("not poisoned").push(*bit);

@@ -1,4 +1,5 @@
-//! Ledgers that are not complete: everything that is missing or cut is named, and the rest is read all the same.
+//! Ledgers that are not complete: everything that is missing or cut is named, and the rest is read
+//! all the same.
 
 use std::fs;
 use std::path::Path;
@@ -20,7 +21,8 @@ fn verify_dir(dir: &Path) -> VerifyReport {
     verify_ledger(&paths, None, None, &options(&[]), &NoProgress).expect("verifying does not fail")
 }
 
-/// Two storages are missing, one is cut, and a record elsewhere is wrong: four failures, whatever the layout.
+/// Two storages are missing, one is cut, and a record elsewhere is wrong: four failures, whatever
+/// the layout.
 #[test]
 fn incomplete_ledgers_are_damaged_ones() {
     for (name, storages) in [

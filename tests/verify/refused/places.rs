@@ -1,4 +1,5 @@
-//! Failures say where: the right frame, offset, entry and account, expected and found; and all of them are reported.
+//! Failures say where: the right frame, offset, entry and account, expected and found; and all of
+//! them are reported.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +15,8 @@ fn verify_tar(tar: &Tar) -> VerifyReport {
     verify(&put(dir.path(), FULL, &zstd(&tar.write())), None, &[])
 }
 
-/// Three independent faults in two storages: each is named at its record, and the state is found to differ.
+/// Three independent faults in two storages: each is named at its record, and the state is found to
+/// differ.
 #[test]
 fn records() {
     let mut tar = Tar::read(FULL);
@@ -82,8 +84,8 @@ fn archive_of_frames(dir: &Path) -> (PathBuf, Vec<u8>, Tail) {
     (path, bytes, tail)
 }
 
-/// Damaged frames of an archive with an index are all reported, with their offsets, and the rest is read: also where
-/// damage lies across two of them, and where the start of a frame is damaged.
+/// Damaged frames of an archive with an index are all reported, with their offsets, and the rest is
+/// read: also where damage lies across two of them, and where the start of a frame is damaged.
 #[test]
 fn frames() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -114,7 +116,8 @@ fn frames() {
     }
 }
 
-/// A seek table whose sums are right, and that lies about where a frame ends: its frames are as they were.
+/// A seek table whose sums are right, and that lies about where a frame ends: its frames are as
+/// they were.
 #[test]
 fn a_seek_table_that_lies() {
     let dir = tempfile::tempdir().expect("a directory");

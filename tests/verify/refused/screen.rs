@@ -98,7 +98,8 @@ fn a_renamed_archive_has_one_verdict() {
     }
 }
 
-/// Room in a chosen --temporary-dir is looked at before anything is read: no minutes are lost, and nothing is written.
+/// Room in a chosen --temporary-dir is looked at before anything is read: no minutes are lost, and
+/// nothing is written.
 #[test]
 fn a_temporary_directory_without_room_is_refused_at_once() {
     const HUGE_BYTES: u64 = 8 << 40;

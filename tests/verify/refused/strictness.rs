@@ -1,4 +1,5 @@
-//! One book of rules, at one strictness: nothing is made of an archive that `verify` would refuse of what was made.
+//! One book of rules, at one strictness: nothing is made of an archive that `verify` would refuse
+//! of what was made.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicUsize;
@@ -26,7 +27,8 @@ use super::fields::altered_fields;
 use crate::verify::altered::{Altered, corpus};
 use crate::verify::fixtures::*;
 
-/// What verifying says of a full archive, or of an incremental one on it; of no pair, a report of nothing good.
+/// What verifying says of a full archive, or of an incremental one on it; of no pair, a report of
+/// nothing good.
 fn verified(full: &Path, incremental: Option<&Path>) -> VerifyReport {
     let incremental = incremental.map(NamedArchive::from_path);
     let report = verify_archives(&NamedArchive::from_path(full), incremental.as_ref(), &options(&[]), &NoProgress);
@@ -36,7 +38,8 @@ fn verified(full: &Path, incremental: Option<&Path>) -> VerifyReport {
     })
 }
 
-/// The ledger and the archives that are made of an altered archive, and what verifying says of each; `None`: not made.
+/// The ledger and the archives that are made of an altered archive, and what verifying says of
+/// each; `None`: not made.
 fn made_of(altered: &Altered, dir: &Path) -> [Option<VerifyReport>; 3] {
     let full = put(dir, &altered.full.0, &altered.full.1);
     let incremental = altered.incremental.as_ref().map(|(name, bytes)| put(dir, name, bytes));
@@ -83,8 +86,8 @@ fn nothing_is_made_that_verify_refuses() {
     assert!(counts.iter().all(|count| *count > 0) && wrong.is_empty(), "{}:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// The whole corpus, and every eighth altered field: a run of a command takes a tenth of a second, which is mostly spent waiting
-/// for the disk, so four run at a time.
+/// The whole corpus, and every eighth altered field: a run of a command takes a tenth of a second,
+/// which is mostly spent waiting for the disk, so four run at a time.
 fn each_of_a_sample(check: impl Fn(&Altered) -> Vec<String> + Sync) {
     let sample: Vec<Altered> = corpus().into_iter().chain(altered_fields().into_iter().step_by(8)).collect();
     let check = &check;
@@ -97,8 +100,8 @@ fn each_of_a_sample(check: impl Fn(&Altered) -> Vec<String> + Sync) {
     assert!(wrong.is_empty(), "{} archives, {} wrong:\n{}", sample.len(), wrong.len(), wrong.join("\n"));
 }
 
-/// From a server: the ledger; and the archives beside it, which stay as they came. Of those, only the packing may be wrong, as of
-/// what `restore` keeps.
+/// From a server: the ledger; and the archives beside it, which stay as they came. Of those, only
+/// the packing may be wrong, as of what `restore` keeps.
 #[cfg(feature = "net")]
 #[test]
 fn nothing_is_bootstrapped_that_verify_refuses() {
@@ -128,7 +131,8 @@ fn nothing_is_bootstrapped_that_verify_refuses() {
     assert!(count > 0);
 }
 
-/// From a validator's directory: what has a name in the target. As it is, an archive is published just where `verify` accepts it.
+/// From a validator's directory: what has a name in the target. As it is, an archive is published
+/// just where `verify` accepts it.
 #[cfg(all(feature = "serve", feature = "stores"))]
 #[test]
 fn nothing_is_published_that_verify_refuses() {

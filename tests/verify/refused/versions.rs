@@ -1,5 +1,6 @@
-//! What versions of Agave differ in, and what only Firedancer minds: each change is found, at its place, and counts for the
-//! clients that refuse it. Where `AGAVE_ORACLE` names loaders of Agave's own, these say the same.
+//! What versions of Agave differ in, and what only Firedancer minds: each change is found, at its
+//! place, and counts for the clients that refuse it. Where `AGAVE_ORACLE` names loaders of Agave's
+//! own, these say the same.
 
 use std::path::Path;
 
@@ -10,7 +11,8 @@ use slotpress_read::{Rule, SnapshotClient, VerifyReport, verify_ledger};
 use crate::common::oracle::Oracle;
 use crate::verify::fixtures::*;
 
-/// Where things are in a bank file: the queue's blockhashes (hash, 8 bytes, index, 8 bytes), and the bank hash.
+/// Where things are in a bank file: the queue's blockhashes (hash, 8 bytes, index, 8 bytes), and
+/// the bank hash.
 pub struct BankPlaces {
     pub items: Vec<usize>,
     pub hash: usize,
@@ -93,7 +95,8 @@ pub const BAIL_OUT: [&[u8]; 2] = [&[1, 0, 0, 0, 39, 0, 0, 0], &[1, 0, 0, 0, 8, 0
 
 fn refusing(report: &VerifyReport) -> Vec<SnapshotClient> {
     let refusing = report.clients.iter().filter(|verdict| !verdict.loads).map(|verdict| verdict.client);
-    // What the newest Firedancer refuses, that of August does too, but for slots of the status cache.
+    // What the newest Firedancer refuses, that of August does too, but for slots of the status
+    // cache.
     refusing.filter(|client| *client != SnapshotClient::Firedancer2608).collect()
 }
 
@@ -149,7 +152,8 @@ fn errors_that_older_versions_do_not_know() {
     }
 }
 
-/// What Firedancer refuses or aborts on, and Agave loads: what was done, the rule that it breaks, and the archive.
+/// What Firedancer refuses or aborts on, and Agave loads: what was done, the rule that it breaks,
+/// and the archive.
 pub fn only_for_firedancer() -> [(&'static str, Rule, Tar); 5] {
     [
         (

@@ -17,7 +17,8 @@ fn frame(content: &[u8], has_content_size: bool) -> Vec<u8> {
     encoder.finish().expect("finished")
 }
 
-/// Verifies frames of the given tar, of which some are damaged; returns where each frame starts, too.
+/// Verifies frames of the given tar, of which some are damaged; returns where each frame starts,
+/// too.
 fn verify_frames(
     tar: &[u8],
     frame_bytes: usize,
@@ -44,7 +45,8 @@ fn skipped(report: &VerifyReport, check: Check) -> Option<String> {
     report.checks.iter().find(|result| result.name == check).and_then(|result| result.skipped.clone())
 }
 
-/// Every damaged frame is named with its number and offset, nothing else is blamed, and the rest is read.
+/// Every damaged frame is named with its number and offset, nothing else is blamed, and the rest is
+/// read.
 #[test]
 fn all_damaged_frames_are_reported() {
     let tar = Tar::read(FULL);
@@ -94,7 +96,8 @@ fn damage_does_not_hide_other_faults() {
     assert_eq!(report.failures.len(), 3, "{}", shown(&report));
 }
 
-/// A header that makes no sense is named at its offset, and ends the reading. What is wrong before it is found all the same.
+/// A header that makes no sense is named at its offset, and ends the reading. What is wrong before
+/// it is found all the same.
 #[test]
 fn a_damaged_header_does_not_hide_faults_before_it() {
     let mut tar = Tar::read(FULL);

@@ -146,7 +146,8 @@ impl Directory {
         verdicts
     }
 
-    /// The same of each archive with its full one alone: one archive after another, as they are in the catalog.
+    /// The same of each archive with its full one alone: one archive after another, as they are in
+    /// the catalog.
     fn verify_alone(&self, options: &VerifyOptions) -> Vec<(PathBuf, String)> {
         let catalog = Catalog::with_copies(self.1.clone());
         let mut good: Vec<PathBuf> = Vec::new();
@@ -222,8 +223,8 @@ fn ways() -> [(&'static str, VerifyOptions); 5] {
     ]
 }
 
-/// Many incremental archives, altered in every way, on one full archive that is read once: the verdict on each is that on the
-/// two alone, finding for finding.
+/// Many incremental archives, altered in every way, on one full archive that is read once: the
+/// verdict on each is that on the two alone, finding for finding.
 #[test]
 fn a_verdict_is_that_on_the_archive_alone() {
     let full = fs::read(fixture(FULL)).expect("the fixture");
@@ -239,7 +240,8 @@ fn a_verdict_is_that_on_the_archive_alone() {
     }
 }
 
-/// Full archives, altered in every way, below incremental ones of which one is damaged, and with a good copy or without.
+/// Full archives, altered in every way, below incremental ones of which one is damaged, and with a
+/// good copy or without.
 #[test]
 fn a_damaged_full_archive_is_told_as_alone() {
     let [full, incremental] = [FULL, INCREMENTAL].map(|name| fs::read(fixture(name)).expect("the fixture"));

@@ -1,4 +1,5 @@
-//! Archives that Firedancer's own producer wrote: read as what they are, and made into what Agave loads.
+//! Archives that Firedancer's own producer wrote: read as what they are, and made into what Agave
+//! loads.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -6,7 +7,8 @@ use std::process::Stdio;
 use crate::common::firedancer::*;
 use crate::common::*;
 
-/// They are sound; what Firedancer loads and Agave does not is no failure where no client was asked for.
+/// They are sound; what Firedancer loads and Agave does not is no failure where no client was asked
+/// for.
 #[test]
 fn they_are_verified_for_each_client() {
     for (chain, ..) in &CHAINS[..2] {
@@ -25,7 +27,8 @@ fn they_are_verified_for_each_client() {
     }
 }
 
-/// By their tar headers, or by the note of who recompressed them: bank file and slots of storages do not tell it any more.
+/// By their tar headers, or by the note of who recompressed them: bank file and slots of storages
+/// do not tell it any more.
 #[test]
 fn inspect_says_who_made_them() {
     let inspected = |archive: &Path| {

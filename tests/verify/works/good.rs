@@ -91,8 +91,8 @@ fn expectations() {
     assert!(!verify_archives(&archive, None, &options, &NoProgress).expect("verified").ok);
 }
 
-/// Chains with updates and closes, made by Agave's own crates: full, full with incremental, and both directories.
-/// `$AGAVE_ORACLE gen OUT …` makes them.
+/// Chains with updates and closes, made by Agave's own crates: full, full with incremental, and
+/// both directories. `$AGAVE_ORACLE gen OUT …` makes them.
 #[test]
 #[ignore = "asks Agave itself: AGAVE_ORACLE names programs built on its crates"]
 fn generated_chains() {

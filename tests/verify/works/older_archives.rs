@@ -1,4 +1,5 @@
-//! Archives by older slotpress, with a mark of `pzstd` in front of each frame; and newer archives for older slotpress.
+//! Archives by older slotpress, with a mark of `pzstd` in front of each frame; and newer archives
+//! for older slotpress.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,7 +23,8 @@ fn tail(archive: &Path) -> Tail {
     Archive::open(archive, IndexPolicy::Require, &IoPolicy::default()).expect("opens").tail.expect("an index")
 }
 
-/// It is verified and restored as ever, by its index and in order, and its root still covers every byte.
+/// It is verified and restored as ever, by its index and in order, and its root still covers every
+/// byte.
 #[test]
 fn archives_with_marks_are_read() {
     let archive = with_marks();
@@ -49,7 +51,8 @@ fn archives_with_marks_are_read() {
     }
 }
 
-/// A mark that tells another length is a finding, whichever way the archive is read. Its frame is read all the same.
+/// A mark that tells another length is a finding, whichever way the archive is read. Its frame is
+/// read all the same.
 #[test]
 fn a_wrong_mark_is_found() {
     let (dir, archive) = (temp_dir(), with_marks());

@@ -1,8 +1,10 @@
-//! Servers that lie, as data: what each does, and what must come of it. A new lie is one entry of `LIES`.
+//! Servers that lie, as data: what each does, and what must come of it. A new lie is one entry of
+//! `LIES`.
 //!
-//! Each entry says what the servers of every run do, in one directory for all runs, and how each run must end: its exit
-//! code, and which archive has its name then, if any. `LIES_RUNS` repeats each so often; `LIES_ONLY` chooses those whose
-//! names contain it. Prints a table; docs/reliability.md has its sum.
+//! Each entry says what the servers of every run do, in one directory for all runs, and how each
+//! run must end: its exit code, and which archive has its name then, if any. `LIES_RUNS` repeats
+//! each so often; `LIES_ONLY` chooses those whose names contain it. Prints a table;
+//! docs/reliability.md has its sum.
 
 mod plays;
 mod random;

@@ -147,7 +147,8 @@ pub fn other_ranges(scene: &Scene, request: &Request, stream: &mut TcpStream) ->
     answer(stream, "206 Partial Content", &[("Content-Range", &place)], &body)
 }
 
-/// The first long range: 600 kB, then nothing until the client has the rest from another connection, then rubbish.
+/// The first long range: 600 kB, then nothing until the client has the rest from another
+/// connection, then rubbish.
 pub fn late_rubbish(scene: &Scene, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
     const FIRST_BYTES: usize = 600_000;
     const FETCHED_ELSEWHERE: usize = 1;

@@ -1,4 +1,5 @@
-//! Servers that play random scripts of lies. `LIES_SCRIPTS` says how many are played, `LIES_SEED` and `LIES_FIRST` which.
+//! Servers that play random scripts of lies. `LIES_SCRIPTS` says how many are played, `LIES_SEED`
+//! and `LIES_FIRST` which.
 
 use std::sync::mpsc;
 use std::thread;

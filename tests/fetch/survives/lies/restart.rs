@@ -16,7 +16,8 @@ use crate::common::*;
 
 fn serve(dir: &Path, address: SocketAddr) -> Child {
     let child = Command::new(slotpress_path())
-        // Slow, so that all streams notice its end at once, and not when they have read what is on its way.
+        // Slow, so that all streams notice its end at once, and not when they have read what is on
+        // its way.
         .args(["-q", "serve", "--listen", &address.to_string(), "--max-rate", "1MiB"])
         .arg(dir)
         .stdout(Stdio::null())
@@ -111,7 +112,8 @@ fn a_server_that_is_gone_for_good_is_given_up() {
     assert!(!dir.path().join(&archive.name).exists());
 }
 
-/// Alone, a server that hardly sends anything is given up as well, by ranges and in order; and it is said why.
+/// Alone, a server that hardly sends anything is given up as well, by ranges and in order; and it
+/// is said why.
 #[test]
 fn a_server_that_is_too_slow_is_given_up() {
     let archive = Archive::of(Kind::Hashed);

@@ -1,6 +1,6 @@
-//! Scripts of lies: any bytes are one. Servers in this process play it while `fetch` runs, a few times in one directory.
-//! Whatever they do, each run ends, and what has the archive's name then is one of the archives, whole. Shared by the
-//! property test here and by `fuzz/`.
+//! Scripts of lies: any bytes are one. Servers in this process play it while `fetch` runs, a few
+//! times in one directory. Whatever they do, each run ends, and what has the archive's name then is
+//! one of the archives, whole. Shared by the property test here and by `fuzz/`.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -74,7 +74,8 @@ fn tar(seed: u64, content_bytes: usize) -> Vec<u8> {
     tar
 }
 
-/// What a server does with one request for bytes; places are parts of what is asked for, in units of 1 / 65536.
+/// What a server does with one request for bytes; places are parts of what is asked for, in units
+/// of 1 / 65536.
 #[derive(Clone, Copy, Debug)]
 enum Act {
     /// What it has.
@@ -112,7 +113,8 @@ enum Act {
 }
 
 impl Act {
-    /// Where there are no frame hashes, bytes that are not the archive's are found when it is unpacked, and not before.
+    /// Where there are no frame hashes, bytes that are not the archive's are found when it is
+    /// unpacked, and not before.
     fn of(&[kind, high, low]: &[u8; 3], is_hashed: bool) -> Self {
         let place = u16::from_be_bytes([high, low]);
         match kind % 20 {
@@ -353,8 +355,8 @@ fn range_of(request: &Request, length: usize) -> Range<usize> {
     (range.start as usize).min(length - 1)..(range.end as usize).min(length)
 }
 
-/// A place near another. Not where it says that a frame has frame hashes: an archive without them is not known to be wrong
-/// before it is unpacked.
+/// A place near another. Not where it says that a frame has frame hashes: an archive without them
+/// is not known to be wrong before it is unpacked.
 fn flippable(bytes: &[u8], at: usize) -> usize {
     let begin = bytes.windows(8).rposition(|window| window == b"slothsh1");
     match begin {
