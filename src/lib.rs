@@ -1,13 +1,13 @@
-//! Solana snapshot archives on all cores: archive a ledger, restore a node that boots, verify
+//! Solana snapshot archives on all cores: archive a ledger, restore a ledger that boots, verify
 //! downloaded archives, recompress a validator's archives, measure compression levels, fetch and
 //! serve archives.
 //!
 //! This is the library behind the program `slotpress`. It never prints, reads flags or exits.
 //! Functions block the calling thread until they are done. Long ones report to a [`Progress`], and
 //! end early with an error when [`Progress::is_interrupted`] returns true. A [`CancelToken`] is a
-//! `Progress` that only interrupts, alone or beside a display ([`CancelToken::with`]). The
-//! [`ErrorKind`] of an [`Error`] tells damage from a failing disk or network; its [`Hint`] says
-//! what to do next.
+//! `Progress` that only interrupts; [`CancelToken::with`] combines it with another `Progress`. The
+//! [`ErrorKind`] of an [`Error`] distinguishes damage from a failing disk or network. The [`Hint`]
+//! of an [`Error`] says what to do next.
 //!
 //! # Archive a ledger
 //!
@@ -44,13 +44,13 @@
 //!
 //! [`recompress()`] writes an archive again with another compression; [`inspect`] lists the
 //! contents of an archive or ledger. [`plan_archive`], [`plan_restore`] and, with the feature
-//! `net`, `plan_bootstrap` check everything that can be checked without writing, free space among
-//! it. The plan that they return can be shown first and executed later.
+//! `net`, `plan_bootstrap` check everything that can be checked without writing, including free
+//! space. The plan that they return can be shown first and executed later.
 //!
 //! # Accounts
 //!
 //! [`visit_accounts`] reads an archive, a pair of full and incremental archive, or a ledger. Each
-//! worker has a visitor, and each account's newest version goes to one of them. The visitors are
+//! worker has a visitor. The newest version of each account goes to one visitor. The visitors are
 //! returned only if the state passed its checks:
 //!
 //! ```no_run
@@ -88,10 +88,10 @@
 //!
 //! # Fetch, bootstrap, serve
 //!
-//! The default features `net` and `serve` have these functions. `find` ranks servers by the age
-//! that the state will have at boot. `fetch` downloads archives, and resumes interrupted downloads.
-//! `bootstrap` restores while it downloads. All three use a `Client`. `serve::run` serves a
-//! directory of archives.
+//! The default features `net` and `serve` have these functions. `find` ranks the states that
+//! servers offer by their age at boot. `fetch` downloads archives, and resumes interrupted
+//! downloads. `bootstrap` restores while it downloads. All three use a `Client`. `serve::run`
+//! serves a directory of archives.
 //!
 #![cfg_attr(
     feature = "net",
@@ -142,9 +142,9 @@ println!("{} rows of slot {}", report.facts.tables[0].rows, report.facts.slot);
 //!
 //! [`catalog`] lists a directory's archives: the ones that a node would choose, unusable ones,
 //! those that can be pruned, and unfinished downloads. [`verify_catalog`] verifies all of them,
-//! incremental ones on their full archive. You give a function that opens each archive, whether it
-//! is in a directory, on a server or in a store. Its second argument is [`CheckMode::State`] if the
-//! archive will be read more than once:
+//! each incremental archive together with its full archive. The caller passes a function that opens
+//! an archive in a directory, on a server or in a store. The second argument of this function is
+//! [`CheckMode::State`] if the archive will be read more than once:
 //!
 //! ```no_run
 //! use slotpress::{CancelToken, NamedArchive, VerifyOptions, catalog, verify_catalog};
@@ -178,13 +178,13 @@ println!("{} rows of slot {}", report.facts.tables[0].rows, report.facts.slot);
 //! | `net` | `find`, `fetch`, `bootstrap`, archives at URLs |
 //! | `serve` | `serve`; together with `stores`, also `publish` |
 //! | `stores` | `stores`, and with it `net` |
-//! | `levels` | `levels`; `codecs` adds codecs that bring C code of their own |
-//! | `export` | `export` and `tables`, which take Arrow and Parquet |
+//! | `levels` | `levels`; `codecs` adds codecs written in C |
+//! | `export` | `export` and `tables`, which depend on Arrow and Parquet |
 //! | `cli` | the program, with all features but `export` and `codecs` |
 //!
 //! The default features are `cli`, `levels`, `net`, `serve` and `stores`. A program that embeds the
-//! library turns them off (`default-features = false`), and names those that it needs. Sections of
-//! this page that name no feature need none.
+//! library turns them off (`default-features = false`), and names those that it needs. Functions in
+//! a section of this page that names no feature need none.
 //!
 //! # What is stable
 //!
@@ -249,7 +249,7 @@ pub use slotpress_read::{
     visit_accounts,
 };
 
-/// Checks of an archive, a catalog or a ledger: what they find, and what that means to clients.
+/// Results of checking an archive, a catalog or a ledger, and which clients accept it.
 pub mod check {
     #[doc(inline)]
     pub use slotpress_read::verify::report::Counts;
@@ -321,8 +321,7 @@ pub mod stores {
     pub use slotpress_stores::{S3Options, Store, StoreOptions, Target};
 }
 
-/// What the program `slotpress` uses of this crate's modules beside the items above. None of it is
-/// promised to others: it may change with any version.
+/// Items that only the program `slotpress` uses. They may change with any version.
 #[doc(hidden)]
 pub mod program {
     pub use crate::archive::encode::{

@@ -32,17 +32,17 @@ static ALLOCATOR: Allocator = Allocator;
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller gives the guarantees that `Inner` requires.
-        or_end(unsafe { Inner.alloc(layout) })
+        exit_if_null(unsafe { Inner.alloc(layout) })
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as above.
-        or_end(unsafe { Inner.alloc_zeroed(layout) })
+        exit_if_null(unsafe { Inner.alloc_zeroed(layout) })
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         // SAFETY: as above; `pointer` comes from `Inner`, as all memory does.
-        or_end(unsafe { Inner.realloc(pointer, layout, new_size) })
+        exit_if_null(unsafe { Inner.realloc(pointer, layout, new_size) })
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
@@ -51,11 +51,12 @@ unsafe impl GlobalAlloc for Allocator {
     }
 }
 
-fn or_end(pointer: *mut u8) -> *mut u8 {
+fn exit_if_null(pointer: *mut u8) -> *mut u8 {
     if !pointer.is_null() {
         return pointer;
     }
-    // The standard library's output may allocate, and takes a lock that another thread may hold.
+    // Bypasses the standard library's output, which may allocate, and whose lock another thread
+    // may hold.
     let _ = rustix::io::write(
         rustix::stdio::stderr(),
         b"error: out of memory: the system gives no more\n\

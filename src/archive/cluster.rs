@@ -1,17 +1,17 @@
 //! Sorts the records of a storage so that similar ones are adjacent, which compresses better.
 //!
-//! The order of a storage's records has no meaning. Neither have some bytes of each record
-//! (docs/snapshot-format.md#records): `write_version`, the bytes after the executable flag, the
-//! stored hash, and the padding after the data. Clustering sorts records and zeroes those bytes.
-//! Everything else, and every length, stays the same.
+//! The order of a storage's records has no meaning. Some bytes of each record have no meaning
+//! either (docs/snapshot-format.md#records): `write_version`, the bytes after the executable flag,
+//! the stored hash, and the padding after the data. Clustering sorts records and zeroes those
+//! bytes. Everything else, and every length, stays the same.
 //!
 //! A storage that spans several frames is sorted in pieces, one per frame. Records that lie wholly
-//! in a piece are sorted within it; a record cut by the piece's ends stays in place. So each piece
-//! maps to the same range of the file, and memory is bounded by the frame, not by the storage. Of
-//! the piece before, only the [`Position`] is needed.
+//! in a piece are sorted within it; a record cut by the piece's ends stays in place. So each sorted
+//! piece has the same place in the file, and memory depends on the size of the frame, not of the
+//! storage. From the previous piece, only the [`Position`] at its end is needed.
 //!
-//! To move little memory, one walk over the headers computes a key of 8 bytes per record. The keys
-//! are sorted, and one pass copies the records into place.
+//! To move little memory, keys are sorted instead of records: one walk over the headers computes a
+//! key of 8 bytes per record, and one pass copies the records in the order of the sorted keys.
 
 use slotpress_format::ledger::record::{align8, field};
 use slotpress_format::{RECORD_HEADER_BYTES, RecordStart};
@@ -31,11 +31,10 @@ pub enum Position {
 
 pub const START: Position = Position::RecordAt(0);
 
-/// Sorts the records of one piece after another, and reuses its memory: at most 64 bytes
-/// per record.
+/// Sorts the records of one piece after another, and reuses its memory: about 60 bytes per record.
 #[derive(Debug, Default)]
 pub struct Clusterer {
-    /// Start and end in the piece of each record that lies wholly in it.
+    /// Start and end of each whole record in the piece.
     records: Vec<(u32, u32)>,
     /// Sort key of each record; the lowest bits are its index in `records`.
     keys: Vec<u64>,
@@ -46,15 +45,15 @@ pub struct Clusterer {
 }
 
 /// Width of a record's index in a key. A record has at least 136 bytes, so a frame of 32 MiB holds
-/// fewer than 2^18.
+/// fewer than 2^18 records.
 const NUMBER_BITS: u32 = 18;
 const RECORDS_MAX: usize = 1 << NUMBER_BITS;
 
 impl Clusterer {
     /// Finds the records of `piece`, which starts at `offset` in a storage of `storage_bytes`.
-    /// `position` is where the walk stood at the end of the piece before. Returns where it stands
-    /// at the end of this one. Also returns false if the piece has invalid records; then
-    /// [`Self::copy`] will move none.
+    /// `position` is the walk's position at the end of the previous piece. Returns the position at
+    /// the end of this piece, and whether its records are valid. If not, [`Self::copy`] moves
+    /// no record.
     pub fn walk(&mut self, piece: &[u8], offset: u64, storage_bytes: u64, position: &Position) -> (Position, bool) {
         self.records.clear();
         self.keys.clear();
@@ -66,8 +65,8 @@ impl Clusterer {
             Position::Header(at, bytes) => {
                 let mut header = [0; RECORD_HEADER_BYTES];
                 let (before, after) = header.split_at_mut(bytes.len().min(RECORD_HEADER_BYTES));
-                // The piece before refused headers that do not fit into the storage, so the rest of
-                // this one must be in this piece.
+                // The walk over the previous piece refused headers that do not fit into the
+                // storage, so the rest of this header must be in this piece.
                 let Some(rest) = piece.get(..after.len()) else { return (Position::Over, false) };
                 before.copy_from_slice(&bytes[..before.len()]);
                 after.copy_from_slice(rest);
@@ -85,7 +84,7 @@ impl Clusterer {
             if at >= end {
                 return (Position::RecordAt(at), true);
             }
-            // `at` is in the piece: the record before it ends at the piece's start, or later.
+            // `at` is in the piece: the previous record ends at the piece's start, or later.
             let start = (at - offset) as usize;
             prefetch(piece, start + WALK_AHEAD_BYTES, RECORD_HEADER_BYTES * 2);
             let Some(header) = piece[start..].first_chunk::<RECORD_HEADER_BYTES>() else {
@@ -120,9 +119,9 @@ impl Clusterer {
         (Position::Over, false)
     }
 
-    /// Copies the piece given to [`Self::walk`] into `to`, which has the same length; sorts
-    /// records, and zeroes meaningless bytes. If an address occurs twice, the order tells which
-    /// record is newer: then copies the piece unchanged, and returns false.
+    /// Copies the piece given to [`Self::walk`] into `to`, which has the same length. Sorts the
+    /// records, and zeroes meaningless bytes. If an address occurs twice, their order tells which
+    /// record is newer: the piece is copied unchanged, and the result is false.
     pub fn copy(&mut self, piece: &[u8], to: &mut [u8]) -> bool {
         let (Some(&first), Some(&last)) = (self.records.first(), self.records.last()) else {
             to.copy_from_slice(piece);
@@ -134,7 +133,8 @@ impl Clusterer {
         }
         let first = first.0 as usize;
         to[..first].copy_from_slice(&piece[..first]);
-        // The last record of a storage may lack its padding. Unless it stays last, lengths change.
+        // The last record of a storage may lack its padding. It stays last, since lengths would
+        // change otherwise.
         let is_cut = (last.1 - last.0) % 8 != 0;
         let sorted = self.keys.len() - usize::from(is_cut);
         self.keys[..sorted].sort_unstable();
@@ -204,7 +204,7 @@ pub fn find_position(piece: &[u8], offset: u64, storage_bytes: u64) -> Position 
                     after => after + 1,
                 }
             }
-            // Here the piece ends inside a header.
+            // A record may begin here: an end mark, or a header that the end of the piece cuts.
             Some(Record::End) | None => 1,
             Some(_) => 0,
         };
@@ -243,7 +243,7 @@ const HASH_BITS: u32 = START_BITS - PREFIX_BITS;
 /// Parts of a balance: its number of bits, and the bits after the highest one.
 const MAGNITUDE_BITS: u32 = 6;
 const MANTISSA_BITS: u32 = START_BITS - MAGNITUDE_BITS;
-/// Width of a key without the record's index, which is below it.
+/// Width of a key without the record's index, which takes the lowest bits.
 const KEY_BITS: u32 = LENGTH_BITS + OWNER_BITS + START_BITS;
 const _: () = assert!(KEY_BITS == 46);
 
@@ -285,14 +285,14 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(array)
 }
 
-/// Distance of prefetching in the walk, in bytes. The next header's address is known only after
+/// How far ahead the walk prefetches, in bytes. The address of the next header is known only after
 /// this header is read.
 const WALK_AHEAD_BYTES: usize = 1024;
-/// Distance of prefetching while copying, in records. Records are read in sorted order, which the
+/// How far ahead copying prefetches, in records. Records are read in sorted order, which the
 /// processor cannot predict.
 const COPY_AHEAD_RECORDS: usize = 4;
-/// Limit on the bytes that are prefetched per record. In a longer one, the processor recognizes the
-/// sequential read itself.
+/// Limit on the bytes that are prefetched per record. In a longer record, the processor recognizes
+/// the sequential read itself.
 const COPY_AHEAD_BYTES_MAX: usize = 512;
 
 /// Asks the processor to load the cache lines of `bytes`. Affects only speed.
@@ -394,8 +394,7 @@ mod tests {
             before.sort();
             after.sort();
             prop_assert_eq!(before, after);
-            // Records in another order, with other meaningless bytes, give the same result: nothing
-            // else is looked at.
+            // Records with other meaningless bytes give the same result.
             let quiet: Vec<Account> = accounts.iter().map(|account| Account { noise: 0, ..account.clone() }).collect();
             prop_assert_eq!(cluster(&self::storage(&quiet, is_last_padded)).0, clustered.clone());
             prop_assert_eq!(cluster(&clustered).0, clustered, "clustering again changes nothing");

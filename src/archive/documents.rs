@@ -13,7 +13,7 @@ use slotpress_read::{Documents, Findings, ParsedBank, Rule, judge_documents};
 const WRITE_ANOTHER: &str = "the bank snapshot is damaged: let the validator write another one";
 
 /// Runs `work` while another thread reads the status cache at `path`. If no thread can be started,
-/// does one after the other.
+/// reads it after `work`.
 pub fn while_reading<R>(
     path: &Path,
     progress: &dyn Progress,
@@ -43,8 +43,8 @@ fn read_status_cache(path: &Path, progress: &dyn Progress) -> Result<StatusCache
         return Err(Error::damaged(message).with_hint(WRITE_ANOTHER));
     }
     let input = BufReader::with_capacity(READ_BUFFER_BYTES, Interruptible::new(file, progress));
-    // The bank's slot is not known yet, so any slot is accepted here (`u64::MAX`). `judge`
-    // compares it.
+    // The bank's slot is not known yet, so any slot is accepted here (`u64::MAX`). `judge` compares
+    // the slots.
     let cache = parse_status_cache(FieldReader::new(input, length, what), u64::MAX);
     progress.check()?;
     cache.map_err(|error| error.with_hint(WRITE_ANOTHER))

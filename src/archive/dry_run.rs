@@ -14,17 +14,17 @@ use super::{ArchivePlan, encode_planned, linked_frames};
 /// frame size, a second or two on one core at level 1.
 const SAMPLE_FRAMES: usize = 16;
 
-/// The archive that would be made, with its estimated size.
+/// The planned archive, with its estimated size.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct ArchivePreview {
     /// Path that the archive would have.
     #[serde(serialize_with = "text::path")]
     pub path: PathBuf,
-    /// Name that it would have.
+    /// Name that the archive would have.
     #[serde(flatten, serialize_with = "name_parts")]
     pub name: ArchiveName,
-    /// Number of storages that it would have.
+    /// Number of storages that the archive would have.
     pub storages: u64,
     /// Length of the tar stream to be compressed, in bytes.
     pub input_bytes: u64,
@@ -33,7 +33,7 @@ pub struct ArchivePreview {
     pub estimated_bytes: u64,
     /// Bytes of tar in the sample; for a small ledger, the whole tar stream.
     pub sample_bytes: u64,
-    /// Bytes in the output directory's file system that a user who is not root can fill.
+    /// Free bytes in the output directory's file system, without those reserved for root.
     pub free_bytes: u64,
 }
 

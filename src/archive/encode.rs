@@ -18,7 +18,7 @@ use crate::archive::lz4;
 pub struct Codec {
     /// Compression format; with zstd, its level.
     pub format: ArchiveFormat,
-    /// Order of the records. [`Codec::new`] keeps that of the source.
+    /// Order of the records. [`Codec::new`] keeps the order of the source.
     pub layout: RecordLayout,
 }
 
@@ -94,17 +94,17 @@ impl Codec {
     }
 }
 
-/// Default level. Validators use it, too, since Agave 2.0.
+/// Default level, the same as Agave's since version 2.0.
 pub const ZSTD_LEVEL_DEFAULT: i32 = 1;
 
-/// Fastest level that is offered. zstd accepts lower ones, which hardly compress.
+/// Fastest accepted level. zstd has lower ones, which hardly compress.
 pub const ZSTD_LEVEL_MIN: i32 = -1000;
 
 /// Strongest level of zstd.
 pub const ZSTD_LEVEL_MAX: i32 = 22;
 
-/// True for levels from [`ZSTD_LEVEL_MIN`] to [`ZSTD_LEVEL_MAX`], except 0: zstd takes 0 for
-/// its default.
+/// True for levels from [`ZSTD_LEVEL_MIN`] to [`ZSTD_LEVEL_MAX`], except 0, which zstd replaces by
+/// its default level.
 pub fn is_zstd_level(level: i32) -> bool {
     level != 0 && (ZSTD_LEVEL_MIN..=ZSTD_LEVEL_MAX).contains(&level)
 }
@@ -141,7 +141,7 @@ impl FrameCompressor {
     /// Compresses `content` to one frame. The frame replaces the bytes in `to`.
     ///
     /// # Errors
-    /// If zstd fails, which happens only without memory.
+    /// If zstd fails, which happens only if memory is exhausted.
     pub fn compress(&mut self, content: &[u8], to: &mut Vec<u8>) -> Result<()> {
         slotpress_base::threads::panic_point("encoder");
         to.clear();
@@ -174,7 +174,8 @@ fn zstd_error(doing: &str, code: usize) -> Error {
 pub struct EncodedFrame<'a> {
     pub bytes: &'a [u8],
     pub content_bytes: u64,
-    /// Number of storages in the frame that could not be clustered, wholly or in part.
+    /// Number of storages in the frame whose records kept their order although the layout
+    /// is clustered.
     pub left_as_is: u64,
     pub hash: Option<FrameHash>,
 }

@@ -9,7 +9,7 @@ use slotpress_format::{FRAME_SIZE_BYTES_DEFAULT, FRAME_SIZE_BYTES_MAX, FRAME_SIZ
 use crate::archive::encode::{Codec, FrameCompressor, ZSTD_LEVEL_DEFAULT};
 use crate::archive::layout::clustering_bytes;
 
-/// How an archive is encoded, and how much of the machine that may use.
+/// How an archive is encoded, and the threads, memory and disk rate that encoding may use.
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct EncodingOptions {
@@ -19,7 +19,8 @@ pub struct EncodingOptions {
     /// Bytes of tar in a frame, from 64 KiB to 32 MiB. Default: 8 MiB.
     pub frame_size_bytes: u64,
     /// Compressing threads, 1 to 1024. Fewer start if they do not fit into `memory_bytes`. When an
-    /// archive is made of others, about half as many threads decode. Default: one per core.
+    /// archive is made from other archives, about half as many threads decode. Default: one
+    /// per core.
     pub threads: usize,
     /// Limit in bytes on the memory of all workers' buffers. Fewer workers start if it is too
     /// small. Default: none.
@@ -63,7 +64,8 @@ impl EncodingOptions {
         }
     }
 
-    /// Returns how many bytes may be read ahead of the workers: the limit less their own memory.
+    /// Returns how many bytes may be read ahead of the workers: `memory_bytes` less their own
+    /// memory, or [`AHEAD_BYTES`] without a limit.
     ///
     /// # Errors
     /// There is not enough memory for one worker.
@@ -95,9 +97,9 @@ pub fn check_frame_size(frame_size_bytes: u64) -> Result<()> {
         .with_hint("a frame has 64KiB to 32MiB"))
 }
 
-/// Returns the most memory in bytes that one worker takes: its frame, its output buffers, and
-/// zstd's context. To measure the context, compresses a frame of zeros: the context's size depends
-/// only on level and frame size.
+/// Returns the most memory in bytes that one worker takes: its frame, a clustered copy of it, its
+/// output buffers, and zstd's context. To measure the context, compresses a frame of zeros: the
+/// context's size depends only on level and frame size.
 ///
 /// # Errors
 /// If there is not enough memory for one context.
@@ -105,7 +107,7 @@ pub fn worker_memory_bytes(codec: &Codec, frame_size_bytes: u64) -> Result<u64> 
     let mut compressor = FrameCompressor::new(codec)?;
     compressor.compress(&vec![0; frame_size_bytes as usize], &mut Vec::new())?;
     let output_bytes = zstd_safe::compress_bound(frame_size_bytes as usize) as u64;
-    // One buffer more is in use overall. Counting one more for each worker errs on the safe side.
+    // All workers share one more buffer. Counting one more for each worker errs on the safe side.
     let buffers = OUTPUT_BUFFERS_PER_WORKER as u64 + 1;
     let content_bytes = frame_size_bytes + clustering_bytes(codec.layout, frame_size_bytes);
     Ok(content_bytes + buffers * output_bytes + compressor.context_bytes() as u64)

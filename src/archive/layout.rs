@@ -1,11 +1,11 @@
 //! Clusters the storages in frames, whether the frames come from a ledger's plan or from
 //! another archive.
 //!
-//! A frame is clustered as a whole after it is filled; its tar headers tell where storages lie.
+//! A frame is clustered as a whole after it is filled; its tar headers tell where storages begin.
 //! Workers make frames independently, unless a frame starts inside an entry: then its worker must
-//! know where records begin. The worker of the frame before sends that over a [`FrameLink`] once it
-//! has walked over its headers, long before it compresses. Workers take frames in order, so a
-//! worker only ever waits for one that is running.
+//! know where the next record begins. The worker of the previous frame sends this position over a
+//! [`FrameLink`] once it has walked over the record headers, long before it compresses. Workers
+//! take frames in order, so a worker waits only for another one that is running.
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use slotpress_base::{Progress, Result};
@@ -27,15 +27,14 @@ pub enum RecordLayout {
 #[derive(Clone, Debug)]
 pub struct Carry {
     entry: Entry,
-    /// Bytes of the entry that precede the next frame, with the tar header.
+    /// Bytes of the entry before the next frame, including the tar header.
     offset_bytes: u64,
     position: Position,
 }
 
 impl Carry {
     #[cfg(feature = "levels")]
-    /// Finds the position for a frame without its predecessor: searches the frame's bytes
-    /// for records.
+    /// Finds the position without the previous frame: searches the frame's bytes for records.
     pub fn found(entry: Entry, offset_bytes: u64, tar: &[u8]) -> Self {
         let offset = offset_bytes.saturating_sub(BLOCK_BYTES);
         let content_bytes = usize::try_from(entry.content_bytes.saturating_sub(offset)).unwrap_or(tar.len());
@@ -48,9 +47,8 @@ impl Carry {
     }
 }
 
-/// Connects a frame to its neighbours where entries cross its ends. If the frame before was
-/// dropped, by an error or an interruption, this frame stays unclustered; such a run
-/// publishes nothing.
+/// Connects a frame to its neighbours where entries cross its ends. If an error or interruption
+/// dropped the previous frame, this frame stays unclustered; the archive is then never published.
 #[derive(Debug, Default)]
 pub struct FrameLink {
     before: Option<Receiver<Carry>>,
@@ -95,7 +93,7 @@ impl Linker {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Clustered {
-    /// Storages in the frame. Those that lie in it only in part count, too.
+    /// Storages in the frame, including those of which it holds only a part.
     pub storages: u64,
     /// Storages that stayed unchanged, wholly or in part, because of invalid records or an address
     /// that occurs twice.
@@ -170,8 +168,8 @@ impl FrameClusterer {
     }
 }
 
-/// Returns the most memory in bytes that clustering takes per worker: a copy of the frame, and 60
-/// bytes per record, each of which has at least 136 bytes.
+/// Returns about how much memory in bytes clustering takes per worker: a copy of the frame, and 60
+/// bytes per record. A record has at least 136 bytes.
 pub fn clustering_bytes(layout: RecordLayout, frame_size_bytes: u64) -> u64 {
     match layout {
         RecordLayout::Verbatim => 0,
@@ -188,8 +186,8 @@ pub(crate) fn warn_left_as_is(storages: u64, progress: &dyn Progress) {
     }
 }
 
-/// Returns the first `length` bytes of a reusable buffer. The buffer grows, zeroed, only if it is
-/// too short.
+/// Returns the first `length` bytes of a reusable buffer. If the buffer is too short, extends it
+/// with zeros.
 pub fn content_buffer(buffer: &mut Vec<u8>, length: usize) -> &mut [u8] {
     if buffer.len() < length {
         buffer.resize(length, 0);
@@ -235,8 +233,8 @@ mod tests {
                 });
                 work.collect::<Vec<_>>().into_iter().map(|thread| thread.join().expect("no panic")).collect()
             });
-            // Clusters a frame without its neighbours, as in a sample. Zeros at its start may look
-            // like one more record; in a frame with few records, other bytes may do so too.
+            // Clusters each frame without its neighbours, as in a sample. Zeros at its start may
+            // look like one more record, so one frame may differ.
             let mut others = 0;
             for (number, (frame, linked)) in frames.iter().zip(&results).enumerate().filter(|_| size >= 4096) {
                 let carry = (number > 0).then(|| Carry::found(entry, (number * size) as u64, frame));

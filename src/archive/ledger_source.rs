@@ -1,5 +1,5 @@
-//! The state of a stopped validator as a full archive that is never written: an uncompressed tar,
-//! which is made from the storages as it is read.
+//! Presents the state of a stopped validator as a full archive: an uncompressed tar that is made
+//! from the storages while it is read, and never written to disk.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ pub fn ledger_as_archive(options: &ArchiveOptions, progress: &dyn Progress) -> R
 #[derive(Debug)]
 struct LedgerSource {
     plan: Plan,
-    /// End of each entry in the tar. That is 8 bytes for each of mainnet's 432,000 storages.
+    /// End of each entry in the tar: 8 bytes for each of mainnet's 432,000 storages.
     ends: Vec<u64>,
     path: PathBuf,
     _lock: Option<LedgerLock>,

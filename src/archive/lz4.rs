@@ -1,6 +1,5 @@
-//! Makes one lz4 frame of independent blocks, each of which any worker can compress (LZ4
-//! frame format 1.6). The library's own frame encoder uses one core, so only its block
-//! compressor is used.
+//! Makes one lz4 frame of independent blocks, which workers compress in parallel (LZ4 frame format
+//! 1.6). The frame encoder of `lz4_flex` uses one core, so only its block compressor is used.
 
 use lz4_flex::block::{compress_into, get_maximum_output_size};
 use twox_hash::XxHash32;

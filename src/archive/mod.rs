@@ -57,7 +57,7 @@ pub struct ArchiveOptions {
     /// Accepts a base slot whose full archive is missing, or is not the newest one. Default: false,
     /// because closed accounts may reappear on another base.
     pub force_base: bool,
-    /// Reads the archive back with these checks before it gets its name; only into a directory.
+    /// Checks to make when the archive is read back before it gets its name; only in a directory.
     /// Default: none, and it is not read back.
     #[setters(into)]
     pub read_back: Option<CheckOptions>,
@@ -84,7 +84,7 @@ pub struct ArchiveReport {
     /// Path of the archive, or its URL in a bucket; `None` for a stream.
     #[serde(serialize_with = "text::optional_path")]
     pub path: Option<PathBuf>,
-    /// Name of the archive, which it has even if it went to a stream.
+    /// Name of the archive, even if it went to a stream.
     #[serde(flatten, serialize_with = "name_and_parts")]
     pub name: ArchiveName,
     /// Number of storages in the archive.
@@ -104,11 +104,11 @@ pub struct ArchiveReport {
     pub root: Option<Root>,
     /// What was checked when the archive was read back; `None` if it was not.
     pub read_back: Option<ReadBackReport>,
-    /// Path of the full archive of an incremental one, if it is in the output directory or beside
-    /// the ledger.
+    /// Path of the incremental archive's full archive, if it is in the output directory or the
+    /// snapshots directory.
     #[serde(skip)]
     pub base: Option<PathBuf>,
-    /// Number of workers that made it.
+    /// Number of workers that encoded the archive.
     pub threads: usize,
     /// Time until the archive was on disk under its name.
     #[serde(flatten)]
@@ -119,7 +119,7 @@ pub struct ArchiveReport {
 }
 
 impl ArchiveReport {
-    /// Returns the path of the archive if it was written into the directory `dir`.
+    /// Returns the path that the archive has in the directory `dir`.
     pub fn path_in(&self, dir: &Path) -> PathBuf {
         self.name.path_in(dir)
     }
@@ -135,7 +135,7 @@ impl ArchiveReport {
 /// - A disk fails, or is full.
 /// - The archive exists already: [`ErrorKind::Exists`](crate::ErrorKind::Exists).
 ///
-/// No file is left behind. A stream may have received a part of the archive.
+/// After an error, no file is left behind, but a stream may have received a part of the archive.
 pub fn archive<'a>(options: &ArchiveOptions, sink: Sink<'a>, progress: &'a dyn Progress) -> Result<ArchiveReport> {
     plan_archive(options, sink, progress)?.execute(progress)
 }
@@ -149,7 +149,7 @@ pub fn plan_archive<'a>(options: &ArchiveOptions, sink: Sink<'a>, progress: &dyn
     let stopwatch = Stopwatch::start();
     let sink = sink.kept()?;
     if options.read_back.is_some() && !matches!(sink.place, SinkKind::Kept(_)) {
-        return Err(Error::usage("an archive that goes elsewhere than into a directory cannot be read back")
+        return Err(Error::usage("only an archive in a directory can be read back")
             .with_hint("write into a directory, or verify it where it arrives"));
     }
     let threads = options.encoding.workers(0)?;
@@ -254,8 +254,7 @@ impl<'a> ArchivePlan<'a> {
             }
             _ => None,
         };
-        // Only the report needs the base, so a directory that cannot be read counts as one
-        // without it.
+        // Only the report needs the base, so an unreadable directory is no error here.
         let base = base_of(&name, &options, out_dir.as_deref()).ok().flatten().map(|base| base.path);
         let path = sink.publish(&name, progress)?;
         Ok(ArchiveReport {
@@ -294,8 +293,8 @@ pub(crate) fn write_planned(
 }
 
 /// Warns of storages that are longer than the bank file says, although no list names obsolete
-/// records in them: the ledger was restored, and no validator has run on it since. They are
-/// archived whole, so the archive is somewhat larger. A dry run does not show this warning.
+/// records in them: the ledger was restored, and no validator has run on it since. These storages
+/// are archived whole, so the archive is somewhat larger. A dry run does not show this warning.
 fn warn_of_whole_storages(count: u64, progress: &dyn Progress) {
     let (storages, are) = if count == 1 { ("storage", "is") } else { ("storages", "are") };
     if count > 0 {
@@ -388,7 +387,7 @@ fn archives_beside(options: &ArchiveOptions, out_dir: Option<&Path>) -> Result<C
     scan(&dirs.filter(|dir| dir.is_dir()).map(Path::to_path_buf).collect::<Vec<_>>())
 }
 
-/// Finds the full archive of an incremental one in the same directories.
+/// Finds the full archive of an incremental one in the directories of [`archives_beside`].
 fn base_of(name: &ArchiveName, options: &ArchiveOptions, out_dir: Option<&Path>) -> Result<Option<NamedArchive>> {
     let Some(base_slot) = name.base_slot else { return Ok(None) };
     let beside = archives_beside(options, out_dir)?;

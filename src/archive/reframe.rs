@@ -1,5 +1,5 @@
-//! Makes an archive of other archives: the reading side puts entries into frames, while workers
-//! compress them.
+//! Makes an archive from other archives: the reading side puts entries into frames, while workers
+//! compress the frames.
 
 use std::io::Write;
 use std::sync::atomic::AtomicBool;
@@ -16,15 +16,15 @@ use crate::archive::encoding::EncodingOptions;
 use crate::archive::layout::{FrameLink, Linker};
 use crate::archive::writer::ArchiveWriter;
 
-/// Number of frames between the reading and the encoding side. With these, neither side waits for
-/// the other's next step.
+/// Number of frames that may wait between the reading and the encoding side, so that neither side
+/// waits for each step of the other.
 const FRAMES_UNDER_WAY: usize = 2;
 
 /// Most memory in bytes of the reading side, for frames of 32 MiB and one decoder: three decoded
-/// frames, two compressed ones.
+/// frames and two compressed ones of 16 MiB.
 const DECODING_BYTES: u64 = 3 * 32 * 1024 * 1024 + 2 * 16 * 1024 * 1024;
 
-/// Returns the most memory in bytes of everything but the compressing workers.
+/// Returns the most memory in bytes that all but the compressing workers take.
 pub fn decoding_side_bytes(frame_size_bytes: u64) -> u64 {
     DECODING_BYTES.saturating_add(frame_size_bytes.saturating_mul(FRAMES_UNDER_WAY as u64 + 2))
 }
@@ -75,8 +75,8 @@ impl FramesOut<'_> {
 }
 
 /// Runs `read`, which puts entries into frames, while `workers` threads compress the frames into
-/// `writer`. `is_unwanted` becomes true once no more frames are taken; after that, the result of
-/// `read` does not count.
+/// `writer`. `is_unwanted` becomes true once no more frames are taken; after that, an error of
+/// `read` is ignored.
 pub fn reframe<T: Send>(
     writer: &mut ArchiveWriter<'_, impl Write>,
     encoding: &EncodingOptions,
@@ -129,13 +129,13 @@ pub fn reframe<T: Send>(
                 &mut |frame| writer.frame(&frame),
             )
         });
-        // The reading side may wait for a pipe into which nobody writes.
+        // Stops the reading side, which may be waiting for a pipe into which nobody writes.
         is_unwanted.store(encoded.is_err(), Relaxed);
         let read = reading.join().unwrap_or_else(|payload| Err(panicked(payload.as_ref())));
         Ok((read, encoded))
     })?;
-    // A fault of an input is reported first: when the encoding side fails, the reading side
-    // only stops.
+    // An error of the reading side is reported first: when only the encoding side fails, the
+    // reading side stops without one.
     match (read, encoded) {
         (Ok(Some(value)), Ok(())) => Ok(value),
         (Err(error), _) | (_, Err(error)) => Err(error),

@@ -61,7 +61,7 @@ impl<'a> Sink<'a> {
         self
     }
 
-    /// Opens the directory, so that the archive goes into it even if its path is changed meanwhile.
+    /// Opens the directory, so that the archive goes into it even if it is renamed meanwhile.
     pub(crate) fn kept(self) -> Result<Self> {
         match self.place {
             SinkKind::Dir(dir) => {
@@ -72,7 +72,8 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// Fails if an archive of this name exists and may not be replaced, before any work is wasted.
+    /// Fails if an archive of this name exists in the directory and may not be replaced. Called
+    /// before any work is done.
     pub(crate) fn check_name(&self, name: &str) -> Result<()> {
         match &self.place {
             SinkKind::Kept(dir) if !self.replace && dir.found(name)?.is_some() => {
@@ -82,7 +83,7 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// Returns the directory of the file, or `None` for a store or a stream.
+    /// Returns the output directory, or `None` for a store or a stream.
     pub(crate) fn parent(&self) -> Option<&Path> {
         match &self.place {
             SinkKind::Dir(dir) => Some(dir),
@@ -129,7 +130,7 @@ impl<'a> Sink<'a> {
         match place {
             SinkKind::Dir(_) => Err(Error::failed("the output directory is not open")),
             SinkKind::Kept(dir) => {
-                // Runs that replace archives do not exclude each other by name: the last one wins.
+                // Several runs may replace the same archive at once: the last one wins.
                 let Some(name) = name.filter(|_| !replace).map(ToString::to_string) else {
                     return Ok(OpenSink::File { file: Unpublished::create_in(&dir)?, replace });
                 };
@@ -141,11 +142,11 @@ impl<'a> Sink<'a> {
             #[cfg(feature = "stores")]
             SinkKind::Store(store) => {
                 let Some(name) = name else {
-                    return Err(Error::usage("what comes from a stream has no name yet, which a store needs first")
+                    return Err(Error::usage("an archive from a stream has no name, which a store needs first")
                         .with_hint("give a file instead, or write into a directory"));
                 };
-                // Content that does not shrink is stored with a few more bytes per block and frame.
-                // An index follows.
+                // Content that cannot be compressed grows by a few bytes per block and frame. An
+                // index follows.
                 let bytes_max = bytes_max.saturating_add(bytes_max / 128).saturating_add(TAIL_BYTES_MAX);
                 let metadata = Metadata::of_archive(name, None);
                 let upload = store.upload(&name.to_string(), &metadata, bytes_max, replace, progress)?;
@@ -204,8 +205,8 @@ impl OpenSink<'_> {
         self.file().map(Unpublished::path)
     }
 
-    /// Returns a writer for the archive's bytes; flushing it completes them. `hint` governs the
-    /// page cache.
+    /// Returns a writer for the archive's bytes, which must be flushed after the last byte. `hint`
+    /// governs its use of the page cache.
     pub fn writer(&mut self, hint: IoHint) -> Box<dyn Write + '_> {
         match self {
             Self::File { file, .. } => Box::new(Watched::new(file, hint)),
@@ -230,7 +231,7 @@ impl OpenSink<'_> {
                 .is_some_and(|promised| promised == name.as_str())
             {
                 true => upload.finish(progress).map(|_| Some(path)),
-                false => Err(Error::damaged(format!("the archive turned out to be {name}, not what its name says"))),
+                false => Err(Error::damaged(format!("by its content, the archive is {name}, not what its name says"))),
             },
             Self::Unnamed(_) => Ok(None),
             Self::Stream(stream) => {

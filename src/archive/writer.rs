@@ -42,7 +42,7 @@ pub fn storages_and_tar_bytes(entries: &[Entry]) -> (u64, u64) {
 }
 
 impl<'a, W: Write> ArchiveWriter<'a, W> {
-    /// Makes a writer. Errors name `path`.
+    /// Makes a writer. Error messages name `path`.
     pub fn new(to: W, path: &'a Path, codec: &Codec) -> Self {
         let (frames, hashes, codec) = (Vec::new(), Vec::new(), codec.clone());
         Self { to, path, codec, frames, hashes, frame_count: 0, unclustered_pieces: 0, written_bytes: 0 }
@@ -56,7 +56,7 @@ impl<'a, W: Write> ArchiveWriter<'a, W> {
         self.frame_count += 1;
         self.unclustered_pieces += frame.left_as_is;
         if self.is_framed() {
-            let too_large = |_| Error::failed("a frame of 4 GiB");
+            let too_large = |_| Error::failed("a frame is longer than 4 GiB");
             let compressed_bytes = u32::try_from(frame.bytes.len()).map_err(too_large)?;
             let content_bytes = u32::try_from(frame.content_bytes).map_err(too_large)?;
             self.frames.push(SeekTableItem { compressed_bytes, content_bytes });
@@ -65,8 +65,8 @@ impl<'a, W: Write> ArchiveWriter<'a, W> {
         self.put(frame.bytes)
     }
 
-    /// Writes everything that follows the last frame; a plain tar needs nothing more. `note` is
-    /// appended to the settings in the index.
+    /// Writes everything that follows the last frame: nothing after a plain tar. `note` is appended
+    /// to the settings in the index.
     pub fn finish(
         mut self,
         entries: impl Iterator<Item = Entry>,
@@ -95,7 +95,7 @@ impl<'a, W: Write> ArchiveWriter<'a, W> {
     fn put_tail(&mut self, index: &Index) -> Result<Root> {
         let frames = self.frames.len();
         let too_many = || {
-            let message = format!("{}: a seek table lists no {frames} frames, which are too many", self.path.shown());
+            let message = format!("{}: {frames} frames are too many for a seek table", self.path.shown());
             Error::failed(message).with_hint("choose larger frames")
         };
         let hashes = frame_hashes::to_frame(&self.hashes).ok_or_else(too_many)?;
