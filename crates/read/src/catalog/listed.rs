@@ -1,5 +1,5 @@
 //! Parses the list of archives that `slotpress serve` publishes for programs (see
-//! `docs/serving.md`). Its contents are the server's claims.
+//! `docs/serving.md`). Its contents are the server's claims, which are not checked here.
 
 use std::time::Duration;
 
@@ -16,9 +16,9 @@ pub struct ListedArchive {
     pub size_bytes: Option<u64>,
     /// Time of the modification, by the clock of the machine that made the list.
     pub modified_unix_seconds: Option<u64>,
-    /// Time of the newest blockhash in its bank file.
+    /// Time of the newest blockhash in the archive's bank file.
     pub bank_unix_seconds: Option<u64>,
-    /// Check of the state, as the server states it.
+    /// Result of the state check, as the server states it.
     pub state: Option<String>,
     pub root: Option<Root>,
     pub frame_hashes: Option<FrameHashesAt>,
@@ -53,8 +53,8 @@ struct Entry {
     rebased_on: Option<String>,
 }
 
-/// Parses a list; `None` if the document is something else. Skips entries that are not named like
-/// an archive.
+/// Parses a list; `None` if the document is not a list of the known version. Skips entries that are
+/// not named like an archive.
 pub fn parse_list(document: &[u8]) -> Option<Listed> {
     let list: List = serde_json::from_slice(document).ok()?;
     if list.version != LISTING_VERSION {

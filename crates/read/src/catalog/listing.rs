@@ -11,7 +11,8 @@ use slotpress_format::{ARCHIVES_FROM_LISTING, ArchiveName, FrameHashesAt, Hash, 
 use super::{Archive, Catalog, FileId};
 
 impl Archive {
-    /// An archive below `url` on a server, of unknown time; a size of 0 is unknown.
+    /// An archive below `url` on a server, with an unknown modification time. A size of 0 stands
+    /// for an unknown one.
     pub fn of_server(name: ArchiveName, url: &str, size_bytes: u64) -> Self {
         Self {
             name,
@@ -85,7 +86,8 @@ pub struct ArchiveFields {
 }
 
 impl ChoiceFields {
-    /// The choice among these archives.
+    /// The archives that a node would choose; `None` if there is no full archive that a client
+    /// reads.
     pub fn new(catalog: &Catalog) -> Option<Self> {
         let choice = catalog.choice()?;
         let incremental = choice.incremental.map(|archive| archive.name.to_string());
@@ -123,7 +125,8 @@ impl ArchiveFields {
         }
     }
 
-    /// Makes the path relative to a served list, whose URL lies below that of the archives.
+    /// Makes the path relative to the URL of a served list, which is deeper than that of the
+    /// archives.
     pub fn in_list(self) -> Self {
         Self { path: format!("{ARCHIVES_FROM_LISTING}{}", self.name), ..self }
     }
@@ -160,7 +163,7 @@ mod tests {
         let catalog = Catalog::new([archive.clone()]);
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(10);
         let fields = ArchiveFields::new(&archive, &catalog, now);
-        assert_eq!(fields.age_seconds, Some(6), "since its bank, not since the file is here");
+        assert_eq!(fields.age_seconds, Some(6), "the age of the bank, not of the file");
         let depth = slotpress_format::archive::listing::LISTING_PATH.matches('/').count() - 1;
         assert_eq!((ARCHIVES_FROM_LISTING, fields.path.as_str()), ("../".repeat(depth).as_str(), NAME));
         let json = format!(r#"{{"version":1,"archives":[{}]}}"#, serde_json::to_string(&fields).expect("JSON"));

@@ -2,7 +2,7 @@
 //!
 //! [`Catalog`] and [`prune::plan_prune`] do no I/O. [`scan`] reads directories, [`usable`] decides
 //! which files are archives, [`prune::remove`] deletes files, and [`partials`] finds unfinished
-//! downloads. Contents of archives and servers are handled elsewhere.
+//! downloads.
 
 #![warn(missing_docs)]
 
@@ -40,8 +40,8 @@ pub struct Archive {
     pub size_bytes: u64,
     /// Time of the modification, in nanoseconds since 1970.
     pub modified_ns: u64,
-    /// Time of the newest blockhash in its bank file, in seconds since 1970: 0 if it cannot be
-    /// read, `None` if nobody looked.
+    /// Time of the newest blockhash in the bank file, in seconds since 1970: 0 if it could not be
+    /// read, `None` if it was not looked for.
     pub bank_unix_seconds: Option<u64>,
     #[doc(hidden)]
     pub file_id: FileId,
@@ -53,8 +53,8 @@ pub struct Archive {
 /// Position of an archive's frame hashes, and the root over them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHashes {
-    /// blake3 over the archive's length and its bytes from `offset_bytes` to the end. These hold
-    /// the hashes of all frames, so no byte can change without the root.
+    /// blake3 over the archive's length and its bytes from `offset_bytes` to the end. These bytes
+    /// hold the hashes of all frames, so the root changes with any byte of the archive.
     pub root: Root,
     /// Offset of the frame hashes in the file, in bytes.
     pub offset_bytes: u64,
@@ -64,12 +64,12 @@ pub struct FrameHashes {
     pub rebased_on: Option<Hash>,
 }
 
-/// Identifies a file, even if another one takes its name.
+/// Identifies a file, even if another file takes its name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId {
     /// Number of the file system (`st_dev`).
     pub device: u64,
-    /// Number of the file on it (`st_ino`).
+    /// Number of the file on its file system (`st_ino`).
     pub inode: u64,
 }
 
@@ -80,7 +80,7 @@ impl Archive {
         self.name.path_in(&dir)
     }
 
-    /// Time since the modification; 0 if it lies in the future.
+    /// Time since the modification; 0 if that is in the future.
     pub fn age(&self, now_ns: u64) -> Duration {
         Duration::from_nanos(now_ns.saturating_sub(self.modified_ns))
     }
@@ -121,8 +121,8 @@ impl Archive {
 /// Subdirectory for downloads, as in Agave.
 pub const REMOTE: &str = "remote";
 
-/// Preference; 0 is best. Agave and Firedancer read `.tar.zst`, only Agave reads `.tar.lz4`, only
-/// Firedancer reads `.tar`, and neither reads the others.
+/// Rank of a format among archives of a slot; 0 is best. Agave and Firedancer read `.tar.zst`, only
+/// Agave reads `.tar.lz4`, only Firedancer reads `.tar`, and neither reads the others.
 fn rank(extension: Extension) -> usize {
     match extension {
         Extension::TarZstd => 0,
@@ -152,7 +152,7 @@ pub struct Catalog {
     slot_time_from: Option<ArchiveName>,
 }
 
-/// Serializes the choice and counts; archives are reports of their own.
+/// Serializes the choice and the counts; each archive is a report of its own.
 impl Serialize for Catalog {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         let choice = self.choice();
@@ -233,7 +233,8 @@ impl Catalog {
     }
 
     /// Archives that a node would choose. Leaves out formats that no client reads, and results of
-    /// `rebase`, because a node may have a full archive between their slots.
+    /// `rebase`, because a node may have a full archive of a slot between their base slot and their
+    /// slot.
     pub fn choice(&self) -> Option<NodeChoice<'_>> {
         let is_read = |archive: &&Archive| rank(archive.name.extension) < 3 && !archive.is_rebased();
         let full = self.archives.iter().filter(is_read).find(|archive| archive.is_full())?;
@@ -242,8 +243,8 @@ impl Catalog {
         Some(NodeChoice { full, incremental })
     }
 
-    /// Age of an archive's bank, by the time in its bank file. If that time is unknown, the next
-    /// newer archive tells the age: its bank is younger by the slots between the two. The
+    /// Age of an archive's bank, by the time in its bank file. If that time is unknown, the age is
+    /// computed from the next newer archive with a known time, and the slots between the two. The
     /// modification time of the file is not used, since a copy has a new one.
     pub fn age_of(&self, archive: &Archive, now_ns: u64) -> Option<Duration> {
         let dated = self.archives.iter().filter_map(|one| {

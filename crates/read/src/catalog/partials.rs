@@ -1,5 +1,5 @@
-//! Finds and removes unfinished downloads. They stay until a later run resumes them, or somebody
-//! removes them.
+//! Finds and removes unfinished downloads. Unfinished downloads stay until a later run resumes
+//! them, or somebody removes them.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,7 +14,8 @@ use super::REMOTE;
 use super::scan::{modified_ns, open_dir};
 use crate::{Locked, try_lock, unix_ns};
 
-/// Prefix of partial files and their journals. Not `tmp-`, which Agave deletes at start.
+/// Prefix of partial files and their journals. Not `tmp-`: Agave deletes files with that prefix
+/// when it starts.
 pub const FETCH_PREFIX: &str = "slotpress-fetch-";
 
 /// Suffix of the journal of an unfinished download.
@@ -28,11 +29,11 @@ pub struct Partial {
     pub name: ArchiveName,
     /// Directory of the partial file.
     pub dir: PathBuf,
-    /// Space that it takes on the disk, in bytes.
+    /// Space that the file takes on the disk, in bytes.
     pub size_bytes: u64,
     /// Time of the last write, in nanoseconds since 1970.
     pub modified_ns: u64,
-    /// True if a running process holds its lock.
+    /// True if a running process holds the file's lock.
     pub is_in_use: bool,
 }
 
@@ -46,12 +47,13 @@ impl Partial {
         format!("{FETCH_PREFIX}{}", self.name)
     }
 
-    /// Time since the last write; 0 if it lies in the future.
+    /// Time since the last write; 0 if that is in the future.
     pub fn age(&self, now_ns: u64) -> Duration {
         Duration::from_nanos(now_ns.saturating_sub(self.modified_ns))
     }
 
-    /// Removes the file and its journal; `false` if a running process holds its lock.
+    /// Removes the file and its journal; returns `false` if a running process holds the file's
+    /// lock.
     ///
     /// # Errors
     /// The file system refuses.
@@ -61,7 +63,7 @@ impl Partial {
         if try_lock(&file).or_path("lock", &self.path())? == Locked::Busy {
             return Ok(false);
         }
-        // The journal goes first, so that it never describes a new file of the same name.
+        // The journal is removed first, so that it never describes a new file of the same name.
         let journal = format!("{name}{JOURNAL_SUFFIX}");
         let names = dir.names()?.into_iter().filter(|one| one.to_string_lossy().starts_with(&journal));
         for name in names.chain([name.into()]) {

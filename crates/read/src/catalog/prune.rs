@@ -21,11 +21,11 @@ pub struct Keep {
     /// Number of newest results of `rebase` to keep, unless their full archive is deleted.
     /// [`Keep::new`] keeps all of them.
     pub rebased: usize,
-    /// Keeps archives that were modified less than this time ago. [`Keep::new`] sets 0, which keeps
+    /// Keeps archives that were modified at most this time ago. [`Keep::new`] sets 0, which keeps
     /// none.
     pub within: Duration,
-    /// Limit on the total size in bytes: the oldest go first, incremental archives before their
-    /// full one. [`Keep::new`] sets none.
+    /// Limit on the total size in bytes. Results of `rebase` are deleted first, then the oldest
+    /// archives, incremental ones before their full archive. [`Keep::new`] sets none.
     #[setters(into)]
     pub bytes_max: Option<u64>,
 }
@@ -37,7 +37,7 @@ impl Keep {
     }
 }
 
-/// Reason for which an archive is kept.
+/// Reason why an archive is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeepReason {
     /// It is among the newest of its kind.
@@ -65,12 +65,12 @@ impl KeepReason {
 /// Returns for each archive of the catalog, in order, why it is kept; `None` if it may be deleted.
 ///
 /// Always kept: the full archive of a kept incremental one; what a node would choose; the newest
-/// incremental archive whose full one is present, with that full one. Results of `rebase` keep
-/// nothing: they go with their full archive.
+/// incremental archive whose full one is present, with that full one. Results of `rebase` do not
+/// keep their full archive, and are deleted with it.
 pub fn plan_prune(catalog: &Catalog, keep: &Keep, now_ns: u64) -> Vec<Option<KeepReason>> {
     let archives = catalog.archives();
     let mut reasons = vec![None; archives.len()];
-    // The catalog sorts incremental archives by base slot first; here, their own slot counts.
+    // The catalog sorts incremental archives by base slot first; here, only their own slot counts.
     let mut newest = |is_kind: fn(&Archive) -> bool, count: usize| {
         let mut kept: Vec<_> = archives.iter().zip(&mut reasons).filter(|(one, _)| is_kind(one)).collect();
         kept.sort_by_cached_key(|(archive, _)| archive.order());
@@ -134,8 +134,8 @@ fn last_pair(catalog: &Catalog) -> Vec<&ArchiveName> {
 }
 
 /// Stops keeping archives until the rest fits into `bytes_max`: first results of `rebase`, then the
-/// others, the oldest of each group first. Always keeps `must_stay` and their full archives. Among
-/// full archives of the same slot, those that were kept only for an incremental archive go first.
+/// others, the oldest of each group first. Always keeps `must_stay` and their full archives. A full
+/// archive that was kept only for incremental ones is not kept without them.
 fn shrink(archives: &[Archive], must_stay: &[&ArchiveName], reasons: &mut [Option<KeepReason>], bytes_max: u64) {
     let mut order: Vec<usize> = (0..archives.len()).collect();
     let base_of = |archive: &Archive| archive.name.base_slot.unwrap_or(archive.name.slot);

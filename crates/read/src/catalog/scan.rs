@@ -19,15 +19,15 @@ use crate::archive::Archive as OpenArchive;
 use crate::archive::front::{self, Front};
 use crate::{IndexPolicy, LocalFile};
 
-/// Limit on archives in a directory: validators keep six, mirrors some hundreds.
+/// Limit on the archives of one scan: validators keep six, mirrors some hundreds.
 const ARCHIVES_MAX: usize = 10_000;
 
 /// Lists the archives in directories, and in the directory `remote` of each. If several files have
-/// the same name, keeps the first usable one. [Judges](super::usable::judge) each by a few reads.
-/// The order is that of [`Catalog::archives`].
+/// the same name, keeps the first usable one. [Judges](super::usable::judge) each file by a few
+/// reads.
 ///
 /// # Errors
-/// A directory cannot be read, or holds too many archives.
+/// A directory cannot be read, or there are too many archives.
 pub fn scan(dirs: &[PathBuf]) -> Result<Catalog> {
     scan_again(dirs, &Catalog::default())
 }
@@ -41,7 +41,7 @@ pub fn scan_again(dirs: &[PathBuf], known: &Catalog) -> Result<Catalog> {
     Ok(Catalog { unusable, ..Catalog::new(archives) })
 }
 
-/// Like [`scan`], but keeps all files of a name.
+/// Like [`scan`], but keeps all files that have the same name.
 ///
 /// # Errors
 /// See [`scan`].
@@ -50,7 +50,7 @@ pub fn scan_with_copies(dirs: &[PathBuf]) -> Result<Catalog> {
     Ok(Catalog { unusable, ..Catalog::with_copies(archives) })
 }
 
-/// Lists archives by their names alone, without reading whether they are usable.
+/// Lists archives by their names alone, without judging whether they are usable.
 ///
 /// # Errors
 /// See [`scan`].
@@ -83,13 +83,13 @@ fn judged(dirs: &[PathBuf], known: &Catalog) -> Result<(Vec<Archive>, Vec<Unusab
     Ok((archives, unusable))
 }
 
-/// Limit on the bank files that are read. Without an index, the status cache before each of them
-/// must be decoded, too.
+/// Number of newest archives whose bank files are read; that of the newest full archive is always
+/// read. Without an index, the status cache before a bank file must be decoded too.
 const DATED_MAX: usize = 4;
 
 /// Reads the times of the newest archives from their bank files. Takes the slot duration from the
 /// bank file of the newest full archive, or else of the newest archive, unless `known` has it from
-/// the same one.
+/// the same archive.
 pub fn look_for_times(catalog: &mut Catalog, known: &Catalog) {
     let mut newest: Vec<usize> = (0..catalog.archives.len()).collect();
     newest.sort_by_key(|number| catalog.archives.get(*number).map(|archive| Reverse(archive.name.slot)));
@@ -192,7 +192,7 @@ impl Archive {
         if self.is_remote { open_remote(&dir) } else { Ok(dir) }
     }
 
-    /// Opens the file for reading, with its current metadata.
+    /// Opens the file for reading, and returns its current metadata too.
     ///
     /// # Errors
     /// It is gone, or not a regular file any more.

@@ -95,7 +95,7 @@ proptest! {
         for (archive, reason) in catalog.archives().iter().zip(&reasons) {
             if reason.is_some() && !archive.is_rebased() {
                 for base in catalog.archives().iter().filter(|a| a.is_full() && Some(a.name.slot) == archive.name.base_slot) {
-                    prop_assert!(kept(base), "the full archive of one that stays goes");
+                    prop_assert!(kept(base), "a kept archive loses its full archive");
                 }
             }
             let has_gone = |base: u64| {
@@ -117,7 +117,7 @@ proptest! {
         let as_many = fulls_kept >= full.min(fulls) && incrementals_kept >= incremental.min(incrementals);
         prop_assert!(bytes_max.is_some() || as_many);
         if let Some(choice) = catalog.choice() {
-            prop_assert!(kept(choice.full) && choice.incremental.is_none_or(kept), "what a node would choose goes");
+            prop_assert!(kept(choice.full) && choice.incremental.is_none_or(kept), "a node's choice is deleted");
         }
         let last = others().map(|(archive, _)| archive).filter(|archive| catalog.base_of(archive).is_some())
             .map(|archive| archive.name.slot).max();
@@ -130,8 +130,7 @@ proptest! {
         prop_assert!(plan_prune(&again, &keep, now_ns).iter().all(Option::is_some));
     }
 
-    /// Deletes archives that are neither among the newest, nor recent, nor needed by those that
-    /// stay.
+    /// Only the newest full archives are kept, if nothing else keeps others.
     #[test]
     fn the_old_goes(count in 1u64..30, full in 1usize..5) {
         let catalog = Catalog::new((1..=count).map(|slot| archive(None, slot, 0, Extension::TarZstd)));
@@ -184,10 +183,10 @@ fn rebased_archives_hold_nothing() {
     };
     let newest = [(None, 300), (Some(300), 320), (Some(300), 310)];
     let on_200 = [(None, 200), (Some(200), 300), (Some(200), 220)];
-    assert_eq!(kept(&Keep::new(1, 2)), [&newest[..], &[(Some(50), 300)]].concat(), "its base is elsewhere");
+    assert_eq!(kept(&Keep::new(1, 2)), [&newest[..], &[(Some(50), 300)]].concat(), "slot 50 is not there");
     assert_eq!(kept(&Keep::new(2, 2)), [&newest[..], &on_200[..], &[(Some(50), 300)]].concat());
     assert_eq!(kept(&Keep::new(2, 2).rebased(0)), [&newest[..], &on_200[..1]].concat());
-    // Rebased archives are given up before all others.
+    // Rebased archives are deleted before all others.
     assert_eq!(kept(&Keep::new(2, 2).bytes_max(4)), [&newest[..], &on_200[..1]].concat());
     assert_eq!(kept(&Keep::new(2, 2).bytes_max(5)).len(), 5);
 }
@@ -199,11 +198,11 @@ fn only_ordinary_files_of_the_directory_are_found() {
     let dir = tempfile::tempdir().expect("a directory");
     let outside = tempfile::tempdir().expect("a directory");
     let name = |slot: u64| format!("snapshot-{slot}-{HASH}.tar.zst");
-    let of_use = |text: &str| skippable_frame(3, text.as_bytes()).expect("small");
+    let usable = |text: &str| skippable_frame(3, text.as_bytes()).expect("small");
     fs::create_dir(dir.path().join("remote")).expect("created");
-    fs::write(dir.path().join(name(1)), of_use("one")).expect("written");
-    fs::write(dir.path().join("remote").join(name(2)), of_use("two")).expect("written");
-    fs::write(dir.path().join("remote").join(name(1)), of_use("a copy")).expect("written");
+    fs::write(dir.path().join(name(1)), usable("one")).expect("written");
+    fs::write(dir.path().join("remote").join(name(2)), usable("two")).expect("written");
+    fs::write(dir.path().join("remote").join(name(1)), usable("a copy")).expect("written");
     fs::write(dir.path().join(format!("tmp-{}", name(3))), "three").expect("written");
     fs::write(dir.path().join("tmp-snapshot-archive-x.tar.zst"), "four").expect("written");
     fs::create_dir(dir.path().join(name(5))).expect("created");
@@ -217,7 +216,7 @@ fn only_ordinary_files_of_the_directory_are_found() {
     let (mut file, stat) = catalog.archives()[0].open().expect("opened");
     let mut read = Vec::new();
     file.read_to_end(&mut read).expect("read");
-    assert_eq!((&read, stat.st_size), (&of_use("two"), read.len() as i64));
+    assert_eq!((&read, stat.st_size), (&usable("two"), read.len() as i64));
 
     // A file that was replaced by a link is not opened.
     fs::remove_file(dir.path().join(name(1))).expect("removed");
@@ -233,9 +232,9 @@ fn only_ordinary_files_of_the_directory_are_found() {
 }
 
 /// Usable files stay usable when scanned again; unusable ones are listed apart with a reason, and
-/// hide no usable copy.
+/// do not hide a usable copy.
 #[test]
-fn what_is_of_no_use_is_told_apart() {
+fn unusable_files_are_listed_apart() {
     let dir = tempfile::tempdir().expect("a directory");
     let name = |slot: u64, extension: &str| format!("snapshot-{slot}-{HASH}.{extension}");
     let lz4 = [&[4, 0x22, 0x4d, 0x18, 0x60, 0x40, 0x82], [0; 4].as_slice()].concat();

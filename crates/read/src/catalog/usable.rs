@@ -44,7 +44,7 @@ impl fmt::Display for Fault {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Unusable {
-    /// The file, as an archive.
+    /// The file.
     pub archive: Archive,
     /// What is wrong with it.
     pub fault: Fault,

@@ -1,10 +1,10 @@
 //! Makes what Agave needs to load an archive of Firedancer, from the archive's accounts.
 //!
-//! Firedancer writes all storages under the snapshot's slot, a bank file without stakes, and a
-//! status cache of one slot. Agave loads only one storage per slot, takes the stakes from the bank
-//! file, and requires every slot of the slot history in the status cache. All of this can be made
-//! from the accounts. The state does not change, and so its hash and the archive's name stay the
-//! same.
+//! Firedancer of August 2026 writes all storages under the snapshot's slot, a bank file without
+//! stakes, and a status cache of one slot. Agave loads only one storage per slot, takes the stakes
+//! from the bank file, and requires the newest 300 slots of the slot history in the status cache.
+//! All of this can be made from the accounts. The state does not change, and so its hash and the
+//! archive's name stay the same.
 
 pub mod place;
 
@@ -24,9 +24,9 @@ use crate::archive::{Archive, front};
 /// Setting in the index of an archive that was converted from one of Firedancer.
 pub const CONVERTED: &str = "converted-from=firedancer";
 
-/// True if the archive's bank file has no stakes. Firedancer, which takes them from the accounts,
-/// writes such files, and Agave does not load them. False if the bank file is not found by the
-/// index or in the first bytes.
+/// True if the archive's bank file has no stakes. Firedancer wrote such files until August 2026,
+/// and Agave does not load them. False if the bank file is found neither by the index nor in the
+/// first bytes.
 ///
 /// # Errors
 /// The disk fails, or there is not enough memory.
@@ -35,7 +35,7 @@ pub fn lacks_stakes(archive: &Archive) -> Result<bool> {
 }
 
 /// Returns why only Firedancer loads the archive, as far as the beginning of the archive shows.
-/// `is_below` is true for the full archive of a pair, whose bank file does not count.
+/// `is_below` is true for the full archive of a pair, whose bank file clients do not use.
 ///
 /// # Errors
 /// The disk fails, or there is not enough memory.
@@ -76,7 +76,7 @@ pub struct ReadOfFiredancer<'a> {
     pub rent_epochs: RentEpochs,
     pub genesis: Option<&'a Genesis>,
     pub is_base: bool,
-    /// True if its full archive lacks stakes too, and is converted as well.
+    /// True if this is an incremental archive whose full archive is converted too.
     pub is_base_to_convert: bool,
 }
 
@@ -84,9 +84,9 @@ pub struct ReadOfFiredancer<'a> {
 #[derive(Debug)]
 pub struct ForAgave {
     pub bank: RebuiltBank,
-    /// Replacement for the first 8 bytes of the status cache, a count of slots.
+    /// Replacement for the first 8 bytes of the status cache, which count its slots.
     pub status_cache_front: Vec<u8>,
-    /// Rent epochs of vote accounts in the archive's own storages, by storage and offset.
+    /// Rent epochs of vote accounts in the archive's own storages, sorted by storage and offset.
     pub rent_epochs: Vec<RentEpochPlace>,
 }
 
@@ -129,8 +129,8 @@ impl ReadOfFiredancer<'_> {
 }
 
 /// Sets the rent epochs of vote accounts that Firedancer wrote. Returns the places in the archive's
-/// `own` storages that need them. With `is_base_to_convert`, also sets those of vote accounts in
-/// the full archive, whose own conversion writes them into its storages.
+/// `own` storages where they must be written. With `is_base_to_convert`, also sets those of vote
+/// accounts in the full archive; the conversion of the full archive writes them into its storages.
 fn set_rent_epochs(
     accounts: &mut FoundAccounts,
     own: &Range<u32>,
@@ -156,7 +156,7 @@ fn set_rent_epochs(
 
 /// Makes the replacement for the count at the beginning of a status cache with `cached` slots: a
 /// larger count, and an empty item for each of the newest slots that the cache lacks. Agave
-/// requires all of them (`verify_slot_deltas` in the `solana-runtime` crate), and so does
+/// requires all of these slots (`verify_slot_deltas` in the `solana-runtime` crate), and so does
 /// Firedancer since September 2026. Neither accepts a slot that the slot history does not have.
 pub fn status_cache_front(cached: &[u64], newest: &[u64], bank_slot: u64) -> Result<Vec<u8>> {
     if newest.first() != Some(&bank_slot) {
@@ -187,7 +187,7 @@ mod tests {
         use slotpress_format::{StakedAccounts, Stakes, StoredAccount, VoteAccount};
         let account =
             |rent_epoch| StoredAccount { lamports: 1, is_executable: false, rent_epoch, data: Box::default() };
-        // The archive has two storages, the base has one.
+        // The archive has storages 0 and 1, its full archive has storage 2.
         let records = [([1; 32], (1, 800)), ([2; 32], (1, 8)), ([3; 32], (0, 16)), ([4; 32], (2, 0))];
         let stakes = Stakes {
             vote_accounts: vec![([1; 32], VoteAccount::new(1, &[0; 32], false, 7, &[]))],

@@ -1,5 +1,5 @@
-//! Gives each storage of an archive of Firedancer a slot of its own, since Firedancer writes all of
-//! them under one slot. Pure.
+//! Gives each storage of an archive of Firedancer a slot of its own, since Firedancer wrote all of
+//! them under one slot until August 2026. Pure.
 
 use slotpress_base::{Result, to_usize};
 use slotpress_format::ledger::rebuilt_bank::cannot;
@@ -16,12 +16,12 @@ pub struct StoragePart {
     pub ends: bool,
 }
 
-/// Limit on the length of merged storages, unless there are too few slots.
+/// Limit on the length of merged storages in bytes; doubled while there are too few slots.
 const STORAGE_BYTES_AIM: u64 = 64 * 1024 * 1024;
 
 /// Gives each storage a slot of its own, in ascending order, above `base_slot` and up to `slot`. If
-/// there are more storages than slots, merges neighbours. So the last record of an account in the
-/// stream has the highest slot, and is the newest version for Agave, as it is for Firedancer.
+/// there are more storages than slots, merges neighbours. For Firedancer, the last record of an
+/// account in the stream is the newest version. Ascending slots make it the newest for Agave too.
 pub fn place_storages(entries: &[Entry], base_slot: u64, slot: u64) -> Result<Vec<Option<StoragePart>>> {
     let slots = slot.saturating_sub(base_slot);
     let mut aim_bytes = STORAGE_BYTES_AIM;
@@ -72,8 +72,8 @@ fn groups(entries: &[Entry], aim_bytes: u64) -> Result<(Vec<Option<u64>>, u64)> 
             groups.push(None);
             continue;
         }
-        // Records start at multiples of 8 bytes, so a storage whose length is no multiple must be
-        // the last part.
+        // Records start at multiples of 8 bytes, so a storage of another length must be the last
+        // part.
         let both_bytes = group_bytes.saturating_add(entry.content_bytes);
         let fits = is_open && group_bytes.is_multiple_of(8) && both_bytes <= aim_bytes;
         if !fits {
@@ -128,14 +128,14 @@ mod tests {
         const M: u64 = 1 << 20;
         assert_eq!(placed(&storages(&[32 * M; 5]), 97, 100), [(98, 64 * M, 2), (99, 64 * M, 2), (100, 32 * M, 1)]);
         assert_eq!(placed(&storages(&[32 * M; 5]), 98, 100), [(99, 128 * M, 4), (100, 32 * M, 1)]);
-        // Refuses to merge after a length that is no multiple of 8, where a record would not be
+        // Refuses to merge after a length that is no multiple of 8: the next record would not be
         // found.
         assert!(place_storages(&storages(&[9, 16]), 99, 100).is_err());
-        assert!(place_storages(&storages(&[STORAGE_BYTES_MAX, 8]), 99, 100).is_err(), "no storage is so long");
-        assert!(place_storages(&storages(&[8]), 100, 100).is_err(), "no slot");
+        assert!(place_storages(&storages(&[STORAGE_BYTES_MAX, 8]), 99, 100).is_err(), "longer than a storage may be");
+        assert!(place_storages(&storages(&[8]), 100, 100).is_err(), "no slot above the base slot");
         let mut apart = storages(&[8, 8]);
         apart.insert(1, Entry { kind: EntryKind::StatusCache, content_bytes: 1 });
-        assert!(place_storages(&apart, 99, 100).is_err(), "something between them");
+        assert!(place_storages(&apart, 99, 100).is_err(), "another entry between the storages");
     }
 
     proptest! {

@@ -1,5 +1,6 @@
-//! Reads pieces of a file without obsolete records. A file whose length or modification time
-//! differs from the plan is an error: a storage that changes while it is read cannot be archived.
+//! Reads pieces of a storage file, and leaves out obsolete records. A file whose length or
+//! modification time differs from the plan is an error: a storage that changes while it is read
+//! cannot be archived.
 
 use std::fs::File;
 use std::ops::Range;
@@ -9,11 +10,11 @@ use std::path::{Path, PathBuf};
 use slotpress_base::{Error, IoHint, Result, ShowPath, copy_at_most, range_bytes, split_at_most, to_usize};
 use slotpress_format::{StorageFile, modified_ns};
 
-/// Kept ranges with smaller gaps are read by one system call through a small buffer, and the
-/// obsolete records between them dropped; larger gaps are skipped.
+/// Largest gap between kept ranges that is read with them, in bytes: one system call reads the
+/// ranges and the obsolete records between them into a small buffer. Larger gaps are skipped.
 const GAP_BYTES_MAX: u64 = 16 * 1024;
 
-/// Size of that buffer: it stays in a core's second-level cache.
+/// Limit on the size of that buffer in bytes: it stays in a core's second-level cache.
 const WINDOW_BYTES: usize = 256 * 1024;
 
 /// An open file, and its length and modification time in the plan.
@@ -110,7 +111,7 @@ impl<'a> StorageSource<'a> {
     }
 }
 
-/// Number of `others` that are best read by one system call together with `first`.
+/// Number of `others` that one system call reads together with `first`.
 fn run_length(first: &Range<u64>, others: &[Range<u64>]) -> usize {
     let mut end = first.end;
     let is_near = |range: &&Range<u64>| {

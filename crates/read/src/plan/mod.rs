@@ -39,7 +39,7 @@ pub struct PlannedFile {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PlannedStorage {
     pub file: StorageFile,
-    /// Its id in the archive, which may differ from the file's.
+    /// Id of the storage in the archive, which may differ from the file's.
     pub id: u32,
     /// Length of the entry in bytes: the file without its obsolete records, up to its last record.
     pub content_bytes: u64,
@@ -63,7 +63,7 @@ impl PlannedStorage {
 #[derive(Debug, Default)]
 pub struct Plan {
     pub bank: BankFile,
-    /// The first entries: version, status cache, bank file.
+    /// The first entries: version, status cache, bank file and their directories.
     pub files: Vec<PlannedFile>,
     /// The entries after them: storages, ordered by (slot, id).
     pub storages: Vec<PlannedStorage>,
@@ -80,7 +80,7 @@ pub struct Plan {
     pub io_hint: IoHint,
 }
 
-/// Limit on missing storages that are reported one by one.
+/// Limit on the missing storages that are reported.
 const MISSING_MAX: usize = 1000;
 
 #[derive(Clone, Debug)]
@@ -98,8 +98,8 @@ impl PlanOptions {
 }
 
 impl Plan {
-    /// Plans the archive of a bank snapshot with `threads` workers. With `base_slot`, only storages
-    /// of newer slots.
+    /// Plans the archive of a bank snapshot with `threads` workers. With `base_slot`, plans only
+    /// storages of newer slots.
     pub fn new(
         snapshot: BankSnapshot,
         base_slot: Option<u64>,
@@ -157,8 +157,8 @@ impl Plan {
         Ok(Self { bank, files, roots: snapshot.roots, obsolete_accounts: lists, io_hint, ..planned })
     }
 
-    /// Plans an archive of unpacked files. Takes the storages to which `id_of` gives an id in the
-    /// archive, and takes their whole content.
+    /// Plans an archive of unpacked files. Includes the storages to which `id_of` gives an id in
+    /// the archive, with their whole content.
     pub fn of_unpacked(
         bank: BankFile,
         snapshot: BankSnapshot,
@@ -215,7 +215,7 @@ fn read_bank(
             Ok(at) => map_bytes.get_mut(at).into_iter().for_each(|length| *length = Some(item.length_bytes)),
             // Emptied storages may have been removed from disk.
             Err(_) if item.length_bytes == 0 => {}
-            // An incremental archive needs only newer storages; an unpacked one holds no others.
+            // An incremental archive holds only newer storages.
             Err(_) if base_slot.is_some_and(|base| item.slot <= base) => {}
             // Limited so that a hostile bank file cannot fill the memory.
             Err(_) if missing.len() >= MISSING_MAX => {}
@@ -304,7 +304,7 @@ fn plan_storages(
     Ok(planned)
 }
 
-/// The entries before the storages, in Agave's order. Firedancer too needs the bank file before the
+/// The entries before the storages, in Agave's order. Firedancer requires the bank file before the
 /// accounts.
 fn plan_files(snapshot: &BankSnapshot) -> Result<Vec<PlannedFile>> {
     let slot = snapshot.slot;

@@ -53,8 +53,8 @@ impl Plan {
         file.is_ok_and(|file| self.io_hint.is_cold(&file, &range, file_bytes))
     }
 
-    /// The entries in a frame, each with its first offset in the frame (from the start of its
-    /// header) and its number of bytes there.
+    /// The entries in a frame: each with the offset in the entry (from the start of its header) at
+    /// which its part in the frame begins, and the length of that part.
     fn parts_of(&self, span: &FrameSpan) -> impl Iterator<Item = (Content<'_>, u64, u64)> {
         let (mut offset, mut left) = (span.offset_bytes, span.length_bytes);
         let mut contents = self.contents_from(to_usize(span.first_entry));
@@ -94,7 +94,8 @@ impl Plan {
         }
     }
 
-    /// Reads part of a storage as archived: as an append vec without obsolete records.
+    /// Reads part of a storage as it is archived, that is, as an append vec without obsolete
+    /// records.
     pub fn read_storage(&self, storage: &PlannedStorage, offset: u64, to: &mut [u8]) -> Result<()> {
         let root = self.root_of(&storage.file)?;
         if storage.file.is_split() {

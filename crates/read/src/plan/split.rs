@@ -1,8 +1,8 @@
 //! Reads split storages as the append vecs that they become in an archive.
 //!
-//! Only the `.meta` file tells the length of the entry. Planning reads it whole, checks it, and
-//! notes a [`Checkpoint`] at regular distances, from which any worker can read its part of the
-//! entry. `ledger::split` parses the bytes of the files.
+//! Only the `.meta` file tells the length of the entry. Planning reads and checks the whole file,
+//! and notes a [`Checkpoint`] at regular distances. A worker starts at a checkpoint to read its
+//! part of the entry. `ledger::split` parses the bytes of the files.
 
 use std::fs::File;
 
@@ -31,7 +31,8 @@ const CHECKPOINT_BYTES: u64 = 1024 * 1024;
 /// caches.
 const SCAN_WINDOW_BYTES: usize = 1024 * 1024;
 
-/// Bytes read at once for a part of an entry: they stay in a core's second-level cache.
+/// Bytes of the `.meta` file read at once for a part of an entry: they stay in a core's
+/// second-level cache.
 const READ_WINDOW_BYTES: usize = 256 * 1024;
 
 /// Small files are scanned in batches of up to this many bytes: passing each of 430,000 files to
@@ -225,7 +226,7 @@ fn read_uid(kind: SplitFile, source: &StorageSource<'_>, read: &mut ReadAt<'_>) 
     kind.uid(&header).map_err(|error| error.within((source.path)().shown()))
 }
 
-/// Tells which entries of the file are obsolete; they must be asked for in order.
+/// Tells which entries of a `.meta` file are obsolete; must be asked in the order of the entries.
 struct Obsolete<'a>(&'a [ObsoleteItem]);
 
 impl Obsolete<'_> {
@@ -291,7 +292,7 @@ struct Piece<'a> {
 }
 
 impl Piece<'_> {
-    /// Range of `to` that a range of the content falls into.
+    /// Part of `to` that a range of the content falls into.
     fn part_of(&self, offset: u64, length: u64) -> std::ops::Range<usize> {
         let clip = |at: u64| to_usize(at.saturating_sub(self.offset)).min(self.to.len());
         clip(offset)..clip(offset.saturating_add(length))
@@ -306,7 +307,7 @@ impl Piece<'_> {
     }
 }
 
-/// Account data to read from the `.data` file: at most one for each 4 KiB of a frame.
+/// Account data to read from the `.data` file: at most one account for each 4 KiB of a frame.
 struct LargeData {
     pubkey: [u8; 32],
     data_len: u32,
@@ -322,8 +323,9 @@ impl LargeData {
     }
 }
 
-/// Writes all but large data, which it returns for [`read_large`]; `None` if the file ends before
-/// the piece does. The walk begins at `range.first`, which is at `entry_offset` of the content.
+/// Writes all of a piece except large data, and returns those for [`read_large`]; `None` if the
+/// file ends before the piece does. The record of the first entry in `range` begins at
+/// `entry_offset` of the content.
 fn fill_piece(
     range: MetaRange,
     entry_offset: u64,
@@ -366,7 +368,7 @@ fn fill_piece(
     Ok(Some(large))
 }
 
-/// Reads large data into place, and checks that each belongs to its account.
+/// Reads large data into place, and checks that the data belong to their accounts.
 fn read_large(large: &[LargeData], data: &StorageSource<'_>, to: &mut [u8]) -> Result<()> {
     let (Some(first), Some(last)) = (large.first(), large.last()) else { return Ok(()) };
     let end = last.wanted_at().saturating_add(last.to.len() as u64);

@@ -109,8 +109,8 @@ fn read_whole(dir: &Path, made: &Made, has_data: bool) -> Result<(Vec<u8>, Stora
     let root = StorageRoot::open(dir.to_path_buf()).expect("opened");
     let opened = SplitStorage::open(&root, &storage, IoHint::Gentle)?;
     let scanned = opened.scan(&made.obsolete, &mut Vec::new(), &mut |_| Ok(()))?;
-    // Damaged files must not fill the memory: an entry is not much larger than both files.
-    assert!(scanned.content_bytes <= (made.meta.len() + made.data.len()) as u64 * 2, "bounded by what is there");
+    // Damaged files must not fill the memory: an entry is at most twice as long as both files.
+    assert!(scanned.content_bytes <= (made.meta.len() + made.data.len()) as u64 * 2, "bounded by the files");
     let mut whole = vec![0xee; scanned.content_bytes as usize];
     opened.read(&scanned.checkpoints, &made.obsolete, 0, &mut whole)?;
     Ok((whole, scanned))
@@ -147,8 +147,8 @@ proptest! {
         prop_assert!(error.to_string().contains("changed while it was read"));
     }
 
-    /// Damage anywhere, or bytes of no account, gives an error with its position, or other
-    /// accounts; never a panic.
+    /// Damaged files and wrong lists of obsolete records give other accounts, or an error that
+    /// names the file; never a panic.
     #[test]
     fn damage_never_panics(
         accounts in accounts(),
@@ -177,13 +177,14 @@ proptest! {
     }
 }
 
-/// Each damaged field is reported with its meaning and position.
+/// Each damaged field is reported with what is wrong and its position.
 #[test]
 fn damage_is_named() {
     let lengths = [0, 165, 5000, 4008, 9000];
     let accounts = lengths.map(|data_len| Account { data_len, is_obsolete: false });
     let sound = make(&accounts);
-    // Offsets of the entries: 64, then + 96, then + 288 (88 + 165, padded), + 96 (88 + 8), + 4096.
+    // Entries begin at 64, then + 96 (88, padded), + 256 (88 + 165, padded), + 96 (88 + 8), + 4096
+    // (88 + 4008).
     let [third, fifth] = [64 + 96 + 256, 64 + 96 + 256 + 96 + 4096];
     assert_eq!(sound.meta.len(), fifth + 96);
     type Change = Box<dyn Fn(&mut Made)>;
@@ -259,7 +260,7 @@ fn damage_is_named() {
     assert!(read_whole(dir.path(), &sound, true).expect("sound").0 == sound.entry);
 }
 
-/// A file that changed after planning is not reported as damaged.
+/// A file that changed after planning is reported as changed, not as damaged.
 #[test]
 fn changes_are_noticed() {
     let accounts = [165, 5000].map(|data_len| Account { data_len, is_obsolete: false });

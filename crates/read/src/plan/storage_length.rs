@@ -16,7 +16,7 @@ use crate::plan::split::Checkpoint;
 pub struct StorageFault {
     pub slot: u64,
     pub id: u64,
-    /// True if the file is missing; else its length is wrong.
+    /// True if the file is missing; false if it is invalid.
     pub is_missing: bool,
     pub error: Error,
 }
@@ -63,13 +63,14 @@ pub struct StorageLength {
     pub content_bytes: u64,
     /// Bytes of padding at the end that are not in the file.
     pub padding_bytes: u8,
-    /// The file is longer than the bank file says, and no obsolete record explains it.
+    /// True if the file is longer than the bank file says, although it has no obsolete records.
     pub is_whole: bool,
     pub checkpoints: Vec<Checkpoint>,
 }
 
 /// Computes the archived length of an append vec: the file without obsolete records, cut at the
-/// storage map's length. Without a storage map: all of it, padded to whole records as in Agave 4.4.
+/// storage map's length. Without a storage map, the file without obsolete records, padded to whole
+/// records as in Agave 4.4.
 pub fn storage_length(
     file: &StorageFile,
     obsolete: &ObsoleteSummary,
@@ -89,8 +90,8 @@ pub fn storage_length(
         if cut_file_bytes > 0 && obsolete.count > 0 {
             return Err(Error::damaged("the bank file's storage map does not name it"));
         }
-        // No obsolete records: all records of the full archive's storage became obsolete before the
-        // incremental archive's slot.
+        // In a ledger restored from a full and an incremental archive: this storage is from the
+        // full archive, and all its records became obsolete before the incremental archive's slot.
         return Ok(length(cut_file_bytes, cut_file_bytes > 0));
     };
     if map_bytes > cut_file_bytes {
@@ -104,9 +105,9 @@ pub fn storage_length(
     }
     // The file is longer than the bank file says. This is normal in a ledger restored from a full
     // and an incremental archive: the bank file is newer than the full archive's storages, which
-    // still hold records that became obsolete in between. Newer storages supersede them, so they
-    // are harmless, and no list names them. If there is a list and it disagrees, something is
-    // wrong.
+    // still hold records that became obsolete in between. Newer storages supersede these records,
+    // so they are harmless, and no list names them. If a list names records of this storage, the
+    // length must follow from it.
     if obsolete.count > 0 {
         return Err(Error::damaged(format!(
             "it is too long: {cut_file_bytes} bytes without its obsolete records, where the bank file says {map_bytes}"

@@ -1,5 +1,5 @@
 //! Checks accounts that a client reads after loading an archive and before its first block, except
-//! vote and stake accounts. Ignores missing or unreadable accounts if the client does. Pure.
+//! vote and stake accounts. Ignores missing or unreadable accounts where the client does. Pure.
 
 use slotpress_base::Result;
 use slotpress_format::{
@@ -12,7 +12,7 @@ use super::findings::{FindingPlace, Findings};
 use super::rule::Rule;
 use crate::state::well_known::{WellKnownAccount, WellKnownAccounts};
 
-/// Checks all accounts except vote and stake accounts against the bank file.
+/// Checks sysvars, features and the accounts of Alpenglow, some of them against the bank file.
 pub fn judge_accounts(accounts: &WellKnownAccounts, bank: &BankFile, findings: &Findings) -> Result<()> {
     let broken = |rule, address, expected: &str, found: &dyn ToString| {
         findings.add_at(rule, &FindingPlace::account(address), expected, found.to_string())
@@ -68,15 +68,15 @@ pub fn active_rewards(accounts: &WellKnownAccounts) -> Option<EpochRewards> {
     EpochRewards::parse(&account.data).ok().filter(|rewards| rewards.is_active)
 }
 
-/// True if at least one version of Agave takes the chain to have changed to Alpenglow.
+/// True if at least one version of Agave considers the chain to be on Alpenglow.
 pub fn is_of_alpenglow(accounts: &WellKnownAccounts) -> bool {
     [OLD_CERTIFICATE, CERTIFICATE].iter().any(|address| accounts.get(address).is_some_and(|it| it.data_bytes > 0))
 }
 
-/// True if the chain changed to Alpenglow in the last epoch or before.
+/// True if the chain changed to Alpenglow before the bank's epoch.
 ///
 /// # Errors
-/// The certificate is invalid, for this reason.
+/// The certificate is invalid; the text says why.
 fn judge_certificate(account: Option<&WellKnownAccount>, bank: &BankFile) -> std::result::Result<bool, String> {
     let Some(account) = account.filter(|account| account.data_bytes > 0) else { return Ok(false) };
     let slot = parse_certificate(&account.data, account.data_bytes).map_err(|error| error.to_string())?;
@@ -96,8 +96,8 @@ fn reward_stakes_fault(account: Option<&WellKnownAccount>, is_since: bool, bank:
 }
 
 /// Compares the duration of slots with the active features that make them shorter. A feature takes
-/// effect in the epoch after its activation. Does not check bank files of Firedancer: they have the
-/// duration of the genesis, which conversion corrects.
+/// effect in the epoch after its activation. Does not check bank files of Firedancer without
+/// stakes: they have the genesis's duration, and conversion corrects it.
 fn judge_slot_time(accounts: &WellKnownAccounts, bank: &BankFile, findings: &Findings) -> Result<()> {
     let is_effective = |feature: &[u8; 32]| {
         let account = accounts.get(feature).filter(|account| account.owner == FEATURE && account.data_bytes >= 9);
@@ -140,7 +140,7 @@ mod tests {
         [front, vec![active]].concat()
     }
 
-    /// Rules that are broken by these accounts, together with a valid Rent sysvar.
+    /// Rules that these accounts break; a valid Rent sysvar is added to them.
     fn broken(changes: &[([u8; 32], Vec<u8>)]) -> Vec<Rule> {
         broken_for(&bank(), changes)
     }
@@ -176,7 +176,7 @@ mod tests {
             assert_eq!(of(bad, [10, 10], 0), [], "none are paid out");
         }
         assert_eq!(of(1, [10, 11], 1), [Rule::EpochRewards]);
-        assert_eq!(of(0, [10, 10], 2), [], "not read");
+        assert_eq!(of(0, [10, 10], 2), [], "an invalid flag: Agave ignores the sysvar");
     }
 
     #[test]
@@ -188,12 +188,12 @@ mod tests {
             (Rule::OldAlpenglow, OLD_CERTIFICATE, OLD_REWARD_STAKES, false),
             (Rule::Alpenglow, CERTIFICATE, REWARD_STAKES, true),
         ] {
-            assert_eq!(broken(&[(at, Vec::new())]), [], "an address that somebody paid to");
+            assert_eq!(broken(&[(at, Vec::new())]), [], "an account without data");
             assert_eq!(broken(&[(at, certificate(7, 0))]), []);
             assert_eq!(broken(&[(at, certificate(7, 1))]), [rule]);
             assert_eq!(broken(&[(at, vec![1])]), [rule]);
-            // Stakes are needed for epoch 6, if it ended in Alpenglow.
-            assert_eq!(broken(&[(at, certificate(699, 0)), paid.clone()]), [rule], "none");
+            // The stakes of epoch 6 are needed if the chain changed to Alpenglow before epoch 7.
+            assert_eq!(broken(&[(at, certificate(699, 0)), paid.clone()]), [rule], "no stakes");
             assert_eq!(broken(&[(at, certificate(700, 0)), paid.clone()]), []);
             for (epoch, is_good) in [(6, true), (5, false)] {
                 let accounts = [(at, certificate(699, 0)), paid.clone(), (stakes_at, stakes(epoch))];
@@ -205,8 +205,8 @@ mod tests {
         }
     }
 
-    /// A feature has its effect from the epoch after its activation on. Of several, the shortest
-    /// slots count.
+    /// A feature takes effect in the epoch after its activation. Of several, the one with the
+    /// shortest slots counts.
     #[test]
     fn slot_time() {
         let [shortest, shorter, ..] = SHORTER_SLOTS;

@@ -10,7 +10,7 @@ use slotpress_format::ledger::names::Extension;
 
 use super::rule::Rule;
 
-/// A validator client in one version.
+/// A version of a validator client.
 #[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[non_exhaustive]
@@ -69,8 +69,8 @@ impl fmt::Display for SnapshotClient {
 /// Joint name of [`SnapshotClient::AGAVE`].
 const AGAVE_TOGETHER: &str = "Agave 4.2 to 4.5";
 
-/// Names of clients. If all of [`SnapshotClient::AGAVE`] are among them, they share one name,
-/// "Agave 4.2 to 4.5". Both versions of Firedancer share one too.
+/// Names of clients. If all of [`SnapshotClient::AGAVE`] are among them, they share the name "Agave
+/// 4.2 to 4.5". Likewise, both versions of Firedancer share the name "Firedancer".
 pub fn names_of(clients: &[SnapshotClient]) -> Vec<String> {
     let are_together = SnapshotClient::AGAVE.iter().all(|client| clients.contains(client));
     let mut names: Vec<String> = Vec::new();
@@ -86,8 +86,8 @@ pub fn names_of(clients: &[SnapshotClient]) -> Vec<String> {
 }
 
 /// Merges statements about clients into lines. The versions of [`SnapshotClient::AGAVE`] share a
-/// line if their statements are equal. An older version gets a line only if it was asked for, or if
-/// its statement differs.
+/// line if their statements are equal. Agave 4.1 and Firedancer 26.08 get a line only if they are
+/// among `asked`, or if their statement differs from that of Agave 4.2 or of the newest Firedancer.
 pub fn lines_of<T: PartialEq>(said: Vec<(SnapshotClient, T)>, asked: &[SnapshotClient]) -> Vec<(String, T)> {
     let of = |client: SnapshotClient| said.iter().find(|(of, _)| *of == client).map(|(_, said)| said);
     let are_together = SnapshotClient::AGAVE.iter().all(|client| of(*client).is_some() && of(*client) == of(Agave42));
@@ -124,7 +124,7 @@ pub fn readers(extension: Extension) -> Vec<SnapshotClient> {
     SnapshotClient::CURRENT.into_iter().filter(reads).collect()
 }
 
-/// Name of the client that does not read archives of this extension in any version in use today.
+/// Name of a client of which no version in use today reads archives of this extension.
 pub fn non_reader(extension: Extension) -> Option<&'static str> {
     let readers = readers(extension);
     let missing = SnapshotClient::CURRENT.into_iter().find(|client| !readers.contains(client))?;
@@ -150,14 +150,14 @@ pub struct ClientVerdict {
     pub client: SnapshotClient,
     /// True if the client loads the archive, or starts from the ledger, as far as was checked.
     pub loads: bool,
-    /// Why the client refuses the archive: its reason for the first broken rule; `None` if it loads
-    /// it.
+    /// Why the client refuses the archive, by the first broken rule that it refuses; `None` if it
+    /// loads the archive.
     pub because: Option<&'static str>,
-    /// A restriction, if it loads the archive.
+    /// A restriction that holds although the client loads the archive.
     pub note: Option<&'static str>,
 }
 
-/// Reasons for which a client refuses an archive that breaks these rules; empty if it loads it.
+/// Reasons why a client refuses an archive that breaks these rules; empty if it loads the archive.
 pub fn refusals(broken: impl Iterator<Item = Rule>, client: SnapshotClient) -> Vec<&'static str> {
     broken.filter(|rule| !rule.is_tolerated_by(client)).map(|rule| rule.why(client)).collect()
 }

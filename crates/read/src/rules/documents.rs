@@ -153,17 +153,17 @@ pub fn judge_expectations(
     }
 }
 
-/// Checks the root of an archive against what the caller expects; `root` is `None` if it has no
-/// usable frame hashes.
+/// Checks the root of an archive against what the caller expects; `root` is `None` if the archive
+/// has no usable frame hashes.
 pub fn judge_root(expected: Option<Root>, root: Option<Root>, findings: &Findings) -> Result<()> {
     let Some(expected) = expected.filter(|expected| root != Some(*expected)) else { return Ok(()) };
     let found = root.map_or("no frame hashes that could be used".to_string(), |root| root.to_string());
     findings.add(Rule::RootNotExpected, format!("root {expected}"), found)
 }
 
-/// Checks storages against the storage map. Above `base_slot`, both must agree. Up to it, the map
-/// is newer than the storages, so records in them may have become obsolete; unless `has_base` is
-/// true (the full archive is there), none of these storages are required.
+/// Checks storages against the storage map. Above `base_slot`, both must agree. Storages up to
+/// `base_slot` are older than the map, which may give them another length; they are required only
+/// if `has_base` is true (the full archive is read too).
 pub fn judge_storage_map(
     map: &[StorageMapItem],
     storages: &[(u64, u64)],
@@ -179,8 +179,8 @@ pub fn judge_storage_map(
         let is_newer = base_slot.is_none_or(|base| item.slot > base);
         let place = || FindingPlace::storage(item.slot, item.id);
         match lengths.remove(&item.slot) {
-            // The map of the full archive gives the length of an older storage. The newer map may
-            // give another one, since a validator may have rewritten the storage.
+            // The length of an older storage is the one in the full archive's map. The newer map
+            // may give another one, since a validator may have rewritten the storage.
             Some(length) if length == item.length_bytes || !is_newer => {}
             Some(length) => {
                 let expected = format!("{} bytes", item.length_bytes);
@@ -226,14 +226,14 @@ mod tests {
         assert_eq!(broken(&[(1, 845)], &[], None), [Rule::StorageMapGap], "missing");
         assert_eq!(broken(&[(1, 845)], &[(1, 845), (2, 136)], None), [Rule::StorageMap], "unknown");
         assert_eq!(broken(&[], &[(2, 136)], None), [], "without a map");
-        // Up to the base slot, the map is newer than the storages: a validator may have rewritten
-        // one since, with padding or without obsolete records. Only its presence is checked.
+        // Of storages up to the base slot, only the presence is checked: before the newer map was
+        // written, a validator may have rewritten them, with padding or without obsolete records.
         assert_eq!(broken(&[(1, 848), (6, 136)], &[(1, 845), (6, 136)], Some(5)), []);
         assert_eq!(broken(&[(1, 136), (6, 136)], &[(1, 845), (6, 136)], Some(5)), []);
         assert_eq!(broken(&[(1, 848), (6, 136)], &[(6, 136)], Some(5)), [Rule::StorageMapGap]);
         assert_eq!(broken(&[(5, 848), (6, 136)], &[(5, 845), (6, 136)], Some(5)), [], "of the base slot");
-        // A storage that the newer map omits has become empty since, unless it is newer than the
-        // base.
+        // If the newer map omits a storage up to the base slot, the storage has become empty; if it
+        // omits a newer one, the map is wrong.
         assert_eq!(broken(&[(6, 136)], &[(5, 136), (6, 136)], Some(5)), []);
         assert_eq!(broken(&[(6, 136)], &[(6, 136), (7, 136)], Some(5)), [Rule::StorageMap]);
     }

@@ -23,8 +23,9 @@ pub struct EntryChecker {
     slot_max: Option<(u64, u32)>,
     content_bytes: u64,
     storages: Vec<(u64, u64)>,
-    /// Ids of the storages in the bank's slot. `shared` is the id of the second one.
+    /// Ids of the storages in the bank's slot.
     ids_of_bank_slot: HashSet<u32>,
+    /// Id of the second storage in the bank's slot.
     shared: Option<u32>,
 }
 
@@ -34,7 +35,7 @@ impl EntryChecker {
         Self { base_slot, ..Self::default() }
     }
 
-    /// Slot in the name of the bank file's entry; `None` if there is none in it.
+    /// Slot in the name of the bank file's entry; `None` if the name has none.
     pub fn bank_slot(&self) -> Option<u64> {
         self.bank_slot.filter(|slot| *slot != UNNAMED_SLOT)
     }
@@ -113,8 +114,8 @@ impl EntryChecker {
                 let is_new = is_of_bank_slot && self.ids_of_bank_slot.insert(id);
                 if !seen_slots.insert(slot) {
                     match is_new && self.ids_of_bank_slot.len() > 1 {
-                        // Firedancer writes several storages of one slot; the bank file tells later
-                        // whether it was Firedancer.
+                        // Firedancer wrote several storages of one slot until August 2026.
+                        // `judge_shared_slot` decides when the bank file is known.
                         true => self.shared = self.shared.or(Some(id)),
                         false => add(Rule::DuplicateStorage, &one_of(slot), &"another")?,
                     }
@@ -125,8 +126,8 @@ impl EntryChecker {
         Ok(())
     }
 
-    /// Judges several storages of the bank's slot: they are allowed if Firedancer wrote the bank
-    /// file.
+    /// Reports several storages of the bank's slot: as [`Rule::SharedSlot`] if the bank file holds
+    /// no stakes and all storages are of that slot, else as [`Rule::DuplicateStorage`].
     pub fn judge_shared_slot(&self, bank: Option<&BankFile>, findings: &Findings) -> Result<()> {
         let (Some(slot), Some(id)) = (self.bank_slot(), self.shared) else { return Ok(()) };
         let place = FindingPlace::entry(EntryKind::Storage { slot, id });
@@ -136,8 +137,8 @@ impl EntryChecker {
         }
     }
 
-    /// Checks at the end of the archive that required entries are present, if all entries could be
-    /// read.
+    /// Makes the checks at the end of the archive. Required entries must be present if all entries
+    /// could be read (`is_whole`).
     pub fn finish(&self, is_whole: bool, findings: &Findings) -> Result<()> {
         let missing = [
             (self.has_version, "version"),
@@ -203,8 +204,8 @@ mod tests {
         }
     }
 
-    /// Several storages of the bank's slot are accepted as Firedancer's if its bank file says so
-    /// and there are no other storages.
+    /// Several storages of the bank's slot are taken for Firedancer's if the bank file holds no
+    /// stakes and there are no storages of other slots.
     #[test]
     fn several_storages_of_one_slot() {
         let firedancer = BankFile { slot: 9, ..BankFile::default() };

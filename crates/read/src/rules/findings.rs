@@ -1,4 +1,4 @@
-//! Collects broken rules, each with its place.
+//! Collects violations of rules, each with its place in the archive or ledger.
 //!
 //! `verify` collects everything that is wrong; `restore`, `recompress` and `archive --verify` stop
 //! at the first broken rule that would make their result worthless. [`Findings`] serves both.
@@ -14,7 +14,7 @@ use slotpress_format::Address;
 
 use crate::Rule;
 
-/// The checks in their order.
+/// The checks, in the order in which reports list them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
@@ -30,13 +30,13 @@ pub enum Check {
     Bank,
     /// Records: lengths, flags, padding; no account twice in a storage.
     Records,
-    /// Capitalization and lattice hash over the newest version of every account.
+    /// Newest version of every account: capitalization, lattice hash, stakes, sysvars.
     State,
 }
 
 #[warn(missing_docs)]
 impl Check {
-    /// All checks, in their order.
+    /// All checks, in the order in which reports list them.
     pub const ALL: [Self; 6] = [Self::Frames, Self::Entries, Self::Name, Self::Bank, Self::Records, Self::State];
 
     /// Name in reports, in lowercase letters.
@@ -95,7 +95,7 @@ impl FindingPlace {
     }
 }
 
-/// A broken rule, with its place and what to do about it.
+/// A violation of a rule: what is wrong, where, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 #[warn(missing_docs)]
@@ -118,7 +118,8 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Makes a failure. An empty `expected` or `found` means that the message says it all.
+    /// Makes a failure. An empty `expected` stands for [`Rule::expected`], an empty `found` for
+    /// `None`.
     fn new(rule: Rule, place: FindingPlace, expected: String, found: String) -> Self {
         let stated = |text: String| Some(text).filter(|text| !text.is_empty());
         Self {
@@ -152,7 +153,7 @@ impl Failure {
     }
 }
 
-/// Collects failures from all workers, or ends the work at the first one that is refused.
+/// Collects failures from all workers, or ends the work at the first failure of a refused rule.
 #[derive(Debug, Default)]
 pub struct Findings {
     inner: Mutex<FoundSoFar>,
@@ -183,13 +184,14 @@ impl Findings {
         Self { refused: Some(refused), ..Self::default() }
     }
 
-    /// If `is_below`, the findings concern the full archive of a pair, whose bank does not count.
+    /// Sets whether the findings concern the full archive of a pair, whose bank clients do not use.
     #[must_use]
     pub fn below(self, is_below: bool) -> Self {
         Self { is_below, ..self }
     }
 
-    /// A copy whose findings concern the full archive of a pair.
+    /// Returns a copy for the full archive of a pair, without failures that concern the newest bank
+    /// only.
     pub fn copy_below(&self) -> Self {
         let mut inner = self.inner.lock().clone();
         inner.failures.retain(|failure| !failure.rule.is_of_newest_bank());
@@ -224,7 +226,7 @@ impl Findings {
         }
     }
 
-    /// Records a broken rule described by an error; returns that error if it ends the work.
+    /// Records a broken rule that an error describes; returns the error if the rule ends the work.
     pub fn add_error(&self, rule: Rule, place: &FindingPlace, error: &Error) -> Result<()> {
         self.add_error_to(rule.check(), rule, place, error)
     }
@@ -248,7 +250,7 @@ impl Findings {
         Ok(())
     }
 
-    /// Records that a check was not made to its end; keeps the first reason.
+    /// Records that a check was not completed; keeps the first reason.
     pub fn skip(&self, check: Check, why: impl ToString) {
         self.inner.lock().skipped.entry(check).or_insert_with(|| why.to_string());
     }
@@ -303,7 +305,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_another_found_is_taken_over() {
+    fn absorbed_findings_are_added() {
         let (one, other) = (Findings::new(), Findings::new());
         let add = |findings: &Findings, entry: &str| {
             findings.add_at(Rule::BankHash, &FindingPlace::entry(entry), "", "another").expect("collected");
@@ -318,7 +320,7 @@ mod tests {
         one.absorb(other, std::path::Path::new("it"));
         assert!(one.has_lost_accounts());
         one.absorb(Findings::new(), std::path::Path::new("nothing"));
-        assert!(one.has_lost_accounts(), "that does not end");
+        assert!(one.has_lost_accounts(), "nothing absorbed later changes that");
         let skipped = [Check::Name, Check::State, Check::Bank].map(|check| one.skipped(check));
         assert_eq!(skipped, [Some("first".to_string()), Some("no bank file".to_string()), None]);
         let (failures, per_rule, _) = one.into_parts();

@@ -9,8 +9,8 @@ use crate::SeenFrame;
 
 const INDEX_MAGIC: &[u8] = b"slotidx1";
 
-/// Checks the window of a frame. Streaming decoders allocate it even if the frame states less
-/// content, as Agave 4.2 was seen to do.
+/// Checks the window of a frame, even if the frame states less content: Agave 4.2 was seen to
+/// allocate the whole window.
 pub fn check_window(header: &FrameHeader, place: FindingPlace, findings: &Findings) -> Result<()> {
     let (rule, limit) = match header.window_bytes {
         window if window > AGAVE_WINDOW_BYTES_MAX => (Rule::WindowRefused, AGAVE_WINDOW_BYTES_MAX),
@@ -58,8 +58,8 @@ impl FrameWatch {
         findings.add_at(Rule::PzstdMark, &place, frame_bytes, mark)
     }
 
-    /// Makes the last checks. Reports an index that could not be used as damaged; in a stream, no
-    /// index is searched for.
+    /// Makes the last checks. Reports an index that could not be used as damaged, except in a
+    /// stream, where no index is searched for.
     pub fn finish(&mut self, length_bytes: u64, is_stream: bool, findings: &Findings) -> Result<()> {
         self.end_marked_frame(length_bytes, findings)?;
         if self.has_index && !is_stream && !findings.has(Rule::Index) {
@@ -73,7 +73,7 @@ impl FrameWatch {
         self.count
     }
 
-    /// Number of the frame at an offset, if it is the last one seen.
+    /// Number of the frame at an offset; `None` if the offset is before the last frame seen.
     pub fn number_of(&self, offset_bytes: Option<u64>) -> Option<u64> {
         self.count.checked_sub(1).filter(|_| offset_bytes.is_some_and(|offset| offset >= self.last_offset_bytes))
     }

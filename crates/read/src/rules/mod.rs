@@ -1,5 +1,5 @@
 //! The rules for snapshot archives: what they may contain, in which order and sizes, and which
-//! client refuses violations ([`rule`], with the limits of
+//! clients refuse an archive that breaks a rule ([`rule`], with the limits of
 //! [`format::limits`](slotpress_format::archive::limits)).
 //!
 //! [`archive::ArchiveRules`] applies them while an archive is read. [`findings`] collects

@@ -1,5 +1,5 @@
-//! Decides whether two archives are a pair, a full one and an incremental one on it, by names,
-//! slots and bank files.
+//! Decides by names, slots and bank files whether two archives are a pair: a full archive and an
+//! incremental one on it.
 
 use std::path::Path;
 
@@ -12,7 +12,8 @@ use super::rule::Rule;
 /// An archive of a pair: its path, and its name if the file has an archive's name.
 pub type Member<'a> = (&'a Path, Option<&'a ArchiveName>);
 
-/// Checks by their names that two archives are a pair. A file without an archive's name passes.
+/// Checks by their names that two archives are a pair. Assumes that a file without an archive's
+/// name is the right one.
 ///
 /// # Errors
 /// The archives are swapped, of the same kind, or the incremental one builds on another slot.

@@ -7,18 +7,17 @@ use crate::archive::Archive;
 use crate::rules::findings::Findings;
 use crate::rules::rule::Rule;
 
-/// Key of the index setting that gives the snapshot hash of the full archive under a result of
-/// `rebase`.
+/// Key of a setting in the index of an archive made by `rebase`. The value is the snapshot hash of
+/// the full archive on which it builds.
 pub const REBASED_ON: &str = "rebased-on=";
 
-/// Finds the snapshot hash of the full archive on which an archive was rebased, in the settings of
-/// its index.
+/// Finds the value of [`REBASED_ON`] in the settings of an index.
 pub fn rebased_on(settings: &str) -> Option<&str> {
     settings.split(' ').find_map(|setting| setting.strip_prefix(REBASED_ON))
 }
 
-/// Checks that an incremental archive was made on the full one of this hash, as far as its index
-/// tells. Equal slots do not show that: the states may differ.
+/// Checks that an incremental archive builds on the full one of this hash, as far as its index
+/// tells. Equal slots do not show it: the states may differ.
 pub fn judge_rebased_on(incremental: &Archive, full: Hash, findings: &Findings) -> Result<()> {
     let settings = incremental.tail.as_ref().map_or("", |tail| tail.index.settings.as_str());
     match rebased_on(settings) {
@@ -30,8 +29,8 @@ pub fn judge_rebased_on(incremental: &Archive, full: Hash, findings: &Findings) 
     }
 }
 
-/// True if `rebase` made the archive of `slot` with these storages (slot and id). It numbers them
-/// from the newest slot to the oldest. In archives of validators, ids rise with slots.
+/// True if `rebase` made the archive of `slot` with these storages (slot and id). `rebase` gives
+/// the storage of a slot `s` the id `slot - s + 1`. In archives of validators, ids rise with slots.
 pub fn is_rebased(slot: u64, storages: impl IntoIterator<Item = (u64, u32)>) -> bool {
     let mut storages = storages.into_iter().peekable();
     let is_in_row =

@@ -1,5 +1,5 @@
-//! The table of rules (see docs/snapshot-format.md): every rule that an archive or ledger can
-//! break, the clients that refuse it then, and the source of that knowledge.
+//! The table of rules (see docs/snapshot-format.md): each rule for archives and ledgers, the
+//! clients that refuse what breaks it, and how this is known.
 
 #![warn(missing_docs)]
 
@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::clients::SnapshotClient::{self, *};
 use super::findings::Check;
 
-/// Sets of clients that refuse a broken rule.
+/// Sets of clients that refuse what breaks a rule.
 const ALL: &[SnapshotClient] = &SnapshotClient::ALL;
 const NOBODY: &[SnapshotClient] = &[];
 const FIREDANCER: &[SnapshotClient] = &[Firedancer2608, Firedancer];
@@ -85,7 +85,7 @@ struct Row {
     check: Check,
     refused_by: &'static [SnapshotClient],
     remedy: &'static str,
-    /// Source of the knowledge.
+    /// How this is known.
     source: &'static str,
     what: &'static str,
 }
@@ -93,9 +93,9 @@ struct Row {
 rules! {
     /// Frames decode, and their checksums are right.
     FrameDamaged, Frames, ALL, DOWNLOAD, SEEN, "a frame does not decode";
-    /// The file does not end inside a frame.
+    /// The file does not end inside a frame, and the tar stream does not end inside an entry.
     CutOff, Frames, ALL, DOWNLOAD, SEEN, "the archive is cut off";
-    /// Nothing but frames follows the last frame.
+    /// Only frames that decode follow the end of the tar stream.
     TrailingBytes, Frames, FIREDANCER, RECOMPRESS, PAGE_FRAMES, "bytes that are not a zstd frame follow the last frame";
     /// No frame needs a window of more than 2^27 bytes.
     WindowRefused, Frames, ALL, RECOMPRESS, SEEN, "a frame needs a larger window than both clients give";
@@ -109,17 +109,17 @@ rules! {
     PzstdMark, Frames, NOBODY, RECOMPRESS, OWN, "a mark of pzstd does not fit the frame after it";
     /// Tar headers can be read.
     TarDamaged, Entries, ALL, DOWNLOAD, SEEN, "the tar stream is damaged";
-    /// Every entry belongs in a snapshot archive.
+    /// Every entry except directories belongs in a snapshot archive.
     ForeignEntry, Entries, ALL, SOURCE, SEEN, "an entry that has no place in a snapshot archive";
     /// Every directory belongs in a snapshot archive.
     ForeignDir, Entries, AGAVE, SOURCE, SEEN, "a directory that has no place in a snapshot archive";
-    /// Entries are files and directories, each where it belongs.
+    /// Each entry is a file or a directory, as its name requires.
     EntryKind, Entries, ALL, SOURCE, SEEN, "an entry of a kind that clients refuse";
     /// Entries do not exceed their size limits.
     EntrySize, Entries, ALL, SOURCE, SEEN, "an entry of a size that clients refuse";
-    /// No PAX headers and no GNU long names.
+    /// There are no PAX headers and no GNU long names.
     ExtensionHeader, Entries, FIREDANCER, RECOMPRESS, PAGE_ARCHIVE, "a PAX header or GNU long name";
-    /// Headers are GNU or ustar headers.
+    /// Tar headers are GNU or ustar headers.
     OldHeader, Entries, FIREDANCER, RECOMPRESS, PAGE_ARCHIVE, "a tar header from before ustar";
     /// Tar header checksums are right.
     HeaderChecksum, Entries, AGAVE, DOWNLOAD, PAGE_FIREDANCER, "a tar header with a wrong checksum";
@@ -129,39 +129,42 @@ rules! {
     NoSize, Entries, AGAVE, RECOMPRESS, PAGE_FIREDANCER, "a directory without a size";
     /// Names do not use the prefix field of the tar header.
     SplitName, Entries, FIREDANCER, RECOMPRESS, PAGE_FIREDANCER, "a name that is split into the prefix field of its tar header";
-    /// There is one version entry: Agave may read the file while a second entry replaces it.
+    /// There is at most one version entry: Agave may read the file while a second entry replaces
+    /// it.
     VersionTwice, Entries, ALL, SOURCE, SEEN, "there are two version entries";
-    /// There is one version, one status cache, one bank file, and one directory of the slot.
+    /// There is one status cache, one bank file, and no directory of a slot other than the bank
+    /// file's.
     DuplicateEntry, Entries, FIREDANCER, SOURCE, PAGE_ARCHIVE, "an entry occurs twice";
     /// All bank files are of one slot.
     TwoBanks, Entries, ALL, SOURCE, SEEN, "bank files of two slots";
-    /// A slot has one storage, over the full and the incremental archive.
+    /// The full and the incremental archive together have one storage per slot.
     DuplicateStorage, Entries, AGAVE, SOURCE, SEEN, "two storages of one slot";
-    /// Only an archive written by Firedancer has several storages of the bank's slot.
+    /// Storages are of different slots. Firedancer wrote all of them under the bank's slot until
+    /// August 2026.
     SharedSlot, Entries, AGAVE, CONVERT, PAGE_FIREDANCER, "all storages are of one slot, as Firedancer writes them";
     /// Storages are not empty.
     EmptyStorage, Entries, ALL, RECOMPRESS, SEEN, "an empty storage";
     /// The bank file comes before the accounts.
     Order, Entries, FIREDANCER, SOURCE, PAGE_ARCHIVE, "an order of entries that Firedancer does not read";
-    /// Version, status cache and bank file are there.
+    /// Version, status cache and bank file are present.
     MissingEntry, Entries, ALL, SOURCE, SEEN, "an entry that every archive holds is missing";
-    /// Slots are below 2^32.
+    /// Slots of storages are below 2^32.
     LargeSlot, Entries, FIREDANCER, LOOK, PAGE_ARCHIVE, "a slot of 2^32 or above, on which Firedancer aborts";
     /// Storages are not newer than the bank.
     StorageTooNew, Entries, AGAVE, SOURCE, SEEN, "a storage is newer than the bank";
     /// Storages of an incremental archive are newer than its base.
     StorageTooOld, Entries, AGAVE, SOURCE, SEEN, "a storage is not newer than the base slot";
-    /// The archive has at most 5,000,000 entries with 4 TiB of contents.
+    /// The contents of all entries take at most 4 TiB.
     TooLarge, Entries, AGAVE, SOURCE, PAGE_ARCHIVE, "the archive is larger than Agave unpacks";
-    /// 1,024 zero bytes end the tar stream.
+    /// At least 1,024 zero bytes end the tar stream.
     EndMissing, Entries, FIREDANCER, DOWNLOAD, PAGE_ARCHIVE, "the tar stream lacks its end of 1,024 zero bytes";
-    /// Exactly 1,024 zero bytes end the tar stream.
+    /// At most 1,024 zero bytes end the tar stream.
     EndLong, Entries, FIREDANCER, RECOMPRESS, PAGE_ARCHIVE, "more zero bytes than 1,024 end the tar stream";
-    /// Nothing follows the end of the tar stream.
+    /// Only zero bytes follow the end of the tar stream.
     JunkAfterEnd, Entries, FIREDANCER, RECOMPRESS, PAGE_ARCHIVE, "something follows the end of the tar stream";
     /// The file is named like a snapshot archive.
     NameUnknown, Name, ALL, NAME, SEEN, "the file does not have the name of a snapshot archive";
-    /// The slot of an incremental archive is not that of its base.
+    /// The slot of an incremental archive is above its base slot.
     BaseIsSlot, Name, AGAVE, SOURCE, PAGE_FIREDANCER, "an incremental archive of the slot of its full archive";
     /// The archive is zstd, not lz4.
     Lz4, Name, FIREDANCER, RECOMPRESS, PAGE_NAMES, "an lz4 archive, which Firedancer does not read";
@@ -171,13 +174,13 @@ rules! {
     OldCompression, Name, ALL, RECOMPRESS, PAGE_NAMES, "compressed in a way that clients no longer read";
     /// The file name extension matches the compression.
     ExtensionWrong, Name, ALL, NAME, SEEN, "the file is not compressed as its name says";
-    /// Slot, base slot and hash in the name are those of the bank.
+    /// Slot and hash in the name are those of the bank file.
     NameMismatch, Name, ALL, NAME, SEEN, "the archive does not match its name";
     /// The incremental archive builds on the full one.
     BaseMismatch, Name, ALL, BASE, SEEN, "the incremental archive does not build on this full one";
-    /// The state is the one that the caller expects.
+    /// Slot and hash of the state are those that the caller expects.
     NotExpected, Name, NOBODY, SOURCE, OWN, "the state is not the expected one";
-    /// The archive has the root that the caller expects.
+    /// The root over the frame hashes is the one that the caller expects.
     RootNotExpected, Frames, NOBODY, SOURCE, OWN, "this is not the archive that was asked for";
     /// The snapshot version is known.
     Version, Name, ALL, SOURCE, SEEN, "an unknown snapshot version";
@@ -185,17 +188,18 @@ rules! {
     VersionLength, Name, FIREDANCER, SOURCE, PAGE_FIREDANCER, "the version is surrounded by white space";
     /// The bank file can be read to its end.
     BankFile, Bank, ALL, SOURCE, SEEN, "the bank file is invalid";
-    /// The bank file ends with a whole last field.
+    /// After the lattice hash, the bank file holds at most a whole block id.
     BankFileEnd, Bank, FIREDANCER, SOURCE, PAGE_BANK_FILE, "the bank file does not end where it should";
     /// Fields of the bank file agree with each other.
     BankField, Bank, NOBODY, LOOK, PAGE_BANK_FILE, "the bank file contradicts itself";
-    /// The epoch schedule is possible.
+    /// Fields of the epoch schedule agree with each other.
     EpochSchedule, Bank, ALL, SOURCE, SEEN_BY_BOTH, "the epoch schedule contradicts itself";
     /// The unused epoch stakes field is empty.
     UnusedEpochStakes, Bank, ALL, SOURCE, SEEN_BY_BOTH, "the unused epoch stakes are not empty";
-    /// The epoch stakes cover exactly the epochs with known leaders.
+    /// The epoch stakes cover all epochs from the bank's to the last whose leaders are known, and
+    /// none after it.
     EpochStakes, Bank, ALL, SOURCE, SEEN_BY_BOTH, "the epoch stakes lack an epoch, or hold one that is to come";
-    /// The unused rent collector can be parsed.
+    /// The flag in the unused rent collector is 0 or 1.
     RentCollector, Bank, AGAVE, SOURCE, SEEN, "the flag in the unused rent collector is neither 0 nor 1";
     /// Every vote account in the newest epoch stakes has stake.
     NoStake, Bank, FIREDANCER, VERSION, PAGE_FIELDS, "a vote account without stake is in the newest epoch stakes, as Agave writes them without admission tickets";
@@ -203,9 +207,9 @@ rules! {
     VoteAccountLimit, Bank, FIREDANCER, VERSION, PAGE_FIELDS, "the epoch stakes hold more vote accounts than Firedancer takes, as Agave writes them without admission tickets";
     /// Firedancer can parse the vote accounts of the stakes and their credits.
     FiredancerVoteState, Bank, FIREDANCER, SOURCE, PAGE_FIELDS, "the stakes hold a vote account that Firedancer does not take";
-    /// Numbers are within Firedancer's limits.
+    /// Numbers in bank file and status cache are within Firedancer's limits.
     FiredancerLimit, Bank, FIREDANCER, SOURCE, PAGE_FIELDS, "a number in bank file or status cache is beyond what Firedancer takes";
-    /// The block id is not zero.
+    /// The block id is not all zeros.
     BlockId, Bank, FIREDANCER, SOURCE, PAGE_FIELDS, "the id of the block is all zeros";
     /// The highest tick is the last one of the bank's slot.
     MaxTickHeight, Bank, AGAVE, SOURCE, SEEN, "the bank file's highest tick is not the last of its slot";
@@ -217,41 +221,41 @@ rules! {
     StorageMap, Bank, UP_TO_4_1, LOOK, PAGE_BANK_FILE, "storages and the bank file's storage map differ: Agave 4.0 and 4.1 refuse that";
     /// Every storage in the storage map is present and long enough.
     StorageMapGap, Bank, UP_TO_4_1, SOURCE, PAGE_BANK_FILE, "a storage of the bank file's storage map is missing or too short";
-    /// The blockhash queue has the length that a validator keeps, and consecutive indexes.
+    /// The blockhash queue has 1 to 301 blockhashes, with consecutive indexes.
     BlockhashQueue, Bank, FIREDANCER, SOURCE, PAGE_BANK_FILE, "the blockhash queue has a gap, or is too long";
     /// The newest blockhash of the queue is the bank's last blockhash.
     LastBlockhash, Bank, FIREDANCER, SOURCE, FD_SOURCE, "the newest blockhash of the queue is not the one that the bank hash covers";
-    /// The newest blockhashes are distinct.
+    /// The newest 151 blockhashes are distinct.
     BlockhashTwice, Bank, FIREDANCER, SOURCE, PAGE_BANK_FILE, "a blockhash occurs twice among the newest 151";
-    /// The bank hash can be recomputed from its parts.
+    /// The bank hash is the hash of its parts.
     BankHash, Bank, ALL, SOURCE, SEEN, "the bank hash is not the hash of its parts";
-    /// The stakes hold the bank's vote accounts.
+    /// The bank file holds stakes.
     NoStakes, Bank, AGAVE, CONVERT, PAGE_FIREDANCER, "the bank file holds no stakes, as Firedancer writes it";
-    /// The leader is the one that the epoch stakes give the slot.
+    /// The bank file's leader is the one that follows from the epoch stakes for its slot.
     Leader, Bank, FROM_4_2, SOURCE, SEEN, "the bank file names another leader than the epoch stakes give its slot";
     /// The vote accounts in the stakes can be parsed.
     InvalidVoteAccount, Bank, FROM_4_3, SOURCE, SEEN, "the stakes hold a vote account that Agave cannot read";
     /// The status cache can be read to its end.
     StatusCache, Bank, ALL, SOURCE, SEEN, "the status cache is invalid";
-    /// No transaction uses the bank's own blockhash, which was unknown when the bank's transactions
-    /// were signed.
+    /// The status cache holds no transaction under the bank's own blockhash, which was unknown when
+    /// the bank's transactions were signed.
     NewestBlockhash, Bank, FIREDANCER, SOURCE, PAGE_STATUS_CACHE, "the status cache holds transactions under the bank's own blockhash, on which Firedancer aborts";
-    /// For each blockhash, all transaction hashes are cut at the same offset.
+    /// All transaction hashes under one blockhash are cut at the same offset.
     TransactionOffset, Bank, FIREDANCER, SOURCE, PAGE_STATUS_CACHE, "the status cache cuts transaction hashes of one blockhash at different offsets";
-    /// The status cache has a blockhash: at least votes use one.
+    /// The status cache holds at least one blockhash.
     NoTransactions, Bank, FIREDANCER, VERSION, FD_SOURCE, "the status cache holds no blockhash, as Agave writes it if there were no transactions";
     /// The slots of the status cache are the newest ones of the slot history.
     CachedSlots, State, ALL, SOURCE, SEEN_BY_BOTH, "the slots of the status cache are not the newest that the SlotHistory sysvar knows";
-    /// The status cache goes back as far as the slot history, or 300 slots.
+    /// The status cache holds all slots of the slot history, or its newest 300.
     CachedSlotsGap, State, AGAVE_AND_NEWEST, SOURCE, SEEN, "the status cache lacks older slots that the SlotHistory sysvar knows";
-    /// The status cache goes back as far as the slot history, or 300 slots; those that Firedancer
-    /// wrote until August 2026 do not.
+    /// Like `CachedSlotsGap`, if the bank file holds no stakes: Firedancer wrote only the newest
+    /// slot until August 2026.
     FewCachedSlots, State, AGAVE_AND_NEWEST, FILL, PAGE_FIREDANCER, "the status cache holds the newest slot alone, as Firedancer wrote it until August 2026; newer ones want 300";
-    /// Records end where their storage ends.
+    /// No storage ends inside the data of a record, and only zero bytes follow its last record.
     RecordCutOff, Records, FIREDANCER, SOURCE, PAGE_RECORDS, "a storage ends inside a record";
-    /// The rest after the last record is not shorter than a record.
+    /// No storage ends inside the header of a record.
     StorageTail, Records, NOBODY, LOOK, PAGE_FIREDANCER, "fewer bytes than a record takes follow the last record of a storage";
-    /// No zero bytes follow the last record.
+    /// No zero bytes follow the last record of a storage.
     StoragePadded, Records, FIREDANCER, SOURCE, PAGE_RECORDS, "zero bytes follow the last record, which Firedancer takes for an account";
     /// Accounts hold at most 10 MiB.
     DataLength, Records, ALL, SOURCE, SEEN, "a record claims more data than an account can hold";
@@ -261,14 +265,14 @@ rules! {
     DuplicateAccount, Records, ALL, SOURCE, SEEN, "an account occurs twice in one storage";
     /// The lamports of all accounts add up to the capitalization.
     Capitalization, State, ALL, SOURCE, SEEN, "the lamports of all accounts do not add up to the bank file's capitalization";
-    /// The lattice hash of all accounts is that of the bank.
+    /// The lattice hash of all accounts equals that in the bank file.
     LatticeHash, State, AGAVE, SOURCE, SEEN, "the accounts are not those that the bank file's lattice hash covers";
     /// The vote accounts in the stakes equal those of the state.
     StakesVoteAccount, State, AGAVE, SOURCE, SEEN, "the bank file's stakes hold another vote account than the state";
     /// Rent epochs of vote accounts in the stakes equal those of the state. No hash covers them.
     StakesRentEpoch, State, AGAVE, PAIR, SEEN, "a vote account has another rent epoch than in the bank file's stakes";
-    /// Rent epochs of vote accounts in the stakes equal those of the state, if one of the archives
-    /// comes from Firedancer, which keeps no rent epochs.
+    /// Like `StakesRentEpoch`, if one of the archives comes from Firedancer, which keeps no rent
+    /// epochs.
     NoRentEpoch, State, AGAVE, PAIR, SEEN, "a vote account has not the rent epoch in the bank file's stakes, as Firedancer keeps none";
     /// The last 8 bytes of delegations, which used to be a rate, equal those of the state.
     StakesRate, State, UP_TO_4_3, SOURCE, SEEN, "a delegation in the bank file's stakes has another rate than in the state";
@@ -278,21 +282,22 @@ rules! {
     StakesDelegation, State, UP_TO_4_4, SOURCE, SEEN, "the bank file's stakes hold another delegation than the state";
     /// The state holds the SlotHistory sysvar.
     SlotHistory, State, ALL, SOURCE, PAGE_STATUS_CACHE, "the state holds no SlotHistory sysvar that can be read";
-    /// The state holds the Rent sysvar, with a price that Agave computes with.
+    /// The state holds the Rent sysvar, with a price per byte that Agave can compute with.
     Rent, State, AGAVE, SOURCE, SEEN, "the state holds no Rent sysvar that Agave can use";
-    /// The SlotHashes sysvar can be read, if it is there: Agave's first block continues it.
+    /// If the state holds the SlotHashes sysvar, it can be read: Agave extends it in its first
+    /// block.
     SlotHashes, State, AGAVE, SOURCE, READ, "the SlotHashes sysvar cannot be read";
-    /// While rewards are paid out, Agave can compute them again.
+    /// If rewards are being paid out, Agave can compute them again.
     EpochRewards, State, AGAVE, SOURCE, SEEN, "the EpochRewards sysvar asks for rewards that Agave cannot pay out";
-    /// The accounts can be read from which Agave up to 4.2 learns of the change to Alpenglow.
+    /// Agave up to 4.2 can read the accounts that record the change to Alpenglow.
     OldAlpenglow, State, UP_TO_4_2, SOURCE, SEEN, "an account of Alpenglow, as Agave up to 4.2 keeps it, cannot be read";
-    /// The accounts can be read from which Agave from 4.3 on learns of the change to Alpenglow.
+    /// Agave from 4.3 on can read the accounts that record the change to Alpenglow.
     Alpenglow, State, FROM_4_3, SOURCE, SEEN, "an account of Alpenglow cannot be read";
     /// Slots are as long as the active features for shorter slots require.
     SlotTime, State, FROM_4_2, SOURCE, SEEN, "the bank file's slots are not those that the features for shorter slots ask";
     /// Every storage in a ledger's lists is present.
     MissingStorage, Entries, ALL, STORAGE, PAGE_BANK_SNAPSHOT, "a storage is missing";
-    /// The ledger is complete.
+    /// The ledger is complete, and its files agree with each other.
     Ledger, Entries, ALL, LEDGER, PAGE_BANK_SNAPSHOT, "the ledger is damaged";
     /// Startup hints that a validator left for itself can be parsed.
     StartupHints, Entries, FROM_4_4, HINTS, PAGE_BANK_SNAPSHOT, "the startup hints are damaged, which stops a boot of Agave 4.4 and later";
@@ -309,8 +314,8 @@ rules! {
     TaggedList, Entries, UP_TO_4_4, LAYOUT, READ, "a ledger of Agave 4.5, whose list distinguishes kinds of storages";
 }
 
-/// Returns the client whose texts are used. All versions of Firedancer share theirs: they differ
-/// only in what they load.
+/// Returns the client whose texts are used: both versions of Firedancer share them, because they
+/// differ only in what they load.
 fn worded(client: SnapshotClient) -> SnapshotClient {
     if client.is_agave() { client } else { Firedancer }
 }
@@ -321,8 +326,8 @@ impl Rule {
         self.row().what
     }
 
-    /// Reason for which the client refuses such an archive. The text says so if the client may load
-    /// some of them.
+    /// Why the client refuses an archive that breaks the rule. If the client loads some of these
+    /// archives, the text says which.
     pub fn why(self, client: SnapshotClient) -> &'static str {
         match (self, worded(client)) {
             (Self::EndLong, Firedancer) => {
@@ -335,7 +340,7 @@ impl Rule {
         }
     }
 
-    /// What is expected instead, if that is the same in every archive.
+    /// What the rule expects, if that is the same for every archive.
     pub fn expected(self) -> Option<&'static str> {
         Some(match self {
             Self::FrameDamaged => "a frame that decodes",
@@ -362,7 +367,7 @@ impl Rule {
         self.row().remedy
     }
 
-    /// Source of the knowledge: a section of docs/snapshot-format.md, the clients' source code, or
+    /// How this is known: from a section of docs/snapshot-format.md, the clients' source code, or
     /// experiments with the clients themselves.
     pub fn source(self) -> &'static str {
         self.row().source
@@ -373,8 +378,8 @@ impl Rule {
         !self.row().refused_by.contains(&client)
     }
 
-    /// True if breaking the rule is normal for Firedancer or a version of Agave. It then counts
-    /// only for clients that refuse it.
+    /// True if archives or ledgers of Firedancer or of a version of Agave normally break the rule.
+    /// A violation then counts only for clients that refuse it.
     pub fn is_of_version(self) -> bool {
         use Rule::*;
         matches!(
@@ -390,15 +395,15 @@ impl Rule {
         ) || self.is_of_firedancer()
     }
 
-    /// True if breaking the rule is normal for Firedancer, and no version of Agave loads the
-    /// result.
+    /// True if archives of Firedancer normally break the rule, and no version of Agave loads an
+    /// archive that does.
     pub fn is_of_firedancer(self) -> bool {
         use Rule::*;
         matches!(self, SharedSlot | NoStakes | NoHashesPerTick | FewCachedSlots | NoRentEpoch)
     }
 
-    /// True if breaking the rule does not count in the full archive of a pair, because clients take
-    /// the bank from the incremental one.
+    /// True if the full archive of a pair may break the rule, because clients take the bank from
+    /// the incremental one.
     pub(super) fn is_of_newest_bank(self) -> bool {
         matches!(self, Self::NoStakes | Self::NoHashesPerTick)
     }
@@ -422,23 +427,23 @@ impl Rule {
         )
     }
 
-    /// True if nothing may be made from an archive that breaks the rule. All commands that publish
-    /// a file are this strict. They check packing in their output instead.
+    /// True if nothing may be made from an archive that breaks the rule. Packing and what is normal
+    /// for versions of Agave are not refused.
     pub fn is_refused(self) -> bool {
         !self.is_of_packing() && (!self.is_of_version() || self.is_of_firedancer())
     }
 
-    /// True if no other archive may be made from an archive that breaks the rule. Differs from
-    /// [`Self::is_refused`] in this: windows, empty storages and what only Firedancer writes are
-    /// tolerated, because the result does not have them; the order of entries is not, because the
-    /// result has it too.
+    /// True if no other archive may be made from an archive that breaks the rule. Unlike
+    /// [`Self::is_refused`], tolerates large windows, empty storages and what only Firedancer
+    /// writes, because the new archive does not have them; and refuses a wrong order of entries,
+    /// because the new archive keeps it.
     pub fn is_refused_of_source(self) -> bool {
         let is_made_good = self.is_of_firedancer() || matches!(self, Self::WindowRefused | Self::EmptyStorage);
         self.is_refused() && !is_made_good || self == Self::Order
     }
 
-    /// Restriction for a client that loads an archive which breaks the rule. Restrictions of Agave
-    /// were seen with its own archiver.
+    /// Restriction of a client that loads an archive which breaks the rule. The one of Agave was
+    /// seen with its own archiver.
     pub fn note(self, client: SnapshotClient) -> Option<&'static str> {
         match (self, worded(client)) {
             (Self::StoragePadded, Agave44) => Some("it cannot archive a storage that zero bytes pad"),
