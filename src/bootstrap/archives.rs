@@ -30,15 +30,14 @@ pub struct FetchOptions {
     /// where they are.
     #[setters(into)]
     pub dir: PathBuf,
-    /// Limits of the downloads. With `expect_root`, set `wants_incremental` of `find` to false: the
-    /// root is that of every archive that is fetched.
+    /// Limits of the downloads. With `expect_root`, set `wants_incremental` of `find` to false,
+    /// since every fetched archive must have this root.
     pub limits: FetchLimits,
-    /// Trusted servers, which are asked before anything is fetched whether they have the same
-    /// state. One that has another state of the slot ends the run. Default: none, and nobody is
-    /// asked.
+    /// Trusted servers. Before anything is fetched, they are asked whether they have the same
+    /// state. If one has another state of the slot, the run ends. Default: none.
     #[setters(into)]
     pub trusted: Vec<Url>,
-    /// Number of trusted servers that must confirm the state, at most as many as there are; 0
+    /// Number of trusted servers that must confirm the state, at most the length of `trusted`; 0
     /// counts as 1. Default: 1.
     pub quorum: usize,
 }
@@ -62,13 +61,14 @@ impl FetchOptions {
 pub struct FetchedArchive {
     /// Parsed file name of the archive.
     pub name: ArchiveName,
-    /// Path of the file. Archives of local sources lie outside the directory. `None` in the report
+    /// Path of the file. Archives of local sources are outside the directory. `None` in the report
     /// of a bootstrap, where [`RestoreReport`](crate::RestoreReport) names the files.
     pub path: Option<PathBuf>,
     /// Report of the download; `None` if the file existed already.
     #[doc(hidden)]
     pub fetched: Option<Fetched>,
-    /// Root of the frame hashes, all of which match; `None` if the archive has none.
+    /// Root of the archive, whose frame hashes all match; `None` if it has none, or if a bootstrap
+    /// found the file on the node.
     pub root: Option<Root>,
 }
 
@@ -103,7 +103,7 @@ impl Serialize for FetchedArchive {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct FetchReport {
-    /// Archives that were fetched or were there already: full ones first.
+    /// Archives that were fetched or existed already: full ones first.
     pub archives: Vec<FetchedArchive>,
     /// Answers of the trusted servers about the newest archive.
     #[serde(flatten)]
@@ -160,8 +160,8 @@ pub fn fetch(client: &Client, options: &FetchOptions, progress: &dyn Progress) -
             let done = run(&mut downloads, &mut left, &take_all)?;
             archives.splice(0..0, done.archives);
             given_up = done.given_up;
-            // The newest archive comes first: when trusted servers have confirmed it, they have
-            // confirmed the state.
+            // The newest archive comes first. Once trusted servers have confirmed it, they have
+            // confirmed the state, and are not asked about other archives.
             downloads.context.trust.trusted = &[];
         }
         Ok(FetchReport { archives, vouchers: downloads.confirmed, given_up, elapsed: stopwatch.elapsed() })

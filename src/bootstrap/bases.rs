@@ -1,8 +1,8 @@
 //! Full archives that this node has, and the combinations of archives that a plan shows.
 //!
-//! If a source has an incremental archive on one of the node's full archives, only that has to be
-//! fetched. An old full archive is of use only with such an incremental one. The ranking is in
-//! `slotpress_net::find`; [`next`](super::next) decides what follows if one of the two fails.
+//! If a source has an incremental archive on one of the node's full archives, only the incremental
+//! one has to be fetched. An old full archive is useful only with an incremental one. The ranking
+//! is in `slotpress_net::find`; [`next`](super::next) decides what follows if an archive fails.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ pub struct Route {
     pub is_full_local: bool,
     /// Slot of the state.
     pub slot: u64,
-    /// Number of bytes to fetch; `None` if a server does not tell a size.
+    /// Number of bytes to fetch; `None` if a server does not state a size.
     pub fetch_bytes: Option<u64>,
     #[serde(rename = "fetch_seconds", serialize_with = "text::seconds")]
     pub fetch_time: Duration,
@@ -39,7 +39,7 @@ pub struct Route {
     pub expected_age: Option<Duration>,
 }
 
-/// Different combinations among the candidates, best first.
+/// Different combinations of archives among the candidates, best first.
 pub fn ways(report: &FindReport) -> Vec<Route> {
     let mut ways: Vec<Route> = Vec::new();
     for candidate in &report.candidates {

@@ -14,7 +14,7 @@ use crate::restore::dry_run::lies_in;
 pub struct ChosenArchive {
     pub name: ArchiveName,
     pub length_bytes: Option<u64>,
-    /// Root of its frame hashes, if a list names it.
+    /// Root of the archive, if its offer states one.
     pub root: Option<Root>,
     pub place: ChosenPlaces,
 }
@@ -47,7 +47,7 @@ impl ChosenArchive {
         matches!(self.place, ChosenPlaces::Local(_))
     }
 
-    /// Servers that have it, best first; empty for a local file.
+    /// Servers that have the archive, best first; empty for a local file.
     pub(super) fn remotes(&self) -> &[Remote] {
         match &self.place {
             ChosenPlaces::Local(_) => &[],
@@ -55,7 +55,7 @@ impl ChosenArchive {
         }
     }
 
-    /// True if it lies in this archives directory, so that it is neither fetched nor copied.
+    /// True if the archive is in this archives directory, so that it is neither fetched nor copied.
     pub fn is_in(&self, dir: &std::path::Path) -> bool {
         matches!(&self.place, ChosenPlaces::Local(path) if lies_in(path, dir))
     }
@@ -93,7 +93,7 @@ impl ChosenArchive {
         Self { name: best.name.clone(), length_bytes, root: best.root, place }
     }
 
-    /// Path or URL without secrets of the place that is read first.
+    /// Path, or URL without secrets, of the place that is read first.
     pub fn first_place(&self) -> String {
         match &self.place {
             ChosenPlaces::Local(path) => path.shown(),

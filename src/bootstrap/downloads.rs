@@ -1,5 +1,5 @@
-//! The effects of the [loop](super::run) on the real world: asks sources and trusted servers, and
-//! fetches archives to a directory.
+//! The [`World`] of the program: asks sources and trusted servers, and fetches archives to
+//! a directory.
 //!
 //! Requests to a server that fails for a moment are repeated by `patience` (in `slotpress_net`).
 //! [`next`](super::next) decides what follows on a failure.
@@ -45,7 +45,7 @@ pub struct Downloads<'scope, 'env> {
     pub context: FetchContext<'env>,
     dir: Arc<KeptDir>,
     progress: &'env dyn Progress,
-    /// Sources that have answered in this run. The run waits for these if they fail.
+    /// Sources that have answered in this run. If one of them fails later, the run waits for it.
     answering: BTreeSet<String>,
     /// Archives of which this run has partial files.
     begun: Vec<ArchiveName>,
@@ -57,8 +57,8 @@ pub struct Downloads<'scope, 'env> {
 }
 
 impl<'scope, 'env> Downloads<'scope, 'env> {
-    /// Creates the directory for downloads. It stays after a failure, with the bytes that have
-    /// arrived.
+    /// Creates the directory for downloads. After a failure, the directory stays, with the bytes
+    /// that have arrived.
     pub fn new(
         scope: &'scope Scope<'scope, 'env>,
         context: FetchContext<'env>,
@@ -69,14 +69,14 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
         Ok(Self { scope, context, dir, progress, answering, begun, running: None, confirmed, last_byte_at: None })
     }
 
-    /// True for a `fetch` whose sources are all URLs of archives: just these archives are fetched.
+    /// True for a `fetch` whose sources are all URLs of archives: only these archives are fetched.
     pub fn is_exact(&self) -> bool {
         let sources = &self.context.find.sources;
         let is_exact = |source: &SourceArg| matches!(source, SourceArg::Archive(_));
         self.context.accepts_files && !sources.is_empty() && sources.iter().all(is_exact)
     }
 
-    /// Replaces offers and node by newer ones, but keeps the archives that have failed.
+    /// Replaces the offers and the facts about this node, but keeps the list of failures.
     pub fn use_found(&mut self, left: &mut Left, found: Left) -> Result<()> {
         self.answering.extend(found.found.offers.iter().map(|(_, source, _)| source.clone()));
         let bad = std::mem::take(&mut left.node.bad);
@@ -131,7 +131,7 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
         let rejected = download.map(|(download, _)| download.rejected()).unwrap_or_default();
         let has_older = download
             .is_some_and(|(download, had_bytes)| had_bytes && download.given_bytes() < download.file().done_bytes());
-        // If the server's file is unchanged, it is not a new archive: asking again would not help.
+        // If the server's file is unchanged, asking again would not help.
         let is_as_before = || {
             let now = |before: &Remote| self.context.client.head(&before.asked, self.progress);
             first.is_none_or(|before| now(before).is_ok_and(|now| now.is_as(before)))
@@ -310,7 +310,7 @@ impl World for Downloads<'_, '_> {
 
     fn remove(&mut self, name: &ArchiveName) {
         self.begun.retain(|begun| begun != name);
-        // A failure is ignored, since the file does no harm but takes room.
+        // A failure is ignored: a remaining partial file only takes space.
         drop(PartialFile::open_in(&self.dir, &name.to_string()).and_then(|file| file.remove()));
     }
 }
@@ -323,7 +323,7 @@ fn unusable(error: Error) -> Box<Failed> {
     }
 }
 
-/// Compares the length of a file with the stated one. If they differ, the file was cut off.
+/// Fails if a file does not have the length that its source states.
 fn is_as_long(path: &Path, told_bytes: Option<u64>) -> Result<()> {
     let length_bytes = open_file(path)?.metadata().or_path("read", path)?.len();
     match told_bytes.filter(|told| *told != length_bytes) {
@@ -335,8 +335,8 @@ fn is_as_long(path: &Path, told_bytes: Option<u64>) -> Result<()> {
     }
 }
 
-/// Forwards events of a download, without output bytes and waits: it writes no file beside the one
-/// that it receives, and no reader waits for that.
+/// Forwards events of a download, except output bytes and waits: it writes only the file that it
+/// receives, and no reader waits for this file.
 fn input_only(event: ProgressEvent<'_>) -> Option<ProgressEvent<'_>> {
     match event {
         ProgressEvent::Bytes { input, .. } => Some(ProgressEvent::Bytes { input, output: 0 }),
@@ -345,7 +345,7 @@ fn input_only(event: ProgressEvent<'_>) -> Option<ProgressEvent<'_>> {
     }
 }
 
-/// Forwards events of a download, but not its bytes: those of the restore are shown.
+/// Forwards events of a download, except its bytes: the bytes of the restore are shown.
 fn beside_restore(event: ProgressEvent<'_>) -> Option<ProgressEvent<'_>> {
     (!matches!(event, ProgressEvent::Bytes { .. })).then_some(event)
 }

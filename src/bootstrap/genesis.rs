@@ -1,7 +1,7 @@
 //! Downloads the genesis of a cluster, unpacks it in memory, compares its hash with the expected
 //! one, and writes it where Agave looks for it.
 
-// This file reads input of other machines: arithmetic must not overflow or panic.
+// This file reads input from other machines: arithmetic must not overflow or panic.
 #![cfg_attr(
     not(test),
     warn(
@@ -44,7 +44,8 @@ impl Genesis {
     }
 }
 
-/// Returns the genesis of the ledger or, if it has none, that of the first server that has one.
+/// Returns the genesis of the ledger or, if it has none, the genesis of the first server that
+/// has one.
 ///
 /// # Errors
 /// The hash is not the expected one, or a hash is expected and no genesis was found.
@@ -106,7 +107,7 @@ fn hash_of(genesis: &[u8]) -> Hash {
 fn check(hash: Hash, expected: Option<Hash>) -> Result<()> {
     match expected.filter(|expected| *expected != hash) {
         Some(expected) => Err(Error::damaged(format!("the genesis hash is {hash}, not {expected}"))
-            .with_hint("it is of another cluster: give that cluster's sources")),
+            .with_hint("the genesis is of another cluster: give sources of the expected one")),
         None => Ok(()),
     }
 }

@@ -27,7 +27,8 @@ pub struct FetchContext<'a> {
     pub bases: &'a [PathBuf],
     /// True if newer archives in the directory, which would hide the state, are moved aside.
     pub replaces_state: bool,
-    /// True if complete downloads are checked and named, because no restore does it (`fetch`).
+    /// True for `fetch`: complete downloads are checked and get their names, which a restore
+    /// does otherwise.
     pub accepts_files: bool,
 }
 
@@ -37,8 +38,8 @@ impl FetchContext<'_> {
     pub fn look(&self, is_plan: bool, progress: &dyn Progress) -> Result<(FindReport, Left)> {
         // A single source need not be measured, so the download begins sooner.
         let mut options = self.find.clone().measures_single(false);
-        // A plan shows the age of the state, and files tell it without a request. A run that asks
-        // servers needs it only if there is a maximum age.
+        // A plan shows the age of the state. A run needs it only if there is a maximum age, so it
+        // asks for the age only where that takes no request.
         let asks_servers = options.asks_cluster() || options.sources.iter().any(|source| source.url().is_some());
         options.dates_by_banks = is_plan || !asks_servers;
         // Local full archives are candidates too: they need not be fetched.
@@ -74,10 +75,10 @@ impl FetchContext<'_> {
     /// Warns of each named source that has no archive.
     ///
     /// # Errors
-    /// No source has one, and the operator did not ask for a certain state. The node's own archives
-    /// may be too old then.
+    /// No source has an archive, and the operator did not ask for a certain state: the node's own
+    /// archives may be too old.
     fn warn_of_silent(&self, report: &FindReport, progress: &dyn Progress) -> Result<()> {
-        // If there is no candidate at all, the error lists the sources.
+        // If there is no candidate at all, another error lists the sources.
         let Some(best) = report.candidates.first() else { return Ok(()) };
         let offers = &report.ranking.offers;
         let named = self.find.sources.iter().filter(|source| source.url().is_some()).map(ToString::to_string);

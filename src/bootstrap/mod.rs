@@ -55,12 +55,12 @@ pub struct BootstrapOptions {
     pub restore: RestoreTarget,
     /// Limits of the downloads. Roots belong in `expect_roots`, not here.
     pub limits: FetchLimits,
-    /// Trusted servers, which are asked before anything is fetched whether they have the same
-    /// state. One that has another state of the slot ends the run. Default: none, and nobody is
-    /// asked. With trusted servers, the state is always checked, because they confirm a name only.
+    /// Trusted servers. Before anything is fetched, they are asked whether they have the same
+    /// state. If one has another state of the slot, the run ends. With trusted servers, the state
+    /// is always checked, because they confirm only a name. Default: none.
     #[setters(into)]
     pub trusted: Vec<Url>,
-    /// Number of trusted servers that must confirm the state, at most as many as there are; 0
+    /// Number of trusted servers that must confirm the state, at most the length of `trusted`; 0
     /// counts as 1. Default: 1.
     pub quorum: usize,
     /// Roots that the archives must have: that of the full archive, then that of the incremental
@@ -111,8 +111,8 @@ pub struct BootstrapReport {
     pub vouchers: Vouchers,
     /// A newer state that a source offered, but that could not be used.
     pub given_up: Option<GivenUp>,
-    /// Hash of the ledger's `genesis.bin`, which was there or was fetched; `None` if no source has
-    /// one.
+    /// Hash of the ledger's `genesis.bin`, which existed or was fetched; `None` if no source
+    /// has one.
     pub genesis_hash: Option<Hash>,
     /// Report of the restore. Serializes as the paths that it replaced.
     #[serde(rename = "replaced", serialize_with = "replaced")]
@@ -120,7 +120,7 @@ pub struct BootstrapReport {
     /// Time from the start until everything was on disk.
     #[serde(rename = "elapsed_seconds", serialize_with = "Elapsed::wall_seconds")]
     pub elapsed: Elapsed,
-    /// Time after the last byte came from a server; `None` if nothing was fetched.
+    /// Time from the end of the last download to the end of the run; `None` if nothing was fetched.
     #[serde(rename = "after_last_byte_seconds", serialize_with = "text::optional_seconds")]
     pub after_last_byte: Option<Duration>,
 }
@@ -197,7 +197,7 @@ pub fn plan_bootstrap(client: &Client, options: &BootstrapOptions, progress: &dy
 }
 
 /// Finds the best state, fetches its archives, and restores them while they arrive. The result is a
-/// ledger from which a validator boots. Blocks until all of it is on disk.
+/// ledger from which a validator boots. Blocks until the ledger is on disk.
 ///
 /// # Errors
 /// [`ErrorKind::Network`](crate::ErrorKind::Network) if a later run may succeed: it continues with
@@ -225,7 +225,7 @@ fn execute(
     report.require_candidate()?;
     let servers: Vec<Url> = options.find.sources.iter().filter_map(|source| source.url().cloned()).collect();
     let servers: Vec<Url> = servers.iter().chain(&options.find.rpc).map(directory_of).collect();
-    // The genesis is small, so it is fetched first: without it, nothing else need be fetched.
+    // The genesis is small, so it is fetched first: if it is wrong, nothing else need be fetched.
     let genesis = genesis::find(client, &servers, ledger, options.find.expected_genesis_hash, progress)?;
     report.relaxed.iter().for_each(|relaxed| progress.tell(&format!("Note: {relaxed}.")));
     let mut restore = options.restore.clone();

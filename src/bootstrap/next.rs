@@ -1,9 +1,9 @@
 //! Decides what `fetch` and `bootstrap` do after a failure. Pure: [`Left`] is the whole state, and
 //! [`Left::after`] makes all decisions.
 //!
-//! Each failure removes what was shown to be of no use, and the rest is ranked again as at the
-//! start. So a run always ends: there are finitely many archives, and the number of steps that
-//! remove nothing is limited.
+//! Each failure removes archives or sources that cannot be used, and the others are ranked again as
+//! at the start. So a run always ends: there are finitely many archives, and the number of steps
+//! that remove nothing is limited.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +28,7 @@ pub struct Taken {
     pub name: ArchiveName,
     /// The source that is asked first: a URL without secrets, or a path.
     pub place: String,
-    /// True if it lies in the archives directory.
+    /// True if the archive is in the archives directory.
     pub is_in_place: bool,
     pub root: Option<Root>,
     /// Origins of its servers; empty for a local file.
@@ -36,7 +36,7 @@ pub struct Taken {
 }
 
 impl Taken {
-    /// Describes an archive that does not lie in the archives directory.
+    /// Describes an archive that is not in the archives directory.
     pub fn of(choice: &ChosenArchive) -> Self {
         let servers = choice.remotes().iter().map(Remote::origin).collect();
         let (name, place) = (choice.name.clone(), choice.first_place());
@@ -71,8 +71,8 @@ pub enum Happened {
     KeptIsWrong,
     /// The source now has another archive under the same name.
     PublishedAgain,
-    /// The archive does not come, is wrong, has changed, or cannot be used on this node. Lists the
-    /// sources that sent wrong bytes; if empty, the first source is at fault.
+    /// The archive cannot be fetched, is wrong, has changed, or cannot be used on this node. Lists
+    /// the sources that sent wrong bytes; if empty, the first source is at fault.
     Unusable(Vec<String>),
     /// The restore found the state to be wrong. If there are two archives, either may be at fault.
     Refused,
@@ -103,7 +103,7 @@ pub enum Step {
     End(Error),
 }
 
-/// A state that was better than the one with which the run ended, but failed.
+/// A state that is newer than the result of the run, but failed.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct GivenUp {
@@ -118,7 +118,7 @@ pub struct GivenUp {
     is_remote: bool,
 }
 
-/// What is left to choose from: offers of the sources, without what has failed.
+/// What is left to choose from: offers of the sources, and what has failed.
 #[derive(Clone, Debug, Default)]
 pub struct Left {
     /// Offers of the sources.
@@ -139,7 +139,7 @@ impl Left {
         self.found.rank(&self.node).0
     }
 
-    /// The best candidate. Prefers any other to a last resort.
+    /// The best candidate; a last resort only if there is no other.
     pub fn best(&self) -> Option<Candidate> {
         let mut candidates = self.candidates();
         let best = candidates.iter().position(|candidate| !self.is_last_resort(candidate)).unwrap_or(0);
@@ -147,7 +147,7 @@ impl Left {
     }
 
     /// True if a newer state of a source was given up, and all archives of the candidate are on
-    /// this node only. The run then ends with an error, rather than use an older state unasked.
+    /// this node only. The run then ends with an error, and does not use an older state unasked.
     fn is_last_resort(&self, candidate: &Candidate) -> bool {
         let is_here = |offer: &Offer| {
             let mut all = self.found.offers.iter().map(|(offer, ..)| offer).filter(|other| other.name == offer.name);
@@ -158,8 +158,8 @@ impl Left {
     }
 
     /// True if no better candidate is left than the full archive in use, alone or with an
-    /// incremental one. An incremental archive that failed with it may still be used with the same
-    /// full archive of another place.
+    /// incremental one. An incremental archive that failed with it may still succeed with the same
+    /// full archive from another place.
     pub fn is_best_on(&self, full: &Taken) -> bool {
         let slot = self.newest_on(full).map_or(full.name.slot, |newest| newest.name.slot);
         self.best().is_some_and(|best| best.full.name == full.name && best.slot() <= slot)
@@ -227,8 +227,8 @@ impl Left {
             PublishedAgain if may_be_again => {
                 self.found.offers.retain(|(offer, ..)| offer.name != of.name || offer.shown() != of.place);
             }
-            // Offers are unchanged: none of them builds on the full archive. If this happens too
-            // often, such offers are removed.
+            // Keeps the offers: none of them can be used with the full archive. At the limit of
+            // steps, removes all incremental archives on its slot.
             Vanished if may_be_again => self.again += 1,
             Vanished => {
                 let is_on_it = |name: &ArchiveName| name.base_slot == Some(asked.full.name.slot);
@@ -273,10 +273,10 @@ impl Left {
             place: Some(place).filter(|_| *happened != Happened::Unconfirmed),
             is_in_place,
             // If the content is wrong, the same bytes are wrong from any source. If a source does
-            // not send them, another one may.
+            // not send the bytes, another one may.
             root: root.filter(|_| is_refused),
             // A full archive in the directory cannot be replaced by another one of the same name.
-            // So the incremental one is bad with any.
+            // So the incremental archive is marked bad with every full archive.
             with: asked
                 .incremental
                 .as_ref()
@@ -301,10 +301,10 @@ impl Left {
     }
 }
 
-/// Error for when no source sends anything, and only the node's own archives are left.
+/// Error for a run in which no source sends anything, and only the node's own archives are left.
 pub fn only_here(best: &Candidate, why: &str, kind: ErrorKind) -> Error {
     let here: Vec<String> = best.offers().map(Offer::shown).collect();
-    let message = format!("{why}; what is left is here, of slot {}: {}", best.slot(), here.join(", "));
+    let message = format!("{why}; only archives of this node are left, of slot {}: {}", best.slot(), here.join(", "));
     Error::new(kind, message).with_hint(Hint::UseRestore)
 }
 

@@ -46,7 +46,7 @@ pub trait World {
     fn confirm(&mut self, choice: &ChosenArchive) -> Result<Option<Error>>;
 
     /// Starts a download in the background, unless the file exists. Updates `taken` if the archive
-    /// comes from another place than expected. `is_shown` reports its progress.
+    /// comes from another place than expected. Reports the download's progress if `is_shown`.
     fn begin(
         &mut self,
         left: &Left,
@@ -82,9 +82,9 @@ impl From<Error> for Box<Failed> {
 pub struct ObtainedArchive {
     pub archive: FetchedArchive,
     pub taken: Taken,
-    /// Its download; `None` if the file existed.
+    /// Download of the archive; `None` if the file existed.
     pub download: Option<Arc<Download>>,
-    /// True if an earlier run left bytes of it.
+    /// True if an earlier run left bytes of the archive.
     pub had_bytes: bool,
     /// Facts of an existing file when it was chosen.
     pub file: Option<FileFacts>,
@@ -124,7 +124,7 @@ impl ObtainedArchive {
             }
             (None, Some(path)) => Ok(Supplied::File(path.clone())),
             (None, None) => {
-                let message = format!("{}: neither a file nor a download of it is there", self.archive.name);
+                let message = format!("{}: there is neither a file nor a download of it", self.archive.name);
                 Err(Error::failed(message).with_hint("run the same command again"))
             }
         }
@@ -138,8 +138,8 @@ pub struct Done<R> {
     pub given_up: Option<GivenUp>,
 }
 
-/// Supplies `read` with the archives of the best candidate, and repeats that with what is left
-/// until `read` succeeds.
+/// Supplies `read` with the archives of the best candidate, and after each failure with those of
+/// the next, until `read` succeeds.
 ///
 /// # Errors
 /// No candidate is left, or a failure ends the run.
@@ -189,7 +189,7 @@ pub fn follow(world: &mut dyn World, left: &mut Left, asked: &Asked, failed: &Fa
     let what = match &step {
         Step::End(error) => return Err(error.clone()),
         Step::Again if *happened == Happened::NoRanges => "using one connection, from the beginning".to_string(),
-        Step::Again => "an earlier run may have fetched what is wrong".to_string(),
+        Step::Again => "an earlier run may have fetched the wrong bytes".to_string(),
         Step::OtherSource => format!("{place} is not used any more{in_vain}; another source is asked"),
         Step::AskAgain if asked.incremental.is_some() => "looking for the newest incremental archive again".to_string(),
         Step::AskAgain => format!("{place} is not used any more; the sources are asked again"),

@@ -1,8 +1,8 @@
 //! Supplies a reader with the archives of one candidate.
 //!
 //! The full archive is read while it arrives. The newest incremental one is then downloaded
-//! completely before it is read: sources replace theirs every minute or so, and one that vanishes
-//! half-way would spoil what was restored of the full archive.
+//! completely before it is read: sources replace incremental archives every minute or so, and if
+//! one vanished half-way, the restored full archive would be useless.
 
 use slotpress_base::{Error, ErrorKind, Result};
 use slotpress_net::Candidate;
@@ -18,7 +18,7 @@ use crate::restore::{Supplied, Supply};
 pub enum Stop {
     /// An archive failed.
     Failed(Box<Asked>, Box<Failed>),
-    /// The failure has been recorded already, and the next candidate was decided.
+    /// The failure has been recorded already, and what follows has been decided.
     Decided(Error),
 }
 
@@ -139,13 +139,13 @@ impl<'r> ArchiveSupply<'r> {
         Err(Stop::of(asked, failed))
     }
 
-    /// Wraps an error that is not an archive's fault, and so ends the run.
+    /// Wraps an error that ends the run, since it is not an archive's fault.
     fn ended(&self, error: Error) -> Stop {
         Stop::of(Asked { full: self.world.taken(&self.full), incremental: None }, error.into())
     }
 
-    /// Fetches the newest incremental archive on the full one. Returns `None` if the full one alone
-    /// is the state.
+    /// Fetches the newest incremental archive on the full one. Returns `None` if the full one is
+    /// used alone.
     fn next_incremental(&mut self, full: &Taken) -> Result<Option<ObtainedArchive>, Stop> {
         let planned = self.planned.as_ref().map(|choice| self.world.taken(choice));
         let is_planned = planned.is_some();
@@ -170,7 +170,7 @@ impl<'r> ArchiveSupply<'r> {
                 (None, silent) if asked.incremental.is_none() => {
                     if let Some(error) = silent {
                         let slot = full.name.slot;
-                        let what = format!("{error}: no incremental archive is known on that of slot {slot}");
+                        let what = format!("{error}: no incremental archive on slot {slot} is known");
                         self.world.progress().warn(&what);
                     }
                     break;

@@ -1,6 +1,6 @@
 //! Asks trusted servers to confirm an archive. The archive's name contains slot and hash of the
-//! state. A trusted server confirms it if it has an archive of the same state, and contradicts it
-//! if it has another hash for the slot.
+//! state. A trusted server that has an archive of the same state confirms it; one that has another
+//! hash for the slot contradicts it.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -31,11 +31,10 @@ pub struct Vouchers {
     /// Trusted servers that have an archive of the same state.
     #[serde(rename = "vouched_by")]
     pub by: Vec<String>,
-    /// The other trusted servers, and why they do not confirm it.
+    /// The other trusted servers, and why they do not confirm the state.
     #[serde(rename = "not_vouched_by")]
     pub not_by: Vec<NotVouching>,
-    /// True if the caller gave the hash that the state has; `None` for a fetch, which is given
-    /// none.
+    /// True if the caller gave the expected hash; `None` for a fetch, which takes none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub is_expected: Option<bool>,
 }
@@ -67,7 +66,7 @@ pub struct Trust<'a> {
 
 impl Trust<'_> {
     /// Asks every trusted server whether it has the archive, or another one of the same slot and
-    /// hash. A server that is the only source of the archive cannot confirm itself.
+    /// hash. A server that is the only source of the archive cannot confirm it.
     ///
     /// # Errors
     /// A server has another hash for the slot: either it or the source is wrong.
@@ -135,8 +134,8 @@ impl Trust<'_> {
 }
 
 /// True if a server has the archive. Also asks for a random name, which must not exist, since some
-/// servers answer every path with 200 and a page. The inner error tells why the server cannot be
-/// asked.
+/// servers answer every path with 200 and a page. The inner error says why the server cannot
+/// be asked.
 fn has_archive(
     client: &Client,
     url: &Url,

@@ -14,8 +14,8 @@ use slotpress_read::{RESTORE_JOURNAL_HINT, restore_journal, unix_ns};
 
 use super::{Finding, Verdict};
 
-/// Limit on the directory entries that are looked at in each accounts directory, in search of large
-/// files. A ledger with millions of storages then takes no longer than others.
+/// Limit on the files of each accounts directory among which the largest are searched. So a ledger
+/// with millions of storages takes no longer than others.
 const LOOKED_AT_MAX: usize = 20_000;
 
 const FILES_MAX: usize = 64;
@@ -75,7 +75,7 @@ fn bank_snapshot(snapshots_dir: &Path, is_free: bool) -> Finding {
         return Finding::good(SUBJECT, found, means);
     }
     let found = format!("slot {complete} is complete, the newest, {newest}, is not");
-    Finding::note(SUBJECT, found, format!("slot {complete} is what archive takes"))
+    Finding::note(SUBJECT, found, format!("archive takes slot {complete}"))
 }
 
 /// Reports damaged archives, which a starting validator may choose by their names, and unfinished

@@ -1,5 +1,5 @@
-//! Measures how fast the disk of the accounts reads, and how fast all cores compress. Takes about
-//! two seconds for each.
+//! Measures how fast the disk of the accounts can be read, and how fast all cores compress. Each
+//! measurement takes about two seconds.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -58,10 +58,10 @@ pub fn examine(files: &[(PathBuf, u64)], progress: &dyn Progress) -> Result<Vec<
     });
     if let Some(rate) = cores {
         let means = match disk {
-            _ if is_loaded => "what was left by other programs: alone, archiving at level 1 may be faster",
+            _ if is_loaded => "other programs share the cores: without them, archiving at level 1 may be faster",
             Some(disk) if disk < rate => "the disk bounds archiving at level 1: a higher --zstd-level may cost no time",
             Some(_) => "the cores bound archiving at level 1: a higher --zstd-level takes longer",
-            None => "what archiving at level 1 can do, where the disk is as fast",
+            None => "archiving at level 1 is as fast if the disk is",
         };
         findings.push(Finding::good("cores", format!("compress {} at level 1, all together", show(rate)), means));
     }
@@ -100,10 +100,10 @@ fn read_direct(path: &Path, count: &dyn Fn(usize) -> bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Calls each worker again and again, on a thread of its own, until [`TIME`] is over. Returns the
-/// bytes per second of all workers together, or `None` if they counted none. A worker tells the
-/// function that it is given how many bytes it has done, and must return when that returns false. A
-/// worker that returns false is not called again.
+/// Calls each worker repeatedly, on a thread of its own, until [`TIME`] is over. Returns the bytes
+/// per second of all workers together, or `None` if they counted none. A worker reports its bytes
+/// to the function that it gets, and must return when this function returns false. A worker that
+/// returns false is not called again.
 fn rate<W>(workers: Vec<W>, progress: &dyn Progress) -> Option<f64>
 where
     W: FnMut(&dyn Fn(usize) -> bool) -> bool + Send,

@@ -7,7 +7,7 @@ use slotpress_format::RECORD_HEADER_BYTES;
 
 use super::states::{StateItem, StateLog};
 
-/// Number of accounts by how they differ between the old and the new state.
+/// Numbers of accounts that changed between the old and the new state, and how.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ChangeCounts {
@@ -51,7 +51,7 @@ pub fn is_marked(marks: Option<&RoaringBitmap>, offset_bytes: u64) -> bool {
     marks.is_some_and(|marks| marks.contains(bit_of(offset_bytes)))
 }
 
-/// Bit of a record in its storage's bitmap. A storage is at most 16 GiB long, so it fits.
+/// Bit of a record in its storage's bitmap. A storage is at most 16 GiB long, so the number fits.
 fn bit_of(offset_bytes: u64) -> u32 {
     (offset_bytes / RECORD_HEADER_BYTES as u64) as u32
 }
@@ -124,7 +124,7 @@ impl Changes {
         }
         let [needed, may] = [needed_bytes, memory_bytes].map(quantity::bytes);
         let message =
-            format!("marking what changed takes more than {needed} of memory, more than the {may} that it may");
+            format!("marking changed records takes more than {needed} of memory, and at most {may} are allowed");
         Err(Error::failed(message).with_hint(Hint::MoreMemory))
     }
 }

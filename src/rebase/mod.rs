@@ -69,7 +69,7 @@ pub struct RebaseReport {
     /// Name of the new archive.
     #[serde(flatten, serialize_with = "name_and_parts")]
     pub name: ArchiveName,
-    /// Snapshot hash of the full archive on which it builds.
+    /// Snapshot hash of the full archive on which the new archive builds.
     pub base_hash: Hash,
     /// Differences between the states.
     #[serde(flatten)]
@@ -78,8 +78,8 @@ pub struct RebaseReport {
     pub storages: u64,
     /// Length of all archives that were read, in bytes.
     pub input_bytes: u64,
-    /// Length of the archives of the new state, in bytes, which a node would fetch without the new
-    /// archive. For a ledger, that of its uncompressed tar.
+    /// Length of the new state's archives, in bytes, which a node would fetch if it did not use the
+    /// rebased one. For a ledger, the length of its uncompressed tar.
     pub new_bytes: u64,
     /// Length of the tar stream of the new archive, in bytes.
     pub tar_bytes: u64,
@@ -93,7 +93,7 @@ pub struct RebaseReport {
     /// although the layout is clustered. See
     /// [`RecordLayout::Clustered`](crate::RecordLayout::Clustered).
     pub unclustered_pieces: u64,
-    /// Root of the frame hashes, which stands for all bytes; `None` for other formats than zstd.
+    /// Root of the archive: one hash that covers all its bytes. Only zstd archives have one.
     pub root: Option<Root>,
     /// Time from the start until the archive was on disk under its name.
     #[serde(flatten)]

@@ -1,6 +1,6 @@
 //! Writes the differences between two states: documents of the new state, its marked records in the
 //! order of its archives, then tombstones of closed accounts in the order of the old archive. Sums
-//! up the written and the outdated records, to check that they make up the new state.
+//! up the written and the outdated records, to check that the result is the new state.
 
 use std::ops::Range;
 
@@ -20,24 +20,24 @@ use slotpress_read::{EntrySink, EntryUse, Pass, RecordVisitor, RecordWorker, Sto
 use super::changes::{Changes, Marks, is_marked};
 use crate::archive::reframe::FramesOut;
 
-/// Limit on the length of a storage, unless a single record is longer. A storage is collected in
-/// memory, because its length is written before it.
+/// Limit on the length of a storage. A storage is collected in memory, because its length is
+/// written before it.
 const STORAGE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// Result of the writing, besides frames.
+/// Entries, counts and sums of the new archive.
 #[derive(Debug, Default)]
 pub struct RebasedTotals {
     pub entries: Vec<Entry>,
     /// Sum of all records and tombstones in the new archive, computed from its bytes.
     pub written: StateSum,
-    /// Sum of the old state's records that they replace.
+    /// Sum of the old state's records that changed or were closed.
     pub outdated: StateSum,
     /// Number of records, without tombstones.
     pub records: u64,
     pub tombstones: u64,
 }
 
-/// Input of the writing.
+/// Input of [`Writing::run`].
 pub struct Writing<'a> {
     /// Archives of the new state, newest first.
     pub new: &'a [Archive],
@@ -128,10 +128,10 @@ impl Storages<'_, '_> {
         let slot = new.checked_sub(count).filter(|slot| *slot > old);
         let (Some(slot), Some(id)) = (slot, id) else {
             return Err(Error::usage(format!(
-                "there are {} slots above slot {old}, too few for a storage of 64 MiB in each to hold what changed",
+                "there are {} slots above slot {old}: with one storage of 64 MiB each, they are too few for the changed accounts",
                 new - old
             ))
-            .with_hint("take an older full archive for it"));
+            .with_hint("rebase onto an older full archive"));
         };
         let sum = self.sum();
         self.written.written.add(&sum);
@@ -229,7 +229,7 @@ impl Visitor for Reread<'_> {
     fn problem(&self, problem: Problem<'_>) -> Result<()> {
         match problem {
             problem @ Problem::LostRecords { .. } => Err(problem.into_error()),
-            _ => Ok(()), // The first reading has judged it.
+            _ => Ok(()), // The first reading has judged this problem.
         }
     }
 

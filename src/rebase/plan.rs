@@ -62,7 +62,7 @@ impl<'a> Plan<'a> {
         let workers = options.encoding.workers(decoding_side_bytes(options.encoding.frame_size_bytes))?;
         if input.onto.name.as_ref().is_some_and(|name| name.base_slot.is_some()) {
             return Err(Error::usage(format!("{} is an incremental archive", input.onto.path.shown()))
-                .with_hint("an incremental archive goes on a full one: give that"));
+                .with_hint("give a full archive to rebase onto"));
         }
         let (full, onto) = (opened(input.new)?, opened(input.onto)?);
         let incremental = input.incremental.map(opened).transpose()?;
@@ -152,7 +152,7 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Verifies both states while their records are logged, and compares the logs.
+    /// Verifies both states while their records are logged, and compares them.
     fn compare(&self, spill_dir: &Path, unpacked_bytes: u64) -> Result<Compared> {
         let (encoding, check) = (&self.options.encoding, &self.options.check);
         let room_bytes = typical_records(unpacked_bytes).saturating_mul(ITEM_BYTES);
@@ -174,7 +174,8 @@ impl Job<'_> {
         Ok(Compared { old, new, changes, spilled_bytes })
     }
 
-    /// Writes the differences, and checks that they and the old state add up to the new one.
+    /// Writes the differences, and checks that the old state and the differences add up to the
+    /// new state.
     fn write(&self, compared: &Compared, sink: &mut OpenSink<'_>) -> Result<(Vec<Entry>, writer::WrittenArchive)> {
         let Compared { old, new, changes, .. } = compared;
         let encoding = &self.options.encoding;
@@ -211,7 +212,7 @@ fn check_sum(old: &BankFile, new: &BankFile, changes: ChangeCounts, written: &Re
         .with_hint("try again; if it happens again, suspect the disk or the memory"))
 }
 
-/// Opens a file once for all readings, so that another file at its path is never read.
+/// Opens a file once for all readings, so that a file that replaces it is never read.
 fn opened(archive: &NamedArchive) -> Result<NamedArchive> {
     match &archive.source {
         Some(_) => Ok(archive.clone()),
@@ -229,7 +230,8 @@ fn unpacked_bytes(archive: &NamedArchive) -> Result<u64> {
     Ok(archive.length_bytes()?.saturating_mul(if is_tar { 1 } else { RATIO_TYPICAL }))
 }
 
-/// Refuses a new state that does not come after the old one, or that only Firedancer loads.
+/// Refuses states of different clusters, and a new state that is not newer than the old one or that
+/// only Firedancer loads.
 fn judge_pair(old: &BankFile, new: &BankFile) -> Result<()> {
     if judge_chains(old, new, &Findings::refusing(|_| true)).is_err() {
         return Err(Error::usage("the archives are of different clusters: their chains began at different times")
@@ -244,7 +246,7 @@ fn judge_pair(old: &BankFile, new: &BankFile) -> Result<()> {
             Err(Error::usage(format!("both states are of slot {}: there is nothing to rebase", old.slot)))
         }
         std::cmp::Ordering::Greater => Err(Error::usage(format!(
-            "the full archive is of slot {}, newer than the state of slot {} that is to go on it",
+            "the old full archive is of slot {}, newer than the new state of slot {}",
             old.slot, new.slot
         ))
         .with_hint("give an older full archive, or a newer state")),
@@ -253,7 +255,7 @@ fn judge_pair(old: &BankFile, new: &BankFile) -> Result<()> {
 
 /// Error for a new state whose documents, or vote accounts' rent epochs, Agave would refuse.
 fn of_firedancer() -> Error {
-    Error::usage("the new state is Firedancer's: what Agave needs for it is not in the archive")
+    Error::usage("the new state is Firedancer's: its archive lacks data that Agave needs")
         .with_hint("convert it with `recompress` first")
 }
 

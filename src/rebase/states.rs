@@ -22,7 +22,7 @@ pub const ITEM_BYTES: u64 = StateItem::BYTES as u64;
 /// again if an index turns out to be wrong.
 const READINGS_MAX: usize = 8;
 
-/// Number of bits in a place below the storage number: for the number of the reading, and the
+/// Number of bits below the storage number in [`StateItem::place`]: those of the reading, and the
 /// tombstone flag.
 const STORAGE_SHIFT: u32 = READINGS_MAX.ilog2() + 1;
 
@@ -118,8 +118,7 @@ impl StateLog {
         })
     }
 
-    /// Ends a state, all of which was read in the current reading. Returns the number of this
-    /// reading.
+    /// Ends the state that was read in the current reading. Returns the number of this reading.
     pub fn end_state(&self) -> Result<usize> {
         if let Some(error) = self.error.lock().clone() {
             return Err(error);
@@ -174,7 +173,7 @@ impl StateWorker for LoggingWorker<'_> {
             let slots = self.log.slots.get(self.reading as usize).filter(|_| number < 1 << (32 - STORAGE_SHIFT));
             let too_many = || {
                 let limit = 1u32 << (32 - STORAGE_SHIFT);
-                Error::failed(format!("a state of more than {limit} storages: they cannot be told apart"))
+                Error::failed(format!("a state has more than {limit} storages, the most that can be rebased"))
                     .with_hint("rebase an archive that the validator wrote itself: it merges small storages")
             };
             let mut slots = slots.ok_or_else(too_many)?.lock();

@@ -1,5 +1,5 @@
-//! The full archive below an incremental one that is recompressed. It is read only to check the
-//! state that the two make up.
+//! The full archive of an incremental one that is recompressed. It is read only to check the state
+//! that both make up.
 //!
 //! It is read after the incremental one, so that accounts in both are not hashed twice. Its index
 //! is not used: if the content contradicted the index half-way, the accounts read so far would have
@@ -25,8 +25,8 @@ pub struct Base {
     archive: Archive,
     /// Slot on which the incremental archive builds.
     slot: u64,
-    /// True if Firedancer wrote the archive, so that its bank file has no stakes. In Agave,
-    /// incremental archives then build on the archive that is converted from it.
+    /// True if Firedancer wrote the archive, so that its bank file has no stakes. Agave's
+    /// incremental archives then build on the archive converted from it.
     pub lacks_stakes: bool,
     /// Dropped last. Removes pages of the first bytes from the page cache if they were not there
     /// before.
@@ -49,8 +49,8 @@ impl Base {
         self.archive.length_bytes()
     }
 
-    /// Adds its accounts to the state check, applies the rules to it, and checks the incremental
-    /// archive's storage map against its storages.
+    /// Adds the full archive's accounts to the state check, applies the rules to the archive, and
+    /// checks the incremental archive's storage map against the storages of both.
     pub fn add_to(&self, state: &StateCheck, newest: &Newest<'_>, job: Job<'_>) -> Result<()> {
         self.read(state, newest, job).map_err(|error| error.within_damaged(self.archive.path().shown()))
     }
@@ -69,8 +69,8 @@ impl Base {
         let mut storages = judged.entries.storages().to_vec();
         judge_storage_map(&map, &storages, None, true, &findings)?;
         storages.extend_from_slice(newest.storages);
-        // If the full archive has no map, its storages may differ from those in the newer map:
-        // Firedancer's do.
+        // If the full archive has no map, the newer map may name other storages, as
+        // with Firedancer.
         judge_storage_map(newest.map, &storages, Some(self.slot), !map.is_empty(), &findings)
     }
 

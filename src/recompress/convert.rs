@@ -1,8 +1,9 @@
-//! Converts an archive of Firedancer to one that Agave loads: decides how each entry is changed.
+//! Decides how each entry is changed when an archive of Firedancer is converted to one that
+//! Agave loads.
 //!
-//! The bank file needs facts from the accounts ([`conversion`](slotpress_read::conversion)), but
-//! comes before them. So the source is read twice: here to collect these facts, and then to write
-//! the result with changed entries.
+//! The new bank file needs facts from the accounts ([`conversion`](slotpress_read::conversion)),
+//! but comes before them in the archive. So the source is read twice: here to collect these facts,
+//! and then to write the result with changed entries.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -50,7 +51,7 @@ impl Treatment {
         }
     }
 
-    /// Same as [`Self::entry`], but only if the content is the beginning of that entry.
+    /// Same as [`Self::entry`], but `None` if the content is not the beginning of that entry.
     pub fn begun(self, entry: &Entry) -> Option<Entry> {
         self.entry(entry).filter(|_| !matches!(self, Self::Storage(StoragePart { begins: false, .. })))
     }
@@ -63,7 +64,7 @@ pub struct Conversion {
     source: Vec<Entry>,
     treatments: Vec<Treatment>,
     pub rent_epochs: RentEpochPlaces,
-    /// New bank file; `None` if the result is for Firedancer too.
+    /// New bank file; `None` if the result is for Firedancer.
     pub bank: Option<RebuiltBank>,
     /// Replacement for the first 8 bytes of the status cache, a count of slots.
     pub status_cache_front: Vec<u8>,
@@ -121,8 +122,8 @@ pub fn not_possible() -> Error {
 impl Job<'_> {
     /// Reads an archive of Firedancer, checks its state, and decides how its entries are changed.
     /// Returns `None` if the archive is not Firedancer's, or need not be changed. If the result is
-    /// for Firedancer too, only adds the slots that newer versions need. It does so only if
-    /// `is_convertible`: source and result are files, and the state is checked.
+    /// for Firedancer, only adds the slots that newer versions need to the status cache, and only
+    /// if `is_convertible`: source and result are files, and the state is checked.
     ///
     /// # Errors
     /// The source is damaged, or lacks something that Agave needs.
@@ -140,7 +141,7 @@ impl Job<'_> {
             return Ok(None);
         }
         if self.base_slot.is_some() && self.base.is_none() {
-            let why = "the stakes of an incremental archive are those of its full one too";
+            let why = "the stakes of an incremental archive depend on its full archive";
             return Err(Error::usage(why).with_hint(Hint::GiveFullArchive));
         }
         let result = self.read_accounts(archive, input, written);

@@ -47,9 +47,9 @@ pub struct RecompressOptions {
     /// Base slot of an incremental archive that has no name. Default: none, a full archive.
     #[setters(into)]
     pub base_slot: Option<u64>,
-    /// The full archive below an incremental one. It is read only to check the state that the two
-    /// make up. Default: none; then an incremental archive is an error, except with
-    /// [`CheckMode::Frames`](slotpress_read::CheckMode::Frames).
+    /// The full archive of an incremental one. It is read only to check the state that both make
+    /// up. Default: none; then an incremental archive is an error, except
+    /// with [`CheckMode::Frames`](slotpress_read::CheckMode::Frames).
     #[setters(into)]
     pub base: Option<PathBuf>,
     /// Converts an archive of Firedancer to one that Agave loads; other archives are recompressed
@@ -64,7 +64,7 @@ pub struct RecompressOptions {
     /// per slot than the known clusters, because Firedancer does not keep it.
     #[setters(into)]
     pub genesis: Option<PathBuf>,
-    /// Checks that are made while the archive is read. Default: all, with the state.
+    /// Checks that are made while the archive is read. Default: all, including the state.
     pub check: CheckOptions,
 }
 
@@ -92,9 +92,10 @@ pub struct RecompressReport {
     /// although the layout is clustered. See
     /// [`RecordLayout::Clustered`](crate::RecordLayout::Clustered).
     pub unclustered_pieces: u64,
-    /// Root of the frame hashes, which stands for all bytes; `None` for other formats than zstd.
+    /// Root of the archive: one hash that covers all its bytes. Only zstd archives have one.
     pub root: Option<Root>,
-    /// What the result relies on: whether the state was checked, and why no storage is missing.
+    /// What the result relies on: whether the state was checked, and what shows that no storage
+    /// is missing.
     #[serde(flatten)]
     pub assurance: Assurance,
     /// Time from the start until the archive was on disk under its name.
@@ -124,7 +125,7 @@ pub fn recompress<'a>(
     let wish = Until(|| is_unwanted.load(Relaxed) || progress.is_interrupted());
     let recompressed = Plan::new(source, sink, options, &wish, progress).and_then(|plan| plan.execute(&is_unwanted));
     recompressed.map_err(|error| match error.kind() {
-        // If the user ended a wait, the pipe is not at fault.
+        // If the user interrupted a wait, the error is the interruption, not a failure of the pipe.
         ErrorKind::Failed => progress.check().err().unwrap_or(error),
         _ => error,
     })

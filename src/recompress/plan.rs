@@ -33,7 +33,7 @@ const RATIO_MAX: u64 = 8;
 pub struct Plan<'a, 's> {
     options: &'a RecompressOptions,
     input: Input<'a>,
-    /// The full archive below an incremental one, if it is given.
+    /// The full archive of an incremental one, if it is given.
     base: Option<Base>,
     base_slot: Option<u64>,
     checks_state: bool,
@@ -57,7 +57,7 @@ pub struct Job<'a> {
     pub progress: &'a dyn Progress,
 }
 
-/// Result of the writing.
+/// Result of [`Job::write`].
 struct Made {
     decoded: Decoded,
     storages: u64,
@@ -199,15 +199,14 @@ impl Job<'_> {
         Ok(Made { decoded, storages, tar_bytes, written })
     }
 
-    /// Warns if some or all clients would not load an archive or entry.
+    /// Warns of storages that were left out, and of a result that Agave does not load.
     ///
     /// # Errors
     /// The result should be for Agave, but only Firedancer loads it.
     fn judge_kind(self, decoded: &Decoded, conversion: Option<&Conversion>, input: &Input<'_>) -> Result<()> {
         let Self { options, progress, .. } = self;
         if decoded.left_out > 0 {
-            progress
-                .warn(&format!("storages without a record were left out, which no client loads: {}", decoded.left_out));
+            progress.warn(&format!("empty storages, which no client loads, were left out: {}", decoded.left_out));
         }
         match conversion {
             Some(Conversion { bank: Some(_), .. }) => {}
@@ -247,10 +246,8 @@ fn check_ways(
         return Err(not_possible());
     }
     if options.incremental.is_some() && base_slot.is_some() {
-        return Err(Error::usage(
-            "an incremental archive goes on a full one, but this is an incremental archive itself",
-        )
-        .with_hint("give the full archive as the source"));
+        return Err(Error::usage("the source is an incremental archive, but rent epochs are given for a full one")
+            .with_hint("give the full archive as the source"));
     }
     if options.base.is_some() && !checks_state {
         return Err(Error::usage("a base serves only to check the state, but only frames are to be checked")
@@ -270,7 +267,7 @@ fn check_room(dir: &Path, source_bytes: u64, progress: &dyn Progress) -> Result<
 }
 
 /// Verifies a converted archive before it gets its name. All versions of Agave that run today must
-/// load it or, if it stays Firedancer's, the newest Firedancer.
+/// load it or, if it is for Firedancer, the newest Firedancer.
 fn verify_converted(
     sink: &OpenSink<'_>,
     name: &ArchiveName,
@@ -287,7 +284,7 @@ fn verify_converted(
     read_back_archive_on(&check, &archive, base.as_ref(), clients, options.encoding.threads, progress).map(drop)
 }
 
-/// Slot on which the source builds, from its name or the options.
+/// Base slot of the source, from its name or the options.
 fn base_slot_of(source: &RecompressSource, options: &RecompressOptions) -> Result<Option<u64>> {
     let name = match source {
         RecompressSource::File(path) => ArchiveName::from_path(path),
@@ -301,7 +298,7 @@ fn base_slot_of(source: &RecompressSource, options: &RecompressOptions) -> Resul
         (Some(name), _) => Ok(name.base_slot),
         (None, None) => Ok(options.base_slot),
         (None, Some(base)) => match options.base_slot.or(ArchiveName::from_path(base).map(|name| name.slot)) {
-            None => Err(Error::usage(format!("{} does not say in its name which slot it is of", base.shown()))
+            None => Err(Error::usage(format!("the name of {} does not contain its slot", base.shown()))
                 .with_hint(Hint::GiveBaseSlot)),
             base_slot => Ok(base_slot),
         },

@@ -14,9 +14,9 @@ use super::plan::Job;
 use super::reading::Decoded;
 
 impl Job<'_> {
-    /// Prepares a check of the state. What does not fit in memory is spilled beside the output, or
-    /// to the system's temporary directory if the output is a stream. Archives of Firedancer lack
-    /// rent epochs.
+    /// Prepares a check of the state. Data that does not fit in memory is spilled to the directory
+    /// that `CheckOptions::spill_dir` chooses. Rent epochs are not checked if `is_of_firedancer`,
+    /// since Firedancer's archives lack them.
     pub fn new_state_check(
         self,
         input: &Input<'_>,
@@ -31,9 +31,9 @@ impl Job<'_> {
         Ok(check.without_rent_epochs(is_of_firedancer || self.base.is_some_and(|base| base.lacks_stakes)))
     }
 
-    /// Finishes the check after the source was read. Reads the full archive, if there is one. Reads
-    /// superseded records again, from the written file or, if there is none, from the source. Then
-    /// compares the state with the bank file.
+    /// Finishes the check after the source was read. Reads the full archive, if there is one. Then
+    /// reads superseded records again, from the written file or, if there is none, from the source,
+    /// and compares the state with the bank file.
     pub fn finish_state(
         self,
         mut state: StateCheck,
@@ -49,7 +49,7 @@ impl Job<'_> {
             state.begin_older_archive(threads)?;
             base.add_to(&state, &Newest { bank: &decoded.bank, storages: &storages, map: &decoded.map }, self)?;
         }
-        // If storages were left out, those in the written file have other numbers.
+        // If empty storages were left out, the storages of the written file have other numbers.
         let (path, written_file) = match (written_file.filter(|_| decoded.left_out == 0), input) {
             (Some(file), _) => (file.path().to_path_buf(), Some(file)),
             (None, Input::File { archive, .. }) => (archive.path_buf(), None),
@@ -65,7 +65,7 @@ impl Job<'_> {
                     Some(file) => {
                         Archive::of_source(written(file)?, None, IndexPolicy::Hint, &options.encoding.io_policy)?
                     }
-                    // The index of the written file is right; that of a source may be wrong.
+                    // The index of the written file is right; the index of a source may be wrong.
                     None => Archive::open(&path, IndexPolicy::Ignore, &options.encoding.io_policy)?,
                 };
                 read_again(&archive, 0, Some(wanted), &records, false, threads, progress)?;

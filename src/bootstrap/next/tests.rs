@@ -172,7 +172,7 @@ const ROWS: &[Row] = &[
     (Offers::Two, false, |_| Happened::Final, 0, "the disk is full; Ctrl-C; a trusted server has another hash", "End"),
 ];
 
-/// The table in docs/bootstrap.md must show what the function does.
+/// The table in docs/bootstrap.md must agree with [`Left::after`].
 #[test]
 fn what_follows_on_each_failure() {
     let mut table = String::from("| failure | with | what follows |\n|---|---|---|\n");

@@ -28,9 +28,9 @@ fn slot_of(day: usize) -> u64 {
 struct MadeUp {
     offers: Vec<Offered>,
     fates: BTreeMap<String, Fate>,
-    /// Names of the archives that trusted servers confirm. A name tells the state.
+    /// Names of the archives that trusted servers confirm. A name identifies a state.
     confirmed: BTreeSet<String>,
-    /// Places that were found to be of no use.
+    /// Places that have failed for good.
     bad: BTreeSet<String>,
     kept: Vec<(ArchiveName, u64)>,
     begun: usize,
@@ -150,9 +150,9 @@ impl World for MadeUp {
     }
 }
 
-/// A run always ends, and does not ask twice for something of no use. With an honest source, it
-/// ends with that source's state or a newer one. It ends with an older state than the best that is
-/// left only if it says so.
+/// A run always ends, and never asks a place that has failed for good again. With an honest source,
+/// it ends with that source's state or a newer one. If it ends with an older state than the best
+/// candidate left, it reports the state that it gave up.
 #[test]
 fn ten_thousand_worlds() {
     let number = |name: &str, default: u64| std::env::var(name).map_or(default, |text| text.parse().expect("a number"));
@@ -180,7 +180,8 @@ fn ten_thousand_worlds() {
         let bad = &left.node.bad;
         assert!(honest.is_none_or(|honest| slot >= honest), "seed {seed}: {slot}, not {honest:?}: {drawn:?}, {bad:?}");
         // A full archive is paired with another server's incremental one only if its own server
-        // offers none. So such pairs may appear late, when a server loses its own.
+        // offers none. So such pairs may appear late, when a server loses its incremental archive;
+        // they are not compared.
         let is_of_one = |candidate: &&Candidate| {
             let servers: BTreeSet<String> = candidate.remotes().map(|(_, remote)| remote.origin()).collect();
             servers.len() < 2
@@ -188,5 +189,5 @@ fn ten_thousand_worlds() {
         let best = left.candidates().iter().filter(is_of_one).map(Candidate::slot).max().unwrap_or_default();
         assert!(says || best <= slot, "seed {seed}: {slot}, and {best} is left: {drawn:?}, {bad:?}, {}", left.again);
     }
-    println!("{done} states, of which {told} with a word on a better one; {ended} errors");
+    println!("{done} states, {told} of them after giving up a better one; {ended} errors");
 }
