@@ -1,8 +1,9 @@
-//! Reads archives ([`archive`]) and ledgers ([`plan`]), and checks them: [`rules`], [`state`],
-//! [`verify`], [`inspect`]. [`store`] publishes files under their final names; [`catalog`] lists
+//! Reads archives ([`archive`]) and ledgers ([`plan`]), checks them ([`rules`], [`state`],
+//! [`verify`]), and shows what they contain ([`inspect`]). [`conversion`] makes what Agave needs to
+//! load an archive of Firedancer. [`store`] gives files their final names, and [`catalog`] lists
 //! the archives of a directory.
 
-// These lints apply because the crate parses bytes that others wrote.
+// The crate parses bytes that other programs wrote.
 #![cfg_attr(
     not(test),
     warn(

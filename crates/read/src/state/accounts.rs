@@ -32,21 +32,21 @@ pub struct Accounts {
     printer: Fingerprinter,
     log: VersionLog,
     newer: Option<KnownAccounts>,
-    /// Storages from this number on are older than those of `newer`.
+    /// Number of the first storage that is older than the accounts in `newer`.
     older_storages: u32,
-    /// Number of layers above the archive. The first storage numbers stand for them.
+    /// Number of layers above the full archive. They have the first storage numbers.
     layers: u32,
     /// Memory for the log and the kept layers, in bytes; `layers_bytes` is the share of the layers.
     log_bytes: u64,
     layers_bytes: u64,
-    /// Counts of covered versions for each layer, as far as the log was sorted.
+    /// For each layer, counts of the versions that it covers, as far as the log was sorted.
     covered_counts: Mutex<Vec<Covered>>,
     kept_records: Option<KeptRecords>,
     /// Vote accounts and delegations, to compare with the bank file's.
     pub stakes: StakeAccounts,
-    /// Sysvars and others that clients read at fixed addresses.
+    /// Sysvars and other accounts that clients read at fixed addresses.
     pub well_known: WellKnown,
-    /// The same accounts as a pass finds them that only logs, tombstones among them.
+    /// The same accounts, and tombstones at these addresses, as found by [`Task::Log`].
     pub logged: WellKnown,
     storages: RwLock<Vec<(u64, u64)>>,
     sums: Mutex<LayeredSums>,
@@ -75,22 +75,23 @@ impl Accounts {
         })
     }
 
-    /// Like [`new`](Self::new), if the newest storages are read first: keeps records that are
-    /// probably superseded, in an eighth of the memory, so that few need to be read again.
-    /// `records` is an estimate of their number.
+    /// Like [`new`](Self::new), for reading the newest storages first: an eighth of the memory
+    /// keeps records that are probably superseded, so that few are read again. `records` is an
+    /// estimate of the number of all records.
     pub fn keeping_records(memory_bytes: u64, spill_dir: &Path, room_bytes: u64, records: u64) -> Result<Self> {
         let mut this = Self::new(memory_bytes - memory_bytes / 8, spill_dir, room_bytes)?;
         this.kept_records = Some(KeptRecords::new(memory_bytes / 8, records));
         Ok(this)
     }
 
-    /// Checks before reading whether the disk has room for what is expected not to fit in memory.
+    /// Checks before reading that the disk has room for the part of the log that is not expected to
+    /// fit in memory.
     pub fn check_room_foreseen(&self, memory_bytes: u64) -> Result<()> {
         self.log.check_room_foreseen(memory_bytes)
     }
 
-    /// Applies the result of sorting the log to kept accounts and records. Drops superseded
-    /// accounts. Subtracts superseded records that were kept, and removes them from the list.
+    /// Applies the result of sorting the log to the accounts and records that were kept. Drops
+    /// superseded accounts. Subtracts superseded records, and removes them from `superseded`.
     pub fn settle_kept(&self, superseded: &mut Superseded) {
         self.stakes.drop_superseded(superseded);
         self.well_known.drop_superseded(superseded);
@@ -122,8 +123,8 @@ impl Accounts {
         self.storages.read().len() as u32
     }
 
-    /// Marks all accounts so far as newer than everything that follows: from here on, older
-    /// versions of them are skipped.
+    /// Makes a table of all accounts so far, if memory suffices: they are newer than everything
+    /// that follows. Their older versions are then skipped, or with layers, added up as covered.
     pub fn begin_older_archive(&mut self, threads: usize) -> Result<()> {
         if self.layers > 0 {
             self.log.set_log_bytes(self.log_bytes - self.layers_bytes);
@@ -134,8 +135,8 @@ impl Accounts {
     }
 
     /// Prepares for `layers` layers above the archive, which are read first. Until
-    /// [`begin_older_archive`](Self::begin_older_archive) is called, the log leaves
-    /// half of its memory to them.
+    /// [`begin_older_archive`](Self::begin_older_archive) is called, the log leaves half of its
+    /// memory to the layers.
     pub fn below(mut self, layers: u32) -> Self {
         for _ in 0..layers {
             self.add_storage(u64::MAX, 0, 0);
@@ -146,14 +147,14 @@ impl Accounts {
         self
     }
 
-    /// Starts a layer, in a quarter of `memory_bytes`. For the parameters see
+    /// Starts a layer with a quarter of `memory_bytes`. For the parameters see
     /// [`keeping_records`](Self::keeping_records).
     pub fn above(&self, memory_bytes: u64, spill_dir: &Path, room_bytes: u64, records: u64) -> Result<Self> {
         let layer = Self::keeping_records(memory_bytes / 4, spill_dir, room_bytes, records)?;
         Ok(Self { printer: self.printer.clone(), ..layer })
     }
 
-    /// Logs the accounts of a layer, so that sorting tells which records it covers.
+    /// Logs the accounts of a layer, so that sorting the log shows which records the layer covers.
     pub fn note_layer(&self, layer: u32, sorted: &[Version]) -> Result<()> {
         let mut batch = Batch::default();
         for versions in sorted.chunk_by(|one, other| one.fingerprint == other.fingerprint) {
@@ -164,7 +165,7 @@ impl Accounts {
         self.log.append(&mut batch)
     }
 
-    /// Goes on as if there were no memory for the table of newer accounts.
+    /// Drops the table of newer accounts, as if there were no memory for it.
     #[cfg(test)]
     pub fn forget_newer(&mut self) {
         self.newer = None;
@@ -181,7 +182,7 @@ impl Accounts {
         fits
     }
 
-    /// Keeps from a layer what is needed after it was read.
+    /// Keeps what is needed of a layer after it was read.
     pub fn into_layer(self, number: u32, counted: StateCounts) -> Layer {
         let (sums, spilled_bytes) = (self.sums(), self.spilled_bytes());
         Layer { number, sums, counted, stakes: self.stakes, well_known: self.well_known, spilled_bytes }
@@ -211,8 +212,7 @@ impl Accounts {
         }
     }
 
-    /// Returns the counts of the state with a layer on top. `counted` are the counts of everything
-    /// that was read.
+    /// Returns the counts of the state with a layer on top. `counted` are the counts without it.
     pub fn counts_below(&self, counted: &StateCounts, layer: &Layer) -> StateCounts {
         let covered = self.covered_counts.lock().get(layer.number as usize).copied().unwrap_or_default();
         StateCounts {
@@ -226,7 +226,7 @@ impl Accounts {
         self.log.spilled_bytes()
     }
 
-    /// The first error of a worker that concerns no archive, such as a full disk.
+    /// Returns the first error of a worker that no archive caused, such as a full disk.
     pub fn check(&self) -> Result<()> {
         self.error.lock().clone().map_or(Ok(()), Err)
     }
@@ -247,7 +247,7 @@ impl Accounts {
         self.log.find_superseded(threads, &among, on_round)
     }
 
-    /// Marks superseded records, in at most `marks_bytes_max` bytes.
+    /// Marks superseded records in at most `marks_bytes_max` bytes, or 64 MiB if that is more.
     ///
     /// # Errors
     /// A storage holds an account twice; the marks need more memory.
@@ -256,8 +256,7 @@ impl Accounts {
         SupersededMarks::of_log(&self.log, &storages, threads, marks_bytes_max)
     }
 
-    /// Archives that were read before, are newer than the storage, and are known to hold the
-    /// account.
+    /// Returns the newer archives, read before, that are known to hold the account.
     fn known_newer(&self, storage: u32, fingerprint: &Fingerprint) -> LayerSet {
         let newer = self.newer.as_ref().filter(|_| storage >= self.older_storages);
         newer.map_or(LayerSet::default(), |newer| newer.layers_of(fingerprint))

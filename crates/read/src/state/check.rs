@@ -1,11 +1,11 @@
 //! Decides whether the state is checked while an archive is restored or recompressed, and records
-//! what the result relies on.
+//! the evidence for the result.
 //!
 //! Frame checksums find damage, and an index or storage map finds missing storages. Neither shows
 //! whether the accounts are those of the bank file: an attacker who changes an account can rewrite
-//! every checksum, index and hash. Only the state (capitalization and lattice hash over the newest
-//! version of every account) shows that, so it is always checked, except with
-//! [`CheckMode::Frames`]. No archive can prove whose state it is.
+//! every checksum, index and frame hash. Only the state (capitalization and lattice hash over the
+//! newest version of every account) shows that, so it is checked, except with [`CheckMode::Frames`]
+//! and no expected hash. No archive can prove that its state is the cluster's.
 
 use std::path::{Path, PathBuf};
 
@@ -43,8 +43,8 @@ pub struct CheckOptions {
     /// Extent of the checks. Default: all, with the state.
     pub mode: CheckMode,
     /// Memory for finding superseded records, in bytes; what does not fit is spilled. Mainnet's
-    /// records take ten times the default of 1 GiB, but a validator on the same machine needs its
-    /// memory.
+    /// records take ten times the default of 1 GiB, which leaves room for a validator on the same
+    /// machine.
     pub memory_bytes: u64,
     /// Directory for spilling. Default: beside the output, or the system's directory for temporary
     /// files.
@@ -207,7 +207,7 @@ pub struct StateCheck {
 
 impl StateCheck {
     /// Prepares for storages of this total size. What does not fit in memory is spilled into
-    /// `spill_dir`. Breaking a rule for which `refused` is true ends the work.
+    /// `spill_dir`. A broken rule for which `refused` returns true ends the work.
     ///
     /// # Errors
     /// `spill_dir` lacks room for what is expected not to fit in memory.
@@ -242,8 +242,8 @@ impl StateCheck {
         self.accounts.stakes.found(&self.accounts.well_known.accounts())
     }
 
-    /// Marks all accounts so far as newer than everything that follows: from here on, older
-    /// versions of them are skipped.
+    /// Makes a table of all accounts so far, if memory suffices: they are newer than everything
+    /// that follows, and their older versions are skipped.
     pub fn begin_older_archive(&mut self, threads: usize) -> Result<()> {
         self.accounts.begin_older_archive(threads)
     }
@@ -256,8 +256,8 @@ impl StateCheck {
         AccountsPass { accounts: &self.accounts, findings: &self.findings, task }
     }
 
-    /// Ends the check: has superseded records read again, and compares the state with the bank
-    /// file.
+    /// Ends the check: subtracts superseded records, which `read_again` reads, and compares the
+    /// state with the bank file.
     pub fn finish(
         &self,
         bank: &BankFile,
@@ -268,7 +268,7 @@ impl StateCheck {
         self.accounts.check()?;
         let StateCounts { accounts, .. } =
             finish_check(&self.accounts, Some(bank), &self.findings, threads, progress, read_again)?;
-        // If anything kept the state from being compared, it counts as not checked.
+        // A state that was not compared must not count as checked.
         if let Some(why) = self.findings.skipped(Check::State) {
             return Err(Error::damaged(format!("the state cannot be checked: {why}")));
         }

@@ -7,9 +7,10 @@
 //!
 //! Two pubkeys that were chosen before the key was drawn collide with a probability of exactly
 //! 2^-96. The probability that any two of n accounts collide is below n² / 2^97, which is 6e-12 for
-//! a billion. A collision could only make a sound archive look damaged, or hide a difference at
-//! which its maker could not aim. Hashing takes a tenth of the time of a cryptographic hash, which
-//! would give no more safety: fingerprints are never shown, so the key cannot be learned.
+//! a billion. A collision can only make a sound archive look damaged, or hide a difference by
+//! chance: without the key, an attacker cannot choose pubkeys that collide. Hashing takes a tenth
+//! of the time of a cryptographic hash, which would give no more safety: fingerprints are never
+//! shown, so the key cannot be learned.
 
 use std::fs::File;
 use std::io::Read;
@@ -53,8 +54,8 @@ impl Fingerprinter {
                 .fold(*summand, |sum, (factor, word)| sum.wrapping_add(factor.wrapping_mul(word)));
             (sum >> 32) as u32
         });
-        // For pubkeys that were counted up, the first part may be clustered. It chooses the
-        // partition, so the other parts are added to spread it. The step is reversible: distinct
+        // For consecutive pubkeys, the first parts may be close to each other. The first part
+        // chooses the partition, so the other parts are added to it. This is reversible: distinct
         // fingerprints stay distinct.
         let spread = second.wrapping_mul(0x9E37_79B1).wrapping_add(third.wrapping_mul(0x85EB_CA6B));
         Fingerprint([first.wrapping_add(spread), second, third])
@@ -83,7 +84,7 @@ mod tests {
         let keys: HashSet<[u8; 32]> = similar_keys().collect();
         let prints: HashSet<Fingerprint> = keys.iter().map(|key| printer.of(key)).collect();
         assert_eq!(prints.len(), keys.len());
-        // The first bits choose a partition: each of 64 parts gets about 900.
+        // The first bits choose a partition: each of 64 partitions gets about 900 fingerprints.
         let mut parts: HashMap<u32, u32> = HashMap::new();
         prints.iter().for_each(|Fingerprint([first, ..])| *parts.entry(first >> 26).or_default() += 1);
         assert!(parts.len() == 64 && parts.values().all(|count| (100..3000).contains(count)), "{parts:?}");

@@ -1,4 +1,4 @@
-//! Ends the state check: superseded records are found, read again and subtracted, and the rest is
+//! Ends the state check: superseded records are found, read again and subtracted, and the result is
 //! compared with the bank file.
 
 use std::collections::HashSet;
@@ -14,7 +14,7 @@ use super::version::{ITEM_BYTES, Version};
 use crate::rules::accounts::judge_accounts;
 use crate::{Check, FindingPlace, Findings, Rule};
 
-/// Lower estimate of a record's length, from which the needed disk space follows.
+/// Lower estimate of a record's average length, from which the needed disk space follows.
 const RECORD_BYTES_TYPICAL: u64 = 256;
 
 /// Upper estimate of a zstd archive's compression ratio.
@@ -44,8 +44,8 @@ pub type OnSorted<'a> = &'a (dyn Fn(&[Version]) -> Result<()> + Sync);
 
 pub type ReadAgain<'a> = &'a mut dyn FnMut(Task<'_>, &HashSet<u32>) -> Result<()>;
 
-/// Subtracts superseded records by means of `read_again`, and judges the state unless that check is
-/// skipped.
+/// Subtracts superseded records, which `read_again` reads, and judges the state unless that check
+/// is skipped.
 pub fn finish_check(
     accounts: &Accounts,
     bank: Option<&BankFile>,
@@ -59,7 +59,7 @@ pub fn finish_check(
     Ok(counted)
 }
 
-/// Subtracts superseded records. Reads those of which no copy was kept by means of `read_again`.
+/// Subtracts superseded records. Those of which no copy was kept are read by `read_again`.
 pub fn settle(
     accounts: &Accounts,
     threads: usize,
@@ -97,7 +97,7 @@ pub fn judge_settled(
         findings.skip(Check::State, "no bank file could be read");
     }
     if counted.has_duplicates {
-        // Which of the two counts is undefined.
+        // It is undefined which of the two records counts.
         findings.skip(Check::State, "an account occurs twice in one storage");
     }
     match bank.filter(|_| findings.skipped(Check::State).is_none()) {
@@ -106,9 +106,9 @@ pub fn judge_settled(
     }
 }
 
-/// Passes each record to a visitor by means of `show_all`, after all were logged, and judges the
-/// state of those that nothing supersedes, unless that check is skipped. Marks of superseded
-/// records take at most `marks_bytes_max`.
+/// Passes each record to a visitor by means of `show_all`, after all records were logged. Judges
+/// the state of the newest versions, unless that check is skipped. Marks of superseded records take
+/// at most `marks_bytes_max`, or 64 MiB if that is more.
 pub fn finish_visit(
     accounts: &Accounts,
     bank: Option<&BankFile>,
@@ -130,9 +130,9 @@ pub fn finish_visit(
     Ok(StateCounts { accounts: second_pass.marked.accounts, superseded, has_duplicates: false })
 }
 
-/// Compares the slots of the status cache with the slot history. Agave requires the newest slots,
-/// as many as a cache can hold, and so does Firedancer; until August 2026 it wrote fewer, and
-/// required only the newest in a row.
+/// Compares the slots of the status cache with the slot history. Agave and Firedancer require the
+/// newest slots, as many as a cache can hold. Until August 2026, Firedancer wrote fewer, and
+/// required only that they are the newest without a gap.
 fn judge_cached_slots(cached: &[u64], history: &[u64], bank: &BankFile, findings: &Findings) -> Result<()> {
     let place = &FindingPlace::entry("snapshots/status_cache");
     if history.first() != Some(&bank.slot) {
@@ -175,7 +175,7 @@ fn judge_state(state: &State<'_>, bank: &BankFile, findings: &Findings) -> Resul
         let found = sums.state.lattice.snapshot_hash();
         findings.add(Rule::LatticeHash, bank.snapshot_hash(), found)?;
     }
-    // Firedancer's bank files have no stakes.
+    // Firedancer's bank files had no stakes until August 2026.
     if bank.lacks_stakes() {
         return Ok(());
     }

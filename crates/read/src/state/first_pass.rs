@@ -1,5 +1,5 @@
 //! The visitor of all commands that read a whole archive: applies the rules, logs records for the
-//! state check, and leaves the contents to the command.
+//! state check, and passes contents to the command's [`Contents`].
 
 use slotpress_base::Result;
 use slotpress_format::{Entry, EntryKind};
@@ -20,8 +20,8 @@ pub trait Contents: Sync {
         Ok(())
     }
 
-    /// Makes a sink for contents, see [`Visitor::new_sink`]. A reading in order is given one sink
-    /// instead.
+    /// Makes a sink for contents, see [`Visitor::new_sink`]. Callers of
+    /// [`read_in_order`](crate::read_in_order) pass a sink of their own instead.
     fn new_sink(&self) -> Box<dyn EntrySink + '_> {
         Box::new(NoEntrySink)
     }

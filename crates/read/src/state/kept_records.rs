@@ -1,10 +1,10 @@
 //! Keeps records that are probably superseded, so that they need not be read again.
 //!
 //! If the newest storages are read first, a record of an account that was seen before is usually an
-//! older version. A table of bits, one per account by its fingerprint, tells whether an account was
-//! seen; it may be wrong only in saying yes. Records that were kept by mistake are dropped;
-//! superseded ones that were not kept (no room, or workers overtook each other) are read again. The
-//! table affects only the amount of work, not the result.
+//! older version. A table has a bit for each account, chosen by its fingerprint, which is set when
+//! the account was seen. Accounts may share a bit, so some count as seen by mistake. Records that
+//! were kept by mistake are dropped. Superseded ones that were not kept (no room, or workers
+//! overtook each other) are read again. The table affects only the amount of work, not the result.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
@@ -15,16 +15,17 @@ use slotpress_format::{RECORD_HEADER_BYTES, Record, RecordHeader};
 
 use super::fingerprint::Fingerprint;
 
-/// Limit of the table even with little memory: 8 million accounts fill a tenth of its bits.
-const TABLE_BYTES_LEAST_MAX: u64 = 8 << 20;
+/// The table may always take this much memory: 6.7 million accounts set a tenth of its 67 million
+/// bits.
+const TABLE_LIMIT_BYTES_MIN: u64 = 8 << 20;
 
-/// Bits of the table for each record, so that accounts with one version set at most a tenth of
-/// them.
+/// Bits of the table for each record. The table is rounded down to a power of two, so accounts with
+/// one version set at most a fifth of its bits, if memory suffices.
 const TABLE_BITS_PER_RECORD: u64 = 10;
 
 const TABLE_BYTES_MIN: u64 = 8 << 10;
 
-/// Upper estimate of the memory for a kept record beside its bytes: key and map entry.
+/// Upper estimate of the memory for a kept record besides its bytes: key and map entry.
 const KEPT_ITEM_BYTES: u64 = 128;
 
 pub struct KeptRecords {
@@ -40,15 +41,15 @@ struct Kept {
 }
 
 impl KeptRecords {
-    /// Uses half of `memory_bytes` for the table and half for records. `records` is an estimate of
-    /// their number.
+    /// Uses at most half of `memory_bytes`, or 8 MiB if that is more, for the table, and half for
+    /// records. `records` is an estimate of the number of all records.
     pub fn new(memory_bytes: u64, records: u64) -> Self {
         let bits = (0..table_words(memory_bytes / 2, records)).map(|_| AtomicU64::new(0)).collect();
         Self { bits, kept_bytes_max: memory_bytes / 2, kept: Mutex::default() }
     }
 
-    /// Marks the account of a record as seen, and keeps the record if it was seen before. Never
-    /// keeps a tombstone, which adds nothing to the state.
+    /// Marks the account of a record as seen, and keeps the record if the account was seen before.
+    /// Never keeps a tombstone, which adds nothing to the state.
     pub fn look_at(&self, storage: u32, fingerprint: &Fingerprint, record: &Record<'_>) {
         let Fingerprint([_, second, third]) = *fingerprint;
         let number = u64::from(second) << 32 | u64::from(third);
@@ -83,7 +84,7 @@ impl KeptRecords {
 /// Length of the table in words, a power of two. Not larger than needed, since all of it is written
 /// to.
 fn table_words(memory_bytes: u64, records: u64) -> u64 {
-    let bytes_max = memory_bytes.max(TABLE_BYTES_LEAST_MAX);
+    let bytes_max = memory_bytes.max(TABLE_LIMIT_BYTES_MIN);
     let bytes = (records / 8).saturating_mul(TABLE_BITS_PER_RECORD).clamp(TABLE_BYTES_MIN, bytes_max);
     (bytes / 8 + 1).next_power_of_two() / 2
 }
@@ -128,7 +129,7 @@ mod tests {
                 assert_eq!((found, found_data), (&header, data.as_slice()));
                 shown += 1;
             };
-            // Another account may have set the first account's bit by chance.
+            // The first record is kept only if another account set the same bit.
             kept_records.show(9, &print, &mut look);
             let is_kept = kept_records.show(5, &print, &mut look);
             assert!(number > 0 || !is_kept, "a tombstone is never kept");

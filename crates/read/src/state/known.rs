@@ -1,20 +1,21 @@
 //! A table of the accounts of newer archives, in which each account of an older one is looked up.
-//! It is a sorted list with a directory by the first bits, so that a look-up costs two memory
-//! accesses.
+//! It is a sorted list, divided into buckets by the first bits of the fingerprints, so that a
+//! look-up costs two memory accesses.
 
 use crate::state::fingerprint::Fingerprint;
 use crate::state::layers::LayerSet;
 
-/// Average number of fingerprints for each directory item.
+/// Least average number of fingerprints in a bucket.
 const BUCKET_ITEMS: usize = 4;
 
 pub struct KnownPartition {
     sorted: Vec<Fingerprint>,
-    /// For each account, the layers that hold it; empty if there is only one newer archive.
+    /// For each account, the layers that hold it; empty without layers, when there is one newer
+    /// archive.
     layers: Vec<LayerSet>,
     /// Start of each bucket in the list, and the end of the last.
     starts: Vec<u32>,
-    /// Number of fingerprint bits that choose the partition, and of those after them that choose
+    /// Number of first fingerprint bits that choose the partition, and of the next ones that choose
     /// the bucket.
     partition_bits: u32,
     bucket_bits: u32,
@@ -58,7 +59,7 @@ impl KnownPartition {
         (rest >> 32) as usize
     }
 
-    /// The layers that hold the account; the first one if there is one newer archive, which holds
+    /// Returns the layers that hold the account; without layers, layer 0 if the newer archive holds
     /// it.
     pub fn layers_of(&self, fingerprint: &Fingerprint) -> LayerSet {
         let bucket = self.bucket(fingerprint);
@@ -73,7 +74,7 @@ impl KnownPartition {
         (size_of_val(&*self.sorted) + size_of_val(&*self.layers) + size_of_val(&*self.starts)) as u64
     }
 
-    /// Largest number of bytes per account, including its share of the directory.
+    /// Upper bound of the bytes per account, including its share of the bucket starts.
     pub const fn item_bytes(has_layers: bool) -> u64 {
         let layers_bytes = if has_layers { size_of::<LayerSet>() } else { 0 };
         (size_of::<Fingerprint>() + layers_bytes + size_of::<u32>()) as u64
@@ -89,15 +90,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_what_they_take() {
+    fn memory_is_bounded_and_buckets_are_small() {
         for count in [0u32, 1, 100, 1000] {
             let prints = (0..count).map(|number| Fingerprint([number * ((1 << 31) / count), 7, 0]));
             let known = KnownPartition::new(prints.collect(), 1);
-            let directory_bytes = known.memory_bytes() - 12 * u64::from(count);
-            // One start for each bucket, and the end.
-            assert_eq!(directory_bytes, 4 * ((1 << known.bucket_bits) + 1));
+            let starts_bytes = known.memory_bytes() - 12 * u64::from(count);
+            // One start for each bucket, and the end of the last.
+            assert_eq!(starts_bytes, 4 * ((1 << known.bucket_bits) + 1));
             assert!(known.memory_bytes() <= u64::from(count) * KnownPartition::item_bytes(false) + 8);
-            // Accounts are spread over all buckets, so a look-up compares only a few.
+            // Accounts are spread over all buckets, so a look-up compares only a few fingerprints.
             let largest = known.starts.windows(2).map(|ends| ends[1] - ends[0]).max();
             assert!(largest <= Some(2 * BUCKET_ITEMS as u32), "{largest:?} of {count}");
         }
@@ -105,7 +106,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn those_are_known_that_were_given(
+        fn only_given_accounts_are_known(
             partition_bits in 1u32..12,
             given in proptest::collection::vec((any::<u32>(), 0u32..3), 0..400),
             asked in proptest::collection::vec((any::<u32>(), 0u32..3), 0..100),

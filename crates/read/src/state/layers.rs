@@ -4,16 +4,16 @@
 //! The incremental archives are called layers, and are read first, each with a log of its own. A
 //! [`Layer`] keeps its sums and the accounts that clients read. For each of its accounts, the log
 //! of the full archive gets an item, as if the layer were a storage that is newer than all others.
-//! A record of the full archive whose account is in a layer counts twice: in the sums of the full
-//! archive, and in the sums that the layer [covers](Covered). Then
+//! A record of the full archive whose account is in a layer is covered by that layer. It is added
+//! twice: to the sums of the full archive, and to the sums of what the layer covers. Then
 //!
 //! ```text
 //! state with a layer = full archive - what the layer covers + the layer
 //! ```
 //!
 //! for lattice hash, lamports and counts. If there is memory for a table of the layers' accounts,
-//! it tells which layers hold an account while the records pass. If not, sorting the log tells, and
-//! the covered records are read again, like superseded ones.
+//! the table shows which layers hold an account while the records are read. If not, sorting the log
+//! shows it, and the covered records are read again, like superseded ones.
 
 use std::ops::BitOr;
 
@@ -55,7 +55,7 @@ impl BitOr for LayerSet {
     }
 }
 
-/// The state of an incremental archive, from which superseded records are subtracted.
+/// The state of an incremental archive, without its superseded records.
 pub struct Layer {
     /// Number among the layers of the full archive.
     pub number: u32,
@@ -66,15 +66,16 @@ pub struct Layer {
     pub spilled_bytes: u64,
 }
 
-/// Newest versions of a full archive whose accounts are in a layer.
+/// Counts of the newest versions in a full archive whose accounts are in a layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Covered {
+    /// Number of newest versions, including tombstones.
     pub versions: u64,
-    /// Those with lamports.
+    /// Number of newest versions with lamports.
     pub accounts: u64,
 }
 
-/// Adds the counts of each layer.
+/// Adds `more` to `counts`, layer by layer.
 pub fn add_covered(counts: &mut Vec<Covered>, more: &[Covered]) {
     counts.resize(counts.len().max(more.len()), Covered::default());
     for (counts, more) in counts.iter_mut().zip(more) {
@@ -113,13 +114,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_of_layers_takes_half_of_the_log_at_most() {
+    fn layers_take_at_most_half_of_the_log() {
         let mut below = Accounts::new(1 << 30, &std::env::temp_dir(), 0).expect("random bytes").below(3);
         let half_bytes = (1 << 30) / 4 * 3 / 2;
         assert!(below.reserve(half_bytes - 8) && !below.reserve(9) && below.reserve(8) && !below.reserve(1));
     }
 
-    /// Storages of an archive, from the oldest on: accounts with their lamports.
+    /// Storages of an archive, the oldest first: accounts with their lamports.
     type Content = Vec<Vec<(u8, u64)>>;
 
     fn address(account: u8) -> [u8; 32] {
@@ -130,7 +131,8 @@ mod tests {
         }
     }
 
-    /// A record of a wallet, a vote account or a delegation, by its account and lamports.
+    /// Passes a record to `look`: a wallet, a vote account or a delegation, depending on account
+    /// and lamports.
     fn show(account: u8, lamports: u64, look: impl FnOnce(&RecordHeader, &[u8])) {
         let mut header = RecordHeader::parse(&[0; 136]);
         let mut data = vec![0; 200];
@@ -245,8 +247,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(400))]
 
-        /// Each state is the same as when its pair is read alone, whether a table or a second
-        /// reading tells what layers cover.
+        /// Each state is the same as when its pair is read alone, whether a table or sorting shows
+        /// what layers cover.
         #[test]
         fn states_with_layers_are_those_of_pairs(
             full in storages(6),

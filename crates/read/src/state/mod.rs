@@ -1,13 +1,13 @@
 //! Computes the state of an archive or a ledger: capitalization and lattice hash over the newest
 //! version of every account, in bounded memory.
 //!
-//! [`accounts`] hashes and logs records as they pass, [`versions`] finds superseded ones, and
-//! [`finish`] subtracts those and compares the rest with the bank file. [`check`] does this for
-//! restoring and recompressing. [`first_pass`] is the visitor of all commands that read whole
-//! archives.
+//! [`accounts`] hashes and logs records as they are read, [`versions`] finds the superseded ones,
+//! and [`finish`] subtracts them and compares the result with the bank file. [`check`] runs these
+//! steps for restoring and recompressing. [`first_pass`] is the visitor of all commands that read
+//! whole archives.
 
-// This code handles parsed records and its own log in arrays of fixed sizes, and every record
-// passes through it: bounds checks would cost time, and find nothing that another program wrote.
+// This code handles records that are parsed already, and its own log. Every record passes through
+// it, so checked operations would cost time, and the parsers have already refused bad bytes.
 #![allow(
     clippy::indexing_slicing,
     clippy::arithmetic_side_effects,

@@ -1,7 +1,7 @@
-//! Keeps the newest version of some accounts, in whatever order workers see them.
+//! Keeps the newest version of some accounts, in whatever order workers see the versions.
 //!
-//! A still newer version that is not kept, such as one that closes the account, is noticed only
-//! after superseded records were found ([`Newest::drop_superseded`]).
+//! Versions of other kinds, such as tombstones, are not passed here. Whether one of them is newer
+//! is known only after superseded records were found ([`Newest::drop_superseded`]).
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicUsize;
@@ -14,8 +14,7 @@ use super::layers::LayerSet;
 use super::superseded::{Superseded, is_listed, layers_among};
 use crate::StorageRef;
 
-/// Number of shards: enough that workers seldom wait for each other. About one of a hundred
-/// accounts is a stake account.
+/// Number of shards: enough that workers seldom wait for each other.
 const SHARDS: usize = 64;
 
 #[derive(Debug)]
@@ -38,20 +37,20 @@ pub struct Newest<T> {
 }
 
 impl<T> Newest<T> {
-    /// Keeps at most this number of accounts.
+    /// Prepares to keep at most `count_max` accounts.
     pub fn new(count_max: usize) -> Self {
         Self { shards: std::array::from_fn(|_| Mutex::default()), count: AtomicUsize::default(), count_max }
     }
 
     fn shard(&self, address: &[u8; 32]) -> &Shard<T> {
-        // Addresses that an attacker made up may all fall into one shard. Workers then wait for
-        // each other, which is slow but harmless.
+        // An attacker can choose addresses that all fall into one shard. Workers then wait for each
+        // other, which is slow but harmless.
         &self.shards[usize::from(address[4]) % SHARDS]
     }
 
     /// Keeps a version of an account, unless a newer one is kept. `covered` names the layers that
-    /// are known to cover it. Returns the version that is not kept: the older one, or this one if
-    /// there are too many accounts.
+    /// are known to cover the account. Returns the version that is not kept: the older one, or this
+    /// one if there are too many accounts.
     pub fn keep(
         &self,
         address: [u8; 32],
@@ -130,7 +129,7 @@ impl<T> View<'_, T> {
         self.layer.is_some_and(|(_, number)| found.covered.contains(number))
     }
 
-    /// Passes a kept account to `look`, and returns its result.
+    /// Passes a kept account to `look`, and returns the result of `look`.
     pub fn get<R>(&self, address: &[u8; 32], look: impl FnOnce(&T) -> Option<R>) -> Option<R> {
         if let Some((layer, _)) = self.layer
             && let Some(found) = layer.shard(address).lock().get(address)
@@ -189,13 +188,17 @@ mod tests {
                 let mut others: Vec<usize> =
                     order.iter().filter_map(|at| keep(&newest, ADDRESS, versions[*at], *at)).collect();
                 others.sort_unstable();
-                assert_eq!((kept(&newest), others), (Some(3), vec![0, 1, 2]), "of the slot's storages, the later");
+                assert_eq!(
+                    (kept(&newest), others),
+                    (Some(3), vec![0, 1, 2]),
+                    "the later of two storages of a slot counts"
+                );
             }
         }
     }
 
     #[test]
-    fn what_is_superseded_goes() {
+    fn superseded_versions_are_dropped() {
         let newest = Newest::new(1);
         assert_eq!(keep(&newest, ADDRESS, (5, 0), 1), None);
         let drop = |superseded: &Superseded| {
@@ -211,18 +214,18 @@ mod tests {
     }
 
     #[test]
-    fn as_many_as_are_kept() {
+    fn the_number_of_accounts_is_limited() {
         let newest = Newest::new(1);
         assert_eq!((keep(&newest, ADDRESS, (5, 0), 1), newest.is_over()), (None, false));
         assert_eq!((keep(&newest, ADDRESS, (6, 1), 2), newest.is_over()), (Some(1), false), "the same account");
-        assert_eq!((keep(&newest, [8; 32], (5, 0), 3), newest.is_over()), (Some(3), true), "one more");
+        assert_eq!((keep(&newest, [8; 32], (5, 0), 3), newest.is_over()), (Some(3), true), "one account too many");
         let mut all = Vec::new();
         newest.view().each(|address, value, storage| all.push((*address, *value, storage)));
         assert_eq!(all, [(ADDRESS, 2, 1)]);
     }
 
-    /// If a layer covers an account, the version in the layer counts, or none if it is closed
-    /// there.
+    /// If a layer covers an account, the version in the layer counts, or none if the layer closes
+    /// the account.
     #[test]
     fn a_layer_above_others() {
         let [below, above, other] = [(); 3].map(|()| Newest::new(9));
@@ -230,8 +233,8 @@ mod tests {
         let add = |to: &Newest<usize>, address: u8, covered: LayerSet, value: usize| {
             to.keep([address; 32], StorageRef { number: 7, slot: 5, id: 1 }, fingerprint(address), covered, value)
         };
-        // Changed in the layer; closed there; changed in another layer; and found to be covered
-        // only when the log is sorted.
+        // The accounts are changed in layer 0; closed in layer 0; changed in layer 1; and found to
+        // be covered by layer 1 only when the log is sorted.
         for (address, covered) in
             [(1, LayerSet::of(0)), (2, LayerSet::of(0)), (3, LayerSet::of(1)), (4, LayerSet::default())]
         {

@@ -21,11 +21,11 @@ const REWARD_MAX: u128 = i64::MAX as u128;
 /// few: stakes that were deactivated but not withdrawn.
 const EXACT_MAX: usize = 10_000;
 
-/// Epoch with the credits of a vote account at its end and at its start.
+/// An epoch, and the credits of a vote account at the end and at the start of the epoch.
 type EpochCredits = (u64, u64, u64);
 
-/// Checks that no reward is larger than Agave can compute. Since Alpenglow, rewards do not depend
-/// on points.
+/// Checks that no reward is larger than Agave can compute. Checks nothing since Alpenglow, where
+/// rewards do not depend on points.
 pub fn judge_rewards(
     stakes: &StakesView<'_>,
     known: &WellKnownAccounts,
@@ -83,15 +83,15 @@ fn credits_of(credits: &BTreeMap<[u8; 32], Box<[u8]>>, delegation: &Delegation) 
     Some(items.map(|item| (number(item), number(&item[8..]), number(&item[16..]))).collect())
 }
 
-/// Upper bound for the points: those that the whole stake would give, or `u128::MAX` if credits
-/// become fewer.
+/// Upper bound of the points: those of a stake that is wholly active in every epoch, or `u128::MAX`
+/// if the credits decrease.
 fn points_at_most(term: &Term, credits: &[EpochCredits], observed: u64) -> u128 {
     points(&|_| term.stake, credits, observed)
 }
 
-/// Points of a stake account: the sum over epochs of its stake times those credits of its vote
-/// account for which it has had no rewards (`tower_epoch_credits_iter` in the `solana-runtime`
-/// crate).
+/// Points of a stake account: in each epoch, its stake times the credits of its vote account that
+/// were not rewarded yet; summed over the epochs (`tower_epoch_credits_iter` in the
+/// `solana-runtime` crate).
 fn points(stake_in: &dyn Fn(u64) -> u64, credits: &[EpochCredits], mut observed: u64) -> u128 {
     let before = observed;
     if credits.last().is_none_or(|(_, end, _)| *end <= before) {
@@ -115,7 +115,8 @@ fn points(stake_in: &dyn Fn(u64) -> u64, credits: &[EpochCredits], mut observed:
 mod tests {
     use super::*;
 
-    /// Points of a stake of 10 lamports in each epoch, with rewards up to `observed` credits.
+    /// Points of a stake account with 10 lamports in each epoch, which was rewarded up to
+    /// `observed` credits.
     fn points_of(credits: &[EpochCredits], observed: u64) -> u128 {
         points(&|_| 10, credits, observed)
     }
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn credits_that_become_fewer_are_no_sum() {
+    fn decreasing_credits_give_the_maximum() {
         assert_eq!(points_of(&[(4, 10, 20)], 5), u128::MAX);
         assert_eq!(points_of(&[(4, 30, 20), (5, 25, 40)], 10), u128::MAX);
     }

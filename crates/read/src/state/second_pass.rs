@@ -1,9 +1,9 @@
 //! The second pass over a state: every record is visited again, now that superseded ones are known.
 //!
-//! The first pass logged records ([`versions`](super::versions)). The result is one bit per 136
-//! bytes of storages, since no two records start closer to each other: a thousandth of the input.
-//! Only newest versions are hashed, in this pass, so the state that is judged is the one that was
-//! visited.
+//! The first pass logged the records ([`versions`](super::versions)). Sorting the log gives one bit
+//! per 136 bytes of storages, a thousandth of the input: no two records start closer to each other.
+//! Only this pass hashes records, and only newest versions, so the state that is judged is the one
+//! that was visited.
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
@@ -19,8 +19,8 @@ use super::versions::VersionLog;
 use super::well_known::WellKnownAccounts;
 use crate::StorageRef;
 
-/// Marks may always take this much memory: enough for 64 GiB of storages.
-const BYTES_MAX_MIN: u64 = 64 << 20;
+/// Memory that marks may always take: enough for 64 GiB of storages.
+const LIMIT_BYTES_MIN: u64 = 64 << 20;
 
 pub trait StateVisitor: Sync {
     /// Called once, between the passes. An error ends the reading.
@@ -30,32 +30,33 @@ pub trait StateVisitor: Sync {
 
     fn new_worker(&self) -> Box<dyn StateWorker + '_>;
 
-    /// Called if records of a first pass are visited anew, because an index turned out to be wrong:
-    /// those so far do not count.
+    /// Called if an index turned out to be wrong, and a first pass begins again: the records so far
+    /// do not count.
     fn restart(&self) {}
 }
 
-/// Facts of a state before its records are shown; nothing of it is judged yet.
+/// Facts of a state before its records are shown. The state has not been judged yet.
 pub struct StateFacts<'a> {
     pub bank: &'a BankFile,
-    /// Archives or ledger, in the order of their storages: the newest first.
+    /// The archives or the ledger, in the order of their storages: the newest first.
     pub parts: Vec<StatePart>,
-    /// Sysvars and others at fixed addresses. A closed one has no data.
+    /// Sysvars and other accounts at fixed addresses. Closed accounts have no data.
     pub well_known: WellKnownAccounts,
 }
 
-/// Archive or ledger of a state.
+/// An archive of a state, or its ledger.
 #[derive(Clone, Debug)]
 pub struct StatePart {
     pub path: PathBuf,
     /// Present if the archive has frame hashes.
     pub root: Option<Root>,
     pub first_storage: u32,
-    /// True if slots of storages do not tell when accounts were written.
+    /// True if Firedancer wrote the archive: the slots of its storages do not show when accounts
+    /// were written.
     pub is_of_firedancer: bool,
 }
 
-/// State of one worker of a [`StateVisitor`].
+/// Part of a [`StateVisitor`] that one worker calls.
 pub trait StateWorker {
     /// Called for each record, in any order. The first error ends the reading.
     fn record(&mut self, storage: StorageRef, record: &Record<'_>, is_superseded: bool) -> Result<()>;
@@ -76,7 +77,7 @@ pub struct SupersededMarks {
 }
 
 impl SupersededMarks {
-    /// Takes all records out of a log and marks the superseded ones.
+    /// Takes all items out of a log and marks the superseded records.
     pub(super) fn of_log(log: &VersionLog, storages: &[(u64, u64)], threads: usize, bytes_max: u64) -> Result<Self> {
         let mut marked = Self::new(storages, bytes_max)?;
         let (bits, mut accounts, mut superseded, mut duplicates) = (&marked, 0, 0, 0);
@@ -100,7 +101,7 @@ impl SupersededMarks {
             },
         )?;
         if duplicates > 0 {
-            // It is undefined which of them counts.
+            // It is undefined which of the two records counts.
             return Err(Error::damaged("an account occurs more than once in one storage").with_hint(Hint::UseVerify));
         }
         (marked.accounts, marked.superseded) = (accounts, superseded);
@@ -116,12 +117,11 @@ impl SupersededMarks {
         });
         let starts: Vec<u64> = starts.collect();
         let words = end / 64 + 1;
-        let bytes_max = bytes_max.max(BYTES_MAX_MIN);
+        let bytes_max = bytes_max.max(LIMIT_BYTES_MIN);
         if words * 8 > bytes_max {
-            // A half of the memory is for the marks.
+            // The marks have half of the memory, so the message names twice their size.
             let [needed, may] = [words * 8, bytes_max].map(|half| quantity::bytes(half.saturating_mul(2)));
-            let message =
-                format!("showing the newest accounts takes {needed} of memory, more than the {may} that it may");
+            let message = format!("showing the newest accounts takes {needed} of memory, more than the limit of {may}");
             return Err(Error::failed(message).with_hint(Hint::MoreMemory));
         }
         let bits = (0..words).map(|_| AtomicU64::new(0)).collect();
@@ -193,8 +193,8 @@ mod tests {
     }
 
     #[test]
-    fn marks_keep_to_their_memory() {
-        let error = SupersededMarks::new(&[(1, 1 << 40)], 0).err().expect("too many");
+    fn memory_of_marks_is_limited() {
+        let error = SupersededMarks::new(&[(1, 1 << 40)], 0).err().expect("too many marks");
         assert!(error.to_string().contains("of memory"), "{error}");
         assert!(SupersededMarks::new(&[(1, 1 << 40)], 1 << 30).is_ok());
     }

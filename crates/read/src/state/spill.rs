@@ -1,5 +1,5 @@
-//! A temporary file for what does not fit in memory. It has no name, so it vanishes with the
-//! process; it is made at the first use, after checking the free space.
+//! A temporary file for what does not fit in memory. The file has no name, so it vanishes with the
+//! process. It is made at the first use, after checking the free space.
 
 use std::fs::File;
 use std::io;
@@ -22,7 +22,7 @@ pub struct Spill {
 }
 
 impl Spill {
-    /// Prepares a file in `dir`, where `room_bytes` must be free when it is made.
+    /// Prepares a file in `dir`, where `room_bytes` must be free when the file is made.
     pub fn new(dir: &Path, room_bytes: u64) -> Self {
         let (file, bytes) = (Mutex::default(), AtomicU64::new(0));
         Self { dir: dir.to_path_buf(), room_bytes, file, bytes }
@@ -60,7 +60,7 @@ impl Spill {
         if is_in_memory(&self.dir)? {
             let (room, dir) = (quantity::bytes(self.room_bytes), self.dir.shown());
             let message = format!(
-                "finding superseded accounts takes about {room}, more memory than it may, and {dir} is in memory too"
+                "finding superseded records takes about {room}, more than the memory limit, and {dir} is in memory too"
             );
             return Err(Error::failed(message).with_hint(Hint::SpillToDisk));
         }
@@ -95,15 +95,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn room_is_looked_at_before_anything_is_written() {
+    fn room_is_checked_before_anything_is_written() {
         let dir = tempfile::tempdir().expect("a directory");
         let spill = Spill::new(dir.path(), u64::MAX);
-        let error = spill.write(b"something").expect_err("no disk has so much room");
+        let error = spill.write(b"something").expect_err("no disk has that much room");
         assert!(error.to_string().contains("not enough space"), "{error}");
         assert_eq!(spill.bytes(), 0);
     }
 
-    /// Spilling into a file system in memory would use up what it should save.
+    /// Spilling into a file system in memory would use the memory that it should save.
     #[test]
     fn nothing_is_spilled_into_memory() {
         let memory = Path::new("/dev/shm");

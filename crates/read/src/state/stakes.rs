@@ -1,8 +1,8 @@
 //! Collects vote accounts and delegations of a state while its records pass, and compares them with
-//! the bank file's. Agave looks up each of them when it loads a snapshot.
+//! the bank file's. Agave looks up each account of the stakes when it loads a snapshot.
 //!
 //! For each address, the newest version that is a vote account or a delegated stake account is kept
-//! (about 150 bytes). A still newer version of another kind is noticed only after superseded
+//! (about 150 bytes). Whether a newer version is of another kind is known only after superseded
 //! records were found ([`StakeAccounts::drop_superseded`]).
 
 use std::collections::{BTreeMap, HashSet};
@@ -26,10 +26,10 @@ use crate::{Check, FindingPlace, Findings, Rule, StorageRef};
 
 const ACCOUNTS_MAX: usize = DELEGATIONS_MAX + VOTE_ACCOUNTS_MAX;
 
-/// An account from which the bank file's stakes follow.
+/// An account that determines the bank file's stakes.
 #[derive(Debug)]
 pub enum Staked {
-    /// A delegation, and the credits of its vote account up to which it has had rewards.
+    /// A delegation, and the credits of its vote account up to which it was rewarded.
     Delegation(Delegation, u64),
     /// A vote account, with its data and the offset of its record if these are kept.
     Vote(Box<VoteAccount>, Option<(StoredAccount, u64)>),
@@ -47,12 +47,12 @@ impl Staked {
 /// Limit on the bytes of accounts that are kept whole: ten times mainnet's vote accounts (25 MB).
 const KEPT_BYTES_MAX: usize = 256 * 1024 * 1024;
 
-/// Facts from the accounts that Agave requires in or beside a bank file.
+/// Facts from the accounts, from which a bank file and a status cache for Agave are made.
 #[derive(Debug)]
 pub struct FoundAccounts {
     pub staked: StakedAccounts,
     pub vote_records: BTreeMap<[u8; 32], (u32, u64)>,
-    /// The newest slots that have a block, as many as a status cache holds, newest first.
+    /// The newest slots that have a block, as many as a status cache can hold, newest first.
     pub newest_slots: Vec<u64>,
     /// True while the rewards of the last epoch are being paid out.
     pub are_rewards_active: bool,
@@ -65,13 +65,13 @@ fn is_usable(account: &VoteAccount) -> bool {
 #[derive(Debug)]
 pub struct StakeAccounts {
     newest: Newest<Staked>,
-    /// True if the accounts are kept from which a bank file's stakes can be rebuilt.
+    /// True to keep the accounts from which a bank file's stakes can be rebuilt.
     pub keeps_accounts: bool,
     /// Bytes of accounts that are kept whole.
     kept_bytes: AtomicUsize,
-    /// True once these bytes exceeded the limit. From then on, no account is kept whole.
+    /// True once `kept_bytes` exceeded the limit. From then on, no account is kept whole.
     has_too_many_bytes: AtomicBool,
-    /// True if Firedancer, which keeps no rent epochs, wrote an archive with these accounts.
+    /// True if Firedancer, which keeps no rent epochs, wrote one of the archives.
     pub lacks_rent_epochs: bool,
 }
 
@@ -88,7 +88,7 @@ impl Default for StakeAccounts {
 }
 
 impl StakeAccounts {
-    /// Keeps a record with lamports, if it is of a kept kind.
+    /// Keeps a record with lamports if it is a vote account or a delegated stake account.
     pub fn look_at(&self, storage: StorageRef, fingerprint: Fingerprint, covered: LayerSet, record: &Record<'_>) {
         let header = &record.header;
         let is_executable = header.executable != 0;
@@ -125,8 +125,8 @@ impl StakeAccounts {
         });
     }
 
-    /// The kept accounts: vote accounts, delegations, and facts from sysvars. Call after superseded
-    /// versions were dropped.
+    /// Returns the kept vote accounts and delegations, and facts from sysvars. Call after
+    /// superseded versions were dropped.
     ///
     /// # Errors
     /// There are too many accounts, or a required one is missing.
@@ -197,7 +197,7 @@ impl StakesView<'_> {
     }
 
     /// Passes each delegation to `look` until that returns something. Arguments are address,
-    /// delegation, and the credits up to which it has had rewards.
+    /// delegation, and the credits up to which it was rewarded.
     pub fn find_delegation<T>(&self, mut look: impl FnMut(&[u8; 32], &Delegation, u64) -> Option<T>) -> Option<T> {
         self.newest.find(|address, staked, _| match staked {
             Staked::Delegation(delegation, credits) => look(address, delegation, *credits),
@@ -227,8 +227,8 @@ impl StakesView<'_> {
             findings.skip(Check::State, format!("more than {DELEGATIONS_MAX} stake accounts"));
             return Ok(());
         }
-        // Agave 4.2 ignores an unreadable vote account; later versions refuse it, under another
-        // rule.
+        // Agave 4.2 ignores an unreadable vote account. Later versions refuse it, which another
+        // rule reports.
         let voters = stakes.vote_accounts.iter().filter(|(_, account)| account.node.is_some());
         let known: HashSet<&[u8; 32]> = voters.clone().map(|(address, _)| address).collect();
         let rent_epoch = if self.lacks_rent_epochs { Rule::NoRentEpoch } else { Rule::StakesRentEpoch };
@@ -260,7 +260,8 @@ impl StakesView<'_> {
             let expected = "the delegation that the bank file's stakes hold";
             findings.add_at(rule, &FindingPlace::account(*address), expected, found)?;
         }
-        // Up to Agave 4.4 the bank file's delegations count; later, those of the accounts.
+        // Up to Agave 4.4, the delegations in the bank file count; later, those in the stake
+        // accounts.
         let mut missing = self.delegations_to_others(&known);
         missing.retain(|(_, voter)| self.vote_account(voter).is_some_and(|account| is_usable(&account)));
         if missing.is_empty() {
@@ -275,7 +276,8 @@ impl StakesView<'_> {
         Ok(())
     }
 
-    /// Stake accounts whose vote account is not in `known`, with the address of the vote account.
+    /// Returns the stake accounts whose vote account is not in `known`, each with the address of
+    /// that vote account.
     fn delegations_to_others(&self, known: &HashSet<&[u8; 32]>) -> Vec<([u8; 32], [u8; 32])> {
         let mut others = Vec::new();
         self.newest.each(|address, staked, _| match staked {
@@ -331,7 +333,7 @@ mod tests {
             };
             look_at(&stakes, [8; 32], [9; 32], (5, 0), &[1; 40]);
             look_at(&stakes, [8; 32], CLOCK, (5, 0), &[1; 40]);
-            assert_eq!(kept(), 0, "neither the stake program's nor the vote program's");
+            assert_eq!(kept(), 0, "accounts of other owners are not kept");
             // An unreadable vote account is compared, although Agave does not keep it.
             look_at(&stakes, VOTE, [7; 32], (5, 0), &[9; 40]);
             assert!(stakes.view().vote_account(&[7; 32]).is_some_and(|account| account.node.is_none()));
@@ -348,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_as_are_looked_at() {
+    fn the_number_of_accounts_is_limited() {
         let stakes = StakeAccounts { newest: Newest::new(1), ..keeping_accounts() };
         let judged = || {
             let findings = Findings::new();
@@ -357,10 +359,10 @@ mod tests {
         };
         let error = || stakes.found(&WellKnownAccounts::default()).expect_err("no sysvars").to_string();
         look_at(&stakes, STAKE, [1; 32], (5, 0), &delegated_to(1));
-        assert!(voter(&stakes, [1; 32]).is_some() && judged(), "the last that there is room for");
+        assert!(voter(&stakes, [1; 32]).is_some() && judged(), "the last account that fits");
         assert!(error().contains("Clock"), "{}", error());
         look_at(&stakes, STAKE, [2; 32], (5, 0), &delegated_to(1));
-        assert!(voter(&stakes, [2; 32]).is_none() && !judged(), "one more");
+        assert!(voter(&stakes, [2; 32]).is_none() && !judged(), "one account too many");
         assert!(error().contains("too many"), "{}", error());
     }
 
@@ -372,20 +374,20 @@ mod tests {
     }
 
     #[test]
-    fn as_many_bytes_as_are_kept() {
+    fn the_bytes_of_accounts_are_limited() {
         let none = WellKnownAccounts::default();
         let bytes = vote_account().len();
         for (before, is_kept) in [(KEPT_BYTES_MAX - bytes, true), (KEPT_BYTES_MAX - bytes + 1, false)] {
             let mut stakes = keeping_accounts();
             stakes.kept_bytes = AtomicUsize::new(before);
             look_at(&stakes, VOTE, [9; 32], (5, 0), &vote_account());
-            let error = stakes.found(&none).expect_err("neither is all that is asked for").to_string();
+            let error = stakes.found(&none).expect_err("no sysvars either").to_string();
             assert_eq!(error.contains("too many"), !is_kept, "{error}");
         }
         // Only one of many versions is kept.
         let mut stakes = keeping_accounts();
         stakes.kept_bytes = AtomicUsize::new(KEPT_BYTES_MAX - bytes);
         (5..9).for_each(|slot| look_at(&stakes, VOTE, [9; 32], (slot, slot as u32), &vote_account()));
-        assert!(!stakes.found(&none).expect_err("not all that is asked for").to_string().contains("too many"));
+        assert!(!stakes.found(&none).expect_err("no sysvars").to_string().contains("too many"));
     }
 }

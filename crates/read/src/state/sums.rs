@@ -29,7 +29,7 @@ impl StateSum {
     }
 }
 
-/// Sum of all added records, and their counts.
+/// Sum of the added accounts, and counts of the records that were read.
 #[derive(Clone, Debug, Default)]
 pub struct Sums {
     pub state: StateSum,
@@ -70,7 +70,7 @@ impl LayeredSums {
         layers.layers().for_each(|layer| self.of_layer(layer).add(&one));
     }
 
-    /// Subtracts an account from the sums that layers cover.
+    /// Subtracts an account from the sums of the layers that cover it.
     pub fn uncover(&mut self, account: &AccountView<'_>, layers: LayerSet) {
         let one = StateSum::of(account);
         layers.layers().for_each(|layer| self.of_layer(layer).subtract(&one));

@@ -12,11 +12,10 @@ pub struct Superseded {
     pub duplicates: ByStorage,
     pub count: u64,
     pub accounts: u64,
-    /// Newest versions with lamports that layers cover, without those that a table has identified
-    /// while the records passed.
+    /// Newest versions with lamports that layers cover. Empty if a table identified them while the
+    /// records were read.
     pub covered: Vec<(Version, LayerSet)>,
-    /// Counts of newest versions for each layer that covers them, including those that a table has
-    /// identified.
+    /// For each layer, counts of the newest versions that it covers, with a table or without.
     pub covered_counts: Vec<Covered>,
 }
 
@@ -103,8 +102,9 @@ pub fn layers_among(list: &[(Version, LayerSet)], fingerprint: &Fingerprint) -> 
 }
 
 /// Returns the records that a newer one supersedes, from records sorted by account. `slot_of` gives
-/// the slot of a storage. The first `layers` storage numbers are those of layers: their items tell
-/// which layers hold an account. With `lists_covered`, the versions that layers cover are listed.
+/// the slot of a storage. The first `layers` storage numbers are those of layers: items with these
+/// numbers show which layers hold an account. With `lists_covered`, the newest versions that layers
+/// cover are listed.
 pub fn superseded_among(
     sorted: &[Version],
     layers: u32,
@@ -139,9 +139,9 @@ pub fn superseded_among(
     found
 }
 
-/// Calls `on_superseded` for each superseded record, including tombstones; the flag tells that its
-/// storage holds the account more than once. Returns the number of accounts whose newest version
-/// has lamports.
+/// Calls `on_superseded` for each superseded record, including tombstones. The flag is true if the
+/// record's storage holds the account more than once. Returns the number of accounts whose newest
+/// version has lamports.
 pub fn for_each_superseded(
     sorted: &[Version],
     slot_of: &dyn Fn(u32) -> u64,
@@ -165,8 +165,8 @@ fn newest_of<'a>(
     if let [only] = versions {
         return Some(only);
     }
-    // Of two in one storage, the later one counts as newest here; they are reported as a failure
-    // anyway.
+    // If one storage holds two versions, the later one counts as the newest here; they are reported
+    // as a failure anyway.
     let newest = versions.iter().max_by_key(|version| slot_of(version.storage()))?;
     let mut is_newest_passed = false;
     for (at, version) in versions.iter().enumerate() {

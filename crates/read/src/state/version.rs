@@ -1,17 +1,17 @@
-//! Items of a log, such as the 20 bytes for a record, and batches of them that are sorted into
+//! Items of a log, such as the 20 bytes for a record, and batches of items, which are divided into
 //! partitions. No I/O.
 
 use crate::state::fingerprint::Fingerprint;
 
 /// An item of a log: some facts about one record of an account.
 pub trait LogItem: Copy + Ord + Send + Sync {
-    /// Length of its bytes.
+    /// Length of an item in bytes.
     const BYTES: usize;
     const ZERO: Self;
 
     fn fingerprint(&self) -> &Fingerprint;
 
-    /// True if both are of the same account in the same storage.
+    /// True if both items are of the same account in the same storage.
     fn is_repeated_by(&self, other: &Self) -> bool;
 
     fn append_to(&self, bytes: &mut Vec<u8>);
@@ -24,7 +24,7 @@ pub trait LogItem: Copy + Ord + Send + Sync {
     }
 }
 
-/// Partitions of the log: by the first 10 bits of the fingerprint.
+/// Number of partitions of the log, which the first 10 bits of the fingerprint choose.
 pub const PARTITIONS: usize = 1024;
 
 /// Records that a worker collects before it appends them to the log: about 32 for each partition.
@@ -35,7 +35,8 @@ const SUSPICIOUS_ITEMS: usize = BATCH_ITEMS / PARTITIONS * 16;
 
 pub const ITEM_BYTES: u64 = Version::BYTES as u64;
 
-/// Records start at multiples of 8 bytes, so offsets up to 16 GiB fit in 31 bits.
+/// Records start at multiples of 8 bytes, so an offset in a storage (at most 16 GiB) fits in 32
+/// bits.
 const OFFSET_UNIT_BYTES: u64 = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -162,12 +163,12 @@ fn keep_two_of_a_kind<T: LogItem>(items: &mut [T]) -> &[T] {
 
 /// Replaces `items` by the records of one partition, grouped by account and then by storage.
 ///
-/// First spreads them by the fingerprint bits after the partition's, in two steps if they are many,
-/// so that all writes go to a few places that the cache holds; then sorts the remaining groups of a
-/// few items. Takes half of the time of sorting everything.
+/// First divides the records into buckets by the fingerprint bits after the partition's. Many
+/// records take two steps, so that the cache holds all places that a step writes to. Then sorts
+/// each bucket of a few items. Takes half of the time of sorting everything.
 pub fn group_by_account<T: LogItem>(chunks: &[Vec<T>], items: &mut Vec<T>) {
     let count = chunks.iter().map(Vec::len).sum::<usize>();
-    let bits = (count / GROUP_ITEMS).max(1).ilog2().min(32 - PARTITIONS.ilog2());
+    let bits = (count / BUCKET_ITEMS).max(1).ilog2().min(32 - PARTITIONS.ilog2());
     let first_bits = if bits <= SPREAD_BITS_MAX { bits } else { bits / 2 };
     items.resize(count, T::ZERO);
     let mut ends = Vec::new();
@@ -187,13 +188,14 @@ pub fn group_by_account<T: LogItem>(chunks: &[Vec<T>], items: &mut Vec<T>) {
     }
 }
 
-/// Average number of items in a group to sort.
-const GROUP_ITEMS: usize = 2;
+/// Least average number of items in a bucket to sort.
+const BUCKET_ITEMS: usize = 2;
 
-/// Limit on bits for one step of spreading: 4,096 places to write fit in a core's cache.
+/// Limit on the bits of one step: 4,096 places that are written to fit in a core's cache.
 const SPREAD_BITS_MAX: u32 = 12;
 
-/// Spreads items by some bits of their fingerprints' first words; returns the end of each bucket.
+/// Divides items into buckets by some bits of their fingerprints' first words. Sets `ends` to the
+/// end of each bucket.
 fn spread<'a, T: LogItem + 'a, I: Iterator<Item = &'a T>>(
     items: impl Fn() -> I,
     skipped_bits: u32,
@@ -233,8 +235,8 @@ mod tests {
 
     use super::*;
 
-    /// In a batch with very many records of one partition, repetitions are dropped, other accounts
-    /// are not.
+    /// If a batch has very many records of one partition, repetitions are dropped, and no other
+    /// records.
     #[test]
     fn repeats_are_dropped_and_nothing_else() {
         let version = |account: u32, storage: u32, at: u64| {
@@ -258,7 +260,7 @@ mod tests {
     proptest! {
         #[test]
         fn grouped_is_sorted(seeds in proptest::collection::vec((any::<u32>(), 0u32..3, 0u32..4), 0..2000), many: bool) {
-            // All of one partition; with `many`, enough for two steps.
+            // All records are of one partition; with `many`, there are enough for two steps.
             let times = if many { 20 } else { 1 };
             let version = |(seed, second, storage): &(u32, u32, u32), time: u32| {
                 let first = seed.wrapping_mul(2 * time + 1) >> 10 | 5 << 22;
@@ -268,7 +270,7 @@ mod tests {
                 (0..times).map(|time| seeds.iter().map(|seed| version(seed, time)).collect()).collect();
             let mut sorted: Vec<Version> = chunks.iter().flatten().copied().collect();
             sorted.sort_unstable();
-            // Leftovers in the buffer may be as long or longer.
+            // The buffer may hold old items, even more than the new ones.
             let mut grouped = chunks.concat();
             grouped.extend_from_slice(&sorted[..sorted.len() / 2]);
             group_by_account(&chunks, &mut grouped);

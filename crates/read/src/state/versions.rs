@@ -2,32 +2,34 @@
 //!
 //! # Method
 //!
-//! Every record is hashed as it streams by, in any order, and added to the sum. 20 bytes per record
-//! are logged to find superseded ones later, in 1,024 partitions by fingerprint. At the end, each
-//! partition is sorted. For each account, the record of the highest slot stays; the storages of the
-//! other records are read again to subtract them. Only superseded records are hashed twice. They
-//! are few, since validators cut obsolete records when they archive. The accounts of an incremental
-//! archive supersede records in all parts of the full archive. So the incremental archive is read
-//! first, and its accounts are skipped in the full one before they are hashed or logged.
+//! Every record is hashed as it is read, in any order, and added to the sum. 20 bytes per record
+//! are logged, in 1,024 partitions by fingerprint, to find superseded records later. At the end,
+//! each partition is sorted. For each account, the record of the highest slot is the newest
+//! version. The storages of the other records are read again to subtract these. Only superseded
+//! records are hashed twice. They are few, since validators cut obsolete records when they archive.
+//! The accounts of an incremental archive supersede records in all parts of the full archive. So
+//! the incremental archive is read first, and its accounts are skipped in the full one before they
+//! are hashed or logged.
 //!
 //! Alternatives: a table in which every record is looked up costs a cache miss per record, and
 //! cannot be spilled. It saves hashing only if the newest records come first, which is not the
-//! order of streams. Finding the newest versions in a first pass would decode everything twice.
+//! order in a tar stream. Finding the newest versions in a first pass would decode everything
+//! twice.
 //!
 //! # Memory
 //!
 //! The log grows by 20 bytes per record (20 GB for a billion) while it fits in three quarters of
 //! the given memory. Beyond that, full chunks go to one temporary file ([`spill`](super::spill)).
 //! Half of the last quarter is for sorting as many partitions at a time as fit. The other half is
-//! for superseded records, and so is what sorting frees: a sorted partition leaves the log.
-//! Superseded records are handled in rounds, each of which may decode the archive again.
+//! for superseded records, and so is the memory that sorting frees: a sorted partition leaves the
+//! log. Superseded records are handled in rounds, each of which may decode the archive again.
 //!
-//! At least one partition must be sorted in memory. It is about a thousandth of the log: attackers
-//! cannot direct accounts into one partition, because fingerprints are unpredictable
+//! At least one partition must be sorted in memory. Each is about a thousandth of the log:
+//! attackers cannot direct accounts into one partition, because fingerprints are unpredictable
 //! ([`fingerprint`](super::fingerprint)). Nor can many records of one account make a partition too
-//! large. If they are in one storage, the check fails anyway, so only two of them are kept in each
-//! batch. If they are in different storages, there are at most 5,000,000. These take 100 MB in the
-//! log, and 100 MB more while they are sorted.
+//! large. If they are in one storage, the check fails anyway, so a batch with too many keeps only
+//! two of them. If they are in different storages, there are at most 5,000,000. These take 100 MB
+//! in the log, and 100 MB more while they are sorted.
 
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
@@ -48,7 +50,7 @@ use crate::{Superseded, Version};
 const CHUNK_ITEMS: usize = 2048;
 
 /// Partitions per thread in a group; results are handed over after each group. In a small archive,
-/// waking threads for smaller groups would take longer than their work.
+/// waking threads for smaller groups would take longer than sorting these.
 const GROUP_PARTITIONS: usize = 16;
 
 /// Bytes of a chunk.
@@ -65,8 +67,8 @@ const fn log_bytes_min<T: LogItem>() -> u64 {
 pub struct VersionLog<T = Version> {
     partitions: Vec<Mutex<Partition<T>>>,
     log_bytes: AtomicU64,
-    /// Memory for sorting, in bytes. The superseded records of a round may take as much again, and
-    /// what is free of the log's memory.
+    /// Memory for sorting, in bytes. The superseded records of a round may take as many bytes
+    /// again, and the free memory of the log.
     sort_bytes: u64,
     held_bytes: AtomicU64,
     spill: Spill,
@@ -92,8 +94,8 @@ impl<T: LogItem> Partition<T> {
 }
 
 impl<T: LogItem> VersionLog<T> {
-    /// Uses at most `memory_bytes`, then spills into `spill_dir`, where `room_bytes` must be free
-    /// at that time.
+    /// Uses at most `memory_bytes`, or 50 MiB if that is more, then spills into `spill_dir`, where
+    /// `room_bytes` must be free at that time.
     pub fn new(memory_bytes: u64, spill_dir: &Path, room_bytes: u64) -> Self {
         Self {
             partitions: (0..PARTITIONS).map(|_| Mutex::default()).collect(),
@@ -144,7 +146,7 @@ impl<T: LogItem> VersionLog<T> {
         Ok(())
     }
 
-    /// Adds a chunk to the partition; if memory is full, spills its full chunks first.
+    /// Adds a chunk to the partition. If memory is full, spills the partition's chunks first.
     fn make_room(&self, partition: &mut Partition<T>) -> Result<()> {
         let chunk_bytes = chunk_bytes::<T>();
         if self.held_bytes.load(Relaxed) + chunk_bytes > self.log_bytes.load(Relaxed) {
@@ -249,8 +251,9 @@ impl VersionLog {
     }
 
     /// Copies the accounts in the log into a table for look-ups, which `threads` threads build.
-    /// `None` if it would take more than half of the log's memory; otherwise, its memory is taken
-    /// from the log's. With `has_layers`, storage numbers are the numbers of layers.
+    /// `None` if something was spilled, or the table would take more than half of the log's memory.
+    /// Otherwise, the table's memory is taken from the log's. With `has_layers`, storage numbers
+    /// are the numbers of layers.
     pub fn known_accounts(&self, threads: usize, has_layers: bool) -> Result<Option<KnownAccounts>> {
         let items_of =
             |partition: &Mutex<Partition<Version>>| partition.lock().chunks.iter().map(Vec::len).sum::<usize>() as u64;
@@ -305,7 +308,7 @@ mod tests {
     }
 
     proptest! {
-        /// With ample or the least memory, the result equals that of a plain map.
+        /// The result equals that of a plain map.
         #[test]
         fn superseded_records_are_found(
             records in proptest::collection::hash_set((0u8..40, 0u32..20), 0..300),
@@ -373,11 +376,11 @@ mod tests {
         })
         .expect("found");
         assert_eq!((superseded as u32, found), (accounts.div_ceil(10), u64::from(accounts)));
-        assert_eq!(log.held_bytes.load(Relaxed), 0, "nothing is left in it");
+        assert_eq!(log.held_bytes.load(Relaxed), 0, "the log is empty");
     }
 
-    /// Makes a log of accounts that are each in two storages; each partition holds one chunk of
-    /// them.
+    /// Makes a log of accounts, each of which is in two storages, and in a partition and chunk of
+    /// its own.
     fn twice_each(accounts: u32) -> VersionLog {
         let log = VersionLog::new(0, &std::env::temp_dir(), 0);
         let mut batch = Batch::default();
@@ -392,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn room_is_looked_at_where_it_is_foreseen_to_be_needed() {
+    fn room_is_checked_if_it_will_be_needed() {
         // The log may take three quarters of the memory; a missing directory has no room.
         for (room_bytes, is_enough) in [(3000, true), (3001, false)] {
             let log = VersionLog::<Version>::new(4000, Path::new("/not/there"), room_bytes);
@@ -412,7 +415,7 @@ mod tests {
             assert_eq!(log.sortable_partitions(&partitions), expected, "{chunks}");
         }
         log.partitions[0].lock().spilled = vec![0, 0];
-        assert_eq!(log.partitions[0].lock().bytes(), 3 * CHUNK_BYTES, "what is in the file too");
+        assert_eq!(log.partitions[0].lock().bytes(), 3 * CHUNK_BYTES, "spilled chunks count too");
     }
 
     #[test]
@@ -437,9 +440,9 @@ mod tests {
         }
     }
 
-    /// The table is built if it fits in half of the log's memory. Its bytes are taken from that.
+    /// The table is built if it fits in half of the log's memory, from which its bytes are taken.
     #[test]
-    fn known_accounts_keep_to_their_half() {
+    fn known_accounts_take_at_most_half_of_the_log() {
         const NEEDED: u64 = 16 * KnownPartition::item_bytes(false);
         for (log_bytes, is_known) in [(2 * NEEDED, true), (2 * NEEDED - 2, false)] {
             let log = twice_each(8);
@@ -452,9 +455,9 @@ mod tests {
         let KnownAccounts(partitions) = log.known_accounts(2, false).expect("threads").expect("few");
         let taken = before - log.log_bytes.load(Relaxed);
         assert_eq!(taken, partitions.iter().map(KnownPartition::memory_bytes).sum::<u64>());
-        assert_eq!(log.spilled_bytes(), 0, "nothing was, while there is room");
+        assert_eq!(log.spilled_bytes(), 0);
         log.spill.write(b"something").expect("written");
-        assert!(log.known_accounts(2, false).expect("threads").is_none(), "what is spilled is not looked at");
+        assert!(log.known_accounts(2, false).expect("threads").is_none(), "no table of spilled items");
     }
 
     /// An account that is repeated in one storage takes almost no memory, and is still reported.

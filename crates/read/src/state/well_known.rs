@@ -1,4 +1,4 @@
-//! Keeps the newest version of each account at a fixed address that clients read when they load a
+//! Keeps the newest versions of the accounts at fixed addresses that clients read when they load a
 //! snapshot.
 
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use super::newest::{Newest, View};
 use super::superseded::Superseded;
 use crate::StorageRef;
 
-/// Addresses that are read besides vote and stake accounts.
+/// Addresses of the accounts that clients read besides vote and stake accounts.
 const ADDRESSES: [[u8; 32]; 15] = [
     RENT,
     EPOCH_REWARDS,
@@ -33,8 +33,7 @@ const ADDRESSES: [[u8; 32]; 15] = [
     SHORTER_SLOTS[3].feature,
 ];
 
-/// First bytes of these addresses, so that one byte tells for nearly all accounts that they are not
-/// wanted.
+/// First bytes of these addresses. The first byte rules out nearly all other accounts.
 const FIRST_BYTES: [bool; 256] = {
     let mut first = [false; 256];
     let mut at = 0;
@@ -45,8 +44,8 @@ const FIRST_BYTES: [bool; 256] = {
     first
 };
 
-/// Number of bytes that are kept of an account's data. SlotHistory, the longest that is read whole,
-/// has 131,097. Of longer data, the checks need only the beginning and the length.
+/// Limit on the bytes that are kept of an account's data. SlotHistory, the longest account that is
+/// read whole, has 131,097. Of longer data, the checks need only the beginning and the length.
 const KEPT_BYTES_MAX: usize = 256 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,7 +123,7 @@ mod tests {
         let mut near = RENT;
         near[31] ^= 1;
         look_at(near, &[1]);
-        assert!(known.accounts().is_empty(), "of another address");
+        assert!(known.accounts().is_empty(), "the account has another address");
         look_at(CERTIFICATE, &vec![1; KEPT_BYTES_MAX + 7]);
         let account = known.accounts()[&CERTIFICATE].clone();
         assert_eq!((account.data.len(), account.data_bytes), (KEPT_BYTES_MAX, KEPT_BYTES_MAX as u64 + 7));

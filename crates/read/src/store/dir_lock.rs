@@ -13,7 +13,7 @@ pub enum Locked {
     Ours,
     /// Another process, or another descriptor of this one, holds the lock.
     Busy,
-    /// The file system does not lock directories, as some network file systems.
+    /// The file system cannot lock directories. Some network file systems cannot.
     Unsupported,
 }
 
@@ -22,8 +22,8 @@ pub fn try_lock(dir: impl AsFd) -> rustix::io::Result<Locked> {
     match rustix::fs::flock(dir, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(Locked::Ours),
         Err(Errno::WOULDBLOCK) => Ok(Locked::Busy),
-        // NFS emulates flock by a lock that needs a file open for writing, which a directory never
-        // is.
+        // NFS emulates `flock` by a lock for which the file must be open for writing. A directory
+        // cannot be opened for writing.
         Err(Errno::BADF | Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => Ok(Locked::Unsupported),
         Err(error) => Err(error),
     }
@@ -51,7 +51,8 @@ impl DirLocks {
     /// path.
     ///
     /// # Errors
-    /// Another process holds or removed it ([`ErrorKind::InUse`]); the disk fails.
+    /// Another process holds the lock or removed the directory ([`ErrorKind::InUse`]); the disk
+    /// fails.
     pub fn add(&mut self, dir: &Arc<KeptDir>) -> Result<()> {
         let added = self.also(dir)?;
         self.0.extend(added.0);
@@ -78,7 +79,7 @@ impl DirLocks {
             }
         }
         let held = Held { found, dir: dir.clone() };
-        // Another restore that made it may have removed it between opening and locking.
+        // Between opening and locking, another restore may have removed the directory.
         if rustix::fs::fstat(&**dir).or_path("read", dir.path())?.st_nlink == 0 {
             let message = format!("the directory {path} was removed by another restore, which just ended");
             return Err(Error::new(ErrorKind::InUse, message).with_hint("try again"));

@@ -1,8 +1,8 @@
 //! Publishes a file: it appears under its final name whole and on disk, or not at all.
 //!
-//! A temporary file in the same directory is synced and renamed, and the directory is synced.
-//! Dropping it unpublished removes it. Files of killed runs are recognized by their names, told
-//! from those of running ones by a lock, and removed.
+//! It is written under a temporary name in the same directory, synced and renamed; then the
+//! directory is synced. If it is dropped before, it is removed. A temporary file without a lock is
+//! of a killed run, and is removed too.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, TryLockError};
@@ -18,11 +18,11 @@ use slotpress_format::lock_holder;
 /// killed run disappear even without another run of slotpress.
 pub const TEMPORARY_PREFIX: &str = "tmp-snapshot-archive-slotpress-";
 
-/// Attempts to make a file. An attempt fails if another process interferes between two system
-/// calls.
+/// Limit on attempts to make a file. An attempt fails if another process interferes between two
+/// system calls.
 const ATTEMPTS_MAX: usize = 100;
 
-/// Advice where another process removes what is made in a directory.
+/// Hint for errors in a directory from which another process removes files.
 pub(super) const OTHER_PROCESS_HINT: &str = "look which program cleans that directory, or choose another one";
 
 /// A file that does not have its final name yet.
@@ -37,11 +37,11 @@ pub struct Unpublished {
 }
 
 impl Unpublished {
-    /// Makes the temporary file for this final name in an open directory; only one process at a
-    /// time can have it.
+    /// Makes the temporary file for `final_name` in an open directory. Only one process at a time
+    /// can make the file of a name.
     ///
     /// # Errors
-    /// [`ErrorKind::Exists`] if another run makes a file of this name; the disk fails.
+    /// [`ErrorKind::Exists`] if another run is making the file of this name; the disk fails.
     pub fn create_in_for(dir: &Arc<KeptDir>, final_name: &str) -> Result<Self> {
         Self::begin(dir, Some(final_name))
     }
@@ -54,7 +54,7 @@ impl Unpublished {
         Self::begin(dir, None)
     }
 
-    /// Includes the final name in that of the temporary file, if it is known.
+    /// Makes a temporary file whose name contains `final_name`; without one, random characters.
     fn begin(dir: &Arc<KeptDir>, final_name: Option<&str>) -> Result<Self> {
         for _ in 0..ATTEMPTS_MAX {
             remove_stale_files(dir)?;
@@ -63,11 +63,11 @@ impl Unpublished {
                 None => random_name(TEMPORARY_PREFIX),
             };
             if let Some(final_name) = final_name.filter(|_| dir.found(&name).is_ok_and(|found| found.is_some())) {
-                refuse_in_the_making(dir, &name, final_name)?;
+                refuse_file_being_made(dir, &name, final_name)?;
                 continue;
             }
             let file = match dir.create_file(&name, 0o666) {
-                // Another run made it first.
+                // Another run made the file first.
                 Err(_) if final_name.is_some() && dir.found(&name)?.is_some() => continue,
                 created => created?,
             };
@@ -96,7 +96,7 @@ impl Unpublished {
     /// Opens the file again, for reading.
     ///
     /// # Errors
-    /// Another file has its name now; the disk fails.
+    /// Another file has the temporary name now; the disk fails.
     pub fn reopen(&self) -> Result<File> {
         let file = self.dir.open_file(&self.name)?;
         let found = Found::from(rustix::fs::fstat(&file).or_path("read", &self.path)?);
@@ -115,7 +115,8 @@ impl Unpublished {
     pub fn publish(mut self, name: &str, replace: bool) -> Result<PathBuf> {
         let path = self.dir.path_of(name);
         self.file.sync_all().or_path("write", &self.path)?;
-        // Stays locked until it has its name, so that no other process removes it as stale.
+        // The lock is held until the file has its final name, so that no other process removes it
+        // as stale.
         if !self.is_there()? {
             return Err(changed(&self.path));
         }
@@ -131,7 +132,8 @@ impl Unpublished {
         // The temporary name is gone, so `drop` has nothing to remove.
         self.is_published = true;
         let is_it = self.dir.found(name)?.is_some_and(|found| found.is_same(&self.found));
-        // Another run may have replaced the published file already; then it has no name any more.
+        // Another run may have replaced the published file already: then this file has no name any
+        // more.
         let is_replaced =
             || -> Result<bool> { Ok(replace && rustix::fs::fstat(&self.file).or_path("read", &path)?.st_nlink == 0) };
         if !is_it && !is_replaced()? {
@@ -157,8 +159,8 @@ impl Drop for Unpublished {
     }
 }
 
-/// A file that gets its final name only when everything that depends on it is complete, such as a
-/// download. Unlike an [`Unpublished`] file it remains if it is not published.
+/// A file, such as a download, that gets its final name only when everything that is made from it
+/// is complete. Unlike an [`Unpublished`] file, it stays if it is not published.
 pub trait Publishable: Send + Sync + std::fmt::Debug {
     fn path(&self) -> &Path;
 
@@ -189,8 +191,9 @@ pub fn check_output_dir(dir: &Path) -> Result<()> {
     })
 }
 
-/// Refuses if another run holds the temporary file; without a lock it is stale and will be removed.
-fn refuse_in_the_making(dir: &KeptDir, name: &OsStr, final_name: &str) -> Result<()> {
+/// Returns an error if another run has locked the temporary file. Without a lock, the file is
+/// stale, and the caller removes it.
+fn refuse_file_being_made(dir: &KeptDir, name: &OsStr, final_name: &str) -> Result<()> {
     let file = match dir.open_file(name) {
         Ok(file) => file,
         Err(error) => return dir.found(name)?.map_or(Ok(()), |_| Err(error)),
@@ -208,7 +211,7 @@ pub fn already_exists(path: &Path) -> Error {
     Error::exists(path).with_hint(Hint::Replace)
 }
 
-/// Removes temporary files of killed runs: those whose lock can be taken.
+/// Removes temporary files of killed runs: those that no process has locked.
 ///
 /// # Errors
 /// The disk fails.
@@ -218,7 +221,7 @@ pub fn remove_stale_files(dir: &KeptDir) -> Result<()> {
         let Ok(file) = dir.open_file(name) else { continue };
         if file.try_lock().is_ok() {
             match dir.remove_file(name) {
-                // It got its final name, or another process removed it.
+                // The file got its final name, or another process removed it.
                 Err(Errno::NOENT) => {}
                 removed => removed.or_path("remove the stale file", &dir.path_of(name))?,
             }
@@ -256,7 +259,7 @@ mod tests {
 
     /// Many runs that start at once remove stale files only, never each other's.
     #[test]
-    fn many_begin_at_once() {
+    fn many_runs_start_at_once() {
         let dir = tempfile::tempdir().expect("a directory");
         std::thread::scope(|scope| {
             for thread in 0..8 {
@@ -272,9 +275,10 @@ mod tests {
         assert_eq!(fs::read_dir(dir.path()).expect("read").count(), 800);
     }
 
-    /// A second run for the same name is refused; the file of a killed run is not in the way.
+    /// A second run for the same name is refused. The temporary file of a killed run hinders no
+    /// other run.
     #[test]
-    fn one_at_a_time_for_a_name() {
+    fn one_run_at_a_time_makes_the_file_of_a_name() {
         let dir = tempfile::tempdir().expect("a directory");
         let stale = dir.path().join(format!("{TEMPORARY_PREFIX}name"));
         fs::write(&stale, "half").expect("written");
@@ -290,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn stale_files_go_and_live_ones_stay() {
+    fn stale_files_are_removed_and_locked_ones_stay() {
         let dir = tempfile::tempdir().expect("a directory");
         let stale = dir.path().join(format!("{TEMPORARY_PREFIX}killed"));
         fs::write(&stale, "half").expect("written");

@@ -1,5 +1,5 @@
-//! Work directories: created beside their final place, locked while a run works in them, and
-//! emptied through their open descriptor, so that a replacement at the same path is never touched.
+//! Work directories: made next to their final place, locked while a run works in them, and emptied
+//! through their open descriptor, so that another directory at the same path is never touched.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -13,14 +13,15 @@ use slotpress_base::{Error, ErrorKind, Found, IoContext, KeptDir, Result, ShowPa
 use super::dir_lock::{Locked, try_lock};
 use super::publish::OTHER_PROCESS_HINT;
 
-/// Limit on the depth of removal: a scratch directory with a ledger in it has five levels.
+/// Limit on the levels of directories that are removed: a work directory with a ledger in it has
+/// five.
 const DEPTH_MAX: u32 = 16;
 
-/// Attempts to make a directory: another run may take one for stale between making and locking it.
+/// Limit on attempts to make a directory: before it is locked, another run may remove it as stale.
 const TRIES_MAX: u32 = 8;
 
-/// A locked directory with a random name. Its contents are removed when it is dropped, unless it
-/// was kept.
+/// A locked directory with a random name. Dropping it removes its contents, unless
+/// [`keep`](Self::keep) was called, and the directory, unless it was moved.
 #[derive(Debug)]
 pub struct WorkDir {
     parent: Arc<KeptDir>,
@@ -32,7 +33,7 @@ pub struct WorkDir {
 }
 
 impl WorkDir {
-    /// Makes a directory in `parent`, named `prefix` and random characters.
+    /// Makes a directory in `parent`, whose name is `prefix` and random characters.
     ///
     /// # Errors
     /// The disk fails; other processes keep interfering.
@@ -88,10 +89,10 @@ impl WorkDir {
         remove_contents(self.dir.as_fd(), DEPTH_MAX).or_path("empty", self.path())
     }
 
-    /// Moves the directory to its final place, where at most an empty directory may be.
+    /// Moves the directory to its final place, where only an empty directory may be.
     ///
     /// # Errors
-    /// The place is taken; something else has its name now.
+    /// The final place is taken; another file or directory has the work directory's name now.
     pub fn move_to(&mut self, to_dir: &KeptDir, to: impl AsRef<OsStr>) -> Result<()> {
         self.parent.move_found(&self.name, &self.found, to_dir, to)?;
         self.is_moved = true;
@@ -108,8 +109,8 @@ impl Drop for WorkDir {
         if self.is_kept {
             return;
         }
-        // Best effort; the next run tries again. `remove_dir` removes only an empty directory, so
-        // going by the name is safe.
+        // If this fails, the next run removes the rest. `remove_dir` removes only an empty
+        // directory, so another directory of this name loses nothing.
         let _ = remove_contents(self.dir.as_fd(), DEPTH_MAX);
         if !self.is_moved {
             let _ = self.parent.remove_dir(&self.name);
@@ -117,7 +118,8 @@ impl Drop for WorkDir {
     }
 }
 
-/// Removes directories of dead runs in `parent`: those with the prefix whose lock can be taken.
+/// Removes the directories of killed runs from `parent`: those with the prefix that no process has
+/// locked.
 ///
 /// # Errors
 /// The disk fails.
@@ -133,8 +135,8 @@ pub fn remove_stale_dirs_in(parent: &KeptDir, prefix: &str) -> Result<()> {
     remove_stale_dirs_after(parent, prefix, &mut |_| Ok(()))
 }
 
-/// Like [`remove_stale_dirs_in`], but first passes each directory to `before`, and keeps it if that
-/// fails.
+/// Like [`remove_stale_dirs_in`], but first passes each directory to `before`, and does not remove
+/// it if that fails.
 ///
 /// # Errors
 /// `before` fails, or the disk does.
@@ -151,7 +153,7 @@ pub fn remove_stale_dirs_after(
             continue;
         }
         let is_ours = try_lock(&dir).or_path("lock", dir.path())? == Locked::Ours;
-        // It may have been moved to its final place since it was opened.
+        // The run may have moved the directory to its final place since it was opened here.
         let own = dir.itself()?;
         if is_ours && parent.found(name)?.is_some_and(|found| found.is_same(&own)) {
             before(&dir)?;
@@ -163,9 +165,8 @@ pub fn remove_stale_dirs_after(
     Ok(())
 }
 
-/// Removes a directory with its contents if it has this name and inode; if `stays`, keeps the
-/// emptied directory. Removes the file `first` before all others. `doing` describes the action in
-/// errors.
+/// Removes the directory `name` with its contents if it has this inode. With `stays`, only empties
+/// it. Removes the file `first` before all others. `doing` names the action in errors.
 ///
 /// # Errors
 /// The disk fails.
@@ -223,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dead_ones_go_and_live_ones_stay() {
+    fn stale_directories_are_removed_and_locked_ones_stay() {
         let top = tempfile::tempdir().expect("a directory");
         fs::create_dir_all(top.path().join("work-dead/deep/er")).expect("made");
         fs::write(top.path().join("work-dead/deep/er/file"), "left").expect("written");
@@ -241,7 +242,7 @@ mod tests {
 
     /// Directories that another user's run left in a shared directory do not make other runs fail.
     #[test]
-    fn those_that_may_not_be_changed_stay() {
+    fn directories_of_other_users_stay() {
         use std::os::unix::fs::PermissionsExt;
 
         use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
@@ -254,13 +255,13 @@ mod tests {
         // The thread gives up root's rights, so modes apply to it even if root runs the tests.
         std::thread::scope(|scope| {
             let run = || {
-                let mut sets = capabilities(None).expect("told");
+                let mut sets = capabilities(None).expect("the capabilities");
                 let all = CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH;
                 (sets.effective, sets.permitted) = (sets.effective - all, sets.permitted - all);
                 set_capabilities(None, sets).expect("dropped");
                 remove_stale_dirs(top.path(), "work-")
             };
-            scope.spawn(run).join().expect("no panic").expect("passed over");
+            scope.spawn(run).join().expect("no panic").expect("skipped");
         });
         assert!(other.join("file").exists());
         mode(0o755);
@@ -269,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_under_the_path_of_one_that_was_moved_stays() {
+    fn another_directory_at_the_same_path_stays() {
         let top = tempfile::tempdir().expect("a directory");
         let one = WorkDir::create(top.path(), "work-").expect("made");
         fs::write(one.path().join("file"), "moved").expect("written");
@@ -290,7 +291,7 @@ mod tests {
         let inode = std::os::unix::fs::MetadataExt::ino(&fs::metadata(&dir).expect("metadata"));
         let parent = KeptDir::open(top.path()).expect("opened");
         let (name, mark) = (OsStr::new("run"), OsStr::new("mark"));
-        remove_moved_dir(&parent, name, inode + 1, false, mark, "test").expect("passed over");
+        remove_moved_dir(&parent, name, inode + 1, false, mark, "test").expect("skipped");
         assert!(dir.join("file").exists());
         remove_moved_dir(&parent, name, inode, true, mark, "test").expect("emptied");
         assert!(dir.exists() && !dir.join("file").exists());

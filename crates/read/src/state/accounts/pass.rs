@@ -1,4 +1,4 @@
-//! The passes of workers over records: each is hashed and logged, subtracted, or shown to a visitor.
+//! Passes over records: workers hash and log each record, subtract it, or show it to a visitor.
 
 use slotpress_base::Result;
 use slotpress_format::{Address, LatticeAccumulator, Record, RecordFault, RecordFaultKind, RecordSink};
@@ -16,7 +16,7 @@ use crate::{Check, FindingPlace, Findings, RecordVisitor, RecordWorker, Rule, St
 pub enum Task<'a> {
     /// Hash and log every record.
     Add,
-    /// Subtract the superseded records, and report those that a storage holds twice.
+    /// Subtract the superseded records, and report accounts that a storage holds twice.
     Subtract(&'a Superseded),
     /// Hash and log every record, and pass it to a visitor unless a newer archive is known to
     /// supersede it.
@@ -42,16 +42,18 @@ impl RecordVisitor for AccountsPass<'_> {
     }
 }
 
-/// Part of the state that one worker computes; merged when it is dropped.
+/// Part of the state that one worker computes. It is merged when the worker is dropped.
 struct AccountsWorker<'a> {
     accounts: &'a Accounts,
     findings: &'a Findings,
     task: Task<'a>,
     storage: StorageRef,
     shown: Option<Box<dyn StateWorker + 'a>>,
-    /// Records of the current storage to subtract, and records that it holds twice.
+    /// Two lists for the current storage: records to subtract, and records of accounts that it
+    /// holds twice.
     listed: [&'a [Version]; 2],
-    /// Records of the current storage that layers cover, and that are not counted yet.
+    /// Records of the current storage that layers cover, and that are not in the sums of these
+    /// layers yet.
     listed_covered: &'a [(Version, LayerSet)],
     batch: Batch,
     sums: LayeredSums,
@@ -93,7 +95,7 @@ impl<'a> AccountsWorker<'a> {
         self.tell(result);
     }
 
-    /// Adds a record to the state, and keeps it if it is compared with the bank file.
+    /// Adds a record to the state. Keeps its account if that is compared with the bank file.
     fn add(&mut self, fingerprint: Fingerprint, record: &Record<'_>) {
         let covered = self.accounts.known_layers(self.storage.number, &fingerprint);
         self.accounts.stakes.look_at(self.storage, fingerprint, covered, record);
@@ -167,7 +169,8 @@ impl RecordSink for AccountsWorker<'_> {
                 }
                 let covered = layers_among(self.listed_covered, &fingerprint);
                 if !covered.is_empty() {
-                    // These sums are subtracted at the end.
+                    // The sums of this task are subtracted at the end, so this adds the account to
+                    // those of the layers.
                     self.sums.uncover(&record.header.account(record.data), covered);
                 }
                 if is_listed(duplicates, &fingerprint) {
