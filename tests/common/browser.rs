@@ -6,6 +6,8 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 
+use super::wait_for;
+
 /// A headless Chromium, spoken to as the WebDriver standard says.
 pub struct Browser {
     driver: Child,
@@ -68,11 +70,12 @@ impl Browser {
         assert_eq!(self.evaluate(background), "rgb(255, 255, 255)");
         let dark = json!([{ "name": "prefers-color-scheme", "value": "dark" }]);
         self.devtools("Emulation.setEmulatedMedia", &json!({ "features": dark }));
-        assert_eq!(self.evaluate(background), "rgb(22, 24, 28)");
+        wait_for("a dark page", || self.evaluate(background) == "rgb(22, 24, 28)");
         let phone = json!({ "width": 360, "height": 740, "deviceScaleFactor": 2, "mobile": true });
         self.devtools("Emulation.setDeviceMetricsOverride", &phone);
-        assert_eq!(self.evaluate("return innerWidth"), 360, "nothing is wider than a phone");
-        assert_eq!(self.evaluate("return document.documentElement.scrollWidth"), 360);
+        wait_for("a page as wide as a phone", || {
+            self.evaluate("return [innerWidth, document.documentElement.scrollWidth]") == json!([360, 360])
+        });
         if let Some(path) = std::env::var_os("SAVE_SCREENSHOT") {
             let shot = self.devtools("Page.captureScreenshot", &json!({ "captureBeyondViewport": true }));
             std::fs::write(path, shot["data"].as_str().expect("a picture")).expect("written");
@@ -90,7 +93,7 @@ impl Drop for Browser {
 }
 
 fn request(url: &str, body: &Value) -> Value {
-    let request = minreq::post(url).with_timeout(60).with_json(body).expect("JSON");
+    let request = minreq::post(url).with_timeout(180).with_json(body).expect("JSON");
     let response = request.send().expect("chromedriver answers");
     let answer: Value = response.json().expect("JSON");
     assert_eq!(response.status_code, 200, "{answer}");
