@@ -1,4 +1,4 @@
-//! Checks of each archive after it was unpacked, and of the state after all were.
+//! Checks each archive after it was unpacked, and the state after the last one.
 
 use slotpress_base::{Error, Hint, Result, ShowPath};
 use slotpress_format::{BankFile, Genesis, StorageMapItem};
@@ -70,33 +70,33 @@ impl Unpacker<'_> {
     }
 }
 
-/// Refuses an archive of another chain than that of the ledger's genesis, if the ledger has a
-/// genesis: Agave compares the two, and would not start. A genesis that cannot be read is left to
+/// Refuses an archive whose chain did not begin with the ledger's genesis, if the ledger has one:
+/// Agave compares the two, and would not start. A genesis that cannot be read is left to
 /// the validator.
 fn check_chain(bank: &BankFile, options: &RestoreTarget) -> Result<()> {
     let Some(path) = options.genesis().filter(|_| options.layout == RestoreLayout::Boot) else { return Ok(()) };
     match Genesis::read(&path) {
         Ok(genesis) if !genesis.is_of(bank) => {
             Err(Error::damaged(format!("the archive is of another chain than {}", path.shown()))
-                .with_hint("restore it into a ledger of its own cluster, or take an archive of this one"))
+                .with_hint("restore it into a ledger of its own cluster, or take an archive of this cluster"))
         }
         _ => Ok(()),
     }
 }
 
-/// Checks the storage map of an archive against its storages and those of the full archive below
-/// it.
+/// Checks the storage map of an archive against its storages and those of its full archive.
 fn check_map(archive: &Unpacked, full: Option<&Unpacked>) -> Result<()> {
     let Some((_, map)) = &archive.judged.bank else { return Ok(()) };
     let mut storages = archive.judged.entries.storages().to_vec();
     storages.extend(full.into_iter().flat_map(|full| full.judged.entries.storages()));
-    // The map can name storages of the full archive, unless that is Firedancer's, whose ids differ.
+    // The map can name storages of the full archive, unless Firedancer wrote this one: its
+    // ids differ.
     let has_map = full.is_some_and(|full| full.bank.storage_count > 0);
     judge_storage_map(map, &storages, archive.base_slot, has_map, &Findings::refusing(Rule::is_refused))
 }
 
-/// Tells from its storage map whether an archive without a telling name is incremental: all
-/// storages that the map names and the archive lacks are older than those that it has.
+/// Tells from the storage map whether an archive without a name is incremental: all storages that
+/// the map names but the archive lacks are older than the archive's own.
 fn is_incremental(archive: &Unpacked) -> bool {
     let Some((_, map)) = &archive.judged.bank else { return false };
     let held = archive.judged.entries.storages();

@@ -1,4 +1,4 @@
-//! Makes an archive that Agave reads from an unpacked one whose format Agave does not read.
+//! Makes an archive that Agave reads, if Agave does not read the compression of the unpacked one.
 
 use std::collections::HashMap;
 

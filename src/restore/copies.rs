@@ -30,7 +30,7 @@ pub enum Origin {
 pub enum ArchiveCopy {
     /// Not at all: beside an unpacked tree, no archive is kept.
     Nowhere,
-    /// It lies there already.
+    /// It is there already.
     Stays,
     /// It was cloned by the file system, or saved there from standard input.
     Cloned(Unpublished),
@@ -38,8 +38,8 @@ pub enum ArchiveCopy {
     Fetched(Arc<dyn Publishable>),
     /// It will be copied after everything else was written.
     Copied(Unpublished, File),
-    /// It will be made from the unpacked files, in a format that Agave reads. A download is removed
-    /// then.
+    /// It will be made from the unpacked files, in a format that Agave reads. If it was downloaded,
+    /// the download is removed afterwards.
     ToMake(Option<Arc<dyn Publishable>>),
     /// It was made, and has no name yet.
     Made(Unpublished, Option<Arc<dyn Publishable>>),
@@ -77,7 +77,7 @@ impl ArchiveCopy {
 }
 
 impl Opened {
-    /// Number of bytes that will be written to the archives directory for it.
+    /// Number of bytes that will be written to the archives directory for this archive.
     pub fn bytes_to_copy(&self) -> u64 {
         match self.way {
             ArchiveCopy::Nowhere | ArchiveCopy::Stays | ArchiveCopy::Cloned(_) | ArchiveCopy::Fetched(_) => 0,
@@ -86,7 +86,7 @@ impl Opened {
         }
     }
 
-    /// Copies the archive if that is left to do, and gives it its name and owner.
+    /// Copies the archive if it was not cloned, and gives it its name and owner.
     ///
     /// # Errors
     /// There is another archive of this name, or the disk fails.
@@ -164,11 +164,11 @@ pub struct PlacedArchive {
     pub name: String,
     /// The file, if it did not exist under this name before.
     pub new: Option<Found>,
-    /// Download from which it was made. It is of no use once the ledger is complete.
+    /// Download from which the archive was made. It is removed once the ledger is complete.
     pub made_of: Option<Arc<dyn Publishable>>,
 }
 
-/// True if Agave reads this compression. It needs such an archive to boot.
+/// True if Agave reads this compression. Agave boots only with such an archive.
 fn agave_reads(archive: &Archive) -> bool {
     matches!(archive.compression, Compression::Zstd | Compression::Lz4)
 }

@@ -15,8 +15,7 @@ use slotpress_read::{Findings, IndexPolicy, RATIO_TYPICAL, decode_in_order, judg
 
 use super::{RestoreLayout, RestorePlan, is_standard_input};
 
-/// Size of the sample in compressed bytes: longer than bank file and status cache of any cluster,
-/// and quick to read.
+/// Size of the sample in compressed bytes.
 const SAMPLE_BYTES: u64 = 64 * 1024 * 1024;
 
 /// What a restore would read and write.
@@ -101,7 +100,8 @@ pub fn preview_fetched(
     Ok((space, target.existing().collect()))
 }
 
-/// True if an archive lies in the directory or in its `remote`, so that it is not copied.
+/// True if an archive is in the directory or in its subdirectory `remote`, so that it is
+/// not copied.
 pub fn lies_in(path: &Path, dir: &Path) -> bool {
     let parent = path.canonicalize().ok().and_then(|path| path.parent().map(Path::to_path_buf));
     [dir.to_path_buf(), dir.join("remote")].iter().any(|dir| parent.is_some() && parent == dir.canonicalize().ok())
@@ -132,8 +132,7 @@ fn estimate(archive: &Archive, threads: usize, progress: &dyn Progress) -> Resul
     match decoded {
         Err(error) if sample_bytes == length_bytes => Err(error.within_damaged(archive.path().shown())),
         Ok(_) if sample_bytes == length_bytes => Ok(content_bytes),
-        // The sample ends within a frame. If the frame is longer than the sample, nothing was
-        // decoded.
+        // The sample ends within a frame. If it is the first frame, nothing was decoded.
         _ if content_bytes == 0 => Ok(length_bytes.saturating_mul(RATIO_TYPICAL)),
         _ => Ok((length_bytes as f64 * (content_bytes as f64 / sample_bytes.max(1) as f64)) as u64),
     }

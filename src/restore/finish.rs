@@ -1,5 +1,5 @@
-//! Finishes a restore: writes what a fast boot needs, and moves everything into place. Each step is
-//! on disk before the next one begins (docs/snapshot-format.md#fast-boot).
+//! Finishes a restore: writes the files that a fast boot needs, and moves everything into place.
+//! Each step is on disk before the next one begins (docs/snapshot-format.md#fast-boot).
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -50,8 +50,8 @@ impl WrittenLedger {
         self.roots.into_iter().chain([self.bank_snapshot]).for_each(PartialDir::keep);
     }
 
-    /// Checks that all storages with their lengths and all files of the bank snapshot are in place,
-    /// and nothing else.
+    /// Checks that the accounts directories hold all storages, with their lengths, and nothing
+    /// else, and that all files of the bank snapshot exist.
     fn count(&self, storages: &[AssignedStorage], bank_files: &[(&KeptDir, &str)]) -> Result<()> {
         let mut counts = vec![0; self.roots.len()];
         for storage in storages {
@@ -70,7 +70,7 @@ impl WrittenLedger {
     }
 }
 
-/// Checks that a written file still exists.
+/// Checks that a written file still exists, and has this length if one is given.
 fn check_file(dir: &KeptDir, name: &str, length_bytes: Option<u64>) -> Result<()> {
     let is_it = dir
         .found(name)?
@@ -188,8 +188,8 @@ impl BootLayout<'_> {
             to.sync()?;
             one.from.dir.sync()?;
         }
-        // Both are needed: a starting validator deletes everything in an accounts path that lacks
-        // one of them.
+        // An accounts path needs both directories: a starting validator deletes everything in a
+        // path that lacks one of them.
         for (accounts, root) in self.target.accounts.iter().zip(&mut self.written.roots) {
             if accounts.found(SNAPSHOT)?.is_none() {
                 let snapshot = accounts.make_dir(SNAPSHOT)?;
@@ -217,7 +217,7 @@ impl BootLayout<'_> {
     }
 }
 
-/// Writes the mark to the restored directory, wherever that was moved.
+/// Writes the mark through the open directory, wherever the directory was moved.
 fn write_mark(dir: &KeptDir, owner: &Owner) -> Result<()> {
     let path = dir.path_of(MARK);
     let mut file = dir.create_file(MARK_PARTIAL, 0o644)?;
@@ -264,7 +264,7 @@ pub fn finish_archive_layout(
         return Err(changed(&snapshots.path_of(&slot)));
     }
     target.check_paths()?;
-    // The version comes last: without it, no program takes the tree for that of an archive.
+    // The version comes last: without it, no program takes the tree for a complete one.
     snapshots.move_found(VERSION, &version, dir, VERSION)?;
     snapshots.sync()?;
     dir.sync()?;

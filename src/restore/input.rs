@@ -119,7 +119,7 @@ impl<'a> Feed<'a> {
         self.opened.iter().try_for_each(Opened::check_root)
     }
 
-    /// Fails if fewer archives have come than roots are expected.
+    /// Fails if there are fewer archives than expected roots.
     pub fn check_count(&self) -> Result<()> {
         let Some(root) = self.expect_roots.get(self.opened.len()) else { return Ok(()) };
         Err(Error::new(ErrorKind::Network, format!("no source has an incremental archive of root {root}"))
@@ -140,8 +140,8 @@ impl<'a> Feed<'a> {
         self.opened.iter().map(Opened::bytes_to_copy)
     }
 
-    /// Prepares another attempt without the index of an archive, if that was wrong. Only the tar
-    /// stream counts; the index is a hint.
+    /// Prepares another attempt without the index of an archive, if the index was wrong. Only the
+    /// tar stream counts; the index is a hint.
     ///
     /// # Errors
     /// The failure itself, if no index is to blame. A failure that concerns all archives names the

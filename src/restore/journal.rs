@@ -26,8 +26,8 @@ const FORMAT: &str = "slotpress-restore-journal-2";
 /// Name of the journal while it is being written.
 const JOURNAL_NAME_PARTIAL: &str = "slotpress-partial-journal-new";
 
-/// Limit on the size of a journal: it has two paths of at most 4 KiB for each of at most 65,535
-/// accounts paths, with four digits per byte.
+/// Limit on the size of a journal, far above that of any real one. A path has at most 4 KiB, and up
+/// to four characters per byte.
 const JOURNAL_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
 
 const UNDOING: &str = "remove what an unfinished restore left in";
@@ -106,7 +106,7 @@ impl Location {
     }
 }
 
-/// What is placed, and how that is undone.
+/// Kind of an object that is placed, which says how that is undone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -174,7 +174,7 @@ impl Placed {
                 Kind::File | Kind::Moved => {}
             }
         }
-        // Removes directories that were created for it, if they are empty.
+        // Removes directories that were created for the object, if they are empty.
         for level in (0..at.below.len()).rev() {
             if let Ok(Some(dir)) = at.down(level, false) {
                 let _ = dir.remove_dir(&at.below[level]);
@@ -332,8 +332,8 @@ mod tests {
         serde_json::to_vec(&document).expect("written")
     }
 
-    /// If it were followed, a user who may write to the target directory could have any file
-    /// removed.
+    /// If such a journal were followed, a user who may write to the target directory could have any
+    /// file removed.
     #[test]
     fn the_journal_of_another_user_is_not_followed() {
         let dir = tempfile::tempdir().expect("a directory");

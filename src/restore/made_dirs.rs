@@ -88,7 +88,7 @@ mod tests {
         drop(one);
         accounts_of_other.names().expect("still there");
         drop(other);
-        assert!(dir.path().join("accounts").exists(), "who made it left it to the other, who did not make it");
+        assert!(dir.path().join("accounts").exists(), "the restore that made it leaves it to the other one");
     }
 
     #[test]

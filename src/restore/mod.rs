@@ -1,9 +1,9 @@
-//! Restores archives to a ledger: checks the target, unpacks beside it, checks the result, and
-//! moves it into place.
+//! Restores archives to a ledger: checks the target, unpacks to temporary directories, checks the
+//! result, and moves it into place.
 //!
-//! Everything is written to temporary directories, and synced, before anything gets its final name.
-//! The mark of completeness, `fastboot_version`, is written last. A restore that fails or is killed
-//! leaves nothing that a validator would take for a ledger.
+//! All files are synced before any of them gets its final name. The mark of completeness,
+//! `fastboot_version`, is written last. A restore that fails or is killed leaves nothing that a
+//! validator would take for a ledger.
 
 pub mod assign;
 mod check;
@@ -71,8 +71,8 @@ pub fn plan_restore(options: &RestoreOptions, progress: &dyn Progress) -> Result
     Ok(RestorePlan { options: options.clone(), inputs, target, newer, stopwatch, _watch: watch })
 }
 
-/// Plan of a restore. Holds the lock of the target ledger. Dropping it gives the lock back, and
-/// removes directories that were created for it.
+/// Plan of a restore. Holds the lock of the target ledger. Dropping the plan releases the lock, and
+/// removes the directories that were created for the restore.
 pub struct RestorePlan {
     options: RestoreOptions,
     inputs: Inputs,
@@ -265,7 +265,8 @@ impl Run<'_> {
         })
     }
 
-    /// Prepares a check of the state. What does not fit in memory is spilled beside the output.
+    /// Prepares a check of the state. Data that does not fit in memory is spilled to the directory
+    /// that `CheckOptions::spill_dir` chooses.
     fn new_state_check(self, archives: &[Opened]) -> Result<StateCheck> {
         let options = self.options;
         let bytes = unpacked_bytes(archives, RATIO_TYPICAL);
@@ -273,9 +274,9 @@ impl Run<'_> {
         StateCheck::new(options.check.memory_bytes, &spill_dir, bytes, refused(options.layout))
     }
 
-    /// Refuses to restore if there is no room for the least that archives can hold, and warns if
-    /// there is none for what they usually hold. Without an index, the exact size is known only at
-    /// the end.
+    /// Refuses to restore if there is no room for the smallest possible content of the archives,
+    /// and warns if there is no room for their usual content. Without an index, the exact size is
+    /// known only at the end.
     fn check_space(self, archives: &[Opened], bytes_to_copy: u64) -> Result<()> {
         let check = |ratio: u64| {
             let unpacked = unpacked_bytes(archives, ratio);
@@ -318,7 +319,7 @@ impl Restored {
         self.unpacked.last().ok_or_else(no_archive)
     }
 
-    /// Slot of the full archive below an incremental one.
+    /// Slot of the full archive, if there is an incremental one.
     fn base_slot(&self) -> Option<u64> {
         self.unpacked.iter().rev().nth(1).map(|full| full.bank.slot)
     }
@@ -332,9 +333,8 @@ impl Restored {
 }
 
 impl Unpacked {
-    /// Removes the storage map from the bank file; Agave 4.4 and later write none. The map names
-    /// the storages of the full archive that its writer had, and the unpacked full archive has
-    /// others.
+    /// Empties the storage map of the bank file, as Agave 4.4 and later do. The map names the
+    /// storages of its writer's full archive, and the unpacked full archive has other storages.
     fn leave_out_storage_map(&mut self, owner: &Owner) -> Result<()> {
         const WITHOUT_MAP: &str = "bank-file-without-map";
         let (dir, places) = (&self.bank_snapshot, self.bank.places);

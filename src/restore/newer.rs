@@ -34,8 +34,8 @@ pub struct RestoredSlots {
 
 impl RestoredSlots {
     /// True for a full archive between the two of a rebased pair. A validator makes incremental
-    /// archives on its newest full one, from storages of later slots. In a rebased pair, these need
-    /// not hold all accounts that were changed or closed since then.
+    /// archives on its newest full one, from storages of later slots. In a rebased pair, these
+    /// storages need not hold all accounts that changed or were closed after the archive between.
     fn encloses(&self, name: &ArchiveName) -> bool {
         let is_inside = |base: u64| base < name.slot && name.slot < self.newest;
         name.base_slot.is_none() && self.rebased_on.is_some_and(is_inside)
@@ -75,7 +75,7 @@ pub fn archives_in_the_way(
             return Err(Error::new(ErrorKind::Exists, message).with_hint(Hint::MoveArchivesBetween));
         }
         let message = format!(
-            "{} is newer than what is restored (slot {slot}): a validator would start from it, and discard what was restored",
+            "{} is newer than the restored state (slot {slot}): a validator would start from it, and discard the restored state",
             path.shown()
         );
         return Err(Error::new(ErrorKind::Exists, message).with_hint(Hint::MoveNewerArchives));

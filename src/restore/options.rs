@@ -29,8 +29,8 @@ pub enum ExistingState {
     Refuse,
     /// Moves the old state aside when the new one is complete. There must be room for both.
     MoveAside,
-    /// Deletes the old state before the new one is written. Until that is complete, a validator can
-    /// start from archives only.
+    /// Deletes the old state before the new one is written. Until the new one is complete, a
+    /// validator can start from archives only.
     DeleteFirst,
 }
 
@@ -41,8 +41,8 @@ pub struct RestoreOptions {
     /// A full archive; for [`RestoreLayout::Archive`], any archive. `-` is standard input.
     #[setters(into)]
     pub archive: PathBuf,
-    /// An incremental archive on the full one. `-` is standard input, which only one of the two can
-    /// be. Default: none.
+    /// An incremental archive on the full one. `-` is standard input; only one of the two archives
+    /// can come from there. Default: none.
     #[setters(into)]
     pub incremental: Option<PathBuf>,
     /// Use of the archives' indexes. Default: as a hint.
@@ -82,13 +82,13 @@ impl RestoreOptions {
 pub struct RestoreTarget {
     /// Ledger, snapshots directory, accounts paths.
     pub paths: LedgerPaths,
-    /// Layout to write. Default: that of a ledger to boot from.
+    /// Layout to write. Default: a ledger from which a validator boots.
     pub layout: RestoreLayout,
     /// Treatment of an existing state; [`RestoreLayout::Boot`] only. Default: refuses to restore.
     pub existing_state: ExistingState,
     /// Number of threads that decode and write, 1 to 1024. Default: one per core.
     pub threads: usize,
-    /// Checks that are made while the archives are unpacked. Default: all, with the state.
+    /// Checks that are made while the archives are unpacked. Default: all, including the state.
     pub check: CheckOptions,
     /// Checks for reading the restored ledger back before it is marked as complete. Default: none,
     /// so the ledger is not read back.
@@ -140,8 +140,8 @@ pub struct RestoreReport {
     pub input_bytes: u64,
     /// Length of the storages, in bytes.
     pub output_bytes: u64,
-    /// Paths of the archives beside the ledger, the full one first; empty for
-    /// [`RestoreLayout::Archive`].
+    /// Paths of the restored archives in the snapshots directory, the full one first; empty
+    /// for [`RestoreLayout::Archive`].
     #[serde(serialize_with = "text::paths")]
     pub archives: Vec<PathBuf>,
     /// Accounts directories that hold the storages.
@@ -154,7 +154,7 @@ pub struct RestoreReport {
     /// storage is missing.
     #[serde(flatten)]
     pub assurance: Assurance,
-    /// What was checked when everything was read back; `None` if it was not.
+    /// What was checked when the ledger was read back; `None` if it was not.
     pub read_back: Option<ReadBackReport>,
     /// Time from the start until everything was on disk.
     #[serde(flatten)]

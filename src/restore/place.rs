@@ -17,8 +17,8 @@ pub const PARTIAL_PREFIX: &str = "slotpress-partial-";
 /// Name of the bank file in a partial directory. Its final name is its slot.
 pub const BANK_FILE_PARTIAL: &str = "bank-file";
 
-/// A temporary directory beside its final place. Dropping it removes it and its content, wherever
-/// it was moved, unless it is kept.
+/// A temporary directory beside its final place. Dropping this value removes the directory and its
+/// content, wherever it was moved, unless [`Self::keep`] was called.
 #[derive(Debug)]
 pub struct PartialDir {
     pub path: PathBuf,
@@ -39,7 +39,7 @@ impl PartialDir {
         self.work.dir()
     }
 
-    /// Device and inode, which do not change when it is moved.
+    /// Device and inode, which do not change when the directory is moved.
     pub fn found(&self) -> &Found {
         self.work.found()
     }
@@ -79,7 +79,7 @@ impl PartialDir {
         rustix::fs::syncfs(self.work.dir()).or_path("sync", &self.path)
     }
 
-    /// Moves it to its final place, where there must be nothing or an empty directory.
+    /// Moves the directory to its final place, where there must be nothing or an empty directory.
     pub fn place(&mut self, to_dir: &KeptDir, to: &str) -> Result<()> {
         self.work.move_to(to_dir, to)
     }

@@ -1,4 +1,4 @@
-//! Reads superseded records again from the unpacked storages, in the order of their places.
+//! Reads superseded records again from the unpacked storages, in the order of storage and offset.
 
 // The files may have been changed meanwhile, so this file must not panic on any content.
 #![cfg_attr(
@@ -25,7 +25,7 @@ use crate::restore::place::PartialDir;
 /// Number of bytes in the first read: enough for the header and the data of most accounts.
 const FIRST_READ_BYTES: usize = 512;
 
-/// Passes superseded records to `records`. Storages have the numbers of their assignment.
+/// Passes superseded records to `records`. Storages are numbered in the order of `storages`.
 pub fn read_superseded(
     superseded: &Superseded,
     storages: &[AssignedStorage],

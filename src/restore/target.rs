@@ -42,7 +42,8 @@ pub struct Target {
     /// True to delete the existing state first; false to move it aside when the new one is
     /// complete.
     deletes_first: bool,
-    /// Name of the directories to which things are moved; `None` if that is not allowed.
+    /// Name of the directories to which the old state and archives are moved; `None` if that is
+    /// not allowed.
     replaced_name: Option<String>,
     // Dropped before `made`: the lock file is removed before the directory that was created for it.
     lock: Option<LedgerLock>,
@@ -319,8 +320,8 @@ fn holds_a_state(path: &Path, hint: impl Into<Hint>) -> Error {
 /// validators three.
 const FREED_DEPTH_MAX: u32 = 8;
 
-/// Disk space of a directory's content. A file with several hard links counts with its share, since
-/// all of its links may be here.
+/// Disk space of a directory's content. Each of a file's n hard links counts as 1/n of its size,
+/// since all of its links may be here.
 fn disk_bytes(dir: &KeptDir, depth_left: u32) -> Result<u64> {
     let mut bytes = 0u64;
     for name in dir.names()? {
@@ -370,8 +371,7 @@ fn check_accounts_paths(accounts: &[Arc<KeptDir>], snapshots_dir: &KeptDir, ledg
     Ok(())
 }
 
-/// Fails if no directory can be moved from `parent` to this place. Checked early, before the work
-/// is done.
+/// Fails if no directory can be renamed to `name` in `parent`. Checked before any work is done.
 fn check_takes_directory(parent: &KeptDir, name: &str) -> Result<()> {
     let place = parent.path_of(name);
     match parent.found(name)? {
@@ -407,5 +407,5 @@ fn is_empty_or_missing(dir: &KeptDir, name: &str) -> Result<bool> {
 /// Ratio of unpacked to compressed size of mainnet's archives: 450 GB to 110 GB.
 pub const MAINNET_RATIO: u64 = 4;
 
-/// Least such ratio of any archive of accounts.
+/// Least ratio of unpacked to compressed size that is assumed of an archive.
 pub const RATIO_MIN: u64 = 2;

@@ -27,9 +27,9 @@ pub struct Unpacker<'a> {
 
 /// An unpacked archive.
 pub struct Unpacked {
-    /// Slot of the full archive below it.
+    /// Slot of its full archive, if it is incremental.
     pub base_slot: Option<u64>,
-    /// Root of the frame hashes, if the archive was hashed while it was read.
+    /// Root of the archive, if its frames were hashed while they were read.
     pub root: Option<Root>,
     pub bank: BankFile,
     pub judged: JudgedArchive,
