@@ -59,7 +59,8 @@ fn a_lone_server_that_corrupts() {
             is_fetch(request) && request.range().is_some_and(|range| range.contains(&middle) && range.end < 2 * middle)
         };
         let asked = server.requests().iter().filter(is_of_middle).count();
-        assert_eq!(asked, 1, "{command} {said:?}");
+        // Twice where the first request stalled for 2 seconds, and another connection took it over.
+        assert!((1..=2).contains(&asked), "{command} asked {asked} times: {said:?}");
     }
 }
 
