@@ -1,17 +1,17 @@
 //! Accounts of a synthetic ledger: the size and the record of each.
 //!
-//! An account is named by the storage and the index at which it first appears (`universe`). Its
-//! address, kind, size and contents follow from that and the seed, in any order, so nothing about
-//! it has to be remembered.
+//! An account is identified by the storage and the index at which it first appears (`universe`).
+//! Its address, kind, size and contents follow from these and the seed, so nothing about it has to
+//! be remembered.
 //!
 //! The kinds of accounts, their shares of mainnet's accounts and bytes, and their data (`mix` has
 //! other mixes):
 //!
-//! - Token accounts, 60 % and 47 %. 165 bytes: a mint, an owner, an amount (half are 0), zeros. 27 %
-//!   have one of 16 mints, 10 % have a mint that is in use at the time, the others have mints that
-//!   are nearly unique. 89 % have an owner of their own.
+//! - Token accounts, 60 % and 47 %. 165 bytes: a mint, an owner, an amount (half are 0), zeros.
+//!   27 % have one of 15 mints, 10 % have a mint that is in use at the time, the others have mints
+//!   that are nearly unique. 89 % have an owner of their own.
 //! - Wallets, 13 % and 5 %. No data.
-//! - Token-2022 accounts, 4.5 % and 4 %. A token account, 5 to 42 bytes of extensions.
+//! - Token-2022 accounts, 4.5 % and 4 %. A token account, and 5 to 42 bytes of type and extensions.
 //! - Mints, 4 % and 2 %. 82 bytes: authorities, a supply (half are NFTs).
 //! - Metadata, 4 % and 8 %. 679 or 607 bytes: name, symbol, address of a description, creators of a
 //!   collection, zeros.
@@ -21,16 +21,17 @@
 //! - Stake accounts, 1.2 % and 1 %. 200 bytes, not delegated: an authority twice, zeros.
 //! - Nonces, 0.5 % and 0.3 %. 80 bytes: an authority, a blockhash.
 //! - Mints of Token-2022, 0.3 % and 0.5 %. 390 to 405 bytes: a mint, zeros, its metadata.
-//! - Lookup tables, 0.03 % and 0.1 %. 56 bytes, and up to 256 addresses.
-//! - Programs, 0.01 % and 0 %. 36 bytes: the address of the code, which is the next account. Where
-//!   that has no room, the program is a closed one.
-//! - Code, 0.01 % and 2 %, and buffers, 0.001 %. 16 to 272 KiB: instructions that repeat, texts, zeros.
+//! - Lookup tables, 0.03 % and 0.1 %. 56 bytes, and up to 255 addresses.
+//! - Programs, 0.01 % and 0 %. 36 bytes: the address of the code, which is the next account. If the
+//!   code does not fit into the storage, the program is a closed one.
+//! - Code, 0.01 % and 2 %, and buffers, 0.001 %. 16 to 272 KiB: instructions that repeat, texts,
+//!   and zeros.
 //!
 //! Every record adds a header of 136 bytes. It contains a random address, and an owner that is one
 //! of about twenty.
 //!
-//! Vote accounts, delegated stakes and the network's own accounts come on top. They agree with the
-//! bank file (`stakes`, `sysvars`).
+//! Vote accounts, delegated stakes and sysvars are added to these. They agree with the bank file
+//! (`stakes`, `sysvars`).
 //!
 //! `tokens` (token programs and metadata), `staking` and `states` (everything else) write the data.
 
@@ -49,7 +50,7 @@ pub struct Shape {
     pub data_len: u64,
 }
 
-/// Most data of a random account in bytes.
+/// Limit on the data of a random account in bytes.
 const RANDOM_BYTES_MAX: u64 = 4096;
 
 const PURPOSE_RANDOM: u64 = 311;
@@ -188,8 +189,7 @@ fn lamports(draw: &mut Draw<'_>, shape: Shape) -> u64 {
     let least = rent_exempt_lamports(shape.data_len);
     let now = &mut draw.changing;
     match shape.kind {
-        // Balances reach from half a cent to thousands of SOL. Many wallets hold what one airdrop
-        // or exchange sent.
+        // Wallets hold up to 1,100 SOL. A quarter of them hold only the rent-exempt minimum.
         Kind::Wallet if now.permille(250) => least,
         Kind::Wallet => least + now.log_uniform(40),
         Kind::Stake => least + now.log_uniform(41),

@@ -1,9 +1,9 @@
 //! The bank file of a synthetic ledger (docs/snapshot-format.md#bank-file). `stakes` makes the
 //! stakes in it.
 //!
-//! It is a small sample of mainnet's. Mainnet's bank file of 1.1 GB belongs to 450 GB of storages,
-//! and is nearly all stakes, once for the bank itself and once for each of six epochs. Its parts,
-//! and their shares of its bytes:
+//! It is a small sample of mainnet's. Mainnet's bank file of 1.1 GB belongs to 450 GB of storages.
+//! It consists mostly of stakes: those of the bank itself, and those of each of six epochs. Its
+//! parts, and their shares of its bytes:
 //!
 //! - Delegations, 80 %: stake account (random), voter (one of 1,000, few of them popular), stake,
 //!   epochs, rate, credits.
@@ -25,7 +25,7 @@ use super::staking::WARMUP_RATE;
 use super::universe::Universe;
 use super::{chain, keys};
 
-/// What differs between the bank files of one ledger.
+/// Data that differ between the bank files of one ledger.
 pub struct Bank<'a> {
     pub universe: &'a Universe,
     pub height: u64,
@@ -63,7 +63,7 @@ impl Bank<'_> {
         let ticks = (slot + 1) * chain::TICKS_PER_SLOT;
         out.u64s(&[transactions, ticks, SIGNATURES, self.capitalization, ticks])?;
         out.bytes(&[1])?;
-        out.u64s(&[chain::HASHES_PER_TICK, chain::TICKS_PER_SLOT, chain::SLOT_NANOSECONDS, 0])?; // 16 bytes of time
+        out.u64s(&[chain::HASHES_PER_TICK, chain::TICKS_PER_SLOT, chain::SLOT_NANOSECONDS, 0])?; // the last two are a u128
         out.u64s(&[chain::GENESIS_UNIX_TIME])?;
         out.f64s(&[chain::SLOTS_PER_YEAR])?;
         out.u64s(&[self.data_bytes, slot, epoch, height])?;

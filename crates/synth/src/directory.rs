@@ -147,7 +147,7 @@ struct CutRecords {
 }
 
 impl Placed {
-    /// Takes over a storage's obsolete records as the lists hold them, and drops its bytes.
+    /// Encodes a storage's obsolete records for the lists. Does not keep the storage's bytes.
     pub fn of(storage: &Storage, agave: AgaveVersion, has_two_states: bool) -> std::io::Result<Self> {
         let cut = |is_full: bool| {
             let (mut cut_bytes, mut out) = (0, Out(Vec::new()));

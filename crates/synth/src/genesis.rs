@@ -1,4 +1,4 @@
-//! Writes `genesis.bin`, which Agave reads beside every ledger (bincode; layout as in the
+//! Writes `genesis.bin`, which Agave reads in every ledger (bincode; layout as in the
 //! `solana-genesis-config` crate).
 //!
 //! Agave refuses a bank file that differs from it in creation time, ticks per slot or epoch

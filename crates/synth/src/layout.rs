@@ -1,6 +1,6 @@
-//! What storages contain: their sizes, slots and ids, and what becomes of each account that is born
-//! in them. All is computed by arithmetic on indexes, so the writer of a newer storage knows what
-//! it replaces without remembering it.
+//! Decides what storages contain: their sizes, slots and ids, and which of their accounts are
+//! replaced or closed later. Everything is computed from indexes, so the writer of a newer storage
+//! can compute which accounts it replaces.
 
 use std::ops::Range;
 
@@ -16,11 +16,12 @@ use super::sysvars::SYSVARS_BYTES;
 use super::universe::{Origin, Universe};
 use super::{bank, chain};
 
-/// Average size of a storage in a ledger below mainnet's size; thousands of tiny ones count.
+/// Average size of a storage in a ledger smaller than mainnet's, including thousands of tiny ones.
 const STORAGE_BYTES_MEAN: u64 = 512 * 1024;
-/// Largest size of a storage, before scaling.
+/// Limit on the size of a storage, unless twice the average is larger.
 const STORAGE_BYTES_TOP: u64 = 48 * 1024 * 1024;
-/// Number of mainnet's storages. Larger ledgers have larger storages instead of more.
+/// Number of mainnet's storages. A ledger has more only if their average size would otherwise
+/// exceed 1 MiB.
 const STORAGES_MAINNET: u64 = 430_000;
 const STORAGES_MIN: u64 = 512;
 
@@ -40,15 +41,16 @@ pub struct RecordChange {
 pub enum Successor {
     Version,
     Tombstone,
-    /// The account was closed, and its tombstone cleaned away. Only for an obsolete record.
+    /// The account was closed, and its tombstone was removed. Only for an obsolete record.
     Nothing,
 }
 
-/// What becomes of a storage's accounts within the state in which they were born.
+/// How many of a storage's accounts are replaced or closed within the state in which they
+/// were born.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
     Quiet,
-    /// As many of 1,000 records are obsolete.
+    /// This many of 1,000 records are obsolete.
     Churned(u64),
     /// Some accounts have newer versions, but no list marks their older records yet.
     Stale,
@@ -85,13 +87,13 @@ impl Layout {
             let large = STORAGES_MAINNET.max(size_bytes / (2 * STORAGE_BYTES_MEAN));
             (size_bytes / STORAGE_BYTES_MEAN).clamp(STORAGES_MIN, large)
         });
-        // Accounts outside the mix come on top: delegated stakes, and at the end of each state
+        // Accounts outside the mix are added: delegated stakes, and at the end of each state
         // sysvars and vote accounts.
         let scale = Scale::new(size_bytes, full_count, bank::OTHER_BYTES);
         let end_bytes = SYSVARS_BYTES + scale.voters * stored(VOTE_BYTES);
         let own_bytes = end_bytes + scale.delegations * stored(STAKE_BYTES);
-        // Newer versions of replaced accounts also come on top: about 2 % of the full state, and
-        // half of the incremental one.
+        // Newer versions of replaced accounts are added too: about 2 % of the full state, and half
+        // of the incremental one.
         let mut targets = sizes(&universe, 0..full_count, (size_bytes - size_bytes / 50).saturating_sub(own_bytes));
         let mut replaced_until = Vec::new();
         let mut change_share = 0;
@@ -119,7 +121,7 @@ impl Layout {
             change_share = (share as u64).min((1 << 32) * 3 / 10);
             targets.extend(newer);
         }
-        // Nothing remains of two small storages, which are not at the ends.
+        // All records of two small storages are obsolete. These storages are not at the ends.
         let emptied = [full_count / 3, full_count * 2 / 3]
             .into_iter()
             .filter_map(|from| (from..full_count).find(|at| targets[*at as usize] <= 16 * 1024 && at + 64 < full_count))
@@ -222,8 +224,8 @@ impl Layout {
         (previous >= first && self.class(previous) != Class::Quiet).then_some(previous)
     }
 
-    /// Returns the storages of the full state whose accounts this one of the incremental
-    /// state replaces.
+    /// Returns the storages of the full state whose accounts are replaced by this storage of the
+    /// incremental state.
     pub fn replaced(&self, storage: u64) -> Range<u64> {
         match storage.checked_sub(self.full_count) {
             None => 0..0,
@@ -232,7 +234,7 @@ impl Layout {
         }
     }
 
-    /// Returns the storage of the incremental state that replaces accounts of this one of the
+    /// Returns the storage of the incremental state that replaces accounts of this storage of the
     /// full state.
     pub fn replacing(&self, storage: u64) -> Option<u64> {
         let at = self.replaced_until.partition_point(|until| *until <= storage) as u64;
@@ -252,8 +254,8 @@ impl Layout {
         }
     }
 
-    /// Returns what becomes of a storage's accounts within the state in which they are born, and
-    /// the storage that replaces them.
+    /// Returns the storage that replaces accounts of this one within the same state, and a function
+    /// that tells how each account of this one changes.
     pub fn changes(&self, storage: u64) -> (u64, impl Fn(Origin, Shape) -> Option<RecordChange> + '_) {
         let class = self.class(storage);
         let by = self.successor(storage).unwrap_or(storage);
@@ -273,8 +275,8 @@ impl Layout {
         })
     }
 
-    /// Returns what becomes in the incremental state of an account that was the newest version in
-    /// the full one.
+    /// Returns how the incremental state changes an account whose newest version in the full state
+    /// is this one.
     pub fn change(&self, origin: Origin, shape: Shape) -> Option<RecordChange> {
         if self.change_share == 0 || !is_often_written(shape) {
             return None;
@@ -293,8 +295,8 @@ fn stored(data_len: u64) -> u64 {
     align8(RECORD_HEADER_BYTES as u64 + data_len)
 }
 
-/// Returns a distance between storages. In most ledgers it is a prime, which fits no pattern of
-/// sizes.
+/// Returns the distance between a storage and the one that replaces its accounts. In most ledgers
+/// it is a prime, which fits no pattern of sizes.
 fn stride(count: u64) -> u64 {
     if count > 128 { 37 } else { 1 + count / 8 }
 }

@@ -1,8 +1,8 @@
 //! An internal part of slotpress, without a stable interface: use the crate `slotpress`.
 //!
-//! Makes a lifelike ledger, for trying and measuring: what an Agave validator leaves on disk when
-//! it stops gracefully. The ledger follows from a seed. `version` has the versions of Agave to
-//! choose from.
+//! Makes a lifelike ledger for tests and measurements: the files that an Agave validator leaves
+//! when it stops gracefully. A seed and the options determine all bytes. `version` has the versions
+//! of Agave to choose from.
 //!
 //! The ledger is valid by docs/snapshot-format.md, so every other command works on it and both
 //! clients load it. Names, lists, obsolete records, stale files, bank file, storage map, lattice
@@ -12,18 +12,18 @@
 //! no validator has the keys, and no feature is active.
 //!
 //! Each storage is a function of the seed and its index (`layout`, `storage`). So all workers make
-//! storages at once, nothing grows with the number of accounts, and the bytes depend only on the
-//! options. A newer storage knows by arithmetic which accounts of an older one it replaces; the
-//! older one knows it too, and leaves them out of the sums.
+//! storages at once, and memory does not grow with the number of accounts. Which accounts of an
+//! older storage a newer one replaces is computed from the indexes, for both storages; the older
+//! one leaves these accounts out of the sums.
 //!
 //! With the mix of mainnet, from 64 MiB on, a ledger compresses as mainnet does, within 5 %: the
 //! full archive by 3.47, 3.64 and 3.78 at zstd levels 1, 3 and 10, the bank file by 2.337, 2.486,
-//! 2.500 and 2.513 at levels 1 to 4. The account mix (`accounts`) and the stakes (`stakes`) make
-//! that so; a test of the ratios fails when a change to them does not.
+//! 2.500 and 2.513 at levels 1 to 4. The account mix (`accounts`) and the stakes (`stakes`) are
+//! chosen for these ratios, which a test compares.
 //!
-//! A ledger also has what real ones have: obsolete records in several percent of the storages,
-//! closed accounts with and without tombstones, newer versions of accounts whose older record is
-//! not marked, storages of which nothing remains, and files in `accounts/run` that no list names.
+//! Like real ledgers, it also has obsolete records in several percent of the storages, closed
+//! accounts with and without tombstones, newer versions of accounts whose older record is not
+//! marked, storages of which nothing remains, and files in `accounts/run` that no list names.
 
 mod accounts;
 mod bank;
@@ -77,8 +77,8 @@ pub struct SynthOptions {
     pub size_bytes: u64,
     /// Seed. Equal seeds and options give equal bytes.
     pub seed: u64,
-    /// Also makes a newer state. Its storages since the full state have about this many bytes. The
-    /// full state is then in `at-full` below the ledger directory.
+    /// Also makes a newer state. Its storages newer than the full state have about this many bytes.
+    /// The full state is then in `at-full` below the ledger directory.
     #[setters(into)]
     pub incremental_bytes: Option<u64>,
     /// Number of the full state's storages. Without it, a number that fits the size.
@@ -142,8 +142,8 @@ pub struct SynthReport {
 pub const SIZE_BYTES_MIN: u64 = 512 * 1024;
 /// Smallest size of an incremental state, which has sysvars of its own.
 pub const INCREMENTAL_BYTES_MIN: u64 = 256 * 1024;
-/// Limits on one round of storages. They bound the memory of storages that wait for their turn in
-/// the lists.
+/// Limits on one round of storages. They bound the memory of obsolete records that wait for their
+/// turn in the lists.
 const ROUND_STORAGES: u64 = 8192;
 const ROUND_BYTES: u64 = 1024 * 1024 * 1024;
 
@@ -153,7 +153,7 @@ pub struct SynthMemory {
     pub other_bytes: u64,
 }
 
-/// Memory for what is known of each storage: size, places in lists, slots.
+/// Memory in bytes for each storage's size, slots and places in lists.
 const STORAGE_KNOWN_BYTES: u64 = 128;
 
 /// Estimates the memory that [`synth`] needs.
@@ -286,7 +286,8 @@ thread_local! {
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Makes a storage and writes its file. Returns what the lists need, and the bytes written.
+/// Makes a storage and writes its file. Returns its items for the lists, and the number of
+/// bytes written.
 fn place(
     layout: &Layout,
     at: u64,

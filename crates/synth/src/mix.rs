@@ -34,7 +34,7 @@ pub enum Mix {
     Tokens,
     /// NFTs: a mint, its metadata, its edition and the account that holds it.
     Nfts,
-    /// Programs of up to 270 KiB, which take nearly all bytes.
+    /// Programs of up to 272 KiB, which take nearly all bytes.
     Programs,
     /// Wallets without any data.
     Empty,

@@ -12,7 +12,7 @@ pub const fn mix(key: u64, index: u64) -> u64 {
 pub struct Rng(SplitMix64);
 
 impl Rng {
-    /// Starts the stream of a key, which [`mix`] makes.
+    /// Starts the random stream of a key that [`mix`] made.
     pub const fn new(key: u64) -> Self {
         Self(SplitMix64::new(key))
     }
@@ -30,8 +30,7 @@ impl Rng {
         self.below(1000) < share
     }
 
-    /// Chooses an item in proportion to its share of `all`. Returns `None` for the shares that no
-    /// item has.
+    /// Chooses an item in proportion to its share of `all`. Returns `None` for the rest of `all`.
     pub fn weighted<T>(&mut self, all: u64, items: impl Iterator<Item = (u64, T)>) -> Option<T> {
         let mut pick = self.below(all);
         for (share, item) in items {
@@ -50,8 +49,8 @@ impl Rng {
         (1 << length) | (self.next() & ((1 << length) - 1))
     }
 
-    /// Returns a rank below `2^bits` by Zipf's law with exponent 1: the ranks from any power of two
-    /// to the next are together equally likely.
+    /// Returns a rank below `2^bits` by Zipf's law with exponent 1: each group of ranks between two
+    /// powers of two is equally likely.
     pub const fn zipf(&mut self, bits: u64) -> u64 {
         self.log_uniform(bits) - 1
     }

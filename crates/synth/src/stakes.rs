@@ -31,7 +31,7 @@ const STORAGES_PER_BANK: u64 = 409;
 /// Lengths of the items in an epoch's stakes.
 const DELEGATION_BYTES: u64 = 104;
 const VOTE_ACCOUNT_BYTES: u64 = VOTE_BYTES + 97;
-/// Length of what a voter adds to an epoch's nodes and authorized voters.
+/// Bytes that a voter adds to an epoch's nodes and authorized voters.
 const VOTER_ENTRY_BYTES: u64 = 144;
 /// Limit on vote accounts. No chain has more.
 const VOTERS_MAX: u64 = 2_000;
@@ -70,8 +70,8 @@ fn log2_permille(value: u64) -> u64 {
     u64::from(power) * 1000 + (((u128::from(value) - (1 << power)) * 1000) >> power) as u64
 }
 
-/// Number of delegations below which all epochs have the same voters. Otherwise, no voter would
-/// recur at a distance.
+/// Number of delegations below which all epochs have the same voters. In such a small bank file, no
+/// voter would recur at a distance otherwise.
 const DELEGATIONS_SMALL: u64 = 2048;
 
 const PURPOSE_VOTE_ACCOUNTS: u64 = 302;
@@ -79,7 +79,7 @@ const PURPOSE_DELEGATIONS: u64 = 303;
 const PURPOSE_HISTORY: u64 = 304;
 const PURPOSE_STAKE_ACCOUNTS: u64 = 305;
 
-/// Distinguishes the bank's own stakes from the same epoch's in the epoch stakes: they are
+/// Distinguishes the bank's own stakes from the epoch stakes of the same epoch: they are
 /// different samples.
 const OWN_SAMPLE: u64 = 1 << 20;
 
@@ -113,8 +113,8 @@ pub struct Stakes {
 }
 
 impl Stakes {
-    /// Makes the stakes of the bank in an epoch. The vote accounts are those of a slot; delegations
-    /// do not depend on it.
+    /// Makes the stakes of the bank in an epoch. The vote accounts depend on the slot, the
+    /// delegations do not.
     pub fn of_bank(universe: Universe, scale: Scale, epoch: u64, slot: u64) -> Self {
         Self { universe, scale, sample: OWN_SAMPLE + epoch, epoch, slot }
     }

@@ -10,11 +10,11 @@ pub const VOTE_BYTES: u64 = 3762;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Delegation {
     pub stake_account: [u8; 32],
-    /// Number of the vote account. Those from `voters` on have been closed.
+    /// Number of the vote account. Vote accounts from number `Scale::voters` on have been closed.
     pub voter: u64,
     pub lamports: u64,
     pub activation_epoch: u64,
-    /// Epoch in which its end was requested, or `u64::MAX`.
+    /// Epoch in which the end of the delegation was requested, or `u64::MAX`.
     pub deactivation_epoch: u64,
     /// Credits of the vote account at the last reward.
     pub credits_observed: u64,
@@ -67,7 +67,7 @@ pub fn vote_node(fixed: &mut Rng) -> [u8; 32] {
 }
 
 /// Writes a vote account for a slot: version, node, withdrawer, commission, 31 votes, root, voter,
-/// prior voters (none), credits of 64 epochs, time.
+/// prior voters (none), credits of up to 64 epochs, time.
 pub fn vote_state(fixed: &mut Rng, changing: &mut Rng, slot: u64, out: &mut Vec<u8>) {
     let node = vote_node(fixed);
     out.extend_from_slice(&2u32.to_le_bytes());

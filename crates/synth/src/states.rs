@@ -14,13 +14,13 @@ struct Template {
     owner: [u8; 32],
     data_len: u64,
     own_keys: u64,
-    /// Number of addresses after those that many accounts share: markets, mints.
+    /// Number of addresses, after its own, that many accounts share: markets, mints.
     shared_keys: u64,
     numbers: u64,
-    /// Size of the slots of an array that takes the rest. A varying part of the slots is in use;
-    /// the others are zero.
+    /// Size of the elements of an array that takes the rest of the data. A varying part of the
+    /// elements is in use; the others are zero.
     slot_bytes: u64,
-    /// Average number of used slots among 1,000.
+    /// Average number of used elements among 1,000.
     used_permille: u64,
 }
 
@@ -70,7 +70,7 @@ pub fn state_owner(template: u8) -> [u8; 32] {
     TEMPLATES[usize::from(template)].owner
 }
 
-/// Returns a number as program state has it: often 0, or a time, a price, a balance.
+/// Returns a number as in program state: often 0, or a time, a price, a balance.
 fn number(rng: &mut Rng) -> u64 {
     match rng.below(10) {
         0..3 => 0,
@@ -128,7 +128,7 @@ pub fn write_nonce(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(&5000u64.to_le_bytes());
 }
 
-/// Returns the length of a lookup table of up to 256 addresses.
+/// Returns the length of a lookup table of up to 255 addresses.
 pub fn lookup_table_bytes(rng: &mut Rng) -> u64 {
     LOOKUP_TABLE_HEADER_BYTES + 32 * rng.log_uniform(8)
 }
@@ -157,7 +157,7 @@ pub fn write_program(code: &[u8; 32], out: &mut Vec<u8>) {
     out.extend_from_slice(code);
 }
 
-/// Returns a length of code, with its header, from 16 KiB to 512 KiB.
+/// Returns a length of code, with its header, from 16 KiB to 272 KiB.
 pub fn code_bytes(rng: &mut Rng) -> u64 {
     CODE_HEADER_BYTES + ((16 * 1024) << rng.below(5)) + 8 * rng.below(2048)
 }

@@ -1,8 +1,8 @@
 //! Writes the status cache of a synthetic ledger (docs/snapshot-format.md#status-cache).
 //!
-//! It meets the demands of both clients. It has the newest 300 slots with a block, all roots and
-//! distinct. Transactions use only blockhashes of the queue, never the newest. Each blockhash has
-//! one offset, at which all its transaction hashes are cut.
+//! Both clients accept it. It has the newest 300 slots with a block, all roots and distinct.
+//! Transactions use only blockhashes of the queue, never the newest. Each blockhash has one offset,
+//! at which all its transaction hashes are cut.
 
 use std::io::{Result, Write};
 
@@ -17,9 +17,10 @@ use super::universe::Universe;
 const PURPOSE_RESULTS: u64 = 401;
 const PURPOSE_OFFSET: u64 = 402;
 
-/// Bytes of a transaction's 32-byte hash that are kept. `OFFSETS` are the offsets that this leaves.
+/// Number of bytes of a transaction's 32-byte hash that are kept.
 const KEY_BYTES: usize = 20;
-const OFFSETS: u64 = 32 - KEY_BYTES as u64;
+/// Number of offsets in use: 0 to 11. Firedancer refuses larger ones.
+const OFFSET_COUNT: u64 = 32 - KEY_BYTES as u64;
 /// Transactions per slot. Mainnet has some 2,000 with 450 GB of storages; smaller ledgers
 /// have fewer.
 const TRANSACTIONS_PER_SLOT_MAX: u64 = 2_000;
@@ -44,7 +45,7 @@ pub fn write_status_cache(universe: &Universe, height: u64, storage_bytes: u64, 
             let results = per_slot / count + u64::from(which < per_slot % count);
             let named = at - 1 - which;
             out.bytes(&chain::blockhash(universe, named))?;
-            out.u64s(&[universe.number(PURPOSE_OFFSET, named) % OFFSETS, results])?;
+            out.u64s(&[universe.number(PURPOSE_OFFSET, named) % OFFSET_COUNT, results])?;
             write_results(&mut out, &mut rng, results)?;
         }
     }

@@ -41,7 +41,7 @@ impl Sums {
     }
 }
 
-/// Sums of both states: what they have in common, and what only one has.
+/// Sums over accounts: those that both states have, and those that only one state has.
 #[derive(Clone, Default)]
 pub struct StateSums {
     pub both: Sums,
@@ -208,8 +208,8 @@ fn start_record(bytes: &mut Vec<u8>) -> usize {
     bytes.len()
 }
 
-/// Fills in bytes without meaning: older versions numbered their writes, and in some storages the
-/// padding after the executable flag is stack garbage.
+/// Fills in bytes without meaning: older Agave versions numbered their writes, and in some storages
+/// the padding after the executable flag is stack garbage.
 fn age(layout: &Layout, storage: u64, bytes: &mut [u8]) {
     let number = |purpose| layout.universe.number(purpose, storage);
     let is_old = number(PURPOSE_OLD) % 10 == 0;

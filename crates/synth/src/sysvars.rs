@@ -58,7 +58,7 @@ pub fn sysvars(universe: &Universe, height: u64, stakes: &Stakes) -> Result<Vec<
             out.u64s(&[first_height + 1, stakes.scale().delegations / 4_096 + 1])?;
             out.bytes(&chain::blockhash(universe, first_height - 1))?;
             let rewards: u64 = stakes.voters().iter().map(|voter| voter.stake / 4_000).sum();
-            out.u64s(&[rewards, 4_000, rewards, rewards])?; // points have 16 bytes
+            out.u64s(&[rewards, 4_000, rewards, rewards])?; // the first two are a u128
             out.bytes(&[0])
         })?,
         sysvar(EPOCH_SCHEDULE, &|out| chain::write_epoch_schedule(out))?,

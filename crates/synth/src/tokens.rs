@@ -18,12 +18,12 @@ pub fn token_2022_bytes(rng: &mut Rng) -> u64 {
     }
 }
 
-/// Length of a Token-2022 mint's text behind the name: symbol and URI.
+/// Lengths of a Token-2022 mint's symbol and URI.
 const SYMBOL_BYTES: usize = 4;
 const URI_BYTES: usize = 63;
 
-/// Length of a Token-2022 mint with an empty name: a mint as long as a token account, a byte for its
-/// type, the extensions metadataPointer and tokenMetadata.
+/// Length of a Token-2022 mint with an empty name: a mint, padded to the length of a token account;
+/// a byte for its type; the extensions metadataPointer and tokenMetadata.
 const MINT_2022_BYTES: u64 = 165 + 1 + (4 + 64) + (4 + 64 + 3 * 4 + 4) + (SYMBOL_BYTES + URI_BYTES) as u64;
 
 /// Returns the length of a Token-2022 mint, which depends on its name.
@@ -135,8 +135,8 @@ pub fn write_mint(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
     push_optional_key(out, (is_nft || draw.fixed.permille(150)).then_some(&authority));
 }
 
-/// Writes a mint, the type of the account, and its extensions: where the metadata is, and the
-/// metadata: update authority, mint, name, symbol, URI, no more pairs.
+/// Writes a mint, the type of the account, and its extensions: the address of the metadata, then
+/// the metadata itself (update authority, mint, name, symbol, URI, no other fields).
 pub fn write_mint_2022(draw: &mut Draw<'_>, end: usize, out: &mut Vec<u8>) {
     let name_bytes = end - out.len() - MINT_2022_BYTES as usize;
     let padded = out.len() + 165;
@@ -158,8 +158,8 @@ pub fn write_mint_2022(draw: &mut Draw<'_>, end: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(&0u32.to_le_bytes());
 }
 
-/// Returns a key of the account's NFT collection: its authority, one of its creators. Neighbouring
-/// accounts often belong to one collection.
+/// Returns a key of the account's NFT collection: its authority or one of its creators.
+/// Neighbouring accounts often belong to one collection.
 fn collection_key(draw: &mut Draw<'_>, which: u64) -> [u8; 32] {
     let collection = collection(draw);
     draw.universe.shared_key(keys::COLLECTIONS, collection * 8 + which)
@@ -253,7 +253,7 @@ fn push_optional_key(out: &mut Vec<u8>, key: Option<&[u8; 32]>) {
     out.extend_from_slice(key.unwrap_or(&[0; 32]));
 }
 
-/// Appends text with 6 random bits in each byte, as content addresses have it.
+/// Appends text with 6 random bits in each byte, as in content addresses.
 fn push_base64(out: &mut Vec<u8>, rng: &mut Rng, length: usize) {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut bits = 0;

@@ -242,7 +242,7 @@ fn check_stakes(parts: &BankParts, accounts: &HashMap<Key, (RecordHeader, &[u8])
         let numbers = [156, 164, 172, 180, 4].map(|at| u64::from_le_bytes(data[at..at + 8].try_into().expect("8")));
         assert_eq!((&data[124..156], &numbers[..4]), (&delegation.voter[..], &delegation.fields[..]));
         assert_eq!(header.lamports, numbers[0] + numbers[4], "stake and rent reserve");
-        // What ends in the running epoch is still in effect.
+        // A delegation that ends in the running epoch is still in effect.
         if delegation.fields[2] > parts.history[0][0] {
             *in_effect.entry(delegation.voter).or_default() += delegation.fields[0];
         }
@@ -254,7 +254,7 @@ fn check_stakes(parts: &BankParts, accounts: &HashMap<Key, (RecordHeader, &[u8])
         assert_eq!((header.owner, header.lamports, *found), (keys::VOTE, *lamports, &data[..]));
         assert_eq!(Some(stake), in_effect.get(address));
     }
-    // The bank must know all such accounts.
+    // The bank file must have all vote accounts and delegated stakes.
     let owned = |owner| accounts.values().filter(|(header, _)| header.owner == owner && header.lamports > 0).count();
     assert_eq!(owned(keys::VOTE), parts.vote_accounts.len());
     let is_delegated =
@@ -293,8 +293,8 @@ fn check_epochs(bank: &BankFile, parts: &BankParts) {
 fn both_states_are_what_clients_load() {
     let temporary = tempfile::tempdir().expect("a directory");
     let out = temporary.path().join("ledger");
-    // The cases: more storages than blockhashes; a full state that ends in a group of slots with a
-    // skipped one.
+    // The cases: one storage; a full state that ends before a skipped slot; more storages
+    // than blockhashes.
     for (size, storage_count) in [(SIZE_BYTES_MIN, Some(1)), (1 << 20, Some(19)), (16 << 20, None)] {
         let incremental_bytes = Some(INCREMENTAL_BYTES_MIN);
         let report = make(&SynthOptions { incremental_bytes, storage_count, ..options(&out, size) });

@@ -257,7 +257,7 @@ fn an_interrupted_run_leaves_nothing() {
     assert!(!out.exists());
 }
 
-/// Returns the compression ratio in frames as those of archives.
+/// Returns the compression ratio in frames of an archive's default size.
 fn ratio(content: &[u8], level: i32) -> f64 {
     const FRAME_BYTES: usize = 8 << 20;
     let compressed: usize = content
@@ -320,7 +320,7 @@ fn it_compresses_like_mainnet() {
     for (level, published) in BANK_RATIOS {
         is_near(ratio(&bank, level), published, "the bank file");
     }
-    // As in a tar, a header comes first, and blocks of 512 bytes are whole.
+    // As in a tar, each storage follows a header, and both are padded to 512 bytes.
     let mut archive = bank;
     for (slot, storage) in read_state(state).storages {
         archive.resize(archive.len().next_multiple_of(512), 0);
