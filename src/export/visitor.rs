@@ -1,0 +1,288 @@
+//! Visits the accounts of a state: decides which tables have a row for each, and collects rows in
+//! batches.
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use parking_lot::Mutex;
+use slotpress_base::{Error, IoContext, Progress, Result, text};
+use slotpress_format::ledger::activation::StakeHistory;
+use slotpress_format::ledger::programs::{TOKEN, TOKEN_2022};
+use slotpress_format::{
+    REDUCED_STAKE_CHANGES, Record, STAKE, STAKE_HISTORY, TokenData, VOTE, parse_feature, parse_stake_history,
+};
+use slotpress_read::{StateFacts, StatePart, StateVisitor, StateWorker, StorageRef};
+
+use super::parts::Parts;
+use super::place::{self, OutputPlace};
+use super::programs::Programs;
+use super::report::{Manifest, SourceFields, TableFields};
+use super::rows::StakeRules;
+use super::table::{Batch, Rows, Table};
+use super::{ExportOptions, SCHEMA_VERSION, TableFormat};
+
+const STANDARD_OUTPUT: &str = "standard output";
+
+fn no_bank() -> Error {
+    Error::damaged("the bank file cannot be read: it is not known of which slot the state is")
+}
+
+/// Facts that are known before the first account is exported.
+struct Begun {
+    manifest: Manifest,
+    parts: Vec<StatePart>,
+    stakes: StakeRules,
+}
+
+impl Begun {
+    /// Slot in which the accounts of a storage were written; `None` in archives of Firedancer,
+    /// whose storages do not tell it.
+    fn slot_of(&self, storage: StorageRef) -> Option<u64> {
+        let part = self.parts.iter().rev().find(|part| part.first_storage <= storage.number)?;
+        (!part.is_of_firedancer).then_some(storage.slot)
+    }
+}
+
+/// A visitor whose workers make rows.
+pub(super) struct Exporter<'a, 's> {
+    options: &'a ExportOptions,
+    place: Option<&'a OutputPlace<'a>>,
+    parts: Vec<Parts<'a>>,
+    stream: Option<Mutex<&'s mut (dyn Write + Send + 's)>>,
+    progress: &'a dyn Progress,
+    begun: OnceLock<Begun>,
+    /// Batches of workers that have ended, for the next ones.
+    idle: Mutex<Vec<Vec<Batch>>>,
+    programs: Programs,
+    unparsed: AtomicU64,
+    cut_off: AtomicU64,
+    /// Number of rows and bytes that were written to a stream.
+    streamed: (AtomicU64, AtomicU64),
+}
+
+impl<'a, 's> Exporter<'a, 's> {
+    pub fn new(
+        options: &'a ExportOptions,
+        place: Option<&'a OutputPlace<'a>>,
+        parts: Vec<Parts<'a>>,
+        stream: Option<Mutex<&'s mut (dyn Write + Send + 's)>>,
+        progress: &'a dyn Progress,
+    ) -> Self {
+        Self {
+            options,
+            place,
+            parts,
+            stream,
+            progress,
+            begun: OnceLock::new(),
+            idle: Mutex::default(),
+            programs: Programs::default(),
+            unparsed: AtomicU64::new(0),
+            cut_off: AtomicU64::new(0),
+            streamed: Default::default(),
+        }
+    }
+}
+
+impl Exporter<'_, '_> {
+    fn write(&self, batch: &mut Batch) -> Result<()> {
+        let Some((rows, count)) = batch.take()? else { return Ok(()) };
+        if let Some(stream) = &self.stream {
+            let Rows::Csv(text) = rows else { return Err(Error::failed("a stream takes CSV only")) };
+            self.streamed.0.fetch_add(count, Relaxed);
+            return self.stream_text(&mut **stream.lock(), &text);
+        }
+        self.parts.iter().find(|parts| parts.table == batch.table()).map_or(Ok(()), |parts| parts.write(rows, count))
+    }
+
+    fn stream_text(&self, stream: &mut (dyn Write + Send), text: &[u8]) -> Result<()> {
+        self.streamed.1.fetch_add(text.len() as u64, Relaxed);
+        stream.write_all(text).or_path("write", Path::new(STANDARD_OUTPUT))
+    }
+
+    /// Writes the rows that are left, and completes all files.
+    pub fn finish(self) -> Result<Manifest> {
+        let tables = self.finish_tables()?;
+        let Self { begun, unparsed, cut_off, .. } = self;
+        let mut facts = begun.into_inner().ok_or_else(no_bank)?.manifest;
+        (facts.unparsed_accounts, facts.cut_off_extensions) = (unparsed.into_inner(), cut_off.into_inner());
+        facts.tables = tables;
+        Ok(facts)
+    }
+
+    fn finish_tables(&self) -> Result<Vec<TableFields>> {
+        for batches in &mut *self.idle.lock() {
+            batches.iter_mut().try_for_each(|batch| self.write(batch))?;
+        }
+        let Some(slot) = self.begun.get().map(|begun| begun.manifest.slot) else { return Err(no_bank()) };
+        let mut batch = Batch::new(Table::Programs, self.options);
+        self.programs.join(|program, code| {
+            batch.push_program(program, code)?;
+            if batch.is_full() { self.write(&mut batch) } else { Ok(()) }
+        })?;
+        self.write(&mut batch)?;
+        if let (Some(stream), Some(table)) = (&self.stream, self.options.tables.first()) {
+            stream.lock().flush().or_path("write", Path::new(STANDARD_OUTPUT))?;
+            let [rows, bytes] = [&self.streamed.0, &self.streamed.1].map(|counter| counter.load(Relaxed));
+            return Ok(vec![TableFields { table: *table, rows, bytes, files: Vec::new() }]);
+        }
+        let extension = if self.options.format == TableFormat::Csv { "csv" } else { "parquet" };
+        let finished = self.parts.iter().map(|parts| {
+            let mut files = parts.finish()?;
+            for (number, file) in files.iter_mut().enumerate() {
+                let partition = place::partition(slot);
+                file.path = format!("{}/{partition}/part-{number:05}.{extension}", parts.table.name());
+            }
+            let [rows, bytes] = [files.iter().map(|file| file.rows).sum(), files.iter().map(|file| file.bytes).sum()];
+            Ok(TableFields { table: parts.table, rows, bytes, files })
+        });
+        finished.collect()
+    }
+}
+
+impl StateVisitor for Exporter<'_, '_> {
+    fn begin(&self, facts: &StateFacts<'_>) -> Result<()> {
+        let (options, bank) = (self.options, facts.bank);
+        if let Some(place) = self.place {
+            place.check_free(&options.tables, bank.slot, self.progress)?;
+        }
+        let name = |path: &Path| path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+        let source = |part: &StatePart| SourceFields { name: name(&part.path), root: part.root };
+        let manifest = Manifest {
+            version: env!("CARGO_PKG_VERSION"),
+            schema_version: SCHEMA_VERSION,
+            slot: bank.slot,
+            epoch: bank.epoch(),
+            block_height: bank.block_height,
+            bank_hash: bank.hash,
+            hash: bank.snapshot_hash(),
+            capitalization: bank.capitalization,
+            state: "not checked",
+            accounts: 0,
+            expected_hash: options.visit.check.expect_hash,
+            expected_slot: options.visit.check.expect_slot,
+            archives: facts.parts.iter().map(source).collect(),
+            filter: options.filter.clone(),
+            data: options.data,
+            format: options.format,
+            addresses: options.addresses,
+            unparsed_accounts: 0,
+            cut_off_extensions: 0,
+            tables: Vec::new(),
+        };
+        let footer = [
+            ("slotpress.schema_version", SCHEMA_VERSION.to_string()),
+            ("slotpress.slot", manifest.slot.to_string()),
+            ("slotpress.hash", manifest.hash.to_string()),
+            ("slotpress.bank_hash", manifest.bank_hash.to_string()),
+            ("slotpress.archives", text::json(&manifest.archives)),
+            ("slotpress.filter", text::json(&manifest.filter)),
+        ];
+        for parts in &self.parts {
+            let _ = parts.footer.set(footer.iter().map(|(key, value)| ((*key).to_string(), value.clone())).collect());
+        }
+        let has_epochs = self.wants(Table::Stakes) || self.wants(Table::Votes);
+        let stakes = if has_epochs { stake_rules(facts)? } else { StakeRules::default() };
+        let _ = self.begun.set(Begun { manifest, parts: facts.parts.clone(), stakes });
+        match (&self.stream, options.tables.first()) {
+            (Some(stream), Some(table)) => self.stream_text(&mut **stream.lock(), table.csv_header(options).as_bytes()),
+            _ => Ok(()),
+        }
+    }
+
+    fn new_worker(&self) -> Box<dyn StateWorker + '_> {
+        let idle = self.idle.lock().pop();
+        let new = || self.options.tables.iter().map(|table| Batch::new(*table, self.options)).collect();
+        Box::new(Worker { exporter: self, batches: idle.unwrap_or_else(new) })
+    }
+}
+
+struct Worker<'w, 'a, 's> {
+    exporter: &'w Exporter<'a, 's>,
+    batches: Vec<Batch>,
+}
+
+impl Exporter<'_, '_> {
+    fn wants(&self, table: Table) -> bool {
+        self.options.tables.contains(&table)
+    }
+
+    /// Adds a row if the account has one in the batch's table. Returns false if its program cannot
+    /// have written it.
+    fn push(
+        &self,
+        batch: &mut Batch,
+        record: &Record<'_>,
+        token: &Option<TokenData<'_>>,
+        begun: &Begun,
+        slot: Option<u64>,
+    ) -> Result<bool> {
+        let (header, data) = (record.header, record.data);
+        let is_cut_off = match (batch.table(), token) {
+            // With a filter of mints or wallets, only token accounts are wanted.
+            (Table::Accounts, Some(TokenData::Mint(_))) if self.options.filter.is_of_tokens() => return Ok(true),
+            (Table::Accounts, _) => return batch.push_account(header, data, slot).map(|()| true),
+            (Table::TokenAccounts, Some(TokenData::Account(account))) => batch.push_token(header, account, slot)?,
+            (Table::Mints, Some(TokenData::Mint(mint))) => batch.push_mint(header, mint, slot)?,
+            (Table::Stakes, _) if header.owner == STAKE => return batch.push_stake(header, data, &begun.stakes, slot),
+            (Table::Votes, _) if header.owner == VOTE => {
+                return batch.push_vote(header, data, begun.stakes.epoch, slot);
+            }
+            _ => return Ok(true),
+        };
+        self.cut_off.fetch_add(u64::from(is_cut_off), Relaxed);
+        Ok(true)
+    }
+}
+
+impl StateWorker for Worker<'_, '_, '_> {
+    fn record(&mut self, storage: StorageRef, record: &Record<'_>, is_superseded: bool) -> Result<()> {
+        let (header, data, exporter) = (record.header, record.data, self.exporter);
+        let filter = &exporter.options.filter;
+        // Without a bank file, the export fails at its end.
+        let Some(begun) = exporter.begun.get().filter(|_| !is_superseded && header.lamports > 0) else { return Ok(()) };
+        let (is_wanted, slot) = (filter.allows(header, data), begun.slot_of(storage));
+        // Code may be in an account that the filters do not allow.
+        let mut is_known = true;
+        if exporter.wants(Table::Programs) {
+            is_known = exporter.programs.keep(header, data, is_wanted && !filter.is_of_tokens(), slot)?;
+        }
+        if !is_wanted {
+            return Ok(());
+        }
+        let is_2022 = header.owner == TOKEN_2022;
+        let is_parsed = filter.is_of_tokens() || exporter.wants(Table::TokenAccounts) || exporter.wants(Table::Mints);
+        let token = (is_parsed && (is_2022 || header.owner == TOKEN)).then(|| TokenData::parse(data, is_2022));
+        let is_allowed = match &token {
+            Some(TokenData::Account(account)) => filter.allows_token(account),
+            Some(TokenData::Mint(_)) => filter.allows_mint(&header.pubkey),
+            _ => !filter.is_of_tokens(),
+        };
+        is_known &= token != Some(TokenData::Unknown);
+        for batch in self.batches.iter_mut().filter(|_| is_allowed) {
+            is_known &= exporter.push(batch, record, &token, begun, slot)?;
+            if batch.is_full() {
+                exporter.write(batch)?;
+            }
+        }
+        exporter.unparsed.fetch_add(u64::from(!is_known), Relaxed);
+        Ok(())
+    }
+}
+
+fn stake_rules(facts: &StateFacts<'_>) -> Result<StakeRules> {
+    let data = |address: [u8; 32]| facts.well_known.get(&address).map(|it| &*it.data).filter(|data| !data.is_empty());
+    let history = data(STAKE_HISTORY).map_or_else(|| Ok(StakeHistory::new()), parse_stake_history)?;
+    let reduced = data(REDUCED_STAKE_CHANGES).and_then(|feature| parse_feature(feature).ok().flatten());
+    let reduced_from = reduced.map(|slot| facts.bank.epoch_of(slot));
+    Ok(StakeRules { epoch: facts.bank.epoch(), history, reduced_from })
+}
+
+impl Drop for Worker<'_, '_, '_> {
+    fn drop(&mut self) {
+        self.exporter.idle.lock().push(std::mem::take(&mut self.batches));
+    }
+}
