@@ -47,8 +47,8 @@ pub struct ContentFrame {
     /// Bytes before the first entry that begins in the frame; above 0 if the frame begins inside an
     /// entry.
     pub until_entry_bytes: u64,
-    /// Position of the records at the frame's start, for clustering; only if it begins inside an
-    /// entry.
+    /// Position of the records at the frame's start, for clustering; only if the frame begins
+    /// inside an entry.
     pub carry: Option<Carry>,
 }
 
@@ -63,7 +63,7 @@ impl ContentFrame {
 #[derive(Debug)]
 pub struct Input {
     pub kind: InputKind,
-    /// Length of the whole input in bytes, as tar or as the file's content.
+    /// Length in bytes of the whole input: of the tar stream, or of the file's content.
     pub total_bytes: u64,
     pub total_frames: u64,
     pub(super) frames: Vec<ContentFrame>,

@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 use slotpress_base::{Error, Result};
 
-/// Longer times are recorded as this: one hour. A frame has at most 32 MiB.
+/// Longer times are recorded as one hour, which is far more than a frame of 32 MiB takes.
 const NANOSECONDS_MAX: u64 = 3_600_000_000_000;
 
 /// Precision in significant digits: percentiles are within 0.1 %. The histogram then takes about
@@ -14,7 +14,7 @@ const NANOSECONDS_MAX: u64 = 3_600_000_000_000;
 const DIGITS: u8 = 3;
 
 /// Times of single frames, in seconds. A percentile is `None` if there are too few samples for one
-/// to lie above it.
+/// of them to be above it.
 #[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Latency {
@@ -62,7 +62,7 @@ impl Times {
             return Latency::default();
         }
         let (min_seconds, max_seconds) = (self.min.as_secs_f64(), self.max.as_secs_f64());
-        // With fewer than `one_in` samples, none lies above the percentile.
+        // With fewer than `one_in` samples, none is above the percentile.
         let percentile = |one_in: u64| {
             let quantile = 1.0 - 1.0 / one_in as f64;
             let nanoseconds = self.histogram.value_at_quantile(quantile);
@@ -83,7 +83,7 @@ impl Times {
     }
 }
 
-/// Measures the seconds between two readings of the clock in a row: the median of many.
+/// Measures the seconds between two consecutive readings of the clock: the median of many pairs.
 pub fn timer_seconds() -> f64 {
     const PAIRS: usize = 10_001;
     let mut times: Vec<Duration> = (0..PAIRS)

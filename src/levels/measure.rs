@@ -9,8 +9,8 @@
 //! Clustering of records counts as part of compressing; decompressed frames are then compared with
 //! the clustered ones.
 //!
-//! Levels are measured with whole frames on all cores; sizes and frames with small pieces on one
-//! core.
+//! Levels are measured with whole frames on all cores; `sizes` and `frames` measure small pieces on
+//! one core.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
@@ -231,7 +231,7 @@ impl<'a> Bench<'a> {
     }
 
     fn compressed(&self, batch: usize) -> MutexGuard<'_, Batch> {
-        // Without contention: a pass gives each batch to one worker only.
+        // There is no contention: a pass gives each batch to one worker only.
         self.compressed[batch].lock()
     }
 

@@ -4,7 +4,7 @@
 //! `archive` and `restore`, checks the result, and reports a [`LevelRow`] for each. [`recommend()`]
 //! chooses among the rows. Frames are held in memory by `input`; `sizes` measures storages or
 //! records by their size, `frames` measures frame sizes, and `link` computes times over a network
-//! link. The program words the reports. `docs/levels.md` explains the numbers.
+//! link. `src/cli/levels` prints the results. `docs/levels.md` explains the numbers.
 
 pub(crate) mod codec;
 pub(crate) mod frames;
@@ -59,8 +59,8 @@ pub struct MeasureOptions {
     /// Limit on content in memory without `sample_bytes`, in bytes. Default: 1 GiB, which gives the
     /// size of a ledger's archive to about 1 %.
     pub memory_bytes_max: u64,
-    /// Length of a frame before compression, from 64 KiB to 32 MiB. Default: 8 MiB, as `archive`
-    /// has it.
+    /// Length of a frame before compression, from 64 KiB to 32 MiB. Default: 8 MiB, as in
+    /// `archive`.
     pub frame_size_bytes: u64,
     /// Minimum number of runs per measurement, 1 or more. Default: 3.
     pub repeat: usize,
@@ -92,7 +92,7 @@ impl MeasureOptions {
         }
     }
 
-    /// Measures zstd at these levels instead.
+    /// Measures only zstd, at these levels.
     #[must_use]
     pub fn levels(self, levels: impl IntoIterator<Item = i32>) -> Self {
         self.codecs(levels.into_iter().map(FrameCodec::zstd).collect())

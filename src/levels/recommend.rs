@@ -1,15 +1,15 @@
 //! Recommends levels: for the shortest time, for the smallest size, and the best of both.
 //!
 //! Only formats that `archive` writes and Agave reads are recommended: levels of zstd, and lz4.
-//! Another codec is named beside them if none of these beats it in both size and time.
+//! Another codec is named too if no measured one beats it in both size and time.
 //!
 //! The best of both is the knee of the curve of size against time. The curve consists of the levels
-//! that no other beats in both. Time is logarithmic, because what matters is how many times longer
-//! a level takes; the knee is the point furthest below the straight line from the fastest to the
-//! smallest level.
+//! that no other beats in both size and time. Time is logarithmic, because what matters is how many
+//! times longer a level takes; the knee is the point furthest below the straight line from the
+//! fastest to the smallest level.
 //!
 //! The knee is also computed from each single run. If too many of them disagree, the measurement is
-//! not good enough to recommend one.
+//! not good enough to recommend a knee.
 
 use serde::Serialize;
 use slotpress_base::{Elapsed, quantity};
@@ -64,7 +64,7 @@ pub struct Recommendation {
     /// Knees of the single runs as flags, the most frequent first.
     #[serde(skip)]
     pub knees_of_runs: Vec<String>,
-    /// Codecs that `archive` does not write, and that no offered one beats in both size and time.
+    /// Codecs that `archive` does not write, and that no measured one beats in both size and time.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<CodecChoice>,
 }
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn three_levels_of_which_one_is_of_no_use() {
+    fn a_level_that_another_beats_is_ignored() {
         let reason = recommend(&rows(&[(1, 87, 10.0), (2, 88, 12.0), (3, 83, 20.0)])).expect("levels").knee.reason;
         assert_eq!(reason, "no measured choice is faster; zstd 3 is only 4.6 % smaller in 2.00 times the time");
     }

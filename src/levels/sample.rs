@@ -12,7 +12,7 @@
 
 use slotpress_base::random::mix;
 
-/// Width of the error in standard errors: about 95 of 100 samples lie within.
+/// Size of the stated error in standard errors: about 95 of 100 samples stay within it.
 const STANDARD_ERRORS: f64 = 2.0;
 
 /// Draws `wanted` of `frames` frames, one from each of `wanted` equal groups, and returns their

@@ -1,8 +1,10 @@
-//! Measures by size how much storages or records save when each is compressed alone.
+//! Measures how much storages or records (units) of each size class save when each is compressed
+//! alone.
 //!
 //! First, all units are counted; then some of each size class, spread evenly, are measured on one
 //! core. A class is timed as a whole, because a small unit takes less time than reading the clock.
-//! The classes use units of 1000 bytes, as published measurements of transactions and blocks do.
+//! In the names of classes, 1 KB is 1000 bytes, as in published measurements of transactions and
+//! blocks.
 
 use serde::Serialize;
 use slotpress_base::{Error, Progress, Result};
@@ -114,7 +116,7 @@ impl SizeClassRow {
     }
 }
 
-/// Compresses units of an input alone, by size class, on one core.
+/// Compresses chosen units of each size class, each alone, on one core.
 ///
 /// # Errors
 /// If the input has no such units, if a unit is not restored to the same bytes, or if the user
@@ -279,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_chosen_is_spread_evenly() {
+    fn chosen_units_are_spread_evenly() {
         let lengths: Vec<usize> = (0..50_000).map(|number| number % 2).collect();
         let input = input(vec![frame(&[&lengths])]);
         let (classes, _) = count(&input, SizeUnit::Record, &NoProgress).expect("counted");

@@ -15,7 +15,7 @@ pub struct Summary {
     pub min: f64,
     /// Largest value.
     pub max: f64,
-    /// Median absolute deviation: half of the runs lie within this distance of the median.
+    /// Median absolute deviation: half of the runs are within this distance of the median.
     pub deviation: f64,
     /// Number of runs.
     pub runs: usize,

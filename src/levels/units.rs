@@ -5,7 +5,7 @@ use slotpress_format::{Entry, EntryKind, EntryParser, RECORD_HEADER_BYTES, RawRe
 
 use crate::levels::input::ContentFrame;
 
-/// Storages that lie completely in a frame; empty if the content is not a snapshot's.
+/// Storages that a frame holds completely; empty if the content is not a snapshot's.
 pub fn storages(frame: &ContentFrame) -> Vec<&[u8]> {
     let mut found = Vec::new();
     let Some(content) = usize::try_from(frame.until_entry_bytes).ok().and_then(|until| frame.content.get(until..))

@@ -49,23 +49,23 @@ pub struct PublishOptions {
     /// Directory that the validator writes its archives to.
     #[setters(into)]
     pub snapshots: PathBuf,
-    /// Directory that it writes incremental archives to, if that is another one. It must be on the
-    /// same file system. Default: `snapshots`.
+    /// Directory that the validator writes incremental archives to, on the same file system.
+    /// Default: `snapshots`.
     #[setters(into)]
     pub incremental_snapshots: Option<PathBuf>,
     /// Directories and buckets to publish to, at least one.
     #[setters(into)]
     pub targets: Vec<Target>,
-    /// The cluster's `genesis.tar.bz2`, to be published beside the archives. Default: none.
+    /// The cluster's `genesis.tar.bz2`, to be published next to the archives. Default: none.
     #[setters(into)]
     pub genesis: Option<PathBuf>,
-    /// Settings for writing to stores. Default: that of [`StoreOptions`], but a store is given up
-    /// after 5 minutes without success, because it is tried again later.
+    /// Settings for writing to stores. Default: that of [`StoreOptions`], but requests are given up
+    /// after 5 minutes without success, because the store is tried again later.
     pub stores: StoreOptions,
     /// Settings for connections to stores.
     pub client: ClientOptions,
     /// Directory for pins, ready archives and the journal, on the file system of `snapshots`.
-    /// Default: a directory beside `snapshots`, with the same name and `.publish` appended.
+    /// Default: a directory next to `snapshots`, with the same name and `.publish` appended.
     #[setters(into)]
     pub pins: PathBuf,
     /// Directory for damaged archives, on the same file system. Default: one inside `pins`.
@@ -77,31 +77,32 @@ pub struct PublishOptions {
     pub recompress: RecompressOptions,
     /// Publishes archives as they are after checking them, without recompressing. Default: false.
     pub is_as_is: bool,
-    /// Checks the state of incremental archives too, which takes reading their full archive each
+    /// Checks the state of incremental archives too, for which their full archive is read each
     /// time. Default: false.
     pub checks_pairs: bool,
     /// Minimum time between two incremental archives. Full ones are all published. Default: 5
     /// minutes.
     pub every: Duration,
-    /// Limit of pinned archives, in bytes; what does not fit is left out. Default: none.
+    /// Limit on the size of all pinned archives in bytes; archives that do not fit are left out.
+    /// Default: none.
     #[setters(into)]
     pub pin_bytes: Option<u64>,
     /// Number and age of archives to keep on each target. Default: 2 full and 4 incremental ones,
     /// as validators keep.
     pub keep: Keep,
-    /// Number of older full archives on each target onto which its newest one is rebased. The full
-    /// archives are read from a target that is a directory; `keep` limits how many results stay.
-    /// Default: 0.
+    /// Number of older full archives on each target onto which the target's newest one is rebased.
+    /// The full archives are read from a target that is a directory; `keep` limits how many results
+    /// stay. Default: 0.
     pub rebase_onto: usize,
-    /// Time for which a published archive is never deleted, because downloads of it may be running.
-    /// Default: 2 hours, enough to download a full archive of mainnet at 100 Mbit/s.
+    /// Time after its publication during which an archive is never deleted, because downloads of it
+    /// may be running. Default: 2 hours, in which 90 GB are downloaded at 100 Mbit/s.
     pub grace: Duration,
     /// Slots around which archives are kept for ever, in `kept/`. Default: none.
     #[setters(into)]
     pub keep_slots: BTreeSet<u64>,
     /// Also keeps the archives around the end of each epoch in `kept/`. Default: false.
     pub keeps_epoch_ends: bool,
-    /// Limit of `kept/` on each target, in bytes. Default: none.
+    /// Limit on the size of `kept/` on each target, in bytes. Default: none.
     #[setters(into)]
     pub keep_bytes: Option<u64>,
     /// Program to run after each archive that was published. Default: none.
@@ -123,18 +124,18 @@ pub struct PublishOptions {
     pub is_once: bool,
 }
 
-/// Time for which requests to a store are repeated before the target counts as failed. Restarts
-/// make buckets unreachable for a minute or two: that is only a warning. After a failure, the
-/// target is left alone for a while; parts already sent are kept.
+/// Time for which requests to a store are repeated before the target counts as failed. The restart
+/// of a store makes its buckets unreachable for a minute or two: that is only a warning. After a
+/// failure, the target is left alone for a while; parts already sent are kept.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(300);
 
 impl PublishOptions {
-    /// Default number of full archives kept on a target: as validators keep.
+    /// Default number of full archives kept on a target: as many as validators keep.
     pub const KEEP_FULL_DEFAULT: usize = 2;
-    /// Default number of incremental archives kept on a target: as validators keep.
+    /// Default number of incremental archives kept on a target: as many as validators keep.
     pub const KEEP_INCREMENTAL_DEFAULT: usize = 4;
 
-    /// Default settings: pins are kept beside the snapshots directory.
+    /// Default settings: pins are kept next to the snapshots directory.
     pub fn new(snapshots: impl Into<PathBuf>, targets: impl IntoIterator<Item = Target>) -> Self {
         let snapshots = snapshots.into();
         Self {
@@ -169,7 +170,7 @@ impl PublishOptions {
 }
 
 impl PublishOptions {
-    /// The validator's directories.
+    /// Directories that the validator writes archives to.
     fn validator_dirs(&self) -> Vec<PathBuf> {
         [&self.snapshots].into_iter().chain(&self.incremental_snapshots).cloned().collect()
     }

@@ -1,5 +1,5 @@
-//! The planning thread: looks, asks [`decide`](super::decide) what to do, and does it or starts the
-//! thread that does.
+//! The planning thread: looks, asks [`decide`](super::decide) what to do, and does it or starts a
+//! thread for it.
 
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -25,8 +25,8 @@ use super::tell::hooks::Hooks;
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Maximum number of looks in a row, each after an action that changed what is there. Then messages
-/// of other threads have their turn.
+/// Maximum number of looks in a row, each after an action that changes what the next one finds.
+/// After them, messages of other threads are handled.
 const LOOKS_MAX: usize = 8;
 
 /// Interval between checks whether the user has interrupted the run.
@@ -62,7 +62,7 @@ pub fn publish(options: &PublishOptions, on_event: &mut dyn FnMut(&Event), progr
             let heard = publisher.hear_last();
             ended.and(heard).and_then(|()| publisher.result())
         });
-        // Cancel also after a panic: other threads wait for messages of this one.
+        // Cancel also after a panic: other threads may be waiting for this one.
         over.cancel();
         result
     })
@@ -113,7 +113,8 @@ impl Publisher<'_, '_> {
         Ok(())
     }
 
-    /// Result of a run with `--once` that is over.
+    /// Result of the run. With `--once`, fails if an operation failed for good, or a target lacks
+    /// an archive that was left out.
     fn result(&mut self) -> Result<()> {
         match self.teller.gravest() {
             _ if !self.run.options.is_once => Ok(()),
@@ -127,7 +128,8 @@ impl Publisher<'_, '_> {
         self.act_all(told).map(drop)
     }
 
-    /// Success here says nothing about the next look, which may still have to wait.
+    /// Handles a message. Only a failure goes to [`Self::go_on`]: success must not end the pause
+    /// after a failed look.
     fn hear_and_go_on(&mut self, message: Message) -> Result<()> {
         match self.hear(message) {
             Ok(()) => Ok(()),
@@ -135,7 +137,8 @@ impl Publisher<'_, '_> {
         }
     }
 
-    /// Looks and acts until nothing changes what is there.
+    /// Looks and acts until no action changes what the next look finds, at most [`LOOKS_MAX`]
+    /// times.
     fn work(&mut self) -> Result<()> {
         for _ in 0..LOOKS_MAX {
             let actions = self.state.plan(self.eye.look(self.run)?);
@@ -146,7 +149,7 @@ impl Publisher<'_, '_> {
         Ok(())
     }
 
-    /// True if an action changed what is there.
+    /// Returns true if an action changes what the next look finds.
     fn act_all(&mut self, actions: impl IntoIterator<Item = Action>) -> Result<bool> {
         actions.into_iter().try_fold(false, |has_changed, action| Ok(self.act(&action)? || has_changed))
     }
@@ -217,7 +220,7 @@ impl Publisher<'_, '_> {
             Message::Event(event) => vec![Action::Tell(event)],
             Message::Prepared { source, result, elapsed } => {
                 let was = self.run.pins.journal.read(|entries| entries.pins.get(&source.to_string()).copied());
-                // If this look fails, the next one finds what was made.
+                // If this look fails, the next one finds the new archive.
                 let result = self.eye.look(self.run).map(|facts| self.state.see(facts)).and(result);
                 self.workers.prepared(result.as_ref().ok().and_then(|name| self.state.ready(name)));
                 self.state.prepared(&source, result, was, elapsed)

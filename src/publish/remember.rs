@@ -20,7 +20,7 @@ use slotpress_stores::UploadState;
 
 const NAME: &str = "journal.json";
 
-/// Limit of the file's length, in bytes. A longer file is not a journal.
+/// Limit on the file's length, in bytes. A longer file is not a journal.
 const BYTES_MAX: u64 = 16 << 20;
 
 /// Maximum number of refused archives to remember, newest first. A validator's directory holds
@@ -40,12 +40,13 @@ pub struct Entries {
     /// Result of the state check of each ready archive, by name. Written before the archive is
     /// created.
     pub states: BTreeMap<String, StateCheck>,
-    /// Identity of each validator's file when it was pinned, by name.
+    /// Identity of each file of the validator when it was pinned, by name.
     pub pins: BTreeMap<String, Identity>,
     pub refused: BTreeMap<String, Identity>,
     /// Start of the last incremental archive's preparation, in Unix seconds.
     pub incremental_unix_seconds: Option<u64>,
-    /// Newest slot seen when the directory was first used. Ends of earlier epochs are not kept.
+    /// Newest slot seen when the directory was first used. Archives around the ends of earlier
+    /// epochs are not kept.
     pub first_slot: Option<u64>,
     pub targets: BTreeMap<String, TargetEntries>,
     /// Unfinished uploads, by the URL of the object. The tags of their parts are in a separate file
@@ -149,8 +150,8 @@ impl PublishJournal {
     }
 }
 
-/// The tags of an upload's parts, one per line after the upload's id. Tags are appended, so that
-/// recording a part costs the same however many there are.
+/// The tags of an upload's parts, one per line after the upload's id. Tags are appended, so the
+/// cost of recording a part does not grow with their number.
 #[derive(Debug)]
 pub struct PartsLog {
     file: File,
@@ -183,7 +184,7 @@ impl PublishJournal {
         let mut log = PartsLog { file, path, part_bytes: state.part_bytes, count: 0 };
         log.file.write_all(format!("{}\n", state.upload_id).as_bytes()).or_path("write", &log.path)?;
         log.append(&tags)?;
-        // Write the parts first: an upload without them would start over.
+        // Write the parts before the journal: an upload without them would start over.
         new.publish(&name, true)?;
         self.change(|entries| drop(entries.uploads.insert(key.to_string(), BegunUpload { of, state })))?;
         Ok(log)
@@ -248,7 +249,7 @@ impl Entries {
 mod tests {
     use super::*;
 
-    /// Appending a part costs the same however many there are, and does not rewrite the journal.
+    /// Appending a part costs the same for any number of parts, and does not rewrite the journal.
     #[test]
     fn the_cost_of_a_part_is_constant() {
         const KEY: &str = "s3://bucket/snapshot-1-x.tar.zst";

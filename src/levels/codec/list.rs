@@ -88,7 +88,8 @@ pub fn parse_codecs(text: &str, zstd_levels: &[i32]) -> Result<Vec<FrameCodec>> 
     }
 }
 
-/// Adds clustered records, each level after the same level of zstd.
+/// Adds the codec `clustered` at levels 1 to 3, each after zstd at that level, if the list holds
+/// it.
 pub fn add_clustered(codecs: &mut Vec<FrameCodec>) {
     let with_clustered = |codec: FrameCodec| {
         let is_added = codec.name == REFERENCE_CODEC && CLUSTERED_LEVELS.contains(&codec.level);

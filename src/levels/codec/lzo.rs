@@ -106,8 +106,8 @@ fn push_match(distance: usize, length: usize, to: &mut Vec<u8>) {
     }
 }
 
-/// Appends an instruction with a length in its lowest bits, up to `most`. A longer rest follows in
-/// further bytes, a zero for each 255.
+/// Appends an instruction with a length in its lowest bits, up to `most`. The rest of a longer
+/// length follows in further bytes, with a zero for each 255.
 fn push_length(instruction: u8, most: usize, length: usize, to: &mut Vec<u8>) {
     if length <= most {
         return to.push(instruction | length as u8);

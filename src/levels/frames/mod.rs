@@ -17,7 +17,7 @@ use crate::levels::statistics::{LOST_PERCENT_MAX, RUN_TIME_MIN};
 use crate::levels::units::pieces;
 use crate::levels::{LevelRow, MeasureOptions};
 
-/// Results of [`measure_frames`], as far as it got.
+/// Results of [`measure_frames`]; incomplete if it failed.
 #[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug)]
 pub struct FramesReport {
@@ -83,7 +83,7 @@ pub fn measure_frames(
     let mut measure = || {
         let timed = MeasureOptions::new("").repeat(1).threads(1).min_time(options.min_time);
         let stopwatch = Stopwatch::start_on_thread();
-        for size_bytes in sizes_of_use(input, &options.sizes) {
+        for size_bytes in useful_sizes(input, &options.sizes) {
             let pieces = chosen_pieces(input, size_bytes, options.pieces_max);
             let mut bench = Bench::new(pieces, &timed, progress).timing_each(options.first_pass_max);
             let measured = bench.measure(codec, &format!("Frames of {}", quantity::bytes(size_bytes)))?;
@@ -112,14 +112,14 @@ pub fn measure_frames(
 }
 
 /// Frame sizes up to the first one that holds the largest frame of the input.
-fn sizes_of_use(input: &Input, sizes: &[u64]) -> Vec<u64> {
+fn useful_sizes(input: &Input, sizes: &[u64]) -> Vec<u64> {
     let largest = input.frames.iter().map(|frame| frame.content.len() as u64).max().unwrap_or(0);
-    let mut of_use: Vec<u64> = sizes.iter().copied().filter(|size| *size < largest).collect();
-    of_use.extend(sizes.iter().copied().find(|size| *size >= largest));
-    of_use
+    let mut useful: Vec<u64> = sizes.iter().copied().filter(|size| *size < largest).collect();
+    useful.extend(sizes.iter().copied().find(|size| *size >= largest));
+    useful
 }
 
-/// Number of rounds in which the ordered pieces pass over the input.
+/// Number of passes over the input in which the chosen pieces are ordered.
 const ROUNDS: usize = 16;
 
 /// Chooses at most `pieces_max` pieces, spread evenly. Pieces shorter than half of the longest
@@ -128,13 +128,13 @@ fn chosen_pieces(input: &Input, size_bytes: u64, pieces_max: usize) -> Vec<&[u8]
     let size = usize::try_from(size_bytes).unwrap_or(usize::MAX);
     let all = || input.frames.iter().flat_map(move |frame| pieces(&frame.content, size));
     let longest = all().map(<[u8]>::len).max().unwrap_or(0);
-    let of_use = || all().filter(move |piece| piece.len() * 2 >= longest);
-    let count = of_use().count();
+    let useful = || all().filter(move |piece| piece.len() * 2 >= longest);
+    let count = useful().count();
     let wanted = count.min(pieces_max.max(1));
     // Piece n is taken where n * wanted / count reaches the next whole number.
     let is_taken = |number: usize| (number * wanted) % count.max(1) < wanted;
     let taken: Vec<&[u8]> =
-        of_use().enumerate().filter(|(number, _)| is_taken(*number)).map(|(_, piece)| piece).collect();
+        useful().enumerate().filter(|(number, _)| is_taken(*number)).map(|(_, piece)| piece).collect();
     (0..ROUNDS).flat_map(|round| taken.iter().skip(round).step_by(ROUNDS).copied()).collect()
 }
 

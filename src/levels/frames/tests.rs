@@ -8,7 +8,7 @@ use crate::levels::codec::list::parse_codecs;
 use crate::levels::codec::{FrameCoder, NewCoder, Parts};
 use crate::levels::input::{ContentFrame, InputKind};
 
-/// Lines with much in common, in frames of the given lengths.
+/// Lines of similar text, in frames of the given lengths.
 fn input(frame_lengths: &[usize]) -> Input {
     let text: Vec<u8> = (0..20_000u32)
         .flat_map(|number| format!("slot={} leader=node-{}\n", 9_000 + number, number % 37).into_bytes())
@@ -119,7 +119,7 @@ fn what_was_measured_stays() {
     let stop = StopAfter(AtomicU64::new(4));
     let (report, result) = measure_frames(&input(&[100_000]), &codec("none"), &options, &stop);
     assert_eq!(result.map_err(|error| error.kind()), Err(ErrorKind::Interrupted));
-    assert_eq!(report.sizes.len(), 1, "four looks per size: one for each pass");
+    assert_eq!(report.sizes.len(), 1, "four checks per size: one for each pass");
 }
 
 /// A decoder that returns wrong bytes.

@@ -1,8 +1,8 @@
 //! Finds the bandwidths at which one level overtakes its neighbour.
 //!
 //! The times of two levels are compared on a grid of bandwidths from a kilobit to ten terabits per
-//! second, and places where the sooner one changes are refined by bisection. Everything else that
-//! limits the link (delay, window) is included: where a window limits a stream, no bandwidth helps.
+//! second, and each change of the faster level is refined by bisection. Everything else that limits
+//! the link (delay, window) is included: where a window limits a stream, no bandwidth helps.
 
 use serde::Serialize;
 
@@ -57,8 +57,8 @@ pub struct BreakEven {
     pub ranges: Vec<Range>,
 }
 
-/// Compares each row with the one before it of the same codec, and the first of each codec with
-/// uncompressed.
+/// Compares each row with the row before it of the same codec, and the first row of each codec with
+/// the uncompressed one.
 pub fn break_evens(rows: &[LinkRow], question: &LinkQuestion) -> Vec<BreakEven> {
     let Some(plain) = rows.first() else { return Vec::new() };
     let pairs = || {
@@ -161,7 +161,7 @@ mod tests {
         found.ranges.iter().map(|range| range.sooner).collect()
     }
 
-    /// Store and forward: 100 s more of compressing against 2 GB less to send cross at 20 MB/s of
+    /// Store and forward: 100 s more for compressing and 2 GB less to send balance at 20 MB/s of
     /// payload, or 170 Mbit/s.
     #[test]
     fn by_hand() {
@@ -169,8 +169,8 @@ mod tests {
         let found = break_even(&light, &heavy, TransferMode::StoreAndForward, &question(Link::new(1e9)));
         let bandwidth = heavier_below(&found).expect("a crossing");
         assert!((bandwidth / (20e6 * 8.0 * 1538.0 / 1448.0) - 1.0).abs() < 0.02, "{bandwidth}");
-        // Streaming: level 3 compresses 140 MB/s, so the crossing lies where the link is faster
-        // than that.
+        // Streaming: level 3 compresses 140 MB/s, so the crossing is at a rate of the link above
+        // that.
         let found = break_even(&light, &heavy, TransferMode::Streaming, &question(Link::new(1e9)));
         let bandwidth = heavier_below(&found).expect("a crossing");
         assert!((1.10e9..1.30e9).contains(&bandwidth), "{bandwidth}");
@@ -187,7 +187,7 @@ mod tests {
             break_even(&light, &load(2, 30_000_000_000, 100.0), TransferMode::Streaming, &question(Link::new(1e9)));
         assert_eq!(all(&found), [Sooner::Same]);
         assert_eq!(heavier_below(&found), None);
-        // A window of 3 MiB per second is slower than any codec: level 1 is not better at any
+        // A window of 2.7 MiB per second is slower than any codec: level 1 is not better at any
         // bandwidth.
         let far = question(Link { rtt_seconds: 1.0, ..Link::new(1e9) });
         let found = break_even(&light, &load(3, 28_000_000_000, 200.0), TransferMode::StoreAndForward, &far);

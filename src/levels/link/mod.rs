@@ -8,15 +8,15 @@
 //!
 //! Store and forward runs the stages one after the other: the time is their sum. Streaming runs
 //! them at once: the time is that of the slowest stage, plus fill and drain, which is a frame's
-//! time in each other stage. The stages buffer next to nothing, so a slow start of the link delays
-//! all of them: its two round trips and its ramp, up to the rate of the slowest stage, are part of
-//! streaming whichever stage is slowest.
+//! time in each other stage. The stages buffer next to nothing, so the slow start of the link
+//! delays all of them: its two round trips, and its ramp up to the rate of the slowest stage,
+//! always count.
 //!
-//! The validator's own start (reading accounts, replaying, catching up) takes the same at every
-//! level and is not counted.
+//! The validator's own start (reading accounts, replaying, catching up) takes the same time at
+//! every level and is not counted.
 //!
-//! Sender and receiver are two machines, each with the cores on which the levels were measured, so
-//! stages do not compete for cores.
+//! Sender and receiver are two machines, each with as many cores as the levels were measured on, so
+//! sending and receiving stages do not compete for cores.
 
 pub mod break_even;
 pub mod network;

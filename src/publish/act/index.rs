@@ -22,10 +22,10 @@ use slotpress_stores::{Condition, Metadata, Put, Store};
 use crate::publish::decide::choose::{ArchiveSet, Key, key};
 use crate::publish::remember::StateCheck;
 
-/// File name of the index. Its path is the one at which `slotpress serve` offers its list.
+/// File name of the index. The index has the same path as the list of `slotpress serve`.
 const INDEX: &str = "archives";
 
-/// Maximum number of attempts to write an index that other publishers keep changing. If so many
+/// Maximum number of attempts to write an index that other publishers keep changing. If all of them
 /// fail, something else is wrong.
 const ATTEMPTS_MAX: u32 = 16;
 const ATTEMPTS_APART: Duration = Duration::from_millis(20);
@@ -60,8 +60,8 @@ pub enum Step<'a> {
     /// Prunes in advance what may be removed once this archive is published. Archives that
     /// `latest.json` names stay.
     MakeRoom(&'a Ready),
-    /// Adds an archive that was sent to the index, and to `latest.json` if it belongs to the newest
-    /// pair.
+    /// Adds an archive whose file is on the target to the index, and to `latest.json` if it belongs
+    /// to the newest pair.
     Add(&'a Ready),
 }
 
@@ -84,7 +84,7 @@ impl Ahead {
     }
 }
 
-/// Contents of an index. It may be replaced only under `condition`: no other program has changed it
+/// Contents of an index. `condition` permits replacing it only if no other program has changed it
 /// since.
 #[derive(Debug)]
 pub struct Index {
@@ -257,8 +257,8 @@ impl IndexedStore {
         for attempt in 0..ATTEMPTS_MAX {
             wait(progress, ATTEMPTS_APART * attempt);
             progress.check()?;
-            // Read this before the index: if another program changes both in between, the condition
-            // for writing fails, and the attempt is repeated.
+            // Read `latest.json` before the index: if another program changes both in between, the
+            // condition for writing fails, and the attempt is repeated.
             let latest = self.store.get_small(LATEST_JSON, INDEX_BYTES_MAX, progress)?;
             let named = latest.as_ref().and_then(|latest| parse_list(&latest.bytes)).unwrap_or_default();
             let latest_is = latest.map_or(Condition::Absent, |latest| unchanged(latest.e_tag));

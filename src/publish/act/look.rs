@@ -70,8 +70,8 @@ impl Eye {
         })
     }
 
-    /// Pins an archive. If it can never be pinned, looks into the file: a few reads tell whether it
-    /// is damaged.
+    /// Pins an archive. If it cannot be pinned, and Agave is not known to have written it, a few
+    /// reads tell whether it is damaged.
     pub fn pin(&mut self, archive: &Archive, seen: &[Archive], run: &Run<'_>) -> Result<Pinned> {
         let written_by = self.writers.written_by(run.options, seen, archive);
         let pinned = run.pins.pin(archive, written_by)?;

@@ -61,7 +61,7 @@ pub enum Pinned {
     /// The file changed, or its writer has locked it: try again later.
     NotNow,
     Never(String),
-    /// Cannot be pinned either, but may still be being written.
+    /// Cannot be pinned, but may still be written to.
     Unfinished(String),
     Damaged(Error),
 }
@@ -101,8 +101,8 @@ impl PinDir {
         let quarantine = options.quarantine.as_deref().map_or_else(|| below(QUARANTINE), made)?;
         check_pins(&quarantine, options)?;
         let (pinned, ready) = (below(PINNED)?, below(READY)?);
-        // Remove what a killed run has left: it may be as long as an archive, and this run may have
-        // nothing to make.
+        // Remove temporary files of a killed run now: they may be as long as archives, and this run
+        // may never write one.
         [&pinned, &ready].into_iter().try_for_each(|dir| remove_stale_files(dir))?;
         let journal = PublishJournal::open(top.clone())?;
         Ok(Self { journal, pinned, ready, quarantine, top })
@@ -258,7 +258,7 @@ fn remove(dir: &KeptDir, name: &str) -> Result<()> {
     }
 }
 
-/// Checks pins, quarantine and targets before any of them is created or written. Fails if one lies
+/// Checks pins, quarantine and targets before any of them is created or written. Fails if one is
 /// inside a directory where it must not be, or if no target exists.
 pub fn check_dirs(options: &PublishOptions) -> Result<()> {
     for path in [&options.pins].into_iter().chain(&options.quarantine) {
@@ -345,7 +345,7 @@ pub struct Writers {
 impl Writers {
     /// Determines the writer of a file. If Firedancer wrote the newest archive, all files of the
     /// directory count as Firedancer's: it also downloads archives that others wrote, and a file
-    /// that is being rewritten tells nothing. Agave's directory may hold an older archive of
+    /// cannot be read while it is rewritten. Agave's directory may hold an older archive of
     /// Firedancer's that Agave has downloaded.
     pub fn written_by(&mut self, options: &PublishOptions, seen: &[Archive], archive: &Archive) -> WrittenBy {
         match options.writer {
@@ -394,7 +394,7 @@ fn front_of(archive: &Archive) -> Option<Front> {
     Some(Front { bank, is_of_firedancer })
 }
 
-/// True if the directory belongs to the user `firedancer`, as Firedancer's instructions have it.
+/// True if the directory belongs to the user `firedancer`, as Firedancer's instructions say.
 fn is_owned_by_firedancer(options: &PublishOptions) -> bool {
     let Ok(metadata) = fs::metadata(&options.snapshots) else { return false };
     let users = fs::read_to_string("/etc/passwd").unwrap_or_default();

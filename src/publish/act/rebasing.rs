@@ -1,6 +1,6 @@
-//! Makes rebased archives, which bring nodes from an older full archive of a target to its newest
-//! one. Works on a thread of its own because rebasing takes long, and at the lowest priority
-//! because nobody waits for it.
+//! Makes rebased archives, with which nodes get from an older full archive of a target to the state
+//! of its newest one. Works on a thread of its own because rebasing takes long, and at the lowest
+//! priority because nobody waits for it.
 
 use slotpress_base::{CancelToken, Error, NICENESS_MAX, Result, panic_point, stand_back};
 use slotpress_format::ArchiveName;
@@ -15,7 +15,7 @@ use crate::publish::PublishOptions;
 use crate::publish::decide::choose::Key;
 use crate::rebase::{RebaseInput, RebaseOptions, rebase};
 
-/// Checks the settings before anything else is done.
+/// Checks the settings for rebasing.
 pub fn check_settings(options: &PublishOptions) -> Result<()> {
     let (onto, kept) = (options.rebase_onto, options.keep.rebased);
     if onto > kept {
@@ -43,8 +43,7 @@ pub fn name_of(&(base_slot, slot, hash): &Key, options: &PublishOptions) -> Arch
     ArchiveName { base_slot, slot, hash, extension: codec(options).extension() }
 }
 
-/// Makes a rebased archive from two full archives of a target, and puts it among those that are
-/// ready.
+/// Makes a rebased archive from two full archives of a target, and puts it into `ready/`.
 pub fn make(name: &ArchiveName, worker: &TargetWorker<'_>, cancel: &CancelToken) -> Result<()> {
     panic_point("rebasing");
     let TargetWorker { run, target, .. } = worker;

@@ -120,7 +120,7 @@ impl<'a> TargetWorker<'a> {
     ) -> Result<()> {
         let (start, there) = (Instant::now(), self.made(store, is_kept)?);
         let uploader = self.uploader(&there);
-        // Archives in `kept/` are never deleted, so there is no room to make.
+        // Archives in `kept/` are never deleted, so no room can be made there.
         let dir = store.dir().filter(|_| !is_kept);
         let mut make_room = || self.publish(contents, &there, Step::MakeRoom(ready), false);
         if dir.is_some_and(|dir| !has_room(dir, ready.archive.size_bytes)) {
@@ -241,8 +241,8 @@ pub fn read_genesis(path: &Path) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Puts the genesis archive on a target that has none. Never replaces one that is there; fails if
-/// it is another cluster's.
+/// Puts the genesis archive on a target that has none. Never replaces an existing one; fails if
+/// that is another cluster's.
 fn put_genesis(store: &Store, archive: &[u8], progress: &dyn Progress) -> Result<()> {
     let metadata = Metadata::default().content_type("application/x-bzip2".to_string());
     let mut there = store.get_small(GENESIS_ARCHIVE_NAME, GENESIS_BYTES_MAX, progress)?;

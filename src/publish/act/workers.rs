@@ -27,8 +27,8 @@ use crate::publish::tell::event::Event;
 use crate::recompress::{RecompressOptions, RecompressSource, recompress};
 
 /// Estimated maximum length of a new archive, as a multiple of its source's length. Sending an
-/// archive before it is complete requires such a limit. Going from level 19 to level 1 doubles the
-/// length. An archive that becomes longer is sent when it is ready.
+/// archive before it is complete requires such a limit. Recompressing from level 19 to level 1
+/// doubles the length. An archive that becomes longer is sent when it is ready.
 const RATIO_MAX: u64 = 2;
 
 #[derive(Debug)]
@@ -111,7 +111,7 @@ impl<'s, 'e> Workers<'s, 'e> {
 }
 
 /// True if a target fails for a reason that lasts until an operator acts: another file has the
-/// name, credentials are missing or insufficient, or the directory is gone.
+/// name, a store refuses requests or credentials or is full, or the directory is gone.
 fn is_lasting(error: &Error, target: &Target) -> bool {
     error.kind() == ErrorKind::Exists
         || NetError::of(error).is_some_and(|error| {

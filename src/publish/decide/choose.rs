@@ -40,8 +40,8 @@ impl ArchiveSet {
         on_it.map(|(_, slot, _)| *slot).next()
     }
 
-    /// True if the target lacks this archive and would become newer by it. An incremental archive
-    /// must be based on the target's newest full archive.
+    /// True if a target with these archives lacks this one, and would become newer with it. An
+    /// incremental archive must be based on the target's newest full archive.
     pub fn wants(&self, name: &ArchiveName) -> bool {
         let newest_full = self.newest_full();
         match name.base_slot {
@@ -122,7 +122,7 @@ impl State<'_> {
         self.ready_names().any(|name| key(name) == *wanted)
     }
 
-    /// Ready states that this program rebased: a target has the full archive.
+    /// Ready archives made by `rebase` from a full archive that a target has.
     pub fn rebased_ready(&self) -> BTreeSet<Key> {
         let rebased = self.facts.ready.iter().filter(|ready| ready.archive.is_rebased());
         let has_full = |(_, slot, hash): &Key| {
@@ -131,7 +131,7 @@ impl State<'_> {
         rebased.map(|ready| key(&ready.archive.name)).filter(has_full).collect()
     }
 
-    /// What each target that has answered will have when everything ready is published.
+    /// Archives that each target that has answered will have when everything ready is published.
     fn later(&self) -> Vec<ArchiveSet> {
         let rebased = self.rebased_ready();
         let answering = self.targets.iter().filter(|target| !target.is_silent());
@@ -222,13 +222,14 @@ impl State<'_> {
             needed.extend(candidates.keys().filter(|(base, slot, _)| base.is_none() && bases.contains(&Some(*slot))));
         }
         let mut wanted = vec![self.newest_wanted(true, true), next_full];
-        // An incremental archive that waits for another one would be old when its turn comes.
+        // An incremental archive that is pinned while another one is prepared would be old when its
+        // turn comes.
         if preparing.is_none() && next_full.is_none() {
             wanted.extend([self.newest_wanted(false, true), self.next(false)]);
         }
         // An archive that waits is tried again, and stays pinned until then.
         needed.extend(wanted.into_iter().flatten().map(|archive| key(&archive.name)));
-        // The pin of a ready archive may be removed only if the bracket is complete: otherwise the
+        // The pin of a ready archive may be removed only if its bracket is complete: otherwise the
         // ready file may be removed too.
         let complete = self.to_keep(false);
         let stays_ready = |key: &Key| complete.contains(key) && self.is_ready(key);
@@ -283,7 +284,7 @@ impl State<'_> {
         }
     }
 
-    /// Rebased states to be made; none while a newer full archive is there to be prepared.
+    /// Rebased states to be made; none while a newer full archive is to be prepared.
     pub fn to_rebase(&self) -> BTreeSet<Key> {
         let lacked: BTreeSet<Key> = self.targets.iter().flat_map(|target| self.lacked_rebased(target)).collect();
         if lacked.is_empty() || self.next(true).is_some() {

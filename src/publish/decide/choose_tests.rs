@@ -42,7 +42,7 @@ fn published(names: &[ArchiveName]) -> TargetState {
     TargetState { contents, is_known: true, ..TargetState::default() }
 }
 
-/// Leaks the options: there are few, and each test may borrow them as long as it likes.
+/// Leaks the options, which are small, so that a test can borrow them for any time.
 fn leak(options: PublishOptions) -> &'static PublishOptions {
     Box::leak(Box::new(options))
 }
@@ -61,7 +61,7 @@ fn prepared(state: &State<'_>) -> Option<ArchiveName> {
     state.next_to_prepare().map(|archive| archive.name.clone())
 }
 
-/// An archive that has failed so often that others have their turn.
+/// State of an archive that has failed so often that others are prepared first.
 fn waiting() -> Retry {
     let mut retry = Retry::default();
     for _ in 0..3 {
@@ -150,7 +150,7 @@ fn a_run_that_ends_by_itself_makes_all_its_attempts() {
 }
 
 #[test]
-fn an_incremental_one_that_failed_is_tried_again_when_it_is_said() {
+fn an_incremental_one_that_failed_is_tried_again_at_the_announced_time() {
     let begun = Duration::ZERO;
     let mut now = State::new(leak(options()), Instant::now());
     now.targets = vec![published(&[full(1)])];
@@ -189,11 +189,11 @@ fn pins_go_when_nothing_needs_them_and_never_take_more_than_allowed() {
     now.options = leak(options().pin_bytes(15));
     assert_eq!(now.pins(), PinChanges { drop: vec![full(9)], no_room: vec![full(20)], ..PinChanges::default() });
     now.options = leak(options().checks_pairs(true));
-    assert_eq!(now.pins().drop, [], "the base of what comes");
+    assert_eq!(now.pins().drop, [], "the full archive of what is prepared next");
 }
 
 #[test]
-fn what_brackets_a_slot_is_kept() {
+fn archives_around_a_slot_are_kept() {
     let has = published(&[full(100), on(100, 140)]);
     let mut now = situation(&[full(100), on(100, 140), on(100, 148)], vec![has]);
     now.options = leak(options().keep_slots([150]));
@@ -202,7 +202,7 @@ fn what_brackets_a_slot_is_kept() {
     assert_eq!(prepared(&now), None, "a later one may come");
     now.facts.pinned = archives(&[full(100), on(100, 148)]);
     now.facts.ready = ready(&[on(100, 148)]);
-    assert_eq!(now.pins().drop, [], "what is ready goes when it is published");
+    assert_eq!(now.pins().drop, [], "pinned until the bracket is complete");
     now.facts.ready.clear();
     now.facts.seen = archives(&[full(100), on(100, 156), on(100, 164)]);
     assert_eq!(now.pins(), PinChanges { add: vec![on(100, 156)], ..PinChanges::default() });
@@ -244,7 +244,7 @@ fn the_newest_full_archive_is_rebased_onto_older_ones() {
     assert_eq!(at(&mut now, 1).to_rebase(), keys(&[on(200, 300)]));
     assert_eq!(at(&mut now, 16).to_rebase(), keys(&[on(200, 300), on(100, 300)]));
     now.targets = vec![dir(&[&fulls[..], &[on(200, 300)]].concat())];
-    assert_eq!(at(&mut now, 2).to_rebase(), keys(&[on(100, 300)]), "what a validator made is as good");
+    assert_eq!(at(&mut now, 2).to_rebase(), keys(&[on(100, 300)]), "a validator's own archive serves as well");
     now.facts.ready = vec![rebased(on(100, 300))];
     assert_eq!(now.to_rebase(), keys(&[]));
     assert_eq!(now.next_rebased(&now.targets[0]), Some(&on(100, 300)));
@@ -259,13 +259,13 @@ fn the_newest_full_archive_is_rebased_onto_older_ones() {
     now.failing.entry(key(&on(100, 300))).or_default().give_up();
     assert_eq!(now.to_rebase(), keys(&[]));
     now.see(now.facts.clone());
-    assert_eq!(now.to_rebase(), keys(&[]), "it stays so");
+    assert_eq!(now.to_rebase(), keys(&[]), "still given up after a look");
 }
 
 #[test]
-fn the_next_full_archive_drops_what_is_rebased() {
+fn the_next_full_archive_drops_rebased_ones() {
     let mut now = situation(&[full(300)], vec![dir(&[full(100), full(200)])]);
-    assert_eq!(at(&mut now, 1).to_rebase(), keys(&[]), "it is seen");
+    assert_eq!(at(&mut now, 1).to_rebase(), keys(&[]), "a newer one is to be prepared");
     now.facts.ready = [ready(&[full(300)]), vec![rebased(on(100, 200))]].concat();
     assert_eq!(now.to_rebase(), keys(&[]), "the directory does not have it yet");
     assert_eq!(now.unneeded(), [&on(100, 200)]);
@@ -296,7 +296,8 @@ fn an_ordinary_archive_on_an_old_one_is_not_wanted() {
     assert_eq!(now.unneeded(), [&on(100, 200)]);
 }
 
-/// Not even if its full archive is the newest again, because a newer one was removed.
+/// A rebased archive is not the newest even if its full archive is, because a newer one was
+/// removed.
 #[test]
 fn a_rebased_archive_is_never_the_newest() {
     let has = |names: &[ArchiveName]| {
@@ -325,7 +326,7 @@ fn some_archives() -> impl Strategy<Value = Vec<ArchiveName>> {
 
 proptest! {
     /// Each rebased archive gets to the targets, none is made twice, and everything else happens as
-    /// it would without.
+    /// without rebasing.
     #[test]
     fn rebased_archives_change_nothing_else(
         seen in some_archives(),

@@ -41,8 +41,8 @@ impl State<'_> {
         Action::Tell(Event::Skipped { name, why })
     }
 
-    /// A look ended, with the actions that it led to. A failing or full disk may recover, so only a
-    /// run with `--once` ends.
+    /// Handles the end of a look and of the actions that it led to. An error ends only a run with
+    /// `--once`: a failing or full disk may recover.
     pub fn looked(&mut self, result: Result<()>) -> Result<Option<Action>> {
         match result {
             Ok(()) => self.looking = Retry::default(),
@@ -55,7 +55,7 @@ impl State<'_> {
         Ok(None)
     }
 
-    /// An archive could not be pinned.
+    /// Handles an archive that was not pinned.
     pub fn not_pinned(&mut self, archive: &Archive, why: Pinned) -> Option<Action> {
         let (name, was, now) = (archive.name.clone(), Identity::from(archive), self.facts.now);
         let is_lasting = matches!(why, Pinned::Never(_));
@@ -71,7 +71,7 @@ impl State<'_> {
             }
             Pinned::Yes | Pinned::Gone | Pinned::NotNow => None,
             Pinned::Damaged(error) => Some(Action::Refuse { name, was: Some(was), error }),
-            // An unfinished archive may become whole later, or stay as it is.
+            // An unfinished archive may become whole later: it is skipped until the next look.
             Pinned::Unfinished(why) | Pinned::Never(why) => {
                 self.skipped.insert(key(&name), Skipped { was, is_lasting });
                 Some(self.leave_out(name, why, HINT_NEVER))
@@ -79,7 +79,7 @@ impl State<'_> {
         }
     }
 
-    /// A preparation ended. `was` is the identity of the file when it was pinned.
+    /// Handles the end of a preparation. `was` is the identity of the file when it was pinned.
     pub fn prepared(
         &mut self,
         source: &ArchiveName,
@@ -113,7 +113,7 @@ impl State<'_> {
         vec![failed(error, None, retry), Action::Unpin(source.clone())]
     }
 
-    /// An archive is ready.
+    /// Reports an archive that is ready.
     fn made(&self, name: &ArchiveName, elapsed: Duration) -> Option<Action> {
         let ready = self.ready(name)?;
         let (archive, state) = (&ready.archive, ready.state);
@@ -122,7 +122,7 @@ impl State<'_> {
         Some(Action::Tell(Event::Prepared { name, state, bytes, root, rebased_on, elapsed }))
     }
 
-    /// A rebase ended.
+    /// Handles the end of a rebase.
     pub fn rebased(&mut self, name: &ArchiveName, result: Result<()>, elapsed: Duration) -> Vec<Action> {
         self.rebasing = None;
         let Err(error) = result else { return Vec::from_iter(self.made(name, elapsed)) };
@@ -145,8 +145,8 @@ impl State<'_> {
         vec![told, forget]
     }
 
-    /// A target has carried out its order, or failed. `is_lasting` says that trying again soon will
-    /// not help.
+    /// Handles the answer of a target that has carried out its order, or failed. `is_lasting` is
+    /// true if trying again soon will not help.
     pub fn answered(&mut self, at: usize, result: Result<TargetContents>, is_lasting: bool) -> Option<Action> {
         let (is_once, now) = (self.options.is_once, self.facts.now);
         let (target, name) = (self.targets.get_mut(at)?, self.options.targets.get(at)?);

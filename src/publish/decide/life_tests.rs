@@ -29,11 +29,11 @@ mod lives;
 /// first seed.
 const LIVES: u64 = 10_000;
 const STEPS: usize = 30;
-/// Maximum number of looks in a row, each after something has changed. If there are more, the work
-/// never ends.
+/// Maximum number of looks in a row, each after an action that changes what the next one finds. If
+/// there are more, the work never ends.
 const LOOKS_MAX: usize = 8;
-/// Number of steps without disturbance after which all work is done: pauses after failures are
-/// shorter.
+/// Number of steps without disturbance after which all work is done: they take longer than any
+/// pause after a failure.
 const PEACE: usize = 24;
 /// Number of idle steps in a row after which no more work is expected.
 const QUIET: usize = 4;
@@ -146,8 +146,8 @@ impl World<'_> {
         self.unix_seconds += seconds;
     }
 
-    /// Carries out an action; returns whether it changed what is there, or `None` if a kill comes
-    /// before it.
+    /// Carries out an action; returns whether it changes what the next look finds, or `None` if a
+    /// kill comes before it.
     fn act(&mut self, state: &mut State<'_>, action: &Action) -> Option<bool> {
         if !self.is_peace && self.percent(1) {
             return None;
@@ -185,7 +185,7 @@ impl World<'_> {
             Action::Rebase { name, from } => {
                 assert!(self.rebasing.is_none(), "one at a time");
                 let has = &self.targets[*from].index;
-                assert!(has.contains_key(&(None, name.slot, name.hash)), "it is not there");
+                assert!(has.contains_key(&(None, name.slot, name.hash)), "the target lacks the full archive");
                 self.rebasing = Some((name.clone(), false));
                 false
             }
@@ -200,7 +200,7 @@ impl World<'_> {
                 false
             }
             Action::Refuse { name, was, .. } => {
-                assert!(self.damaged.contains(&key(name)), "a sound one");
+                assert!(self.damaged.contains(&key(name)), "a sound archive was refused");
                 self.refused.extend(was.map(|was| (key(name), was)));
                 self.pinned.remove(&key(name)).is_some()
             }
@@ -230,10 +230,11 @@ impl World<'_> {
                 return Some(());
             }
         }
-        panic!("it changes something for ever");
+        panic!("every look leads to a change");
     }
 
-    /// An archive whose next attempt is due is being prepared, if it is still there and wanted.
+    /// Checks that an archive whose next attempt is due is being prepared, if it still exists and
+    /// is wanted.
     fn check_promise(&mut self, state: &State<'_>) {
         let Some((name, _)) = self.promised.take_if(|(_, due)| *due <= self.now) else { return };
         let there = || self.seen.keys().chain(self.pinned.keys());
@@ -328,8 +329,8 @@ impl World<'_> {
                 };
                 if let Some(archive) = archive {
                     let key = key(&archive.name);
-                    assert!(self.ready.contains_key(&key), "it was removed");
-                    assert!(!self.damaged.contains(&key), "it was refused");
+                    assert!(self.ready.contains_key(&key), "a ready archive was removed");
+                    assert!(!self.damaged.contains(&key), "a damaged archive was published");
                     there.files.insert(key);
                     if !is_peace && self.draws.below(100) < 3 {
                         return None;
@@ -349,20 +350,21 @@ impl World<'_> {
         self.act_all(state, actions.into_iter().collect()).map(drop)
     }
 
-    /// Archives that an index names exist and are sound, and no target has lost its last full
-    /// archive.
+    /// Checks that archives in an index exist and are sound, and that no target has lost its last
+    /// full archive.
     fn check(&self, had_full: &mut [bool]) {
         for (there, had) in self.targets.iter().zip(had_full) {
             let named = || there.index.keys().chain(there.kept.keys());
             assert!(named().all(|key| there.files.contains(key)), "{there:?}");
             assert!(named().all(|key| !self.damaged.contains(key)), "{there:?}");
             let has = there.index.keys().any(|key| key.0.is_none());
-            assert!(has || !*had, "the last one is gone: {there:?}");
+            assert!(has || !*had, "the last full archive is gone: {there:?}");
             *had = has;
         }
     }
 
-    /// Each target has the newest sound archives that still exist, and no files are left over.
+    /// Checks that each target has the newest sound archives that still exist, and that no files
+    /// are left over.
     fn check_end(&self, seed: u64) {
         let is_good = |key: &&Key| !self.damaged.contains(key);
         let full = self.seen.keys().filter(is_good).filter(|key| key.0.is_none()).max_by_key(|key| key.1);

@@ -1,4 +1,4 @@
-//! Decides everything that is done, from what is there, the results of earlier actions, and the
+//! Decides everything that is done, from what a look finds, the results of earlier actions, and the
 //! time. Does no I/O, so that whole lives of a publisher can be played (`life_tests`).
 
 pub mod choose;
@@ -26,7 +26,7 @@ use super::act::target::TargetContents;
 use super::remember::Identity;
 use super::tell::event::Event;
 
-/// What one look has found.
+/// Results of one look.
 #[derive(Clone, Debug)]
 pub struct Facts {
     pub now: Instant,
@@ -136,13 +136,13 @@ struct Skipped {
     is_lasting: bool,
 }
 
-/// What is there, what is running, and the results of what has run.
+/// The facts of the last look, the work that is running, and the results of earlier work.
 #[derive(Debug)]
 pub struct State<'a> {
     options: &'a PublishOptions,
     facts: Facts,
     targets: Vec<TargetState>,
-    /// Name of the archive being made from the pinned one that is being prepared.
+    /// Name of the archive that is being made.
     preparing: Option<ArchiveName>,
     rebasing: Option<Key>,
     /// Preparations and rebases that failed although no archive is damaged.
@@ -176,8 +176,8 @@ impl<'a> State<'a> {
         self.facts.now = now;
     }
 
-    /// Returns true if it is time to look. Then archives that could not be pinned for the moment
-    /// may be tried again.
+    /// Returns true if it is time to look. Archives that were skipped only until the next look may
+    /// then be tried again.
     pub fn wants_look(&mut self) -> bool {
         let is_due = self.looking.is_due(self.facts.now);
         self.skipped.retain(|_, skipped| skipped.is_lasting || !is_due);
@@ -219,7 +219,7 @@ impl<'a> State<'a> {
         actions
     }
 
-    /// Takes the result of a look, and forgets archives that are not there any more.
+    /// Takes the result of a look, and forgets failures of archives that no longer exist.
     pub fn see(&mut self, facts: Facts) {
         self.facts = facts;
         let seen: BTreeMap<Key, Identity> =

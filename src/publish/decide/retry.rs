@@ -10,8 +10,8 @@ const RETRY_MAX: Duration = Duration::from_secs(300);
 /// Attempts per operation in a run with `--once`.
 const ATTEMPTS_ONCE: u32 = 4;
 
-/// If preparing an archive has failed this often, others are prepared during its pauses. Not after
-/// fewer failures, because preparing an older archive takes long and may be in vain.
+/// If preparing an archive has failed this often, others are prepared during its pauses. Others
+/// wait while failures are fewer, because preparing an older archive takes long and may be in vain.
 const FAILURES_BEFORE_OTHERS: u32 = 3;
 
 /// Number of failures of an operation, and the time of its next attempt.

@@ -51,7 +51,7 @@ pub enum Event {
         root: Option<Root>,
         /// For rebased archives: hash of the full archive on which this one builds.
         rebased_on: Option<Hash>,
-        /// Time that it took.
+        /// Time that checking and recompressing, or rebasing, took.
         #[serde(rename = "elapsed_seconds", serialize_with = "text::seconds")]
         elapsed: Duration,
     },
@@ -66,7 +66,7 @@ pub enum Event {
         #[serde(serialize_with = "text::optional_path")]
         kept: Option<PathBuf>,
     },
-    /// An archive is on a target, and in its index.
+    /// An archive is on a target, and in the target's index.
     Published(Published),
     /// Archives were removed from a target.
     Pruned {

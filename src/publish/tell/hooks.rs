@@ -68,7 +68,7 @@ impl Hooks {
         Ok(Self { queue: Some(queue), failures, until, timeout: options.hook_timeout })
     }
 
-    /// Queues a hook for this event, if there is one; returns false if too many are waiting.
+    /// Queues the event for its hook, if it has one; returns false if too many are waiting.
     pub fn tell(&self, event: &Event) -> bool {
         let is_full = |queue: &SyncSender<Event>| matches!(queue.try_send(event.clone()), Err(TrySendError::Full(_)));
         event.facts().is_none() || !self.queue.as_ref().is_some_and(is_full)
@@ -143,7 +143,7 @@ mod tests {
 
     use super::*;
 
-    /// Hooks that wait do not get the full time each.
+    /// At the end of a run, waiting hooks share the time of one.
     #[test]
     fn the_end_of_a_run_waits_as_long_as_for_one() {
         let dir = tempfile::tempdir().expect("a directory");

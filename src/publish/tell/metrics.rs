@@ -47,7 +47,7 @@ pub struct Metrics {
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     newest: Newest,
-    /// Time when these were first seen, or of the run's start.
+    /// Time when these archives were first seen; before that, the start of the run.
     since: Instant,
 }
 
