@@ -1,7 +1,7 @@
-//! Source of an archive that is still arriving (on standard input). It is appended to a file, and
-//! readers wait for bytes that have not come yet.
+//! Source of an archive that is still arriving (on standard input). Its bytes are appended to a
+//! file, and readers wait for those that have not come yet.
 //!
-//! Its length is unknown until a reader has reached the end, even if all bytes came early: readers
+//! Its length is unknown until a reader has reached the end, even if all bytes came before: readers
 //! must not behave differently if the sender is fast.
 //!
 //! The file is the channel, so a slow reader does not delay others, and any part can be read again.
@@ -150,7 +150,7 @@ mod tests {
             scope.spawn(move || content.chunks(70_000).for_each(|part| write_end.write_all(part).expect("written")));
             let mut found = vec![0; 1_000_000];
             arriving.read_exact_at(&mut found, 1_500_000).expect("waited for");
-            assert_eq!(arriving.length_bytes(), None, "whatever has arrived");
+            assert_eq!(arriving.length_bytes(), None, "before a reader reaches the end");
             assert!(found == content[1_500_000..2_500_000]);
             let mut all = Vec::new();
             super::super::source::stream(&arriving, slotpress_base::io::IoHint::None)
@@ -161,7 +161,7 @@ mod tests {
         });
     }
 
-    /// An idle sender does not delay an interrupt, and readers learn of it.
+    /// An idle sender does not delay an interrupt, and readers get an error.
     #[test]
     fn an_idle_pipe_is_interrupted() {
         struct Interrupted;

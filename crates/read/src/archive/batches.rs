@@ -49,8 +49,8 @@ struct CurrentStorage {
     offset_bytes: u64,
     /// Position in the batch of the first record that is not known to be complete.
     next_record: usize,
-    /// A record has an impossible length: the rest of the storage cannot be split into records and
-    /// is left out.
+    /// True if a record has an impossible length: the rest of the storage cannot be split into
+    /// records and is left out.
     is_broken: bool,
 }
 
@@ -80,8 +80,8 @@ impl<'a> Batcher<'a> {
 
     pub fn content(&mut self, mut bytes: &[u8]) {
         while let Some(current) = self.current.filter(|current| !current.is_broken && !bytes.is_empty()) {
-            // Appends a part at a time, so that the batch does not outgrow its limit with a long
-            // piece.
+            // Appends a part at a time, so that the batch does not grow much beyond its limit if a
+            // piece is long.
             let (part, rest) = split_at_most(bytes, BATCH_BYTES);
             self.batch.bytes.extend_from_slice(part);
             bytes = rest;

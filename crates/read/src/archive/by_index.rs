@@ -3,13 +3,14 @@
 //!
 //! The index is a hint. Bytes in front of a frame must be skippable frames, and decoded tar headers
 //! must match the index; any contradiction discards the index ([`ReadError::Index`]), and the
-//! archive is read in order instead. A frame that does not decode counts as damage only if its
-//! neighbours show that it lies where the index says, by their hashes or by frames that begin
-//! there; otherwise it is another contradiction.
+//! archive is read in order instead. A frame that does not decode counts as damage only if both its
+//! ends are where the index says: a frame begins there, or the neighbour there matches its hash.
+//! Otherwise it is another contradiction.
 //!
-//! A record or document that continues in the next frame is passed on: the worker of a frame sends
-//! its state to the worker of the next one as soon as it has walked over its record headers.
-//! Workers take frames in order, so a waiting worker always waits for a running one.
+//! A storage or document may continue in the next frame. The worker of a frame then sends the
+//! parser's state to the worker of the next one; for a storage, as soon as it has walked over the
+//! record headers. Workers take frames in order, so a waiting worker always waits for a running
+//! one.
 
 mod events;
 
@@ -58,8 +59,8 @@ pub fn read_by_index(
         .zip(&tail.index.entries)
         .map(|(number, entry)| visitor.entry(number, entry))
         .collect::<Result<Vec<EntryUse>>>()
-        // A forbidden entry may be only in the index, and not in the archive: reading it in order
-        // shows that.
+        // A forbidden entry may be only in the index, and not in the archive. Reading the archive
+        // in order shows that.
         .map_err(|error| match error.kind() {
             ErrorKind::Damaged => ReadError::Index(error),
             _ => ReadError::Other(error),
@@ -135,7 +136,8 @@ struct FrameItem {
     number: usize,
     frame: DataFrame,
     span: FrameSpan,
-    /// True if its content is wanted; else only its header is read, or its hash compared.
+    /// True if the frame's content is wanted. Otherwise, only its header is read, or its hash
+    /// compared.
     is_decoded: bool,
     before: Option<Receiver<Carry>>,
     after: Option<Sender<Carry>>,
@@ -197,7 +199,8 @@ impl IndexReader<'_> {
         self.contradiction.lock().get_or_insert(error).clone()
     }
 
-    /// What is read of a frame: the skippable frames in front of it, and the frame or its header.
+    /// Range that is read for a frame: the skippable frames in front of it, and the frame or its
+    /// header.
     fn range_of(&self, item: &FrameItem) -> Range<u64> {
         let frame = &item.frame;
         let frame_bytes = match item.is_decoded || self.is_hashed(item.is_decoded) {
@@ -254,7 +257,7 @@ impl IndexReader<'_> {
                 return Err(self.contradiction(contradicts(why)));
             }
         }
-        // A frame that does not decode is reported as such below.
+        // A frame that does not decode was reported above, and is not hashed.
         if is_hashed && self.hash_of(number).is_some_and(|hash| frame_hash(gap, bytes) != *hash) {
             self.visitor.problem(Problem::WrongHash { number: number as u64, offset_bytes: frame.offset_bytes })?;
         }
@@ -278,7 +281,7 @@ impl IndexReader<'_> {
         Ok(is_end(frame.gap_at(), number.checked_sub(1))? && is_end(frame.end_bytes(), number.checked_add(1))?)
     }
 
-    /// True if the frame matches its hash; false if it has none.
+    /// True if the frame matches its hash; false if it does not, or has no hash.
     fn is_right(&self, number: usize) -> Result<bool> {
         let (Some(frame), Some(hash)) = (self.tail.frames.get(number), self.hash_of(number)) else { return Ok(false) };
         let range = frame.gap_at()..frame.end_bytes();
@@ -338,7 +341,7 @@ impl IndexReader<'_> {
                 // Inside the end of the tar stream: only zeros may follow.
                 return match content.iter().all(|byte| *byte == 0) {
                     true => Ok(Documents::default()),
-                    false => Err(self.contradiction(contradicts("something other than zeros ends it"))),
+                    false => Err(self.contradiction(contradicts("the tar stream does not end with zeros"))),
                 };
             };
             parser = EntryParser::inside(*entry, span.offset_bytes)

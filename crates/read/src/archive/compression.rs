@@ -1,4 +1,4 @@
-//! Recognizes the compression of an archive from its first bytes. Its name does not count.
+//! Recognizes the compression of an archive by its first bytes. Its name does not count.
 
 #![warn(missing_docs)]
 

@@ -1,5 +1,5 @@
-//! Tells from few reads whether a file is evidently cut off. A listing cannot walk every archive
-//! from end to end, as [`shape`](super::shape) does.
+//! Recognizes files that are evidently cut off, with few reads. A listing cannot walk every archive
+//! from start to end, as [`shape`](super::shape) does.
 
 use slotpress_base::bytes::count;
 use slotpress_base::{Result, split_at_most, to_usize};
@@ -59,8 +59,9 @@ pub fn is_plainly_cut(source: &dyn Source) -> Result<bool> {
 }
 
 /// Bytes read at the end of a file whose frames are not marked. zstd blocks are at most 128 KiB, so
-/// a whole archive has at least four here, each ending where the next starts. In a cut file, random
-/// bytes look like one block in about one of 40 files, and like four in less than one of a million.
+/// a whole archive ends in a chain of about four blocks or more here, each ending where the next
+/// starts. In a cut file, random bytes look like one block at the end in about one of 40 files, and
+/// like a chain of four in less than one of a million.
 const END_BYTES: u64 = 512 * 1024;
 
 /// Possible meanings of a position near the end of an archive, combined as bits: the end of a
@@ -77,7 +78,8 @@ fn ends_within_a_frame(source: &dyn Source, length_bytes: u64) -> Result<bool> {
     if read_up_to(source, &mut bytes, start)? < bytes.len() {
         return Ok(true);
     }
-    // Skippable frames of other programs may be longer than what was read here.
+    // A file that ends in a seek table is not cut. The table's frame may be longer than what was
+    // read here.
     if bytes.last_chunk::<SEEK_TABLE_FOOTER_BYTES>().is_some_and(|footer| seek_table_bytes(footer).is_some()) {
         return Ok(false);
     }
@@ -98,11 +100,11 @@ fn ends_within_a_frame(source: &dyn Source, length_bytes: u64) -> Result<bool> {
     Ok(split_at_most(&places, first).0.iter().all(|place| *place == 0))
 }
 
-/// Classifies a position as the start of a block; `is` gives the classes of the position that many
+/// Classifies a position as the start of a block. `is(n)` gives the classes of the position `n`
 /// bytes later.
 fn place_of_block(here: &[u8], is: impl Fn(u64) -> u8) -> u8 {
     let Some(header) = here.first_chunk::<3>() else { return 0 };
-    // Most positions are no block: skip the cost of making an error.
+    // Most positions are not the start of a block: this avoids making an error for each.
     if u64::from(u32::from_le_bytes([header[0], header[1], header[2], 0]) >> 3) > BLOCK_CONTENT_BYTES_MAX {
         return 0;
     }
@@ -170,9 +172,9 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
-        /// Single-frame archives as Agave writes them: whole ones never count as cut, and cut ones
-        /// do, wherever they are cut; also as the last of several frames, and with skippable frames
-        /// behind them.
+        /// Whole archives of one frame, as Agave writes them, never count as cut. Cut ones do,
+        /// wherever they are cut. The same holds behind other frames. Skippable frames may follow
+        /// whole ones.
         #[test]
         fn cuts_of_a_single_frame(
             content_bytes in 1usize..3_000_000, level in -20i32..4, has_checksum: bool, cuts in prop::collection::vec(any::<prop::sample::Index>(), 6),

@@ -109,8 +109,8 @@ impl FrameDecoder {
         Ok(Self { context })
     }
 
-    /// Decodes a frame into `to`, replacing its contents; fails if it holds more than
-    /// `content_bytes_max`. Errors name `offset_bytes`, the frame's position.
+    /// Decodes a frame into `to`, replacing its contents. Makes room for `content_bytes_max`, and
+    /// fails if the content does not fit. Errors name `offset_bytes`, the frame's position.
     pub fn decode(&mut self, frame: &[u8], offset_bytes: u64, content_bytes_max: u64, to: &mut Vec<u8>) -> Result<()> {
         to.clear();
         to.reserve(to_usize(content_bytes_max));

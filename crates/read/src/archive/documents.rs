@@ -1,6 +1,6 @@
-//! Collects the entries that are not storages: version, status cache, bank file. Bytes are pushed
-//! as they arrive; a thread for each document parses them, so that neither a temporary file nor a
-//! gigabyte of memory is needed.
+//! Collects the entries that are not storages: version, status cache, bank file. A thread for each
+//! document parses bytes as they arrive, so that neither a temporary file nor a gigabyte of memory
+//! is needed.
 
 use std::io::{BufRead, Read};
 use std::thread::{Builder, JoinHandle};
@@ -126,8 +126,8 @@ impl Documents {
     }
 }
 
-/// A parser to which bytes are pushed. Runs on a thread of its own; without one, parses when all
-/// bytes are there.
+/// A parser to which bytes are pushed. It runs on a thread of its own; without one, it parses when
+/// all bytes are there.
 struct Pushed<T> {
     pieces: Sender<Vec<u8>>,
     parser: Parser<T>,
@@ -153,7 +153,7 @@ const PIECES_MAX: usize = 4;
 /// thread for each would take a minute instead of seconds.
 const SMALL_BYTES_MAX: u64 = 16 * 1024;
 
-/// Limit on a document that is held in memory for lack of a thread: twice the size of a mainnet
+/// Limit on a document that is held in memory for lack of a thread: about the size of mainnet's
 /// bank file.
 const HELD_BYTES_MAX: usize = 1024 * 1024 * 1024;
 
@@ -249,7 +249,7 @@ mod tests {
             assert_eq!(matches!(pushed.parser, Parser::Thread(_)), has_thread, "{content_bytes}");
             reader.content(&[1]);
             reader.end();
-            let error = reader.found.bank.take().expect("it was looked at").expect_err("it is none");
+            let error = reader.found.bank.take().expect("parsed").expect_err("not a bank file");
             assert!(error.to_string().contains("the bank file"), "{error}");
         }
     }

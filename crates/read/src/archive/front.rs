@@ -1,5 +1,5 @@
-//! Reads only the bank file of an archive, or only its first bytes (slot duration and time), and no
-//! accounts.
+//! Reads only the bank file of an archive, or only the bank file's first bytes (slot duration and
+//! time), and no accounts.
 
 use std::time::{Duration, SystemTime};
 
@@ -30,7 +30,8 @@ pub struct Front {
     pub time: Option<SystemTime>,
 }
 
-/// Reads facts from an archive's bank file; `None` if a short read does not reach them.
+/// Reads slot duration and time from an archive's bank file; `None` if a short read does not reach
+/// them.
 pub fn of(archive: &Archive) -> Option<Front> {
     match &archive.tail {
         Some(_) => by_index(archive),
@@ -38,9 +39,9 @@ pub fn of(archive: &Archive) -> Option<Front> {
     }
 }
 
-/// Limit on the size of a bank file of Firedancer that is held in memory. Mainnet's takes some 10
-/// MB for the stakes of two or three epochs, and 220 MB for vote accounts and delegations if it has
-/// these.
+/// Limit on the size of a bank file of Firedancer, which is held in memory. On mainnet it takes
+/// about 10 MB for the stakes of two or three epochs, and 220 MB for vote accounts and delegations
+/// if it has these.
 pub const FIREDANCER_BANK_BYTES_MAX: usize = 512 * 1024 * 1024;
 
 /// Setting in the index of an archive that was recompressed from one of Firedancer, with unchanged
@@ -48,7 +49,8 @@ pub const FIREDANCER_BANK_BYTES_MAX: usize = 512 * 1024 * 1024;
 pub const RECOMPRESSED: &str = "recompressed-from=firedancer";
 
 /// True if Firedancer wrote the archive, or the one from which it was recompressed. Tar headers
-/// show this, or a note in the index. Until August 2026 a `bank` file without stakes shows it too.
+/// show this, or a setting in the index. So does a bank file without stakes, as Firedancer wrote
+/// until August 2026.
 ///
 /// # Errors
 /// The disk fails, or there is not enough memory.
@@ -62,7 +64,7 @@ pub fn is_of_firedancer(archive: &Archive, bank: Option<&BankFile>) -> Result<bo
     }
 }
 
-/// True if the index notes that the archive was recompressed from one of Firedancer.
+/// True if a setting in the index says that the archive was recompressed from one of Firedancer.
 pub fn is_noted(tail: &Tail) -> bool {
     tail.index.settings.split(' ').any(|setting| setting == RECOMPRESSED)
 }
@@ -76,8 +78,8 @@ fn begins_as_firedancers(archive: &Archive) -> Result<bool> {
     Ok(<[u8; BLOCK]>::try_from(front).is_ok_and(|header| is_header_of_firedancer(&header)))
 }
 
-/// True if the first two storages are of the same slot, as all storages were that Firedancer wrote
-/// until August 2026.
+/// True if the first two storages are of the same slot. Until August 2026, Firedancer wrote all
+/// storages under one slot.
 ///
 /// # Errors
 /// The disk fails, or there is not enough memory.
@@ -104,8 +106,8 @@ pub fn shares_slots(archive: &Archive) -> Result<bool> {
     Ok(matches!(slots[..], [one, other] if one == other))
 }
 
-/// Reads the whole bank file of an archive of Firedancer; `None` if it is damaged, or not near the
-/// beginning.
+/// Reads the whole bank file of an archive of Firedancer; `None` if the archive is damaged, or the
+/// bank file is not near its beginning.
 ///
 /// # Errors
 /// The bank file is too long, the disk fails, or there is not enough memory.
@@ -122,8 +124,8 @@ pub fn bank_file_of_firedancer(archive: &Archive) -> Result<Option<Vec<u8>>> {
     }
 }
 
-/// Reads the fields of the bank file before its stakes; `None` if a short read does not reach them.
-/// Does not report damage.
+/// Reads the fields in front of the stakes in the bank file; `None` if a short read does not reach
+/// them. Does not report damage.
 ///
 /// # Errors
 /// The disk fails, or there is not enough memory.
@@ -145,7 +147,7 @@ pub fn whole_bank(archive: &Archive, threads: usize, progress: &dyn Progress) ->
     bank.unwrap_or_else(|| Err(Error::damaged("the archive holds no bank file"))).map(|parsed| parsed.bank)
 }
 
-/// Visits only the bank file. Does not report other damage.
+/// Visits only the bank file. Damage elsewhere in the archive is not reported.
 struct BankFileOnly;
 
 impl Visitor for BankFileOnly {
@@ -162,7 +164,7 @@ fn read_front(entry: &Entry, front: &[u8]) -> Option<BankFile> {
     read_bank_front(FieldReader::new(front, entry.content_bytes, "the bank file")).ok()
 }
 
-/// Reads facts from the bank file by the index; `None` if there is no index, or the bank file is
+/// Reads slot duration and time by the index; `None` if there is no index, or the bank file is
 /// damaged.
 pub fn by_index(archive: &Archive) -> Option<Front> {
     parse(&read_by_index(archive, archive.tail.as_ref()?)?)
@@ -190,8 +192,8 @@ fn read_by_index(archive: &Archive, tail: &Tail) -> Option<(Entry, Vec<u8>)> {
     Some((entry, front))
 }
 
-/// Finds the bank file's entry and at most its first `front_bytes` bytes by decoding the beginning
-/// of the archive; `None` if it is not found there.
+/// Finds the bank file's entry and at most the first `front_bytes` bytes of the bank file, by
+/// decoding the beginning of the archive; `None` if the bank file is not there.
 fn in_order(archive: &Archive, front_bytes: usize) -> Result<Option<(Entry, Vec<u8>)>> {
     let (mut bank, mut front, mut is_over) = (None, Vec::new(), false);
     let mut parser = EntryParser::tolerant();

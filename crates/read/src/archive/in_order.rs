@@ -62,7 +62,7 @@ pub fn read_in_order(
     reading.conclude(decoded)
 }
 
-/// What ends the reading, and is not damage of the archive.
+/// Reasons to end the reading other than damage to the archive.
 #[derive(Default)]
 struct Stops {
     /// The error of a worker that panicked: its records were not visited.
@@ -131,7 +131,7 @@ struct EntryReader<'a> {
     /// Set while the next tar header is searched for.
     search: Option<HeaderSearch>,
     has_lost: bool,
-    /// True after a senseless header: where the next one would be is not known.
+    /// True after a senseless header: the position of the next header is not known.
     is_given_up: bool,
     events: Events<'a>,
 }
@@ -253,7 +253,7 @@ impl Events<'_> {
                 }
             }
             TarEvent::Content { offset_bytes, bytes } => {
-                // The sink comes first: if it fails, nothing else need look at the bytes.
+                // The sink comes first: if it fails, nothing else needs the bytes.
                 if self.is_open {
                     self.sink.content(offset_bytes, bytes)?;
                 }

@@ -6,7 +6,7 @@
 //! error.
 //!
 //! A [`Source`](source::Source) supplies the bytes. The decoders of all compressions and the
-//! streaming parsers of documents live here too. The rules for what an archive may contain are in
+//! streaming parsers of documents are here too. The rules for what an archive may contain are in
 //! [`rules`](crate::rules).
 
 pub mod arriving;
@@ -86,11 +86,11 @@ pub enum HashCheck {
 
 pub struct Pass<'a> {
     pub threads: usize,
-    /// Workers that decode when the archive is read in order; all of them if `None`.
+    /// Workers that decode when the archive is read in order; `threads` if `None`.
     pub decoders: Option<usize>,
     /// Frames to read by an index; without one, all are read.
     pub extent: Extent,
-    /// True to read the last storages first, which are the newest; needs an index.
+    /// True to read the last storages first, which are the newest. Has no effect without an index.
     pub is_newest_first: bool,
     pub hashes: HashCheck,
     pub progress: &'a dyn Progress,
@@ -106,7 +106,8 @@ impl<'a> Pass<'a> {
 #[derive(Debug, Default)]
 pub struct ReadArchive {
     pub documents: Documents,
-    /// Statistics of frames; when reading by the index, only the number of frames and of checksums.
+    /// Statistics of frames. When reading by the index, only `frames`, `frames_with_checksum` and
+    /// `skippable_bytes` are set.
     pub frames: FrameStatistics,
     /// Length of the tar stream in bytes, as far as it was read.
     pub tar_bytes: u64,
@@ -119,7 +120,7 @@ pub struct ReadArchive {
 
 #[derive(Debug)]
 pub enum ReadError {
-    /// The index contradicts the archive; it can be read again without the index.
+    /// The index contradicts the archive, which can be read again without the index.
     Index(Error),
     Other(Error),
 }
@@ -192,7 +193,7 @@ impl Archive {
         }
     }
 
-    /// The path, or the name that errors show for a source without one.
+    /// Path of the source; without one, the name that errors show.
     pub fn path(&self) -> &Path {
         self.source.path()
     }
@@ -227,7 +228,7 @@ impl Archive {
         }
     }
 
-    /// A stream of the compressed bytes, at the pace of the I/O policy.
+    /// Returns a stream of the compressed bytes, at the rate of the I/O policy.
     pub fn stream<'a>(&'a self, progress: &'a dyn Progress) -> ArchiveStream<'a> {
         let reader = stream(self.source.as_ref(), self.io_policy.io_hint);
         ArchiveStream { reader: Box::new(self.io_policy.paced(reader, progress)), compression: self.compression }

@@ -33,12 +33,12 @@ struct Passing {
 }
 
 impl<'a> PassingFrames<'a> {
-    /// Hashes frames of `source`, which must allow to read again what has passed.
+    /// Hashes frames of `source`, from which bytes that have passed can be read again.
     pub fn new(source: &'a dyn Source) -> Self {
         Self { source, state: Mutex::default() }
     }
 
-    /// A frame starts: all bytes before it have passed. Call in the order of the frames.
+    /// Notes that a frame starts: all bytes before it have passed. Call in the order of the frames.
     pub fn frame(&self, frame: &SeenFrame<'_>) -> Result<()> {
         let mut state = self.state.lock();
         state.end_frame(self.source, frame.offset_bytes)?;
@@ -62,9 +62,8 @@ impl<'a> PassingFrames<'a> {
         let Some(hashes) = tail.and_then(|tail| tail.hashes) else { return Ok(None) };
         match state.hashes.finalize() == blake3::hash(hashes.frames.as_flattened()) {
             true => Ok(Some(hashes.root)),
-            false => Err(Error::damaged("a frame of the archive does not match its hash").with_hint(
-                "the archive is not the one that its frame hashes are of: fetch it again, from another source",
-            )),
+            false => Err(Error::damaged("a frame of the archive does not match its hash")
+                .with_hint("the archive's bytes are not those that were hashed: fetch it again, from another source")),
         }
     }
 }

@@ -6,7 +6,7 @@ use slotpress_base::{Error, Result, split_at_most, to_usize};
 
 const READ_BUFFER_BYTES: usize = 1024 * 1024;
 
-/// A buffered reader that can look ahead and knows its offset.
+/// A buffered reader that also knows its offset.
 pub struct Peeker<R> {
     input: R,
     buffer: Vec<u8>,

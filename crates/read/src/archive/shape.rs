@@ -1,9 +1,9 @@
-//! Walks an archive from its first byte to its last without unpacking it, which shows that the file
-//! is a whole archive.
+//! Walks an archive from its first byte to its last without unpacking it, to show that the file is
+//! a whole archive.
 //!
-//! Of zstd, only frame and block headers are read, and the last frame is decoded: it must hold the
-//! end of the tar stream, so a cut between two frames is found too. Other compressions have no such
-//! headers and are decoded. The contents are not checked.
+//! Of a zstd archive, only frame and block headers are read. The last frame is decoded if it is not
+//! too large: it must hold the end of the tar stream, so a cut between two frames is found too.
+//! Other compressions have no such headers and are decoded. The contents are not checked.
 
 use std::io;
 use std::ops::Range;
@@ -24,7 +24,7 @@ use super::walk::{Piece, Recycler, WHOLE_FRAME_BYTES_MAX, undecodable};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     pub compression: Compression,
-    /// Frames with content; 0 for other compressions than zstd.
+    /// Number of frames that are not skippable; 0 for other compressions than zstd.
     pub frames: u64,
     pub length_bytes: u64,
     pub has_hashes: bool,
@@ -126,7 +126,7 @@ impl Frames<'_> {
     /// Checks that the last frame ends with the zeros that end a tar stream.
     fn check_end(&self, frame: Range<u64>, content_bytes_max: u64) -> Result<()> {
         let (start, length) = (frame.start, frame.end.saturating_sub(frame.start));
-        // zstd never compresses to more than this bound, so the frame is not decoded.
+        // zstd never compresses to more than this bound. A longer frame is not decoded.
         if length > zstd_safe::compress_bound(to_usize(content_bytes_max)) as u64 {
             return Ok(());
         }
@@ -204,7 +204,7 @@ pub(super) mod tests {
         builder.into_inner().expect("ended")
     }
 
-    /// The same tar in every compression; for zstd, in frames of `frame` bytes.
+    /// The same tar as zstd (in frames of `frame` bytes), lz4, gzip, and plain.
     fn archives(content: &[u8], frame: usize) -> Vec<Vec<u8>> {
         use std::io::Write;
         let tar = tar(content);
@@ -220,7 +220,8 @@ pub(super) mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
-        /// Whole archives pass, cut ones do not, in every compression and wherever they are cut.
+        /// Whole archives pass, cut ones do not, whatever their compression and wherever they are
+        /// cut.
         #[test]
         fn cuts_are_found(
             content in proptest::collection::vec(1u8.., 1..5000),
@@ -231,8 +232,8 @@ pub(super) mod tests {
                 let shape = walk(&bytes).expect("whole");
                 prop_assert_eq!(shape.length_bytes, bytes.len() as u64);
                 let cut = cut.index(bytes.len());
-                // Marks at the end hold no content, and some zeros at the end of a plain tar may be
-                // missing.
+                // The skippable frame (zstd) and end mark (lz4) hold no content, and some zeros at
+                // the end of a plain tar may be missing.
                 let mark = match shape.compression {
                     Compression::Zstd => 14,
                     Compression::Lz4 => 8,
@@ -256,9 +257,9 @@ pub(super) mod tests {
         left.ends_with(&[0]) && all[left.len()..].iter().all(|byte| *byte == 0)
     }
 
-    /// Padding and end of the tar lie in the second of three frames, so the third may be missing.
+    /// The tar's padding and end begin in the second of three frames, so the third may be missing.
     #[test]
-    fn a_last_frame_of_nothing_but_zeros_may_be_missing() {
+    fn a_last_frame_of_zeros_may_be_missing() {
         let bytes = &archives(&[1; 1387], 1462)[0];
         let ends: Vec<usize> = (0..bytes.len()).filter(|cut| walk(&bytes[..*cut]).is_ok()).collect();
         assert_eq!(ends.len(), 2, "before the last frame, and before the mark: {ends:?}");
@@ -266,7 +267,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_no_archive_is_refused() {
+    fn other_files_are_refused() {
         let page = b"<!DOCTYPE html><html><body>503</body></html>".repeat(20);
         let frame = zstd::bulk::compress(&tar(b"1.2.0"), 1).expect("compresses");
         for bytes in [Vec::new(), vec![0; 5000], page.clone(), [frame, page].concat()] {

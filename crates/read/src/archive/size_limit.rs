@@ -10,8 +10,8 @@ use slotpress_format::{END_OF_ARCHIVE_BYTES, Entry};
 
 use super::Archive;
 
-/// Counts the tar bytes of all archives of a command, and refuses more than the limit. If archives
-/// are read again from the start, a new one is needed.
+/// Counts the tar bytes of all archives of a command, and refuses more than the limit. Reading the
+/// archives again from the start needs a new limit.
 #[derive(Debug)]
 pub struct SizeLimit {
     max_bytes: u64,
@@ -24,7 +24,8 @@ impl SizeLimit {
         Self { max_bytes: max_bytes.unwrap_or(u64::MAX), seen_bytes: AtomicU64::new(0) }
     }
 
-    /// Checks the sum of what the indexes say. An index may lie, so entries are counted too.
+    /// Checks the sum of the tar lengths in the indexes. An index may be wrong, so
+    /// [`entry`](Self::entry) counts entries too.
     ///
     /// # Errors
     /// The sum exceeds the limit.

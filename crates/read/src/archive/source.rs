@@ -1,4 +1,5 @@
-//! The source of an archive's bytes: random reads, which may wait for bytes that have not arrived.
+//! The source of an archive's bytes, which can be read at any offset. A read may wait for bytes
+//! that have not arrived.
 //!
 //! To add a source (ranges of a server, an object store), implement [`Source`]; see
 //! [`arriving`](super::arriving).
@@ -26,8 +27,8 @@ pub trait Source: Debug + Send + Sync {
     /// Total number of bytes; `None` while it is unknown.
     fn length_bytes(&self) -> Option<u64>;
 
-    /// Reads at least one byte from `offset_bytes` on, and waits until bytes are there; 0 only at
-    /// the end. After an error, the same range may be read again.
+    /// Reads at least one byte from `offset_bytes` on, and waits until bytes are there. Returns 0
+    /// only at the end. After an error, the same range may be read again.
     fn read_at(&self, to: &mut [u8], offset_bytes: u64) -> io::Result<usize>;
 
     /// The file that holds all bytes, if there is one. Reading a file directly can spare the page
@@ -36,7 +37,8 @@ pub trait Source: Debug + Send + Sync {
         None
     }
 
-    /// True if the source sends its bytes once and in order. Only the first ones can be read again.
+    /// True if the source sends its bytes once and in order. Only the first bytes can be read
+    /// again.
     fn is_stream(&self) -> bool {
         false
     }
@@ -80,15 +82,15 @@ impl LocalFile {
     /// # Errors
     /// It cannot be opened, or is a directory, pipe or device.
     pub fn open(path: &Path) -> Result<Self> {
-        // Another program may put a pipe in the file's place at any moment. An ordinary `open`
-        // would wait for a writer.
+        // Another program may replace the file by a pipe at any moment. An ordinary `open` would
+        // wait for a writer.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let opened = rustix::fs::open(path, flags, Mode::empty());
         let file = File::from(opened.map_err(|error| Error::of_open(path, &error.into()))?);
         let metadata = file.metadata().or_path("read", path)?;
         if !metadata.is_file() {
             return Err(Error::failed(format!("{} is not a file", path.shown()))
-                .with_hint("`-` reads an archive from standard input, where the command can"));
+                .with_hint("give `-` to read an archive from standard input, if the command can"));
         }
         let length_bytes = metadata.len();
         Ok(Self { path: path.to_path_buf(), file, length_bytes })

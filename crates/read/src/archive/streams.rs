@@ -10,7 +10,7 @@ use slotpress_base::{Error, Result};
 use crate::archive::walk::Piece;
 use crate::{Compression, Recycler};
 
-/// Read-ahead of the only reader; disks are faster with large reads.
+/// Buffer of the only reader: disks are faster with large reads.
 const READ_BUFFER_BYTES: usize = 1024 * 1024;
 
 /// Bytes decoded at a time: they stay in the second-level cache until they are parsed.
@@ -24,7 +24,7 @@ pub struct StreamPieces<'a> {
 }
 
 impl<'a> StreamPieces<'a> {
-    /// Decodes `input`. zstd passes unchanged; [`walk`](super::walk) decodes it.
+    /// Decodes `input`. Passes zstd unchanged, which [`walk`](super::walk) decodes.
     pub fn new(input: impl Read + Send + 'a, compression: Compression, recycler: Recycler) -> Self {
         let inner = BufReader::with_capacity(READ_BUFFER_BYTES, input);
         let input = Counted { inner, state: Arc::default() };
@@ -65,7 +65,7 @@ impl Iterator for StreamPieces<'_> {
     }
 }
 
-/// Bytes that were read, and whether that failed, which is not the decoder's error.
+/// Number of bytes read, and whether a read failed. A failed read is not the decoder's error.
 #[derive(Default)]
 struct InputState {
     bytes: AtomicU64,

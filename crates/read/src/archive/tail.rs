@@ -25,7 +25,8 @@ pub fn first_read_at(length_bytes: u64) -> u64 {
     length_bytes.saturating_sub((length_bytes / 8).clamp(256 * 1024, 8 * 1024 * 1024))
 }
 
-/// Limit on the seek table: twice what 450 GB of tar need in the smallest frames.
+/// Limit on the seek table: twice what 450 GB of tar need in the smallest frames, each with a
+/// skippable frame before it.
 const SEEK_TABLE_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
 /// Limit on skippable bytes in front of a frame: more than the padding of any known writer and a
@@ -129,7 +130,7 @@ impl Tail {
         if !is_whole_frame(index_frame, INDEX_FRAME_KIND)? {
             return Ok(None);
         }
-        // Other readers do not use the seek table and would find tar data there.
+        // Readers that do not use the seek table would decode frames that it hides.
         check_skippable(after_frames)?;
         let index = Index::parse_frame(index_frame)?;
         let has_nothing_between = between.is_empty();
@@ -210,7 +211,7 @@ fn data_frames(items: &[SeekTableItem], table_at: u64) -> Result<Option<Vec<Data
     if at == table_at { Ok(Some(frames)) } else { Err(unfit()) }
 }
 
-/// True if the bytes are one whole skippable frame of a kind.
+/// True if the bytes are one whole skippable frame of this kind.
 fn is_whole_frame(bytes: &[u8], kind: u8) -> Result<bool> {
     Ok(match parse_frame_start(bytes)? {
         FrameStart::Skippable { kind: found, content_bytes } => {
@@ -221,7 +222,7 @@ fn is_whole_frame(bytes: &[u8], kind: u8) -> Result<bool> {
 }
 
 /// Refuses anything but whole skippable frames: other readers would decode a data frame that the
-/// seek table hides. Returns the length in the last `pzstd` mark, if there is one.
+/// seek table hides. Returns the length in the last skippable frame if that is a `pzstd` mark.
 pub fn check_skippable(mut bytes: &[u8]) -> Result<Option<u32>> {
     let hidden = || Error::damaged("the seek table at the archive's end hides a frame");
     let mut mark = None;

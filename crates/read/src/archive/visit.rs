@@ -1,5 +1,5 @@
 //! Interface between the two loops that read archives ([`in_order`](super::in_order), `by_index`)
-//! and the code for which they read.
+//! and the code that uses the contents.
 //!
 //! A [`Visitor`] decides the use of each entry and judges problems. Its [`EntrySink`]s receive
 //! contents as they are decoded, and its [`RecordVisitor`] the records of storages, on all workers.
@@ -45,7 +45,7 @@ pub enum Problem<'a> {
     WrongHash { number: u64, offset_bytes: u64 },
     /// Frame boundaries are lost, so reading ends.
     Unreadable { error: &'a Error, is_after_end: bool },
-    /// A tar header is senseless; `offset_bytes` counts from the start of the tar stream.
+    /// A tar header makes no sense. `offset_bytes` counts from the start of the tar stream.
     DamagedHeader { error: &'a Error, offset_bytes: u64 },
     /// A tar header is unusual, and some clients refuse it.
     OddHeader { oddity: Oddity, header: &'a TarHeader },
@@ -96,7 +96,8 @@ pub trait Visitor: Sync {
     /// the entry. When reading by the index, all entries come before any content.
     fn entry(&self, number: u32, entry: &Entry) -> Result<EntryUse>;
 
-    /// Called for every frame, skippable or not, in any order.
+    /// Called for every frame whose header is read, in any order. Skippable frames are only passed
+    /// when reading in order.
     fn frame(&self, frame: SeenFrame<'_>) -> Result<()> {
         let _ = frame;
         Ok(())
@@ -126,7 +127,7 @@ pub trait Visitor: Sync {
 }
 
 pub trait RecordVisitor: Sync {
-    /// Makes the state of one worker, which is merged when it is dropped.
+    /// Makes one worker. Its results are merged when it is dropped.
     fn new_worker(&self) -> Box<dyn RecordWorker + '_>;
 
     fn check(&self) -> Result<()> {

@@ -20,7 +20,7 @@ use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
 use crate::archive::peeker::{Peeker, cut_off};
 
 /// Frames that decode to at most this many bytes are decoded whole. Agave 4.3 and Firedancer write
-/// frames slightly above 32 MiB; twice that leaves room and bounds the memory of a worker.
+/// frames of about 32 MiB. Twice that leaves room, and bounds the memory of a worker.
 pub const WHOLE_FRAME_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 /// Bytes decoded at a time from a larger frame: they stay in the second-level cache until they are
@@ -41,11 +41,11 @@ pub enum Piece {
     Content { bytes: Vec<u8>, compressed_bytes: u64 },
 }
 
-/// Buffers for reuse: otherwise, every frame would cause page faults on fresh memory.
+/// Buffers for reuse: a new buffer for every frame would cause page faults.
 #[derive(Clone, Debug, Default)]
 pub struct Recycler(Arc<Mutex<Vec<Vec<u8>>>>);
 
-/// Limit on the buffers that are kept. So many are never in use.
+/// Limit on the free buffers that are kept. More are seldom free at once.
 const RECYCLED_MAX: usize = 64;
 
 impl Recycler {
@@ -64,11 +64,11 @@ impl Recycler {
 
 #[derive(Clone, Copy, Debug)]
 pub struct SeenFrame<'a> {
-    /// Number among the frames with tar data, from 0; `None` where frames come in order.
+    /// Number among the frames with tar data, from 0; `None` when reading in order.
     pub number: Option<u64>,
     pub offset_bytes: u64,
     pub start: FrameStart,
-    /// The first bytes of a skippable frame, at most [`SEEN_CONTENT_BYTES_MAX`].
+    /// First bytes in a skippable frame, at most [`SEEN_CONTENT_BYTES_MAX`].
     pub content: &'a [u8],
 }
 
@@ -123,8 +123,8 @@ struct StreamedFrame {
 }
 
 impl<'a, R: Read> FrameWalker<'a, R> {
-    /// Calls `on_frame` for every frame, including skippable ones, before it is read. An error ends
-    /// the walk.
+    /// Calls `on_frame` for every frame, including skippable ones, before the frame is read. An
+    /// error ends the walk.
     pub fn new(input: R, recycler: Recycler, on_frame: OnFrame<'a>) -> Self {
         let (input, statistics) = (Peeker::new(input), Arc::default());
         Self { on_frame, input, recycler, streamed: None, frames: 0, statistics }
@@ -209,7 +209,7 @@ impl<'a, R: Read> FrameWalker<'a, R> {
         }
         let mut context = DCtx::try_create().ok_or_else(no_memory)?;
         context.set_parameter(DParameter::WindowLogMax(AGAVE_WINDOW_LOG_MAX)).map_err(|code| {
-            Error::failed(format!("zstd takes no limit of windows: {}", zstd_safe::get_error_name(code)))
+            Error::failed(format!("zstd does not accept the limit on windows: {}", zstd_safe::get_error_name(code)))
         })?;
         self.streamed = Some(StreamedFrame { context, read: bytes, used: 0, offset_bytes });
         Ok(None)
@@ -267,7 +267,7 @@ pub fn no_memory() -> Error {
 }
 
 pub fn undecodable(offset_bytes: u64, code: usize) -> Error {
-    // The bindings tell `ZSTD_error_memory_allocation` only by its message.
+    // The bindings show `ZSTD_error_memory_allocation` only as a message.
     if zstd_safe::get_error_name(code).starts_with("Allocation error") {
         return no_memory();
     }

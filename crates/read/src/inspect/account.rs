@@ -1,7 +1,7 @@
 //! Finds the newest version of one account in an archive or a ledger.
 //!
-//! No index tells which storage holds an account, so storages are searched from the newest on; the
-//! first hit is the account's state.
+//! No index tells which storage holds an account, so storages are searched, the newest first. The
+//! first record that is found is the newest version.
 
 #![warn(missing_docs)]
 
@@ -19,7 +19,7 @@ use crate::inspect::owners::owner_name;
 use crate::inspect::scan::Scan;
 use crate::{AccountsInput, RecordVisitor, RecordWorker, StorageRef};
 
-/// Bytes of storages that each worker searches in the first round; each further round takes twice
+/// Bytes of storages that each worker searches in the first round. Each further round takes twice
 /// as many.
 const ROUND_BYTES: u64 = 16 * 1024 * 1024;
 
@@ -34,7 +34,7 @@ pub struct FoundAccount {
     pub data: Vec<u8>,
     pub slot: u64,
     pub storage_id: u32,
-    /// Offset of the record in the storage, as it is archived.
+    /// Offset of the record in the storage as an archive holds it, without obsolete records.
     pub offset_bytes: u64,
 }
 
@@ -45,7 +45,7 @@ impl FoundAccount {
     }
 }
 
-/// Serializes everything but the data, of which it gives the length.
+/// Serializes the length of the data instead of the data.
 impl Serialize for FoundAccount {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         let mut fields = serializer.serialize_struct("FoundAccount", 11)?;
@@ -64,7 +64,7 @@ impl Serialize for FoundAccount {
     }
 }
 
-/// Finds the newest version of an account; `None` if no storage holds one.
+/// Finds the newest version of an account; `None` if no storage holds the account.
 ///
 /// # Errors
 /// The input cannot be read, or a newer version may be in a storage that could not be read.
@@ -99,8 +99,8 @@ fn find_in(mut scan: Scan<'_>, pubkey: Address) -> Result<Option<FoundAccount>> 
 
 struct Search {
     pubkey: Address,
-    /// The newest record so far, with the number of its storage: if a slot has several storages, as
-    /// in Firedancer's archives, the later one counts.
+    /// The newest record so far, with the number of its storage. If a slot has several storages, as
+    /// in Firedancer's archives, the record in the later storage counts.
     found: Mutex<Option<(u32, FoundAccount)>>,
     /// True if a storage could not be read to its end.
     has_lost: AtomicBool,
@@ -117,7 +117,7 @@ impl Search {
             let mut wanted = HashSet::new();
             let mut bytes = 0u64;
             let mut last_slot = None;
-            // Storages of one slot stay in one round, since the last record among them counts.
+            // Storages of one slot are searched in one round, since the last record in them counts.
             while let Some(storage) =
                 left.next_if(|storage| bytes < round_bytes || last_slot.is_some_and(|last| last == storage.slot))
             {

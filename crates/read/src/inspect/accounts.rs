@@ -19,8 +19,8 @@ use crate::state::second_pass::{StateVisitor, StateWorker};
 use crate::verify::report::ObsoleteTotals;
 use crate::{AccountsInput, Check, CheckMode, StorageRef, VisitOptions};
 
-/// Limit on owners that are counted separately. Owners can be made up, and memory must not grow
-/// with them; this many take about 150 MB, far more than there are programs.
+/// Limit on owners that are counted separately, far more than there are programs. Anyone can make
+/// up owners, and memory must not grow with them: this many take about 200 MB.
 pub const OWNERS_MAX: usize = 1_000_000;
 
 /// Owners that a worker collects before it merges them.
@@ -45,7 +45,8 @@ pub struct RecordTotals {
     pub stored_bytes: u64,
     #[serde(flatten, serialize_with = "text::lamports")]
     pub lamports: u128,
-    /// Tombstones: records without lamports, which close an account. No other field counts them.
+    /// Tombstones: records without lamports, which close an account. The fields above do not count
+    /// them.
     pub tombstones: u64,
     pub tombstone_bytes: u64,
 }
@@ -74,8 +75,8 @@ impl RecordTotals {
     }
 }
 
-/// Account totals of an archive or ledger. Serializes sums and the number of owners; lists are
-/// reports of their own.
+/// Account totals of an archive or ledger. Serializes the number of owners; the rows by owner are
+/// separate reports.
 #[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, Serialize)]
 pub struct AccountsSummary {
@@ -86,14 +87,15 @@ pub struct AccountsSummary {
     pub totals: RecordTotals,
     #[serde(serialize_with = "text::count")]
     pub owners: Vec<(Address, RecordTotals)>,
-    /// Totals of the owners beyond [`OWNERS_MAX`]: which owners these are depends on the order of
+    /// Totals of the owners beyond [`OWNERS_MAX`]. Which owners these are depends on the order of
     /// reading.
     #[serde(skip)]
     pub other_owners: RecordTotals,
-    /// Records that a newer one supersedes; no other field counts them.
+    /// Records that a newer one supersedes. The totals do not count them.
     pub superseded_records: u64,
     pub superseded_bytes: u64,
-    /// Totals of obsolete records, which only a ledger has; not restricted to an owner.
+    /// Totals of obsolete records, which only a ledger has. They include records of other owners
+    /// than `owner`.
     #[serde(flatten, serialize_with = "obsolete")]
     pub obsolete: Option<ObsoleteTotals>,
 }
@@ -117,7 +119,8 @@ pub struct OwnerTotals {
 }
 
 impl AccountsSummary {
-    /// Rows by owner, most stored bytes first; last, the row for all owners beyond [`OWNERS_MAX`].
+    /// Rows by owner, most stored bytes first. The last row is for all owners beyond
+    /// [`OWNERS_MAX`].
     pub fn owner_rows(&self) -> impl Iterator<Item = OwnerTotals> {
         let others = Some(self.other_owners).filter(|others| *others != RecordTotals::default());
         let owners = self.owners.iter().map(|(owner, totals)| (Some(*owner), *totals));
@@ -145,7 +148,7 @@ pub fn inspect_accounts(
             0 => String::new(),
             more => format!(", and {more} more"),
         };
-        progress.warn(&format!("{}{more}: verifying it says where", first.message));
+        progress.warn(&format!("{}{more}: verify the input to see where", first.message));
     }
     let counted = tally.counted.into_inner();
     let mut owners: Vec<_> = counted.owners.into_iter().collect();
@@ -251,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_and_nothing_is_lost() {
+    fn owners_are_limited_and_all_accounts_counted() {
         let options = AccountsOptions { owner: None, visit: VisitOptions::default() };
         let tally = Tally { options: &options, owners_max: 4, counted: Mutex::default() };
         for half in 0..2 {

@@ -1,7 +1,7 @@
 //! Inspects an archive or ledger without unpacking or changing anything.
 //!
-//! For an archive with an index, only the frames with version and bank file are decoded; any other
-//! is decoded once, in order.
+//! For an archive with an index, only the frames with version and bank file are decoded. An archive
+//! without one is decoded once, in order.
 
 pub mod account;
 pub mod accounts;
@@ -65,11 +65,12 @@ pub struct ArchiveInspection {
     #[serde(rename = "format")]
     #[doc(hidden)]
     pub compression: Compression,
-    /// The program that wrote the archive; this and the next two are `None` without an index.
+    /// The program that wrote the archive. This and the next two fields are `None` without an
+    /// index.
     pub writer: Option<String>,
-    /// Its settings.
+    /// Settings with which that program wrote the archive.
     pub settings: Option<String>,
-    /// Its frame size, in bytes of tar.
+    /// Frame size that the program was given, in bytes of tar.
     #[serde(skip)]
     pub frame_size_bytes: Option<u64>,
     /// True if Firedancer wrote the archive, or the one from which it was recompressed.
@@ -84,8 +85,7 @@ pub struct ArchiveInspection {
     pub frames: FrameStatistics,
     /// Root of the frame hashes; `None` if the archive has none.
     pub root: Option<Root>,
-    /// For each client, the reasons for which it refuses the archive, as far as was examined;
-    /// accounts were not.
+    /// For each client, the reasons for which it refuses the archive. Accounts were not examined.
     #[doc(hidden)]
     pub clients: Vec<ClientReading>,
 }
@@ -99,9 +99,9 @@ fn base_slot<S: Serializer>(name: &Option<ArchiveName>, serializer: S) -> std::r
 #[non_exhaustive]
 pub struct ClientReading {
     pub client: SnapshotClient,
-    /// True if nothing was found for which it refuses the archive.
+    /// True if no reason was found for which the client refuses the archive.
     pub reads: bool,
-    /// The reasons for which it refuses the archive.
+    /// The reasons for which the client refuses the archive.
     pub refusals: Vec<&'static str>,
 }
 
@@ -155,9 +155,9 @@ pub struct LedgerInspection {
     /// The bank, as the bank file describes it.
     #[serde(flatten)]
     pub bank: BankFields,
-    /// Number of storages that an archive of it would hold.
+    /// Number of storages that an archive of the ledger would hold.
     pub storages: u64,
-    /// Their length in the archive, in bytes.
+    /// Length of these storages in the archive, in bytes.
     pub storage_bytes: u64,
     /// Fastboot version and layout, in words.
     pub layout: &'static str,
@@ -165,7 +165,7 @@ pub struct LedgerInspection {
     pub split_storages: u64,
     /// Length of the storages' files on disk, in bytes.
     pub file_bytes: u64,
-    /// Number of storages without any remaining record.
+    /// Number of storages in which all records are obsolete.
     pub emptied_storages: u64,
     /// True if a process such as a validator holds the ledger's lock; `None` if the system does not
     /// tell.
@@ -173,8 +173,8 @@ pub struct LedgerInspection {
     pub is_in_use: Option<bool>,
 }
 
-/// Inspects an archive of any maker. With an index, reads the frames of version and bank file only;
-/// without one, decodes the archive once on up to `threads` threads.
+/// Inspects an archive of any maker. With an index, reads only the frames with version and bank
+/// file. Without one, decodes the archive once on up to `threads` threads.
 ///
 /// # Errors
 /// It cannot be read, is damaged, or holds no bank file.
@@ -242,8 +242,8 @@ fn inspect_open(archive: &Archive, threads: usize, progress: &dyn Progress) -> R
     })
 }
 
-/// Statistics of the frames; for an archive with an index, from its settings, since not all frames
-/// were read.
+/// Statistics of the frames. For an archive with an index, they follow from seek table and
+/// settings, since not all frames were read.
 fn frame_statistics(archive: &Archive, read: &ReadArchive) -> FrameStatistics {
     let mut statistics = read.frames;
     if let Some(tail) = &archive.tail {
@@ -272,7 +272,8 @@ impl Visitor for Inspector<'_> {
         self.summary.lock().add(entry);
         let is_document = match entry.kind {
             EntryKind::Version | EntryKind::BankFile(_) => true,
-            // With an index, it is not worth decoding: it adds little.
+            // With an index, the status cache is not decoded: that would take longer, and show
+            // little.
             EntryKind::StatusCache => !self.has_tail,
             _ => false,
         };
@@ -293,8 +294,8 @@ impl Visitor for Inspector<'_> {
     }
 }
 
-/// Inspects a ledger. Does not take its lock: a validator may be running, and the result may be
-/// outdated at once.
+/// Inspects a ledger. Does not take the ledger's lock: a validator may be running, and the result
+/// may be outdated at once.
 ///
 /// # Errors
 /// There is no complete bank snapshot (of this slot), or one of its files cannot be read.

@@ -38,8 +38,8 @@ impl<'a> Scan<'a> {
         Ok(Self { opened: Opened::Archive(Box::new(archive)), path: input.path.clone(), threads, progress })
     }
 
-    /// Opens the bank snapshot of a slot, or the newest, of a stopped validator's ledger or an
-    /// unpacked archive. Holds the ledger's lock until it is dropped.
+    /// Opens the bank snapshot of `slot`, or the newest, in a stopped validator's ledger or an
+    /// unpacked archive. The result holds the ledger's lock until it is dropped.
     pub fn ledger(paths: &LedgerPaths, slot: Option<u64>, threads: usize, progress: &'a dyn Progress) -> Result<Self> {
         let lock = match paths.is_unpacked_archive() {
             true => None,
@@ -52,7 +52,7 @@ impl<'a> Scan<'a> {
         Ok(Self { opened: Opened::Ledger { plan, _lock: lock }, path, threads, progress })
     }
 
-    /// The storages, if each of them can be read without those before it.
+    /// Returns the storages; `None` for an archive without an index, which must be read in order.
     pub fn storages(&self) -> Option<Vec<ScanStorage>> {
         let kinds: Vec<(u64, u64)> = match &self.opened {
             Opened::Archive(archive) => {

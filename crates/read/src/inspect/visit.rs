@@ -29,7 +29,8 @@ pub struct Account<'a> {
     pub is_executable: bool,
     /// Data, at most 10 MiB.
     pub data: &'a [u8],
-    /// Slot in which it was last written.
+    /// Slot in which it was last written; in an archive of Firedancer, only the slot of its
+    /// storage.
     pub slot: u64,
 }
 
@@ -50,8 +51,8 @@ pub trait AccountVisitor {
 #[non_exhaustive]
 pub struct VisitOptions {
     /// Check of the state against the bank file: capitalization and lattice hash of all accounts.
-    /// Half of the memory serves to log records, in 20 bytes each; the other half marks superseded
-    /// ones, in a bit per 136 bytes of storages. Default: that of [`CheckOptions`].
+    /// Half of the memory is for the log of records, 20 bytes each. The other half is for marks of
+    /// superseded records, a bit per 136 bytes of storages. Default: that of [`CheckOptions`].
     pub check: CheckOptions,
     /// Worker threads, 1 to 1024; each has a visitor. Default: one per core.
     pub threads: usize,
@@ -123,10 +124,9 @@ impl<E: std::error::Error> std::error::Error for VisitError<E> {
 /// whether the state is right.
 ///
 /// # Errors
-/// The first error of a visitor. [`VisitError::Read`] if the input cannot be read or is damaged; or
-/// if, with [`CheckMode::State`], the state does not match bank file and name, in which case
-/// visited accounts may be wrong. An incremental archive without its full one is such an error too,
-/// except with [`CheckMode::Frames`].
+/// The first error of a visitor. [`VisitError::Read`] if the input cannot be read or is damaged.
+/// With [`CheckMode::State`], also if the state does not match bank file and name (the visited
+/// accounts may be wrong then), or if an incremental archive is given without its full one.
 pub fn visit_accounts<V: AccountVisitor<Error: Send> + Send>(
     input: AccountsInput<'_>,
     options: &VisitOptions,
@@ -211,7 +211,7 @@ impl<F: Fn() -> V + Sync, V: AccountVisitor<Error: Send> + Send> StateVisitor fo
 
 struct VisitingWorker<'a, F, V: AccountVisitor> {
     visiting: &'a Visiting<F, V>,
-    /// `None` only while it is dropped.
+    /// `None` only while the worker is dropped.
     visitor: Option<V>,
     has_failed: bool,
 }

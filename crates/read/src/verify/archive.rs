@@ -1,4 +1,5 @@
-//! Verifies one archive: the first reading, and the second one of superseded records.
+//! Verifies one archive: the first reading of all records, and the second reading of superseded
+//! ones.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -29,8 +30,8 @@ pub struct VerifiedArchive {
 }
 
 impl VerifiedArchive {
-    /// Reads an archive; without its index if `distrusted` says what is wrong with that. `is_below`
-    /// is true for the full archive of a pair.
+    /// Reads an archive. `distrusted` is the error for which its index is not used. `is_below` is
+    /// true for the full archive of a pair.
     pub fn read(
         archive: &NamedArchive,
         is_below: bool,
@@ -95,7 +96,7 @@ impl VerifiedArchive {
         Ok(Self { archive, findings, judged, tar_bytes, frames, first_storage, is_of_firedancer })
     }
 
-    /// Returns the same archive as the full one of a pair.
+    /// Returns a copy to judge the archive as the full one of another pair.
     pub fn copy_below(&self) -> Self {
         Self {
             archive: self.archive.clone(),

@@ -66,7 +66,7 @@ pub enum ArchiveBase<'a> {
 }
 
 impl<'a> ArchiveBase<'a> {
-    /// Takes a full archive of the slot that is not among the damaged ones, if there is one.
+    /// Chooses a full archive of the slot that is not among the damaged ones, if there is one.
     fn of(base_slot: Option<u64>, catalog: &'a Catalog, damaged: &[PathBuf]) -> Self {
         let Some(slot) = base_slot else { return Self::Itself };
         let is_base = |full: &&Archive| full.is_full() && full.name.slot == slot;
@@ -87,7 +87,7 @@ impl<'a> ArchiveBase<'a> {
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct CatalogVerdict {
-    /// Number of archives, with the unusable ones.
+    /// Number of archives, including the unusable ones.
     pub archives: u64,
     /// Number of archives that are damaged or unusable.
     pub damaged: u64,
@@ -116,8 +116,8 @@ impl CatalogVerdict {
 
 /// Verifies the archives of a catalog, each full one before those that build on it. Passes the
 /// verdict on each to `on_verdict`, in this order. Counts unusable files, but passes on no verdict
-/// on them: the catalog tells what is wrong with them. `open` opens an archive, perhaps more than
-/// once; with [`CheckMode::State`], parts of it are read again.
+/// on them: the catalog says what is wrong with them. `open` opens an archive, perhaps more than
+/// once. With [`CheckMode::State`], parts of the archive are read again.
 ///
 /// # Errors
 /// The run was interrupted; or the options expect a hash, slot or root, which only one archive
@@ -131,7 +131,7 @@ pub fn verify_catalog(
 ) -> Result<CatalogVerdict> {
     let check = &options.check;
     if check.expect_hash.is_some() || check.expect_slot.is_some() || !options.expect_roots.is_empty() {
-        return Err(Error::usage("an expected hash, slot or root is of one archive, not of a catalog"));
+        return Err(Error::usage("an expected hash, slot or root belongs to one archive, not to a catalog"));
     }
     let mut damaged: Vec<PathBuf> = Vec::new();
     let mut known: HashMap<PathBuf, VerifyReport> = HashMap::new();
@@ -168,8 +168,8 @@ pub fn verify_catalog(
     Ok(found)
 }
 
-/// Returns the incremental archives that are verified together with a full one: as many as can be
-/// at once.
+/// Returns the incremental archives that are verified together with a full one, at most
+/// [`LAYERS_MAX`].
 fn on_it<'a>(full: &Archive, catalog: &'a Catalog, damaged: &[PathBuf]) -> Vec<&'a Archive> {
     let slot = Some(full.name.slot).filter(|_| full.is_full());
     match ArchiveBase::of(slot, catalog, damaged) {
@@ -181,7 +181,7 @@ fn on_it<'a>(full: &Archive, catalog: &'a Catalog, damaged: &[PathBuf]) -> Vec<&
 }
 
 /// Verifies a full archive and incremental ones on it, and reads each once. Archives that are not
-/// in the result must be verified alone.
+/// in the result must be verified one by one.
 ///
 /// # Errors
 /// The run was interrupted.
@@ -194,8 +194,7 @@ fn verify_together(
 ) -> Result<Vec<(PathBuf, VerifyReport)>> {
     let open = |archive: &Archive| open(archive, options.check.mode);
     unless_interrupted(open(full).and_then(|named| {
-        // A server that sends each archive only once would wait while the others are read, and
-        // give up.
+        // A server that sends each archive only once would give up while the others are read.
         if named.source.as_ref().is_some_and(|source| source.is_stream()) {
             return Ok(Vec::new());
         }

@@ -16,7 +16,7 @@ use crate::state::second_pass::{StateFacts, StatePart};
 use crate::state::sums::Sums;
 use crate::{Check, Findings, Rule, check_base, judge_chains, judge_rebased_on, judge_root, judge_storage_map};
 
-/// Makes the checks that need all archives. `read` has the newest first.
+/// Makes the checks that need all archives, and the report. `read` has the newest first.
 pub fn judge(read: Vec<VerifiedArchive>, accounts: &Accounts, job: &Job<'_>) -> Result<VerifyReport> {
     let lossy = read.iter().find(|one| one.findings.has_lost_accounts());
     let newest = judge_together(&read, job)?;
@@ -52,7 +52,7 @@ pub fn judge_together<'a>(read: &'a [VerifiedArchive], job: &Job<'_>) -> Result<
     if let Some(bank) = bank {
         judge_expectations(&options.check, bank.slot, bank.snapshot_hash(), &newest.findings)?;
     }
-    // The newest archive is the last one in the arguments.
+    // Expected roots are in the order of the arguments, where the newest archive is the last.
     for (one, number) in read.iter().rev().zip(0..) {
         judge_root(options.expect_roots.get(number).copied(), one.archive.root(), &one.findings)?;
     }
@@ -110,8 +110,8 @@ pub fn report_on(
     report
 }
 
-/// Refuses a full archive that is newer than the incremental one, unless the latter's name says
-/// that it is incremental: judging the state would not help.
+/// Refuses two archives that were given in the wrong order: the full one is newer. If the other
+/// one's name says that it is incremental, the order is right, and other checks report the fault.
 fn refuse_swapped(newest: &VerifiedArchive, base: &VerifiedArchive) -> Result<()> {
     let is_meant = newest.archive.base_slot().is_some();
     match (base.bank(), newest.bank()) {
@@ -122,8 +122,8 @@ fn refuse_swapped(newest: &VerifiedArchive, base: &VerifiedArchive) -> Result<()
     }
 }
 
-/// Compares each archive's storages with its bank file's storage map; for an incremental one, the
-/// storages of both.
+/// Compares the storages of each archive with the storage map in its bank file. The map of an
+/// incremental archive names the storages of both.
 fn judge_maps(newest: &VerifiedArchive, base: Option<&VerifiedArchive>) -> Result<()> {
     let base_slot = newest.archive.base_slot();
     for one in [Some(newest), base].into_iter().flatten() {
@@ -149,7 +149,7 @@ fn judge_maps(newest: &VerifiedArchive, base: Option<&VerifiedArchive>) -> Resul
         let mut storages = newest.storages().to_vec();
         storages.extend(base.into_iter().flat_map(|base| base.storages()));
         // A full archive without a map, such as Firedancer's, may have other storages than the
-        // newer map names.
+        // incremental archive's map names.
         let has_base = base.and_then(VerifiedArchive::whole_map).is_some_and(|map| !map.is_empty());
         judge_storage_map(map, &storages, base_slot, has_base, &newest.findings)?;
     }

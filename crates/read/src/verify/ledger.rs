@@ -130,7 +130,7 @@ fn judge_files(snapshot: &BankSnapshot, findings: &Findings) -> Result<Option<Ba
 
 /// Plans the storages. Reports missing and damaged ones, and leaves them out.
 fn plan_judged(snapshot: BankSnapshot, base_slot: Option<u64>, job: &Job<'_>, findings: &Findings) -> Result<Plan> {
-    // Slots that were reported as missing: several lists may name them.
+    // Slots of storages that were reported as missing: several lists may name a slot.
     let mut missing: HashSet<u64> = snapshot.missing.iter().map(|missing| missing.slot).collect();
     let mut expected = format!("a file in {}, as the bank file says", snapshot.shown_roots());
     if snapshot.layout == Layout::Unpacked && base_slot.is_none() {
@@ -147,7 +147,7 @@ fn plan_judged(snapshot: BankSnapshot, base_slot: Option<u64>, job: &Job<'_>, fi
     })
 }
 
-/// Reads all records, as often as the job needs, and checks the state that they make up.
+/// Reads all records, as often as the job needs, and checks the state.
 fn read_accounts(
     plan: &Plan,
     bank: Option<&BankFile>,
@@ -175,7 +175,7 @@ fn read_accounts(
         progress.stage(job.stage(), Some(storages_bytes));
         read(job.first_task(), None)?;
         if findings.has_lost_accounts() {
-            findings.skip(Check::Records, "not those of storages that are missing or not sound");
+            findings.skip(Check::Records, "missing and damaged storages were not read");
             findings.skip(Check::State, "not all accounts could be read");
         }
     }
@@ -191,10 +191,10 @@ fn read_accounts(
     })
 }
 
-/// Limit on missing storages that are told apart: enough for a report, whatever a bank file claims.
+/// Limit on missing storages that are reported, whatever number a bank file claims.
 const MISSING_MAX: usize = 5_000_000;
 
-/// Reports the storages of the storages list that are missing.
+/// Reports the storages in the storages list whose files are missing.
 fn judge_list(snapshot: &BankSnapshot, findings: &Findings) -> Result<()> {
     snapshot.missing.iter().try_for_each(|missing| {
         let file = if missing.ending.is_empty() { "a file".to_string() } else { missing.to_string() };
@@ -226,8 +226,8 @@ fn report_of(findings: Findings, options: &VerifyOptions, dir: PathBuf) -> Verif
     report
 }
 
-/// Makes the report of a ledger whose storages could not be planned. Returns errors other than
-/// damage unchanged.
+/// Makes the report of a ledger whose storages could not be planned. Returns the error if it is not
+/// damage, or if accounts were to be visited.
 fn failed_report(error: Error, findings: Findings, path: &Path, job: &Job<'_>) -> Result<VerifyReport> {
     if error.kind() != ErrorKind::Damaged || job.visitor.is_some() {
         return Err(error);
@@ -246,9 +246,9 @@ const READ_BYTES: u64 = 1024 * 1024;
 /// First bytes of a storage that are read ahead: most storages are not longer.
 const FIRST_BYTES: u64 = 4 * READ_BYTES;
 
-/// Passes the records of all or the wanted storages of a ledger to a visitor; storages are numbered
-/// in the order of the plan. Calls `on_damage` for each damaged storage, and goes on unless that
-/// returns an error.
+/// Passes the records of all or the wanted storages of a ledger to a visitor. Storages are numbered
+/// in the order of the plan. Calls `on_damage` for each damaged storage, and ends if that returns
+/// an error.
 pub fn read_storages(
     plan: &Plan,
     visitor: &dyn RecordVisitor,

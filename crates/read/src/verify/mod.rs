@@ -3,10 +3,10 @@
 //! Six checks in order: frames, entries, name, bank, records, state. Collects all independent
 //! failures with their places. Writes nothing but a temporary file if memory does not suffice.
 //!
-//! An archive is read once ([`archive`](crate::archive)) under the [`rules`](crate::rules), and its
-//! records are hashed and logged ([`state`](crate::state)); superseded records are read again and
-//! subtracted, and the state is compared with the bank file. A ledger's storages are read as they
-//! would be archived ([`ledger`]).
+//! An archive is read once ([`archive`](crate::archive)). The [`rules`](crate::rules) are applied,
+//! and records are hashed and logged ([`state`](crate::state)). Superseded records are read again
+//! and subtracted, and the state is compared with the bank file. A ledger's storages are read as
+//! they would be archived ([`ledger`]).
 
 #![warn(missing_docs)]
 
@@ -42,10 +42,11 @@ use crate::{
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct VerifyOptions {
-    /// Clients that must load the input; if empty, every deviation is a failure. Default: empty.
+    /// Clients that must load the input. If empty, every deviation is a failure, except what is
+    /// normal for some client version. Default: empty.
     #[setters(into)]
     pub clients: Vec<SnapshotClient>,
-    /// Skips records and state; if there is an index, reads only the headers of frames. With
+    /// Skips records and state. With an index, decodes only the frames with documents. With
     /// expected roots, all frames are read anyway and compared with their hashes. Default: false.
     pub is_quick: bool,
     /// Checks of records and state, and expected values. Default: all checks, no expected value.
@@ -58,8 +59,8 @@ pub struct VerifyOptions {
     /// Policy for the page cache, rates and priority while reading. Default: gentle on the page
     /// cache, without a rate limit.
     pub io_policy: IoPolicy,
-    /// Roots that the archives must have, in their order; archives beyond the list may have any.
-    /// Default: none.
+    /// Roots that the archives must have, that of the full archive first. Archives beyond the list
+    /// may have any root. Default: none.
     #[setters(into)]
     pub expect_roots: Vec<Root>,
 }
@@ -100,9 +101,9 @@ impl VerifyOptions {
 #[derive(Clone, Copy)]
 pub(crate) struct Job<'a> {
     pub options: &'a VerifyOptions,
-    /// Visitor of records in a second pass, whether the state is checked or not.
+    /// Visitor of the records in a second pass, even if the state is not checked.
     pub visitor: Option<&'a dyn StateVisitor>,
-    /// Visitor of records in the first pass.
+    /// Visitor of the records in the first pass.
     pub observer: Option<&'a dyn StateVisitor>,
     pub progress: &'a dyn Progress,
 }
@@ -175,7 +176,7 @@ impl<'a> Job<'a> {
 
 type ReadSome<'a> = &'a mut dyn FnMut(Task<'_>, Option<&HashSet<u32>>) -> Result<()>;
 
-/// Error for a visit of accounts of which some cannot be read.
+/// Error for a visit of accounts if some records cannot be read.
 pub(crate) fn lost_records(path: &Path) -> Error {
     Error::damaged("not all of its records can be read").within(path.shown()).with_hint(Hint::UseVerify)
 }
@@ -199,7 +200,7 @@ pub fn verify_archives(
 /// be read.
 ///
 /// # Errors
-/// As of [`verify_archives`], or of the visitor.
+/// Those of [`verify_archives`] and of the visitor.
 pub fn verify_archives_showing(
     archive: &NamedArchive,
     incremental: Option<&NamedArchive>,
@@ -277,8 +278,8 @@ fn archives_bytes(archives: &[&NamedArchive]) -> Result<u64> {
 }
 
 /// Prepares the state check for storages of this size. A temporary directory that the user chose
-/// must have room for what is expected not to fit in memory; for the system's, there is only a
-/// warning, because its room may suffice after all.
+/// must have room for what is not expected to fit in memory. If the system's directory lacks room,
+/// there is only a warning, because the estimate may be too high.
 fn new_accounts(job: &Job<'_>, storages_bytes: u64) -> Result<Accounts> {
     let CheckOptions { memory_bytes, temporary_dir, .. } = &job.options.check;
     let spill_dir = job.options.check.spill_dir(None);

@@ -18,7 +18,7 @@ use crate::{
 pub struct ReadBackReport {
     /// Number of storages.
     pub storages: u64,
-    /// Number of accounts in the state; `None` if that was not checked.
+    /// Number of accounts in the state; `None` if the state was not checked.
     pub accounts: Option<u64>,
     /// Names of the checks that were made to their end.
     pub checks: Vec<&'static str>,
@@ -31,15 +31,15 @@ fn options(check: &CheckOptions, clients: &[SnapshotClient], threads: usize) -> 
         clients: clients.to_vec(),
         threads,
         check: check.clone(),
-        // The caller knows that an incremental archive alone has no whole state; the report says
-        // that it was not checked.
+        // The caller knows that an incremental archive alone has no whole state. The report says
+        // that the state was not checked.
         allows_part: true,
         ..VerifyOptions::default()
     }
 }
 
-/// Verifies a written archive, with the full archive `base` if its state is to be checked;
-/// `clients` must load it, and its index must be right.
+/// Verifies a written archive: `clients` must load it, and its index must be right. The state of an
+/// incremental archive is only checked with its full archive `base`.
 ///
 /// # Errors
 /// It is not valid, or cannot be read.
@@ -54,14 +54,14 @@ pub fn read_back_archive_on(
     let (full, incremental) = base.map_or((archive, None), |base| (base, Some(archive)));
     let report = verify_archives(full, incremental, &options(check, clients, threads), &part_of(progress))?;
     let is_ours = |failure: &&Failure| failure.rule == Rule::Index;
-    // The full archive may not have its name yet; and one of Firedancer, which is converted before
-    // use, may have empty storages.
+    // The full archive may not have its name yet. If it is Firedancer's, which is converted before
+    // use, it may have empty storages.
     let is_of_firedancer = report.failures.iter().any(|failure| failure.rule.is_of_firedancer());
     let is_usual_below = |rule| rule == Rule::NameUnknown || (rule == Rule::EmptyStorage && is_of_firedancer);
     let is_below = |failure: &Failure| base.is_some_and(|base| failure.place.path.as_ref() == Some(&base.path));
     let is_wrong = |failure: &&Failure| !(is_below(failure) && is_usual_below(failure.rule));
-    // An archive written for Agave has nothing that only Firedancer accepts, except rent epochs
-    // that fit a full archive which is converted too.
+    // An archive written for Agave must have nothing that only Firedancer accepts. Rent epochs may
+    // differ if the full archive is converted too.
     let is_unlike =
         |failure: &&Failure| failure.rule.is_of_firedancer() && failure.rule != Rule::NoRentEpoch && !is_below(failure);
     let failure = failures(&report).find(is_wrong).or_else(|| report.failures.iter().find(is_unlike));
@@ -76,7 +76,7 @@ pub fn read_back_archive_on(
 }
 
 /// Verifies a written archive: every client that reads its format must load it, and its index must
-/// be right. An incremental one is verified with its full archive, if that is given.
+/// be right. An incremental archive is verified with its full archive, if `base` is given.
 ///
 /// # Errors
 /// It is not valid, or cannot be read.

@@ -57,21 +57,22 @@ pub struct VerifyReport {
     /// All checks, in their order.
     pub checks: Vec<CheckResult>,
     /// Broken rules for which the input fails: with `asked`, those that one of these clients does
-    /// not tolerate; otherwise all. At most 50 of each rule, by check and place.
+    /// not tolerate; otherwise all, except what is normal for some client version. At most 50 of
+    /// each rule, sorted by check and place.
     pub failures: Vec<Failure>,
     /// Broken rules that all clients in `asked` tolerate. At most 50 of each rule.
     pub warnings: Vec<Failure>,
-    /// Number of failures and warnings that are not listed because there are many of the same rule.
+    /// Number of failures and warnings that are not listed, because their rule has more than 50.
     pub unlisted_count: u64,
     /// Verdict of each client, in the order of [`SnapshotClient::ALL`].
     pub clients: Vec<ClientVerdict>,
-    /// Numbers of what was read.
+    /// Counts of what was read.
     #[serde(flatten)]
     pub counts: Counts,
     /// Time that the verification took.
     #[serde(flatten)]
     pub elapsed: Elapsed,
-    /// The newest bank file of archives.
+    /// Bank file of the newest archive; `None` for a ledger.
     #[serde(skip)]
     pub(crate) bank: Option<BankFile>,
 }
@@ -86,8 +87,8 @@ pub struct ObsoleteTotals {
     pub bytes: u64,
 }
 
-/// Numbers of what a verification read, over all archives of the input. A number is 0 if the check
-/// that counts it was not made.
+/// Counts of what a verification read, over all archives of the input. A count is 0 if the check
+/// that counts was not made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Counts {
@@ -140,7 +141,7 @@ impl VerifyReport {
             rule => is_minded(rule) || (asked.is_empty() && !rule.is_of_version()),
         };
         let clients = verdicts(per_rule.keys().copied());
-        // Normal behaviour of another version deserves no warning: the verdicts tell it.
+        // Normal behaviour of another version gets no warning: the clients' verdicts show it.
         let is_told = |rule: Rule| is_failure(rule) || !rule.is_of_version();
         failures.retain(|failure| is_told(failure.rule));
         let found: u64 = per_rule.iter().filter(|(rule, _)| is_told(**rule)).map(|(_, count)| count).sum();

@@ -1,9 +1,10 @@
 //! Verifies a full archive and several incremental ones on it, and reads each once
 //! ([`layers`](crate::state::layers)).
 //!
-//! The verdict on an incremental archive is the same as if it were verified alone with the full
-//! one. Where it might differ, the caller verifies the two alone: if an archive cannot be read, has
-//! storages that are not newer than the full archive's, or the full archive is not good.
+//! The verdict on an incremental archive is the same as if only this pair were verified. Where it
+//! might differ, there is none, and the caller verifies the incremental archive again: if it cannot
+//! be read, if it has storages that are not newer than the full archive's, if memory does not
+//! suffice, or if the full archive is not good.
 
 use slotpress_base::{Elapsed, Error, ErrorKind, Progress, Result, Stopwatch};
 
@@ -17,7 +18,7 @@ use crate::state::layers::{Layer, State};
 use crate::state::sums::Sums;
 use crate::{Check, NamedArchive, ReadError, SeenSlots, SizeLimit, check_pair};
 
-/// Upper estimates of the memory that is kept for a delegation in a bank file, for a vote or stake
+/// Upper estimates of the bytes in memory for a delegation in a bank file, for a vote or stake
 /// account, and for a storage.
 const DELEGATION_BYTES: u64 = 100;
 const STAKED_BYTES: u64 = 160;
@@ -26,12 +27,12 @@ const STORAGE_BYTES: u64 = 64;
 /// Reports on a full archive and on incremental ones on it.
 pub struct StackReport {
     pub full: VerifyReport,
-    /// Report on each incremental archive with the full one; `None` if the two must be verified
-    /// alone.
+    /// Report on each incremental archive with the full one; `None` if the caller must verify it
+    /// again.
     pub incrementals: Vec<Option<VerifyReport>>,
 }
 
-/// An incremental archive that has been read, and what remains of its state.
+/// An incremental archive that has been read, and what is kept of its state.
 struct ReadLayer {
     verified: VerifiedArchive,
     layer: Layer,
@@ -39,10 +40,10 @@ struct ReadLayer {
 }
 
 /// Verifies a full archive and up to [`LAYERS_MAX`](crate::state::layers::LAYERS_MAX) incremental
-/// ones on it. If the full one is not good, there are no reports on the others.
+/// ones on it. If the full one is not good, there are no reports on the incremental ones.
 ///
 /// # Errors
-/// The run was interrupted, or the full archive must be verified alone to tell what is wrong.
+/// The run was interrupted, or the full archive cannot be read: verifying it alone reports why.
 pub fn verify_stack(
     full: &NamedArchive,
     incrementals: &[NamedArchive],
@@ -75,8 +76,8 @@ pub fn verify_stack(
     Ok(StackReport { full: report, incrementals })
 }
 
-/// Returns an interruption as an error, and an empty result for any other error: the archive is
-/// going to be verified alone, which reports the error.
+/// Returns an interruption as an error, and an empty result for any other error: the caller
+/// verifies the archive again, which reports the error.
 pub fn unless_interrupted<T: Default>(result: Result<T>) -> Result<T> {
     match result {
         Err(error) if error.kind() != ErrorKind::Interrupted => Ok(T::default()),
@@ -109,7 +110,7 @@ fn read_layer(
         read => read,
     };
     let (mut accounts, verified) = read?;
-    // The first one needs no reserve: as much is kept for any pair.
+    // The first incremental archive needs no reserve: every verified pair takes as much.
     if number > 0 && !below.reserve(kept_bytes(&verified, &accounts)) {
         return Ok(None);
     }
@@ -135,8 +136,8 @@ fn kept_bytes(verified: &VerifiedArchive, accounts: &Accounts) -> u64 {
     kept.into_iter().map(|(count, bytes)| (count as u64).saturating_mul(bytes)).fold(0, u64::saturating_add)
 }
 
-/// Judges an incremental archive and the full one, whose report exists. Returns `None` if they must
-/// be verified alone.
+/// Judges an incremental archive with the full one, on which `full` is the report. Returns `None`
+/// if the caller must verify the pair again.
 fn judge_layer(
     read: ReadLayer,
     base: VerifiedArchive,

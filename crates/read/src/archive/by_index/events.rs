@@ -1,5 +1,5 @@
-//! Passes what the parser finds in one frame to visitor, sink and documents. Passes records and
-//! documents that continue in the next frame to the worker of that frame.
+//! Passes what the parser finds in one frame to sink, documents and record worker. Sends the state
+//! of a storage or document that continues in the next frame to the worker of that frame.
 //!
 //! [`by_index`](super) decides which worker reads which frame.
 
@@ -11,18 +11,18 @@ use super::{FrameWorker, IndexReader, contradicts};
 use crate::archive::documents::DocumentReader;
 use crate::{EntrySink, EntryUse};
 
-/// State of an entry that continues in the next frame. If it is not sent (the frame before was
-/// lost), the rest of the entry is lost too.
+/// State of an entry that continues in the next frame. If a frame is lost, no state is sent, and
+/// the rest of the entry is lost too.
 pub(super) enum Carry {
     Records(Box<RecordWalker>),
     Document(Box<DocumentReader>),
 }
 
-/// Bytes passed on at a time: they stay in a core's cache between sink and parser, as a whole frame
+/// Bytes passed on at a time: they stay in a core's cache between sink and parser; a whole frame
 /// would not.
 const PIECE_BYTES: usize = 128 * 1024;
 
-/// Converts an entry's number; an index cannot hold more entries than a `u32`.
+/// Converts an entry's number; an index cannot hold more entries than a `u32` can count.
 fn entry_number(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
@@ -35,7 +35,7 @@ pub(super) struct Events<'a, 'w, 'r> {
     pub number: usize,
     pub wanted: EntryUse,
     pub after: Option<Sender<Carry>>,
-    /// An error of visitor or sink, as opposed to a contradiction of the index.
+    /// An error of the sink, as opposed to a contradiction of the index.
     pub stopped: Option<Error>,
 }
 
@@ -65,7 +65,7 @@ impl Events<'_, '_, '_> {
         let result = match event {
             TarEvent::Begin(entry) => match self.reading.tail.index.entries.get(self.number) {
                 Some(expected) if *expected == entry => self.begin(&entry),
-                // This is not the visitor's error: the index is wrong.
+                // This is not the sink's error: the index is wrong.
                 _ => return Err(contradicts(format!("{} is not where it says", entry.kind))),
             },
             TarEvent::Content { offset_bytes, bytes } => self.content(offset_bytes, bytes),
@@ -97,8 +97,8 @@ impl Events<'_, '_, '_> {
         let goes_on = entry.is_some_and(|entry| end < entry.content_bytes);
         let mut records = self.worker.records.as_mut().filter(|_| self.wanted.records_of.is_some());
         let walker = &mut self.worker.walker;
-        // The worker of the next frame may be waiting. Walking over record headers is cheap, so
-        // that is done first, and the records are visited after the state was sent.
+        // The worker of the next frame may be waiting for the walker. Walking over record headers
+        // is cheap, so that is done first, and the records are visited after the walker was sent.
         let after = if goes_on && records.is_some() { self.after.take() } else { None };
         let mut next = after.map(|after| (after, walker.clone()));
         let mut offset_bytes = offset_bytes;
@@ -134,7 +134,7 @@ impl Events<'_, '_, '_> {
         Ok(())
     }
 
-    /// Ends the frame: sends the state of an entry that continues in the next frame.
+    /// Ends the frame. Sends the state of a document that continues in the next frame.
     pub fn suspend(&mut self) -> Result<()> {
         let last = self.number.checked_sub(1).and_then(|last| self.reading.tail.index.entries.get(last));
         if self.wanted.is_for_sink
