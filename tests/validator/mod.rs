@@ -1,8 +1,8 @@
 //! Runs slotpress beside a real validator: a cluster of one, in a network namespace of its own.
 //!
 //! `AGAVE_VALIDATOR` names an `agave-validator` of version 4.2; `solana-genesis` lies beside it.
-//! The tests need root, `ip` and `openssl`; the validator needs a hard limit of 1,000,000 open
-//! files. This command makes the figures of docs/interop.md:
+//! The tests need root, `ip`, `openssl` and 4 GB of disk; the validator needs a hard limit of
+//! 1,000,000 open files. This command makes the figures of docs/interop.md:
 //! `AGAVE_VALIDATOR=… cargo test --test suite validator:: -- --ignored --nocapture`.
 
 mod answers;
