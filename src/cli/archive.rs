@@ -104,7 +104,7 @@ pub fn run(args: &ArchiveArgs, ui: &Ui) -> Result<()> {
     };
     let report = match archive(&options, sink, ui) {
         Err(error) if args.skip_existing => return skip_existing(error, ui),
-        // If the user interrupted the wait, report that instead of the broken pipe.
+        // An interrupted run may fail with a broken pipe: report the interruption instead.
         Err(error) if error.kind() == ErrorKind::Failed => return Err(ui.check().err().unwrap_or(error)),
         report => report?,
     };

@@ -1,4 +1,4 @@
-//! Describes a download that is read while it arrives: how much is there, how fast it comes, and
+//! Describes a download that is read while it arrives: how much has arrived, at which rate, and
 //! whether the network or the restore is slower.
 
 use std::cmp::Reverse;
@@ -25,7 +25,7 @@ impl Arrival {
         Self { at: Instant::now(), given: now.given.to_vec(), waited: now.waited }
     }
 
-    /// Describes what has arrived since this was made; `None` if that is less than [`WINDOW_MIN`]
+    /// Describes what has arrived since `self` was made; `None` if that is less than [`WINDOW_MIN`]
     /// ago.
     pub fn note(&self, now: &Arriving<'_>) -> Option<String> {
         let elapsed = Some(self.at.elapsed()).filter(|elapsed| *elapsed >= WINDOW_MIN)?;

@@ -48,9 +48,9 @@ const FORMATS: &[(&str, ArchiveFormat, &str)] = &[
 ];
 
 impl EncodingArgs {
-    /// Builds the options, with as many workers as fit beside `other_bytes` into the memory limit
-    /// of the process. Lowers the process's priority: see [`IoPolicyArgs::apply`]. Warns if not
-    /// every client reads the format.
+    /// Builds the options, with as many workers as fit, together with `other_bytes`, into the
+    /// memory limit of the process. Lowers the process's priority: see [`IoPolicyArgs::apply`].
+    /// Warns if not every client reads the format.
     pub fn options(
         &self,
         memory_bytes: Option<u64>,
@@ -99,8 +99,8 @@ pub fn show_codec(codec: &Codec, frames: u64) -> String {
     format!("{codec}{layout}, {}", values::count_of(frames, "frame"))
 }
 
-/// True if the archive goes to standard output (`-`). Fails if that is a terminal, and keeps other
-/// output away from it.
+/// True if the archive goes to standard output (`-`). Fails if standard output is a terminal, and
+/// sends other output to stderr.
 pub fn is_stdout(output: &Path, ui: &Ui) -> Result<bool> {
     if output.as_os_str() != "-" {
         return Ok(false);

@@ -40,7 +40,7 @@ const ROWS_MAX: usize = 20;
 
 const REASONS_MAX: usize = 8;
 
-/// Shortens the timeouts: many peers do not answer quickly, and these are useless as sources.
+/// Shortens the timeouts: many peers do not answer quickly, and such peers are useless as sources.
 fn options_for_peers(args: &NetworkArgs) -> ClientOptions {
     let seconds = Duration::from_secs;
     args.options().connect_timeout(seconds(4)).head_timeout(seconds(6)).read_timeout(seconds(4))
@@ -129,7 +129,7 @@ fn row_of_older(one: &OnOlder) -> Vec<String> {
     ]
 }
 
-/// Shortens a source by `http://` and a slash at the end, which nearly all have.
+/// Removes `http://` and a slash at the end, which nearly all sources have.
 fn shown_source(source: &str) -> String {
     source.trim_start_matches("http://").trim_end_matches('/').to_string()
 }

@@ -1,4 +1,4 @@
-//! Words the library's hints by flags and commands of the program.
+//! Translates the library's hints into flags and commands of the program.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -10,8 +10,8 @@ use slotpress_base::ToConvert;
 
 use super::restore::shell_word;
 
-/// Names of the library in its hints, and what the program calls them. Other names are flags of the
-/// same name.
+/// Names that the library uses in hints, and what the program shows instead. Any other name is
+/// shown as a flag.
 const NAMES: &[(&str, &str)] = &[
     ("CheckMode::Frames", "--check frames"),
     ("CheckMode::State", "--check state"),
@@ -30,7 +30,7 @@ const NAMES: &[(&str, &str)] = &[
 /// Flags of the running command, as `--name`.
 static FLAGS: OnceLock<BTreeSet<String>> = OnceLock::new();
 
-/// Notes which command runs.
+/// Records the flags of the command that runs.
 pub fn set_command(program: &Command, matches: &ArgMatches) {
     let (mut command, mut matches) = (program, matches);
     while let Some((name, below)) = matches.subcommand()
@@ -46,8 +46,8 @@ fn flags_of(command: &Command) -> impl Iterator<Item = String> {
     command.get_arguments().filter_map(|flag| flag.get_long()).map(|long| format!("--{long}"))
 }
 
-/// The hint in the program's words; `None` of one that names a flag that the running command has
-/// not.
+/// Returns the text of a hint; `None` if the text names a flag that the running command does not
+/// have, or is empty.
 pub fn text(hint: &Hint) -> Option<Cow<'_, str>> {
     let text = words(hint, &has);
     if let Hint::Text(Cow::Owned(_)) = hint {
@@ -58,10 +58,10 @@ pub fn text(hint: &Hint) -> Option<Cow<'_, str>> {
     (foreign.is_none() && !text.is_empty()).then_some(text)
 }
 
-/// Words a hint for a command that `has` some flags.
+/// Returns the text of a hint for a command. `has` is true for the flags of the command.
 fn words<'a>(hint: &'a Hint, has: &dyn Fn(&str) -> bool) -> Cow<'a, str> {
     match hint {
-        // May quote what others wrote: neither backquotes nor flags in it mean anything.
+        // The text may quote foreign input, so its backquotes and flags are left as they are.
         Hint::Text(text) => Cow::Borrowed(text),
         Hint::PinsOnSameFileSystem => "give a directory on the file system of the archives: --pins DIR".into(),
         Hint::Convert(to_convert) => {
@@ -74,7 +74,7 @@ fn words<'a>(hint: &'a Hint, has: &dyn Fn(&str) -> bool) -> Cow<'a, str> {
         Hint::ConvertFile => {
             "fetch it, or save it in a file; then `slotpress recompress --for agave FILE -o DIR` makes one that Agave loads".into()
         }
-        // What is there already: some commands have a flag that takes it for the result.
+        // The output exists already: not every command has both flags.
         Hint::Replace => {
             let said = ["--force replaces it", "--skip-existing leaves it"].into_iter();
             said.filter(|said| foreign(said, has).is_none()).collect::<Vec<_>>().join(", ").into()
@@ -89,7 +89,7 @@ fn words<'a>(hint: &'a Hint, has: &dyn Fn(&str) -> bool) -> Cow<'a, str> {
     }
 }
 
-/// The first flag in a text that a command has not.
+/// Finds the first flag in a text that the command does not have.
 fn foreign<'a>(text: &'a str, has: &dyn Fn(&str) -> bool) -> Option<&'a str> {
     flags_in(text).find(|flag| !has(flag))
 }
@@ -99,7 +99,7 @@ pub fn has(flag: &str) -> bool {
     FLAGS.get().is_none_or(|flags| flags.contains(flag))
 }
 
-/// The flags that a text tells to give; a command in backquotes has flags of its own.
+/// Finds the flags in a text, except in commands in backquotes, which have flags of their own.
 fn flags_in(text: &str) -> impl Iterator<Item = &str> {
     let outside = text.split('`').step_by(2);
     let is_of_flag = |char: char| char.is_ascii_alphanumeric() || char == '-';
@@ -109,7 +109,7 @@ fn flags_in(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Replaces the names in backquotes.
+/// Replaces names in backquotes by what [`NAMES`] has for them, or by a flag.
 fn named(text: &str) -> String {
     let name_of = |(number, part): (usize, &str)| match NAMES.iter().find(|(name, _)| *name == part) {
         _ if number % 2 == 0 => part.to_string(),

@@ -1,4 +1,4 @@
-//! Runs `slotpress inspect` on an archive or a ledger. `inspect_accounts` prints what is about
+//! Runs `slotpress inspect` on an archive or a ledger. `inspect_accounts` prints results about
 //! accounts.
 
 use std::path::PathBuf;
@@ -58,7 +58,7 @@ pub struct InspectArgs {
     network: NetworkArgs,
 }
 
-/// Default of `--data-limit`: all data of nearly every account, and at most a screen or two.
+/// Default of `--data-limit`: all data of nearly every account, in at most 64 lines.
 const DATA_LIMIT_DEFAULT_BYTES: u64 = 1024;
 
 fn is_by_owner(args: &InspectArgs) -> bool {
@@ -192,8 +192,8 @@ fn frames_text(found: &ArchiveInspection) -> String {
         stated if stated == frames.frames => format!("up to {largest} of tar"),
         stated => format!("{} with a stated size, up to {largest}", values::show_count(stated)),
     };
-    // In an archive made by slotpress, these are its index and the frames around it, which need no
-    // mention.
+    // In an archive made by slotpress, the skippable frames are its index and the frames around it,
+    // which need no mention.
     let skippable = match (&found.writer, frames.skippable_frames) {
         (Some(_), _) | (None, 0) => String::new(),
         (None, count) => {

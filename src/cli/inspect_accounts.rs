@@ -20,8 +20,8 @@ use super::values::{count_of, show_bytes, show_count};
 /// Maximum number of rows in the table of owners; `--json` prints all.
 const OWNER_ROWS_MAX: usize = 20;
 
-/// The `account` report in `--json`. `data_base64` is cut at `--data-limit`; `data_truncated` says
-/// so.
+/// The `account` report in `--json`. `data_truncated` is true if `data_base64` is cut at
+/// `--data-limit`.
 #[derive(Serialize)]
 struct AccountFields<'a> {
     #[serde(serialize_with = "text::path")]

@@ -159,7 +159,7 @@ mod tests {
         );
         assert_eq!(wrap("label: ", "", 80), ["label: "]);
         assert_eq!(wrap("", "/a/path/that/is/long is", 10), ["/a/path/that/is/long", "is"]);
-        // What is pasted stays in one piece.
+        // A command in backquotes stays in one piece.
         let command = "`slotpress verify FULL archives/incremental-snapshot-1-2-x.tar.zst`";
         let lines = wrap("hint: ", &format!("to check it, give {command} and, `an open one"), 60);
         assert_eq!(lines, ["hint: to check it, give", command, "and, `an open one"]);

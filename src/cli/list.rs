@@ -143,7 +143,7 @@ pub fn line_of_partial(partial: &Partial) -> String {
     format!("{partial}\n    unfinished download, {size} so far, {age} old{use_of_it}")
 }
 
-/// Warns of unfinished downloads in a directory that this run did not continue.
+/// Warns of unfinished downloads that no process is using, in a directory.
 pub fn tell_of_partials(dir: &Path, ui: &Ui) {
     // The run has succeeded: an unreadable directory is no reason to fail it now.
     let found = find_partials(dir).unwrap_or_default();
@@ -169,7 +169,7 @@ fn look(args: &ListArgs, ui: &Ui) -> Result<(Catalog, Vec<Partial>)> {
     }
 }
 
-/// A ledger or an unpacked archive has at least one of these names in it.
+/// Names in a directory: a ledger or an unpacked archive has at least one of them.
 const OF_A_LEDGER: [&str; 5] = ["accounts", "genesis.bin", "ledger.lock", "rocksdb", "version"];
 
 /// Lists the archives of a directory, a store, a mirror or a server. Returns `None` for a single

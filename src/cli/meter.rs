@@ -1,5 +1,5 @@
 //! Measures the progress of a run (steps, bytes, percentage, time left) and formats it as a line.
-//! Does no output; beside the reports, its only input is the clock.
+//! Does no output, and no input except for the clock.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,8 +17,8 @@ const BAR_CELLS: usize = 20;
 /// Terminals with fewer columns get only the name, the percentage and the time left.
 const COLUMNS_OF_BAR: usize = 50;
 
-/// Time that must have passed, and part of the work that must be done, before the time left is more
-/// than a guess.
+/// Time that must have passed, and part of the work that must be done, before the time left is
+/// shown.
 const TIME_LEFT_AFTER: Duration = Duration::from_secs(1);
 const TIME_LEFT_PART: f64 = 0.005;
 
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn no_ratio_but_where_something_gets_smaller_and_no_time_left_but_where_it_is_known() {
+    fn ratio_and_time_left_are_shown_only_where_they_are_meaningful() {
         let archiving = MeterReading { output_bytes: 15 << 30, ..restoring() };
         assert!(
             archiving.bar_line(120, true).contains("ratio 3.000") && archiving.plain_line().contains("ratio 3.000")
@@ -335,7 +335,7 @@ mod tests {
         assert!(!meter.read().bar_line(80, true).contains("left"));
         meter.advance(50, 0);
         assert_eq!(meter.read().done, Some(0.5));
-        assert!(meter.read().remaining.is_none(), "half of a second's work tells nothing");
+        assert!(meter.read().remaining.is_none(), "too early for an estimate");
     }
 
     #[test]
@@ -358,7 +358,7 @@ mod tests {
         assert_eq!(at(&meter), (None, None), "a stage that was not announced is no step");
         meter.stage("Verifying", Some(40));
         meter.advance(20, 0);
-        assert_eq!(at(&meter), (Some((3, 4)), Some(100.0 / 120.0)), "what a step turns out to be counts");
+        assert_eq!(at(&meter), (Some((3, 4)), Some(100.0 / 120.0)), "the size stated at the start of a step counts");
         meter.stage("Syncing", None);
         assert_eq!(at(&meter), (Some((4, 4)), None));
         meter.steps(&[step("1", None), step("2", None)]);

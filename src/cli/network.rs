@@ -242,7 +242,8 @@ impl Sent {
     }
 }
 
-/// How often a command reads an archive. One from a server without ranges can be read only once.
+/// How often a command reads an archive. An archive from a server without ranges can be read only
+/// once.
 #[derive(Clone, Copy, Debug)]
 pub enum Reads {
     Once,
@@ -379,7 +380,8 @@ impl StateInput {
         Ok(Self::Ledger(directories.paths(path)))
     }
 
-    /// Returns its accounts. `slot` chooses among the bank snapshots of a ledger.
+    /// Returns the state as an input for reading accounts. `slot` chooses among the bank snapshots
+    /// of a ledger.
     pub fn accounts(&self, slot: Option<u64>) -> AccountsInput<'_> {
         match self {
             Self::Ledger(paths) => AccountsInput::Ledger(paths, slot),

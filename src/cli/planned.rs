@@ -1,5 +1,5 @@
-//! Checks before the work begins that it fits into the memory limits of the process, and reduces
-//! the number of workers if it does not.
+//! Checks before the work begins that it fits into the memory limits of the process, and otherwise
+//! reduces the number of workers.
 
 use slotpress::{Error, Progress, Result};
 use slotpress_base::{Limit, tightest_limit};
@@ -8,7 +8,7 @@ use slotpress_format::FRAME_SIZE_BYTES_DEFAULT;
 use super::ui::Ui;
 use super::{hints, values};
 
-/// Memory of a thread: its stack, and what its allocator holds back.
+/// Memory of a thread: its stack, and freed memory that the allocator keeps for it.
 pub const THREAD_BYTES: u64 = 4 << 20;
 
 /// Address space that the C library reserves for each further thread. It counts only against a
@@ -31,7 +31,7 @@ fn smaller() -> String {
 /// and the decoder's context.
 pub const DECODING_WORKER_BYTES: u64 = 3 * FRAME_SIZE_BYTES_DEFAULT + (1 << 20);
 
-/// Memory of a worker that inspects a ledger's files: a window of each of a few files.
+/// Memory of a worker that inspects a ledger's files: read buffers for a few files.
 pub const LOOKING_WORKER_BYTES: u64 = 2 << 20;
 
 /// Memory per connection of a download: one frame, held until its hash is checked, and socket
@@ -39,8 +39,8 @@ pub const LOOKING_WORKER_BYTES: u64 = 2 << 20;
 pub const STREAM_BYTES: u64 = FRAME_SIZE_BYTES_DEFAULT + (1 << 20);
 
 /// Returns the number of workers (`asked`, or one per core), reduced to what fits into the memory
-/// limit of the process. Each needs `worker_bytes`; all together share `other_bytes`. Warns if it
-/// is reduced.
+/// limit of the process. Each needs `worker_bytes`; all together share `other_bytes`. Warns if the
+/// number is reduced.
 ///
 /// # Errors
 /// If there is not enough memory for one worker.
@@ -99,7 +99,8 @@ fn fitting(limit: &Limit, threads: usize, worker_bytes: u64, other_bytes: u64) -
     Ok(threads.min(1 + (left_bytes / (worker_bytes + addresses_bytes)) as usize))
 }
 
-/// The memory asked for, or the default reduced to a quarter of what the tightest limit leaves.
+/// The memory asked for; otherwise the default, but at most a quarter of what the tightest limit
+/// leaves.
 pub fn memory_or(asked: Option<u64>, default_bytes: u64) -> u64 {
     asked.unwrap_or_else(|| tightest_limit().map_or(default_bytes, |limit| default_bytes.min(limit.left_bytes / 4)))
 }

@@ -21,7 +21,8 @@ use super::network::ConnectionArgs;
 use super::ui::Ui;
 use super::values;
 
-/// Flags of which one suffices in place of `--keep-full` and `--keep-incremental`.
+/// Flags that may be given instead of `--keep-full` and `--keep-incremental`; one of them is
+/// enough.
 const ENOUGH: [&str; 5] = ["keep_within", "keep_bytes", "keep_free", "unusable", "partials"];
 
 /// Remove old archives from directories and their subdirectories `remote`, or from stores
@@ -103,7 +104,8 @@ struct SummaryLine {
     unusable_bytes: u64,
 }
 
-/// A file that changed within this time may still be being written, and is not removed as unusable.
+/// A file that changed within this time may be incomplete because it is being written, and is not
+/// removed as unusable.
 const UNCHANGED_MIN: Duration = Duration::from_secs(60);
 
 /// Maximum length of an index of `publish`, in bytes: some ten thousand archives.
@@ -135,7 +137,7 @@ pub fn run(args: &PruneArgs, ui: &Ui) -> Result<()> {
     })
 }
 
-/// Refuses a target of `publish`: its index would go on naming archives that are gone.
+/// Refuses a target of `publish`: its index would still name archives that are removed.
 fn refuse_published(target: &Path, documents: impl IntoIterator<Item = Vec<u8>>) -> Result<()> {
     match documents.into_iter().any(|document| parse_list(&document).is_some()) {
         false => Ok(()),
@@ -285,7 +287,7 @@ fn prune_partials(dir: &Path, args: &PruneArgs, ui: &Ui) -> Result<()> {
     Ok(())
 }
 
-/// Prints a line for one archive: in JSON for each one, as text only for removed ones.
+/// Prints a line for one archive: in JSON always, as text only if it is removed.
 fn print_outcome(
     archive: &Archive,
     goes: bool,

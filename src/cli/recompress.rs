@@ -82,7 +82,7 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
     let is_stdout = codec::is_stdout(&args.output, ui)?;
     let source = match is_stream {
         // Do not read through the standard library's buffer: waiting until the file descriptor is
-        // readable would miss bytes that are in it.
+        // readable would miss bytes in that buffer.
         true => {
             let input = std::io::stdin().as_fd().try_clone_to_owned().or_path("open", Path::new("standard input"))?;
             RecompressSource::Stream(File::from(input))

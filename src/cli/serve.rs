@@ -81,7 +81,7 @@ pub struct ServeArgs {
 }
 
 fn connections(text: &str) -> std::result::Result<usize, String> {
-    /// Memory limit: about 64 KiB per connection, so 64 GiB.
+    /// Bounds the memory: 64 KiB per connection make about 61 GiB.
     const CONNECTIONS_MAX: usize = 1_000_000;
     values::number(text, 1..=CONNECTIONS_MAX, &format!("1 to {CONNECTIONS_MAX} connections"))
 }

@@ -1,5 +1,5 @@
-//! Standard output. Every line is flushed, so that a full disk is reported where it occurs and not
-//! lost at the end.
+//! Standard output. Every line is flushed, so that a full disk is reported when it occurs, and not
+//! ignored at the end.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -12,8 +12,8 @@ use slotpress_base::InterruptibleWriter;
 /// True if the program was started with standard output closed (`>&-`).
 static IS_CLOSED: AtomicBool = AtomicBool::new(false);
 
-/// Called by the loader before the standard library starts, which opens `/dev/null` in place of a
-/// closed standard output. Writing to that would seem to succeed.
+/// Called by the loader before the standard library starts: that opens `/dev/null` in place of a
+/// closed standard output, and writing to `/dev/null` would seem to succeed.
 #[cfg(target_os = "linux")]
 #[used]
 // SAFETY: the loader calls every pointer in this section; `look` uses none of the arguments passed,

@@ -69,5 +69,5 @@ pub fn watch(shown: Shown, is_json: bool, stops_on_hangup: bool, text: &'static 
     let _ = std::thread::Builder::new().name("stopping".into()).stack_size(STACK_BYTES).spawn(say);
 }
 
-/// Stack size of that thread, which only prints a line.
+/// Stack size of the thread that prints the message.
 const STACK_BYTES: usize = 128 * 1024;

@@ -62,7 +62,7 @@ pub fn catalog(store: &Store, args: &ConnectionArgs, ui: &Ui) -> Result<Catalog>
         if !archive.is_full() {
             let url = parse_url(&format!("{}/{}", dir.trim_end_matches('/'), archive.name))?;
             let source = UrlSource::open(&client, &url, CancelToken::from(ui.stop_flag()));
-            // One that cannot be read counts as a validator's, so its full archive is kept.
+            // An archive that cannot be read counts as a validator's, so its full archive is kept.
             archive.hashes = source.ok().and_then(|source| judge(&source).ok()).flatten();
         }
         archives.push(archive);

@@ -1,5 +1,5 @@
-//! The terminal. Results go to stdout; progress, warnings and errors to stderr. Everything that
-//! slotpress prints passes here.
+//! The terminal. Results go to stdout; progress, warnings and errors to stderr. All output of
+//! commands goes through [`Ui`].
 
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, IsTerminal, Write};
@@ -228,8 +228,8 @@ impl Ui {
         self.print_report(kind, &Both { first, second });
     }
 
-    /// Prints a report as JSON, or only its first line, all that `-q` prints. Returns true if the
-    /// caller shall print the other lines.
+    /// Prints a report as JSON, or its first line as text. Returns true if the caller must print
+    /// the other lines: not with `--json` or `-q`.
     pub fn print_head(&self, kind: &str, report: &impl Serialize, head: &str) -> bool {
         match self.screen.is_json {
             true => self.print_report(kind, report),
@@ -363,7 +363,8 @@ impl Ui {
         let style = BarStyle::with_template("{line}   \x1b[3D").unwrap_or_else(|_| BarStyle::default_bar());
         let bar = ProgressBar::new_spinner().with_style(style.with_key("line", line));
         bar.set_draw_target(ProgressDrawTarget::stderr());
-        // Without a thread to tick, the bar is redrawn only when bytes are reported.
+        // If no thread can be started for redrawing, the bar is redrawn only when bytes are
+        // reported.
         if std::thread::Builder::new().spawn(|| ()).is_ok_and(|thread| thread.join().is_ok()) {
             bar.enable_steady_tick(Duration::from_millis(200));
         }

@@ -1,4 +1,4 @@
-//! Prints errors of the command line. With `--json`, clap's message becomes one JSON object, as
+//! Prints errors of the command line. With `--json`, clap's message becomes one JSON object, like
 //! every other error.
 
 use std::ffi::OsString;

@@ -1,4 +1,4 @@
-//! Prints one line for each archive of a directory, a store or a server that is verified.
+//! Verifies the archives of a directory, a store or a server, and prints one line for each.
 
 use serde_json::json;
 use slotpress::catalog::Catalog;
@@ -66,7 +66,8 @@ fn print_failed(path: &str, why: &str, ui: &Ui) {
     }
 }
 
-/// Prints the line of an archive without failures. What `-q` prints is good.
+/// Prints the line of an archive without failures. `-q` prints only archives that were checked
+/// completely.
 fn print_good(verdict: &ArchiveVerdict<'_>, ui: &Ui) {
     let path = verdict.archive.path().shown();
     match verdict.why_not_checked() {

@@ -5,7 +5,7 @@ use plotters::prelude::*;
 use slotpress::{Error, Result};
 use slotpress_base::quantity;
 
-/// Small, so that text stays readable on a phone.
+/// Width and height in pixels: small, so that text stays readable on a phone.
 const SIZE: (u32, u32) = (480, 360);
 const FONT: (&str, i32) = ("sans-serif", 15);
 /// Placeholder colors #010101 and #020202, which the style sheet in page.html replaces.
@@ -23,7 +23,7 @@ pub struct Chart {
     pub x_label: &'static str,
     /// True if the x axis shows bytes, false for seconds.
     pub is_of_bytes: bool,
-    /// Shown above the y axis, because text beside it would have to be rotated.
+    /// Shown above the y axis, because text next to it would have to be rotated.
     pub y_label: String,
     pub series: Vec<Series>,
     pub line: Vec<(f64, f64)>,

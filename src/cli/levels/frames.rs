@@ -93,7 +93,7 @@ pub fn run(args: &FramesArgs, ui: &Ui) -> Result<()> {
 }
 
 /// Names the sizes that were not measured, because their frames are the same as those of the last
-/// one.
+/// measured size.
 fn left_out(report: &FramesReport, options: &FramesOptions) -> Option<String> {
     let last = report.sizes.last().map_or(0, |row| row.frame_size_bytes);
     let next = options.sizes.iter().find(|size| **size > last)?;

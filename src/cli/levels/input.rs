@@ -108,8 +108,8 @@ impl InputArgs {
         &self.source.path
     }
 
-    /// Options for a measurement. Reduces the number of workers to what fits into memory beside the
-    /// content and its compressed copy, with the codec that needs most.
+    /// Options for a measurement. Reduces the number of workers to what fits into memory together
+    /// with the content and its compressed copy, for the codec that needs most.
     ///
     /// # Errors
     /// If there is not enough memory for one worker.

@@ -193,7 +193,7 @@ fn times(link: &LinkReport) -> Table {
     Table { notes, best: link.rows.iter().position(is_best), spare, ..table.finish() }
 }
 
-/// Compares each level with the next lighter one, streaming, and store and forward.
+/// Compares each level with the next lighter one, for both ways of sending.
 fn break_evens(link: &LinkReport) -> Table {
     let of = |way: TransferMode| link.break_evens.iter().filter(move |one| one.way == way);
     let pairs: Vec<(&BreakEven, &BreakEven)> =

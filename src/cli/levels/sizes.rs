@@ -1,4 +1,4 @@
-//! Runs `slotpress levels sizes`: shows by size what storages or records save when each is
+//! Runs `slotpress levels sizes`: shows how much storages or records of each size save when each is
 //! compressed alone.
 
 use clap::Args;

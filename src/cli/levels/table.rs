@@ -199,7 +199,7 @@ fn table(rows: &[&LevelRow], reference: &LevelRow) -> Table {
 }
 
 /// Plots size against time: a point per level, and a line through the levels that no other beats in
-/// both.
+/// both size and time.
 fn chart(rows: &[&LevelRow], best: Option<&LevelRow>) -> Chart {
     // An uncompressed copy would squeeze the scale for all others.
     let compressed: Vec<&LevelRow> = rows.iter().copied().filter(|row| !is_plain(row)).collect();
