@@ -39,8 +39,8 @@ pub fn is_plainly_cut(source: &dyn Source) -> Result<bool> {
         let marked_bytes =
             start.as_ref().ok().and_then(|start| pzstd_mark(*start, content)).filter(|_| read == mark.len());
         match start {
-            // Hashes, index and seek table follow the data frames. In a whole file they end at its
-            // end.
+            // Hashes, index and seek table follow the data frames. In a whole file, they reach to
+            // the end of the file.
             _ if at >= length_bytes => return Ok(at > length_bytes),
             Ok(_) if marked_bytes.is_some() => {
                 let frame_bytes = u64::from(marked_bytes.unwrap_or_default());

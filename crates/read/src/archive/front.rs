@@ -1,5 +1,5 @@
-//! Reads only the bank file of an archive, or only the bank file's first bytes (slot duration and
-//! time), and no accounts.
+//! Reads the bank file of an archive, or only the file's first bytes (slot duration and time),
+//! without reading accounts.
 
 use std::time::{Duration, SystemTime};
 

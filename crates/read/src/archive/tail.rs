@@ -1,7 +1,7 @@
 //! Reads the end of an archive that slotpress made: frame hashes, index and seek table.
 //!
-//! All of them are hints. A tail that is damaged or contradicts the file is ignored, and the
-//! archive is read in order. Each frame is checked against the tail when it is read.
+//! They are hints. A tail that is damaged or contradicts the file is ignored, and the archive is
+//! read in order. Each frame is checked against the tail when it is read.
 
 use std::ops::Range;
 
@@ -29,8 +29,8 @@ pub fn first_read_at(length_bytes: u64) -> u64 {
 /// skippable frame before it.
 const SEEK_TABLE_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
-/// Limit on skippable bytes in front of a frame: more than the padding of any known writer and a
-/// `pzstd` mark.
+/// Limit on skippable bytes in front of a frame: enough for a `pzstd` mark, or padding of less than
+/// 4 KiB.
 pub const GAP_BYTES_MAX: u64 = 4096;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

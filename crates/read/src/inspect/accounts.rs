@@ -75,8 +75,8 @@ impl RecordTotals {
     }
 }
 
-/// Account totals of an archive or ledger. Serializes the number of owners; the rows by owner are
-/// separate reports.
+/// Account totals of an archive or ledger. Serializes only the number of owners; the rows by owner
+/// are separate reports.
 #[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, Serialize)]
 pub struct AccountsSummary {

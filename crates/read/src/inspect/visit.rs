@@ -65,7 +65,7 @@ impl Default for VisitOptions {
     }
 }
 
-/// What a visit read.
+/// Result of a visit.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct VisitReport {

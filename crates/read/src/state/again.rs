@@ -12,9 +12,9 @@ use crate::archive::by_index::Extent;
 use crate::archive::visit::Problem;
 use crate::{EntryUse, Pass, ReadError, RecordVisitor, StorageRef, Visitor};
 
-/// Passes the records of all or the `wanted` storages to `records`; `first_storage` is the number
-/// of the archive's first storage. With `is_strict`, unreadable records are an error; other
-/// problems never are.
+/// Passes the records of all storages, or of the `wanted` ones, to `records`. `first_storage` is
+/// the number of the archive's first storage. With `is_strict`, unreadable records are an error;
+/// other problems never are.
 pub fn read_again(
     archive: &Archive,
     first_storage: u32,

@@ -42,11 +42,11 @@ pub const STATE_MEMORY_BYTES_DEFAULT: u64 = 1 << 30;
 pub struct CheckOptions {
     /// Extent of the checks. Default: all, with the state.
     pub mode: CheckMode,
-    /// Memory for finding superseded records, in bytes; what does not fit is spilled. Mainnet's
-    /// records take ten times the default of 1 GiB, which leaves room for a validator on the same
-    /// machine.
+    /// Memory for finding superseded records, in bytes; what does not fit is spilled. Default: 1
+    /// GiB, to leave memory to a validator on the same machine. Mainnet's records take ten times as
+    /// much.
     pub memory_bytes: u64,
-    /// Directory for spilling. Default: beside the output, or the system's directory for temporary
+    /// Directory for spilling. Default: that of the output, or the system's directory for temporary
     /// files.
     #[setters(into)]
     pub temporary_dir: Option<PathBuf>,
@@ -134,7 +134,7 @@ pub enum Completeness {
     ByMap,
     /// The index of the archive.
     ByIndex,
-    /// None: the state was not checked, and there is neither storage map nor index.
+    /// No evidence: the state was not checked, and there is neither storage map nor index.
     NotChecked,
 }
 
@@ -210,7 +210,7 @@ impl StateCheck {
     /// `spill_dir`. A broken rule for which `refused` returns true ends the work.
     ///
     /// # Errors
-    /// `spill_dir` lacks room for what is expected not to fit in memory.
+    /// `spill_dir` lacks room for what is not expected to fit in memory.
     pub fn new(memory_bytes: u64, spill_dir: &Path, storages_bytes: u64, refused: fn(Rule) -> bool) -> Result<Self> {
         let accounts = Accounts::new(memory_bytes, spill_dir, log_bytes(storages_bytes))?;
         accounts.check_room_foreseen(memory_bytes)?;

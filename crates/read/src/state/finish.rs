@@ -132,7 +132,7 @@ pub fn finish_visit(
 
 /// Compares the slots of the status cache with the slot history. Agave and Firedancer require the
 /// newest slots, as many as a cache can hold. Until August 2026, Firedancer wrote fewer, and
-/// required only that they are the newest without a gap.
+/// required only that these were the newest without a gap.
 fn judge_cached_slots(cached: &[u64], history: &[u64], bank: &BankFile, findings: &Findings) -> Result<()> {
     let place = &FindingPlace::entry("snapshots/status_cache");
     if history.first() != Some(&bank.slot) {

@@ -101,7 +101,7 @@ mod tests {
         fn the_table_is_as_large_as_it_must_be(memory_bytes in 0u64..1 << 40, records: u64) {
             let (bytes, needed) = (table_words(memory_bytes, records) * 8, (records / 8).saturating_mul(10));
             prop_assert!(bytes <= memory_bytes.max(8 << 20) && bytes <= needed.max(8 << 10));
-            prop_assert!(bytes * 2 > needed.min(memory_bytes), "half of it, since it is a power of two");
+            prop_assert!(bytes * 2 > needed.min(memory_bytes), "at least half of what is needed, since the length is a power of two");
         }
     }
 

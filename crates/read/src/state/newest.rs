@@ -104,8 +104,8 @@ impl<T> Newest<T> {
         View { layer: None, below: self }
     }
 
-    /// Returns the accounts of `layer`, and those of `self` that it does not cover. `number` is the
-    /// layer's number.
+    /// Returns the accounts of `layer`, and those of `self` that the layer does not cover. `number`
+    /// is the layer's number.
     pub fn view_below<'a>(&'a self, layer: &'a Self, number: u32) -> View<'a, T> {
         View { layer: Some((layer, number)), below: self }
     }

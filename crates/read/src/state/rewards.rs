@@ -89,9 +89,9 @@ fn points_at_most(term: &Term, credits: &[EpochCredits], observed: u64) -> u128 
     points(&|_| term.stake, credits, observed)
 }
 
-/// Points of a stake account: in each epoch, its stake times the credits of its vote account that
-/// were not rewarded yet; summed over the epochs (`tower_epoch_credits_iter` in the
-/// `solana-runtime` crate).
+/// Points of a stake account, summed over the epochs: its stake in the epoch times the credits of
+/// its vote account that were not rewarded yet (`tower_epoch_credits_iter` in the `solana-runtime`
+/// crate).
 fn points(stake_in: &dyn Fn(u64) -> u64, credits: &[EpochCredits], mut observed: u64) -> u128 {
     let before = observed;
     if credits.last().is_none_or(|(_, end, _)| *end <= before) {

@@ -1,5 +1,5 @@
-//! Collects vote accounts and delegations of a state while its records pass, and compares them with
-//! the bank file's. Agave looks up each account of the stakes when it loads a snapshot.
+//! Collects vote accounts and delegations of a state while its records are read, and compares them
+//! with the bank file's. Agave looks up each account of the stakes when it loads a snapshot.
 //!
 //! For each address, the newest version that is a vote account or a delegated stake account is kept
 //! (about 150 bytes). Whether a newer version is of another kind is known only after superseded
@@ -163,7 +163,7 @@ impl StakeAccounts {
         self.newest.count()
     }
 
-    /// True if the accounts of both together do not exceed the limit.
+    /// True if the accounts of `self` and `layer` together do not exceed the limit.
     pub fn has_room_for(&self, layer: &Self) -> bool {
         self.count().saturating_add(layer.count()) <= ACCOUNTS_MAX
     }
@@ -172,7 +172,7 @@ impl StakeAccounts {
         StakesView { newest: self.newest.view(), lacks_rent_epochs: self.lacks_rent_epochs }
     }
 
-    /// Returns the accounts of a layer, and those below that it does not cover.
+    /// Returns the accounts of a layer, and those of `self` that the layer does not cover.
     pub fn view_below<'a>(&'a self, layer: &'a Self, number: u32) -> StakesView<'a> {
         StakesView {
             newest: self.newest.view_below(&layer.newest, number),

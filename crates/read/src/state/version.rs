@@ -125,7 +125,8 @@ impl<T: LogItem> Batch<T> {
         self.items.clear();
     }
 
-    /// The records of each non-empty partition. Counts them first, so that each is moved only once.
+    /// Returns the records of each non-empty partition. Counts them first, so that each record is
+    /// moved only once.
     pub fn by_partition(&mut self) -> impl Iterator<Item = &[T]> {
         let mut starts = [0; PARTITIONS];
         self.items.iter().for_each(|item| starts[item.partition()] += 1);
@@ -165,7 +166,7 @@ fn keep_two_of_a_kind<T: LogItem>(items: &mut [T]) -> &[T] {
 ///
 /// First divides the records into buckets by the fingerprint bits after the partition's. Many
 /// records take two steps, so that the cache holds all places that a step writes to. Then sorts
-/// each bucket of a few items. Takes half of the time of sorting everything.
+/// each bucket of a few items. This takes half the time of sorting all records.
 pub fn group_by_account<T: LogItem>(chunks: &[Vec<T>], items: &mut Vec<T>) {
     let count = chunks.iter().map(Vec::len).sum::<usize>();
     let bits = (count / BUCKET_ITEMS).max(1).ilog2().min(32 - PARTITIONS.ilog2());

@@ -1,4 +1,4 @@
-//! Finds the newest version of each account, for a billion accounts in a given amount of memory.
+//! Finds the newest version of each of a billion accounts in limited memory.
 //!
 //! # Method
 //!
@@ -27,9 +27,9 @@
 //! At least one partition must be sorted in memory. Each is about a thousandth of the log:
 //! attackers cannot direct accounts into one partition, because fingerprints are unpredictable
 //! ([`fingerprint`](super::fingerprint)). Nor can many records of one account make a partition too
-//! large. If they are in one storage, the check fails anyway, so a batch with too many keeps only
-//! two of them. If they are in different storages, there are at most 5,000,000. These take 100 MB
-//! in the log, and 100 MB more while they are sorted.
+//! large. If they are in one storage, the check fails anyway, so a batch with suspiciously many
+//! keeps only two of them. If they are in different storages, there are at most 5,000,000. These
+//! take 100 MB in the log, and 100 MB more while they are sorted.
 
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
@@ -49,8 +49,8 @@ use crate::{Superseded, Version};
 /// Items in a chunk: 40 KiB, so that one chunk for each partition takes 40 MiB.
 const CHUNK_ITEMS: usize = 2048;
 
-/// Partitions per thread in a group; results are handed over after each group. In a small archive,
-/// waking threads for smaller groups would take longer than sorting these.
+/// Partitions per thread that are sorted as a group. Results are handed over after each group. In a
+/// small archive, waking threads for a smaller group would take longer than sorting it.
 const GROUP_PARTITIONS: usize = 16;
 
 /// Bytes of a chunk.
@@ -63,7 +63,7 @@ const fn log_bytes_min<T: LogItem>() -> u64 {
     PARTITIONS as u64 * chunk_bytes::<T>()
 }
 
-/// A log of items, by default of the 20 bytes of a [`Version`].
+/// A log of items. The default item is a [`Version`] of 20 bytes.
 pub struct VersionLog<T = Version> {
     partitions: Vec<Mutex<Partition<T>>>,
     log_bytes: AtomicU64,
@@ -87,7 +87,7 @@ impl<T> Default for Partition<T> {
 }
 
 impl<T: LogItem> Partition<T> {
-    /// Bytes of all its chunks, in memory and on disk.
+    /// Length of all chunks in bytes, in memory and on disk.
     fn bytes(&self) -> u64 {
         (self.chunks.len() + self.spilled.len()) as u64 * chunk_bytes::<T>()
     }

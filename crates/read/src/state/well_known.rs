@@ -69,7 +69,7 @@ impl Default for WellKnown {
 }
 
 impl WellKnown {
-    /// Keeps a record if it has one of the addresses.
+    /// Keeps a record if its account has one of the addresses.
     pub fn look_at(&self, storage: StorageRef, fingerprint: Fingerprint, covered: LayerSet, record: &Record<'_>) {
         let address = record.header.pubkey;
         if !FIRST_BYTES[usize::from(address[0])] || !ADDRESSES.contains(&address) {
@@ -90,8 +90,8 @@ impl WellKnown {
         collected(&self.0.view())
     }
 
-    /// Returns the kept accounts of `layer`, and those of `self` that it does not cover. `number` is
-    /// the layer's number.
+    /// Returns the kept accounts of `layer`, and those of `self` that the layer does not cover.
+    /// `number` is the layer's number.
     pub fn accounts_below(&self, layer: &Self, number: u32) -> WellKnownAccounts {
         collected(&self.0.view_below(&layer.0, number))
     }

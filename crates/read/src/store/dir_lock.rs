@@ -11,9 +11,9 @@ use slotpress_base::{Error, ErrorKind, Found, IoContext, KeptDir, Result, ShowPa
 pub enum Locked {
     /// Locked until the descriptor is closed.
     Ours,
-    /// Another process, or another descriptor of this one, holds the lock.
+    /// Another process holds the lock, or this process by another descriptor.
     Busy,
-    /// The file system cannot lock directories. Some network file systems cannot.
+    /// The file system cannot lock directories, such as some network file systems.
     Unsupported,
 }
 

@@ -1,8 +1,8 @@
 //! Publishes a file: it appears under its final name whole and on disk, or not at all.
 //!
 //! It is written under a temporary name in the same directory, synced and renamed; then the
-//! directory is synced. If it is dropped before, it is removed. A temporary file without a lock is
-//! of a killed run, and is removed too.
+//! directory is synced. If it is dropped before, it is removed. A temporary file without a lock was
+//! left by a killed run, and is removed too.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, TryLockError};
@@ -23,7 +23,7 @@ pub const TEMPORARY_PREFIX: &str = "tmp-snapshot-archive-slotpress-";
 const ATTEMPTS_MAX: usize = 100;
 
 /// Hint for errors in a directory from which another process removes files.
-pub(super) const OTHER_PROCESS_HINT: &str = "look which program cleans that directory, or choose another one";
+pub(super) const OTHER_PROCESS_HINT: &str = "find out which program removes files there, or choose another directory";
 
 /// A file that does not have its final name yet.
 #[derive(Debug)]
@@ -54,7 +54,8 @@ impl Unpublished {
         Self::begin(dir, None)
     }
 
-    /// Makes a temporary file whose name contains `final_name`; without one, random characters.
+    /// Makes a temporary file whose name contains `final_name`, or random characters if that is
+    /// `None`.
     fn begin(dir: &Arc<KeptDir>, final_name: Option<&str>) -> Result<Self> {
         for _ in 0..ATTEMPTS_MAX {
             remove_stale_files(dir)?;
@@ -182,7 +183,7 @@ pub fn check_output_dir(dir: &Path) -> Result<()> {
     let is_archive = dir.file_name().is_some_and(|name| name.to_string_lossy().contains(".tar"));
     Err(match (dir.exists(), is_archive) {
         (true, _) => Error::failed(format!("the output directory {} is a file", dir.shown()))
-            .with_hint("give a directory: the name of the archive in it follows from its slot and hash"),
+            .with_hint("give a directory: the archive's name follows from slot and hash"),
         (false, true) => Error::failed(format!("the output directory {} does not exist", dir.shown())).with_hint(
             format!("give a directory, such as {}: the archive's name follows from slot and hash", parent.shown()),
         ),

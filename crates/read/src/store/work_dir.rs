@@ -13,15 +13,15 @@ use slotpress_base::{Error, ErrorKind, Found, IoContext, KeptDir, Result, ShowPa
 use super::dir_lock::{Locked, try_lock};
 use super::publish::OTHER_PROCESS_HINT;
 
-/// Limit on the levels of directories that are removed: a work directory with a ledger in it has
+/// Limit on the levels of directories that are removed. A work directory with a ledger in it has
 /// five.
 const DEPTH_MAX: u32 = 16;
 
 /// Limit on attempts to make a directory: before it is locked, another run may remove it as stale.
 const TRIES_MAX: u32 = 8;
 
-/// A locked directory with a random name. Dropping it removes its contents, unless
-/// [`keep`](Self::keep) was called, and the directory, unless it was moved.
+/// A locked directory with a random name. Dropping it removes the directory, or only its contents
+/// if it was moved. After [`keep`](Self::keep), nothing is removed.
 #[derive(Debug)]
 pub struct WorkDir {
     parent: Arc<KeptDir>,

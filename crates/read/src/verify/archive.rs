@@ -86,7 +86,7 @@ impl VerifiedArchive {
                 false => "quick check of a server: the content of the first",
             };
             findings.skip(Check::Frames, what);
-            findings.skip(Check::Entries, "quick check: as the index gives them");
+            findings.skip(Check::Entries, "quick check: entries were taken from the index");
         }
         drop(visitor);
         let lacks_stakes = judged.bank.as_ref().is_some_and(|(bank, _)| bank.lacks_stakes());

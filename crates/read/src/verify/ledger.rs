@@ -134,7 +134,7 @@ fn plan_judged(snapshot: BankSnapshot, base_slot: Option<u64>, job: &Job<'_>, fi
     let mut missing: HashSet<u64> = snapshot.missing.iter().map(|missing| missing.slot).collect();
     let mut expected = format!("a file in {}, as the bank file says", snapshot.shown_roots());
     if snapshot.layout == Layout::Unpacked && base_slot.is_none() {
-        expected += "; or a base slot, of an incremental archive";
+        expected += "; or the base slot, if this is an incremental archive";
     }
     let plan_options = PlanOptions::new(base_slot, job.options.threads);
     Plan::new_with(snapshot, &plan_options, job.progress, &mut |fault| match fault.is_missing {

@@ -22,7 +22,7 @@ pub struct ReadBackReport {
     pub accounts: Option<u64>,
     /// Names of the checks that were made to their end.
     pub checks: Vec<&'static str>,
-    /// Names of the checks that were not, each with the reason in parentheses.
+    /// Names of the other checks, each with the reason in parentheses.
     pub unknown: Vec<String>,
 }
 

@@ -18,9 +18,9 @@ use crate::{Assurance, Check, ClientVerdict, Completeness, Failure, Findings, Ru
 pub struct CheckResult {
     /// Which of the six checks it is.
     pub name: Check,
-    /// True if it found nothing wrong, as far as it was made.
+    /// True if the check found nothing wrong, as far as it was made.
     pub ok: bool,
-    /// Reason for which it was not made to its end.
+    /// Reason for which the check was not made to its end; `None` if it was.
     pub skipped: Option<String>,
 }
 
@@ -33,7 +33,7 @@ pub struct VerifyReport {
     pub paths: Vec<PathBuf>,
     /// True if nothing failed; warnings do not count.
     pub ok: bool,
-    /// Clients that the caller asked about; empty if about none.
+    /// Clients that the caller asked about; may be empty.
     pub asked: Vec<SnapshotClient>,
     /// Snapshot hash that the caller expected.
     pub expected_hash: Option<Hash>,
@@ -77,7 +77,7 @@ pub struct VerifyReport {
     pub(crate) bank: Option<BankFile>,
 }
 
-/// Obsolete records of storages that are not emptied.
+/// Obsolete records in storages that also hold other records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ObsoleteTotals {
@@ -87,14 +87,16 @@ pub struct ObsoleteTotals {
     pub bytes: u64,
 }
 
-/// Counts of what a verification read, over all archives of the input. A count is 0 if the check
-/// that counts was not made.
+/// Counts of what a verification read, over all archives of the input. A count is 0 if its check
+/// was not made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Counts {
-    /// Length of the archives in bytes; of a ledger, of the storages that an archive would hold.
+    /// Length of the archives in bytes; for a ledger, length of the storages that an archive would
+    /// hold.
     pub input_bytes: u64,
-    /// Length of the tar streams in bytes; of a ledger, of the stream that archiving it would give.
+    /// Length of the tar streams in bytes; for a ledger, length of the stream that archiving would
+    /// give.
     pub tar_bytes: u64,
     /// Number of frames with tar data; 0 for a ledger.
     pub frames: u64,

@@ -2,9 +2,9 @@
 //! ([`layers`](crate::state::layers)).
 //!
 //! The verdict on an incremental archive is the same as if only this pair were verified. Where it
-//! might differ, there is none, and the caller verifies the incremental archive again: if it cannot
-//! be read, if it has storages that are not newer than the full archive's, if memory does not
-//! suffice, or if the full archive is not good.
+//! might differ, there is no report, and the caller verifies the incremental archive again: if that
+//! cannot be read, if it has storages that are not newer than the full archive's, if memory does
+//! not suffice, or if the full archive fails a check.
 
 use slotpress_base::{Elapsed, Error, ErrorKind, Progress, Result, Stopwatch};
 
@@ -27,8 +27,8 @@ const STORAGE_BYTES: u64 = 64;
 /// Reports on a full archive and on incremental ones on it.
 pub struct StackReport {
     pub full: VerifyReport,
-    /// Report on each incremental archive with the full one; `None` if the caller must verify it
-    /// again.
+    /// Report on each incremental archive with the full one; `None` if the caller must verify the
+    /// pair again.
     pub incrementals: Vec<Option<VerifyReport>>,
 }
 
@@ -40,7 +40,7 @@ struct ReadLayer {
 }
 
 /// Verifies a full archive and up to [`LAYERS_MAX`](crate::state::layers::LAYERS_MAX) incremental
-/// ones on it. If the full one is not good, there are no reports on the incremental ones.
+/// ones on it. If the full one fails a check, there are no reports on the incremental ones.
 ///
 /// # Errors
 /// The run was interrupted, or the full archive cannot be read: verifying it alone reports why.
