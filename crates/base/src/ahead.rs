@@ -1,9 +1,9 @@
-//! Reads items ahead of the threads that work on them, where they are not in memory: how many reads
-//! a disk has at a time does not depend on how many threads compute, and no core waits for the disk
-//! while another item is there.
+//! Reads items that are not in the page cache before the workers need them. So the number of
+//! concurrent disk requests does not depend on the number of workers, and no worker waits for the
+//! disk while another item is ready.
 //!
-//! What is in memory is left to the thread that works on it. The first item that is not starts the
-//! threads that read.
+//! Workers read items in the page cache themselves. The first item that is not in the page cache
+//! starts the reading threads.
 
 use std::collections::VecDeque;
 use std::thread::{Builder, Scope};
@@ -14,35 +14,35 @@ use crate::io::direct::tell_of_others;
 use crate::threads::guarded;
 use crate::{Progress, Result, panic_point};
 
-/// Threads that read, which is the number of requests that a disk has at a time: enough for the
-/// full rate of most.
+/// Number of reading threads, and so of concurrent disk requests: enough for the full rate of
+/// most disks.
 pub const READERS: usize = 4;
 
-/// Name of these threads.
+/// Name of the reading threads.
 pub const READER_NAME: &str = "reads ahead";
 
-/// Bytes that are read ahead at most, by default.
+/// Limit on the bytes that are read ahead.
 pub const AHEAD_BYTES: u64 = 32 * 1024 * 1024;
 
-/// Items that are read ahead at most: with small ones, the bytes of a disk's requests are few
-/// anyway.
+/// Limit on the number of items that are read ahead, if items are small.
 const ITEMS_MAX: u64 = 32;
 
 /// How items are read.
 pub struct Reading<'a, T> {
-    /// True if an item is not in memory, as far as can be told at little cost.
+    /// True if an item is probably not in the page cache. Called for each item, so it must
+    /// be cheap.
     pub is_cold: &'a (dyn Fn(&T) -> bool + Sync),
-    /// Reads an item into a buffer with any content.
+    /// Reads an item into a buffer, whose content it replaces.
     pub read: &'a (dyn Fn(&T, &mut Vec<u8>) -> Result<()> + Sync),
-    /// Most bytes of an item.
+    /// Limit on the bytes of an item.
     pub item_bytes_max: u64,
-    /// Bytes that may be read ahead, at most [`AHEAD_BYTES`]; for less than an item, each is read
-    /// where it is worked on.
+    /// Bytes that may be read ahead; [`AHEAD_BYTES`] limits them, too. If they do not suffice for
+    /// an item, nothing is read ahead.
     pub ahead_bytes_max: u64,
 }
 
-/// Calls `work` with the items in their order, each of which is read by [`Ahead::read`]. An item of
-/// the iterator is an error only if a thread panicked.
+/// Calls `work` with an iterator over the items in order. `work` gets the bytes of each by
+/// [`Ahead::read`]. An item is an error only if a thread panicked.
 ///
 /// # Errors
 /// Those of `work`.
@@ -83,15 +83,16 @@ impl<T> Ahead<'_, T> {
         &self.item
     }
 
-    /// Puts what was read ahead into `to`; false if nothing was.
+    /// Moves the bytes that were read ahead into `to`. Returns false if the item was not
+    /// read ahead.
     pub fn take(&mut self, to: &mut Vec<u8>) -> bool {
         self.read.take().map(|mut read| std::mem::swap(&mut read.buffer, to)).is_some()
     }
 
-    /// Puts what was read ahead into `to`, or reads it now.
+    /// Moves the bytes that were read ahead into `to`, or reads the item now.
     ///
     /// # Errors
-    /// Those of reading.
+    /// The item cannot be read.
     pub fn read(mut self, to: &mut Vec<u8>) -> Result<T> {
         if !self.take(to) {
             self.source.read(&self.item, to)?;
@@ -100,7 +101,7 @@ impl<T> Ahead<'_, T> {
     }
 }
 
-/// A buffer, or another one for which it was exchanged. It is given back when this is dropped.
+/// A lent buffer. Dropping this value gives the buffer back, or the one for which it was swapped.
 struct Lent<'a, T> {
     buffer: Vec<u8>,
     source: &'a dyn Source<T>,
@@ -121,15 +122,15 @@ trait Source<T>: Sync {
 struct Queue<'a, I, T> {
     reading: &'a Reading<'a, T>,
     progress: &'a dyn Progress,
-    /// Limit on the items in the queue, and on the buffers that are lent.
+    /// Limit on the items in the queue, and on lent buffers.
     count: usize,
     state: Mutex<State<I, T>>,
     is_read: Condvar,
     has_room: Condvar,
 }
 
-/// An item that is being read (`None`), or was; without bytes if it was left to the thread that
-/// works on it.
+/// An item in the queue; `None` while it is being read. It has no bytes if it is left to
+/// the worker.
 type Slot<T> = Option<Result<(T, Option<Vec<u8>>)>>;
 
 struct State<I, T> {
@@ -137,11 +138,11 @@ struct State<I, T> {
     queue: VecDeque<Slot<T>>,
     /// Number of items that left the queue.
     passed_on: usize,
-    /// Buffers that are free, and number of those that are lent: to items in the queue, and to
-    /// those that have left it until they are taken.
+    /// Buffers that are not lent.
     free: Vec<Vec<u8>>,
+    /// Number of buffers lent to items, in the queue or passed on but not yet read.
     lent: usize,
-    /// Number of threads that read, once they were needed.
+    /// Number of reading threads; `None` until they are needed.
     readers: Option<usize>,
     is_over: bool,
 }
@@ -190,7 +191,8 @@ impl<I: Iterator<Item = T> + Send, T: Send> Queue<'_, I, T> {
         }
     }
 
-    /// Starts the threads that read. Without them, a core sometimes waits: nothing to warn of.
+    /// Starts the reading threads. If none can be started, workers read all items themselves, so
+    /// nobody is warned.
     fn start<'s>(&'s self, scope: &'s Scope<'s, '_>) -> usize {
         let start = |_: &usize| {
             let thread = Builder::new().name(READER_NAME.into());
@@ -203,8 +205,7 @@ impl<I: Iterator<Item = T> + Send, T: Send> Queue<'_, I, T> {
         while let Some((number, item, mut buffer)) = self.take() {
             let read = guarded(|| {
                 panic_point("reading ahead");
-                // What cannot be read is read again where it is worked on, which knows what that
-                // means.
+                // If reading fails, the worker reads the item again, and handles the error.
                 let is_read = (self.reading.is_cold)(&item) && (self.reading.read)(&item, &mut buffer).is_ok();
                 tell_of_others(self.progress);
                 Ok(is_read)
@@ -245,13 +246,13 @@ impl<I: Iterator<Item = T> + Send, T: Send> Queue<'_, I, T> {
         state.lent += 1;
         let mut buffer = state.free.pop().unwrap_or_default();
         drop(state);
-        // One that grows by itself would take twice as much.
+        // A vector that grows by itself may take twice as much memory.
         buffer.reserve_exact((self.reading.item_bytes_max as usize).saturating_sub(buffer.len()));
         Some((number, item, buffer))
     }
 }
 
-/// Lets the threads that read end.
+/// Ends the reading threads when it is dropped.
 struct End<'a, 'q, I, T>(&'a Queue<'q, I, T>);
 
 impl<I, T> Drop for End<'_, '_, I, T> {
@@ -323,8 +324,7 @@ mod tests {
             prop_assert_eq!(arrived, (0..cold.len() as u64).collect::<Vec<_>>());
         }
 
-        /// An error of the work ends the threads that read, however far they are; so does an end
-        /// without all items.
+        /// The reading threads end if `work` fails, or ends before it has taken all items.
         #[test]
         fn an_end_ends_all(at in 0usize..40, count in 1u64..7, is_error in any::<bool>()) {
             let read = |item: &u64, to: &mut Vec<u8>| { write(*item, to); Ok(()) };
@@ -336,14 +336,14 @@ mod tests {
         }
     }
 
-    /// What is cold is read by as many threads as a disk needs, although one works; what is not, on
-    /// that one.
+    /// All reading threads read cold items at the same time, although there is one worker. The
+    /// worker reads the other items.
     #[test]
     fn a_disk_gets_several_requests() {
         let (together, ahead) = (Barrier::new(READERS), AtomicUsize::new(0));
         let read = |item: &u64, to: &mut Vec<u8>| {
             if std::thread::current().name() == Some(READER_NAME) {
-                // Passes only when all of them read.
+                // Passes only when all reading threads read.
                 together.wait();
                 ahead.fetch_add(1, SeqCst);
             }
@@ -377,7 +377,7 @@ mod tests {
         .expect("read");
     }
 
-    /// Items that are not read ahead do not gather either.
+    /// Items that are left to the worker do not pile up in the queue either.
     #[test]
     fn what_is_left_to_the_work_is_bounded() {
         const COUNT: usize = 5;

@@ -1,28 +1,28 @@
-//! The system's clock. It may tell anything: a time before 1970 or centuries ahead, and another one
-//! a moment later.
+//! Reads the system's clock, which may be wrong by any amount, even before 1970 or centuries ahead,
+//! and may jump.
 //!
 //! Durations are measured by [`Instant`](std::time::Instant) wherever that is possible. The clock
-//! serves only for what is written down for later runs.
+//! is used only for times that are shown, or stored for later runs.
 
 use std::time::{Duration, SystemTime};
 
-/// The last second of the year 9999, in seconds since 1970. Code that writes dates takes no
-/// later one.
+/// The last second of the year 9999, in seconds since 1970. Libraries that format dates accept no
+/// later time.
 const SECONDS_MAX: u64 = 253_402_300_799;
 
-/// Returns the time of day, moved into the years from 1970 to 9999 so that it is a date. All code
-/// takes the time of day from here.
+/// Returns the current time, limited to the years from 1970 to 9999. All code gets the time
+/// from here.
 pub fn now() -> SystemTime {
     dated(SystemTime::now())
 }
 
-/// Returns the time from 1970 until then, or zero for earlier times.
+/// Returns the time from 1970 to `time`, or zero if `time` is earlier.
 pub fn since_1970(time: SystemTime) -> Duration {
     time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }
 
-/// True if the clock tells a date. Where it tells a time before 1970 or after 9999, the libraries
-/// for TLS, signatures and HTTP answers panic.
+/// True if the clock is between the years 1970 and 9999. At other times, the libraries for TLS,
+/// signatures and HTTP answers panic.
 pub fn is_date() -> bool {
     let time = SystemTime::now();
     dated(time) == time

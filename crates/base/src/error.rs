@@ -27,16 +27,16 @@ pub enum ErrorKind {
     /// or the output would not fit, which is often known before a byte is written. Free some space,
     /// or choose another directory. The next call continues with bytes that were fetched.
     NoSpace,
-    /// Another process uses it (exit code 1): a validator runs on the ledger, another run holds the
-    /// lock of a directory or of a download, something listens at the address. Wait until that
-    /// process has ended, or choose another directory or address.
+    /// Another process holds what is needed (exit code 1): a validator runs on the ledger, another
+    /// run holds the lock of a directory or of a download, something listens at the address. Wait
+    /// until that process has ended, or choose another directory or address.
     InUse,
-    /// The operating system or a store does not allow it (exit code 1): owner, mode or an attribute
-    /// of a file, a read-only file system, credentials. Call as another user, or change the rights;
+    /// The operating system or a store denies access (exit code 1): owner, mode or an attribute of
+    /// a file, a read-only file system, credentials. Call as another user, or change the rights;
     /// until then, the same call fails again.
     PermissionDenied,
-    /// The arguments contradict each other, or what they refer to (exit code 2). The same call
-    /// always fails.
+    /// The arguments contradict each other, or the files to which they refer (exit code 2). The
+    /// same call always fails.
     Usage,
     /// An archive or a ledger is damaged, or is not what its name says (exit code 3). Take it from
     /// another source. [`Error::offset_bytes`] tells where the damage is, if that is known.
@@ -51,7 +51,7 @@ pub enum ErrorKind {
     /// ([`Error::existing_path`]), or ask to replace it.
     Exists,
     /// The archive does not exist, or no longer does (exit code 6): validators delete old ones.
-    /// Look again which archives there are.
+    /// List the archives again.
     Missing,
     /// The caller asked to stop, by [`Progress::is_interrupted`](crate::Progress::is_interrupted)
     /// or a [`CancelToken`](crate::CancelToken) (exit code 130). The next call continues with bytes
@@ -297,8 +297,7 @@ mod tests {
         assert!(Error::damaged("x").source().is_none());
     }
 
-    /// The kind, by which callers decide, follows from the system's code, whichever way the
-    /// error came.
+    /// The kind follows from the system's error code, whichever function makes the error.
     #[test]
     fn kinds_follow_from_the_systems_codes() {
         use rustix::io::Errno;
@@ -314,7 +313,7 @@ mod tests {
             let (path, error) = (Path::new("/x"), io::Error::from(code));
             let made = [Error::io("write", path, &error), Error::of_open(path, &error), Error::of_reading(&error)];
             assert_eq!(made.map(|made| (made.kind(), made.kind().exit_code())), [(kind, 1); 3], "{code}");
-            // The error is inside one that a reader returned.
+            // A reader may return the error inside an I/O error.
             let again = Error::io("read", path, &io::Error::other(Error::io("write", path, &error)));
             assert_eq!((again.kind(), again.to_string()), (kind, Error::io("write", path, &error).to_string()));
         }

@@ -14,7 +14,7 @@ use crate::{Error, IoContext, Result, ShowPath};
 /// # Errors
 /// It cannot be opened, or is a directory, pipe or device. A pipe does not block the caller.
 pub fn open_file(path: &Path) -> Result<File> {
-    // Non-blocking because of pipes; reading a regular file ignores the flag.
+    // Non-blocking, so that opening a pipe does not wait; regular files ignore the flag.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty()).or_path("open", path)?);
     match file.metadata().or_path("read", path)?.is_file() {

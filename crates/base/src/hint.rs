@@ -45,8 +45,8 @@ macro_rules! hints {
         }
 
         impl Hint {
-            /// The clauses of the advice, with options in backquotes, and whether each is for callers that have its options
-            /// only.
+            /// The clauses of the advice, with options in backquotes. True stands for a clause that
+            /// is left out where a caller does not have its options.
             pub fn clauses(&self) -> impl Iterator<Item = (&'static str, bool)> {
                 let clauses: &[(&str, bool)] = match self {
                     Self::Text(_) | Self::UseBaseSlot(_) | Self::Convert(_) => &[],
@@ -81,8 +81,8 @@ macro_rules! hints {
     };
 }
 
-/// An archive of Firedancer's, from which only `recompress` makes one for Agave, and the other
-/// archive of its pair.
+/// An archive of Firedancer, which `recompress` must convert for Agave, and the other archive of
+/// its pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct ToConvert {

@@ -113,7 +113,7 @@ impl KeptDir {
         Ok(rustix::fs::fstat(&self.dir).or_path("read", &self.path)?.into())
     }
 
-    /// True if this is the directory `above`, or lies anywhere below it.
+    /// True if this is the directory `above`, or is anywhere below it.
     ///
     /// # Errors
     /// A parent directory cannot be read.
@@ -368,7 +368,7 @@ impl KeptDir {
 }
 
 pub fn random_name(prefix: &str) -> OsString {
-    // The system seeds it, and each state is different.
+    // Each `RandomState` is different, and seeded by the system.
     format!("{prefix}{:016x}", RandomState::new().build_hasher().finish()).into()
 }
 

@@ -1,8 +1,8 @@
 //! An internal part of slotpress, without a stable interface: use the crate `slotpress`.
 //!
-//! What all other parts are built on, without knowledge of archives and ledgers: [`error`],
-//! [`progress`], [`threads`] and [`pipeline`], [`memory`] limits, considerate [`io`], and helpers
-//! for text, quantities and bytes.
+//! Basics that all other crates use, independent of archives and ledgers: [`error`], [`progress`],
+//! [`threads`] and [`pipeline`], [`memory`] limits, [`io`] that spares a validator's page cache,
+//! and helpers for text, quantities and bytes.
 
 pub mod ahead;
 pub mod bytes;

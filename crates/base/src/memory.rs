@@ -1,5 +1,5 @@
-//! Memory that the machine, control groups and resource limits leave. Linux only; unknown on
-//! other systems.
+//! Finds how much memory the machine, control groups and resource limits leave to this process.
+//! Linux only; unknown on other systems.
 
 #![warn(missing_docs)]
 

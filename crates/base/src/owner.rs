@@ -6,14 +6,14 @@ use rustix::fs::{Gid, Uid};
 
 use crate::{IoContext, KeptDir, Result};
 
-/// Owner that new files in a directory get: that of the directory. Otherwise, a validator that runs
+/// Owner of new files in a directory: the owner of the directory. Otherwise, a validator that runs
 /// as another user could not use files that root makes in its ledger.
 #[derive(Clone, Copy, Debug)]
 pub struct Owner(Option<(Uid, Gid)>);
 
 impl Owner {
-    /// Returns the owner of a directory. If that is this user, or if this user is not root, files
-    /// keep the owner that they have.
+    /// Returns the owner of a directory. If this user is that owner, or is not root, the owner of
+    /// files is not changed.
     ///
     /// # Errors
     /// The system refuses.

@@ -8,7 +8,7 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::{Error, Result};
 
-/// Threads for parallel iterators as long as the pool exists. Starting them takes tens
+/// Threads for parallel iterators, which exist as long as the pool. Starting them takes tens
 /// of microseconds.
 #[derive(Debug)]
 pub struct Pool(Rc<ThreadPool>);
@@ -25,7 +25,7 @@ impl Pool {
     /// # Errors
     /// No thread can be started, and the calling thread belongs to another pool.
     pub fn start(threads: usize) -> Result<Self> {
-        // rayon takes 0 for one thread per core.
+        // rayon would start one thread per core for 0.
         let build = |threads: usize| ThreadPoolBuilder::new().num_threads(threads.max(1)).build();
         match build(threads).or_else(|_| build(1)) {
             Ok(pool) => Ok(Self(Rc::new(pool))),

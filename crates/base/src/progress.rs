@@ -14,8 +14,8 @@ use crate::{Error, Result};
 pub struct Step {
     /// Name of the stage.
     pub name: String,
-    /// Input bytes that the stage will have counted at its end. `Some(0)` if it counts none, `None`
-    /// if that is unknown.
+    /// Input bytes that the stage counts in total. `Some(0)` if it counts none, `None` if the
+    /// number is unknown.
     pub input_bytes: Option<u64>,
 }
 
@@ -57,7 +57,8 @@ pub enum ProgressEvent<'a> {
     },
     /// Bytes processed since the last event of this kind.
     Bytes {
-        /// Bytes of the input: compressed ones where an archive is read, tar where one is made.
+        /// Bytes of the input: compressed bytes when an archive is read, bytes of tar when one
+        /// is made.
         input: u64,
         /// Bytes written. Operations that only read count decompressed bytes.
         output: u64,

@@ -1,5 +1,5 @@
-//! Starts threads. A thread that cannot be started, and one that panics, becomes an [`Error`],
-//! never an endless wait.
+//! Starts threads. A thread that cannot be started, or that panics, leads to an [`Error`], never to
+//! an endless wait.
 //!
 //! Threads for which others wait are started here, and run their work through [`guarded`].
 //! [`pool`](crate::pool) has the threads of parallel iterators.
@@ -17,7 +17,7 @@ pub const FEWER_THREADS: &str =
     "the system refuses to start more threads: going on with fewer (see ulimit -u, or TasksMax of the service)";
 
 /// Returns the number of threads that can run at the same time on this machine. It is the default
-/// of all options.
+/// of all options for threads.
 pub fn available_threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
@@ -72,7 +72,7 @@ pub fn cannot_start(error: &std::io::Error) -> Error {
         .with_hint("allow the user more processes (ulimit -u), or the service more tasks (TasksMax)")
 }
 
-/// Starts a thread that the caller cannot do without.
+/// Starts a thread that the caller needs.
 ///
 /// # Errors
 /// The system refuses.
@@ -116,7 +116,7 @@ mod panic_points {
     use std::sync::atomic::AtomicU64;
     use std::sync::atomic::Ordering::Relaxed;
 
-    /// The chosen place, and how many threads still pass it.
+    /// The chosen place, and how many times it is still reached until the panic.
     static CHOSEN: LazyLock<Option<(String, AtomicU64)>> = LazyLock::new(|| {
         let chosen = std::env::var("FAULTS_PANIC_AT").ok()?;
         let (place, number) = chosen.split_once(':').unwrap_or((&chosen, "1"));

@@ -1,9 +1,9 @@
-//! Reads and writes past the page cache (`O_DIRECT`): between the disk and a buffer of this
-//! process, without pages that the kernel would have to find, fill, copy and drop.
+//! Reads and writes past the page cache (`O_DIRECT`), directly between the disk and a buffer of
+//! this process. This saves the kernel from filling, copying and dropping pages.
 //!
-//! Where that does not work, callers use the page cache as usual: a file system can refuse the flag
-//! or the first request, or accept it and fill the page cache all the same. Both are noticed at the
-//! first piece.
+//! If a file system does not support this, callers use the page cache as usual. It may refuse the
+//! flag or the first request, or accept both and fill the page cache nevertheless. Each case is
+//! noticed at the first piece.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -19,30 +19,29 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
 use super::calls::{cached_pages, page_bytes};
 use crate::{Progress, ShowPath};
 
-/// Alignment of memory, offsets and lengths: a multiple of what disks ask for, which is 512 or
-/// 4,096 bytes. Where more is needed, which the kernel or the first request tells, the page cache
-/// is used.
+/// Alignment of memory, offsets and lengths. Disks need 512 or 4,096 bytes. If a disk needs more,
+/// the kernel reports this or refuses the first request, and the page cache is used.
 pub const ALIGNMENT_BYTES: usize = 4096;
 
-/// Bytes of a request to read, of which each thread that reads has one buffer: enough for the full
-/// rate of a disk with a few requests under way, and few enough to stay in a core's cache until
-/// they are copied.
+/// Length of a read request, and of the buffer of each reading thread: long enough for the full
+/// rate of a disk with a few concurrent requests, and short enough to stay in a core's cache until
+/// it is copied.
 const REQUEST_BYTES: usize = 1024 * 1024;
 
-/// Fewest bytes of a piece that is read directly: for fewer, opening the file once more costs more
-/// than it saves.
+/// Smallest piece that is read directly. For a smaller one, opening the file again costs more than
+/// it saves.
 const PIECE_BYTES_MIN: u64 = 64 * 1024;
 
-/// File systems that are remembered: more than a ledger and its archives are spread over.
+/// Limit on the number of remembered file systems: more than a ledger and its archives use.
 const FILE_SYSTEMS_MAX: usize = 64;
 
-/// What is known of file systems, by device.
+/// File systems that have been tried.
 static FILE_SYSTEMS: Mutex<Vec<FileSystem>> = Mutex::new(Vec::new());
 
 struct FileSystem {
     device: u64,
     is_direct: bool,
-    /// A file on it, until the operator is told that it is not read directly.
+    /// A file on it, until the operator is told that direct requests do not work there.
     untold: Option<PathBuf>,
 }
 
@@ -58,7 +57,7 @@ fn remember(file: &File, device: u64, is_direct: bool) {
     }
 }
 
-/// Tells, once for each, which file systems are read through the page cache.
+/// Reports, once for each, the file systems that do not support direct requests.
 pub fn tell_of_others(progress: &dyn Progress) {
     let untold: Vec<PathBuf> = FILE_SYSTEMS.lock().iter_mut().filter_map(|known| known.untold.take()).collect();
     for path in untold {
@@ -67,13 +66,13 @@ pub fn tell_of_others(progress: &dyn Progress) {
     }
 }
 
-/// The same file, even if its path names another one by now.
+/// Path to the same open file, even if another file has taken its own path.
 fn path_of(file: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
-/// Alignment that direct requests to a file need, 0 where there are none; `None` if the kernel does
-/// not tell (before 6.1).
+/// Alignment that direct requests to a file need, or 0 if it does not support them; `None` if the
+/// kernel cannot tell (before 6.1).
 fn alignment_bytes(file: &File) -> Option<u32> {
     let found = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
     let is_told = StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::DIOALIGN);
@@ -91,18 +90,18 @@ pub struct DirectFile {
 }
 
 impl DirectFile {
-    /// Opens a file to read a piece of this length; `None` where that does not work, or is not
-    /// worth it.
+    /// Opens a file to read a piece of this length directly; `None` if that is not supported, or if
+    /// the piece is too short.
     pub fn reading(file: &File, piece_bytes: u64) -> Option<Self> {
         if piece_bytes < PIECE_BYTES_MIN { None } else { Self::open(file, OFlags::RDONLY) }
     }
 
-    /// False if the file system of a file is known not to do it.
+    /// False if the file's file system is known not to support direct requests.
     pub fn may_work(file: &File) -> bool {
         file.metadata().is_ok_and(|metadata| is_direct(metadata.dev()) != Some(false))
     }
 
-    /// Opens a file to write it; `None` where that does not work.
+    /// Opens a file to write it directly; `None` if that is not supported.
     pub fn writing(file: &File) -> Option<Self> {
         Self::open(file, OFlags::WRONLY)
     }
@@ -123,13 +122,14 @@ impl DirectFile {
                 remember(file, device, false);
                 None
             }
-            // Too many open files, or no /proc: the next file may have more luck.
+            // Too many open files, or no /proc: it may work for the next file.
             Err(_) => None,
         }
     }
 
-    /// Fills `to` from `offset` on. False if that does not work here, or the file ends before: `to`
-    /// then has any content, and reading it through the page cache tells more.
+    /// Fills `to` from `offset` on. Returns false if that is not supported, or if the file ends
+    /// first. The caller must then read through the page cache, which reports an early end; the
+    /// content of `to` is undefined.
     ///
     /// # Errors
     /// The disk fails.
@@ -137,8 +137,8 @@ impl DirectFile {
         self.unless_refused(BUFFER.with_borrow_mut(|buffer| self.fill(buffer.bytes(), to, offset)))
     }
 
-    /// Writes whole blocks, which lie in a [`Buffer`]. False if that does not work here: they are
-    /// then to be written through the page cache.
+    /// Writes whole blocks, which must be in a [`Buffer`]. Returns false if that is not supported;
+    /// the caller must then write them through the page cache.
     ///
     /// # Errors
     /// The disk fails, or is full.
@@ -156,8 +156,8 @@ impl DirectFile {
         }
     }
 
-    /// False if the file system filled the page cache all the same. Looks only after the first
-    /// request to it.
+    /// False if the file system filled the page cache nevertheless. Checks this only after the
+    /// first request to a file system.
     pub fn is_direct(&self, done: &Range<u64>) -> bool {
         let known = is_direct(self.device);
         known.unwrap_or_else(|| {
@@ -191,11 +191,11 @@ impl DirectFile {
 }
 
 thread_local! {
-    /// One request of this thread.
+    /// Buffer for one request of this thread.
     static BUFFER: RefCell<Buffer> = const { RefCell::new(Buffer::new(REQUEST_BYTES)) };
 }
 
-/// Aligned memory inside a vector, which is made when it is needed.
+/// Aligned memory inside a vector, which is allocated at first use.
 #[derive(Debug)]
 pub struct Buffer {
     memory: Vec<u8>,
@@ -203,7 +203,7 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// A buffer of this length, which is a multiple of what disks ask for.
+    /// Makes a buffer of this length, which must be a multiple of [`ALIGNMENT_BYTES`].
     pub const fn new(length: usize) -> Self {
         Self { memory: Vec::new(), length }
     }
@@ -216,7 +216,7 @@ impl Buffer {
         &mut self.memory[start..start + self.length]
     }
 
-    /// The first bytes, of those that were written to it.
+    /// Returns the first `count` bytes. [`Self::bytes`] must have been called before.
     pub fn first(&self, count: usize) -> &[u8] {
         let start = self.start();
         &self.memory[start..start + count]
@@ -240,8 +240,8 @@ mod tests {
 
     static BYTES: LazyLock<Vec<u8>> = LazyLock::new(|| (0..2_500_123usize).map(|at| (at * 31 % 251) as u8).collect());
 
-    /// A file beside the program of the tests, which is on a disk more often than `/tmp`; not in
-    /// the page cache.
+    /// Makes a file that is not in the page cache. It is next to the test program, which is on a
+    /// disk more often than `/tmp`.
     fn cold_file() -> File {
         let program = std::env::current_exe().expect("it has a path");
         file_in(program.parent().expect("it has one"))
@@ -256,8 +256,8 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(60))]
-        /// Any range of a file reads as through the page cache, and leaves nothing there; what is
-        /// beyond the end, does not.
+        /// Reading any range directly gives the bytes of the file, and leaves none in the page
+        /// cache. Reading beyond the end fails.
         #[test]
         fn ranges_read_as_usual(start in 0usize..3_000_000, length in 0usize..3_000_000) {
             let file = cold_file();
@@ -272,7 +272,7 @@ mod tests {
                 None if length == 0 => {}
                 None => prop_assert!(read.is_err_and(|error| error.kind() == io::ErrorKind::UnexpectedEof)),
             }
-            // The pages at the ends of the range are shared with what others read: they may stay.
+            // The pages at the ends of the range may belong to other ranges, too, so they may stay.
             prop_assert!(cached_pages(&file, &whole).is_none_or(|pages| pages <= 2));
         }
     }
@@ -313,8 +313,8 @@ mod tests {
         }
     }
 
-    /// A file system in memory refuses direct requests, or uses the page cache all the same:
-    /// noticed once, told once.
+    /// A file system in memory refuses direct requests, or uses the page cache nevertheless. This
+    /// is noticed and reported once.
     #[test]
     fn what_is_not_direct_is_noticed_once() {
         let memory = Path::new("/dev/shm");
@@ -340,7 +340,7 @@ mod tests {
             assert!(told.len() <= 1, "{told:?}");
             told
         };
-        // Another test may have told it at the same time.
+        // Another test may have reported it at the same time.
         let told = (0..1000).map(|_| notice()).find(|told| !told.is_empty()).expect("it is told");
         assert!(told[0].contains("page cache"), "{told:?}");
     }

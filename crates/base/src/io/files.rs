@@ -1,6 +1,6 @@
-//! Writes many new files for many workers: large parts past the page cache, on threads of its own,
-//! so that no worker waits for the disk; everything else through the page cache, out of which the
-//! oldest is dropped as newer comes.
+//! Writes many new files for many workers. Separate threads write large parts past the page cache,
+//! so that no worker waits for the disk. Everything else goes through the page cache, from which
+//! the oldest pages are dropped once they are on disk.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -21,32 +21,32 @@ use super::writer::write_out;
 use crate::threads::{guarded, panic_point};
 use crate::{Error, IoContext, Progress, Result};
 
-/// Threads that write directly, which is the number of requests that a disk has at a time.
+/// Number of threads that write directly, and so of concurrent disk requests.
 pub const WRITERS: usize = 4;
 
-/// Name of these threads.
+/// Name of the writing threads.
 pub const WRITER_NAME: &str = "writes behind";
 
-/// Bytes of a direct request.
+/// Length of a direct request in bytes.
 const REQUEST_BYTES: usize = 1024 * 1024;
 
-/// Fewest bytes of a part that is written directly: for fewer, a second descriptor and a request of
-/// its own cost the kernel as much as the page cache does (docs/performance.md).
+/// Smallest part that is written directly. For a smaller one, a second descriptor and a separate
+/// request cost as much as the page cache does (docs/performance.md).
 const PART_BYTES_MIN: usize = 512 * 1024;
 
-/// Fewest bytes at the end of such a part that are written directly.
+/// Smallest end of such a part that is written directly.
 const REST_BYTES_MIN: usize = 64 * 1024;
 
-/// Bytes for which room on the disk is asked ahead, so that a file is not scattered over it. Never
-/// more than the file will have.
+/// Disk space that is reserved for a file in advance, so that it is not fragmented. It never
+/// exceeds the final length of the file.
 const ROOM_BYTES: u64 = 16 * 1024 * 1024;
 
-/// Limits for files whose pages are being written back: bytes, and files, which are kept open.
+/// Limits on the ranges that are being written back: their bytes, and their number, since each
+/// keeps a file open.
 const UNDER_WAY_BYTES_MAX: u64 = 32 * 1024 * 1024;
 const UNDER_WAY_FILES_MAX: usize = 128;
 
-/// Writes new files. Threads are started by the first large one, and have ended when this is
-/// dropped.
+/// Writes new files. The first large one starts the writing threads. Dropping the writer ends them.
 pub struct FilesWriter {
     hint: IoHint,
     shared: Arc<Shared>,
@@ -66,7 +66,7 @@ struct Request {
     range: Range<u64>,
 }
 
-/// A buffer, which is given back when this is dropped.
+/// A lent buffer. Dropping this value gives it back.
 struct Lent {
     buffer: Buffer,
     shared: Arc<Shared>,
@@ -95,9 +95,9 @@ struct Shared {
 struct State {
     requests: VecDeque<Request>,
     free: Vec<Buffer>,
-    /// Number of buffers that are being filled, or hold what is to be written.
+    /// Number of buffers that are being filled, or wait to be written.
     lent: usize,
-    /// The threads that write, once they were needed.
+    /// The writing threads; `None` until they are needed.
     writers: Option<Vec<JoinHandle<()>>>,
     failed: Option<Error>,
     is_over: bool,
@@ -128,9 +128,8 @@ impl FilesWriter {
         Self { hint, shared: Arc::new(Shared { buffers: workers + 2 * WRITERS, ..Shared::default() }) }
     }
 
-    /// Begins a new file, or a part of it from `start` on. Parts may not overlap. Up to
-    /// `direct_end`, which is the length that the file will have, or 0, it may be written past the
-    /// page cache.
+    /// Begins a new file, or a part of it from `start` on. Parts must not overlap. `direct_end` is
+    /// the final length of the file if it may be written past the page cache, and 0 otherwise.
     pub fn begin(&self, file: File, path: PathBuf, start: u64, direct_end: u64) -> PartWriter<'_> {
         let is_large = self.hint == IoHint::Gentle && direct_end.saturating_sub(start) >= PART_BYTES_MIN as u64;
         PartWriter {
@@ -147,7 +146,7 @@ impl FilesWriter {
         }
     }
 
-    /// Waits until everything is out of the page cache. The caller syncs it.
+    /// Waits until everything is written, and out of the page cache. The caller must still sync it.
     ///
     /// # Errors
     /// The disk is full, or failed.
@@ -179,15 +178,15 @@ fn end_write_back((file, range): &(Arc<NewFile>, Range<u64>)) -> Result<()> {
     write_out(&file.file, range).or_path("write", &file.path)
 }
 
-/// Bytes at whose multiples direct requests begin and end, so that they share no page with what
-/// goes through the page cache.
+/// Length of a block. Direct requests consist of whole blocks, so that they share no page with
+/// bytes that go through the page cache.
 fn block_bytes() -> u64 {
     page_bytes().max(ALIGNMENT_BYTES as u64)
 }
 
 impl Shared {
-    /// Takes a range that was written through the page cache. Waits for older ones if too much is
-    /// being written back.
+    /// Starts to write back a range that went through the page cache. Waits for older ranges if too
+    /// much is being written back.
     fn write_back(&self, file: &Arc<NewFile>, range: Range<u64>) -> Result<()> {
         write_back(&file.file, &range, false).or_path("write", &file.path)?;
         let mut under_way = self.under_way.lock();
@@ -201,7 +200,7 @@ impl Shared {
         oldest.iter().try_for_each(end_write_back)
     }
 
-    /// Takes a buffer, as soon as there is one.
+    /// Waits for a free buffer, and takes it.
     fn lend(self: &Arc<Self>) -> Lent {
         let mut state = self.state.lock();
         self.has_buffers.wait_while(&mut state, |state| state.lent >= self.buffers);
@@ -210,7 +209,7 @@ impl Shared {
         Lent { buffer, shared: self.clone() }
     }
 
-    /// Has a request written by another thread, or writes it if none can be started.
+    /// Passes a request to the writing threads, or writes it if none can be started.
     ///
     /// # Errors
     /// Writing this or an older request failed.
@@ -273,13 +272,13 @@ pub struct PartWriter<'a> {
     direct_end: u64,
     may_be_direct: bool,
     direct: Option<Arc<DirectFile>>,
-    /// Collects bytes for a direct request, which begins at a block. `count` of them end at `at`.
+    /// Bytes for the next direct request, which begins at a block: the `count` bytes before `at`.
     collected: Option<Lent>,
     count: usize,
     at: u64,
-    /// What was written through the page cache, and is not yet being written back.
+    /// Range that was written through the page cache, and is not yet being written back.
     cached: Range<u64>,
-    /// Where the room ends that was asked for.
+    /// End of the disk space that was reserved.
     has_room_to: u64,
 }
 
@@ -288,13 +287,13 @@ impl PartWriter<'_> {
         &self.file.file
     }
 
-    /// Writes what follows.
+    /// Writes the next bytes of the part.
     ///
     /// # Errors
-    /// The disk is full, or failed to write this or something older.
+    /// The disk is full, or failed to write these bytes or earlier ones.
     pub fn write(&mut self, mut bytes: &[u8]) -> Result<()> {
         while !bytes.is_empty() {
-            // What shares a block with another part goes through the page cache.
+            // Bytes that share a block with another part go through the page cache.
             let to_block = (self.at.next_multiple_of(block_bytes()) - self.at) as usize;
             let is_collected = self.may_be_direct && (self.collected.is_some() || to_block == 0);
             let room = match (is_collected, self.may_be_direct) {
@@ -328,8 +327,8 @@ impl PartWriter<'_> {
         self.end_cached()
     }
 
-    /// Has the collected blocks written directly if they have at least `min` bytes and that works;
-    /// else, and what is left over, through the page cache.
+    /// Writes the collected blocks directly if they have at least `min` bytes and that is
+    /// supported. All other collected bytes go through the page cache.
     fn write_collected(&mut self, min: usize) -> Result<()> {
         let Some(bytes) = self.collected.take() else { return Ok(()) };
         let count = std::mem::take(&mut self.count);
@@ -356,7 +355,7 @@ impl PartWriter<'_> {
     fn make_room(&mut self, range: &Range<u64>) {
         if range.end > self.has_room_to {
             self.has_room_to = range.end.max(self.direct_end.min(range.start.saturating_add(ROOM_BYTES)));
-            // If there is none, writing fails.
+            // If there is no space, writing fails.
             let _ = fallocate(self.file(), FallocateFlags::KEEP_SIZE, range.start, self.has_room_to - range.start);
         }
     }
@@ -400,14 +399,14 @@ mod tests {
         std::fs::OpenOptions::new().write(true).create(true).truncate(false).mode(0o644).open(path).expect("created")
     }
 
-    /// A directory beside the program of the tests, which is on a disk more often than `/tmp`.
+    /// Makes a directory next to the test program, which is on a disk more often than `/tmp`.
     fn dir_on_disk() -> tempfile::TempDir {
         let program = std::env::current_exe().expect("it has a path");
         tempfile::tempdir_in(program.parent().expect("it has one")).expect("a directory")
     }
 
-    /// Writes each file in parts that end where `cuts` say, a worker for each, in pieces of `piece`
-    /// bytes.
+    /// Writes each file in parts that end at its cuts. Each part has a thread of its own, which
+    /// writes pieces of `piece` bytes.
     fn write(dir: &Path, hint: IoHint, files: &[(u64, Vec<u64>)], piece: u64) -> Result<()> {
         let writer = FilesWriter::new(hint, 2);
         let parts = files.iter().enumerate().flat_map(|(number, (length, cuts))| {
@@ -436,9 +435,9 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
-        /// Files of any length, in parts that are cut anywhere and written at once, in pieces of
-        /// any length, have their bytes. On a disk, none of it stays in the page cache; in memory,
-        /// and where the kernel decides, all is the same.
+        /// Files of any length have the right bytes, whatever the lengths of the parts and pieces
+        /// in which they are written at the same time. On a disk, none of them stays in the page
+        /// cache, unless the policy leaves that to the kernel.
         #[test]
         fn parts_make_whole_files(
             files in proptest::collection::vec(
@@ -463,8 +462,8 @@ mod tests {
         }
     }
 
-    /// An error of a request that another thread wrote reaches the worker or the end, with its
-    /// path; what waits goes on.
+    /// An error of a writing thread reaches the worker or `finish`, with its path, and nobody waits
+    /// for ever.
     #[test]
     fn errors_arrive() {
         let dir = dir_on_disk();

@@ -30,8 +30,8 @@ use residency::Cold;
 
 use crate::{Pace, Progress};
 
-/// Largest file that is watched: no file of a bank snapshot is larger, and each page is looked at,
-/// a second for 90 GiB.
+/// Largest file that is watched. No file of a bank snapshot is larger, and checking the pages of 90
+/// GiB takes a second.
 const WATCH_BYTES_MAX: u64 = 16 * 1024 * 1024 * 1024;
 
 /// Page cache policy for reading and writing files.
@@ -66,7 +66,7 @@ pub struct IoPolicy {
 
 #[warn(missing_docs)]
 impl IoPolicy {
-    /// Limits reading to this many bytes per second, by all readers that have a clone of this
+    /// Limits reading to this many bytes per second, for all readers with a clone of this
     /// policy together.
     #[must_use]
     pub fn rate(self, bytes_per_second: u64) -> Self {
@@ -122,7 +122,7 @@ impl IoHint {
     }
 
     /// Prepares to read a range of a file of the given length by [`ReadBehind::read_exact_at`]:
-    /// past the page cache, if hardly anything of it is there.
+    /// past the page cache, if hardly any page of the range is there.
     #[doc(hidden)]
     pub fn piece<'a>(self, file: &'a File, range: &Range<u64>, file_bytes: u64) -> ReadBehind<'a> {
         let cold = self.look(file, range, file_bytes);
@@ -133,8 +133,8 @@ impl IoHint {
         ReadBehind { file, cold, direct }
     }
 
-    /// True if hardly anything of a range is in the page cache, as far as the kernel tells; false
-    /// if that does not matter.
+    /// True if hardly any page of a range is in the page cache, as far as the kernel tells. Always
+    /// false with [`None`](Self::None).
     #[doc(hidden)]
     pub fn is_cold(self, file: &File, range: &Range<u64>, file_bytes: u64) -> bool {
         self.look(file, range, file_bytes).is_nearly_all()

@@ -88,8 +88,8 @@ mod tests {
                 taken += bytes;
                 let allowed = (through + BURST).as_secs_f64() * rate as f64;
                 prop_assert!(taken as f64 <= allowed * 1.000_001 + 50.0, "{taken} bytes by {through:?}");
-                // The rate is reached too: the time for the bytes, and pauses too long to be saved
-                // up.
+                // No wait is too long: it ends at the latest after the idle time so far, and the
+                // time that the bytes take at this rate.
                 idle += now.saturating_sub(earned);
                 let cost = taken as f64 / rate as f64;
                 prop_assert!(through.as_secs_f64() <= idle.as_secs_f64() + cost + 1e-6);

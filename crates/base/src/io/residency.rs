@@ -12,7 +12,7 @@ use super::calls::{cached_pages, page_bytes, resident_pages};
 /// Most bytes of a file that are mapped at a time to examine pages, which bounds the table.
 const MAP_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
-/// Where less than one in so many pages of a range is in the page cache, hardly anything is.
+/// A range counts as not cached if at most one in this many of its pages is in the page cache.
 const CACHED_SHARE_MIN: u64 = 16;
 
 /// Parts of a range that were not in the page cache, in whole pages.
@@ -43,15 +43,15 @@ impl Cold {
         Self { runs: widened(runs, &inner, &outer), is_nearly_all }
     }
 
-    /// True if hardly anything of the range was in the page cache. That is not the same as nothing:
-    /// reading a header leaves some pages, and reading on from these makes the kernel read ahead,
-    /// after which all seems to be in memory.
+    /// True if hardly any page of the range was in the page cache. A few pages may be there because
+    /// a header was read. They do not count: reading on through the page cache would make the
+    /// kernel read ahead, and later ranges would seem to be cached.
     pub fn is_nearly_all(&self) -> bool {
         self.is_nearly_all
     }
 
-    /// Asks the kernel to read the range now, without read-ahead, whose pages beyond the range
-    /// would stay.
+    /// Asks the kernel to read the range now, without read-ahead, which would leave pages beyond
+    /// the range.
     pub fn prefetch(&self, file: &File) {
         // These are hints: if the kernel ignores them, reading is slower, or leaves more pages.
         let _ = fadvise(file, 0, None, Advice::Random);
@@ -69,8 +69,8 @@ impl Cold {
 }
 
 /// Pages by which a range is judged. Pages at its ends are shared with neighbouring ranges and may
-/// be resident only because another worker reads those, so they are treated like the inner pages.
-/// If a resident part ends exactly there, one page is treated wrongly.
+/// be resident only because another worker reads these ranges, so they are treated like the inner
+/// pages. If a resident part ends exactly there, one page is treated wrongly.
 fn inner_pages(range: &Range<u64>, file_bytes: u64, page: u64) -> Range<u64> {
     let outer = outer_pages(range, page);
     let start = range.start.next_multiple_of(page);

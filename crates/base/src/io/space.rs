@@ -62,8 +62,9 @@ impl Space {
     }
 }
 
-/// Space to leave free on every file system, or a hundredth of it if that is less: a validator
-/// needs some for its logs and database, and a completely full file system harms everybody on it.
+/// Space to leave free on every file system, or a hundredth of the file system if that is less: a
+/// validator needs space for its logs and database, and a full file system harms all programs that
+/// use it.
 const LEFT_FREE_BYTES: u64 = 1024 * 1024 * 1024;
 
 /// Bytes written between two checks: rare enough to cost nothing, far less than what is left free.
@@ -103,7 +104,7 @@ impl SpaceWatch {
     }
 }
 
-/// Error for a lack of space on a disk, which the message names.
+/// Error for a lack of space. The message must name the disk.
 fn no_space(message: String) -> Error {
     Error::new(ErrorKind::NoSpace, message).with_hint("free some space, or choose a directory on another disk")
 }
@@ -113,7 +114,8 @@ pub fn free_bytes(dir: &impl AsFd) -> Option<u64> {
     rustix::fs::fstatvfs(dir).ok().map(|stat| stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
-/// True if a file system has room for this many bytes beside what must stay free, or does not tell.
+/// True if a file system has room for this many bytes besides the space that must stay free, or
+/// does not report its space.
 pub fn has_room(dir: &impl AsFd, bytes: u64) -> bool {
     rustix::fs::fstatvfs(dir).map_or(true, |stat| {
         let free_bytes = stat.f_bavail.saturating_mul(stat.f_frsize);

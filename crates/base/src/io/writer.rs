@@ -1,6 +1,6 @@
-//! Writes data back to disk soon after it is written, and drops it from the page cache, or writes
-//! past that. The amount of dirty data is bounded, so the final sync is short and delays no other
-//! process.
+//! Writes one file from start to end: past the page cache, or through it, with early writeback and
+//! dropping of pages. The amount of dirty data is bounded, so the final sync is short and delays no
+//! other process.
 
 use std::borrow::Borrow;
 use std::fs::File;
@@ -17,7 +17,7 @@ use super::direct::{Buffer, DirectFile};
 
 const WINDOW_BYTES: u64 = 8 * 1024 * 1024;
 
-/// Bytes of a direct request: one is under way at a time, so it is large. What is left at the end
+/// Length of a direct request. Only one is under way at a time, so it is long. The rest of the file
 /// goes through the page cache.
 const DIRECT_BYTES: usize = 2 * 1024 * 1024;
 
@@ -29,7 +29,7 @@ const WINDOWS_UNDER_WAY: u64 = 4;
 pub struct StreamWriter<F> {
     file: F,
     mode: Mode,
-    /// Bytes of the file that the kernel has.
+    /// Bytes of the file that were passed to the kernel.
     written: u64,
 }
 
@@ -57,8 +57,8 @@ impl<F: Borrow<File>> StreamWriter<F> {
         Self { file, mode, written: 0 }
     }
 
-    /// For a large file: except with [`IoHint::None`], it is written past the page cache where that
-    /// works.
+    /// Makes a writer for a large file. Except with [`IoHint::None`], it writes past the page cache
+    /// where that is supported.
     pub fn direct(file: F, hint: IoHint) -> Self {
         let mut writer = Self::new(file, hint);
         if hint == IoHint::Gentle
@@ -69,7 +69,7 @@ impl<F: Borrow<File>> StreamWriter<F> {
         writer
     }
 
-    /// Collects bytes, and makes a request when there are enough; returns how many it took, and
+    /// Collects bytes, and writes them directly when there are enough. Returns how many it took, or
     /// `None` if bytes go through the page cache.
     fn write_directly(&mut self, bytes: &[u8]) -> io::Result<Option<usize>> {
         let Mode::Direct(direct) = &mut self.mode else { return Ok(None) };
@@ -91,7 +91,7 @@ impl<F: Borrow<File>> StreamWriter<F> {
         Ok(Some(taken))
     }
 
-    /// Ends direct writing: what is collected, and what follows, goes through the page cache.
+    /// Ends direct writing: the collected bytes, and all later ones, go through the page cache.
     fn end_direct(&mut self) -> io::Result<()> {
         let gentle = Mode::Gentle { started: self.written, on_disk: self.written };
         if let Mode::Direct(mut direct) = std::mem::replace(&mut self.mode, gentle) {
