@@ -81,7 +81,7 @@ impl DocumentReader {
     pub fn content(&mut self, bytes: &[u8]) {
         match &mut self.current {
             Some(Current::Short(text)) => {
-                // One byte more than allowed is kept, which shows that it is too long.
+                // One byte more than the limit is kept, to show that the document is too long.
                 let room = (VERSION_BYTES_MAX + 1).saturating_sub(text.len());
                 text.extend_from_slice(split_at_most(bytes, room).0);
             }
@@ -93,7 +93,8 @@ impl DocumentReader {
 
     pub fn end(&mut self) {
         match self.current.take() {
-            // If there are two entries of a name, the later one counts, since unpacking overwrites.
+            // If two entries have the same name, the later one counts, since unpacking overwrites
+            // the first.
             Some(Current::Short(text)) => self.found.version = Some(text),
             Some(Current::Bank(pushed)) => self.found.bank = Some(pushed.finish()),
             Some(Current::StatusCache(pushed)) => self.found.status_cache = Some(pushed.finish()),
@@ -149,8 +150,8 @@ type Parse<T> = fn(FieldReader<PieceReader>) -> Result<T>;
 /// Pieces in the channel: the parser is rarely slower than the reader.
 const PIECES_MAX: usize = 4;
 
-/// A shorter document gets no thread: an archive may name millions of bank files, and starting a
-/// thread for each would take a minute instead of seconds.
+/// A document up to this length gets no thread: an archive may name millions of bank files, and
+/// starting a thread for each would take a minute instead of seconds.
 const SMALL_BYTES_MAX: u64 = 16 * 1024;
 
 /// Limit on a document that is held in memory for lack of a thread: about the size of mainnet's
@@ -185,7 +186,7 @@ impl<T: Send + 'static> Pushed<T> {
         match &mut self.parser {
             // `send` fails if the parser has ended: it has found an error already.
             Parser::Thread(_) => drop(self.pieces.send(bytes.to_vec())),
-            // One byte more than allowed is kept, which shows that it is too long.
+            // One byte more than the limit is kept, to show that the document is too long.
             Parser::Here { held, .. } => {
                 let room = (HELD_BYTES_MAX + 1).saturating_sub(held.len());
                 held.extend_from_slice(split_at_most(bytes, room).0);

@@ -39,7 +39,8 @@ pub fn read_in_order(
     let stops = Stops::default();
     let decoded = std::thread::scope(|scope| {
         reading.events.batcher = visitor.records().map(|records| start_workers(scope, pass, records, &stops));
-        // The channel to the workers must close even after a panic: they would wait for ever.
+        // The channel to the workers must close even after a panic: otherwise they would wait for
+        // ever.
         let decoded = guarded(|| decode(stream, pass, &mut reading, &stops));
         let abandoned = guarded(|| {
             reading.events.abandon();

@@ -62,7 +62,7 @@ pub struct Archive {
     pub source: SharedSource,
     pub name: Option<ArchiveName>,
     pub compression: Compression,
-    /// The seek table and index, if they are to be followed.
+    /// Seek table and index, if the archive is read by them.
     pub tail: Option<Tail>,
     pub index_error: Option<Error>,
     pub io_policy: IoPolicy,
@@ -127,7 +127,7 @@ pub enum ReadError {
 
 #[derive(Debug)]
 pub struct FailedRead {
-    /// Position of the archive in the order of reading; `None` if the error concerns all of them.
+    /// Position of the archive in the order of reading; `None` if the error concerns all archives.
     pub archive: Option<usize>,
     pub error: ReadError,
 }

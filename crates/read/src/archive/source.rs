@@ -168,7 +168,7 @@ impl<'a> Pieces<'a> {
         Self { source, file: source.file().zip(source.length_bytes()), hint }
     }
 
-    /// True if a range is of a file, and not in the page cache, as far as the kernel tells.
+    /// True if the source is a file, and the kernel says that the range is not in the page cache.
     pub fn is_cold(&self, range: &Range<u64>) -> bool {
         self.file.is_some_and(|(file, length_bytes)| self.hint.is_cold(file, range, length_bytes))
     }

@@ -63,9 +63,9 @@ impl Problem<'_> {
             | Self::DamagedHeader { error, .. }
             | Self::End { error, .. } => error.clone(),
             Self::OddHeader { oddity, header } => oddity.error(header),
-            Self::WrongMark { offset_bytes, .. } => {
-                Error::damaged(format!("the mark in front of the frame at offset {offset_bytes} does not fit it"))
-            }
+            Self::WrongMark { offset_bytes, .. } => Error::damaged(format!(
+                "the mark in front of the frame at offset {offset_bytes} is not the length of the frame"
+            )),
             Self::WrongHash { offset_bytes, .. } => {
                 Error::damaged(format!("the frame at offset {offset_bytes} does not match its hash"))
                     .with_hint("take the archive from another source")
@@ -84,7 +84,7 @@ impl Problem<'_> {
             Err(error) => error,
             Ok(()) if end == TarEnd::Junk => Error::damaged("bytes that are not zero follow the end of the tar stream")
                 .with_hint("Agave ignores them, others refuse the archive: find out where they come from"),
-            Ok(()) => Error::damaged("more zeros than belong there follow the end of the tar stream"),
+            Ok(()) => Error::damaged("too many zeros follow the end of the tar stream"),
         };
         tell(Problem::End { parser, error: &error })
     }

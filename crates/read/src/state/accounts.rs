@@ -182,7 +182,7 @@ impl Accounts {
         fits
     }
 
-    /// Keeps what is needed of a layer after it was read.
+    /// Keeps what the verdict on a layer needs, after the layer was read.
     pub fn into_layer(self, number: u32, counted: StateCounts) -> Layer {
         let (sums, spilled_bytes) = (self.sums(), self.spilled_bytes());
         Layer { number, sums, counted, stakes: self.stakes, well_known: self.well_known, spilled_bytes }

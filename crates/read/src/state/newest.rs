@@ -1,7 +1,7 @@
 //! Keeps the newest version of some accounts, in whatever order workers see the versions.
 //!
-//! Versions of other kinds, such as tombstones, are not passed here. Whether one of them is newer
-//! is known only after superseded records were found ([`Newest::drop_superseded`]).
+//! Versions of other kinds, such as tombstones, are not passed here. If one of them is newer, that
+//! shows only when superseded records were found ([`Newest::drop_superseded`]).
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicUsize;

@@ -2,7 +2,7 @@
 //! with the bank file's. Agave looks up each account of the stakes when it loads a snapshot.
 //!
 //! For each address, the newest version that is a vote account or a delegated stake account is kept
-//! (about 150 bytes). Whether a newer version is of another kind is known only after superseded
+//! (about 150 bytes). If a newer version is of another kind, that shows only when superseded
 //! records were found ([`StakeAccounts::drop_superseded`]).
 
 use std::collections::{BTreeMap, HashSet};

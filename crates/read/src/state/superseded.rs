@@ -8,7 +8,7 @@ use crate::state::layers::{Covered, LayerSet, add_covered};
 pub struct Superseded {
     /// Superseded records with lamports, which must be subtracted.
     pub to_subtract: ByStorage,
-    /// Records of accounts that their storage holds more than once.
+    /// Records of accounts that one storage holds more than once.
     pub duplicates: ByStorage,
     pub count: u64,
     pub accounts: u64,

@@ -192,7 +192,7 @@ pub fn group_by_account<T: LogItem>(chunks: &[Vec<T>], items: &mut Vec<T>) {
 /// Least average number of items in a bucket to sort.
 const BUCKET_ITEMS: usize = 2;
 
-/// Limit on the bits of one step: 4,096 places that are written to fit in a core's cache.
+/// Limit on the bits of one step: a core's cache holds 4,096 places to which the step writes.
 const SPREAD_BITS_MAX: u32 = 12;
 
 /// Divides items into buckets by some bits of their fingerprints' first words. Sets `ends` to the

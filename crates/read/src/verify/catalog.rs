@@ -22,7 +22,7 @@ pub struct ArchiveVerdict<'a> {
     /// The full archive with which the archive's state was checked.
     pub base: ArchiveBase<'a>,
     /// Report on the archive, or the error for which it could not be verified. The report on an
-    /// incremental archive is about the pair. An error of the kind [`ErrorKind::Damaged`] tells
+    /// incremental archive is about the pair. An error of the kind [`ErrorKind::Damaged`] means
     /// that the file is no archive.
     pub report: Result<VerifyReport>,
     asks_state: bool,

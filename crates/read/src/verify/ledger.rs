@@ -191,7 +191,7 @@ fn read_accounts(
     })
 }
 
-/// Limit on missing storages that are reported, whatever number a bank file claims.
+/// Limit on the slots that are remembered as missing, whatever number a bank file claims.
 const MISSING_MAX: usize = 5_000_000;
 
 /// Reports the storages in the storages list whose files are missing.

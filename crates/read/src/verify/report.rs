@@ -77,7 +77,7 @@ pub struct VerifyReport {
     pub(crate) bank: Option<BankFile>,
 }
 
-/// Obsolete records in storages that also hold other records.
+/// Obsolete records in the storages of a ledger.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ObsoleteTotals {
