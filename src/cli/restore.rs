@@ -126,7 +126,8 @@ fn print_preview(preview: &RestorePreview, state: ExistingState, ui: &Ui) -> Res
     preview.space.iter().try_for_each(Space::check)
 }
 
-/// Error for a directory in place of an archive, with a hint that fits.
+/// Makes the error for a directory that was given instead of an archive, with a hint on what to do
+/// with it.
 fn not_an_archive(dir: &Path) -> Error {
     let word = shell_word(dir);
     let hint = match dir.join("snapshots").is_dir() {

@@ -25,7 +25,7 @@ use crate::levels::{LevelRow, Summary};
 pub struct CodecChoice {
     /// Name of the codec.
     pub codec: String,
-    /// Its level; 0 if it has none.
+    /// Level of the codec; 0 if it has none.
     pub level: i32,
     /// Reason, as text without a full stop.
     pub reason: String,

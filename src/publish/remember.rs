@@ -23,8 +23,8 @@ const NAME: &str = "journal.json";
 /// Limit on the file's length, in bytes. A longer file is not a journal.
 const BYTES_MAX: u64 = 16 << 20;
 
-/// Maximum number of refused archives to remember, newest first. A validator's directory holds
-/// about ten.
+/// Maximum number of refused archives to remember: those of the highest slots. A validator's
+/// directory holds about ten.
 const REFUSED_MAX: usize = 1000;
 
 /// The journal, shared by all threads. A change is on disk when [`PublishJournal::change`] returns.
@@ -184,7 +184,7 @@ impl PublishJournal {
         let mut log = PartsLog { file, path, part_bytes: state.part_bytes, count: 0 };
         log.file.write_all(format!("{}\n", state.upload_id).as_bytes()).or_path("write", &log.path)?;
         log.append(&tags)?;
-        // Write the parts before the journal: an upload without them would start over.
+        // Write the parts before the journal: an upload whose parts are missing would start over.
         new.publish(&name, true)?;
         self.change(|entries| drop(entries.uploads.insert(key.to_string(), BegunUpload { of, state })))?;
         Ok(log)

@@ -11,7 +11,7 @@ use super::{Parts, decoder, encoder};
 
 const NAME: &str = "lzo";
 
-/// Width of a hash: the table takes 64 KiB, as in LZO1X-1.
+/// Width of a hash in bits: the table takes 64 KiB, as in LZO1X-1.
 const HASH_BITS: u32 = 14;
 
 /// Maximum distance of a match in the format.

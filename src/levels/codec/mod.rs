@@ -30,7 +30,7 @@ pub const CLUSTERED_CODEC: &str = "clustered";
 pub struct FrameCodec {
     /// Name of the codec, such as `zstd`.
     pub name: &'static str,
-    /// Its level; 0 if it has none.
+    /// Level of the codec; 0 if it has none.
     pub level: i32,
     pub(crate) parts: Parts,
 }

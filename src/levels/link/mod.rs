@@ -302,7 +302,8 @@ pub(crate) mod tests {
         assert_eq!(rounded, [2.1, 24.56, 0.6, 1.0]);
         assert_eq!(times.slowest(), Stage::Send);
         assert!((times.total(TransferMode::StoreAndForward) - 28.26).abs() < 0.01);
-        // One frame of 119.2 at each end: 2 x 2.1 / 119.2 + 2 x 0.6 / 119.2 + 1 / 119.2 = 0.05 s.
+        // The other stages add their time for one of 119.2 frames, twice that where two workers
+        // share the frames: 2 x 2.1 / 119.2 + 2 x 0.6 / 119.2 + 1 / 119.2 = 0.05 s.
         assert!(
             (times.total(TransferMode::Streaming) - 24.61).abs() < 0.01,
             "{}",
@@ -312,8 +313,9 @@ pub(crate) mod tests {
         let slow = Load { compress_seconds: 100.0, ..Load::of(&row(1), 1_000_000_000) };
         let far = Link { rtt_seconds: 0.06, ..Link::new(1e9) };
         let times = StageTimes::of(&slow, &question(far));
-        // 2 round trips; 2.89 MB/s need 173 KB in flight, which takes 3.58 round trips of doubling
-        // from 14 KB, less the bytes that these carry; and the frames of the other stages.
+        // The slow start adds 2 round trips, then 3.58 round trips of doubling from 14 KB to the
+        // 173 KB in flight that 2.89 MB/s need, less the time for the bytes sent in them. The
+        // frames of the other stages add up to 0.08 s.
         let ramp = 0.06 * (2.0 + 3.582 - (1.0 - 14_480.0 / 173_400.0) / std::f64::consts::LN_2);
         let streaming = times.total(TransferMode::Streaming) - 100.0;
         assert!((ramp..ramp + 0.08).contains(&streaming), "{streaming} {ramp}");

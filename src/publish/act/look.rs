@@ -16,7 +16,7 @@ use crate::publish::decide::Facts;
 use crate::publish::decide::choose::{epoch_ends, key};
 use crate::publish::remember::StateCheck;
 
-/// A file modified within this time may still be being written.
+/// A file modified within this time may be incomplete because it is being written.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(60);
 
 /// Looks at the directories, and remembers what it need not read again next time.
@@ -60,7 +60,7 @@ impl Eye {
             now: Instant::now(),
             refused: seen.iter().filter(is_refused).map(|archive| key(&archive.name)).collect(),
             epoch_ends: self.bank.as_ref().zip(newest).map(ends_for).unwrap_or_default(),
-            // A time in the future was written before the clock jumped back, and says nothing.
+            // A time in the future was written before the clock jumped back, and is ignored.
             since_incremental: begun
                 .and_then(|begun| since_1970(now()).as_secs().checked_sub(begun))
                 .map(Duration::from_secs),

@@ -17,7 +17,7 @@ use self::pins::PinDir;
 use self::workers::Message;
 use super::PublishOptions;
 
-/// Shared by all threads of a run.
+/// Data shared by all threads of a run.
 pub struct Run<'a> {
     pub options: &'a PublishOptions,
     pub pins: PinDir,

@@ -165,8 +165,8 @@ impl PinDir {
         Ok(Pinned::Never(format!("cannot link {}: {hint}", path.shown())))
     }
 
-    /// Pins by a reflink; returns `None` if the file system has none. Meanwhile it holds the lock
-    /// that Firedancer takes before it rewrites a file.
+    /// Pins by a reflink; returns `None` if the file system has none. Holds the lock meanwhile that
+    /// Firedancer takes before it rewrites a file.
     fn clone_of(&self, archive: &Archive) -> Result<Option<Pinned>> {
         let (name, path) = (archive.name.to_string(), archive.path());
         let source = match archive.open() {
@@ -326,7 +326,7 @@ pub enum WrittenBy {
     Unknown,
 }
 
-/// What the first entries of an archive tell.
+/// Facts from the first entries of an archive.
 #[derive(Debug)]
 struct Front {
     bank: BankFile,
@@ -344,8 +344,8 @@ pub struct Writers {
 
 impl Writers {
     /// Determines the writer of a file. If Firedancer wrote the newest archive, all files of the
-    /// directory count as Firedancer's: it also downloads archives that others wrote, and a file
-    /// cannot be read while it is rewritten. Agave's directory may hold an older archive of
+    /// directory count as Firedancer's: Firedancer also downloads archives that others wrote, and a
+    /// file that is being rewritten cannot be read. Agave's directory may hold an older archive of
     /// Firedancer's that Agave has downloaded.
     pub fn written_by(&mut self, options: &PublishOptions, seen: &[Archive], archive: &Archive) -> WrittenBy {
         match options.writer {

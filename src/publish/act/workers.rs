@@ -61,8 +61,8 @@ impl<'s, 'e> Workers<'s, 'e> {
         Ok(())
     }
 
-    /// Waits for all threads. A run with `--once` has none left when it is over; interrupted ones
-    /// end soon.
+    /// Waits for all threads. A run with `--once` has none left when it is over; interrupted
+    /// threads end soon.
     pub fn end(&mut self) {
         self.threads.drain(..).for_each(|thread| drop(thread.join()));
     }
@@ -77,7 +77,7 @@ impl<'s, 'e> Workers<'s, 'e> {
         })
     }
 
-    /// Tells the threads that send the archive being prepared that it is ready, or failed.
+    /// Tells the threads that already send the archive whether it is ready, or preparing it failed.
     pub fn prepared(&mut self, ready: Option<&Ready>) {
         self.making.take().into_iter().for_each(|making| making.is_over(ready.cloned()));
     }
@@ -121,7 +121,7 @@ fn is_lasting(error: &Error, target: &Target) -> bool {
 }
 
 /// State check that is part of preparing an archive. The state of an incremental archive is checked
-/// only with `checks_pairs`, because that takes reading its full archive.
+/// only with `checks_pairs`, because its full archive must be read for that.
 pub fn state_of(name: &ArchiveName, options: &PublishOptions) -> StateCheck {
     match name.base_slot.is_none() || options.checks_pairs {
         true => StateCheck::Checked,

@@ -109,7 +109,7 @@ impl State<'_> {
     }
 
     fn candidates(&self) -> BTreeMap<Key, &Archive> {
-        // A pinned archive takes precedence over the one seen, which may vanish.
+        // A pinned archive takes precedence over a seen one of the same state, which may vanish.
         let all = self.facts.seen.iter().chain(&self.facts.pinned);
         all.map(|archive| (key(&archive.name), archive)).filter(|(key, _)| !self.is_refused(key)).collect()
     }
@@ -131,7 +131,8 @@ impl State<'_> {
         rebased.map(|ready| key(&ready.archive.name)).filter(has_full).collect()
     }
 
-    /// Archives that each target that has answered will have when everything ready is published.
+    /// What each target will have when everything ready is published; only targets that have
+    /// answered.
     fn later(&self) -> Vec<ArchiveSet> {
         let rebased = self.rebased_ready();
         let answering = self.targets.iter().filter(|target| !target.is_silent());
@@ -144,7 +145,7 @@ impl State<'_> {
     }
 
     /// True if an archive may be prepared: full ones always, incremental ones when their turn
-    /// comes. One that failed keeps its turn.
+    /// comes. An archive that failed keeps its turn.
     fn has_turn(&self, key: &Key) -> bool {
         let is_due = || match self.options.is_once {
             true => !self.has_begun_incremental,
@@ -172,8 +173,8 @@ impl State<'_> {
         self.newest_wanted(is_full, false)
     }
 
-    /// States for `kept/` that some target lacks there. With `is_pinned_only`, also those whose
-    /// bracket is not complete yet: they may be pinned, but not published.
+    /// States for `kept/` that at least one target lacks there. With `is_pinned_only`, also those
+    /// whose bracket is not complete yet: they may be pinned, but not published.
     fn to_keep(&self, is_pinned_only: bool) -> BTreeSet<Key> {
         let mut slots = self.options.keep_slots.iter().chain(&self.facts.epoch_ends).peekable();
         if slots.peek().is_none() {
@@ -201,8 +202,8 @@ impl State<'_> {
         })
     }
 
-    /// With `--once`: true if preparing an archive that a target wants failed, and is to be tried
-    /// again.
+    /// With `--once`: true if an archive that a target wants could not be prepared, and is to be
+    /// tried again.
     pub fn is_to_be_tried_again(&self) -> bool {
         let (later, no_room) = (self.later(), self.pins().no_room);
         self.candidates().into_iter().any(|(key, archive)| {
@@ -227,7 +228,7 @@ impl State<'_> {
         if preparing.is_none() && next_full.is_none() {
             wanted.extend([self.newest_wanted(false, true), self.next(false)]);
         }
-        // An archive that waits is tried again, and stays pinned until then.
+        // An archive that waits after failures is tried again, and stays pinned until then.
         needed.extend(wanted.into_iter().flatten().map(|archive| key(&archive.name)));
         // The pin of a ready archive may be removed only if its bracket is complete: otherwise the
         // ready file may be removed too.

@@ -18,7 +18,7 @@ const HINT_NEVER: &str = "put archives and pins on one file system, with reflink
                           does: --writer agave";
 
 impl State<'_> {
-    /// Notes that an action was begun.
+    /// Records that an action was begun.
     pub fn begun(&mut self, action: &Action) {
         match action {
             Action::Prepare { source, made, .. } => {
@@ -61,7 +61,7 @@ impl State<'_> {
         let is_lasting = matches!(why, Pinned::Never(_));
         match why {
             Pinned::NotNow if self.options.is_once => {
-                // A run that is to end does not try for ever.
+                // A run with `--once` does not try for ever.
                 let retry = self.failing.entry(key(&name)).or_default();
                 let is_given_up = retry.is_due(now) && retry.failed(true, now).is_none();
                 is_given_up.then(|| {

@@ -444,7 +444,7 @@ fn live(seed: u64) {
         if step == STEPS {
             world.is_peace = true;
             world.targets.iter_mut().for_each(|there| there.mood = Mood::Works);
-            // Start anew: archives that were skipped are remembered until then.
+            // Restart the program: a running one remembers archives that it skipped.
             world.kill(&mut state);
         }
         let acts = world.acts;

@@ -92,7 +92,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// True if it changes what the next look finds.
+    /// True if the action changes what the next look finds.
     pub fn changes_pins(&self) -> bool {
         !matches!(self, Self::Rebase { .. } | Self::StopRebase | Self::Order { .. } | Self::Forget(_) | Self::Tell(_))
     }
@@ -132,7 +132,7 @@ pub struct TargetState {
 #[derive(Debug)]
 struct Skipped {
     was: Identity,
-    /// If true, it is skipped until it changes; otherwise until the next look.
+    /// True if the file is skipped until it changes; false if only until the next look.
     is_lasting: bool,
 }
 
@@ -256,7 +256,7 @@ impl<'a> State<'a> {
     }
 
     /// The next state to rebase, unless a working target lacks a full archive. Rebases onto the
-    /// newest full archive first, because most nodes have that one.
+    /// newest of the older full archives first, because most nodes have that one.
     fn next_rebase(&self, wanted: &BTreeSet<Key>) -> Option<Action> {
         let next = wanted.iter().rev().find(|key| self.is_due(key))?;
         let lacks_full = |at: &TargetState| self.next_to_publish(at).is_some_and(|name| name.base_slot.is_none());

@@ -100,7 +100,7 @@ pub struct Published {
     pub name: ArchiveName,
     /// Path or URL of the target.
     pub target: String,
-    /// True if it was put into `kept/`, because of `keep_slots` or `keeps_epoch_ends`.
+    /// True if the archive was put into `kept/`, because of `keep_slots` or `keeps_epoch_ends`.
     #[serde(rename = "kept")]
     pub is_kept: bool,
     #[doc(hidden)]
@@ -112,7 +112,7 @@ pub struct Published {
     pub root: Option<Root>,
     /// For rebased archives: hash of the full archive on which this one builds.
     pub rebased_on: Option<Hash>,
-    /// Time that publishing it took.
+    /// Time that publishing took.
     #[serde(rename = "elapsed_seconds", serialize_with = "text::seconds")]
     pub elapsed: Duration,
 }
@@ -133,8 +133,8 @@ impl Event {
         })
     }
 
-    /// Environment variables (`PUBLISH_…`) for the operator's hook, and true if it is the hook for
-    /// failures; `None` for events without a hook.
+    /// Returns true if the event is for the hook for failures, and the hook's environment variables
+    /// (`PUBLISH_…`); `None` for events without a hook.
     pub fn facts(&self) -> Option<(bool, Vec<(&'static str, String)>)> {
         let of_name = |name: &ArchiveName, more: &[(&'static str, String)]| {
             let base = name.base_slot.map_or(String::new(), |base| base.to_string());

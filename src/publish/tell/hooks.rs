@@ -1,4 +1,4 @@
-//! Runs the operator's programs, on a thread of its own.
+//! Runs the operator's programs (hooks), on a thread of its own.
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;

@@ -43,7 +43,7 @@ pub struct Metrics {
     alert_after: Option<Duration>,
 }
 
-/// The newest archives of a target; none until it has answered.
+/// The newest archives of a target; none until the target has answered.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     newest: Newest,
@@ -105,8 +105,8 @@ series! {
 }
 
 impl Metrics {
-    /// Creates the metrics of these targets. Health fails if the newest archive of a target is
-    /// older than `alert_after`.
+    /// Creates the metrics of these targets. Health requests fail if the newest archive of a target
+    /// is older than `alert_after`.
     pub fn new(targets: impl Iterator<Item = String>, alert_after: Option<Duration>) -> Self {
         let series = Series::default();
         let newest: BTreeMap<_, _> = targets.map(|target| (target, Seen::new(Newest::default()))).collect();

@@ -1,5 +1,5 @@
-//! Tells what happens: the caller, the operator's programs, metrics and health, the service
-//! manager.
+//! Reports events to the caller, to the operator's programs, in metrics and health, and to the
+//! service manager.
 
 pub mod event;
 pub mod hooks;
@@ -18,11 +18,11 @@ use self::metrics::Metrics;
 use super::PublishOptions;
 use super::decide::State;
 
-/// Maximum number of skipped archives remembered as reported, to report each only once. When it is
-/// reached, all are forgotten.
+/// Limit on the skipped archives that are remembered, to report each only once. At the limit, all
+/// are forgotten.
 const SKIPPED_MAX: usize = 1000;
 
-/// Receives all events.
+/// Receives all events, and passes them on.
 pub struct Teller<'a> {
     options: &'a PublishOptions,
     progress: &'a dyn Progress,
@@ -112,7 +112,7 @@ impl<'a> Teller<'a> {
         self.options.targets.get(target).into_iter().for_each(|target| self.metrics.succeeded(&target.to_string()));
     }
 
-    /// Updates metrics, the service manager's status, and failures of hooks.
+    /// Updates metrics and the service manager's status, and reports failures of hooks.
     pub fn see(&mut self, state: &State<'_>, free_bytes: Option<u64>) {
         supervisor::alive();
         let failures: Vec<Error> = self.hooks.failures().collect();

@@ -63,7 +63,8 @@ pub struct StorageLength {
     pub content_bytes: u64,
     /// Bytes of padding at the end that are not in the file.
     pub padding_bytes: u8,
-    /// True if the file is longer than the bank file says, although it has no obsolete records.
+    /// True if the file is longer than the bank file says, although no obsolete records are listed
+    /// for it.
     pub is_whole: bool,
     pub checkpoints: Vec<Checkpoint>,
 }
@@ -90,8 +91,8 @@ pub fn storage_length(
         if cut_file_bytes > 0 && obsolete.count > 0 {
             return Err(Error::damaged("the bank file's storage map does not name it"));
         }
-        // In a ledger restored from a full and an incremental archive: this storage is from the
-        // full archive, and all its records became obsolete before the incremental archive's slot.
+        // In a ledger restored from a full and an incremental archive, the newer map omits storages
+        // of the full archive whose records have all become obsolete in between.
         return Ok(length(cut_file_bytes, cut_file_bytes > 0));
     };
     if map_bytes > cut_file_bytes {

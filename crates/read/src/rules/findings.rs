@@ -100,7 +100,7 @@ impl FindingPlace {
 #[non_exhaustive]
 #[warn(missing_docs)]
 pub struct Failure {
-    /// Check that found it.
+    /// Check that found the violation.
     pub check: Check,
     /// Rule that is broken.
     pub rule: Rule,
