@@ -321,8 +321,7 @@ mod tests {
         stakes.view().delegation(&address).map(|delegation| delegation.voter()[0])
     }
 
-    /// Vote accounts and delegated stake accounts are kept. Readable vote accounts are kept whole
-    /// if a bank file will be rebuilt.
+    /// Accounts of other owners are not kept. An unreadable vote account is kept, but not whole.
     #[test]
     fn what_is_kept() {
         for stakes in [StakeAccounts::default(), keeping_accounts()] {
@@ -334,7 +333,8 @@ mod tests {
             look_at(&stakes, [8; 32], [9; 32], (5, 0), &[1; 40]);
             look_at(&stakes, [8; 32], CLOCK, (5, 0), &[1; 40]);
             assert_eq!(kept(), 0, "accounts of other owners are not kept");
-            // An unreadable vote account is compared, although Agave does not keep it.
+            // The unreadable account is compared with the bank file, although Agave does not keep
+            // it.
             look_at(&stakes, VOTE, [7; 32], (5, 0), &[9; 40]);
             assert!(stakes.view().vote_account(&[7; 32]).is_some_and(|account| account.node.is_none()));
             assert_eq!(stakes.kept_bytes.into_inner(), 0);
