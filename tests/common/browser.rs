@@ -1,4 +1,4 @@
-//! A real browser.
+//! A real browser, for tests of pages.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::wait_for;
 
-/// A headless Chromium, spoken to as the WebDriver standard says.
+/// A headless Chromium, driven by the WebDriver protocol.
 pub struct Browser {
     driver: Child,
     session: String,
@@ -63,8 +63,8 @@ impl Browser {
 }
 
 impl Browser {
-    /// The page is dark where its reader wants it, and no wider than a phone. `SAVE_SCREENSHOT`
-    /// names a file for its picture.
+    /// Checks that the page is dark if the reader wants that, and no wider than a phone.
+    /// `SAVE_SCREENSHOT` names a file for a screenshot.
     pub fn check_dark_and_narrow(&self) {
         let background = "return getComputedStyle(document.body).backgroundColor";
         assert_eq!(self.evaluate(background), "rgb(255, 255, 255)");
@@ -85,7 +85,7 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // Ends the browser too; what does not answer is killed.
+        // Ends the browser too. If it does not answer, it is killed.
         let _ = minreq::delete(&self.session).with_timeout(5).send();
         let _ = self.driver.kill();
         let _ = self.driver.wait();

@@ -6,11 +6,11 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-/// A file system that goes away with the test.
+/// A file system that is removed at the end of the test.
 pub struct Disk(TempDir);
 
 impl Disk {
-    /// Mounts one with options of tmpfs, such as `size=64k`.
+    /// Mounts a file system with options of tmpfs, such as `size=64k`.
     pub fn mount(options: &str) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         mount(&["-t", "tmpfs", "-o", options, "tmpfs"], dir.path());

@@ -1,10 +1,10 @@
-//! Numbers that look random, and follow from a seed.
+//! Pseudorandom numbers that follow from a seed.
 
 /// SplitMix64, by Steele and others.
 pub struct Draws(pub u64);
 
 impl Draws {
-    /// The next one, below `end`.
+    /// Returns the next number, below `end`.
     pub fn below(&mut self, end: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;

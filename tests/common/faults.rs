@@ -6,9 +6,9 @@ use std::process::{Command, Stdio};
 
 use crate::common::*;
 
-/// Runs the program so that it panics the `number`th time that a thread comes by a place
-/// (`threads::panic_point`); what it says, where it has come by so often. It ends, with an error,
-/// exit code 1, and no word of the standard library's.
+/// Runs the program so that it panics when a thread reaches a place (`threads::panic_point`) for
+/// the `number`th time. It must end with an error, exit code 1, and no message of the standard
+/// library. Returns its errors, or `None` if the place was reached less often.
 #[cfg(debug_assertions)]
 pub fn panics_at(arguments: &[&str], place: &str, number: u64, stdin: Option<&Path>) -> Option<String> {
     let mut command = Command::new(slotpress_path());
@@ -16,7 +16,7 @@ pub fn panics_at(arguments: &[&str], place: &str, number: u64, stdin: Option<&Pa
     command_panics_at(&command, place, number, stdin)
 }
 
-/// The same of a command with variables of its own.
+/// Does the same with a command that has environment variables of its own.
 #[cfg(debug_assertions)]
 pub fn command_panics_at(of: &Command, place: &str, number: u64, stdin: Option<&Path>) -> Option<String> {
     let arguments: Vec<_> = of.get_args().collect();

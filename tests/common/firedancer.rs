@@ -1,4 +1,4 @@
-//! Archives that Firedancer's own producer wrote, and what is made of them.
+//! Archives that Firedancer's own producer wrote, and conversions of them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,7 +24,7 @@ pub fn incremental(chain: &str) -> PathBuf {
     fixture_of(chain, "incremental-")
 }
 
-/// The exit code of a command, the first line that it prints as JSON, and its errors.
+/// Runs a command; returns its exit code, the JSON object on its first line, and its errors.
 pub fn run(command: &mut Command) -> (i32, serde_json::Value, String) {
     let output = command.arg("--json").stdin(Stdio::null()).output().expect("runs");
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -51,7 +51,7 @@ pub fn convert(archive: &Path, base: Option<&Path>, genesis: &Path, dir: &Path) 
     dir.join(name(archive))
 }
 
-/// Makes archives for Agave in `dir` of those of a pair that it does not load; returns the pair.
+/// Converts the archives of a pair that Agave does not load into `dir`; returns the pair.
 pub fn pair_for_agave(agave: &str, pair: &[PathBuf], dir: &Path) -> Vec<PathBuf> {
     pair_for_agave_of(&genesis_of(agave), pair, dir)
 }
@@ -97,8 +97,8 @@ pub fn bank_of(archive: &Path) -> BankFile {
     bank
 }
 
-/// What Firedancer writes of the state of an archive of Agave's, with compressors that get accounts
-/// and some that get none.
+/// Writes the state of an archive by Agave as Firedancer would, with `compressors` that get
+/// accounts and `idle` ones that get none.
 pub fn as_firedancer_writes(agave: &Path, compressors: usize, idle: usize, dir: &Path) -> PathBuf {
     let bank = bank_of(agave);
     let mut storages: Vec<(u64, Vec<u8>)> = Vec::new();
@@ -126,7 +126,7 @@ pub fn as_firedancer_writes(agave: &Path, compressors: usize, idle: usize, dir: 
     let mut written = vec![Vec::new(); compressors + idle];
     let is_full = name(agave).starts_with("snapshot-");
     for record in accounts.values_mut().filter(|record| record[48..56] == [0; 8]) {
-        // A full archive has no tombstones, and others have nothing of the account.
+        // A full archive has no tombstones. In an incremental one, they have no data or owner.
         record.truncate(136);
         [8..16, 64..97].into_iter().for_each(|field| record[field].fill(0));
     }
@@ -158,7 +158,7 @@ pub fn as_firedancer_writes(agave: &Path, compressors: usize, idle: usize, dir: 
     path
 }
 
-/// An empty ledger of a chain.
+/// Makes an empty ledger of a chain.
 pub fn empty_ledger_of(agave: &str, dir: &Path, name: &str) -> PathBuf {
     let ledger = dir.join(name);
     fs::create_dir(&ledger).expect("made");
@@ -166,7 +166,7 @@ pub fn empty_ledger_of(agave: &str, dir: &Path, name: &str) -> PathBuf {
     ledger
 }
 
-/// A ledger's files, but for its lock and the archives beside it.
+/// Returns a ledger's files without its lock and the archives beside it.
 pub fn files_without_archives(ledger: &Path) -> BTreeMap<String, Option<Vec<u8>>> {
     let mut files = tree(ledger);
     files.retain(|path, _| !path.ends_with(".lock") && !path.ends_with(".tar.zst"));

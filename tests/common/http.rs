@@ -1,5 +1,5 @@
-//! A server that does what a test wants, right or wrong: threads on sockets, nothing between the
-//! test and the bytes.
+//! A server whose answers a test chooses, right or wrong. It runs threads on sockets, so the test
+//! controls every byte.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -10,25 +10,25 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// What a client asked.
+/// A client's request.
 #[derive(Clone, Debug)]
 pub struct Request {
     pub method: String,
     pub path: String,
-    /// Names in lower case.
+    /// Header fields; names are in lower case.
     pub headers: BTreeMap<String, String>,
     pub body: Vec<u8>,
 }
 
 impl Request {
-    /// The range that is asked for.
+    /// Returns the requested range.
     pub fn range(&self) -> Option<Range<u64>> {
         let (first, last) = self.headers.get("range")?.strip_prefix("bytes=")?.split_once('-')?;
         Some(first.parse().ok()?..last.parse::<u64>().ok()? + 1)
     }
 }
 
-/// What becomes of a connection after an answer.
+/// What the server does with a connection after an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
     Keep,
@@ -90,7 +90,7 @@ impl Drop for Server {
 }
 
 fn serve(mut stream: TcpStream, log: &Mutex<Vec<Request>>, handler: &Handler) {
-    // A client that is silent for so long has been forgotten by its test.
+    // Ends connections that a test has left open.
     let _ = stream.set_read_timeout(Some(Duration::from_secs(30)));
     let _ = stream.set_write_timeout(Some(Duration::from_secs(30)));
     let _ = stream.set_nodelay(true);
@@ -124,31 +124,31 @@ fn read_request(reader: &mut impl BufRead) -> Option<Request> {
     Some(Request { method, path, headers, body })
 }
 
-/// Sends nothing more, until the client gives up.
+/// Sends nothing more until the client gives up.
 pub fn stall(stream: &mut TcpStream) -> io::Result<Then> {
     while stream.read(&mut [0; 64])? > 0 {}
     Ok(Then::Close)
 }
 
-/// An answer with a body whose length is stated.
+/// Sends an answer with a body of stated length.
 pub fn answer(stream: &mut TcpStream, status: &str, headers: &[(&str, &str)], body: &[u8]) -> io::Result<Then> {
     head(stream, status, &[headers, &[("Content-Length", &body.len().to_string())]].concat())?;
     stream.write_all(body)?;
     Ok(Then::Keep)
 }
 
-/// The head of an answer.
+/// Sends the head of an answer.
 pub fn head(stream: &mut TcpStream, status: &str, headers: &[(&str, &str)]) -> io::Result<()> {
     let fields: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     stream.write_all(format!("HTTP/1.1 {status}\r\n{fields}\r\n").as_bytes())
 }
 
-/// A redirect.
+/// Sends a redirect.
 pub fn redirect(stream: &mut TcpStream, to: &str) -> io::Result<Then> {
     answer(stream, "303 See Other", &[("Location", to)], b"")
 }
 
-/// A file, as a good server sends it: HEAD, ranges, If-Range.
+/// Sends a file as a correct server does: HEAD, ranges, If-Range.
 pub fn file(request: &Request, stream: &mut TcpStream, bytes: &[u8], etag: &str) -> io::Result<Then> {
     let common = [("Accept-Ranges", "bytes"), ("ETag", etag)];
     let is_same = request.headers.get("if-range").is_none_or(|given| given == etag);

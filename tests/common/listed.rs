@@ -1,4 +1,4 @@
-//! What `--json` prints.
+//! Objects that `--json` prints, and names in directories.
 
 use std::fs;
 use std::path::Path;

@@ -1,15 +1,15 @@
-//! Random lives of `publish`: what a validator, disks and targets do beside it. The simulation of
-//! its decisions plays them, and the program itself plays some.
+//! Random lives of `publish`: events of validators, disks and targets. The simulation of its
+//! decisions plays all of them, the program itself some.
 
 use super::draws::Draws;
 
-/// How a target works.
+/// The state of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mood {
     Works,
     /// Nothing can be written there.
     Fails,
-    /// Another file has the name of what comes.
+    /// Another file has the name of the next archive.
     Refuses,
     IsGone,
     IsFull,
@@ -22,18 +22,18 @@ const MOODS: [Mood; 7] =
 /// Percentage of the archives that are damaged.
 const DAMAGED_PERCENT: usize = 15;
 
-/// Something that the publisher has no part in.
+/// An event outside the publisher.
 #[derive(Clone, Copy, Debug)]
 pub enum Happening {
     /// The validator writes a full archive.
     Full {
         is_damaged: bool,
     },
-    /// It writes an incremental one on its newest full archive.
+    /// The validator writes an incremental archive on its newest full one.
     Incremental {
         is_damaged: bool,
     },
-    /// It removes what is older than its newest two full archives.
+    /// The validator removes archives older than its newest two full ones.
     Purge,
     Target {
         at: usize,
@@ -62,14 +62,14 @@ impl Happening {
     }
 }
 
-/// What the publisher is asked for.
+/// The publisher's options.
 #[derive(Clone, Copy, Debug)]
 pub struct Wishes {
     pub targets: usize,
     pub rebase_onto: usize,
     pub checks_pairs: bool,
     pub is_as_is: bool,
-    /// Which slot is kept, out of 60.
+    /// The slot to keep, out of 60.
     pub keep: Option<usize>,
 }
 

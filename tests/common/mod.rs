@@ -1,4 +1,5 @@
-//! What the tests share: the fixtures, running the program, looking into archives and directories.
+//! Helpers that all tests share: the fixtures, runs of the program, and looks into archives and
+//! directories.
 
 #![allow(dead_code)] // each test file uses a part of it
 
@@ -48,7 +49,7 @@ pub const FULL_3500: &str = "snapshot-3500-CtUdsvB8tPnwSzUfjmEpnuKWLaDq1upyezeio
 pub const INCREMENTAL_3500_3550: &str =
     "incremental-snapshot-3500-3550-4QFDUfNuS6K6375C8WXD93cbtR4go8HkmUoc4YjLj529.tar.zst";
 
-/// What a chain's files are in: the one of slots 26 and 40, or the real validator's.
+/// Returns the path of a fixture: of the chain with slots 26 and 40, or of the real validator.
 pub fn fixture(name: &str) -> PathBuf {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
     let path = fixtures.join("agave-4.2.2").join(name);
@@ -60,29 +61,29 @@ pub const AGAVE_4_4: &str = "agave-4.4.0";
 pub const AGAVE_4_5: &str = "agave-4.5.0-alpha.4";
 pub const AGAVE_4_5_SPLIT: &str = "agave-4.5.0-alpha.4-split";
 
-/// A file of the fixtures of one chain, by the beginning of its name: `snapshot-26-`, for example.
+/// Returns the fixture of a chain whose name has this prefix, such as `snapshot-26-`.
 pub fn fixture_of(chain: &str, prefix: &str) -> PathBuf {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(chain);
     let mut paths = fs::read_dir(&dir).expect("a chain").map(|entry| entry.expect("an entry").path());
     paths.find(|path| name(path).starts_with(prefix)).expect("a file of the chain")
 }
 
-/// A ledger of one chain, unpacked.
+/// Unpacks a ledger of a chain.
 pub fn ledger_of(chain: &str, slot: u64) -> TempDir {
     let dir = temp_dir();
     unpack_into(&fixture_of(chain, &format!("ledger-at-{slot}.")), dir.path());
     dir
 }
 
-/// What `expected.json` of one chain says of a slot.
+/// Returns what `expected.json` of a chain says about a slot.
 pub fn expected_of(chain: &str, slot: u64) -> serde_json::Value {
     let text = fs::read_to_string(fixture_of(chain, "expected.json")).expect("read");
     let all: serde_json::Value = serde_json::from_str(&text).expect("JSON");
     all[slot.to_string()].clone()
 }
 
-/// A directory that goes away with the test: in TEST_DISK, or in memory where there is room, since
-/// syncing to a disk that others write to takes most of the time otherwise.
+/// Makes a directory that is removed at the end of the test: in TEST_DISK or, if there is room, in
+/// memory, because syncing to a disk would take most of the time.
 pub fn temp_dir() -> TempDir {
     const ROOM_BYTES: u64 = 2 << 30;
     let memory = Path::new("/dev/shm");
@@ -97,20 +98,20 @@ pub fn temp_dir() -> TempDir {
     made.expect("a temporary directory")
 }
 
-/// A ledger of the fixtures, unpacked: `ledger-at-40`, for example.
+/// Unpacks a ledger of the fixtures, such as `ledger-at-40`.
 pub fn ledger(name: &str) -> TempDir {
     let dir = temp_dir();
     unpack_into(&fixture(&format!("{name}.tar.zst")), dir.path());
     dir
 }
 
-/// Unpacks a tar.zst with neither slotpress's reader nor its rules.
+/// Unpacks a tar.zst without slotpress's reader and rules.
 pub fn unpack_into(archive: &Path, dir: &Path) {
     let tar = tar_of(archive);
     tar::Archive::new(Cursor::new(tar)).unpack(dir).expect("unpacks");
 }
 
-/// The tar stream of an archive, compressed or not.
+/// Returns the tar stream of an archive, compressed or not.
 pub fn tar_of(archive: &Path) -> Vec<u8> {
     let bytes = fs::read(archive).expect("read");
     if archive.extension().is_some_and(|extension| extension == "tar") {
@@ -127,7 +128,7 @@ pub struct TarEntry {
     pub content: Vec<u8>,
 }
 
-/// Every entry of an archive, in its order.
+/// Returns every entry of an archive, in the order of the stream.
 pub fn entries(archive: &Path) -> Vec<TarEntry> {
     entries_of_tar(&tar_of(archive))
 }
@@ -148,12 +149,12 @@ pub fn entries_of_tar(tar: &[u8]) -> Vec<TarEntry> {
         .collect()
 }
 
-/// The files of an archive by path, without a slash at the end of directories.
+/// Returns the entries of an archive by path; paths of directories have no slash at the end.
 pub fn contents(archive: &Path) -> BTreeMap<String, Vec<u8>> {
     entries(archive).into_iter().map(|entry| (entry.path.trim_end_matches('/').to_string(), entry.content)).collect()
 }
 
-/// A tar of the given entries, in the form that slotpress writes.
+/// Makes a tar of entries, in the form that slotpress writes.
 pub fn make_tar(entries: &[TarEntry]) -> Vec<u8> {
     let mut tar = Vec::new();
     for entry in entries {
@@ -165,7 +166,7 @@ pub fn make_tar(entries: &[TarEntry]) -> Vec<u8> {
     tar
 }
 
-/// A GNU header with any name that fits, even one that no library writes.
+/// Makes a GNU header with any name that fits, even one that no library writes.
 pub fn tar_header(path: &str, kind: u8, size: u64) -> [u8; 512] {
     let mut header = tar::Header::new_gnu();
     header.as_old_mut().name[..path.len()].copy_from_slice(path.as_bytes());
@@ -179,20 +180,20 @@ pub fn tar_header(path: &str, kind: u8, size: u64) -> [u8; 512] {
     *header.as_bytes()
 }
 
-/// A file of this length that passes for an archive, as far as few reads tell: one skippable frame.
+/// Makes a file of one skippable frame, which the quick check takes for an archive.
 pub fn filler(length: usize) -> Vec<u8> {
     let mut bytes = vec![7; length];
     as_filler(&mut bytes);
     bytes
 }
 
-/// Makes one of any bytes, of which there are at least 8.
+/// Turns bytes, at least 8, into such a file.
 pub fn as_filler(bytes: &mut [u8]) {
     let length = u32::try_from(bytes.len() - 8).expect("a frame").to_le_bytes();
     bytes[..8].copy_from_slice(&[[0x5f, 0x2a, 0x4d, 0x18], length].concat());
 }
 
-/// The program, without anything that the environment of the test says.
+/// Prepares a run of the program without the variables of the test's environment.
 pub fn slotpress() -> Command {
     let mut command = Command::new(slotpress_path());
     for (name, _) in std::env::vars_os() {
@@ -204,7 +205,8 @@ pub fn slotpress() -> Command {
     command
 }
 
-/// Runs slotpress with `--json`: its exit code, the first line that it prints, its errors.
+/// Runs slotpress with `--json`; returns its exit code, the object on its first line, and its
+/// errors.
 pub fn run_json(arguments: &[&str], input: Option<&Path>) -> (i32, serde_json::Value, String) {
     let mut command = std::process::Command::new(slotpress_path());
     command.args(arguments).arg("--json");
@@ -214,29 +216,29 @@ pub fn run_json(arguments: &[&str], input: Option<&Path>) -> (i32, serde_json::V
     (output.status.code().expect("a code"), first_line(&output.stdout), stderr)
 }
 
-/// The JSON object on the first line; null without one.
+/// Returns the JSON object on the first line, or null.
 pub fn first_line(stdout: &[u8]) -> serde_json::Value {
     let line = stdout.split(|byte| *byte == b'\n').next().unwrap_or_default();
     serde_json::from_slice(line).unwrap_or_default()
 }
 
-/// A path as an argument.
+/// Returns a path as an argument.
 pub fn text(path: &Path) -> &str {
     path.to_str().expect("UTF-8")
 }
 
-/// Runs a command that must succeed; the JSON objects that it prints, one a line.
+/// Runs a command that must succeed; returns the JSON objects that it prints, one per line.
 pub fn json_lines(command: &mut Command) -> Vec<serde_json::Value> {
     let text = String::from_utf8(command.assert().success().get_output().stdout.clone()).expect("UTF-8");
     text.lines().map(|line| serde_json::from_str(line).expect("a JSON object per line")).collect()
 }
 
-/// A field of a JSON object that is a number.
+/// Returns a numeric field of a JSON object.
 pub fn number(row: &serde_json::Value, field: &str) -> f64 {
     row[field].as_f64().unwrap_or_else(|| panic!("{field} of {row}"))
 }
 
-/// A key and a certificate that it signs itself, of elliptic curve P-256, in PEM.
+/// Writes a key on the curve P-256 and a certificate that it signs itself, in PEM.
 pub fn self_signed_certificate(key: &Path, certificate: &Path, more: &[&str]) {
     let output = std::process::Command::new("openssl")
         .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"])
@@ -250,21 +252,22 @@ pub fn self_signed_certificate(key: &Path, certificate: &Path, more: &[&str]) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// The program's path, for tests that start it themselves. `TESTED_PROGRAM` is another one: that a
-/// test fails on the program from before a fault was mended.
+/// Returns the program's path. `TESTED_PROGRAM` names another program, for example an older one, on
+/// which a regression test must fail.
 pub fn slotpress_path() -> PathBuf {
     std::env::var_os("TESTED_PROGRAM").map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_slotpress")), PathBuf::from)
 }
 
-/// Ends a lock. Closing the file is not enough: a program that another test starts at this moment
-/// has the descriptor too, until it runs.
+/// Releases a lock. Closing the file is not enough: a child that another test forks at this moment
+/// holds the descriptor until it executes its program.
 pub fn release(lock: File) {
     lock.unlock().expect("unlocked");
 }
 
-/// Writes a program that a test runs. Another program does so: as long as any process has it open
-/// for writing, it does not run, and one that another test starts at this moment would have this
-/// process's descriptor.
+/// Writes a program that a test runs.
+///
+/// A shell writes the file. If this process wrote it, a child that another test forks at this
+/// moment could hold the descriptor, and Linux runs no program that is open for writing.
 pub fn write_program(path: &Path, text: &str) {
     let mut shell = std::process::Command::new("sh");
     shell.args(["-c", "cat > \"$0\" && chmod 755 \"$0\""]).arg(path).stdin(Stdio::piped());
@@ -273,7 +276,7 @@ pub fn write_program(path: &Path, text: &str) {
     assert!(shell.wait().expect("ends").success());
 }
 
-/// A terminal: what is read of the first is what was written to the second.
+/// Opens a terminal: bytes written to the second file are read from the first.
 pub fn terminal() -> (File, File) {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     let screen = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
@@ -284,8 +287,7 @@ pub fn terminal() -> (File, File) {
     (File::from(screen), terminal)
 }
 
-/// Runs `archive` with more flags, and returns the archive, which is the only one that is new in
-/// `out`.
+/// Runs `archive` with more flags; returns the path of the archive.
 pub fn archive(ledger: &Path, out: &Path, flags: &[&str]) -> PathBuf {
     let output = slotpress().arg("archive").arg(ledger).arg("-o").arg(out).args(flags).arg("--json").output();
     let output = output.expect("runs");
@@ -294,12 +296,13 @@ pub fn archive(ledger: &Path, out: &Path, flags: &[&str]) -> PathBuf {
     PathBuf::from(line["path"].as_str().expect("a path"))
 }
 
-/// The name of a path's last component.
+/// Returns the last component of a path.
 pub fn name(path: &Path) -> String {
     path.file_name().expect("a name").to_string_lossy().into_owned()
 }
 
-/// Everything under a directory: files with their content, directories and links with `None`.
+/// Returns everything below a directory: files with their content, directories and links with
+/// `None`.
 pub fn tree(dir: &Path) -> BTreeMap<String, Option<Vec<u8>>> {
     let mut found = BTreeMap::new();
     walk(dir, dir, &mut found);
@@ -318,7 +321,7 @@ fn walk(top: &Path, dir: &Path, found: &mut BTreeMap<String, Option<Vec<u8>>>) {
     }
 }
 
-/// The names in a tree, for messages and for comparing. What goes away meanwhile is not there.
+/// Returns the paths in a tree. Files that disappear during the walk are left out.
 pub fn names(dir: &Path) -> Vec<String> {
     assert!(dir.is_dir(), "{}", dir.display());
     let (mut found, mut dirs) = (BTreeSet::new(), vec![dir.to_path_buf()]);
@@ -333,7 +336,7 @@ pub fn names(dir: &Path) -> Vec<String> {
     found.into_iter().collect()
 }
 
-/// Copies a directory as it is, links too.
+/// Copies a directory with its links.
 pub fn copy_tree(from: &Path, to: &Path) {
     fs::create_dir_all(to).expect("made");
     for entry in fs::read_dir(from).expect("a directory") {
@@ -350,17 +353,17 @@ pub fn copy_tree(from: &Path, to: &Path) {
     }
 }
 
-/// What `expected.json` says of a slot.
+/// Returns what `expected.json` says about a slot.
 pub fn expected(slot: u64) -> serde_json::Value {
     let text = fs::read_to_string(fixture("expected.json")).expect("read");
     let all: serde_json::Value = serde_json::from_str(&text).expect("JSON");
     all[slot.to_string()].clone()
 }
 
-/// How long a test waits for what it needs before it fails: far longer than any machine takes.
+/// How long a test waits before it fails: far longer than any machine takes.
 pub const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// Waits until this holds.
+/// Waits until a condition holds.
 pub fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
@@ -369,8 +372,8 @@ pub fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Waits until a child would be told of a signal, and not ended by it. SIGXFSZ is the last signal
-/// that slotpress registers: once it is caught, no registration is half done.
+/// Waits until a child catches a signal. SIGXFSZ is the last signal that slotpress registers: when
+/// it is caught, all others are.
 pub fn wait_for_handler(child: &std::process::Child, signal: rustix::process::Signal) {
     wait_for("the handler of a signal", || {
         let status =
@@ -381,16 +384,16 @@ pub fn wait_for_handler(child: &std::process::Child, signal: rustix::process::Si
     });
 }
 
-/// The exit code of a child that must end by itself.
+/// Returns the exit code of a child that must end by itself.
 pub fn exit_code(child: &mut std::process::Child) -> Option<i32> {
     wait_for("the end of the program", || child.try_wait().expect("a child").is_some());
     child.wait().expect("ended").code()
 }
 
-/// The program as a user that no file belongs to, where the tests run as root; as their own user
-/// elsewhere.
+/// The program, run as a user who owns no file if the tests run as root; otherwise as their own
+/// user.
 pub struct ProgramOfNobody {
-    /// The program may lie where others cannot go.
+    /// Directory of a copy of the program, because other users may have no access to the original.
     dir: TempDir,
 }
 
@@ -400,9 +403,7 @@ impl ProgramOfNobody {
     pub fn new() -> Self {
         let dir = tempfile::Builder::new().prefix("slotpress-test-").tempdir().expect("a directory");
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("permissions");
-        // By another process: where this one had the copy open for writing, a child that another
-        // test starts at this moment would inherit that, and no system runs a program that is open
-        // for writing.
+        // Another process copies the file, for the reason at `write_program`.
         let copied = std::process::Command::new("cp").arg(slotpress_path()).arg(dir.path().join("slotpress")).status();
         assert!(copied.expect("runs").success());
         Self { dir }
@@ -417,7 +418,7 @@ impl ProgramOfNobody {
     }
 }
 
-/// `storages_list` of a bank snapshot: (slot, id), in its order.
+/// Reads `storages_list` of a bank snapshot: (slot, id), in the order of the file.
 pub fn storages_list(bank_snapshot: &Path) -> Vec<(u64, u32)> {
     let bytes = fs::read(bank_snapshot.join("storages_list")).expect("read");
     let count = u64::from_le_bytes(bytes[..8].try_into().expect("8"));

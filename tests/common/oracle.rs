@@ -1,7 +1,9 @@
-//! Agave itself: programs built on its own crates, which `AGAVE_ORACLE` names in a list, as `PATH`
-//! is one. Each understands `gen OUT …`, `load --full A [--incremental B] --genesis DIR` and
-//! `loaddir DIR [--accounts-run DIR]… --genesis DIR`, exits with 0 where Agave accepts, and prints
-//! `key=value` words. A program whose name ends in `-44` or `-45` is that version's; any other is
+//! Agave itself: programs built on its own crates, which `AGAVE_ORACLE` lists, separated like
+//! `PATH`.
+//!
+//! Each program understands `gen OUT …`, `load --full A [--incremental B] --genesis DIR` and
+//! `loaddir DIR [--accounts-run DIR]… --genesis DIR`. It exits with 0 if Agave accepts, and prints
+//! `key=value` words. A name that ends in `-44` or `-45` stands for that version, any other for
 //! Agave 4.2.
 
 #![allow(dead_code)] // each test file uses a part of it
@@ -12,7 +14,7 @@ use std::process::Command;
 
 use slotpress_read::SnapshotClient;
 
-/// What Agave says of a state.
+/// What Agave says about a state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State(BTreeMap<String, String>);
 
@@ -32,7 +34,7 @@ impl State {
         Self(Self::FIELDS.map(str::to_string).into_iter().zip(values).collect())
     }
 
-    /// What `expected.json` says of a slot.
+    /// Reads what `expected.json` says about a slot.
     pub fn expected(slot: u64, says: &serde_json::Value) -> Self {
         let field = |field: &str| says[field].to_string().trim_matches('"').to_string();
         Self::of(&slot.to_string(), &field("bank_hash"), &field("capitalization"), &field("accounts"))
@@ -47,15 +49,15 @@ pub struct Oracle {
 }
 
 impl Oracle {
-    /// All that `AGAVE_ORACLE` names; for tests that are about them, and are ignored where nobody
-    /// asks for them.
+    /// Returns all programs of `AGAVE_ORACLE`, of which there must be one. For ignored tests that
+    /// compare with Agave.
     pub fn required() -> Vec<Self> {
         let all = Self::all();
         assert!(!all.is_empty(), "AGAVE_ORACLE names no checker");
         all
     }
 
-    /// The same, or none: for tests that ask Agave beside what else they do.
+    /// Returns all programs of `AGAVE_ORACLE`, or none. For tests that also check other things.
     pub fn all() -> Vec<Self> {
         let Some(list) = std::env::var_os("AGAVE_ORACLE") else { return Vec::new() };
         let client = |path: &Path| match path.file_name().map(|name| name.to_string_lossy()) {
@@ -66,7 +68,7 @@ impl Oracle {
         std::env::split_paths(&list).map(|path| Self { client: client(&path), path }).collect()
     }
 
-    /// Runs it; what it says where it accepts, and where it refuses.
+    /// Runs the program; returns what it says if it accepts, or if it refuses.
     pub fn ask(&self, command: &mut Command) -> Result<String, String> {
         let output = command.output().expect("the checker runs");
         let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
@@ -95,23 +97,23 @@ impl Oracle {
         command
     }
 
-    /// Whether it loads archives, and what its last words are.
+    /// Returns whether Agave loads archives, and its last line.
     pub fn accepts(&self, full: &Path, incremental: Option<&Path>, genesis: &Path) -> Result<State, String> {
         self.ask(&mut self.load_command(full, incremental, genesis)).map(|text| State::parse(&text)).map_err(last_line)
     }
 
-    /// Whether it starts from a directory, and what its last words are.
+    /// Returns whether Agave starts from a directory, and its last line.
     pub fn accepts_dir(&self, bank_snapshot: &Path, accounts: &[PathBuf], genesis: &Path) -> Result<State, String> {
         let answer = self.ask(&mut self.load_dir_command(bank_snapshot, accounts, genesis));
         answer.map(|text| State::parse(&text)).map_err(last_line)
     }
 
-    /// What it loads archives as; they must load.
+    /// Returns the state that Agave loads from archives. They must load.
     pub fn load(&self, full: &Path, incremental: Option<&Path>, genesis: &Path) -> State {
         State::parse(&self.run(&mut self.load_command(full, incremental, genesis)))
     }
 
-    /// What it starts from a directory as; it must start.
+    /// Returns the state with which Agave starts from a directory. It must start.
     pub fn load_dir(&self, bank_snapshot: &Path, accounts: &[PathBuf], genesis: &Path) -> State {
         State::parse(&self.run(&mut self.load_dir_command(bank_snapshot, accounts, genesis)))
     }

@@ -1,4 +1,4 @@
-//! The records of an archive, found with nothing of slotpress: the `tar` crate and
+//! Reads the records of an archive without slotpress: with the `tar` crate, by
 //! docs/snapshot-format.md.
 
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::entries;
 
-/// A record, read with nothing of slotpress.
+/// A record, read without slotpress.
 #[derive(Clone, Debug)]
 pub struct Plain {
     pub slot: u64,
@@ -25,7 +25,7 @@ impl Plain {
     }
 }
 
-/// Every record of an archive, by the `tar` crate and docs/snapshot-format.md.
+/// Returns every record of an archive.
 pub fn records(archive: &Path) -> Vec<Plain> {
     let mut found = Vec::new();
     for entry in entries(archive) {
@@ -56,7 +56,7 @@ pub fn records(archive: &Path) -> Vec<Plain> {
     found
 }
 
-/// The newest record of every account.
+/// Returns the newest record of every account.
 pub fn newest(records: &[Plain]) -> BTreeMap<String, Plain> {
     let mut newest: BTreeMap<String, Plain> = BTreeMap::new();
     for record in records {
@@ -67,7 +67,7 @@ pub fn newest(records: &[Plain]) -> BTreeMap<String, Plain> {
     newest
 }
 
-/// Undoes base64, by the book.
+/// Decodes base64.
 pub fn unbase64(text: &str) -> Vec<u8> {
     let digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut bytes = Vec::new();

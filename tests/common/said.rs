@@ -1,18 +1,17 @@
-//! A run of the program that a test starts itself: its exit code, and what it said on standard
-//! error.
+//! Runs of the program that a test starts itself: exit code and standard error.
 
 use std::process::{Command, Output};
 
 use crate::common::*;
 
-/// The program with arguments, to be started by the test itself.
+/// Prepares a run of the program, which the test starts itself.
 pub fn program(arguments: &[&str]) -> Command {
     let mut command = Command::new(slotpress_path());
     command.args(arguments);
     command
 }
 
-/// Runs the program; exit code, and what it said on standard error.
+/// Runs the program; returns its exit code and its standard error.
 pub fn run(arguments: &[&str]) -> (Option<i32>, String) {
     said(&program(arguments).output().expect("runs"))
 }

@@ -1,5 +1,4 @@
-//! Commands that faults are tried on: their source, what they leave, and what must hold after a
-//! fault.
+//! Commands for tests of faults: their sources, their results, and what must hold after a fault.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -19,15 +18,15 @@ use crate::common::{
 #[cfg(feature = "net")]
 use crate::rebase::{rebase, two_full_archives};
 
-/// A command, its source, and what it is to leave.
+/// A command, its source, and its expected result.
 pub struct Scenario {
-    /// What tables call it.
+    /// Name in tables.
     pub name: &'static str,
     dir: TempDir,
     source: PathBuf,
     out: PathBuf,
     kind: Kind,
-    /// Where archives come from that are fetched.
+    /// Server of archives to fetch.
     #[cfg(feature = "net")]
     server: Option<Server>,
 }
@@ -37,31 +36,31 @@ enum Kind {
     Archive(String, Vec<u8>),
     /// A ledger.
     Ledger,
-    /// The tree of an archive.
+    /// An unpacked archive.
     Tree,
-    /// Nothing but a report.
+    /// Only a report.
     Report,
-    /// Archives by name, fetched.
+    /// Fetched archives by name.
     #[cfg(feature = "net")]
     Fetched(Files),
-    /// A ledger like this one, made of what is fetched.
+    /// A ledger equal to this one, made of fetched archives.
     #[cfg(feature = "net")]
     Bootstrapped(BTreeMap<String, Option<Vec<u8>>>),
 }
 
-/// For `verify`, whose default is half of what is free: making and clearing tables of that size
-/// takes a second.
+/// Memory for `verify`. With the default, half of the free memory, making and clearing tables takes
+/// a second.
 const MEMORY: &str = "64MiB";
 
 /// The stages of a run, in their order.
 pub const STAGES: &[&str] = &["before writing", "writing", "syncing", "renaming", "after the last rename"];
 
-/// The same where archives are fetched one after the other.
+/// The stages of a run that fetches archives one after the other.
 #[cfg(feature = "net")]
 const STAGES_OF_FETCH: &[&str] =
     &["asking", "fetching", "writing the journal", "naming an archive", "after the last archive"];
 
-/// The same where a ledger is made of them.
+/// The stages of a run that makes a ledger of fetched archives.
 #[cfg(feature = "net")]
 const STAGES_OF_BOOTSTRAP: &[&str] = &[
     "asking",
@@ -73,13 +72,13 @@ const STAGES_OF_BOOTSTRAP: &[&str] = &[
     "after the last rename",
 ];
 
-/// The calls that change a file, or a directory.
+/// System calls that change a file or a directory.
 pub const CHANGING: &str = "rename,renameat,renameat2,link,linkat,symlink,symlinkat,unlink,unlinkat,rmdir,mkdir,mkdirat,\
     openat,fsync,fdatasync,syncfs,flock,fchown,fchmod,write,writev,pwrite64,pwritev,ftruncate,fallocate,copy_file_range,\
     sendfile,sync_file_range,poll";
 
-/// Without the calls that the loader makes before the program begins, which looks at its first
-/// three descriptors then.
+/// Leaves out the calls of the loader. The program begins with a `poll` of its first three
+/// descriptors.
 pub fn after_loading(calls: &[Call]) -> &[Call] {
     let begin = calls.iter().position(|call| call.name == "poll").expect("the program begins");
     &calls[begin + 1..]
@@ -97,7 +96,7 @@ impl Scenario {
         }
     }
 
-    /// The command line.
+    /// Returns the command line.
     pub fn arguments(&self) -> Vec<String> {
         #[cfg(feature = "net")]
         if let Some(server) = &self.server {
@@ -133,7 +132,7 @@ impl Scenario {
         self.dir.path().join("disk/accounts")
     }
 
-    /// What is there when the command has not run yet.
+    /// Restores the directory as it is before the command runs.
     pub fn reset(&self) {
         let _ = fs::remove_dir_all(&self.out);
         let _ = fs::remove_dir_all(self.dir.path().join("disk"));
@@ -142,7 +141,7 @@ impl Scenario {
         }
     }
 
-    /// The source as it is now.
+    /// Returns the source's files.
     pub fn source_tree(&self) -> BTreeMap<String, Option<Vec<u8>>> {
         #[cfg(feature = "net")]
         if self.server.is_some() && !self.source.exists() {
@@ -156,7 +155,7 @@ impl Scenario {
         tree
     }
 
-    /// The stage that each call is in.
+    /// Returns the stage of each call.
     pub fn stages(&self, calls: &[Call]) -> Vec<usize> {
         let mark = match &self.kind {
             Kind::Archive(name, _) => name,
@@ -178,19 +177,20 @@ impl Scenario {
                 "fsync" | "fdatasync" | "syncfs" => 2,
                 name if name.starts_with("rename") => {
                     is_last = line.contains(mark);
-                    // Of what restores rename before there is a journal, nothing makes a ledger.
+                    // Renames before the journal exists do not make a ledger.
                     if is_archive || is_last { 3 } else { 0 }
                 }
                 _ => 0,
             };
-            // A sync means something only once there is something to sync.
+            // A sync before the first write does not count.
             stage = stage.max(if begins == 2 && stage == 0 { 0 } else { begins });
             stage
         };
         calls.iter().map(one).collect()
     }
 
-    /// The same where archives are fetched: while one is, its journal is written now and then.
+    /// Returns the stage of each call if archives are fetched. Their journals are written
+    /// meanwhile.
     #[cfg(feature = "net")]
     fn stages_of_fetching(&self, calls: &[Call]) -> Vec<usize> {
         let is_bootstrap = matches!(self.kind, Kind::Bootstrapped(_));
@@ -212,7 +212,7 @@ impl Scenario {
                 stage => stage,
             };
             next = match stage {
-                // Bytes go on arriving.
+                // More bytes arrive.
                 2 if is_rename => 1,
                 3 if is_rename && line.contains("\"incremental-snapshot-") => {
                     if is_bootstrap {
@@ -236,7 +236,7 @@ impl Scenario {
         calls.iter().map(one).collect()
     }
 
-    /// Whether something looks complete.
+    /// Returns whether the result looks complete.
     pub fn is_complete(&self) -> bool {
         match &self.kind {
             #[cfg(feature = "net")]
@@ -250,12 +250,12 @@ impl Scenario {
         }
     }
 
-    /// Whether it makes something.
+    /// Returns whether the command makes files.
     pub fn has_result(&self) -> bool {
         !matches!(self.kind, Kind::Report)
     }
 
-    /// Whatever has a final name is whole.
+    /// Checks that every file with a final name is whole.
     pub fn check_final_names(&self, at: &str) {
         let archives = fs::read_dir(&self.out).into_iter().flatten().map(|entry| entry.expect("an entry").path());
         let is_archive = |path: &Path| ["snapshot-", "incremental-"].iter().any(|start| name(path).starts_with(start));
@@ -303,13 +303,13 @@ impl Scenario {
         assert_eq!(code, Some(0), "{at}: what looks complete is not: {said}");
     }
 
-    /// Names that a run which ended by itself leaves to nobody.
+    /// Returns names of temporary files. A run that was not killed leaves none.
     pub fn partial_names(&self) -> BTreeSet<String> {
         let names = names(self.dir.path()).into_iter();
         names.filter(|name| name.contains("slotpress-") || name.contains("tmp")).collect()
     }
 
-    /// After a fault: everything that must hold, and a rerun.
+    /// Checks everything that must hold after a fault, and reruns the command.
     pub fn check(&self, source: &BTreeMap<String, Option<Vec<u8>>>, at: &str) {
         assert!(self.source_tree() == *source, "{at}: the source has changed");
         self.check_final_names(at);
@@ -331,13 +331,13 @@ impl Scenario {
     }
 }
 
-/// Whether a ledger has a bank snapshot that says it is whole.
+/// Returns whether a ledger has a bank snapshot that is marked complete.
 fn has_marked_slot(ledger: &Path) -> bool {
     fs::read_dir(ledger.join("snapshots"))
         .is_ok_and(|mut dir| dir.any(|entry| entry.is_ok_and(|it| it.path().join("fastboot_version").exists())))
 }
 
-/// Archives that are fetched from a server that knows ranges, alone and into a ledger.
+/// Scenarios that fetch from a server with ranges: `fetch` and `bootstrap`.
 #[cfg(feature = "net")]
 pub fn net_scenarios() -> Vec<Scenario> {
     let (files, genesis) = pair_and_genesis();
@@ -345,7 +345,7 @@ pub fn net_scenarios() -> Vec<Scenario> {
     let ledger = restored.path().join("ledger");
     let mut expected = ledger_tree(&ledger);
     expected.retain(|path, _| path != "ledger.lock" && path != "accounts");
-    // What every rerun must give byte for byte is a ledger that Agave starts from.
+    // Agave starts from this ledger. Every rerun must make the same bytes.
     let slot = expected.keys().find_map(|path| path.strip_suffix("/fastboot_version")).expect("a bank snapshot");
     fs::write(restored.path().join("genesis.bin"), genesis).expect("written");
     for oracle in Oracle::all() {
@@ -367,7 +367,7 @@ pub fn net_scenarios() -> Vec<Scenario> {
     all
 }
 
-/// A node that has an older full archive, and a mirror that has what goes on it.
+/// A node with an older full archive, and a mirror with an incremental one on it.
 #[cfg(feature = "net")]
 fn with_base() -> Scenario {
     let dir = temp_dir();
@@ -382,7 +382,7 @@ fn with_base() -> Scenario {
     Scenario { name: "bootstrap --base", dir, source, out, kind: Kind::Bootstrapped(expected), server }
 }
 
-/// Everything that faults are tried on.
+/// Returns all scenarios.
 pub fn scenarios() -> Vec<Scenario> {
     let make = |name, kind: &dyn Fn(&Path) -> (PathBuf, Kind)| {
         let dir = temp_dir();

@@ -1,8 +1,8 @@
-//! A run of the program, and what an operator reads of it.
+//! Runs of the program, as an operator sees them.
 
 use crate::common::*;
 
-/// Runs the program: the exit code, stdout, stderr.
+/// Runs the program; returns exit code, stdout and stderr.
 pub fn run(arguments: &[&str]) -> (i32, String, String) {
     let output = slotpress().args(arguments).output().expect("runs");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");

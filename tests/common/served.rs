@@ -1,4 +1,4 @@
-//! A running server, and a client that is nothing but a socket.
+//! A running server, and a client that is a plain socket.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use crate::common::{FULL_26, INCREMENTAL_26_40, as_filler, fixture, slotpress_path, temp_dir};
 
-/// Longer than anything takes on a busy machine; a test that waits so long has failed.
+/// Longest wait, far above what a busy machine needs. A test that waits longer fails.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
 pub struct Server {
@@ -44,7 +44,7 @@ impl Response {
     }
 }
 
-/// The archives of slots 26 and 40.
+/// Makes a directory with the archives of slots 26 and 40.
 pub fn two_archives() -> TempDir {
     let dir = temp_dir();
     for name in [FULL_26, INCREMENTAL_26_40] {
@@ -53,8 +53,7 @@ pub fn two_archives() -> TempDir {
     dir
 }
 
-/// An archive by its name alone, of this length, with contents that can be told apart. Which name
-/// it has, `slot` decides.
+/// Writes a file of this length with an archive's name. Name and contents depend on `slot`.
 pub fn large_archive(dir: &Path, slot: u64, bytes: usize) -> (String, Vec<u8>) {
     let name = FULL_26.replace("-26-", &format!("-{slot}-"));
     let mut content: Vec<u8> =
@@ -74,7 +73,7 @@ impl Server {
         Self::start_by(Command::new(slotpress_path()), dir, arguments)
     }
 
-    /// By a command that runs the program.
+    /// Serves a directory by a command that runs the program.
     pub fn start_by(mut command: Command, dir: TempDir, arguments: &[&str]) -> Self {
         let mut child = command
             .args(["serve", "--listen", "127.0.0.1:0", "--json"])
@@ -125,7 +124,7 @@ impl Server {
         connect(self.address)
     }
 
-    /// One request on a connection of its own.
+    /// Sends one request on a connection of its own.
     pub fn request(&self, method: &str, path: &str, headers: &str) -> Response {
         let mut stream = self.connect();
         send(&mut stream, method, path, headers);
@@ -141,7 +140,7 @@ impl Server {
         rustix::process::kill_process(pid, signal).expect("signalled");
     }
 
-    /// Its resident memory, in bytes.
+    /// Returns the server's resident memory in bytes.
     pub fn memory_bytes(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs");
         let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("a line");
@@ -156,7 +155,7 @@ impl Server {
         self.lines.lock().expect("unlocked").clone()
     }
 
-    /// Waits for a line of its output with all of these in it.
+    /// Waits for a line of the server's output that contains all of these texts.
     pub fn wait_for_line(&self, parts: &[&str]) -> String {
         let start = Instant::now();
         loop {
@@ -168,7 +167,7 @@ impl Server {
         }
     }
 
-    /// Asks it to stop, and waits until it has.
+    /// Asks the server to stop, and waits until it has ended.
     pub fn stop(mut self) -> (ExitStatus, Vec<String>) {
         self.signal(rustix::process::Signal::TERM);
         let status = self.wait();
@@ -210,7 +209,7 @@ pub fn send(stream: &mut TcpStream, method: &str, path: &str, headers: &str) {
     stream.write_all(request.as_bytes()).expect("sent");
 }
 
-/// The head of a response: what it says, without its body.
+/// Reads the head of a response.
 pub fn read_head(stream: &mut TcpStream) -> Option<Response> {
     let mut head = Vec::new();
     let mut byte = [0];

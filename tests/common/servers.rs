@@ -1,5 +1,4 @@
-//! Programs of others that serve while a test runs: starting them on a free port, ending them with
-//! the test.
+//! Other servers: starts them on a free port, and ends them with the test.
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -25,7 +24,7 @@ pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port").port()
 }
 
-/// A server in the foreground, when it listens.
+/// Starts a server in the foreground, and waits until it listens.
 pub fn start(command: &mut Command, port: u16, log: &Path) -> Running {
     let server = Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts"));
     let mut said = String::new();
@@ -40,17 +39,17 @@ pub fn start(command: &mut Command, port: u16, log: &Path) -> Running {
     server
 }
 
-/// nginx, and the directory of its files.
+/// A running nginx, and the directory of its files.
 pub struct Nginx {
     _running: Running,
     _work: TempDir,
 }
 
 impl Nginx {
-    /// Runs nginx, which is to listen on `port`.
+    /// Runs nginx. Its configuration must listen on `port`.
     ///
-    /// In `blocks`, `TEMPORARY` becomes the settings that keep its temporary files in a directory
-    /// of the test; they belong into `http`.
+    /// In the `http` block of `blocks`, `TEMPORARY` stands for settings that keep temporary files
+    /// in a directory of the test.
     pub fn start(port: u16, modules: &str, blocks: &str) -> Self {
         let work = super::temp_dir();
         open_to_others(work.path());
@@ -71,7 +70,8 @@ impl Nginx {
     }
 }
 
-/// Web servers' workers are another user where the tests run as root.
+/// Lets other users read a directory: if the tests run as root, workers of web servers are another
+/// user.
 pub fn open_to_others(dir: &Path) {
     fs::set_permissions(dir, fs::Permissions::from_mode(0o777)).expect("changed");
 }

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::common::*;
 
-/// A ledger that takes a moment, its archive, and what restoring that gives.
+/// A ledger large enough that a signal arrives during a run, its archive, and its slot.
 pub struct Setup {
     pub dir: TempDir,
     pub ledger: PathBuf,
@@ -32,13 +32,13 @@ pub fn setup() -> &'static Setup {
     })
 }
 
-/// Slow enough that there is a middle.
+/// Settings that make a run long enough for a signal in its middle.
 pub const FLAGS: [&str; 4] = ["--zstd-level", "7", "--frame-size", "64KiB"];
 
-/// Where a run is when it gets the signal.
+/// The moment of a run at which the signal is sent.
 pub type Moment<'a> = (&'a str, Box<dyn Fn() -> bool + 'a>);
 
-/// Starts the program, sends the signal when the moment has come, and waits for the end.
+/// Starts the program, sends the signal at the moment, and waits for the end.
 pub fn signalled(command: &mut Command, signal: Signal, moment: &Moment<'_>) -> ExitStatus {
     let mut child: Child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("runs");
     loop {
@@ -47,8 +47,7 @@ pub fn signalled(command: &mut Command, signal: Signal, moment: &Moment<'_>) -> 
         }
         if moment.1() {
             let pid = Pid::from_raw(child.id() as i32).expect("a process");
-            // It may have ended just now, and is not reaped before it is waited for: the id is
-            // still its own.
+            // The program may have ended just now. Its id stays its own until `wait`.
             let _ = kill_process(pid, signal);
             return child.wait().expect("a child");
         }

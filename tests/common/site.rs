@@ -1,4 +1,4 @@
-//! Servers with archives, and what a run of the program says.
+//! Servers with archives, and runs of the program against them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,8 +15,8 @@ use crate::common::*;
 /// Files by name.
 pub type Files = BTreeMap<String, Vec<u8>>;
 
-/// A full archive of slot 26 and an incremental one of slot 40, made anew with small frames and
-/// their hashes.
+/// Makes a full archive of slot 26 and an incremental one of slot 40, with small frames and frame
+/// hashes.
 pub fn archives(flags: &[&str]) -> Files {
     let out = temp_dir();
     for source in [FULL_26, INCREMENTAL_26_40] {
@@ -34,7 +34,7 @@ pub fn archives(flags: &[&str]) -> Files {
     files_in(out.path())
 }
 
-/// A full archive of some megabytes, so that its end is a small part of it.
+/// Makes a full archive of some megabytes, of which the end is a small part.
 pub fn larger_archive() -> Files {
     let dir = temp_dir();
     let (ledger, out) = (dir.path().join("ledger"), dir.path().join("out"));
@@ -49,12 +49,12 @@ pub fn larger_archive() -> Files {
     files_in(&out)
 }
 
-/// A full and an incremental archive, of which the full one takes several ranges.
+/// Makes a full archive of several ranges, and an incremental one.
 pub fn pair_of_archives() -> Files {
     pair_and_genesis().0
 }
 
-/// The same, with the chain's genesis, for Agave itself.
+/// Makes the same pair, and returns the chain's genesis for Agave.
 pub fn pair_and_genesis() -> (Files, Vec<u8>) {
     let dir = temp_dir();
     let (ledger, out) = (dir.path().join("ledger"), dir.path().join("out"));
@@ -73,7 +73,7 @@ pub fn pair_and_genesis() -> (Files, Vec<u8>) {
     (files, fs::read(ledger.join("genesis.bin")).expect("read"))
 }
 
-/// Agave's own: one frame, no index.
+/// Returns archives by Agave: one frame, no index.
 pub fn agaves_archives() -> Files {
     [FULL_26, INCREMENTAL_26_40].map(|name| (name.to_string(), fs::read(fixture(name)).expect("read"))).into()
 }
@@ -86,15 +86,15 @@ pub fn files_in(dir: &Path) -> Files {
 /// How a server sends files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// Ranges, and an ETag.
+    /// With ranges and an ETag.
     Ranges,
-    /// As Agave's RPC port: always everything.
+    /// Always the whole file, like Agave's RPC port.
     Whole,
-    /// It says that it knows ranges, and sends everything.
+    /// The server announces ranges, and sends the whole file.
     Liar,
 }
 
-/// Serves files as Agave's RPC port does: two redirects, and exact names; it allows nothing else.
+/// Serves files as Agave's RPC port does: by two redirects and by exact names.
 pub fn serve(files: &Files, way: Way) -> Server {
     let files = Arc::new(files.clone());
     Server::start(move |request, stream| respond(&files, way, request, stream))
@@ -133,7 +133,7 @@ pub fn etag(bytes: &[u8]) -> String {
     format!("\"{}\"", blake3::hash(bytes).to_hex())
 }
 
-/// What a run said.
+/// The output of a run.
 #[derive(Debug)]
 pub struct Said {
     pub code: Option<i32>,
@@ -142,7 +142,7 @@ pub struct Said {
 }
 
 impl Said {
-    /// The line of a type.
+    /// Returns the JSON object of a type.
     pub fn line(&self, name: &str) -> &serde_json::Value {
         self.lines.iter().find(|line| line["type"] == name).unwrap_or_else(|| panic!("no {name}: {self:?}"))
     }
@@ -158,7 +158,7 @@ pub fn run(arguments: &[&str]) -> Said {
     }
 }
 
-/// A ledger restored from the same archives on disk.
+/// Restores a ledger from the same archives on disk.
 pub fn restored(files: &Files) -> TempDir {
     let dir = temp_dir();
     let put = |prefix: &str| -> PathBuf {
@@ -174,7 +174,7 @@ pub fn restored(files: &Files) -> TempDir {
     dir
 }
 
-/// The ledger's files, but for the lock and what fetching adds.
+/// Returns the ledger's files without the lock and files of a fetch.
 pub fn ledger_tree(ledger: &Path) -> BTreeMap<String, Option<Vec<u8>>> {
     let mut found = tree(ledger);
     found.retain(|path, _| !path.starts_with("genesis") && !path.starts_with("slotpress-replaced-"));
@@ -186,7 +186,7 @@ pub fn full(files: &Files) -> (String, Vec<u8>) {
     (name.clone(), bytes.clone())
 }
 
-/// Nothing listens there.
+/// A URL at which nothing listens.
 pub const DEAD: &str = "http://127.0.0.1:9";
 
 pub fn full_only() -> Files {

@@ -1,4 +1,4 @@
-//! Running the program under `strace`, which makes single system calls fail, or kills at them.
+//! Runs the program under `strace`, which makes system calls fail, or kills the program at them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::*;
 
-/// Longer than any run here takes by far: what is not done by then hangs.
+/// Longest run, far above what a run needs. A longer one hangs.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A system call, as it was entered.
@@ -15,7 +15,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 pub struct Call {
     /// Its name.
     pub name: String,
-    /// Which of its thread's calls of this name it is, from 1: what strace counts by.
+    /// Number of the call among its thread's calls of this name, from 1, as strace counts.
     pub number: u64,
     /// The line of the log.
     pub line: String,
@@ -23,17 +23,17 @@ pub struct Call {
 
 /// A run under strace.
 pub struct Trace {
-    /// What it called, in order.
+    /// System calls, in order.
     pub calls: Vec<Call>,
-    /// Whether it was killed.
+    /// True if the program was killed.
     pub is_killed: bool,
-    /// What came of it; no exit code after a signal.
+    /// Exit code; none after a signal.
     pub output: Output,
     /// The whole log.
     pub log: String,
 }
 
-/// Runs the program; `calls` are those that are logged, `injection` is as strace has it, such as
+/// Runs the program and logs `calls`. `injection` has the form of strace, such as
 /// `rename:signal=KILL:when=2`.
 pub fn trace(arguments: &[String], calls: &str, injection: Option<&str>) -> Trace {
     let dir = temp_dir();
@@ -57,7 +57,7 @@ pub fn trace(arguments: &[String], calls: &str, injection: Option<&str>) -> Trac
     Trace { calls: parse(&log, calls), is_killed: log.contains("+++ killed by SIGKILL +++"), output, log }
 }
 
-/// The calls of a log. strace also logs those that it has no name for, whatever was asked for.
+/// Returns the calls of a log. strace also logs calls for which it has no name.
 fn parse(log: &str, asked: &str) -> Vec<Call> {
     let mut counts: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     let mut calls = Vec::new();
@@ -74,7 +74,7 @@ fn parse(log: &str, asked: &str) -> Vec<Call> {
     calls
 }
 
-/// A number that an environment variable gives.
+/// Reads a number from an environment variable.
 pub fn number_of(variable: &str, default: u64) -> u64 {
     match std::env::var(variable) {
         Ok(text) => text.parse().unwrap_or_else(|_| panic!("{variable} is not a number: {text}")),

@@ -1,5 +1,5 @@
-//! Somebody who may write into the target directory swaps directories for symbolic links while a
-//! command runs.
+//! An attacker who may write into the target directory, and swaps directories for symbolic links
+//! while a command runs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,10 +12,11 @@ use tempfile::TempDir;
 
 use crate::common::*;
 
-/// Runs with somebody in the way. Without open directories, one in six of them went wrong.
+/// Number of attacked runs. When the program used paths instead of open directories, one run in six
+/// went wrong.
 pub const RUNS: usize = 60;
 
-/// Small, so that the moments between two system calls are a large part of a run.
+/// Makes a small archive, so that the time between two system calls is a large part of a run.
 pub fn small_archive() -> (TempDir, PathBuf) {
     let dir = temp_dir();
     let ledger = dir.path().join("synth");
@@ -24,9 +25,8 @@ pub fn small_archive() -> (TempDir, PathBuf) {
     (dir, archive)
 }
 
-/// A directory under attack. It goes back into the directory that it came from, which may have been
-/// moved meanwhile: what is taken away for good after a run's last look at it is no fault of the
-/// run.
+/// A directory that was replaced by a link. It goes back into the directory that it came from,
+/// which may have been moved meanwhile. If it did not, a complete run would look like a failed one.
 pub struct Swapped {
     pub parent: OwnedFd,
     pub name: String,
@@ -39,16 +39,16 @@ impl Swapped {
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let parent = rustix::fs::open(path.parent()?, flags, Mode::empty()).ok()?;
         let name = name(path);
-        // A link of before is none.
+        // A link of an earlier swap is not a directory.
         let found = statat(&parent, &name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
         FileType::from_raw_mode(found.st_mode).is_dir().then_some(())?;
         renameat(&parent, &name, CWD, aside).ok()?;
-        // Where it cannot be linked, the program has made something of that name.
+        // If this fails, the program has made a file of that name.
         let _ = symlinkat(outside, &parent, &name);
         Some(Self { parent, name, aside: aside.to_path_buf() })
     }
 
-    /// Puts it back.
+    /// Puts the directory back.
     pub fn restore(self) {
         let found = statat(&self.parent, &self.name, AtFlags::SYMLINK_NOFOLLOW);
         if found.is_ok_and(|found| FileType::from_raw_mode(found.st_mode).is_symlink()) {
@@ -58,7 +58,7 @@ impl Swapped {
     }
 }
 
-/// Every directory of a target that something is moved to, or from.
+/// Returns every directory of a target from which or to which files are moved.
 pub fn directories(ledger: &Path, accounts: &Path) -> Vec<PathBuf> {
     let inner = |dir: &Path, prefix: &str| -> Vec<PathBuf> {
         let entries = fs::read_dir(dir).into_iter().flatten().flatten();
@@ -73,14 +73,14 @@ pub fn directories(ledger: &Path, accounts: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// Runs a command, and swaps the directories of its target from when it has begun until it ends.
-/// How it ended, and how often something was swapped.
+/// Runs a command, and swaps the directories of its target from its begin to its end. Returns the
+/// exit status and the number of swaps.
 pub fn attack(mut command: Command, [ledger, accounts, aside, outside]: [&Path; 4], run: usize) -> (ExitStatus, usize) {
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("runs");
     let is_own = |name: String| name.starts_with("slotpress-partial-") || name.starts_with("slotpress-fetch-");
-    // What is in them comes and goes meanwhile.
+    // Entries may appear and disappear meanwhile.
     let is_begun = || fs::read_dir(ledger).into_iter().flatten().flatten().any(|entry| is_own(name(&entry.path())));
-    // The operator's own paths are resolved by now: what they lead to is not in question.
+    // Swaps begin when the program has resolved the operator's paths, which it trusts.
     let mut has_begun = false;
     let (mut number, mut swaps) = (run, 0);
     loop {
@@ -104,7 +104,7 @@ pub fn attack(mut command: Command, [ledger, accounts, aside, outside]: [&Path; 
     }
 }
 
-/// A ledger that says that it is complete has everything that the archive has.
+/// Checks that a ledger that is marked complete has everything that the archive has.
 pub fn check_complete(
     archive: &Path,
     archived: &BTreeMap<String, Vec<u8>>,

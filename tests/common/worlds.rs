@@ -1,30 +1,30 @@
-//! Random worlds for `bootstrap`: sources of which one may be honest, and full archives that the
-//! node has. The simulation of the loop plays them without a network, and the program itself runs
-//! in some of them.
+//! Random worlds for `bootstrap`: sources, of which one may be honest, and full archives of the
+//! node. The simulation of the loop plays them without a network; the program itself runs in some
+//! of them.
 
 use super::draws::Draws;
 
-/// Days of one chain, of which archives are. The first ones have full archives.
+/// Days of one chain that have archives. The first `FULL_DAYS` have full archives.
 pub const DAYS: usize = 5;
 pub const FULL_DAYS: usize = 3;
 
-/// What becomes of an archive that is asked for at one place.
+/// What happens to an archive that is requested from one place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     Comes,
-    /// It comes, slowly.
+    /// It arrives slowly.
     Slow,
     /// Connections end in the middle.
     Breaks,
-    /// The bytes are whole, and what they hold is wrong.
+    /// All bytes arrive, and their content is wrong.
     Lies,
     Fails,
     NoRanges,
-    /// So often.
+    /// Published again so many times during the fetch.
     PublishedAgain(usize),
     /// No trusted server has it, unless an honest source has it too.
     Unconfirmed,
-    /// Gone when the sources are asked again.
+    /// It is gone when the sources are asked again.
     Vanishes,
 }
 

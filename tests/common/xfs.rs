@@ -1,4 +1,4 @@
-//! A file system of XFS in a file, which needs `sys_admin`, `loop_xfs`, `mount`, `umount` and
+//! An XFS file system in a file. It needs `sys_admin`, `loop_xfs`, `mount`, `umount` and
 //! `mkfs.xfs`.
 
 use std::fs;
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::common::temp_dir;
 
-/// The least that XFS takes; a hole, nearly all of it.
+/// Smallest size of an XFS file system. The file is nearly all a hole.
 const IMAGE_BYTES: u64 = 300 << 20;
 
 /// Mounted until it is dropped.
