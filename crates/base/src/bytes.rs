@@ -5,8 +5,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 /// Converts a number to a length in memory. On 32-bit machines, a number that is too large becomes
-/// the largest length, with which an allocation fails and a part of a buffer is nothing or all
-/// of it.
+/// the largest length, with which allocations and bounds checks fail.
 pub fn to_usize(number: impl Into<u64>) -> usize {
     usize::try_from(number.into()).unwrap_or(usize::MAX)
 }

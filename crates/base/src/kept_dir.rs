@@ -220,7 +220,8 @@ impl KeptDir {
             .or_path("create", &self.path_of(name))?;
         let made = self.open_dir(name)?.ok_or_else(|| changed(&self.path_of(name)))?;
         let stat = rustix::fs::fstat(&made.dir).or_path("read", &made.path)?;
-        // A directory put in its place would belong to another user, or not be empty.
+        // A directory that another process put in its place would belong to another user, or not
+        // be empty.
         if stat.st_uid != rustix::process::geteuid().as_raw() || !made.names()?.is_empty() {
             return Err(changed(&made.path));
         }

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::{Resource, getrlimit};
 
-/// Returns the bytes that can be allocated without swapping or reaching a [`Limit`], or `None` if
-/// the system does not tell.
+/// Returns how many bytes can be allocated without swapping or reaching a [`Limit`], or `None` if
+/// the system does not report this.
 pub fn available_bytes() -> Option<u64> {
     let available = available_bytes_below(Path::new("/"))?;
     Some(tightest_limit().map_or(available, |limit| limit.left_bytes.min(available)))

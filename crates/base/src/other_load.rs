@@ -32,13 +32,13 @@ struct Ticks {
 const TICKS_MIN: u64 = 20;
 
 impl LoadWatch {
-    /// Starts measuring. Returns `None` if the system does not tell.
+    /// Starts measuring. Returns `None` if the system does not report the load.
     pub fn start() -> Option<Self> {
         Some(Self { stopwatch: Stopwatch::start(), start: Ticks::now()? })
     }
 
-    /// Returns the load since the start, or `None` if that was too short ago, or the system does
-    /// not tell.
+    /// Returns the load since the start, or `None` if the time was too short, or the system does
+    /// not report the load.
     pub fn others(&self) -> Option<OtherLoad> {
         let own_cores = self.stopwatch.elapsed().cpu_percent() / 100.0;
         between(self.start, Ticks::now()?, own_cores)

@@ -6,8 +6,8 @@ use rustix::fs::{Gid, Uid};
 
 use crate::{IoContext, KeptDir, Result};
 
-/// Owner of new files in a directory: the owner of the directory. Otherwise, a validator that runs
-/// as another user could not use files that root makes in its ledger.
+/// Owner that root gives to new files in a directory: the directory's owner. A validator that runs
+/// as another user could not use root's files in its ledger.
 #[derive(Clone, Copy, Debug)]
 pub struct Owner(Option<(Uid, Gid)>);
 

@@ -1,10 +1,10 @@
 //! Runs work on all cores, with results in order and memory bounded, for archiving, restoring
 //! and measuring.
 //!
-//! Each worker takes the next item, processes it into an output buffer, and sends the buffer. The
-//! calling thread puts the results in order. A worker takes a free buffer before it takes an item,
-//! so the oldest unfinished item always has a buffer: the pipeline cannot stall, and the number of
-//! buffers bounds memory.
+//! Each worker takes the next item, processes it into an output buffer, and sends the buffer to the
+//! calling thread, which puts the results in order. A worker takes a free buffer before it takes an
+//! item, so the oldest unfinished item always has a buffer: the pipeline cannot stall, and the
+//! number of buffers bounds memory.
 
 use std::sync::Mutex;
 
@@ -20,9 +20,9 @@ pub const OUTPUT_BUFFERS_PER_WORKER: usize = 2;
 /// Processes every item on a worker thread. Passes the results to `on_result` on the calling
 /// thread, in the order of the items.
 ///
-/// Calls `new_worker` once on each of `workers` threads. A worker turns an item into bytes in the
-/// given buffer (which it must clear) and a value. Workers take items under a lock, so an
-/// iterator that does work itself (reading, or decoding that cannot be divided) runs on one
+/// Calls `new_worker` once on each of `workers` threads. A worker turns an item into a value, and
+/// into bytes in the given buffer, which it must clear first. Workers take items under a lock, so
+/// an iterator that does work itself (reading, or decoding that cannot be divided) runs on one
 /// worker at a time.
 ///
 /// The first error in the order of the items ends the run, and is returned after the results of the
@@ -76,7 +76,7 @@ where
     let on_thread = |free_rx: Receiver<Vec<u8>>, done_tx: Sender<Result<Done<U>>>| {
         let worked = guarded(|| work(&free_rx, &mut |done| done_tx.send(Ok(done)).is_ok()));
         if let Err(died) = worked {
-            // Without this item, the others would wait for ever, so the run must end.
+            // Later results would wait for this item for ever, so the run must end.
             let _ = done_tx.send(Err(died));
         }
     };

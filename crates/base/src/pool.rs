@@ -58,7 +58,7 @@ mod tests {
 
     use super::*;
 
-    /// If no thread can be started, the calling one does the work, more than once.
+    /// If no thread can be started, the calling thread does the work, even repeatedly.
     #[test]
     fn the_calling_thread_suffices() {
         for _ in 0..2 {

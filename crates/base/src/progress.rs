@@ -1,4 +1,4 @@
-//! What long operations report, and how they are asked to stop. Knows nothing of terminals.
+//! Reports of long operations, and requests to stop them. This module knows nothing of terminals.
 
 #![warn(missing_docs)]
 
@@ -196,7 +196,7 @@ where
 }
 
 /// Stops an operation when the token or a clone of it is cancelled, from any thread. Ignores all
-/// events; [`CancelToken::with`] combines it with a display.
+/// events; [`CancelToken::with`] combines it with another [`Progress`].
 #[derive(Clone, Debug, Default)]
 pub struct CancelToken(Arc<AtomicBool>);
 

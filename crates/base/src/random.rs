@@ -1,8 +1,8 @@
 //! Reproducible pseudo-random numbers, the same on every platform.
 //!
 //! The generator is SplitMix64 (Steele, Lea, Flood 2014): a few multiplications for 8 bytes, and
-//! any state is a good seed. Most streams give only a few numbers, and the seeding of a crate's
-//! generator would cost more than they do.
+//! any state is a good seed. Most streams give only a few numbers, and seeding the generator of a
+//! crate would cost more than these numbers.
 
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 

@@ -47,8 +47,8 @@ impl Stopwatch {
         Self::with_clock(ClockId::ProcessCPUTime)
     }
 
-    /// Starts measuring this thread; the result must be read on it, too. If a thread only computes,
-    /// less CPU time than wall-clock time means that it waited for a core.
+    /// Starts measuring this thread. The result must be read on the same thread. If a thread only
+    /// computes, less CPU time than wall-clock time means that it waited for a core.
     pub fn start_on_thread() -> Self {
         Self::with_clock(ClockId::ThreadCPUTime)
     }

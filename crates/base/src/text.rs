@@ -48,8 +48,8 @@ pub fn escaped_lines(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.split('\n').map(escaped).collect::<Vec<_>>().join("\n"))
 }
 
-/// Serializes a value as one line of JSON. Escapes, as JSON does (`\u009b`), the characters that a
-/// terminal would interpret, so the line can be shown.
+/// Serializes a value as one line of JSON. Characters that a terminal would interpret are escaped
+/// (`\u009b`), so the line can be printed.
 pub fn json(value: &impl Serialize) -> String {
     let mut line = Vec::new();
     // Only plain structures with string keys are printed, so this cannot fail.

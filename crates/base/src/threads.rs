@@ -51,9 +51,9 @@ thread_local! {
     static PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Makes panics print nothing: the code that catches a panic has place and message for an error.
-/// With `RUST_BACKTRACE` set, panics print as usual. For programs; a library must leave this to
-/// its caller.
+/// Makes panics print nothing: the error of a caught panic has its place and message. With
+/// `RUST_BACKTRACE` set, panics print as usual. Only programs may call this; a library must leave
+/// it to its caller.
 pub fn keep_panics_quiet() {
     let wants_backtrace = std::env::var_os("RUST_BACKTRACE").is_some_and(|value| value != "0" && !value.is_empty());
     let usual = std::panic::take_hook();
@@ -100,8 +100,9 @@ pub fn spawn_workers<'scope, W: FnOnce() + Send + 'scope>(
     count
 }
 
-/// Marks a place where a test can make a thread panic. The variable `FAULTS_PANIC_AT` is `place`,
-/// or `place:N` for the Nth time that any thread reaches it. Does nothing in release builds.
+/// Marks a place where a test can make a thread panic. The environment variable `FAULTS_PANIC_AT`
+/// is `place`, or `place:N` for the Nth time that any thread reaches it. Does nothing in
+/// release builds.
 #[inline]
 pub fn panic_point(place: &str) {
     #[cfg(debug_assertions)]
@@ -116,7 +117,7 @@ mod panic_points {
     use std::sync::atomic::AtomicU64;
     use std::sync::atomic::Ordering::Relaxed;
 
-    /// The chosen place, and how many times it is still reached until the panic.
+    /// The chosen place, and how many more times it must be reached for the panic.
     static CHOSEN: LazyLock<Option<(String, AtomicU64)>> = LazyLock::new(|| {
         let chosen = std::env::var("FAULTS_PANIC_AT").ok()?;
         let (place, number) = chosen.split_once(':').unwrap_or((&chosen, "1"));

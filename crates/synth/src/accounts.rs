@@ -117,7 +117,7 @@ impl Universe {
             Kind::State(template) => states::state_owner(template),
             Kind::LookupTable => keys::LOOKUP_TABLE,
             Kind::Program | Kind::Code | Kind::Buffer => keys::LOADER,
-            // The owner is some unknown program.
+            // All random accounts belong to one made-up program.
             Kind::Random => self.shared_key(PURPOSE_RANDOM, 0),
         };
         match shape.kind {

@@ -7,8 +7,8 @@
 //!
 //! - Delegations, 80 %: stake account (random), voter (one of 1,000, few of them popular), stake,
 //!   epochs, rate, credits.
-//! - Vote accounts, 16 %: 3,762 bytes, with votes, credits of 64 epochs, and a buffer of former
-//!   voters (zeros).
+//! - Vote accounts, 16 %: 3,762 bytes, with votes, credits of up to 64 epochs, and a buffer of
+//!   former voters (zeros).
 //! - Nodes and voters, 1 %: addresses.
 //! - Storage map, 1 %: slot, id and length of each storage.
 //! - Blockhashes, the rest: 301 of 56 bytes, whatever the ledger's size.

@@ -9,7 +9,7 @@ use super::rng::Rng;
 use super::universe::Universe;
 
 pub const SLOTS_PER_EPOCH: u64 = 432_000;
-/// Slot of the first storage, and the first slot in a group of [`GROUP_SLOTS`].
+/// Slot of the first storage. It is the first slot of a group of [`GROUP_SLOTS`].
 pub const FIRST_SLOT: u64 = 350_006_400;
 pub const UNIX_TIME: u64 = 1_751_000_000;
 /// Time of the genesis in seconds since 1970. Agave compares it with `genesis.bin`.

@@ -180,7 +180,7 @@ pub fn claim_empty(directory: &Path) -> Result<()> {
     fs::create_dir_all(directory).or_path("create", directory)?;
     if fs::read_dir(directory).or_path("read", directory)?.next().is_some() {
         return Err(Error::failed(format!("{} is not empty", directory.shown()))
-            .with_hint("choose a directory that does not exist yet; slotpress never writes over what is there"));
+            .with_hint("choose a directory that does not exist yet; slotpress never overwrites files"));
     }
     Ok(())
 }

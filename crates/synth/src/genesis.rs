@@ -1,9 +1,9 @@
 //! Writes `genesis.bin`, which Agave reads in every ledger (bincode; layout as in the
 //! `solana-genesis-config` crate).
 //!
-//! Agave refuses a bank file that differs from it in creation time, ticks per slot or epoch
-//! schedule. The cluster type is that of a development cluster, so nobody can mistake it for a
-//! public one.
+//! Agave refuses a bank file that differs from `genesis.bin` in creation time, ticks per slot or
+//! epoch schedule. The cluster type is that of a development cluster, so nobody can mistake it for
+//! a public one.
 
 use std::io::{Result, Write};
 

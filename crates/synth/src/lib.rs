@@ -21,9 +21,9 @@
 //! 2.500 and 2.513 at levels 1 to 4. The account mix (`accounts`) and the stakes (`stakes`) are
 //! chosen for these ratios, which a test compares.
 //!
-//! Like real ledgers, it also has obsolete records in several percent of the storages, closed
-//! accounts with and without tombstones, newer versions of accounts whose older record is not
-//! marked, storages of which nothing remains, and files in `accounts/run` that no list names.
+//! Like real ledgers, a synthetic one has obsolete records in several percent of the storages,
+//! closed accounts with and without tombstones, newer versions of accounts whose older record is
+//! not marked, storages of which nothing remains, and files in `accounts/run` that no list names.
 
 mod accounts;
 mod bank;
@@ -81,7 +81,7 @@ pub struct SynthOptions {
     /// The full state is then in `at-full` below the ledger directory.
     #[setters(into)]
     pub incremental_bytes: Option<u64>,
-    /// Number of the full state's storages. Without it, a number that fits the size.
+    /// Number of the full state's storages. Default: a number that fits the size.
     #[setters(into)]
     pub storage_count: Option<u64>,
     /// Worker threads. They do not affect the bytes.

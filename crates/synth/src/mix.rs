@@ -17,7 +17,7 @@ pub enum Kind {
     State(u8),
     LookupTable,
     Program,
-    /// Code of the program before it.
+    /// Code of the program in the previous account.
     Code,
     Buffer,
     Random,

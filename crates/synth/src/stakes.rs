@@ -48,7 +48,7 @@ impl Scale {
         Self { voters, delegations: delegations.max(voters) }
     }
 
-    /// Returns the number of vote accounts among which stakes choose, as a thousand times its
+    /// Returns the number of vote accounts among which delegations choose, as a thousand times its
     /// logarithm to base 2. Interpolates [`VOTER_BITS_PERMILLE`].
     fn voter_bits_permille(self) -> u64 {
         let [first, .., last] = VOTER_BITS_PERMILLE;
@@ -83,10 +83,10 @@ const PURPOSE_STAKE_ACCOUNTS: u64 = 305;
 /// different samples.
 const OWN_SAMPLE: u64 = 1 << 20;
 
-/// Number of vote accounts among which stakes choose, by number of delegations; both as a thousand
-/// times their logarithm to base 2. A sample smaller than mainnet's has fewer vote accounts, so
-/// that each recurs about as often. Measured: the bank file's compression ratio is then mainnet's
-/// at all sizes.
+/// Number of delegations, and of vote accounts among which they choose, each as a thousand times
+/// its logarithm to base 2. A sample smaller than mainnet's has fewer vote accounts, so that each
+/// recurs about as often. Measured: the bank file's compression ratio is then mainnet's at
+/// all sizes.
 const VOTER_BITS_PERMILLE: [(u64, u64); 7] = [
     (9_100, 7_100),
     (9_500, 7_500),

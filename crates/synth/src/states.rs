@@ -14,7 +14,7 @@ struct Template {
     owner: [u8; 32],
     data_len: u64,
     own_keys: u64,
-    /// Number of addresses, after its own, that many accounts share: markets, mints.
+    /// Number of addresses after these that many accounts share: markets, mints.
     shared_keys: u64,
     numbers: u64,
     /// Size of the elements of an array that takes the rest of the data. A varying part of the
@@ -174,8 +174,8 @@ pub fn write_code(draw: &mut Draw<'_>, end: usize, is_buffer: bool, out: &mut Ve
     out.push(1);
     out.extend_from_slice(&rng.key());
     out.extend_from_slice(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0\xf7\0\x01\0\0\0");
-    // Compilers repeat themselves: most instructions come in sequences that the program has
-    // had before.
+    // Compilers repeat themselves: most instructions belong to sequences that occurred in the
+    // program before.
     const OPCODES: [u8; 16] =
         [0x79, 0x7b, 0xbf, 0x07, 0xb7, 0x15, 0x85, 0x55, 0x61, 0x63, 0x0f, 0x71, 0x73, 0x05, 0x67, 0x77];
     let length = end - start;

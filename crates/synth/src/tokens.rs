@@ -12,9 +12,9 @@ pub const EDITION_BYTES: u64 = 282;
 /// and extensions.
 pub fn token_2022_bytes(rng: &mut Rng) -> u64 {
     match rng.below(10) {
-        0..7 => 170,  // the owner cannot change
-        7..9 => 182,  // and transfer fees are withheld
-        _ => 202 + 5, // and more
+        0..7 => 170,  // immutable owner
+        7..9 => 182,  // and withheld transfer fees
+        _ => 202 + 5, // and more extensions
     }
 }
 
@@ -64,7 +64,7 @@ const OWNER_RECENT: u64 = 50;
 const OWNERS_RECENT: u64 = 768;
 
 /// Chooses an owner: mostly a wallet with one account, else a busy one (a pool's authority, a bot,
-/// an exchange), or one that collects at this time.
+/// an exchange), or one that many accounts of this time share.
 fn owner(draw: &mut Draw<'_>) -> [u8; 32] {
     let rank = match draw.fixed.below(1000) {
         0..OWNER_BUSY => draw.fixed.zipf(16),
@@ -97,7 +97,7 @@ pub fn write_token(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
         data[113..121].copy_from_slice(&2_039_280u64.to_le_bytes());
     }
     match draw.changing.below(100) {
-        // Some accounts have a delegate, as marketplaces use it.
+        // Some accounts have a delegate, as on marketplaces.
         0..2 => {
             data[72] = 1;
             let market = draw.fixed.zipf(8);

@@ -66,7 +66,7 @@ pub fn tell_of_others(progress: &dyn Progress) {
     }
 }
 
-/// Path to the same open file, even if another file has taken its own path.
+/// Path that leads to this open file, even if another file now has its name.
 fn path_of(file: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }

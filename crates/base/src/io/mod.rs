@@ -2,9 +2,8 @@
 //! disk is not flooded, and its cores are left alone.
 //!
 //! Features take an [`IoPolicy`]. [`residency`] decides which pages to drop, [`pace`] limits the
-//! rate of reading, both with rules free of system calls. [`direct`] reads and writes past the page
-//! cache; [`writer`] writes one stream, [`files`] many files. `calls` has the system calls. Nothing
-//! here changes any byte of a result.
+//! rate of reading. [`direct`] reads and writes past the page cache; [`writer`] writes one stream,
+//! [`files`] many files. `calls` has the system calls. Nothing here changes any byte of a result.
 
 mod calls;
 pub mod direct;
@@ -51,7 +50,7 @@ pub fn has_cachestat(file: &File) -> bool {
     calls::cached_pages(file, &(0..1)).is_some()
 }
 
-/// Policy for reading and writing beside other programs.
+/// Policy for reading and writing that spares other programs.
 #[derive(Clone, Debug, Default, Setters)]
 #[non_exhaustive]
 #[warn(missing_docs)]

@@ -1,6 +1,6 @@
 //! Interruptible pipes, terminals and sockets. A system call that waits for the process at the
-//! other end does not notice an interrupt by the user; these readers and writers check for one
-//! regularly.
+//! other end does not notice an interrupt by the user. These readers and writers check for
+//! interrupts regularly.
 
 use std::fs::File;
 use std::io::{self, Read, Write};

@@ -11,12 +11,12 @@ const BEST_EFFORT: u32 = 2;
 const IDLE: u32 = 3;
 const LOWEST_LEVEL: u32 = 7;
 
-/// Sets the niceness of the calling thread and of threads that it starts later. From 1 on, its I/O
-/// also gets the lowest best-effort priority; at [`NICENESS_MAX`], it is done only if no other
+/// Sets the niceness of the calling thread and of threads that it starts later. From 1 on, their
+/// I/O also gets the lowest best-effort priority; at [`NICENESS_MAX`], I/O is done only if no other
 /// process waits for the disk.
 ///
-/// Linux keeps both per thread, so call this before starting others. Disks without an I/O scheduler
-/// ignore the class.
+/// Linux keeps both priorities per thread, so call this before starting other threads. Disks
+/// without an I/O scheduler ignore the I/O priority.
 ///
 /// # Errors
 /// The system refuses.

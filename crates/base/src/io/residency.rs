@@ -1,5 +1,5 @@
-//! Records which parts of a file were in the page cache before reading, so that only the others are
-//! dropped.
+//! Records which parts of a file were in the page cache before reading, so that only other parts
+//! are dropped.
 
 use std::fs::File;
 use std::num::NonZeroU64;
@@ -44,7 +44,7 @@ impl Cold {
     }
 
     /// True if hardly any page of the range was in the page cache. A few pages may be there because
-    /// a header was read. They do not count: reading on through the page cache would make the
+    /// a header was read. These are ignored: reading on through the page cache would make the
     /// kernel read ahead, and later ranges would seem to be cached.
     pub fn is_nearly_all(&self) -> bool {
         self.is_nearly_all
@@ -70,7 +70,7 @@ impl Cold {
 
 /// Pages by which a range is judged. Pages at its ends are shared with neighbouring ranges and may
 /// be resident only because another worker reads these ranges, so they are treated like the inner
-/// pages. If a resident part ends exactly there, one page is treated wrongly.
+/// pages. If a resident part ends exactly at an end of the range, one page is treated wrongly.
 fn inner_pages(range: &Range<u64>, file_bytes: u64, page: u64) -> Range<u64> {
     let outer = outer_pages(range, page);
     let start = range.start.next_multiple_of(page);
@@ -87,8 +87,8 @@ fn cold_runs(file: &File, range: &Range<u64>, page: u64) -> Vec<Range<u64>> {
     let mut start = range.start;
     while start < range.end {
         let end = range.end.min(start + MAP_BYTES_MAX);
-        // A file that cannot be examined counts as resident: rather leave too many pages than drop
-        // a validator's.
+        // A file that cannot be examined counts as resident: it is better to leave too many pages
+        // than to drop a validator's.
         if let Some(map) = resident_pages(file, &(start..end)) {
             add_runs(&mut runs, &map, start, page);
         }
@@ -154,8 +154,8 @@ mod tests {
             prop_assert!(runs.windows(2).all(|pair| pair[0].end < pair[1].start));
         }
 
-        /// For pieces of a file that are cut anywhere, every page is judged, and dropped if all are
-        /// cold.
+        /// Wherever a file is cut into pieces, their pages cover the file, so all pages are dropped
+        /// if all are cold.
         #[test]
         fn pieces_cover_the_file(cuts in proptest::collection::btree_set(1u64..100_000, 0..8)) {
             let ends = cuts.iter().copied().chain([100_000]);

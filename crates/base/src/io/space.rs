@@ -28,7 +28,7 @@ impl Space {
     /// Reads the free space at a directory.
     ///
     /// # Errors
-    /// The file system does not tell.
+    /// The file system does not report it.
     pub fn new(dir: &Path, needed_bytes: u64) -> Result<Self> {
         Self::of(dir, rustix::fs::statvfs(dir), needed_bytes)
     }
@@ -36,7 +36,7 @@ impl Space {
     /// Reads the free space at an open directory.
     ///
     /// # Errors
-    /// The file system does not tell.
+    /// The file system does not report it.
     #[doc(hidden)]
     pub fn in_dir(dir: &KeptDir, needed_bytes: u64) -> Result<Self> {
         Self::of(dir.path(), rustix::fs::fstatvfs(dir), needed_bytes)
@@ -67,7 +67,8 @@ impl Space {
 /// use it.
 const LEFT_FREE_BYTES: u64 = 1024 * 1024 * 1024;
 
-/// Bytes written between two checks: rare enough to cost nothing, far less than what is left free.
+/// Bytes written between two checks. So checks are rare enough to cost nothing, and frequent enough
+/// to keep the space free.
 const LOOK_BYTES: u64 = 64 * 1024 * 1024;
 
 /// Checks the free space while files are written, since the length of an archive, or the unpacked
@@ -109,7 +110,7 @@ fn no_space(message: String) -> Error {
     Error::new(ErrorKind::NoSpace, message).with_hint("free some space, or choose a directory on another disk")
 }
 
-/// Free bytes on a file system; `None` if it does not tell.
+/// Free bytes on a file system; `None` if it does not report them.
 pub fn free_bytes(dir: &impl AsFd) -> Option<u64> {
     rustix::fs::fstatvfs(dir).ok().map(|stat| stat.f_bavail.saturating_mul(stat.f_frsize))
 }

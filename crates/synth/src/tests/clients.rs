@@ -1,6 +1,6 @@
-//! Makes the checks that Agave and Firedancer make before they load a state, on a ledger read back
-//! from disk (docs/snapshot-format.md#archive; Agave's are in `bank_from_snapshot_archives` of the
-//! `solana-runtime` crate).
+//! Reads a ledger back from disk, and makes the checks that Agave and Firedancer make before they
+//! load a state (docs/snapshot-format.md#archive; Agave's are in `bank_from_snapshot_archives` of
+//! the `solana-runtime` crate).
 
 use std::io::BufRead;
 
@@ -267,8 +267,8 @@ fn check_stakes(parts: &BankParts, accounts: &HashMap<Key, (RecordHeader, &[u8])
     assert_eq!(sysvar.expect("the stake history").1[..expected.len()], expected);
 }
 
-/// There must be stakes for this epoch and the next, whose parts agree; the leader must be that of
-/// the schedule.
+/// There must be stakes for this epoch and the next, and their parts must agree. The leader must be
+/// that of the leader schedule.
 fn check_epochs(bank: &BankFile, parts: &BankParts) {
     let epochs: Vec<u64> = parts.epochs.iter().map(|epoch| epoch.epoch).collect();
     assert_eq!(epochs.iter().max(), Some(&(bank.epoch() + 1)));

@@ -126,8 +126,8 @@ fn records(storage: &[u8]) -> Vec<(RecordHeader, &[u8])> {
     records
 }
 
-/// Walks over a state's records; the newest of each account counts. Compares the state with its
-/// bank file and the report.
+/// Computes a state from the newest record of each account. Compares it with the bank file and
+/// the report.
 fn check(state: &SynthState) -> Read {
     let read = read_state(state);
     let mut newest: HashMap<[u8; 32], (u64, RecordHeader, &[u8])> = HashMap::new();
