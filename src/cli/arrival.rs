@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_slower() {
+    fn the_slower_side_is_named() {
         let servers = |a, b| [("http://a:80/x".to_string(), a), ("http://b/x".to_string(), b)];
         let (given, later) = (servers(0, 5 << 20), servers(3 << 20, 6 << 20));
         let second = Duration::from_secs(1);

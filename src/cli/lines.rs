@@ -44,7 +44,7 @@ fn plain_table(headings: &[&str], rows: Vec<Vec<String>>, words: &[usize], colum
 
 const COLUMNS_DEFAULT: usize = 80;
 
-/// True if the locale uses UTF-8, as told by the first of `LC_ALL`, `LC_CTYPE` and `LANG` that is
+/// True if the locale uses UTF-8, according to the first of `LC_ALL`, `LC_CTYPE` and `LANG` that is
 /// set. True if none is set, as in most services.
 pub fn is_utf8() -> bool {
     let set = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());

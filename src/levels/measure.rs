@@ -41,7 +41,7 @@ const BATCH_BYTES: usize = 32 << 10;
 
 /// Measures each codec on the frames of an input, the reference codec first. `on_row` receives each
 /// row when it is ready. Returns the codecs for which the time budget did not suffice; the first
-/// one is always measured.
+/// codec is always measured.
 ///
 /// # Errors
 /// If a codec does not restore the same bytes, if the input has no records to cluster, or if the

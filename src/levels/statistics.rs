@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_doubtful() {
+    fn measurements_that_give_warnings() {
         assert_eq!(run_warning("compress", &[1.0, 1.01, 1.02]), None);
         assert!(matches!(run_warning("compress", &[1.0, 1.01, 1.2]), Some(Warning::Scatter { .. })));
         assert!(matches!(run_warning("compress", &[0.001; 9]), Some(Warning::TooShort { .. })));

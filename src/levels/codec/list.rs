@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list() {
+    fn invalid_lists() {
         for text in [
             "",
             ",",
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_built_in_is_named() {
+    fn codecs_missing_in_this_build_are_named() {
         for known in KNOWN.iter().filter(|known| known.parts.is_none()) {
             let error = parse_codecs(known.name, &[1]).expect_err("not in this build");
             assert_eq!(error.to_string(), format!("{} is not in this build", known.name));
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_are_no_levels() {
+    fn invalid_levels() {
         for text in ["", ",", "1,", "0", "0-3", "10-1", "-1--5", "23", "1-23", "-1001", "1-", "-", "--1", "a", "1-2-3"]
         {
             assert_eq!(levels(text), None, "{text:?}");

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn it_compresses() {
+    fn level_1_compresses() {
         let text: Vec<u8> =
             (0..20_000u32).flat_map(|at| format!("slot={at} leader=node-{}\n", at % 37).into_bytes()).collect();
         let mut frame = Vec::new();

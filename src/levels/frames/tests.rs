@@ -114,7 +114,7 @@ impl Progress for StopAfter {
 }
 
 #[test]
-fn what_was_measured_stays() {
+fn an_interruption_keeps_measured_sizes() {
     let options = FramesOptions { sizes: vec![32, 64], pieces_max: 256, ..options() };
     let stop = StopAfter(AtomicU64::new(4));
     let (report, result) = measure_frames(&input(&[100_000]), &codec("none"), &options, &stop);

@@ -95,7 +95,7 @@ fn ranges(lead: &dyn Fn(f64) -> f64) -> Vec<Range> {
     let at = |step: usize| LOG_BANDWIDTHS.start + step as f64 / STEPS_PER_TEN as f64;
     let mut ranges = Vec::new();
     let mut end = |log: f64, sooner| ranges.push(Range { up_to_bits_per_second: Some(10f64.powf(log)), sooner });
-    // The last grid point at which one of them was sooner.
+    // The last grid point at which one of the two levels was sooner.
     let mut last: Option<(usize, Sooner)> = None;
     for step in 0..=steps {
         let ahead = lead(at(step));

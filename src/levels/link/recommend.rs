@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_does_not_read_is_not_recommended_unasked() {
+    fn formats_that_a_client_does_not_read_are_recommended_only_on_request() {
         let choices = asking(1e12, 0.0, false).recommendations;
         assert!(!choices.is_empty() && choices.iter().all(|choice| choice.codec == "zstd"), "{choices:?}");
         let asked = asking(1e12, 0.0, true).recommendations;
@@ -144,7 +144,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_sooner(log_bandwidth in 3.0f64..13.0, rtt_seconds in 0.0f64..1.0) {
+        fn the_recommended_level_is_among_the_soonest(log_bandwidth in 3.0f64..13.0, rtt_seconds in 0.0f64..1.0) {
             let report = of(10f64.powf(log_bandwidth), rtt_seconds);
             for choice in &report.recommendations {
                 for row in &report.rows {

@@ -26,8 +26,8 @@ use crate::publish::remember::StateCheck;
 use crate::publish::tell::event::Event;
 use crate::recompress::{RecompressOptions, RecompressSource, recompress};
 
-/// Estimated maximum length of a new archive, as a multiple of its source's length. Sending an
-/// archive before it is complete requires such a limit. Recompressing from level 19 to level 1
+/// Estimated maximum length of a new archive, as a multiple of its source's length. This limit must
+/// be known for sending an archive before it is complete. Recompressing from level 19 to level 1
 /// doubles the length. An archive that becomes longer is sent when it is ready.
 const RATIO_MAX: u64 = 2;
 

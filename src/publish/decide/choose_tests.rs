@@ -102,7 +102,7 @@ fn an_incremental_one_waits_for_its_turn() {
 }
 
 #[test]
-fn what_is_older_or_has_no_base_or_failed_is_left_out() {
+fn older_baseless_and_refused_archives_are_left_out() {
     let now = situation(&[full(1), on(1, 5), on(7, 9)], vec![published(&[full(5)])]);
     assert_eq!(prepared(&now), None);
     let mut now = situation(&[full(8), full(9)], vec![published(&[full(5)])]);
@@ -111,7 +111,7 @@ fn what_is_older_or_has_no_base_or_failed_is_left_out() {
 }
 
 #[test]
-fn what_fails_again_and_again_blocks_no_other_and_stays_pinned() {
+fn an_archive_that_fails_repeatedly_blocks_no_other_and_stays_pinned() {
     let mut now = situation(&[full(8), full(9), on(5, 7)], vec![published(&[full(5)])]);
     now.failing.insert(key(&full(9)), waiting());
     assert_eq!((prepared(&now), now.pins().add), (Some(full(8)), vec![full(9), full(8)]));

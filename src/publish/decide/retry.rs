@@ -11,7 +11,8 @@ const RETRY_MAX: Duration = Duration::from_secs(300);
 const ATTEMPTS_ONCE: u32 = 4;
 
 /// If preparing an archive has failed this often, others are prepared during its pauses. Others
-/// wait while failures are fewer, because preparing an older archive takes long and may be in vain.
+/// wait while failures are fewer, because preparing an older archive takes long and may turn out to
+/// be unnecessary.
 const FAILURES_BEFORE_OTHERS: u32 = 3;
 
 /// Number of failures of an operation, and the time of its next attempt.
@@ -86,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_refused_is_tried_again_only_by_a_run_that_goes_on() {
+    fn a_refused_operation_is_not_repeated_with_once() {
         let (mut retry, now) = (Retry::default(), Instant::now());
         assert_eq!(retry.refused(false, now), Some(RETRY_FIRST));
         assert_eq!(retry.refused(false, now), Some(RETRY_FIRST * 2));

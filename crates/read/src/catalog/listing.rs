@@ -155,7 +155,7 @@ mod tests {
     const NAME: &str = "snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst";
 
     #[test]
-    fn what_is_listed_is_read() {
+    fn a_list_is_parsed_to_what_was_listed() {
         let mut archive = Archive::of_server(ArchiveName::parse(NAME).expect("a name"), "/dir", 5);
         (archive.modified_ns, archive.bank_unix_seconds) = (7_000_000_000, Some(4));
         archive.hashes =

@@ -83,8 +83,8 @@ fn judged(dirs: &[PathBuf], known: &Catalog) -> Result<(Vec<Archive>, Vec<Unusab
     Ok((archives, unusable))
 }
 
-/// Number of newest archives whose bank files are read; that of the newest full archive is always
-/// read. Without an index, the status cache before a bank file must be decoded too.
+/// Number of newest archives whose bank files are read; the bank file of the newest full archive is
+/// read in any case. Without an index, the status cache before a bank file must be decoded too.
 const DATED_MAX: usize = 4;
 
 /// Reads the times of the newest archives from their bank files. Takes the slot duration from the

@@ -65,7 +65,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_goes_that_is_needed(
+    fn needed_archives_are_kept(
         archives in proptest::collection::vec(any_archive(), 0..30),
         full in 0usize..4,
         incremental in 0usize..4,

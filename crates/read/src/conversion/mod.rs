@@ -35,7 +35,7 @@ pub fn lacks_stakes(archive: &Archive) -> Result<bool> {
 }
 
 /// Returns why only Firedancer loads the archive, as far as the beginning of the archive shows.
-/// `is_below` is true for the full archive of a pair, whose bank file clients do not use.
+/// `is_below` is true for the full archive of a pair: clients do not use its bank file.
 ///
 /// # Errors
 /// The disk fails, or there is not enough memory.

@@ -143,8 +143,8 @@ mod tests {
         assert_eq!(length(136, 136, None).expect("emptied, not in the map"), (0, false));
     }
 
-    /// Agave 4.4 and later archive whole records: the last one is padded even if the file of an
-    /// older version ends earlier.
+    /// Agave 4.4 and later archive whole records: the last record is padded even if the file,
+    /// written by an older version, ends before the padding.
     #[test]
     fn lengths_without_a_map() {
         for (file_bytes, cut_bytes, expected) in [

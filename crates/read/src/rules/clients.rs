@@ -124,7 +124,8 @@ pub fn readers(extension: Extension) -> Vec<SnapshotClient> {
     SnapshotClient::CURRENT.into_iter().filter(reads).collect()
 }
 
-/// Name of a client of which no version in use today reads archives of this extension.
+/// Name of a client that does not read archives of this extension in any version in use today;
+/// `None` if all clients do.
 pub fn non_reader(extension: Extension) -> Option<&'static str> {
     let readers = readers(extension);
     let missing = SnapshotClient::CURRENT.into_iter().find(|client| !readers.contains(client))?;

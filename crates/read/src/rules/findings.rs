@@ -184,7 +184,7 @@ impl Findings {
         Self { refused: Some(refused), ..Self::default() }
     }
 
-    /// Sets whether the findings concern the full archive of a pair, whose bank clients do not use.
+    /// Sets whether the findings concern the full archive of a pair: clients do not use its bank.
     #[must_use]
     pub fn below(self, is_below: bool) -> Self {
         Self { is_below, ..self }
