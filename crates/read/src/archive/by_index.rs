@@ -281,7 +281,7 @@ impl IndexReader<'_> {
         Ok(is_end(frame.gap_at(), number.checked_sub(1))? && is_end(frame.end_bytes(), number.checked_add(1))?)
     }
 
-    /// True if the frame matches its hash; false if it does not, or has no hash.
+    /// True if the frame has a hash and matches it.
     fn is_right(&self, number: usize) -> Result<bool> {
         let (Some(frame), Some(hash)) = (self.tail.frames.get(number), self.hash_of(number)) else { return Ok(false) };
         let range = frame.gap_at()..frame.end_bytes();

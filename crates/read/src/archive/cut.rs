@@ -59,9 +59,9 @@ pub fn is_plainly_cut(source: &dyn Source) -> Result<bool> {
 }
 
 /// Bytes read at the end of a file whose frames are not marked. zstd blocks are at most 128 KiB, so
-/// a whole archive ends in a chain of about four blocks or more here, each ending where the next
-/// starts. In a cut file, random bytes look like one block at the end in about one of 40 files, and
-/// like a chain of four in less than one of a million.
+/// a whole archive ends in a chain of at least three here, each ending where the next starts. The
+/// end of a cut file looks like one block in about one of 40 files, and like a chain of this length
+/// in less than one of a million.
 const END_BYTES: u64 = 512 * 1024;
 
 /// Possible meanings of a position near the end of an archive, combined as bits: the end of a
@@ -78,8 +78,7 @@ fn ends_within_a_frame(source: &dyn Source, length_bytes: u64) -> Result<bool> {
     if read_up_to(source, &mut bytes, start)? < bytes.len() {
         return Ok(true);
     }
-    // A file that ends in a seek table is not cut. The table's frame may be longer than what was
-    // read here.
+    // A file with a seek table is whole. The table's frame may be longer than what was read here.
     if bytes.last_chunk::<SEEK_TABLE_FOOTER_BYTES>().is_some_and(|footer| seek_table_bytes(footer).is_some()) {
         return Ok(false);
     }

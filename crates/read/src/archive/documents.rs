@@ -240,7 +240,6 @@ mod tests {
 
     use super::*;
 
-    /// A thread for each of millions of small bank files would take a minute.
     #[test]
     fn a_small_document_takes_no_thread() {
         let mut reader = DocumentReader::default();

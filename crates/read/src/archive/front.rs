@@ -192,8 +192,8 @@ fn read_by_index(archive: &Archive, tail: &Tail) -> Option<(Entry, Vec<u8>)> {
     Some((entry, front))
 }
 
-/// Finds the bank file's entry and at most the first `front_bytes` bytes of the bank file, by
-/// decoding the beginning of the archive; `None` if the bank file is not there.
+/// Finds the bank file's entry, and at most `front_bytes` of its content, by decoding the beginning
+/// of the archive; `None` if the entry is not there.
 fn in_order(archive: &Archive, front_bytes: usize) -> Result<Option<(Entry, Vec<u8>)>> {
     let (mut bank, mut front, mut is_over) = (None, Vec::new(), false);
     let mut parser = EntryParser::tolerant();

@@ -1,4 +1,4 @@
-//! A reader that can look ahead.
+//! A buffered reader that can look ahead and knows its offset.
 
 use std::io::Read;
 
@@ -6,7 +6,6 @@ use slotpress_base::{Error, Result, split_at_most, to_usize};
 
 const READ_BUFFER_BYTES: usize = 1024 * 1024;
 
-/// A buffered reader that also knows its offset.
 pub struct Peeker<R> {
     input: R,
     buffer: Vec<u8>,

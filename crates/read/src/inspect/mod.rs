@@ -68,9 +68,9 @@ pub struct ArchiveInspection {
     /// The program that wrote the archive. This and the next two fields are `None` without an
     /// index.
     pub writer: Option<String>,
-    /// Settings with which that program wrote the archive.
+    /// Settings of that program.
     pub settings: Option<String>,
-    /// Frame size that the program was given, in bytes of tar.
+    /// Frame size setting, in bytes of tar.
     #[serde(skip)]
     pub frame_size_bytes: Option<u64>,
     /// True if Firedancer wrote the archive, or the one from which it was recompressed.
@@ -242,8 +242,8 @@ fn inspect_open(archive: &Archive, threads: usize, progress: &dyn Progress) -> R
     })
 }
 
-/// Statistics of the frames. For an archive with an index, they follow from seek table and
-/// settings, since not all frames were read.
+/// Statistics of the frames; with an index, from seek table and settings, since not all frames were
+/// read.
 fn frame_statistics(archive: &Archive, read: &ReadArchive) -> FrameStatistics {
     let mut statistics = read.frames;
     if let Some(tail) = &archive.tail {
@@ -272,8 +272,7 @@ impl Visitor for Inspector<'_> {
         self.summary.lock().add(entry);
         let is_document = match entry.kind {
             EntryKind::Version | EntryKind::BankFile(_) => true,
-            // With an index, the status cache is not decoded: that would take longer, and show
-            // little.
+            // With an index, decoding the status cache is not worth the time.
             EntryKind::StatusCache => !self.has_tail,
             _ => false,
         };
@@ -294,8 +293,8 @@ impl Visitor for Inspector<'_> {
     }
 }
 
-/// Inspects a ledger. Does not take the ledger's lock: a validator may be running, and the result
-/// may be outdated at once.
+/// Inspects a ledger without taking its lock: a validator may be running, and the result may be
+/// outdated at once.
 ///
 /// # Errors
 /// There is no complete bank snapshot (of this slot), or one of its files cannot be read.

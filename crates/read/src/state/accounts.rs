@@ -1,9 +1,7 @@
 //! Computes the state of the accounts: capitalization and lattice hash over the newest version of
 //! each.
 //!
-//! Workers hash the records that they read and merge their sums at the end.
-//! [`versions`](super::versions) finds superseded records, and a second pass over their storages
-//! subtracts them.
+//! Workers hash the records that they read, and merge their sums at the end.
 
 mod pass;
 
@@ -84,8 +82,7 @@ impl Accounts {
         Ok(this)
     }
 
-    /// Checks before reading that the disk has room for the part of the log that is not expected to
-    /// fit in memory.
+    /// Checks that the disk has room for what is not expected to fit in memory.
     pub fn check_room_foreseen(&self, memory_bytes: u64) -> Result<()> {
         self.log.check_room_foreseen(memory_bytes)
     }
@@ -193,7 +190,6 @@ impl Accounts {
         self.sums.lock().all.clone()
     }
 
-    /// Returns the state of everything that was read.
     pub fn state(&self) -> State<'_> {
         State { sums: self.sums(), stakes: self.stakes.view(), well_known: self.well_known.accounts() }
     }

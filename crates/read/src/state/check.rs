@@ -242,8 +242,7 @@ impl StateCheck {
         self.accounts.stakes.found(&self.accounts.well_known.accounts())
     }
 
-    /// Makes a table of all accounts so far, if memory suffices: they are newer than everything
-    /// that follows, and their older versions are skipped.
+    /// See [`Accounts::begin_older_archive`].
     pub fn begin_older_archive(&mut self, threads: usize) -> Result<()> {
         self.accounts.begin_older_archive(threads)
     }

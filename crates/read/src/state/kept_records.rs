@@ -1,10 +1,10 @@
 //! Keeps records that are probably superseded, so that they need not be read again.
 //!
 //! If the newest storages are read first, a record of an account that was seen before is usually an
-//! older version. A table has a bit for each account, chosen by its fingerprint, which is set when
-//! the account was seen. Accounts may share a bit, so some count as seen by mistake. Records that
-//! were kept by mistake are dropped. Superseded ones that were not kept (no room, or workers
-//! overtook each other) are read again. The table affects only the amount of work, not the result.
+//! older version. A table marks accounts that were seen by one bit each, which the fingerprint
+//! chooses. Accounts may share a bit, so some records are kept by mistake, and dropped later.
+//! Superseded ones that were not kept (no room, or workers overtook each other) are read again. The
+//! table affects only the amount of work, not the result.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
@@ -19,8 +19,8 @@ use super::fingerprint::Fingerprint;
 /// bits.
 const TABLE_LIMIT_BYTES_MIN: u64 = 8 << 20;
 
-/// Bits of the table for each record. The table is rounded down to a power of two, so accounts with
-/// one version set at most a fifth of its bits, if memory suffices.
+/// Bits of the table for each record, before rounding down to a power of two. If memory suffices,
+/// accounts with one version set at most a fifth of the bits.
 const TABLE_BITS_PER_RECORD: u64 = 10;
 
 const TABLE_BYTES_MIN: u64 = 8 << 10;

@@ -4,8 +4,8 @@
 //! The incremental archives are called layers, and are read first, each with a log of its own. A
 //! [`Layer`] keeps its sums and the accounts that clients read. For each of its accounts, the log
 //! of the full archive gets an item, as if the layer were a storage that is newer than all others.
-//! A record of the full archive whose account is in a layer is covered by that layer. It is added
-//! twice: to the sums of the full archive, and to the sums of what the layer covers. Then
+//! A layer covers the records of the full archive whose accounts it holds. They are added twice: to
+//! the sums of the full archive, and to the sums that the layer covers. Then
 //!
 //! ```text
 //! state with a layer = full archive - what the layer covers + the layer

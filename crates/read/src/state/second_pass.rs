@@ -1,9 +1,9 @@
 //! The second pass over a state: every record is visited again, now that superseded ones are known.
 //!
-//! The first pass logged the records ([`versions`](super::versions)). Sorting the log finds
-//! superseded records, which are marked by a bit per 136 bytes of storages (a thousandth of the
-//! input): no two records start closer to each other. Only this pass hashes records, and only
-//! newest versions, so the state that is judged is the one that was visited.
+//! The first pass logged the records ([`versions`](super::versions)). Superseded records are marked
+//! by a bit per 136 bytes of storages, a thousandth of the input: no two records start closer to
+//! each other. Only newest versions are hashed, in this pass, so the state that is judged is the
+//! one that was visited.
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;

@@ -12,7 +12,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use parking_lot::Mutex;
 use slotpress_base::{Error, Hint, IoContext, Result, ShowPath, Space, quantity};
 
-/// A temporary file into which many threads write blocks of bytes.
 #[derive(Debug)]
 pub struct Spill {
     dir: PathBuf,
@@ -82,7 +81,6 @@ pub fn spill_dir(output_dir: Option<&Path>) -> PathBuf {
     dirs.swap_remove(on_disk.unwrap_or(0))
 }
 
-/// True if the directory is on a file system in memory.
 fn is_in_memory(dir: &Path) -> Result<bool> {
     /// `TMPFS_MAGIC` and `RAMFS_MAGIC` of `statfs(2)`.
     const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
@@ -103,7 +101,6 @@ mod tests {
         assert_eq!(spill.bytes(), 0);
     }
 
-    /// Spilling into a file system in memory would use the memory that it should save.
     #[test]
     fn nothing_is_spilled_into_memory() {
         let memory = Path::new("/dev/shm");

@@ -5,7 +5,6 @@ use crate::state::fingerprint::Fingerprint;
 
 /// An item of a log: some facts about one record of an account.
 pub trait LogItem: Copy + Ord + Send + Sync {
-    /// Length of an item in bytes.
     const BYTES: usize;
     const ZERO: Self;
 
@@ -16,7 +15,6 @@ pub trait LogItem: Copy + Ord + Send + Sync {
 
     fn append_to(&self, bytes: &mut Vec<u8>);
 
-    /// Reads what [`append_to`](Self::append_to) wrote.
     fn from_bytes(bytes: &[u8]) -> Self;
 
     fn partition(&self) -> usize {
@@ -236,8 +234,7 @@ mod tests {
 
     use super::*;
 
-    /// If a batch has very many records of one partition, repetitions are dropped, and no other
-    /// records.
+    /// If there are very many records of one partition, only repetitions are dropped.
     #[test]
     fn repeats_are_dropped_and_nothing_else() {
         let version = |account: u32, storage: u32, at: u64| {
@@ -261,7 +258,7 @@ mod tests {
     proptest! {
         #[test]
         fn grouped_is_sorted(seeds in proptest::collection::vec((any::<u32>(), 0u32..3, 0u32..4), 0..2000), many: bool) {
-            // All records are of one partition; with `many`, there are enough for two steps.
+            // Records of one partition; with `many`, enough for two steps.
             let times = if many { 20 } else { 1 };
             let version = |(seed, second, storage): &(u32, u32, u32), time: u32| {
                 let first = seed.wrapping_mul(2 * time + 1) >> 10 | 5 << 22;

@@ -53,12 +53,10 @@ const CHUNK_ITEMS: usize = 2048;
 /// small archive, waking threads for a smaller group would take longer than sorting it.
 const GROUP_PARTITIONS: usize = 16;
 
-/// Bytes of a chunk.
 const fn chunk_bytes<T: LogItem>() -> u64 {
     CHUNK_ITEMS as u64 * T::BYTES as u64
 }
 
-/// Least memory that the log needs.
 const fn log_bytes_min<T: LogItem>() -> u64 {
     PARTITIONS as u64 * chunk_bytes::<T>()
 }

@@ -6,9 +6,8 @@ pub mod work_dir;
 
 use std::path::{Path, PathBuf};
 
-/// Name of the journal of a restore, which lists the renames that move files into place. It is in
-/// the snapshots directory, or in the directory of an unpacked archive, from before the first
-/// rename until after the last.
+/// Name of a restore's journal, in the snapshots directory or that of an unpacked archive. It lists
+/// the renames that move files into place, and exists from before the first until after the last.
 pub const RESTORE_JOURNAL_NAME: &str = "slotpress-partial-journal";
 
 /// Hint for errors about the journal of a killed restore.

@@ -192,8 +192,7 @@ pub fn check_output_dir(dir: &Path) -> Result<()> {
     })
 }
 
-/// Returns an error if another run has locked the temporary file. Without a lock, the file is
-/// stale, and the caller removes it.
+/// Fails if another run has locked the temporary file. Without a lock, the file is stale.
 fn refuse_file_being_made(dir: &KeptDir, name: &OsStr, final_name: &str) -> Result<()> {
     let file = match dir.open_file(name) {
         Ok(file) => file,
@@ -276,8 +275,7 @@ mod tests {
         assert_eq!(fs::read_dir(dir.path()).expect("read").count(), 800);
     }
 
-    /// A second run for the same name is refused. The temporary file of a killed run hinders no
-    /// other run.
+    /// A second run for the same name is refused. The file of a killed run is removed.
     #[test]
     fn one_run_at_a_time_makes_the_file_of_a_name() {
         let dir = tempfile::tempdir().expect("a directory");

@@ -109,8 +109,8 @@ impl Drop for WorkDir {
         if self.is_kept {
             return;
         }
-        // If this fails, the next run removes the rest. `remove_dir` removes only an empty
-        // directory, so another directory of this name loses nothing.
+        // The next run removes what remains. `remove_dir` removes only an empty directory, so
+        // another one of this name loses nothing.
         let _ = remove_contents(self.dir.as_fd(), DEPTH_MAX);
         if !self.is_moved {
             let _ = self.parent.remove_dir(&self.name);

@@ -52,7 +52,7 @@ pub fn judge_together<'a>(read: &'a [VerifiedArchive], job: &Job<'_>) -> Result<
     if let Some(bank) = bank {
         judge_expectations(&options.check, bank.slot, bank.snapshot_hash(), &newest.findings)?;
     }
-    // Expected roots are in the order of the arguments, where the newest archive is the last.
+    // Expected roots are in the order of the arguments: the newest archive is last.
     for (one, number) in read.iter().rev().zip(0..) {
         judge_root(options.expect_roots.get(number).copied(), one.archive.root(), &one.findings)?;
     }
@@ -110,8 +110,8 @@ pub fn report_on(
     report
 }
 
-/// Refuses two archives that were given in the wrong order: the full one is newer. If the other
-/// one's name says that it is incremental, the order is right, and other checks report the fault.
+/// Refuses two archives in the wrong order: the full one is newer, and the other one's name does
+/// not say that it is incremental.
 fn refuse_swapped(newest: &VerifiedArchive, base: &VerifiedArchive) -> Result<()> {
     let is_meant = newest.archive.base_slot().is_some();
     match (base.bank(), newest.bank()) {

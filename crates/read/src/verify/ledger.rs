@@ -43,7 +43,6 @@ pub fn verify_ledger(
     read_ledger(paths, slot, base_slot, Job::verify(options, progress))
 }
 
-/// Reads a ledger for any [`Job`].
 pub(crate) fn read_ledger(
     paths: &LedgerPaths,
     slot: Option<u64>,

@@ -92,11 +92,9 @@ pub struct ObsoleteTotals {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Counts {
-    /// Length of the archives in bytes; for a ledger, length of the storages that an archive would
-    /// hold.
+    /// Length in bytes of the archives; for a ledger, of the storages that an archive would hold.
     pub input_bytes: u64,
-    /// Length of the tar streams in bytes; for a ledger, length of the stream that archiving would
-    /// give.
+    /// Length in bytes of the tar streams; for a ledger, of the stream that archiving would give.
     pub tar_bytes: u64,
     /// Number of frames with tar data; 0 for a ledger.
     pub frames: u64,

@@ -1,7 +1,5 @@
 //! Passes what the parser finds in one frame to sink, documents and record worker. Sends the state
 //! of a storage or document that continues in the next frame to the worker of that frame.
-//!
-//! [`by_index`](super) decides which worker reads which frame.
 
 use crossbeam_channel::Sender;
 use slotpress_base::{Error, Result};

@@ -52,8 +52,7 @@ struct AccountsWorker<'a> {
     /// Two lists for the current storage: records to subtract, and records of accounts that it
     /// holds twice.
     listed: [&'a [Version]; 2],
-    /// Records of the current storage that layers cover, and that are not in the sums of these
-    /// layers yet.
+    /// Records of the current storage to add to the sums of the layers that cover them.
     listed_covered: &'a [(Version, LayerSet)],
     batch: Batch,
     sums: LayeredSums,
@@ -169,8 +168,8 @@ impl RecordSink for AccountsWorker<'_> {
                 }
                 let covered = layers_among(self.listed_covered, &fingerprint);
                 if !covered.is_empty() {
-                    // The sums of this task are subtracted at the end, so this adds the account to
-                    // those of the layers.
+                    // These sums are subtracted at the end, which adds the account to those of the
+                    // layers.
                     self.sums.uncover(&record.header.account(record.data), covered);
                 }
                 if is_listed(duplicates, &fingerprint) {
