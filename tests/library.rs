@@ -1,4 +1,4 @@
-//! The library, as a program that embeds it sees it: nothing here names a module.
+//! The library, as a program that embeds it sees it: no test names a module.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;

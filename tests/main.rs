@@ -1,5 +1,5 @@
-//! The tests of the whole program and of the library, in one binary: linked once. What tests share
-//! is in `common`; every other module is a subject.
+//! Tests of the program and the library, in one binary, which is linked once. `common` has shared
+//! helpers; every other module has one subject.
 
 #![allow(clippy::disallowed_methods)] // paths of tests hold no control characters
 #![allow(clippy::expect_used, clippy::unwrap_used)] // a test that cannot go on has failed

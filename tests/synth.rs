@@ -1,5 +1,5 @@
-//! Synthetic ledgers in the hands of the other commands, and of Agave itself where `AGAVE_ORACLE`
-//! names checkers.
+//! Synthetic ledgers, read by the other commands, and by Agave itself if `AGAVE_ORACLE` names
+//! checkers.
 
 use std::ffi::OsStr;
 use std::fs;

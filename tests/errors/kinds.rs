@@ -1,4 +1,4 @@
-//! Kinds of errors, by which a caller decides what to do.
+//! Kinds of errors, which tell a caller what to do.
 
 use std::fs;
 use std::os::fd::AsFd;

@@ -1,4 +1,4 @@
-//! Words of errors that few ever see: name, value, limit and advice.
+//! Words of rare errors: name, value, limit and advice.
 
 use std::fs;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! `slotpress fetch`: bytes, however badly they come. Real sockets, on this machine only.
+//! `slotpress fetch` from servers that are good, slow, broken or lie: real sockets, on this machine
+//! only.
 
 mod works {
     mod servers;

@@ -1,4 +1,4 @@
-//! `slotpress find`, and a cluster of made-up peers, of different age, rate and honesty.
+//! `slotpress find`, in a cluster of simulated peers of different age, rate and honesty.
 
 mod refused;
 mod works;

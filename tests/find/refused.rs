@@ -1,4 +1,4 @@
-//! Servers that are wrong, and what is said of them.
+//! Servers that send wrong answers, and the messages about them.
 
 use serde_json::json;
 use slotpress_base::NoProgress;

@@ -1,4 +1,4 @@
-//! `slotpress find`: a cluster of made-up peers, of different age and rate.
+//! `slotpress find` in a cluster of simulated peers of different age and rate.
 
 use std::io::{self, Write};
 use std::net::TcpStream;

@@ -1,4 +1,4 @@
-//! `slotpress inspect`: what is counted and found is what a plain walk over the tar finds.
+//! `slotpress inspect` counts and finds the same as a plain walk over the tar.
 
 mod works {
     mod accounts;

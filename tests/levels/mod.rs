@@ -1,5 +1,4 @@
-//! `slotpress levels`: every row is sound and adds up, whatever the input is. Nothing here depends
-//! on times.
+//! `slotpress levels`: every row adds up, for any input. No test depends on times.
 
 mod works {
     mod codecs;

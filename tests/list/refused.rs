@@ -1,4 +1,4 @@
-//! What a list leaves out, and when it fails.
+//! Files that a list leaves out, and lists that fail.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! `slotpress list`: what a node would choose.
+//! `slotpress list`: archives, and those that a node would choose.
 
 use std::fs;
 

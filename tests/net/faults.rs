@@ -1,4 +1,4 @@
-//! What servers do wrong, one by one.
+//! Faults of servers, one by one.
 
 use std::io::Write;
 use std::net::TcpStream;

@@ -1,5 +1,4 @@
-//! Servers, good and bad, on this machine only: what the client takes from them, and what it
-//! refuses.
+//! Good and bad servers on this machine: what the client accepts, and what it refuses.
 
 mod faults;
 mod real;

@@ -1,4 +1,4 @@
-//! Servers that others wrote: Python's, nginx, Apache, and TLS with an authority of our own.
+//! Other programs as servers: Python's, nginx, Apache, and TLS with an authority of our own.
 
 use std::fs;
 use std::io::{BufRead, BufReader};

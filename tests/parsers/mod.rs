@@ -1,5 +1,5 @@
-//! Parsers of what others wrote, given fixtures with some bytes changed, and bytes of any kind. The
-//! same targets are in `fuzz/`, for whoever has hours.
+//! Parsers of foreign bytes, with fixtures in which some bytes are changed, and with any bytes.
+//! `fuzz/` runs the same targets for longer.
 
 pub mod targets;
 

@@ -1,6 +1,5 @@
-//! What parses bytes that others wrote, each with what must hold for any bytes. Shared by the
-//! property tests here and by `fuzz/`. Nothing may panic, and nothing may be said at more length
-//! than a line.
+//! Targets: parsers of foreign bytes, each with what must hold for any bytes. The property tests
+//! here and `fuzz/` share them. A target must not panic, and no message may be longer than a line.
 
 #[path = "wrapped.rs"]
 pub mod wrapped;

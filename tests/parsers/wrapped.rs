@@ -1,5 +1,5 @@
-//! Archives made of any tar stream, so that what is altered gets past checksums and frames to
-//! whoever reads entries.
+//! Archives made of any tar stream: changed bytes get past checksums and frames to the readers of
+//! entries.
 
 use slotpress_format::archive::frame_hashes::{self};
 use slotpress_format::{Entry, EntryParser, Index, SeekTableItem, TarEvent, frame_hash, seek_table_frame};

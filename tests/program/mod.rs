@@ -1,4 +1,4 @@
-//! What holds for every command.
+//! Tests of what holds for every command.
 
 mod works {
     mod environment;

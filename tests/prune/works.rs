@@ -1,4 +1,4 @@
-//! `slotpress prune`: what goes, and what stays.
+//! `slotpress prune`: archives that are removed, and archives that stay.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! `slotpress publish`, beside what writes as validators do: what it publishes is whole, what it
-//! needs it has pinned, and a run that is killed goes on.
+//! `slotpress publish` beside a process that writes as validators do: published archives are whole,
+//! needed ones are pinned, and a killed run continues.
 
 pub mod stage;
 

@@ -1,4 +1,5 @@
-//! `slotpress recompress`: the same entries, checked, in any format; nothing from a damaged source.
+//! `slotpress recompress`: the same entries, checked, in any format. A damaged source gives no
+//! archive.
 
 mod works {
     mod firedancer;

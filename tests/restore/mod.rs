@@ -1,4 +1,4 @@
-//! `slotpress restore`: a ledger that boots, or none.
+//! `slotpress restore`: makes a ledger that boots, or none.
 
 mod target;
 

@@ -1,4 +1,4 @@
-//! Targets that are buckets, for every command that takes one: against `versitygw`.
+//! Buckets as targets of every command that takes a target: against `versitygw`.
 
 mod refused;
 mod survives {

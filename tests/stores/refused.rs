@@ -1,4 +1,4 @@
-//! Buckets that lie, and archives that are damaged.
+//! Buckets that lie, and damaged archives.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! Targets that are buckets, for every command that takes one.
+//! Buckets as targets of every command that takes a target.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;

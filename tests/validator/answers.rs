@@ -1,5 +1,5 @@
-//! What the real RPC service answers, beside what the tests' own servers do (`common/site.rs`,
-//! `find/mod.rs`).
+//! Answers of the real RPC service, compared with those of the tests' own servers
+//! (`common/site.rs`, `find/mod.rs`).
 
 use std::net::SocketAddr;
 

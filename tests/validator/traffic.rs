@@ -1,4 +1,4 @@
-//! Accounts that come and go while the validator runs.
+//! Accounts that open and close while the validator runs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};

@@ -1,4 +1,4 @@
-//! Archives altered in every way that docs/snapshot-format.md#archive knows, and some more.
+//! Archives altered in every way that docs/snapshot-format.md#archive lists, and in some more.
 
 use std::ops::Range;
 

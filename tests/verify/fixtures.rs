@@ -1,4 +1,4 @@
-//! Archives of the fixtures, taken apart and put together again.
+//! Archives of the fixtures, taken apart and assembled again.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! Whether `slotpress verify` finds what is wrong, where it is, and agrees with the clients.
+//! `slotpress verify` finds every fault and its place, and agrees with the clients.
 
 pub mod altered;
 pub mod fixtures;

@@ -1,6 +1,6 @@
-//! States in which an account or a field of the bank file was altered, with everything else made
-//! anew around it: lattice hash, capitalization, bank hash, storage map, names. Only what a client
-//! makes of the account or the field tells them from sound ones.
+//! States in which an account or a field of the bank file was altered, and everything else made
+//! anew: lattice hash, capitalization, bank hash, storage map, names. Only a client that uses the
+//! account or the field can find the change.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

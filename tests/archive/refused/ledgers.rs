@@ -1,4 +1,4 @@
-//! Bad input makes a clear error: what failed, on which path, why, and what to do. Nothing is
+//! Bad input gives a clear error: what failed, on which path, why, and what to do. No file is
 //! written.
 
 use std::fs;

@@ -1,5 +1,5 @@
-//! Killed or interrupted at any moment: no file under a final name that is not whole, and the next
-//! run cleans up and succeeds. An interrupted run cleans up itself.
+//! `archive`, killed or interrupted at any moment: every file with a final name is whole, and the
+//! next run cleans up and succeeds. An interrupted run cleans up itself.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,4 @@
-//! Somebody who may write into the target directory swaps directories for symbolic links while an
-//! archive is made.
+//! An attacker swaps directories of the target for symbolic links while an archive is made.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! What is archived is what the validator would have archived: names, entries and contents are
-//! those of Agave's own archives of the same states.
+//! Archives hold what the validator would have archived: names, entries and contents equal those of
+//! Agave's own archives of the same states.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,5 +1,6 @@
-//! Ledgers of Agave 4.4 (no storage map in the bank file) and 4.5 (append vecs, split files, both):
-//! archives equal Agave's own, every command reads them, and what is missing or damaged is named.
+//! Ledgers of Agave 4.4 (no storage map in the bank file) and 4.5 (append vecs, split files, both).
+//! Archives equal Agave's own, every command reads the ledgers, and missing or damaged files are
+//! named.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

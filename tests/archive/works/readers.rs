@@ -1,4 +1,4 @@
-//! Whatever reads zstd and tar reads our archives, small frames and large ones.
+//! Other programs that read zstd and tar read our archives, with small frames and large ones.
 
 use std::fs;
 use std::path::{Path, PathBuf};

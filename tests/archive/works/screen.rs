@@ -1,4 +1,4 @@
-//! What an operator reads while archives are made.
+//! Output for the operator while archives are made.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! Old archives that are of no use.
+//! Old full archives that cannot be used.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! Ledgers that nobody vouches for, or that were not expected.
+//! Ledgers that no trusted server confirms, or that were not expected.
 
 use crate::common::http::*;
 use crate::common::site::*;

@@ -1,4 +1,4 @@
-//! Sources that have nothing, where the node has archives itself.
+//! Sources without archives, when the node itself has some.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! Sources that are wrong, for `fetch` and `bootstrap`.
+//! Sources that send wrong archives, for `fetch` and `bootstrap`.
 
 use std::io::Write;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Old archives and what goes on them, damaged, replaced or gone: the ordinary way begins, and what
-//! was fetched in vain is said.
+//! Old full archives and incremental ones on them, damaged, replaced or gone: the run fetches the
+//! newest full archive, and says what was fetched in vain.
 
 use std::collections::BTreeMap;
 use std::fs;

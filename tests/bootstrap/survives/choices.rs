@@ -1,5 +1,5 @@
-//! What a run ends with after a failure: the best state that is left, and a last line where a
-//! better one was given up.
+//! Results after a failure: the best state that is left, and a last line if a better one was given
+//! up.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Ledgers, whatever happens on the way.
+//! Ledgers that are made although something fails on the way.
 
 use std::collections::BTreeSet;
 use std::io::Write;

@@ -1,5 +1,5 @@
-//! A panic in whoever fetches, or reads what is fetched: the run ends with an error, and the next
-//! one goes on.
+//! A panic in a thread that fetches or reads: the run ends with an error, and the next one
+//! continues.
 
 #![cfg(debug_assertions)]
 

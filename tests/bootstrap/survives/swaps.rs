@@ -1,5 +1,5 @@
-//! Somebody who may write into the target directory swaps directories for symbolic links while a
-//! ledger is fetched. Nothing of it comes to lie outside.
+//! An attacker swaps directories of the target for symbolic links while a ledger is fetched. No
+//! part of the ledger is written elsewhere.
 
 use std::fs;
 use std::process::Command;

@@ -1,6 +1,6 @@
 //! The program in random worlds, those of the simulation: servers that are honest, lie, fail, are
-//! slow or lose connections, and full archives of the node. `WORLDS_REAL` says how many,
-//! `WORLDS_FIRST` from which seed on.
+//! slow or lose connections, and full archives of the node. `WORLDS_REAL` sets the number of
+//! worlds, `WORLDS_FIRST` the first seed.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};

@@ -1,4 +1,4 @@
-//! A node that has an older full archive fetches only what changed since.
+//! A node with an older full archive fetches only the changes since then.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! Archives of Firedancer's among the candidates.
+//! Candidates that are archives by Firedancer.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! Ledgers as `restore` makes them.
+//! Ledgers equal those of `restore`.
 
 use std::fs;
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! Servers that behave as those of clients and mirrors do.
+//! Servers that behave like those of clients and mirrors.
 
 use std::io::Write;
 use std::sync::Arc;

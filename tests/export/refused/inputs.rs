@@ -1,4 +1,4 @@
-//! Nothing gets a name of what is not right.
+//! Inputs that are wrong: no table gets its name.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Ends in the middle: nothing looks complete, and the next run works.
+//! Exports that end in the middle: no table looks complete, and the next run works.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Tables in a bucket: after the verdict, whole or not at all.
+//! Tables in a bucket: they appear after the verdict, and whole.
 
 use std::fs;
 use std::process::{Command, Stdio};

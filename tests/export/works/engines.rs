@@ -1,4 +1,4 @@
-//! What engines read is what was written: the same sums, and the same accounts.
+//! Engines read the tables as they were written: the same sums and the same accounts.
 
 use std::fs;
 use std::io::Write;

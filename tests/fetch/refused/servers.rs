@@ -1,4 +1,4 @@
-//! Servers that are wrong, or lie.
+//! Servers that send wrong answers, or lie.
 
 use std::fs;
 use std::io::Write;

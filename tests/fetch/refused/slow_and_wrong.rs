@@ -1,4 +1,4 @@
-//! Servers that are too slow, or lead nowhere.
+//! Servers that are too slow, and redirects that lead nowhere.
 
 use std::io::Write;
 use std::thread;

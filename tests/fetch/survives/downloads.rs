@@ -1,4 +1,4 @@
-//! Downloads that end in the middle, and go on.
+//! Downloads that end in the middle, and continue.
 
 use std::fs;
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! Archives come whole.
+//! Archives arrive whole.
 
 use crate::common::http::*;
 use crate::common::site::*;

@@ -1,4 +1,4 @@
-//! Questions that make no sense, and damaged archives.
+//! Flags that make no sense, and damaged archives.
 
 use std::fs;
 

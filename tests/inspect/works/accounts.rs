@@ -1,4 +1,4 @@
-//! Looking at accounts: what is counted and found is what a plain walk over the tar finds.
+//! `inspect --account` and `--by-owner` count and find the same as a plain walk over the tar.
 
 use std::collections::HashMap;
 use std::fs;

@@ -1,4 +1,4 @@
-//! What makes no sense is refused before work starts.
+//! Flags of `levels frames` that make no sense are refused before work starts.
 
 use std::fs;
 use std::path::Path;

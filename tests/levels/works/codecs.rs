@@ -1,5 +1,5 @@
-//! `slotpress levels --codec`: codecs side by side, with the sizes of their formats; what makes no
-//! sense, or is not built in, is refused before work starts. Nothing here depends on times.
+//! `slotpress levels --codec`: compares codecs, with the sizes of their formats. No test depends on
+//! times.
 
 use std::fs;
 use std::path::Path;

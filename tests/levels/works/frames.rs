@@ -1,5 +1,5 @@
-//! `slotpress levels frames`: rows add up, files hold the same as the screen, and what makes no
-//! sense is refused before work starts. Nothing here depends on times.
+//! `slotpress levels frames`: rows add up, and files hold the same as the screen. No test depends
+//! on times.
 
 use std::fs;
 use std::path::Path;

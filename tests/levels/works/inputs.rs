@@ -1,5 +1,4 @@
-//! `slotpress levels`: every row is sound and adds up, whatever the input is; what makes no sense
-//! is refused before work starts. Nothing here depends on times.
+//! `slotpress levels`: every row adds up, for any input. No test depends on times.
 
 use std::fs;
 use std::path::{Path, PathBuf};

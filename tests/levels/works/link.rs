@@ -1,4 +1,4 @@
-//! `slotpress levels link`: what adds up, what is refused before any work, and files.
+//! `slotpress levels link`: rows add up, and files hold the same as the screen.
 
 use std::fs;
 

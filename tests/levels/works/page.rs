@@ -1,5 +1,5 @@
-//! The page of `levels --html`, in a real browser: it opens without a complaint, asks for nothing,
-//! can be sorted, is dark where the reader wants it, and fits a phone.
+//! The page of `levels --html`, in a real browser: it opens without errors, loads nothing else, can
+//! be sorted, is dark if the reader wants that, and fits a phone.
 
 use std::fs;
 use std::path::{Path, PathBuf};

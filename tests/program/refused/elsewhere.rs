@@ -1,4 +1,4 @@
-//! Directories that are no ledger: nothing is made there.
+//! Directories that are not ledgers: no file is made in them.
 
 use std::fs;
 

@@ -1,5 +1,5 @@
-//! What the system does not let us read is no damage; what is missing or damaged is. Hints that can
-//! be followed.
+//! Files that the system does not let slotpress read are not reported as damaged; missing and
+//! damaged ones are. Hints can be followed.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

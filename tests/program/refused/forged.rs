@@ -1,5 +1,5 @@
-//! Archives that somebody forged with care: an account is changed, and every checksum, index, frame
-//! hash and the root is made anew, so that only the state tells.
+//! Carefully forged archives: one account is changed, and every checksum, the index, the frame
+//! hashes and the root are made anew. Only the state check can find that.
 
 use std::ffi::OsStr;
 use std::fs;

@@ -1,5 +1,4 @@
-//! Frame hashes and the root: one number stands for every byte of an archive, and what somebody
-//! else made is found.
+//! Frame hashes and the root: the root covers every byte of an archive, so foreign bytes are found.
 
 use std::fs;
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! Limits: of what an archive may unpack to, of memory, and of what a message quotes.
+//! Limits of the unpacked size of an archive, of memory, and of quotes in messages.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Mistakes of an operator, and what to do next.
+//! Mistakes of an operator, and the hints that follow.
 
 use std::fs;
 

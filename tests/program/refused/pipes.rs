@@ -1,4 +1,4 @@
-//! A pipe in the place of a file: refused or passed over, never waited for.
+//! A pipe in the place of a file is refused or skipped; no command waits for it.
 
 use std::fs;
 use std::io::{Read, Write};

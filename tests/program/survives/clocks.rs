@@ -1,5 +1,5 @@
-//! Clocks that say any time: before 1970, and beyond the year 9999. No command panics; what cannot
-//! be done then says so.
+//! Wrong clocks: before 1970, and after the year 9999. No command panics; a command that cannot
+//! work says so.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,9 +1,9 @@
-//! Single system calls that fail, by `strace --inject`; and calls that do less than they were asked
-//! to, by a library that is loaded before the system's. A run ends with exit code 1, and leaves
-//! nothing; or it has tried again, or done without, and what it left is whole.
+//! System calls that fail, by `strace --inject`, and calls that do less than asked, by a preloaded
+//! library. A run ends with exit code 1 and leaves nothing, or it succeeds without the call, and
+//! its output is whole.
 //!
-//! A sample by default. By hand: `FAULTS_ERRORS` failing calls for each command and fault, and
-//! `FAULTS_SEED`. Prints a table; docs/reliability.md has its sums.
+//! By default, a sample. `FAULTS_ERRORS` sets the number of failing calls for each command and
+//! fault, `FAULTS_SEED` selects them. Prints a table; docs/reliability.md has its sums.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,5 +1,5 @@
-//! Ctrl-C while the program waits for somebody else: for input that does not come, for a reader
-//! that does not read.
+//! Ctrl-C while the program waits: for input that does not come, or for a reader that does not
+//! read.
 
 use std::fs;
 use std::io::Write;

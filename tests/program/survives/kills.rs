@@ -1,8 +1,9 @@
-//! SIGKILL at single system calls, by `strace --inject`: after each, no partial file has a final
-//! name, the source is unchanged, a rerun succeeds, and what looks complete verifies.
+//! SIGKILL at system calls, by `strace --inject`. After each kill, no partial file has a final
+//! name, the source is unchanged, a rerun succeeds, and output that looks complete passes `verify`.
 //!
-//! A sample by default. By hand: `FAULTS_KILLS` kills for each command and stage, `FAULTS_SEED`,
-//! and `FAULTS_ONLY` for one of the commands. Prints a table; docs/reliability.md has its sum.
+//! By default, a sample. `FAULTS_KILLS` sets the number of kills for each command and stage,
+//! `FAULTS_SEED` selects them, `FAULTS_ONLY` names one command. Prints a table; docs/reliability.md
+//! has its sum.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! What a command found out arrives, or the command fails.
+//! If the results of a command cannot be written, the command fails.
 
 use std::fs::{self, File};
 use std::io::Read;

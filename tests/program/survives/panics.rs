@@ -1,4 +1,4 @@
-//! A panic anywhere ends the run, and leaves nothing behind; so does a system that refuses threads.
+//! A panic in any thread ends the run and leaves no file; so does a system that refuses threads.
 
 use std::fs;
 use std::path::{Path, PathBuf};

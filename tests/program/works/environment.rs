@@ -1,4 +1,4 @@
-//! Variables that an operator exports for all commands, and the real program.
+//! Environment variables, with the real program.
 
 use std::ffi::OsStr;
 use std::fs;

@@ -1,5 +1,4 @@
-//! `--json`: samples of every type, as commands print them, hold every field that docs/json.md
-//! lists, and no other.
+//! `--json`: samples of every type have exactly the fields that docs/json.md lists.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;

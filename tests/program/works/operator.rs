@@ -1,4 +1,4 @@
-//! What an operator meets on the screen, of every command.
+//! Output of every command, as an operator reads it.
 
 use serde_json::Value;
 

@@ -1,8 +1,8 @@
-//! Good io_policy: what was in the page cache stays there, what was not leaves no trace, and no
-//! byte of a result depends on any of it.
+//! `--io-hint gentle`: pages that were in the page cache stay there, others are dropped, and
+//! results are the same.
 //!
-//! Runs beside the compiled tests: on a disk, since pages of a file system in memory cannot be
-//! dropped. TEST_DISK names another directory.
+//! Files are on a disk, beside the compiled tests, because pages of a file system in memory cannot
+//! be dropped. TEST_DISK names another directory.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

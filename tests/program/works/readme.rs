@@ -1,5 +1,5 @@
-//! The examples of the README print what stands there: names, sizes, roots, verdicts; not times and
-//! rates.
+//! The examples of the README print what stands there: names, sizes, roots and verdicts, but not
+//! times and rates.
 
 use std::path::Path;
 use std::process::Command;

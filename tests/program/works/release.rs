@@ -1,5 +1,5 @@
-//! What a release has beside the program: documents whose links hold where they are installed, and
-//! who publishes it.
+//! Files of a release beside the program: documents whose links work where they are installed, and
+//! the publisher.
 
 use std::fs;
 use std::path::{Path, PathBuf};

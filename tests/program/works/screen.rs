@@ -1,5 +1,4 @@
-//! The screen: results on stdout, everything else on stderr; JSON that programs can rely on; help
-//! that fits.
+//! The screen: results on stdout, all else on stderr; reliable JSON; help that fits.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,5 +1,5 @@
-//! Results on terminals of several widths: lines are wrapped at words, tables leave out columns,
-//! and what is to be copied stays in one piece.
+//! Results on terminals of several widths: lines break between words, tables leave out columns, and
+//! text to copy stays in one piece.
 
 use std::io::Read;
 use std::path::Path;

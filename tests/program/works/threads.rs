@@ -1,4 +1,4 @@
-//! `--threads` binds everything that runs: threads are counted while the program works.
+//! `--threads` limits all workers: threads are counted while the program works.
 
 use std::collections::HashMap;
 use std::fs;

@@ -1,4 +1,4 @@
-//! What is not published, and what is not replaced.
+//! Archives that are not published, and files that are not replaced.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

@@ -1,5 +1,5 @@
-//! Directories that are not what they seem: pipes, links, the validator's own, others that come
-//! into their place meanwhile.
+//! Wrong directories: pipes, links, the validator's own, and others that take their place during a
+//! run.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};

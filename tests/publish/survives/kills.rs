@@ -1,5 +1,5 @@
-//! SIGKILL at system calls that change something, by `strace --inject`: what `latest.json` names is
-//! whole at every moment, and the next run ends the work, and frees what was pinned.
+//! SIGKILL at system calls that change files, by `strace --inject`: the archives in `latest.json`
+//! are whole at every moment, and the next run ends the work and unpins archives.
 
 use std::collections::BTreeSet;
 

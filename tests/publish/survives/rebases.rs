@@ -1,4 +1,5 @@
-//! Rebasing that fails, is interrupted or killed: nothing of it appears, and the next run goes on.
+//! Rebasing that fails, is interrupted or killed: no rebased archive appears, and the next run
+//! continues.
 
 use std::fs;
 use std::path::Path;

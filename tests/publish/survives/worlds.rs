@@ -1,6 +1,6 @@
 //! The program in random lives, those of the simulation, with real directories: a validator that
-//! writes, purges and damages, targets that fail, become full, go away and come back, and kills at
-//! any moment. `LIVES_REAL` says how many, `LIVES_FIRST` from which seed on.
+//! writes, purges and damages archives; targets that fail, become full, go away and come back;
+//! kills at any moment. `LIVES_REAL` sets the number of lives, `LIVES_FIRST` the first seed.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,5 +1,5 @@
-//! Many nodes at once, from what was published: out of the bucket, and through a web server in
-//! front of its directory.
+//! Many nodes that fetch published archives at the same time: from the bucket, and through a web
+//! server in front of its directory.
 
 use std::process::{Child, Stdio};
 

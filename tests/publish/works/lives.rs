@@ -1,5 +1,4 @@
-//! Runs that go on: beside a process that writes and purges as a validator does, and a reader that
-//! polls.
+//! Long runs beside a process that writes and purges as a validator does, and a reader that polls.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,4 +1,4 @@
-//! One run at a time: what is published, what goes, what stays.
+//! Single runs (`--once`): archives that are published, removed, or stay.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

@@ -1,4 +1,5 @@
-//! `--rebase-onto`: what brings nodes from the older full archives of a target to the newest one.
+//! `--rebase-onto`: archives that bring nodes from older full archives of a target to the newest
+//! one.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! Archives that make no such pair. Nothing is written.
+//! Archives that cannot be rebased. No file is written.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The pair of archives holds the new state, and nothing else.
+//! The pair of archives holds exactly the new state.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,5 +1,4 @@
-//! Archives that Firedancer's own producer wrote: read as what they are, and made into what Agave
-//! loads.
+//! Archives by Firedancer's own producer that cannot be converted.
 
 use std::fs;
 use std::path::{Path, PathBuf};

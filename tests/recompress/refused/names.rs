@@ -1,4 +1,4 @@
-//! Names that are taken.
+//! Output names that exist already.
 
 use std::fs;
 

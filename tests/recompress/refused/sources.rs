@@ -1,4 +1,4 @@
-//! Nothing is made from a damaged source, or in the place of what is there.
+//! A damaged source gives no archive, and existing files are not replaced.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! A conversion of what Firedancer wrote that ends before its time, at any stage.
+//! A conversion of an archive by Firedancer that ends early, at any stage.
 
 use std::fs;
 use std::path::Path;

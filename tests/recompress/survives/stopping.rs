@@ -1,4 +1,4 @@
-//! Ctrl-C while the input waits.
+//! Ctrl-C while the program waits for input.
 
 use std::fs;
 use std::io::Write;

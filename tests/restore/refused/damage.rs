@@ -1,6 +1,6 @@
-//! A damaged or hostile archive makes restore fail with a clear error, and leaves nothing; or it
-//! does not matter, and the result is the same. Never a panic, never a file outside, never a ledger
-//! that looks complete.
+//! A damaged or hostile archive: `restore` fails with a clear error and leaves no files, or the
+//! damage does not matter and the result is the same. It never panics, writes outside the target,
+//! or leaves a ledger that looks complete.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,4 +1,4 @@
-//! What only Firedancer loads is no archive to restore: `recompress` makes one of it.
+//! Archives that only Firedancer loads are refused; `recompress` converts them.
 
 use std::io::{Read, Write};
 use std::path::Path;

@@ -1,6 +1,5 @@
-//! The state, checked while an archive is restored or recompressed: what those accept is right, by
-//! `verify`; what is damaged or incomplete is found, also in archives without checksums and without
-//! a storage map.
+//! The state check of `restore` and `recompress`. What they accept is right, by `verify`. Damaged
+//! or incomplete archives are found, also without checksums and without a storage map.
 
 use std::fs;
 use std::path::{Path, PathBuf};

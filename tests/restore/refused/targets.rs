@@ -1,4 +1,5 @@
-//! What cannot boot is refused before anything is written.
+//! Archives and targets that cannot give a ledger that boots are refused before anything is
+//! written.
 
 use std::fs;
 use std::io::Write;

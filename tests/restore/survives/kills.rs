@@ -1,5 +1,5 @@
-//! Killed or interrupted at any moment: no ledger that looks complete, and the next run cleans up
-//! and succeeds. An interrupted run cleans up itself.
+//! `restore`, killed or interrupted at any moment: no ledger looks complete, and the next run
+//! cleans up and succeeds. An interrupted run cleans up itself.
 
 use std::fs;
 use std::path::{Path, PathBuf};

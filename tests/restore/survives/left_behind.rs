@@ -1,4 +1,4 @@
-//! What a restore leaves behind that failed.
+//! Files that a failed restore leaves.
 
 use std::fs;
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! Kills at random moments, many of them: the next run of the same command works, and makes what
-//! one that was not killed makes.
+//! Many kills at random moments: the next run of the same command succeeds, with the same result as
+//! without kills.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -1,4 +1,4 @@
-//! A state that is replaced by a restore which fails.
+//! A restore that replaces a state and fails.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! Two restores that share a directory: one is refused, and what the other one leaves is whole.
+//! Two restores that share a directory: one is refused, and the result of the other is whole.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,5 @@
-//! Somebody who may write into the target directory swaps directories for symbolic links while a
-//! restore runs. Nothing of the restore comes to lie outside, and a restore that ends with success
-//! is complete.
+//! An attacker swaps directories of the target for symbolic links during a restore. No file is
+//! written elsewhere, and a restore that ends with success is complete.
 
 use std::fs;
 use std::process::{Command, Stdio};

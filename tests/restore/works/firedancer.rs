@@ -1,5 +1,4 @@
-//! Archives that Firedancer wrote: restored, if Agave loads them, as any other; or once they are
-//! converted.
+//! Archives by Firedancer: restored like others if Agave loads them, or after conversion.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! A restored ledger boots: everything that a fast boot needs is there, and nothing that a starting
-//! validator would wipe.
+//! A restored ledger boots: it has everything that a fast boot needs, and nothing that a starting
+//! validator would delete.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

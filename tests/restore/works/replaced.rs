@@ -1,4 +1,4 @@
-//! A ledger that has a state already.
+//! Restores into a ledger that already has a state.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What an operator reads while a ledger is restored.
+//! Output for the operator while a ledger is restored.
 
 use std::fs;
 

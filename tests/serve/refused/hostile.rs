@@ -1,5 +1,5 @@
-//! Clients that mean harm: nothing but archives gets out, nothing panics, memory stays bounded,
-//! others are served.
+//! Hostile clients: they get nothing but archives, memory stays bounded, nothing panics, and other
+//! clients are served.
 
 use std::fs;
 use std::io::{Read, Write};

@@ -1,4 +1,4 @@
-//! Archives come and go, and so does the server.
+//! Archives that appear and disappear, and a server that is stopped.
 
 use std::fs;
 use std::io::Read;

@@ -1,5 +1,5 @@
-//! What clients ask for and rely on: whole files, ranges, conditions, redirects; curl, wget,
-//! aria2c, and what Agave's and Firedancer's do.
+//! Requests of clients: whole files, ranges, conditions, redirects; by curl, wget, aria2c, and as
+//! Agave and Firedancer make them.
 
 use std::fs;
 use std::io::Read;

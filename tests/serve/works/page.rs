@@ -1,5 +1,5 @@
-//! The page, in a real browser: complete without anything from elsewhere, dark where the reader
-//! wants it, fit for a phone.
+//! The page, in a real browser: it loads nothing else, is dark if the reader wants that, and fits a
+//! phone.
 
 use std::io::Read;
 

@@ -1,4 +1,4 @@
-//! Behind a proxy: limits and the log are about clients, not about the proxy.
+//! Behind a proxy, limits and the log are about clients, not about the proxy.
 
 use std::fs;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! Encryption: certificates are used, and used again when they change.
+//! TLS: certificates are loaded, and loaded again when they change.
 
 use std::fs;
 use std::io::Write;

@@ -1,6 +1,6 @@
-//! Uploads of `publish` that end while the store makes one file of their parts, and uploads of
-//! which the store has lost a part: each later run against a store that works ends well, and the
-//! archive is in the index.
+//! Uploads of `publish` that end while the store joins their parts, and uploads of which the store
+//! has lost a part. A later run against a store that works completes each, and the archive is in
+//! the index.
 
 use std::fs;
 use std::path::Path;

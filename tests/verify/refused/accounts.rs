@@ -1,6 +1,6 @@
-//! Accounts that Agave reads between an archive and its first block, and fields that the bank files
-//! of a pair share: a state in which one of them was altered, and everything else made anew, is
-//! refused by every command that makes or names a state.
+//! Accounts that Agave reads between an archive and its first block, and fields that must agree in
+//! a pair. If one is altered and everything else is made anew, every command that makes or names a
+//! state refuses the result.
 
 use std::path::Path;
 

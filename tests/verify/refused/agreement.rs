@@ -1,5 +1,5 @@
-//! Of every altered archive, `verify` says what is wrong; and of each version of Agave, what that
-//! says itself.
+//! For every altered archive, `verify` says what is wrong, and its verdict on each version of Agave
+//! is that version's own.
 
 use std::path::{Path, PathBuf};
 

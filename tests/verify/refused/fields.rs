@@ -1,6 +1,6 @@
-//! The fields of bank file and status cache, in their order: a table of what is there, and what
-//! altering each does. Clients read them with parsers of their own; this one follows the table
-//! alone.
+//! The fields of bank file and status cache, in their order: a table of the fields and of the
+//! effect of altering each. The reader here follows the table alone, while the clients have parsers
+//! of their own.
 
 use std::collections::BTreeSet;
 use std::ops::Range;

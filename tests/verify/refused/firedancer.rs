@@ -1,5 +1,4 @@
-//! Archives that Firedancer's own producer wrote: read as what they are, and made into what Agave
-//! loads.
+//! Archives by Firedancer's own producer, damaged or altered: failures and verdicts of `verify`.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Every single flipped bit of a small archive is found, or lies where nothing has a meaning.
+//! Every single flipped bit of a small archive is found, or lies in bytes without meaning.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

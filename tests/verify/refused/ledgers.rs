@@ -1,5 +1,4 @@
-//! Ledgers that are not complete: everything that is missing or cut is named, and the rest is read
-//! all the same.
+//! Incomplete ledgers: every missing or cut file is named, and the rest is still read.
 
 use std::fs;
 use std::path::Path;

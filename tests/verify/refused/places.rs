@@ -1,5 +1,5 @@
-//! Failures say where: the right frame, offset, entry and account, expected and found; and all of
-//! them are reported.
+//! Failures name the right frame, offset, entry and account, expected and found value; all of them
+//! are reported.
 
 use std::path::{Path, PathBuf};
 

@@ -1,6 +1,6 @@
-//! What is said of altered archives, word for word: every failure with its place, and each client's
-//! verdict; what restoring says of them; and the book of rules itself. A change here changes what
-//! an operator reads.
+//! Reports on altered archives, word for word: every failure with its place, each client's verdict,
+//! and the messages of `restore`; and the table of rules. A change here changes what an operator
+//! reads.
 
 use std::convert::Infallible;
 use std::fmt::Write;

@@ -1,4 +1,4 @@
-//! Verdicts that an operator reads, and what to do next.
+//! Verdicts as an operator reads them, and the hints that follow.
 
 use std::fs;
 use std::path::Path;

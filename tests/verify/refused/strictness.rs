@@ -1,5 +1,5 @@
-//! One book of rules, at one strictness: nothing is made of an archive that `verify` would refuse
-//! of what was made.
+//! All commands are as strict as `verify`: they make nothing from an archive if `verify` would
+//! refuse the result.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicUsize;

@@ -1,6 +1,6 @@
-//! What versions of Agave differ in, and what only Firedancer minds: each change is found, at its
-//! place, and counts for the clients that refuse it. Where `AGAVE_ORACLE` names loaders of Agave's
-//! own, these say the same.
+//! Differences between versions of Agave, and demands of Firedancer alone. Each change is found at
+//! its place, and counts for the clients that refuse it. If `AGAVE_ORACLE` names loaders of Agave's
+//! own, they must agree.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What is good is found to be good, with the values that Agave gives.
+//! Good archives and ledgers are found good, with the values that Agave gives.
 
 use std::path::Path;
 

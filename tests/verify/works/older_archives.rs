@@ -1,5 +1,5 @@
-//! Archives by older slotpress, with a mark of `pzstd` in front of each frame; and newer archives
-//! for older slotpress.
+//! Archives by older versions of slotpress, with a mark of `pzstd` in front of each frame; and
+//! newer archives, read by older versions.
 
 use std::fs;
 use std::path::{Path, PathBuf};

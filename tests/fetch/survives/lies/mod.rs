@@ -1,9 +1,9 @@
-//! Servers that lie, as data: what each does, and what must come of it. A new lie is one entry of
-//! `LIES`.
+//! Servers that lie, as a table: what each does, and how the run must end. A new lie is one entry
+//! of `LIES`.
 //!
-//! Each entry says what the servers of every run do, in one directory for all runs, and how each
-//! run must end: its exit code, and which archive has its name then, if any. `LIES_RUNS` repeats
-//! each so often; `LIES_ONLY` chooses those whose names contain it. Prints a table;
+//! Each entry says what the servers do in every run, and how each run must end: its exit code, and
+//! which archive then has its name, if any. All runs of an entry use one directory. `LIES_RUNS`
+//! repeats each entry so often; `LIES_ONLY` selects entries whose name contains it. Prints a table;
 //! docs/reliability.md has its sum.
 
 mod plays;

@@ -1,4 +1,4 @@
-//! What servers do, right and wrong.
+//! Actions of servers, right and wrong.
 
 use std::borrow::Cow;
 use std::io::{self, Write};

@@ -1,5 +1,5 @@
-//! Servers that play random scripts of lies. `LIES_SCRIPTS` says how many are played, `LIES_SEED`
-//! and `LIES_FIRST` which.
+//! Servers that play random scripts of lies. `LIES_SCRIPTS` sets their number, `LIES_SEED` and
+//! `LIES_FIRST` select them.
 
 use std::sync::mpsc;
 use std::thread;

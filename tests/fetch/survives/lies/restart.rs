@@ -1,4 +1,4 @@
-//! `serve`, killed and started again under `fetch`; and a server that is gone for good.
+//! `serve`, killed and started again during `fetch`, and a server that stays away.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;

@@ -1,6 +1,6 @@
-//! Scripts of lies: any bytes are one. Servers in this process play it while `fetch` runs, a few
-//! times in one directory. Whatever they do, each run ends, and what has the archive's name then is
-//! one of the archives, whole. Shared by the property test here and by `fuzz/`.
+//! Scripts of lies, made of any bytes. Servers in this process play a script while `fetch` runs a
+//! few times in one directory. Each run must end, and a file with the archive's name must be one of
+//! the archives, whole. The property test here and `fuzz/` share this module.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};

@@ -1,4 +1,4 @@
-//! The archives that lies are about, and the servers that play them.
+//! The archives of the lies, and the servers that play them.
 
 use std::io;
 use std::net::TcpStream;
