@@ -12,8 +12,8 @@ use slotpress_base::InterruptibleWriter;
 /// True if the program was started with standard output closed (`>&-`).
 static IS_CLOSED: AtomicBool = AtomicBool::new(false);
 
-/// Called by the loader before the standard library starts: that opens `/dev/null` in place of a
-/// closed standard output, and writing to `/dev/null` would seem to succeed.
+/// The loader calls this before the standard library starts. The library opens `/dev/null` in place
+/// of a closed standard output, and writing to `/dev/null` would seem to succeed.
 #[cfg(target_os = "linux")]
 #[used]
 // SAFETY: the loader calls every pointer in this section; `look` uses none of the arguments passed,

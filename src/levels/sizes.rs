@@ -1,5 +1,4 @@
-//! Measures how much storages or records (units) of each size class save when each is compressed
-//! alone.
+//! Measures, for each size class, what is saved by compressing each storage or record (unit) alone.
 //!
 //! First, all units are counted; then some of each size class, spread evenly, are measured on one
 //! core. A class is timed as a whole, because a small unit takes less time than reading the clock.
@@ -100,7 +99,7 @@ impl SizeClassRow {
         self.unit_bytes += unit.len() as u64;
     }
 
-    /// Adds a class, extrapolated from its measured units to all of them.
+    /// Adds a class. Its measurements are extrapolated from the measured units to all units.
     fn add(&mut self, class: &Self) {
         let scale = class.unit_bytes as f64 / (class.row.input_bytes as f64).max(1.0);
         self.measured_units += class.units;

@@ -35,7 +35,7 @@ pub fn storages(frame: &ContentFrame) -> Vec<&[u8]> {
     if fed.is_err() { Vec::new() } else { found }
 }
 
-/// Finds in `content` the slice that the parser passed on, to borrow it for longer.
+/// Returns the slice of `content` that is `part`, with the lifetime of `content`.
 fn place_in<'a>(content: &'a [u8], part: &[u8]) -> Option<&'a [u8]> {
     let start = (part.as_ptr() as usize).checked_sub(content.as_ptr() as usize)?;
     content.get(start..start.checked_add(part.len())?)

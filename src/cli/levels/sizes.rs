@@ -1,5 +1,5 @@
-//! Runs `slotpress levels sizes`: shows how much storages or records of each size save when each is
-//! compressed alone.
+//! Runs `slotpress levels sizes`: shows, for each size class, what is saved by compressing each
+//! storage or record alone.
 
 use clap::Args;
 use slotpress::Result;

@@ -153,7 +153,7 @@ fn report(rows: &[LevelRow]) -> Report {
 fn table(rows: &[&LevelRow], reference: &LevelRow) -> Table {
     let compress = Unit::TimeIn(TimeUnit::of_column(reference.compress.median));
     let decompress = Unit::TimeIn(TimeUnit::of_column(reference.decompress.median));
-    // The mark says that CPU times are compared, not elapsed times.
+    // The mark means that CPU times are compared, not elapsed times.
     let factor = |row: &LevelRow| {
         let mark = if row.is_by_cpu_against(reference) { "*" } else { "" };
         quantity::significant(row.time_factor_of(reference)) + mark

@@ -15,8 +15,7 @@ struct Known {
     levels: &'static [RangeInclusive<i32>],
     /// Used if a list names no levels; `[0]` if the codec has none.
     default_levels: &'static [i32],
-    /// `None` if the codec is not in this build; its name is then that of the feature which adds
-    /// it.
+    /// `None` if the codec is not in this build; the feature that adds it has the codec's name.
     parts: Option<Parts>,
 }
 
@@ -88,8 +87,7 @@ pub fn parse_codecs(text: &str, zstd_levels: &[i32]) -> Result<Vec<FrameCodec>> 
     }
 }
 
-/// Adds the codec `clustered` at levels 1 to 3, each after zstd at that level, if the list holds
-/// it.
+/// Adds the codec `clustered` after each of zstd's levels 1 to 3 in the list.
 pub fn add_clustered(codecs: &mut Vec<FrameCodec>) {
     let with_clustered = |codec: FrameCodec| {
         let is_added = codec.name == REFERENCE_CODEC && CLUSTERED_LEVELS.contains(&codec.level);

@@ -61,7 +61,7 @@ pub enum Pinned {
     /// The file changed, or its writer has locked it: try again later.
     NotNow,
     Never(String),
-    /// Cannot be pinned, but may still be written to.
+    /// The file cannot be pinned, perhaps because it is still being written.
     Unfinished(String),
     Damaged(Error),
 }
@@ -165,8 +165,8 @@ impl PinDir {
         Ok(Pinned::Never(format!("cannot link {}: {hint}", path.shown())))
     }
 
-    /// Pins by a reflink; returns `None` if the file system has none. Holds the lock meanwhile that
-    /// Firedancer takes before it rewrites a file.
+    /// Pins by a reflink; returns `None` if the file system has none. Meanwhile, holds the lock
+    /// that Firedancer takes before it rewrites a file.
     fn clone_of(&self, archive: &Archive) -> Result<Option<Pinned>> {
         let (name, path) = (archive.name.to_string(), archive.path());
         let source = match archive.open() {

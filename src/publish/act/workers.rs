@@ -152,7 +152,7 @@ fn prepare(run: &Run<'_>, name: &ArchiveName, base: Option<&ArchiveName>, making
         return Ok(name.clone());
     }
     let new = pins.new_ready()?;
-    // Open the file a second time, to read through the page cache: writing may go past it.
+    // Open the file a second time, to read through the page cache: writing may bypass it.
     making.grows(File::open(new.path()).or_path("open", new.path())?, source_bytes.saturating_mul(RATIO_MAX));
     let name = recompress(RecompressSource::File(path), Sink::unnamed(&new), &how, progress)?.name;
     new.publish(&name.to_string(), true)?;

@@ -10,9 +10,9 @@ const RETRY_MAX: Duration = Duration::from_secs(300);
 /// Attempts per operation in a run with `--once`.
 const ATTEMPTS_ONCE: u32 = 4;
 
-/// If preparing an archive has failed this often, others are prepared during its pauses. Others
-/// wait while failures are fewer, because preparing an older archive takes long and may turn out to
-/// be unnecessary.
+/// After this many failures to prepare an archive, others are prepared during its pauses. Until
+/// then they wait, because preparing an older archive takes long and may turn out to be
+/// unnecessary.
 const FAILURES_BEFORE_OTHERS: u32 = 3;
 
 /// Number of failures of an operation, and the time of its next attempt.

@@ -125,8 +125,8 @@ impl ArchiveFields {
         }
     }
 
-    /// Makes the path relative to the URL of a served list, which is deeper than that of the
-    /// archives.
+    /// Makes the path relative to the URL of a served list, which is in a subdirectory of the
+    /// archives' URL.
     pub fn in_list(self) -> Self {
         Self { path: format!("{ARCHIVES_FROM_LISTING}{}", self.name), ..self }
     }

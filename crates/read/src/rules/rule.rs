@@ -85,7 +85,7 @@ struct Row {
     check: Check,
     refused_by: &'static [SnapshotClient],
     remedy: &'static str,
-    /// How this is known.
+    /// How the rule is known.
     source: &'static str,
     what: &'static str,
 }
@@ -367,8 +367,8 @@ impl Rule {
         self.row().remedy
     }
 
-    /// How this is known: from a section of docs/snapshot-format.md, the clients' source code, or
-    /// experiments with the clients themselves.
+    /// How the rule is known: from a section of docs/snapshot-format.md, the clients' source code,
+    /// or experiments with the clients themselves.
     pub fn source(self) -> &'static str {
         self.row().source
     }
@@ -442,8 +442,8 @@ impl Rule {
         self.is_refused() && !is_made_good || self == Self::Order
     }
 
-    /// Restriction of a client that loads an archive which breaks the rule. The one of Agave was
-    /// seen with its own archiver.
+    /// Restriction of a client that loads an archive which breaks the rule. That of Agave was
+    /// observed with Agave's own archiver.
     pub fn note(self, client: SnapshotClient) -> Option<&'static str> {
         match (self, worded(client)) {
             (Self::StoragePadded, Agave44) => Some("it cannot archive a storage that zero bytes pad"),
