@@ -5,10 +5,10 @@
 //! the stored hash, and the padding after the data. Clustering sorts records and zeroes those
 //! bytes. Everything else, and every length, stays the same.
 //!
-//! A storage that spans several frames is sorted in pieces, one per frame. Records that lie wholly
-//! in a piece are sorted within it; a record cut by the piece's ends stays in place. So each sorted
-//! piece has the same place in the file, and memory depends on the size of the frame, not of the
-//! storage. From the previous piece, only the [`Position`] at its end is needed.
+//! A storage that spans several frames is sorted in pieces, one per frame. Records that are wholly
+//! in a piece are sorted within it; a record cut by the piece's ends stays in place. So a sorted
+//! piece takes the same range of the file as before, and memory depends on the size of the frame,
+//! not of the storage. From the previous piece, only the [`Position`] at its end is needed.
 //!
 //! To move little memory, keys are sorted instead of records: one walk over the headers computes a
 //! key of 8 bytes per record, and one pass copies the records in the order of the sorted keys.
@@ -263,7 +263,7 @@ fn sort_key(header: &[u8; RECORD_HEADER_BYTES], data: &[u8]) -> u64 {
             let balance = u64_at(header, field::LAMPORTS);
             let zeros = balance.leading_zeros().min(63);
             let magnitude = u64::from(63 - zeros);
-            // The highest bit is always set, and tells nothing.
+            // The highest bit is left out: it is set in every balance except 0.
             magnitude << MANTISSA_BITS | highest(balance << zeros << 1, MANTISSA_BITS)
         }
     };

@@ -43,8 +43,8 @@ impl Default for EncodingOptions {
 }
 
 impl EncodingOptions {
-    /// Returns the number of workers: `threads`, or as many as fit into `memory_bytes`
-    /// beside `other_bytes`.
+    /// Returns the number of workers: `threads`, or as many as fit into `memory_bytes` in addition
+    /// to `other_bytes`.
     ///
     /// # Errors
     /// The frame size is out of range, or not even one worker fits.

@@ -45,7 +45,7 @@ use crate::archive::writer::{ArchiveWriter, WrittenArchive};
 pub struct ArchiveOptions {
     /// Directories of the ledger.
     pub paths: LedgerPaths,
-    /// Slot of the bank snapshot to archive. Default: that of the newest complete one.
+    /// Slot of the bank snapshot to archive. Default: the slot of the newest complete one.
     #[setters(into)]
     pub slot: Option<u64>,
     /// Slot of a full archive: makes an incremental archive based on it. Default: none, a full
@@ -57,8 +57,8 @@ pub struct ArchiveOptions {
     /// Accepts a base slot whose full archive is missing, or is not the newest one. Default: false,
     /// because closed accounts may reappear on another base.
     pub force_base: bool,
-    /// Checks to make when the archive is read back before it gets its name; only in a directory.
-    /// Default: none, and it is not read back.
+    /// Checks to make when the archive is read back before it gets its name; only for an archive in
+    /// a directory. Default: none, and it is not read back.
     #[setters(into)]
     pub read_back: Option<CheckOptions>,
 }

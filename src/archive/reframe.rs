@@ -86,7 +86,7 @@ pub fn reframe<T: Send>(
     read: impl FnOnce(&mut FramesOut<'_>, &dyn Progress) -> Result<T> + Send,
 ) -> Result<T> {
     let (recycler, (frames_tx, frames_rx)) = (Recycler::default(), bounded(FRAMES_UNDER_WAY));
-    // The encoding side counts what is written, the reading side what is read.
+    // The encoding side counts written bytes, the reading side read bytes.
     let reads = Forward::new(progress, |event| match event {
         ProgressEvent::Bytes { input, .. } => Some(ProgressEvent::Bytes { input, output: 0 }),
         event => Some(event),
@@ -129,7 +129,8 @@ pub fn reframe<T: Send>(
                 &mut |frame| writer.frame(&frame),
             )
         });
-        // Stops the reading side, which may be waiting for a pipe into which nobody writes.
+        // After an error, stops the reading side, which may be waiting for a pipe into which
+        // nobody writes.
         is_unwanted.store(encoded.is_err(), Relaxed);
         let read = reading.join().unwrap_or_else(|payload| Err(panicked(payload.as_ref())));
         Ok((read, encoded))

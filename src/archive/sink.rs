@@ -72,8 +72,7 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// Fails if an archive of this name exists in the directory and may not be replaced. Called
-    /// before any work is done.
+    /// Fails if an archive of this name exists in the directory and may not be replaced.
     pub(crate) fn check_name(&self, name: &str) -> Result<()> {
         match &self.place {
             SinkKind::Kept(dir) if !self.replace && dir.found(name)?.is_some() => {

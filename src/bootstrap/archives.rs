@@ -1,5 +1,5 @@
-//! The command `fetch`: downloads archives to a directory, checks them while they arrive as far as
-//! that is possible without unpacking, and gives them their names.
+//! The command `fetch`: downloads archives to a directory, makes all checks that need no unpacking
+//! while they arrive, and gives them their names.
 
 use std::cmp::Reverse;
 use std::path::PathBuf;
@@ -73,7 +73,7 @@ pub struct FetchedArchive {
 }
 
 impl FetchedArchive {
-    /// Creates an archive of which only the name is known.
+    /// Describes an archive by its name only.
     pub(super) fn of(name: &ArchiveName) -> Self {
         Self { name: name.clone(), path: None, fetched: None, root: None }
     }

@@ -47,7 +47,7 @@ pub struct Downloads<'scope, 'env> {
     progress: &'env dyn Progress,
     /// Sources that have answered in this run. If one of them fails later, the run waits for it.
     answering: BTreeSet<String>,
-    /// Archives of which this run has partial files.
+    /// Archives whose partial files this run has made or continued.
     begun: Vec<ArchiveName>,
     running: Option<Fetching<'scope>>,
     /// Answers of trusted servers about the archive that was confirmed last.
@@ -335,8 +335,8 @@ fn is_as_long(path: &Path, told_bytes: Option<u64>) -> Result<()> {
     }
 }
 
-/// Forwards events of a download, except output bytes and waits: it writes only the file that it
-/// receives, and no reader waits for this file.
+/// Forwards events of a download, except output bytes and `Arriving`: a download writes only the
+/// received file, and no reader waits for its bytes.
 fn input_only(event: ProgressEvent<'_>) -> Option<ProgressEvent<'_>> {
     match event {
         ProgressEvent::Bytes { input, .. } => Some(ProgressEvent::Bytes { input, output: 0 }),

@@ -63,8 +63,8 @@ pub struct BootstrapOptions {
     /// Number of trusted servers that must confirm the state, at most the length of `trusted`; 0
     /// counts as 1. Default: 1.
     pub quorum: usize,
-    /// Roots that the archives must have: that of the full archive, then that of the incremental
-    /// one. Default: none, and any root is accepted.
+    /// Roots that the archives must have: first the root of the full archive, then the root of the
+    /// incremental one. Default: none, and any root is accepted.
     #[setters(into)]
     pub expect_roots: Vec<Root>,
 }
@@ -103,8 +103,8 @@ impl BootstrapOptions {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct BootstrapReport {
-    /// Archives that the ledger was restored from, the full one first. Their paths are in
-    /// `restore`.
+    /// Archives from which the ledger was restored, the full one first. Their paths are
+    /// in `restore`.
     pub archives: Vec<FetchedArchive>,
     /// Answers of the trusted servers about the newest archive, and whether a hash was expected.
     #[serde(flatten)]

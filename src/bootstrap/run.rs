@@ -2,7 +2,7 @@
 //! After a failure, does what [`next`](super::next) decides, until the reader succeeds. The two
 //! commands differ in the reader.
 //!
-//! All effects go through a [`World`]: it asks servers and writes files, or is made up by a test.
+//! All effects go through a [`World`]: it asks servers and writes files, or is simulated by a test.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -38,7 +38,7 @@ pub trait World {
     /// No source offers one, and a source that answered before does not answer now.
     fn look_for_newest(&mut self, left: &mut Left, full: &Taken) -> Result<()>;
 
-    /// Asks the trusted servers for an archive. Returns `None` if enough of them confirm it,
+    /// Asks the trusted servers to confirm an archive. Returns `None` if enough of them do,
     /// otherwise the error to report.
     ///
     /// # Errors
@@ -58,7 +58,8 @@ pub trait World {
     /// Waits for the download. For `fetch`, gives the archive its name.
     fn finish(&mut self, obtained: &mut ObtainedArchive) -> Result<(), Box<Failed>>;
 
-    /// Archives of which this run has partial files, and the number of their bytes on disk.
+    /// Archives whose partial files this run has made or continued, and the number of their bytes
+    /// on disk.
     fn kept(&self) -> Vec<(ArchiveName, u64)>;
 
     /// Removes a partial file.

@@ -51,8 +51,8 @@ impl fmt::Display for Vouchers {
     }
 }
 
-/// Least size of an archive: that of an empty, compressed tar stream. An error page may be longer,
-/// so the size alone proves nothing.
+/// Least size of an archive: the size of an empty, compressed tar stream. An error page may be
+/// longer, so the size alone proves nothing.
 const ARCHIVE_BYTES_MIN: u64 = 32;
 
 /// Servers that the operator trusts.
@@ -127,7 +127,7 @@ impl Trust<'_> {
         };
         Ok(match has {
             Ok(true) => None,
-            Ok(false) => Some("it does not have it".to_string()),
+            Ok(false) => Some("it does not have the archive".to_string()),
             Err(error) => Some(format!("it cannot be asked: {error}")),
         })
     }

@@ -45,11 +45,11 @@ pub fn examine(files: &[(PathBuf, u64)], progress: &dyn Progress) -> Result<Vec<
     let mut findings = Vec::new();
     let load = watch.and_then(|watch| watch.others());
     let is_loaded = load.is_some_and(|load| load.is_notable());
-    let beside = "disk and cores were measured beside them: stop them, and run doctor again";
+    let beside = "they ran while disk and cores were measured: stop them, and run doctor again";
     findings.push(match load {
         Some(load) if is_loaded => Finding::note("load", load.to_string(), beside),
         Some(load) => Finding::good("load", load.to_string(), "disk and cores were measured on a quiet machine"),
-        None => Finding::note("load", "unknown", "the system does not tell what other programs use"),
+        None => Finding::note("load", "unknown", "the system does not report what other programs use"),
     });
     let needed = "measuring this needs a ledger of 64 MiB or more, on a disk with O_DIRECT";
     findings.push(match disk {
@@ -61,7 +61,7 @@ pub fn examine(files: &[(PathBuf, u64)], progress: &dyn Progress) -> Result<Vec<
             _ if is_loaded => "other programs share the cores: without them, archiving at level 1 may be faster",
             Some(disk) if disk < rate => "the disk bounds archiving at level 1: a higher --zstd-level may cost no time",
             Some(_) => "the cores bound archiving at level 1: a higher --zstd-level takes longer",
-            None => "archiving at level 1 is as fast if the disk is",
+            None => "archiving at level 1 reaches this rate if the disk is as fast",
         };
         findings.push(Finding::good("cores", format!("compress {} at level 1, all together", show(rate)), means));
     }

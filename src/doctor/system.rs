@@ -25,7 +25,7 @@ pub fn examine() -> Vec<Finding> {
 fn open_files() -> Finding {
     let limit = getrlimit(Resource::Nofile).current;
     let found = limit.map_or("no limit".to_string(), |limit| format!("{limit} at most"));
-    let few = "few for many workers or connections: raise it (ulimit -n, LimitNOFILE of the service)";
+    let few = "too few for many workers or connections: raise the limit (ulimit -n, LimitNOFILE of the service)";
     match limit.is_some_and(|limit| limit < FILES_WANTED) {
         true => Finding::note("open files", found, few),
         false => Finding::good("open files", found, "enough for slotpress"),
@@ -35,12 +35,12 @@ fn open_files() -> Finding {
 fn memory_limit() -> Finding {
     let limit = tightest_limit();
     let Some(bytes) = limit.iter().map(|limit| limit.left_bytes).chain(available_bytes()).min() else {
-        return Finding::note("memory", "unknown", "the system does not tell; --memory sets a bound");
+        return Finding::note("memory", "unknown", "the system does not report it; --memory sets a limit");
     };
     let by = limit.map_or("available, no limit".to_string(), |limit| format!("left by {}", limit.name));
     let found = format!("{} {by}", quantity::bytes(bytes));
     match bytes < (available_threads() as u64).saturating_mul(WORKER_BYTES) {
-        true => Finding::note("memory", found, "little for all cores: fewer workers will run, or give --threads"),
+        true => Finding::note("memory", found, "too little for a worker on every core: fewer workers will run"),
         false => Finding::good("memory", found, "enough for a worker on every core"),
     }
 }

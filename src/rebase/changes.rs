@@ -7,7 +7,7 @@ use slotpress_format::RECORD_HEADER_BYTES;
 
 use super::states::{StateItem, StateLog};
 
-/// Numbers of accounts that changed between the old and the new state, and how.
+/// Numbers of changed, new, closed and unchanged accounts between the old and the new state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ChangeCounts {

@@ -25,7 +25,7 @@ use crate::archive::reframe::{decoding_side_bytes, reframe};
 use crate::archive::sink::{OpenSink, Sink};
 use crate::archive::writer::{self, ArchiveWriter, storages_and_tar_bytes};
 
-/// A rebase whose archives are open, and fit together as far as their bank files tell.
+/// A rebase whose archives are open, and fit together by their bank files.
 pub struct Plan<'a> {
     job: Job<'a>,
     sink: Sink<'a>,
@@ -246,7 +246,7 @@ fn judge_pair(old: &BankFile, new: &BankFile) -> Result<()> {
             Err(Error::usage(format!("both states are of slot {}: there is nothing to rebase", old.slot)))
         }
         std::cmp::Ordering::Greater => Err(Error::usage(format!(
-            "the old full archive is of slot {}, newer than the new state of slot {}",
+            "the full archive to rebase onto is of slot {}, newer than the state of slot {}",
             old.slot, new.slot
         ))
         .with_hint("give an older full archive, or a newer state")),

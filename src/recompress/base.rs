@@ -69,8 +69,8 @@ impl Base {
         let mut storages = judged.entries.storages().to_vec();
         judge_storage_map(&map, &storages, None, true, &findings)?;
         storages.extend_from_slice(newest.storages);
-        // If the full archive has no map, the newer map may name other storages, as
-        // with Firedancer.
+        // If the full archive has no map, as Firedancer's archives, the newer map may name
+        // other storages.
         judge_storage_map(newest.map, &storages, Some(self.slot), !map.is_empty(), &findings)
     }
 

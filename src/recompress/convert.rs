@@ -71,8 +71,8 @@ pub struct Conversion {
     pub outcome: StateOutcome,
 }
 
-/// Rent epochs to write into the records of vote accounts, sorted by storage and offset. The number
-/// of a storage is that of its entry in the archive.
+/// Rent epochs to write into the records of vote accounts, sorted by storage and offset. Storages
+/// are numbered by their entries in the archive.
 #[derive(Debug, Default)]
 pub struct RentEpochPlaces(Vec<RentEpochPlace>);
 

@@ -57,7 +57,8 @@ pub struct RecompressOptions {
     /// verified before it gets its name. Default: false.
     pub for_agave: bool,
     /// For a conversion: Agave's incremental archive that will be used with the converted full one.
-    /// Vote accounts get the rent epochs that it expects; without it, they get those of mainnet.
+    /// Vote accounts get the rent epochs that this archive expects. Default: none, and they get the
+    /// rent epochs of mainnet.
     #[setters(into)]
     pub incremental: Option<PathBuf>,
     /// For a conversion: the chain's `genesis.bin`. Needed if the cluster began with another time

@@ -292,7 +292,7 @@ fn base_slot_of(source: &RecompressSource, options: &RecompressOptions) -> Resul
     };
     match (name, &options.base) {
         (Some(ArchiveName { base_slot: None, .. }), Some(_)) => {
-            Err(Error::usage("the base is the full archive below an incremental one, but this is a full archive")
+            Err(Error::usage("the base is the full archive of an incremental one, but the source is a full archive")
                 .with_hint("leave out the base"))
         }
         (Some(name), _) => Ok(name.base_slot),

@@ -59,7 +59,8 @@ impl Job<'_> {
             progress.stage("Subtracting", None);
             let records = state.pass(task);
             if wanted.iter().any(|number| *number < first_of_base) {
-                // Pieces of the index and of superseded records share pages.
+                // At the end, drops pages that single reads leave, since pieces of the index and of
+                // superseded records share pages.
                 let _watch = options.encoding.io_policy.io_hint.watch([&path]);
                 let archive = match written_file {
                     Some(file) => {
@@ -86,6 +87,6 @@ fn storage_of(entry: &Entry) -> Option<(u64, u64)> {
 /// Error for a stream into a stream: its state could be checked only when the bytes have left
 /// through the pipe, where they can neither be read again nor taken back.
 pub fn pipe_to_pipe() -> Error {
-    Error::usage("a stream into a stream cannot be checked: what was written to a pipe cannot be taken back")
+    Error::usage("a stream into a stream cannot be checked: bytes that were written to a pipe cannot be taken back")
         .with_hint(Hint::WriteIntoDirectory)
 }

@@ -27,7 +27,7 @@ impl Opened {
 }
 
 impl Unpacked {
-    /// Checks an archive after all of it was read. `next` is the archive that was given after it.
+    /// Checks an archive that was read to its end. `next` is the archive that was given after it.
     pub fn check(
         &self,
         opened: &Opened,

@@ -28,13 +28,13 @@ pub enum Origin {
 /// How an archive gets into the archives directory.
 #[derive(Debug)]
 pub enum ArchiveCopy {
-    /// Not at all: beside an unpacked tree, no archive is kept.
+    /// Not at all: with an unpacked tree, no archive is kept.
     Nowhere,
     /// It is there already.
     Stays,
     /// It was cloned by the file system, or saved there from standard input.
     Cloned(Unpublished),
-    /// It was downloaded there, and stays whatever happens.
+    /// It was downloaded there, and stays even if the restore fails.
     Fetched(Arc<dyn Publishable>),
     /// It will be copied after everything else was written.
     Copied(Unpublished, File),
@@ -117,7 +117,7 @@ impl Opened {
                 return Ok(true);
             }
             let message = format!("{} exists already, and is not the same archive", path.shown());
-            Err(Error::new(ErrorKind::Exists, message).with_hint("move it away: one of the two is damaged"))
+            Err(Error::new(ErrorKind::Exists, message).with_hint("move it away: one of the two archives is damaged"))
         };
         let (archive, source_path) = (&self.archive, self.archive.path_buf());
         let (copy, download) = match self.way {

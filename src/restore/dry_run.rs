@@ -1,5 +1,5 @@
-//! Previews a restore: makes all checks that precede writing, and tells how many bytes it would
-//! write, from the index or from a sample.
+//! Previews a restore: makes all checks that precede writing, and computes how many bytes a restore
+//! would write, from the index or from a sample.
 //!
 //! Missing directories are created for the checks, and removed again. Remains of a killed restore
 //! are removed, as a restore would do.

@@ -143,7 +143,7 @@ struct BootLayout<'a> {
 }
 
 impl BootLayout<'_> {
-    /// Writes the lists that Agave needs beside a bank snapshot.
+    /// Writes the lists that Agave needs in a bank snapshot.
     fn write_lists(&self, storages: &[AssignedStorage]) -> Result<()> {
         let (bank_snapshot, owner) = (&self.written.bank_snapshot, &self.target.owner);
         let ids = || storages.iter().map(|storage| (storage.slot, storage.id));
@@ -152,7 +152,7 @@ impl BootLayout<'_> {
         bank_snapshot.rename_within(BANK_FILE_PARTIAL, bank_snapshot.dir(), &self.slot)
     }
 
-    /// Objects to move aside: the existing state, and archives that a validator must not find.
+    /// Objects to move aside: the existing state, and the archives in `newer`.
     fn moved(&self) -> impl Iterator<Item = &Replaced> {
         self.target.moved().iter().chain(self.newer)
     }
@@ -203,8 +203,8 @@ impl BootLayout<'_> {
         self.target.snapshots_dir.sync()
     }
 
-    /// Checks through the same open directories that everything is in place, before the mark says
-    /// so.
+    /// Checks through the same open directories that everything is in place, before the mark
+    /// is written.
     fn check(&self, storages: &[AssignedStorage]) -> Result<()> {
         let dir = self.written.bank_snapshot.dir();
         let files = [VERSION, STATUS_CACHE, &self.slot, STORAGES_LIST, OBSOLETE_ACCOUNTS].map(|name| (dir, name));
@@ -217,7 +217,7 @@ impl BootLayout<'_> {
     }
 }
 
-/// Writes the mark through the open directory, wherever the directory was moved.
+/// Writes the mark into the open bank snapshot directory, even if another process moved it.
 fn write_mark(dir: &KeptDir, owner: &Owner) -> Result<()> {
     let path = dir.path_of(MARK);
     let mut file = dir.create_file(MARK_PARTIAL, 0o644)?;

@@ -190,7 +190,7 @@ impl Inputs {
         self.0.iter().flatten()
     }
 
-    /// Slots of the state, as far as names and indexes tell.
+    /// Slots of the state, by names and indexes; `None` if these are missing.
     pub fn slots(&self) -> Option<RestoredSlots> {
         let archive = self.0.last()?.as_ref()?;
         let ArchiveName { slot, base_slot, .. } = *archive.name.as_ref()?;

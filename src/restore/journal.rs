@@ -26,8 +26,8 @@ const FORMAT: &str = "slotpress-restore-journal-2";
 /// Name of the journal while it is being written.
 const JOURNAL_NAME_PARTIAL: &str = "slotpress-partial-journal-new";
 
-/// Limit on the size of a journal, far above that of any real one. A path has at most 4 KiB, and up
-/// to four characters per byte.
+/// Limit on the size of a journal, far above the size of any real one. A path has at most 4 KiB,
+/// and up to four characters per byte.
 const JOURNAL_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
 
 const UNDOING: &str = "remove what an unfinished restore left in";
@@ -77,8 +77,8 @@ impl Location {
         self.dir.path_of(self.below.first().unwrap_or(&self.name))
     }
 
-    /// Opens the directory `levels` below. If one is missing, creates it if `makes` is set, or
-    /// returns `None`.
+    /// Opens the directory that is `levels` below the open one. If a directory on the way is
+    /// missing, creates it if `makes` is set, and otherwise returns `None`.
     fn down(&self, levels: usize, makes: bool) -> Result<Option<Arc<KeptDir>>> {
         let mut dir = self.dir.clone();
         for name in self.below.iter().take(levels) {
@@ -106,7 +106,7 @@ impl Location {
     }
 }
 
-/// Kind of an object that is placed, which says how that is undone.
+/// Kind of a placed object. It determines how the placing is undone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -253,7 +253,7 @@ impl Drop for RestoreJournal {
         if self.is_finished {
             return;
         }
-        // Removes the mark first. If undoing fails, the journal stays for the next run.
+        // Undoing removes the mark first. If undoing fails, the journal stays for the next run.
         let undone = undo(&self.mark.name, &self.placed);
         if undone.is_ok() && self.is_written {
             let _ = self.dir.remove_file(JOURNAL_NAME);

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use slotpress_base::{IoContext, KeptDir, Owner, Result};
 use slotpress_read::DirLocks;
 
-/// Directories that were created for a restore. Dropping it removes them, unless they are kept.
+/// Directories that were created for a restore. Dropping this value removes them, unless
+/// [`Self::keep`] was called.
 #[derive(Debug, Default)]
 pub struct MadeDirs {
     made: Vec<(Arc<KeptDir>, OsString)>,

@@ -77,7 +77,8 @@ pub struct RestorePlan {
     options: RestoreOptions,
     inputs: Inputs,
     target: Target,
-    /// Archives in the archives directory that a validator must not find beside the restored state.
+    /// Archives in the archives directory that would keep a validator from using the
+    /// restored state.
     newer: Vec<PathBuf>,
     stopwatch: Stopwatch,
     _watch: Watch,
@@ -96,7 +97,7 @@ impl RestorePlan {
             Run { target: &target, options: &options.target, progress }.restore(feed)
         })?;
         target.keep();
-        // Starts writeback of what is still in the page cache.
+        // Writes out data that is still in the page cache.
         options.target.io_policy.io_hint.write_out_dir(&report.path);
         Ok(RestoreReport { elapsed: stopwatch.elapsed(), ..report })
     }
@@ -153,7 +154,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Unpacks archives beside their final place, checks them, and moves everything into place.
+    /// Unpacks archives next to their final place, checks them, and moves everything into place.
     fn restore(self, mut feed: Feed<'_>) -> Result<RestoreReport> {
         let Self { target, options, progress } = self;
         if feed.opened.is_empty() {
@@ -284,7 +285,7 @@ impl Run<'_> {
         };
         check(RATIO_MIN)?;
         if let Err(error) = check(MAINNET_RATIO) {
-            self.progress.warn(&format!("{error}, if the archive unpacks as mainnet's do"));
+            self.progress.warn(&format!("{error}, if the archive is compressed as mainnet's are"));
         }
         Ok(())
     }

@@ -1,10 +1,10 @@
-//! Finds archives that a validator must not find beside a restored ledger.
+//! Finds archives that would make a validator ignore or damage a restored state.
 //!
 //! - Newer archives: the validator would start from them instead. By name, Agave takes the full
 //!   archive of the highest slot and the highest incremental one on it, and uses a bank snapshot
 //!   only if that is not older (`try_load_bank_forks_from_snapshot` in the `solana-ledger` crate).
-//! - Full archives between the two of a rebased pair: the validator would make incremental archives
-//!   on them, which would lack accounts that the rebased archive does not hold.
+//! - Full archives between the two archives of a rebased pair: the validator would make incremental
+//!   archives on them, which would lack accounts that the rebased archive does not hold.
 
 use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
@@ -33,17 +33,17 @@ pub struct RestoredSlots {
 }
 
 impl RestoredSlots {
-    /// True for a full archive between the two of a rebased pair. A validator makes incremental
-    /// archives on its newest full one, from storages of later slots. In a rebased pair, these
-    /// storages need not hold all accounts that changed or were closed after the archive between.
+    /// True for a full archive between the two archives of a rebased pair. A validator makes
+    /// incremental archives on its newest full one, from storages of later slots. In a rebased
+    /// pair, these storages need not hold all accounts that changed or were closed after the
+    /// archive between.
     fn encloses(&self, name: &ArchiveName) -> bool {
         let is_inside = |base: u64| base < name.slot && name.slot < self.newest;
         name.base_slot.is_none() && self.rebased_on.is_some_and(is_inside)
     }
 }
 
-/// Finds archives that a validator must not find, and plans to move them to the directory
-/// `replaced`.
+/// Finds such archives, and plans to move them to the directory `replaced`.
 ///
 /// # Errors
 /// There are such archives and `replaced` is `None`, so they must not be moved; or the disk fails.
@@ -68,7 +68,7 @@ pub fn archives_in_the_way(
         let path = first.dir.path_of(first.name.to_string());
         if !has_newer {
             let message = format!(
-                "{} lies between the archives that are restored: a validator would make its next incremental archive on it, and \
+                "{} is between the archives that are restored: a validator would make its next incremental archive on it, and \
                  closed accounts would come back",
                 path.shown()
             );

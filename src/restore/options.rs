@@ -20,8 +20,8 @@ pub enum RestoreLayout {
     Archive,
 }
 
-/// Treatment of bank snapshots and accounts that the target holds already. It does not concern
-/// archives.
+/// Treatment of bank snapshots and accounts that the target holds already. Archives are
+/// not affected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ExistingState {
     /// Refuses to restore.
@@ -147,7 +147,7 @@ pub struct RestoreReport {
     /// Accounts directories that hold the storages.
     #[serde(serialize_with = "text::paths")]
     pub accounts: Vec<PathBuf>,
-    /// Directories that the former state and newer archives were moved to.
+    /// Directories to which the former state and newer archives were moved.
     #[serde(serialize_with = "text::paths")]
     pub replaced: Vec<PathBuf>,
     /// The checks that the result relies on: whether the state was checked, and what shows that no

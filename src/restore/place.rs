@@ -9,15 +9,15 @@ use rustix::fs::{Mode, OFlags};
 use slotpress_base::{Found, IoContext, KeptDir, Owner, Result};
 use slotpress_read::WorkDir;
 
-/// Prefix of the directories in which a restore collects files, beside their final place.
+/// Prefix of the directories in which a restore collects files, next to their final place.
 /// Validators ignore such directories. Each is locked while its restore runs. The next restore
-/// removes those of a killed one.
+/// removes directories that a killed one left.
 pub const PARTIAL_PREFIX: &str = "slotpress-partial-";
 
 /// Name of the bank file in a partial directory. Its final name is its slot.
 pub const BANK_FILE_PARTIAL: &str = "bank-file";
 
-/// A temporary directory beside its final place. Dropping this value removes the directory and its
+/// A temporary directory next to its final place. Dropping this value removes the directory and its
 /// content, wherever it was moved, unless [`Self::keep`] was called.
 #[derive(Debug)]
 pub struct PartialDir {

@@ -1,4 +1,4 @@
-//! Prepares the target directories of a restore, and checks that nothing in them could be lost.
+//! Prepares the target directories of a restore, and checks that no existing data can be lost.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -35,7 +35,8 @@ pub struct Target {
     /// `snapshots/`; `None` in the archive layout.
     pub bank_snapshots: Option<Arc<KeptDir>>,
     pub accounts: Vec<Arc<KeptDir>>,
-    /// Directories in which storages are collected beside their final place: one per accounts path.
+    /// Directories in which storages are collected, next to their final place: the accounts paths,
+    /// or in the archive layout the tree.
     pub root_parents: Vec<Arc<KeptDir>>,
     pub owner: Owner,
     existing: Vec<Replaced>,
@@ -60,7 +61,7 @@ pub struct Replaced {
 
 impl Target {
     /// Creates missing directories and takes the locks. Refuses a target that holds a state, unless
-    /// the options allow to replace it; the state is not touched yet.
+    /// the options allow replacing it. The state is not touched yet.
     pub fn prepare(options: &RestoreTarget) -> Result<Self> {
         match options.layout {
             RestoreLayout::Boot => Self::prepare_boot(&options.paths, options.existing_state),
@@ -179,8 +180,8 @@ impl Target {
         if self.deletes_first { &[] } else { &self.existing }
     }
 
-    /// Finds archives that a validator must not find beside the state, so that they are moved aside
-    /// too.
+    /// Finds archives that would keep a validator from using the restored state, so that they are
+    /// moved aside too.
     ///
     /// # Errors
     /// There are such archives, and moving them is not allowed.
@@ -270,7 +271,7 @@ const BANK_SNAPSHOTS: &str = "snapshots";
 /// Directory of storages in an accounts path.
 pub const RUN: &str = "run";
 
-/// Directory beside [`RUN`] that a starting validator requires.
+/// Directory next to [`RUN`] that a starting validator requires.
 pub const SNAPSHOT: &str = "snapshot";
 
 /// Collects the parts of an existing state.
@@ -344,7 +345,7 @@ fn disk_bytes(dir: &KeptDir, depth_left: u32) -> Result<u64> {
 }
 
 /// Refuses an accounts path that is the snapshots path (a validator does too), or that is given
-/// twice, or lies within another one: a validator deletes unknown files in an accounts path.
+/// twice, or is within another one: a validator deletes unknown files in an accounts path.
 fn check_accounts_paths(accounts: &[Arc<KeptDir>], snapshots_dir: &KeptDir, ledger: &KeptDir) -> Result<()> {
     let canonical = |dir: &KeptDir| fs::canonicalize(dir.path()).or_path("read", dir.path());
     let (ledger, snapshots) = (canonical(ledger)?, canonical(snapshots_dir)?);
@@ -361,9 +362,9 @@ fn check_accounts_paths(accounts: &[Arc<KeptDir>], snapshots_dir: &KeptDir, ledg
                 .with_hint("give each accounts path once"));
         }
         if seen.iter().any(|other: &PathBuf| path.starts_with(other) || other.starts_with(&path)) {
-            return Err(Error::usage(format!("the accounts path {shown} lies inside another, or around it"))
+            return Err(Error::usage(format!("the accounts path {shown} is inside another one, or contains it"))
                 .with_hint(
-                    "a validator deletes what it does not know in an accounts path: give each its own directory",
+                    "a validator deletes unknown files in an accounts path: give each path a directory of its own",
                 ));
         }
         seen.push(path);
@@ -393,7 +394,7 @@ pub fn check_same_file_system(place: &Path, found: &Found, parent: &KeptDir) -> 
         return Ok(());
     }
     Err(Error::failed(format!(
-        "{} is on another file system than {}: what is restored beside it cannot be moved there",
+        "{} is on another file system than {}: restored directories cannot be moved there",
         place.shown(),
         parent.path().shown()
     ))

@@ -35,7 +35,7 @@ pub struct Unpacked {
     pub judged: JudgedArchive,
     /// Directory of bank file, status cache and version.
     pub bank_snapshot: PartialDir,
-    /// Numbers of its storages among those of all archives.
+    /// Numbers of its storages in the list of all archives' storages.
     pub storages: Range<usize>,
 }
 
@@ -45,7 +45,7 @@ fn is_refused_of_tree(rule: Rule) -> bool {
     rule.is_refused() && !rule.is_of_firedancer() && rule != Rule::EmptyStorage
 }
 
-/// Returns which broken rules end a restore.
+/// Returns a function that is true for rules whose violation ends a restore.
 pub fn refused(layout: RestoreLayout) -> fn(Rule) -> bool {
     match layout {
         RestoreLayout::Archive => is_refused_of_tree,

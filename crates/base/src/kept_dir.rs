@@ -133,7 +133,7 @@ impl KeptDir {
             }
             (found, dir) = (parent_is, Some(parent));
         }
-        Err(Error::failed(format!("{} lies below more than {DEPTH_MAX} directories", self.path.shown()))
+        Err(Error::failed(format!("{} is below more than {DEPTH_MAX} directories", self.path.shown()))
             .with_hint("choose a path with fewer directories above it"))
     }
 

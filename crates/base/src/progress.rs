@@ -52,7 +52,7 @@ pub enum ProgressEvent<'a> {
         /// Name of the stage, such as `Archiving`.
         name: &'a str,
         /// Upper bound on the input bytes; `None` if it is unknown. [`ProgressEvent::Bytes`] are
-        /// summed anew for each stage.
+        /// summed per stage.
         input_bytes: Option<u64>,
     },
     /// Bytes processed since the last event of this kind.
@@ -65,7 +65,7 @@ pub enum ProgressEvent<'a> {
     },
     /// State of a download that is read while it arrives, about twice a second.
     Arriving(Arriving<'a>),
-    /// A line that tells what is going to happen.
+    /// A line that says what is going to happen.
     Status(&'a str),
     /// A detail of the plan, for verbose output.
     Detail(&'a str),

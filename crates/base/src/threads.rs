@@ -43,7 +43,7 @@ pub fn panicked(payload: &(dyn Any + Send)) -> Error {
         text.chars().map(|char| if char.is_control() { ' ' } else { char }).take(MESSAGE_CHARS_MAX).collect();
     let place = PLACE.with(|place| place.borrow_mut().take()).map(|place| format!(" at {place}")).unwrap_or_default();
     Error::failed(format!("slotpress has a bug: it panicked{place}: {line}"))
-        .with_hint("report it, with what was run and what RUST_BACKTRACE=1 prints")
+        .with_hint("report it, with the command and the output with RUST_BACKTRACE=1")
 }
 
 thread_local! {

@@ -137,7 +137,7 @@ impl Layout {
     }
 
     /// True for the last storage of a state. It has the sysvars and vote accounts, which every
-    /// block writes anew.
+    /// block rewrites.
     pub fn is_last(&self, storage: u64) -> bool {
         storage + 1 == self.full_count || storage + 1 == self.count()
     }

@@ -39,7 +39,7 @@ impl AgaveVersion {
         self == Self::V4_2
     }
 
-    /// True if accounts paths have a `snapshot` directory beside `run`.
+    /// True if accounts paths have a `snapshot` directory next to `run`.
     pub fn has_accounts_snapshot_dir(self) -> bool {
         self != Self::V4_5
     }

@@ -24,7 +24,7 @@ fn slot_of(day: usize) -> u64 {
     10 * (day as u64 + 1)
 }
 
-/// A world of sources, of which one may be honest, and of archives on the node.
+/// A world of sources and of archives on the node. One source may be honest.
 struct MadeUp {
     offers: Vec<Offered>,
     fates: BTreeMap<String, Fate>,
