@@ -38,8 +38,8 @@ impl FetchContext<'_> {
     pub fn look(&self, is_plan: bool, progress: &dyn Progress) -> Result<(FindReport, Left)> {
         // A single source need not be measured, so the download begins sooner.
         let mut options = self.find.clone().measures_single(false);
-        // Ages are read from bank files for a plan, and where that takes no request. If there is a
-        // maximum age, `find` reads them in any case.
+        // Ages are read from bank files for a plan, and where that takes no request. For a maximum
+        // age, `find` reads them anyway.
         let asks_servers = options.asks_cluster() || options.sources.iter().any(|source| source.url().is_some());
         options.dates_by_banks = is_plan || !asks_servers;
         // Local full archives are candidates too: they need not be fetched.

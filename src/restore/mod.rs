@@ -1,9 +1,9 @@
 //! Restores archives to a ledger: checks the target, unpacks to temporary directories, checks the
 //! result, and moves it into place.
 //!
-//! All files are synced before any of them gets its final name. The mark of completeness,
-//! `fastboot_version`, is written last. A restore that fails or is killed leaves nothing that a
-//! validator would take for a ledger.
+//! Each file is synced before it gets its final name. The mark of completeness, `fastboot_version`,
+//! is written last. A restore that fails or is killed leaves nothing that a validator would take
+//! for a ledger.
 
 pub mod assign;
 mod check;

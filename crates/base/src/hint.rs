@@ -38,7 +38,7 @@ macro_rules! hints {
             Text(Cow<'static, str>),
             /// Archive on the full archive of this slot, or accept that closed accounts may reappear.
             UseBaseSlot(u64),
-            /// Convert an archive of Firedancer's for Agave first.
+            /// Convert the Firedancer archive to one for Agave first.
             #[doc(hidden)]
             Convert(Box<ToConvert>),
             $(#[doc = concat!($(clause!($part)),*)] $name,)*
@@ -68,11 +68,11 @@ macro_rules! hints {
                     ),
                     Self::Convert(to_convert) => {
                         let ToConvert { archive, base, incremental } = &**to_convert;
-                        write!(f, "make an archive for Agave of {} by `recompress` with `for_agave`", archive.shown())?;
+                        write!(f, "convert {} by `recompress` with `for_agave`", archive.shown())?;
                         for (name, path) in [("base", base), ("incremental", incremental)] {
                             path.iter().try_for_each(|path| write!(f, " and `{name}` {}", path.shown()))?;
                         }
-                        f.write_str(", and restore that")
+                        f.write_str(", and restore the result")
                     }
                     hint => hint.clauses().try_for_each(|(clause, _)| f.write_str(clause)),
                 }
@@ -94,15 +94,15 @@ pub struct ToConvert {
 // A clause in parentheses is left out where a caller does not have its options.
 hints! {
     AllowPrivate:
-        ("`allow_private` lets servers lead to private addresses; without it, ") & "only a source that you name may be private",
+        ("`allow_private` lets servers refer to private addresses; without it, ") & "only a source that you name may have a private address",
     CheckState: "use `CheckMode::State` to check the accounts instead",
     ChooseSlot: "unpack one archive into one empty directory" & (", or choose with `slot`"),
-    ConvertFile: "save the archive in a file, make one for Agave of it by `recompress` with `for_agave`, and restore that",
+    ConvertFile: "save the archive in a file, convert it by `recompress` with `for_agave`, and restore the result",
     ForceBase: "put the full archive there, or use `force_base` to continue without it",
     GiveBase: "if it is an incremental archive, give its full archive with `base`",
     GiveBaseSlot: "an incremental archive needs the slot of its full archive" & (": `base_slot`"),
     GiveGenesis: "the chain's genesis.bin tells how long its slots take" & (": `genesis`"),
-    GiveCaFile: "if the server's authority is your own, give its certificate with `ca_file`",
+    GiveCaFile: "if the server has a certificate of your own authority, give the authority's certificate with `ca_file`",
     GiveCredentials:
         "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, and allow it in the bucket's policy; public \
          buckets are read with `anonymous`",
@@ -137,10 +137,10 @@ hints! {
     UseFind: "`find` shows what sources have",
     UseFindJson: "try again later, or give other sources; `find` names the cause of each",
     UseRecompress: "`recompress` makes one",
-    UseRestore: "to use what is here: `restore`; otherwise give other sources, or try again later",
+    UseRestore: "to use the archives of this node: `restore`; otherwise give other sources, or try again later",
     UseVerify: "`verify` says what is damaged, and where",
     WriteIntoDirectory:
-        "write into a directory; or, if the reader of the pipe checks what it gets, use `CheckMode::Frames`",
+        "write into a directory; or, if the program that reads the pipe checks the archive, use `CheckMode::Frames`",
 }
 
 impl From<&'static str> for Hint {
