@@ -39,8 +39,8 @@ use crate::common::site::{ledger_tree, run};
 use crate::common::*;
 use crate::rebase::{rebase, two_full_archives};
 
-/// A mirror that has the newest full archive, and what brings an older one to its state; the older
-/// one is not there.
+/// A mirror with the newest full archive, and with an incremental one on an older full archive,
+/// which it does not have.
 pub struct Mirror {
     pub server: Server,
     olds: TempDir,
@@ -79,7 +79,7 @@ impl Mirror {
         self.server.get("/api/v1/archives", "").text()
     }
 
-    /// A server that has the newest full archive only.
+    /// Serves only the newest full archive.
     fn validator(&self) -> Server {
         let dir = temp_dir();
         fs::copy(self.server.path(&self.new), dir.path().join(&self.new)).expect("copied");
@@ -87,7 +87,8 @@ impl Mirror {
     }
 }
 
-/// A mirror with the newest full archive, and one rebased onto each of so many older ones.
+/// A mirror with the newest full archive, and with a rebased one on each of several older full
+/// archives.
 struct Fleet {
     server: Server,
     olds: Vec<PathBuf>,
@@ -100,7 +101,7 @@ struct Fleet {
 impl Fleet {
     fn start(count: usize) -> Self {
         let (dir, olds, genesis) = (temp_dir(), temp_dir(), temp_dir());
-        // The states of one made-up chain, day by day.
+        // States of one synthetic chain, one for each day.
         let archive_of_day = |day: usize, out: &Path| {
             let ledger = temp_dir();
             let (ledger, size) = (ledger.path().join("ledger"), format!("{}MiB", day + 2));
@@ -121,7 +122,7 @@ impl Fleet {
         Self { server: Server::start_in(dir, &[]), olds: olds_of, new, hash, genesis, _olds: olds }
     }
 
-    /// Asks Agave itself, where that is to be asked.
+    /// Loads the ledger with Agave itself, if `AGAVE_ORACLE` is set.
     fn check(&self, ledger: &Path) {
         let slot = slotpress_format::ArchiveName::parse(&self.new).expect("a name").slot;
         for oracle in Oracle::all() {

@@ -30,8 +30,7 @@ fn restored(ledger: &Path) -> ErrorKind {
     kind(restore(&RestoreOptions::new(fixture(FULL_26), RestoreTarget::new(ledger)), &NoProgress))
 }
 
-/// Before the first byte, by what the plan needs; and in the middle, where the file system has
-/// room, but no more files.
+/// The disk is too small for the plan, or the file system has room but no more files.
 #[test]
 fn no_room() {
     needs!("sys_admin", "mount", "umount");
@@ -106,7 +105,7 @@ fn in_use_by_another_server() {
     assert_eq!(kind(run(&options, &|| false, &mut |_| (), &NoProgress)), ErrorKind::InUse);
 }
 
-/// As a user who does not own the files: also where tests run as root.
+/// A user who does not own the files, also if the tests run as root.
 #[test]
 fn files_of_another_user() {
     let (dir, out) = (temp_dir(), temp_dir());
@@ -132,7 +131,8 @@ fn a_file_system_that_is_read_only() {
     assert_eq!(restored(&disk.path().join("ledger")), ErrorKind::PermissionDenied);
 }
 
-/// Runs on a thread, and those that it starts, to which the modes of files apply.
+/// Runs on a thread without root's rights, so that the modes of files apply to it and to its
+/// threads.
 fn without_rights_of_root(work: impl FnOnce() + Send) {
     std::thread::scope(|scope| {
         let dropped = move || {

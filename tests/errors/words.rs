@@ -27,7 +27,7 @@ fn begun(remotes: Vec<Remote>, max_bytes: u64) -> Error {
 fn a_download_from_nobody() {
     let error = begun(Vec::new(), u64::MAX);
     assert_eq!(error.to_string(), format!("{FULL_26}: no server is known that has it"));
-    // Of the network: another source is asked.
+    // An error of the network: another source is asked.
     assert_eq!((error.kind(), error.hint()), (ErrorKind::Network, Some(&Hint::UseFind)));
 }
 

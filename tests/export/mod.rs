@@ -30,7 +30,7 @@ pub fn run(inputs: &[&Path], out: &Path, flags: &[&str]) -> Output {
     command.output().expect("runs")
 }
 
-/// Rows of the table on standard output, without the header, sorted.
+/// Returns the rows of the table on standard output, without the header, sorted.
 pub fn rows(inputs: &[&Path], flags: &[&str]) -> Vec<String> {
     let output = run(inputs, Path::new("-"), flags);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -40,17 +40,17 @@ pub fn rows(inputs: &[&Path], flags: &[&str]) -> Vec<String> {
     rows
 }
 
-/// The pair of archives of a chain.
+/// Returns the pair of archives of a chain.
 pub fn pair(chain: &str) -> [PathBuf; 2] {
     [fixture_of(chain, "snapshot-26-"), fixture_of(chain, "incremental-snapshot-26-40-")]
 }
 
-/// All files below a directory, relative to it, sorted.
+/// Returns all files below a directory, relative to it, sorted.
 pub fn files(dir: &Path) -> Vec<String> {
     tree(dir).into_iter().filter_map(|(path, content)| content.map(|_| path)).collect()
 }
 
-/// The manifest in a directory.
+/// Reads the manifest in a directory.
 pub fn manifest(dir: &Path) -> serde_json::Value {
     let name = names(dir).into_iter().find(|name| name.starts_with("_manifest-")).expect("a manifest");
     serde_json::from_str(&fs::read_to_string(dir.join(name)).expect("read")).expect("JSON")

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::common::*;
 
-/// Archives a ledger, which must fail: the exit code, and each of the texts. The output directory
+/// A run of `archive` that must fail: its exit code, and texts of its message. The output directory
 /// stays empty.
 struct Case {
     ledger: TempDir,
@@ -88,8 +88,8 @@ fn no_complete_bank_snapshot() {
     }
 }
 
-/// What no validator loads gets no archive's name: the status cache is read to its last byte before
-/// anything is written.
+/// `archive` reads the status cache to its last byte before it writes, because no validator loads a
+/// damaged one.
 #[test]
 fn a_status_cache_that_is_none() {
     let path = |case: &Case| case.path("snapshots/26/status_cache");
@@ -106,7 +106,7 @@ fn a_status_cache_that_is_none() {
         fs::write(path(&case), content).expect("written");
         case.fails(&[], 3, &["status", text]);
     }
-    // All of it would read as zeros, for hours.
+    // A hole of this length would take hours to read.
     let case = Case::new("ledger-at-26");
     let file = fs::File::options().write(true).open(path(&case)).expect("opened");
     file.set_len(1 << 40).expect("a sparse file");
@@ -141,7 +141,7 @@ fn layouts_of_tomorrow_and_of_nobody() {
             1,
             "5.1.0: slotpress knows the layouts of Agave up to 4.5, which are 2.x, 3.x, 4.0 and 5.0\nhint: look for a newer",
         ),
-        // Lists of version 3 are none of version 5.
+        // A list of version 3 is not valid as one of version 5.
         ("5.0.0", 3, "the storages list "),
         ("1.0.0", 1, "not a layout that slotpress knows"),
         ("", 1, "not a layout that slotpress knows"),
@@ -184,7 +184,7 @@ fn a_validator_that_runs() {
     archive(case.ledger.path(), case.out.path(), &[]);
 }
 
-/// A storage that is not as the lists say, and that the bank file notices.
+/// Storages that do not match the lists or the bank file.
 #[test]
 fn storages_that_are_not_there_or_cut() {
     let storage = |case: &Case| case.path("accounts/run/11.11");
@@ -223,7 +223,7 @@ fn storages_that_are_not_there_or_cut() {
     case.fails(&[], 1, &[&format!("storage {newest} of the bank file's storage map is missing")]);
 }
 
-/// Readable for root only, as for a user who is not the validator.
+/// Files that only root can read, as for a user who is not the validator.
 #[test]
 fn files_of_another_user() {
     needs!("root");
@@ -317,8 +317,8 @@ fn obsolete_records_that_make_no_sense() {
     let case = Case::new("ledger-at-26");
     fs::write(case.path("snapshots/26/obsolete_accounts"), &original[..original.len() - 1]).expect("written");
     case.fails(&[], 3, &["obsolete records"]);
-    // None at all: the storages are then longer than the bank file says, which only a restored
-    // ledger's are.
+    // Without the list, the storages are longer than the bank file says, which is valid only for a
+    // restored ledger.
     let bank = fs::read(case.path("snapshots/26/26")).expect("read");
     fs::write(case.path("snapshots/26/26"), &bank[..bank.len() - 1]).expect("written");
     fs::write(case.path("snapshots/26/obsolete_accounts"), &original).expect("written");
@@ -350,7 +350,7 @@ fn base_slots() {
         fs::remove_file(newer).expect("removed");
     }
     archive(case.ledger.path(), case.out.path(), &["--base-slot", "25", "--force-base"]);
-    // A full archive of the same slot, or of a later one, is no newer base.
+    // A full archive of the same slot, or of a later one, is not a newer base.
     archive(case.ledger.path(), case.out.path(), &[]);
     fs::copy(fixture(FULL_26), case.out.path().join(FULL_26.replace("-26-", "-41-"))).expect("copied");
     archive(case.ledger.path(), case.out.path(), &["--base-slot", "26"]);
@@ -388,7 +388,7 @@ fn values_out_of_range() {
     }
 }
 
-/// A file system with little room: nothing stays, and the error says what to do.
+/// A file system with little room: no file stays, and the error says what to do.
 #[test]
 fn a_full_disk() {
     needs!("sys_admin", "mount", "umount");

@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use crate::common::signals::*;
 use crate::common::*;
 
-/// Archiving holds the ledger's lock: one test at a time.
+/// Lets one test at a time archive the ledger, because `archive` holds its lock.
 static LEDGER_IN_USE: Mutex<()> = Mutex::new(());
 
 fn archive_command(setup: &Setup, out: &Path) -> Command {

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::common::swaps::*;
 use crate::common::*;
 
-/// Moves a directory away when a stage begins, and leaves a link in its place, or nothing.
+/// Moves a directory away when a stage begins, and puts a link or nothing in its place.
 struct SwapAt<'a> {
     stage: &'a str,
     path: &'a Path,
@@ -24,8 +24,8 @@ impl slotpress::Progress for SwapAt<'_> {
     }
 }
 
-/// An archive goes into the directory that was there at the start, and what is said to be there is
-/// there.
+/// An archive is written into the directory that was there at the start, and it is where the
+/// program says.
 #[test]
 fn output_directory_swapped_while_archiving() {
     use slotpress::{ArchiveOptions, RecompressOptions, RecompressSource, Sink, archive, recompress};
@@ -55,7 +55,7 @@ fn output_directory_swapped_while_archiving() {
                         .map(|report| report.path)
                 }
             };
-            // A stage that the command does not have.
+            // Some commands do not have this stage.
             if !aside.exists() {
                 continue;
             }

@@ -25,7 +25,8 @@ fn archive_with(ledger: &Path, out: &TempDir, flags: &[&[&str]]) -> PathBuf {
     archive(ledger, out.path(), &flags)
 }
 
-/// What carries meaning of each record of a storage, sorted; what follows the last record as it is.
+/// Returns the meaningful bytes of each record of a storage, sorted, and the bytes after the last
+/// record.
 fn records(storage: &[u8]) -> Vec<Vec<u8>> {
     let (mut records, mut at) = (Vec::new(), 0);
     while at + 136 <= storage.len() {
@@ -100,7 +101,7 @@ fn threads_do_not_matter_and_recompressing_gives_the_same_bytes() {
     }
 }
 
-/// A storage that holds something else than records is archived as it is, and that is said.
+/// A storage with other content than records is archived unchanged, and the program says so.
 #[test]
 fn what_is_no_record_stays() {
     let (ledgers, out) = (synthetic(), temp_dir());

@@ -19,8 +19,8 @@ fn bytes(ledger: &Path, level: i32, frame_size_bytes: u64, threads: usize) -> Ve
     fs::read(report.path.expect("a file")).expect("read")
 }
 
-/// Every level and frame size gives the same bytes for any number of threads, and other levels and
-/// frame sizes give the same tar stream.
+/// For every level and frame size, any number of threads gives the same bytes. All levels and frame
+/// sizes give the same tar stream.
 #[test]
 fn threads_do_not_matter() {
     let ledger = ledger("ledger-at-26");
@@ -38,7 +38,7 @@ fn threads_do_not_matter() {
     }
 }
 
-/// Where the ledger lies, and when its files were touched, is not in the archive.
+/// An archive does not depend on the ledger's path or its files' times.
 #[test]
 fn copies_of_a_ledger_make_the_same_archive() {
     let (first, second) = (ledger("ledger-at-3575"), temp_dir());

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::common::*;
 
-/// Everything that must hold for an archive, whatever is inside.
+/// Checks what must hold for every archive.
 fn check_form(archive: &Path) {
     let tar = tar_of(archive);
     let entries = entries_of_tar(&tar);
@@ -41,7 +41,7 @@ fn check_form(archive: &Path) {
     }
 }
 
-/// The same name and the same files, byte for byte.
+/// Checks that an archive has the same name and the same files as Agave's, byte for byte.
 fn assert_same_as_agave(ours: &Path, agave: &str) {
     check_form(ours);
     assert_eq!(name(ours), agave);
@@ -68,9 +68,9 @@ fn incremental_of_slot_40_on_26() {
     assert_same_as_agave(&archive(ledger.path(), out.path(), &["--base-slot", "26"]), INCREMENTAL_26_40);
 }
 
-/// Agave made no full archive of slot 40. Every storage newer than 26 is the incremental's; the
-/// older ones are those of the full archive of 26 without the records that became obsolete since,
-/// and nothing of the stale files.
+/// Agave made no full archive of slot 40. Storages newer than 26 must equal those of the
+/// incremental archive. Older ones must equal those of the full archive of slot 26, without records
+/// that became obsolete since. Stale files must be left out.
 #[test]
 fn full_of_slot_40() {
     let (ledger, out) = (ledger("ledger-at-40"), temp_dir());
@@ -103,7 +103,7 @@ fn full_of_slot_40() {
     assert_eq!(rewritten, 2, "16.33 and 26.34 took the place of the stale files");
 }
 
-/// The records of a storage, without the bytes that carry no meaning.
+/// Returns the records of a storage without bytes that have no meaning.
 fn records(storage: &[u8]) -> BTreeSet<Vec<u8>> {
     let mut found = BTreeSet::new();
     let mut at = 0;
@@ -131,7 +131,7 @@ fn hard_links_make_the_same_archives() {
     relink(&links.path().join("accounts/snapshot/40"));
     assert!(fs::read(archive(links.path(), &dirs[2], &[])).expect("read") == from_list, "absolute link");
 
-    // A ledger that was moved: its links lead nowhere, the accounts path is where it is said to be.
+    // The ledger was moved: its links lead nowhere, and a flag names the accounts path.
     relink(Path::new("/nowhere/accounts/snapshot/40"));
     let accounts = links.path().join("accounts");
     let accounts = accounts.to_str().expect("text");
@@ -210,7 +210,7 @@ fn several_accounts_paths_and_snapshots_elsewhere() {
     assert!(fs::read(archive(ledger.path(), &dirs[1], &flags)).expect("read") == together);
 }
 
-/// An unpacked archive, Agave's or ours, makes the archive that it came from.
+/// An unpacked archive, by Agave or slotpress, gives the archive that it came from.
 #[test]
 fn an_unpacked_archive_makes_the_archive_again() {
     let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
@@ -233,8 +233,8 @@ fn an_unpacked_archive_makes_the_archive_again() {
     assert_same_as_agave(&archive(incremental.path(), &dirs[3], &["--base-slot", "26"]), INCREMENTAL_26_40);
 }
 
-/// A ledger that was restored from a full archive makes that archive again, over any number of
-/// accounts paths.
+/// A ledger restored from a full archive gives that archive again, over any number of accounts
+/// paths.
 #[test]
 fn a_restored_ledger_makes_the_archive_again() {
     let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
@@ -256,8 +256,8 @@ fn a_restored_ledger_makes_the_archive_again() {
     assert!(fs::read(&first).expect("read") == fs::read(&second).expect("read"));
 }
 
-/// After a full and an incremental archive, nothing tells what became obsolete in between: storages
-/// go in whole, and the program says so.
+/// In a ledger restored from a pair, no list says which records became obsolete in between. Its
+/// storages are archived whole, and the program says so.
 #[test]
 fn a_ledger_restored_from_two_archives_is_archived_whole() {
     let (restored, out) = (temp_dir(), temp_dir());
@@ -275,7 +275,7 @@ fn a_ledger_restored_from_two_archives_is_archived_whole() {
     let archive = out.path().join(&names(out.path())[0]);
     check_form(&archive);
     let (full, older, newer) = (contents(&archive), contents(&fixture(FULL_26)), contents(&fixture(INCREMENTAL_26_40)));
-    // Ids may be new; slots are not.
+    // Ids may change; slots may not.
     let by_slot =
         |contents: &std::collections::BTreeMap<String, Vec<u8>>| -> std::collections::BTreeMap<String, Vec<u8>> {
             let storages =
@@ -311,6 +311,6 @@ fn an_older_bank_snapshot_can_be_chosen() {
         }
     }
     assert_same_as_agave(&archive(at_40.path(), out.path(), &["--slot", "26"]), FULL_26);
-    // Without being told, the newest.
+    // Without a flag, the newest.
     assert!(name(&archive(at_40.path(), out.path(), &[])).starts_with("snapshot-40-"));
 }

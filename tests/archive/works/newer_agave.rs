@@ -15,8 +15,8 @@ use crate::common::*;
 
 const CHAINS: [&str; 3] = [AGAVE_4_4, AGAVE_4_5, AGAVE_4_5_SPLIT];
 
-/// Each record's bytes 97..104, which carry no meaning, and which Agave 4.4 writes as they are in
-/// memory.
+/// Returns a storage without bytes 97 to 103 of each record, which have no meaning. Agave 4.4
+/// writes stray memory there.
 fn without_padding(mut storage: Vec<u8>) -> Vec<u8> {
     let mut at = 0;
     while at < storage.len() {
@@ -27,7 +27,7 @@ fn without_padding(mut storage: Vec<u8>) -> Vec<u8> {
     storage
 }
 
-/// What an archive holds; of Agave 4.4, without the bytes that are never the same.
+/// Returns the content of an archive; for Agave 4.4, without the bytes that vary.
 fn comparable(chain: &str, archive: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut contents = contents(archive);
     if chain == AGAVE_4_4 {
@@ -73,7 +73,7 @@ fn archives_equal_those_of_agave() {
     }
 }
 
-/// Of slot 40 Agave made no full archive: the state itself says that ours holds the right records.
+/// Agave made no full archive of slot 40. The state check proves that ours has the right records.
 #[test]
 fn full_archives_of_slot_40_are_sound() {
     for chain in CHAINS {
@@ -92,7 +92,7 @@ fn full_archives_of_slot_40_are_sound() {
     }
 }
 
-/// A ledger is what its archive is, whatever its files look like.
+/// `verify` and `inspect` find the same in a ledger as in its archive, for every layout.
 #[test]
 fn ledgers_are_verified_and_inspected() {
     for (chain, slot) in CHAINS.into_iter().flat_map(|chain| [(chain, 26), (chain, 40)]) {
@@ -133,7 +133,7 @@ fn ledgers_are_verified_and_inspected() {
     }
 }
 
-/// Frames that begin and end anywhere.
+/// Frames may begin and end at any byte.
 #[test]
 fn any_part_of_a_split_ledger() {
     let ledger = ledger_of(AGAVE_4_5_SPLIT, 40);
@@ -200,7 +200,7 @@ impl Mixed {
             list.extend_from_slice(&item[5..]);
         }
         fs::write(dir.join("storages_list"), list).expect("written");
-        // What the append vecs hold is what an archive holds: nothing of it is obsolete.
+        // The append vecs come from an archive, so none of their records is obsolete.
         let bytes = fs::read(dir.join("obsolete_accounts")).expect("read");
         let field = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8"));
         let (mut lists, mut at) = (bytes[..8].to_vec(), 8);
@@ -240,7 +240,7 @@ fn a_ledger_of_both_kinds_over_two_accounts_paths() {
         .success();
 }
 
-/// `archive` fails with this exit code and these words, and writes nothing.
+/// Checks that `archive` fails with this exit code and these words, and writes nothing.
 fn assert_refused(ledger: &Path, code: i32, texts: &[&str]) {
     let out = temp_dir();
     let output = slotpress().arg("archive").arg(ledger).arg("-o").arg(out.path()).output().expect("runs");
@@ -256,7 +256,8 @@ fn failures(report: &serde_json::Value) -> Vec<(String, String)> {
     failures.map(|failure| (text(failure, "rule"), text(failure, "entry"))).collect()
 }
 
-/// A storage of the list that is not there, in each layout, whatever the bank file's map says.
+/// A storage that the list names and that is missing, in each layout, with any map in the bank
+/// file.
 #[test]
 fn missing_storages_are_named() {
     for (chain, file) in [
@@ -276,7 +277,7 @@ fn missing_storages_are_named() {
     }
 }
 
-/// What is wrong with split files, with the place; `verify` reads the other storages all the same.
+/// Damaged split files are named with the place. `verify` still reads the other storages.
 #[test]
 fn damaged_split_files_are_named() {
     type Change = fn(&mut Vec<u8>);
@@ -331,7 +332,7 @@ fn damaged_split_files_are_named() {
     );
 }
 
-/// Obsolete records that are none of the storage's accounts.
+/// Obsolete records that are not accounts of the storage.
 #[test]
 fn obsolete_records_that_no_split_storage_holds() {
     let ledger = ledger_of(AGAVE_4_5_SPLIT, 26);
@@ -356,7 +357,7 @@ fn obsolete_records_that_no_split_storage_holds() {
     }
 }
 
-/// Agave 4.4 does not start on damaged hints, and `verify` says so; without them, it does.
+/// Agave 4.4 does not start with damaged hints, and `verify` says so. It starts without them.
 #[test]
 fn startup_hints_are_read() {
     for chain in CHAINS {
@@ -375,8 +376,8 @@ fn startup_hints_are_read() {
     assert!(Rule::StartupHints.remedy().contains("remove"));
 }
 
-/// Of an unpacked archive without a storage map, nothing but the state tells that a storage is
-/// missing: said, or checked.
+/// In an unpacked archive without a storage map, only the state check finds a missing storage.
+/// `archive` says so, or checks the state.
 #[test]
 fn an_unpacked_archive_without_a_map() {
     let (unpacked, out) = (temp_dir(), temp_dir());

@@ -14,8 +14,8 @@ struct Archives {
     paths: Vec<PathBuf>,
 }
 
-/// Full and incremental, of the chain and of the real validator, in frames of three sizes, with and
-/// without checksums.
+/// Makes full and incremental archives of the chain and of the real validator, in frames of three
+/// sizes, with and without checksums.
 fn archives() -> Archives {
     let dir = temp_dir();
     let (chain, validator) = (ledger("ledger-at-40"), ledger("ledger-at-3575"));
@@ -88,8 +88,8 @@ fn bsdtar() {
     }
 }
 
-/// The reader of zstd's own seekable format, at many offsets: inside frames, across them, at the
-/// end.
+/// The reader of zstd's own seekable format reads at many offsets: inside frames, across them, at
+/// the end.
 #[test]
 fn the_reference_seekable_reader() {
     for archive in archives().paths {
@@ -103,8 +103,7 @@ fn the_reference_seekable_reader() {
         let end = reader.frame_decompressed_offset(last).expect("an offset")
             + reader.frame_decompressed_size(last).expect("a size") as u64;
         assert_eq!(end, tar.len() as u64);
-        // A plain generator of numbers: what matters is that the offsets are spread and the same
-        // each time.
+        // A simple generator: the offsets are spread, and the same in each run.
         let mut state = 1u64;
         let mut next = |bound: usize| {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);

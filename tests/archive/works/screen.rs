@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::common::screen::*;
 use crate::common::*;
 
-/// A dry run says what would be, and leaves nothing.
+/// A dry run shows what would be written, and writes nothing.
 #[test]
 fn a_dry_run_of_archive() {
     let (ledger, dir) = (ledger("ledger-at-26"), temp_dir());
@@ -29,14 +29,14 @@ fn a_dry_run_of_archive() {
     let made = archive(ledger.path(), dir.path(), &[]);
     let length = fs::metadata(&made).expect("metadata").len();
     assert!(estimated.abs_diff(length) * 20 < length, "{estimated} estimated, {length} made");
-    // What would be refused is refused.
+    // A dry run refuses what a run would refuse.
     fails(&arguments, 5, &["exists already"]);
     fails(&[&arguments[..], &["--base-slot", "25"]].concat(), 1, &["there is no full archive of slot 25"]);
     fails(&["archive", text(ledger.path()), "-o", "-", "--dry-run"], 2, &["--dry-run"]);
 }
 
-/// An incremental archive is read back on the full one that lies beside it, which is named; without
-/// one, what proves it is said.
+/// An incremental archive is read back with the full one beside it, and the program names that.
+/// Without one, the program says how to check the state.
 #[test]
 fn an_incremental_archive_is_read_back_on_its_full_one() {
     let (ledger, out) = (ledger("ledger-at-40"), temp_dir());
@@ -57,7 +57,7 @@ fn an_incremental_archive_is_read_back_on_its_full_one() {
     fs::remove_file(out.path().join(FULL_26)).expect("removed");
     let (code, said) = run(&["--verify", "--force-base"]);
     assert!(code == Some(0) && said.contains("not checked") && said.contains("slotpress verify FULL "), "{said}");
-    // A full archive that is cut off is none, and one that is damaged may be at fault.
+    // A cut full archive is not used. A damaged one is named as a possible cause.
     let bytes = fs::read(fixture(FULL_26)).expect("read");
     fs::write(out.path().join(FULL_26), &bytes[..bytes.len() - 1]).expect("written");
     let (code, said) = run(&[]);

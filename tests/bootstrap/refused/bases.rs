@@ -19,7 +19,7 @@ fn what_is_no_full_archive_is_no_base() {
 }
 
 /// A full archive between the old one and the state: a validator would make its next incremental
-/// archive on that. Unless it is moved aside, the old one is not used.
+/// archive on it. The old archive is used only if that one is moved aside.
 #[test]
 fn an_archive_between_the_two() {
     let (mirror, dir) = (Mirror::start(), temp_dir());
@@ -39,8 +39,8 @@ fn an_archive_between_the_two() {
     assert!(!ledger.join(&between).exists());
 }
 
-/// The rebased archive goes on a full archive of that slot, but of another chain: the list tells,
-/// and nothing is fetched in vain.
+/// The rebased archive is on a full archive of that slot of another chain. The list says so, so
+/// nothing is fetched in vain.
 #[test]
 fn a_base_of_another_cluster() {
     let (mirror, dir) = (Mirror::start(), temp_dir());

@@ -5,8 +5,7 @@ use std::process::Command;
 use crate::common::site::*;
 use crate::common::*;
 
-/// The ledger and the archives on two file systems; the disk that is full; the bound on a file's
-/// length.
+/// Ledger and archives on two file systems; a full disk; a limit of file length.
 #[test]
 fn disks() {
     let files = archives(&[]);
@@ -20,7 +19,7 @@ fn disks() {
     let fetched = files_in(&snapshots);
     assert!(files.iter().all(|(name, bytes)| fetched.get(name) == Some(bytes)), "{:?}", names(&snapshots));
 
-    // The system refuses to let files grow beyond some bytes, as a full disk would.
+    // The system limits the length of files, which has the effect of a full disk.
     let dir = temp_dir();
     let command = format!(
         "ulimit -f 40; exec {} fetch {} -o {}",

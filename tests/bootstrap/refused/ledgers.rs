@@ -4,8 +4,8 @@ use crate::common::http::*;
 use crate::common::site::*;
 use crate::common::*;
 
-/// Servers that vouch: one that has the archive, one that has another state at that slot, one that
-/// knows nothing.
+/// Trusted servers: one that has the archive, one that has another state of that slot, one that has
+/// no archives.
 #[test]
 fn trusted_servers_vouch_or_refuse() {
     let files = archives(&[]);
@@ -18,7 +18,7 @@ fn trusted_servers_vouch_or_refuse() {
     assert_eq!(said.code, Some(0), "{said:?}");
     assert_eq!(said.line("bootstrap")["vouched_by"].as_array().expect("a list").len(), 1);
     assert_eq!(said.line("bootstrap")["not_vouched_by"].as_array().expect("a list").len(), 0);
-    // The source vouches for nothing that only it says.
+    // The source does not confirm its own archive.
     let said = bootstrap(&server, "itself");
     assert_eq!(said.code, Some(4), "{said:?}");
     assert!(said.stderr.contains("it is the only source of"), "{said:?}");
@@ -35,11 +35,11 @@ fn trusted_servers_vouch_or_refuse() {
     for ledger in ["contradicted", "unknown"] {
         assert!(!dir.path().join(ledger).join("snapshots/40").exists());
     }
-    // One that answers every path with a page has everything, and knows nothing.
+    // A server that answers every path with a page does not confirm any archive.
     let page = "<html>nothing was found, but here is something to read</html>".as_bytes();
     let said = bootstrap(&Server::start(|_, stream| answer(stream, "200 OK", &[], page)), "page");
     assert_eq!(said.code, Some(4), "{said:?}");
-    // One that neither redirects nor lists, and has the archives, knows them.
+    // A server that neither redirects nor lists confirms the archives that it has.
     let exact = files.clone();
     let exact = Server::start(move |request, stream| match request.path.contains(".tar.bz2") || request.path == "/" {
         true => answer(stream, "404 Not Found", &[], b""),
@@ -47,14 +47,14 @@ fn trusted_servers_vouch_or_refuse() {
     });
     let said = bootstrap(&exact, "exact");
     assert_eq!(said.code, Some(0), "{said:?}");
-    // A name that lies about the state inside is found out.
+    // A name that does not match the state inside is found.
     let said = run(&["bootstrap", &serve(&other, Way::Ranges).url(""), "--ledger", text(&dir.path().join("lies"))]);
     assert_eq!(said.code, Some(3), "{said:?}");
     assert!(!dir.path().join("lies/snapshots/26").exists());
 }
 
-/// So many of the trusted must confirm: the report names who does and who does not; one server is
-/// one voice.
+/// A given number of trusted servers must confirm. The report names those that do and those that do
+/// not; one server counts once.
 #[test]
 fn so_many_must_confirm() {
     let files = archives(&[]);
@@ -83,8 +83,8 @@ fn so_many_must_confirm() {
     }
 }
 
-/// A state that no name promises is refused before a byte is fetched; one that is there is taken,
-/// though there is a newer.
+/// An expected state that no name has is refused before a byte is fetched. One that is there is
+/// taken, even if a newer one exists.
 #[test]
 fn what_is_expected_is_compared_with_names_first() {
     let files = archives(&[]);

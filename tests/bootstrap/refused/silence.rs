@@ -6,8 +6,8 @@ use crate::common::http::{Server, answer};
 use crate::common::site::*;
 use crate::common::*;
 
-/// A source that does not answer, or has nothing, is named; where none has anything, what is here
-/// is no answer, but the error tells of it.
+/// A source that does not answer or has no archives is named. If no source has one, the run fails,
+/// and names the local archives.
 #[test]
 fn sources_that_have_nothing_are_named() {
     let files = archives(&[]);
@@ -24,7 +24,7 @@ fn sources_that_have_nothing_are_named() {
     let (good, hash) = (serve(&files, Way::Ranges), "D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi");
     for (command, flag) in [("fetch", "-o"), ("bootstrap", "--ledger")] {
         for source in &silent {
-            // It is busy for good: not the whole time is waited for.
+            // The server stays busy: the run does not wait for the whole time.
             if source == &silent[0] {
                 continue;
             }
@@ -36,7 +36,7 @@ fn sources_that_have_nothing_are_named() {
             assert_eq!(said.code, Some(4), "{command} {source}: {said:?}");
             let is_named = said.stderr.contains(source.trim_end_matches('/')) && said.stderr.contains("of slot 40");
             assert!(is_named && said.stderr.contains("slotpress restore"), "{command} {source}: {said:?}");
-            // With another source that has something, it is a warning.
+            // If another source has an archive, this is a warning.
             let said = run(&[command, source, &good.url("/"), flag, text(&out)]);
             assert_eq!(said.code, Some(0), "{command} {source}: {said:?}");
             let warns = |line: &&str| line.contains("\"warning\"") && line.contains("this source is passed over");
@@ -44,7 +44,7 @@ fn sources_that_have_nothing_are_named() {
             assert!(warnings.len() == 1 && warnings[0].contains(source.trim_end_matches('/')), "{said:?}");
         }
     }
-    // What is here is what was asked for.
+    // The local archives are the expected ones.
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
     fs::create_dir(&ledger).expect("made");

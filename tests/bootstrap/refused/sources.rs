@@ -11,7 +11,7 @@ fn is_fetch(request: &Request) -> bool {
     request.method == "GET" && request.path.ends_with(".tar.zst")
 }
 
-/// Who cannot be asked has not said that it does not have the archive.
+/// A trusted server that cannot be asked has not denied the archive.
 #[test]
 fn a_trusted_server_that_cannot_be_asked() {
     let (good, dir) = (serve(&full_only(), Way::Ranges), temp_dir());
@@ -24,8 +24,8 @@ fn a_trusted_server_that_cannot_be_asked() {
     }
 }
 
-/// A server that corrupts and tells nothing of its file's version: as it says, it is not used
-/// again.
+/// A server that sends wrong bytes and no version of its file: it is not used again, as the message
+/// says.
 #[test]
 fn a_lone_server_that_corrupts() {
     let files = full_only();
@@ -59,12 +59,13 @@ fn a_lone_server_that_corrupts() {
             is_fetch(request) && request.range().is_some_and(|range| range.contains(&middle) && range.end < 2 * middle)
         };
         let asked = server.requests().iter().filter(is_of_middle).count();
-        // Twice where the first request stalled for 2 seconds, and another connection took it over.
+        // Requested twice if the first request stalled for 2 seconds and another connection took it
+        // over.
         assert!((1..=2).contains(&asked), "{command} asked {asked} times: {said:?}");
     }
 }
 
-/// A genesis that is to be compared, and is not to be had: nothing is fetched.
+/// If the genesis is to be compared and no source has it, nothing is fetched.
 #[test]
 fn an_expected_genesis_that_no_source_has() {
     let (good, dir) = (serve(&full_only(), Way::Ranges), temp_dir());
@@ -76,8 +77,7 @@ fn an_expected_genesis_that_no_source_has() {
     assert!(!good.requests().iter().any(is_fetch), "{said:?}");
 }
 
-/// Archives of other roots than those that were asked for are not restored; those of these roots
-/// are.
+/// Archives are restored only if they have the expected roots.
 #[test]
 fn roots_that_are_not_those_expected() {
     let files = archives(&[]);

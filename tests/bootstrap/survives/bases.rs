@@ -10,7 +10,8 @@ use crate::common::http::{Request, Server, answer};
 use crate::common::site::*;
 use crate::common::*;
 
-/// The ledger is that of the newest full archive alone, and the run has said what it does.
+/// Checks that the ledger is that of the newest full archive alone, and that the run says what it
+/// does.
 fn ordinary(mirror: &Mirror, url: &str, ledger: &Path, what: &str) -> String {
     let said = run(&["bootstrap", url, "--ledger", text(ledger)]);
     assert_eq!(said.code, Some(0), "{what}: {said:?}");
@@ -37,7 +38,7 @@ fn an_old_archive_that_is_damaged() {
     fs::write(&old, bytes).expect("written");
     let said = ordinary(&mirror, &url, &ledger, "a damaged frame");
     assert!(!said.contains("in vain"), "nothing was fetched yet: {said}");
-    // Another state under its name, sound in itself: only the sum of all accounts tells.
+    // Another valid state under its name: only the sum of all accounts shows it.
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
     let old = mirror.put_old(&ledger);
@@ -49,7 +50,7 @@ fn an_old_archive_that_is_damaged() {
     assert!(said.contains(&format!("of {} were fetched in vain", mirror.rebased)), "{said}");
 }
 
-/// What a source said of the rebased archive does not hold: it is gone, another one, or cut off.
+/// The rebased archive is not as the source said: gone, another one, or cut.
 #[test]
 fn what_goes_on_it_is_not_as_it_was_told() {
     let mirror = Mirror::start();
@@ -70,7 +71,7 @@ fn what_goes_on_it_is_not_as_it_was_told() {
             if request.path.ends_with("/api/v1/archives") {
                 return answer(stream, "200 OK", &[("Content-Type", "application/json")], list.as_bytes());
             }
-            // It is there when it is asked for, and is not sent.
+            // The server answers HEAD, and does not send the archive.
             match &rebased {
                 None if request.method == "GET" => drop(files.remove(&name)),
                 Some(bytes) => drop(files.insert(name.clone(), bytes.clone())),
@@ -85,8 +86,7 @@ fn what_goes_on_it_is_not_as_it_was_told() {
     }
 }
 
-/// The list says that it goes on this full archive; it goes on one of another chain, as its index
-/// tells.
+/// The list says that it builds on this full archive; its index names one of another chain.
 #[test]
 fn a_list_that_lies_about_the_base() {
     let mirror = Mirror::start();
@@ -108,8 +108,7 @@ fn a_list_that_lies_about_the_base() {
     assert!(said.contains("in vain"), "{said}");
 }
 
-/// Both ways fail: the old archive, and the sources. The old archive stays, and the next run does
-/// it.
+/// The old archive and the sources both fail. The old archive stays, and the next run uses it.
 #[test]
 fn when_the_sources_fail_too() {
     let mirror = Mirror::start();

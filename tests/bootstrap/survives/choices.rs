@@ -28,9 +28,9 @@ fn is_get_of(request: &Request, name: &str) -> bool {
     request.method == "GET" && request.path.ends_with(name)
 }
 
-/// The mirror has the old full archive too, and the rebased one is damaged: the new full archive is
-/// fetched, and neither the old one nor the damaged one again. So where the mirror's old one has
-/// other bytes than the node's.
+/// The mirror also has the old full archive, and the rebased one is damaged. The new full archive
+/// is fetched; the old one and the damaged one are not fetched again. The same holds if the
+/// mirror's old archive has other bytes than the node's.
 #[test]
 fn a_damaged_rebased_archive_where_the_old_full_one_is_on_offer() {
     let mirror = Mirror::start();
@@ -72,8 +72,8 @@ fn a_damaged_rebased_archive_where_the_old_full_one_is_on_offer() {
     }
 }
 
-/// The only source loses its incremental archive: the older state is made, and the last line says
-/// which was better, and why it was given up.
+/// The only source loses its incremental archive. The run makes the older state; the last line says
+/// which newer one was given up, and why.
 #[test]
 fn the_last_line_tells_what_was_given_up() {
     let files = archives(&[]);
@@ -98,14 +98,14 @@ fn the_last_line_tells_what_was_given_up() {
             (&40.into(), &incremental.clone().into()),
             "{said:?}"
         );
-        // Nothing was given up: nothing is said.
+        // Nothing was given up, so there is no such line.
         let good = serve(&files, Way::Ranges);
         let said = run(&[command, &good.url(""), flag, text(&dir.path().join("good"))]);
         assert!(said.code == Some(0) && said.line(command)["given_up"].is_null(), "{said:?}");
     }
 }
 
-/// Nine mirrors whose archives are damaged, and an honest one: the run ends with its state.
+/// Nine mirrors have damaged archives, one is honest: the run ends with its state.
 #[test]
 fn nine_mirrors_that_lie_and_one_that_does_not() {
     let files = archives(&[]);
@@ -113,7 +113,7 @@ fn nine_mirrors_that_lie_and_one_that_does_not() {
     let liars: Vec<Server> = (0..9)
         .map(|number| {
             let mut files = files.clone();
-            // Each has another name for what is damaged in another place.
+            // Each mirror's archive is damaged at another place, and has another name.
             let mut bytes = files.remove(&incremental).expect("there");
             let middle = bytes.len() / 2 + number;
             bytes[middle] ^= 1;
@@ -136,9 +136,8 @@ fn nine_mirrors_that_lie_and_one_that_does_not() {
     }
 }
 
-/// The node has a full archive and an older incremental one on it, as a run of the day before
-/// leaves them; a mirror has a newer one on the same full archive, which was rebased: only that is
-/// fetched.
+/// The node has a full archive and an incremental one on it, from a run of the day before. A mirror
+/// has a newer rebased archive on the same full archive: only that is fetched.
 #[test]
 fn the_second_day_of_a_node_that_goes_on_its_own_archive() {
     let (mirror, dir) = (Mirror::start(), temp_dir());
@@ -152,7 +151,7 @@ fn the_second_day_of_a_node_that_goes_on_its_own_archive() {
     assert_eq!(names, [Some(name(&old).as_str()), Some(mirror.rebased.as_str())], "{said:?}");
 }
 
-/// What takes the base's place.
+/// What replaces the base.
 #[derive(Clone, Copy, Debug)]
 enum Swap {
     Pipe,
@@ -180,7 +179,7 @@ fn swap(base: &Path, swap: Swap) {
     }
 }
 
-/// A base that becomes something else after it was chosen: the run goes on with the full archive.
+/// A base that is replaced after it was chosen: the run continues with the full archive.
 #[test]
 fn a_base_that_is_swapped() {
     let mirror = Mirror::start();
@@ -193,8 +192,8 @@ fn a_base_that_is_swapped() {
             let base = mirror.put_old(&if is_in_dir { ledger.clone() } else { dir.path().join("base") });
             let (files, list, rebased) = (files.clone(), list.clone(), mirror.rebased.clone());
             let (swapped, is_swapped) = (base.clone(), AtomicBool::new(false));
-            // When the genesis is asked for, the base is chosen, and not read; when the rebased
-            // archive is fetched, it was read.
+            // The genesis is requested when the base is chosen and not yet read; the rebased
+            // archive is requested when the base was read.
             let server = Server::start(move |request: &Request, stream| {
                 let now = match is_late {
                     false => request.path.contains("genesis"),

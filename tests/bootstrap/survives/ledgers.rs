@@ -15,7 +15,8 @@ use crate::common::http::*;
 use crate::common::site::*;
 use crate::common::*;
 
-/// Killed at any moment, the next run finishes: what arrived is kept, and the ledger is right.
+/// After a kill at any moment, the next run finishes: received bytes are kept, and the ledger is
+/// right.
 #[test]
 fn killed_runs_are_finished_by_the_next() {
     let files = archives(&[]);
@@ -65,7 +66,7 @@ fn killed_runs_are_finished_by_the_next() {
             Some(status) if status.success() => break,
             Some(status) => panic!("{status} without a kill, in round {round}"),
             None => {
-                // Every third one politely.
+                // Every third run is interrupted, not killed.
                 let signal = if round % 3 == 2 { Signal::INT } else { Signal::KILL };
                 kill_process(Pid::from_child(&child), signal).expect("killed");
                 let status = child.wait().expect("ends");
@@ -82,14 +83,14 @@ fn killed_runs_are_finished_by_the_next() {
     }
     assert!(kills >= 3, "{kills} kills");
     let said = run(&["bootstrap", &slow.url(""), "--ledger", text(&ledger)]);
-    // Complete already, or completed now.
+    // The ledger was complete before, or is now.
     assert!(matches!(said.code, Some(0 | 5)), "{said:?}");
     assert!(ledger_tree(&ledger) == expected, "{:?}", names(&ledger));
     let left: BTreeSet<String> = names(&ledger).into_iter().filter(|name| name.contains("slotpress-")).collect();
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// Ctrl-C keeps what has arrived, and says how to go on.
+/// Ctrl-C keeps received bytes, and the message says how to continue.
 #[test]
 fn an_interrupted_run_keeps_its_download() {
     let files = archives(&[]);
@@ -126,8 +127,8 @@ fn an_interrupted_run_keeps_its_download() {
     assert!(!ledger.join("snapshots/26").exists());
 }
 
-/// Of two servers that have other archives of one name, the first loses it midway: the other's is
-/// taken, whole.
+/// Two servers have different archives of one name. The first loses its file midway: that of the
+/// other is fetched whole.
 #[test]
 fn a_source_that_vanishes_is_replaced_by_another() {
     let (one, two) = (archives(&["--zstd-level", "1"]), archives(&["--zstd-level", "9"]));
@@ -152,8 +153,7 @@ fn a_source_that_vanishes_is_replaced_by_another() {
     }
 }
 
-/// The same archives in a tar stream that says something else of one account: checksums, index and
-/// hashes are right.
+/// Makes archives in which one account differs, with right checksums, index and hashes.
 fn forged(files: &Files) -> Files {
     let dir = temp_dir();
     let mut forged = Files::new();
@@ -182,8 +182,7 @@ fn forged(files: &Files) -> Files {
     forged
 }
 
-/// A source whose archives are wrong is dropped, and the next one is used, in whatever order they
-/// are given.
+/// A source with wrong archives is dropped, and the next one is used, in any order of sources.
 #[test]
 fn a_source_that_fails_a_check_is_dropped() {
     let files = archives(&[]);
@@ -195,7 +194,8 @@ fn a_source_that_fails_a_check_is_dropped() {
         assert_eq!(said.code, Some(0), "{said:?}");
         assert_eq!((&said.line("restore")["slot"], &said.line("restore")["state"]), (&40.into(), &"checked".into()));
     }
-    // Alone it fails, is named, and leaves nothing that a later run would prefer.
+    // Without another source, the run fails, names the source, and leaves nothing that a later run
+    // would use.
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
     let said = run(&["bootstrap", &liar.url(""), "--ledger", text(&ledger)]);
@@ -205,13 +205,13 @@ fn a_source_that_fails_a_check_is_dropped() {
     assert_eq!(said.code, Some(0), "{said:?}");
 }
 
-/// Whether a request is about what is the newest incremental archive.
+/// Returns whether a request asks for the newest incremental archive.
 fn asks_for_incremental(request: &Request) -> bool {
     request.path.starts_with("/incremental-snapshot.tar") || request.path.starts_with("/api/")
 }
 
-/// A server that does not answer when the full archive is there and the newest incremental one is
-/// looked for, for so many requests.
+/// A server that does not answer a number of requests for the newest incremental archive, after it
+/// has sent the full one.
 fn away_at_the_end(files: Files, failures: usize) -> Server {
     let (has_begun, left) = (AtomicBool::new(false), AtomicUsize::new(failures));
     Server::start(move |request, stream| {
@@ -226,7 +226,7 @@ fn away_at_the_end(files: Files, failures: usize) -> Server {
     })
 }
 
-/// It is waited for: the ledger is that of the incremental archive.
+/// The run waits for it: the ledger is that of the incremental archive.
 #[test]
 fn a_server_that_is_away_for_the_newest_incremental_is_waited_for() {
     let (server, dir) = (away_at_the_end(archives(&[]), 4), temp_dir());
@@ -237,7 +237,8 @@ fn a_server_that_is_away_for_the_newest_incremental_is_waited_for() {
     assert!(said.stderr.contains("asked again in") && said.stderr.contains(" UTC: "), "with the time: {said:?}");
 }
 
-/// So is one that has its full archive, and is too busy to say whether it has an incremental one.
+/// The run also waits for a server that sends the full archive, but is too busy to say whether it
+/// has an incremental one.
 #[test]
 fn a_server_that_fails_only_for_the_incremental_is_asked_again() {
     let (files, left) = (archives(&[]), AtomicUsize::new(7));
@@ -266,7 +267,7 @@ impl slotpress::Progress for Warnings {
     }
 }
 
-/// Where it does not come back, the ledger boots from the full archive, and that is said.
+/// If the server stays away, the ledger boots from the full archive, and the run says so.
 #[test]
 fn a_server_that_stays_away_leaves_the_full_archive() {
     let (server, dir) = (away_at_the_end(archives(&[]), usize::MAX), temp_dir());
@@ -281,8 +282,8 @@ fn a_server_that_stays_away_leaves_the_full_archive() {
     assert!(warnings.iter().any(|line| line.contains("this is the state of snapshot-26-")), "{warnings:?}");
 }
 
-/// An incremental archive that goes away while it is fetched: the next newest is taken, here none,
-/// and the full archive is not fetched again.
+/// An incremental archive disappears while it is fetched. The next newest is taken, here none; the
+/// full archive is not fetched again.
 #[test]
 fn an_incremental_archive_that_vanishes_is_looked_for_again() {
     let files = archives(&[]);
@@ -315,7 +316,7 @@ fn an_incremental_archive_that_vanishes_is_looked_for_again() {
     assert!(asked < full * 3 / 2, "{asked} of {full}");
 }
 
-/// A second look at the sources does not bring back what failed a check.
+/// Asking the sources again does not bring back a source that failed a check.
 #[test]
 fn a_second_look_brings_back_no_liar() {
     let files = archives(&[]);
@@ -328,8 +329,8 @@ fn a_second_look_brings_back_no_liar() {
             return respond(&full_only, Way::Ranges, request, stream);
         };
         let number = if request.method == "GET" { published.fetch_add(1, Relaxed) } else { published.load(Relaxed) };
-        // The first is that of measuring; it fails, so that the liar is surely the faster one, and
-        // asked first.
+        // The first request is the measurement. It fails, so the lying server is the faster one,
+        // and is asked first.
         if request.method == "GET" && number == 0 {
             head(stream, "503 Service Unavailable", &[("Content-Length", "0")])?;
             return Ok(Then::Close);

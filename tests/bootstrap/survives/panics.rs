@@ -7,7 +7,7 @@ use crate::common::faults::panics_at;
 use crate::common::site::*;
 use crate::common::*;
 
-/// Places that every way to fetch comes by, and those of each.
+/// Panic points that every run reaches, and those of each way to fetch.
 const EVERYWHERE: [&str; 4] = ["asking", "resolver", "download", "journal"];
 
 #[test]
@@ -16,7 +16,7 @@ fn a_panic_in_a_worker_of_the_network_ends_the_run() {
     let expected = restored(&files);
     for (way, places) in [(Way::Ranges, ["stream", "range"].as_slice()), (Way::Whole, &["whole file"])] {
         let server = serve(&files, way);
-        // By name, so that it is looked up.
+        // A host name, so that the run looks it up.
         let url = format!("http://localhost:{}/", server.address.port());
         for command in ["fetch", "bootstrap"] {
             let of_restore: &[&str] = if command == "bootstrap" { &["unpacking", "placing"] } else { &[] };

@@ -9,14 +9,14 @@ use crate::common::http::{Server, Then, answer, head, redirect};
 use crate::common::site::*;
 use crate::common::*;
 
-/// A server that replaces its incremental archive as soon as a transfer of it was ended half-way,
-/// `replaced` times: then the newest stays, and comes whole.
+/// A server that replaces its incremental archive when a transfer was cut half-way, `replaced`
+/// times. Then the newest stays, and is sent whole.
 fn replacing(files: &Arc<Files>, way: Way, replaced: usize) -> Server {
     let (served, generation) = (files.clone(), AtomicUsize::new(0));
     let real = served.keys().find(|name| name.starts_with("incremental-")).expect("one").clone();
     Server::start(move |request, stream| {
         let now = generation.load(Relaxed);
-        // Older and older slots are gone; the real one is the newest.
+        // Earlier archives have lower slots than the real one, which is the newest.
         let newest =
             if now < replaced { real.replace("-26-40-", &format!("-26-{}-", 30 + now % 10)) } else { real.clone() };
         match request.path.trim_start_matches('/') {
@@ -46,9 +46,9 @@ fn replacing(files: &Arc<Files>, way: Way, replaced: usize) -> Server {
     })
 }
 
-/// Incremental archives that are gone before they have come, as where a source makes one every
-/// minute and ends slow transfers: bootstrap takes the newest again, or says why there is none and
-/// makes the ledger of the full archive.
+/// Incremental archives that are gone before they have arrived, as when a source makes one every
+/// minute and ends slow transfers. `bootstrap` takes the newest again, or says why there is none
+/// and makes the ledger of the full archive.
 #[test]
 fn incremental_archives_that_are_replaced() {
     for (way, files) in [(Way::Ranges, archives(&[])), (Way::Whole, archives(&[])), (Way::Whole, agaves_archives())] {

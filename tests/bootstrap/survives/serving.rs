@@ -15,7 +15,7 @@ const NODES: usize = 20;
 fn start(dir: &Path, address: SocketAddr) -> Child {
     let child = Command::new(slotpress_path())
         .args(["-q", "serve", "--listen", &address.to_string(), "--max-connections-per-client", "512"])
-        // All of them need about three seconds.
+        // At this rate, the nodes need about three seconds.
         .args(["--max-rate", "32MiB"])
         .arg(dir)
         .stdout(Stdio::null())
@@ -26,8 +26,8 @@ fn start(dir: &Path, address: SocketAddr) -> Child {
     child
 }
 
-/// About how many bytes of archives have arrived at a node: its files have their places on disk
-/// from the start, so what counts is where something else than zeros is read.
+/// Returns about how many bytes of archives have arrived at a node. Its files have full length from
+/// the start, so blocks that are not zeros are counted.
 fn arrived_bytes(ledger: &Path) -> u64 {
     const STEP_BYTES: u64 = 16 * 1024;
     let files = fs::read_dir(ledger).into_iter().flatten().flatten();
@@ -48,7 +48,7 @@ fn nodes_outlive_their_server() {
     for (name, bytes) in &files {
         fs::write(www.path().join(name), bytes).expect("written");
     }
-    // A port that was free a moment ago.
+    // This port was free before.
     let address = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address");
     let url = format!("http://{address}");
     let length_bytes = files.values().map(Vec::len).sum::<usize>() as u64;
@@ -66,7 +66,8 @@ fn nodes_outlive_their_server() {
         })
         .collect();
     for _ in 0..2 {
-        // A server from which nothing comes between two failures is given up at some time.
+        // Each node gets an eighth more between two kills, because it gives up a server that sends
+        // nothing in between.
         let before = arrived();
         let (enough, all) = (length_bytes / 8, length_bytes / 4 * 3);
         wait_for("an eighth more at each node", || {

@@ -7,7 +7,7 @@ use crate::common::http::{Server, answer};
 use crate::common::site::*;
 use crate::common::*;
 
-/// A source that has not answered in this run is not waited for at its end.
+/// The run does not wait at its end for a source that has not answered before.
 #[test]
 fn a_dead_source_beside_one_without_an_incremental() {
     let (good, dir) = (serve(&full_only(), Way::Ranges), temp_dir());
@@ -18,7 +18,7 @@ fn a_dead_source_beside_one_without_an_incremental() {
     assert!(!said.stderr.contains("asked again"), "it is not waited for: {said:?}");
 }
 
-/// A source that is busy at first is asked again, whatever sort of source it is.
+/// A source of any kind that is busy at first is asked again.
 #[test]
 fn a_source_that_is_busy_at_first() {
     let files = full_only();
@@ -46,14 +46,14 @@ fn a_source_that_is_busy_at_first() {
         let said = run(&[command, &server.url(&path), flag, text(&dir.path().join("out"))]);
         assert_eq!(said.code, Some(0), "{command} {path}: {said:?}");
     }
-    // Another one that has an archive is enough.
+    // The run does not wait if another source has an archive.
     let busy = Server::start(|_, stream| answer(stream, "429 Too Many Requests", &[("Retry-After", "90")], b""));
     let (good, dir) = (serve(&files, Way::Ranges), temp_dir());
     let said = run(&["fetch", &busy.url(""), &good.url(""), "-o", text(dir.path())]);
     assert_eq!(said.code, Some(0), "{said:?}");
 }
 
-/// A source that makes up a newer state keeps nobody from the one that trusted servers confirm.
+/// A source with an invented newer state: the run takes the state that trusted servers confirm.
 #[test]
 fn a_made_up_state_is_not_confirmed() {
     let files = full_only();

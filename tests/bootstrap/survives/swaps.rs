@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::common::swaps::*;
 use crate::common::*;
 
-/// The same where a state is replaced by what is fetched.
+/// The same when the fetched state replaces an old one.
 #[cfg(feature = "net")]
 #[test]
 fn directories_of_a_bootstrap_swapped_for_links() {
@@ -18,7 +18,7 @@ fn directories_of_a_bootstrap_swapped_for_links() {
     let mut restore = slotpress();
     restore.arg("restore").arg(&archive).arg("--ledger").arg(&old).arg("--accounts").arg(old.join("accounts"));
     restore.assert().success();
-    // So that it is fetched.
+    // Removes the archive, so that it is fetched.
     fs::remove_file(old.join(name(&archive))).expect("removed");
     let server = serve(&files_in(from.path()), Way::Ranges);
     let (mut swaps, mut complete) = (0, 0);

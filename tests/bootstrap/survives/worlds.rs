@@ -24,7 +24,7 @@ use crate::rebase::rebase;
 /// The archives of a chain: full ones, and incremental ones on them, by base and day.
 type Chain = BTreeMap<(Option<usize>, usize), (String, Vec<u8>)>;
 
-/// Made once.
+/// Makes the archives once.
 fn chain() -> &'static Chain {
     static CHAIN: OnceLock<Chain> = OnceLock::new();
     CHAIN.get_or_init(|| {
@@ -55,7 +55,7 @@ fn slot_of(day: usize) -> u64 {
     ArchiveName::parse(&chain()[&(None, day)].0).expect("a name").slot
 }
 
-/// What is at a place: an archive's name, and its bytes or those of another one.
+/// An archive at a place: its name, and its bytes or those of another one.
 fn bytes_of(held: &Held) -> (&'static str, &'static [u8]) {
     let (name, right) = &chain()[&(held.base_day, held.day)];
     let other = chain().iter().find(|((base, day), _)| *base == held.base_day && *day != held.day).expect("another");
@@ -98,7 +98,7 @@ fn serve(held: Vec<Held>) -> Server {
     })
 }
 
-/// A range in parts; of four, only the first two are sent.
+/// Sends a range in parts; of four parts, only the first two.
 fn in_parts(request: &Request, stream: &mut TcpStream, bytes: &[u8], parts: usize) -> io::Result<Then> {
     let Some(range) = request.range() else { return file(request, stream, bytes, "\"a\"") };
     let (start, end) = (range.start as usize, (range.end as usize).min(bytes.len()));
@@ -114,7 +114,7 @@ fn in_parts(request: &Request, stream: &mut TcpStream, bytes: &[u8], parts: usiz
     Ok(if parts == 4 { Then::Close } else { Then::Keep })
 }
 
-/// Full archives of the node, as `--base` names them.
+/// Writes the full archives of the node, for `--base`.
 fn put_bases(drawn: &Drawn, dir: &Path) -> Vec<PathBuf> {
     let put = |held: &Held| {
         let (name, bytes) = bytes_of(held);
@@ -125,9 +125,8 @@ fn put_bases(drawn: &Drawn, dir: &Path) -> Vec<PathBuf> {
     drawn.held.iter().filter(|held| held.server.is_none()).map(put).collect()
 }
 
-/// The newest state that one server has by itself whose archives all come. One that loses
-/// connections while it is measured may be taken for slow, and an older state is younger at boot
-/// then.
+/// Returns the newest state of one server whose archives all arrive. A server that loses
+/// connections while it is measured may count as slow, and then an older state is younger at boot.
 fn newest_that_comes(drawn: &Drawn) -> Option<usize> {
     let comes = |held: &&Held| matches!(held.fate, Fate::Comes | Fate::Slow | Fate::Unconfirmed);
     let of_server = |server| drawn.held.iter().filter(move |held| held.server == server);
@@ -136,7 +135,7 @@ fn newest_that_comes(drawn: &Drawn) -> Option<usize> {
     of_good.map(|held| held.day).max()
 }
 
-/// Runs the program in a world; returns what it said, and the slot of the ledger's state, if it has
+/// Runs the program in a world; returns its output, and the slot of the ledger's state, if there is
 /// one.
 fn play(drawn: &Drawn, seed: u64) -> (Said, Option<u64>) {
     let dir = temp_dir();
@@ -158,8 +157,8 @@ fn play(drawn: &Drawn, seed: u64) -> (Said, Option<u64>) {
     (said, slot)
 }
 
-/// Ends with the state of the honest source, or a newer one; and with an older one than what comes
-/// only where the last line says so.
+/// Checks that the run ends with the state of the honest source or a newer one. If a newer state
+/// could have arrived, the last line must say so.
 #[test]
 fn the_program_in_random_worlds() {
     let (first, count) = (number_of("WORLDS_FIRST", 0), number_of("WORLDS_REAL", 6));

@@ -6,8 +6,8 @@ use crate::bootstrap::Mirror;
 use crate::common::site::{ledger_tree, run};
 use crate::common::*;
 
-/// The old archive is in the snapshots directory, in its `remote`, or anywhere else: only the
-/// rebased one is fetched, and the ledger is that of the two.
+/// The old archive is in the snapshots directory, in its `remote`, or elsewhere. Only the rebased
+/// one is fetched, and the ledger is that of both.
 #[test]
 fn only_what_changed_is_fetched() {
     let mirror = Mirror::start();
@@ -52,7 +52,7 @@ fn only_what_changed_is_fetched() {
         let mut tree = ledger_tree(&ledger);
         tree.retain(|path, _| !path.starts_with("remote"));
         let mut expected = expected.clone();
-        // Where Agave looks for it already, it stays.
+        // If Agave already looks there, the archive stays.
         if place == "ledger/remote" {
             expected.remove(&mirror.old);
         }
@@ -73,8 +73,8 @@ fn fetch_goes_on_what_is_there() {
     assert_eq!(names(dir.path()), expected);
 }
 
-/// A node without an old archive gets what it got before; one whose old archive is newer than that
-/// of the mirror's too.
+/// A node without an old archive fetches the full archive; so does a node whose old archive is
+/// newer than the mirror's.
 #[test]
 fn without_an_old_archive_the_newest_is_fetched() {
     let (mirror, dir) = (Mirror::start(), temp_dir());
@@ -85,8 +85,8 @@ fn without_an_old_archive_the_newest_is_fetched() {
     assert_eq!(said.line("bootstrap")["archives"].as_array().map(Vec::len), Some(1));
 }
 
-/// `find` shows on which full archives a source has incremental ones; a validator that has the
-/// state vouches for it.
+/// `find` shows the full archives on which a source has incremental ones. A validator that has the
+/// state confirms it.
 #[test]
 fn bases_are_shown_and_a_validator_vouches() {
     let (mirror, dir) = (Mirror::start(), temp_dir());
@@ -101,7 +101,7 @@ fn bases_are_shown_and_a_validator_vouches() {
     let text_of = String::from_utf8(output.stdout).expect("text");
     assert!(text_of.contains("Incremental archives on older full archives"), "{text_of}");
 
-    // It has the full archive of that slot only, as a validator.
+    // Like a validator, it has only the full archive of that slot.
     let validator = mirror.validator();
     let ledger = dir.path().join("ledger");
     mirror.put_old(&ledger);

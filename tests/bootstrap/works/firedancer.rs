@@ -10,14 +10,14 @@ fn files(archives: &[std::path::PathBuf]) -> Files {
     archives.iter().map(|path| (name(path), fs::read(path).expect("read"))).collect()
 }
 
-/// Candidates that only Firedancer loads are passed over with a word: the next one is taken.
+/// Candidates that only Firedancer loads are skipped with a warning: the next one is taken.
 #[test]
 fn what_agave_does_not_load_is_passed_over() {
     let (agaves, expected, (chain, ..)) = (files(&[fixture(FULL_26)]), temp_dir(), CHAINS[2]);
     let expected = expected.path().join("ledger");
     assert_eq!(run(&["restore", text(&fixture(FULL_26)), "--ledger", text(&expected)]).code, Some(0));
     for way in [Way::Ranges, Way::Whole] {
-        // Newer ones than Agave's; the same, but for an incremental archive on that; and nothing
+        // Candidates newer than Agave's; the same with an incremental archive on them; nothing
         // else.
         let only_newer = serve(&files(&[full(chain), incremental(chain)]), way);
         let mixed = serve(&files(&[fixture(FULL_26), incremental(CHAINS[0].0)]), way);
@@ -42,7 +42,7 @@ fn what_agave_does_not_load_is_passed_over() {
     }
 }
 
-/// What newer Firedancers write is a candidate as any other.
+/// Archives by newer versions of Firedancer are candidates like others.
 #[test]
 fn what_agave_loads_is_taken() {
     let chain = "firedancer-2026-09/full-bank";

@@ -69,8 +69,8 @@ fn a_genesis_is_fetched_and_compared() {
     assert!(said.stderr.contains("genesis hash"), "{said:?}");
 }
 
-/// A validator that fell behind: the old state stays until the new one is complete, and then beside
-/// it.
+/// A validator that fell behind: the old state stays until the new one is complete, and is then
+/// moved beside it.
 #[test]
 fn an_old_state_is_moved_aside() {
     let (server, dir) = (serve(&archives(&[]), Way::Ranges), temp_dir());

@@ -9,8 +9,8 @@ use crate::common::http::{Server, Then, answer, head};
 use crate::common::site::*;
 use crate::common::*;
 
-/// Agave's RPC port: 303, never a range, no ETag; a transfer is ended at a deadline. Firedancer's:
-/// 302, one answer for a connection.
+/// Agave's RPC port: 303, no ranges, no ETag, a deadline for transfers. Firedancer's: 302, one
+/// answer per connection.
 #[test]
 fn the_servers_of_both_clients() {
     let files = Arc::new(agaves_archives());
@@ -54,8 +54,8 @@ fn the_servers_of_both_clients() {
     }
 }
 
-/// What has arrived is restored while the rest is still under way: the server keeps back a piece
-/// until it sees storages. All before that piece comes whatever the order in which connections ask.
+/// Arrived bytes are restored while the rest is on its way: the server holds back a piece until it
+/// sees storages. All bytes before that piece arrive, in any order of connections.
 #[test]
 fn storages_are_restored_before_the_last_byte() {
     let files = Arc::new(larger_archive());

@@ -3,7 +3,7 @@
 use crate::common::site::*;
 use crate::common::*;
 
-/// How fast each of several sources is.
+/// How fast each source is, of several.
 #[test]
 fn rates_of_sources() {
     let files = larger_archive();

@@ -35,7 +35,7 @@ fn states_that_are_not_right() {
         let out = temp_dir();
         let output = run(&[&damaged], out.path(), &[]);
         match output.status.code() {
-            // Some bytes of records mean nothing.
+            // Some bytes of records have no meaning.
             Some(0) => assert!(rows(&[&damaged], &["--data", "full"]) == sound, "{at}"),
             code => {
                 assert_eq!((code, names(out.path())), (Some(3), Vec::new()), "{at}");
@@ -48,7 +48,7 @@ fn states_that_are_not_right() {
     refused(&[&damaged], &[], 3, "");
 }
 
-/// A record with other lamports is sound by itself; the sums of the state tell.
+/// A record with other lamports is valid by itself; the sums of the state show the change.
 #[test]
 fn a_forged_record() {
     let [full, _] = pair("agave-4.2.2");
@@ -59,7 +59,7 @@ fn a_forged_record() {
     let forged = dir.path().join(name(&full));
     fs::write(&forged, zstd::encode_all(make_tar(&entries).as_slice(), 1).expect("compressed")).expect("written");
     refused(&[&forged], &[], 3, "");
-    // Unchecked, it is written, and the manifest says that nobody checked it.
+    // Without the check, it is written, and the manifest says that it was not checked.
     let out = temp_dir();
     assert!(run(&[&forged], out.path(), &["--check", "frames"]).status.success());
     assert_eq!(crate::export::manifest(out.path())["state"], "not checked");
@@ -86,7 +86,7 @@ fn wishes_that_cannot_be_met() {
     assert!(dry.status.success() && files(out.path()).is_empty());
 }
 
-/// A sound account that no column holds is not called damaged.
+/// A valid account that no column can hold is not reported as damaged.
 #[test]
 fn an_account_beyond_int64() {
     let [full, _] = pair("agave-4.2.2");
@@ -109,7 +109,7 @@ fn memory_that_does_not_suffice() {
     assert!(run(&[&full], out.path(), &["--memory", "157MiB"]).status.success());
 }
 
-/// The documented example, `| head`.
+/// The documented example with `| head`.
 #[test]
 fn a_reader_that_has_enough() {
     let [full, _] = pair("agave-4.2.2");

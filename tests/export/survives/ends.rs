@@ -8,10 +8,10 @@ use crate::export::{files, manifest, pair, run};
 
 const TABLES: [&str; 2] = ["--table", "accounts,token-accounts"];
 
-/// What changes names, or makes them last.
+/// System calls that change names, or sync them.
 const CALLS: &str = "rename,renameat,renameat2,link,linkat,mkdirat,fsync";
 
-/// What a run that goes on leaves nothing of.
+/// Prefix of temporary files, of which a finished run leaves none.
 const WORK_PREFIX: &str = "slotpress-partial-export-";
 
 fn arguments(out: &Path) -> Vec<String> {
@@ -20,7 +20,7 @@ fn arguments(out: &Path) -> Vec<String> {
     std::iter::once("export".to_string()).chain(inputs).chain(flags).collect()
 }
 
-/// All that has a name which somebody else would read.
+/// Returns all files that another program would read.
 fn named(out: &Path) -> Vec<String> {
     let is_named = |name: &String| !name.starts_with(WORK_PREFIX) && !name.starts_with("tmp-");
     files(out).into_iter().filter(is_named).collect()
@@ -30,7 +30,7 @@ fn has_manifest(out: &Path) -> bool {
     named(out).iter().any(|name| name.starts_with("_manifest-"))
 }
 
-/// The next run makes what is there whole, and says what it removed.
+/// Checks that the next run makes the tables whole, and says what it removed.
 fn next_run(out: &Path, whole: &[String], at: &str) {
     let (left, inputs) = (named(out), pair("agave-4.2.2"));
     let again = run(&inputs.each_ref().map(|one| one.as_path()), out, &TABLES);
@@ -73,8 +73,7 @@ fn killed_at_each_change_of_a_name() {
     assert!(were_named > were_complete && were_complete > 0, "{were_named} {were_complete}");
 }
 
-/// A disk that fails once, and one that fails from then on, so that names cannot be taken back
-/// either.
+/// A disk that fails once, and one that fails from then on, so that names cannot be removed either.
 #[test]
 fn disks_that_fail_at_each_change_of_a_name() {
     needs!("strace");
@@ -105,8 +104,7 @@ fn disks_that_fail_at_each_change_of_a_name() {
     assert!(failed > 10, "{failed}");
 }
 
-/// What another export has put there since, or a person, is not of the killed one: it stays, and is
-/// in the way.
+/// Files that another export or a person has put there since the kill stay, and are an error.
 #[test]
 fn what_others_put_there_stays() {
     needs!("strace");
@@ -140,7 +138,7 @@ fn a_panic_leaves_nothing() {
     }
 }
 
-/// A full disk is an error of the write.
+/// A write beyond the limit of a file's length fails, as on a full disk.
 #[test]
 fn a_file_beyond_its_limit() {
     needs!("prlimit");

@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::common::*;
 use crate::export::{pair, rows};
 
-/// Accounts of Agave's bank: `AGAVE_DUMP` understands
+/// Reads the accounts of Agave's bank. `AGAVE_DUMP` understands
 /// `load --full A [--incremental B] --genesis DIR`, and writes a row for each account with lamports
 /// to the file in `DUMP`.
 fn agave(archives: &[&Path], genesis: &Path) -> Vec<String> {

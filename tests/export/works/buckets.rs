@@ -38,7 +38,7 @@ fn the_same_files_as_in_a_directory() {
     engines_read_it(&gateway, manifest(out.path())["accounts"].as_u64().expect("a number"));
 }
 
-/// Reads the accounts from the bucket with the engines' own clients; prints how many.
+/// Reads the accounts from the bucket with the engines' own clients; prints their number.
 const SCRIPT: &str = r#"
 import sys
 endpoint, bucket, key, secret = sys.argv[1:]
@@ -86,8 +86,8 @@ fn nothing_is_left_of_what_failed() {
     assert_eq!(said.code, Some(0), "{said:?}");
 }
 
-/// Whatever the store was asked for: the next run, which knows nothing of the killed one, makes
-/// what is there whole.
+/// A kill at each request to the store: the next run, which does not know of the killed one, makes
+/// the tables whole.
 #[test]
 fn killed_at_each_request() {
     needs!("versitygw");
@@ -125,7 +125,7 @@ fn killed_at_each_request() {
     }
 }
 
-/// A store that says it has what it does not. (What it loses of parts, it does not list:
+/// A store that confirms files that it does not have. (A store that loses parts does not list them:
 /// `a_list_without_a_part`.)
 #[test]
 fn a_store_that_keeps_nothing() {
@@ -144,7 +144,7 @@ fn a_store_that_keeps_nothing() {
     }
 }
 
-/// What S3 says of a prefix without files.
+/// The answer of S3 for a prefix without files.
 const EMPTY: &str = r#"<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Name>archives</Name><KeyCount>0</KeyCount><MaxKeys>1000</MaxKeys><IsTruncated>false</IsTruncated></ListBucketResult>"#;
 
 #[test]
@@ -162,8 +162,8 @@ fn a_list_without_a_part() {
     assert_eq!(said.code, Some(0), "{said:?}");
 }
 
-/// Of two exports of one slot to one place, the one that began to send first ends, and removes
-/// nothing of the other.
+/// Two exports of one slot to one place. The first waits for the store, and is stopped after the
+/// second has ended: it removes nothing of the second.
 #[test]
 fn another_export_takes_over() {
     needs!("versitygw");

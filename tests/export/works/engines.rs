@@ -91,7 +91,7 @@ fn engines_agree() {
     }
 }
 
-/// Runs the statements of the page, in its directory; prints the rows of each query.
+/// Runs the statements of the page in its directory; prints the rows of each query.
 const PAGE: &str = r#"
 import sys, json, duckdb
 statements = [each for each in sys.stdin.read().split(";") if each.strip()]
@@ -108,8 +108,8 @@ fn ask_the_page(dir: &Path, sql: &str) -> Vec<Vec<String>> {
     serde_json::from_slice(&child.wait_with_output().expect("ended").stdout).expect("JSON")
 }
 
-/// The commands and questions of docs/export.md, as they are printed; and that its views have
-/// nothing of an export without a manifest.
+/// The commands and queries of docs/export.md work as printed. Its views have nothing of an export
+/// without a manifest.
 #[test]
 fn questions_of_the_page() {
     needs!("engines");
@@ -131,6 +131,6 @@ fn questions_of_the_page() {
     let partition = fs::read_dir(&tables).expect("read").next().expect("one").expect("read").path();
     fs::create_dir(tables.join("snapshot_slot=1")).expect("made");
     fs::copy(partition.join("part-00000.parquet"), tables.join("snapshot_slot=1/part-00000.parquet")).expect("copied");
-    // The others have no order among equal ones.
+    // Other queries have no order among equal rows.
     assert_eq!(ask_the_page(dir.path(), sql)[7..], answers[7..]);
 }

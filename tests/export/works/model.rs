@@ -14,7 +14,7 @@ fn address(text: &str) -> Address {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// The values of filters are those of some accounts, so that they find some.
+    /// Filters use the values of some accounts, so that they match some.
     #[test]
     fn filters_and_options(
         picks in proptest::collection::vec(any::<prop::sample::Index>(), 6),

@@ -43,8 +43,8 @@ fn every_account_of_archives_and_ledgers() {
     }
 }
 
-/// Firedancer writes all storages with one slot: when an account was written is not in its
-/// archives.
+/// Firedancer writes all storages with one slot, so its archives do not show when an account was
+/// written.
 #[test]
 fn accounts_of_firedancers_archives_have_no_slot() {
     const CHAIN: &str = "firedancer-2026-08/chain";
@@ -56,12 +56,12 @@ fn accounts_of_firedancers_archives_have_no_slot() {
         format!("{owner},{pubkey},{lamports},,{},{executable}", row.data.len())
     };
     assert_eq!(rows(&[&full, &incremental], &[]), sorted(expected.values().map(without_slot)));
-    // On Agave's full archive, those of the incremental one have none.
+    // With Agave's full archive, accounts of the incremental one have no slot.
     let new: Vec<String> = records(&incremental).into_iter().map(|record| record.pubkey).collect();
     expected.retain(|key, _| new.contains(key));
     let mixed = rows(&[&agave[0], &incremental], &[]);
     assert_eq!(mixed.iter().filter(|row| row.contains(",,")).count(), expected.len());
-    // Newer ones have a slot for each storage, which tells no more.
+    // Newer versions give each storage a slot, which has no meaning either.
     const NEWER: &str = "firedancer-2026-09/full-bank";
     let agave = pair(AGAVE_4_4);
     let expected = sorted(accounts_of(&[&agave[0], &agave[1]]).values().map(without_slot));
@@ -95,8 +95,7 @@ fn filters_are_those_of_a_naive_reader() {
     fs::write(&list, format!("# two\n{}\n\n{}\n", some.pubkey, other.pubkey)).expect("written");
     let two = expected(&|one| [&some.pubkey, &other.pubkey].contains(&&one.pubkey));
     assert_eq!(rows(&pair, &["--address", &format!("@{}", text(&list))]), two);
-    // Filters look at the newest version: an account that changed its owner is not found by its old
-    // one.
+    // Filters see the newest version: an account that changed its owner does not match the old one.
     let before = accounts_of(&[&full]);
     let moved = before.values().find(|one| all.get(&one.pubkey).is_some_and(|now| now.owner != one.owner));
     if let Some(one) = moved {

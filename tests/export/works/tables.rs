@@ -20,7 +20,7 @@ const LOADER: &str = "BPFLoaderUpgradeab1e11111111111111111111111";
 const OLD_LOADERS: [&str; 2] =
     ["BPFLoader1111111111111111111111111111111111", "BPFLoader2111111111111111111111111111111111"];
 
-/// The newest accounts of archives.
+/// Returns the newest accounts of archives.
 struct Accounts(BTreeMap<String, Plain>);
 
 impl Accounts {
@@ -166,7 +166,7 @@ fn table(archives: &[&Path], name: &str) -> Vec<String> {
     rows(archives, &["--table", name])
 }
 
-/// Stake of each vote account in the bank file of an archive.
+/// Returns the stake of each vote account in the bank file of an archive.
 fn stakes_of_bank(archive: &Path) -> BTreeMap<String, u64> {
     let is_bank = |entry: &TarEntry| {
         let mut parts = entry.path.strip_prefix("snapshots/").into_iter().flat_map(|rest| rest.split('/'));
@@ -278,7 +278,7 @@ fn accounts_of_synthetic_states() {
 
 const ALL: &str = "accounts,token-accounts,mints,stakes,votes,programs";
 
-/// One pass writes what passes for each table write, in both formats.
+/// One pass writes the same as one pass per table, in both formats.
 #[test]
 fn all_tables_at_once() {
     let made = synthetic(&["--size", "8MiB"]);
@@ -308,7 +308,7 @@ fn all_tables_at_once() {
 fn filters_of_these_tables() {
     let made = synthetic(&["--mix", "programs", "--size", "24MiB"]);
     let archives = [made.full.as_path(), &made.incremental];
-    // The code is in an account that the filter does not allow.
+    // The code is in an account that the filter excludes.
     let all = table(&archives, "programs");
     let with_code = all.iter().find(|row| row.split(',').nth(4) != Some("")).expect("a program");
     let address = with_code.split(',').next().expect("an address");
@@ -342,7 +342,7 @@ fn metadata(name: &[u8]) -> Vec<u8> {
     [&[19, 0][..], &(value.len() as u16).to_le_bytes(), &value].concat()
 }
 
-/// Accounts that no program would write neither end the export nor get a wrong row.
+/// Accounts that no program would write do not end the export, and get no wrong row.
 #[test]
 fn hostile_accounts() {
     let archive = fixture_of(AGAVE_4_4, "snapshot-26-");
@@ -367,7 +367,7 @@ fn hostile_accounts() {
         record(13, LOADER, 1, false, &[3, 0, 0, 0, 9]),
         record(14, STAKE, 1, false, &[]),
     ];
-    // The second storage is newer: there, an account has another owner.
+    // In the second storage, which is newer, an account has another owner.
     let mut storages: Vec<&mut TarEntry> =
         entries.iter_mut().filter(|entry| entry.path.starts_with("accounts/")).collect();
     let slot_of =

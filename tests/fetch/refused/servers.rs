@@ -10,7 +10,7 @@ use crate::common::http::*;
 use crate::common::site::*;
 use crate::common::*;
 
-/// The same name with other bytes: never mixed.
+/// Another archive of the same name is never mixed with the first.
 #[test]
 fn another_archive_of_the_same_name_is_not_mixed() {
     let (one, two) = (archives(&["--zstd-level", "1"]), archives(&["--zstd-level", "9"]));
@@ -22,7 +22,7 @@ fn another_archive_of_the_same_name_is_not_mixed() {
     let said = run(&["fetch", &urls[0], &urls[1], "-o", text(dir.path()), "--streams", "4"]);
     assert_eq!(said.code, Some(0), "{said:?}");
     assert_eq!(fs::read(dir.path().join(full)).expect("fetched"), *bytes);
-    // Asked for by its root, the other is refused.
+    // If the root is given, the other archive is refused.
     let root = said.line("fetch")["archives"][0]["root"].as_str().expect("a root").to_string();
     let dir = temp_dir();
     let said = run(&["fetch", &urls[1], "-o", text(dir.path()), "--expect-root", &root]);
@@ -30,7 +30,7 @@ fn another_archive_of_the_same_name_is_not_mixed() {
     assert!(said.stderr.contains(&root), "{said:?}");
 }
 
-/// What an earlier run left is of another archive: it is given up, with a word.
+/// The bytes of an earlier run are of another archive: they are dropped with a message.
 #[test]
 fn what_is_of_another_archive_is_not_kept() {
     let (one, two) = (archives(&["--zstd-level", "1"]), archives(&["--zstd-level", "9"]));
@@ -53,7 +53,7 @@ fn what_is_of_another_archive_is_not_kept() {
     }
 }
 
-/// A body without an end, a longer one than allowed, a name that is none.
+/// A body without an end, one longer than allowed, a name that is not valid.
 #[test]
 fn hostile_servers_are_refused() {
     let files = archives(&[]);
@@ -63,7 +63,7 @@ fn hostile_servers_are_refused() {
     let count = sent.clone();
     let endless = Server::start(move |request, stream| {
         head(stream, "200 OK", &[("Connection", "close")])?;
-        // Frames to be skipped, so that it could be an archive.
+        // Skippable frames, so that it could be an archive.
         let frame = [&[0x50, 0x2a, 0x4d, 0x18, 0xf8, 0xff, 0, 0][..], &[7; 65_528]].concat();
         while request.method != "HEAD" && count.fetch_add(1, Relaxed) < 2_000 {
             stream.write_all(&frame)?;
@@ -84,7 +84,7 @@ fn hostile_servers_are_refused() {
     assert!(said.code.is_some_and(|code| code != 0), "{said:?}");
 }
 
-/// What no trusted server has is not fetched at all.
+/// An archive that no trusted server has is not fetched.
 #[test]
 fn what_nobody_vouches_for_is_not_fetched() {
     let files = archives(&[]);
@@ -100,8 +100,8 @@ fn what_nobody_vouches_for_is_not_fetched() {
     assert_eq!(files_in(dir.path()).len(), 2);
 }
 
-/// An incremental archive that appears while the full one is fetched, and that no trusted server
-/// has yet, is left out.
+/// An incremental archive that appears during the fetch, and that no trusted server has yet, is
+/// left out.
 #[test]
 fn what_appears_and_nobody_vouches_for_is_left_out() {
     let files = archives(&[]);

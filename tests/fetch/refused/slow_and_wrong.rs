@@ -8,7 +8,7 @@ use crate::common::http::{Server, Then, file, head, redirect};
 use crate::common::site::*;
 use crate::common::*;
 
-/// A server that sends a few bytes in a second is given up, with a word on what is kept.
+/// A server that sends a few bytes per second is given up, and the message says what is kept.
 #[test]
 fn a_trickle_ends_at_the_least_rate() {
     let (name, bytes) = full(&archives(&[]));
@@ -31,7 +31,7 @@ fn a_trickle_ends_at_the_least_rate() {
     assert!(!dir.path().join(&name).exists());
 }
 
-/// Redirects that go round, to a private address of another kind, to nothing.
+/// Redirects in a circle, to a private address, to a path that does not exist.
 #[test]
 fn redirects_that_lead_nowhere() {
     for to in ["/snapshot.tar.bz2", "http://169.254.169.254/latest", "http://[::ffff:10.0.0.1]/x", "ftp://h/x", ""] {

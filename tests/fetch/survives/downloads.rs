@@ -11,22 +11,21 @@ use crate::common::site::*;
 use crate::common::strace::number_of;
 use crate::common::*;
 
-/// The bytes of answers' bodies that a server was asked for.
+/// Returns the number of bytes that were requested from a server.
 fn asked_bytes(server: &Server, length: u64) -> u64 {
     let gets = server.requests().into_iter().filter(|request| request.method == "GET");
     gets.map(|request| request.range().map_or(length, |range| range.end.min(length) - range.start)).sum()
 }
 
-/// A server that dies after some bytes, then comes back: what arrived is not asked for again.
+/// A server that dies after some bytes and comes back: received bytes are not requested again.
 #[test]
 fn a_download_goes_on_where_it_stood() {
     let files = larger_archive();
     let (full, bytes) = files.iter().find(|(name, _)| name.starts_with("snapshot-")).expect("a full archive");
     let length = bytes.len() as u64;
     let dir = temp_dir();
-    // Sends half of every long range, up to two thirds of the archive, then nothing but errors.
-    // Halves of halves would end as transfers of some bytes, after each of which the server is left
-    // alone for a while.
+    // Sends half of every long range, up to two thirds of the archive, then only errors. Halves of
+    // halves would become transfers of a few bytes, and after each the client pauses.
     const LONG_BYTES: u64 = 128 * 1024;
     let sent = Arc::new(AtomicU64::new(0));
     let (served, budget) = (files.clone(), sent.clone());
@@ -57,15 +56,15 @@ fn a_download_goes_on_where_it_stood() {
     assert_eq!(kept.len(), 2, "the partial file and its journal: {kept:?}");
 
     let good = serve(&files, Way::Ranges);
-    // The partial file is as long as the archive, since its end came first: its length is not what
-    // is kept.
+    // The end came first, so the partial file has full length, which is not the number of kept
+    // bytes.
     let ledger = dir.path().join("ledger");
     let other = serve(&files, Way::Ranges);
     let plan = ["bootstrap", &other.url("/"), "--ledger", text(&ledger), "--snapshots", text(dir.path()), "--dry-run"];
     let planned = run(&plan).line("bootstrap_plan")["kept_bytes"].clone();
     let url = good.url(&format!("/{full}"));
-    // Of several connections, an idle one takes over what another has worked on for two seconds,
-    // and asks for it once more.
+    // An idle connection takes over a piece on which another has worked for two seconds, and
+    // requests it again.
     let said = run(&["fetch", &url, "-o", text(dir.path()), "--streams", "1"]);
     assert_eq!(said.code, Some(0), "{said:?}");
     assert_eq!(planned, said.line("fetch")["archives"][0]["kept_bytes"], "{said:?}");
@@ -75,20 +74,19 @@ fn a_download_goes_on_where_it_stood() {
     let archive = &said.line("fetch")["archives"][0];
     let kept_bytes = archive["kept_bytes"].as_u64().expect("a number");
     assert!(kept_bytes > 0, "{said:?}");
-    // A frame that lies across the first of the end's bytes is asked for once more: with its mark,
-    // at most as long as its tar.
+    // A frame that crosses the start of the fetched end is requested again: with its mark, at most
+    // as long as its tar.
     let (asked, again) = (asked_bytes(&good, length), 2 * 256 * 1024);
     assert!(asked <= length - kept_bytes + again, "{asked} of {length}, {kept_bytes} kept");
 }
 
-/// Of three mirrors of one archive, one has a frame of its own: it is named, and the archive is
-/// right.
+/// One of three mirrors has a wrong frame: it is named, and the archive is right.
 #[test]
 fn a_mirror_with_a_wrong_frame_is_named_and_dropped() {
     let files = archives(&[]);
     let (full, bytes) = files.iter().find(|(name, _)| name.starts_with("snapshot-")).expect("a full archive");
     let mut wrong = files.clone();
-    // In the middle of some frame; the end, which is compared, is the same.
+    // The change is in the middle of a frame. The end, which is compared, is the same.
     wrong.get_mut(full).expect("there")[bytes.len() / 2] ^= 1;
     let servers = [serve(&files, Way::Ranges), serve(&wrong, Way::Ranges), serve(&files, Way::Ranges)];
     let urls = servers.each_ref().map(|server| server.url(&format!("/{full}")));
@@ -99,7 +97,7 @@ fn a_mirror_with_a_wrong_frame_is_named_and_dropped() {
         assert_eq!(said.code, Some(0), "{said:?}");
         assert_eq!(fs::read(dir.path().join(full)).expect("fetched"), *bytes);
     }
-    // Alone, it is refused, and nothing is named.
+    // Alone, the mirror is refused, and no archive gets a name.
     let dir = temp_dir();
     let said = run(&["fetch", &urls[1], "-o", text(dir.path())]);
     assert_eq!(said.code, Some(3), "{said:?}");
@@ -107,8 +105,8 @@ fn a_mirror_with_a_wrong_frame_is_named_and_dropped() {
     assert!(!dir.path().join(full).exists());
 }
 
-/// Killed at random moments, the next run asks for what has not arrived, and for at most one range
-/// of each connection once more: the journal is written every second.
+/// After kills at random moments, the next run requests what has not arrived, and at most one range
+/// per connection again, because the journal is written every second.
 #[test]
 fn what_arrived_is_hardly_fetched_again() {
     const STREAMS: u64 = 8;
@@ -130,8 +128,8 @@ fn what_arrived_is_hardly_fetched_again() {
             .stderr(std::process::Stdio::null())
             .spawn()
             .expect("starts");
-        // The end and a range for each stream are asked for at once; of 16 MiB, some are always on
-        // their way.
+        // The end and a range for each stream are requested at once. Of 16 MiB, some bytes are
+        // always on their way.
         let asked = (10 + kill * 619 % 5) << 20;
         wait_for("some of the file", || asked_bytes(&server, length) >= asked);
         child.kill().expect("killed");
@@ -145,7 +143,7 @@ fn what_arrived_is_hardly_fetched_again() {
         assert_eq!(said.code, Some(0), "{said:?}");
         assert!(files_in(dir.path()) == files);
         let asked = asked_bytes(&server, length) - before;
-        // The end, which comes first, is looked at again.
+        // The end, which comes first, is requested again.
         let end = length / 8;
         assert!(
             asked <= length - arrived + STREAMS * RANGE_BYTES + end,
@@ -154,8 +152,8 @@ fn what_arrived_is_hardly_fetched_again() {
     }
 }
 
-/// Killed twice, a download takes hardly more bytes than it is long. `KILLED_STREAMS` and
-/// `KILLED_MIB` measure others than four connections and 64 MiB.
+/// A download that is killed twice takes hardly more bytes than its length. `KILLED_STREAMS` and
+/// `KILLED_MIB` set other numbers than four connections and 64 MiB.
 #[test]
 fn a_download_that_is_killed_twice() {
     const CHUNK_BYTES: usize = 32 * 1024;
@@ -178,7 +176,7 @@ fn a_download_that_is_killed_twice() {
         for chunk in served[range.start as usize..range.end as usize].chunks(CHUNK_BYTES) {
             stream.write_all(chunk)?;
             counted.fetch_add(chunk.len() as u64, Relaxed);
-            // So that it takes a second or two, and hardly anything is on its way.
+            // At this rate it takes a second or two, with few bytes on their way.
             std::thread::sleep(std::time::Duration::from_millis(2));
         }
         Ok(Then::Keep)

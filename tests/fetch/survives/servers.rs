@@ -15,7 +15,7 @@ use crate::common::http::{Server, file, head, stall};
 use crate::common::site::*;
 use crate::common::*;
 
-/// Every connection stalls once, after some bytes: the read timeout ends it, and what came is kept.
+/// Every connection stalls once after some bytes: the read timeout ends it, and its bytes are kept.
 #[test]
 fn stalls_are_given_up_and_what_came_is_kept() {
     let (name, bytes) = full(&larger_archive());
@@ -53,7 +53,7 @@ fn stalls_are_given_up_and_what_came_is_kept() {
     assert!(given < length as u64 + 4 * 1024 * 1024, "{given} of {length}");
 }
 
-/// Another archive takes the name while it is fetched, on the only server that has it.
+/// During the fetch, another archive gets the name on the only server.
 #[test]
 fn a_change_midway_is_no_mixture() {
     let (one, two) = (full(&archives(&["--zstd-level", "1"])), full(&archives(&["--zstd-level", "9"])));
@@ -69,13 +69,13 @@ fn a_change_midway_is_no_mixture() {
     let url = server.url(&format!("/{}", one.0));
     let said = run(&["fetch", &url, "-o", text(dir.path()), "--streams", "1"]);
     if said.code == Some(0) {
-        // It was all there before the change.
+        // Everything had arrived before the change.
         assert!(fs::read(dir.path().join(&one.0)).expect("read") == one.1);
         return;
     }
     assert_eq!(said.code, Some(4), "{said:?}");
     assert!(!dir.path().join(&one.0).exists(), "{said:?}");
-    // From now on it is the new one.
+    // From now on, the new archive is fetched.
     let (name, bytes) = two;
     let served = bytes.clone();
     let server = Server::start(move |request, stream| file(request, stream, &served, &etag(&served)));

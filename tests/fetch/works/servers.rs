@@ -25,8 +25,7 @@ fn archives_come_whole_from_every_kind_of_server() {
     }
 }
 
-/// A server that says that it has an archive, the same as before, and does not send it, is not
-/// asked for it again.
+/// A server that announces the same archive as before and does not send it is not asked again.
 #[test]
 fn what_nobody_has_changed_is_asked_for_once() {
     let files = archives(&[]);

@@ -30,7 +30,7 @@ fn sources_of_a_file() {
     }
 }
 
-/// Stages, their bytes and warnings, as a program sees them that embeds the library.
+/// Collects stages, their bytes and warnings, as a program that embeds the library sees them.
 #[derive(Default)]
 struct Seen {
     stages: Mutex<Vec<(String, Option<u64>)>>,
@@ -51,8 +51,7 @@ impl Progress for Seen {
     }
 }
 
-/// What lies on a disk is checked like what is downloaded: with its progress, its age, and the
-/// place of damage.
+/// A local archive is checked like a downloaded one: with progress, age, and the place of damage.
 #[test]
 fn archives_of_a_local_directory() {
     let (dir, out) = (temp_dir(), temp_dir());

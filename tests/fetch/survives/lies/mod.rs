@@ -22,7 +22,7 @@ use stage::*;
 use crate::common::{http as server, strace, *};
 use crate::parsers::targets::wrapped;
 
-/// What a lie is about.
+/// A lie of servers, and what must come of it.
 pub struct Lie {
     /// Its name.
     pub name: &'static str,
@@ -30,7 +30,7 @@ pub struct Lie {
     pub does: &'static str,
     /// The archive.
     pub archive: Kind,
-    /// What is in the directory before the first run.
+    /// Prepares the directory before the first run.
     pub before: Option<fn(&Archive, &Path)>,
     /// The program's command.
     pub command: &'static str,
@@ -44,13 +44,13 @@ pub struct Lie {
 pub struct Run {
     /// What each server does.
     pub servers: &'static [Play],
-    /// How it ends.
+    /// Its exit code.
     pub code: i32,
-    /// What has the archive's name then.
+    /// The file that then has the archive's name.
     pub named: Named,
 }
 
-/// What has an archive's name.
+/// The file with an archive's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Named {
     /// The archive.
@@ -59,7 +59,7 @@ pub enum Named {
     Other,
     /// Nothing.
     Nothing,
-    /// What was there before.
+    /// The file that was there before.
     AsBefore,
 }
 
@@ -67,7 +67,7 @@ const fn run(servers: &'static [Play], code: i32, named: Named) -> Run {
     Run { servers, code, named }
 }
 
-/// Plays a lie in a new directory; returns how many runs there were, or what came out otherwise.
+/// Plays a lie in a new directory; returns the number of runs, or what went wrong.
 fn play(lie: &Lie) -> Result<usize, String> {
     let archive = Archive::of(lie.archive);
     let dir = temp_dir();
@@ -86,7 +86,7 @@ fn play(lie: &Lie) -> Result<usize, String> {
         };
         let flags = lie.flags.iter().map(|flag| flag.replace("ROOT", &archive.root));
         let output = std::process::Command::new("timeout")
-            // Longer than any run here takes by far: what is not done by then has no end.
+            // Far longer than any run takes: a run that is not done then hangs.
             .arg("60")
             .arg(slotpress_path())
             .arg(lie.command)
@@ -111,7 +111,7 @@ fn play(lie: &Lie) -> Result<usize, String> {
             return Err(format!("{:?} bytes have the name: {at}{:?}", found.map(|bytes| bytes.len()), names(&out)));
         }
         let sent: usize = servers.iter().map(Stage::sent_bytes).sum();
-        // Whatever servers do, a run ends before it has fetched the archive many times over.
+        // No run may fetch the archive many times over.
         if sent > 5 * archive.right.len() + (4 << 20) {
             return Err(format!("{sent} bytes were sent: {at}"));
         }

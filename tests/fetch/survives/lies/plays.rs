@@ -13,7 +13,7 @@ use crate::common::wait_for;
 
 const ETAG: &str = "\"the-same\"";
 
-/// Ranges of some bytes, under one ETag whatever they are.
+/// Sends ranges of any bytes under one ETag.
 fn ranges(scene: &Scene, request: &Request, stream: &mut TcpStream, bytes: &[u8]) -> io::Result<Then> {
     if request.method == "GET" {
         let range = request.range().map_or(bytes.len() as u64, |range| range.end.min(bytes.len() as u64) - range.start);
@@ -22,7 +22,7 @@ fn ranges(scene: &Scene, request: &Request, stream: &mut TcpStream, bytes: &[u8]
     file(request, stream, bytes, ETAG)
 }
 
-/// All of some bytes, whatever is asked for.
+/// Sends all bytes for any request.
 fn whole(scene: &Scene, request: &Request, stream: &mut TcpStream, bytes: &[u8]) -> io::Result<Then> {
     if request.method == "HEAD" {
         head(stream, "200 OK", &[("Content-Length", &bytes.len().to_string())])?;
@@ -32,7 +32,7 @@ fn whole(scene: &Scene, request: &Request, stream: &mut TcpStream, bytes: &[u8])
     answer(stream, "200 OK", &[], bytes)
 }
 
-/// The head of a range's answer, whose bytes the play sends itself.
+/// Sends the head of an answer with a range. The play sends the bytes.
 fn range_head(scene: &Scene, request: &Request, stream: &mut TcpStream) -> io::Result<Option<std::ops::Range<usize>>> {
     let length = scene.archive.right.len();
     let Some(range) = request.range().filter(|_| request.method == "GET") else { return Ok(None) };
@@ -87,7 +87,7 @@ pub fn half_whole(scene: &Scene, request: &Request, stream: &mut TcpStream) -> i
     whole(scene, request, stream, &scene.archive.right[..scene.archive.right.len() / 2])
 }
 
-/// No length is stated, and the end of the connection the only end.
+/// Sends half without a length, so that only the end of the connection shows the end.
 pub fn half_without_length(scene: &Scene, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
     head(stream, "200 OK", &[("Connection", "close")])?;
     if request.method == "GET" {
@@ -104,14 +104,14 @@ pub fn flipped_whole(scene: &Scene, request: &Request, stream: &mut TcpStream) -
     whole(scene, request, stream, &flipped(&scene.archive.right, scene.archive.right.len() / 2))
 }
 
-/// In the hashes, before the index and the seek table.
+/// Flips a bit of the hashes, before the index and the seek table.
 pub fn flipped_at_the_end(scene: &Scene, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
     let bytes = &scene.archive.right;
     let hashes = bytes.windows(8).rposition(|window| window == b"slothsh1").expect("frame hashes");
     ranges(scene, request, stream, &flipped(bytes, hashes + 40))
 }
 
-/// In the last bytes, by which hashes, index and seek table are found.
+/// Flips a bit of the last bytes, by which hashes, index and seek table are found.
 pub fn flipped_last(scene: &Scene, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
     let bytes = &scene.archive.right;
     ranges(scene, request, stream, &flipped(bytes, bytes.len() - 2))
@@ -125,7 +125,7 @@ pub fn other_whole(scene: &Scene, request: &Request, stream: &mut TcpStream) -> 
     whole(scene, request, stream, &scene.archive.other)
 }
 
-/// It says that it sends ranges, and sends everything.
+/// Announces ranges, and sends the whole file.
 pub fn ranges_only_said(scene: &Scene, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
     let bytes = &scene.archive.right;
     head(stream, "200 OK", &[("Accept-Ranges", "bytes"), ("Content-Length", &bytes.len().to_string())])?;
@@ -136,7 +136,7 @@ pub fn ranges_only_said(scene: &Scene, request: &Request, stream: &mut TcpStream
     Ok(Then::Keep)
 }
 
-/// Another range than the one that was asked for.
+/// Sends another range than the requested one.
 pub fn other_ranges(scene: &Scene, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
     let length = scene.archive.right.len();
     let Some(range) = request.range().filter(|_| request.method == "GET") else {
@@ -147,8 +147,8 @@ pub fn other_ranges(scene: &Scene, request: &Request, stream: &mut TcpStream) ->
     answer(stream, "206 Partial Content", &[("Content-Range", &place)], &body)
 }
 
-/// The first long range: 600 kB, then nothing until the client has the rest from another
-/// connection, then rubbish.
+/// On the first long range, sends 600 kB, waits until the client has the rest from another
+/// connection, then sends wrong bytes.
 pub fn late_rubbish(scene: &Scene, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
     const FIRST_BYTES: usize = 600_000;
     const FETCHED_ELSEWHERE: usize = 1;
@@ -159,7 +159,7 @@ pub fn late_rubbish(scene: &Scene, request: &Request, stream: &mut TcpStream) ->
         stream.set_nonblocking(false).expect("set");
         end.is_ok_and(|bytes| bytes == 0)
     };
-    // Not the end of the file, which comes first, over one connection.
+    // This is not the end of the file, which comes first over one connection.
     let last = scene.archive.right.len() as u64 * 3 / 4;
     let is_long =
         |range: &std::ops::Range<u64>| range.end - range.start > FIRST_BYTES as u64 + 300_000 && range.end < last;
@@ -183,14 +183,14 @@ pub fn late_rubbish(scene: &Scene, request: &Request, stream: &mut TcpStream) ->
     wait_for("another connection to send the rest", || {
         scene.own.load(Relaxed) == FETCHED_ELSEWHERE || is_closed(stream)
     });
-    // It asks for more, or has all.
+    // The client requests more, or has all.
     let gets = scene.gets.load(Relaxed);
     wait_for("the client to have the rest", || scene.gets.load(Relaxed) > gets + 1 || is_closed(stream));
     stream.write_all(&vec![7; range.len() - FIRST_BYTES])?;
     Ok(Then::Close)
 }
 
-/// Each connection ends after a part of what a frame takes.
+/// Ends each connection after a part of a frame.
 pub fn cut_often(scene: &Scene, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
     const CUT_BYTES: usize = 100_000;
     let Some(range) = range_head(scene, request, stream)? else { return honest(scene, request, stream) };
@@ -244,7 +244,7 @@ pub fn gone_midway(scene: &Scene, request: &Request, stream: &mut TcpStream) -> 
     }
 }
 
-/// More bytes than were stated.
+/// Sends more bytes than stated.
 pub fn endless(scene: &Scene, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
     if request.method == "HEAD" {
         return honest_without_ranges(scene, request, stream);
@@ -257,7 +257,7 @@ pub fn endless(scene: &Scene, request: &Request, stream: &mut TcpStream) -> io::
     Ok(Then::Close)
 }
 
-/// Some bytes of an answer, then one a second for as long as the client waits.
+/// Sends some bytes of an answer, then one per second for as long as the client waits.
 fn trickle(scene: &Scene, stream: &mut TcpStream, bytes: &[u8]) -> io::Result<Then> {
     for byte in bytes {
         stream.write_all(std::slice::from_ref(byte))?;
@@ -267,7 +267,7 @@ fn trickle(scene: &Scene, stream: &mut TcpStream, bytes: &[u8]) -> io::Result<Th
     Ok(Then::Close)
 }
 
-/// A range as far as all but so many of its bytes, then a byte a second.
+/// Sends a range except its last bytes, then a byte per second.
 fn slow_from(scene: &Scene, request: &Request, stream: &mut TcpStream, left: usize) -> io::Result<Then> {
     let Some(range) = range_head(scene, request, stream)? else { return honest(scene, request, stream) };
     let slow = range.end - left.min(range.len())..range.end;
@@ -280,12 +280,12 @@ pub fn a_byte_a_second(scene: &Scene, request: &Request, stream: &mut TcpStream)
     slow_from(scene, request, stream, usize::MAX)
 }
 
-/// Fast, but for the last bytes of each range.
+/// Fast except for the last bytes of each range.
 pub fn slow_at_its_end(scene: &Scene, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
     slow_from(scene, request, stream, 1630)
 }
 
-/// The end of the file comes fast, which tells what the rest is; the rest a byte a second.
+/// The end of the file, with the index, comes fast, the rest at a byte per second.
 pub fn slow_but_for_the_end(scene: &Scene, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
     match request.range().is_some_and(|range| range.end == scene.archive.right.len() as u64) {
         true => honest(scene, request, stream),

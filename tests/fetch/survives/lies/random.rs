@@ -9,7 +9,7 @@ use super::script;
 use crate::common::draws::Draws;
 use crate::common::strace::number_of;
 
-/// Longer than any script takes by far.
+/// Far longer than any script takes.
 const TIMEOUT: Duration = Duration::from_secs(240);
 
 #[test]

@@ -16,8 +16,8 @@ use crate::common::*;
 
 fn serve(dir: &Path, address: SocketAddr) -> Child {
     let child = Command::new(slotpress_path())
-        // Slow, so that all streams notice its end at once, and not when they have read what is on
-        // its way.
+        // The server is slow, so that all streams notice its end at once, without bytes on their
+        // way.
         .args(["-q", "serve", "--listen", &address.to_string(), "--max-rate", "1MiB"])
         .arg(dir)
         .stdout(Stdio::null())
@@ -32,7 +32,7 @@ fn serve(dir: &Path, address: SocketAddr) -> Child {
     child
 }
 
-/// What a journal says.
+/// Returns the number of bytes in a journal.
 fn fetched_bytes(journal: &Path) -> u64 {
     let Ok(text) = fs::read(journal) else { return 0 };
     let Ok(journal) = serde_json::from_slice::<serde_json::Value>(&text) else { return 0 };
@@ -40,7 +40,8 @@ fn fetched_bytes(journal: &Path) -> u64 {
     ranges.iter().map(|range| range[1].as_u64().unwrap_or_default() - range[0].as_u64().unwrap_or_default()).sum()
 }
 
-/// Killed while bytes come, and back after all streams have met nobody: eight streams go on.
+/// The server is killed during a transfer, and returns after all streams have failed to connect:
+/// eight streams continue.
 #[test]
 fn a_fetch_outlives_its_server() {
     let archive = Archive::of(Kind::Single);
@@ -56,7 +57,7 @@ fn a_fetch_outlives_its_server() {
             .stdout(Stdio::null())
             .spawn()
             .expect("starts");
-        // All streams have something to do.
+        // All streams have work.
         let journal = out.path().join(format!("slotpress-fetch-{}.journal", archive.name));
         wait_for("a part of it", || fetched_bytes(&journal) >= archive.right.len() as u64 / 4);
         server.kill().expect("killed");
@@ -93,7 +94,7 @@ fn fails(
     download.run(progress).expect_err("no archive")
 }
 
-/// Nobody listens any more: the run ends when its time is up, with what came.
+/// The server is gone: the run ends when its time is up, and keeps the bytes.
 #[test]
 fn a_server_that_is_gone_for_good_is_given_up() {
     let archive = Archive::of(Kind::Hashed);
@@ -112,8 +113,8 @@ fn a_server_that_is_gone_for_good_is_given_up() {
     assert!(!dir.path().join(&archive.name).exists());
 }
 
-/// Alone, a server that hardly sends anything is given up as well, by ranges and in order; and it
-/// is said why.
+/// A single server that hardly sends anything is also given up, with ranges and without, and the
+/// message says why.
 #[test]
 fn a_server_that_is_too_slow_is_given_up() {
     let archive = Archive::of(Kind::Hashed);

@@ -21,7 +21,7 @@ use super::wrapped;
 
 pub const NAME: &str = "snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst";
 
-/// What is waited for two minutes otherwise; pauses and patience follow from it.
+/// Replaces the usual wait of two minutes; pauses follow from it.
 const GIVE_UP_AFTER: Duration = Duration::from_millis(60);
 
 /// Short, so that an archive of some hundred kB takes many requests.
@@ -31,7 +31,7 @@ const PIECE_BYTES_MAX: u64 = 64 * 1024;
 struct Archives {
     right: Vec<u8>,
     other: Vec<u8>,
-    /// Of the right one, where it has frame hashes.
+    /// Root of the right archive, if it has frame hashes.
     root: Option<Root>,
 }
 
@@ -39,13 +39,13 @@ static HASHED: LazyLock<Archives> = LazyLock::new(|| archives(&|tar| wrapped::wi
 static SINGLE: LazyLock<Archives> = LazyLock::new(|| archives(&wrapped::in_one_frame));
 
 fn archives(make: &dyn Fn(&[u8]) -> Vec<u8>) -> Archives {
-    // More than the end of an archive that is fetched first, which takes 256 KiB.
+    // More than the 256 KiB at the end of an archive that are fetched first.
     let [right, other] = [1, 2].map(|seed| make(&tar(seed, 480 * 1024)));
     assert_eq!(right.len(), other.len());
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join(NAME);
     fs::write(&path, &right).expect("written");
-    // What `fetch` finds in a directory, it accepts or not, and says the root.
+    // If `fetch` finds a file in the directory, it accepts it or not, and shows the root.
     let sources = [SourceArg::LocalFile(path)];
     let client = Client::new(&ClientOptions::default()).expect("a client");
     let report = slotpress::fetch(&client, &FetchOptions::new(sources, dir.path()), &Stop::never());
@@ -74,54 +74,54 @@ fn tar(seed: u64, content_bytes: usize) -> Vec<u8> {
     tar
 }
 
-/// What a server does with one request for bytes; places are parts of what is asked for, in units
+/// What a server does with one request for bytes. Places are parts of the requested bytes, in units
 /// of 1 / 65536.
 #[derive(Clone, Copy, Debug)]
 enum Act {
-    /// What it has.
+    /// Sends its archive.
     Honest,
-    /// The other archive's bytes, as if they were the archive's.
+    /// Sends the other archive's bytes under this one's ETag.
     Mixed,
-    /// The other archive, under its own ETag.
+    /// Sends the other archive under its own ETag.
     Other,
-    /// The name is published again: from now on it has the other archive, or the first again.
+    /// Publishes the name again: from now on, it has the other archive, or the first one again.
     Published,
-    /// The bytes up to a place, and the end of the connection.
+    /// Sends the bytes up to a place, and closes the connection.
     Cut(u16),
-    /// The bytes up to a place, a pause, then the other archive's.
+    /// Sends the bytes up to a place, pauses, then sends the other archive's.
     Late(u16),
-    /// One bit is flipped.
+    /// Flips one bit.
     Flipped(u16),
-    /// Everything, whatever was asked for.
+    /// Sends everything for any request.
     Whole,
-    /// Everything up to a place, without a length.
+    /// Sends everything up to a place, without a length.
     WithoutLength(u16),
-    /// A range that was not asked for.
+    /// Sends a range that was not requested.
     Shifted(u16),
-    /// A page with success.
+    /// Sends a page with status 200.
     Page,
-    /// A status, some with a time to wait.
+    /// Sends an error status, sometimes with a time to wait.
     Status(u16),
-    /// A redirect: to itself, to what is not there, to an address that must not be reached.
+    /// Redirects: to itself, to a missing path, to a forbidden address.
     Redirect(u16),
-    /// The bytes up to a place, and nothing more.
+    /// Sends the bytes up to a place, and nothing more.
     Stalled(u16),
-    /// The bytes up to a place, and then too few in any time.
+    /// Sends the bytes up to a place, and then too few per second.
     Trickled(u16),
-    /// The end of the connection.
+    /// Closes the connection.
     Silent,
 }
 
 impl Act {
-    /// Where there are no frame hashes, bytes that are not the archive's are found when it is
-    /// unpacked, and not before.
+    /// Returns the act of three bytes. Without frame hashes, wrong bytes are found only when the
+    /// archive is unpacked, so there are no such acts.
     fn of(&[kind, high, low]: &[u8; 3], is_hashed: bool) -> Self {
         let place = u16::from_be_bytes([high, low]);
         match kind % 20 {
             5 if is_hashed => Self::Mixed,
             6 => Self::Other,
             7 => Self::Published,
-            // Shorter ones end too, after many pauses.
+            // Shorter cuts end too, but after many pauses.
             8 | 9 => Self::Cut(place.max(8000)),
             10 | 11 => Self::Late(place),
             12 if is_hashed => Self::Flipped(place),
@@ -143,29 +143,29 @@ impl Act {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Manner {
     Ranges,
-    /// It does not say that it sends ranges, and sends none.
+    /// It announces no ranges, and sends none.
     Whole,
     /// It knows no `HEAD`.
     NoHead,
 }
 
-/// What bytes say.
+/// A script, read from bytes.
 #[derive(Debug)]
 struct Script {
     is_hashed: bool,
-    /// Two servers, and not one.
+    /// Two servers instead of one.
     is_pair: bool,
     expects_root: bool,
     streams: usize,
-    /// Begins again at its end; all is honest then otherwise.
+    /// Repeats the acts. Without this, all acts after the last are honest.
     is_repeated: bool,
-    /// `fetch` is given servers, and not URLs of archives.
+    /// `fetch` gets URLs of servers, not of archives.
     names_servers: bool,
-    /// The first half of the archive has the name at first.
+    /// At first, a file with the archive's name holds its first half.
     is_half_there: bool,
     runs: u8,
     io_policy: [Manner; 2],
-    /// The first run is stopped when so many bytes have come.
+    /// Stops the first run when so many bytes have arrived.
     stopped_after: Option<i64>,
     acts: [Vec<Act>; 2],
 }
@@ -197,16 +197,16 @@ impl Script {
     }
 }
 
-/// What a server knows while a script is played.
+/// The state of a server while a script is played.
 struct Scene {
     archives: &'static Archives,
     acts: Vec<Act>,
     is_repeated: bool,
     manner: Manner,
     next: AtomicUsize,
-    /// Whether it has the other archive now.
+    /// True if it has the other archive now.
     has_other: AtomicBool,
-    /// Whether the script is over.
+    /// True if the script is over.
     is_over: AtomicBool,
 }
 
@@ -220,7 +220,7 @@ impl Scene {
         }
     }
 
-    /// What it has, what it has not, and the ETag of the first.
+    /// Returns the archive that it has, the one that it does not have, and the ETag of the first.
     fn files(&self) -> (&'static [u8], &'static [u8], &'static str) {
         let Archives { right, other, .. } = self.archives;
         if self.has_other.load(Relaxed) { (other, right, "\"other\"") } else { (right, other, "\"right\"") }
@@ -228,7 +228,7 @@ impl Scene {
 
     fn respond(&self, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
         match request.path.as_str() {
-            // A connection that a run has left must not end up in the next one.
+            // A connection of an earlier run must not be used in the next one.
             _ if self.is_over.load(Relaxed) => return Ok(Then::Close),
             "/snapshot.tar.bz2" => return redirect(stream, &format!("/{NAME}")),
             path if path.strip_prefix('/') != Some(NAME) => return answer(stream, "404 Not Found", &[], b""),
@@ -280,7 +280,7 @@ impl Scene {
         }
     }
 
-    /// The same where no ranges are sent.
+    /// Answers without ranges.
     fn respond_whole(
         &self,
         act: Act,
@@ -332,7 +332,7 @@ impl Scene {
     }
 }
 
-/// The rest of an answer that has begun.
+/// The rest of a started answer.
 enum Late {
     /// It comes after a pause.
     Comes,
@@ -355,8 +355,8 @@ fn range_of(request: &Request, length: usize) -> Range<usize> {
     (range.start as usize).min(length - 1)..(range.end as usize).min(length)
 }
 
-/// A place near another. Not where it says that a frame has frame hashes: an archive without them
-/// is not known to be wrong before it is unpacked.
+/// Returns a place near another at which a flipped bit is found: not in the header that announces
+/// frame hashes, because without them a wrong archive is found only when it is unpacked.
 fn flippable(bytes: &[u8], at: usize) -> usize {
     let begin = bytes.windows(8).rposition(|window| window == b"slothsh1");
     match begin {
@@ -394,7 +394,7 @@ fn in_parts(
     Ok(Then::Close)
 }
 
-/// Stops a run when so many bytes have come.
+/// Stops a run when so many bytes have arrived.
 struct Stop(AtomicI64);
 
 impl Stop {
@@ -415,7 +415,7 @@ impl Progress for Stop {
     }
 }
 
-/// Plays a script. How many of its runs ended with an archive.
+/// Plays a script; returns the number of runs that ended with an archive.
 pub fn play(bytes: &[u8]) -> usize {
     let Some(script) = Script::of(bytes) else { return 0 };
     let archives: &'static Archives = if script.is_hashed { &HASHED } else { &SINGLE };

@@ -13,7 +13,7 @@ use crate::common::*;
 /// What a server does with a request for the archive.
 pub type Play = fn(&Scene, &Request, &mut TcpStream) -> io::Result<Then>;
 
-/// Archives that lies are about.
+/// Kinds of archives for lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// By slotpress: many frames, with their hashes.
@@ -25,7 +25,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// For the table.
+    /// Name in the table.
     pub fn told(self) -> &'static str {
         match self {
             Self::Hashed => "with frame hashes",
@@ -40,7 +40,7 @@ pub struct Archive {
     pub name: String,
     pub right: Vec<u8>,
     pub other: Vec<u8>,
-    /// Its root; empty where it has none.
+    /// Its root; empty without frame hashes.
     pub root: String,
 }
 
@@ -65,7 +65,7 @@ impl Archive {
                     said.split("\"root\":\"").nth(1).and_then(|rest| rest.get(..64)).expect("a root").to_string();
                 (right, root)
             }
-            // As hard as storages of mainnet are, so that it has some pieces.
+            // The content compresses like mainnet's, so that the archive has some pieces.
             Kind::Single => {
                 let tar = zstd::stream::decode_all(right.as_slice()).expect("decodes");
                 (zstd::stream::encode_all(tar.as_slice(), -50).expect("encodes"), String::new())
@@ -74,7 +74,7 @@ impl Archive {
         };
         let tar = zstd::stream::decode_all(right.as_slice()).expect("decodes");
         let other = match kind {
-            // Made anew, with other frames and their hashes.
+            // Made again with other frames and their hashes.
             Kind::Hashed => {
                 std::fs::write(&path, &right).expect("written");
                 let out = dir.path().join("out");
@@ -92,14 +92,14 @@ impl Archive {
     }
 }
 
-/// What a play knows.
+/// The state that a play sees.
 pub struct Scene {
     pub archive: &'static Archive,
     /// Requests for bytes so far, this one not counted.
     pub gets: AtomicUsize,
-    /// Bytes of the archive that were asked for and sent, all connections together.
+    /// Bytes of the archive that were requested and sent, over all connections.
     pub sent: AtomicUsize,
-    /// A number of the play's own.
+    /// A number for the play's own use.
     pub own: AtomicUsize,
 }
 
@@ -131,7 +131,7 @@ impl Stage {
         Self { server, scene }
     }
 
-    /// The archive's URL there.
+    /// Returns the archive's URL on the server.
     pub fn url(&self) -> String {
         self.server.url(&format!("/{}", self.scene.archive.name))
     }

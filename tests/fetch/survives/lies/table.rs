@@ -7,7 +7,7 @@ use super::Named::*;
 use super::plays::*;
 use super::{Lie, run};
 
-/// An entry without anything special.
+/// An entry with ordinary values.
 const PLAIN: Lie = Lie { name: "", does: "", archive: Hashed, before: None, command: "fetch", flags: &[], runs: &[] };
 
 pub const LIES: &[Lie] = &[
