@@ -88,10 +88,10 @@
 //!
 //! # Fetch, bootstrap, serve
 //!
-//! The default features `net` and `serve` have these functions. `find` ranks the states that
-//! servers offer by their age at boot. `fetch` downloads archives, and resumes interrupted
-//! downloads. `bootstrap` restores while it downloads. All three use a `Client`. `serve::run`
-//! serves a directory of archives.
+//! Of these functions, `serve::run` needs the feature `serve`, the others need `net`. `find` ranks
+//! the states that servers offer by their age at boot. `fetch` downloads archives, and resumes
+//! interrupted downloads. `bootstrap` restores while it downloads. All three use a `Client`.
+//! `serve::run` serves a directory of archives.
 //!
 #![cfg_attr(
     feature = "net",
@@ -118,8 +118,8 @@ println!("a ledger of slot {}", booted.restore.slot);
 //! # Tables
 //!
 //! With the feature `export`, the accounts of a state are written as Parquet or CSV files, which
-//! get their names if the state passed its checks. `tables` has filters, formats, and the manifest
-//! that names the state and the files.
+//! get their final names only if the state passes its checks. `tables` has filters, formats, and
+//! the manifest that names the state and the files.
 //!
 #![cfg_attr(
     feature = "export",
@@ -183,8 +183,8 @@ println!("{} rows of slot {}", report.facts.tables[0].rows, report.facts.slot);
 //! | `cli` | the program, with all features but `export` and `codecs` |
 //!
 //! The default features are `cli`, `levels`, `net`, `serve` and `stores`. A program that embeds the
-//! library turns them off (`default-features = false`), and names those that it needs. Functions in
-//! a section of this page that names no feature need none.
+//! library turns them off (`default-features = false`), and names the features that it needs. A
+//! section of this page that names no feature describes functions that are always included.
 //!
 //! # What is stable
 //!
