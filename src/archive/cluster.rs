@@ -236,7 +236,7 @@ fn record_bytes(header: &[u8; RECORD_HEADER_BYTES]) -> Record {
 const LENGTH_BITS: u32 = 11;
 const OWNER_BITS: u32 = 9;
 const START_BITS: u32 = 26;
-/// Parts of the start of data: its first bits, which tell kinds of data apart, and a hash of its
+/// Parts of the start of data: its first bits, which distinguish kinds of data, and a hash of its
 /// first 32 bytes.
 const PREFIX_BITS: u32 = 12;
 const HASH_BITS: u32 = START_BITS - PREFIX_BITS;

@@ -93,7 +93,7 @@ impl Linker {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Clustered {
-    /// Storages in the frame, including those of which it holds only a part.
+    /// Storages in the frame, including those that are only partly in it.
     pub storages: u64,
     /// Storages that stayed unchanged, wholly or in part, because of invalid records or an address
     /// that occurs twice.

@@ -24,7 +24,7 @@ const FRAMES_UNDER_WAY: usize = 2;
 /// frames and two compressed ones of 16 MiB.
 const DECODING_BYTES: u64 = 3 * 32 * 1024 * 1024 + 2 * 16 * 1024 * 1024;
 
-/// Returns the most memory in bytes that all but the compressing workers take.
+/// Returns the most memory in bytes that is needed in addition to the compressing workers.
 pub fn decoding_side_bytes(frame_size_bytes: u64) -> u64 {
     DECODING_BYTES.saturating_add(frame_size_bytes.saturating_mul(FRAMES_UNDER_WAY as u64 + 2))
 }

@@ -42,7 +42,7 @@ impl Serialize for ChosenArchive {
 }
 
 impl ChosenArchive {
-    /// True if it is a local file.
+    /// True if the archive is a local file.
     pub fn is_local(&self) -> bool {
         matches!(self.place, ChosenPlaces::Local(_))
     }
@@ -60,9 +60,9 @@ impl ChosenArchive {
         matches!(&self.place, ChosenPlaces::Local(path) if lies_in(path, dir))
     }
 
-    /// Collects all places that have the archive `best`, and puts `best` first. If one is a local
-    /// file, returns only that, unless a server says that the archive is longer. Leaves out offers
-    /// with another root: they are other archives of the same name.
+    /// Collects all places that have the archive `best`, and puts `best` first. If one place is a
+    /// local file, returns only that file, unless a server says that the archive is longer. Leaves
+    /// out offers with another root: they are other archives of the same name.
     pub(super) fn of(best: &Offer, all: &[&Offer]) -> Self {
         let is_same = |offer: &Offer| {
             offer.name == best.name && best.root.zip(offer.root).is_none_or(|(best, root)| best == root)

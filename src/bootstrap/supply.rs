@@ -18,7 +18,7 @@ use crate::restore::{Supplied, Supply};
 pub enum Stop {
     /// An archive failed.
     Failed(Box<Asked>, Box<Failed>),
-    /// The failure has been recorded already, and what follows has been decided.
+    /// The failure has been recorded already, and the next step has been decided.
     Decided(Error),
 }
 

@@ -59,8 +59,8 @@ fn bit_of(offset_bytes: u64) -> u32 {
 /// Storage number, and bit in its bitmap.
 type Mark = (u32, u32);
 
-/// Largest memory of a mark: in a sparse bitmap it is a `u16`, in an array that may have twice the
-/// needed capacity.
+/// Largest memory of a mark. A sparse bitmap stores it as a `u16`, in an array that may have twice
+/// the needed capacity.
 const MARK_BYTES: u64 = 4;
 
 /// Memory of a storage's bitmap besides its marks.

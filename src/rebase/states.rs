@@ -87,7 +87,7 @@ impl LogItem for StateItem {
 /// The log of both states.
 pub struct StateLog {
     printer: Fingerprinter,
-    /// Keyed hash of an account's content. HighwayHash is well tried, and takes a quarter of
+    /// Keyed hash of an account's content. HighwayHash is well tested, and takes a quarter of
     /// blake3's time for accounts. Hashes are never shown, so nobody can learn the key, and nobody
     /// can make up an account with the hash of its predecessor.
     content_hasher: HighwayHasher,

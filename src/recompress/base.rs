@@ -69,7 +69,7 @@ impl Base {
         let mut storages = judged.entries.storages().to_vec();
         judge_storage_map(&map, &storages, None, true, &findings)?;
         storages.extend_from_slice(newest.storages);
-        // If the full archive has no map, as Firedancer's archives, the newer map may name
+        // If the full archive has no map, like those of Firedancer, the newer map may name
         // other storages.
         judge_storage_map(newest.map, &storages, Some(self.slot), !map.is_empty(), &findings)
     }

@@ -62,7 +62,7 @@ pub struct RecompressOptions {
     #[setters(into)]
     pub incremental: Option<PathBuf>,
     /// For a conversion: the chain's `genesis.bin`. Needed if the cluster began with another time
-    /// per slot than the known clusters, because Firedancer does not keep it.
+    /// per slot than the known clusters, because Firedancer does not keep that time.
     #[setters(into)]
     pub genesis: Option<PathBuf>,
     /// Checks that are made while the archive is read. Default: all, including the state.

@@ -266,8 +266,8 @@ fn check_room(dir: &Path, source_bytes: u64, progress: &dyn Progress) -> Result<
     Ok(())
 }
 
-/// Verifies a converted archive before it gets its name. All versions of Agave that run today must
-/// load it or, if it is for Firedancer, the newest Firedancer.
+/// Verifies a converted archive before it gets its name. Every version of Agave that runs today
+/// must load it. If it is for Firedancer, the newest Firedancer must.
 fn verify_converted(
     sink: &OpenSink<'_>,
     name: &ArchiveName,

@@ -168,7 +168,7 @@ pub struct PlacedArchive {
     pub made_of: Option<Arc<dyn Publishable>>,
 }
 
-/// True if Agave reads this compression. Agave boots only with such an archive.
+/// True if Agave reads the archive's compression. Otherwise Agave would not boot with the archive.
 fn agave_reads(archive: &Archive) -> bool {
     matches!(archive.compression, Compression::Zstd | Compression::Lz4)
 }

@@ -332,8 +332,7 @@ mod tests {
         serde_json::to_vec(&document).expect("written")
     }
 
-    /// If such a journal were followed, a user who may write to the target directory could have any
-    /// file removed.
+    /// Otherwise a user who may write to the target directory could have any file removed.
     #[test]
     fn the_journal_of_another_user_is_not_followed() {
         let dir = tempfile::tempdir().expect("a directory");

@@ -276,7 +276,7 @@ pub const SNAPSHOT: &str = "snapshot";
 
 /// Collects the parts of an existing state.
 struct OldState {
-    /// Name of the directories to which they are moved; `None` if that is not allowed.
+    /// Name of the directories to which the parts are moved; `None` if that is not allowed.
     name: Option<String>,
     moves: Vec<Replaced>,
 }

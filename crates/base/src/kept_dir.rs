@@ -210,7 +210,7 @@ impl KeptDir {
     /// Makes and opens a subdirectory.
     ///
     /// # Errors
-    /// The name is taken; the disk fails; another process moved it at once.
+    /// The name is taken; the disk fails; another process moved the new directory.
     pub fn make_dir(&self, name: impl AsRef<OsStr>) -> Result<Self> {
         let name = name.as_ref();
         // The umask reduces this mode.

@@ -193,6 +193,6 @@ mod tests {
             ("sys/fs/cgroup/memory/memory.limit_in_bytes", "10000\n"),
             ("sys/fs/cgroup/memory/memory.usage_in_bytes", "9000\n"),
         ];
-        assert_eq!(available(&container), Some(1000), "the host's path is not there, the mounted group is");
+        assert_eq!(available(&container), Some(1000), "only the mounted group exists, not the host's path");
     }
 }

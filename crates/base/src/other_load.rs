@@ -76,7 +76,7 @@ impl OtherLoad {
 
     /// True if the load may have affected measurements.
     pub fn is_notable(&self) -> bool {
-        /// Load that the background activity of a machine normally has.
+        /// Load in percent up to which the background activity of a machine is normal.
         const PERCENT_MAX: f64 = 10.0;
         self.percent() > PERCENT_MAX
     }

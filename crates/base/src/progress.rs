@@ -28,7 +28,7 @@ impl Step {
 
 /// Waits for `time`, or until the user interrupts.
 pub fn wait(progress: &dyn Progress, time: Duration) {
-    /// Longest delay of an interrupt.
+    /// Longest time until an interrupt is noticed.
     const SLICE: Duration = Duration::from_millis(50);
     let start = Instant::now();
     loop {

@@ -17,13 +17,13 @@
 //!   collection, zeros.
 //! - Master editions, 2.5 % and 3 %. 282 bytes, nearly all zeros.
 //! - Program state, 10 % and 28 %. Pools, order books, positions, obligations, claims, names:
-//!   addresses, numbers, arrays of which a part is in use.
+//!   addresses, numbers, arrays that are partly in use.
 //! - Stake accounts, 1.2 % and 1 %. 200 bytes, not delegated: an authority twice, zeros.
 //! - Nonces, 0.5 % and 0.3 %. 80 bytes: an authority, a blockhash.
 //! - Mints of Token-2022, 0.3 % and 0.5 %. 390 to 405 bytes: a mint, zeros, its metadata.
 //! - Lookup tables, 0.03 % and 0.1 %. 56 bytes, and up to 255 addresses.
 //! - Programs, 0.01 % and 0 %. 36 bytes: the address of the code, which is the next account. If the
-//!   code does not fit into the storage, the program is a closed one.
+//!   code does not fit into the storage, the program is closed.
 //! - Code, 0.01 % and 2 %, and buffers, 0.001 %. 16 to 272 KiB: instructions that repeat, texts,
 //!   and zeros.
 //!

@@ -23,7 +23,8 @@
 //!
 //! Like real ledgers, a synthetic one has obsolete records in several percent of the storages,
 //! closed accounts with and without tombstones, newer versions of accounts whose older record is
-//! not marked, storages of which nothing remains, and files in `accounts/run` that no list names.
+//! not marked, storages whose records are all obsolete, and files in `accounts/run` that no
+//! list names.
 
 mod accounts;
 mod bank;

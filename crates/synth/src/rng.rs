@@ -43,7 +43,7 @@ impl Rng {
     }
 
     /// Returns a number of 1 to `bits` bits, never 0. All lengths are equally likely, so small
-    /// numbers are common, as balances are.
+    /// numbers are common, as among balances.
     pub const fn log_uniform(&mut self, bits: u64) -> u64 {
         let length = self.below(bits);
         (1 << length) | (self.next() & ((1 << length) - 1))

@@ -70,8 +70,8 @@ fn log2_permille(value: u64) -> u64 {
     u64::from(power) * 1000 + (((u128::from(value) - (1 << power)) * 1000) >> power) as u64
 }
 
-/// Number of delegations below which all epochs have the same voters. In such a small bank file, no
-/// voter would recur at a distance otherwise.
+/// Number of delegations below which all epochs have the same voters. Otherwise, each voter would
+/// recur only within its own epoch.
 const DELEGATIONS_SMALL: u64 = 2048;
 
 const PURPOSE_VOTE_ACCOUNTS: u64 = 302;
@@ -83,10 +83,10 @@ const PURPOSE_STAKE_ACCOUNTS: u64 = 305;
 /// different samples.
 const OWN_SAMPLE: u64 = 1 << 20;
 
-/// Number of delegations, and of vote accounts among which they choose, each as a thousand times
-/// its logarithm to base 2. A sample smaller than mainnet's has fewer vote accounts, so that each
-/// recurs about as often. Measured: the bank file's compression ratio is then mainnet's at
-/// all sizes.
+/// Pairs: the number of delegations, and the number of vote accounts among which they choose, each
+/// as a thousand times its logarithm to base 2. A sample smaller than mainnet's has fewer vote
+/// accounts, so that each recurs about as often. Measured: the bank file's compression ratio is
+/// then mainnet's at all sizes.
 const VOTER_BITS_PERMILLE: [(u64, u64); 7] = [
     (9_100, 7_100),
     (9_500, 7_500),

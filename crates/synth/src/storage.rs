@@ -162,8 +162,8 @@ pub fn build(layout: &Layout, storage: u64, mut bytes: Vec<u8>) -> Result<Storag
 }
 
 /// Writes the accounts that agree with the bank file: delegated stakes throughout the full state,
-/// sysvars and vote accounts at the end of each state. In the incremental state, those at the end
-/// of the full state are obsolete.
+/// sysvars and vote accounts at the end of each state. In the incremental state, the sysvars and
+/// vote accounts of the full state are obsolete.
 fn write_own_accounts(
     layout: &Layout,
     storage: u64,

@@ -34,7 +34,7 @@ const REQUEST_BYTES: usize = 1024 * 1024;
 /// request cost as much as the page cache does (docs/performance.md).
 const PART_BYTES_MIN: usize = 512 * 1024;
 
-/// Smallest rest of such a part that is written directly.
+/// Smallest rest of a directly written part that is also written directly.
 const REST_BYTES_MIN: usize = 64 * 1024;
 
 /// Disk space that is reserved for a file in advance, so that it is not fragmented. It never

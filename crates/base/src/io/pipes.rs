@@ -11,7 +11,7 @@ use rustix::fs::{FileType, Mode, OFlags};
 
 use crate::Progress;
 
-/// Longest delay of an interrupt, in nanoseconds.
+/// Longest time until an interrupt is noticed, in nanoseconds.
 const POLL_NANOSECONDS: i64 = 100_000_000;
 
 /// Bytes that can be written without blocking once a pipe accepts any (`PIPE_BUF` in `pipe(7)`).

@@ -21,7 +21,7 @@ const WINDOW_BYTES: u64 = 8 * 1024 * 1024;
 /// goes through the page cache.
 const DIRECT_BYTES: usize = 2 * 1024 * 1024;
 
-/// Windows being written back before the writer waits for the oldest.
+/// Limit on the windows that are being written back. At the limit, the writer waits for the oldest.
 const WINDOWS_UNDER_WAY: u64 = 4;
 
 /// Writes a new file from start to end with the given page cache policy. [`Write::flush`] ends it.
