@@ -23,15 +23,15 @@ pub fn incremental(base: u64, slot: u64) -> String {
     format!("incremental-snapshot-{base}-{slot}-{HASH}.tar.zst")
 }
 
-/// At this slot, an RPC server tells that slots take 200 ms.
+/// At this slot, the RPC server reports slots of 200 ms.
 pub const FAST_SLOT: u64 = 200_000;
 
-/// An RPC server at a slot that knows peers.
+/// Starts an RPC server at a slot that knows peers.
 pub fn rpc(slot: u64, peers: Vec<Value>, genesis: &'static str) -> Server {
     rpc_that_tells(slot, Some(peers), genesis)
 }
 
-/// The same, or one that is not asked for peers: Agave's, without `--full-rpc-api`.
+/// Starts an RPC server that tells its peers, or does not, like Agave's without `--full-rpc-api`.
 pub fn rpc_that_tells(slot: u64, peers: Option<Vec<Value>>, genesis: &'static str) -> Server {
     Server::start(move |request, stream| {
         if request.method != "POST" {
@@ -43,7 +43,7 @@ pub fn rpc_that_tells(slot: u64, peers: Option<Vec<Value>>, genesis: &'static st
             "getSlot" => json!(slot),
             "getGenesisHash" => json!(genesis),
             "getVersion" => json!({"solana-core": "4.2.2", "feature-set": 1}),
-            // The last minutes, with the odd one between: 200 ms for a slot.
+            // The last minutes, with one unusual sample: 200 ms per slot.
             "getRecentPerformanceSamples" if slot == FAST_SLOT => json!([
                 {"slot": slot, "numSlots": 310, "samplePeriodSecs": 60, "numTransactions": 9, "numNonVoteTransactions": 1},
                 {"slot": slot - 310, "numSlots": 290, "samplePeriodSecs": 60, "numTransactions": 9},

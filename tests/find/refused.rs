@@ -37,7 +37,7 @@ fn rpc_servers_that_are_wrong() {
     }
 }
 
-/// Where no source has a snapshot, the error says of each why.
+/// If no source has a snapshot, the error names the cause for each.
 #[test]
 fn the_cause_of_each_source_is_named() {
     let html = Server::start(|_, stream| answer(stream, "200 OK", &[("Content-Type", "text/html")], b"<html></html>"));

@@ -15,7 +15,7 @@ use crate::common::*;
 use crate::find::*;
 use crate::net::url;
 
-/// A server with archives as Agave's RPC service has them, at about `bytes_per_second`.
+/// Starts a server with archives like Agave's RPC service, at about `bytes_per_second`.
 fn peer(full_name: String, incremental_name: Option<String>, bytes_per_second: usize) -> Server {
     Server::start(move |request, stream| match request.path.as_str() {
         "/snapshot.tar.bz2" => redirect(stream, &format!("/{full_name}")),
@@ -28,7 +28,7 @@ fn peer(full_name: String, incremental_name: Option<String>, bytes_per_second: u
     })
 }
 
-/// 100 MB that nobody fetches to its end.
+/// Sends a file of 100 MB slowly. No test fetches it to its end.
 fn slow_file(request: &Request, stream: &mut TcpStream, bytes_per_second: usize) -> io::Result<Then> {
     const TOTAL: usize = 100_000_000;
     let range = request.range();
@@ -84,9 +84,9 @@ fn peers_are_ranked_by_age_at_boot() {
     assert_eq!(report.cluster.genesis_hash.map(|hash| hash.to_string()).as_deref(), Some(GENESIS));
     assert_eq!(report.cluster.version.as_deref(), Some("4.2.2"));
     let best = report.require_candidate().expect("one");
-    // The newest takes half an hour; a full archive alone that is 1,000 slots old comes in seconds.
-    // On a busy machine, what is measured is off by some times: that changes neither the order nor
-    // who is too old.
+    // The newest takes half an hour; a full archive of 1,000 slots ago arrives in seconds. On a
+    // busy machine, measured rates are wrong by a small factor, which changes neither the order nor
+    // the archives that are too old.
     let expected = [(99_900, good.url("/")), (99_000, other_base.url("/")), (99_950, slow.url("/"))];
     assert_eq!(ranked(&report), expected);
     let rates: Vec<_> = report.candidates.iter().map(|one| one.rate_bytes_per_second.expect("measured")).collect();
@@ -101,7 +101,7 @@ fn peers_are_ranked_by_age_at_boot() {
     assert!(why(&silent).contains("no answer"), "{}", why(&silent));
     assert!(why(&page).contains("snapshot archive"), "{}", why(&page));
     assert!(other_cluster.requests().is_empty(), "another shred version");
-    // Peers with private addresses are not asked, unless that is allowed.
+    // Peers with private addresses are asked only if that is allowed.
     let strict = Client::new(&crate::net::options()).expect("a client");
     let before = good.requests().len();
     let report = find(&strict, &options, &NoProgress).expect("found");
@@ -110,8 +110,8 @@ fn peers_are_ranked_by_age_at_boot() {
     assert_eq!(error.kind().exit_code(), 4);
 }
 
-/// A mirror whose server tells no times: `--max-age` asks for what nobody knows. An archive with an
-/// index tells how long slots take, and of when it is.
+/// A mirror without times: no archive meets `--max-age`. An archive with an index tells its time
+/// and the length of slots.
 #[test]
 fn an_unknown_age_is_not_zero() {
     let dir = temp_dir();
@@ -145,7 +145,7 @@ fn an_unknown_age_is_not_zero() {
     }
 }
 
-/// The same slots are half as old where slots take half of the time: ages are times.
+/// If slots take half the time, the same number of slots is half the age.
 #[test]
 fn ages_are_times() {
     let ages = |slot: u64, max_age: &str| {
@@ -166,12 +166,12 @@ fn ages_are_times() {
         (&json!(200), &json!("rpc"), &json!([]))
     );
     assert_eq!((&said["max_age_slots"], &said["max_age_seconds"]), (&json!(13_500), &json!(2700.0)));
-    // Nobody tells: 400 ms, and that is said.
+    // No source tells: 400 ms are assumed, and `find` says so.
     let (age, said) = ages(100_000, "45m");
     assert_eq!(age, (Value::Null, Value::Null), "too old: {said}");
     assert_eq!((&said["slot_ms"], &said["slot_time_source"]), (&json!(400), &json!("assumed")));
     assert!(said["relaxed"][0].as_str().is_some_and(|note| note.contains("400 ms (assumed)")), "{said}");
-    // A lone number is slots, however long they take.
+    // A number without a unit means slots of any length.
     for slot in [FAST_SLOT, 100_000] {
         let (age, said) = ages(slot, "9500");
         assert_eq!((&age.0, &said["max_age_slots"]), (&json!(9_000), &json!(9_500)), "{said}");
@@ -208,7 +208,7 @@ fn sources_of_every_kind() {
         .map(|one| (one.full.name.slot, one.incremental.as_ref().map(|one| one.name.slot)))
         .collect();
     assert_eq!(found, [(120, Some(160)), (100, Some(150)), (125, None), (5, None)]);
-    // The link of the listing was not followed: only its name was taken.
+    // The link of the listing was not followed; only its name was used.
     assert!(mirror.requests().iter().any(|request| request.path == format!("/dir/{}", full(5))));
     assert!(report.relaxed.iter().any(|note| note.contains("no RPC server")), "{:?}", report.relaxed);
 }
@@ -238,7 +238,7 @@ fn the_screen_and_the_json() {
     assert_eq!(lines[0]["slot"], 99_900);
     assert_eq!(lines[0]["full"]["name"], full(1000));
     assert_eq!(lines[3]["cluster"]["slot"], 100_000);
-    // Nothing of use: exit code 4, and what to do.
+    // No usable source: exit code 4, and a hint.
     let output = slotpress().args(["find", "--max-age", "5"]).args(&arguments[1..]).output().expect("runs");
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(4), "{error}");
@@ -250,8 +250,8 @@ fn the_screen_and_the_json() {
     assert_eq!(output.status.code(), Some(2));
 }
 
-/// Agave's RPC service answers the question for peers only with `--full-rpc-api`. It is a source
-/// itself all the same.
+/// Agave's RPC service tells peers only with `--full-rpc-api`. Without it, the server itself is
+/// still a source.
 #[test]
 fn an_rpc_server_that_tells_no_peers() {
     let archives = peer(full(1000), Some(incremental(1000, 1900)), 50_000_000);
@@ -268,7 +268,7 @@ fn an_rpc_server_that_tells_no_peers() {
     }
 }
 
-/// A source as other commands take it, or by the flag: the same is found.
+/// A source as an argument or by the flag gives the same result.
 #[test]
 fn a_source_is_an_argument() {
     let dir = crate::common::served::two_archives();

@@ -36,7 +36,7 @@ pub fn fails(input: &Path, flags: &[&str], code: i32, message: &str) {
     assert!(output.stdout.is_empty());
 }
 
-/// Lines of JSON of a command, which must succeed.
+/// Runs a command that must succeed; returns its lines of JSON.
 pub fn lines(arguments: &[&str]) -> Vec<Value> {
     let output = slotpress().args(arguments).arg("--json").output().expect("runs");
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));

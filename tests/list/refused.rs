@@ -8,7 +8,7 @@ use crate::common::listed::objects;
 use crate::common::served::{Server, two_archives};
 use crate::common::*;
 
-/// What an interrupted download leaves under an archive's name, which has one frame, is no archive.
+/// A cut download under an archive's name, with one frame, does not count as an archive.
 #[test]
 fn what_is_cut_off_is_left_out() {
     let bytes = fs::read(fixture(FULL_26)).expect("read");
@@ -35,8 +35,8 @@ fn what_is_cut_off_is_left_out() {
     }
 }
 
-/// States of long ago are old, whoever is asked, with no RPC server that tells the current slot,
-/// and however new their files are.
+/// Old states are old for any source, without an RPC server that tells the current slot, and even
+/// if their files are new.
 #[cfg(feature = "net")]
 #[test]
 fn a_stale_mirror_is_stale() {
@@ -71,21 +71,21 @@ fn a_stale_mirror_is_stale() {
             assert!(is_so_old(&found[0]), "{arguments:?}: {found:?}");
         }
     }
-    // Without a limit it is said.
+    // Without a limit, the program only says so.
     let (code, _, errors) = run(&["bootstrap", "--dry-run", &url, "--ledger", &ledger, "--json"]);
     assert!(code == Some(0) && errors.contains("by its bank file, the state will be"), "{errors}");
-    // What a server's list says of slots is known to whoever asks it.
+    // Slots come from the server's list.
     let (_, found, _) = run(&["find", "--json", "--source", &url]);
     let last = found.last().expect("a summary");
     assert_eq!((&last["slot_ms"], &last["slot_time_source"]), (&300.into(), &"bank-file".into()));
 }
 
-/// For a timer that watches over backups.
+/// A check for timers: an age limit that is exceeded is an error.
 #[test]
 fn a_list_with_an_age_ends_with_an_error_when_it_is_exceeded() {
     let dir = two_archives();
     let list = |flags: &[&str]| slotpress().arg("list").arg(dir.path()).args(flags).assert();
-    // The files are new; what they hold is not.
+    // The files are new, their states are old.
     let said = list(&["--max-age", "2h"]).failure().code(1).get_output().stderr.clone();
     assert!(String::from_utf8_lossy(&said).contains("d old, more than 2"), "{}", String::from_utf8_lossy(&said));
     let said = list(&["--max-age", "9999d"]).success().get_output().stdout.clone();

@@ -26,7 +26,7 @@ fn a_list_tells_what_a_node_would_choose() {
     assert_eq!(objects[1]["base"], FULL_26);
     assert_eq!((&objects[2]["type"], &objects[2]["incremental"]), (&"choice".into(), &INCREMENTAL_26_40.into()));
     assert_eq!((&objects[0]["slots_behind"], &objects[0]["seconds_behind"]), (&14.into(), &4.into()));
-    // By the bank file of an archive without an index; of one that has one, too.
+    // The bank file gives the age, of an archive with or without an index.
     let told = |objects: &[Value]| (objects[2]["slot_ms"].clone(), objects[2]["slot_time_source"].clone());
     assert_eq!(told(&objects), (300.into(), "bank-file".into()));
     fs::copy(fixture_of("slotpress-marks", "snapshot-26-"), dir.path().join(FULL_26)).expect("copied");
@@ -36,7 +36,7 @@ fn a_list_tells_what_a_node_would_choose() {
     let empty = temp_dir();
     let output = slotpress().arg("list").arg(empty.path()).output().expect("run");
     assert!(output.status.success() && String::from_utf8_lossy(&output.stdout).starts_with("no archives in"));
-    // Who asks for the newest one cannot go on with nothing.
+    // `--newest` fails if there is none.
     for flags in [&["--newest"][..], &["--newest", "-q"], &["--newest", "--json"]] {
         let said =
             slotpress().arg("list").arg(empty.path()).args(flags).assert().failure().code(1).get_output().clone();
@@ -45,7 +45,8 @@ fn a_list_tells_what_a_node_would_choose() {
     slotpress().args(["list", "--newest"]).arg(dir.path()).assert().success();
 }
 
-/// A server's own list says as much as its directory; a server without one, what it redirects to.
+/// The list of a server says as much as its directory. A server without a list gives the archives
+/// to which it redirects.
 #[cfg(feature = "net")]
 #[test]
 fn a_list_of_a_server() {
@@ -59,11 +60,11 @@ fn a_list_of_a_server() {
     assert_eq!((&listed[0]["name"], &listed[0]["size_bytes"]), (&FULL_26.into(), &218_457.into()));
     assert_eq!(listed[0]["file"], server.url(&format!("/{FULL_26}")));
     assert_eq!((&listed[1]["base"], &listed[1]["chosen"]), (&FULL_26.into(), &true.into()));
-    // One archive is a place too; it has no list.
+    // A single archive may be listed too.
     let (code, listed, _) = list(&server.url(&format!("/{INCREMENTAL_26_40}")));
     assert_eq!((code, &listed[0]["name"], listed.len()), (Some(0), &INCREMENTAL_26_40.into(), 2));
     assert_eq!(listed[0]["size_bytes"], 110_400);
-    // Its bank file is not to be found by a few requests; that the file is new says nothing.
+    // A few requests do not reach its bank file; that the file is new has no meaning.
     assert!(listed[0]["age_seconds"].is_null() && listed[0]["modified_unix_seconds"].is_number(), "{listed:?}");
     let url = server.url("/");
     let (status, _) = server.stop();
@@ -72,8 +73,8 @@ fn a_list_of_a_server() {
     assert_eq!(code, Some(4), "{errors}");
 }
 
-/// Redirects lead to the newest archives only; the list has the older ones, what builds on them,
-/// and roots.
+/// Redirects lead only to the newest archives. The list also has older ones, archives on them, and
+/// roots.
 #[cfg(feature = "net")]
 #[test]
 fn find_and_fetch_use_the_list_of_a_server() {
@@ -93,14 +94,14 @@ fn find_and_fetch_use_the_list_of_a_server() {
     let root = newer["root"].as_str().expect("a root");
     assert_eq!(root.len(), 64);
 
-    // What the list says of roots is looked at before a byte is fetched.
+    // Roots in the list are compared before a byte is fetched.
     let out = temp_dir();
     let fetch = |root: &str| {
         slotpress().arg("fetch").arg(server.url("/")).args(["--expect-root", root, "-o"]).arg(out.path()).assert()
     };
     let other = root.replace(|digit: char| digit != 'f', "f");
     let output = fetch(&other).failure().code(3).get_output().clone();
-    // The archives without a root may have any.
+    // Archives without a known root may have this root.
     assert!(String::from_utf8_lossy(&output.stderr).contains("not the archive of root"));
     assert!(!out.path().join(FULL_3500).exists());
     fetch(root).success();

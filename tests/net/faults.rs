@@ -16,7 +16,7 @@ use crate::common::{WAIT_MAX, wait_for};
 
 const ETAG: &str = "\"one\"";
 
-/// A good server for everything but what `wrong` takes.
+/// Serves correctly except for the requests that `wrong` answers.
 fn good_but(
     bytes: Vec<u8>,
     wrong: impl Fn(&Request, &mut TcpStream, &[u8]) -> Option<std::io::Result<Then>> + Send + Sync + 'static,
@@ -26,7 +26,7 @@ fn good_but(
     })
 }
 
-/// The head of an answer to a range, with what a test makes of it.
+/// Sends the head of an answer to a range, changed by the test.
 fn range_head(stream: &mut TcpStream, place: &str, length: &str) -> std::io::Result<()> {
     http::head(stream, "206 Partial Content", &[("ETag", ETAG), ("Content-Range", place), ("Content-Length", length)])
 }
@@ -128,7 +128,7 @@ fn wrong_places_and_lengths() {
 
 #[test]
 fn endless_bodies() {
-    // Without a length, or in chunks: only what HEAD said bounds it.
+    // Without a length, or in chunks: only the length from HEAD limits the answer.
     for is_chunked in [false, true] {
         let server = good_but(content(100_000), move |request, stream, _| {
             if request.method == "HEAD" {
@@ -168,8 +168,7 @@ fn ranges_that_are_ignored() {
 
 #[test]
 fn another_file_under_the_same_name() {
-    // The ETag, with and without If-Range heeded; the length; a file that became shorter; one that
-    // is gone.
+    // Changes: another ETag, with and without If-Range; another length; a shorter file; no file.
     type Wrong = fn(&Request, &mut TcpStream) -> std::io::Result<Then>;
     let cases: [(Wrong, NetErrorKind); 5] = [
         (|request, stream| file(request, stream, &content(100_000), "\"two\""), NetErrorKind::Changed),
@@ -240,7 +239,7 @@ fn redirects() {
         let error = head(&client, &server.url(path)).expect_err(path);
         assert_eq!(error.kind(), kind, "{path}: {error}");
     }
-    // What a peer named may not be private at all; with the flag, it may.
+    // An address from a peer may not be private, except with the flag.
     let told = client.for_told_urls();
     assert_eq!(head(&told, &server.url("/good")).expect_err("private").kind(), NetErrorKind::Forbidden);
     let all = Client::new(&options().allow_private(true)).expect("a client");
@@ -338,7 +337,7 @@ fn nobody_listens() {
     assert_eq!(error.kind().exit_code(), 4);
 }
 
-/// Stops when it is told.
+/// Stops on request.
 struct Stop(AtomicBool);
 
 impl Progress for Stop {
@@ -366,7 +365,7 @@ fn interrupts_end_every_wait() {
             Ok(Then::Close)
         }
     });
-    // Longer than the server waits: what ends is ended by the interrupt, or fails otherwise.
+    // Longer than the server waits: the transfer ends by the interrupt, or fails in another way.
     let patient = options().head_timeout(WAIT_MAX * 2).read_timeout(WAIT_MAX * 2);
     let client = Client::new(&patient).expect("a client");
     for path in ["/silent", "/half", "/endless"] {
@@ -397,7 +396,7 @@ fn the_rate_is_bounded() {
     let client = Client::new(&options).expect("a client");
     let remote = head(&client, &server.url("/a")).expect("a head");
     let start = Instant::now();
-    // Two at once share it: 6 MB, of which 2 may come at once.
+    // Two transfers share the rate: 6 MB, of which 2 may arrive at once.
     thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| assert_eq!(get(&client, &remote, None).0.expect("whole").got_bytes, 3_000_000));

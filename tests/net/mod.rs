@@ -9,7 +9,7 @@ use std::time::Duration;
 use slotpress_base::NoProgress;
 use slotpress_net::{Client, ClientOptions, NetError, Remote, Transfer, Url, parse_url};
 
-/// Times that are short, so that a test of a stall is.
+/// Short timeouts, so that a test of a stall is short.
 pub fn options() -> ClientOptions {
     ClientOptions::default()
         .connect_timeout(Duration::from_secs(5))
@@ -30,7 +30,7 @@ pub fn head(client: &Client, text: &str) -> Result<Remote, NetError> {
     client.head(&url(text), &NoProgress)
 }
 
-/// A transfer, and its bytes; the place of each piece is checked.
+/// Transfers a file and checks the place of each piece; returns the transfer and its bytes.
 pub fn get(client: &Client, remote: &Remote, range: Option<Range<u64>>) -> (Result<Transfer, NetError>, Vec<u8>) {
     let mut bytes = Vec::new();
     let mut start = None;
@@ -42,7 +42,7 @@ pub fn get(client: &Client, remote: &Remote, range: Option<Range<u64>>) -> (Resu
     (result, bytes)
 }
 
-/// Bytes that are everywhere different.
+/// Returns bytes that differ everywhere.
 pub fn content(length: usize) -> Vec<u8> {
     (0..length as u32).flat_map(|number| number.wrapping_mul(2_654_435_761).to_le_bytes()).take(length).collect()
 }

@@ -17,7 +17,7 @@ fn run(program: &str, arguments: &[&str]) {
     assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// A Python program that prints its port first.
+/// Starts a Python program that first prints its port.
 fn python(program: &str, arguments: &[&str]) -> (Running, u16) {
     let mut child = Command::new("python3")
         .args(["-u", "-c", program])
@@ -43,13 +43,13 @@ print(server.server_address[1])
 server.serve_forever()
 ";
 
-/// A directory with an archive, as a mirror has it.
+/// Makes a mirror: a directory with an archive.
 fn mirror() -> tempfile::TempDir {
     let dir = tempfile::tempdir().expect("a directory");
     for name in [FULL_3500, INCREMENTAL_3500_3550] {
         let path = dir.path().join(name);
         fs::copy(fixture(name), &path).expect("copied");
-        // Of a file that is a moment old, Apache gives a weak ETag, since it may still change.
+        // For a very new file, Apache gives a weak ETag, because the file may still change.
         let file = fs::File::options().write(true).open(&path).expect("opened");
         file.set_modified(SystemTime::now() - Duration::from_secs(3600)).expect("set");
     }
@@ -63,7 +63,7 @@ fn python_lists_and_ignores_ranges() {
     let (_server, port) = python(PYTHON_SERVER, &[dir.path().to_str().expect("UTF-8")]);
     let base = format!("http://127.0.0.1:{port}/");
     let client = client();
-    // At the root, a server that knows neither redirect is a mirror.
+    // At the root of a server without redirects, its listing is used.
     let offers = client.offers(&base.parse::<SourceArg>().expect("a source"), &NoProgress).expect("listed");
     let names: Vec<String> = offers.iter().map(|offer| offer.name.to_string()).collect();
     assert_eq!(names, [INCREMENTAL_3500_3550, FULL_3500]);
@@ -73,7 +73,7 @@ fn python_lists_and_ignores_ranges() {
     let (result, got) = get(&client, &remote, Some(1000..2000));
     let transfer = result.expect("whole");
     assert!(transfer.is_whole && got == bytes);
-    // What takes one read needs no ranges.
+    // A command that needs one read needs no ranges.
     for (flags, code) in [(&["--by-owner"][..], 4), (&[], 0)] {
         let output = slotpress().args(["inspect", &format!("{base}{FULL_3500}")]).args(flags).output().expect("runs");
         assert_eq!(output.status.code(), Some(code), "{flags:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -124,7 +124,7 @@ fn apache_sends_ranges() {
     sends_ranges(&dir, port);
 }
 
-/// What the client does with a web server that redirects to an archive and sends ranges of it.
+/// Checks the client against a web server that redirects to an archive and sends ranges of it.
 fn sends_ranges(dir: &tempfile::TempDir, port: u16) {
     let base = format!("http://127.0.0.1:{port}/");
     let client = client();
@@ -143,14 +143,14 @@ fn sends_ranges(dir: &tempfile::TempDir, port: u16) {
     let output = slotpress().args(["bootstrap", &base, "--ledger"]).arg(&into).output().expect("runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(fs::read(into.join(FULL_3500)).expect("fetched") == bytes);
-    // Another file in its place: If-Range makes the server send all of it.
+    // Another file is there now: because of If-Range, the server sends all of it.
     let replaced = dir.path().join(FULL_3500);
     fs::write(&replaced, &bytes[1..]).expect("written");
     let (result, got) = get(&client, &remote, Some(1000..2000));
     assert_eq!((result.expect_err("changed").kind(), got.len()), (NetErrorKind::Changed, 0));
 }
 
-/// Web servers' workers are another user where the tests run as root.
+/// If the tests run as root, workers of web servers are another user.
 #[test]
 fn tls_with_an_authority_of_our_own() {
     needs!("python3", "openssl");
@@ -216,7 +216,7 @@ fn tls_with_an_authority_of_our_own() {
     let error =
         trusting.head(&url(&format!("https://127.0.0.2:{port}/")), &NoProgress).expect_err("nobody, or another name");
     assert!(matches!(error.kind(), NetErrorKind::Tls | NetErrorKind::Connect), "{error}");
-    // Plain words to a server that speaks TLS, and the reverse, end in time.
+    // Plain HTTP to a TLS server, and the reverse, end in time.
     assert!(head(&trusting, &format!("http://127.0.0.1:{port}/")).is_err());
     let (_plain, plain_port) = python(PYTHON_SERVER, &[&root]);
     assert!(head(&trusting, &format!("https://127.0.0.1:{plain_port}/")).is_err());

@@ -12,23 +12,23 @@ use targets::TARGETS;
 use crate::common::*;
 use crate::verify::refused::fields::{BANK_FILE, Change, changed, places};
 
-/// A file of every chain's ledger at slot 26, each of another version of Agave.
+/// Returns a file of every chain's ledger at slot 26, each of another version of Agave.
 fn of_ledgers(path: &str) -> Vec<Vec<u8>> {
     let ledgers = [ledger("ledger-at-26")].into_iter();
     let ledgers = ledgers.chain([AGAVE_4_4, AGAVE_4_5_SPLIT].map(|chain| ledger_of(chain, 26)));
     ledgers.filter_map(|ledger| fs::read(ledger.path().join(path)).ok()).collect()
 }
 
-/// A tar of the documents and the smallest storages, which is no whole snapshot: small, and with an
-/// entry of every kind.
+/// Makes a small tar of the documents and the smallest storages, with an entry of every kind. It is
+/// not a whole snapshot.
 fn small_tar() -> Vec<u8> {
     let entries: Vec<TarEntry> = entries(&fixture(FULL_26));
     let kept = |entry: &TarEntry| !entry.path.starts_with("accounts/") || entry.content.len() < 19_350;
     make_tar(&entries.into_iter().filter(kept).collect::<Vec<_>>())
 }
 
-/// The skippable frames at the end of an archive: each from its magic number to the next, or the
-/// end.
+/// Returns the skippable frames at the end of an archive, each from its magic number to the next or
+/// to the end.
 fn skippable_frames(bytes: &[u8]) -> Vec<Vec<u8>> {
     let is_start =
         |at: &usize| bytes[*at..].first_chunk().is_some_and(|magic| (u32::from_le_bytes(*magic) >> 4) == 0x0184_d2a5);
@@ -40,8 +40,8 @@ fn skippable_frames(bytes: &[u8]) -> Vec<Vec<u8>> {
     starts.iter().filter_map(frame).filter(|frame| frame.len() > 16).collect()
 }
 
-/// A bank file that can be read to its end, and of which clients refuse a field of nearly every
-/// kind: what is told of them is reached by the inputs that are made of it.
+/// Makes a bank file that can be read to its end, and of which clients refuse a field of nearly
+/// every kind. Inputs made of it reach the code that reports them.
 fn with_breaches(bank_file: &[u8]) -> Vec<u8> {
     // The newest epoch is the last.
     let newest = |file: &[u8], name: &str| {
@@ -67,7 +67,7 @@ fn with_breaches(bank_file: &[u8]) -> Vec<u8> {
     file
 }
 
-/// Of all demands, those that an input of the length that is fuzzed can break.
+/// Checks that the seeds break all demands that an input of the fuzzed length can break.
 #[test]
 fn the_seeds_break_demands() {
     let seeds = seeds("bank_file");
@@ -82,7 +82,7 @@ fn the_seeds_break_demands() {
     assert!(fs::read("fuzz/corpus/bank_file/seed-3").expect("read") == *file, "the corpus has it: seeds_for_fuzzing");
 }
 
-/// Bytes that are nearly right, for a target.
+/// Returns nearly valid bytes for a target.
 fn seeds(target: &str) -> Vec<Vec<u8>> {
     let archive = fixture(FULL_26);
     let small = || targets::wrapped::with_index(&small_tar(), 16_384, &|_| {});
@@ -139,7 +139,8 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
     }
 }
 
-/// Some changes: where, as a part of the whole, and to what; and what is cut off.
+/// Draws some changes: for each its place, as a part of the whole, and new value; and where the
+/// input is cut.
 fn changes() -> impl Strategy<Value = (Vec<(prop::sample::Index, u8)>, Option<prop::sample::Index>)> {
     (prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6), any::<Option<prop::sample::Index>>())
 }
@@ -151,7 +152,7 @@ fn no_bytes_upset_a_parser() {
         assert!(!seeds.is_empty(), "{name}");
         seeds.iter().for_each(|seed| target(seed));
         let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
-            // An archive takes as long as a hundred of the others.
+            // An archive takes as long as a hundred other inputs.
             cases: if matches!(name, "archive" | "entries") { 60 } else { 200 },
             failure_persistence: None,
             ..ProptestConfig::default()
@@ -176,13 +177,13 @@ fn no_bytes_upset_a_parser() {
     }
 }
 
-/// Every target has its program for fuzzing, and every program its target.
+/// Every target has a program in `fuzz/`, and every program a target.
 #[test]
 fn every_target_is_fuzzed() {
     let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/fuzz_targets");
     let names = fs::read_dir(dir).expect("the programs").map(|entry| entry.expect("an entry").file_name());
     let mut programs: Vec<String> = names.map(|name| name.into_string().expect("text").replace(".rs", "")).collect();
-    // `fetch` is in `tests/fetch/survives/lies/script.rs`: it is no parser.
+    // The target `fetch` is in `tests/fetch/survives/lies/script.rs`, because it is not a parser.
     programs.retain(|name| !["smoke", "fetch"].contains(&name.as_str()));
     programs.sort_unstable();
     let mut targets: Vec<&str> = TARGETS.iter().map(|(name, _)| *name).collect();

@@ -18,7 +18,7 @@ use slotpress_format::{
 };
 use slotpress_read::{CheckOptions, NamedArchive, VerifyOptions, verify_archives};
 
-/// A target: takes any bytes.
+/// A target, which takes any bytes.
 pub type Target = fn(&[u8]);
 
 /// Longer than any message that quotes at most a line.
@@ -32,8 +32,7 @@ fn fields(bytes: &[u8]) -> FieldReader<&[u8]> {
     FieldReader::new(bytes, bytes.len() as u64, "the file")
 }
 
-/// A tar stream: the same events, whatever the pieces are that it comes in; by the strict rules and
-/// the tolerant ones.
+/// A tar stream gives the same events in any pieces, by strict and by tolerant rules.
 pub fn tar(bytes: &[u8]) {
     for new in [EntryParser::new as fn() -> EntryParser, EntryParser::tolerant] {
         let read = |piece_bytes: usize| {
@@ -58,7 +57,7 @@ pub fn tar(bytes: &[u8]) {
         let whole = read(bytes.len());
         assert!(whole.1 <= bytes.len());
         for piece_bytes in [1, 511, 513] {
-            // A piece that is cut off by an error has given its content or not: only what begins
+            // A piece that ends in an error may or may not have given its content, so only begins
             // and ends must agree.
             let (events, content_bytes, error) = read(piece_bytes);
             assert_eq!((&events, error), (&whole.0, whole.2), "pieces of {piece_bytes} bytes");
@@ -75,7 +74,7 @@ pub fn frame(bytes: &[u8]) {
     }
 }
 
-/// An index: one that parses is written as it would be written anew.
+/// An index that parses is equal to the one that would be written.
 pub fn index(bytes: &[u8]) {
     if let Some(index) = check(Index::parse_frame(bytes)) {
         let frame = check(index.to_frame()).expect("what was read can be written");
@@ -84,7 +83,7 @@ pub fn index(bytes: &[u8]) {
     }
 }
 
-/// Hashes of frames: as many as there are frames, and written as they were read.
+/// Frame hashes: there are as many as frames, and they are written as they were read.
 pub fn hashes(bytes: &[u8]) {
     let frames = bytes.len().saturating_sub(16) / 32;
     for frames in [frames, frames + 1] {
@@ -102,8 +101,8 @@ pub fn seek_table(bytes: &[u8]) {
     }
 }
 
-/// A bank file: the same in whatever pieces it comes, and whole only to its last byte. What clients
-/// refuse of it is told in bounded memory.
+/// A bank file gives the same values in any pieces, and is complete only at its last byte. Refusals
+/// of clients are reported in bounded memory.
 pub fn bank_file(bytes: &[u8]) {
     let mut storages = 0;
     let mut on_storage = |_| {
@@ -126,8 +125,7 @@ pub fn bank_file(bytes: &[u8]) {
         let BankPlaces { leader, stakes_end, is_delta, epoch_stakes, epoch_stakes_end, .. } = bank.places;
         let places = [leader, stakes_end, is_delta, epoch_stakes, epoch_stakes_end].map(|at| at as usize);
         for end in places.into_iter().chain([bytes.len() - 33, bytes.len() - 1]) {
-            // Versions that know no id of the block end in front of it: of its flag alone, or of
-            // both.
+            // Files of versions without a block id end before it: before its flag, or after it.
             let without_id = if bank.block_id.is_some() { 33 } else { 1 };
             if parse_bank_file(fields(&bytes[..end]), &mut |_| Ok(())).is_ok() {
                 assert_eq!(bytes.len() - end, without_id, "a part is no whole");
@@ -149,7 +147,7 @@ pub fn bank_file(bytes: &[u8]) {
     }
 }
 
-/// What accounts of sysvars and features hold.
+/// Contents of accounts of sysvars and features.
 pub fn sysvars(bytes: &[u8]) {
     check(sysvars::parse_stake_history(bytes));
     check(sysvars::EpochRewards::parse(bytes));
@@ -191,8 +189,8 @@ pub fn storages_list(bytes: &[u8]) {
     }
 }
 
-/// The `.meta` file of a split storage, with a `.data` file and without: the same entries whatever
-/// is read at a time.
+/// The `.meta` file of a split storage, with and without a `.data` file, gives the same entries for
+/// reads of any size.
 pub fn split(bytes: &[u8]) {
     for data_bytes in [None, Some(1 << 30)] {
         let walk = |window_bytes| {
@@ -218,7 +216,7 @@ pub fn split(bytes: &[u8]) {
     }
 }
 
-/// The records of a storage: the same in whatever pieces they come.
+/// The records of a storage are the same in any pieces.
 pub fn records(bytes: &[u8]) {
     #[derive(Default, PartialEq, Debug)]
     struct Seen {
@@ -246,7 +244,7 @@ pub fn records(bytes: &[u8]) {
     }
 }
 
-/// Names of archives and storages, and roots: one that parses is shown as it was.
+/// Names of archives and storages, and roots: a name that parses is shown unchanged.
 pub fn names(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     if let Some(name) = ArchiveName::parse(&text) {
@@ -276,13 +274,13 @@ pub fn genesis(bytes: &[u8]) {
     check(genesis_archive::unpack(&compressed.finish().expect("compressed")));
 }
 
-/// A whole archive through `verify`: a report or an error, whatever is in it.
+/// A whole archive through `verify` gives a report or an error.
 pub fn archive(bytes: &[u8]) {
     verify(bytes);
 }
 
-/// Any tar stream through `verify`, in one frame, and in many of them with an index. The first
-/// bytes say how large frames are, and what the index tells wrongly.
+/// Any tar stream through `verify`, in one frame, and in many frames with an index. The first bytes
+/// give the size of frames and the errors of the index.
 pub fn entries(bytes: &[u8]) {
     let Some((&[frame_size, which, change], tar)) = bytes.split_first_chunk() else { return };
     let tar = wrapped::with_checksums(tar.to_vec());
@@ -310,7 +308,7 @@ fn verify(bytes: &[u8]) {
     }
 }
 
-/// Account of a token program: no more extensions and texts than its bytes have room for.
+/// An account of a token program has no more extensions and texts than its bytes have room for.
 pub fn tokens(bytes: &[u8]) {
     for is_token_2022 in [false, true] {
         let extensions = match TokenData::parse(bytes, is_token_2022) {
@@ -327,7 +325,7 @@ pub fn tokens(bytes: &[u8]) {
     }
 }
 
-/// All of them by name.
+/// All targets by name.
 pub const TARGETS: &[(&str, Target)] = &[
     ("tar", tar),
     ("frame", frame),

@@ -6,12 +6,11 @@ use slotpress_format::{Entry, EntryParser, Index, SeekTableItem, TarEvent, frame
 
 const BLOCK_BYTES: usize = 512;
 
-/// Where a header's checksum is, and where the length of its content.
+/// Place of a header's checksum.
 const CHECKSUM: std::ops::Range<usize> = 148..156;
 const LENGTH: std::ops::Range<usize> = 124..136;
 
-/// The same tar, where every header has the checksum of its bytes, as far as lengths lead to
-/// headers.
+/// Returns the tar with the right checksum in every header that lengths lead to.
 pub fn with_checksums(mut tar: Vec<u8>) -> Vec<u8> {
     let mut at = 0;
     while let Some(header) = tar.get_mut(at..at + BLOCK_BYTES) {
@@ -27,13 +26,13 @@ pub fn with_checksums(mut tar: Vec<u8>) -> Vec<u8> {
     tar
 }
 
-/// An archive of one zstd frame.
+/// Makes an archive of one zstd frame.
 pub fn in_one_frame(tar: &[u8]) -> Vec<u8> {
     zstd::bulk::compress(tar, 1).expect("compressed")
 }
 
-/// An archive of frames of the given size, with all that slotpress writes behind them. `alter`
-/// changes what the index says.
+/// Makes an archive of frames of the given size, with all that slotpress writes after them. `alter`
+/// changes the index.
 pub fn with_index(tar: &[u8], frame_size_bytes: usize, alter: &dyn Fn(&mut Vec<Entry>)) -> Vec<u8> {
     let (mut archive, mut items, mut hashes) = (Vec::new(), Vec::new(), Vec::new());
     let item = |bytes: &[u8], content_bytes: usize| SeekTableItem {
@@ -61,7 +60,7 @@ pub fn with_index(tar: &[u8], frame_size_bytes: usize, alter: &dyn Fn(&mut Vec<E
     archive
 }
 
-/// The entries of a tar, up to the first that is none.
+/// Returns the entries of a tar, up to the first invalid one.
 fn entries(tar: &[u8]) -> Vec<Entry> {
     let (mut parser, mut entries) = (EntryParser::tolerant(), Vec::new());
     let _ = parser.feed(tar, &mut |event| {

@@ -7,7 +7,7 @@ use crate::common::listed::names;
 use crate::common::served::two_archives;
 use crate::common::*;
 
-/// A target of `publish` has an index, which would name what is gone.
+/// A target of `publish` has an index, which would name deleted archives.
 #[test]
 fn a_target_of_publish_is_not_pruned() {
     let index = format!(r#"{{"version":1,"archives":[{{"name":"{FULL_26}"}}]}}"#);
@@ -24,7 +24,7 @@ fn a_target_of_publish_is_not_pruned() {
             output.status.code() == Some(1) && said.contains("hint: let `slotpress publish` prune it"),
             "{path}: {said}"
         );
-        // What is no index is nobody's.
+        // A file that is not an index belongs to no publisher.
         fs::write(&at, "{}").expect("written");
         slotpress()
             .arg("prune")
@@ -35,7 +35,7 @@ fn a_target_of_publish_is_not_pruned() {
     }
 }
 
-/// What has the place of an index and cannot be read as one may be one: nothing goes.
+/// A file in the place of the index that cannot be read may be one: no archive is removed.
 #[test]
 fn a_directory_whose_index_cannot_be_read_is_not_pruned() {
     type Put = fn(&Path);
@@ -57,7 +57,7 @@ fn a_directory_whose_index_cannot_be_read_is_not_pruned() {
             assert_eq!(names(dir.path()), before);
         }
     }
-    // A file in the place of a directory above it: there is no index.
+    // A file has the name of a directory above it, so there is no index.
     let dir = two_archives();
     fs::write(dir.path().join("api"), "").expect("written");
     slotpress().arg("prune").arg(dir.path()).args(["--keep-full", "1", "--keep-incremental", "1"]).assert().success();

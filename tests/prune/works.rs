@@ -52,7 +52,7 @@ fn old_archives_go_and_nothing_else() {
 
     let done = String::from_utf8(prune(&["--keep-full", "0", "--keep-incremental", "0"])).expect("text");
     assert!(done.contains("removed 4 archives"), "{done}");
-    // What a node would choose, and the newest pair.
+    // Archives that a node would choose, and the newest pair.
     let mut left: Vec<String> = [full(200), full(300), incremental(200, 260), full(1), "remote".into()].into();
     left.extend(others.map(String::from));
     left.sort();
@@ -61,8 +61,8 @@ fn old_archives_go_and_nothing_else() {
     slotpress().arg("prune").arg(dir.path()).assert().failure().code(2);
 }
 
-/// By size and by free space: the oldest go first, incremental archives before their full one,
-/// never what a node needs.
+/// With limits of size and of free space, the oldest archives are removed first, incremental ones
+/// before their full one, and never those that a node needs.
 #[test]
 fn old_archives_go_until_there_is_room() {
     let hash = "D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi";
@@ -95,7 +95,7 @@ fn old_archives_go_until_there_is_room() {
         assert_eq!(names(one.path()), left(expected), "{bytes}");
         assert_eq!(names(other.path()), left(expected), "each directory on its own: {bytes}");
     }
-    // What a node needs stays, and that is said; counts and sizes go together.
+    // Archives that a node needs stay, and the program says so. Counts and sizes apply together.
     let dir = made();
     let (code, said) = prune(&[dir.path()], &["--keep-free", "900TiB"]);
     assert!(code == Some(0) && said.contains("more than asked for are kept: they are what a node needs"), "{said}");
@@ -118,8 +118,8 @@ fn a_file_that_was_touched_a_while_ago_is_old() {
     slotpress().arg("prune").arg(dir.path()).args(flags).arg("1h").assert().success();
     assert!(!path.exists() && dir.path().join(FULL_26).exists());
 
-    // By time alone: what is older goes, but for what a node would choose. A limit of another kind
-    // goes before.
+    // With a limit of time alone, older archives are removed, except those that a node would
+    // choose. Other limits apply first.
     for (flags, stays) in [(&["3h"][..], true), (&["1h", "--keep-bytes", "1GiB"], true), (&["1h"], false)] {
         fs::write(&path, filler(9)).expect("written");
         for name in names(dir.path()) {
@@ -132,8 +132,8 @@ fn a_file_that_was_touched_a_while_ago_is_old() {
     }
 }
 
-/// Two full archives that were cut off, newer than a good one: they are shown, count as nothing,
-/// and go when that is asked for.
+/// Two cut full archives, newer than a good one: they are shown, do not count, and are removed on
+/// request.
 #[test]
 fn what_is_not_usable_is_never_kept_in_the_place_of_what_is() {
     let bytes = fs::read(fixture(FULL_26)).expect("read");
@@ -162,7 +162,7 @@ fn what_is_not_usable_is_never_kept_in_the_place_of_what_is() {
     assert_eq!((&summary["kept"], &summary["unusable"], &summary["removed"]), (&2.into(), &3.into(), &0.into()));
     assert_eq!(names(dir.path()), all);
 
-    // What changed a moment ago may still be being written.
+    // A file that has just changed may still be written.
     let (_, said) = run("prune", &["--unusable"]);
     assert!(said.contains("it changed a moment ago, and stays"), "{said}");
     for slot in [700, 701, 702] {
@@ -176,8 +176,7 @@ fn what_is_not_usable_is_never_kept_in_the_place_of_what_is() {
     assert_eq!(names(dir.path()), names(two_archives().path()));
 }
 
-/// Downloads that did not end are named by all that look at the directory, and removed when that is
-/// asked for.
+/// Commands that look at the directory name unfinished downloads, and remove them on request.
 #[test]
 fn downloads_that_did_not_end() {
     let dir = two_archives();
@@ -212,8 +211,7 @@ fn downloads_that_did_not_end() {
     assert_eq!(names(dir.path()), names(from.path()));
 }
 
-/// What `rebase` made is counted apart, takes no place of other archives, and goes with its full
-/// archive.
+/// Results of `rebase` are counted apart, and are removed with their full archive.
 #[test]
 fn rebased_archives_go_with_their_full_one() {
     let dir = temp_dir();
@@ -239,7 +237,7 @@ fn rebased_archives_go_with_their_full_one() {
     assert_eq!(kept(&["--keep-full", "2", "--keep-incremental", "0"]), sorted(&[&old, &new, &rebased]));
     assert_eq!(kept(&["--keep-full", "2", "--keep-incremental", "0", "--keep-rebased", "0"]), sorted(&[&old, &new]));
     assert_eq!(kept(&["--keep-full", "1", "--keep-incremental", "0"]), sorted(&[&new]));
-    // A validator's incremental archive takes its name: the old full one stays.
+    // A validator's incremental archive has its name: the old full archive stays.
     fs::copy(fixture(INCREMENTAL_26_40), dir.path().join(&rebased)).expect("copied");
     assert_eq!(kept(&["--keep-full", "1", "--keep-incremental", "1"]), sorted(&[&old, &new, &rebased]));
 }

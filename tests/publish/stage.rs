@@ -12,8 +12,8 @@ use tempfile::TempDir;
 
 use crate::common::*;
 
-/// Archives as a validator writes them one after the other; real ones, of the fixtures and of
-/// ledgers of the fixtures.
+/// Archives in the order in which a validator writes them: real ones, of the fixtures and of their
+/// ledgers.
 pub fn chain() -> &'static Vec<PathBuf> {
     static CHAIN: OnceLock<(TempDir, Vec<PathBuf>)> = OnceLock::new();
     let (_, chain) = CHAIN.get_or_init(|| {
@@ -30,7 +30,7 @@ pub fn chain() -> &'static Vec<PathBuf> {
     chain
 }
 
-/// An archive that Firedancer wrote.
+/// An archive by Firedancer.
 pub fn of_firedancer() -> PathBuf {
     fixture_of("firedancer-2026-08/chain", "snapshot-")
 }
@@ -40,7 +40,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// With these archives in the validator's directory.
+    /// Makes a stage with these archives in the validator's directory.
     pub fn new(archives: &[&Path]) -> Self {
         Self::new_in(temp_dir(), archives)
     }
@@ -53,7 +53,7 @@ impl Stage {
         stage
     }
 
-    /// With the newest pair of the fixtures.
+    /// Makes a stage with the newest pair of the fixtures.
     pub fn with_pair() -> Self {
         Self::new(&[&fixture(FULL_26), &fixture(INCREMENTAL_26_40)])
     }
@@ -70,7 +70,7 @@ impl Stage {
         self.dir.path().join("snapshots.publish")
     }
 
-    /// As Agave does: under a temporary name, then renamed.
+    /// Writes an archive as Agave does: under a temporary name, then renamed.
     pub fn write(&self, archive: &Path) {
         let temporary = self.snapshots().join(format!("tmp-{}", name(archive)));
         fs::copy(archive, &temporary).expect("copied");
@@ -84,7 +84,7 @@ impl Stage {
         arguments
     }
 
-    /// Runs once.
+    /// Runs `publish --once`.
     pub fn once(&self, flags: &[&str]) -> Output {
         slotpress().args(self.arguments(flags)).args(["--once", "--json"]).output().expect("runs")
     }
@@ -99,14 +99,15 @@ impl Stage {
         archives_in(&self.mirror())
     }
 
-    /// Nothing is pinned, and nothing waits.
+    /// Checks that no archive is pinned or waits.
     pub fn assert_nothing_is_pinned(&self) {
         for dir in ["pinned", "ready"] {
             assert_eq!(names_in(&self.pins().join(dir)), [""; 0], "{dir}");
         }
     }
 
-    /// Of a run that goes on: an archive is let go after it is said to be published.
+    /// Waits until no archive is pinned. A run unpins an archive after it has reported it as
+    /// published.
     pub fn wait_until_nothing_is_pinned(&self) {
         let is_empty = |dir| names_in(&self.pins().join(dir)).is_empty();
         wait_for("what is published to be let go", || is_empty("pinned") && is_empty("ready"));
@@ -118,7 +119,7 @@ pub fn lines(output: &Output) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
 
-/// What is of one type.
+/// Returns the objects of one type.
 pub fn of_type<'a>(lines: &'a [Value], wanted: &str) -> Vec<&'a Value> {
     lines.iter().filter(|line| line["type"] == wanted).collect()
 }
@@ -134,8 +135,8 @@ pub fn archives_in(dir: &Path) -> Vec<String> {
     names_in(dir).into_iter().filter(|name| name.contains("snapshot-") && !name.starts_with("tmp-")).collect()
 }
 
-/// What `latest.json` names: names and sizes. What it names is there, whole, with the root that it
-/// says; `whole` is asked where a file has no root.
+/// Reads `latest.json`, and checks that its archives are there, whole, with their roots. Returns
+/// names and sizes. If a file has no root, `whole` decides.
 pub fn latest(mirror: &Path) -> Vec<String> {
     let Ok(text) = fs::read(mirror.join("latest.json")) else { return Vec::new() };
     let latest: Value = serde_json::from_slice(&text).expect("whole JSON");
@@ -152,7 +153,7 @@ pub fn latest(mirror: &Path) -> Vec<String> {
     archives.iter().map(check).collect()
 }
 
-/// Has slotpress read every frame of what is published.
+/// Runs `verify` on every published archive.
 pub fn verify(mirror: &Path) {
     for name in archives_in(mirror) {
         let check = if name.starts_with("incremental") { "frames" } else { "state" };
@@ -160,7 +161,7 @@ pub fn verify(mirror: &Path) {
     }
 }
 
-/// What may not change in a validator's directory: names, contents, links and times.
+/// Returns what must not change in a validator's directory: names, contents, links and times.
 pub fn state_of(dir: &Path) -> BTreeMap<String, (u64, u64, i64, Vec<u8>)> {
     let state = |name: String| {
         let path = dir.join(&name);

@@ -15,7 +15,7 @@ use std::process::Output;
 
 use crate::common::{archive, entries, fixture_of, ledger_of, make_tar, name, slotpress};
 
-/// Full archives of a chain at slots 26 and 40.
+/// Makes full archives of a chain at slots 26 and 40.
 pub fn two_full_archives(chain: &str, dir: &Path) -> [PathBuf; 2] {
     [fixture_of(chain, "snapshot-26-"), archive(ledger_of(chain, 40).path(), dir, &[])]
 }
@@ -32,12 +32,12 @@ pub fn rebase(new: &[&Path], onto: &Path, out: &Path, flags: &[&str]) -> PathBuf
     PathBuf::from(String::from_utf8(output.stdout).expect("text").lines().next().expect("a path"))
 }
 
-/// The archive without its tombstones, in a directory of its own; `None` if it has none.
+/// Writes the archive without its tombstones into a directory of its own; `None` if it has none.
 pub fn without_tombstones(rebased: &Path, dir: &Path) -> Option<PathBuf> {
     let mut entries = entries(rebased);
     let mut removed = 0;
     for entry in entries.iter_mut().filter(|entry| entry.path.starts_with("accounts/")) {
-        // They come last, and have no data.
+        // They are last, and have no data.
         while entry.content.len() >= 136 && entry.content[entry.content.len() - 88..][..8] == [0; 8] {
             entry.content.truncate(entry.content.len() - 136);
             removed += 1;

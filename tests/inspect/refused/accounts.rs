@@ -18,7 +18,7 @@ fn what_makes_no_sense_is_refused() {
     fails(ledger.path(), &["--account", nobody], 1, "no storage holds the account");
 }
 
-/// A frame that does not decode may hold anything: nothing is counted then, and nothing is "not
+/// A frame that does not decode may hold any account, so nothing is counted, and no account is "not
 /// there".
 #[test]
 fn damage_is_not_passed_over() {

@@ -20,7 +20,7 @@ fn fails(arguments: &[&str], code: i32, words: &[&str]) {
 fn what_cannot_be_read_says_why() {
     let bytes = fs::read(fixture(FULL_3500)).expect("read");
     let count = AtomicUsize::new(0);
-    // More than is read at once from either end.
+    // More than one read takes from either end.
     let large = bytes.repeat((20 << 20) / bytes.len() + 1);
     let server = Server::start(move |request, stream| match request.path.split('?').next().unwrap_or_default() {
         "/whole.tar.zst" if request.method == "HEAD" => file(request, stream, &large, "\"a\""),
@@ -43,7 +43,7 @@ fn what_cannot_be_read_says_why() {
         fails(&[command, &url("/https.tar.zst")], 1, &["private address", "--allow-private"]);
         fails(&[command, "http://[::1/u:secret@"], 2, &["not a URL"]);
     }
-    // What is sent without ranges comes once.
+    // A server without ranges sends the file only once.
     let again = ["does not send ranges", "the check of the state reads parts of it twice", "hint:", "slotpress fetch"];
     fails(&["verify", &url("/old.tar.zst")], 4, &again);
     fails(&["inspect", &url("/old.tar.zst"), "--by-owner"], 4, &["looking into its accounts reads parts of it twice"]);

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::common::*;
 use crate::inspect::*;
 
-/// An index is a hint: without it, the same is counted and found, and somebody is told.
+/// Without a valid index, the counts and accounts are the same, and a warning says so.
 #[test]
 fn a_damaged_index_is_done_without() {
     let out = temp_dir();

@@ -28,12 +28,11 @@ fn a_server_that_fails_now_and_then() {
     });
     let said = lines(&["verify", &server.url(&format!("/{FULL_3500}"))]);
     assert_eq!(said[0]["ok"], true);
-    // What had come before an early end was not fetched again.
+    // Bytes that arrived before an early end are not fetched again.
     assert_eq!(said[1]["transferred_bytes"], total);
 }
 
-/// A server that sends no ranges: one that fails at first, one that ends early; and a panic of the
-/// thread that receives.
+/// Servers without ranges: one fails at first, one ends early. The thread that receives panics.
 #[test]
 fn an_archive_that_is_sent_once() {
     let bytes = fs::read(fixture(FULL_3500)).expect("read");

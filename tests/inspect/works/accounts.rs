@@ -16,7 +16,7 @@ fn of_type<'a>(lines: &'a [Value], kind: &str) -> Vec<&'a Value> {
     lines.iter().filter(|line| line["type"] == kind).collect()
 }
 
-/// What is counted against what a plain walk finds; `is_of_owner` restricts it.
+/// Compares the counts with those of a plain walk; `is_of_owner` selects accounts.
 fn check_counts(input: &Path, records: &[Plain], flags: &[&str], is_wanted: &dyn Fn(&Plain) -> bool) {
     let lines = inspect(input, &[&["--by-owner"], flags].concat());
     let newest = newest(records);
@@ -56,7 +56,8 @@ fn check_counts(input: &Path, records: &[Plain], flags: &[&str], is_wanted: &dyn
     assert!(bytes.is_sorted_by(|one, next| one >= next), "{bytes:?}");
 }
 
-/// Whatever it is read from: an archive without an index, one with, a plain tar, a ledger.
+/// Counts are the same for an archive without an index, one with an index, a plain tar, and a
+/// ledger.
 #[test]
 fn counts_are_those_of_a_plain_walk() {
     let out = temp_dir();
@@ -94,7 +95,7 @@ fn a_ledger_has_obsolete_records() {
     assert!(lines[0]["obsolete_bytes"].as_u64().expect("bytes") > 0);
 }
 
-/// Accounts of every kind: the first, the last, written twice, closed, large, and some in between.
+/// Returns accounts of every kind: first, last, written twice, closed, large, and some others.
 fn samples(records: &[Plain]) -> Vec<Plain> {
     let newest = newest(records);
     let versions = |key: &str| records.iter().filter(|record| record.pubkey == key).count();
@@ -141,13 +142,14 @@ fn accounts_are_found_in_their_newest_version() {
     }
 }
 
-/// An archive in which some accounts have several versions, storages in an order of its own, with
-/// an index and without.
+/// An archive with several versions of some accounts, storages in any order, with and without an
+/// index.
 #[test]
 fn newer_versions_win_whatever_the_order() {
     let source = fixture(FULL_26);
     let mut entries = entries(&source);
-    // Every storage's first account becomes the same one, and every second one another.
+    // The first account of every storage gets one of two addresses: one for odd slots, one for even
+    // ones.
     let mut storages: Vec<TarEntry> = Vec::new();
     entries.retain(|entry| {
         let is_storage = entry.path.starts_with("accounts/") && entry.kind == b'0';
@@ -190,8 +192,8 @@ fn newer_versions_win_whatever_the_order() {
     check_counts(&indexed, &records, &[], &|_| true);
 }
 
-/// Storages are searched in rounds, the newest first: damage in the oldest does not matter to an
-/// account that is in the newest, and what is only in the oldest is found too.
+/// Storages are searched in rounds, the newest first. Damage in the oldest storage does not matter
+/// to an account of the newest one; accounts of the oldest are found too.
 #[test]
 fn a_search_stops_at_the_newest_storage_that_has_it() {
     let (ledger, out) = (temp_dir(), temp_dir());
@@ -247,8 +249,8 @@ fn closed_accounts_are_said_to_be_closed() {
     assert!(output.status.success() && text.contains("closed: its newest record has no lamports"), "{text}");
 }
 
-/// Looking must not take the lock, not for a moment: a validator that starts then would fail. Nor
-/// is one made.
+/// `inspect` must never take the lock, or a validator that starts then would fail. It makes no lock
+/// file either.
 #[test]
 fn a_ledgers_lock_is_looked_at_only() {
     let ledger = ledger("ledger-at-40");
@@ -262,7 +264,7 @@ fn a_ledgers_lock_is_looked_at_only() {
     let before = modified();
     assert_eq!(in_use(), false);
 
-    // Whoever takes it again and again gets it every time, while it is looked at.
+    // While `inspect` runs, another process always gets the lock.
     let (taken, was_seen) = std::thread::scope(|scope| {
         let looking = scope.spawn(|| (0..12).map(|_| in_use()).filter(|in_use| *in_use == true).count());
         let mut taken = 0;
@@ -303,7 +305,7 @@ fn a_pair_and_owners_by_name() {
     assert_eq!(table.lines().nth(row + 1), Some("    Token"), "{table}");
     let by_name = run(&["--owner", "token", "--json"]);
     assert!(by_name == run(&["--owner", TOKEN, "--json"]) && by_name.contains(TOKEN), "{by_name}");
-    // The newest version is that of the incremental archive.
+    // The newest version is in the incremental archive.
     let ledger = ledger("ledger-at-40");
     let output =
         slotpress().arg("inspect").arg(ledger.path()).args(["--owner", "Token", "--json"]).output().expect("runs");

@@ -12,7 +12,7 @@ use crate::common::site::{self, Way};
 use crate::common::*;
 use crate::inspect::*;
 
-/// An archive with an index, some MiB large, and its bytes.
+/// Makes an archive of some MiB with an index; returns it and its bytes.
 fn indexed() -> (TempDir, PathBuf, Vec<u8>) {
     let dir = temp_dir();
     let (ledger, out) = (dir.path().join("ledger"), dir.path().join("out"));
@@ -24,7 +24,7 @@ fn indexed() -> (TempDir, PathBuf, Vec<u8>) {
     (dir, path, bytes)
 }
 
-/// What both say of an archive, without where it is.
+/// Returns the output of a command without the archive's path.
 fn without_path(mut line: Value) -> Value {
     for key in ["path", "paths", "elapsed_seconds", "cpu_seconds"] {
         line.as_object_mut().expect("an object").remove(key);
@@ -53,12 +53,12 @@ fn a_url_says_what_a_file_says_in_few_requests() {
     let is_authorized =
         |request: &Request| request.headers.get("authorization").is_some_and(|text| text.starts_with("Basic "));
     assert!(asked.iter().all(is_authorized), "user and password stay with their server");
-    // Two for the redirect, which counts as one.
+    // The redirect takes two, and counts as one.
     assert!(requests <= 5 && asked.len() as u64 == requests + 1, "{requests}, {}", asked.len());
     assert!(got.is_some_and(|got| got < total * 3 / 4), "{got:?} of {total}");
     assert!(!transfer["url"].as_str().expect("text").contains("secret"), "{transfer}");
 
-    // The headers of frames would be a request each, and are not read.
+    // Headers of frames would take one request each, and are not read.
     let before = server.requests().len();
     let mut own = without_path(lines(&["verify", text(&path), "--quick"]).remove(0));
     let said = lines(&["verify", &url, "--quick"]);
@@ -71,7 +71,7 @@ fn a_url_says_what_a_file_says_in_few_requests() {
     let own = without_path(lines(&["verify", text(&path)]).remove(0));
     let said = lines(&["verify", &url]);
     assert_eq!(without_path(said[0].clone()), own);
-    // Every byte at most about once, and the tail.
+    // Every byte is transferred about once, and the end again.
     assert!(said[1]["transferred_bytes"].as_u64().expect("a count") < total + (20 << 20), "{}", said[1]);
 }
 
@@ -83,13 +83,14 @@ fn archives_without_an_index_and_of_other_compressions() {
         let url = server.url(&format!("/{}", name(&path)));
         let own = without_path(lines(&["verify", text(&path)]).remove(0));
         assert_eq!(without_path(lines(&["verify", &url]).remove(0)), own);
-        // What the name says, of a file that has another one, is not known.
+        // Values of the name are unknown, because the file has another name.
         assert_eq!(lines(&["inspect", &server.url("/other.tar.zst")])[0]["name_matches"], Value::Null);
     }
 }
 
-/// A server, by its URL alone: what it lists is verified; what a node would choose of it is
-/// inspected. Agave's RPC port sends no ranges: what takes one read is read as it is sent.
+/// The URL of a server: `verify` checks the archives of its list, `inspect` those that a node would
+/// choose. Agave's RPC port sends no ranges, so a command that needs one read reads during the
+/// transfer.
 #[test]
 fn a_server_is_a_source_like_any_other() {
     let (slotpress, agave) = (served::Server::start(&[]), site::serve(&site::agaves_archives(), Way::Whole));
@@ -113,7 +114,7 @@ fn a_server_is_a_source_like_any_other() {
         let (code, said, errors) = run(&["inspect", &url, "--by-owner"]);
         assert_eq!(code, if has_ranges { 0 } else { 4 }, "{said}{errors}");
     }
-    // A server that asks for a user: also for what it lists.
+    // A server that requires a user also requires it for the listed archives.
     let bytes = fs::read(fixture(FULL_26)).expect("read");
     let closed = Server::start(move |request, stream| match request.path.as_str() {
         _ if !request.headers.contains_key("authorization") => answer(stream, "401 Unauthorized", &[], b""),
@@ -125,7 +126,7 @@ fn a_server_is_a_source_like_any_other() {
     assert_eq!(run(&["verify", &url]).0, 4);
     let (code, said, errors) = run(&["verify", &url.replace("http://", "http://user:secret@")]);
     assert!(code == 0 && said.starts_with("ok      http://127") && !said.contains("secret"), "{said}{errors}");
-    // What a directory of them says, apart from where they are.
+    // The output for a directory with these archives is the same except for paths.
     let dir = served::two_archives();
     let own = without_path(lines(&["inspect", text(&fixture(FULL_26))]).remove(0));
     for place in [text(dir.path()), &agave.url(""), &agave.url("/snapshot.tar.bz2")] {

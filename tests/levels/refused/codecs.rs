@@ -30,8 +30,7 @@ fn what_makes_no_sense_is_refused() {
     }
 }
 
-/// Codecs that are asked for by a feature: measured where they are built in, named with it where
-/// they are not.
+/// Codecs of a feature: measured if they are built in; otherwise the error names the feature.
 #[test]
 fn what_is_not_built_in() {
     for (codec, is_built_in) in [("lz4hc", cfg!(feature = "lz4hc"))] {

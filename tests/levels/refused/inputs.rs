@@ -14,14 +14,14 @@ fn what_makes_no_sense_is_refused() {
     fs::write(path("empty"), b"").expect("written");
     fs::write(path("text"), b"text").expect("written");
     fs::write(path("cut.tar.zst"), &bytes[..bytes.len() / 2]).expect("written");
-    // With checksums, so that any damage shows.
+    // With checksums, so that all damage is found.
     let mut encoder = zstd::Encoder::new(Vec::new(), 1).expect("an encoder");
     encoder.include_checksum(true).expect("a checksum");
     zstd::stream::copy_decode(&*bytes, &mut encoder).expect("a fixture");
     let mut damaged = encoder.finish().expect("compressed");
     damaged[bytes.len() / 2] ^= 1;
     fs::write(path("damaged.tar.zst"), damaged).expect("written");
-    // By its name it must be an archive; by any other it would be taken as it is.
+    // The name says that it is an archive; under another name, it would be measured as any file.
     fs::write(path(archive.file_name().and_then(|name| name.to_str()).expect("a name")), b"<html>").expect("written");
     let renamed = path(archive.file_name().and_then(|name| name.to_str()).expect("a name"));
     let csv_in_no_directory = path("no/such/directory.csv");

@@ -2,7 +2,7 @@
 
 use crate::common::slotpress;
 
-/// Before any work starts: the input, which is none, is not even looked at.
+/// Refused before any work: the input, which does not exist, is not even opened.
 #[test]
 fn impossible_links_are_refused_at_once() {
     let good = ["--bandwidth", "1Gbit"];

@@ -53,7 +53,7 @@ fn codecs_side_by_side() {
     assert!(!text.contains("--format none") && !text.contains("--format zlib"), "{text}");
 }
 
-/// Sizes are those that the libraries' own writers make of the same content.
+/// Sizes equal those of the libraries' own writers for the same content.
 #[test]
 fn the_bytes_of_the_formats() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -68,7 +68,7 @@ fn the_bytes_of_the_formats() {
     std::io::Write::write_all(&mut bzip2, &content).expect("compressed");
     let expected = [zlib.finish().expect("zlib").len() as f64, bzip2.finish().expect("bzip2").len() as f64];
     for (row, expected) in lines.iter().zip(expected) {
-        // Those writers hand the content over in pieces, which moves the borders of blocks.
+        // Those writers pass the content in pieces, which moves the borders of blocks.
         assert!((number(row, "output_bytes") - expected).abs() <= 16.0, "{row}, not {expected}");
     }
 }

@@ -13,7 +13,7 @@ fn lines(input: &Path, arguments: &[&str]) -> Vec<Value> {
     json_lines(frames(&["--json"]).args(arguments).arg(input))
 }
 
-/// Returns the lines, which must add up.
+/// Checks that the lines add up, and returns them.
 fn checked(lines: Vec<Value>) -> Vec<Value> {
     for row in &lines {
         let (input, output) = (number(row, "input_bytes"), number(row, "output_bytes"));
@@ -61,7 +61,7 @@ fn any_file() {
     fs::write(&path, &text).expect("written");
     let sizes = checked(lines(&path, &["--sizes", "100,1k"]));
     assert_eq!(sizes.len(), 2);
-    // Without compression nothing is saved.
+    // Without compression, no bytes are saved.
     let sizes = checked(lines(&path, &["--sizes", "100", "--codec", "none"]));
     assert_eq!(number(&sizes[0], "output_bytes"), number(&sizes[0], "input_bytes"));
 }
@@ -76,14 +76,14 @@ fn screen_and_files() {
     }
     let assert = command.arg(fixture(FULL_26)).assert().success();
     let screen = String::from_utf8(assert.get_output().stdout.clone()).expect("UTF-8");
-    // The first line is the name of the input, however long.
+    // The first line is the input's name, of any length.
     assert!(screen.lines().skip(1).all(|line| line.chars().count() <= 80), "{screen}");
     for wanted in ["memory per", "99.9999", "pays: a frame decodes in"] {
         assert!(screen.contains(wanted), "{wanted}: {screen}");
     }
     let read = |name: &str| fs::read_to_string(path(name)).expect("written");
-    // Small as the fixture is, sizes above its own are the same frames: they are left out, and that
-    // is said.
+    // The fixture is small: larger frame sizes give the same frames. They are left out, and the
+    // program says so.
     let said = String::from_utf8_lossy(&assert.get_output().stderr).to_string();
     assert!(said.contains("would be the same as those of"), "{said}");
     let rows = read("t.csv").lines().filter(|line| line.starts_with("frame_size,")).count();

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::common::{FULL_26, fixture, number, slotpress};
 use crate::levels::*;
 
-/// What holds for every row; returns (level, input, output).
+/// Checks what holds for every row; returns (level, input, output).
 fn check_row(row: &Value) -> (i64, u64, u64) {
     let codec = row["codec"].as_str().expect("a codec");
     assert!(row["type"] == "level" && ["zstd", "clustered"].contains(&codec), "{row}");
@@ -25,7 +25,7 @@ fn check_row(row: &Value) -> (i64, u64, u64) {
     (row["level"].as_i64().expect("a level"), input as u64, output as u64)
 }
 
-/// Checks the rows and the recommendation; returns the rows of zstd on records as they are.
+/// Checks the rows and the recommendation; returns the rows of zstd without clustering.
 fn check_rows(lines: &[Value], expected_levels: &[i64]) -> Vec<(i64, u64, u64)> {
     let (recommendation, rows) = lines.split_last().expect("some lines");
     let smallest = rows.iter().map(check_row).map(|row| row.2).min();
@@ -67,9 +67,8 @@ fn an_archive_of_another_maker() {
     assert_eq!(lines[0]["size_percent"], 100.0);
 }
 
-/// A ledger, the archive that slotpress makes of it, its unpacked tree, and the plain tar are the
-/// same content, cut into the same frames: they compress to the same bytes, which are those of the
-/// archive's frames.
+/// A ledger, its archive by slotpress, the unpacked archive and the plain tar have the same content
+/// and the same frames. Compressed sizes equal those of the archive's frames.
 #[test]
 fn the_same_content_from_anywhere() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -92,8 +91,8 @@ fn the_same_content_from_anywhere() {
         .collect();
     assert!(sizes.iter().all(|row| *row == sizes[0]), "{sizes:?}");
 
-    // Clustered, it is what `archive` makes of it: frames, and what stands beside them, which is
-    // the same for both.
+    // The clustered size is that of `archive`: its frames and the rest of the file, which is the
+    // same for both.
     let clustered = |input: &Path| check_row(&levels(input, &["--codec", "clustered:1", "--frame-size", "64KiB"])[0]).2;
     fs::create_dir(path("clustered")).expect("made");
     let out_dir = path("clustered");
@@ -109,7 +108,7 @@ fn the_same_content_from_anywhere() {
         assert_eq!(beside(&archive, frames, " layout=clustered"), beside(&inputs[1], sizes[0].2, ""), "{frames}");
     }
 
-    // Sampled, they are the same frames too: found by plan, by index, by reading, by decoding.
+    // Samples are the same frames too, found by plan, by index, by reading, by decoding.
     fs::write(path("foreign.tar.zst"), zstd::encode_all(fs::File::open(&inputs[2]).expect("there"), 1).expect("zstd"))
         .expect("written");
     inputs.push(path("foreign.tar.zst"));
@@ -124,7 +123,7 @@ fn the_same_content_from_anywhere() {
     }
 }
 
-/// Any other file is cut at the frame size: its frames are those of zstd itself.
+/// Any other file is cut at the frame size. Its frames are those of zstd itself.
 #[test]
 fn any_file() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -132,7 +131,7 @@ fn any_file() {
     let content: Vec<u8> = (0..300_000u32).flat_map(|number| (number / 3).to_le_bytes()).collect();
     fs::write(&path, &content).expect("written");
     let rows = check_rows(&levels(&path, &["--levels", "2", "--frame-size", "256KiB"]), &[2]);
-    /// `zstd` without the checksum that slotpress adds.
+    /// Length of the checksum that slotpress adds to frames of `zstd`.
     const CHECKSUM_BYTES: usize = 4;
     let expected: usize = content
         .chunks(256 * 1024)
@@ -141,8 +140,8 @@ fn any_file() {
     assert_eq!(rows, [(2, content.len() as u64, expected as u64)]);
 }
 
-/// What `archive` itself makes smaller in the same time is a row, and recommended where it is
-/// better.
+/// Clustering, which makes archives smaller in the same time, has a row, and is recommended if it
+/// is better.
 #[test]
 fn clustered_records_are_measured_too() {
     let lines = levels(&fixture(FULL_26), &["--levels", "1-4"]);
@@ -153,12 +152,12 @@ fn clustered_records_are_measured_too() {
     let sizes: Vec<u64> = lines[..7].iter().map(|line| check_row(line).2).collect();
     assert!(sizes[1] < sizes[0] && sizes[5] < sizes[4], "{sizes:?}");
     assert!(lines[7]["measured_well_enough"].is_boolean(), "{}", lines[7]);
-    // With codecs that are named, these alone.
+    // If codecs are named, only these are measured.
     let named = levels(&fixture(FULL_26), &["--codec", "zstd", "--levels", "1"]);
     assert_eq!(named.iter().filter_map(row).count(), 1);
 }
 
-/// The time is bounded and said beforehand; what there was no time for is named.
+/// The time is limited and announced. Levels without time are named.
 #[test]
 fn a_budget_bounds_the_time() {
     let arguments = ["levels", "--levels", "1-3", "--budget", "0", "--progress", "none"];
@@ -191,7 +190,7 @@ fn exports_and_the_screen() {
         .success();
     let screen = String::from_utf8(assert.get_output().stdout.clone()).expect("UTF-8");
     assert!(screen.lines().all(|line| line.chars().count() <= 80), "{screen}");
-    // Single runs, which `--repeat 1` leaves, agree with themselves.
+    // A single run (`--repeat 1`) always agrees with itself.
     assert_eq!(screen.matches("--zstd-level").count(), 3, "{screen}");
     let read = |name: &str| fs::read_to_string(path(name)).expect("written");
     assert_eq!(read("a.csv").lines().count(), 1 + 6);

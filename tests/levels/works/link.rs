@@ -58,7 +58,7 @@ fn json_adds_up() {
     }
 }
 
-/// Over so slow a link nothing but the size counts, over so fast a one nothing but the work.
+/// Over a very slow link, only the size counts; over a very fast one, only the work.
 #[test]
 fn the_link_decides() {
     let flag = |bandwidth: &str, more: &[&str]| {
@@ -68,7 +68,7 @@ fn the_link_decides() {
         let choice = choices.iter().find(|choice| choice["way"] == "store_and_forward").expect("one per way");
         choice["flag"].as_str().expect("a flag").to_string()
     };
-    // So far apart that other programs on the cores change nothing.
+    // The rates differ so much that other programs on the cores change nothing.
     assert_eq!(flag("100kbit", &[]), "--zstd-level 19");
     assert_eq!(flag("900Tbit", &[]), "--zstd-level -100", "Agave does not read a plain tar");
     assert_eq!(flag("900Tbit", &["--any-format"]), "--format none");
@@ -96,7 +96,7 @@ fn a_screen_and_files() {
     assert_eq!(fs::read_to_string(path("t.csv")).expect("written").lines().count(), 5);
 }
 
-/// Within a budget that is over at once, one level is measured, and the others are named.
+/// With a budget that ends at once, one level is measured, and the others are named.
 #[test]
 fn a_budget_bounds_the_time() {
     let flags = ["--levels", "1,3,9", "--bandwidth", "100Mbit", "--budget", "0s", "--repeat", "1", "--min-time", "0"];

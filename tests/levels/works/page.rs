@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::common::browser::Browser;
 use crate::common::*;
 
-/// Makes a page of a fixture, in one short run each.
+/// Makes a page of a fixture, with one short run per level.
 fn page(dir: &Path, arguments: &[&str]) -> PathBuf {
     let path = dir.join("page.html");
     slotpress().args(arguments).arg("--html").arg(&path).arg(fixture(FULL_26)).assert().success();
@@ -20,7 +20,7 @@ fn page(dir: &Path, arguments: &[&str]) -> PathBuf {
 fn a_page_needs_nothing_from_elsewhere() {
     let dir = temp_dir();
     let html = fs::read_to_string(page(dir.path(), &["levels", "--levels", "1-3", "--repeat", "1"])).expect("a page");
-    // The name of the SVG language is an address that nobody asks for.
+    // The name of the SVG language looks like an address, but is not loaded.
     let rest = html.replace("http://www.w3.org/2000/svg", "");
     for outside in ["http:", "https:", "//", "@import", "url(", "src="] {
         let lines: Vec<&str> = rest.lines().filter(|line| line.contains(outside)).collect();
@@ -52,7 +52,7 @@ fn sizes_and_frames_in_a_browser() {
     check(&["levels", "frames", "--sizes", "64,4KiB", "--min-time", "0"], &tables, 2);
 }
 
-/// Pairs of texts of one picture that share a part of the paper; a pixel is what fonts differ by.
+/// Script that finds pairs of texts in one picture that overlap. Fonts may differ by a pixel.
 const COLLISIONS: &str = "
     const box = (text) => text.getBBox();
     const meet = (a, b) => a.x + 1 < b.x + b.width && b.x + 1 < a.x + a.width
@@ -63,7 +63,7 @@ const COLLISIONS: &str = "
             .map((other) => `${svg.getAttribute('aria-label')}: ${one.textContent} / ${other.textContent}`));
     })";
 
-/// A page with these tables, of which the first has so many rows (0: some).
+/// Checks a page with these tables; the first has so many rows (0: any number).
 fn check(arguments: &[&str], tables: &[&str], rows: u64) {
     let dir = temp_dir();
     let page = page(dir.path(), arguments);
@@ -86,7 +86,7 @@ fn check(arguments: &[&str], tables: &[&str], rows: u64) {
         sorts_by_every_column(&browser, &table);
     }
 
-    // Where a table is cut, a line above it says that there is more.
+    // If a table is cut off, a line above it says so.
     const SIGNS: &str = "return [...document.querySelectorAll('.scroll')].filter((box) =>
         box.scrollWidth > box.clientWidth !== (box.previousElementSibling.offsetHeight > 0)).length";
     wait_for("lines above cut tables", || browser.evaluate(SIGNS) == 0);
@@ -99,8 +99,8 @@ fn check(arguments: &[&str], tables: &[&str], rows: u64) {
     assert_eq!(log, json!([]), "the console has no complaint");
 }
 
-/// Pressing a heading sorts by that column, pressing it again turns the order round; words are
-/// sorted as words.
+/// A click on a heading sorts by that column; another click reverses the order. Words are sorted as
+/// words.
 fn sorts_by_every_column(browser: &Browser, table: &str) {
     let columns = browser.evaluate(&format!("return document.querySelectorAll('#{table} th').length"));
     for column in 0..columns.as_u64().expect("a number") {

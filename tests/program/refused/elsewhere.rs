@@ -5,7 +5,7 @@ use std::fs;
 use crate::common::said::*;
 use crate::common::*;
 
-/// Nothing is made where nothing of a ledger is.
+/// No lock file is made in a directory that is not a ledger.
 #[test]
 fn no_lock_outside_of_ledgers() {
     let dir = temp_dir();

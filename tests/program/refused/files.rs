@@ -42,8 +42,8 @@ fn what_may_not_be_read_is_no_damage() {
     }
 }
 
-/// A directory in the place of a file opens, but cannot be read; links in a circle cannot be looked
-/// at.
+/// A directory in the place of a file can be opened, but not read; links in a circle cannot be
+/// followed.
 #[test]
 fn other_errors_of_the_system_are_no_damage() {
     let out = temp_dir();
@@ -75,7 +75,7 @@ fn hints_name_what_is_accepted() {
     fs::copy(fixture(INCREMENTAL_26_40), &unnamed).expect("copied");
     let (code, said) = run(&["recompress", text(&unnamed), "-o", text(dir.path())]);
     assert!(code == Some(3) && said.contains("give its full archive with --base"), "{code:?} {said}");
-    // Each way of the hint.
+    // Every way that the hint names works.
     let command = program(&["recompress", "-", "--base", text(&full), "-o", text(dir.path())])
         .stdin(fs::File::open(&unnamed).expect("opened"))
         .output()

@@ -11,14 +11,15 @@ use crate::common::*;
 
 const CHAINS: [&str; 2] = ["agave-4.2.2", AGAVE_4_4];
 
-/// What is changed of an account.
+/// A change of an account.
 #[derive(Clone, Copy, Debug)]
 enum Lie {
     Lamports,
     Data,
 }
 
-/// An archive with one account of its newest storage changed, and indexed like any other.
+/// Makes an archive in which one account of the newest storage is changed, and indexes it like
+/// others.
 fn forge(source: &Path, lie: Lie, to: &Path) -> PathBuf {
     let mut entries = entries(source);
     let slot_of = |path: &str| path.strip_prefix("accounts/")?.split_once('.')?.0.parse::<u64>().ok();
@@ -44,7 +45,7 @@ fn forge(source: &Path, lie: Lie, to: &Path) -> PathBuf {
     indexed(&path, to)
 }
 
-/// The same archive as slotpress makes it, of many frames.
+/// Makes the same archive in slotpress's form, with many frames.
 fn indexed(source: &Path, to: &Path) -> PathBuf {
     let output = slotpress()
         .args([OsStr::new("recompress"), source.as_ref(), "-o".as_ref(), to.as_ref()])
@@ -64,8 +65,7 @@ fn run(command: &str, arguments: &[&OsStr], input: Option<&Path>) -> (Option<i32
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// Asserts that a command ends as it should, and that it leaves nothing that counts where it is
-/// refused.
+/// Checks that a command ends as it should, and that a refused one leaves no file that counts.
 fn ends(what: &str, is_right: bool, (code, stderr): (Option<i32>, String), result: &Path) {
     assert_eq!(code, Some(if is_right { 0 } else { 3 }), "{what}: {stderr}");
     let left = if result.exists() { names(result) } else { Vec::new() };
@@ -77,8 +77,7 @@ fn ends(what: &str, is_right: bool, (code, stderr): (Option<i32>, String), resul
     let _ = fs::remove_dir_all(result);
 }
 
-/// Restores and recompresses in every way that the two have: by index, in order, from standard
-/// input.
+/// Restores and recompresses in every way: by index, in order, from standard input.
 fn every_way(what: &str, is_right: bool, full: &Path, incremental: Option<&Path>) {
     let dir = temp_dir();
     let (ledger, out) = (dir.path().join("ledger"), dir.path().join("out"));
@@ -132,8 +131,7 @@ fn a_forged_incremental_archive_is_refused() {
     }
 }
 
-/// The full archive that an incremental one is recompressed with is checked too, and must be the
-/// one that it builds on.
+/// The full archive for recompressing an incremental one is checked too, and must be its base.
 #[test]
 fn the_base_of_a_recompressed_archive_is_checked() {
     let chain = AGAVE_4_4;
@@ -164,7 +162,7 @@ fn the_base_of_a_recompressed_archive_is_checked() {
     ends("a right base", true, with_base(&full, &newest, &[]), &out);
 }
 
-/// What went into a pipe cannot be taken back: refused before a byte is read.
+/// Output into a pipe cannot be taken back, so the run is refused before a byte is read.
 #[test]
 fn a_pipe_into_a_pipe_needs_to_be_asked_for() {
     let full = fixture_of(AGAVE_4_4, "snapshot-26-");
@@ -198,8 +196,8 @@ fn a_pipe_into_a_pipe_needs_to_be_asked_for() {
     writer.join().expect("ends").expect("written");
 }
 
-/// Of an incremental archive alone the state cannot be known: an error, unless somebody asks to go
-/// without.
+/// The state of an incremental archive alone cannot be known, which is an error unless a flag
+/// allows it.
 #[test]
 fn an_incremental_archive_alone_is_not_good() {
     let incremental = fixture_of(AGAVE_4_4, "incremental-snapshot-26-40-");

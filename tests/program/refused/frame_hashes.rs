@@ -14,15 +14,15 @@ use slotpress_read::archive::Archive;
 
 use crate::common::*;
 
-/// Between two looks at a pipe.
+/// Time between two looks at a pipe.
 const MILLISECOND: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 fn run(arguments: &[&str]) -> (i32, serde_json::Value, String) {
     run_json(arguments, None)
 }
 
-/// `archive` and `inspect` tell the same root, it is what docs/format.md says, and all archives of
-/// one ledger have it.
+/// `archive` and `inspect` print the same root, which follows docs/format.md. All archives of one
+/// ledger have it.
 #[test]
 fn the_root_is_told() {
     let (ledger, out) = (ledger("ledger-at-40"), temp_dir());
@@ -39,8 +39,8 @@ fn the_root_is_told() {
     let tail = archive.tail.as_ref().expect("an index");
     let hashes = tail.hashes.as_ref().expect("hashes");
     assert!(tail.is_plain && tail.frames.len() > 5);
-    // One frame after the other: validators that deal frames out to several decompressors count
-    // every frame.
+    // Nothing is between frames: validators that give frames to decompressors in turn count every
+    // frame.
     let mut at = 0;
     for (frame, hash) in tail.frames.iter().zip(&hashes.frames) {
         assert_eq!((frame.offset_bytes, frame.gap_bytes), (at, 0));
@@ -62,7 +62,7 @@ fn another_archive_is_refused() {
         assert_eq!(code, 0, "{stderr}");
         (line["root"].as_str().expect("a root").to_string(), line["path"].as_str().expect("a path").to_string())
     };
-    // Same name, same state, other bytes.
+    // The same name and state, other bytes.
     let (other, _) = root_at("3");
     let (root, path) = root_at("1");
     assert_ne!(root, other);
@@ -78,7 +78,7 @@ fn another_archive_is_refused() {
     let (code, _, stderr) = restore(&other, &[]);
     assert_eq!(code, 3, "{stderr}");
     assert!(stderr.contains(&root) && stderr.contains(&other), "{stderr}");
-    // Without its index, the archive is compared when all of it has been read.
+    // Without an index, the archive is compared after all of it has been read.
     let (code, _, stderr) = restore(&other, &["--ignore-index"]);
     assert_eq!(code, 3, "{stderr}");
     assert!(stderr.contains(&root) && stderr.contains(&other), "{stderr}");
@@ -91,12 +91,12 @@ fn another_archive_is_refused() {
     assert_eq!(code, 0, "{stderr}");
 }
 
-/// An archive with many frames, the same with a frame that somebody else made, and the root of the
-/// first. The frame has checksum, index and seek table as they should be, and the same length, so
-/// that nothing but its hash tells.
+/// Makes an archive with many frames and one with a foreign frame, and returns the root of the
+/// first. The foreign frame has the same length, and a right checksum, index and seek table, so
+/// that only its hash shows it.
 fn with_a_forged_frame(dir: &Path, out: &Path) -> (PathBuf, PathBuf, String) {
     let full = fixture(FULL_26);
-    // At this level, a byte more or less is the same length.
+    // At this level, another byte gives the same length.
     let flags = ["--zstd-level=-1000", "--frame-size", "64KiB"];
     let (code, line, stderr) = run(&[&["recompress", text(&full), "-o", text(out)], &flags[..]].concat());
     assert_eq!(code, 0, "{stderr}");
@@ -104,7 +104,7 @@ fn with_a_forged_frame(dir: &Path, out: &Path) -> (PathBuf, PathBuf, String) {
     let path = PathBuf::from(line["path"].as_str().expect("a path"));
     let mut bytes = fs::read(&path).expect("read");
     let archive = Archive::open(&path, IndexPolicy::Require, &IoPolicy::default()).expect("opens");
-    // The mode in a tar header, with the header's checksum made anew.
+    // Changes the mode in a tar header, and makes the header's checksum anew.
     let frame = archive.tail.as_ref().expect("an index").frames[0];
     let (start, end) = (frame.offset_bytes as usize, frame.end_bytes() as usize);
     let mut content = zstd::bulk::decompress(&bytes[start..end], frame.content_bytes as usize).expect("decodes");
@@ -138,14 +138,14 @@ fn a_frame_of_somebody_else_is_found() {
     assert!(!ledger.join("snapshots").exists());
 }
 
-/// With a root, every frame is compared with its hash, also where `--quick` does not decode it.
+/// With a root, every frame is compared with its hash, even if `--quick` does not decode it.
 #[test]
 fn quick_verifying_compares_all_frames_with_a_root() {
     let (dir, out) = (temp_dir(), temp_dir());
     let (right, forged, root) = with_a_forged_frame(dir.path(), out.path());
     let quick = |path: &Path, flags: &[&str]| run(&[&["verify", "--quick", text(path)], flags].concat());
     assert_eq!(quick(&right, &["--expect-root", &root]).0, 0);
-    // The frame that was forged is decoded; one of accounts is not. A bit in the middle of it:
+    // The forged frame is decoded; a frame of accounts is not. A bit in the middle of that one:
     assert_eq!(quick(&forged, &["--expect-root", &root]).0, 3);
     let archive = Archive::open(&right, IndexPolicy::Require, &IoPolicy::default()).expect("opens");
     let frames = &archive.tail.as_ref().expect("an index").frames;
@@ -160,11 +160,10 @@ fn quick_verifying_compares_all_frames_with_a_root() {
     assert_eq!((&failure["rule"], &failure["frame"]), (&"frame-hash".into(), &(number as u64).into()), "{line}");
 }
 
-/// Writes a file into a pipe as slowly as it is read: a piece only when the one before has been
-/// taken.
+/// Writes a file into a pipe as slowly as it is read: each piece after the previous one was taken.
 fn write_slowly(bytes: &[u8], mut pipe: impl Write + AsFd) {
     for piece in bytes.chunks(bytes.len().div_ceil(60)) {
-        // A reader that has seen enough closes the pipe.
+        // A reader that needs no more closes the pipe.
         while rustix::io::ioctl_fionread(&pipe).expect("asked") > 0 {
             let mut polled = [PollFd::new(&pipe, PollFlags::empty())];
             if rustix::event::poll(&mut polled, Some(&MILLISECOND)).expect("polled") > 0 {
@@ -177,8 +176,8 @@ fn write_slowly(bytes: &[u8], mut pipe: impl Write + AsFd) {
     }
 }
 
-/// `restore -` does the same however fast its input comes: it reads it in order, and compares the
-/// root at the end.
+/// `restore -` does the same at any rate of its input: it reads in order, and compares the root at
+/// the end.
 #[test]
 fn standard_input_is_read_in_one_way() {
     let (dir, out) = (temp_dir(), temp_dir());

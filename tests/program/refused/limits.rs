@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use crate::common::*;
 
-/// Runs a command; exit code, and what it said on standard error.
+/// Runs a command; returns its exit code and its standard error.
 fn run(command: &mut Command) -> (Option<i32>, String) {
     let output = command.env_remove("RUST_BACKTRACE").output().expect("runs");
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
@@ -18,7 +18,7 @@ fn slotpress(arguments: &[&str]) -> (Option<i32>, String) {
 
 const MIB: usize = 1 << 20;
 
-/// An account of a mebibyte of zeros.
+/// Makes a record with a mebibyte of zeros.
 fn large_record(id: u64) -> Vec<u8> {
     let mut record = vec![0; MIB];
     record[8..16].copy_from_slice(&(MIB as u64 - 136).to_le_bytes());
@@ -27,8 +27,8 @@ fn large_record(id: u64) -> Vec<u8> {
     record
 }
 
-/// An archive without an index that unpacks to many storages of zeros: small to store, large to
-/// restore.
+/// Makes an archive without an index that unpacks to many storages of zeros: small to store, large
+/// to restore.
 fn bomb(dir: &Path, storages: u64, storage_bytes: usize) -> PathBuf {
     let entry = |path: &str, kind, content| TarEntry { path: path.to_string(), kind, content };
     let mut entries = vec![entry("version", b'0', b"1.2.0".to_vec()), entry("snapshots/", b'5', Vec::new())];
@@ -70,7 +70,7 @@ fn a_bomb_is_refused_by_max_bytes() {
     }
 }
 
-/// Whether memory suffices or not: no panic, no abort, and nothing has a final name that is not
+/// With any amount of memory, there is no panic and no abort, and every file with a final name is
 /// whole.
 #[test]
 fn little_memory_is_a_clear_error() {
@@ -78,7 +78,7 @@ fn little_memory_is_a_clear_error() {
     let archive = fixture(FULL_26);
     let ledger = ledger("ledger-at-26");
     let mut codes = std::collections::BTreeSet::new();
-    // A few MB beside the program itself: with next to nothing, the C library ends it before it can
+    // A few MB more than the program needs. With almost none, the C library ends it before it can
     // say why.
     let starts = |megabytes: &u64| {
         let mut command = Command::new("prlimit");
@@ -123,8 +123,7 @@ fn little_memory_is_a_clear_error() {
     assert!(code == Some(2) && said.contains("out of range"), "{said}");
 }
 
-/// Where the limit is known, nothing begins that cannot end: it is told with the limit's name,
-/// before anything is made.
+/// If the limit is known, a run that cannot end is refused at once, with the limit's name.
 #[test]
 fn what_is_planned_is_compared_with_limits() {
     needs!("prlimit");
@@ -144,7 +143,7 @@ fn what_is_planned_is_compared_with_limits() {
         assert!(said.contains("not enough memory: the limit of data (ulimit -d) leaves"), "{arguments:?}: {said}");
     }
     assert!(!synth.exists());
-    // Fewer workers, with a word.
+    // Fewer workers, with a warning.
     let mut command = Command::new("prlimit");
     command.arg("--data=220000000").arg(slotpress_path()).args(["inspect", text(&archive), "--threads", "8"]);
     let (code, said) = run(&mut command);
@@ -185,7 +184,7 @@ fn max_bytes_lets_pass_what_is_expected() {
     assert_eq!(code, Some(0), "{said}");
 }
 
-/// Whatever an archive or a ledger says at length, no message repeats more than a line of it.
+/// No message repeats more than one line of an archive or a ledger.
 #[test]
 fn messages_stay_short() {
     const SAID_BYTES_MAX: usize = 8 * 1024;
@@ -230,7 +229,7 @@ fn messages_stay_short() {
     let version = entries.iter_mut().find(|entry| entry.path == "version").expect("a version");
     version.content = long.as_bytes().to_vec();
     check_archive(&write(&entries, &[]));
-    // A long name, in both forms that tar has for it.
+    // A long name, in both forms of tar.
     for kind in [b'L', b'x'] {
         let name = match kind {
             b'L' => format!("{long}\0").into_bytes(),
@@ -262,7 +261,7 @@ fn messages_stay_short() {
     }
 }
 
-/// A file that may not become as long as it must is an error of the write, and no silent end.
+/// A limit of a file's length gives an error of the write, not a silent end.
 #[test]
 fn short_files_are_a_clear_error() {
     let (ledger, dir) = (ledger("ledger-at-26"), temp_dir());

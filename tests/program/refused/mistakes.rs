@@ -26,7 +26,7 @@ fn what_exists_already_is_no_failure_where_it_may_be_skipped() {
     assert_eq!(fs::metadata(&path).expect("metadata").modified().expect("a time"), before);
 }
 
-/// Who reads of `export` and has a build without it learns how to get it.
+/// A build without `export` says how to get it.
 #[cfg(not(feature = "export"))]
 #[test]
 fn a_command_that_is_not_in_the_build() {
@@ -69,12 +69,12 @@ fn mistakes_are_explained() {
     ] {
         fails(arguments, code, texts);
     }
-    // Whoever names an owner wants its accounts.
+    // `--owner` implies accounts.
     let (code, stdout, stderr) = run(&["inspect", text(&full), "--owner", "11111111111111111111111111111111"]);
     assert!(code == 0 && stdout.contains("11111111111111111111111111111111"), "{stdout}{stderr}");
 }
 
-/// Wrong arguments are one JSON object too, where JSON is asked for.
+/// With `--json`, wrong arguments are one JSON object too.
 #[test]
 fn json_of_wrong_arguments() {
     for arguments in [
@@ -94,7 +94,7 @@ fn json_of_wrong_arguments() {
     }
 }
 
-/// Names can hold anything: what is printed shows control characters, and no terminal obeys them.
+/// Names may hold any characters: output shows control characters, and no terminal obeys them.
 #[test]
 fn control_characters_of_names_are_shown() {
     const NAME: &str = "x\n\x1b]0;owned\x07\u{202e}";
@@ -133,7 +133,7 @@ fn control_characters_of_names_are_shown() {
     assert!(named >= 8, "{named} of them name it");
 }
 
-/// What was meant for a server is told, with the command that reads it.
+/// A URL given to the wrong command gives the name of the right one.
 #[cfg(feature = "net")]
 #[test]
 fn urls_where_files_are_read_and_hosts_without_a_scheme() {
@@ -158,7 +158,8 @@ fn urls_where_files_are_read_and_hosts_without_a_scheme() {
     }
 }
 
-/// An archive that a validator has deleted has an exit code of its own, whoever wants to read it.
+/// A missing archive, which a validator may have deleted, has an exit code of its own in every
+/// command.
 #[test]
 fn an_archive_that_is_gone() {
     let dir = temp_dir();
@@ -175,7 +176,7 @@ fn an_archive_that_is_gone() {
     assert_eq!(names(dir.path()), [""; 0]);
 }
 
-/// Hints know better than guesses by spelling, and stand alone.
+/// A hint replaces a guess by spelling.
 #[test]
 fn hints_without_guesses() {
     let say = |arguments: &[&str]| {

@@ -16,7 +16,7 @@ fn pipe(path: &Path) {
     rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, 0o644.into(), 0).expect("a pipe");
 }
 
-/// Runs the program; it ends by itself.
+/// Checks that the program ends by itself.
 fn ends(arguments: &[&str]) -> (Option<i32>, String) {
     let output = Command::new("timeout")
         .args(["--signal=KILL", SECONDS])
@@ -85,7 +85,7 @@ fn in_the_place_of_what_is_written() {
     let dir = temp_dir();
     let (ledger, out) = (ledger("ledger-at-26"), dir.path().join("out"));
     fs::create_dir(&out).expect("made");
-    // What looks like a dead run's is not ours when it is no file.
+    // A pipe with the name of a temporary file is not ours.
     pipe(&out.join("tmp-snapshot-archive-slotpress-dead"));
     pipe(&out.join(FULL_26.replace("-26-", "-11-")));
     let arguments = ["archive", text(ledger.path()), "-o", text(&out)];
@@ -112,11 +112,11 @@ fn in_the_place_of_what_is_written() {
     }
 }
 
-/// An output that fails ends the run, even while nobody writes into its input.
+/// If the output fails, the run ends, even if nobody writes into its input.
 #[test]
 fn an_idle_input_does_not_keep_a_run_whose_output_failed() {
     let (ledger, dir) = (ledger("ledger-at-26"), temp_dir());
-    // In small frames, of which each is decoded when it is there.
+    // In small frames, each of which is decoded when it is there.
     let archive = fs::read(archive(ledger.path(), dir.path(), &["--frame-size", "64KiB"])).expect("read");
     let mut child = program(&["recompress", "-", "-o", "-", "--frame-size", "64KiB", "--check", "frames"])
         .stdin(Stdio::piped())
@@ -129,7 +129,7 @@ fn an_idle_input_does_not_keep_a_run_whose_output_failed() {
         let _ = stdin.write_all(&archive[..archive.len() - 10_000]);
         stdin
     });
-    // Its input never ends, so it ends by itself or not at all.
+    // The input never ends, so the run ends because of the output or not at all.
     let code = exit_code(&mut child);
     drop(writer.join());
     let mut said = String::new();

@@ -11,8 +11,7 @@ use tempfile::TempDir;
 use crate::common::served::{Server, two_archives};
 use crate::common::*;
 
-/// Tells a program another time of day, so many seconds from the real one; how long things take
-/// stays as it is.
+/// Library that shifts the time of day by a number of seconds. Elapsed times stay right.
 const SHIM: &str = r#"
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -43,7 +42,7 @@ fn shim() -> &'static Path {
 const BEFORE_1970: &str = "-4000000000";
 const AFTER_9999: &str = "300000000000";
 
-/// The program, with a clock that is so far ahead.
+/// Prepares a run with a shifted clock.
 pub fn with_clock(ahead_seconds: &str) -> Command {
     let mut command = Command::new(slotpress_path());
     command.env("LD_PRELOAD", shim()).env("CLOCK_AHEAD_SECONDS", ahead_seconds).env_remove("RUST_BACKTRACE");
@@ -96,7 +95,7 @@ fn commands_that_read_and_write_files() {
     }
 }
 
-/// A server says so, and goes on.
+/// A server says so, and continues.
 #[test]
 fn a_server() {
     needs!("cc");
@@ -107,7 +106,7 @@ fn a_server() {
             assert_eq!((response.status, response.text().as_str()), (503, "the clock of this server says no date"));
         }
     }
-    // What fetches over HTTP needs no date.
+    // A fetch over HTTP needs no date.
     let (server, to) = (Server::start(&[]), temp_dir());
     for ahead in [BEFORE_1970, AFTER_9999] {
         let to = to.path().join(ahead);
@@ -117,7 +116,7 @@ fn a_server() {
     }
 }
 
-/// What needs a signature or a certificate says that the clock is wrong.
+/// Commands that need a signature or a certificate say that the clock is wrong.
 #[test]
 fn commands_that_need_the_time() {
     needs!("cc");

@@ -19,21 +19,20 @@ use crate::common::*;
 
 const SEED_DEFAULT: u64 = 14;
 
-/// For each command and fault: few enough for half a minute in all.
+/// Faults for each command: few enough for half a minute in all.
 const ERRORS_DEFAULT: u64 = 1;
 
-/// What fails, and how.
+/// A fault of a system call.
 struct Fault {
-    /// What tables call it.
+    /// Name in tables.
     name: &'static str,
-    /// What is injected.
+    /// Injection, in the form of strace.
     injection: &'static str,
-    /// Where.
+    /// System calls.
     calls: &'static str,
-    /// Other exit codes than 0 and 1 that are right: a file that ends early is damaged.
+    /// Exit codes besides 0 and 1 that are right: a file that ends early is damaged.
     also: Option<i32>,
-    /// Whether the program may be ended by SIGABRT: where memory is refused to the standard
-    /// library.
+    /// True if SIGABRT may end the program, when the standard library gets no memory.
     may_abort: bool,
 }
 
@@ -64,7 +63,7 @@ const FAULTS: [Fault; 8] = [
     Fault { may_abort: true, ..fault("ENOMEM", "error=ENOMEM", "mmap,mremap") },
 ];
 
-/// What came of a number of runs.
+/// Results of a number of runs.
 #[derive(Default)]
 struct Counts {
     succeeded: u64,
@@ -73,7 +72,7 @@ struct Counts {
     aborted: u64,
 }
 
-/// Where a fault can strike, by the name of the call.
+/// Returns the calls at which a fault can be injected, by name.
 fn moments(calls: &[Call]) -> BTreeMap<String, Vec<u64>> {
     let loading: BTreeMap<&str, u64> = calls[..calls.len() - after_loading(calls).len()]
         .iter()
@@ -90,11 +89,11 @@ fn moments(calls: &[Call]) -> BTreeMap<String, Vec<u64>> {
     moments
 }
 
-/// One run with a fault, and everything that must hold after it.
+/// Makes one run with a fault, and checks what must hold after it.
 fn try_one(scenario: &Scenario, fault: &Fault, call: &str, number: u64, counts: &mut Counts) {
     scenario.reset();
     let source = scenario.source_tree();
-    // To know where the fault was, the calls that tell the stage are logged too.
+    // Calls that show the stage are also logged.
     let logged = format!("{},openat,mkdir,mkdirat,fsync,syncfs,rename,renameat,renameat2", fault.calls);
     let injection = format!("{call}:{}:when={number}", fault.injection);
     let run = trace(&scenario.arguments(), &logged, Some(&injection));
@@ -116,7 +115,7 @@ fn try_one(scenario: &Scenario, fault: &Fault, call: &str, number: u64, counts: 
     }
     if let Some(code) = code.filter(|code| *code != 0) {
         assert!(said.contains("error: ") || line.contains("write(2,"), "{at}");
-        // What could not be removed stays; so does what nobody could look for.
+        // Files that could not be removed or found stay.
         let is_cleanup =
             ["unlink", "rmdir", "openat", "getdents64", "flock", "stat"].iter().any(|name| call.contains(name));
         assert!(
@@ -153,7 +152,7 @@ fn system_calls_that_fail() {
             }
             let (mut counts, first) = (Counts::default(), draws.below(names.len()));
             for number in 0..errors as usize {
-                // Each call in turn, whether it is made once or a hundred times.
+                // Each call in turn, whether it occurs once or a hundred times.
                 let call = &names[(first + number) % names.len()];
                 let numbers = &moments[call];
                 try_one(&scenario, fault, call, numbers[draws.below(numbers.len())], &mut counts);
@@ -173,7 +172,7 @@ fn system_calls_that_fail() {
     println!("{table}");
 }
 
-/// The library whose calls do less than they are asked to.
+/// Builds the library whose calls do less than asked.
 fn short_calls(dir: &Path) -> std::path::PathBuf {
     let library = dir.join("short_calls.so");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/program/survives/short_calls.c");
@@ -183,7 +182,7 @@ fn short_calls(dir: &Path) -> std::path::PathBuf {
     library
 }
 
-/// Every read and every write of a run does a part of what it was asked, and some are interrupted.
+/// Every read and write does a part of what was asked; some are interrupted.
 #[test]
 fn short_reads_and_writes() {
     needs!("cc");

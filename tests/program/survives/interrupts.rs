@@ -17,7 +17,7 @@ fn slotpress(arguments: &[&str]) -> Command {
     command
 }
 
-/// Interrupts a child that waits for what never comes, and returns its exit code.
+/// Interrupts a child that waits; returns its exit code.
 fn interrupt(mut child: Child, signal: Signal) -> Option<i32> {
     wait_for_handler(&child, signal);
     assert_eq!(child.try_wait().expect("a child"), None, "it waits");
@@ -30,7 +30,7 @@ fn files_in(dir: &Path) -> Vec<String> {
     names.map(|name| name.to_string_lossy().into_owned()).filter(|name| name != "ledger.lock").collect()
 }
 
-/// Standard input says nothing, or nothing more.
+/// Standard input sends nothing, or nothing more.
 #[test]
 fn idle_standard_input() {
     let beginning = fs::read(fixture(FULL_3500)).expect("read");
@@ -69,7 +69,7 @@ fn a_full_pipe() {
     drop(read_end);
 }
 
-/// A pipe in the place of a file is refused: nobody waits for who might write to it.
+/// A pipe in the place of a file is refused: no run waits for a writer.
 #[test]
 fn pipes_are_not_files() {
     let dir = temp_dir();

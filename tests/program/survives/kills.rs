@@ -15,23 +15,21 @@ use crate::common::*;
 
 const SEED_DEFAULT: u64 = 14;
 
-/// For each command and stage: few enough for half a minute in all.
+/// Kills for each command and stage: few enough for half a minute in all.
 const KILLS_DEFAULT: u64 = 2;
 
-/// Kills that are tried for each that is wanted: with two workers and other load, the same call
-/// does not always come in the same stage.
+/// Tries for each kill. With two workers and other load, the same call may come in another stage.
 const TRIES: u64 = 10;
 
-/// Where a run can be killed, by stage: each call by name and number. A thread that gets there
-/// first is killed.
+/// Returns the calls at which a run can be killed, by stage: each by name and number. The first
+/// thread to reach one is killed.
 fn moments(scenario: &Scenario, calls: &[Call]) -> BTreeMap<usize, Vec<(String, u64)>> {
     let mut seen = BTreeSet::new();
     let mut moments: BTreeMap<usize, Vec<(String, u64)>> = BTreeMap::new();
     let skipped = calls.len() - after_loading(calls).len();
     for (number, (call, stage)) in calls.iter().zip(scenario.stages(calls)).enumerate() {
         let moment = (call.name.clone(), call.number);
-        // What the system's certificates are read from is hundreds of files, which are all the same
-        // to us.
+        // The system's certificates are hundreds of files, which are all alike here.
         let is_ours = number >= skipped && !call.line.contains("\"/etc/");
         if seen.insert(moment.clone()) && is_ours {
             moments.entry(stage).or_default().push(moment);
@@ -40,7 +38,7 @@ fn moments(scenario: &Scenario, calls: &[Call]) -> BTreeMap<usize, Vec<(String, 
     moments
 }
 
-/// The stage in which a run was killed, by the call that it was killed at.
+/// Returns the stage in which a run was killed, from the call.
 fn stage_of(scenario: &Scenario, trace: &Trace, call: &str) -> usize {
     let at = trace.calls.iter().rposition(|one| one.name == call).expect("the call is in the log");
     scenario.stages(&trace.calls)[at]
@@ -56,7 +54,7 @@ fn killed_at_system_calls() {
     let all = scenarios();
     #[cfg(feature = "net")]
     let all = scenarios().into_iter().chain(crate::common::scenarios::net_scenarios());
-    // One command alone, by hand.
+    // `FAULTS_ONLY` selects one command.
     let only = std::env::var("FAULTS_ONLY").ok();
     for scenario in all.into_iter().filter(|one| one.has_result() && only.as_ref().is_none_or(|only| one.name == only))
     {

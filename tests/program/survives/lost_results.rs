@@ -39,7 +39,7 @@ fn a_full_disk_is_an_error() {
     }
 }
 
-/// A reader that has seen enough is no error.
+/// A reader that closes the pipe early is not an error.
 #[test]
 fn a_closed_pipe_is_no_error() {
     let archive = full_26();
@@ -51,7 +51,7 @@ fn a_closed_pipe_is_no_error() {
     }
 }
 
-/// Nothing is there to write to; `/dev/null` is something.
+/// Without standard output, the command fails; `/dev/null` is allowed.
 #[test]
 fn a_closed_standard_output_is_an_error() {
     let (ledger, archive) = (ledger("ledger-at-26"), full_26());
@@ -70,7 +70,7 @@ fn a_closed_standard_output_is_an_error() {
     }
 }
 
-/// JSON has no paths that are not UTF-8: what cannot be said is replaced.
+/// JSON has no paths that are not UTF-8: other characters are replaced.
 #[test]
 fn any_path_has_json() {
     let dir = temp_dir();
@@ -85,7 +85,7 @@ fn any_path_has_json() {
     }
 }
 
-/// An archive that goes into a pipe arrives whole.
+/// An archive written into a pipe arrives whole.
 #[test]
 fn an_archive_arrives_through_a_pipe() {
     let ledger = ledger("ledger-at-26");

@@ -20,7 +20,7 @@ use slotpress_read::{CheckMode, CheckOptions, IndexPolicy, NamedArchive, VerifyO
 use crate::common::faults::panics_at;
 use crate::common::{FULL_26, FULL_3500, fixture, ledger, names, slotpress_path, temp_dir};
 
-/// Panics at one of its calls, which come from every stage of the work and from every thread.
+/// Progress that panics at one of its calls, which come from every stage and every thread.
 struct Breaks(AtomicI64);
 
 impl Breaks {
@@ -80,7 +80,7 @@ fn run_verify(out: &Path, _: &Path, progress: &dyn Progress) -> Result<()> {
     verify_archives(&archive, None, &options, progress).map(drop)
 }
 
-/// How a run ends that panics at its `call`-th call; `None` where it has not so many.
+/// Returns how a run ends that panics at its `call`-th call; `None` if there are fewer calls.
 fn end_of(run: Run, call: i64, ledger: &Path) -> Option<Error> {
     let dir = temp_dir();
     let (done, ended) = mpsc::channel();
@@ -88,7 +88,7 @@ fn end_of(run: Run, call: i64, ledger: &Path) -> Option<Error> {
     std::thread::spawn(move || {
         let breaks = Breaks(AtomicI64::new(call));
         let result = guarded(|| run(&out, &ledger, &breaks));
-        // A run that ends before has succeeded.
+        // A run that ends before that has succeeded.
         let _ = done.send((result, breaks.0.load(Relaxed)));
     });
     let (result, left) = ended.recv_timeout(Duration::from_secs(60)).expect("it ends");
@@ -109,8 +109,8 @@ fn end_of(run: Run, call: i64, ledger: &Path) -> Option<Error> {
     }
 }
 
-/// One test at a time: a program that one starts holds the other's locks for a moment, between fork
-/// and exec.
+/// Lets one test run at a time: a child of one test holds the locks of another between fork and
+/// exec.
 static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 #[test]
@@ -125,7 +125,7 @@ fn a_panic_anywhere_ends_the_run() {
     ];
     for (name, run) in runs {
         let mut panics = 0;
-        // Every call at the beginning, where stages change; then some.
+        // Every call at the beginning, where stages change, then some.
         for call in (0..40).chain((40..2000).step_by(37)) {
             let Some(error) = end_of(run, call, ledger.path()) else { break };
             assert!(error.to_string().contains("an injected panic"), "{name}, call {call}: {error}");
@@ -136,7 +136,7 @@ fn a_panic_anywhere_ends_the_run() {
     }
 }
 
-/// Every thread and every stage of the commands that only need files.
+/// Every thread and every stage of commands that need only files.
 #[cfg(debug_assertions)]
 #[test]
 fn a_panic_at_every_place_ends_the_program() {
@@ -190,8 +190,7 @@ fn a_panic_at_every_place_ends_the_program() {
     }
 }
 
-/// No thread at all can be started: the calling thread does the work, or the run fails with an
-/// error.
+/// No thread can be started: the calling thread does the work, or the run fails with an error.
 #[test]
 fn without_threads() {
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -211,11 +210,11 @@ fn without_threads() {
         (vec!["restore", archive, "--ledger", &one], 0),
         (vec!["archive", ledger.path().to_str().expect("text"), "-o", &two], 0),
         (vec!["recompress", archive, "-o", &three], 1),
-        // Several frames: one is measured without another thread.
+        // With several frames; one alone is measured without another thread.
         (vec!["levels", archive, "--levels", "1", "--repeat", "1", "--frame-size", "64KiB"], 1),
     ] {
         let mut command = Command::new(slotpress_path());
-        // A stack larger than any address space: no thread of the standard library starts.
+        // A stack larger than any address space, so the standard library starts no thread.
         command.args(&arguments).args(["--threads", "4"]).env("RUST_MIN_STACK", "140737488355328");
         command.env_remove("RUST_BACKTRACE");
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");

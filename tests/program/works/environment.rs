@@ -5,7 +5,7 @@ use std::fs;
 
 use crate::common::{FULL_26, INCREMENTAL_26_40, archive, fixture, ledger, slotpress, temp_dir, text};
 
-/// What would make every command fail that took it where it does not apply.
+/// Values with which every command fails that uses them.
 const EXPORTED: [(&str, &str); 8] = [
     ("SLOTPRESS_ACCOUNTS", "/nowhere/a:/nowhere/b"),
     ("SLOTPRESS_COLOR", "never"),
@@ -17,7 +17,7 @@ const EXPORTED: [(&str, &str); 8] = [
     ("SLOTPRESS_THREADS", "2"),
 ];
 
-/// Runs with all of these but some, which apply.
+/// Runs with all of these variables except some.
 fn run<A: AsRef<OsStr>>(arguments: &[A], without: &[&str]) -> String {
     let variables = EXPORTED.iter().filter(|(name, _)| !without.iter().any(|one| name.ends_with(one)));
     let output = slotpress().args(arguments).envs(variables.copied()).output().expect("runs");
@@ -89,7 +89,7 @@ fn a_flag_wins_and_errors_name_the_variable() {
     let (code, said) = run(&[], ("SLOTPRESS_LEVEL", "9"));
     let warning = "SLOTPRESS_LEVEL is set, but no flag of slotpress has that variable: it is ignored";
     assert!(code == Some(0) && said.contains(warning), "{said}");
-    // What belongs to a ledger is an error on the command line only.
+    // Variables of a ledger are an error only as flags.
     let (code, said) = run(&["--accounts", "/a"], ("SLOTPRESS_ACCOUNTS", "/b"));
     assert!(code == Some(2) && said.contains("this is an archive"), "{said}");
 }

@@ -11,19 +11,19 @@ use crate::common::served::Server;
 use crate::common::*;
 use crate::publish::stage::Stage;
 
-/// The fields of each type. A field of an object, or of the objects in a list, is named behind that
-/// field and a dot.
+/// The fields of each type. A field of an object, or of objects in a list, has the name of that
+/// field, a dot, and its own.
 type Fields = BTreeMap<String, BTreeSet<String>>;
 
-/// The names in backquotes.
+/// Returns the names in backquotes.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     let is_name =
         |name: &&str| !name.is_empty() && name.chars().all(|char| char.is_ascii_alphanumeric() || "._".contains(char));
     text.split('`').skip(1).step_by(2).filter(is_name)
 }
 
-/// What the first column of a row names: "`a`, `b`", or "`a`: `b`" for the field `b` of the objects
-/// in `a`.
+/// Returns the names in the first column of a row: "`a`, `b`", or "`a`: `b`" for the field `b` of
+/// objects in `a`.
 fn named(column: &str) -> BTreeSet<String> {
     let (parents, children) = match column.split_once("`: ") {
         Some((parents, children)) => (format!("{parents}`"), children),
@@ -36,7 +36,7 @@ fn named(column: &str) -> BTreeSet<String> {
     }
 }
 
-/// A text without what stands in parentheses.
+/// Returns a text without its parentheses.
 fn without_asides(text: &str) -> String {
     text.split('(')
         .enumerate()
@@ -44,8 +44,8 @@ fn without_asides(text: &str) -> String {
         .collect()
 }
 
-/// What docs/json.md says: below a heading with one type, rows of fields; in a table of types, a
-/// row for each.
+/// Reads docs/json.md: rows of fields below a heading with one type; a row for each type in a table
+/// of types.
 fn documented() -> Fields {
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/json.md")).expect("the document");
     let mut types = Fields::new();
@@ -79,7 +79,7 @@ fn documented() -> Fields {
     types
 }
 
-/// What commands print, by type.
+/// Fields that commands print, by type.
 #[derive(Default)]
 struct Printed(Fields);
 
@@ -109,7 +109,7 @@ fn add_fields(value: &Value, above: &str, fields: &mut BTreeSet<String>) {
     }
 }
 
-/// Of directories and files.
+/// Runs commands on directories and files.
 fn run_locally(printed: &mut Printed, dir: &Path) {
     let (ledger_26, ledger_40) = (ledger("ledger-at-26"), ledger("ledger-at-40"));
     let at = |name: &str| text(&dir.join(name)).to_string();
@@ -162,7 +162,7 @@ fn run_locally(printed: &mut Printed, dir: &Path) {
     printed.run(&["levels", "sizes", full, "--repeat", "1", "--min-time", "0"]);
 }
 
-/// A server, and its clients; the slowest rate makes one take long enough for a line of progress.
+/// Runs a server and clients; the slowest rate makes one take long enough for a line of progress.
 fn run_with_server(printed: &mut Printed, dir: &Path) {
     let at = |name: &str| text(&dir.join(name)).to_string();
     let server = Server::start(&["--access-log"]);
@@ -183,8 +183,8 @@ fn run_with_server(printed: &mut Printed, dir: &Path) {
     printed.run(&[["archive", &synth, "-o", text(dir.path())].as_slice(), &flags].concat());
 }
 
-/// One pair after the other, to a target that is there and to one that is not; a pair without room
-/// for what is kept; and one with a damaged archive.
+/// Publishes one pair after the other, to a target that is there and to one that is not; a pair
+/// without room for kept archives; and one with a damaged archive.
 fn run_publish(printed: &mut Printed) {
     let mut run = |stage: &Stage, flags: &[&str]| {
         let output = stage.once(flags);
@@ -230,8 +230,7 @@ fn what_is_printed_is_what_is_documented() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Characters that a terminal would obey are escaped as JSON has it: each line can be parsed, and
-/// says the text as it was.
+/// Control characters are escaped as in JSON: each line can be parsed, and gives the original text.
 #[test]
 fn controls_are_escaped_and_not_altered() {
     let controls = "\u{7f}\u{80}\u{9b}\u{9f}\u{2028}\u{2029}\u{202a}\u{202e}\u{2066}\u{2069}";

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::common::*;
 
-/// The job in docs/operating.md, as it is printed, but for the place of its directories.
+/// Runs the job of docs/operating.md as printed, except for its directories.
 #[test]
 fn the_nightly_job_runs_as_printed() {
     let dir = temp_dir();
@@ -20,7 +20,7 @@ fn the_nightly_job_runs_as_printed() {
         block.split_once("```").expect("its end").0.to_string()
     };
     let script = bin.join("slotpress-nightly");
-    // The states of the fixtures are older than a day and a half, however new their files are.
+    // The states of the fixtures are older than a day and a half, although their files may be new.
     let with_age = |age: &str| write_program(&script, &block("```sh\n").replace("--max-age 36h", age));
     with_age("--max-age 9999d");
     std::os::unix::fs::symlink(slotpress_path(), bin.join("slotpress")).expect("linked");
@@ -47,14 +47,14 @@ fn the_nightly_job_runs_as_printed() {
     assert_eq!(names(&archive), [INCREMENTAL_26_40, FULL_26]);
     let made = |name: &str| fs::metadata(archive.join(name)).and_then(|it| it.modified()).expect("a time");
     let before = made(INCREMENTAL_26_40);
-    // What is not among the newest two goes.
+    // An archive that is not among the newest two is removed.
     fs::write(archive.join(FULL_26.replace("-26-", "-5-")), filler(9)).expect("written");
     put(FULL_3500);
     assert_eq!(job(), silent, "a newer full archive");
     assert_eq!(names(&archive), [INCREMENTAL_26_40, FULL_26, FULL_3500]);
     assert_eq!(job(), silent, "nothing new");
     assert_eq!(made(INCREMENTAL_26_40), before);
-    // What cron is to mail.
+    // Output that cron sends.
     with_age("--max-age 36h");
     is_told("a validator that has stopped writing");
     with_age("--max-age 9999d");

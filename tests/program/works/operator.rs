@@ -20,14 +20,14 @@ fn the_last_line_is_the_verdict() {
     assert_eq!((code, stderr.as_str()), (0, ""));
     let verdict = stdout[stdout.find("GOOD: ").expect("a verdict")..].replace('\n', " ");
     assert!(verdict.starts_with("GOOD: read back: 27 storages, ") && verdict.contains("records, state"), "{stdout}");
-    // A healthy pair restores without a warning, though its storages are longer than the newer bank
+    // A good pair restores without a warning, although its storages are longer than the newer bank
     // file says.
     let target = dir.path().join("ledger");
     let arguments = ["restore", text(&full), text(&incremental), "--ledger", text(&target), "--verify"];
     let (code, stdout, stderr) = run(&arguments);
     assert_eq!((code, stderr.as_str()), (0, ""), "no warning");
     assert!(stdout.contains("GOOD: read back: "), "{stdout}");
-    // Of an incremental archive alone, the state is not known.
+    // The state of an incremental archive alone is unknown.
     let tree = dir.path().join("tree");
     let arguments = ["restore", text(&incremental), "--ledger", text(&tree), "--tree", "archive", "--verify"];
     let (code, stdout, _) = run(&[&arguments[..], &["--check", "frames"]].concat());
@@ -105,7 +105,7 @@ fn verbose_tells_the_plan_and_what_limited_the_run() {
     }
 }
 
-/// What was built in, by name.
+/// Names of built-in features.
 #[cfg(all(feature = "levels", feature = "net", feature = "serve", feature = "stores"))]
 #[test]
 fn the_long_version_names_every_feature() {

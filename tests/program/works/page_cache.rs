@@ -26,10 +26,10 @@ use crate::common::strace::trace;
 use crate::common::{XfsDisk, needs, slotpress_path, text};
 
 const THREADS: usize = 3;
-/// Small, so that many storages are cut by the end of a frame, in the midst of a page.
+/// Small, so that many storages are cut by the end of a frame, in the middle of a page.
 const FRAME_SIZE_BYTES: u64 = 1_000_001;
 
-/// Of each file, which pages are in the page cache.
+/// The pages of each file that are in the page cache.
 type Residency = BTreeMap<PathBuf, Vec<bool>>;
 
 /// A directory, a synthetic ledger in it, and its archive.
@@ -48,7 +48,7 @@ impl Scene {
         Self::of_storages(parent, 12 << 20, 40)
     }
 
-    /// With storages that are large enough to be written directly.
+    /// Makes a scene with storages large enough to be written directly.
     fn of_large_storages() -> Self {
         Self::of_storages(&disk(), 20 << 20, 8)
     }
@@ -108,7 +108,7 @@ impl Scene {
         ledger
     }
 
-    /// Brings all that is there to disk, and out of the page cache.
+    /// Syncs all files, and drops them from the page cache.
     fn make_cold(&self) {
         files(self.dir.path()).iter().for_each(|path| make_cold(path));
         let is_cold = resident(&self.archive).iter().all(|page| !page);
@@ -116,7 +116,7 @@ impl Scene {
     }
 }
 
-/// Where the files of the tests are.
+/// Returns the directory of the tests' files.
 fn disk() -> PathBuf {
     std::env::var_os("TEST_DISK").map_or_else(|| PathBuf::from(env!("CARGO_TARGET_TMPDIR")), PathBuf::from)
 }
@@ -125,7 +125,7 @@ fn io_policy(io_hint: IoHint) -> IoPolicy {
     IoPolicy::default().io_hint(io_hint)
 }
 
-/// Every file under a directory.
+/// Returns every file below a directory.
 fn files(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).expect("a directory") {
@@ -148,7 +148,7 @@ fn make_cold(path: &Path) {
     fadvise(&file, 0, None, Advice::DontNeed).expect("dropped");
 }
 
-/// Which pages of a file are in the page cache.
+/// Returns the pages of a file that are in the page cache.
 fn resident(path: &Path) -> Vec<bool> {
     let file = File::open(path).expect("opened");
     let length = file.metadata().expect("read").len() as usize;
@@ -180,7 +180,7 @@ fn assert_cold(dir: &Path) {
     }
 }
 
-/// Brings every third file into the page cache, and the first pages of every third.
+/// Reads every third file into the page cache, and the first pages of every third.
 fn warm_some(dir: &Path) {
     use std::io::Read;
     for (number, path) in files(dir).iter().enumerate() {
@@ -195,11 +195,11 @@ fn warm_some(dir: &Path) {
     }
 }
 
-/// Warms a directory, and asserts that an action brings no page of it into the page cache and drops
-/// none. Returns what was resident before.
+/// Warms a directory, runs an action, and checks that it brings no page into the page cache and
+/// drops none. Returns the pages that were there before.
 ///
-/// The system itself may drop pages at any time, so what is gone is looked at again: what the
-/// action drops is gone each time.
+/// The system may drop pages at any time, so missing pages are checked again: a page that the
+/// action drops is missing each time.
 fn assert_left_as_it_was(dir: &Path, warm: impl Fn(&Path), action: impl Fn(usize)) -> Residency {
     const ATTEMPTS: usize = 3;
     let mut lost = Vec::new();
@@ -213,8 +213,8 @@ fn assert_left_as_it_was(dir: &Path, warm: impl Fn(&Path), action: impl Fn(usize
                 let (before, after) = (&before[path], &after[path]);
                 (0..before.len()).filter(|page| before[*page] == was_resident && after[*page] != was_resident).collect()
             };
-            // A page that two frames share follows its neighbours: at most one for each of a file's
-            // two ends.
+            // A page that two frames share follows its neighbours: at most one for each end of a
+            // file.
             let files = before.keys().map(|path| (path.clone(), pages_of(path)));
             files.filter(|(_, pages): &(_, Vec<usize>)| pages.len() > 2).collect::<Vec<_>>()
         };
@@ -239,7 +239,7 @@ fn archiving_leaves_the_page_cache_as_it_was() {
         assert_cold(archive.parent().expect("a directory"));
     });
 
-    // The test would notice.
+    // Shows that this check finds a wrong action.
     scene.make_archive("none", io_policy(IoHint::None));
     let pages: Vec<bool> = residency(&scene.dir.path().join("none")).into_values().flatten().collect();
     assert!(pages.iter().any(|page| *page));
@@ -273,7 +273,7 @@ fn results_do_not_depend_on_manners() {
     let expected = fs::read(&scene.archive).expect("read");
     let (restored, tree) = (scene.restore("restored", io_policy(IoHint::None), false), contents);
     let restored = tree(&restored);
-    // An eighth of a second for the archive, more for the ledger.
+    // Reading the archive takes an eighth of a second, the ledger more.
     let rate = expected.len() as u64 * 8;
     let [gentle, none] = [IoHint::Gentle, IoHint::None].map(|hint| IoPolicy::default().io_hint(hint));
     for (name, io_policy) in
@@ -297,12 +297,12 @@ fn reading_is_no_faster_than_allowed() {
     let bytes = fs::metadata(&scene.archive).expect("read").len();
     let start = Instant::now();
     scene.recompress("slow", IoPolicy::default().io_hint(IoHint::Gentle).rate(bytes));
-    // A second, less what is saved up while planning.
+    // A second, less the time saved while planning.
     assert!(start.elapsed() > Duration::from_millis(700), "{:?}", start.elapsed());
 }
 
-/// What the program is called with in the tests of direct reading, where nothing it reads is in the
-/// page cache.
+/// Returns the program's arguments in tests of direct reading, in which no input is in the page
+/// cache.
 fn cold_runs(scene: &Scene, number: usize) -> [Vec<String>; 4] {
     let [ledger, archive] = [&scene.ledger, &scene.archive].map(|path| text(path).to_string());
     let out = text(&scene.new_dir(&format!("out-{number}"))).to_string();
@@ -316,15 +316,14 @@ fn cold_runs(scene: &Scene, number: usize) -> [Vec<String>; 4] {
     .map(|line| line.split(' ').map(str::to_string).collect())
 }
 
-/// The archives that these made: one of the ledger, one that was restored.
+/// Returns the archives that these runs made: one of the ledger, one that was restored.
 fn archives(scene: &Scene, number: usize) -> Vec<Vec<u8>> {
     let made = files(&scene.dir.path().join(format!("out-{number}")));
     let made = made.iter().filter(|path| path.extension().is_some_and(|extension| extension == "zst"));
     made.map(|path| fs::read(path).expect("read")).collect()
 }
 
-/// Checks that what is in the page cache is read from there, and everything else past it, with the
-/// same results.
+/// Checks that cached pieces are read from the page cache, others past it, with the same results.
 fn check_direct_reading(scene: &Scene) {
     let expected = fs::read(&scene.archive).expect("read");
     let direct = |number: usize, prepare: &dyn Fn(), more: &str| -> Vec<usize> {
@@ -344,7 +343,7 @@ fn check_direct_reading(scene: &Scene) {
         opened
     };
     let warm = || files(scene.dir.path()).iter().for_each(|path| drop(fs::read(path).expect("read")));
-    // Of the ledger, the pieces of storages that are large enough; of the archive, its frames.
+    // Of the ledger, pieces of storages that are large enough; of the archive, its frames.
     let opened = direct(1, &|| scene.make_cold(), "");
     assert!(
         opened[..2].iter().all(|opened| *opened >= 10) && opened[2..].iter().all(|opened| *opened >= 3),
@@ -356,7 +355,7 @@ fn check_direct_reading(scene: &Scene) {
     assert_eq!([opened[0], opened[3]], [0; 2]);
 }
 
-/// True, and says so, where the tests are on no disk that can be read directly.
+/// Returns true, with a message, if no disk of the tests can be read directly.
 fn is_not_direct(dir: &Path, test: &str) -> bool {
     let path = dir.join("direct");
     fs::write(&path, [0; 8192]).expect("written");
@@ -386,9 +385,8 @@ fn what_is_not_in_memory_is_read_directly_from_xfs() {
     check_direct_reading(&Scene::new_in(disk.path()));
 }
 
-/// Where direct requests are refused, everything is as with the page cache, and the operator is
-/// told once. Those that do a part of what they should are gone on with. A disk that fails ends the
-/// run with an error that names the file.
+/// If direct requests are refused, reading goes through the page cache, and one message says so.
+/// Short ones are continued. A disk that fails ends the run with an error that names the file.
 #[test]
 fn faults_of_direct_reading() {
     needs!("cc");
@@ -412,7 +410,7 @@ fn faults_of_direct_reading() {
             assert_eq!(code, Some(i32::from(fault == Some(libc::EIO))), "{at}");
             let is_refused = matches!(fault, Some(libc::EINVAL | libc::EOPNOTSUPP));
             let told = said.matches("past the page cache").count();
-            // An archive as small as this one can come into the page cache with its index.
+            // Reading the index of such a small archive brings all of it into the page cache.
             let is_ledger = arguments[1] == text(&scene.ledger);
             assert!(told <= usize::from(is_refused) && (told == 1 || !is_refused || !is_ledger), "{at}");
             assert!(code == Some(0) || said.contains("error: ") && said.contains(text(scene.dir.path())), "{at}");
@@ -423,7 +421,7 @@ fn faults_of_direct_reading() {
     }
 }
 
-/// The library whose direct requests fail.
+/// Builds the library whose direct requests fail.
 fn direct_faults(dir: &Path) -> PathBuf {
     let library = dir.join("direct_faults.so");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/program/works/direct_faults.c");
@@ -432,22 +430,22 @@ fn direct_faults(dir: &Path) -> PathBuf {
     library
 }
 
-/// How a scene's archive is restored to a directory.
+/// Returns the command that restores a scene's archive to a directory.
 fn restoring(scene: &Scene, ledger: &Path, more: &str) -> Vec<String> {
     let (archive, ledger) = (text(&scene.archive), text(ledger));
     let line = format!("restore {archive} --ledger {ledger} --threads 2 -v {more}");
     line.split_whitespace().map(str::to_string).collect()
 }
 
-/// Everything of a restored ledger but locks.
+/// Returns a restored ledger without locks.
 fn restored(ledger: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut contents = contents(ledger);
     contents.retain(|path, _| path.extension().is_none_or(|extension| extension != "lock"));
     contents
 }
 
-/// Storages that are large enough are written directly, by any way of reading the archive, and only
-/// where that is asked for.
+/// Storages that are large enough are written directly, for any way of reading the archive, and
+/// only with `--io-hint gentle`.
 fn check_direct_writing(scene: &Scene) {
     let mut ledgers = Vec::new();
     for (number, (more, is_direct)) in
@@ -461,7 +459,8 @@ fn check_direct_writing(scene: &Scene) {
         let is_large = |path: &&PathBuf| fs::metadata(path).expect("read").len() >= 512 * 1024;
         let large = files(&ledger.join("accounts")).iter().filter(is_large).count();
         assert!(large > 0);
-        // Read in order, each is one part; by the index, those that frames cut are several.
+        // Read in order, each storage is one part; by the index, a storage cut by frames has
+        // several.
         let is_right = match number {
             0 => opened >= large,
             1 => opened == large,
@@ -492,9 +491,9 @@ fn large_storages_are_written_directly_to_xfs() {
     check_direct_writing(&Scene::of_storages(disk.path(), 20 << 20, 8));
 }
 
-/// Direct writes that are refused go through the page cache, which the operator is told once. Those
-/// that do a part of what they should are gone on with. A disk that fails or is full ends the run
-/// with an error that names a file, and leaves nothing.
+/// If direct writes are refused, writing goes through the page cache, and one message says so.
+/// Short ones are continued. A disk that fails or is full ends the run with an error that names a
+/// file, and leaves nothing.
 #[test]
 fn faults_of_direct_writing() {
     needs!("cc");
@@ -532,8 +531,7 @@ fn faults_of_direct_writing() {
     }
 }
 
-/// Killed at a direct write, at the room that is made for it, and at what ends it: the next run
-/// makes the whole ledger.
+/// Kills at a direct write, at its allocation, and at its end: the next run makes the whole ledger.
 #[test]
 fn kills_while_storages_are_written_directly() {
     needs!("strace");

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::common::{slotpress_path, temp_dir};
 
-/// Runs a line of a shell where `slotpress` is a command; returns what it prints on stdout.
+/// Runs a shell line in which `slotpress` is a command; returns its output.
 fn shell(line: &str, dir: &Path) -> String {
     let programs = slotpress_path().parent().expect("a directory").display().to_string();
     let path = format!("{programs}:{}", std::env::var("PATH").unwrap_or_default());
@@ -15,7 +15,7 @@ fn shell(line: &str, dir: &Path) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// A line without times, rates and loads.
+/// Returns a line without times, rates and loads.
 fn without_times(line: &str) -> String {
     if line.trim_start().starts_with("elapsed ") {
         return "elapsed".to_string();
@@ -34,7 +34,7 @@ fn without_times(line: &str) -> String {
     words.iter().enumerate().map(shown).collect::<Vec<_>>().join(" ")
 }
 
-/// Compares what is printed with what is documented, in which `…` stands for any lines.
+/// Compares the output with the documented one, in which `…` stands for any lines.
 fn check(command: &str, documented: &[&str], printed: &str) {
     let mut lines = printed.lines().map(without_times);
     let mut is_skipping = false;
@@ -61,7 +61,7 @@ fn the_examples_print_what_they_say() {
     let mut commands = 0;
     for block in readme.split("```").skip(1).step_by(2) {
         let block = block.strip_prefix('\n').unwrap_or(block);
-        // What is there on a validator only, and what does not end.
+        // Commands that need a validator, or do not end.
         if !block.starts_with("$ ") || block.contains("/mnt/") || block.contains(" serve ") {
             continue;
         }

@@ -15,7 +15,7 @@ fn read(path: impl AsRef<Path>) -> String {
     fs::read_to_string(root().join(path)).expect("read")
 }
 
-/// The documents of the tarball and the packages.
+/// Returns the documents of the tarball and the packages.
 fn shipped() -> Vec<PathBuf> {
     let of_dir = |dir: &'static str| {
         let entries = fs::read_dir(root().join(dir)).expect("there");
@@ -44,7 +44,7 @@ fn packages_have_the_documents_that_theirs_link_to() {
             assert!(shipped.contains(&beside(link)), "{} links to {link}, which no package has", path.display());
         }
     }
-    // The lists: of the deb and the rpm, and of the tarball that they are made from.
+    // Lists of files: of the deb and the rpm, and of the tarball from which they are made.
     let (packages, tarball) = (read("Cargo.toml"), read("contrib/release/build"));
     let copied: Vec<&str> = tarball.lines().filter(|line| line.trim_start().starts_with("cp -r ")).collect();
     for name in ["README.md", "CHANGELOG.md", "SECURITY.md", "docs", "contrib/grafana"] {
@@ -54,8 +54,7 @@ fn packages_have_the_documents_that_theirs_link_to() {
     }
 }
 
-/// With placeholders, no release: neither where a maintainer fills them in, nor where users read
-/// them.
+/// A release has no placeholders, neither for the maintainer nor for users.
 #[test]
 fn a_release_names_who_publishes_it() {
     const FILES: [&str; 4] = ["contrib/release/check", "contrib/release/publisher", "Cargo.toml", "docs/installing.md"];
@@ -97,7 +96,7 @@ fn a_release_names_who_publishes_it() {
         assert!(!is_good && said.contains("is a placeholder"), "{placeholder}: {said}");
         fs::write(&path, text).expect("written");
     }
-    // What is filled in at one place only.
+    // A value that is filled in at only one place.
     for name in &FILES[2..] {
         copy(name);
         let (is_good, said) = check();

@@ -80,7 +80,7 @@ fn json_of_errors_and_progress() {
     assert_eq!(fields(&line), BTreeSet::from(["type", "message", "hint", "exit_code"]));
     assert_eq!((&line["type"], &line["exit_code"]), (&"error".into(), &1.into()));
 
-    // However short a run is, what it says on stderr is JSON and nothing else.
+    // In any run, stderr holds only JSON.
     let mut command = slotpress();
     command.arg("archive").arg(ledger.path()).arg("-o").arg(out.path()).args([
         "--progress",
@@ -118,7 +118,7 @@ fn stdout_is_for_results_and_quiet_is_quiet() {
     assert_eq!(stderr, "");
 }
 
-/// A reader that goes away early is no failure.
+/// A reader that closes the pipe early is not a failure.
 #[test]
 fn a_broken_pipe_on_stdout() {
     let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
@@ -146,7 +146,7 @@ fn a_broken_pipe_on_stdout() {
     assert!(out.path().join(FULL_26).exists());
 }
 
-/// What the program writes to a terminal.
+/// Returns what the program writes to a terminal.
 fn on_a_terminal(no_color: Option<&str>, flags: &[&str]) -> String {
     let (mut screen, terminal) = terminal();
     let mut command = Command::new(slotpress_path());
@@ -156,7 +156,7 @@ fn on_a_terminal(no_color: Option<&str>, flags: &[&str]) -> String {
     }
     assert_eq!(command.status().expect("runs").code(), Some(1));
     drop(command);
-    // With its last user gone, a terminal's reader gets an error after what was written.
+    // When its last user is gone, a terminal's reader gets an error after the output.
     let mut said = Vec::new();
     let _ = screen.read_to_end(&mut said);
     String::from_utf8_lossy(&said).into_owned()
@@ -201,7 +201,7 @@ fn help_fits_80_columns() {
     }
 }
 
-/// A flag stands under the heading of what it is about.
+/// Each flag stands under the heading of its subject.
 #[test]
 fn flags_stand_under_their_headings() {
     let flags_of = |command: &str| {

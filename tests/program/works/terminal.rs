@@ -9,7 +9,7 @@ use rustix::termios::{Winsize, tcsetwinsize};
 
 use crate::common::{FULL_26, INCREMENTAL_26_40, fixture, ledger, slotpress_path, temp_dir, terminal};
 
-/// What a command shows on a terminal, results and messages, line by line.
+/// Returns what a command shows on a terminal, line by line.
 fn shown(columns: u16, arguments: &[&str]) -> Vec<String> {
     let (mut screen, terminal) = terminal();
     let size = Winsize { ws_row: 40, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
@@ -19,7 +19,7 @@ fn shown(columns: u16, arguments: &[&str]) -> Vec<String> {
     let error = terminal.try_clone().expect("another");
     let mut child = command.stdout(Stdio::from(terminal)).stderr(Stdio::from(error)).spawn().expect("starts");
     drop(command);
-    // With its last user gone, a terminal's reader gets an error after what was written.
+    // When its last user is gone, a terminal's reader gets an error after the output.
     let mut said = Vec::new();
     let _ = screen.read_to_end(&mut said);
     let status = child.wait().expect("ends");
@@ -28,7 +28,8 @@ fn shown(columns: u16, arguments: &[&str]) -> Vec<String> {
     said.lines().map(str::to_string).collect()
 }
 
-/// A line that is too long is one that cannot be broken, or one that is to be copied.
+/// Returns whether a line fits. Only lines that cannot be broken, or are to be copied, may be too
+/// long.
 fn is_fit(line: &str, columns: usize) -> bool {
     let width = line.chars().count();
     let indent = width - line.trim_start().chars().count();

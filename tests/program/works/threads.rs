@@ -10,18 +10,18 @@ use slotpress_base::{READER_NAME, READERS, WRITER_NAME, WRITERS};
 
 use crate::common::{slotpress_path, temp_dir};
 
-/// One worker, and what does not grow with workers: the main thread, one that decodes or parses
-/// ahead, one that reads.
+/// One worker, and threads that do not grow with workers: the main thread, one that decodes or
+/// parses ahead, one that reads.
 const THREADS_MAX: usize = 6;
 
-/// What a pool that does not ask would start, on any machine.
+/// Threads that a pool would start without `--threads`, on any machine.
 const THREADS_UNBOUND: &str = "24";
 
 /// How long a new thread may wait for a core before it has its name.
 const NAMELESS_MAX: Duration = Duration::from_millis(20);
 
-/// The most threads that were there at once, of a run that must succeed, without those that wait
-/// for a disk.
+/// Runs the program, which must succeed; returns the largest number of threads, without those that
+/// wait for a disk.
 fn most_threads(arguments: &[&str]) -> usize {
     let mut command = Command::new(slotpress_path());
     command.args(arguments).args(["--threads", "1", "-q"]).env("RAYON_NUM_THREADS", THREADS_UNBOUND);
@@ -35,9 +35,9 @@ fn most_threads(arguments: &[&str]) -> usize {
     loop {
         let tasks = fs::read_dir(&tasks).into_iter().flatten().flatten();
         let (waiting, others): (Vec<_>, Vec<_>) = tasks.partition(waits_for_disk);
-        // Those of an archive that is read back may end while others of its full archive start.
+        // Threads for an archive that is read back may end while others for its full archive start.
         assert!(waiting.len() <= 2 * READERS + WRITERS, "{arguments:?}: {} threads read and write", waiting.len());
-        // A thread has its name only when it has run: until then, it counts as nothing.
+        // A thread gets its name when it runs; before, it does not count.
         let now = Instant::now();
         let others = others.iter().map(fs::DirEntry::file_name);
         since = others.map(|id| (id.clone(), *since.get(&id).unwrap_or(&now))).collect();

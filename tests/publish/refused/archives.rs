@@ -31,7 +31,7 @@ fn what_is_damaged_is_kept_aside_and_told() {
     assert!(fs::read_to_string(&told).expect("told").starts_with(FULL_26));
     stage.assert_nothing_is_pinned();
 
-    // The same file is not tried again; one that is written anew is.
+    // The same file is not tried again; a file that is written again is.
     assert_eq!(of_type(&stage.once_succeeds(&flags), "publish_refused").len(), 0);
     fs::remove_file(stage.snapshots().join(FULL_26)).expect("removed");
     stage.write(&fixture(FULL_26));
@@ -39,7 +39,7 @@ fn what_is_damaged_is_kept_aside_and_told() {
     assert_eq!(latest(&stage.mirror()), [FULL_26, INCREMENTAL_26_40]);
 }
 
-/// Whatever fails on the disk: what is kept aside was told.
+/// If the disk fails, archives moved to the quarantine were reported before.
 #[test]
 fn what_is_kept_aside_is_told_where_the_disk_fails() {
     needs!("strace");
@@ -87,8 +87,8 @@ fn two_at_once_and_wrong_places() {
     assert!(stage.published().is_empty());
 }
 
-/// What has been left as it is for a while is not being written: it is damaged, and said so, by
-/// whoever it is.
+/// A file that has not changed for a while is not being written: it is damaged, and reported so,
+/// for any writer.
 #[test]
 fn a_cut_archive_that_nobody_writes_is_damaged() {
     let stage = Stage::with_pair();
@@ -105,7 +105,7 @@ fn a_cut_archive_that_nobody_writes_is_damaged() {
     assert_eq!(output.status.code(), Some(3), "{said:?}");
     assert_eq!(of_type(&said, "publish_refused")[0]["name"], FULL_26);
     assert!(fs::metadata(&cut).expect("metadata").nlink() == 1 && stage.published().is_empty());
-    // When it is whole, it is taken.
+    // When the archive is whole, it is published.
     fs::write(&cut, &bytes).expect("written");
     stage.once_succeeds(&[]);
     assert_eq!(latest(&stage.mirror()), [FULL_26, INCREMENTAL_26_40]);

@@ -15,7 +15,7 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("UTF-8")
 }
 
-/// Whatever has the name of a document of the target is said, and waited for by nobody.
+/// A pipe with the name of a document of the target is reported, and no run waits for it.
 #[test]
 fn documents_that_are_pipes() {
     for name in ["latest.json", "api/v1/archives", "kept/latest.json", "kept/api/v1/archives", FULL_26, "kept"] {
@@ -36,13 +36,13 @@ fn documents_that_are_pipes() {
     }
 }
 
-/// Through a link in the directory of pins, nothing is deleted: a run says it, and ends.
+/// No file is deleted through a link in the directory of pins: the run reports it, and ends.
 #[test]
 fn pins_that_are_links() {
     for link in ["pinned", "ready", "quarantine"] {
         let stage = Stage::with_pair();
         fs::create_dir(stage.pins()).expect("made");
-        // With archives that nobody needs, the older ones of the validator itself.
+        // Behind the link are archives that no node needs: older ones of the validator.
         let victim = stage.dir.path().join("victim");
         fs::create_dir(&victim).expect("made");
         fs::copy(fixture(FULL_26), victim.join(FULL_26.replace("-26-", "-1-"))).expect("copied");
@@ -55,7 +55,7 @@ fn pins_that_are_links() {
     }
 }
 
-/// The same of what is kept on a target, and of its index.
+/// The same for `kept/` on a target, and for its index.
 #[test]
 fn shelves_that_are_links() {
     for link in ["kept", "api"] {
@@ -76,7 +76,7 @@ fn swap(dir: &Path, aside: &Path, other: &Path) {
     symlink(other, dir).expect("linked");
 }
 
-/// While a run goes on: nothing of what lies behind the links goes, and the run goes on when they
+/// Links that appear during a run: no file behind them is deleted, and the run continues when they
 /// are gone.
 #[test]
 fn swapped_meanwhile() {
@@ -98,7 +98,7 @@ fn swapped_meanwhile() {
         stage.wait_until_nothing_is_pinned();
         let path = stage.dir.path().join(swapped);
         swap(&path, &aside, &victim);
-        // What replaces all that is there.
+        // A link that replaces the whole directory.
         stage.write(&fixture(FULL_3500));
         let has_failed = || !of_type(&running.lines(), "publish_failed").is_empty();
         wait_for("a failure", has_failed);
@@ -113,7 +113,7 @@ fn swapped_meanwhile() {
     }
 }
 
-/// By whatever path it is named: nothing but the validator writes into its directory.
+/// The validator's own directory is refused under any path: only the validator writes there.
 #[test]
 fn the_validators_own_directory() {
     let stage = Stage::with_pair();
@@ -141,8 +141,8 @@ fn the_validators_own_directory() {
     assert!(stage.published().is_empty());
 }
 
-/// Rebasing needs a directory: what it reads twice is not fetched from a bucket. What was pruned
-/// would be made again.
+/// Rebasing needs a directory, because archives that are read twice are not fetched from a bucket.
+/// Limits that would remove the result at once are refused.
 #[test]
 fn nothing_is_rebased_with_buckets_alone_or_to_be_pruned() {
     let stage = Stage::with_pair();
@@ -158,7 +158,7 @@ fn nothing_is_rebased_with_buckets_alone_or_to_be_pruned() {
     }
 }
 
-/// At once, and before anything is read: with what to do.
+/// Refused at once, before anything is read, with a hint.
 #[test]
 fn a_target_that_is_missing() {
     let stage = Stage::with_pair();

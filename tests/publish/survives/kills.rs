@@ -7,10 +7,10 @@ use crate::common::strace::{number_of, trace};
 use crate::common::*;
 use crate::publish::stage::*;
 
-/// What changes directories; and what makes files whole.
+/// System calls that change directories, or make files durable.
 const CALLS: &str = "linkat,rename,renameat,renameat2,unlink,unlinkat,fsync,mkdir,mkdirat";
 
-/// Kills at most, spread over the whole run; by hand: `PUBLISH_KILLS`.
+/// Largest number of kills, spread over the whole run. `PUBLISH_KILLS` sets another.
 const KILLS_DEFAULT: u64 = 24;
 
 fn killed(flags: &[&str]) {
@@ -29,7 +29,7 @@ fn killed(flags: &[&str]) {
         kills += usize::from(killed.is_killed);
         let was = latest(&stage.mirror());
         assert!(was.is_empty() || was[0] == FULL_26, "{moment}: {was:?}");
-        // A pin may be there; nothing else has changed.
+        // A pin may be there; all else is unchanged.
         let now = state_of(&stage.snapshots());
         assert!(
             now.iter()
@@ -44,7 +44,7 @@ fn killed(flags: &[&str]) {
         stage.assert_nothing_is_pinned();
         let links = if flags.contains(&"--as-is") { 2 } else { 1 };
         assert!(state_of(&stage.snapshots()).values().all(|file| file.1 == links), "{moment}: pins are freed");
-        // What is on the target was not put there a second time.
+        // Archives on the target were not written a second time.
         let again =
             of_type(&said, "publish_prepared").into_iter().filter(|line| was.iter().any(|name| line["name"] == **name));
         assert_eq!(again.count(), 0, "{moment}");
@@ -52,7 +52,7 @@ fn killed(flags: &[&str]) {
     assert!(kills >= 10, "the moments were missed: {kills}");
 }
 
-/// What a killed run was making goes at the next start, also where nothing is to be made.
+/// Temporary files of a killed run are removed at the next start, even if there is no work.
 #[test]
 fn temporary_files_go_at_the_next_start() {
     let stage = Stage::with_pair();
@@ -77,7 +77,7 @@ fn killed_while_archives_stay_as_they_are() {
     killed(&["--as-is"]);
 }
 
-/// A panic ends what it was in, is said, and that is tried again.
+/// A panic ends one piece of work, and is reported. That work is tried again.
 #[test]
 fn a_panic_on_the_thread_of_a_target() {
     let stage = Stage::with_pair();
@@ -92,7 +92,7 @@ fn a_panic_on_the_thread_of_a_target() {
     assert_eq!(latest(&stage.mirror()), [FULL_26, INCREMENTAL_26_40]);
 }
 
-/// The disk of the target is full, and then it is not.
+/// The disk of the target is full, and then has room again.
 #[test]
 fn a_full_target() {
     needs!("sys_admin", "mount", "umount");
@@ -121,8 +121,8 @@ fn a_full_target() {
     stage.assert_nothing_is_pinned();
 }
 
-/// A target that has become full gets room when it is needed: what may go goes first, without
-/// another start.
+/// A target that becomes full gets room when it is needed: older archives are removed first,
+/// without a new start.
 #[test]
 fn a_target_that_becomes_full() {
     needs!("sys_admin", "mount", "umount");
@@ -152,14 +152,14 @@ fn a_target_that_becomes_full() {
     running.wait_for_published(&name(full_40));
     stage.wait_until_nothing_is_pinned();
     assert_eq!(stage.published().len(), 2, "both are younger than the grace");
-    // Hours later, by what the index says of their times.
+    // The index now says that the archives are hours old.
     let path = stage.mirror().join("api/v1/archives");
     let mut index: serde_json::Value = serde_json::from_slice(&fs::read(&path).expect("read")).expect("JSON");
     for archive in index["archives"].as_array_mut().expect("archives") {
         archive["modified_unix_seconds"] = 1.into();
     }
     fs::write(&path, index.to_string()).expect("written");
-    // Something else has taken the room, but for what half of the oldest archive takes.
+    // Another file takes the room, except half of the oldest archive's length.
     let free_bytes = rustix::fs::statvfs(stage.mirror()).map(|it| it.f_bavail * it.f_frsize).expect("told");
     let bytes_of = |path: PathBuf| fs::metadata(path).expect("metadata").len();
     let left_bytes = bytes_of(fixture(FULL_3500)) - bytes_of(fixture(FULL_26)) / 2;

@@ -12,7 +12,7 @@ use crate::publish::stage::*;
 use crate::publish::works::lives::Running;
 use crate::publish::works::rebased::{ONTO_ONE, assert_is_listed, with_two_full_archives};
 
-/// A run that rebases for some ten seconds, and makes no other files.
+/// Starts a run that rebases for about ten seconds, and makes no other files.
 fn slow_rebase() -> (Stage, Running) {
     let stage = with_two_full_archives();
     stage.once_succeeds(&[]);
@@ -21,7 +21,7 @@ fn slow_rebase() -> (Stage, Running) {
     (stage, running)
 }
 
-/// The niceness of a process's threads.
+/// Returns the niceness of a process's threads.
 fn niceness(pid: Pid) -> Vec<i32> {
     let threads = names_in(Path::new(&format!("/proc/{}/task", pid.as_raw_nonzero())));
     let stat = |thread| fs::read_to_string(format!("/proc/{}/task/{thread}/stat", pid.as_raw_nonzero())).ok();
@@ -42,7 +42,7 @@ fn killed_at_the_lowest_priority() {
     stage.assert_nothing_is_pinned();
 }
 
-/// What comes next is no newer state of the same cluster, which is said once.
+/// The next archive is not a newer state of the same cluster, which is reported once.
 #[test]
 fn the_next_full_archive_comes_first() {
     let (stage, running) = slow_rebase();
@@ -97,7 +97,7 @@ fn a_panic_while_rebasing() {
     assert_is_listed(&stage.mirror());
 }
 
-/// A full archive of the target is damaged: it is read a few times, and then no more.
+/// A damaged full archive of the target is read a few times, and then no more.
 #[test]
 fn a_damaged_full_archive() {
     let stage = with_two_full_archives();

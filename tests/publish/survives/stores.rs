@@ -38,7 +38,7 @@ fn a_bucket_gets_what_a_directory_gets() {
     let (gateway, stage) = (Gateway::start(), Stage::with_pair());
     let mirror = stage.mirror();
     let flags = ["--to", mirror.to_str().expect("UTF-8"), "--keep-slot", "40"];
-    // Answers that are lost, of what must not be done twice; a store that is busy.
+    // The store loses answers to requests that must not be repeated; or it is busy.
     gateway.fail(&["PUT ", "api/v1/archives"], 1, Instead::AnswerLost);
     gateway.fail(&["PUT ", "latest.json"], 1, Instead::AnswerLost);
     gateway.fail(&["PUT ", "partNumber=1&"], 1, Instead::Refused(503, "SlowDown"));
@@ -67,7 +67,7 @@ fn a_bucket_gets_what_a_directory_gets() {
     assert_eq!(latest(&bucket), [FULL_3500]);
 }
 
-/// With an archive that has three parts.
+/// Makes a stage with an archive of three parts.
 pub fn with_three_parts() -> (Stage, PathBuf) {
     let stage = Stage::new_in(tempfile::tempdir().expect("a directory"), &[]);
     let ledger = stage.dir.path().join("ledger");
@@ -77,33 +77,33 @@ pub fn with_three_parts() -> (Stage, PathBuf) {
     (stage, made)
 }
 
-/// The uploads that a later run would look at.
+/// Returns the uploads that a later run would continue.
 pub fn uploads(stage: &Stage) -> serde_json::Map<String, Value> {
     let journal = fs::read(stage.pins().join("journal.json")).unwrap_or_default();
     let journal: Value = serde_json::from_slice(&journal).unwrap_or_default();
     journal["uploads"].as_object().cloned().unwrap_or_default()
 }
 
-/// The parts that a later run would not send again: lines behind the upload's id.
+/// Returns the parts that a later run would not send again: lines after the upload's id.
 fn remembered_parts(stage: &Stage) -> usize {
     let text = parts_log(stage).and_then(|path| fs::read_to_string(path).ok()).unwrap_or_default();
     text.lines().count().saturating_sub(1)
 }
 
-/// The file in which the parts of an upload are remembered.
+/// Returns the path of the file that lists the parts of an upload.
 pub fn parts_log(stage: &Stage) -> Option<PathBuf> {
     let mut paths = fs::read_dir(stage.pins()).ok()?.flatten().map(|file| file.path());
     paths.find(|path| path.extension().is_some_and(|extension| extension == "parts"))
 }
 
-/// Nothing is sent twice but the part that was on its way.
+/// Only the part in transfer is sent twice.
 #[test]
 fn killed_while_parts_are_sent() {
     needs!("versitygw");
     let (gateway, (stage, made)) = (Gateway::start(), with_three_parts());
     gateway.fail(&["PUT ", "partNumber=3&"], usize::MAX, Instead::Refused(503, "SlowDown"));
     let mut child = start(&gateway, &stage, &[]);
-    // Of an archive that is being made, the parts are remembered too, but only to be removed.
+    // The parts of an archive that is still being made are also listed, but only to be removed.
     let is_ready = || uploads(&stage).values().any(|upload| upload["of"] != "");
     wait_for("two parts of the ready archive in the journal", || is_ready() && remembered_parts(&stage) == 2);
     child.kill().expect("killed");
@@ -121,7 +121,7 @@ fn killed_while_parts_are_sent() {
     stage.assert_nothing_is_pinned();
 }
 
-/// Nothing can be added to it: its parts go, and all is sent anew.
+/// The upload cannot be continued: its parts are removed, and all is sent again.
 #[test]
 fn an_upload_that_fits_no_more_leaves_no_parts() {
     needs!("versitygw");
@@ -143,7 +143,8 @@ fn an_upload_that_fits_no_more_leaves_no_parts() {
     assert_eq!((gateway.left_parts(), uploads(&stage).len()), (0, 0));
 }
 
-/// The thread that plans panics while another waits for it: the run ends, and the next one goes on.
+/// The thread that plans panics while another waits for it: the run ends, and the next one
+/// continues.
 #[cfg(debug_assertions)]
 #[test]
 fn a_panic_while_a_bucket_waits() {
@@ -158,7 +159,7 @@ fn a_panic_while_a_bucket_waits() {
     assert_eq!((gateway.left_parts(), uploads(&stage).len()), (0, 0));
 }
 
-/// A store that is away holds up no other target, and gets the newest pair when it is back.
+/// A store that is away delays no other target, and gets the newest pair when it is back.
 #[test]
 fn a_store_that_is_away() {
     needs!("versitygw");
@@ -174,11 +175,11 @@ fn a_store_that_is_away() {
     child.wait().expect("ended");
 }
 
-/// Slow enough that the first part is there long before the archive is whole.
+/// A rate at which the first part arrives long before the archive is whole.
 const SLOWLY: [&str; 2] = ["--max-rate", "8MiB"];
 
-/// Parts are sent while the archive is made; those of a run that was killed are forgotten by the
-/// next, and sent anew.
+/// Parts are sent while the archive is made. The next run drops those of a killed run, and sends
+/// all again.
 #[test]
 fn killed_while_the_archive_is_made() {
     needs!("versitygw");
@@ -200,7 +201,7 @@ fn killed_while_the_archive_is_made() {
     stage.assert_nothing_is_pinned();
 }
 
-/// Of an archive that is damaged at its end, parts were sent, and nothing stays.
+/// The archive is damaged at its end: parts were sent, and none stays.
 #[test]
 fn damaged_at_its_end() {
     needs!("versitygw");
@@ -218,8 +219,7 @@ fn damaged_at_its_end() {
     }
 }
 
-/// A head start that fails, and a store that is away in the middle of one, are as if there had been
-/// none.
+/// An early upload that fails, or a store that is away in its middle, has no effect on the result.
 #[test]
 fn a_head_start_that_fails() {
     needs!("versitygw");
@@ -252,7 +252,7 @@ fn away_while_the_archive_is_made() {
     verify(&bucket);
 }
 
-/// Trying again would take the time until a timer's next run, and end as the first try did.
+/// Wrong credentials are tried once: another try would end in the same way.
 #[test]
 fn credentials_that_do_not_suffice_are_tried_once() {
     needs!("versitygw");
@@ -266,7 +266,7 @@ fn credentials_that_do_not_suffice_are_tried_once() {
     assert_eq!((failed.len(), &failed[0]["retry_seconds"]), (1, &Value::Null), "{failed:?}");
 }
 
-/// What a store does not keep is not published, though it said so.
+/// A file that the store confirms and does not keep is not published.
 #[test]
 fn a_store_that_keeps_nothing() {
     needs!("versitygw");

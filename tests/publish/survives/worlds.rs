@@ -25,7 +25,7 @@ use crate::common::*;
 use crate::publish::stage::*;
 
 const STEPS: usize = 30;
-/// States of the validator, one after the other.
+/// Number of the validator's states.
 const DAYS: usize = 12;
 /// Length of a target that can become full.
 const DISK: &str = "size=64m";
@@ -33,7 +33,7 @@ const DISK: &str = "size=64m";
 /// An archive of a day's state: a full one, or one on the full archive of an earlier day.
 type Of = (Option<usize>, usize);
 
-/// Ledgers of one chain, and the archives that were asked for.
+/// Ledgers of one chain, and their archives, made on request.
 struct Chain {
     dir: TempDir,
     slots: Vec<u64>,
@@ -65,7 +65,7 @@ impl Chain {
         let make = || {
             let base_slot = base.map(|base| self.slots[base].to_string());
             let flags: Vec<&str> = base_slot.iter().flat_map(|slot| ["--base-slot", slot]).collect();
-            // Each in a directory of its own, with its base and no other.
+            // Each archive is in a directory of its own, with its base alone.
             let out = self.dir.path().join(format!("{of:?}"));
             fs::create_dir(&out).expect("made");
             full.iter().for_each(|full| fs::hard_link(full, out.join(name(full))).expect("linked"));
@@ -75,7 +75,7 @@ impl Chain {
     }
 }
 
-/// The user as whom the program runs: one who does not overrule permissions.
+/// Gives files to the user as whom the program runs, to whom permissions apply.
 fn give(path: &Path) {
     if rustix::process::geteuid().is_root() {
         let user = Some(ProgramOfNobody::USER);
@@ -83,7 +83,7 @@ fn give(path: &Path) {
     }
 }
 
-/// A target, and where it is while it is gone.
+/// A target, and its place while it is gone.
 struct Place {
     path: PathBuf,
     aside: PathBuf,
@@ -114,7 +114,7 @@ impl Place {
         Self { path, aside, mood: Mood::Works, is_mounted, had_full: false }
     }
 
-    /// Works again, or is another directory.
+    /// Makes the target work again, or replaces the directory.
     fn mend(&mut self, is_replaced: bool) {
         match std::mem::replace(&mut self.mood, Mood::Works) {
             Mood::Fails => set_mode(&self.path, 0o755),
@@ -136,7 +136,8 @@ impl Place {
         }
     }
 
-    /// As far as a directory can be so; `coming` is the name of an archive.
+    /// Sets the state of a target, as far as a directory can have it; `coming` is the name of the
+    /// next archive.
     fn set(&mut self, mood: Mood, coming: &str) {
         self.mood = match mood {
             Mood::IsGone if self.is_mounted => Mood::IsFull,
@@ -151,7 +152,7 @@ impl Place {
             Mood::IsGone => fs::rename(&self.path, &self.aside).expect("moved"),
             Mood::IsFull => {
                 let free = rustix::fs::statvfs(&self.path).map(|it| it.f_bavail * it.f_frsize).expect("told");
-                // Where the program takes some of it meanwhile, it is as full.
+                // If the program takes some of the room meanwhile, the target is still full.
                 drop(fs::write(self.path.join("filler"), vec![1; free as usize]));
             }
             Mood::Works | Mood::Hangs => {}
@@ -162,7 +163,7 @@ impl Place {
         if self.mood == Mood::IsGone { &self.aside } else { &self.path }
     }
 
-    /// What an index names, each with its path.
+    /// Returns the archives of an index, with their paths.
     fn listed(&self, below: &str) -> Vec<(Value, PathBuf)> {
         let dir = self.dir().join(below);
         let Ok(index) = fs::read(dir.join("api/v1/archives")) else { return Vec::new() };
@@ -180,12 +181,12 @@ fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).expect("set");
 }
 
-/// The newest of these on a base, or the newest full one.
+/// Returns the newest of these on a base, or the newest full one.
 fn newest(of: &[ArchiveName], base_slot: Option<u64>) -> Option<u64> {
     of.iter().filter(|name| name.base_slot == base_slot).map(|name| name.slot).max()
 }
 
-/// One life, and what is to be said of it if it fails.
+/// One life, and its description for a failure.
 struct Life {
     seed: u64,
     draws: Draws,
@@ -193,7 +194,7 @@ struct Life {
     // Disks are unmounted before the directory is removed.
     places: Vec<Place>,
     dir: TempDir,
-    /// The validator's next state, and that of its newest full archive.
+    /// Number of the validator's next state, and of its newest full archive.
     day: usize,
     full_day: Option<usize>,
     damaged: BTreeSet<String>,
@@ -228,8 +229,8 @@ impl Life {
         self.dir.path().join("snapshots")
     }
 
-    /// Pairs are not checked: of the incremental archives, only those on the oldest state are
-    /// exact.
+    /// Returns the command. Pairs are not checked: of the incremental archives, only those on the
+    /// oldest state are exact.
     fn command(&self) -> Command {
         static PROGRAM: OnceLock<ProgramOfNobody> = OnceLock::new();
         let mut command = PROGRAM.get_or_init(ProgramOfNobody::new).command();
@@ -250,8 +251,7 @@ impl Life {
         self.running = Some(self.command().spawn().expect("started"));
     }
 
-    /// Kills the program, where it runs. It ends by itself only where no target is there when it
-    /// begins.
+    /// Kills the program if it runs. It ends by itself only if no target is there when it begins.
     fn kill(&mut self) {
         let Some(mut running) = self.running.take() else { return };
         let ended = running.try_wait().expect("asked");
@@ -285,13 +285,13 @@ impl Life {
                 self.places[at].mend(is_replaced);
                 self.places[at].set(mood, &coming);
             }
-            // A clock is not ours to set.
+            // The test cannot set the clock.
             Happening::Passes { seconds } => self.wait(seconds as usize / 4),
             _ => {}
         }
     }
 
-    /// As Agave does: under a temporary name, then renamed.
+    /// Writes an archive as Agave does: under a temporary name, then renamed.
     fn write(&mut self, of: Of, is_damaged: bool) {
         let archive = Chain::get().archive(of);
         let mut bytes = fs::read(&archive).expect("read");
@@ -320,14 +320,14 @@ impl Life {
         gone.for_each(|name| fs::remove_file(self.snapshots().join(name.to_string())).expect("purged"));
     }
 
-    /// While the program does not run: what is named is there, and sound; the last full archive
-    /// stays.
+    /// Checks, while the program does not run, that named archives are there and valid, and that
+    /// the last full archive stays.
     fn check(&mut self) {
         for place in &mut self.places {
             for (listed, path) in ["", "kept"].iter().flat_map(|below| place.listed(below)) {
                 let length = fs::metadata(&path).map(|it| it.len()).ok();
                 assert_eq!(listed["size_bytes"].as_u64(), length, "{path:?}");
-                // What was rebased may have the name of what the validator wrote.
+                // A rebased archive may have the name of one that the validator wrote.
                 assert!(
                     !self.damaged.contains(&name(&path)) || !listed["rebased_on"].is_null(),
                     "{path:?} was damaged"
@@ -344,7 +344,7 @@ impl Life {
         }
     }
 
-    /// What is lacked where all should be published.
+    /// Returns the archives that should be published and are not.
     fn lacked(&self) -> Option<String> {
         let good: Vec<_> = self.seen().into_iter().filter(|it| !self.damaged.contains(&it.to_string())).collect();
         let all = self.seen();
@@ -354,7 +354,7 @@ impl Life {
             if newest(&good, None) > full {
                 return Some(format!("{:?} has {full:?}, not {:?}", place.path, newest(&good, None)));
             }
-            // On a full archive that the validator has purged, nothing comes.
+            // No incremental archive follows on a full archive that the validator has purged.
             if full.is_some() && all.iter().any(|it| it.base_slot.is_none() && Some(it.slot) == full) {
                 let (there, wanted) = (newest(&has, full), newest(&good, full));
                 if wanted > there {
@@ -367,7 +367,7 @@ impl Life {
         (self.wishes.keep.is_none() && !left.is_empty()).then(|| format!("{left:?} is left"))
     }
 
-    /// Has slotpress read all that is named.
+    /// Runs `verify` on all named archives.
     fn verify(&self) {
         static SOUND: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
         for (_, path) in self.places.iter().flat_map(|place| ["", "kept"].map(|below| place.listed(below))).flatten() {
@@ -410,7 +410,7 @@ impl Life {
         kill_process(rustix::process::Pid::from_child(&running), Signal::TERM).expect("signalled");
         assert_eq!(exit_code(&mut running), Some(0));
         self.check();
-        // Nothing is left for another run, but what was left out.
+        // No work is left for another run, except archives that were left out.
         let code = exit_code(&mut self.command().arg("--once").spawn().expect("started"));
         assert!(code == Some(0) || !self.damaged.is_empty() && matches!(code, Some(1 | 3)), "{code:?}");
         self.check();
@@ -419,8 +419,8 @@ impl Life {
     }
 }
 
-/// Nothing is published that was refused, an index never names what is not there, the last full
-/// archive stays, and in the end all is published that should be.
+/// No refused archive is published, an index never names a missing file, the last full archive
+/// stays, and in the end all are published that should be.
 #[test]
 fn the_program_in_random_lives() {
     let (first, count) = (number_of("LIVES_FIRST", 1), number_of("LIVES_REAL", 4));

@@ -25,7 +25,7 @@ fn thirty_nodes_at_once() {
     let server = format!("server {{ listen 127.0.0.1:{port}; root {root}; }}");
     let _nginx = Nginx::start(port, "", &format!("http {{ access_log off; TEMPORARY\n{server}\n}}"));
 
-    // nginx shows no directories: what is there, the list says.
+    // nginx lists no directories: the list names the archives.
     let mirror_url = format!("http://127.0.0.1:{port}");
     for url in [mirror_url.clone(), format!("{mirror_url}/")] {
         let listed = run(&["list", &url]);

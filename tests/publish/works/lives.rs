@@ -22,7 +22,7 @@ use crate::common::strace::number_of;
 use crate::common::*;
 use crate::publish::stage::*;
 
-/// A run that goes on.
+/// A running `publish`.
 pub struct Running {
     child: Child,
     lines: Arc<Mutex<Vec<Value>>>,
@@ -61,7 +61,8 @@ impl Running {
         wait_for(name, || of_type(&self.lines(), "published").iter().any(|line| line["name"] == name));
     }
 
-    /// Asks it to stop, once it has begun: earlier, the signal ends it. It must end well.
+    /// Asks the program to stop after it has begun; before, the signal would kill it. It must end
+    /// well.
     pub fn stop(mut self) -> Vec<Value> {
         wait_for("the program to begin", || !self.lines().is_empty());
         kill_process(self.pid(), Signal::TERM).expect("signalled");
@@ -78,7 +79,7 @@ impl Drop for Running {
     }
 }
 
-/// Tells a thread that polls to end: also where what it polls beside has failed.
+/// Ends a thread that polls, also if the test has failed.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -87,9 +88,9 @@ impl Drop for Over<'_> {
     }
 }
 
-/// Each archive appears, and goes when two newer ones are there: faster than any validator. The
-/// next one comes when it was published, which `published` hears of. All that a reader sees
-/// meanwhile is whole.
+/// Writes archives one after the other, and purges each when two newer ones exist, faster than any
+/// validator. The next one appears when `published` hears that the last was published. A reader
+/// must see only whole archives meanwhile.
 fn write_and_purge(stage: &Stage, running: &Running, archives: &[PathBuf], mut published: impl FnMut()) {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -109,8 +110,7 @@ fn write_and_purge(stage: &Stage, running: &Running, archives: &[PathBuf], mut p
             if there.len() > 2 {
                 fs::remove_file(stage.snapshots().join(there.remove(0))).expect("purged");
             }
-            // A validator takes longer; what it writes meanwhile is skipped or published, as it
-            // comes.
+            // A validator takes longer. Archives that it writes meanwhile are skipped or published.
             running.wait_for_published(&name(archive));
             published();
         }
@@ -120,8 +120,8 @@ fn write_and_purge(stage: &Stage, running: &Running, archives: &[PathBuf], mut p
     });
 }
 
-/// That it has published the newest, and failed at nothing; the validator's directory has what the
-/// validator left there.
+/// Checks that the run has published the newest archive without a failure, and that the validator's
+/// directory is unchanged.
 fn assert_all_went_well(stage: &Stage, said: &[Value], newest: &Path) {
     assert_eq!(of_type(said, "publish_failed").len() + of_type(said, "publish_refused").len(), 0, "{said:?}");
     assert_eq!(latest(&stage.mirror()), [name(newest)]);
@@ -139,8 +139,8 @@ fn beside_a_validator_that_purges() {
     assert_all_went_well(&stage, &said, chain().last().expect("some"));
 }
 
-/// Killed at any moment, again and again, for as long as it is asked for: each time, the next run
-/// goes on, and all is published.
+/// Kills at any moment, again and again: each time the next run continues, and all archives are
+/// published.
 #[test]
 #[ignore = "takes an hour; by hand: PUBLISH_SOAK_SECONDS"]
 fn soak() {
@@ -174,14 +174,14 @@ fn soak() {
     println!("{archives} archives, {kills} kills, in {} s", start.elapsed().as_secs());
 }
 
-/// Of each pair that is published, as soon as it is: it is what the validator wrote.
+/// Each published pair equals the validator's, as soon as it is published.
 #[test]
 #[ignore = "asks Agave itself: AGAVE_ORACLE names programs built on its crates"]
 fn agave_loads_each_pair() {
     let oracles = Oracle::required();
     let made = temp_dir();
-    // Each with its genesis, and all in the order of their slots, as one validator would write
-    // them.
+    // Each chain has its genesis; all archives are in the order of their slots, as one validator
+    // would write them.
     let (older, newer) = chain().split_at(3);
     let mut archives: Vec<PathBuf> = older.to_vec();
     let mut geneses = BTreeMap::from([(26, genesis_beside(FULL_26)), (40, genesis_beside(FULL_26))]);
@@ -189,7 +189,7 @@ fn agave_loads_each_pair() {
         let dir = made.path().join(slots.to_string());
         let flags = ["--accounts", "3000", "--slots", &slots.to_string(), "--hot", "--close-permille", "100"];
         oracles[0].run(Command::new(&oracles[0].path).arg("gen").arg(&dir).args(flags));
-        // An incremental one is before its full one by name.
+        // By name, an incremental archive comes before its full one.
         archives.extend(names_in(&dir.join("archives")).iter().rev().map(|name| dir.join("archives").join(name)));
         geneses.insert(slots * 2 / 3, dir);
     }
@@ -224,8 +224,8 @@ fn genesis_beside(fixture_name: &str) -> PathBuf {
     fixture(fixture_name).parent().expect("a directory").to_path_buf()
 }
 
-/// A whole chain at once, and what is purged while it is read: the newest is published, nothing
-/// fails.
+/// A whole chain at once, with archives that are purged while they are read: the newest is
+/// published without a failure.
 #[test]
 fn the_newest_of_many_and_archives_that_go() {
     let stage = Stage::new(&chain().iter().map(|path| path.as_path()).collect::<Vec<_>>());
@@ -238,8 +238,8 @@ fn the_newest_of_many_and_archives_that_go() {
     assert_eq!(of_type(&said, "publish_failed").len() + of_type(&said, "publish_refused").len(), 0, "{said:?}");
 }
 
-/// As Firedancer does: the oldest file is locked, emptied, renamed and written anew. It never waits
-/// for long, and no file has a second name.
+/// As Firedancer does, the oldest file is locked, emptied, renamed and written again. This never
+/// waits for long, and no file has a second name.
 #[test]
 fn beside_firedancer_that_uses_files_again() {
     let stage = Stage::new(&[]);
@@ -257,7 +257,7 @@ fn beside_firedancer_that_uses_files_again() {
         let seen = (slot - 26) as usize;
         wait_for("a look", || is_looked_at() >= seen);
         let mut file = fs::File::options().write(true).read(true).open(path(slot - 1)).expect("open");
-        // Waits for locks of others.
+        // Waits for locks of other processes.
         fcntl_lock(&file, FlockOperation::LockExclusive).expect("locked");
         file.set_len(0).expect("emptied");
         fs::rename(path(slot - 1), path(slot)).expect("renamed");
@@ -269,7 +269,8 @@ fn beside_firedancer_that_uses_files_again() {
     assert_eq!(names(&stage.snapshots()).len(), 1);
 }
 
-/// Where the file system has them, by a reflink: the file has one name all the time.
+/// On a file system with reflinks, archives are pinned by reflinks: the file has one name all the
+/// time.
 #[test]
 fn firedancers_archives_are_pinned_by_a_reflink() {
     needs!("sys_admin", "loop_xfs", "mount", "umount", "mkfs.xfs");
@@ -282,13 +283,13 @@ fn firedancers_archives_are_pinned_by_a_reflink() {
     let outside = temp_dir();
     let (image, disk) = (outside.path().join("image"), Mounted(outside.path().join("disk")));
     fs::create_dir(&disk.0).expect("made");
-    // The least that xfs takes; a hole, nearly all of it.
+    // Smallest size of an XFS file system. The file is nearly all a hole.
     fs::File::create(&image).expect("made").set_len(300 << 20).expect("grown");
     assert!(Command::new("mkfs.xfs").arg("-q").arg(&image).status().expect("runs").success());
     assert!(Command::new("mount").args(["-o", "loop"]).args([&image, &disk.0]).status().expect("runs").success());
     let stage = Stage::new_in(tempfile::tempdir_in(&disk.0).expect("a directory"), &[&of_firedancer()]);
     let (before, full) = (state_of(&stage.snapshots()), name(&of_firedancer()));
-    // Slow enough to be seen while it is pinned.
+    // A rate at which the pin can be seen.
     let running = Running::start(&stage, &["--max-rate", "64KiB"]);
     let pinned = stage.pins().join("pinned").join(&full);
     let mut links = None;
@@ -303,7 +304,7 @@ fn firedancers_archives_are_pinned_by_a_reflink() {
     verify(&stage.mirror());
 }
 
-/// What ends at this moment is told too: here, a program that is killed, and one that is not run.
+/// Hooks that end with the run are reported: one that is killed, and one that is not run.
 #[test]
 fn what_ends_with_the_run_is_told() {
     let stage = Stage::with_pair();
@@ -345,7 +346,7 @@ fn metrics_and_health() {
         };
         assert!(text.lines().any(|line| is_it(&line)), "{name} {value}: {text}");
     }
-    // What the dashboard shows is there.
+    // The metrics of the dashboard exist.
     let dashboard = concat!(env!("CARGO_MANIFEST_DIR"), "/contrib/grafana/slotpress-publish.json");
     let dashboard: Value = serde_json::from_slice(&fs::read(dashboard).expect("read")).expect("JSON");
     let panels = dashboard["panels"].as_array().expect("panels");
@@ -375,8 +376,8 @@ fn metrics_and_health() {
     });
 }
 
-/// What is copied there in place, slowly, is taken when it is whole: whether it grew before or
-/// after it was found damaged.
+/// An archive that is copied slowly under its name is published when it is whole, whether it grew
+/// before or after it was found damaged.
 #[test]
 fn a_copy_that_grows_under_its_name() {
     let bytes = fs::read(fixture(FULL_26)).expect("read");
@@ -384,7 +385,7 @@ fn a_copy_that_grows_under_its_name() {
         let stage = Stage::new(&[]);
         let path = stage.snapshots().join(FULL_26);
         fs::write(&path, &bytes[..bytes.len() / 2]).expect("written");
-        // Otherwise it might be Firedancer's: half of it does not tell.
+        // Without this flag, it might be Firedancer's: half of a file does not show that.
         let running = Running::start(&stage, &["--writer", "agave"]);
         wait_for(grows_after, || !of_type(&running.lines(), grows_after).is_empty());
         let mut file = fs::File::options().append(true).open(&path).expect("open");
@@ -397,8 +398,7 @@ fn a_copy_that_grows_under_its_name() {
     }
 }
 
-/// Writes into a document that something was done years from now: the clock said so, and was put
-/// right since.
+/// Writes a time years from now into a document, as a wrong clock would have done.
 fn date_ahead(path: &Path, pointer: &str) {
     let mut json: Value = serde_json::from_str(&fs::read_to_string(path).expect("read")).expect("JSON");
     *json.pointer_mut(pointer).expect("a field") = 9_999_999_999_u64.into();
@@ -418,7 +418,7 @@ fn an_incremental_archive_after_a_clock_that_was_ahead() {
     running.stop();
 }
 
-/// An archive that was published then goes when its grace has passed since it was first seen.
+/// An archive with such a time is removed when its grace has passed since it was first seen.
 #[test]
 fn an_archive_that_was_published_by_a_clock_that_was_ahead() {
     let stage = Stage::new(&[&fixture(FULL_26)]);

@@ -37,7 +37,7 @@ fn a_pair_is_published_and_not_twice() {
     assert_eq!(fs::metadata(stage.mirror().join("api/v1/archives")).expect("an index").ino(), index, "it was right");
 }
 
-/// What a reader over HTTP gets is what `serve` would list.
+/// The index is the list that `serve` would give a reader over HTTP.
 #[test]
 fn the_index_is_the_list_of_the_api() {
     let stage = Stage::with_pair();
@@ -50,8 +50,7 @@ fn the_index_is_the_list_of_the_api() {
     assert_eq!(index["archives"][1]["state"], "checked");
 }
 
-/// Where each document says that an archive is, it is: relative to the document, so below any
-/// prefix.
+/// Paths in documents are relative to the document, so they hold below any prefix.
 #[test]
 fn paths_hold_for_who_reads_them() {
     let stage = Stage::with_pair();
@@ -70,7 +69,7 @@ fn paths_hold_for_who_reads_them() {
     }
 }
 
-/// With the genesis, a node has all that it needs from a mirror, by the one hash that it knows.
+/// With the genesis, a node gets all it needs from a mirror, by the one hash that it knows.
 #[test]
 fn the_genesis_is_published() {
     needs!("bzip2");
@@ -90,7 +89,7 @@ fn the_genesis_is_published() {
     assert!(fs::read(&published).expect("published") == fs::read(&packed).expect("read"));
     stage.once_succeeds(&flags);
 
-    // That of another cluster stays.
+    // The genesis of another cluster stays.
     fs::write(&published, "another's").expect("written");
     let output = stage.once(&flags);
     assert_eq!(output.status.code(), Some(5), "{}", String::from_utf8_lossy(&output.stderr));
@@ -121,7 +120,7 @@ fn a_target_that_fails_holds_up_no_other() {
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(latest(&stage.mirror()), [FULL_26, INCREMENTAL_26_40]);
     assert_eq!(of_type(&lines(&output), "publish_failed")[0]["target"], to[1]);
-    // What waits for it is ready: nothing is checked again.
+    // Waiting archives are ready, and are not checked again.
     fs::create_dir(&other).expect("made");
     let said = stage.once_succeeds(&to);
     assert_eq!(of_type(&said, "publish_prepared").len(), 0);
@@ -144,7 +143,7 @@ fn old_archives_go_after_the_grace_and_others_never() {
     stage.once_succeeds(&["--keep-full", "1", "--keep-incremental", "1", "--grace", "0s"]);
     let newest = chain().last().expect("some");
     assert_eq!(latest(&stage.mirror()), [name(newest)]);
-    // The newest incremental archive, and what it builds on, stay by the rules of `prune`.
+    // The newest incremental archive and its base stay by the rules of `prune`.
     let stays = [name(&foreign), FULL_3500.to_string(), name(newest), name(&chain()[5])];
     let published = stage.published();
     assert_eq!(published.len(), stays.len(), "{published:?}");
@@ -184,7 +183,7 @@ fn what_brackets_a_slot_is_kept_apart() {
     stage.assert_nothing_is_pinned();
 }
 
-/// Firedancer refuses to start where one of its files has a second name, and waits for locks.
+/// Firedancer refuses to start if one of its files has a second name, and waits for locks.
 #[test]
 fn files_of_firedancer_never_get_a_second_name() {
     let archive = of_firedancer();
@@ -196,7 +195,7 @@ fn files_of_firedancer_never_get_a_second_name() {
     let skipped = of_type(&said, "publish_skipped");
     let is_cloned = !of_type(&said, "publish_pinned").is_empty();
     assert!(is_cloned || skipped[0]["reason"].as_str().expect("a reason").contains("reflinks"), "{said:?}");
-    // Nothing is published: that is no success. A person who knows better says so.
+    // No archive is published, which is a failure. `--writer` overrides it.
     if !is_cloned {
         assert_eq!(output.status.code(), Some(1), "{stderr}");
         assert!(stderr.contains("was left out") && stderr.contains("--writer agave"), "{stderr}");
@@ -205,17 +204,18 @@ fn files_of_firedancer_never_get_a_second_name() {
     }
 }
 
-/// Newer ones have stakes, and a slot for each storage: it is told by their tar headers. No call
-/// gives one a second name.
+/// Newer versions write stakes, and a slot for each storage; the tar headers show the writer. No
+/// system call gives a file a second name.
 #[test]
 fn newer_files_of_firedancer_never_get_a_second_name() {
     needs!("strace");
     let newer = "firedancer-2026-09/full-bank";
     let firedancers = ["snapshot-", "incremental-"].map(|prefix| fixture_of(newer, prefix));
     let agaves = [fixture_of(AGAVE_4_4, "snapshot-26-"), fixture(FULL_3500)];
-    // Its own, with Agave's that it downloaded: the newest is Firedancer's.
+    // Firedancer's directory with an archive by Agave that it downloaded: the newest is
+    // Firedancer's.
     let own = Stage::new(&[&agaves[0], &firedancers[1]]);
-    // Agave's, with one of Firedancer's that it downloaded.
+    // Agave's directory with an archive by Firedancer that it downloaded.
     let of_agave = Stage::new(&[&firedancers[0], &agaves[1]]);
     for (stage, linked) in [(&own, None), (&of_agave, Some(FULL_3500))] {
         let before = state_of(&stage.snapshots());
@@ -237,8 +237,8 @@ fn newer_files_of_firedancer_never_get_a_second_name() {
     }
 }
 
-/// As a file of Firedancer's is while it is written: what cannot be told to be Agave's gets no
-/// second name either.
+/// A file of Firedancer while it is written: a file that may not be Agave's gets no second name
+/// either.
 #[test]
 fn a_file_without_a_bank_file_gets_no_second_name() {
     let stage = Stage::new(&[]);
@@ -252,7 +252,7 @@ fn a_file_without_a_bank_file_gets_no_second_name() {
     }
 }
 
-/// With too little room for a pin, too: an empty target is no success.
+/// The same if there is too little room for a pin: an empty target is a failure.
 #[test]
 fn everything_is_left_out() {
     let stage = Stage::with_pair();
@@ -276,7 +276,7 @@ fn a_dry_run_writes_nothing() {
     assert!(said().starts_with("nothing to publish"));
 }
 
-/// By the epoch schedule in the archives: the first epoch of their cluster ends with slot 31.
+/// By the epoch schedule in the archives, the first epoch of their cluster ends with slot 31.
 #[test]
 fn what_brackets_the_end_of_an_epoch_is_kept() {
     let stage = Stage::new(&[&fixture(FULL_26)]);
@@ -288,7 +288,7 @@ fn what_brackets_the_end_of_an_epoch_is_kept() {
     assert_eq!(latest(&kept), [FULL_26, INCREMENTAL_26_40]);
 }
 
-/// As validators are run with `--incremental-snapshot-archive-path`.
+/// Validators with `--incremental-snapshot-archive-path`.
 #[test]
 fn incremental_archives_in_a_directory_of_their_own() {
     let stage = Stage::new(&[&fixture(FULL_26)]);
@@ -299,19 +299,19 @@ fn incremental_archives_in_a_directory_of_their_own() {
     stage.once_succeeds(&flag);
     assert_eq!(latest(&stage.mirror()), [FULL_26, INCREMENTAL_26_40]);
     stage.assert_nothing_is_pinned();
-    // Nothing else may be written there, either.
+    // No other file may be written there, either.
     let within = other.join("mirror");
     fs::create_dir(&within).expect("made");
     let refused = stage.once(&[&flag[..], &["--to", text(&within)]].concat());
     assert_eq!(refused.status.code(), Some(2), "{}", String::from_utf8_lossy(&refused.stderr));
 }
 
-/// Nobody waits for it but the end of the run.
+/// Only the end of the run waits for the hook.
 #[test]
 fn a_hook_of_the_last_archive_that_fails_is_told() {
     let stage = Stage::new(&[&fixture(FULL_26)]);
     let hook = stage.dir.path().join("hook");
-    // When the archive is let go, nothing else is left to do.
+    // When the archive is unpinned, no other work is left.
     let ready = stage.pins().join("ready").join(FULL_26);
     write_program(&hook, &format!("#!/bin/sh\nwhile [ -e {} ]; do sleep 0.01; done\nexit 3\n", ready.display()));
     let said = stage.once_succeeds(&["--on-published", text(&hook)]);
@@ -319,7 +319,7 @@ fn a_hook_of_the_last_archive_that_fails_is_told() {
     assert!(failed.len() == 1 && failed[0]["message"].as_str().expect("text").contains("exit status: 3"), "{said:?}");
 }
 
-/// A run was killed before it deleted an archive, which was published again since.
+/// A run was killed before it deleted an archive, which has been published again since.
 #[test]
 fn what_is_in_the_index_again_is_not_deleted() {
     let stage = Stage::with_pair();

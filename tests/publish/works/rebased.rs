@@ -12,8 +12,8 @@ use crate::stores::gateway::Gateway;
 
 pub const ONTO_ONE: [&str; 2] = ["--rebase-onto", "1"];
 
-/// The full archive of slot 26 is published, and that of slot 40 is there. What `rebase` makes of
-/// the two has the name of the fixture's incremental archive.
+/// Makes a target with the full archives of slots 26 and 40. The archive that `rebase` makes of the
+/// two has the name of the fixture's incremental one.
 pub fn with_two_full_archives() -> Stage {
     let stage = Stage::new(&[&fixture(FULL_26)]);
     stage.once_succeeds(&ONTO_ONE);
@@ -28,7 +28,7 @@ pub fn list(dir: &std::path::Path) -> Vec<Value> {
     list["archives"].as_array().expect("archives").clone()
 }
 
-/// Checks what is listed: both full archives, and the rebased one with its base.
+/// Checks that the list has both full archives, and the rebased one with its base.
 pub fn assert_is_listed(dir: &std::path::Path) {
     let (list, full_40) = (list(dir), name(&chain()[2]));
     let names: Vec<_> = list.iter().map(|archive| archive["name"].as_str().expect("a name")).collect();
@@ -39,7 +39,7 @@ pub fn assert_is_listed(dir: &std::path::Path) {
     assert_eq!(latest(dir), [full_40]);
 }
 
-/// What the program says about the rebased archive: prepared and published.
+/// Returns the messages about the rebased archive: prepared and published.
 fn said_of_it(said: &[Value]) -> Vec<&Value> {
     said.iter().filter(|line| line["name"] == INCREMENTAL_26_40).collect()
 }
@@ -66,7 +66,7 @@ fn a_node_with_an_older_full_archive_gets_what_changed() {
     assert_eq!(name(&archive(&ledger, out.path(), &[])), name(&chain()[2]), "it is the new state");
 }
 
-/// They go with their full archive, and by their own number.
+/// Rebased archives are removed with their full archive, and by their own limit.
 #[test]
 fn rebased_archives_go() {
     let stage = with_two_full_archives();
@@ -85,7 +85,8 @@ fn rebased_archives_go() {
     assert_eq!(stage.published(), [FULL_26, &name(&chain()[2])], "none is to be kept");
 }
 
-/// Other formats have no place for the note that nodes heed.
+/// Rebased archives are always zstd, because other formats have no place for the note that nodes
+/// need.
 #[test]
 fn rebased_archives_are_zstd_always() {
     let stage = Stage::new(&[&fixture(FULL_26)]);

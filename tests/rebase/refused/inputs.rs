@@ -67,7 +67,8 @@ fn places_that_are_taken() {
     assert_eq!(run(&[&new], &old, Path::new("-"), &[]).status.code(), Some(2));
 }
 
-/// A validator would make its next incremental archive on a full one between those of a pair.
+/// A full archive between those of a pair: a validator would make its next incremental archive on
+/// it.
 #[test]
 fn targets_with_an_archive_between() {
     let dir = temp_dir();

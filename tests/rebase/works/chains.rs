@@ -15,14 +15,14 @@ fn bank_snapshot(ledger: &Path) -> PathBuf {
     dirs.max_by_key(|dir| name(dir).parse::<u64>().unwrap_or(0)).expect("a bank snapshot")
 }
 
-/// Runs the chain on from a directory.
+/// Continues the chain from a directory.
 fn go_on(maker: &Oracle, ledger: &Path, to: &Path, slots: u32, genesis: &Path) {
     let mut command = Command::new(&maker.path);
     command.arg("continue").arg(bank_snapshot(ledger)).arg(to).arg("--genesis").arg(genesis);
     maker.run(command.args(["--slots", &slots.to_string(), "--seed", &slots.to_string()]));
 }
 
-/// Full archives of three states of a chain, over some epochs.
+/// Makes full archives of three states of a chain, over some epochs.
 fn chain(maker: &Oracle, dir: &Path, flags: &str) -> Vec<PathBuf> {
     let ledgers = ["chain/at-full", "chain", "after"].map(|name| dir.join(name));
     let mut command = Command::new(&maker.path);
@@ -63,8 +63,8 @@ fn every_pair_of_full_archives() {
             if new == 2 {
                 continue; // The program continues a chain once.
             }
-            // The restored ledger boots, runs on, and what it archives on the old full archive
-            // loads.
+            // The restored ledger boots and continues, and its archives on the old full archive
+            // load.
             let restored = out.path().join("restored");
             slotpress().arg("restore").args([old_full, &rebased]).arg("--ledger").arg(&restored).assert().success();
             let booted = maker.load_dir(&bank_snapshot(&restored), &[restored.join("accounts")], &genesis);

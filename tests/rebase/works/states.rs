@@ -11,7 +11,7 @@ use crate::rebase::{rebase, run, two_full_archives, without_tombstones};
 
 type State = BTreeMap<String, (String, u64, bool, Vec<u8>)>;
 
-/// The accounts of archives, found with nothing of slotpress.
+/// Returns the accounts of archives, found without slotpress.
 fn state_of(archives: &[&Path]) -> State {
     let all: Vec<Plain> = archives.iter().flat_map(|archive| records(archive)).collect();
     let alive = newest(&all).into_iter().filter(|(_, record)| record.lamports > 0);
@@ -45,8 +45,8 @@ fn old_and_rebased_are_the_new_state() {
     }
 }
 
-/// Each account is there once, in storages of slots above the old one, and unchanged accounts are
-/// not there.
+/// Each changed account occurs once, in storages of slots above the old one; unchanged accounts do
+/// not occur.
 #[test]
 fn nothing_is_there_twice_or_in_vain() {
     let dir = temp_dir();
@@ -78,7 +78,7 @@ fn nothing_is_there_twice_or_in_vain() {
     assert_eq!(rebased.iter().filter(|record| votes(record)).count(), all_votes, "all vote accounts");
 }
 
-/// Why others refuse an older base: without tombstones, closed accounts are back.
+/// Shows why other programs refuse an older base: without tombstones, closed accounts come back.
 #[test]
 fn without_tombstones_it_is_another_state() {
     let dir = temp_dir();
@@ -102,7 +102,7 @@ fn bytes_depend_on_nothing_else() {
         let out = temp_dir();
         assert!(fs::read(rebase(&[&new], &old, out.path(), &flags)).expect("read") == expected, "{flags:?}");
     }
-    // Without the frames of slotpress, and their index.
+    // The archive has neither slotpress's frames nor an index.
     let frame = dir.path().join("frame").join(name(&new));
     fs::create_dir(frame.parent().expect("a directory")).expect("made");
     fs::write(&frame, zstd::encode_all(tar_of(&new).as_slice(), 1).expect("compressed")).expect("written");
@@ -125,8 +125,8 @@ fn a_dry_run_tells_all_and_writes_nothing() {
     assert_eq!(dry["path"], serde_json::Value::Null);
 }
 
-/// The old archive may be Firedancer's own: it loads the pair, and the pair with the converted
-/// archive loads everywhere.
+/// The old archive may be Firedancer's: Firedancer loads the pair, and all clients load the pair
+/// with the converted archive.
 #[test]
 fn the_old_archive_may_be_firedancers() {
     let dir = temp_dir();
@@ -145,8 +145,8 @@ fn the_old_archive_may_be_firedancers() {
     }
 }
 
-/// Both states may be of newer Firedancers, which write stakes: with Agave's old archive, and the
-/// other way round.
+/// Both states may be by newer versions of Firedancer, which write stakes: with Agave's old
+/// archive, and the reverse.
 #[test]
 fn states_of_newer_firedancers() {
     let chain = "firedancer-2026-09/full-bank";
@@ -170,7 +170,7 @@ fn states_of_newer_firedancers() {
     }
 }
 
-/// The state that a node restores, and archives as its own.
+/// A node restores the state, and archives the same state as its own.
 #[test]
 fn a_restored_ledger_archives_as_the_new_state() {
     let dir = temp_dir();
@@ -183,7 +183,8 @@ fn a_restored_ledger_archives_as_the_new_state() {
     assert_eq!((name(&again), state_of(&[&again])), (name(&new), state_of(&[&new])));
 }
 
-/// `archive --onto` reads a stopped validator's ledger instead of its full archive: the same bytes.
+/// `archive --onto` reads a stopped validator's ledger in place of its full archive, and makes the
+/// same bytes.
 #[test]
 fn straight_from_a_ledger() {
     for chain in ["agave-4.2.2", AGAVE_4_4, AGAVE_4_5, AGAVE_4_5_SPLIT] {
@@ -196,7 +197,7 @@ fn straight_from_a_ledger() {
     }
 }
 
-/// What is announced once, and the stages that follow.
+/// Collects the announcement and the stages after it.
 #[derive(Default)]
 struct Told(std::sync::Mutex<Vec<Vec<String>>>);
 
@@ -214,7 +215,7 @@ impl slotpress::Progress for Told {
     }
 }
 
-/// Each stage is a step of all, so that progress and the time left are those of all.
+/// Each stage is a step of the whole, so progress and time left are those of the whole.
 #[test]
 fn the_steps_are_those_of_all() {
     let dir = temp_dir();
