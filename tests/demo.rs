@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use crate::common::screen::*;
 use crate::common::*;
 
-/// `--quiet` leaves of the demo the directory that stays.
+/// With `--quiet`, only the kept directory is printed.
 #[test]
 fn a_quiet_demo() {
     let dir = temp_dir();
@@ -15,8 +15,7 @@ fn a_quiet_demo() {
     assert_eq!(run(&[&demo[..], &["--keep", text(&kept)]].concat()).1, format!("{}\n", kept.display()));
 }
 
-/// A demo says of its short run what it measured, and no more; what a killed one has left goes with
-/// the next one.
+/// The demo prints only what it measured in its short run. It removes what a killed demo has left.
 #[test]
 fn a_demo_and_what_a_killed_one_leaves() {
     let dir = temp_dir();

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::common::screen::*;
 use crate::common::*;
 
-/// What stops the work is an error; everything else is told, with what follows from it.
+/// A problem that stops the work is an error; all others are shown with their effect.
 #[test]
 fn the_doctor_looks_at_a_ledger() {
     let ledger = ledger("ledger-at-26");
@@ -38,14 +38,14 @@ fn the_doctor_looks_at_a_ledger() {
         1,
         &[&holder, "hint: stop the validator", beside],
     );
-    // What a killed restore leaves is named, with the way on.
+    // Files of a killed restore are named, with a hint.
     release(held);
     fs::write(ledger.path().join("slotpress-partial-journal"), "").expect("written");
     let (code, stdout, _) = run(&["doctor", text(ledger.path())]);
     assert!(code == 1 && stdout.contains("slotpress-partial-journal") && stdout.contains("run the same"), "{stdout}");
     let (_, _, stderr) = run(&["verify", text(ledger.path())]);
     assert!(stderr.contains("slotpress-partial-journal") && stderr.contains("run the same"), "{stderr}");
-    // What a validator may choose by its name, and what takes room.
+    // Files that a validator may choose by their name, and files that take space.
     let cut = FULL_26.replace("-26-", "-27-");
     fs::write(ledger.path().join(&cut), [0; 1000]).expect("written");
     fs::write(ledger.path().join(format!("slotpress-fetch-{FULL_26}")), [0; 1000]).expect("written");
@@ -54,13 +54,13 @@ fn the_doctor_looks_at_a_ledger() {
         assert!(stdout.contains(part), "{part}: {stdout}");
     }
     assert_eq!(code, 1, "the journal is there");
-    // A killed validator's bank snapshot has no mark.
+    // A killed validator's bank snapshot is not marked complete.
     fs::remove_file(ledger.path().join("slotpress-partial-journal")).expect("removed");
     fs::remove_file(ledger.path().join("snapshots/26/fastboot_version")).expect("removed");
     let (code, stdout, _) = run(&["doctor", text(ledger.path())]);
     assert!(code == 1 && stdout.contains("slot 26 is not complete: it has no fastboot_version"), "{stdout}");
     assert!(!stdout.contains("can be archived"), "{stdout}");
-    // What others call it.
+    // A name that other tools use.
     let level = ["archive", text(ledger.path()), "-o", "/", "--level", "3"];
     fails(&level, 2, &["hint: --zstd-level is what --level is called here"]);
     fails(&["serve", "/", "--listen", "8899"], 2, &["an address and a port are needed: 127.0.0.1:8899"]);

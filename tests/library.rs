@@ -54,7 +54,7 @@ fn a_ledger_goes_round() {
     assert!(smaller.output_bytes < report.output_bytes);
 }
 
-/// A directory is verified by one call, with a report for each archive, and can be stopped.
+/// One call verifies a directory, with a report for each archive, and can be stopped.
 #[test]
 fn a_directory_is_verified() {
     let dir = temp_dir();
@@ -96,7 +96,7 @@ fn a_directory_is_verified() {
     );
 }
 
-/// Work can be stopped from elsewhere, and its reports are still told.
+/// Another thread can stop the work. Its reports are still delivered.
 #[test]
 fn a_token_beside_a_progress() {
     #[derive(Default)]
@@ -116,8 +116,7 @@ fn a_token_beside_a_progress() {
     assert!(!stages.0.lock().expect("no panic").is_empty());
 }
 
-/// Reports can be written down by whoever embeds the library, under the names that docs/json.md
-/// has.
+/// Reports can be serialized by programs that embed the library, under the names of docs/json.md.
 #[test]
 fn reports_are_serializable() {
     fn fields(report: &impl serde::Serialize) -> serde_json::Map<String, serde_json::Value> {
@@ -157,7 +156,7 @@ fn reports_are_serializable() {
     has(&fields(row), &["codec", "level", "output_bytes", "compress", "warnings"]);
 }
 
-/// What one worker saw.
+/// Accounts that one worker saw.
 #[derive(Default)]
 struct Seen {
     accounts: Vec<(Address, u64)>,
@@ -174,7 +173,7 @@ impl AccountVisitor for Seen {
     }
 }
 
-/// All accounts that are shown, with the slots of their newest versions, and the report.
+/// Returns all shown accounts, with the slots of their newest versions, and the report.
 fn accounts_of(input: AccountsInput<'_>, check: CheckMode) -> (BTreeMap<Address, u64>, u64, VisitReport) {
     let options = VisitOptions::default().check(CheckOptions::default().mode(check)).threads(3);
     let (visitors, report) = visit_accounts(input, &options, &NoProgress, Seen::default).expect("visited");
@@ -186,16 +185,15 @@ fn accounts_of(input: AccountsInput<'_>, check: CheckMode) -> (BTreeMap<Address,
     (accounts, lamports, report)
 }
 
-/// The newest versions that a plain walk over the tar finds; what comes later replaces what is of a
-/// lower slot.
+/// Returns the newest versions that a plain walk over the tar finds; a later record replaces one of
+/// a lower slot.
 fn plain_walk(archives: &[&Path]) -> BTreeMap<Address, u64> {
     let all: Vec<_> = archives.iter().flat_map(|archive| records(archive)).collect();
     let live = newest(&all).into_values().filter(|record| record.lamports > 0);
     live.map(|record| (record.pubkey.parse().expect("an address"), record.slot)).collect()
 }
 
-/// The newest version of every account, once, whether there is an index, and whatever the accounts
-/// come from.
+/// Shows the newest version of every account once, with and without an index, for any source.
 #[test]
 fn the_newest_version_of_every_account_is_visited() {
     let (ledger, out) = (ledger("ledger-at-40"), temp_dir());
@@ -225,7 +223,7 @@ fn the_newest_version_of_every_account_is_visited() {
     assert!(accounts == plain_walk(&[&incremental]) && matches!(report.state, StateOutcome::NotChecked(_)));
 }
 
-/// Ends at the first account, with an error that is not the library's.
+/// Stops at the first account, with an error of the caller.
 struct Enough;
 
 impl AccountVisitor for Enough {
@@ -295,7 +293,7 @@ fn a_directory_is_bootstrapped_from() {
     assert_eq!(fetched.expect("fetched").archives.len(), 2);
 }
 
-/// A URL is verified and inspected as a file is, and reading ends when the token is cancelled.
+/// A URL is verified and inspected like a file, and reading ends when the token is cancelled.
 #[cfg(feature = "net")]
 #[test]
 fn an_archive_on_a_server() {
@@ -325,7 +323,7 @@ fn an_archive_on_a_server() {
     assert_eq!(error.kind(), ErrorKind::Network);
 }
 
-/// A directory of archives: what is there, what may go, and what is none.
+/// Archives in a directory, those that may be removed, and unusable files.
 #[test]
 fn a_directory_of_archives() {
     let dir = temp_dir();
@@ -345,8 +343,8 @@ fn a_directory_of_archives() {
     assert!(find_partials(dir.path()).expect("read").is_empty());
 }
 
-/// Inside somebody's runtime: an error that says so, and nothing panics when a client is dropped
-/// there.
+/// Inside an async runtime, calls fail with an error that says so, and dropping a client does not
+/// panic.
 #[cfg(feature = "net")]
 #[test]
 fn a_client_inside_a_runtime() {

@@ -29,8 +29,8 @@ const SETTINGS: [(&str, &str); 8] = [
     ("19", "32MiB"),
 ];
 
-/// A chain to try: its state at the full archive's slot and at the newest, and Agave's own archives
-/// of both.
+/// A chain for a test: its state at the full archive's slot and at the newest, and Agave's own
+/// archives of both.
 struct Chain {
     name: String,
     genesis: PathBuf,
@@ -56,7 +56,7 @@ fn try_archives(oracle: &Oracle, chain: &Chain, settings: &[(&str, &str)]) {
     for (number, (level, frame_size)) in settings.iter().flat_map(|setting| [setting; 2]).enumerate() {
         let out = temp_dir();
         let level = format!("--zstd-level={level}");
-        // Each setting with storages as they are, and clustered.
+        // Each setting, verbatim and clustered.
         let layout = ["verbatim", "clustered"][number % 2];
         let flags = [level.as_str(), "--frame-size", frame_size, "--layout", layout];
         let full = archive(&chain.at_full, out.path(), &flags);
@@ -69,7 +69,7 @@ fn try_archives(oracle: &Oracle, chain: &Chain, settings: &[(&str, &str)]) {
         let what = format!("{} {flags:?}", chain.name);
         assert_eq!(oracle.load(&full, None, &chain.genesis), full_state, "{what}: full");
         assert_eq!(oracle.load(&full, Some(&incremental), &chain.genesis), newest_state, "{what}: incremental");
-        // Ours on Agave's.
+        // Our incremental archive on Agave's full one.
         assert_eq!(oracle.load(&chain.full, Some(&incremental), &chain.genesis), newest_state, "{what}: on Agave's");
         assert_eq!(oracle.load(&newest, None, &chain.genesis), newest_state, "{what}: full of the newest slot");
     }
@@ -118,7 +118,7 @@ fn try_restores(oracle: &Oracle, chain: &Chain) {
     }
 }
 
-/// The same archives with ids that start from 0 in both, as archives of two nodes may have.
+/// Makes the same archives with ids from 0 in both, as archives of two nodes may have.
 fn with_equal_ids(full: &Path, incremental: &Path, dir: &Path) -> (PathBuf, PathBuf) {
     let renumber = |archive: &Path| {
         let mut entries = entries(archive);
@@ -198,7 +198,7 @@ fn try_the_ledger_of_a_real_validator(oracle: &Oracle) {
         .success();
     let loaded = oracle.load_dir(&ledger.join("snapshots/3550"), &[ledger.join("accounts")], &genesis);
     assert_eq!(loaded, at_3550);
-    // What was restored and never ran is archived whole, and Agave loads that too.
+    // A restored ledger that never ran is archived whole, and Agave loads that too.
     let again = archive(&ledger, out.path(), &[]);
     assert_eq!(oracle.load(&again, None, &genesis), at_3550);
 }
@@ -239,14 +239,14 @@ fn try_generated_chains(oracle: &Oracle) {
             full_slot: full_slot.to_string(),
             newest_slot: newest_slot.to_string(),
         };
-        // All settings for the smallest chain, a pair of them for each larger one.
+        // All settings for the smallest chain, two of them for each larger one.
         let settings = if number == 0 { &SETTINGS[..] } else { &SETTINGS[number * 2 % 8..][..2] };
         try_archives(oracle, &chain, settings);
         try_restores(oracle, &chain);
     }
 }
 
-/// A directory as some version leaves it: what it is called, its fixture, and its slot.
+/// A directory of some version: its name, its fixture, and its slot.
 const LAYOUTS: [(&str, &str, &str, u64); 6] = [
     ("fastboot 2.0.0, hard links", "agave-4.2.2", "ledger-at-40-hard-links", 40),
     ("fastboot 3.0.0, storages list", "agave-4.2.2", "ledger-at-40", 40),
@@ -260,7 +260,8 @@ fn verify_options() -> VerifyOptions {
     VerifyOptions::default().threads(2).check(CheckOptions::default().memory_bytes(64 << 20))
 }
 
-/// What an oracle says, as a cell of the table; it must be what `verify` says of its version.
+/// Returns the answer of an oracle as a cell of the table. It must be the verdict of `verify` on
+/// its version.
 fn cell(
     oracle: &Oracle,
     answer: Result<State, String>,
@@ -279,9 +280,9 @@ fn cell(
     }
 }
 
-/// Every directory layout x every reader: the directory itself, and archives of it by slotpress,
-/// verbatim and clustered, full and incremental. Prints the answers that docs/interop.md sums up.
-/// Each answer must be what `verify` says of that version.
+/// Tries every directory layout with every reader: the directory itself, and archives of it by
+/// slotpress, verbatim and clustered, full and incremental. Prints the answers that docs/interop.md
+/// sums up. Each answer must be the verdict of `verify` on that version.
 #[test]
 #[ignore = "prints the answers of docs/interop.md"]
 fn interop_table() {
@@ -346,9 +347,9 @@ fn interop_table() {
     assert!(refused.iter().all(|what| what.contains("the directory")), "every archive loads: {refused:#?}");
 }
 
-/// Archives of Firedancer's, as they are and made for Agave, alone and with Agave's own; and the
-/// ledgers that are restored from them. Prints the answers that docs/interop.md sums up. Each
-/// answer must be what `verify` says of that version.
+/// Tries archives by Firedancer, unchanged and converted for Agave, alone and with Agave's own, and
+/// the ledgers restored from them. Prints the answers that docs/interop.md sums up. Each answer
+/// must be the verdict of `verify` on that version.
 #[test]
 #[ignore = "prints the answers of docs/interop.md"]
 fn interop_firedancer() {

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use crate::common::oracle::Oracle;
 use crate::common::*;
 
-/// A synthetic ledger of two states, their archives, and the ledger that was restored from them.
+/// A synthetic ledger of two states, their archives, and the ledger restored from them.
 struct Scene {
     dir: TempDir,
     full: PathBuf,
@@ -48,7 +48,7 @@ impl Scene {
         self.dir.path().join(ledger).join("snapshots").join(&self.slot)
     }
 
-    /// The storages of both archives.
+    /// Returns the storages of both archives.
     fn storages(&self) -> Vec<(String, Vec<u8>)> {
         let both = [&self.full, &self.incremental].into_iter().flat_map(|archive| contents(archive));
         both.filter(|(path, _)| path.starts_with("accounts/")).collect()
@@ -74,8 +74,7 @@ fn every_command_takes_it() {
     );
 }
 
-/// Whatever most accounts are, the ledger and its archives are good, and the mixes compress
-/// differently.
+/// For every mix of accounts, the ledger and its archives are good. Mixes compress differently.
 #[test]
 fn every_mix_is_a_good_ledger() {
     let mut sizes = Vec::new();

@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use crate::common::*;
 
-/// A target that is not there yet, and the directory around it.
+/// A target that does not exist yet, and the directory around it.
 pub struct Target {
     pub dir: TempDir,
     pub ledger: PathBuf,
@@ -41,7 +41,7 @@ impl Target {
     }
 }
 
-/// Slot to content of every storage of an archive.
+/// Returns the content of every storage of an archive, by slot.
 pub fn storages(archive: &Path) -> BTreeMap<u64, Vec<u8>> {
     contents(archive)
         .into_iter()

@@ -18,8 +18,7 @@ use crate::common::slotpress_path;
 #[path = "../../crates/stores/tests/gateway/mod.rs"]
 pub mod gateway;
 
-/// The program with a bucket's credentials, and nothing else of the environment that could say
-/// something of buckets.
+/// Prepares a run with a bucket's credentials, and no other variables about buckets.
 pub fn command(gateway: &Gateway, arguments: &[&str]) -> Command {
     let mut command = Command::new(slotpress_path());
     for (name, _) in std::env::vars_os() {

@@ -7,8 +7,8 @@ use gateway::{Done, Gateway, Instead, PAGE};
 use crate::common::{needs, temp_dir, text, wait_for};
 use crate::stores::*;
 
-/// A web server in place of a store, and one whose list has no end: neither is a bucket without
-/// archives.
+/// A web server in place of a store, and a store whose list has no end, are errors, not empty
+/// buckets.
 #[test]
 fn lists_that_lie() {
     needs!("versitygw");
@@ -32,7 +32,7 @@ fn lists_that_lie() {
     }
 }
 
-/// What fails its checks never has a name, and the bucket keeps nothing of it.
+/// An archive that fails its checks never has a name, and the bucket keeps no part of it.
 #[test]
 fn a_damaged_archive_is_not_uploaded() {
     needs!("versitygw");

@@ -12,8 +12,8 @@ use crate::common::site::{Way, files_in, larger_archive, ledger_tree, pair_of_ar
 use crate::common::{ledger, names, needs, temp_dir, text, wait_for};
 use crate::stores::*;
 
-/// The same bytes as in a directory, and nothing on the local disk; an incremental archive on what
-/// the bucket has.
+/// The bucket gets the same bytes as a directory, and nothing is written on the local disk. An
+/// incremental archive uses the full one in the bucket.
 #[test]
 fn an_archive_goes_straight_into_a_bucket() {
     needs!("versitygw");
@@ -44,7 +44,7 @@ fn an_archive_goes_straight_into_a_bucket() {
     assert_eq!(archive(&target(), &["--force"]).code, Some(0));
     assert_eq!(gateway.left_parts(), 0);
 
-    // The full archive that it builds on is in the bucket only.
+    // Only the bucket has its full archive.
     let none = archive(&target(), &["--base-slot", "26"]);
     assert!(none.code == Some(1) && none.stderr.contains("no full archive of slot 26"), "{none:?}");
     let full = crate::common::fixture(crate::common::FULL_26);
@@ -58,8 +58,8 @@ fn an_archive_goes_straight_into_a_bucket() {
     assert_eq!(archive("https://host.example/x/", &[]).code, Some(2));
 }
 
-/// A bucket is a source like a server: of lists, ranges, downloads and ledgers. It fails for a
-/// while, and goes on.
+/// A bucket is a source like a server: of lists, ranges, downloads and ledgers. A run continues
+/// after it fails for a while.
 #[test]
 fn all_that_read() {
     needs!("versitygw");
@@ -108,8 +108,8 @@ fn all_that_read() {
     assert_eq!(ledger_tree(&bootstrapped), ledger_tree(&expected.path().join("ledger")));
 }
 
-/// A mirror, a peer and a bucket that have the same archive: more than one gives a part of it. The
-/// first two answer two ranges, and no more; the bucket none before that.
+/// A mirror, a peer and a bucket have the same archive, and more than one sends a part. The first
+/// two answer only two ranges; the bucket answers after that.
 #[test]
 fn sources_of_one_root_are_mixed() {
     needs!("versitygw");
@@ -144,7 +144,7 @@ fn sources_of_one_root_are_mixed() {
     assert_eq!(fetched.code, Some(0), "{fetched:?}");
     assert_eq!(files_in(out.path()), files);
     let servers = &fetched.line("fetch")["archives"][0]["servers"];
-    // One of the two may have been asked only whether it has the same bytes.
+    // One of the two may have answered only the comparison of bytes.
     assert!(servers.as_array().map_or(0, Vec::len) >= 2, "{servers}");
     assert!(servers.to_string().contains(&format!("\"{url}\"")), "{servers}");
 }
@@ -170,7 +170,7 @@ fn a_bucket_is_pruned() {
     assert_eq!(prune(&["--keep-free", "1GiB"]).code, Some(2));
 }
 
-/// Who asks: keys of the environment, of a profile, of a program, or none.
+/// Credentials: from variables, a profile, a program, or none.
 #[test]
 fn credentials() {
     needs!("versitygw");
@@ -189,7 +189,7 @@ fn credentials() {
     let list = |settings: &[(&str, &str)], flags: &[&str]| {
         let mut command = command(&gateway, &["list", &target()]);
         command.args(flags).env_remove("AWS_ACCESS_KEY_ID").env_remove("AWS_SECRET_ACCESS_KEY");
-        // Nothing listens there: a machine without a metadata service.
+        // Nothing listens there, as on a machine without a metadata service.
         command.env("AWS_CONFIG_FILE", &config).env("AWS_METADATA_ENDPOINT", "http://127.0.0.1:9");
         command.envs(settings.iter().copied());
         said(command)
@@ -214,8 +214,8 @@ fn credentials() {
     assert!(refused.code == Some(1) && refused.stderr.contains("does not allow it"), "{refused:?}");
     assert_eq!(gateway.count(&["uthorization:"]), signed, "asked without credentials");
 
-    // What is asked about by a HEAD alone is refused in words, too; the gateway answers 404 to a
-    // key that it does not know.
+    // A refusal of HEAD, which has no body, also gives an explanation. The gateway answers 404 to
+    // an unknown key.
     let name = files_in_bucket(&gateway).remove(0);
     for (variable, arguments) in [
         ("AWS_SECRET_ACCESS_KEY", ["inspect", &format!("{}/{name}", target())]),

@@ -9,7 +9,7 @@ use super::cluster::Node;
 use crate::common::served::{Response, connect, read_head, send};
 use crate::find;
 
-/// The head of an answer, on a connection of its own.
+/// Requests the head of an answer on a connection of its own.
 fn head_of(node: &Node, method: &str, path: &str, headers: &str) -> Response {
     let mut stream = connect(SocketAddr::from(([127, 0, 0, 1], node.rpc_port)));
     send(&mut stream, method, path, headers);
@@ -18,7 +18,7 @@ fn head_of(node: &Node, method: &str, path: &str, headers: &str) -> Response {
     head
 }
 
-/// Before the first archive there is nothing to redirect to, and no highest slot.
+/// Before the first archive, there is no redirect and no highest slot.
 pub fn without_archives(node: &Node) {
     let error = node.asks("getHighestSnapshotSlot", json!([])).expect("an answer").expect_err("no archive yet");
     println!("getHighestSnapshotSlot: {error}");
@@ -27,8 +27,8 @@ pub fn without_archives(node: &Node) {
     }
 }
 
-/// Files as `Way::Whole` sends them: whole whatever is asked, with a length, and without anything
-/// that tells one file from another.
+/// Checks that files are sent as by `Way::Whole`: whole for any request, with a length, and without
+/// a tag of the version.
 pub fn of_files(node: &Node) {
     let to = head_of(node, "HEAD", "/snapshot.tar.bz2", "");
     let path = to.header("location").to_string();
@@ -49,7 +49,7 @@ pub fn of_files(node: &Node) {
     }
 }
 
-/// Each question of `find`, as its tests answer it.
+/// Checks each call of `find` against the answers of its tests.
 pub fn of_calls(node: &Node, is_full: bool) {
     let ask = |method: &str, parameters| {
         let answer = node.asks(method, parameters).expect("an answer");
@@ -60,7 +60,7 @@ pub fn of_calls(node: &Node, is_full: bool) {
     assert!(ask("getSlot", json!([{"commitment": "confirmed"}])).expect("a slot").is_u64());
     assert!(ask("getVersion", json!([])).expect("a version")["solana-core"].is_string());
     assert!(ask("getHighestSnapshotSlot", json!([])).expect("slots")["full"].is_u64());
-    // Of the full API only.
+    // Only with the full API.
     let (nodes, samples) = (ask("getClusterNodes", json!([])), ask("getRecentPerformanceSamples", json!([10])));
     assert_eq!((nodes.is_ok(), samples.is_ok()), (is_full, is_full));
     if let Ok(nodes) = nodes {

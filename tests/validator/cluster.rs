@@ -15,23 +15,24 @@ use crate::common::servers::Running;
 use crate::common::*;
 use crate::publish::stage::Stage;
 
-/// Archives are made at these intervals; a validator makes one every 100,000 slots, and every 100.
+/// Intervals of archives in slots. A validator's defaults are 100,000 and 100.
 pub const FULL_SLOTS: u64 = 200;
 pub const INCREMENTAL_SLOTS: u64 = 50;
 
-/// Accounts in the genesis that nothing ever changes, of 1 KiB each.
+/// Unchanged accounts in the genesis, of 1 KiB each.
 const IDLE_ACCOUNTS: u32 = 4000;
 
-/// Slots of an epoch: short, so that some end while the test runs.
+/// Slots of an epoch: few, so that some epochs end during the test.
 const EPOCH_SLOTS: &str = "512";
 
-/// With this feature, an epoch would end without any validator: none has the key that it asks for.
+/// With this feature, no validator would be left after an epoch, because none has the key that it
+/// demands.
 const DEACTIVATED: &str = "VAT9huvhPjRN9cyrPytq9rwvEJ3J4ADtjdncgZRyANJ";
 
 const FIRST_GOSSIP: u16 = 8001;
 pub const FIRST_RPC: u16 = 8899;
 
-/// Waits longer than other tests do: for what takes a validator minutes.
+/// Waits longer than other tests, for work that takes a validator minutes.
 pub fn within<T>(limit: Duration, what: &str, mut find: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
@@ -43,11 +44,11 @@ pub fn within<T>(limit: Duration, what: &str, mut find: impl FnMut() -> Option<T
     }
 }
 
-/// For starting, catching up and stopping: far longer than any of them takes.
+/// Limit for starting, catching up and stopping, far above their times.
 pub const MINUTES: Duration = Duration::from_secs(600);
 
-/// Moves this thread, and all that it starts, into a network of its own with nothing but a loopback
-/// device. The namespace has no name any more, and so it ends with the last process in it.
+/// Moves this thread and its children into a network namespace with only a loopback device. The
+/// namespace has no name, so it ends with its last process.
 fn enter_a_network_of_its_own() {
     let name = format!("slotpress-test-{}", std::process::id());
     let ip = |arguments: &[&str]| succeeds(Command::new("ip").args(arguments));
@@ -66,7 +67,7 @@ pub fn succeeds(command: &mut Command) -> Vec<u8> {
 }
 
 pub struct Cluster {
-    /// The archives of the first validator, and what is published of them.
+    /// Directories of the first validator's archives and of the published ones.
     pub stage: Stage,
     program: PathBuf,
     identity: Key,
@@ -120,14 +121,14 @@ impl Cluster {
         self.stage.dir.path().join(name)
     }
 
-    /// What a new ledger of this cluster needs.
+    /// Copies the files that a new ledger of this cluster needs.
     pub fn put_genesis_into(&self, ledger: &Path) {
         for file in ["genesis.bin", "genesis.tar.bz2"] {
             fs::copy(self.at("first").join(file), ledger.join(file)).expect("copied");
         }
     }
 
-    /// The validator that votes and makes blocks.
+    /// Starts the validator that votes and makes blocks.
     pub fn start_first(&self, ledger: &Path, flags: &[String]) -> Node {
         let ports = (FIRST_GOSSIP, FIRST_RPC);
         let mut command = self.command(ledger, &self.identity, ports);
@@ -135,13 +136,13 @@ impl Cluster {
         Node::start(command.args(flags), &self.program, ledger, FIRST_RPC)
     }
 
-    /// One that follows it. It has a key of its own, and the least RPC service.
+    /// Starts a validator that follows it, with a key of its own and the minimal RPC service.
     pub fn start_follower(&self, ledger: &Path, flags: &[String]) -> Node {
         let identity = Key::new(self.stage.dir.path(), &format!("{}-identity", name(ledger)));
         let mut command = self.command(ledger, &identity, (FIRST_GOSSIP + 100, FIRST_RPC + 100));
         command.args(["--no-voting", "--no-genesis-fetch", "--known-validator", &self.identity.address]);
         command.args(["--entrypoint", &format!("127.0.0.1:{FIRST_GOSSIP}")]);
-        // `--no-snapshot-fetch` is among the flags that slotpress names.
+        // slotpress prints `--no-snapshot-fetch` among the flags.
         Node::start(command.args(flags), &self.program, ledger, FIRST_RPC + 100)
     }
 
@@ -167,7 +168,7 @@ fn log_text(ledger: &Path) -> String {
     String::from_utf8_lossy(&fs::read(log(ledger)).unwrap_or_default()).into_owned()
 }
 
-/// The hashes of all banks that a validator has frozen, by its log.
+/// Returns the hashes of all banks that a validator has frozen, from its log.
 pub fn bank_hashes(ledger: &Path) -> BTreeMap<u64, String> {
     let text = log_text(ledger);
     let frozen = text.lines().filter_map(|line| line.split_once("bank frozen: ")?.1.split_once(" hash: "));
@@ -195,7 +196,7 @@ impl Node {
         format!("http://127.0.0.1:{}", self.rpc_port)
     }
 
-    /// What its RPC service answers: a result, or an error.
+    /// Calls its RPC service; returns a result or an error.
     pub fn asks(&self, method: &str, parameters: Value) -> Option<Result<Value, Value>> {
         let call = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": parameters});
         let answer = minreq::post(self.url()).with_timeout(20).with_json(&call).ok()?.send().ok()?;
@@ -211,7 +212,7 @@ impl Node {
         self.ask("getSlot", json!([{"commitment": commitment}]))?.as_u64()
     }
 
-    /// Waits for it, as long as it runs.
+    /// Waits for a condition as long as the validator runs.
     pub fn within<T>(&mut self, what: &str, mut find: impl FnMut(&Self) -> Option<T>) -> T {
         within(MINUTES, what, || {
             if let Some(status) = self.running.0.try_wait().expect("a child") {
@@ -243,8 +244,8 @@ impl Node {
         self.started.elapsed()
     }
 
-    /// Stops it gracefully. The program that asks for it would wait until nothing has the process's
-    /// number any more, and so for this test.
+    /// Stops it gracefully. The program that asks for it would wait until no process has that id,
+    /// and so for this test.
     pub fn exit(mut self) -> PathBuf {
         let exit = ["exit", "--force", "--no-wait-for-exit"];
         succeeds(Command::new(&self.program).arg("--ledger").arg(&self.ledger).args(exit));

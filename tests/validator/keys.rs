@@ -8,7 +8,7 @@ use super::cluster::succeeds;
 
 #[derive(Clone)]
 pub struct Key {
-    /// What `agave-validator` reads.
+    /// Returns the key in the form of `agave-validator`.
     pub file: PathBuf,
     pub address: String,
     pub public: [u8; 32],
@@ -16,13 +16,13 @@ pub struct Key {
 }
 
 impl Key {
-    /// Makes one, or reads what is there.
+    /// Reads a key, or makes one.
     pub fn new(dir: &Path, name: &str) -> Self {
         let (pem, file) = (dir.join(name).with_extension("pem"), dir.join(name).with_extension("json"));
         if !pem.exists() {
             succeeds(Command::new("openssl").args(["genpkey", "-algorithm", "ed25519", "-out"]).arg(&pem));
         }
-        // The key is the end of both documents.
+        // Both documents end with the key.
         let [secret, public] = [&[][..], &["-pubout"]].map(|flags| {
             let der = succeeds(Command::new("openssl").args(["pkey", "-outform", "DER", "-in"]).arg(&pem).args(flags));
             <[u8; 32]>::try_from(&der[der.len() - 32..]).expect("32 bytes")
@@ -31,7 +31,7 @@ impl Key {
         Self { file, pem, public, address: bs58::encode(public).into_string() }
     }
 
-    /// A transaction that moves lamports, in base 58.
+    /// Returns a transaction that moves lamports, in base 58.
     pub fn transfer(&self, to: &[u8; 32], lamports: u64, blockhash: &str) -> String {
         let blockhash = bs58::decode(blockhash).into_vec().expect("base 58");
         let system_program = [0; 32];

@@ -26,13 +26,12 @@ use crate::common::*;
 use crate::publish::stage::{archives_in, latest, of_type, verify};
 use crate::publish::works::lives;
 
-/// Banks that two validators must have in common before they agree: more than one of them keeps
-/// unrooted.
+/// Number of common banks at which two validators agree: more than one of them keeps unrooted.
 const COMMON_BANKS: usize = 100;
 
 const MIRROR_PORT: u16 = 8890;
 
-/// What Agave logs when it starts from a directory; of archives, it says that it loads them.
+/// Log line of Agave when it starts from a directory. For archives, it logs that it loads them.
 const FAST_BOOT: &str = "Loading bank from snapshot dir";
 
 fn succeeds(arguments: &[&str]) -> Said {
@@ -41,7 +40,7 @@ fn succeeds(arguments: &[&str]) -> Said {
     said
 }
 
-/// How long archives are published; `VALIDATOR_MINUTES` is another time.
+/// Returns how long archives are published; `VALIDATOR_MINUTES` sets another time.
 fn publishing_time() -> Duration {
     let minutes = std::env::var("VALIDATOR_MINUTES").ok().and_then(|text| text.parse::<u64>().ok());
     Duration::from_secs(60 * minutes.unwrap_or(20))
@@ -87,7 +86,7 @@ fn serve(mirror: &Path) -> Running {
     servers::start(&mut command, MIRROR_PORT, Path::new(""))
 }
 
-/// What its RPC service and the mirror offer: found, ranked by age, and fetched.
+/// Archives of its RPC service and of the mirror are found, ranked by age, and fetched.
 fn found_and_fetched(cluster: &Cluster, first: &Node, mirror: &str) {
     let (rpc, out) = (first.url(), cluster.at("fetched"));
     let said = succeeds(&["find", "--rpc", &rpc, "--source", mirror, "--allow-private"]);
@@ -105,13 +104,14 @@ fn found_and_fetched(cluster: &Cluster, first: &Node, mirror: &str) {
     }
 }
 
-/// A second validator boots from a bootstrapped ledger, catches up, and agrees with the first.
+/// A second validator boots from a bootstrapped ledger, catches up, and has the same banks as the
+/// first.
 fn follows(cluster: &Cluster, first: &mut Node, name: &str, source: &str, publishing: &lives::Running) {
     let ledger = cluster.at(name);
     let genesis_hash = first.ask("getGenesisHash", json!([])).expect("a hash");
     let genesis_hash = genesis_hash.as_str().expect("a hash");
     let (flags, url) = (["--ledger", text(&ledger), "--expect-genesis-hash", genesis_hash], first.url());
-    // A source does not vouch for itself.
+    // A source does not confirm its own archive.
     let trust = if source.starts_with(&url) { &[][..] } else { &["--trust", &url] };
     let said = succeeds(&[&["bootstrap", source][..], &flags, trust].concat());
     println!("bootstrap {source}: {}", said.line("bootstrap"));
@@ -151,13 +151,13 @@ fn follows(cluster: &Cluster, first: &mut Node, name: &str, source: &str, publis
     follower.exit();
 }
 
-/// The slots of an archive's name, and its hash.
+/// Returns the slots and the hash of an archive's name.
 fn state_of_name(name: &str) -> (String, String) {
     let (slots, hash) = name.rsplit_once('-').expect("a name");
     (slots.to_string(), hash.split('.').next().expect("a hash").to_string())
 }
 
-/// How many banks both have; the hashes are the same.
+/// Returns the number of banks that both have. Their hashes must be equal.
 fn agree(one: &BTreeMap<u64, String>, other: &BTreeMap<u64, String>) -> usize {
     let common: Vec<_> = other.iter().filter_map(|(slot, hash)| Some((slot, one.get(slot)?, hash))).collect();
     common.iter().for_each(|(slot, one, other)| assert_eq!(one, other, "the bank hash of slot {slot}"));
@@ -169,7 +169,7 @@ fn flags_of(said: &Said) -> Vec<String> {
     flags.iter().map(|flag| flag.as_str().expect("text").to_string()).collect()
 }
 
-/// Nothing failed or was left out, and the mirror is whole.
+/// Checks that no archive failed or was left out, and that the mirror is whole.
 fn published_well(cluster: &Cluster, said: &[serde_json::Value]) {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     said.iter().for_each(|line| *counts.entry(line["type"].as_str().expect("a type")).or_default() += 1);
@@ -189,8 +189,8 @@ fn published_well(cluster: &Cluster, said: &[serde_json::Value]) {
     verify(&cluster.stage.mirror());
 }
 
-/// The validator stops; its state is archived and restored, and it goes on from that, whichever
-/// archive it was.
+/// The validator stops, its state is archived and restored, and it continues from each of the
+/// archives.
 fn goes_on(cluster: &Cluster, first: Node) {
     let stopped_at = first.slot("finalized").expect("a slot");
     let ledger = first.exit();

@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 use super::cluster::Cluster;
 use super::keys::Key;
 
-/// Of a transaction with one signature.
+/// Fee of a transaction with one signature.
 const FEE_LAMPORTS: u64 = 5000;
 const GIFT_LAMPORTS: u64 = 1_000_000_000;
 
-/// A thread that opens an account, then empties and so closes it, and makes another that stays;
-/// again and again.
+/// A thread that again and again opens an account, empties and so closes it, and makes another that
+/// stays.
 pub struct Traffic {
     is_over: Arc<AtomicBool>,
     rounds: Arc<AtomicU64>,
@@ -65,7 +65,7 @@ impl Bank {
         Some(answer.json::<Value>().ok()?["result"].take()).filter(|result| !result.is_null())
     }
 
-    /// Sends it until the service takes it: a busy machine forgets some.
+    /// Sends a transaction until the service takes it, because a busy machine drops some.
     fn send(&self, from: &Key, to: &[u8; 32], lamports: u64) {
         self.wait(|| {
             let latest = self.ask("getLatestBlockhash", &json!([{"commitment": "confirmed"}]))?;

@@ -7,7 +7,7 @@ use slotpress_format::{FieldReader, parse_bank_file_and_end};
 use super::refused::versions::*;
 use crate::verify::fixtures::*;
 
-/// An altered archive: what was done to it, and its files.
+/// An altered archive: the change, and its files.
 pub struct Altered {
     pub what: String,
     pub full: (String, Vec<u8>),
@@ -57,7 +57,7 @@ impl Corpus {
     }
 }
 
-/// All of them.
+/// Returns all altered archives.
 pub fn corpus() -> Vec<Altered> {
     let mut corpus = Corpus { tar: Tar::read(FULL), all: Vec::new() };
     frames(&mut corpus);
@@ -72,7 +72,7 @@ pub fn corpus() -> Vec<Altered> {
     corpus.all
 }
 
-/// Incremental archives on [`FULL`], altered in all ways that do not depend on which archive it is.
+/// Incremental archives on [`FULL`], altered in all ways that do not depend on the kind of archive.
 pub fn incrementals() -> Vec<(String, Vec<u8>)> {
     let mut corpus = Corpus { tar: Tar::read(INCREMENTAL), all: Vec::new() };
     frames(&mut corpus);
@@ -139,7 +139,7 @@ fn frames(corpus: &mut Corpus) {
     );
 }
 
-/// A frame that states its content, and asks for a window that has nothing to do with it.
+/// Makes a frame that states its content size, and needs a larger window than that.
 fn wide_frame(content: &[u8], window_log: u8) -> Vec<u8> {
     use slotpress_format::{FrameStart, parse_frame_start};
     let frame = zstd(content);
@@ -368,7 +368,7 @@ fn entries(corpus: &mut Corpus) {
     });
 }
 
-/// What the bank file says twice, or has rules for.
+/// Fields of the bank file that occur twice, or have rules.
 fn fields_of_the_bank(corpus: &mut Corpus) {
     let mut put = |what: &str, tar: Tar| corpus.file(what, zstd(&tar.write()));
     for (what, _, tar) in only_for_firedancer() {
@@ -420,7 +420,7 @@ fn fields_of_the_bank(corpus: &mut Corpus) {
         }),
     ];
     for (what, alter) in fields {
-        // Behind the hard forks: transactions, ticks, signatures, lamports, the highest tick.
+        // After the hard forks: transactions, ticks, signatures, lamports, the highest tick.
         put(
             &format!("bank: {what}"),
             with_bank(|bank, places| {
@@ -431,15 +431,13 @@ fn fields_of_the_bank(corpus: &mut Corpus) {
     }
 }
 
-/// Where the stakes of the bank file are, by what they are about.
+/// Places of the stakes in the bank file.
 struct StakesAt {
     leader: usize,
-    /// The first vote account: its address; stake, lamports and the length of its data follow, and
-    /// its data.
+    /// Address of the first vote account; stake, lamports, length of the data and data follow.
     vote_account: usize,
     vote_data_bytes: usize,
-    /// The first delegation: the stake account's address; voter, stake, two epochs and a rate
-    /// follow.
+    /// Stake account's address of the first delegation; voter, stake, two epochs and a rate follow.
     delegation: usize,
 }
 
@@ -455,8 +453,8 @@ impl StakesAt {
     }
 }
 
-/// Where the bank's fields are in its file, from the bank hash to the stakes; and where those that
-/// Agave compares with the chain's `genesis.bin`: its time, and the epoch schedule.
+/// Returns the places of the bank's fields from the bank hash to the stakes, and of those that
+/// Agave compares with `genesis.bin`: creation time and epoch schedule.
 pub fn fields_of_bank(content: &[u8]) -> (Range<usize>, [Range<usize>; 2]) {
     let fields = FieldReader::new(content, content.len() as u64, "the bank file");
     let (bank, _) = parse_bank_file_and_end(fields, &mut |_| Ok(()), true).expect("a bank file");
@@ -466,7 +464,7 @@ pub fn fields_of_bank(content: &[u8]) -> (Range<usize>, [Range<usize>; 2]) {
     (hash..StakesAt::of(content).vote_account, [time..time + 8, schedule..schedule + 33])
 }
 
-/// What Agave compares with the epoch stakes, and with the accounts.
+/// Values that Agave compares with the epoch stakes and the accounts.
 fn leaders_and_stakes(corpus: &mut Corpus) {
     let mut alter = |what: &str, alter: &dyn Fn(&mut Vec<u8>, StakesAt)| {
         corpus.document(&format!("stakes: {what}"), is_bank_file, |content| alter(content, StakesAt::of(content)));
@@ -500,8 +498,8 @@ fn leaders_and_stakes(corpus: &mut Corpus) {
         content[at.delegation - 8] -= 1;
         content.drain(at.delegation..at.delegation + 96);
     });
-    // The same account in the stakes of an epoch: behind it come another's stake, or the end of
-    // all.
+    // The same account in the stakes of an epoch: the stake of another follows, or the end of the
+    // list.
     alter("a vote account of an epoch of an unknown version", &|content, at| {
         let data = content[at.vote_account + 56..][..200].to_vec();
         let last = content.windows(200).rposition(|bytes| bytes == data).expect("in the epoch stakes");
@@ -510,7 +508,7 @@ fn leaders_and_stakes(corpus: &mut Corpus) {
     });
 }
 
-/// An extension in front of the last but two entries.
+/// Puts an extension before the last two entries.
 fn insert_extension(tar: &mut Tar, kind: u8, content: &[u8]) {
     let at = tar.members.len() - 3;
     tar.members.insert(at, Member::new("@extension", kind, content));
@@ -551,7 +549,7 @@ fn documents(corpus: &mut Corpus) {
         let at = content.len() - 1000;
         content[at] ^= 4;
     });
-    // Of the full archive, and of the incremental one.
+    // For the full archive, and for the incremental one.
     let capitalizations = [1101927935518954u64, 1102994308621166].map(u64::to_le_bytes);
     corpus.document("bank file: another capitalization", is_bank_file, |content| {
         let at = content

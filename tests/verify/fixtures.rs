@@ -33,7 +33,7 @@ pub struct Member {
 impl Member {
     pub fn new(path: &str, kind: u8, content: &[u8]) -> Self {
         let mut header = tar::Header::new_gnu();
-        // Not set_path, which refuses what hostile archives hold.
+        // `set_path` would refuse the names of hostile archives.
         header.as_mut_bytes()[..path.len()].copy_from_slice(path.as_bytes());
         header.set_entry_type(tar::EntryType::new(kind));
         header.set_mode(0o644);
@@ -63,7 +63,7 @@ impl Member {
     }
 }
 
-/// A tar stream, taken apart.
+/// A tar stream, split into members.
 #[derive(Clone)]
 pub struct Tar {
     pub members: Vec<Member>,
@@ -110,14 +110,14 @@ impl Tar {
         &mut self.members[at]
     }
 
-    /// The storages, in their order.
+    /// Returns the storages, in their order.
     pub fn storages(&self) -> Vec<usize> {
         let is_storage =
             |at: &usize| self.members[*at].path().starts_with("accounts/") && self.members[*at].path() != "accounts/";
         (0..self.members.len()).filter(is_storage).collect()
     }
 
-    /// A storage with at least three records, of which the first holds data.
+    /// Returns a storage with at least three records, the first of which has data.
     pub fn rich_storage(&mut self) -> &mut Member {
         let at = self
             .storages()
@@ -143,7 +143,7 @@ pub fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8"))
 }
 
-/// Offset and length (without padding) of every record.
+/// Returns offset and length (without padding) of every record.
 pub fn records(storage: &[u8]) -> Vec<(usize, usize)> {
     let mut found = Vec::new();
     let mut at = 0;

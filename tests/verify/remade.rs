@@ -13,7 +13,7 @@ use crate::verify::altered::Altered;
 use crate::verify::fixtures::*;
 use crate::verify::refused::fields::{BANK_FILE, FindingPlace, places};
 
-/// What an account holds, beside its address.
+/// The content of an account, without its address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
     pub lamports: u64,
@@ -22,7 +22,7 @@ pub struct Account {
 }
 
 impl Account {
-    /// An account that its address has had since somebody paid to it.
+    /// Makes an account as a payment to a new address makes it.
     pub fn of_system(data: Vec<u8>) -> Self {
         Self { lamports: 1_000_000, owner: [0; 32], data }
     }
@@ -31,7 +31,7 @@ impl Account {
 /// A state: a full archive, or one with an incremental one on it.
 #[derive(Clone)]
 pub struct State {
-    /// The directory of the chain, with its genesis.
+    /// Directory of the chain, with its genesis.
     pub chain: PathBuf,
     full_name: String,
     full: Tar,
@@ -60,7 +60,7 @@ fn slot_of(path: &str) -> u64 {
 }
 
 impl State {
-    /// The archives in a directory, of a chain whose genesis is in another.
+    /// Reads archives in a directory, of a chain whose genesis is in another.
     pub fn of(archives: &str, chain: &str, is_pair: bool) -> Self {
         let archives = dir().parent().expect("the fixtures").join(archives);
         let full_name = named(&archives, "snapshot-");
@@ -77,7 +77,7 @@ impl State {
         self.incremental.as_mut().map_or(&mut self.full, |(_, tar)| tar)
     }
 
-    /// The newest version of every account, with the bytes of its header.
+    /// Returns the newest version of every account, with the bytes of its header.
     fn versions(&self) -> BTreeMap<[u8; 32], (u64, [u8; RECORD_HEADER_BYTES], Vec<u8>)> {
         let mut versions = BTreeMap::new();
         for tar in [Some(&self.full), self.incremental.as_ref().map(|(_, tar)| tar)].into_iter().flatten() {
@@ -98,7 +98,7 @@ impl State {
         versions
     }
 
-    /// All accounts of the state.
+    /// Returns all accounts of the state.
     pub fn accounts(&self) -> BTreeMap<[u8; 32], Account> {
         let account = |(_, header, data): (_, [u8; RECORD_HEADER_BYTES], Vec<u8>)| Account {
             lamports: u64_at(&header, 48),
@@ -121,13 +121,13 @@ impl State {
         tar.members[newest].set_content(content);
     }
 
-    /// Leaves no version of an account.
+    /// Removes all versions of an account.
     pub fn delete(&mut self, address: &[u8; 32]) {
         without(&mut self.full, address);
         without(self.newest_tar(), address);
     }
 
-    /// Changes the newest bank file, where the named field is.
+    /// Changes the newest bank file at the named field.
     pub fn change_bank(&mut self, name: &str, change: impl FnOnce(&mut Vec<u8>, &FindingPlace)) {
         let member = self.newest_tar().member(is_bank_file);
         let mut content = member.content.clone();
@@ -184,7 +184,7 @@ impl State {
         }
     }
 
-    /// Lengths of all storages, by slot.
+    /// Returns the lengths of all storages, by slot.
     fn lengths(&self) -> BTreeMap<u64, u64> {
         let tars = [Some(&self.full), self.incremental.as_ref().map(|(_, tar)| tar)];
         let members = tars.into_iter().flatten().flat_map(|tar| tar.storages().into_iter().map(|at| &tar.members[at]));
@@ -204,7 +204,7 @@ fn place(content: &[u8], name: &str) -> FindingPlace {
         .unwrap_or_else(|| panic!("no {name}"))
 }
 
-/// Leaves out the records of an account, and a storage that would be empty.
+/// Removes the records of an account, and a storage that would be empty.
 fn without(tar: &mut Tar, address: &[u8; 32]) {
     for at in tar.storages().into_iter().rev() {
         let old = &tar.members[at].content;

@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::common::firedancer::*;
 use crate::common::*;
 
-/// What cannot be had, or be checked, is refused.
+/// Conversions that cannot be made or checked are refused.
 #[test]
 fn what_cannot_be_converted_is_refused() {
     let dir = temp_dir();
@@ -30,7 +30,7 @@ fn what_cannot_be_converted_is_refused() {
     // Its slots took 50 ms, which Firedancer does not know.
     let (validator, ..) = CHAINS[2];
     refused(&mut for_agave(&full(validator)), 1, "the time of a slot");
-    // An archive of Agave's is recompressed as ever.
+    // An archive by Agave is recompressed as usual.
     let (code, _, stderr) = run(&mut for_agave(&fixture_of(agave, "snapshot-26-")));
     assert_eq!(code, 0, "{stderr}");
 }
@@ -41,7 +41,7 @@ fn write(dir: &Path, source: &Path, entries: &[TarEntry]) -> PathBuf {
     path
 }
 
-/// What Firedancer wrote, and somebody changed: no archive for Agave is made of it.
+/// A damaged or forged archive by Firedancer gives no archive for Agave.
 #[test]
 fn damaged_and_forged_archives_leave_nothing() {
     let (dir, (chain, agave, _)) = (temp_dir(), CHAINS[0]);
@@ -73,8 +73,8 @@ fn damaged_and_forged_archives_leave_nothing() {
         let out = dir.path().join(what.replace(' ', "-"));
         fs::create_dir(&out).expect("made");
         let archive = write(dir.path(), &source, &entries);
-        // The full archive must be right by itself, also where an incremental one would make its
-        // state good.
+        // The full archive must be right by itself, even if an incremental one would make its state
+        // good.
         for more in [&[][..], &["--incremental", text(&newer)]] {
             let mut recompress = command("recompress");
             recompress.arg(&archive).args(["--for", "agave", "--genesis"]).arg(genesis_of(agave)).args(more);
@@ -85,8 +85,8 @@ fn damaged_and_forged_archives_leave_nothing() {
     }
 }
 
-/// What the bank file alone tells is refused before anything is read of the rest: without an end,
-/// it is not even missed.
+/// If the bank file alone shows that an archive cannot be converted, nothing else is read: a
+/// missing end is not noticed.
 #[test]
 fn a_bank_file_that_cannot_be_converted_is_refused_at_once() {
     let (dir, (chain, ..)) = (temp_dir(), CHAINS[0]);

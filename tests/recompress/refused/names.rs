@@ -5,7 +5,8 @@ use std::fs;
 use crate::common::screen::*;
 use crate::common::*;
 
-/// What another run is making is not begun; it is known before the archive is read.
+/// A run does not begin if another run is making the same archive. It finds that before it reads
+/// the source.
 #[test]
 fn two_recompress_for_one_name() {
     let dir = temp_dir();
@@ -17,7 +18,7 @@ fn two_recompress_for_one_name() {
         let arguments = [&["recompress", text(&source), "-o", text(dir.path())], more].concat();
         fails(&arguments, 5, &[&format!("{FULL_26} is being made by"), "hint: wait"]);
     }
-    // What nobody holds was left by a killed run.
+    // A temporary file without a lock is of a killed run.
     release(held);
     let (code, _, stderr) = run(&["recompress", text(&source), "-o", text(dir.path())]);
     assert_eq!(code, 0, "{stderr}");

@@ -28,7 +28,7 @@ fn a_panic_at_each_stage_leaves_nothing() {
     }
 }
 
-/// Killed at any moment, it leaves no archive, and the next run makes it.
+/// After a kill at any moment, there is no archive, and the next run makes it.
 #[test]
 fn killed_it_leaves_nothing_that_loads() {
     let (dir, expected) = (temp_dir(), name(&incremental(CHAINS[0].0)));

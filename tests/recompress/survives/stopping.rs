@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::common::*;
 
-/// Ctrl-C is answered at once, also while the work cannot end yet.
+/// Ctrl-C gives a message at once, even if the work cannot end yet.
 #[test]
 fn stopping_is_said_at_once() {
     let dir = temp_dir();
@@ -25,7 +25,7 @@ fn stopping_is_said_at_once() {
         wait_for("the reader", || rustix::io::ioctl_fionread(&stdin).expect("a pipe") == 0);
         wait_for_handler(&child, Signal::INT);
         kill_process(Pid::from_child(&child), Signal::INT).expect("sent");
-        // Its input never ends, so it ends by itself or not at all.
+        // The input never ends, so the run ends because of Ctrl-C or not at all.
         exit_code(&mut child);
         let output = child.wait_with_output().expect("ended");
         let said = String::from_utf8(output.stderr).expect("text");

@@ -15,8 +15,8 @@ fn but_status_cache(entries: Vec<TarEntry>) -> Vec<TarEntry> {
     entries.into_iter().filter(|entry| entry.path != "snapshots/status_cache").collect()
 }
 
-/// Recompressed, the entries are the same, but for the slots in the status cache that newer
-/// Firedancers want; there is an index more.
+/// Recompressed archives have the same entries, except for the slots in the status cache that newer
+/// versions of Firedancer need, and an index.
 #[test]
 fn recompressed_they_stay_what_they_are() {
     let dir = temp_dir();
@@ -36,7 +36,7 @@ fn recompressed_they_stay_what_they_are() {
         assert_eq!(run(command("restore").args(["--tree", "archive"]).arg(&made).arg("--ledger").arg(&tree)).0, 0);
         let files = tree_files(&tree);
         assert!(files == files_of(&made), "{chain}");
-        // From a pipe, it cannot be read twice: it stays as it is.
+        // An archive from a pipe cannot be read twice: its status cache stays as it is.
         let piped = out.join("piped");
         fs::create_dir(&piped).expect("made");
         let mut recompress = command("recompress");
@@ -44,7 +44,7 @@ fn recompressed_they_stay_what_they_are() {
         assert!(recompress.output().expect("runs").status.success());
         assert!(entries(&piped.join(name(&source))) == entries(&source), "{chain}");
     }
-    // An incremental one, on its base.
+    // An incremental archive, on its base.
     let (chain, ..) = CHAINS[0];
     let source = incremental(chain);
     let (code, _, stderr) =
@@ -64,7 +64,7 @@ fn files_of(archive: &Path) -> BTreeSet<(String, Vec<u8>)> {
     entries(archive).into_iter().filter(|it| it.kind != b'5').map(|it| (it.path, it.content)).collect()
 }
 
-/// What Firedancer itself refuses is left out, and that is said.
+/// Storages that Firedancer itself refuses are left out, and the program says so.
 #[test]
 fn storages_without_a_record_are_left_out() {
     let (dir, source) = (temp_dir(), full("firedancer-2026-08/chain-empty-storages"));
@@ -76,7 +76,7 @@ fn storages_without_a_record_are_left_out() {
     let kept: Vec<TarEntry> =
         entries(&source).into_iter().filter(|entry| !is_storage(entry) || !entry.content.is_empty()).collect();
     assert!(but_status_cache(entries(&made)) == but_status_cache(kept));
-    // The tree of it is as it is.
+    // Its tree keeps them.
     let tree = dir.path().join("tree");
     assert_eq!(run(command("restore").args(["--tree", "archive"]).arg(&source).arg("--ledger").arg(&tree)).0, 0);
     assert!(tree_files(&tree) == files_of(&source));
@@ -86,8 +86,8 @@ fn storages_without_a_record_are_left_out() {
     assert_eq!(verify(&[&made], &["--for", "agave,firedancer"]).0, 0);
 }
 
-/// What every version of Agave asks of an archive is there: a slot for each storage, the stakes of
-/// the state, the leader, the slots of the status cache. Name and accounts stay as they are.
+/// A converted archive has all that every version of Agave demands: a slot for each storage, the
+/// stakes of the state, the leader, the slots of the status cache. Name and accounts stay.
 #[test]
 fn what_agave_asks_for_is_rebuilt() {
     let dir = temp_dir();
@@ -145,9 +145,8 @@ fn what_agave_asks_for_is_rebuilt() {
     }
 }
 
-/// A full archive and Agave's incremental one on it, which loads as Agave's own pair does; without
-/// the incremental archive, the full one is for a chain whose vote accounts have the rent epoch of
-/// mainnet's.
+/// A full archive that was converted for Agave's incremental one loads with it like Agave's own
+/// pair. Converted alone, it has the rent epoch of mainnet's vote accounts.
 #[test]
 fn agaves_incremental_archive_goes_on_a_converted_full_one() {
     for (agave, has_other_rent_epochs) in
@@ -161,7 +160,7 @@ fn agaves_incremental_archive_goes_on_a_converted_full_one() {
         let (agave_full, newer) = (fixture_of(agave, "snapshot-"), fixture_of(agave, "incremental-"));
         let source = as_firedancer_writes(&agave_full, 2, 0, &sources);
         let genesis = genesis_of(agave);
-        // Firedancer loads it; that Agave does not is no damage.
+        // Firedancer loads it. That Agave does not load it is not damage.
         let (code, report, stderr) = verify(&[&source, &newer], &[]);
         assert!(
             code == 0 && loads(&report, "firedancer") && !loads(&report, "agave-4.5"),
@@ -205,8 +204,8 @@ fn agaves_incremental_archive_goes_on_a_converted_full_one() {
     }
 }
 
-/// What newer Firedancers write is converted too, where it is to go with Agave's: vote accounts
-/// have other rent epochs there.
+/// Archives by newer versions of Firedancer are converted too, to go with Agave's, whose vote
+/// accounts have other rent epochs.
 #[test]
 fn archives_of_newer_firedancers_are_converted() {
     let chain = "firedancer-2026-09/full-bank";
@@ -218,7 +217,7 @@ fn archives_of_newer_firedancers_are_converted() {
     recompress.arg(&source).args(["--for", "agave", "--genesis"]).arg(&genesis).arg("-o").arg(&for_agaves);
     let (code, _, stderr) = run(recompress.arg("--incremental").arg(&agave_newer));
     assert_eq!(code, 0, "{stderr}");
-    // An incremental one is converted for the full one that it goes on.
+    // An incremental archive is converted for its full one.
     let made = convert(&source, None, &genesis, &out());
     for (full, newer) in [
         (for_agaves.join(name(&source)), agave_newer),
@@ -236,8 +235,8 @@ fn archives_of_newer_firedancers_are_converted() {
     }
 }
 
-/// A full archive of Firedancer's may hold storages that no client loads: what is made on it is on
-/// what it becomes.
+/// A full archive by Firedancer may hold storages that no client loads. Incremental archives on it
+/// are converted for the archive that it becomes.
 #[test]
 fn a_base_with_empty_storages() {
     let dir = temp_dir();
@@ -253,8 +252,8 @@ fn a_base_with_empty_storages() {
     }
 }
 
-/// A full archive of the minutes in which rewards are paid out is converted for an incremental one
-/// of later, and not alone.
+/// A full archive of the minutes in which rewards are paid out is converted for a later incremental
+/// one, and not alone.
 #[test]
 fn a_full_archive_of_an_epochs_first_slots() {
     const CHAIN: &str = "agave-4.2.2-epoch";
@@ -294,14 +293,14 @@ fn a_full_archive_of_an_epochs_first_slots() {
     }
 }
 
-/// Chains of every version of Agave, over ends of epochs, with accounts that change and close:
-/// whatever pair is made of what Firedancer would have written of them, every version that loads
-/// Agave's own pair loads it, as the same state.
+/// Chains of every version of Agave, over ends of epochs, with accounts that change and close.
+/// Every pair made of Firedancer's archives of them loads as the same state, in every version that
+/// loads Agave's own pair.
 #[test]
 #[ignore = "asks Agave's own loader: set AGAVE_ORACLE"]
 fn chains_of_agaves_are_converted() {
-    // Slots (the full archive is of two thirds of them; 32 and 96 begin an epoch), and what happens
-    // to accounts.
+    // Slots (the full archive has two thirds of them; 32 and 96 begin an epoch), and changes of
+    // accounts.
     const CHAINS: [(&str, &[&str]); 7] = [
         ("36", &[]),
         ("48", &[]),
@@ -347,7 +346,7 @@ fn chains_of_agaves_are_converted() {
                     *loaded.entry(what).or_default() += 1;
                 }
             }
-            // Without its incremental archive, where no rewards were being paid out.
+            // Without its incremental archive, if no rewards were being paid out.
             let alone = tempfile::tempdir_in(dir.path()).expect("a directory");
             let mut recompress = command("recompress");
             recompress.arg(&full).args(["--for", "agave", "-o"]).arg(alone.path());
@@ -375,8 +374,8 @@ fn chains_of_agaves_are_converted() {
     }
 }
 
-/// At any size, with six compressors in any order; Agave's own crates load it too, where they are
-/// asked.
+/// Any size, with six compressors in any order. Agave's own crates load it too, if `AGAVE_ORACLE`
+/// is set.
 #[test]
 fn a_synthetic_archive_is_converted() {
     let dir = temp_dir();
@@ -397,8 +396,8 @@ fn a_synthetic_archive_is_converted() {
     }
 }
 
-/// 0 hashes per tick, as Firedancer writes it where the chain has no number: no fault but for
-/// Agave, for which it is left out.
+/// 0 hashes per tick, which Firedancer writes if the chain has no number. Only Agave refuses it;
+/// the conversion leaves it out.
 #[test]
 fn no_hashes_per_tick() {
     let (dir, genesis) = (temp_dir(), genesis_of(AGAVE_4_4));

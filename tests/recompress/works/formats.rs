@@ -19,7 +19,7 @@ fn from_stdin(bytes: &[u8], arguments: &[&std::ffi::OsStr]) -> std::process::Out
         .expect("starts");
     let mut stdin = child.stdin.take().expect("piped");
     let bytes = bytes.to_vec();
-    // The program may stop reading early; that is its right.
+    // The program may stop reading early.
     let writer = std::thread::spawn(move || drop(stdin.write_all(&bytes)));
     let output = child.wait_with_output().expect("ends");
     writer.join().expect("written");
@@ -41,7 +41,7 @@ fn agaves_archives_keep_their_entries() {
             assert_eq!(name(&made).split(".tar").next(), name(&source).split(".tar").next(), "the name is kept");
             // Directories may be written with or without a slash; contents and order are the same.
             let plain = |archive: &Path| {
-                // lz4 is read back by way of slotpress itself: no other test tool reads it.
+                // lz4 is read back by slotpress itself, because no other test tool reads it.
                 let tar = if flags.contains(&"lz4") && archive == made {
                     let plain = temp_dir();
                     tar_of(&recompress(archive, plain.path(), &[&["--format", "none"], base].concat()))
@@ -64,8 +64,8 @@ fn the_result_is_what_archive_makes() {
     for flags in [&["--zstd-level", "3"][..], &["--frame-size", "64KiB"], &["--format", "lz4"], &["--format", "none"]] {
         let (made, again, other) = (temp_dir(), temp_dir(), temp_dir());
         let wanted = archive(ledger.path(), made.path(), flags);
-        // By way of another level and another frame size, so that nothing of the source's frames
-        // can show through.
+        // Through another level and another frame size, so that nothing depends on the source's
+        // frames.
         let source = archive(ledger.path(), other.path(), &["--zstd-level", "9", "--frame-size", "100KiB"]);
         for threads in ["1", "3"] {
             let got = recompress(&source, again.path(), &[flags, &["--threads", threads, "--force"]].concat());
@@ -85,7 +85,7 @@ fn streams_in_and_out() {
     assert!(output.stdout == wanted, "nothing but the archive goes to standard output");
     assert!(String::from_utf8_lossy(&output.stderr).contains("ratio"), "the report goes to standard error");
 
-    // Cut off anywhere: an error, though there is no length to compare with.
+    // A cut at any place is an error, although no length is known.
     for at in [0, 1, 100, source.len() / 2, source.len() - 1] {
         let out = temp_dir();
         let output =
@@ -94,7 +94,7 @@ fn streams_in_and_out() {
         assert_eq!(fs::read_dir(out.path()).expect("read").count(), 0);
     }
 
-    // An incremental archive says nothing of its base but in its name.
+    // Only its name tells an incremental archive's base.
     let incremental = fs::read(fixture(INCREMENTAL)).expect("read");
     let (out, full) = (temp_dir(), fixture(FULL));
     let arguments = ["recompress".as_ref(), "-".as_ref(), "-o".as_ref(), out.path().as_os_str()];
@@ -141,7 +141,7 @@ fn old_format_is_read(tool: &str, extension: &str) {
     let wanted = recompress(&fixture(FULL), direct.path(), &[]);
     assert!(fs::read(made).expect("read") == fs::read(wanted).expect("read"), "{tool}");
 
-    // A ledger that boots needs an archive that Agave reads beside it.
+    // A ledger boots only with an archive beside it that Agave reads.
     let target = temp_dir();
     let ledger = target.path().join("ledger");
     let restored = slotpress().arg("restore").arg(&path).arg("--ledger").arg(&ledger).output().expect("runs");
@@ -158,8 +158,7 @@ fn old_format_is_read(tool: &str, extension: &str) {
         fs::write(&path, bytes).expect("written");
         let out = temp_dir();
         let output = slotpress().arg("recompress").arg(&path).arg("-o").arg(out.path()).output().expect("runs");
-        // lz4 made without checksums of blocks has one of the whole; whichever, damage must be
-        // found.
+        // lz4 without checksums of blocks has one of the whole. Damage must be found with either.
         assert_eq!(output.status.code(), Some(3), "{tool}, {what}");
         assert_eq!(fs::read_dir(out.path()).expect("read").count(), 0);
     }

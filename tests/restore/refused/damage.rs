@@ -21,7 +21,7 @@ fn run(archive: &Path, to: &Path, layout: RestoreLayout, ignore_index: bool) -> 
     let target = RestoreTarget::new(to)
         .layout(layout)
         .threads(2)
-        // The small archive is a part of a state.
+        // The small archive holds only a part of a state.
         .check(CheckOptions::default().mode(match layout {
             RestoreLayout::Archive => CheckMode::Frames,
             RestoreLayout::Boot => CheckMode::State,
@@ -33,7 +33,7 @@ fn run(archive: &Path, to: &Path, layout: RestoreLayout, ignore_index: bool) -> 
     restore(&options, &NoProgress)
 }
 
-/// A place to damage an archive in, and what restoring it undamaged gives.
+/// A directory to damage an archive in, and the result of restoring it undamaged.
 struct Bench {
     dir: TempDir,
     archive: PathBuf,
@@ -59,7 +59,7 @@ impl Bench {
         run(&self.archive, &self.dir.path().join("out"), self.layout, ignore_index)
     }
 
-    /// What was restored, without the copy of the archive and the lock; it is removed.
+    /// Returns the restored files, without the copy of the archive and the lock, and removes them.
     fn take_restored(&self) -> Tree {
         let out = self.dir.path().join("out");
         let mut found = tree(&out);
@@ -68,7 +68,8 @@ impl Bench {
         found
     }
 
-    /// Restores damaged bytes: either the same comes out, or a clear error and nothing. Says which.
+    /// Restores damaged bytes. The result must be the same, or a clear error and no files. Returns
+    /// which.
     fn try_bytes(&self, bytes: &[u8], what: &str, ignore_index: bool) -> bool {
         fs::write(&self.archive, bytes).expect("written");
         match self.restore(ignore_index) {
@@ -85,14 +86,14 @@ impl Bench {
         }
     }
 
-    /// Every offset of head and tail, and evenly spread ones between.
+    /// Returns every offset of head and tail, and evenly spread ones between.
     fn offsets(&self, step: usize) -> Vec<usize> {
         let length = self.bytes.len();
         (0..length).filter(|at| *at < 64 || length - at <= 400 || at % step == 0).collect()
     }
 }
 
-/// A small archive of ours: few storages, several frames. And a whole one.
+/// Makes a small archive of ours, with few storages and several frames, and a whole one.
 fn benches() -> [(Bench, usize); 2] {
     let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
     let small = archive(ledger.path(), out.path(), &["--base-slot", "23", "--force-base", "--frame-size", "64KiB"]);
@@ -112,7 +113,7 @@ fn cut_off_anywhere() {
                 }
             }
         }
-        // All tar is there when only the seek table is missing, or the index too.
+        // The tar is complete if only the seek table, or also the index, is missing.
         assert!(whole >= 2 && refused > 100, "{whole} whole, {refused} refused");
     }
 }
@@ -135,8 +136,8 @@ fn a_flipped_byte_anywhere() {
     }
 }
 
-/// The same of Agave's: one frame, without index, without checksum. What is inside a storage cannot
-/// be told; that nothing panics and nothing stays can.
+/// The same with Agave's archive: one frame, no index, no checksum. Changes inside a storage cannot
+/// be found, but nothing panics and no files stay.
 #[test]
 fn agaves_archives_damaged() {
     let dir = temp_dir();
@@ -165,7 +166,7 @@ fn agaves_archives_damaged() {
     assert!(refused > 100);
 }
 
-/// The exit code and the words of the program.
+/// Checks the exit code and the message.
 #[test]
 fn the_program_says_so() {
     let dir = temp_dir();
@@ -199,8 +200,8 @@ fn file(path: &str, content: &[u8]) -> TarEntry {
     TarEntry { path: path.to_string(), kind: b'0', content: content.to_vec() }
 }
 
-/// Restores a crafted tar, plain and compressed, which must fail and leave nothing, inside or
-/// outside.
+/// Restores a crafted tar, plain and compressed. It must fail and leave nothing, inside or outside
+/// the target.
 fn refused(tar: &[u8], what: &str) {
     for (bytes, ending) in [
         (tar.to_vec(), "tar"),
@@ -250,7 +251,7 @@ fn entries_that_no_snapshot_holds() {
         let entry = TarEntry { path: "accounts/27.99".to_string(), kind, content: b"23 path=../../outside\n".to_vec() };
         refused(&with(entry), &format!("kind {:?}", char::from(kind)));
     }
-    // Long names in front of an entry that looks good.
+    // Long names before a valid entry.
     for (kind, path) in [(b'L', "././@LongLink"), (b'x', "PaxHeaders/x")] {
         let mut entries = good.clone();
         entries.insert(0, TarEntry { path: path.to_string(), kind, content: b"../../outside\0".to_vec() });
@@ -303,7 +304,7 @@ fn sets_of_entries_that_no_client_loads() {
     refused(&tar[..tar.len() - 1024], "no end of archive");
 }
 
-/// Sizes that lie do not take memory or disk: the stream ends long before.
+/// Wrong sizes take no memory or disk: the stream ends long before.
 #[test]
 fn huge_sizes() {
     let good = entries(&fixture(FULL_26));
@@ -314,7 +315,7 @@ fn huge_sizes() {
         tar.extend_from_slice(&[7; 4096]);
         refused(&tar, &format!("a size of {size}"));
     }
-    // A zstd frame that claims a terabyte, or asks for a window of gigabytes.
+    // A zstd frame that states a terabyte, or needs a window of gigabytes.
     for frame in [
         b"\x28\xb5\x2f\xfd\xe0\x00\x00\x00\x00\x00\x01\x00\x00\x01\x00\x00".as_slice(),
         b"\x28\xb5\x2f\xfd\x00\xff\x01\x00\x00",
@@ -328,7 +329,7 @@ fn huge_sizes() {
     }
 }
 
-/// An archive put together from frames of tar, an index and a seek table, each of which may lie.
+/// Makes an archive of frames of tar, an index and a seek table, each of which may be wrong.
 fn forged(frames: &[(&[u8], u32)], entries: Vec<Entry>) -> Vec<u8> {
     let mut file = Vec::new();
     let mut items = Vec::new();
@@ -353,7 +354,7 @@ fn index_entries(entries: &[TarEntry]) -> Vec<Entry> {
     entries.iter().map(entry).collect()
 }
 
-/// An index that lies is found out, or does no harm. All the sums of its tail are right.
+/// A wrong index is found, or has no effect. All checksums of the end are right.
 #[test]
 fn an_index_that_lies() {
     let good = entries(&fixture(FULL_26));
@@ -377,8 +378,8 @@ fn an_index_that_lies() {
     fs::write(&path, in_frames(honest.clone(), &[ends[9], ends[12], ends[20]])).expect("written");
     let bench = Bench::new(&path, RestoreLayout::Archive);
 
-    // Cut inside an entry, inside its padding, and inside a header, which only reading in order can
-    // do.
+    // Cuts inside an entry, inside its padding, and inside a header. Only reading in order can
+    // handle these.
     for cuts in [vec![ends[9] + 700], vec![ends[6] - 1], vec![ends[9] + 100], vec![ends[26] + 1000, ends[31] + 512]] {
         assert!(bench.try_bytes(&in_frames(honest.clone(), &cuts), &format!("cuts at {cuts:?}"), false));
     }
@@ -427,15 +428,15 @@ fn an_index_that_lies() {
         let mut entries = honest.clone();
         lie(&mut entries);
         for cuts in [vec![], vec![ends[9]], vec![ends[11] - 300], vec![ends[10], ends[12], ends[13] + 800]] {
-            // The tar itself is good: the index is passed over, as it is when nobody looks at it.
+            // The tar itself is good, so the index is ignored.
             assert!(bench.try_bytes(&in_frames(entries.clone(), &cuts), what, false), "{what}: not passed over");
             assert!(bench.try_bytes(&in_frames(entries.clone(), &cuts), what, true), "{what}");
         }
     }
 }
 
-/// A seek table that passes over a frame of tar as if it were skippable: the tar stream is the
-/// truth, and it holds a storage that no client loads.
+/// A seek table that counts a frame of tar as skippable: the tar stream counts, and it holds a
+/// storage that no client loads.
 #[test]
 fn a_frame_that_the_seek_table_hides() {
     let good = entries(&fixture(FULL_26));

@@ -7,12 +7,12 @@ use std::process::{Command, Stdio};
 use crate::common::firedancer::*;
 use crate::common::*;
 
-/// What is there of a ledger: nothing but its genesis.
+/// Returns the files of a ledger, which must be its genesis alone.
 fn left(ledger: &Path) -> Vec<String> {
     names(ledger).into_iter().filter(|name| !name.ends_with(".lock")).collect()
 }
 
-/// Before anything is written, with the commands that help.
+/// Refused before anything is written, with commands that help.
 #[test]
 fn an_archive_for_firedancer_alone_is_refused() {
     let (chain, agave, _) = CHAINS[0];
@@ -33,7 +33,7 @@ fn an_archive_for_firedancer_alone_is_refused() {
                 assert!(code == 1 && stderr.contains("only Firedancer loads it"), "{code}: {stderr}");
                 assert_eq!(left(&ledger), ["genesis.bin"], "{stderr}");
             }
-            // The advice can be followed as it stands.
+            // The commands of the hint work as printed.
             let output = command("restore").args(&pair).arg("--ledger").arg(&ledger).output().expect("runs");
             let stderr = String::from_utf8_lossy(&output.stderr).replace(['\n', '`'], " ");
             let advice = &stderr[stderr.find("slotpress recompress").expect("a command")..];
@@ -52,7 +52,8 @@ fn an_archive_for_firedancer_alone_is_refused() {
     }
 }
 
-/// From a pipe, as soon as it shows: the rest is not waited for.
+/// From a pipe, the archive is refused as soon as the bank file shows it, without waiting for the
+/// rest.
 #[test]
 fn from_a_pipe_it_is_refused_as_soon_as_it_shows() {
     let (dir, (chain, agave, _)) = (temp_dir(), CHAINS[0]);

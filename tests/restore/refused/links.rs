@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::common::*;
 use crate::restore::*;
 
-/// A directory on another file system than `dir`: memory is one, a disk is another.
+/// Returns a directory on another file system than `dir`: in memory or on a disk.
 fn elsewhere(dir: &Path) -> tempfile::TempDir {
     let device = fs::metadata(dir).expect("metadata").dev();
     [PathBuf::from("/dev/shm"), std::env::temp_dir(), PathBuf::from(env!("CARGO_TARGET_TMPDIR"))]
@@ -20,7 +20,7 @@ fn elsewhere(dir: &Path) -> tempfile::TempDir {
 #[test]
 fn links_to_other_file_systems_are_refused_before_the_work() {
     let dir = temp_dir();
-    // Cut short: whoever reads it to the end reports damage, with another exit code.
+    // A cut archive: a run that reads it to the end reports damage, with another exit code.
     let archive = dir.path().join("damaged.tar.zst");
     let mut bytes = fs::read(fixture(FULL_26)).expect("read");
     bytes.truncate(bytes.len() / 2);

@@ -18,8 +18,8 @@ use slotpress_read::{
 
 use crate::common::*;
 
-/// One test at a time: a program that one starts holds the other's locks for a moment, between fork
-/// and exec.
+/// Lets one test run at a time: a child of one test holds the locks of another between fork and
+/// exec.
 static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 const CHAINS: [&str; 3] = ["agave-4.2.2", AGAVE_4_4, AGAVE_4_5];
@@ -64,7 +64,7 @@ fn full_of(chain: &str) -> PathBuf {
     fixture_of(chain, "snapshot-26-")
 }
 
-/// A simple generator, so that a failure can be made again: the numbers of Numerical Recipes.
+/// A simple generator, so that a failure can be repeated: the numbers of Numerical Recipes.
 struct Draws(u64);
 
 impl Draws {
@@ -74,9 +74,9 @@ impl Draws {
     }
 }
 
-/// Of seeded bit flips in Agave's own archives, which carry no checksums: what `restore` and
-/// `recompress` accept, `verify` accepts, in the result. SLOTPRESS_FLIPS sets how many there are of
-/// each archive (200 by hand).
+/// Bit flips, by a seed, in Agave's archives, which have no checksums. If `restore` or `recompress`
+/// accepts one, `verify` accepts the result. SLOTPRESS_FLIPS sets the number for each archive (200
+/// by hand).
 #[test]
 fn what_is_accepted_is_right() {
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -126,7 +126,7 @@ fn write_zstd(entries: &[TarEntry], path: &Path) {
     fs::write(path, zstd::stream::encode_all(make_tar(entries).as_slice(), 1).expect("compresses")).expect("written");
 }
 
-/// Asserts that both refuse an archive, with a text, and leave nothing.
+/// Checks that both commands refuse an archive, with a text, and leave nothing.
 fn both_refuse(entries: &[TarEntry], chain: &str, text: &str) {
     let dir = temp_dir();
     let archive = dir.path().join(name(&full_of(chain)));
@@ -150,8 +150,8 @@ fn nth_storage(entries: &mut [TarEntry], number: usize) -> &mut TarEntry {
         .expect("it")
 }
 
-/// Archives of 4.4 and later have no storage map: only the state tells that a storage is missing,
-/// short, or another's.
+/// Archives of 4.4 and later have no storage map. Only the state check finds a storage that is
+/// missing, short or foreign.
 #[test]
 fn storages_that_are_missing_doubled_short_or_foreign() {
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -173,7 +173,7 @@ fn storages_that_are_missing_doubled_short_or_foreign() {
         doubled.push(copy);
         both_refuse(&doubled, chain, "two storages of one slot");
 
-        // Cut between two records: everything that is left is a sequence of records.
+        // A cut between two records: the rest is a sequence of records.
         let mut short = original.clone();
         let storage = nth_storage(&mut short, storages.len() - 1);
         let first_data_len = u64::from_le_bytes(storage.content[8..16].try_into().expect("8"));
@@ -189,8 +189,9 @@ fn storages_that_are_missing_doubled_short_or_foreign() {
     }
 }
 
-/// Every older storage holds older versions of accounts of the newest one: a third of all records
-/// is superseded, in every storage. Both find the state to be right, verbatim and clustered.
+/// Every older storage holds older versions of accounts of the newest one, so a third of all
+/// records is superseded, in every storage. Both commands find the state right, verbatim and
+/// clustered.
 #[test]
 fn superseded_records_in_every_storage() {
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -215,7 +216,7 @@ fn superseded_records_in_every_storage() {
             if known.iter().any(|key| record[16..48] == *key) {
                 continue;
             }
-            // An older balance, sometimes none.
+            // An older balance, sometimes 0.
             record[48..56].copy_from_slice(&(number as u64 % 3 * 1000).to_le_bytes());
             storage.content.resize(storage.content.len().next_multiple_of(8), 0);
             storage.content.extend_from_slice(&record);
@@ -248,7 +249,7 @@ fn keys(storage: &[u8]) -> Vec<[u8; 32]> {
     keys
 }
 
-/// A full and an incremental archive make up one state; what neither needs is not asked for.
+/// A full and an incremental archive make up one state.
 #[test]
 fn a_full_and_an_incremental_archive() {
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -260,7 +261,7 @@ fn a_full_and_an_incremental_archive() {
         let expected = expected_of(chain, 40);
         let StateOutcome::Checked { accounts } = report.assurance.state else { panic!("{chain}: checked") };
         assert_eq!(Some(accounts), expected["accounts"].as_u64(), "{chain}");
-        // The incremental of another chain does not make up a state with it.
+        // The incremental archive of another chain gives no valid state with it.
         if chain != "agave-4.2.2" {
             let other = fixture_of("agave-4.2.2", "incremental-snapshot-26-40-");
             let error = try_restore(&[&archives[0], &other], &dir.path().join("mixed"), CheckMode::State);
@@ -269,8 +270,8 @@ fn a_full_and_an_incremental_archive() {
     }
 }
 
-/// Checksums and an index say nothing of the accounts: our own archives are checked like any other,
-/// unless somebody asks to go without.
+/// Checksums and an index do not prove the accounts: our own archives are checked like others,
+/// unless a flag says otherwise.
 #[test]
 fn checksums_and_an_index_do_not_suffice() {
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -291,7 +292,7 @@ fn run(arguments: &[&std::ffi::OsStr]) -> (Option<i32>, String, String) {
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
-/// What a trusted node says counts.
+/// The hash of a trusted node decides.
 #[test]
 fn another_hash_than_the_expected_one() {
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -312,7 +313,7 @@ fn another_hash_than_the_expected_one() {
     assert!(!ledger.exists());
 }
 
-/// `restore -`: the archive is kept under its name, and the ledger is the one that the file gives.
+/// `restore -` keeps the archive under its name, and makes the same ledger as from a file.
 #[test]
 fn from_standard_input() {
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -330,7 +331,7 @@ fn from_standard_input() {
     assert_eq!(tree(&piped), tree(&plain));
     assert!(piped.join(name(&source)).is_file());
 
-    // Cut off: nothing stays.
+    // A cut archive leaves nothing.
     let bytes = fs::read(&source).expect("read");
     let cut = dir.path().join("cut");
     fs::write(&cut, &bytes[..bytes.len() / 2]).expect("written");
@@ -344,8 +345,7 @@ fn from_standard_input() {
     assert!(!ledger.exists());
 }
 
-/// Slot and hash that are asked for are compared with the bank file's, where no name tells them
-/// before.
+/// If no name tells slot and hash, the expected ones are compared with the bank file's.
 #[test]
 fn what_is_expected_of_an_archive_without_a_name() {
     let dir = temp_dir();
@@ -368,8 +368,8 @@ fn what_is_expected_of_an_archive_without_a_name() {
     }
 }
 
-/// A name that tells another slot or hash is refused before the archive is read: it is cut off, and
-/// nothing says so.
+/// A name with another slot or hash is refused before the archive is read: it is cut, and no
+/// message says so.
 #[test]
 fn what_is_expected_is_compared_with_the_name_first() {
     let dir = temp_dir();

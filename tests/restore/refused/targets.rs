@@ -8,7 +8,7 @@ use std::process::Stdio;
 use crate::common::*;
 use crate::restore::target::*;
 
-/// Nothing of a ledger in the target, and nothing else around it than before.
+/// Checks that the target has no files of a ledger, and its surroundings are unchanged.
 fn assert_nothing_left(target: &Target) {
     assert_eq!(names(target.dir.path()), Vec::<String>::new());
 }
@@ -35,7 +35,7 @@ fn an_incremental_archive_without_its_full_one() {
     );
     assert_nothing_left(&target);
 
-    // Without the name that gives it away.
+    // Under another name, which does not show that.
     let dir = temp_dir();
     let renamed = dir.path().join("archive");
     fs::copy(&incremental, &renamed).expect("copied");
@@ -52,14 +52,14 @@ fn an_incremental_archive_without_its_full_one() {
     assert_nothing_left(&target);
 }
 
-/// A full archive of the right slot that lacks a storage which the incremental one builds on.
+/// A full archive of the right slot that lacks a storage of the incremental one's state.
 #[test]
 fn an_incremental_archive_on_another_full_one() {
     let dir = temp_dir();
     let mut entries = entries(&fixture(FULL_26));
     entries.retain(|entry| entry.path != "accounts/5.5");
     let bank = entries.iter_mut().find(|entry| entry.path == "snapshots/26/26").expect("a bank file");
-    // Its own bank file names the storage no more: slot 5, one storage, id 5, its length.
+    // Its own bank file no longer names the storage: slot 5, one storage, id 5, its length.
     let item: Vec<u8> = [5u64, 1, 5].iter().flat_map(|number| number.to_le_bytes()).collect();
     let at = bank.content.windows(24).position(|bytes| bytes == item).expect("the storage map");
     bank.content[at + 24..at + 32].fill(0);
@@ -67,7 +67,7 @@ fn an_incremental_archive_on_another_full_one() {
     fs::write(&full, zstd::stream::encode_all(make_tar(&entries).as_slice(), 1).expect("compresses")).expect("written");
 
     let alone = Target::new(0);
-    // Its state is not the bank file's: that is found, unless somebody asks to go without.
+    // Its state differs from the bank file's, which is found unless a flag leaves out the check.
     fails(&mut alone.command(&[&full]), 3, &["do not add up to the bank file's capitalization"]);
     assert_nothing_left(&alone);
     alone.command(&[&full]).args(["--check", "frames"]).assert().success();
@@ -91,7 +91,7 @@ fn a_name_that_lies() {
         fails(&mut target.command(&[&path]), 3, &["does not match its name", "hint: do not use it"]);
         assert_nothing_left(&target);
     }
-    // A base slot that is a lie: storages that the name rules out, or that the full archive lacks.
+    // A wrong base slot: storages that the name excludes, or that the full archive lacks.
     let path = dir.path().join(INCREMENTAL_26_40.replace("-26-40", "-30-40"));
     fs::copy(fixture(INCREMENTAL_26_40), &path).expect("copied");
     let target = Target::new(0);
@@ -100,7 +100,7 @@ fn a_name_that_lies() {
     assert_nothing_left(&target);
 }
 
-/// What is there stays as it is.
+/// Existing files stay unchanged.
 #[test]
 fn a_target_that_holds_something() {
     let full = fixture(FULL_26);
@@ -139,7 +139,7 @@ fn a_ledger_whose_lock_is_held() {
     target.restore(&[&fixture(FULL_26)]);
 }
 
-/// Whoever waits for another slotpress need not stop a validator.
+/// The message about another slotpress does not ask to stop a validator.
 #[test]
 fn a_ledger_that_another_slotpress_restores() {
     let target = Target::new(0);
@@ -191,8 +191,7 @@ fn one_tree_holds_one_archive() {
     assert_nothing_left(&target);
 }
 
-/// An archive of the same name and length in the target that holds something else is not taken for
-/// the archive.
+/// Another archive of the same name and length in the target is not taken for this one.
 #[test]
 fn another_archive_of_the_same_name() {
     for change_length in [false, true] {
@@ -210,16 +209,16 @@ fn another_archive_of_the_same_name() {
     }
 }
 
-/// Agave compares the bank with the ledger's genesis, and ends where the two are of different
-/// chains: when the chain began, and how long its epochs are.
+/// Agave compares the bank with the ledger's genesis, and ends if they are of different chains: the
+/// start of the chain, and the length of its epochs.
 #[test]
 fn a_ledger_of_another_chain() {
     let chains = ["agave-4.2.2", AGAVE_4_4, AGAVE_4_5];
     let genesis = |chain: &str| fs::read(fixture_of(chain, "genesis.bin")).expect("a genesis");
     for (number, chain) in chains.into_iter().enumerate() {
         let own = genesis(chain);
-        // The epoch schedule is the last but the kind of cluster: slots in an epoch first, the
-        // first slot of full length last.
+        // The epoch schedule is the last field but one, before the kind of cluster: it begins with
+        // the slots per epoch, and ends with the first slot of full length.
         let schedule = own.len() - 4 - 33;
         let altered = [schedule, own.len() - 5].map(|at| {
             let mut altered = own.clone();

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use crate::common::signals::*;
 use crate::common::*;
 
-/// A directory in the making, by the beginning of its name.
+/// Returns the partial directory, by the prefix of its name.
 fn partial_dir(parent: &Path, prefix: &str) -> Option<PathBuf> {
     let mut paths = fs::read_dir(parent).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
     paths.find(|path| name(path).starts_with(prefix))
@@ -60,7 +60,7 @@ impl RestoreTarget {
         moments
     }
 
-    /// Everything that was restored.
+    /// Checks everything that was restored.
     fn check_complete(&self, setup: &Setup) {
         let bank_snapshot = self.ledger.join("snapshots").join(&setup.slot);
         assert_eq!(fs::read(bank_snapshot.join("fastboot_version")).expect("the mark"), b"3.0.0");
@@ -125,7 +125,7 @@ fn restore_interrupted() {
     assert!(interrupted >= 6, "the moments were missed: {interrupted}");
 }
 
-/// What was in the target before stays when the restore does not finish.
+/// Existing files in the target stay if the restore does not finish.
 #[test]
 fn an_interrupted_restore_leaves_what_was_there() {
     let setup = setup();

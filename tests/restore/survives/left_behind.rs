@@ -19,18 +19,18 @@ fn a_failed_restore_leaves_no_lock() {
     let (code, said) = restore(&damaged, dir.path(), &[]);
     assert_eq!(code, Some(3), "{said}");
     assert!(tree(dir.path()) == before, "{:?}", names(dir.path()));
-    // One that was there is not the restore's to remove.
+    // A directory that existed before is not removed.
     fs::write(dir.path().join("ledger.lock"), "").expect("written");
     assert_eq!(restore(&damaged, dir.path(), &[]).0, Some(3));
     assert!(dir.path().join("ledger.lock").exists());
 }
 
-/// An error after the last rename but one leaves nothing, and a run after it succeeds.
+/// An error at the last rename but one leaves nothing, and the next run succeeds.
 #[test]
 fn a_late_error_of_a_tree_leaves_nothing() {
     needs!("strace");
     let dir = temp_dir();
-    // Renamed are the bank file within, the journal, snapshots/, accounts/, version.
+    // The renames are: bank file, journal, snapshots/, accounts/, version.
     for (number, (failing, call, when)) in
         [("accounts", "renameat", 4), ("version", "renameat", 5)].into_iter().enumerate()
     {

@@ -12,12 +12,12 @@ use crate::common::*;
 
 type Made<'a> = (&'a str, usize, Box<dyn Fn(&Path) -> Command + 'a>);
 
-/// Everything but locks.
+/// Returns all files except locks.
 fn made(dir: &Path) -> Vec<(String, Option<Vec<u8>>)> {
     tree(dir).into_iter().filter(|(path, _)| !path.ends_with(".lock")).collect()
 }
 
-/// `KILLS_SEED` chooses other moments.
+/// `KILLS_SEED` selects other moments.
 #[test]
 #[ignore = "takes some minutes: 600 kills of restore, 300 each of recompress and rebase"]
 fn the_next_run_works() {

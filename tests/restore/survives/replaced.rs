@@ -5,8 +5,7 @@ use std::fs;
 use crate::common::screen::*;
 use crate::common::*;
 
-/// A restore that fails after the old state was deleted leaves the archives, and no part of a
-/// state.
+/// A restore that fails after it deleted the old state leaves the archives, and no part of a state.
 #[test]
 fn a_state_that_was_deleted_first_leaves_nothing_that_boots() {
     let dir = temp_dir();

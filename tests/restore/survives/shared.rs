@@ -10,10 +10,10 @@ use tempfile::TempDir;
 use crate::common::said::*;
 use crate::common::*;
 
-/// On a machine that is busy, two programs that are started together need not run at the same time.
+/// Number of tries: on a busy machine, two programs started together may run one after the other.
 const ROUNDS_MAX: usize = 60;
 
-/// An archive that takes a moment to restore.
+/// Makes an archive large enough to take a moment to restore.
 fn large_archive() -> &'static Path {
     static SETUP: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
     let (_, path) = SETUP.get_or_init(|| {
@@ -27,14 +27,13 @@ fn large_archive() -> &'static Path {
     path
 }
 
-/// Files below a directory that changes.
+/// Returns the files below a directory that changes.
 fn files_below(dir: &Path) -> usize {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     entries.map(|entry| if entry.path().is_dir() { files_below(&entry.path()) } else { 1 }).sum()
 }
 
-/// Restores with these arguments at the same time: the second one begins when the first one has
-/// written so many files.
+/// Runs two restores at the same time: the second begins when the first has written so many files.
 fn restore_both(arguments: [&[&str]; 2], (dir, files): (&Path, usize)) -> [Output; 2] {
     let [one, other] = arguments.map(|arguments| {
         let mut command = program(&["restore", text(large_archive())]);
@@ -78,7 +77,7 @@ fn two_ledgers_with_one_accounts_path() {
                 check_ledger(ledger, &accounts);
                 continue;
             }
-            // Where it began after the other had ended, the state is there.
+            // If the second began after the other had ended, the state exists.
             assert!(code == Some(1) || code == Some(5) && said.contains("exists already"), "{code:?}: {said}");
             refused += usize::from(said.contains(&format!("{} is in use", accounts.display())));
             assert!(!ledger.exists(), "what was made for the refused one is gone: {said}");
@@ -122,7 +121,7 @@ fn distinct_targets_run_side_by_side() {
     }
 }
 
-/// What a dead run left goes; what looks like it but is locked by somebody stays.
+/// Files of a dead run are removed; files with such names that are locked stay.
 #[test]
 fn only_what_a_dead_run_left_is_removed() {
     let dir = temp_dir();

@@ -31,8 +31,7 @@ fn directories_swapped_for_links() {
     assert!(swaps > RUNS, "nothing was swapped: {swaps}");
 }
 
-/// The directory of the bank snapshots is another one at the end than at the start, when what is
-/// restored went into it.
+/// The directory of bank snapshots is replaced after the files were written into it.
 #[test]
 fn bank_snapshots_swapped_for_an_empty_directory() {
     use std::io::Write;
@@ -59,7 +58,7 @@ fn bank_snapshots_swapped_for_an_empty_directory() {
     assert!(output.status.code() == Some(1) && stderr.contains("snapshots"), "{}: {stderr}", output.status);
 }
 
-/// The same where the tree of an archive is unpacked.
+/// The same for `--tree archive`.
 #[test]
 fn directories_of_a_tree_swapped_for_links() {
     let (_dir, archive) = small_archive();

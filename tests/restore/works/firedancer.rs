@@ -9,7 +9,7 @@ use crate::common::oracle::Oracle;
 use crate::common::*;
 use crate::rebase::{rebase, two_full_archives};
 
-/// With what newer Firedancers write, Agave loads their archives.
+/// Agave loads archives by newer versions of Firedancer.
 #[test]
 fn a_pair_that_agave_loads_is_restored_as_it_is() {
     let (dir, chain) = (temp_dir(), "firedancer-2026-09/full-bank");
@@ -24,8 +24,8 @@ fn a_pair_that_agave_loads_is_restored_as_it_is() {
     }
 }
 
-/// Of archives for Agave a ledger is made as of Agave's: from files and from standard input, of
-/// storages enough for all slots, and of more of them.
+/// Archives converted for Agave give a ledger like Agave's: from files and from standard input,
+/// with as many storages as slots, and with more.
 #[test]
 fn converted_pairs_are_restored() {
     let sources = temp_dir();
@@ -50,7 +50,7 @@ fn converted_pairs_are_restored() {
         cases.push((agave, vec![full, agave_newer.clone()]));
         cases.push((agave, vec![agave_full.clone(), newer]));
     }
-    // By its index, too.
+    // Also by the index.
     let indexed = sources.path().join("indexed");
     fs::create_dir(&indexed).expect("made");
     let mut recompress = command("recompress");
@@ -63,14 +63,14 @@ fn converted_pairs_are_restored() {
         let paths: Vec<&Path> = archives.iter().map(PathBuf::as_path).collect();
         let (code, report, stderr) = verify(&paths, &["--for", "agave,firedancer"]);
         assert_eq!(code, 0, "{said}: {report} {stderr}");
-        // The full archive is right by itself.
+        // The full archive is valid by itself.
         assert_eq!(verify(&paths[..1], &["--for", "agave"]).0, 0, "{said}");
         let ledger = empty_ledger_of(agave, dir.path(), "ledger");
         let (code, report, stderr) =
             run(command("restore").args(&archives).arg("--ledger").arg(&ledger).arg("--verify"));
         assert_eq!((code, &report["state"]), (0, &"checked".into()), "{said}: {stderr}");
-        // The storage map of Agave 4.2's incremental archive names the storages of Agave's full
-        // one, not of this.
+        // The storage map of Agave 4.2's incremental archive names storages of Agave's full
+        // archive, not of this one.
         let (code, report, stderr) = verify(&[&ledger], &["--for", "agave-4.2"]);
         assert_eq!(code, 0, "{said}: {report} {stderr}");
         let out = temp_dir();
@@ -91,15 +91,15 @@ fn converted_pairs_are_restored() {
     }
 }
 
-/// A full archive without stakes, each of whose storages has a slot of its own, below an
-/// incremental one: Agave takes the bank from that. Rent epochs decide.
+/// A full archive without stakes, with a slot for each storage, below an incremental one: Agave
+/// takes the bank from that. Rent epochs must agree.
 #[test]
 fn a_full_archive_without_stakes_below_one_that_has_them() {
     let dir = temp_dir();
     let names = full("firedancer-2026-09/names");
     let [agave_full, new] = two_full_archives(AGAVE_4_4, dir.path());
     let genesis = agave_full.parent().expect("a directory");
-    // `rebase` writes all vote accounts; newer Firedancers write their rent epochs as 0.
+    // `rebase` writes all vote accounts; newer versions of Firedancer write their rent epochs as 0.
     for newer in [rebase(&[&new], &names, dir.path(), &[]), incremental("firedancer-2026-09/full-bank")] {
         let (code, report, stderr) = verify(&[&names, &newer], &["--for", "agave,firedancer"]);
         assert_eq!(code, 0, "{}: {report} {stderr}", newer.display());
@@ -116,7 +116,7 @@ fn a_full_archive_without_stakes_below_one_that_has_them() {
             assert_eq!(oracle.load(&names, Some(&newer), genesis), oracle.load(&new, None, genesis));
         }
     }
-    // Agave's own holds the vote accounts that changed alone.
+    // Agave's own incremental archive holds only vote accounts that changed.
     let newer = fixture_of(AGAVE_4_4, "incremental-");
     let (code, report, stderr) = verify(&[&names, &newer], &[]);
     assert!(code == 0 && loads(&report, "firedancer") && !loads(&report, "agave-4.2"), "{report} {stderr}");
@@ -135,7 +135,8 @@ fn tree_without_locks(ledger: &Path) -> Vec<(String, Option<Vec<u8>>)> {
     tree(ledger).into_iter().filter(|(path, _)| !path.ends_with(".lock")).collect()
 }
 
-/// The archives that Agave reads no more, too: what lies beside the ledger is what was unpacked.
+/// Archives in formats that Agave no longer reads: the archive beside the ledger has the unpacked
+/// content.
 #[test]
 fn an_archive_of_an_old_format_gets_one_that_agave_reads() {
     let dir = temp_dir();
@@ -153,7 +154,7 @@ fn an_archive_of_an_old_format_gets_one_that_agave_reads() {
         let beside = ledger.join(name(&source));
         assert!(contents(&beside) == contents(&source));
         assert_eq!(verify(&[&beside], &["--for", "agave"]).0, 0);
-        // The same archive there already is no obstacle.
+        // The same archive may already be there.
         ["snapshots", "accounts"].iter().for_each(|name| fs::remove_dir_all(ledger.join(name)).expect("removed"));
     }
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 use crate::common::*;
 use crate::restore::target::*;
 
-/// Everything that docs/snapshot-format.md#fast-boot asks.
+/// Checks everything that docs/snapshot-format.md#fast-boot asks for.
 fn check_boot_layout(target: &Target, archives: &[&Path]) {
     let newest = contents(archives.last().expect("an archive"));
     let bank_path = newest.keys().find(|path| path.matches('/').count() == 2).expect("a bank file");
@@ -110,14 +110,14 @@ fn our_archives() {
             without_index.command(archives).arg("--ignore-index").assert().success();
             check_boot_layout(&without_index, archives);
         }
-        // Ours on Agave's.
+        // Our incremental archive on Agave's full one.
         let target = Target::new(0);
         target.restore(&[&fixture(FULL_26), &incremental]);
         check_boot_layout(&target, &[&fixture(FULL_26), &incremental]);
     }
 }
 
-/// One frame without content size, frames cut at any byte: all give the same ledger.
+/// One frame without content size, and frames cut at any byte, give the same ledger.
 #[test]
 fn other_makers_frames() {
     let tar = tar_of(&fixture(FULL_3500));
@@ -160,8 +160,8 @@ fn frames_of_pzstd() {
     check_boot_layout(&target, &[&path]);
 }
 
-/// Agave looks for compressed archives only, and without one it does not look at the restored state
-/// at all: a plain tar is compressed on its way, wherever it lies.
+/// Agave looks only for compressed archives, and ignores a restored state without one. So a plain
+/// tar is compressed during the restore, wherever it lies.
 #[test]
 fn a_plain_tar() {
     let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
@@ -181,7 +181,7 @@ fn a_plain_tar() {
     check_boot_layout(&there, &[&there.ledger.join(name(&compressed))]);
 }
 
-/// Archives of two nodes: the same ids in both, and ids that a validator could not count on from.
+/// Archives of two nodes, with the same ids in both, and ids too large to continue from.
 #[test]
 fn equal_and_huge_ids() {
     let dir = temp_dir();
@@ -217,7 +217,7 @@ fn the_tree_of_an_archive() {
         let target = Target::new(0);
         let mut command = target.command(&[&archive]);
         command.args(["--tree", "archive"]);
-        // Of an incremental archive alone, the state cannot be checked.
+        // The state of an incremental archive alone cannot be checked.
         if name(&archive).starts_with("incremental-") {
             command.args(["--check", "frames"]);
         }
@@ -265,7 +265,7 @@ fn snapshots_elsewhere_and_directories_that_are_there() {
     assert_eq!(names(&target.accounts[0].join("run")).len(), 27);
 }
 
-/// What names archives by hand does not matter, what is inside does.
+/// Archives may have any names; their content counts.
 #[test]
 fn archives_of_any_name() {
     let (dir, target) = (temp_dir(), Target::new(0));
@@ -277,8 +277,8 @@ fn archives_of_any_name() {
     assert!(target.ledger.join("snapshots/40/fastboot_version").exists());
 }
 
-/// A validator that runs as another user must be able to read, write and lock what root restored
-/// for it.
+/// A validator of another user must be able to read, write and lock files that root restored for
+/// it.
 #[test]
 fn the_owner_of_the_target_owns_everything() {
     needs!("root");
@@ -299,7 +299,7 @@ fn the_owner_of_the_target_owns_everything() {
         let metadata = fs::symlink_metadata(tree_target.ledger.join(&path)).expect("metadata");
         assert_eq!((metadata.uid(), metadata.gid()), OWNER, "{path}");
     }
-    // Directories that are made, and archives, belong to the owner of the directory above.
+    // New directories and archives belong to the owner of the directory above.
     let dir = temp_dir();
     std::os::unix::fs::chown(dir.path(), Some(OWNER.0), Some(OWNER.1)).expect("given away");
     let ledger = dir.path().join("new/ledger");

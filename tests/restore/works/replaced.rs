@@ -8,8 +8,7 @@ use serde_json::Value;
 use crate::common::screen::*;
 use crate::common::*;
 
-/// An old state is moved aside, or deleted first; files of the validator, archives among them,
-/// stay.
+/// An old state is moved aside, or deleted first. Files of the validator and archives stay.
 #[test]
 fn restore_replaces_a_state() {
     for (flags, is_deleted) in [(&["--replace-state"][..], false), (&["--replace-state", "--delete-state-first"], true)]
@@ -26,7 +25,7 @@ fn restore_replaces_a_state() {
         let before = tree(&target);
         let (code, _, stderr) = restore(&[]);
         assert!(code == 5 && stderr.contains("--replace-state"), "{stderr}");
-        // What is refused before anything is read deletes nothing.
+        // A run that is refused before it reads deletes nothing.
         let (code, _, stderr) = restore(&[flags, &["--expect-slot", "41"]].concat());
         assert!(code == 3 && tree(&target) == before, "{stderr}");
         let (code, stdout, stderr) = restore(flags);
@@ -41,8 +40,7 @@ fn restore_replaces_a_state() {
     }
 }
 
-/// A validator starts from the newest archives, whatever was restored: they are in the way, or go
-/// aside.
+/// A validator starts from the newest archives, so newer ones are an error or are moved aside.
 #[test]
 fn an_older_state_beside_newer_archives() {
     let full = fixture(FULL_26);
@@ -52,7 +50,7 @@ fn an_older_state_beside_newer_archives() {
         let newer = target.join(inner).join(INCREMENTAL_26_40);
         fs::create_dir_all(newer.parent().expect("a parent")).expect("made");
         fs::copy(fixture(INCREMENTAL_26_40), &newer).expect("copied");
-        // Alone, it is none that a validator would take; beside its full archive it is.
+        // Alone, it is not an archive that a validator would use; with its full archive it is.
         let source = if from_stdin { "-" } else { text(&full) };
         let restore = |flags: &[&str]| {
             let arguments = [&["restore", source, "--ledger", text(&target)], flags].concat();
@@ -74,7 +72,7 @@ fn an_older_state_beside_newer_archives() {
         assert!(fs::read(aside).expect("moved") == fs::read(fixture(INCREMENTAL_26_40)).expect("read"));
         assert!(!newer.exists() && target.join("snapshots/26/fastboot_version").exists());
     }
-    // One of another base is none that a validator would take.
+    // A validator would not use one of another base.
     let dir = temp_dir();
     let other = dir.path().join(INCREMENTAL_26_40.replace("-26-40-", "-20-40-"));
     fs::copy(fixture(INCREMENTAL_26_40), &other).expect("copied");

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::common::screen::*;
 use crate::common::*;
 
-/// The lines that start a validator hold in any directory.
+/// The printed lines that start a validator work in any directory.
 #[test]
 fn restore_ends_with_lines_to_paste() {
     let dir = temp_dir();
@@ -42,7 +42,7 @@ fn a_dry_run_of_restore() {
     let line: Value = serde_json::from_str(&stdout).expect("JSON");
     let unpacked = line["archives"][0]["unpacked_bytes"].as_u64().expect("a number");
     assert_eq!(unpacked, tar_of(&full).len() as u64, "all of a small archive is the sample");
-    // What would be refused is refused, and what may be replaced is named.
+    // A dry run refuses what a run would refuse, and names what would be replaced.
     fs::create_dir_all(target.join("snapshots/7")).expect("made");
     fails(
         &arguments,

@@ -60,7 +60,7 @@ fn nothing_but_archives() {
         format!("GET {FULL_26} HTTP/1.1\r\nHost: x\r\n\r\n"),
         "GET file:///etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n".into(),
         "GET \\etc\\passwd HTTP/1.1\r\nHost: x\r\n\r\n".into(),
-        // It must be clear for whom a request is, and where its head ends.
+        // The host of a request and the end of its head must be clear.
         format!("GET /{FULL_26} HTTP/1.1\r\nHost: x\r\nHost: x\r\n\r\n"),
         format!("GET /{FULL_26} HTTP/1.1\r\n\r\n"),
         format!("GET /{FULL_26} HTTP/1.1\r\nHost: x\n\r\n"),
@@ -79,7 +79,7 @@ fn nothing_but_archives() {
     assert_eq!(server.get(&format!("/{FULL_26}"), "").status, 200);
 }
 
-/// Thousands of heads of junk, from a fixed seed.
+/// Sends thousands of invalid heads, from a fixed seed.
 #[test]
 fn malformed_heads() {
     let mut server = Server::start(&["--head-timeout", "2s"]);
@@ -106,7 +106,7 @@ fn malformed_heads() {
             }
         }
         let mut stream = server.connect();
-        // It may be refused before it is all sent.
+        // The server may refuse it before all is sent.
         let _ = stream.write_all(&head);
         let _ = stream.shutdown(std::net::Shutdown::Write);
         if round % 50 == 0 {
@@ -123,7 +123,7 @@ fn malformed_heads() {
         }
     }
     assert!(server.is_running());
-    // On a busy machine, so many of these may still be open that another is told to come later.
+    // On a busy machine, so many of these may be open that another gets 503.
     wait_for("an answer once they have ended", || server.get(&format!("/{FULL_26}"), "").status == 200);
     let grown = server.memory_bytes().saturating_sub(before);
     assert!(grown < 64 << 20, "memory grew by {grown} bytes");
@@ -136,7 +136,7 @@ fn slow_heads_are_cut_off() {
     let server = Server::start(&["--head-timeout", "1s"]);
     let start = Instant::now();
     let mut streams: Vec<_> = (0..20).map(|_| server.connect()).collect();
-    // A byte now and then does not help, and neither does silence.
+    // A byte from time to time does not help, nor does silence.
     let mut is_open = vec![true; streams.len()];
     while is_open.contains(&true) {
         assert!(start.elapsed() < Duration::from_secs(20), "they hold on");
@@ -170,7 +170,7 @@ fn stalled_readers_are_cut_off_and_slow_ones_are_not() {
     send(&mut slow, "GET", &format!("/{name}"), "");
     read_head(&mut slow).expect("a head");
     let mut body = vec![0; content.len()];
-    // A little at a time until the server has cut off all the others, which were there before it.
+    // Sends little by little until the server has cut all the others, which were there before.
     let (mut read, most) = (0, body.len() - (1 << 20));
     wait_for("the stalled readers to be cut off", || {
         let end = (read + (64 << 10)).min(most);
@@ -189,7 +189,7 @@ fn stalled_readers_are_cut_off_and_slow_ones_are_not() {
     }
 }
 
-/// Readers that take nothing hold bounded memory, however large the file.
+/// Readers that take nothing hold little memory, for a file of any size.
 #[test]
 fn stalled_readers_hold_little_memory() {
     let dir = two_archives();
@@ -200,7 +200,7 @@ fn stalled_readers_hold_little_memory() {
         .map(|_| {
             let mut stream = server.connect();
             send(&mut stream, "GET", &format!("/{name}"), "");
-            // The transfer is under way.
+            // The transfer has begun.
             read_head(&mut stream).expect("a head");
             stream.read_exact(&mut [0; 1]).expect("a byte");
             stream
@@ -230,7 +230,7 @@ fn too_many_connections() {
     });
 }
 
-/// What a client asks for is in the log as it was spelt, and each line of the log is JSON.
+/// The log has requests as they were spelled, and each line is JSON.
 #[test]
 fn the_log_is_json_whatever_is_asked_for() {
     let server = Server::start(&["--access-log"]);
@@ -243,7 +243,7 @@ fn the_log_is_json_whatever_is_asked_for() {
     assert!(line["request"].as_str().expect("text").contains(controls), "{line}");
 }
 
-/// With `--json`, whatever is said on either stream is an object.
+/// With `--json`, every line on stdout and stderr is an object.
 #[test]
 fn nothing_but_objects() {
     let dir = two_archives();

@@ -94,7 +94,7 @@ fn a_service_manager_is_told() {
     assert!(told().contains("READY=1"));
     rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::INT)
         .expect("sent");
-    // Signs of life come between.
+    // Signals to systemd arrive meanwhile.
     while !told().contains("STOPPING=1") {}
     assert!(child.wait().expect("ended").success());
 }
@@ -118,7 +118,7 @@ fn what_is_wrong_is_told_at_the_start() {
     slotpress().args(["serve", "--listen", "127.0.0.1:0", "/none"]).assert().failure().code(1);
 }
 
-/// What was in memory stays, what was not does not come: not by one transfer, not by several.
+/// Pages that were in memory stay, others are dropped, after one transfer and after several.
 #[test]
 fn the_page_cache_is_left_as_it_was() {
     needs!("fincore");
@@ -137,7 +137,7 @@ fn the_page_cache_is_left_as_it_was() {
     };
     assert_eq!(resident(), 0, "pages of {} cannot be dropped: it must be on a disk", path.display());
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random).expect("taken");
-    // The system may drop what was just read.
+    // The system may drop pages that were just read.
     let mut warm = vec![0; WARM_BYTES];
     wait_for("the pages that are read", || {
         std::os::unix::fs::FileExt::read_exact_at(&file, &mut warm, 0).expect("read");
@@ -154,9 +154,8 @@ fn the_page_cache_is_left_as_it_was() {
             });
         }
     });
-    // Pages that are on their way through a socket when they are dropped stay, and the system
-    // itself may drop some: what counts is that most of the cold ones go and most of the warm ones
-    // stay.
+    // Pages that are on their way through a socket cannot be dropped, and the system itself may
+    // drop some. So most of the cold pages must be gone, and most of the warm ones there.
     wait_for("the cold pages to go", || resident() <= before + BYTES / 8);
     assert!(resident() >= WARM_BYTES / 2, "{} of {before} bytes are left", resident());
 }

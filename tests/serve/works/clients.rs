@@ -90,7 +90,7 @@ fn ranges_and_conditions() {
         assert_eq!(part(&headers).status, status, "{headers}");
     }
 
-    // Another version of the file is another tag, and what was begun is not continued with it.
+    // Another version of the file has another tag, and a started download is not continued with it.
     fs::write(server.path(FULL_26), filler(length)).expect("written");
     let later = SystemTime::now() + Duration::from_secs(10);
     fs::File::open(server.path(FULL_26)).expect("opened").set_modified(later).expect("set");
@@ -99,7 +99,7 @@ fn ranges_and_conditions() {
     assert_ne!(response.header("etag"), etag);
 }
 
-/// Far into a file, over many pieces.
+/// Reads far into a file, over many pieces.
 #[test]
 fn long_ranges() {
     let dir = two_archives();
@@ -127,12 +127,12 @@ fn many_requests_on_one_connection() {
         send(&mut stream, "HEAD", "/snapshot.tar.bz2", "");
         assert_eq!(read_response(&mut stream, "HEAD").status, 303);
     }
-    // Nothing follows the head of an answer to HEAD, of errors too.
+    // No body follows the head of an answer to HEAD, not even of an error.
     for path in ["/none", "/", "/healthz", "/api/v1/archives", "/incremental-snapshot.tar.bz2"] {
         send(&mut stream, "HEAD", path, "");
         read_response(&mut stream, "HEAD");
     }
-    // Sent ahead, answered in order.
+    // Requests are sent ahead, and answered in order.
     for _ in 0..3 {
         send(&mut stream, "GET", &format!("/{INCREMENTAL_26_40}"), "Range: bytes=7-8\r\n");
     }
@@ -157,7 +157,7 @@ fn only_some_methods() {
     assert!(server.path(FULL_26).exists());
 }
 
-/// Many ranges for one client are one transfer; each is told where all requests are.
+/// Many ranges for one client are one transfer. With `--access-log`, each has a line.
 #[test]
 fn ranges_are_one_transfer_in_the_log() {
     for (flags, lines_expected) in [(&[][..], 1), (&["--access-log"], 4)] {
@@ -189,7 +189,7 @@ fn what_others_ask_for() {
     assert_eq!(json["choice"]["incremental"], INCREMENTAL_26_40);
     let first = &json["archives"][0];
     assert_eq!((&first["name"], &first["size_bytes"]), (&FULL_26.into(), &218_457.into()));
-    // Relative to the list, whatever prefix a proxy puts before both.
+    // Paths are relative to the list, with any prefix of a proxy.
     assert_eq!(first["path"], format!("../../{FULL_26}"));
     let etag = server.request("HEAD", &format!("/{FULL_26}"), "").header("etag").to_string();
     assert_eq!(first["etag"], etag);
@@ -208,8 +208,8 @@ fn what_others_ask_for() {
     for part in ["slotpress_serve_archives 2", "slotpress_serve_responses_total{status=\"404\"} 5", "# EOF"] {
         assert!(response.text().contains(part), "{part}: {}", response.text());
     }
-    // Who does not ask for OpenMetrics gets the text format, in which every counter has help under
-    // its samples' name.
+    // Without a request for OpenMetrics, the server sends the text format, in which every counter
+    // has help under its samples' name.
     send(&mut stream, "GET", "/metrics", "");
     let response = read_response(&mut stream, "GET");
     assert_eq!(response.header("content-type"), "text/plain; version=0.0.4; charset=utf-8");
@@ -230,7 +230,8 @@ fn what_others_ask_for() {
     fs::create_dir(server.dir.path()).expect("made again");
 }
 
-/// HEAD and GET on both paths, no query, up to four redirects, a stated length, no ranges.
+/// A client like Firedancer's: HEAD and GET on both paths, no query, up to four redirects, a stated
+/// length, no ranges.
 #[test]
 fn a_client_as_firedancers() {
     let dir = two_archives();
@@ -276,7 +277,7 @@ fn run(dir: &std::path::Path, program: &str, arguments: &[&str]) -> bool {
     command.output().expect("run").status.success()
 }
 
-/// A server with an archive that takes a client a while, and its content.
+/// Starts a server with a large archive; returns both.
 fn large_to_fetch() -> (Server, String, Vec<u8>) {
     let dir = two_archives();
     let (name, content) = large_archive(dir.path(), 60, 24 << 20);
@@ -321,7 +322,7 @@ fn aria2c() {
     assert!(is_same(&dir.path().join("new"), &content));
 }
 
-/// Mirrors of one archive agree on its tag, whatever the times of their files.
+/// Mirrors of one archive have the same tag, although their files' times differ.
 #[test]
 fn a_root_is_the_tag() {
     let (one, other) = (temp_dir(), temp_dir());
@@ -340,13 +341,13 @@ fn a_root_is_the_tag() {
         let json: serde_json::Value = serde_json::from_str(&server.get("/api/v1/archives", "").text()).expect("JSON");
         let archive = &json["archives"][0];
         assert_eq!(archive["root"], root.as_str());
-        // The root is of what stands there, and of the length.
+        // The root covers the bytes and the length.
         let offset = archive["frame_hashes"]["offset_bytes"].as_u64().expect("a number");
         let end = server.get(&path, &format!("Range: bytes={offset}-\r\n")).body;
         let hash = blake3::Hasher::new().update(&(file.len() as u64).to_le_bytes()).update(&end).finalize();
         assert_eq!(hash.to_hex().as_str(), root);
     }
-    // A file that was changed has another tag at once, before anybody has looked again.
+    // A changed file has another tag at once, before the server reads the directory again.
     let mut changed = file.clone();
     changed[100] ^= 1;
     fs::write(servers[0].path(FULL_26), &changed).expect("written");

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use crate::common::served::{Server, large_archive, two_archives};
 
-/// No test measures how fast it is; that it is no faster than allowed does not depend on the
-/// machine.
+/// Checks that transfers are not faster than allowed, which does not depend on the machine. No test
+/// measures speed.
 #[test]
 fn rates_hold() {
     for flag in ["--max-rate", "--max-rate-per-client"] {

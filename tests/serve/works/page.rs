@@ -48,8 +48,8 @@ fn in_a_browser() {
     );
     browser.evaluate("document.querySelector('.command button').click()");
 
-    // All columns that matter are on the screen, of a small notebook and of a phone, where a row is
-    // lines.
+    // All important columns fit the screen of a small notebook and of a phone, on which a row has
+    // several lines.
     let cut = "return [...document.querySelectorAll('#archives td')].filter((cell) => {
         const box = cell.getBoundingClientRect();
         return box.width > 0 && (box.left < 0 || box.right > innerWidth || cell.scrollWidth > cell.clientWidth + 1);
@@ -65,7 +65,7 @@ fn in_a_browser() {
     assert_eq!(browser.evaluate("return document.querySelector('#archives a').title"), FULL_26);
     browser.check_dark_and_narrow();
 
-    // It shows by itself that the transfer has ended.
+    // The page shows without a reload that the transfer has ended.
     browser.evaluate("getSelection().removeAllRanges()");
     let _ = reader.take(64 << 20).read_to_end(&mut Vec::new()).is_ok();
     wait_for("a page without transfers", || {

@@ -7,12 +7,12 @@ use crate::common::served::{Server, large_archive, read_head, send, two_archives
 use crate::common::servers::*;
 use crate::common::*;
 
-/// A proxy's connections are not those of one client; each client has its own limit, whatever it
-/// claims itself.
+/// A proxy's connections are not those of one client: each client has its own limit, whatever
+/// addresses it claims.
 #[test]
 fn clients_behind_a_proxy_have_their_own_limits() {
     let dir = two_archives();
-    // Larger than what the sockets take: a transfer that is not read goes on.
+    // Larger than the socket buffers: a transfer that nobody reads stays open.
     let (name, _) = large_archive(dir.path(), 60, 64 << 20);
     let server =
         Server::start_in(dir, &["--max-connections-per-client", "1", "--trusted-proxy", "127.0.0.1", "--access-log"]);
@@ -31,14 +31,14 @@ fn clients_behind_a_proxy_have_their_own_limits() {
     assert!(refused.contains("\"client\":\"203.0.113.3\"") && refused.contains(&path), "{refused}");
     drop(held);
     server.wait_for_line(&["\"served\"", "\"client\":\"203.0.113.2\""]);
-    // Without a transfer: the client's place is free again at once.
+    // Without a transfer, the client's place is free again at once.
     for _ in 0..3 {
         assert_eq!(server.get("/healthz", "X-Forwarded-For: 203.0.113.9\r\n").status, 200);
     }
     server.wait_for_line(&["\"answered\"", "GET /healthz", "203.0.113.9", "\"status\":200"]);
 }
 
-/// Without the flag, what a client claims means nothing; refusals and errors are logged.
+/// Without the flag, claimed addresses have no effect; refusals and errors are logged.
 #[test]
 fn nobody_is_believed_unasked() {
     let server = Server::start(&[]);
@@ -67,7 +67,7 @@ fn nginx_in_front() {
     let _nginx = Nginx::start(port, "", &format!("http {{ access_log off; TEMPORARY\n{block}\n}}"));
     let url = format!("http://127.0.0.1:{port}/{FULL_26}");
     let expected = fs::read(fixture(FULL_26)).expect("read");
-    // A hundred addresses of this machine.
+    // Uses a hundred addresses of this machine.
     let fetched: Vec<bool> = std::thread::scope(|scope| {
         let clients: Vec<_> = (1..=100)
             .map(|client| {

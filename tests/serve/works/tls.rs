@@ -8,19 +8,19 @@ use std::process::{Command, Stdio};
 use crate::common::served::{Server, two_archives};
 use crate::common::*;
 
-/// A certificate that signs itself, and its key.
+/// Makes a self-signed certificate and its key.
 fn certificate(dir: &Path) {
     let names = ["-subj", "/CN=test", "-addext", "subjectAltName=IP:127.0.0.1"];
     self_signed_certificate(&dir.join("key.pem"), &dir.join("cert.pem"), &names);
 }
 
-/// A server with the certificate of this directory.
+/// Starts a server with the certificate of this directory.
 fn encrypted_server(dir: &Path) -> Server {
     let (cert, key) = (dir.join("cert.pem"), dir.join("key.pem"));
     Server::start_in(two_archives(), &["--tls-cert", text(&cert), "--tls-key", text(&key)])
 }
 
-/// What curl gets, trusting this certificate alone.
+/// Fetches with curl, which trusts only this certificate.
 fn fetch(server: &Server, trusted: &Path, arguments: &[&str]) -> Option<Vec<u8>> {
     let output = Command::new("curl")
         .args(["-fsS", "--max-time", "60", "--cacert"])
@@ -51,7 +51,7 @@ fn certificates_are_read_again() {
     assert_eq!(fetch(&server, &old_cert, &["--tls-max", "1.2"]), Some(file.clone()));
     assert_eq!(fetch(&server, &old_cert, &["--tls-max", "1.1"]), None);
 
-    // Half of a change is none: the old pair stays.
+    // If only one of the two files changes, the old pair stays.
     fs::write(&key, "no key").expect("written");
     server.wait_for_line(&["warning", "key.pem", "old certificate stays"]);
     assert_eq!(fetch(&server, &old_cert, &[]), Some(file.clone()));
@@ -64,7 +64,7 @@ fn certificates_are_read_again() {
     assert!(status.success());
 }
 
-/// The wrong scheme of a server is named, and the right one.
+/// A wrong scheme of a server is named with the right one.
 #[cfg(feature = "net")]
 #[test]
 fn the_scheme_that_is_meant() {
@@ -111,7 +111,7 @@ fn a_key_of_another_certificate_is_refused() {
     assert!(output.status.code() == Some(1) && text.contains("cannot use"), "{text}");
 }
 
-/// Lines that end in a LF alone are refused as they are without encryption.
+/// Lines that end in LF alone are refused, as without encryption.
 #[test]
 fn heads_have_strict_lines() {
     needs!("openssl");

@@ -15,7 +15,7 @@ use crate::stores::gateway::{Done, Gateway, Instead, PAGE};
 
 const COMPLETE: [&str; 2] = ["POST ", "uploadId="];
 
-/// A run against the store, which works now, publishes the archive.
+/// Checks that a run against the repaired store publishes the archive.
 fn ends_well(at: &str, gateway: &Gateway, stage: &Stage, made: &Path) {
     gateway.fail_no_more();
     let output = once(gateway, stage, &[]);
@@ -35,7 +35,7 @@ fn end_by(mut child: Child, signal: Signal) {
     child.wait().expect("ended");
 }
 
-/// Ended by a signal: before the store has made the file, or after it.
+/// A signal ends the run, before the store has joined the parts or after.
 #[test]
 fn ended_while_it_is_completed() {
     needs!("versitygw");
@@ -51,7 +51,7 @@ fn ended_while_it_is_completed() {
     }
 }
 
-/// The completion fails, or what is asked about its result.
+/// The completion fails, or the question about its result.
 #[test]
 fn a_completion_that_fails() {
     needs!("versitygw");
@@ -66,7 +66,7 @@ fn a_completion_that_fails() {
     ] {
         let at = format!("{of:?} {instead:?}");
         let (gateway, (stage, made)) = (Gateway::start(), with_three_parts());
-        // The name is asked about before the upload, too.
+        // The name is also requested before the upload.
         gateway.fail(&COMPLETE, usize::MAX, Instead::Silence(Done::No));
         let child = start(&gateway, &stage, &[]);
         wait_for("the completion", || gateway.silences() > 0);
@@ -80,7 +80,7 @@ fn a_completion_that_fails() {
     }
 }
 
-/// The store has lost a part, or has another one than was sent.
+/// The store has lost a part, or has another one than the one sent.
 #[test]
 fn a_part_that_is_lost() {
     needs!("versitygw");

@@ -17,8 +17,8 @@ use crate::verify::altered::Altered;
 use crate::verify::fixtures::*;
 use crate::verify::remade::{Account, State, bank_of};
 
-/// The archives, the chain's genesis, and whether they are a pair: of several epochs and features,
-/// one while rewards are paid out.
+/// Archives, the chain's genesis, and whether they are a pair: of several epochs and features, one
+/// while rewards are paid out.
 const STATES: [(&str, &str, bool); 6] = [
     ("agave-4.2.2", "agave-4.2.2", false),
     ("agave-4.2.2-epoch", "agave-4.2.2-epoch", false),
@@ -33,25 +33,25 @@ fn state(number: usize) -> State {
     State::of(archives, chain, is_pair)
 }
 
-/// While rewards are paid out.
+/// Number of the state while rewards are paid out.
 const REWARDS: usize = 1;
 
-/// With votes, for which rewards are due; with thousands of storages, so that a loader takes ten
-/// times as long.
+/// Number of the state with votes, for which rewards are due. It has thousands of storages, so a
+/// loader takes ten times as long.
 const VOTES: usize = 5;
 
-/// That state, as if no stake account had ever had rewards.
+/// Returns that state without rewards of any stake account.
 fn unpaid() -> State {
     let mut state = state(VOTES);
     for (address, mut account) in state.accounts().into_iter().filter(|(_, account)| account.owner == STAKE) {
-        // Behind kind, authorities, lockup and delegation.
+        // After kind, authorities, lockup and delegation.
         account.data[188..196].fill(0);
         state.put(&address, &account);
     }
     state
 }
 
-/// The EpochRewards sysvar while rewards are paid out in one block.
+/// Makes the EpochRewards sysvar while rewards are paid out in one block.
 fn rewards(lamports: u64, points: u128) -> Account {
     let points = points.to_le_bytes();
     let data = [&numbers(&[1, 1, 0, 0, 0, 0])[..], &points, &numbers(&[lamports, 0]), &[1]].concat();
@@ -75,7 +75,7 @@ fn numbers(numbers: &[u64]) -> Vec<u8> {
     numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
 }
 
-/// What breaks which rule, in which state.
+/// Changes, the rules that they break, and their states.
 const BROKEN: &[(&str, usize, Rule, Alter)] = &[
     ("Rent deleted", 0, Rule::Rent, |state| state.delete(&RENT)),
     ("Rent closed", 0, Rule::Rent, |state| {
@@ -136,7 +136,7 @@ const BROKEN: &[(&str, usize, Rule, Alter)] = &[
     }),
 ];
 
-/// Gives the bank a fixed number of hashes in a tick.
+/// Sets a fixed number of hashes per tick in the bank.
 fn set_hashes(state: &mut State, number: u64) {
     state.change_bank("hashes per tick", |content, place| {
         content.splice(place.range.start..place.items.end, [&[1][..], &number.to_le_bytes()].concat());
@@ -148,7 +148,7 @@ fn put_all(dir: &Path, altered: &Altered) -> (std::path::PathBuf, Option<std::pa
     (file(&altered.full), altered.incremental.as_ref().map(file))
 }
 
-/// What is made anew is sound, but for what breaks the rule; and sound where nothing was altered.
+/// A remade state is valid except for the broken rule, and valid without a change.
 #[test]
 fn each_is_told_by_its_rule() {
     for (archives, chain, is_pair) in STATES {
@@ -168,7 +168,7 @@ fn each_is_told_by_its_rule() {
     }
 }
 
-/// Every command that makes or names a state refuses it, and makes nothing.
+/// Every command that makes or names a state refuses it, and makes no files.
 #[test]
 fn nothing_is_made_of_them() {
     for (what, number, ..) in BROKEN {
@@ -191,7 +191,7 @@ fn nothing_is_made_of_them() {
         };
         recompress.arg("-o").arg(&out).assert().code(3);
         if let Some(incremental) = &incremental {
-            // As the new state on an older full archive.
+            // The changed state as the new one on an older full archive.
             let mut rebase = slotpress();
             rebase.arg("rebase").arg(&full).arg(incremental).arg("--onto").arg(&full).arg("-o").arg(&out);
             rebase.assert().failure();
@@ -200,13 +200,13 @@ fn nothing_is_made_of_them() {
     }
 }
 
-/// A stake account that is not delegated any more, and which the bank file's stakes lack
-/// (SIMD-0599), is as good as one that they have; for Agave too, where it is asked.
+/// A stake account that is no longer delegated may be missing from the bank file's stakes
+/// (SIMD-0599); Agave accepts that too, if `AGAVE_ORACLE` is set.
 #[test]
 fn inactive_stakes_may_be_missing() {
     let mut state = state(2);
     let (_, mut account) = state.accounts().into_iter().find(|(_, account)| account.owner == STAKE).expect("a stake");
-    // Activated and deactivated in epoch 0, and so never active: behind voter and stake.
+    // Activated and deactivated in epoch 0, and so never active: after voter and stake.
     account.data[124 + 40..124 + 56].fill(0);
     state.put(&[0x55; 32], &account);
     let chain = state.chain.clone();
@@ -232,13 +232,13 @@ fn inactive_stakes_may_be_missing() {
     }
 }
 
-/// Accounts and what is done with each, one at a time: deleted, closed, emptied, halved, longer, of
-/// another owner; and each number of those whose numbers Agave reads at its ends.
+/// Accounts, changed one at a time: deleted, closed, emptied, halved, longer, of another owner. If
+/// Agave reads numbers of an account, each gets the ends of its range.
 fn altered_accounts(number: usize) -> Vec<Altered> {
     let state = state(number);
     let mut all = Vec::new();
     let accounts = state.accounts();
-    // Accounts of programs that no client reads: a few of each owner stand for all.
+    // Some accounts of each owner stand for all programs that no client reads.
     let mut seen: std::collections::BTreeMap<[u8; 32], usize> = std::collections::BTreeMap::new();
     for (address, account) in &accounts {
         let text = bs58::encode(address).into_string();
@@ -278,7 +278,8 @@ fn altered_accounts(number: usize) -> Vec<Altered> {
     all
 }
 
-/// Numbers that Agave reads, at their ends; and accounts that the chain does not have.
+/// Sets numbers that Agave reads to the ends of their ranges, and adds accounts that the chain
+/// lacks.
 fn fields_of_accounts(number: usize) -> Vec<Altered> {
     let state = if number == VOTES { unpaid() } else { state(number) };
     let mut all = Vec::new();
@@ -387,8 +388,8 @@ fn fields_of_accounts(number: usize) -> Vec<Altered> {
     all
 }
 
-/// The fields of the newest bank file, each altered in it alone, and what hangs on it made anew; of
-/// a full archive, none that is compared with the genesis, which it does not hold.
+/// Fields of the newest bank file, each altered alone, with all that depends on it made anew.
+/// Fields of a full archive that are compared with the genesis are left out.
 fn altered_fields(number: usize) -> Vec<Altered> {
     let mut state = state(number);
     let content = state.bank_content();
@@ -429,7 +430,7 @@ fn altered_fields(number: usize) -> Vec<Altered> {
     all
 }
 
-/// What is stricter than Agave's loader on purpose: what ends a validator only after it, in its
+/// Rules that are stricter than Agave's loader on purpose: the validator would end later, in its
 /// first block.
 const STRICTER: &[(&str, Rule)] = &[
     ("SlotHashes is continued in the first block", Rule::SlotHashes),
@@ -439,8 +440,8 @@ const STRICTER: &[(&str, Rule)] = &[
     ("the same", Rule::NoHashesPerTick),
 ];
 
-/// What we say of each version of Agave, that says itself. `ACCOUNTS_STATES` limits the states to
-/// some of `STATES`, by number.
+/// Each version of Agave gives the same verdict as `verify`. `ACCOUNTS_STATES` selects some of
+/// `STATES`, by number.
 #[test]
 #[ignore = "asks Agave itself: AGAVE_ORACLE names programs built on its crates"]
 fn verdicts_on_accounts_agree_with_agave() {
@@ -453,7 +454,7 @@ fn verdicts_on_accounts_agree_with_agave() {
     for number in (0..STATES.len()).filter(is_asked) {
         let all = match number {
             VOTES => fields_of_accounts(number),
-            // The same accounts as in the states before them.
+            // These accounts are the same as in earlier states.
             2 | 4 => altered_fields(number),
             _ => altered_accounts(number).into_iter().chain(altered_fields(number)).collect(),
         };

@@ -16,7 +16,7 @@ const RACE: &str = "Agave may read the version while the second entry replaces i
 
 const NEWER: &str = "what it holds would supersede whatever the bank does next";
 
-/// Where verifying is stricter than some version of Agave on purpose, with the reason.
+/// Changes for which `verify` is stricter than some version of Agave on purpose, with the reason.
 const STRICTER: &[(&str, &str)] = &[
     ("entry: version twice", RACE),
     ("entry: version twice, alike", RACE),
@@ -36,8 +36,8 @@ const STRICTER: &[(&str, &str)] = &[
     ),
 ];
 
-/// What Firedancer's own loader did with such archives (docs/snapshot-format.md#firedancer; August
-/// 2026): whether it loaded them.
+/// Whether Firedancer's own loader loaded such archives (docs/snapshot-format.md#firedancer; August
+/// 2026).
 const FIREDANCER: &[(&str, bool)] = &[
     ("nothing", true),
     ("version: \"1.2.0\\n\"", false),
@@ -61,14 +61,14 @@ const FIREDANCER: &[(&str, bool)] = &[
     ("name: an id of 2^64 - 1", true),
 ];
 
-/// What Firedancer loads in places, and we do not rely on: what the verdict says of it.
+/// Content that Firedancer loads in some places, which `verify` does not rely on, with the verdict.
 const STRICTER_THAN_FIREDANCER: &[(&str, &str)] = &[
     ("end: 1536 zeros", "it loads up to 20 blocks"),
     ("end: 10240 zeros", "it loads up to 20 blocks"),
     ("records: a record twice", "it loads that"),
 ];
 
-/// What we say of an altered archive, alone in a directory.
+/// Returns the verdict of `verify` on an altered archive, alone in a directory.
 fn ours(altered: &Altered, dir: &Path) -> (PathBuf, Option<PathBuf>, slotpress::Result<VerifyReport>) {
     let full = put(dir, &altered.full.0, &altered.full.1);
     let incremental = altered.incremental.as_ref().map(|(name, bytes)| put(dir, name, bytes));
@@ -97,8 +97,8 @@ fn failures_say_what_is_wrong_where_and_what_to_do() {
     assert!(failed > 50, "{failed} of {}", corpus.len());
 }
 
-/// What Firedancer refuses, it is said to refuse; what it loads, to load, but where that is not for
-/// others to rely on.
+/// `verify` says that Firedancer refuses an archive if it does, and loads it if it does, except
+/// where others must not rely on that.
 #[test]
 fn verdicts_agree_with_firedancer() {
     let corpus = corpus();
@@ -113,7 +113,7 @@ fn verdicts_agree_with_firedancer() {
     for (what, loads) in FIREDANCER {
         let (said, note, _, why) = verdict(what);
         assert_eq!(said, *loads, "{what}: {why}");
-        // What Agave refuses is not loaded without a word.
+        // An archive that Agave refuses gets a finding.
         let is_odd = what.starts_with("storage: ") || what.starts_with("pair: ") || what.starts_with("records: ");
         let is_odd = is_odd || what.starts_with("name: ") || what.starts_with("entry: rocksdb");
         let is_odd = is_odd || what.contains("checksum") || what.contains("without a size");
@@ -155,8 +155,8 @@ fn verdicts_agree_with_agave() {
     assert!(disagreements.is_empty(), "{} disagreements:\n{}", disagreements.len(), disagreements.join("\n"));
 }
 
-/// Of every field, altered in every way that its kind has: what we say of each version of Agave,
-/// that says itself.
+/// For every field, altered in every way of its kind, each version of Agave gives the same verdict
+/// as `verify`.
 #[test]
 #[ignore = "asks Agave itself: AGAVE_ORACLE names programs built on its crates"]
 fn verdicts_on_fields_agree_with_agave() {
@@ -171,9 +171,9 @@ fn verdicts_on_fields_agree_with_agave() {
     assert!(disagreements.is_empty(), "{} disagreements:\n{}", disagreements.len(), disagreements.join("\n"));
 }
 
-/// Archives of real chains with one to three fields altered at random, the same for the same
-/// `FIELDS_SEED`, as many as `FIELDS_RUNS` says: what we say of each version of Agave, that says
-/// itself, unless it is about a field that is compared with the genesis.
+/// Archives of real chains with one to three random fields altered. `FIELDS_SEED` selects them,
+/// `FIELDS_RUNS` sets their number. Each version of Agave gives the same verdict as `verify`,
+/// except for fields that are compared with the genesis.
 #[test]
 #[ignore = "asks Agave itself: AGAVE_ORACLE names programs built on its crates"]
 fn verdicts_on_random_fields_agree_with_agave() {
@@ -195,7 +195,7 @@ fn verdicts_on_random_fields_agree_with_agave() {
     assert!(disagreements.is_empty(), "{} disagreements:\n{}", disagreements.len(), disagreements.join("\n"));
 }
 
-/// Where we say that a version of Agave loads what it refuses, or refuses what it loads.
+/// Returns a difference between the verdicts of `verify` and of a version of Agave.
 fn disagreement(
     altered: &Altered,
     chain: &Path,
@@ -219,9 +219,9 @@ fn disagreement(
     found
 }
 
-/// What Agave refuses of a bank file and a status cache with one flipped bit, is not said to load:
-/// every fourth byte of the bank's fields, one of 61 of the rest, and none of those that Agave
-/// compares with `genesis.bin`, which an archive does not hold.
+/// If Agave refuses a bank file or status cache with one flipped bit, `verify` does not say that it
+/// loads. Every fourth byte of the bank's fields is tried, one of 61 of the rest, and none of those
+/// that Agave compares with `genesis.bin`.
 #[test]
 #[ignore = "asks Agave itself: AGAVE_ORACLE names programs built on its crates"]
 fn flipped_bits_of_documents_agree_with_agave() {

@@ -11,15 +11,15 @@ use slotpress_read::{Rule, SnapshotClient, VerifyReport, names_of};
 use crate::verify::altered::Altered;
 use crate::verify::fixtures::*;
 
-/// A field, or several.
+/// A kind of field, or several fields.
 pub enum Field {
-    /// So many bytes that mean a number, or an address or a hash.
+    /// So many bytes of a number, an address or a hash.
     Number(&'static str, usize),
     /// A byte, 0 or 1.
     Flag(&'static str),
-    /// A byte, 0 or 1, and what follows 1.
+    /// A byte, 0 or 1; after 1, the value.
     Option(&'static str, &'static [Field]),
-    /// A count, and as many items.
+    /// A count, and so many items.
     List(&'static str, &'static [Field]),
     /// The kind of an item: four bytes, which are 0.
     Kind(&'static str),
@@ -47,7 +47,7 @@ const VOTE_ACCOUNT: &[Field] = &[
     Number("rent epoch", 8),
 ];
 
-/// In the stakes of an epoch; those of the bank lack the last.
+/// A delegation in the stakes of an epoch; those of the bank lack the last field.
 const DELEGATION: &[Field] = &[
     Number("address", 32),
     Number("voter", 32),
@@ -180,32 +180,32 @@ pub const STATUS_CACHE: &[Field] = &[List(
     ],
 )];
 
-/// What a place holds.
+/// The content of a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holds {
     Number,
     Flag,
     Option,
-    /// So many items; the first ends where that is told.
+    /// So many items, and the end of the first.
     List(u64),
     Kind,
 }
 
-/// Where a field is.
+/// The place of a field.
 #[derive(Clone, Debug)]
 pub struct FindingPlace {
-    /// Its name, behind those of the lists that it is in: "stakes / vote accounts / stake".
+    /// Name after the names of the lists around it: "stakes / vote accounts / stake".
     pub name: String,
-    /// The number, the flag, or the count in front of a list.
+    /// Place of the number, the flag, or a list's count.
     pub range: Range<usize>,
     pub holds: Holds,
-    /// Of a list or an option: all items.
+    /// Place of all items of a list or an option.
     pub items: Range<usize>,
-    /// Of a list: where its first item ends.
+    /// End of a list's first item.
     pub first_end: usize,
 }
 
-/// Where everything is, each list with its first item only, but for `whole` lists with all of them.
+/// Returns all places, with only the first item of each list, except `whole` lists with all items.
 pub fn places(content: &[u8], fields: &[Field], is_whole: bool) -> Vec<FindingPlace> {
     let mut found = Vec::new();
     let end = walk(content, fields, "", 0, is_whole, &mut Some(&mut found));
@@ -247,7 +247,7 @@ fn walk(
             Field::Option(_, fields) if content[start] == 1 => {
                 at = walk(content, fields, &below, at, is_whole, found);
             }
-            // Bytes are no fields.
+            // Plain bytes have no fields.
             List(_, [Number(_, 1)]) => at += u64_at(content, start) as usize,
             List(_, fields) => {
                 for item in 0..u64_at(content, start) {
@@ -268,23 +268,22 @@ fn walk(
 /// A change of a field.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// The lowest bit is flipped.
+    /// Flips the lowest bit.
     Flipped,
-    /// All bits are set.
+    /// Sets all bits.
     Highest,
-    /// All bits are cleared.
+    /// Clears all bits.
     Zero,
-    /// Another number.
+    /// Sets another number.
     Set(u64),
-    /// The list is as long, its items are copies of the first: or of these bytes, where it was
-    /// empty.
+    /// Sets the list's length, with copies of its first item, or of these bytes if it was empty.
     Length(u64),
-    /// The list's first item, or what the option holds, is left out.
+    /// Removes the list's first item, or the value of the option.
     LeftOut,
 }
 
 impl Change {
-    /// Of the kinds of fields, what can be done with each.
+    /// Returns the changes for a kind of field.
     pub fn of(place: &FindingPlace) -> Vec<Self> {
         match place.holds {
             Holds::Number => vec![Self::Flipped, Self::Highest, Self::Zero],
@@ -296,7 +295,7 @@ impl Change {
         }
     }
 
-    /// Makes it.
+    /// Makes the change.
     pub fn make(&self, content: &mut Vec<u8>, place: &FindingPlace, item_bytes: usize) {
         let range = place.range.clone();
         match self {
@@ -330,7 +329,7 @@ impl Change {
     }
 }
 
-/// Bytes of an item of fixed length.
+/// Returns the bytes of an item of fixed length.
 fn item_bytes(fields: &[Field]) -> usize {
     let length = |field: &Field| match field {
         Number(_, length) => *length,
@@ -342,7 +341,7 @@ fn item_bytes(fields: &[Field]) -> usize {
     fields.iter().map(length).sum()
 }
 
-/// Bytes of an item of the list of this name.
+/// Returns the bytes of an item of this list.
 pub fn item_bytes_of(name: &str, fields: &[Field]) -> usize {
     let (first, rest) = name.split_once(" / ").map_or((name, None), |(first, rest)| (first, Some(rest)));
     let found = fields.iter().find_map(|field| match field {
@@ -356,7 +355,7 @@ pub fn item_bytes_of(name: &str, fields: &[Field]) -> usize {
     }
 }
 
-/// A file with one field changed.
+/// Returns a file with one field changed.
 pub fn changed(content: &[u8], fields: &'static [Field], name: &str, nth: usize, change: &Change) -> Vec<u8> {
     let places = places(content, fields, true);
     let place = places.iter().filter(|place| place.name == name).nth(nth).unwrap_or_else(|| panic!("no {name}"));
@@ -365,8 +364,8 @@ pub fn changed(content: &[u8], fields: &'static [Field], name: &str, nth: usize,
     content
 }
 
-/// What a client asks of a field beyond its kind: the field, how often it comes before, what is
-/// done, and the rule that tells.
+/// Demands of clients beyond the kind of a field: field, number of earlier occurrences, change,
+/// rule.
 const DEMANDS: &[(&str, usize, Change, Rule)] = &[
     ("ancestors", 0, Change::Length(8193), Rule::FiredancerLimit),
     ("hard forks", 0, Change::Length(65), Rule::FiredancerLimit),
@@ -392,10 +391,10 @@ const DEMANDS_OF_THE_CACHE: &[(&str, usize, Change, Rule)] = &[
     ("slots", 0, Change::LeftOut, Rule::CachedSlots),
 ];
 
-/// Archives with fields altered at random.
+/// Archives with random fields altered.
 pub struct RandomFields(u64);
 
-/// What Agave compares with the genesis, which an archive does not hold, or with features.
+/// Fields that Agave compares with the genesis, which an archive does not hold, or with features.
 pub const OF_GENESIS: [&str; 5] =
     ["ticks per slot", "genesis creation time", "ns per slot", "slots per year", "epoch schedule / "];
 
@@ -404,7 +403,7 @@ impl RandomFields {
         Self(seed)
     }
 
-    /// The generator splitmix64.
+    /// Returns the next number of splitmix64.
     fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.0;
@@ -417,10 +416,10 @@ impl RandomFields {
         (self.number() % count as u64) as usize
     }
 
-    /// The next archive, and the directory of its chain, with the genesis.
+    /// Returns the next archive, and the directory of its chain with the genesis.
     pub fn next_archive(&mut self) -> (Altered, PathBuf) {
         const CHAINS: [&str; 4] = ["agave-4.2.2", "agave-4.4.0", "agave-4.5.0-alpha.4", "agave-validator-4.2.2"];
-        // Of the last, with its thousands of storages, a loader takes ten times as long.
+        // A loader takes ten times as long for the last chain, with its thousands of storages.
         let chain = match self.below(16) {
             0 => CHAINS[3],
             number => CHAINS[number % 3],
@@ -432,13 +431,13 @@ impl RandomFields {
         let mut tar = Tar::read_from(&chain.join(&name));
         let mut what = name.clone();
         for _ in 0..=self.below(3) {
-            // Four of five in the bank file, which has more fields.
+            // Four of five changes are in the bank file, which has more fields.
             let (document, is_it, fields) = DOCUMENTS[usize::from(self.below(5) == 0)];
             let member = tar.member(is_it);
             let mut content = member.content.clone();
             let mut all = places(&content, fields, true);
             all.retain(|place| !OF_GENESIS.iter().any(|name| place.name.starts_with(name)));
-            // Each name as often as each other, however many items a list has.
+            // Each name is equally likely, for any number of items.
             let names: BTreeSet<&str> = all.iter().map(|place| place.name.as_str()).collect();
             let name = names.iter().nth(self.below(names.len())).expect("a name").to_string();
             all.retain(|place| place.name == name);
@@ -451,7 +450,7 @@ impl RandomFields {
             change.make(&mut content, &place, item_bytes_of(&name, fields));
             what += &format!(", {document}: {name} at {}: {change:?}", place.range.start);
             member.set_content(content);
-            // The table may not lead through it any more.
+            // After the change, the table may no longer match.
             if place.holds != Holds::Number {
                 break;
             }
@@ -464,7 +463,7 @@ fn is_status_cache(path: &str) -> bool {
     path == "snapshots/status_cache"
 }
 
-/// The full archive with another bank file, or another status cache.
+/// Returns the full archive with another bank file or status cache.
 fn with_document(is_it: fn(&str) -> bool, change: impl FnOnce(&[u8]) -> Vec<u8>) -> Vec<u8> {
     let mut tar = Tar::read(FULL);
     let member = tar.member(is_it);
@@ -473,13 +472,13 @@ fn with_document(is_it: fn(&str) -> bool, change: impl FnOnce(&[u8]) -> Vec<u8>)
     zstd(&tar.write())
 }
 
-/// A document: its name, what tells its entry, and its fields.
+/// A document: its name, the test for its entry, and its fields.
 type Document = (&'static str, fn(&str) -> bool, &'static [Field]);
 
 const DOCUMENTS: [Document; 2] =
     [("bank file", is_bank_file, BANK_FILE), ("status cache", is_status_cache, STATUS_CACHE)];
 
-/// Every field of both, altered in every way that its kind has.
+/// Returns every field of both documents, altered in every way of its kind.
 pub fn altered_fields() -> Vec<Altered> {
     let mut all = Vec::new();
     for (document, is_it, fields) in DOCUMENTS {
@@ -509,7 +508,7 @@ pub fn altered_fields() -> Vec<Altered> {
     all
 }
 
-/// Vote accounts in the stakes of the epoch that comes next.
+/// Returns the vote accounts in the stakes of the next epoch.
 fn vote_accounts_of_epochs() -> Vec<(&'static str, Rule, Vec<u8>)> {
     let next = |name: &str, change: &dyn Fn(&mut Vec<u8>, &FindingPlace)| {
         with_document(is_bank_file, |content| {
@@ -545,7 +544,7 @@ fn report_of(altered: &Altered, clients: &[SnapshotClient]) -> VerifyReport {
     verify(&put(dir.path(), &altered.full.0, &altered.full.1), None, clients)
 }
 
-/// What is said of each: the rules that it breaks, and the clients that refuse it.
+/// Checks the report on each: broken rules, and clients that refuse it.
 #[test]
 fn each_field_is_looked_at() {
     let mut text = String::new();
@@ -563,7 +562,7 @@ fn each_field_is_looked_at() {
     insta::assert_snapshot!(text);
 }
 
-/// Each demand is told by its rule; and what only Firedancer refuses is no fault for Agave.
+/// Each demand is reported by its rule, and demands of Firedancer alone are not faults for Agave.
 #[test]
 fn each_demand_is_told() {
     let all = altered_fields();

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::common::firedancer::*;
 use crate::common::*;
 
-/// A storage that is there twice, or is of another's making, is no archive of Firedancer's.
+/// An archive by Firedancer with a storage twice or a foreign storage is damaged.
 #[test]
 fn damage_is_found() {
     let dir = temp_dir();
@@ -38,22 +38,22 @@ fn damage_is_found() {
     let mut missing = sound.clone();
     missing.remove(at);
     refused(&write(&missing), "missing");
-    // One of Agave's with a second storage of the bank's slot is none of Firedancer's.
+    // An archive by Agave with a second storage of the bank's slot is not Firedancer's.
     let mut agave = entries(&fixture(FULL_26));
     let second = TarEntry { path: "accounts/26.900".to_string(), ..agave.last().expect("a storage").clone() };
     agave.push(second);
     refused(&write(&agave), "Agave's");
 }
 
-/// Of records of one account, the one that Firedancer keeps counts, before and after: the last in
-/// the stream.
+/// If an account has several records, the last in the stream counts, before and after
+/// recompressing, as in Firedancer.
 #[test]
 fn the_last_record_of_an_account_counts() {
     let dir = temp_dir();
     let source = full(CHAINS[0].0);
     let mut changed = entries(&source);
     let at = changed.iter().position(is_storage).expect("a storage");
-    // An older version of its first account, in a storage in front of it.
+    // An older version of its first account, in a storage before it.
     let data_bytes = u64::from_le_bytes(changed[at].content[8..16].try_into().expect("8 bytes")) as usize;
     let mut older = changed[at].content[..(136 + data_bytes).next_multiple_of(8)].to_vec();
     older[48] ^= 1;

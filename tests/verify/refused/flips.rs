@@ -12,7 +12,7 @@ use slotpress_read::{LocalFile, NamedArchive, Tail, verify_archives};
 
 use crate::verify::fixtures::*;
 
-/// A small archive by slotpress, with an index, and frames small enough for storages to be cut.
+/// Makes a small archive by slotpress, with an index, and frames small enough to cut storages.
 fn small_archive(dir: &Path) -> PathBuf {
     let ledger = dir.join("ledger");
     std::fs::create_dir(&ledger).expect("a directory");
@@ -22,8 +22,7 @@ fn small_archive(dir: &Path) -> PathBuf {
     archive(&options, Sink::dir(dir), &NoProgress).expect("archived").path.expect("a file")
 }
 
-/// The bytes that no reader looks at: within the index frame, the names of writer and settings, and
-/// the frame size, which only people read.
+/// Returns the bytes that no reader uses: in the index frame, writer, settings and frame size.
 fn meaningless(path: &Path) -> Vec<std::ops::Range<usize>> {
     let tail = Tail::read(&LocalFile::open(path).expect("opened")).expect("sound").expect("an index");
     let last = tail.frames.last().expect("a frame");
@@ -39,8 +38,8 @@ fn meaningless(path: &Path) -> Vec<std::ops::Range<usize>> {
     ]
 }
 
-/// Whether two files decode to the same tar stream and have the same frames and entries: some bits
-/// of a compressed block are padding, or spell the same in two ways.
+/// Returns whether two files decode to the same tar stream, with the same frames and entries. Some
+/// bits of a compressed block are padding, or encode the same in two ways.
 fn is_same_archive(one: &Path, other: &Path) -> bool {
     let read = |path: &Path| {
         let bytes = std::fs::read(path).expect("read");
@@ -56,8 +55,8 @@ fn every_flipped_bit_is_found_or_without_meaning() {
     let path = small_archive(dir.path());
     let bytes = std::fs::read(&path).expect("read");
     let meaningless = meaningless(&path);
-    // Of headers, hashes, index and seek table one bit of three, inside the frames, which checksums
-    // cover, one of some thousand: that takes seconds. SLOTPRESS_EVERY_BIT takes all of them.
+    // One bit of three in headers, hashes, index and seek table; one of some thousand inside the
+    // frames, which checksums cover. That takes seconds. SLOTPRESS_EVERY_BIT takes all bits.
     let tail = Tail::read(&LocalFile::open(&path).expect("opened")).expect("sound").expect("an index");
     let inner = |at: usize| {
         tail.frames.iter().any(|frame| {

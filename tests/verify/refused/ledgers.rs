@@ -20,8 +20,8 @@ fn verify_dir(dir: &Path) -> VerifyReport {
     verify_ledger(&paths, None, None, &options(&[]), &NoProgress).expect("verifying does not fail")
 }
 
-/// Two storages are missing, one is cut, and a record elsewhere is wrong: four failures, whatever
-/// the layout.
+/// Two storages are missing, one is cut, and a record elsewhere is wrong: four failures in each
+/// layout.
 #[test]
 fn incomplete_ledgers_are_damaged_ones() {
     for (name, storages) in [
@@ -67,7 +67,7 @@ fn incomplete_ledgers_are_damaged_ones() {
     }
 }
 
-/// The slots of storages in a directory that are large enough to be cut and to be wrong.
+/// Returns slots of storages that are large enough for cuts and wrong records.
 fn verify_slots(dir: &Path) -> Vec<u64> {
     let mut slots: Vec<u64> = fs::read_dir(dir)
         .expect("listed")

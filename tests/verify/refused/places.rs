@@ -15,8 +15,7 @@ fn verify_tar(tar: &Tar) -> VerifyReport {
     verify(&put(dir.path(), FULL, &zstd(&tar.write())), None, &[])
 }
 
-/// Three independent faults in two storages: each is named at its record, and the state is found to
-/// differ.
+/// Three independent faults in two storages: each is named at its record, and the state differs.
 #[test]
 fn records() {
     let mut tar = Tar::read(FULL);
@@ -70,7 +69,7 @@ fn twice_in_a_storage() {
     assert!(report.failures.iter().all(|failure| failure.check != Check::State), "that follows: {}", shown(&report));
 }
 
-/// An archive with an index and many frames, checked when it was made.
+/// Makes an archive with an index and many frames, and checks it.
 fn archive_of_frames(dir: &Path) -> (PathBuf, Vec<u8>, Tail) {
     let ledger = dir.join("ledger");
     std::fs::create_dir(&ledger).expect("a directory");
@@ -84,8 +83,8 @@ fn archive_of_frames(dir: &Path) -> (PathBuf, Vec<u8>, Tail) {
     (path, bytes, tail)
 }
 
-/// Damaged frames of an archive with an index are all reported, with their offsets, and the rest is
-/// read: also where damage lies across two of them, and where the start of a frame is damaged.
+/// Damaged frames of an archive with an index are all reported with their offsets, and the rest is
+/// read. Damage may lie across two frames, or at the start of one.
 #[test]
 fn frames() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -116,8 +115,7 @@ fn frames() {
     }
 }
 
-/// A seek table whose sums are right, and that lies about where a frame ends: its frames are as
-/// they were.
+/// A seek table with right sums and a wrong end of a frame: its frames are unchanged.
 #[test]
 fn a_seek_table_that_lies() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -141,7 +139,7 @@ fn a_seek_table_that_lies() {
     }
 }
 
-/// What a client tolerates is a warning for it, and a failure for the other.
+/// A fault that a client accepts is a warning for it, and a failure for the other.
 #[test]
 fn clients_differ() {
     let mut tar = Tar::read(FULL);

@@ -17,13 +17,14 @@ use crate::common::{run_json, text};
 use crate::verify::altered::{Altered, corpus};
 use crate::verify::fixtures::*;
 
-/// What does not depend on the compressor: where and how a damaged frame fails does.
+/// Returns the report without the place and cause of a damaged frame, which depend on the
+/// compressor.
 fn stable() -> impl Iterator<Item = Altered> {
     let depends = |what: &str| what.starts_with("a flipped bit") || what.starts_with("cut off after");
     corpus().into_iter().filter(move |altered| !depends(&altered.what))
 }
 
-/// The files of an altered archive, in a directory.
+/// Writes the files of an altered archive into a directory.
 fn put_all(altered: &Altered, dir: &Path) -> Vec<std::path::PathBuf> {
     let files = [Some(&altered.full), altered.incremental.as_ref()];
     files.into_iter().flatten().map(|(name, bytes)| put(dir, name, bytes)).collect()
@@ -117,7 +118,7 @@ fn of_restoring_them() {
     insta::assert_snapshot!(text);
 }
 
-/// Counts what it is shown.
+/// Counts accounts.
 #[derive(Default)]
 struct Counting(u64);
 
@@ -130,7 +131,7 @@ impl AccountVisitor for Counting {
     }
 }
 
-/// The end of a visit tells that the state is not the bank file's, where that is asked.
+/// A visit with the state check fails at its end if the state is not the bank file's.
 #[test]
 fn a_visit_of_a_wrong_state_fails_at_its_end() {
     let wrong = ["bank file: another capitalization", "records: a bit of lamports", "stakes: a delegation's voter"];

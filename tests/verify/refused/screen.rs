@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::common::screen::*;
 use crate::common::*;
 
-/// The pair, under its names and under others.
+/// Returns the pair, under its names and under others.
 fn pairs(dir: &Path) -> [(String, String); 2] {
     let renamed = (dir.join("full.tar.zst"), dir.join("incremental.tar.zst"));
     fs::copy(fixture(FULL_26), &renamed.0).expect("copied");
@@ -34,7 +34,7 @@ fn swapped_archives_are_recognised() {
     }
 }
 
-/// Every command that takes two archives says the same of two that are no pair, in two lines.
+/// Every command that takes two archives gives the same two lines if they are not a pair.
 #[test]
 fn archives_that_are_no_pair() {
     let [full, other, incremental] = [FULL_26, FULL_3500, INCREMENTAL_26_40].map(fixture);
@@ -62,7 +62,7 @@ fn archives_that_are_no_pair() {
     assert_eq!(names(&out), [""; 0]);
 }
 
-/// Many failures that are alike take a few lines, unless all are asked for.
+/// Many similar failures take a few lines, unless all are requested.
 #[test]
 fn failures_that_are_alike_stand_together() {
     let ledger = ledger("ledger-at-40");
@@ -74,7 +74,7 @@ fn failures_that_are_alike_stand_together() {
     assert_eq!(code, 3);
     assert_eq!(grouped.matches("failure: entries: a storage is missing").count(), 1, "{grouped}");
     let (_, all, _) = run(&["verify", "--all", text(ledger.path())]);
-    // One of the ten is no part of the state.
+    // One of the ten records is not part of the state.
     let count = all.matches("failure: entries: a storage is missing").count();
     assert!((5..=10).contains(&count), "{all}");
     assert!(grouped.contains(&format!("  {count} storages: accounts/")), "{grouped}");
@@ -98,7 +98,7 @@ fn a_renamed_archive_has_one_verdict() {
     }
 }
 
-/// Room in a chosen --temporary-dir is looked at before anything is read: no minutes are lost, and
+/// Room in a chosen --temporary-dir is checked before anything is read: no time is lost, and
 /// nothing is written.
 #[test]
 fn a_temporary_directory_without_room_is_refused_at_once() {
@@ -107,12 +107,12 @@ fn a_temporary_directory_without_room_is_refused_at_once() {
     let on_disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
     let (archive, temporary) = (dir.path().join(FULL_26), on_disk.path());
     fs::copy(fixture(FULL_26), &archive).expect("copied");
-    // A hole behind the archive: what it would unpack to is foreseen by its length.
+    // A hole after the archive: its length gives the estimated unpacked size.
     fs::File::options().write(true).open(&archive).and_then(|file| file.set_len(HUGE_BYTES)).expect("grown");
     let arguments = ["verify", text(&archive), "--memory", "64MiB", "--temporary-dir"];
     fails(&[&arguments[..], &[text(temporary)]].concat(), 1, &["not enough space under ", "hint: "]);
     assert_eq!(names(temporary), Vec::<String>::new());
-    // Nor does a directory in memory have any, whatever it says.
+    // A directory in memory has no room either, whatever it reports.
     let memory = Path::new("/dev/shm");
     if dir.path().starts_with(memory) {
         let expected =

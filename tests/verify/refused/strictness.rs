@@ -27,8 +27,8 @@ use super::fields::altered_fields;
 use crate::verify::altered::{Altered, corpus};
 use crate::verify::fixtures::*;
 
-/// What verifying says of a full archive, or of an incremental one on it; of no pair, a report of
-/// nothing good.
+/// Verifies a full archive, or an incremental one on it. If they are not a pair, returns a report
+/// with a failure.
 fn verified(full: &Path, incremental: Option<&Path>) -> VerifyReport {
     let incremental = incremental.map(NamedArchive::from_path);
     let report = verify_archives(&NamedArchive::from_path(full), incremental.as_ref(), &options(&[]), &NoProgress);
@@ -38,8 +38,7 @@ fn verified(full: &Path, incremental: Option<&Path>) -> VerifyReport {
     })
 }
 
-/// The ledger and the archives that are made of an altered archive, and what verifying says of
-/// each; `None`: not made.
+/// Makes a ledger and archives of an altered archive, and verifies each; `None` if it was not made.
 fn made_of(altered: &Altered, dir: &Path) -> [Option<VerifyReport>; 3] {
     let full = put(dir, &altered.full.0, &altered.full.1);
     let incremental = altered.incremental.as_ref().map(|(name, bytes)| put(dir, name, bytes));
@@ -74,7 +73,7 @@ fn nothing_is_made_that_verify_refuses() {
         for (nth, (what, report)) in ["restore", "recompress", "recompress --base"].into_iter().zip(made).enumerate() {
             let Some(report) = report else { continue };
             counts[nth] += 1;
-            // The full archive below a new incremental one is what it was.
+            // The full archive below a new incremental one is unchanged.
             let is_of_base = |path: &Path| nth == 2 && path.ends_with(&altered.full.0);
             let failure = report.failures.iter().find(|it| !it.place.path.as_deref().is_some_and(is_of_base));
             if let Some(failure) = failure {
@@ -86,8 +85,8 @@ fn nothing_is_made_that_verify_refuses() {
     assert!(counts.iter().all(|count| *count > 0) && wrong.is_empty(), "{}:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// The whole corpus, and every eighth altered field: a run of a command takes a tenth of a second,
-/// which is mostly spent waiting for the disk, so four run at a time.
+/// Tries the whole corpus and every eighth altered field. A run takes a tenth of a second, mostly
+/// waiting for the disk, so four run at a time.
 fn each_of_a_sample(check: impl Fn(&Altered) -> Vec<String> + Sync) {
     let sample: Vec<Altered> = corpus().into_iter().chain(altered_fields().into_iter().step_by(8)).collect();
     let check = &check;
@@ -100,8 +99,8 @@ fn each_of_a_sample(check: impl Fn(&Altered) -> Vec<String> + Sync) {
     assert!(wrong.is_empty(), "{} archives, {} wrong:\n{}", sample.len(), wrong.len(), wrong.join("\n"));
 }
 
-/// From a server: the ledger; and the archives beside it, which stay as they came. Of those, only
-/// the packing may be wrong, as of what `restore` keeps.
+/// From a server: the ledger, and the archives beside it, which stay as they arrived. Only their
+/// packing may be wrong, as with `restore`.
 #[cfg(feature = "net")]
 #[test]
 fn nothing_is_bootstrapped_that_verify_refuses() {
@@ -131,8 +130,8 @@ fn nothing_is_bootstrapped_that_verify_refuses() {
     assert!(count > 0);
 }
 
-/// From a validator's directory: what has a name in the target. As it is, an archive is published
-/// just where `verify` accepts it.
+/// From a validator's directory: archives with a name in the target. With `--as-is`, an archive is
+/// published if and only if `verify` accepts it.
 #[cfg(all(feature = "serve", feature = "stores"))]
 #[test]
 fn nothing_is_published_that_verify_refuses() {
@@ -155,7 +154,7 @@ fn nothing_is_published_that_verify_refuses() {
             for (nth, archive) in archives.iter().enumerate() {
                 let same_name = stage.mirror().join(archive.file_name().expect("a name"));
                 let published = Some(same_name.with_extension("zst")).filter(|it| it.exists()).unwrap_or(same_name);
-                // Alone, an incremental archive is checked without its state.
+                // The state of an incremental archive alone is not checked.
                 let report = |archive: &Path| match (nth, checks_state) {
                     (1, false) => verify_archives(
                         &NamedArchive::from_path(archive),

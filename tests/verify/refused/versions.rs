@@ -11,8 +11,8 @@ use slotpress_read::{Rule, SnapshotClient, VerifyReport, verify_ledger};
 use crate::common::oracle::Oracle;
 use crate::verify::fixtures::*;
 
-/// Where things are in a bank file: the queue's blockhashes (hash, 8 bytes, index, 8 bytes), and
-/// the bank hash.
+/// Places in a bank file: the queue's blockhashes (hash, 8 bytes, index, 8 bytes), and the bank
+/// hash.
 pub struct BankPlaces {
     pub items: Vec<usize>,
     pub hash: usize,
@@ -26,13 +26,13 @@ impl BankPlaces {
         Self { items: (0..count).map(|at| 49 + 56 * at).collect(), hash: after + 8 + 16 * ancestors }
     }
 
-    /// The item with the highest index: the newest.
+    /// Returns the item with the highest index, the newest.
     pub fn newest(&self, bank: &[u8]) -> usize {
         *self.items.iter().max_by_key(|at| u64_at(bank, **at + 40)).expect("blockhashes")
     }
 }
 
-/// Where a status cache has blockhashes with transactions, and results.
+/// Places of a status cache: blockhashes with transactions, and results.
 struct CachePlaces {
     blockhashes: Vec<usize>,
     results: Vec<usize>,
@@ -83,7 +83,8 @@ fn with_cache(change: impl Fn(&mut Vec<u8>, &CachePlaces)) -> Tar {
     tar
 }
 
-/// A transaction, or an instruction of it, failed with an error that Agave 4.3 does not know.
+/// Sets the result of a transaction, or of an instruction of it, to an error that Agave 4.3 does
+/// not know.
 pub fn with_error(error: &'static [u8]) -> Tar {
     with_cache(move |cache, places| {
         let at = places.results[0];
@@ -95,12 +96,12 @@ pub const BAIL_OUT: [&[u8]; 2] = [&[1, 0, 0, 0, 39, 0, 0, 0], &[1, 0, 0, 0, 8, 0
 
 fn refusing(report: &VerifyReport) -> Vec<SnapshotClient> {
     let refusing = report.clients.iter().filter(|verdict| !verdict.loads).map(|verdict| verdict.client);
-    // What the newest Firedancer refuses, that of August does too, but for slots of the status
-    // cache.
+    // The version of August refuses what the newest Firedancer refuses, except for slots of the
+    // status cache.
     refusing.filter(|client| *client != SnapshotClient::Firedancer2608).collect()
 }
 
-/// Agave's own loaders say what the report says.
+/// Checks that Agave's own loaders agree with the report.
 fn assert_agave_agrees(path: &Path, report: &VerifyReport, genesis: &Path) {
     for oracle in Oracle::all() {
         let answer = oracle.accepts(path, None, genesis);
@@ -108,7 +109,7 @@ fn assert_agave_agrees(path: &Path, report: &VerifyReport, genesis: &Path) {
     }
 }
 
-/// An archive without a storage map is how 4.4 writes it: sound, but not for 4.1.
+/// An archive without a storage map, as 4.4 writes it: valid, but not for 4.1.
 #[test]
 fn no_storage_map() {
     for chain in ["agave-4.4.0", "agave-4.5.0-alpha.4", "agave-4.5.0-alpha.4-split"] {
@@ -152,8 +153,8 @@ fn errors_that_older_versions_do_not_know() {
     }
 }
 
-/// What Firedancer refuses or aborts on, and Agave loads: what was done, the rule that it breaks,
-/// and the archive.
+/// Changes on which Firedancer fails or aborts, and which Agave loads: change, broken rule,
+/// archive.
 pub fn only_for_firedancer() -> [(&'static str, Rule, Tar); 5] {
     [
         (
@@ -241,7 +242,7 @@ fn bank_hash() {
     }
 }
 
-/// Firedancer looks the SlotHistory sysvar up.
+/// Firedancer reads the SlotHistory sysvar.
 #[test]
 fn slot_history() {
     let mut tar = Tar::read(FULL);

@@ -4,7 +4,7 @@ use slotpress_read::{Check, Rule, VerifyReport};
 
 use crate::verify::fixtures::*;
 
-/// Frames with a checksum, with or without their content size.
+/// Makes a frame with a checksum, with or without its content size.
 fn frame(content: &[u8], has_content_size: bool) -> Vec<u8> {
     if has_content_size {
         let mut compressor = zstd::bulk::Compressor::new(1).expect("a compressor");
@@ -17,8 +17,7 @@ fn frame(content: &[u8], has_content_size: bool) -> Vec<u8> {
     encoder.finish().expect("finished")
 }
 
-/// Verifies frames of the given tar, of which some are damaged; returns where each frame starts,
-/// too.
+/// Verifies frames of the given tar, some of them damaged; returns also where each frame starts.
 fn verify_frames(
     tar: &[u8],
     frame_bytes: usize,
@@ -31,7 +30,7 @@ fn verify_frames(
         starts.push(bytes.len() as u64);
         let mut frame = frame(content, has_content_size);
         if damaged.contains(&number) {
-            // The checksum: the frame's end is still where it was.
+            // Changes the checksum: the frame's end stays.
             let last = frame.len() - 1;
             frame[last] ^= 1;
         }
@@ -45,7 +44,7 @@ fn skipped(report: &VerifyReport, check: Check) -> Option<String> {
     report.checks.iter().find(|result| result.name == check).and_then(|result| result.skipped.clone())
 }
 
-/// Every damaged frame is named with its number and offset, nothing else is blamed, and the rest is
+/// Every damaged frame is named with number and offset, no other part is reported, and the rest is
 /// read.
 #[test]
 fn all_damaged_frames_are_reported() {
@@ -75,7 +74,7 @@ fn all_damaged_frames_are_reported() {
     }
 }
 
-/// What is wrong in other frames is found, too: before the lost one, and after it.
+/// Faults in other frames are found too: before the lost one, and after it.
 #[test]
 fn damage_does_not_hide_other_faults() {
     let mut tar = Tar::read(FULL);
@@ -96,8 +95,8 @@ fn damage_does_not_hide_other_faults() {
     assert_eq!(report.failures.len(), 3, "{}", shown(&report));
 }
 
-/// A header that makes no sense is named at its offset, and ends the reading. What is wrong before
-/// it is found all the same.
+/// An invalid header is named at its offset, and ends the reading. Faults before it are still
+/// found.
 #[test]
 fn a_damaged_header_does_not_hide_faults_before_it() {
     let mut tar = Tar::read(FULL);
@@ -121,7 +120,7 @@ fn a_damaged_header_does_not_hide_faults_before_it() {
     }
 }
 
-/// Damaged headers take up nobody's time, and what was not checked is said.
+/// Damaged headers take no time, and the report says what was not checked.
 #[test]
 fn a_stream_is_given_up_at_a_damaged_header() {
     let mut tar = Tar::read(FULL);

@@ -19,7 +19,7 @@ use crate::common::*;
 use crate::verify::altered::{corpus, incrementals};
 use crate::verify::fixtures::{FULL, INCREMENTAL};
 
-/// All archives of a directory, one line each.
+/// All archives of a directory are verified, with one line each.
 #[test]
 fn a_directory_is_verified() {
     let dir = two_archives();
@@ -40,7 +40,7 @@ fn a_directory_is_verified() {
     assert!(failed.len() == 2 && failed[0].contains("-27-") && failed[1].contains("it has no end"), "{said}");
 }
 
-/// What is wrong with a full archive is not said of the incremental one on it.
+/// Faults of a full archive are not reported for the incremental one on it.
 #[test]
 fn a_good_archive_is_not_blamed_for_its_full_one() {
     let bytes = fs::read(fixture(FULL_26)).expect("read");
@@ -66,12 +66,12 @@ fn a_good_archive_is_not_blamed_for_its_full_one() {
         let (_, [json, _]) = verify(&["--json"]);
         let line = objects(json.as_bytes()).into_iter().find(|line| line["type"] == "archive_not_checked");
         assert_eq!(line.expect("a line")["reason"], format!("its full archive {FULL_26} is damaged"));
-        // A sound copy of it elsewhere in the directory serves.
+        // A good copy elsewhere in the directory is used.
         fs::create_dir(dir.path().join("remote")).expect("made");
         fs::copy(fixture(FULL_26), dir.path().join("remote").join(FULL_26)).expect("copied");
         let (_, [said, _]) = verify(&[]);
         assert!(said.contains(&format!("ok      {}\n", path.display())), "{said}");
-        // What is wrong with itself is.
+        // Its own faults are reported.
         let mut own = fs::read(&path).expect("read");
         let middle = own.len() / 2;
         own[middle] ^= 1;
@@ -81,7 +81,8 @@ fn a_good_archive_is_not_blamed_for_its_full_one() {
     }
 }
 
-/// An incremental archive without its full one is no good state, unless only frames are asked for.
+/// An incremental archive without its full one is not reported as good, unless only frames are
+/// checked.
 #[test]
 fn an_incremental_archive_alone_is_not_reported_as_good() {
     let dir = two_archives();
@@ -113,7 +114,7 @@ fn an_incremental_archive_alone_is_not_reported_as_good() {
     assert_eq!(error.kind(), ErrorKind::Failed, "{error}");
 }
 
-/// Archives in directories of their own, since many have one name.
+/// Archives in directories of their own, because many have the same name.
 struct Directory(tempfile::TempDir, Vec<Archive>);
 
 impl Directory {
@@ -129,7 +130,7 @@ impl Directory {
         self.1.push(Archive::of_server(name, dir.to_str().expect("text"), bytes.len() as u64));
     }
 
-    /// The verdict on each archive but for what each takes, and whether its full archive was good.
+    /// Returns the verdict on each archive without times, and whether its full archive was good.
     fn verify(&self, options: &VerifyOptions) -> Vec<(PathBuf, String)> {
         let catalog = Catalog::with_copies(self.1.clone());
         let open = |archive: &Archive, _| Ok(NamedArchive::from_path(archive.path()));
@@ -146,8 +147,7 @@ impl Directory {
         verdicts
     }
 
-    /// The same of each archive with its full one alone: one archive after another, as they are in
-    /// the catalog.
+    /// Returns the same for each archive with its full one alone, in the order of the catalog.
     fn verify_alone(&self, options: &VerifyOptions) -> Vec<(PathBuf, String)> {
         let catalog = Catalog::with_copies(self.1.clone());
         let mut good: Vec<PathBuf> = Vec::new();
@@ -189,7 +189,7 @@ fn verify_with(named: &NamedArchive, options: &VerifyOptions) -> Result<VerifyRe
     verify_archives(named, None, options, &NoProgress)
 }
 
-/// A report in words, but for how long it took.
+/// Returns a report in words, without times.
 fn told(report: &Result<VerifyReport>) -> String {
     match report {
         Err(error) => format!("{:?}: {error}", error.kind()),
@@ -210,7 +210,7 @@ fn assert_same(directory: &Directory, options: &VerifyOptions, what: &str) {
     }
 }
 
-/// All ways of verifying of which a verdict may depend.
+/// Returns all options on which a verdict may depend.
 fn ways() -> [(&'static str, VerifyOptions); 5] {
     let of_clients = |clients: &[SnapshotClient]| VerifyOptions::default().clients(clients);
     let state = VerifyOptions::default().threads(2);
@@ -223,8 +223,8 @@ fn ways() -> [(&'static str, VerifyOptions); 5] {
     ]
 }
 
-/// Many incremental archives, altered in every way, on one full archive that is read once: the
-/// verdict on each is that on the two alone, finding for finding.
+/// Many altered incremental archives on one full archive that is read once: each verdict equals
+/// that on the pair alone, finding by finding.
 #[test]
 fn a_verdict_is_that_on_the_archive_alone() {
     let full = fs::read(fixture(FULL)).expect("the fixture");
@@ -240,8 +240,8 @@ fn a_verdict_is_that_on_the_archive_alone() {
     }
 }
 
-/// Full archives, altered in every way, below incremental ones of which one is damaged, and with a
-/// good copy or without.
+/// Altered full archives below incremental ones, one of which is damaged, with and without a good
+/// copy.
 #[test]
 fn a_damaged_full_archive_is_told_as_alone() {
     let [full, incremental] = [FULL, INCREMENTAL].map(|name| fs::read(fixture(name)).expect("the fixture"));
@@ -262,7 +262,7 @@ fn a_damaged_full_archive_is_told_as_alone() {
     }
 }
 
-/// A file that counts the bytes that are read of it.
+/// A file that counts the bytes read from it.
 #[derive(Debug)]
 struct Counted(PathBuf, Vec<u8>, AtomicU64);
 
@@ -284,7 +284,7 @@ impl Source for Counted {
     }
 }
 
-/// What a server sends once, and the number of those that are open.
+/// A stream that a server sends once, and the number of open ones.
 #[derive(Debug)]
 struct Sent(Counted, Arc<AtomicU64>);
 
@@ -312,7 +312,7 @@ impl Drop for Sent {
     }
 }
 
-/// A server ends a connection that stands still for long.
+/// A server ends a connection that stalls for long, so streams must not wait for each other.
 #[test]
 fn streams_do_not_wait_for_each_other() {
     let mut directory = Directory::new();

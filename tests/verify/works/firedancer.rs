@@ -6,8 +6,8 @@ use std::process::Stdio;
 use crate::common::firedancer::*;
 use crate::common::*;
 
-/// They are sound; what Firedancer loads and Agave does not is no failure where no client was asked
-/// for.
+/// Archives are good. A difference that only Agave refuses is not a failure unless a client was
+/// named.
 #[test]
 fn they_are_verified_for_each_client() {
     for (chain, ..) in &CHAINS[..2] {
@@ -17,7 +17,7 @@ fn they_are_verified_for_each_client() {
             assert_eq!(code, 0, "{chain}: {stderr}");
             assert!(loads(&report, "firedancer-26.08") && !loads(&report, "agave-4.5") && !loads(&report, "agave-4.2"));
             assert_eq!(verify(archives, &["--for", "firedancer-26.08"]).0, 0);
-            // Newer ones want more slots in the status cache than one.
+            // Newer versions need more than one slot in the status cache.
             let (code, report, _) = verify(archives, &["--for", "firedancer"]);
             let rules = report["failures"].as_array().expect("failures").iter().map(|it| it["rule"].as_str());
             assert!(code == 3 && rules.eq([Some("few-cached-slots")]), "{report}");
@@ -26,8 +26,8 @@ fn they_are_verified_for_each_client() {
     }
 }
 
-/// By their tar headers, or by the note of who recompressed them: bank file and slots of storages
-/// do not tell it any more.
+/// `inspect` recognizes the maker by tar headers, or by the note of a recompressed archive: bank
+/// file and slots of storages no longer show it.
 #[test]
 fn inspect_says_who_made_them() {
     let inspected = |archive: &Path| {

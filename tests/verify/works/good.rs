@@ -29,7 +29,7 @@ fn archives_of_agave() {
     let both = verify(&dir().join(FULL), Some(&dir().join(INCREMENTAL)), &[]);
     assert!(both.clients.len() == SnapshotClient::ALL.len() && both.clients.iter().all(|client| client.loads));
     check(&both, 40, hash, 1102994308621166, 3432);
-    // A part of a state is no state: everything else is checked where somebody asks for that.
+    // A part of a state is not a state: a flag allows to check all else.
     let alone = NamedArchive::from_path(dir().join(INCREMENTAL));
     let error = verify_archives(&alone, None, &options(&SnapshotClient::ALL), &NoProgress).expect_err("refused");
     assert!(error.to_string().contains("of an incremental archive alone cannot be checked"), "{error}");
@@ -76,7 +76,7 @@ fn ledgers() {
     check(&report, 26, "5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt", 1101927935518954, 2339);
 }
 
-/// What was asked for is compared, whatever else is right.
+/// Expected values are compared, even if all else is right.
 #[test]
 fn expectations() {
     let archive = NamedArchive::from_path(dir().join(FULL));

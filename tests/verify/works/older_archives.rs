@@ -12,7 +12,7 @@ use slotpress_read::{IndexPolicy, Tail};
 
 use crate::common::*;
 
-/// What a mark is: magic, length 4, the length of the next frame.
+/// Length of a mark: magic, length 4, the length of the next frame.
 const MARK_BYTES: usize = 12;
 
 fn with_marks() -> PathBuf {
@@ -23,8 +23,8 @@ fn tail(archive: &Path) -> Tail {
     Archive::open(archive, IndexPolicy::Require, &IoPolicy::default()).expect("opens").tail.expect("an index")
 }
 
-/// It is verified and restored as ever, by its index and in order, and its root still covers every
-/// byte.
+/// An archive with marks is verified and restored as before, by its index and in order, and its
+/// root covers every byte.
 #[test]
 fn archives_with_marks_are_read() {
     let archive = with_marks();
@@ -51,8 +51,7 @@ fn archives_with_marks_are_read() {
     }
 }
 
-/// A mark that tells another length is a finding, whichever way the archive is read. Its frame is
-/// read all the same.
+/// A mark with another length is a finding, for any way of reading. Its frame is still read.
 #[test]
 fn a_wrong_mark_is_found() {
     let (dir, archive) = (temp_dir(), with_marks());
@@ -60,7 +59,7 @@ fn a_wrong_mark_is_found() {
     let mut bytes = fs::read(&archive).expect("read");
     bytes[frame.offset_bytes as usize - 2] ^= 1;
     let path = dir.path().join(name(&archive));
-    // With something behind the seek table, it is read in order.
+    // With bytes after the seek table, the archive is read in order.
     let behind = skippable_frame(3, b"").expect("small");
     for (behind, rules) in [(&[][..], vec!["pzstd-mark", "frame-hash"]), (&behind, vec!["index", "pzstd-mark"])] {
         fs::write(&path, [&bytes, behind].concat()).expect("written");
@@ -76,7 +75,7 @@ fn a_wrong_mark_is_found() {
     }
 }
 
-/// An older program verifies but for marks, restores and inspects what this one writes.
+/// An older program verifies (without marks), restores and inspects archives of this one.
 #[test]
 #[ignore = "SLOTPRESS_OLD names a slotpress that writes marks"]
 fn older_programs_read_newer_archives() {
