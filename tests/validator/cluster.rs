@@ -15,7 +15,7 @@ use crate::common::servers::Running;
 use crate::common::*;
 use crate::publish::stage::Stage;
 
-/// Intervals of archives in slots. A validator's defaults are 100,000 and 100.
+/// Snapshot intervals in slots. A validator's defaults are 100,000 and 100.
 pub const FULL_SLOTS: u64 = 200;
 pub const INCREMENTAL_SLOTS: u64 = 50;
 

@@ -139,7 +139,7 @@ fn frames(corpus: &mut Corpus) {
     );
 }
 
-/// Makes a frame that states its content size, and needs a larger window than that.
+/// Makes a frame that states its content size, and a window that does not depend on it.
 fn wide_frame(content: &[u8], window_log: u8) -> Vec<u8> {
     use slotpress_format::{FrameStart, parse_frame_start};
     let frame = zstd(content);
