@@ -37,8 +37,8 @@ pub struct FetchOptions {
     /// state. If one has another state of the slot, the run ends. Default: none.
     #[setters(into)]
     pub trusted: Vec<Url>,
-    /// Number of trusted servers that must confirm the state, at most the length of `trusted`; 0
-    /// counts as 1. Default: 1.
+    /// Number of trusted servers that must confirm the state, at most the length of `trusted`
+    /// unless that is empty; 0 counts as 1. Default: 1.
     pub quorum: usize,
 }
 
@@ -129,7 +129,7 @@ pub fn fetch(client: &Client, options: &FetchOptions, progress: &dyn Progress) -
         client,
         find: options.find.clone(),
         limits: &options.limits,
-        trust: Trust { client, trusted: &options.trusted, quorum: options.quorum },
+        trust: Trust::new(client, &options.trusted, options.quorum)?,
         expected: Expected::default(),
         expects_roots: options.limits.expect_root.is_some(),
         dir: &options.dir,

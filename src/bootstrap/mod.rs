@@ -60,8 +60,8 @@ pub struct BootstrapOptions {
     /// is always checked, because they confirm only a name. Default: none.
     #[setters(into)]
     pub trusted: Vec<Url>,
-    /// Number of trusted servers that must confirm the state, at most the length of `trusted`; 0
-    /// counts as 1. Default: 1.
+    /// Number of trusted servers that must confirm the state, at most the length of `trusted`
+    /// unless that is empty; 0 counts as 1. Default: 1.
     pub quorum: usize,
     /// Roots that the archives must have: first the root of the full archive, then the root of the
     /// incremental one. Default: none, and any root is accepted.
@@ -83,19 +83,19 @@ impl BootstrapOptions {
         }
     }
 
-    fn context<'a>(&'a self, client: &'a Client) -> FetchContext<'a> {
-        FetchContext {
+    fn context<'a>(&'a self, client: &'a Client) -> Result<FetchContext<'a>> {
+        Ok(FetchContext {
             client,
             find: self.find.clone(),
             limits: &self.limits,
-            trust: Trust { client, trusted: &self.trusted, quorum: self.quorum },
+            trust: Trust::new(client, &self.trusted, self.quorum)?,
             expected: Expected::of_check(&self.restore.check),
             expects_roots: !self.expect_roots.is_empty(),
             dir: self.restore.paths.snapshots_dir(),
             bases: &self.bases,
             replaces_state: self.restore.existing_state != ExistingState::Refuse,
             accepts_files: false,
-        }
+        })
     }
 }
 
@@ -181,7 +181,7 @@ fn ages<S: Serializer>(candidate: &Candidate, serializer: S) -> std::result::Res
 /// # Errors
 /// See [`bootstrap()`].
 pub fn plan_bootstrap(client: &Client, options: &BootstrapOptions, progress: &dyn Progress) -> Result<BootstrapPlan> {
-    let found = options.context(client).look(true, progress)?;
+    let found = options.context(client)?.look(true, progress)?;
     let (report, left) = &found;
     let candidate = report.require_candidate()?.clone();
     let (full, incremental) = left.choices(&candidate);
@@ -217,7 +217,7 @@ fn execute(
     let stopwatch = Stopwatch::start();
     let ledger = &options.restore.paths.ledger;
     KeptDir::open_or_make(ledger, &mut |_, _| {})?;
-    let context = options.context(client);
+    let context = options.context(client)?;
     let (report, found) = match found {
         Some(found) => found,
         None => context.look(false, progress)?,

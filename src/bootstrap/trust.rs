@@ -61,10 +61,22 @@ pub struct Trust<'a> {
     pub client: &'a Client,
     pub trusted: &'a [Url],
     /// Number of servers that must confirm a state.
-    pub quorum: usize,
+    quorum: usize,
 }
 
-impl Trust<'_> {
+impl<'a> Trust<'a> {
+    /// # Errors
+    /// There are fewer servers than the quorum, so that they could never confirm a state.
+    pub fn new(client: &'a Client, trusted: &'a [Url], quorum: usize) -> Result<Self> {
+        match trusted.is_empty() || quorum <= trusted.len() {
+            true => Ok(Self { client, trusted, quorum }),
+            false => {
+                Err(Error::usage(format!("a quorum of {quorum} needs as many trusted servers, not {}", trusted.len()))
+                    .with_hint("name more servers with --trust, or ask for a smaller quorum"))
+            }
+        }
+    }
+
     /// Asks every trusted server whether it has the archive, or another one of the same slot and
     /// hash. A server that is the only source of the archive cannot confirm it.
     ///

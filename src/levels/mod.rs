@@ -44,9 +44,11 @@ pub struct MeasureOptions {
     /// or file.
     pub paths: LedgerPaths,
     /// Slot of a ledger's bank snapshot. Default: that of the newest complete one.
+    #[setters(into)]
     pub slot: Option<u64>,
     /// Measures the incremental archive that a ledger would give on this base slot. Default: none,
     /// the full archive.
+    #[setters(into)]
     pub base_slot: Option<u64>,
     /// Codecs with levels. Default: zstd levels 1 to 10.
     pub codecs: Vec<FrameCodec>,
@@ -68,6 +70,7 @@ pub struct MeasureOptions {
     pub min_time: Duration,
     /// Time for all codecs together. To keep it, further runs of a codec are left out, and then
     /// whole codecs. Default: none.
+    #[setters(into)]
     pub budget: Option<Duration>,
     /// Threads that read, compress and decompress, 1 to 1024. Default: one per core.
     pub threads: usize,

@@ -45,8 +45,8 @@ pub const STREAMS_MAX: usize = 64;
 #[non_exhaustive]
 #[warn(missing_docs)]
 pub struct FetchLimits {
-    /// Connections at a time, over all servers; 0 counts as 1. More than 64 look like an attack to
-    /// servers. A server without ranges gets one. Default: 8.
+    /// Connections at a time, over all servers, 1 to 64; other numbers count as the nearest of
+    /// these. A server without ranges gets one. Default: 8.
     pub streams: usize,
     /// Limit on the length of an archive, in bytes. Default: 4 TiB, Agave's limit for what an
     /// unpacked archive takes on disk.

@@ -20,7 +20,7 @@ use super::mirrors::{Mirror, MirrorState};
 use super::pieces::{Job, Pieces, cut_pieces, pieces_of_frames, takeover_after};
 use super::receive::{ReceiveError, Receiver, Receiving};
 use super::tail::{Frames, check_kept, mark_tail};
-use super::{Download, Fault, FetchLimits};
+use super::{Download, Fault, FetchLimits, STREAMS_MAX};
 use crate::{Client, NetError, NetErrorKind};
 
 /// A transfer that breaks off after this many kept bytes does not count as a failure.
@@ -126,7 +126,7 @@ impl Fetching<'_> {
         let stopping = Until(|| self.to.progress.is_interrupted() || self.is_ended() || self.is_complete.load(Relaxed));
         std::thread::scope(|scope| -> Result<()> {
             let mut threads = Vec::new();
-            for number in 0..streams.max(1) {
+            for number in 0..streams.clamp(1, STREAMS_MAX) {
                 let stopping = &stopping;
                 // Reports at once: others would wait for the piece of a connection that panicked.
                 let stream = move || guarded(|| self.stream(number, stopping)).map_err(|error| self.end(error));
