@@ -37,8 +37,8 @@ pub struct ArchiveArgs {
     /// Make an incremental archive, based on the full archive of this slot
     #[arg(long, value_parser = values::slot, value_name = "SLOT")]
     base_slot: Option<u64>,
-    /// Make an incremental archive on this older full archive, or its URL: with all that changed
-    /// since, and with what was closed (see rebase)
+    /// Make an incremental archive on this older full archive, or its URL, with all that changed or
+    /// was closed since (see rebase)
     #[arg(long, value_name = "OLD_FULL", conflicts_with_all = ["base_slot", "force_base", "verify"])]
     onto: Option<PathBuf>,
     /// The bank snapshot to archive [default: the newest complete one]

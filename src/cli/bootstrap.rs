@@ -37,9 +37,9 @@ pub struct BootstrapArgs {
     /// Use a full archive only
     #[arg(long)]
     no_incremental: bool,
-    /// A full archive that this node has, beside those in its snapshots directory; may be given
-    /// more than once. If a source has an incremental archive on one of them, and the state is
-    /// younger by fewer bytes, only that is fetched
+    /// A full archive that this node has, in addition to those in its snapshots directory; may be
+    /// given more than once. If a source has an incremental archive on one of them, and the state
+    /// is younger by fewer bytes, only that is fetched
     #[arg(long, value_name = "FILE", conflicts_with = "no_incremental")]
     base: Vec<PathBuf>,
     /// Expected genesis hash of the cluster

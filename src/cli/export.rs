@@ -80,7 +80,7 @@ pub struct ExportArgs {
     /// Write nothing; show what would be written, and whether it is there already
     #[arg(long)]
     dry_run: bool,
-    /// Memory limit: of the workers, for finding superseded accounts, and of files that are being
+    /// Memory limit: of the workers, for finding superseded records, and of files that are being
     /// written; more of it makes more files at a time [default: half of the free memory]
     #[arg(long, value_name = "SIZE", value_parser = values::size, env = "SLOTPRESS_MEMORY")]
     memory: Option<u64>,
@@ -132,7 +132,7 @@ const ADDRESS_FORMS: &[(&str, AddressForm, &str)] = &[
 struct Share {
     /// Number of workers, which take at most half of the memory.
     threads: usize,
-    /// Bytes for files being written, and as much again for finding superseded accounts.
+    /// Bytes for files being written, and as much again for finding superseded records.
     files_bytes: u64,
 }
 

@@ -248,7 +248,7 @@ fn line(archive: &Archive, catalog: &Catalog, now: SystemTime) -> String {
         line += ", its full archive is not here";
     }
     if archive.is_rebased() {
-        line += ", made by rebase: not for nodes that have a full archive between its slots";
+        line += ", made by rebase: not for nodes that have a full archive of a slot between its two slots";
     }
     if let Some(hashes) = archive.hashes {
         line += &format!("\n    root {}", hashes.root);

@@ -68,8 +68,8 @@ const CLUSTERS: &[(&str, Cluster, &str)] = &[
     ("devnet", Cluster::Devnet, "For developers"),
 ];
 
-/// Sources of archives beside those named on the command line (RPC servers, a file, a cluster), and
-/// how old the state may be.
+/// Sources of archives in addition to those named on the command line (RPC servers, a file, a cluster),
+/// and how old the state may be.
 #[derive(Clone, Debug, Args)]
 pub struct PeersArgs {
     /// An RPC server that knows the cluster's slot and peers; may be given more than once

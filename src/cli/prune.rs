@@ -45,8 +45,8 @@ pub struct PruneArgs {
     #[arg(long, value_name = "N", required_unless_present_any = ENOUGH,
           value_parser = clap::value_parser!(u64).range(0..=10_000))]
     keep_incremental: Option<u64>,
-    /// Number of newest results of `rebase` to keep; they go with their full archive, too [default:
-    /// all]
+    /// Number of newest results of `rebase` to keep; they are deleted with their full archive,
+    /// too [default: all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=10_000))]
     keep_rebased: Option<u64>,
     /// Remove the oldest of the kept archives until those of the directory take at most this much
@@ -56,7 +56,7 @@ pub struct PruneArgs {
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     keep_free: Option<u64>,
     /// Also keep archives modified within this time, for example 24h or 7d. Without another --keep
-    /// flag, the others go, but for what a node would choose
+    /// flag, all others are deleted, except what a node would choose
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     keep_within: Option<Duration>,
     /// Also remove files that have the name of an archive and are not usable, unless they changed

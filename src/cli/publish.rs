@@ -85,8 +85,8 @@ pub struct PublishArgs {
     #[arg(long, value_name = "N", default_value_t = PublishOptions::KEEP_INCREMENTAL_DEFAULT as u64, help_heading = "Targets",
           value_parser = clap::value_parser!(u64).range(0..=10_000))]
     keep_incremental: u64,
-    /// Number of newest rebased archives to keep on each target; they go with their full archive,
-    /// too [default: --rebase-onto]
+    /// Number of newest rebased archives to keep on each target; they are deleted with their full
+    /// archive, too [default: --rebase-onto]
     #[arg(long, value_name = "N", help_heading = "Targets", value_parser = clap::value_parser!(u64).range(0..=10_000))]
     keep_rebased: Option<u64>,
     /// When nothing else is to be done, also make incremental archives of the newest state on this

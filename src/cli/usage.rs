@@ -54,7 +54,7 @@ fn meant(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
     let writes = || arguments.iter().skip(1).any(|argument| argument == "archive" || argument == "recompress");
     match flag.as_str() {
         _ if error.kind() != ErrorKind::UnknownArgument => None,
-        "--level" => Some("--zstd-level is what --level is called here".to_string()),
+        "--level" => Some("use --zstd-level instead of --level".to_string()),
         _ if flag.starts_with('-') || !writes() => None,
         _ => Some(format!("the directory for the archive is given with -o: -o {flag}")),
     }

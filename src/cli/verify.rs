@@ -61,7 +61,7 @@ pub struct VerifyArgs {
     pub(super) all: bool,
     #[command(flatten)]
     workers: WorkerArgs,
-    /// Memory limit for finding superseded accounts [default: half of the free memory]
+    /// Memory limit for finding superseded records [default: half of the free memory]
     #[arg(long, value_name = "SIZE", value_parser = values::size, env = "SLOTPRESS_MEMORY")]
     memory: Option<u64>,
     /// Directory for data that does not fit in memory [default: TMPDIR or /tmp, or /var/tmp if

@@ -48,7 +48,7 @@ fn decode_blocks(mut frame: &[u8], to: &mut [u8]) -> Result<usize, String> {
         let (block, rest) = rest.split_at_checked(length).ok_or("it is cut off")?;
         let (checksum, rest) = rest.split_first_chunk::<4>().ok_or("its checksum is missing")?;
         if XxHash32::oneshot(0, block) != u32::from_le_bytes(*checksum) {
-            return Err("its checksum is of other bytes".to_string());
+            return Err("its checksum is wrong".to_string());
         }
         let room = &mut to[filled..];
         filled += match is_raw {

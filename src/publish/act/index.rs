@@ -290,7 +290,7 @@ impl IndexedStore {
         }
         let shown = self.index.shown(INDEX);
         let message = format!(
-            "{shown}: what is written there is another file a moment later, again and again: another program writes it, or the store \
+            "{shown}: what was written there is replaced again and again: another program writes it, or the store \
              keeps the old one"
         );
         Err(Error::new(ErrorKind::Network, message)

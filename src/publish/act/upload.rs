@@ -126,7 +126,7 @@ impl Uploader<'_> {
         sent: &mut Option<Sent>,
         buffer: &mut Vec<u8>,
     ) -> Result<()> {
-        let path = Path::new("what is being made");
+        let path = Path::new("the archive being made");
         let there = file.metadata().or_path("read", path)?.len();
         if sent.is_none() && there >= PART_BYTES_MIN {
             let upload = self.begin(&making.name, None, making.state, bytes_max)?;

@@ -280,7 +280,7 @@ impl<'a> State<'a> {
                 let bytes = target.contents.kept_bytes.saturating_add(ready.archive.size_bytes);
                 if is_kept && self.options.keep_bytes.is_some_and(|bytes_max| bytes > bytes_max) {
                     let (name, to) = (name.clone(), self.options.targets.get(at)?);
-                    let why = format!("{to}: what is kept for ever has no room for it");
+                    let why = format!("{to}: kept/ has no room for it (--keep-bytes)");
                     // Count it as kept, so that pins do not wait for it.
                     self.targets.get_mut(at)?.contents.kept.keys.insert(key(&name));
                     return Some(Action::Tell(Event::Skipped { name, why }));

@@ -60,8 +60,7 @@ impl Hooks {
                 }
             }
             if left_out > 0 {
-                let message =
-                    format!("the run ended before {left_out} of the programs that are told of archives were run");
+                let message = format!("the run ended before {left_out} of the hooks were run");
                 drop(failed.send(Error::failed(message)));
             }
         })?;

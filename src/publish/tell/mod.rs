@@ -87,7 +87,7 @@ impl<'a> Teller<'a> {
         self.metrics.count(&event);
         (self.on_event)(&event);
         if !self.hooks.tell(&event) {
-            self.progress.warn("the programs that are told of archives take too long: one was not told");
+            self.progress.warn("the hooks take too long: one was not run");
         }
     }
 

@@ -346,9 +346,9 @@ fn obsolete_records_that_no_split_storage_holds() {
     let first = at + 32;
     for (offset, bytes, text) in [
         (first, &[0xff; 4][..], "is outside the .meta file of"),
-        (first, &[3, 0, 0, 0], "which is no other account of the file"),
+        (first, &[3, 0, 0, 0], "which is not an entry of the file, or is listed twice"),
         (first + 4, &[0xff; 8], "is outside the .meta file of"),
-        (first + 4, &[7], "which is no other account of the file"),
+        (first + 4, &[7], "which is not an entry of the file, or is listed twice"),
     ] {
         let mut changed = original.clone();
         changed[offset..offset + bytes.len()].copy_from_slice(bytes);

@@ -185,7 +185,7 @@ fn hints_without_guesses() {
         String::from_utf8(output.stderr).expect("text")
     };
     let said = say(&["archive", "/ledger", "-o", "/out", "--level", "3"]);
-    assert!(said.contains("hint: --zstd-level is what --level is called here") && !said.contains("tip:"), "{said}");
+    assert!(said.contains("hint: use --zstd-level instead of --level") && !said.contains("tip:"), "{said}");
     let said = say(&["archive", "/ledger", "/out"]);
     assert!(said.contains("hint: the directory for the archive is given with -o: -o /out"), "{said}");
 }

@@ -249,7 +249,7 @@ impl Obsolete<'_> {
 
 fn foreign(item: &ObsoleteItem) -> Error {
     let ObsoleteItem { offset, data_len } = item;
-    let why = "which is no other account of the file";
+    let why = "which is not an entry of the file, or is listed twice";
     Error::damaged(format!("an obsolete record at offset {offset} with {data_len} bytes of data, {why}"))
         .at_offset(*offset)
 }

@@ -231,7 +231,7 @@ fn damage_is_named() {
         (Box::new(|made| made.data.truncate(1)), "7.9.data: 1 bytes, less than the file's own header takes"),
         (
             Box::new(|made| made.obsolete.push(ObsoleteItem { offset: 96, data_len: 0 })),
-            "7.9.meta: an obsolete record at offset 96 with 0 bytes of data, which is no other account of the file",
+            "7.9.meta: an obsolete record at offset 96 with 0 bytes of data, which is not an entry of the file, or is listed twice",
         ),
         (
             Box::new(|made| made.obsolete.push(ObsoleteItem { offset: 160, data_len: 9 })),

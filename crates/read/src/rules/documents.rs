@@ -199,7 +199,7 @@ pub fn judge_storage_map(
     // An older storage that the newer map omits has become empty.
     for slot in unknown.into_iter().filter(|slot| base_slot.is_none_or(|base| *slot > base)) {
         let place = FindingPlace::storage(slot, "…");
-        findings.add_at(Rule::StorageMap, &place, "a storage that the map names", "one that it does not")?;
+        findings.add_at(Rule::StorageMap, &place, "a storage that the map names", "a storage that it does not name")?;
     }
     Ok(())
 }

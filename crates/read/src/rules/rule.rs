@@ -36,7 +36,7 @@ const PAGE_FIELDS: &str = "docs/snapshot-format.md#fields";
 const SEEN_BY_BOTH: &str = "Agave's own loader, 4.2.2, 4.4.0 and 4.5.0-alpha.4, and Firedancer's, on altered archives";
 const FD_SOURCE: &str = "read in Firedancer's loader, August 2026 (fd_snapin_tile.c)";
 const READ: &str = "read in solana-runtime 4.2.2, 4.4.0 and 4.5.0-alpha.4";
-const OWN: &str = "no client looks at it; slotpress writes or is asked for it";
+const OWN: &str = "no client checks it; slotpress writes it, or is asked to check it";
 
 /// Advice for a broken rule.
 const DOWNLOAD: &str = "download the archive again; if the result is the same, from another source";
@@ -198,7 +198,7 @@ rules! {
     UnusedEpochStakes, Bank, ALL, SOURCE, SEEN_BY_BOTH, "the unused epoch stakes are not empty";
     /// The epoch stakes cover all epochs from the bank's to the last whose leaders are known, and
     /// none after it.
-    EpochStakes, Bank, ALL, SOURCE, SEEN_BY_BOTH, "the epoch stakes lack an epoch, or hold one that is to come";
+    EpochStakes, Bank, ALL, SOURCE, SEEN_BY_BOTH, "the epoch stakes lack an epoch, or hold a later one";
     /// The flag in the unused rent collector is 0 or 1.
     RentCollector, Bank, AGAVE, SOURCE, SEEN, "the flag in the unused rent collector is neither 0 nor 1";
     /// Every vote account in the newest epoch stakes has stake.
@@ -273,7 +273,7 @@ rules! {
     StakesRentEpoch, State, AGAVE, PAIR, SEEN, "a vote account has another rent epoch than in the bank file's stakes";
     /// Like `StakesRentEpoch`, if one of the archives comes from Firedancer, which keeps no rent
     /// epochs.
-    NoRentEpoch, State, AGAVE, PAIR, SEEN, "a vote account has not the rent epoch in the bank file's stakes, as Firedancer keeps none";
+    NoRentEpoch, State, AGAVE, PAIR, SEEN, "a vote account does not have the rent epoch that the bank file's stakes have, because Firedancer keeps none";
     /// The last 8 bytes of delegations, which used to be a rate, equal those of the state.
     StakesRate, State, UP_TO_4_3, SOURCE, SEEN, "a delegation in the bank file's stakes has another rate than in the state";
     /// The stakes hold the vote account of every delegated stake account.
@@ -294,7 +294,7 @@ rules! {
     /// Agave from 4.3 on can read the accounts that record the change to Alpenglow.
     Alpenglow, State, FROM_4_3, SOURCE, SEEN, "an account of Alpenglow cannot be read";
     /// Slots are as long as the active features for shorter slots require.
-    SlotTime, State, FROM_4_2, SOURCE, SEEN, "the bank file's slots are not those that the features for shorter slots ask";
+    SlotTime, State, FROM_4_2, SOURCE, SEEN, "the bank file's slots are not as long as the features for shorter slots require";
     /// Every storage in a ledger's lists is present.
     MissingStorage, Entries, ALL, STORAGE, PAGE_BANK_SNAPSHOT, "a storage is missing";
     /// The ledger is complete, and its files agree with each other.
