@@ -32,8 +32,8 @@ use slotpress_base::{Elapsed, Error, IoContext, Owner, Progress, Result, Space, 
 use slotpress_format::ledger::names::Extension;
 use slotpress_format::{ArchiveName, BankSnapshot};
 use slotpress_read::{
-    Assurance, CheckOptions, FailedRead, RATIO_TYPICAL, ReadBackReport, ReadError, SeenSlots, SizeLimit, StateCheck,
-    is_rebased, read_back_snapshot,
+    Assurance, CheckOptions, Compression, FailedRead, RATIO_TYPICAL, ReadBackReport, ReadError, SeenSlots, SizeLimit,
+    StateCheck, is_rebased, read_back_snapshot,
 };
 
 use crate::restore::assign::{AssignedStorage, Assigner};
@@ -296,6 +296,7 @@ impl Run<'_> {
 fn unpacked_bytes(archives: &[Opened], ratio: u64) -> u64 {
     let of = |Opened { archive, .. }: &Opened| match &archive.tail {
         Some(tail) => tail.index.tar_bytes(),
+        None if archive.compression == Compression::None => archive.length_bytes(),
         None => archive.length_bytes().saturating_mul(ratio),
     };
     archives.iter().map(of).fold(0, u64::saturating_add)

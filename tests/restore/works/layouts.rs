@@ -181,6 +181,19 @@ fn a_plain_tar() {
     check_boot_layout(&there, &[&there.ledger.join(name(&compressed))]);
 }
 
+/// What is not compressed does not grow: room for half as much again is enough.
+#[test]
+fn a_plain_tar_where_it_just_fits() {
+    needs!("sys_admin", "mount", "umount");
+    let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
+    let plain = archive(ledger.path(), out.path(), &["--format", "none"]);
+    let bytes = fs::metadata(&plain).expect("there").len();
+    let disk = Disk::mount(&format!("size={}", bytes * 3 / 2));
+    let mut restore = slotpress();
+    restore.args(["restore", "--tree", "archive", "--check", "frames"]).arg(&plain);
+    restore.arg("--ledger").arg(disk.path().join("tree")).assert().success();
+}
+
 /// Archives of two nodes, with the same ids in both, and ids too large to continue from.
 #[test]
 fn equal_and_huge_ids() {
