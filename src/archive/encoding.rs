@@ -85,7 +85,7 @@ impl EncodingOptions {
     }
 }
 
-/// Checks that a frame size is within the limits of all clients.
+/// Checks that a frame size is in the supported range.
 ///
 /// # Errors
 /// If it is less than 64 KiB or more than 32 MiB.

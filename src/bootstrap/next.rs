@@ -158,8 +158,8 @@ impl Left {
     }
 
     /// True if no better candidate is left than the full archive in use, alone or with an
-    /// incremental one. An incremental archive that failed with it may still succeed with the same
-    /// full archive from another place.
+    /// incremental one. Compares slots too: an incremental archive that failed with it may still be
+    /// a candidate with the same full archive from another place.
     pub fn is_best_on(&self, full: &Taken) -> bool {
         let slot = self.newest_on(full).map_or(full.name.slot, |newest| newest.name.slot);
         self.best().is_some_and(|best| best.full.name == full.name && best.slot() <= slot)
@@ -227,8 +227,8 @@ impl Left {
             PublishedAgain if may_be_again => {
                 self.found.offers.retain(|(offer, ..)| offer.name != of.name || offer.shown() != of.place);
             }
-            // Keeps the offers: none of them can be used with the full archive. At the limit of
-            // steps, removes all incremental archives on its slot.
+            // No offer fits the full archive from its present place. Keeps them all, because they
+            // may fit it from another place. At the limit of steps, removes all on its slot.
             Vanished if may_be_again => self.again += 1,
             Vanished => {
                 let is_on_it = |name: &ArchiveName| name.base_slot == Some(asked.full.name.slot);

@@ -45,8 +45,8 @@ pub struct Entries {
     pub refused: BTreeMap<String, Identity>,
     /// Start of the last incremental archive's preparation, in Unix seconds.
     pub incremental_unix_seconds: Option<u64>,
-    /// Newest slot seen when the directory was first used. Archives around the ends of earlier
-    /// epochs are not kept.
+    /// Newest slot when a run first saw archives. If an epoch ended before it, archives around that
+    /// end are not kept.
     pub first_slot: Option<u64>,
     pub targets: BTreeMap<String, TargetEntries>,
     /// Unfinished uploads, by the URL of the object. The tags of their parts are in a separate file

@@ -80,7 +80,7 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Compares the states of two readings, and empties the log.
+    /// Compares the states of the readings with the numbers `old` and `new`, and empties the log.
     ///
     /// # Errors
     /// Marks take more than `memory_bytes`, or reading the log fails.

@@ -15,8 +15,8 @@ use super::{RecompressOptions, RecompressSource};
 pub enum Input<'a> {
     File {
         archive: Box<Archive>,
-        /// Dropped last. Removes pages of the first bytes from the page cache if they were not
-        /// there before.
+        /// Dropped last. Then drops the file's pages that were not in the page cache before, such
+        /// as those of its first bytes.
         _watch: Watch,
     },
     Stream {

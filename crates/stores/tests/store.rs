@@ -13,7 +13,8 @@ use slotpress_base::{CancelToken, Error, ErrorKind, NoProgress, Progress, Progre
 use slotpress_net::{Client, ClientOptions, NetError, NetErrorKind};
 use slotpress_stores::{Condition, Metadata, PART_BYTES_MIN, Put, S3Options, Store, StoreOptions, Target};
 
-/// Set before anything in this process reads the environment: all tests begin with [`store`].
+/// Sets the gateway's credentials for this process, once. [`store_with`] does so before it opens a
+/// store, which reads them.
 static ENVIRONMENT: LazyLock<()> = LazyLock::new(|| {
     let own = [("AWS_ACCESS_KEY_ID", KEY), ("AWS_SECRET_ACCESS_KEY", SECRET), ("AWS_CONFIG_FILE", "/dev/null")];
     for (name, value) in own.into_iter().chain([("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")]) {
@@ -245,7 +246,7 @@ fn a_part_that_is_lost() {
     let error = second.finish_or_keep(&NoProgress, &mut |state| kept = Some(state)).expect_err("another part");
     assert!(error.to_string().contains("lost a part of this upload") && kept.is_none(), "{error} {kept:?}");
     assert_eq!(gateway.left_parts(), 0, "it is forgotten");
-    // A journal of another file.
+    // A state with more parts than the file has.
     state.tags.extend(["one".to_string(), "more".to_string()]);
     assert!(store.resume("large", &state, bytes.len() as u64).expect("looked at").is_none());
 }

@@ -1,4 +1,4 @@
-//! Well-known addresses, and numbers of the pools from which a seed makes addresses.
+//! Well-known addresses, and numbers of the pools of addresses and hashes that follow from a seed.
 
 pub use slotpress_format::ledger::programs::*;
 

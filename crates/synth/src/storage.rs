@@ -161,9 +161,9 @@ pub fn build(layout: &Layout, storage: u64, mut bytes: Vec<u8>) -> Result<Storag
     Ok(Storage { bytes, length, obsolete, sums })
 }
 
-/// Writes the accounts that agree with the bank file: delegated stakes throughout the full state,
-/// sysvars and vote accounts at the end of each state. In the incremental state, the sysvars and
-/// vote accounts of the full state are obsolete.
+/// Writes the accounts that must agree with the bank file: stake accounts in the storages of the
+/// full state, sysvars and vote accounts in the last storage of each state. In the incremental
+/// state, the sysvars and vote accounts of the full state are obsolete.
 fn write_own_accounts(
     layout: &Layout,
     storage: u64,

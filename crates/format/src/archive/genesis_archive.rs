@@ -13,7 +13,7 @@ pub const GENESIS_FILE_NAME: &str = "genesis.bin";
 /// Limit on the length of `genesis.bin`, and on that of the archive. Agave unpacks at most 10 MiB.
 pub const GENESIS_BYTES_MAX: u64 = 10 * 1024 * 1024;
 
-/// Extracts `genesis.bin`. Stops decompressing at a bound.
+/// Extracts `genesis.bin`. Decompresses at most 64 KiB more than [`GENESIS_BYTES_MAX`].
 ///
 /// # Errors
 /// The archive is invalid, or has no `genesis.bin`, or one that is empty or larger than

@@ -122,14 +122,14 @@ pub fn parse_clock(data: &[u8]) -> Result<Option<u64>> {
     Ok(u64::try_from(now.saturating_sub(epoch_start)).ok().filter(|seconds| *seconds > 0))
 }
 
-/// Parses the slot in which a feature was activated from the feature's account. Returns `None`
+/// Parses the account of a feature. Returns the slot in which the feature was activated, or `None`
 /// while it is pending.
 pub fn parse_feature(data: &[u8]) -> Result<Option<u64>> {
     let mut r = FieldReader::new(data, data.len() as u64, "the account of a feature");
     Ok(if r.flag("the slot of its activation")? { Some(r.u64()?) } else { None })
 }
 
-/// Parses the newest `max` slots that have a block from the sysvar `SlotHistory`, newest first.
+/// Parses the sysvar `SlotHistory`. Returns the newest `max` slots that have a block, newest first.
 pub fn parse_newest_slots(data: &[u8], max: usize) -> Result<Vec<u64>> {
     let mut r = FieldReader::new(data, data.len() as u64, "the sysvar SlotHistory");
     let has_bits = r.flag("the slots")?;

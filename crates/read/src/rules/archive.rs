@@ -81,7 +81,7 @@ impl<'a> ArchiveRules<'a> {
             }
             Problem::WrongHash { number, offset_bytes } => {
                 let place = FindingPlace::frame(Some(number), Some(offset_bytes));
-                findings.add_at(Rule::FrameHash, &place, "the frame that has this hash", "another frame")
+                findings.add_at(Rule::FrameHash, &place, "a frame with the recorded hash", "another frame")
             }
             Problem::Unreadable { error, is_after_end } => {
                 let number = self.frames.lock().number_of(error.offset_bytes());

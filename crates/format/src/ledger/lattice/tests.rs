@@ -88,8 +88,8 @@ fn full_lanes_are_as_the_crate_says() {
     for round in 0..2 {
         for number in 0..6000 {
             let keys = keys(number);
-            // 2,741 and 4,097 have no common factor, so every length up to 4,096 comes once, in
-            // no order.
+            // 2,741 and 4,097 have no common factor, so every length up to 4,096 comes at least
+            // once, in no order.
             let account = account(number + round, &data[..(number * 2741 % 4097) as usize], &keys);
             expected.add_account(&account);
             for (_, accumulator) in &mut accumulators {
@@ -107,7 +107,7 @@ fn full_lanes_are_as_the_crate_says() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
 
-    /// Lengths up to the largest account, 10 MiB, and beyond; most of them are near a power of two.
+    /// Lengths up to that of the largest account, 10 MiB; half of them are near a power of two.
     #[test]
     fn long_accounts_are_as_the_crate_says(
         log in 10u32..24, off in -130i64..130, random in 0usize..10_485_760, number: u64,
@@ -126,7 +126,7 @@ proptest! {
 }
 
 proptest! {
-    /// Accounts with any fields, closed ones among them. The sum is taken at any time.
+    /// Accounts with any fields, closed ones among them. Partial sums are taken at random.
     #[test]
     fn any_accounts_are_as_the_crate_says(
         accounts in prop::collection::vec(
