@@ -141,7 +141,7 @@ impl<'a> Sink<'a> {
             #[cfg(feature = "stores")]
             SinkKind::Store(store) => {
                 let Some(name) = name else {
-                    return Err(Error::usage("an archive from a stream has no name, which a store needs first")
+                    return Err(Error::usage("an archive from a stream has no name, and a store needs the name first")
                         .with_hint("give a file instead, or write into a directory"));
                 };
                 // Content that cannot be compressed grows by a few bytes per block and frame. An

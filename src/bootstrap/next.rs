@@ -301,7 +301,8 @@ impl Left {
     }
 }
 
-/// Error for a run in which no source sends anything, and only the node's own archives are left.
+/// Error for a run in which no source gives a usable archive, and only the node's own archives are
+/// left.
 pub fn only_here(best: &Candidate, why: &str, kind: ErrorKind) -> Error {
     let here: Vec<String> = best.offers().map(Offer::shown).collect();
     let message = format!("{why}; only archives of this node are left, of slot {}: {}", best.slot(), here.join(", "));

@@ -28,7 +28,8 @@ pub enum Input<'a> {
 const STANDARD_INPUT: &str = "standard input";
 
 impl<'s> Input<'s> {
-    /// Opens the source and reads its first bytes. `wish` can interrupt waiting for a stream.
+    /// Opens the source and reads its first bytes. Waiting for a stream ends if `wish` asks to
+    /// stop.
     pub fn open(source: RecompressSource, options: &RecompressOptions, wish: &'s dyn Progress) -> Result<Self> {
         match source {
             RecompressSource::File(path) => {

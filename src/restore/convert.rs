@@ -1,4 +1,5 @@
-//! Makes an archive that Agave reads, if Agave does not read the compression of the unpacked one.
+//! Makes a zstd archive from the unpacked files, if Agave does not read the compression of the
+//! archive that was restored.
 
 use std::collections::HashMap;
 
@@ -18,8 +19,9 @@ use crate::restore::unpack::Unpacked;
 use crate::restore::{RestoreTarget, Run};
 
 impl Run<'_> {
-    /// Makes an archive that Agave reads, if Agave does not read the unpacked one. Returns the new
-    /// archive, which has no name yet, and the extension for its name.
+    /// Makes a zstd archive, if Agave does not read the compression of the one that was restored.
+    /// Returns the new archive, which has no name yet, or else the restored one; and the extension
+    /// for its name.
     pub fn make(
         self,
         opened: Opened,

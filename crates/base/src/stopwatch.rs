@@ -1,4 +1,4 @@
-//! Measures wall-clock time, and the CPU time of all threads.
+//! Measures wall-clock time, and the CPU time of all threads or of one.
 
 #![warn(missing_docs)]
 
@@ -23,7 +23,7 @@ pub struct Elapsed {
     /// Time by the wall clock.
     #[serde(rename = "elapsed_seconds", serialize_with = "text::seconds")]
     pub wall: Duration,
-    /// CPU time of all threads of the process.
+    /// CPU time of all threads of the process, or of the thread that was measured.
     #[serde(rename = "cpu_seconds", serialize_with = "text::seconds")]
     pub cpu: Duration,
 }

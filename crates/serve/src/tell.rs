@@ -1,4 +1,5 @@
-//! Serves metrics and health of another long-running command at their own address.
+//! Serves metrics and health of a long-running command other than `serve`, at an address of their
+//! own.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -21,7 +22,7 @@ pub trait Facts: fmt::Debug + Send + Sync {
     /// Health for `/healthz`.
     ///
     /// # Errors
-    /// A line that tells the problem.
+    /// A line that says what is wrong.
     fn health(&self) -> std::result::Result<(), String>;
 }
 

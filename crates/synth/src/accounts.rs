@@ -55,8 +55,8 @@ const RANDOM_BYTES_MAX: u64 = 4096;
 
 const PURPOSE_RANDOM: u64 = 311;
 
-/// An account takes at most half of its storage. Storages that are shorter than this count as this
-/// long.
+/// Assumed length of shorter storages in bytes, for the rule that an account takes at most half of
+/// its storage.
 const SMALL_STORAGE_BYTES: u64 = 1536;
 
 impl Universe {

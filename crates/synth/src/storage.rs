@@ -120,7 +120,7 @@ pub fn build(layout: &Layout, storage: u64, mut bytes: Vec<u8>) -> Result<Storag
         }
     }
 
-    // Accounts of older storages that are replaced or closed here follow.
+    // Then come the accounts of older storages that are replaced or closed here.
     let mut replace = |origin: Origin, shape: Shape, successor| match successor {
         Successor::Version => {
             let offset = start_record(&mut bytes);

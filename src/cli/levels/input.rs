@@ -155,7 +155,7 @@ impl CodecArgs {
         let names_zstd = |item: &str| item.trim() == REFERENCE_CODEC;
         if self.levels.is_some() && !codec.split(',').any(names_zstd) {
             return Err(Error::usage("--levels applies to zstd, but --codec has no zstd without its own levels")
-                .with_hint("give levels behind the codec: --codec zlib:1,9"));
+                .with_hint("give levels after the codec: --codec zlib:1,9"));
         }
         Ok(list)
     }
@@ -205,7 +205,7 @@ pub fn one_codec(text: &str) -> Result<FrameCodec> {
     match parse_codecs(text, &[1])?.as_slice() {
         [codec] if codec.name == CLUSTERED_CODEC => {
             Err(Error::usage("records are clustered in whole frames of an archive, not in what is measured here")
-                .with_hint("`slotpress levels` measures them"))
+                .with_hint("`slotpress levels` measures clustered frames"))
         }
         [codec] => Ok(*codec),
         codecs => Err(Error::usage(format!("--codec {text} are {} codecs and levels", codecs.len()))

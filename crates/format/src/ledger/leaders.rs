@@ -1,9 +1,9 @@
 //! Computes the leader of a slot from the stakes of its epoch, as both clients do. Agave refuses a
 //! bank file that names another leader.
 //!
-//! The rule (`solana-leader-schedule` crate): vote accounts with stake are sorted by descending
-//! stake, then by address. For every four slots of the epoch, one of them is drawn in proportion to
-//! its stake, by ChaCha20 seeded with the epoch.
+//! The rule (`solana-leader-schedule` crate): vote accounts with stake are sorted by stake, then by
+//! address, both descending. For every four slots of the epoch, one vote account is drawn in
+//! proportion to its stake, by ChaCha20 seeded with the epoch.
 
 use std::cmp::Reverse;
 

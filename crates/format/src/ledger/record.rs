@@ -19,7 +19,7 @@ pub mod field {
     pub const LAMPORTS: usize = 48;
     pub const OWNER: Range<usize> = 64..96;
     pub const EXECUTABLE: usize = 96;
-    /// The rest of the header, padding and the stored hash. It has no meaning.
+    /// The rest of the header: padding and the stored hash, which have no meaning.
     pub const MEANINGLESS: Range<usize> = 97..super::RECORD_HEADER_BYTES;
 }
 
@@ -76,7 +76,7 @@ pub struct Records<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordsRest {
     Nothing,
-    /// The next record needs at least this many bytes, which are more than are left.
+    /// The next record takes at least this many bytes. Once the iterator has ended, fewer are left.
     Short(usize),
     End,
     TooLong,
@@ -171,7 +171,7 @@ impl RecordHeader {
         }
     }
 
-    #[allow(clippy::wrong_self_convention, reason = "it is not as small as others that are copied")]
+    #[allow(clippy::wrong_self_convention, reason = "too large to be passed by value, although it is `Copy`")]
     pub fn to_bytes(&self) -> [u8; RECORD_HEADER_BYTES] {
         let mut bytes = [0; RECORD_HEADER_BYTES];
         bytes[0..8].copy_from_slice(&self.write_version.to_le_bytes());

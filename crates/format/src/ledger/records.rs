@@ -17,7 +17,8 @@ pub struct Record<'a> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordFaultKind {
-    /// The storage ends inside the data of a record, or other bytes follow the last record.
+    /// The storage ends inside the data of a record, or bytes other than zeros follow the last
+    /// record.
     CutOff,
     /// The storage ends inside the header of a record. Clients ignore so few bytes.
     Tail,
@@ -49,7 +50,7 @@ pub trait RecordSink {
     fn fault(&mut self, fault: RecordFault);
 }
 
-/// Ignores everything. Serves to find where the next record starts.
+/// Ignores everything, for a walk that only finds where the next record starts.
 pub struct NoSink;
 
 impl RecordSink for NoSink {

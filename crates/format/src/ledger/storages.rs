@@ -62,7 +62,7 @@ pub struct SplitDataFile {
 pub struct ListedStorage {
     pub slot: u64,
     pub id: u32,
-    /// Endings of the storage's file names. The first file always exists.
+    /// Endings of the storage's file names. The first is `""` or `.meta`.
     pub endings: &'static [&'static str],
 }
 
@@ -143,7 +143,7 @@ pub fn list_roots(roots: &[StorageRoot], threads: usize) -> Result<Vec<StorageFi
 fn numbered(roots: &[StorageRoot]) -> Result<impl Iterator<Item = (u16, &StorageRoot)> + Clone> {
     if roots.len() > usize::from(u16::MAX) {
         let (given, most) = (roots.len(), u16::MAX);
-        return Err(Error::usage(format!("{given} accounts paths are too many: there may be {most}")));
+        return Err(Error::usage(format!("{given} accounts paths are too many: at most {most} are possible")));
     }
     Ok((0..u16::MAX).zip(roots))
 }
@@ -181,7 +181,7 @@ pub fn stat_listed(list: &[ListedStorage], roots: &[StorageRoot], threads: usize
                         .with_hint("give only the accounts paths that the validator uses, each once"));
                 }
                 Ok(_) => {}
-                // If only one of two files exists, the other one is missing.
+                // The `.meta` file is here, so only the `.data` file is missing.
                 Err(ending) if ending != first_ending => missing.ending = ending,
                 Err(_) => {}
             }
@@ -195,8 +195,8 @@ pub fn stat_listed(list: &[ListedStorage], roots: &[StorageRoot], threads: usize
 }
 
 fn foreign(path: &Path) -> Error {
-    Error::failed(format!("{} is not a storage, which is named SLOT.ID", path.shown()))
-        .with_hint("move what is not of the archive to another directory")
+    Error::failed(format!("{} is not a storage: its name is not SLOT.ID", path.shown()))
+        .with_hint("move files that do not belong to the archive to another directory")
 }
 
 fn require_storage(root: &StorageRoot, index: u16, slot: u64, id: u32) -> Result<StorageFile> {

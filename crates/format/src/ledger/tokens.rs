@@ -1,5 +1,5 @@
 //! Parses accounts of the programs Token and Token-2022. Their layouts are fixed; in Token-2022,
-//! extensions follow. `mints` has those of mints.
+//! extensions follow. `mints` parses mints and their metadata.
 
 use slotpress_base::{array_at, u32_at, u64_at};
 
@@ -40,7 +40,7 @@ pub struct TokenAccount<'a> {
     pub delegate: Option<[u8; 32]>,
     /// True if nobody may move the balance.
     pub is_frozen: bool,
-    /// Reserve in lamports, in an account of wrapped lamports.
+    /// Rent-exempt reserve in lamports, if the account holds wrapped SOL.
     pub native_reserve: Option<u64>,
     /// Amount that the delegate may spend.
     pub delegated_amount: u64,
@@ -96,7 +96,7 @@ impl<'a> TokenData<'a> {
     }
 }
 
-/// Returns the value behind a tag: none for 0, `value` for 1. Any other tag is damage.
+/// Returns the value after a tag: none for 0, `value` for 1. Any other tag is damage.
 pub(super) fn optional<T>(tag: u32, value: T) -> Option<Option<T>> {
     match tag {
         0 => Some(None),
@@ -105,8 +105,8 @@ pub(super) fn optional<T>(tag: u32, value: T) -> Option<Option<T>> {
     }
 }
 
-/// Iterates over extensions, one behind the other: type, length, value. They end where the bytes
-/// end, or at the type 0.
+/// Iterates over consecutive extensions. Each has a type, a length and a value. They end where the
+/// bytes end, or at the type 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extensions<'a>(&'a [u8]);
 
@@ -190,7 +190,7 @@ mod tests {
         assert_eq!((found.delegate, found.delegated_amount, found.is_frozen), (Some([3; 32]), 7, true));
         assert_eq!((found.native_reserve, found.close_authority), (Some(2_039_280), Some([4; 32])));
         assert_eq!(found, parsed(&data, true));
-        // What stands behind a tag of 0 has no meaning.
+        // What follows a tag of 0 has no meaning.
         let mut data = data;
         (data[72], data[109], data[129], data[108]) = (0, 0, 0, 1);
         let found = parsed(&data, false);

@@ -37,7 +37,7 @@ impl NamedArchive {
         Self { path: source.path().to_path_buf(), name, source: Some(source) }
     }
 
-    /// Opens the archive. Its index is a hint.
+    /// Opens the archive with [`IndexPolicy::Hint`].
     ///
     /// # Errors
     /// It cannot be read, or is not an archive by its first bytes.

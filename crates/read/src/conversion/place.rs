@@ -72,8 +72,8 @@ fn groups(entries: &[Entry], aim_bytes: u64) -> Result<(Vec<Option<u64>>, u64)> 
             groups.push(None);
             continue;
         }
-        // Records start at multiples of 8 bytes, so a storage of another length must be the last
-        // part.
+        // Records start at multiples of 8 bytes, so no part can follow a storage whose length is not
+        // a multiple of 8.
         let both_bytes = group_bytes.saturating_add(entry.content_bytes);
         let fits = is_open && group_bytes.is_multiple_of(8) && both_bytes <= aim_bytes;
         if !fits {

@@ -80,7 +80,7 @@ impl<'a> StorageSource<'a> {
         }
         if left > 0 {
             return Err(Error::damaged(format!(
-                "{}: {left} bytes fewer than planned remain without the obsolete records",
+                "{}: without its obsolete records, the file is at least {left} bytes shorter than planned",
                 (self.path)().shown()
             )));
         }

@@ -1,9 +1,9 @@
-//! Plans an archive: every entry with its length, before a storage is read.
+//! Plans an archive: every entry with its length, before its contents are read.
 //!
-//! Lengths come from the bank file's storage map and the lists of obsolete records, both of which
-//! are streamed. Append vecs are only looked up by name and size; the `.meta` files of split
-//! storages are read once, in parallel, because nothing else gives their lengths. `source` reads
-//! the contents of planned entries, `split` those of split storages.
+//! Lengths come from the bank file's storage map (without one, from file sizes) and the lists of
+//! obsolete records. Map and lists are streamed. Append vecs are only looked up by name and size;
+//! the `.meta` files of split storages are read once, in parallel, because nothing else gives their
+//! lengths. `source` reads the contents of planned entries, `split` those of split storages.
 
 mod file;
 mod source;
@@ -151,7 +151,7 @@ impl Plan {
         if entries > ENTRIES_MAX {
             let message = format!("the archive would have {entries} entries: Agave loads at most {ENTRIES_MAX}");
             return Err(Error::failed(message)
-                .with_hint("recompress the archives that the validator writes itself: it merges small storages"));
+                .with_hint("recompress the archives that the validator writes: the validator merges small storages"));
         }
         let io_hint = options.io_policy.io_hint;
         Ok(Self { bank, files, roots: snapshot.roots, obsolete_accounts: lists, io_hint, ..planned })
