@@ -161,7 +161,7 @@ mod tests {
             let failures: Vec<String> = hooks.end().map(|error| error.to_string()).collect();
             let (last, killed) = failures.split_last().expect("failures");
             assert!(killed.len() < 20 && killed.iter().all(|why| why.contains("was killed")), "{failures:?}");
-            assert!(last.contains(&format!("{} of the programs", 20 - killed.len())), "{failures:?}");
+            assert!(last.contains(&format!("{} of the hooks", 20 - killed.len())), "{failures:?}");
         });
     }
 

@@ -316,7 +316,7 @@ fn what_ends_with_the_run_is_told() {
     let said = running.stop();
     let failed = of_type(&said, "publish_failed");
     assert_eq!(failed.len(), 2, "{failed:?}");
-    for (failed, why) in failed.iter().zip(["it was killed", "the run ended before 1 of the programs"]) {
+    for (failed, why) in failed.iter().zip(["it was killed", "the run ended before 1 of the hooks"]) {
         assert!(failed["message"].as_str().expect("text").contains(why), "{failed:?}");
     }
 }
