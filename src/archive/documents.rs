@@ -50,9 +50,9 @@ fn read_status_cache(path: &Path, progress: &dyn Progress) -> Result<StatusCache
     cache.map_err(|error| error.with_hint(WRITE_ANOTHER))
 }
 
-/// Refuses a bank file or status cache that at least one client would refuse when it boots from the
-/// archive, and a status cache of another bank. Does not apply rules that only some versions of
-/// Agave enforce: Agave itself wrote these files.
+/// Refuses a bank file or status cache that Agave or Firedancer would refuse when it boots from the
+/// archive, and a status cache of another bank. Tolerates what some versions of Agave normally
+/// write and others refuse: Agave itself wrote these files.
 pub fn judge(cache: StatusCache, bank: &BankFile) -> Result<()> {
     let bank = ParsedBank { bank: bank.clone(), map: Vec::new(), end_error: None };
     let slot = bank.bank.slot;

@@ -158,15 +158,16 @@ impl Left {
     }
 
     /// True if no better candidate is left than the full archive in use, alone or with an
-    /// incremental one. Compares slots too: an incremental archive that failed with it may still be
-    /// a candidate with the same full archive from another place.
+    /// incremental one. Compares slots too, because the best candidate may be the same full archive
+    /// from another place, with a newer incremental archive that failed with the one in use.
     pub fn is_best_on(&self, full: &Taken) -> bool {
         let slot = self.newest_on(full).map_or(full.name.slot, |newest| newest.name.slot);
         self.best().is_some_and(|best| best.full.name == full.name && best.slot() <= slot)
     }
 
-    /// True if another candidate is now better than `choice` on the full archive in use. Checked
-    /// only after a failure, or if `choice` is older than the planned incremental archive.
+    /// True if `choice`, an incremental archive on the full one in use, should not be fetched,
+    /// because another candidate is now better. Always false without a failure, unless `choice` is
+    /// older than the planned incremental archive.
     pub fn is_beaten(&self, choice: &ChosenArchive, planned: &Asked, has_failed: bool) -> bool {
         let is_older = planned.incremental.as_ref().is_some_and(|planned| choice.name.slot < planned.name.slot);
         (has_failed || is_older) && !self.is_best_on(&planned.full)
@@ -227,8 +228,9 @@ impl Left {
             PublishedAgain if may_be_again => {
                 self.found.offers.retain(|(offer, ..)| offer.name != of.name || offer.shown() != of.place);
             }
-            // No offer fits the full archive from its present place. Keeps them all, because they
-            // may fit it from another place. At the limit of steps, removes all on its slot.
+            // No incremental archive can be used with the full one from its present place. They
+            // stay, because they may be used with it from another place. At the limit of steps, all
+            // on its slot are removed.
             Vanished if may_be_again => self.again += 1,
             Vanished => {
                 let is_on_it = |name: &ArchiveName| name.base_slot == Some(asked.full.name.slot);

@@ -1,8 +1,8 @@
 //! The journal: what a run must remember for the next one. It is a small file that is replaced as a
 //! whole, because a run may be killed at any time.
 //!
-//! It does not list archives: pinned and ready ones are found in their directories, published ones
-//! on the targets.
+//! Archives are found without it: pinned and ready ones in their directories, published ones on the
+//! targets. The journal adds what these do not show.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -45,8 +45,8 @@ pub struct Entries {
     pub refused: BTreeMap<String, Identity>,
     /// Start of the last incremental archive's preparation, in Unix seconds.
     pub incremental_unix_seconds: Option<u64>,
-    /// Newest slot when a run first saw archives. If an epoch ended before it, archives around that
-    /// end are not kept.
+    /// Newest slot when a run first saw archives. `--keep-epoch-ends` ignores epochs that ended
+    /// before it.
     pub first_slot: Option<u64>,
     pub targets: BTreeMap<String, TargetEntries>,
     /// Unfinished uploads, by the URL of the object. The tags of their parts are in a separate file

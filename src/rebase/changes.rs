@@ -80,7 +80,8 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Compares the states of the readings with the numbers `old` and `new`, and empties the log.
+    /// Compares two states in the log, and empties it. `old` and `new` are the numbers that
+    /// `StateLog::end_state` returned for them.
     ///
     /// # Errors
     /// Marks take more than `memory_bytes`, or reading the log fails.

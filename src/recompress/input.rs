@@ -15,8 +15,8 @@ use super::{RecompressOptions, RecompressSource};
 pub enum Input<'a> {
     File {
         archive: Box<Archive>,
-        /// Dropped last. Then drops the file's pages that were not in the page cache before, such
-        /// as those of its first bytes.
+        /// Dropped after `archive`. Dropping it removes from the page cache the pages of the file
+        /// that were not there before, such as those of its first bytes.
         _watch: Watch,
     },
     Stream {
@@ -28,8 +28,8 @@ pub enum Input<'a> {
 const STANDARD_INPUT: &str = "standard input";
 
 impl<'s> Input<'s> {
-    /// Opens the source and reads its first bytes. Waiting for a stream ends if `wish` asks to
-    /// stop.
+    /// Opens the source and reads its first bytes. If `wish` asks to stop while a stream sends
+    /// nothing, an error ends the waiting.
     pub fn open(source: RecompressSource, options: &RecompressOptions, wish: &'s dyn Progress) -> Result<Self> {
         match source {
             RecompressSource::File(path) => {

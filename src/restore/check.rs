@@ -89,8 +89,8 @@ fn check_map(archive: &Unpacked, full: Option<&Unpacked>) -> Result<()> {
     let Some((_, map)) = &archive.judged.bank else { return Ok(()) };
     let mut storages = archive.judged.entries.storages().to_vec();
     storages.extend(full.into_iter().flat_map(|full| full.judged.entries.storages()));
-    // The map can name storages of the full archive, unless Firedancer wrote the full archive: its
-    // ids differ from those in the map.
+    // Storages of the full archive are required only if its own bank file has a storage map. One by
+    // Firedancer has none, and its storages have other slots than in the newer map.
     let has_map = full.is_some_and(|full| full.bank.storage_count > 0);
     judge_storage_map(map, &storages, archive.base_slot, has_map, &Findings::refusing(Rule::is_refused))
 }

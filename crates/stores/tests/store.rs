@@ -181,7 +181,7 @@ fn an_upload_is_gone_on_with() {
     second.finish(&NoProgress).expect("finished");
     assert_eq!(gateway.count(&["PUT ", "partNumber="]), 6);
     assert!(std::fs::read(gateway.bucket().join("mainnet/large")).expect("read") == bytes);
-    // A completed upload cannot be resumed.
+    // Resuming a completed upload fails only when a part is sent, or the parts are joined.
     let mut third = store.resume("large", &state, bytes.len() as u64).expect("resumed").expect("of a bucket");
     let written = third.write(&bytes[3 * PART_BYTES_MIN as usize..], &NoProgress);
     let error = written.and_then(|()| third.finish(&NoProgress).map(drop)).expect_err("dropped by the store");

@@ -125,8 +125,8 @@ impl<R: BufRead> FieldReader<R> {
         Ok(if self.flag(name)? { Some(Hash(self.array()?)) } else { None })
     }
 
-    /// Reads a number of items of at least `item_bytes_min` bytes each. Refuses a number that
-    /// cannot fit.
+    /// Reads the length of a list whose items take at least `item_bytes_min` bytes each. Refuses a
+    /// length that the remaining bytes cannot hold.
     pub fn count(&mut self, name: &str, item_bytes_min: u64) -> Result<u64> {
         let count = self.u64()?;
         match count.checked_mul(item_bytes_min.max(1)) {

@@ -1,5 +1,6 @@
 //! Rebuilds a bank file of Firedancer for Agave: fills in the stakes, and the fields that follow
-//! from them. Everything else is copied.
+//! from them. Corrects a few others, such as the slot time that Firedancer assumed. The rest is
+//! copied.
 //!
 //! Firedancer's loader takes vote accounts, delegations and the stake history from the accounts, so
 //! its bank files lack them. Agave takes them from the bank file, and compares them with the
@@ -20,7 +21,8 @@ pub struct StakedAccounts {
     pub vote_accounts: BTreeMap<[u8; 32], StoredAccount>,
     pub delegations: Vec<([u8; 32], Delegation)>,
     pub history: StakeHistory,
-    /// Slot since which a smaller share of the stake may change in an epoch.
+    /// Activation slot of the feature `reduce_stake_warmup_cooldown`. Since then, a smaller share
+    /// of the stake may warm up or cool down in an epoch.
     pub reduced_since: Option<u64>,
     /// Seconds since the start of the epoch by the cluster's clock; `None` if the clock was
     /// never set.
@@ -64,7 +66,8 @@ enum Piece {
 
 impl RebuiltBank {
     /// Rebuilds a bank file from its bytes, its parsed fields and the accounts. The genesis is
-    /// needed only for a cluster whose slots are shorter than Firedancer assumes.
+    /// needed only for a cluster whose slots are shorter than Firedancer assumes, or whose ticks
+    /// have no fixed number of hashes.
     ///
     /// # Errors
     /// Agave requires something that cannot be determined.

@@ -1,4 +1,4 @@
-//! Parses sysvar accounts, as far as fields of a bank file follow from them.
+//! Parses and checks sysvars, accounts of features, and accounts of Alpenglow.
 
 use slotpress_base::Result;
 

@@ -62,7 +62,7 @@ pub struct Archive {
     pub source: SharedSource,
     pub name: Option<ArchiveName>,
     pub compression: Compression,
-    /// Seek table and index, if the archive is read by them.
+    /// Seek table, index and frame hashes; `None` without a valid index, or if it is ignored.
     pub tail: Option<Tail>,
     pub index_error: Option<Error>,
     pub io_policy: IoPolicy,
