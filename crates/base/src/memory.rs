@@ -22,7 +22,7 @@ pub struct Limit {
     /// Name of the limit, and where an operator finds it.
     pub name: &'static str,
     pub left_bytes: u64,
-    /// True if address space that was never written to counts, too.
+    /// True if address space that is only reserved counts, too.
     pub is_of_addresses: bool,
 }
 

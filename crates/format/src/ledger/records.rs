@@ -320,8 +320,8 @@ mod tests {
             prop_assert_eq!(one.faults, other.faults);
         }
 
-        /// Finds the padding to a page that Agave leaves on disk and Firedancer reads as
-        /// an account.
+        /// Finds zeros after the last record. Agave leaves them on disk up to the end of a page.
+        /// Firedancer reads them as an account.
         #[test]
         fn zero_padding_is_found(records in records(), zeros in 136usize..1000, piece in 1usize..900) {
             let (mut bytes, expected) = storage(&records, true);
