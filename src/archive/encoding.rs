@@ -68,7 +68,7 @@ impl EncodingOptions {
     /// memory, or [`AHEAD_BYTES`] without a limit.
     ///
     /// # Errors
-    /// There is not enough memory for one worker.
+    /// zstd's context cannot be allocated. A limit that is too small gives 0, not an error.
     pub(crate) fn ahead_bytes(&self, workers: usize) -> Result<u64> {
         let Some(memory_bytes) = self.memory_bytes else { return Ok(AHEAD_BYTES) };
         let worker_bytes = worker_memory_bytes(&self.codec, self.frame_size_bytes)?;

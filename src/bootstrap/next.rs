@@ -78,7 +78,7 @@ pub enum Happened {
     Refused,
     /// Too few trusted servers confirm the archive.
     Unconfirmed,
-    /// No source has an incremental archive on the full one any more.
+    /// No incremental archive is left that can be used with the full one from its present place.
     Vanished,
     /// No other archive would help.
     Final,
@@ -158,8 +158,8 @@ impl Left {
     }
 
     /// True if no better candidate is left than the full archive in use, alone or with an
-    /// incremental one. Compares slots too, because the best candidate may be the same full archive
-    /// from another place, with a newer incremental archive that failed with the one in use.
+    /// incremental one. Compares slots too: a newer incremental archive may have failed with the
+    /// full archive in use, but still be a candidate with the same one from another place.
     pub fn is_best_on(&self, full: &Taken) -> bool {
         let slot = self.newest_on(full).map_or(full.name.slot, |newest| newest.name.slot);
         self.best().is_some_and(|best| best.full.name == full.name && best.slot() <= slot)
@@ -228,9 +228,8 @@ impl Left {
             PublishedAgain if may_be_again => {
                 self.found.offers.retain(|(offer, ..)| offer.name != of.name || offer.shown() != of.place);
             }
-            // No incremental archive can be used with the full one from its present place. They
-            // stay, because they may be used with it from another place. At the limit of steps, all
-            // on its slot are removed.
+            // Keep the known incremental archives: they may be used with the same full archive from
+            // another place. At the limit of steps, remove all that are based on its slot.
             Vanished if may_be_again => self.again += 1,
             Vanished => {
                 let is_on_it = |name: &ArchiveName| name.base_slot == Some(asked.full.name.slot);

@@ -37,8 +37,8 @@ pub struct PublishJournal {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Entries {
-    /// Result of the state check of each ready archive, by name. Written before the archive is
-    /// created.
+    /// Whether the state of each ready archive was checked, by name. Written before the archive is
+    /// made: an archive that fails the check does not become ready.
     pub states: BTreeMap<String, StateCheck>,
     /// Identity of each file of the validator when it was pinned, by name.
     pub pins: BTreeMap<String, Identity>,

@@ -84,7 +84,7 @@ impl Changes {
     /// `StateLog::end_state` returned for them.
     ///
     /// # Errors
-    /// Marks take more than `memory_bytes`, or reading the log fails.
+    /// Marks take more than `memory_bytes` and more than 64 MiB, or reading the log fails.
     pub fn of(log: &StateLog, old: usize, new: usize, threads: usize, memory_bytes: u64) -> Result<Self> {
         let slots = [old, new].map(|reading| log.slots(reading));
         let mut changes = Self::default();

@@ -245,7 +245,7 @@ fn rebuild_epoch_stakes(
         put_nodes_and_voters(&mut made, epoch, &voters.by_address(), vote_accounts)?;
         epochs.push(epoch);
     }
-    // Agave requires every epoch whose leaders are known.
+    // Agave requires the stakes of the epochs whose leaders are known: this one and the next.
     let epoch = bank.epoch();
     match [epoch, epoch.saturating_add(1)].into_iter().find(|epoch| !epochs.contains(epoch)) {
         Some(missing) => Err(cannot(&format!("the stakes of epoch {missing}"))),
