@@ -72,7 +72,7 @@ pub enum Happened {
     /// The source now has another archive under the same name.
     PublishedAgain,
     /// The archive cannot be fetched, is wrong, has changed, or cannot be used on this node. Lists
-    /// the sources that sent wrong bytes; if empty, the first source is at fault.
+    /// the sources that sent wrong bytes. They and the first source are not used for it again.
     Unusable(Vec<String>),
     /// The restore found the state to be wrong. If there are two archives, either may be at fault.
     Refused,
@@ -276,8 +276,8 @@ impl Left {
             // If the content is wrong, the same bytes are wrong from any source. If a source does
             // not send the bytes, another one may.
             root: root.filter(|_| is_refused),
-            // A full archive in the directory cannot be replaced by another one of the same name.
-            // So the incremental archive is marked bad with every full archive.
+            // A full archive that is in the archives directory stays there, so the incremental
+            // archive cannot be tried with another copy of it: it is bad with any full archive.
             with: asked
                 .incremental
                 .as_ref()

@@ -133,8 +133,8 @@ impl Event {
         })
     }
 
-    /// Returns true if the event's hook is the one for failures, and the environment variables
-    /// (`PUBLISH_…`) for either hook; `None` for events without a hook.
+    /// Describes the hook that the event runs: true if it is the one for failures, and its
+    /// environment variables (`PUBLISH_…`). Returns `None` for events without a hook.
     pub fn facts(&self) -> Option<(bool, Vec<(&'static str, String)>)> {
         let of_name = |name: &ArchiveName, more: &[(&'static str, String)]| {
             let base = name.base_slot.map_or(String::new(), |base| base.to_string());

@@ -76,7 +76,8 @@ pub struct Records<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordsRest {
     Nothing,
-    /// The next record takes at least this many bytes. Once the iterator has ended, fewer are left.
+    /// The next record takes at least this many bytes. Once the iterator has ended, the slice holds
+    /// fewer.
     Short(usize),
     End,
     TooLong,
