@@ -64,8 +64,9 @@ impl EncodingOptions {
         }
     }
 
-    /// Returns how many bytes may be read ahead of the workers: `memory_bytes` less their own
-    /// memory, or [`AHEAD_BYTES`] without a limit.
+    /// Returns how many bytes are left for reading ahead: `memory_bytes` less the memory of the
+    /// workers, or [`AHEAD_BYTES`] without a limit. `read_ahead` never uses more than
+    /// [`AHEAD_BYTES`].
     ///
     /// # Errors
     /// zstd's context cannot be allocated. A limit that is too small gives 0, not an error.

@@ -158,8 +158,8 @@ impl Left {
     }
 
     /// True if no better candidate is left than the full archive in use, alone or with an
-    /// incremental one. Compares slots too: a newer incremental archive may have failed with the
-    /// full archive in use, but still be a candidate with the same one from another place.
+    /// incremental one. Compares slots too: the best candidate may be the same full archive from
+    /// another place, with a newer incremental archive that failed with the copy in use.
     pub fn is_best_on(&self, full: &Taken) -> bool {
         let slot = self.newest_on(full).map_or(full.name.slot, |newest| newest.name.slot);
         self.best().is_some_and(|best| best.full.name == full.name && best.slot() <= slot)

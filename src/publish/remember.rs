@@ -37,8 +37,8 @@ pub struct PublishJournal {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Entries {
-    /// Whether the state of each ready archive was checked, by name. Written before the archive is
-    /// made: an archive that fails the check does not become ready.
+    /// Whether the state of each ready archive was checked, by name. An entry is written before its
+    /// archive is made, and counts only if the archive passes its checks and becomes ready.
     pub states: BTreeMap<String, StateCheck>,
     /// Identity of each file of the validator when it was pinned, by name.
     pub pins: BTreeMap<String, Identity>,

@@ -196,7 +196,8 @@ fn check_genesis<'a>(genesis: &'a Genesis, bank: &BankFile) -> Result<&'a Genesi
     }
 }
 
-/// Tolerance in seconds. The clock counts whole seconds, and began with a rounded one.
+/// Tolerance in seconds: the clock and the start of the epoch are whole seconds, so each may be off
+/// by one.
 const CLOCK_SLACK_SECONDS: u128 = 2;
 
 /// Refuses an impossible slot duration. Validators keep the cluster's clock between 0.75 and 2.5

@@ -21,7 +21,7 @@ pub type SeenSlots = Mutex<HashSet<u64>>;
 pub struct ArchiveRules<'a> {
     findings: &'a Findings,
     seen_slots: &'a SeenSlots,
-    /// True if frames come in any order, without the `pzstd` marks in front of them.
+    /// True if frames come in any order, and skippable frames (`pzstd` marks) are not passed.
     is_by_index: bool,
     length_bytes: Option<u64>,
     entries: Mutex<EntryChecker>,
