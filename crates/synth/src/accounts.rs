@@ -8,8 +8,8 @@
 //! other mixes):
 //!
 //! - Token accounts, 60 % and 47 %. 165 bytes: a mint, an owner, an amount (half are 0), zeros.
-//!   27 % have one of 15 mints, 10 % share 768 mints with other accounts made at the same time, the
-//!   others have mints that are nearly unique. 89 % have an owner of their own.
+//!   27 % have one of 15 popular mints, 10 % one of 768 mints that are in use when the account is
+//!   made, the others mints that are nearly unique. 89 % have an owner of their own.
 //! - Wallets, 13 % and 5 %. No data.
 //! - Token-2022 accounts, 4.5 % and 4 %. A token account, and 5 to 42 bytes of type and extensions.
 //! - Mints, 4 % and 2 %. 82 bytes: authorities, a supply (half are NFTs).

@@ -29,7 +29,7 @@ pub fn leader(epoch: u64, slot_index: u64, mut voters: Vec<Voter>) -> Option<Vot
     let mut seed = [0; 32];
     seed.first_chunk_mut::<8>()?.copy_from_slice(&epoch.to_le_bytes());
     let mut rng = ChaCha20Rng::from_seed(seed);
-    // Draws with a larger low half are repeated: they would favour some leaders.
+    // Draws whose low half is above this are repeated: they would favour some leaders.
     let low_max = u64::MAX.wrapping_sub(u64::MAX.wrapping_sub(total).wrapping_add(1).checked_rem(total)?);
     let mut draw = || {
         loop {

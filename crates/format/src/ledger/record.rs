@@ -65,8 +65,8 @@ impl RawRecord<'_> {
     }
 }
 
-/// Iterates over the complete records in a slice. All code that walks records uses it. A caller
-/// that has a storage in pieces walks each piece, and asks [`Records::rest`] about the piece's end.
+/// Iterates over the complete records in a slice. A caller that has a storage in pieces walks each
+/// piece, and asks [`Records::rest`] about the piece's end.
 #[derive(Clone, Debug)]
 pub struct Records<'a> {
     bytes: &'a [u8],

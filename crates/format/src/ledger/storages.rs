@@ -117,7 +117,7 @@ impl StorageFile {
     }
 }
 
-/// Lists all files of the roots; each must be a storage. `threads` threads read the metadata.
+/// Lists all files of the roots; each must be an append vec. `threads` threads read the metadata.
 pub fn list_roots(roots: &[StorageRoot], threads: usize) -> Result<Vec<StorageFile>> {
     let mut names = Vec::new();
     for (index, root) in numbered(roots)? {
