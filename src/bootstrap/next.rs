@@ -78,7 +78,7 @@ pub enum Happened {
     Refused,
     /// Too few trusted servers confirm the archive.
     Unconfirmed,
-    /// No incremental archive is left that can be used with the full one from its present place.
+    /// No usable incremental archive is left for the copy of the full archive in use.
     Vanished,
     /// No other archive would help.
     Final,
@@ -224,7 +224,8 @@ impl Left {
                 return self.once_more(Step::Again);
             }
             KeptIsWrong if may_be_again => return self.once_more(Step::Again),
-            // The new archive is fetched from the start, unless another source has the earlier one.
+            // The source no longer has what it offered. Another source may still have it; asking
+            // again finds the new archive.
             PublishedAgain if may_be_again => {
                 self.found.offers.retain(|(offer, ..)| offer.name != of.name || offer.shown() != of.place);
             }

@@ -89,8 +89,9 @@ fn check_map(archive: &Unpacked, full: Option<&Unpacked>) -> Result<()> {
     let Some((_, map)) = &archive.judged.bank else { return Ok(()) };
     let mut storages = archive.judged.entries.storages().to_vec();
     storages.extend(full.into_iter().flat_map(|full| full.judged.entries.storages()));
-    // Storages of the full archive are required only if its own bank file has a storage map. One by
-    // Firedancer has none, and its storages have other slots than in the newer map.
+    // Storages of the full archive are required only if its own bank file has a storage map. A bank
+    // file by Firedancer has none, and Firedancer's storages have other slots than the incremental
+    // archive's map gives them.
     let has_map = full.is_some_and(|full| full.bank.storage_count > 0);
     judge_storage_map(map, &storages, archive.base_slot, has_map, &Findings::refusing(Rule::is_refused))
 }

@@ -75,7 +75,8 @@ impl RebuiltBank {
         let leader = leader_of(bank)?;
         let epoch = bank.epoch();
         let genesis = genesis.map(|genesis| check_genesis(genesis, bank)).transpose()?;
-        // Features only shorten slots, so no slot is longer than those of the genesis.
+        // Features only shorten slots: a bank file whose slots are longer than those of the genesis
+        // is wrong.
         let faster = genesis.filter(|genesis| genesis.ns_per_slot() < bank.ns_per_slot);
         check_slot_time(faster.map_or(bank.ns_per_slot, Genesis::ns_per_slot), accounts.seconds_of_epoch, bank)?;
         if accounts.vote_accounts.is_empty() {

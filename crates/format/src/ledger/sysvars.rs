@@ -53,8 +53,8 @@ impl EpochRewards {
 }
 
 /// Checks the sysvar `Rent`. Its price of a byte must not be so high that Agave overflows when it
-/// computes the minimum balances of sysvars in the first block. The limits are those of the
-/// `solana-rent` crate.
+/// computes the minimum balances of sysvars in its first block after loading. The limits are those
+/// of the `solana-rent` crate.
 pub fn check_rent(data: &[u8]) -> Result<()> {
     let mut r = FieldReader::new(data, data.len() as u64, "the sysvar Rent");
     let lamports_per_byte = r.u64()?;

@@ -21,7 +21,8 @@ pub type SeenSlots = Mutex<HashSet<u64>>;
 pub struct ArchiveRules<'a> {
     findings: &'a Findings,
     seen_slots: &'a SeenSlots,
-    /// True if frames come in any order, and skippable frames (`pzstd` marks) are not passed.
+    /// True if frames come in any order, and skippable frames (`pzstd` marks) are not shown to
+    /// [`Self::frame`].
     is_by_index: bool,
     length_bytes: Option<u64>,
     entries: Mutex<EntryChecker>,
