@@ -22,8 +22,8 @@ pub struct SourceArgs {
     /// A ledger directory, an archive, an unpacked archive, or any file
     #[arg(value_name = "INPUT")]
     pub path: PathBuf,
-    /// Sample size; the sample is spread evenly over the input [default: all, up to 1 GiB; 256 MiB
-    /// for frames]
+    /// Sample size; the sample is spread evenly over the input [default: all, up to 1 GiB;
+    /// `levels frames` up to 256 MiB]
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     sample: Option<u64>,
     /// Random seed of the sample
@@ -134,15 +134,16 @@ impl InputArgs {
 
 #[derive(Debug, Args)]
 pub struct CodecArgs {
-    /// Levels of zstd and ranges: 1-10, or 1,3,-5--1 [default: 1-10]
+    /// Levels of zstd, single or as ranges: 1-10, or 1,3,-5--1 [default: 1-10]
     #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
     levels: Option<String>,
-    /// Codecs to compare, with levels: zstd,lz4,zlib:1,6,9 [default: zstd; in the table also
-    /// clustered]
+    /// Codecs to compare, with levels: zstd,lz4,zlib:1,6,9 [default: zstd; `levels` without a
+    /// subcommand also measures clustered]
     ///
     /// zstd (levels of --levels, or its own), clustered (zstd with `--layout clustered`; 1 to 3),
-    /// lz4 (as `archive --format lz4`), zlib (1 to 9; default 1, 6 and 9), bzip2 (1 to 9; 9),
-    /// snappy, lzo (1 and 999), none (a copy in memory); where it is built in, lz4hc (3 to 12; 9).
+    /// lz4 (as `archive --format lz4`), zlib (1 to 9; default 1, 6 and 9), bzip2 (1 to
+    /// 9; default 9), snappy, lzo (1 and 999; default both), none (a copy in memory); where it is
+    /// built in, lz4hc (3 to 12; default 9).
     #[arg(long, value_name = "LIST")]
     codec: Option<String>,
 }
@@ -184,7 +185,7 @@ impl RepeatArgs {
 
 #[derive(Debug, Args)]
 pub struct BudgetArgs {
-    /// Time for measuring all levels, besides reading the input
+    /// Time for measuring all levels, not counting the reading of the input
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = values::duration)]
     pub budget: Duration,
 }

@@ -207,7 +207,7 @@ fn break_evens(link: &LinkReport) -> Table {
     let path = &link.question.link;
     let limit = |bits| format!("From {} on, the window is the limit.", show_bandwidth(bits));
     Table {
-        title: "Break-even: the bandwidths at which a level starts a node sooner than the next lighter one".to_string(),
+        title: "Break-even: the bandwidths at which a level starts a node sooner than the level before it".to_string(),
         notes: path.useful_bits_per_second().map(limit).into_iter().collect(),
         spare: &[3, 1],
         ..table
