@@ -22,8 +22,8 @@ pub struct EncodingOptions {
     /// archive is made from other archives, about half as many threads decode. Default: one
     /// per core.
     pub threads: usize,
-    /// Limit in bytes on the memory of all workers' buffers. Fewer workers start if it is too
-    /// small. Default: none.
+    /// Limit in bytes on the memory of all workers and of what is read ahead. Fewer workers start
+    /// if it is too small. Default: none.
     #[setters(into)]
     pub memory_bytes: Option<u64>,
     /// Use of page cache, and rate limit. Default: gentle on the page cache, without a rate limit.

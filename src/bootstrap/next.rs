@@ -3,7 +3,7 @@
 //!
 //! Each failure removes archives or sources that cannot be used, and the others are ranked again as
 //! at the start. So a run always ends: there are finitely many archives, and the number of steps
-//! that remove nothing is limited.
+//! that remove nothing or ask the sources again is limited.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ use super::choose::ChosenArchive;
 /// Hint after a failed download.
 pub const KEPT_HINT: &str = "received bytes are kept: run the same command again to continue";
 
-/// Limit on the steps that remove nothing. Each may cost a whole download.
+/// Limit on the steps that remove nothing or ask the sources again. Each may cost a whole download.
 const AGAIN_MAX: usize = 8;
 
 /// An archive that was chosen, and where it comes from.
@@ -129,7 +129,7 @@ pub struct Left {
     pub unranged: BTreeSet<String>,
     /// The newest state that was given up.
     pub given_up: Option<GivenUp>,
-    /// Number of steps that removed nothing.
+    /// Number of steps that removed nothing or asked the sources again.
     pub again: usize,
 }
 

@@ -68,7 +68,8 @@ impl SourceArgs {
             .threads(threads)
     }
 
-    /// Maximum content held in memory, in bytes: `--sample`, or a share of the available memory.
+    /// Maximum content held in memory, in bytes: `--sample`; without it `bytes_max`, but at most 1
+    /// GiB and a quarter of what the tightest memory limit leaves.
     pub fn held_bytes(&self, bytes_max: u64) -> u64 {
         planned::memory_or(self.sample, bytes_max.min(MEMORY_BYTES_MAX))
     }

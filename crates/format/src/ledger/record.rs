@@ -76,8 +76,8 @@ pub struct Records<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordsRest {
     Nothing,
-    /// The next record takes at least this many bytes. Once the iterator has ended, the slice holds
-    /// fewer.
+    /// The next record takes at least this many bytes. If the iterator has ended, the rest of the
+    /// slice is shorter.
     Short(usize),
     End,
     TooLong,

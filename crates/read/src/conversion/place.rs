@@ -57,8 +57,8 @@ pub fn place_storages(entries: &[Entry], base_slot: u64, slot: u64) -> Result<Ve
     Ok(groups.iter().enumerate().map(part).collect())
 }
 
-/// Merges neighbouring storages into new ones of at most `aim_bytes`. Returns the number of the new
-/// storage for each entry, and the count of new storages.
+/// Merges neighbouring storages into new ones of at most `aim_bytes`; a longer storage stays alone.
+/// Returns the number of the new storage for each entry, and the count of new storages.
 fn groups(entries: &[Entry], aim_bytes: u64) -> Result<(Vec<Option<u64>>, u64)> {
     let (mut count, mut group_bytes, mut is_open) = (0u64, 0u64, false);
     let mut groups = Vec::with_capacity(entries.len());
