@@ -51,8 +51,8 @@ fn read_status_cache(path: &Path, progress: &dyn Progress) -> Result<StatusCache
 }
 
 /// Refuses a bank file or status cache that Agave or Firedancer would refuse when it boots from the
-/// archive, and a status cache of another bank. Tolerates what some versions of Agave normally
-/// write and others refuse: Agave itself wrote these files.
+/// archive, and a status cache of another bank. Content that is normal for one version of Agave is
+/// accepted, even if another version or Firedancer refuses it.
 pub fn judge(cache: StatusCache, bank: &BankFile) -> Result<()> {
     let bank = ParsedBank { bank: bank.clone(), map: Vec::new(), end_error: None };
     let slot = bank.bank.slot;

@@ -39,7 +39,7 @@ fn store(gateway: &Gateway) -> Store {
     store_with(&options(gateway))
 }
 
-/// Pseudo-random bytes without repetitions.
+/// Pseudo-random bytes, so that no part of an upload equals another.
 fn content(length: usize) -> Vec<u8> {
     let mut state = 1u64;
     let mut next = || {
@@ -189,8 +189,8 @@ fn an_upload_is_gone_on_with() {
     store.abort("large", &state, &NoProgress).expect("gone already");
 }
 
-/// Each of these failures of completion ends the first process; the next one succeeds without
-/// sending a part again.
+/// Each of these failures to complete an upload ends it. Resuming it succeeds without sending a
+/// part again.
 #[test]
 fn a_completion_that_fails() {
     needs!("versitygw");

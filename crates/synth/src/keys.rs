@@ -1,5 +1,5 @@
-//! Well-known addresses, and numbers of the pools of made-up addresses and hashes. The seed
-//! determines what is in each pool.
+//! Well-known addresses, and ids of the pools of made-up addresses and hashes. The seed determines
+//! what is in each pool.
 
 pub use slotpress_format::ledger::programs::*;
 

@@ -41,7 +41,8 @@ static FILE_SYSTEMS: Mutex<Vec<FileSystem>> = Mutex::new(Vec::new());
 struct FileSystem {
     device: u64,
     is_direct: bool,
-    /// A file on it, until the operator is told that direct requests do not work there.
+    /// A file on it, to name in the report that direct requests do not work there; `None` once that
+    /// is reported, or if they work.
     untold: Option<PathBuf>,
 }
 

@@ -69,7 +69,7 @@ pub fn check_rent(data: &[u8]) -> Result<()> {
     }
 }
 
-/// Limit on the length of a list in bytes. Agave's decoder reserves no more memory for one.
+/// Limit on the length of a list in bytes. Agave's decoder refuses a longer list.
 const LIST_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 fn list_count<R: std::io::BufRead>(r: &mut FieldReader<R>, name: &str, item_bytes: u64) -> Result<u64> {
