@@ -266,7 +266,7 @@ impl Left {
         step
     }
 
-    /// Records the archive as bad, so that it is not used again.
+    /// Records the archive as bad: only at its source, or wherever it is found.
     fn mark_bad(&mut self, asked: &Asked, happened: &Happened, error: &Error) {
         let Taken { name, place, is_in_place, root, .. } = asked.newest().clone();
         let is_refused = *happened == Happened::Refused;

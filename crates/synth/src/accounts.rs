@@ -56,8 +56,8 @@ const RANDOM_BYTES_MAX: u64 = 4096;
 
 const PURPOSE_RANDOM: u64 = 311;
 
-/// Assumed length of shorter storages in bytes, for the rule that an account takes at most half of
-/// its storage.
+/// Minimum length of a storage in bytes, for the rule that an account's data takes at most half of
+/// its storage. A shorter storage counts as this long.
 const SMALL_STORAGE_BYTES: u64 = 1536;
 
 impl Universe {

@@ -76,8 +76,8 @@ pub struct Records<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordsRest {
     Nothing,
-    /// The next record takes at least this many bytes. If the iterator has ended, the rest of the
-    /// slice is shorter.
+    /// The next record takes at least this many bytes. After the iterator has returned `None`,
+    /// fewer are left in the slice.
     Short(usize),
     End,
     TooLong,
