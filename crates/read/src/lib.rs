@@ -71,7 +71,7 @@ pub use state::fingerprint::{Fingerprint, Fingerprinter};
 pub use state::finish::{RATIO_TYPICAL, typical_records};
 pub use state::first_pass::{Contents, FirstPass};
 pub use state::second_pass::{StateFacts, StatePart, StateVisitor, StateWorker};
-pub use state::spill::spill_dir;
+pub use state::spill::{Spill, spill_dir};
 pub use state::stakes::FoundAccounts;
 pub use state::superseded::Superseded;
 pub use state::version::{Batch, LogItem, Version};

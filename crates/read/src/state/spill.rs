@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::Mutex;
-use slotpress_base::{Error, Hint, IoContext, Result, ShowPath, Space, quantity};
+use slotpress_base::{Error, Hint, IoContext, Result, ShowPath, Space, SpaceWatch, quantity};
 
 #[derive(Debug)]
 pub struct Spill {
@@ -18,13 +18,20 @@ pub struct Spill {
     pub(super) room_bytes: u64,
     file: Mutex<Option<Arc<File>>>,
     bytes: AtomicU64,
+    /// Present if it is not known how many bytes there will be.
+    watch: Option<SpaceWatch>,
 }
 
 impl Spill {
     /// Prepares a file in `dir`, where `room_bytes` must be free when the file is made.
     pub fn new(dir: &Path, room_bytes: u64) -> Self {
         let (file, bytes) = (Mutex::default(), AtomicU64::new(0));
-        Self { dir: dir.to_path_buf(), room_bytes, file, bytes }
+        Self { dir: dir.to_path_buf(), room_bytes, file, bytes, watch: None }
+    }
+
+    /// Prepares a file in `dir` whose free space is checked while it grows.
+    pub fn of_unknown_length(dir: &Path) -> Self {
+        Self { watch: Some(SpaceWatch::default()), ..Self::new(dir, 0) }
     }
 
     pub fn bytes(&self) -> u64 {
@@ -33,6 +40,10 @@ impl Spill {
 
     pub fn write(&self, block: &[u8]) -> Result<u64> {
         let file = self.file()?;
+        if let Some(watch) = &self.watch {
+            let watched = watch.before_writing(block.len() as u64, &*file, &self.dir);
+            watched.map_err(|error| error.with_hint(Hint::MoreMemory))?;
+        }
         let offset = self.bytes.fetch_add(block.len() as u64, Relaxed);
         file.write_all_at(block, offset).map_err(|error| self.error("write", &error))?;
         Ok(offset)
@@ -107,9 +118,11 @@ mod tests {
         if !is_in_memory(memory).unwrap_or(false) {
             return; // No such file system here.
         }
-        let error = Spill::new(memory, 0).write(b"something").expect_err("refused");
-        assert!(error.to_string().contains("/dev/shm is in memory too"), "{error}");
-        assert_eq!(error.hint(), Some(&Hint::SpillToDisk));
+        for spill in [Spill::new(memory, 0), Spill::of_unknown_length(memory)] {
+            let error = spill.write(b"something").expect_err("refused");
+            assert!(error.to_string().contains("/dev/shm is in memory too"), "{error}");
+            assert_eq!(error.hint(), Some(&Hint::SpillToDisk));
+        }
         let on_disk = |dir: &Path| !is_in_memory(dir).expect("known");
         let chosen = spill_dir(Some(memory));
         assert!(on_disk(&chosen) || !on_disk(Path::new("/var/tmp")), "{}", chosen.shown());
