@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde::Serialize;
 use slotpress::stores::Store;
-use slotpress::tables::{AddressForm, DataPart, Filter, Memcmp, Table, TableFormat};
+use slotpress::tables::{AddressForm, DataPart, Filter, Memcmp, RowOrder, Table, TableFormat};
 use slotpress::{
     Address, CheckMode, CheckOptions, Error, ExportOptions, ExportReport, ExportTo, Hash, Progress, Result,
     VisitOptions, export,
@@ -53,6 +53,9 @@ pub struct ExportArgs {
     /// How addresses are written
     #[arg(long, value_name = "FORM", default_value = "base58", value_parser = values::choice(ADDRESS_FORMS))]
     addresses: AddressForm,
+    /// How rows are ordered [default: clustered; none for all accounts with data, and on standard output]
+    #[arg(long, value_name = "ORDER", value_parser = values::choice(ORDERS))]
+    order: Option<RowOrder>,
     /// Data of accounts: none, full, or OFFSET:LENGTH
     #[arg(long, value_name = "PART", default_value = "none", value_parser = data_part)]
     data: DataPart,
@@ -120,6 +123,11 @@ const TABLES: &[(&str, Table, &str)] = &[
 const FORMATS: &[(&str, TableFormat, &str)] = &[
     ("parquet", TableFormat::Parquet, "Compressed by zstd"),
     ("csv", TableFormat::Csv, "Text; data as hexadecimal digits"),
+];
+
+const ORDERS: &[(&str, RowOrder, &str)] = &[
+    ("clustered", RowOrder::Clustered, "By owner, mint or voter, then address: queries for these read little"),
+    ("none", RowOrder::Unordered, "As they are read, which takes less time"),
 ];
 
 const ADDRESS_FORMS: &[(&str, AddressForm, &str)] = &[
@@ -217,6 +225,7 @@ impl ExportArgs {
     fn options(&self, is_stdout: bool, store_bytes: u64, ui: &Ui) -> Result<ExportOptions> {
         let memory_bytes = planned::memory_or(self.memory, values::memory_or_half(None));
         let mut options = ExportOptions::default().filter(self.filter()?).data(self.data).addresses(self.addresses);
+        options.order = self.order;
         options.format = self.format.unwrap_or(if is_stdout { TableFormat::Csv } else { TableFormat::Parquet });
         if !self.tables.is_empty() {
             options.tables.clear();

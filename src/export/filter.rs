@@ -112,6 +112,12 @@ impl Filter {
         }
     }
 
+    /// True if every account passes.
+    pub(super) fn is_empty(&self) -> bool {
+        let sets = [&self.owners, &self.mints, &self.wallets, &self.addresses];
+        sets.iter().all(|set| set.is_empty()) && self.data_size.is_none() && self.memcmp.is_empty()
+    }
+
     /// True if accounts must be parsed as token accounts before they can be filtered.
     pub(super) fn is_of_tokens(&self) -> bool {
         !self.mints.is_empty() || !self.wallets.is_empty()

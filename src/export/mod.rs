@@ -5,15 +5,18 @@
 //! ([`table`]). Writers write these to files with temporary names ([`parts`]). The files get their
 //! final names only after the state was found to be right ([`place`]).
 
+mod cells;
 pub mod filter;
 mod in_dir;
 #[cfg(feature = "stores")]
 mod in_store;
+mod ordered;
 pub mod parts;
 pub mod place;
 mod programs;
 mod report;
 mod rows;
+mod sort;
 pub mod table;
 mod visitor;
 
@@ -24,11 +27,11 @@ use slotpress_base::{Error, Progress, Result, SpaceWatch, Stopwatch};
 use slotpress_read::{AccountsInput, StateOutcome, VisitOptions, visit_state};
 
 use filter::Filter;
-use parts::{Parts, Room};
+use parts::{FILE_BYTES, Parts, Room};
 use place::{ExportTo, OutputPlace};
 use programs::PROGRAMS_BYTES_MAX;
 pub use report::{ExportReport, Manifest, SourceFields, TableFields};
-use table::{BATCH_BYTES_MAX, Table};
+use table::{BATCH_BYTES_MAX, RUN_BYTES_MIN, Table};
 use visitor::Exporter;
 
 /// Version of the columns. Changes whenever they do.
@@ -87,6 +90,18 @@ impl DataPart {
     }
 }
 
+/// Order of a table's rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum RowOrder {
+    /// By the first columns up to `address`: accounts by owner, token accounts by mint, stakes by
+    /// voter. Files have ranges of their own.
+    #[serde(rename = "clustered")]
+    Clustered,
+    /// None: rows are written as they are read.
+    #[serde(rename = "none")]
+    Unordered,
+}
+
 /// Settings of an export.
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
@@ -97,6 +112,10 @@ pub struct ExportOptions {
     pub filter: Filter,
     /// Part of each account's data to export. Default: none, only its length.
     pub data: DataPart,
+    /// Order of rows. Default: clustered in tables without data and under a filter, unordered in
+    /// others and in a stream.
+    #[setters(into)]
+    pub order: Option<RowOrder>,
     /// Format of the files. Default: Parquet.
     pub format: TableFormat,
     /// Form of addresses. Default: base58.
@@ -105,8 +124,11 @@ pub struct ExportOptions {
     /// GiB.
     pub visit: VisitOptions,
     /// Memory for files that are being written, besides that of the visit, in bytes. With more,
-    /// more files are written at a time. Default: 1 GiB.
+    /// more files are written at a time, and more rows are sorted at a time. Default: 1 GiB.
     pub memory_bytes: u64,
+    /// Size at which a file is completed, for tests.
+    #[doc(hidden)]
+    pub file_bytes: u64,
 }
 
 impl Default for ExportOptions {
@@ -115,10 +137,12 @@ impl Default for ExportOptions {
             tables: vec![Table::Accounts],
             filter: Filter::default(),
             data: DataPart::None,
+            order: None,
             format: TableFormat::Parquet,
             addresses: AddressForm::Base58,
             visit: VisitOptions::default(),
             memory_bytes: 1 << 30,
+            file_bytes: FILE_BYTES,
         }
     }
 }
@@ -157,6 +181,24 @@ impl ExportOptions {
         }
     }
 
+    /// Order of a table's rows in files.
+    pub(crate) fn order_of(&self, table: Table) -> RowOrder {
+        // Sorting all data would take as much of the temporary directory as the data does.
+        let is_large = table == Table::Accounts && self.data != DataPart::None && self.filter.is_empty();
+        self.order.unwrap_or(if is_large { RowOrder::Unordered } else { RowOrder::Clustered })
+    }
+
+    /// Memory of a table's files, and of rows that are sorted for them.
+    fn table_bytes(&self) -> u64 {
+        self.memory_bytes.saturating_sub(self.programs_bytes()) / self.tables.len().max(1) as u64
+    }
+
+    /// Size of the rows of a worker and table that are sorted at a time: most of its batch's memory,
+    /// and a share of half of the memory for files, which are written later.
+    fn run_bytes(&self) -> u64 {
+        RUN_BYTES_MIN + self.table_bytes() / 2 / self.visit.threads.max(1) as u64
+    }
+
     fn room(&self) -> Room {
         let memory_bytes = self.memory_bytes.saturating_sub(self.programs_bytes());
         Room::new(memory_bytes, self.tables.len(), self.visit.threads)
@@ -166,6 +208,9 @@ impl ExportOptions {
         self.filter.check()?;
         if self.tables.is_empty() {
             return Err(Error::usage("there is no table to export"));
+        }
+        if is_stream && self.order == Some(RowOrder::Clustered) {
+            return Err(Error::usage("a stream takes rows as they are read").with_hint("export into a directory"));
         }
         if is_stream && (self.tables.len() > 1 || self.format != TableFormat::Csv) {
             return Err(Error::usage("a stream takes one table, as CSV").with_hint("export into a directory"));

@@ -12,14 +12,17 @@ use parquet::basic::{Compression, ZstdLevel};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
+use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::ColumnPath;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
-use slotpress_base::{Error, IoContext, IoHint, KeptDir, Owner, Result, SpaceWatch, StreamWriter};
+use slotpress_base::{Error, IoContext, IoHint, KeptDir, Owner, Progress, Result, SpaceWatch, StreamWriter};
 
 use super::filter::hex;
+use super::ordered::{self, Key};
+use super::sort::Sorter;
 use super::table::{Rows, Table, not_written};
-use super::{ExportOptions, TableFormat};
+use super::{ExportOptions, RowOrder, TableFormat};
 
 /// Limit on the rows of a row group.
 const ROW_GROUP_ROWS_MAX: usize = 1_000_000;
@@ -33,7 +36,7 @@ const ROW_GROUP_BYTES_MIN: u64 = 8 << 20;
 const WRITER_BYTES: u64 = 32 << 20;
 /// Size at which a file is completed and the next one begins. Engines read files of this size well,
 /// and stores send them in one piece.
-const FILE_BYTES: u64 = (1 << 30) - ROW_GROUP_BYTES_MAX;
+pub(super) const FILE_BYTES: u64 = (1 << 30) - ROW_GROUP_BYTES_MAX;
 
 /// Number of files that are written at a time, and the memory of each.
 #[derive(Clone, Copy, Debug)]
@@ -73,6 +76,12 @@ pub struct ExportedFile {
     pub bytes: u64,
     /// SHA-256 of the file, in hexadecimal digits.
     pub sha256: String,
+    /// Key of the first row, if rows are in order: a value for each column by which they are.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub least_key: Vec<Option<String>>,
+    /// Key of the last row.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub greatest_key: Vec<Option<String>>,
     /// Name in the work directory.
     #[serde(skip)]
     pub(super) part: String,
@@ -81,13 +90,15 @@ pub struct ExportedFile {
 /// The files of one table.
 pub(super) struct Parts<'a> {
     pub table: Table,
-    options: &'a ExportOptions,
+    pub(super) options: &'a ExportOptions,
     room: Room,
-    dir: &'a KeptDir,
+    pub(super) dir: &'a KeptDir,
     watch: &'a SpaceWatch,
     /// Metadata for the footer of every Parquet file.
     pub footer: OnceLock<Vec<(String, String)>>,
     writers: Vec<Mutex<Writer<'a>>>,
+    /// Present if rows are sorted.
+    sorter: Option<Sorter>,
 }
 
 #[derive(Default)]
@@ -96,24 +107,33 @@ struct Writer<'a> {
     done: Vec<ExportedFile>,
 }
 
-struct OpenPart<'a> {
-    form: Form<'a>,
-    rows: u64,
+pub(super) struct OpenPart<'a> {
+    pub(super) form: Form<'a>,
+    pub(super) rows: u64,
+    pub(super) keys: [Key; 2],
 }
 
-enum Form<'a> {
+pub(super) enum Form<'a> {
     Parquet(Box<ArrowWriter<PartFile<'a>>>),
+    /// A file of row groups that are encoded elsewhere.
+    RowGroups(Box<SerializedFileWriter<PartFile<'a>>>),
     Csv(PartFile<'a>),
 }
 
 impl<'a> Parts<'a> {
     pub fn new(table: Table, options: &'a ExportOptions, room: Room, dir: &'a KeptDir, watch: &'a SpaceWatch) -> Self {
         let writers = (0..room.writers).map(|_| Mutex::default()).collect();
-        Self { table, options, room, dir, watch, footer: OnceLock::new(), writers }
+        let is_sorted = options.order_of(table) == RowOrder::Clustered;
+        let sorter = is_sorted.then(|| Sorter::new(&options.visit.check.spill_dir(None)));
+        Self { table, options, room, dir, watch, footer: OnceLock::new(), writers, sorter }
     }
 
     /// Writes rows with the first idle writer.
     pub fn write(&self, rows: Rows, count: u64) -> Result<()> {
+        let rows = match (rows, &self.sorter) {
+            (Rows::Run(run), Some(sorter)) => return sorter.add(run),
+            (rows, _) => rows,
+        };
         let idle = self.writers.iter().enumerate().find_map(|(number, writer)| Some((number, writer.try_lock()?)));
         let waited = || self.writers.first().map(|writer| (0, writer.lock()));
         let Some((number, mut writer)) = idle.or_else(waited) else { return Ok(()) };
@@ -133,14 +153,14 @@ impl<'a> Parts<'a> {
             }
             _ => return Err(Error::failed("rows of one format came to a file of another")),
         };
-        match written >= FILE_BYTES {
+        match written >= self.options.file_bytes {
             true => writer.done.push(part.close(self.dir)?),
             false => writer.open = Some(part),
         }
         Ok(())
     }
 
-    fn open(&self, name: &str) -> Result<OpenPart<'a>> {
+    pub(super) fn open(&self, name: &str) -> Result<OpenPart<'a>> {
         let file = PartFile::create(self.dir, name, self.watch)?;
         let form = match self.options.format {
             TableFormat::Csv => {
@@ -149,14 +169,20 @@ impl<'a> Parts<'a> {
                 file.write_all(header.as_bytes()).or_path("write", self.dir.path())?;
                 Form::Csv(file)
             }
-            TableFormat::Parquet => {
-                let options =
-                    ArrowWriterOptions::new().with_properties(self.properties()?).with_skip_arrow_metadata(true);
-                let writer = ArrowWriter::try_new_with_options(file, self.table.schema(self.options), options);
-                Form::Parquet(Box::new(writer.map_err(|error| of_parquet(&error))?))
-            }
+            TableFormat::Parquet => match (self.parquet_writer(file)?, &self.sorter) {
+                (writer, None) => Form::Parquet(Box::new(writer)),
+                (writer, Some(_)) => {
+                    Form::RowGroups(Box::new(writer.into_serialized_writer().map_err(|error| of_parquet(&error))?.0))
+                }
+            },
         };
-        Ok(OpenPart { form, rows: 0 })
+        Ok(OpenPart { form, rows: 0, keys: Default::default() })
+    }
+
+    pub(super) fn parquet_writer<W: Write + Send>(&self, to: W) -> Result<ArrowWriter<W>> {
+        let options = ArrowWriterOptions::new().with_properties(self.properties()?).with_skip_arrow_metadata(true);
+        let writer = ArrowWriter::try_new_with_options(to, self.table.schema(self.options), options);
+        writer.map_err(|error| of_parquet(&error))
     }
 
     fn properties(&self) -> Result<WriterProperties> {
@@ -175,13 +201,19 @@ impl<'a> Parts<'a> {
         for name in ["address", "data"] {
             properties = properties.set_column_dictionary_enabled(ColumnPath::from(name), false);
         }
-        let properties = properties.set_column_statistics_enabled(ColumnPath::from("data"), EnabledStatistics::None);
+        properties = properties.set_column_statistics_enabled(ColumnPath::from("data"), EnabledStatistics::None);
+        if self.sorter.is_some() {
+            properties = ordered::properties(self.table, properties);
+        }
         Ok(properties.build())
     }
 
     /// Completes all files. A table without rows gets one file, which has the columns.
-    pub fn finish(&self) -> Result<Vec<ExportedFile>> {
-        let mut files = Vec::new();
+    pub fn finish(&self, progress: &dyn Progress) -> Result<Vec<ExportedFile>> {
+        let mut files = match &self.sorter {
+            Some(sorter) => self.write_sorted(sorter, progress)?,
+            None => Vec::new(),
+        };
         for writer in &self.writers {
             let mut writer = writer.lock();
             if let Some(part) = writer.open.take() {
@@ -197,19 +229,21 @@ impl<'a> Parts<'a> {
 }
 
 impl OpenPart<'_> {
-    fn close(self, dir: &KeptDir) -> Result<ExportedFile> {
+    pub(super) fn close(self, dir: &KeptDir) -> Result<ExportedFile> {
         let file = match self.form {
             Form::Csv(file) => file,
             Form::Parquet(writer) => writer.into_inner().map_err(|error| of_parquet(&error))?,
+            Form::RowGroups(writer) => writer.into_inner().map_err(|error| of_parquet(&error))?,
         };
         let (part, bytes) = (file.name.clone(), file.bytes);
         let sha256 = file.close().or_path("write", &dir.path_of(&part))?;
-        Ok(ExportedFile { path: String::new(), rows: self.rows, bytes, sha256, part })
+        let [least_key, greatest_key] = self.keys;
+        Ok(ExportedFile { path: String::new(), rows: self.rows, bytes, sha256, least_key, greatest_key, part })
     }
 }
 
 /// Converts an error of the Parquet library. If an I/O error caused it, reports that one.
-fn of_parquet(error: &ParquetError) -> Error {
+pub(super) fn of_parquet(error: &ParquetError) -> Error {
     let source = match error {
         ParquetError::External(source) => source.downcast_ref::<io::Error>(),
         _ => None,
@@ -218,14 +252,14 @@ fn of_parquet(error: &ParquetError) -> Error {
 }
 
 /// A file in the work directory.
-struct PartFile<'a> {
+pub(super) struct PartFile<'a> {
     name: String,
     dir: &'a KeptDir,
     watch: &'a SpaceWatch,
     file: Arc<File>,
     to: StreamWriter<Arc<File>>,
     hasher: Sha256,
-    bytes: u64,
+    pub(super) bytes: u64,
 }
 
 impl<'a> PartFile<'a> {

@@ -7,7 +7,7 @@ use slotpress_format::{Hash, Root};
 use super::filter::Filter;
 use super::parts::ExportedFile;
 use super::table::Table;
-use super::{AddressForm, DataPart, TableFormat};
+use super::{AddressForm, DataPart, RowOrder, TableFormat};
 
 /// Content of a manifest: which state was exported, how, and into which files.
 #[derive(Clone, Debug, Serialize)]
@@ -73,6 +73,8 @@ pub struct SourceFields {
 pub struct TableFields {
     /// The table.
     pub table: Table,
+    /// Order of its rows.
+    pub order: RowOrder,
     /// Number of rows in all files.
     pub rows: u64,
     /// Size of all files.

@@ -123,7 +123,7 @@ impl Batch {
     pub fn push_vote(&mut self, header: &RecordHeader, data: &[u8], epoch: u64, slot: Option<u64>) -> Result<bool> {
         let Some(state) = VoteState::parse(data) else { return Ok(data.starts_with(&[0; 4])) };
         let (voter, of_4) = (state.authorized_voter(epoch), state.of_4.as_ref());
-        let credits: Vec<[u64; 3]> = state.epoch_credits().collect();
+        let credits: Vec<u8> = state.epoch_credits().flatten().flat_map(u64::to_le_bytes).collect();
         self.push(&[
             Cell::Address(&header.pubkey),
             Cell::Text(state.version),

@@ -14,7 +14,9 @@ use slotpress_base::{Error, Result};
 use slotpress_format::ledger::programs::TOKEN_2022;
 use slotpress_format::{Address, Extensions, RecordHeader, TokenAccount, extension_name};
 
+use super::cells::push_cell;
 use super::filter::hex;
+use super::sort::Run;
 use super::{AddressForm, DataPart, ExportOptions, TableFormat, rows};
 
 /// A table of accounts.
@@ -46,8 +48,8 @@ pub(super) enum Cell<'a> {
     Boolean(bool),
     Text(&'a str),
     Bytes(&'a [u8]),
-    /// Epochs with the credits at the end and at the start of each.
-    Credits(&'a [[u64; 3]]),
+    /// Epochs with the credits at the end and at the start of each: three numbers of 8 bytes.
+    Credits(&'a [u8]),
 }
 
 /// Columns of a table: name and type of each. A type ends with `?` if the column may be null. An
@@ -73,7 +75,7 @@ impl Table {
     }
 
     /// Name and type of each column, and whether it may be null.
-    fn columns(self, data: DataPart) -> impl Iterator<Item = (&'static str, &'static str, bool)> {
+    pub(super) fn columns(self, data: DataPart) -> impl Iterator<Item = (&'static str, &'static str, bool)> {
         let (columns, data) = match self {
             Self::Accounts if data != DataPart::None => (ACCOUNTS, "data:bytes"),
             Self::Accounts => (ACCOUNTS, ""),
@@ -88,6 +90,11 @@ impl Table {
             let not_null = kind.trim_end_matches('?');
             (name, not_null, kind != not_null)
         })
+    }
+
+    /// Number of columns by which rows are sorted: the first ones, to the address.
+    pub(super) fn key_columns(self) -> usize {
+        self.columns(DataPart::None).position(|(name, ..)| name == "address").map_or(0, |at| at + 1)
     }
 
     /// Arrow schema of the columns.
@@ -132,6 +139,10 @@ const BATCH_BYTES: usize = 4 << 20;
 /// Limit on the memory of a batch: its bytes, the largest account, and unused capacity of vectors.
 pub(super) const BATCH_BYTES_MAX: u64 = 32 << 20;
 
+/// Part of that memory for rows that are going to be sorted. The rest is for the largest account, as
+/// a row and as the piece of memory that holds it.
+pub(super) const RUN_BYTES_MIN: u64 = 10 << 20;
+
 /// Rows that are not written yet.
 pub(super) struct Batch {
     table: Table,
@@ -145,6 +156,8 @@ pub(super) struct Batch {
 enum Form {
     Columns(SchemaRef, Vec<Column>),
     Csv(Vec<u8>),
+    /// Rows that are going to be sorted. Addresses are text in so many columns, the first ones.
+    Run(Run, usize),
 }
 
 enum Column {
@@ -157,10 +170,11 @@ enum Column {
     Credits(Box<ListBuilder<StructBuilder>>),
 }
 
-/// Rows that are ready for a file.
+/// Rows that are ready for a file, or for the sorter.
 pub(super) enum Rows {
     Batch(RecordBatch),
     Csv(Vec<u8>),
+    Run(Run),
 }
 
 impl Batch {
@@ -176,12 +190,22 @@ impl Batch {
         Self { table, data: options.data, rows: 0, bytes: 0, form }
     }
 
+    /// Creates a batch whose rows are going to be sorted.
+    pub fn to_sort(table: Table, options: &ExportOptions) -> Self {
+        let text_columns = if options.addresses == AddressForm::Base58 { table.key_columns() } else { 0 };
+        let form = Form::Run(Run::new(options.run_bytes()), text_columns);
+        Self { table, data: options.data, rows: 0, bytes: 0, form }
+    }
+
     pub fn table(&self) -> Table {
         self.table
     }
 
     pub fn is_full(&self) -> bool {
-        self.rows >= BATCH_ROWS || self.bytes >= BATCH_BYTES
+        match &self.form {
+            Form::Run(run, _) => run.is_full(),
+            _ => self.rows >= BATCH_ROWS || self.bytes >= BATCH_BYTES,
+        }
     }
 
     /// Adds a row of the table of accounts.
@@ -223,20 +247,31 @@ impl Batch {
     }
 
     pub(super) fn push(&mut self, row: &[Cell<'_>]) -> Result<()> {
+        self.push_cells(row.iter().map(|cell| Ok(*cell)))
+    }
+
+    /// Adds a row. Its cells are of the columns' types.
+    pub fn push_cells<'a>(&mut self, cells: impl Iterator<Item = Result<Cell<'a>>>) -> Result<()> {
         self.rows += 1;
         match &mut self.form {
+            Form::Run(run, text_columns) => run.push(|row| {
+                for (at, cell) in cells.enumerate() {
+                    push_cell(row, cell?, at < *text_columns);
+                }
+                Ok(())
+            })?,
             Form::Columns(_, columns) => {
-                for (column, cell) in columns.iter_mut().zip(row) {
-                    self.bytes += column.push(*cell)?;
+                for (column, cell) in columns.iter_mut().zip(cells) {
+                    self.bytes += column.push(cell?)?;
                 }
             }
             Form::Csv(text) => {
                 let before = text.len();
-                for (at, cell) in row.iter().enumerate() {
+                for (at, cell) in cells.enumerate() {
                     if at > 0 {
                         text.push(b',');
                     }
-                    push_csv(text, *cell);
+                    push_csv(text, cell?);
                 }
                 text.push(b'\n');
                 self.bytes += text.len() - before;
@@ -254,6 +289,7 @@ impl Batch {
         }
         let taken = match &mut self.form {
             Form::Csv(text) => Rows::Csv(std::mem::take(text)),
+            Form::Run(run, _) => Rows::Run(run.take()),
             Form::Columns(schema, columns) => {
                 let arrays: Vec<ArrayRef> = columns.iter_mut().map(Column::finish).collect();
                 Rows::Batch(RecordBatch::try_new(schema.clone(), arrays).map_err(|error| not_written(&error))?)
@@ -318,7 +354,7 @@ fn push_csv(text: &mut Vec<u8>, cell: Cell<'_>) {
         Cell::Text(word) => push_csv_text(text, word),
         Cell::Bytes(bytes) => text.extend_from_slice(hex(bytes).as_bytes()),
         Cell::Credits(items) => {
-            for (at, [epoch, credits, previous]) in items.iter().enumerate() {
+            for (at, [epoch, credits, previous]) in credits_of(items).enumerate() {
                 let space = if at > 0 { " " } else { "" };
                 text.extend_from_slice(format!("{space}{epoch}:{credits}:{previous}").as_bytes());
             }
@@ -374,11 +410,11 @@ impl Column {
                 return Ok(bytes.len());
             }
             (Self::Credits(column), Cell::Credits(items)) => {
-                for item in items {
+                for item in credits_of(items) {
                     push_credits(column.values(), item)?;
                 }
                 column.append(true);
-                return Ok(size_of_val(items));
+                return Ok(items.len());
             }
             (_, cell) => return Err(Error::failed(format!("a column does not take {cell:?}"))),
         }
@@ -398,11 +434,16 @@ impl Column {
     }
 }
 
-fn push_credits(item: &mut StructBuilder, [epoch, credits, previous]: &[u64; 3]) -> Result<()> {
+fn credits_of(items: &[u8]) -> impl Iterator<Item = [u64; 3]> {
+    let numbers_of = |item: &[u8; 24]| [0, 1, 2].map(|at| u64::from_le_bytes(item.as_chunks().0[at]));
+    items.as_chunks().0.iter().map(numbers_of)
+}
+
+fn push_credits(item: &mut StructBuilder, [epoch, credits, previous]: [u64; 3]) -> Result<()> {
     let other_type = || Error::failed("credits have columns of another type");
     let epochs = item.field_builder::<Int64Builder>(0).ok_or_else(other_type)?;
-    epochs.append_option(i64::try_from(*epoch).ok());
-    for (at, number) in [(1, *credits), (2, *previous)] {
+    epochs.append_option(i64::try_from(epoch).ok());
+    for (at, number) in [(1, credits), (2, previous)] {
         item.field_builder::<Decimal128Builder>(at).ok_or_else(other_type)?.append_value(number.into());
     }
     item.append(true);

@@ -22,7 +22,7 @@ use super::programs::Programs;
 use super::report::{Manifest, SourceFields, TableFields};
 use super::rows::StakeRules;
 use super::table::{Batch, Rows, Table};
-use super::{ExportOptions, SCHEMA_VERSION, TableFormat};
+use super::{ExportOptions, RowOrder, SCHEMA_VERSION, TableFormat};
 
 const STANDARD_OUTPUT: &str = "standard output";
 
@@ -88,6 +88,11 @@ impl<'a, 's> Exporter<'a, 's> {
 }
 
 impl Exporter<'_, '_> {
+    fn new_batch(&self, table: Table) -> Batch {
+        let is_sorted = self.stream.is_none() && self.options.order_of(table) == RowOrder::Clustered;
+        if is_sorted { Batch::to_sort(table, self.options) } else { Batch::new(table, self.options) }
+    }
+
     fn write(&self, batch: &mut Batch) -> Result<()> {
         let Some((rows, count)) = batch.take()? else { return Ok(()) };
         if let Some(stream) = &self.stream {
@@ -118,7 +123,7 @@ impl Exporter<'_, '_> {
             batches.iter_mut().try_for_each(|batch| self.write(batch))?;
         }
         let Some(slot) = self.begun.get().map(|begun| begun.manifest.slot) else { return Err(no_bank()) };
-        let mut batch = Batch::new(Table::Programs, self.options);
+        let mut batch = self.new_batch(Table::Programs);
         self.programs.join(|program, code| {
             batch.push_program(program, code)?;
             if batch.is_full() { self.write(&mut batch) } else { Ok(()) }
@@ -127,17 +132,19 @@ impl Exporter<'_, '_> {
         if let (Some(stream), Some(table)) = (&self.stream, self.options.tables.first()) {
             stream.lock().flush().or_path("write", Path::new(STANDARD_OUTPUT))?;
             let [rows, bytes] = [&self.streamed.0, &self.streamed.1].map(|counter| counter.load(Relaxed));
-            return Ok(vec![TableFields { table: *table, rows, bytes, files: Vec::new() }]);
+            let order = RowOrder::Unordered;
+            return Ok(vec![TableFields { table: *table, order, rows, bytes, files: Vec::new() }]);
         }
         let extension = if self.options.format == TableFormat::Csv { "csv" } else { "parquet" };
         let finished = self.parts.iter().map(|parts| {
-            let mut files = parts.finish()?;
+            let mut files = parts.finish(self.progress)?;
             for (number, file) in files.iter_mut().enumerate() {
                 let partition = place::partition(slot);
                 file.path = format!("{}/{partition}/part-{number:05}.{extension}", parts.table.name());
             }
             let [rows, bytes] = [files.iter().map(|file| file.rows).sum(), files.iter().map(|file| file.bytes).sum()];
-            Ok(TableFields { table: parts.table, rows, bytes, files })
+            let order = self.options.order_of(parts.table);
+            Ok(TableFields { table: parts.table, order, rows, bytes, files })
         });
         finished.collect()
     }
@@ -195,7 +202,7 @@ impl StateVisitor for Exporter<'_, '_> {
 
     fn new_worker(&self) -> Box<dyn StateWorker + '_> {
         let idle = self.idle.lock().pop();
-        let new = || self.options.tables.iter().map(|table| Batch::new(*table, self.options)).collect();
+        let new = || self.options.tables.iter().map(|table| self.new_batch(*table)).collect();
         Box::new(Worker { exporter: self, batches: idle.unwrap_or_else(new) })
     }
 }

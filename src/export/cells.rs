@@ -1,0 +1,146 @@
+//! Rows as bytes that sort as their keys do: the form in which rows are sorted.
+
+use slotpress_base::Result;
+
+use super::sort::{changed, split_counted};
+use super::table::Cell;
+use five8::BASE58_ENCODED_32_MAX_LEN;
+
+// The first byte of each cell. Null is the least, so rows without a voter come first.
+const NULL: u8 = 0;
+const BASE58: u8 = 1;
+const ADDRESS: u8 = 2;
+const FALSE: u8 = 3;
+const TRUE: u8 = 4;
+const TEXT: u8 = 5;
+const BYTES: u8 = 6;
+const CREDITS: u8 = 7;
+/// Plus the number of bytes, which is at most 8. So is `AMOUNT`.
+const INTEGER: u8 = 16;
+const AMOUNT: u8 = 32;
+
+/// Adds a cell to a row. As text, an address takes as many bytes as the longest, so that shorter
+/// ones sort as columns of text do.
+pub(super) fn push_cell(row: &mut Vec<u8>, cell: Cell<'_>, is_text: bool) {
+    let number = match cell {
+        Cell::Integer(integer) => integer as u64,
+        Cell::Amount(amount) => amount,
+        _ => 0,
+    };
+    let (length, number) = (8 - number.leading_zeros() as usize / 8, number.to_le_bytes());
+    let mut text = [0; BASE58_ENCODED_32_MAX_LEN];
+    let (kind, bytes) = match cell {
+        Cell::Null => (NULL, &[][..]),
+        Cell::Boolean(is_true) => (if is_true { TRUE } else { FALSE }, &[][..]),
+        Cell::Address(key) if is_text => {
+            let length = five8::encode_32(key, &mut text);
+            text[usize::from(length)..].fill(0);
+            (BASE58, &text[..])
+        }
+        Cell::Address(key) => (ADDRESS, &key[..]),
+        Cell::Integer(_) => (INTEGER + length as u8, &number[..length]),
+        Cell::Amount(_) => (AMOUNT + length as u8, &number[..length]),
+        Cell::Text(text) => (TEXT, text.as_bytes()),
+        Cell::Bytes(bytes) => (BYTES, bytes),
+        Cell::Credits(items) => (CREDITS, items),
+    };
+    row.push(kind);
+    if [TEXT, BYTES, CREDITS].contains(&kind) {
+        row.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+    }
+    row.extend_from_slice(bytes);
+}
+
+/// Cells of a row.
+pub(super) fn cells(row: &[u8]) -> impl Iterator<Item = Result<Cell<'_>>> {
+    let mut rest = row;
+    std::iter::from_fn(move || {
+        let next = (!rest.is_empty()).then(|| split_cell(rest).ok_or_else(changed))?;
+        rest = next.as_ref().map_or(&[], |(_, after)| after);
+        Some(next.map(|(cell, _)| cell))
+    })
+}
+
+fn split_cell(row: &[u8]) -> Option<(Cell<'_>, &[u8])> {
+    let (kind, rest) = row.split_first()?;
+    let (bytes, rest) = match *kind {
+        BASE58 => rest.split_at_checked(BASE58_ENCODED_32_MAX_LEN)?,
+        ADDRESS => rest.split_at_checked(32)?,
+        TEXT | BYTES | CREDITS => split_counted(rest)?,
+        kind if kind < INTEGER => (&[][..], rest),
+        kind => rest.split_at_checked((kind % INTEGER).into())?,
+    };
+    let number = bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
+    let text = |bytes| std::str::from_utf8(bytes).ok();
+    let cell = match *kind {
+        NULL => Cell::Null,
+        FALSE | TRUE => Cell::Boolean(*kind == TRUE),
+        BASE58 => Cell::Text(text(bytes)?.trim_end_matches('\0')),
+        ADDRESS => Cell::Address(bytes.first_chunk()?),
+        TEXT => Cell::Text(text(bytes)?),
+        BYTES => Cell::Bytes(bytes),
+        CREDITS => Cell::Credits(bytes),
+        kind if kind < AMOUNT => Cell::Integer(number as i64),
+        _ => Cell::Amount(number),
+    };
+    Some((cell, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn row_of(cells: &[Cell<'_>], is_text: bool) -> Vec<u8> {
+        let mut row = Vec::new();
+        cells.iter().for_each(|cell| push_cell(&mut row, *cell, is_text));
+        row
+    }
+
+    proptest! {
+        #[test]
+        fn cells_come_back(
+            key: [u8; 32],
+            number: u64,
+            shift in 0u32..64,
+            text in ".{0,40}",
+            bytes in proptest::collection::vec(any::<u8>(), 0..300),
+            is_true: bool,
+        ) {
+            let number = number >> shift;
+            let all = [
+                Cell::Address(&key), Cell::Null, Cell::Integer(number as i64), Cell::Amount(number), Cell::Text(&text),
+                Cell::Boolean(is_true), Cell::Bytes(&bytes), Cell::Credits(&bytes), Cell::Integer(-1), Cell::Amount(u64::MAX),
+            ];
+            let row = row_of(&all, false);
+            let found: Vec<Cell<'_>> = cells(&row).collect::<Result<_>>().expect("sound");
+            prop_assert_eq!(format!("{found:?}"), format!("{all:?}"));
+            for length in 0..row.len() {
+                // A row that is cut off has fewer cells, or is noticed.
+                let found: Result<Vec<Cell<'_>>> = cells(&row[..length]).collect();
+                prop_assert!(found.is_err() || found.is_ok_and(|found| found.len() < all.len()));
+            }
+        }
+
+        #[test]
+        fn any_bytes(row in proptest::collection::vec(any::<u8>(), 0..200)) {
+            cells(&row).for_each(drop);
+        }
+
+        /// Keys sort as the columns do: as text, or as bytes. Leading zeros make texts shorter.
+        #[test]
+        fn keys_sort_as_columns(keys in proptest::collection::vec((0usize..33, any::<[u8; 32]>()), 2)) {
+            let keys: Vec<[u8; 32]> = keys.into_iter().map(|(zeros, mut key)| {
+                key[..zeros.min(32)].fill(0);
+                key
+            }).collect();
+            let texts: Vec<String> = keys.iter().map(|key| bs58::encode(key).into_string()).collect();
+            let rows = |is_text| keys.iter().map(|key| row_of(&[Cell::Address(key)], is_text)).collect::<Vec<_>>();
+            let (as_text, as_bytes) = (rows(true), rows(false));
+            prop_assert_eq!(as_text[0].cmp(&as_text[1]), texts[0].cmp(&texts[1]));
+            prop_assert_eq!(as_bytes[0].cmp(&as_bytes[1]), keys[0].cmp(&keys[1]));
+            prop_assert!(row_of(&[Cell::Null], true) < as_text[0]);
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! Sorts rows, also more than fit in memory. Knows no tables: a row is bytes that begin with a key.
+//!
+//! Workers collect rows in [`Run`]s. A run that is full is sorted, and goes to a temporary file. At
+//! the end, all runs are merged. The order depends on the rows only: not on memory, on threads, or on
+//! how rows were divided among runs.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
+use std::path::Path;
+
+use parking_lot::Mutex;
+use rayon::prelude::*;
+use slotpress_base::{Error, Pool, Progress, Result, to_usize};
+use slotpress_read::Spill;
+
+/// Limit on the length of keys: two addresses as text, and a byte for each. The order of rows with
+/// the same key is undefined.
+const KEY_BYTES_MAX: usize = 2 * (1 + 44);
+/// Bytes of a row that are compared, and held while runs in the file are merged. What a row has
+/// beyond them lies apart in the file.
+const HEAD_BYTES_MAX: usize = 4096;
+/// Size at which a block of a run in the file is complete: enough for disks to read it well.
+const BLOCK_BYTES: usize = 64 << 10;
+/// Memory of a run in the file while it is merged: a block, which its last row may exceed, and the
+/// heads of two rows.
+const SOURCE_BYTES: u64 = (BLOCK_BYTES + 4 * HEAD_BYTES_MAX) as u64;
+/// Limit on the runs that are merged at a time, whatever the memory: with more, each has few rows in
+/// the processor's cache.
+const SOURCES_MAX: u64 = 1024;
+/// Limit on the bytes of a run, so that the position of a row has 32 bits.
+const RUN_BYTES_MAX: u64 = 3 << 30;
+/// Size of the largest row: an account with 10 MiB of data.
+const ROW_BYTES_MAX: u64 = 11 << 20;
+
+/// What a row has beyond its head: where it lies in the file, and its length.
+type Tail = (u64, u32);
+
+/// A row, or its head and where the rest is.
+type Row = (Vec<u8>, Tail);
+
+type Rows<'a> = Box<dyn Iterator<Item = Result<Row>> + Send + 'a>;
+
+/// Offset and length of each block of a sorted run in the file.
+type Blocks = Vec<(u64, u32)>;
+
+/// Error for a row that is not as it was sorted.
+pub(super) fn changed() -> Error {
+    Error::failed("sorted rows are not as they were written to the temporary file")
+}
+
+fn common_bytes(one: &[u8], other: &[u8]) -> usize {
+    let words = one.chunks_exact(8).zip(other.chunks_exact(8)).take_while(|(one, other)| one == other).count();
+    let rest = one.iter().zip(other).skip(words * 8);
+    words * 8 + rest.take_while(|(one, other)| one == other).count()
+}
+
+/// Splits off bytes whose number stands before them, in four bytes.
+pub(super) fn split_counted(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = bytes.split_first_chunk()?;
+    rest.split_at_checked(u32::from_le_bytes(*length) as usize)
+}
+
+/// Adds bytes, and their number before them.
+fn push_counted(to: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Result<()> {
+    let start = to.len() + 4;
+    to.extend_from_slice(&[0; 4]);
+    write(to)?;
+    let length = (to.len() - start) as u32;
+    to[start - 4..start].copy_from_slice(&length.to_le_bytes());
+    Ok(())
+}
+
+/// Rows in memory.
+pub(super) struct Run {
+    bytes: Vec<u8>,
+    /// Position of each row, and eight bytes by which it is sorted.
+    rows: Vec<(u64, u32)>,
+    bytes_max: u64,
+}
+
+impl Run {
+    /// Creates a run that is full when rows, and what is sorted with them, take `bytes_max`.
+    pub fn new(bytes_max: u64) -> Self {
+        let bytes_max = bytes_max.min(RUN_BYTES_MAX);
+        // Growing would copy all rows. Memory that is not used yet costs nothing.
+        Self { bytes: Vec::with_capacity(to_usize(bytes_max + ROW_BYTES_MAX)), rows: Vec::new(), bytes_max }
+    }
+
+    /// Adds a row, which `write` writes.
+    pub fn push(&mut self, write: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Result<()> {
+        self.rows.push((0, self.bytes.len() as u32));
+        push_counted(&mut self.bytes, write)
+    }
+
+    /// Takes all rows, and leaves an empty run.
+    pub fn take(&mut self) -> Self {
+        let empty = Self::new(self.bytes_max);
+        std::mem::replace(self, empty)
+    }
+
+    pub fn is_full(&self) -> bool {
+        (self.bytes.len() + size_of_val(&self.rows[..])) as u64 >= self.bytes_max
+    }
+
+    fn sort(&mut self) {
+        sort(&self.bytes, &mut self.rows, 0);
+    }
+
+    /// Passes on the rows, which are sorted.
+    fn into_rows(self) -> impl Iterator<Item = Result<Row>> {
+        self.rows.into_iter().map(move |(_, position)| Ok((row(&self.bytes, position).to_vec(), (0, 0))))
+    }
+}
+
+fn row(bytes: &[u8], position: u32) -> &[u8] {
+    bytes.get(position as usize..).and_then(split_counted).map_or(&[], |(row, _)| row)
+}
+
+/// Sorts rows whose first `depth` bytes are equal: by eight bytes after all that are, which lie
+/// beside their positions, and where those are equal too, by what follows.
+fn sort(bytes: &[u8], rows: &mut [(u64, u32)], depth: usize) {
+    let rest = |position: u32| row(bytes, position).get(depth..).unwrap_or_default();
+    let Some(((_, first), others)) = rows.split_first() else { return };
+    if others.is_empty() || depth >= KEY_BYTES_MAX {
+        return;
+    }
+    let first = rest(*first);
+    let common = others.iter().fold(first.len(), |common, (_, other)| common_bytes(&first[..common], rest(*other)));
+    for (word, position) in rows.iter_mut() {
+        let next = rest(*position)[common..].iter().chain(&[0; 8]).take(8);
+        *word = next.fold(0, |word, byte| word << 8 | u64::from(*byte));
+    }
+    rows.sort_unstable_by_key(|(word, _)| *word);
+    rows.chunk_by_mut(|(one, _), (other, _)| one == other).for_each(|equal| sort(bytes, equal, depth + common + 8));
+}
+
+/// Writes a sorted run. Of a row's head, only the bytes are written that are not those of the row
+/// before.
+fn write_run(spill: &Spill, rows: impl Iterator<Item = Result<Row>>) -> Result<Blocks> {
+    let (mut blocks, mut block, mut last) = (Vec::new(), Vec::new(), Vec::new());
+    for row in rows {
+        let (mut head, mut tail) = row?;
+        if head.len() > HEAD_BYTES_MAX {
+            let rest = &head[HEAD_BYTES_MAX..];
+            tail = (spill.write(rest)?, rest.len() as u32);
+            head.truncate(HEAD_BYTES_MAX);
+        }
+        let common = common_bytes(&last, &head).min(255);
+        block.extend_from_slice(&[common as u8, u8::from(tail.1 > 0)]);
+        block.extend_from_slice(&((head.len() - common) as u16).to_le_bytes());
+        block.extend_from_slice(&head[common..]);
+        if tail.1 > 0 {
+            block.extend_from_slice(&tail.0.to_le_bytes());
+            block.extend_from_slice(&tail.1.to_le_bytes());
+        }
+        last = head;
+        if block.len() >= BLOCK_BYTES {
+            blocks.push((spill.write(&block)?, block.len() as u32));
+            block.clear();
+        }
+    }
+    if !block.is_empty() {
+        blocks.push((spill.write(&block)?, block.len() as u32));
+    }
+    Ok(blocks)
+}
+
+fn read_run(spill: &Spill, blocks: Blocks) -> Rows<'_> {
+    let (mut blocks, mut block, mut at, mut head) = (blocks.into_iter(), Vec::new(), 0, Vec::new());
+    let mut next = move || -> Result<Option<Row>> {
+        if at == block.len() {
+            let Some((offset, length)) = blocks.next() else { return Ok(None) };
+            block.resize(length as usize, 0);
+            spill.read(offset, &mut block)?;
+            at = 0;
+        }
+        let (tail, after) = next_row(&block[at..], &mut head).ok_or_else(changed)?;
+        at = block.len() - after;
+        Ok(Some((head.clone(), tail)))
+    };
+    Box::new(std::iter::from_fn(move || next().transpose()))
+}
+
+/// Makes the head of a row from that of the row before. Returns its tail, and the number of bytes
+/// that follow in the block.
+fn next_row(block: &[u8], head: &mut Vec<u8>) -> Option<(Tail, usize)> {
+    let ([common, has_tail, length @ ..], block) = block.split_first_chunk::<4>()?;
+    let (bytes, block) = block.split_at_checked(u16::from_le_bytes(*length).into())?;
+    head.truncate((*common).into());
+    head.extend_from_slice(bytes);
+    if *has_tail == 0 {
+        return Some(((0, 0), block.len()));
+    }
+    let (offset, block) = block.split_first_chunk()?;
+    let (length, block) = block.split_first_chunk()?;
+    Some(((u64::from_le_bytes(*offset), u32::from_le_bytes(*length)), block.len()))
+}
+
+/// Merges sorted rows.
+fn merge(mut sources: Vec<Rows<'_>>) -> Result<Rows<'_>> {
+    let mut heap = BinaryHeap::new();
+    for (number, source) in sources.iter_mut().enumerate() {
+        if let Some(row) = source.next() {
+            heap.push(Reverse((row?, number)));
+        }
+    }
+    Ok(Box::new(std::iter::from_fn(move || {
+        let mut top = heap.peek_mut()?;
+        let Reverse((row, number)) = &mut *top;
+        Some(match sources[*number].next() {
+            Some(next) => next.map(|next| std::mem::replace(row, next)),
+            None => Ok(PeekMut::pop(top).0.0),
+        })
+    })))
+}
+
+/// Collects runs from many threads.
+pub(super) struct Sorter {
+    spill: Spill,
+    held: Mutex<Vec<Run>>,
+    spilled: Mutex<Vec<Blocks>>,
+}
+
+impl Sorter {
+    /// Creates a sorter that makes its temporary file in `dir`, once it needs one.
+    pub fn new(dir: &Path) -> Self {
+        Self { spill: Spill::of_unknown_length(dir), held: Mutex::default(), spilled: Mutex::default() }
+    }
+
+    /// Sorts a run that is full, and writes it to the file. Keeps any other, such as the last one of a
+    /// worker, in memory.
+    pub fn add(&self, mut run: Run) -> Result<()> {
+        if !run.is_full() {
+            self.held.lock().push(run);
+            return Ok(());
+        }
+        run.sort();
+        let blocks = write_run(&self.spill, run.into_rows())?;
+        self.spilled.lock().push(blocks);
+        Ok(())
+    }
+
+    /// Takes all rows in groups, each row with its length: `rows_max` of them, or fewer if these have
+    /// `bytes_max` bytes. Sorts runs in memory on `threads` threads. Merges runs in the file in
+    /// `memory_bytes`; if they are too many, some of them to longer ones first.
+    pub fn groups(
+        &self,
+        (rows_max, bytes_max): (usize, usize),
+        memory_bytes: u64,
+        threads: usize,
+        progress: &dyn Progress,
+    ) -> Result<impl Iterator<Item = Result<Vec<u8>>> + Send> {
+        let (spill, mut spilled) = (&self.spill, std::mem::take(&mut *self.spilled.lock()));
+        let mut held = std::mem::take(&mut *self.held.lock());
+        Pool::start(threads)?.run(|| held.par_iter_mut().for_each(Run::sort));
+        let sources_max = to_usize((memory_bytes / SOURCE_BYTES).clamp(2, SOURCES_MAX));
+        while spilled.len() > sources_max {
+            let some = spilled.drain(..sources_max).map(|run| read_run(spill, run)).collect();
+            spilled.push(write_run(spill, merge(some)?.map(|row| progress.check().and(row)))?);
+        }
+        let mut sources: Vec<Rows<'_>> = spilled.into_iter().map(|run| read_run(spill, run)).collect();
+        sources.extend(held.into_iter().map(|run| Box::new(run.into_rows()) as Rows<'_>));
+        let mut rows = merge(sources)?;
+        let mut next = move || -> Result<Option<Vec<u8>>> {
+            let (mut group, mut count) = (Vec::new(), 0);
+            while count < rows_max && group.len() < bytes_max {
+                let Some(row) = rows.next() else { break };
+                let (head, (offset, length)) = row?;
+                count += 1;
+                push_counted(&mut group, |group| {
+                    group.extend_from_slice(&head);
+                    let start = group.len();
+                    group.resize(start + length as usize, 0);
+                    if length > 0 { spill.read(offset, &mut group[start..]) } else { Ok(()) }
+                })?;
+            }
+            Ok((count > 0).then_some(group))
+        };
+        Ok(std::iter::from_fn(move || next().transpose()))
+    }
+}
+
+#[cfg(test)]
+#[path = "sort_tests.rs"]
+mod tests;
