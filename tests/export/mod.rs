@@ -7,8 +7,9 @@ mod works {
     mod engines;
     mod mixes;
     mod model;
+    mod order;
     mod rows;
-    mod tables;
+    pub mod tables;
 }
 mod refused {
     mod inputs;

@@ -127,7 +127,7 @@ fn what_others_put_there_stays() {
 #[test]
 fn a_panic_leaves_nothing() {
     let archives = pair("agave-4.2.2");
-    for place in ["decoder", "export publisher"] {
+    for place in ["decoder", "row encoder", "export publisher"] {
         let top = temp_dir();
         let out = top.path().join("made/for/it");
         let mut command = slotpress();

@@ -233,13 +233,13 @@ fn accounts_of_every_chain() {
     judge(&[&validator]);
 }
 
-struct Synthetic {
+pub struct Synthetic {
     _dir: TempDir,
-    full: PathBuf,
-    incremental: PathBuf,
+    pub full: PathBuf,
+    pub incremental: PathBuf,
 }
 
-fn synthetic(flags: &[&str]) -> Synthetic {
+pub fn synthetic(flags: &[&str]) -> Synthetic {
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
     slotpress().arg("synth").arg(&ledger).args(["--incremental", "1MiB"]).args(flags).assert().success();
@@ -276,7 +276,7 @@ fn accounts_of_synthetic_states() {
     }
 }
 
-const ALL: &str = "accounts,token-accounts,mints,stakes,votes,programs";
+pub const ALL: &str = "accounts,token-accounts,mints,stakes,votes,programs";
 
 /// One pass writes the same as one pass per table, in both formats.
 #[test]
