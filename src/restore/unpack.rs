@@ -1,10 +1,13 @@
 //! Unpacks an archive: checks every entry by the rules, and writes it to its assigned place.
 
+use std::fs::File;
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 
 use parking_lot::{Mutex, RwLock};
-use slotpress_base::{Error, FilesWriter, PartWriter, Result, ShowPath, SpaceWatch};
-use slotpress_format::{BLOCK_BYTES, BankFile, Entry, Root};
+use slotpress_base::{Error, IoContext, Result, ShowPath, SpaceWatch, WriteBehind};
+use slotpress_format::{BankFile, Entry, Root};
 use slotpress_read::{
     ArchiveRules, Contents, EntrySink, Findings, FirstPass, HashCheck, JudgedArchive, Pass, PassingFrames, ReadError,
     Rule, SeenFrame, SeenSlots, SizeLimit, StateCheck,
@@ -72,7 +75,7 @@ impl Unpacker<'_> {
         progress.stage("Restoring", archive.source.length_bytes());
         let passing =
             (hashes != HashCheck::None && archive.tail.is_none()).then(|| PassingFrames::new(archive.source.as_ref()));
-        let files = &FilesWriter::new(archive.io_policy.io_hint, options.threads);
+        let write_behind = &WriteBehind::new(archive.io_policy.io_hint);
         let findings = Findings::refusing(refused(options.layout)).below(is_below);
         let records = self.state.as_ref().map(StateCheck::first_pass);
         let contents = Unpacking {
@@ -84,13 +87,13 @@ impl Unpacker<'_> {
             passing: passing.as_ref(),
             is_shared: archive.tail.is_some(),
             space: SpaceWatch::default(),
-            files,
+            write_behind,
         };
         let rules = ArchiveRules::of_archive(archive, base_slot, &self.seen_slots, &findings);
         let reader = FirstPass { rules, size_limit: &self.size_limit, records: records.as_ref(), contents };
         let pass = Pass { hashes, ..Pass::new(options.threads, progress) };
         let mut read = archive.read(&pass, &reader)?;
-        files.finish(progress)?;
+        write_behind.finish().or_path("write to", &bank_snapshot.path)?;
         let judged = reader.rules.finish(archive, &mut read)?;
         let broken = findings.broken_rules();
         if let Some(rule) = broken.into_keys().find(|rule| !is_silent(*rule)) {
@@ -116,7 +119,7 @@ struct Unpacking<'a> {
     /// True if several writers may write parts of one file.
     is_shared: bool,
     space: SpaceWatch,
-    files: &'a FilesWriter,
+    write_behind: &'a WriteBehind,
 }
 
 impl Contents for Unpacking<'_> {
@@ -134,49 +137,53 @@ impl Contents for Unpacking<'_> {
     }
 
     fn new_sink(&self) -> Box<dyn EntrySink + '_> {
-        Box::new(EntryWriter { unpacking: self, current: None })
+        Box::new(EntryWriter { unpacking: self, current: None, written: 0..0 })
     }
 }
 
 /// Writes the entries of one frame, or of the whole stream, to their places.
 struct EntryWriter<'w, 'a> {
     unpacking: &'w Unpacking<'a>,
-    current: Option<PartWriter<'w>>,
+    current: Option<(File, PathBuf)>,
+    written: Range<u64>,
 }
 
 impl EntryWriter<'_, '_> {
     /// Closes the current file: it is complete, or another writer has the rest.
     fn end_current(&mut self) -> Result<()> {
-        self.current.take().map_or(Ok(()), PartWriter::end)
+        let Some((file, path)) = self.current.take() else { return Ok(()) };
+        let written = std::mem::take(&mut self.written);
+        self.unpacking.write_behind.add(file, written).or_path("write", &path)
     }
 }
 
 impl EntrySink for EntryWriter<'_, '_> {
-    fn begin(&mut self, number: u32, _: &Entry, offset_bytes: u64) -> Result<()> {
+    fn begin(&mut self, number: u32, _: &Entry, _: u64) -> Result<()> {
         self.end_current()?;
         let destination = self.unpacking.destinations.read().get(number as usize).copied();
-        let Unpacking { run, roots, bank_snapshot, is_shared, files, .. } = *self.unpacking;
-        let (dir, name, direct_end) = match destination.unwrap_or(Destination::Nothing) {
+        let Unpacking { run, roots, bank_snapshot, is_shared, .. } = *self.unpacking;
+        let (dir, name) = match destination.unwrap_or(Destination::Nothing) {
             Destination::Nothing => return Ok(()),
-            Destination::Version => (bank_snapshot, "version".to_string(), 0),
-            Destination::StatusCache => (bank_snapshot, "status_cache".to_string(), 0),
-            Destination::BankFile => (bank_snapshot, BANK_FILE_PARTIAL.to_string(), 0),
-            Destination::Storage(storage) => {
-                (&roots[usize::from(storage.root)], storage.file_name(), storage.content_bytes)
-            }
+            Destination::Version => (bank_snapshot, "version".to_string()),
+            Destination::StatusCache => (bank_snapshot, "status_cache".to_string()),
+            Destination::BankFile => (bank_snapshot, BANK_FILE_PARTIAL.to_string()),
+            Destination::Storage(storage) => (&roots[usize::from(storage.root)], storage.file_name()),
         };
-        let file = dir.create_file(&name, &run.target.owner, is_shared)?;
-        let start = offset_bytes.saturating_sub(BLOCK_BYTES);
-        self.current = Some(files.begin(file, dir.path.join(&name), start, direct_end));
+        self.current = Some((dir.create_file(&name, &run.target.owner, is_shared)?, dir.path.join(&name)));
         Ok(())
     }
 
-    fn content(&mut self, _: u64, bytes: &[u8]) -> Result<()> {
+    fn content(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<()> {
         slotpress_base::threads::panic_point("unpacking");
-        let Some(part) = &mut self.current else { return Ok(()) };
+        let Some((file, path)) = &self.current else { return Ok(()) };
         let dir = &self.unpacking.bank_snapshot.path;
-        self.unpacking.space.before_writing(bytes.len() as u64, part.file(), dir)?;
-        part.write(bytes)
+        self.unpacking.space.before_writing(bytes.len() as u64, file, dir)?;
+        file.write_all_at(bytes, offset_bytes).or_path("write", path)?;
+        if self.written.is_empty() {
+            self.written.start = offset_bytes;
+        }
+        self.written.end = offset_bytes + bytes.len() as u64;
+        Ok(())
     }
 
     fn end(&mut self, _: &Entry) -> Result<()> {

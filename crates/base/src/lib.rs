@@ -31,14 +31,13 @@ pub use bytes::{
 pub use error::{Error, ErrorKind, Hint, IoContext, Result};
 pub use files::open_file;
 pub use hint::ToConvert;
-pub use io::files::{FilesWriter, PartWriter, WRITER_NAME, WRITERS};
 pub use io::pace::{Bucket, Pace, RATE_MIN};
 pub use io::pipes::{Interruptible, InterruptibleWriter};
 pub use io::priority::{NICENESS_MAX, stand_back};
 pub use io::reader::StreamReader;
 pub use io::residency::Cold;
 pub use io::space::{Space, SpaceWatch, free_bytes, has_room};
-pub use io::writer::StreamWriter;
+pub use io::writer::{StreamWriter, WriteBehind};
 pub use io::{IoHint, IoPolicy, Watch};
 pub use kept_dir::{Found, KeptDir, random_name};
 pub use memory::{Limit, tightest_limit};

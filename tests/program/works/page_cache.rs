@@ -41,22 +41,15 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
-        Self::new_in(&disk())
+        Self::new_in(
+            &std::env::var_os("TEST_DISK").map_or_else(|| PathBuf::from(env!("CARGO_TARGET_TMPDIR")), PathBuf::from),
+        )
     }
 
     fn new_in(parent: &Path) -> Self {
-        Self::of_storages(parent, 12 << 20, 40)
-    }
-
-    /// Makes a scene with storages large enough to be written directly.
-    fn of_large_storages() -> Self {
-        Self::of_storages(&disk(), 20 << 20, 8)
-    }
-
-    fn of_storages(parent: &Path, bytes: u64, storages: u64) -> Self {
         let dir = tempfile::tempdir_in(parent).expect("a directory");
         let ledger = dir.path().join("ledger");
-        let options = SynthOptions::new(&ledger, bytes).storage_count(storages).threads(2);
+        let options = SynthOptions::new(&ledger, 12 << 20).storage_count(40u64).threads(2);
         synth(&options, &NoProgress).expect("a ledger");
         let mut scene = Self { dir, ledger, archive: PathBuf::new() };
         scene.archive = scene.make_archive("source", io_policy(IoHint::None));
@@ -114,11 +107,6 @@ impl Scene {
         let is_cold = resident(&self.archive).iter().all(|page| !page);
         assert!(is_cold, "pages cannot be dropped in {}: TEST_DISK names a disk", self.dir.path().display());
     }
-}
-
-/// Returns the directory of the tests' files.
-fn disk() -> PathBuf {
-    std::env::var_os("TEST_DISK").map_or_else(|| PathBuf::from(env!("CARGO_TARGET_TMPDIR")), PathBuf::from)
 }
 
 fn io_policy(io_hint: IoHint) -> IoPolicy {
@@ -428,145 +416,6 @@ fn direct_faults(dir: &Path) -> PathBuf {
     let output = Command::new("cc").args(["-shared", "-fPIC", "-o", text(&library)]).arg(source).output();
     assert!(output.expect("runs").status.success());
     library
-}
-
-/// Returns the command that restores a scene's archive to a directory.
-fn restoring(scene: &Scene, ledger: &Path, more: &str) -> Vec<String> {
-    let (archive, ledger) = (text(&scene.archive), text(ledger));
-    let line = format!("restore {archive} --ledger {ledger} --threads 2 -v {more}");
-    line.split_whitespace().map(str::to_string).collect()
-}
-
-/// Returns a restored ledger without locks.
-fn restored(ledger: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let mut contents = contents(ledger);
-    contents.retain(|path, _| path.extension().is_none_or(|extension| extension != "lock"));
-    contents
-}
-
-/// Storages that are large enough are written directly, for any way of reading the archive, and
-/// only with `--io-hint gentle`.
-fn check_direct_writing(scene: &Scene) {
-    let mut ledgers = Vec::new();
-    for (number, (more, is_direct)) in
-        [("", true), ("--ignore-index", true), ("--io-hint none", false)].into_iter().enumerate()
-    {
-        let ledger = scene.dir.path().join(format!("restored-{number}"));
-        let run = trace(&restoring(scene, &ledger, more), "openat", None);
-        assert_eq!(run.output.status.code(), Some(0), "{more}: {:?}", said(&run.output));
-        let is_written = |line: &str| line.contains("O_WRONLY") && line.contains("O_DIRECT");
-        let opened = run.calls.iter().filter(|call| is_written(&call.line)).count();
-        let is_large = |path: &&PathBuf| fs::metadata(path).expect("read").len() >= 512 * 1024;
-        let large = files(&ledger.join("accounts")).iter().filter(is_large).count();
-        assert!(large > 0);
-        // Read in order, each storage is one part; by the index, a storage cut by frames has
-        // several.
-        let is_right = match number {
-            0 => opened >= large,
-            1 => opened == large,
-            _ => opened == 0,
-        };
-        assert!(is_right, "{more}: {opened} of {large}");
-        if is_direct {
-            assert_cold(&ledger);
-        }
-        ledgers.push(restored(&ledger));
-    }
-    assert!(ledgers[0] == ledgers[2] && ledgers[1] == ledgers[2]);
-}
-
-#[test]
-fn large_storages_are_written_directly() {
-    needs!("strace");
-    let scene = Scene::of_large_storages();
-    if !is_not_direct(scene.dir.path(), "program::works::page_cache::large_storages_are_written_directly") {
-        check_direct_writing(&scene);
-    }
-}
-
-#[test]
-fn large_storages_are_written_directly_to_xfs() {
-    needs!("strace", "sys_admin", "loop_xfs", "mount", "umount", "mkfs.xfs");
-    let disk = XfsDisk::new();
-    check_direct_writing(&Scene::of_storages(disk.path(), 20 << 20, 8));
-}
-
-/// If direct writes are refused, writing goes through the page cache, and one message says so.
-/// Short ones are continued. A disk that fails or is full ends the run with an error that names a
-/// file, and leaves nothing.
-#[test]
-fn faults_of_direct_writing() {
-    needs!("cc");
-    let scene = Scene::of_large_storages();
-    if is_not_direct(scene.dir.path(), "program::works::page_cache::faults_of_direct_writing") {
-        return;
-    }
-    let library = direct_faults(scene.dir.path());
-    let whole = scene.restore("whole", io_policy(IoHint::None), false);
-    let expected = restored(&whole);
-    let faults =
-        [None, Some(libc::EINTR), Some(libc::EINVAL), Some(libc::EOPNOTSUPP), Some(libc::EIO), Some(libc::ENOSPC)];
-    for (number, fault) in faults.into_iter().enumerate() {
-        for more in ["", "--ignore-index"] {
-            let ledger = scene.dir.path().join(format!("faults-{number}{more}"));
-            let mut command = Command::new(slotpress_path());
-            command.args(restoring(&scene, &ledger, more)).env("LD_PRELOAD", &library).env("DIRECT_WRITES", "1");
-            if let Some(fault) = fault {
-                command.env("DIRECT_ERROR", fault.to_string());
-            }
-            let (code, said) = said(&command.output().expect("runs"));
-            let at = format!("{fault:?}, {more}: {said}");
-            let is_lost = matches!(fault, Some(libc::EIO | libc::ENOSPC));
-            assert_eq!(code, Some(i32::from(is_lost)), "{at}");
-            let is_refused = matches!(fault, Some(libc::EINVAL | libc::EOPNOTSUPP));
-            assert_eq!(said.matches("past the page cache").count(), usize::from(is_refused), "{at}");
-            if is_lost {
-                assert!(said.contains("error: cannot write") && said.contains(text(&ledger)), "{at}");
-                assert!(fault != Some(libc::ENOSPC) || said.contains("free some space"), "{at}");
-                assert!(!ledger.exists(), "{at}: {:?}", files(&ledger));
-            } else {
-                assert!(restored(&ledger) == expected, "{at}");
-            }
-        }
-    }
-}
-
-/// Kills at a direct write, at its allocation, and at its end: the next run makes the whole ledger.
-#[test]
-fn kills_while_storages_are_written_directly() {
-    needs!("strace");
-    let scene = Scene::of_large_storages();
-    let expected = restored(&scene.restore("whole", io_policy(IoHint::None), false));
-    let ledger = scene.dir.path().join("killed");
-    for (call, numbers) in [("pwrite64", 1..4), ("fallocate", 1..3), ("sync_file_range", 1..3), ("syncfs", 1..2)] {
-        for number in numbers {
-            let _ = fs::remove_dir_all(&ledger);
-            let run = trace(&restoring(&scene, &ledger, ""), call, Some(&format!("{call}:signal=KILL:when={number}")));
-            assert!(run.is_killed || run.output.status.success(), "{call} {number}");
-            if run.is_killed {
-                let again = Command::new(slotpress_path()).args(restoring(&scene, &ledger, "")).output().expect("runs");
-                assert!(again.status.success(), "{call} {number}: {:?}", said(&again));
-            }
-            assert!(restored(&ledger) == expected, "{call} {number}");
-        }
-    }
-}
-
-/// A thread that panics while it writes ends the run.
-#[cfg(debug_assertions)]
-#[test]
-fn a_panic_while_writing_behind_ends_the_program() {
-    let scene = Scene::of_large_storages();
-    if is_not_direct(scene.dir.path(), "program::works::page_cache::a_panic_while_writing_behind_ends_the_program") {
-        return;
-    }
-    for panics in [1, 5] {
-        let ledger = scene.dir.path().join(format!("panics-{panics}"));
-        let arguments = restoring(&scene, &ledger, "");
-        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        crate::common::faults::panics_at(&arguments, "writing behind", panics, None);
-        assert!(!ledger.exists());
-    }
 }
 
 /// A thread that panics while it reads ahead ends the run.

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use slotpress_base::{READER_NAME, READERS, WRITER_NAME, WRITERS};
+use slotpress_base::{READER_NAME, READERS};
 
 use crate::common::{slotpress_path, temp_dir};
 
@@ -27,16 +27,15 @@ fn most_threads(arguments: &[&str]) -> usize {
     command.args(arguments).args(["--threads", "1", "-q"]).env("RAYON_NUM_THREADS", THREADS_UNBOUND);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("starts");
     let tasks = Path::new("/proc").join(child.id().to_string()).join("task");
-    let waits_for_disk = |task: &fs::DirEntry| {
-        let name = fs::read_to_string(task.path().join("comm")).unwrap_or_default();
-        [READER_NAME, WRITER_NAME].contains(&name.trim_end())
+    let is_reader = |task: &fs::DirEntry| {
+        fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.trim_end() == READER_NAME)
     };
     let (start, mut most, mut since) = (Instant::now(), 0, HashMap::new());
     loop {
         let tasks = fs::read_dir(&tasks).into_iter().flatten().flatten();
-        let (waiting, others): (Vec<_>, Vec<_>) = tasks.partition(waits_for_disk);
+        let (readers, others): (Vec<_>, Vec<_>) = tasks.partition(is_reader);
         // Threads for an archive that is read back may end while others for its full archive start.
-        assert!(waiting.len() <= 2 * READERS + WRITERS, "{arguments:?}: {} threads read and write", waiting.len());
+        assert!(readers.len() <= 2 * READERS, "{arguments:?}: {} threads read", readers.len());
         // A thread gets its name when it runs; before, it does not count.
         let now = Instant::now();
         let others = others.iter().map(fs::DirEntry::file_name);

@@ -97,11 +97,6 @@ impl DirectFile {
         if piece_bytes < PIECE_BYTES_MIN { None } else { Self::open(file, OFlags::RDONLY) }
     }
 
-    /// False if the file's file system is known not to support direct requests.
-    pub fn may_work(file: &File) -> bool {
-        file.metadata().is_ok_and(|metadata| is_direct(metadata.dev()) != Some(false))
-    }
-
     /// Opens a file to write it directly; `None` if that is not supported.
     pub fn writing(file: &File) -> Option<Self> {
         Self::open(file, OFlags::WRONLY)
@@ -213,18 +208,8 @@ impl Buffer {
         if self.memory.is_empty() {
             self.memory = vec![0; self.length + ALIGNMENT_BYTES];
         }
-        let start = self.start();
+        let start = self.memory.as_ptr().align_offset(ALIGNMENT_BYTES).min(ALIGNMENT_BYTES);
         &mut self.memory[start..start + self.length]
-    }
-
-    /// Returns the first `count` bytes. [`Self::bytes`] must have been called before.
-    pub fn first(&self, count: usize) -> &[u8] {
-        let start = self.start();
-        &self.memory[start..start + count]
-    }
-
-    fn start(&self) -> usize {
-        self.memory.as_ptr().align_offset(ALIGNMENT_BYTES).min(ALIGNMENT_BYTES)
     }
 }
 
