@@ -16,6 +16,7 @@ mod refused {
 }
 mod survives {
     mod ends;
+    mod spilling;
 }
 
 use std::ffi::OsStr;
@@ -29,6 +30,11 @@ pub fn run(inputs: &[&Path], out: &Path, flags: &[&str]) -> Output {
     let mut command = slotpress();
     command.arg("export").args(inputs).args([OsStr::new("-o"), out.as_ref()]).args(flags);
     command.output().expect("runs")
+}
+
+/// A directory on a disk. Others may be in memory, where no rows are spilled.
+pub fn dir_on_disk() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory")
 }
 
 /// Returns the rows of the table on standard output, without the header, sorted.

@@ -69,9 +69,11 @@ impl Spill {
     pub(super) fn check_room(&self) -> Result<()> {
         if is_in_memory(&self.dir)? {
             let (room, dir) = (quantity::bytes(self.room_bytes), self.dir.shown());
-            let message = format!(
-                "finding superseded records takes about {room}, more than the memory limit, and {dir} is in memory too"
-            );
+            let what = match self.watch {
+                None => format!("finding superseded records takes about {room},"),
+                Some(_) => "sorting rows takes".to_string(),
+            };
+            let message = format!("{what} more than the memory limit, and {dir} is in memory too");
             return Err(Error::failed(message).with_hint(Hint::SpillToDisk));
         }
         Space::new(&self.dir, self.room_bytes)?.check().map_err(|error| error.with_hint(Hint::MoreMemory))

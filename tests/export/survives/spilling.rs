@@ -1,0 +1,69 @@
+//! Ends while rows are sorted on disk: nothing is left, and the next run works.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::common::strace::trace;
+use crate::common::*;
+use crate::export::works::tables::{Synthetic, synthetic};
+use crate::export::{dir_on_disk, files};
+
+/// So little memory that the rows do not fit.
+fn arguments(made: &Synthetic, out: &Path, temporary: &Path) -> Vec<String> {
+    let inputs = ["export", text(&made.full), text(&made.incremental), "-o", text(out)];
+    let order = ["--data", "full", "--order", "clustered", "--format", "csv"];
+    let memory = ["--memory", "157MiB", "--threads", "1", "--temporary-dir", text(temporary)];
+    inputs.iter().chain(&order).chain(&memory).map(|word| (*word).to_string()).collect()
+}
+
+#[test]
+fn killed_while_rows_are_on_disk() {
+    needs!("strace");
+    let made = synthetic(&["--size", "48MiB"]);
+    let (whole, temporary) = (temp_dir(), dir_on_disk());
+    let seen = trace(&arguments(&made, whole.path(), temporary.path()), "pwrite64,openat", None);
+    assert!(seen.output.status.success(), "{}", String::from_utf8_lossy(&seen.output.stderr));
+    let is_file = |line: &str| line.contains("O_TMPFILE") && line.contains(text(temporary.path()));
+    assert_eq!(seen.calls.iter().filter(|call| is_file(&call.line)).count(), 1, "one temporary file");
+    let writes: Vec<_> = seen.calls.iter().filter(|call| call.name == "pwrite64").collect();
+    assert!(writes.len() > 100, "{}", writes.len());
+    for write in [writes[0], writes[writes.len() / 3]] {
+        let (out, temporary) = (temp_dir(), dir_on_disk());
+        for injection in ["signal=KILL", "error=ENOSPC", "error=EIO"] {
+            let injection = format!("pwrite64:{injection}:when={}", write.number);
+            let ended = trace(&arguments(&made, out.path(), temporary.path()), "pwrite64", Some(&injection));
+            let said = String::from_utf8_lossy(&ended.output.stderr);
+            assert_eq!(names(temporary.path()), Vec::<String>::new(), "{injection}");
+            if ended.is_killed {
+                assert!(names(out.path()).iter().all(|name| name.starts_with("slotpress-partial-export-")));
+                continue;
+            }
+            assert_eq!(ended.output.status.code(), Some(1), "{injection}: {said}");
+            assert!(said.contains(text(temporary.path())) && said.contains("--memory"), "{injection}: {said}");
+            assert_eq!(
+                names(out.path()),
+                Vec::<String>::new(),
+                "{injection}: the next run has removed what a kill left"
+            );
+        }
+        let again = slotpress().args(arguments(&made, out.path(), temporary.path())).output().expect("runs");
+        assert!(again.status.success() && files(out.path()) == files(whole.path()));
+    }
+}
+
+/// A full disk is an error of the write.
+#[test]
+fn rows_beyond_the_limit_of_a_file() {
+    needs!("prlimit");
+    let made = synthetic(&["--size", "48MiB"]);
+    let (out, temporary) = (temp_dir(), dir_on_disk());
+    let mut command = Command::new("prlimit");
+    command.arg("--fsize=1000000").arg(slotpress_path()).args(arguments(&made, out.path(), temporary.path()));
+    let output = command.output().expect("runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.code() == Some(1) && said.contains("cannot write") && said.contains(text(temporary.path())),
+        "{said}"
+    );
+    assert_eq!((names(out.path()), names(temporary.path())), (Vec::new(), Vec::new()));
+}
