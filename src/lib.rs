@@ -266,7 +266,10 @@ pub mod tables {
     pub use crate::export::filter::{Filter, Memcmp};
     pub use crate::export::parts::ExportedFile;
     pub use crate::export::table::Table;
-    pub use crate::export::{AddressForm, DataPart, Manifest, RowOrder, SourceFields, TableFields, TableFormat};
+    // The page has as many names as it may.
+    #[doc(hidden)]
+    pub use crate::export::RowOrder;
+    pub use crate::export::{AddressForm, DataPart, Manifest, SourceFields, TableFields, TableFormat};
 }
 
 /// Directories of archives: what they contain, what a node would choose, what to prune, unfinished
