@@ -1,4 +1,5 @@
-//! Rows in order: those of an export without, in the same bytes whatever the memory and the threads.
+//! Rows in order: those of an export without, in the same bytes whatever the memory and the
+//! threads.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -16,7 +17,7 @@ use slotpress::{
 
 use super::tables::{ALL, Synthetic, synthetic};
 use crate::common::*;
-use crate::export::{files, manifest, rows, run};
+use crate::export::{dir_on_disk, files, manifest, rows, run};
 
 /// Number of columns by which a table is sorted.
 fn key_columns(table: &str) -> usize {
@@ -117,18 +118,18 @@ fn export_into(dir: &Path, made: &Synthetic, options: &ExportOptions) -> Result<
     Ok(())
 }
 
-/// Where runs are spilled, the directory for them must be there: so where it is missing, an export that succeeds has spilled nothing,
-/// and one that fails would have.
+/// Where runs are spilled, the directory for them must be there: so where it is missing, an export
+/// that succeeds has spilled nothing, and one that fails would have.
 #[test]
-#[ignore = "needs a temporary directory on a disk"]
 fn the_same_bytes_whatever_the_memory_and_the_threads() {
     let made = synthetic(&["--size", "40MiB"]);
     let (out, missing) = (temp_dir(), temp_dir().path().join("missing"));
     for format in [TableFormat::Parquet, TableFormat::Csv] {
         let mut expected = None;
-        for (memory_bytes, threads, spills) in
-            [(1 << 30, 1, false), (0, 1, true), (0, 2, true), (64 << 20, 4, false), (1 << 30, 2, false)]
-        {
+        let settings = [(1 << 30, 1, false), (0, 2, true), (0, 1, true), (1 << 30, 4, false)];
+        // The sorter knows no formats: two settings suffice for the second.
+        let count = if format == TableFormat::Parquet { 4 } else { 2 };
+        for (memory_bytes, threads, spills) in settings.into_iter().take(count) {
             let mut options = ExportOptions::default().format(format).memory_bytes(memory_bytes).data(DataPart::Full);
             options.tables = vec![Table::Accounts, Table::TokenAccounts, Table::Stakes];
             options.order = Some(RowOrder::Clustered);
@@ -141,7 +142,7 @@ fn the_same_bytes_whatever_the_memory_and_the_threads() {
             let at = format!("{format:?}-{memory_bytes}-{threads}");
             let fails = export_into(&out.path().join(format!("{at}-missing")), &made, &options_in(&missing)).is_err();
             assert_eq!(fails, spills, "{at}");
-            let (dir, spilled) = (out.path().join(&at), temp_dir());
+            let (dir, spilled) = (out.path().join(&at), dir_on_disk());
             export_into(&dir, &made, &options_in(spilled.path())).expect("exported");
             assert_eq!(names(spilled.path()), Vec::<String>::new());
             let tables = manifest(&dir)["tables"].clone();
@@ -149,7 +150,7 @@ fn the_same_bytes_whatever_the_memory_and_the_threads() {
             assert!((files(&dir), &tables) == (expected.0.clone(), &expected.1), "{at}");
             for table in tables.as_array().expect("a list") {
                 let files = table["files"].as_array().expect("a list");
-                assert!(files.len() > 1, "{at}: {table}");
+                assert_eq!(files.len() > 1, table["table"] != "stakes", "{at}: {table}");
                 let are_apart = |one: &Value, next: &Value| key(&one["greatest_key"]) < key(&next["least_key"]);
                 assert!(files.is_sorted_by(are_apart), "{at}: {table}");
             }
