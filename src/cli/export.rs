@@ -80,6 +80,9 @@ pub struct ExportArgs {
     /// with getProgramAccounts
     #[arg(long, value_name = "OFFSET:BASE58|0xHEX", value_parser = memcmp, help_heading = "Filters")]
     memcmp: Vec<Memcmp>,
+    /// For a test validator: also the mints of token accounts that pass the filters
+    #[arg(long, help_heading = "Filters")]
+    with_mints: bool,
     /// Write nothing; show what would be written, and whether it is there already
     #[arg(long)]
     dry_run: bool,
@@ -123,6 +126,7 @@ const TABLES: &[(&str, Table, &str)] = &[
 const FORMATS: &[(&str, TableFormat, &str)] = &[
     ("parquet", TableFormat::Parquet, "Compressed by zstd"),
     ("csv", TableFormat::Csv, "Text; data as hexadecimal digits"),
+    ("test-validator", TableFormat::TestValidator, "An account's JSON each, for --account-dir"),
 ];
 
 const ORDERS: &[(&str, RowOrder, &str)] = &[
@@ -219,6 +223,7 @@ impl ExportArgs {
             addresses: addresses.into_iter().collect(),
             data_size: self.data_size,
             memcmp: self.memcmp.clone(),
+            with_mints: self.with_mints,
         })
     }
 

@@ -7,7 +7,8 @@ use std::str::FromStr;
 use serde::Serialize;
 use slotpress_base::{Error, Result, to_usize};
 use slotpress_format::ledger::names::decode_base58;
-use slotpress_format::{Address, RecordHeader, TokenAccount};
+use slotpress_format::ledger::programs::{TOKEN, TOKEN_2022};
+use slotpress_format::{Address, RecordHeader, TokenData};
 
 /// Limit on the number of data filters, the same as for `getProgramAccounts`.
 pub const DATA_FILTERS_MAX: usize = 4;
@@ -99,6 +100,14 @@ pub struct Filter {
     pub data_size: Option<u64>,
     /// Bytes of the data.
     pub memcmp: Vec<Memcmp>,
+    /// Adds the mints of token accounts that pass; for a test validator only.
+    pub with_mints: bool,
+}
+
+/// Parses an account of Token or Token-2022.
+pub(super) fn token_of<'a>(header: &RecordHeader, data: &'a [u8]) -> Option<TokenData<'a>> {
+    let is_2022 = header.owner == TOKEN_2022;
+    (is_2022 || header.owner == TOKEN).then(|| TokenData::parse(data, is_2022))
 }
 
 impl Filter {
@@ -130,12 +139,16 @@ impl Filter {
             && self.memcmp.iter().all(|memcmp| memcmp.matches(data))
     }
 
-    pub(super) fn allows_mint(&self, address: &[u8; 32]) -> bool {
-        allows(&self.mints, address) && self.wallets.is_empty()
-    }
-
-    pub(super) fn allows_token(&self, account: &TokenAccount<'_>) -> bool {
-        allows(&self.mints, &account.mint) && allows(&self.wallets, &account.owner)
+    /// True if the filters of mints and wallets allow an account, which need be parsed only for
+    /// those.
+    pub(super) fn allows_token(&self, header: &RecordHeader, token: &Option<TokenData<'_>>) -> bool {
+        match token {
+            Some(TokenData::Account(account)) => {
+                allows(&self.mints, &account.mint) && allows(&self.wallets, &account.owner)
+            }
+            Some(TokenData::Mint(_)) => allows(&self.mints, &header.pubkey) && self.wallets.is_empty(),
+            _ => !self.is_of_tokens(),
+        }
     }
 }
 

@@ -17,6 +17,7 @@ mod programs;
 mod report;
 mod rows;
 mod sort;
+mod subset;
 pub mod table;
 mod visitor;
 
@@ -46,6 +47,10 @@ pub enum TableFormat {
     Parquet,
     /// Text with a line of column names. Bytes are hexadecimal digits.
     Csv,
+    /// One JSON file per account, as test validators load them, with all its data. Adds the code of
+    /// programs. Takes a filter, and the table of accounts only.
+    #[serde(rename = "test-validator")]
+    TestValidator,
 }
 
 /// Form of addresses.
@@ -215,9 +220,17 @@ impl ExportOptions {
         if is_stream && (self.tables.len() > 1 || self.format != TableFormat::Csv) {
             return Err(Error::usage("a stream takes one table, as CSV").with_hint("export into a directory"));
         }
+        let is_test = self.format == TableFormat::TestValidator;
+        if is_test && (self.tables != [Table::Accounts] || self.data != DataPart::None || self.filter.is_empty()) {
+            return Err(Error::usage("a test validator takes accounts that filters name, whole, and no other tables")
+                .with_hint("name them by at least one filter, such as their addresses"));
+        }
+        if self.filter.with_mints && !is_test {
+            return Err(Error::usage("mints of token accounts are added for a test validator only"));
+        }
         match (self.format, self.addresses) {
-            (TableFormat::Csv, AddressForm::Binary) => Err(Error::usage("CSV has addresses as base58 only")),
-            _ => Ok(()),
+            (TableFormat::Parquet, _) | (_, AddressForm::Base58) => Ok(()),
+            _ => Err(Error::usage("in files other than Parquet, addresses are base58")),
         }
     }
 }
@@ -254,23 +267,23 @@ pub fn export(
         }
     };
     let (watch, room) = (SpaceWatch::default(), options.room());
-    let facts = {
-        let parts = match &place {
-            Some(place) => {
+    let (mut facts, report) = match &place {
+        Some(place) if options.format == TableFormat::TestValidator => subset::write(input, options, place, progress)?,
+        place => {
+            let mut parts = Vec::new();
+            if let Some(place) = place {
                 let new = |table: &Table| Parts::new(*table, options, room, place.work.dir(), &watch);
-                options.tables.iter().map(new).collect()
+                parts.extend(options.tables.iter().map(new));
             }
-            None => Vec::new(),
-        };
-        let exporter = Exporter::new(options, place.as_ref(), parts, stream, progress);
-        let report = visit_state(input, &options.visit, progress, &exporter)?;
-        let mut facts = exporter.finish()?;
-        facts.accounts = report.accounts;
-        facts.state = match report.state {
-            StateOutcome::Checked { .. } => "checked",
-            StateOutcome::NotChecked(_) => "not checked",
-        };
-        facts
+            let exporter = Exporter::new(options, place.as_ref(), parts, stream, progress);
+            let report = visit_state(input, &options.visit, progress, &exporter)?;
+            (exporter.finish()?, report)
+        }
+    };
+    facts.accounts = report.accounts;
+    facts.state = match report.state {
+        StateOutcome::Checked { .. } => "checked",
+        StateOutcome::NotChecked(_) => "not checked",
     };
     let manifest = place.map(|place| place.publish(&facts, progress)).transpose()?;
     Ok(ExportReport { manifest, facts, elapsed: stopwatch.elapsed() })

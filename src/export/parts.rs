@@ -169,7 +169,7 @@ impl<'a> Parts<'a> {
                 file.write_all(header.as_bytes()).or_path("write", self.dir.path())?;
                 Form::Csv(file)
             }
-            TableFormat::Parquet => match (self.parquet_writer(file)?, &self.sorter) {
+            TableFormat::Parquet | TableFormat::TestValidator => match (self.parquet_writer(file)?, &self.sorter) {
                 (writer, None) => Form::Parquet(Box::new(writer)),
                 (writer, Some(_)) => {
                     Form::RowGroups(Box::new(writer.into_serialized_writer().map_err(|error| of_parquet(&error))?.0))
@@ -263,7 +263,7 @@ pub(super) struct PartFile<'a> {
 }
 
 impl<'a> PartFile<'a> {
-    fn create(dir: &'a KeptDir, name: &str, watch: &'a SpaceWatch) -> Result<Self> {
+    pub fn create(dir: &'a KeptDir, name: &str, watch: &'a SpaceWatch) -> Result<Self> {
         let file = dir.create_file(name, 0o666)?;
         Owner::of(dir)?.take(&file).or_path("change the owner of", &dir.path_of(name))?;
         let file = Arc::new(file);

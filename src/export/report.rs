@@ -1,13 +1,16 @@
 //! Report of an export: its manifest, and where the manifest was written.
 
+use std::path::Path;
+
 use serde::Serialize;
 use slotpress_base::{Elapsed, text};
 use slotpress_format::{Hash, Root};
+use slotpress_read::{StateFacts, StatePart};
 
 use super::filter::Filter;
 use super::parts::ExportedFile;
 use super::table::Table;
-use super::{AddressForm, DataPart, RowOrder, TableFormat};
+use super::{AddressForm, DataPart, ExportOptions, RowOrder, SCHEMA_VERSION, TableFormat};
 
 /// Content of a manifest: which state was exported, how, and into which files.
 #[derive(Clone, Debug, Serialize)]
@@ -55,6 +58,37 @@ pub struct Manifest {
     pub cut_off_extensions: u64,
     /// The tables.
     pub tables: Vec<TableFields>,
+}
+
+impl Manifest {
+    /// Makes a manifest of what is known before the first account is exported.
+    pub(super) fn new(facts: &StateFacts<'_>, options: &ExportOptions) -> Self {
+        let bank = facts.bank;
+        let name = |path: &Path| path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+        let source = |part: &StatePart| SourceFields { name: name(&part.path), root: part.root };
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            schema_version: SCHEMA_VERSION,
+            slot: bank.slot,
+            epoch: bank.epoch(),
+            block_height: bank.block_height,
+            bank_hash: bank.hash,
+            hash: bank.snapshot_hash(),
+            capitalization: bank.capitalization,
+            state: "not checked",
+            accounts: 0,
+            expected_hash: options.visit.check.expect_hash,
+            expected_slot: options.visit.check.expect_slot,
+            archives: facts.parts.iter().map(source).collect(),
+            filter: options.filter.clone(),
+            data: options.data,
+            format: options.format,
+            addresses: options.addresses,
+            unparsed_accounts: 0,
+            cut_off_extensions: 0,
+            tables: Vec::new(),
+        }
+    }
 }
 
 /// An archive or ledger that was read.

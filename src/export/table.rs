@@ -181,7 +181,7 @@ impl Batch {
     pub fn new(table: Table, options: &ExportOptions) -> Self {
         let form = match options.format {
             TableFormat::Csv => Form::Csv(Vec::new()),
-            TableFormat::Parquet => {
+            TableFormat::Parquet | TableFormat::TestValidator => {
                 let schema = table.schema(options);
                 let columns = schema.fields().iter().map(|field| Column::new(field.data_type())).collect();
                 Form::Columns(schema, columns)

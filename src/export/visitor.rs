@@ -10,23 +10,23 @@ use std::sync::atomic::Ordering::Relaxed;
 use parking_lot::Mutex;
 use slotpress_base::{Error, IoContext, Progress, Result, text};
 use slotpress_format::ledger::activation::StakeHistory;
-use slotpress_format::ledger::programs::{TOKEN, TOKEN_2022};
 use slotpress_format::{
     REDUCED_STAKE_CHANGES, Record, STAKE, STAKE_HISTORY, TokenData, VOTE, parse_feature, parse_stake_history,
 };
 use slotpress_read::{StateFacts, StatePart, StateVisitor, StateWorker, StorageRef};
 
+use super::filter::token_of;
 use super::parts::Parts;
 use super::place::{self, OutputPlace};
 use super::programs::Programs;
-use super::report::{Manifest, SourceFields, TableFields};
+use super::report::{Manifest, TableFields};
 use super::rows::StakeRules;
 use super::table::{Batch, Rows, Table};
 use super::{ExportOptions, RowOrder, SCHEMA_VERSION, TableFormat};
 
 const STANDARD_OUTPUT: &str = "standard output";
 
-fn no_bank() -> Error {
+pub(super) fn no_bank() -> Error {
     Error::damaged("the bank file cannot be read: it is not known of which slot the state is")
 }
 
@@ -152,34 +152,11 @@ impl Exporter<'_, '_> {
 
 impl StateVisitor for Exporter<'_, '_> {
     fn begin(&self, facts: &StateFacts<'_>) -> Result<()> {
-        let (options, bank) = (self.options, facts.bank);
+        let options = self.options;
         if let Some(place) = self.place {
-            place.check_free(&options.tables, bank.slot, self.progress)?;
+            place.check_free(&options.tables, facts.bank.slot, self.progress)?;
         }
-        let name = |path: &Path| path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-        let source = |part: &StatePart| SourceFields { name: name(&part.path), root: part.root };
-        let manifest = Manifest {
-            version: env!("CARGO_PKG_VERSION"),
-            schema_version: SCHEMA_VERSION,
-            slot: bank.slot,
-            epoch: bank.epoch(),
-            block_height: bank.block_height,
-            bank_hash: bank.hash,
-            hash: bank.snapshot_hash(),
-            capitalization: bank.capitalization,
-            state: "not checked",
-            accounts: 0,
-            expected_hash: options.visit.check.expect_hash,
-            expected_slot: options.visit.check.expect_slot,
-            archives: facts.parts.iter().map(source).collect(),
-            filter: options.filter.clone(),
-            data: options.data,
-            format: options.format,
-            addresses: options.addresses,
-            unparsed_accounts: 0,
-            cut_off_extensions: 0,
-            tables: Vec::new(),
-        };
+        let manifest = Manifest::new(facts, options);
         let footer = [
             ("slotpress.schema_version", SCHEMA_VERSION.to_string()),
             ("slotpress.slot", manifest.slot.to_string()),
@@ -260,14 +237,9 @@ impl StateWorker for Worker<'_, '_, '_> {
         if !is_wanted {
             return Ok(());
         }
-        let is_2022 = header.owner == TOKEN_2022;
         let is_parsed = filter.is_of_tokens() || exporter.wants(Table::TokenAccounts) || exporter.wants(Table::Mints);
-        let token = (is_parsed && (is_2022 || header.owner == TOKEN)).then(|| TokenData::parse(data, is_2022));
-        let is_allowed = match &token {
-            Some(TokenData::Account(account)) => filter.allows_token(account),
-            Some(TokenData::Mint(_)) => filter.allows_mint(&header.pubkey),
-            _ => !filter.is_of_tokens(),
-        };
+        let token = if is_parsed { token_of(header, data) } else { None };
+        let is_allowed = filter.allows_token(header, &token);
         is_known &= token != Some(TokenData::Unknown);
         for batch in self.batches.iter_mut().filter(|_| is_allowed) {
             is_known &= exporter.push(batch, record, &token, begun, slot)?;

@@ -7,7 +7,7 @@ use std::path::Path;
 use super::entries;
 
 /// A record, read without slotpress.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plain {
     pub slot: u64,
     pub id: u64,
@@ -15,6 +15,7 @@ pub struct Plain {
     pub pubkey: String,
     pub owner: String,
     pub lamports: u64,
+    pub rent_epoch: u64,
     pub executable: bool,
     pub data: Vec<u8>,
 }
@@ -46,6 +47,7 @@ pub fn records(archive: &Path) -> Vec<Plain> {
                 pubkey: key(at + 16),
                 owner: key(at + 64),
                 lamports: number(at + 48),
+                rent_epoch: number(at + 56),
                 executable: bytes[at + 96] == 1,
                 data: bytes[at + 136..at + 136 + length].to_vec(),
             });

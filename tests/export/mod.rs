@@ -9,6 +9,7 @@ mod works {
     mod model;
     mod order;
     mod rows;
+    mod subset;
     pub mod tables;
 }
 mod refused {

@@ -68,7 +68,7 @@ pub use ledger::lists::{
     ObsoleteFormat, ObsoleteItem, ObsoleteLists, parse_storages_list, parse_tagged_storages_list, read_storages_list,
     scan_obsolete_accounts, write_no_obsolete_accounts, write_storages_list,
 };
-pub use ledger::loaders::LoaderAccount;
+pub use ledger::loaders::{LoaderAccount, programdata_candidates};
 pub use ledger::lock::LedgerLock;
 pub use ledger::mints::Mint;
 pub use ledger::names::{Address, ArchiveName, Hash, name_and_parts, name_parts, parse_number, parse_storage_name};

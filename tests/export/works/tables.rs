@@ -12,19 +12,19 @@ use crate::common::*;
 use crate::export::{manifest, pair, rows, run};
 use crate::verify::refused::fields::{BANK_FILE, places};
 
-const TOKEN: &str = "TokenkegQfeZyiNwAJbNbGKPFXCWuBvf9Ss623VQ5DA";
-const TOKEN_2022: &str = "TokenzQdBNbLqP5VEhdkAS6EPFLC1PHnBqCXEpPxuEb";
+pub const TOKEN: &str = "TokenkegQfeZyiNwAJbNbGKPFXCWuBvf9Ss623VQ5DA";
+pub const TOKEN_2022: &str = "TokenzQdBNbLqP5VEhdkAS6EPFLC1PHnBqCXEpPxuEb";
 const STAKE: &str = "Stake11111111111111111111111111111111111111";
 const VOTE: &str = "Vote111111111111111111111111111111111111111";
-const LOADER: &str = "BPFLoaderUpgradeab1e11111111111111111111111";
+pub const LOADER: &str = "BPFLoaderUpgradeab1e11111111111111111111111";
 const OLD_LOADERS: [&str; 2] =
     ["BPFLoader1111111111111111111111111111111111", "BPFLoader2111111111111111111111111111111111"];
 
 /// Returns the newest accounts of archives.
-struct Accounts(BTreeMap<String, Plain>);
+pub struct Accounts(pub BTreeMap<String, Plain>);
 
 impl Accounts {
-    fn of(archives: &[&Path]) -> Self {
+    pub fn of(archives: &[&Path]) -> Self {
         let all: Vec<Plain> = archives.iter().flat_map(|archive| records(archive)).collect();
         Self(newest(&all).into_iter().filter(|(_, record)| record.lamports > 0).collect())
     }
@@ -37,7 +37,7 @@ impl Accounts {
     }
 }
 
-fn key(data: &[u8], at: usize) -> String {
+pub fn key(data: &[u8], at: usize) -> String {
     bs58::encode(&data[at..at + 32]).into_string()
 }
 
@@ -324,7 +324,7 @@ fn filters_of_these_tables() {
     assert_eq!(rows(&archives, &["--table", "stakes", "--mint", mint]), Vec::<String>::new());
 }
 
-fn record(address: u8, owner: &str, lamports: u64, is_executable: bool, data: &[u8]) -> Vec<u8> {
+pub fn record(address: u8, owner: &str, lamports: u64, is_executable: bool, data: &[u8]) -> Vec<u8> {
     let owner = bs58::decode(owner).into_vec().expect("an address");
     let numbers = |numbers: &[u64]| numbers.iter().flat_map(|it| it.to_le_bytes()).collect::<Vec<u8>>();
     let mut record = [numbers(&[0, data.len() as u64]), vec![address; 32], numbers(&[lamports, u64::MAX])].concat();

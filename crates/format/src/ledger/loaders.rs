@@ -1,10 +1,20 @@
 //! Parses accounts of the loaders, which own programs and their code.
 
+use sha2::{Digest, Sha256};
+
 use crate::ledger::programs::{BPF_LOADER_1, BPF_LOADER_2, LOADER};
 
 /// Offset of the code in an account of program data: after kind, slot, and an optional authority
 /// that always has room.
 const CODE_AT: usize = 4 + 8 + 1 + 32;
+
+/// Derives 32 addresses, of which one is that of a program's code: the first that is no point of the
+/// curve (`find_program_address` in the `solana-address` crate). Each is one with probability 1/2.
+/// Which are is not computed, since the loader has no account at another of these addresses.
+pub fn programdata_candidates(program: &[u8; 32]) -> impl Iterator<Item = [u8; 32]> {
+    let seeds = |bump| [&program[..], &[bump], &LOADER, b"ProgramDerivedAddress"].concat();
+    (0xe0..=u8::MAX).rev().map(move |bump| Sha256::digest(seeds(bump)).into())
+}
 
 /// What an account of a loader holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +106,20 @@ mod tests {
         let other = Some(LoaderAccount::Other);
         for (data, expected) in [(&[0; 4][..], other), (&[1, 0, 0, 0, 0], other), (&[4, 0, 0, 0], None), (&[], None)] {
             assert_eq!(of(LOADER, data), expected, "{data:?}");
+        }
+    }
+
+    /// Programs of mainnet, and where their code is.
+    #[test]
+    fn addresses_of_code() {
+        use crate::ledger::programs::address;
+        for (program, code, at) in [
+            ("JUP6LkbZbjS1jKKwapdHNy74zcZ3tLUZoi5QNyVTaV4", "4Ec7ZxZS6Sbdg5UGSLHbAnM7GQHp2eFd4KYWRexAipQT", 1),
+            ("whirLbMiicVdio4qvUfM5KAg6Ct8VwpYzGff3uctyCc", "CtXfPzz36dH5Ws4UYKZvrQ1Xqzn42ecDW6y8NKuiN8nD", 1),
+            ("6EF8rrecthR5Dkzon8Nwu78hRvfCKubJ14M5uBEwF6P", "B5MvUwXdiW1NMM6QFFD3ssPKBujD4zMohncbM73Z2BQu", 4),
+        ] {
+            let found = programdata_candidates(&address(program)).position(|candidate| candidate == address(code));
+            assert_eq!(found, Some(at), "{program}");
         }
     }
 

@@ -1,0 +1,147 @@
+//! Exports accounts for a test validator: one JSON file for each, as `solana account` prints it.
+//!
+//! Accounts that the wanted ones name come with them: the code of programs, and, if asked for, the
+//! mints of token accounts. When they are named, they may have passed by, so the input is then read
+//! once more.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::Write;
+use std::sync::OnceLock;
+
+use base64::engine::{Engine, general_purpose::STANDARD};
+use parking_lot::Mutex;
+use slotpress_base::{Error, IoContext, Progress, Result, SpaceWatch};
+use slotpress_format::ledger::programs::LOADER;
+use slotpress_format::{Address, LoaderAccount, Record, RecordHeader, TokenData, programdata_candidates};
+use slotpress_read::{AccountsInput, StateFacts, StateVisitor, StateWorker, StorageRef, VisitReport, visit_state};
+
+use super::filter::{Filter, token_of};
+use super::parts::{ExportedFile, Form, OpenPart, PartFile};
+use super::place::{OutputPlace, partition};
+use super::report::{Manifest, TableFields};
+use super::table::Table;
+use super::visitor::no_bank;
+use super::{ExportOptions, RowOrder};
+
+/// Limit on accounts: the manifest, which lists their files, must stay below the 8 MiB that are
+/// read of one, and a test validator holds all accounts in memory.
+const FILES_MAX: usize = 30_000;
+
+/// Limit on addresses of the filter for which those of code are derived: it bounds memory. Code of
+/// other programs is found by the second read.
+const DERIVED_MAX: usize = 10_000;
+
+/// Addresses of accounts, with the program that must own each.
+type Named = HashMap<[u8; 32], [u8; 32]>;
+
+struct Subset<'a> {
+    /// `None` in the second read, when only named accounts are wanted.
+    filter: Option<&'a Filter>,
+    /// Accounts that are wanted whatever the filter says.
+    named: Named,
+    options: &'a ExportOptions,
+    place: &'a OutputPlace<'a>,
+    progress: &'a dyn Progress,
+    watch: SpaceWatch,
+    begun: OnceLock<Manifest>,
+    /// Files by the address of the account, and the accounts that these name.
+    found: Mutex<(BTreeMap<[u8; 32], ExportedFile>, Named)>,
+}
+
+/// Writes accounts into the work directory. Returns what the manifest says of them.
+pub(super) fn write(
+    input: AccountsInput<'_>,
+    options: &ExportOptions,
+    place: &OutputPlace<'_>,
+    progress: &dyn Progress,
+) -> Result<(Manifest, VisitReport)> {
+    let programs = options.filter.addresses.iter().take(DERIVED_MAX);
+    let code = programs.flat_map(|program| programdata_candidates(&program.0));
+    let mut subset = Subset {
+        filter: Some(&options.filter),
+        named: code.map(|address| (address, LOADER)).collect(),
+        options,
+        place,
+        progress,
+        watch: SpaceWatch::default(),
+        begun: OnceLock::new(),
+        found: Mutex::default(),
+    };
+    let report = visit_state(input, &options.visit, progress, &subset)?;
+    let (files, named) = subset.found.get_mut();
+    named.retain(|address, _| !files.contains_key(address));
+    if !named.is_empty() {
+        (subset.filter, subset.named) = (None, std::mem::take(named));
+        visit_state(input, &options.visit, progress, &subset)?;
+    }
+    let mut manifest = subset.begun.into_inner().ok_or_else(no_bank)?;
+    let mut files: Vec<ExportedFile> = subset.found.into_inner().0.into_values().collect();
+    let dir = format!("{}/{}", Table::Accounts.name(), partition(manifest.slot));
+    files.iter_mut().for_each(|file| file.path = format!("{dir}/{}", file.part));
+    let (rows, bytes) = (files.len() as u64, files.iter().map(|file| file.bytes).sum());
+    manifest.tables = vec![TableFields { table: Table::Accounts, order: RowOrder::Unordered, rows, bytes, files }];
+    Ok((manifest, report))
+}
+
+impl StateVisitor for Subset<'_> {
+    fn begin(&self, facts: &StateFacts<'_>) -> Result<()> {
+        self.place.check_free(&self.options.tables, facts.bank.slot, self.progress)?;
+        let manifest = Manifest::new(facts, self.options);
+        match self.begun.get_or_init(|| manifest.clone()).hash == manifest.hash {
+            true => Ok(()),
+            false => Err(Error::failed("the second read found another state").with_hint("run it again")),
+        }
+    }
+
+    fn new_worker(&self) -> Box<dyn StateWorker + '_> {
+        Box::new(Worker(self))
+    }
+}
+
+struct Worker<'w, 'a>(&'w Subset<'a>);
+
+impl StateWorker for Worker<'_, '_> {
+    fn record(&mut self, _: StorageRef, record: &Record<'_>, is_superseded: bool) -> Result<()> {
+        let (subset, header, data) = (self.0, record.header, record.data);
+        // Without a bank file, the export fails at its end.
+        if is_superseded || header.lamports == 0 || subset.begun.get().is_none() {
+            return Ok(());
+        }
+        let filter = subset.filter.filter(|filter| filter.allows(header, data));
+        let token = filter.and_then(|_| token_of(header, data));
+        let is_wanted = filter.is_some_and(|filter| filter.allows_token(header, &token));
+        if !is_wanted && subset.named.get(&header.pubkey) != Some(&header.owner) {
+            return Ok(());
+        }
+        let file = subset.write(header, data)?;
+        let (files, named) = &mut *subset.found.lock();
+        files.insert(header.pubkey, file);
+        let loaded = LoaderAccount::parse(&header.owner, header.executable == 1, data);
+        named.extend(match (loaded, token) {
+            (Some(LoaderAccount::Program(code)), _) => Some((code, LOADER)),
+            (_, Some(TokenData::Account(it))) if subset.options.filter.with_mints => Some((it.mint, header.owner)),
+            _ => None,
+        });
+        match files.len() > FILES_MAX {
+            true => Err(Error::failed(format!("more than {FILES_MAX} accounts for a test validator"))
+                .with_hint("name fewer by the filters")),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Subset<'_> {
+    fn write(&self, header: &RecordHeader, data: &[u8]) -> Result<ExportedFile> {
+        let RecordHeader { lamports, rent_epoch, .. } = header;
+        let (address, owner, is_executable) = (Address(header.pubkey), Address(header.owner), header.executable == 1);
+        let (dir, part) = (self.place.work.dir(), format!("{address}.json"));
+        let start =
+            format!(r#"{{"pubkey":"{address}","account":{{"lamports":{lamports},"owner":"{owner}","executable":"#);
+        let middle = format!(r#"{is_executable},"rentEpoch":{rent_epoch},"space":{},"data":[""#, data.len());
+        let mut file = PartFile::create(dir, &part, &self.watch)?;
+        for piece in [&start, &middle, &STANDARD.encode(data), "\",\"base64\"]}}\n"] {
+            file.write_all(piece.as_bytes()).or_path("write", &dir.path_of(&part))?;
+        }
+        OpenPart { form: Form::Csv(file), rows: 1, keys: Default::default() }.close(dir)
+    }
+}
