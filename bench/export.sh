@@ -2,7 +2,7 @@
 # Measures exporting: time, CPU time and memory beside verifying the same archive, and bytes per
 # row.
 #
-#   bench/export.sh       a state of SIZE, both tables, in order and without, with and without data
+#   bench/export.sh       a state of SIZE: accounts in order, without, and with data; token accounts; all tables
 #
 # Settings: ROUNDS (3), SIZE in MiB (1864: 5 million accounts), THREADS (all cores), SCRATCH
 # (/dev/shm).
@@ -33,10 +33,11 @@ for _ in $(seq "$rounds"); do
     export_as tokens --table token-accounts
     export_as both --table accounts,token-accounts
     export_as data --data full
+    export_as all --table accounts,token-accounts,mints,stakes,votes,programs
 done
 echo "${size} MiB of storages, $(cat "$work/rows-accounts") accounts, $threads threads, medians of $rounds"
 row verify verify ""
-for name in accounts unordered tokens both data; do
+for name in accounts unordered tokens both data all; do
     row "$name" "$name" "$(ratio "$name" verify) x verify, CPU $(ratio "$name-cpu" verify-cpu) x"
     awk -v b="$(cat "$work/bytes-$name")" -v r="$(cat "$work/rows-$name")" 'BEGIN {printf "%.1f bytes per account\n", b/r}'
 done

@@ -10,6 +10,8 @@ use slotpress_format::ledger::names::decode_base58;
 use slotpress_format::ledger::programs::{TOKEN, TOKEN_2022};
 use slotpress_format::{Address, RecordHeader, TokenData};
 
+use super::table::Table;
+
 /// Limit on the number of data filters, the same as for `getProgramAccounts`.
 pub const DATA_FILTERS_MAX: usize = 4;
 /// Limit on the bytes of one comparison, the same as for `getProgramAccounts`.
@@ -130,6 +132,15 @@ impl Filter {
     /// True if accounts must be parsed as token accounts before they can be filtered.
     pub(super) fn is_of_tokens(&self) -> bool {
         !self.mints.is_empty() || !self.wallets.is_empty()
+    }
+
+    /// True if the filters of mints and wallets may select rows of a table.
+    pub(super) fn is_of_table(&self, table: Table) -> bool {
+        match table {
+            Table::Accounts | Table::TokenAccounts => true,
+            Table::Mints => self.wallets.is_empty(),
+            _ => !self.is_of_tokens(),
+        }
     }
 
     pub(super) fn allows(&self, header: &RecordHeader, data: &[u8]) -> bool {

@@ -220,6 +220,10 @@ impl ExportOptions {
         if is_stream && (self.tables.len() > 1 || self.format != TableFormat::Csv) {
             return Err(Error::usage("a stream takes one table, as CSV").with_hint("export into a directory"));
         }
+        if let Some(table) = self.tables.iter().find(|table| !self.filter.is_of_table(**table)) {
+            let message = format!("the table {} has no row of a mint or wallet", table.name());
+            return Err(Error::usage(message).with_hint("export it in another run, without that filter"));
+        }
         let is_test = self.format == TableFormat::TestValidator;
         if is_test && (self.tables != [Table::Accounts] || self.data != DataPart::None || self.filter.is_empty()) {
             return Err(Error::usage("a test validator takes accounts that filters name, whole, and no other tables")

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::Serialize;
 use slotpress_base::{Elapsed, text};
-use slotpress_format::{Hash, Root};
+use slotpress_format::{CLOCK, Hash, Root, parse_block_time};
 use slotpress_read::{StateFacts, StatePart};
 
 use super::filter::Filter;
@@ -24,6 +24,8 @@ pub struct Manifest {
     pub slot: u64,
     /// Epoch of that slot.
     pub epoch: u64,
+    /// Time of the slot by the cluster's clock, in seconds since 1970; `None` if the state has none.
+    pub block_time: Option<i64>,
     /// Number of blocks since genesis.
     pub block_height: u64,
     /// Bank hash.
@@ -71,6 +73,7 @@ impl Manifest {
             schema_version: SCHEMA_VERSION,
             slot: bank.slot,
             epoch: bank.epoch(),
+            block_time: facts.well_known.get(&CLOCK).and_then(|clock| parse_block_time(&clock.data).ok()),
             block_height: bank.block_height,
             bank_hash: bank.hash,
             hash: bank.snapshot_hash(),

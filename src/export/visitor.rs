@@ -123,12 +123,14 @@ impl Exporter<'_, '_> {
             batches.iter_mut().try_for_each(|batch| self.write(batch))?;
         }
         let Some(slot) = self.begun.get().map(|begun| begun.manifest.slot) else { return Err(no_bank()) };
-        let mut batch = self.new_batch(Table::Programs);
-        self.programs.join(|program, code| {
-            batch.push_program(program, code)?;
-            if batch.is_full() { self.write(&mut batch) } else { Ok(()) }
-        })?;
-        self.write(&mut batch)?;
+        if self.wants(Table::Programs) {
+            let mut batch = self.new_batch(Table::Programs);
+            self.programs.join(|program, code| {
+                batch.push_program(program, code)?;
+                if batch.is_full() { self.write(&mut batch) } else { Ok(()) }
+            })?;
+            self.write(&mut batch)?;
+        }
         if let (Some(stream), Some(table)) = (&self.stream, self.options.tables.first()) {
             stream.lock().flush().or_path("write", Path::new(STANDARD_OUTPUT))?;
             let [rows, bytes] = [&self.streamed.0, &self.streamed.1].map(|counter| counter.load(Relaxed));
@@ -232,7 +234,7 @@ impl StateWorker for Worker<'_, '_, '_> {
         // Code may be in an account that the filters do not allow.
         let mut is_known = true;
         if exporter.wants(Table::Programs) {
-            is_known = exporter.programs.keep(header, data, is_wanted && !filter.is_of_tokens(), slot)?;
+            is_known = exporter.programs.keep(header, data, is_wanted, slot)?;
         }
         if !is_wanted {
             return Ok(());

@@ -157,6 +157,7 @@ pub fn sysvars(bytes: &[u8]) {
     check(sysvars::parse_certificate(bytes, length));
     check(sysvars::parse_reward_stakes(bytes, length));
     check(sysvars::parse_clock(bytes));
+    check(sysvars::parse_block_time(bytes));
     check(sysvars::parse_feature(bytes));
     assert!(check(sysvars::parse_newest_slots(bytes, 9)).is_none_or(|slots| slots.len() <= 9));
 }

@@ -94,8 +94,8 @@ pub use ledger::startup_hints::check_startup_hints;
 pub use ledger::status_cache::{STATUS_CACHE_SLOTS_MAX, StatusCache, parse_status_cache};
 pub use ledger::storages::{STORAGES_MAX, SplitDataFile, StorageFile, StorageKind, StorageRoot, modified_ns};
 pub use ledger::sysvars::{
-    EpochRewards, check_rent, check_slot_hashes, parse_certificate, parse_clock, parse_feature, parse_newest_slots,
-    parse_reward_stakes, parse_stake_history,
+    EpochRewards, check_rent, check_slot_hashes, parse_block_time, parse_certificate, parse_clock, parse_feature,
+    parse_newest_slots, parse_reward_stakes, parse_stake_history,
 };
 pub use ledger::tokens::{Extensions, TOKEN_ACCOUNT_BYTES, TokenAccount, TokenData, extension_name};
 pub use ledger::votes::VoteState;

@@ -153,6 +153,10 @@ fn files_and_what_the_manifest_says_of_them() {
     assert_eq!((&manifest["slot"], &manifest["state"]), (&40.into(), &"checked".into()));
     let of_agave = expected_of("agave-4.2.2", 40);
     assert_eq!(manifest["accounts"], of_agave["accounts"]);
+    let clock = &accounts_of(&[&full, &incremental])["SysvarC1ock11111111111111111111111111111111"].data;
+    let number = |at: usize| i64::from_le_bytes(clock[at..at + 8].try_into().expect("8 bytes"));
+    assert_eq!((&manifest["epoch"], &manifest["block_time"]), (&number(16).into(), &number(32).into()));
+    assert!(number(0) == 40 && number(32) > 1_500_000_000, "{clock:?}");
     for table in manifest["tables"].as_array().expect("a list") {
         for file in table["files"].as_array().expect("a list") {
             let content = fs::read(out.path().join(file["path"].as_str().expect("a path"))).expect("read");

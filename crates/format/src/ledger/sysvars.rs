@@ -122,6 +122,13 @@ pub fn parse_clock(data: &[u8]) -> Result<Option<u64>> {
     Ok(u64::try_from(now.saturating_sub(epoch_start)).ok().filter(|seconds| *seconds > 0))
 }
 
+/// Parses the time of the slot from the sysvar `Clock`, in seconds since 1970.
+pub fn parse_block_time(data: &[u8]) -> Result<i64> {
+    let mut r = FieldReader::new(data, data.len() as u64, "the sysvar Clock");
+    r.skip(4 * 8)?; // slot, start of the epoch, epochs
+    Ok(i64::from_le_bytes(r.array()?))
+}
+
 /// Parses the account of a feature. Returns the slot in which the feature was activated, or `None`
 /// while it is pending.
 pub fn parse_feature(data: &[u8]) -> Result<Option<u64>> {
