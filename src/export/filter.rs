@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use std::str::FromStr;
 
 use serde::Serialize;
+use sha2::{Digest, Sha256};
 use slotpress_base::{Error, Result, to_usize};
 use slotpress_format::ledger::names::decode_base58;
 use slotpress_format::ledger::programs::{TOKEN, TOKEN_2022};
@@ -67,7 +68,7 @@ fn as_hex<S: serde::Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S:
     serializer.serialize_str(&hex(bytes))
 }
 
-/// Limit on the addresses that a manifest lists. For a larger set, it has only the number.
+/// Limit on the addresses that a manifest lists. For a larger set, it has the number and a hash.
 const LISTED_MAX: usize = 100;
 
 fn allows(set: &HashSet<Address>, key: &[u8; 32]) -> bool {
@@ -76,7 +77,10 @@ fn allows(set: &HashSet<Address>, key: &[u8; 32]) -> bool {
 
 fn listed<S: serde::Serializer>(set: &HashSet<Address>, serializer: S) -> Result<S::Ok, S::Error> {
     if set.len() > LISTED_MAX {
-        return serializer.serialize_str(&format!("{} addresses", set.len()));
+        let mut sorted: Vec<&Address> = set.iter().collect();
+        sorted.sort_unstable();
+        let hash = sorted.iter().fold(Sha256::new(), |hash, address| hash.chain_update(address.0)).finalize();
+        return serializer.serialize_str(&format!("{} addresses, SHA-256 {}", set.len(), hex(&hash)));
     }
     let mut listed: Vec<String> = set.iter().map(Address::to_string).collect();
     listed.sort_unstable();

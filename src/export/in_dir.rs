@@ -6,19 +6,26 @@ use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::fs::fstat;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use slotpress_base::kept_dir::changed;
-use slotpress_base::{Found, IoContext, KeptDir, Progress, Result, ShowPath, text};
-use slotpress_read::{Unpublished, WorkDir, remove_stale_dirs_after};
+use slotpress_base::{Error, ErrorKind, Found, IoContext, KeptDir, Progress, Result, ShowPath, progress, text};
+use slotpress_read::{Locked, Unpublished, WorkDir, remove_stale_dirs_after, try_lock};
 
-use super::place::{WORK_PREFIX, check_dir, exists, manifest_name, partition, tell_taken_back, text_of};
-use super::table::Table;
+use super::added::{MANIFEST_BYTES_MAX, added, slot_of, tables_of};
+use super::place::{WORK_PREFIX, check_dir, exists, manifest_name, partition, tell_taken_back};
 use super::{Manifest, TableFields};
 
 /// Name of the journal in the work directory.
 const JOURNAL: &str = "journal.json";
+/// Name of a copy of the manifest that a run replaces, in the work directory.
+const OLD_MANIFEST: &str = "manifest.json";
+/// Limit on waits for another run that replaces a manifest, which takes it milliseconds.
+const LOCK_WAITS_MAX: u32 = 100;
+const LOCK_WAIT: Duration = Duration::from_millis(100);
 /// Limit on the size of a journal. It names a manifest and a directory per table, which takes some
 /// hundred bytes.
 const JOURNAL_BYTES_MAX: u64 = 64 << 10;
@@ -48,17 +55,22 @@ pub fn publish(dir: &Arc<KeptDir>, work: WorkDir, manifest: &Manifest, progress:
     for fields in &manifest.tables {
         partitions.push(whole_partition(dir, work.dir(), fields)?);
     }
+    let (ours, name) = (manifest.to_value(), manifest_name(manifest.slot));
+    lock(dir, progress)?;
+    let (there, whole) = check_free(dir, &ours)?;
+    if let Some(there) = &there {
+        write(work.dir(), OLD_MANIFEST, there)?;
+    }
     let file = Unpublished::create_in(dir)?;
-    file.file().write_all(text_of(manifest).as_bytes()).or_path("write", file.path())?;
+    file.file().write_all((text::json(&whole) + "\n").as_bytes()).or_path("write", file.path())?;
     file.file().sync_all().or_path("write", file.path())?;
     let manifest_inode = Found::from(fstat(file.file()).or_path("read", file.path())?).inode;
     let journal = RenameJournal { slot: manifest.slot, manifest_inode, partitions };
-    journal.write(work.dir())?;
+    write(work.dir(), JOURNAL, text::json(&journal).as_bytes())?;
+    work.dir().sync()?;
     dir.sync()?;
-    let tables: Vec<Table> = manifest.tables.iter().map(|fields| fields.table).collect();
-    check_free(dir, &tables, manifest.slot)?;
     progress.check()?;
-    let named = journal.give_names(dir, work.dir()).and_then(|()| file.publish(&manifest_name(manifest.slot), false));
+    let named = journal.give_names(dir, work.dir()).and_then(|()| file.publish(&name, there.is_some()));
     match named {
         Ok(path) => Ok(path.to_string_lossy().into_owned()),
         Err(error) => {
@@ -84,24 +96,39 @@ fn whole_partition(dir: &KeptDir, work: &KeptDir, fields: &TableFields) -> Resul
     Ok(Partition { inode: whole.itself()?.inode, is_first: dir.found(&table)?.is_none(), table })
 }
 
-impl RenameJournal {
-    fn write(&self, work: &KeptDir) -> Result<()> {
-        let path = work.path_of(JOURNAL);
-        let mut file = work.create_file(JOURNAL, 0o666)?;
-        file.write_all(text::json(self).as_bytes()).and_then(|()| file.sync_all()).or_path("write", &path)?;
-        work.sync()
-    }
+fn write(work: &KeptDir, name: &str, bytes: &[u8]) -> Result<()> {
+    let mut file = work.create_file(name, 0o666)?;
+    file.write_all(bytes).and_then(|()| file.sync_all()).or_path("write", &work.path_of(name))
+}
 
+fn read(dir: &KeptDir, name: &str, bytes_max: u64) -> Result<Option<Vec<u8>>> {
+    if dir.found(name)?.is_none() {
+        return Ok(None);
+    }
+    let mut bytes = Vec::new();
+    dir.open_file(name)?.take(bytes_max).read_to_end(&mut bytes).or_path("read", &dir.path_of(name))?;
+    Ok(Some(bytes))
+}
+
+/// Waits until no other run replaces a manifest in the directory. Locks it until it is closed.
+fn lock(dir: &KeptDir, progress: &dyn Progress) -> Result<()> {
+    for _ in 0..LOCK_WAITS_MAX {
+        if try_lock(dir).or_path("lock", dir.path())? != Locked::Busy {
+            return Ok(());
+        }
+        progress::wait(progress, LOCK_WAIT);
+        progress.check()?;
+    }
+    let message = format!("the directory {} is in use: another program holds its lock", dir.path().shown());
+    Err(Error::new(ErrorKind::InUse, message).with_hint("wait until that program has ended, or choose another output"))
+}
+
+impl RenameJournal {
     /// Reads the journal of a run; `None` if the run has given no name.
     fn read(work: &KeptDir) -> Result<Option<Self>> {
-        if work.found(JOURNAL)?.is_none() {
-            return Ok(None);
-        }
-        let mut text = Vec::new();
-        let read = work.open_file(JOURNAL)?.take(JOURNAL_BYTES_MAX).read_to_end(&mut text);
-        read.or_path("read", &work.path_of(JOURNAL))?;
+        let text = read(work, JOURNAL, JOURNAL_BYTES_MAX)?;
         // A journal that is cut off was not synced when its run was killed, so no name was given.
-        Ok(serde_json::from_slice(&text).ok())
+        Ok(text.and_then(|text| serde_json::from_slice(&text).ok()))
     }
 
     fn give_names(&self, dir: &Arc<KeptDir>, work: &KeptDir) -> Result<()> {
@@ -128,7 +155,9 @@ impl RenameJournal {
         let (partition, manifest) = (partition(self.slot), manifest_name(self.slot));
         let mut are_some = self.is_committed(dir)?;
         if are_some {
-            dir.remove_file(&manifest).or_path("remove", &dir.path_of(&manifest))?;
+            let is_old = work.found(OLD_MANIFEST)?.is_some();
+            let gone = if is_old { work.rename(OLD_MANIFEST, dir, &manifest) } else { dir.remove_file(&manifest) };
+            gone.or_path("take back", &dir.path_of(&manifest))?;
         }
         for Partition { table, inode, is_first } in self.partitions.iter().rev() {
             let Some(of_table) = dir.open_dir(table)? else { continue };
@@ -157,9 +186,8 @@ pub fn take_back_killed(dir: &KeptDir, progress: &dyn Progress) -> Result<()> {
     })
 }
 
-/// Refuses a slot if the directory has tables of it. Ignores tables that [`take_back_killed`] would
-/// remove.
-pub fn check_free_in(path: &Path, tables: &[Table], slot: u64) -> Result<()> {
+/// See [`check_free`]. Ignores tables that [`take_back_killed`] would remove.
+pub fn check_free_in(path: &Path, ours: &Value) -> Result<()> {
     check_dir(path)?;
     if !path.exists() {
         return Ok(());
@@ -168,36 +196,36 @@ pub fn check_free_in(path: &Path, tables: &[Table], slot: u64) -> Result<()> {
     for name in dir.names()?.iter().filter(|name| name.to_string_lossy().starts_with(WORK_PREFIX)) {
         unfinished.extend(unfinished_of(&dir, name)?);
     }
-    check_free_but(&dir, tables, slot, &unfinished)
+    check_free_but(&dir, ours, &unfinished).map(drop)
 }
 
 /// Returns the journal of a work directory if its run was killed before it named the manifest.
 fn unfinished_of(dir: &KeptDir, name: &OsStr) -> Result<Option<RenameJournal>> {
     let Ok(Some(work)) = dir.open_dir(name) else { return Ok(None) };
-    if slotpress_read::try_lock(&work).or_path("lock", work.path())? != slotpress_read::Locked::Ours {
+    if try_lock(&work).or_path("lock", work.path())? != Locked::Ours {
         return Ok(None);
     }
     let Some(journal) = RenameJournal::read(&work)? else { return Ok(None) };
     Ok(if journal.is_committed(dir)? { None } else { Some(journal) })
 }
 
-/// Refuses a slot if the directory has tables of it.
-pub fn check_free(dir: &KeptDir, tables: &[Table], slot: u64) -> Result<()> {
-    check_free_but(dir, tables, slot, &[])
+/// Refuses tables if the directory has them already, or others that these cannot be added to.
+/// Returns the manifest there, and the one with both.
+pub fn check_free(dir: &KeptDir, ours: &Value) -> Result<(Option<Vec<u8>>, Value)> {
+    check_free_but(dir, ours, &[])
 }
 
-fn check_free_but(dir: &KeptDir, tables: &[Table], slot: u64, unfinished: &[RenameJournal]) -> Result<()> {
-    let (partition, manifest) = (partition(slot), manifest_name(slot));
-    if dir.found(&manifest)?.is_some() {
-        return Err(exists(&dir.path_of(manifest)));
-    }
+fn check_free_but(dir: &KeptDir, ours: &Value, unfinished: &[RenameJournal]) -> Result<(Option<Vec<u8>>, Value)> {
+    let (partition, manifest) = (partition(slot_of(ours)), manifest_name(slot_of(ours)));
+    let there = read(dir, &manifest, MANIFEST_BYTES_MAX)?;
+    let whole = added(there.as_deref(), ours, &dir.path_of(&manifest))?;
     let left = || unfinished.iter().flat_map(|journal| &journal.partitions);
-    for table in tables {
-        let Some(of_table) = dir.open_dir(table.name())? else { continue };
+    for table in tables_of(ours) {
+        let Some(of_table) = dir.open_dir(table)? else { continue };
         let Some(found) = of_table.found(&partition)? else { continue };
-        if !left().any(|left| left.table == table.name() && left.inode == found.inode) {
+        if !left().any(|left| left.table == table && left.inode == found.inode) {
             return Err(exists(&of_table.path_of(partition)));
         }
     }
-    Ok(())
+    Ok((there, whole))
 }

@@ -4,23 +4,21 @@
 
 use std::collections::BTreeMap;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use slotpress_base::{Error, IoContext, NoProgress, Progress, Result, random_name, text};
 use slotpress_read::WorkDir;
-use slotpress_stores::{Condition, Metadata, Put, Store};
+use slotpress_stores::{Condition, Metadata, Put, Small, Store};
 
+use super::added::{MANIFEST_BYTES_MAX, added, slot_of, tables_of};
 use super::parts::ExportedFile;
-use super::place::{exists, manifest_name, partition, tell_taken_back, text_of};
-use super::table::Table;
+use super::place::{exists, manifest_name, partition, tell_taken_back};
 use super::{Manifest, TableFields};
 
-/// Limit on the size of a journal, which is read in one piece.
-const SMALL_BYTES_MAX: u64 = 8 << 20;
-
 /// Journal of an unfinished export. A run writes it before its first file, and removes it after its
-/// manifest.
+/// manifest. Files of a table are those of the manifest if it lists the table, else of the journal.
 #[derive(Debug, Serialize, Deserialize)]
 struct StoreJournal {
     /// Random name of the run.
@@ -37,16 +35,27 @@ struct Sending<'a> {
     store: &'a Store,
     work: &'a WorkDir,
     manifest: &'a Manifest,
+    /// The journal of an earlier run, and ours, which names the tables of both.
+    left: Option<Small>,
     journal: String,
+    /// The manifest that is there, and the one with our tables.
+    there: Option<Small>,
+    whole: String,
 }
 
 /// Sends all files, the manifest last. Returns the URL of the manifest.
 pub fn publish(store: &Store, work: &WorkDir, manifest: &Manifest, progress: &dyn Progress) -> Result<String> {
-    let tables = manifest.tables.iter().map(|fields| fields.table.name().to_string()).collect();
+    let (ours, slot) = (manifest.to_value(), manifest.slot);
+    let [there, left] = [manifest_name(slot), journal_name(slot)];
+    let path = PathBuf::from(store.shown(&there));
+    let there = store.get_small(&there, MANIFEST_BYTES_MAX, progress)?;
+    let whole = text::json(&added(bytes_of(&there), &ours, &path)?) + "\n";
+    let left = store.get_small(&left, MANIFEST_BYTES_MAX, progress)?;
+    let tables = tables_of(&ours).map(str::to_string).chain(tables_left(&left, &ours)).collect();
     let run = random_name("").to_string_lossy().into_owned();
     let journal = text::json(&StoreJournal { run, tables }) + "\n";
-    let sending = Sending { store, work, manifest, journal };
-    sending.begin(progress)?;
+    let sending = Sending { store, work, manifest, left, journal, there, whole };
+    sending.begin(&ours, progress)?;
     let sent = sending.send_all(progress);
     if sent.is_err() {
         // If this fails too, the next run removes the files.
@@ -55,38 +64,44 @@ pub fn publish(store: &Store, work: &WorkDir, manifest: &Manifest, progress: &dy
     sent
 }
 
-impl Sending<'_> {
-    fn tables(&self) -> Vec<String> {
-        self.manifest.tables.iter().map(|fields| fields.table.name().to_string()).collect()
-    }
+fn bytes_of(small: &Option<Small>) -> Option<&[u8]> {
+    small.as_ref().map(|small| &*small.bytes)
+}
 
+/// Tables of an unfinished export. Of a journal that cannot be read, they may be ours.
+fn tables_left(left: &Option<Small>, ours: &Value) -> Vec<String> {
+    let read = |left: &[u8]| serde_json::from_slice(left).map(|left: StoreJournal| left.tables);
+    let ours = |_| tables_of(ours).map(str::to_string).collect();
+    bytes_of(left).map_or_else(Vec::new, |left| read(left).unwrap_or_else(ours))
+}
+
+/// Condition for replacing a file: it is still this one.
+fn unchanged(small: &Option<Small>) -> Condition {
+    let Some(small) = small else { return Condition::Absent };
+    small.e_tag.clone().map_or(Condition::Always, Condition::Unchanged)
+}
+
+impl Sending<'_> {
     /// Writes the journal. Takes over from an unfinished run: replaces its journal, and removes
     /// what it sent.
-    fn begin(&self, progress: &dyn Progress) -> Result<()> {
-        let (store, slot, name) = (self.store, self.manifest.slot, journal_name(self.manifest.slot));
-        let left = store.get_small(&name, SMALL_BYTES_MAX, progress)?;
-        if left.is_none() {
-            let tables: Vec<Table> = self.manifest.tables.iter().map(|fields| fields.table).collect();
-            check_free(store, &tables, slot, progress)?;
-        }
-        let condition = match &left {
-            None => Condition::Absent,
-            Some(left) => left.e_tag.clone().map_or(Condition::Always, Condition::Unchanged),
-        };
-        if store.put_small(&name, self.journal.as_bytes(), &Metadata::default(), &condition, progress)? == Put::Refused
-        {
+    fn begin(&self, ours: &Value, progress: &dyn Progress) -> Result<()> {
+        let (store, slot, journal) = (self.store, self.manifest.slot, self.journal.as_bytes());
+        check_free(store, ours, progress)?;
+        let name = journal_name(slot);
+        if store.put_small(&name, journal, &Metadata::default(), &unchanged(&self.left), progress)? == Put::Refused {
             return Err(self.taken_over());
         }
-        let Some(left) = left else { return Ok(()) };
-        let manifest = manifest_name(slot);
-        if store.stat(&manifest, progress)?.is_some() {
-            forget(store, slot, progress);
-            return Err(exists(Path::new(&store.shown(&manifest))));
+        let there = store.get_small(&manifest_name(slot), MANIFEST_BYTES_MAX, progress)?;
+        if bytes_of(&there) != bytes_of(&self.there) {
+            return Err(self.taken_over());
         }
-        let tables =
-            serde_json::from_slice(&left.bytes).map_or_else(|_| self.tables(), |left: StoreJournal| left.tables);
-        remove_listed(store, slot, &tables, progress)?;
-        tell_taken_back(slot, &store.shown(""), progress);
+        let there: Value = bytes_of(&there).and_then(|there| serde_json::from_slice(there).ok()).unwrap_or_default();
+        let mut left = tables_left(&self.left, ours);
+        left.retain(|table| !tables_of(&there).any(|it| it == table));
+        if !left.is_empty() {
+            remove_listed(store, slot, &left, progress)?;
+            tell_taken_back(slot, &store.shown(""), progress);
+        }
         Ok(())
     }
 
@@ -98,7 +113,7 @@ impl Sending<'_> {
 
     /// Fails if another run has taken over from this one.
     fn check_ours(&self, progress: &dyn Progress) -> Result<()> {
-        let there = self.store.get_small(&journal_name(self.manifest.slot), SMALL_BYTES_MAX, progress)?;
+        let there = self.store.get_small(&journal_name(self.manifest.slot), MANIFEST_BYTES_MAX, progress)?;
         if there.is_some_and(|there| there.bytes == self.journal.as_bytes()) { Ok(()) } else { Err(self.taken_over()) }
     }
 
@@ -114,14 +129,12 @@ impl Sending<'_> {
         }
         tables.iter().try_for_each(|fields| self.check_there(fields, progress))?;
         self.check_ours(progress)?;
-        let name = manifest_name(slot);
-        let manifest = text_of(self.manifest);
-        if store.put_small(&name, manifest.as_bytes(), &Metadata::default(), &Condition::Absent, progress)?
-            == Put::Refused
-        {
+        let (name, whole) = (manifest_name(slot), self.whole.as_bytes());
+        if store.put_small(&name, whole, &Metadata::default(), &unchanged(&self.there), progress)? == Put::Refused {
             return Err(exists(Path::new(&store.shown(&name))));
         }
-        forget(store, slot, progress);
+        // If this fails, a later run removes it.
+        let _ = store.delete(&journal_name(slot), progress);
         Ok(store.shown(&name))
     }
 
@@ -129,7 +142,13 @@ impl Sending<'_> {
     fn take_back(&self, progress: &dyn Progress) -> Result<()> {
         let (store, slot) = (self.store, self.manifest.slot);
         self.check_ours(progress)?;
-        store.delete(&manifest_name(slot), progress)?;
+        let name = manifest_name(slot);
+        let now = store.get_small(&name, MANIFEST_BYTES_MAX, progress)?;
+        match bytes_of(&self.there) {
+            _ if bytes_of(&now) != Some(self.whole.as_bytes()) => {}
+            Some(old) => drop(store.put_small(&name, old, &Metadata::default(), &unchanged(&now), progress)?),
+            None => store.delete(&name, progress)?,
+        }
         for TableFields { table, files, .. } in &self.manifest.tables {
             let below = below(store, table.name(), slot)?;
             // Deletes the files by name: listing may be the request that the store fails at.
@@ -168,10 +187,14 @@ impl Sending<'_> {
     }
 }
 
-/// Removes the journal of a complete export. Errors are ignored: beside a manifest, a journal has
-/// no meaning, and a later run removes it.
+/// Removes the journal of a complete export: of one whose tables are all in the manifest. Errors are
+/// ignored: a later run removes it.
 pub fn forget(store: &Store, slot: u64, progress: &dyn Progress) {
-    if store.stat(&manifest_name(slot), progress).is_ok_and(|there| there.is_some()) {
+    let read = |name: String| store.get_small(&name, MANIFEST_BYTES_MAX, progress).ok().flatten();
+    let (Some(there), Some(left)) = (read(manifest_name(slot)), read(journal_name(slot))) else { return };
+    let there: Value = serde_json::from_slice(&there.bytes).unwrap_or_default();
+    let is_there = |table: &String| tables_of(&there).any(|it| it == table);
+    if serde_json::from_slice(&left.bytes).is_ok_and(|left: StoreJournal| left.tables.iter().all(is_there)) {
         let _ = store.delete(&journal_name(slot), progress);
     }
 }
@@ -190,18 +213,15 @@ fn remove_listed(store: &Store, slot: u64, tables: &[String], progress: &dyn Pro
     Ok(())
 }
 
-/// Refuses a slot if the store has tables of it. Allows an unfinished export, which a run would
-/// take over.
-pub fn check_free(store: &Store, tables: &[Table], slot: u64, progress: &dyn Progress) -> Result<()> {
-    let manifest = manifest_name(slot);
-    if store.stat(&manifest, progress)?.is_some() {
-        return Err(exists(Path::new(&store.shown(&manifest))));
-    }
-    if store.stat(&journal_name(slot), progress)?.is_some() {
-        return Ok(());
-    }
-    for table in tables {
-        let below = below(store, table.name(), slot)?;
+/// Refuses tables if the store has them already, or others that these cannot be added to. Allows an
+/// unfinished export, which a run would take over.
+pub fn check_free(store: &Store, ours: &Value, progress: &dyn Progress) -> Result<()> {
+    let (slot, name) = (slot_of(ours), manifest_name(slot_of(ours)));
+    let there = store.get_small(&name, MANIFEST_BYTES_MAX, progress)?;
+    added(bytes_of(&there), ours, Path::new(&store.shown(&name)))?;
+    let left = tables_left(&store.get_small(&journal_name(slot), MANIFEST_BYTES_MAX, progress)?, ours);
+    for table in tables_of(ours).filter(|table| !left.iter().any(|left| left == table)) {
+        let below = below(store, table, slot)?;
         if !below.list(progress)?.is_empty() {
             return Err(exists(Path::new(&below.shown(""))));
         }

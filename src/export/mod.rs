@@ -5,6 +5,7 @@
 //! ([`table`]). Writers write these to files with temporary names ([`parts`]). The files get their
 //! final names only after the state was found to be right ([`place`]).
 
+mod added;
 mod cells;
 pub mod filter;
 mod in_dir;
@@ -24,8 +25,9 @@ mod visitor;
 use derive_setters::Setters;
 use parking_lot::Mutex;
 use serde::Serialize;
+use serde_json::json;
 use slotpress_base::{Error, Progress, Result, SpaceWatch, Stopwatch};
-use slotpress_read::{AccountsInput, StateOutcome, VisitOptions, visit_state};
+use slotpress_read::{AccountsInput, VisitOptions, visit_state};
 
 use filter::Filter;
 use parts::{FILE_BYTES, Parts, Room};
@@ -173,15 +175,20 @@ impl ExportOptions {
         self.room().writers
     }
 
-    /// Checks that the output has no tables of a slot.
+    /// Checks that the tables of a slot can be written to the output, or added to others there.
     ///
     /// # Errors
-    /// The output has such tables, or the disk or store fails.
+    /// The output has one of them, or other ones with other filters; the disk or store fails.
     pub fn check_free(&self, to: ExportTo<'_>, slot: u64, progress: &dyn Progress) -> Result<()> {
+        let tables: Vec<_> = self.tables.iter().map(|table| json!({ "table": table })).collect();
+        let ours = json!({
+            "schema_version": SCHEMA_VERSION, "slot": slot, "filter": self.filter, "data": self.data,
+            "format": self.format, "addresses": self.addresses, "tables": tables,
+        });
         match to {
-            ExportTo::Dir(dir) => in_dir::check_free_in(&dir, &self.tables, slot),
+            ExportTo::Dir(dir) => in_dir::check_free_in(&dir, &ours),
             #[cfg(feature = "stores")]
-            ExportTo::Store(store, _) => in_store::check_free(store, &self.tables, slot, progress),
+            ExportTo::Store(store, _) => in_store::check_free(store, &ours, progress),
             ExportTo::Stream(_) => progress.check(),
         }
     }
@@ -285,10 +292,6 @@ pub fn export(
         }
     };
     facts.accounts = report.accounts;
-    facts.state = match report.state {
-        StateOutcome::Checked { .. } => "checked",
-        StateOutcome::NotChecked(_) => "not checked",
-    };
     let manifest = place.map(|place| place.publish(&facts, progress)).transpose()?;
     Ok(ExportReport { manifest, facts, elapsed: stopwatch.elapsed() })
 }

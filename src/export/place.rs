@@ -9,7 +9,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use slotpress_base::{Error, KeptDir, Progress, Result, panic_point, text};
+use slotpress_base::{Error, KeptDir, Progress, Result, panic_point};
 use slotpress_read::{WorkDir, check_output_dir};
 #[cfg(feature = "stores")]
 use slotpress_stores::Store;
@@ -18,7 +18,6 @@ use super::Manifest;
 use super::in_dir;
 #[cfg(feature = "stores")]
 use super::in_store;
-use super::table::Table;
 use crate::restore::made_dirs::MadeDirs;
 
 /// Prefix of work directories, which killed runs leave.
@@ -60,10 +59,6 @@ pub(super) fn manifest_name(slot: u64) -> String {
     format!("_manifest-{slot}.json")
 }
 
-pub(super) fn text_of(manifest: &Manifest) -> String {
-    text::json(manifest) + "\n"
-}
-
 pub(super) fn exists(path: &Path) -> Error {
     Error::exists(path).with_hint("an export replaces nothing: remove what is there, or choose another output")
 }
@@ -87,13 +82,13 @@ impl<'a> OutputPlace<'a> {
         Ok(Self { work, made: MadeDirs::default(), to: To::Store(store) })
     }
 
-    /// Refuses a slot if the output has tables of it.
-    pub fn check_free(&self, tables: &[Table], slot: u64, progress: &dyn Progress) -> Result<()> {
+    /// Refuses tables if the output has them already, or others that these cannot be added to.
+    pub fn check_free(&self, ours: &Manifest, progress: &dyn Progress) -> Result<()> {
         match &self.to {
-            To::Dir(dir) => in_dir::check_free(dir, tables, slot),
+            To::Dir(dir) => in_dir::check_free(dir, &ours.to_value()).map(drop),
             #[cfg(feature = "stores")]
-            To::Store(store) => in_store::check_free(store, tables, slot, progress)
-                .inspect_err(|_| in_store::forget(store, slot, progress)),
+            To::Store(store) => in_store::check_free(store, &ours.to_value(), progress)
+                .inspect_err(|_| in_store::forget(store, ours.slot, progress)),
             #[cfg(not(feature = "stores"))]
             To::Nowhere(_) => progress.check(),
         }

@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use serde::Serialize;
+use serde_json::Value;
 use slotpress_base::{Elapsed, text};
 use slotpress_format::{CLOCK, Hash, Root, parse_block_time};
-use slotpress_read::{StateFacts, StatePart};
+use slotpress_read::{CheckMode, StateFacts, StatePart};
 
 use super::filter::Filter;
 use super::parts::ExportedFile;
@@ -78,7 +79,8 @@ impl Manifest {
             bank_hash: bank.hash,
             hash: bank.snapshot_hash(),
             capitalization: bank.capitalization,
-            state: "not checked",
+            // Without the check, the export fails where it is asked for.
+            state: if options.visit.check.mode == CheckMode::State { "checked" } else { "not checked" },
             accounts: 0,
             expected_hash: options.visit.check.expect_hash,
             expected_slot: options.visit.check.expect_slot,
@@ -89,8 +91,16 @@ impl Manifest {
             addresses: options.addresses,
             unparsed_accounts: 0,
             cut_off_extensions: 0,
-            tables: Vec::new(),
+            tables: options
+                .tables
+                .iter()
+                .map(|table| TableFields::new(*table, options.order_of(*table), Vec::new()))
+                .collect(),
         }
+    }
+
+    pub(super) fn to_value(&self) -> Value {
+        serde_json::to_value(self).unwrap_or_default()
     }
 }
 
@@ -118,6 +128,13 @@ pub struct TableFields {
     pub bytes: u64,
     /// The files; empty for a stream.
     pub files: Vec<ExportedFile>,
+}
+
+impl TableFields {
+    pub(super) fn new(table: Table, order: RowOrder, files: Vec<ExportedFile>) -> Self {
+        let [rows, bytes] = [files.iter().map(|file| file.rows).sum(), files.iter().map(|file| file.bytes).sum()];
+        Self { table, order, rows, bytes, files }
+    }
 }
 
 /// Result of [`export()`](super::export()).

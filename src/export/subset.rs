@@ -78,15 +78,14 @@ pub(super) fn write(
     let mut files: Vec<ExportedFile> = subset.found.into_inner().0.into_values().collect();
     let dir = format!("{}/{}", Table::Accounts.name(), partition(manifest.slot));
     files.iter_mut().for_each(|file| file.path = format!("{dir}/{}", file.part));
-    let (rows, bytes) = (files.len() as u64, files.iter().map(|file| file.bytes).sum());
-    manifest.tables = vec![TableFields { table: Table::Accounts, order: RowOrder::Unordered, rows, bytes, files }];
+    manifest.tables = vec![TableFields::new(Table::Accounts, RowOrder::Unordered, files)];
     Ok((manifest, report))
 }
 
 impl StateVisitor for Subset<'_> {
     fn begin(&self, facts: &StateFacts<'_>) -> Result<()> {
-        self.place.check_free(&self.options.tables, facts.bank.slot, self.progress)?;
         let manifest = Manifest::new(facts, self.options);
+        self.place.check_free(&manifest, self.progress)?;
         match self.begun.get_or_init(|| manifest.clone()).hash == manifest.hash {
             true => Ok(()),
             false => Err(Error::failed("the second read found another state").with_hint("run it again")),

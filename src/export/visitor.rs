@@ -144,9 +144,7 @@ impl Exporter<'_, '_> {
                 let partition = place::partition(slot);
                 file.path = format!("{}/{partition}/part-{number:05}.{extension}", parts.table.name());
             }
-            let [rows, bytes] = [files.iter().map(|file| file.rows).sum(), files.iter().map(|file| file.bytes).sum()];
-            let order = self.options.order_of(parts.table);
-            Ok(TableFields { table: parts.table, order, rows, bytes, files })
+            Ok(TableFields::new(parts.table, self.options.order_of(parts.table), files))
         });
         finished.collect()
     }
@@ -155,10 +153,10 @@ impl Exporter<'_, '_> {
 impl StateVisitor for Exporter<'_, '_> {
     fn begin(&self, facts: &StateFacts<'_>) -> Result<()> {
         let options = self.options;
-        if let Some(place) = self.place {
-            place.check_free(&options.tables, facts.bank.slot, self.progress)?;
-        }
         let manifest = Manifest::new(facts, options);
+        if let Some(place) = self.place {
+            place.check_free(&manifest, self.progress)?;
+        }
         let footer = [
             ("slotpress.schema_version", SCHEMA_VERSION.to_string()),
             ("slotpress.slot", manifest.slot.to_string()),

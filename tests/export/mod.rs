@@ -1,6 +1,7 @@
 //! `slotpress export`: the accounts of a state as tables.
 
 mod works {
+    pub mod added;
     mod agave;
     #[cfg(feature = "stores")]
     mod buckets;
@@ -16,7 +17,8 @@ mod refused {
     mod inputs;
 }
 mod survives {
-    mod ends;
+    mod added;
+    pub mod ends;
     mod spilling;
 }
 

@@ -9,10 +9,10 @@ use crate::export::{files, manifest, pair, run};
 const TABLES: [&str; 2] = ["--table", "accounts,token-accounts"];
 
 /// System calls that change names, or sync them.
-const CALLS: &str = "rename,renameat,renameat2,link,linkat,mkdirat,fsync";
+pub const CALLS: &str = "rename,renameat,renameat2,link,linkat,mkdirat,fsync";
 
 /// Prefix of temporary files, of which a finished run leaves none.
-const WORK_PREFIX: &str = "slotpress-partial-export-";
+pub const WORK_PREFIX: &str = "slotpress-partial-export-";
 
 fn arguments(out: &Path) -> Vec<String> {
     let inputs = pair("agave-4.2.2").map(|archive| text(&archive).to_string());

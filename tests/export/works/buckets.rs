@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use sha2::{Digest, Sha256};
 
 use crate::common::*;
+use crate::export::works::added::tables;
 use crate::export::{files, manifest, pair, run as run_locally};
 use crate::stores::gateway::{BUCKET, Done, Gateway, Instead, KEY, SECRET};
 use crate::stores::{command, run, target};
@@ -181,4 +182,85 @@ fn another_export_takes_over() {
     let first = first.wait_with_output().expect("ended");
     assert_ne!(first.status.code(), Some(0));
     assert_eq!(files(&gateway.bucket().join("mainnet")), whole);
+}
+
+/// Adds token accounts to the accounts that are in the bucket.
+fn adding<'a>(gateway: &Gateway, archives: &'a [std::path::PathBuf; 2], target: &'a str) -> [&'a str; 7] {
+    let [full, incremental] = archives.each_ref().map(|archive| text(archive));
+    let said = run(gateway, &["export", full, incremental, "-o", target]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    ["export", full, incremental, "-o", target, "--table", "token-accounts"]
+}
+
+#[test]
+fn a_further_table() {
+    needs!("versitygw");
+    let (gateway, archives, target) = (Gateway::start(), pair("agave-4.2.2"), target());
+    let arguments = adding(&gateway, &archives, &target);
+    let bucket = gateway.bucket().join("mainnet");
+    let before = tree(&bucket);
+    for (flags, words) in [(&["--owner", "stake"][..], "its `filter` is"), (&["--format", "csv"], "its `format` is")] {
+        let said = run(&gateway, &[&arguments[..], flags].concat());
+        assert!(said.code == Some(5) && said.stderr.contains(words), "{said:?}");
+    }
+    // Another program has changed the manifest since it was read.
+    gateway.fail(&["PUT ", "_manifest-40"], usize::MAX, Instead::Refused(412, "PreconditionFailed"));
+    let said = run(&gateway, &arguments);
+    assert_eq!(said.code, Some(5), "{said:?}");
+    for (name, instead) in [
+        ("_manifest-40", Instead::Refused(403, "AccessDenied")),
+        ("_manifest-40", Instead::NotKept),
+        ("part-00000", Instead::Refused(403, "AccessDenied")),
+    ] {
+        gateway.fail_no_more();
+        gateway.fail(&["PUT ", name], usize::MAX, instead);
+        let said = run(&gateway, &arguments);
+        assert!(said.code.is_some_and(|code| code > 0) && tree(&bucket) == before, "{name}: {said:?}");
+    }
+    gateway.fail_no_more();
+    gateway.fail(&["PUT ", "_manifest"], 1, Instead::AnswerLost);
+    let said = run(&gateway, &[&arguments[..], &["--dry-run"]].concat());
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let said = run(&gateway, &arguments);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_eq!(tables(&bucket), ["accounts", "token_accounts"]);
+    let said = run(&gateway, &arguments);
+    assert!(said.code == Some(5) && said.stderr.contains("it has the table token_accounts"), "{said:?}");
+}
+
+/// Whatever the store was asked for: the old manifest is there, or the new one, and the next run adds its table.
+#[test]
+fn killed_at_each_request_that_adds() {
+    needs!("versitygw");
+    let (archives, target, scratch) = (pair("agave-4.2.2"), target(), temp_dir());
+    for of in [
+        &["PUT ", "_unfinished-40"][..],
+        &["POST ", "uploads="],
+        &["PUT ", "partNumber=1"],
+        &["POST ", "token_accounts", "uploadId="],
+        &["PUT ", "_manifest-40"],
+        &["DELETE ", "_unfinished-40"],
+    ] {
+        for done in [Done::No, Done::Yes] {
+            let (at, gateway) = (format!("{of:?} {done:?}"), Gateway::start());
+            let arguments = adding(&gateway, &archives, &target);
+            gateway.fail(of, usize::MAX, Instead::Silence(done));
+            let mut child = command(&gateway, &arguments).env("TMPDIR", scratch.path()).spawn().expect("starts");
+            wait_for("the request", || gateway.silences() > 0);
+            child.kill().expect("killed");
+            child.wait().expect("ended");
+            gateway.fail_no_more();
+            let bucket = gateway.bucket().join("mainnet");
+            let count = manifest(&bucket)["tables"].as_array().expect("a list").len();
+            // Another table than that of the killed run: what this left goes, too.
+            let other = [&arguments[..6], &["votes"]].concat();
+            let said = run(&gateway, &other);
+            assert_eq!(said.code, Some(0), "{at}: {said:?}");
+            let said = run(&gateway, &arguments);
+            assert_eq!(said.code, Some(if count == 2 { 5 } else { 0 }), "{at}: {said:?}");
+            let mut tables = tables(&bucket);
+            tables.sort();
+            assert_eq!(tables, ["accounts", "token_accounts", "votes"], "{at}");
+        }
+    }
 }

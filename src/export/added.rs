@@ -1,0 +1,59 @@
+//! Adds tables to an export of the same state that is there already.
+
+use std::path::Path;
+
+use serde_json::Value;
+use slotpress_base::{Error, Result, ShowPath, text};
+
+/// Limit on the size of a manifest, which is read in one piece.
+pub const MANIFEST_BYTES_MAX: u64 = 8 << 20;
+
+/// Fields that both exports must have in common.
+const SAME: [&str; 9] =
+    ["schema_version", "slot", "hash", "state", "archives", "filter", "data", "format", "addresses"];
+
+/// Limit on what a message shows of a field.
+const SHOWN_CHARS_MAX: usize = 200;
+
+/// Slot of a manifest.
+pub fn slot_of(manifest: &Value) -> u64 {
+    manifest["slot"].as_u64().unwrap_or_default()
+}
+
+/// Names of a manifest's tables.
+pub fn tables_of(manifest: &Value) -> impl Iterator<Item = &str> {
+    manifest["tables"].as_array().into_iter().flatten().filter_map(|table| table["table"].as_str())
+}
+
+/// Adds the tables of `ours` to the manifest at `path`, if one is there.
+///
+/// # Errors
+/// It is of another state or has other filters, it has one of the tables, or it is none.
+pub fn added(there: Option<&[u8]>, ours: &Value, path: &Path) -> Result<Value> {
+    let Some(there) = there else { return Ok(ours.clone()) };
+    let mut there = serde_json::from_slice::<Value>(there).unwrap_or_default();
+    let refused = |why: String| {
+        let hint = format!("{why}. An export replaces nothing: remove what is there, or choose another output");
+        Err(Error::exists(path).with_hint(hint))
+    };
+    for key in SAME {
+        // A preview does not know all of them.
+        if let Some(wanted) = ours.get(key).filter(|wanted| **wanted != there[key]) {
+            let [there, wanted] =
+                [&there[key], wanted].map(|it| text::json(it).chars().take(SHOWN_CHARS_MAX).collect::<String>());
+            return refused(format!("its `{key}` is {there}, not {wanted}"));
+        }
+    }
+    if let Some(table) = tables_of(ours).find(|table| tables_of(&there).any(|has| has == *table)) {
+        return refused(format!("it has the table {table}"));
+    }
+    for key in ["unparsed_accounts", "cut_off_extensions"] {
+        let [before, more] = [&there, ours].map(|manifest| manifest[key].as_u64().unwrap_or_default());
+        there[key] = before.saturating_add(more).into();
+    }
+    match (there["tables"].as_array_mut(), ours["tables"].as_array()) {
+        (Some(tables), Some(more)) => tables.extend_from_slice(more),
+        _ => return Err(Error::failed(format!("{} lists no tables", path.shown()))),
+    }
+    Ok(there)
+}
