@@ -110,7 +110,7 @@ mod tests {
         assert!(keep(30, LOADER, &data(3, &[&[0; 41][..], b"abc"].concat()), false));
         assert!(keep(20, LOADER, &data(3, &[0; 41]), true));
         assert!(keep(5, LOADER, &data(2, &[30; 32]), false) && keep(6, BPF_LOADER_2, b"abc", false));
-        assert!(keep(7, BPF_LOADER_2, b"abc", true) && keep(8, LOADER, &data(1, &[]), true));
+        assert!(keep(7, BPF_LOADER_2, b"abc", true) && keep(8, LOADER, &data(1, &[0]), true));
         assert!(!keep(9, LOADER, &data(2, &[]), true));
         let mut rows = Vec::new();
         let joined = programs.join(|program, code| {

@@ -54,17 +54,20 @@ impl<'a> LoaderAccount<'a> {
     /// Parses an `UpgradeableLoaderState` (of the `solana-loader-v3-interface` crate).
     fn of_upgradeable(data: &'a [u8]) -> Option<Self> {
         let (kind, rest) = data.split_first_chunk()?;
+        let authority = |rest: &[u8]| match rest.split_first()? {
+            (0, _) => Some(None),
+            (1, rest) => rest.first_chunk().copied().map(Some),
+            _ => None,
+        };
         match u32::from_le_bytes(*kind) {
-            // Not initialized, or a buffer.
-            0 | 1 => Some(Self::Other),
+            // Not initialized.
+            0 => Some(Self::Other),
+            // A buffer.
+            1 => authority(rest).map(|_| Self::Other),
             2 => rest.first_chunk().copied().map(Self::Program),
             3 => {
                 let (slot, rest) = rest.split_first_chunk()?;
-                let upgrade_authority = match rest.split_first()? {
-                    (0, _) => None,
-                    (1, rest) => Some(*rest.first_chunk()?),
-                    _ => return None,
-                };
+                let upgrade_authority = authority(rest)?;
                 let deploy_slot = Some(u64::from_le_bytes(*slot));
                 let code = without_zeros(data.get(CODE_AT..).unwrap_or_default());
                 Some(Self::Code(ProgramCode { upgrade_authority, deploy_slot, code }))
@@ -103,6 +106,9 @@ mod tests {
         assert_eq!(of(LOADER, &data(0)), code(None));
         assert_eq!(of(LOADER, &data(2)), None);
         assert!((0..45).all(|cut| of(LOADER, &data(1)[..cut]).is_none()));
+        let buffer = |tag: u8| [&[1, 0, 0, 0, tag][..], &[5; 32]].concat();
+        assert!((0..37).all(|cut| of(LOADER, &buffer(1)[..cut]).is_none()));
+        assert_eq!([0, 1, 2].map(|tag| of(LOADER, &buffer(tag)).is_some()), [true, true, false]);
         let other = Some(LoaderAccount::Other);
         for (data, expected) in [(&[0; 4][..], other), (&[1, 0, 0, 0, 0], other), (&[4, 0, 0, 0], None), (&[], None)] {
             assert_eq!(of(LOADER, data), expected, "{data:?}");
