@@ -189,8 +189,8 @@ fn an_upload_is_gone_on_with() {
     store.abort("large", &state, &NoProgress).expect("gone already");
 }
 
-/// Each of these failures to complete an upload ends it. Resuming it succeeds without sending a
-/// part again.
+/// After each of these failures to complete an upload, its state is kept. Resuming it succeeds
+/// without sending a part again.
 #[test]
 fn a_completion_that_fails() {
     needs!("versitygw");

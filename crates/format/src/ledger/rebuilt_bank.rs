@@ -24,8 +24,8 @@ pub struct StakedAccounts {
     /// Activation slot of the feature `reduce_stake_warmup_cooldown`. Since then, a smaller share
     /// of the stake may warm up or cool down in an epoch.
     pub reduced_since: Option<u64>,
-    /// Seconds since the start of the epoch by the cluster's clock; `None` if the clock was
-    /// never set.
+    /// Seconds since the start of the epoch by the cluster's clock; `None` if the clock was never
+    /// set, or the epoch has just begun.
     pub seconds_of_epoch: Option<u64>,
 }
 

@@ -64,10 +64,10 @@ const WITH_A_BYTE: [u32; 3] = [30, 31, 35];
 const TRANSACTION_ERROR_MAX: u32 = 39;
 const TRANSACTION_ERROR_MAX_4_3: u32 = 38;
 
-/// Instruction errors with a payload: a program's own number, or a text. The last instruction error
-/// of Agave 4.4, and of 4.3.
+/// Instruction errors with a payload: a program's own number, or a text.
 const CUSTOM: u32 = 25;
 const WITH_A_TEXT: u32 = 44;
+/// Last instruction error of Agave 4.4 and 4.5 (`BailOut`), and of 4.3.
 const INSTRUCTION_ERROR_MAX: u32 = 54;
 const INSTRUCTION_ERROR_MAX_4_3: u32 = 53;
 

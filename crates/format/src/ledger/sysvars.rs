@@ -111,8 +111,8 @@ pub fn parse_reward_stakes(data: &[u8], data_bytes: u64) -> Result<u64> {
     }
 }
 
-/// Parses the seconds since the start of the epoch from the sysvar `Clock`. Returns `None` if the
-/// clock was never set.
+/// Parses the seconds since the start of the epoch from the sysvar `Clock`. Returns `None` if there
+/// are none: the clock was never set, or the epoch has just begun.
 pub fn parse_clock(data: &[u8]) -> Result<Option<u64>> {
     let mut r = FieldReader::new(data, data.len() as u64, "the sysvar Clock");
     r.skip(8)?; // slot

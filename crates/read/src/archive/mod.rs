@@ -164,7 +164,7 @@ impl Archive {
         Self::of_source(Arc::new(source), ArchiveName::from_path(path), policy, io_policy)
     }
 
-    /// Opens an archive from any source. The index is read only if the source knows its length.
+    /// Opens an archive from any source. The index of a source that is a stream is not read.
     pub fn of_source(
         source: SharedSource,
         name: Option<ArchiveName>,

@@ -152,7 +152,8 @@ impl<'a> ArchiveRules<'a> {
         Ok(judged)
     }
 
-    /// Like [`finish`](Self::finish), for a stream without a name.
+    /// The part of [`finish`](Self::finish) without frames and name: only this applies to a stream
+    /// without a name.
     pub fn finish_entries(&self, documents: Documents, is_whole: bool) -> Result<JudgedArchive> {
         let entries = std::mem::take(&mut *self.entries.lock());
         entries.finish(is_whole, self.findings)?;
