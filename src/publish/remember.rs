@@ -98,8 +98,8 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// True if both presumably have the same content: equal lengths and, if both are the same inode,
-    /// equal modification times. A copy of a file (another inode) may have another time.
+    /// True if both presumably have the same content: equal lengths and, for the same inode, equal
+    /// modification times. A copy of a file (another inode) may have another time.
     pub fn is_same_content(&self, other: &Self) -> bool {
         self.size_bytes == other.size_bytes
             && (self.modified_ns == other.modified_ns || (self.device, self.inode) != (other.device, other.inode))
