@@ -229,7 +229,7 @@ impl Download {
         let length_bytes = self.length_bytes();
         let piece_bytes = ranged::piece_bytes(length_bytes.unwrap_or_default(), &self.limits);
         let part_bytes = length_bytes.map_or(u64::MAX, |length| (length / LOST_PART).max(LOST_BYTES_MIN));
-        let unsynced_max = (piece_bytes.saturating_mul(self.limits.streams as u64) / 2).min(part_bytes);
+        let unsynced_max = (piece_bytes.saturating_mul(self.limits.connections() as u64) / 2).min(part_bytes);
         loop {
             panic_point("journal");
             let Some(unsynced_bytes) = self.file.wait_for_unsynced(unsynced_max, TELL_EVERY) else { return Ok(()) };

@@ -71,6 +71,13 @@ pub struct FetchLimits {
     pub give_up_after: Duration,
 }
 
+impl FetchLimits {
+    /// Number of connections: `streams` within its limits.
+    pub(crate) fn connections(&self) -> usize {
+        self.streams.clamp(1, STREAMS_MAX)
+    }
+}
+
 impl Default for FetchLimits {
     fn default() -> Self {
         Self {

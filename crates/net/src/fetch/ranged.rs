@@ -20,7 +20,7 @@ use super::mirrors::{Mirror, MirrorState};
 use super::pieces::{Job, Pieces, cut_pieces, pieces_of_frames, takeover_after};
 use super::receive::{ReceiveError, Receiver, Receiving};
 use super::tail::{Frames, check_kept, mark_tail};
-use super::{Download, Fault, FetchLimits, STREAMS_MAX};
+use super::{Download, Fault, FetchLimits};
 use crate::{Client, NetError, NetErrorKind};
 
 /// A transfer that breaks off after this many kept bytes does not count as a failure.
@@ -37,7 +37,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// reads in order, and must still read the rest of the last pieces after the last byte has arrived.
 pub fn piece_bytes(left_bytes: u64, limits: &FetchLimits) -> u64 {
     let most = limits.piece_bytes_max.max(1);
-    (left_bytes / 8).checked_div(limits.streams.max(1) as u64).unwrap_or_default().clamp(most.div_ceil(16), most)
+    (left_bytes / 8).checked_div(limits.connections() as u64).unwrap_or_default().clamp(most.div_ceil(16), most)
 }
 
 impl Download {
@@ -98,7 +98,7 @@ impl Download {
             is_complete: AtomicBool::new(false),
             started: Instant::now(),
         };
-        fetching.run(limits.streams)?;
+        fetching.run(limits.connections())?;
         let hashed_end = fetching.to.frames.map_or(0, |frames| frames.end());
         Ok(std::iter::once(0..hashed_end).filter(|range| !range.is_empty()).collect())
     }
@@ -121,12 +121,12 @@ struct Fetching<'a> {
 }
 
 impl Fetching<'_> {
-    fn run(&self, streams: usize) -> Result<()> {
+    fn run(&self, connections: usize) -> Result<()> {
         // Another connection may have ended the download, or fetched the rest.
         let stopping = Until(|| self.to.progress.is_interrupted() || self.is_ended() || self.is_complete.load(Relaxed));
         std::thread::scope(|scope| -> Result<()> {
             let mut threads = Vec::new();
-            for number in 0..streams.clamp(1, STREAMS_MAX) {
+            for number in 0..connections {
                 let stopping = &stopping;
                 // Reports at once: others would wait for the piece of a connection that panicked.
                 let stream = move || guarded(|| self.stream(number, stopping)).map_err(|error| self.end(error));
