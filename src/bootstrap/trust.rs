@@ -72,7 +72,7 @@ impl<'a> Trust<'a> {
             true => Ok(Self { client, trusted, quorum }),
             false => {
                 Err(Error::usage(format!("a quorum of {quorum} needs as many trusted servers, not {}", trusted.len()))
-                    .with_hint("name more servers with --trust, or ask for a smaller quorum"))
+                    .with_hint("name more trusted servers, or ask for a smaller quorum"))
             }
         }
     }
