@@ -18,6 +18,8 @@ pub struct Spill {
     pub(super) room_bytes: u64,
     file: Mutex<Option<Arc<File>>>,
     bytes: AtomicU64,
+    /// What needs the file, for messages.
+    purpose: &'static str,
     /// Present if it is not known how many bytes there will be.
     watch: Option<SpaceWatch>,
 }
@@ -26,12 +28,12 @@ impl Spill {
     /// Prepares a file in `dir`, where `room_bytes` must be free when the file is made.
     pub fn new(dir: &Path, room_bytes: u64) -> Self {
         let (file, bytes) = (Mutex::default(), AtomicU64::new(0));
-        Self { dir: dir.to_path_buf(), room_bytes, file, bytes, watch: None }
+        Self { dir: dir.to_path_buf(), room_bytes, file, bytes, purpose: "finding superseded records", watch: None }
     }
 
     /// Prepares a file in `dir` whose free space is checked while it grows.
-    pub fn of_unknown_length(dir: &Path) -> Self {
-        Self { watch: Some(SpaceWatch::default()), ..Self::new(dir, 0) }
+    pub fn of_unknown_length(dir: &Path, purpose: &'static str) -> Self {
+        Self { purpose, watch: Some(SpaceWatch::default()), ..Self::new(dir, 0) }
     }
 
     pub fn bytes(&self) -> u64 {
@@ -69,11 +71,9 @@ impl Spill {
     pub(super) fn check_room(&self) -> Result<()> {
         if is_in_memory(&self.dir)? {
             let (room, dir) = (quantity::bytes(self.room_bytes), self.dir.shown());
-            let what = match self.watch {
-                None => format!("finding superseded records takes about {room},"),
-                Some(_) => "sorting rows takes".to_string(),
-            };
-            let message = format!("{what} more than the memory limit, and {dir} is in memory too");
+            let about = if self.watch.is_none() { format!("about {room}, ") } else { String::new() };
+            let purpose = self.purpose;
+            let message = format!("{purpose} takes {about}more than the memory limit, and {dir} is in memory too");
             return Err(Error::failed(message).with_hint(Hint::SpillToDisk));
         }
         Space::new(&self.dir, self.room_bytes)?.check().map_err(|error| error.with_hint(Hint::MoreMemory))
@@ -120,7 +120,7 @@ mod tests {
         if !is_in_memory(memory).unwrap_or(false) {
             return; // No such file system here.
         }
-        for spill in [Spill::new(memory, 0), Spill::of_unknown_length(memory)] {
+        for spill in [Spill::new(memory, 0), Spill::of_unknown_length(memory, "a test")] {
             let error = spill.write(b"something").expect_err("refused");
             assert!(error.to_string().contains("/dev/shm is in memory too"), "{error}");
             assert_eq!(error.hint(), Some(&Hint::SpillToDisk));
