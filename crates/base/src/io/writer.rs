@@ -1,5 +1,5 @@
-//! Writes one file from start to end: past the page cache, or through it, with early writeback and
-//! dropping of pages. The amount of dirty data is bounded, so the final sync is short and delays no
+//! Writes new files: one from start to end, past the page cache or through it, or many at a time,
+//! through it. Writeback of pages starts early, and they are dropped. The amount of dirty data is bounded, so the final sync is short and delays no
 //! other process.
 
 use std::borrow::Borrow;
