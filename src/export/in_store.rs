@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -45,12 +45,9 @@ struct Sending<'a> {
 
 /// Sends all files, the manifest last. Returns the URL of the manifest.
 pub fn publish(store: &Store, work: &WorkDir, manifest: &Manifest, progress: &dyn Progress) -> Result<String> {
-    let (ours, slot) = (manifest.to_value(), manifest.slot);
-    let [there, left] = [manifest_name(slot), journal_name(slot)];
-    let path = PathBuf::from(store.shown(&there));
-    let there = store.get_small(&there, MANIFEST_BYTES_MAX, progress)?;
-    let whole = text::json(&added(bytes_of(&there), &ours, &path)?) + "\n";
-    let left = store.get_small(&left, MANIFEST_BYTES_MAX, progress)?;
+    let ours = manifest.to_value();
+    let Free { there, whole, left } = look(store, &ours, progress)?;
+    let whole = text::json(&whole) + "\n";
     let tables = tables_of(&ours).map(str::to_string).chain(tables_left(&left, &ours)).collect();
     let run = random_name("").to_string_lossy().into_owned();
     let journal = text::json(&StoreJournal { run, tables }) + "\n";
@@ -86,7 +83,6 @@ impl Sending<'_> {
     /// what it sent.
     fn begin(&self, ours: &Value, progress: &dyn Progress) -> Result<()> {
         let (store, slot, journal) = (self.store, self.manifest.slot, self.journal.as_bytes());
-        check_free(store, ours, progress)?;
         let name = journal_name(slot);
         if store.put_small(&name, journal, &Metadata::default(), &unchanged(&self.left), progress)? == Put::Refused {
             return Err(self.taken_over());
@@ -216,17 +212,32 @@ fn remove_listed(store: &Store, slot: u64, tables: &[String], progress: &dyn Pro
 /// Refuses tables if the store has them already, or others that these cannot be added to. Allows an
 /// unfinished export, which a run would take over.
 pub fn check_free(store: &Store, ours: &Value, progress: &dyn Progress) -> Result<()> {
+    look(store, ours, progress).map(drop)
+}
+
+/// What a store has of a slot, where tables can be added.
+struct Free {
+    /// The manifest that is there, and the one with our tables.
+    there: Option<Small>,
+    whole: Value,
+    /// The journal of an earlier run.
+    left: Option<Small>,
+}
+
+/// See [`check_free`].
+fn look(store: &Store, ours: &Value, progress: &dyn Progress) -> Result<Free> {
     let (slot, name) = (slot_of(ours), manifest_name(slot_of(ours)));
     let there = store.get_small(&name, MANIFEST_BYTES_MAX, progress)?;
-    added(bytes_of(&there), ours, Path::new(&store.shown(&name)))?;
-    let left = tables_left(&store.get_small(&journal_name(slot), MANIFEST_BYTES_MAX, progress)?, ours);
-    for table in tables_of(ours).filter(|table| !left.iter().any(|left| left == table)) {
+    let whole = added(bytes_of(&there), ours, Path::new(&store.shown(&name)))?;
+    let left = store.get_small(&journal_name(slot), MANIFEST_BYTES_MAX, progress)?;
+    let of_left = tables_left(&left, ours);
+    for table in tables_of(ours).filter(|table| !of_left.iter().any(|left| left == table)) {
         let below = below(store, table, slot)?;
         if !below.list(progress)?.is_empty() {
             return Err(exists(Path::new(&below.shown(""))));
         }
     }
-    Ok(())
+    Ok(Free { there, whole, left })
 }
 
 fn below(store: &Store, table: &str, slot: u64) -> Result<Store> {
