@@ -87,12 +87,12 @@ impl Parts<'_> {
                 None => self.open(&format!("{}-{}", self.table.name(), files.len()))?,
             };
             match part.append(encoded, text, self.dir.path())? >= self.options.file_bytes {
-                true => files.push(part.close(self.dir)?),
+                true => files.push(part.close()?),
                 false => open = Some(part),
             }
             Ok(())
         })?;
-        files.extend(open.map(|part| part.close(self.dir)).transpose()?);
+        files.extend(open.map(OpenPart::close).transpose()?);
         Ok(files)
     }
 

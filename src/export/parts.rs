@@ -128,6 +128,11 @@ impl<'a> Parts<'a> {
         Self { table, options, room, dir, watch, footer: OnceLock::new(), writers, sorter }
     }
 
+    /// True if rows are sorted before they are written.
+    pub fn is_sorted(&self) -> bool {
+        self.sorter.is_some()
+    }
+
     /// Writes rows with the first idle writer.
     pub fn write(&self, rows: Rows, count: u64) -> Result<()> {
         let rows = match (rows, &self.sorter) {
@@ -154,7 +159,7 @@ impl<'a> Parts<'a> {
             _ => return Err(Error::failed("rows of one format came to a file of another")),
         };
         match written >= self.options.file_bytes {
-            true => writer.done.push(part.close(self.dir)?),
+            true => writer.done.push(part.close()?),
             false => writer.open = Some(part),
         }
         Ok(())
@@ -202,7 +207,7 @@ impl<'a> Parts<'a> {
             properties = properties.set_column_dictionary_enabled(ColumnPath::from(name), false);
         }
         properties = properties.set_column_statistics_enabled(ColumnPath::from("data"), EnabledStatistics::None);
-        if self.sorter.is_some() {
+        if self.is_sorted() {
             properties = ordered::properties(self.table, properties);
         }
         Ok(properties.build())
@@ -217,28 +222,26 @@ impl<'a> Parts<'a> {
         for writer in &self.writers {
             let mut writer = writer.lock();
             if let Some(part) = writer.open.take() {
-                writer.done.push(part.close(self.dir)?);
+                writer.done.push(part.close()?);
             }
             files.append(&mut writer.done);
         }
         if files.is_empty() {
-            files.push(self.open(&format!("{}-empty", self.table.name()))?.close(self.dir)?);
+            files.push(self.open(&format!("{}-empty", self.table.name()))?.close()?);
         }
         Ok(files)
     }
 }
 
 impl OpenPart<'_> {
-    pub(super) fn close(self, dir: &KeptDir) -> Result<ExportedFile> {
+    pub(super) fn close(self) -> Result<ExportedFile> {
         let file = match self.form {
             Form::Csv(file) => file,
             Form::Parquet(writer) => writer.into_inner().map_err(|error| of_parquet(&error))?,
             Form::RowGroups(writer) => writer.into_inner().map_err(|error| of_parquet(&error))?,
         };
-        let (part, bytes) = (file.name.clone(), file.bytes);
-        let sha256 = file.close().or_path("write", &dir.path_of(&part))?;
         let [least_key, greatest_key] = self.keys;
-        Ok(ExportedFile { path: String::new(), rows: self.rows, bytes, sha256, least_key, greatest_key, part })
+        Ok(ExportedFile { least_key, greatest_key, ..file.close(self.rows)? })
     }
 }
 
@@ -271,11 +274,18 @@ impl<'a> PartFile<'a> {
         Ok(Self { name: name.to_string(), dir, watch, file, to, hasher: Sha256::new(), bytes: 0 })
     }
 
-    /// Syncs the file. Returns its hash.
-    fn close(mut self) -> io::Result<String> {
-        self.to.flush()?;
-        self.file.sync_all()?;
-        Ok(hex(&self.hasher.finalize()))
+    /// Syncs the file. `rows` is the number of rows in it.
+    pub fn close(mut self, rows: u64) -> Result<ExportedFile> {
+        self.to.flush().and_then(|()| self.file.sync_all()).or_path("write", &self.dir.path_of(&self.name))?;
+        Ok(ExportedFile {
+            path: String::new(),
+            rows,
+            bytes: self.bytes,
+            sha256: hex(&self.hasher.finalize()),
+            least_key: Vec::new(),
+            greatest_key: Vec::new(),
+            part: self.name,
+        })
     }
 }
 

@@ -16,7 +16,7 @@ use slotpress_format::{Address, LoaderAccount, Record, RecordHeader, TokenData, 
 use slotpress_read::{AccountsInput, StateFacts, StateVisitor, StateWorker, StorageRef, VisitReport, visit_state};
 
 use super::filter::{Filter, token_of};
-use super::parts::{ExportedFile, Form, OpenPart, PartFile};
+use super::parts::{ExportedFile, PartFile};
 use super::place::{OutputPlace, partition};
 use super::report::{Manifest, TableFields};
 use super::table::Table;
@@ -141,6 +141,6 @@ impl Subset<'_> {
         for piece in [&start, &middle, &STANDARD.encode(data), "\",\"base64\"]}}\n"] {
             file.write_all(piece.as_bytes()).or_path("write", &dir.path_of(&part))?;
         }
-        OpenPart { form: Form::Csv(file), rows: 1, keys: Default::default() }.close(dir)
+        file.close(1)
     }
 }
