@@ -200,9 +200,14 @@ impl ExportOptions {
         self.order.unwrap_or(if is_large { RowOrder::Unordered } else { RowOrder::Clustered })
     }
 
-    /// Memory of a table's files, and of rows that are sorted for them.
+    /// Memory of all tables' files, and of rows that are sorted for them.
+    fn tables_bytes(&self) -> u64 {
+        self.memory_bytes.saturating_sub(self.programs_bytes())
+    }
+
+    /// Memory of one table's files, and of rows that are sorted for them.
     fn table_bytes(&self) -> u64 {
-        self.memory_bytes.saturating_sub(self.programs_bytes()) / self.tables.len().max(1) as u64
+        self.tables_bytes() / self.tables.len().max(1) as u64
     }
 
     /// Size of the rows of a worker and table that are sorted at a time: most of its batch's memory,
@@ -212,8 +217,7 @@ impl ExportOptions {
     }
 
     fn room(&self) -> Room {
-        let memory_bytes = self.memory_bytes.saturating_sub(self.programs_bytes());
-        Room::new(memory_bytes, self.tables.len(), self.visit.threads)
+        Room::new(self.tables_bytes(), self.tables.len(), self.visit.threads)
     }
 
     fn check(&self, is_stream: bool) -> Result<()> {

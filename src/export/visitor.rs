@@ -85,11 +85,16 @@ impl<'a, 's> Exporter<'a, 's> {
             streamed: Default::default(),
         }
     }
+
+    /// The files of a table; `None` in a stream.
+    fn parts_of(&self, table: Table) -> Option<&Parts<'a>> {
+        self.parts.iter().find(|parts| parts.table == table)
+    }
 }
 
 impl Exporter<'_, '_> {
     fn new_batch(&self, table: Table) -> Batch {
-        let is_sorted = self.stream.is_none() && self.options.order_of(table) == RowOrder::Clustered;
+        let is_sorted = self.parts_of(table).is_some_and(Parts::is_sorted);
         if is_sorted { Batch::to_sort(table, self.options) } else { Batch::new(table, self.options) }
     }
 
@@ -100,7 +105,7 @@ impl Exporter<'_, '_> {
             self.streamed.0.fetch_add(count, Relaxed);
             return self.stream_text(&mut **stream.lock(), &text);
         }
-        self.parts.iter().find(|parts| parts.table == batch.table()).map_or(Ok(()), |parts| parts.write(rows, count))
+        self.parts_of(batch.table()).map_or(Ok(()), |parts| parts.write(rows, count))
     }
 
     fn stream_text(&self, stream: &mut (dyn Write + Send), text: &[u8]) -> Result<()> {
