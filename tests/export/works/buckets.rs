@@ -1,6 +1,7 @@
 //! Tables in a bucket: they appear after the verdict, and whole.
 
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use sha2::{Digest, Sha256};
@@ -87,6 +88,16 @@ fn nothing_is_left_of_what_failed() {
     assert_eq!(said.code, Some(0), "{said:?}");
 }
 
+/// Runs an export, and kills it at a request to the store, which was done or not.
+fn kill_at(gateway: &Gateway, arguments: &[&str], (request, done): (&[&'static str], Done), scratch: &Path) {
+    gateway.fail(request, usize::MAX, Instead::Silence(done));
+    let mut child = command(gateway, arguments).env("TMPDIR", scratch).spawn().expect("starts");
+    wait_for("the request", || gateway.silences() > 0);
+    child.kill().expect("killed");
+    child.wait().expect("ended");
+    gateway.fail_no_more();
+}
+
 /// A kill at each request to the store: the next run, which does not know of the killed one, makes
 /// the tables whole.
 #[test]
@@ -106,12 +117,7 @@ fn killed_at_each_request() {
     ] {
         for done in [Done::No, Done::Yes] {
             let (at, gateway) = (format!("{of:?} {done:?}"), Gateway::start());
-            gateway.fail(of, usize::MAX, Instead::Silence(done));
-            let mut child = command(&gateway, &arguments).env("TMPDIR", scratch.path()).spawn().expect("starts");
-            wait_for("the request", || gateway.silences() > 0);
-            child.kill().expect("killed");
-            child.wait().expect("ended");
-            gateway.fail_no_more();
+            kill_at(&gateway, &arguments, (of, done), scratch.path());
             let bucket = gateway.bucket().join("mainnet");
             let is_complete = bucket.join("_manifest-40.json").exists();
             let said = run(&gateway, &arguments);
@@ -244,12 +250,7 @@ fn killed_at_each_request_that_adds() {
         for done in [Done::No, Done::Yes] {
             let (at, gateway) = (format!("{of:?} {done:?}"), Gateway::start());
             let arguments = adding(&gateway, &archives, &target);
-            gateway.fail(of, usize::MAX, Instead::Silence(done));
-            let mut child = command(&gateway, &arguments).env("TMPDIR", scratch.path()).spawn().expect("starts");
-            wait_for("the request", || gateway.silences() > 0);
-            child.kill().expect("killed");
-            child.wait().expect("ended");
-            gateway.fail_no_more();
+            kill_at(&gateway, &arguments, (of, done), scratch.path());
             let bucket = gateway.bucket().join("mainnet");
             let count = manifest(&bucket)["tables"].as_array().expect("a list").len();
             // Another table than that of the killed run: what this left goes, too.
