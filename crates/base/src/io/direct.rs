@@ -21,7 +21,7 @@ use crate::{Progress, ShowPath};
 
 /// Alignment of memory, offsets and lengths. Disks need 512 or 4,096 bytes. If a disk needs more,
 /// the kernel reports this or refuses the first request, and the page cache is used.
-const ALIGNMENT_BYTES: usize = 4096;
+pub const ALIGNMENT_BYTES: usize = 4096;
 
 /// Length of a read request, and of the buffer of each reading thread: long enough for the full
 /// rate of a disk with a few concurrent requests, and short enough to stay in a core's cache until
