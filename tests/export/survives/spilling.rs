@@ -5,8 +5,8 @@ use std::process::Command;
 
 use crate::common::strace::trace;
 use crate::common::*;
+use crate::export::dir_on_disk;
 use crate::export::works::tables::{Synthetic, synthetic};
-use crate::export::{dir_on_disk, files};
 
 /// So little memory that the rows do not fit.
 fn arguments(made: &Synthetic, out: &Path, temporary: &Path) -> Vec<String> {
@@ -47,7 +47,7 @@ fn killed_while_rows_are_on_disk() {
             );
         }
         let again = slotpress().args(arguments(&made, out.path(), temporary.path())).output().expect("runs");
-        assert!(again.status.success() && files(out.path()) == files(whole.path()));
+        assert!(again.status.success() && tree(out.path()) == tree(whole.path()));
     }
 }
 

@@ -158,6 +158,37 @@ fn the_same_bytes_whatever_the_memory_and_the_threads() {
     }
 }
 
+/// The program takes at least so much memory: `--memory 1B` is refused with it.
+fn least_memory(made: &Synthetic, flags: &[&str]) -> String {
+    let refused = run(&[&made.full], temp_dir().path(), &[flags, &["--memory", "1"]].concat());
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    let (_, least) = said.split_once("file of each table take ").unwrap_or_else(|| panic!("{said}"));
+    least.split_whitespace().take(2).collect()
+}
+
+#[test]
+fn the_same_bytes_in_the_least_memory_of_the_program() {
+    let made = synthetic(&["--mix", "tokens", "--size", "48MiB"]);
+    let archives = [made.full.as_path(), &made.incremental];
+    let out = temp_dir();
+    let flags = ["--table", "accounts,token-accounts", "--data", "full", "--order", "clustered"];
+    let least = least_memory(&made, &flags);
+    let export = |name: &str, memory: &str, threads: &str, temporary: &Path| {
+        let limits = ["--memory", memory, "--threads", threads, "--temporary-dir", text(temporary)];
+        run(&archives, &out.path().join(name), &[&flags[..], &limits].concat())
+    };
+    // Rows that spill need the directory.
+    let missing = export("missing", &least, "1", &out.path().join("no"));
+    assert_eq!(missing.status.code(), Some(1), "{}", String::from_utf8_lossy(&missing.stderr));
+    let spilled = dir_on_disk();
+    let [plenty, little] = [("2GiB", "3"), (&*least, "1")].map(|(memory, threads)| {
+        let done = export(memory, memory, threads, spilled.path());
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        tree(&out.path().join(memory))
+    });
+    assert!(plenty.len() == 7 && plenty == little, "{:?}", plenty.keys());
+}
+
 #[test]
 fn binary_addresses_in_the_order_of_their_bytes() {
     let made = synthetic(&["--size", "4MiB"]);
