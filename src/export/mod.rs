@@ -7,6 +7,7 @@
 
 mod added;
 mod cells;
+mod column;
 pub mod filter;
 mod in_dir;
 #[cfg(feature = "stores")]

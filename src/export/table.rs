@@ -3,10 +3,6 @@
 
 use std::sync::Arc;
 
-use arrow_array::builder::{
-    ArrayBuilder, BinaryBuilder, BooleanBuilder, Decimal128Builder, FixedSizeBinaryBuilder, Int64Builder, ListBuilder,
-    StringBuilder, StructBuilder,
-};
 use arrow_array::{ArrayRef, RecordBatch};
 use arrow_schema::{DataType, Field, Fields, Schema, SchemaRef};
 use serde::Serialize;
@@ -15,7 +11,7 @@ use slotpress_format::ledger::programs::TOKEN_2022;
 use slotpress_format::{Address, Extensions, RecordHeader, TokenAccount, extension_name};
 
 use super::cells::push_cell;
-use super::filter::hex;
+use super::column::{Column, push_csv};
 use super::sort::Run;
 use super::{AddressForm, DataPart, ExportOptions, TableFormat, rows};
 
@@ -124,7 +120,7 @@ impl Table {
 const AMOUNT: DataType = DataType::Decimal128(20, 0);
 
 /// Fields of an epoch's credits. The epoch is null where the list marks the change to Alpenglow.
-fn credits() -> Fields {
+pub(super) fn credits() -> Fields {
     Fields::from(vec![
         Field::new("epoch", DataType::Int64, true),
         Field::new("credits", AMOUNT, false),
@@ -158,16 +154,6 @@ enum Form {
     Csv(Vec<u8>),
     /// Rows that are going to be sorted. Addresses are text in so many columns, the first ones.
     Run(Run, usize),
-}
-
-enum Column {
-    Text(StringBuilder),
-    Key(FixedSizeBinaryBuilder),
-    Integer(Int64Builder),
-    Amount(Decimal128Builder),
-    Boolean(BooleanBuilder),
-    Bytes(BinaryBuilder),
-    Credits(Box<ListBuilder<StructBuilder>>),
 }
 
 /// Rows that are ready for a file, or for the sorter.
@@ -335,139 +321,4 @@ pub(super) fn integer<'a>(of: &str, number: u64, account: &[u8; 32]) -> Result<C
 /// Error for rows that the writer of the file format does not accept.
 pub(super) fn not_written(error: &dyn std::error::Error) -> Error {
     Error::failed(format!("rows cannot be written: {error}"))
-}
-
-/// Calls a function with the base58 text of an address.
-fn with_base58<T>(key: &[u8; 32], then: impl FnOnce(&str) -> T) -> T {
-    let mut text = [0; five8::BASE58_ENCODED_32_MAX_LEN];
-    let length = usize::from(five8::encode_32(key, &mut text));
-    then(text.get(..length).and_then(|text| std::str::from_utf8(text).ok()).unwrap_or_default())
-}
-
-fn push_csv(text: &mut Vec<u8>, cell: Cell<'_>) {
-    match cell {
-        Cell::Null => {}
-        Cell::Address(key) => with_base58(key, |key| text.extend_from_slice(key.as_bytes())),
-        Cell::Integer(number) => text.extend_from_slice(number.to_string().as_bytes()),
-        Cell::Amount(amount) => text.extend_from_slice(amount.to_string().as_bytes()),
-        Cell::Boolean(is_true) => text.extend_from_slice(if is_true { b"true" } else { b"false" }),
-        Cell::Text(word) => push_csv_text(text, word),
-        Cell::Bytes(bytes) => text.extend_from_slice(hex(bytes).as_bytes()),
-        Cell::Credits(items) => {
-            for (at, [epoch, credits, previous]) in credits_of(items).enumerate() {
-                let space = if at > 0 { " " } else { "" };
-                text.extend_from_slice(format!("{space}{epoch}:{credits}:{previous}").as_bytes());
-            }
-        }
-    }
-}
-
-/// Adds text, in quotes if it needs them. A row must be a line, and a terminal may show it, so
-/// control characters are replaced.
-fn push_csv_text(text: &mut Vec<u8>, word: &str) {
-    if !word.contains(|letter: char| letter.is_control() || matches!(letter, ',' | '"')) {
-        return text.extend_from_slice(word.as_bytes());
-    }
-    let word = word.replace(char::is_control, "\u{fffd}").replace('"', "\"\"");
-    text.extend_from_slice(format!("\"{word}\"").as_bytes());
-}
-
-impl Column {
-    fn new(kind: &DataType) -> Self {
-        match kind {
-            DataType::FixedSizeBinary(width) => Self::Key(FixedSizeBinaryBuilder::new(*width)),
-            DataType::Int64 => Self::Integer(Int64Builder::new()),
-            DataType::Decimal128(..) => Self::Amount(Decimal128Builder::new().with_data_type(kind.clone())),
-            DataType::Boolean => Self::Boolean(BooleanBuilder::new()),
-            DataType::Binary => Self::Bytes(BinaryBuilder::new()),
-            DataType::List(element) => {
-                let list = ListBuilder::new(StructBuilder::from_fields(credits(), 0)).with_field(element.clone());
-                Self::Credits(Box::new(list))
-            }
-            _ => Self::Text(StringBuilder::new()),
-        }
-    }
-
-    /// Adds a value of the column's kind. Returns its number of bytes if that is variable.
-    fn push(&mut self, cell: Cell<'_>) -> Result<usize> {
-        match (self, cell) {
-            (Self::Text(column), Cell::Null) => column.append_null(),
-            (Self::Text(column), Cell::Text(text)) => {
-                column.append_value(text);
-                return Ok(text.len());
-            }
-            (Self::Text(column), Cell::Address(key)) => with_base58(key, |key| column.append_value(key)),
-            (Self::Key(column), Cell::Null) => column.append_null(),
-            (Self::Key(column), Cell::Address(key)) => column.append_value(key).map_err(|error| not_written(&error))?,
-            (Self::Integer(column), Cell::Null) => column.append_null(),
-            (Self::Integer(column), Cell::Integer(number)) => column.append_value(number),
-            (Self::Amount(column), Cell::Null) => column.append_null(),
-            (Self::Amount(column), Cell::Amount(amount)) => column.append_value(amount.into()),
-            (Self::Boolean(column), Cell::Boolean(is_true)) => column.append_value(is_true),
-            (Self::Bytes(column), Cell::Null) => column.append_null(),
-            (Self::Bytes(column), Cell::Bytes(bytes)) => {
-                column.append_value(bytes);
-                return Ok(bytes.len());
-            }
-            (Self::Credits(column), Cell::Credits(items)) => {
-                for item in credits_of(items) {
-                    push_credits(column.values(), item)?;
-                }
-                column.append(true);
-                return Ok(items.len());
-            }
-            (_, cell) => return Err(Error::failed(format!("a column does not take {cell:?}"))),
-        }
-        Ok(0)
-    }
-
-    fn finish(&mut self) -> ArrayRef {
-        match self {
-            Self::Text(column) => ArrayBuilder::finish(column),
-            Self::Key(column) => ArrayBuilder::finish(column),
-            Self::Integer(column) => ArrayBuilder::finish(column),
-            Self::Amount(column) => ArrayBuilder::finish(column),
-            Self::Boolean(column) => ArrayBuilder::finish(column),
-            Self::Bytes(column) => ArrayBuilder::finish(column),
-            Self::Credits(column) => ArrayBuilder::finish(&mut **column),
-        }
-    }
-}
-
-fn credits_of(items: &[u8]) -> impl Iterator<Item = [u64; 3]> {
-    let numbers_of = |item: &[u8; 24]| [0, 1, 2].map(|at| u64::from_le_bytes(item.as_chunks().0[at]));
-    items.as_chunks().0.iter().map(numbers_of)
-}
-
-fn push_credits(item: &mut StructBuilder, [epoch, credits, previous]: [u64; 3]) -> Result<()> {
-    let other_type = || Error::failed("credits have columns of another type");
-    let epochs = item.field_builder::<Int64Builder>(0).ok_or_else(other_type)?;
-    epochs.append_option(i64::try_from(epoch).ok());
-    for (at, number) in [(1, credits), (2, previous)] {
-        item.field_builder::<Decimal128Builder>(at).ok_or_else(other_type)?.append_value(number.into());
-    }
-    item.append(true);
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn text_in_csv() {
-        for (word, expected) in [
-            ("plain", "plain"),
-            ("", ""),
-            ("a,b", "\"a,b\""),
-            ("a\"b", "\"a\"\"b\""),
-            ("\"\"", "\"\"\"\"\"\""),
-            ("a\n\r\nb\u{1b}[31m\u{9b}\0", "\"a\u{fffd}\u{fffd}\u{fffd}b\u{fffd}[31m\u{fffd}\u{fffd}\""),
-            ("ö,\n", "\"ö,\u{fffd}\""),
-        ] {
-            let mut text = Vec::new();
-            push_csv_text(&mut text, word);
-            assert_eq!(String::from_utf8(text).expect("text"), expected, "{word:?}");
-        }
-    }
 }
