@@ -10,7 +10,8 @@ use std::sync::OnceLock;
 
 use base64::engine::{Engine, general_purpose::STANDARD};
 use parking_lot::Mutex;
-use slotpress_base::{Error, IoContext, Progress, Result, SpaceWatch};
+use serde_json::json;
+use slotpress_base::{Error, IoContext, Progress, Result, SpaceWatch, text};
 use slotpress_format::ledger::programs::LOADER;
 use slotpress_format::{Address, LoaderAccount, Record, RecordHeader, TokenData, programdata_candidates};
 use slotpress_read::{AccountsInput, StateFacts, StateVisitor, StateWorker, StorageRef, VisitReport, visit_state};
@@ -131,16 +132,14 @@ impl StateWorker for Worker<'_, '_> {
 
 impl Subset<'_> {
     fn write(&self, header: &RecordHeader, data: &[u8]) -> Result<ExportedFile> {
-        let RecordHeader { lamports, rent_epoch, .. } = header;
-        let (address, owner, is_executable) = (Address(header.pubkey), Address(header.owner), header.executable == 1);
+        let address = Address(header.pubkey).to_string();
+        let json = json!({"pubkey": address, "account": {
+            "lamports": header.lamports, "owner": Address(header.owner).to_string(), "executable": header.executable == 1,
+            "rentEpoch": header.rent_epoch, "space": data.len(), "data": [STANDARD.encode(data), "base64"],
+        }});
         let (dir, part) = (self.place.work.dir(), format!("{address}.json"));
-        let start =
-            format!(r#"{{"pubkey":"{address}","account":{{"lamports":{lamports},"owner":"{owner}","executable":"#);
-        let middle = format!(r#"{is_executable},"rentEpoch":{rent_epoch},"space":{},"data":[""#, data.len());
         let mut file = PartFile::create(dir, &part, &self.watch)?;
-        for piece in [&start, &middle, &STANDARD.encode(data), "\",\"base64\"]}}\n"] {
-            file.write_all(piece.as_bytes()).or_path("write", &dir.path_of(&part))?;
-        }
+        file.write_all((text::json(&json) + "\n").as_bytes()).or_path("write", &dir.path_of(&part))?;
         file.close(1)
     }
 }
