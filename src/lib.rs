@@ -132,7 +132,7 @@ let full = NamedArchive::from_path("/mnt/snapshots/snapshot-350006937-….tar.zs
 let mut filter = Filter::default();
 filter.owners.insert("Stake11111111111111111111111111111111111111".parse()?);
 let (state, to) = (AccountsInput::Archives(&full, None), ExportTo::Dir("/mnt/tables".into()));
-let report = export(state, to, &ExportOptions::default().filter(filter), &NoProgress)?;
+let report = export(state, None, to, &ExportOptions::default().filter(filter), &NoProgress)?;
 println!("{} rows of slot {}", report.facts.tables[0].rows, report.facts.slot);
 # Ok::<(), slotpress::Error>(())
 ```"#

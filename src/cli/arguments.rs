@@ -29,13 +29,13 @@ impl WorkerArgs {
 }
 
 /// Directories of a validator outside its ledger directory (`--snapshots`, `--accounts`).
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct DirectoryArgs {
     flags: DirectoryFlags,
     is_given: bool,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 struct DirectoryFlags {
     /// The validator's --snapshots directory [default: the ledger]
     #[arg(long, value_name = "DIR", env = "SLOTPRESS_SNAPSHOTS")]

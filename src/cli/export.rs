@@ -13,7 +13,7 @@ use slotpress::{
 };
 use slotpress_base::IoContext;
 use slotpress_base::text::{self, ShowPath};
-use slotpress_format::find_bank_snapshot;
+use slotpress_format::{ArchiveName, find_bank_snapshot};
 use slotpress_read::spill_dir;
 
 use super::arguments::{DirectoryArgs, WorkerArgs};
@@ -40,6 +40,10 @@ pub struct ExportArgs {
     /// An incremental archive based on the full one: accounts are those of both together
     #[arg(value_name = "INCREMENTAL")]
     incremental_archive: Option<PathBuf>,
+    /// Export only what changed since this older state, which must be what the output has last: rows
+    /// that were added, changed or closed. A full archive, with an incremental one on it, or a ledger
+    #[arg(long, value_names = ["OLD_FULL", "OLD_INCREMENTAL"], num_args = 1..=2)]
+    since: Vec<PathBuf>,
     /// The directory (made if it is missing) or store (s3://BUCKET/PREFIX) for the tables, or - for
     /// standard output: one table, as CSV
     #[arg(short, long, value_name = "TARGET")]
@@ -231,6 +235,7 @@ impl ExportArgs {
         let memory_bytes = planned::memory_or(self.memory, values::memory_or_half(None));
         let mut options = ExportOptions::default().filter(self.filter()?).data(self.data).addresses(self.addresses);
         options.order = self.order;
+        options.changes = !self.since.is_empty();
         options.format = self.format.unwrap_or(if is_stdout { TableFormat::Csv } else { TableFormat::Parquet });
         if !self.tables.is_empty() {
             options.tables.clear();
@@ -276,18 +281,29 @@ pub fn run(args: &ExportArgs, ui: &Ui) -> Result<()> {
     let paths = (args.input.as_path(), args.incremental_archive.as_deref());
     let of_ledger = (&args.directories, args.slot);
     let reads = Reads::Again("its accounts are read twice");
-    let input = StateInput::open(paths, of_ledger, Error::usage(FOR_LEDGERS), reads, &args.network, ui)?;
+    let open =
+        |paths, of_ledger| StateInput::open(paths, of_ledger, Error::usage(FOR_LEDGERS), reads, &args.network, ui);
+    let (input, elsewhere) = (open(paths, of_ledger)?, DirectoryArgs::default());
+    let since = match &args.since[..] {
+        [] => None,
+        [old, incremental @ ..] => Some(open((old, incremental.first().map(PathBuf::as_path)), (&elsewhere, None))?),
+    };
+    let slot = match &input {
+        _ if !args.dry_run && since.is_none() => None,
+        StateInput::Ledger(_) if args.slot.is_some() => args.slot,
+        StateInput::Ledger(paths) => Some(find_bank_snapshot(paths, None, 1)?.slot),
+        StateInput::Archives(..) => name_of(&input).map(|name| name.slot),
+    };
+    let since_name = since.as_ref().and_then(name_of).map(|name| (name.slot, name.hash));
     if args.dry_run {
-        let slot = match &input {
-            StateInput::Ledger(_) if args.slot.is_some() => args.slot,
-            StateInput::Ledger(paths) => Some(find_bank_snapshot(paths, None, 1)?.slot),
-            StateInput::Archives(..) => {
-                input.archives().last().and_then(|newest| Some(newest.named().name.as_ref()?.slot))
-            }
-        };
-        return preview(args, slot, &options, store.as_ref(), ui);
+        return preview(args, slot, since_name, &options, store.as_ref(), ui);
     }
-    let exported = export(input.accounts(args.slot), to, &options, ui);
+    if let (Some(slot), Some(since), false) = (slot, since_name, is_stdout) {
+        // Before both states are read.
+        options.check_free(args.target(store.as_ref()), slot, Some(since), ui)?;
+    }
+    let exported =
+        export(input.accounts(args.slot), since.as_ref().map(|since| since.accounts(None)), to, &options, ui);
     if stream.is_some_and(|stream| stream.is_closed) {
         // A reader such as `head` closes it when it has read enough: no failure, as for other
         // results.
@@ -295,8 +311,13 @@ pub fn run(args: &ExportArgs, ui: &Ui) -> Result<()> {
         return Ok(());
     }
     print_report(&exported?, ui);
-    input.print_transfers(ui);
+    [Some(&input), since.as_ref()].into_iter().flatten().for_each(|input| input.print_transfers(ui));
     Ok(())
+}
+
+/// Name of the newest archive of a state.
+fn name_of(input: &StateInput) -> Option<&ArchiveName> {
+    input.archives().last()?.named().name.as_ref()
 }
 
 /// What a run would write, in `--json`.
@@ -315,14 +336,16 @@ struct PreviewFields {
 fn preview(
     args: &ExportArgs,
     slot: Option<u64>,
+    since: Option<(u64, Hash)>,
     options: &ExportOptions,
     store: Option<&Store>,
     ui: &Ui,
 ) -> Result<()> {
     let shown = slot.map_or("SLOT".to_string(), |slot| slot.to_string());
     let partitions = options.tables.iter().map(|table| format!("{}/snapshot_slot={shown}", table.name())).collect();
-    let taken = match slot.filter(|_| args.output.as_os_str() != "-") {
-        Some(slot) => options.check_free(args.target(store), slot, ui),
+    let is_known = args.output.as_os_str() != "-" && options.changes == since.is_some();
+    let taken = match slot.filter(|_| is_known) {
+        Some(slot) => options.check_free(args.target(store), slot, since, ui),
         None => Ok(()),
     };
     let exists = match &taken {

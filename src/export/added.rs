@@ -9,8 +9,19 @@ use slotpress_base::{Error, Result, ShowPath, text};
 pub const MANIFEST_BYTES_MAX: u64 = 8 << 20;
 
 /// Fields that both exports must have in common.
-const SAME: [&str; 9] =
-    ["schema_version", "slot", "hash", "state", "archives", "filter", "data", "format", "addresses"];
+const SAME: [&str; 11] = [
+    "schema_version",
+    "slot",
+    "hash",
+    "state",
+    "archives",
+    "filter",
+    "data",
+    "format",
+    "addresses",
+    "since_slot",
+    "since_hash",
+];
 
 /// Limit on what a message shows of a field.
 const SHOWN_CHARS_MAX: usize = 200;
@@ -25,6 +36,17 @@ pub fn tables_of(manifest: &Value) -> impl Iterator<Item = &str> {
     manifest["tables"].as_array().into_iter().flatten().filter_map(|table| table["table"].as_str())
 }
 
+/// Says how a manifest that is there differs from ours in one of these fields. A preview does not
+/// know all of them.
+pub fn difference(there: &Value, ours: &Value, keys: &[&str]) -> Option<String> {
+    let differs = |key: &&&str| ours.get(**key).is_some_and(|wanted| *wanted != there[**key]);
+    keys.iter().find(differs).map(|key| format!("its `{key}` is {}, not {}", shown(&there[*key]), shown(&ours[*key])))
+}
+
+pub fn shown(field: &Value) -> String {
+    text::json(field).chars().take(SHOWN_CHARS_MAX).collect()
+}
+
 /// Adds the tables of `ours` to the manifest at `path`, if one is there.
 ///
 /// # Errors
@@ -36,13 +58,8 @@ pub fn added(there: Option<&[u8]>, ours: &Value, path: &Path) -> Result<Value> {
         let hint = format!("{why}. An export replaces nothing: remove what is there, or choose another output");
         Err(Error::exists(path).with_hint(hint))
     };
-    for key in SAME {
-        // A preview does not know all of them.
-        if let Some(wanted) = ours.get(key).filter(|wanted| **wanted != there[key]) {
-            let [there, wanted] =
-                [&there[key], wanted].map(|it| text::json(it).chars().take(SHOWN_CHARS_MAX).collect::<String>());
-            return refused(format!("its `{key}` is {there}, not {wanted}"));
-        }
+    if let Some(why) = difference(&there, ours, &SAME) {
+        return refused(why);
     }
     if let Some(table) = tables_of(ours).find(|table| tables_of(&there).any(|has| has == *table)) {
         return refused(format!("it has the table {table}"));

@@ -61,6 +61,15 @@ pub(super) fn cells(row: &[u8]) -> impl Iterator<Item = Result<Cell<'_>>> {
     })
 }
 
+/// Splits off the bytes of so many cells.
+pub(super) fn split_cells(row: &[u8], count: usize) -> Option<(&[u8], &[u8])> {
+    let mut rest = row;
+    for _ in 0..count {
+        rest = split_cell(rest)?.1;
+    }
+    row.split_at_checked(row.len() - rest.len())
+}
+
 fn split_cell(row: &[u8]) -> Option<(Cell<'_>, &[u8])> {
     let (kind, rest) = row.split_first()?;
     let (bytes, rest) = match *kind {

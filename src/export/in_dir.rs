@@ -17,7 +17,7 @@ use slotpress_read::{Locked, Unpublished, WorkDir, remove_stale_dirs_after, try_
 
 use super::added::{MANIFEST_BYTES_MAX, added, slot_of, tables_of};
 use super::place::{WORK_PREFIX, check_dir, exists, manifest_name, partition, tell_taken_back};
-use super::{Manifest, TableFields};
+use super::{Manifest, TableFields, chain};
 
 /// Name of the journal in the work directory.
 const JOURNAL: &str = "journal.json";
@@ -190,7 +190,7 @@ pub fn take_back_killed(dir: &KeptDir, progress: &dyn Progress) -> Result<()> {
 pub fn check_free_in(path: &Path, ours: &Value) -> Result<()> {
     check_dir(path)?;
     if !path.exists() {
-        return Ok(());
+        return chain::check(ours, std::iter::empty(), |_| Ok(None), &path.shown());
     }
     let (dir, mut unfinished) = (KeptDir::open(path)?, Vec::new());
     for name in dir.names()?.iter().filter(|name| name.to_string_lossy().starts_with(WORK_PREFIX)) {
@@ -219,6 +219,8 @@ fn check_free_but(dir: &KeptDir, ours: &Value, unfinished: &[RenameJournal]) -> 
     let (partition, manifest) = (partition(slot_of(ours)), manifest_name(slot_of(ours)));
     let there = read(dir, &manifest, MANIFEST_BYTES_MAX)?;
     let whole = added(there.as_deref(), ours, &dir.path_of(&manifest))?;
+    let names = dir.names()?.into_iter().filter_map(|name| name.into_string().ok());
+    chain::check(ours, names, |name| read(dir, name, MANIFEST_BYTES_MAX), &dir.path().shown())?;
     let left = || unfinished.iter().flat_map(|journal| &journal.partitions);
     for table in tables_of(ours) {
         let Some(of_table) = dir.open_dir(table)? else { continue };

@@ -15,7 +15,7 @@ use slotpress_stores::{Condition, Metadata, Put, Small, Store};
 use super::added::{MANIFEST_BYTES_MAX, added, slot_of, tables_of};
 use super::parts::ExportedFile;
 use super::place::{exists, manifest_name, partition, tell_taken_back};
-use super::{Manifest, TableFields};
+use super::{Manifest, TableFields, chain};
 
 /// Journal of an unfinished export. A run writes it before its first file, and removes it after its
 /// manifest. Files of a table are those of the manifest if it lists the table, else of the journal.
@@ -129,6 +129,8 @@ impl Sending<'_> {
         if store.put_small(&name, whole, &Metadata::default(), &unchanged(&self.there), progress)? == Put::Refused {
             return Err(exists(Path::new(&store.shown(&name))));
         }
+        // Another run may have put the manifest of another slot there meanwhile.
+        check_chain(store, &self.manifest.to_value(), progress)?;
         // If this fails, a later run removes it.
         let _ = store.delete(&journal_name(slot), progress);
         Ok(store.shown(&name))
@@ -229,6 +231,7 @@ fn look(store: &Store, ours: &Value, progress: &dyn Progress) -> Result<Free> {
     let (slot, name) = (slot_of(ours), manifest_name(slot_of(ours)));
     let there = store.get_small(&name, MANIFEST_BYTES_MAX, progress)?;
     let whole = added(bytes_of(&there), ours, Path::new(&store.shown(&name)))?;
+    check_chain(store, ours, progress)?;
     let left = store.get_small(&journal_name(slot), MANIFEST_BYTES_MAX, progress)?;
     let of_left = tables_left(&left, ours);
     for table in tables_of(ours).filter(|table| !of_left.iter().any(|left| left == table)) {
@@ -238,6 +241,12 @@ fn look(store: &Store, ours: &Value, progress: &dyn Progress) -> Result<Free> {
         }
     }
     Ok(Free { there, whole, left })
+}
+
+fn check_chain(store: &Store, ours: &Value, progress: &dyn Progress) -> Result<()> {
+    let names = store.list(progress)?.into_iter().map(|object| object.name);
+    let read = |name: &str| Ok(store.get_small(name, MANIFEST_BYTES_MAX, progress)?.map(|small| small.bytes));
+    chain::check(ours, names, read, &store.shown(""))
 }
 
 fn below(store: &Store, table: &str, slot: u64) -> Result<Store> {

@@ -7,6 +7,8 @@
 
 mod added;
 mod cells;
+mod chain;
+mod changes;
 mod column;
 pub mod filter;
 mod in_dir;
@@ -28,6 +30,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::json;
 use slotpress_base::{Error, Progress, Result, SpaceWatch, Stopwatch};
+use slotpress_format::Hash;
 use slotpress_read::{AccountsInput, VisitOptions, visit_state};
 
 use filter::Filter;
@@ -39,7 +42,7 @@ use table::{BATCH_BYTES_MAX, RUN_BYTES_MIN, Table};
 use visitor::Exporter;
 
 /// Version of the columns. Changes whenever they do.
-pub const SCHEMA_VERSION: u32 = 1;
+pub const SCHEMA_VERSION: u32 = 2;
 
 /// Format of the files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -124,6 +127,8 @@ pub struct ExportOptions {
     /// others and in a stream.
     #[setters(into)]
     pub order: Option<RowOrder>,
+    /// Exports only what changed since an older state, which [`export`] then takes too. Default: all.
+    pub changes: bool,
     /// Format of the files. Default: Parquet.
     pub format: TableFormat,
     /// Form of addresses. Default: base58.
@@ -146,6 +151,7 @@ impl Default for ExportOptions {
             filter: Filter::default(),
             data: DataPart::None,
             order: None,
+            changes: false,
             format: TableFormat::Parquet,
             addresses: AddressForm::Base58,
             visit: VisitOptions::default(),
@@ -176,15 +182,25 @@ impl ExportOptions {
         self.room().writers
     }
 
-    /// Checks that the tables of a slot can be written to the output, or added to others there.
+    /// Checks that the tables of a slot can be written to the output, or added to others there. With
+    /// changes, `since` is slot and hash of the older state.
     ///
     /// # Errors
-    /// The output has one of them, or other ones with other filters; the disk or store fails.
-    pub fn check_free(&self, to: ExportTo<'_>, slot: u64, progress: &dyn Progress) -> Result<()> {
+    /// Options contradict each other; the output has one of the tables, or other ones with other
+    /// filters; the older state is not what it has last; the disk or store fails.
+    pub fn check_free(
+        &self,
+        to: ExportTo<'_>,
+        slot: u64,
+        since: Option<(u64, Hash)>,
+        progress: &dyn Progress,
+    ) -> Result<()> {
+        self.check(matches!(to, ExportTo::Stream(_)))?;
         let tables: Vec<_> = self.tables.iter().map(|table| json!({ "table": table })).collect();
         let ours = json!({
             "schema_version": SCHEMA_VERSION, "slot": slot, "filter": self.filter, "data": self.data,
             "format": self.format, "addresses": self.addresses, "tables": tables,
+            "since_slot": since.map(|(slot, _)| slot), "since_hash": since.map(|(_, hash)| hash),
         });
         match to {
             ExportTo::Dir(dir) => in_dir::check_free_in(&dir, &ours),
@@ -198,7 +214,15 @@ impl ExportOptions {
     pub(crate) fn order_of(&self, table: Table) -> RowOrder {
         // Sorting all data would take as much of the temporary directory as the data does.
         let is_large = table == Table::Accounts && self.data != DataPart::None && self.filter.is_empty();
+        if self.changes {
+            return RowOrder::Clustered;
+        }
         self.order.unwrap_or(if is_large { RowOrder::Unordered } else { RowOrder::Clustered })
+    }
+
+    /// True if each row says how it changed.
+    fn has_change(&self) -> bool {
+        self.changes
     }
 
     /// Memory of all tables' files, and of rows that are sorted for them.
@@ -229,6 +253,10 @@ impl ExportOptions {
         if is_stream && self.order == Some(RowOrder::Clustered) {
             return Err(Error::usage("a stream takes rows as they are read").with_hint("export into a directory"));
         }
+        if self.changes && (is_stream || self.order == Some(RowOrder::Unordered)) {
+            return Err(Error::usage("changes are found by sorting the rows of both states, and written as files")
+                .with_hint("export into a directory, in order"));
+        }
         if is_stream && (self.tables.len() > 1 || self.format != TableFormat::Csv) {
             return Err(Error::usage("a stream takes one table, as CSV").with_hint("export into a directory"));
         }
@@ -237,6 +265,9 @@ impl ExportOptions {
             return Err(Error::usage(message).with_hint("export it in another run, without that filter"));
         }
         let is_test = self.format == TableFormat::TestValidator;
+        if is_test && self.changes {
+            return Err(Error::usage("a test validator takes whole states, not changes"));
+        }
         if is_test && (self.tables != [Table::Accounts] || self.data != DataPart::None || self.filter.is_empty()) {
             return Err(Error::usage("a test validator takes accounts that filters name, whole, and no other tables")
                 .with_hint("name them by at least one filter, such as their addresses"));
@@ -254,20 +285,30 @@ impl ExportOptions {
 /// Writes the accounts of a state as tables. Files get their names only if the state is right, or
 /// if the caller asked not to check it. A stream gets rows before that is known.
 ///
+/// With `since`, only the changes since that older state are written, which must be what the output
+/// has last. Both states are checked; an expected slot or hash is that of the new one.
+///
 /// # Errors
 /// See [`visit_accounts`](crate::visit_accounts). Also fails if an incremental archive is given
-/// without its full one, if the output has tables of the slot, or if the disk or store fails.
+/// without its full one, if the output has tables of the slot, or another state than `since` last, or
+/// if the disk or store fails.
 pub fn export(
     input: AccountsInput<'_>,
+    since: Option<AccountsInput<'_>>,
     to: ExportTo<'_>,
     options: &ExportOptions,
     progress: &dyn Progress,
 ) -> Result<ExportReport> {
     let stopwatch = Stopwatch::start();
     options.check(matches!(to, ExportTo::Stream(_)))?;
-    if let AccountsInput::Archives(full, None) = &input
-        && full.name.as_ref().is_some_and(|name| name.base_slot.is_some())
-    {
+    if options.changes != since.is_some() {
+        return Err(Error::usage("changes, and no others, are exported since an older state"));
+    }
+    let is_half = |input: &AccountsInput<'_>| match input {
+        AccountsInput::Archives(full, None) => full.name.as_ref().is_some_and(|name| name.base_slot.is_some()),
+        _ => false,
+    };
+    if [Some(&input), since.as_ref()].into_iter().flatten().any(is_half) {
         return Err(
             Error::usage("an incremental archive alone is no whole state").with_hint("give its full archive too")
         );
@@ -291,7 +332,13 @@ pub fn export(
                 let new = |table: &Table| Parts::new(*table, options, room, place.work.dir(), &watch);
                 parts.extend(options.tables.iter().map(new));
             }
-            let exporter = Exporter::new(options, place.as_ref(), parts, stream, progress);
+            let mut exporter = Exporter::new(options, place.as_ref(), parts, stream, progress);
+            if let Some(since) = since {
+                let mut visit = options.visit.clone();
+                (visit.check.expect_hash, visit.check.expect_slot) = (None, None);
+                visit_state(since, &visit, progress, &exporter)?;
+                exporter.end_old_state()?;
+            }
             let report = visit_state(input, &options.visit, progress, &exporter)?;
             (exporter.finish()?, report)
         }

@@ -15,11 +15,12 @@ use slotpress_base::pipeline::run_in_order;
 use slotpress_base::{IoContext, Progress, Result, panic_point, to_usize};
 use slotpress_format::Address;
 
+use super::ExportOptions;
 use super::cells::cells;
+use super::changes::changes;
 use super::parts::{ExportedFile, Form, OpenPart, Parts, of_parquet};
-use super::sort::{Sorter, changed, split_counted};
+use super::sort::{Sorter, changed, groups, split_counted};
 use super::table::{Batch, Cell, Rows, Table};
-use super::{DataPart, ExportOptions};
 
 /// Rows of a row group. A query for a key reads one or two groups of each file, and a Bloom filter
 /// of so many values takes all of 16 KiB.
@@ -52,7 +53,7 @@ pub(super) fn properties(table: Table, properties: WriterPropertiesBuilder) -> W
     });
     let mut properties = properties.set_sorting_columns(Some(sorting.collect()));
     // Statistics suffice for the column by which rows are sorted first.
-    let columns = table.columns(DataPart::None).skip(table.key_columns() - 1);
+    let columns = table.columns(false, false).skip(table.key_columns() - 1);
     for (name, ..) in columns.filter(|(name, ..)| ["address", "owner"].contains(name)) {
         let column = ColumnPath::from(name);
         properties = properties
@@ -72,7 +73,12 @@ impl Parts<'_> {
         let encoders = (memory_bytes - memory_bytes / 8) / ENCODER_BYTES;
         let encoders = to_usize(encoders).clamp(1, visit.threads.max(1));
         progress.stage("Writing", None);
-        let groups = sorter.groups((GROUP_ROWS, GROUP_BYTES), memory_bytes / 8, visit.threads, progress)?;
+        let rows = sorter.rows(memory_bytes / 8, visit.threads, progress)?;
+        let rows: Box<dyn Iterator<Item = Result<Vec<u8>>> + Send> = match self.options.changes {
+            true => Box::new(changes(self.table, rows, progress)),
+            false => Box::new(rows),
+        };
+        let groups = groups(rows, GROUP_ROWS, GROUP_BYTES);
         let factory = self.parquet_writer(io::sink())?.into_serialized_writer().map_err(|error| of_parquet(&error))?.1;
         let new_encoder = || {
             panic_point("row encoder");

@@ -59,6 +59,11 @@ pub(super) fn manifest_name(slot: u64) -> String {
     format!("_manifest-{slot}.json")
 }
 
+/// Slot of a manifest of this name.
+pub(super) fn manifest_slot(name: &str) -> Option<u64> {
+    name.strip_prefix("_manifest-")?.strip_suffix(".json")?.parse().ok()
+}
+
 pub(super) fn exists(path: &Path) -> Error {
     Error::exists(path).with_hint("an export replaces nothing: remove what is there, or choose another output")
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::Serialize;
 use serde_json::Value;
 use slotpress_base::{Elapsed, text};
-use slotpress_format::{CLOCK, Hash, Root, parse_block_time};
+use slotpress_format::{BankFile, CLOCK, Hash, Root, parse_block_time};
 use slotpress_read::{CheckMode, StateFacts, StatePart};
 
 use super::filter::Filter;
@@ -44,7 +44,11 @@ pub struct Manifest {
     pub expected_hash: Option<Hash>,
     /// Slot that the operator expected.
     pub expected_slot: Option<u64>,
-    /// Archives or ledger that were read, newest first.
+    /// Slot of the older state, if the tables have only what changed since that.
+    pub since_slot: Option<u64>,
+    /// Snapshot hash of the older state.
+    pub since_hash: Option<Hash>,
+    /// Archives or ledger that were read, newest first. Not those of the older state.
     pub archives: Vec<SourceFields>,
     /// Filters of the export.
     pub filter: Filter,
@@ -65,7 +69,7 @@ pub struct Manifest {
 
 impl Manifest {
     /// Makes a manifest of what is known before the first account is exported.
-    pub(super) fn new(facts: &StateFacts<'_>, options: &ExportOptions) -> Self {
+    pub(super) fn new(facts: &StateFacts<'_>, since: Option<&BankFile>, options: &ExportOptions) -> Self {
         let bank = facts.bank;
         let name = |path: &Path| path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
         let source = |part: &StatePart| SourceFields { name: name(&part.path), root: part.root };
@@ -84,6 +88,8 @@ impl Manifest {
             accounts: 0,
             expected_hash: options.visit.check.expect_hash,
             expected_slot: options.visit.check.expect_slot,
+            since_slot: since.map(|bank| bank.slot),
+            since_hash: since.map(BankFile::snapshot_hash),
             archives: facts.parts.iter().map(source).collect(),
             filter: options.filter.clone(),
             data: options.data,

@@ -14,9 +14,9 @@ use rayon::prelude::*;
 use slotpress_base::{Error, Pool, Progress, Result, to_usize};
 use slotpress_read::Spill;
 
-/// Limit on the length of keys: two addresses as text, and a byte for each. The order of rows with
-/// the same key is undefined.
-const KEY_BYTES_MAX: usize = 2 * (1 + 44);
+/// Limit on the length of keys: two addresses as text, a byte for each, and one for the state where
+/// rows of two are sorted. The order of rows with the same key is undefined.
+const KEY_BYTES_MAX: usize = 2 * (1 + 44) + 1;
 /// Bytes of a row that are compared, and held while runs in the file are merged. What a row has
 /// beyond them lies apart in the file.
 const HEAD_BYTES_MAX: usize = 4096;
@@ -241,16 +241,14 @@ impl Sorter {
         Ok(())
     }
 
-    /// Takes all rows in groups, each row with its length: `rows_max` of them, or fewer if these have
-    /// `bytes_max` bytes. Sorts runs in memory on `threads` threads. Merges runs in the file in
-    /// `memory_bytes`; if they are too many, some of them to longer ones first.
-    pub fn groups(
+    /// Takes all rows in their order. Sorts runs in memory on `threads` threads. Merges runs in the
+    /// file in `memory_bytes`; if they are too many, some of them to longer ones first.
+    pub fn rows(
         &self,
-        (rows_max, bytes_max): (usize, usize),
         memory_bytes: u64,
         threads: usize,
         progress: &dyn Progress,
-    ) -> Result<impl Iterator<Item = Result<Vec<u8>>> + Send> {
+    ) -> Result<impl Iterator<Item = Result<Vec<u8>>> + Send + use<'_>> {
         let (spill, mut spilled) = (&self.spill, std::mem::take(&mut *self.spilled.lock()));
         let mut held = std::mem::take(&mut *self.held.lock());
         Pool::start(threads)?.run(|| held.par_iter_mut().for_each(Run::sort));
@@ -261,24 +259,38 @@ impl Sorter {
         }
         let mut sources: Vec<Rows<'_>> = spilled.into_iter().map(|run| read_run(spill, run)).collect();
         sources.extend(held.into_iter().map(|run| Box::new(run.into_rows()) as Rows<'_>));
-        let mut rows = merge(sources)?;
-        let mut next = move || -> Result<Option<Vec<u8>>> {
-            let (mut group, mut count) = (Vec::new(), 0);
-            while count < rows_max && group.len() < bytes_max {
-                let Some(row) = rows.next() else { break };
-                let (head, (offset, length)) = row?;
-                count += 1;
-                push_counted(&mut group, |group| {
-                    group.extend_from_slice(&head);
-                    let start = group.len();
-                    group.resize(start + length as usize, 0);
-                    if length > 0 { spill.read(offset, &mut group[start..]) } else { Ok(()) }
-                })?;
+        Ok(merge(sources)?.map(|row| {
+            let (mut row, (offset, length)) = row?;
+            if length > 0 {
+                let start = row.len();
+                row.resize(start + length as usize, 0);
+                spill.read(offset, &mut row[start..])?;
             }
-            Ok((count > 0).then_some(group))
-        };
-        Ok(std::iter::from_fn(move || next().transpose()))
+            Ok(row)
+        }))
     }
+}
+
+/// Puts rows in groups, each row with its length: `rows_max` of them, or fewer if these have
+/// `bytes_max` bytes.
+pub(super) fn groups<'a>(
+    mut rows: impl Iterator<Item = Result<Vec<u8>>> + Send + 'a,
+    rows_max: usize,
+    bytes_max: usize,
+) -> impl Iterator<Item = Result<Vec<u8>>> + Send + 'a {
+    let mut next = move || -> Result<Option<Vec<u8>>> {
+        let (mut group, mut count) = (Vec::new(), 0);
+        while count < rows_max && group.len() < bytes_max {
+            let Some(row) = rows.next().transpose()? else { break };
+            count += 1;
+            push_counted(&mut group, |group| {
+                group.extend_from_slice(&row);
+                Ok(())
+            })?;
+        }
+        Ok((count > 0).then_some(group))
+    };
+    std::iter::from_fn(move || next().transpose())
 }
 
 #[cfg(test)]

@@ -31,8 +31,8 @@ fn merged(runs: &[(bool, Vec<&[u8]>)], memory_bytes: u64, limits: (usize, usize)
         rows.iter().for_each(|row| push(&mut run, row));
         sorter.add(run).expect("added");
     }
-    let groups = sorter.groups(limits, memory_bytes, 2, &slotpress_base::NoProgress).expect("merged");
-    let groups = groups.map(|group| rows_of(&group.expect("read"))).collect();
+    let rows = sorter.rows(memory_bytes, 2, &slotpress_base::NoProgress).expect("merged");
+    let groups = groups(rows, limits.0, limits.1).map(|group| rows_of(&group.expect("read"))).collect();
     assert_eq!(std::fs::read_dir(dir.path()).expect("listed").count(), 0, "no name is left");
     (groups, sorter.spill.bytes())
 }

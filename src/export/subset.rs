@@ -85,7 +85,7 @@ pub(super) fn write(
 
 impl StateVisitor for Subset<'_> {
     fn begin(&self, facts: &StateFacts<'_>) -> Result<()> {
-        let manifest = Manifest::new(facts, self.options);
+        let manifest = Manifest::new(facts, None, self.options);
         self.place.check_free(&manifest, self.progress)?;
         match self.begun.get_or_init(|| manifest.clone()).hash == manifest.hash {
             true => Ok(()),

@@ -48,6 +48,12 @@ pub(super) enum Cell<'a> {
     Credits(&'a [u8]),
 }
 
+/// The change of a row that the state before did not have.
+pub(super) const ADDED: Cell<'static> = Cell::Text("added");
+
+/// Column at which the key of every table ends.
+const KEY_END: &str = "address:address";
+
 /// Columns of a table: name and type of each. A type ends with `?` if the column may be null. An
 /// amount may be too large for a signed 64-bit integer.
 const ACCOUNTS: &str = "owner:address address:address lamports:integer storage_slot:integer? data_length:integer
@@ -71,9 +77,13 @@ impl Table {
     }
 
     /// Name and type of each column, and whether it may be null.
-    pub(super) fn columns(self, data: DataPart) -> impl Iterator<Item = (&'static str, &'static str, bool)> {
+    pub(super) fn columns(
+        self,
+        has_data: bool,
+        has_change: bool,
+    ) -> impl Iterator<Item = (&'static str, &'static str, bool)> {
         let (columns, data) = match self {
-            Self::Accounts if data != DataPart::None => (ACCOUNTS, "data:bytes"),
+            Self::Accounts if has_data => (ACCOUNTS, "data:bytes"),
             Self::Accounts => (ACCOUNTS, ""),
             Self::TokenAccounts => (TOKEN_ACCOUNTS, ""),
             Self::Mints => (rows::MINTS, ""),
@@ -81,7 +91,9 @@ impl Table {
             Self::Votes => (rows::VOTES, ""),
             Self::Programs => (rows::PROGRAMS, ""),
         };
-        columns.split_whitespace().chain(data.split_whitespace()).map(|column| {
+        let with_change = move |column| [Some(column), (has_change && column == KEY_END).then_some("change:text")];
+        let columns = columns.split_whitespace().chain(data.split_whitespace());
+        columns.flat_map(with_change).flatten().map(|column| {
             let (name, kind) = column.split_once(':').unwrap_or((column, ""));
             let not_null = kind.trim_end_matches('?');
             (name, not_null, kind != not_null)
@@ -90,12 +102,12 @@ impl Table {
 
     /// Number of columns by which rows are sorted: the first ones, to the address.
     pub(super) fn key_columns(self) -> usize {
-        self.columns(DataPart::None).position(|(name, ..)| name == "address").map_or(0, |at| at + 1)
+        self.columns(false, false).position(|(name, ..)| name == "address").map_or(0, |at| at + 1)
     }
 
     /// Arrow schema of the columns.
     pub(super) fn schema(self, options: &ExportOptions) -> SchemaRef {
-        let fields = self.columns(options.data).map(|(name, kind, is_nullable)| {
+        let fields = self.columns_of(options).map(|(name, kind, is_nullable)| {
             let kind = match kind {
                 "address" if options.addresses == AddressForm::Binary => DataType::FixedSizeBinary(32),
                 "address" | "text" => DataType::Utf8,
@@ -112,7 +124,11 @@ impl Table {
 
     /// First line of a CSV file.
     pub(super) fn csv_header(self, options: &ExportOptions) -> String {
-        self.columns(options.data).map(|(name, ..)| name).collect::<Vec<_>>().join(",") + "\n"
+        self.columns_of(options).map(|(name, ..)| name).collect::<Vec<_>>().join(",") + "\n"
+    }
+
+    fn columns_of(self, options: &ExportOptions) -> impl Iterator<Item = (&'static str, &'static str, bool)> {
+        self.columns(options.data != DataPart::None, options.has_change())
     }
 }
 
@@ -142,10 +158,13 @@ pub(super) const RUN_BYTES_MIN: u64 = 10 << 20;
 /// Rows that are not written yet.
 pub(super) struct Batch {
     table: Table,
+    key_columns: usize,
     data: DataPart,
     rows: usize,
     /// Number of bytes in values of variable length.
     bytes: usize,
+    /// Cell that each row gets after its key, if it gets one.
+    change: Option<Cell<'static>>,
     form: Form,
 }
 
@@ -173,14 +192,19 @@ impl Batch {
                 Form::Columns(schema, columns)
             }
         };
-        Self { table, data: options.data, rows: 0, bytes: 0, form }
+        Self::of(table, options, form, None)
     }
 
-    /// Creates a batch whose rows are going to be sorted.
-    pub fn to_sort(table: Table, options: &ExportOptions) -> Self {
+    fn of(table: Table, options: &ExportOptions, form: Form, is_new: Option<bool>) -> Self {
+        let change = is_new.map(Cell::Boolean).or(options.has_change().then_some(ADDED));
+        Self { table, key_columns: table.key_columns(), data: options.data, rows: 0, bytes: 0, change, form }
+    }
+
+    /// Creates a batch whose rows are going to be sorted. If those of two states are sorted together,
+    /// `is_new` tells of which state the batch is.
+    pub fn to_sort(table: Table, options: &ExportOptions, is_new: Option<bool>) -> Self {
         let text_columns = if options.addresses == AddressForm::Base58 { table.key_columns() } else { 0 };
-        let form = Form::Run(Run::new(options.run_bytes()), text_columns);
-        Self { table, data: options.data, rows: 0, bytes: 0, form }
+        Self::of(table, options, Form::Run(Run::new(options.run_bytes()), text_columns), is_new)
     }
 
     pub fn table(&self) -> Table {
@@ -233,7 +257,9 @@ impl Batch {
     }
 
     pub(super) fn push(&mut self, row: &[Cell<'_>]) -> Result<()> {
-        self.push_cells(row.iter().map(|cell| Ok(*cell)))
+        let (key, rest) = row.split_at_checked(self.key_columns).unwrap_or((row, &[]));
+        let change = self.change;
+        self.push_cells(key.iter().chain(&change).chain(rest).map(|cell| Ok(*cell)))
     }
 
     /// Adds a row. Its cells are of the columns' types.

@@ -11,9 +11,9 @@ use parking_lot::Mutex;
 use slotpress_base::{Error, IoContext, Progress, Result, text};
 use slotpress_format::ledger::activation::StakeHistory;
 use slotpress_format::{
-    REDUCED_STAKE_CHANGES, Record, STAKE, STAKE_HISTORY, TokenData, VOTE, parse_feature, parse_stake_history,
+    BankFile, REDUCED_STAKE_CHANGES, Record, STAKE, STAKE_HISTORY, TokenData, VOTE, parse_feature, parse_stake_history,
 };
-use slotpress_read::{StateFacts, StatePart, StateVisitor, StateWorker, StorageRef};
+use slotpress_read::{Findings, StateFacts, StatePart, StateVisitor, StateWorker, StorageRef, judge_chains};
 
 use super::filter::token_of;
 use super::parts::Parts;
@@ -32,6 +32,7 @@ pub(super) fn no_bank() -> Error {
 
 /// Facts that are known before the first account is exported.
 struct Begun {
+    bank: BankFile,
     manifest: Manifest,
     parts: Vec<StatePart>,
     stakes: StakeRules,
@@ -53,6 +54,8 @@ pub(super) struct Exporter<'a, 's> {
     parts: Vec<Parts<'a>>,
     stream: Option<Mutex<&'s mut (dyn Write + Send + 's)>>,
     progress: &'a dyn Progress,
+    /// The older state, once it was read.
+    old: Option<BankFile>,
     begun: OnceLock<Begun>,
     /// Batches of workers that have ended, for the next ones.
     idle: Mutex<Vec<Vec<Batch>>>,
@@ -77,6 +80,7 @@ impl<'a, 's> Exporter<'a, 's> {
             parts,
             stream,
             progress,
+            old: None,
             begun: OnceLock::new(),
             idle: Mutex::default(),
             programs: Programs::default(),
@@ -95,7 +99,8 @@ impl<'a, 's> Exporter<'a, 's> {
 impl Exporter<'_, '_> {
     fn new_batch(&self, table: Table) -> Batch {
         let is_sorted = self.parts_of(table).is_some_and(Parts::is_sorted);
-        if is_sorted { Batch::to_sort(table, self.options) } else { Batch::new(table, self.options) }
+        let is_new = self.options.changes.then_some(self.old.is_some());
+        if is_sorted { Batch::to_sort(table, self.options, is_new) } else { Batch::new(table, self.options) }
     }
 
     fn write(&self, batch: &mut Batch) -> Result<()> {
@@ -113,6 +118,30 @@ impl Exporter<'_, '_> {
         stream.write_all(text).or_path("write", Path::new(STANDARD_OUTPUT))
     }
 
+    /// Ends the older state: the next rows are of the new one.
+    pub fn end_old_state(&mut self) -> Result<()> {
+        self.write_rest()?;
+        self.old = Some(self.begun.take().ok_or_else(no_bank)?.bank);
+        self.idle.get_mut().clear();
+        self.programs = Programs::default();
+        (self.unparsed, self.cut_off) = Default::default();
+        Ok(())
+    }
+
+    /// Refuses states that are not of one chain, or not in their order.
+    fn check_order(&self, new: &BankFile) -> Result<()> {
+        let Some(old) = &self.old else { return Ok(()) };
+        if judge_chains(old, new, &Findings::refusing(|_| true)).is_err() {
+            return Err(Error::usage("the states are of different clusters: their chains began at different times")
+                .with_hint("give states of one cluster"));
+        }
+        match old.slot < new.slot {
+            true => Ok(()),
+            false => Err(Error::usage(format!("the older state is of slot {}, the new one of {}", old.slot, new.slot))
+                .with_hint("give an older state, or a newer one to export")),
+        }
+    }
+
     /// Writes the rows that are left, and completes all files.
     pub fn finish(self) -> Result<Manifest> {
         let tables = self.finish_tables()?;
@@ -123,11 +152,11 @@ impl Exporter<'_, '_> {
         Ok(facts)
     }
 
-    fn finish_tables(&self) -> Result<Vec<TableFields>> {
+    /// Writes the rows that are left.
+    fn write_rest(&self) -> Result<()> {
         for batches in &mut *self.idle.lock() {
             batches.iter_mut().try_for_each(|batch| self.write(batch))?;
         }
-        let Some(slot) = self.begun.get().map(|begun| begun.manifest.slot) else { return Err(no_bank()) };
         if self.wants(Table::Programs) {
             let mut batch = self.new_batch(Table::Programs);
             self.programs.join(|program, code| {
@@ -136,6 +165,12 @@ impl Exporter<'_, '_> {
             })?;
             self.write(&mut batch)?;
         }
+        Ok(())
+    }
+
+    fn finish_tables(&self) -> Result<Vec<TableFields>> {
+        self.write_rest()?;
+        let Some(slot) = self.begun.get().map(|begun| begun.manifest.slot) else { return Err(no_bank()) };
         if let (Some(stream), Some(table)) = (&self.stream, self.options.tables.first()) {
             stream.lock().flush().or_path("write", Path::new(STANDARD_OUTPUT))?;
             let [rows, bytes] = [&self.streamed.0, &self.streamed.1].map(|counter| counter.load(Relaxed));
@@ -158,8 +193,10 @@ impl Exporter<'_, '_> {
 impl StateVisitor for Exporter<'_, '_> {
     fn begin(&self, facts: &StateFacts<'_>) -> Result<()> {
         let options = self.options;
-        let manifest = Manifest::new(facts, options);
-        if let Some(place) = self.place {
+        self.check_order(facts.bank)?;
+        let manifest = Manifest::new(facts, self.old.as_ref(), options);
+        let is_old = options.changes && self.old.is_none();
+        if let Some(place) = self.place.filter(|_| !is_old) {
             place.check_free(&manifest, self.progress)?;
         }
         let footer = [
@@ -169,13 +206,14 @@ impl StateVisitor for Exporter<'_, '_> {
             ("slotpress.bank_hash", manifest.bank_hash.to_string()),
             ("slotpress.archives", text::json(&manifest.archives)),
             ("slotpress.filter", text::json(&manifest.filter)),
+            ("slotpress.since_slot", text::json(&manifest.since_slot)),
         ];
-        for parts in &self.parts {
+        for parts in self.parts.iter().filter(|_| !is_old) {
             let _ = parts.footer.set(footer.iter().map(|(key, value)| ((*key).to_string(), value.clone())).collect());
         }
         let has_epochs = self.wants(Table::Stakes) || self.wants(Table::Votes);
         let stakes = if has_epochs { stake_rules(facts)? } else { StakeRules::default() };
-        let _ = self.begun.set(Begun { manifest, parts: facts.parts.clone(), stakes });
+        let _ = self.begun.set(Begun { bank: facts.bank.clone(), manifest, parts: facts.parts.clone(), stakes });
         match (&self.stream, options.tables.first()) {
             (Some(stream), Some(table)) => self.stream_text(&mut **stream.lock(), table.csv_header(options).as_bytes()),
             _ => Ok(()),

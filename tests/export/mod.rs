@@ -5,6 +5,7 @@ mod works {
     mod agave;
     #[cfg(feature = "stores")]
     mod buckets;
+    pub mod changes;
     mod engines;
     mod mixes;
     mod model;

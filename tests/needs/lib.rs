@@ -70,7 +70,9 @@ fn missing(need: &str) -> Option<String> {
         "root" => (is_root(), "only root can do this".to_string()),
         "sys_admin" => (may_mount(), "this needs the right to mount".to_string()),
         "loop_xfs" => (may_loop_xfs(), "the kernel has no loop devices, or no xfs".to_string()),
-        "engines" => (has_engines(), "python3 cannot import duckdb, pyarrow, polars and datafusion".to_string()),
+        "engines" => {
+            (has_engines(), "python3 cannot import duckdb, pyarrow, polars, datafusion and deltalake".to_string())
+        }
         program => {
             assert!(PROGRAMS.contains(&program), "{program} is not in the list of tests/needs/lib.rs");
             (is_installed(program), format!("{program} is not installed"))
@@ -91,7 +93,7 @@ fn is_installed(program: &str) -> bool {
 fn has_engines() -> bool {
     let python = env::var_os("ENGINES_PYTHON").unwrap_or("python3".into());
     let mut command = std::process::Command::new(python);
-    let output = command.args(["-c", "import duckdb, pyarrow, polars, datafusion"]).output();
+    let output = command.args(["-c", "import duckdb, pyarrow, polars, datafusion, deltalake"]).output();
     output.is_ok_and(|output| output.status.success())
 }
 

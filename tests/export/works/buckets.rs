@@ -8,6 +8,7 @@ use sha2::{Digest, Sha256};
 
 use crate::common::*;
 use crate::export::works::added::tables;
+use crate::export::works::changes::{manifests, of_agave};
 use crate::export::{files, manifest, pair, run as run_locally};
 use crate::stores::gateway::{BUCKET, Done, Gateway, Instead, KEY, SECRET};
 use crate::stores::{command, run, target};
@@ -188,6 +189,52 @@ fn another_export_takes_over() {
     let first = first.wait_with_output().expect("ended");
     assert_ne!(first.status.code(), Some(0));
     assert_eq!(files(&gateway.bucket().join("mainnet")), whole);
+}
+
+/// Changes in a bucket are those in a directory, and follow only what is there last: also if another
+/// state comes there while they are sent.
+#[test]
+fn changes_since_what_is_there() {
+    needs!("versitygw");
+    let chain = of_agave().pop().expect("a chain");
+    let (gateway, target, out) = (Gateway::start(), target(), temp_dir());
+    let [day_1, day_2, day_3] = [0, 1, 2].map(|day| chain.day(day).into_iter().map(text).collect::<Vec<&str>>());
+    let export = |new: &[&str], since: &[&str]| {
+        let since = if since.is_empty() { Vec::new() } else { [&["--since"], since].concat() };
+        run(&gateway, &[&["export", "-o", &target, "--table", "accounts,stakes"], new, &since].concat())
+    };
+    let refused = export(&day_2, &day_1);
+    assert!(refused.code == Some(2) && refused.stderr.contains("what is there last: nothing"), "{refused:?}");
+    assert_eq!(export(&day_1, &[]).code, Some(0));
+    // The manifest of another slot comes while ours is written.
+    let bucket = gateway.bucket().join("mainnet");
+    let before = files(&bucket);
+    gateway.fail(&["PUT ", "_manifest-3575"], usize::MAX, Instead::Refused(503, "SlowDown"));
+    let arguments =
+        [&["export", "-o", &target, "--table", "accounts,stakes"], &day_3[..], &["--since"], &day_1].concat();
+    let first = command(&gateway, &arguments).stderr(Stdio::piped()).spawn().expect("starts");
+    wait_for("its manifest", || gateway.count(&["PUT ", "_manifest-3575"]) > 0);
+    let second = export(&day_2, &day_1);
+    assert_eq!(second.code, Some(0), "{second:?}");
+    let mut whole = files(&bucket);
+    whole.retain(|path| !path.contains("3575"));
+    assert!(before.len() < whole.len());
+    gateway.fail_no_more();
+    let first = first.wait_with_output().expect("ended");
+    let said = String::from_utf8_lossy(&first.stderr);
+    assert!(first.status.code() == Some(2) && said.contains("what is there last: slot 3550"), "{said}");
+    assert_eq!(files(&bucket), whole);
+    let third = export(&day_3, &day_2);
+    assert_eq!(third.code, Some(0), "{third:?}");
+    for day in 0..3 {
+        let old: Vec<&str> = if day > 0 { chain.day(day - 1).into_iter().map(text).collect() } else { Vec::new() };
+        let since = if day > 0 { [&["--since"], &old[..]].concat() } else { Vec::new() };
+        let flags = [&["--table", "accounts,stakes"], &since[..]].concat();
+        assert!(run_locally(&chain.day(day), out.path(), &flags).status.success());
+    }
+    assert_eq!(files(&bucket), files(out.path()));
+    let sums = |dir: &Path| manifests(dir).iter().map(|manifest| manifest["tables"].clone()).collect::<Vec<_>>();
+    assert_eq!(sums(&bucket), sums(out.path()));
 }
 
 /// Adds token accounts to the accounts that are in the bucket.

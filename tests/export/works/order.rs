@@ -113,7 +113,7 @@ fn every_table() {
 fn export_into(dir: &Path, made: &Synthetic, options: &ExportOptions) -> Result<()> {
     let [full, incremental] = [&made.full, &made.incremental].map(NamedArchive::from_path);
     let input = AccountsInput::Archives(&full, Some(&incremental));
-    let report = export(input, ExportTo::Dir(dir.to_path_buf()), options, &NoProgress)?;
+    let report = export(input, None, ExportTo::Dir(dir.to_path_buf()), options, &NoProgress)?;
     assert_eq!(report.facts.state, "checked");
     Ok(())
 }

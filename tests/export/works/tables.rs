@@ -234,7 +234,7 @@ fn accounts_of_every_chain() {
 }
 
 pub struct Synthetic {
-    _dir: TempDir,
+    pub dir: TempDir,
     pub full: PathBuf,
     pub incremental: PathBuf,
 }
@@ -246,7 +246,7 @@ pub fn synthetic(flags: &[&str]) -> Synthetic {
     let full = archive(&ledger.join("at-full"), dir.path(), &[]);
     let base_slot = name(&full).split('-').nth(1).expect("a slot").to_string();
     let incremental = archive(&ledger, dir.path(), &["--base-slot", &base_slot]);
-    Synthetic { _dir: dir, full, incremental }
+    Synthetic { dir, full, incremental }
 }
 
 #[test]

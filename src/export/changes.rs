@@ -1,0 +1,146 @@
+//! What changed between two states: the rows of both, sorted together, lie side by side.
+//!
+//! Rows are compared, not accounts, since some columns change without their account. The slot of
+//! the storage does not count: clients move accounts that stay the same.
+
+use slotpress_base::{Progress, Result};
+
+use super::cells::{cells, push_cell, split_cells};
+use super::sort::changed;
+use super::table::{ADDED, Cell, Table};
+
+/// Where a table's rows have the slot of the storage.
+struct Comparison {
+    key_columns: usize,
+    /// Number of columns between the key and that slot.
+    columns_to_slot: usize,
+}
+
+/// A row of one of the states.
+struct Parted<'a> {
+    key: &'a [u8],
+    is_new: bool,
+    rest: &'a [u8],
+}
+
+/// Takes the sorted rows of two states, which have a cell after their key that is true in the new
+/// one. Passes on what is new, different or gone, with the kind of change in that cell's place. A
+/// row that is gone is passed on as it was.
+pub(super) fn changes<'a>(
+    table: Table,
+    rows: impl Iterator<Item = Result<Vec<u8>>> + Send + 'a,
+    progress: &'a dyn Progress,
+) -> impl Iterator<Item = Result<Vec<u8>>> + Send + 'a {
+    let key_columns = table.key_columns();
+    let slot_at = table.columns(false, false).position(|(name, ..)| name == "storage_slot").unwrap_or(key_columns);
+    let comparison = Comparison { key_columns, columns_to_slot: slot_at - key_columns };
+    let mut rows = rows.peekable();
+    let mut next = move || -> Result<Option<Vec<u8>>> {
+        while let Some(row) = rows.next().transpose()? {
+            progress.check()?;
+            let following = rows.peek().and_then(|next| next.as_ref().ok());
+            let (change, is_pair) = comparison.change(&row, following.map(Vec::as_slice))?;
+            if is_pair {
+                rows.next();
+            }
+            if change.is_some() {
+                return Ok(change);
+            }
+        }
+        Ok(None)
+    };
+    std::iter::from_fn(move || next().transpose())
+}
+
+impl Comparison {
+    fn parted<'a>(&self, row: &'a [u8]) -> Result<Parted<'a>> {
+        let (key, rest) = split_cells(row, self.key_columns).ok_or_else(changed)?;
+        let Some(Ok(Cell::Boolean(is_new))) = cells(rest).next() else { return Err(changed()) };
+        let (_, rest) = split_cells(rest, 1).ok_or_else(changed)?;
+        Ok(Parted { key, is_new, rest })
+    }
+
+    /// What is compared of a row after its key: all but the slot of the storage.
+    fn compared<'a>(&self, rest: &'a [u8]) -> Option<[&'a [u8]; 2]> {
+        let (before, rest) = split_cells(rest, self.columns_to_slot)?;
+        Some([before, split_cells(rest, 1)?.1])
+    }
+
+    /// Returns the change that a row shows, if there is one, and whether the following row belongs
+    /// to it.
+    fn change(&self, row: &[u8], following: Option<&[u8]>) -> Result<(Option<Vec<u8>>, bool)> {
+        let Parted { key, is_new, rest } = self.parted(row)?;
+        let with = |change, rest: &[u8]| {
+            let mut row = key.to_vec();
+            push_cell(&mut row, change, false);
+            row.extend_from_slice(rest);
+            Some(row)
+        };
+        if is_new {
+            return Ok((with(ADDED, rest), false));
+        }
+        let following = following.map(|following| self.parted(following)).transpose()?;
+        let Some(new) = following.filter(|following| following.is_new && following.key == key) else {
+            return Ok((with(Cell::Text("closed"), rest), false));
+        };
+        let is_same = rest == new.rest
+            || self.compared(rest).ok_or_else(changed)? == self.compared(new.rest).ok_or_else(changed)?;
+        Ok((if is_same { None } else { with(Cell::Text("changed"), new.rest) }, true))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+    use slotpress_base::NoProgress;
+
+    use super::*;
+
+    /// Lamports and storage slot by number of the account.
+    type State = BTreeMap<u8, (u64, Option<i64>)>;
+
+    /// A row of the table of programs, whose other columns are null.
+    fn row(account: u8, (lamports, slot): (u64, Option<i64>), state: Cell<'_>) -> Vec<u8> {
+        let (key, slot) = ([account; 32], slot.map_or(Cell::Null, Cell::Integer));
+        let front = [Cell::Address(&key), state, Cell::Address(&key)];
+        let cells = front.into_iter().chain([Cell::Null; 5]).chain([Cell::Amount(lamports), slot]);
+        let mut row = Vec::new();
+        cells.for_each(|cell| push_cell(&mut row, cell, true));
+        row
+    }
+
+    fn state() -> impl Strategy<Value = State> {
+        proptest::collection::btree_map(0u8..20, (0u64..2, proptest::option::of(0i64..2)), 0..20)
+    }
+
+    proptest! {
+        #[test]
+        fn changes_are_those_of_two_maps(old in state(), new in state()) {
+            let of = |state: &State, is_new| -> Vec<Vec<u8>> {
+                state.iter().map(|(account, it)| row(*account, *it, Cell::Boolean(is_new))).collect()
+            };
+            let mut rows = [of(&old, false), of(&new, true)].concat();
+            rows.sort();
+            let found: Result<Vec<Vec<u8>>> = changes(Table::Programs, rows.into_iter().map(Ok), &NoProgress).collect();
+            let expected = (0..20).filter_map(|account| match (old.get(&account), new.get(&account)) {
+                (None, Some(new)) => Some(row(account, *new, ADDED)),
+                (Some(old), None) => Some(row(account, *old, Cell::Text("closed"))),
+                (Some(old), Some(new)) if old.0 != new.0 => Some(row(account, *new, Cell::Text("changed"))),
+                _ => None,
+            });
+            let mut expected: Vec<Vec<u8>> = expected.collect();
+            expected.sort_by_key(|row| row[..45].to_vec());
+            prop_assert_eq!(found.expect("sound"), expected);
+        }
+
+        #[test]
+        fn rows_that_are_cut_off(length in 0usize..94) {
+            let whole = row(1, (1, Some(1)), Cell::Boolean(false));
+            let next = row(1, (2, Some(1)), Cell::Boolean(true));
+            let rows = [Ok(whole), Ok(next[..length.min(next.len() - 1)].to_vec())];
+            prop_assert!(changes(Table::Programs, rows.into_iter(), &NoProgress).any(|row| row.is_err()));
+        }
+    }
+}
