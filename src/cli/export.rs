@@ -44,6 +44,10 @@ pub struct ExportArgs {
     /// that were added, changed or closed. A full archive, with an incremental one on it, or a ledger
     #[arg(long, value_names = ["OLD_FULL", "OLD_INCREMENTAL"], num_args = 1..=2)]
     since: Vec<PathBuf>,
+    /// Also make the files those of a Delta table for each table, so that engines read its history as
+    /// one. A whole state begins it, and changes since that go on with it
+    #[arg(long)]
+    delta: bool,
     /// The directory (made if it is missing) or store (s3://BUCKET/PREFIX) for the tables, or - for
     /// standard output: one table, as CSV
     #[arg(short, long, value_name = "TARGET")]
@@ -235,7 +239,7 @@ impl ExportArgs {
         let memory_bytes = planned::memory_or(self.memory, values::memory_or_half(None));
         let mut options = ExportOptions::default().filter(self.filter()?).data(self.data).addresses(self.addresses);
         options.order = self.order;
-        options.changes = !self.since.is_empty();
+        (options.changes, options.delta) = (!self.since.is_empty(), self.delta);
         options.format = self.format.unwrap_or(if is_stdout { TableFormat::Csv } else { TableFormat::Parquet });
         if !self.tables.is_empty() {
             options.tables.clear();
@@ -288,19 +292,14 @@ pub fn run(args: &ExportArgs, ui: &Ui) -> Result<()> {
         [] => None,
         [old, incremental @ ..] => Some(open((old, incremental.first().map(PathBuf::as_path)), (&elsewhere, None))?),
     };
-    let slot = match &input {
-        _ if !args.dry_run && since.is_none() => None,
-        StateInput::Ledger(_) if args.slot.is_some() => args.slot,
-        StateInput::Ledger(paths) => Some(find_bank_snapshot(paths, None, 1)?.slot),
-        StateInput::Archives(..) => name_of(&input).map(|name| name.slot),
-    };
-    let since_name = since.as_ref().and_then(name_of).map(|name| (name.slot, name.hash));
     if args.dry_run {
-        return preview(args, slot, since_name, &options, store.as_ref(), ui);
-    }
-    if let (Some(slot), Some(since), false) = (slot, since_name, is_stdout) {
-        // Before both states are read.
-        options.check_free(args.target(store.as_ref()), slot, Some(since), ui)?;
+        let slot = match &input {
+            StateInput::Ledger(_) if args.slot.is_some() => args.slot,
+            StateInput::Ledger(paths) => Some(find_bank_snapshot(paths, None, 1)?.slot),
+            StateInput::Archives(..) => name_of(&input).map(|name| name.slot),
+        };
+        let since = since.as_ref().and_then(name_of).map(|name| (name.slot, name.hash));
+        return preview(args, slot, since, &options, store.as_ref(), ui);
     }
     let exported =
         export(input.accounts(args.slot), since.as_ref().map(|since| since.accounts(None)), to, &options, ui);

@@ -9,7 +9,7 @@ use slotpress_base::{Error, Result, ShowPath, text};
 pub const MANIFEST_BYTES_MAX: u64 = 8 << 20;
 
 /// Fields that both exports must have in common.
-const SAME: [&str; 11] = [
+const SAME: [&str; 12] = [
     "schema_version",
     "slot",
     "hash",
@@ -21,6 +21,7 @@ const SAME: [&str; 11] = [
     "addresses",
     "since_slot",
     "since_hash",
+    "delta",
 ];
 
 /// Limit on what a message shows of a field.

@@ -8,7 +8,7 @@ use super::added::{difference, shown, slot_of, tables_of};
 use super::place::{manifest_name, manifest_slot};
 
 /// Fields that both manifests must have in common.
-const SAME: [&str; 5] = ["schema_version", "filter", "data", "format", "addresses"];
+const SAME: [&str; 6] = ["schema_version", "filter", "data", "format", "addresses", "delta"];
 
 /// Refuses changes that do not follow what is there last, and a whole state that would come between
 /// two of which the later one has changes only. `names` are the names in `place`, and `read` reads a
@@ -27,7 +27,8 @@ pub fn check(
     };
     let Some(since) = ours["since_slot"].as_u64() else {
         let Some(next) = others.into_iter().filter(|other| *other > slot).min() else { return Ok(()) };
-        let Some(since) = manifest(next)?["since_slot"].as_u64() else { return Ok(()) };
+        let there = manifest(next)?;
+        let Some(since) = there["since_slot"].as_u64() else { return Ok(()) };
         let message =
             format!("{place} has changes of slot {next} since {since}: none may come between, as {slot} would");
         return Err(Error::usage(message).with_hint("choose another output"));

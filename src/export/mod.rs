@@ -10,6 +10,7 @@ mod cells;
 mod chain;
 mod changes;
 mod column;
+mod delta;
 pub mod filter;
 mod in_dir;
 #[cfg(feature = "stores")]
@@ -28,9 +29,9 @@ mod visitor;
 use derive_setters::Setters;
 use parking_lot::Mutex;
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use slotpress_base::{Error, Progress, Result, SpaceWatch, Stopwatch};
-use slotpress_format::Hash;
+use slotpress_format::{ArchiveName, Hash};
 use slotpress_read::{AccountsInput, VisitOptions, visit_state};
 
 use filter::Filter;
@@ -129,6 +130,9 @@ pub struct ExportOptions {
     pub order: Option<RowOrder>,
     /// Exports only what changed since an older state, which [`export`] then takes too. Default: all.
     pub changes: bool,
+    /// Also adds the files to a Delta table for each table, in Parquet and with base58 addresses. A
+    /// whole state begins its history, and changes go on with it. Default: not.
+    pub delta: bool,
     /// Format of the files. Default: Parquet.
     pub format: TableFormat,
     /// Form of addresses. Default: base58.
@@ -152,6 +156,7 @@ impl Default for ExportOptions {
             data: DataPart::None,
             order: None,
             changes: false,
+            delta: false,
             format: TableFormat::Parquet,
             addresses: AddressForm::Base58,
             visit: VisitOptions::default(),
@@ -196,18 +201,17 @@ impl ExportOptions {
         progress: &dyn Progress,
     ) -> Result<()> {
         self.check(matches!(to, ExportTo::Stream(_)))?;
+        place::check_free(&to, &self.foreseen(slot, since), progress)
+    }
+
+    /// What is known of a manifest before its state is read.
+    fn foreseen(&self, slot: u64, since: Option<(u64, Hash)>) -> Value {
         let tables: Vec<_> = self.tables.iter().map(|table| json!({ "table": table })).collect();
-        let ours = json!({
+        json!({
             "schema_version": SCHEMA_VERSION, "slot": slot, "filter": self.filter, "data": self.data,
             "format": self.format, "addresses": self.addresses, "tables": tables,
-            "since_slot": since.map(|(slot, _)| slot), "since_hash": since.map(|(_, hash)| hash),
-        });
-        match to {
-            ExportTo::Dir(dir) => in_dir::check_free_in(&dir, &ours),
-            #[cfg(feature = "stores")]
-            ExportTo::Store(store, _) => in_store::check_free(store, &ours, progress),
-            ExportTo::Stream(_) => progress.check(),
-        }
+            "delta": self.delta, "since_slot": since.map(|(slot, _)| slot), "since_hash": since.map(|(_, hash)| hash),
+        })
     }
 
     /// Order of a table's rows in files.
@@ -222,7 +226,7 @@ impl ExportOptions {
 
     /// True if each row says how it changed.
     fn has_change(&self) -> bool {
-        self.changes
+        self.changes || self.delta
     }
 
     /// Memory of all tables' files, and of rows that are sorted for them.
@@ -257,6 +261,10 @@ impl ExportOptions {
             return Err(Error::usage("changes are found by sorting the rows of both states, and written as files")
                 .with_hint("export into a directory, in order"));
         }
+        let is_plain = self.format == TableFormat::Parquet && self.addresses == AddressForm::Base58;
+        if self.delta && (is_stream || !is_plain) {
+            return Err(Error::usage("a Delta table has Parquet files, and addresses in base58"));
+        }
         if is_stream && (self.tables.len() > 1 || self.format != TableFormat::Csv) {
             return Err(Error::usage("a stream takes one table, as CSV").with_hint("export into a directory"));
         }
@@ -279,6 +287,14 @@ impl ExportOptions {
             (TableFormat::Parquet, _) | (_, AddressForm::Base58) => Ok(()),
             _ => Err(Error::usage("in files other than Parquet, addresses are base58")),
         }
+    }
+}
+
+/// Name of the newest archive of a state.
+fn name_of<'a>(input: &AccountsInput<'a>) -> Option<&'a ArchiveName> {
+    match input {
+        AccountsInput::Archives(full, incremental) => incremental.unwrap_or(full).name.as_ref(),
+        _ => None,
     }
 }
 
@@ -323,6 +339,13 @@ pub fn export(
             None
         }
     };
+    if let Some(place) = place.as_ref().filter(|_| options.delta) {
+        place.finish_killed(progress)?;
+    }
+    if let (Some(place), Some(new), Some(old)) = (&place, name_of(&input), since.as_ref().and_then(name_of)) {
+        // Before both states are read.
+        place.check_free(&options.foreseen(new.slot, Some((old.slot, old.hash))), progress)?;
+    }
     let (watch, room) = (SpaceWatch::default(), options.room());
     let (mut facts, report) = match &place {
         Some(place) if options.format == TableFormat::TestValidator => subset::write(input, options, place, progress)?,

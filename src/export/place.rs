@@ -9,15 +9,16 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use slotpress_base::{Error, KeptDir, Progress, Result, panic_point};
+use serde_json::Value;
+use slotpress_base::{Error, KeptDir, Progress, Result, ShowPath, panic_point};
 use slotpress_read::{WorkDir, check_output_dir};
 #[cfg(feature = "stores")]
-use slotpress_stores::Store;
+use slotpress_stores::{Condition, Metadata, Put, Store};
 
-use super::Manifest;
-use super::in_dir;
+use super::added::{MANIFEST_BYTES_MAX, slot_of};
 #[cfg(feature = "stores")]
 use super::in_store;
+use super::{Manifest, delta, in_dir};
 use crate::restore::made_dirs::MadeDirs;
 
 /// Prefix of work directories, which killed runs leave.
@@ -35,20 +36,75 @@ pub enum ExportTo<'a> {
 }
 
 /// An open output for files.
-pub(super) struct OutputPlace<'a> {
+pub(super) struct OutputPlace {
     // Dropped, and so removed, before the directory that was created for it.
     pub work: WorkDir,
     made: MadeDirs,
-    to: To<'a>,
+    to: To,
 }
 
-enum To<'a> {
+/// A directory or store, or a place below.
+pub(super) enum To {
     Dir(Arc<KeptDir>),
     #[cfg(feature = "stores")]
-    Store(&'a Store),
-    #[cfg(not(feature = "stores"))]
-    #[allow(dead_code)]
-    Nowhere(&'a ()),
+    Store(Box<Store>),
+}
+
+impl To {
+    /// The place of this name below; `None` if it is a directory that is missing. With `makes`, makes it.
+    pub fn below(&self, name: &str, makes: bool) -> Result<Option<Self>> {
+        Ok(match self {
+            Self::Dir(dir) if makes => {
+                let below = dir.open_or_make_dir(name, &mut || {})?;
+                dir.sync()?;
+                Some(Self::Dir(Arc::new(below)))
+            }
+            Self::Dir(dir) => dir.open_dir(name)?.map(|below| Self::Dir(Arc::new(below))),
+            #[cfg(feature = "stores")]
+            Self::Store(store) => store.below(name, makes)?.map(|below| Self::Store(Box::new(below))),
+        })
+    }
+
+    /// Names of the files there, and of directories.
+    pub fn names(&self, progress: &dyn Progress) -> Result<Vec<String>> {
+        progress.check()?;
+        Ok(match self {
+            Self::Dir(dir) => dir.names()?.into_iter().filter_map(|name| name.into_string().ok()).collect(),
+            #[cfg(feature = "stores")]
+            Self::Store(store) => store.list(progress)?.into_iter().map(|object| object.name).collect(),
+        })
+    }
+
+    /// Reads a small file; `None` if it is missing.
+    pub fn read(&self, name: &str, progress: &dyn Progress) -> Result<Option<Vec<u8>>> {
+        progress.check()?;
+        match self {
+            Self::Dir(dir) => in_dir::read(dir, name, MANIFEST_BYTES_MAX),
+            #[cfg(feature = "stores")]
+            Self::Store(store) => Ok(store.get_small(name, MANIFEST_BYTES_MAX, progress)?.map(|small| small.bytes)),
+        }
+    }
+
+    /// Writes a small file, and reads it back. Returns false if the name is taken.
+    pub fn put_new(&self, name: &str, bytes: &[u8], progress: &dyn Progress) -> Result<bool> {
+        match self {
+            Self::Dir(dir) => in_dir::put_new(dir, name, bytes),
+            #[cfg(feature = "stores")]
+            Self::Store(store) => {
+                let put = store.put_small(name, bytes, &Metadata::default(), &Condition::Absent, progress)?;
+                Ok(put != Put::Refused)
+            }
+        }
+    }
+
+    /// Name of a file for messages.
+    pub fn shown(&self, name: &str) -> String {
+        match self {
+            Self::Dir(dir) => dir.path_of(name).shown(),
+            #[cfg(feature = "stores")]
+            Self::Store(store) => store.shown(name),
+        }
+    }
 }
 
 pub(super) fn partition(slot: u64) -> String {
@@ -73,7 +129,7 @@ pub(super) fn tell_taken_back(slot: u64, place: &str, progress: &dyn Progress) {
     progress.warn(&format!("{place}: removed what an export of slot {slot} left that ended before its manifest"));
 }
 
-impl<'a> OutputPlace<'a> {
+impl OutputPlace {
     pub fn dir(path: &Path, progress: &dyn Progress) -> Result<Self> {
         check_dir(path)?;
         let mut made = MadeDirs::default();
@@ -82,21 +138,25 @@ impl<'a> OutputPlace<'a> {
     }
 
     #[cfg(feature = "stores")]
-    pub fn store(store: &'a Store, scratch: &Path, progress: &dyn Progress) -> Result<Self> {
+    pub fn store(store: &Store, scratch: &Path, progress: &dyn Progress) -> Result<Self> {
         let work = work_in(&Arc::new(KeptDir::open(scratch)?), progress)?;
-        Ok(Self { work, made: MadeDirs::default(), to: To::Store(store) })
+        Ok(Self { work, made: MadeDirs::default(), to: To::Store(Box::new(store.clone())) })
     }
 
     /// Refuses tables if the output has them already, or others that these cannot be added to.
-    pub fn check_free(&self, ours: &Manifest, progress: &dyn Progress) -> Result<()> {
+    pub fn check_free(&self, ours: &Value, progress: &dyn Progress) -> Result<()> {
         match &self.to {
-            To::Dir(dir) => in_dir::check_free(dir, &ours.to_value()).map(drop),
+            To::Dir(dir) => in_dir::check_free(dir, ours).map(drop),
             #[cfg(feature = "stores")]
-            To::Store(store) => in_store::check_free(store, &ours.to_value(), progress)
-                .inspect_err(|_| in_store::forget(store, ours.slot, progress)),
-            #[cfg(not(feature = "stores"))]
-            To::Nowhere(_) => progress.check(),
-        }
+            To::Store(store) => in_store::check_free(store, ours, progress)
+                .inspect_err(|_| in_store::forget(store, slot_of(ours), progress)),
+        }?;
+        if ours["delta"] == true { delta::check(&self.to, ours, progress) } else { Ok(()) }
+    }
+
+    /// Makes the versions of Delta tables that a killed run did not make.
+    pub fn finish_killed(&self, progress: &dyn Progress) -> Result<()> {
+        delta::finish_killed(&self.to, progress)
     }
 
     /// Gives all files their names, after the state was found to be right. Returns the path or URL
@@ -111,12 +171,35 @@ impl<'a> OutputPlace<'a> {
             To::Dir(dir) => in_dir::publish(dir, work, manifest, progress),
             #[cfg(feature = "stores")]
             To::Store(store) => in_store::publish(store, &work, manifest, progress),
-            #[cfg(not(feature = "stores"))]
-            To::Nowhere(()) => Ok(String::new()),
         }?;
         made.keep();
+        if manifest.delta {
+            panic_point("delta commit");
+            let why = format!("{published} is complete, but not in the Delta tables before the next run with them");
+            delta::commit(&to, &manifest.to_value(), progress).map_err(|error| error.within(why))?;
+        }
         Ok(published)
     }
+}
+
+/// Refuses tables as a run would refuse them.
+pub(super) fn check_free(to: &ExportTo<'_>, ours: &Value, progress: &dyn Progress) -> Result<()> {
+    let to = match to {
+        ExportTo::Dir(path) => {
+            in_dir::check_free_in(path, ours)?;
+            if !path.exists() {
+                return Ok(());
+            }
+            To::Dir(Arc::new(KeptDir::open(path)?))
+        }
+        #[cfg(feature = "stores")]
+        ExportTo::Store(store, _) => {
+            in_store::check_free(store, ours, progress)?;
+            To::Store(Box::new((*store).clone()))
+        }
+        ExportTo::Stream(_) => return progress.check(),
+    };
+    if ours["delta"] == true { delta::check(&to, ours, progress) } else { Ok(()) }
 }
 
 /// Refuses a path that exists and is not a directory. A missing one will be created.

@@ -41,7 +41,7 @@ struct Subset<'a> {
     /// Accounts that are wanted whatever the filter says.
     named: Named,
     options: &'a ExportOptions,
-    place: &'a OutputPlace<'a>,
+    place: &'a OutputPlace,
     progress: &'a dyn Progress,
     watch: SpaceWatch,
     begun: OnceLock<Manifest>,
@@ -53,7 +53,7 @@ struct Subset<'a> {
 pub(super) fn write(
     input: AccountsInput<'_>,
     options: &ExportOptions,
-    place: &OutputPlace<'_>,
+    place: &OutputPlace,
     progress: &dyn Progress,
 ) -> Result<(Manifest, VisitReport)> {
     let programs = options.filter.addresses.iter().take(DERIVED_MAX);
@@ -86,7 +86,7 @@ pub(super) fn write(
 impl StateVisitor for Subset<'_> {
     fn begin(&self, facts: &StateFacts<'_>) -> Result<()> {
         let manifest = Manifest::new(facts, None, self.options);
-        self.place.check_free(&manifest, self.progress)?;
+        self.place.check_free(&manifest.to_value(), self.progress)?;
         match self.begun.get_or_init(|| manifest.clone()).hash == manifest.hash {
             true => Ok(()),
             false => Err(Error::failed("the second read found another state").with_hint("run it again")),

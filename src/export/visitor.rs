@@ -50,7 +50,7 @@ impl Begun {
 /// A visitor whose workers make rows.
 pub(super) struct Exporter<'a, 's> {
     options: &'a ExportOptions,
-    place: Option<&'a OutputPlace<'a>>,
+    place: Option<&'a OutputPlace>,
     parts: Vec<Parts<'a>>,
     stream: Option<Mutex<&'s mut (dyn Write + Send + 's)>>,
     progress: &'a dyn Progress,
@@ -69,7 +69,7 @@ pub(super) struct Exporter<'a, 's> {
 impl<'a, 's> Exporter<'a, 's> {
     pub fn new(
         options: &'a ExportOptions,
-        place: Option<&'a OutputPlace<'a>>,
+        place: Option<&'a OutputPlace>,
         parts: Vec<Parts<'a>>,
         stream: Option<Mutex<&'s mut (dyn Write + Send + 's)>>,
         progress: &'a dyn Progress,
@@ -197,7 +197,7 @@ impl StateVisitor for Exporter<'_, '_> {
         let manifest = Manifest::new(facts, self.old.as_ref(), options);
         let is_old = options.changes && self.old.is_none();
         if let Some(place) = self.place.filter(|_| !is_old) {
-            place.check_free(&manifest, self.progress)?;
+            place.check_free(&manifest.to_value(), self.progress)?;
         }
         let footer = [
             ("slotpress.schema_version", SCHEMA_VERSION.to_string()),

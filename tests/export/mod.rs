@@ -6,6 +6,7 @@ mod works {
     #[cfg(feature = "stores")]
     mod buckets;
     pub mod changes;
+    pub mod delta;
     mod engines;
     mod mixes;
     mod model;
@@ -19,6 +20,7 @@ mod refused {
 }
 mod survives {
     mod added;
+    mod delta;
     pub mod ends;
     mod spilling;
 }
