@@ -213,7 +213,9 @@ fn what_a_comparison_finds() {
     }
     for table in TABLES {
         let of_table: Vec<&str> = kinds.iter().filter(|(of, _)| *of == table).map(|(_, kind)| kind.as_str()).collect();
-        assert_eq!(of_table, ["added", "changed", "closed"], "{table}");
+        // Few accounts vote, and all of them go on.
+        let expected = if table == "votes" { &["changed"][..] } else { &["added", "changed", "closed"] };
+        assert_eq!(of_table, expected, "{table}");
     }
     assert!(effective_alone > 0, "stakes change at the end of an epoch, without their accounts");
 }

@@ -248,3 +248,27 @@ fn a_history_that_is_gone() {
     assert!(code == Some(1) && said.contains("the history of the table is gone"), "{said}");
     assert_eq!(manifests(out.path()).len(), 2);
 }
+
+/// Several runs at once, of tables of one slot and of one table: each history has one version of it.
+#[test]
+fn several_runs_at_once() {
+    let chain = of_agave().pop().expect("a chain");
+    let out = temp_dir();
+    let tables = ["accounts", "stakes", "votes", "accounts"];
+    let start = |table: &&str| {
+        let mut command = Command::new(slotpress_path());
+        command.arg("export").args(chain.day(0)).arg("-o").arg(out.path()).args(["--delta", "--table", table]);
+        command.stderr(Stdio::piped()).spawn().expect("starts")
+    };
+    let runs: Vec<_> = tables.iter().map(start).collect();
+    let mut codes = Vec::new();
+    for run in runs {
+        let output = run.wait_with_output().expect("ended");
+        codes.push((output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned()));
+    }
+    let done = codes.iter().filter(|(code, _)| *code == Some(0)).count();
+    assert!(done == 3 && codes.iter().all(|(code, _)| [Some(0), Some(5)].contains(code)), "{codes:?}");
+    for table in ["accounts", "stakes", "votes"] {
+        assert_eq!(versions(out.path(), table), [3500]);
+    }
+}
