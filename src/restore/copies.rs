@@ -2,12 +2,14 @@
 //! by leaving them there.
 
 use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use slotpress_base::{
-    Error, ErrorKind, Found, IoContext, IoPolicy, KeptDir, Owner, Progress, Result, ShowPath, open_file,
+    Error, ErrorKind, Found, IoContext, KeptDir, Owner, Progress, Result, ShowPath, StreamWriter, open_file,
+    run_in_order,
 };
 use slotpress_format::ArchiveName;
 use slotpress_read::archive::Archive;
@@ -143,10 +145,8 @@ impl Opened {
             }
             ArchiveCopy::Cloned(copy) => (copy, None),
             ArchiveCopy::Copied(copy, source) => {
-                let length_bytes = archive.length_bytes();
-                progress.stage("Copying", Some(length_bytes));
-                copy_in_pieces(&source, copy.file(), length_bytes, &archive.io_policy, progress)
-                    .or_path("copy", &source_path)?;
+                progress.stage("Copying", Some(archive.length_bytes()));
+                copy_in_pieces(archive, &source, &copy, progress)?;
                 (copy, None)
             }
         };
@@ -192,31 +192,28 @@ pub fn has_same_content(one: &dyn Source, other: &dyn Source, progress: &dyn Pro
     }
 }
 
-fn copy_in_pieces(
-    from: &File,
-    to: &File,
-    length_bytes: u64,
-    io_policy: &IoPolicy,
-    progress: &dyn Progress,
-) -> std::io::Result<()> {
-    const PIECE_BYTES: u64 = 16 * 1024 * 1024;
-    let mut copied = 0;
-    while copied < length_bytes {
-        progress.check().map_err(std::io::Error::other)?;
-        let end = length_bytes.min(copied + PIECE_BYTES);
-        io_policy.wait(end - copied, progress);
-        let behind = io_policy.io_hint.read_behind(from, &(copied..end), length_bytes);
-        // The standard library copies between files inside the kernel.
-        let piece = std::io::copy(&mut std::io::Read::take(from, end - copied), &mut &*to)?;
-        drop(behind);
-        io_policy.io_hint.write_behind(to, &(copied..copied + piece))?;
-        if piece == 0 {
-            return Err(std::io::ErrorKind::UnexpectedEof.into());
-        }
-        copied += piece;
-        progress.advance(piece, piece);
-    }
-    Ok(())
+/// Copies an archive. Pieces are read while others are written; both past the page cache where that
+/// is supported.
+fn copy_in_pieces(archive: &Archive, from: &File, to: &Unpublished, progress: &dyn Progress) -> Result<()> {
+    /// Length of a piece: readers and writer have 20 MiB at a time.
+    const PIECE_BYTES: u64 = 4 * 1024 * 1024;
+    const READERS: usize = 2;
+    let (length_bytes, policy) = (archive.length_bytes(), &archive.io_policy);
+    let pieces = (0..length_bytes.div_ceil(PIECE_BYTES)).map(|number| Ok(number * PIECE_BYTES));
+    let new_reader = || {
+        Ok(|start: u64, piece: &mut Vec<u8>| {
+            let range = start..length_bytes.min(start + PIECE_BYTES);
+            policy.wait(range.end - range.start, progress);
+            policy.io_hint.read_range(from, &range, length_bytes, piece).or_path("read", archive.path()).map(drop)
+        })
+    };
+    let mut writer = StreamWriter::direct(to.file(), policy.io_hint);
+    run_in_order(pieces, READERS, &new_reader, progress, &mut |piece, ()| {
+        writer.write_all(piece).or_path("write", to.path())?;
+        progress.advance(piece.len() as u64, piece.len() as u64);
+        Ok(())
+    })?;
+    writer.flush().or_path("write", to.path())
 }
 
 fn is_dir(path: &Path, dir: &Found) -> bool {
