@@ -15,7 +15,9 @@ use slotpress_read::{WorkDir, check_output_dir};
 #[cfg(feature = "stores")]
 use slotpress_stores::{Condition, Metadata, Put, Store};
 
-use super::added::{MANIFEST_BYTES_MAX, slot_of};
+use super::added::MANIFEST_BYTES_MAX;
+#[cfg(feature = "stores")]
+use super::added::slot_of;
 #[cfg(feature = "stores")]
 use super::in_store;
 use super::{Manifest, delta, in_dir};
@@ -87,6 +89,7 @@ impl To {
 
     /// Writes a small file, and reads it back. Returns false if the name is taken.
     pub fn put_new(&self, name: &str, bytes: &[u8], progress: &dyn Progress) -> Result<bool> {
+        progress.check()?;
         match self {
             Self::Dir(dir) => in_dir::put_new(dir, name, bytes),
             #[cfg(feature = "stores")]

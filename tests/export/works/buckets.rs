@@ -180,7 +180,7 @@ fn another_export_takes_over() {
     let (gateway, target) = (Gateway::start(), target());
     let arguments = ["export", text(&full), text(&incremental), "-o", &target];
     gateway.fail(&["POST ", "uploadId="], 1, Instead::Silence(Done::No));
-    let first = command(&gateway, &arguments).stderr(Stdio::piped()).spawn().expect("starts");
+    let first = command(&gateway, &arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("starts");
     wait_for("its first file", || gateway.silences() > 0);
     let second = run(&gateway, &arguments);
     assert_eq!(second.code, Some(0), "{second:?}");
@@ -213,7 +213,7 @@ fn changes_since_what_is_there() {
     gateway.fail(&["PUT ", "_manifest-3575"], usize::MAX, Instead::Refused(503, "SlowDown"));
     let arguments =
         [&["export", "-o", &target, "--table", "accounts,stakes"], &day_3[..], &["--since"], &day_1].concat();
-    let first = command(&gateway, &arguments).stderr(Stdio::piped()).spawn().expect("starts");
+    let first = command(&gateway, &arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("starts");
     wait_for("its manifest", || gateway.count(&["PUT ", "_manifest-3575"]) > 0);
     let second = export(&day_2, &day_1);
     assert_eq!(second.code, Some(0), "{second:?}");
@@ -349,7 +349,7 @@ fn delta_tables() {
 fn another_program_is_faster(gateway: &Gateway, arguments: &[&str]) {
     let version = |number: u64| gateway.bucket().join(format!("mainnet/accounts/_delta_log/{number:020}.json"));
     gateway.fail(&["PUT ", "_delta_log"], usize::MAX, Instead::Refused(503, "SlowDown"));
-    let ours = command(gateway, arguments).stderr(Stdio::piped()).spawn().expect("starts");
+    let ours = command(gateway, arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("starts");
     wait_for("its version", || gateway.count(&["PUT ", "00002.json"]) > 0);
     // With its attributes, by which the gateway knows an object.
     let copied = Command::new("cp").arg("--preserve=all").arg(version(1)).arg(version(2)).status().expect("runs");

@@ -258,7 +258,7 @@ fn several_runs_at_once() {
     let start = |table: &&str| {
         let mut command = Command::new(slotpress_path());
         command.arg("export").args(chain.day(0)).arg("-o").arg(out.path()).args(["--delta", "--table", table]);
-        command.stderr(Stdio::piped()).spawn().expect("starts")
+        command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("starts")
     };
     let runs: Vec<_> = tables.iter().map(start).collect();
     let mut codes = Vec::new();
