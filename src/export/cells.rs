@@ -19,30 +19,55 @@ const CREDITS: u8 = 7;
 const INTEGER: u8 = 16;
 const AMOUNT: u8 = 32;
 
-/// Adds a cell to a row. As text, an address takes as many bytes as the longest, so that shorter
-/// ones sort as columns of text do.
-pub(super) fn push_cell(row: &mut Vec<u8>, cell: Cell<'_>, is_text: bool) {
+/// Base58 texts of the addresses in a column. Those of few accounts come again and again, as owners
+/// do, so one is kept for each last byte of an address.
+pub(super) struct Texts(Vec<([u8; 32], [u8; BASE58_ENCODED_32_MAX_LEN])>);
+
+impl Texts {
+    pub fn new() -> Self {
+        Self(vec![([0; 32], text_of(&[0; 32])); 1 << u8::BITS])
+    }
+
+    fn of(&mut self, key: &[u8; 32]) -> [u8; BASE58_ENCODED_32_MAX_LEN] {
+        let Some((last, text)) = self.0.get_mut(usize::from(key[31])) else { return text_of(key) };
+        if last != key {
+            (*last, *text) = (*key, text_of(key));
+        }
+        *text
+    }
+}
+
+/// Base58 text, filled up with zeros to the length of the longest.
+fn text_of(key: &[u8; 32]) -> [u8; BASE58_ENCODED_32_MAX_LEN] {
+    let mut text = [0; BASE58_ENCODED_32_MAX_LEN];
+    let length = five8::encode_32(key, &mut text);
+    text[usize::from(length)..].fill(0);
+    text
+}
+
+/// Adds a cell to a row. With `texts`, an address is text. It takes as many bytes as the longest, so
+/// that shorter ones sort as columns of text do.
+pub(super) fn push_cell(row: &mut Vec<u8>, cell: Cell<'_>, texts: Option<&mut Texts>) {
     let number = match cell {
         Cell::Integer(integer) => integer as u64,
         Cell::Amount(amount) => amount,
         _ => 0,
     };
     let (length, number) = (8 - number.leading_zeros() as usize / 8, number.to_le_bytes());
-    let mut text = [0; BASE58_ENCODED_32_MAX_LEN];
-    let (kind, bytes) = match cell {
-        Cell::Null => (NULL, &[][..]),
-        Cell::Boolean(is_true) => (if is_true { TRUE } else { FALSE }, &[][..]),
-        Cell::Address(key) if is_text => {
-            let length = five8::encode_32(key, &mut text);
-            text[usize::from(length)..].fill(0);
+    let text;
+    let (kind, bytes) = match (cell, texts) {
+        (Cell::Null, _) => (NULL, &[][..]),
+        (Cell::Boolean(is_true), _) => (if is_true { TRUE } else { FALSE }, &[][..]),
+        (Cell::Address(key), Some(texts)) => {
+            text = texts.of(key);
             (BASE58, &text[..])
         }
-        Cell::Address(key) => (ADDRESS, &key[..]),
-        Cell::Integer(_) => (INTEGER + length as u8, &number[..length]),
-        Cell::Amount(_) => (AMOUNT + length as u8, &number[..length]),
-        Cell::Text(text) => (TEXT, text.as_bytes()),
-        Cell::Bytes(bytes) => (BYTES, bytes),
-        Cell::Credits(items) => (CREDITS, items),
+        (Cell::Address(key), None) => (ADDRESS, &key[..]),
+        (Cell::Integer(_), _) => (INTEGER + length as u8, &number[..length]),
+        (Cell::Amount(_), _) => (AMOUNT + length as u8, &number[..length]),
+        (Cell::Text(text), _) => (TEXT, text.as_bytes()),
+        (Cell::Bytes(bytes), _) => (BYTES, bytes),
+        (Cell::Credits(items), _) => (CREDITS, items),
     };
     row.push(kind);
     if [TEXT, BYTES, CREDITS].contains(&kind) {
@@ -101,9 +126,9 @@ mod tests {
 
     use super::*;
 
-    fn row_of(cells: &[Cell<'_>], is_text: bool) -> Vec<u8> {
+    fn row_of(cells: &[Cell<'_>], mut texts: Option<&mut Texts>) -> Vec<u8> {
         let mut row = Vec::new();
-        cells.iter().for_each(|cell| push_cell(&mut row, *cell, is_text));
+        cells.iter().for_each(|cell| push_cell(&mut row, *cell, texts.as_deref_mut()));
         row
     }
 
@@ -122,7 +147,7 @@ mod tests {
                 Cell::Address(&key), Cell::Null, Cell::Integer(number as i64), Cell::Amount(number), Cell::Text(&text),
                 Cell::Boolean(is_true), Cell::Bytes(&bytes), Cell::Credits(&bytes), Cell::Integer(-1), Cell::Amount(u64::MAX),
             ];
-            let row = row_of(&all, false);
+            let row = row_of(&all, None);
             let found: Vec<Cell<'_>> = cells(&row).collect::<Result<_>>().expect("sound");
             prop_assert_eq!(format!("{found:?}"), format!("{all:?}"));
             for length in 0..row.len() {
@@ -139,17 +164,25 @@ mod tests {
 
         /// Keys sort as the columns do: as text, or as bytes. Leading zeros make texts shorter.
         #[test]
-        fn keys_sort_as_columns(keys in proptest::collection::vec((0usize..33, any::<[u8; 32]>()), 2)) {
-            let keys: Vec<[u8; 32]> = keys.into_iter().map(|(zeros, mut key)| {
+        fn keys_sort_as_columns(keys in proptest::collection::vec((0usize..33, any::<[u8; 32]>(), 0u8..2), 2)) {
+            // With the same last byte, one text replaces the other.
+            let keys: Vec<[u8; 32]> = keys.into_iter().map(|(zeros, mut key, last)| {
                 key[..zeros.min(32)].fill(0);
+                key[31] = last;
                 key
             }).collect();
             let texts: Vec<String> = keys.iter().map(|key| bs58::encode(key).into_string()).collect();
-            let rows = |is_text| keys.iter().map(|key| row_of(&[Cell::Address(key)], is_text)).collect::<Vec<_>>();
-            let (as_text, as_bytes) = (rows(true), rows(false));
+            let mut kept = Texts::new();
+            let as_text: Vec<_> =
+                keys.iter().cycle().take(4).map(|key| row_of(&[Cell::Address(key)], Some(&mut kept))).collect();
+            let as_bytes: Vec<_> = keys.iter().map(|key| row_of(&[Cell::Address(key)], None)).collect();
+            for (row, text) in as_text.iter().zip(texts.iter().cycle()) {
+                let cell = cells(row).next().expect("a cell").expect("sound");
+                prop_assert!(matches!(cell, Cell::Text(found) if found == text), "{cell:?}: {text}");
+            }
             prop_assert_eq!(as_text[0].cmp(&as_text[1]), texts[0].cmp(&texts[1]));
             prop_assert_eq!(as_bytes[0].cmp(&as_bytes[1]), keys[0].cmp(&keys[1]));
-            prop_assert!(row_of(&[Cell::Null], true) < as_text[0]);
+            prop_assert!(row_of(&[Cell::Null], None) < as_text[0]);
         }
     }
 }

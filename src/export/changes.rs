@@ -72,7 +72,7 @@ impl Comparison {
         let Parted { key, is_new, rest } = self.parted(row)?;
         let with = |change, rest: &[u8]| {
             let mut row = key.to_vec();
-            push_cell(&mut row, change, false);
+            push_cell(&mut row, change, None);
             row.extend_from_slice(rest);
             Some(row)
         };
@@ -97,6 +97,7 @@ mod tests {
     use slotpress_base::NoProgress;
 
     use super::*;
+    use crate::export::cells::Texts;
 
     /// Lamports and storage slot by number of the account.
     type State = BTreeMap<u8, (u64, Option<i64>)>;
@@ -107,7 +108,7 @@ mod tests {
         let front = [Cell::Address(&key), state, Cell::Address(&key)];
         let cells = front.into_iter().chain([Cell::Null; 5]).chain([Cell::Amount(lamports), slot]);
         let mut row = Vec::new();
-        cells.for_each(|cell| push_cell(&mut row, cell, true));
+        cells.for_each(|cell| push_cell(&mut row, cell, Some(&mut Texts::new())));
         row
     }
 

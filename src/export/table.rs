@@ -10,7 +10,7 @@ use slotpress_base::{Error, Result};
 use slotpress_format::ledger::programs::TOKEN_2022;
 use slotpress_format::{Address, Extensions, RecordHeader, TokenAccount, extension_name};
 
-use super::cells::push_cell;
+use super::cells::{Texts, push_cell};
 use super::column::{Column, push_csv};
 use super::sort::Run;
 use super::{AddressForm, DataPart, ExportOptions, TableFormat, rows};
@@ -177,8 +177,9 @@ pub(super) struct Batch {
 enum Form {
     Columns(SchemaRef, Vec<Column>),
     Csv(Vec<u8>),
-    /// Rows that are going to be sorted. Addresses are text in so many columns, the first ones.
-    Run(Run, usize),
+    /// Rows that are going to be sorted. Addresses are text in as many columns as there are texts, the
+    /// first ones.
+    Run(Run, Vec<Texts>),
 }
 
 /// Rows that are ready for a file, or for the sorter.
@@ -210,7 +211,8 @@ impl Batch {
     /// `is_new` tells of which state the batch is.
     pub fn to_sort(table: Table, options: &ExportOptions, is_new: Option<bool>) -> Self {
         let text_columns = if options.addresses == AddressForm::Base58 { table.key_columns() } else { 0 };
-        Self::of(table, options, Form::Run(Run::new(options.run_bytes()), text_columns), is_new)
+        let texts = (0..text_columns).map(|_| Texts::new()).collect();
+        Self::of(table, options, Form::Run(Run::new(options.run_bytes()), texts), is_new)
     }
 
     pub fn table(&self) -> Table {
@@ -272,9 +274,9 @@ impl Batch {
     pub fn push_cells<'a>(&mut self, cells: impl Iterator<Item = Result<Cell<'a>>>) -> Result<()> {
         self.rows += 1;
         match &mut self.form {
-            Form::Run(run, text_columns) => run.push(|row| {
+            Form::Run(run, texts) => run.push(|row| {
                 for (at, cell) in cells.enumerate() {
-                    push_cell(row, cell?, at < *text_columns);
+                    push_cell(row, cell?, texts.get_mut(at));
                 }
                 Ok(())
             })?,
