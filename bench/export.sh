@@ -31,13 +31,14 @@ for _ in $(seq "$rounds"); do
     export_as accounts
     export_as unordered --order none
     export_as tokens --table token-accounts
+    export_as tokens-unordered --table token-accounts --order none
     export_as both --table accounts,token-accounts
     export_as data --data full
     export_as all --table accounts,token-accounts,mints,stakes,votes,programs
 done
 echo "${size} MiB of storages, $(cat "$work/rows-accounts") accounts, $threads threads, medians of $rounds"
 row verify verify ""
-for name in accounts unordered tokens both data all; do
+for name in accounts unordered tokens tokens-unordered both data all; do
     row "$name" "$name" "$(ratio "$name" verify) x verify, CPU $(ratio "$name-cpu" verify-cpu) x"
     awk -v b="$(cat "$work/bytes-$name")" -v r="$(cat "$work/rows-$name")" 'BEGIN {printf "%.1f bytes per account\n", b/r}'
 done
