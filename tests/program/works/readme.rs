@@ -23,7 +23,7 @@ fn without_times(line: &str) -> String {
     let words: Vec<&str> = line.split_whitespace().collect();
     let is_time = |word: &str| {
         let unit = word.trim_matches(|char: char| !char.is_alphanumeric());
-        ["s", "ms", "min", "KiB/s", "MiB/s", "GiB/s"].contains(&unit)
+        ["ms", "s", "min", "h", "d", "KiB/s", "MiB/s", "GiB/s"].contains(&unit)
     };
     let shown = |(at, word): (usize, &&str)| {
         let is_number = word.contains(|char: char| char.is_ascii_digit());
