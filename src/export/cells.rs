@@ -29,7 +29,7 @@ impl Texts {
     }
 
     fn of(&mut self, key: &[u8; 32]) -> [u8; BASE58_ENCODED_32_MAX_LEN] {
-        let Some((last, text)) = self.0.get_mut(usize::from(key[31])) else { return text_of(key) };
+        let (last, text) = &mut self.0[usize::from(key[31])];
         if last != key {
             (*last, *text) = (*key, text_of(key));
         }

@@ -123,9 +123,12 @@ fn schema(table: Table, has_data: bool) -> Value {
     json!({ "type": "struct", "fields": fields })
 }
 
-/// Refuses tables whose history has begun, if a whole state would begin it, or with a log that is not
-/// slotpress's.
+/// Refuses Delta tables whose history has begun, if a whole state would begin it, or with a log that
+/// is not slotpress's.
 pub(super) fn check(to: &To, ours: &Value, progress: &dyn Progress) -> Result<()> {
+    if ours["delta"] != true {
+        return Ok(());
+    }
     for name in tables_of(ours) {
         let (Some(table), Some(of_table)) = (Table::named(name), to.below(name, false)?) else { continue };
         let Some(log) = of_table.below(LOG, false)? else { continue };

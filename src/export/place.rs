@@ -154,7 +154,7 @@ impl OutputPlace {
             To::Store(store) => in_store::check_free(store, ours, progress)
                 .inspect_err(|_| in_store::forget(store, slot_of(ours), progress)),
         }?;
-        if ours["delta"] == true { delta::check(&self.to, ours, progress) } else { Ok(()) }
+        delta::check(&self.to, ours, progress)
     }
 
     /// Makes the versions of Delta tables that a killed run did not make.
@@ -202,7 +202,7 @@ pub(super) fn check_free(to: &ExportTo<'_>, ours: &Value, progress: &dyn Progres
         }
         ExportTo::Stream(_) => return progress.check(),
     };
-    if ours["delta"] == true { delta::check(&to, ours, progress) } else { Ok(()) }
+    delta::check(&to, ours, progress)
 }
 
 /// Refuses a path that exists and is not a directory. A missing one will be created.

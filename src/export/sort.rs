@@ -117,13 +117,12 @@ impl Run {
     fn into_rows(self) -> impl Iterator<Item = Result<Row>> {
         let Self { bytes, rows, .. } = self;
         (0..rows.len()).map(move |at| {
-            let next = &rows[at..];
             if at.is_multiple_of(LOADED_ROWS) {
-                let starts = next.iter().take(LOADED_ROWS).map(|(_, position)| *position as usize);
+                let starts = rows[at..].iter().take(LOADED_ROWS).map(|(_, position)| *position as usize);
                 let lines = starts.flat_map(|start| [start, start + LINE_BYTES]);
                 black_box(lines.filter_map(|at| bytes.get(at)).fold(0, |sum: u8, byte| sum ^ byte));
             }
-            Ok((next.first().map_or(&[][..], |(_, position)| row(&bytes, *position)).to_vec(), (0, 0)))
+            Ok((row(&bytes, rows[at].1).to_vec(), (0, 0)))
         })
     }
 }
