@@ -7,7 +7,7 @@ mod works {
     mod buckets;
     pub mod changes;
     pub mod delta;
-    mod engines;
+    pub mod engines;
     mod mixes;
     mod model;
     mod order;

@@ -10,6 +10,7 @@ use crate::common::*;
 use crate::export::works::added::tables;
 use crate::export::works::changes::{Chain, manifests, of_agave};
 use crate::export::works::delta::versions;
+use crate::export::works::engines::python;
 use crate::export::{files, manifest, pair, run as run_locally};
 use crate::stores::gateway::{BUCKET, Done, Gateway, Instead, KEY, SECRET};
 use crate::stores::{command, run, target};
@@ -58,9 +59,8 @@ print(polars.scan_parquet(files, storage_options=options, hive_partitioning=True
 
 fn engines_read_it(gateway: &Gateway, accounts: u64) {
     needs!("engines");
-    let mut command = Command::new(std::env::var_os("ENGINES_PYTHON").unwrap_or("python3".into()));
     let endpoint = gateway.endpoint().replace("http://", "");
-    let output = command.args(["-c", SCRIPT, &endpoint, BUCKET, KEY, SECRET]).output().expect("runs");
+    let output = python(SCRIPT).args([&endpoint, BUCKET, KEY, SECRET]).output().expect("runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{accounts}\n{accounts}\n"));
 }
@@ -228,9 +228,7 @@ fn changes_since_what_is_there() {
     let third = export(&day_3, &day_2);
     assert_eq!(third.code, Some(0), "{third:?}");
     for day in 0..3 {
-        let old: Vec<&str> = if day > 0 { chain.day(day - 1).into_iter().map(text).collect() } else { Vec::new() };
-        let since = if day > 0 { [&["--since"], &old[..]].concat() } else { Vec::new() };
-        let flags = [&["--table", "accounts,stakes"], &since[..]].concat();
+        let flags = [&["--table", "accounts,stakes"], &chain.since(day)[..]].concat();
         assert!(run_locally(&chain.day(day), out.path(), &flags).status.success());
     }
     assert_eq!(files(&bucket), files(out.path()));
@@ -315,11 +313,9 @@ fn killed_at_each_request_that_adds() {
 }
 
 fn delta_arguments<'a>(chain: &'a Chain, target: &'a str, day: usize) -> Vec<&'a str> {
-    let old = if day > 0 { chain.day(day - 1) } else { Vec::new() };
-    let since = if day > 0 { vec!["--since"] } else { Vec::new() };
     let archives = chain.day(day).into_iter().map(text);
     let front = ["export"].into_iter().chain(archives).chain(["-o", target, "--delta"]);
-    front.chain(since).chain(old.into_iter().map(text)).collect()
+    front.chain(chain.since(day)).collect()
 }
 
 /// Versions of a Delta table: those in a directory. Where another program has made the next one, ours

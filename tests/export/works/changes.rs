@@ -2,15 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 use serde_json::Value;
 use slotpress::tables::{DataPart, RowOrder, Table, TableFormat};
 use slotpress::{AccountsInput, CheckOptions, ExportOptions, ExportTo, NamedArchive, NoProgress, VisitOptions, export};
 use tempfile::TempDir;
 
+use super::engines::{answer, python};
 use super::tables::{ALL, synthetic};
 use crate::common::*;
 use crate::export::{dir_on_disk, files, manifest, pair, rows, run};
@@ -30,11 +29,20 @@ impl Chain {
         self.days[number].iter().map(PathBuf::as_path).collect()
     }
 
+    /// Flags for what changed since the day before; none at the first day.
+    pub fn since(&self, number: usize) -> Vec<&str> {
+        if number > 0 { since_flags(&self.day(number - 1)) } else { Vec::new() }
+    }
+
     pub fn slot(&self, number: usize) -> u64 {
         let name = name(self.days[number].last().expect("an archive"));
         let parts: Vec<&str> = name.split('-').collect();
         parts[parts.len() - 2].parse().expect("a slot")
     }
+}
+
+fn since_flags<'a>(old: &[&'a Path]) -> Vec<&'a str> {
+    std::iter::once("--since").chain(old.iter().map(|path| text(path))).collect()
 }
 
 /// Chains by Agave's own code: its bank's, with the end of an epoch, and a validator's.
@@ -159,7 +167,7 @@ fn expected(old: &[&Path], new: &[&Path], table: &str, flags: &[&str]) -> Vec<St
 
 /// Exports changes; returns the lines of each table, with a header.
 fn changes(old: &[&Path], new: &[&Path], out: &Path, flags: &[&str]) -> BTreeMap<String, Vec<String>> {
-    let since: Vec<&str> = std::iter::once("--since").chain(old.iter().map(|path| text(path))).collect();
+    let since = since_flags(old);
     let done = run(new, out, &[&since[..], &["--format", "csv"], flags].concat());
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     let slot = manifests(out).last().expect("a manifest")["slot"].as_u64().expect("a slot");
@@ -277,7 +285,7 @@ fn the_same_bytes_whatever_the_memory() {
 
 fn refused(new: &[&Path], old: &[&Path], out: &Path, flags: &[&str], (code, words): (i32, &str)) {
     let before = tree(out);
-    let since: Vec<&str> = std::iter::once("--since").chain(old.iter().map(|path| text(path))).collect();
+    let since = since_flags(old);
     for more in [&[][..], &["--dry-run"]] {
         let done = run(new, out, &[&since[..], flags, more].concat());
         let said = String::from_utf8_lossy(&done.stderr);
@@ -307,7 +315,7 @@ fn only_what_follows_is_taken() {
     let other = pair("agave-4.2.2");
     refused(&second, &[&other[0]], out, &[], (2, "since slot 26 do not follow"));
     let since = |old: &[&Path], new: &[&Path], flags: &[&str]| {
-        let since: Vec<&str> = std::iter::once("--since").chain(old.iter().map(|path| text(path))).collect();
+        let since = since_flags(old);
         let done = run(new, out, &[&since[..], flags].concat());
         (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
     };
@@ -403,10 +411,7 @@ fn the_state_at_each_day() {
         let (out, mut wholes) = (temp_dir(), Vec::new());
         let days = out.path().join("days");
         for day in 0..chain.days.len() {
-            let old = if day > 0 { chain.day(day - 1) } else { Vec::new() };
-            let since: Vec<&str> = if day > 0 { vec!["--since"] } else { Vec::new() };
-            let since: Vec<&str> = since.into_iter().chain(old.iter().map(|path| text(path))).collect();
-            let whole = out.path().join(day.to_string());
+            let (since, whole) = (chain.since(day), out.path().join(day.to_string()));
             for (to, more) in [(&days, &since[..]), (&whole, &[])] {
                 let done = run(&chain.day(day), to, &[&flags[..], more].concat());
                 assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
@@ -415,12 +420,7 @@ fn the_state_at_each_day() {
         }
         let tables: Vec<String> = TABLES.iter().map(|table| table.replace('-', "_")).collect();
         let question = serde_json::json!([sql, days, wholes, tables]).to_string();
-        let mut command = Command::new(std::env::var_os("ENGINES_PYTHON").unwrap_or("python3".into()));
-        let mut child =
-            command.args(["-c", SCRIPT]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("runs");
-        child.stdin.take().expect("its input").write_all(question.as_bytes()).expect("sent");
-        let answer = child.wait_with_output().expect("ended").stdout;
-        let found: Vec<(u64, String, u64, bool)> = serde_json::from_slice(&answer).expect("JSON");
+        let found: Vec<(u64, String, u64, bool)> = answer(&mut python(SCRIPT), &question);
         assert_eq!(found.len(), chain.days.len() * TABLES.len());
         assert!(found.iter().all(|(.., is_equal)| *is_equal), "chain {number}: {found:?}");
         assert!(found.iter().filter(|(_, _, rows, _)| *rows > 0).count() >= 4 * chain.days.len(), "{found:?}");

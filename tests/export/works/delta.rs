@@ -1,7 +1,6 @@
 //! Tables whose whole history engines read as one Delta table.
 
 use std::fs;
-use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -10,16 +9,14 @@ use slotpress::tables::Table;
 use slotpress::{AccountsInput, ExportOptions, ExportTo, NamedArchive, NoProgress, export};
 
 use super::changes::{Chain, TABLES, chains, manifests, of_agave};
+use super::engines::{answer, python};
 use super::tables::{ALL, synthetic};
 use crate::common::*;
 use crate::export::{files, run};
 
 /// Exports a day of a chain, since the day before if there is one. Returns exit code and messages.
 pub fn export_day(chain: &Chain, day: usize, out: &Path, flags: &[&str]) -> (Option<i32>, String) {
-    let old = if day > 0 { chain.day(day - 1) } else { Vec::new() };
-    let since: Vec<&str> = if day > 0 { vec!["--since"] } else { Vec::new() };
-    let since: Vec<&str> = since.into_iter().chain(old.iter().map(|path| text(path))).collect();
-    let done = run(&chain.day(day), out, &[&["--delta"], flags, &since[..]].concat());
+    let done = run(&chain.day(day), out, &[&["--delta"], flags, &chain.since(day)[..]].concat());
     (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
 }
 
@@ -51,15 +48,6 @@ pub fn versions(out: &Path, table: &str) -> Vec<u64> {
         slot
     };
     names.iter().map(slot).collect()
-}
-
-pub fn ask_python(script: &str, question: &Value) -> Value {
-    let mut command = Command::new(std::env::var_os("ENGINES_PYTHON").unwrap_or("python3".into()));
-    let mut child = command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("runs");
-    child.stdin.take().expect("its input").write_all(question.to_string().as_bytes()).expect("sent");
-    let output = child.wait_with_output().expect("ended");
-    assert!(output.status.success());
-    serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
 /// Compares the newest rows at each version with the whole table of that day: read by delta-rs, by
@@ -104,7 +92,7 @@ fn every_version_is_a_day() {
         let tables: Vec<String> = TABLES.iter().map(|table| table.replace('-', "_")).collect();
         let slots: Vec<u64> = (0..chain.days.len()).map(|day| chain.slot(day)).collect();
         assert!(tables.iter().all(|table| versions(&days, table) == slots));
-        let found = ask_python(SCRIPT, &json!([days, wholes, tables]));
+        let found: Value = answer(&mut python(SCRIPT), &json!([days, wholes, tables]).to_string());
         let found = found.as_array().expect("a list");
         assert_eq!(found.len(), 3 * TABLES.len() * slots.len());
         assert!(found.iter().all(|one| one[4] == true), "chain {number}: {found:?}");
@@ -135,8 +123,7 @@ fn statistics_leave_few_files() {
     let full = NamedArchive::from_path(&made.full);
     let to = ExportTo::Dir(out.path().to_path_buf());
     export(AccountsInput::Archives(&full, None), None, to, &options, &NoProgress).expect("exported");
-    let found = ask_python(PRUNED, &json!(out.path().join("token_accounts")));
-    let found: Vec<u64> = serde_json::from_value(found).expect("numbers");
+    let found: Vec<u64> = answer(&mut python(PRUNED), &json!(out.path().join("token_accounts")).to_string());
     let [files, left, rows, of_mint] = found[..] else { panic!("{found:?}") };
     assert!(files >= 5 && left <= 2 && rows == of_mint && rows > 0, "{found:?}");
 }

@@ -5,8 +5,26 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use serde::de::DeserializeOwned;
+
 use crate::common::*;
 use crate::export::{pair, rows, run};
+
+/// Runs a script in the Python that has the engines.
+pub fn python(script: &str) -> Command {
+    let mut command = Command::new(std::env::var_os("ENGINES_PYTHON").unwrap_or("python3".into()));
+    command.args(["-c", script]);
+    command
+}
+
+/// Returns what a script prints of a question on its standard input.
+pub fn answer<T: DeserializeOwned>(script: &mut Command, question: &str) -> T {
+    let mut child = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("runs");
+    child.stdin.take().expect("its input").write_all(question.as_bytes()).expect("sent");
+    let output = child.wait_with_output().expect("ended");
+    assert!(output.status.success());
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
 
 /// Reads tables with each engine; prints rows, sum of lamports, sum of amounts, the row of one
 /// account, and the length of all lists of credits.
@@ -82,8 +100,7 @@ fn engines_agree() {
         votes.len(),
         credits
     ]);
-    let mut command = Command::new(std::env::var_os("ENGINES_PYTHON").unwrap_or("python3".into()));
-    let output = command.args(["-c", SCRIPT]).arg(out.path()).arg(field(some, 1)).output().expect("runs");
+    let output = python(SCRIPT).arg(out.path()).arg(field(some, 1)).output().expect("runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     for engine in ["duckdb", "pyarrow", "polars", "datafusion"] {
@@ -101,11 +118,7 @@ print(json.dumps(rows[-9:]))
 "#;
 
 fn ask_the_page(dir: &Path, sql: &str) -> Vec<Vec<String>> {
-    let mut command = Command::new(std::env::var_os("ENGINES_PYTHON").unwrap_or("python3".into()));
-    command.args(["-c", PAGE]).current_dir(dir).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = command.spawn().expect("runs");
-    child.stdin.take().expect("its input").write_all(sql.as_bytes()).expect("sent");
-    serde_json::from_slice(&child.wait_with_output().expect("ended").stdout).expect("JSON")
+    answer(python(PAGE).current_dir(dir), sql)
 }
 
 /// The commands and queries of docs/export.md work as printed. Its views have nothing of an export
