@@ -5,9 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use slotpress::Result;
 use slotpress_base::text::ShowPath;
-use slotpress_synth::{
-    AgaveVersion, Mix, SynthOptions, SynthReport, SynthState, archive_like_firedancer, memory_of, synth,
-};
+use slotpress_synth::{AgaveVersion, Mix, SynthOptions, SynthReport, SynthState, memory_of, synth};
 
 use super::arguments::WorkerArgs;
 use super::ui::Ui;
@@ -40,18 +38,10 @@ pub struct SynthArgs {
     /// The version of Agave whose disk layout to use
     #[arg(long, value_name = "VERSION", default_value = "4.2", value_parser = values::choice(VERSIONS))]
     agave: AgaveVersion,
-    /// Also archive it, in OUT_DIR/firedancer, as Firedancer's producer lays out a full archive;
-    /// the order of entries differs each time
-    #[arg(long, value_name = "CLIENT", conflicts_with = "incremental", value_parser = ["firedancer"])]
-    like: Option<String>,
     /// Kind of most accounts
     #[arg(long, value_name = "MIX", default_value = "mainnet", value_parser = values::choice(MIXES))]
     mix: Mix,
 }
-
-/// Number of compressing threads in Firedancer's snapshot producer, on which the order of entries
-/// depends.
-const FIREDANCER_COMPRESSORS: usize = 6;
 
 const MIXES: &[(&str, Mix, &str)] = &[
     ("mainnet", Mix::Mainnet, "As on mainnet"),
@@ -80,13 +70,6 @@ pub fn run(args: &SynthArgs, ui: &Ui) -> Result<()> {
     options.threads = args.workers.that_fit(|| Ok(memory.worker_bytes), memory.other_bytes, ui)?;
     let report = synth(&options, ui)?;
     print_report(&report, ui);
-    if let (Some(_), Some(SynthState { slot, hash, .. })) = (&args.like, report.states.first()) {
-        let out_dir = args.out_dir.join("firedancer");
-        let path = archive_like_firedancer(&args.out_dir, *slot, *hash, &out_dir, FIREDANCER_COMPRESSORS, ui)?;
-        if !ui.is_json() {
-            ui.print_verbatim(&path.shown());
-        }
-    }
     Ok(())
 }
 

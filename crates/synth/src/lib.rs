@@ -31,7 +31,6 @@ mod bank;
 mod chain;
 mod directory;
 mod fields;
-mod firedancer;
 mod genesis;
 mod keys;
 mod layout;
@@ -55,7 +54,6 @@ use std::time::{Duration, Instant};
 
 use derive_setters::Setters;
 use directory::{Placed, StateDirectory, claim_empty, link_or_copy};
-pub use firedancer::archive_like_firedancer;
 use layout::Layout;
 pub use mix::Mix;
 use parking_lot::Mutex;

@@ -374,28 +374,6 @@ fn chains_of_agaves_are_converted() {
     }
 }
 
-/// Any size, with six compressors in any order. Agave's own crates load it too, if `AGAVE_ORACLE`
-/// is set.
-#[test]
-fn a_synthetic_archive_is_converted() {
-    let dir = temp_dir();
-    let ledger = dir.path().join("ledger");
-    let synth = ["--size", "96MiB", "--agave", "4.4", "--like", "firedancer"];
-    assert_eq!(run(command("synth").arg(&ledger).args(synth)).0, 0);
-    let archives = ledger.join("firedancer");
-    let source = archives.join(names(&archives).first().expect("an archive"));
-    assert_eq!(verify(&[&source], &["--for", "firedancer-26.08"]).0, 0);
-    let out = dir.path().join("out");
-    fs::create_dir(&out).expect("made");
-    let made = convert(&source, None, &ledger.join("genesis.bin"), &out);
-    assert_eq!(verify(&[&made], &["--for", "agave,firedancer"]).0, 0);
-    assert!(entries(&made).iter().filter(|entry| is_storage(entry)).count() >= 3);
-    let of_ledger = archive(&ledger, dir.path(), &[]);
-    for oracle in Oracle::all() {
-        assert_eq!(oracle.load(&made, None, &ledger), oracle.load(&of_ledger, None, &ledger));
-    }
-}
-
 /// 0 hashes per tick, which Firedancer writes if the chain has no number. Only Agave refuses it;
 /// the conversion leaves it out.
 #[test]
