@@ -22,7 +22,7 @@ use slotpress_net::find::{Node, find};
 use slotpress_net::patience::Patience;
 use slotpress_net::{
     Download, Fault, Fetched, NetError, PartialFile, Remote, SourceArg, accept_file, patient_offers,
-    remove_left_journal, take_up,
+    remove_left_journal,
 };
 use slotpress_read::Publishable;
 
@@ -97,31 +97,21 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
         Err(Error::new(ErrorKind::Network, message).with_hint(Hint::UseFind))
     }
 
-    /// Uses an existing file. Returns `None` if the file is cut off and was turned into a partial
-    /// file, so that the rest is fetched.
-    fn begin_file(
-        &self,
-        choice: &ChosenArchive,
-        path: &Path,
-        taken: &Taken,
-    ) -> Result<Option<ObtainedArchive>, Box<Failed>> {
-        let FetchContext { client, limits, dir, accepts_files, .. } = &self.context;
+    /// Uses an existing file.
+    fn begin_file(&self, choice: &ChosenArchive, path: &Path, taken: &Taken) -> Result<ObtainedArchive, Box<Failed>> {
+        let FetchContext { limits, dir, accepts_files, .. } = &self.context;
         let accepted = match accepts_files {
             true => accept_file(path, limits.expect_root, &Forward::new(self.progress, input_only))
                 .map(|accepted| accepted.root),
             false => is_as_long(path, choice.length_bytes).map(|()| None),
         };
-        match (accepted, &choice.place) {
-            (Ok(root), _) => {
+        match accepted {
+            Ok(root) => {
                 remove_left_journal(dir, &choice.name.to_string())?;
                 let archive = FetchedArchive { root, ..FetchedArchive::of(&choice.name) };
-                Ok(Some(ObtainedArchive::of_file(archive, path.to_path_buf(), taken)))
+                Ok(ObtainedArchive::of_file(archive, path.to_path_buf(), taken))
             }
-            (Err(error), ChosenPlaces::Servers(remotes)) if error.kind() == ErrorKind::Damaged => {
-                take_up(client, path, remotes, &error, self.progress).map_err(unusable)?;
-                Ok(None)
-            }
-            (Err(error), _) => Err(unusable(error)),
+            Err(error) => Err(unusable(error)),
         }
     }
 
@@ -253,10 +243,7 @@ impl World for Downloads<'_, '_> {
             ChosenPlaces::Servers(_) => None,
         };
         if let Some(path) = path {
-            if let Some(obtained) = self.begin_file(choice, &path, taken)? {
-                return Ok(obtained);
-            }
-            (taken.place, taken.is_in_place) = (choice.first_place(), false);
+            return self.begin_file(choice, &path, taken);
         }
         let mut remotes = choice.remotes().to_vec();
         for remote in &mut remotes {

@@ -8,7 +8,6 @@ use serde_json::json;
 use slotpress::net::Candidate;
 use slotpress::{Client, ClientOptions, FindReport, Result, find};
 use slotpress_net::OfferPlace;
-use slotpress_net::find::OnOlder;
 
 use super::lines::{cut, table};
 use super::network::{NetworkArgs, PeersArgs};
@@ -66,7 +65,6 @@ fn print_json(report: &FindReport, ui: &Ui) {
     for (number, one) in report.candidates.iter().enumerate() {
         ui.print_reports("candidate", &json!({ "rank": number + 1 }), one);
     }
-    report.on_older.iter().for_each(|on_older| ui.print_report("incremental_on_older", on_older));
     report.refused.iter().for_each(|refused| ui.print_report("refused", refused));
     ui.print_report("find", report);
 }
@@ -78,11 +76,6 @@ fn print_table(report: &FindReport, ui: &Ui) {
     }
     if report.candidates.len() > ROWS_MAX {
         ui.print(&format!("  … and {} more (--json lists all)", report.candidates.len() - ROWS_MAX));
-    }
-    if !report.on_older.is_empty() {
-        ui.print("Incremental archives on older full archives, for nodes that have those:");
-        let rows = report.on_older.iter().take(ROWS_MAX).map(row_of_older).collect();
-        table(&OLDER_HEADINGS, rows, &[3], ui.columns()).iter().for_each(|line| ui.print_verbatim(line));
     }
     let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
     for refused in &report.refused {
@@ -115,19 +108,6 @@ fn print_table(report: &FindReport, ui: &Ui) {
 }
 
 const HEADINGS: [&str; 6] = ["at boot", "age", "slot", "size", "rate", "source"];
-
-const OLDER_HEADINGS: [&str; 4] = ["full archive", "to slot", "size", "source"];
-
-fn row_of_older(one: &OnOlder) -> Vec<String> {
-    let OnOlder { incremental, source, .. } = one;
-    let hash = incremental.rebased_on.map_or(String::new(), |hash| format!(" {}", cut(&hash.to_string(), 9)));
-    vec![
-        format!("{}{hash}", incremental.name.base_slot.unwrap_or_default()),
-        incremental.name.slot.to_string(),
-        incremental.length_bytes.map_or("?".to_string(), values::show_bytes),
-        shown_source(source),
-    ]
-}
 
 /// Removes `http://` and a slash at the end, which nearly all sources have.
 fn shown_source(source: &str) -> String {

@@ -42,13 +42,11 @@ pub fn rpc_that_tells(slot: u64, peers: Option<Vec<Value>>, genesis: &'static st
         let result = match call["method"].as_str().unwrap_or_default() {
             "getSlot" => json!(slot),
             "getGenesisHash" => json!(genesis),
-            "getVersion" => json!({"solana-core": "4.2.2", "feature-set": 1}),
             // The last minutes, with one unusual sample: 200 ms per slot.
             "getRecentPerformanceSamples" if slot == FAST_SLOT => json!([
                 {"slot": slot, "numSlots": 310, "samplePeriodSecs": 60, "numTransactions": 9, "numNonVoteTransactions": 1},
                 {"slot": slot - 310, "numSlots": 290, "samplePeriodSecs": 60, "numTransactions": 9},
             ]),
-            "getHighestSnapshotSlot" => json!({"full": 1000, "incremental": 2000}),
             "getClusterNodes" if peers.is_some() => json!(peers),
             _ => {
                 return answer(

@@ -82,7 +82,6 @@ fn peers_are_ranked_by_age_at_boot() {
     assert_eq!(report.cluster.slot, Some(100_000));
     assert_eq!(report.cluster.shred_version, Some(7));
     assert_eq!(report.cluster.genesis_hash.map(|hash| hash.to_string()).as_deref(), Some(GENESIS));
-    assert_eq!(report.cluster.version.as_deref(), Some("4.2.2"));
     let best = report.require_candidate().expect("one");
     // The newest takes half an hour; a full archive of 1,000 slots ago arrives in seconds. On a
     // busy machine, measured rates are wrong by a small factor, which changes neither the order nor

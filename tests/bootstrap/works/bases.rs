@@ -85,22 +85,11 @@ fn without_an_old_archive_the_newest_is_fetched() {
     assert_eq!(said.line("bootstrap")["archives"].as_array().map(Vec::len), Some(1));
 }
 
-/// `find` shows the full archives on which a source has incremental ones. A validator that has the
-/// state confirms it.
+/// A validator that has the state of a rebased archive confirms it.
 #[test]
-fn bases_are_shown_and_a_validator_vouches() {
+fn a_validator_vouches_for_a_rebased_archive() {
     let (mirror, dir) = (Mirror::start(), temp_dir());
     let url = mirror.server.url("");
-    let found = run(&["find", "--source", &url]);
-    assert_eq!(found.code, Some(0), "{found:?}");
-    let line = found.line("incremental_on_older");
-    let old = slotpress_format::ArchiveName::parse(&mirror.old).expect("a name");
-    assert_eq!((&line["base_slot"], &line["slot"]), (&26.into(), &40.into()));
-    assert_eq!(line["base_hash"], old.hash.to_string());
-    let output = slotpress().args(["find", "--source", &url]).output().expect("runs");
-    let text_of = String::from_utf8(output.stdout).expect("text");
-    assert!(text_of.contains("Incremental archives on older full archives"), "{text_of}");
-
     // Like a validator, it has only the full archive of that slot.
     let validator = mirror.validator();
     let ledger = dir.path().join("ledger");

@@ -18,7 +18,6 @@ mod pieces;
 mod ranged;
 mod receive;
 mod tail;
-pub mod take_up;
 
 use std::time::Duration;
 
@@ -30,7 +29,6 @@ pub use partial::{PartialFile, remove_left_journal};
 use serde::Serialize;
 use slotpress_base::{Error, ErrorKind};
 use slotpress_format::Root;
-pub use take_up::take_up;
 
 use crate::{NetError, NetErrorKind};
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use slotpress_base::{Error, ErrorKind, Progress, Result, one_line};
+use slotpress_base::{Error, ErrorKind, Progress, Result};
 use slotpress_format::{Hash, SlotTime, SlotTimeSource};
 
 use super::{FindOptions, PEERS_MAX};
@@ -50,13 +50,8 @@ impl Cluster {
 pub struct ClusterFacts {
     pub slot: Option<u64>,
     pub genesis_hash: Option<Hash>,
-    pub version: Option<String>,
     /// Shred version of most peers. Peers with another one belong to another fork or cluster.
     pub shred_version: Option<u16>,
-    /// Slot of the highest full archive that an RPC server has.
-    pub highest_full_slot: Option<u64>,
-    /// Slot of the incremental archive on it.
-    pub highest_incremental_slot: Option<u64>,
     pub peer_count: usize,
 }
 
@@ -151,20 +146,10 @@ fn ask_one(
     let slot = slot.as_u64().ok_or_else(|| bad("getSlot: no slot"))?;
     facts.slot = facts.slot.max(Some(slot));
     // Not every server answers the following requests, and none is required.
-    if let Ok(version) = call("getVersion", json!([]), RPC_BYTES_MAX)
-        && facts.version.is_none()
-    {
-        facts.version = version.get("solana-core").and_then(Value::as_str).map(one_line);
-    }
     if slot_time.is_none()
         && let Ok(samples) = call("getRecentPerformanceSamples", json!([SAMPLES]), RPC_BYTES_MAX)
     {
         *slot_time = slot_time_of(&samples);
-    }
-    if let Ok(highest) = call("getHighestSnapshotSlot", json!([]), RPC_BYTES_MAX) {
-        let slots = (highest.get("full").and_then(Value::as_u64), highest.get("incremental").and_then(Value::as_u64));
-        (facts.highest_full_slot, facts.highest_incremental_slot) =
-            slots.max((facts.highest_full_slot, facts.highest_incremental_slot));
     }
     match call("getClusterNodes", json!([]), CLUSTER_NODES_BYTES_MAX) {
         Ok(Value::Array(list)) => {

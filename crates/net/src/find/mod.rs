@@ -12,7 +12,6 @@ pub mod node;
 mod options;
 pub mod rank;
 
-use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -22,7 +21,7 @@ use ask::{ask_all, local_slot_time};
 pub use cluster::{Cluster, ClusterFacts};
 pub use node::{Bad, Expected, Node};
 pub use options::{FindOptions, MAX_AGE_DEFAULT, MaxAge, RESTORE_BYTES_PER_SECOND_DEFAULT};
-use rank::{Offered, Ranking};
+use rank::Ranking;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use slotpress_base::{Error, ErrorKind, Hint, Progress, Result, clock, quantity};
@@ -176,45 +175,6 @@ impl Refused {
     }
 }
 
-/// An incremental archive that does not build on its source's newest full archive.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct OnOlder {
-    pub source: String,
-    pub incremental: Offer,
-}
-
-impl OnOlder {
-    fn of_all(offers: &[Offered]) -> Vec<Self> {
-        let is_on_older = |(offer, source, _): &&Offered| {
-            let fulls = offers.iter().filter(|(other, from, _)| from == source && other.is_full());
-            let newest = fulls.map(|(full, ..)| full.name.slot).max();
-            !offer.is_full() && !offer.is_local() && newest != offer.name.base_slot
-        };
-        let on_older = offers.iter().filter(is_on_older);
-        let mut on_older: Vec<Self> =
-            on_older.map(|(offer, source, _)| Self { source: source.clone(), incremental: offer.clone() }).collect();
-        let base =
-            |one: &Self| (one.source.clone(), Reverse(one.incremental.name.base_slot), one.incremental.rebased_on);
-        on_older.sort_by_cached_key(|one| (base(one), Reverse(one.incremental.name.slot)));
-        on_older.dedup_by_key(|one| base(one));
-        on_older.truncate(REFUSED_MAX);
-        on_older
-    }
-}
-
-impl Serialize for OnOlder {
-    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        let mut fields = serializer.serialize_struct("OnOlder", 5)?;
-        fields.serialize_field("source", &self.source)?;
-        fields.serialize_field("base_slot", &self.incremental.name.base_slot)?;
-        fields.serialize_field("base_hash", &self.incremental.rebased_on)?;
-        fields.serialize_field("slot", &self.incremental.name.slot)?;
-        fields.serialize_field("incremental", &self.incremental)?;
-        fields.end()
-    }
-}
-
 /// Result of [`find`].
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
@@ -222,10 +182,6 @@ impl Serialize for OnOlder {
 pub struct FindReport {
     /// States that can be fetched, best first.
     pub candidates: Vec<Candidate>,
-    /// For nodes that have another full archive: the newest incremental archive on each full
-    /// archive that is not the newest of its source, or that the source does not offer.
-    #[doc(hidden)]
-    pub on_older: Vec<OnOlder>,
     /// Sources and states that are of no use: at most 10,000.
     pub refused: Vec<Refused>,
     /// Ranks the candidates again after a failure.
@@ -313,7 +269,6 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
         slot_time = slot_time.or(date_by_banks(client, named.map(|(offer, ..)| offer), progress)?);
     }
     let slot_time = slot_time.unwrap_or_default();
-    report.on_older = OnOlder::of_all(&offers);
     report.slot_time = slot_time;
     report.ranking = Ranking {
         offers,

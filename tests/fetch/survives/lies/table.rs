@@ -139,17 +139,7 @@ pub const LIES: &[Lie] = &[
         before: Some(|archive, dir| {
             fs::write(dir.join(&archive.name), &archive.right[..archive.right.len() / 2]).expect("written");
         }),
-        runs: &[run(&[honest], 0, Right), run(&[honest], 0, Right)],
-        ..PLAIN
-    },
-    Lie {
-        name: "half is there, whole",
-        does: "the same, without ranges",
-        archive: Single,
-        before: Some(|archive, dir| {
-            fs::write(dir.join(&archive.name), &archive.right[..archive.right.len() / 2]).expect("written");
-        }),
-        runs: &[run(&[honest_without_ranges], 0, Right)],
+        runs: &[run(&[honest], 3, AsBefore), run(&[honest], 3, AsBefore)],
         ..PLAIN
     },
     Lie {
@@ -161,13 +151,13 @@ pub const LIES: &[Lie] = &[
         before: Some(|archive, dir| {
             fs::write(dir.join(&archive.name), &archive.right[..archive.right.len() / 2]).expect("written");
         }),
-        runs: &[run(&[honest], 0, Right)],
+        runs: &[run(&[honest], 3, AsBefore)],
     },
     Lie {
         name: "nothing is there",
         does: "nothing: an empty file has the name already",
         before: Some(|archive, dir| fs::write(dir.join(&archive.name), b"").expect("written")),
-        runs: &[run(&[honest], 0, Right)],
+        runs: &[run(&[honest], 3, AsBefore)],
         ..PLAIN
     },
     Lie {

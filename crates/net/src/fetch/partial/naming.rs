@@ -1,5 +1,5 @@
-//! Renames and removes partial files: takes up a file that has an archive's name, gives a complete
-//! file its final name, and removes what is left over.
+//! Renames and removes partial files: gives a complete file its final name, and removes what is left
+//! over.
 
 use std::path::{Path, PathBuf};
 
@@ -12,30 +12,6 @@ use super::{PartialFile, journal_name, partial_name};
 use crate::fetch::journal::{DownloadJournal, new_name};
 
 impl PartialFile {
-    /// Turns an incomplete file under its final name into the partial file of its archive.
-    ///
-    /// # Errors
-    /// An earlier run has left a longer partial file, or another run is fetching the archive.
-    pub(in crate::fetch) fn take_up(path: &Path, length_bytes: u64) -> Result<()> {
-        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let partial = Self::open(dir, name)?;
-        if partial.done_bytes() > 0 && partial.done_bytes() >= length_bytes {
-            return Err(Error::failed(format!(
-                "{} is not whole, and {} holds more of it",
-                path.shown(),
-                partial.path.shown()
-            ))
-            .with_hint(format!("remove {}, then run the same command again", path.shown())));
-        }
-        // The journal first: a partial file without a journal would be fetched anew.
-        let mut journal = DownloadJournal::default();
-        journal.ranges.extend(Some(0..length_bytes).filter(|range| !range.is_empty()));
-        partial.write_journal(&journal)?;
-        partial.dir.rename(name, &partial.dir, &partial.name).or_path("rename", path)?;
-        partial.dir.sync()
-    }
-
     /// Removes the file and its journal.
     pub fn remove(&self) -> Result<()> {
         // The journal first: it must not describe a new file of the same name.
