@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
-use serde_json::json;
 use slotpress::catalog::Keep;
-use slotpress::publish::{Event, PublishOptions, Published, Writer, preview, publish};
+use slotpress::publish::{Event, PublishOptions, Published, Writer, publish};
 use slotpress::stores::Target;
 use slotpress::{CheckOptions, RecompressOptions, Result};
 use slotpress_base::text::ShowPath;
@@ -39,41 +38,28 @@ pub struct PublishArgs {
     /// once
     #[arg(long, value_name = "TARGET", required = true, value_delimiter = ',', env = "SLOTPRESS_TO")]
     to: Vec<String>,
-    /// Also publish this genesis.tar.bz2, from the validator's ledger directory
-    #[arg(long, value_name = "FILE", env = "SLOTPRESS_PUBLISH_GENESIS")]
-    genesis: Option<PathBuf>,
     /// Publish the archives that are there now, then end: for a timer
     #[arg(long)]
     once: bool,
-    /// Only show what would be published first
-    #[arg(long)]
-    dry_run: bool,
     /// Publish the newest incremental archive this often; full ones are all published
     #[arg(long, value_name = "TIME", default_value = "5min", value_parser = values::duration, env = "SLOTPRESS_EVERY")]
     every: Duration,
     /// Check archives, and publish them as they are
     #[arg(long, conflicts_with = "zstd_level")]
     as_is: bool,
-    /// Check the state of incremental archives too; this reads the full archive again each time
-    #[arg(long)]
-    check_pairs: bool,
     #[command(flatten)]
     encoding: EncodingArgs,
     /// Memory limit for buffers (fewer workers run if it is too small for all), and the same again
     /// for the state check [default: 1GiB for the state check]
     #[arg(long, value_name = "SIZE", value_parser = values::size, env = "SLOTPRESS_MEMORY")]
     memory: Option<u64>,
-    /// Directory for pins, for archives on their way and for the journal, on the file system of
-    /// SNAPSHOTS_DIR, but not itself [default: SNAPSHOTS_DIR.publish]
+    /// Directory for pins, for archives on their way, for the newest three damaged ones and for the
+    /// journal, on the file system of SNAPSHOTS_DIR, but not itself [default: SNAPSHOTS_DIR.publish]
     #[arg(long, value_name = "DIR", help_heading = "Pins", env = "SLOTPRESS_PINS")]
     pins: Option<PathBuf>,
     /// Pin at most this much
     #[arg(long, value_name = "SIZE", value_parser = values::size, help_heading = "Pins", env = "SLOTPRESS_PIN_BYTES")]
     pin_bytes: Option<u64>,
-    /// Directory for the newest three damaged archives, on the same file system [default: in
-    /// --pins]
-    #[arg(long, value_name = "DIR", help_heading = "Pins", env = "SLOTPRESS_QUARANTINE")]
-    quarantine: Option<PathBuf>,
     /// Who writes the archives: Firedancer's are never pinned by a hard link, only by a reflink
     #[arg(long, default_value = "auto", value_parser = values::choice(WRITERS), help_heading = "Pins")]
     writer: Writer,
@@ -151,30 +137,17 @@ struct EventFields<'a> {
 
 pub fn run(args: &PublishArgs, ui: &Ui) -> Result<()> {
     let options = options(args, ui)?;
-    if !args.dry_run {
-        let mut is_current = args.once;
-        publish(
-            &options,
-            &mut |event| {
-                is_current &= matches!(event, Event::Watching { .. } | Event::Pruned { .. });
-                show(event, ui);
-            },
-            ui,
-        )?;
-        if is_current {
-            say_current(ui);
-        }
-        return Ok(());
-    }
-    let first = preview(&options, ui)?;
-    if first.is_empty() {
+    let mut is_current = args.once;
+    publish(
+        &options,
+        &mut |event| {
+            is_current &= matches!(event, Event::Watching { .. } | Event::Pruned { .. });
+            show(event, ui);
+        },
+        ui,
+    )?;
+    if is_current {
         say_current(ui);
-    }
-    for (name, targets) in first {
-        match ui.is_json() {
-            true => ui.print_report("publish_plan", &json!({ "name": name, "targets": targets })),
-            false => ui.print(&format!("would publish {name} to {}", targets.join(", "))),
-        }
     }
     Ok(())
 }
@@ -201,12 +174,9 @@ fn options(args: &PublishArgs, ui: &Ui) -> Result<PublishOptions> {
     if let Some(pins) = &args.pins {
         options.pins = pins.clone();
     }
-    options.quarantine = args.quarantine.clone();
     options.writer = args.writer;
-    options.genesis = args.genesis.clone();
     options.incremental_snapshots = args.incremental_snapshot_archive_path.clone();
     options.is_as_is = args.as_is;
-    options.checks_pairs = args.check_pairs;
     options.every = args.every;
     options.pin_bytes = args.pin_bytes;
     options.keep = Keep::new(args.keep_full as usize, args.keep_incremental as usize)

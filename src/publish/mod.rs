@@ -9,7 +9,6 @@
 
 mod act;
 mod decide;
-mod preview;
 mod publisher;
 mod remember;
 mod tell;
@@ -20,7 +19,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use derive_setters::Setters;
-pub use preview::preview;
 pub use publisher::publish;
 use slotpress_net::ClientOptions;
 use slotpress_read::Keep;
@@ -42,7 +40,7 @@ pub enum Writer {
     Firedancer,
 }
 
-/// Settings for [`publish()`] and [`preview()`].
+/// Settings for [`publish()`].
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct PublishOptions {
@@ -56,9 +54,6 @@ pub struct PublishOptions {
     /// Directories and buckets to publish to, at least one.
     #[setters(into)]
     pub targets: Vec<Target>,
-    /// The cluster's `genesis.tar.bz2`, to be published next to the archives. Default: none.
-    #[setters(into)]
-    pub genesis: Option<PathBuf>,
     /// Settings for writing to stores. Default: that of [`StoreOptions`], but requests are given up
     /// after 5 minutes without success, because the store is tried again later.
     pub stores: StoreOptions,
@@ -68,18 +63,12 @@ pub struct PublishOptions {
     /// Default: a directory next to `snapshots`, with the same name and `.publish` appended.
     #[setters(into)]
     pub pins: PathBuf,
-    /// Directory for damaged archives, on the same file system. Default: one inside `pins`.
-    #[setters(into)]
-    pub quarantine: Option<PathBuf>,
     /// Client that writes the archives. Default: detected.
     pub writer: Writer,
     /// Settings for checking and recompressing.
     pub recompress: RecompressOptions,
     /// Publishes archives as they are after checking them, without recompressing. Default: false.
     pub is_as_is: bool,
-    /// Checks the state of incremental archives too, for which their full archive is read each
-    /// time. Default: false.
-    pub checks_pairs: bool,
     /// Minimum time between two incremental archives. Full ones are all published. Default: 5
     /// minutes.
     pub every: Duration,
@@ -143,14 +132,11 @@ impl PublishOptions {
             snapshots,
             incremental_snapshots: None,
             targets: Vec::from_iter(targets),
-            genesis: None,
             stores: StoreOptions::default().give_up_after(GIVE_UP_AFTER),
             client: ClientOptions::default(),
-            quarantine: None,
             writer: Writer::Auto,
             recompress: RecompressOptions::default(),
             is_as_is: false,
-            checks_pairs: false,
             every: Duration::from_secs(300),
             pin_bytes: None,
             keep: Keep::new(Self::KEEP_FULL_DEFAULT, Self::KEEP_INCREMENTAL_DEFAULT),

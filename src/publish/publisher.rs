@@ -13,12 +13,12 @@ use slotpress_net::Client;
 use super::PublishOptions;
 use super::act::look::Eye;
 use super::act::pins::{PinDir, Pinned, check_dirs};
-use super::act::target::{TargetWorker, read_genesis};
+use super::act::target::TargetWorker;
 use super::act::upload::Making;
-use super::act::workers::{Message, Workers, state_of};
+use super::act::workers::{Message, Workers};
 use super::act::{Run, rebasing};
 use super::decide::{Action, State};
-use super::remember::{Identity, StateCheck};
+use super::remember::Identity;
 use super::tell::Teller;
 use super::tell::event::Event;
 use super::tell::hooks::Hooks;
@@ -42,7 +42,6 @@ const TICK: Duration = Duration::from_millis(50);
 pub fn publish(options: &PublishOptions, on_event: &mut dyn FnMut(&Event), progress: &dyn Progress) -> Result<()> {
     check_dirs(options)?;
     rebasing::check_settings(options)?;
-    let genesis = options.genesis.as_deref().map(read_genesis).transpose()?;
     let (pins, client) = (PinDir::open(options)?, Client::new(&options.client)?);
     let (send, messages) = channel();
     let over = CancelToken::default();
@@ -50,7 +49,7 @@ pub fn publish(options: &PublishOptions, on_event: &mut dyn FnMut(&Event), progr
     let told = Forward::new(progress, |event| {
         matches!(event, ProgressEvent::Detail(_) | ProgressEvent::Warning(_)).then_some(event)
     });
-    let run = Run { options, pins, client, genesis, progress: &over.with(&told), messages: send };
+    let run = Run { options, pins, client, progress: &over.with(&told), messages: send };
     let targets: Vec<TargetWorker<'_>> = options.targets.iter().map(|target| TargetWorker::new(&run, target)).collect();
     std::thread::scope(|scope| {
         let result = guarded(|| {
@@ -155,7 +154,7 @@ impl Publisher<'_, '_> {
     }
 
     fn act(&mut self, action: &Action) -> Result<bool> {
-        let Run { options, pins, progress, .. } = self.run;
+        let Run { pins, progress, .. } = self.run;
         let journal = &pins.journal;
         match action {
             Action::Unpin(name) => pins.unpin(name)?,
@@ -174,18 +173,13 @@ impl Publisher<'_, '_> {
                 pins.remove_ready(name)?;
                 journal.change(|entries| entries.forget(name))?;
             }
-            Action::Prepare { source, base, made } => {
-                let state = state_of(source, options);
-                journal.change(|entries| {
-                    entries.states.insert(made.to_string(), state);
-                    if source.base_slot.is_some() {
-                        entries.incremental_unix_seconds = Some(since_1970(now()).as_secs());
-                    }
-                })?;
-                self.workers.prepare(source, base.as_ref(), Making::new(made.clone(), state))?;
+            Action::Prepare { source, made } => {
+                if source.base_slot.is_some() {
+                    journal.change(|entries| entries.incremental_unix_seconds = Some(since_1970(now()).as_secs()))?;
+                }
+                self.workers.prepare(source, Making::new(made.clone()))?;
             }
             Action::Rebase { name, from } => {
-                journal.change(|entries| entries.states.insert(name.to_string(), StateCheck::Checked))?;
                 progress.detail(&format!("rebasing: {name}"));
                 self.workers.rebase(name, *from)?;
             }
@@ -206,7 +200,6 @@ impl Publisher<'_, '_> {
                     pins.unpin(name)?;
                 }
             }
-            Action::Forget(name) => journal.change(|entries| entries.forget(name))?,
             Action::Tell(event) => self.teller.tell(event.clone()),
         }
         self.state.begun(action);

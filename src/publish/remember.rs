@@ -37,9 +37,6 @@ pub struct PublishJournal {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Entries {
-    /// Whether the state of each ready archive was checked, by name. An entry is written before its
-    /// archive is made, and counts only if the archive passes its checks and becomes ready.
-    pub states: BTreeMap<String, StateCheck>,
     /// Identity of each file of the validator when it was pinned, by name.
     pub pins: BTreeMap<String, Identity>,
     pub refused: BTreeMap<String, Identity>,
@@ -68,24 +65,6 @@ pub struct BegunUpload {
     /// another tag, and never if the tag is empty.
     pub of: String,
     pub state: UploadState,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum StateCheck {
-    /// Capitalization and lattice hash match the bank file.
-    Checked,
-    /// All checks except that of the state were made.
-    Unchecked,
-}
-
-impl StateCheck {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Checked => "checked",
-            Self::Unchecked => "unchecked",
-        }
-    }
 }
 
 /// Identity of a file, to recognize it in the next run.
@@ -222,7 +201,6 @@ impl Entries {
     /// Forgets a ready archive; its unfinished uploads will not be resumed.
     pub fn forget(&mut self, name: &ArchiveName) {
         let name = name.to_string();
-        self.states.remove(&name);
         let of_it = self.uploads.iter_mut().filter(|(key, _)| key.rsplit('/').next() == Some(&name));
         of_it.for_each(|(_, begun)| begun.of.clear());
     }

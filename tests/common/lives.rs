@@ -67,7 +67,6 @@ impl Happening {
 pub struct Wishes {
     pub targets: usize,
     pub rebase_onto: usize,
-    pub checks_pairs: bool,
     pub is_as_is: bool,
     /// The slot to keep, out of 60.
     pub keep: Option<usize>,
@@ -78,7 +77,6 @@ impl Wishes {
         Self {
             targets: 1 + draws.below(3),
             rebase_onto: draws.below(3),
-            checks_pairs: draws.below(5) == 0,
             is_as_is: draws.below(10) < 3,
             keep: (draws.below(5) == 0).then(|| draws.below(60)),
         }

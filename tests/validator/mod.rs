@@ -59,8 +59,8 @@ fn a_cluster_of_one() {
     println!("find, before the first archive: {none:?}");
     assert_eq!(none.code, Some(4), "{none:?}");
 
-    let genesis = ledger.join("genesis.tar.bz2");
-    let flags = ["--every", "0s", "--check-pairs", "--grace", "5min", "--genesis", text(&genesis)];
+    fs::copy(ledger.join("genesis.tar.bz2"), cluster.stage.mirror().join("genesis.tar.bz2")).expect("copied");
+    let flags = ["--every", "0s", "--grace", "5min"];
     let publishing = lives::Running::start(&cluster.stage, &flags);
     let published_since = Instant::now();
     let traffic = Traffic::start(&cluster, first.url());
@@ -184,8 +184,6 @@ fn published_well(cluster: &Cluster, said: &[serde_json::Value]) {
         published.iter().filter(|name| name.starts_with("snapshot-")).map(|name| slot(name)).collect();
     println!("{} full archives, {} incremental ones, of slots {fulls:?}", fulls.len(), published.len() - fulls.len());
     assert!(fulls.windows(2).all(|pair| pair[1] - pair[0] == FULL_SLOTS), "all full archives: {fulls:?}");
-    let states = of_type(said, "published");
-    assert!(states.iter().all(|line| line["state"] == "checked"), "{states:?}");
     verify(&cluster.stage.mirror());
 }
 

@@ -20,7 +20,6 @@ use slotpress_read::{ArchiveFields, Catalog, Keep, ListFields, Listed, ListedArc
 use slotpress_stores::{Condition, Metadata, Put, Store};
 
 use crate::publish::decide::choose::{ArchiveSet, Key, key};
-use crate::publish::remember::StateCheck;
 
 /// File name of the index. The index has the same path as the list of `slotpress serve`.
 const INDEX: &str = "archives";
@@ -48,9 +47,38 @@ pub struct IndexedStore {
 #[derive(Clone, Debug)]
 pub struct Ready {
     pub archive: Archive,
-    pub state: StateCheck,
     /// Duration of slots; known from full archives only, else assumed.
     pub slot_time: SlotTime,
+}
+
+impl Ready {
+    pub fn state(&self) -> StateCheck {
+        if self.archive.is_rebased() { StateCheck::Checked } else { StateCheck::of(&self.archive.name) }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StateCheck {
+    /// Capitalization and lattice hash match the bank file.
+    Checked,
+    /// All checks except that of the state were made.
+    Unchecked,
+}
+
+impl StateCheck {
+    /// The check of an archive that the validator wrote. That of an incremental archive's state
+    /// would read its full archive again.
+    pub fn of(name: &ArchiveName) -> Self {
+        if name.base_slot.is_none() { Self::Checked } else { Self::Unchecked }
+    }
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Checked => "checked",
+            Self::Unchecked => "unchecked",
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -157,7 +185,7 @@ impl Index {
             size_bytes: Some(archive.size_bytes),
             modified_unix_seconds: Some(unix_ns(now) / 1_000_000_000),
             bank_unix_seconds: archive.bank_unix_seconds,
-            state: Some(ready.state.as_str().to_string()),
+            state: Some(ready.state().as_str().to_string()),
             root: archive.hashes.map(|hashes| hashes.root),
             frame_hashes: archive
                 .hashes

@@ -14,7 +14,6 @@ use super::index::Ready;
 use super::pins::{Pinned, Writers, WrittenBy};
 use crate::publish::decide::Facts;
 use crate::publish::decide::choose::{epoch_ends, key};
-use crate::publish::remember::StateCheck;
 
 /// A file modified within this time may be incomplete because it is being written.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(60);
@@ -50,12 +49,7 @@ impl Eye {
             epoch_ends(&bank.slots_of_epoch_of(newest), first_slot.unwrap_or(newest))
         };
         let is_refused = |archive: &&Archive| journal.read(|entries| entries.has_refused(archive));
-        let states = journal.read(|entries| entries.states.clone());
-        let ready = |archive: &Archive| Ready {
-            archive: archive.clone(),
-            state: states.get(&archive.name.to_string()).copied().unwrap_or(StateCheck::Unchecked),
-            slot_time: self.ready.slot_time,
-        };
+        let ready = |archive: &Archive| Ready { archive: archive.clone(), slot_time: self.ready.slot_time };
         Ok(Facts {
             now: Instant::now(),
             refused: seen.iter().filter(is_refused).map(|archive| key(&archive.name)).collect(),

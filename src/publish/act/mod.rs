@@ -22,7 +22,6 @@ pub struct Run<'a> {
     pub options: &'a PublishOptions,
     pub pins: PinDir,
     pub client: Client,
-    pub genesis: Option<Vec<u8>>,
     /// Interrupts all threads at the user's request, and at the end of the run.
     pub progress: &'a dyn Progress,
     pub messages: Sender<Message>,

@@ -79,8 +79,7 @@ impl PinDir {
     /// or on another file system, or if another process works in it.
     pub fn open(options: &PublishOptions) -> Result<Self> {
         let path = options.pins.as_path();
-        let made = |path: &Path| KeptDir::open_or_make(path, &mut |_, _| {});
-        let top = made(path)?;
+        let top = KeptDir::open_or_make(path, &mut |_, _| {})?;
         check_pins(&top, options)?;
         if try_lock(&top).or_path("lock", path)? == Locked::Busy {
             let holder = lock_holder(&top).flatten().map_or("another process".to_string(), |by| by.to_string());
@@ -98,9 +97,7 @@ impl PinDir {
         }
         // Files are deleted below this directory, so symbolic links there are not followed.
         let below = |name: &str| top.open_or_make_dir(name, &mut || ()).map(Arc::new);
-        let quarantine = options.quarantine.as_deref().map_or_else(|| below(QUARANTINE), made)?;
-        check_pins(&quarantine, options)?;
-        let (pinned, ready) = (below(PINNED)?, below(READY)?);
+        let (pinned, ready, quarantine) = (below(PINNED)?, below(READY)?, below(QUARANTINE)?);
         // Remove temporary files of a killed run now: they may be as long as archives, and this run
         // may never write one.
         [&pinned, &ready].into_iter().try_for_each(|dir| remove_stale_files(dir))?;
@@ -258,12 +255,10 @@ fn remove(dir: &KeptDir, name: &str) -> Result<()> {
     }
 }
 
-/// Checks pins, quarantine and targets before any of them is created or written. Fails if one is
+/// Checks pins and targets before any of them is created or written. Fails if one is
 /// inside a directory where it must not be, or if no target exists.
 pub fn check_dirs(options: &PublishOptions) -> Result<()> {
-    for path in [&options.pins].into_iter().chain(&options.quarantine) {
-        check_pins(&nearest(path)?, options)?;
-    }
+    check_pins(&nearest(&options.pins)?, options)?;
     let mut missing = Vec::new();
     for target in &options.targets {
         let Target::Dir(path) = target else { continue };

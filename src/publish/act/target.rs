@@ -2,20 +2,12 @@
 //! others.
 
 use std::collections::BTreeSet;
-use std::io::Read;
-use std::path::Path;
 use std::time::Instant;
 
 use parking_lot::Mutex;
 use slotpress_base::kept_dir::changed;
-use slotpress_base::{
-    Error, ErrorKind, Found, IoContext, IoHint, KeptDir, Progress, Result, ShowPath, free_bytes, has_room, panic_point,
-};
-use slotpress_format::archive::genesis_archive::unpack;
-use slotpress_format::{GENESIS_ARCHIVE_NAME, GENESIS_BYTES_MAX};
-use slotpress_read::LocalFile;
-use slotpress_read::archive::source::stream;
-use slotpress_stores::{Condition, Metadata, Put, Store, Target};
+use slotpress_base::{Error, ErrorKind, Found, KeptDir, Result, free_bytes, has_room, panic_point};
+use slotpress_stores::{Store, Target};
 
 use super::Run;
 use super::index::{Ahead, Index, IndexedStore, Newest, Ready, Step};
@@ -100,7 +92,6 @@ impl<'a> TargetWorker<'a> {
 
     fn look(&self, contents: &mut TargetContents, store: &Store) -> Result<()> {
         *contents = TargetContents::default();
-        self.run.genesis.as_ref().map_or(Ok(()), |genesis| put_genesis(store, genesis, self.run.progress))?;
         for is_kept in [true, false] {
             if let Some(there) = IndexedStore::of(store, dir_of(is_kept), false)? {
                 self.publish(contents, &there, Step::Agree, is_kept)?;
@@ -141,7 +132,7 @@ impl<'a> TargetWorker<'a> {
             target: self.target.to_string(),
             is_kept,
             bytes: ready.archive.size_bytes,
-            state: ready.state,
+            state: ready.state(),
             root: ready.archive.hashes.map(|hashes| hashes.root),
             rebased_on: ready.archive.rebased_on(),
             elapsed: start.elapsed(),
@@ -229,34 +220,4 @@ impl<'a> TargetWorker<'a> {
 
 fn dir_of(is_kept: bool) -> &'static str {
     if is_kept { KEPT } else { "" }
-}
-
-/// Reads a genesis archive (`genesis.tar.bz2`); fails if it contains no genesis.
-pub fn read_genesis(path: &Path) -> Result<Vec<u8>> {
-    let (source, mut bytes) = (LocalFile::open(path)?, Vec::new());
-    stream(&source, IoHint::Gentle).take(GENESIS_BYTES_MAX + 1).read_to_end(&mut bytes).or_path("read", path)?;
-    unpack(&bytes).map_err(|error| {
-        error.within(path.shown()).with_hint("give genesis.tar.bz2 of the validator's ledger directory")
-    })?;
-    Ok(bytes)
-}
-
-/// Puts the genesis archive on a target that has none. Never replaces an existing one; fails if
-/// that is another cluster's.
-fn put_genesis(store: &Store, archive: &[u8], progress: &dyn Progress) -> Result<()> {
-    let metadata = Metadata::default().content_type("application/x-bzip2".to_string());
-    let mut there = store.get_small(GENESIS_ARCHIVE_NAME, GENESIS_BYTES_MAX, progress)?;
-    if there.is_none() {
-        match store.put_small(GENESIS_ARCHIVE_NAME, archive, &metadata, &Condition::Absent, progress)? {
-            Put::Done(_) => return Ok(()),
-            Put::Refused => there = store.get_small(GENESIS_ARCHIVE_NAME, GENESIS_BYTES_MAX, progress)?,
-        }
-    }
-    // The same genesis may be compressed differently: compare its content.
-    if there.is_some_and(|there| there.bytes == archive || unpack(&there.bytes).ok() == unpack(archive).ok()) {
-        return Ok(());
-    }
-    let message = format!("{} is not the genesis that would be published", store.shown(GENESIS_ARCHIVE_NAME));
-    Err(Error::new(ErrorKind::Exists, message)
-        .with_hint("archives of another cluster may be there: give another target, or move that file away"))
 }

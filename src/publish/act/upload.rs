@@ -20,9 +20,9 @@ use slotpress_read::{LocalFile, Tail, file_id};
 use slotpress_stores::{Metadata, PART_BYTES_MIN, Store, Upload, UploadState};
 
 use super::Run;
-use super::index::Ready;
+use super::index::{Ready, StateCheck};
 use super::pins::link;
-use crate::publish::remember::{PartsLog, StateCheck};
+use crate::publish::remember::PartsLog;
 use crate::restore::copies::has_same_content;
 
 const PIECE_BYTES: u64 = 1 << 20;
@@ -37,7 +37,6 @@ pub type Sent = (Upload, u64);
 #[derive(Debug)]
 pub struct Making {
     pub name: ArchiveName,
-    pub state: StateCheck,
     stage: Mutex<Stage>,
 }
 
@@ -52,8 +51,8 @@ enum Stage {
 }
 
 impl Making {
-    pub fn new(name: ArchiveName, state: StateCheck) -> Self {
-        Self { name, state, stage: Mutex::new(Stage::Begun) }
+    pub fn new(name: ArchiveName) -> Self {
+        Self { name, stage: Mutex::new(Stage::Begun) }
     }
 
     /// Announces the file that grows, and an estimate of its maximum length.
@@ -129,7 +128,7 @@ impl Uploader<'_> {
         let path = Path::new("the archive being made");
         let there = file.metadata().or_path("read", path)?.len();
         if sent.is_none() && there >= PART_BYTES_MIN {
-            let upload = self.begin(&making.name, None, making.state, bytes_max)?;
+            let upload = self.begin(&making.name, None, StateCheck::of(&making.name), bytes_max)?;
             // Recorded without a tag, so that a later run aborts this upload and does not resume
             // it.
             self.remember(&making.name, String::new(), upload.state())?;
@@ -239,7 +238,7 @@ impl Uploader<'_> {
             self.store.abort(&name, &begun.state, self.run.progress)?;
         }
         let root = archive.hashes.map(|hashes| hashes.root);
-        Ok((self.begin(&archive.name, root, ready.state, archive.size_bytes)?, 0))
+        Ok((self.begin(&archive.name, root, ready.state(), archive.size_bytes)?, 0))
     }
 
     /// Sends the file from position `at` on, and records each part that arrives.

@@ -14,15 +14,13 @@ use slotpress_net::{NetError, NetErrorKind};
 use slotpress_read::{CheckMode, NamedArchive, VerifyOptions, verify_archives};
 use slotpress_stores::Target;
 
-use super::index::Ready;
+use super::index::{Ready, StateCheck};
 use super::target::{TargetContents, TargetWorker};
 use super::upload::Making;
 use super::{Run, rebasing};
 use crate::archive::encoding::EncodingOptions;
 use crate::archive::sink::Sink;
-use crate::publish::PublishOptions;
 use crate::publish::decide::Order;
-use crate::publish::remember::StateCheck;
 use crate::publish::tell::event::Event;
 use crate::recompress::{RecompressOptions, RecompressSource, recompress};
 
@@ -67,12 +65,12 @@ impl<'s, 'e> Workers<'s, 'e> {
         self.threads.drain(..).for_each(|thread| drop(thread.join()));
     }
 
-    pub fn prepare(&mut self, source: &ArchiveName, base: Option<&ArchiveName>, making: Making) -> Result<()> {
-        let (run, source, base) = (self.run, source.clone(), base.cloned());
+    pub fn prepare(&mut self, source: &ArchiveName, making: Making) -> Result<()> {
+        let (run, source) = (self.run, source.clone());
         let making = self.making.insert(Arc::new(making)).clone();
         self.start(move || {
             let start = Instant::now();
-            let result = guarded(|| prepare(run, &source, base.as_ref(), &making));
+            let result = guarded(|| prepare(run, &source, &making));
             Message::Prepared { source, result, elapsed: start.elapsed() }
         })
     }
@@ -120,27 +118,14 @@ fn is_lasting(error: &Error, target: &Target) -> bool {
         || matches!(target, Target::Dir(dir) if !dir.exists())
 }
 
-/// State check that is part of preparing an archive. The state of an incremental archive is checked
-/// only with `checks_pairs`, because its full archive must be read for that.
-pub fn state_of(name: &ArchiveName, options: &PublishOptions) -> StateCheck {
-    match name.base_slot.is_none() || options.checks_pairs {
-        true => StateCheck::Checked,
-        false => StateCheck::Unchecked,
-    }
-}
-
-/// Checks and recompresses a pinned archive; returns the name under which it is ready. `base` is
-/// its full archive, which is pinned too. `making` is told which file is being written. Fails with
-/// [`Damaged`](slotpress_base::ErrorKind::Damaged) if the archive is not sound.
-fn prepare(run: &Run<'_>, name: &ArchiveName, base: Option<&ArchiveName>, making: &Making) -> Result<ArchiveName> {
+/// Checks and recompresses a pinned archive; returns the name under which it is ready. `making`
+/// is told which file is being written. Fails with [`Damaged`](slotpress_base::ErrorKind::Damaged)
+/// if the archive is not sound.
+fn prepare(run: &Run<'_>, name: &ArchiveName, making: &Making) -> Result<ArchiveName> {
     let (pins, options, progress) = (&run.pins, run.options, run.progress);
     let mut how = options.recompress.clone();
-    how.base = base.map(|base| pins.pinned_path(base));
-    if making.state == StateCheck::Unchecked {
+    if StateCheck::of(name) == StateCheck::Unchecked {
         how.check.mode = CheckMode::Frames;
-    } else if name.base_slot.is_some() && base.is_none() {
-        return Err(Error::failed(format!("the full archive below {name} is not there any more"))
-            .with_hint("it is made again when the validator writes the next full archive"));
     }
     let path = pins.pinned_path(name);
     let pinned = File::open(&path).or_path("open", &path)?;
@@ -166,12 +151,6 @@ fn check_as_is(path: &Path, how: &RecompressOptions, progress: &dyn Progress) ->
     let options = VerifyOptions::default().check(how.check.clone()).threads(*threads).io_policy(io_policy.clone());
     // Superseded records are read a second time, in pieces that share pages, so their pages are
     // dropped only at the end.
-    let _watch = io_policy.io_hint.watch(how.base.as_deref().into_iter().chain([path]));
-    let archive = NamedArchive::from_path(path);
-    let base = how.base.as_deref().map(NamedArchive::from_path);
-    let report = match &base {
-        Some(base) => verify_archives(base, Some(&archive), &options, progress),
-        None => verify_archives(&archive, None, &options, progress),
-    };
-    report?.require_ok()
+    let _watch = io_policy.io_hint.watch([path]);
+    verify_archives(&NamedArchive::from_path(path), None, &options, progress)?.require_ok()
 }

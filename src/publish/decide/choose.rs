@@ -217,11 +217,6 @@ impl State<'_> {
         let (candidates, next_full) = (self.candidates(), self.next(true));
         let preparing = self.preparing.as_ref().map(key);
         let mut needed = Vec::from_iter(preparing);
-        if self.options.checks_pairs {
-            let of_next = preparing.and_then(|(base, ..)| base);
-            let bases = [of_next, self.later().iter().filter_map(ArchiveSet::newest_full).max()];
-            needed.extend(candidates.keys().filter(|(base, slot, _)| base.is_none() && bases.contains(&Some(*slot))));
-        }
         let mut wanted = vec![self.newest_wanted(true, true), next_full];
         // An incremental archive that is pinned while another one is prepared would be old when its
         // turn comes.

@@ -11,7 +11,6 @@ use slotpress_read::catalog::{Archive, FrameHashes};
 use super::choose::*;
 use super::*;
 use crate::publish::act::pins::Pinned;
-use crate::publish::remember::StateCheck;
 
 fn full(slot: u64) -> ArchiveName {
     ArchiveName { base_slot: None, slot, hash: Hash([7; 32]), extension: Extension::TarZstd }
@@ -26,7 +25,7 @@ fn archives(names: &[ArchiveName]) -> Vec<Archive> {
 }
 
 fn ready(names: &[ArchiveName]) -> Vec<Ready> {
-    let ready = |archive| Ready { archive, state: StateCheck::Checked, slot_time: SlotTime::ASSUMED };
+    let ready = |archive| Ready { archive, slot_time: SlotTime::ASSUMED };
     archives(names).into_iter().map(ready).collect()
 }
 
@@ -188,8 +187,6 @@ fn pins_go_when_nothing_needs_them_and_never_take_more_than_allowed() {
     assert_eq!(now.pins().add, [full(20)]);
     now.options = leak(options().pin_bytes(15));
     assert_eq!(now.pins(), PinChanges { drop: vec![full(9)], no_room: vec![full(20)], ..PinChanges::default() });
-    now.options = leak(options().checks_pairs(true));
-    assert_eq!(now.pins().drop, [], "the full archive of what is prepared next");
 }
 
 #[test]

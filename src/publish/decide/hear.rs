@@ -116,7 +116,7 @@ impl State<'_> {
     /// Reports an archive that is ready.
     fn made(&self, name: &ArchiveName, elapsed: Duration) -> Option<Action> {
         let ready = self.ready(name)?;
-        let (archive, state) = (&ready.archive, ready.state);
+        let (archive, state) = (&ready.archive, ready.state());
         let (bytes, root) = (archive.size_bytes, archive.hashes.map(|hashes| hashes.root));
         let (name, rebased_on) = (name.clone(), archive.rebased_on());
         Some(Action::Tell(Event::Prepared { name, state, bytes, root, rebased_on, elapsed }))
@@ -126,12 +126,11 @@ impl State<'_> {
     pub fn rebased(&mut self, name: &ArchiveName, result: Result<()>, elapsed: Duration) -> Vec<Action> {
         self.rebasing = None;
         let Err(error) = result else { return Vec::from_iter(self.made(name, elapsed)) };
-        let forget = Action::Forget(name.clone());
         if error.kind() == ErrorKind::Interrupted {
-            return vec![forget];
+            return Vec::new();
         }
         let retry = self.failing.entry(key(name)).or_default();
-        let told = match error.kind() {
+        vec![match error.kind() {
             // The same archives would fail again.
             ErrorKind::Usage => {
                 retry.give_up();
@@ -141,8 +140,7 @@ impl State<'_> {
                 let again = retry.failed_costly(self.options.is_once, self.facts.now);
                 failed(error.within(name), None, again)
             }
-        };
-        vec![told, forget]
+        }]
     }
 
     /// Handles the answer of a target that has carried out its order, or failed. `is_lasting` is

@@ -17,7 +17,6 @@ use self::lives::{Happening, Mood, Wishes};
 use super::choose::{ArchiveSet, Key, key};
 use super::*;
 use crate::publish::act::pins::Pinned;
-use crate::publish::remember::StateCheck;
 
 #[allow(clippy::duplicate_mod, reason = "the simulation of bootstrap has it too")]
 #[path = "../../../tests/common/draws.rs"]
@@ -74,7 +73,7 @@ struct World<'a> {
     pins: BTreeMap<Key, Identity>,
     begun: Option<u64>,
     targets: Vec<There>,
-    preparing: Option<(ArchiveName, Option<ArchiveName>, ArchiveName)>,
+    preparing: Option<(ArchiveName, ArchiveName)>,
     rebasing: Option<(ArchiveName, bool)>,
     /// An archive that failed, and the time of the next attempt that was announced.
     promised: Option<(ArchiveName, Instant)>,
@@ -91,7 +90,7 @@ fn archive(base_slot: Option<u64>, slot: u64, inode: u64) -> Archive {
 }
 
 fn ready(archive: Archive) -> Ready {
-    Ready { archive, state: StateCheck::Checked, slot_time: SlotTime::ASSUMED }
+    Ready { archive, slot_time: SlotTime::ASSUMED }
 }
 
 impl World<'_> {
@@ -174,12 +173,12 @@ impl World<'_> {
                 false
             }
             Action::RemoveReady(name) => self.ready.remove(&key(name)).is_some(),
-            Action::Prepare { source, base, made, .. } => {
+            Action::Prepare { source, made } => {
                 assert!(self.preparing.is_none(), "one at a time");
                 if source.base_slot.is_some() {
                     self.begun = Some(self.unix_seconds);
                 }
-                self.preparing = Some((source.clone(), base.clone(), made.clone()));
+                self.preparing = Some((source.clone(), made.clone()));
                 true
             }
             Action::Rebase { name, from } => {
@@ -204,7 +203,7 @@ impl World<'_> {
                 self.refused.extend(was.map(|was| (key(name), was)));
                 self.pinned.remove(&key(name)).is_some()
             }
-            Action::Forget(_) | Action::Tell(_) => false,
+            Action::Tell(_) => false,
         };
         state.begun(action);
         Some(has_changed)
@@ -280,11 +279,10 @@ impl World<'_> {
     }
 
     fn prepared(&mut self, state: &mut State<'_>) -> Option<()> {
-        let (source, base, made) = self.preparing.take().expect("it runs");
+        let (source, made) = self.preparing.take().expect("it runs");
         let was = self.pins.get(&key(&source)).copied();
         let error = match () {
             () if self.damaged.contains(&key(&source)) => Some(ErrorKind::Damaged),
-            () if self.options.checks_pairs && source.base_slot.is_some() && base.is_none() => Some(ErrorKind::Failed),
             () if !self.is_peace && self.percent(20) => Some(ErrorKind::Failed),
             () => None,
         };
@@ -378,7 +376,7 @@ impl World<'_> {
             let has = there.index.keys().filter(|key| key.0 == Some(base)).map(|key| key.1).max();
             assert!(has >= on_it, "{seed}: {on_it:?} on {base} {there:?}");
         }
-        if self.options.keep_slots.is_empty() && !self.options.checks_pairs {
+        if self.options.keep_slots.is_empty() {
             assert!(self.pinned.is_empty() && self.ready.is_empty(), "{seed}: {:?} {:?}", self.pinned, self.ready);
             assert!(self.preparing.is_none() && self.rebasing.is_none());
         }
@@ -407,7 +405,6 @@ fn live(seed: u64) {
     let mut options = PublishOptions::new("/snapshots", to.into_iter().take(wishes.targets));
     options.rebase_onto = wishes.rebase_onto;
     options.keep = options.keep.rebased(options.rebase_onto);
-    options.checks_pairs = wishes.checks_pairs;
     options.is_as_is = wishes.is_as_is;
     options.keep_slots = wishes.keep.map(|keep| 100 + keep as u64).into_iter().collect();
     let there = || There {

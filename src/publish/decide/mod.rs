@@ -63,11 +63,9 @@ pub enum Action {
     Unpin(ArchiveName),
     Pin(Archive),
     RemoveReady(ArchiveName),
-    /// Checks and recompresses a pinned archive. If pairs are checked, its full archive is pinned
-    /// too.
+    /// Checks and recompresses a pinned archive.
     Prepare {
         source: ArchiveName,
-        base: Option<ArchiveName>,
         made: ArchiveName,
     },
     /// Makes a rebased archive from two full archives of the target with the index `from`.
@@ -86,15 +84,13 @@ pub enum Action {
         was: Option<Identity>,
         error: Error,
     },
-    /// Forgets an archive that was not made after all.
-    Forget(ArchiveName),
     Tell(Event),
 }
 
 impl Action {
     /// True if the action changes what the next look finds.
     pub fn changes_pins(&self) -> bool {
-        !matches!(self, Self::Rebase { .. } | Self::StopRebase | Self::Order { .. } | Self::Forget(_) | Self::Tell(_))
+        !matches!(self, Self::Rebase { .. } | Self::StopRebase | Self::Order { .. } | Self::Tell(_))
     }
 }
 
@@ -246,13 +242,11 @@ impl<'a> State<'a> {
         if !self.is_due(&key(next)) || !pinned.iter().any(|pinned| pinned.name == *next) {
             return None;
         }
-        let base = next.base_slot.filter(|_| self.options.checks_pairs);
-        let base = pinned.iter().find(|full| full.is_full() && Some(full.name.slot) == base);
         let mut made = next.clone();
         if !self.options.is_as_is {
             made.extension = self.options.recompress.encoding.codec.extension();
         }
-        Some(Action::Prepare { source: next.clone(), base: base.map(|base| base.name.clone()), made })
+        Some(Action::Prepare { source: next.clone(), made })
     }
 
     /// The next state to rebase, unless a working target lacks a full archive. Rebases onto the
@@ -338,26 +332,5 @@ impl<'a> State<'a> {
             let lacks = if target.is_silent() { 0 } else { self.facts.ready.iter().filter(is_lacked).count() };
             (&target.contents, lacks, target.is_known && target.retry.failures == 0)
         })
-    }
-
-    /// The archives that would be published first, each with its targets.
-    pub fn forecast(mut self) -> Vec<(ArchiveName, Vec<String>)> {
-        let mut first = Vec::new();
-        while let Some(name) = self.next_to_prepare().map(|archive| archive.name.clone()) {
-            let mut wanting = Vec::new();
-            for (has, target) in self.targets.iter_mut().zip(&self.options.targets) {
-                if has.contents.published.wants(&name) {
-                    has.contents.published.keys.insert(key(&name));
-                    wanting.push(target.to_string());
-                }
-            }
-            first.push((name, wanting));
-        }
-        for rebased in self.to_rebase().iter().rev() {
-            let all = self.targets.iter().zip(&self.options.targets);
-            let wanting = all.filter(|(has, _)| self.lacked_rebased(has).contains(rebased));
-            first.push((name_of(rebased, self.options), wanting.map(|(_, target)| target.to_string()).collect()));
-        }
-        first
     }
 }

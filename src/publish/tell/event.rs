@@ -8,7 +8,7 @@ use serde::Serialize;
 use slotpress_base::{Error, text};
 use slotpress_format::{ArchiveName, Hash, Root};
 
-use crate::publish::remember::StateCheck;
+use crate::publish::act::index::StateCheck;
 
 /// An event of publishing. [`Event::kind`] is its `type` in JSON.
 #[derive(Clone, Debug, Serialize)]

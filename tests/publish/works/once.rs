@@ -41,13 +41,13 @@ fn a_pair_is_published_and_not_twice() {
 #[test]
 fn the_index_is_the_list_of_the_api() {
     let stage = Stage::with_pair();
-    stage.once_succeeds(&["--check-pairs"]);
+    stage.once_succeeds(&[]);
+    verify(&stage.mirror());
     let index = fs::read(stage.mirror().join("api/v1/archives")).expect("an index");
     let index: Value = serde_json::from_slice(&index).expect("JSON");
     let server = crate::common::served::Server::start_in(stage.dir, &[]);
     drop(server);
     assert_eq!(index["choice"]["full"], FULL_26);
-    assert_eq!(index["archives"][1]["state"], "checked");
 }
 
 /// Paths in documents are relative to the document, so they hold below any prefix.
@@ -67,37 +67,6 @@ fn paths_hold_for_who_reads_them() {
             }
         }
     }
-}
-
-/// With the genesis, a node gets all it needs from a mirror, by the one hash that it knows.
-#[test]
-fn the_genesis_is_published() {
-    needs!("bzip2");
-    let stage = Stage::with_pair();
-    let (packed, content) = (stage.dir.path().join("genesis.tar.bz2"), fixture(FULL_26).with_file_name("genesis.bin"));
-    let packing = std::process::Command::new("tar")
-        .arg("-cjf")
-        .arg(&packed)
-        .arg("-C")
-        .arg(content.parent().expect("a directory"))
-        .arg("genesis.bin")
-        .status();
-    assert!(packing.expect("runs").success());
-    let flags = ["--genesis", packed.to_str().expect("UTF-8")];
-    stage.once_succeeds(&flags);
-    let published = stage.mirror().join("genesis.tar.bz2");
-    assert!(fs::read(&published).expect("published") == fs::read(&packed).expect("read"));
-    stage.once_succeeds(&flags);
-
-    // The genesis of another cluster stays.
-    fs::write(&published, "another's").expect("written");
-    let output = stage.once(&flags);
-    assert_eq!(output.status.code(), Some(5), "{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(fs::read_to_string(&published).expect("read"), "another's");
-    fs::write(&packed, "none").expect("written");
-    let output = stage.once(&flags);
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(3) && stderr.contains("of the validator's ledger directory"), "{stderr}");
 }
 
 #[test]
@@ -262,20 +231,6 @@ fn everything_is_left_out() {
     assert!(stage.published().is_empty());
 }
 
-#[test]
-fn a_dry_run_writes_nothing() {
-    let stage = Stage::with_pair();
-    let said = || {
-        let output = slotpress().args(stage.arguments(&["--dry-run"])).output().expect("runs");
-        String::from_utf8_lossy(&output.stdout).to_string()
-    };
-    let text = said();
-    assert!(text.contains(&format!("would publish {FULL_26} to")) && text.contains(INCREMENTAL_26_40), "{text}");
-    assert!(!stage.pins().exists() && names_in(&stage.mirror()).is_empty());
-    stage.once_succeeds(&[]);
-    assert!(said().starts_with("nothing to publish"));
-}
-
 /// By the epoch schedule in the archives, the first epoch of their cluster ends with slot 31.
 #[test]
 fn what_brackets_the_end_of_an_epoch_is_kept() {
@@ -347,6 +302,5 @@ fn nothing_to_do_is_said() {
     };
     assert!(!said(&["--once"]), "it publishes");
     assert!(said(&["--once"]), "all is current");
-    assert!(said(&["--dry-run"]));
     assert!(!said(&["--once", "-q"]));
 }
