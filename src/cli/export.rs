@@ -1,19 +1,17 @@
-//! Runs `slotpress export`, and prints its preview and report.
+//! Runs `slotpress export`, and prints its report.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use serde::Serialize;
 use slotpress::stores::Store;
 use slotpress::tables::{AddressForm, DataPart, Filter, Memcmp, RowOrder, Table, TableFormat};
 use slotpress::{
-    Address, CheckMode, CheckOptions, Error, ExportOptions, ExportReport, ExportTo, Hash, Progress, Result,
-    VisitOptions, export,
+    Address, CheckMode, CheckOptions, Error, ExportOptions, ExportReport, ExportTo, Hash, Progress, Result, VisitOptions,
+    export,
 };
 use slotpress_base::IoContext;
-use slotpress_base::text::{self, ShowPath};
-use slotpress_format::{ArchiveName, find_bank_snapshot};
+use slotpress_base::text::ShowPath;
 use slotpress_read::spill_dir;
 
 use super::arguments::{DirectoryArgs, WorkerArgs};
@@ -91,9 +89,6 @@ pub struct ExportArgs {
     /// For a test validator: also the mints of token accounts that pass the filters
     #[arg(long, help_heading = "Filters")]
     with_mints: bool,
-    /// Write nothing; show what would be written, and whether it is there already
-    #[arg(long)]
-    dry_run: bool,
     /// Memory limit: of the workers, for finding superseded records, and of files that are being
     /// written; more of it makes more files at a time [default: half of the free memory]
     #[arg(long, value_name = "SIZE", value_parser = values::size, env = "SLOTPRESS_MEMORY")]
@@ -292,15 +287,6 @@ pub fn run(args: &ExportArgs, ui: &Ui) -> Result<()> {
         [] => None,
         [old, incremental @ ..] => Some(open((old, incremental.first().map(PathBuf::as_path)), (&elsewhere, None))?),
     };
-    if args.dry_run {
-        let slot = match &input {
-            StateInput::Ledger(_) if args.slot.is_some() => args.slot,
-            StateInput::Ledger(paths) => Some(find_bank_snapshot(paths, None, 1)?.slot),
-            StateInput::Archives(..) => name_of(&input).map(|name| name.slot),
-        };
-        let since = since.as_ref().and_then(name_of).map(|name| (name.slot, name.hash));
-        return preview(args, slot, since, &options, store.as_ref(), ui);
-    }
     let exported =
         export(input.accounts(args.slot), since.as_ref().map(|since| since.accounts(None)), to, &options, ui);
     if stream.is_some_and(|stream| stream.is_closed) {
@@ -312,58 +298,6 @@ pub fn run(args: &ExportArgs, ui: &Ui) -> Result<()> {
     print_report(&exported?, ui);
     [Some(&input), since.as_ref()].into_iter().flatten().for_each(|input| input.print_transfers(ui));
     Ok(())
-}
-
-/// Name of the newest archive of a state.
-fn name_of(input: &StateInput) -> Option<&ArchiveName> {
-    input.archives().last()?.named().name.as_ref()
-}
-
-/// What a run would write, in `--json`.
-#[derive(Serialize)]
-struct PreviewFields {
-    #[serde(serialize_with = "text::path")]
-    path: PathBuf,
-    slot: Option<u64>,
-    partitions: Vec<String>,
-    exists: bool,
-    writers: usize,
-    memory_bytes: u64,
-}
-
-/// Prints what would be written; fails if it is there already.
-fn preview(
-    args: &ExportArgs,
-    slot: Option<u64>,
-    since: Option<(u64, Hash)>,
-    options: &ExportOptions,
-    store: Option<&Store>,
-    ui: &Ui,
-) -> Result<()> {
-    let shown = slot.map_or("SLOT".to_string(), |slot| slot.to_string());
-    let partitions = options.tables.iter().map(|table| format!("{}/snapshot_slot={shown}", table.name())).collect();
-    let is_known = args.output.as_os_str() != "-" && options.changes == since.is_some();
-    let taken = match slot.filter(|_| is_known) {
-        Some(slot) => options.check_free(args.target(store), slot, since, ui),
-        None => Ok(()),
-    };
-    let exists = match &taken {
-        Err(error) if error.existing_path().is_none() => return taken,
-        taken => taken.is_err(),
-    };
-    let memory_bytes = options.memory_bytes + options.visit.check.memory_bytes;
-    let writers = options.writers();
-    let fields = PreviewFields { path: args.output.clone(), slot, partitions, exists, writers, memory_bytes };
-    if ui.is_json() {
-        ui.print_report("export_preview", &fields);
-    } else {
-        ui.print_verbatim(&args.output.shown());
-        fields.partitions.iter().for_each(|partition| ui.print_verbatim(&format!("  {partition}")));
-        let (files, memory) = (values::count_of(writers as u64, "file"), values::show_bytes(memory_bytes));
-        ui.print(&format!("  {files} of each table at a time, in {memory} of memory"));
-        ui.print("Nothing was written.");
-    }
-    taken
 }
 
 fn print_report(report: &ExportReport, ui: &Ui) {

@@ -37,8 +37,8 @@ pub fn tables_of(manifest: &Value) -> impl Iterator<Item = &str> {
     manifest["tables"].as_array().into_iter().flatten().filter_map(|table| table["table"].as_str())
 }
 
-/// Says how a manifest that is there differs from ours in one of these fields. A preview does not
-/// know all of them.
+/// Says how a manifest that is there differs from ours in one of these fields. Before the
+/// state was read, not all of ours are known.
 pub fn difference(there: &Value, ours: &Value, keys: &[&str]) -> Option<String> {
     let differs = |key: &&&str| ours.get(**key).is_some_and(|wanted| *wanted != there[**key]);
     keys.iter().find(differs).map(|key| format!("its `{key}` is {}, not {}", shown(&there[*key]), shown(&ours[*key])))

@@ -2,9 +2,7 @@
 //! journal in the locked work directory lists the names that a run is going to give. A run that
 //! fails takes these names back; after a kill, the next run does.
 
-use std::ffi::OsStr;
 use std::io::{Read, Write};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +14,7 @@ use slotpress_base::{Error, ErrorKind, Found, IoContext, KeptDir, Progress, Resu
 use slotpress_read::{Locked, Unpublished, WorkDir, remove_stale_dirs_after, try_lock};
 
 use super::added::{MANIFEST_BYTES_MAX, added, slot_of, tables_of};
-use super::place::{WORK_PREFIX, check_dir, exists, manifest_name, partition, tell_taken_back};
+use super::place::{WORK_PREFIX, exists, manifest_name, partition, tell_taken_back};
 use super::{Manifest, TableFields, chain};
 
 /// Name of the journal in the work directory.
@@ -199,46 +197,17 @@ pub fn take_back_killed(dir: &KeptDir, progress: &dyn Progress) -> Result<()> {
     })
 }
 
-/// See [`check_free`]. Ignores tables that [`take_back_killed`] would remove.
-pub fn check_free_in(path: &Path, ours: &Value) -> Result<()> {
-    check_dir(path)?;
-    if !path.exists() {
-        return chain::check(ours, std::iter::empty(), |_| Ok(None), &path.shown());
-    }
-    let (dir, mut unfinished) = (KeptDir::open(path)?, Vec::new());
-    for name in dir.names()?.iter().filter(|name| name.to_string_lossy().starts_with(WORK_PREFIX)) {
-        unfinished.extend(unfinished_of(&dir, name)?);
-    }
-    check_free_but(&dir, ours, &unfinished).map(drop)
-}
-
-/// Returns the journal of a work directory if its run was killed before it named the manifest.
-fn unfinished_of(dir: &KeptDir, name: &OsStr) -> Result<Option<RenameJournal>> {
-    let Ok(Some(work)) = dir.open_dir(name) else { return Ok(None) };
-    if try_lock(&work).or_path("lock", work.path())? != Locked::Ours {
-        return Ok(None);
-    }
-    let Some(journal) = RenameJournal::read(&work)? else { return Ok(None) };
-    Ok(if journal.is_committed(dir)? { None } else { Some(journal) })
-}
-
 /// Refuses tables if the directory has them already, or others that these cannot be added to.
 /// Returns the manifest there, and the one with both.
 pub fn check_free(dir: &KeptDir, ours: &Value) -> Result<(Option<Vec<u8>>, Value)> {
-    check_free_but(dir, ours, &[])
-}
-
-fn check_free_but(dir: &KeptDir, ours: &Value, unfinished: &[RenameJournal]) -> Result<(Option<Vec<u8>>, Value)> {
     let (partition, manifest) = (partition(slot_of(ours)), manifest_name(slot_of(ours)));
     let there = read(dir, &manifest, MANIFEST_BYTES_MAX)?;
     let whole = added(there.as_deref(), ours, &dir.path_of(&manifest))?;
     let names = dir.names()?.into_iter().filter_map(|name| name.into_string().ok());
     chain::check(ours, names, |name| read(dir, name, MANIFEST_BYTES_MAX), &dir.path().shown())?;
-    let left = || unfinished.iter().flat_map(|journal| &journal.partitions);
     for table in tables_of(ours) {
         let Some(of_table) = dir.open_dir(table)? else { continue };
-        let Some(found) = of_table.found(&partition)? else { continue };
-        if !left().any(|left| left.table == table && left.inode == found.inode) {
+        if of_table.found(&partition)?.is_some() {
             return Err(exists(&of_table.path_of(partition)));
         }
     }

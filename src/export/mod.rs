@@ -182,28 +182,6 @@ impl ExportOptions {
         if self.tables.contains(&Table::Programs) { PROGRAMS_BYTES_MAX } else { 0 }
     }
 
-    /// Number of files per table that are written at a time.
-    pub fn writers(&self) -> usize {
-        self.room().writers
-    }
-
-    /// Checks that the tables of a slot can be written to the output, or added to others there. With
-    /// changes, `since` is slot and hash of the older state.
-    ///
-    /// # Errors
-    /// Options contradict each other; the output has one of the tables, or other ones with other
-    /// filters; the older state is not what it has last; the disk or store fails.
-    pub fn check_free(
-        &self,
-        to: ExportTo<'_>,
-        slot: u64,
-        since: Option<(u64, Hash)>,
-        progress: &dyn Progress,
-    ) -> Result<()> {
-        self.check(matches!(to, ExportTo::Stream(_)))?;
-        place::check_free(&to, &self.foreseen(slot, since), progress)
-    }
-
     /// What is known of a manifest before its state is read.
     fn foreseen(&self, slot: u64, since: Option<(u64, Hash)>) -> Value {
         let tables: Vec<_> = self.tables.iter().map(|table| json!({ "table": table })).collect();
@@ -342,9 +320,11 @@ pub fn export(
     if let Some(place) = place.as_ref().filter(|_| options.delta) {
         place.finish_killed(progress)?;
     }
-    if let (Some(place), Some(new), Some(old)) = (&place, name_of(&input), since.as_ref().and_then(name_of)) {
-        // Before both states are read.
-        place.check_free(&options.foreseen(new.slot, Some((old.slot, old.hash))), progress)?;
+    let old = since.as_ref().map(name_of);
+    if let (Some(place), Some(new), None | Some(Some(_))) = (&place, name_of(&input), old) {
+        // Before the state is read.
+        let old = old.flatten().map(|old| (old.slot, old.hash));
+        place.check_free(&options.foreseen(new.slot, old), progress)?;
     }
     let (watch, room) = (SpaceWatch::default(), options.room());
     let (mut facts, report) = match &place {

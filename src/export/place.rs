@@ -185,28 +185,8 @@ impl OutputPlace {
     }
 }
 
-/// Refuses tables as a run would refuse them.
-pub(super) fn check_free(to: &ExportTo<'_>, ours: &Value, progress: &dyn Progress) -> Result<()> {
-    let to = match to {
-        ExportTo::Dir(path) => {
-            in_dir::check_free_in(path, ours)?;
-            if !path.exists() {
-                return Ok(());
-            }
-            To::Dir(Arc::new(KeptDir::open(path)?))
-        }
-        #[cfg(feature = "stores")]
-        ExportTo::Store(store, _) => {
-            in_store::check_free(store, ours, progress)?;
-            To::Store(Box::new((*store).clone()))
-        }
-        ExportTo::Stream(_) => return progress.check(),
-    };
-    delta::check(&to, ours, progress)
-}
-
 /// Refuses a path that exists and is not a directory. A missing one will be created.
-pub(super) fn check_dir(path: &Path) -> Result<()> {
+fn check_dir(path: &Path) -> Result<()> {
     if path.exists() { check_output_dir(path) } else { Ok(()) }
 }
 
