@@ -117,7 +117,7 @@ println!("a ledger of slot {}", booted.restore.slot);
 //!
 //! # Tables
 //!
-//! With the feature `export`, the accounts of a state are written as Parquet or CSV files, which
+//! With the feature `export`, the accounts of a state are written as Parquet files, which
 //! get their final names only if the state passes its checks. `tables` has filters, formats, and
 //! the manifest that names the state and the files.
 //!
@@ -260,7 +260,7 @@ pub mod check {
     };
 }
 
-/// Tables of accounts: Parquet or CSV files, their filters, and the contents of a manifest.
+/// Tables of accounts: Parquet files, or CSV in a stream, their filters, and the contents of a manifest.
 #[cfg(feature = "export")]
 pub mod tables {
     pub use crate::export::filter::{Filter, Memcmp};
@@ -269,7 +269,7 @@ pub mod tables {
     // The page has as many names as it may.
     #[doc(hidden)]
     pub use crate::export::RowOrder;
-    pub use crate::export::{AddressForm, DataPart, Manifest, SourceFields, TableFields, TableFormat};
+    pub use crate::export::{DataPart, Manifest, SourceFields, TableFields, TableFormat};
 }
 
 /// Directories of archives: what they contain, what a node would choose, what to prune, unfinished

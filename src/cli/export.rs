@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use slotpress::stores::Store;
-use slotpress::tables::{AddressForm, DataPart, Filter, Memcmp, RowOrder, Table, TableFormat};
+use slotpress::tables::{DataPart, Filter, Memcmp, RowOrder, Table, TableFormat};
 use slotpress::{
     Address, CheckMode, CheckOptions, Error, ExportOptions, ExportReport, ExportTo, Hash, Progress, Result, VisitOptions,
     export,
@@ -23,7 +23,7 @@ use super::stores::store_of;
 use super::ui::Ui;
 use super::{stdout, values};
 
-/// Write the accounts of a state as tables: Parquet or CSV files that any engine reads
+/// Write the accounts of a state as tables: Parquet files that any engine reads, or CSV
 ///
 /// Newest versions of accounts only, of a full archive, of a full and an incremental one, or of a
 /// ledger. The input is read twice. Files get their names after the state was checked; on standard
@@ -56,9 +56,6 @@ pub struct ExportArgs {
     /// How files are written [default: parquet, and csv on standard output]
     #[arg(long, value_name = "FORMAT", value_parser = values::choice(FORMATS))]
     format: Option<TableFormat>,
-    /// How addresses are written
-    #[arg(long, value_name = "FORM", default_value = "base58", value_parser = values::choice(ADDRESS_FORMS))]
-    addresses: AddressForm,
     /// How rows are ordered [default: clustered; none for all accounts with data, and on standard output]
     #[arg(long, value_name = "ORDER", value_parser = values::choice(ORDERS))]
     order: Option<RowOrder>,
@@ -128,18 +125,13 @@ const TABLES: &[(&str, Table, &str)] = &[
 
 const FORMATS: &[(&str, TableFormat, &str)] = &[
     ("parquet", TableFormat::Parquet, "Compressed by zstd"),
-    ("csv", TableFormat::Csv, "Text; data as hexadecimal digits"),
+    ("csv", TableFormat::Csv, "Text, on standard output only; data as hexadecimal digits"),
     ("test-validator", TableFormat::TestValidator, "An account's JSON each, for --account-dir"),
 ];
 
 const ORDERS: &[(&str, RowOrder, &str)] = &[
     ("clustered", RowOrder::Clustered, "By owner, mint or voter, then address: queries for these read little"),
     ("none", RowOrder::Unordered, "As they are read, which takes less time"),
-];
-
-const ADDRESS_FORMS: &[(&str, AddressForm, &str)] = &[
-    ("base58", AddressForm::Base58, "As people know them"),
-    ("binary", AddressForm::Binary, "As 32 bytes, in Parquet only: smaller"),
 ];
 
 /// Shares of `--memory`.
@@ -232,7 +224,7 @@ impl ExportArgs {
 
     fn options(&self, is_stdout: bool, store_bytes: u64, ui: &Ui) -> Result<ExportOptions> {
         let memory_bytes = planned::memory_or(self.memory, values::memory_or_half(None));
-        let mut options = ExportOptions::default().filter(self.filter()?).data(self.data).addresses(self.addresses);
+        let mut options = ExportOptions::default().filter(self.filter()?).data(self.data);
         options.order = self.order;
         (options.changes, options.delta) = (!self.since.is_empty(), self.delta);
         options.format = self.format.unwrap_or(if is_stdout { TableFormat::Csv } else { TableFormat::Parquet });

@@ -9,7 +9,7 @@ use slotpress_base::{Error, Result, ShowPath, text};
 pub const MANIFEST_BYTES_MAX: u64 = 8 << 20;
 
 /// Fields that both exports must have in common.
-const SAME: [&str; 12] = [
+const SAME: [&str; 11] = [
     "schema_version",
     "slot",
     "hash",
@@ -18,7 +18,6 @@ const SAME: [&str; 12] = [
     "filter",
     "data",
     "format",
-    "addresses",
     "since_slot",
     "since_hash",
     "delta",

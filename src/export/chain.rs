@@ -8,7 +8,7 @@ use super::added::{difference, shown, slot_of, tables_of};
 use super::place::{manifest_name, manifest_slot};
 
 /// Fields that both manifests must have in common.
-const SAME: [&str; 6] = ["schema_version", "filter", "data", "format", "addresses", "delta"];
+const SAME: [&str; 5] = ["schema_version", "filter", "data", "format", "delta"];
 
 /// Refuses changes that do not follow what is there last, and a whole state that would come between
 /// two of which the later one has changes only. `names` are the names in `place`, and `read` reads a

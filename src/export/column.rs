@@ -2,19 +2,18 @@
 
 use arrow_array::ArrayRef;
 use arrow_array::builder::{
-    ArrayBuilder, BinaryBuilder, BooleanBuilder, Decimal128Builder, FixedSizeBinaryBuilder, Int64Builder, ListBuilder,
-    StringBuilder, StructBuilder,
+    ArrayBuilder, BinaryBuilder, BooleanBuilder, Decimal128Builder, Int64Builder, ListBuilder, StringBuilder,
+    StructBuilder,
 };
 use arrow_schema::DataType;
 use slotpress_base::{Error, Result};
 
 use super::filter::hex;
-use super::table::{Cell, credits, not_written};
+use super::table::{Cell, credits};
 
 /// Values of a column, in the form of its type.
 pub(super) enum Column {
     Text(StringBuilder),
-    Key(FixedSizeBinaryBuilder),
     Integer(Int64Builder),
     Amount(Decimal128Builder),
     Boolean(BooleanBuilder),
@@ -25,7 +24,6 @@ pub(super) enum Column {
 impl Column {
     pub fn new(kind: &DataType) -> Self {
         match kind {
-            DataType::FixedSizeBinary(width) => Self::Key(FixedSizeBinaryBuilder::new(*width)),
             DataType::Int64 => Self::Integer(Int64Builder::new()),
             DataType::Decimal128(..) => Self::Amount(Decimal128Builder::new().with_data_type(kind.clone())),
             DataType::Boolean => Self::Boolean(BooleanBuilder::new()),
@@ -47,8 +45,6 @@ impl Column {
                 return Ok(text.len());
             }
             (Self::Text(column), Cell::Address(key)) => with_base58(key, |key| column.append_value(key)),
-            (Self::Key(column), Cell::Null) => column.append_null(),
-            (Self::Key(column), Cell::Address(key)) => column.append_value(key).map_err(|error| not_written(&error))?,
             (Self::Integer(column), Cell::Null) => column.append_null(),
             (Self::Integer(column), Cell::Integer(number)) => column.append_value(number),
             (Self::Amount(column), Cell::Null) => column.append_null(),
@@ -74,7 +70,6 @@ impl Column {
     pub fn finish(&mut self) -> ArrayRef {
         match self {
             Self::Text(column) => ArrayBuilder::finish(column),
-            Self::Key(column) => ArrayBuilder::finish(column),
             Self::Integer(column) => ArrayBuilder::finish(column),
             Self::Amount(column) => ArrayBuilder::finish(column),
             Self::Boolean(column) => ArrayBuilder::finish(column),

@@ -52,23 +52,12 @@ pub enum TableFormat {
     /// Parquet, compressed with zstd.
     #[default]
     Parquet,
-    /// Text with a line of column names. Bytes are hexadecimal digits.
+    /// Text with a line of column names, in a stream only. Bytes are hexadecimal digits.
     Csv,
     /// One JSON file per account, as test validators load them, with all its data. Adds the code of
     /// programs. Takes a filter, and the table of accounts only.
     #[serde(rename = "test-validator")]
     TestValidator,
-}
-
-/// Form of addresses.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum AddressForm {
-    /// Base58 text.
-    #[default]
-    Base58,
-    /// 32 bytes; in Parquet only.
-    Binary,
 }
 
 /// Part of an account's data that is exported.
@@ -135,8 +124,6 @@ pub struct ExportOptions {
     pub delta: bool,
     /// Format of the files. Default: Parquet.
     pub format: TableFormat,
-    /// Form of addresses. Default: base58.
-    pub addresses: AddressForm,
     /// Settings for reading and checking the state. Default: checks the state, on all cores, with 1
     /// GiB.
     pub visit: VisitOptions,
@@ -158,7 +145,6 @@ impl Default for ExportOptions {
             changes: false,
             delta: false,
             format: TableFormat::Parquet,
-            addresses: AddressForm::Base58,
             visit: VisitOptions::default(),
             memory_bytes: 1 << 30,
             file_bytes: FILE_BYTES,
@@ -187,7 +173,7 @@ impl ExportOptions {
         let tables: Vec<_> = self.tables.iter().map(|table| json!({ "table": table })).collect();
         json!({
             "schema_version": SCHEMA_VERSION, "slot": slot, "filter": self.filter, "data": self.data,
-            "format": self.format, "addresses": self.addresses, "tables": tables,
+            "format": self.format, "tables": tables,
             "delta": self.delta, "since_slot": since.map(|(slot, _)| slot), "since_hash": since.map(|(_, hash)| hash),
         })
     }
@@ -239,12 +225,14 @@ impl ExportOptions {
             return Err(Error::usage("changes are found by sorting the rows of both states, and written as files")
                 .with_hint("export into a directory, in order"));
         }
-        let is_plain = self.format == TableFormat::Parquet && self.addresses == AddressForm::Base58;
-        if self.delta && (is_stream || !is_plain) {
-            return Err(Error::usage("a Delta table has Parquet files, and addresses in base58"));
+        if self.delta && (is_stream || self.format != TableFormat::Parquet) {
+            return Err(Error::usage("a Delta table has Parquet files"));
         }
         if is_stream && (self.tables.len() > 1 || self.format != TableFormat::Csv) {
             return Err(Error::usage("a stream takes one table, as CSV").with_hint("export into a directory"));
+        }
+        if !is_stream && self.format == TableFormat::Csv {
+            return Err(Error::usage("CSV goes to standard output only").with_hint("export as Parquet into a directory"));
         }
         if let Some(table) = self.tables.iter().find(|table| !self.filter.is_of_table(**table)) {
             let message = format!("the table {} has no row of a mint or wallet", table.name());
@@ -261,10 +249,7 @@ impl ExportOptions {
         if self.filter.with_mints && !is_test {
             return Err(Error::usage("mints of token accounts are added for a test validator only"));
         }
-        match (self.format, self.addresses) {
-            (TableFormat::Parquet, _) | (_, AddressForm::Base58) => Ok(()),
-            _ => Err(Error::usage("in files other than Parquet, addresses are base58")),
-        }
+        Ok(())
     }
 }
 

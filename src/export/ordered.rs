@@ -2,7 +2,6 @@
 //! written one after another.
 
 use std::io::{self, Write};
-use std::path::Path;
 
 use arrow_array::RecordBatch;
 use parquet::arrow::arrow_writer::{ArrowColumnChunk, ArrowColumnWriter, ArrowRowGroupWriterFactory, compute_leaves};
@@ -12,8 +11,7 @@ use parquet::file::properties::WriterPropertiesBuilder;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::ColumnPath;
 use slotpress_base::pipeline::run_in_order;
-use slotpress_base::{IoContext, Progress, Result, panic_point, to_usize};
-use slotpress_format::Address;
+use slotpress_base::{Progress, Result, panic_point, to_usize};
 
 use super::ExportOptions;
 use super::cells::cells;
@@ -36,7 +34,7 @@ const ENCODER_BYTES: u64 = 48 << 20;
 /// Key of a row: a value for each column by which rows are sorted.
 pub(super) type Key = Vec<Option<String>>;
 
-/// An encoded row group. Rows in CSV are in the pipeline's buffer.
+/// An encoded row group.
 struct Encoded {
     chunks: Vec<ArrowColumnChunk>,
     rows: u64,
@@ -84,15 +82,15 @@ impl Parts<'_> {
             panic_point("row encoder");
             let mut batch = Batch::new(self.table, self.options);
             let factory = &factory;
-            Ok(move |group: Vec<u8>, text: &mut Vec<u8>| self.encode(&mut batch, group, factory, text))
+            Ok(move |group: Vec<u8>, _: &mut Vec<u8>| self.encode(&mut batch, group, factory))
         };
         let (mut files, mut open) = (Vec::new(), None);
-        run_in_order(groups, encoders, &new_encoder, progress, &mut |text, encoded| {
+        run_in_order(groups, encoders, &new_encoder, progress, &mut |_, encoded| {
             let mut part = match open.take() {
                 Some(part) => part,
                 None => self.open(&format!("{}-{}", self.table.name(), files.len()))?,
             };
-            match part.append(encoded, text, self.dir.path())? >= self.options.file_bytes {
+            match part.append(encoded)? >= self.options.file_bytes {
                 true => files.push(part.close()?),
                 false => open = Some(part),
             }
@@ -102,13 +100,7 @@ impl Parts<'_> {
         Ok(files)
     }
 
-    fn encode(
-        &self,
-        batch: &mut Batch,
-        group: Vec<u8>,
-        factory: &ArrowRowGroupWriterFactory,
-        text: &mut Vec<u8>,
-    ) -> Result<Encoded> {
+    fn encode(&self, batch: &mut Batch, group: Vec<u8>, factory: &ArrowRowGroupWriterFactory) -> Result<Encoded> {
         let (mut rest, mut ends) = (&group[..], None);
         while let Some((row, after)) = split_counted(rest) {
             batch.push_cells(cells(row))?;
@@ -118,20 +110,14 @@ impl Parts<'_> {
         let (first, last) = ends.ok_or_else(changed)?;
         let keys = [self.key_of(first)?, self.key_of(last)?];
         drop(group);
-        let (taken, rows) = batch.take()?.ok_or_else(changed)?;
-        let mut chunks = Vec::new();
-        match taken {
-            Rows::Batch(batch) => chunks = row_group(&batch, factory).map_err(|error| of_parquet(&error))?,
-            Rows::Csv(lines) => *text = lines,
-            Rows::Run(_) => return Err(changed()),
-        }
+        let Some((Rows::Batch(batch), rows)) = batch.take()? else { return Err(changed()) };
+        let chunks = row_group(&batch, factory).map_err(|error| of_parquet(&error))?;
         Ok(Encoded { chunks, rows, keys })
     }
 
     fn key_of(&self, row: &[u8]) -> Result<Key> {
         let text = |cell: Cell<'_>| match cell {
             Cell::Text(text) => Some(text.to_string()),
-            Cell::Address(key) => Some(Address(*key).to_string()),
             _ => None,
         };
         cells(row).take(self.table.key_columns()).map(|cell| cell.map(text)).collect()
@@ -151,12 +137,11 @@ fn row_group(rows: &RecordBatch, factory: &ArrowRowGroupWriterFactory) -> Result
 
 impl OpenPart<'_> {
     /// Appends a row group. Returns the size of the file.
-    fn append(&mut self, encoded: Encoded, text: &[u8], dir: &Path) -> Result<u64> {
+    fn append(&mut self, encoded: Encoded) -> Result<u64> {
         let [first, last] = encoded.keys;
         self.keys = [if self.rows == 0 { first } else { std::mem::take(&mut self.keys[0]) }, last];
         self.rows += encoded.rows;
         match &mut self.form {
-            Form::Csv(file) => file.write_all(text).or_path("write", dir).map(|()| file.bytes),
             Form::RowGroups(file) => append_group(file, encoded.chunks).map_err(|error| of_parquet(&error)),
             Form::Parquet(_) => Err(changed()),
         }

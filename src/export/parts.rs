@@ -22,7 +22,7 @@ use super::filter::hex;
 use super::ordered::{self, Key};
 use super::sort::Sorter;
 use super::table::{Rows, Table, not_written};
-use super::{ExportOptions, RowOrder, TableFormat};
+use super::{ExportOptions, RowOrder};
 
 /// Limit on the rows of a row group.
 const ROW_GROUP_ROWS_MAX: usize = 1_000_000;
@@ -94,7 +94,7 @@ pub(super) struct Parts<'a> {
     room: Room,
     pub(super) dir: &'a KeptDir,
     watch: &'a SpaceWatch,
-    /// Metadata for the footer of every Parquet file.
+    /// Metadata for the footer of every file.
     pub footer: OnceLock<Vec<(String, String)>>,
     writers: Vec<Mutex<Writer<'a>>>,
     /// Present if rows are sorted.
@@ -117,7 +117,6 @@ pub(super) enum Form<'a> {
     Parquet(Box<ArrowWriter<PartFile<'a>>>),
     /// A file of row groups that are encoded elsewhere.
     RowGroups(Box<SerializedFileWriter<PartFile<'a>>>),
-    Csv(PartFile<'a>),
 }
 
 impl<'a> Parts<'a> {
@@ -152,10 +151,6 @@ impl<'a> Parts<'a> {
                 to.write(&batch).map_err(|error| of_parquet(&error))?;
                 to.bytes_written() as u64 + to.in_progress_size() as u64
             }
-            (Form::Csv(to), Rows::Csv(text)) => {
-                to.write_all(&text).or_path("write", self.dir.path())?;
-                to.bytes
-            }
             _ => return Err(Error::failed("rows of one format came to a file of another")),
         };
         match written >= self.options.file_bytes {
@@ -167,19 +162,11 @@ impl<'a> Parts<'a> {
 
     pub(super) fn open(&self, name: &str) -> Result<OpenPart<'a>> {
         let file = PartFile::create(self.dir, name, self.watch)?;
-        let form = match self.options.format {
-            TableFormat::Csv => {
-                let mut file = file;
-                let header = self.table.csv_header(self.options);
-                file.write_all(header.as_bytes()).or_path("write", self.dir.path())?;
-                Form::Csv(file)
+        let form = match (self.parquet_writer(file)?, &self.sorter) {
+            (writer, None) => Form::Parquet(Box::new(writer)),
+            (writer, Some(_)) => {
+                Form::RowGroups(Box::new(writer.into_serialized_writer().map_err(|error| of_parquet(&error))?.0))
             }
-            TableFormat::Parquet | TableFormat::TestValidator => match (self.parquet_writer(file)?, &self.sorter) {
-                (writer, None) => Form::Parquet(Box::new(writer)),
-                (writer, Some(_)) => {
-                    Form::RowGroups(Box::new(writer.into_serialized_writer().map_err(|error| of_parquet(&error))?.0))
-                }
-            },
         };
         Ok(OpenPart { form, rows: 0, keys: Default::default() })
     }
@@ -240,7 +227,6 @@ impl<'a> Parts<'a> {
 impl OpenPart<'_> {
     pub(super) fn close(self) -> Result<ExportedFile> {
         let file = match self.form {
-            Form::Csv(file) => file,
             Form::Parquet(writer) => writer.into_inner().map_err(|error| of_parquet(&error))?,
             Form::RowGroups(writer) => writer.into_inner().map_err(|error| of_parquet(&error))?,
         };

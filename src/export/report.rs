@@ -11,7 +11,7 @@ use slotpress_read::{CheckMode, StateFacts, StatePart};
 use super::filter::Filter;
 use super::parts::ExportedFile;
 use super::table::Table;
-use super::{AddressForm, DataPart, ExportOptions, RowOrder, SCHEMA_VERSION, TableFormat};
+use super::{DataPart, ExportOptions, RowOrder, SCHEMA_VERSION, TableFormat};
 
 /// Content of a manifest: which state was exported, how, and into which files.
 #[derive(Clone, Debug, Serialize)]
@@ -58,8 +58,6 @@ pub struct Manifest {
     pub data: DataPart,
     /// Format of the files.
     pub format: TableFormat,
-    /// Form of addresses.
-    pub addresses: AddressForm,
     /// Number of accounts that the tables' programs own but cannot have written. They are only in the
     /// table of accounts.
     pub unparsed_accounts: u64,
@@ -97,7 +95,6 @@ impl Manifest {
             filter: options.filter.clone(),
             data: options.data,
             format: options.format,
-            addresses: options.addresses,
             unparsed_accounts: 0,
             cut_off_extensions: 0,
             tables: options

@@ -13,7 +13,7 @@ use slotpress_format::{Address, Extensions, RecordHeader, TokenAccount, extensio
 use super::cells::{Texts, push_cell};
 use super::column::{Column, push_csv};
 use super::sort::Run;
-use super::{AddressForm, DataPart, ExportOptions, TableFormat, rows};
+use super::{DataPart, ExportOptions, TableFormat, rows};
 
 /// A table of accounts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -115,7 +115,6 @@ impl Table {
     pub(super) fn schema(self, options: &ExportOptions) -> SchemaRef {
         let fields = self.columns_of(options).map(|(name, kind, is_nullable)| {
             let kind = match kind {
-                "address" if options.addresses == AddressForm::Binary => DataType::FixedSizeBinary(32),
                 "address" | "text" => DataType::Utf8,
                 "integer" => DataType::Int64,
                 "amount" => AMOUNT,
@@ -128,7 +127,7 @@ impl Table {
         Arc::new(Schema::new(fields.collect::<Vec<_>>()))
     }
 
-    /// First line of a CSV file.
+    /// First line of CSV.
     pub(super) fn csv_header(self, options: &ExportOptions) -> String {
         self.columns_of(options).map(|(name, ..)| name).collect::<Vec<_>>().join(",") + "\n"
     }
@@ -177,8 +176,7 @@ pub(super) struct Batch {
 enum Form {
     Columns(SchemaRef, Vec<Column>),
     Csv(Vec<u8>),
-    /// Rows that are going to be sorted. Addresses are text in as many columns as there are texts, the
-    /// first ones.
+    /// Rows that are going to be sorted. Addresses are text in the columns of the key.
     Run(Run, Vec<Texts>),
 }
 
@@ -210,8 +208,7 @@ impl Batch {
     /// Creates a batch whose rows are going to be sorted. If those of two states are sorted together,
     /// `is_new` tells of which state the batch is.
     pub fn to_sort(table: Table, options: &ExportOptions, is_new: Option<bool>) -> Self {
-        let text_columns = if options.addresses == AddressForm::Base58 { table.key_columns() } else { 0 };
-        let texts = (0..text_columns).map(|_| Texts::new()).collect();
+        let texts = (0..table.key_columns()).map(|_| Texts::new()).collect();
         Self::of(table, options, Form::Run(Run::new(options.run_bytes()), texts), is_new)
     }
 

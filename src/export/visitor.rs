@@ -22,7 +22,7 @@ use super::programs::Programs;
 use super::report::{Manifest, TableFields};
 use super::rows::StakeRules;
 use super::table::{Batch, Rows, Table};
-use super::{ExportOptions, RowOrder, SCHEMA_VERSION, TableFormat};
+use super::{ExportOptions, RowOrder, SCHEMA_VERSION};
 
 const STANDARD_OUTPUT: &str = "standard output";
 
@@ -177,12 +177,11 @@ impl Exporter<'_, '_> {
             let order = RowOrder::Unordered;
             return Ok(vec![TableFields { table: *table, order, rows, bytes, files: Vec::new() }]);
         }
-        let extension = if self.options.format == TableFormat::Csv { "csv" } else { "parquet" };
         let finished = self.parts.iter().map(|parts| {
             let mut files = parts.finish(self.progress)?;
             for (number, file) in files.iter_mut().enumerate() {
                 let partition = place::partition(slot);
-                file.path = format!("{}/{partition}/part-{number:05}.{extension}", parts.table.name());
+                file.path = format!("{}/{partition}/part-{number:05}.parquet", parts.table.name());
             }
             Ok(TableFields::new(parts.table, self.options.order_of(parts.table), files))
         });

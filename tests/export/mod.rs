@@ -26,9 +26,15 @@ mod survives {
 }
 
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Output;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Decimal128Type, Int64Type};
+use arrow_array::{Array, ArrayRef};
+use arrow_schema::DataType;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 use crate::common::*;
 
@@ -51,6 +57,41 @@ pub fn rows(inputs: &[&Path], flags: &[&str]) -> Vec<String> {
     let mut rows: Vec<String> = text.lines().skip(1).map(String::from).collect();
     rows.sort();
     rows
+}
+
+/// Returns the lines of a Parquet file as they would be in CSV, with the names of columns first.
+pub fn lines_of(path: &Path) -> Vec<String> {
+    let reader = ParquetRecordBatchReaderBuilder::try_new(File::open(path).expect("opened")).expect("a table");
+    let names: Vec<String> = reader.schema().fields().iter().map(|field| field.name().clone()).collect();
+    let mut lines = vec![names.join(",")];
+    for batch in reader.build().expect("rows") {
+        let batch = batch.expect("rows");
+        let line = |row| batch.columns().iter().map(|column| cell(column, row)).collect::<Vec<_>>().join(",");
+        lines.extend((0..batch.num_rows()).map(line));
+    }
+    lines
+}
+
+fn cell(column: &ArrayRef, row: usize) -> String {
+    if column.is_null(row) {
+        return String::new();
+    }
+    match column.data_type() {
+        DataType::Int64 => column.as_primitive::<Int64Type>().value(row).to_string(),
+        DataType::Decimal128(..) => column.as_primitive::<Decimal128Type>().value(row).to_string(),
+        DataType::Boolean => column.as_boolean().value(row).to_string(),
+        DataType::Binary => column.as_binary::<i32>().value(row).iter().map(|byte| format!("{byte:02x}")).collect(),
+        DataType::List(_) => {
+            let items = column.as_list::<i32>().value(row);
+            let item = |at| [0, 1, 2].map(|field| cell(items.as_struct().column(field), at)).join(":");
+            (0..items.len()).map(item).collect::<Vec<_>>().join(" ")
+        }
+        _ => {
+            let text = column.as_string::<i32>().value(row);
+            let shown = text.replace(char::is_control, "\u{fffd}").replace('"', "\"\"");
+            if shown != text || text.contains(',') { format!("\"{shown}\"") } else { shown }
+        }
+    }
 }
 
 /// Returns the pair of archives of a chain.

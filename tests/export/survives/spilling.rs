@@ -11,7 +11,7 @@ use crate::export::works::tables::{Synthetic, synthetic};
 /// So little memory that the rows do not fit.
 fn arguments(made: &Synthetic, out: &Path, temporary: &Path) -> Vec<String> {
     let inputs = ["export", text(&made.full), text(&made.incremental), "-o", text(out)];
-    let order = ["--data", "full", "--order", "clustered", "--format", "csv"];
+    let order = ["--data", "full", "--order", "clustered"];
     let memory = ["--memory", "157MiB", "--threads", "1", "--temporary-dir", text(temporary)];
     inputs.iter().chain(&order).chain(&memory).map(|word| (*word).to_string()).collect()
 }

@@ -5,14 +5,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use slotpress::tables::{DataPart, RowOrder, Table, TableFormat};
+use slotpress::tables::{DataPart, RowOrder, Table};
 use slotpress::{AccountsInput, CheckOptions, ExportOptions, ExportTo, NamedArchive, NoProgress, VisitOptions, export};
 use tempfile::TempDir;
 
 use super::engines::{answer, python};
 use super::tables::{ALL, synthetic};
 use crate::common::*;
-use crate::export::{dir_on_disk, files, manifest, pair, rows, run};
+use crate::export::{dir_on_disk, files, lines_of, manifest, pair, rows, run};
 
 /// Archives of a state each, oldest first.
 pub struct Chain {
@@ -168,10 +168,10 @@ fn expected(old: &[&Path], new: &[&Path], table: &str, flags: &[&str]) -> Vec<St
 /// Exports changes; returns the lines of each table, with a header.
 fn changes(old: &[&Path], new: &[&Path], out: &Path, flags: &[&str]) -> BTreeMap<String, Vec<String>> {
     let since = since_flags(old);
-    let done = run(new, out, &[&since[..], &["--format", "csv"], flags].concat());
+    let done = run(new, out, &[&since[..], flags].concat());
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     let slot = manifests(out).last().expect("a manifest")["slot"].as_u64().expect("a slot");
-    let lines = |path: &String| fs::read_to_string(out.join(path)).expect("read").lines().map(String::from).collect();
+    let lines = |path: &String| lines_of(&out.join(path));
     let of_slot = |path: &String| path.contains(&format!("snapshot_slot={slot}/"));
     let table = |path: &String| path.split('/').next().expect("a table").replace('_', "-");
     files(out).iter().filter(|path| of_slot(path)).map(|path| (table(path), lines(path))).collect()
@@ -191,7 +191,7 @@ fn what_a_comparison_finds() {
     let mut effective_alone = 0;
     for (number, (chain, flags)) in chains().into_iter().enumerate() {
         let out = temp_dir();
-        let first = run(&chain.day(0), out.path(), &[&["--table", ALL, "--format", "csv"], flags].concat());
+        let first = run(&chain.day(0), out.path(), &[&["--table", ALL], flags].concat());
         assert!(first.status.success(), "{}", String::from_utf8_lossy(&first.stderr));
         for day in 1..chain.days.len() {
             let (old, new) = (chain.day(day - 1), chain.day(day));
@@ -247,7 +247,7 @@ fn filters_are_of_both_states() {
         &["--data", "0:64", "--check", "frames"],
     ] {
         let out = temp_dir();
-        let first = run(&old, out.path(), &[flags, &["--format", "csv"]].concat());
+        let first = run(&old, out.path(), flags);
         assert!(first.status.success(), "{}", String::from_utf8_lossy(&first.stderr));
         let mut found = changes(&old, &new, out.path(), flags)["accounts"][1..].to_vec();
         let mut expected = expected(&old, &new, "accounts", flags);
@@ -268,7 +268,6 @@ fn the_same_bytes_whatever_the_memory() {
         let (out, spilled) = (temp_dir(), dir_on_disk());
         let mut options = ExportOptions::default().memory_bytes(memory_bytes).data(DataPart::Full);
         options.tables = vec![Table::Accounts, Table::TokenAccounts, Table::Stakes];
-        options.format = TableFormat::Csv;
         let check = CheckOptions::default().memory_bytes(memory_bytes).temporary_dir(spilled.path().to_path_buf());
         options.visit = VisitOptions::default().threads(threads).check(check);
         let to = || ExportTo::Dir(out.path().to_path_buf());
@@ -303,8 +302,6 @@ fn only_what_follows_is_taken() {
     for (flags, words) in [
         (&["--owner", "stake"][..], "its `filter` is"),
         (&["--data", "0:8"], "its `data` is \"none\", not"),
-        (&["--format", "csv"], "its `format` is \"parquet\", not \"csv\""),
-        (&["--addresses", "binary"], "its `addresses` is"),
         (&["--table", "accounts,votes"], "slot 3500, without the table votes"),
     ] {
         refused(&second, &first, out, flags, (2, words));

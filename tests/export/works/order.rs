@@ -1,23 +1,22 @@
 //! Rows in order: those of an export without, in the same bytes whatever the memory and the
 //! threads.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::path::Path;
 
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::file::properties::ReaderProperties;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::serialized_reader::ReadOptionsBuilder;
 use parquet::record::RowAccessor;
 use serde_json::Value;
-use slotpress::tables::{DataPart, RowOrder, Table, TableFormat};
+use slotpress::tables::{DataPart, RowOrder, Table};
 use slotpress::{
     AccountsInput, CheckOptions, ExportOptions, ExportTo, NamedArchive, NoProgress, Result, VisitOptions, export,
 };
 
 use super::tables::{ALL, Synthetic, synthetic};
 use crate::common::*;
-use crate::export::{dir_on_disk, files, manifest, rows, run};
+use crate::export::{dir_on_disk, files, lines_of, manifest, rows, run};
 
 /// Number of columns by which a table is sorted.
 fn key_columns(table: &str) -> usize {
@@ -84,16 +83,11 @@ fn every_table() {
         let made = synthetic(&["--mix", mix, "--size", "8MiB"]);
         let archives = [made.full.as_path(), &made.incremental];
         let out = temp_dir();
-        let [csv, parquet] = ["csv", "parquet"].map(|format| {
-            let dir = out.path().join(format);
-            let done = run(&archives, &dir, &["--table", ALL, "--format", format]);
-            assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-            dir
-        });
-        for ((table, fields, paths), (_, of_parquet, parquet_paths)) in tables(&csv).iter().zip(tables(&parquet)) {
+        let done = run(&archives, out.path(), &["--table", ALL]);
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        for (table, fields, paths) in &tables(out.path()) {
             assert_eq!((&fields["order"], paths.len()), (&"clustered".into(), 1), "{table}");
-            let text = fs::read_to_string(&paths[0]).expect("read");
-            let mut lines: Vec<String> = text.lines().skip(1).map(String::from).collect();
+            let mut lines = lines_of(&paths[0]).split_off(1);
             let columns = key_columns(table);
             let keys = keys_of(&lines, columns);
             assert!(keys.is_sorted_by(|one, next| one < next), "{mix}: {table}");
@@ -101,9 +95,9 @@ fn every_table() {
             if let (Some(first), Some(last)) = (keys.first(), keys.last()) {
                 assert_eq!((&key(&file["least_key"]), &key(&file["greatest_key"])), (first, last), "{table}");
             }
-            let in_parquet = judge_parquet(&parquet_paths[0], columns);
+            let in_parquet = judge_parquet(&paths[0], columns);
             assert!(in_parquet == keys, "{mix}: {table}");
-            assert_eq!(of_parquet["rows"], lines.len());
+            assert_eq!(fields["rows"], lines.len());
             lines.sort();
             assert!(lines == rows(&archives, &["--table", &table.replace('_', "-")]), "{mix}: {table}");
         }
@@ -124,36 +118,31 @@ fn export_into(dir: &Path, made: &Synthetic, options: &ExportOptions) -> Result<
 fn the_same_bytes_whatever_the_memory_and_the_threads() {
     let made = synthetic(&["--size", "40MiB"]);
     let (out, missing) = (temp_dir(), temp_dir().path().join("missing"));
-    for format in [TableFormat::Parquet, TableFormat::Csv] {
-        let mut expected = None;
-        let settings = [(1 << 30, 1, false), (0, 2, true), (0, 1, true), (1 << 30, 4, false)];
-        // The sorter knows no formats: two settings suffice for the second.
-        let count = if format == TableFormat::Parquet { 4 } else { 2 };
-        for (memory_bytes, threads, spills) in settings.into_iter().take(count) {
-            let mut options = ExportOptions::default().format(format).memory_bytes(memory_bytes).data(DataPart::Full);
-            options.tables = vec![Table::Accounts, Table::TokenAccounts, Table::Stakes];
-            options.order = Some(RowOrder::Clustered);
-            // So every row group has a file.
-            options.file_bytes = 1;
-            let options_in = |dir: &Path| {
-                let check = CheckOptions::default().memory_bytes(memory_bytes).temporary_dir(dir.to_path_buf());
-                options.clone().visit(VisitOptions::default().threads(threads).check(check))
-            };
-            let at = format!("{format:?}-{memory_bytes}-{threads}");
-            let fails = export_into(&out.path().join(format!("{at}-missing")), &made, &options_in(&missing)).is_err();
-            assert_eq!(fails, spills, "{at}");
-            let (dir, spilled) = (out.path().join(&at), dir_on_disk());
-            export_into(&dir, &made, &options_in(spilled.path())).expect("exported");
-            assert_eq!(names(spilled.path()), Vec::<String>::new());
-            let tables = manifest(&dir)["tables"].clone();
-            let expected = expected.get_or_insert_with(|| (files(&dir), tables.clone()));
-            assert!((files(&dir), &tables) == (expected.0.clone(), &expected.1), "{at}");
-            for table in tables.as_array().expect("a list") {
-                let files = table["files"].as_array().expect("a list");
-                assert_eq!(files.len() > 1, table["table"] != "stakes", "{at}: {table}");
-                let are_apart = |one: &Value, next: &Value| key(&one["greatest_key"]) < key(&next["least_key"]);
-                assert!(files.is_sorted_by(are_apart), "{at}: {table}");
-            }
+    let mut expected = None;
+    for (memory_bytes, threads, spills) in [(1 << 30, 1, false), (0, 2, true), (0, 1, true), (1 << 30, 4, false)] {
+        let mut options = ExportOptions::default().memory_bytes(memory_bytes).data(DataPart::Full);
+        options.tables = vec![Table::Accounts, Table::TokenAccounts, Table::Stakes];
+        options.order = Some(RowOrder::Clustered);
+        // So every row group has a file.
+        options.file_bytes = 1;
+        let options_in = |dir: &Path| {
+            let check = CheckOptions::default().memory_bytes(memory_bytes).temporary_dir(dir.to_path_buf());
+            options.clone().visit(VisitOptions::default().threads(threads).check(check))
+        };
+        let at = format!("{memory_bytes}-{threads}");
+        let fails = export_into(&out.path().join(format!("{at}-missing")), &made, &options_in(&missing)).is_err();
+        assert_eq!(fails, spills, "{at}");
+        let (dir, spilled) = (out.path().join(&at), dir_on_disk());
+        export_into(&dir, &made, &options_in(spilled.path())).expect("exported");
+        assert_eq!(names(spilled.path()), Vec::<String>::new());
+        let tables = manifest(&dir)["tables"].clone();
+        let expected = expected.get_or_insert_with(|| (files(&dir), tables.clone()));
+        assert!((files(&dir), &tables) == (expected.0.clone(), &expected.1), "{at}");
+        for table in tables.as_array().expect("a list") {
+            let files = table["files"].as_array().expect("a list");
+            assert_eq!(files.len() > 1, table["table"] != "stakes", "{at}: {table}");
+            let are_apart = |one: &Value, next: &Value| key(&one["greatest_key"]) < key(&next["least_key"]);
+            assert!(files.is_sorted_by(are_apart), "{at}: {table}");
         }
     }
 }
@@ -187,29 +176,6 @@ fn the_same_bytes_in_the_least_memory_of_the_program() {
         tree(&out.path().join(memory))
     });
     assert!(plenty.len() == 7 && plenty == little, "{:?}", plenty.keys());
-}
-
-#[test]
-fn binary_addresses_in_the_order_of_their_bytes() {
-    let made = synthetic(&["--size", "4MiB"]);
-    let out = temp_dir();
-    let flags = ["--table", "stakes", "--addresses", "binary"];
-    assert!(run(&[&made.full], out.path(), &flags).status.success());
-    let (_, fields, paths) = tables(out.path()).remove(0);
-    let reader = ParquetRecordBatchReaderBuilder::try_new(File::open(&paths[0]).expect("opened")).expect("a table");
-    let mut keys = Vec::new();
-    for batch in reader.build().expect("rows") {
-        let batch = batch.expect("rows");
-        let [voters, addresses] = [0, 1].map(|at| {
-            let column = batch.column(at).as_any().downcast_ref::<arrow_array::FixedSizeBinaryArray>();
-            column.expect("keys").iter().map(|key| key.map(<[u8]>::to_vec)).collect::<Vec<_>>()
-        });
-        keys.extend(voters.into_iter().zip(addresses));
-    }
-    assert!(keys.len() > 100 && keys.is_sorted_by(|one, next| one < next) && keys[0].0.is_none());
-    let text = |key: &Option<Vec<u8>>| key.as_ref().map(|key| bs58::encode(key).into_string());
-    let last = keys.last().expect("a row");
-    assert_eq!(fields["files"][0]["greatest_key"], serde_json::json!([text(&last.0), text(&last.1)]));
 }
 
 #[test]

@@ -156,7 +156,6 @@ fn what_is_refused() {
         (&[][..], "accounts that filters name"),
         (&["--owner", vote, "--table", "votes"], "no other tables"),
         (&["--owner", vote, "--data", "full"], "whole"),
-        (&["--owner", vote, "--addresses", "binary"], "base58"),
     ] {
         let done = run(&inputs, out.path(), &[&FORMAT, flags].concat());
         let said = String::from_utf8_lossy(&done.stderr);
