@@ -7,8 +7,8 @@ use clap::Args;
 use slotpress::stores::Store;
 use slotpress::tables::{DataPart, Filter, Memcmp, RowOrder, Table, TableFormat};
 use slotpress::{
-    Address, CheckMode, CheckOptions, Error, ExportOptions, ExportReport, ExportTo, Hash, Progress, Result, VisitOptions,
-    export,
+    Address, CheckMode, CheckOptions, Error, ExportOptions, ExportReport, ExportTo, Hash, Progress, Result,
+    VisitOptions, export,
 };
 use slotpress_base::IoContext;
 use slotpress_base::text::ShowPath;
@@ -42,10 +42,6 @@ pub struct ExportArgs {
     /// that were added, changed or closed. A full archive, with an incremental one on it, or a ledger
     #[arg(long, value_names = ["OLD_FULL", "OLD_INCREMENTAL"], num_args = 1..=2)]
     since: Vec<PathBuf>,
-    /// Also make the files those of a Delta table for each table, so that engines read its history as
-    /// one. A whole state begins it, and changes since that go on with it
-    #[arg(long)]
-    delta: bool,
     /// The directory (made if it is missing) or store (s3://BUCKET/PREFIX) for the tables, or - for
     /// standard output: one table, as CSV
     #[arg(short, long, value_name = "TARGET")]
@@ -226,7 +222,7 @@ impl ExportArgs {
         let memory_bytes = planned::memory_or(self.memory, values::memory_or_half(None));
         let mut options = ExportOptions::default().filter(self.filter()?).data(self.data);
         options.order = self.order;
-        (options.changes, options.delta) = (!self.since.is_empty(), self.delta);
+        options.changes = !self.since.is_empty();
         options.format = self.format.unwrap_or(if is_stdout { TableFormat::Csv } else { TableFormat::Parquet });
         if !self.tables.is_empty() {
             options.tables.clear();

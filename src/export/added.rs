@@ -9,19 +9,8 @@ use slotpress_base::{Error, Result, ShowPath, text};
 pub const MANIFEST_BYTES_MAX: u64 = 8 << 20;
 
 /// Fields that both exports must have in common.
-const SAME: [&str; 11] = [
-    "schema_version",
-    "slot",
-    "hash",
-    "state",
-    "archives",
-    "filter",
-    "data",
-    "format",
-    "since_slot",
-    "since_hash",
-    "delta",
-];
+const SAME: [&str; 10] =
+    ["schema_version", "slot", "hash", "state", "archives", "filter", "data", "format", "since_slot", "since_hash"];
 
 /// Limit on what a message shows of a field.
 const SHOWN_CHARS_MAX: usize = 200;

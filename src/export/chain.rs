@@ -8,7 +8,7 @@ use super::added::{difference, shown, slot_of, tables_of};
 use super::place::{manifest_name, manifest_slot};
 
 /// Fields that both manifests must have in common.
-const SAME: [&str; 5] = ["schema_version", "filter", "data", "format", "delta"];
+const SAME: [&str; 3] = ["filter", "data", "format"];
 
 /// Refuses changes that do not follow what is there last, and a whole state that would come between
 /// two of which the later one has changes only. `names` are the names in `place`, and `read` reads a
@@ -43,6 +43,10 @@ pub fn check(
     let there = manifest(last)?;
     if last != since || there["hash"] != ours["since_hash"] {
         return refused(format!("slot {last}, hash {}", shown(&there["hash"])));
+    }
+    if let Some(why) = difference(&there, ours, &["schema_version"]) {
+        let message = format!("{place} has tables of another version of slotpress: {why}");
+        return Err(Error::usage(message).with_hint("choose another output"));
     }
     if let Some(why) = difference(&there, ours, &SAME) {
         return refused(format!("slot {last}, but {why}"));

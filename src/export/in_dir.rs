@@ -99,20 +99,8 @@ fn write(work: &KeptDir, name: &str, bytes: &[u8]) -> Result<()> {
     file.write_all(bytes).and_then(|()| file.sync_all()).or_path("write", &work.path_of(name))
 }
 
-/// Writes a small file, and reads it back. Returns false if the name is taken.
-pub fn put_new(dir: &Arc<KeptDir>, name: &str, bytes: &[u8]) -> Result<bool> {
-    let file = Unpublished::create_in(dir)?;
-    file.file().write_all(bytes).or_path("write", file.path())?;
-    match file.publish(name, false) {
-        Ok(_) if read(dir, name, MANIFEST_BYTES_MAX)?.as_deref() == Some(bytes) => Ok(true),
-        Ok(path) => Err(changed(&path)),
-        Err(error) if error.kind() == ErrorKind::Exists => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
 /// Reads a small file; `None` if it is missing.
-pub fn read(dir: &KeptDir, name: &str, bytes_max: u64) -> Result<Option<Vec<u8>>> {
+fn read(dir: &KeptDir, name: &str, bytes_max: u64) -> Result<Option<Vec<u8>>> {
     if dir.found(name)?.is_none() {
         return Ok(None);
     }

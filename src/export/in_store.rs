@@ -115,9 +115,6 @@ impl Sending<'_> {
 
     fn send_all(&self, progress: &dyn Progress) -> Result<String> {
         let (store, tables, slot) = (self.store, &self.manifest.tables, self.manifest.slot);
-        if self.manifest.delta {
-            self.try_condition(progress)?;
-        }
         progress.stage("Sending", Some(tables.iter().map(|fields| fields.bytes).sum()));
         for TableFields { table, files, .. } in tables {
             let below = below(store, table.name(), slot)?;
@@ -137,19 +134,6 @@ impl Sending<'_> {
         // If this fails, a later run removes it.
         let _ = store.delete(&journal_name(slot), progress);
         Ok(store.shown(&name))
-    }
-
-    /// Tries whether the store refuses a name that is taken, by our journal: if it does not, two
-    /// programs could make the same version of a Delta table.
-    fn try_condition(&self, progress: &dyn Progress) -> Result<()> {
-        let (name, none) = (journal_name(self.manifest.slot), Metadata::default());
-        if self.store.put_small(&name, b"{}", &none, &Condition::Absent, progress)? == Put::Refused {
-            return self.check_ours(progress);
-        }
-        self.store.put_small(&name, self.journal.as_bytes(), &none, &Condition::Always, progress)?;
-        let message = format!("{}: the store ignores `If-None-Match: *`", self.store.shown(""));
-        Err(Error::failed(message)
-            .with_hint("export into a directory, or into a store that keeps to conditions, as S3 does"))
     }
 
     /// Removes all files that were sent, and the journal last.

@@ -10,7 +10,6 @@ mod cells;
 mod chain;
 mod changes;
 mod column;
-mod delta;
 pub mod filter;
 mod in_dir;
 #[cfg(feature = "stores")]
@@ -43,7 +42,7 @@ use table::{BATCH_BYTES_MAX, RUN_BYTES_MIN, Table};
 use visitor::Exporter;
 
 /// Version of the columns. Changes whenever they do.
-pub const SCHEMA_VERSION: u32 = 2;
+pub const SCHEMA_VERSION: u32 = 3;
 
 /// Format of the files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -119,9 +118,6 @@ pub struct ExportOptions {
     pub order: Option<RowOrder>,
     /// Exports only what changed since an older state, which [`export`] then takes too. Default: all.
     pub changes: bool,
-    /// Also adds the files to a Delta table for each table, in Parquet and with base58 addresses. A
-    /// whole state begins its history, and changes go on with it. Default: not.
-    pub delta: bool,
     /// Format of the files. Default: Parquet.
     pub format: TableFormat,
     /// Settings for reading and checking the state. Default: checks the state, on all cores, with 1
@@ -143,7 +139,6 @@ impl Default for ExportOptions {
             data: DataPart::None,
             order: None,
             changes: false,
-            delta: false,
             format: TableFormat::Parquet,
             visit: VisitOptions::default(),
             memory_bytes: 1 << 30,
@@ -174,7 +169,7 @@ impl ExportOptions {
         json!({
             "schema_version": SCHEMA_VERSION, "slot": slot, "filter": self.filter, "data": self.data,
             "format": self.format, "tables": tables,
-            "delta": self.delta, "since_slot": since.map(|(slot, _)| slot), "since_hash": since.map(|(_, hash)| hash),
+            "since_slot": since.map(|(slot, _)| slot), "since_hash": since.map(|(_, hash)| hash),
         })
     }
 
@@ -188,9 +183,9 @@ impl ExportOptions {
         self.order.unwrap_or(if is_large { RowOrder::Unordered } else { RowOrder::Clustered })
     }
 
-    /// True if each row says how it changed.
+    /// True if each row says how it changed: in all files, so that those of a table have the same columns.
     fn has_change(&self) -> bool {
-        self.changes || self.delta
+        self.format != TableFormat::Csv
     }
 
     /// Memory of all tables' files, and of rows that are sorted for them.
@@ -225,14 +220,13 @@ impl ExportOptions {
             return Err(Error::usage("changes are found by sorting the rows of both states, and written as files")
                 .with_hint("export into a directory, in order"));
         }
-        if self.delta && (is_stream || self.format != TableFormat::Parquet) {
-            return Err(Error::usage("a Delta table has Parquet files"));
-        }
         if is_stream && (self.tables.len() > 1 || self.format != TableFormat::Csv) {
             return Err(Error::usage("a stream takes one table, as CSV").with_hint("export into a directory"));
         }
         if !is_stream && self.format == TableFormat::Csv {
-            return Err(Error::usage("CSV goes to standard output only").with_hint("export as Parquet into a directory"));
+            return Err(
+                Error::usage("CSV goes to standard output only").with_hint("export as Parquet into a directory")
+            );
         }
         if let Some(table) = self.tables.iter().find(|table| !self.filter.is_of_table(**table)) {
             let message = format!("the table {} has no row of a mint or wallet", table.name());
@@ -302,9 +296,6 @@ pub fn export(
             None
         }
     };
-    if let Some(place) = place.as_ref().filter(|_| options.delta) {
-        place.finish_killed(progress)?;
-    }
     let old = since.as_ref().map(name_of);
     if let (Some(place), Some(new), None | Some(Some(_))) = (&place, name_of(&input), old) {
         // Before the state is read.

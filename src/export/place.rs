@@ -13,14 +13,13 @@ use serde_json::Value;
 use slotpress_base::{Error, KeptDir, Progress, Result, ShowPath, panic_point};
 use slotpress_read::{WorkDir, check_output_dir};
 #[cfg(feature = "stores")]
-use slotpress_stores::{Condition, Metadata, Put, Store};
+use slotpress_stores::Store;
 
-use super::added::MANIFEST_BYTES_MAX;
 #[cfg(feature = "stores")]
 use super::added::slot_of;
 #[cfg(feature = "stores")]
 use super::in_store;
-use super::{Manifest, delta, in_dir};
+use super::{Manifest, in_dir};
 use crate::restore::made_dirs::MadeDirs;
 
 /// Prefix of work directories, which killed runs leave.
@@ -45,69 +44,11 @@ pub(super) struct OutputPlace {
     to: To,
 }
 
-/// A directory or store, or a place below.
-pub(super) enum To {
+/// A directory or store.
+enum To {
     Dir(Arc<KeptDir>),
     #[cfg(feature = "stores")]
     Store(Box<Store>),
-}
-
-impl To {
-    /// The place of this name below; `None` if it is a directory that is missing. With `makes`, makes it.
-    pub fn below(&self, name: &str, makes: bool) -> Result<Option<Self>> {
-        Ok(match self {
-            Self::Dir(dir) if makes => {
-                let below = dir.open_or_make_dir(name, &mut || {})?;
-                dir.sync()?;
-                Some(Self::Dir(Arc::new(below)))
-            }
-            Self::Dir(dir) => dir.open_dir(name)?.map(|below| Self::Dir(Arc::new(below))),
-            #[cfg(feature = "stores")]
-            Self::Store(store) => store.below(name, makes)?.map(|below| Self::Store(Box::new(below))),
-        })
-    }
-
-    /// Names of the files there, and of directories.
-    pub fn names(&self, progress: &dyn Progress) -> Result<Vec<String>> {
-        progress.check()?;
-        Ok(match self {
-            Self::Dir(dir) => dir.names()?.into_iter().filter_map(|name| name.into_string().ok()).collect(),
-            #[cfg(feature = "stores")]
-            Self::Store(store) => store.list(progress)?.into_iter().map(|object| object.name).collect(),
-        })
-    }
-
-    /// Reads a small file; `None` if it is missing.
-    pub fn read(&self, name: &str, progress: &dyn Progress) -> Result<Option<Vec<u8>>> {
-        progress.check()?;
-        match self {
-            Self::Dir(dir) => in_dir::read(dir, name, MANIFEST_BYTES_MAX),
-            #[cfg(feature = "stores")]
-            Self::Store(store) => Ok(store.get_small(name, MANIFEST_BYTES_MAX, progress)?.map(|small| small.bytes)),
-        }
-    }
-
-    /// Writes a small file, and reads it back. Returns false if the name is taken.
-    pub fn put_new(&self, name: &str, bytes: &[u8], progress: &dyn Progress) -> Result<bool> {
-        progress.check()?;
-        match self {
-            Self::Dir(dir) => in_dir::put_new(dir, name, bytes),
-            #[cfg(feature = "stores")]
-            Self::Store(store) => {
-                let put = store.put_small(name, bytes, &Metadata::default(), &Condition::Absent, progress)?;
-                Ok(put != Put::Refused)
-            }
-        }
-    }
-
-    /// Name of a file for messages.
-    pub fn shown(&self, name: &str) -> String {
-        match self {
-            Self::Dir(dir) => dir.path_of(name).shown(),
-            #[cfg(feature = "stores")]
-            Self::Store(store) => store.shown(name),
-        }
-    }
 }
 
 pub(super) fn partition(slot: u64) -> String {
@@ -153,13 +94,7 @@ impl OutputPlace {
             #[cfg(feature = "stores")]
             To::Store(store) => in_store::check_free(store, ours, progress)
                 .inspect_err(|_| in_store::forget(store, slot_of(ours), progress)),
-        }?;
-        delta::check(&self.to, ours, progress)
-    }
-
-    /// Makes the versions of Delta tables that a killed run did not make.
-    pub fn finish_killed(&self, progress: &dyn Progress) -> Result<()> {
-        delta::finish_killed(&self.to, progress)
+        }
     }
 
     /// Gives all files their names, after the state was found to be right. Returns the path or URL
@@ -176,11 +111,6 @@ impl OutputPlace {
             To::Store(store) => in_store::publish(store, &work, manifest, progress),
         }?;
         made.keep();
-        if manifest.delta {
-            panic_point("delta commit");
-            let why = format!("{published} is complete, but not in the Delta tables before the next run with them");
-            delta::commit(&to, &manifest.to_value(), progress).map_err(|error| error.within(why))?;
-        }
         Ok(published)
     }
 }

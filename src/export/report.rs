@@ -48,8 +48,6 @@ pub struct Manifest {
     pub since_slot: Option<u64>,
     /// Snapshot hash of the older state.
     pub since_hash: Option<Hash>,
-    /// True if the files are those of Delta tables too.
-    pub delta: bool,
     /// Archives or ledger that were read, newest first. Not those of the older state.
     pub archives: Vec<SourceFields>,
     /// Filters of the export.
@@ -90,7 +88,6 @@ impl Manifest {
             expected_slot: options.visit.check.expect_slot,
             since_slot: since.map(|bank| bank.slot),
             since_hash: since.map(BankFile::snapshot_hash),
-            delta: options.delta,
             archives: facts.parts.iter().map(source).collect(),
             filter: options.filter.clone(),
             data: options.data,

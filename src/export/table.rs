@@ -76,12 +76,6 @@ impl Table {
         }
     }
 
-    /// The table of this name.
-    pub(super) fn named(name: &str) -> Option<Self> {
-        let all = [Self::Accounts, Self::TokenAccounts, Self::Mints, Self::Stakes, Self::Votes, Self::Programs];
-        all.into_iter().find(|table| table.name() == name)
-    }
-
     /// Name and type of each column, and whether it may be null.
     pub(super) fn columns(
         self,

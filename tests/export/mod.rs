@@ -6,7 +6,6 @@ mod works {
     #[cfg(feature = "stores")]
     mod buckets;
     pub mod changes;
-    pub mod delta;
     pub mod engines;
     mod mixes;
     mod model;
@@ -20,8 +19,7 @@ mod refused {
 }
 mod survives {
     mod added;
-    mod delta;
-    pub mod ends;
+    mod ends;
     mod spilling;
 }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::common::*;
-use crate::export::{files, pair, rows, run};
+use crate::export::{pair, rows, run};
 
 fn refused(inputs: &[&Path], flags: &[&str], code: i32, words: &str) {
     let out = temp_dir();

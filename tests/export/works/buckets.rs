@@ -2,14 +2,13 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use sha2::{Digest, Sha256};
 
 use crate::common::*;
 use crate::export::works::added::tables;
-use crate::export::works::changes::{Chain, manifests, of_agave};
-use crate::export::works::delta::versions;
+use crate::export::works::changes::{manifests, of_agave};
 use crate::export::works::engines::python;
 use crate::export::{files, manifest, pair, run as run_locally};
 use crate::stores::gateway::{BUCKET, Done, Gateway, Instead, KEY, SECRET};
@@ -306,64 +305,4 @@ fn killed_at_each_request_that_adds() {
             assert_eq!(tables, ["accounts", "token_accounts", "votes"], "{at}");
         }
     }
-}
-
-fn delta_arguments<'a>(chain: &'a Chain, target: &'a str, day: usize) -> Vec<&'a str> {
-    let archives = chain.day(day).into_iter().map(text);
-    let front = ["export"].into_iter().chain(archives).chain(["-o", target, "--delta"]);
-    front.chain(chain.since(day)).collect()
-}
-
-/// Versions of a Delta table: those in a directory. Where another program has made the next one, ours
-/// is the one after that; where a run was killed, the next one makes it.
-#[test]
-fn delta_tables() {
-    needs!("versitygw");
-    let chain = of_agave().pop().expect("a chain");
-    let (target, scratch) = (target(), temp_dir());
-    for done in [Done::No, Done::Yes] {
-        let gateway = Gateway::start();
-        let bucket = gateway.bucket().join("mainnet");
-        gateway.fail(&["PUT ", "_delta_log"], 1, Instead::AnswerLost);
-        let said = run(&gateway, &delta_arguments(&chain, &target, 0));
-        assert_eq!(said.code, Some(0), "{said:?}");
-        assert_eq!(versions(&bucket, "accounts"), [3500]);
-        kill_at(&gateway, &delta_arguments(&chain, &target, 1), (&["PUT ", "_delta_log"], done), scratch.path());
-        assert_eq!(versions(&bucket, "accounts").len(), if done == Done::Yes { 2 } else { 1 });
-        let said = run(&gateway, &delta_arguments(&chain, &target, 1));
-        let is_told = said.stderr.contains("added slot 3550 to the Delta tables");
-        assert!(said.code == Some(5) && is_told == (done == Done::No), "{said:?}");
-        assert_eq!(versions(&bucket, "accounts"), [3500, 3550]);
-        another_program_is_faster(&gateway, &delta_arguments(&chain, &target, 2));
-    }
-}
-
-fn another_program_is_faster(gateway: &Gateway, arguments: &[&str]) {
-    let version = |number: u64| gateway.bucket().join(format!("mainnet/accounts/_delta_log/{number:020}.json"));
-    gateway.fail(&["PUT ", "_delta_log"], usize::MAX, Instead::Refused(503, "SlowDown"));
-    let ours = command(gateway, arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("starts");
-    wait_for("its version", || gateway.count(&["PUT ", "00002.json"]) > 0);
-    // With its attributes, by which the gateway knows an object.
-    let copied = Command::new("cp").arg("--preserve=all").arg(version(1)).arg(version(2)).status().expect("runs");
-    assert!(copied.success());
-    gateway.fail_no_more();
-    let ours = ours.wait_with_output().expect("ended");
-    assert_eq!(ours.status.code(), Some(0), "{}", String::from_utf8_lossy(&ours.stderr));
-    assert!(fs::read_to_string(version(3)).expect("read").contains("\"slot\":3575"));
-}
-
-/// A store that writes whatever the condition says is refused, and nothing is left there.
-#[test]
-fn a_store_without_conditions() {
-    needs!("versitygw");
-    let chain = of_agave().pop().expect("a chain");
-    let (gateway, target) = (Gateway::start(), target());
-    gateway.fail(&["PUT ", "if-none-match"], usize::MAX, Instead::Unconditional);
-    let said = run(&gateway, &delta_arguments(&chain, &target, 0));
-    assert!(said.code == Some(1) && said.stderr.contains("the store ignores `If-None-Match: *`"), "{said:?}");
-    let left = gateway.bucket().join("mainnet");
-    assert!(!left.exists() || files(&left).is_empty());
-    gateway.fail_no_more();
-    let said = run(&gateway, &delta_arguments(&chain, &target, 0));
-    assert_eq!(said.code, Some(0), "{said:?}");
 }

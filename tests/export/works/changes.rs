@@ -325,6 +325,15 @@ fn only_what_follows_is_taken() {
     let done = since(&second, &third, &["--table", "stakes"]);
     assert!(done.0 == Some(5) && done.1.contains("its `since_slot` is 3500, not 3550"), "{}", done.1);
     assert_eq!(run(&third, out, &["--table", "stakes"]).status.code(), Some(5));
+    // Changes do not go on with what an older version wrote.
+    let older = temp_dir();
+    assert!(run(&first, older.path(), &[]).status.success());
+    let mut manifest = manifest(older.path());
+    manifest["schema_version"] = 2.into();
+    fs::write(older.path().join("_manifest-3500.json"), manifest.to_string()).expect("written");
+    for words in ["its `schema_version` is 2, not 3", "choose another output"] {
+        refused(&second, &first, older.path(), &[], (2, words));
+    }
     // Ledgers have no name from which their slot is known before they are read.
     let ledger = ledger_of("agave-validator-4.2.2", 3575);
     let out = temp_dir();
@@ -386,7 +395,7 @@ duckdb.sql(sql)
 found = []
 for slot, whole in wholes:
     for table in tables:
-        columns = duckdb.sql(f"select * exclude (storage_slot, snapshot_slot) from read_parquet('{whole}/{table}/*/*.parquet', hive_partitioning = true)")
+        columns = duckdb.sql(f"select * exclude (storage_slot, snapshot_slot, change) from read_parquet('{whole}/{table}/*/*.parquet', hive_partitioning = true)")
         names = ", ".join(f'"{name}"' for name in columns.columns)
         at = duckdb.sql(f"select {names} from state_at('{days}', '{table}', {slot})").fetchall()
         rows = columns.fetchall()
@@ -403,6 +412,7 @@ fn the_state_at_each_day() {
     let sql = section.split("```").find_map(|part| part.strip_prefix("sql")).expect("SQL");
     for (number, (chain, flags)) in chains().into_iter().enumerate() {
         let flags = [&["--table", ALL], flags].concat();
+        let tables: Vec<String> = TABLES.iter().map(|table| table.replace('-', "_")).collect();
         let (out, mut wholes) = (temp_dir(), Vec::new());
         let days = out.path().join("days");
         for day in 0..chain.days.len() {
@@ -412,8 +422,13 @@ fn the_state_at_each_day() {
                 assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
             }
             wholes.push((chain.slot(day), whole));
+            if day == 0 {
+                // Before there are changes.
+                let question = serde_json::json!([sql, days, wholes, tables]).to_string();
+                let found: Vec<(u64, String, u64, bool)> = answer(&mut python(SCRIPT), &question);
+                assert!(found.iter().all(|(.., is_equal)| *is_equal), "chain {number}: {found:?}");
+            }
         }
-        let tables: Vec<String> = TABLES.iter().map(|table| table.replace('-', "_")).collect();
         let question = serde_json::json!([sql, days, wholes, tables]).to_string();
         let found: Vec<(u64, String, u64, bool)> = answer(&mut python(SCRIPT), &question);
         assert_eq!(found.len(), chain.days.len() * TABLES.len());

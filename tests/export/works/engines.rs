@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 
 use serde::de::DeserializeOwned;
 
+use super::changes::of_agave;
 use crate::common::*;
 use crate::export::{pair, rows, run};
 
@@ -106,6 +107,33 @@ fn engines_agree() {
     for engine in ["duckdb", "pyarrow", "polars", "datafusion"] {
         assert_eq!(found[engine], expected, "{engine}");
     }
+}
+
+/// The page's Delta table of partitions has the rows of all of them.
+const CONVERTED: &str = r#"
+import sys, json, duckdb
+from deltalake import DeltaTable
+exec(sys.stdin.read())
+lamports = {}
+for slot, amount in zip(*[DeltaTable("days/accounts").to_pyarrow_table()[name].to_pylist() for name in ("snapshot_slot", "lamports")]):
+    rows, sum = lamports.get(slot, (0, 0))
+    lamports[slot] = (rows + 1, sum + amount)
+expected = duckdb.sql("select snapshot_slot, count(*), sum(lamports) from read_parquet('days/accounts/*/*.parquet', hive_partitioning = true) group by 1 order by 1").fetchall()
+print(json.dumps([[[slot, *lamports[slot]] for slot in sorted(lamports)], [[int(each) for each in row] for row in expected]]))
+"#;
+
+#[test]
+fn a_delta_table_of_the_partitions() {
+    needs!("engines");
+    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/export.md")).expect("the page");
+    let python_of_page = page.split("```").find_map(|part| part.strip_prefix("python")).expect("Python");
+    let (chain, dir) = (of_agave().pop().expect("a chain"), temp_dir());
+    for day in 0..chain.days.len() {
+        let done = run(&chain.day(day), &dir.path().join("days"), &chain.since(day));
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    }
+    let found: [Vec<[u64; 3]>; 2] = answer(python(CONVERTED).current_dir(dir.path()), python_of_page);
+    assert!(found[0].len() == 3 && found[0] == found[1], "{found:?}");
 }
 
 /// Runs the statements of the page in its directory; prints the rows of each query.

@@ -40,8 +40,6 @@ pub enum Instead {
     NotKept,
     /// Answers with this document and success; passes the request on or not.
     Says(&'static str, Done),
-    /// Passes the request on after the file was removed, so that no condition fails.
-    Unconditional,
     /// Never answers.
     Silence(Done),
 }
@@ -248,10 +246,6 @@ fn pass_on(client: TcpStream, socket: &Path, state: &State) {
             let _ = (&client).read(&mut [0]);
             return;
         }
-        Some(Instead::Unconditional) => {
-            let path = head.split_whitespace().nth(1).unwrap_or_default().trim_start_matches('/');
-            let _ = fs::remove_file(socket.with_file_name("buckets").join(path));
-        }
         _ => {}
     }
     let Ok(mut gateway) = UnixStream::connect(socket) else { return };
@@ -262,7 +256,7 @@ fn pass_on(client: TcpStream, socket: &Path, state: &State) {
         // The gateway may answer before it has read everything.
         .or_else(|_| std::io::copy(&mut body, &mut std::io::sink()).map(|_| length));
     let sent = passed.is_ok_and(|passed_bytes| passed_bytes == length);
-    if sent && instead.as_ref().is_some_and(|instead| !matches!(instead, Instead::Unconditional)) {
+    if sent && instead.is_some() {
         let _ = gateway.read_to_end(&mut Vec::new());
         match instead {
             Some(Instead::Says(document, _)) => say(&client, &head, document),
