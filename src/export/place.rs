@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::Value;
-use slotpress_base::{Error, KeptDir, Progress, Result, ShowPath, panic_point};
+use slotpress_base::{Error, KeptDir, Progress, Result, panic_point};
 use slotpress_read::{WorkDir, check_output_dir};
 #[cfg(feature = "stores")]
 use slotpress_stores::Store;
@@ -89,6 +89,7 @@ impl OutputPlace {
 
     /// Refuses tables if the output has them already, or others that these cannot be added to.
     pub fn check_free(&self, ours: &Value, progress: &dyn Progress) -> Result<()> {
+        progress.check()?;
         match &self.to {
             To::Dir(dir) => in_dir::check_free(dir, ours).map(drop),
             #[cfg(feature = "stores")]
