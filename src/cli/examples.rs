@@ -92,7 +92,6 @@ publish:
 slotpress publish /mnt/snapshots --to /mnt/mirror --nice 19 --threads 4
 # from a timer, to two places
 slotpress publish /mnt/snapshots --to /mnt/mirror --to /net/mirror --once
-slotpress publish /mnt/snapshots --to /mnt/mirror --dry-run
 
 synth:
 slotpress synth practice --size 256MiB
