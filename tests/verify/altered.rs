@@ -72,23 +72,6 @@ pub fn corpus() -> Vec<Altered> {
     corpus.all
 }
 
-/// Incremental archives on [`FULL`], altered in all ways that do not depend on the kind of archive.
-pub fn incrementals() -> Vec<(String, Vec<u8>)> {
-    let mut corpus = Corpus { tar: Tar::read(INCREMENTAL), all: Vec::new() };
-    frames(&mut corpus);
-    ends(&mut corpus);
-    documents(&mut corpus);
-    leaders_and_stakes(&mut corpus);
-    records_of_a_storage(&mut corpus);
-    let altered = corpus.all.into_iter().map(|altered| (altered.what, altered.full.1));
-    let mut of_pairs = Corpus { tar: Tar::read(FULL), all: Vec::new() };
-    pairs(&mut of_pairs);
-    let of_pairs = of_pairs.all.into_iter().filter_map(|altered| Some((altered.what, altered.incremental?)));
-    altered
-        .chain(of_pairs.filter(|(_, (name, _))| name == INCREMENTAL).map(|(what, (_, bytes))| (what, bytes)))
-        .collect()
-}
-
 fn frames(corpus: &mut Corpus) {
     let tar = corpus.tar.write();
     let skippable = |content: &[u8]| slotpress_format::archive::zstd_frame::skippable_frame(3, content).expect("small");

@@ -162,7 +162,7 @@ pub struct Findings {
     is_below: bool,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 struct FoundSoFar {
     failures: Vec<Failure>,
     per_rule: BTreeMap<Rule, u64>,
@@ -188,15 +188,6 @@ impl Findings {
     #[must_use]
     pub fn below(self, is_below: bool) -> Self {
         Self { is_below, ..self }
-    }
-
-    /// Returns a copy for the full archive of a pair, without failures that concern the newest bank
-    /// only.
-    pub fn copy_below(&self) -> Self {
-        let mut inner = self.inner.lock().clone();
-        inner.failures.retain(|failure| !failure.rule.is_of_newest_bank());
-        inner.per_rule.retain(|rule, _| !rule.is_of_newest_bank());
-        Self { inner: Mutex::new(inner), refused: self.refused, is_below: true }
     }
 
     pub fn refuses(&self, rule: Rule) -> bool {

@@ -7,10 +7,9 @@ use slotpress_base::{Progress, Result, to_usize};
 use slotpress_format::{BankFile, SLOT_HISTORY, STATUS_CACHE_SLOTS_MAX, parse_newest_slots};
 
 use super::accounts::{Accounts, Task};
-use super::layers::State;
 use super::rewards::judge_rewards;
 use super::second_pass::{SecondPass, StateVisitor};
-use super::version::{ITEM_BYTES, Version};
+use super::version::ITEM_BYTES;
 use crate::rules::accounts::judge_accounts;
 use crate::{Check, FindingPlace, Findings, Rule};
 
@@ -35,17 +34,12 @@ pub struct StateCounts {
     /// Newest versions with lamports.
     pub accounts: u64,
     pub superseded: u64,
-    /// True if a storage holds an account more than once.
-    pub has_duplicates: bool,
 }
-
-/// Called with the records of each partition, sorted by account.
-pub type OnSorted<'a> = &'a (dyn Fn(&[Version]) -> Result<()> + Sync);
 
 pub type ReadAgain<'a> = &'a mut dyn FnMut(Task<'_>, &HashSet<u32>) -> Result<()>;
 
-/// Subtracts superseded records, which `read_again` reads, and judges the state unless that check
-/// is skipped.
+/// Subtracts superseded records, and judges the state unless that check is skipped. Records of which
+/// no copy was kept are read by `read_again`.
 pub fn finish_check(
     accounts: &Accounts,
     bank: Option<&BankFile>,
@@ -54,26 +48,19 @@ pub fn finish_check(
     progress: &dyn Progress,
     read_again: ReadAgain<'_>,
 ) -> Result<StateCounts> {
-    let counted = settle(accounts, threads, progress, &|_| Ok(()), read_again)?;
-    judge_settled(&accounts.state(), &counted, bank, findings)?;
-    Ok(counted)
-}
-
-/// Subtracts superseded records. Those of which no copy was kept are read by `read_again`.
-pub fn settle(
-    accounts: &Accounts,
-    threads: usize,
-    progress: &dyn Progress,
-    on_sorted: OnSorted<'_>,
-    read_again: ReadAgain<'_>,
-) -> Result<StateCounts> {
+    if bank.is_none() {
+        findings.skip(Check::State, "no bank file could be read");
+    }
     let mut counted = StateCounts::default();
     progress.stage("Sorting", None);
-    accounts.find_superseded(threads, on_sorted, &mut |mut round| {
+    accounts.find_superseded(threads, &mut |mut round| {
         progress.check()?;
         counted.accounts += round.accounts;
         counted.superseded += round.count;
-        counted.has_duplicates |= round.has_duplicates();
+        if round.has_duplicates() {
+            // It is undefined which of the two records counts.
+            findings.skip(Check::State, "an account occurs twice in one storage");
+        }
         accounts.settle_kept(&mut round);
         let wanted: HashSet<u32> = round.storages().collect();
         match wanted.is_empty() {
@@ -83,27 +70,10 @@ pub fn settle(
     })?;
     accounts.check()?;
     counted.superseded += accounts.sums().skipped;
+    if let Some(bank) = bank.filter(|_| findings.skipped(Check::State).is_none()) {
+        judge_state(accounts, bank, findings)?;
+    }
     Ok(counted)
-}
-
-/// Judges a state whose superseded records are subtracted, unless that check is skipped.
-pub fn judge_settled(
-    state: &State<'_>,
-    counted: &StateCounts,
-    bank: Option<&BankFile>,
-    findings: &Findings,
-) -> Result<()> {
-    if bank.is_none() {
-        findings.skip(Check::State, "no bank file could be read");
-    }
-    if counted.has_duplicates {
-        // It is undefined which of the two records counts.
-        findings.skip(Check::State, "an account occurs twice in one storage");
-    }
-    match bank.filter(|_| findings.skipped(Check::State).is_none()) {
-        Some(bank) => judge_state(state, bank, findings),
-        None => Ok(()),
-    }
 }
 
 /// Passes each record to a visitor by means of `show_all`, after all records were logged. Judges
@@ -124,10 +94,10 @@ pub fn finish_visit(
     show_all(Task::Visit(&second_pass))?;
     accounts.check()?;
     if let Some(bank) = checked_bank {
-        judge_state(&accounts.state(), bank, findings)?;
+        judge_state(accounts, bank, findings)?;
     }
     let superseded = second_pass.marked.superseded + accounts.sums().skipped;
-    Ok(StateCounts { accounts: second_pass.marked.accounts, superseded, has_duplicates: false })
+    Ok(StateCounts { accounts: second_pass.marked.accounts, superseded })
 }
 
 /// Compares the slots of the status cache with the slot history. Agave and Firedancer require the
@@ -155,8 +125,8 @@ fn judge_cached_slots(cached: &[u64], history: &[u64], bank: &BankFile, findings
     findings.add_at(rule, place, format!("slot {missing}"), "a cache without it")
 }
 
-fn judge_state(state: &State<'_>, bank: &BankFile, findings: &Findings) -> Result<()> {
-    let State { sums, stakes, well_known: known } = state;
+fn judge_state(accounts: &Accounts, bank: &BankFile, findings: &Findings) -> Result<()> {
+    let (sums, stakes, known) = (accounts.sums(), &accounts.stakes, &accounts.well_known.accounts());
     if sums.state.lamports != u128::from(bank.capitalization) {
         let expected = bank.capitalization;
         findings.add(Rule::Capitalization, expected, sums.state.lamports)?;

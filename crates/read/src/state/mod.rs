@@ -23,7 +23,6 @@ pub mod finish;
 pub mod first_pass;
 pub mod kept_records;
 mod known;
-pub mod layers;
 mod newest;
 pub mod rewards;
 pub mod second_pass;

@@ -10,8 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use parking_lot::Mutex;
 
 use super::fingerprint::Fingerprint;
-use super::layers::LayerSet;
-use super::superseded::{Superseded, is_listed, layers_among};
+use super::superseded::{Superseded, is_listed};
 use crate::StorageRef;
 
 /// Number of shards: enough that workers seldom wait for each other.
@@ -23,8 +22,6 @@ struct Found<T> {
     slot: u64,
     storage: u32,
     fingerprint: Fingerprint,
-    /// Layers that hold the account.
-    covered: LayerSet,
 }
 
 type Shard<T> = Mutex<HashMap<[u8; 32], Found<T>>>;
@@ -48,18 +45,10 @@ impl<T> Newest<T> {
         &self.shards[usize::from(address[4]) % SHARDS]
     }
 
-    /// Keeps a version of an account, unless a newer one is kept. `covered` names the layers that
-    /// are known to cover the account. Returns the version that is not kept: the older one, or this
-    /// one if there are too many accounts.
-    pub fn keep(
-        &self,
-        address: [u8; 32],
-        storage: StorageRef,
-        fingerprint: Fingerprint,
-        covered: LayerSet,
-        value: T,
-    ) -> Option<T> {
-        let found = Found { value, slot: storage.slot, storage: storage.number, fingerprint, covered };
+    /// Keeps a version of an account, unless a newer one is kept. Returns the version that is not
+    /// kept: the older one, or this one if there are too many accounts.
+    pub fn keep(&self, address: [u8; 32], storage: StorageRef, fingerprint: Fingerprint, value: T) -> Option<T> {
+        let found = Found { value, slot: storage.slot, storage: storage.number, fingerprint };
         let mut shard = self.shard(&address).lock();
         match shard.get_mut(&address) {
             // If storages have the same slot, the later one in the archive counts.
@@ -79,13 +68,7 @@ impl<T> Newest<T> {
         self.count.load(Relaxed) > self.count_max
     }
 
-    /// Number of accounts that were seen.
-    pub fn count(&self) -> usize {
-        self.count.load(Relaxed)
-    }
-
-    /// Drops versions that are superseded, and passes them to `dropped`. Records which of the
-    /// others are covered by layers.
+    /// Drops versions that are superseded, and passes them to `dropped`.
     pub fn drop_superseded(&self, superseded: &Superseded, mut dropped: impl FnMut(&T)) {
         for shard in &self.shards {
             shard.lock().retain(|_, found| {
@@ -93,64 +76,21 @@ impl<T> Newest<T> {
                 if is_superseded {
                     dropped(&found.value);
                 }
-                let covered = superseded.covered_of_storage(found.storage);
-                found.covered = found.covered | layers_among(covered, &found.fingerprint);
                 !is_superseded
             });
         }
     }
 
-    pub fn view(&self) -> View<'_, T> {
-        View { layer: None, below: self }
-    }
-
-    /// Returns the accounts of `layer`, and those of `self` that the layer does not cover. `number`
-    /// is the layer's number.
-    pub fn view_below<'a>(&'a self, layer: &'a Self, number: u32) -> View<'a, T> {
-        View { layer: Some((layer, number)), below: self }
-    }
-}
-
-/// The kept accounts of a state.
-#[derive(Debug)]
-pub struct View<'a, T> {
-    /// A layer above the others, and its number.
-    layer: Option<(&'a Newest<T>, u32)>,
-    below: &'a Newest<T>,
-}
-
-impl<T> View<'_, T> {
-    /// True if there were more accounts than are kept.
-    pub fn is_over(&self) -> bool {
-        self.below.is_over() || self.layer.is_some_and(|(layer, _)| layer.is_over())
-    }
-
-    fn is_covered(&self, found: &Found<T>) -> bool {
-        self.layer.is_some_and(|(_, number)| found.covered.contains(number))
-    }
-
     /// Passes a kept account to `look`, and returns the result of `look`.
     pub fn get<R>(&self, address: &[u8; 32], look: impl FnOnce(&T) -> Option<R>) -> Option<R> {
-        if let Some((layer, _)) = self.layer
-            && let Some(found) = layer.shard(address).lock().get(address)
-        {
-            return look(&found.value);
-        }
-        let shard = self.below.shard(address).lock();
-        shard.get(address).filter(|found| !self.is_covered(found)).and_then(|found| look(&found.value))
+        self.shard(address).lock().get(address).and_then(|found| look(&found.value))
     }
 
     /// Passes kept accounts with the numbers of their storages to `look`, until that returns
     /// something.
     pub fn find<R>(&self, mut look: impl FnMut(&[u8; 32], &T, u32) -> Option<R>) -> Option<R> {
         let mut look = |(address, found): (&[u8; 32], &Found<T>)| look(address, &found.value, found.storage);
-        let above = self
-            .layer
-            .and_then(|(layer, _)| layer.shards.iter().find_map(|shard| shard.lock().iter().find_map(&mut look)));
-        above.or_else(|| {
-            let uncovered = |one: &(&[u8; 32], &Found<T>)| !self.is_covered(one.1);
-            self.below.shards.iter().find_map(|shard| shard.lock().iter().filter(uncovered).find_map(&mut look))
-        })
+        self.shards.iter().find_map(|shard| shard.lock().iter().find_map(&mut look))
     }
 
     /// Passes all kept accounts with the numbers of their storages to `look`.
@@ -171,11 +111,11 @@ mod tests {
     const ADDRESS: [u8; 32] = [9; 32];
 
     fn keep(newest: &Newest<usize>, address: [u8; 32], (slot, number): (u64, u32), value: usize) -> Option<usize> {
-        newest.keep(address, StorageRef { number, slot, id: 1 }, Fingerprint([1, 2, 3]), LayerSet::default(), value)
+        newest.keep(address, StorageRef { number, slot, id: 1 }, Fingerprint([1, 2, 3]), value)
     }
 
     fn kept(newest: &Newest<usize>) -> Option<usize> {
-        newest.view().get(&ADDRESS, |value| Some(*value))
+        newest.get(&ADDRESS, |value| Some(*value))
     }
 
     #[test]
@@ -209,7 +149,7 @@ mod tests {
         assert_eq!((drop(&Superseded::default()), kept(&newest)), (vec![], Some(1)), "nothing supersedes it");
         // A tombstone in a newer storage closes the account.
         let version = |storage, is_tombstone| Version::new(Fingerprint([1, 2, 3]), storage, is_tombstone, 0);
-        let superseded = superseded_among(&[version(0, false), version(1, true)], 0, false, &u64::from);
+        let superseded = superseded_among(&[version(0, false), version(1, true)], &u64::from);
         assert_eq!((drop(&superseded), kept(&newest)), (vec![1], None));
     }
 
@@ -220,41 +160,7 @@ mod tests {
         assert_eq!((keep(&newest, ADDRESS, (6, 1), 2), newest.is_over()), (Some(1), false), "the same account");
         assert_eq!((keep(&newest, [8; 32], (5, 0), 3), newest.is_over()), (Some(3), true), "one account too many");
         let mut all = Vec::new();
-        newest.view().each(|address, value, storage| all.push((*address, *value, storage)));
+        newest.each(|address, value, storage| all.push((*address, *value, storage)));
         assert_eq!(all, [(ADDRESS, 2, 1)]);
-    }
-
-    /// If a layer covers an account, the version in the layer counts, or none if the layer closes
-    /// the account.
-    #[test]
-    fn a_layer_above_others() {
-        let [below, above, other] = [(); 3].map(|()| Newest::new(9));
-        let fingerprint = |address: u8| Fingerprint([address.into(), 2, 3]);
-        let add = |to: &Newest<usize>, address: u8, covered: LayerSet, value: usize| {
-            to.keep([address; 32], StorageRef { number: 7, slot: 5, id: 1 }, fingerprint(address), covered, value)
-        };
-        // The accounts are changed in layer 0; closed in layer 0; changed in layer 1; and found to
-        // be covered by layer 1 only when the log is sorted.
-        for (address, covered) in
-            [(1, LayerSet::of(0)), (2, LayerSet::of(0)), (3, LayerSet::of(1)), (4, LayerSet::default())]
-        {
-            assert_eq!(add(&below, address, covered, 10), None);
-        }
-        assert_eq!((add(&above, 1, LayerSet::default(), 11), add(&other, 3, LayerSet::default(), 12)), (None, None));
-        let sorted = Version::new(fingerprint(4), 7, false, 0);
-        let found = Superseded { covered: vec![(sorted, LayerSet::of(1))], ..Superseded::default() };
-        below.drop_superseded(&found, |_| panic!("nothing is superseded"));
-        let all = |view: View<'_, usize>| {
-            let mut all = Vec::new();
-            view.each(|address, value, _| all.push((address[0], *value)));
-            let got: Vec<_> =
-                (1..5).filter_map(|address| Some((address, view.get(&[address; 32], |it| Some(*it))?))).collect();
-            all.sort_unstable();
-            assert_eq!(all, got);
-            all
-        };
-        assert_eq!(all(below.view()), [(1, 10), (2, 10), (3, 10), (4, 10)]);
-        assert_eq!(all(below.view_below(&above, 0)), [(1, 11), (3, 10), (4, 10)]);
-        assert_eq!(all(below.view_below(&other, 1)), [(1, 10), (2, 10), (3, 12)]);
     }
 }

@@ -9,7 +9,7 @@ use slotpress_format::{
     BankFile, Delegation, EPOCH_REWARDS, EpochRewards, Hash, REDUCED_STAKE_CHANGES, Stakes, parse_feature,
 };
 
-use super::stakes::StakesView;
+use super::stakes::StakeAccounts;
 use super::well_known::WellKnownAccounts;
 use crate::rules::accounts::{active_rewards, is_of_alpenglow};
 use crate::{Check, FindingPlace, Findings, Rule};
@@ -27,7 +27,7 @@ type EpochCredits = (u64, u64, u64);
 /// Checks that no reward is larger than Agave can compute. Checks nothing since Alpenglow, where
 /// rewards do not depend on points.
 pub fn judge_rewards(
-    stakes: &StakesView<'_>,
+    stakes: &StakeAccounts,
     known: &WellKnownAccounts,
     bank: &BankFile,
     findings: &Findings,
@@ -51,7 +51,7 @@ pub fn judge_rewards(
 
 /// Finds a stake account whose reward Agave cannot compute.
 fn too_large(
-    accounts: &StakesView<'_>,
+    accounts: &StakeAccounts,
     rewards: &EpochRewards,
     stakes: &Stakes,
     rewarded_epoch: u64,

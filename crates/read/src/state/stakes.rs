@@ -18,8 +18,7 @@ use slotpress_format::{
 };
 
 use super::fingerprint::Fingerprint;
-use super::layers::LayerSet;
-use super::newest::{Newest, View};
+use super::newest::Newest;
 use super::superseded::Superseded;
 use super::well_known::WellKnownAccounts;
 use crate::{Check, FindingPlace, Findings, Rule, StorageRef};
@@ -89,7 +88,7 @@ impl Default for StakeAccounts {
 
 impl StakeAccounts {
     /// Keeps a record with lamports if it is a vote account or a delegated stake account.
-    pub fn look_at(&self, storage: StorageRef, fingerprint: Fingerprint, covered: LayerSet, record: &Record<'_>) {
+    pub fn look_at(&self, storage: StorageRef, fingerprint: Fingerprint, record: &Record<'_>) {
         let header = &record.header;
         let is_executable = header.executable != 0;
         let stored = || StoredAccount {
@@ -111,7 +110,7 @@ impl StakeAccounts {
         let Some(staked) = staked else { return };
         // Adds the bytes before another worker can replace the account and subtract them.
         self.kept_bytes.fetch_add(staked.kept_bytes(), Relaxed);
-        if let Some(unkept) = self.newest.keep(header.pubkey, storage, fingerprint, covered, staked) {
+        if let Some(unkept) = self.newest.keep(header.pubkey, storage, fingerprint, staked) {
             self.kept_bytes.fetch_sub(unkept.kept_bytes(), Relaxed);
         }
         if self.kept_bytes.load(Relaxed) > KEPT_BYTES_MAX {
@@ -135,7 +134,7 @@ impl StakeAccounts {
             return Err(cannot("the stakes: there are too many vote accounts, or stake accounts"));
         }
         let (mut staked, mut vote_records) = (StakedAccounts::default(), BTreeMap::new());
-        self.newest.view().each(|address, found, storage| match found {
+        self.newest.each(|address, found, storage| match found {
             Staked::Delegation(delegation, _) => staked.delegations.push((*address, *delegation)),
             Staked::Vote(_, Some((account, offset_bytes))) => {
                 staked.vote_accounts.insert(*address, account.clone());
@@ -158,37 +157,6 @@ impl StakeAccounts {
         Ok(FoundAccounts { staked, vote_records, newest_slots, are_rewards_active })
     }
 
-    /// Number of accounts that were seen.
-    pub fn count(&self) -> usize {
-        self.newest.count()
-    }
-
-    /// True if the accounts of `self` and `layer` together do not exceed the limit.
-    pub fn has_room_for(&self, layer: &Self) -> bool {
-        self.count().saturating_add(layer.count()) <= ACCOUNTS_MAX
-    }
-
-    pub fn view(&self) -> StakesView<'_> {
-        StakesView { newest: self.newest.view(), lacks_rent_epochs: self.lacks_rent_epochs }
-    }
-
-    /// Returns the accounts of a layer, and those of `self` that the layer does not cover.
-    pub fn view_below<'a>(&'a self, layer: &'a Self, number: u32) -> StakesView<'a> {
-        StakesView {
-            newest: self.newest.view_below(&layer.newest, number),
-            lacks_rent_epochs: self.lacks_rent_epochs || layer.lacks_rent_epochs,
-        }
-    }
-}
-
-/// Vote accounts and delegations of a state.
-#[derive(Debug)]
-pub struct StakesView<'a> {
-    newest: View<'a, Staked>,
-    lacks_rent_epochs: bool,
-}
-
-impl StakesView<'_> {
     fn delegation(&self, address: &[u8; 32]) -> Option<Delegation> {
         self.newest.get(address, |staked| match staked {
             Staked::Delegation(delegation, _) => Some(*delegation),
@@ -210,14 +178,6 @@ impl StakesView<'_> {
             Staked::Vote(account, _) => Some(**account),
             Staked::Delegation(..) => None,
         })
-    }
-
-    /// Debug text of each kept account.
-    #[cfg(test)]
-    pub fn shown(&self) -> BTreeMap<[u8; 32], String> {
-        let mut shown = BTreeMap::new();
-        self.newest.each(|address, staked, _| drop(shown.insert(*address, format!("{staked:?}"))));
-        shown
     }
 
     /// Compares the stakes of a bank file with the accounts. Call after superseded versions were
@@ -314,11 +274,11 @@ mod tests {
         (header.owner, header.pubkey, header.lamports) = (owner, address, 1);
         let storage = StorageRef { number, slot, id: 1 };
         let fingerprint = Fingerprint([1, 2, 3]);
-        stakes.look_at(storage, fingerprint, LayerSet::default(), &Record { offset_bytes: 0, header: &header, data });
+        stakes.look_at(storage, fingerprint, &Record { offset_bytes: 0, header: &header, data });
     }
 
     fn voter(stakes: &StakeAccounts, address: [u8; 32]) -> Option<u8> {
-        stakes.view().delegation(&address).map(|delegation| delegation.voter()[0])
+        stakes.delegation(&address).map(|delegation| delegation.voter()[0])
     }
 
     /// Accounts of other owners are not kept. An unreadable vote account is kept, but not whole.
@@ -327,7 +287,7 @@ mod tests {
         for stakes in [StakeAccounts::default(), keeping_accounts()] {
             let kept = || {
                 let mut count = 0;
-                stakes.newest.view().each(|_, _, _| count += 1);
+                stakes.newest.each(|_, _, _| count += 1);
                 count
             };
             look_at(&stakes, [8; 32], [9; 32], (5, 0), &[1; 40]);
@@ -336,7 +296,7 @@ mod tests {
             // The unreadable account is compared with the bank file, although Agave does not keep
             // it.
             look_at(&stakes, VOTE, [7; 32], (5, 0), &[9; 40]);
-            assert!(stakes.view().vote_account(&[7; 32]).is_some_and(|account| account.node.is_none()));
+            assert!(stakes.vote_account(&[7; 32]).is_some_and(|account| account.node.is_none()));
             assert_eq!(stakes.kept_bytes.into_inner(), 0);
         }
     }
@@ -354,7 +314,7 @@ mod tests {
         let stakes = StakeAccounts { newest: Newest::new(1), ..keeping_accounts() };
         let judged = || {
             let findings = Findings::new();
-            stakes.view().judge(&Stakes::default(), &findings).expect("collected");
+            stakes.judge(&Stakes::default(), &findings).expect("collected");
             findings.skipped(Check::State).is_none()
         };
         let error = || stakes.found(&WellKnownAccounts::default()).expect_err("no sysvars").to_string();

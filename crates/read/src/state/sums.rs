@@ -1,8 +1,6 @@
 //! Sums over accounts, in any order: lamports, lattice hash, and counts.
 
-use slotpress_format::{AccountView, LatticeHash};
-
-use super::layers::LayerSet;
+use slotpress_format::LatticeHash;
 
 /// Sum of the lattice hashes and lamports of some accounts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -13,10 +11,6 @@ pub struct StateSum {
 }
 
 impl StateSum {
-    fn of(account: &AccountView<'_>) -> Self {
-        Self { lattice: LatticeHash::of_account(account), lamports: account.lamports.into() }
-    }
-
     pub fn add(&mut self, other: &Self) {
         self.lattice.add(&other.lattice);
         self.lamports = self.lamports.wrapping_add(other.lamports);
@@ -46,33 +40,5 @@ impl Sums {
         self.records += other.records;
         self.tombstones += other.tombstones;
         self.skipped += other.skipped;
-    }
-}
-
-/// Sums of accounts: of all, and of those that each layer covers.
-#[derive(Default)]
-pub struct LayeredSums {
-    pub all: Sums,
-    pub covered: Vec<StateSum>,
-}
-
-impl LayeredSums {
-    pub fn of_layer(&mut self, layer: u32) -> &mut StateSum {
-        let layers = self.covered.len().max(layer as usize + 1);
-        self.covered.resize_with(layers, StateSum::default);
-        &mut self.covered[layer as usize]
-    }
-
-    /// Adds an account that layers cover.
-    pub fn add(&mut self, account: &AccountView<'_>, layers: LayerSet) {
-        let one = StateSum::of(account);
-        self.all.state.add(&one);
-        layers.layers().for_each(|layer| self.of_layer(layer).add(&one));
-    }
-
-    /// Subtracts an account from the sums of the layers that cover it.
-    pub fn uncover(&mut self, account: &AccountView<'_>, layers: LayerSet) {
-        let one = StateSum::of(account);
-        layers.layers().for_each(|layer| self.of_layer(layer).subtract(&one));
     }
 }

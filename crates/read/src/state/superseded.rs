@@ -2,7 +2,6 @@
 
 use crate::Version;
 use crate::state::fingerprint::Fingerprint;
-use crate::state::layers::{Covered, LayerSet, add_covered};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Superseded {
@@ -12,11 +11,6 @@ pub struct Superseded {
     pub duplicates: ByStorage,
     pub count: u64,
     pub accounts: u64,
-    /// Newest versions with lamports that layers cover. Empty if a table identified them while the
-    /// records were read.
-    pub covered: Vec<(Version, LayerSet)>,
-    /// For each layer, counts of the newest versions that it covers, with a table or without.
-    pub covered_counts: Vec<Covered>,
 }
 
 impl Superseded {
@@ -25,18 +19,15 @@ impl Superseded {
         self.accounts += other.accounts;
         self.to_subtract.0.extend(other.to_subtract.0);
         self.duplicates.0.extend(other.duplicates.0);
-        self.covered.extend(other.covered);
-        add_covered(&mut self.covered_counts, &other.covered_counts);
     }
 
     pub fn record_count(&self) -> usize {
-        self.to_subtract.0.len() + self.duplicates.0.len() + self.covered.len()
+        self.to_subtract.0.len() + self.duplicates.0.len()
     }
 
     /// Upper estimate of the memory of the lists, which may have grown by doubling.
     pub fn memory_bytes(&self) -> u64 {
-        let versions = (self.to_subtract.0.len() + self.duplicates.0.len()) * size_of::<Version>();
-        2 * (versions + self.covered.len() * size_of::<(Version, LayerSet)>()) as u64
+        2 * (self.record_count() * size_of::<Version>()) as u64
     }
 
     pub fn has_duplicates(&self) -> bool {
@@ -44,13 +35,7 @@ impl Superseded {
     }
 
     pub fn storages(&self) -> impl Iterator<Item = u32> {
-        let covered = self.covered.iter().map(|(version, _)| version);
-        self.to_subtract.0.iter().chain(&self.duplicates.0).chain(covered).map(Version::storage)
-    }
-
-    /// The covered records of a storage, sorted by account.
-    pub fn covered_of_storage(&self, storage: u32) -> &[(Version, LayerSet)] {
-        of_storage(&self.covered, storage, |(version, _)| version)
+        self.to_subtract.0.iter().chain(&self.duplicates.0).map(Version::storage)
     }
 
     /// The records to subtract, sorted by storage and offset.
@@ -67,7 +52,6 @@ impl Superseded {
             // One record is enough for an account that a storage holds many times.
             list.0.dedup_by_key(|version| (version.storage(), version.fingerprint));
         }
-        self.covered.sort_unstable_by_key(|(version, _)| (version.storage(), version.fingerprint));
         self
     }
 }
@@ -81,61 +65,28 @@ impl ByStorage {
     }
 
     pub fn of_storage(&self, storage: u32) -> &[Version] {
-        of_storage(&self.0, storage, |version| version)
+        let start = self.0.partition_point(|version| version.storage() < storage);
+        let rest = &self.0[start..];
+        &rest[..rest.partition_point(|version| version.storage() == storage)]
     }
-}
-
-fn of_storage<T>(list: &[T], storage: u32, version: impl Fn(&T) -> &Version) -> &[T] {
-    let start = list.partition_point(|item| version(item).storage() < storage);
-    let rest = &list[start..];
-    &rest[..rest.partition_point(|item| version(item).storage() == storage)]
 }
 
 pub fn is_listed(list: &[Version], fingerprint: &Fingerprint) -> bool {
     list.binary_search_by_key(fingerprint, |version| version.fingerprint).is_ok()
 }
 
-/// Looks up which layers cover an account. `list` holds the covered records of one storage.
-pub fn layers_among(list: &[(Version, LayerSet)], fingerprint: &Fingerprint) -> LayerSet {
-    let found = list.binary_search_by_key(fingerprint, |(version, _)| version.fingerprint);
-    found.map_or(LayerSet::default(), |at| list[at].1)
-}
-
 /// Returns the records that a newer one supersedes, from records sorted by account. `slot_of` gives
-/// the slot of a storage. The first `layers` storage numbers are those of layers: items with these
-/// numbers show which layers hold an account. With `lists_covered`, the newest versions that layers
-/// cover are listed.
-pub fn superseded_among(
-    sorted: &[Version],
-    layers: u32,
-    lists_covered: bool,
-    slot_of: &dyn Fn(u32) -> u64,
-) -> Superseded {
-    slotpress_base::threads::panic_point("sorting");
-    let mut found = Superseded { covered_counts: vec![Covered::default(); layers as usize], ..Superseded::default() };
-    for versions in sorted.chunk_by(|one, other| one.fingerprint == other.fingerprint) {
-        let (above, versions) = versions.split_at(versions.partition_point(|version| version.storage() < layers));
-        let newest = newest_of(versions, slot_of, &mut |version, is_twice| {
-            found.count += 1;
-            if is_twice {
-                found.duplicates.0.push(*version);
-            } else if !version.is_tombstone() {
-                found.to_subtract.0.push(*version);
-            }
-        });
-        let Some(newest) = newest else { continue };
-        let is_live = !newest.is_tombstone();
-        found.accounts += u64::from(is_live);
-        for layer in above {
-            let counts = &mut found.covered_counts[layer.storage() as usize];
-            counts.versions += 1;
-            counts.accounts += u64::from(is_live);
+/// the slot of a storage.
+pub fn superseded_among(sorted: &[Version], slot_of: &dyn Fn(u32) -> u64) -> Superseded {
+    let mut found = Superseded::default();
+    found.accounts = for_each_superseded(sorted, slot_of, &mut |version, is_twice| {
+        found.count += 1;
+        if is_twice {
+            found.duplicates.0.push(*version);
+        } else if !version.is_tombstone() {
+            found.to_subtract.0.push(*version);
         }
-        if lists_covered && is_live && !above.is_empty() {
-            let layers = above.iter().fold(LayerSet::default(), |set, layer| set | LayerSet::of(layer.storage()));
-            found.covered.push((*newest, layers));
-        }
-    }
+    });
     found
 }
 

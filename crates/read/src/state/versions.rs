@@ -41,7 +41,6 @@ use slotpress_base::{Pool, Result};
 
 use crate::state::fingerprint::Fingerprint;
 use crate::state::known::KnownPartition;
-use crate::state::layers::LayerSet;
 use crate::state::spill::Spill;
 use crate::state::version::{Batch, LogItem, PARTITIONS, group_by_account, partition_of};
 use crate::{Superseded, Version};
@@ -64,7 +63,8 @@ const fn log_bytes_min<T: LogItem>() -> u64 {
 /// A log of items. The default item is a [`Version`] of 20 bytes.
 pub struct VersionLog<T = Version> {
     partitions: Vec<Mutex<Partition<T>>>,
-    log_bytes: AtomicU64,
+    /// Memory that the log may hold, in bytes.
+    log_bytes: u64,
     /// Memory for sorting, in bytes. The superseded records of a round may take as many bytes
     /// again, and the free memory of the log.
     sort_bytes: u64,
@@ -97,7 +97,7 @@ impl<T: LogItem> VersionLog<T> {
     pub fn new(memory_bytes: u64, spill_dir: &Path, room_bytes: u64) -> Self {
         Self {
             partitions: (0..PARTITIONS).map(|_| Mutex::default()).collect(),
-            log_bytes: AtomicU64::new((memory_bytes / 4 * 3).max(log_bytes_min::<T>())),
+            log_bytes: (memory_bytes / 4 * 3).max(log_bytes_min::<T>()),
             sort_bytes: (memory_bytes / 8).max(log_bytes_min::<T>() / 8),
             held_bytes: AtomicU64::new(0),
             spill: Spill::new(spill_dir, room_bytes),
@@ -114,16 +114,6 @@ impl<T: LogItem> VersionLog<T> {
 
     pub fn spilled_bytes(&self) -> u64 {
         self.spill.bytes()
-    }
-
-    /// Number of bytes that the log may hold in memory.
-    pub fn log_bytes(&self) -> u64 {
-        self.log_bytes.load(Relaxed)
-    }
-
-    /// Sets the number of bytes that the log may hold in memory. Does not remove items.
-    pub fn set_log_bytes(&self, log_bytes: u64) {
-        self.log_bytes.store(log_bytes.max(log_bytes_min::<T>()), Relaxed);
     }
 
     pub fn append(&self, batch: &mut Batch<T>) -> Result<()> {
@@ -147,7 +137,7 @@ impl<T: LogItem> VersionLog<T> {
     /// Adds a chunk to the partition. If memory is full, spills the partition's chunks first.
     fn make_room(&self, partition: &mut Partition<T>) -> Result<()> {
         let chunk_bytes = chunk_bytes::<T>();
-        if self.held_bytes.load(Relaxed) + chunk_bytes > self.log_bytes.load(Relaxed) {
+        if self.held_bytes.load(Relaxed) + chunk_bytes > self.log_bytes {
             let mut bytes = Vec::with_capacity(chunk_bytes as usize);
             while let Some(chunk) = partition.chunks.pop() {
                 bytes.clear();
@@ -233,13 +223,13 @@ impl VersionLog {
     pub fn find_superseded(
         &self,
         threads: usize,
-        among: &(dyn Fn(&[Version]) -> Result<Superseded> + Sync),
+        among: &(dyn Fn(&[Version]) -> Superseded + Sync),
         on_round: &mut dyn FnMut(Superseded) -> Result<()>,
     ) -> Result<()> {
         let mut round = Superseded::default();
         self.for_each_partition(threads, among, &mut |found| {
-            round.add(found?);
-            let free_bytes = self.log_bytes().saturating_sub(self.held_bytes.load(Relaxed));
+            round.add(found);
+            let free_bytes = self.log_bytes.saturating_sub(self.held_bytes.load(Relaxed));
             match round.memory_bytes() > self.sort_bytes.saturating_add(free_bytes) {
                 true => on_round(std::mem::take(&mut round).sorted()),
                 false => Ok(()),
@@ -250,29 +240,23 @@ impl VersionLog {
 
     /// Copies the accounts in the log into a table for look-ups, which `threads` threads build.
     /// `None` if something was spilled, or the table would take more than half of the log's memory.
-    /// Otherwise, the table's memory is taken from the log's. With `has_layers`, storage numbers
-    /// are the numbers of layers.
-    pub fn known_accounts(&self, threads: usize, has_layers: bool) -> Result<Option<KnownAccounts>> {
+    /// Otherwise, the table's memory is taken from the log's.
+    pub fn known_accounts(&mut self, threads: usize) -> Result<Option<KnownAccounts>> {
         let items_of =
             |partition: &Mutex<Partition<Version>>| partition.lock().chunks.iter().map(Vec::len).sum::<usize>() as u64;
         let items: u64 = self.partitions.iter().map(items_of).sum();
-        let log_bytes = self.log_bytes.load(Relaxed);
-        if self.spilled_bytes() > 0 || items * KnownPartition::item_bytes(has_layers) > log_bytes / 2 {
+        if self.spilled_bytes() > 0 || items * KnownPartition::ITEM_BYTES > self.log_bytes / 2 {
             return Ok(None);
         }
         let known_of = |partition: &Mutex<Partition<Version>>| {
             let partition = partition.lock();
             let versions = partition.chunks.iter().flatten();
-            let layer_of = |version: &Version| (version.fingerprint, LayerSet::of(version.storage()));
-            match has_layers {
-                true => KnownPartition::of_layers(versions.map(layer_of).collect(), PARTITIONS.ilog2()),
-                false => KnownPartition::new(versions.map(|it| it.fingerprint).collect(), PARTITIONS.ilog2()),
-            }
+            KnownPartition::new(versions.map(|it| it.fingerprint).collect(), PARTITIONS.ilog2())
         };
         let pool = Pool::start(threads)?;
         let partitions: Vec<KnownPartition> = pool.run(|| self.partitions.par_iter().map(known_of).collect());
         let known_bytes: u64 = partitions.iter().map(KnownPartition::memory_bytes).sum();
-        self.log_bytes.store(log_bytes.saturating_sub(known_bytes).max(log_bytes_min::<Version>()), Relaxed);
+        self.log_bytes = self.log_bytes.saturating_sub(known_bytes).max(log_bytes_min::<Version>());
         Ok(Some(KnownAccounts(partitions)))
     }
 }
@@ -280,9 +264,8 @@ impl VersionLog {
 pub struct KnownAccounts(Vec<KnownPartition>);
 
 impl KnownAccounts {
-    /// The layers that hold the account.
-    pub fn layers_of(&self, fingerprint: &Fingerprint) -> LayerSet {
-        self.0[partition_of(fingerprint)].layers_of(fingerprint)
+    pub fn contains(&self, fingerprint: &Fingerprint) -> bool {
+        self.0[partition_of(fingerprint)].contains(fingerprint)
     }
 }
 
@@ -301,8 +284,8 @@ mod tests {
     const LOG_BYTES_MIN: u64 = log_bytes_min::<Version>();
 
     /// Finds superseded records where each storage's number is its slot.
-    fn by_storage(sorted: &[Version]) -> Result<Superseded> {
-        Ok(superseded_among(sorted, 0, false, &u64::from))
+    fn by_storage(sorted: &[Version]) -> Superseded {
+        superseded_among(sorted, &u64::from)
     }
 
     proptest! {
@@ -316,7 +299,7 @@ mod tests {
             let slot_of = |storage: u32| u64::from(storage.wrapping_mul(7) % 23);
             let mut newest: HashMap<u8, (u64, u32)> = HashMap::new();
             let is_tombstone = |key: u8, storage: u32| (seed >> ((u32::from(key) + storage) % 64)) & 1 == 1;
-            let log = VersionLog::new(0, &std::env::temp_dir(), 0);
+            let mut log = VersionLog::new(0, &std::env::temp_dir(), 0);
             let mut batch = Batch::default();
             for (key, storage) in &records {
                 batch.push(Version::new(printer.of(&[*key; 32]), *storage, is_tombstone(*key, *storage), 8 * u64::from(*key)));
@@ -324,13 +307,13 @@ mod tests {
                 *entry = (*entry).max((slot_of(*storage), *storage));
             }
             log.append(&mut batch).expect("appended");
-            let known = log.known_accounts(2, false).expect("threads").expect("small");
+            let known = log.known_accounts(2).expect("threads").expect("small");
             for (key, _) in &records {
-                prop_assert!(!known.layers_of(&printer.of(&[*key; 32])).is_empty());
+                prop_assert!(known.contains(&printer.of(&[*key; 32])));
             }
-            prop_assert!(known.layers_of(&printer.of(&[200; 32])).is_empty());
+            prop_assert!(!known.contains(&printer.of(&[200; 32])));
             let mut found = Superseded::default();
-            log.find_superseded(2, &|sorted| Ok(superseded_among(sorted, 0, false, &slot_of)), &mut |round| { found.add(round); Ok(()) }).expect("found");
+            log.find_superseded(2, &|sorted| superseded_among(sorted, &slot_of), &mut |round| { found.add(round); Ok(()) }).expect("found");
             let expected = records.iter().filter(|(key, storage)| newest[key].1 != *storage);
             prop_assert_eq!(found.count, expected.clone().count() as u64);
             let subtract: Vec<_> = expected.filter(|(key, storage)| !is_tombstone(*key, *storage)).collect();
@@ -423,7 +406,7 @@ mod tests {
         let cases = [(0, 0, 9), (ITEM, 0, 5), (8 * ITEM, 0, 1), (1 << 20, 0, 1), (0, 7, 2), (0, 8, 1)];
         for (sort_bytes, log_chunks, rounds) in cases {
             let mut log = twice_each(8);
-            (log.sort_bytes, log.log_bytes) = (sort_bytes, (log_chunks * CHUNK_BYTES).into());
+            (log.sort_bytes, log.log_bytes) = (sort_bytes, log_chunks * CHUNK_BYTES);
             let mut counts = Vec::new();
             let mut on_round = |round: Superseded| {
                 counts.push(round.record_count());
@@ -441,21 +424,21 @@ mod tests {
     /// The table is built if it fits in half of the log's memory, from which its bytes are taken.
     #[test]
     fn known_accounts_take_at_most_half_of_the_log() {
-        const NEEDED: u64 = 16 * KnownPartition::item_bytes(false);
+        const NEEDED: u64 = 16 * KnownPartition::ITEM_BYTES;
         for (log_bytes, is_known) in [(2 * NEEDED, true), (2 * NEEDED - 2, false)] {
-            let log = twice_each(8);
-            log.log_bytes.store(log_bytes, Relaxed);
-            assert_eq!(log.known_accounts(2, false).expect("threads").is_some(), is_known);
+            let mut log = twice_each(8);
+            log.log_bytes = log_bytes;
+            assert_eq!(log.known_accounts(2).expect("threads").is_some(), is_known);
         }
-        let log = twice_each(8);
+        let mut log = twice_each(8);
         let before = 2 * LOG_BYTES_MIN;
-        log.log_bytes.store(before, Relaxed);
-        let KnownAccounts(partitions) = log.known_accounts(2, false).expect("threads").expect("few");
-        let taken = before - log.log_bytes.load(Relaxed);
+        log.log_bytes = before;
+        let KnownAccounts(partitions) = log.known_accounts(2).expect("threads").expect("few");
+        let taken = before - log.log_bytes;
         assert_eq!(taken, partitions.iter().map(KnownPartition::memory_bytes).sum::<u64>());
         assert_eq!(log.spilled_bytes(), 0);
         log.spill.write(b"something").expect("written");
-        assert!(log.known_accounts(2, false).expect("threads").is_none(), "no table of spilled items");
+        assert!(log.known_accounts(2).expect("threads").is_none(), "no table of spilled items");
     }
 
     /// An account that is repeated in one storage takes almost no memory, and is still reported.

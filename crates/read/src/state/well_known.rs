@@ -9,8 +9,7 @@ use slotpress_format::{
 };
 
 use super::fingerprint::Fingerprint;
-use super::layers::LayerSet;
-use super::newest::{Newest, View};
+use super::newest::Newest;
 use super::superseded::Superseded;
 use crate::StorageRef;
 
@@ -70,7 +69,7 @@ impl Default for WellKnown {
 
 impl WellKnown {
     /// Keeps a record if its account has one of the addresses.
-    pub fn look_at(&self, storage: StorageRef, fingerprint: Fingerprint, covered: LayerSet, record: &Record<'_>) {
+    pub fn look_at(&self, storage: StorageRef, fingerprint: Fingerprint, record: &Record<'_>) {
         let address = record.header.pubkey;
         if !FIRST_BYTES[usize::from(address[0])] || !ADDRESSES.contains(&address) {
             return;
@@ -78,7 +77,7 @@ impl WellKnown {
         let data = &record.data[..record.data.len().min(KEPT_BYTES_MAX)];
         let account =
             WellKnownAccount { owner: record.header.owner, data: data.into(), data_bytes: record.data.len() as u64 };
-        self.0.keep(address, storage, fingerprint, covered, account);
+        self.0.keep(address, storage, fingerprint, account);
     }
 
     pub fn drop_superseded(&self, superseded: &Superseded) {
@@ -87,20 +86,10 @@ impl WellKnown {
 
     /// The kept accounts. Call after superseded versions were dropped.
     pub fn accounts(&self) -> WellKnownAccounts {
-        collected(&self.0.view())
+        let mut accounts = WellKnownAccounts::new();
+        self.0.each(|address, account, _| drop(accounts.insert(*address, account.clone())));
+        accounts
     }
-
-    /// Returns the kept accounts of `layer`, and those of `self` that the layer does not cover.
-    /// `number` is the layer's number.
-    pub fn accounts_below(&self, layer: &Self, number: u32) -> WellKnownAccounts {
-        collected(&self.0.view_below(&layer.0, number))
-    }
-}
-
-fn collected(view: &View<'_, WellKnownAccount>) -> WellKnownAccounts {
-    let mut accounts = WellKnownAccounts::new();
-    view.each(|address, account, _| drop(accounts.insert(*address, account.clone())));
-    accounts
 }
 
 #[cfg(test)]
@@ -118,7 +107,7 @@ mod tests {
             (header.owner, header.pubkey, header.lamports) = ([8; 32], address, 1);
             let storage = StorageRef { number: 0, slot: 5, id: 1 };
             let record = Record { offset_bytes: 0, header: &header, data };
-            known.look_at(storage, Fingerprint([1, 2, 3]), LayerSet::default(), &record);
+            known.look_at(storage, Fingerprint([1, 2, 3]), &record);
         };
         let mut near = RENT;
         near[31] ^= 1;

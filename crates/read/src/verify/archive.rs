@@ -2,7 +2,6 @@
 //! ones.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
 use slotpress_base::{Error, Result};
 use slotpress_format::{BankFile, StorageMapItem};
@@ -19,9 +18,9 @@ use crate::{
 
 /// An archive that has been read and judged except for its state.
 pub struct VerifiedArchive {
-    pub archive: Arc<Archive>,
+    pub archive: Archive,
     pub findings: Findings,
-    pub judged: Arc<JudgedArchive>,
+    pub judged: JudgedArchive,
     pub tar_bytes: u64,
     pub frames: u64,
     pub first_storage: u32,
@@ -92,18 +91,7 @@ impl VerifiedArchive {
         let lacks_stakes = judged.bank.as_ref().is_some_and(|(bank, _)| bank.lacks_stakes());
         let (tar_bytes, frames, is_of_firedancer) =
             (read.tar_bytes, read.frames.frames, read.is_of_firedancer || lacks_stakes);
-        let (archive, judged) = (Arc::new(archive), Arc::new(judged));
         Ok(Self { archive, findings, judged, tar_bytes, frames, first_storage, is_of_firedancer })
-    }
-
-    /// Returns a copy to judge the archive as the full one of another pair.
-    pub fn copy_below(&self) -> Self {
-        Self {
-            archive: self.archive.clone(),
-            findings: self.findings.copy_below(),
-            judged: self.judged.clone(),
-            ..*self
-        }
     }
 
     pub fn read_again(

@@ -1,14 +1,11 @@
 //! Verifies all archives of a catalog, each incremental one together with its full archive.
 
-use std::collections::HashMap;
 use std::path::PathBuf;
 
 use slotpress_base::{Error, ErrorKind, Hint, Progress, Result, ShowPath, quantity};
 use slotpress_format::ArchiveName;
 
-use super::stack::{StackReport, unless_interrupted, verify_stack};
 use crate::catalog::Archive;
-use crate::state::layers::LAYERS_MAX;
 use crate::{Catalog, CheckMode, NamedArchive, Unusable, VerifyOptions, VerifyReport, verify_archives};
 
 type Open<'a> = &'a dyn Fn(&Archive, CheckMode) -> Result<NamedArchive>;
@@ -134,21 +131,13 @@ pub fn verify_catalog(
         return Err(Error::usage("an expected hash, slot or root belongs to one archive, not to a catalog"));
     }
     let mut damaged: Vec<PathBuf> = Vec::new();
-    let mut known: HashMap<PathBuf, VerifyReport> = HashMap::new();
     let mut found = CatalogVerdict {
         archives: (catalog.archives().len() as u64).saturating_add(catalog.unusable().len() as u64),
         ..CatalogVerdict::default()
     };
     for archive in catalog.archives() {
         let base = ArchiveBase::of(archive.name.base_slot, catalog, &damaged);
-        let on_it = on_it(archive, catalog, &damaged);
-        if !on_it.is_empty() && check.max_bytes.is_none() {
-            known.extend(verify_together(archive, &on_it, open, options, progress)?);
-        }
-        let report = match known.remove(&archive.path()) {
-            Some(report) => Ok(report),
-            None => verify_one(archive, base, open, options, progress),
-        };
+        let report = verify_one(archive, base, open, options, progress);
         let verdict = ArchiveVerdict { archive, base, report, asks_state: options.why_not_state().is_none() };
         if verdict.is_damaged() {
             damaged.push(archive.path());
@@ -166,44 +155,6 @@ pub fn verify_catalog(
     }
     found.damaged = (damaged.len() as u64).saturating_add(catalog.unusable().len() as u64);
     Ok(found)
-}
-
-/// Returns the incremental archives that are verified together with a full one, at most
-/// [`LAYERS_MAX`].
-fn on_it<'a>(full: &Archive, catalog: &'a Catalog, damaged: &[PathBuf]) -> Vec<&'a Archive> {
-    let slot = Some(full.name.slot).filter(|_| full.is_full());
-    match ArchiveBase::of(slot, catalog, damaged) {
-        ArchiveBase::Good(base) if base.path() == full.path() => {
-            catalog.archives().iter().filter(|one| one.name.base_slot == slot).take(LAYERS_MAX).collect()
-        }
-        _ => Vec::new(),
-    }
-}
-
-/// Verifies a full archive and incremental ones on it, and reads each once. Archives that are not
-/// in the result must be verified one by one.
-///
-/// # Errors
-/// The run was interrupted.
-fn verify_together(
-    full: &Archive,
-    incrementals: &[&Archive],
-    open: Open<'_>,
-    options: &VerifyOptions,
-    progress: &dyn Progress,
-) -> Result<Vec<(PathBuf, VerifyReport)>> {
-    let open = |archive: &Archive| open(archive, options.check.mode);
-    unless_interrupted(open(full).and_then(|named| {
-        // A server that sends each archive only once would give up while the others are read.
-        if named.source.as_ref().is_some_and(|source| source.is_stream()) {
-            return Ok(Vec::new());
-        }
-        let opened = incrementals.iter().filter_map(|archive| Some((archive.path(), open(archive).ok()?)));
-        let (paths, opened): (Vec<_>, Vec<_>) = opened.unzip();
-        let StackReport { full: report, incrementals } = verify_stack(&named, &opened, options, progress)?;
-        let others = paths.into_iter().zip(incrementals).filter_map(|(path, report)| Some((path, report?)));
-        Ok(others.chain([(full.path(), report)]).collect())
-    }))
 }
 
 /// Verifies an archive with its full one. Without a good full one, verifies its frames and files.

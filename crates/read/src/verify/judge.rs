@@ -13,7 +13,6 @@ use crate::rules::pair::swapped;
 use crate::state::accounts::Accounts;
 use crate::state::finish::StateCounts;
 use crate::state::second_pass::{StateFacts, StatePart};
-use crate::state::sums::Sums;
 use crate::{Check, Findings, Rule, check_base, judge_chains, judge_rebased_on, judge_root, judge_storage_map};
 
 /// Makes the checks that need all archives, and the report. `read` has the newest first.
@@ -34,11 +33,11 @@ pub fn judge(read: Vec<VerifiedArchive>, accounts: &Accounts, job: &Job<'_>) -> 
     let counted = job.finish_state(accounts, newest.bank(), &newest.findings, path, &mut |task, wanted| {
         read.iter().try_for_each(|one| one.read_again(accounts, task, wanted, job))
     })?;
-    Ok(report_on(read, &counted, &accounts.sums(), accounts.spilled_bytes(), job))
+    Ok(report_on(read, &counted, accounts, job))
 }
 
 /// Makes the checks that need all archives, but not their accounts. Returns the newest archive.
-pub fn judge_together<'a>(read: &'a [VerifiedArchive], job: &Job<'_>) -> Result<&'a VerifiedArchive> {
+fn judge_together<'a>(read: &'a [VerifiedArchive], job: &Job<'_>) -> Result<&'a VerifiedArchive> {
     let options = job.options;
     let (Some(newest), base) = (read.first(), read.get(1)) else {
         return Err(Error::usage("there is no archive to verify"));
@@ -71,13 +70,7 @@ pub fn judge_together<'a>(read: &'a [VerifiedArchive], job: &Job<'_>) -> Result<
 }
 
 /// Makes the report. `read` has the newest first.
-pub fn report_on(
-    read: Vec<VerifiedArchive>,
-    counted: &StateCounts,
-    sums: &Sums,
-    spilled_bytes: u64,
-    job: &Job<'_>,
-) -> VerifyReport {
+fn report_on(read: Vec<VerifiedArchive>, counted: &StateCounts, accounts: &Accounts, job: &Job<'_>) -> VerifyReport {
     let options = job.options;
     let base_slot = read.first().and_then(|newest| newest.archive.base_slot());
     let bank = read.first().and_then(|newest| newest.bank().cloned());
@@ -88,7 +81,7 @@ pub fn report_on(
         count(&mut counts.frames, one.frames);
         count(&mut counts.storages, one.storages().len() as u64);
     }
-    counts.add_state(counted, sums, spilled_bytes);
+    counts.add_state(counted, &accounts.sums(), accounts.spilled_bytes());
     let has_index = read.iter().all(|one| one.archive.tail.is_some());
     let findings = Findings::new();
     let (mut paths, mut roots) = (Vec::new(), Vec::new());

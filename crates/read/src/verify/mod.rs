@@ -16,7 +16,6 @@ mod judge;
 pub mod ledger;
 pub mod own;
 pub mod report;
-mod stack;
 
 use std::collections::HashSet;
 use std::path::Path;

@@ -5,10 +5,9 @@ use slotpress_format::{Address, LatticeAccumulator, Record, RecordFault, RecordF
 
 use super::Accounts;
 use crate::state::fingerprint::Fingerprint;
-use crate::state::layers::LayerSet;
 use crate::state::second_pass::{SecondPass, StateVisitor, StateWorker};
-use crate::state::sums::LayeredSums;
-use crate::state::superseded::{is_listed, layers_among};
+use crate::state::sums::Sums;
+use crate::state::superseded::is_listed;
 use crate::state::version::Batch;
 use crate::{Check, FindingPlace, Findings, RecordVisitor, RecordWorker, Rule, StorageRef, Superseded, Version};
 
@@ -52,10 +51,8 @@ struct AccountsWorker<'a> {
     /// Two lists for the current storage: records to subtract, and records of accounts that it
     /// holds twice.
     listed: [&'a [Version]; 2],
-    /// Records of the current storage to add to the sums of the layers that cover them.
-    listed_covered: &'a [(Version, LayerSet)],
     batch: Batch,
-    sums: LayeredSums,
+    sums: Sums,
     /// Hashes several accounts at a time; added to `sums` at the end.
     lattice: LatticeAccumulator,
 }
@@ -74,9 +71,8 @@ impl<'a> AccountsWorker<'a> {
                 _ => None,
             },
             listed: [&[]; 2],
-            listed_covered: &[],
             batch: Batch::default(),
-            sums: LayeredSums::default(),
+            sums: Sums::default(),
             lattice: LatticeAccumulator::new(),
         }
     }
@@ -96,19 +92,14 @@ impl<'a> AccountsWorker<'a> {
 
     /// Adds a record to the state. Keeps its account if that is compared with the bank file.
     fn add(&mut self, fingerprint: Fingerprint, record: &Record<'_>) {
-        let covered = self.accounts.known_layers(self.storage.number, &fingerprint);
-        self.accounts.stakes.look_at(self.storage, fingerprint, covered, record);
-        self.accounts.well_known.look_at(self.storage, fingerprint, covered, record);
-        self.contribute(record, covered);
+        self.accounts.stakes.look_at(self.storage, fingerprint, record);
+        self.accounts.well_known.look_at(self.storage, fingerprint, record);
+        self.contribute(record);
     }
 
-    fn contribute(&mut self, record: &Record<'_>, covered: LayerSet) {
-        let account = record.header.account(record.data);
-        if !covered.is_empty() {
-            return self.sums.add(&account, covered);
-        }
-        self.lattice.add(&account);
-        self.sums.all.state.lamports = self.sums.all.state.lamports.wrapping_add(u128::from(record.header.lamports));
+    fn contribute(&mut self, record: &Record<'_>) {
+        self.lattice.add(&record.header.account(record.data));
+        self.sums.state.lamports = self.sums.state.lamports.wrapping_add(u128::from(record.header.lamports));
     }
 }
 
@@ -118,7 +109,6 @@ impl RecordWorker for AccountsWorker<'_> {
         if let Task::Subtract(superseded) = self.task {
             let Superseded { to_subtract, duplicates, .. } = superseded;
             self.listed = [to_subtract, duplicates].map(|list| list.of_storage(storage.number));
-            self.listed_covered = superseded.covered_of_storage(storage.number);
         }
     }
 }
@@ -128,11 +118,11 @@ impl RecordSink for AccountsWorker<'_> {
         let is_tombstone = record.header.lamports == 0;
         match self.task {
             Task::Add | Task::AddAndShow(_) | Task::Log => {
-                self.sums.all.records += 1;
-                self.sums.all.tombstones += u64::from(is_tombstone);
+                self.sums.records += 1;
+                self.sums.tombstones += u64::from(is_tombstone);
                 let fingerprint = self.accounts.printer.of(&record.header.pubkey);
                 if self.accounts.is_in_newer(self.storage.number, &fingerprint) {
-                    self.sums.all.skipped += 1;
+                    self.sums.skipped += 1;
                     return;
                 }
                 let is_added = !matches!(self.task, Task::Log);
@@ -145,7 +135,7 @@ impl RecordSink for AccountsWorker<'_> {
                 match is_added {
                     true if is_tombstone => {}
                     true => self.add(fingerprint, &record),
-                    false => self.accounts.logged.look_at(self.storage, fingerprint, LayerSet::default(), &record),
+                    false => self.accounts.logged.look_at(self.storage, fingerprint, &record),
                 }
                 let result = self.shown.as_mut().map(|shown| shown.record(self.storage, &record, false));
                 self.tell(result.unwrap_or(Ok(())));
@@ -164,13 +154,7 @@ impl RecordSink for AccountsWorker<'_> {
                 let fingerprint = self.accounts.printer.of(&record.header.pubkey);
                 let [to_subtract, duplicates] = self.listed;
                 if is_listed(to_subtract, &fingerprint) {
-                    self.contribute(&record, self.accounts.known_layers(self.storage.number, &fingerprint));
-                }
-                let covered = layers_among(self.listed_covered, &fingerprint);
-                if !covered.is_empty() {
-                    // These sums are subtracted at the end, which adds the account to those of the
-                    // layers.
-                    self.sums.uncover(&record.header.account(record.data), covered);
+                    self.contribute(&record);
                 }
                 if is_listed(duplicates, &fingerprint) {
                     let mut place = FindingPlace::storage(self.storage.slot, self.storage.id).at(record.offset_bytes);
@@ -212,7 +196,7 @@ fn tell_fault(storage: StorageRef, fault: RecordFault, findings: &Findings) -> R
 impl Drop for AccountsWorker<'_> {
     fn drop(&mut self) {
         self.flush();
-        self.sums.all.state.lattice.add(&self.lattice.take());
-        self.accounts.merge(&mut self.sums, matches!(self.task, Task::Subtract(..)));
+        self.sums.state.lattice.add(&self.lattice.take());
+        self.accounts.merge(&self.sums, matches!(self.task, Task::Subtract(..)));
     }
 }
