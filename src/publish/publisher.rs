@@ -14,7 +14,6 @@ use super::PublishOptions;
 use super::act::look::Eye;
 use super::act::pins::{PinDir, Pinned, check_dirs};
 use super::act::target::TargetWorker;
-use super::act::upload::Making;
 use super::act::workers::{Message, Workers};
 use super::act::{Run, rebasing};
 use super::decide::{Action, State};
@@ -171,13 +170,13 @@ impl Publisher<'_, '_> {
             }
             Action::RemoveReady(name) => {
                 pins.remove_ready(name)?;
-                journal.change(|entries| entries.forget(name))?;
+                journal.forget(name)?;
             }
-            Action::Prepare { source, made } => {
+            Action::Prepare { source, .. } => {
                 if source.base_slot.is_some() {
                     journal.change(|entries| entries.incremental_unix_seconds = Some(since_1970(now()).as_secs()))?;
                 }
-                self.workers.prepare(source, Making::new(made.clone()))?;
+                self.workers.prepare(source)?;
             }
             Action::Rebase { name, from } => {
                 progress.detail(&format!("rebasing: {name}"));
@@ -215,7 +214,6 @@ impl Publisher<'_, '_> {
                 let was = self.run.pins.journal.read(|entries| entries.pins.get(&source.to_string()).copied());
                 // If this look fails, the next one finds the new archive.
                 let result = self.eye.look(self.run).map(|facts| self.state.see(facts)).and(result);
-                self.workers.prepared(result.as_ref().ok().and_then(|name| self.state.ready(name)));
                 self.state.prepared(&source, result, was, elapsed)
             }
             Message::Rebased { name, result, elapsed } => {
@@ -224,11 +222,11 @@ impl Publisher<'_, '_> {
                 self.act_all(actions)?;
                 return looked;
             }
-            Message::Target { at, result, is_lasting } => {
+            Message::Target { at, result } => {
                 if result.is_ok() {
                     self.teller.succeeded(at);
                 }
-                Vec::from_iter(self.state.answered(at, result, is_lasting))
+                Vec::from_iter(self.state.answered(at, result))
             }
         };
         self.act_all(actions).map(drop)

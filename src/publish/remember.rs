@@ -62,7 +62,7 @@ pub struct TargetEntries {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BegunUpload {
     /// Tag of the archive's content. The upload is not resumed for an archive of the same name with
-    /// another tag, and never if the tag is empty.
+    /// another tag.
     pub of: String,
     pub state: UploadState,
 }
@@ -187,6 +187,14 @@ impl PublishJournal {
         Ok(Some(begun))
     }
 
+    /// Forgets the unfinished uploads of an archive. The store's lifecycle rule removes their parts.
+    pub fn forget(&self, name: &ArchiveName) -> Result<()> {
+        let name = name.to_string();
+        let is_of_it = |key: &&String| key.rsplit('/').next() == Some(&name);
+        let keys: Vec<String> = self.read(|entries| entries.uploads.keys().filter(is_of_it).cloned().collect());
+        keys.iter().try_for_each(|key| self.end_upload(key))
+    }
+
     pub fn end_upload(&self, key: &str) -> Result<()> {
         self.change(|entries| drop(entries.uploads.remove(key)))?;
         let name = PartsLog::name_of(key);
@@ -198,13 +206,6 @@ impl PublishJournal {
 }
 
 impl Entries {
-    /// Forgets a ready archive; its unfinished uploads will not be resumed.
-    pub fn forget(&mut self, name: &ArchiveName) {
-        let name = name.to_string();
-        let of_it = self.uploads.iter_mut().filter(|(key, _)| key.rsplit('/').next() == Some(&name));
-        of_it.for_each(|(_, begun)| begun.of.clear());
-    }
-
     /// Records a file that failed its checks. Beyond the limit, forgets the archive of the oldest
     /// slot.
     pub fn refuse(&mut self, name: &ArchiveName, identity: Identity) {

@@ -12,7 +12,7 @@ use slotpress_stores::{Store, Target};
 use super::Run;
 use super::index::{Ahead, Index, IndexedStore, Newest, Ready, Step};
 use super::pins::check_target;
-use super::upload::{Making, Sent, Uploader};
+use super::upload::Uploader;
 use super::workers::Message;
 use crate::publish::decide::Order;
 use crate::publish::decide::choose::ArchiveSet;
@@ -47,7 +47,7 @@ impl<'a> TargetWorker<'a> {
 
     /// Carries out an order; returns the target's contents afterwards. An order that failed may be
     /// repeated.
-    pub fn run(&self, order: &Order, making: Option<&Making>, mut contents: TargetContents) -> Result<TargetContents> {
+    pub fn run(&self, order: &Order, mut contents: TargetContents) -> Result<TargetContents> {
         panic_point("publishing");
         // Open the directory once: everything below works in it, even if its path is changed
         // meanwhile.
@@ -58,21 +58,9 @@ impl<'a> TargetWorker<'a> {
             // anew.
             _ if !self.is_as_before(store)? => self.look(&mut contents, store)?,
             Order::Look => self.look(&mut contents, store)?,
-            Order::Publish(ready, is_kept) => self.put(&mut contents, store, ready, None, *is_kept)?,
-            Order::HeadStart(_) => {
-                let there = self.made(store, false)?;
-                let sent = making.map(|making| self.uploader(&there).send_while_made(making)).transpose()?;
-                if let Some((ready, sent)) = sent.flatten() {
-                    self.put(&mut contents, store, &ready, sent, false)?;
-                }
-            }
+            Order::Publish(ready, is_kept) => self.put(&mut contents, store, ready, *is_kept)?,
         }
         contents.free_bytes = store.dir().and_then(free_bytes);
-        for dir in ["", KEPT] {
-            if let Some(there) = IndexedStore::of(store, dir, false)? {
-                self.uploader(&there).abort_abandoned()?;
-            }
-        }
         Ok(contents)
     }
 
@@ -100,28 +88,21 @@ impl<'a> TargetWorker<'a> {
         Ok(())
     }
 
-    /// Sends an archive, except for the part already `sent`, and adds it to the index.
-    fn put(
-        &self,
-        contents: &mut TargetContents,
-        store: &Store,
-        ready: &Ready,
-        sent: Option<Sent>,
-        is_kept: bool,
-    ) -> Result<()> {
+    /// Sends an archive, and adds it to the index.
+    fn put(&self, contents: &mut TargetContents, store: &Store, ready: &Ready, is_kept: bool) -> Result<()> {
         let (start, there) = (Instant::now(), self.made(store, is_kept)?);
-        let uploader = self.uploader(&there);
+        let uploader = Uploader { run: self.run, store: &there.store };
         // Archives in `kept/` are never deleted, so no room can be made there.
         let dir = store.dir().filter(|_| !is_kept);
         let mut make_room = || self.publish(contents, &there, Step::MakeRoom(ready), false);
         if dir.is_some_and(|dir| !has_room(dir, ready.archive.size_bytes)) {
             make_room()?;
         }
-        match uploader.put(ready, sent) {
+        match uploader.put(ready) {
             // The disk may be full although free space is reported, for example because of a quota.
             Err(error) if dir.is_some() && error.kind() == ErrorKind::NoSpace => {
                 make_room()?;
-                uploader.put(ready, None)?;
+                uploader.put(ready)?;
             }
             sent => sent?,
         }
@@ -146,10 +127,6 @@ impl<'a> TargetWorker<'a> {
                 .with_hint("make the directory again, or mount what belongs there")
         };
         IndexedStore::of(store, dir_of(is_kept), true)?.ok_or_else(gone)
-    }
-
-    fn uploader<'u>(&'u self, there: &'u IndexedStore) -> Uploader<'u> {
-        Uploader { run: self.run, store: &there.store }
     }
 
     fn tell(&self, event: Event) {

@@ -202,17 +202,6 @@ impl State<'_> {
         })
     }
 
-    /// With `--once`: true if an archive that a target wants could not be prepared, and is to be
-    /// tried again.
-    pub fn is_to_be_tried_again(&self) -> bool {
-        let (later, no_room) = (self.later(), self.pins().no_room);
-        self.candidates().into_iter().any(|(key, archive)| {
-            let is_tried = self.failing.get(&key).is_some_and(|retry| !retry.is_given_up(true));
-            let has_room = !no_room.contains(&archive.name);
-            is_tried && has_room && later.iter().any(|it| it.wants(&archive.name))
-        })
-    }
-
     pub fn pins(&self) -> PinChanges {
         let (candidates, next_full) = (self.candidates(), self.next(true));
         let preparing = self.preparing.as_ref().map(key);

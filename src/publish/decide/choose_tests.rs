@@ -121,31 +121,24 @@ fn an_archive_that_fails_repeatedly_blocks_no_other_and_stays_pinned() {
 }
 
 #[test]
-fn a_run_that_ends_by_itself_makes_all_its_attempts() {
+fn a_run_that_ends_by_itself_tries_once() {
     let options = leak(options().is_once(true));
     let mut now = State::new(options, Instant::now());
     now.targets = vec![published(&[full(5)])];
     let facts = Facts { seen: archives(&[full(9)]), pinned: archives(&[full(9)]), ..Facts::none(Instant::now()) };
     now.see(facts.clone());
-    for attempt in 1..=4 {
-        assert!(!now.is_over(), "attempt {attempt}");
-        let was = facts.pinned.first().map(Identity::from);
-        now.prepared(&full(9), Err(Error::failed("a full disk")), was, Duration::ZERO);
-        assert_eq!((attempt, prepared(&now)), (attempt, (attempt < 3).then(|| full(9))));
-    }
-    assert!(now.is_over(), "it is given up");
+    assert!(!now.is_over());
+    let was = facts.pinned.first().map(Identity::from);
+    now.prepared(&full(9), Err(Error::failed("a full disk")), was, Duration::ZERO);
+    assert!(prepared(&now).is_none() && now.is_over(), "it is given up");
 
     let mut now = State::new(options, Instant::now());
     now.targets = vec![published(&[full(5)])];
     now.see(Facts { seen: archives(&[full(9)]), ..Facts::none(Instant::now()) });
-    let mut told = None;
-    for second in [0, 10, 20, 30] {
-        assert!(!now.is_over() && told.is_none());
-        now.set_time(Instant::now() + Duration::from_secs(second));
-        told = now.not_pinned(&facts.seen[0], Pinned::NotNow);
-    }
+    assert!(!now.is_over());
+    let told = now.not_pinned(&facts.seen[0], Pinned::NotNow);
     assert!(matches!(told, Some(Action::Tell(Event::Skipped { .. }))) && now.is_over());
-    now.check_left_out().expect_err("it was left out, and the target lacks it");
+    now.check_left_out().expect("a file that is being written is no failure");
 }
 
 #[test]

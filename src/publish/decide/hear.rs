@@ -57,17 +57,14 @@ impl State<'_> {
 
     /// Handles an archive that was not pinned.
     pub fn not_pinned(&mut self, archive: &Archive, why: Pinned) -> Option<Action> {
-        let (name, was, now) = (archive.name.clone(), Identity::from(archive), self.facts.now);
+        let (name, was) = (archive.name.clone(), Identity::from(archive));
         let is_lasting = matches!(why, Pinned::Never(_));
         match why {
             Pinned::NotNow if self.options.is_once => {
-                // A run with `--once` does not try for ever.
-                let retry = self.failing.entry(key(&name)).or_default();
-                let is_given_up = retry.is_due(now) && retry.failed(true, now).is_none();
-                is_given_up.then(|| {
-                    let why = "it changes, or is locked by the program that writes it".to_string();
-                    self.leave_out(name, why, "run this again when it is whole")
-                })
+                // A run with `--once` does not wait for it; the next one takes it when it is whole.
+                self.skipped.insert(key(&name), Skipped { was, is_lasting: true });
+                let why = "it changes, or is locked by the program that writes it".to_string();
+                Some(Action::Tell(Event::Skipped { name, why }))
             }
             Pinned::Yes | Pinned::Gone | Pinned::NotNow => None,
             Pinned::Damaged(error) => Some(Action::Refuse { name, was: Some(was), error }),
@@ -129,23 +126,16 @@ impl State<'_> {
         if error.kind() == ErrorKind::Interrupted {
             return Vec::new();
         }
-        let retry = self.failing.entry(key(name)).or_default();
+        // It reads a lot: it is not tried again before there is another full archive.
+        self.failing.entry(key(name)).or_default().give_up();
         vec![match error.kind() {
-            // The same archives would fail again.
-            ErrorKind::Usage => {
-                retry.give_up();
-                Action::Tell(Event::Skipped { name: name.clone(), why: error.to_string() })
-            }
-            _ => {
-                let again = retry.failed_costly(self.options.is_once, self.facts.now);
-                failed(error.within(name), None, again)
-            }
+            ErrorKind::Usage => Action::Tell(Event::Skipped { name: name.clone(), why: error.to_string() }),
+            _ => failed(error.within(name), None, None),
         }]
     }
 
-    /// Handles the answer of a target that has carried out its order, or failed. `is_lasting` is
-    /// true if trying again soon will not help.
-    pub fn answered(&mut self, at: usize, result: Result<TargetContents>, is_lasting: bool) -> Option<Action> {
+    /// Handles the answer of a target that has carried out its order, or failed.
+    pub fn answered(&mut self, at: usize, result: Result<TargetContents>) -> Option<Action> {
         let (is_once, now) = (self.options.is_once, self.facts.now);
         let (target, name) = (self.targets.get_mut(at)?, self.options.targets.get(at)?);
         target.does = None;
@@ -156,10 +146,7 @@ impl State<'_> {
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => None,
             Err(error) => {
-                let retry = match is_lasting {
-                    true => target.retry.refused(is_once, now),
-                    false => target.retry.failed(is_once, now),
-                };
+                let retry = target.retry.failed(is_once, now);
                 Some(failed(error, Some(name.to_string()), retry))
             }
         }

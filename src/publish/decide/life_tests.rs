@@ -308,21 +308,18 @@ impl World<'_> {
     fn answer(&mut self, state: &mut State<'_>, at: usize) -> Option<()> {
         let is_peace = self.is_peace;
         let there = &mut self.targets[at];
-        if there.mood == Mood::Hangs
-            || matches!(there.order, Some((Order::HeadStart(_), _))) && self.preparing.is_some()
-        {
+        if there.mood == Mood::Hangs {
             return Some(());
         }
         let Some((order, contents)) = there.order.take() else { return Some(()) };
-        let failed = |kind| (Err(Error::new(kind, "why")), kind == ErrorKind::Exists);
-        let (result, is_lasting) = match there.mood {
+        let failed = |kind| Err(Error::new(kind, "why"));
+        let result = match there.mood {
             Mood::Fails => failed(ErrorKind::Network),
             Mood::IsFull => failed(ErrorKind::Failed),
             Mood::Refuses | Mood::IsGone => failed(ErrorKind::Exists),
             Mood::Works | Mood::Hangs => {
                 let (archive, is_kept) = match order {
                     Order::Publish(ready, is_kept) => (Some(ready.archive), is_kept),
-                    Order::HeadStart(name) => (self.ready.get(&key(&name)).map(|ready| ready.archive.clone()), false),
                     Order::Look => (None, false),
                 };
                 if let Some(archive) = archive {
@@ -341,10 +338,10 @@ impl World<'_> {
                 let rebased = there.index.values().filter(|archive| archive.is_rebased()).map(|it| key(&it.name));
                 let set = |of: &BTreeMap<Key, Archive>| ArchiveSet::of(of.values().map(|archive| &archive.name));
                 let published = ArchiveSet { rebased: rebased.collect(), ..set(&there.index) };
-                (Ok(TargetContents { published, kept: set(&there.kept), ..contents }), false)
+                Ok(TargetContents { published, kept: set(&there.kept), ..contents })
             }
         };
-        let actions = state.answered(at, result, is_lasting);
+        let actions = state.answered(at, result);
         self.act_all(state, actions.into_iter().collect()).map(drop)
     }
 

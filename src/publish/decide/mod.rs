@@ -100,8 +100,6 @@ pub enum Order {
     Look,
     /// Publishes a ready archive; into `kept/` if true.
     Publish(Box<Ready>, bool),
-    /// Sends the archive that is being made, then publishes it.
-    HeadStart(ArchiveName),
 }
 
 impl Order {
@@ -109,7 +107,6 @@ impl Order {
         match self {
             Self::Look => None,
             Self::Publish(ready, _) => Some(&ready.archive.name),
-            Self::HeadStart(name) => Some(name),
         }
     }
 }
@@ -281,11 +278,7 @@ impl<'a> State<'a> {
                 }
                 Order::Publish(Box::new(ready.clone()), is_kept)
             }
-            None => {
-                // A directory needs no head start: it gets a hard link at the end.
-                let made = self.preparing.as_ref().filter(|_| !target.is_dir)?;
-                Order::HeadStart(target.contents.published.wants(made).then(|| made.clone())?)
-            }
+            None => return None,
         };
         Some(Action::Order { target: at, order })
     }
@@ -307,15 +300,14 @@ impl<'a> State<'a> {
         self.targets.get(target).map(|target| target.contents.clone()).unwrap_or_default()
     }
 
-    /// With `--once`: true if nothing is left to do, or all attempts are used up.
+    /// With `--once`: true if nothing is left to do, or it has failed.
     pub fn is_over(&self) -> bool {
         let is_done = |target: &TargetState| {
             let has_all = || target.is_known && self.next_for(target).is_none();
             target.does.is_none() && (target.retry.is_given_up(true) || has_all())
         };
         let is_rebased = self.rebasing.is_none() && self.to_rebase().is_empty();
-        let is_all_tried = self.is_all_prepared() && !self.is_to_be_tried_again();
-        self.options.is_once && is_rebased && is_all_tried && self.targets.iter().all(is_done)
+        self.options.is_once && is_rebased && self.is_all_prepared() && self.targets.iter().all(is_done)
     }
 
     /// With `--once`: fails if a target lacks an archive that was left out.

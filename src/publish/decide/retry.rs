@@ -7,9 +7,6 @@ use std::time::{Duration, Instant};
 const RETRY_FIRST: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(300);
 
-/// Attempts per operation in a run with `--once`.
-const ATTEMPTS_ONCE: u32 = 4;
-
 /// After this many failures to prepare an archive, others are prepared during its pauses. Until
 /// then they wait, because preparing an older archive takes long and may turn out to be
 /// unnecessary.
@@ -23,26 +20,13 @@ pub struct Retry {
 }
 
 impl Retry {
-    /// Records a failure; returns the pause until the next attempt, or `None` if a run with
-    /// `--once` gives up.
+    /// Records a failure; returns the pause until the next attempt, or `None` in a run with
+    /// `--once`, which makes no other.
     pub fn failed(&mut self, is_once: bool, now: Instant) -> Option<Duration> {
         let pause = RETRY_FIRST.saturating_mul(1 << self.failures.min(16)).min(RETRY_MAX);
-        self.pause_for(pause, now);
-        (!is_once || self.failures < ATTEMPTS_ONCE).then_some(pause)
-    }
-
-    /// Records a failure of work that reads a lot. Such work is tried only a few times. The pauses
-    /// are long, except in a run with `--once`.
-    pub fn failed_costly(&mut self, is_once: bool, now: Instant) -> Option<Duration> {
-        let pause = if is_once { RETRY_FIRST } else { RETRY_MAX };
-        self.pause_for(pause, now);
-        match self.failures < ATTEMPTS_ONCE {
-            true => Some(pause),
-            false => {
-                self.give_up();
-                None
-            }
-        }
+        self.failures = self.failures.saturating_add(1);
+        self.next = Some(now + pause);
+        (!is_once).then_some(pause)
     }
 
     /// Records a failure that no further attempt will overcome.
@@ -54,27 +38,13 @@ impl Retry {
         self.failures == u32::MAX
     }
 
-    fn pause_for(&mut self, pause: Duration, now: Instant) {
-        self.failures = self.failures.saturating_add(1);
-        self.next = Some(now + pause);
-    }
-
-    /// Records a failure that trying again soon will not overcome: a run with `--once` gives up at
-    /// once.
-    pub fn refused(&mut self, is_once: bool, now: Instant) -> Option<Duration> {
-        if is_once {
-            self.failures = self.failures.max(ATTEMPTS_ONCE - 1);
-        }
-        self.failed(is_once, now)
-    }
-
     pub fn is_due(&self, now: Instant) -> bool {
         self.next.is_none_or(|next| next <= now)
     }
 
     /// True if a run with `--once` makes no further attempt.
     pub fn is_given_up(&self, is_once: bool) -> bool {
-        is_once && self.failures >= ATTEMPTS_ONCE
+        is_once && self.failures > 0
     }
 
     pub fn lets_others_go(&self, is_once: bool, now: Instant) -> bool {
@@ -87,28 +57,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refused_operation_is_not_repeated_with_once() {
+    fn an_archive_that_fails_lets_others_go_first_when_it_has_failed_often() {
         let (mut retry, now) = (Retry::default(), Instant::now());
-        assert_eq!(retry.refused(false, now), Some(RETRY_FIRST));
-        assert_eq!(retry.refused(false, now), Some(RETRY_FIRST * 2));
-        assert!(!retry.is_given_up(true));
-        assert_eq!((retry.refused(true, now), retry.is_given_up(true)), (None, true));
+        for failures in 1..=4 {
+            assert_eq!(retry.failed(false, now), Some(RETRY_FIRST * (1 << (failures - 1))));
+            assert_eq!(retry.lets_others_go(false, now), failures >= FAILURES_BEFORE_OTHERS);
+            assert!(!retry.is_due(now) && !retry.is_given_up(false));
+        }
+        let later = now + RETRY_MAX;
+        assert!(retry.is_due(later) && !retry.lets_others_go(false, later), "its pause is over");
     }
 
     #[test]
-    fn an_archive_that_fails_lets_others_go_first_when_it_has_failed_often() {
+    fn a_run_that_ends_by_itself_tries_once() {
         let (mut retry, now) = (Retry::default(), Instant::now());
-        for failures in 1..=ATTEMPTS_ONCE {
-            assert_eq!(retry.failed(true, now).is_some(), failures < ATTEMPTS_ONCE);
-            assert_eq!(retry.lets_others_go(false, now), failures >= FAILURES_BEFORE_OTHERS);
-            assert_eq!(retry.lets_others_go(true, now), failures >= FAILURES_BEFORE_OTHERS);
-            assert!(!retry.is_due(now));
-        }
-        assert_eq!(Retry::default().failed_costly(true, now), Some(RETRY_FIRST));
-        assert_eq!(Retry::default().failed_costly(false, now), Some(RETRY_MAX));
-        assert_eq!(retry.failed_costly(false, now), None);
-        let later = now + RETRY_MAX;
-        assert!(retry.is_due(later) && !retry.lets_others_go(false, later), "its pause is over");
-        assert!(retry.lets_others_go(true, later), "it is given up");
+        assert!(!retry.is_given_up(true));
+        assert_eq!((retry.failed(true, now), retry.is_given_up(true)), (None, true));
+        assert!(retry.lets_others_go(true, now) && retry.lets_others_go(true, now + RETRY_MAX));
     }
 }
