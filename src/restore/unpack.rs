@@ -132,7 +132,7 @@ impl Contents for Unpacking<'_> {
         Ok(())
     }
 
-    fn frame(&self, frame: &SeenFrame<'_>) -> Result<()> {
+    fn frame(&self, frame: &SeenFrame) -> Result<()> {
         self.passing.map_or(Ok(()), |passing| passing.frame(frame))
     }
 

@@ -32,7 +32,7 @@ pub use archive::frames::{
 };
 pub use archive::genesis_archive::{GENESIS_ARCHIVE_NAME, GENESIS_BYTES_MAX, GENESIS_FILE_NAME};
 pub use archive::header_search::HeaderSearch;
-pub use archive::index::{INDEX_FRAME_BYTES_MAX, INDEX_FRAME_KIND, Index};
+pub use archive::index::{INDEX_FRAME_BYTES_MAX, INDEX_FRAME_KIND, INDEX_MAGIC, Index};
 pub use archive::limits::{
     AGAVE_WINDOW_BYTES_MAX, AGAVE_WINDOW_LOG_MAX, ENTRIES_MAX, ENTRY_BYTES_MAX, FIREDANCER_SLOTS,
     FIREDANCER_WINDOW_BYTES_MAX, UNPACKED_BYTES_MAX,
@@ -45,7 +45,7 @@ pub use archive::seek_table::{
 };
 pub use archive::zstd_frame::{
     BLOCK_CONTENT_BYTES_MAX, FRAME_HEADER_BYTES_MAX, FrameHeader, FrameStart, SKIPPABLE_HEADER_BYTES, SKIPPABLE_MAGIC,
-    ZSTD_MAGIC, parse_block_header, parse_frame_start, pzstd_mark, skippable_frame, skippable_frame_bytes,
+    ZSTD_MAGIC, parse_block_header, parse_frame_start, skippable_frame, skippable_frame_bytes,
 };
 pub use ledger::bank_fields::BankFields;
 pub use ledger::bank_file::{

@@ -17,7 +17,7 @@ pub const INDEX_FRAME_KIND: u8 = 13;
 /// Limit on the length of an index frame: 5,000,000 entries take about 30 MB; the rest is margin.
 pub const INDEX_FRAME_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
-const MAGIC: &[u8; 8] = b"slotidx1";
+pub const INDEX_MAGIC: &[u8; 8] = b"slotidx1";
 
 /// Length of the fixed fields: magic, number of entries, tar bytes, frame size, table bytes, blake3
 /// of the table.
@@ -55,7 +55,7 @@ impl Index {
         let compressed = zstd::bulk::compress(&table, TABLE_LEVEL)
             .map_err(|error| Error::failed(format!("cannot compress the index: {error}")))?;
         let mut content = Vec::with_capacity(compressed.len().saturating_add(HEADER_BYTES + 64));
-        content.extend_from_slice(MAGIC);
+        content.extend_from_slice(INDEX_MAGIC);
         for number in [self.entries.len() as u64, self.tar_bytes(), self.frame_size_bytes, table.len() as u64] {
             content.extend_from_slice(&number.to_le_bytes());
         }
@@ -77,7 +77,7 @@ impl Index {
         let wrong = |why: &str| Error::damaged(format!("the archive's index is damaged: {why}"));
         let too_short = || wrong("too short");
         let (header, mut rest) = content.split_first_chunk::<HEADER_BYTES>().ok_or_else(too_short)?;
-        if array_at::<0, 8, _>(header) != *MAGIC {
+        if array_at::<0, 8, _>(header) != *INDEX_MAGIC {
             return Err(wrong("of an unknown version"));
         }
         let (count, tar_bytes) = (u64_at::<8, _>(header), u64_at::<16, _>(header));

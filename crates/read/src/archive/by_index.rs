@@ -229,11 +229,7 @@ impl IndexReader<'_> {
         let mut read = ReadFrame::default();
         let is_hashed = self.is_hashed(is_decoded);
         let (gap, bytes) = split_at_most(&worker.compressed, to_usize(frame.gap_bytes));
-        let mark = check_skippable(gap).map_err(|error| self.contradiction(error))?;
-        if let Some(mark) = mark.filter(|mark| *mark != frame.compressed_bytes) {
-            let DataFrame { offset_bytes, compressed_bytes, .. } = frame;
-            self.visitor.problem(Problem::WrongMark { number: number as u64, offset_bytes, compressed_bytes, mark })?;
-        }
+        check_skippable(gap).map_err(|error| self.contradiction(error))?;
         let decoded = self.check_header(number, &frame, bytes).and_then(|()| match is_decoded {
             true => worker.decoder.decode(bytes, frame.offset_bytes, u64::from(frame.content_bytes), content),
             false => Ok(()),
@@ -305,7 +301,7 @@ impl IndexReader<'_> {
     fn check_header(&self, number: usize, frame: &DataFrame, bytes: &[u8]) -> Result<()> {
         let start = parse_frame_start(bytes).map_err(|error| error.at_offset(frame.offset_bytes))?;
         let (number, offset_bytes) = (Some(number as u64), frame.offset_bytes);
-        self.visitor.frame(SeenFrame { number, offset_bytes, start, content: &[] })?;
+        self.visitor.frame(SeenFrame { number, offset_bytes, start, is_index: false })?;
         match start {
             FrameStart::Zstd(header)
                 if header.content_bytes.is_none_or(|content| content == u64::from(frame.content_bytes)) =>

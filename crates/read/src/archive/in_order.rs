@@ -114,7 +114,7 @@ fn decode(
     stops: &Stops,
 ) -> Result<FrameStatistics> {
     let visitor = reading.events.visitor;
-    let on_frame = |frame: SeenFrame<'_>| visitor.frame(frame).map_err(|error| stops.stop(error));
+    let on_frame = |frame: SeenFrame| visitor.frame(frame).map_err(|error| stops.stop(error));
     let decoders = pass.decoders.unwrap_or(pass.threads);
     decode_observed(stream.reader, stream.compression, decoders, pass.progress, Box::new(on_frame), &mut |decoded| {
         let died = stops.died.lock().clone();

@@ -39,7 +39,7 @@ impl<'a> PassingFrames<'a> {
     }
 
     /// Notes that a frame starts: all bytes before it have passed. Call in the order of the frames.
-    pub fn frame(&self, frame: &SeenFrame<'_>) -> Result<()> {
+    pub fn frame(&self, frame: &SeenFrame) -> Result<()> {
         let mut state = self.state.lock();
         state.end_frame(self.source, frame.offset_bytes)?;
         state.is_tar = matches!(frame.start, FrameStart::Zstd(_));

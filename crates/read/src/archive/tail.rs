@@ -11,7 +11,7 @@ use slotpress_format::archive::frame_hashes::{self};
 use slotpress_format::{
     BLOCK_BYTES, END_OF_ARCHIVE_BYTES, Entry, FRAME_HASHES_KIND, FrameHash, FrameSpan, FrameStart,
     INDEX_FRAME_BYTES_MAX, INDEX_FRAME_KIND, Index, Root, SEEK_TABLE_FOOTER_BYTES, SKIPPABLE_HEADER_BYTES,
-    SeekTableItem, parse_frame_start, parse_seek_table, pzstd_mark, seek_table_bytes, skippable_frame_bytes,
+    SeekTableItem, parse_frame_start, parse_seek_table, seek_table_bytes, skippable_frame_bytes,
 };
 
 use super::source::Source;
@@ -29,8 +29,8 @@ pub fn first_read_at(length_bytes: u64) -> u64 {
 /// skippable frame before it.
 const SEEK_TABLE_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
-/// Limit on skippable bytes in front of a frame: enough for a `pzstd` mark, or padding of less than
-/// 4 KiB.
+/// Limit on skippable bytes in front of a frame: enough for the frames that `pzstd` puts there, or
+/// padding of less than 4 KiB.
 pub const GAP_BYTES_MAX: u64 = 4096;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -222,16 +222,14 @@ fn is_whole_frame(bytes: &[u8], kind: u8) -> Result<bool> {
 }
 
 /// Refuses anything but whole skippable frames: other readers would decode a data frame that the
-/// seek table hides. Returns the length in the last skippable frame if that is a `pzstd` mark.
-pub fn check_skippable(mut bytes: &[u8]) -> Result<Option<u32>> {
+/// seek table hides.
+pub fn check_skippable(mut bytes: &[u8]) -> Result<()> {
     let hidden = || Error::damaged("the seek table at the archive's end hides a frame");
-    let mut mark = None;
     while !bytes.is_empty() {
-        let Ok(start @ FrameStart::Skippable { content_bytes, .. }) = parse_frame_start(bytes) else {
+        let Ok(FrameStart::Skippable { content_bytes, .. }) = parse_frame_start(bytes) else {
             return Err(hidden());
         };
-        mark = pzstd_mark(start, bytes.get(SKIPPABLE_HEADER_BYTES..).unwrap_or_default());
         bytes = bytes.get(to_usize(skippable_frame_bytes(content_bytes))..).ok_or_else(hidden)?;
     }
-    Ok(mark)
+    Ok(())
 }

@@ -39,8 +39,6 @@ pub enum Problem<'a> {
         error: &'a Error,
         is_after_end: bool,
     },
-    /// A `pzstd` mark does not match the length of the next frame.
-    WrongMark { number: u64, offset_bytes: u64, compressed_bytes: u32, mark: u32 },
     /// A frame with the skippable frames in front of it does not match its hash.
     WrongHash { number: u64, offset_bytes: u64 },
     /// Frame boundaries are lost, so reading ends.
@@ -63,9 +61,6 @@ impl Problem<'_> {
             | Self::DamagedHeader { error, .. }
             | Self::End { error, .. } => error.clone(),
             Self::OddHeader { oddity, header } => oddity.error(header),
-            Self::WrongMark { offset_bytes, .. } => Error::damaged(format!(
-                "the mark in front of the frame at offset {offset_bytes} is not the length of the frame"
-            )),
             Self::WrongHash { offset_bytes, .. } => {
                 Error::damaged(format!("the frame at offset {offset_bytes} does not match its hash"))
                     .with_hint("take the archive from another source")
@@ -98,7 +93,7 @@ pub trait Visitor: Sync {
 
     /// Called for every frame whose header is read, in any order. Skippable frames are only passed
     /// when reading in order.
-    fn frame(&self, frame: SeenFrame<'_>) -> Result<()> {
+    fn frame(&self, frame: SeenFrame) -> Result<()> {
         let _ = frame;
         Ok(())
     }

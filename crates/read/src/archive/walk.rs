@@ -10,10 +10,10 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde::Serialize;
 use slotpress_base::bytes::count;
-use slotpress_base::{Error, Result, split_at_most, to_usize};
+use slotpress_base::{Error, Result, to_usize};
 use slotpress_format::{
-    AGAVE_WINDOW_LOG_MAX, FRAME_HEADER_BYTES_MAX, FrameHeader, FrameStart, SKIPPABLE_HEADER_BYTES, parse_block_header,
-    parse_frame_start, skippable_frame_bytes,
+    AGAVE_WINDOW_LOG_MAX, FRAME_HEADER_BYTES_MAX, FrameHeader, FrameStart, INDEX_MAGIC, SKIPPABLE_HEADER_BYTES,
+    parse_block_header, parse_frame_start, skippable_frame_bytes,
 };
 use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
 
@@ -63,19 +63,16 @@ impl Recycler {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct SeenFrame<'a> {
+pub struct SeenFrame {
     /// Number among the frames with tar data, from 0; `None` when reading in order.
     pub number: Option<u64>,
     pub offset_bytes: u64,
     pub start: FrameStart,
-    /// First bytes in a skippable frame, at most [`SEEN_CONTENT_BYTES_MAX`].
-    pub content: &'a [u8],
+    /// True if this is an index of slotpress; only set when reading in order.
+    pub is_index: bool,
 }
 
-/// Bytes of a skippable frame that an observer sees: enough to recognize its kind.
-pub const SEEN_CONTENT_BYTES_MAX: usize = 16;
-
-pub type OnFrame<'a> = Box<dyn FnMut(SeenFrame<'_>) -> Result<()> + Send + 'a>;
+pub type OnFrame<'a> = Box<dyn FnMut(SeenFrame) -> Result<()> + Send + 'a>;
 
 pub struct FrameWalker<'a, R> {
     on_frame: OnFrame<'a>,
@@ -135,15 +132,11 @@ impl<'a, R: Read> FrameWalker<'a, R> {
     }
 
     fn observe(&mut self, offset_bytes: u64, start: FrameStart) -> Result<()> {
-        let content = match start {
-            FrameStart::Skippable { content_bytes, .. } => {
-                let length = to_usize(content_bytes).min(SEEN_CONTENT_BYTES_MAX);
-                let bytes = self.input.peek(SKIPPABLE_HEADER_BYTES.saturating_add(length))?;
-                split_at_most(bytes.get(SKIPPABLE_HEADER_BYTES..).unwrap_or_default(), length).0
-            }
-            FrameStart::Zstd(_) => &[],
+        let is_index = matches!(start, FrameStart::Skippable { .. }) && {
+            let bytes = self.input.peek(SKIPPABLE_HEADER_BYTES.saturating_add(INDEX_MAGIC.len()))?;
+            bytes.get(SKIPPABLE_HEADER_BYTES..).unwrap_or_default().starts_with(INDEX_MAGIC)
         };
-        (self.on_frame)(SeenFrame { number: None, offset_bytes, start, content })
+        (self.on_frame)(SeenFrame { number: None, offset_bytes, start, is_index })
     }
 
     fn next_piece(&mut self) -> Result<Option<Piece>> {

@@ -279,14 +279,14 @@ impl Visitor for Inspector<'_> {
         Ok(EntryUse { is_document, ..EntryUse::default() })
     }
 
-    fn frame(&self, frame: SeenFrame<'_>) -> Result<()> {
+    fn frame(&self, frame: SeenFrame) -> Result<()> {
         self.rules.frame(frame)
     }
 
     fn problem(&self, problem: Problem<'_>) -> Result<()> {
         match problem {
             // Oddities that some clients refuse are reported; unreadable parts are errors.
-            Problem::OddHeader { .. } | Problem::WrongMark { .. } => self.rules.problem(problem),
+            Problem::OddHeader { .. } => self.rules.problem(problem),
             Problem::End { parser, .. } if !parser.is_between_entries() => self.rules.problem(problem),
             problem => Err(problem.into_error()),
         }

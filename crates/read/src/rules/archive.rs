@@ -21,8 +21,7 @@ pub type SeenSlots = Mutex<HashSet<u64>>;
 pub struct ArchiveRules<'a> {
     findings: &'a Findings,
     seen_slots: &'a SeenSlots,
-    /// True if frames come in any order, and skippable frames (`pzstd` marks) are not shown to
-    /// [`Self::frame`].
+    /// True if frames come in any order, and skippable frames are not shown to [`Self::frame`].
     is_by_index: bool,
     length_bytes: Option<u64>,
     entries: Mutex<EntryChecker>,
@@ -56,7 +55,7 @@ impl<'a> ArchiveRules<'a> {
         self.entries.lock().entry(entry, &mut self.seen_slots.lock(), self.findings)
     }
 
-    pub fn frame(&self, frame: SeenFrame<'_>) -> Result<()> {
+    pub fn frame(&self, frame: SeenFrame) -> Result<()> {
         match (self.is_by_index, frame.start) {
             (false, _) => self.frames.lock().see(frame, self.findings),
             (true, FrameStart::Zstd(header)) => {
@@ -75,10 +74,6 @@ impl<'a> ArchiveRules<'a> {
                 let rule = if is_after_end { Rule::TrailingBytes } else { Rule::FrameDamaged };
                 let place = FindingPlace::frame(Some(number), error.offset_bytes());
                 findings.add_error(rule, &place, error)
-            }
-            Problem::WrongMark { number, offset_bytes, compressed_bytes, mark } => {
-                let place = FindingPlace::frame(Some(number), Some(offset_bytes));
-                findings.add_at(Rule::PzstdMark, &place, u64::from(compressed_bytes), mark)
             }
             Problem::WrongHash { number, offset_bytes } => {
                 let place = FindingPlace::frame(Some(number), Some(offset_bytes));
@@ -139,8 +134,8 @@ impl<'a> ArchiveRules<'a> {
                 let expected = "frame hashes, index and seek table until the file's end";
                 self.findings.add_at(Rule::Index, &place, expected, "something else")?;
             }
-        } else if let Some(length_bytes) = archive.source.length_bytes() {
-            self.frames.lock().finish(length_bytes, archive.source.is_stream(), self.findings)?;
+        } else {
+            self.frames.lock().finish(archive.source.is_stream(), self.findings)?;
         }
         if !self.is_by_index {
             read.frames.frames = self.frames.lock().count();

@@ -1,13 +1,11 @@
-//! Checks the frames of one archive: their windows, and the `pzstd` marks in front of them.
+//! Checks the frames of one archive.
 
 use slotpress_base::Result;
-use slotpress_format::{AGAVE_WINDOW_BYTES_MAX, FIREDANCER_WINDOW_BYTES_MAX, FrameHeader, FrameStart, pzstd_mark};
+use slotpress_format::{AGAVE_WINDOW_BYTES_MAX, FIREDANCER_WINDOW_BYTES_MAX, FrameHeader, FrameStart};
 
 use super::findings::{FindingPlace, Findings};
 use super::rule::Rule;
 use crate::SeenFrame;
-
-const INDEX_MAGIC: &[u8] = b"slotidx1";
 
 /// Checks the window of a frame, even if the frame states less content: Agave 4.2 was seen to
 /// allocate the whole window.
@@ -24,44 +22,25 @@ pub fn check_window(header: &FrameHeader, place: FindingPlace, findings: &Findin
 pub struct FrameWatch {
     count: u64,
     last_offset_bytes: u64,
-    /// Length in the `pzstd` mark right before the current frame.
-    mark: Option<u64>,
-    marked_frame: Option<(u64, u64)>,
     has_index: bool,
 }
 
 impl FrameWatch {
-    pub fn see(&mut self, frame: SeenFrame<'_>, findings: &Findings) -> Result<()> {
-        self.end_marked_frame(frame.offset_bytes, findings)?;
+    pub fn see(&mut self, frame: SeenFrame, findings: &Findings) -> Result<()> {
         match frame.start {
             FrameStart::Zstd(header) => {
                 check_window(&header, FindingPlace::frame(Some(self.count), Some(frame.offset_bytes)), findings)?;
-                self.marked_frame = self.mark.take().map(|mark| (mark, frame.offset_bytes));
                 self.count = self.count.saturating_add(1);
                 self.last_offset_bytes = frame.offset_bytes;
             }
-            FrameStart::Skippable { .. } => {
-                self.has_index |= frame.content.starts_with(INDEX_MAGIC);
-                self.mark = pzstd_mark(frame.start, frame.content).map(u64::from);
-            }
+            FrameStart::Skippable { .. } => self.has_index |= frame.is_index,
         }
         Ok(())
     }
 
-    fn end_marked_frame(&mut self, end_bytes: u64, findings: &Findings) -> Result<()> {
-        let Some((mark, start)) = self.marked_frame.take() else { return Ok(()) };
-        let frame_bytes = end_bytes.saturating_sub(start);
-        if frame_bytes == mark {
-            return Ok(());
-        }
-        let place = FindingPlace::frame(Some(self.count.saturating_sub(1)), Some(start));
-        findings.add_at(Rule::PzstdMark, &place, frame_bytes, mark)
-    }
-
-    /// Makes the last checks. Reports an index that could not be used as damaged, except in a
-    /// stream, where no index is searched for.
-    pub fn finish(&mut self, length_bytes: u64, is_stream: bool, findings: &Findings) -> Result<()> {
-        self.end_marked_frame(length_bytes, findings)?;
+    /// Reports an index that could not be used as damaged, except in a stream, where no index is
+    /// searched for.
+    pub fn finish(&self, is_stream: bool, findings: &Findings) -> Result<()> {
         if self.has_index && !is_stream && !findings.has(Rule::Index) {
             let found = "an index without a seek table that fits";
             findings.add(Rule::Index, "an index and its seek table", found)?;

@@ -105,8 +105,6 @@ rules! {
     Index, Frames, NOBODY, RECOMPRESS, OWN, "the archive's own index does not fit its frames";
     /// Frames match their hashes.
     FrameHash, Frames, NOBODY, DOWNLOAD, OWN, "a frame does not match its hash";
-    /// `pzstd` marks give the lengths of the frames after them.
-    PzstdMark, Frames, NOBODY, RECOMPRESS, OWN, "a mark of pzstd does not fit the frame after it";
     /// Tar headers can be read.
     TarDamaged, Entries, ALL, DOWNLOAD, SEEN, "the tar stream is damaged";
     /// Every entry except directories belongs in a snapshot archive.
@@ -414,16 +412,7 @@ impl Rule {
         use Rule::*;
         matches!(
             self,
-            WindowLarge
-                | Index
-                | PzstdMark
-                | Order
-                | EndLong
-                | NameUnknown
-                | ExtensionWrong
-                | Lz4
-                | Plain
-                | OldCompression
+            WindowLarge | Index | Order | EndLong | NameUnknown | ExtensionWrong | Lz4 | Plain | OldCompression
         )
     }
 

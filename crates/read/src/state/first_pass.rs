@@ -15,7 +15,7 @@ pub trait Contents: Sync {
     /// Called for each entry that passes the rules, in the order of the archive.
     fn entry(&self, entry: &Entry) -> Result<()>;
 
-    fn frame(&self, frame: &SeenFrame<'_>) -> Result<()> {
+    fn frame(&self, frame: &SeenFrame) -> Result<()> {
         let _ = frame;
         Ok(())
     }
@@ -55,7 +55,7 @@ impl<C: Contents> Visitor for FirstPass<'_, C> {
         Ok(EntryUse { is_document: false, is_for_sink, records_of })
     }
 
-    fn frame(&self, frame: SeenFrame<'_>) -> Result<()> {
+    fn frame(&self, frame: SeenFrame) -> Result<()> {
         self.contents.frame(&frame)?;
         self.rules.frame(frame)
     }
