@@ -88,9 +88,7 @@ pub fn run(args: &BootstrapArgs, ui: &Ui) -> Result<()> {
         .find(find)
         .bases(args.base.clone())
         .restore(target)
-        // `--max-bytes` also limits the download: an archive is never longer than its unpacked
-        // content.
-        .limits(args.transfer.limits(args.check.options(args.memory).max_bytes, None))
+        .limits(args.transfer.limits(None))
         .trusted(trusted)
         .quorum(quorum)
         .expect_roots(args.expect_root.clone());

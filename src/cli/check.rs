@@ -20,9 +20,6 @@ pub struct CheckArgs {
     /// Expected slot
     #[arg(long, value_parser = values::slot, value_name = "SLOT")]
     expect_slot: Option<u64>,
-    /// Refuse archives that unpack to more than this [default: limited by the free space]
-    #[arg(long, value_name = "SIZE", value_parser = values::size)]
-    max_bytes: Option<u64>,
 }
 
 pub const CHECK_MODES: &[(&str, CheckMode, &str)] = &[
@@ -40,7 +37,6 @@ impl CheckArgs {
         let mut options = CheckOptions::default().mode(self.check).memory_bytes(memory_bytes);
         options.expect_hash = self.expect_hash;
         options.expect_slot = self.expect_slot;
-        options.max_bytes = self.max_bytes;
         options
     }
 }

@@ -37,9 +37,6 @@ pub struct FetchArgs {
     /// Limit fetching to this many bytes per second
     #[arg(long, value_name = "SIZE", value_parser = rate, env = "SLOTPRESS_MAX_RATE")]
     max_rate: Option<u64>,
-    /// Refuse archives larger than this [default: 4TiB]
-    #[arg(long, value_name = "SIZE", value_parser = values::size)]
-    max_bytes: Option<u64>,
     #[command(flatten)]
     peers: PeersArgs,
     #[command(flatten)]
@@ -51,7 +48,7 @@ pub fn run(args: &FetchArgs, ui: &Ui) -> Result<()> {
         return Err(slotpress::Error::usage("--expect-root is for one archive: fetch gets them in no fixed order")
             .with_hint("fetch them one by one, each with its root"));
     }
-    let mut limits = args.transfer.limits(args.max_bytes, args.expect_root.first().copied());
+    let mut limits = args.transfer.limits(args.expect_root.first().copied());
     limits.streams = planned::threads_that_fit(Some(limits.streams), || Ok(STREAM_BYTES), 0, ui)?;
     let (trusted, quorum) = args.transfer.trusted()?;
     let wants_incremental = !args.no_incremental && args.expect_root.is_empty();

@@ -143,6 +143,9 @@ pub struct TransferArgs {
     /// server that sends less than 1 KiB per second for two minutes
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     min_rate: Option<u64>,
+    /// Refuse archives larger than this [default: 4TiB]
+    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    max_bytes: Option<u64>,
     /// A server that you trust, which must have the same archive; may be given more than once. The
     /// run fails if one of them has a different state of that slot
     #[arg(long, value_name = "URL", value_delimiter = ',', env = "SLOTPRESS_TRUST")]
@@ -160,10 +163,10 @@ impl TransferArgs {
         usize::from(self.streams)
     }
 
-    /// Limits of a download: connections, rate, and size (4 TiB without `max_bytes`).
-    pub fn limits(&self, max_bytes: Option<u64>, expect_root: Option<Root>) -> FetchLimits {
+    /// Limits of a download: connections, rate, and size.
+    pub fn limits(&self, expect_root: Option<Root>) -> FetchLimits {
         let mut limits = FetchLimits::default().streams(self.streams());
-        limits.max_bytes = max_bytes.unwrap_or(limits.max_bytes);
+        limits.max_bytes = self.max_bytes.unwrap_or(limits.max_bytes);
         limits.min_rate_bytes_per_second = self.min_rate;
         limits.expect_root = expect_root;
         limits

@@ -14,8 +14,8 @@ use slotpress_read::archive::Archive;
 use slotpress_read::conversion::lacks_stakes;
 use slotpress_read::rules::pair::Member;
 use slotpress_read::{
-    AccountsPass, ArchiveRules, Findings, FirstPass, IndexPolicy, Pass, Rule, SeenSlots, SizeLimit, StateCheck,
-    check_base, check_pair, judge_chains, judge_storage_map, read_again,
+    AccountsPass, ArchiveRules, Findings, FirstPass, IndexPolicy, Pass, Rule, SeenSlots, StateCheck, check_base,
+    check_pair, judge_chains, judge_storage_map, read_again,
 };
 
 use super::plan::Job;
@@ -60,7 +60,7 @@ impl Base {
         let (findings, seen_slots) = (Findings::refusing(Rule::is_refused_of_source), SeenSlots::default());
         let records = state.first_pass();
         let rules = ArchiveRules::of_archive(&self.archive, None, &seen_slots, &findings);
-        let visitor = FirstPass { rules, size_limit: &SizeLimit::new(None), records: Some(&records), contents: () };
+        let visitor = FirstPass { rules, records: Some(&records), contents: () };
         let mut read = self.archive.read(&Pass::new(options.encoding.threads, progress), &visitor)?;
         let judged = visitor.rules.finish(&self.archive, &mut read)?;
         let Some((bank, map)) = judged.bank else { return Err(Error::damaged("the archive holds no bank file")) };

@@ -19,8 +19,8 @@ use slotpress_read::conversion::{
     status_cache_front,
 };
 use slotpress_read::{
-    ArchiveRules, Contents, Findings, FirstPass, IndexPolicy, Pass, Rule, SeenSlots, SizeLimit, StateOutcome,
-    check_base, read_in_order,
+    ArchiveRules, Contents, Findings, FirstPass, IndexPolicy, Pass, Rule, SeenSlots, StateOutcome, check_base,
+    read_in_order,
 };
 
 use super::input::Input;
@@ -153,10 +153,9 @@ impl Job<'_> {
         progress.stage("Surveying", input.length_bytes());
         let state = self.new_state_check(input, written, true)?.keeping_accounts();
         let (findings, seen_slots) = (Findings::refusing(Rule::is_refused_of_source), SeenSlots::default());
-        let (size_limit, records) = (SizeLimit::new(options.check.max_bytes), state.first_pass());
+        let records = state.first_pass();
         let reader = FirstPass {
             rules: ArchiveRules::new(base_slot, false, input.length_bytes(), &seen_slots, &findings),
-            size_limit: &size_limit,
             records: Some(&records),
             contents: Surveyed::default(),
         };

@@ -9,7 +9,7 @@ use slotpress_read::archive::front::RECOMPRESSED;
 use slotpress_read::archive::source::written;
 use slotpress_read::conversion::CONVERTED;
 use slotpress_read::{
-    Assurance, CheckOptions, NamedArchive, SizeLimit, SnapshotClient, StateCheck, StateOutcome, judge_expected,
+    Assurance, CheckOptions, NamedArchive, SnapshotClient, StateCheck, StateOutcome, judge_expected,
     read_back_archive_on,
 };
 
@@ -82,9 +82,6 @@ impl<'a, 's> Plan<'a, 's> {
         let checks_state = options.check.checks_state(base_slot.is_some() && options.base.is_none())?;
         let is_convertible = check_ways(&source, &sink.place, options, base_slot, checks_state)?;
         let input = Input::open(source, options, wish)?;
-        if let Input::File { archive, .. } = &input {
-            SizeLimit::new(options.check.max_bytes).check_indexes([archive.as_ref()].into_iter())?;
-        }
         let base = options.base.as_deref().zip(base_slot);
         let base = base.map(|(path, slot)| Base::open(path, slot, input.member(), &options.encoding.io_policy));
         let base = base.transpose()?;

@@ -11,7 +11,7 @@ use slotpress_read::conversion::STATUS_CACHE_COUNT_BYTES;
 use slotpress_read::conversion::place::StoragePart;
 use slotpress_read::{
     ArchiveRules, Contents, EntrySink, Findings, FirstPass, JudgedArchive, Pass, ReadArchive, Rule, SeenSlots,
-    SizeLimit, StateCheck, judge_storage_map, read_in_order,
+    StateCheck, judge_storage_map, read_in_order,
 };
 
 use super::convert::{Conversion, Treatment};
@@ -49,9 +49,8 @@ impl Reading<'_> {
         let (findings, seen_slots) = (Findings::refusing(Rule::is_refused_of_source), SeenSlots::default());
         let rules = ArchiveRules::new(self.job.base_slot, false, input.length_bytes(), &seen_slots, &findings);
         let records = self.state.map(StateCheck::first_pass);
-        let size_limit = SizeLimit::new(options.check.max_bytes);
         let contents = KeptEntries::default();
-        let reader = FirstPass { rules, size_limit: &size_limit, records: records.as_ref(), contents };
+        let reader = FirstPass { rules, records: records.as_ref(), contents };
         let input_bytes = AtomicU64::default();
         let count = Forward::new(self.reads, |event| {
             if let ProgressEvent::Bytes { input, .. } = event {

@@ -32,8 +32,8 @@ use slotpress_base::{Elapsed, Error, IoContext, Owner, Progress, Result, Space, 
 use slotpress_format::ledger::names::Extension;
 use slotpress_format::{ArchiveName, BankSnapshot};
 use slotpress_read::{
-    Assurance, CheckOptions, Compression, FailedRead, RATIO_TYPICAL, ReadBackReport, ReadError, SeenSlots, SizeLimit,
-    StateCheck, is_rebased, read_back_snapshot,
+    Assurance, CheckOptions, Compression, FailedRead, RATIO_TYPICAL, ReadBackReport, ReadError, SeenSlots, StateCheck,
+    is_rebased, read_back_snapshot,
 };
 
 use crate::restore::assign::{AssignedStorage, Assigner};
@@ -161,7 +161,6 @@ impl Run<'_> {
             feed.open_next(&target.snapshots_dir, options, progress)?;
         }
         feed.check_roots()?;
-        SizeLimit::new(options.check.max_bytes).check_indexes(feed.archives())?;
         self.check_space(&feed.opened, feed.copies_bytes().sum())?;
         target.delete_existing(progress)?;
         let roots = target.create_partial_roots()?;
@@ -184,8 +183,8 @@ impl Run<'_> {
         let is_part = feed.archives().next().is_some_and(|archive| archive.base_slot().is_some());
         let state = options.check.checks_state(is_part)?.then(|| self.new_state_check(&feed.opened)).transpose()?;
         let assigner = Assigner::new(roots.len() as u16, options.layout == RestoreLayout::Archive);
-        let (seen_slots, size_limit) = (SeenSlots::default(), SizeLimit::new(options.check.max_bytes));
-        let mut unpacker = Unpacker { run: self, roots, assigner, seen_slots, size_limit, state };
+        let seen_slots = SeenSlots::default();
+        let mut unpacker = Unpacker { run: self, roots, assigner, seen_slots, state };
         let mut unpacked: Vec<Unpacked> = Vec::new();
         for number in 0.. {
             if number == feed.opened.len() {

@@ -10,7 +10,7 @@ use slotpress_base::{Error, IoContext, Result, ShowPath, SpaceWatch, WriteBehind
 use slotpress_format::{BankFile, Entry, Root};
 use slotpress_read::{
     ArchiveRules, Contents, EntrySink, Findings, FirstPass, HashCheck, JudgedArchive, Pass, PassingFrames, ReadError,
-    Rule, SeenFrame, SeenSlots, SizeLimit, StateCheck,
+    Rule, SeenFrame, SeenSlots, StateCheck,
 };
 
 use crate::restore::assign::{Assigner, Destination};
@@ -24,7 +24,6 @@ pub struct Unpacker<'a> {
     pub roots: &'a [PartialDir],
     pub assigner: Assigner,
     pub seen_slots: SeenSlots,
-    pub size_limit: SizeLimit,
     pub state: Option<StateCheck>,
 }
 
@@ -90,7 +89,7 @@ impl Unpacker<'_> {
             write_behind,
         };
         let rules = ArchiveRules::of_archive(archive, base_slot, &self.seen_slots, &findings);
-        let reader = FirstPass { rules, size_limit: &self.size_limit, records: records.as_ref(), contents };
+        let reader = FirstPass { rules, records: records.as_ref(), contents };
         let pass = Pass { hashes, ..Pass::new(options.threads, progress) };
         let mut read = archive.read(&pass, &reader)?;
         write_behind.finish().or_path("write to", &bank_snapshot.path)?;

@@ -35,7 +35,6 @@ pub use archive::named::NamedArchive;
 pub use archive::passing::PassingFrames;
 pub use archive::range::{FrameOffsets, read_range};
 pub use archive::shape::{Shape, walk_shape};
-pub use archive::size_limit::SizeLimit;
 pub use archive::source::{LocalFile, SharedSource, Source};
 pub use archive::tail::{Tail, first_read_at};
 pub use archive::visit::{EntrySink, EntryUse, RecordVisitor, RecordWorker, StorageRef, Visitor};

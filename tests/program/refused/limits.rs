@@ -1,4 +1,4 @@
-//! Limits of the unpacked size of an archive, of memory, and of quotes in messages.
+//! Limits of memory, and of quotes in messages.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,58 +17,6 @@ fn slotpress(arguments: &[&str]) -> (Option<i32>, String) {
 }
 
 const MIB: usize = 1 << 20;
-
-/// Makes a record with a mebibyte of zeros.
-fn large_record(id: u64) -> Vec<u8> {
-    let mut record = vec![0; MIB];
-    record[8..16].copy_from_slice(&(MIB as u64 - 136).to_le_bytes());
-    record[16..24].copy_from_slice(&(id + 1).to_le_bytes());
-    record[48] = 1;
-    record
-}
-
-/// Makes an archive without an index that unpacks to many storages of zeros: small to store, large
-/// to restore.
-fn bomb(dir: &Path, storages: u64, storage_bytes: usize) -> PathBuf {
-    let entry = |path: &str, kind, content| TarEntry { path: path.to_string(), kind, content };
-    let mut entries = vec![entry("version", b'0', b"1.2.0".to_vec()), entry("snapshots/", b'5', Vec::new())];
-    let file = |path: &str| contents(&fixture(FULL_26)).remove(path).expect("an entry");
-    entries.push(entry("snapshots/status_cache", b'0', file("snapshots/status_cache")));
-    entries.push(entry("snapshots/26/", b'5', Vec::new()));
-    entries.push(entry("snapshots/26/26", b'0', file("snapshots/26/26")));
-    entries.push(entry("accounts/", b'5', Vec::new()));
-    let storage = (0..(storage_bytes / MIB) as u64).flat_map(large_record).collect::<Vec<u8>>();
-    entries.extend((0..storages).map(|id| entry(&format!("accounts/{}.{id}", id + 1), b'0', storage.clone())));
-    let path = dir.join(FULL_26);
-    fs::write(&path, zstd::bulk::compress(&make_tar(&entries), 1).expect("compressed")).expect("written");
-    assert!(fs::metadata(&path).expect("metadata").len() < 200_000);
-    path
-}
-
-#[test]
-fn a_bomb_is_refused_by_max_bytes() {
-    let dir = temp_dir();
-    let out = dir.path().join("out");
-    fs::create_dir(&out).expect("made");
-    let target = dir.path().join("ledger");
-    for (storages, storage_bytes, max) in [(1, 200 * MIB, "64MiB"), (64, MIB, "20MiB")] {
-        let bomb = bomb(dir.path(), storages, storage_bytes);
-        for arguments in [
-            vec!["restore", text(&bomb), "--ledger", text(&target)],
-            vec!["restore", text(&bomb), "--ledger", text(&target), "--tree", "archive"],
-            vec!["recompress", text(&bomb), "-o", text(&out)],
-            vec!["restore", "-", "--ledger", text(&target)],
-            vec!["recompress", "-", "-o", text(&out)],
-        ] {
-            let mut command = Command::new(slotpress_path());
-            command.args(&arguments).args(["--max-bytes", max]).stdin(fs::File::open(&bomb).expect("opened"));
-            let (code, said) = run(&mut command);
-            assert!(code == Some(1) && said.contains("--max-bytes"), "{arguments:?}: {code:?} {said}");
-            assert!(said.contains("accounts/") && said.contains("hint: "), "it says what was found: {said}");
-            assert!(!target.exists() && fs::read_dir(&out).expect("read").next().is_none(), "{arguments:?}: left");
-        }
-    }
-}
 
 /// With any amount of memory, there is no panic and no abort, and every file with a final name is
 /// whole.
@@ -148,40 +96,6 @@ fn what_is_planned_is_compared_with_limits() {
     command.arg("--data=220000000").arg(slotpress_path()).args(["inspect", text(&archive), "--threads", "8"]);
     let (code, said) = run(&mut command);
     assert!(code == Some(0) && said.contains("of 8 workers are used"), "{code:?} {said}");
-}
-
-#[test]
-fn max_bytes_lets_pass_what_is_expected() {
-    let dir = temp_dir();
-    let archive = fixture(FULL_26);
-    let tar_bytes = tar_of(&archive).len() as u64;
-    let out = dir.path().join("out");
-    fs::create_dir(&out).expect("made");
-    let recompress = |from: &Path, max: u64| {
-        slotpress(&["recompress", text(from), "-o", text(&out), "--force", "--max-bytes", &max.to_string()])
-    };
-    let (code, said) = recompress(&archive, tar_bytes);
-    assert_eq!(code, Some(0), "{said}");
-    // With an index, it is known before anything is written.
-    let indexed = out.join(FULL_26);
-    let (code, said) = recompress(&indexed, tar_bytes / 2);
-    assert!(code == Some(1) && said.contains("as the index says") && said.contains("--max-bytes"), "{said}");
-    let ledger = dir.path().join("ledger");
-    let restore =
-        |max: u64| slotpress(&["restore", text(&indexed), "--ledger", text(&ledger), "--max-bytes", &max.to_string()]);
-    let (code, said) = restore(tar_bytes / 2);
-    assert!(code == Some(1) && said.contains("as the index says") && !ledger.exists(), "{said}");
-    // A full and an incremental archive count together.
-    let [full, incremental] = [FULL_26, INCREMENTAL_26_40].map(fixture);
-    let both = tar_bytes + tar_of(&incremental).len() as u64;
-    let restore_both = |max: u64| {
-        let max = max.to_string();
-        slotpress(&["restore", text(&full), text(&incremental), "--ledger", text(&ledger), "--max-bytes", &max])
-    };
-    let (code, said) = restore_both(both - 16 * 1024);
-    assert!(code == Some(1) && said.contains("--max-bytes") && !ledger.exists(), "{said}");
-    let (code, said) = restore_both(both);
-    assert_eq!(code, Some(0), "{said}");
 }
 
 /// No message repeats more than one line of an archive or a ledger.

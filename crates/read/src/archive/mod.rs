@@ -23,7 +23,6 @@ pub mod passing;
 mod peeker;
 pub mod range;
 pub mod shape;
-pub mod size_limit;
 pub mod source;
 mod streams;
 pub mod tail;

@@ -57,10 +57,6 @@ pub struct CheckOptions {
     /// Slot that the state must have. Default: any.
     #[setters(into)]
     pub expect_slot: Option<u64>,
-    /// Limit on the bytes to which all archives together may unpack, counting entries with headers
-    /// and padding. Default: none.
-    #[setters(into)]
-    pub max_bytes: Option<u64>,
 }
 
 impl Default for CheckOptions {
@@ -71,7 +67,6 @@ impl Default for CheckOptions {
             temporary_dir: None,
             expect_hash: None,
             expect_slot: None,
-            max_bytes: None,
         }
     }
 }

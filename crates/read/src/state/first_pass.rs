@@ -6,7 +6,7 @@ use slotpress_format::{Entry, EntryKind};
 
 use super::accounts::AccountsPass;
 use crate::archive::visit::{NoEntrySink, Problem};
-use crate::{ArchiveRules, EntrySink, EntryUse, RecordVisitor, SeenFrame, SizeLimit, Visitor};
+use crate::{ArchiveRules, EntrySink, EntryUse, RecordVisitor, SeenFrame, Visitor};
 
 pub trait Contents: Sync {
     /// True if a sink receives the contents of entries.
@@ -37,7 +37,6 @@ impl Contents for () {
 
 pub struct FirstPass<'a, C> {
     pub rules: ArchiveRules<'a>,
-    pub size_limit: &'a SizeLimit,
     pub records: Option<&'a AccountsPass<'a>>,
     pub contents: C,
 }
@@ -45,7 +44,6 @@ pub struct FirstPass<'a, C> {
 impl<C: Contents> Visitor for FirstPass<'_, C> {
     fn entry(&self, _: u32, entry: &Entry) -> Result<EntryUse> {
         self.rules.entry(entry)?;
-        self.size_limit.entry(entry)?;
         self.contents.entry(entry)?;
         let is_for_sink = C::ARE_FOR_SINK;
         let EntryKind::Storage { slot, id } = entry.kind else {

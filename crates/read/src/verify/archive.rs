@@ -13,7 +13,7 @@ use crate::state::again;
 use crate::verify::Job;
 use crate::{
     AccountsPass, ArchiveRules, Check, FindingPlace, Findings, FirstPass, HashCheck, JudgedArchive, NamedArchive, Pass,
-    ReadError, Rule, SeenSlots, SizeLimit, Task,
+    ReadError, Rule, SeenSlots, Task,
 };
 
 /// An archive that has been read and judged except for its state.
@@ -37,7 +37,6 @@ impl VerifiedArchive {
         distrusted: Option<&Error>,
         accounts: &Accounts,
         seen_slots: &SeenSlots,
-        size_limit: &SizeLimit,
         job: &Job<'_>,
     ) -> Result<Self, ReadError> {
         let Job { options, progress, .. } = *job;
@@ -57,7 +56,6 @@ impl VerifiedArchive {
         let records = AccountsPass { accounts, findings: &findings, task: job.first_task() };
         let visitor = FirstPass {
             rules: ArchiveRules::of_archive(&archive, archive.base_slot(), seen_slots, &findings),
-            size_limit,
             records: job.reads_records().then_some(&records),
             contents: (),
         };

@@ -33,8 +33,8 @@ use crate::state::second_pass::StateVisitor;
 use crate::verify::archive::VerifiedArchive;
 use crate::verify::judge::judge;
 use crate::{
-    Check, CheckMode, CheckOptions, FailedRead, Findings, RATIO_TYPICAL, ReadError, SeenSlots, SizeLimit,
-    SnapshotClient, Task, VerifyReport, check_pair,
+    Check, CheckMode, CheckOptions, FailedRead, Findings, RATIO_TYPICAL, ReadError, SeenSlots, SnapshotClient, Task,
+    VerifyReport, check_pair,
 };
 
 /// Clients, checks and settings of a verification.
@@ -254,7 +254,7 @@ fn try_archives(
 ) -> Result<VerifyReport, FailedRead> {
     let options = job.options;
     let mut accounts = new_accounts(&job, archives_bytes(archives)?)?;
-    let (seen_slots, size_limit) = (SeenSlots::default(), SizeLimit::new(options.check.max_bytes));
+    let seen_slots = SeenSlots::default();
     let mut read: Vec<VerifiedArchive> = Vec::new();
     job.announce(archives);
     for (number, (archive, distrusted)) in archives.iter().zip(distrusted).enumerate() {
@@ -262,7 +262,7 @@ fn try_archives(
             accounts.begin_older_archive(options.threads)?;
         }
         let (is_below, distrusted) = (number > 0, distrusted.as_ref());
-        let one = VerifiedArchive::read(archive, is_below, distrusted, &accounts, &seen_slots, &size_limit, &job)
+        let one = VerifiedArchive::read(archive, is_below, distrusted, &accounts, &seen_slots, &job)
             .map_err(|error| FailedRead::of(number, error))?;
         accounts.stakes.lacks_rent_epochs |= one.is_of_firedancer;
         read.push(one);
