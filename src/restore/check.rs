@@ -43,7 +43,7 @@ impl Unpacked {
         }
         full.map_or(Ok(()), |full| judge_chains(&full.bank, &self.bank, &Findings::refusing(|_| true)))?;
         check_chain(&self.bank, options)?;
-        if opened.is_hashed_in_passing { opened.judge_root(self.root) } else { Ok(()) }
+        if opened.is_hashed_at_end { opened.judge_root(self.root) } else { Ok(()) }
     }
 }
 

@@ -44,16 +44,16 @@ pub struct Opened {
     pub way: ArchiveCopy,
     /// Root that the archive must have.
     pub expect_root: Option<Root>,
-    /// True if frames are hashed while they are read, and the root is compared at the end: the
-    /// archive is still arriving, or its index is ignored.
-    pub is_hashed_in_passing: bool,
+    /// True if frames and root are compared after the archive was read: it is still arriving, or
+    /// its index is ignored.
+    pub is_hashed_at_end: bool,
 }
 
 impl Opened {
     /// Refuses an archive with another root than the expected one, unless the root is known only at
     /// the end.
     pub fn check_root(&self) -> Result<()> {
-        match self.is_hashed_in_passing {
+        match self.is_hashed_at_end {
             true => Ok(()),
             false => {
                 self.judge_root(self.archive.root()).map_err(|error| error.within_damaged(self.archive.path().shown()))
@@ -91,8 +91,8 @@ impl<'a> Feed<'a> {
             }
         };
         let expect_root = self.expect_roots.get(self.opened.len()).copied();
-        let is_hashed_in_passing = archive.source.length_bytes().is_none() || self.index == IndexPolicy::Ignore;
-        self.opened.push(Opened { archive, way, expect_root, is_hashed_in_passing });
+        let is_hashed_at_end = archive.source.length_bytes().is_none() || self.index == IndexPolicy::Ignore;
+        self.opened.push(Opened { archive, way, expect_root, is_hashed_at_end });
         Ok(())
     }
 

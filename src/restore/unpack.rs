@@ -6,11 +6,13 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use parking_lot::{Mutex, RwLock};
-use slotpress_base::{Error, IoContext, Result, ShowPath, SpaceWatch, WriteBehind};
+use slotpress_base::{Error, ErrorKind, IoContext, Progress, Result, ShowPath, SpaceWatch, WriteBehind};
 use slotpress_format::{BankFile, Entry, Root};
+use slotpress_read::archive::Archive;
+use slotpress_read::archive::hashes::check_hashes;
 use slotpress_read::{
-    ArchiveRules, Contents, EntrySink, Findings, FirstPass, HashCheck, JudgedArchive, Pass, PassingFrames, ReadError,
-    Rule, SeenFrame, SeenSlots, StateCheck,
+    ArchiveRules, Contents, EntrySink, Findings, FirstPass, HashCheck, JudgedArchive, Pass, ReadError, Rule, SeenSlots,
+    StateCheck, Tail,
 };
 
 use crate::restore::assign::{Assigner, Destination};
@@ -31,7 +33,7 @@ pub struct Unpacker<'a> {
 pub struct Unpacked {
     /// Slot of its full archive, if it is incremental.
     pub base_slot: Option<u64>,
-    /// Root of the archive, if its frames were hashed while they were read.
+    /// Root of the archive, if its frames were compared with their hashes after it was read.
     pub root: Option<Root>,
     pub bank: BankFile,
     pub judged: JudgedArchive,
@@ -72,8 +74,6 @@ impl Unpacker<'_> {
         let bank_snapshot = self.run.target.create_partial_bank()?;
         let first = self.assigner.storages().len();
         progress.stage("Restoring", archive.source.length_bytes());
-        let passing =
-            (hashes != HashCheck::None && archive.tail.is_none()).then(|| PassingFrames::new(archive.source.as_ref()));
         let write_behind = &WriteBehind::new(archive.io_policy.io_hint);
         let findings = Findings::refusing(refused(options.layout)).below(is_below);
         let records = self.state.as_ref().map(StateCheck::first_pass);
@@ -83,7 +83,6 @@ impl Unpacker<'_> {
             bank_snapshot: &bank_snapshot,
             assigner: Mutex::new(&mut self.assigner),
             destinations: RwLock::default(),
-            passing: passing.as_ref(),
             is_shared: archive.tail.is_some(),
             space: SpaceWatch::default(),
             write_behind,
@@ -102,10 +101,26 @@ impl Unpacker<'_> {
         // The rules require a bank file.
         let bank = judged.bank.as_ref().ok_or_else(|| Error::damaged("the archive holds no bank file"))?.0.clone();
         drop(reader);
-        let root = passing.map(PassingFrames::finish).transpose()?.flatten();
+        let root = match opened.expect_root.is_some() && archive.tail.is_none() {
+            true => compared_root(archive, progress)?,
+            false => None,
+        };
         let storages = first..self.assigner.storages().len();
         Ok(Unpacked { base_slot, root, bank, judged, bank_snapshot, storages })
     }
+}
+
+/// Compares the frames of an archive that was read without its tail; returns its root, or `None`
+/// without valid hashes.
+fn compared_root(archive: &Archive, progress: &dyn Progress) -> Result<Option<Root>> {
+    let source = archive.source.as_ref();
+    let tail = match Tail::read(source) {
+        Err(error) if error.kind() == ErrorKind::Damaged => return Ok(None),
+        tail => tail?,
+    };
+    let Some(tail) = tail else { return Ok(None) };
+    progress.stage("Checking", source.length_bytes());
+    check_hashes(source, &tail, &|_| false, progress)
 }
 
 struct Unpacking<'a> {
@@ -114,7 +129,6 @@ struct Unpacking<'a> {
     bank_snapshot: &'a PartialDir,
     assigner: Mutex<&'a mut Assigner>,
     destinations: RwLock<Vec<Destination>>,
-    passing: Option<&'a PassingFrames<'a>>,
     /// True if several writers may write parts of one file.
     is_shared: bool,
     space: SpaceWatch,
@@ -129,10 +143,6 @@ impl Contents for Unpacking<'_> {
         let destination = self.assigner.lock().assign(entry)?;
         self.destinations.write().push(destination);
         Ok(())
-    }
-
-    fn frame(&self, frame: &SeenFrame) -> Result<()> {
-        self.passing.map_or(Ok(()), |passing| passing.frame(frame))
     }
 
     fn new_sink(&self) -> Box<dyn EntrySink + '_> {

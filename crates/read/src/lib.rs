@@ -32,7 +32,6 @@ pub use archive::documents::{Documents, ParsedBank};
 pub use archive::front::Front;
 pub use archive::in_order::read_in_order;
 pub use archive::named::NamedArchive;
-pub use archive::passing::PassingFrames;
 pub use archive::range::{FrameOffsets, read_range};
 pub use archive::shape::{Shape, walk_shape};
 pub use archive::source::{LocalFile, SharedSource, Source};

@@ -107,3 +107,31 @@ fn roots_that_are_not_those_expected() {
         assert_eq!(said.code, Some(0), "{said:?}");
     }
 }
+
+/// The same from a server that does not say how long its archive is.
+#[test]
+fn a_root_of_an_archive_without_a_length() {
+    let [right, other] = ["1", "9"].map(|level| archives(&["--zstd-level", level]));
+    let (full, bytes) = right.iter().find(|(name, _)| name.starts_with("snapshot-")).expect("an archive");
+    let dir = temp_dir();
+    std::fs::write(dir.path().join(full), bytes).expect("written");
+    let inspected = run(&["inspect", text(&dir.path().join(full))]);
+    let root = inspected.line("inspect")["root"].as_str().expect("a root");
+    let ledger = dir.path().join("ledger");
+    for (files, code) in [(other, 3), (right.clone(), 0)] {
+        let server = Server::start(move |request, stream| {
+            let Some(bytes) = files.get(request.path.trim_start_matches('/')) else {
+                return respond(&files, Way::Whole, request, stream);
+            };
+            head(stream, "200 OK", &[("Connection", "close")])?;
+            if request.method != "HEAD" {
+                stream.write_all(bytes)?;
+            }
+            Ok(Then::Close)
+        });
+        let url = server.url("");
+        let said = run(&["bootstrap", &url, "--ledger", text(&ledger), "--no-incremental", "--expect-root", root]);
+        assert_eq!(said.code, Some(code), "{said:?}");
+        assert_eq!((ledger.join("snapshots").exists(), ledger.join(full).exists()), (code == 0, code == 0), "{said:?}");
+    }
+}

@@ -195,8 +195,9 @@ fn standard_input_is_read_in_one_way() {
             }
             false => command.stdin(fs::File::open(path).expect("opened")).output().expect("ends"),
         };
-        let is_there = ledger.join(name(&right)).exists();
-        assert_eq!(is_there, output.status.success(), "what is published is what was checked");
+        for path in [ledger.join(name(&right)), ledger.join("snapshots")] {
+            assert_eq!(path.exists(), output.status.success(), "what is published is what was checked");
+        }
         let _ = fs::remove_dir_all(&ledger);
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };

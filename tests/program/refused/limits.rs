@@ -1,7 +1,7 @@
 //! Limits of memory, and of quotes in messages.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::common::*;

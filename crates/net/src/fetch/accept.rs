@@ -10,7 +10,7 @@ use std::path::Path;
 use rangemap::RangeSet;
 use slotpress_base::{Error, ErrorKind, Progress, Result, ShowPath};
 use slotpress_format::{ArchiveName, Root};
-use slotpress_read::archive::passing::hash_range;
+use slotpress_read::archive::hashes::check_hashes;
 use slotpress_read::{LocalFile, Shape, Source, Tail, walk_shape};
 
 /// The archive that was requested.
@@ -55,8 +55,8 @@ pub fn accept(
         let (is, says) = (extension.as_str(), name.extension.as_str());
         return wrong(format!("the archive is a .{is}, and its name says .{says}"));
     }
-    let hashes = Tail::read(source)?.and_then(|tail| Some((tail.hashes?, tail.frames)));
-    let root = hashes.as_ref().map(|(hashes, _)| hashes.root);
+    let tail = Tail::read(source)?;
+    let root = tail.as_ref().and_then(|tail| Some(tail.hashes.as_ref()?.root));
     // The end of the archive leads to the hashes: if it is damaged, nothing would be compared.
     if shape.has_hashes && root.is_none() {
         return wrong("the archive has frame hashes, but its end, which leads to them, is damaged".to_string());
@@ -64,21 +64,8 @@ pub fn accept(
     if let Some(why) = is_other_root(wanted.root, root) {
         return wrong(why);
     }
-    if let Some((hashes, frames)) = hashes {
-        let (mut start, mut buffer) = (0u64, Vec::new());
-        for (frame, hash) in frames.iter().zip(&hashes.frames) {
-            let range = start..frame.end_bytes();
-            start = range.end;
-            if compared.gaps(&range).next().is_none() {
-                continue;
-            }
-            progress.check()?;
-            if hash_range(source, range.clone(), &mut buffer)? != *hash {
-                let why = format!("the frame at offset {} does not match its hash", range.start);
-                return wrong(why).map_err(|error| error.at_offset(range.start));
-            }
-            progress.advance(range.end.saturating_sub(range.start), 0);
-        }
+    if let Some(tail) = tail {
+        check_hashes(source, &tail, &|range| compared.gaps(range).next().is_none(), progress)?;
     }
     Ok(Accepted { root })
 }

@@ -33,7 +33,7 @@ use slotpress_format::{
 use super::decode::FrameDecoder;
 use super::documents::{DocumentReader, Documents};
 use super::front::is_noted;
-use super::passing::hash_range;
+use super::hashes::hash_range;
 use super::source::Pieces;
 use super::tail::{DataFrame, Tail, check_skippable};
 use super::visit::{EntryUse, Problem, RecordWorker, Visitor};

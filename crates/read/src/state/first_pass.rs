@@ -15,11 +15,6 @@ pub trait Contents: Sync {
     /// Called for each entry that passes the rules, in the order of the archive.
     fn entry(&self, entry: &Entry) -> Result<()>;
 
-    fn frame(&self, frame: &SeenFrame) -> Result<()> {
-        let _ = frame;
-        Ok(())
-    }
-
     /// Makes a sink for contents, see [`Visitor::new_sink`]. Callers of
     /// [`read_in_order`](crate::read_in_order) pass a sink of their own instead.
     fn new_sink(&self) -> Box<dyn EntrySink + '_> {
@@ -54,7 +49,6 @@ impl<C: Contents> Visitor for FirstPass<'_, C> {
     }
 
     fn frame(&self, frame: SeenFrame) -> Result<()> {
-        self.contents.frame(&frame)?;
         self.rules.frame(frame)
     }
 
