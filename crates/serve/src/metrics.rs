@@ -1,6 +1,4 @@
-//! Metrics of the server, in OpenMetrics and in the Prometheus text format.
-
-use std::collections::BTreeSet;
+//! Metrics of the server, in OpenMetrics.
 
 use parking_lot::Mutex;
 use prometheus_client::encoding::text::encode;
@@ -15,27 +13,8 @@ use slotpress_read::{Catalog, unix_ns};
 use super::limits::Refusal;
 use super::process::registry;
 
-/// A format of metrics. Prometheus asks for OpenMetrics; `curl` and `promtool check metrics` read
-/// the text format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    OpenMetrics,
-    Text,
-}
-
-impl Format {
-    /// The format that a client asks for by its `Accept` field.
-    pub fn asked(accept: &str) -> Self {
-        if accept.contains("application/openmetrics-text") { Self::OpenMetrics } else { Self::Text }
-    }
-
-    pub fn content_type(self) -> &'static str {
-        match self {
-            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
-            Self::Text => "text/plain; version=0.0.4; charset=utf-8",
-        }
-    }
-}
+/// The content type of [`text`].
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 type Label = [(&'static str, &'static str); 1];
 
@@ -121,37 +100,16 @@ impl Metrics {
         }
     }
 
-    pub fn text(&self, format: Format) -> String {
-        text(&self.registry.lock(), format)
+    pub fn text(&self) -> String {
+        text(&self.registry.lock())
     }
 }
 
-pub fn text(registry: &Registry, format: Format) -> String {
+pub fn text(registry: &Registry) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
     let _ = encode(&mut text, registry);
-    match format {
-        Format::OpenMetrics => text,
-        Format::Text => text_format(&text),
-    }
-}
-
-/// Converts OpenMetrics to the text format. In the text format, a counter has the name of its
-/// samples, and nothing marks the end.
-fn text_format(open_metrics: &str) -> String {
-    let counters: BTreeSet<&str> =
-        open_metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" counter")).collect();
-    let line = |line: &str| {
-        let mut words = line.splitn(4, ' ');
-        match (words.next(), words.next(), words.next(), words.next()) {
-            (Some("#"), Some("EOF" | "UNIT"), ..) => String::new(),
-            (Some("#"), Some(what), Some(name), Some(rest)) if counters.contains(name) => {
-                format!("# {what} {name}_total {rest}\n")
-            }
-            _ => format!("{line}\n"),
-        }
-    };
-    open_metrics.lines().map(line).collect()
+    text
 }
 
 #[cfg(test)]
@@ -161,26 +119,10 @@ mod tests {
     #[test]
     fn counters_exist_from_the_start() {
         let metrics = Metrics::new();
-        let text = metrics.text(Format::OpenMetrics);
+        let text = metrics.text();
         assert!(text.contains("# TYPE slotpress_serve_responses counter\n") && text.ends_with("# EOF\n"), "{text}");
         assert!(text.contains("slotpress_serve_responses_total{status=\"404\"} 0\n"), "{text}");
         assert!(text.contains("slotpress_serve_connections_refused_total{reason=\"client\"} 0\n"), "{text}");
         assert!(text.contains("slotpress_serve_build_info{version=\"0."), "{text}");
-        for name in ["start_time_seconds", "resident_memory_bytes", "open_fds", "cpu_seconds_total"] {
-            assert!(text.contains(&format!("\nprocess_{name} ")), "{name}: {text}");
-        }
-        // In the text format, help and type have the name of the samples.
-        let text = metrics.text(Format::Text);
-        for line in
-            ["HELP slotpress_serve_sent_bytes_total Bytes of archives sent.", "TYPE process_cpu_seconds_total counter"]
-        {
-            assert!(text.contains(&format!("# {line}\n")), "{line}: {text}");
-        }
-        assert!(
-            text.contains("# HELP slotpress_serve_transfers Transfers that run.\n") && !text.contains("# EOF"),
-            "{text}"
-        );
-        assert_eq!(Format::asked("application/openmetrics-text;version=1.0.0;q=0.5,*/*;q=0.1"), Format::OpenMetrics);
-        assert_eq!([Format::asked(""), Format::asked("text/plain, */*")], [Format::Text; 2]);
     }
 }

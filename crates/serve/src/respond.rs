@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use hyper::body::Bytes;
 use hyper::header::{
-    ACCEPT, ACCEPT_RANGES, ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HOST, HeaderName,
+    ACCEPT_RANGES, ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HOST, HeaderName,
     HeaderValue, LAST_MODIFIED, LOCATION, RETRY_AFTER, SERVER,
 };
 use hyper::http::request::Parts;
@@ -23,7 +23,6 @@ use super::conditions::{Verdict, Version, judge};
 use super::connection::Endpoint;
 use super::files::Reading;
 use super::limits::Admission;
-use super::metrics::Format;
 use super::proxies::{client_behind, is_trusted};
 use super::transfers::{Answered, Running};
 use super::{Event, Purpose, Server, api, metrics, page};
@@ -250,16 +249,14 @@ fn without_body(request: &Parts, mut response: Response<Content>) -> Response<Co
 }
 
 async fn respond_metrics(server: &Server, request: &Parts) -> Response<Content> {
-    let accept = request.headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    let format = Format::asked(&accept.collect::<Vec<_>>().join(","));
     let response = match (request.uri.path(), server.facts.as_deref()) {
         _ if ![Method::GET, Method::HEAD].contains(&request.method) => {
             with(plain(StatusCode::METHOD_NOT_ALLOWED, "Only GET and HEAD.\n"), ALLOW, "GET, HEAD")
         }
-        ("/metrics", Some(facts)) => text(format.content_type(), metrics::text(&facts.metrics(), format)),
+        ("/metrics", Some(facts)) => text(metrics::CONTENT_TYPE, metrics::text(&facts.metrics())),
         ("/metrics", None) => {
             server.look().await;
-            text(format.content_type(), server.metrics.text(format))
+            text(metrics::CONTENT_TYPE, server.metrics.text())
         }
         ("/healthz", Some(facts)) => match facts.health() {
             Ok(()) => text(PLAIN, "ok\n".into()),

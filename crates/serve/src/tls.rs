@@ -9,10 +9,9 @@ use parking_lot::Mutex;
 use rustls::ServerConfig;
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
-use rustls::time_provider::TimeProvider;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use slotpress_base::quantity::bytes;
-use slotpress_base::{Error, IoContext, Result, ShowPath, clock};
+use slotpress_base::{Error, IoContext, Result, ShowPath};
 
 /// PEM files of a certificate chain and its private key.
 #[derive(Clone, Debug)]
@@ -89,19 +88,8 @@ fn config(files: &TlsFiles, [cert, key]: &[Vec<u8>; 2]) -> Result<Arc<ServerConf
                 "give the certificate, with those of who signed it behind it, and the key that belongs to it",
             )
         })?;
-    config.time_provider = Arc::new(Clock);
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Arc::new(config))
-}
-
-/// Tells rustls the time. Its own clock panics if the time is before 1970.
-#[derive(Debug)]
-struct Clock;
-
-impl TimeProvider for Clock {
-    fn current_time(&self) -> Option<UnixTime> {
-        Some(UnixTime::since_unix_epoch(clock::since_1970(clock::now())))
-    }
 }
 
 fn read_pem(path: &Path) -> Result<Vec<u8>> {
