@@ -24,7 +24,7 @@ archive=$(ls "$work"/reference/*.tar.zst)
 "$slotpress" -q restore "$archive" --ledger "$work/tree" --tree archive >/dev/null
 
 floors() {
-    "$floor" "$archive" "$threads" "$level" >"$work/floor"
+    "$floor" archive "$archive" "$threads" "$level" >"$work/floor"
     mkdir -p "$work/times" "$work/memory"
     cut -d' ' -f1 "$work/floor" >>"$work/times/floor"
     cut -d' ' -f2 "$work/floor" >>"$work/times/floor-restore"

@@ -1,47 +1,66 @@
-//! Measures the floor of archiving and restoring: an archive's frames, already in memory, are
-//! compressed (with checksums) and decompressed again by a number of threads, with nothing else
-//! around it.
+//! Measures what archiving, restoring and verifying would cost if nothing were around the
+//! compression and the hashes, on one archive with an index.
 //!
-//! `cargo run --release --example floor -- ARCHIVE [THREADS] [LEVEL]` prints the seconds of both.
+//! `cargo run --release --example floor -- archive ARCHIVE [THREADS] [LEVEL]` compresses the
+//! archive's frames, already in memory (with checksums), and decompresses them again; prints the
+//! seconds of both by the clock.
+//!
+//! `cargo run --release --example floor -- verify ARCHIVE [THREADS]` prints seconds of CPU time,
+//! which a busy machine disturbs least: decoding the frames alone; steps 1 to 5 of verifying;
+//! blake3's extended output of 2,048 bytes for every account alone; all of verifying.
 
 use std::error::Error;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 
-use slotpress_read::{FrameDecoder, LocalFile, Tail};
+use slotpress_base::{Elapsed, NoProgress, Stopwatch};
+use slotpress_format::{
+    AccountView, Entry, EntryKind, LatticeAccumulator, Record, RecordFault, RecordSink, RecordWalker,
+};
+use slotpress_read::archive::Archive;
+use slotpress_read::{
+    CheckOptions, EntryUse, FrameDecoder, IndexPolicy, NamedArchive, Pass, RecordVisitor, RecordWorker, StorageRef,
+    Tail, VerifyOptions, Visitor, verify_archives,
+};
 use zstd::bulk::Compressor;
 use zstd::zstd_safe::compress_bound;
 
+const USAGE: &str = "usage: floor archive|verify ARCHIVE [THREADS] [LEVEL]";
+
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);
-    let path = args.next().ok_or("usage: floor ARCHIVE [THREADS] [LEVEL]")?;
+    let (what, path) = args.next().zip(args.next()).ok_or(USAGE)?;
     let threads: usize = args.next().map_or(Ok(1), |text| text.parse())?;
     let level: i32 = args.next().map_or(Ok(1), |text| text.parse())?;
     let path = Path::new(&path);
-    let file = File::open(path)?;
-    let tail = Tail::read(&LocalFile::open(path)?)?.ok_or("the archive has no index")?;
+    let file = Archive::open(path, IndexPolicy::default(), &Default::default())?;
+    let tail = file.tail.as_ref().ok_or("the archive has no index")?;
+    match what.as_str() {
+        "archive" => archiving(&file, tail, threads, level),
+        "verify" => verifying(path, &file, tail, threads),
+        _ => Err(USAGE.into()),
+    }
+}
 
+fn archiving(file: &Archive, tail: &Tail, threads: usize, level: i32) -> Result<(), Box<dyn Error>> {
     let mut decoder = FrameDecoder::new()?;
     let mut frames = Vec::new();
     for frame in &tail.frames {
         let mut compressed = vec![0; frame.compressed_bytes as usize];
-        file.read_exact_at(&mut compressed, frame.offset_bytes)?;
+        file.source.read_exact_at(&mut compressed, frame.offset_bytes)?;
         let mut content = Vec::new();
         decoder.decode(&compressed, frame.offset_bytes, u64::from(frame.content_bytes), &mut content)?;
         frames.push((compressed, content));
     }
 
-    let compress_seconds = on_all(threads, frames.len(), || {
+    let compressing = on_all(threads, frames.len(), || {
         let mut compressor = compressor(level);
         let frames = &frames;
         let mut to = vec![0; frames.iter().map(|(_, content)| compress_bound(content.len())).max().unwrap_or_default()];
         move |at: usize| compressor.compress_to_buffer(&frames[at].1, &mut to).is_ok()
     });
-    let decompress_seconds = on_all(threads, frames.len(), || {
+    let decompressing = on_all(threads, frames.len(), || {
         let mut decoder = FrameDecoder::new().ok();
         let mut to = Vec::new();
         let frames = &frames;
@@ -52,29 +71,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             })
         }
     });
-    println!("{compress_seconds:.4} {decompress_seconds:.4}");
+    println!("{:.4} {:.4}", compressing.wall.as_secs_f64(), decompressing.wall.as_secs_f64());
     Ok(())
-}
-
-/// Processes all frames with a number of threads; returns the seconds.
-fn on_all<W: FnMut(usize) -> bool>(threads: usize, count: usize, new_worker: impl Fn() -> W + Sync) -> f64 {
-    let next = AtomicUsize::new(0);
-    let start = Instant::now();
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                let mut work = new_worker();
-                loop {
-                    let at = next.fetch_add(1, Relaxed);
-                    if at >= count {
-                        break;
-                    }
-                    assert!(work(at), "frame {at}");
-                }
-            });
-        }
-    });
-    start.elapsed().as_secs_f64()
 }
 
 #[allow(clippy::expect_used, reason = "without a context there is nothing to measure")]
@@ -82,4 +80,171 @@ fn compressor(level: i32) -> Compressor<'static> {
     let mut compressor = Compressor::new(level).expect("memory for a context");
     compressor.include_checksum(true).expect("zstd has checksums");
     compressor
+}
+
+fn verifying(path: &Path, file: &Archive, tail: &Tail, threads: usize) -> Result<(), Box<dyn Error>> {
+    let decode = || {
+        on_all(threads, tail.frames.len(), || {
+            let mut decoder = FrameDecoder::new().ok();
+            let (mut compressed, mut to) = (Vec::new(), Vec::new());
+            move |at: usize| {
+                let frame = &tail.frames[at];
+                compressed.resize(frame.compressed_bytes as usize, 0);
+                let is_read = file.source.read_exact_at(&mut compressed, frame.offset_bytes).is_ok();
+                is_read
+                    && decoder.as_mut().is_some_and(|decoder| {
+                        decoder.decode(&compressed, 0, u64::from(frame.content_bytes), &mut to).is_ok()
+                    })
+            }
+        })
+    };
+    decode();
+    let decode_seconds = decode().cpu.as_secs_f64();
+
+    let layout = Layout::default();
+    let start = Stopwatch::start();
+    file.read(&Pass::new(threads, &NoProgress), &layout).map_err(slotpress::Error::from)?;
+    let layout_seconds = start.elapsed().cpu.as_secs_f64();
+
+    // The same accounts, all of one size: the extended output does not depend on it, and typical
+    // data is short.
+    let records = layout.accounts.into_inner();
+    let sizes = Sizes::of(file)?;
+    let chunk = 1000;
+    let hash_seconds = on_all(threads, records.div_ceil(chunk) as usize, || {
+        let mut sum = LatticeAccumulator::new();
+        let data = vec![7; 10 << 20];
+        let sizes = &sizes.0;
+        move |at: usize| {
+            for number in at as u64 * chunk..(at as u64 + 1) * chunk {
+                let length = sizes[number as usize % sizes.len()];
+                let data = &data[..length];
+                sum.add(&AccountView {
+                    pubkey: &[1; 32],
+                    owner: &[2; 32],
+                    lamports: number + 1,
+                    executable: false,
+                    data,
+                });
+            }
+            true
+        }
+    })
+    .cpu
+    .as_secs_f64();
+
+    let options = VerifyOptions::default().threads(threads).check(CheckOptions::default().memory_bytes(4 << 30));
+    let start = Stopwatch::start();
+    let report = verify_archives(&NamedArchive::from_path(path), None, &options, &NoProgress)?;
+    let verify_seconds = start.elapsed().cpu.as_secs_f64();
+    if !report.ok {
+        return Err("the archive is not right".into());
+    }
+    println!("{decode_seconds:.4} {layout_seconds:.4} {hash_seconds:.4} {verify_seconds:.4} {records}");
+    Ok(())
+}
+
+/// Walks over records, and counts those with lamports: verifying without hashing.
+#[derive(Default)]
+struct Layout {
+    accounts: AtomicU64,
+}
+
+impl Visitor for Layout {
+    fn entry(&self, number: u32, entry: &Entry) -> slotpress::Result<EntryUse> {
+        let EntryKind::Storage { slot, id } = entry.kind else {
+            return Ok(EntryUse { is_document: true, ..EntryUse::default() });
+        };
+        Ok(EntryUse { records_of: Some(StorageRef { number, slot, id }), ..EntryUse::default() })
+    }
+    fn records(&self) -> Option<&dyn RecordVisitor> {
+        Some(self)
+    }
+}
+
+impl RecordVisitor for Layout {
+    fn new_worker(&self) -> Box<dyn RecordWorker + '_> {
+        Box::new(LayoutWorker { layout: self, accounts: 0 })
+    }
+}
+
+struct LayoutWorker<'a> {
+    layout: &'a Layout,
+    accounts: u64,
+}
+
+impl RecordWorker for LayoutWorker<'_> {
+    fn begin(&mut self, _: StorageRef) {}
+}
+
+impl RecordSink for LayoutWorker<'_> {
+    fn record(&mut self, record: Record<'_>) {
+        self.accounts += u64::from(record.header.lamports > 0);
+    }
+    fn fault(&mut self, _: RecordFault) {}
+}
+
+impl Drop for LayoutWorker<'_> {
+    fn drop(&mut self) {
+        self.layout.accounts.fetch_add(self.accounts, Relaxed);
+    }
+}
+
+/// Data lengths of the accounts in some frames.
+struct Sizes(Vec<usize>);
+
+impl RecordSink for Sizes {
+    fn record(&mut self, record: Record<'_>) {
+        if record.header.lamports > 0 {
+            self.0.push(record.data.len());
+        }
+    }
+    fn fault(&mut self, _: RecordFault) {}
+}
+
+impl Sizes {
+    fn of(file: &Archive) -> Result<Self, Box<dyn Error>> {
+        let mut sizes = Self(Vec::new());
+        let mut walker = RecordWalker::default();
+        let mut parser = slotpress_format::archive::entry_parser::EntryParser::new();
+        let mut is_storage = false;
+        file.decode_in_order(1, &NoProgress, &mut |content| {
+            parser.feed(content, &mut |event| {
+                use slotpress_format::TarEvent;
+                match event {
+                    TarEvent::Begin(entry) => {
+                        is_storage = matches!(entry.kind, EntryKind::Storage { .. });
+                        walker.restart();
+                    }
+                    TarEvent::Content { bytes, .. } if is_storage => walker.feed(bytes, &mut sizes),
+                    _ => {}
+                }
+                Ok(())
+            })
+        })?;
+        Ok(sizes)
+    }
+}
+
+/// Runs `new_worker()(0..count)` on threads, and returns the time that it took.
+fn on_all<W: FnMut(usize) -> bool>(threads: usize, count: usize, new_worker: impl Fn() -> W + Sync) -> Elapsed {
+    let next = AtomicUsize::new(0);
+    let failed = AtomicU64::new(0);
+    let start = Stopwatch::start();
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                let mut worker = new_worker();
+                loop {
+                    let at = next.fetch_add(1, Relaxed);
+                    if at >= count {
+                        break;
+                    }
+                    failed.fetch_add(u64::from(!worker(at)), Relaxed);
+                }
+            });
+        }
+    });
+    assert_eq!(failed.into_inner(), 0, "every frame decodes");
+    start.elapsed()
 }

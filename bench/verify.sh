@@ -10,7 +10,7 @@
 # give a disk.
 
 . "$(dirname "$0")/lib.sh"
-build --bin slotpress --example verify_floor
+build --bin slotpress --example floor
 scratch
 
 speed() {
@@ -19,7 +19,7 @@ speed() {
     rm -r "$work/ledger"
     archive=$(echo "$work"/snapshot-*.tar.zst)
     for _ in $(seq "$rounds"); do
-        "$(dirname "$slotpress")/examples/verify_floor" "$archive" "$threads" >>"$work/seconds"
+        "$(dirname "$slotpress")/examples/floor" verify "$archive" "$threads" >>"$work/seconds"
     done
     for column in 1 2 3 4; do cut -d' ' -f$column "$work/seconds" >"$work/column$column"; done
     echo "$(stat -c %s "$archive") bytes, $(head -1 "$work/seconds" | cut -d' ' -f5) accounts, CPU seconds of $threads threads, medians of $rounds"
