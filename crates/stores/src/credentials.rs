@@ -7,7 +7,7 @@
 use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use std::{env, fmt, fs};
@@ -140,7 +140,7 @@ impl CredentialProvider for Program {
         {
             return Ok(credential.clone());
         }
-        let printed = run(&self.command).await.and_then(|printed| parse(&printed));
+        let printed = run(&self.command, PROGRAM_TIMEOUT).await.and_then(|printed| parse(&printed));
         let (credential, expires) =
             printed.map_err(|why| object_store::Error::Generic { store: "S3", source: Box::new(failed(why)) })?;
         let credential = Arc::new(credential);
@@ -157,8 +157,9 @@ fn failed(why: &str) -> slotpress_net::NetError {
         .with_hint("run it by hand: it must print JSON with AccessKeyId and SecretAccessKey")
 }
 
-/// Runs the command and returns its output; drops standard error, which may contain secrets.
-async fn run(command: &str) -> Result<Vec<u8>, &'static str> {
+/// Runs the command for at most `limit`, and returns its output; drops standard error, which may
+/// contain secrets. A command may close its output and go on running: the limit covers both.
+async fn run(command: &str, limit: Duration) -> Result<Vec<u8>, &'static str> {
     let mut child = Command::new("sh")
         .args(["-c", command])
         .stdin(Stdio::null())
@@ -167,27 +168,23 @@ async fn run(command: &str) -> Result<Vec<u8>, &'static str> {
         .process_group(0)
         .spawn()
         .map_err(|_| "cannot be started")?;
-    let stdout = child.stdout.take();
-    let reading = spawn_blocking(move || {
+    let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let running = spawn_blocking(move || {
         let mut printed = Vec::new();
-        let read = stdout.map(|stdout| stdout.take(PRINTED_BYTES_MAX).read_to_end(&mut printed));
-        read.is_some_and(|read| read.is_ok()).then_some(printed)
+        let read = child.stdout.take().map(|stdout| stdout.take(PRINTED_BYTES_MAX).read_to_end(&mut printed));
+        let is_done = child.wait().is_ok_and(|status| status.success());
+        (is_done && read.is_some_and(|read| read.is_ok())).then_some(printed)
     });
-    let printed = timeout(PROGRAM_TIMEOUT, reading).await;
-    if printed.is_err() {
-        end(&mut child);
-    }
-    let status = spawn_blocking(move || child.wait()).await;
-    match (printed, status) {
-        (Err(_), _) => Err("took longer than a minute"),
-        (Ok(Ok(Some(printed))), Ok(Ok(status))) if status.success() => Ok(printed),
-        _ => Err("failed"),
-    }
-}
-
-fn end(child: &mut Child) {
-    if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-        let _ = kill_process_group(group, Signal::KILL);
+    match timeout(limit, running).await {
+        Ok(Ok(Some(printed))) => Ok(printed),
+        Ok(_) => Err("failed"),
+        Err(_) => {
+            // The program has not been waited for, so the number is still its own.
+            if let Some(group) = group {
+                let _ = kill_process_group(group, Signal::KILL);
+            }
+            Err("took longer than a minute")
+        }
     }
 }
 
@@ -212,4 +209,18 @@ fn parse(printed: &[u8]) -> Result<(AwsCredential, Option<SystemTime>), &'static
         token: printed.session_token,
     };
     Ok((credential, printed.expiration.map(SystemTime::from)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_program_that_goes_on_behind_its_output_is_ended() {
+        let limit = Duration::from_millis(200);
+        assert_eq!(run("echo keys; exec >&-; sleep 9999", limit).await, Err("took longer than a minute"));
+        assert_eq!(run("sleep 9999", limit).await, Err("took longer than a minute"));
+        assert_eq!(run("echo keys", PROGRAM_TIMEOUT).await, Ok(b"keys\n".to_vec()));
+        assert_eq!(run("echo keys; exit 1", PROGRAM_TIMEOUT).await, Err("failed"));
+    }
 }
