@@ -14,7 +14,8 @@ use slotpress_base::clock;
 use slotpress_base::text::ShowPath;
 use slotpress_net::find::date_by_banks;
 use slotpress_net::shown;
-use slotpress_read::{ArchiveFields, look_for_times, scan_with_copies, unix_ns};
+use slotpress_read::catalog::listed::parse_list;
+use slotpress_read::{ArchiveFields, look_for_reasons, look_for_times, scan_with_copies, unix_ns};
 
 use super::network::{NetworkArgs, refuse_url};
 use super::ui::Ui;
@@ -164,6 +165,7 @@ fn look(args: &ListArgs, ui: &Ui) -> Result<(Catalog, Vec<Partial>)> {
             refuse_url(&args.place, &|url| format!("for a server, write {url}"))?;
             let mut catalog = catalog::scan(std::slice::from_ref(&args.place))?;
             look_for_times(&mut catalog, &Catalog::default());
+            look_for_reasons(&mut catalog, std::slice::from_ref(&args.place));
             Ok((catalog, find_partials(&args.place)?))
         }
     }
@@ -196,7 +198,10 @@ pub fn ask(text: &str, place: &Path, network: &NetworkArgs, ui: &Ui) -> Result<C
     if !text.starts_with("http")
         && let Some(store) = super::stores::store_of(place, None, &network.connection)?
     {
-        return super::stores::catalog(&store, &network.connection, ui);
+        let index = super::stores::index_of(&store, &network.connection, ui).ok().flatten();
+        let mut catalog = super::stores::catalog(&store, false, &network.connection, ui)?;
+        catalog.take_reasons(&index.and_then(|index| parse_list(&index.bytes)).unwrap_or_default());
+        return Ok(catalog);
     }
     let client = Client::new(&network.options())?;
     let source = text.parse::<SourceArg>()?;
@@ -249,6 +254,9 @@ fn line(archive: &Archive, catalog: &Catalog, now: SystemTime) -> String {
     }
     if archive.is_rebased() {
         line += ", made by rebase: not for nodes that have a full archive of a slot between its two slots";
+    }
+    if let Some(reason) = archive.kept_because {
+        line += &format!(", kept: {}", reason.as_str());
     }
     if let Some(hashes) = archive.hashes {
         line += &format!("\n    root {}", hashes.root);

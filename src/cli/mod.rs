@@ -37,6 +37,7 @@ mod publish;
 mod rebase;
 mod recompress;
 mod restore;
+mod retention;
 mod serve;
 mod stdout;
 mod stopping;

@@ -13,17 +13,19 @@ use slotpress::{Error, ErrorKind, Progress, Result, Space};
 use slotpress_base::text::ShowPath;
 use slotpress_base::{IoContext, KeptDir, clock};
 use slotpress_format::{LATEST_JSON, LISTING_PATH};
-use slotpress_read::catalog::listed::parse_list;
-use slotpress_read::{scan_with_copies, unix_ns};
+use slotpress_read::catalog::listed::{INDEX_BYTES_MAX, parse_list};
+use slotpress_read::{look_for_all_times, scan_with_copies, unix_ns};
 
 use super::list::{line_of_unusable, print_partial};
 use super::network::ConnectionArgs;
+use super::retention::RetentionArgs;
 use super::ui::Ui;
 use super::values;
 
 /// Flags that may be given instead of `--keep-full` and `--keep-incremental`; one of them is
 /// enough.
-const ENOUGH: [&str; 5] = ["keep_within", "keep_bytes", "keep_free", "unusable", "partials"];
+const ENOUGH: [&str; 8] =
+    ["keep_within", "keep_daily", "keep_weekly", "keep_epoch_ends", "keep_bytes", "keep_free", "unusable", "partials"];
 
 /// Remove old archives from directories and their subdirectories `remote`, or from stores
 ///
@@ -38,27 +40,30 @@ pub struct PruneArgs {
     #[arg(value_name = "TARGET", required = true)]
     dirs: Vec<PathBuf>,
     /// Number of newest full archives to keep
-    #[arg(long, value_name = "N", required_unless_present_any = ENOUGH,
+    #[arg(long, value_name = "N", required_unless_present_any = ENOUGH, help_heading = "Retention",
           value_parser = clap::value_parser!(u64).range(0..=10_000))]
     keep_full: Option<u64>,
     /// Number of newest incremental archives to keep
-    #[arg(long, value_name = "N", required_unless_present_any = ENOUGH,
+    #[arg(long, value_name = "N", required_unless_present_any = ENOUGH, help_heading = "Retention",
           value_parser = clap::value_parser!(u64).range(0..=10_000))]
     keep_incremental: Option<u64>,
     /// Number of newest results of `rebase` to keep; they are deleted with their full archive,
     /// too [default: all]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=10_000))]
+    #[arg(long, value_name = "N", help_heading = "Retention", value_parser = clap::value_parser!(u64).range(0..=10_000))]
     keep_rebased: Option<u64>,
-    /// Remove the oldest of the kept archives until those of the directory take at most this much
-    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    /// Remove the oldest of the kept archives until those of the directory take at most this much:
+    /// last those that days, weeks and epochs keep
+    #[arg(long, value_name = "SIZE", value_parser = values::size, help_heading = "Retention")]
     keep_bytes: Option<u64>,
-    /// Remove the oldest of the kept archives until this much is free on the file system
-    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    /// The same until this much is free on the file system
+    #[arg(long, value_name = "SIZE", value_parser = values::size, help_heading = "Retention")]
     keep_free: Option<u64>,
     /// Also keep archives modified within this time, for example 24h or 7d. Without another --keep
     /// flag, all others are deleted, except what a node would choose
-    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    #[arg(long, value_name = "TIME", value_parser = values::duration, help_heading = "Retention")]
     keep_within: Option<Duration>,
+    #[command(flatten)]
+    retention: RetentionArgs,
     /// Also remove files that have the name of an archive and are not usable, unless they changed
     /// within the last minute
     #[arg(long)]
@@ -76,7 +81,7 @@ pub struct PruneArgs {
 impl PruneArgs {
     fn is_by_time_alone(&self) -> bool {
         let counts = [self.keep_full, self.keep_incremental, self.keep_rebased, self.keep_bytes, self.keep_free];
-        self.keep_within.is_some() && counts.iter().all(Option::is_none)
+        (self.keep_within.is_some() || self.retention.is_any()) && counts.iter().all(Option::is_none)
     }
 }
 
@@ -108,30 +113,25 @@ struct SummaryLine {
 /// removed as unusable.
 const UNCHANGED_MIN: Duration = Duration::from_secs(60);
 
-/// Maximum length of an index of `publish`, in bytes: some ten thousand archives.
-const INDEX_BYTES_MAX: u64 = 8 << 20;
-
 pub fn run(args: &PruneArgs, ui: &Ui) -> Result<()> {
     args.dirs.iter().try_for_each(|target| {
         if let Some(store) = super::stores::store_of(target, None, &args.connection)? {
             if args.keep_free.is_some() {
                 return Err(Error::usage("--keep-free is for directories: what a store has left is not known"));
             }
-            let below = LISTING_PATH.rsplit_once('/').map_or("", |(below, _)| below);
-            let below = format!("{}{below}", store.target().to_string().trim_end_matches('/'));
-            let index = match super::stores::store_of(Path::new(&below), None, &args.connection)? {
-                Some(index) => index.get_small("archives", INDEX_BYTES_MAX, ui)?,
-                None => None,
-            };
+            let index = super::stores::index_of(&store, &args.connection, ui)?;
             let latest = store.get_small(LATEST_JSON, INDEX_BYTES_MAX, ui)?;
             refuse_published(target, [index, latest].into_iter().flatten().map(|small| small.bytes))?;
-            let catalog = super::stores::catalog(&store, &args.connection, ui)?;
+            let catalog = super::stores::catalog(&store, args.retention.is_any(), &args.connection, ui)?;
             return prune(target, &catalog, &|archive| store.delete(&archive.name.to_string(), ui), args, ui);
         }
         let documents =
             [LISTING_PATH.trim_start_matches('/'), LATEST_JSON].map(|path| read_small(target, path).transpose());
         refuse_published(target, documents.into_iter().flatten().collect::<Result<Vec<_>>>()?)?;
-        let catalog = scan_with_copies(std::slice::from_ref(target))?;
+        let mut catalog = scan_with_copies(std::slice::from_ref(target))?;
+        if args.retention.is_any() {
+            look_for_all_times(&mut catalog);
+        }
         prune_partials(target, args, ui)?;
         prune(target, &catalog, &remove, args, ui)
     })
@@ -224,10 +224,16 @@ fn prune(
         None if args.is_by_time_alone() => 0,
         None => usize::MAX,
     };
-    let keep = Keep::new(count_of(args.keep_full), count_of(args.keep_incremental))
-        .rebased(count_of(args.keep_rebased))
-        .within(args.keep_within.unwrap_or_default())
-        .bytes_max(bytes_max(catalog, dir, args)?);
+    let keep = args.retention.apply(
+        Keep::new(count_of(args.keep_full), count_of(args.keep_incremental))
+            .rebased(count_of(args.keep_rebased))
+            .within(args.keep_within.unwrap_or_default())
+            .bytes_max(bytes_max(catalog, dir, args)?),
+    );
+    if keep.epoch_ends > 0 && catalog.epoch_schedule.is_none() && !catalog.archives().is_empty() {
+        let dir = dir.shown();
+        ui.warn(&format!("{dir}: the bank file of the newest full archive cannot be read, so the epochs are not known: all archives stay"));
+    }
     let plan = plan_prune(catalog, &keep, unix_ns(now));
     // Remove incremental archives first: if the run is interrupted, none is left without its full
     // archive.
@@ -260,7 +266,10 @@ fn prune(
     }
     if let Some(bytes_max) = keep.bytes_max.filter(|bytes_max| summary.kept_bytes > *bytes_max) {
         let more = values::show_bytes(summary.kept_bytes - bytes_max);
-        ui.warn(&format!("{}: {more} more than asked for are kept: they are what a node needs", dir.shown()));
+        ui.warn(&format!(
+            "{}: {more} more than asked for are kept: they are what a node needs, or of unknown time",
+            dir.shown()
+        ));
     }
     failed.map_or(Ok(()), Err)
 }
@@ -287,7 +296,7 @@ fn prune_partials(dir: &Path, args: &PruneArgs, ui: &Ui) -> Result<()> {
     Ok(())
 }
 
-/// Prints a line for one archive: in JSON always, as text only if it is removed.
+/// Prints a line for one archive: in quiet mode only if it is removed.
 fn print_outcome(
     archive: &Archive,
     goes: bool,
@@ -307,8 +316,15 @@ fn print_outcome(
         });
     } else if goes && ui.is_quiet() {
         ui.print_verbatim(&archive.path().shown());
-    } else if goes {
-        ui.print(&line(archive, args.dry_run));
+    } else if let (true, _) | (_, Some(_)) = (goes, kept_because) {
+        let verb = match kept_because {
+            Some(_) if !goes => "kept",
+            _ if args.dry_run => "would remove",
+            _ => "removed",
+        };
+        let reason = kept_because.filter(|_| !goes).map_or(String::new(), |reason| format!(": {reason}"));
+        let (path, size) = (archive.path().shown(), values::show_bytes(archive.size_bytes));
+        ui.print(&format!("{verb} {path} ({size}){reason}"));
     }
 }
 
@@ -320,9 +336,4 @@ fn bytes_max(catalog: &Catalog, dir: &Path, args: &PruneArgs) -> Result<Option<u
     let free_bytes = Space::new(dir, 0)?.free_bytes;
     let bytes_max = bytes.saturating_sub(keep_free.saturating_sub(free_bytes));
     Ok(Some(args.keep_bytes.map_or(bytes_max, |keep_bytes| keep_bytes.min(bytes_max))))
-}
-
-fn line(archive: &Archive, is_dry_run: bool) -> String {
-    let verb = if is_dry_run { "would remove" } else { "removed" };
-    format!("{verb} {} ({})", archive.path().shown(), values::show_bytes(archive.size_bytes))
 }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use slotpress::catalog::Keep;
 use slotpress::publish::{Event, PublishOptions, Published, Writer, publish};
 use slotpress::stores::Target;
-use slotpress::{CheckOptions, RecompressOptions, Result};
+use slotpress::{CheckOptions, Error, RecompressOptions, Result};
 use slotpress_base::text::ShowPath;
 use slotpress_read::STATE_MEMORY_BYTES_DEFAULT;
 
@@ -18,6 +18,7 @@ use super::codec::EncodingArgs;
 use super::io_policy::IoPolicyArgs;
 use super::lines::time_now;
 use super::network::ConnectionArgs;
+use super::retention::RetentionArgs;
 use super::ui::{Level, Ui};
 use super::{hints, planned, values};
 
@@ -64,16 +65,16 @@ pub struct PublishArgs {
     #[arg(long, default_value = "auto", value_parser = values::choice(WRITERS), help_heading = "Pins")]
     writer: Writer,
     /// Number of newest full archives to keep on each target
-    #[arg(long, value_name = "N", default_value_t = PublishOptions::KEEP_FULL_DEFAULT as u64, help_heading = "Targets",
+    #[arg(long, value_name = "N", default_value_t = PublishOptions::KEEP_FULL_DEFAULT as u64, help_heading = "Retention",
           value_parser = clap::value_parser!(u64).range(1..=10_000))]
     keep_full: u64,
     /// Number of newest incremental archives to keep on each target
-    #[arg(long, value_name = "N", default_value_t = PublishOptions::KEEP_INCREMENTAL_DEFAULT as u64, help_heading = "Targets",
+    #[arg(long, value_name = "N", default_value_t = PublishOptions::KEEP_INCREMENTAL_DEFAULT as u64, help_heading = "Retention",
           value_parser = clap::value_parser!(u64).range(0..=10_000))]
     keep_incremental: u64,
     /// Number of newest rebased archives to keep on each target; they are deleted with their full
     /// archive, too [default: --rebase-onto]
-    #[arg(long, value_name = "N", help_heading = "Targets", value_parser = clap::value_parser!(u64).range(0..=10_000))]
+    #[arg(long, value_name = "N", help_heading = "Retention", value_parser = clap::value_parser!(u64).range(0..=10_000))]
     keep_rebased: Option<u64>,
     /// When nothing else is to be done, also make incremental archives of the newest state on this
     /// many older full archives of a target (see rebase); each reads both archives twice, in a
@@ -82,22 +83,14 @@ pub struct PublishArgs {
           value_parser = clap::value_parser!(u64).range(0..=16))]
     rebase_onto: u64,
     /// Also keep what was published within this time, for example 7d
-    #[arg(long, value_name = "TIME", value_parser = values::duration, help_heading = "Targets")]
+    #[arg(long, value_name = "TIME", value_parser = values::duration, help_heading = "Retention")]
     keep_within: Option<Duration>,
     /// Never delete what was published within this time: downloads of it may be running
-    #[arg(long, value_name = "TIME", default_value = "2h", value_parser = values::duration, help_heading = "Targets",
+    #[arg(long, value_name = "TIME", default_value = "2h", value_parser = values::duration, help_heading = "Retention",
           env = "SLOTPRESS_PUBLISH_GRACE")]
     grace: Duration,
-    /// Keep the archives around this slot apart, in kept/; may be given more than once
-    #[arg(long, value_name = "SLOT", value_parser = values::slot, value_delimiter = ',', help_heading = "Targets",
-          env = "SLOTPRESS_KEEP_SLOT")]
-    keep_slot: Vec<u64>,
-    /// Keep the archives around the end of each epoch apart, in kept/
-    #[arg(long, help_heading = "Targets")]
-    keep_epoch_ends: bool,
-    /// Keep at most this much in kept/ of each target
-    #[arg(long, value_name = "SIZE", value_parser = values::size, help_heading = "Targets", env = "SLOTPRESS_KEEP_BYTES")]
-    keep_bytes: Option<u64>,
+    #[command(flatten)]
+    retention: RetentionArgs,
     /// Program to run after each archive that was published; what happened is in its environment
     /// (PUBLISH_…)
     #[arg(long, value_name = "CMD", help_heading = "Hooks", env = "SLOTPRESS_ON_PUBLISHED")]
@@ -135,7 +128,26 @@ struct EventFields<'a> {
     hint: Option<Option<Cow<'a, str>>>,
 }
 
+/// Variables of flags that are gone, and what replaces them.
+const GONE: [(&str, &str); 2] = [
+    ("SLOTPRESS_KEEP_SLOT", "--keep-daily, --keep-weekly, --keep-epoch-ends; what is in kept/ stays there"),
+    ("SLOTPRESS_KEEP_BYTES", "nothing: it bounded kept/, to which nothing is added any more"),
+];
+
+/// Refuses to run where one of them is still set: it asks for archives that would be deleted.
+fn refuse_gone() -> Result<()> {
+    let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    match GONE.iter().find(|(name, _)| is_set(name)) {
+        None => Ok(()),
+        Some((name, instead)) => {
+            let message = format!("{name} is set, and `publish` has no such setting any more");
+            Err(Error::usage(message).with_hint(format!("unset it; instead of it: {instead}")))
+        }
+    }
+}
+
 pub fn run(args: &PublishArgs, ui: &Ui) -> Result<()> {
+    refuse_gone()?;
     let options = options(args, ui)?;
     let mut is_current = args.once;
     publish(
@@ -179,14 +191,13 @@ fn options(args: &PublishArgs, ui: &Ui) -> Result<PublishOptions> {
     options.is_as_is = args.as_is;
     options.every = args.every;
     options.pin_bytes = args.pin_bytes;
-    options.keep = Keep::new(args.keep_full as usize, args.keep_incremental as usize)
-        .rebased(args.keep_rebased.unwrap_or(args.rebase_onto) as usize)
-        .within(args.keep_within.unwrap_or_default());
+    options.keep = args.retention.apply(
+        Keep::new(args.keep_full as usize, args.keep_incremental as usize)
+            .rebased(args.keep_rebased.unwrap_or(args.rebase_onto) as usize)
+            .within(args.keep_within.unwrap_or_default()),
+    );
     options.rebase_onto = args.rebase_onto as usize;
     options.grace = args.grace;
-    options.keep_slots = args.keep_slot.iter().copied().collect();
-    options.keeps_epoch_ends = args.keep_epoch_ends;
-    options.keep_bytes = args.keep_bytes;
     options.on_published = args.on_published.clone();
     options.on_failed = args.on_failed.clone();
     options.hook_timeout = args.hook_timeout;
@@ -228,10 +239,9 @@ fn words(event: &Event) -> (Level, String) {
             let kept = kept.as_ref().map_or(String::new(), |kept| format!("; it is kept as {}", kept.shown()));
             (Level::Error, format!("NOT PUBLISHED: {name} is damaged: {error}{kept}"))
         }
-        Event::Published(Published { name, target, is_kept, bytes, elapsed, .. }) => {
+        Event::Published(Published { name, target, bytes, elapsed, .. }) => {
             let (size, time) = (values::show_bytes(*bytes), values::show_duration(*elapsed));
-            let verb = if *is_kept { "kept" } else { "published" };
-            (Level::Info, format!("{verb} {name} on {target}: {size} in {time}"))
+            (Level::Info, format!("published {name} on {target}: {size} in {time}"))
         }
         Event::Pruned { target, names } => (Level::Info, format!("removed from {target}: {}", names.join(", "))),
         Event::Failed { error, target, retry, .. } => {

@@ -1,14 +1,20 @@
 //! Flags shared by commands that use stores, and opening a store by its URL.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use clap::Args;
 use slotpress::catalog::{Archive, Catalog};
 use slotpress::stores::{S3Options, Store, StoreOptions, Target};
 use slotpress::{ArchiveName, CancelToken, Client, Progress, Result};
+use slotpress_base::IoPolicy;
+use slotpress_format::LISTING_PATH;
 use slotpress_net::{UrlSource, parse_url};
+use slotpress_read::archive::front::{self, Front};
+use slotpress_read::catalog::listed::INDEX_BYTES_MAX;
 use slotpress_read::catalog::usable::judge;
-use slotpress_read::unix_ns;
+use slotpress_read::{IndexPolicy, archive, unix_ns};
+use slotpress_stores::Small;
 
 use super::network::ConnectionArgs;
 use super::ui::Ui;
@@ -49,23 +55,48 @@ pub fn store_of(target: &Path, memory_bytes: Option<u64>, args: &ConnectionArgs)
     Store::open(&text.parse::<Target>()?, &options, &Client::new(&args.options())?).map(Some)
 }
 
+/// Reads the index that `publish` keeps in a store; `None` if there is none.
+pub fn index_of(store: &Store, args: &ConnectionArgs, ui: &Ui) -> Result<Option<Small>> {
+    let (below, name) = LISTING_PATH.rsplit_once('/').unwrap_or_default();
+    let below = format!("{}{below}", store.target().to_string().trim_end_matches('/'));
+    let index = store_of(Path::new(&below), None, args)?;
+    index.map_or(Ok(None), |index| index.get_small(name, INDEX_BYTES_MAX, ui))
+}
+
 /// Lists the archives of a store. A few small requests for each incremental archive tell whether
-/// `rebase` made it.
-pub fn catalog(store: &Store, args: &ConnectionArgs, ui: &Ui) -> Result<Catalog> {
+/// `rebase` made it; if they are to be dated, a few more for each archive read its bank file's
+/// front.
+pub fn catalog(store: &Store, is_dated: bool, args: &ConnectionArgs, ui: &Ui) -> Result<Catalog> {
     let (dir, client) = (store.target().to_string(), Client::new(&args.options())?);
-    let mut archives = Vec::new();
+    let (mut archives, mut newest) = (Vec::new(), None);
     for object in store.list(ui)? {
         let Some(name) = ArchiveName::parse(&object.name) else { continue };
         ui.check()?;
         let mut archive = Archive::of_server(name, &dir, object.length_bytes);
         archive.modified_ns = unix_ns(object.modified);
-        if !archive.is_full() {
+        if is_dated || !archive.is_full() {
             let url = parse_url(&format!("{}/{}", dir.trim_end_matches('/'), archive.name))?;
             let source = UrlSource::open(&client, &url, CancelToken::from(ui.stop_flag()));
             // An archive that cannot be read counts as a validator's, so its full archive is kept.
-            archive.hashes = source.ok().and_then(|source| judge(&source).ok()).flatten();
+            archive.hashes = source.as_ref().ok().and_then(|source| judge(source).ok()).flatten();
+            if let Some(front) = source.ok().filter(|_| is_dated).and_then(|source| front_of(source, &archive.name)) {
+                archive.bank_unix_seconds = front.time.map(|time| unix_ns(time) / 1_000_000_000);
+                if archive.is_full() && newest.is_none_or(|(slot, _)| slot < archive.name.slot) {
+                    newest = Some((archive.name.slot, front));
+                }
+            }
         }
         archives.push(archive);
     }
-    Ok(Catalog::by_length(archives))
+    let mut catalog = Catalog::by_length(archives);
+    if let Some((_, front)) = newest {
+        catalog.slot_time = front.slot_time.unwrap_or_default();
+        catalog.epoch_schedule = front.epoch_schedule;
+    }
+    Ok(catalog)
+}
+
+fn front_of(source: UrlSource, name: &ArchiveName) -> Option<Front> {
+    let (policy, io_policy) = (IndexPolicy::Hint, IoPolicy::default());
+    front::by_index(&archive::Archive::of_source(Arc::new(source), Some(name.clone()), policy, &io_policy).ok()?)
 }

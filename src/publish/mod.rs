@@ -13,7 +13,6 @@ mod publisher;
 mod remember;
 mod tell;
 
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -76,8 +75,7 @@ pub struct PublishOptions {
     /// Default: none.
     #[setters(into)]
     pub pin_bytes: Option<u64>,
-    /// Number and age of archives to keep on each target. Default: 2 full and 4 incremental ones,
-    /// as validators keep.
+    /// Archives to keep on each target. Default: 2 full and 4 incremental ones, as validators keep.
     pub keep: Keep,
     /// Number of older full archives on each target onto which the target's newest one is rebased.
     /// The full archives are read from a target that is a directory; `keep` limits how many results
@@ -86,14 +84,6 @@ pub struct PublishOptions {
     /// Time after its publication during which an archive is never deleted, because downloads of it
     /// may be running. Default: 2 hours, in which 90 GB are downloaded at 100 Mbit/s.
     pub grace: Duration,
-    /// Slots around which archives are kept for ever, in `kept/`. Default: none.
-    #[setters(into)]
-    pub keep_slots: BTreeSet<u64>,
-    /// Also keeps the archives around the end of each epoch in `kept/`. Default: false.
-    pub keeps_epoch_ends: bool,
-    /// Limit on the size of `kept/` on each target, in bytes. Default: none.
-    #[setters(into)]
-    pub keep_bytes: Option<u64>,
     /// Program to run after each archive that was published. Default: none.
     #[setters(into)]
     pub on_published: Option<PathBuf>,
@@ -142,9 +132,6 @@ impl PublishOptions {
             keep: Keep::new(Self::KEEP_FULL_DEFAULT, Self::KEEP_INCREMENTAL_DEFAULT),
             rebase_onto: 0,
             grace: Duration::from_secs(2 * 3600),
-            keep_slots: BTreeSet::new(),
-            keeps_epoch_ends: false,
-            keep_bytes: None,
             on_published: None,
             on_failed: None,
             hook_timeout: HOOK_TIMEOUT_DEFAULT,

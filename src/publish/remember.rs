@@ -42,9 +42,6 @@ pub struct Entries {
     pub refused: BTreeMap<String, Identity>,
     /// Start of the last incremental archive's preparation, in Unix seconds.
     pub incremental_unix_seconds: Option<u64>,
-    /// Newest slot when a run first saw archives. `--keep-epoch-ends` ignores epochs that ended
-    /// before it.
-    pub first_slot: Option<u64>,
     pub targets: BTreeMap<String, TargetEntries>,
     /// Unfinished uploads, by the URL of the object. The tags of their parts are in a separate file
     /// ([`PartsLog`]).

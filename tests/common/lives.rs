@@ -68,17 +68,10 @@ pub struct Wishes {
     pub targets: usize,
     pub rebase_onto: usize,
     pub is_as_is: bool,
-    /// The slot to keep, out of 60.
-    pub keep: Option<usize>,
 }
 
 impl Wishes {
     pub fn draw(draws: &mut Draws) -> Self {
-        Self {
-            targets: 1 + draws.below(3),
-            rebase_onto: draws.below(3),
-            is_as_is: draws.below(10) < 3,
-            keep: (draws.below(5) == 0).then(|| draws.below(60)),
-        }
+        Self { targets: 1 + draws.below(3), rebase_onto: draws.below(3), is_as_is: draws.below(10) < 3 }
     }
 }

@@ -105,6 +105,53 @@ fn old_archives_go_until_there_is_room() {
     assert_eq!(names(dir.path()), left(&[2, 4, 5]));
 }
 
+/// Of days, weeks and epochs that are over, the newest state stays. The cluster of the first two
+/// archives warms up: its first epoch ends with slot 31. In that of the others, epochs have 200
+/// slots: the schedule is that of the newest full archive.
+#[test]
+fn days_weeks_and_epochs() {
+    let dir = temp_dir();
+    let all = [FULL_26, INCREMENTAL_26_40, FULL_3500, INCREMENTAL_3500_3550];
+    let copy = |names: &[&str]| {
+        names.iter().for_each(|name| assert!(fs::copy(fixture(name), dir.path().join(name)).is_ok()));
+    };
+    copy(&all[..2]);
+    let prune = |flags: &[&str]| {
+        let output = slotpress().arg("prune").arg(dir.path()).args(flags).arg("--dry-run").output().expect("runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let reasons = |flags: &[&str]| {
+        let lines = objects(prune(&[flags, &["--json"]].concat()).as_bytes());
+        let line = |name: &str| lines.iter().find(|line| line["name"] == name);
+        all.map(|name| line(name).map_or(Value::Null, |line| line["kept_because"].clone()))
+    };
+    let of = |reasons: [Option<&str>; 4]| reasons.map(Value::from);
+    let pair = Some("last_pair");
+    assert_eq!(reasons(&["--keep-epoch-ends", "1"]), of([Some("epoch_end"), pair, None, None]));
+    copy(&all[2..]);
+    assert_eq!(reasons(&["--keep-epoch-ends", "0", "--keep-within", "0s"]), of([None, None, pair, pair]));
+    assert_eq!(reasons(&["--keep-epoch-ends", "1"]), of([Some("base"), Some("epoch_end"), pair, pair]));
+    let of_day = reasons(&["--keep-daily", "1"]);
+    assert_eq!(of_day, of([None, None, pair, Some("daily")]));
+    assert!(prune(&["--keep-weekly", "1"]).contains(&format!("{INCREMENTAL_3500_3550} (")));
+    assert!(prune(&["--keep-weekly", "1"]).contains("): weekly"));
+
+    // Files that tell no time and no epoch stay.
+    let dir = temp_dir();
+    let hash = "D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi";
+    for slot in 1..4 {
+        fs::write(dir.path().join(format!("snapshot-{slot}-{hash}.tar.zst")), filler(9)).expect("written");
+    }
+    for (flag, says) in [("--keep-daily", ""), ("--keep-epoch-ends", "the epochs are not known")] {
+        let output = slotpress().arg("prune").arg(dir.path()).args([flag, "1", "--keep-bytes", "1"]).output();
+        let output = output.expect("runs");
+        let said = String::from_utf8([output.stdout, output.stderr].concat()).expect("text");
+        assert!(output.status.success() && said.contains("undated") && said.contains(says), "{said}");
+        assert_eq!(names(dir.path()).len(), 3, "{said}");
+    }
+}
+
 #[test]
 fn a_file_that_was_touched_a_while_ago_is_old() {
     let dir = two_archives();

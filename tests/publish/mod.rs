@@ -8,6 +8,7 @@ pub mod works {
     pub mod lives;
     mod once;
     pub mod rebased;
+    mod retention;
 }
 mod refused {
     mod archives;

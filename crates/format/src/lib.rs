@@ -49,8 +49,8 @@ pub use archive::zstd_frame::{
 };
 pub use ledger::bank_fields::BankFields;
 pub use ledger::bank_file::{
-    BankFile, BankPlaces, ScheduledLeader, StorageMapItem, parse_bank_file, parse_bank_file_and_end, read_bank_file,
-    read_bank_front,
+    BankFile, BankPlaces, EpochSchedule, ScheduledLeader, StorageMapItem, parse_bank_file, parse_bank_file_and_end,
+    read_bank_file, read_bank_front,
 };
 pub use ledger::bank_hash::{BankHashParts, hard_forks_between};
 pub use ledger::blockhash_queue::{BLOCKHASHES_MAX, BLOCKHASHES_RECENT};

@@ -43,7 +43,10 @@ pub use catalog::listed::{Listed, ListedArchive};
 pub use catalog::listing::{ArchiveFields, ListFields, unix_ns};
 pub use catalog::partials::Partial;
 pub use catalog::prune::Keep;
-pub use catalog::scan::{file_id, look_for_times, modified_ns, scan_again, scan_names, scan_with_copies};
+pub use catalog::scan::{
+    file_id, look_for_all_times, look_for_reasons, look_for_times, modified_ns, scan_again, scan_names,
+    scan_with_copies,
+};
 pub use catalog::usable::{Fault, Unusable, judge_file};
 pub use catalog::{Catalog, FileId, REMOTE};
 pub use inspect::account::{FoundAccount, find_account};

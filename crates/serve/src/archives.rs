@@ -28,6 +28,7 @@ struct Look {
 fn look(dirs: &[PathBuf], known: &Catalog) -> Result<Catalog> {
     let mut catalog = scan::scan_again(dirs, known)?;
     scan::look_for_times(&mut catalog, known);
+    scan::look_for_reasons(&mut catalog, dirs);
     Ok(catalog)
 }
 

@@ -12,10 +12,12 @@ use slotpress_base::clock::{self, since_1970};
 use slotpress_base::progress::wait;
 use slotpress_base::text::json;
 use slotpress_base::{Error, ErrorKind, Progress, Result};
-use slotpress_format::{ArchiveName, FrameHashesAt, LATEST_JSON, LISTING_PATH, SlotTime, SlotTimeSource};
+use slotpress_format::{
+    ArchiveName, EpochSchedule, FrameHashesAt, LATEST_JSON, LISTING_PATH, SlotTime, SlotTimeSource,
+};
 use slotpress_read::catalog::Archive;
-use slotpress_read::catalog::listed::parse_list;
-use slotpress_read::catalog::prune::plan_prune;
+use slotpress_read::catalog::listed::{INDEX_BYTES_MAX, parse_list};
+use slotpress_read::catalog::prune::{KeepReason, plan_prune};
 use slotpress_read::{ArchiveFields, Catalog, Keep, ListFields, Listed, ListedArchive, unix_ns};
 use slotpress_stores::{Condition, Metadata, Put, Store};
 
@@ -28,9 +30,6 @@ const INDEX: &str = "archives";
 /// fail, something else is wrong.
 const ATTEMPTS_MAX: u32 = 16;
 const ATTEMPTS_APART: Duration = Duration::from_millis(20);
-
-/// Maximum length of an index: some ten thousand archives.
-const INDEX_BYTES_MAX: u64 = 8 << 20;
 
 /// Cache-Control header: readers may reuse the index for 5 seconds.
 const INDEX_CACHE: &str = "public, max-age=5";
@@ -49,6 +48,7 @@ pub struct Ready {
     pub archive: Archive,
     /// Duration of slots; known from full archives only, else assumed.
     pub slot_time: SlotTime,
+    pub epoch_schedule: Option<EpochSchedule>,
 }
 
 impl Ready {
@@ -152,10 +152,6 @@ impl Index {
         self.archives().map(|archive| &archive.name).find(|name| is_it(&key(name)))
     }
 
-    pub fn bytes(&self) -> u64 {
-        self.archives().filter_map(|archive| archive.size_bytes).fold(0, u64::saturating_add)
-    }
-
     pub fn newest(&self) -> Newest {
         let of = |is_full: bool| {
             let all = self.archives().filter(|archive| archive.name.base_slot.is_none() == is_full);
@@ -176,15 +172,17 @@ impl Index {
         if self.has(&archive.name) {
             return;
         }
-        // The duration of slots is taken from the newest full archive.
+        // The durations of slots and epochs are taken from the newest full archive.
         if archive.is_full() || self.listed.slot_time.source() == SlotTimeSource::Assumed {
             self.listed.slot_time = ready.slot_time;
+            self.listed.epoch_schedule = ready.epoch_schedule.or(self.listed.epoch_schedule);
         }
         self.listed.archives.push(ListedArchive {
             name: archive.name.clone(),
             size_bytes: Some(archive.size_bytes),
             modified_unix_seconds: Some(unix_ns(now) / 1_000_000_000),
             bank_unix_seconds: archive.bank_unix_seconds,
+            kept_because: None,
             state: Some(ready.state().as_str().to_string()),
             root: archive.hashes.map(|hashes| hashes.root),
             frame_hashes: archive
@@ -206,9 +204,13 @@ impl Index {
         coming.into_iter().for_each(|ready| later.add(ready, now));
         let (catalog, stays) = (later.catalog(), self.newest_pair());
         let reasons = plan_prune(&catalog, keep, unix_ns(now));
-        let all = catalog.archives().iter().map(|archive| &archive.name).zip(reasons);
-        let gone: Vec<_> = all.filter(|(name, reason)| reason.is_none() && !stays.contains(name)).collect();
-        let gone = self.listed.archives.extract_if(.., |it| gone.iter().any(|(name, _)| **name == it.name));
+        let all = catalog.archives().iter().map(|archive| archive.name.to_string()).zip(reasons);
+        let reasons: BTreeMap<String, Option<KeepReason>> = all.collect();
+        for listed in &mut self.listed.archives {
+            listed.kept_because = reasons.get(&listed.name.to_string()).copied().flatten();
+        }
+        let is_gone = |it: &mut ListedArchive| it.kept_because.is_none() && !stays.contains(&it.name);
+        let gone = self.listed.archives.extract_if(.., is_gone);
         gone.map(|archive| archive.name.to_string()).collect()
     }
 
@@ -232,7 +234,7 @@ impl Index {
         let text = |of: &Catalog, is_latest| json(&ListFields::new(of, now, |archive| fields(archive, is_latest)));
         let latest = catalog.choice().map(|choice| {
             let mut pair = Catalog::new([choice.full].into_iter().chain(choice.incremental).cloned());
-            pair.slot_time = catalog.slot_time;
+            (pair.slot_time, pair.epoch_schedule) = (catalog.slot_time, catalog.epoch_schedule);
             text(&pair, true)
         });
         (text(&catalog, false), latest)
@@ -247,15 +249,12 @@ struct PublishedFields<'a> {
 }
 
 impl IndexedStore {
-    /// Opens the index of a directory below a target; an empty name is the target itself. Returns
-    /// `None` if a directory is missing and `makes` does not allow creating it.
-    pub fn of(target: &Store, dir: &str, makes: bool) -> Result<Option<Self>> {
-        let below = |from: &Store, names: &str| {
-            let mut names = names.split('/').filter(|name| !name.is_empty());
-            names.try_fold(Some(from.clone()), |at, name| at.map_or(Ok(None), |at| at.below(name, makes)))
-        };
-        let Some(store) = below(target, dir)? else { return Ok(None) };
-        Ok(below(&store, LISTING_PATH.trim_end_matches(INDEX))?.map(|index| Self { store, index }))
+    /// Opens the index of a target. Returns `None` if a directory is missing and `makes` does not
+    /// allow creating it.
+    pub fn of(store: &Store, makes: bool) -> Result<Option<Self>> {
+        let mut names = LISTING_PATH.trim_end_matches(INDEX).split('/').filter(|name| !name.is_empty());
+        let index = names.try_fold(Some(store.clone()), |at, name| at.map_or(Ok(None), |at| at.below(name, makes)))?;
+        Ok(index.map(|index| Self { store: store.clone(), index }))
     }
 
     /// Reads the index; a missing one is empty. Fails if the target does not answer, or the file is
@@ -278,7 +277,8 @@ impl IndexedStore {
     pub fn publish(
         &self,
         step: Step<'_>,
-        keep: Option<(&Keep, &Ahead)>,
+        keep: &Keep,
+        ahead: &Ahead,
         on_prune: &mut dyn FnMut(Vec<String>) -> Result<()>,
         progress: &dyn Progress,
     ) -> Result<Index> {
@@ -299,7 +299,7 @@ impl IndexedStore {
                 }
                 Step::Agree => None,
             };
-            let gone = keep.map(|(keep, ahead)| index.prune(keep, coming, ahead, now)).unwrap_or_default();
+            let gone = index.prune(keep, coming, ahead, now);
             let is_right = named.archives.iter().map(|archive| &archive.name).eq(&index.newest_pair());
             if !matches!(step, Step::Add(_)) && gone.is_empty() && is_right {
                 return Ok(index);

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use slotpress_base::clock::{now, since_1970};
 use slotpress_base::{Error, Result, ShowPath};
-use slotpress_format::BankFile;
 use slotpress_read::catalog::Archive;
 use slotpress_read::{Catalog, Fault, judge_file, look_for_times, scan_names, unix_ns};
 
@@ -13,7 +12,7 @@ use super::Run;
 use super::index::Ready;
 use super::pins::{Pinned, Writers, WrittenBy};
 use crate::publish::decide::Facts;
-use crate::publish::decide::choose::{epoch_ends, key};
+use crate::publish::decide::choose::key;
 
 /// A file modified within this time may be incomplete because it is being written.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(60);
@@ -23,37 +22,27 @@ const WRITTEN_WITHIN: Duration = Duration::from_secs(60);
 pub struct Eye {
     ready: Catalog,
     writers: Writers,
-    /// A bank file, for the cluster's epoch schedule; only read if the ends of epochs are kept.
-    bank: Option<BankFile>,
 }
 
 impl Eye {
     pub fn look(&mut self, run: &Run<'_>) -> Result<Facts> {
         let seen = scan_names(&run.options.validator_dirs())?.archives().to_vec();
-        if run.options.keeps_epoch_ends && self.bank.is_none() {
-            self.bank = self.writers.any_bank(&seen);
-        }
         let (pinned, journal) = (run.pins.pinned()?, &run.pins.journal);
         let mut ready = run.pins.ready(&self.ready)?;
         look_for_times(&mut ready, &self.ready);
         ready.unusable().iter().for_each(|unusable| run.progress.warn(&unusable.to_string()));
         self.ready = ready;
-        let newest = seen.iter().map(|archive| archive.name.slot).max();
         let names: BTreeSet<String> = pinned.iter().map(|archive| archive.name.to_string()).collect();
-        let (first_slot, begun) = journal.change(|entries| {
-            entries.first_slot = entries.first_slot.or(newest);
+        let begun = journal.change(|entries| {
             entries.pins.retain(|name, _| names.contains(name));
-            (entries.first_slot, entries.incremental_unix_seconds)
+            entries.incremental_unix_seconds
         })?;
-        let ends_for = |(bank, newest): (&BankFile, u64)| {
-            epoch_ends(&bank.slots_of_epoch_of(newest), first_slot.unwrap_or(newest))
-        };
         let is_refused = |archive: &&Archive| journal.read(|entries| entries.has_refused(archive));
-        let ready = |archive: &Archive| Ready { archive: archive.clone(), slot_time: self.ready.slot_time };
+        let Catalog { slot_time, epoch_schedule, .. } = self.ready;
+        let ready = |archive: &Archive| Ready { archive: archive.clone(), slot_time, epoch_schedule };
         Ok(Facts {
             now: Instant::now(),
             refused: seen.iter().filter(is_refused).map(|archive| key(&archive.name)).collect(),
-            epoch_ends: self.bank.as_ref().zip(newest).map(ends_for).unwrap_or_default(),
             // A time in the future was written before the clock jumped back, and is ignored.
             since_incremental: begun
                 .and_then(|begun| since_1970(now()).as_secs().checked_sub(begun))

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, FlockOperation, fcntl_lock, flock, fstat, ioctl_ficlone, linkat};
 use rustix::io::Errno;
 use slotpress_base::{Error, ErrorKind, Hint, IoContext, IoPolicy, KeptDir, Result, ShowPath, free_bytes};
-use slotpress_format::{ArchiveName, BankFile, lock_holder};
+use slotpress_format::{ArchiveName, lock_holder};
 use slotpress_read::archive::{Archive as OpenArchive, front};
 use slotpress_read::catalog::Archive;
 use slotpress_read::{
@@ -324,7 +324,6 @@ pub enum WrittenBy {
 /// Facts from the first entries of an archive.
 #[derive(Debug)]
 struct Front {
-    bank: BankFile,
     is_of_firedancer: bool,
 }
 
@@ -362,13 +361,6 @@ impl Writers {
         }
     }
 
-    /// The bank file of any archive in the directory, for its epoch schedule; `None` if no archive
-    /// can be read.
-    pub fn any_bank(&mut self, seen: &[Archive]) -> Option<BankFile> {
-        self.see(seen);
-        self.known.values().find_map(|(_, front)| Some(front.as_ref()?.bank.clone()))
-    }
-
     fn see<'a>(&mut self, archives: impl IntoIterator<Item = &'a Archive>) {
         let mut known = std::mem::take(&mut self.known);
         for archive in archives {
@@ -386,7 +378,7 @@ fn front_of(archive: &Archive) -> Option<Front> {
     let open = OpenArchive::of_source(Arc::new(source), name, IndexPolicy::Ignore, &io_policy).ok()?;
     let bank = front::bank(&open).ok()??;
     let is_of_firedancer = front::is_of_firedancer(&open, Some(&bank)).ok()?;
-    Some(Front { bank, is_of_firedancer })
+    Some(Front { is_of_firedancer })
 }
 
 /// True if the directory belongs to the user `firedancer`, as Firedancer's instructions say.

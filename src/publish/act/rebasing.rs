@@ -53,7 +53,7 @@ pub fn make(name: &ArchiveName, worker: &TargetWorker<'_>, cancel: &CancelToken)
     let (progress, options) = (&cancel.with(run.progress), run.options);
     let gone = || Error::failed(format!("its full archives are not in {target} any more"));
     let store = Store::open(target, &options.stores, &run.client)?;
-    let index = IndexedStore::of(&store, "", false)?.ok_or_else(gone)?.read(progress)?;
+    let index = IndexedStore::of(&store, false)?.ok_or_else(gone)?.read(progress)?;
     let open = |is_it: &dyn Fn(&Key) -> bool| {
         let name = index.find(is_it).ok_or_else(gone)?;
         let source = store.open_source(&name.to_string(), cancel.clone())?;

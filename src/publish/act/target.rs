@@ -18,16 +18,10 @@ use crate::publish::decide::Order;
 use crate::publish::decide::choose::ArchiveSet;
 use crate::publish::tell::event::{Event, Published};
 
-/// Subdirectory for archives that are kept for ever. It has an index of its own, which is never
-/// pruned.
-const KEPT: &str = "kept";
-
 #[derive(Clone, Debug, Default)]
 pub struct TargetContents {
     pub published: ArchiveSet,
     pub newest: Newest,
-    pub kept: ArchiveSet,
-    pub kept_bytes: u64,
     /// Free space of a directory's file system; `None` for buckets.
     pub free_bytes: Option<u64>,
 }
@@ -58,7 +52,7 @@ impl<'a> TargetWorker<'a> {
             // anew.
             _ if !self.is_as_before(store)? => self.look(&mut contents, store)?,
             Order::Look => self.look(&mut contents, store)?,
-            Order::Publish(ready, is_kept) => self.put(&mut contents, store, ready, *is_kept)?,
+            Order::Publish(ready) => self.put(&mut contents, store, ready)?,
         }
         contents.free_bytes = store.dir().and_then(free_bytes);
         Ok(contents)
@@ -80,21 +74,17 @@ impl<'a> TargetWorker<'a> {
 
     fn look(&self, contents: &mut TargetContents, store: &Store) -> Result<()> {
         *contents = TargetContents::default();
-        for is_kept in [true, false] {
-            if let Some(there) = IndexedStore::of(store, dir_of(is_kept), false)? {
-                self.publish(contents, &there, Step::Agree, is_kept)?;
-            }
+        match IndexedStore::of(store, false)? {
+            Some(there) => self.publish(contents, &there, Step::Agree),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Sends an archive, and adds it to the index.
-    fn put(&self, contents: &mut TargetContents, store: &Store, ready: &Ready, is_kept: bool) -> Result<()> {
-        let (start, there) = (Instant::now(), self.made(store, is_kept)?);
+    fn put(&self, contents: &mut TargetContents, store: &Store, ready: &Ready) -> Result<()> {
+        let (start, there, dir) = (Instant::now(), self.made(store)?, store.dir());
         let uploader = Uploader { run: self.run, store: &there.store };
-        // Archives in `kept/` are never deleted, so no room can be made there.
-        let dir = store.dir().filter(|_| !is_kept);
-        let mut make_room = || self.publish(contents, &there, Step::MakeRoom(ready), false);
+        let mut make_room = || self.publish(contents, &there, Step::MakeRoom(ready));
         if dir.is_some_and(|dir| !has_room(dir, ready.archive.size_bytes)) {
             make_room()?;
         }
@@ -102,16 +92,15 @@ impl<'a> TargetWorker<'a> {
             // The disk may be full although free space is reported, for example because of a quota.
             Err(error) if dir.is_some() && error.kind() == ErrorKind::NoSpace => {
                 make_room()?;
-                uploader.put(ready)?;
+                uploader.put(ready).map_err(no_room)?;
             }
             sent => sent?,
         }
-        self.publish(contents, &there, Step::Add(ready), is_kept)?;
+        self.publish(contents, &there, Step::Add(ready))?;
         store.dir().map_or(Ok(()), KeptDir::check_path)?;
         self.tell(Event::Published(Published {
             name: ready.archive.name.clone(),
             target: self.target.to_string(),
-            is_kept,
             bytes: ready.archive.size_bytes,
             state: ready.state(),
             root: ready.archive.hashes.map(|hashes| hashes.root),
@@ -121,12 +110,12 @@ impl<'a> TargetWorker<'a> {
         Ok(())
     }
 
-    fn made(&self, store: &Store, is_kept: bool) -> Result<IndexedStore> {
+    fn made(&self, store: &Store) -> Result<IndexedStore> {
         let gone = || {
             Error::failed(format!("{} is not there any more", self.target))
                 .with_hint("make the directory again, or mount what belongs there")
         };
-        IndexedStore::of(store, dir_of(is_kept), true)?.ok_or_else(gone)
+        IndexedStore::of(store, true)?.ok_or_else(gone)
     }
 
     fn tell(&self, event: Event) {
@@ -139,13 +128,7 @@ impl<'a> TargetWorker<'a> {
     }
 
     /// Changes an index, and deletes archives that were removed from it.
-    fn publish(
-        &self,
-        contents: &mut TargetContents,
-        there: &IndexedStore,
-        step: Step<'_>,
-        is_kept: bool,
-    ) -> Result<()> {
+    fn publish(&self, contents: &mut TargetContents, there: &IndexedStore, step: Step<'_>) -> Result<()> {
         let options = self.run.options;
         let keep = options.keep.within(options.keep.within.max(options.grace));
         let mut on_prune = |names: Vec<String>| {
@@ -155,12 +138,7 @@ impl<'a> TargetWorker<'a> {
                 .journal
                 .change(|entries| entries.targets.entry(target).or_default().pending_deletes.extend(names))
         };
-        let index =
-            there.publish(step, (!is_kept).then_some((&keep, &self.ahead)), &mut on_prune, self.run.progress)?;
-        if is_kept {
-            (contents.kept, contents.kept_bytes) = (index.published(), index.bytes());
-            return Ok(());
-        }
+        let index = there.publish(step, &keep, &self.ahead, &mut on_prune, self.run.progress)?;
         (contents.published, contents.newest) = (index.published(), index.newest());
         self.delete_pending(there, &index)
     }
@@ -195,6 +173,12 @@ impl<'a> TargetWorker<'a> {
     }
 }
 
-fn dir_of(is_kept: bool) -> &'static str {
-    if is_kept { KEPT } else { "" }
+/// Says of a full disk that nothing more may be removed there.
+fn no_room(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::NoSpace => error.within("what is to stay leaves no room for the next archive").with_hint(
+            "keep fewer archives, days, weeks or epochs, or for a shorter grace; or give the target more room",
+        ),
+        _ => error,
+    }
 }

@@ -2,7 +2,6 @@
 //! ready and published. Does no I/O.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::RangeInclusive;
 
 use slotpress_format::{ArchiveName, Hash};
 use slotpress_read::catalog::Archive;
@@ -173,33 +172,13 @@ impl State<'_> {
         self.newest_wanted(is_full, false)
     }
 
-    /// States for `kept/` that at least one target lacks there. With `is_pinned_only`, also those
-    /// whose bracket is not complete yet: they may be pinned, but not published.
-    fn to_keep(&self, is_pinned_only: bool) -> BTreeSet<Key> {
-        let mut slots = self.options.keep_slots.iter().chain(&self.facts.epoch_ends).peekable();
-        if slots.peek().is_none() {
-            return BTreeSet::new();
-        }
-        let has = |target: &TargetState, key: &Key| target.contents.kept.keys.contains(key);
-        let (rebased, kept) = (self.rebased_ready(), self.targets.iter().flat_map(|target| &target.contents.kept.keys));
-        let ready = self.ready_names().map(key).filter(|key| !rebased.contains(key));
-        let known: BTreeSet<Key> = self.candidates().into_keys().chain(ready).chain(kept.copied()).collect();
-        let brackets = slots.map(|slot| bracket(*slot, &known));
-        let wanted = brackets.filter(|bracket| is_pinned_only || bracket.is_complete).flat_map(|bracket| bracket.keys);
-        wanted.filter(|key| self.targets.iter().any(|target| !has(target, key))).collect()
-    }
-
     /// Chooses the next archive to check and recompress: the newest full one, then the newest
-    /// incremental one, then one for `kept/`.
+    /// incremental one.
     pub fn next_to_prepare(&self) -> Option<&Archive> {
         if self.preparing.is_some() {
             return None;
         }
-        self.next(true).or_else(|| self.next(false)).or_else(|| {
-            let keep = self.to_keep(false);
-            let is_next = |key: &Key| keep.contains(key) && !self.is_ready(key) && !self.is_waiting(key);
-            self.facts.pinned.iter().find(|archive| is_next(&key(&archive.name)))
-        })
+        self.next(true).or_else(|| self.next(false))
     }
 
     pub fn pins(&self) -> PinChanges {
@@ -214,12 +193,6 @@ impl State<'_> {
         }
         // An archive that waits after failures is tried again, and stays pinned until then.
         needed.extend(wanted.into_iter().flatten().map(|archive| key(&archive.name)));
-        // The pin of a ready archive may be removed only if its bracket is complete: otherwise the
-        // ready file may be removed too.
-        let complete = self.to_keep(false);
-        let stays_ready = |key: &Key| complete.contains(key) && self.is_ready(key);
-        needed.extend(self.to_keep(true).into_iter().filter(|key| !stays_ready(key)));
-
         let is_pinned = |needed: Key| self.facts.pinned.iter().any(|archive| key(&archive.name) == needed);
         let (mut pins, mut bytes, mut stay) = (PinChanges::default(), 0u64, BTreeSet::new());
         for needed in needed {
@@ -252,11 +225,6 @@ impl State<'_> {
         wanted.max_by_key(|name| name.slot)
     }
 
-    pub fn next_to_keep(&self, target: &TargetState) -> Option<&ArchiveName> {
-        let (kept, keep) = (&target.contents.kept.keys, self.to_keep(false));
-        self.ready_names().find(|name| keep.contains(&key(name)) && !kept.contains(&key(name)))
-    }
-
     /// Rebased states that a target lacks, now or as soon as it has the full archive that is ready
     /// for it.
     pub fn lacked_rebased(&self, target: &TargetState) -> BTreeSet<Key> {
@@ -285,16 +253,14 @@ impl State<'_> {
         self.ready_names().find(|name| lacked.contains(&key(name)) && rebased.contains(&key(name)))
     }
 
-    /// The next archive for a target, and whether it goes into `kept/`.
-    pub fn next_for(&self, target: &TargetState) -> Option<(&ArchiveName, bool)> {
-        let next = self.next_to_publish(target).map(|name| (name, false));
-        let next = next.or_else(|| self.next_to_keep(target).map(|name| (name, true)));
-        next.or_else(|| self.next_rebased(target).map(|name| (name, false)))
+    /// The next archive for a target.
+    pub fn next_for(&self, target: &TargetState) -> Option<&ArchiveName> {
+        self.next_to_publish(target).or_else(|| self.next_rebased(target))
     }
 
     /// Ready archives that can be deleted, because no target wants them or newer ones are ready.
     pub fn unneeded(&self) -> Vec<&ArchiveName> {
-        let (mut wanted, rebased) = (self.to_keep(false), self.rebased_ready());
+        let (mut wanted, rebased) = (BTreeSet::new(), self.rebased_ready());
         for target in &self.targets {
             wanted.extend(self.lacked_rebased(target).intersection(&rebased));
             let has = target.published();
@@ -304,32 +270,4 @@ impl State<'_> {
         }
         self.ready_names().filter(|name| !wanted.contains(&key(name))).collect()
     }
-}
-
-/// The archives around a slot: a pair at or before it, and the next archive after it.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Bracket {
-    keys: BTreeSet<Key>,
-    is_complete: bool,
-}
-
-/// Finds the newest state at or before a slot, and the first one after it. The bracket is empty if
-/// no full archive is at or before the slot.
-fn bracket(slot: u64, known: &BTreeSet<Key>) -> Bracket {
-    let fulls = known.iter().filter(|(base, at, _)| base.is_none() && *at <= slot);
-    let Some(full) = fulls.max_by_key(|(_, at, _)| *at) else { return Bracket::default() };
-    let on_it = known.iter().filter(|key| key.0 == Some(full.1));
-    let (earlier, mut later): (Vec<&Key>, Vec<&Key>) = on_it.partition(|key| key.1 <= slot);
-    later.extend(known.iter().filter(|key| key.0.is_none() && key.1 > slot));
-    let before = earlier.into_iter().max_by_key(|key| key.1);
-    let is_exact = full.1 == slot || before.is_some_and(|key| key.1 == slot);
-    let after = later.into_iter().min_by_key(|key| key.1).filter(|_| !is_exact);
-    let keys = [Some(full), before, after].into_iter().flatten().copied().collect();
-    Bracket { keys, is_complete: is_exact || after.is_some() }
-}
-
-/// The last slot of an epoch, and that of the epoch before if it is not below `since`.
-pub fn epoch_ends(epoch: &RangeInclusive<u64>, since: u64) -> BTreeSet<u64> {
-    let before = epoch.start().checked_sub(1).filter(|end| *end >= since);
-    before.into_iter().chain([*epoch.end()]).collect()
 }

@@ -25,7 +25,7 @@ fn archives(names: &[ArchiveName]) -> Vec<Archive> {
 }
 
 fn ready(names: &[ArchiveName]) -> Vec<Ready> {
-    let ready = |archive| Ready { archive, slot_time: SlotTime::ASSUMED };
+    let ready = |archive| Ready { archive, slot_time: SlotTime::ASSUMED, epoch_schedule: None };
     archives(names).into_iter().map(ready).collect()
 }
 
@@ -182,36 +182,6 @@ fn pins_go_when_nothing_needs_them_and_never_take_more_than_allowed() {
     assert_eq!(now.pins(), PinChanges { drop: vec![full(9)], no_room: vec![full(20)], ..PinChanges::default() });
 }
 
-#[test]
-fn archives_around_a_slot_are_kept() {
-    let has = published(&[full(100), on(100, 140)]);
-    let mut now = situation(&[full(100), on(100, 140), on(100, 148)], vec![has]);
-    now.options = leak(options().keep_slots([150]));
-    now.facts.since_incremental = Some(Duration::ZERO);
-    assert_eq!(now.pins().add, [full(100), on(100, 148)], "it may be the last before the slot");
-    assert_eq!(prepared(&now), None, "a later one may come");
-    now.facts.pinned = archives(&[full(100), on(100, 148)]);
-    now.facts.ready = ready(&[on(100, 148)]);
-    assert_eq!(now.pins().drop, [], "pinned until the bracket is complete");
-    now.facts.ready.clear();
-    now.facts.seen = archives(&[full(100), on(100, 156), on(100, 164)]);
-    assert_eq!(now.pins(), PinChanges { add: vec![on(100, 156)], ..PinChanges::default() });
-    assert_eq!(prepared(&now), Some(full(100)));
-    let kept = [full(100), on(100, 148), on(100, 156)];
-    now.facts.ready = ready(&kept);
-    assert_eq!((now.next_to_keep(&now.targets[0]), now.unneeded().len()), (Some(&full(100)), 0));
-    now.targets[0].contents.kept = ArchiveSet::of(&kept);
-    assert_eq!((now.next_to_keep(&now.targets[0]), now.pins().drop.len()), (None, 2));
-    assert_eq!(now.pins().add, []);
-}
-
-#[test]
-fn ends_of_epochs() {
-    assert_eq!(epoch_ends(&(900..=999), 0), [899, 999].into());
-    assert_eq!(epoch_ends(&(900..=999), 930), [999].into());
-    assert_eq!(epoch_ends(&(0..=99), 0), [99].into());
-}
-
 /// Sets the number of full archives to rebase onto.
 fn at<'n>(now: &'n mut State<'static>, rebase_onto: usize) -> &'n State<'static> {
     now.options = leak(options().rebase_onto(rebase_onto));
@@ -272,8 +242,7 @@ fn only_a_directory_with_both_full_archives_is_read() {
     now.facts.ready = ready(&[full(200)]);
     assert_eq!(now.to_rebase(), keys(&[on(100, 200)]));
     now.facts.ready.push(rebased(on(100, 200)));
-    let next = |at: &TargetState| now.next_for(at).map(|(name, _)| name.clone());
-    let nexts: Vec<_> = now.targets.iter().map(next).collect();
+    let nexts: Vec<_> = now.targets.iter().map(|target| now.next_for(target).cloned()).collect();
     assert_eq!(nexts, [Some(on(100, 200)), Some(on(100, 200)), Some(full(200))]);
 }
 
@@ -322,14 +291,13 @@ proptest! {
         seen in some_archives(),
         ready in some_archives(),
         targets in prop::collection::vec((some_archives(), any::<bool>()), 1..4),
-        keep_slot in 0u64..90,
         count in 0usize..4,
     ) {
         let target = |(has, is_dir): &(Vec<ArchiveName>, bool)| TargetState { is_dir: *is_dir, ..published(has) };
         let situation = || {
             let mut now = situation(&seen, targets.iter().map(target).collect());
             now.facts.ready = super::choose_tests::ready(&ready);
-            now.options = leak(options().keep_slots([keep_slot]).rebase_onto(count));
+            now.options = leak(options().rebase_onto(count));
             now
         };
         let (plain, mut now) = (situation(), situation());
@@ -352,7 +320,6 @@ proptest! {
             for at in 0..now.targets.len() {
                 let (target, of_plain) = (&now.targets[at], &plain.targets[at]);
                 prop_assert_eq!(now.next_to_publish(target), plain.next_to_publish(of_plain));
-                prop_assert_eq!(now.next_to_keep(target), plain.next_to_keep(of_plain));
                 let mut left = count;
                 while !is_published && publish(&mut now, at).is_some() {
                     prop_assert!(left > 0, "more than {count}");

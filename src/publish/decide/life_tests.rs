@@ -48,13 +48,12 @@ impl Drop for Seed {
     }
 }
 
-/// A target: the files there, and what its indexes name.
+/// A target: the files there, and what its index names.
 #[derive(Debug)]
 struct There {
     mood: Mood,
     files: BTreeSet<Key>,
     index: BTreeMap<Key, Archive>,
-    kept: BTreeMap<Key, Archive>,
     order: Option<(Order, TargetContents)>,
 }
 
@@ -90,7 +89,7 @@ fn archive(base_slot: Option<u64>, slot: u64, inode: u64) -> Archive {
 }
 
 fn ready(archive: Archive) -> Ready {
-    Ready { archive, slot_time: SlotTime::ASSUMED }
+    Ready { archive, slot_time: SlotTime::ASSUMED, epoch_schedule: None }
 }
 
 impl World<'_> {
@@ -104,7 +103,6 @@ impl World<'_> {
             ready: self.ready.values().cloned().collect(),
             refused: self.seen.iter().filter(is_refused).map(|(key, _)| *key).collect(),
             since_incremental: self.begun.and_then(|at| self.unix_seconds.checked_sub(at)).map(Duration::from_secs),
-            epoch_ends: BTreeSet::new(),
         }
     }
 
@@ -318,11 +316,8 @@ impl World<'_> {
             Mood::IsFull => failed(ErrorKind::Failed),
             Mood::Refuses | Mood::IsGone => failed(ErrorKind::Exists),
             Mood::Works | Mood::Hangs => {
-                let (archive, is_kept) = match order {
-                    Order::Publish(ready, is_kept) => (Some(ready.archive), is_kept),
-                    Order::Look => (None, false),
-                };
-                if let Some(archive) = archive {
+                if let Order::Publish(ready) = order {
+                    let archive = ready.archive;
                     let key = key(&archive.name);
                     assert!(self.ready.contains_key(&key), "a ready archive was removed");
                     assert!(!self.damaged.contains(&key), "a damaged archive was published");
@@ -330,15 +325,13 @@ impl World<'_> {
                     if !is_peace && self.draws.below(100) < 3 {
                         return None;
                     }
-                    if is_kept { &mut there.kept } else { &mut there.index }.insert(key, archive);
-                    if !is_kept {
-                        prune(there, &self.options.keep);
-                    }
+                    there.index.insert(key, archive);
+                    prune(there, &self.options.keep);
                 }
                 let rebased = there.index.values().filter(|archive| archive.is_rebased()).map(|it| key(&it.name));
-                let set = |of: &BTreeMap<Key, Archive>| ArchiveSet::of(of.values().map(|archive| &archive.name));
-                let published = ArchiveSet { rebased: rebased.collect(), ..set(&there.index) };
-                Ok(TargetContents { published, kept: set(&there.kept), ..contents })
+                let all = ArchiveSet::of(there.index.values().map(|archive| &archive.name));
+                let published = ArchiveSet { rebased: rebased.collect(), ..all };
+                Ok(TargetContents { published, ..contents })
             }
         };
         let actions = state.answered(at, result);
@@ -349,9 +342,8 @@ impl World<'_> {
     /// full archive.
     fn check(&self, had_full: &mut [bool]) {
         for (there, had) in self.targets.iter().zip(had_full) {
-            let named = || there.index.keys().chain(there.kept.keys());
-            assert!(named().all(|key| there.files.contains(key)), "{there:?}");
-            assert!(named().all(|key| !self.damaged.contains(key)), "{there:?}");
+            assert!(there.index.keys().all(|key| there.files.contains(key)), "{there:?}");
+            assert!(there.index.keys().all(|key| !self.damaged.contains(key)), "{there:?}");
             let has = there.index.keys().any(|key| key.0.is_none());
             assert!(has || !*had, "the last full archive is gone: {there:?}");
             *had = has;
@@ -373,10 +365,8 @@ impl World<'_> {
             let has = there.index.keys().filter(|key| key.0 == Some(base)).map(|key| key.1).max();
             assert!(has >= on_it, "{seed}: {on_it:?} on {base} {there:?}");
         }
-        if self.options.keep_slots.is_empty() {
-            assert!(self.pinned.is_empty() && self.ready.is_empty(), "{seed}: {:?} {:?}", self.pinned, self.ready);
-            assert!(self.preparing.is_none() && self.rebasing.is_none());
-        }
+        assert!(self.pinned.is_empty() && self.ready.is_empty(), "{seed}: {:?} {:?}", self.pinned, self.ready);
+        assert!(self.preparing.is_none() && self.rebasing.is_none());
     }
 }
 
@@ -391,7 +381,7 @@ fn prune(there: &mut There, keep: &Keep) {
         .map(|(it, _)| key(&it.name))
         .collect();
     there.index.retain(|key, _| !gone.contains(key));
-    there.files.retain(|key| there.kept.contains_key(key) || !gone.contains(key));
+    there.files.retain(|key| !gone.contains(key));
 }
 
 fn live(seed: u64) {
@@ -403,14 +393,7 @@ fn live(seed: u64) {
     options.rebase_onto = wishes.rebase_onto;
     options.keep = options.keep.rebased(options.rebase_onto);
     options.is_as_is = wishes.is_as_is;
-    options.keep_slots = wishes.keep.map(|keep| 100 + keep as u64).into_iter().collect();
-    let there = || There {
-        mood: Mood::Works,
-        files: BTreeSet::new(),
-        index: BTreeMap::new(),
-        kept: BTreeMap::new(),
-        order: None,
-    };
+    let there = || There { mood: Mood::Works, files: BTreeSet::new(), index: BTreeMap::new(), order: None };
     let mut world = World {
         options: &options,
         now: Instant::now(),

@@ -38,8 +38,6 @@ pub struct Facts {
     pub refused: BTreeSet<Key>,
     /// Time since the preparation of the last incremental archive began.
     pub since_incremental: Option<Duration>,
-    /// Last slots of epochs around which archives are kept.
-    pub epoch_ends: BTreeSet<u64>,
 }
 
 impl Facts {
@@ -52,7 +50,6 @@ impl Facts {
             ready: Vec::new(),
             refused: BTreeSet::new(),
             since_incremental: None,
-            epoch_ends: BTreeSet::new(),
         }
     }
 }
@@ -98,15 +95,15 @@ impl Action {
 #[derive(Clone, Debug)]
 pub enum Order {
     Look,
-    /// Publishes a ready archive; into `kept/` if true.
-    Publish(Box<Ready>, bool),
+    /// Publishes a ready archive.
+    Publish(Box<Ready>),
 }
 
 impl Order {
     fn sends(&self) -> Option<&ArchiveName> {
         match self {
             Self::Look => None,
-            Self::Publish(ready, _) => Some(&ready.archive.name),
+            Self::Publish(ready) => Some(&ready.archive.name),
         }
     }
 }
@@ -208,7 +205,7 @@ impl<'a> State<'a> {
             None if is_all_prepared => actions.extend(self.next_rebase(&to_rebase)),
             None => {}
         }
-        actions.extend((0..self.targets.len()).filter_map(|at| self.order(at)).collect::<Vec<_>>());
+        actions.extend((0..self.targets.len()).filter_map(|at| self.order(at)));
         actions
     }
 
@@ -258,7 +255,7 @@ impl<'a> State<'a> {
         Some(Action::Rebase { name: name_of(next, self.options), from })
     }
 
-    fn order(&mut self, at: usize) -> Option<Action> {
+    fn order(&self, at: usize) -> Option<Action> {
         let target = self.targets.get(at)?;
         let is_given_up = target.retry.is_given_up(self.options.is_once);
         if target.does.is_some() || !target.retry.is_due(self.facts.now) || is_given_up {
@@ -266,18 +263,7 @@ impl<'a> State<'a> {
         }
         let order = match self.next_for(target) {
             _ if !target.is_known => Order::Look,
-            Some((name, is_kept)) => {
-                let ready = self.ready(name)?;
-                let bytes = target.contents.kept_bytes.saturating_add(ready.archive.size_bytes);
-                if is_kept && self.options.keep_bytes.is_some_and(|bytes_max| bytes > bytes_max) {
-                    let (name, to) = (name.clone(), self.options.targets.get(at)?);
-                    let why = format!("{to}: kept/ has no room for it (--keep-bytes)");
-                    // Count it as kept, so that pins do not wait for it.
-                    self.targets.get_mut(at)?.contents.kept.keys.insert(key(&name));
-                    return Some(Action::Tell(Event::Skipped { name, why }));
-                }
-                Order::Publish(Box::new(ready.clone()), is_kept)
-            }
+            Some(name) => Order::Publish(Box::new(self.ready(name)?.clone())),
             None => return None,
         };
         Some(Action::Order { target: at, order })

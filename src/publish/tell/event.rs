@@ -100,9 +100,6 @@ pub struct Published {
     pub name: ArchiveName,
     /// Path or URL of the target.
     pub target: String,
-    /// True if the archive was put into `kept/`, because of `keep_slots` or `keeps_epoch_ends`.
-    #[serde(rename = "kept")]
-    pub is_kept: bool,
     #[doc(hidden)]
     pub state: StateCheck,
     /// Length of the archive, in bytes.
@@ -147,7 +144,6 @@ impl Event {
                     ("PUBLISH_TARGET", published.target.clone()),
                     ("PUBLISH_BYTES", published.bytes.to_string()),
                     ("PUBLISH_STATE", published.state.as_str().into()),
-                    ("PUBLISH_KEPT", u8::from(published.is_kept).to_string()),
                     ("PUBLISH_ROOT", published.root.map_or(String::new(), |root| root.to_string())),
                     ("PUBLISH_REBASED_ON", published.rebased_on.map_or(String::new(), |hash| hash.to_string())),
                 ];

@@ -94,7 +94,6 @@ series! {
         "When a target last did what it was asked for, in seconds since 1970";
     free_bytes: Gauges, "free_bytes",
         "Bytes that are free for the directory of pins, or of a target, as of the last look";
-    kept_bytes: Gauges, "kept_bytes", "Bytes of archives that a target keeps apart";
     backlog: Gauges, "backlog", "Archives that are ready and not on a target yet";
     hook_failures: Counter, "hook_failures", "Programs of the operator that failed";
     published: Counters, "archives", "Archives published on a target";
@@ -157,7 +156,6 @@ impl Metrics {
     /// works.
     pub fn see(&self, target: &str, contents: &TargetContents, backlog: usize, is_up: bool) {
         self.series.backlog.get_or_create(&of(target)).set(number(backlog as u64));
-        self.series.kept_bytes.get_or_create(&of(target)).set(number(contents.kept_bytes));
         self.series.is_up.get_or_create(&of(target)).set(i64::from(is_up));
         if let Some(free_bytes) = contents.free_bytes {
             self.see_free(target, free_bytes);

@@ -184,7 +184,7 @@ fn run_with_server(printed: &mut Printed, dir: &Path) {
 }
 
 /// Publishes one pair after the other, to a target that is there and to one that is not; a pair
-/// without room for kept archives; and one with a damaged archive.
+/// without room for pins; and one with a damaged archive.
 fn run_publish(printed: &mut Printed) {
     let mut run = |stage: &Stage, flags: &[&str]| {
         let output = stage.once(flags);
@@ -192,14 +192,11 @@ fn run_publish(printed: &mut Printed) {
         said.lines().for_each(|line| printed.add(line));
     };
     let stage = Stage::with_pair();
-    let length = |name: &str| fs::metadata(fixture(name)).expect("there").len();
-    let bytes = (length(FULL_26) + length(INCREMENTAL_26_40)).to_string();
-    run(&stage, &["--dry-run"]);
-    run(&stage, &["--as-is", "--keep-slot", "30", "--keep-bytes", &bytes]);
+    run(&stage, &["--as-is"]);
     [FULL_3500, INCREMENTAL_3500_3550].iter().for_each(|name| stage.write(&fixture(name)));
     run(&stage, &["--keep-full", "1", "--keep-incremental", "0", "--grace", "0s", "--to", "/nonexistent"]);
 
-    run(&Stage::with_pair(), &["--keep-slot", "26", "--keep-bytes", "1"]);
+    run(&Stage::with_pair(), &["--pin-bytes", "1"]);
 
     let stage = Stage::with_pair();
     let mut damaged = fs::read(fixture(FULL_26)).expect("read");

@@ -18,16 +18,12 @@ fn text(path: &Path) -> &str {
 /// A pipe with the name of a document of the target is reported, and no run waits for it.
 #[test]
 fn documents_that_are_pipes() {
-    for name in ["latest.json", "api/v1/archives", "kept/latest.json", "kept/api/v1/archives", FULL_26, "kept"] {
+    for name in ["latest.json", "api/v1/archives", FULL_26] {
         let stage = Stage::with_pair();
         let path = stage.mirror().join(name);
         fs::create_dir_all(path.parent().expect("a directory")).expect("made");
-        fs::create_dir_all(stage.mirror().join("kept/api/v1")).expect("made");
-        if name == "kept" {
-            fs::remove_dir_all(&path).expect("removed");
-        }
         mknodat(CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o644), 0).expect("made");
-        let running = Running::start(&stage, &["--keep-slot", "40"]);
+        let running = Running::start(&stage, &[]);
         wait_for(name, || !of_type(&running.lines(), "publish_failed").is_empty());
         let said = running.stop();
         let message = of_type(&said, "publish_failed")[0]["message"].as_str().expect("a message").to_string();
@@ -55,19 +51,17 @@ fn pins_that_are_links() {
     }
 }
 
-/// The same for `kept/` on a target, and for its index.
+/// The same for the index of a target.
 #[test]
-fn shelves_that_are_links() {
-    for link in ["kept", "api"] {
-        let stage = Stage::with_pair();
-        let victim = stage.dir.path().join("victim");
-        fs::create_dir_all(victim.join("v1")).expect("made");
-        symlink(&victim, stage.mirror().join(link)).expect("linked");
-        let output = stage.once(&["--keep-slot", "40"]);
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!((output.status.code(), names_in(&victim)), (Some(1), vec!["v1".to_string()]), "{link}: {stderr}");
-        assert!(names_in(&victim.join("v1")).is_empty() && stderr.contains("is a symbolic link"), "{link}: {stderr}");
-    }
+fn an_index_that_is_a_link() {
+    let stage = Stage::with_pair();
+    let victim = stage.dir.path().join("victim");
+    fs::create_dir_all(victim.join("v1")).expect("made");
+    symlink(&victim, stage.mirror().join("api")).expect("linked");
+    let output = stage.once(&[]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), names_in(&victim)), (Some(1), vec!["v1".to_string()]), "{stderr}");
+    assert!(names_in(&victim.join("v1")).is_empty() && stderr.contains("is a symbolic link"), "{stderr}");
 }
 
 /// Moves a directory aside and puts a link to another one into its place.

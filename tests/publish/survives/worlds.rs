@@ -163,9 +163,9 @@ impl Place {
         if self.mood == Mood::IsGone { &self.aside } else { &self.path }
     }
 
-    /// Returns the archives of an index, with their paths.
-    fn listed(&self, below: &str) -> Vec<(Value, PathBuf)> {
-        let dir = self.dir().join(below);
+    /// Returns the archives of the index, with their paths.
+    fn listed(&self) -> Vec<(Value, PathBuf)> {
+        let dir = self.dir();
         let Ok(index) = fs::read(dir.join("api/v1/archives")) else { return Vec::new() };
         let index: Value = serde_json::from_slice(&index).expect("whole JSON");
         let archives = index["archives"].as_array().expect("archives").clone();
@@ -173,7 +173,7 @@ impl Place {
     }
 
     fn names(&self) -> Vec<ArchiveName> {
-        self.listed("").iter().map(|(_, path)| ArchiveName::parse(&name(path)).expect("a name")).collect()
+        self.listed().iter().map(|(_, path)| ArchiveName::parse(&name(path)).expect("a name")).collect()
     }
 }
 
@@ -239,8 +239,6 @@ impl Life {
         command.args(self.places.iter().flat_map(|place| [Path::new("--to"), &place.path]));
         command.args(["--rebase-onto", &self.wishes.rebase_onto.to_string()]);
         command.args(self.wishes.is_as_is.then_some("--as-is"));
-        let slot = self.wishes.keep.map(|keep| Chain::get().slots[keep % DAYS] + keep as u64 % 3);
-        command.args(slot.iter().flat_map(|slot| ["--keep-slot".to_string(), slot.to_string()]));
         let said = fs::File::options().create(true).append(true).open(self.dir.path().join("said")).expect("open");
         command.stdin(Stdio::null()).stdout(said.try_clone().expect("cloned")).stderr(said);
         command
@@ -324,7 +322,7 @@ impl Life {
     /// the last full archive stays.
     fn check(&mut self) {
         for place in &mut self.places {
-            for (listed, path) in ["", "kept"].iter().flat_map(|below| place.listed(below)) {
+            for (listed, path) in place.listed() {
                 let length = fs::metadata(&path).map(|it| it.len()).ok();
                 assert_eq!(listed["size_bytes"].as_u64(), length, "{path:?}");
                 // A rebased archive may have the name of one that the validator wrote.
@@ -364,13 +362,13 @@ impl Life {
         }
         let left = ["pinned", "ready"].map(|dir| self.dir.path().join("snapshots.publish").join(dir));
         let left: Vec<String> = left.iter().filter(|dir| dir.exists()).flat_map(|dir| names_in(dir)).collect();
-        (self.wishes.keep.is_none() && !left.is_empty()).then(|| format!("{left:?} is left"))
+        (!left.is_empty()).then(|| format!("{left:?} is left"))
     }
 
     /// Runs `verify` on all named archives.
     fn verify(&self) {
         static SOUND: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
-        for (_, path) in self.places.iter().flat_map(|place| ["", "kept"].map(|below| place.listed(below))).flatten() {
+        for (_, path) in self.places.iter().flat_map(Place::listed) {
             let mut hasher = DefaultHasher::new();
             fs::read(&path).expect("read").hash(&mut hasher);
             if SOUND.lock().expect("unlocked").insert(hasher.finish()) {

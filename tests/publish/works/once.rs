@@ -54,17 +54,15 @@ fn the_index_is_the_list_of_the_api() {
 #[test]
 fn paths_hold_for_who_reads_them() {
     let stage = Stage::with_pair();
-    stage.once_succeeds(&["--keep-slot", "40"]);
-    for shelf in ["", "kept/"] {
-        for document in ["latest.json", "api/v1/archives"] {
-            let document = stage.mirror().join(shelf).join(document);
-            let list: Value = serde_json::from_slice(&fs::read(&document).expect("read")).expect("JSON");
-            let archives = list["archives"].as_array().expect("archives");
-            assert_eq!(archives.len(), 2);
-            for archive in archives {
-                let path = document.parent().expect("a directory").join(archive["path"].as_str().expect("a path"));
-                assert_eq!(fs::metadata(&path).expect("it is there").len(), archive["size_bytes"], "{path:?}");
-            }
+    stage.once_succeeds(&[]);
+    for document in ["latest.json", "api/v1/archives"] {
+        let document = stage.mirror().join(document);
+        let list: Value = serde_json::from_slice(&fs::read(&document).expect("read")).expect("JSON");
+        let archives = list["archives"].as_array().expect("archives");
+        assert_eq!(archives.len(), 2);
+        for archive in archives {
+            let path = document.parent().expect("a directory").join(archive["path"].as_str().expect("a path"));
+            assert_eq!(fs::metadata(&path).expect("it is there").len(), archive["size_bytes"], "{path:?}");
         }
     }
 }
@@ -118,38 +116,6 @@ fn old_archives_go_after_the_grace_and_others_never() {
     assert_eq!(published.len(), stays.len(), "{published:?}");
     assert!(stays.iter().all(|name| published.contains(name)), "{published:?}");
     assert_eq!(fs::read_to_string(&foreign).expect("read"), "another's");
-}
-
-#[test]
-fn what_brackets_a_slot_is_kept_apart() {
-    let stage = Stage::new(&[]);
-    let flags = [
-        "--keep-slot",
-        "3560",
-        "--keep-bytes",
-        "100MiB",
-        "--keep-full",
-        "1",
-        "--keep-incremental",
-        "0",
-        "--grace",
-        "0s",
-    ];
-    for archive in chain() {
-        stage.write(archive);
-        stage.once_succeeds(&flags);
-        // The validator keeps two.
-        let mut names = names_in(&stage.snapshots());
-        names.sort_by_key(|name| {
-            fs::metadata(stage.snapshots().join(name)).and_then(|it| it.modified()).expect("a time")
-        });
-        names.iter().rev().skip(2).for_each(|name| fs::remove_file(stage.snapshots().join(name)).expect("removed"));
-    }
-    let kept = archives_in(&stage.mirror().join("kept"));
-    assert_eq!(kept, [INCREMENTAL_3500_3550.to_string(), name(&chain()[5]), FULL_3500.to_string()]);
-    verify(&stage.mirror().join("kept"));
-    assert_eq!(latest(&stage.mirror().join("kept"))[0], FULL_3500);
-    stage.assert_nothing_is_pinned();
 }
 
 /// Firedancer refuses to start if one of its files has a second name, and waits for locks.
@@ -229,18 +195,6 @@ fn everything_is_left_out() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(1) && stderr.contains("give more room for pins"), "{stderr}");
     assert!(stage.published().is_empty());
-}
-
-/// By the epoch schedule in the archives, the first epoch of their cluster ends with slot 31.
-#[test]
-fn what_brackets_the_end_of_an_epoch_is_kept() {
-    let stage = Stage::new(&[&fixture(FULL_26)]);
-    let kept = stage.mirror().join("kept");
-    stage.once_succeeds(&["--keep-epoch-ends"]);
-    assert!(latest(&kept).is_empty());
-    stage.write(&fixture(INCREMENTAL_26_40));
-    stage.once_succeeds(&["--keep-epoch-ends"]);
-    assert_eq!(latest(&kept), [FULL_26, INCREMENTAL_26_40]);
 }
 
 /// Validators with `--incremental-snapshot-archive-path`.

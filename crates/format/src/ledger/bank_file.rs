@@ -11,6 +11,7 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use slotpress_base::{Error, Result};
 
 use crate::ledger::blockhash_queue::BlockhashQueue;
@@ -151,7 +152,7 @@ impl BankFile {
 
     /// Returns the bank's epoch, and the index of its slot in that epoch.
     fn epoch_and_index(&self) -> (u64, u64) {
-        self.epoch_and_index_of(self.slot)
+        self.epoch_schedule().epoch_and_index_of(self.slot)
     }
 
     /// Returns the first slot of the bank's epoch.
@@ -161,7 +162,7 @@ impl BankFile {
 
     /// Returns the epoch of any slot.
     pub fn epoch_of(&self, slot: u64) -> u64 {
-        self.epoch_and_index_of(slot).0
+        self.epoch_schedule().epoch_and_index_of(slot).0
     }
 
     fn leader_schedule_epoch(&self) -> u64 {
@@ -174,6 +175,27 @@ impl BankFile {
         }
     }
 
+    /// Returns how the cluster divides slots into epochs.
+    pub fn epoch_schedule(&self) -> EpochSchedule {
+        EpochSchedule {
+            slots_per_epoch: self.slots_per_epoch,
+            first_normal_epoch: self.first_normal_epoch,
+            first_normal_slot: self.first_normal_slot,
+        }
+    }
+}
+
+/// How a cluster divides slots into epochs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EpochSchedule {
+    /// Slots in an epoch after the warm-up.
+    pub slots_per_epoch: u64,
+    /// First epoch of full length, after the warm-up.
+    pub first_normal_epoch: u64,
+    pub first_normal_slot: u64,
+}
+
+impl EpochSchedule {
     /// Returns the first and last slot of the epoch that contains `slot`.
     pub fn slots_of_epoch_of(&self, slot: u64) -> RangeInclusive<u64> {
         let (epoch, index) = self.epoch_and_index_of(slot);
@@ -574,20 +596,15 @@ mod tests {
 
     #[test]
     fn slots_of_epochs() {
-        let warming = BankFile {
-            slots_per_epoch: 432_000,
-            first_normal_slot: 524_256,
-            first_normal_epoch: 14,
-            ..BankFile::default()
-        };
+        let warming = EpochSchedule { slots_per_epoch: 432_000, first_normal_slot: 524_256, first_normal_epoch: 14 };
         assert_eq!([0, 31, 32, 95].map(|slot| warming.slots_of_epoch_of(slot)), [0..=31, 0..=31, 32..=95, 32..=95]);
         assert_eq!(warming.slots_of_epoch_of(524_255), 262_112..=524_255);
         assert_eq!(warming.slots_of_epoch_of(956_256), 956_256..=1_388_255);
-        let plain = BankFile { slots_per_epoch: 100, ..BankFile::default() };
+        let plain = EpochSchedule { slots_per_epoch: 100, ..EpochSchedule::default() };
         assert_eq!([0, 250].map(|slot| plain.slots_of_epoch_of(slot)), [0..=99, 200..=299]);
-        // This bank claims epochs without slots.
-        assert_eq!(BankFile::default().slots_of_epoch_of(7), 7..=7);
-        let strange = BankFile { first_normal_slot: u64::MAX, ..BankFile::default() };
+        // This one claims epochs without slots.
+        assert_eq!(EpochSchedule::default().slots_of_epoch_of(7), 7..=7);
+        let strange = EpochSchedule { first_normal_slot: u64::MAX, ..EpochSchedule::default() };
         assert!(strange.slots_of_epoch_of(u64::MAX - 1).contains(&(u64::MAX - 1)));
     }
 

@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 
 use slotpress_base::{Error, ErrorKind, NoProgress, Progress, Result, clock, split_at_most, to_usize};
 use slotpress_format::{
-    BLOCK, BLOCK_BYTES, BankFile, Entry, EntryKind, EntryParser, FieldReader, SlotTime, SlotTimeSource, TarEvent,
-    is_header_of_firedancer, read_bank_front,
+    BLOCK, BLOCK_BYTES, BankFile, Entry, EntryKind, EntryParser, EpochSchedule, FieldReader, SlotTime, SlotTimeSource,
+    TarEvent, is_header_of_firedancer, read_bank_front,
 };
 
 use super::by_index::Extent;
@@ -28,6 +28,7 @@ pub struct Front {
     pub slot_time: Option<SlotTime>,
     /// Time of the newest blockhash, by the clock of the node that wrote the bank file.
     pub time: Option<SystemTime>,
+    pub epoch_schedule: Option<EpochSchedule>,
 }
 
 /// Reads slot duration and time from an archive's bank file; `None` if a short read does not reach
@@ -178,6 +179,7 @@ fn parse((entry, front): &(Entry, Vec<u8>)) -> Option<Front> {
     Some(Front {
         slot_time: per_slot.and_then(|per_slot| SlotTime::new(per_slot, SlotTimeSource::BankFile)),
         time: time.filter(|time| *time <= clock::now()),
+        epoch_schedule: Some(bank.epoch_schedule()),
     })
 }
 

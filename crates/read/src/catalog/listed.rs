@@ -1,12 +1,19 @@
 //! Parses the list of archives that `slotpress serve` publishes for programs (see
 //! `docs/serving.md`). Its contents are the server's claims, which are not checked here.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Deserialize;
-use slotpress_format::{ArchiveName, FrameHashesAt, Hash, LISTING_VERSION, Root, SlotTime, SlotTimeSource};
+use slotpress_format::{
+    ArchiveName, EpochSchedule, FrameHashesAt, Hash, LISTING_VERSION, Root, SlotTime, SlotTimeSource,
+};
 
+use super::prune::KeepReason;
 use super::{Archive, Catalog, FrameHashes};
+
+/// Maximum length of an index of `publish`, in bytes: some ten thousand archives.
+pub const INDEX_BYTES_MAX: u64 = 8 << 20;
 
 /// An archive in a server's list.
 #[allow(missing_docs, reason = "the names say it")]
@@ -18,6 +25,8 @@ pub struct ListedArchive {
     pub modified_unix_seconds: Option<u64>,
     /// Time of the newest blockhash in the archive's bank file.
     pub bank_unix_seconds: Option<u64>,
+    /// Why `publish` keeps the archive.
+    pub kept_because: Option<KeepReason>,
     /// Result of the state check, as the server states it.
     pub state: Option<String>,
     pub root: Option<Root>,
@@ -31,6 +40,7 @@ pub struct ListedArchive {
 pub struct Listed {
     pub archives: Vec<ListedArchive>,
     pub slot_time: SlotTime,
+    pub epoch_schedule: Option<EpochSchedule>,
 }
 
 #[derive(Deserialize)]
@@ -38,6 +48,7 @@ struct List {
     version: u32,
     slot_ms: Option<u64>,
     slot_time_source: Option<SlotTimeSource>,
+    epoch_schedule: Option<EpochSchedule>,
     archives: Vec<Entry>,
 }
 
@@ -47,6 +58,7 @@ struct Entry {
     size_bytes: Option<u64>,
     modified_unix_seconds: Option<u64>,
     bank_unix_seconds: Option<u64>,
+    kept_because: Option<String>,
     state: Option<String>,
     root: Option<String>,
     frame_hashes: Option<FrameHashesAt>,
@@ -66,6 +78,7 @@ pub fn parse_list(document: &[u8]) -> Option<Listed> {
             size_bytes: entry.size_bytes,
             bank_unix_seconds: entry.bank_unix_seconds,
             modified_unix_seconds: entry.modified_unix_seconds,
+            kept_because: entry.kept_because.and_then(|name| KeepReason::parse(&name)),
             state: entry.state,
             root: entry.root.and_then(|root| root.parse().ok()),
             frame_hashes: entry.frame_hashes,
@@ -74,10 +87,21 @@ pub fn parse_list(document: &[u8]) -> Option<Listed> {
     });
     let told = list.slot_ms.zip(list.slot_time_source);
     let slot_time = told.and_then(|(slot_ms, source)| SlotTime::new(Duration::from_millis(slot_ms), source));
-    Some(Listed { archives: listed.collect(), slot_time: slot_time.unwrap_or_default() })
+    let (slot_time, epoch_schedule) = (slot_time.unwrap_or_default(), list.epoch_schedule);
+    Some(Listed { archives: listed.collect(), slot_time, epoch_schedule })
 }
 
 impl Catalog {
+    /// Takes over why archives stay.
+    #[doc(hidden)]
+    pub fn take_reasons(&mut self, listed: &Listed) {
+        let of: BTreeMap<String, Option<KeepReason>> =
+            listed.archives.iter().map(|listed| (listed.name.to_string(), listed.kept_because)).collect();
+        for archive in &mut self.archives {
+            archive.kept_because = of.get(&archive.name.to_string()).copied().flatten();
+        }
+    }
+
     /// A catalog of the archives that the server at `url` lists.
     #[doc(hidden)]
     pub fn of_listing(listed: Listed, url: &str) -> Self {
@@ -86,6 +110,7 @@ impl Catalog {
             Archive {
                 modified_ns: listed.modified_unix_seconds.map(ns).unwrap_or_default(),
                 bank_unix_seconds: listed.bank_unix_seconds,
+                kept_because: listed.kept_because,
                 hashes: listed.root.zip(listed.frame_hashes).map(|(root, fields)| FrameHashes {
                     root,
                     offset_bytes: fields.offset_bytes,
@@ -95,7 +120,7 @@ impl Catalog {
                 ..Archive::of_server(listed.name, url.trim_end_matches('/'), listed.size_bytes.unwrap_or_default())
             }
         }));
-        Self { slot_time: listed.slot_time, ..catalog }
+        Self { slot_time: listed.slot_time, epoch_schedule: listed.epoch_schedule, ..catalog }
     }
 }
 

@@ -6,8 +6,11 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 use slotpress_base::clock::since_1970;
-use slotpress_format::{ARCHIVES_FROM_LISTING, ArchiveName, FrameHashesAt, Hash, LISTING_VERSION, Root, SlotTime};
+use slotpress_format::{
+    ARCHIVES_FROM_LISTING, ArchiveName, EpochSchedule, FrameHashesAt, Hash, LISTING_VERSION, Root, SlotTime,
+};
 
+use super::prune::KeepReason;
 use super::{Archive, Catalog, FileId};
 
 impl Archive {
@@ -21,6 +24,7 @@ impl Archive {
             size_bytes,
             modified_ns: 0,
             bank_unix_seconds: None,
+            kept_because: None,
             file_id: FileId::default(),
             hashes: None,
         }
@@ -36,6 +40,7 @@ pub struct ListFields<A> {
     newest_slot: Option<u64>,
     #[serde(flatten)]
     slot_time: SlotTime,
+    epoch_schedule: Option<EpochSchedule>,
     choice: Option<ChoiceFields>,
     archives: Vec<A>,
 }
@@ -49,6 +54,7 @@ impl<A> ListFields<A> {
             time_unix_seconds: unix_ns(now) / 1_000_000_000,
             newest_slot: catalog.newest_slot(),
             slot_time: catalog.slot_time,
+            epoch_schedule: catalog.epoch_schedule,
             choice: ChoiceFields::new(catalog),
             archives: catalog.archives().iter().map(fields).collect(),
         }
@@ -79,6 +85,7 @@ pub struct ArchiveFields {
     age_seconds: Option<u64>,
     slots_behind: u64,
     seconds_behind: u64,
+    kept_because: Option<&'static str>,
     etag: Option<String>,
     root: Option<Root>,
     frame_hashes: Option<FrameHashesAt>,
@@ -116,6 +123,7 @@ impl ArchiveFields {
             age_seconds: catalog.age_of(archive, unix_ns(now)).map(|age| age.as_secs()),
             slots_behind,
             seconds_behind: catalog.slot_time.of_slots(slots_behind).as_secs(),
+            kept_because: archive.kept_because.map(KeepReason::as_str),
             etag: (archive.file_id != FileId::default() || archive.hashes.is_some()).then(|| archive.etag()),
             root: archive.hashes.map(|hashes| hashes.root),
             frame_hashes: archive

@@ -10,6 +10,7 @@ pub mod listed;
 pub mod listing;
 pub mod partials;
 pub mod prune;
+mod retention;
 pub mod scan;
 #[cfg(test)]
 mod tests;
@@ -23,8 +24,9 @@ use std::time::Duration;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use slotpress_format::ledger::names::Extension;
-use slotpress_format::{ArchiveName, Hash, Root, SlotTime};
+use slotpress_format::{ArchiveName, EpochSchedule, Hash, Root, SlotTime};
 
+use self::prune::KeepReason;
 use self::usable::{Fault, Unusable};
 
 /// A file that is named like an archive.
@@ -43,6 +45,8 @@ pub struct Archive {
     /// Time of the newest blockhash in the bank file, in seconds since 1970: 0 if it could not be
     /// read, `None` if it was not looked for.
     pub bank_unix_seconds: Option<u64>,
+    /// Why `publish` keeps the archive, by the index of a target.
+    pub kept_because: Option<KeepReason>,
     #[doc(hidden)]
     pub file_id: FileId,
     /// Frame hashes, if the archive has them and they were read.
@@ -149,6 +153,9 @@ pub struct Catalog {
     /// Duration of slots, if it was read.
     #[doc(hidden)]
     pub slot_time: SlotTime,
+    /// Division of slots into epochs, if it was read.
+    #[doc(hidden)]
+    pub epoch_schedule: Option<EpochSchedule>,
     slot_time_from: Option<ArchiveName>,
 }
 
@@ -247,12 +254,17 @@ impl Catalog {
     /// computed from the next newer archive with a known time, and the slots between the two. The
     /// modification time of the file is not used, since a copy has a new one.
     pub fn age_of(&self, archive: &Archive, now_ns: u64) -> Option<Duration> {
+        Some(Duration::from_nanos(now_ns).saturating_sub(self.time_of(archive)?))
+    }
+
+    /// Time of an archive's bank, since 1970, by the same rules.
+    fn time_of(&self, archive: &Archive) -> Option<Duration> {
         let dated = self.archives.iter().filter_map(|one| {
             let seconds = one.bank_unix_seconds.filter(|seconds| *seconds > 0)?;
             Some((one.name.slot.checked_sub(archive.name.slot)?, Duration::from_secs(seconds)))
         });
         let (slots, bank) = dated.min_by_key(|(slots, _)| *slots)?;
-        Some(Duration::from_nanos(now_ns).saturating_sub(bank).saturating_add(self.slot_time.of_slots(slots)))
+        Some(bank.saturating_sub(self.slot_time.of_slots(slots)))
     }
 
     /// The newest slot of any archive.

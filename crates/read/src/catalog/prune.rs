@@ -1,6 +1,6 @@
 //! Decides which archives may be deleted, without I/O, and deletes them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use derive_setters::Setters;
@@ -8,6 +8,7 @@ use rustix::fs::{AtFlags, FileType};
 use slotpress_base::{Error, Result, ShowPath};
 use slotpress_format::ArchiveName;
 
+use super::retention::by_periods;
 use super::{Archive, Catalog, scan};
 
 /// Limits that decide which archives are kept.
@@ -24,8 +25,17 @@ pub struct Keep {
     /// Keeps archives that were modified at most this time ago. [`Keep::new`] sets 0, which keeps
     /// none.
     pub within: Duration,
-    /// Limit on the total size in bytes. Results of `rebase` are deleted first, then the oldest
-    /// archives, incremental ones before their full archive. [`Keep::new`] sets none.
+    /// Number of newest days, in UTC, of which the newest state is kept: a full archive, or an
+    /// incremental one with its full one. Days without a state do not count. An archive of unknown
+    /// time is kept. [`Keep::new`] sets 0, as for the next two.
+    pub daily: usize,
+    /// Number of newest weeks, from Monday to Sunday, of which the newest state is kept.
+    pub weekly: usize,
+    /// Number of newest epochs that are over of which the newest state is kept.
+    pub epoch_ends: usize,
+    /// Limit on the total size in bytes. Results of `rebase` are deleted first, then archives that
+    /// only their number or age keeps, then those of days, of weeks and of epochs; of each the
+    /// oldest first, incremental ones before their full archive. [`Keep::new`] sets none.
     #[setters(into)]
     pub bytes_max: Option<u64>,
 }
@@ -33,32 +43,61 @@ pub struct Keep {
 impl Keep {
     /// Keeps the newest archives of each kind.
     pub fn new(full: usize, incremental: usize) -> Self {
-        Self { full, incremental, rebased: usize::MAX, within: Duration::ZERO, bytes_max: None }
+        let (rebased, within) = (usize::MAX, Duration::ZERO);
+        Self { full, incremental, rebased, within, daily: 0, weekly: 0, epoch_ends: 0, bytes_max: None }
     }
 }
 
-/// Reason why an archive is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Reason why an archive is kept. Of several, the last one counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum KeepReason {
-    /// It is among the newest of its kind.
-    Newest,
-    /// It was modified within [`Keep::within`].
-    Recent,
     /// It is the full archive of a kept incremental one.
     Base,
     /// A node would choose it, or it is part of the newest pair.
     LastPair,
+    /// It was modified within [`Keep::within`].
+    Recent,
+    /// It is among the newest of its kind.
+    Newest,
+    /// It is the newest state of a day.
+    Daily,
+    /// It is the newest state of a week.
+    Weekly,
+    /// It is the newest state of an epoch.
+    EpochEnd,
+    /// Its day, its week or its epoch is not known.
+    Undated,
 }
 
 impl KeepReason {
+    const ALL: [Self; 8] = [
+        Self::Base,
+        Self::LastPair,
+        Self::Recent,
+        Self::Newest,
+        Self::Daily,
+        Self::Weekly,
+        Self::EpochEnd,
+        Self::Undated,
+    ];
+
     /// Name in `--json`.
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::Newest => "newest",
-            Self::Recent => "recent",
             Self::Base => "base",
             Self::LastPair => "last_pair",
+            Self::Recent => "recent",
+            Self::Newest => "newest",
+            Self::Daily => "daily",
+            Self::Weekly => "weekly",
+            Self::EpochEnd => "epoch_end",
+            Self::Undated => "undated",
         }
+    }
+
+    /// Finds a reason by its name.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| reason.as_str() == name)
     }
 }
 
@@ -68,13 +107,14 @@ impl KeepReason {
 /// incremental archive whose full one is present, with that full one. Results of `rebase` do not
 /// keep their full archive, and are deleted with it.
 pub fn plan_prune(catalog: &Catalog, keep: &Keep, now_ns: u64) -> Vec<Option<KeepReason>> {
-    let archives = catalog.archives();
-    let mut reasons = vec![None; archives.len()];
+    let (archives, last_pair) = (catalog.archives(), last_pair(catalog));
+    let newest_slot = last_pair.iter().map(|name| name.slot).max().unwrap_or_default();
+    let mut reasons = by_periods(catalog, keep, newest_slot);
     // The catalog sorts incremental archives by base slot first; here, only their own slot counts.
     let mut newest = |is_kind: fn(&Archive) -> bool, count: usize| {
         let mut kept: Vec<_> = archives.iter().zip(&mut reasons).filter(|(one, _)| is_kind(one)).collect();
         kept.sort_by_cached_key(|(archive, _)| archive.order());
-        kept.into_iter().take(count).for_each(|(_, reason)| *reason = Some(KeepReason::Newest));
+        kept.into_iter().take(count).for_each(|(_, reason)| *reason = (*reason).max(Some(KeepReason::Newest)));
     };
     newest(Archive::is_full, keep.full);
     newest(|archive| !archive.is_full() && !archive.is_rebased(), keep.incremental);
@@ -88,7 +128,6 @@ pub fn plan_prune(catalog: &Catalog, keep: &Keep, now_ns: u64) -> Vec<Option<Kee
     };
     let is_recent = |archive: &Archive| !keep.within.is_zero() && archive.age(now_ns) <= keep.within;
     stay(&is_recent, KeepReason::Recent);
-    let last_pair = last_pair(catalog);
     stay(&|archive| last_pair.contains(&&archive.name), KeepReason::LastPair);
     let bases: BTreeSet<u64> = archives
         .iter()
@@ -134,15 +173,25 @@ fn last_pair(catalog: &Catalog) -> Vec<&ArchiveName> {
 }
 
 /// Stops keeping archives until the rest fits into `bytes_max`: first results of `rebase`, then the
-/// others, the oldest of each group first. Always keeps `must_stay` and their full archives. A full
-/// archive that was kept only for incremental ones is not kept without them.
+/// others, those of the weakest reason first, and of these the oldest. Always keeps `must_stay` and
+/// their full archives, and archives of unknown time. A full archive that was kept only for
+/// incremental ones is not kept without them.
 fn shrink(archives: &[Archive], must_stay: &[&ArchiveName], reasons: &mut [Option<KeepReason>], bytes_max: u64) {
     let mut order: Vec<usize> = (0..archives.len()).collect();
     let base_of = |archive: &Archive| archive.name.base_slot.unwrap_or(archive.name.slot);
+    // A full archive goes after all that build on it.
+    let mut strongest: BTreeMap<u64, Option<KeepReason>> = BTreeMap::new();
+    for (archive, reason) in archives.iter().zip(&*reasons).filter(|(archive, _)| !archive.is_rebased()) {
+        let strongest = strongest.entry(base_of(archive)).or_default();
+        *strongest = (*strongest).max(*reason);
+    }
     order.sort_by_key(|at| {
         let (archive, reason) = archives.get(*at).zip(reasons.get(*at))?;
         let is_only_base = *reason == Some(KeepReason::Base);
-        Some((!archive.is_rebased(), base_of(archive), archive.is_full(), archive.name.slot, !is_only_base))
+        let strongest = strongest.get(&archive.name.slot).filter(|_| archive.is_full()).unwrap_or(reason);
+        let strength = (*strongest).max(Some(KeepReason::Newest));
+        let rest = (base_of(archive), archive.is_full(), archive.name.slot, !is_only_base);
+        Some((!archive.is_rebased(), strength, rest))
     });
     let kept_bytes = archives.iter().zip(&*reasons).filter(|(_, reason)| reason.is_some());
     let mut bytes = kept_bytes.map(|(archive, _)| archive.size_bytes).fold(0, u64::saturating_add);
@@ -154,7 +203,8 @@ fn shrink(archives: &[Archive], must_stay: &[&ArchiveName], reasons: &mut [Optio
         let is_base = archive.is_full() && archives.iter().zip(&*reasons).any(builds_on_it);
         let Some(reason) = reasons.get_mut(at) else { continue };
         let is_over = bytes > bytes_max || *reason == Some(KeepReason::Base);
-        if is_over && !is_base && reason.is_some() && !must_stay.contains(&&archive.name) {
+        let may_go = !matches!(reason, None | Some(KeepReason::Undated));
+        if is_over && !is_base && may_go && !must_stay.contains(&&archive.name) {
             *reason = None;
             bytes = bytes.saturating_sub(archive.size_bytes);
         }

@@ -2,16 +2,17 @@
 
 use std::cmp::Reverse;
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
-use slotpress_base::{Error, IoContext, IoPolicy, Result, ShowPath};
-use slotpress_format::ArchiveName;
+use slotpress_base::{Error, IoContext, IoPolicy, KeptDir, Result, ShowPath};
+use slotpress_format::{ArchiveName, LISTING_PATH};
 
+use super::listed::{INDEX_BYTES_MAX, Listed, parse_list};
 use super::listing::unix_ns;
 use super::usable::{Fault, Unusable, judge_file};
 use super::{Archive, Catalog, FileId, REMOTE};
@@ -63,7 +64,9 @@ pub fn scan_names(dirs: &[PathBuf]) -> Result<Catalog> {
 fn judged(dirs: &[PathBuf], known: &Catalog) -> Result<(Vec<Archive>, Vec<Unusable>)> {
     let (mut archives, mut unusable) = (Vec::new(), Vec::new());
     for archive in archives_of(dirs)? {
-        let is_same = |other: &Archive| Archive { hashes: None, bank_unix_seconds: None, ..other.clone() } == archive;
+        let is_same = |other: &Archive| {
+            Archive { hashes: None, bank_unix_seconds: None, kept_because: None, ..other.clone() } == archive
+        };
         if let Some(known) = known.archives.iter().find(|known| is_same(known)) {
             archives.push(known.clone());
             continue;
@@ -87,14 +90,23 @@ fn judged(dirs: &[PathBuf], known: &Catalog) -> Result<(Vec<Archive>, Vec<Unusab
 /// read in any case. Without an index, the status cache before a bank file must be decoded too.
 const DATED_MAX: usize = 4;
 
-/// Reads the times of the newest archives from their bank files. Takes the slot duration from the
-/// bank file of the newest full archive, or else of the newest archive, unless `known` has it from
-/// the same archive.
+/// Reads the times of the newest archives from their bank files. Takes the slot duration and the
+/// epoch schedule from the bank file of the newest full archive, or else of the newest archive,
+/// unless `known` has them from the same archive.
 pub fn look_for_times(catalog: &mut Catalog, known: &Catalog) {
+    look_for_times_of(DATED_MAX, catalog, known);
+}
+
+/// Reads the times of all archives.
+pub fn look_for_all_times(catalog: &mut Catalog) {
+    look_for_times_of(usize::MAX, catalog, &Catalog::default());
+}
+
+fn look_for_times_of(newest_max: usize, catalog: &mut Catalog, known: &Catalog) {
     let mut newest: Vec<usize> = (0..catalog.archives.len()).collect();
     newest.sort_by_key(|number| catalog.archives.get(*number).map(|archive| Reverse(archive.name.slot)));
     let full = catalog.archives.iter().position(Archive::is_full).or(newest.first().copied());
-    newest.truncate(DATED_MAX);
+    newest.truncate(newest_max);
     newest.extend(full.filter(|full| !newest.contains(full)));
     for number in newest {
         let Some(archive) = catalog.archives.get_mut(number) else { continue };
@@ -106,9 +118,10 @@ pub fn look_for_times(catalog: &mut Catalog, known: &Catalog) {
             archive.bank_unix_seconds = Some(front.time.map_or(0, |time| unix_ns(time) / 1_000_000_000));
             if tells_slot_time {
                 catalog.slot_time = front.slot_time.unwrap_or_default();
+                catalog.epoch_schedule = front.epoch_schedule;
             }
         } else if tells_slot_time {
-            catalog.slot_time = known.slot_time;
+            (catalog.slot_time, catalog.epoch_schedule) = (known.slot_time, known.epoch_schedule);
         }
         if tells_slot_time {
             catalog.slot_time_from = name;
@@ -121,6 +134,23 @@ fn front_of(archive: &Archive) -> Option<Front> {
     let source = LocalFile::new(archive.path(), file, archive.size_bytes);
     let (policy, io_policy) = (IndexPolicy::Hint, IoPolicy::default());
     front::of(&OpenArchive::of_source(Arc::new(source), Some(archive.name.clone()), policy, &io_policy).ok()?)
+}
+
+/// Takes from the indexes of targets of `publish` in these directories why archives stay there. An
+/// index that is missing or cannot be read says nothing.
+pub fn look_for_reasons(catalog: &mut Catalog, dirs: &[PathBuf]) {
+    let of_dir = |dir: &PathBuf| index_of(dir).unwrap_or_default();
+    catalog.take_reasons(&Listed {
+        archives: dirs.iter().flat_map(|dir| of_dir(dir).archives).collect(),
+        ..Listed::default()
+    });
+}
+
+fn index_of(dir: &Path) -> Option<Listed> {
+    let (below, name) = LISTING_PATH.trim_start_matches('/').rsplit_once('/')?;
+    let (file, mut document) = (KeptDir::open(&dir.join(below)).ok()?.open_file(name).ok()?, Vec::new());
+    file.take(INDEX_BYTES_MAX).read_to_end(&mut document).ok()?;
+    parse_list(&document)
 }
 
 fn archives_of(dirs: &[PathBuf]) -> Result<Vec<Archive>> {
@@ -159,6 +189,7 @@ fn list(dir: &Path, is_remote: bool, fd: &OwnedFd, found: &mut Vec<Archive>) -> 
             size_bytes: stat.st_size.try_into().unwrap_or_default(),
             modified_ns: modified_ns(&stat),
             bank_unix_seconds: None,
+            kept_because: None,
             file_id: file_id(&stat),
             hashes: None,
         });

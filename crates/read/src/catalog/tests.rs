@@ -4,9 +4,9 @@ use std::fs;
 use std::io::Read;
 
 use proptest::prelude::*;
-use slotpress_format::{Hash, skippable_frame};
+use slotpress_format::{EpochSchedule, Hash, skippable_frame};
 
-use super::prune::{Keep, plan_prune};
+use super::prune::{Keep, KeepReason, plan_prune};
 use super::*;
 
 fn archive(base_slot: Option<u64>, slot: u64, seed: u8, extension: Extension) -> Archive {
@@ -17,6 +17,7 @@ fn archive(base_slot: Option<u64>, slot: u64, seed: u8, extension: Extension) ->
         size_bytes: 1,
         modified_ns: slot * 1_000_000_000,
         bank_unix_seconds: None,
+        kept_because: None,
         file_id: FileId::default(),
         hashes: None,
     }
@@ -34,6 +35,18 @@ fn any_archive() -> impl Strategy<Value = Archive> {
             Archive { modified_ns: modified * 1_000_000_000, ..made }
         },
     )
+}
+
+/// No schedule, or any, also impossible ones.
+fn any_schedule() -> impl Strategy<Value = Option<EpochSchedule>> {
+    let schedule = (0u64..6, 0u64..3, prop_oneof![0u64..6, any::<u64>()]).prop_map(
+        |(slots_per_epoch, first_normal_epoch, first_normal_slot)| EpochSchedule {
+            slots_per_epoch,
+            first_normal_epoch,
+            first_normal_slot,
+        },
+    );
+    proptest::option::of(schedule)
 }
 
 fn rebased(archive: Archive) -> Archive {
@@ -71,15 +84,24 @@ proptest! {
         incremental in 0usize..4,
         rebased in 0usize..4,
         within in 0u64..8,
+        (daily, weekly, epoch_ends) in (0usize..3, 0usize..3, 0usize..3),
+        hours_per_slot in proptest::option::of(1u64..40),
+        epoch_schedule in any_schedule(),
         bytes_max in proptest::option::of(0u64..40),
     ) {
-        let catalog = Catalog::new(archives);
+        let date = |archive: Archive| {
+            let bank_unix_seconds = hours_per_slot.map(|hours| (20_000 + archive.name.slot * hours) * 3600);
+            Archive { bank_unix_seconds, ..archive }
+        };
+        let catalog_of = |archives: Vec<Archive>| Catalog { epoch_schedule, ..Catalog::new(archives) };
+        let catalog = catalog_of(archives.into_iter().map(date).collect());
         let now_ns = 20_000_000_000;
-        let keep = Keep { full, incremental, rebased, within: Duration::from_secs(within), bytes_max };
+        let within = Duration::from_secs(within);
+        let keep = Keep { full, incremental, rebased, within, daily, weekly, epoch_ends, bytes_max };
         let reasons = plan_prune(&catalog, &keep, now_ns);
         // Results of rebase change nothing for other archives.
         let others = || catalog.archives().iter().zip(&reasons).filter(|(archive, _)| !archive.is_rebased());
-        let without = Catalog::new(others().map(|(archive, _)| archive.clone()));
+        let without = catalog_of(others().map(|(archive, _)| archive.clone()).collect());
         if bytes_max.is_none() {
             prop_assert_eq!(plan_prune(&without, &keep, now_ns), others().map(|(_, reason)| *reason).collect::<Vec<_>>());
         } else {
@@ -104,7 +126,7 @@ proptest! {
             };
             let loses_base = archive.is_rebased() && archive.name.base_slot.is_some_and(has_gone);
             prop_assert!(!loses_base || reason.is_none());
-            if within > 0 && bytes_max.is_none() && archive.age(now_ns) <= keep.within && !loses_base {
+            if !within.is_zero() && bytes_max.is_none() && archive.age(now_ns) <= keep.within && !loses_base {
                 prop_assert!(reason.is_some());
             }
         }
@@ -126,7 +148,7 @@ proptest! {
         }
         // Pruning again deletes nothing more.
         let left: Vec<Archive> = catalog.archives().iter().filter(|archive| kept(archive)).cloned().collect();
-        let again = Catalog::new(left);
+        let again = catalog_of(left);
         prop_assert!(plan_prune(&again, &keep, now_ns).iter().all(Option::is_some));
     }
 
@@ -189,6 +211,92 @@ fn rebased_archives_hold_nothing() {
     // Rebased archives are deleted before all others.
     assert_eq!(kept(&Keep::new(2, 2).bytes_max(4)), [&newest[..], &on_200[..1]].concat());
     assert_eq!(kept(&Keep::new(2, 2).bytes_max(5)).len(), 5);
+}
+
+/// Archives of five days in three weeks, and of the first four epochs of a cluster that warms up:
+/// they end with the slots 31, 95, 223 and 479.
+fn of_three_weeks() -> Catalog {
+    // Day 4 was a Monday.
+    let at = |base_slot, slot, day: u64, hour: u64| Archive {
+        bank_unix_seconds: Some((day * 24 + hour) * 3600),
+        ..archive(base_slot, slot, 1, Extension::TarZstd)
+    };
+    let schedule = EpochSchedule { slots_per_epoch: 8192, first_normal_epoch: 8, first_normal_slot: 8160 };
+    let archives = [
+        at(None, 20, 3, 1),
+        at(None, 30, 3, 23),
+        at(None, 90, 4, 0),
+        at(Some(90), 94, 10, 23),
+        at(None, 200, 11, 0),
+        at(None, 210, 11, 5),
+        at(None, 300, 12, 0),
+        at(Some(300), 310, 12, 9),
+        // These count for no day: a result of rebase, and one without its full archive.
+        rebased(at(Some(30), 95, 11, 1)),
+        at(Some(40), 222, 11, 23),
+    ];
+    Catalog { epoch_schedule: Some(schedule), ..Catalog::new(archives) }
+}
+
+fn kept_slots(catalog: &Catalog, keep: &Keep) -> Vec<(u64, KeepReason)> {
+    let reasons = plan_prune(catalog, &keep.rebased(0), u64::MAX);
+    let kept =
+        catalog.archives().iter().zip(reasons).filter_map(|(archive, reason)| Some((archive.name.slot, reason?)));
+    kept.collect()
+}
+
+#[test]
+fn days_weeks_and_epochs() {
+    use KeepReason::*;
+    let (catalog, none) = (of_three_weeks(), Keep::new(0, 0));
+    let pair = |reason| vec![(300, LastPair), (310, reason)];
+    let more = [(210, Daily), (90, Base), (94, Daily)];
+    let kept = |keep: Keep| kept_slots(&catalog, &keep);
+    assert_eq!(kept(none), pair(LastPair));
+    assert_eq!(kept(none.daily(1)), pair(Daily));
+    assert_eq!(kept(none.daily(2)), [&pair(Daily)[..], &more[..1]].concat());
+    assert_eq!(kept(none.daily(3)), [&pair(Daily)[..], &more].concat());
+    let of_week = [(90, Base), (94, Weekly), (30, Weekly)];
+    assert_eq!(kept(none.weekly(1)), pair(Weekly));
+    assert_eq!(kept(none.weekly(2)), [&pair(Weekly)[..], &of_week[..2]].concat());
+    assert_eq!(kept(none.weekly(9)), [&pair(Weekly)[..], &of_week].concat());
+    let of_epoch = [(210, EpochEnd), (90, Base), (94, EpochEnd), (30, EpochEnd)];
+    assert_eq!(kept(none.epoch_ends(1)), [&pair(LastPair)[..], &of_epoch[..1]].concat(), "the newest is not over");
+    assert_eq!(kept(none.epoch_ends(2)), [&pair(LastPair)[..], &of_epoch[..3]].concat());
+    assert_eq!(kept(none.epoch_ends(9)), [&pair(LastPair)[..], &of_epoch].concat());
+
+    // What only counts keep goes first, then days, weeks and epochs; of each the oldest first.
+    let keep = Keep::new(3, 1).daily(3).weekly(1).epoch_ends(1);
+    let all = vec![(300, Newest), (310, Weekly), (210, EpochEnd), (200, Newest), (90, Base), (94, Daily)];
+    assert_eq!(kept(keep.bytes_max(6)), all);
+    let without = |gone: &[u64]| all.iter().filter(|(slot, _)| !gone.contains(slot)).copied().collect::<Vec<_>>();
+    assert_eq!(kept(keep.bytes_max(5)), without(&[200]));
+    assert_eq!(kept(keep.bytes_max(4)), without(&[200, 94, 90]));
+    assert_eq!(kept(keep.bytes_max(0)), without(&[200, 94, 90, 210]));
+}
+
+/// What has no known time stays, and everything where the epochs are not known.
+#[test]
+fn unknown_times_and_epochs() {
+    use KeepReason::*;
+    let whole = of_three_weeks();
+    let newest = archive(None, 400, 1, Extension::TarZstd);
+    let undated = archive(None, 25, 1, Extension::TarZstd);
+    let with_both = |mut archives: Vec<Archive>| {
+        archives.extend([newest.clone(), undated.clone()]);
+        Catalog { epoch_schedule: whole.epoch_schedule, ..Catalog::new(archives) }
+    };
+    // The time of slot 25 is known from slot 30, that of slot 400 is not.
+    let catalog = with_both(whole.archives().to_vec());
+    let keep = Keep::new(0, 0).daily(9);
+    let kept = kept_slots(&catalog, &keep);
+    assert!(kept.contains(&(400, Undated)) && !kept.iter().any(|(slot, _)| *slot == 25), "{kept:?}");
+    assert_eq!(kept_slots(&catalog, &keep.bytes_max(0))[0], (400, Undated));
+    let catalog = with_both(Vec::new());
+    assert_eq!(kept_slots(&catalog, &Keep::new(0, 0).weekly(1)), [(400, Undated), (25, Undated)]);
+    let unknown = Catalog { epoch_schedule: None, ..whole };
+    let reasons = plan_prune(&unknown, &Keep::new(0, 0).epoch_ends(1).bytes_max(0), u64::MAX);
+    assert!(reasons.iter().all(|reason| *reason == Some(Undated)), "{reasons:?}");
 }
 
 const HASH: &str = "D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi";

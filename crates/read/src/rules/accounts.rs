@@ -29,7 +29,7 @@ pub fn judge_accounts(accounts: &WellKnownAccounts, bank: &BankFile, findings: &
     let rewards = active_rewards(accounts);
     if let Some(rewards) = &rewards {
         // In the first block, Agave requires fewer partitions than the epoch has slots.
-        let slots = bank.slots_of_epoch_of(bank.slot);
+        let slots = bank.epoch_schedule().slots_of_epoch_of(bank.slot);
         let most = slots.end().saturating_sub(*slots.start());
         if rewards.partitions == 0 || rewards.partitions > most {
             let expected = format!("rewards paid out in 1 to {most} blocks");
