@@ -77,7 +77,7 @@ combine() { # NAME A B max|sum, within each round
     paste "$work/times/$2" "$work/times/$3" | awk -v how="$4" '{print (how=="sum" ? $1+$2 : $1>$2 ? $1 : $2)}' >"$work/times/$1"
     paste "$work/memory/$2" "$work/memory/$3" | awk '{print ($1>$2 ? $1 : $2)}' >"$work/memory/$1"
 }
-publish=(publish "$work/snapshots" --to s3://bench/mainnet --once)
+publish=(publish "$work/snapshots" --to s3://bench/mainnet --once --writer agave)
 
 for round in $(seq "$rounds"); do
     echo "round $round of $rounds" >&2

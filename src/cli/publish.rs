@@ -61,9 +61,10 @@ pub struct PublishArgs {
     /// Pin at most this much
     #[arg(long, value_name = "SIZE", value_parser = values::size, help_heading = "Pins", env = "SLOTPRESS_PIN_BYTES")]
     pin_bytes: Option<u64>,
-    /// Who writes the archives: Firedancer's are never pinned by a hard link, only by a reflink
-    #[arg(long, default_value = "auto", value_parser = values::choice(WRITERS), help_heading = "Pins")]
-    writer: Writer,
+    /// The only client that writes the archives. Only Agave's may be pinned by hard links; without
+    /// this flag, pins are reflinks, which are right for every client
+    #[arg(long, value_parser = values::choice(WRITERS), help_heading = "Pins")]
+    writer: Option<Writer>,
     /// Number of newest full archives to keep on each target
     #[arg(long, value_name = "N", default_value_t = PublishOptions::KEEP_FULL_DEFAULT as u64, help_heading = "Retention",
           value_parser = clap::value_parser!(u64).range(1..=10_000))]
@@ -114,9 +115,8 @@ pub struct PublishArgs {
 }
 
 const WRITERS: &[(&str, Writer, &str)] = &[
-    ("auto", Writer::Auto, "As the archives and the owner of the directory tell"),
-    ("agave", Writer::Agave, "Agave"),
-    ("firedancer", Writer::Firedancer, "Firedancer"),
+    ("agave", Writer::Agave, "By hard links, or else by reflinks"),
+    ("firedancer", Writer::Firedancer, "By reflinks"),
 ];
 
 #[derive(Serialize)]

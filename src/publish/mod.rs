@@ -28,11 +28,8 @@ use tell::hooks::HOOK_TIMEOUT_DEFAULT;
 use crate::recompress::RecompressOptions;
 
 /// Client that writes the archives, which determines how they can be pinned.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writer {
-    /// Detected from the archives and the owner of the directory.
-    #[default]
-    Auto,
     /// Agave: a named file never changes, and may have a second hard link.
     Agave,
     /// Firedancer: rewrites files in place, and refuses files with two hard links.
@@ -62,8 +59,10 @@ pub struct PublishOptions {
     /// Default: a directory next to `snapshots`, with the same name and `.publish` appended.
     #[setters(into)]
     pub pins: PathBuf,
-    /// Client that writes the archives. Default: detected.
-    pub writer: Writer,
+    /// The only client that writes the archives. Default: not known, so that they are pinned as
+    /// Firedancer's, which is right for every client.
+    #[setters(into)]
+    pub writer: Option<Writer>,
     /// Settings for checking and recompressing.
     pub recompress: RecompressOptions,
     /// Publishes archives as they are after checking them, without recompressing. Default: false.
@@ -124,7 +123,7 @@ impl PublishOptions {
             targets: Vec::from_iter(targets),
             stores: StoreOptions::default().give_up_after(GIVE_UP_AFTER),
             client: ClientOptions::default(),
-            writer: Writer::Auto,
+            writer: None,
             recompress: RecompressOptions::default(),
             is_as_is: false,
             every: Duration::from_secs(300),

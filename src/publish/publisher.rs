@@ -11,7 +11,7 @@ use slotpress_base::{CancelToken, Error, Progress, ProgressEvent, Result, panic_
 use slotpress_net::Client;
 
 use super::PublishOptions;
-use super::act::look::Eye;
+use super::act::look::{self, Eye};
 use super::act::pins::{PinDir, Pinned, check_dirs};
 use super::act::target::TargetWorker;
 use super::act::workers::{Message, Workers};
@@ -160,7 +160,7 @@ impl Publisher<'_, '_> {
             Action::Pin(archive) => {
                 let (name, identity) = (archive.name.clone(), Identity::from(archive));
                 journal.change(|entries| entries.pins.insert(name.to_string(), identity))?;
-                match self.eye.pin(archive, self.state.seen(), self.run)? {
+                match look::pin(archive, self.run)? {
                     Pinned::Yes => self.teller.tell(Event::Pinned { name }),
                     pinned => {
                         let action = self.state.not_pinned(archive, pinned);

@@ -30,11 +30,6 @@ pub fn chain() -> &'static Vec<PathBuf> {
     chain
 }
 
-/// An archive by Firedancer.
-pub fn of_firedancer() -> PathBuf {
-    fixture_of("firedancer-2026-08/chain", "snapshot-")
-}
-
 pub struct Stage {
     pub dir: TempDir,
 }
@@ -77,7 +72,14 @@ impl Stage {
         fs::rename(&temporary, self.snapshots().join(name(archive))).expect("renamed");
     }
 
+    /// Returns the arguments of a run beside Agave, unless the flags name another writer.
     pub fn arguments(&self, flags: &[&str]) -> Vec<String> {
+        let writer = if flags.contains(&"--writer") { &[][..] } else { &["--writer", "agave"] };
+        self.arguments_of_any(&[writer, flags].concat())
+    }
+
+    /// Returns the arguments of a run beside any client, as the flags say.
+    pub fn arguments_of_any(&self, flags: &[&str]) -> Vec<String> {
         let text = |path: PathBuf| path.to_str().expect("UTF-8").to_string();
         let mut arguments = vec!["publish".into(), text(self.snapshots()), "--to".into(), text(self.mirror())];
         arguments.extend(flags.iter().map(ToString::to_string));

@@ -10,7 +10,7 @@ use slotpress_read::{Catalog, Fault, judge_file, look_for_times, scan_names, uni
 
 use super::Run;
 use super::index::Ready;
-use super::pins::{Pinned, Writers, WrittenBy};
+use super::pins::Pinned;
 use crate::publish::decide::Facts;
 use crate::publish::decide::choose::key;
 
@@ -21,7 +21,6 @@ const WRITTEN_WITHIN: Duration = Duration::from_secs(60);
 #[derive(Debug, Default)]
 pub struct Eye {
     ready: Catalog,
-    writers: Writers,
 }
 
 impl Eye {
@@ -52,18 +51,13 @@ impl Eye {
             pinned,
         })
     }
+}
 
-    /// Pins an archive. If it cannot be pinned, and Agave is not known to have written it, a few
-    /// reads tell whether it is damaged.
-    pub fn pin(&mut self, archive: &Archive, seen: &[Archive], run: &Run<'_>) -> Result<Pinned> {
-        let written_by = self.writers.written_by(run.options, seen, archive);
-        let pinned = run.pins.pin(archive, written_by)?;
-        let Pinned::Never(why) = pinned else { return Ok(pinned) };
-        let fault = if written_by == WrittenBy::Agave { None } else { judge_file(archive).err() };
-        Ok(match fault {
-            None | Some(Fault::Unreadable) => Pinned::Never(why),
-            Some(_) if archive.age(unix_ns(now())) < WRITTEN_WITHIN => Pinned::Unfinished(why),
-            Some(fault) => Pinned::Damaged(Error::damaged(format!("{}: {fault}", archive.path().shown()))),
-        })
+/// Pins an archive, unless a few reads tell that it is not whole.
+pub fn pin(archive: &Archive, run: &Run<'_>) -> Result<Pinned> {
+    match judge_file(archive).err() {
+        None | Some(Fault::Unreadable) => run.pins.pin(archive, run.options.writer),
+        Some(_) if archive.age(unix_ns(now())) < WRITTEN_WITHIN => Ok(Pinned::NotNow),
+        Some(fault) => Ok(Pinned::Damaged(Error::damaged(format!("{}: {fault}", archive.path().shown())))),
     }
 }

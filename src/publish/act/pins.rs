@@ -3,27 +3,23 @@
 //! at a time. Publishing must not write into the validator's directories, so directories are
 //! compared by device and inode: a link or a mount cannot hide one.
 
-use std::collections::BTreeMap;
-use std::fs;
+use std::io::Write;
 use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{AtFlags, FlockOperation, fcntl_lock, flock, fstat, ioctl_ficlone, linkat};
 use rustix::io::Errno;
-use slotpress_base::{Error, ErrorKind, Hint, IoContext, IoPolicy, KeptDir, Result, ShowPath, free_bytes};
+use slotpress_base::{Error, ErrorKind, Hint, IoContext, KeptDir, Result, ShowPath, free_bytes};
 use slotpress_format::{ArchiveName, lock_holder};
-use slotpress_read::archive::{Archive as OpenArchive, front};
 use slotpress_read::catalog::Archive;
 use slotpress_read::{
-    Catalog, IndexPolicy, LocalFile, Locked, Unpublished, check_output_dir, file_id, modified_ns, remove_stale_files,
-    scan_again, scan_names, try_lock,
+    Catalog, Locked, Unpublished, check_output_dir, file_id, modified_ns, remove_stale_files, scan_again, scan_names,
+    try_lock,
 };
 use slotpress_stores::Target;
 
-use crate::publish::decide::choose::{Key, key};
-use crate::publish::remember::{Identity, PublishJournal};
+use crate::publish::remember::PublishJournal;
 use crate::publish::{PublishOptions, Writer};
 
 const PINNED: &str = "pinned";
@@ -33,11 +29,7 @@ const QUARANTINE: &str = "quarantine";
 /// Number of newest damaged archives kept: enough for a diagnosis without filling the disk.
 const QUARANTINED_MAX: usize = 3;
 
-/// Reason for leaving out a file that Firedancer wrote.
-const NO_REFLINKS: &str =
-    "the file system has no reflinks (xfs and btrfs have), and Firedancer refuses files with a second name";
-
-/// Reasons for leaving out a file that Agave wrote.
+/// Reasons why a file cannot get a hard link.
 const NOT_OURS: &str = ": run as the user that owns it, usually the validator's";
 const OTHER_MOUNT: &str = ": the pins are on another mount (each path of ReadWritePaths= in a unit is one)";
 
@@ -58,11 +50,9 @@ pub enum Pinned {
     Yes,
     /// The validator has removed the archive meanwhile.
     Gone,
-    /// The file changed, or its writer has locked it: try again later.
+    /// The file changes, or its writer has locked it: try again later.
     NotNow,
     Never(String),
-    /// The file cannot be pinned, perhaps because it is still being written.
-    Unfinished(String),
     Damaged(Error),
 }
 
@@ -76,7 +66,8 @@ impl Drop for PinDir {
 
 impl PinDir {
     /// Opens or creates the directory and locks it. Fails if it is inside the validator's directory
-    /// or on another file system, or if another process works in it.
+    /// or on another file system, if nothing can be pinned there, or if another process works in
+    /// it.
     pub fn open(options: &PublishOptions) -> Result<Self> {
         let path = options.pins.as_path();
         let top = KeptDir::open_or_make(path, &mut |_, _| {})?;
@@ -101,6 +92,15 @@ impl PinDir {
         // Remove temporary files of a killed run now: they may be as long as archives, and this run
         // may never write one.
         [&pinned, &ready].into_iter().try_for_each(|dir| remove_stale_files(dir))?;
+        if options.writer != Some(Writer::Agave) && !has_reflinks(&pinned)? {
+            let message = format!(
+                "nothing can be pinned in {}: its file system has no reflinks (XFS and Btrfs have), and Firedancer refuses \
+                 files with a second name",
+                path.shown()
+            );
+            return Err(Error::usage(message)
+                .with_hint("where only Agave writes archives: --writer agave, which pins by hard links"));
+        }
         let journal = PublishJournal::open(top.clone())?;
         Ok(Self { journal, pinned, ready, quarantine, top })
     }
@@ -126,22 +126,17 @@ impl PinDir {
         Unpublished::create_in(&self.ready)
     }
 
-    /// Pins an archive: by a hard link if Agave wrote it, or by a copy that shares its blocks (a
-    /// reflink) if linking fails or the writer may rewrite the file.
-    pub fn pin(&self, archive: &Archive, written_by: WrittenBy) -> Result<Pinned> {
-        let no_link = match written_by {
-            WrittenBy::Agave => match self.link(archive)? {
+    /// Pins an archive by a copy that shares its blocks (a reflink); if only Agave writes, first by
+    /// a hard link.
+    pub fn pin(&self, archive: &Archive, writer: Option<Writer>) -> Result<Pinned> {
+        let no_link = match writer {
+            Some(Writer::Agave) => match self.link(archive)? {
                 // Linking fails for another user's file and across mounts, but a reflink may still
                 // work.
                 Pinned::Never(why) => why,
                 pinned => return Ok(pinned),
             },
-            WrittenBy::Firedancer => format!("cannot pin {}: {NO_REFLINKS}", archive.path().shown()),
-            WrittenBy::Unknown => format!(
-                "cannot pin {}: its bank file cannot be read, so Firedancer may be writing it; {NO_REFLINKS} (where only Agave \
-                 writes: --writer agave)",
-                archive.path().shown()
-            ),
+            _ => format!("{} cannot be cloned{OTHER_MOUNT}", archive.path().shown()),
         };
         Ok(self.clone_of(archive)?.unwrap_or(Pinned::Never(no_link)))
     }
@@ -240,6 +235,17 @@ pub fn link(dir: impl AsFd, path: &Path, archive: &Archive, to: &KeptDir) -> Res
     Ok(Ok(is_it))
 }
 
+/// True if the file system can make a copy that shares blocks.
+fn has_reflinks(dir: &Arc<KeptDir>) -> Result<bool> {
+    let (from, to) = (Unpublished::create_in(dir)?, Unpublished::create_in(dir)?);
+    from.file().write_all(&[1; 4096]).or_path("write", from.path())?;
+    match ioctl_ficlone(to.file(), from.file()) {
+        Ok(()) => Ok(true),
+        Err(error) if NO_CLONE.contains(&error) => Ok(false),
+        Err(error) => Err(Error::io("clone", to.path(), &error.into())),
+    }
+}
+
 /// Scans a directory by its path, and checks before and after that the path still leads to it.
 fn of_dir(dir: &KeptDir, scan: impl FnOnce(&[PathBuf]) -> Result<Catalog>) -> Result<Catalog> {
     dir.check_path()?;
@@ -307,86 +313,4 @@ fn nearest(path: &Path) -> Result<KeptDir> {
         }
     }
     Err(failed.unwrap_or_else(|| Error::failed(format!("{} cannot be opened", path.shown()))))
-}
-
-/// The program that wrote a file, which decides whether the file may get a second hard link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WrittenBy {
-    /// Writes a file once; it may have further links.
-    Agave,
-    /// Rewrites the file in place later, so it must not have another link.
-    Firedancer,
-    /// Not known: the file cannot be read up to its bank file, for example because it is being
-    /// rewritten.
-    Unknown,
-}
-
-/// Facts from the first entries of an archive.
-#[derive(Debug)]
-struct Front {
-    is_of_firedancer: bool,
-}
-
-/// First entries of the archives in the validator's directory, kept until the files change; `None`
-/// for archives that cannot be read.
-#[derive(Debug, Default)]
-pub struct Writers {
-    known: BTreeMap<Key, (Identity, Option<Front>)>,
-    /// The highest slot of all archives seen so far, and whether Firedancer wrote that archive.
-    newest: Option<(u64, bool)>,
-}
-
-impl Writers {
-    /// Determines the writer of a file. If Firedancer wrote the newest archive, all files of the
-    /// directory count as Firedancer's: Firedancer also downloads archives that others wrote, and a
-    /// file that is being rewritten cannot be read. Agave's directory may hold an older archive of
-    /// Firedancer's that Agave has downloaded.
-    pub fn written_by(&mut self, options: &PublishOptions, seen: &[Archive], archive: &Archive) -> WrittenBy {
-        match options.writer {
-            Writer::Agave => return WrittenBy::Agave,
-            Writer::Firedancer => return WrittenBy::Firedancer,
-            Writer::Auto => {}
-        }
-        self.see(seen.iter().chain([archive]));
-        let written =
-            self.known.iter().filter_map(|((_, slot, _), (_, front))| Some((*slot, front.as_ref()?.is_of_firedancer)));
-        self.newest = self.newest.max(written.max());
-        let front = self.known.get(&key(&archive.name)).and_then(|(_, front)| front.as_ref());
-        match front {
-            _ if self.newest.is_some_and(|(_, is_of_firedancer)| is_of_firedancer) => WrittenBy::Firedancer,
-            _ if is_owned_by_firedancer(options) => WrittenBy::Firedancer,
-            Some(Front { is_of_firedancer: true, .. }) => WrittenBy::Firedancer,
-            Some(_) => WrittenBy::Agave,
-            None => WrittenBy::Unknown,
-        }
-    }
-
-    fn see<'a>(&mut self, archives: impl IntoIterator<Item = &'a Archive>) {
-        let mut known = std::mem::take(&mut self.known);
-        for archive in archives {
-            let (key, identity) = (key(&archive.name), Identity::from(archive));
-            let front = known.remove(&key).filter(|(same, _)| *same == identity).map(|(_, front)| front);
-            self.known.insert(key, (identity, front.unwrap_or_else(|| front_of(archive))));
-        }
-    }
-}
-
-fn front_of(archive: &Archive) -> Option<Front> {
-    let (file, _) = archive.open().ok()?;
-    let source = LocalFile::new(archive.path(), file, archive.size_bytes);
-    let (name, io_policy) = (Some(archive.name.clone()), IoPolicy::default());
-    let open = OpenArchive::of_source(Arc::new(source), name, IndexPolicy::Ignore, &io_policy).ok()?;
-    let bank = front::bank(&open).ok()??;
-    let is_of_firedancer = front::is_of_firedancer(&open, Some(&bank)).ok()?;
-    Some(Front { is_of_firedancer })
-}
-
-/// True if the directory belongs to the user `firedancer`, as Firedancer's instructions say.
-fn is_owned_by_firedancer(options: &PublishOptions) -> bool {
-    let Ok(metadata) = fs::metadata(&options.snapshots) else { return false };
-    let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let mut fields = users.lines().map(|line| line.split(':'));
-    fields.any(|mut fields| {
-        fields.next() == Some("firedancer") && fields.nth(1).and_then(|uid| uid.parse().ok()) == Some(metadata.uid())
-    })
 }

@@ -8,14 +8,13 @@ use slotpress_read::catalog::Archive;
 
 use super::choose::key;
 use super::retry::Retry;
-use super::{Action, Skipped, State};
+use super::{Action, State};
 use crate::publish::act::pins::Pinned;
 use crate::publish::act::target::TargetContents;
 use crate::publish::remember::Identity;
 use crate::publish::tell::event::Event;
 
-const HINT_NEVER: &str = "put archives and pins on one file system, with reflinks (xfs, btrfs) where Firedancer writes; where only Agave \
-                          does: --writer agave";
+const HINT_NEVER: &str = "put archives and pins on one file system and one mount";
 
 impl State<'_> {
     /// Records that an action was begun.
@@ -58,19 +57,17 @@ impl State<'_> {
     /// Handles an archive that was not pinned.
     pub fn not_pinned(&mut self, archive: &Archive, why: Pinned) -> Option<Action> {
         let (name, was) = (archive.name.clone(), Identity::from(archive));
-        let is_lasting = matches!(why, Pinned::Never(_));
         match why {
             Pinned::NotNow if self.options.is_once => {
                 // A run with `--once` does not wait for it; the next one takes it when it is whole.
-                self.skipped.insert(key(&name), Skipped { was, is_lasting: true });
-                let why = "it changes, or is locked by the program that writes it".to_string();
+                self.skipped.insert(key(&name), was);
+                let why = "it is being written".to_string();
                 Some(Action::Tell(Event::Skipped { name, why }))
             }
             Pinned::Yes | Pinned::Gone | Pinned::NotNow => None,
             Pinned::Damaged(error) => Some(Action::Refuse { name, was: Some(was), error }),
-            // An unfinished archive may become whole later: it is skipped until the next look.
-            Pinned::Unfinished(why) | Pinned::Never(why) => {
-                self.skipped.insert(key(&name), Skipped { was, is_lasting });
+            Pinned::Never(why) => {
+                self.skipped.insert(key(&name), was);
                 Some(self.leave_out(name, why, HINT_NEVER))
             }
         }

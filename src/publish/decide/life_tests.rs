@@ -155,10 +155,9 @@ impl World<'_> {
             Action::Pin(archive) => {
                 let key = key(&archive.name);
                 self.pins.insert(key, Identity::from(archive));
-                let pinned = match self.draws.below(if self.is_peace { 20 } else { 24 }) {
+                let pinned = match self.draws.below(if self.is_peace { 20 } else { 22 }) {
                     _ if !self.seen.contains_key(&key) => Pinned::Gone,
                     20 => Pinned::NotNow,
-                    21 => Pinned::Unfinished("why".into()),
                     _ => Pinned::Yes,
                 };
                 if matches!(pinned, Pinned::Yes) {

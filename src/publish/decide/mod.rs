@@ -118,14 +118,6 @@ pub struct TargetState {
     retry: Retry,
 }
 
-/// A file that cannot be pinned as it is.
-#[derive(Debug)]
-struct Skipped {
-    was: Identity,
-    /// True if the file is skipped until it changes; false if only until the next look.
-    is_lasting: bool,
-}
-
 /// The facts of the last look, the work that is running, and the results of earlier work.
 #[derive(Debug)]
 pub struct State<'a> {
@@ -137,7 +129,8 @@ pub struct State<'a> {
     rebasing: Option<Key>,
     /// Preparations and rebases that failed although no archive is damaged.
     failing: BTreeMap<Key, Retry>,
-    skipped: BTreeMap<Key, Skipped>,
+    /// Files that cannot be pinned as they are, and are skipped until they change.
+    skipped: BTreeMap<Key, Identity>,
     /// With `--once`: archives left out, and the reasons.
     left_out: BTreeMap<Key, (ArchiveName, Error)>,
     has_begun_incremental: bool,
@@ -166,12 +159,9 @@ impl<'a> State<'a> {
         self.facts.now = now;
     }
 
-    /// Returns true if it is time to look. Archives that were skipped only until the next look may
-    /// then be tried again.
-    pub fn wants_look(&mut self) -> bool {
-        let is_due = self.looking.is_due(self.facts.now);
-        self.skipped.retain(|_, skipped| skipped.is_lasting || !is_due);
-        is_due
+    /// Returns true if it is time to look.
+    pub fn wants_look(&self) -> bool {
+        self.looking.is_due(self.facts.now)
     }
 
     /// Returns everything to be done according to these facts. The caller reports by
@@ -214,7 +204,7 @@ impl<'a> State<'a> {
         self.facts = facts;
         let seen: BTreeMap<Key, Identity> =
             self.facts.seen.iter().map(|archive| (key(&archive.name), Identity::from(archive))).collect();
-        self.skipped.retain(|key, skipped| seen.get(key) == Some(&skipped.was));
+        self.skipped.retain(|key, was| seen.get(key) == Some(was));
         let pinned = self.facts.pinned.iter().map(|archive| key(&archive.name));
         let rebases = self.targets.iter().flat_map(|target| self.lacked_rebased(target)).chain(self.rebased_ready());
         let there: BTreeSet<Key> = seen.into_keys().chain(pinned).chain(rebases).collect();
@@ -271,10 +261,6 @@ impl<'a> State<'a> {
 
     pub fn ready(&self, name: &ArchiveName) -> Option<&Ready> {
         self.facts.ready.iter().find(|ready| ready.archive.name == *name)
-    }
-
-    pub fn seen(&self) -> &[Archive] {
-        &self.facts.seen
     }
 
     pub fn pinned(&self) -> &[Archive] {

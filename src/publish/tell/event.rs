@@ -30,7 +30,8 @@ pub enum Event {
         /// Name of the archive.
         name: ArchiveName,
     },
-    /// An archive was left out: it cannot be pinned or rebased, or there is no room.
+    /// An archive was left out: it is being written, it cannot be pinned or rebased, or there is no
+    /// room.
     Skipped {
         /// Name of the archive.
         name: ArchiveName,

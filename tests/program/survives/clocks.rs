@@ -88,7 +88,7 @@ fn commands_that_read_and_write_files() {
         succeeds(ahead, &["prune", &snapshots, "--keep-full", "1", "--keep-incremental", "1", "--dry-run"]);
         run(ahead, &["doctor", text(ledger.path())]);
         for flags in [&[][..], &["--json"]] {
-            let to = ["publish", &snapshots, "--to", &mirror, "--once", "--keep-full", "1"];
+            let to = ["publish", &snapshots, "--to", &mirror, "--once", "--writer", "agave", "--keep-full", "1"];
             succeeds(ahead, &[&to, flags].concat());
         }
         assert_eq!(names(Path::new(&mirror)).iter().filter(|name| name.contains("snapshot-")).count(), 2);

@@ -16,6 +16,7 @@ use crate::stores::{command, target};
 fn arguments(stage: &Stage, flags: &[&str]) -> Vec<String> {
     let dir = stage.snapshots().to_str().expect("UTF-8").to_string();
     let mut arguments = vec!["publish".into(), dir, "--to".into(), target(), "--json".into()];
+    arguments.extend(["--writer", "agave"].map(String::from));
     arguments.extend(flags.iter().map(ToString::to_string));
     arguments
 }

@@ -234,7 +234,7 @@ impl Life {
     fn command(&self) -> Command {
         static PROGRAM: OnceLock<ProgramOfNobody> = OnceLock::new();
         let mut command = PROGRAM.get_or_init(ProgramOfNobody::new).command();
-        command.arg("publish").arg(self.snapshots()).args(["--json", "--every", "0s"]);
+        command.arg("publish").arg(self.snapshots()).args(["--json", "--every", "0s", "--writer", "agave"]);
         command.args(["--grace", if self.seed.is_multiple_of(2) { "0s" } else { "1h" }]);
         command.args(self.places.iter().flat_map(|place| [Path::new("--to"), &place.path]));
         command.args(["--rebase-onto", &self.wishes.rebase_onto.to_string()]);

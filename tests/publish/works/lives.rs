@@ -239,68 +239,36 @@ fn the_newest_of_many_and_archives_that_go() {
 }
 
 /// As Firedancer does, the oldest file is locked, emptied, renamed and written again. This never
-/// waits for long, and no file has a second name.
+/// waits for long, no file has a second name at any time, and the last archive is published.
 #[test]
 fn beside_firedancer_that_uses_files_again() {
-    let stage = Stage::new(&[]);
-    let archive = of_firedancer();
+    needs!("sys_admin", "loop_xfs", "mount", "umount", "mkfs.xfs");
+    let disk = XfsDisk::new();
+    let archive = fixture_of("firedancer-2026-09/full-bank", "snapshot-");
+    let stage = Stage::new_in(tempfile::tempdir_in(disk.path()).expect("a directory"), &[]);
     let bytes = fs::read(&archive).expect("read");
     let hash = name(&archive).split('-').nth(2).expect("a hash").to_string();
     let path = |slot: u64| stage.snapshots().join(format!("snapshot-{slot}-{hash}"));
-    fs::write(path(26), &bytes).expect("written");
-    let running = Running::start(&stage, &["--every", "0s"]);
-    let is_looked_at = || {
-        let lines = running.lines();
-        of_type(&lines, "publish_skipped").len() + of_type(&lines, "publish_pinned").len()
-    };
-    for slot in 27..31 {
-        let seen = (slot - 26) as usize;
-        wait_for("a look", || is_looked_at() >= seen);
-        let mut file = fs::File::options().write(true).read(true).open(path(slot - 1)).expect("open");
+    fs::write(path(22), &bytes).expect("written");
+    let running = Running::start(&stage, &["--writer", "firedancer", "--every", "0s", "--max-rate", "64KiB"]);
+    for slot in 23..27 {
+        let before = path(slot - 1);
+        wait_for("the pin", || {
+            of_type(&running.lines(), "publish_pinned").iter().any(|it| it["name"] == name(&before))
+        });
+        let mut file = fs::File::options().write(true).read(true).open(&before).expect("open");
         // Waits for locks of other processes.
         fcntl_lock(&file, FlockOperation::LockExclusive).expect("locked");
         file.set_len(0).expect("emptied");
-        fs::rename(path(slot - 1), path(slot)).expect("renamed");
+        fs::rename(&before, path(slot)).expect("renamed");
         file.write_all(&bytes).expect("written");
         assert_eq!(file.metadata().expect("metadata").nlink(), 1);
         drop(file);
     }
+    running.wait_for_published(&name(&archive));
+    stage.wait_until_nothing_is_pinned();
     running.stop();
     assert_eq!(names(&stage.snapshots()).len(), 1);
-}
-
-/// On a file system with reflinks, archives are pinned by reflinks: the file has one name all the
-/// time.
-#[test]
-fn firedancers_archives_are_pinned_by_a_reflink() {
-    needs!("sys_admin", "loop_xfs", "mount", "umount", "mkfs.xfs");
-    struct Mounted(PathBuf);
-    impl Drop for Mounted {
-        fn drop(&mut self) {
-            let _ = Command::new("umount").arg(&self.0).status();
-        }
-    }
-    let outside = temp_dir();
-    let (image, disk) = (outside.path().join("image"), Mounted(outside.path().join("disk")));
-    fs::create_dir(&disk.0).expect("made");
-    // Smallest size of an XFS file system. The file is nearly all a hole.
-    fs::File::create(&image).expect("made").set_len(300 << 20).expect("grown");
-    assert!(Command::new("mkfs.xfs").arg("-q").arg(&image).status().expect("runs").success());
-    assert!(Command::new("mount").args(["-o", "loop"]).args([&image, &disk.0]).status().expect("runs").success());
-    let stage = Stage::new_in(tempfile::tempdir_in(&disk.0).expect("a directory"), &[&of_firedancer()]);
-    let (before, full) = (state_of(&stage.snapshots()), name(&of_firedancer()));
-    // A rate at which the pin can be seen.
-    let running = Running::start(&stage, &["--max-rate", "64KiB"]);
-    let pinned = stage.pins().join("pinned").join(&full);
-    let mut links = None;
-    wait_for("the pin", || {
-        links = fs::metadata(&pinned).ok().map(|pinned| (pinned.nlink(), state_of(&stage.snapshots())));
-        links.is_some()
-    });
-    running.wait_for_published(&full);
-    stage.wait_until_nothing_is_pinned();
-    assert_eq!(running.stop().iter().filter(|line| line["type"] == "publish_skipped").count(), 0);
-    assert_eq!(links, Some((1, before)), "no second name");
     verify(&stage.mirror());
 }
 
@@ -376,19 +344,22 @@ fn metrics_and_health() {
     });
 }
 
-/// An archive that is copied slowly under its name is published when it is whole, whether it grew
-/// before or after it was found damaged.
+/// An archive that is copied slowly under its name is published when it is whole, also if nothing
+/// was written for so long that it was found damaged.
 #[test]
 fn a_copy_that_grows_under_its_name() {
     let bytes = fs::read(fixture(FULL_26)).expect("read");
-    for grows_after in ["publish_pinned", "publish_refused"] {
+    for is_old in [false, true] {
         let stage = Stage::new(&[]);
         let path = stage.snapshots().join(FULL_26);
         fs::write(&path, &bytes[..bytes.len() / 2]).expect("written");
-        // Without this flag, it might be Firedancer's: half of a file does not show that.
-        let running = Running::start(&stage, &["--writer", "agave"]);
-        wait_for(grows_after, || !of_type(&running.lines(), grows_after).is_empty());
         let mut file = fs::File::options().append(true).open(&path).expect("open");
+        let ago = std::time::Duration::from_secs(if is_old { 120 } else { 0 });
+        file.set_modified(std::time::SystemTime::now() - ago).expect("set");
+        let (running, start) = (Running::start(&stage, &[]), std::time::Instant::now());
+        let is_refused = || !of_type(&running.lines(), "publish_refused").is_empty();
+        wait_for("some looks", || is_refused() || !is_old && start.elapsed().as_secs() >= 2);
+        assert_eq!((is_refused(), of_type(&running.lines(), "publish_pinned").len()), (is_old, 0));
         file.write_all(&bytes[bytes.len() / 2..]).expect("written");
         drop(file);
         running.wait_for_published(FULL_26);

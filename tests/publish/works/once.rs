@@ -5,7 +5,6 @@ use std::os::unix::fs::MetadataExt;
 
 use serde_json::Value;
 
-use crate::common::strace::trace;
 use crate::common::*;
 use crate::publish::stage::*;
 
@@ -118,76 +117,27 @@ fn old_archives_go_after_the_grace_and_others_never() {
     assert_eq!(fs::read_to_string(&foreign).expect("read"), "another's");
 }
 
-/// Firedancer refuses to start if one of its files has a second name, and waits for locks.
+/// Firedancer refuses to start if one of its files has a second name. So none gets one, unless only
+/// Agave writes: where the file system has no reflinks, the run ends at once.
 #[test]
-fn files_of_firedancer_never_get_a_second_name() {
-    let archive = of_firedancer();
-    let stage = Stage::new(&[&archive]);
+fn no_file_gets_a_second_name_unless_only_agave_writes() {
+    let stage = Stage::with_pair();
     let before = state_of(&stage.snapshots());
-    let output = stage.once(&[]);
-    assert_eq!(state_of(&stage.snapshots()), before);
-    let (said, stderr) = (lines(&output), String::from_utf8_lossy(&output.stderr));
-    let skipped = of_type(&said, "publish_skipped");
-    let is_cloned = !of_type(&said, "publish_pinned").is_empty();
-    assert!(is_cloned || skipped[0]["reason"].as_str().expect("a reason").contains("reflinks"), "{said:?}");
-    // No archive is published, which is a failure. `--writer` overrides it.
-    if !is_cloned {
-        assert_eq!(output.status.code(), Some(1), "{stderr}");
-        assert!(stderr.contains("was left out") && stderr.contains("--writer agave"), "{stderr}");
-        stage.once_succeeds(&["--writer", "agave"]);
-        assert_eq!(latest(&stage.mirror()), [name(&archive)]);
-    }
-}
-
-/// Newer versions write stakes, and a slot for each storage; the tar headers show the writer. No
-/// system call gives a file a second name.
-#[test]
-fn newer_files_of_firedancer_never_get_a_second_name() {
-    needs!("strace");
-    let newer = "firedancer-2026-09/full-bank";
-    let firedancers = ["snapshot-", "incremental-"].map(|prefix| fixture_of(newer, prefix));
-    let agaves = [fixture_of(AGAVE_4_4, "snapshot-26-"), fixture(FULL_3500)];
-    // Firedancer's directory with an archive by Agave that it downloaded: the newest is
-    // Firedancer's.
-    let own = Stage::new(&[&agaves[0], &firedancers[1]]);
-    // Agave's directory with an archive by Firedancer that it downloaded.
-    let of_agave = Stage::new(&[&firedancers[0], &agaves[1]]);
-    for (stage, linked) in [(&own, None), (&of_agave, Some(FULL_3500))] {
-        let before = state_of(&stage.snapshots());
-        let traced = trace(&stage.arguments(&["--once", "--json"]), "link,linkat", None);
-        let of_validator: Vec<&str> = traced
-            .calls
-            .iter()
-            .map(|call| call.line.as_str())
-            .filter(|line| line.contains("snapshot-") && !line.contains("tmp-") && !line.contains("slotpress-"))
-            .collect();
-        match linked {
-            None => assert_eq!(of_validator, [""; 0], "{}", traced.log),
-            Some(name) => assert!(
-                !of_validator.is_empty() && of_validator.iter().all(|line| line.contains(name)),
-                "{of_validator:?}"
-            ),
+    for writer in [&[][..], &["--writer", "firedancer"]] {
+        let output = slotpress().args(stage.arguments_of_any(writer)).arg("--once").output().expect("runs");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(state_of(&stage.snapshots()), before, "{stderr}");
+        if output.status.success() {
+            assert_eq!(latest(&stage.mirror()), [FULL_26, INCREMENTAL_26_40], "by reflinks");
+            continue;
         }
-        assert_eq!(state_of(&stage.snapshots()), before);
+        assert!(output.status.code() == Some(2) && stderr.contains("has no reflinks"), "{stderr}");
+        assert!(stderr.contains("hint: where only Agave writes archives: --writer agave"), "{stderr}");
+        assert!(stage.published().is_empty());
     }
 }
 
-/// A file of Firedancer while it is written: a file that may not be Agave's gets no second name
-/// either.
-#[test]
-fn a_file_without_a_bank_file_gets_no_second_name() {
-    let stage = Stage::new(&[]);
-    let bytes = fs::read(of_firedancer()).expect("read");
-    for length_bytes in [0, 1000] {
-        fs::write(stage.snapshots().join(name(&of_firedancer())), &bytes[..length_bytes]).expect("written");
-        let before = state_of(&stage.snapshots());
-        let said = lines(&stage.once(&[]));
-        assert_eq!(state_of(&stage.snapshots()), before);
-        assert!(stage.published().is_empty(), "{said:?}");
-    }
-}
-
-/// The same if there is too little room for a pin: an empty target is a failure.
+/// There is too little room for a pin: an empty target is a failure.
 #[test]
 fn everything_is_left_out() {
     let stage = Stage::with_pair();

@@ -70,34 +70,25 @@ pub enum KeepReason {
 }
 
 impl KeepReason {
-    const ALL: [Self; 8] = [
-        Self::Base,
-        Self::LastPair,
-        Self::Recent,
-        Self::Newest,
-        Self::Daily,
-        Self::Weekly,
-        Self::EpochEnd,
-        Self::Undated,
+    const NAMES: [(Self, &str); 8] = [
+        (Self::Base, "base"),
+        (Self::LastPair, "last_pair"),
+        (Self::Recent, "recent"),
+        (Self::Newest, "newest"),
+        (Self::Daily, "daily"),
+        (Self::Weekly, "weekly"),
+        (Self::EpochEnd, "epoch_end"),
+        (Self::Undated, "undated"),
     ];
 
     /// Name in `--json`.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Base => "base",
-            Self::LastPair => "last_pair",
-            Self::Recent => "recent",
-            Self::Newest => "newest",
-            Self::Daily => "daily",
-            Self::Weekly => "weekly",
-            Self::EpochEnd => "epoch_end",
-            Self::Undated => "undated",
-        }
+        Self::NAMES.into_iter().find(|(reason, _)| *reason == self).map_or("", |(_, name)| name)
     }
 
     /// Finds a reason by its name.
     pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|reason| reason.as_str() == name)
+        Self::NAMES.into_iter().find(|(_, known)| *known == name).map(|(reason, _)| reason)
     }
 }
 
