@@ -8,7 +8,7 @@ use slotpress_base::bytes::count;
 use slotpress_base::split_at_most;
 use slotpress_format::{RECORD_ALIGNMENT, RawRecord, RecordWalker, Records, RecordsRest};
 
-use super::visit::{RecordVisitor, RecordWorker, StorageRef};
+use super::visit::{RecordVisitor, StorageRef};
 
 /// A batch is sent at this length: the cost of a send is negligible, and the batch stays in a
 /// core's cache.
@@ -27,17 +27,12 @@ struct Part {
     is_last: bool,
 }
 
-pub struct Batcher<'a> {
-    to: Workers<'a>,
+/// Sends batches to workers, which return emptied ones through `free`.
+pub struct Batcher {
+    batches: Sender<Batch>,
+    free: Receiver<Batch>,
     batch: Batch,
     current: Option<CurrentStorage>,
-}
-
-pub enum Workers<'a> {
-    /// Other threads. They return emptied batches through `free`.
-    Threads { batches: Sender<Batch>, free: Receiver<Batch> },
-    /// The calling thread, if no other could be started.
-    Here(BatchVisitor<'a>),
 }
 
 #[derive(Clone, Copy)]
@@ -61,9 +56,9 @@ impl CurrentStorage {
     }
 }
 
-impl<'a> Batcher<'a> {
-    pub fn new(to: Workers<'a>) -> Self {
-        Self { to, batch: Batch::default(), current: None }
+impl Batcher {
+    pub fn new(batches: Sender<Batch>, free: Receiver<Batch>) -> Self {
+        Self { batches, free, batch: Batch::default(), current: None }
     }
 
     /// Begins a storage; `None` for an entry whose records are not visited.
@@ -136,20 +131,12 @@ impl<'a> Batcher<'a> {
     }
 
     fn send(&mut self) {
-        match &mut self.to {
-            Workers::Threads { batches, free } => {
-                let next = free.try_recv().unwrap_or_default().cleared();
-                let batch = std::mem::replace(&mut self.batch, next);
-                if !batch.parts.is_empty() {
-                    // Fails only if all workers have ended: at the end, or by a panic, which they
-                    // report themselves.
-                    let _ = batches.send(batch);
-                }
-            }
-            Workers::Here(visitor) => {
-                visitor.visit(&self.batch);
-                self.batch = std::mem::take(&mut self.batch).cleared();
-            }
+        let next = self.free.try_recv().unwrap_or_default().cleared();
+        let batch = std::mem::replace(&mut self.batch, next);
+        if !batch.parts.is_empty() {
+            // Fails only if all workers have ended: at the end, or by a panic, which they report
+            // themselves.
+            let _ = self.batches.send(batch);
         }
     }
 }
@@ -162,36 +149,19 @@ impl Batch {
     }
 }
 
-/// Walks over the records of batches and passes them to one worker of a visitor.
-pub struct BatchVisitor<'a> {
-    worker: Box<dyn RecordWorker + 'a>,
-    walker: RecordWalker,
-}
-
-impl<'a> BatchVisitor<'a> {
-    pub fn new(visitor: &'a dyn RecordVisitor) -> Self {
-        Self { worker: visitor.new_worker(), walker: RecordWalker::default() }
-    }
-
-    fn visit(&mut self, batch: &Batch) {
-        for part in &batch.parts {
-            self.worker.begin(part.storage);
-            self.walker.restart_at(part.offset_bytes);
-            let bytes = batch.bytes.get(part.range.clone()).unwrap_or_default();
-            self.walker.feed(bytes, self.worker.as_mut());
-            if part.is_last {
-                self.walker.finish(self.worker.as_mut());
-            }
-        }
-    }
-}
-
 /// Visits batches until the channel closes, and returns each through `free`.
 pub fn visit_batches(visitor: &dyn RecordVisitor, batches: &Receiver<Batch>, free: &Sender<Batch>) {
-    let mut visitor = BatchVisitor::new(visitor);
+    let (mut worker, mut walker) = (visitor.new_worker(), RecordWalker::default());
     for batch in batches {
         slotpress_base::threads::panic_point("record worker");
-        visitor.visit(&batch);
+        for part in &batch.parts {
+            worker.begin(part.storage);
+            walker.restart_at(part.offset_bytes);
+            walker.feed(batch.bytes.get(part.range.clone()).unwrap_or_default(), worker.as_mut());
+            if part.is_last {
+                walker.finish(worker.as_mut());
+            }
+        }
         // Fails if the channel has enough free batches.
         let _ = free.try_send(batch);
     }

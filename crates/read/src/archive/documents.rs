@@ -50,7 +50,13 @@ pub fn parse_bank<R: BufRead>(fields: FieldReader<R>) -> Result<ParsedBank> {
 pub struct DocumentReader {
     found: Documents,
     current: Option<Current>,
+    threads: usize,
 }
+
+/// Threads that a reader starts, one for each bank file and status cache. An archive with more than
+/// one of each is refused, but a hostile one may name millions, and starting so many threads would
+/// take a minute instead of seconds. Further ones are not parsed.
+const THREADS_MAX: usize = 8;
 
 enum Current {
     Short(Vec<u8>),
@@ -59,19 +65,26 @@ enum Current {
 }
 
 impl DocumentReader {
-    pub fn begin(&mut self, entry: &Entry) {
+    /// # Errors
+    /// The parser's thread cannot be started.
+    pub fn begin(&mut self, entry: &Entry) -> Result<()> {
         self.abandon();
         let length = entry.content_bytes;
         self.current = match entry.kind {
             EntryKind::Version => Some(Current::Short(Vec::new())),
-            EntryKind::BankFile(_) => Some(Current::Bank(Pushed::start(length, "the bank file", parse_bank))),
+            EntryKind::BankFile(_) | EntryKind::StatusCache if self.threads >= THREADS_MAX => None,
+            EntryKind::BankFile(_) => Some(Current::Bank(Pushed::start(length, "the bank file", parse_bank)?)),
             // The bank's slot may still be unknown: slots above it are checked later.
             EntryKind::StatusCache => {
                 let parse: Parse<StatusCache> = |fields| parse_status_cache(fields, u64::MAX);
-                Some(Current::StatusCache(Pushed::start(length, "the status cache", parse)))
+                Some(Current::StatusCache(Pushed::start(length, "the status cache", parse)?))
             }
             _ => None,
         };
+        if let Some(Current::Bank(_) | Current::StatusCache(_)) = self.current {
+            self.threads = self.threads.saturating_add(1);
+        }
+        Ok(())
     }
 
     pub fn is_reading(&self) -> bool {
@@ -127,22 +140,10 @@ impl Documents {
     }
 }
 
-/// A parser to which bytes are pushed. It runs on a thread of its own; without one, it parses when
-/// all bytes are there.
+/// A parser to which bytes are pushed. It runs on a thread of its own.
 struct Pushed<T> {
     pieces: Sender<Vec<u8>>,
-    parser: Parser<T>,
-}
-
-enum Parser<T> {
-    Thread(JoinHandle<Result<T>>),
-    /// Parses at the end. `error` is the reason if the document needed a thread that could not be
-    /// started.
-    Here {
-        parse: Box<dyn FnOnce(Vec<u8>) -> Result<T> + Send>,
-        held: Vec<u8>,
-        error: Option<Error>,
-    },
+    thread: JoinHandle<Result<T>>,
 }
 
 type Parse<T> = fn(FieldReader<PieceReader>) -> Result<T>;
@@ -150,57 +151,28 @@ type Parse<T> = fn(FieldReader<PieceReader>) -> Result<T>;
 /// Pieces in the channel: the parser is rarely slower than the reader.
 const PIECES_MAX: usize = 4;
 
-/// A document up to this length gets no thread: an archive may name millions of bank files, and
-/// starting a thread for each would take a minute instead of seconds.
-const SMALL_BYTES_MAX: u64 = 16 * 1024;
-
-/// Limit on a document that is held in memory for lack of a thread: about the size of mainnet's
-/// bank file.
-const HELD_BYTES_MAX: usize = 1024 * 1024 * 1024;
-
 impl<T: Send + 'static> Pushed<T> {
-    fn start(length_bytes: u64, name: &'static str, parse: Parse<T>) -> Self {
-        let (pieces, receiver) = bounded(PIECES_MAX);
-        let parse_from = move |pieces: Receiver<Vec<u8>>, current| {
-            let reader = PieceReader { pieces, current, at: 0 };
+    fn start(length_bytes: u64, name: &'static str, parse: Parse<T>) -> Result<Self> {
+        let (pieces, received) = bounded(PIECES_MAX);
+        let work = move || {
+            let reader = PieceReader { pieces: received, current: Vec::new(), at: 0 };
             guarded(|| {
                 panic_point("document");
                 parse(FieldReader::new(reader, length_bytes, name))
             })
         };
-        let on_thread = receiver.clone();
-        let work = move || parse_from(on_thread, Vec::new());
-        let started = (length_bytes > SMALL_BYTES_MAX).then(|| Builder::new().spawn(work));
-        let parser = match started.transpose() {
-            Ok(Some(thread)) => Parser::Thread(thread),
-            failed => Parser::Here {
-                parse: Box::new(move |held| parse_from(receiver, held)),
-                held: Vec::new(),
-                error: failed.err().map(|error| cannot_start(&error)),
-            },
-        };
-        Self { pieces, parser }
+        let thread = Builder::new().spawn(work).map_err(|error| cannot_start(&error))?;
+        Ok(Self { pieces, thread })
     }
 
     fn push(&mut self, bytes: &[u8]) {
-        match &mut self.parser {
-            // `send` fails if the parser has ended: it has found an error already.
-            Parser::Thread(_) => drop(self.pieces.send(bytes.to_vec())),
-            // One byte more than the limit is kept, to show that the document is too long.
-            Parser::Here { held, .. } => {
-                let room = (HELD_BYTES_MAX + 1).saturating_sub(held.len());
-                held.extend_from_slice(split_at_most(bytes, room).0);
-            }
-        }
+        // Fails if the parser has ended: it has found an error already.
+        let _ = self.pieces.send(bytes.to_vec());
     }
 
     fn finish(self) -> Result<T> {
         drop(self.pieces);
-        match self.parser {
-            Parser::Thread(thread) => thread.join().unwrap_or_else(|payload| Err(panicked(payload.as_ref()))),
-            Parser::Here { held, error: Some(error), .. } if held.len() > HELD_BYTES_MAX => Err(error),
-            Parser::Here { parse, held, .. } => parse(held),
-        }
+        self.thread.join().unwrap_or_else(|payload| Err(panicked(payload.as_ref())))
     }
 }
 
@@ -241,16 +213,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_small_document_takes_no_thread() {
+    fn many_documents_take_few_threads() {
         let mut reader = DocumentReader::default();
-        for (content_bytes, has_thread) in [(0, false), (SMALL_BYTES_MAX, false), (SMALL_BYTES_MAX + 1, true)] {
-            reader.begin(&Entry { kind: EntryKind::BankFile(7), content_bytes });
-            let Some(Current::Bank(pushed)) = &reader.current else { panic!("a bank file") };
-            assert_eq!(matches!(pushed.parser, Parser::Thread(_)), has_thread, "{content_bytes}");
+        for number in 0..2 * THREADS_MAX {
+            reader.begin(&Entry { kind: EntryKind::BankFile(7), content_bytes: 1 }).expect("a thread");
+            assert_eq!(reader.is_reading(), number < THREADS_MAX);
             reader.content(&[1]);
             reader.end();
-            let error = reader.found.bank.take().expect("parsed").expect_err("not a bank file");
-            assert!(error.to_string().contains("the bank file"), "{error}");
         }
+        let error = reader.finish().bank.expect("parsed").expect_err("not a bank file");
+        assert!(error.to_string().contains("the bank file"), "{error}");
     }
 }

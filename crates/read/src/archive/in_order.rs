@@ -12,11 +12,11 @@ use std::thread::Scope;
 
 use crossbeam_channel::bounded;
 use parking_lot::Mutex;
-use slotpress_base::threads::guarded;
+use slotpress_base::threads::{guarded, spawn};
 use slotpress_base::{Error, ErrorKind, Result, panic_point, spawn_workers};
 use slotpress_format::{EntryParser, HeaderSearch, TarEnd, TarEvent};
 
-use super::batches::{Batch, BatchVisitor, Batcher, Workers, visit_batches};
+use super::batches::{Batch, Batcher, visit_batches};
 use super::decode::{Decoded, LostFrame, decode_observed};
 use super::documents::DocumentReader;
 use super::visit::{EntrySink, Problem, RecordVisitor, Visitor};
@@ -38,7 +38,8 @@ pub fn read_in_order(
         EntryReader { parser: EntryParser::tolerant(), search: None, has_lost: false, is_given_up: false, events };
     let stops = Stops::default();
     let decoded = std::thread::scope(|scope| {
-        reading.events.batcher = visitor.records().map(|records| start_workers(scope, pass, records, &stops));
+        reading.events.batcher =
+            visitor.records().map(|records| start_workers(scope, pass, records, &stops)).transpose()?;
         // The channel to the workers must close even after a panic: otherwise they would wait for
         // ever.
         let decoded = guarded(|| decode(stream, pass, &mut reading, &stops));
@@ -79,16 +80,16 @@ impl Stops {
     }
 }
 
-/// Starts the threads that visit records, or takes the calling thread if no other can be started.
+/// Starts the threads that visit records.
 fn start_workers<'scope, 'a: 'scope>(
     scope: &'scope Scope<'scope, '_>,
     pass: &Pass<'_>,
     records: &'a dyn RecordVisitor,
     stops: &'scope Stops,
-) -> Batcher<'a> {
+) -> Result<Batcher> {
     let (batches, received) = bounded::<Batch>(pass.threads);
     let (emptied, free) = bounded::<Batch>(pass.threads.saturating_mul(2).saturating_add(2));
-    let started = spawn_workers(scope, pass.threads, pass.progress, || {
+    let worker = || {
         let (received, emptied) = (received.clone(), emptied.clone());
         move || {
             let visited = guarded(|| {
@@ -99,11 +100,10 @@ fn start_workers<'scope, 'a: 'scope>(
                 stops.died.lock().get_or_insert(error);
             }
         }
-    });
-    Batcher::new(match started {
-        0 => Workers::Here(BatchVisitor::new(records)),
-        _ => Workers::Threads { batches, free },
-    })
+    };
+    spawn(scope, worker())?;
+    spawn_workers(scope, pass.threads.saturating_sub(1), pass.progress, worker);
+    Ok(Batcher::new(batches, free))
 }
 
 /// Decodes all frames, and passes their content on.
@@ -231,7 +231,7 @@ struct Events<'a> {
     sink: &'a mut dyn EntrySink,
     documents: DocumentReader,
     entries: u32,
-    batcher: Option<Batcher<'a>>,
+    batcher: Option<Batcher>,
     is_open: bool,
 }
 
@@ -246,7 +246,7 @@ impl Events<'_> {
                     batcher.begin(wanted.records_of);
                 }
                 if wanted.is_document {
-                    self.documents.begin(&entry);
+                    self.documents.begin(&entry)?;
                 }
                 self.is_open = wanted.is_for_sink;
                 if self.is_open {

@@ -81,7 +81,7 @@ impl Events<'_, '_, '_> {
             self.worker.walker.restart();
         }
         if self.wanted.is_document {
-            self.documents.begin(entry);
+            self.documents.begin(entry)?;
         }
         if self.wanted.is_for_sink {
             self.sink.begin(entry_number(number), entry, 0)?;
