@@ -354,7 +354,7 @@ fn entries(corpus: &mut Corpus) {
 /// Fields of the bank file that occur twice, or have rules.
 fn fields_of_the_bank(corpus: &mut Corpus) {
     let mut put = |what: &str, tar: Tar| corpus.file(what, zstd(&tar.write()));
-    for (what, _, tar) in only_for_firedancer() {
+    for (what, tar) in only_for_firedancer() {
         put(&format!("bank: {what}"), tar);
     }
     for error in BAIL_OUT {

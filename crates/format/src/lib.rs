@@ -53,7 +53,6 @@ pub use ledger::bank_file::{
     read_bank_file, read_bank_front,
 };
 pub use ledger::bank_hash::{BankHashParts, hard_forks_between};
-pub use ledger::blockhash_queue::{BLOCKHASHES_MAX, BLOCKHASHES_RECENT};
 pub use ledger::demands::{BREACHES_PER_DEMAND_MAX, Breach, Demand};
 pub use ledger::directory::{
     BankSnapshot, GRACEFUL_STOP, Layout, LedgerPaths, SNAPSHOT_VERSION, VERSION_BYTES_MAX, bank_snapshot_slots,

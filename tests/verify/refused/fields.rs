@@ -383,7 +383,6 @@ const DEMANDS: &[(&str, usize, Change, Rule)] = &[
     ("epoch stakes / epoch", 0, Change::Set(1 << 40), Rule::EpochStakes),
     ("epoch stakes / epoch", 1, Change::Set(1 << 40), Rule::EpochStakes),
     ("epoch stakes / vote accounts", 0, Change::Length(2001), Rule::VoteAccountLimit),
-    ("block id / hash", 0, Change::Zero, Rule::BlockId),
 ];
 
 const DEMANDS_OF_THE_CACHE: &[(&str, usize, Change, Rule)] = &[
@@ -527,10 +526,10 @@ fn vote_accounts_of_epochs() -> Vec<(&'static str, Rule, Vec<u8>)> {
         ("epoch stakes: no stake", Rule::NoStake, {
             next("epoch stakes / vote accounts / stake", &|content, place| content[place.range.clone()].fill(0))
         }),
-        ("epoch stakes: a vote state of an unknown version", Rule::FiredancerVoteState, {
+        ("epoch stakes: a vote state of an unknown version", Rule::InvalidVoteAccount, {
             next(DATA, &|content, place| content[place.items.start] = 9)
         }),
-        ("epoch stakes: a vote state that ends early", Rule::FiredancerVoteState, {
+        ("epoch stakes: a vote state that ends early", Rule::InvalidVoteAccount, {
             next(DATA, &|content, place| {
                 content.drain(place.items.start + 40..place.items.end);
                 content[place.range.clone()].copy_from_slice(&40u64.to_le_bytes());

@@ -451,9 +451,6 @@ fn read_extra_fields<R: BufRead>(
     match block_id {
         Ok(block_id) => {
             bank.block_id = block_id;
-            if block_id == Some(Hash([0; 32])) {
-                r.breach(Demand::BlockId, "none, or another one", "zeros");
-            }
             Ok(r.end().err())
         }
         Err(error) => Ok(Some(error)),
@@ -552,13 +549,9 @@ fn read_epoch_stakes<R: BufRead>(
         r.breach(Demand::VoteAccountLimit, format_args!("at most {most} of epoch {epoch}"), count);
     }
     r.limit(firedancer::EPOCH_DELEGATIONS, stakes.delegation_count);
-    // Firedancer keeps the stakes of three epochs, and computes rewards from the last one.
+    // Firedancer computes rewards from the last of the epochs that it keeps.
     if let Some(account) = stakes.no_stake.filter(|_| epoch == *wanted.end()) {
         r.breach_of(Some(account), Demand::NoStake, format_args!("stake in epoch {epoch}"), 0);
-    }
-    let kept = wanted.start().saturating_sub(1)..=*wanted.end();
-    if let Some((account, why)) = stakes.firedancer_credits.filter(|_| kept.contains(&epoch)) {
-        r.breach_of(Some(account), Demand::FiredancerVoteState, "credits that Firedancer takes", why);
     }
     skip_nodes_and_voters(r)?;
     Ok((epoch, stakes))

@@ -17,12 +17,8 @@ pub enum Demand {
     NoStake,
     /// An epoch's stakes have no more vote accounts than Firedancer allows.
     VoteAccountLimit,
-    /// Firedancer can parse the vote accounts.
-    FiredancerVoteState,
     /// A number is within Firedancer's limit.
     FiredancerLimit,
-    /// The block id is not zero.
-    BlockId,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,10 +55,6 @@ pub mod firedancer {
     pub const EPOCHS: Limit<'_> = ("epochs in the epoch stakes", 6);
     /// Epochs from the one before the bank's to the last one whose leaders are known.
     pub const KNOWN_EPOCHS: Limit<'_> = ("epochs whose leaders are known", 3);
-    /// Votes, authorized voters, and epochs of credits, of one vote account.
-    pub const VOTE_STATE_ITEMS_MAX: [usize; 3] = [31, 1024, 64];
-    /// Largest epoch with credits.
-    pub const CREDITS_EPOCH_MAX: u64 = u16::MAX as u64;
     /// Largest offset at which transaction hashes are cut.
     pub const TRANSACTION_OFFSET: Limit<'_> = ("the offset in transaction hashes", 11);
     /// Blockhashes in the status cache, over all slots.

@@ -9,7 +9,7 @@ use slotpress_base::{Result, to_usize};
 
 use crate::ledger::activation::{ClusterStake, StakeHistory, Term};
 use crate::ledger::demands::firedancer;
-use crate::ledger::votes::{STATE_4, VoteState, parse_vote_state};
+use crate::ledger::votes::{STATE_4, VoteState};
 use crate::{ACCOUNT_DATA_BYTES_MAX, Address, Demand, FieldReader, VOTE, Voter};
 
 /// Limit on the vote accounts of one epoch. Mainnet has some thousands.
@@ -115,39 +115,6 @@ fn node_of(data: &[u8]) -> Option<[u8; 32]> {
     VoteState::parse(data).map(|state| state.node)
 }
 
-/// Returns why Firedancer refuses the credits of a vote account, if it does. It computes rewards
-/// from them (`fd_ssload.c`).
-fn credits_fault(state: &VoteState<'_>) -> Option<&'static str> {
-    let (mut last, mut base, mut has_marker) = (None, 0, false);
-    for [epoch, end, start] in state.epoch_credits() {
-        // This item marks the change to Alpenglow.
-        if [epoch, end, start] == [u64::MAX; 3] {
-            if std::mem::replace(&mut has_marker, true) {
-                return Some("two marks of the change to Alpenglow");
-            }
-            continue;
-        }
-        if let Some((last_epoch, last_end)) = last {
-            if epoch < last_epoch {
-                return Some("epochs in another order");
-            }
-            if start != last_end {
-                return Some("credits that do not go on where they ended");
-            }
-        } else {
-            base = start;
-        }
-        if start > end || end < base {
-            return Some("credits that become fewer");
-        }
-        if epoch > firedancer::CREDITS_EPOCH_MAX {
-            return Some("an epoch above 65535");
-        }
-        last = Some((epoch, end));
-    }
-    None
-}
-
 /// Decides as `VoteStateVersions::is_correct_size_and_initialized` does: by the number in version
 /// 4, by non-zero bytes up to the prior voters in older versions.
 fn is_initialized(data: &[u8]) -> bool {
@@ -232,8 +199,6 @@ pub struct StakesSummary {
     pub epoch: u64,
     pub invalid_vote_account: Option<Address>,
     pub no_stake: Option<Address>,
-    /// The first vote account with credits that Firedancer refuses, and the reason.
-    pub firedancer_credits: Option<(Address, &'static str)>,
 }
 
 /// Parses a stakes cache. In the epoch stakes, each delegation is followed by its credits.
@@ -256,12 +221,6 @@ pub fn read_stakes<R: BufRead>(
         }
         if stake == 0 {
             summary.no_stake.get_or_insert(named);
-        }
-        match parse_vote_state(&data, firedancer::VOTE_STATE_ITEMS_MAX).map(|state| credits_fault(&state)) {
-            None if data.is_empty() => {}
-            None => r.breach_of(Some(named), Demand::FiredancerVoteState, "a state that Firedancer reads", "another"),
-            Some(None) => {}
-            Some(Some(why)) => drop(summary.firedancer_credits.get_or_insert((named, why))),
         }
         match &mut keep {
             Keep::All(Stakes { vote_accounts, has_more, .. }) => {

@@ -1,13 +1,13 @@
 //! Parses the status cache, `snapshots/status_cache`, as a stream to its last byte
 //! (docs/snapshot-format.md#status-cache). It holds the results of recent transactions.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::io::BufRead;
 
 use slotpress_base::Result;
 
 use crate::ledger::demands::firedancer;
-use crate::{Breach, FieldReader, Hash};
+use crate::{Breach, FieldReader};
 
 /// Maximum number of slots whose results a validator keeps.
 pub const STATUS_CACHE_SLOTS_MAX: u64 = 300;
@@ -16,9 +16,6 @@ pub const STATUS_CACHE_SLOTS_MAX: u64 = 300;
 pub struct StatusCache {
     pub slots: Vec<u64>,
     pub transaction_count: u64,
-    /// Blockhashes that transactions used. Their number is limited; those that come first in the
-    /// file are kept.
-    pub blockhashes: HashMap<Hash, BlockhashUse>,
     pub blockhash_count: u64,
     /// Demands of clients that the file does not meet.
     pub breaches: Vec<Breach>,
@@ -26,34 +23,10 @@ pub struct StatusCache {
     pub instruction_error_max: u32,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BlockhashUse {
-    /// Offset in a transaction's hash of the 20 bytes that are kept.
-    pub offset: u64,
-    pub other_offset: Option<u64>,
-    pub transaction_count: u64,
-}
-
-/// Limit on distinct blockhashes. Each root may refer to those of the last 300 blocks and to
-/// nonces, and roots mostly share them. About 5 MB.
-const BLOCKHASHES_MAX: usize = 65_536;
-
 impl StatusCache {
     /// True if the file has an error that only Agave 4.4 and later know.
     pub fn has_errors_of_4_4(&self) -> bool {
         self.transaction_error_max > TRANSACTION_ERROR_MAX_4_3 || self.instruction_error_max > INSTRUCTION_ERROR_MAX_4_3
-    }
-
-    fn add_blockhash(&mut self, blockhash: Hash, offset: u64, transaction_count: u64) {
-        let is_full = self.blockhashes.len() >= BLOCKHASHES_MAX;
-        if is_full && !self.blockhashes.contains_key(&blockhash) {
-            return;
-        }
-        let known = self.blockhashes.entry(blockhash).or_insert(BlockhashUse { offset, ..BlockhashUse::default() });
-        known.transaction_count = known.transaction_count.saturating_add(transaction_count);
-        if known.offset != offset {
-            known.other_offset.get_or_insert(offset);
-        }
     }
 }
 
@@ -94,7 +67,8 @@ pub fn parse_status_cache<R: BufRead>(mut r: FieldReader<R>, bank_slot: u64) -> 
         cache.slots.push(slot);
         let mut slot_transactions = 0u64;
         for _ in 0..r.count("the blockhashes of a slot", 32 + 8 + 8)? {
-            let (blockhash, offset) = (Hash(r.array()?), r.u64()?);
+            r.skip(32)?; // the blockhash
+            let offset = r.u64()?;
             r.limit(firedancer::TRANSACTION_OFFSET, offset);
             let transaction_count = r.count("the transactions of a blockhash", 20 + 4)?;
             for _ in 0..transaction_count {
@@ -104,7 +78,6 @@ pub fn parse_status_cache<R: BufRead>(mut r: FieldReader<R>, bank_slot: u64) -> 
             slot_transactions = slot_transactions.saturating_add(transaction_count);
             cache.transaction_count = cache.transaction_count.saturating_add(transaction_count);
             cache.blockhash_count = cache.blockhash_count.saturating_add(1);
-            cache.add_blockhash(blockhash, offset, transaction_count);
         }
         r.limit(firedancer::SLOT_TRANSACTIONS, slot_transactions);
     }
@@ -205,18 +178,6 @@ mod tests {
             let found = parse(&cache(&[(5, 1)], &[&[0; 4], error])).expect("good");
             assert_eq!(found.has_errors_of_4_4(), is_newer, "{error:?}");
         }
-    }
-
-    #[test]
-    fn blockhashes_and_offsets() {
-        let mut bytes = cache(&[(5, 1), (6, 1)], &[&[0; 4]]);
-        let found = parse(&bytes).expect("good");
-        let (blockhash, offset) = (Hash([7; 32]), u64::from_le_bytes([7; 8]));
-        assert_eq!(found.blockhashes[&blockhash], BlockhashUse { offset, other_offset: None, transaction_count: 2 });
-        let second = 8 + (8 + 1 + 8 + 40 + 8 + 24) + 8 + 1 + 8 + 32;
-        bytes[second] = 8;
-        let conflict = parse(&bytes).expect("good").blockhashes[&blockhash];
-        assert_eq!((conflict.offset, conflict.other_offset), (offset, Some(offset + 1)));
     }
 
     proptest! {

@@ -1,8 +1,8 @@
 //! Parses the state of vote accounts, in all versions of its layout that Agave reads.
 
-/// Versions of the layout: `VoteState0_23_5`, which only Firedancer reads, `VoteState1_14_11`,
-/// `VoteStateV3`, `VoteStateV4`.
-const STATE_0_23_5: u32 = 0;
+use slotpress_base::to_usize;
+
+/// Versions of the layout: `VoteState1_14_11`, `VoteStateV3`, `VoteStateV4`.
 pub(super) const STATE_1_14_11: u32 = 1;
 pub(super) const STATE_3: u32 = 2;
 pub(super) const STATE_4: u32 = 3;
@@ -13,7 +13,7 @@ pub(super) const PRIOR_VOTERS_BYTES: usize = 32 * 48 + 8 + 1;
 const VOTER_BYTES: usize = 8 + 32;
 
 /// Most votes, authorized voters and epochs of credits that Agave parses.
-const AGAVE_ITEMS_MAX: [usize; 3] = [255; 3];
+const ITEMS_MAX: u64 = 255;
 
 /// State of a vote account.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +53,52 @@ impl<'a> VoteState<'a> {
     /// Parses a vote account's data as Agave does (`VoteStateView` in the `solana-vote` crate).
     /// Returns `None` if Agave would refuse it.
     pub fn parse(data: &'a [u8]) -> Option<Self> {
-        (!data.starts_with(&STATE_0_23_5.to_le_bytes())).then(|| parse_vote_state(data, AGAVE_ITEMS_MAX))?
+        let rest = &mut &*data;
+        let version = u32::from_le_bytes(array(rest)?);
+        let node = array(rest)?;
+        let authorized_withdrawer = array(rest)?;
+        let (name, commission_bps, of_4) = match version {
+            STATE_1_14_11 | STATE_3 => {
+                let name = if version == STATE_3 { "3" } else { "1.14.11" };
+                (name, u16::from(u8::from_le_bytes(array(rest)?)).saturating_mul(100), None)
+            }
+            STATE_4 => {
+                let (inflation_rewards_collector, block_revenue_collector) = (array(rest)?, array(rest)?);
+                let commission_bps = u16::from_le_bytes(array(rest)?);
+                let block_revenue_commission_bps = u16::from_le_bytes(array(rest)?);
+                take(rest, 8)?; // pending rewards
+                let bls_key = optional(rest)?;
+                let of_4 = VoteFieldsOf4 {
+                    inflation_rewards_collector,
+                    block_revenue_collector,
+                    block_revenue_commission_bps,
+                    bls_key,
+                };
+                ("4", commission_bps, Some(of_4))
+            }
+            _ => return None,
+        };
+        // Each vote is a slot and its lockout. Since version 3, a latency comes first.
+        let votes = list(rest, if version <= STATE_1_14_11 { 12 } else { 13 })?;
+        let last_vote_slot = votes.last_chunk::<12>().and_then(|vote| vote.first_chunk()).copied();
+        let root_slot = optional(rest)?.map(u64::from_le_bytes);
+        let voters = list(rest, VOTER_BYTES)?;
+        if matches!(version, STATE_1_14_11 | STATE_3) {
+            take(rest, PRIOR_VOTERS_BYTES)?;
+        }
+        let credits = list(rest, 3 * 8)?;
+        take(rest, 2 * 8)?; // last timestamp
+        Some(Self {
+            version: name,
+            node,
+            authorized_withdrawer,
+            commission_bps,
+            of_4,
+            last_vote_slot: last_vote_slot.map(u64::from_le_bytes),
+            root_slot,
+            voters,
+            credits,
+        })
     }
 
     /// Address that may vote in an epoch.
@@ -93,61 +138,9 @@ fn optional<const N: usize>(rest: &mut &[u8]) -> Option<Option<[u8; N]>> {
     }
 }
 
-fn list<'a>(rest: &mut &'a [u8], item_bytes: usize, count_max: usize) -> Option<&'a [u8]> {
-    let count = usize::try_from(u64::from_le_bytes(array(rest)?)).ok().filter(|count| *count <= count_max)?;
-    take(rest, count.saturating_mul(item_bytes))
-}
-
-pub(super) fn parse_vote_state(data: &[u8], [votes_max, voters_max, credits_max]: [usize; 3]) -> Option<VoteState<'_>> {
-    let rest = &mut &*data;
-    let version = u32::from_le_bytes(array(rest)?);
-    let node = array(rest)?;
-    if version == STATE_0_23_5 {
-        take(rest, 32 + 8 + 1800)?; // authorized voter with its epoch, prior voters
-    }
-    let authorized_withdrawer = array(rest)?;
-    let (name, commission_bps, of_4) = match version {
-        STATE_0_23_5 | STATE_1_14_11 | STATE_3 => {
-            let name = if version == STATE_3 { "3" } else { "1.14.11" };
-            (name, u16::from(u8::from_le_bytes(array(rest)?)).saturating_mul(100), None)
-        }
-        STATE_4 => {
-            let (inflation_rewards_collector, block_revenue_collector) = (array(rest)?, array(rest)?);
-            let commission_bps = u16::from_le_bytes(array(rest)?);
-            let block_revenue_commission_bps = u16::from_le_bytes(array(rest)?);
-            take(rest, 8)?; // pending rewards
-            let bls_key = optional(rest)?;
-            let of_4 = VoteFieldsOf4 {
-                inflation_rewards_collector,
-                block_revenue_collector,
-                block_revenue_commission_bps,
-                bls_key,
-            };
-            ("4", commission_bps, Some(of_4))
-        }
-        _ => return None,
-    };
-    // Each vote is a slot and its lockout. Since version 3, a latency comes first.
-    let votes = list(rest, if version <= STATE_1_14_11 { 12 } else { 13 }, votes_max)?;
-    let last_vote_slot = votes.last_chunk::<12>().and_then(|vote| vote.first_chunk()).copied();
-    let root_slot = optional(rest)?.map(u64::from_le_bytes);
-    let voters = if version == STATE_0_23_5 { &[] } else { list(rest, VOTER_BYTES, voters_max)? };
-    if matches!(version, STATE_1_14_11 | STATE_3) {
-        take(rest, PRIOR_VOTERS_BYTES)?;
-    }
-    let credits = list(rest, 3 * 8, credits_max)?;
-    take(rest, 2 * 8)?; // last timestamp
-    Some(VoteState {
-        version: name,
-        node,
-        authorized_withdrawer,
-        commission_bps,
-        of_4,
-        last_vote_slot: last_vote_slot.map(u64::from_le_bytes),
-        root_slot,
-        voters,
-        credits,
-    })
+fn list<'a>(rest: &mut &'a [u8], item_bytes: usize) -> Option<&'a [u8]> {
+    let count = Some(u64::from_le_bytes(array(rest)?)).filter(|count| *count <= ITEMS_MAX)?;
+    take(rest, to_usize(count).saturating_mul(item_bytes))
 }
 
 #[cfg(test)]

@@ -4,9 +4,7 @@
 use std::fmt::Display;
 
 use slotpress_base::Result;
-use slotpress_format::{
-    BLOCKHASHES_MAX, BLOCKHASHES_RECENT, BankFile, Breach, Demand, Hash, ScheduledLeader, StatusCache,
-};
+use slotpress_format::{BankFile, Breach, Demand, ScheduledLeader, StatusCache};
 
 use super::findings::{FindingPlace, Findings};
 use super::rule::Rule;
@@ -19,9 +17,7 @@ fn rule_of(demand: Demand) -> Rule {
         Demand::EpochStakesEpochs => Rule::EpochStakes,
         Demand::NoStake => Rule::NoStake,
         Demand::VoteAccountLimit => Rule::VoteAccountLimit,
-        Demand::FiredancerVoteState => Rule::FiredancerVoteState,
         Demand::FiredancerLimit => Rule::FiredancerLimit,
-        Demand::BlockId => Rule::BlockId,
     }
 }
 
@@ -33,7 +29,7 @@ fn judge_breaches(breaches: &[Breach], place: &FindingPlace, findings: &Findings
     })
 }
 
-/// Checks fields of the bank file, the bank hash, and the blockhash queue.
+/// Checks fields of the bank file, and the bank hash.
 pub fn judge_chain(bank: &BankFile, place: &FindingPlace, findings: &Findings) -> Result<()> {
     let add = |rule, expected: &dyn Display, found: &dyn Display| findings.add_at(rule, place, expected, found);
     match bank.computed_hash() {
@@ -66,32 +62,11 @@ pub fn judge_chain(bank: &BankFile, place: &FindingPlace, findings: &Findings) -
         let expected = "a vote account that Agave can read";
         findings.add_at(Rule::InvalidVoteAccount, &place, expected, "another account")?;
     }
-    judge_breaches(&bank.breaches, place, findings)?;
-    let queue = &bank.blockhashes;
-    if queue.count == 0 || queue.count > BLOCKHASHES_MAX {
-        let found = format!("{} blockhashes", queue.count);
-        add(Rule::BlockhashQueue, &format!("1 to {BLOCKHASHES_MAX} blockhashes"), &found)?;
-    } else if let Some((one, next)) = queue.gap() {
-        let expected = format!("{} after index {one}", one.saturating_add(1));
-        add(Rule::BlockhashQueue, &expected, &next)?;
-    }
-    if let (Some(last), Some(newest)) = (queue.last, queue.newest().filter(|newest| queue.last != Some(*newest))) {
-        add(Rule::LastBlockhash, &last, &newest)?;
-    }
-    if let Some(hash) = queue.duplicate() {
-        let expected = format!("{BLOCKHASHES_RECENT} different ones");
-        add(Rule::BlockhashTwice, &expected, &format!("{hash} twice"))?;
-    }
-    Ok(())
+    judge_breaches(&bank.breaches, place, findings)
 }
 
-/// Checks the status cache, also against the bank if that could be read.
-pub fn judge_transactions(
-    cache: &StatusCache,
-    bank: Option<&BankFile>,
-    place: &FindingPlace,
-    findings: &Findings,
-) -> Result<()> {
+/// Checks the status cache.
+pub fn judge_transactions(cache: &StatusCache, place: &FindingPlace, findings: &Findings) -> Result<()> {
     let add = |rule, expected: &dyn Display, found: &dyn Display| findings.add_at(rule, place, expected, found);
     if cache.has_errors_of_4_4() {
         let found = match cache.transaction_error_max {
@@ -102,20 +77,8 @@ pub fn judge_transactions(
         add(Rule::NewerErrors, &expected, &found)?;
     }
     judge_breaches(&cache.breaches, place, findings)?;
-    if cache.blockhash_count == 0 {
-        add(Rule::NoTransactions, &"a blockhash that transactions named", &"none")?;
-    }
-    // Firedancer reads only recent blockhashes.
-    let conflict = |hash: Hash| {
-        let known = cache.blockhashes.get(&hash)?;
-        Some((hash, known.offset, known.other_offset?))
-    };
-    if let Some((hash, one, other)) = bank.and_then(|bank| bank.blockhashes.recent().find_map(conflict)) {
-        add(Rule::TransactionOffset, &format!("{one} for {hash}"), &other)?;
-    }
-    let newest = bank.and_then(|bank| bank.blockhashes.last);
-    match newest.and_then(|newest| Some((newest, cache.blockhashes.get(&newest)?.transaction_count))) {
-        Some((newest, count)) if count > 0 => add(Rule::NewestBlockhash, &format!("none under {newest}"), &count),
+    match cache.blockhash_count {
+        0 => add(Rule::NoTransactions, &"a blockhash that transactions named", &"none"),
         _ => Ok(()),
     }
 }

@@ -73,7 +73,7 @@ pub fn judge_documents(
                 let expected = format!("slots up to {bank_slot}");
                 findings.add_at(Rule::StatusCache, &cache_place, expected, slot)?;
             }
-            judge_transactions(&cache, bank, &cache_place, findings)?;
+            judge_transactions(&cache, &cache_place, findings)?;
         }
     }
     Ok(bank)

@@ -203,12 +203,8 @@ rules! {
     NoStake, Bank, FIREDANCER, VERSION, PAGE_FIELDS, "a vote account without stake is in the newest epoch stakes, as Agave writes them without admission tickets";
     /// An epoch has at most 2,000 vote accounts: the limit that admission tickets set.
     VoteAccountLimit, Bank, FIREDANCER, VERSION, PAGE_FIELDS, "the epoch stakes hold more vote accounts than Firedancer takes, as Agave writes them without admission tickets";
-    /// Firedancer can parse the vote accounts of the stakes and their credits.
-    FiredancerVoteState, Bank, FIREDANCER, SOURCE, PAGE_FIELDS, "the stakes hold a vote account that Firedancer does not take";
     /// Numbers in bank file and status cache are within Firedancer's limits.
     FiredancerLimit, Bank, FIREDANCER, SOURCE, PAGE_FIELDS, "a number in bank file or status cache is beyond what Firedancer takes";
-    /// The block id is not all zeros.
-    BlockId, Bank, FIREDANCER, SOURCE, PAGE_FIELDS, "the id of the block is all zeros";
     /// The highest tick is the last one of the bank's slot.
     MaxTickHeight, Bank, AGAVE, SOURCE, SEEN, "the bank file's highest tick is not the last of its slot";
     /// A tick has at least 2 hashes, unless the chain has no fixed number of them.
@@ -219,12 +215,6 @@ rules! {
     StorageMap, Bank, UP_TO_4_1, LOOK, PAGE_BANK_FILE, "storages and the bank file's storage map differ: Agave 4.0 and 4.1 refuse that";
     /// Every storage in the storage map is present and long enough.
     StorageMapGap, Bank, UP_TO_4_1, SOURCE, PAGE_BANK_FILE, "a storage of the bank file's storage map is missing or too short";
-    /// The blockhash queue has 1 to 301 blockhashes, with consecutive indexes.
-    BlockhashQueue, Bank, FIREDANCER, SOURCE, PAGE_BANK_FILE, "the blockhash queue has a gap, or is too long";
-    /// The newest blockhash of the queue is the bank's last blockhash.
-    LastBlockhash, Bank, FIREDANCER, SOURCE, FD_SOURCE, "the newest blockhash of the queue is not the one that the bank hash covers";
-    /// The newest 151 blockhashes are distinct.
-    BlockhashTwice, Bank, FIREDANCER, SOURCE, PAGE_BANK_FILE, "a blockhash occurs twice among the newest 151";
     /// The bank hash is the hash of its parts.
     BankHash, Bank, ALL, SOURCE, SEEN, "the bank hash is not the hash of its parts";
     /// The bank file holds stakes.
@@ -235,11 +225,6 @@ rules! {
     InvalidVoteAccount, Bank, FROM_4_3, SOURCE, SEEN, "the stakes hold a vote account that Agave cannot read";
     /// The status cache can be read to its end.
     StatusCache, Bank, ALL, SOURCE, SEEN, "the status cache is invalid";
-    /// The status cache holds no transaction under the bank's own blockhash, which was unknown when
-    /// the bank's transactions were signed.
-    NewestBlockhash, Bank, FIREDANCER, SOURCE, PAGE_STATUS_CACHE, "the status cache holds transactions under the bank's own blockhash, on which Firedancer aborts";
-    /// All transaction hashes under one blockhash are cut at the same offset.
-    TransactionOffset, Bank, FIREDANCER, SOURCE, PAGE_STATUS_CACHE, "the status cache cuts transaction hashes of one blockhash at different offsets";
     /// The status cache holds at least one blockhash.
     NoTransactions, Bank, FIREDANCER, VERSION, FD_SOURCE, "the status cache holds no blockhash, as Agave writes it if there were no transactions";
     /// The slots of the status cache are the newest ones of the slot history.
@@ -469,7 +454,7 @@ mod tests {
         assert_eq!(loading(Rule::NewerErrors), [Agave44, Agave45, Firedancer]);
         assert_eq!(loading(Rule::HardLinks), [Agave41, Agave42, Agave43, Agave44, Firedancer]);
         assert_eq!(loading(Rule::TaggedList), [Agave45, Firedancer]);
-        assert_eq!(loading(Rule::BlockhashQueue), [Agave41, Agave42, Agave43, Agave44, Agave45]);
+        assert_eq!(loading(Rule::FiredancerLimit), [Agave41, Agave42, Agave43, Agave44, Agave45]);
         assert_eq!(loading(Rule::VersionLength), loading(Rule::SplitName));
         assert_eq!(loading(Rule::SplitName), [Agave41, Agave42, Agave43, Agave44, Agave45]);
         assert_eq!(loading(Rule::DuplicateStorage), [Firedancer]);
