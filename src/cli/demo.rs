@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::Args;
 use serde::Serialize;
@@ -11,8 +12,8 @@ use slotpress::{
     ArchiveOptions, ArchiveReport, EncodingOptions, Error, LedgerPaths, NamedArchive, RestoreOptions, RestoreReport,
     RestoreTarget, Result, Sink, VerifyOptions, VerifyReport, archive, restore, verify_archives, verify_ledger,
 };
-use slotpress_base::IoContext;
 use slotpress_base::text::ShowPath;
+use slotpress_base::{IoContext, KeptDir};
 use slotpress_read::{WorkDir, names_of, remove_stale_dirs};
 use slotpress_synth::{INCREMENTAL_BYTES_MIN, SynthOptions, synth};
 
@@ -60,8 +61,8 @@ pub fn run(args: &DemoArgs, ui: &Ui) -> Result<()> {
             dir.as_path()
         }
         None => {
-            let parent = std::env::temp_dir();
-            remove_stale_dirs(&parent, WORK_PREFIX)?;
+            let parent = Arc::new(KeptDir::open(&std::env::temp_dir())?);
+            remove_stale_dirs(&parent, WORK_PREFIX, &mut |_| Ok(()))?;
             temporary = WorkDir::create(&parent, WORK_PREFIX)?;
             temporary.path()
         }

@@ -186,26 +186,16 @@ fn how_read(is_stream: bool) -> &'static str {
 
 fn frames_text(found: &ArchiveInspection) -> String {
     let frames = &found.frames;
-    let largest = values::show_bytes(frames.content_bytes_max);
-    let sizes = match frames.frames_with_content_size {
+    let sizes = match frames.content_bytes_max {
         0 => "no size stated".to_string(),
-        stated if stated == frames.frames => format!("up to {largest} of tar"),
-        stated => format!("{} with a stated size, up to {largest}", values::show_count(stated)),
-    };
-    // In an archive made by slotpress, the skippable frames are its index and the frames around it,
-    // which need no mention.
-    let skippable = match (&found.writer, frames.skippable_frames) {
-        (Some(_), _) | (None, 0) => String::new(),
-        (None, count) => {
-            format!(", {} skippable of {}", values::show_count(count), values::show_bytes(frames.skippable_bytes))
-        }
+        largest => format!("up to {} of tar", values::show_bytes(largest)),
     };
     let checksums = match frames.frames_with_checksum {
         0 => "no checksums",
         count if count == frames.frames => "with checksums",
         _ => "some with checksums",
     };
-    format!("{}, {sizes}, {checksums}{skippable}", values::show_count(frames.frames))
+    format!("{}, {sizes}, {checksums}", values::show_count(frames.frames))
 }
 
 pub fn print_ledger(found: &LedgerInspection, ui: &Ui) {

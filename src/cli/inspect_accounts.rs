@@ -80,12 +80,11 @@ fn print_tables(found: &AccountsSummary, incremental: Option<&Path>, owner: Opti
     let named = |owner: &Address| owner_name(owner).map_or(owner.to_string(), |name| format!("{owner}\n  {name}"));
     let shown = found.owners.iter().take(OWNER_ROWS_MAX);
     let mut rows: Vec<Vec<String>> = shown.map(|(owner, totals)| row(named(owner), totals)).collect();
-    let mut rest = found.other_owners;
+    let mut rest = RecordTotals::default();
     let hidden = found.owners.iter().skip(OWNER_ROWS_MAX);
     let hidden = hidden.map(|(_, totals)| rest.add(totals)).count() as u64;
     if rest != RecordTotals::default() {
-        let and = if found.other_owners == RecordTotals::default() { "" } else { ", and others" };
-        rows.push(row(format!("{} more{and}", show_count(hidden)), &rest));
+        rows.push(row(format!("{} more", show_count(hidden)), &rest));
     }
     let lines = table(&["OWNER", "ACCOUNTS", "BYTES", "%"], rows, &[0], ui.columns() - 2);
     lines.iter().for_each(|line| ui.print_verbatim(&format!("  {line}")));

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use slotpress_base::kept_dir::changed;
 use slotpress_base::{Error, ErrorKind, Found, IoContext, KeptDir, Progress, Result, ShowPath, progress, text};
-use slotpress_read::{Locked, Unpublished, WorkDir, remove_stale_dirs_after, try_lock};
+use slotpress_read::{Locked, Unpublished, WorkDir, remove_stale_dirs, try_lock};
 
 use super::added::{MANIFEST_BYTES_MAX, added, slot_of, tables_of};
 use super::place::{WORK_PREFIX, exists, manifest_name, partition, tell_taken_back};
@@ -176,7 +176,7 @@ impl RenameJournal {
 /// Removes what killed runs left: their work directories, and the names of exports without a
 /// manifest.
 pub fn take_back_killed(dir: &KeptDir, progress: &dyn Progress) -> Result<()> {
-    remove_stale_dirs_after(dir, WORK_PREFIX, &mut |work| {
+    remove_stale_dirs(dir, WORK_PREFIX, &mut |work| {
         let Some(journal) = RenameJournal::read(work)? else { return Ok(()) };
         if !journal.is_committed(dir)? && journal.take_back(dir, work)? {
             tell_taken_back(journal.slot, &dir.path().shown(), progress);

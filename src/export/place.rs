@@ -123,5 +123,5 @@ fn check_dir(path: &Path) -> Result<()> {
 
 fn work_in(dir: &Arc<KeptDir>, progress: &dyn Progress) -> Result<WorkDir> {
     in_dir::take_back_killed(dir, progress)?;
-    WorkDir::create_in(dir, WORK_PREFIX)
+    WorkDir::create(dir, WORK_PREFIX)
 }

@@ -66,10 +66,6 @@ impl LogItem for StateItem {
         &self.fingerprint
     }
 
-    fn is_repeated_by(&self, other: &Self) -> bool {
-        (self.fingerprint, self.place) == (other.fingerprint, other.place)
-    }
-
     fn append_to(&self, bytes: &mut Vec<u8>) {
         let [a, b, c] = self.fingerprint.0;
         [a, b, c, self.place, self.offset_units].iter().for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));

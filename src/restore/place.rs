@@ -29,7 +29,7 @@ impl PartialDir {
     /// Creates an empty, locked directory in `parent`. Its name consists of `kind` and random
     /// characters.
     pub fn create(parent: &Arc<KeptDir>, kind: &str, owner: &Owner) -> Result<Self> {
-        let work = WorkDir::create_in(parent, &format!("{PARTIAL_PREFIX}{kind}-"))?;
+        let work = WorkDir::create(parent, &format!("{PARTIAL_PREFIX}{kind}-"))?;
         let path = work.path().to_path_buf();
         owner.take(work.dir()).or_path("change the owner of", &path)?;
         Ok(Self { path, work })

@@ -15,7 +15,7 @@ use slotpress_base::{
     Error, ErrorKind, Found, Hint, IoContext, KeptDir, Owner, Progress, Result, ShowPath, Space, clock,
 };
 use slotpress_format::{LedgerLock, LedgerPaths, parse_number};
-use slotpress_read::{remove_moved_dir, remove_stale_dirs_in};
+use slotpress_read::{remove_moved_dir, remove_stale_dirs};
 
 use crate::restore::finish::MARK;
 use crate::restore::journal::{Location, REPLACED_PREFIX, recover};
@@ -109,7 +109,7 @@ impl Target {
             }
         }
         for dir in [&snapshots_dir].into_iter().chain(&accounts) {
-            remove_stale_dirs_in(dir, PARTIAL_PREFIX)?;
+            remove_stale_dirs(dir, PARTIAL_PREFIX, &mut |_| Ok(()))?;
         }
         Ok(Self {
             root_parents: accounts.clone(),
@@ -142,7 +142,7 @@ impl Target {
                 return Err(holds_a_state(&dir.path_of(inner), "restore into an empty directory"));
             }
         }
-        remove_stale_dirs_in(&dir, PARTIAL_PREFIX)?;
+        remove_stale_dirs(&dir, PARTIAL_PREFIX, &mut |_| Ok(()))?;
         Ok(Self {
             root_parents: vec![dir.clone()],
             snapshots_dir: dir.clone(),

@@ -89,7 +89,6 @@ pub use ledger::split::{
 };
 pub use ledger::stake_accounts::StakeAccount;
 pub use ledger::stakes::{DELEGATIONS_MAX, Delegation, Stakes, StoredAccount, VOTE_ACCOUNTS_MAX, VoteAccount};
-pub use ledger::startup_hints::check_startup_hints;
 pub use ledger::status_cache::{STATUS_CACHE_SLOTS_MAX, StatusCache, parse_status_cache};
 pub use ledger::storages::{STORAGES_MAX, SplitDataFile, StorageFile, StorageKind, StorageRoot, modified_ns};
 pub use ledger::sysvars::{

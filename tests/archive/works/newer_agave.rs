@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use slotpress_base::NoProgress;
 use slotpress_format::{FrameSpan, LedgerPaths, find_bank_snapshot};
-use slotpress_read::{Plan, Rule};
+use slotpress_read::Plan;
 use tempfile::TempDir;
 
 use crate::common::*;
@@ -355,25 +355,6 @@ fn obsolete_records_that_no_split_storage_holds() {
         fs::write(&path, changed).expect("written");
         assert_refused(ledger.path(), 3, &[text]);
     }
-}
-
-/// Agave 4.4 does not start with damaged hints, and `verify` says so. It starts without them.
-#[test]
-fn startup_hints_are_read() {
-    for chain in CHAINS {
-        let ledger = ledger_of(chain, 26);
-        let hints = ledger.path().join("snapshots/26/startup_hints");
-        let sound = fs::read(&hints).expect("read");
-        for damaged in [&sound[..sound.len() - 1], &[0; 4097][..], &[]] {
-            fs::write(&hints, damaged).expect("written");
-            let (code, report) = verify(ledger.path());
-            assert_eq!(code, Some(3), "{report}");
-            assert_eq!(failures(&report), [("startup-hints".to_string(), "startup_hints".to_string())], "{report}");
-        }
-        fs::remove_file(&hints).expect("removed");
-        assert_eq!(verify(ledger.path()).0, Some(0));
-    }
-    assert!(Rule::StartupHints.remedy().contains("remove"));
 }
 
 /// In an unpacked archive without a storage map, only the state check finds a missing storage.

@@ -37,7 +37,6 @@ pub mod slot_time;
 pub mod split;
 pub mod stake_accounts;
 pub mod stakes;
-pub mod startup_hints;
 pub mod status_cache;
 pub mod storages;
 pub mod sysvars;

@@ -92,12 +92,6 @@ pub struct FrameStatistics {
     #[serde(rename = "frame_bytes_max")]
     pub content_bytes_max: u64,
     pub frames_with_checksum: u64,
-    #[serde(skip)]
-    pub frames_with_content_size: u64,
-    #[serde(skip)]
-    pub window_bytes_max: u64,
-    #[serde(skip)]
-    pub skippable_frames: u64,
     pub skippable_bytes: u64,
 }
 
@@ -105,9 +99,7 @@ impl FrameStatistics {
     fn add(&mut self, header: &FrameHeader) {
         count(&mut self.frames, 1);
         count(&mut self.frames_with_checksum, u64::from(header.has_checksum));
-        count(&mut self.frames_with_content_size, u64::from(header.content_bytes.is_some()));
         self.content_bytes_max = self.content_bytes_max.max(header.content_bytes.unwrap_or(0));
-        self.window_bytes_max = self.window_bytes_max.max(header.window_bytes);
     }
 }
 
@@ -154,10 +146,7 @@ impl<'a, R: Read> FrameWalker<'a, R> {
             match start {
                 FrameStart::Skippable { content_bytes, .. } => {
                     let frame_bytes = skippable_frame_bytes(content_bytes);
-                    let mut statistics = self.statistics.lock();
-                    count(&mut statistics.skippable_frames, 1);
-                    count(&mut statistics.skippable_bytes, frame_bytes);
-                    drop(statistics);
+                    count(&mut self.statistics.lock().skippable_bytes, frame_bytes);
                     self.input.skip(frame_bytes)?;
                 }
                 FrameStart::Zstd(header) => {

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use slotpress_base::bytes::count;
-use slotpress_base::{Progress, Result, text};
+use slotpress_base::{Error, Progress, Result, text};
 use slotpress_format::{Address, Record, RecordHeader};
 
 use crate::inspect::owners::owner_name;
@@ -19,9 +19,9 @@ use crate::state::second_pass::{StateVisitor, StateWorker};
 use crate::verify::report::ObsoleteTotals;
 use crate::{AccountsInput, Check, CheckMode, StorageRef, VisitOptions};
 
-/// Limit on owners that are counted separately, far more than there are programs. Anyone can make
-/// up owners, and memory must not grow with them: this many take about 200 MB.
-pub const OWNERS_MAX: usize = 1_000_000;
+/// Limit on owners, far more than there are programs. Anyone can make up owners, and memory must not
+/// grow with them: this many take about 200 MB.
+const OWNERS_MAX: usize = 1_000_000;
 
 /// Owners that a worker collects before it merges them.
 const WORKER_OWNERS_MAX: usize = 16 * 1024;
@@ -87,10 +87,6 @@ pub struct AccountsSummary {
     pub totals: RecordTotals,
     #[serde(serialize_with = "text::count")]
     pub owners: Vec<(Address, RecordTotals)>,
-    /// Totals of the owners beyond [`OWNERS_MAX`]. Which owners these are depends on the order of
-    /// reading.
-    #[serde(skip)]
-    pub other_owners: RecordTotals,
     /// Records that a newer one supersedes. The totals do not count them.
     pub superseded_records: u64,
     pub superseded_bytes: u64,
@@ -111,28 +107,24 @@ fn obsolete<S: Serializer>(totals: &Option<ObsoleteTotals>, serializer: S) -> st
 #[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct OwnerTotals {
-    /// The program; `None` for all owners beyond [`OWNERS_MAX`].
-    pub owner: Option<Address>,
+    pub owner: Address,
     pub name: Option<&'static str>,
     #[serde(flatten)]
     pub totals: RecordTotals,
 }
 
 impl AccountsSummary {
-    /// Rows by owner, most stored bytes first. The last row is for all owners beyond
-    /// [`OWNERS_MAX`].
+    /// Rows by owner, most stored bytes first.
     pub fn owner_rows(&self) -> impl Iterator<Item = OwnerTotals> {
-        let others = Some(self.other_owners).filter(|others| *others != RecordTotals::default());
-        let owners = self.owners.iter().map(|(owner, totals)| (Some(*owner), *totals));
-        let rows = owners.chain(others.map(|others| (None, others)));
-        rows.map(|(owner, totals)| OwnerTotals { owner, name: owner.as_ref().and_then(owner_name), totals })
+        let rows = self.owners.iter().copied();
+        rows.map(|(owner, totals)| OwnerTotals { owner, name: owner_name(&owner), totals })
     }
 }
 
 /// Counts the accounts of an archive or ledger, without checking the state.
 ///
 /// # Errors
-/// It cannot be read, or some of its records cannot.
+/// It cannot be read, or some of its records cannot; it has more than a million owners.
 pub fn inspect_accounts(
     input: AccountsInput<'_>,
     options: &AccountsOptions,
@@ -151,6 +143,10 @@ pub fn inspect_accounts(
         progress.warn(&format!("{}{more}: verify the input to see where", first.message));
     }
     let counted = tally.counted.into_inner();
+    if counted.has_more {
+        return Err(Error::failed(format!("the accounts have more than {OWNERS_MAX} owners"))
+            .with_hint("count the accounts of one owner"));
+    }
     let mut owners: Vec<_> = counted.owners.into_iter().collect();
     owners.sort_unstable_by_key(|(owner, totals)| {
         (std::cmp::Reverse((totals.stored_bytes, totals.accounts, totals.tombstones)), *owner)
@@ -160,7 +156,6 @@ pub fn inspect_accounts(
         owner: options.owner,
         totals: counted.totals,
         owners,
-        other_owners: counted.other_owners,
         superseded_records: counted.superseded_records,
         superseded_bytes: counted.superseded_bytes,
         obsolete: report.counts.obsolete,
@@ -171,7 +166,8 @@ pub fn inspect_accounts(
 struct Counted {
     totals: RecordTotals,
     owners: HashMap<Address, RecordTotals>,
-    other_owners: RecordTotals,
+    /// True if there were more owners than are kept.
+    has_more: bool,
     superseded_records: u64,
     superseded_bytes: u64,
 }
@@ -188,7 +184,7 @@ impl Tally<'_> {
             let is_full = counted.owners.len() >= self.owners_max;
             match counted.owners.get_mut(&owner) {
                 Some(known) => known.add(&totals),
-                None if is_full => counted.other_owners.add(&totals),
+                None if is_full => counted.has_more = true,
                 None => drop(counted.owners.insert(owner, totals)),
             }
         }
@@ -254,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn owners_are_limited_and_all_accounts_counted() {
+    fn owners_are_limited() {
         let options = AccountsOptions { owner: None, visit: VisitOptions::default() };
         let tally = Tally { options: &options, owners_max: 4, counted: Mutex::default() };
         for half in 0..2 {
@@ -266,8 +262,6 @@ mod tests {
         }
         let counted = tally.counted.into_inner();
         assert_eq!((counted.superseded_records, counted.superseded_bytes), (20, 20 * (136 + 2000)));
-        let others = counted.other_owners.accounts;
-        let kept: u64 = counted.owners.values().map(|totals| totals.accounts).sum();
-        assert_eq!((counted.owners.len(), kept, others, counted.totals.accounts), (4, 8, 12, 20));
+        assert_eq!((counted.owners.len(), counted.has_more, counted.totals.accounts), (4, true, 20));
     }
 }

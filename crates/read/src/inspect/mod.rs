@@ -249,9 +249,6 @@ fn frame_statistics(archive: &Archive, read: &ReadArchive) -> FrameStatistics {
     if let Some(tail) = &archive.tail {
         let content_bytes_max = tail.frames.iter().map(|frame| u64::from(frame.content_bytes)).max();
         statistics.content_bytes_max = content_bytes_max.unwrap_or_default();
-        // slotpress states the content size of every frame, which bounds the window.
-        statistics.window_bytes_max = statistics.content_bytes_max;
-        statistics.frames_with_content_size = statistics.frames;
         if !tail.index.settings.contains("no-checksum") {
             statistics.frames_with_checksum = statistics.frames;
         }

@@ -7,15 +7,13 @@ use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use slotpress_base::{Error, IoHint, Result, ShowPath, copy_at_most, range_bytes, split_at_most, to_usize};
+use slotpress_base::{
+    Error, IoHint, Result, ShowPath, at_most_mut, copy_at_most, range_bytes, split_at_most, to_usize,
+};
 use slotpress_format::{StorageFile, modified_ns};
 
-/// Largest gap between kept ranges that is read with them, in bytes: one system call reads the
-/// ranges and the obsolete records between them into a small buffer. Larger gaps are skipped.
-const GAP_BYTES_MAX: u64 = 16 * 1024;
-
-/// Limit on the size of that buffer in bytes: it stays in a core's second-level cache.
-const WINDOW_BYTES: usize = 256 * 1024;
+/// Bytes read at once, with the obsolete records among them: they stay in a core's second-level cache.
+const WINDOW_BYTES: u64 = 256 * 1024;
 
 /// An open file, and its length and modification time in the plan.
 #[derive(Clone, Copy)]
@@ -86,39 +84,24 @@ impl<'a> StorageSource<'a> {
         }
         let (Some(first), Some(last)) = (wanted.first(), wanted.last()) else { return Ok(()) };
         let mut piece = self.io_hint.piece(self.file, &(first.start..last.end), self.file_bytes);
-        let mut read_at = |to: &mut [u8], offset| piece.read_exact_at(to, offset).map_err(|error| self.error(&error));
-        let mut window = Vec::new();
-        let mut ranges = wanted.as_slice();
-        while let [first, others @ ..] = ranges {
-            let run = run_length(first, others);
-            let (run, rest) = others.split_at(run);
-            ranges = rest;
-            let Some(last) = run.last() else {
-                let (part, rest) = to.split_at_mut(to_usize(range_bytes(first)));
-                read_at(part, first.start)?;
-                to = rest;
-                continue;
-            };
-            window.resize(to_usize(range_bytes(&(first.start..last.end))), 0);
-            read_at(&mut window, first.start)?;
-            for range in [first].into_iter().chain(run) {
-                let (part, rest) = to.split_at_mut(to_usize(range_bytes(range)));
-                copy_at_most(split_at_most(&window, to_usize(range_bytes(&(first.start..range.start)))).1, part);
-                to = rest;
+        let mut bytes = vec![0; to_usize(range_bytes(&(first.start..last.end)).min(WINDOW_BYTES))];
+        let mut window = 0..0u64;
+        for range in &wanted {
+            let mut at = range.start;
+            while at < range.end {
+                if at >= window.end {
+                    window = at..last.end.min(at.saturating_add(WINDOW_BYTES));
+                    let read = piece.read_exact_at(at_most_mut(&mut bytes, to_usize(range_bytes(&window))), at);
+                    read.map_err(|error| self.error(&error))?;
+                }
+                let end = range.end.min(window.end);
+                let (part, rest) = to.split_at_mut(to_usize(range_bytes(&(at..end))));
+                copy_at_most(split_at_most(&bytes, to_usize(range_bytes(&(window.start..at)))).1, part);
+                (to, at) = (rest, end);
             }
         }
         Ok(())
     }
-}
-
-/// Number of `others` that one system call reads together with `first`.
-fn run_length(first: &Range<u64>, others: &[Range<u64>]) -> usize {
-    let mut end = first.end;
-    let is_near = |range: &&Range<u64>| {
-        let gap_bytes = range_bytes(&(std::mem::replace(&mut end, range.end)..range.start));
-        gap_bytes <= GAP_BYTES_MAX && range_bytes(&(first.start..range.end)) <= WINDOW_BYTES as u64
-    };
-    others.iter().take_while(is_near).count()
 }
 
 pub(super) fn changed(path: &Path) -> Error {

@@ -20,7 +20,6 @@ const UP_TO_4_3: &[SnapshotClient] = &[Agave41, Agave42, Agave43];
 const UP_TO_4_4: &[SnapshotClient] = &[Agave41, Agave42, Agave43, Agave44];
 const FROM_4_2: &[SnapshotClient] = &SnapshotClient::AGAVE;
 const FROM_4_3: &[SnapshotClient] = &[Agave43, Agave44, Agave45];
-const FROM_4_4: &[SnapshotClient] = &[Agave44, Agave45];
 const FROM_4_5: &[SnapshotClient] = &[Agave45];
 
 const SEEN: &str = "Agave's own loader, 4.2.2, 4.4.0 and 4.5.0-alpha.4, on altered archives (tests/verify)";
@@ -51,7 +50,6 @@ const PAIR: &str = "Firedancer keeps no rent epochs: if it wrote the full archiv
 const NAME: &str = "do not use it: it was renamed or made up; take it from another source";
 const LEDGER: &str = "take the ledger from its source again, or restore it from an archive";
 const STORAGE: &str = "name every accounts path, or restore the ledger from an archive";
-const HINTS: &str = "remove the file startup_hints from the bank snapshot: a validator starts without it";
 const VERSION: &str = "load it with a version of Agave that knows it, or take an archive of an older node";
 const LAYOUT: &str = "archive it, and restore the archive: that makes a ledger for Agave 4.2 to 4.5";
 const LOOK: &str = "look into it before you trust it";
@@ -282,8 +280,6 @@ rules! {
     MissingStorage, Entries, ALL, STORAGE, PAGE_BANK_SNAPSHOT, "a storage is missing";
     /// The ledger is complete, and its files agree with each other.
     Ledger, Entries, ALL, LEDGER, PAGE_BANK_SNAPSHOT, "the ledger is damaged";
-    /// Startup hints that a validator left for itself can be parsed.
-    StartupHints, Entries, FROM_4_4, HINTS, PAGE_BANK_SNAPSHOT, "the startup hints are damaged, which stops a boot of Agave 4.4 and later";
     /// The bank file has a storage map.
     NoStorageMap, Bank, UP_TO_4_1, VERSION, PAGE_BANK_FILE, "the bank file names no storages, as Agave 4.4 and later write it";
     /// All Agave versions know the transaction errors in the status cache.

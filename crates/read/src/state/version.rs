@@ -10,9 +10,6 @@ pub trait LogItem: Copy + Ord + Send + Sync {
 
     fn fingerprint(&self) -> &Fingerprint;
 
-    /// True if both items are of the same account in the same storage.
-    fn is_repeated_by(&self, other: &Self) -> bool;
-
     fn append_to(&self, bytes: &mut Vec<u8>);
 
     fn from_bytes(bytes: &[u8]) -> Self;
@@ -27,9 +24,6 @@ pub const PARTITIONS: usize = 1024;
 
 /// Records that a worker collects before it appends them to the log: about 32 for each partition.
 const BATCH_ITEMS: usize = 32 * 1024;
-
-/// Number of items in one partition of a batch that chance cannot explain: 16 times the average.
-const SUSPICIOUS_ITEMS: usize = BATCH_ITEMS / PARTITIONS * 16;
 
 pub const ITEM_BYTES: u64 = Version::BYTES as u64;
 
@@ -73,10 +67,6 @@ impl LogItem for Version {
 
     fn fingerprint(&self) -> &Fingerprint {
         &self.fingerprint
-    }
-
-    fn is_repeated_by(&self, other: &Self) -> bool {
-        (self.fingerprint, self.tagged_storage) == (other.fingerprint, other.tagged_storage)
     }
 
     fn append_to(&self, bytes: &mut Vec<u8>) {
@@ -138,26 +128,8 @@ impl<T: LogItem> Batch<T> {
             self.ordered[*at] = *item;
             *at += 1;
         }
-        let runs = self.ordered.chunk_by_mut(|one, other| one.partition() == other.partition());
-        runs.map(|run| match run.len() {
-            ..SUSPICIOUS_ITEMS => &*run,
-            _ => keep_two_of_a_kind(run),
-        })
+        self.ordered.chunk_by(|one, other| one.partition() == other.partition())
     }
-}
-
-/// Keeps two of each group of repeated records, which is enough to report the repetition.
-fn keep_two_of_a_kind<T: LogItem>(items: &mut [T]) -> &[T] {
-    items.sort_unstable();
-    let mut kept = 0;
-    for at in 0..items.len() {
-        let is_third = kept >= 2 && items[kept - 2].is_repeated_by(&items[at]);
-        if !is_third {
-            items[kept] = items[at];
-            kept += 1;
-        }
-    }
-    &items[..kept]
 }
 
 /// Replaces `items` by the records of one partition, grouped by account and then by storage.
@@ -233,27 +205,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-
-    /// If there are very many records of one partition, only repetitions are dropped.
-    #[test]
-    fn repeats_are_dropped_and_nothing_else() {
-        let version = |account: u32, storage: u32, at: u64| {
-            Version::new(Fingerprint([5 << 22, account, 7]), storage, false, 8 * at)
-        };
-        let count = SUSPICIOUS_ITEMS as u32;
-        let others = (0..count).map(|account| version(account, account % 3, 0));
-        let repeats = (0..100).map(|at| version(count, 1, at));
-        for (before, items, expected) in [
-            ("others", others.clone().collect::<Vec<_>>(), count),
-            ("repeats", others.clone().chain(repeats.clone()).collect(), count + 2),
-            ("few", repeats.collect(), 100),
-        ] {
-            let mut batch = Batch { items, ordered: Vec::new() };
-            let kept: Vec<Version> = batch.by_partition().flatten().copied().collect();
-            assert_eq!(kept.len() as u32, expected, "{before}");
-            assert!(others.clone().filter(|other| kept.contains(other)).count() as u32 == count || before == "few");
-        }
-    }
 
     proptest! {
         #[test]

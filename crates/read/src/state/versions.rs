@@ -26,10 +26,8 @@
 //!
 //! At least one partition must be sorted in memory. Each is about a thousandth of the log:
 //! attackers cannot direct accounts into one partition, because fingerprints are unpredictable
-//! ([`fingerprint`](super::fingerprint)). Nor can many records of one account make a partition too
-//! large. If they are in one storage, the check fails anyway, so a batch with suspiciously many
-//! keeps only two of them. If they are in different storages, there are at most 5,000,000. These
-//! take 100 MB in the log, and 100 MB more while they are sorted.
+//! ([`fingerprint`](super::fingerprint)). An account with so many records that its partition grows
+//! far beyond the others is an error: it is more often in one storage.
 
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
@@ -37,7 +35,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::Mutex;
 use rayon::prelude::*;
-use slotpress_base::{Pool, Result};
+use slotpress_base::{Error, Pool, Result};
+use slotpress_format::STORAGES_MAX;
 
 use crate::state::fingerprint::Fingerprint;
 use crate::state::known::KnownPartition;
@@ -137,6 +136,11 @@ impl<T: LogItem> VersionLog<T> {
     /// Adds a chunk to the partition. If memory is full, spills the partition's chunks first.
     fn make_room(&self, partition: &mut Partition<T>) -> Result<()> {
         let chunk_bytes = chunk_bytes::<T>();
+        let average_bytes = (self.held_bytes.load(Relaxed) + self.spilled_bytes()) / PARTITIONS as u64;
+        // Two states in which every storage holds the same account, and chance.
+        if partition.bytes() > 2 * (average_bytes + STORAGES_MAX * T::BYTES as u64) {
+            return Err(Error::damaged("an account occurs millions of times, so more than once in a storage"));
+        }
         if self.held_bytes.load(Relaxed) + chunk_bytes > self.log_bytes {
             let mut bytes = Vec::with_capacity(chunk_bytes as usize);
             while let Some(chunk) = partition.chunks.pop() {
@@ -441,26 +445,15 @@ mod tests {
         assert!(log.known_accounts(2).expect("threads").is_none(), "no table of spilled items");
     }
 
-    /// An account that is repeated in one storage takes almost no memory, and is still reported.
     #[test]
-    fn repetition_takes_no_memory() {
-        let printer = Fingerprinter::new().expect("random bytes");
-        let log = VersionLog::new(0, &std::env::temp_dir(), 0);
-        let mut batch = Batch::default();
-        for number in 0..4_000_000u32 {
-            if batch.push(Version::new(printer.of(&[7; 32]), number / 1_000_000, false, 8 * u64::from(number))) {
-                log.append(&mut batch).expect("appended");
-            }
+    fn an_account_of_too_many_records_is_refused() {
+        const CHUNKS_MAX: u64 = 2 * STORAGES_MAX * ITEM_BYTES / CHUNK_BYTES;
+        for (chunks, is_taken) in [(CHUNKS_MAX, true), (CHUNKS_MAX + 1, false)] {
+            let log = VersionLog::new(0, &std::env::temp_dir(), 0);
+            log.partitions[0].lock().spilled = vec![0; chunks as usize];
+            let mut batch = Batch::default();
+            batch.push(Version::new(Fingerprint([0, 0, 1]), 0, false, 0));
+            assert_eq!(log.append(&mut batch).is_ok(), is_taken);
         }
-        log.append(&mut batch).expect("appended");
-        assert!(log.held_bytes.load(Relaxed) <= CHUNK_ITEMS as u64 * ITEM_BYTES && log.spilled_bytes() == 0);
-        let mut found = Superseded::default();
-        log.find_superseded(2, &by_storage, &mut |round| {
-            found.add(round);
-            Ok(())
-        })
-        .expect("found");
-        assert_eq!(found.accounts, 1);
-        assert!((0..4).all(|storage| found.duplicates.of_storage(storage).len() == 1), "{found:?}");
     }
 }

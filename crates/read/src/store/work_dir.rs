@@ -37,15 +37,7 @@ impl WorkDir {
     ///
     /// # Errors
     /// The disk fails; other processes keep interfering.
-    pub fn create(parent: &Path, prefix: &str) -> Result<Self> {
-        Self::create_in(&Arc::new(KeptDir::open(parent)?), prefix)
-    }
-
-    /// Like [`create`](Self::create), in an open directory.
-    ///
-    /// # Errors
-    /// See [`create`](Self::create).
-    pub fn create_in(parent: &Arc<KeptDir>, prefix: &str) -> Result<Self> {
+    pub fn create(parent: &Arc<KeptDir>, prefix: &str) -> Result<Self> {
         let mut last_error = None;
         for _ in 0..TRIES_MAX {
             let (name, dir) = match parent.make_random_dir(prefix) {
@@ -119,32 +111,11 @@ impl Drop for WorkDir {
 }
 
 /// Removes the directories of killed runs from `parent`: those with the prefix that no process has
-/// locked.
-///
-/// # Errors
-/// The disk fails.
-pub fn remove_stale_dirs(parent: &Path, prefix: &str) -> Result<()> {
-    remove_stale_dirs_in(&KeptDir::open(parent)?, prefix)
-}
-
-/// Like [`remove_stale_dirs`], in an open directory.
-///
-/// # Errors
-/// The disk fails.
-pub fn remove_stale_dirs_in(parent: &KeptDir, prefix: &str) -> Result<()> {
-    remove_stale_dirs_after(parent, prefix, &mut |_| Ok(()))
-}
-
-/// Like [`remove_stale_dirs_in`], but first passes each directory to `before`, and does not remove
-/// it if that fails.
+/// locked. First passes each directory to `before`, and does not remove it if that fails.
 ///
 /// # Errors
 /// `before` fails, or the disk does.
-pub fn remove_stale_dirs_after(
-    parent: &KeptDir,
-    prefix: &str,
-    before: &mut dyn FnMut(&KeptDir) -> Result<()>,
-) -> Result<()> {
+pub fn remove_stale_dirs(parent: &KeptDir, prefix: &str, before: &mut dyn FnMut(&KeptDir) -> Result<()>) -> Result<()> {
     for name in parent.names()?.iter().filter(|name| name.to_string_lossy().starts_with(prefix)) {
         // Skips files, vanished directories, and those that this user may not change, as in a
         // shared /var/tmp.
@@ -223,6 +194,10 @@ mod tests {
 
     use super::*;
 
+    fn kept(path: &Path) -> Arc<KeptDir> {
+        Arc::new(KeptDir::open(path).expect("opened"))
+    }
+
     #[test]
     fn stale_directories_are_removed_and_locked_ones_stay() {
         let top = tempfile::tempdir().expect("a directory");
@@ -230,9 +205,9 @@ mod tests {
         fs::write(top.path().join("work-dead/deep/er/file"), "left").expect("written");
         fs::write(top.path().join("work-file"), "no directory").expect("written");
         std::os::unix::fs::symlink("/", top.path().join("work-link")).expect("linked");
-        let live = WorkDir::create(top.path(), "work-").expect("made");
+        let live = WorkDir::create(&kept(top.path()), "work-").expect("made");
         fs::write(live.path().join("file"), "in use").expect("written");
-        remove_stale_dirs(top.path(), "work-").expect("removed");
+        remove_stale_dirs(&kept(top.path()), "work-", &mut |_| Ok(())).expect("removed");
         assert!(!top.path().join("work-dead").exists() && live.path().join("file").exists());
         assert!(top.path().join("work-file").exists() && top.path().join("work-link").exists());
         let path = live.path().to_path_buf();
@@ -259,20 +234,20 @@ mod tests {
                 let all = CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH;
                 (sets.effective, sets.permitted) = (sets.effective - all, sets.permitted - all);
                 set_capabilities(None, sets).expect("dropped");
-                remove_stale_dirs(top.path(), "work-")
+                remove_stale_dirs(&kept(top.path()), "work-", &mut |_| Ok(()))
             };
             scope.spawn(run).join().expect("no panic").expect("skipped");
         });
         assert!(other.join("file").exists());
         mode(0o755);
-        remove_stale_dirs(top.path(), "work-").expect("removed");
+        remove_stale_dirs(&kept(top.path()), "work-", &mut |_| Ok(())).expect("removed");
         assert!(!other.exists());
     }
 
     #[test]
     fn another_directory_at_the_same_path_stays() {
         let top = tempfile::tempdir().expect("a directory");
-        let one = WorkDir::create(top.path(), "work-").expect("made");
+        let one = WorkDir::create(&kept(top.path()), "work-").expect("made");
         fs::write(one.path().join("file"), "moved").expect("written");
         let path = one.path().to_path_buf();
         fs::rename(&path, top.path().join("elsewhere")).expect("moved");

@@ -8,10 +8,9 @@ use slotpress_base::{
     AHEAD_BYTES, Ahead, Error, ErrorKind, Progress, Reading, Result, ShowPath, Stopwatch, read_ahead, run_in_order,
     to_usize,
 };
-use slotpress_format::ledger::startup_hints::{self};
 use slotpress_format::{
-    BankFile, BankSnapshot, FieldReader, Layout, LedgerLock, LedgerPaths, RecordWalker, check_startup_hints,
-    find_bank_snapshot_with_gaps, parse_status_cache, read_version,
+    BankFile, BankSnapshot, FieldReader, Layout, LedgerLock, LedgerPaths, RecordWalker, find_bank_snapshot_with_gaps,
+    parse_status_cache, read_version,
 };
 
 use crate::archive::documents::parse_bank;
@@ -118,12 +117,6 @@ fn judge_files(snapshot: &BankSnapshot, findings: &Findings) -> Result<Option<Ba
     let bank = judge_documents(documents, Some(snapshot.slot), findings)?.map(|(bank, _)| bank);
     judge_layout(snapshot.layout, findings)?;
     judge_list(snapshot, findings)?;
-    match check_startup_hints(&snapshot.dir) {
-        Err(error) if error.kind() == ErrorKind::Damaged => {
-            findings.add_error(Rule::StartupHints, &FindingPlace::entry(startup_hints::FILE_NAME), &error)?;
-        }
-        checked => checked?,
-    }
     Ok(bank)
 }
 
