@@ -1,5 +1,5 @@
-//! blake3's compression function in lanes: each instruction works on the same word of 4, 8 or
-//! 16 compressions.
+//! blake3's compression function in lanes: each instruction works on the same word of 8 or 16
+//! compressions.
 //!
 //! A [`Kernel`] hashes several accounts side by side, and sums the 32 blocks of their extended
 //! output in each lane. These blocks differ only in their counter, so most of the first round is
@@ -8,8 +8,6 @@
 
 #[macro_use]
 mod kernel;
-#[cfg(all(target_arch = "aarch64", target_endian = "little"))]
-mod neon;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
@@ -46,17 +44,13 @@ pub(super) mod flags {
 pub enum Backend {
     /// The `blake3` crate alone: the reference, and the fallback.
     Crate,
-    /// Four lanes; every x86_64 has it.
-    Sse2,
     Avx2,
     Avx512,
-    /// Four lanes; every aarch64 has it.
-    Neon,
 }
 
 impl Backend {
     /// All backends, the fastest last.
-    pub const ALL: [Self; 5] = [Self::Crate, Self::Neon, Self::Sse2, Self::Avx2, Self::Avx512];
+    pub const ALL: [Self; 3] = [Self::Crate, Self::Avx2, Self::Avx512];
 
     pub fn best() -> Self {
         let has = |backend: &&Self| backend.is_available();
@@ -111,15 +105,11 @@ impl Kernel {
     pub fn new(backend: Backend) -> Option<Self> {
         match backend {
             #[cfg(all(target_arch = "x86_64", not(miri)))]
-            Backend::Sse2 if is_x86_feature_detected!("sse2") => Some(x86::sse2::KERNEL),
-            #[cfg(all(target_arch = "x86_64", not(miri)))]
             Backend::Avx2 if is_x86_feature_detected!("avx2") => Some(x86::avx2::KERNEL),
             #[cfg(all(target_arch = "x86_64", not(miri)))]
             Backend::Avx512 if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") => {
                 Some(x86::avx512::KERNEL)
             }
-            #[cfg(all(target_arch = "aarch64", target_endian = "little", not(miri)))]
-            Backend::Neon if std::arch::is_aarch64_feature_detected!("neon") => Some(neon::KERNEL),
             _ => None,
         }
     }

@@ -1,19 +1,5 @@
 use std::arch::x86_64::*;
 
-/// Rotates to the right by shifts. For whole bytes, a shuffle is faster.
-macro_rules! rotate_by_shifts {
-    ($feature:literal, $vector:ty, $or:ident, $left:ident, $right:ident,
-        $($name:ident $by:literal $rest:literal),*) => {
-        $(
-            #[inline]
-            #[target_feature(enable = $feature)]
-            fn $name(a: $vector) -> $vector {
-                $or($right::<$by>(a), $left::<$rest>(a))
-            }
-        )*
-    };
-}
-
 macro_rules! instructions {
     ($feature:literal, $vector:ty, $words:literal, $splat:ident, $add:ident, $add_16:ident, $xor:ident, $load:ident,
         $store:ident) => {
@@ -58,32 +44,6 @@ macro_rules! instructions {
     };
 }
 
-pub(super) mod sse2 {
-    use super::*;
-
-    kernel!("sse2", __m128i, 4);
-    instructions!(
-        "sse2",
-        __m128i,
-        4,
-        _mm_set1_epi32,
-        _mm_add_epi32,
-        _mm_add_epi16,
-        _mm_xor_si128,
-        _mm_loadu_si128,
-        _mm_storeu_si128
-    );
-    rotate_by_shifts!(
-        "sse2", __m128i, _mm_or_si128, _mm_slli_epi32, _mm_srli_epi32, rotate_12 12 20, rotate_8 8 24, rotate_7 7 25
-    );
-
-    #[inline]
-    #[target_feature(enable = "sse2")]
-    fn rotate_16(a: __m128i) -> __m128i {
-        _mm_shufflehi_epi16::<0b10_11_00_01>(_mm_shufflelo_epi16::<0b10_11_00_01>(a))
-    }
-}
-
 pub(super) mod avx2 {
     use super::*;
 
@@ -99,10 +59,19 @@ pub(super) mod avx2 {
         _mm256_loadu_si256,
         _mm256_storeu_si256
     );
-    rotate_by_shifts!(
-        "avx2", __m256i, _mm256_or_si256, _mm256_slli_epi32, _mm256_srli_epi32, rotate_12 12 20, rotate_7 7 25
-    );
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn rotate_12(a: __m256i) -> __m256i {
+        _mm256_or_si256(_mm256_srli_epi32::<12>(a), _mm256_slli_epi32::<20>(a))
+    }
 
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn rotate_7(a: __m256i) -> __m256i {
+        _mm256_or_si256(_mm256_srli_epi32::<7>(a), _mm256_slli_epi32::<25>(a))
+    }
+
+    // For whole bytes, a shuffle is faster than shifts.
     #[inline]
     #[target_feature(enable = "avx2")]
     fn shuffle(a: __m256i, low: i64, high: i64) -> __m256i {
