@@ -316,7 +316,7 @@ fn print_outcome(
         });
     } else if goes && ui.is_quiet() {
         ui.print_verbatim(&archive.path().shown());
-    } else if let (true, _) | (_, Some(_)) = (goes, kept_because) {
+    } else if !ui.is_quiet() && (goes || kept_because.is_some()) {
         let verb = match kept_because {
             Some(_) if !goes => "kept",
             _ if args.dry_run => "would remove",
