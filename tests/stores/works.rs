@@ -8,8 +8,8 @@ use std::{fs, thread};
 use gateway::{Gateway, Instead, KEY, SECRET};
 
 use crate::common::http::{Server, Then};
-use crate::common::site::{Way, files_in, larger_archive, ledger_tree, pair_of_archives, respond, restored};
-use crate::common::{ledger, names, needs, temp_dir, text, wait_for};
+use crate::common::site::{Way, archives, files_in, larger_archive, ledger_tree, pair_of_archives, respond, restored};
+use crate::common::{FULL_26, INCREMENTAL_26_40, ledger, names, needs, temp_dir, text, wait_for};
 use crate::stores::*;
 
 /// The bucket gets the same bytes as a directory, and nothing is written on the local disk. An
@@ -168,6 +168,25 @@ fn a_bucket_is_pruned() {
     left.sort();
     assert_eq!(files_in_bucket(&gateway), left);
     assert_eq!(prune(&["--keep-free", "1GiB"]).code, Some(2));
+}
+
+/// The bank files in the bucket tell days and epochs: the first epoch ends with slot 31. What tells
+/// nothing stays.
+#[test]
+fn a_bucket_is_pruned_by_days_and_epochs() {
+    needs!("versitygw");
+    let gateway = Gateway::start();
+    put(&gateway, &archives(&[]));
+    let reason = |flag: &str, name: &str| {
+        let said = run(&gateway, &["prune", &target(), flag, "1", "--dry-run"]);
+        let line = said.lines.iter().find(|line| line["name"] == name).unwrap_or_else(|| panic!("{said:?}"));
+        line["kept_because"].clone()
+    };
+    assert_eq!(reason("--keep-epoch-ends", FULL_26), "epoch_end");
+    assert_eq!(reason("--keep-weekly", INCREMENTAL_26_40), "weekly");
+    let untold = FULL_26.replace("-26-", "-50-");
+    put(&gateway, &[(untold.clone(), vec![1; 10])].into());
+    assert_eq!(reason("--keep-daily", &untold), "undated");
 }
 
 /// Credentials: from variables, a profile, a program, or none.
