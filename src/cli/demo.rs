@@ -92,8 +92,8 @@ pub fn run(args: &DemoArgs, ui: &Ui) -> Result<()> {
     demo.say("What is inside, without unpacking it");
     for archive in [&full, &incremental] {
         let found = inspect_archive(&NamedArchive::from_path(archive.path_in(&demo.archives)), threads, ui)?;
-        let readers = found.clients.iter().filter(|reading| reading.refusals.is_empty()).map(|reading| reading.client);
-        let readers: Vec<SnapshotClient> = readers.filter(|client| SnapshotClient::CURRENT.contains(client)).collect();
+        let readers = found.clients.iter().filter(|reading| reading.refusals.is_empty());
+        let readers: Vec<SnapshotClient> = readers.map(|reading| reading.client).collect();
         let storages = values::count_of(found.entries.storages, "storage");
         let ratio = values::show_ratio(found.entries.tar_bytes, found.file_bytes);
         let readers = names_of(&readers).join(" and ");

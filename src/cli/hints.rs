@@ -6,9 +6,6 @@ use std::sync::OnceLock;
 
 use clap::{ArgMatches, Command};
 use slotpress::Hint;
-use slotpress_base::ToConvert;
-
-use super::restore::shell_word;
 
 /// Names that the library uses in hints, and what the program shows instead. Any other name is
 /// shown as a flag.
@@ -64,16 +61,6 @@ fn words<'a>(hint: &'a Hint, has: &dyn Fn(&str) -> bool) -> Cow<'a, str> {
         // The text may quote foreign input, so its backquotes and flags are left as they are.
         Hint::Text(text) => Cow::Borrowed(text),
         Hint::PinsOnSameFileSystem => "give a directory on the file system of the archives: --pins DIR".into(),
-        Hint::Convert(to_convert) => {
-            let ToConvert { archive, base, incremental } = &**to_convert;
-            let with = [("base", base), ("incremental", incremental)].into_iter();
-            let with = with.filter_map(|(name, path)| Some(format!(" --{name} {}", shell_word(path.as_ref()?))));
-            let (archive, with) = (shell_word(archive), with.collect::<String>());
-            format!("make one that Agave loads, and restore that: `slotpress recompress --for agave {archive}{with} -o DIR`").into()
-        }
-        Hint::ConvertFile => {
-            "fetch it, or save it in a file; then `slotpress recompress --for agave FILE -o DIR` makes one that Agave loads".into()
-        }
         // The output exists already: not every command has both flags.
         Hint::Replace => {
             let said = ["--force replaces it", "--skip-existing leaves it"].into_iter();
@@ -127,8 +114,8 @@ mod tests {
     fn only_flags_of_the_command_are_named() {
         let of_restore = |flag: &str| ["--memory", "--check"].contains(&flag);
         let of = |hint: &Hint, has: &dyn Fn(&str) -> bool| words(hint, has).into_owned();
-        assert_eq!(of(&Hint::GiveGenesis, &of_restore), "the chain's genesis.bin tells how long its slots take");
-        assert!(of(&Hint::GiveGenesis, &|_| true).ends_with(": --genesis"));
+        assert_eq!(of(&Hint::GiveBaseSlot, &of_restore), "an incremental archive needs the slot of its full archive");
+        assert!(of(&Hint::GiveBaseSlot, &|_| true).ends_with(": --base-slot"));
         assert_eq!(of(&Hint::MoreMemory, &of_restore), "give more --memory");
         let spill =
             "give more --memory, or a directory on a disk: an output on a disk, or TMPDIR; --check frames goes without";

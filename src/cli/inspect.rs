@@ -171,7 +171,7 @@ fn print_archive(found: &ArchiveInspection, is_stream: bool, ui: &Ui) {
     }
     let mut label = "clients";
     let refusals_of = found.clients.iter().map(|reading| (reading.client, &reading.refusals)).collect();
-    for (name, refusals) in lines_of(refusals_of, &[]) {
+    for (name, refusals) in lines_of(refusals_of) {
         let verdict = if refusals.is_empty() { "reads it".to_string() } else { format!("NO: {}", refusals.join("; ")) };
         field(ui, std::mem::take(&mut label), &format!("{name}: {verdict}"));
     }

@@ -19,9 +19,9 @@ use super::{stdout, values};
 
 /// Recompress an archive: smaller, checked, and with an index
 ///
-/// Reads archives of slotpress, Agave and Firedancer, in one pass. The result holds the same
-/// entries in the same order; with --for agave, an archive that only Firedancer loads becomes one
-/// that Agave loads. If the archive is damaged, or does not match its name, no output is made.
+/// Reads archives of slotpress, Agave and Firedancer (since September 2026), in one pass. The
+/// result holds the same entries in the same order. If the archive is damaged, or does not match
+/// its name, no output is made.
 #[derive(Debug, Args)]
 pub struct RecompressArgs {
     /// The archive, or - for standard input
@@ -43,17 +43,6 @@ pub struct RecompressArgs {
     /// it is only read
     #[arg(long, value_name = "FULL_ARCHIVE", help_heading = "Check")]
     base: Option<PathBuf>,
-    /// Convert an archive of Firedancer's into one that this client loads; an incremental archive
-    /// also needs --base. Other archives are recompressed as usual
-    #[arg(long = "for", value_name = "CLIENT", value_parser = ["agave"])]
-    client: Option<String>,
-    /// With --for and a full archive: the incremental archive of Agave's that will be based on it
-    #[arg(long, value_name = "INCREMENTAL", requires = "client")]
-    incremental: Option<PathBuf>,
-    /// With --for: the chain's genesis.bin, for a test cluster whose slot time differs from that of
-    /// the public clusters
-    #[arg(long, value_name = "FILE", requires = "client")]
-    genesis: Option<PathBuf>,
     /// Replace an archive of the same name
     #[arg(long)]
     force: bool,
@@ -70,7 +59,7 @@ pub struct RecompressArgs {
 }
 
 pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
-    for archive in [Some(&args.archive), args.base.as_ref(), args.incremental.as_ref()].into_iter().flatten() {
+    for archive in [&args.archive].into_iter().chain(&args.base) {
         refuse_url(archive, &|url| {
             format!("`slotpress fetch {url} -o DIR` fetches it; then recompress the file in DIR")
         })?;
@@ -96,9 +85,6 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
         .encoding(args.encoding.options(output.left_of(args.memory), other_bytes, &args.io_policy, ui)?)
         .base_slot(args.base_slot)
         .base(args.base.clone())
-        .incremental(args.incremental.clone())
-        .genesis(args.genesis.clone())
-        .for_agave(args.client.is_some())
         .check(check);
     let mut stdout = is_stdout.then(|| stdout::for_data(ui)).transpose()?;
     let sink = match &mut stdout {

@@ -92,12 +92,10 @@ impl VerifyArgs {
 
 const CLIENTS: &[(&str, &[SnapshotClient], &str)] = &[
     ("agave", &SnapshotClient::AGAVE, "Agave 4.2 to 4.5"),
-    ("agave-4.1", &[SnapshotClient::Agave41], "Agave 4.1, and older versions as far as they agree with it"),
     ("agave-4.2", &[SnapshotClient::Agave42], "Agave 4.2"),
     ("agave-4.3", &[SnapshotClient::Agave43], "Agave 4.3"),
     ("agave-4.4", &[SnapshotClient::Agave44], "Agave 4.4"),
     ("agave-4.5", &[SnapshotClient::Agave45], "Agave 4.5"),
-    ("firedancer-26.08", &[SnapshotClient::Firedancer2608], "Firedancer of August 2026"),
     ("firedancer", &[SnapshotClient::Firedancer], "The newest Firedancer"),
 ];
 
@@ -194,7 +192,7 @@ fn print_clients(report: &VerifyReport, ui: &Ui) {
         ui.print_wrapped("  asked for    ", &names_of(&report.asked).join(", "));
     }
     let verdicts = report.clients.iter().map(|it| (it.client, (it.because, it.note))).collect();
-    let lines = lines_of(verdicts, &report.asked);
+    let lines = lines_of(verdicts);
     let width = lines.iter().map(|(name, _)| name.len() + 1).max().unwrap_or_default();
     let loads = if report.is_ledger() { "boots from it" } else { "loads it" };
     for (name, (because, note)) in lines {

@@ -13,8 +13,8 @@ use slotpress_read::archive::source::written;
 use slotpress_read::archive::{Archive, front};
 use slotpress_read::state::sums::StateSum;
 use slotpress_read::{
-    Check, CheckMode, CheckOptions, Findings, IndexPolicy, LocalFile, NamedArchive, RATIO_TYPICAL, REBASED_ON,
-    VerifyOptions, judge_chains, read_back_archive, typical_records, verify_archives_showing,
+    Check, CheckMode, CheckOptions, Findings, IndexPolicy, LocalFile, NamedArchive, RATIO_TYPICAL, REBASED_ON, Rule,
+    VerifyOptions, for_firedancer_only, judge_chains, read_back_archive, typical_records, verify_archives_showing,
 };
 
 use super::changes::{ChangeCounts, Changes};
@@ -68,9 +68,10 @@ impl<'a> Plan<'a> {
         let incremental = input.incremental.map(opened).transpose()?;
         let job = Job { options, full, incremental, onto, workers, progress };
         let newest = job.incremental.as_ref().unwrap_or(&job.full);
-        judge_pair(&job.front_of(&job.onto)?, &job.front_of(newest)?)?;
+        judge_pair(&job.front_of(&job.onto)?, &job.front_of(newest)?)
+            .map_err(|error| error.within_damaged(newest.path.shown()))?;
         if job.front_of(&job.full)?.lacks_stakes() {
-            return Err(of_firedancer());
+            return Err(Rule::NoStakes.unsupported().within(job.full.path.shown()));
         }
         Ok(Self { job, sink, stopwatch })
     }
@@ -160,13 +161,14 @@ impl Job<'_> {
         let within = &part_of(self.progress);
         let half = check.clone().mode(CheckMode::State).memory_bytes(check.memory_bytes / 2);
         let half = half.temporary_dir(spill_dir.to_path_buf());
-        let read = |full, incremental, check: CheckOptions| {
+        let read = |full, incremental, check: CheckOptions, refused| {
             let options = VerifyOptions::default().check(check);
             let options = options.threads(encoding.threads).io_policy(encoding.io_policy.clone());
-            read_state(&log, full, incremental, &options, within)
+            read_state(&log, full, incremental, &options, refused, within)
         };
-        let (new, new_reading) = read(&self.full, self.incremental.as_ref(), half.clone())?;
-        let (old, old_reading) = read(&self.onto, None, half.expect_hash(None).expect_slot(None))?;
+        let (new, new_reading) = read(&self.full, self.incremental.as_ref(), half.clone(), Rule::is_refused)?;
+        let (old, old_reading) =
+            read(&self.onto, None, half.expect_hash(None).expect_slot(None), Rule::is_refused_below)?;
         judge_pair(&old, &new)?;
         self.progress.stage("Comparing", None);
         let spilled_bytes = log.items.spilled_bytes();
@@ -237,8 +239,8 @@ fn judge_pair(old: &BankFile, new: &BankFile) -> Result<()> {
         return Err(Error::usage("the archives are of different clusters: their chains began at different times")
             .with_hint("give archives of one cluster"));
     }
-    if new.is_for_firedancer_only() {
-        return Err(of_firedancer());
+    if let Some(rule) = for_firedancer_only(new) {
+        return Err(rule.unsupported());
     }
     match old.slot.cmp(&new.slot) {
         std::cmp::Ordering::Less => Ok(()),
@@ -253,23 +255,18 @@ fn judge_pair(old: &BankFile, new: &BankFile) -> Result<()> {
     }
 }
 
-/// Error for a new state whose documents, or vote accounts' rent epochs, Agave would refuse.
-fn of_firedancer() -> Error {
-    Error::usage("the new state is Firedancer's: its archive lacks data that Agave needs")
-        .with_hint("convert it with `recompress` first")
-}
-
 /// Verifies a state and logs its records. Returns its bank file, and the number of the reading.
 fn read_state(
     log: &StateLog,
     full: &NamedArchive,
     incremental: Option<&NamedArchive>,
     options: &VerifyOptions,
+    refused: fn(Rule) -> bool,
     progress: &dyn Progress,
 ) -> Result<(BankFile, usize)> {
     let (report, bank) = verify_archives_showing(full, incremental, options, log, progress)?;
     let path = || incremental.unwrap_or(full).path.shown();
-    if let Some(failure) = report.failures.iter().find(|failure| failure.rule.is_refused()) {
+    if let Some(failure) = report.failures.iter().find(|failure| refused(failure.rule)) {
         let place = failure.place.path.as_ref().map_or_else(path, |path| path.shown());
         return Err(failure.to_error().within(place));
     }

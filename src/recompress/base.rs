@@ -11,7 +11,6 @@ use std::path::Path;
 use slotpress_base::{Error, IoPolicy, Result, ShowPath, Watch};
 use slotpress_format::{BankFile, StorageMapItem};
 use slotpress_read::archive::Archive;
-use slotpress_read::conversion::lacks_stakes;
 use slotpress_read::rules::pair::Member;
 use slotpress_read::{
     AccountsPass, ArchiveRules, Findings, FirstPass, IndexPolicy, Pass, Rule, SeenSlots, StateCheck, check_base,
@@ -25,9 +24,6 @@ pub struct Base {
     archive: Archive,
     /// Slot on which the incremental archive builds.
     slot: u64,
-    /// True if Firedancer wrote the archive, so that its bank file has no stakes. Agave's
-    /// incremental archives then build on the archive converted from it.
-    pub lacks_stakes: bool,
     /// Dropped last. Removes pages of the first bytes from the page cache if they were not there
     /// before.
     _watch: Watch,
@@ -41,8 +37,7 @@ impl Base {
         let archive = Archive::open(path, IndexPolicy::Ignore, io_policy)?;
         check_pair((path, archive.name.as_ref()), incremental)?;
         check_base(Some(base_slot), archive.name.as_ref().map(|name| name.slot))?;
-        let lacks_stakes = lacks_stakes(&archive)?;
-        Ok(Self { archive, slot: base_slot, lacks_stakes, _watch })
+        Ok(Self { archive, slot: base_slot, _watch })
     }
 
     pub fn length_bytes(&self) -> u64 {
@@ -57,7 +52,7 @@ impl Base {
 
     fn read(&self, state: &StateCheck, newest: &Newest<'_>, Job { options, progress, .. }: Job<'_>) -> Result<()> {
         progress.stage("Verifying", Some(self.length_bytes()));
-        let (findings, seen_slots) = (Findings::refusing(Rule::is_refused_of_source), SeenSlots::default());
+        let (findings, seen_slots) = (Findings::refusing(Rule::is_refused_of_source).below(true), SeenSlots::default());
         let records = state.first_pass();
         let rules = ArchiveRules::of_archive(&self.archive, None, &seen_slots, &findings);
         let visitor = FirstPass { rules, records: Some(&records), contents: () };

@@ -6,7 +6,6 @@
 //! It gets its name only if the whole source is valid and matches its own name.
 
 mod base;
-mod convert;
 mod input;
 mod plan;
 mod reading;
@@ -52,19 +51,6 @@ pub struct RecompressOptions {
     /// with [`CheckMode::Frames`](slotpress_read::CheckMode::Frames).
     #[setters(into)]
     pub base: Option<PathBuf>,
-    /// Converts an archive of Firedancer to one that Agave loads; other archives are recompressed
-    /// as usual. Source and result must be files: the source is read twice, and the result is
-    /// verified before it gets its name. Default: false.
-    pub for_agave: bool,
-    /// For a conversion: Agave's incremental archive that will be used with the converted full one.
-    /// Vote accounts get the rent epochs that this archive expects. Default: none, and they get the
-    /// rent epochs of mainnet.
-    #[setters(into)]
-    pub incremental: Option<PathBuf>,
-    /// For a conversion: the chain's `genesis.bin`. Needed if the cluster began with another time
-    /// per slot than the known clusters, because Firedancer does not keep that time.
-    #[setters(into)]
-    pub genesis: Option<PathBuf>,
     /// Checks that are made while the archive is read. Default: all, including the state.
     pub check: CheckOptions,
 }
@@ -114,7 +100,7 @@ pub struct RecompressReport {
 /// [`ErrorKind::Usage`] if the state cannot be checked: from a stream into a stream, or for an
 /// incremental archive without its full one. This check is skipped with
 /// [`CheckMode::Frames`](slotpress_read::CheckMode::Frames). Also fails if the disk fails or is
-/// full. After an error, nothing gets an archive's name; a stream may have received a part of the
+/// full. [`ErrorKind::Unsupported`] if Firedancer wrote the archive before September 2026. After an error, nothing gets an archive's name; a stream may have received a part of the
 /// archive.
 pub fn recompress<'a>(
     source: RecompressSource,

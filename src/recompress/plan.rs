@@ -5,16 +5,10 @@ use std::sync::atomic::AtomicBool;
 
 use slotpress_base::{Error, Hint, Progress, Result, ShowPath, Space, Step, Stopwatch, quantity};
 use slotpress_format::ArchiveName;
-use slotpress_read::archive::front::RECOMPRESSED;
-use slotpress_read::archive::source::written;
-use slotpress_read::conversion::CONVERTED;
-use slotpress_read::{
-    Assurance, CheckOptions, NamedArchive, SnapshotClient, StateCheck, StateOutcome, judge_expected,
-    read_back_archive_on,
-};
+use slotpress_read::archive::front::{RECOMPRESSED, refuse_for_firedancer_only};
+use slotpress_read::{Assurance, StateCheck, StateOutcome, for_firedancer_only, judge_expected};
 
 use super::base::Base;
-use super::convert::{Conversion, not_possible};
 use super::input::Input;
 use super::reading::{Decoded, Reading};
 use super::state::pipe_to_pipe;
@@ -37,9 +31,6 @@ pub struct Plan<'a, 's> {
     base: Option<Base>,
     base_slot: Option<u64>,
     checks_state: bool,
-    /// True if an archive of Firedancer may be changed: source and result are files, and the state
-    /// is checked.
-    is_convertible: bool,
     sink: Sink<'s>,
     /// Name of the result; `None` for a source without a name, until it was read.
     name: Option<ArchiveName>,
@@ -80,8 +71,12 @@ impl<'a, 's> Plan<'a, 's> {
         let workers = options.encoding.workers(decoding_side_bytes(options.encoding.frame_size_bytes))?;
         let base_slot = base_slot_of(&source, options)?;
         let checks_state = options.check.checks_state(base_slot.is_some() && options.base.is_none())?;
-        let is_convertible = check_ways(&source, &sink.place, options, base_slot, checks_state)?;
+        check_ways(&source, &sink.place, options, checks_state)?;
         let input = Input::open(source, options, wish)?;
+        if let Input::File { archive, .. } = &input {
+            // Only what a newer bank file does not replace: one without stakes is kept as it is.
+            refuse_for_firedancer_only(archive, true)?;
+        }
         let base = options.base.as_deref().zip(base_slot);
         let base = base.map(|(path, slot)| Base::open(path, slot, input.member(), &options.encoding.io_policy));
         let base = base.transpose()?;
@@ -91,51 +86,30 @@ impl<'a, 's> Plan<'a, 's> {
         if let (Some(dir), Some(length_bytes)) = (sink.parent(), input.length_bytes()) {
             check_room(dir, length_bytes, progress)?;
         }
-        Ok(Self {
-            options,
-            input,
-            base,
-            base_slot,
-            checks_state,
-            is_convertible,
-            sink,
-            name,
-            workers,
-            stopwatch,
-            progress,
-        })
+        Ok(Self { options, input, base, base_slot, checks_state, sink, name, workers, stopwatch, progress })
     }
 
-    /// Writes the archive, reads it back if it was converted, and gives it its name. Sets
-    /// `is_unwanted` once the rest of a stream is not needed.
+    /// Writes the archive, and gives it its name. Sets `is_unwanted` once the rest of a stream is not
+    /// needed.
     pub fn execute(self, is_unwanted: &AtomicBool) -> Result<RecompressReport> {
-        let Self { options, mut input, base, base_slot, checks_state, is_convertible, progress, workers, .. } = self;
+        let Self { options, mut input, base, base_slot, checks_state, progress, workers, .. } = self;
         let job = Job { options, base: base.as_ref(), base_slot, progress };
         let bytes_max = input.length_bytes().unwrap_or_default().saturating_mul(RATIO_MAX);
         let mut sink = self.sink.open(self.name.as_ref(), bytes_max, progress)?;
-        let conversion = job.survey(&input, sink.file_path(), is_convertible)?;
-        let conversion = conversion.as_ref();
         job.announce(&input, workers);
-        // A converted archive is verified as a whole instead.
-        let state = (checks_state && conversion.is_none())
-            .then(|| job.new_state_check(&input, sink.file_path(), false))
-            .transpose()?;
+        let state = checks_state.then(|| job.new_state_check(&input, sink.file_path())).transpose()?;
         let Made { decoded, storages, tar_bytes, written } =
-            job.write(&mut input, &mut sink, workers, state.as_ref(), conversion, is_unwanted)?;
+            job.write(&mut input, &mut sink, workers, state.as_ref(), is_unwanted)?;
         let extension = options.encoding.codec.extension();
         let name = ArchiveName { base_slot, slot: decoded.bank.slot, hash: decoded.bank.snapshot_hash(), extension };
-        let outcome = match (state, conversion) {
-            (Some(state), _) => job.finish_state(state, &decoded, &input, sink.file())?.0,
-            (None, Some(conversion)) => {
-                verify_converted(&sink, &name, options, progress)?;
-                conversion.outcome.clone()
-            }
-            (None, None) => StateOutcome::not_asked(),
+        let outcome = match state {
+            Some(state) => job.finish_state(state, &decoded, &input, sink.file())?,
+            None => StateOutcome::not_asked(),
         };
         judge_expected(decoded.bank.slot, decoded.bank.snapshot_hash(), &options.check)
             .map_err(|error| error.within_damaged(input.place()))?;
         let assurance = Assurance::new(outcome, &decoded.bank, input.tail().is_some());
-        job.judge_kind(&decoded, conversion, &input)?;
+        warn_of_kind(&decoded, progress);
 
         let path = sink.publish(&name, progress)?;
         Ok(RecompressReport {
@@ -173,84 +147,49 @@ impl Job<'_> {
         sink: &mut OpenSink<'_>,
         workers: usize,
         state: Option<&StateCheck>,
-        conversion: Option<&Conversion>,
         is_unwanted: &AtomicBool,
     ) -> Result<Made> {
         let encoding = &self.options.encoding;
         let sink_path = sink.path();
         let mut writer = ArchiveWriter::new(sink.writer(encoding.io_policy.io_hint), &sink_path, &encoding.codec);
         let read = |frames: &mut FramesOut<'_>, reads: &dyn Progress| {
-            let reading = Reading { job: self, threads: workers, state, conversion, reads };
+            let reading = Reading { job: self, threads: workers, state, reads };
             reading.run(input, frames).map_err(|error| error.within_damaged(input.place()))
         };
         let decoded = reframe(&mut writer, encoding, workers, is_unwanted, self.progress, read)?;
-        let converted = conversion.map(Conversion::entries);
-        let entries = converted.as_ref().unwrap_or(&decoded.entries);
-        let (storages, tar_bytes) = storages_and_tar_bytes(entries);
-        let note = match conversion {
-            Some(Conversion { bank: Some(_), .. }) => Some(CONVERTED),
-            _ => decoded.is_of_firedancer.then_some(RECOMPRESSED),
-        };
-        let written = writer.finish(entries.iter().copied(), note, encoding.frame_size_bytes)?;
+        let (storages, tar_bytes) = storages_and_tar_bytes(&decoded.entries);
+        let note = decoded.is_of_firedancer.then_some(RECOMPRESSED);
+        let written = writer.finish(decoded.entries.iter().copied(), note, encoding.frame_size_bytes)?;
         warn_left_as_is(written.unclustered_pieces, self.progress);
         Ok(Made { decoded, storages, tar_bytes, written })
     }
+}
 
-    /// Warns of storages that were left out, and of a result that Agave does not load.
-    ///
-    /// # Errors
-    /// The result should be for Agave, but only Firedancer loads it.
-    fn judge_kind(self, decoded: &Decoded, conversion: Option<&Conversion>, input: &Input<'_>) -> Result<()> {
-        let Self { options, progress, .. } = self;
-        if decoded.left_out > 0 {
-            progress.warn(&format!("empty storages, which no client loads, were left out: {}", decoded.left_out));
-        }
-        match conversion {
-            Some(Conversion { bank: Some(_), .. }) => {}
-            None if decoded.bank.is_for_firedancer_only() && (options.for_agave || !decoded.is_of_firedancer) => {
-                let why = "only Firedancer loads it, but it is not laid out as Firedancer writes it";
-                return Err(Error::damaged(why).within(input.place()));
-            }
-            None if decoded.bank.lacks_stakes() => progress.warn(
-                "this archive is Firedancer's, and only Firedancer of August 2026 loads it; from a file into a file, with its \
-                 state checked, it becomes one that newer versions load; it can be converted for Agave",
-            ),
-            _ if decoded.bank.is_for_firedancer_only() => {
-                progress.warn("this archive is Firedancer's, and only Firedancer loads it; it can be converted for Agave");
-            }
-            _ => {}
-        }
-        Ok(())
+/// Warns of storages that were left out, and of a result that Agave does not load.
+fn warn_of_kind(decoded: &Decoded, progress: &dyn Progress) {
+    if decoded.left_out > 0 {
+        progress.warn(&format!("empty storages, which no client loads, were left out: {}", decoded.left_out));
+    }
+    if let Some(rule) = for_firedancer_only(&decoded.bank) {
+        progress.warn(&rule.unsupported().to_string());
     }
 }
 
-/// Refuses a source and sink with which the requested checks cannot be made. Returns true if an
-/// archive of Firedancer may be changed.
+/// Refuses a source and sink with which the requested checks cannot be made.
 fn check_ways(
     source: &RecompressSource,
     place: &SinkKind<'_>,
     options: &RecompressOptions,
-    base_slot: Option<u64>,
     checks_state: bool,
-) -> Result<bool> {
+) -> Result<()> {
     if checks_state && matches!((source, place), (RecompressSource::Stream(_), SinkKind::Stream(_))) {
         return Err(pipe_to_pipe());
-    }
-    let is_file_to_file =
-        matches!((source, place), (RecompressSource::File(_), SinkKind::Kept(_) | SinkKind::Unnamed(_)));
-    let is_convertible = checks_state && is_file_to_file;
-    if options.for_agave && !is_convertible {
-        return Err(not_possible());
-    }
-    if options.incremental.is_some() && base_slot.is_some() {
-        return Err(Error::usage("the source is an incremental archive, but rent epochs are given for a full one")
-            .with_hint("give the full archive as the source"));
     }
     if options.base.is_some() && !checks_state {
         return Err(Error::usage("a base serves only to check the state, but only frames are to be checked")
             .with_hint("leave out the base, or check the state"));
     }
-    Ok(is_convertible)
+    Ok(())
 }
 
 /// Refuses a directory that has no room for half of the source, and warns if it has no room for all
@@ -261,24 +200,6 @@ fn check_room(dir: &Path, source_bytes: u64, progress: &dyn Progress) -> Result<
         progress.warn(&format!("{error}, if the result is as long as the source"));
     }
     Ok(())
-}
-
-/// Verifies a converted archive before it gets its name. Every version of Agave that runs today
-/// must load it. If it is for Firedancer, the newest Firedancer must.
-fn verify_converted(
-    sink: &OpenSink<'_>,
-    name: &ArchiveName,
-    options: &RecompressOptions,
-    progress: &dyn Progress,
-) -> Result<()> {
-    let Some(file) = sink.file() else { return Err(pipe_to_pipe()) };
-    let check = CheckOptions::default()
-        .memory_bytes(options.check.memory_bytes)
-        .temporary_dir(options.check.spill_dir(file.path().parent()));
-    let base = options.base.as_deref().map(NamedArchive::from_path);
-    let archive = NamedArchive::from_source(written(file)?, Some(name.clone()));
-    let clients = if options.for_agave { &SnapshotClient::AGAVE[..] } else { &[SnapshotClient::Firedancer] };
-    read_back_archive_on(&check, &archive, base.as_ref(), clients, options.encoding.threads, progress).map(drop)
 }
 
 /// Base slot of the source, from its name or the options.

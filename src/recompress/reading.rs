@@ -4,17 +4,14 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::Mutex;
-use slotpress_base::{Error, Forward, Hint, Progress, ProgressEvent, Result, split_at_most, to_usize};
+use slotpress_base::{Error, Forward, Hint, Progress, ProgressEvent, Result};
 use slotpress_format::{BankFile, Entry, EntryKind, StorageMapItem};
 use slotpress_read::archive::front::is_noted;
-use slotpress_read::conversion::STATUS_CACHE_COUNT_BYTES;
-use slotpress_read::conversion::place::StoragePart;
 use slotpress_read::{
     ArchiveRules, Contents, EntrySink, Findings, FirstPass, JudgedArchive, Pass, ReadArchive, Rule, SeenSlots,
     StateCheck, judge_storage_map, read_in_order,
 };
 
-use super::convert::{Conversion, Treatment};
 use super::input::Input;
 use super::plan::Job;
 use crate::archive::reframe::FramesOut;
@@ -36,8 +33,6 @@ pub struct Reading<'a> {
     pub job: Job<'a>,
     pub threads: usize,
     pub state: Option<&'a StateCheck>,
-    /// Treatment of each entry; `None` to keep all entries.
-    pub conversion: Option<&'a Conversion>,
     /// Progress of the reading.
     pub reads: &'a dyn Progress,
 }
@@ -61,7 +56,7 @@ impl Reading<'_> {
         // Decoding is two to three times as fast as compressing. So half of the workers can keep
         // up, and need only half of the buffers.
         let pass = Pass { decoders: Some(self.threads.div_ceil(2)), ..Pass::new(self.threads, &count) };
-        let mut reframing = Reframing { frames, conversion: self.conversion, treatment: Treatment::Omit, number: 0 };
+        let mut reframing = Reframing { frames, is_left_out: false };
         let stream = input.stream(&options.encoding.io_policy, self.job.progress);
         let read = read_in_order(stream, &pass, &reader, &mut reframing)?;
         self.check_index(input, &reader.contents)?;
@@ -127,48 +122,20 @@ impl Contents for KeptEntries {
 
 struct Reframing<'a, 'f> {
     frames: &'a mut FramesOut<'f>,
-    conversion: Option<&'a Conversion>,
-    treatment: Treatment,
-    number: u32,
+    is_left_out: bool,
 }
 
 impl EntrySink for Reframing<'_, '_> {
-    fn begin(&mut self, number: u32, entry: &Entry, _: u64) -> Result<()> {
-        self.number = number;
-        self.treatment = match self.conversion {
-            Some(conversion) => conversion.treatment(number, entry)?,
-            None if is_empty_storage(entry) => Treatment::Omit,
-            None => Treatment::Keep,
-        };
-        let Some(entry) = self.treatment.begun(entry) else { return Ok(()) };
-        self.frames.begin(&entry)?;
-        match (self.treatment, self.conversion) {
-            (Treatment::BankFile(_), Some(Conversion { bank: Some(bank), .. })) => {
-                bank.write(&mut |bytes| self.frames.content(bytes))
-            }
-            (Treatment::StatusCache(_), Some(conversion)) => self.frames.content(&conversion.status_cache_front),
-            _ => Ok(()),
-        }
+    fn begin(&mut self, _: u32, entry: &Entry, _: u64) -> Result<()> {
+        self.is_left_out = is_empty_storage(entry);
+        if self.is_left_out { Ok(()) } else { self.frames.begin(entry) }
     }
 
-    fn content(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<()> {
-        match self.treatment {
-            Treatment::Omit | Treatment::BankFile(_) => Ok(()),
-            Treatment::StatusCache(_) => {
-                let replaced = STATUS_CACHE_COUNT_BYTES.saturating_sub(to_usize(offset_bytes));
-                self.frames.content(split_at_most(bytes, replaced).1)
-            }
-            Treatment::Keep | Treatment::Storage(_) => match self.conversion {
-                Some(conversion) => self.frames.content(&conversion.rent_epochs.put(self.number, offset_bytes, bytes)),
-                None => self.frames.content(bytes),
-            },
-        }
+    fn content(&mut self, _: u64, bytes: &[u8]) -> Result<()> {
+        self.frames.content(bytes)
     }
 
     fn end(&mut self, entry: &Entry) -> Result<()> {
-        match self.treatment {
-            Treatment::Storage(StoragePart { ends: false, .. }) => Ok(()),
-            treatment => treatment.entry(entry).map_or(Ok(()), |entry| self.frames.end(&entry)),
-        }
+        if self.is_left_out { Ok(()) } else { self.frames.end(entry) }
     }
 }

@@ -15,20 +15,13 @@ use super::reading::Decoded;
 
 impl Job<'_> {
     /// Prepares a check of the state. Data that does not fit in memory is spilled to the directory
-    /// that `CheckOptions::spill_dir` chooses. Rent epochs are not checked if `is_of_firedancer`,
-    /// since Firedancer's archives lack them.
-    pub fn new_state_check(
-        self,
-        input: &Input<'_>,
-        written: Option<&Path>,
-        is_of_firedancer: bool,
-    ) -> Result<StateCheck> {
+    /// that `CheckOptions::spill_dir` chooses.
+    pub fn new_state_check(self, input: &Input<'_>, written: Option<&Path>) -> Result<StateCheck> {
         let spill_dir = self.options.check.spill_dir(written.and_then(Path::parent));
         let bytes = input.length_bytes().unwrap_or_default().saturating_add(self.base.map_or(0, Base::length_bytes));
         let unpacked_bytes = bytes.saturating_mul(RATIO_TYPICAL);
         let memory_bytes = self.options.check.memory_bytes;
-        let check = StateCheck::new(memory_bytes, &spill_dir, unpacked_bytes, Rule::is_refused_of_source)?;
-        Ok(check.without_rent_epochs(is_of_firedancer || self.base.is_some_and(|base| base.lacks_stakes)))
+        StateCheck::new(memory_bytes, &spill_dir, unpacked_bytes, Rule::is_refused_of_source)
     }
 
     /// Finishes the check after the source was read. Reads the full archive, if there is one. Then
@@ -40,7 +33,7 @@ impl Job<'_> {
         decoded: &Decoded,
         input: &Input<'_>,
         written_file: Option<&Unpublished>,
-    ) -> Result<(StateOutcome, StateCheck)> {
+    ) -> Result<StateOutcome> {
         let (options, base, progress) = (self.options, self.base, self.progress);
         let threads = options.encoding.threads;
         let storages: Vec<(u64, u64)> = decoded.entries.iter().filter_map(storage_of).collect();
@@ -73,7 +66,7 @@ impl Job<'_> {
             }
             base.map_or(Ok(()), |base| base.read_again(first_of_base, wanted, &records, self))
         });
-        outcome.map(|outcome| (outcome, state)).map_err(|error| error.within_damaged(input.place()))
+        outcome.map_err(|error| error.within_damaged(input.place()))
     }
 }
 

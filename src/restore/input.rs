@@ -10,7 +10,7 @@ use slotpress_base::threads::{guarded, panicked, spawn};
 use slotpress_base::{Error, ErrorKind, Hint, IoContext, KeptDir, Progress, Result, ShowPath};
 use slotpress_format::{ArchiveName, EntryKind, Root};
 use slotpress_read::archive::Archive;
-use slotpress_read::conversion::for_firedancer_only;
+use slotpress_read::archive::front::refuse_for_firedancer_only;
 use slotpress_read::{
     Arriving, FailedRead, Findings, IndexPolicy, Publishable, ReadError, SharedSource, Unpublished, check_pair,
     is_rebased, judge_expected, judge_root,
@@ -86,7 +86,7 @@ impl<'a> Feed<'a> {
         let way = match origin {
             None => ArchiveCopy::Nowhere,
             Some(origin) => {
-                refuse_for_firedancer_only(&archive, is_below, || Hint::ConvertFile)?;
+                refuse_for_firedancer_only(&archive, is_below)?;
                 ArchiveCopy::begin(&archive, origin, dir)?
             }
         };
@@ -222,8 +222,7 @@ impl Inputs {
         if options.target.layout == RestoreLayout::Boot {
             for (number, archive) in (1..).zip(&self.0) {
                 let Some(archive) = archive else { continue };
-                let to_convert = || options.to_convert(archive.path());
-                refuse_for_firedancer_only(archive, number < self.0.len(), to_convert)?;
+                refuse_for_firedancer_only(archive, number < self.0.len())?;
             }
         }
         let newest = self.0.last().and_then(Option::as_ref);
@@ -316,11 +315,4 @@ fn receive(arriving: &Arriving, progress: &dyn Progress) -> Result<()> {
 /// Path and name for the check of a pair. Standard input has no name.
 fn member(archive: Option<&Archive>) -> (&Path, Option<&ArchiveName>) {
     archive.map_or((Path::new("standard input"), None), |archive| (archive.path(), archive.name.as_ref()))
-}
-
-/// Refuses an archive that only Firedancer loads. `recompress` converts it for Agave.
-fn refuse_for_firedancer_only(archive: &Archive, is_below: bool, hint: impl FnOnce() -> Hint) -> Result<()> {
-    let Some(why) = for_firedancer_only(archive, is_below)? else { return Ok(()) };
-    let message = format!("{}: only Firedancer loads it: {why}", archive.path().shown());
-    Err(Error::new(ErrorKind::Unsupported, message).with_hint(hint()))
 }

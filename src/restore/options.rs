@@ -1,14 +1,12 @@
 //! Options and report of a restore.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use derive_setters::Setters;
 use serde::Serialize;
-use slotpress_base::{Elapsed, Hint, IoPolicy, ToConvert, available_threads, text};
+use slotpress_base::{Elapsed, IoPolicy, available_threads, text};
 use slotpress_format::{GENESIS_FILE_NAME, Hash, LedgerPaths, Root};
 use slotpress_read::{Assurance, CheckOptions, IndexPolicy, ReadBackReport};
-
-use crate::restore::is_standard_input;
 
 /// Layout of the output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,15 +58,6 @@ impl RestoreOptions {
     pub fn new(archive: impl Into<PathBuf>, target: RestoreTarget) -> Self {
         let (archive, index) = (archive.into(), IndexPolicy::default());
         Self { archive, incremental: None, index, expect_roots: Vec::new(), target }
-    }
-
-    /// Hint for an archive that only Firedancer loads.
-    pub(super) fn to_convert(&self, archive: &Path) -> Hint {
-        let other = |path: &PathBuf| Some(path.clone()).filter(|path| !is_standard_input(path));
-        let is_full = archive == self.archive;
-        let base = if is_full { None } else { other(&self.archive) };
-        let incremental = self.incremental.as_ref().filter(|_| is_full).and_then(other);
-        Hint::Convert(Box::new(ToConvert { archive: archive.to_path_buf(), base, incremental }))
     }
 
     pub(super) fn paths(&self) -> impl Iterator<Item = &PathBuf> {

@@ -46,7 +46,7 @@ pub struct Unpacked {
 /// True if breaking the rule ends the restore of a tree. A tree may be one that only Firedancer
 /// loads.
 fn is_refused_of_tree(rule: Rule) -> bool {
-    rule.is_refused() && !rule.is_of_firedancer() && rule != Rule::EmptyStorage
+    rule.is_refused() && !rule.is_unsupported() && rule != Rule::EmptyStorage
 }
 
 /// Returns a function that is true for rules whose violation ends a restore.

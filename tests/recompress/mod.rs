@@ -11,7 +11,6 @@ mod refused {
     mod sources;
 }
 mod survives {
-    mod firedancer;
     mod replaced;
     mod stopping;
 }

@@ -442,8 +442,11 @@ pub fn fields_of_bank(content: &[u8]) -> (Range<usize>, [Range<usize>; 2]) {
     let fields = FieldReader::new(content, content.len() as u64, "the bank file");
     let (bank, _) = parse_bank_file_and_end(fields, &mut |_| Ok(()), true).expect("a bank file");
     let hash = content.windows(32).position(|bytes| bytes == bank.hash.0).expect("the bank hash");
-    let time = bank.places.ns_per_slot as usize + 16;
-    let schedule = bank.places.rent_slots_per_year as usize + 25;
+    let find = |bytes: &[u8]| content.windows(bytes.len()).position(|found| found == bytes).expect("the field");
+    let ns_per_slot = [&bank.ticks_per_slot.to_le_bytes()[..], &bank.ns_per_slot.to_le_bytes()].concat();
+    let time = find(&ns_per_slot) + ns_per_slot.len();
+    let schedule = [bank.slots_per_epoch, bank.leader_schedule_slot_offset].map(u64::to_le_bytes).concat();
+    let schedule = find(&schedule);
     (hash..StakesAt::of(content).vote_account, [time..time + 8, schedule..schedule + 33])
 }
 

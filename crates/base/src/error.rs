@@ -41,8 +41,8 @@ pub enum ErrorKind {
     /// An archive or a ledger is damaged, or is not what its name says (exit code 3). Take it from
     /// another source. [`Error::offset_bytes`] tells where the damage is, if that is known.
     Damaged,
-    /// The archive is sound, but only Firedancer loads it (exit code 1). `recompress` can convert
-    /// it for Agave. If that fails with this error, too, take an archive of another validator.
+    /// The archive is sound, but only Firedancer loads it (exit code 1), or only Firedancer of before
+    /// September 2026. Take an archive of another validator.
     Unsupported,
     /// The network or a server failed (exit code 4). The same call may succeed later. It continues
     /// with the bytes that have arrived.
@@ -194,11 +194,11 @@ impl Error {
         self
     }
 
-    /// Prepends a place if the error is of [`ErrorKind::Damaged`]. Other errors name their
-    /// path already.
+    /// Prepends a place if the error is of [`ErrorKind::Damaged`] or [`ErrorKind::Unsupported`].
+    /// Other errors name their path already.
     #[must_use]
     pub fn within_damaged(self, place: impl fmt::Display) -> Self {
-        if self.kind == ErrorKind::Damaged { self.within(place) } else { self }
+        if matches!(self.kind, ErrorKind::Damaged | ErrorKind::Unsupported) { self.within(place) } else { self }
     }
 
     /// Adds the offset in the file. The message must contain it already.

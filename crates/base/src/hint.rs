@@ -5,9 +5,6 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::path::PathBuf;
-
-use crate::ShowPath;
 
 macro_rules! clause {
     (($text:literal)) => {
@@ -38,9 +35,6 @@ macro_rules! hints {
             Text(Cow<'static, str>),
             /// Archive on the full archive of this slot, or accept that closed accounts may reappear.
             UseBaseSlot(u64),
-            /// Convert the Firedancer archive to one for Agave first.
-            #[doc(hidden)]
-            Convert(Box<ToConvert>),
             $(#[doc = concat!($(clause!($part)),*)] $name,)*
         }
 
@@ -49,7 +43,7 @@ macro_rules! hints {
             /// is left out where a caller does not have its options.
             pub fn clauses(&self) -> impl Iterator<Item = (&'static str, bool)> {
                 let clauses: &[(&str, bool)] = match self {
-                    Self::Text(_) | Self::UseBaseSlot(_) | Self::Convert(_) => &[],
+                    Self::Text(_) | Self::UseBaseSlot(_) => &[],
                     $(Self::$name => &[$((clause!($part), is_optional!($part))),*],)*
                 };
                 clauses.iter().copied()
@@ -66,29 +60,11 @@ macro_rules! hints {
                         "use `base_slot` {slot}; with another base, closed accounts may reappear (`force_base` accepts \
                          that risk)"
                     ),
-                    Self::Convert(to_convert) => {
-                        let ToConvert { archive, base, incremental } = &**to_convert;
-                        write!(f, "convert {} by `recompress` with `for_agave`", archive.shown())?;
-                        for (name, path) in [("base", base), ("incremental", incremental)] {
-                            path.iter().try_for_each(|path| write!(f, " and `{name}` {}", path.shown()))?;
-                        }
-                        f.write_str(", and restore the result")
-                    }
                     hint => hint.clauses().try_for_each(|(clause, _)| f.write_str(clause)),
                 }
             }
         }
     };
-}
-
-/// An archive of Firedancer, which `recompress` must convert for Agave, and the other archive of
-/// its pair.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names say it")]
-pub struct ToConvert {
-    pub archive: PathBuf,
-    pub base: Option<PathBuf>,
-    pub incremental: Option<PathBuf>,
 }
 
 // A clause in parentheses is left out where a caller does not have its options.
@@ -97,11 +73,9 @@ hints! {
         ("`allow_private` lets servers refer to private addresses; without it, ") & "only a source that you name may have a private address",
     CheckState: "use `CheckMode::State` to check the accounts instead",
     ChooseSlot: "unpack one archive into one empty directory" & (", or choose with `slot`"),
-    ConvertFile: "save the archive in a file, convert it by `recompress` with `for_agave`, and restore the result",
     ForceBase: "put the full archive there, or use `force_base` to continue without it",
     GiveBase: "if it is an incremental archive, give its full archive with `base`",
     GiveBaseSlot: "an incremental archive needs the slot of its full archive" & (": `base_slot`"),
-    GiveGenesis: "the chain's genesis.bin tells how long its slots take" & (": `genesis`"),
     GiveCaFile: "if the server has a certificate of your own authority, give the authority's certificate with `ca_file`",
     GiveCredentials:
         "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, and allow it in the bucket's policy; public \

@@ -30,7 +30,6 @@ pub use bytes::{
 };
 pub use error::{Error, ErrorKind, Hint, IoContext, Result};
 pub use files::open_file;
-pub use hint::ToConvert;
 pub use io::pace::{Bucket, Pace, RATE_MIN};
 pub use io::pipes::{Interruptible, InterruptibleWriter};
 pub use io::priority::{NICENESS_MAX, stand_back};

@@ -1,7 +1,6 @@
 //! Reads archives ([`archive`]) and ledgers ([`plan`]), checks them ([`rules`], [`state`],
-//! [`verify`]), and shows what they contain ([`inspect`]). [`conversion`] makes what Agave needs to
-//! load an archive of Firedancer. [`store`] gives files their final names, and [`catalog`] lists
-//! the archives of a directory.
+//! [`verify`]), and shows what they contain ([`inspect`]). [`store`] gives files their final names,
+//! and [`catalog`] lists the archives of a directory.
 
 // The crate parses bytes that other programs wrote.
 #![cfg_attr(
@@ -17,7 +16,6 @@
 
 pub mod archive;
 pub mod catalog;
-pub mod conversion;
 pub mod inspect;
 pub mod plan;
 pub mod rules;
@@ -56,6 +54,7 @@ pub use inspect::visit::{Account, AccountVisitor, VisitError, VisitOptions, Visi
 pub use inspect::{AccountsInput, ArchiveInspection, ClientReading, LedgerInspection, inspect_archive, inspect_ledger};
 pub use plan::{Plan, PlanOptions};
 pub use rules::archive::{ArchiveRules, JudgedArchive, SeenSlots};
+pub use rules::bank::for_firedancer_only;
 pub use rules::clients::{ClientVerdict, SnapshotClient, lines_of, names_of, non_reader, readers_in_words};
 pub use rules::documents::{judge_documents, judge_root, judge_storage_map};
 pub use rules::findings::{Check, Failure, FindingPlace, Findings};
@@ -73,7 +72,6 @@ pub use state::finish::{RATIO_TYPICAL, typical_records};
 pub use state::first_pass::{Contents, FirstPass};
 pub use state::second_pass::{StateFacts, StatePart, StateVisitor, StateWorker};
 pub use state::spill::{Spill, spill_dir};
-pub use state::stakes::FoundAccounts;
 pub use state::superseded::Superseded;
 pub use state::version::{Batch, LogItem, Version};
 pub use state::versions::VersionLog;
@@ -85,6 +83,6 @@ pub use store::work_dir::{WorkDir, remove_moved_dir, remove_stale_dirs};
 pub use store::{RESTORE_JOURNAL_HINT, RESTORE_JOURNAL_NAME, restore_journal};
 pub use verify::catalog::{ArchiveBase, ArchiveVerdict, CatalogVerdict, verify_catalog};
 pub use verify::ledger::verify_ledger;
-pub use verify::own::{ReadBackReport, read_back_archive, read_back_archive_on, read_back_snapshot};
+pub use verify::own::{ReadBackReport, read_back_archive, read_back_snapshot};
 pub use verify::report::{CheckResult, VerifyReport};
 pub use verify::{VerifyOptions, verify_archives, verify_archives_showing};

@@ -13,14 +13,14 @@ fn files(archives: &[std::path::PathBuf]) -> Files {
 /// Candidates that only Firedancer loads are skipped with a warning: the next one is taken.
 #[test]
 fn what_agave_does_not_load_is_passed_over() {
-    let (agaves, expected, (chain, ..)) = (files(&[fixture(FULL_26)]), temp_dir(), CHAINS[2]);
+    let (agaves, expected, newer) = (files(&[fixture(FULL_26)]), temp_dir(), "firedancer-2026-08/validator");
     let expected = expected.path().join("ledger");
     assert_eq!(run(&["restore", text(&fixture(FULL_26)), "--ledger", text(&expected)]).code, Some(0));
     for way in [Way::Ranges, Way::Whole] {
         // Candidates newer than Agave's; the same with an incremental archive on them; nothing
         // else.
-        let only_newer = serve(&files(&[full(chain), incremental(chain)]), way);
-        let mixed = serve(&files(&[fixture(FULL_26), incremental(CHAINS[0].0)]), way);
+        let only_newer = serve(&files(&[full(newer), incremental(newer)]), way);
+        let mixed = serve(&files(&[fixture(FULL_26), incremental(OLD)]), way);
         let (theirs, dir) = (serve(&agaves, way), temp_dir());
         for (number, servers) in [vec![&only_newer, &theirs], vec![&mixed], vec![&only_newer]].iter().enumerate() {
             let ledger = dir.path().join(format!("ledger-{number}"));
@@ -35,7 +35,7 @@ fn what_agave_does_not_load_is_passed_over() {
                 assert!(ledger_tree(&ledger) == ledger_tree(&expected), "{number} {way:?}");
             } else {
                 assert_eq!(said.code, Some(1), "{way:?} {said:?}");
-                assert!(words.contains("recompress --for agave"), "{said:?}");
+                assert!(words.contains(HINT), "{said:?}");
                 assert!(names(&ledger).iter().all(|name| !name.contains("snapshot")), "{:?}", names(&ledger));
             }
         }
@@ -45,12 +45,37 @@ fn what_agave_does_not_load_is_passed_over() {
 /// Archives by newer versions of Firedancer are candidates like others.
 #[test]
 fn what_agave_loads_is_taken() {
-    let chain = "firedancer-2026-09/full-bank";
-    let files = files(&[full(chain), incremental(chain)]);
+    let files = files(&[full(NEW), incremental(NEW)]);
     let expected = restored(&files);
     let (server, dir) = (serve(&files, Way::Ranges), temp_dir());
     let ledger = dir.path().join("ledger");
     let said = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
     assert_eq!(said.code, Some(0), "{said:?}");
     assert!(ledger_tree(&ledger) == ledger_tree(&expected.path().join("ledger")));
+}
+
+/// A pair that Agave refuses is passed over, and the next pair is taken: Agave's incremental archive
+/// on Firedancer's full one, whose vote accounts have no rent epochs, and 0 hashes per tick.
+#[test]
+fn the_next_pair_is_taken() {
+    let agaves = ["snapshot-26-", "incremental-"].map(|prefix| fixture_of(AGAVE_4_4, prefix));
+    for (refused, next, why) in [
+        ([full(NEW), agaves[1].clone()], agaves.clone(), "rent epoch"),
+        (
+            [full(NEW), incremental("firedancer-2026-09/full-bank-hashes-0")],
+            [full(NEW), incremental(NEW)],
+            "0 hashes per tick",
+        ),
+    ] {
+        let (next, refused) = (files(&next), serve(&files(&refused), Way::Ranges));
+        let (server, dir) = (serve(&next, Way::Ranges), temp_dir());
+        let ledger = dir.path().join("ledger");
+        // The first source is the faster one.
+        let said = run(&["bootstrap", &refused.url(""), &server.url(""), "--ledger", text(&ledger)]);
+        assert_eq!(said.code, Some(0), "{why}: {said:?}");
+        let words = said.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
+        println!("{why}: {words}");
+        let expected = restored(&next);
+        assert!(ledger_tree(&ledger) == ledger_tree(&expected.path().join("ledger")), "{why}");
+    }
 }

@@ -1,7 +1,7 @@
-//! Archives by Firedancer: restored like others if Agave loads them, or after conversion.
+//! Archives by Firedancer: restored like others if Agave loads them.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 
 use crate::common::firedancer::*;
@@ -12,7 +12,7 @@ use crate::rebase::{rebase, two_full_archives};
 /// Agave loads archives by newer versions of Firedancer.
 #[test]
 fn a_pair_that_agave_loads_is_restored_as_it_is() {
-    let (dir, chain) = (temp_dir(), "firedancer-2026-09/full-bank");
+    let (dir, chain) = (temp_dir(), NEW);
     for (number, pair) in [vec![full(chain)], vec![full(chain), incremental(chain)]].iter().enumerate() {
         let ledger = empty_ledger_of(AGAVE_4_4, dir.path(), &format!("ledger-{number}"));
         let (code, report, stderr) = run(command("restore").args(pair).arg("--ledger").arg(&ledger).arg("--verify"));
@@ -24,83 +24,16 @@ fn a_pair_that_agave_loads_is_restored_as_it_is() {
     }
 }
 
-/// Archives converted for Agave give a ledger like Agave's: from files and from standard input,
-/// with as many storages as slots, and with more.
-#[test]
-fn converted_pairs_are_restored() {
-    let sources = temp_dir();
-    let agave = "agave-4.2.2";
-    let [agave_full, agave_newer] = ["snapshot-26-", "incremental-"].map(|prefix| fixture_of(agave, prefix));
-    let written = |archive: &Path, compressors: usize, idle: usize| {
-        let dir = sources.path().join(format!("{compressors}-{idle}"));
-        fs::create_dir_all(&dir).expect("made");
-        as_firedancer_writes(archive, compressors, idle, &dir)
-    };
-    let mut cases: Vec<(&str, Vec<PathBuf>)> = Vec::new();
-    for (chain, agave, _) in CHAINS {
-        cases.push((agave, vec![full(chain)]));
-        cases.push((agave, vec![full(chain), incremental(chain)]));
-        cases.push((agave, vec![fixture_of(agave, "snapshot-"), incremental(chain)]));
-    }
-    let names = "firedancer-2026-09/names";
-    cases.push((AGAVE_4_4, vec![full(names), incremental(names)]));
-    for (compressors, idle) in [(3, 2), (40, 0)] {
-        let (full, newer) = (written(&agave_full, compressors, idle), written(&agave_newer, compressors, idle));
-        cases.push((agave, vec![full.clone(), newer.clone()]));
-        cases.push((agave, vec![full, agave_newer.clone()]));
-        cases.push((agave, vec![agave_full.clone(), newer]));
-    }
-    // Also by the index.
-    let indexed = sources.path().join("indexed");
-    fs::create_dir(&indexed).expect("made");
-    let mut recompress = command("recompress");
-    recompress.arg(full(CHAINS[0].0)).args(["--frame-size", "64KiB", "-o"]).arg(&indexed);
-    assert_eq!(run(&mut recompress).0, 0);
-    cases.push((agave, vec![indexed.join(name(&full(CHAINS[0].0))), incremental(CHAINS[0].0)]));
-    for (number, (agave, archives)) in cases.iter().enumerate() {
-        let (dir, said) = (temp_dir(), format!("{number}: {archives:?}"));
-        let archives = pair_for_agave(agave, archives, dir.path());
-        let paths: Vec<&Path> = archives.iter().map(PathBuf::as_path).collect();
-        let (code, report, stderr) = verify(&paths, &["--for", "agave,firedancer"]);
-        assert_eq!(code, 0, "{said}: {report} {stderr}");
-        // The full archive is valid by itself.
-        assert_eq!(verify(&paths[..1], &["--for", "agave"]).0, 0, "{said}");
-        let ledger = empty_ledger_of(agave, dir.path(), "ledger");
-        let (code, report, stderr) =
-            run(command("restore").args(&archives).arg("--ledger").arg(&ledger).arg("--verify"));
-        assert_eq!((code, &report["state"]), (0, &"checked".into()), "{said}: {stderr}");
-        // The storage map of Agave 4.2's incremental archive names storages of Agave's full
-        // archive, not of this one.
-        let (code, report, stderr) = verify(&[&ledger], &["--for", "agave-4.2"]);
-        assert_eq!(code, 0, "{said}: {report} {stderr}");
-        let out = temp_dir();
-        let again = archive(&ledger, out.path(), &[]);
-        let (code, report, stderr) = verify(&[&again], &["--for", "agave,firedancer"]);
-        assert_eq!(code, 0, "{said}: {report} {stderr}");
-        for piped in 0..archives.len() {
-            let of_pipe = empty_ledger_of(agave, dir.path(), &format!("piped-{piped}"));
-            let mut restore = command("restore");
-            for (number, archive) in archives.iter().enumerate() {
-                restore.arg(if number == piped { Path::new("-") } else { archive.as_path() });
-            }
-            let input = fs::File::open(&archives[piped]).expect("opened");
-            let output = restore.arg("--ledger").arg(&of_pipe).stdin(Stdio::from(input)).output().expect("runs");
-            assert!(output.status.success(), "{said}: {}", String::from_utf8_lossy(&output.stderr));
-            assert!(tree_without_locks(&of_pipe) == tree_without_locks(&ledger), "{said}");
-        }
-    }
-}
-
 /// A full archive without stakes, with a slot for each storage, below an incremental one: Agave
 /// takes the bank from that. Rent epochs must agree.
 #[test]
 fn a_full_archive_without_stakes_below_one_that_has_them() {
     let dir = temp_dir();
-    let names = full("firedancer-2026-09/names");
+    let names = full(NO_STAKES);
     let [agave_full, new] = two_full_archives(AGAVE_4_4, dir.path());
     let genesis = agave_full.parent().expect("a directory");
     // `rebase` writes all vote accounts; newer versions of Firedancer write their rent epochs as 0.
-    for newer in [rebase(&[&new], &names, dir.path(), &[]), incremental("firedancer-2026-09/full-bank")] {
+    for newer in [rebase(&[&new], &names, dir.path(), &[]), incremental(NEW)] {
         let (code, report, stderr) = verify(&[&names, &newer], &["--for", "agave,firedancer"]);
         assert_eq!(code, 0, "{}: {report} {stderr}", newer.display());
         let piped = fs::File::open(&names).expect("opened");
@@ -125,14 +58,10 @@ fn a_full_archive_without_stakes_below_one_that_has_them() {
     assert!(code == 3 && rules.into_iter().all(|rule| rule == "no-rent-epoch"), "{report}");
     let ledger = empty_ledger_of(AGAVE_4_4, dir.path(), "refused");
     let (code, _, stderr) = run(command("restore").args([&names, &newer]).arg("--ledger").arg(&ledger));
-    assert!(code == 3 && stderr.contains("convert that for this one"), "{stderr}");
+    assert!(code == 3 && stderr.contains("take Agave's full archive, or Firedancer's incremental one"), "{stderr}");
     for oracle in Oracle::all() {
         assert!(oracle.accepts(&names, Some(&newer), genesis).is_err());
     }
-}
-
-fn tree_without_locks(ledger: &Path) -> Vec<(String, Option<Vec<u8>>)> {
-    tree(ledger).into_iter().filter(|(path, _)| !path.ends_with(".lock")).collect()
 }
 
 /// Archives in formats that Agave no longer reads: the archive beside the ledger has the unpacked

@@ -171,7 +171,7 @@ fn each_is_told_by_its_rule() {
 /// Every command that makes or names a state refuses it, and makes no files.
 #[test]
 fn nothing_is_made_of_them() {
-    for (what, number, ..) in BROKEN {
+    for (what, number, rule, _) in BROKEN {
         let (_, _, _, alter) = BROKEN.iter().find(|(name, ..)| name == what).expect("it");
         let mut state = state(*number);
         alter(&mut state);
@@ -180,7 +180,8 @@ fn nothing_is_made_of_them() {
         let ledger = dir.path().join("ledger");
         let mut restore = slotpress();
         restore.arg("restore").arg(&full).args(&incremental).arg("--ledger").arg(&ledger);
-        restore.assert().code(3);
+        let is_for_firedancer = *rule == Rule::NoHashesPerTick;
+        restore.assert().code(if is_for_firedancer { 1 } else { 3 });
         assert!(!ledger.join("snapshots").exists(), "{what}: restored");
         let out = dir.path().join("out");
         std::fs::create_dir(&out).expect("made");
@@ -189,7 +190,12 @@ fn nothing_is_made_of_them() {
             Some(incremental) => recompress.arg("recompress").arg(incremental).arg("--base").arg(&full),
             None => recompress.arg("recompress").arg(&full),
         };
-        recompress.arg("-o").arg(&out).assert().code(3);
+        let recompressed = recompress.arg("-o").arg(&out).assert();
+        if is_for_firedancer {
+            recompressed.success();
+            continue;
+        }
+        recompressed.code(3);
         if let Some(incremental) = &incremental {
             // The changed state as the new one on an older full archive.
             let mut rebase = slotpress();
@@ -213,7 +219,7 @@ fn inactive_stakes_may_be_missing() {
     let dir = temp_dir();
     let (full, incremental) = put_all(dir.path(), &state.finish("an inactive stake"));
     let incremental = incremental.expect("an incremental archive");
-    let report = verify(&full, Some(&incremental), &SnapshotClient::CURRENT);
+    let report = verify(&full, Some(&incremental), &SnapshotClient::ALL);
     assert!(report.ok, "{}", shown(&report));
     for oracle in Oracle::all() {
         oracle.load(&full, Some(&incremental), &chain);

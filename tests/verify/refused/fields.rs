@@ -574,7 +574,7 @@ fn each_demand_is_told() {
     });
     let others = vote_accounts_of_epochs().into_iter().map(|(what, rule, _)| (what.to_string(), rule));
     for (what, rule) in demands.chain(others) {
-        let report = report_of(find(&what), &SnapshotClient::CURRENT);
+        let report = report_of(find(&what), &SnapshotClient::ALL);
         assert!(!of_rule(&report, rule).is_empty(), "{what}: {}", shown(&report));
     }
 }

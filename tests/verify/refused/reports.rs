@@ -176,7 +176,7 @@ fn the_book_of_rules() {
     for rule in Rule::ALL {
         let kinds = [
             (rule.is_of_version(), "of a version"),
-            (rule.is_of_firedancer(), "of Firedancer"),
+            (rule.is_unsupported(), "unsupported"),
             (rule.is_of_packing(), "of packing"),
         ];
         let kinds: Vec<&str> = kinds.into_iter().filter(|(is, _)| *is).map(|(_, name)| name).collect();

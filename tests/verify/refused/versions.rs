@@ -96,9 +96,7 @@ pub const BAIL_OUT: [&[u8]; 2] = [&[1, 0, 0, 0, 39, 0, 0, 0], &[1, 0, 0, 0, 8, 0
 
 fn refusing(report: &VerifyReport) -> Vec<SnapshotClient> {
     let refusing = report.clients.iter().filter(|verdict| !verdict.loads).map(|verdict| verdict.client);
-    // The version of August refuses what the newest Firedancer refuses, except for slots of the
-    // status cache.
-    refusing.filter(|client| *client != SnapshotClient::Firedancer2608).collect()
+    refusing.collect()
 }
 
 /// Checks that Agave's own loaders agree with the report.
@@ -109,7 +107,7 @@ fn assert_agave_agrees(path: &Path, report: &VerifyReport, genesis: &Path) {
     }
 }
 
-/// An archive without a storage map, as 4.4 writes it: valid, but not for 4.1.
+/// An archive without a storage map, as 4.4 writes it, is valid.
 #[test]
 fn no_storage_map() {
     for chain in ["agave-4.4.0", "agave-4.5.0-alpha.4", "agave-4.5.0-alpha.4-split"] {
@@ -119,14 +117,12 @@ fn no_storage_map() {
             path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("snapshot-"))
         };
         let full = files.find(is_full).expect("a full archive");
-        for asked in [&[][..], &SnapshotClient::AGAVE, &SnapshotClient::CURRENT] {
+        for asked in [&[][..], &SnapshotClient::ALL] {
             let report = verify(&full, None, asked);
             assert!(report.ok && report.warnings.is_empty() && report.unlisted_count == 0, "{}", shown(&report));
-            assert_eq!(refusing(&report), [SnapshotClient::Agave41]);
+            assert_eq!(refusing(&report), []);
         }
         assert_agave_agrees(&full, &verify(&full, None, &[]), &dir);
-        let report = verify(&full, None, &[SnapshotClient::Agave41]);
-        assert_eq!(report.failures.iter().map(|it| it.rule).collect::<Vec<_>>(), [Rule::NoStorageMap]);
     }
 }
 
@@ -137,7 +133,7 @@ fn errors_that_older_versions_do_not_know() {
         let path = put(dir.path(), FULL, &zstd(&with_error(error).write()));
         let report = verify(&path, None, &[]);
         assert!(report.ok && report.warnings.is_empty(), "{}", shown(&report));
-        assert_eq!(refusing(&report), [SnapshotClient::Agave41, SnapshotClient::Agave42, SnapshotClient::Agave43]);
+        assert_eq!(refusing(&report), [SnapshotClient::Agave42, SnapshotClient::Agave43]);
         assert_agave_agrees(&path, &report, &crate::verify::fixtures::dir());
         assert!(
             verify(&path, None, &[SnapshotClient::Agave44, SnapshotClient::Agave45, SnapshotClient::Firedancer]).ok
@@ -212,7 +208,7 @@ fn bank_hash() {
         let path = put(dir.path(), FULL, &zstd(&tar.write()));
         let report = verify(&path, None, &[]);
         assert_eq!(report.failures.iter().map(|it| it.rule).collect::<Vec<_>>(), [Rule::BankHash]);
-        assert_eq!(refusing(&report).len(), SnapshotClient::ALL.len() - 1);
+        assert_eq!(refusing(&report), SnapshotClient::ALL);
         assert_agave_agrees(&path, &report, &crate::verify::fixtures::dir());
     }
 }
@@ -264,16 +260,16 @@ fn layouts_of_ledgers() {
     use SnapshotClient::*;
     for (chain, ledger, refused) in [
         ("agave-4.2.2", "ledger-at-40-hard-links", &[Agave45][..]),
-        ("agave-4.2.2", "ledger-at-40", &[Agave41]),
-        ("agave-4.4.0", "ledger-at-40", &[Agave41]),
-        ("agave-4.5.0-alpha.4", "ledger-at-40", &[Agave41, Agave42, Agave43, Agave44]),
+        ("agave-4.2.2", "ledger-at-40", &[]),
+        ("agave-4.4.0", "ledger-at-40", &[]),
+        ("agave-4.5.0-alpha.4", "ledger-at-40", &[Agave42, Agave43, Agave44]),
     ] {
         let to = tempfile::tempdir().expect("a directory");
         let bytes = std::fs::read(dir().with_file_name(chain).join(format!("{ledger}.tar.zst"))).expect("the fixture");
         let tar = zstd::stream::decode_all(bytes.as_slice()).expect("zstd");
         tar::Archive::new(tar.as_slice()).unpack(to.path()).expect("unpacked");
         let paths = LedgerPaths { ledger: to.path().to_path_buf(), ..LedgerPaths::default() };
-        for asked in [&[][..], &[Agave41], &[Agave44], &[Agave45], &SnapshotClient::AGAVE] {
+        for asked in [&[][..], &[Agave44], &[Agave45], &SnapshotClient::AGAVE] {
             let report = verify_ledger(&paths, None, None, &options(asked), &NoProgress).expect("verified");
             assert_eq!(refusing(&report), refused, "{chain}");
             assert!(report.warnings.is_empty(), "{}", shown(&report));

@@ -80,27 +80,17 @@ pub struct BankFile {
     pub breaches: Vec<Breach>,
     /// Slots of the status cache, if the status cache was read.
     pub cached_slots: Option<Arc<[u64]>>,
-    /// Offsets of some fields in the file.
+    /// Place of the storage map in the file.
     pub places: BankPlaces,
 }
 
-/// Offsets in bytes of the fields that a bank file of Firedancer lacks, and of the storage map.
+/// Offsets in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BankPlaces {
-    pub hashes_per_tick: u64,
-    /// The duration of a slot, 16 bytes. The number of slots in a year follows after 8 more bytes.
-    pub ns_per_slot: u64,
-    pub leader: u64,
-    pub rent_slots_per_year: u64,
-    pub stakes: u64,
-    pub stakes_end: u64,
-    pub is_delta: u64,
     /// The storage map, beginning with its count.
     pub storage_map: u64,
     /// The byte after the storage map.
     pub storage_map_end: u64,
-    pub epoch_stakes: u64,
-    pub epoch_stakes_end: u64,
 }
 
 /// Leader of the bank's slot, computed from the stakes of its epoch.
@@ -126,11 +116,6 @@ impl BankFile {
     /// Every chain that Agave runs has a vote account from genesis on.
     pub fn lacks_stakes(&self) -> bool {
         self.slot > 0 && (self.vote_account_count, self.delegation_count, self.storage_count) == (0, 0, 0)
-    }
-
-    /// True if only Firedancer, which writes such banks, loads this one.
-    pub fn is_for_firedancer_only(&self) -> bool {
-        self.lacks_stakes() || self.hashes_per_tick == Some(0)
     }
 
     /// Computes the bank hash anew from its parts. Returns `None` without a blockhash.
@@ -293,10 +278,8 @@ fn read_front<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Result
     bank.capitalization = r.u64()?;
     r.limit(firedancer::CAPITALIZATION, bank.capitalization);
     bank.max_tick_height = r.u64()?;
-    bank.places.hashes_per_tick = r.position();
     bank.hashes_per_tick = if r.flag("hashes per tick")? { Some(r.u64()?) } else { None };
     bank.ticks_per_slot = r.u64()?;
-    bank.places.ns_per_slot = r.position();
     bank.ns_per_slot = u128::from_le_bytes(r.array()?);
     Ok(())
 }
@@ -304,9 +287,7 @@ fn read_front<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Result
 /// Parses the fields from the slot duration on.
 fn read_bank_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile, keep: Keep<'_>) -> Result<()> {
     read_middle(r, bank)?;
-    bank.places.stakes = r.position();
     let stakes = read_stakes(r, "the stakes", false, keep)?;
-    bank.places.stakes_end = r.position();
     r.limit(firedancer::VOTE_ACCOUNTS, stakes.vote_account_count);
     r.limit(firedancer::DELEGATIONS, stakes.delegation_count);
     bank.invalid_vote_account = stakes.invalid_vote_account;
@@ -321,7 +302,6 @@ fn read_bank_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile, kee
     if unused_epochs > 0 {
         r.breach(Demand::UnusedEpochStakes, "none", unused_epochs);
     }
-    bank.places.is_delta = r.position();
     r.flag("is_delta")?;
     Ok(())
 }
@@ -333,7 +313,6 @@ fn read_middle<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Resul
     bank.slot = r.u64()?;
     r.skip(8)?; // epoch, unused
     bank.block_height = r.u64()?;
-    bank.places.leader = r.position();
     bank.leader = Hash(r.array()?);
     r.skip(16)?; // collector fees, fee calculator: always 0
     r.skip(4 * 8 + 1)?; // fee rate governor
@@ -343,9 +322,7 @@ fn read_middle<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Resul
     if flag > 1 {
         r.breach(Demand::RentCollectorFlag, "0 or 1", flag);
     }
-    r.skip(8 + 8)?;
-    bank.places.rent_slots_per_year = r.position();
-    r.skip(8 + 8 + 8 + 1)?;
+    r.skip(8 + 8 + 8 + 8 + 8 + 1)?;
     bank.slots_per_epoch = r.u64()?;
     bank.leader_schedule_slot_offset = r.u64()?;
     bank.is_warmup = r.flag("the warm-up")?;
@@ -417,7 +394,6 @@ fn read_extra_fields<R: BufRead>(
         r.skip(8 + 32 + 8 + 32 + 8)?;
     }
     r.optional_hash("the epoch accounts hash")?;
-    bank.places.epoch_stakes = r.position();
     bank.epoch_stakes_count = r.count("the epoch stakes", 8 + 4)?;
     let (epoch, slot_index) = bank.epoch_and_index();
     r.limit(firedancer::EPOCHS, bank.epoch_stakes_count);
@@ -433,7 +409,6 @@ fn read_extra_fields<R: BufRead>(
             bank.invalid_vote_account.get_or_insert(invalid);
         }
     }
-    bank.places.epoch_stakes_end = r.position();
     judge_epochs(r, &wanted, &found);
     if bank.slot > 0 && slot_index < SLOTS_PER_EPOCH_MAX && !voters.has_more {
         bank.scheduled_leader = leader(epoch, slot_index, voters.by_address())

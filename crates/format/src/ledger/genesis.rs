@@ -12,9 +12,6 @@ use crate::{BankFile, FieldReader};
 pub struct Genesis {
     pub creation_time: i64,
     pub ticks_per_slot: u64,
-    pub ns_per_tick: u128,
-    /// Hashes in a tick; `None` if the number is not fixed.
-    pub hashes_per_tick: Option<u64>,
     pub slots_per_epoch: u64,
     pub is_warmup: bool,
     pub first_normal_epoch: u64,
@@ -25,9 +22,6 @@ pub struct Genesis {
 /// fee governor (four numbers and a percentage), rent (two numbers and a percentage), and inflation
 /// (six numbers).
 const BEFORE_EPOCH_SCHEDULE_BYTES: u64 = 8 + (4 * 8 + 1) + (2 * 8 + 1) + 6 * 8;
-
-/// Seconds in a year (`SECONDS_PER_YEAR` in the `solana-time-utils` crate).
-pub const SECONDS_PER_YEAR: f64 = 365.242_199 * 24.0 * 60.0 * 60.0;
 
 impl Genesis {
     pub fn read(path: &Path) -> Result<Self> {
@@ -43,31 +37,19 @@ impl Genesis {
         }
         skip_accounts(&mut r)?;
         let ticks_per_slot = r.u64()?;
-        r.skip(8)?; // unused
-        let (seconds, nanoseconds) = (r.u64()?, r.u32()?);
-        let ns_per_tick = u128::from(seconds).saturating_mul(1_000_000_000).saturating_add(u128::from(nanoseconds));
+        r.skip(8 + 8 + 4)?; // unused, duration of a tick
         if r.flag("the number of ticks")? {
             r.skip(8)?;
         }
-        let hashes_per_tick = if r.flag("the hashes per tick")? { Some(r.u64()?) } else { None };
-        if ticks_per_slot == 0 || ns_per_tick == 0 {
-            return Err(r.damaged("a slot takes no time"));
+        if r.flag("the hashes per tick")? {
+            r.skip(8)?;
         }
         r.skip(BEFORE_EPOCH_SCHEDULE_BYTES)?;
         let slots_per_epoch = r.u64()?;
         r.skip(8)?; // the offset of the leader schedule
         let is_warmup = r.flag("the warm-up")?;
         let (first_normal_epoch, first_normal_slot) = (r.u64()?, r.u64()?);
-        Ok(Self {
-            creation_time,
-            ticks_per_slot,
-            ns_per_tick,
-            hashes_per_tick,
-            slots_per_epoch,
-            is_warmup,
-            first_normal_epoch,
-            first_normal_slot,
-        })
+        Ok(Self { creation_time, ticks_per_slot, slots_per_epoch, is_warmup, first_normal_epoch, first_normal_slot })
     }
 
     /// True if the bank belongs to this chain. Compares the fields that every version of Agave
@@ -76,16 +58,6 @@ impl Genesis {
         let of_epochs = (bank.slots_per_epoch, bank.is_warmup, bank.first_normal_epoch, bank.first_normal_slot);
         (self.creation_time, self.ticks_per_slot) == (bank.genesis_creation_time, bank.ticks_per_slot)
             && (self.slots_per_epoch, self.is_warmup, self.first_normal_epoch, self.first_normal_slot) == of_epochs
-    }
-
-    pub fn ns_per_slot(&self) -> u128 {
-        self.ns_per_tick.saturating_mul(u128::from(self.ticks_per_slot))
-    }
-
-    /// Computes the number of slots in a year, in the order of Agave's computation: Agave compares
-    /// the result bit by bit.
-    pub fn slots_per_year(&self) -> f64 {
-        SECONDS_PER_YEAR * (1_000_000_000.0 / self.ns_per_tick as f64) / self.ticks_per_slot as f64
     }
 }
 

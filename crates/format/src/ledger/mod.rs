@@ -29,7 +29,6 @@ pub mod lock;
 pub mod mints;
 pub mod names;
 pub mod programs;
-pub mod rebuilt_bank;
 pub mod record;
 pub mod records;
 pub mod slot_params;

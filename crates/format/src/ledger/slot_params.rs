@@ -2,8 +2,10 @@
 //! (`slot_params.rs` in the `solana-runtime` crate).
 
 use crate::BankFile;
-use crate::ledger::genesis::SECONDS_PER_YEAR;
 use crate::ledger::programs::address;
+
+/// Seconds in a year (`SECONDS_PER_YEAR` in the `solana-time-utils` crate).
+const SECONDS_PER_YEAR: f64 = 365.242_199 * 24.0 * 60.0 * 60.0;
 
 /// A feature that makes slots shorter, and the fields that it asks for in a bank file.
 #[derive(Clone, Copy, Debug)]

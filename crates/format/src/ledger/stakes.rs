@@ -29,9 +29,6 @@ const STAKE_STATE_BYTES: usize = DELEGATION_AT + DELEGATION_BYTES + 8 + 1;
 /// once held a rate.
 const DELEGATION_BYTES: usize = 32 + 8 + 8 + 8 + 8;
 
-/// Length of a delegation in a stakes cache, where the stake account's address precedes it.
-pub const STORED_DELEGATION_BYTES: usize = 32 + DELEGATION_BYTES;
-
 /// Length of the part of a delegation that Agave 4.4 and later compare.
 const STAKE_BYTES: usize = DELEGATION_BYTES - 8;
 
@@ -42,10 +39,6 @@ pub struct Delegation([u8; DELEGATION_BYTES]);
 impl Delegation {
     pub fn voter(&self) -> [u8; 32] {
         self.0.first_chunk().copied().unwrap_or_default()
-    }
-
-    pub fn bytes(&self) -> &[u8] {
-        &self.0
     }
 
     pub fn term(&self) -> Term {
@@ -78,14 +71,6 @@ impl Delegation {
         let bytes = data.get(DELEGATION_AT.saturating_add(DELEGATION_BYTES)..).and_then(|rest| rest.first_chunk());
         bytes.copied().map_or(0, u64::from_le_bytes)
     }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoredAccount {
-    pub lamports: u64,
-    pub is_executable: bool,
-    pub rent_epoch: u64,
-    pub data: Box<[u8]>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

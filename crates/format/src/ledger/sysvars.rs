@@ -111,25 +111,11 @@ pub fn parse_reward_stakes(data: &[u8], data_bytes: u64) -> Result<u64> {
     }
 }
 
-/// Parses the seconds since the start of the epoch from the sysvar `Clock`. Returns `None` if there
-/// are none: the clock was never set, or the epoch has just begun.
-pub fn parse_clock(data: &[u8]) -> Result<Option<u64>> {
-    let (epoch_start, now) = clock_times(data)?;
-    Ok(u64::try_from(now.saturating_sub(epoch_start)).ok().filter(|seconds| *seconds > 0))
-}
-
 /// Parses the time of the slot from the sysvar `Clock`, in seconds since 1970.
 pub fn parse_block_time(data: &[u8]) -> Result<i64> {
-    clock_times(data).map(|(_, now)| now)
-}
-
-/// Reads the time at which the epoch started, and the time of the slot.
-fn clock_times(data: &[u8]) -> Result<(i64, i64)> {
     let mut r = FieldReader::new(data, data.len() as u64, "the sysvar Clock");
-    r.skip(8)?; // slot
-    let epoch_start = i64::from_le_bytes(r.array()?);
-    r.skip(8 + 8)?; // epochs
-    Ok((epoch_start, i64::from_le_bytes(r.array()?)))
+    r.skip(8 + 8 + 8 + 8)?; // slot, start of the epoch, epochs
+    Ok(i64::from_le_bytes(r.array()?))
 }
 
 /// Parses the account of a feature. Returns the slot in which the feature was activated, or `None`

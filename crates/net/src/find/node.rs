@@ -116,7 +116,7 @@ impl Node {
     pub fn nothing_left(&self, last: &Error) -> Error {
         let in_place = self.bad.iter().filter(|bad| bad.is_in_place).find_map(|bad| bad.place.as_ref());
         let hint = match (in_place, last.hint()) {
-            _ if last.kind() == ErrorKind::Unsupported => last.hint().cloned().unwrap_or(Hint::ConvertFile),
+            (_, Some(hint)) if last.kind() == ErrorKind::Unsupported => hint.clone(),
             (Some(place), _) => format!("move {place} away, so that another source's can be fetched").into(),
             (None, Some(hint)) => hint.clone(),
             (None, None) => Hint::from("give other sources, or try again later"),

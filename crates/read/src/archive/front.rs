@@ -3,17 +3,17 @@
 
 use std::time::{Duration, SystemTime};
 
-use slotpress_base::{Error, ErrorKind, NoProgress, Progress, Result, clock, split_at_most, to_usize};
+use slotpress_base::{Error, ErrorKind, NoProgress, Result, ShowPath, clock, split_at_most, to_usize};
 use slotpress_format::{
     BLOCK, BLOCK_BYTES, BankFile, Entry, EntryKind, EntryParser, EpochSchedule, FieldReader, SlotTime, SlotTimeSource,
     TarEvent, is_header_of_firedancer, read_bank_front,
 };
 
-use super::by_index::Extent;
+use super::Archive;
 use super::range::{FrameOffsets, read_range};
 use super::tail::Tail;
-use super::visit::{EntryUse, Problem, Visitor};
-use super::{Archive, Pass};
+use crate::Rule;
+use crate::rules::bank::for_firedancer_only;
 
 /// Bytes read from the start of the bank file: the slot duration follows after at most 300
 /// blockhashes of 56 bytes.
@@ -40,43 +40,27 @@ pub fn of(archive: &Archive) -> Option<Front> {
     }
 }
 
-/// Limit on the size of a bank file of Firedancer, which is held in memory. On mainnet it takes
-/// about 10 MB for the stakes of two or three epochs, and 220 MB for vote accounts and delegations
-/// if it has these.
-pub const FIREDANCER_BANK_BYTES_MAX: usize = 512 * 1024 * 1024;
-
 /// Setting in the index of an archive that was recompressed from one of Firedancer, with unchanged
 /// storages.
 pub const RECOMPRESSED: &str = "recompressed-from=firedancer";
-
-/// True if Firedancer wrote the archive, or the one from which it was recompressed. Tar headers
-/// show this, or a setting in the index. So does a bank file without stakes, as Firedancer wrote
-/// until August 2026.
-///
-/// # Errors
-/// The disk fails, or there is not enough memory.
-pub fn is_of_firedancer(archive: &Archive, bank: Option<&BankFile>) -> Result<bool> {
-    if bank.is_some_and(BankFile::lacks_stakes) {
-        return Ok(true);
-    }
-    match &archive.tail {
-        Some(tail) => Ok(is_noted(tail)),
-        None => begins_as_firedancers(archive),
-    }
-}
 
 /// True if a setting in the index says that the archive was recompressed from one of Firedancer.
 pub fn is_noted(tail: &Tail) -> bool {
     tail.index.settings.split(' ').any(|setting| setting == RECOMPRESSED)
 }
 
-fn begins_as_firedancers(archive: &Archive) -> Result<bool> {
-    let mut front = Vec::new();
-    decode_until(archive, &mut |bytes| {
-        front.extend_from_slice(split_at_most(bytes, BLOCK.saturating_sub(front.len())).0);
-        Ok(front.len() >= BLOCK)
-    })?;
-    Ok(<[u8; BLOCK]>::try_from(front).is_ok_and(|header| is_header_of_firedancer(&header)))
+/// Refuses an archive that no version of Agave loads, as far as its beginning shows that. `is_below`
+/// is true for the full archive of a pair: clients do not use its bank file.
+///
+/// # Errors
+/// [`ErrorKind::Unsupported`], or the disk fails, or there is not enough memory.
+pub fn refuse_for_firedancer_only(archive: &Archive, is_below: bool) -> Result<()> {
+    let Some(bank) = bank(archive)? else { return Ok(()) };
+    let rule = match is_below {
+        true => (bank.lacks_stakes() && shares_slots(archive)?).then_some(Rule::SharedSlot),
+        false => for_firedancer_only(&bank),
+    };
+    rule.map_or(Ok(()), |rule| Err(rule.unsupported().within(archive.path().shown())))
 }
 
 /// True if the first two storages are of the same slot. Until August 2026, Firedancer wrote all
@@ -84,7 +68,7 @@ fn begins_as_firedancers(archive: &Archive) -> Result<bool> {
 ///
 /// # Errors
 /// The disk fails, or there is not enough memory.
-pub fn shares_slots(archive: &Archive) -> Result<bool> {
+fn shares_slots(archive: &Archive) -> Result<bool> {
     let slot_of = |entry: &Entry| match entry.kind {
         EntryKind::Storage { slot, .. } => Some(slot),
         _ => None,
@@ -107,24 +91,6 @@ pub fn shares_slots(archive: &Archive) -> Result<bool> {
     Ok(matches!(slots[..], [one, other] if one == other))
 }
 
-/// Reads the whole bank file of an archive of Firedancer; `None` if the archive is damaged, or the
-/// bank file is not near its beginning.
-///
-/// # Errors
-/// The bank file is too long, the disk fails, or there is not enough memory.
-pub fn bank_file_of_firedancer(archive: &Archive) -> Result<Option<Vec<u8>>> {
-    match in_order(archive, FIREDANCER_BANK_BYTES_MAX)? {
-        Some((entry, _)) if entry.content_bytes > FIREDANCER_BANK_BYTES_MAX as u64 => {
-            let has = entry.content_bytes;
-            let message =
-                format!("its bank file has {has} bytes, more than the {FIREDANCER_BANK_BYTES_MAX} that are read");
-            Err(Error::new(ErrorKind::Unsupported, message)
-                .with_hint("take an archive of another validator: of Agave, or of a newer Firedancer"))
-        }
-        found => Ok(found.map(|(_, bank_file)| bank_file)),
-    }
-}
-
 /// Reads the fields in front of the stakes in the bank file; `None` if a short read does not reach
 /// them. Does not report damage.
 ///
@@ -136,29 +102,6 @@ pub fn bank(archive: &Archive) -> Result<Option<BankFile>> {
         None => in_order(archive, FRONT_BYTES)?,
     };
     Ok(front.and_then(|(entry, front)| read_front(&entry, &front)))
-}
-
-/// Reads the whole bank file.
-///
-/// # Errors
-/// The bank file is missing or damaged, or the archive cannot be read.
-pub fn whole_bank(archive: &Archive, threads: usize, progress: &dyn Progress) -> Result<BankFile> {
-    let pass = Pass { extent: Extent::Wanted, ..Pass::new(threads, progress) };
-    let bank = archive.read(&pass, &BankFileOnly)?.documents.bank;
-    bank.unwrap_or_else(|| Err(Error::damaged("the archive holds no bank file"))).map(|parsed| parsed.bank)
-}
-
-/// Visits only the bank file. Damage elsewhere in the archive is not reported.
-struct BankFileOnly;
-
-impl Visitor for BankFileOnly {
-    fn entry(&self, _: u32, entry: &Entry) -> Result<EntryUse> {
-        Ok(EntryUse { is_document: matches!(entry.kind, EntryKind::BankFile(_)), ..EntryUse::default() })
-    }
-
-    fn problem(&self, _: Problem<'_>) -> Result<()> {
-        Ok(())
-    }
 }
 
 fn read_front(entry: &Entry, front: &[u8]) -> Option<BankFile> {

@@ -23,7 +23,6 @@ use crate::archive::Archive;
 use crate::archive::by_index::Extent;
 use crate::archive::visit::Problem;
 use crate::archive::walk::FrameStatistics;
-use crate::rules::bank::judge_map_presence;
 use crate::rules::clients::refusals;
 use crate::{
     ArchiveRules, Compression, EntryUse, Findings, NamedArchive, Pass, Plan, ReadArchive, ReadError, SeenFrame,
@@ -215,7 +214,6 @@ fn inspect_open(archive: &Archive, threads: usize, progress: &dyn Progress) -> R
     read.documents.bank = Some(Ok(crate::archive::documents::ParsedBank { end_error: None, ..bank }));
     let judged = rules.finish(archive, &mut read)?;
     let Some((bank, _)) = judged.bank else { return Err(Error::damaged("the archive holds no bank file").into()) };
-    judge_map_presence(&bank, entries.storages, &findings)?;
     let broken = findings.broken_rules();
     let hash = bank.snapshot_hash();
     let readings = SnapshotClient::ALL.map(|client| {

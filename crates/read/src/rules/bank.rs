@@ -9,6 +9,15 @@ use slotpress_format::{BankFile, Breach, Demand, ScheduledLeader, StatusCache};
 use super::findings::{FindingPlace, Findings};
 use super::rule::Rule;
 
+/// The rule for which no version of Agave loads a state with this bank file.
+pub fn for_firedancer_only(bank: &BankFile) -> Option<Rule> {
+    match (bank.lacks_stakes(), bank.hashes_per_tick) {
+        (true, _) => Some(Rule::NoStakes),
+        (false, Some(0)) => Some(Rule::NoHashesPerTick),
+        (false, _) => None,
+    }
+}
+
 fn rule_of(demand: Demand) -> Rule {
     match demand {
         Demand::UnusedEpochStakes => Rule::UnusedEpochStakes,
@@ -81,12 +90,4 @@ pub fn judge_transactions(cache: &StatusCache, place: &FindingPlace, findings: &
         0 => add(Rule::NoTransactions, &"a blockhash that transactions named", &"none"),
         _ => Ok(()),
     }
-}
-
-pub fn judge_map_presence(bank: &BankFile, storage_count: u64, findings: &Findings) -> Result<()> {
-    if bank.storage_count > 0 || storage_count == 0 {
-        return Ok(());
-    }
-    let place = FindingPlace::entry(format!("snapshots/{0}/{0}", bank.slot));
-    findings.add_at(Rule::NoStorageMap, &place, "a storage map", "an empty one")
 }

@@ -15,9 +15,6 @@ use super::rule::Rule;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[non_exhaustive]
 pub enum SnapshotClient {
-    /// Agave 4.1, and older versions that behave the same.
-    #[serde(rename = "agave-4.1")]
-    Agave41,
     #[serde(rename = "agave-4.2")]
     Agave42,
     #[serde(rename = "agave-4.3")]
@@ -26,10 +23,7 @@ pub enum SnapshotClient {
     Agave44,
     #[serde(rename = "agave-4.5")]
     Agave45,
-    /// Firedancer as of August 2026.
-    #[serde(rename = "firedancer-26.08")]
-    Firedancer2608,
-    /// The newest Firedancer.
+    /// Firedancer since September 2026.
     #[serde(rename = "firedancer")]
     Firedancer,
 }
@@ -38,29 +32,24 @@ use SnapshotClient::*;
 
 impl SnapshotClient {
     /// All clients, the oldest version of each first.
-    pub const ALL: [Self; 7] = [Agave41, Agave42, Agave43, Agave44, Agave45, Firedancer2608, Firedancer];
+    pub const ALL: [Self; 5] = [Agave42, Agave43, Agave44, Agave45, Firedancer];
 
-    /// Versions of Agave in use today; "Agave" without a version means these.
+    /// All versions of Agave; "Agave" without a version means these.
     pub const AGAVE: [Self; 4] = [Agave42, Agave43, Agave44, Agave45];
-
-    /// Every client in use today.
-    pub const CURRENT: [Self; 5] = [Agave42, Agave43, Agave44, Agave45, Firedancer];
 
     /// True for all versions of Agave.
     pub fn is_agave(self) -> bool {
-        !matches!(self, Firedancer | Firedancer2608)
+        self != Firedancer
     }
 }
 
 impl fmt::Display for SnapshotClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Agave41 => "Agave 4.1",
             Agave42 => "Agave 4.2",
             Agave43 => "Agave 4.3",
             Agave44 => "Agave 4.4",
             Agave45 => "Agave 4.5",
-            Firedancer2608 => "Firedancer 26.08",
             Firedancer => "Firedancer",
         })
     }
@@ -70,14 +59,13 @@ impl fmt::Display for SnapshotClient {
 const AGAVE_TOGETHER: &str = "Agave 4.2 to 4.5";
 
 /// Names of clients. If all of [`SnapshotClient::AGAVE`] are among them, they share the name "Agave
-/// 4.2 to 4.5". Likewise, both versions of Firedancer share the name "Firedancer".
+/// 4.2 to 4.5".
 pub fn names_of(clients: &[SnapshotClient]) -> Vec<String> {
     let are_together = SnapshotClient::AGAVE.iter().all(|client| clients.contains(client));
     let mut names: Vec<String> = Vec::new();
     for client in SnapshotClient::ALL.iter().filter(|client| clients.contains(client)) {
         match are_together && SnapshotClient::AGAVE.contains(client) {
             true if *client == Agave42 => names.push(AGAVE_TOGETHER.to_string()),
-            false if *client == Firedancer2608 && clients.contains(&Firedancer) => {}
             true => {}
             false => names.push(client.to_string()),
         }
@@ -86,25 +74,17 @@ pub fn names_of(clients: &[SnapshotClient]) -> Vec<String> {
 }
 
 /// Merges statements about clients into lines. The versions of [`SnapshotClient::AGAVE`] share a
-/// line if their statements are equal. Agave 4.1 and Firedancer 26.08 get a line only if they are
-/// among `asked`, or if their statement differs from that of Agave 4.2 or of the newest Firedancer.
-pub fn lines_of<T: PartialEq>(said: Vec<(SnapshotClient, T)>, asked: &[SnapshotClient]) -> Vec<(String, T)> {
+/// line if their statements are equal.
+pub fn lines_of<T: PartialEq>(said: Vec<(SnapshotClient, T)>) -> Vec<(String, T)> {
     let of = |client: SnapshotClient| said.iter().find(|(of, _)| *of == client).map(|(_, said)| said);
     let are_together = SnapshotClient::AGAVE.iter().all(|client| of(*client).is_some() && of(*client) == of(Agave42));
-    let is_shown = |client: SnapshotClient| match client {
-        Agave41 => asked.contains(&client) || of(client) != of(Agave42),
-        Firedancer2608 => asked.contains(&client) || of(client) != of(Firedancer),
-        Agave43 | Agave44 | Agave45 => !are_together,
-        Agave42 | Firedancer => true,
-    };
-    let shown: Vec<bool> = said.iter().map(|(client, _)| is_shown(*client)).collect();
-    let lines = said.into_iter().zip(shown).filter(|(_, is_shown)| *is_shown);
-    lines
-        .map(|((client, said), _)| match client {
-            Agave42 if are_together => (AGAVE_TOGETHER.to_string(), said),
-            client => (client.to_string(), said),
-        })
-        .collect()
+    let is_shown = |client: SnapshotClient| !are_together || matches!(client, Agave42 | Firedancer);
+    let lines = said.into_iter().filter(|(client, _)| is_shown(*client));
+    let named = lines.map(|(client, said)| match client {
+        Agave42 if are_together => (AGAVE_TOGETHER.to_string(), said),
+        client => (client.to_string(), said),
+    });
+    named.collect()
 }
 
 /// The rule that an archive with this extension breaks because of its compression, if there is one.
@@ -117,18 +97,17 @@ pub fn broken_by(extension: Extension) -> Option<Rule> {
     }
 }
 
-/// Clients in use today that read archives of this extension.
+/// Clients that read archives of this extension.
 pub fn readers(extension: Extension) -> Vec<SnapshotClient> {
     let rule = broken_by(extension);
     let reads = |client: &SnapshotClient| rule.is_none_or(|rule| rule.is_tolerated_by(*client));
-    SnapshotClient::CURRENT.into_iter().filter(reads).collect()
+    SnapshotClient::ALL.into_iter().filter(reads).collect()
 }
 
-/// Name of a client that does not read archives of this extension in any version in use today;
-/// `None` if all clients do.
+/// Name of a client of which no version reads archives of this extension; `None` if all clients do.
 pub fn non_reader(extension: Extension) -> Option<&'static str> {
     let readers = readers(extension);
-    let missing = SnapshotClient::CURRENT.into_iter().find(|client| !readers.contains(client))?;
+    let missing = SnapshotClient::ALL.into_iter().find(|client| !readers.contains(client))?;
     Some(if missing.is_agave() { "Agave" } else { "Firedancer" })
 }
 
@@ -180,34 +159,27 @@ mod tests {
 
     #[test]
     fn versions_share_a_line_where_they_agree() {
-        let lines = |rules: &[Rule], asked: &[SnapshotClient]| -> Vec<String> {
+        let lines = |rules: &[Rule]| -> Vec<String> {
             let said = verdicts(rules.iter().copied()).into_iter().map(|it| (it.client, (it.loads, it.note))).collect();
             let line = |(name, (loads, note)): (String, (bool, Option<&str>))| {
                 format!("{name} {loads}{}", note.map_or("", |_| ", but"))
             };
-            lines_of(said, asked).into_iter().map(line).collect()
+            lines_of(said).into_iter().map(line).collect()
         };
-        assert_eq!(lines(&[], &[]), ["Agave 4.2 to 4.5 true", "Firedancer true"]);
-        assert_eq!(lines(&[], &[Agave41]), ["Agave 4.1 true", "Agave 4.2 to 4.5 true", "Firedancer true"]);
+        assert_eq!(lines(&[]), ["Agave 4.2 to 4.5 true", "Firedancer true"]);
         let padded = ["Agave 4.2 true", "Agave 4.3 true", "Agave 4.4 true, but", "Agave 4.5 true", "Firedancer false"];
-        assert_eq!(lines(&[Rule::StoragePadded], &[]), padded);
-        let no_map = ["Agave 4.1 false", "Agave 4.2 to 4.5 true", "Firedancer true"];
-        assert_eq!(lines(&[Rule::NoStorageMap], &[]), no_map);
-        let few = ["Agave 4.2 to 4.5 false", "Firedancer 26.08 true", "Firedancer false"];
-        assert_eq!(lines(&[Rule::FewCachedSlots], &[]), few);
+        assert_eq!(lines(&[Rule::StoragePadded]), padded);
     }
 
     #[test]
     fn names_together() {
-        assert_eq!(names_of(&SnapshotClient::CURRENT), ["Agave 4.2 to 4.5", "Firedancer"]);
-        assert_eq!(names_of(&[Agave45, Agave41]), ["Agave 4.1", "Agave 4.5"]);
-        assert_eq!(names_of(&[Firedancer, Firedancer2608]), ["Firedancer"]);
-        assert_eq!(names_of(&[Firedancer2608]), ["Firedancer 26.08"]);
+        assert_eq!(names_of(&SnapshotClient::ALL), ["Agave 4.2 to 4.5", "Firedancer"]);
+        assert_eq!(names_of(&[Agave45, Agave42]), ["Agave 4.2", "Agave 4.5"]);
     }
 
     #[test]
     fn readers_by_compression() {
-        assert_eq!(readers(Extension::TarZstd), SnapshotClient::CURRENT);
+        assert_eq!(readers(Extension::TarZstd), SnapshotClient::ALL);
         assert_eq!(readers(Extension::TarLz4), SnapshotClient::AGAVE);
         assert_eq!(readers(Extension::Tar), [Firedancer]);
         assert_eq!(readers(Extension::TarBzip2), []);

@@ -65,6 +65,9 @@ pub fn judge_documents(
         Some(Err(error)) => unreadable(Rule::StatusCache, &cache_place, &error)?,
         Some(Ok(cache)) => {
             if let Some((bank, _)) = &mut bank {
+                if bank.lacks_stakes() && cache.slots.len() == 1 {
+                    findings.add_at(Rule::FewCachedSlots, &cache_place, "all slots of the slot history, or 300", 1)?;
+                }
                 bank.cached_slots = Some(cache.slots.as_slice().into());
             }
             let bank = bank.as_ref().map(|(bank, _)| bank);

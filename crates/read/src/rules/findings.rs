@@ -135,6 +135,9 @@ impl Failure {
 
     #[doc(hidden)]
     pub fn to_error(&self) -> Error {
+        if self.rule.is_unsupported() {
+            return self.rule.unsupported();
+        }
         let mut message = self.message.clone();
         let account = self.place.account.map(|account| format!("account {account}"));
         for part in self.place.entry.iter().chain(&account) {

@@ -4,6 +4,7 @@
 #![warn(missing_docs)]
 
 use serde::Serialize;
+use slotpress_base::{Error, ErrorKind};
 
 use super::clients::SnapshotClient::{self, *};
 use super::findings::Check;
@@ -11,14 +12,11 @@ use super::findings::Check;
 /// Sets of clients that refuse what breaks a rule.
 const ALL: &[SnapshotClient] = &SnapshotClient::ALL;
 const NOBODY: &[SnapshotClient] = &[];
-const FIREDANCER: &[SnapshotClient] = &[Firedancer2608, Firedancer];
-const AGAVE_AND_NEWEST: &[SnapshotClient] = &[Agave41, Agave42, Agave43, Agave44, Agave45, Firedancer];
-const AGAVE: &[SnapshotClient] = &[Agave41, Agave42, Agave43, Agave44, Agave45];
-const UP_TO_4_1: &[SnapshotClient] = &[Agave41];
-const UP_TO_4_2: &[SnapshotClient] = &[Agave41, Agave42];
-const UP_TO_4_3: &[SnapshotClient] = &[Agave41, Agave42, Agave43];
-const UP_TO_4_4: &[SnapshotClient] = &[Agave41, Agave42, Agave43, Agave44];
-const FROM_4_2: &[SnapshotClient] = &SnapshotClient::AGAVE;
+const FIREDANCER: &[SnapshotClient] = &[Firedancer];
+const AGAVE: &[SnapshotClient] = &SnapshotClient::AGAVE;
+const UP_TO_4_2: &[SnapshotClient] = &[Agave42];
+const UP_TO_4_3: &[SnapshotClient] = &[Agave42, Agave43];
+const UP_TO_4_4: &[SnapshotClient] = &[Agave42, Agave43, Agave44];
 const FROM_4_3: &[SnapshotClient] = &[Agave43, Agave44, Agave45];
 const FROM_4_5: &[SnapshotClient] = &[Agave45];
 
@@ -42,11 +40,8 @@ const DOWNLOAD: &str = "download the archive again; if the result is the same, f
 const BASE: &str = "give the full archive that it builds on";
 const SOURCE: &str = "do not use it; take the archive from another source";
 const RECOMPRESS: &str = "recompress it: that makes an archive that all clients read";
-const CONVERT: &str = "for Agave, convert it by recompressing; Firedancer loads it as it is";
-const FILL: &str =
-    "convert it for Agave by recompressing, which fills in the slots; Firedancer of August 2026 loads it as it is";
-const PAIR: &str = "Firedancer keeps no rent epochs: if it wrote the full archive, convert that for this one by recompressing, \
-     or take Agave's; otherwise, take the archives from another source";
+const OTHER_MAKER: &str = "take Agave's archive, or one that Firedancer wrote since September 2026";
+const OTHER_PAIR: &str = "take Agave's full archive, or Firedancer's incremental one";
 const NAME: &str = "do not use it: it was renamed or made up; take it from another source";
 const LEDGER: &str = "take the ledger from its source again, or restore it from an archive";
 const STORAGE: &str = "name every accounts path, or restore the ledger from an archive";
@@ -135,9 +130,9 @@ rules! {
     TwoBanks, Entries, ALL, SOURCE, SEEN, "bank files of two slots";
     /// The full and the incremental archive together have one storage per slot.
     DuplicateStorage, Entries, AGAVE, SOURCE, SEEN, "two storages of one slot";
-    /// Storages are of different slots. Firedancer wrote all of them under the bank's slot until
-    /// August 2026.
-    SharedSlot, Entries, AGAVE, CONVERT, PAGE_FIREDANCER, "all storages are of one slot, as Firedancer writes them";
+    /// Storages are of different slots. Firedancer wrote all of them under the bank's slot before
+    /// September 2026.
+    SharedSlot, Entries, AGAVE, OTHER_MAKER, PAGE_FIREDANCER, "all storages are of one slot, as Firedancer wrote them before September 2026";
     /// Storages are not empty.
     EmptyStorage, Entries, ALL, RECOMPRESS, SEEN, "an empty storage";
     /// The bank file comes before the accounts.
@@ -208,17 +203,17 @@ rules! {
     /// A tick has at least 2 hashes, unless the chain has no fixed number of them.
     HashesPerTick, Bank, AGAVE, SOURCE, READ, "a tick has fewer hashes than Agave starts with";
     /// If a chain has no fixed number of hashes per tick, its bank file states none.
-    NoHashesPerTick, Bank, AGAVE, CONVERT, SEEN, "the bank file says 0 hashes per tick, as Firedancer writes it where the chain has no number";
+    NoHashesPerTick, Bank, AGAVE, OTHER_MAKER, SEEN, "the bank file says 0 hashes per tick, as Firedancer writes it where the chain has no number";
     /// Storages and storage map agree.
-    StorageMap, Bank, UP_TO_4_1, LOOK, PAGE_BANK_FILE, "storages and the bank file's storage map differ: Agave 4.0 and 4.1 refuse that";
+    StorageMap, Bank, NOBODY, LOOK, PAGE_BANK_FILE, "storages and the bank file's storage map differ";
     /// Every storage in the storage map is present and long enough.
-    StorageMapGap, Bank, UP_TO_4_1, SOURCE, PAGE_BANK_FILE, "a storage of the bank file's storage map is missing or too short";
+    StorageMapGap, Bank, NOBODY, SOURCE, PAGE_BANK_FILE, "a storage of the bank file's storage map is missing or too short";
     /// The bank hash is the hash of its parts.
     BankHash, Bank, ALL, SOURCE, SEEN, "the bank hash is not the hash of its parts";
     /// The bank file holds stakes.
-    NoStakes, Bank, AGAVE, CONVERT, PAGE_FIREDANCER, "the bank file holds no stakes, as Firedancer writes it";
+    NoStakes, Bank, AGAVE, OTHER_MAKER, PAGE_FIREDANCER, "the bank file holds no stakes, as Firedancer writes it";
     /// The bank file's leader is the one that follows from the epoch stakes for its slot.
-    Leader, Bank, FROM_4_2, SOURCE, SEEN, "the bank file names another leader than the epoch stakes give its slot";
+    Leader, Bank, AGAVE, SOURCE, SEEN, "the bank file names another leader than the epoch stakes give its slot";
     /// The vote accounts in the stakes can be parsed.
     InvalidVoteAccount, Bank, FROM_4_3, SOURCE, SEEN, "the stakes hold a vote account that Agave cannot read";
     /// The status cache can be read to its end.
@@ -228,10 +223,10 @@ rules! {
     /// The slots of the status cache are the newest ones of the slot history.
     CachedSlots, State, ALL, SOURCE, SEEN_BY_BOTH, "the slots of the status cache are not the newest that the SlotHistory sysvar knows";
     /// The status cache holds all slots of the slot history, or its newest 300.
-    CachedSlotsGap, State, AGAVE_AND_NEWEST, SOURCE, SEEN, "the status cache lacks older slots that the SlotHistory sysvar knows";
-    /// Like `CachedSlotsGap`, if the bank file holds no stakes: Firedancer wrote only the newest
-    /// slot until August 2026.
-    FewCachedSlots, State, AGAVE_AND_NEWEST, FILL, PAGE_FIREDANCER, "the status cache holds the newest slot alone, as Firedancer wrote it until August 2026; newer ones want 300";
+    CachedSlotsGap, State, ALL, SOURCE, SEEN, "the status cache lacks older slots that the SlotHistory sysvar knows";
+    /// The status cache holds more than one slot, if the bank file holds no stakes: Firedancer wrote
+    /// only the newest slot before September 2026.
+    FewCachedSlots, Bank, ALL, OTHER_MAKER, PAGE_FIREDANCER, "the status cache holds one slot alone, which is enough only for Firedancer of before September 2026";
     /// No storage ends inside the data of a record, and only zero bytes follow its last record.
     RecordCutOff, Records, FIREDANCER, SOURCE, PAGE_RECORDS, "a storage ends inside a record";
     /// No storage ends inside the header of a record.
@@ -251,10 +246,10 @@ rules! {
     /// The vote accounts in the stakes equal those of the state.
     StakesVoteAccount, State, AGAVE, SOURCE, SEEN, "the bank file's stakes hold another vote account than the state";
     /// Rent epochs of vote accounts in the stakes equal those of the state. No hash covers them.
-    StakesRentEpoch, State, AGAVE, PAIR, SEEN, "a vote account has another rent epoch than in the bank file's stakes";
+    StakesRentEpoch, State, AGAVE, OTHER_PAIR, SEEN, "a vote account has another rent epoch than in the bank file's stakes";
     /// Like `StakesRentEpoch`, if one of the archives comes from Firedancer, which keeps no rent
     /// epochs.
-    NoRentEpoch, State, AGAVE, PAIR, SEEN, "a vote account does not have the rent epoch that the bank file's stakes have, because Firedancer keeps none";
+    NoRentEpoch, State, AGAVE, OTHER_PAIR, SEEN, "a vote account does not have the rent epoch that the bank file's stakes have, because Firedancer keeps none";
     /// The last 8 bytes of delegations, which used to be a rate, equal those of the state.
     StakesRate, State, UP_TO_4_3, SOURCE, SEEN, "a delegation in the bank file's stakes has another rate than in the state";
     /// The stakes hold the vote account of every delegated stake account.
@@ -275,28 +270,18 @@ rules! {
     /// Agave from 4.3 on can read the accounts that record the change to Alpenglow.
     Alpenglow, State, FROM_4_3, SOURCE, SEEN, "an account of Alpenglow cannot be read";
     /// Slots are as long as the active features for shorter slots require.
-    SlotTime, State, FROM_4_2, SOURCE, SEEN, "the bank file's slots are not as long as the features for shorter slots require";
+    SlotTime, State, AGAVE, SOURCE, SEEN, "the bank file's slots are not as long as the features for shorter slots require";
     /// Every storage in a ledger's lists is present.
     MissingStorage, Entries, ALL, STORAGE, PAGE_BANK_SNAPSHOT, "a storage is missing";
     /// The ledger is complete, and its files agree with each other.
     Ledger, Entries, ALL, LEDGER, PAGE_BANK_SNAPSHOT, "the ledger is damaged";
-    /// The bank file has a storage map.
-    NoStorageMap, Bank, UP_TO_4_1, VERSION, PAGE_BANK_FILE, "the bank file names no storages, as Agave 4.4 and later write it";
     /// All Agave versions know the transaction errors in the status cache.
     NewerErrors, Bank, UP_TO_4_3, VERSION, PAGE_STATUS_CACHE, "the status cache holds an error that Agave knows from 4.4 on";
     /// The ledger does not use hard links to its storages (fastboot 2).
     HardLinks, Entries, FROM_4_5, LAYOUT, READ, "a ledger of Agave 3.1 to 4.1, whose storages are found by hard links";
-    /// The ledger does not use a storages list (fastboot 3).
-    StoragesList, Entries, UP_TO_4_1, LAYOUT, PAGE_BANK_SNAPSHOT, "a ledger of Agave 4.2 to 4.4, whose storages are found by a list";
     /// The ledger does not use a storages list that distinguishes append vecs from split files
     /// (fastboot 4 and 5).
     TaggedList, Entries, UP_TO_4_4, LAYOUT, READ, "a ledger of Agave 4.5, whose list distinguishes kinds of storages";
-}
-
-/// Returns the client whose texts are used: both versions of Firedancer share them, because they
-/// differ only in what they load.
-fn worded(client: SnapshotClient) -> SnapshotClient {
-    if client.is_agave() { client } else { Firedancer }
 }
 
 impl Rule {
@@ -308,7 +293,7 @@ impl Rule {
     /// Why the client refuses an archive that breaks the rule. If the client loads some of these
     /// archives, the text says which.
     pub fn why(self, client: SnapshotClient) -> &'static str {
-        match (self, worded(client)) {
+        match (self, client) {
             (Self::EndLong, Firedancer) => {
                 "more zero bytes than 1,024 end the tar stream; it loads up to 20 blocks if one of its buffers holds them all"
             }
@@ -363,28 +348,37 @@ impl Rule {
         use Rule::*;
         matches!(
             self,
-            NoStorageMap
-                | NewerErrors
+            NewerErrors
                 | NoStake
                 | VoteAccountLimit
                 | NoTransactions
                 | HardLinks
-                | StoragesList
                 | TaggedList
-        ) || self.is_of_firedancer()
+                | SharedSlot
+                | NoStakes
+                | NoHashesPerTick
+                | NoRentEpoch
+        )
     }
 
-    /// True if archives of Firedancer normally break the rule, and no version of Agave loads an
-    /// archive that does.
-    pub fn is_of_firedancer(self) -> bool {
+    /// True if sound archives of Firedancer break the rule, and no version of Agave loads an archive
+    /// that does.
+    pub fn is_unsupported(self) -> bool {
         use Rule::*;
-        matches!(self, SharedSlot | NoStakes | NoHashesPerTick | FewCachedSlots | NoRentEpoch)
+        matches!(self, SharedSlot | NoStakes | NoHashesPerTick | FewCachedSlots)
+    }
+
+    /// Error for an archive that breaks the rule, if the rule [is one](Self::is_unsupported) of
+    /// those that sound archives of Firedancer break.
+    pub fn unsupported(self) -> Error {
+        let message = format!("only Firedancer loads it: {}", self.what());
+        Error::new(ErrorKind::Unsupported, message).with_hint(self.remedy())
     }
 
     /// True if the full archive of a pair may break the rule, because clients take the bank from
     /// the incremental one.
     pub(super) fn is_of_newest_bank(self) -> bool {
-        matches!(self, Self::NoStakes | Self::NoHashesPerTick)
+        matches!(self, Self::NoStakes | Self::NoHashesPerTick | Self::FewCachedSlots)
     }
 
     /// True if the rule concerns only packing or naming, which unpacking corrects; the contents are
@@ -400,22 +394,29 @@ impl Rule {
     /// True if nothing may be made from an archive that breaks the rule. Packing and what is normal
     /// for versions of Agave are not refused.
     pub fn is_refused(self) -> bool {
-        !self.is_of_packing() && (!self.is_of_version() || self.is_of_firedancer())
+        let is_unfit = self.is_unsupported() || self == Self::NoRentEpoch;
+        !self.is_of_packing() && (!self.is_of_version() || is_unfit)
+    }
+
+    /// Like [`Self::is_refused`], for the full archive of a pair.
+    pub fn is_refused_below(self) -> bool {
+        self.is_refused() && !self.is_of_newest_bank()
     }
 
     /// True if no other archive may be made from an archive that breaks the rule. Unlike
-    /// [`Self::is_refused`], tolerates large windows, empty storages and what only Firedancer
-    /// writes, because the new archive does not have them; and refuses a wrong order of entries,
-    /// because the new archive keeps it.
+    /// [`Self::is_refused`], tolerates large windows and empty storages, because the new archive does
+    /// not have them, and what Firedancer loads today; and refuses a wrong order of entries, because
+    /// the new archive keeps it.
     pub fn is_refused_of_source(self) -> bool {
-        let is_made_good = self.is_of_firedancer() || matches!(self, Self::WindowRefused | Self::EmptyStorage);
-        self.is_refused() && !is_made_good || self == Self::Order
+        use Rule::*;
+        let is_tolerated = matches!(self, WindowRefused | EmptyStorage | NoStakes | NoHashesPerTick | NoRentEpoch);
+        self.is_refused() && !is_tolerated || self == Order
     }
 
     /// Restriction of a client that loads an archive which breaks the rule. That of Agave was
     /// observed with Agave's own archiver.
     pub fn note(self, client: SnapshotClient) -> Option<&'static str> {
-        match (self, worded(client)) {
+        match (self, client) {
             (Self::StoragePadded, Agave44) => Some("it cannot archive a storage that zero bytes pad"),
             (Self::DuplicateStorage | Self::StorageTooNew | Self::StorageTooOld, Firedancer) => {
                 Some("no validator writes such storages, and their records may replace those of others")
@@ -440,23 +441,20 @@ mod tests {
     use super::*;
 
     fn loading(rule: Rule) -> Vec<SnapshotClient> {
-        let is_told = |client: &SnapshotClient| *client != Firedancer2608 || rule == Rule::FewCachedSlots;
-        SnapshotClient::ALL.into_iter().filter(is_told).filter(|client| rule.is_tolerated_by(*client)).collect()
+        SnapshotClient::ALL.into_iter().filter(|client| rule.is_tolerated_by(*client)).collect()
     }
 
     #[test]
     fn versions_differ() {
-        assert_eq!(loading(Rule::NoStorageMap), SnapshotClient::CURRENT);
         assert_eq!(loading(Rule::NewerErrors), [Agave44, Agave45, Firedancer]);
-        assert_eq!(loading(Rule::HardLinks), [Agave41, Agave42, Agave43, Agave44, Firedancer]);
+        assert_eq!(loading(Rule::HardLinks), [Agave42, Agave43, Agave44, Firedancer]);
         assert_eq!(loading(Rule::TaggedList), [Agave45, Firedancer]);
-        assert_eq!(loading(Rule::FiredancerLimit), [Agave41, Agave42, Agave43, Agave44, Agave45]);
+        assert_eq!(loading(Rule::FiredancerLimit), SnapshotClient::AGAVE);
         assert_eq!(loading(Rule::VersionLength), loading(Rule::SplitName));
-        assert_eq!(loading(Rule::SplitName), [Agave41, Agave42, Agave43, Agave44, Agave45]);
+        assert_eq!(loading(Rule::SplitName), SnapshotClient::AGAVE);
         assert_eq!(loading(Rule::DuplicateStorage), [Firedancer]);
-        assert_eq!(loading(Rule::InvalidVoteAccount), [Agave41, Agave42, Firedancer]);
+        assert_eq!(loading(Rule::InvalidVoteAccount), [Agave42, Firedancer]);
         assert_eq!(loading(Rule::StakesDelegation), [Agave45, Firedancer]);
-        assert_eq!(loading(Rule::FewCachedSlots), [Firedancer2608]);
         assert!(loading(Rule::BankHash).is_empty());
         assert!(loading(Rule::EmptyStorage).is_empty());
     }

@@ -11,13 +11,12 @@ use std::path::{Path, PathBuf};
 
 use derive_setters::Setters;
 use serde::{Serialize, Serializer};
-use slotpress_base::{Error, Hint, Progress, Result, to_usize};
-use slotpress_format::{BankFile, Hash, SLOT_HISTORY, STATUS_CACHE_SLOTS_MAX, parse_newest_slots};
+use slotpress_base::{Error, Hint, Progress, Result};
+use slotpress_format::{BankFile, Hash};
 
 use super::accounts::{Accounts, AccountsPass, Task};
 use super::finish::{ReadAgain, StateCounts, finish_check, log_bytes};
 use super::spill::spill_dir;
-use super::stakes::FoundAccounts;
 use crate::rules::documents::judge_expectations;
 use crate::{Check, Findings, Rule};
 
@@ -210,31 +209,6 @@ impl StateCheck {
         let accounts = Accounts::new(memory_bytes, spill_dir, log_bytes(storages_bytes))?;
         accounts.check_room_foreseen(memory_bytes)?;
         Ok(Self { accounts, findings: Findings::refusing(refused) })
-    }
-
-    /// Also keeps the accounts from which a bank file's stakes can be rebuilt.
-    #[must_use]
-    pub fn keeping_accounts(mut self) -> Self {
-        self.accounts.stakes.keeps_accounts = true;
-        self
-    }
-
-    /// Sets whether the accounts lack rent epochs, because Firedancer wrote one of their archives.
-    #[must_use]
-    pub fn without_rent_epochs(mut self, lacks_rent_epochs: bool) -> Self {
-        self.accounts.stakes.lacks_rent_epochs = lacks_rent_epochs;
-        self
-    }
-
-    /// The newest slots in the SlotHistory sysvar, newest first; none if there is no such account.
-    pub fn newest_slots(&self) -> Result<Vec<u64>> {
-        let known = self.accounts.well_known.accounts();
-        let slots = known.get(&SLOT_HISTORY).map(|it| parse_newest_slots(&it.data, to_usize(STATUS_CACHE_SLOTS_MAX)));
-        slots.unwrap_or_else(|| Ok(Vec::new()))
-    }
-
-    pub fn found_accounts(&self) -> Result<FoundAccounts> {
-        self.accounts.stakes.found(&self.accounts.well_known.accounts())
     }
 
     /// See [`Accounts::begin_older_archive`].

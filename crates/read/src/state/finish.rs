@@ -101,8 +101,7 @@ pub fn finish_visit(
 }
 
 /// Compares the slots of the status cache with the slot history. Agave and Firedancer require the
-/// newest slots, as many as a cache can hold. Until August 2026, Firedancer wrote fewer, and
-/// required only that these were the newest without a gap.
+/// newest slots, as many as a cache can hold.
 fn judge_cached_slots(cached: &[u64], history: &[u64], bank: &BankFile, findings: &Findings) -> Result<()> {
     let place = &FindingPlace::entry("snapshots/status_cache");
     if history.first() != Some(&bank.slot) {
@@ -117,10 +116,11 @@ fn judge_cached_slots(cached: &[u64], history: &[u64], bank: &BankFile, findings
     let cached: HashSet<u64> = cached.iter().copied().collect();
     let Some(missing) = history.iter().find(|slot| !cached.contains(slot)) else { return Ok(()) };
     let is_new = bank.slot.saturating_sub(*missing) < cached.len() as u64;
-    let rule = match (is_new || cached.is_empty(), bank.lacks_stakes()) {
-        (true, _) => Rule::CachedSlots,
-        (false, false) => Rule::CachedSlotsGap,
-        (false, true) => Rule::FewCachedSlots,
+    let rule = match is_new || cached.is_empty() {
+        true => Rule::CachedSlots,
+        // Reported already, as `FewCachedSlots`.
+        false if bank.lacks_stakes() && cached.len() == 1 => return Ok(()),
+        false => Rule::CachedSlotsGap,
     };
     findings.add_at(rule, place, format!("slot {missing}"), "a cache without it")
 }
@@ -145,7 +145,7 @@ fn judge_state(accounts: &Accounts, bank: &BankFile, findings: &Findings) -> Res
         let found = sums.state.lattice.snapshot_hash();
         findings.add(Rule::LatticeHash, bank.snapshot_hash(), found)?;
     }
-    // Firedancer's bank files had no stakes until August 2026.
+    // Firedancer's bank files may have no stakes.
     if bank.lacks_stakes() {
         return Ok(());
     }

@@ -45,21 +45,15 @@ impl<T> Newest<T> {
         &self.shards[usize::from(address[4]) % SHARDS]
     }
 
-    /// Keeps a version of an account, unless a newer one is kept. Returns the version that is not
-    /// kept: the older one, or this one if there are too many accounts.
-    pub fn keep(&self, address: [u8; 32], storage: StorageRef, fingerprint: Fingerprint, value: T) -> Option<T> {
+    /// Keeps a version of an account, unless a newer one is kept.
+    pub fn keep(&self, address: [u8; 32], storage: StorageRef, fingerprint: Fingerprint, value: T) {
         let found = Found { value, slot: storage.slot, storage: storage.number, fingerprint };
         let mut shard = self.shard(&address).lock();
         match shard.get_mut(&address) {
             // If storages have the same slot, the later one in the archive counts.
-            Some(known) if (known.slot, known.storage) < (found.slot, found.storage) => {
-                Some(std::mem::replace(known, found).value)
-            }
-            None if self.count.fetch_add(1, Relaxed) < self.count_max => {
-                shard.insert(address, found);
-                None
-            }
-            _ => Some(found.value),
+            Some(known) if (known.slot, known.storage) < (found.slot, found.storage) => *known = found,
+            None if self.count.fetch_add(1, Relaxed) < self.count_max => drop(shard.insert(address, found)),
+            _ => {}
         }
     }
 
@@ -68,14 +62,11 @@ impl<T> Newest<T> {
         self.count.load(Relaxed) > self.count_max
     }
 
-    /// Drops versions that are superseded, and passes them to `dropped`.
-    pub fn drop_superseded(&self, superseded: &Superseded, mut dropped: impl FnMut(&T)) {
+    /// Drops versions that are superseded.
+    pub fn drop_superseded(&self, superseded: &Superseded) {
         for shard in &self.shards {
             shard.lock().retain(|_, found| {
                 let is_superseded = is_listed(superseded.to_subtract.of_storage(found.storage), &found.fingerprint);
-                if is_superseded {
-                    dropped(&found.value);
-                }
                 !is_superseded
             });
         }
@@ -86,17 +77,16 @@ impl<T> Newest<T> {
         self.shard(address).lock().get(address).and_then(|found| look(&found.value))
     }
 
-    /// Passes kept accounts with the numbers of their storages to `look`, until that returns
-    /// something.
-    pub fn find<R>(&self, mut look: impl FnMut(&[u8; 32], &T, u32) -> Option<R>) -> Option<R> {
-        let mut look = |(address, found): (&[u8; 32], &Found<T>)| look(address, &found.value, found.storage);
+    /// Passes kept accounts to `look`, until that returns something.
+    pub fn find<R>(&self, mut look: impl FnMut(&[u8; 32], &T) -> Option<R>) -> Option<R> {
+        let mut look = |(address, found): (&[u8; 32], &Found<T>)| look(address, &found.value);
         self.shards.iter().find_map(|shard| shard.lock().iter().find_map(&mut look))
     }
 
-    /// Passes all kept accounts with the numbers of their storages to `look`.
-    pub fn each(&self, mut look: impl FnMut(&[u8; 32], &T, u32)) {
-        self.find(|address, value, storage| {
-            look(address, value, storage);
+    /// Passes all kept accounts to `look`.
+    pub fn each(&self, mut look: impl FnMut(&[u8; 32], &T)) {
+        self.find(|address, value| {
+            look(address, value);
             None::<()>
         });
     }
@@ -110,8 +100,8 @@ mod tests {
 
     const ADDRESS: [u8; 32] = [9; 32];
 
-    fn keep(newest: &Newest<usize>, address: [u8; 32], (slot, number): (u64, u32), value: usize) -> Option<usize> {
-        newest.keep(address, StorageRef { number, slot, id: 1 }, Fingerprint([1, 2, 3]), value)
+    fn keep(newest: &Newest<usize>, address: [u8; 32], (slot, number): (u64, u32), value: usize) {
+        newest.keep(address, StorageRef { number, slot, id: 1 }, Fingerprint([1, 2, 3]), value);
     }
 
     fn kept(newest: &Newest<usize>) -> Option<usize> {
@@ -124,15 +114,9 @@ mod tests {
         for first in 0..4 {
             for step in [1, 3] {
                 let newest = Newest::new(1);
-                let order: Vec<usize> = (0..4).map(|turn| (first + step * turn) % 4).collect();
-                let mut others: Vec<usize> =
-                    order.iter().filter_map(|at| keep(&newest, ADDRESS, versions[*at], *at)).collect();
-                others.sort_unstable();
-                assert_eq!(
-                    (kept(&newest), others),
-                    (Some(3), vec![0, 1, 2]),
-                    "the later of two storages of a slot counts"
-                );
+                let order = (0..4).map(|turn| (first + step * turn) % 4);
+                order.for_each(|at| keep(&newest, ADDRESS, versions[at], at));
+                assert_eq!(kept(&newest), Some(3), "the later of two storages of a slot counts");
             }
         }
     }
@@ -140,27 +124,27 @@ mod tests {
     #[test]
     fn superseded_versions_are_dropped() {
         let newest = Newest::new(1);
-        assert_eq!(keep(&newest, ADDRESS, (5, 0), 1), None);
-        let drop = |superseded: &Superseded| {
-            let mut dropped = Vec::new();
-            newest.drop_superseded(superseded, |value| dropped.push(*value));
-            dropped
-        };
-        assert_eq!((drop(&Superseded::default()), kept(&newest)), (vec![], Some(1)), "nothing supersedes it");
+        keep(&newest, ADDRESS, (5, 0), 1);
+        newest.drop_superseded(&Superseded::default());
+        assert_eq!(kept(&newest), Some(1), "nothing supersedes it");
         // A tombstone in a newer storage closes the account.
         let version = |storage, is_tombstone| Version::new(Fingerprint([1, 2, 3]), storage, is_tombstone, 0);
         let superseded = superseded_among(&[version(0, false), version(1, true)], &u64::from);
-        assert_eq!((drop(&superseded), kept(&newest)), (vec![1], None));
+        newest.drop_superseded(&superseded);
+        assert_eq!(kept(&newest), None);
     }
 
     #[test]
     fn the_number_of_accounts_is_limited() {
         let newest = Newest::new(1);
-        assert_eq!((keep(&newest, ADDRESS, (5, 0), 1), newest.is_over()), (None, false));
-        assert_eq!((keep(&newest, ADDRESS, (6, 1), 2), newest.is_over()), (Some(1), false), "the same account");
-        assert_eq!((keep(&newest, [8; 32], (5, 0), 3), newest.is_over()), (Some(3), true), "one account too many");
+        for (address, storage, value, is_over) in
+            [(ADDRESS, (5, 0), 1, false), (ADDRESS, (6, 1), 2, false), ([8; 32], (5, 0), 3, true)]
+        {
+            keep(&newest, address, storage, value);
+            assert_eq!(newest.is_over(), is_over, "{value}");
+        }
         let mut all = Vec::new();
-        newest.each(|address, value, storage| all.push((*address, *value, storage)));
-        assert_eq!(all, [(ADDRESS, 2, 1)]);
+        newest.each(|address, value| all.push((*address, *value)));
+        assert_eq!(all, [(ADDRESS, 2)]);
     }
 }

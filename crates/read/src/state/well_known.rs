@@ -81,13 +81,13 @@ impl WellKnown {
     }
 
     pub fn drop_superseded(&self, superseded: &Superseded) {
-        self.0.drop_superseded(superseded, |_| ());
+        self.0.drop_superseded(superseded);
     }
 
     /// The kept accounts. Call after superseded versions were dropped.
     pub fn accounts(&self) -> WellKnownAccounts {
         let mut accounts = WellKnownAccounts::new();
-        self.0.each(|address, account, _| drop(accounts.insert(*address, account.clone())));
+        self.0.each(|address, account| drop(accounts.insert(*address, account.clone())));
         accounts
     }
 }

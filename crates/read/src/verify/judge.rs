@@ -7,7 +7,6 @@ use slotpress_base::{Error, Result};
 use super::Job;
 use super::archive::VerifiedArchive;
 use super::report::{Counts, VerifyReport};
-use crate::rules::bank::judge_map_presence;
 use crate::rules::documents::judge_expectations;
 use crate::rules::pair::swapped;
 use crate::state::accounts::Accounts;
@@ -119,11 +118,6 @@ fn refuse_swapped(newest: &VerifiedArchive, base: &VerifiedArchive) -> Result<()
 /// incremental archive names the storages of both.
 fn judge_maps(newest: &VerifiedArchive, base: Option<&VerifiedArchive>) -> Result<()> {
     let base_slot = newest.archive.base_slot();
-    for one in [Some(newest), base].into_iter().flatten() {
-        if let Some(bank) = one.bank() {
-            judge_map_presence(bank, one.storages().len() as u64, &one.findings)?;
-        }
-    }
     if let Some(base) = base {
         if let Some(bank) = base.bank() {
             judge_rebased_on(&newest.archive, bank.snapshot_hash(), &newest.findings)?;

@@ -204,9 +204,8 @@ fn add_missing(slot: u64, id: u64, expected: impl ToString, findings: &Findings)
 fn judge_layout(layout: Layout, findings: &Findings) -> Result<()> {
     let (rule, found) = match layout {
         Layout::HardLinks => (Rule::HardLinks, "fastboot 2"),
-        Layout::StoragesList => (Rule::StoragesList, "fastboot 3"),
         Layout::TaggedList => (Rule::TaggedList, "fastboot 4 or 5"),
-        Layout::Unpacked => return Ok(()),
+        Layout::StoragesList | Layout::Unpacked => return Ok(()),
     };
     findings.add_at(rule, &FindingPlace::entry("fastboot_version"), "a layout that it boots from", found)
 }

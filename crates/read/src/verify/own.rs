@@ -38,43 +38,6 @@ fn options(check: &CheckOptions, clients: &[SnapshotClient], threads: usize) -> 
     }
 }
 
-/// Verifies a written archive: `clients` must load it, and its index must be right. The state of an
-/// incremental archive is only checked with its full archive `base`.
-///
-/// # Errors
-/// It is not valid, or cannot be read.
-pub fn read_back_archive_on(
-    check: &CheckOptions,
-    archive: &NamedArchive,
-    base: Option<&NamedArchive>,
-    clients: &[SnapshotClient],
-    threads: usize,
-    progress: &dyn Progress,
-) -> Result<ReadBackReport> {
-    let (full, incremental) = base.map_or((archive, None), |base| (base, Some(archive)));
-    let report = verify_archives(full, incremental, &options(check, clients, threads), &part_of(progress))?;
-    let is_ours = |failure: &&Failure| failure.rule == Rule::Index;
-    // The full archive may not have its name yet. If it is Firedancer's, which is converted before
-    // use, it may have empty storages.
-    let is_of_firedancer = report.failures.iter().any(|failure| failure.rule.is_of_firedancer());
-    let is_usual_below = |rule| rule == Rule::NameUnknown || (rule == Rule::EmptyStorage && is_of_firedancer);
-    let is_below = |failure: &Failure| base.is_some_and(|base| failure.place.path.as_ref() == Some(&base.path));
-    let is_wrong = |failure: &&Failure| !(is_below(failure) && is_usual_below(failure.rule));
-    // An archive written for Agave must have nothing that only Firedancer accepts. Rent epochs may
-    // differ if the full archive is converted too.
-    let is_unlike =
-        |failure: &&Failure| failure.rule.is_of_firedancer() && failure.rule != Rule::NoRentEpoch && !is_below(failure);
-    let failure = failures(&report).find(is_wrong).or_else(|| report.failures.iter().find(is_unlike));
-    let failure = failure.or_else(|| report.warnings.iter().find(is_ours));
-    let name = archive.name.as_ref().map_or_else(|| archive.path.shown(), ToString::to_string);
-    let what = format!("the archive of {name}");
-    match base {
-        Some(base) => require(failure, &format!("{what}, read back on {},", base.path.shown()), HINT_OF_A_PAIR)?,
-        None => require(failure, &what, HINT)?,
-    }
-    Ok(summary_of(&report))
-}
-
 /// Verifies a written archive: every client that reads its format must load it, and its index must
 /// be right. An incremental archive is verified with its full archive, if `base` is given.
 ///
@@ -87,8 +50,21 @@ pub fn read_back_archive(
     threads: usize,
     progress: &dyn Progress,
 ) -> Result<ReadBackReport> {
+    let (full, incremental) = base.map_or((archive, None), |base| (base, Some(archive)));
     let clients = archive.name.as_ref().map(|name| readers(name.extension)).unwrap_or_default();
-    read_back_archive_on(check, archive, base, &clients, threads, progress)
+    let report = verify_archives(full, incremental, &options(check, &clients, threads), &part_of(progress))?;
+    let is_ours = |failure: &&Failure| failure.rule == Rule::Index;
+    // The full archive may not have its name yet.
+    let is_of_base = |failure: &Failure| base.is_some_and(|base| failure.place.path.as_ref() == Some(&base.path));
+    let is_wrong = |failure: &&Failure| failure.rule != Rule::NameUnknown || !is_of_base(failure);
+    let failure = failures(&report).find(is_wrong).or_else(|| report.warnings.iter().find(is_ours));
+    let name = archive.name.as_ref().map_or_else(|| archive.path.shown(), ToString::to_string);
+    let what = format!("the archive of {name}");
+    match base {
+        Some(base) => require(failure, &format!("{what}, read back on {},", base.path.shown()), HINT_OF_A_PAIR)?,
+        None => require(failure, &what, HINT)?,
+    }
+    Ok(summary_of(&report))
 }
 
 /// Verifies a bank snapshot that is not complete yet. `base_slot` is the base of an incremental
