@@ -96,6 +96,11 @@ impl State<'_> {
         if is_damaged && !is_changed {
             return vec![Action::Refuse { name: source.clone(), was, error }];
         }
+        if let (ErrorKind::Unsupported, Some(was), false) = (error.kind(), was, is_changed) {
+            self.skipped.insert(key(source), was);
+            let hint = error.hint().cloned().unwrap_or(Hint::UseVerify);
+            return vec![self.leave_out(source.clone(), error.to_string(), hint), Action::Unpin(source.clone())];
+        }
         let retry = self.failing.entry(key(source)).or_default().failed(self.options.is_once, self.facts.now);
         if !is_damaged {
             return vec![failed(error, None, retry)];
@@ -126,7 +131,9 @@ impl State<'_> {
         // It reads a lot: it is not tried again before there is another full archive.
         self.failing.entry(key(name)).or_default().give_up();
         vec![match error.kind() {
-            ErrorKind::Usage => Action::Tell(Event::Skipped { name: name.clone(), why: error.to_string() }),
+            ErrorKind::Usage | ErrorKind::Unsupported => {
+                Action::Tell(Event::Skipped { name: name.clone(), why: error.to_string() })
+            }
             _ => failed(error.within(name), None, None),
         }]
     }

@@ -129,7 +129,8 @@ pub struct State<'a> {
     rebasing: Option<Key>,
     /// Preparations and rebases that failed although no archive is damaged.
     failing: BTreeMap<Key, Retry>,
-    /// Files that cannot be pinned as they are, and are skipped until they change.
+    /// Files that cannot be pinned as they are, or that no client of today loads: skipped until they
+    /// change.
     skipped: BTreeMap<Key, Identity>,
     /// With `--once`: archives left out, and the reasons.
     left_out: BTreeMap<Key, (ArchiveName, Error)>,

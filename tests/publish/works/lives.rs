@@ -129,6 +129,34 @@ fn assert_all_went_well(stage: &Stage, said: &[Value], newest: &Path) {
     assert!(state_of(&stage.snapshots()).values().all(|(_, links, ..)| *links == 1));
 }
 
+/// An archive that no client of today loads is named once, and passed over until the file changes.
+#[test]
+fn what_no_client_loads_is_passed_over() {
+    let old = fixture_of("firedancer-2026-08/chain", "snapshot-");
+    for flags in [&["--writer", "agave"][..], &["--writer", "agave", "--as-is"]] {
+        let stage = Stage::new(&[&old]);
+        let output = stage.once(flags);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(1) && stderr.contains("only Firedancer loads it"), "{stderr}");
+        let (said, quarantine) = (lines(&output), stage.pins().join("quarantine"));
+        assert!(
+            of_type(&said, "publish_refused").is_empty() && of_type(&said, "publish_failed").is_empty(),
+            "{said:?}"
+        );
+        assert!(stage.published().is_empty() && (!quarantine.exists() || names_in(&quarantine).is_empty()));
+        stage.assert_nothing_is_pinned();
+        let running = Running::start(&stage, flags);
+        wait_for("a line", || !of_type(&running.lines(), "publish_skipped").is_empty());
+        // For some looks.
+        std::thread::sleep(std::time::Duration::from_secs(3));
+        assert_eq!(of_type(&running.lines(), "publish_pinned").len(), 1);
+        stage.assert_nothing_is_pinned();
+        stage.write(&fixture(FULL_26));
+        running.wait_for_published(FULL_26);
+        assert_eq!(of_type(&running.stop(), "publish_skipped").len(), 1);
+    }
+}
+
 #[test]
 fn beside_a_validator_that_purges() {
     let stage = Stage::new(&[]);

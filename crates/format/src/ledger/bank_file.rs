@@ -111,9 +111,9 @@ impl BankFile {
         self.lattice_hash.snapshot_hash()
     }
 
-    /// True if the file holds no stakes, as Firedancer wrote it until August 2026. Its own loader
-    /// takes vote accounts and delegations from the accounts; Agave takes them from this file.
-    /// Every chain that Agave runs has a vote account from genesis on.
+    /// True if the file holds no stakes, as Firedancer wrote it before September 2026. Its own
+    /// loader takes vote accounts and delegations from the accounts; Agave takes them from this
+    /// file. Every chain that Agave runs has a vote account from genesis on.
     pub fn lacks_stakes(&self) -> bool {
         self.slot > 0 && (self.vote_account_count, self.delegation_count, self.storage_count) == (0, 0, 0)
     }
@@ -138,11 +138,6 @@ impl BankFile {
     /// Returns the bank's epoch, and the index of its slot in that epoch.
     fn epoch_and_index(&self) -> (u64, u64) {
         self.epoch_schedule().epoch_and_index_of(self.slot)
-    }
-
-    /// Returns the first slot of the bank's epoch.
-    pub fn first_slot_of_epoch(&self) -> u64 {
-        self.slot.saturating_sub(self.epoch_and_index().1)
     }
 
     /// Returns the epoch of any slot.

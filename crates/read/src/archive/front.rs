@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 
 use slotpress_base::{Error, ErrorKind, NoProgress, Result, ShowPath, clock, split_at_most, to_usize};
 use slotpress_format::{
-    BLOCK, BLOCK_BYTES, BankFile, Entry, EntryKind, EntryParser, EpochSchedule, FieldReader, SlotTime, SlotTimeSource,
-    TarEvent, is_header_of_firedancer, read_bank_front,
+    BLOCK_BYTES, BankFile, Entry, EntryKind, EntryParser, EpochSchedule, FieldReader, SlotTime, SlotTimeSource,
+    TarEvent, read_bank_front,
 };
 
 use super::Archive;
@@ -63,7 +63,7 @@ pub fn refuse_for_firedancer_only(archive: &Archive, is_below: bool) -> Result<(
     rule.map_or(Ok(()), |rule| Err(rule.unsupported().within(archive.path().shown())))
 }
 
-/// True if the first two storages are of the same slot. Until August 2026, Firedancer wrote all
+/// True if the first two storages are of the same slot. Before September 2026, Firedancer wrote all
 /// storages under one slot.
 ///
 /// # Errors

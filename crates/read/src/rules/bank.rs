@@ -47,7 +47,7 @@ pub fn judge_chain(bank: &BankFile, place: &FindingPlace, findings: &Findings) -
         None => add(Rule::BankHash, &"a last blockhash, which it covers", &"none")?,
     }
     // Agave takes leader and stakes from the bank file. Firedancer takes them from the accounts,
-    // and wrote none until August 2026.
+    // and wrote none before September 2026.
     let scheduled_leader = match bank.lacks_stakes() {
         true => {
             let expected = "the vote accounts and delegations of the state";

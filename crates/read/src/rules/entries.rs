@@ -114,7 +114,7 @@ impl EntryChecker {
                 let is_new = is_of_bank_slot && self.ids_of_bank_slot.insert(id);
                 if !seen_slots.insert(slot) {
                     match is_new && self.ids_of_bank_slot.len() > 1 {
-                        // Firedancer wrote several storages of one slot until August 2026.
+                        // Firedancer wrote several storages of one slot before September 2026.
                         // `judge_shared_slot` decides when the bank file is known.
                         true => self.shared = self.shared.or(Some(id)),
                         false => add(Rule::DuplicateStorage, &one_of(slot), &"another")?,

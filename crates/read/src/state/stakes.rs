@@ -5,8 +5,6 @@
 //! (about 150 bytes). If a newer version is of another kind, that shows only when superseded
 //! records were found ([`StakeAccounts::drop_superseded`]).
 
-#[cfg(test)]
-use std::collections::BTreeMap;
 use std::collections::HashSet;
 
 use slotpress_base::Result;
