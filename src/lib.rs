@@ -244,9 +244,8 @@ pub use slotpress_format::{Address, ArchiveName, Hash, LedgerPaths, Root};
 pub use slotpress_net::{Client, ClientOptions, FindOptions, FindReport, Url, archive_at_url, find::find};
 #[doc(inline)]
 pub use slotpress_read::{
-    Account, AccountVisitor, AccountsInput, CheckMode, CheckOptions, IndexPolicy, NamedArchive, Source, VerifyOptions,
-    VerifyReport, VisitError, VisitOptions, VisitReport, verify_archives, verify_catalog, verify_ledger,
-    visit_accounts,
+    Account, AccountVisitor, AccountsInput, CheckMode, CheckOptions, NamedArchive, Source, VerifyOptions, VerifyReport,
+    VisitError, VisitOptions, VisitReport, verify_archives, verify_catalog, verify_ledger, visit_accounts,
 };
 
 /// Results of checking an archive, a catalog or a ledger, and which clients accept it.

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::json;
 use slotpress::{
-    Error, ExistingState, IndexPolicy, RestoreLayout, RestoreOptions, RestorePreview, RestoreReport, RestoreTarget,
-    Result, Root, Space, plan_restore, restore,
+    Error, ExistingState, RestoreLayout, RestoreOptions, RestorePreview, RestoreReport, RestoreTarget, Result, Root,
+    Space, plan_restore, restore,
 };
 use slotpress_base::text::{self, ShowPath};
 
@@ -44,9 +44,6 @@ pub struct RestoreArgs {
     /// Write nothing; show slot and hash, needed and free space, and what would be refused
     #[arg(long)]
     dry_run: bool,
-    /// Do not use the index of archives; find frames and entries by reading everything
-    #[arg(long)]
-    ignore_index: bool,
     /// Expected root, as `archive` and `inspect` print it: the hash of every frame is checked. Give
     /// two for a full and an incremental archive
     #[arg(long, value_name = "ROOT", value_delimiter = ',', help_heading = "Check")]
@@ -88,7 +85,6 @@ pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
         .io_policy(args.io_policy.apply(ui));
     let options = RestoreOptions::new(&args.archive, target)
         .incremental(args.incremental_archive.clone())
-        .index(if args.ignore_index { IndexPolicy::Ignore } else { IndexPolicy::Hint })
         .expect_roots(args.expect_root.clone());
     if args.dry_run {
         return print_preview(&plan_restore(&options, ui)?.preview(ui)?, options.target.existing_state, ui);

@@ -44,11 +44,13 @@ fn print_verdict(verdict: &ArchiveVerdict<'_>, args: &VerifyArgs, ui: &Ui) {
                 None => print_good(verdict, ui),
             }
         }
-        Err(error) if verdict.is_damaged() => print_failed(&path, &error.to_string(), ui),
         Err(error) => {
             let text = error.to_string();
             let why = text.strip_prefix(&format!("{path}: ")).unwrap_or(&text);
-            ui.warn(&format!("{path} was not verified: {why}"));
+            match verdict.is_damaged() {
+                true => print_failed(&path, why, ui),
+                false => ui.warn(&format!("{path} was not verified: {why}")),
+            }
         }
     }
 }

@@ -216,17 +216,8 @@ mod tests {
         fn changes_are_those_of_two_maps(
             old in proptest::collection::btree_map((0u32..7, 0u8..60), 0u64..3, 0..150),
             new in proptest::collection::btree_map((0u32..7, 0u8..60), 0u64..3, 0..150),
-            is_read_anew: bool,
         ) {
             let log = StateLog::new(0, &std::env::temp_dir(), 0).expect("made");
-            if is_read_anew {
-                let mut worker = log.new_worker();
-                let header = RecordHeader { lamports: 1, ..RecordHeader::parse(&[200; RECORD_HEADER_BYTES]) };
-                let record = Record { offset_bytes: 0, header: &header, data: &[] };
-                worker.record(StorageRef::default(), &record, false).expect("logged");
-                drop(worker);
-                log.restart();
-            }
             let new_reading = read(&log, &new);
             let old_reading = read(&log, &old);
             let changes = Changes::of(&log, old_reading, new_reading, 2, 0).expect("compared");

@@ -18,13 +18,12 @@ use slotpress_read::{Batch, Fingerprint, Fingerprinter, LogItem, StateVisitor, S
 
 pub const ITEM_BYTES: u64 = StateItem::BYTES as u64;
 
-/// Limit on the number of readings: there are two states of at most two archives, and each is read
-/// again if an index turns out to be wrong.
-const READINGS_MAX: usize = 8;
+/// Number of readings: one of each state.
+const READINGS: usize = 2;
 
 /// Number of bits below the storage number in [`StateItem::place`]: those of the reading, and the
 /// tombstone flag.
-const STORAGE_SHIFT: u32 = READINGS_MAX.ilog2() + 1;
+const STORAGE_SHIFT: u32 = READINGS.ilog2() + 1;
 
 /// Records start at multiples of 8 bytes.
 const OFFSET_UNIT_BYTES: u64 = 8;
@@ -42,7 +41,7 @@ pub struct StateItem {
 
 impl StateItem {
     pub fn reading(&self) -> usize {
-        (self.place >> 1) as usize % READINGS_MAX
+        (self.place >> 1) as usize % READINGS
     }
 
     pub fn storage(&self) -> u32 {
@@ -91,7 +90,7 @@ pub struct StateLog {
     /// Number of the current reading.
     reading: AtomicU32,
     /// Slot of each storage, by reading and number.
-    slots: [Mutex<Vec<u64>>; READINGS_MAX],
+    slots: [Mutex<Vec<u64>>; READINGS],
     error: Mutex<Option<Error>>,
 }
 
@@ -147,10 +146,6 @@ impl StateVisitor for StateLog {
     fn new_worker(&self) -> Box<dyn StateWorker + '_> {
         let reading = self.reading.load(Relaxed);
         Box::new(LoggingWorker { log: self, reading, storage: None, batch: Batch::default() })
-    }
-
-    fn restart(&self) {
-        self.reading.fetch_add(1, Relaxed);
     }
 }
 

@@ -1,9 +1,8 @@
 //! The full archive of an incremental one that is recompressed. It is read only to check the state
 //! that both make up.
 //!
-//! It is read after the incremental one, so that accounts in both are not hashed twice. Its index
-//! is not used: if the content contradicted the index half-way, the accounts read so far would have
-//! to be subtracted again.
+//! It is read after the incremental one, so that accounts in both are not hashed twice. As for the
+//! source, its index is not used.
 
 use std::collections::HashSet;
 use std::path::Path;

@@ -7,8 +7,9 @@ use slotpress_base::{Error, Interruptible, IoPolicy, Progress, Result, ShowPath,
 use slotpress_format::{ArchiveName, BLOCK_BYTES};
 use slotpress_read::archive::Archive;
 use slotpress_read::archive::compression::sniff;
+use slotpress_read::archive::front::is_noted;
 use slotpress_read::rules::pair::Member;
-use slotpress_read::{ArchiveStream, Compression, IndexPolicy, Tail};
+use slotpress_read::{ArchiveStream, Compression, IndexPolicy};
 
 use super::{RecompressOptions, RecompressSource};
 
@@ -34,7 +35,7 @@ impl<'s> Input<'s> {
         match source {
             RecompressSource::File(path) => {
                 let _watch = options.encoding.io_policy.io_hint.watch([&path]);
-                // The file is read in order. The index tells what it must contain.
+                // The file is read in order. Of its index, only the note of its maker is used.
                 let archive = Archive::open(&path, IndexPolicy::Hint, &options.encoding.io_policy)?;
                 Ok(Self::File { archive: Box::new(archive), _watch })
             }
@@ -67,11 +68,11 @@ impl<'s> Input<'s> {
         }
     }
 
-    /// Index and hashes of a file, if it has them.
-    pub fn tail(&self) -> Option<&Tail> {
+    /// True if the index of a file says that it was made from an archive of Firedancer.
+    pub fn is_noted(&self) -> bool {
         match self {
-            Self::File { archive, .. } => archive.tail.as_ref(),
-            Self::Stream { .. } => None,
+            Self::File { archive, .. } => archive.tail.as_ref().is_some_and(is_noted),
+            Self::Stream { .. } => false,
         }
     }
 

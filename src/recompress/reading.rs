@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use parking_lot::Mutex;
 use slotpress_base::{Error, Forward, Hint, Progress, ProgressEvent, Result};
 use slotpress_format::{BankFile, Entry, EntryKind, StorageMapItem};
-use slotpress_read::archive::front::is_noted;
 use slotpress_read::{
     ArchiveRules, Contents, EntrySink, Findings, FirstPass, JudgedArchive, Pass, ReadArchive, Rule, SeenSlots,
     StateCheck, judge_storage_map, read_in_order,
@@ -59,8 +58,7 @@ impl Reading<'_> {
         let mut reframing = Reframing { frames, is_left_out: false };
         let stream = input.stream(&options.encoding.io_policy, self.job.progress);
         let read = read_in_order(stream, &pass, &reader, &mut reframing)?;
-        self.check_index(input, &reader.contents)?;
-        let is_of_firedancer = read.is_of_firedancer || input.tail().is_some_and(is_noted);
+        let is_of_firedancer = read.is_of_firedancer || input.is_noted();
         let judged = self.judge(input, &reader.rules, read)?;
         let Some((bank, map)) = judged.bank else { return Err(Error::damaged("the archive holds no bank file")) };
         let entries = reader.contents.0.into_inner();
@@ -68,18 +66,6 @@ impl Reading<'_> {
         let input_bytes = input.length_bytes().unwrap_or(input_bytes.into_inner());
         let is_of_firedancer = is_of_firedancer || bank.lacks_stakes();
         Ok(Decoded { entries, bank, map, input_bytes, left_out, is_of_firedancer })
-    }
-
-    /// Checks by the index that no entry is missing. The state check shows that too, so nothing is
-    /// done if the state is checked.
-    fn check_index(&self, input: &Input<'_>, entries: &KeptEntries) -> Result<()> {
-        let (None, Input::File { archive, .. }) = (self.state, input) else { return Ok(()) };
-        let Some(tail) = &archive.tail else { return Ok(()) };
-        let entries = entries.0.lock();
-        if *entries == tail.index.entries {
-            return Ok(());
-        }
-        Err(Error::damaged("the archive's index does not match its contents").with_hint(Hint::CheckState))
     }
 
     fn judge(&self, input: &Input<'_>, rules: &ArchiveRules<'_>, mut read: ReadArchive) -> Result<JudgedArchive> {

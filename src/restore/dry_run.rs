@@ -11,7 +11,7 @@ use serde::Serialize;
 use slotpress_base::{Error, Progress, Result, ShowPath, Space, text};
 use slotpress_format::{ArchiveName, name_parts};
 use slotpress_read::archive::Archive;
-use slotpress_read::{Findings, IndexPolicy, RATIO_TYPICAL, decode_in_order, judge_root};
+use slotpress_read::{Findings, RATIO_TYPICAL, decode_in_order, judge_root};
 
 use super::{RestoreLayout, RestorePlan, is_standard_input};
 
@@ -62,9 +62,7 @@ impl RestorePlan {
         if options.paths().any(|path| is_standard_input(path)) {
             return Err(Error::usage("standard input cannot be previewed without consuming it"));
         }
-        // Without an index, the root is known only when the whole archive was read.
-        let compared = self.inputs.archives().filter(|_| options.index != IndexPolicy::Ignore);
-        for (archive, root) in compared.zip(&options.expect_roots) {
+        for (archive, root) in self.inputs.archives().zip(&options.expect_roots) {
             judge_root(Some(*root), archive.root(), &Findings::refusing(|_| true))
                 .map_err(|error| error.within_damaged(archive.path().shown()))?;
         }

@@ -12,8 +12,8 @@ use slotpress_format::{ArchiveName, EntryKind, Root};
 use slotpress_read::archive::Archive;
 use slotpress_read::archive::front::refuse_for_firedancer_only;
 use slotpress_read::{
-    Arriving, FailedRead, Findings, IndexPolicy, Publishable, ReadError, SharedSource, Unpublished, check_pair,
-    is_rebased, judge_expected, judge_root,
+    Arriving, Findings, IndexPolicy, Publishable, SharedSource, Unpublished, check_pair, is_rebased, judge_expected,
+    judge_root,
 };
 
 use crate::restore::copies::{ArchiveCopy, Origin};
@@ -44,8 +44,7 @@ pub struct Opened {
     pub way: ArchiveCopy,
     /// Root that the archive must have.
     pub expect_root: Option<Root>,
-    /// True if frames and root are compared after the archive was read: it is still arriving, or
-    /// its index is ignored.
+    /// True if frames and root are compared after the archive was read, because it is still arriving.
     pub is_hashed_at_end: bool,
 }
 
@@ -70,14 +69,13 @@ impl Opened {
 pub struct Feed<'a> {
     pub opened: Vec<Opened>,
     more: Option<&'a mut dyn Supply>,
-    index: IndexPolicy,
     expect_roots: Vec<Root>,
 }
 
 impl<'a> Feed<'a> {
     #[cfg(feature = "net")]
     pub fn of_supply(supply: &'a mut dyn Supply, expect_roots: &[Root]) -> Self {
-        Self { opened: Vec::new(), more: Some(supply), index: IndexPolicy::Hint, expect_roots: expect_roots.to_vec() }
+        Self { opened: Vec::new(), more: Some(supply), expect_roots: expect_roots.to_vec() }
     }
 
     /// Adds an archive. Its `origin` is `None` if its tree is unpacked. `dir` is the archives
@@ -91,7 +89,7 @@ impl<'a> Feed<'a> {
             }
         };
         let expect_root = self.expect_roots.get(self.opened.len()).copied();
-        let is_hashed_at_end = archive.source.length_bytes().is_none() || self.index == IndexPolicy::Ignore;
+        let is_hashed_at_end = archive.source.length_bytes().is_none();
         self.opened.push(Opened { archive, way, expect_root, is_hashed_at_end });
         Ok(())
     }
@@ -105,9 +103,9 @@ impl<'a> Feed<'a> {
                 return Ok(false);
             }
             Some(Supplied::Arriving { source, name, file }) => {
-                (Archive::of_source(source, name, self.index, &options.io_policy)?, Origin::Fetched(file))
+                (Archive::of_source(source, name, IndexPolicy::Hint, &options.io_policy)?, Origin::Fetched(file))
             }
-            Some(Supplied::File(path)) => (Archive::open(&path, self.index, &options.io_policy)?, Origin::File),
+            Some(Supplied::File(path)) => (Archive::open(&path, IndexPolicy::Hint, &options.io_policy)?, Origin::File),
         };
         archive.warn_of_index(progress);
         // It is not known yet whether an incremental archive follows.
@@ -139,27 +137,6 @@ impl<'a> Feed<'a> {
     pub fn copies_bytes(&self) -> impl Iterator<Item = u64> + '_ {
         self.opened.iter().map(Opened::bytes_to_copy)
     }
-
-    /// Prepares another attempt without the index of an archive, if the index was wrong. Only the
-    /// tar stream counts; the index is a hint.
-    ///
-    /// # Errors
-    /// The failure itself, if no index is to blame. A failure that concerns all archives names the
-    /// newest one.
-    pub fn go_on_without_index(&mut self, failed: FailedRead, progress: &dyn Progress) -> Result<()> {
-        let number = failed.archive.unwrap_or(self.opened.len().saturating_sub(1));
-        let Some(Opened { archive, expect_root, .. }) = self.opened.get_mut(number) else {
-            return Err(failed.error.into());
-        };
-        match failed.error {
-            ReadError::Index(error) if failed.archive.is_some() && archive.tail.is_some() && expect_root.is_none() => {
-                archive.distrust_index(error);
-                archive.warn_of_index(progress);
-                Ok(())
-            }
-            error => Err(Error::from(error).within_damaged(archive.path().shown())),
-        }
-    }
 }
 
 pub fn is_standard_input(path: &Path) -> bool {
@@ -175,7 +152,7 @@ impl Inputs {
             if is_standard_input(path) {
                 return Ok(None);
             }
-            let archive = Archive::open(path, options.index, &options.target.io_policy)?;
+            let archive = Archive::open(path, IndexPolicy::Hint, &options.target.io_policy)?;
             archive.warn_of_index(progress);
             Ok(Some(archive))
         };
@@ -283,8 +260,7 @@ impl Inputs {
         options: &RestoreOptions,
         mut kept: Option<Unpublished>,
     ) -> Result<Feed<'static>> {
-        let (index, expect_roots) = (options.index, options.expect_roots.clone());
-        let mut feed = Feed { opened: Vec::new(), more: None, index, expect_roots };
+        let mut feed = Feed { opened: Vec::new(), more: None, expect_roots: options.expect_roots.clone() };
         let count = self.0.len();
         for (number, archive) in (1..).zip(self.0) {
             let (archive, origin) = match (archive, arriving) {

@@ -28,12 +28,12 @@ pub use input::is_standard_input;
 #[cfg(feature = "net")]
 pub use input::{Supplied, Supply};
 pub use options::{ExistingState, RestoreLayout, RestoreOptions, RestoreReport, RestoreTarget};
-use slotpress_base::{Elapsed, Error, IoContext, Owner, Progress, Result, Space, Step, Stopwatch, Watch};
+use slotpress_base::{Elapsed, Error, IoContext, Owner, Progress, Result, ShowPath, Space, Step, Stopwatch, Watch};
 use slotpress_format::ledger::names::Extension;
 use slotpress_format::{ArchiveName, BankSnapshot};
 use slotpress_read::{
-    Assurance, CheckOptions, Compression, FailedRead, RATIO_TYPICAL, ReadBackReport, ReadError, SeenSlots, StateCheck,
-    is_rebased, read_back_snapshot,
+    Assurance, CheckOptions, Compression, RATIO_TYPICAL, ReadBackReport, SeenSlots, StateCheck, is_rebased,
+    read_back_snapshot,
 };
 
 use crate::restore::assign::{AssignedStorage, Assigner};
@@ -164,13 +164,7 @@ impl Run<'_> {
         self.check_space(&feed.opened, feed.copies_bytes().sum())?;
         target.delete_existing(progress)?;
         let roots = target.create_partial_roots()?;
-        let restored = loop {
-            match self.unpack_all(&mut feed, &roots) {
-                Ok(restored) => break restored,
-                Err(failed) => feed.go_on_without_index(failed, progress)?,
-            }
-            roots.iter().try_for_each(PartialDir::clear)?;
-        };
+        let restored = self.unpack_all(&mut feed, &roots)?;
         progress.check()?;
         let read_back = options.read_back.as_ref().map(|check| self.read_back(&restored, &roots, check)).transpose()?;
         let report = self.place(feed.opened, restored, roots)?;
@@ -178,7 +172,7 @@ impl Run<'_> {
     }
 
     /// Unpacks all archives, and checks their combined state.
-    fn unpack_all(self, feed: &mut Feed<'_>, roots: &[PartialDir]) -> Result<Restored, FailedRead> {
+    fn unpack_all(self, feed: &mut Feed<'_>, roots: &[PartialDir]) -> Result<Restored> {
         let Self { target, options, progress } = self;
         let is_part = feed.archives().next().is_some_and(|archive| archive.base_slot().is_some());
         let state = options.check.checks_state(is_part)?.then(|| self.new_state_check(&feed.opened)).transpose()?;
@@ -196,17 +190,18 @@ impl Run<'_> {
                 self.check_space(&feed.opened[number..], 0)?;
             }
             let (opened, next) = (&feed.opened[number], feed.opened.get(number + 1));
-            let mut unpack_one = || -> Result<Unpacked, ReadError> {
+            let mut unpack_one = || -> Result<Unpacked> {
                 let base_slot = opened.check_base(unpacked.last())?;
                 let one = unpacker.unpack(opened, base_slot, next.is_some())?;
                 one.check(opened, unpacked.last(), next, options)?;
                 Ok(one)
             };
-            let one = unpack_one().map_err(|error| FailedRead::of(number, error))?;
+            let one = unpack_one().map_err(|error| error.within_damaged(opened.archive.path().shown()))?;
             unpacked.push(one);
         }
         let newest = unpacked.last().ok_or_else(no_archive)?;
-        let assurance = unpacker.check_state(newest, feed)?;
+        let place = feed.archives().last().map_or(String::new(), |archive| archive.path().shown());
+        let assurance = unpacker.check_state(newest, feed).map_err(|error| error.within_damaged(place))?;
         if let [full, newest] = &mut unpacked[..]
             && full.bank.storage_count == 0
             && newest.bank.storage_count > 0

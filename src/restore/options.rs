@@ -6,7 +6,7 @@ use derive_setters::Setters;
 use serde::Serialize;
 use slotpress_base::{Elapsed, IoPolicy, available_threads, text};
 use slotpress_format::{GENESIS_FILE_NAME, Hash, LedgerPaths, Root};
-use slotpress_read::{Assurance, CheckOptions, IndexPolicy, ReadBackReport};
+use slotpress_read::{Assurance, CheckOptions, ReadBackReport};
 
 /// Layout of the output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,8 +43,6 @@ pub struct RestoreOptions {
     /// can come from there. Default: none.
     #[setters(into)]
     pub incremental: Option<PathBuf>,
-    /// Use of the archives' indexes. Default: as a hint.
-    pub index: IndexPolicy,
     /// Roots that the archives must have, in their order. With these, every frame is compared with
     /// its hash. Default: any.
     #[setters(into)]
@@ -56,8 +54,7 @@ pub struct RestoreOptions {
 impl RestoreOptions {
     /// Creates options that restore a full archive.
     pub fn new(archive: impl Into<PathBuf>, target: RestoreTarget) -> Self {
-        let (archive, index) = (archive.into(), IndexPolicy::default());
-        Self { archive, incremental: None, index, expect_roots: Vec::new(), target }
+        Self { archive: archive.into(), incremental: None, expect_roots: Vec::new(), target }
     }
 
     pub(super) fn paths(&self) -> impl Iterator<Item = &PathBuf> {

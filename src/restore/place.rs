@@ -59,10 +59,6 @@ impl PartialDir {
         self.dir().open_file(name)
     }
 
-    pub fn clear(&self) -> Result<()> {
-        self.work.clear()
-    }
-
     pub fn create_dir(&self, name: &str, owner: &Owner) -> Result<KeptDir> {
         let made = self.dir().make_dir(name)?;
         owner.take(&made).or_path("change the owner of", made.path())?;

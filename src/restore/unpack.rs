@@ -11,7 +11,7 @@ use slotpress_format::{BankFile, Entry, Root};
 use slotpress_read::archive::Archive;
 use slotpress_read::archive::hashes::check_hashes;
 use slotpress_read::{
-    ArchiveRules, Contents, EntrySink, Findings, FirstPass, HashCheck, JudgedArchive, Pass, ReadError, Rule, SeenSlots,
+    ArchiveRules, Contents, EntrySink, Findings, FirstPass, HashCheck, JudgedArchive, Pass, Rule, SeenSlots,
     StateCheck, Tail,
 };
 
@@ -68,7 +68,7 @@ impl Unpacker<'_> {
     /// bank file get a directory of their own. An incremental archive builds on `base_slot`.
     /// `is_below` is true for the full archive of a pair. If the state is checked, records are
     /// hashed while they are written.
-    pub fn unpack(&mut self, opened: &Opened, base_slot: Option<u64>, is_below: bool) -> Result<Unpacked, ReadError> {
+    pub fn unpack(&mut self, opened: &Opened, base_slot: Option<u64>, is_below: bool) -> Result<Unpacked> {
         let (options, progress, archive) = (self.run.options, self.run.progress, &opened.archive);
         let hashes = if opened.expect_root.is_some() { HashCheck::All } else { HashCheck::None };
         let bank_snapshot = self.run.target.create_partial_bank()?;

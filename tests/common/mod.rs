@@ -40,6 +40,7 @@ use std::time::{Duration, Instant};
 use assert_cmd::Command;
 pub use disk::Disk;
 pub use needs::needs;
+use slotpress_read::{LocalFile, Tail};
 use tempfile::TempDir;
 pub use xfs::XfsDisk;
 
@@ -294,6 +295,17 @@ pub fn archive(ledger: &Path, out: &Path, flags: &[&str]) -> PathBuf {
     assert!(output.status.success(), "archive {flags:?}: {}", String::from_utf8_lossy(&output.stderr));
     let line: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one line of JSON");
     PathBuf::from(line["path"].as_str().expect("a path"))
+}
+
+/// Copies an archive of slotpress into a directory of `dir`, without its index. Returns the path of
+/// the copy.
+pub fn without_index(archive: &Path, dir: &Path) -> PathBuf {
+    let tail = Tail::read(&LocalFile::open(archive).expect("opened")).expect("sound").expect("an index");
+    let end = tail.frames.last().expect("a frame").end_bytes();
+    let copy = dir.join("without-index").join(name(archive));
+    fs::create_dir_all(copy.parent().expect("a parent")).expect("made");
+    fs::write(&copy, &fs::read(archive).expect("read")[..end as usize]).expect("written");
+    copy
 }
 
 /// Returns the last component of a path.

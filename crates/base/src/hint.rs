@@ -71,7 +71,6 @@ macro_rules! hints {
 hints! {
     AllowPrivate:
         ("`allow_private` lets servers refer to private addresses; without it, ") & "only a source that you name may have a private address",
-    CheckState: "use `CheckMode::State` to check the accounts instead",
     ChooseSlot: "unpack one archive into one empty directory" & (", or choose with `slot`"),
     ForceBase: "put the full archive there, or use `force_base` to continue without it",
     GiveBase: "if it is an incremental archive, give its full archive with `base`",

@@ -86,10 +86,11 @@ fn every_way(what: &str, is_right: bool, full: &Path, incremental: Option<&Path>
     let newest = incremental.unwrap_or(full);
     let archives: Vec<&OsStr> = [Some(full), incremental].into_iter().flatten().map(Path::as_os_str).collect();
     let piped: Vec<&OsStr> = archives.iter().map(|path| if *path == newest { pipe } else { *path }).collect();
-    let ignore = OsStr::new("--ignore-index");
     let restored = run("restore", &[&archives[..], &to_ledger].concat(), None);
     ends(&format!("{what}: restore by index"), is_right, restored, &ledger);
-    let restored = run("restore", &[&archives[..], &to_ledger, &[ignore]].concat(), None);
+    let cut: Vec<PathBuf> = archives.iter().map(|archive| without_index(Path::new(archive), dir.path())).collect();
+    let in_order: Vec<&OsStr> = cut.iter().map(|path| path.as_os_str()).collect();
+    let restored = run("restore", &[&in_order[..], &to_ledger].concat(), None);
     ends(&format!("{what}: restore in order"), is_right, restored, &ledger);
     let restored = run("restore", &[&piped[..], &to_ledger].concat(), Some(newest));
     ends(&format!("{what}: restore from standard input"), is_right, restored, &ledger);

@@ -14,7 +14,7 @@ use slotpress::{
 };
 use slotpress_base::threads::guarded;
 use slotpress_base::{Progress, ProgressEvent};
-use slotpress_read::{CheckMode, CheckOptions, IndexPolicy, NamedArchive, VerifyOptions, verify_archives};
+use slotpress_read::{CheckMode, CheckOptions, NamedArchive, VerifyOptions, verify_archives};
 
 #[cfg(debug_assertions)]
 use crate::common::faults::panics_at;
@@ -61,14 +61,9 @@ fn run_recompress(out: &Path, _: &Path, progress: &dyn Progress) -> Result<()> {
     recompress(RecompressSource::File(fixture(FULL_3500)), sink, &options, progress).map(drop)
 }
 
-fn restore_with(index: IndexPolicy, out: &Path, progress: &dyn Progress) -> Result<()> {
-    let options =
-        RestoreOptions::new(fixture(FULL_3500), RestoreTarget::new(out).threads(3).check(check_state())).index(index);
+fn run_restore(out: &Path, _: &Path, progress: &dyn Progress) -> Result<()> {
+    let options = RestoreOptions::new(fixture(FULL_3500), RestoreTarget::new(out).threads(3).check(check_state()));
     restore(&options, progress).map(drop)
-}
-
-fn run_restore_in_order(out: &Path, _: &Path, progress: &dyn Progress) -> Result<()> {
-    restore_with(IndexPolicy::Ignore, out, progress)
 }
 
 fn run_verify(out: &Path, _: &Path, progress: &dyn Progress) -> Result<()> {
@@ -117,12 +112,8 @@ static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
 fn a_panic_anywhere_ends_the_run() {
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let ledger = ledger("ledger-at-26");
-    let runs: [(&str, Run); 4] = [
-        ("archive", run_archive),
-        ("recompress", run_recompress),
-        ("restore", run_restore_in_order),
-        ("verify", run_verify),
-    ];
+    let runs: [(&str, Run); 4] =
+        [("archive", run_archive), ("recompress", run_recompress), ("restore", run_restore), ("verify", run_verify)];
     for (name, run) in runs {
         let mut panics = 0;
         // Every call at the beginning, where stages change, then some.

@@ -23,7 +23,7 @@ use tempfile::TempDir;
 
 use crate::common::said::said;
 use crate::common::strace::trace;
-use crate::common::{XfsDisk, needs, slotpress_path, text};
+use crate::common::{XfsDisk, needs, slotpress_path, text, without_index};
 
 const THREADS: usize = 3;
 /// Small, so that many storages are cut by the end of a frame, in the middle of a page.
@@ -88,16 +88,14 @@ impl Scene {
         report.path.expect("a path")
     }
 
-    fn restore(&self, name: &str, io_policy: IoPolicy, ignore_index: bool) -> PathBuf {
+    fn restore(&self, name: &str, io_policy: IoPolicy) -> PathBuf {
+        self.restore_from(&self.archive, name, io_policy)
+    }
+
+    fn restore_from(&self, archive: &Path, name: &str, io_policy: IoPolicy) -> PathBuf {
         let ledger = self.new_dir(name);
-        let options =
-            RestoreOptions::new(&self.archive, RestoreTarget::new(&ledger).threads(THREADS).io_policy(io_policy))
-                .index(if ignore_index {
-                    slotpress_read::archive::IndexPolicy::Ignore
-                } else {
-                    slotpress_read::archive::IndexPolicy::Hint
-                });
-        restore(&options, &NoProgress).expect("restored");
+        let target = RestoreTarget::new(&ledger).threads(THREADS).io_policy(io_policy);
+        restore(&RestoreOptions::new(archive, target), &NoProgress).expect("restored");
         ledger
     }
 
@@ -237,11 +235,12 @@ fn archiving_leaves_the_page_cache_as_it_was() {
 #[test]
 fn recompressing_and_restoring_leave_the_page_cache_as_it_was() {
     let scene = Scene::new();
+    let in_order = without_index(&scene.archive, scene.dir.path());
     scene.make_cold();
     scene.recompress("recompressed", io_policy(IoHint::Gentle));
     assert_cold(scene.dir.path());
-    for ignore_index in [false, true] {
-        scene.restore(&format!("restored-{ignore_index}"), io_policy(IoHint::Gentle), ignore_index);
+    for (name, archive) in [("by-index", &scene.archive), ("in-order", &in_order)] {
+        scene.restore_from(archive, name, io_policy(IoHint::Gentle));
         assert_cold(scene.dir.path());
     }
     let source = scene.archive.parent().expect("a directory");
@@ -250,7 +249,7 @@ fn recompressing_and_restoring_leave_the_page_cache_as_it_was() {
         |_| drop(fs::read(&scene.archive).expect("read")),
         |attempt| {
             scene.recompress(&format!("warm-{attempt}"), io_policy(IoHint::Gentle));
-            scene.restore(&format!("warm-restored-{attempt}"), io_policy(IoHint::Gentle), false);
+            scene.restore(&format!("warm-restored-{attempt}"), io_policy(IoHint::Gentle));
         },
     );
 }
@@ -259,8 +258,10 @@ fn recompressing_and_restoring_leave_the_page_cache_as_it_was() {
 fn results_do_not_depend_on_manners() {
     let scene = Scene::new();
     let expected = fs::read(&scene.archive).expect("read");
-    let (restored, tree) = (scene.restore("restored", io_policy(IoHint::None), false), contents);
+    let (restored, tree) = (scene.restore("restored", io_policy(IoHint::None)), contents);
     let restored = tree(&restored);
+    let in_order = without_index(&scene.archive, scene.dir.path());
+    let in_order_restored = tree(&scene.restore_from(&in_order, "restored-in-order", io_policy(IoHint::None)));
     // Reading the archive takes an eighth of a second, the ledger more.
     let rate = expected.len() as u64 * 8;
     let [gentle, none] = [IoHint::Gentle, IoHint::None].map(|hint| IoPolicy::default().io_hint(hint));
@@ -272,10 +273,10 @@ fn results_do_not_depend_on_manners() {
         {
             assert!(fs::read(archive).expect("read") == expected, "{name}");
         }
-        for ignore_index in [false, true] {
-            let ledger = scene.restore(&format!("{name}-{ignore_index}"), io_policy.clone(), ignore_index);
-            assert!(contents(&ledger) == restored, "{name}");
-        }
+        let ledger = scene.restore(&format!("{name}-by-index"), io_policy.clone());
+        assert!(contents(&ledger) == restored, "{name}");
+        let ledger = scene.restore_from(&in_order, &format!("{name}-in-order"), io_policy);
+        assert!(contents(&ledger) == in_order_restored, "{name}");
     }
 }
 

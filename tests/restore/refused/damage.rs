@@ -7,7 +7,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use slotpress::{
-    CheckMode, CheckOptions, Error, ErrorKind, RestoreLayout, RestoreOptions, RestoreReport, RestoreTarget, restore,
+    CheckMode, CheckOptions, Error, ErrorKind, NamedArchive, RecompressOptions, RecompressSource, RestoreLayout,
+    RestoreOptions, RestoreReport, RestoreTarget, Sink, VerifyOptions, recompress, restore, verify_archives,
 };
 use slotpress_base::NoProgress;
 use slotpress_format::{Entry, EntryKind, Index, SeekTableItem, seek_table_frame};
@@ -17,7 +18,7 @@ use crate::common::*;
 
 type Tree = BTreeMap<String, Option<Vec<u8>>>;
 
-fn run(archive: &Path, to: &Path, layout: RestoreLayout, ignore_index: bool) -> Result<RestoreReport, Error> {
+fn run(archive: &Path, to: &Path, layout: RestoreLayout) -> Result<RestoreReport, Error> {
     let target = RestoreTarget::new(to)
         .layout(layout)
         .threads(2)
@@ -26,11 +27,7 @@ fn run(archive: &Path, to: &Path, layout: RestoreLayout, ignore_index: bool) -> 
             RestoreLayout::Archive => CheckMode::Frames,
             RestoreLayout::Boot => CheckMode::State,
         }));
-    let options = RestoreOptions::new(archive, target).index(match ignore_index {
-        true => slotpress_read::archive::IndexPolicy::Ignore,
-        false => slotpress_read::archive::IndexPolicy::Hint,
-    });
-    restore(&options, &NoProgress)
+    restore(&RestoreOptions::new(archive, target), &NoProgress)
 }
 
 /// A directory to damage an archive in, and the result of restoring it undamaged.
@@ -50,13 +47,13 @@ impl Bench {
         let archive = dir.path().join("in").join(name(archive));
         fs::write(&archive, &bytes).expect("written");
         let mut bench = Self { dir, archive, bytes, layout, expected: Tree::new() };
-        bench.restore(false).expect("the undamaged archive restores");
+        bench.restore().expect("the undamaged archive restores");
         bench.expected = bench.take_restored();
         bench
     }
 
-    fn restore(&self, ignore_index: bool) -> Result<RestoreReport, Error> {
-        run(&self.archive, &self.dir.path().join("out"), self.layout, ignore_index)
+    fn restore(&self) -> Result<RestoreReport, Error> {
+        run(&self.archive, &self.dir.path().join("out"), self.layout)
     }
 
     /// Returns the restored files, without the copy of the archive and the lock, and removes them.
@@ -70,9 +67,9 @@ impl Bench {
 
     /// Restores damaged bytes. The result must be the same, or a clear error and no files. Returns
     /// which.
-    fn try_bytes(&self, bytes: &[u8], what: &str, ignore_index: bool) -> bool {
+    fn try_bytes(&self, bytes: &[u8], what: &str) -> bool {
         fs::write(&self.archive, bytes).expect("written");
-        match self.restore(ignore_index) {
+        match self.restore() {
             Ok(_) => {
                 assert!(self.take_restored() == self.expected, "{what}: restored something else");
                 true
@@ -93,47 +90,55 @@ impl Bench {
     }
 }
 
-/// Makes a small archive of ours, with few storages and several frames, and a whole one.
-fn benches() -> [(Bench, usize); 2] {
+/// Makes a small archive of ours, with few storages and several frames, and a whole one; each with
+/// its index and without it. Returns also how far apart changes are made.
+fn benches() -> [(Bench, usize); 4] {
     let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
     let small = archive(ledger.path(), out.path(), &["--base-slot", "23", "--force-base", "--frame-size", "64KiB"]);
     let whole = archive(ledger.path(), out.path(), &["--frame-size", "256KiB"]);
-    [(Bench::new(&small, RestoreLayout::Archive), 149), (Bench::new(&whole, RestoreLayout::Boot), 1499)]
+    let bench = |(archive, layout, step): (&Path, _, _)| (Bench::new(archive, layout), step);
+    let [small_in_order, whole_in_order] = [&small, &whole].map(|archive| without_index(archive, out.path()));
+    [
+        (&*small, RestoreLayout::Archive, 149),
+        (&small_in_order, RestoreLayout::Archive, 149),
+        (&whole, RestoreLayout::Boot, 1499),
+        (&whole_in_order, RestoreLayout::Boot, 1499),
+    ]
+    .map(bench)
 }
 
 #[test]
 fn cut_off_anywhere() {
+    let mut wholes = Vec::new();
     for (bench, step) in benches() {
-        let (mut whole, mut refused) = (0, 0);
-        for at in bench.offsets(step) {
-            for ignore_index in [false, true] {
-                match bench.try_bytes(&bench.bytes[..at], &format!("cut off at {at}"), ignore_index) {
-                    true => whole += 1,
-                    false => refused += 1,
-                }
-            }
-        }
-        // The tar is complete if only the seek table, or also the index, is missing.
-        assert!(whole >= 2 && refused > 100, "{whole} whole, {refused} refused");
+        let offsets = bench.offsets(step);
+        let is_whole = |at: &&usize| bench.try_bytes(&bench.bytes[..**at], &format!("cut off at {at}"));
+        let whole = offsets.iter().filter(is_whole).count();
+        assert!(offsets.len() - whole > 100, "{whole} whole of {}", offsets.len());
+        wholes.push(whole > 0);
     }
+    // The tar is complete if only the seek table, or also the index, is missing.
+    assert_eq!(wholes, [true, false, true, false]);
 }
 
 #[test]
 fn a_flipped_byte_anywhere() {
+    let mut all_same = Vec::new();
     for (bench, step) in benches() {
         let (mut same, mut refused) = (0, 0);
         for at in bench.offsets(step) {
             let mut bytes = bench.bytes.clone();
             bytes[at] ^= 1 << (at % 8);
-            for ignore_index in [false, true] {
-                match bench.try_bytes(&bytes, &format!("flipped at {at}"), ignore_index) {
-                    true => same += 1,
-                    false => refused += 1,
-                }
+            match bench.try_bytes(&bytes, &format!("flipped at {at}")) {
+                true => same += 1,
+                false => refused += 1,
             }
         }
-        assert!(same > 100 && refused > 100, "{same} the same, {refused} refused");
+        assert!(refused > 100, "{same} the same, {refused} refused");
+        all_same.push(same > 100);
     }
+    // A damaged index is passed over.
+    assert_eq!(all_same, [true, false, true, false]);
 }
 
 /// The same with Agave's archive: one frame, no index, no checksum. Changes inside a storage cannot
@@ -150,7 +155,7 @@ fn agaves_archives_damaged() {
         flipped[at] ^= 0x10;
         for (bytes, is_cut) in [(&flipped[..], false), (&bytes[..at], true)] {
             fs::write(&path, bytes).expect("written");
-            match run(&path, &dir.path().join("out"), RestoreLayout::Boot, false) {
+            match run(&path, &dir.path().join("out"), RestoreLayout::Boot) {
                 Ok(_) => {
                     assert!(!is_cut, "cut off at {at}");
                     fs::remove_dir_all(dir.path().join("out")).expect("removed");
@@ -212,7 +217,7 @@ fn refused(tar: &[u8], what: &str) {
         let archive = dir.path().join(format!("crafted.{ending}"));
         fs::write(&archive, bytes).expect("written");
         for layout in [RestoreLayout::Boot, RestoreLayout::Archive] {
-            let error = run(&archive, &dir.path().join("a/b/out"), layout, false).err();
+            let error = run(&archive, &dir.path().join("a/b/out"), layout).err();
             let error = error.unwrap_or_else(|| panic!("{what} as {ending} was restored"));
             assert_eq!(error.kind(), ErrorKind::Damaged, "{what}: {error}");
             assert_eq!(names(dir.path()), [format!("crafted.{ending}")], "{what}");
@@ -323,7 +328,7 @@ fn huge_sizes() {
         let dir = temp_dir();
         let archive = dir.path().join("crafted.tar.zst");
         fs::write(&archive, frame).expect("written");
-        let error = run(&archive, &dir.path().join("out"), RestoreLayout::Boot, false).expect_err("refused");
+        let error = run(&archive, &dir.path().join("out"), RestoreLayout::Boot).expect_err("refused");
         assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
         assert_eq!(names(dir.path()), ["crafted.tar.zst"]);
     }
@@ -354,7 +359,8 @@ fn index_entries(entries: &[TarEntry]) -> Vec<Entry> {
     entries.iter().map(entry).collect()
 }
 
-/// A wrong index is found, or has no effect. All checksums of the end are right.
+/// A wrong index is damage, although all checksums of the end are right: nothing is restored, and
+/// recompressing, which does not use the index, makes a good archive.
 #[test]
 fn an_index_that_lies() {
     let good = entries(&fixture(FULL_26));
@@ -376,13 +382,22 @@ fn an_index_that_lies() {
     let dir = temp_dir();
     let path = dir.path().join(FULL_26);
     fs::write(&path, in_frames(honest.clone(), &[ends[9], ends[12], ends[20]])).expect("written");
-    let bench = Bench::new(&path, RestoreLayout::Archive);
+    let bench = Bench::new(&path, RestoreLayout::Boot);
+    let is_damage = |bytes: &[u8], what: &str| {
+        assert!(!bench.try_bytes(bytes, what), "{what}: restored");
+        let (out, source) = (temp_dir(), RecompressSource::File(bench.archive.clone()));
+        let made = recompress(source, Sink::dir(out.path()), &RecompressOptions::default(), &NoProgress);
+        let made = NamedArchive::from_path(made.expect(what).path.expect("a path"));
+        let report = verify_archives(&made, None, &VerifyOptions::default(), &NoProgress).expect(what);
+        assert!(report.ok, "{what}: {:?}", report.failures);
+    };
 
-    // Cuts inside an entry, inside its padding, and inside a header. Only reading in order can
-    // handle these.
-    for cuts in [vec![ends[9] + 700], vec![ends[6] - 1], vec![ends[9] + 100], vec![ends[26] + 1000, ends[31] + 512]] {
-        assert!(bench.try_bytes(&in_frames(honest.clone(), &cuts), &format!("cuts at {cuts:?}"), false));
+    // Frames that the index describes as they are may be cut anywhere, except inside a header.
+    for cuts in [vec![ends[9] + 700], vec![ends[6] - 1], vec![ends[26] + 1000, ends[31] + 512]] {
+        let bytes = in_frames(honest.clone(), &cuts);
+        assert!(bench.try_bytes(&bytes, &format!("cuts at {cuts:?}")), "cuts at {cuts:?}");
     }
+    is_damage(&in_frames(honest.clone(), &[ends[9] + 100]), "a cut inside a header");
 
     type Lie = Box<dyn Fn(&mut Vec<Entry>)>;
     let lies: Vec<(&str, Lie)> = vec![
@@ -428,9 +443,7 @@ fn an_index_that_lies() {
         let mut entries = honest.clone();
         lie(&mut entries);
         for cuts in [vec![], vec![ends[9]], vec![ends[11] - 300], vec![ends[10], ends[12], ends[13] + 800]] {
-            // The tar itself is good, so the index is ignored.
-            assert!(bench.try_bytes(&in_frames(entries.clone(), &cuts), what, false), "{what}: not passed over");
-            assert!(bench.try_bytes(&in_frames(entries.clone(), &cuts), what, true), "{what}");
+            is_damage(&in_frames(entries.clone(), &cuts), what);
         }
     }
 }
@@ -448,9 +461,7 @@ fn a_frame_that_the_seek_table_hides() {
     let dir = temp_dir();
     let path = dir.path().join(FULL_26);
     fs::write(&path, forged(&frames, index_entries(&good))).expect("written");
-    for ignore_index in [true, false] {
-        let error = run(&path, &dir.path().join("out"), RestoreLayout::Boot, ignore_index);
-        assert_eq!(error.expect_err("refused").kind(), ErrorKind::Damaged, "ignore index: {ignore_index}");
-        assert_eq!(names(dir.path()), [FULL_26]);
-    }
+    let error = run(&path, &dir.path().join("out"), RestoreLayout::Boot);
+    assert_eq!(error.expect_err("refused").kind(), ErrorKind::Damaged);
+    assert_eq!(names(dir.path()), [FULL_26]);
 }

@@ -1,11 +1,9 @@
 //! Reads an archive with an index: every worker reads, decodes and parses frames independently, in
 //! any order.
 //!
-//! The index is a hint. Bytes in front of a frame must be skippable frames, and decoded tar headers
-//! must match the index; any contradiction discards the index ([`ReadError::Index`]), and the
-//! archive is read in order instead. A frame that does not decode counts as damage only if both its
-//! ends are where the index says: a frame begins there, or the neighbour there matches its hash.
-//! Otherwise it is another contradiction.
+//! The index was valid when the archive was opened, so a contradiction is damage: a frame that is
+//! not as the seek table says is lost, and a tar header that does not match the index ends the
+//! reading.
 //!
 //! A storage or document may continue in the next frame. The worker of a frame then sends the
 //! parser's state to the worker of the next one; for a storage, as soon as it has walked over the
@@ -20,10 +18,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use events::{Carry, Events};
-use parking_lot::Mutex;
 use slotpress_base::{
-    AHEAD_BYTES, Ahead, Error, ErrorKind, IoContext, Reading, Result, range_bytes, read_ahead, run_in_order,
-    split_at_most, to_usize,
+    AHEAD_BYTES, Ahead, Error, ErrorKind, Reading, Result, range_bytes, read_ahead, run_in_order, split_at_most,
+    to_usize,
 };
 use slotpress_format::{
     Entry, EntryParser, FRAME_HEADER_BYTES_MAX, FrameHash, FrameSpan, FrameStart, RecordWalker, TarEnd, frame_hash,
@@ -33,12 +30,11 @@ use slotpress_format::{
 use super::decode::FrameDecoder;
 use super::documents::{DocumentReader, Documents};
 use super::front::is_noted;
-use super::hashes::hash_range;
 use super::source::Pieces;
 use super::tail::{DataFrame, Tail, check_skippable};
 use super::visit::{EntryUse, Problem, RecordWorker, Visitor};
 use super::walk::SeenFrame;
-use super::{Archive, HashCheck, Pass, ReadArchive, ReadError};
+use super::{Archive, HashCheck, Pass, ReadArchive};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Extent {
@@ -49,22 +45,11 @@ pub enum Extent {
     Wanted,
 }
 
-pub fn read_by_index(
-    archive: &Archive,
-    tail: &Tail,
-    pass: &Pass<'_>,
-    visitor: &dyn Visitor,
-) -> Result<ReadArchive, ReadError> {
+pub fn read_by_index(archive: &Archive, tail: &Tail, pass: &Pass<'_>, visitor: &dyn Visitor) -> Result<ReadArchive> {
     let uses = (0..)
         .zip(&tail.index.entries)
         .map(|(number, entry)| visitor.entry(number, entry))
-        .collect::<Result<Vec<EntryUse>>>()
-        // A forbidden entry may be only in the index, and not in the archive. Reading the archive
-        // in order shows that.
-        .map_err(|error| match error.kind() {
-            ErrorKind::Damaged => ReadError::Index(error),
-            _ => ReadError::Other(error),
-        })?;
+        .collect::<Result<Vec<EntryUse>>>()?;
     let reading = IndexReader {
         pieces: Pieces::new(archive.source.as_ref(), archive.io_policy.io_hint),
         archive,
@@ -73,7 +58,6 @@ pub fn read_by_index(
         pass,
         visitor,
         frames_with_checksum: AtomicU64::default(),
-        contradiction: Mutex::new(None),
     };
     let new_worker = || {
         let mut worker = FrameWorker {
@@ -100,24 +84,23 @@ pub fn read_by_index(
             .unwrap_or_default(),
         ahead_bytes_max: AHEAD_BYTES,
     };
-    let result = read_ahead(reading.items(), &ahead, pass.progress, |items| {
+    read_ahead(reading.items(), &ahead, pass.progress, |items| {
         run_in_order(items, pass.threads, &new_worker, pass.progress, &mut |_, frame| {
             read.documents.merge(frame.documents);
             pass.progress.advance(frame.compressed_bytes, frame.content_bytes);
             Ok(())
         })
-    });
-    if let Some(error) = reading.contradiction.into_inner() {
-        return Err(ReadError::Index(error));
-    }
-    result?;
+    })?;
     visitor.check()?;
     read.frames.frames_with_checksum = reading.frames_with_checksum.into_inner();
     Ok(read)
 }
 
-fn contradicts(why: impl std::fmt::Display) -> Error {
-    Error::damaged(format!("the archive's index disagrees with its content: {why}"))
+fn contradicts(frame: &DataFrame, why: impl std::fmt::Display) -> Error {
+    let offset_bytes = frame.offset_bytes;
+    Error::damaged(format!("the archive's index contradicts the frame at offset {offset_bytes}: {why}"))
+        .at_offset(offset_bytes)
+        .with_hint("take the archive from another source, or recompress it: that makes a new index")
 }
 
 struct IndexReader<'a> {
@@ -128,7 +111,6 @@ struct IndexReader<'a> {
     pass: &'a Pass<'a>,
     visitor: &'a dyn Visitor,
     frames_with_checksum: AtomicU64,
-    contradiction: Mutex<Option<Error>>,
 }
 
 /// A frame to read, with channels to the neighbours that share an entry with it.
@@ -194,11 +176,6 @@ impl IndexReader<'_> {
         uses.is_some_and(|uses| uses.iter().any(EntryUse::is_wanted))
     }
 
-    /// Records the first contradiction, after which the index is discarded.
-    fn contradiction(&self, error: Error) -> Error {
-        self.contradiction.lock().get_or_insert(error).clone()
-    }
-
     /// Range that is read for a frame: the skippable frames in front of it, and the frame or its
     /// header.
     fn range_of(&self, item: &FrameItem) -> Range<u64> {
@@ -229,31 +206,21 @@ impl IndexReader<'_> {
         let mut read = ReadFrame::default();
         let is_hashed = self.is_hashed(is_decoded);
         let (gap, bytes) = split_at_most(&worker.compressed, to_usize(frame.gap_bytes));
-        check_skippable(gap).map_err(|error| self.contradiction(error))?;
-        let decoded = self.check_header(number, &frame, bytes).and_then(|()| match is_decoded {
-            true => worker.decoder.decode(bytes, frame.offset_bytes, u64::from(frame.content_bytes), content),
+        let decoded = check_skippable(gap).and_then(|()| self.check_header(number, &frame, bytes));
+        let decoded = decoded.and_then(|()| match is_decoded {
+            true => decode(&mut worker.decoder, &frame, bytes, content),
             false => Ok(()),
         });
         match decoded {
-            Err(error) if error.kind() == ErrorKind::Damaged && self.is_in_place(number, &frame)? => {
+            Err(error) if error.kind() == ErrorKind::Damaged => {
                 let number = number as u64;
                 self.visitor.problem(Problem::LostFrame { number, error: &error, is_after_end: false })?;
                 self.visitor
                     .problem(Problem::LostRecords { which: "those in frames that do not decode were not read" })?;
                 return Ok(read);
             }
-            Err(error) if error.kind() == ErrorKind::Damaged => return Err(self.contradiction(error)),
-            Err(error) => return Err(error),
-            Ok(()) => {}
+            decoded => decoded?,
         }
-        if is_decoded {
-            let length = zstd_safe::find_frame_compressed_size(bytes);
-            if length != Ok(bytes.len()) || content.len() as u64 != item.span.length_bytes {
-                let why = format!("the frame at offset {} is of another length", frame.offset_bytes);
-                return Err(self.contradiction(contradicts(why)));
-            }
-        }
-        // A frame that does not decode was reported above, and is not hashed.
         if is_hashed && self.hash_of(number).is_some_and(|hash| frame_hash(gap, bytes) != *hash) {
             self.visitor.problem(Problem::WrongHash { number: number as u64, offset_bytes: frame.offset_bytes })?;
         }
@@ -263,25 +230,6 @@ impl IndexReader<'_> {
         read.compressed_bytes = u64::from(frame.compressed_bytes);
         read.content_bytes = u64::from(frame.content_bytes);
         Ok(read)
-    }
-
-    /// True if both ends of an undecodable frame are where the seek table says: another frame
-    /// begins there, or the neighbour has the right hash.
-    fn is_in_place(&self, number: usize, frame: &DataFrame) -> Result<bool> {
-        let is_end = |at: u64, neighbour: Option<usize>| -> Result<bool> {
-            let mut start = [0; FRAME_HEADER_BYTES_MAX];
-            let read = self.archive.source.read_up_to(&mut start, at).or_path("read", self.archive.path())?;
-            Ok(parse_frame_start(split_at_most(&start, read).0).is_ok()
-                || neighbour.map_or(Ok(false), |neighbour| self.is_right(neighbour))?)
-        };
-        Ok(is_end(frame.gap_at(), number.checked_sub(1))? && is_end(frame.end_bytes(), number.checked_add(1))?)
-    }
-
-    /// True if the frame has a hash and matches it.
-    fn is_right(&self, number: usize) -> Result<bool> {
-        let (Some(frame), Some(hash)) = (self.tail.frames.get(number), self.hash_of(number)) else { return Ok(false) };
-        let range = frame.gap_at()..frame.end_bytes();
-        Ok(hash_range(self.archive.source.as_ref(), range, &mut Vec::new())? == *hash)
     }
 
     fn is_hashed(&self, is_decoded: bool) -> bool {
@@ -309,17 +257,14 @@ impl IndexReader<'_> {
                 self.frames_with_checksum.fetch_add(u64::from(header.has_checksum), Relaxed);
                 Ok(())
             }
-            _ => {
-                let why = format!("the frame at offset {} does not match the seek table", frame.offset_bytes);
-                Err(self.contradiction(contradicts(why)))
-            }
+            _ => Err(contradicts(frame, "it is not the frame of the seek table")),
         }
     }
 
     /// Parses the tar stream of one frame. Every header must match the index.
     fn parse_frame(&self, item: FrameItem, worker: &mut FrameWorker<'_>, content: &[u8]) -> Result<Documents> {
         slotpress_base::threads::panic_point("entries by index");
-        let FrameItem { span, before, after, .. } = item;
+        let FrameItem { frame, span, before, after, .. } = item;
         let entries = &self.tail.index.entries;
         let mut events = Events {
             reading: self,
@@ -337,11 +282,11 @@ impl IndexReader<'_> {
                 // Inside the end of the tar stream: only zeros may follow.
                 return match content.iter().all(|byte| *byte == 0) {
                     true => Ok(Documents::default()),
-                    false => Err(self.contradiction(contradicts("the tar stream does not end with zeros"))),
+                    false => Err(contradicts(&frame, "the tar stream does not end with zeros")),
                 };
             };
             parser = EntryParser::inside(*entry, span.offset_bytes)
-                .ok_or_else(|| self.contradiction(contradicts("an entry is cut inside its header")))?;
+                .ok_or_else(|| contradicts(&frame, "an entry is cut inside its header"))?;
             // `recv` fails if the frame before was lost: the run goes on without its state.
             events.resume(entry, span.offset_bytes, before.and_then(|before| before.recv().ok()))?;
         }
@@ -349,15 +294,25 @@ impl IndexReader<'_> {
         if let Some(error) = events.stopped.take() {
             return Err(error);
         }
-        result.map_err(|error| self.contradiction(contradicts(error)))?;
+        result.map_err(|error| contradicts(&frame, error))?;
         // Zeros in place of a header end a tar stream: later entries would be lost silently.
         let begun = entries_begun_by(&span, entries);
         let is_over = parser.end() != TarEnd::Inside;
         if events.number != begun || (is_over && begun != entries.len()) || parser.end() == TarEnd::Junk {
-            return Err(self.contradiction(contradicts("the tar stream ends early")));
+            return Err(contradicts(&frame, "the tar stream ends early"));
         }
         events.suspend()?;
         Ok(events.documents.finish())
+    }
+}
+
+/// Decodes a frame, which must have the length that the seek table says.
+fn decode(decoder: &mut FrameDecoder, frame: &DataFrame, bytes: &[u8], content: &mut Vec<u8>) -> Result<()> {
+    let content_bytes = u64::from(frame.content_bytes);
+    decoder.decode(bytes, frame.offset_bytes, content_bytes, content)?;
+    match zstd_safe::find_frame_compressed_size(bytes) == Ok(bytes.len()) && content.len() as u64 == content_bytes {
+        true => Ok(()),
+        false => Err(contradicts(frame, "it is of another length")),
     }
 }
 

@@ -46,8 +46,7 @@ use crate::{Compression, Documents, LocalFile, SharedSource, Tail, Visitor, read
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[warn(missing_docs)]
 pub enum IndexPolicy {
-    /// Follows the index while it fits the archive; reads in order without one, or when it does not
-    /// fit.
+    /// Follows a valid index; reads in order without one.
     #[default]
     Hint,
     /// Does not read the index.
@@ -117,46 +116,6 @@ pub struct ReadArchive {
     pub is_of_firedancer: bool,
 }
 
-#[derive(Debug)]
-pub enum ReadError {
-    /// The index contradicts the archive, which can be read again without the index.
-    Index(Error),
-    Other(Error),
-}
-
-#[derive(Debug)]
-pub struct FailedRead {
-    /// Position of the archive in the order of reading; `None` if the error concerns all archives.
-    pub archive: Option<usize>,
-    pub error: ReadError,
-}
-
-impl FailedRead {
-    pub fn of(number: usize, error: ReadError) -> Self {
-        Self { archive: Some(number), error }
-    }
-}
-
-impl From<Error> for FailedRead {
-    fn from(error: Error) -> Self {
-        Self { archive: None, error: error.into() }
-    }
-}
-
-impl From<Error> for ReadError {
-    fn from(error: Error) -> Self {
-        Self::Other(error)
-    }
-}
-
-impl From<ReadError> for Error {
-    fn from(error: ReadError) -> Self {
-        match error {
-            ReadError::Index(error) | ReadError::Other(error) => error,
-        }
-    }
-}
-
 impl Archive {
     pub fn open(path: &Path, policy: IndexPolicy, io_policy: &IoPolicy) -> Result<Self> {
         let source = LocalFile::open(path)?;
@@ -210,11 +169,6 @@ impl Archive {
         self.name.as_ref().and_then(|name| name.base_slot)
     }
 
-    pub fn distrust_index(&mut self, error: Error) {
-        self.tail = None;
-        self.index_error = Some(error);
-    }
-
     /// The root over all frame hashes; `None` without frame hashes, or if the index is not
     /// followed.
     pub fn root(&self) -> Option<Root> {
@@ -234,12 +188,12 @@ impl Archive {
     }
 
     /// Reads the archive by its index if there is one to follow, else in order.
-    pub fn read(&self, pass: &Pass<'_>, visitor: &dyn Visitor) -> Result<ReadArchive, ReadError> {
+    pub fn read(&self, pass: &Pass<'_>, visitor: &dyn Visitor) -> Result<ReadArchive> {
         match &self.tail {
             Some(tail) => read_by_index(self, tail, pass, visitor),
             None => {
                 let mut sink = visitor.new_sink();
-                Ok(read_in_order(self.stream(pass.progress), pass, visitor, sink.as_mut())?)
+                read_in_order(self.stream(pass.progress), pass, visitor, sink.as_mut())
             }
         }
     }

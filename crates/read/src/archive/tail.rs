@@ -1,7 +1,7 @@
 //! Reads the end of an archive that slotpress made: frame hashes, index and seek table.
 //!
-//! They are hints. A tail that is damaged or contradicts the file is ignored, and the archive is
-//! read in order. Each frame is checked against the tail when it is read.
+//! A tail that is damaged, or does not fit the file's length, is passed over: the archive is read in
+//! order. Each frame is checked against a valid tail when it is read.
 
 use std::ops::Range;
 
@@ -9,9 +9,9 @@ use slotpress_base::bytes::count;
 use slotpress_base::{Error, IoContext, Result, split_at_most, to_usize};
 use slotpress_format::archive::frame_hashes::{self};
 use slotpress_format::{
-    BLOCK_BYTES, END_OF_ARCHIVE_BYTES, Entry, FRAME_HASHES_KIND, FrameHash, FrameSpan, FrameStart,
-    INDEX_FRAME_BYTES_MAX, INDEX_FRAME_KIND, Index, Root, SEEK_TABLE_FOOTER_BYTES, SKIPPABLE_HEADER_BYTES,
-    SeekTableItem, parse_frame_start, parse_seek_table, seek_table_bytes, skippable_frame_bytes,
+    END_OF_ARCHIVE_BYTES, Entry, FRAME_HASHES_KIND, FrameHash, FrameSpan, FrameStart, INDEX_FRAME_BYTES_MAX,
+    INDEX_FRAME_KIND, Index, Root, SEEK_TABLE_FOOTER_BYTES, SKIPPABLE_HEADER_BYTES, SeekTableItem, parse_frame_start,
+    parse_seek_table, seek_table_bytes, skippable_frame_bytes,
 };
 
 use super::source::Source;
@@ -149,11 +149,7 @@ impl Tail {
             return Err(unfit());
         }
         let skippable_bytes = length_bytes.saturating_sub(compressed_bytes);
-        let tail = Self { index, hashes, frames, skippable_bytes, is_plain };
-        if tail.spans().any(|(_, span)| span.offset_bytes > 0 && span.offset_bytes < BLOCK_BYTES) {
-            return Err(Error::damaged("the archive's index cuts an entry inside its header"));
-        }
-        Ok(Some(tail))
+        Ok(Some(Self { index, hashes, frames, skippable_bytes, is_plain }))
     }
 
     /// Every frame, with the part of the tar stream that it covers.

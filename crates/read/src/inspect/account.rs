@@ -88,13 +88,10 @@ pub fn find_account(
     }
 }
 
-fn find_in(mut scan: Scan<'_>, pubkey: Address) -> Result<Option<FoundAccount>> {
-    loop {
-        let search = Search { pubkey, found: Mutex::default(), has_lost: AtomicBool::default() };
-        if search.run(&mut scan)? {
-            return Ok(search.into_found());
-        }
-    }
+fn find_in(scan: Scan<'_>, pubkey: Address) -> Result<Option<FoundAccount>> {
+    let search = Search { pubkey, found: Mutex::default(), has_lost: AtomicBool::default() };
+    search.run(&scan)?;
+    Ok(search.found.into_inner().map(|(_, found)| found))
 }
 
 struct Search {
@@ -107,8 +104,8 @@ struct Search {
 }
 
 impl Search {
-    /// Searches storages, newest first; `false` if the index turned out to be wrong.
-    fn run(&self, scan: &mut Scan<'_>) -> Result<bool> {
+    /// Searches storages, newest first.
+    fn run(&self, scan: &Scan<'_>) -> Result<()> {
         let Some(mut storages) = scan.storages() else { return scan.read(self, None) };
         storages.sort_unstable_by_key(|storage| std::cmp::Reverse((storage.slot, storage.number)));
         let mut round_bytes = ROUND_BYTES.saturating_mul(scan.threads.max(1) as u64);
@@ -125,20 +122,14 @@ impl Search {
                 bytes = bytes.saturating_add(storage.content_bytes);
                 last_slot = Some(storage.slot);
             }
-            if !scan.read(self, Some(&wanted))? {
-                return Ok(false);
-            }
+            scan.read(self, Some(&wanted))?;
             round_bytes = round_bytes.saturating_mul(2);
         }
-        Ok(true)
+        Ok(())
     }
 
     fn has_found(&self) -> bool {
         self.found.lock().is_some()
-    }
-
-    fn into_found(self) -> Option<FoundAccount> {
-        self.found.into_inner().map(|(_, found)| found)
     }
 }
 

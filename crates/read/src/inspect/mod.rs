@@ -25,8 +25,8 @@ use crate::archive::visit::Problem;
 use crate::archive::walk::FrameStatistics;
 use crate::rules::clients::refusals;
 use crate::{
-    ArchiveRules, Compression, EntryUse, Findings, NamedArchive, Pass, Plan, ReadArchive, ReadError, SeenFrame,
-    SeenSlots, SnapshotClient, Visitor,
+    ArchiveRules, Compression, EntryUse, Findings, NamedArchive, Pass, Plan, ReadArchive, SeenFrame, SeenSlots,
+    SnapshotClient, Visitor,
 };
 
 /// Source of accounts.
@@ -178,21 +178,12 @@ pub struct LedgerInspection {
 /// # Errors
 /// It cannot be read, is damaged, or holds no bank file.
 pub fn inspect_archive(input: &NamedArchive, threads: usize, progress: &dyn Progress) -> Result<ArchiveInspection> {
-    let mut archive = input.open(&IoPolicy::default())?;
+    let archive = input.open(&IoPolicy::default())?;
     archive.warn_of_index(progress);
-    let inspected = loop {
-        match inspect_open(&archive, threads, progress) {
-            Err(ReadError::Index(error)) if archive.tail.is_some() => {
-                archive.distrust_index(error);
-                archive.warn_of_index(progress);
-            }
-            other => break other,
-        }
-    };
-    inspected.map_err(Error::from).map_err(|error| error.within_damaged(input.path.shown()))
+    inspect_open(&archive, threads, progress).map_err(|error| error.within_damaged(input.path.shown()))
 }
 
-fn inspect_open(archive: &Archive, threads: usize, progress: &dyn Progress) -> Result<ArchiveInspection, ReadError> {
+fn inspect_open(archive: &Archive, threads: usize, progress: &dyn Progress) -> Result<ArchiveInspection> {
     let (findings, seen_slots) = (Findings::new(), SeenSlots::default());
     let rules = ArchiveRules::of_archive(archive, archive.base_slot(), &seen_slots, &findings);
     let inspector = Inspector { rules, summary: Mutex::default(), has_tail: archive.tail.is_some() };

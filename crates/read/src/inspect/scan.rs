@@ -3,13 +3,13 @@
 use std::collections::HashSet;
 use std::path::PathBuf;
 
-use slotpress_base::{Error, ErrorKind, IoPolicy, Progress, Result};
+use slotpress_base::{ErrorKind, IoPolicy, Progress, Result};
 use slotpress_format::{EntryKind, LedgerLock, LedgerPaths, find_bank_snapshot};
 
 use crate::archive::Archive;
 use crate::verify::ledger::read_storages;
 use crate::verify::lost_records;
-use crate::{NamedArchive, Plan, ReadError, RecordVisitor, read_again};
+use crate::{NamedArchive, Plan, RecordVisitor, read_again};
 
 #[derive(Clone, Copy, Debug)]
 pub struct ScanStorage {
@@ -71,31 +71,23 @@ impl<'a> Scan<'a> {
         Some((0..).zip(kinds).map(storage).collect())
     }
 
-    /// Passes the records of all storages, or of the wanted ones, to a visitor. Returns `false` if
-    /// the index turned out to be wrong: the visit is invalid, and the index is not used any more.
-    pub fn read(&mut self, visitor: &dyn RecordVisitor, wanted: Option<&HashSet<u32>>) -> Result<bool> {
+    /// Passes the records of all storages, or of the wanted ones, to a visitor.
+    pub fn read(&self, visitor: &dyn RecordVisitor, wanted: Option<&HashSet<u32>>) -> Result<()> {
         const STAGE: &str = "Searching";
         let (threads, progress) = (self.threads, self.progress);
-        let read = match &mut self.opened {
+        let read = match &self.opened {
             Opened::Ledger { plan, .. } => {
                 progress.stage(STAGE, wanted.is_none().then_some(plan.content_bytes()));
                 read_storages(plan, visitor, wanted, threads, progress, &|_, error| Err(error))
             }
             Opened::Archive(archive) => {
                 progress.stage(STAGE, wanted.is_none().then_some(archive.length_bytes()));
-                match read_again(archive, 0, wanted, visitor, true, threads, progress) {
-                    Err(ReadError::Index(error)) => {
-                        archive.distrust_index(error);
-                        archive.warn_of_index(progress);
-                        return Ok(false);
-                    }
-                    read => read.map_err(Error::from),
-                }
+                read_again(archive, 0, wanted, visitor, true, threads, progress)
             }
         };
         match read {
             Err(error) if error.kind() == ErrorKind::Damaged => Err(lost_records(&self.path)),
-            read => read.map(|()| true),
+            read => read,
         }
     }
 }

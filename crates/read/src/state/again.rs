@@ -10,7 +10,7 @@ use slotpress_format::{Entry, EntryKind};
 use crate::archive::Archive;
 use crate::archive::by_index::Extent;
 use crate::archive::visit::Problem;
-use crate::{EntryUse, Pass, ReadError, RecordVisitor, StorageRef, Visitor};
+use crate::{EntryUse, Pass, RecordVisitor, StorageRef, Visitor};
 
 /// Passes the records of all storages, or of the `wanted` ones, to `records`. `first_storage` is
 /// the number of the archive's first storage. With `is_strict`, unreadable records are an error;
@@ -23,7 +23,7 @@ pub fn read_again(
     is_strict: bool,
     threads: usize,
     progress: &dyn Progress,
-) -> Result<(), ReadError> {
+) -> Result<()> {
     let visitor = Again { records, wanted, is_strict, next_storage: AtomicU32::new(first_storage) };
     let extent = if wanted.is_some() { Extent::Wanted } else { Extent::Everything };
     let pass = Pass { extent, ..Pass::new(threads, progress) };

@@ -29,10 +29,6 @@ pub trait StateVisitor: Sync {
     }
 
     fn new_worker(&self) -> Box<dyn StateWorker + '_>;
-
-    /// Called if an index turned out to be wrong, and a first pass begins again: the records so far
-    /// do not count.
-    fn restart(&self) {}
 }
 
 /// Facts of a state before its records are shown. The state has not been judged yet.

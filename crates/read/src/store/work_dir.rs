@@ -77,10 +77,6 @@ impl WorkDir {
         &self.found
     }
 
-    pub fn clear(&self) -> Result<()> {
-        remove_contents(self.dir.as_fd(), DEPTH_MAX).or_path("empty", self.path())
-    }
-
     /// Moves the directory to its final place, where only an empty directory may be.
     ///
     /// # Errors

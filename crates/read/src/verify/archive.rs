@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use slotpress_base::{Error, Result};
+use slotpress_base::{Error, Result, ShowPath};
 use slotpress_format::{BankFile, StorageMapItem};
 
 use crate::archive::Archive;
@@ -13,7 +13,7 @@ use crate::state::again;
 use crate::verify::Job;
 use crate::{
     AccountsPass, ArchiveRules, Check, FindingPlace, Findings, FirstPass, HashCheck, JudgedArchive, NamedArchive, Pass,
-    ReadError, Rule, SeenSlots, Task,
+    Rule, SeenSlots, Task,
 };
 
 /// An archive that has been read and judged except for its state.
@@ -29,22 +29,17 @@ pub struct VerifiedArchive {
 }
 
 impl VerifiedArchive {
-    /// Reads an archive. `distrusted` is the error for which its index is not used. `is_below` is
-    /// true for the full archive of a pair.
+    /// Reads an archive. `is_below` is true for the full archive of a pair.
     pub fn read(
         archive: &NamedArchive,
         is_below: bool,
-        distrusted: Option<&Error>,
         accounts: &Accounts,
         seen_slots: &SeenSlots,
         job: &Job<'_>,
-    ) -> Result<Self, ReadError> {
+    ) -> Result<Self> {
         let Job { options, progress, .. } = *job;
         let findings = Findings::new().below(is_below);
-        let mut archive = archive.open(&options.io_policy)?;
-        if let Some(error) = distrusted {
-            archive.distrust_index(error.clone());
-        }
+        let archive = archive.open(&options.io_policy)?;
         if let Some(error) = &archive.index_error {
             findings.add_error(Rule::Index, &FindingPlace::default(), error)?;
             if job.visitor.is_some() {
@@ -71,7 +66,8 @@ impl VerifiedArchive {
             false => Extent::Everything,
         };
         let pass = Pass { extent, is_newest_first: true, hashes, ..Pass::new(options.threads, progress) };
-        let mut read = archive.read(&pass, &visitor)?;
+        let within = |error: Error| error.within_damaged(archive.path().shown());
+        let mut read = archive.read(&pass, &visitor).map_err(within)?;
         let judged = visitor.rules.finish(&archive, &mut read)?;
         if let Some(why) = options.why_not_state() {
             findings.skip(Check::Records, why);
@@ -108,15 +104,9 @@ impl VerifiedArchive {
         }
         let records = AccountsPass { accounts, findings: &self.findings, task };
         let threads = job.options.threads;
-        Ok(again::read_again(
-            &self.archive,
-            self.first_storage,
-            wanted,
-            &records,
-            wanted.is_none(),
-            threads,
-            job.progress,
-        )?)
+        let (archive, first_storage) = (&self.archive, self.first_storage);
+        again::read_again(archive, first_storage, wanted, &records, wanted.is_none(), threads, job.progress)
+            .map_err(|error| error.within_damaged(archive.path().shown()))
     }
 
     pub fn bank(&self) -> Option<&BankFile> {

@@ -33,8 +33,7 @@ use crate::state::second_pass::StateVisitor;
 use crate::verify::archive::VerifiedArchive;
 use crate::verify::judge::judge;
 use crate::{
-    Check, CheckMode, CheckOptions, FailedRead, Findings, RATIO_TYPICAL, ReadError, SeenSlots, SnapshotClient, Task,
-    VerifyReport, check_pair,
+    Check, CheckMode, CheckOptions, Findings, RATIO_TYPICAL, SeenSlots, SnapshotClient, Task, VerifyReport, check_pair,
 };
 
 /// Clients, checks and settings of a verification.
@@ -226,48 +225,22 @@ pub(crate) fn read_archives(
         .check_part(incremental.is_none() && archive.name.as_ref().is_some_and(|name| name.base_slot.is_some()))?;
     // The newer archive first: older versions of its accounts need not be hashed.
     let archives: Vec<&NamedArchive> = incremental.into_iter().chain([archive]).collect();
-    let mut distrusted: Vec<Option<Error>> = vec![None; archives.len()];
-    loop {
-        match try_archives(&archives, &distrusted, job) {
-            Ok(mut report) => {
-                report.elapsed = stopwatch.elapsed();
-                return Ok(report);
-            }
-            // The tar stream counts, the index is only a hint: read again without it.
-            Err(FailedRead { archive, error }) => {
-                match (archive.and_then(|number| distrusted.get_mut(number)), error) {
-                    (Some(distrusted @ None), ReadError::Index(error)) => {
-                        *distrusted = Some(error);
-                        job.observer.into_iter().for_each(StateVisitor::restart);
-                    }
-                    (_, error) => return Err(error.into()),
-                }
-            }
-        }
-    }
-}
-
-fn try_archives(
-    archives: &[&NamedArchive],
-    distrusted: &[Option<Error>],
-    job: Job<'_>,
-) -> Result<VerifyReport, FailedRead> {
     let options = job.options;
-    let mut accounts = new_accounts(&job, archives_bytes(archives)?)?;
+    let mut accounts = new_accounts(&job, archives_bytes(&archives)?)?;
     let seen_slots = SeenSlots::default();
     let mut read: Vec<VerifiedArchive> = Vec::new();
-    job.announce(archives);
-    for (number, (archive, distrusted)) in archives.iter().zip(distrusted).enumerate() {
+    job.announce(&archives);
+    for (number, archive) in archives.iter().enumerate() {
         if number > 0 {
             accounts.begin_older_archive(options.threads)?;
         }
-        let (is_below, distrusted) = (number > 0, distrusted.as_ref());
-        let one = VerifiedArchive::read(archive, is_below, distrusted, &accounts, &seen_slots, &job)
-            .map_err(|error| FailedRead::of(number, error))?;
+        let one = VerifiedArchive::read(archive, number > 0, &accounts, &seen_slots, &job)?;
         accounts.stakes.lacks_rent_epochs |= one.is_of_firedancer;
         read.push(one);
     }
-    Ok(judge(read, &accounts, &job)?)
+    let mut report = judge(read, &accounts, &job)?;
+    report.elapsed = stopwatch.elapsed();
+    Ok(report)
 }
 
 fn archives_bytes(archives: &[&NamedArchive]) -> Result<u64> {

@@ -5,7 +5,7 @@ use crossbeam_channel::Sender;
 use slotpress_base::{Error, Result};
 use slotpress_format::{Entry, NoSink, RecordWalker, TarEvent};
 
-use super::{FrameWorker, IndexReader, contradicts};
+use super::{FrameWorker, IndexReader};
 use crate::archive::documents::DocumentReader;
 use crate::{EntrySink, EntryUse};
 
@@ -64,7 +64,7 @@ impl Events<'_, '_, '_> {
             TarEvent::Begin(entry) => match self.reading.tail.index.entries.get(self.number) {
                 Some(expected) if *expected == entry => self.begin(&entry),
                 // This is not the sink's error: the index is wrong.
-                _ => return Err(contradicts(format!("{} is not where it says", entry.kind))),
+                _ => return Err(Error::damaged(format!("{} is not where the index says", entry.kind))),
             },
             TarEvent::Content { offset_bytes, bytes } => self.content(offset_bytes, bytes),
             TarEvent::End(entry) => self.end(&entry),
