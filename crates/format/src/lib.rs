@@ -31,7 +31,6 @@ pub use archive::frames::{
     FRAME_SIZE_BYTES_DEFAULT, FRAME_SIZE_BYTES_MAX, FRAME_SIZE_BYTES_MIN, FrameCutter, FrameSpan,
 };
 pub use archive::genesis_archive::{GENESIS_ARCHIVE_NAME, GENESIS_BYTES_MAX, GENESIS_FILE_NAME};
-pub use archive::header_search::HeaderSearch;
 pub use archive::index::{INDEX_FRAME_BYTES_MAX, INDEX_FRAME_KIND, INDEX_MAGIC, Index};
 pub use archive::limits::{
     AGAVE_WINDOW_BYTES_MAX, AGAVE_WINDOW_LOG_MAX, ENTRIES_MAX, ENTRY_BYTES_MAX, FIREDANCER_SLOTS,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use slotpress::{ArchiveOptions, Codec, EncodingOptions, Sink, archive};
 use slotpress_base::NoProgress;
-use slotpress_format::{Address, Entry, EntryKind, parse_seek_table, seek_table_bytes, seek_table_frame};
+use slotpress_format::{Address, parse_seek_table, seek_table_bytes, seek_table_frame};
 use slotpress_read::{Check, LocalFile, Rule, SnapshotClient, Tail, VerifyReport};
 
 use crate::verify::fixtures::*;
@@ -120,7 +120,7 @@ fn frames() {
 #[test]
 fn a_seek_table_that_lies() {
     let dir = tempfile::tempdir().expect("a directory");
-    let (path, sound, tail) = archive_of_frames(dir.path());
+    let (path, sound, _) = archive_of_frames(dir.path());
     let footer = sound.last_chunk().expect("a footer");
     let table_at = sound.len() - seek_table_bytes(footer).expect("a seek table") as usize;
     let items = parse_seek_table(&sound[table_at..]).expect("a seek table");

@@ -115,16 +115,6 @@ impl EntryParser {
         Some(parser)
     }
 
-    /// Continues at a header, after a lost part of the stream. `lost_bytes` is the length of that
-    /// part, as far as it is known.
-    pub fn restart_after(&mut self, lost_bytes: u64) {
-        self.state = ParserState::Header;
-        self.position = self.position.saturating_add(lost_bytes);
-        self.block.clear();
-        self.extension = Extension::default();
-        (self.end_zero_bytes, self.has_junk) = (0, false);
-    }
-
     /// True if Firedancer wrote the first header.
     pub fn is_of_firedancer(&self) -> bool {
         self.is_of_firedancer
@@ -296,17 +286,6 @@ mod tests {
 
     use super::*;
     use crate::EntryKind;
-
-    /// However many bytes are said to be lost, the position saturates.
-    #[test]
-    fn any_loss() {
-        let entry = Entry { kind: EntryKind::Version, content_bytes: 5 };
-        let mut parser = EntryParser::new();
-        parser.restart_after(u64::MAX);
-        parser.feed(&entry.header(), &mut |_| Ok(())).expect("a header");
-        assert_eq!(parser.position(), u64::MAX);
-        assert!(parser.feed(&[b'x'; 1024], &mut |_| Ok(())).is_err(), "no header");
-    }
 
     const VERSION: Entry = Entry { kind: EntryKind::Version, content_bytes: 5 };
 

@@ -11,7 +11,6 @@ pub(crate) mod extension;
 pub mod frame_hashes;
 pub mod frames;
 pub mod genesis_archive;
-pub mod header_search;
 pub mod index;
 pub mod limits;
 pub mod listing;

@@ -17,48 +17,38 @@ pub fn decode_in_order(
     progress: &dyn Progress,
     on_content: &mut dyn FnMut(&[u8]) -> Result<()>,
 ) -> Result<FrameStatistics> {
-    decode_observed(input, compression, threads, progress, Box::new(|_| Ok(())), &mut |decoded| match decoded {
-        Decoded::Content(bytes) => on_content(bytes),
-        Decoded::Lost(lost) => Err(lost.error),
+    decode_observed(input, compression, threads, progress, Box::new(|_| Ok(())), &mut |decoded| {
+        on_content(decoded.map_err(|lost| lost.error)?)
     })
 }
 
-#[derive(Debug)]
-pub enum Decoded<'a> {
-    Content(&'a [u8]),
-    /// A frame that does not decode, although its end is known and the next frame can be read.
-    Lost(LostFrame),
-}
-
+/// A frame that does not decode.
 #[derive(Clone, Debug)]
 pub struct LostFrame {
     /// Number among the frames that hold content, from 0.
     pub number: u64,
-    pub content_bytes: Option<u64>,
     pub error: Error,
 }
 
-/// Like [`decode_in_order`], but also calls `on_frame` for every frame, and passes lost frames on.
+/// Like [`decode_in_order`], but also calls `on_frame` for every frame, and passes a lost frame on.
 pub fn decode_observed<'a>(
     input: impl Read + Send + 'a,
     compression: Compression,
     threads: usize,
     progress: &dyn Progress,
     on_frame: OnFrame<'a>,
-    on_decoded: &mut dyn FnMut(Decoded<'_>) -> Result<()>,
+    on_decoded: &mut dyn FnMut(Result<&[u8], LostFrame>) -> Result<()>,
 ) -> Result<FrameStatistics> {
     let recycler = Recycler::default();
     let new_worker = || {
         let mut decoder = FrameDecoder::new()?;
         let recycler = recycler.clone();
         Ok(move |piece: Piece, to: &mut Vec<u8>| match piece {
-            Piece::Frame { bytes, number, offset_bytes, content_bytes, content_bytes_max } => {
+            Piece::Frame { bytes, number, offset_bytes, content_bytes_max } => {
                 slotpress_base::threads::panic_point("decoder");
                 let lost = match decoder.decode(&bytes, offset_bytes, content_bytes_max, to) {
                     Ok(()) => None,
-                    Err(error) if error.kind() == ErrorKind::Damaged => {
-                        Some(LostFrame { number, content_bytes, error })
-                    }
+                    Err(error) if error.kind() == ErrorKind::Damaged => Some(LostFrame { number, error }),
                     Err(error) => return Err(error),
                 };
                 let compressed_bytes = bytes.len() as u64;
@@ -89,10 +79,7 @@ pub fn decode_observed<'a>(
         piece
     });
     run_in_order(pieces, threads, &new_worker, progress, &mut |content, (compressed_bytes, lost)| {
-        match lost {
-            Some(lost) => on_decoded(Decoded::Lost(lost)),
-            None => on_decoded(Decoded::Content(content)),
-        }?;
+        on_decoded(lost.map_or(Ok(content), Err))?;
         progress.advance(compressed_bytes, content.len() as u64);
         Ok(())
     })?;

@@ -2,9 +2,8 @@
 //! their size allows, the calling thread parses the tar stream, and workers receive the records in
 //! batches.
 //!
-//! After an undecodable frame, reading continues if the visitor agrees: block headers tell where
-//! the next frame starts, and the next tar header is searched for. After a senseless tar header, no
-//! further entries are read; undecodable frames are still reported.
+//! Reading ends at the first frame that does not decode. After a senseless tar header, no further
+//! entries are read; only frames are decoded.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -14,10 +13,10 @@ use crossbeam_channel::bounded;
 use parking_lot::Mutex;
 use slotpress_base::threads::{guarded, spawn};
 use slotpress_base::{Error, ErrorKind, Result, panic_point, spawn_workers};
-use slotpress_format::{EntryParser, HeaderSearch, TarEnd, TarEvent};
+use slotpress_format::{EntryParser, TarEnd, TarEvent};
 
 use super::batches::{Batch, Batcher, visit_batches};
-use super::decode::{Decoded, LostFrame, decode_observed};
+use super::decode::{LostFrame, decode_observed};
 use super::documents::DocumentReader;
 use super::visit::{EntrySink, Problem, RecordVisitor, Visitor};
 use super::walk::SeenFrame;
@@ -34,8 +33,7 @@ pub fn read_in_order(
 ) -> Result<ReadArchive> {
     let events =
         Events { visitor, sink, documents: DocumentReader::default(), entries: 0, batcher: None, is_open: false };
-    let mut reading =
-        EntryReader { parser: EntryParser::tolerant(), search: None, has_lost: false, is_given_up: false, events };
+    let mut reading = EntryReader { parser: EntryParser::tolerant(), is_lost: false, is_ended: false, events };
     let stops = Stops::default();
     let decoded = std::thread::scope(|scope| {
         reading.events.batcher =
@@ -119,38 +117,29 @@ fn decode(
     decode_observed(stream.reader, stream.compression, decoders, pass.progress, Box::new(on_frame), &mut |decoded| {
         let died = stops.died.lock().clone();
         let result = died.map_or_else(|| visitor.check(), Err).and_then(|()| match decoded {
-            Decoded::Content(bytes) => reading.content(bytes),
-            Decoded::Lost(lost) => reading.lose_frame(&lost),
+            Ok(bytes) => reading.content(bytes),
+            Err(lost) => reading.lose_frame(lost),
         });
-        result.map_err(|error| stops.stop(error))
+        result.map_err(|error| if reading.is_ended { error } else { stops.stop(error) })
     })
 }
 
-/// The parser of the tar stream, and its state while a part of the stream is lost.
+/// The parser of the tar stream.
 struct EntryReader<'a> {
     parser: EntryParser,
-    /// Set while the next tar header is searched for.
-    search: Option<HeaderSearch>,
-    has_lost: bool,
-    /// True after a senseless header: the position of the next header is not known.
-    is_given_up: bool,
+    /// True after damage: no further entries are read.
+    is_lost: bool,
+    /// True after a frame that does not decode, which was reported to the visitor.
+    is_ended: bool,
     events: Events<'a>,
 }
 
 impl EntryReader<'_> {
     fn content(&mut self, bytes: &[u8]) -> Result<()> {
         panic_point("entries in order");
-        if self.is_given_up {
+        if self.is_lost {
             return Ok(());
         }
-        let Some(search) = &mut self.search else { return self.parse(bytes) };
-        let Some(found) = search.look_into(bytes) else { return Ok(()) };
-        self.parser.restart_after(search.passed_bytes());
-        self.search = None;
-        self.parse(&found)
-    }
-
-    fn parse(&mut self, bytes: &[u8]) -> Result<()> {
         let events = &mut self.events;
         let mut stopped = None;
         let result =
@@ -164,64 +153,64 @@ impl EntryReader<'_> {
         }
         let Err(error) = result else { return Ok(()) };
         visitor.problem(Problem::DamagedHeader { error: &error, offset_bytes: self.parser.position() })?;
-        self.is_given_up = true;
-        self.lose(NOTHING_AFTER)
+        self.lose()
     }
 
-    /// Reports an undecodable frame, and starts the search for the next tar header.
-    fn lose_frame(&mut self, lost: &LostFrame) -> Result<()> {
-        let is_after_end = self.parser.end() != TarEnd::Inside;
-        let problem = Problem::LostFrame { number: lost.number, error: &lost.error, is_after_end };
-        self.events.visitor.problem(problem)?;
+    /// Reports a frame that does not decode, and ends the reading.
+    fn lose_frame(&mut self, LostFrame { number, error }: LostFrame) -> Result<()> {
+        let is_after_end = self.is_over();
+        self.events.visitor.problem(Problem::LostFrame { number, error: &error, is_after_end })?;
         if !is_after_end {
-            self.lose("those in frames that do not decode were not read, up to the next entry")?;
-            self.parser.restart_after(lost.content_bytes.unwrap_or_default());
+            self.lose()?;
         }
-        Ok(())
+        self.is_ended = true;
+        Err(error)
+    }
+
+    fn lose(&mut self) -> Result<()> {
+        self.events.abandon();
+        self.is_lost = true;
+        self.events.visitor.problem(Problem::LostRecords { which: NOTHING_AFTER })
+    }
+
+    /// True behind the end of the tar stream.
+    fn is_over(&self) -> bool {
+        self.parser.end() != TarEnd::Inside
     }
 
     /// Judges the end of the stream, and returns what was read.
     fn conclude(self, decoded: Result<FrameStatistics>) -> Result<ReadArchive> {
-        let Self { parser, search, has_lost, events, .. } = self;
+        let is_over = self.is_over();
+        let Self { parser, is_lost, is_ended, events } = self;
         let visitor = events.visitor;
         let mut read = ReadArchive {
             documents: events.documents.finish(),
-            tar_bytes: parser.position().saturating_add(search.as_ref().map_or(0, HeaderSearch::passed_bytes)),
+            tar_bytes: parser.position(),
             is_of_firedancer: parser.is_of_firedancer(),
+            is_whole: is_over,
             ..ReadArchive::default()
         };
-        let is_over = parser.end() != TarEnd::Inside;
         match decoded {
             Ok(frames) => {
                 read.frames = frames;
-                if search.is_none() {
+                if !is_lost {
                     Problem::of_end(&parser, &mut |problem| visitor.problem(problem))?;
-                    read.is_whole = is_over || parser.is_between_entries();
+                    read.is_whole |= parser.is_between_entries();
                     if !read.is_whole {
                         visitor.problem(Problem::LostRecords { which: NOTHING_AFTER })?;
                     }
                 }
             }
+            Err(_) if is_ended => {}
             Err(error) if error.kind() == ErrorKind::Damaged => {
                 visitor.problem(Problem::Unreadable { error: &error, is_after_end: is_over })?;
                 if !is_over {
                     visitor.problem(Problem::LostRecords { which: NOTHING_AFTER })?;
                 }
-                read.is_whole = is_over;
             }
             Err(error) => return Err(error),
         }
-        read.is_whole &= !has_lost;
         Ok(read)
-    }
-
-    fn lose(&mut self, which: &'static str) -> Result<()> {
-        self.events.visitor.problem(Problem::LostRecords { which })?;
-        self.events.abandon();
-        self.has_lost = true;
-        let passed_bytes = self.search.replace(HeaderSearch::default()).map_or(0, |search| search.passed_bytes());
-        self.parser.restart_after(passed_bytes);
-        Ok(())
     }
 }
 

@@ -32,7 +32,7 @@ impl EntryUse {
 
 #[derive(Debug)]
 pub enum Problem<'a> {
-    /// A frame does not decode, but the start of the next one is known.
+    /// A frame does not decode. In an archive without an index, reading ends there.
     LostFrame {
         /// Number among the frames that hold tar data, from 0.
         number: u64,

@@ -34,7 +34,6 @@ pub enum Piece {
         /// Number among the frames with content, from 0.
         number: u64,
         offset_bytes: u64,
-        content_bytes: Option<u64>,
         content_bytes_max: u64,
     },
     /// Decoded bytes of tar.
@@ -180,8 +179,7 @@ impl<'a, R: Read> FrameWalker<'a, R> {
                 }
                 let bound = blocks.saturating_mul(header.block_bytes_max);
                 let content_bytes_max = stated.unwrap_or(bound);
-                let content_bytes = stated;
-                return Ok(Some(Piece::Frame { bytes, number, offset_bytes, content_bytes, content_bytes_max }));
+                return Ok(Some(Piece::Frame { bytes, number, offset_bytes, content_bytes_max }));
             }
             is_small = match stated {
                 // zstd never compresses to more than this bound.

@@ -196,15 +196,15 @@ fn inspect_open(archive: &Archive, threads: usize, progress: &dyn Progress) -> R
     let frames = frame_statistics(archive, &read);
     let version = read.documents.version.clone().unwrap_or_default();
     let bank = match read.documents.bank.take() {
-        None => return Err(Error::damaged("the archive holds no bank file").into()),
+        None => return Err(Error::damaged("the archive holds no bank file")),
         Some(bank) => bank?,
     };
     if let Some(error) = bank.end_error {
-        return Err(error.into());
+        return Err(error);
     }
     read.documents.bank = Some(Ok(crate::archive::documents::ParsedBank { end_error: None, ..bank }));
     let judged = rules.finish(archive, &mut read)?;
-    let Some((bank, _)) = judged.bank else { return Err(Error::damaged("the archive holds no bank file").into()) };
+    let Some((bank, _)) = judged.bank else { return Err(Error::damaged("the archive holds no bank file")) };
     let broken = findings.broken_rules();
     let hash = bank.snapshot_hash();
     let readings = SnapshotClient::ALL.map(|client| {

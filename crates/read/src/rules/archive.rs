@@ -72,6 +72,9 @@ impl<'a> ArchiveRules<'a> {
             Problem::LostFrame { number, error, is_after_end } => {
                 // Agave does not read beyond the end of the tar stream.
                 let rule = if is_after_end { Rule::TrailingBytes } else { Rule::FrameDamaged };
+                if !self.is_by_index {
+                    self.frames.lock().end_at(number);
+                }
                 let place = FindingPlace::frame(Some(number), error.offset_bytes());
                 findings.add_error(rule, &place, error)
             }

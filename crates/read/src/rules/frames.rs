@@ -23,10 +23,15 @@ pub struct FrameWatch {
     count: u64,
     last_offset_bytes: u64,
     has_index: bool,
+    /// True if reading ended with a damaged frame.
+    is_over: bool,
 }
 
 impl FrameWatch {
     pub fn see(&mut self, frame: SeenFrame, findings: &Findings) -> Result<()> {
+        if self.is_over {
+            return Ok(());
+        }
         match frame.start {
             FrameStart::Zstd(header) => {
                 check_window(&header, FindingPlace::frame(Some(self.count), Some(frame.offset_bytes)), findings)?;
@@ -46,6 +51,11 @@ impl FrameWatch {
             findings.add(Rule::Index, "an index and its seek table", found)?;
         }
         Ok(())
+    }
+
+    /// Ends the watch with a frame that does not decode. What was read ahead of it does not count.
+    pub fn end_at(&mut self, number: u64) {
+        (self.count, self.has_index, self.is_over) = (number.saturating_add(1), false, true);
     }
 
     pub fn count(&self) -> u64 {
