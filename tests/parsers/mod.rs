@@ -95,7 +95,7 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
         "sysvars" => {
             let slots = [&[1][..], &16_384u64.to_le_bytes(), &[5; 131_072], &1_048_576u64.to_le_bytes(), &[9; 8]];
             let history = [&2u64.to_le_bytes()[..], &[7; 64]];
-            vec![slots.concat(), history.concat(), [1; 81].to_vec(), [0; 40].to_vec()]
+            vec![slots.concat(), history.concat(), [0; 40].to_vec()]
         }
         "tokens" => {
             let account = |state: u8| [&[7; 72][..], &[0; 36], &[state], &[0; 56]].concat();

@@ -136,12 +136,6 @@ pub fn bank_file(bytes: &[u8]) {
 /// Contents of accounts of sysvars and features.
 pub fn sysvars(bytes: &[u8]) {
     check(sysvars::parse_stake_history(bytes));
-    check(sysvars::EpochRewards::parse(bytes));
-    check(sysvars::check_rent(bytes));
-    let length = bytes.len() as u64;
-    check(sysvars::check_slot_hashes(bytes, length));
-    check(sysvars::parse_certificate(bytes, length));
-    check(sysvars::parse_reward_stakes(bytes, length));
     check(sysvars::parse_block_time(bytes));
     check(sysvars::parse_feature(bytes));
     assert!(check(sysvars::parse_newest_slots(bytes, 9)).is_none_or(|slots| slots.len() <= 9));

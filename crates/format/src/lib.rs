@@ -70,10 +70,7 @@ pub use ledger::loaders::{LoaderAccount, programdata_candidates};
 pub use ledger::lock::LedgerLock;
 pub use ledger::mints::Mint;
 pub use ledger::names::{Address, ArchiveName, Hash, name_and_parts, name_parts, parse_number, parse_storage_name};
-pub use ledger::programs::{
-    CERTIFICATE, CLOCK, EPOCH_REWARDS, FEATURE, OLD_CERTIFICATE, OLD_REWARD_STAKES, REDUCED_STAKE_CHANGES, RENT,
-    REWARD_STAKES, SLOT_HASHES, SLOT_HISTORY, STAKE, STAKE_HISTORY, VOTE,
-};
+pub use ledger::programs::{CLOCK, FEATURE, REDUCED_STAKE_CHANGES, SLOT_HISTORY, STAKE, STAKE_HISTORY, VOTE};
 pub use ledger::record::{
     ACCOUNT_DATA_BYTES_MAX, RECORD_ALIGNMENT, RECORD_HEADER_BYTES, RawRecord, RecordHeader, RecordStart, Records,
     RecordsRest, STORAGE_BYTES_MAX,
@@ -89,9 +86,6 @@ pub use ledger::stake_accounts::StakeAccount;
 pub use ledger::stakes::{DELEGATIONS_MAX, Delegation, Stakes, VOTE_ACCOUNTS_MAX, VoteAccount};
 pub use ledger::status_cache::{STATUS_CACHE_SLOTS_MAX, StatusCache, parse_status_cache};
 pub use ledger::storages::{STORAGES_MAX, SplitDataFile, StorageFile, StorageKind, StorageRoot, modified_ns};
-pub use ledger::sysvars::{
-    EpochRewards, check_rent, check_slot_hashes, parse_block_time, parse_certificate, parse_feature,
-    parse_newest_slots, parse_reward_stakes, parse_stake_history,
-};
+pub use ledger::sysvars::{parse_block_time, parse_feature, parse_newest_slots, parse_stake_history};
 pub use ledger::tokens::{Extensions, TOKEN_ACCOUNT_BYTES, TokenAccount, TokenData, extension_name};
 pub use ledger::votes::VoteState;

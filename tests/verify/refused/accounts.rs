@@ -4,10 +4,8 @@
 
 use std::path::Path;
 
-use slotpress_format::{
-    CERTIFICATE, EPOCH_REWARDS, FEATURE, OLD_CERTIFICATE, OLD_REWARD_STAKES, RENT, REWARD_STAKES, SHORTER_SLOTS,
-    SLOT_HASHES, SLOT_HISTORY, STAKE,
-};
+use slotpress_format::ledger::programs::address;
+use slotpress_format::{FEATURE, SHORTER_SLOTS, SLOT_HISTORY, STAKE};
 use slotpress_read::{Rule, SnapshotClient};
 
 use super::fields::{BANK_FILE, Change, Holds, places};
@@ -16,6 +14,14 @@ use crate::common::{slotpress, temp_dir};
 use crate::verify::altered::Altered;
 use crate::verify::fixtures::*;
 use crate::verify::remade::{Account, State, bank_of};
+
+/// Accounts that Agave reads and `verify` does not: the state's hash covers them.
+const RENT: [u8; 32] = address("SysvarRent111111111111111111111111111111111");
+const EPOCH_REWARDS: [u8; 32] = address("SysvarEpochRewards1111111111111111111111111");
+const OLD_CERTIFICATE: [u8; 32] = address("aeApwREFa7cKFciqYJvKMuZ9GvV5mxSaUg3xaxGTVMW");
+const OLD_REWARD_STAKES: [u8; 32] = address("FEhusMkCSpywBcjYA7j3NwrSKGH7oPmM1BbHZNFtjzkU");
+const CERTIFICATE: [u8; 32] = address("42Ym56TQ7AKFThRv5nyoSABq5ZPgE2TLKo8BALZEtoU1");
+const REWARD_STAKES: [u8; 32] = address("CHfmHwNcskfxg1ZnLatbHbmVvYbA6rLDz3Xok5a3Ku8i");
 
 /// Archives, the chain's genesis, and whether they are a pair: of several epochs and features, one
 /// while rewards are paid out.
@@ -32,9 +38,6 @@ fn state(number: usize) -> State {
     let (archives, chain, is_pair) = STATES[number];
     State::of(archives, chain, is_pair)
 }
-
-/// Number of the state while rewards are paid out.
-const REWARDS: usize = 1;
 
 /// Number of the state with votes, for which rewards are due. It has thousands of storages, so a
 /// loader takes ten times as long.
@@ -61,58 +64,14 @@ fn rewards(lamports: u64, points: u128) -> Account {
 /// A change of a state.
 type Alter = fn(&mut State);
 
-fn change_data(state: &mut State, address: &[u8; 32], change: impl FnOnce(&mut Vec<u8>)) {
-    let mut account = state.accounts().remove(address).expect("an account");
-    change(&mut account.data);
-    state.put(address, &account);
-}
-
-fn put(state: &mut State, address: &[u8; 32], data: Vec<u8>) {
-    state.put(address, &Account::of_system(data));
-}
-
 fn numbers(numbers: &[u64]) -> Vec<u8> {
     numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
 }
 
 /// Changes, the rules that they break, and their states.
 const BROKEN: &[(&str, usize, Rule, Alter)] = &[
-    ("Rent deleted", 0, Rule::Rent, |state| state.delete(&RENT)),
-    ("Rent closed", 0, Rule::Rent, |state| {
-        state.put(&RENT, &Account { lamports: 0, owner: [0; 32], data: Vec::new() });
-    }),
-    ("Rent closed in the incremental archive", 2, Rule::Rent, |state| {
-        state.put(&RENT, &Account { lamports: 0, owner: [0; 32], data: Vec::new() });
-    }),
-    ("Rent emptied", 0, Rule::Rent, |state| change_data(state, &RENT, Vec::clear)),
-    ("Rent of 16 bytes", 0, Rule::Rent, |state| change_data(state, &RENT, |data| data.truncate(16))),
-    ("Rent of 16 bytes in the incremental archive", 3, Rule::Rent, |state| {
-        change_data(state, &RENT, |data| data.truncate(16));
-    }),
-    ("Rent with a price beyond all", 0, Rule::Rent, |state| {
-        change_data(state, &RENT, |data| {
-            data[..8].fill(0xFF);
-            data[8..16].copy_from_slice(&2f64.to_le_bytes());
-        });
-    }),
-    ("SlotHashes emptied", 0, Rule::SlotHashes, |state| change_data(state, &SLOT_HASHES, Vec::clear)),
     ("SlotHistory closed", 2, Rule::SlotHistory, |state| {
         state.put(&SLOT_HISTORY, &Account { lamports: 0, owner: [0; 32], data: Vec::new() });
-    }),
-    ("EpochRewards in no blocks", REWARDS, Rule::EpochRewards, |state| {
-        change_data(state, &EPOCH_REWARDS, |data| data[8..16].fill(0));
-    }),
-    ("EpochRewards in 2^40 blocks", REWARDS, Rule::EpochRewards, |state| {
-        change_data(state, &EPOCH_REWARDS, |data| data[8..16].copy_from_slice(&(1u64 << 40).to_le_bytes()));
-    }),
-    ("EpochRewards of more lamports than there can be", VOTES, Rule::EpochRewards, |state| {
-        *state = unpaid();
-        state.put(&EPOCH_REWARDS, &rewards(u64::MAX, 1));
-    }),
-    ("a certificate that cannot be read", 0, Rule::OldAlpenglow, |state| put(state, &OLD_CERTIFICATE, vec![7; 40])),
-    ("a certificate of 4.3 that cannot be read", 0, Rule::Alpenglow, |state| put(state, &CERTIFICATE, vec![7; 40])),
-    ("stakes of rewards that cannot be read", REWARDS, Rule::Alpenglow, |state| {
-        put(state, &REWARD_STAKES, vec![7; 15]);
     }),
     ("slots longer than a feature asks", 3, Rule::SlotTime, |state| {
         state.set_bank("ns per slot", &400_000_000u128.to_le_bytes());
@@ -438,13 +397,23 @@ fn altered_fields(number: usize) -> Vec<Altered> {
 
 /// Rules that are stricter than Agave's loader on purpose: the validator would end later, in its
 /// first block.
-const STRICTER: &[(&str, Rule)] = &[
-    ("SlotHashes is continued in the first block", Rule::SlotHashes),
-    ("in the first block, sysvars are given what Rent asks, and rewards are paid out", Rule::Rent),
-    ("in the first block, rewards are paid out", Rule::EpochRewards),
-    ("the thread that counts time ends at fewer than two", Rule::HashesPerTick),
-    ("the same", Rule::NoHashesPerTick),
+const STRICTER: &[(&str, Rule)] =
+    &[("the thread that counts time ends at fewer than two", Rule::HashesPerTick), ("the same", Rule::NoHashesPerTick)];
+
+/// Accounts that `verify` does not judge although Agave demands something of them, by what the
+/// alterations are called, with the reason.
+const LOOSER: &[(&str, &str)] = &[
+    ("SysvarRent1111", UNDER_THE_HASH),
+    ("Rent: ", UNDER_THE_HASH),
+    ("SysvarS1otHashes", UNDER_THE_HASH),
+    ("SysvarEpochRewards", UNDER_THE_HASH),
+    ("EpochRewards: ", UNDER_THE_HASH),
+    ("keeps the certificate", UNDER_THE_HASH),
+    ("keeps the stakes of rewards", UNDER_THE_HASH),
 ];
+
+const UNDER_THE_HASH: &str =
+    "no writer breaks it, and the state's hash covers it: a hash that is the cluster's is right";
 
 /// Each version of Agave gives the same verdict as `verify`. `ACCOUNTS_STATES` selects some of
 /// `STATES`, by number.
@@ -455,7 +424,7 @@ fn verdicts_on_accounts_agree_with_agave() {
     let asked = std::env::var("ACCOUNTS_STATES").ok();
     let is_asked =
         |number: &usize| asked.as_ref().is_none_or(|asked| asked.split(',').any(|it| *it == number.to_string()));
-    let (mut states, mut equal, mut stricter) = (0, 0, 0);
+    let (mut states, mut equal, mut stricter, mut looser) = (0, 0, 0, 0);
     let (mut cautious, mut dangerous) = (Vec::new(), Vec::new());
     for number in (0..STATES.len()).filter(is_asked) {
         let all = match number {
@@ -486,6 +455,7 @@ fn verdicts_on_accounts_agree_with_agave() {
                         eprintln!("cautious: {}", text());
                         cautious.push(text());
                     }
+                    (true, false) if LOOSER.iter().any(|(name, _)| altered.what.contains(name)) => looser += 1,
                     (true, false) => {
                         eprintln!("dangerous: {}", text());
                         dangerous.push(text());
@@ -495,6 +465,8 @@ fn verdicts_on_accounts_agree_with_agave() {
         }
     }
     let (careful, wrong) = (cautious.len(), dangerous.len());
-    eprintln!("{states} states: {equal} equal, {stricter} stricter, {careful} cautious, {wrong} dangerous");
+    eprintln!(
+        "{states} states: {equal} agreed, {stricter} stricter, {looser} looser, {careful} cautious, {wrong} dangerous"
+    );
     assert!(dangerous.is_empty(), "{}", dangerous.join("\n"));
 }

@@ -238,7 +238,7 @@ pub fn parse_bank_file_and_end<R: BufRead>(
     let mut stakes = Stakes::default();
     read_bank_fields(&mut r, &mut bank, if keeps_stakes { Keep::All(&mut stakes) } else { Keep::Nothing })?;
     read_accounts_fields(&mut r, &mut bank, on_storage)?;
-    let end_error = read_extra_fields(&mut r, &mut bank, keeps_stakes.then_some(&mut stakes))?;
+    let end_error = read_extra_fields(&mut r, &mut bank)?;
     bank.stakes = Arc::new(stakes);
     bank.breaches = r.take_breaches();
     Ok((bank, end_error))
@@ -379,11 +379,7 @@ fn read_accounts_fields<R: BufRead>(
 }
 
 /// Parses the fields after the accounts database. Returns the first error behind the lattice hash.
-fn read_extra_fields<R: BufRead>(
-    r: &mut FieldReader<R>,
-    bank: &mut BankFile,
-    mut kept: Option<&mut Stakes>,
-) -> Result<Option<Error>> {
+fn read_extra_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Result<Option<Error>> {
     r.skip(8)?; // lamports per signature
     if r.flag("the incremental persistence")? {
         r.skip(8 + 32 + 8 + 32 + 8)?;
@@ -396,7 +392,7 @@ fn read_extra_fields<R: BufRead>(
     let mut voters = Voters::default();
     let mut found = BTreeSet::new();
     for _ in 0..bank.epoch_stakes_count {
-        let (found_epoch, stakes) = read_epoch_stakes(r, &wanted, &mut voters, kept.as_deref_mut())?;
+        let (found_epoch, stakes) = read_epoch_stakes(r, &wanted, &mut voters)?;
         if wanted.contains(&found_epoch) && found.len() < EPOCHS_MAX {
             found.insert(found_epoch);
         }
@@ -483,13 +479,11 @@ fn judge_epochs<R: BufRead>(r: &mut FieldReader<R>, wanted: &RangeInclusive<u64>
 }
 
 /// Parses the stakes of an epoch and returns the epoch. `voters` receives the voters of the first
-/// wanted epoch, the bank's. `kept` receives the credits of the last wanted epoch, by which rewards
-/// are paid.
+/// wanted epoch, the bank's.
 fn read_epoch_stakes<R: BufRead>(
     r: &mut FieldReader<R>,
     wanted: &RangeInclusive<u64>,
     voters: &mut Voters,
-    kept: Option<&mut Stakes>,
 ) -> Result<(u64, StakesSummary)> {
     let epoch = r.u64()?;
     match r.u32()? {
@@ -499,18 +493,13 @@ fn read_epoch_stakes<R: BufRead>(
     if epoch > *wanted.end() {
         r.breach(Demand::EpochStakesEpochs, format_args!("epochs up to {}", wanted.end()), epoch);
     }
-    // If an epoch occurs twice, the later one counts.
-    let mut kept = kept.filter(|_| epoch == *wanted.end());
-    kept.as_deref_mut().map(Stakes::clear_credits);
-    let is_first = epoch == *wanted.start();
-    if is_first {
-        *voters = Voters::default();
-    }
-    let keep = match (is_first, kept) {
-        (true, Some(kept)) => Keep::VotersAndCredits(voters, kept),
-        (true, None) => Keep::Voters(voters),
-        (false, Some(kept)) => Keep::Credits(kept),
-        (false, None) => Keep::Nothing,
+    let keep = match epoch == *wanted.start() {
+        true => {
+            // If an epoch occurs twice, the later one counts.
+            *voters = Voters::default();
+            Keep::Voters(voters)
+        }
+        false => Keep::Nothing,
     };
     let stakes = read_stakes(r, "the epoch stakes", true, keep)?;
     let count = stakes.vote_account_count;

@@ -45,24 +45,7 @@ pub const SLOT_HISTORY: [u8; 32] = address("SysvarS1otHistory1111111111111111111
 /// Sysvar with the cluster's stakes in past epochs.
 pub const STAKE_HISTORY: [u8; 32] = address("SysvarStakeHistory1111111111111111111111111");
 
-/// Sysvar that tells whether rewards of the last epoch are still being paid out.
-pub const EPOCH_REWARDS: [u8; 32] = address("SysvarEpochRewards1111111111111111111111111");
-
 pub const CLOCK: [u8; 32] = address("SysvarC1ock11111111111111111111111111111111");
-
-pub const RENT: [u8; 32] = address("SysvarRent111111111111111111111111111111111");
-
-/// Sysvar with the hashes of the newest blocks.
-pub const SLOT_HASHES: [u8; 32] = address("SysvarS1otHashes111111111111111111111111111");
-
-/// Accounts of Agave for the change to Alpenglow: the certificate of the change, and the stakes by
-/// which rewards have been paid since. Agave up to 4.2 has the `OLD_` ones. The addresses are
-/// derived from the feature `alpenglow` and the seeds "carlgration" and
-/// "reward_epoch_delegated_stakes".
-pub const OLD_CERTIFICATE: [u8; 32] = address("aeApwREFa7cKFciqYJvKMuZ9GvV5mxSaUg3xaxGTVMW");
-pub const OLD_REWARD_STAKES: [u8; 32] = address("FEhusMkCSpywBcjYA7j3NwrSKGH7oPmM1BbHZNFtjzkU");
-pub const CERTIFICATE: [u8; 32] = address("42Ym56TQ7AKFThRv5nyoSABq5ZPgE2TLKo8BALZEtoU1");
-pub const REWARD_STAKES: [u8; 32] = address("CHfmHwNcskfxg1ZnLatbHbmVvYbA6rLDz3Xok5a3Ku8i");
 
 /// Feature `reduce_stake_warmup_cooldown`.
 pub const REDUCED_STAKE_CHANGES: [u8; 32] = address("GwtDQBghCTBgmX2cpEGNPxTEBUTQRaDMGTr5qychdGMj");

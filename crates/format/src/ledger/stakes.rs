@@ -7,7 +7,7 @@ use std::io::BufRead;
 
 use slotpress_base::{Result, to_usize};
 
-use crate::ledger::activation::{ClusterStake, StakeHistory, Term};
+use crate::ledger::activation::Term;
 use crate::ledger::demands::firedancer;
 use crate::ledger::votes::{STATE_4, VoteState};
 use crate::{ACCOUNT_DATA_BYTES_MAX, Address, Demand, FieldReader, VOTE, Voter};
@@ -121,28 +121,6 @@ pub struct Stakes {
     pub delegations: Vec<([u8; 32], Delegation)>,
     /// True if there were more delegations or vote accounts than are kept.
     pub has_more: bool,
-    /// Stake of the cluster in past epochs.
-    pub history: StakeHistory,
-    /// Credits of the vote accounts by whose stakes rewards are paid, by address. Each item is an
-    /// epoch with the credits at its end and its start, 24 bytes.
-    pub credits: BTreeMap<[u8; 32], Box<[u8]>>,
-    /// True if there were more credits than are kept.
-    pub has_more_credits: bool,
-}
-
-/// Limit on the epochs of the history. Agave keeps as many.
-const HISTORY_EPOCHS_MAX: usize = 512;
-
-/// Limit on the credits of vote accounts: 64 epochs of 40,000 accounts, as many as Firedancer
-/// takes. Mainnet has some 2,000 accounts.
-const CREDITS_BYTES_MAX: usize = 64 * 1024 * 1024;
-
-impl Stakes {
-    /// Forgets the credits of an epoch's stakes. If an epoch occurs twice, the later one counts.
-    pub fn clear_credits(&mut self) {
-        self.credits.clear();
-        self.has_more_credits = false;
-    }
 }
 
 /// Adds an item, unless `to` already has `max` items.
@@ -157,9 +135,6 @@ fn was_kept<T>(to: &mut Vec<T>, item: T, max: usize) -> bool {
 pub enum Keep<'a> {
     All(&'a mut Stakes),
     Voters(&'a mut Voters),
-    /// Only the credits.
-    Credits(&'a mut Stakes),
-    VotersAndCredits(&'a mut Voters, &'a mut Stakes),
     Nothing,
 }
 
@@ -196,7 +171,7 @@ pub fn read_stakes<R: BufRead>(
     // An account has lamports, data, owner, executable flag and rent epoch.
     let vote_account_count = r.count(name, 32 + 8 + 8 + 8 + 32 + 1 + 8)?;
     let mut summary = StakesSummary { vote_account_count, ..StakesSummary::default() };
-    let (mut data, mut credits_kept_bytes) = (Vec::new(), 0usize);
+    let mut data = Vec::new();
     for _ in 0..summary.vote_account_count {
         let (address, stake) = (r.array::<32>()?, r.u64()?);
         let account = read_vote_account(r, &mut data)?;
@@ -211,21 +186,12 @@ pub fn read_stakes<R: BufRead>(
             Keep::All(Stakes { vote_accounts, has_more, .. }) => {
                 *has_more |= !was_kept(vote_accounts, (address, account), VOTE_ACCOUNTS_MAX);
             }
-            Keep::Voters(Voters { voters, has_more }) | Keep::VotersAndCredits(Voters { voters, has_more }, _) => {
+            Keep::Voters(Voters { voters, has_more }) => {
                 if let Some(node) = account.node {
                     *has_more |= !was_kept(voters, Voter { stake, address, node }, VOTE_ACCOUNTS_MAX);
                 }
             }
-            Keep::Credits(_) | Keep::Nothing => {}
-        }
-        if let Keep::Credits(stakes) | Keep::VotersAndCredits(_, stakes) = &mut keep
-            && let Some(state) = VoteState::parse(&data)
-        {
-            credits_kept_bytes = credits_kept_bytes.saturating_add(32).saturating_add(state.credits.len());
-            match credits_kept_bytes <= CREDITS_BYTES_MAX {
-                true => drop(stakes.credits.insert(address, state.credits.into())),
-                false => stakes.has_more_credits = true,
-            }
+            Keep::Nothing => {}
         }
     }
     let credits_bytes = if with_credits { 8 } else { 0 };
@@ -246,16 +212,7 @@ pub fn read_stakes<R: BufRead>(
     }
     r.skip(8)?; // always 0
     summary.epoch = r.u64()?;
-    let history = r.count("the stake history", 4 * 8)?;
-    for _ in 0..history {
-        let epoch = r.u64()?;
-        let cluster = ClusterStake { effective: r.u64()?, activating: r.u64()?, deactivating: r.u64()? };
-        if let Keep::All(stakes) = &mut keep
-            && stakes.history.len() < HISTORY_EPOCHS_MAX
-        {
-            stakes.history.insert(epoch, cluster);
-        }
-    }
+    let history = r.skip_items("the stake history", 4 * 8)?;
     r.limit(("epochs of the stake history", firedancer::ITEMS_MAX), history);
     Ok(summary)
 }

@@ -14,7 +14,6 @@ const ALL: &[SnapshotClient] = &SnapshotClient::ALL;
 const NOBODY: &[SnapshotClient] = &[];
 const FIREDANCER: &[SnapshotClient] = &[Firedancer];
 const AGAVE: &[SnapshotClient] = &SnapshotClient::AGAVE;
-const UP_TO_4_2: &[SnapshotClient] = &[Agave42];
 const UP_TO_4_3: &[SnapshotClient] = &[Agave42, Agave43];
 const UP_TO_4_4: &[SnapshotClient] = &[Agave42, Agave43, Agave44];
 const FROM_4_3: &[SnapshotClient] = &[Agave43, Agave44, Agave45];
@@ -258,17 +257,6 @@ rules! {
     StakesDelegation, State, UP_TO_4_4, SOURCE, SEEN, "the bank file's stakes hold another delegation than the state";
     /// The state holds the SlotHistory sysvar.
     SlotHistory, State, ALL, SOURCE, PAGE_STATUS_CACHE, "the state holds no SlotHistory sysvar that can be read";
-    /// The state holds the Rent sysvar, with a price per byte that Agave can compute with.
-    Rent, State, AGAVE, SOURCE, SEEN, "the state holds no Rent sysvar that Agave can use";
-    /// If the state holds the SlotHashes sysvar, it can be read: Agave extends it in its first
-    /// block.
-    SlotHashes, State, AGAVE, SOURCE, READ, "the SlotHashes sysvar cannot be read";
-    /// If rewards are being paid out, Agave can compute them again.
-    EpochRewards, State, AGAVE, SOURCE, SEEN, "the EpochRewards sysvar asks for rewards that Agave cannot pay out";
-    /// Agave up to 4.2 can read the accounts that record the change to Alpenglow.
-    OldAlpenglow, State, UP_TO_4_2, SOURCE, SEEN, "an account of Alpenglow, as Agave up to 4.2 keeps it, cannot be read";
-    /// Agave from 4.3 on can read the accounts that record the change to Alpenglow.
-    Alpenglow, State, FROM_4_3, SOURCE, SEEN, "an account of Alpenglow cannot be read";
     /// Slots are as long as the active features for shorter slots require.
     SlotTime, State, AGAVE, SOURCE, SEEN, "the bank file's slots are not as long as the features for shorter slots require";
     /// Every storage in a ledger's lists is present.

@@ -7,10 +7,9 @@ use slotpress_base::{Progress, Result, to_usize};
 use slotpress_format::{BankFile, SLOT_HISTORY, STATUS_CACHE_SLOTS_MAX, parse_newest_slots};
 
 use super::accounts::{Accounts, Task};
-use super::rewards::judge_rewards;
 use super::second_pass::{SecondPass, StateVisitor};
 use super::version::ITEM_BYTES;
-use crate::rules::accounts::judge_accounts;
+use crate::rules::accounts::judge_slot_time;
 use crate::{Check, FindingPlace, Findings, Rule};
 
 /// Lower estimate of a record's average length, from which the needed disk space follows.
@@ -140,7 +139,6 @@ fn judge_state(accounts: &Accounts, bank: &BankFile, findings: &Findings) -> Res
             }
         }
     }
-    judge_accounts(known, bank, findings)?;
     if sums.state.lattice != bank.lattice_hash {
         let found = sums.state.lattice.snapshot_hash();
         findings.add(Rule::LatticeHash, bank.snapshot_hash(), found)?;
@@ -149,6 +147,6 @@ fn judge_state(accounts: &Accounts, bank: &BankFile, findings: &Findings) -> Res
     if bank.lacks_stakes() {
         return Ok(());
     }
-    judge_rewards(stakes, known, bank, findings)?;
+    judge_slot_time(known, bank, findings)?;
     stakes.judge(&bank.stakes, findings)
 }

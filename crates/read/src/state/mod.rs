@@ -24,7 +24,6 @@ pub mod first_pass;
 pub mod kept_records;
 mod known;
 mod newest;
-pub mod rewards;
 pub mod second_pass;
 pub mod spill;
 pub mod stakes;

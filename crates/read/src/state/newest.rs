@@ -77,18 +77,11 @@ impl<T> Newest<T> {
         self.shard(address).lock().get(address).and_then(|found| look(&found.value))
     }
 
-    /// Passes kept accounts to `look`, until that returns something.
-    pub fn find<R>(&self, mut look: impl FnMut(&[u8; 32], &T) -> Option<R>) -> Option<R> {
-        let mut look = |(address, found): (&[u8; 32], &Found<T>)| look(address, &found.value);
-        self.shards.iter().find_map(|shard| shard.lock().iter().find_map(&mut look))
-    }
-
     /// Passes all kept accounts to `look`.
     pub fn each(&self, mut look: impl FnMut(&[u8; 32], &T)) {
-        self.find(|address, value| {
-            look(address, value);
-            None::<()>
-        });
+        for shard in &self.shards {
+            shard.lock().iter().for_each(|(address, found)| look(address, &found.value));
+        }
     }
 }
 

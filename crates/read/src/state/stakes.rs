@@ -22,8 +22,7 @@ const ACCOUNTS_MAX: usize = DELEGATIONS_MAX + VOTE_ACCOUNTS_MAX;
 /// An account that determines the bank file's stakes.
 #[derive(Debug)]
 pub enum Staked {
-    /// A delegation, and the credits of its vote account up to which it was rewarded.
-    Delegation(Delegation, u64),
+    Delegation(Delegation),
     Vote(Box<VoteAccount>),
 }
 
@@ -49,8 +48,7 @@ impl StakeAccounts {
     pub fn look_at(&self, storage: StorageRef, fingerprint: Fingerprint, record: &Record<'_>) {
         let header = &record.header;
         let staked = match header.owner {
-            STAKE => Delegation::of_account(record.data)
-                .map(|delegation| Staked::Delegation(delegation, Delegation::credits_of_account(record.data))),
+            STAKE => Delegation::of_account(record.data).map(Staked::Delegation),
             VOTE => {
                 let is_executable = header.executable != 0;
                 let account = VoteAccount::new(header.lamports, &VOTE, is_executable, header.rent_epoch, record.data);
@@ -69,16 +67,7 @@ impl StakeAccounts {
 
     fn delegation(&self, address: &[u8; 32]) -> Option<Delegation> {
         self.newest.get(address, |staked| match staked {
-            Staked::Delegation(delegation, _) => Some(*delegation),
-            Staked::Vote(..) => None,
-        })
-    }
-
-    /// Passes each delegation to `look` until that returns something. Arguments are address,
-    /// delegation, and the credits up to which it was rewarded.
-    pub fn find_delegation<T>(&self, mut look: impl FnMut(&[u8; 32], &Delegation, u64) -> Option<T>) -> Option<T> {
-        self.newest.find(|address, staked| match staked {
-            Staked::Delegation(delegation, credits) => look(address, delegation, *credits),
+            Staked::Delegation(delegation) => Some(*delegation),
             Staked::Vote(..) => None,
         })
     }
@@ -151,7 +140,7 @@ impl StakeAccounts {
     fn delegations_to_others(&self, known: &HashSet<&[u8; 32]>) -> Vec<([u8; 32], [u8; 32])> {
         let mut others = Vec::new();
         self.newest.each(|address, staked| match staked {
-            Staked::Delegation(delegation, _) if !known.contains(&delegation.voter()) => {
+            Staked::Delegation(delegation) if !known.contains(&delegation.voter()) => {
                 others.push((*address, delegation.voter()));
             }
             Staked::Delegation(..) | Staked::Vote(..) => {}

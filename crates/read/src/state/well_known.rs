@@ -3,28 +3,18 @@
 
 use std::collections::BTreeMap;
 
-use slotpress_format::{
-    CERTIFICATE, CLOCK, EPOCH_REWARDS, OLD_CERTIFICATE, OLD_REWARD_STAKES, REDUCED_STAKE_CHANGES, RENT, REWARD_STAKES,
-    Record, SHORTER_SLOTS, SLOT_HASHES, SLOT_HISTORY, STAKE_HISTORY,
-};
+use slotpress_format::{CLOCK, REDUCED_STAKE_CHANGES, Record, SHORTER_SLOTS, SLOT_HISTORY, STAKE_HISTORY};
 
 use super::fingerprint::Fingerprint;
 use super::newest::Newest;
 use super::superseded::Superseded;
 use crate::StorageRef;
 
-/// Addresses of the accounts that clients read besides vote and stake accounts.
-const ADDRESSES: [[u8; 32]; 15] = [
-    RENT,
-    EPOCH_REWARDS,
-    SLOT_HASHES,
+/// Addresses of the accounts that the checks and exports need besides vote and stake accounts.
+const ADDRESSES: [[u8; 32]; 8] = [
     SLOT_HISTORY,
     CLOCK,
     STAKE_HISTORY,
-    OLD_CERTIFICATE,
-    OLD_REWARD_STAKES,
-    CERTIFICATE,
-    REWARD_STAKES,
     REDUCED_STAKE_CHANGES,
     SHORTER_SLOTS[0].feature,
     SHORTER_SLOTS[1].feature,
@@ -43,8 +33,8 @@ const FIRST_BYTES: [bool; 256] = {
     first
 };
 
-/// Limit on the bytes that are kept of an account's data. SlotHistory, the longest account that is
-/// read whole, has 131,097. Of longer data, the checks need only the beginning and the length.
+/// Limit on the bytes that are kept of an account's data. SlotHistory, the longest account, has
+/// 131,097.
 const KEPT_BYTES_MAX: usize = 256 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,8 +42,6 @@ pub struct WellKnownAccount {
     pub owner: [u8; 32],
     /// First bytes of its data.
     pub data: Box<[u8]>,
-    /// Length of its data.
-    pub data_bytes: u64,
 }
 
 pub type WellKnownAccounts = BTreeMap<[u8; 32], WellKnownAccount>;
@@ -75,8 +63,7 @@ impl WellKnown {
             return;
         }
         let data = &record.data[..record.data.len().min(KEPT_BYTES_MAX)];
-        let account =
-            WellKnownAccount { owner: record.header.owner, data: data.into(), data_bytes: record.data.len() as u64 };
+        let account = WellKnownAccount { owner: record.header.owner, data: data.into() };
         self.0.keep(address, storage, fingerprint, account);
     }
 
@@ -109,12 +96,11 @@ mod tests {
             let record = Record { offset_bytes: 0, header: &header, data };
             known.look_at(storage, Fingerprint([1, 2, 3]), &record);
         };
-        let mut near = RENT;
+        let mut near = CLOCK;
         near[31] ^= 1;
         look_at(near, &[1]);
         assert!(known.accounts().is_empty(), "the account has another address");
-        look_at(CERTIFICATE, &vec![1; KEPT_BYTES_MAX + 7]);
-        let account = known.accounts()[&CERTIFICATE].clone();
-        assert_eq!((account.data.len(), account.data_bytes), (KEPT_BYTES_MAX, KEPT_BYTES_MAX as u64 + 7));
+        look_at(CLOCK, &vec![1; KEPT_BYTES_MAX + 7]);
+        assert_eq!(known.accounts()[&CLOCK].data.len(), KEPT_BYTES_MAX);
     }
 }
