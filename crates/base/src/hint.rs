@@ -109,7 +109,6 @@ hints! {
     UseFetch: "`fetch` fetches the whole archive; then use the file",
     UseFind: "`find` shows what sources have",
     UseFindJson: "try again later, or give other sources; `find` names the cause of each",
-    UseRecompress: "`recompress` makes one",
     UseRestore: "to use the archives of this node: `restore`; otherwise give other sources, or try again later",
     UseVerify: "`verify` says what is damaged, and where",
     WriteIntoDirectory:

@@ -33,7 +33,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use slotpress_base::{Error, ErrorKind, Hint, IoContext, IoPolicy, Progress, Result, ShowPath, split_at_most};
+use slotpress_base::{Error, ErrorKind, IoContext, IoPolicy, Progress, Result, ShowPath, split_at_most};
 use slotpress_format::{ArchiveName, BLOCK, Root};
 
 use crate::archive::by_index::{Extent, read_by_index};
@@ -51,8 +51,6 @@ pub enum IndexPolicy {
     Hint,
     /// Does not read the index.
     Ignore,
-    /// Opening fails without an index that fits the archive.
-    Require,
 }
 
 #[derive(Debug)]
@@ -142,13 +140,7 @@ impl Archive {
                 Err(error) => return Err(error),
             }
         }
-        match (policy, &archive.tail, &archive.index_error) {
-            (IndexPolicy::Require, None, Some(error)) => Err(error.clone().within(archive.path().shown())),
-            (IndexPolicy::Require, None, None) => {
-                Err(Error::failed(format!("{} has no index", archive.path().shown())).with_hint(Hint::UseRecompress))
-            }
-            _ => Ok(archive),
-        }
+        Ok(archive)
     }
 
     /// Path of the source; without one, the name that errors show.
