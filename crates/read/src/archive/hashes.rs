@@ -44,7 +44,7 @@ pub fn check_hashes(
 }
 
 /// Hashes a range of a source. `piece` is a buffer to reuse.
-pub fn hash_range(source: &dyn Source, range: Range<u64>, piece: &mut Vec<u8>) -> Result<FrameHash> {
+fn hash_range(source: &dyn Source, range: Range<u64>, piece: &mut Vec<u8>) -> Result<FrameHash> {
     let mut hasher = blake3::Hasher::new();
     piece.resize(PIECE_BYTES, 0);
     let mut at = range.start;
