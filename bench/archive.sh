@@ -21,7 +21,8 @@ mkdir "$work/out" "$work/reference"
 archive=$(ls "$work"/reference/*.tar.zst)
 # The other archivers get the tree as it is in the archive: the same files, without obsolete
 # records.
-"$slotpress" -q restore "$archive" --ledger "$work/tree" --tree archive >/dev/null
+mkdir "$work/tree"
+tar -C "$work/tree" --zstd -xf "$archive"
 
 floors() {
     "$floor" archive "$archive" "$threads" "$level" >"$work/floor"
@@ -40,8 +41,8 @@ for round in $(seq "$rounds"); do
     timed zstd sh -c "tar -C '$work/tree' -cf - version snapshots accounts | zstd -q -$level -T$threads -c >'$work/out/x'"
     timed pzstd sh -c "tar -C '$work/tree' -cf - version snapshots accounts | pzstd -q -$level -p $threads -c >'$work/out/x'"
     rm "$work/out/x"
-    rm -rf "$work/restored"
-    timed restore "$slotpress" -q restore "$archive" --ledger "$work/restored" --tree archive --threads "$threads"
+    new_ledger "$work/restored" "$archive"
+    timed restore "$slotpress" -q restore "$work"/restored/*.tar.zst --ledger "$work/restored" --threads "$threads"
     rm -rf "$work/restored"
     mkdir "$work/restored"
     timed untar sh -c "zstd -q -dc '$archive' | tar -C '$work/restored' -xf -"

@@ -51,7 +51,7 @@ round() { # PREFIX PROGRAM
     cold "$1archive" "$2" -q archive "$work/ledger" -o "$work/out" --threads "$threads"
     cold "$1verify" "$2" -q verify "$archive" --threads "$threads"
     cold "$1verify-ledger" "$2" -q verify "$work/ledger" --threads "$threads"
-    cold "$1frames" "$2" -q restore "$archive" --ledger "$work/restored" --tree archive --check frames --threads "$threads"
+    cold "$1frames" "$2" -q restore "$archive" --ledger "$work/restored" --check frames --threads "$threads"
     cold "$1restore" "$2" -q restore "$archive" --ledger "$work/restored" --threads "$threads"
     rm -r "$work/restored"
 }

@@ -27,6 +27,13 @@ scratch() {
     trap 'rm -rf "$work"' EXIT
 }
 
+# Makes the directory of a new ledger with an archive in it, so that a restore does not copy that.
+new_ledger() { # LEDGER ARCHIVE
+    rm -rf "$1"
+    mkdir "$1"
+    ln "$2" "$1/"
+}
+
 # Runs a command and appends its seconds to $work/times/NAME, its CPU seconds to
 # $work/times/NAME-cpu, and its peak memory in KiB to $work/memory/NAME.
 timed() {

@@ -67,8 +67,14 @@ prepare() { # SIZE
             "$slotpress" -q archive "$dir/ledger" -o "$dir/$level" --force --threads "$threads" $(flags "$level") >/dev/null 2>&1
             since "$start" >>"$work/times/$1-archive-$level"
             echo >>"$work/times/$1-archive-$level"
+            # A plain tar is not restored, but recompressed first: tar stands for placing its files.
+            new_ledger "$dir/restored" "$dir/$level"/*.tar*
             start=$(now)
-            "$slotpress" -q restore "$dir/$level"/*.tar* --ledger "$dir/restored" --tree archive --threads "$threads" >/dev/null 2>&1
+            if [ "$level" = none ]; then
+                tar -C "$dir/restored" -xf "$dir/restored"/*.tar
+            else
+                "$slotpress" -q restore "$dir/restored"/*.tar* --ledger "$dir/restored" --threads "$threads" >/dev/null 2>&1
+            fi
             since "$start" >>"$work/times/$1-restore-$level"
             echo >>"$work/times/$1-restore-$level"
             rm -rf "$dir/restored"

@@ -43,9 +43,9 @@
 //! ```
 //!
 //! [`recompress()`] writes an archive again with another compression; [`inspect`] lists the
-//! contents of an archive or ledger. [`plan_archive`], [`plan_restore`] and, with the feature
-//! `net`, `plan_bootstrap` check everything that can be checked without writing, including free
-//! space. The plan that they return can be shown first and executed later.
+//! contents of an archive or ledger. [`plan_archive`] and, with the feature `net`, `plan_bootstrap`
+//! check everything that can be checked without writing, including free space. The plan that they
+//! return can be shown first and executed later.
 //!
 //! # Accounts
 //!
@@ -226,10 +226,7 @@ pub use export::{ExportOptions, ExportReport, export};
 pub use rebase::changes::ChangeCounts;
 pub use rebase::{RebaseInput, RebaseOptions, RebaseReport, rebase};
 pub use recompress::{RecompressOptions, RecompressReport, RecompressSource, recompress};
-pub use restore::dry_run::{ArchiveToRestore, RestorePreview};
-pub use restore::{
-    ExistingState, RestoreLayout, RestoreOptions, RestorePlan, RestoreReport, RestoreTarget, plan_restore, restore,
-};
+pub use restore::{ExistingState, RestoreOptions, RestoreReport, RestoreTarget, restore};
 #[doc(inline)]
 pub use slotpress_base::{
     Arriving, CancelToken, Elapsed, Error, ErrorKind, Hint, IoHint, IoPolicy, NoProgress, Progress, ProgressEvent,

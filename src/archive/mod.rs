@@ -36,7 +36,7 @@ use crate::archive::documents::{judge, while_reading};
 use crate::archive::encode::{Codec, EncodedFrame, encode_linked_frames};
 use crate::archive::encoding::EncodingOptions;
 use crate::archive::layout::{FrameLink, Linker, content_buffer, warn_left_as_is};
-use crate::archive::sink::{OpenSink, Sink, SinkKind};
+use crate::archive::sink::{Sink, SinkKind};
 use crate::archive::writer::{ArchiveWriter, WrittenArchive};
 
 /// Settings for [`archive()`] and [`plan_archive`].
@@ -240,9 +240,13 @@ impl<'a> ArchivePlan<'a> {
         progress.detail(&describe(&plan, &options, threads));
         progress.stage("Archiving", Some(input_bytes));
         let mut sink = sink.open(Some(&name), input_bytes, progress)?;
+        let (encoding, sink_path) = (&options.encoding, sink.path());
+        let mut writer = ArchiveWriter::new(sink.writer(encoding.io_policy.io_hint), &sink_path, &encoding.codec);
+        let planned = linked_frames(&plan, encoding);
+        encode_planned(&plan, encoding, planned, threads, progress, &mut |frame| writer.frame(&frame))?;
         let WrittenArchive { length_bytes: output_bytes, frames, unclustered_pieces, root } =
-            write_planned(&plan, &options.encoding, threads, &mut sink, progress)?;
-
+            writer.finish(plan.entries(), None, encoding.frame_size_bytes)?;
+        warn_left_as_is(unclustered_pieces, progress);
         let read_back = match (&options.read_back, sink.file()) {
             (Some(check), Some(file)) => {
                 let archive = NamedArchive::from_source(written(file)?, Some(name.clone()));
@@ -273,23 +277,6 @@ impl<'a> ArchivePlan<'a> {
             codec: options.encoding.codec,
         })
     }
-}
-
-/// Writes a planned archive.
-pub(crate) fn write_planned(
-    plan: &Plan,
-    encoding: &EncodingOptions,
-    threads: usize,
-    sink: &mut OpenSink<'_>,
-    progress: &dyn Progress,
-) -> Result<WrittenArchive> {
-    let sink_path = sink.path();
-    let mut writer = ArchiveWriter::new(sink.writer(encoding.io_policy.io_hint), &sink_path, &encoding.codec);
-    let planned = linked_frames(plan, encoding);
-    encode_planned(plan, encoding, planned, threads, progress, &mut |frame| writer.frame(&frame))?;
-    let written = writer.finish(plan.entries(), None, encoding.frame_size_bytes)?;
-    warn_left_as_is(written.unclustered_pieces, progress);
-    Ok(written)
 }
 
 /// Warns of storages that are longer than the bank file says, although no list names obsolete

@@ -1,12 +1,12 @@
 //! An archive that was chosen, and all places that have it.
 
+use std::path::{Path, PathBuf};
+
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use slotpress_base::ShowPath;
 use slotpress_format::{ArchiveName, Root};
 use slotpress_net::{Offer, OfferPlace, Remote};
-
-use crate::restore::dry_run::lies_in;
 
 /// An archive that was chosen.
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ pub struct ChosenArchive {
 #[allow(missing_docs, reason = "the names say it")]
 pub enum ChosenPlaces {
     /// A local file.
-    Local(std::path::PathBuf),
+    Local(PathBuf),
     /// Servers, best first.
     Servers(Vec<Remote>),
 }
@@ -56,7 +56,7 @@ impl ChosenArchive {
     }
 
     /// True if the archive is in this archives directory, so that it is neither fetched nor copied.
-    pub fn is_in(&self, dir: &std::path::Path) -> bool {
+    pub fn is_in(&self, dir: &Path) -> bool {
         matches!(&self.place, ChosenPlaces::Local(path) if lies_in(path, dir))
     }
 
@@ -111,4 +111,10 @@ impl ChosenArchive {
             _ => first,
         }
     }
+}
+
+/// True if an archive is in the directory or in its subdirectory `remote`, so that it is not copied.
+fn lies_in(path: &Path, dir: &Path) -> bool {
+    let parent = path.canonicalize().ok().and_then(|path| path.parent().map(Path::to_path_buf));
+    [dir.to_path_buf(), dir.join("remote")].iter().any(|dir| parent.is_some() && parent == dir.canonicalize().ok())
 }

@@ -29,7 +29,7 @@ use slotpress_read::Publishable;
 use super::archives::FetchedArchive;
 use super::choose::{ChosenArchive, ChosenPlaces};
 use super::look::FetchContext;
-use super::next::{Happened, KEPT_HINT, Left, Taken};
+use super::next::{GivenUp, Happened, KEPT_HINT, Left, Taken};
 use super::run::{Failed, ObtainedArchive, World};
 use super::trust::Vouchers;
 
@@ -81,6 +81,8 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
         self.answering.extend(found.found.offers.iter().map(|(_, source, _)| source.clone()));
         let bad = std::mem::take(&mut left.node.bad);
         (left.found, left.node) = (found.found, Node { bad, ..found.node });
+        let is_newer = |one: &GivenUp| left.given_up.as_ref().is_none_or(|known| known.slot < one.slot);
+        left.given_up = found.given_up.filter(is_newer).or(left.given_up.take());
         self.refuse_other_roots(left)
     }
 
@@ -173,7 +175,7 @@ impl World for Downloads<'_, '_> {
     }
 
     fn look_for_newest(&mut self, left: &mut Left, full: &Taken) -> Result<()> {
-        let FetchContext { client, limits, dir, .. } = self.context;
+        let FetchContext { client, limits, dir, accepts_files, .. } = self.context;
         let options = self.context.find.clone().measured_max(0);
         let (progress, answering) = (self.progress, &self.answering);
         progress.stage("Asking for the newest incremental archive", None);
@@ -207,6 +209,8 @@ impl World for Downloads<'_, '_> {
                     Err(error) => failed = Some(error),
                 }
             }
+            // A restore refuses the others.
+            left.found.offers.retain(|(offer, ..)| accepts_files || offer.name.extension.is_read_by_agave());
             progress.check()?;
             match failed {
                 Some(error) if left.newest_on(full).is_none() => Err(error),

@@ -57,12 +57,18 @@ impl FetchContext<'_> {
                 kept => node.keeps(&offer.name, kept),
             }
         }
-        let left = Left { found: report.ranking.clone(), node, ..Left::default() };
+        let mut left = Left { found: report.ranking.clone(), node, ..Left::default() };
+        if !self.accepts_files {
+            left.leave_out_unread()?;
+        }
         let found = std::mem::replace(&mut report.candidates, left.candidates());
         if report.candidates.is_empty() && self.expected.is_any() && !found.is_empty() {
             return Err(self.expected.is_nowhere(&found));
         }
         self.warn_of_silent(&report, progress)?;
+        if let Some(given_up) = &left.given_up {
+            progress.warn(&format!("{}: it is passed over", given_up.why));
+        }
         if let Some(age) =
             report.candidates.first().and_then(|best| best.expected_age).filter(|age| *age > report.max_age)
         {

@@ -36,8 +36,7 @@ use slotpress_net::{Candidate, Client, FetchLimits, FindOptions, FindReport, Sou
 use slotpress_read::CheckMode;
 use trust::{Trust, Vouchers};
 
-use crate::restore::dry_run::preview_fetched;
-use crate::restore::{ExistingState, RestoreReport, RestoreTarget, Supply, restore_supplied};
+use crate::restore::{ExistingState, RestoreReport, RestoreTarget, Supply, preview_fetched, restore_supplied};
 
 /// Sources and settings of a bootstrap.
 #[derive(Clone, Debug, Setters)]

@@ -15,6 +15,7 @@ use slotpress_net::find::{Bad, Node};
 use slotpress_net::{Candidate, Offer, Remote};
 
 use super::choose::ChosenArchive;
+use crate::restore::unread;
 
 /// Hint after a failed download.
 pub const KEPT_HINT: &str = "received bytes are kept: run the same command again to continue";
@@ -258,6 +259,38 @@ impl Left {
             true if best.incremental.is_none() && asked.incremental.is_some() => Step::FullAlone,
             false if asked.full.servers.is_empty() => Step::WithoutBase,
             _ => Step::NextArchive,
+        }
+    }
+
+    /// Removes archives that Agave does not read, since a restore refuses them. If they offered a newer
+    /// state than what is left, remembers it as given up.
+    ///
+    /// # Errors
+    /// Without them, nothing is left, or only archives of this node.
+    pub fn leave_out_unread(&mut self) -> Result<(), Error> {
+        let is_unread = |offer: &Offer| !offer.name.extension.is_read_by_agave();
+        if !self.found.offers.iter().any(|(offer, ..)| is_unread(offer)) {
+            return Ok(());
+        }
+        let newest =
+            self.candidates().into_iter().filter(|one| one.offers().any(is_unread)).max_by_key(Candidate::slot);
+        self.found.offers.retain(|(offer, ..)| !is_unread(offer));
+        let best = self.best();
+        let Some(newest) = newest.filter(|newest| best.as_ref().is_none_or(|best| best.slot() < newest.slot())) else {
+            return Ok(());
+        };
+        let offer = newest.offers().find(|offer| is_unread(offer)).unwrap_or(&newest.full);
+        let error = unread(&offer.shown(), offer.name.extension);
+        self.given_up = Some(GivenUp {
+            archives: newest.offers().map(|offer| offer.name.clone()).collect(),
+            slot: newest.slot(),
+            why: error.to_string(),
+            is_remote: newest.remotes().next().is_some(),
+        });
+        match best {
+            None => Err(error),
+            Some(best) if self.is_last_resort(&best) => Err(only_here(&best, &error.to_string(), error.kind())),
+            Some(_) => Ok(()),
         }
     }
 

@@ -99,29 +99,14 @@ pub struct NewLedgerArgs {
     /// complete
     #[arg(long)]
     replace_state: bool,
-    /// Delete the old state before the new one is written, if there is no room for both. If the
-    /// restore then fails, a validator can start from archives only
-    #[arg(long, requires = "replace_state")]
-    delete_state_first: bool,
 }
 
 impl NewLedgerArgs {
     pub fn existing_state(&self) -> ExistingState {
-        match (self.replace_state, self.delete_state_first) {
-            (false, _) => ExistingState::Refuse,
-            (true, false) => ExistingState::MoveAside,
-            (true, true) => ExistingState::DeleteFirst,
-        }
+        if self.replace_state { ExistingState::MoveAside } else { ExistingState::Refuse }
     }
 
     pub fn paths(&self) -> LedgerPaths {
         self.directories.paths(&self.ledger)
-    }
-
-    /// Directories for `--tree archive`, which unpacks everything into one directory unless a flag
-    /// names others. Environment variables do not count, because they name the validator's
-    /// directories.
-    pub fn tree_paths(&self) -> LedgerPaths {
-        if self.directories.is_given() { self.paths() } else { LedgerPaths::new(&self.ledger) }
     }
 }

@@ -163,7 +163,11 @@ fn print_plan(plan: &BootstrapPlan, options: &BootstrapOptions, ui: &Ui) {
         ),
         None => "  age      unknown: no RPC server and no time of the file tells it".to_string(),
     });
-    restore::print_space(space, "about ", existing, options.restore.existing_state, ui);
+    for one in space {
+        let [needed, free] = [one.needed_bytes, one.free_bytes].map(values::show_bytes);
+        ui.print(&format!("  space    about {needed} needed, {free} free in {}", one.dir.shown()));
+    }
+    existing.iter().for_each(|path| ui.print(&format!("  replaces {}, moved aside at the end", path.shown())));
     if ways.len() > 1 {
         ui.print("Ways, the best first:");
         let headings = ["at boot", "fetch", "time", "restore", "slot", "full archive"];

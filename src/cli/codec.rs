@@ -80,8 +80,10 @@ impl EncodingArgs {
         };
         let codec = Codec::new(format).layout(self.layout);
         if let Some(words) = readers_in_words(codec.extension()) {
-            let what = if codec.format == ArchiveFormat::None { "a plain .tar" } else { ".tar.lz4" };
-            ui.warn(&format!("{what}: {words}"));
+            ui.warn(&match codec.format {
+                ArchiveFormat::None => format!("a plain .tar: {words}, and restore takes it only recompressed"),
+                _ => format!(".tar.lz4: {words}"),
+            });
         }
         Ok(codec)
     }

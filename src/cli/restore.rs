@@ -1,14 +1,10 @@
-//! Runs `slotpress restore`, and prints its preview and report, with the command that starts a
-//! validator.
+//! Runs `slotpress restore`, and prints its report, with the command that starts a validator.
 
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::json;
-use slotpress::{
-    Error, ExistingState, RestoreLayout, RestoreOptions, RestorePreview, RestoreReport, RestoreTarget, Result, Root,
-    Space, plan_restore, restore,
-};
+use slotpress::{Error, RestoreOptions, RestoreReport, RestoreTarget, Result, Root, restore};
 use slotpress_base::text::{self, ShowPath};
 
 use super::arguments::{NewLedgerArgs, WorkerArgs};
@@ -33,17 +29,8 @@ pub struct RestoreArgs {
     incremental_archive: Option<PathBuf>,
     #[command(flatten)]
     target: NewLedgerArgs,
-    /// What to create: a ledger that boots, or the directory tree as it is in the archive
-    #[arg(long, default_value = "boot", value_parser = values::choice(TREES))]
-    tree: RestoreLayout,
     #[command(flatten)]
     workers: WorkerArgs,
-    /// Read everything back, and recompute its hash, before the ledger is marked complete
-    #[arg(long)]
-    verify: bool,
-    /// Write nothing; show slot and hash, needed and free space, and what would be refused
-    #[arg(long)]
-    dry_run: bool,
     /// Expected root, as `archive` and `inspect` print it: the hash of every frame is checked. Give
     /// two for a full and an incremental archive
     #[arg(long, value_name = "ROOT", value_delimiter = ',', help_heading = "Check")]
@@ -58,11 +45,6 @@ pub struct RestoreArgs {
     io_policy: IoPolicyArgs,
 }
 
-const TREES: &[(&str, RestoreLayout, &str)] = &[
-    ("boot", RestoreLayout::Boot, "A ledger from which a validator starts without unpacking again"),
-    ("archive", RestoreLayout::Archive, "The tree as it is in the archive"),
-];
-
 pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
     let archives = || [&args.archive].into_iter().chain(&args.incremental_archive);
     let ledger = args.target.paths().ledger.shown();
@@ -71,55 +53,18 @@ pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
     }
     archives().find(|path| path.is_dir()).map_or(Ok(()), |dir| Err(not_an_archive(dir)))?;
     let check = args.check.options(args.memory);
-    let paths = match args.tree {
-        RestoreLayout::Boot => args.target.paths(),
-        RestoreLayout::Archive => args.target.tree_paths(),
-    };
+    let paths = args.target.paths();
     let target = RestoreTarget::new(&paths.ledger)
         .paths(paths)
-        .layout(args.tree)
         .existing_state(args.target.existing_state())
         .threads(args.workers.that_fit(|| Ok(DECODING_WORKER_BYTES), check.memory_bytes, ui)?)
         .check(check)
-        .read_back(args.verify.then(|| values::read_back(None)))
         .io_policy(args.io_policy.apply(ui));
     let options = RestoreOptions::new(&args.archive, target)
         .incremental(args.incremental_archive.clone())
         .expect_roots(args.expect_root.clone());
-    if args.dry_run {
-        return print_preview(&plan_restore(&options, ui)?.preview(ui)?, options.target.existing_state, ui);
-    }
     print_report(&restore(&options, ui)?, &options.target, ui);
     Ok(())
-}
-
-pub fn print_space(space: &[Space], about: &str, existing: &[PathBuf], state: ExistingState, ui: &Ui) {
-    for one in space {
-        let [needed, free] = [one.needed_bytes, one.free_bytes].map(values::show_bytes);
-        ui.print(&format!("  space    {about}{needed} needed, {free} free in {}", one.dir.shown()));
-    }
-    let what = if state == ExistingState::DeleteFirst { "deleted first" } else { "moved aside at the end" };
-    existing.iter().for_each(|path| ui.print(&format!("  replaces {}, {what}", path.shown())));
-}
-
-fn print_preview(preview: &RestorePreview, state: ExistingState, ui: &Ui) -> Result<()> {
-    if ui.is_json() {
-        ui.print_report("restore_preview", preview);
-    } else if !ui.is_quiet() {
-        for archive in &preview.archives {
-            ui.print_verbatim(&archive.path.shown());
-            match &archive.name {
-                Some(name) => ui.print(&format!("  slot {}, hash {}", name.slot, name.hash)),
-                None => ui.print("  slot and hash are not in its name"),
-            }
-            let about = if archive.is_exact { "" } else { "about " };
-            let [unpacked, length] = [archive.unpacked_bytes, archive.length_bytes].map(values::show_bytes);
-            ui.print(&format!("  size     {about}{unpacked} from {length}"));
-        }
-        print_space(&preview.space, "", &preview.existing, state, ui);
-        ui.print("Nothing was restored.");
-    }
-    preview.space.iter().try_for_each(Space::check)
 }
 
 /// Makes the error for a directory that was given instead of an archive, with a hint on what to do
@@ -134,10 +79,7 @@ fn not_an_archive(dir: &Path) -> Error {
 }
 
 pub fn print_report(report: &RestoreReport, target: &RestoreTarget, ui: &Ui) {
-    let flags = match target.layout {
-        RestoreLayout::Boot => validator_flags(target, report),
-        RestoreLayout::Archive => Vec::new(),
-    };
+    let flags = validator_flags(target, report);
     if ui.is_json() {
         return ui.print_reports("restore", report, &json!({ "validator_flags": flags }));
     }
@@ -151,10 +93,7 @@ pub fn print_report(report: &RestoreReport, target: &RestoreTarget, ui: &Ui) {
     ui.print(&format!("  size     {output} from {input}"));
     ui.print(&format!("  elapsed  {}", values::show_speed(report.output_bytes, &report.elapsed)));
     check::print_assurance(&report.assurance, ui);
-    check::print_read_back(&report.read_back, ui);
-    if !flags.is_empty() {
-        print_start(target, &flags, ui);
-    }
+    print_start(target, &flags, ui);
     if !report.replaced.is_empty() {
         ui.print("What was there before was moved aside. When the validator runs, delete it:");
         report.replaced.iter().for_each(|dir| ui.print_verbatim(&format!("  rm -r {}", shell_word(dir))));

@@ -43,17 +43,15 @@ impl AssignedStorage {
 #[derive(Clone, Debug)]
 pub struct Assigner {
     roots: u16,
-    keeps_ids: bool,
     storages: Vec<AssignedStorage>,
     ids: HashSet<u32>,
     next_id: u32,
 }
 
 impl Assigner {
-    /// Creates an assigner that spreads storages over `roots` accounts paths. It makes ids unique,
-    /// unless `keeps_ids` is set.
-    pub fn new(roots: u16, keeps_ids: bool) -> Self {
-        Self { roots: roots.max(1), keeps_ids, storages: Vec::new(), ids: HashSet::new(), next_id: 0 }
+    /// Creates an assigner that spreads storages over `roots` accounts paths.
+    pub fn new(roots: u16) -> Self {
+        Self { roots: roots.max(1), storages: Vec::new(), ids: HashSet::new(), next_id: 0 }
     }
 
     pub fn assign(&mut self, entry: &Entry) -> Result<Destination> {
@@ -71,7 +69,7 @@ impl Assigner {
                 }
                 let number = self.storages.len();
                 let archive_id = id;
-                let id = if self.keeps_ids { id } else { self.unique_id(id) };
+                let id = self.unique_id(id);
                 let root = (number % usize::from(self.roots)) as u16;
                 let content_bytes = entry.content_bytes;
                 let storage = AssignedStorage { slot, id, archive_id, root, content_bytes };
@@ -116,7 +114,7 @@ mod tests {
         /// possible.
         #[test]
         fn ids_are_unique(ids in proptest::collection::vec(prop_oneof![0u32..20, any::<u32>()], 1..60), roots in 1u16..4) {
-            let mut assigner = Assigner::new(roots, false);
+            let mut assigner = Assigner::new(roots);
             let mut seen = HashSet::new();
             for (slot, archive_id) in ids.iter().enumerate() {
                 let destination = assigner.assign(&storage(slot as u64, *archive_id)).expect("a good entry");

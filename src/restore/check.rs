@@ -8,10 +8,10 @@ use slotpress_read::{
     judge_storage_map,
 };
 
+use crate::restore::RestoreTarget;
 use crate::restore::input::{Feed, Opened};
 use crate::restore::superseded::read_superseded;
 use crate::restore::unpack::{Unpacked, Unpacker};
-use crate::restore::{RestoreLayout, RestoreTarget};
 
 impl Opened {
     /// Checks that this archive builds on the full archive that was unpacked before it. Returns the
@@ -74,7 +74,7 @@ impl Unpacker<'_> {
 /// Agave compares the two, and would not start. A genesis that cannot be read is left to
 /// the validator.
 fn check_chain(bank: &BankFile, options: &RestoreTarget) -> Result<()> {
-    let Some(path) = options.genesis().filter(|_| options.layout == RestoreLayout::Boot) else { return Ok(()) };
+    let Some(path) = options.genesis() else { return Ok(()) };
     match Genesis::read(&path) {
         Ok(genesis) if !genesis.is_of(bank) => {
             Err(Error::damaged(format!("the archive is of another chain than {}", path.shown()))

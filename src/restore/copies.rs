@@ -1,5 +1,5 @@
-//! Brings archives into the archives directory: by cloning, copying, making or downloading them, or
-//! by leaving them there.
+//! Brings archives into the archives directory: by cloning, copying or downloading them, or by
+//! leaving them there.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -13,7 +13,7 @@ use slotpress_base::{
 };
 use slotpress_format::ArchiveName;
 use slotpress_read::archive::Archive;
-use slotpress_read::{Compression, LocalFile, Publishable, Source, Unpublished};
+use slotpress_read::{LocalFile, Publishable, Source, Unpublished};
 
 use crate::restore::input::Opened;
 
@@ -30,8 +30,6 @@ pub enum Origin {
 /// How an archive gets into the archives directory.
 #[derive(Debug)]
 pub enum ArchiveCopy {
-    /// Not at all: with an unpacked tree, no archive is kept.
-    Nowhere,
     /// It is there already.
     Stays,
     /// It was cloned by the file system, or saved there from standard input.
@@ -40,11 +38,6 @@ pub enum ArchiveCopy {
     Fetched(Arc<dyn Publishable>),
     /// It will be copied after everything else was written.
     Copied(Unpublished, File),
-    /// It will be made from the unpacked files, in a format that Agave reads. If it was downloaded,
-    /// the download is removed afterwards.
-    ToMake(Option<Arc<dyn Publishable>>),
-    /// It was made, and has no name yet.
-    Made(Unpublished, Option<Arc<dyn Publishable>>),
 }
 
 impl ArchiveCopy {
@@ -56,8 +49,6 @@ impl ArchiveCopy {
         let parent = path.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
         let lies_in = |dir: Option<Found>| parent.is_some_and(|parent| dir.is_some_and(|dir| is_dir(parent, &dir)));
         Ok(match origin {
-            Origin::Fetched(file) if !agave_reads(archive) => Self::ToMake(Some(file)),
-            _ if !agave_reads(archive) => Self::ToMake(None),
             Origin::Fetched(file) => Self::Fetched(file),
             Origin::Arriving(copy) => Self::Cloned(copy),
             Origin::File if lies_in(Some(dir.itself()?)) || lies_in(remote(dir)) => Self::Stays,
@@ -82,9 +73,8 @@ impl Opened {
     /// Number of bytes that will be written to the archives directory for this archive.
     pub fn bytes_to_copy(&self) -> u64 {
         match self.way {
-            ArchiveCopy::Nowhere | ArchiveCopy::Stays | ArchiveCopy::Cloned(_) | ArchiveCopy::Fetched(_) => 0,
-            // An archive that is made is hardly larger than its source.
-            ArchiveCopy::Copied(..) | ArchiveCopy::ToMake(_) | ArchiveCopy::Made(..) => self.archive.length_bytes(),
+            ArchiveCopy::Stays | ArchiveCopy::Cloned(_) | ArchiveCopy::Fetched(_) => 0,
+            ArchiveCopy::Copied(..) => self.archive.length_bytes(),
         }
     }
 
@@ -107,7 +97,7 @@ impl Opened {
             if is_new {
                 owner.take_name(dir, &file_name)?;
             }
-            Ok(PlacedArchive { path, name: file_name, new, made_of: None })
+            Ok(PlacedArchive { path, name: file_name, new })
         };
         // An existing archive of this name is never replaced.
         let is_there = |source: File, source_path: &Path| {
@@ -122,7 +112,7 @@ impl Opened {
             Err(Error::new(ErrorKind::Exists, message).with_hint("move it away: one of the two archives is damaged"))
         };
         let (archive, source_path) = (&self.archive, self.archive.path_buf());
-        let (copy, download) = match self.way {
+        let copy = match self.way {
             ArchiveCopy::Stays if ArchiveName::from_path(&source_path).as_ref() == Some(name) => {
                 return placed(source_path, false);
             }
@@ -139,22 +129,17 @@ impl Opened {
                 }
                 return placed(file.publish(&name_there)?, true);
             }
-            ArchiveCopy::Made(made, download) => (made, download),
-            ArchiveCopy::Nowhere | ArchiveCopy::ToMake(_) => {
-                return Err(Error::failed(format!("{name_there} was not made")));
-            }
-            ArchiveCopy::Cloned(copy) => (copy, None),
+            ArchiveCopy::Cloned(copy) => copy,
             ArchiveCopy::Copied(copy, source) => {
                 progress.stage("Copying", Some(archive.length_bytes()));
                 copy_in_pieces(archive, &source, &copy, progress)?;
-                (copy, None)
+                copy
             }
         };
-        let placed = match is_there(copy.file().try_clone().or_path("open", copy.path())?, copy.path())? {
-            true => placed(path, false)?,
-            false => placed(copy.publish(&name_there, false)?, true)?,
-        };
-        Ok(PlacedArchive { made_of: download, ..placed })
+        match is_there(copy.file().try_clone().or_path("open", copy.path())?, copy.path())? {
+            true => placed(path, false),
+            false => placed(copy.publish(&name_there, false)?, true),
+        }
     }
 }
 
@@ -164,13 +149,6 @@ pub struct PlacedArchive {
     pub name: String,
     /// The file, if it did not exist under this name before.
     pub new: Option<Found>,
-    /// Download from which the archive was made. It is removed once the ledger is complete.
-    pub made_of: Option<Arc<dyn Publishable>>,
-}
-
-/// True if Agave reads the archive's compression. Otherwise Agave would not boot with the archive.
-fn agave_reads(archive: &Archive) -> bool {
-    matches!(archive.compression, Compression::Zstd | Compression::Lz4)
 }
 
 /// Compares two files byte for byte.

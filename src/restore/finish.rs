@@ -9,7 +9,6 @@ use std::sync::Arc;
 use slotpress_base::kept_dir::changed;
 use slotpress_base::{Error, IoContext, KeptDir, Owner, Progress, Result};
 use slotpress_format::{ArchiveName, write_no_obsolete_accounts, write_storages_list};
-use slotpress_read::Publishable;
 
 use crate::restore::assign::AssignedStorage;
 use crate::restore::input::Opened;
@@ -21,12 +20,11 @@ use crate::restore::target::{RUN, Replaced, SNAPSHOT, Target};
 const FASTBOOT_VERSION: &str = "3.0.0";
 
 /// File that holds the version, written last: it marks a bank snapshot as complete.
-pub const MARK: &str = "fastboot_version";
+const MARK: &str = "fastboot_version";
 
 /// Name of the mark until it is complete.
 const MARK_PARTIAL: &str = "slotpress-partial-mark";
 
-/// File that marks an archive's tree as complete.
 const VERSION: &str = "version";
 
 /// List of a bank snapshot's storages, which Agave reads.
@@ -52,7 +50,7 @@ impl WrittenLedger {
 
     /// Checks that the accounts directories hold all storages, with their lengths, and nothing
     /// else, and that all files of the bank snapshot exist.
-    fn count(&self, storages: &[AssignedStorage], bank_files: &[(&KeptDir, &str)]) -> Result<()> {
+    fn count(&self, storages: &[AssignedStorage], bank_files: &[&str]) -> Result<()> {
         let mut counts = vec![0; self.roots.len()];
         for storage in storages {
             let missing = || Error::failed("a storage was assigned to no accounts path");
@@ -66,7 +64,7 @@ impl WrittenLedger {
                 return Err(changed(&root.path));
             }
         }
-        bank_files.iter().try_for_each(|(dir, name)| check_file(dir, name, None))
+        bank_files.iter().try_for_each(|name| check_file(self.bank_snapshot.dir(), name, None))
     }
 }
 
@@ -88,7 +86,7 @@ fn check_placed(dir: &PartialDir, parent: &KeptDir, name: &str) -> Result<()> {
 
 /// Completes a ledger from which a validator boots, and moves newer archives aside. Returns the
 /// paths of its bank snapshot and of its archives.
-pub fn finish_boot_layout(
+pub fn finish(
     target: &Target,
     slot: u64,
     storages: &[AssignedStorage],
@@ -97,14 +95,14 @@ pub fn finish_boot_layout(
     newer: &[Replaced],
     progress: &dyn Progress,
 ) -> Result<(PathBuf, Vec<PathBuf>)> {
-    let bank_snapshots = target.bank_snapshots.as_ref().ok_or_else(|| Error::failed("no ledger that boots"))?;
+    let bank_snapshots = &target.bank_snapshots;
     let mut boot = BootLayout { target, bank_snapshots, slot: slot.to_string(), written, newer };
     boot.write_lists(storages)?;
     let mark = Location::new_below(bank_snapshots, vec![boot.slot.clone().into()], MARK);
     let mut journal = RestoreJournal::new(&target.snapshots_dir, mark);
     // Agave looks at bank snapshots only if there is a full archive, so the archives are placed
     // first.
-    let (mut placed, mut used) = (Vec::new(), Vec::new());
+    let mut placed = Vec::new();
     for (archive, name) in archives {
         let stays = archive.way.is_download();
         let archive = archive.place(&name, &target.snapshots_dir, &target.owner, progress)?;
@@ -112,7 +110,6 @@ pub fn finish_boot_layout(
             journal.add(Kind::File, new.inode, Location::new(&target.snapshots_dir, &archive.name));
         }
         placed.push(archive.path);
-        used.extend(archive.made_of);
     }
     progress.stage("Syncing", None);
     for dir in boot.written.dirs() {
@@ -128,8 +125,6 @@ pub fn finish_boot_layout(
     write_mark(boot.written.bank_snapshot.dir(), &target.owner)?;
     journal.finish();
     boot.written.keep();
-    // Errors are ignored: the ledger is complete, and no validator looks at these files.
-    used.into_iter().for_each(|download: Arc<dyn Publishable>| drop(download.remove()));
     Ok((bank_snapshots.path_of(&boot.slot), placed))
 }
 
@@ -206,8 +201,7 @@ impl BootLayout<'_> {
     /// Checks through the same open directories that everything is in place, before the mark
     /// is written.
     fn check(&self, storages: &[AssignedStorage]) -> Result<()> {
-        let dir = self.written.bank_snapshot.dir();
-        let files = [VERSION, STATUS_CACHE, &self.slot, STORAGES_LIST, OBSOLETE_ACCOUNTS].map(|name| (dir, name));
+        let files = [VERSION, STATUS_CACHE, &self.slot, STORAGES_LIST, OBSOLETE_ACCOUNTS];
         self.written.count(storages, &files)?;
         for (accounts, root) in self.accounts() {
             check_placed(root, accounts, RUN)?;
@@ -228,49 +222,6 @@ fn write_mark(dir: &KeptDir, owner: &Owner) -> Result<()> {
     file.sync_all().or_path("sync", &path)?;
     dir.rename(MARK_PARTIAL, dir, MARK).or_path("write", &path)?;
     dir.sync()
-}
-
-/// Completes the tree of an archive. Returns its path.
-pub fn finish_archive_layout(
-    target: &Target,
-    slot: u64,
-    storages: &[AssignedStorage],
-    mut written: WrittenLedger,
-) -> Result<PathBuf> {
-    let dir = &target.ledger;
-    let slot = slot.to_string();
-    let bank_dir = written.bank_snapshot.create_dir(&slot, &target.owner)?;
-    written.bank_snapshot.rename_within(BANK_FILE_PARTIAL, &bank_dir, &slot)?;
-    written.dirs().try_for_each(PartialDir::sync)?;
-    let bank_snapshot = &written.bank_snapshot;
-    let Some(version) = bank_snapshot.dir().found(VERSION)? else { return Err(changed(&bank_snapshot.path)) };
-    let mut journal = RestoreJournal::new(dir, Location::new(dir, VERSION));
-    journal.add(Kind::Dir, bank_snapshot.found().inode, Location::new(dir, "snapshots"));
-    for root in &written.roots {
-        journal.add(Kind::Dir, root.found().inode, Location::new(dir, "accounts"));
-    }
-    journal.add(Kind::File, version.inode, Location::new(dir, VERSION));
-    journal.write(&[])?;
-    written.bank_snapshot.place(dir, "snapshots")?;
-    for root in &mut written.roots {
-        root.place(dir, "accounts")?;
-    }
-    let snapshots = written.bank_snapshot.dir();
-    written.count(storages, &[(snapshots, VERSION), (snapshots, STATUS_CACHE), (&bank_dir, &slot)])?;
-    written.roots.iter().try_for_each(|root| check_placed(root, dir, "accounts"))?;
-    check_placed(&written.bank_snapshot, dir, "snapshots")?;
-    let bank_itself = bank_dir.itself()?;
-    if !snapshots.found(&slot)?.is_some_and(|found| found.is_same(&bank_itself)) {
-        return Err(changed(&snapshots.path_of(&slot)));
-    }
-    target.check_paths()?;
-    // The version comes last: without it, no program takes the tree for a complete one.
-    snapshots.move_found(VERSION, &version, dir, VERSION)?;
-    snapshots.sync()?;
-    dir.sync()?;
-    journal.finish();
-    written.keep();
-    Ok(dir.path().to_path_buf())
 }
 
 fn write_file(

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use slotpress_base::threads::{guarded, panicked, spawn};
 use slotpress_base::{Error, ErrorKind, Hint, IoContext, KeptDir, Progress, Result, ShowPath};
+use slotpress_format::ledger::names::Extension;
 use slotpress_format::{ArchiveName, EntryKind, Root};
 use slotpress_read::archive::Archive;
 use slotpress_read::archive::front::refuse_for_firedancer_only;
@@ -19,7 +20,7 @@ use slotpress_read::{
 use crate::restore::copies::{ArchiveCopy, Origin};
 use crate::restore::newer::RestoredSlots;
 use crate::restore::target::Target;
-use crate::restore::{RestoreLayout, RestoreOptions, RestoreTarget, no_archive};
+use crate::restore::{RestoreOptions, RestoreTarget, no_archive};
 
 pub type Work<'a, R> = &'a mut dyn FnMut(Feed<'_>) -> Result<R>;
 
@@ -78,16 +79,12 @@ impl<'a> Feed<'a> {
         Self { opened: Vec::new(), more: Some(supply), expect_roots: expect_roots.to_vec() }
     }
 
-    /// Adds an archive. Its `origin` is `None` if its tree is unpacked. `dir` is the archives
-    /// directory. `is_below` is true for the full archive of a pair.
-    fn add(&mut self, archive: Archive, origin: Option<Origin>, dir: &Arc<KeptDir>, is_below: bool) -> Result<()> {
-        let way = match origin {
-            None => ArchiveCopy::Nowhere,
-            Some(origin) => {
-                refuse_for_firedancer_only(&archive, is_below)?;
-                ArchiveCopy::begin(&archive, origin, dir)?
-            }
-        };
+    /// Adds an archive. `dir` is the archives directory. `is_below` is true for the full archive of
+    /// a pair.
+    fn add(&mut self, archive: Archive, origin: Origin, dir: &Arc<KeptDir>, is_below: bool) -> Result<()> {
+        refuse_unread(&archive)?;
+        refuse_for_firedancer_only(&archive, is_below)?;
+        let way = ArchiveCopy::begin(&archive, origin, dir)?;
         let expect_root = self.expect_roots.get(self.opened.len()).copied();
         let is_hashed_at_end = archive.source.length_bytes().is_none();
         self.opened.push(Opened { archive, way, expect_root, is_hashed_at_end });
@@ -109,7 +106,7 @@ impl<'a> Feed<'a> {
         };
         archive.warn_of_index(progress);
         // It is not known yet whether an incremental archive follows.
-        self.add(archive, Some(origin), dir, false)?;
+        self.add(archive, origin, dir, false)?;
         Ok(true)
     }
 
@@ -163,10 +160,6 @@ impl Inputs {
         }
     }
 
-    pub fn archives(&self) -> impl Iterator<Item = &Archive> {
-        self.0.iter().flatten()
-    }
-
     /// Slots of the state, by names and indexes; `None` if these are missing.
     pub fn slots(&self) -> Option<RestoredSlots> {
         let archive = self.0.last()?.as_ref()?;
@@ -178,29 +171,24 @@ impl Inputs {
         Some(RestoredSlots { newest: slot, rebased_on: base_slot.filter(|_| is_rebased(slot, storages)) })
     }
 
-    /// Refuses archives that, by their names, cannot make up the wanted layout, or whose state
-    /// cannot be checked although that is requested.
+    /// Refuses archives that Agave does not read, that by their names do not belong together, or
+    /// whose state cannot be checked although that is requested.
     pub fn check_pair(&self, options: &RestoreOptions) -> Result<()> {
         let name_of = |at: usize| self.0.get(at)?.as_ref()?.name.as_ref();
         let base_slot = name_of(0).and_then(|name| name.base_slot);
-        match (options.target.layout, self.0.as_slice(), base_slot) {
-            (RestoreLayout::Archive, [_, _], _) => {
-                Err(Error::usage("the tree of an archive is unpacked from one archive")
-                    .with_hint("unpack the incremental archive on its own, into another directory"))
-            }
-            (RestoreLayout::Boot, [_], Some(base)) => Err(Error::usage(format!(
+        match (self.0.as_slice(), base_slot) {
+            ([_], Some(base)) => Err(Error::usage(format!(
                 "an incremental archive alone does not make a ledger: it builds on slot {base}"
             ))
             .with_hint(format!("give the full archive of slot {base} first, then the incremental one"))),
-            (_, [full, incremental], _) => check_pair(member(full.as_ref()), member(incremental.as_ref())),
+            ([full, incremental], _) => check_pair(member(full.as_ref()), member(incremental.as_ref())),
             _ => Ok(()),
         }?;
         options.target.check.checks_state(base_slot.is_some())?;
-        if options.target.layout == RestoreLayout::Boot {
-            for (number, archive) in (1..).zip(&self.0) {
-                let Some(archive) = archive else { continue };
-                refuse_for_firedancer_only(archive, number < self.0.len())?;
-            }
+        for (number, archive) in (1..).zip(&self.0) {
+            let Some(archive) = archive else { continue };
+            refuse_unread(archive)?;
+            refuse_for_firedancer_only(archive, number < self.0.len())?;
         }
         let newest = self.0.last().and_then(Option::as_ref);
         newest.and_then(|archive| Some((archive, archive.name.as_ref()?))).map_or(Ok(()), |(archive, name)| {
@@ -210,7 +198,7 @@ impl Inputs {
     }
 
     /// Calls `work` with all archives open. Standard input is saved to a file in the archives
-    /// directory while it is read; for a tree, to a file without a name.
+    /// directory while it is read.
     pub fn with_archives<R>(
         self,
         target: &Target,
@@ -218,19 +206,11 @@ impl Inputs {
         progress: &dyn Progress,
         work: Work<'_, R>,
     ) -> Result<R> {
-        let is_boot = options.target.layout == RestoreLayout::Boot;
         let mut kept = None;
         let mut arriving = None;
         if self.0.iter().any(Option::is_none) {
-            let file = match is_boot {
-                true => {
-                    let copy = kept.insert(Unpublished::create_in(&target.snapshots_dir)?);
-                    copy.file().try_clone().or_path("open", copy.path())?
-                }
-                false => {
-                    tempfile::tempfile_in(target.ledger.path()).or_path("create a file in", target.ledger.path())?
-                }
-            };
+            let copy = kept.insert(Unpublished::create_in(&target.snapshots_dir)?);
+            let file = copy.file().try_clone().or_path("open", copy.path())?;
             arriving = Some(Arc::new(Arriving::new(file, PathBuf::from("standard input"))));
         }
         std::thread::scope(|scope| {
@@ -264,17 +244,17 @@ impl Inputs {
         let count = self.0.len();
         for (number, archive) in (1..).zip(self.0) {
             let (archive, origin) = match (archive, arriving) {
-                (Some(archive), _) => (archive, Some(Origin::File)),
+                (Some(archive), _) => (archive, Origin::File),
                 (None, Some(arriving)) => {
+                    let copy = kept.take().ok_or_else(no_archive)?;
                     let source: SharedSource = arriving.clone();
                     // A stream is always read in order. How fast it arrives must not make a
                     // difference.
                     let archive = Archive::of_source(source, None, IndexPolicy::Ignore, &options.target.io_policy)?;
-                    (archive, kept.take().map(Origin::Arriving))
+                    (archive, Origin::Arriving(copy))
                 }
                 (None, None) => return Err(no_archive()),
             };
-            let origin = origin.filter(|_| options.target.layout == RestoreLayout::Boot);
             feed.add(archive, origin, &target.snapshots_dir, number < count)?;
         }
         Ok(feed)
@@ -291,4 +271,16 @@ fn receive(arriving: &Arriving, progress: &dyn Progress) -> Result<()> {
 /// Path and name for the check of a pair. Standard input has no name.
 fn member(archive: Option<&Archive>) -> (&Path, Option<&ArchiveName>) {
     archive.map_or((Path::new("standard input"), None), |archive| (archive.path(), archive.name.as_ref()))
+}
+
+/// Refuses an archive whose compression Agave does not read.
+fn refuse_unread(archive: &Archive) -> Result<()> {
+    let extension = archive.compression.extension();
+    if extension.is_read_by_agave() { Ok(()) } else { Err(unread(&archive.path().shown(), extension)) }
+}
+
+/// Error for an archive with a compression that Agave does not read.
+pub fn unread(place: &str, extension: Extension) -> Error {
+    let message = format!("{place}: Agave does not read .{} archives", extension.as_str());
+    Error::new(ErrorKind::Unsupported, message).with_hint("recompress it first, and restore the result")
 }

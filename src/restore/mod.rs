@@ -7,9 +7,7 @@
 
 pub mod assign;
 mod check;
-mod convert;
 pub mod copies;
-pub mod dry_run;
 mod finish;
 mod input;
 mod journal;
@@ -26,94 +24,50 @@ use std::path::PathBuf;
 
 pub use input::is_standard_input;
 #[cfg(feature = "net")]
-pub use input::{Supplied, Supply};
-pub use options::{ExistingState, RestoreLayout, RestoreOptions, RestoreReport, RestoreTarget};
-use slotpress_base::{Elapsed, Error, IoContext, Owner, Progress, Result, ShowPath, Space, Step, Stopwatch, Watch};
+pub use input::{Supplied, Supply, unread};
+pub use options::{ExistingState, RestoreOptions, RestoreReport, RestoreTarget};
+use slotpress_base::{Elapsed, Error, IoContext, Owner, Progress, Result, ShowPath, Space, Step, Stopwatch};
+use slotpress_format::ArchiveName;
 use slotpress_format::ledger::names::Extension;
-use slotpress_format::{ArchiveName, BankSnapshot};
-use slotpress_read::{
-    Assurance, CheckOptions, Compression, RATIO_TYPICAL, ReadBackReport, SeenSlots, StateCheck, is_rebased,
-    read_back_snapshot,
-};
+use slotpress_read::{Assurance, Compression, RATIO_TYPICAL, Rule, SeenSlots, StateCheck, is_rebased};
 
 use crate::restore::assign::{AssignedStorage, Assigner};
-use crate::restore::copies::ArchiveCopy;
-use crate::restore::finish::{WrittenLedger, finish_archive_layout, finish_boot_layout};
+use crate::restore::finish::{WrittenLedger, finish};
 use crate::restore::input::{Feed, Inputs, Opened};
 use crate::restore::newer::RestoredSlots;
 use crate::restore::place::{BANK_FILE_PARTIAL, PartialDir};
 use crate::restore::target::{MAINNET_RATIO, RATIO_MIN, Target};
-use crate::restore::unpack::{Unpacked, Unpacker, refused};
+use crate::restore::unpack::{Unpacked, Unpacker};
 
-/// Restores one archive, or a full and an incremental one: makes a plan, and executes it.
+/// Restores one archive, or a full and an incremental one.
 ///
 /// # Errors
 /// [`ErrorKind::Damaged`](crate::ErrorKind::Damaged) if an archive is damaged, or does not match
 /// its name. Also fails if the ledger is in use or holds a state already, or if the disk fails or
 /// is full. After an error, the ledger is as it was before.
 pub fn restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<RestoreReport> {
-    plan_restore(options, progress)?.execute(progress)
-}
-
-/// Plans a restore: opens the archives and the target, and checks that they fit together.
-///
-/// # Errors
-/// See [`restore()`]. The content of archives is not checked yet.
-pub fn plan_restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<RestorePlan> {
     let stopwatch = Stopwatch::start();
     let io_hint = options.target.io_policy.io_hint;
-    let watch = io_hint.watch(options.paths().filter(|path| !is_standard_input(path)));
+    let _watch = io_hint.watch(options.paths().filter(|path| !is_standard_input(path)));
     let inputs = Inputs::open(options, progress)?;
     inputs.check_pair(options)?;
-    let target = Target::prepare(&options.target)?;
-    let newer = inputs.slots().map_or(Ok(Vec::new()), |slots| target.archives_in_the_way(slots))?;
-    let newer = newer.iter().map(|one| one.from.path()).collect();
-    Ok(RestorePlan { options: options.clone(), inputs, target, newer, stopwatch, _watch: watch })
+    let mut target = Target::prepare(&options.target)?;
+    inputs.slots().map_or(Ok(Vec::new()), |slots| target.archives_in_the_way(slots))?;
+    let report = inputs.with_archives(&target, options, progress, &mut |feed| {
+        progress.steps(&steps(&feed));
+        progress.detail(&describe(&feed, &options.target));
+        Run { target: &target, options: &options.target, progress }.restore(feed)
+    })?;
+    target.keep();
+    // Writes out data that is still in the page cache.
+    io_hint.write_out_dir(&report.path);
+    Ok(RestoreReport { elapsed: stopwatch.elapsed(), ..report })
 }
 
-/// Plan of a restore. Holds the lock of the target ledger. Dropping the plan releases the lock, and
-/// removes the directories that were created for the restore.
-pub struct RestorePlan {
-    options: RestoreOptions,
-    inputs: Inputs,
-    target: Target,
-    /// Archives in the archives directory that would keep a validator from using the
-    /// restored state.
-    newer: Vec<PathBuf>,
-    stopwatch: Stopwatch,
-    _watch: Watch,
-}
-
-impl RestorePlan {
-    /// Unpacks and checks the archives, and moves everything into place.
-    ///
-    /// # Errors
-    /// See [`restore()`].
-    pub fn execute(self, progress: &dyn Progress) -> Result<RestoreReport> {
-        let Self { options, inputs, mut target, stopwatch, _watch, .. } = self;
-        let report = inputs.with_archives(&target, &options, progress, &mut |feed| {
-            progress.steps(&steps(&feed, &options.target));
-            progress.detail(&describe(&feed, &options.target));
-            Run { target: &target, options: &options.target, progress }.restore(feed)
-        })?;
-        target.keep();
-        // Writes out data that is still in the page cache.
-        options.target.io_policy.io_hint.write_out_dir(&report.path);
-        Ok(RestoreReport { elapsed: stopwatch.elapsed(), ..report })
-    }
-}
-
-fn steps(feed: &Feed<'_>, options: &RestoreTarget) -> Vec<Step> {
+fn steps(feed: &Feed<'_>) -> Vec<Step> {
     let mut steps: Vec<Step> = feed.lengths().map(|bytes| Step::new("Restoring", bytes)).collect();
-    if options.read_back.is_some() {
-        // The size of the unpacked storages is not known yet, so the size of the archives stands
-        // for it.
-        steps.push(Step::new("Verifying", feed.lengths().sum()));
-    }
     let copies = feed.copies_bytes().filter(|bytes| *bytes > 0);
     steps.extend(copies.map(|bytes| Step::new("Copying", Some(bytes))));
-    let made = feed.opened.iter().filter(|one| matches!(one.way, ArchiveCopy::ToMake(_)));
-    steps.extend(made.map(|_| Step::new("Archiving", None)));
     steps.push(Step::new("Syncing", Some(0)));
     steps
 }
@@ -145,6 +99,23 @@ pub fn restore_supplied(
     Ok(RestoreReport { elapsed: stopwatch.elapsed(), ..report })
 }
 
+/// Estimates the bytes to write per file system, for archives of `archives_bytes` in total, of
+/// which `added_bytes` still have to be downloaded or copied. Also returns the paths that would be
+/// replaced.
+///
+/// # Errors
+/// [`restore_supplied`] would refuse the target.
+#[cfg(feature = "net")]
+pub fn preview_fetched(
+    options: &RestoreTarget,
+    archives_bytes: u64,
+    added_bytes: u64,
+) -> Result<(Vec<Space>, Vec<PathBuf>)> {
+    let target = Target::prepare(options)?;
+    let space = target.space_for(archives_bytes.saturating_mul(MAINNET_RATIO), added_bytes)?;
+    Ok((space, target.moved().iter().map(|one| one.from.path()).collect()))
+}
+
 /// Input of all steps of a restore.
 #[derive(Clone, Copy)]
 struct Run<'a> {
@@ -154,21 +125,22 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
+    fn restore(self, feed: Feed<'_>) -> Result<RestoreReport> {
+        self.restore_all(feed).map_err(|error| self.target.hint_to_remove(error))
+    }
+
     /// Unpacks archives next to their final place, checks them, and moves everything into place.
-    fn restore(self, mut feed: Feed<'_>) -> Result<RestoreReport> {
+    fn restore_all(self, mut feed: Feed<'_>) -> Result<RestoreReport> {
         let Self { target, options, progress } = self;
         if feed.opened.is_empty() {
             feed.open_next(&target.snapshots_dir, options, progress)?;
         }
         feed.check_roots()?;
         self.check_space(&feed.opened, feed.copies_bytes().sum())?;
-        target.delete_existing(progress)?;
         let roots = target.create_partial_roots()?;
         let restored = self.unpack_all(&mut feed, &roots)?;
         progress.check()?;
-        let read_back = options.read_back.as_ref().map(|check| self.read_back(&restored, &roots, check)).transpose()?;
-        let report = self.place(feed.opened, restored, roots)?;
-        Ok(RestoreReport { read_back, ..report })
+        self.place(feed.opened, restored, roots)
     }
 
     /// Unpacks all archives, and checks their combined state.
@@ -176,7 +148,7 @@ impl Run<'_> {
         let Self { target, options, progress } = self;
         let is_part = feed.archives().next().is_some_and(|archive| archive.base_slot().is_some());
         let state = options.check.checks_state(is_part)?.then(|| self.new_state_check(&feed.opened)).transpose()?;
-        let assigner = Assigner::new(roots.len() as u16, options.layout == RestoreLayout::Archive);
+        let assigner = Assigner::new(roots.len() as u16);
         let seen_slots = SeenSlots::default();
         let mut unpacker = Unpacker { run: self, roots, assigner, seen_slots, state };
         let mut unpacked: Vec<Unpacked> = Vec::new();
@@ -211,22 +183,14 @@ impl Run<'_> {
         Ok(Restored { storages: unpacker.assigner.into_storages(), unpacked, assurance })
     }
 
-    /// Verifies the unpacked files as a bank snapshot.
-    fn read_back(self, restored: &Restored, roots: &[PartialDir], check: &CheckOptions) -> Result<ReadBackReport> {
-        let (threads, newest) = (self.options.threads, restored.newest()?);
-        // An incremental archive alone can be restored only as a tree.
-        let base_slot = newest.base_slot.filter(|_| restored.unpacked.len() == 1);
-        read_back_snapshot(check, newest.snapshot(roots, threads)?, base_slot, threads, self.progress)
-    }
-
     /// Moves the unpacked files and the archives into place.
     fn place(self, opened: Vec<Opened>, mut restored: Restored, roots: Vec<PartialDir>) -> Result<RestoreReport> {
-        let Self { target, options, progress } = self;
+        let Self { target, progress, .. } = self;
         let input_bytes = opened.iter().map(|one| one.archive.length_bytes()).sum();
         let mut archives = Vec::new();
         for (opened, one) in opened.into_iter().zip(&restored.unpacked) {
-            let (opened, extension) = self.make(opened, one, &restored.storages, &roots)?;
-            archives.push((opened, one.name(extension)));
+            let name = one.name(opened.archive.compression.extension());
+            archives.push((opened, name));
         }
         restored.storages.sort_unstable_by_key(|storage| (storage.slot, storage.id));
         let bank = restored.newest()?.bank.clone();
@@ -237,12 +201,7 @@ impl Run<'_> {
         let Some(Unpacked { bank_snapshot, .. }) = unpacked.pop() else { return Err(no_archive()) };
         drop(unpacked);
         let written = WrittenLedger { roots, bank_snapshot };
-        let (path, archives) = match options.layout {
-            RestoreLayout::Boot => {
-                finish_boot_layout(target, bank.slot, &storages, written, archives, &newer, progress)?
-            }
-            RestoreLayout::Archive => (finish_archive_layout(target, bank.slot, &storages, written)?, Vec::new()),
-        };
+        let (path, archives) = finish(target, bank.slot, &storages, written, archives, &newer, progress)?;
         Ok(RestoreReport {
             path,
             slot: bank.slot,
@@ -255,7 +214,6 @@ impl Run<'_> {
             accounts: target.accounts.iter().map(|dir| dir.path().to_path_buf()).collect(),
             replaced: target.replaced_dirs(&newer),
             assurance,
-            read_back: None,
             elapsed: Elapsed::default(),
         })
     }
@@ -266,7 +224,7 @@ impl Run<'_> {
         let options = self.options;
         let bytes = unpacked_bytes(archives, RATIO_TYPICAL);
         let spill_dir = options.check.spill_dir(Some(self.target.snapshots_dir.path()));
-        StateCheck::new(options.check.memory_bytes, &spill_dir, bytes, refused(options.layout))
+        StateCheck::new(options.check.memory_bytes, &spill_dir, bytes, Rule::is_refused)
     }
 
     /// Refuses to restore if there is no room for the smallest possible content of the archives,
@@ -346,13 +304,6 @@ impl Unpacked {
         dir.rename_within(WITHOUT_MAP, dir.dir(), BANK_FILE_PARTIAL)?;
         self.bank.storage_count = 0;
         Ok(())
-    }
-
-    /// Describes the unpacked files in their partial directories as a bank snapshot.
-    fn snapshot(&self, roots: &[PartialDir], threads: usize) -> Result<BankSnapshot> {
-        let dir = &self.bank_snapshot.path;
-        let files = [BANK_FILE_PARTIAL, "status_cache", "version"].map(|name| dir.join(name));
-        BankSnapshot::of_parts(self.bank.slot, dir.clone(), files, roots.iter().map(|root| root.path.clone()), threads)
     }
 
     /// Name under which a validator finds the archive, made from the archive's content.

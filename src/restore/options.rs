@@ -6,17 +6,7 @@ use derive_setters::Setters;
 use serde::Serialize;
 use slotpress_base::{Elapsed, IoPolicy, available_threads, text};
 use slotpress_format::{GENESIS_FILE_NAME, Hash, LedgerPaths, Root};
-use slotpress_read::{Assurance, CheckOptions, ReadBackReport};
-
-/// Layout of the output.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum RestoreLayout {
-    /// A ledger from which a validator boots at once.
-    #[default]
-    Boot,
-    /// The directory tree of the archive, unchanged.
-    Archive,
-}
+use slotpress_read::{Assurance, CheckOptions};
 
 /// Treatment of bank snapshots and accounts that the target holds already. Archives are
 /// not affected.
@@ -27,16 +17,13 @@ pub enum ExistingState {
     Refuse,
     /// Moves the old state aside when the new one is complete. There must be room for both.
     MoveAside,
-    /// Deletes the old state before the new one is written. Until the new one is complete, a
-    /// validator can start from archives only.
-    DeleteFirst,
 }
 
 /// Archives to restore, and their destination.
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct RestoreOptions {
-    /// A full archive; for [`RestoreLayout::Archive`], any archive. `-` is standard input.
+    /// A full archive. `-` is standard input.
     #[setters(into)]
     pub archive: PathBuf,
     /// An incremental archive on the full one. `-` is standard input; only one of the two archives
@@ -68,32 +55,24 @@ impl RestoreOptions {
 pub struct RestoreTarget {
     /// Ledger, snapshots directory, accounts paths.
     pub paths: LedgerPaths,
-    /// Layout to write. Default: a ledger from which a validator boots.
-    pub layout: RestoreLayout,
-    /// Treatment of an existing state; [`RestoreLayout::Boot`] only. Default: refuses to restore.
+    /// Treatment of an existing state. Default: refuses to restore.
     pub existing_state: ExistingState,
     /// Number of threads that decode and write, 1 to 1024. Default: one per core.
     pub threads: usize,
     /// Checks that are made while the archives are unpacked. Default: all, including the state.
     pub check: CheckOptions,
-    /// Checks for reading the restored ledger back before it is marked as complete. Default: none,
-    /// so the ledger is not read back.
-    #[setters(into)]
-    pub read_back: Option<CheckOptions>,
     /// Use of page cache, and rate limit. Default: gentle on the page cache, without a rate limit.
     pub io_policy: IoPolicy,
 }
 
 impl RestoreTarget {
-    /// Creates options for a new bootable ledger. Uses all cores, and checks the state.
+    /// Creates options for a new ledger. Uses all cores, and checks the state.
     pub fn new(ledger: impl Into<PathBuf>) -> Self {
         Self {
             paths: LedgerPaths::new(ledger),
-            layout: RestoreLayout::default(),
             existing_state: ExistingState::default(),
             threads: available_threads(),
             check: CheckOptions::default(),
-            read_back: None,
             io_policy: IoPolicy::default(),
         }
     }
@@ -110,8 +89,7 @@ impl RestoreTarget {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct RestoreReport {
-    /// Directory of the bank snapshot from which a validator will boot; for
-    /// [`RestoreLayout::Archive`], directory of the tree.
+    /// Directory of the bank snapshot from which a validator will boot.
     #[serde(serialize_with = "text::path")]
     pub path: PathBuf,
     /// Slot of the state.
@@ -126,8 +104,7 @@ pub struct RestoreReport {
     pub input_bytes: u64,
     /// Length of the storages, in bytes.
     pub output_bytes: u64,
-    /// Paths of the restored archives in the snapshots directory, the full one first; empty
-    /// for [`RestoreLayout::Archive`].
+    /// Paths of the restored archives in the snapshots directory, the full one first.
     #[serde(serialize_with = "text::paths")]
     pub archives: Vec<PathBuf>,
     /// Accounts directories that hold the storages.
@@ -140,8 +117,6 @@ pub struct RestoreReport {
     /// storage is missing.
     #[serde(flatten)]
     pub assurance: Assurance,
-    /// What was checked when the ledger was read back; `None` if it was not.
-    pub read_back: Option<ReadBackReport>,
     /// Time from the start until everything was on disk.
     #[serde(flatten)]
     pub elapsed: Elapsed,

@@ -59,12 +59,6 @@ impl PartialDir {
         self.dir().open_file(name)
     }
 
-    pub fn create_dir(&self, name: &str, owner: &Owner) -> Result<KeptDir> {
-        let made = self.dir().make_dir(name)?;
-        owner.take(&made).or_path("change the owner of", made.path())?;
-        Ok(made)
-    }
-
     /// Renames a file of this directory to a name in it, or in one of its subdirectories.
     pub fn rename_within(&self, from: &str, to_dir: &KeptDir, to: &str) -> Result<()> {
         self.dir().rename(from, to_dir, to).or_path("rename", &self.path.join(from))

@@ -4,50 +4,38 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{AtFlags, FileType};
-use rustix::io::Errno;
 use slotpress_base::kept_dir::changed;
-use slotpress_base::{
-    Error, ErrorKind, Found, Hint, IoContext, KeptDir, Owner, Progress, Result, ShowPath, Space, clock,
-};
-use slotpress_format::{LedgerLock, LedgerPaths, parse_number};
-use slotpress_read::{remove_moved_dir, remove_stale_dirs};
+use slotpress_base::{Error, ErrorKind, Found, Hint, IoContext, KeptDir, Owner, Result, ShowPath, Space, clock};
+use slotpress_format::{LedgerLock, parse_number};
+use slotpress_read::remove_stale_dirs;
 
-use crate::restore::finish::MARK;
 use crate::restore::journal::{Location, REPLACED_PREFIX, recover};
 use crate::restore::made_dirs::MadeDirs;
 use crate::restore::newer::{RestoredSlots, archives_in_the_way};
 use crate::restore::place::{PARTIAL_PREFIX, PartialDir};
-use crate::restore::{ExistingState, RestoreLayout, RestoreTarget};
+use crate::restore::{ExistingState, RestoreTarget};
 
 /// Target directories of a restore, created and checked. Holds the lock of the ledger, and of each
 /// directory that is written.
 #[derive(Debug)]
 pub struct Target {
-    /// Ledger directory; in the archive layout, the directory of the tree.
     pub ledger: Arc<KeptDir>,
     /// Directory of archives and of `snapshots/`.
     pub snapshots_dir: Arc<KeptDir>,
-    /// `snapshots/`; `None` in the archive layout.
-    pub bank_snapshots: Option<Arc<KeptDir>>,
+    /// `snapshots/`.
+    pub bank_snapshots: Arc<KeptDir>,
     pub accounts: Vec<Arc<KeptDir>>,
-    /// Directories in which storages are collected, next to their final place: the accounts paths,
-    /// or in the archive layout the tree.
-    pub root_parents: Vec<Arc<KeptDir>>,
     pub owner: Owner,
     existing: Vec<Replaced>,
-    /// True to delete the existing state first; false to move it aside when the new one is
-    /// complete.
-    deletes_first: bool,
     /// Name of the directories to which the old state and archives are moved; `None` if that is
     /// not allowed.
     replaced_name: Option<String>,
     // Dropped before `made`: the lock file is removed before the directory that was created for it.
-    lock: Option<LedgerLock>,
+    lock: LedgerLock,
     made: MadeDirs,
 }
 
@@ -63,17 +51,7 @@ impl Target {
     /// Creates missing directories and takes the locks. Refuses a target that holds a state, unless
     /// the options allow replacing it. The state is not touched yet.
     pub fn prepare(options: &RestoreTarget) -> Result<Self> {
-        match options.layout {
-            RestoreLayout::Boot => Self::prepare_boot(&options.paths, options.existing_state),
-            RestoreLayout::Archive if options.existing_state != ExistingState::Refuse => {
-                Err(Error::usage("only a ledger's state is replaced: an archive is unpacked into an empty directory")
-                    .with_hint("choose an empty directory for the tree"))
-            }
-            RestoreLayout::Archive => Self::prepare_archive(&options.paths),
-        }
-    }
-
-    fn prepare_boot(paths: &LedgerPaths, existing_state: ExistingState) -> Result<Self> {
+        let paths = &options.paths;
         let mut made = MadeDirs::default();
         let ledger = made.open_or_make(&paths.ledger)?;
         let owner = Owner::of(&ledger)?;
@@ -93,7 +71,7 @@ impl Target {
         check_takes_directory(&snapshots_dir, BANK_SNAPSHOTS)?;
         let bank_snapshots = made.open_or_make_in(&snapshots_dir, BANK_SNAPSHOTS, &owner)?;
         check_same_file_system(bank_snapshots.path(), &bank_snapshots.itself()?, &snapshots_dir)?;
-        let mut old = OldState::new(existing_state != ExistingState::Refuse);
+        let mut old = OldState::new(options.existing_state == ExistingState::MoveAside);
         let names = bank_snapshots.names()?;
         let mut slots: Vec<u64> = names.iter().filter_map(|name| name.to_str().and_then(parse_number)).collect();
         slots.sort_unstable_by(|one, other| other.cmp(one));
@@ -112,55 +90,21 @@ impl Target {
             remove_stale_dirs(dir, PARTIAL_PREFIX, &mut |_| Ok(()))?;
         }
         Ok(Self {
-            root_parents: accounts.clone(),
             ledger,
             snapshots_dir,
-            bank_snapshots: Some(bank_snapshots),
+            bank_snapshots,
             accounts,
             owner,
             existing: old.moves,
             replaced_name: old.name,
-            deletes_first: existing_state == ExistingState::DeleteFirst,
             made,
-            lock: Some(lock),
-        })
-    }
-
-    fn prepare_archive(paths: &LedgerPaths) -> Result<Self> {
-        if paths.snapshots.is_some() || !paths.accounts.is_empty() {
-            return Err(Error::usage(
-                "an archive is unpacked into one tree: other directories for snapshots and accounts have no place in it",
-            ));
-        }
-        let mut made = MadeDirs::default();
-        let dir = made.open_or_make(&paths.ledger)?;
-        made.locks.add(&dir)?;
-        recover(&dir, &mut made.locks)?;
-        for inner in ["version", "snapshots", "accounts", "ledger.lock", "rocksdb"] {
-            // Also finds dangling symbolic links, which would be in the way.
-            if dir.found(inner)?.is_some() {
-                return Err(holds_a_state(&dir.path_of(inner), "restore into an empty directory"));
-            }
-        }
-        remove_stale_dirs(&dir, PARTIAL_PREFIX, &mut |_| Ok(()))?;
-        Ok(Self {
-            root_parents: vec![dir.clone()],
-            snapshots_dir: dir.clone(),
-            bank_snapshots: None,
-            accounts: Vec::new(),
-            owner: Owner::of(&dir)?,
-            existing: Vec::new(),
-            deletes_first: false,
-            replaced_name: None,
-            ledger: dir,
-            made,
-            lock: None,
+            lock,
         })
     }
 
     /// Creates a partial directory for storages in each accounts path.
     pub fn create_partial_roots(&self) -> Result<Vec<PartialDir>> {
-        self.root_parents.iter().map(|parent| PartialDir::create(parent, "run", &self.owner)).collect()
+        self.accounts.iter().map(|parent| PartialDir::create(parent, "run", &self.owner)).collect()
     }
 
     /// Creates the partial directory for version, status cache and bank file.
@@ -171,13 +115,13 @@ impl Target {
     /// Fails if the paths no longer lead to the written directories, since a validator would look
     /// elsewhere.
     pub fn check_paths(&self) -> Result<()> {
-        let dirs = [&self.ledger, &self.snapshots_dir].into_iter().chain(&self.bank_snapshots).chain(&self.accounts);
-        dirs.into_iter().try_for_each(|dir| dir.check_path())
+        let dirs = [&self.ledger, &self.snapshots_dir, &self.bank_snapshots];
+        dirs.into_iter().chain(&self.accounts).try_for_each(|dir| dir.check_path())
     }
 
     /// Parts of the existing state that are moved aside.
     pub fn moved(&self) -> &[Replaced] {
-        if self.deletes_first { &[] } else { &self.existing }
+        &self.existing
     }
 
     /// Finds archives that would keep a validator from using the restored state, so that they are
@@ -186,66 +130,37 @@ impl Target {
     /// # Errors
     /// There are such archives, and moving them is not allowed.
     pub fn archives_in_the_way(&self, slots: RestoredSlots) -> Result<Vec<Replaced>> {
-        match self.bank_snapshots {
-            Some(_) => archives_in_the_way(&self.snapshots_dir, slots, self.replaced_name.as_deref()),
-            None => Ok(Vec::new()),
+        archives_in_the_way(&self.snapshots_dir, slots, self.replaced_name.as_deref())
+    }
+
+    /// Adds to an error for a lack of space what to remove, if there is an existing state.
+    pub fn hint_to_remove(&self, error: Error) -> Error {
+        match self.existing.as_slice() {
+            existing if error.kind() == ErrorKind::NoSpace && !existing.is_empty() => {
+                let paths: Vec<String> = existing.iter().map(|one| one.from.path().shown()).collect();
+                error
+                    .with_hint(format!("if there is no room for both states, remove the old one: {}", paths.join(", ")))
+            }
+            _ => error,
         }
     }
 
-    pub fn existing(&self) -> impl Iterator<Item = PathBuf> {
-        self.existing.iter().map(|one| one.from.path())
-    }
-
-    /// Returns needed and free bytes per file system, for unpacked content and for archives. The
-    /// space of an existing state that is deleted first counts as free.
+    /// Returns needed and free bytes per file system, for unpacked content and for archives.
     pub fn space_for(&self, unpacked_bytes: u64, archives_bytes: u64) -> Result<Vec<Space>> {
         let mut spaces: BTreeMap<u64, Space> = BTreeMap::new();
-        let mut add = |dir: &KeptDir, needed_bytes: u64, freed_bytes: u64| {
-            let device = fs::metadata(dir.path()).or_path("read", dir.path())?.dev();
-            let space = match spaces.entry(device) {
+        let mut add = |dir: &KeptDir, needed_bytes: u64| {
+            let space = match spaces.entry(dir.itself()?.device) {
                 Entry::Occupied(there) => there.into_mut(),
-                Entry::Vacant(none) => none.insert(Space::new(dir.path(), 0)?),
+                Entry::Vacant(none) => none.insert(Space::in_dir(dir, 0)?),
             };
             space.needed_bytes = space.needed_bytes.saturating_add(needed_bytes);
-            space.free_bytes = space.free_bytes.saturating_add(freed_bytes);
             Ok::<_, Error>(())
         };
-        for dir in &self.root_parents {
-            add(dir, unpacked_bytes / self.root_parents.len() as u64, 0)?;
+        for dir in &self.accounts {
+            add(dir, unpacked_bytes / self.accounts.len() as u64)?;
         }
-        add(&self.snapshots_dir, archives_bytes, 0)?;
-        for Location { dir, name, .. } in self.existing.iter().filter(|_| self.deletes_first).map(|one| &one.from) {
-            add(dir, 0, dir.open_dir(name)?.map_or(Ok(0), |dir| disk_bytes(&dir, FREED_DEPTH_MAX))?)?;
-        }
+        add(&self.snapshots_dir, archives_bytes)?;
         Ok(spaces.into_values().collect())
-    }
-
-    /// Deletes the existing state, if that is requested. Deletes the marks of its bank snapshots
-    /// before anything else, so that no validator starts from an incomplete state.
-    pub fn delete_existing(&self, progress: &dyn Progress) -> Result<()> {
-        if !self.deletes_first || self.existing.is_empty() {
-            return Ok(());
-        }
-        progress.stage("Deleting", None);
-        progress.tell(
-            "Deleting the existing state: until the new one is complete, a validator can start from archives only.",
-        );
-        let of_bank = |one: &&Replaced| one.found.kind.is_dir() && one.from.name != RUN && one.from.name != SNAPSHOT;
-        for one in self.existing.iter().filter(of_bank) {
-            let Some(dir) = one.from.dir.open_dir(&one.from.name)? else { continue };
-            match dir.remove_file(MARK) {
-                Ok(()) => dir.sync()?,
-                Err(Errno::NOENT) => {}
-                Err(error) => return Err(Error::io("delete", &dir.path_of(MARK), &error.into())),
-            }
-        }
-        for one in &self.existing {
-            progress.check()?;
-            let (dir, name) = (&one.from.dir, &one.from.name);
-            remove_moved_dir(dir, name, one.found.inode, false, MARK.as_ref(), "delete the existing state in")?;
-            dir.sync()?;
-        }
-        Ok(())
     }
 
     /// Directories to which the existing state and newer archives are moved.
@@ -259,9 +174,7 @@ impl Target {
     /// Keeps created directories and the lock file, because the restore is complete.
     pub fn keep(&mut self) {
         self.made.keep();
-        if let Some(lock) = &mut self.lock {
-            lock.keep_made();
-        }
+        self.lock.keep_made();
     }
 }
 
@@ -295,7 +208,10 @@ impl OldState {
     fn found(&mut self, dir: &Arc<KeptDir>, part: &OsStr, parent: &Arc<KeptDir>, inner: &[&str]) -> Result<()> {
         let path = dir.path_of(part);
         let Some(name) = &self.name else {
-            return Err(holds_a_state(&path, Hint::ReplaceState));
+            let path = path.shown();
+            let message =
+                format!("{path} exists already: the target holds a ledger, or the remains of one; nothing was changed");
+            return Err(Error::new(ErrorKind::Exists, message).with_hint(Hint::ReplaceState));
         };
         let Some(found) = dir.found(part)? else { return Err(changed(&path)) };
         check_same_file_system(&path, &found, parent)?;
@@ -308,40 +224,6 @@ impl OldState {
         self.moves.push(Replaced { from, found, to: Location::new_below(parent, below, part) });
         Ok(())
     }
-}
-
-fn holds_a_state(path: &Path, hint: impl Into<Hint>) -> Error {
-    let path = path.shown();
-    let message =
-        format!("{path} exists already: the target holds a ledger, or the remains of one; nothing was changed");
-    Error::new(ErrorKind::Exists, message).with_hint(hint)
-}
-
-/// Limit on the depth of counted directories: accounts have one level, bank snapshots of old
-/// validators three.
-const FREED_DEPTH_MAX: u32 = 8;
-
-/// Disk space of a directory's content. Each of a file's n hard links counts as 1/n of its size,
-/// since all of its links may be here.
-fn disk_bytes(dir: &KeptDir, depth_left: u32) -> Result<u64> {
-    let mut bytes = 0u64;
-    for name in dir.names()? {
-        let stat = match rustix::fs::statat(dir, &name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => stat,
-            Err(Errno::NOENT) => continue,
-            Err(error) => return Err(Error::io("read", &dir.path_of(&name), &error.into())),
-        };
-        let own_bytes = (stat.st_blocks as u64).saturating_mul(512);
-        bytes += match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory if depth_left > 0 => match dir.open_dir(&name)? {
-                Some(inner) => disk_bytes(&inner, depth_left - 1)?,
-                None => 0,
-            },
-            FileType::Directory => 0,
-            _ => own_bytes / (stat.st_nlink as u64).max(1),
-        };
-    }
-    Ok(bytes)
 }
 
 /// Refuses an accounts path that is the snapshots path (a validator does too), or that is given

@@ -15,10 +15,10 @@ use slotpress_read::{
     StateCheck, Tail,
 };
 
+use crate::restore::Run;
 use crate::restore::assign::{Assigner, Destination};
 use crate::restore::input::Opened;
 use crate::restore::place::{BANK_FILE_PARTIAL, PartialDir};
-use crate::restore::{RestoreLayout, Run};
 
 /// State that is shared by all archives of a restore.
 pub struct Unpacker<'a> {
@@ -39,28 +39,12 @@ pub struct Unpacked {
     pub judged: JudgedArchive,
     /// Directory of bank file, status cache and version.
     pub bank_snapshot: PartialDir,
-    /// Numbers of its storages in the list of all archives' storages.
-    pub storages: Range<usize>,
-}
-
-/// True if breaking the rule ends the restore of a tree. A tree may be one that only Firedancer
-/// loads.
-fn is_refused_of_tree(rule: Rule) -> bool {
-    rule.is_refused() && !rule.is_unsupported() && rule != Rule::EmptyStorage
-}
-
-/// Returns a function that is true for rules whose violation ends a restore.
-pub fn refused(layout: RestoreLayout) -> fn(Rule) -> bool {
-    match layout {
-        RestoreLayout::Archive => is_refused_of_tree,
-        RestoreLayout::Boot => Rule::is_refused,
-    }
 }
 
 /// True for rules that may be broken without a warning, since they concern only name and format.
 fn is_silent(rule: Rule) -> bool {
     use Rule::*;
-    matches!(rule, Index | NameUnknown | ExtensionWrong | Lz4 | Plain | OldCompression)
+    matches!(rule, Index | NameUnknown | ExtensionWrong | Lz4)
 }
 
 impl Unpacker<'_> {
@@ -72,10 +56,9 @@ impl Unpacker<'_> {
         let (options, progress, archive) = (self.run.options, self.run.progress, &opened.archive);
         let hashes = if opened.expect_root.is_some() { HashCheck::All } else { HashCheck::None };
         let bank_snapshot = self.run.target.create_partial_bank()?;
-        let first = self.assigner.storages().len();
         progress.stage("Restoring", archive.source.length_bytes());
         let write_behind = &WriteBehind::new(archive.io_policy.io_hint);
-        let findings = Findings::refusing(refused(options.layout)).below(is_below);
+        let findings = Findings::refusing(Rule::is_refused).below(is_below);
         let records = self.state.as_ref().map(StateCheck::first_pass);
         let contents = Unpacking {
             run: self.run,
@@ -105,8 +88,7 @@ impl Unpacker<'_> {
             true => compared_root(archive, progress)?,
             false => None,
         };
-        let storages = first..self.assigner.storages().len();
-        Ok(Unpacked { base_slot, root, bank, judged, bank_snapshot, storages })
+        Ok(Unpacked { base_slot, root, bank, judged, bank_snapshot })
     }
 }
 

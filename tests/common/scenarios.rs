@@ -36,8 +36,6 @@ enum Kind {
     Archive(String, Vec<u8>),
     /// A ledger.
     Ledger,
-    /// An unpacked archive.
-    Tree,
     /// Only a report.
     Report,
     /// Fetched archives by name.
@@ -118,9 +116,6 @@ impl Scenario {
                 let accounts = text(&self.accounts()).to_string();
                 vec!["restore".into(), source, "--ledger".into(), out, "--accounts".into(), accounts]
             }
-            (_, Kind::Tree) => {
-                vec!["restore".into(), source, "--tree".into(), "archive".into(), "--ledger".into(), out]
-            }
             (_, Kind::Report) => vec!["verify".into(), source, "--memory".into(), MEMORY.into()],
             #[cfg(feature = "net")]
             (_, Kind::Fetched(_) | Kind::Bootstrapped(_)) => Vec::new(),
@@ -160,7 +155,6 @@ impl Scenario {
         let mark = match &self.kind {
             Kind::Archive(name, _) => name,
             Kind::Ledger => "fastboot_version",
-            Kind::Tree => "\"version\"",
             Kind::Report => return vec![0; calls.len()],
             #[cfg(feature = "net")]
             Kind::Fetched(_) | Kind::Bootstrapped(_) => return self.stages_of_fetching(calls),
@@ -245,7 +239,6 @@ impl Scenario {
             Kind::Bootstrapped(_) => has_marked_slot(&self.out),
             Kind::Archive(name, _) => self.out.join(name).exists(),
             Kind::Ledger => has_marked_slot(&self.out),
-            Kind::Tree => self.out.join("version").exists(),
             Kind::Report => true,
         }
     }
@@ -282,7 +275,6 @@ impl Scenario {
             Kind::Ledger => {
                 arguments.extend(["--accounts".into(), text(&self.accounts()).into(), text(&self.out).into()])
             }
-            Kind::Tree => arguments.push(text(&self.out).into()),
             Kind::Report => return,
             #[cfg(feature = "net")]
             Kind::Fetched(_) => return,
@@ -422,7 +414,6 @@ pub fn scenarios() -> Vec<Scenario> {
         make("archive", &|dir| into_archive(dir, "archive", ledger(dir))),
         make("recompress", &|dir| into_archive(dir, "recompress", copied(dir))),
         make("restore", &|dir| (copied(dir), Kind::Ledger)),
-        make("restore --tree archive", &|dir| (copied(dir), Kind::Tree)),
         make("verify ARCHIVE", &|dir| (copied(dir), Kind::Report)),
         make("verify LEDGER", &|dir| (ledger(dir), Kind::Report)),
     ]

@@ -19,7 +19,6 @@ mod survives {
     mod kills;
     mod left_behind;
     mod random_kills;
-    mod replaced;
     mod shared;
     mod swaps;
 }

@@ -83,6 +83,6 @@ pub use store::work_dir::{WorkDir, remove_moved_dir, remove_stale_dirs};
 pub use store::{RESTORE_JOURNAL_HINT, RESTORE_JOURNAL_NAME, restore_journal};
 pub use verify::catalog::{ArchiveBase, ArchiveVerdict, CatalogVerdict, verify_catalog};
 pub use verify::ledger::verify_ledger;
-pub use verify::own::{ReadBackReport, read_back_archive, read_back_snapshot};
+pub use verify::own::{ReadBackReport, read_back_archive};
 pub use verify::report::{CheckResult, VerifyReport};
 pub use verify::{VerifyOptions, verify_archives, verify_archives_showing};

@@ -15,3 +15,33 @@ fn rates_of_sources() {
     let is_rate = |line: &str| [&one, &two].iter().all(|server| line.contains(&format!("{} ", server.address)));
     assert!(said.stderr.lines().any(|line| line.contains("\"note\"") && is_rate(line)), "{said:?}");
 }
+
+/// The newest archive is a plain tar: the next newest is taken, and the last line says why.
+#[test]
+fn what_agave_does_not_read_is_passed_over() {
+    let (ledger, out, mirror) = (ledger("ledger-at-40"), temp_dir(), temp_dir());
+    let plain = archive(ledger.path(), out.path(), &["--format", "none"]);
+    for path in [&plain, &fixture(FULL_26)] {
+        std::fs::copy(path, mirror.path().join(name(path))).expect("copied");
+    }
+    let newest = serve(&files_in(out.path()), Way::Ranges);
+    let older = serve(&agaves_archives().into_iter().filter(|(name, _)| name == FULL_26).collect(), Way::Ranges);
+    let urls = [newest.url(""), older.url("")];
+    for (sources, taken) in
+        [(vec![text(mirror.path())], true), (vec![urls[0].as_str(), &urls[1]], true), (vec![text(out.path())], false)]
+    {
+        let dir = temp_dir();
+        let ledger = dir.path().join("ledger");
+        let said = run(&[&["bootstrap"], &sources[..], &["--ledger", text(&ledger)]].concat());
+        assert!(said.stderr.contains("Agave does not read .tar archives"), "{said:?}");
+        if taken {
+            assert_eq!((said.code, &said.line("restore")["slot"]), (Some(0), &26.into()), "{said:?}");
+            assert_eq!(said.line("bootstrap")["given_up"]["slot"], 40, "{said:?}");
+            let last = said.stderr.lines().last().expect("a line");
+            assert!(last.contains("a newer state was given up, of slot 40"), "{said:?}");
+        } else {
+            assert!(said.code == Some(1) && said.stderr.contains("recompress it first"), "{said:?}");
+            assert!(names(&ledger).iter().all(|name| !name.contains("snapshot")), "{:?}", names(&ledger));
+        }
+    }
+}

@@ -188,7 +188,6 @@ fn short_files_are_a_clear_error() {
         vec!["archive", text(ledger.path()), "-o", text(&out)],
         vec!["recompress", text(&full), "-o", text(&out)],
         vec!["restore", text(&full), "--ledger", text(&target)],
-        vec!["restore", text(&full), "--ledger", text(&target), "--tree", "archive"],
         vec!["synth", text(&dir.path().join("synth")), "--size", "1MiB"],
     ] {
         let mut command = Command::new("sh");

@@ -44,8 +44,6 @@ fn what_does_not_apply_is_ignored() {
     run(&["archive", text(ledger.path()), "-o", text(&out("archives")), "--force"], &own);
     run(&["restore", text(&full), text(&newer), "--ledger", text(&out("a"))], &own);
     assert!(out("a/snapshots/40/fastboot_version").exists());
-    run(&["restore", text(&full), "--ledger", text(&out("b")), "--tree", "archive"], &[]);
-    assert!(out("b/version").exists());
     run(&["levels", text(&full), "--levels", "1", "--repeat", "1", "--min-time", "0"], &[]);
     run(&["synth", text(&out("synth")), "--size", "1MiB"], &[]);
     assert!(run(&["completions", "bash"], &[]).contains("slotpress"));

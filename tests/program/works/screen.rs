@@ -51,7 +51,7 @@ fn json_of_archive_and_restore() {
     assert!(output.status.success() && output.stderr.is_empty());
     let line = object(&output.stdout);
     let names = "type path slot base_slot hash storages input_bytes output_bytes elapsed_seconds cpu_seconds archives \
-                 accounts validator_flags state state_reason accounts_checked complete replaced read_back";
+                 accounts validator_flags state state_reason accounts_checked complete replaced";
     assert_eq!(fields(&line), names.split_whitespace().collect());
     assert_eq!((&line["type"], &line["slot"], &line["storages"]), (&"restore".into(), &26.into(), &27.into()));
     assert_eq!(line["path"].as_str(), target.join("snapshots/26").to_str());
@@ -112,7 +112,10 @@ fn stdout_is_for_results_and_quiet_is_quiet() {
     assert_eq!(stderr, "", "a short run reports no progress");
     let (stdout, stderr) = run(&["--format", "none"]);
     assert!(stdout.contains(FULL_26.trim_end_matches(".zst")));
-    assert_eq!(stderr, "warning: a plain .tar: Firedancer reads it, Agave does not\n");
+    assert_eq!(
+        stderr,
+        "warning: a plain .tar: Firedancer reads it, Agave does not, and restore takes it only recompressed\n"
+    );
     let (stdout, stderr) = run(&["--format", "none", "-q"]);
     assert!(!stdout.is_empty(), "results are printed");
     assert_eq!(stderr, "");

@@ -58,7 +58,7 @@ fn every_result_fits() {
             vec!["archive", &at_26, "-o", &out, "--verify", "-v"],
             vec!["archive", &at_40, "-o", &out, "--base-slot", "26"],
             vec!["recompress", &full, "-o", &out, "--force"],
-            vec!["restore", &full, &incremental, "--ledger", &restored, "--verify"],
+            vec!["restore", &full, &incremental, "--ledger", &restored],
             vec!["verify", &full, &incremental],
             vec!["inspect", &full],
             vec!["inspect", &at_26],

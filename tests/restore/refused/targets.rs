@@ -3,8 +3,10 @@
 
 use std::fs;
 use std::io::Write;
+use std::path::Path;
 use std::process::Stdio;
 
+use crate::common::disk::Disk;
 use crate::common::*;
 use crate::restore::target::*;
 
@@ -91,39 +93,70 @@ fn a_name_that_lies() {
         fails(&mut target.command(&[&path]), 3, &["does not match its name", "hint: do not use it"]);
         assert_nothing_left(&target);
     }
-    // A wrong base slot: storages that the name excludes, or that the full archive lacks.
-    let path = dir.path().join(INCREMENTAL_26_40.replace("-26-40", "-30-40"));
-    fs::copy(fixture(INCREMENTAL_26_40), &path).expect("copied");
-    let target = Target::new(0);
-    let mut tree = target.command(&[&path]);
-    fails(tree.args(["--tree", "archive", "--check", "frames"]), 3, &["not newer than the base slot", "above 30"]);
-    assert_nothing_left(&target);
 }
 
 /// Existing files stay unchanged.
 #[test]
 fn a_target_that_holds_something() {
     let full = fixture(FULL_26);
-    for (path, layout) in [
-        ("snapshots/7/7", "boot"),
-        ("accounts/run/1.1", "boot"),
-        ("accounts/snapshot/7/1.1", "boot"),
-        ("version", "archive"),
-        ("snapshots/status_cache", "archive"),
-        ("accounts/1.1", "archive"),
-        ("ledger.lock", "archive"),
-    ] {
+    for path in ["snapshots/7/7", "accounts/run/1.1", "accounts/snapshot/7/1.1"] {
         let target = Target::new(0);
         let there = target.ledger.join(path);
         fs::create_dir_all(there.parent().expect("a parent")).expect("made");
         fs::write(&there, "precious").expect("written");
         let before = tree(&target.ledger);
-        fails(
-            target.command(&[&full]).args(["--tree", layout]),
-            5,
-            &["exists already", "hint: restore into an empty directory"],
-        );
+        fails(&mut target.command(&[&full]), 5, &["exists already", "hint: restore into an empty directory"]);
         assert_eq!(before, tree(&target.ledger), "{path}");
+    }
+}
+
+/// The refusal names what to remove.
+#[test]
+fn no_room_for_both_states() {
+    needs!("sys_admin", "mount", "umount");
+    let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
+    let full = archive(ledger.path(), out.path(), &[]);
+    let bytes = tar_of(&full).len() as u64 * 3 / 2 + fs::metadata(&full).expect("there").len();
+    let disk = Disk::mount(&format!("size={bytes}"));
+    let target = disk.path().join("ledger");
+    let restore = |flags: &[&str]| {
+        let mut command = slotpress();
+        command.arg("restore").arg(&full).arg("--ledger").arg(&target).args(flags);
+        command
+    };
+    restore(&[]).assert().success();
+    let before = tree(&target);
+    let parts = ["snapshots/26", "accounts/run"].map(|part| target.join(part).display().to_string());
+    let hint = "hint: if there is no room for both states, remove the old one: ";
+    fails(&mut restore(&["--replace-state"]), 1, &["not enough space", hint, &parts[0], &parts[1]]);
+    assert!(tree(&target) == before);
+}
+
+/// Refused before anything is written, also from a pipe.
+#[test]
+fn compressions_that_agave_does_not_read() {
+    let (dir, tar) = (temp_dir(), tar_of(&fixture(FULL_26)));
+    let (mut gzip, mut bzip2) = (
+        flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast()),
+        bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast()),
+    );
+    gzip.write_all(&tar).expect("compressed");
+    bzip2.write_all(&tar).expect("compressed");
+    let (gzip, bzip2) = (gzip.finish().expect("compressed"), bzip2.finish().expect("compressed"));
+    for (extension, bytes) in [("tar", tar), ("tar.gz", gzip), ("tar.bz2", bzip2)] {
+        let path = dir.path().join(FULL_26.replace("tar.zst", extension));
+        fs::write(&path, &bytes).expect("written");
+        let target = Target::new(0);
+        let (said, hint) = (format!("Agave does not read .{extension} archives"), "hint: recompress it first");
+        fails(&mut target.command(&[&path]), 1, &[&said, hint]);
+        assert_nothing_left(&target);
+        fails(target.command(&[Path::new("-")]).write_stdin(bytes), 1, &["standard input: ", &said, hint]);
+        assert_nothing_left(&target);
+        // The incremental archive too.
+        let newer = dir.path().join(INCREMENTAL_26_40.replace("tar.zst", extension));
+        fs::copy(&path, &newer).expect("copied");
+        fails(&mut target.command(&[&fixture(FULL_26), &newer]), 1, &[&said]);
+        assert_nothing_left(&target);
     }
 }
 
@@ -177,17 +210,6 @@ fn accounts_paths_that_a_validator_refuses() {
     let mut inside = target.command(&[&full]);
     inside.arg("--accounts").arg(&dir).arg("--accounts").arg(dir.join("run"));
     fails(&mut inside, 2, &["accounts path"]);
-    assert_nothing_left(&target);
-}
-
-#[test]
-fn one_tree_holds_one_archive() {
-    let target = Target::new(0);
-    let mut two = target.command(&[&fixture(FULL_26), &fixture(INCREMENTAL_26_40)]);
-    fails(two.args(["--tree", "archive"]), 2, &["is unpacked from one archive"]);
-    let mut accounts = target.command(&[&fixture(FULL_26)]);
-    accounts.args(["--tree", "archive", "--accounts"]).arg(target.dir.path().join("x"));
-    fails(&mut accounts, 2, &["have no place in it"]);
     assert_nothing_left(&target);
 }
 

@@ -1,9 +1,7 @@
 //! Files that a failed restore leaves.
 
 use std::fs;
-use std::process::Command;
 
-use crate::common::said::*;
 use crate::common::*;
 use crate::restore::*;
 
@@ -23,32 +21,4 @@ fn a_failed_restore_leaves_no_lock() {
     fs::write(dir.path().join("ledger.lock"), "").expect("written");
     assert_eq!(restore(&damaged, dir.path(), &[]).0, Some(3));
     assert!(dir.path().join("ledger.lock").exists());
-}
-
-/// An error at the last rename but one leaves nothing, and the next run succeeds.
-#[test]
-fn a_late_error_of_a_tree_leaves_nothing() {
-    needs!("strace");
-    let dir = temp_dir();
-    // The renames are: bank file, journal, snapshots/, accounts/, version.
-    for (number, (failing, call, when)) in
-        [("accounts", "renameat", 4), ("version", "renameat", 5)].into_iter().enumerate()
-    {
-        let tree = dir.path().join(format!("tree{number}"));
-        let out = dir.path().join("strace");
-        let output = Command::new("strace")
-            .args(["-f", "-qq", "-o", text(&out), "-e", "trace=rename,renameat,renameat2"])
-            .arg("-e")
-            .arg(format!("inject={call}:error=EIO:when={when}"))
-            .arg(slotpress_path())
-            .args(["restore", text(&fixture(FULL_26)), "--tree", "archive", "--ledger", text(&tree)])
-            .output()
-            .expect("runs");
-        let (code, said) = said(&output);
-        let calls = fs::read_to_string(&out).expect("read");
-        assert_eq!(code, Some(1), "{said}{calls}");
-        assert!(calls.lines().any(|line| line.contains("INJECTED") && line.contains(failing)), "{calls}");
-        assert!(!tree.exists(), "{:?}", names(&tree));
-        assert_eq!(restore(&fixture(FULL_26), &tree, &["--tree", "archive"]).0, Some(0));
-    }
 }

@@ -89,28 +89,6 @@ fn two_ledgers_with_one_accounts_path() {
 }
 
 #[test]
-fn two_trees_in_one_directory() {
-    let mut refused = 0;
-    for round in 0..ROUNDS_MAX {
-        if round >= 6 && refused > 0 {
-            break;
-        }
-        let dir = temp_dir();
-        let tree = dir.path().join("tree");
-        let arguments = ["--tree", "archive", "--ledger", text(&tree)];
-        let outputs = restore_both([&arguments, &arguments], (&tree, round % 8 * 40));
-        let codes: Vec<Option<i32>> = outputs.iter().map(|output| output.status.code()).collect();
-        assert_eq!(codes.iter().filter(|code| **code == Some(0)).count(), 1, "{codes:?}");
-        refused += outputs.iter().filter(|output| said(output).1.contains("tree is in use")).count();
-        let expected = contents(large_archive());
-        let storages = expected.keys().filter(|path| path.starts_with("accounts/") && path.len() > 9).count();
-        assert_eq!(names(&tree.join("accounts")).len(), storages);
-        assert!(!names(&tree).iter().any(|name| name.contains("slotpress-partial")));
-    }
-    assert!(refused >= 1, "no two ran at the same time");
-}
-
-#[test]
 fn distinct_targets_run_side_by_side() {
     let dir = temp_dir();
     let [one, other] = ["one", "other"].map(|name| dir.path().join(name));

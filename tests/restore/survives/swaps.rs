@@ -57,30 +57,3 @@ fn bank_snapshots_swapped_for_an_empty_directory() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(1) && stderr.contains("snapshots"), "{}: {stderr}", output.status);
 }
-
-/// The same for `--tree archive`.
-#[test]
-fn directories_of_a_tree_swapped_for_links() {
-    let (_dir, archive) = small_archive();
-    let archived = contents(&archive);
-    let (mut swaps, mut complete) = (0, 0);
-    for run in 0..RUNS / 2 {
-        let dir = temp_dir();
-        let [out, outside, aside] = ["out", "outside", "aside"].map(|name| dir.path().join(name));
-        [&out, &outside].into_iter().for_each(|dir| fs::create_dir(dir).expect("made"));
-        let mut command = Command::new(slotpress_path());
-        command.arg("restore").arg(&archive).args(["--tree", "archive", "--ledger"]).arg(&out);
-        let (status, swapped) = attack(command, [&out, &out.join("accounts"), &aside, &outside], run);
-        swaps += swapped;
-        if !status.success() {
-            continue;
-        }
-        complete += 1;
-        let found = tree(&out).into_iter().filter_map(|(path, content)| Some((path, content?)));
-        // Directories have no content.
-        let files = archived.clone().into_iter().filter(|(_, content)| !content.is_empty());
-        assert!(files.eq(found), "run {run}: {:?}", names(&out));
-    }
-    println!("{swaps} swaps in {} runs, of which {complete} were complete", RUNS / 2);
-    assert!(swaps > RUNS / 2, "nothing was swapped: {swaps}");
-}

@@ -162,40 +162,6 @@ fn frames_of_pzstd() {
     check_boot_layout(&target, &[&path]);
 }
 
-/// Agave looks only for compressed archives, and ignores a restored state without one. So a plain
-/// tar is compressed during the restore, wherever it lies.
-#[test]
-fn a_plain_tar() {
-    let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
-    let plain = archive(ledger.path(), out.path(), &["--format", "none"]);
-    let compressed = archive(ledger.path(), out.path(), &[]);
-    let target = Target::new(0);
-    target.restore(&[&plain]);
-    let placed = target.ledger.join(name(&compressed));
-    assert!(tar_of(&placed) == tar_of(&plain));
-    check_boot_layout(&target, &[&placed]);
-
-    let there = Target::new(0);
-    fs::create_dir(&there.ledger).expect("made");
-    let inside = there.ledger.join(name(&plain));
-    fs::copy(&plain, &inside).expect("copied");
-    there.restore(&[&inside]);
-    check_boot_layout(&there, &[&there.ledger.join(name(&compressed))]);
-}
-
-/// What is not compressed does not grow: room for half as much again is enough.
-#[test]
-fn a_plain_tar_where_it_just_fits() {
-    needs!("sys_admin", "mount", "umount");
-    let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
-    let plain = archive(ledger.path(), out.path(), &["--format", "none"]);
-    let bytes = fs::metadata(&plain).expect("there").len();
-    let disk = Disk::mount(&format!("size={}", bytes * 3 / 2));
-    let mut restore = slotpress();
-    restore.args(["restore", "--tree", "archive", "--check", "frames"]).arg(&plain);
-    restore.arg("--ledger").arg(disk.path().join("tree")).assert().success();
-}
-
 /// Archives of two nodes, with the same ids in both, and ids too large to continue from.
 #[test]
 fn equal_and_huge_ids() {
@@ -221,28 +187,6 @@ fn equal_and_huge_ids() {
         let target = Target::new(3);
         target.restore(&[&full, &incremental]);
         check_boot_layout(&target, &[&full, &incremental]);
-    }
-}
-
-#[test]
-fn the_tree_of_an_archive() {
-    let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
-    let ours = archive(ledger.path(), out.path(), &["--frame-size", "64KiB"]);
-    for archive in [fixture(FULL_26), fixture(INCREMENTAL_26_40), ours] {
-        let target = Target::new(0);
-        let mut command = target.command(&[&archive]);
-        command.args(["--tree", "archive"]);
-        // The state of an incremental archive alone cannot be checked.
-        if name(&archive).starts_with("incremental-") {
-            command.args(["--check", "frames"]);
-        }
-        command.assert().success();
-        let found: BTreeMap<String, Vec<u8>> =
-            tree(&target.ledger).into_iter().map(|(path, content)| (path, content.unwrap_or_default())).collect();
-        let mut expected = contents(&archive);
-        expected.insert("accounts".to_string(), Vec::new());
-        assert_eq!(found.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
-        assert!(found == expected);
     }
 }
 
@@ -304,14 +248,6 @@ fn the_owner_of_the_target_owns_everything() {
     target.restore(&[&fixture(FULL_26), &fixture(INCREMENTAL_26_40)]);
     for path in names(&target.ledger) {
         let metadata = fs::symlink_metadata(target.ledger.join(&path)).expect("metadata");
-        assert_eq!((metadata.uid(), metadata.gid()), OWNER, "{path}");
-    }
-    let tree_target = Target::new(0);
-    fs::create_dir(&tree_target.ledger).expect("made");
-    std::os::unix::fs::chown(&tree_target.ledger, Some(OWNER.0), Some(OWNER.1)).expect("given away");
-    tree_target.command(&[&fixture(FULL_26)]).args(["--tree", "archive"]).assert().success();
-    for path in names(&tree_target.ledger) {
-        let metadata = fs::symlink_metadata(tree_target.ledger.join(&path)).expect("metadata");
         assert_eq!((metadata.uid(), metadata.gid()), OWNER, "{path}");
     }
     // New directories and archives belong to the owner of the directory above.

@@ -8,36 +8,33 @@ use serde_json::Value;
 use crate::common::screen::*;
 use crate::common::*;
 
-/// An old state is moved aside, or deleted first. Files of the validator and archives stay.
+/// An old state is moved aside. Files of the validator and archives stay.
 #[test]
 fn restore_replaces_a_state() {
-    for (flags, is_deleted) in [(&["--replace-state"][..], false), (&["--replace-state", "--delete-state-first"], true)]
-    {
-        let dir = temp_dir();
-        let (full, incremental, target) = (fixture(FULL_26), fixture(INCREMENTAL_26_40), dir.path().join("ledger"));
-        let restore = |flags: &[&str]| {
-            let arguments = ["restore", text(&full), text(&incremental), "--ledger", text(&target), "--json"];
-            run(&[&arguments[..], flags].concat())
-        };
-        let (code, _, stderr) = run(&["restore", text(&full), "--ledger", text(&target)]);
-        assert_eq!(code, 0, "{stderr}");
-        fs::write(target.join("tower-1_9-x.bin"), "the validator's").expect("written");
-        let before = tree(&target);
-        let (code, _, stderr) = restore(&[]);
-        assert!(code == 5 && stderr.contains("--replace-state"), "{stderr}");
-        // A run that is refused before it reads deletes nothing.
-        let (code, _, stderr) = restore(&[flags, &["--expect-slot", "41"]].concat());
-        assert!(code == 3 && tree(&target) == before, "{stderr}");
-        let (code, stdout, stderr) = restore(flags);
-        assert_eq!(code, 0, "{stderr}");
-        let line: Value = serde_json::from_str(stdout.lines().last().expect("a line")).expect("JSON");
-        assert_eq!(line["replaced"].as_array().map(Vec::len), Some(if is_deleted { 0 } else { 2 }), "{stdout}");
-        let now = tree(&target);
-        assert!(now.contains_key("snapshots/40/fastboot_version") && now.contains_key(FULL_26), "{now:?}");
-        assert!(!now.contains_key("snapshots/26/fastboot_version") && now.contains_key("tower-1_9-x.bin"), "{now:?}");
-        assert_eq!(now.keys().any(|path| path.contains("slotpress-replaced-")), !is_deleted, "{now:?}");
-        fails(&["verify", text(&target)], 0, &[]);
-    }
+    let dir = temp_dir();
+    let (full, incremental, target) = (fixture(FULL_26), fixture(INCREMENTAL_26_40), dir.path().join("ledger"));
+    let restore = |flags: &[&str]| {
+        let arguments = ["restore", text(&full), text(&incremental), "--ledger", text(&target), "--json"];
+        run(&[&arguments[..], flags].concat())
+    };
+    let (code, _, stderr) = run(&["restore", text(&full), "--ledger", text(&target)]);
+    assert_eq!(code, 0, "{stderr}");
+    fs::write(target.join("tower-1_9-x.bin"), "the validator's").expect("written");
+    let before = tree(&target);
+    let (code, _, stderr) = restore(&[]);
+    assert!(code == 5 && stderr.contains("--replace-state"), "{stderr}");
+    // A run that is refused changes nothing.
+    let (code, _, stderr) = restore(&["--replace-state", "--expect-slot", "41"]);
+    assert!(code == 3 && tree(&target) == before, "{stderr}");
+    let (code, stdout, stderr) = restore(&["--replace-state"]);
+    assert_eq!(code, 0, "{stderr}");
+    let line: Value = serde_json::from_str(stdout.lines().last().expect("a line")).expect("JSON");
+    assert_eq!(line["replaced"].as_array().map(Vec::len), Some(2), "{stdout}");
+    let now = tree(&target);
+    assert!(now.contains_key("snapshots/40/fastboot_version") && now.contains_key(FULL_26), "{now:?}");
+    assert!(!now.contains_key("snapshots/26/fastboot_version") && now.contains_key("tower-1_9-x.bin"), "{now:?}");
+    assert!(now.keys().any(|path| path.contains("slotpress-replaced-")), "{now:?}");
+    fails(&["verify", text(&target)], 0, &[]);
 }
 
 /// A validator starts from the newest archives, so newer ones are an error or are moved aside.
@@ -61,11 +58,6 @@ fn an_older_state_beside_newer_archives() {
         let (code, _, stderr) = restore(&[]);
         assert!(code == 5 && stderr.contains("slot 26") && stderr.contains("--replace-state"), "{code}: {stderr}");
         assert!(stderr.contains(INCREMENTAL_26_40) && tree(&target) == before, "{stderr}");
-        if !from_stdin {
-            let (code, preview, stderr) = restore(&["--dry-run", "--replace-state"]);
-            assert!(code == 0 && preview["existing"][0] == text(&newer), "{stderr}: {preview}");
-            assert_eq!(restore(&["--dry-run"]).0, 5);
-        }
         let (code, report, stderr) = restore(&["--replace-state"]);
         assert_eq!(code, 0, "{stderr}");
         let aside = Path::new(report["replaced"][0].as_str().expect("a path")).join(inner).join(INCREMENTAL_26_40);

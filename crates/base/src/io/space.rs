@@ -20,7 +20,7 @@ pub struct Space {
     pub dir: PathBuf,
     /// Bytes that are going to be written.
     pub needed_bytes: u64,
-    /// Free bytes, including those of an existing state that is to be deleted.
+    /// Free bytes.
     pub free_bytes: u64,
 }
 

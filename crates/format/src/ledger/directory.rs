@@ -124,24 +124,6 @@ impl BankSnapshot {
         let roots: Vec<String> = self.roots.iter().map(|root| root.path.shown()).collect();
         roots.join(" or ")
     }
-
-    /// Describes a bank snapshot whose files are not where a validator expects them. `files` are
-    /// bank file, status cache and version; `root_dirs` must contain nothing but storages.
-    pub fn of_parts(
-        slot: u64,
-        dir: PathBuf,
-        files: [PathBuf; 3],
-        root_dirs: impl Iterator<Item = PathBuf>,
-        threads: usize,
-    ) -> Result<Self> {
-        let roots = root_dirs.map(StorageRoot::open).collect::<Result<Vec<_>>>()?;
-        let mut storages = list_roots(&roots, threads)?;
-        storages.sort_unstable_by_key(|storage| (storage.slot, storage.id));
-        let [bank_file, status_cache, version] = files;
-        let layout = Layout::Unpacked;
-        let (obsolete_accounts, missing) = (None, Vec::new());
-        Ok(Self { slot, layout, dir, bank_file, status_cache, version, obsolete_accounts, roots, storages, missing })
-    }
 }
 
 /// The only snapshot version in use.
@@ -352,9 +334,21 @@ fn open_unpacked(dir: &Path, slot: Option<u64>, threads: usize) -> Result<BankSn
         }
     };
     let bank_dir = bank_snapshot_dir(dir, found);
-    let bank_file = required(bank_dir.join(found.to_string()))?;
-    let files = [bank_file, required(dir.join("snapshots/status_cache"))?, required(dir.join("version"))?];
-    BankSnapshot::of_parts(found, bank_dir, files, std::iter::once(dir.join("accounts")), threads)
+    let roots = vec![StorageRoot::open(dir.join("accounts"))?];
+    let mut storages = list_roots(&roots, threads)?;
+    storages.sort_unstable_by_key(|storage| (storage.slot, storage.id));
+    Ok(BankSnapshot {
+        slot: found,
+        layout: Layout::Unpacked,
+        bank_file: required(bank_dir.join(found.to_string()))?,
+        status_cache: required(dir.join("snapshots/status_cache"))?,
+        version: required(dir.join("version"))?,
+        dir: bank_dir,
+        obsolete_accounts: None,
+        roots,
+        storages,
+        missing: Vec::new(),
+    })
 }
 
 fn run_roots(paths: &LedgerPaths) -> Result<Vec<StorageRoot>> {

@@ -140,6 +140,11 @@ impl Extension {
         }
     }
 
+    /// True if Agave reads archives of this extension.
+    pub fn is_read_by_agave(self) -> bool {
+        matches!(self, Self::TarZstd | Self::TarLz4)
+    }
+
     /// Returns the MIME type for servers and stores.
     pub fn content_type(self) -> &'static str {
         match self {

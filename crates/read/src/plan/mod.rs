@@ -157,22 +157,6 @@ impl Plan {
         Ok(Self { bank, files, roots: snapshot.roots, obsolete_accounts: lists, io_hint, ..planned })
     }
 
-    /// Plans an archive of unpacked files. Includes the storages to which `id_of` gives an id in
-    /// the archive, with their whole content.
-    pub fn of_unpacked(
-        bank: BankFile,
-        snapshot: BankSnapshot,
-        id_of: &dyn Fn(&StorageFile) -> Option<u32>,
-        io_hint: IoHint,
-    ) -> Result<Self> {
-        let planned = |file: &StorageFile| {
-            let (id, content_bytes) = (id_of(file)?, file.file_bytes);
-            Some(PlannedStorage { file: *file, id, content_bytes, ..PlannedStorage::default() })
-        };
-        let (files, storages) = (plan_files(&snapshot)?, snapshot.storages.iter().filter_map(planned).collect());
-        Ok(Self { bank, files, storages, roots: snapshot.roots, io_hint, ..Self::default() })
-    }
-
     pub(super) fn checkpoints_of(&self, storage: &PlannedStorage) -> &[Checkpoint] {
         let (first, count) = storage.checkpoints;
         let own = to_usize(first)..to_usize(first.saturating_add(count));

@@ -66,19 +66,8 @@ pub(crate) fn read_ledger(
     Ok(report)
 }
 
-/// Verifies a bank snapshot that was found already.
-pub fn verify_snapshot(
-    snapshot: BankSnapshot,
-    base_slot: Option<u64>,
-    options: &VerifyOptions,
-    progress: &dyn Progress,
-) -> Result<VerifyReport> {
-    read_snapshot(snapshot, base_slot, &Job::verify(options, progress))
-}
-
 fn read_snapshot(snapshot: BankSnapshot, base_slot: Option<u64>, job: &Job<'_>) -> Result<VerifyReport> {
     let Job { options, progress, .. } = *job;
-    let stopwatch = Stopwatch::start();
     options.check_part(base_slot.is_some())?;
     let findings = Findings::new();
     let dir = snapshot.dir.clone();
@@ -106,7 +95,6 @@ fn read_snapshot(snapshot: BankSnapshot, base_slot: Option<u64>, job: &Job<'_>) 
     report.counts = counts;
     report.set_bank(bank.as_ref(), has_list);
     (report.expected_hash, report.expected_slot) = (options.check.expect_hash, options.check.expect_slot);
-    report.elapsed = stopwatch.elapsed();
     Ok(report)
 }
 

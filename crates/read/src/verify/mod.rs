@@ -21,7 +21,7 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use derive_setters::Setters;
-pub use ledger::{verify_ledger, verify_snapshot};
+pub use ledger::verify_ledger;
 use slotpress_base::{Error, Hint, IoPolicy, Progress, Result, ShowPath, Step, Stopwatch, available_threads, quantity};
 use slotpress_format::{BankFile, Root};
 

@@ -3,10 +3,8 @@
 use serde::Serialize;
 use slotpress_base::progress::part_of;
 use slotpress_base::{Progress, Result, ShowPath};
-use slotpress_format::BankSnapshot;
 
 use crate::rules::clients::readers;
-use crate::verify::verify_snapshot;
 use crate::{
     Check, CheckOptions, CheckResult, Failure, NamedArchive, Rule, SnapshotClient, VerifyOptions, VerifyReport,
     verify_archives,
@@ -67,24 +65,6 @@ pub fn read_back_archive(
     Ok(summary_of(&report))
 }
 
-/// Verifies a bank snapshot that is not complete yet. `base_slot` is the base of an incremental
-/// archive that was restored alone.
-///
-/// # Errors
-/// It is not valid, or cannot be read.
-pub fn read_back_snapshot(
-    check: &CheckOptions,
-    snapshot: BankSnapshot,
-    base_slot: Option<u64>,
-    threads: usize,
-    progress: &dyn Progress,
-) -> Result<ReadBackReport> {
-    let slot = snapshot.slot;
-    let report = verify_snapshot(snapshot, base_slot, &options(check, &SnapshotClient::AGAVE, threads), progress)?;
-    require(failures(&report).next(), &format!("the ledger of slot {slot}"), HINT_OF_A_LEDGER)?;
-    Ok(summary_of(&report))
-}
-
 fn summary_of(report: &VerifyReport) -> ReadBackReport {
     // A ledger has no frames, so that check is not missing.
     let checks = || report.checks.iter().filter(|check| check.name != Check::Frames || !report.is_ledger());
@@ -111,5 +91,3 @@ fn require(failure: Option<&Failure>, what: &str, hint: &'static str) -> Result<
 const HINT: &str = "verify the ledger: if it is valid, suspect the disk or the memory";
 const HINT_OF_A_PAIR: &str =
     "verify the full archive and the ledger: if both are valid, suspect the disk or the memory";
-const HINT_OF_A_LEDGER: &str =
-    "verify the archives it was restored from: if they are valid, suspect the disk or the memory";
