@@ -27,6 +27,8 @@ bytes=$(du -sb "$work/ledger/accounts/run" | cut -f1)
 
 cold() { # NAME COMMAND...
     rm -rf "$work/restored" "$work"/out/*
+    # Restored without a copy of the archive.
+    case $1 in *frames) new_ledger "$work/restored" "$archive" ;; esac
     sync
     echo 3 >/proc/sys/vm/drop_caches
     timed "$@"
@@ -51,7 +53,7 @@ round() { # PREFIX PROGRAM
     cold "$1archive" "$2" -q archive "$work/ledger" -o "$work/out" --threads "$threads"
     cold "$1verify" "$2" -q verify "$archive" --threads "$threads"
     cold "$1verify-ledger" "$2" -q verify "$work/ledger" --threads "$threads"
-    cold "$1frames" "$2" -q restore "$archive" --ledger "$work/restored" --check frames --threads "$threads"
+    cold "$1frames" "$2" -q restore "$work/restored/${archive##*/}" --ledger "$work/restored" --check frames --threads "$threads"
     cold "$1restore" "$2" -q restore "$archive" --ledger "$work/restored" --threads "$threads"
     rm -r "$work/restored"
 }
