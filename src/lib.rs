@@ -341,7 +341,7 @@ pub mod program {
         in_order,
         input::{Input, InputKind, MEMORY_BYTES_MAX},
         latency::Latency,
-        link::break_even::{BreakEven, Range, Sooner},
+        link::break_even::{BreakEven, SoonerAt},
         link::network::{Limit, Link, WINDOW_BYTES},
         link::recommend::LinkRecommendation,
         link::{

@@ -23,20 +23,11 @@ pub fn frame_header() -> [u8; 7] {
 
 /// Appends `content` as blocks. A block that would not shrink is stored uncompressed.
 pub fn append_blocks(content: &[u8], to: &mut Vec<u8>) {
-    let compress = |block: &[u8], to: &mut [u8]| compress_into(block, to).ok();
-    append_blocks_with(content, &compress, to);
-}
-
-/// Compresses a block into a buffer. Returns the number of bytes written, or `None` if it fails.
-pub type CompressBlock<'a> = dyn Fn(&[u8], &mut [u8]) -> Option<usize> + 'a;
-
-/// Like [`append_blocks`], with another block compressor.
-pub fn append_blocks_with(content: &[u8], compress: &CompressBlock<'_>, to: &mut Vec<u8>) {
     for block in content.chunks(BLOCK_BYTES) {
         let length_at = to.len();
         let start = length_at + 4;
         to.resize(start + get_maximum_output_size(block.len()), 0);
-        let compressed_bytes = compress(block, &mut to[start..]).unwrap_or(usize::MAX);
+        let compressed_bytes = compress_into(block, &mut to[start..]).unwrap_or(usize::MAX);
         let is_raw = compressed_bytes >= block.len();
         if is_raw {
             to.truncate(start);

@@ -13,9 +13,8 @@ use slotpress_base::text::ShowPath;
 use super::arguments::DirectoryArgs;
 use super::codec::{self, EncodingArgs};
 use super::io_policy::IoPolicyArgs;
-use super::network::{ConnectionArgs, NetworkArgs};
+use super::network::ConnectionArgs;
 use super::output::Output;
-use super::rebase::{self, RebaseArgs};
 use super::restore::shell_word;
 use super::ui::Ui;
 use super::values::{count_of, show_bytes};
@@ -37,10 +36,6 @@ pub struct ArchiveArgs {
     /// Make an incremental archive, based on the full archive of this slot
     #[arg(long, value_parser = values::slot, value_name = "SLOT")]
     base_slot: Option<u64>,
-    /// Make an incremental archive on this older full archive, or its URL, with all that changed or
-    /// was closed since (see rebase)
-    #[arg(long, value_name = "OLD_FULL", conflicts_with_all = ["base_slot", "force_base", "verify"])]
-    onto: Option<PathBuf>,
     /// The bank snapshot to archive [default: the newest complete one]
     #[arg(long, value_parser = values::slot)]
     slot: Option<u64>,
@@ -75,9 +70,6 @@ pub struct ArchiveArgs {
 
 pub fn run(args: &ArchiveArgs, ui: &Ui) -> Result<()> {
     values::check_ledger(&args.ledger)?;
-    if let Some(onto) = &args.onto {
-        return make_onto(args, onto, ui);
-    }
     let is_stdout = codec::is_stdout(&args.output, ui)?;
     let output = Output::open(&args.output, args.memory, &args.connection)?;
     let options = ArchiveOptions::new(&args.ledger)
@@ -110,27 +102,6 @@ pub fn run(args: &ArchiveArgs, ui: &Ui) -> Result<()> {
     };
     print_report(&report, ui);
     Ok(())
-}
-
-fn make_onto(args: &ArchiveArgs, onto: &Path, ui: &Ui) -> Result<()> {
-    let ledger = ArchiveOptions::new(&args.ledger).paths(args.directories.paths(&args.ledger)).slot(args.slot);
-    let rebase = RebaseArgs {
-        new_full: args.ledger.clone(),
-        new_incremental: None,
-        onto: onto.to_path_buf(),
-        output: Some(args.output.clone()),
-        encoding: args.encoding.clone(),
-        io_policy: args.io_policy.clone(),
-        memory: args.memory,
-        temporary_dir: None,
-        expect_hash: None,
-        expect_slot: None,
-        force: args.force,
-        skip_existing: args.skip_existing,
-        dry_run: args.dry_run,
-        network: NetworkArgs::new(args.connection.clone()),
-    };
-    rebase::make(&rebase, Some(ledger), ui)
 }
 
 fn print_preview(preview: &ArchivePreview, ui: &Ui) -> Result<()> {

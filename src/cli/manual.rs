@@ -128,26 +128,19 @@ fn roff(text: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Text of `--version -v`: everything that a bug report should contain.
+/// Text of `--version` after the name: everything that a bug report should contain.
 pub fn long_version() -> String {
-    let more = [
-        ("codecs", cfg!(feature = "codecs")),
-        ("export", cfg!(feature = "export")),
-        ("lz4hc", cfg!(feature = "lz4hc")),
-    ];
-    let more = more.into_iter().filter(|(_, is_on)| *is_on).map(|(name, _)| name);
-    let features = ["levels", "net", "serve", "stores", "synth"].into_iter().chain(more).collect::<Vec<_>>().join(" ");
+    let export = if cfg!(feature = "export") { " export" } else { "" };
     format!(
-        "slotpress {}\ncommit    {}\nlibzstd   {}\nfeatures  {}\ntarget    {}",
+        "{}\ncommit    {}\nlibzstd   {}\nfeatures  levels net serve stores synth{export}\ntarget    {}",
         env!("CARGO_PKG_VERSION"),
         COMMIT.unwrap_or("unknown (set SLOTPRESS_COMMIT when building)"),
         zstd_safe::version_string(),
-        features,
         target(),
     )
 }
 
-/// Text of `--version` after the name: version, commit if known, target.
+/// Text of `-V` after the name: version, commit if known, target.
 pub fn short_version() -> String {
     let commit = COMMIT.map(|commit| format!("{}, ", commit.get(..12).unwrap_or(commit)));
     format!("{} ({}{})", env!("CARGO_PKG_VERSION"), commit.unwrap_or_default(), target())

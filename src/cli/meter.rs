@@ -114,10 +114,6 @@ impl Meter {
         self.input_bytes.fetch_add(input_bytes, Relaxed) + input_bytes
     }
 
-    pub fn has_begun(&self) -> bool {
-        !self.state().name.is_empty()
-    }
-
     pub fn stage_elapsed(&self) -> Duration {
         self.state().stage_start.elapsed()
     }

@@ -24,7 +24,6 @@ mod inspect_accounts;
 mod io_policy;
 mod json;
 mod levels;
-mod limited;
 mod lines;
 mod list;
 mod manual;
@@ -62,12 +61,12 @@ use crate::cli::ui::Ui;
 
 /// Solana snapshot archives on all cores.
 #[derive(Debug, Parser)]
-#[command(name = "slotpress", version = manual::short_version(), about, max_term_width = 100, propagate_version = true)]
+#[command(name = "slotpress", version = manual::short_version(), long_version = manual::long_version(), about, max_term_width = 100, propagate_version = true)]
 #[command(
     after_help = "Flags that are the same for all commands on a machine can be set in the environment: their help \
     names the variable.\n\
     Exit codes: 0 done, 1 failed, 2 wrong arguments, 3 damaged or does not match its name, 4 network error, 5 the output \
-    exists already, 6 the archive is not there, 130 interrupted. `--version -v` prints details of the build."
+    exists already, 6 the archive is not there, 130 interrupted. `--version` prints details of the build, `-V` one line."
 )]
 struct Cli {
     #[command(flatten)]
@@ -139,10 +138,6 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     let cli = match parse(&arguments) {
         Ok(parsed) => parsed,
-        Err(error) if error.kind() == clap::error::ErrorKind::DisplayVersion && is_verbose(&arguments) => {
-            let printed = writeln!(std::io::stdout(), "{}", manual::long_version());
-            return if printed.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
-        }
         Err(error) => {
             // clap repeats arguments that it does not understand: escape control characters, which
             // the terminal would obey.
@@ -181,14 +176,6 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             ExitCode::from(error.kind().exit_code())
         }
     }
-}
-
-/// True if `-v` or `--verbose` is given, also among combined letters such as `-qv`.
-fn is_verbose(arguments: &[OsString]) -> bool {
-    arguments.iter().skip(1).filter_map(|argument| argument.to_str()).any(|argument| {
-        argument == "--verbose"
-            || argument.strip_prefix('-').is_some_and(|rest| !rest.starts_with('-') && rest.contains('v'))
-    })
 }
 
 /// Prints an error before the `Ui` exists. If printing fails, there is nowhere left to report it.

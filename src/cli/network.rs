@@ -55,13 +55,6 @@ pub struct NetworkArgs {
     allow_private: bool,
 }
 
-impl NetworkArgs {
-    /// Follows no redirects to private addresses.
-    pub fn new(connection: ConnectionArgs) -> Self {
-        Self { connection, allow_private: false }
-    }
-}
-
 const CLUSTERS: &[(&str, Cluster, &str)] = &[
     ("mainnet-beta", Cluster::MainnetBeta, "The production cluster"),
     ("testnet", Cluster::Testnet, "For validators that try new versions"),

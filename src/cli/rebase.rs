@@ -12,9 +12,10 @@ use slotpress_base::text::ShowPath;
 use slotpress_read::STATE_MEMORY_BYTES_DEFAULT;
 
 use super::archive::{print_root, skip_existing};
+use super::arguments::DirectoryArgs;
 use super::codec::{self, EncodingArgs};
 use super::io_policy::IoPolicyArgs;
-use super::network::{ArchiveInput, NetworkArgs, Reads};
+use super::network::{ArchiveInput, FOR_LEDGERS, NetworkArgs, Reads, StateInput};
 use super::output::Output;
 use super::ui::Ui;
 use super::{planned, values};
@@ -27,56 +28,57 @@ use super::{planned, values};
 /// transferred twice.
 #[derive(Debug, Args)]
 pub struct RebaseArgs {
-    /// The full archive of the new state, or its URL
-    pub new_full: PathBuf,
+    /// The full archive of the new state, or its URL; or the ledger directory of a stopped validator
+    #[arg(value_name = "NEW_FULL")]
+    new: PathBuf,
     /// The incremental archive on it, if the new state has one
-    pub new_incremental: Option<PathBuf>,
+    new_incremental: Option<PathBuf>,
     /// The older full archive that nodes still have, or its URL
     #[arg(long, value_name = "OLD_FULL")]
-    pub onto: PathBuf,
+    onto: PathBuf,
     /// The directory or store (s3://BUCKET/PREFIX) for the new archive
     #[arg(short, long = "output", value_name = "TARGET", required_unless_present = "dry_run")]
-    pub output: Option<PathBuf>,
+    output: Option<PathBuf>,
+    /// The bank snapshot of a ledger [default: the newest complete one]
+    #[arg(long, value_parser = values::slot)]
+    slot: Option<u64>,
     #[command(flatten)]
-    pub encoding: EncodingArgs,
+    directories: DirectoryArgs,
+    #[command(flatten)]
+    encoding: EncodingArgs,
     /// Memory limit for buffers (fewer workers run if it is too small for all), and the same again
     /// for comparing the states; data that does not fit is spilled to the output directory
     /// [default: 1GiB for comparing]
     #[arg(long, value_name = "SIZE", value_parser = values::size, env = "SLOTPRESS_MEMORY")]
-    pub memory: Option<u64>,
+    memory: Option<u64>,
     /// Directory for data that does not fit in memory [default: the output directory]
     #[arg(long, value_name = "DIR")]
-    pub temporary_dir: Option<PathBuf>,
+    temporary_dir: Option<PathBuf>,
     /// Expected snapshot hash of the new state, as a trusted node advertises it
     #[arg(long, value_name = "HASH", value_parser = values::hash, help_heading = "Check")]
-    pub expect_hash: Option<Hash>,
+    expect_hash: Option<Hash>,
     /// Expected slot of the new state
     #[arg(long, value_parser = values::slot, value_name = "SLOT", help_heading = "Check")]
-    pub expect_slot: Option<u64>,
+    expect_slot: Option<u64>,
     /// Replace an archive of the same name
     #[arg(long)]
-    pub force: bool,
+    force: bool,
     /// If an archive of the same name exists, leave it as it is, unchecked, and end with exit code
     /// 0
     #[arg(long, conflicts_with = "force")]
-    pub skip_existing: bool,
+    skip_existing: bool,
     /// Read everything, and tell what the archive would be; write nothing but temporary files
     #[arg(long, conflicts_with_all = ["force", "skip_existing"])]
-    pub dry_run: bool,
+    dry_run: bool,
     #[command(flatten)]
-    pub io_policy: IoPolicyArgs,
+    io_policy: IoPolicyArgs,
     #[command(flatten)]
-    pub network: NetworkArgs,
+    network: NetworkArgs,
 }
 
 const READS: Reads = Reads::Again("it is read twice");
 
 pub fn run(args: &RebaseArgs, ui: &Ui) -> Result<()> {
-    make(args, None, ui)
-}
-
-/// Makes the archive. The new state is that of `ledger` if it is given.
-pub fn make(args: &RebaseArgs, ledger: Option<ArchiveOptions>, ui: &Ui) -> Result<()> {
     let check = CheckOptions::default()
         .memory_bytes(planned::memory_or(args.memory, STATE_MEMORY_BYTES_DEFAULT))
         .temporary_dir(args.temporary_dir.clone())
@@ -95,13 +97,19 @@ pub fn make(args: &RebaseArgs, ledger: Option<ArchiveOptions>, ui: &Ui) -> Resul
     let memory_bytes = output.as_ref().map_or(args.memory, |output| output.left_of(args.memory));
     let encoding = args.encoding.options(memory_bytes, other_bytes, &args.io_policy, ui)?;
     let options = RebaseOptions::default().encoding(encoding.clone()).check(check);
-    let open = |path| ArchiveInput::open(path, READS, &args.network, ui);
-    let onto = open(&args.onto)?;
-    let full = if ledger.is_none() { Some(open(&args.new_full)?) } else { None };
-    let incremental = args.new_incremental.as_deref().map(open).transpose()?;
-    let ledger = ledger.map(|ledger| ledger_as_archive(&ledger.encoding(encoding), ui)).transpose()?;
-    let Some(new) = full.as_ref().map(ArchiveInput::named).or(ledger.as_ref()) else { return Ok(()) };
-    let input = RebaseInput { new, incremental: incremental.as_ref().map(ArchiveInput::named), onto: onto.named() };
+    let onto = ArchiveInput::open(&args.onto, READS, &args.network, ui)?;
+    let (of_ledger, paths) = ((&args.directories, args.slot), (&*args.new, args.new_incremental.as_deref()));
+    let state = StateInput::open(paths, of_ledger, Error::usage(FOR_LEDGERS), READS, &args.network, ui)?;
+    let ledger;
+    let (new, incremental) = match &state {
+        StateInput::Archives(full, incremental) => (full.named(), incremental.as_ref().map(ArchiveInput::named)),
+        StateInput::Ledger(paths) => {
+            let options = ArchiveOptions::new(&paths.ledger).paths(paths.clone()).slot(args.slot).encoding(encoding);
+            ledger = ledger_as_archive(&options, ui)?;
+            (&ledger, None)
+        }
+    };
+    let input = RebaseInput { new, incremental, onto: onto.named() };
     let mut nothing = io::sink();
     let sink = match &output {
         Some(output) => output.sink(args.force),
@@ -112,7 +120,7 @@ pub fn make(args: &RebaseArgs, ledger: Option<ArchiveOptions>, ui: &Ui) -> Resul
         Err(error) if args.skip_existing => return skip_existing(error, ui),
         Err(error) => return Err(error),
     }
-    [full.as_ref(), incremental.as_ref(), Some(&onto)].into_iter().flatten().for_each(|input| input.print_transfer(ui));
+    state.archives().chain([&onto]).for_each(|input| input.print_transfer(ui));
     Ok(())
 }
 

@@ -17,7 +17,6 @@ use slotpress::{Error, Progress, ProgressEvent, Result};
 use slotpress_base::text::{escaped_lines, json};
 
 use super::json::{Both, ErrorLine, ProgressLine, StatusLine, Typed, WarningLine};
-use super::limited::SpeedReport;
 use super::meter::Meter;
 use super::stopping::Shown;
 use super::{ScreenArgs, hints, lines, stdout};
@@ -87,7 +86,6 @@ pub struct Ui {
     bar: Mutex<Option<ProgressBar>>,
     /// Time at which the next progress line is due, in milliseconds since the stage began.
     next_line_ms: AtomicU64,
-    limits: SpeedReport,
 }
 
 impl Ui {
@@ -144,7 +142,6 @@ impl Ui {
             shown: Shown::default(),
             bar: Mutex::default(),
             next_line_ms: AtomicU64::new(0),
-            limits: SpeedReport::default(),
         })
     }
 
@@ -209,9 +206,6 @@ impl Ui {
 
     pub fn finish(&self) -> Result<()> {
         self.end_stage();
-        if self.meter.has_begun() {
-            self.detail(&self.limits.describe());
-        }
         self.results.print_error.lock().take().map_or(Ok(()), Err)
     }
 

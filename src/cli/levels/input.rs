@@ -143,8 +143,7 @@ pub struct CodecArgs {
     ///
     /// zstd (levels of --levels, or its own), clustered (zstd with `--layout clustered`; 1 to 3),
     /// lz4 (as `archive --format lz4`), zlib (1 to 9; default 1, 6 and 9), bzip2 (1 to
-    /// 9; default 9), snappy, lzo (1 and 999; default both), none (a copy in memory); where it is
-    /// built in, lz4hc (3 to 12; default 9).
+    /// 9; default 9), snappy, lzo (1 and 999; default both), none (a copy in memory).
     #[arg(long, value_name = "LIST")]
     codec: Option<String>,
 }

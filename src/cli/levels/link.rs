@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use slotpress::Result;
 use slotpress::program::{
-    BreakEven, Limit, Link, LinkQuestion, LinkReport, LinkRow, PLACE_BYTES_PER_SECOND, READ_BYTES_PER_SECOND, Sooner,
+    BreakEven, Limit, Link, LinkQuestion, LinkReport, LinkRow, PLACE_BYTES_PER_SECOND, READ_BYTES_PER_SECOND, SoonerAt,
     TransferMode, WINDOW_BYTES, label, measure_levels,
 };
 use slotpress_base::quantity::{self, TimeUnit};
@@ -24,7 +24,7 @@ const WHAT_IS_COUNTED: &str = "Time until storages are on the node's disk; the v
 ///
 /// Measures the levels in memory. From this, the link and the disks, it computes the time until a
 /// node can be started (archive, send, decode and place; streamed, or one after the other), the
-/// bandwidths at which one level overtakes another, and the cost of egress. docs/levels.md
+/// bandwidth at which one level overtakes another, and the cost of egress. docs/levels.md
 /// describes the model and how well it predicts.
 #[derive(Debug, Args)]
 pub struct LinkArgs {
@@ -141,7 +141,7 @@ fn report(link: &LinkReport) -> Report {
     let advice = link.recommendations.iter().map(|choice| Advice {
         what: choice.way.as_str().to_string(),
         choice: choice.flag.clone(),
-        reason: choice.reason.clone(),
+        reason: quantity::time(choice.seconds),
     });
     Report {
         facts: describe(link),
@@ -217,18 +217,12 @@ fn break_evens(link: &LinkReport) -> Table {
 /// Formats the bandwidths at which the heavier level starts a node sooner: `below 297 Mbit/s`,
 /// `any`, `none`.
 fn heavier_at(pair: &BreakEven) -> String {
-    let from = [None].into_iter().chain(pair.ranges.iter().map(|range| range.up_to_bits_per_second));
-    let mut ranges = from.zip(&pair.ranges).filter(|(_, range)| range.sooner == Sooner::Heavier);
-    let Some((from, range)) = ranges.next() else { return "none".to_string() };
-    let [from, to] = [from, range.up_to_bits_per_second].map(|end| end.map(show_bandwidth));
-    let text = match (from, to) {
-        (None, None) => "any".to_string(),
-        (None, Some(to)) => format!("below {to}"),
-        (Some(from), None) => format!("above {from}"),
-        (Some(from), Some(to)) => format!("{from} to {to}"),
-    };
-    // Several ranges are rare: the column shows the first one, JSON all.
-    if ranges.next().is_some() { text + ", ..." } else { text }
+    match pair.heavier_is_sooner {
+        SoonerAt::Never => "none".to_string(),
+        SoonerAt::Always => "any".to_string(),
+        SoonerAt::Below(bits) => format!("below {}", show_bandwidth(bits)),
+        SoonerAt::Above(bits) => format!("above {}", show_bandwidth(bits)),
+    }
 }
 
 fn describe(report: &LinkReport) -> Vec<String> {

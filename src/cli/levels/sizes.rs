@@ -4,7 +4,6 @@
 use clap::Args;
 use slotpress::Result;
 use slotpress::program::{MEMORY_BYTES_MAX, SizeClassRow, SizeUnit, SizesReport, measure_sizes};
-use slotpress_base::quantity;
 use slotpress_format::FRAME_SIZE_BYTES_MAX;
 
 use super::chart::Chart;
@@ -65,7 +64,6 @@ fn report(sizes: &SizesReport) -> Report {
         facts: vec![format!("each {unit} alone, {}, one core", sizes.codec.label())],
         chart: (!measured.is_empty()).then_some(chart),
         tables: vec![table(sizes)],
-        text: vec![conclusion(sizes, &measured)],
         ..Report::default()
     }
 }
@@ -94,22 +92,4 @@ fn table(sizes: &SizesReport) -> Table {
         .shown("decompress", Unit::Time, |row| row.average(row.row.decompress.median))
         .finish();
     Table { best: Some(all), spare: &[3, 1, 2, 6], ..table }
-}
-
-fn conclusion(sizes: &SizesReport, measured: &[&SizeClassRow]) -> String {
-    let unit = sizes.unit.as_str();
-    let grown = measured.iter().filter(|row| row.row.saving_percent() <= 0.0);
-    let grown: Vec<&str> = grown.map(|row| row.class.as_str()).collect();
-    let text = match grown.as_slice() {
-        [] => format!("{unit}s of every size are smaller when they are compressed alone"),
-        classes => format!("{unit}s of {} grow when they are compressed alone", classes.join(", ")),
-    };
-    match sizes.all.saving_percent().map(quantity::percent) {
-        Some(saved) => {
-            format!(
-                "{text}; all of them, each by itself, save {saved}. An archive compresses them together: compare slotpress levels"
-            )
-        }
-        None => text,
-    }
 }

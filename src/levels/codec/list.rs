@@ -15,37 +15,30 @@ struct Known {
     levels: &'static [RangeInclusive<i32>],
     /// Used if a list names no levels; `[0]` if the codec has none.
     default_levels: &'static [i32],
-    /// `None` if the codec is not in this build; the feature that adds it has the codec's name.
-    parts: Option<Parts>,
+    parts: Parts,
 }
 
 const fn known(
     name: &'static str,
     levels: &'static [RangeInclusive<i32>],
     default_levels: &'static [i32],
-    parts: Option<Parts>,
+    parts: Parts,
 ) -> Known {
     Known { name, levels, default_levels, parts }
 }
 
 const CLUSTERED_LEVELS: &[i32] = &[1, 2, 3];
 
-const KNOWN: [Known; 9] = [
-    known(REFERENCE_CODEC, &[1..=ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN..=-1], &[REFERENCE_LEVEL], Some(zstd::PARTS)),
-    known(CLUSTERED_CODEC, &[1..=ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN..=-1], CLUSTERED_LEVELS, Some(zstd::PARTS)),
-    known("lz4", &[], &[0], Some(lz4::PARTS)),
-    known("lz4hc", &[3..=12], &[9], LZ4HC),
-    known("zlib", &[1..=9], &[1, 6, 9], Some(zlib::PARTS)),
-    known("bzip2", &[1..=9], &[9], Some(bzip2::PARTS)),
-    known("snappy", &[], &[0], Some(snappy::PARTS)),
-    known("lzo", &[1..=1, 999..=999], &[1, 999], Some(lzo::PARTS)),
-    known("none", &[], &[0], Some(none::PARTS)),
+const KNOWN: [Known; 8] = [
+    known(REFERENCE_CODEC, &[1..=ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN..=-1], &[REFERENCE_LEVEL], zstd::PARTS),
+    known(CLUSTERED_CODEC, &[1..=ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN..=-1], CLUSTERED_LEVELS, zstd::PARTS),
+    known("lz4", &[], &[0], lz4::PARTS),
+    known("zlib", &[1..=9], &[1, 6, 9], zlib::PARTS),
+    known("bzip2", &[1..=9], &[9], bzip2::PARTS),
+    known("snappy", &[], &[0], snappy::PARTS),
+    known("lzo", &[1..=1, 999..=999], &[1, 999], lzo::PARTS),
+    known("none", &[], &[0], none::PARTS),
 ];
-
-#[cfg(feature = "lz4hc")]
-const LZ4HC: Option<Parts> = Some(lz4::HC_PARTS);
-#[cfg(not(feature = "lz4hc"))]
-const LZ4HC: Option<Parts> = None;
 
 /// Limit on codecs and levels in a list: each takes seconds to measure, so more must be a typing
 /// error.
@@ -56,13 +49,13 @@ const CODECS_MAX: usize = 1100;
 /// levels, zstd those of `zstd_levels`.
 ///
 /// # Errors
-/// If a codec or level does not exist, or is not in this build.
+/// If a codec or level does not exist.
 pub fn parse_codecs(text: &str, zstd_levels: &[i32]) -> Result<Vec<FrameCodec>> {
     let mut list: Vec<FrameCodec> = Vec::new();
     let mut items = text.split(',').map(str::trim).peekable();
     while let Some(item) = items.next() {
         let (name, first) = item.split_once(':').map_or((item, None), |(name, level)| (name, Some(level)));
-        let (known, parts) = known_and_built(name.trim())?;
+        let known = known_codec(name.trim())?;
         let levels = match first {
             None if known.name == REFERENCE_CODEC => zstd_levels.to_vec(),
             None => known.default_levels.to_vec(),
@@ -77,7 +70,7 @@ pub fn parse_codecs(text: &str, zstd_levels: &[i32]) -> Result<Vec<FrameCodec>> 
         };
         for level in levels {
             if !list.iter().any(|codec| (codec.name, codec.level) == (known.name, level)) {
-                list.push(FrameCodec { name: known.name, level, parts });
+                list.push(FrameCodec { name: known.name, level, parts: known.parts });
             }
         }
     }
@@ -102,19 +95,14 @@ pub fn add_clustered(codecs: &mut Vec<FrameCodec>) {
 /// # Errors
 /// If zstd does not have one of the levels.
 pub fn parse_levels(text: &str) -> Result<Vec<i32>> {
-    levels_of(known_and_built(REFERENCE_CODEC)?.0, text)
+    levels_of(known_codec(REFERENCE_CODEC)?, text)
 }
 
-fn known_and_built(name: &str) -> Result<(&'static Known, Parts)> {
-    let known = KNOWN.iter().find(|known| known.name == name).ok_or_else(|| match name {
+fn known_codec(name: &str) -> Result<&'static Known> {
+    KNOWN.iter().find(|known| known.name == name).ok_or_else(|| match name {
         "" => wrong("a codec is missing"),
         _ => wrong(&format!("{name:?} is not a codec")),
-    })?;
-    let parts = known.parts.ok_or_else(|| {
-        Error::usage(format!("{name} is not in this build"))
-            .with_hint(format!("build it in: cargo build --release --features {name}"))
-    })?;
-    Ok((known, parts))
+    })
 }
 
 /// Parses levels and ranges of a codec; returns them in ascending order without duplicates, at
@@ -157,12 +145,9 @@ fn levels_among(text: &str, allowed: &[RangeInclusive<i32>]) -> Result<Vec<i32>,
     Ok(levels.into_iter().collect())
 }
 
-pub fn built_in() -> Vec<&'static str> {
-    KNOWN.iter().filter(|known| known.parts.is_some()).map(|known| known.name).collect()
-}
-
 fn wrong(message: &str) -> Error {
-    Error::usage(message).with_hint(format!("codecs are {}, such as zstd,lz4,zlib:1,6,9", built_in().join(", ")))
+    let names = KNOWN.map(|known| known.name).join(", ");
+    Error::usage(message).with_hint(format!("codecs are {names}, such as zstd,lz4,zlib:1,6,9"))
 }
 
 #[cfg(test)]
@@ -209,15 +194,6 @@ mod tests {
             "snappy:1",
         ] {
             assert_eq!(labels(text), None, "{text:?}");
-        }
-    }
-
-    #[test]
-    fn codecs_missing_in_this_build_are_named() {
-        for known in KNOWN.iter().filter(|known| known.parts.is_none()) {
-            let error = parse_codecs(known.name, &[1]).expect_err("not in this build");
-            assert_eq!(error.to_string(), format!("{} is not in this build", known.name));
-            assert!(error.hint().is_some_and(|hint| hint.to_string().contains("--features")));
         }
     }
 

@@ -1,5 +1,4 @@
 //! lz4 in the blocks of `archive --format lz4`: up to 4 MiB, each with its length and a checksum.
-//! `lz4hc` writes the same format with the C library, at levels 3 to 12.
 
 use lz4_flex::block::{decompress_into, get_maximum_output_size};
 use twox_hash::XxHash32;
@@ -24,20 +23,6 @@ pub const PARTS: Parts = Parts {
     bytes_max: |content_bytes| {
         get_maximum_output_size(content_bytes) + content_bytes.div_ceil(BLOCK_BYTES) * BLOCK_OVERHEAD_BYTES
     },
-};
-
-#[cfg(feature = "lz4hc")]
-pub const HC_PARTS: Parts = Parts {
-    encoder: |level| {
-        /// `LZ4_STREAMHCSIZE` of lz4hc.h, allocated once per thread by the library.
-        const ENCODER_BYTES: usize = 262_200;
-        encoder("lz4hc", ENCODER_BYTES, move |content, to| {
-            let compress = |block: &[u8], to: &mut [u8]| lzzzz::lz4_hc::compress(block, to, level).ok();
-            crate::archive::lz4::append_blocks_with(content, &compress, to);
-            Ok(())
-        })
-    },
-    ..PARTS
 };
 
 fn decode_blocks(mut frame: &[u8], to: &mut [u8]) -> Result<usize, String> {

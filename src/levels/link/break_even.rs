@@ -1,50 +1,35 @@
-//! Finds the bandwidths at which one level overtakes its neighbour.
+//! Finds the bandwidth at which one level overtakes its neighbour.
 //!
-//! The times of two levels are compared on a grid of bandwidths from a kilobit to ten terabits per
-//! second, and each change of the faster level is refined by bisection. Everything else that limits
-//! the link (delay, window) is included: where a window limits a stream, no bandwidth helps.
+//! Of two levels of a codec, the heavier one takes more time and makes less to send, so the lead
+//! changes once at most: it is found between the slowest and the fastest link by bisection. What
+//! else limits the link (delay, window) is included: where a window limits a stream, no bandwidth
+//! helps.
 
 use serde::Serialize;
 
 use crate::levels::link::{LinkQuestion, LinkRow, Load, TransferMode};
 
-/// Range of bandwidths on the grid, as decimal logarithm of bit/s.
-const LOG_BANDWIDTHS: std::ops::Range<f64> = 3.0..13.0;
+/// The slowest and the fastest link, as decimal logarithms of bit/s.
+const LOG_BANDWIDTHS: (f64, f64) = (3.0, 13.0);
 
-/// Grid points per factor of ten. A change that reverts within 12 % of bandwidth is not found.
-const STEPS_PER_TEN: usize = 20;
-
-/// At a crossing, both levels may take the same time for this many grid points. More points make a
-/// range of their own.
-const CROSSING_STEPS: usize = 2;
-
-/// Bisection steps: the result is exact to a millionth of a grid step, far more than is shown.
-const HALVINGS: usize = 20;
+/// Bisection steps: the result is far more exact than what is shown.
+const HALVINGS: usize = 40;
 
 /// Relative difference below which times count as equal: no measurement distinguishes them.
 const SAME: f64 = 1e-3;
 
-/// The level with which a node starts sooner.
+/// The bandwidths, in bit/s, at which a level starts a node sooner.
 #[allow(missing_docs, reason = "the names say it")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Sooner {
-    Lighter,
-    Heavier,
-    /// Neither: their times are within 0.1 %.
-    Same,
-}
-
-/// A range of bandwidths in which the same level starts a node sooner.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-#[allow(missing_docs, reason = "the names say it")]
-pub struct Range {
-    /// Upper end of the range; `None` for the last one.
-    pub up_to_bits_per_second: Option<f64>,
-    pub sooner: Sooner,
+#[serde(rename_all = "lowercase", tag = "heavier_is_sooner", content = "bits_per_second")]
+pub enum SoonerAt {
+    Never,
+    Always,
+    Below(f64),
+    Above(f64),
 }
 
-/// Two neighbouring levels, and the bandwidths at which one overtakes the other.
+/// Two neighbouring levels, and the bandwidth at which one overtakes the other.
 #[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "type", rename = "link_break_even")]
@@ -54,7 +39,8 @@ pub struct BreakEven {
     pub lighter_level: i32,
     pub heavier_codec: String,
     pub heavier_level: i32,
-    pub ranges: Vec<Range>,
+    #[serde(flatten)]
+    pub heavier_is_sooner: SoonerAt,
 }
 
 /// Compares each row with the row before it of the same codec, and the first row of each codec with
@@ -84,57 +70,28 @@ fn break_even(lighter: &Load, heavier: &Load, way: TransferMode, question: &Link
         lighter_level: lighter.level,
         heavier_codec: heavier.codec.clone(),
         heavier_level: heavier.level,
-        ranges: ranges(&lead),
+        heavier_is_sooner: sooner_at(&lead),
     }
 }
 
-/// Finds the ranges in which the same level is sooner. `lead` tells how far the heavier level leads
-/// at a bandwidth, given as decimal logarithm.
-fn ranges(lead: &dyn Fn(f64) -> f64) -> Vec<Range> {
-    let steps = ((LOG_BANDWIDTHS.end - LOG_BANDWIDTHS.start) * STEPS_PER_TEN as f64) as usize;
-    let at = |step: usize| LOG_BANDWIDTHS.start + step as f64 / STEPS_PER_TEN as f64;
-    let mut ranges = Vec::new();
-    let mut end = |log: f64, sooner| ranges.push(Range { up_to_bits_per_second: Some(10f64.powf(log)), sooner });
-    // The last grid point at which one of the two levels was sooner.
-    let mut last: Option<(usize, Sooner)> = None;
-    for step in 0..=steps {
-        let ahead = lead(at(step));
-        if ahead.abs() <= SAME {
-            continue;
-        }
-        let sooner = if ahead > 0.0 { Sooner::Heavier } else { Sooner::Lighter };
-        match last {
-            None if step > 0 => end(at(step), Sooner::Same),
-            Some((clear, before)) if step - clear > CROSSING_STEPS => {
-                end(at(clear), before);
-                end(at(step), Sooner::Same);
-            }
-            Some((clear, before)) if before != sooner => {
-                end(last_where(at(clear), at(step), &|log| (lead(log) > 0.0) != (ahead > 0.0)), before);
-            }
-            _ => {}
-        }
-        last = Some((step, sooner));
-    }
-    let sooner = match last {
-        None => Sooner::Same,
-        Some((clear, before)) if steps - clear > CROSSING_STEPS => {
-            end(at(clear), before);
-            Sooner::Same
-        }
-        Some((_, before)) => before,
+/// Finds where the heavier level is sooner. `lead` tells how far it leads at a bandwidth, given as
+/// decimal logarithm.
+fn sooner_at(lead: &dyn Fn(f64) -> f64) -> SoonerAt {
+    let (mut low, mut high) = LOG_BANDWIDTHS;
+    let (at_low, at_high) = (lead(low), lead(high));
+    let is_below = match (at_low > SAME, at_high > SAME) {
+        (false, false) => return SoonerAt::Never,
+        (true, true) => return SoonerAt::Always,
+        (is_below, _) => is_below,
     };
-    ranges.push(Range { up_to_bits_per_second: None, sooner });
-    ranges
-}
-
-/// Bisects between `low`, where `holds` is true, and `high`, where it is not.
-fn last_where(mut low: f64, mut high: f64, holds: &dyn Fn(f64) -> bool) -> f64 {
+    // Where the lighter level never leads, the heavier one is sooner until they count as equal.
+    let least = if at_low.min(at_high) < -SAME { 0.0 } else { SAME };
     for _ in 0..HALVINGS {
         let middle = (low + high) / 2.0;
-        if holds(middle) { low = middle } else { high = middle }
+        if (lead(middle) > least) == is_below { low = middle } else { high = middle }
     }
-    high
+    let bits = 10f64.powf(high);
+    if is_below { SoonerAt::Below(bits) } else { SoonerAt::Above(bits) }
 }
 
 #[cfg(test)]
@@ -153,26 +110,18 @@ mod tests {
         Load { codec, level, tar_bytes, archive_bytes, size_error_percent, compress_seconds, decompress_seconds: 50.0 }
     }
 
-    fn heavier_below(found: &BreakEven) -> Option<f64> {
-        found.ranges.iter().rev().find(|range| range.sooner == Sooner::Heavier)?.up_to_bits_per_second
-    }
-
-    fn all(found: &BreakEven) -> Vec<Sooner> {
-        found.ranges.iter().map(|range| range.sooner).collect()
-    }
-
     /// Store and forward: 100 s more for compressing and 2 GB less to send balance at 20 MB/s of
     /// payload, or 170 Mbit/s.
     #[test]
     fn by_hand() {
         let (light, heavy) = (load(1, 30_000_000_000, 100.0), load(3, 28_000_000_000, 200.0));
         let found = break_even(&light, &heavy, TransferMode::StoreAndForward, &question(Link::new(1e9)));
-        let bandwidth = heavier_below(&found).expect("a crossing");
+        let SoonerAt::Below(bandwidth) = found.heavier_is_sooner else { panic!("{found:?}") };
         assert!((bandwidth / (20e6 * 8.0 * 1538.0 / 1448.0) - 1.0).abs() < 0.02, "{bandwidth}");
         // Streaming: level 3 compresses 140 MB/s, so the crossing is at a rate of the link above
         // that.
         let found = break_even(&light, &heavy, TransferMode::Streaming, &question(Link::new(1e9)));
-        let bandwidth = heavier_below(&found).expect("a crossing");
+        let SoonerAt::Below(bandwidth) = found.heavier_is_sooner else { panic!("{found:?}") };
         assert!((1.10e9..1.30e9).contains(&bandwidth), "{bandwidth}");
     }
 
@@ -180,45 +129,42 @@ mod tests {
     fn no_crossing() {
         let (light, heavy) = (load(1, 30_000_000_000, 100.0), load(3, 31_000_000_000, 200.0));
         let found = break_even(&light, &heavy, TransferMode::StoreAndForward, &question(Link::new(1e9)));
-        assert_eq!(all(&found), [Sooner::Lighter]);
+        assert_eq!(found.heavier_is_sooner, SoonerAt::Never);
         let found = break_even(&heavy, &light, TransferMode::StoreAndForward, &question(Link::new(1e9)));
-        assert_eq!(all(&found), [Sooner::Heavier]);
+        assert_eq!(found.heavier_is_sooner, SoonerAt::Always);
         let found =
             break_even(&light, &load(2, 30_000_000_000, 100.0), TransferMode::Streaming, &question(Link::new(1e9)));
-        assert_eq!(all(&found), [Sooner::Same]);
-        assert_eq!(heavier_below(&found), None);
+        assert_eq!(found.heavier_is_sooner, SoonerAt::Never);
         // A window of 2.7 MiB per second is slower than any codec: level 1 is not better at any
         // bandwidth.
         let far = question(Link { rtt_seconds: 1.0, ..Link::new(1e9) });
         let found = break_even(&light, &load(3, 28_000_000_000, 200.0), TransferMode::StoreAndForward, &far);
-        assert_eq!(all(&found), [Sooner::Heavier]);
+        assert_eq!(found.heavier_is_sooner, SoonerAt::Always);
     }
 
     proptest! {
         #[test]
-        fn ranges_hold(light in any_load(), heavy in any_load(), link in any_link()) {
+        fn the_lead_changes_there(light in any_load(), heavy in any_load(), link in any_link()) {
             let heavy = Load { tar_bytes: light.tar_bytes, ..heavy };
             let question = question(link);
             for way in TransferMode::ALL {
-                let found = break_even(&light, &heavy, way, &question);
-                prop_assert!(found.ranges.windows(2).all(|pair| pair[0].sooner != pair[1].sooner));
-                let ends: Vec<f64> = found.ranges.iter().filter_map(|range| range.up_to_bits_per_second).collect();
-                prop_assert!(ends.is_sorted() && ends.len() + 1 == found.ranges.len());
-                let mut from = 1e3;
-                for range in &found.ranges {
-                    let to = range.up_to_bits_per_second.unwrap_or(1e13);
-                    let middle = (from * to).sqrt();
-                    let seconds = |load: &Load| question.seconds_at(load, way, middle);
-                    let (light, heavy) = (seconds(&light), seconds(&heavy));
-                    // A range as narrow as a grid step may hold more than one change.
-                    if to / from > 1.3 {
-                        match range.sooner {
-                            Sooner::Lighter => prop_assert!(light <= heavy * 1.0011),
-                            Sooner::Heavier => prop_assert!(heavy <= light * 1.0011),
-                            Sooner::Same => prop_assert!((light / heavy - 1.0).abs() < 0.0021),
-                        }
-                    }
-                    from = to;
+                let found = break_even(&light, &heavy, way, &question).heavier_is_sooner;
+                let lead = |bits: f64| {
+                    let seconds = |load: &Load| question.seconds_at(load, way, bits);
+                    (seconds(&light) - seconds(&heavy)) / seconds(&light).min(seconds(&heavy))
+                };
+                let ends = (lead(1e3) > SAME, lead(1e13) > SAME);
+                let expected = match found {
+                    SoonerAt::Never => (false, false),
+                    SoonerAt::Always => (true, true),
+                    SoonerAt::Below(_) => (true, false),
+                    SoonerAt::Above(_) => (false, true),
+                };
+                prop_assert_eq!(ends, expected);
+                if let SoonerAt::Below(bits) | SoonerAt::Above(bits) = found {
+                    let (below, above) = (lead(bits * 0.9999), lead(bits * 1.0001));
+                    let (sooner, later) = if ends.0 { (below, above) } else { (above, below) };
+                    prop_assert!(sooner > -1e-4 && later < SAME + 1e-4, "{} {}", sooner, later);
                 }
             }
         }

@@ -2,7 +2,7 @@
 //! link.
 //!
 //! [`network`] computes the rate of a link. This module computes the stages until a node can be
-//! started, and the report that compares levels; [`break_even`] finds the bandwidths at which one
+//! started, and the report that compares levels; [`break_even`] finds the bandwidth at which one
 //! level overtakes another, and [`recommend()`] chooses. None of it does I/O: rows of measured
 //! levels go in, numbers come out. `docs/levels.md` describes the model and its validation.
 //!

@@ -174,8 +174,7 @@ fn a_restored_ledger_archives_as_the_new_state() {
     assert_eq!((name(&again), state_of(&[&again])), (name(&new), state_of(&[&new])));
 }
 
-/// `archive --onto` reads a stopped validator's ledger in place of its full archive, and makes the
-/// same bytes.
+/// A stopped validator's ledger gives the same bytes as its full archive. No other run may use it.
 #[test]
 fn straight_from_a_ledger() {
     for chain in ["agave-4.2.2", AGAVE_4_4, AGAVE_4_5, AGAVE_4_5_SPLIT] {
@@ -183,8 +182,16 @@ fn straight_from_a_ledger() {
         let [old, new] = two_full_archives(chain, dir.path());
         let expected = fs::read(rebase(&[&new], &old, dir.path(), &[])).expect("read");
         let out = temp_dir();
-        let made = archive(ledger_of(chain, 40).path(), out.path(), &["--onto", text(&old)]);
+        let ledger = ledger_of(chain, 40);
+        let made = rebase(&[ledger.path()], &old, out.path(), &["--slot", "40"]);
         assert!(fs::read(made).expect("read") == expected, "{chain}");
+        let lock = fs::File::create(ledger.path().join("ledger.lock")).expect("made");
+        lock.lock().expect("locked");
+        let output = run(&[ledger.path()], &old, out.path(), &["--force"]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(1) && said.contains("is in use"), "{said}");
+        let output = run(&[&new], &old, out.path(), &["--slot", "40"]);
+        assert_eq!(output.status.code(), Some(2), "for ledgers only");
     }
 }
 
