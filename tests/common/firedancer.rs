@@ -1,6 +1,5 @@
 //! Archives that Firedancer's own producer wrote.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -64,11 +63,4 @@ pub fn empty_ledger_of(agave: &str, dir: &Path, name: &str) -> PathBuf {
     fs::create_dir(&ledger).expect("made");
     fs::copy(genesis_of(agave), ledger.join("genesis.bin")).expect("copied");
     ledger
-}
-
-/// Returns a ledger's files without its lock and the archives beside it.
-pub fn files_without_archives(ledger: &Path) -> BTreeMap<String, Option<Vec<u8>>> {
-    let mut files = tree(ledger);
-    files.retain(|path, _| !path.ends_with(".lock") && !path.ends_with(".tar.zst"));
-    files
 }

@@ -63,27 +63,3 @@ fn a_full_archive_without_stakes_below_one_that_has_them() {
         assert!(oracle.accepts(&names, Some(&newer), genesis).is_err());
     }
 }
-
-/// Archives in formats that Agave no longer reads: the archive beside the ledger has the unpacked
-/// content.
-#[test]
-fn an_archive_of_an_old_format_gets_one_that_agave_reads() {
-    let dir = temp_dir();
-    let source = fixture(FULL_26);
-    let tar = zstd::stream::decode_all(fs::File::open(&source).expect("opened")).expect("decoded");
-    let plain = dir.path().join(name(&source).replace(".tar.zst", ".tar"));
-    fs::write(&plain, tar).expect("written");
-    let [ledger, expected] = ["ledger", "expected"].map(|name| empty_ledger_of("agave-4.2.2", dir.path(), name));
-    let restore = |archive: &Path, ledger: &Path| run(command("restore").arg(archive).arg("--ledger").arg(ledger));
-    assert_eq!(restore(&source, &expected).0, 0);
-    for _ in 0..2 {
-        let (code, _, stderr) = restore(&plain, &ledger);
-        assert_eq!(code, 0, "{stderr}");
-        assert!(files_without_archives(&ledger) == files_without_archives(&expected));
-        let beside = ledger.join(name(&source));
-        assert!(contents(&beside) == contents(&source));
-        assert_eq!(verify(&[&beside], &["--for", "agave"]).0, 0);
-        // The same archive may already be there.
-        ["snapshots", "accounts"].iter().for_each(|name| fs::remove_dir_all(ledger.join(name)).expect("removed"));
-    }
-}
