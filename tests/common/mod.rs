@@ -181,7 +181,7 @@ pub fn tar_header(path: &str, kind: u8, size: u64) -> [u8; 512] {
     *header.as_bytes()
 }
 
-/// Makes a file of one skippable frame, which the quick check takes for an archive.
+/// Makes a file of skippable frames, which the quick check takes for an archive.
 pub fn filler(length: usize) -> Vec<u8> {
     let mut bytes = vec![7; length];
     as_filler(&mut bytes);
@@ -190,8 +190,16 @@ pub fn filler(length: usize) -> Vec<u8> {
 
 /// Turns bytes, at least 8, into such a file.
 pub fn as_filler(bytes: &mut [u8]) {
-    let length = u32::try_from(bytes.len() - 8).expect("a frame").to_le_bytes();
-    bytes[..8].copy_from_slice(&[[0x5f, 0x2a, 0x4d, 0x18], length].concat());
+    // Listings look for frames in the last half MiB only.
+    const FRAME_BYTES: usize = 64 * 1024;
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let length = if rest.len() < FRAME_BYTES + 8 { rest.len() } else { FRAME_BYTES };
+        let (frame, behind) = rest.split_at_mut(length);
+        let content = u32::try_from(length - 8).expect("a frame").to_le_bytes();
+        frame[..8].copy_from_slice(&[[0x5f, 0x2a, 0x4d, 0x18], content].concat());
+        rest = behind;
+    }
 }
 
 /// Prepares a run of the program without the variables of the test's environment.
