@@ -53,6 +53,10 @@ pub fn run(args: &FetchArgs, ui: &Ui) -> Result<()> {
     let (trusted, quorum) = args.transfer.trusted()?;
     let wants_incremental = !args.no_incremental && args.expect_root.is_empty();
     let find = args.peers.find_options(&args.sources)?.wants_incremental(wants_incremental);
+    if !find.asks_cluster() && find.sources.iter().all(|source| source.url().is_none()) {
+        return Err(slotpress::Error::usage("fetch gets archives from servers, and every source is on this machine")
+            .with_hint("copy the archives with `cp`, then run `slotpress verify` on the copies"));
+    }
     let options = FetchOptions::new(Vec::new(), &args.output).find(find).limits(limits).trusted(trusted).quorum(quorum);
     let client = args.transfer.client(args.max_rate)?;
     let report = fetch(&client, &options, ui)?;

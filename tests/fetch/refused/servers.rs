@@ -128,3 +128,12 @@ fn what_appears_and_nobody_vouches_for_is_left_out() {
         assert_eq!(slot, 26);
     }
 }
+
+/// Where all sources are on this machine, nothing is to be fetched.
+#[test]
+fn a_local_directory() {
+    let (from, to) = (temp_dir(), temp_dir());
+    let said = run(&["fetch", text(from.path()), "-o", text(to.path())]);
+    assert_eq!(said.code, Some(2), "{said:?}");
+    assert!(said.stderr.contains("`cp`"), "{said:?}");
+}
