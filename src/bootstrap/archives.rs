@@ -2,6 +2,7 @@
 //! while they arrive, and gives them their names.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use derive_setters::Setters;
@@ -156,7 +157,7 @@ pub fn fetch(client: &Client, options: &FetchOptions, progress: &dyn Progress) -
             }
         };
         for only in names {
-            (left.node.only, left.given_up, left.again) = (only, None, 0);
+            (left.node.only, left.given_up, left.again) = (only, None, BTreeMap::new());
             let done = run(&mut downloads, &mut left, &take_all)?;
             archives.splice(0..0, done.archives);
             given_up = done.given_up;

@@ -5,7 +5,7 @@
 //! at the start. So a run always ends: there are finitely many archives, and the number of steps
 //! that remove nothing or ask the sources again is limited.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 use slotpress_base::{Error, ErrorKind, Hint, one_line};
@@ -20,8 +20,12 @@ use crate::restore::unread;
 /// Hint after a failed download.
 pub const KEPT_HINT: &str = "received bytes are kept: run the same command again to continue";
 
-/// Limit on the steps that remove nothing or ask the sources again. Each may cost a whole download.
+/// Limit on the steps that remove nothing or ask the sources again, for each source that fails. Each
+/// may cost a whole download.
 const AGAIN_MAX: usize = 8;
+
+/// Limit on these steps for all sources together: a cluster may name other servers each time.
+const AGAIN_IN_ALL_MAX: usize = 64;
 
 /// An archive that was chosen, and where it comes from.
 #[derive(Clone, Debug)]
@@ -32,7 +36,7 @@ pub struct Taken {
     /// True if the archive is in the archives directory.
     pub is_in_place: bool,
     pub root: Option<Root>,
-    /// Origins of its servers; empty for a local file.
+    /// Origins of its servers, that which is asked first at the front; empty for a local file.
     pub servers: Vec<String>,
 }
 
@@ -42,6 +46,11 @@ impl Taken {
         let servers = choice.remotes().iter().map(Remote::origin).collect();
         let (name, place) = (choice.name.clone(), choice.first_place());
         Self { name, place, is_in_place: false, root: choice.root, servers }
+    }
+
+    /// The source for which a failure counts: the server that is asked first, or the path.
+    fn counted_for(&self) -> &str {
+        self.servers.first().unwrap_or(&self.place)
     }
 }
 
@@ -130,8 +139,9 @@ pub struct Left {
     pub unranged: BTreeSet<String>,
     /// The newest state that was given up.
     pub given_up: Option<GivenUp>,
-    /// Number of steps that removed nothing or asked the sources again.
-    pub again: usize,
+    /// Number of steps that removed nothing or asked the sources again, by the server that had
+    /// failed. Counted for each, so that one server cannot use up what is meant for the others.
+    pub again: BTreeMap<String, usize>,
 }
 
 impl Left {
@@ -217,14 +227,15 @@ impl Left {
     /// Records a failure, and decides what to do next.
     pub fn after(&mut self, asked: &Asked, happened: &Happened, error: &Error) -> Step {
         use Happened::{Final, KeptIsWrong, NoRanges, PublishedAgain, Refused, Vanished};
-        let (of, may_be_again) = (asked.newest(), self.again < AGAIN_MAX);
+        let of = asked.newest();
+        let may_be_again = self.again_at(of) < AGAIN_MAX && self.again.values().sum::<usize>() < AGAIN_IN_ALL_MAX;
         match happened {
             Final => return Step::End(error.clone()),
             NoRanges if may_be_again => {
                 self.unranged.extend(of.servers.iter().cloned());
-                return self.once_more(Step::Again);
+                return self.once_more(of, Step::Again);
             }
-            KeptIsWrong if may_be_again => return self.once_more(Step::Again),
+            KeptIsWrong if may_be_again => return self.once_more(of, Step::Again),
             // The source no longer has what it offered. Another source may still have it; asking
             // again finds the new archive.
             PublishedAgain if may_be_again => {
@@ -232,7 +243,7 @@ impl Left {
             }
             // Keep the known incremental archives: they may be used with the same full archive from
             // another place. At the limit of steps, remove all that are based on its slot.
-            Vanished if may_be_again => self.again += 1,
+            Vanished if may_be_again => self.count(of),
             Vanished => {
                 let is_on_it = |name: &ArchiveName| name.base_slot == Some(asked.full.name.slot);
                 self.found.offers.retain(|(offer, ..)| !is_on_it(&offer.name));
@@ -242,11 +253,11 @@ impl Left {
         self.give_up(asked, error);
         // A newer incremental archive may have replaced this one at the source.
         if asked.incremental.is_some() && may_be_again && !matches!(happened, Refused | Vanished) {
-            return self.once_more(Step::AskAgain);
+            return self.once_more(of, Step::AskAgain);
         }
         let Some(best) = self.best() else {
             return match may_be_again && matches!(happened, PublishedAgain | Refused) {
-                true => self.once_more(Step::AskAgain),
+                true => self.once_more(of, Step::AskAgain),
                 false => Step::End(self.node.nothing_left(error)),
             };
         };
@@ -294,8 +305,17 @@ impl Left {
         }
     }
 
-    fn once_more(&mut self, step: Step) -> Step {
-        self.again += 1;
+    fn again_at(&self, of: &Taken) -> usize {
+        self.again.get(of.counted_for()).copied().unwrap_or_default()
+    }
+
+    fn count(&mut self, of: &Taken) {
+        let again = self.again.entry(of.counted_for().to_string()).or_default();
+        *again = again.saturating_add(1);
+    }
+
+    fn once_more(&mut self, of: &Taken, step: Step) -> Step {
+        self.count(of);
         step
     }
 

@@ -177,8 +177,9 @@ const ROWS: &[Row] = &[
 fn what_follows_on_each_failure() {
     let mut table = String::from("| failure | with | what follows |\n|---|---|---|\n");
     for (offers, has_incremental, happened, again, what, expected) in ROWS {
-        let mut left = Left { again: *again, ..offers.left() };
+        let mut left = offers.left();
         let asked = asked(&left, *has_incremental);
+        left.again.insert(asked.newest().counted_for().to_string(), *again);
         if happened(&asked) == Happened::Vanished {
             left.found.offers.retain(|(offer, ..)| offer.is_full());
         }
@@ -190,4 +191,18 @@ fn what_follows_on_each_failure() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/bootstrap.md");
     let page = std::fs::read_to_string(page).expect("read");
     assert!(page.contains(&table), "docs/bootstrap.md has another table than this:\n{table}");
+}
+
+/// A server that has another file at each request uses up its own repetitions only.
+#[test]
+fn one_liar_does_not_use_up_what_others_have() {
+    let mut left = Offers::Two.left();
+    let error = Error::new(ErrorKind::Network, "why");
+    let mut liar = asked(&left, false);
+    for _ in 0..2 * AGAIN_MAX {
+        left.after(&liar, &Happened::NoRanges, &error);
+    }
+    liar.full.place = "http://s2.example/another".to_string();
+    liar.full.servers = vec!["http://s2.example".to_string()];
+    assert!(matches!(left.after(&liar, &Happened::NoRanges, &error), Step::Again));
 }

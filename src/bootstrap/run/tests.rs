@@ -187,7 +187,7 @@ fn ten_thousand_worlds() {
             servers.len() < 2
         };
         let best = left.candidates().iter().filter(is_of_one).map(Candidate::slot).max().unwrap_or_default();
-        assert!(says || best <= slot, "seed {seed}: {slot}, and {best} is left: {drawn:?}, {bad:?}, {}", left.again);
+        assert!(says || best <= slot, "seed {seed}: {slot}, and {best} is left: {drawn:?}, {bad:?}, {:?}", left.again);
     }
     println!("{done} states, {told} of them after giving up a better one; {ended} errors");
 }
