@@ -78,20 +78,17 @@ impl<'a> Trust<'a> {
     }
 
     /// Asks every trusted server whether it has the archive, or another one of the same slot and
-    /// hash. A server that is the only source of the archive cannot confirm it.
+    /// hash. Whoever trusts a server takes its word for these two, whoever sends the bytes: the
+    /// state check compares the bytes with the hash.
     ///
     /// # Errors
     /// A server has another hash for the slot: either it or the source is wrong.
     pub fn confirm(&self, choice: &ChosenArchive, progress: &dyn Progress) -> Result<Vouchers> {
         let (name, mut confirmed, mut asked) = (&choice.name, Vouchers::default(), BTreeSet::new());
-        let sources: BTreeSet<String> = choice.remotes().iter().map(|remote| origin_of(&remote.asked)).collect();
         // Counts a server once, even if several URLs name it.
         for url in self.trusted.iter().filter(|url| asked.insert(origin_of(url))) {
             progress.check()?;
-            let why = match sources.len() == 1 && sources.contains(&origin_of(url)) {
-                true => Some(format!("it is the only source of {name} itself")),
-                false => self.why_not(url, name, progress)?,
-            };
+            let why = self.why_not(url, name, progress)?;
             let server = shown(url);
             match why {
                 None => confirmed.by.push(server),
@@ -119,8 +116,12 @@ impl<'a> Trust<'a> {
     fn why_not(&self, url: &Url, name: &ArchiveName, progress: &dyn Progress) -> Result<Option<String>> {
         let client = self.client;
         // The server names its archives by redirects, or in a list.
-        let offers: Vec<Offer> = client.offers(&SourceArg::Server(url.clone()), progress).unwrap_or_default();
+        let answer = client.offers(&SourceArg::Server(url.clone()), progress);
         progress.check()?;
+        let (offers, silent): (Vec<Offer>, _) = match answer {
+            Ok(offers) => (offers, None),
+            Err(error) => (Vec::new(), NetError::of(&error).filter(|error| !is_no(error)).cloned()),
+        };
         // A slot has only one state and hash, in full and in incremental archives.
         let contradicts = |offer: &&Offer| offer.name.slot == name.slot && offer.name.hash != name.hash;
         if let Some(other) = offers.iter().find(contradicts) {
@@ -139,8 +140,8 @@ impl<'a> Trust<'a> {
         };
         Ok(match has {
             Ok(true) => None,
-            Ok(false) => Some("it does not have the archive".to_string()),
-            Err(error) => Some(format!("it cannot be asked: {error}")),
+            Ok(false) if silent.is_none() => Some("it does not have the archive".to_string()),
+            has => silent.or(has.err()).map(|error| format!("it cannot be asked: {error}")),
         })
     }
 }
@@ -164,13 +165,16 @@ fn has_archive(
     };
     match head(name)? {
         Ok(remote) if is_it(&remote) => {}
-        Err(error) if !matches!(error.kind(), NetErrorKind::Gone | NetErrorKind::Status(400..=407)) => {
-            return Ok(Err(error));
-        }
+        Err(error) if !is_no(&error) => return Ok(Err(error)),
         _ => return Ok(Ok(false)),
     }
     let made_up = ArchiveName { hash: Hash(*blake3::hash(&random_bytes()).as_bytes()), ..name.clone() };
     Ok(Ok(head(&made_up)?.is_err_and(|error| error.kind() == NetErrorKind::Gone)))
+}
+
+/// True if a server has answered that it does not have something.
+fn is_no(error: &NetError) -> bool {
+    matches!(error.kind(), NetErrorKind::Gone | NetErrorKind::Status(400..=407))
 }
 
 fn random_bytes() -> [u8; 8] {

@@ -65,6 +65,29 @@ fn a_lone_server_that_corrupts() {
     }
 }
 
+/// Where no source answers, no ledger is begun.
+#[test]
+fn an_unreachable_source() {
+    let dir = temp_dir();
+    let ledger = dir.path().join("ledger");
+    let said = run(&["bootstrap", DEAD, "--ledger", text(&ledger)]);
+    assert!(said.code == Some(4) && !ledger.exists(), "{said:?}");
+}
+
+/// A trusted server that has archives, but fails when it is asked which, has not denied one.
+#[test]
+fn a_trusted_server_whose_list_fails() {
+    let (good, dir) = (serve(&full_only(), Way::Ranges), temp_dir());
+    let trusted = Server::start(|request, stream| match request.path.ends_with(".tar.zst") {
+        true => answer(stream, "404 Not Found", &[], b""),
+        false => answer(stream, "500 Internal Server Error", &[], b""),
+    });
+    let to = dir.path().join("ledger");
+    let said = run(&["bootstrap", &good.url(""), "--ledger", text(&to), "--trust", &trusted.url("")]);
+    assert_eq!(said.code, Some(4), "{said:?}");
+    assert!(said.stderr.contains("it cannot be asked") && !said.stderr.contains("does not have"), "{said:?}");
+}
+
 /// If the genesis is to be compared and no source has it, nothing is fetched.
 #[test]
 fn an_expected_genesis_that_no_source_has() {
