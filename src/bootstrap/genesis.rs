@@ -20,27 +20,31 @@ use std::path::Path;
 use sha2::{Digest, Sha256};
 use slotpress_base::{Error, ErrorKind, IoContext, Progress, Result, ShowPath, open_file, to_usize};
 use slotpress_format::archive::genesis_archive::unpack;
-use slotpress_format::{GENESIS_ARCHIVE_NAME, GENESIS_BYTES_MAX, GENESIS_FILE_NAME, Hash};
+use slotpress_format::{GENESIS_ARCHIVE_NAME, GENESIS_BYTES_MAX, GENESIS_FILE_NAME, Genesis, Hash};
 use slotpress_net::{Client, NetErrorKind, Url, below, shown};
 
 /// A genesis whose hash is the expected one.
-pub struct Genesis {
-    hash: Hash,
-    /// Archive and unpacked file; `None` if the ledger has the genesis already.
-    fetched: Option<(Vec<u8>, Vec<u8>)>,
+pub struct FoundGenesis {
+    pub hash: Hash,
+    /// `None` if the ledger has the genesis already.
+    pub fetched: Option<FetchedGenesis>,
 }
 
-impl Genesis {
-    /// Writes the genesis to the ledger, unless the ledger has it. Returns its hash.
+/// A genesis of a server.
+pub struct FetchedGenesis {
+    pub genesis: Genesis,
+    archive: Vec<u8>,
+    file: Vec<u8>,
+}
+
+impl FetchedGenesis {
+    /// Writes the genesis to the ledger.
     ///
     /// # Errors
     /// The files cannot be written.
-    pub fn place(self, ledger: &Path) -> Result<Hash> {
-        if let Some((archive, genesis)) = self.fetched {
-            place(ledger, GENESIS_ARCHIVE_NAME, &archive)?;
-            place(ledger, GENESIS_FILE_NAME, &genesis)?;
-        }
-        Ok(self.hash)
+    pub fn place(&self, ledger: &Path) -> Result<()> {
+        place(ledger, GENESIS_ARCHIVE_NAME, &self.archive)?;
+        place(ledger, GENESIS_FILE_NAME, &self.file)
     }
 }
 
@@ -55,14 +59,14 @@ pub fn find(
     ledger: &Path,
     expected: Option<Hash>,
     progress: &dyn Progress,
-) -> Result<Option<Genesis>> {
+) -> Result<Option<FoundGenesis>> {
     let path = ledger.join(GENESIS_FILE_NAME);
     if path.exists() {
         let mut bytes = Vec::new();
         open_file(&path)?.take(GENESIS_BYTES_MAX + 1).read_to_end(&mut bytes).or_path("read", &path)?;
         let hash = hash_of(&bytes);
         check(hash, expected).map_err(|error| error.within(path.shown()))?;
-        return Ok(Some(Genesis { hash, fetched: None }));
+        return Ok(Some(FoundGenesis { hash, fetched: None }));
     }
     let mut failed = None;
     for server in servers {
@@ -75,16 +79,17 @@ pub fn find(
                 continue;
             }
         };
-        let genesis = match unpack(&archive) {
-            Ok(genesis) => genesis,
+        let unpacked = unpack(&archive).and_then(|file| Ok((Genesis::of_bytes(&file)?, file)));
+        let (genesis, file) = match unpacked {
+            Ok(unpacked) => unpacked,
             Err(error) => {
                 progress.warn(&format!("{}: {error}", shown(&url)));
                 continue;
             }
         };
-        let hash = hash_of(&genesis);
+        let hash = hash_of(&file);
         check(hash, expected).map_err(|error| error.within(shown(&url)))?;
-        return Ok(Some(Genesis { hash, fetched: Some((archive, genesis)) }));
+        return Ok(Some(FoundGenesis { hash, fetched: Some(FetchedGenesis { genesis, archive, file }) }));
     }
     match expected {
         Some(expected) => {

@@ -215,7 +215,6 @@ fn execute(
     client.check_thread()?;
     let stopwatch = Stopwatch::start();
     let ledger = &options.restore.paths.ledger;
-    KeptDir::open_or_make(ledger, &mut |_, _| {})?;
     let context = options.context(client)?;
     let (report, found) = match found {
         Some(found) => found,
@@ -226,8 +225,11 @@ fn execute(
     let servers: Vec<Url> = servers.iter().chain(&options.find.rpc).map(directory_of).collect();
     // The genesis is small, so it is fetched first: if it is wrong, nothing else need be fetched.
     let genesis = genesis::find(client, &servers, ledger, options.find.expected_genesis_hash, progress)?;
+    KeptDir::open_or_make(ledger, &mut |_, _| {})?;
     report.relaxed.iter().for_each(|relaxed| progress.tell(&format!("Note: {relaxed}.")));
     let mut restore = options.restore.clone();
+    let fetched_genesis = genesis.as_ref().and_then(|genesis| genesis.fetched.as_ref());
+    restore.genesis = fetched_genesis.map(|fetched| fetched.genesis);
     // Servers confirm only the name of an archive, so the state must be checked against the name.
     if !options.trusted.is_empty() {
         restore.check.mode = CheckMode::State;
@@ -239,13 +241,16 @@ fn execute(
         let done = run::run(&mut downloads, &mut left, &read)?;
         Ok::<_, Error>((done, downloads.confirmed, downloads.last_byte_at))
     })?;
-    let genesis_hash = genesis.map(|genesis| genesis.place(ledger)).transpose()?;
+    // The ledger is complete without it: Agave fetches a genesis that is not there.
+    if let Some(Err(error)) = fetched_genesis.map(|fetched| fetched.place(ledger)) {
+        progress.warn(&format!("{error}; the validator will fetch the genesis"));
+    }
     let archives = done.archives.into_iter().map(|archive| FetchedArchive { path: None, ..archive });
     Ok(BootstrapReport {
         archives: archives.collect(),
         vouchers: Vouchers { is_expected: Some(options.restore.check.expect_hash.is_some()), ..confirmed },
         given_up: done.given_up,
-        genesis_hash,
+        genesis_hash: genesis.map(|genesis| genesis.hash),
         restore: done.result,
         after_last_byte: last_byte_at.map(|at| at.elapsed()),
         elapsed: stopwatch.elapsed(),

@@ -70,16 +70,20 @@ impl Unpacker<'_> {
     }
 }
 
-/// Refuses an archive whose chain did not begin with the ledger's genesis, if the ledger has one:
-/// Agave compares the two, and would not start. A genesis that cannot be read is left to
+/// Refuses an archive whose chain did not begin with the known genesis, if one is known: Agave
+/// compares the two, and would not start. A genesis in the ledger that cannot be read is left to
 /// the validator.
 fn check_chain(bank: &BankFile, options: &RestoreTarget) -> Result<()> {
-    let Some(path) = options.genesis() else { return Ok(()) };
-    match Genesis::read(&path) {
-        Ok(genesis) if !genesis.is_of(bank) => {
-            Err(Error::damaged(format!("the archive is of another chain than {}", path.shown()))
-                .with_hint("restore it into a ledger of its own cluster, or take an archive of this cluster"))
-        }
+    let path = options.genesis_path();
+    let (genesis, shown) = match options.genesis {
+        Some(genesis) => (Some(genesis), "the genesis that was fetched".to_string()),
+        None => (Genesis::read(&path).ok(), path.shown()),
+    };
+    match genesis {
+        Some(genesis) if !genesis.is_of(bank) => Err(Error::damaged(format!(
+            "the archive is of another chain than {shown}"
+        ))
+        .with_hint("take archives and genesis of one cluster; genesis.bin in the ledger says which cluster that is")),
         _ => Ok(()),
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use derive_setters::Setters;
 use serde::Serialize;
 use slotpress_base::{Elapsed, IoPolicy, available_threads, text};
-use slotpress_format::{GENESIS_FILE_NAME, Hash, LedgerPaths, Root};
+use slotpress_format::{GENESIS_FILE_NAME, Genesis, Hash, LedgerPaths, Root};
 use slotpress_read::{Assurance, CheckOptions};
 
 /// Treatment of bank snapshots and accounts that the target holds already. Archives are
@@ -63,6 +63,9 @@ pub struct RestoreTarget {
     pub check: CheckOptions,
     /// Use of page cache, and rate limit. Default: gentle on the page cache, without a rate limit.
     pub io_policy: IoPolicy,
+    /// Genesis of the chain, where it is not in the ledger yet.
+    #[doc(hidden)]
+    pub genesis: Option<Genesis>,
 }
 
 impl RestoreTarget {
@@ -74,14 +77,15 @@ impl RestoreTarget {
             threads: available_threads(),
             check: CheckOptions::default(),
             io_policy: IoPolicy::default(),
+            genesis: None,
         }
     }
 }
 
 impl RestoreTarget {
-    /// Path of the chain's `genesis.bin`, if the ledger has one.
-    pub(super) fn genesis(&self) -> Option<PathBuf> {
-        Some(self.paths.ledger.join(GENESIS_FILE_NAME)).filter(|path| path.is_file())
+    /// Path of the chain's `genesis.bin` in the ledger.
+    pub(super) fn genesis_path(&self) -> PathBuf {
+        self.paths.ledger.join(GENESIS_FILE_NAME)
     }
 }
 

@@ -44,17 +44,22 @@ fn a_dry_run_writes_nothing() {
     assert!(!ledger.exists());
 }
 
-#[test]
-fn a_genesis_is_fetched_and_compared() {
-    let mut files = archives(&[]);
-    let genesis = b"the beginning of a chain".to_vec();
+/// Packs a genesis as servers have it.
+fn packed(genesis: &[u8]) -> Vec<u8> {
     let mut tar = tar::Builder::new(Vec::new());
     let mut header = tar::Header::new_gnu();
     header.set_size(genesis.len() as u64);
-    tar.append_data(&mut header, "genesis.bin", genesis.as_slice()).expect("appended");
+    tar.append_data(&mut header, "genesis.bin", genesis).expect("appended");
     let mut bzip2 = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::best());
     bzip2.write_all(&tar.into_inner().expect("finished")).expect("compressed");
-    files.insert("genesis.tar.bz2".to_string(), bzip2.finish().expect("compressed"));
+    bzip2.finish().expect("compressed")
+}
+
+#[test]
+fn a_genesis_is_fetched_and_compared() {
+    let genesis = fs::read(fixture("genesis.bin")).expect("read");
+    let mut files = archives(&[]);
+    files.insert("genesis.tar.bz2".to_string(), packed(&genesis));
     let (server, dir) = (serve(&files, Way::Ranges), temp_dir());
     let ledger = dir.path().join("ledger");
     let hash =
@@ -66,7 +71,27 @@ fn a_genesis_is_fetched_and_compared() {
     let wrong = "11111111111111111111111111111112";
     let said = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--expected-genesis-hash", wrong]);
     assert_eq!(said.code, Some(3), "{said:?}");
-    assert!(said.stderr.contains("genesis hash"), "{said:?}");
+    assert!(said.stderr.contains("genesis hash") && !ledger.exists(), "{said:?}");
+}
+
+/// A genesis of another chain than the state's: Agave would not start, so nothing is left. One that
+/// cannot be read is passed over.
+#[test]
+fn a_genesis_of_another_chain() {
+    let other = fs::read(fixture_of(AGAVE_4_4, "genesis.bin")).expect("read");
+    for (genesis, code, words) in
+        [(&other[..], 3, "is of another chain than the genesis"), (b"the beginning of a chain", 0, "the genesis: ")]
+    {
+        let mut files = archives(&[]);
+        files.insert("genesis.tar.bz2".to_string(), packed(genesis));
+        let (server, dir) = (serve(&files, Way::Ranges), temp_dir());
+        let ledger = dir.path().join("ledger");
+        let said = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
+        assert_eq!(said.code, Some(code), "{said:?}");
+        assert!(said.stderr.contains(words), "{said:?}");
+        let is_there = |name: &str| ledger.join(name).exists();
+        assert!(is_there("snapshots") == (code == 0) && !is_there("genesis.bin"), "{said:?}");
+    }
 }
 
 /// A validator that fell behind: the old state stays until the new one is complete, and is then

@@ -28,6 +28,10 @@ impl Genesis {
         Self::parse(FieldReader::open(path, "the genesis")?)
     }
 
+    pub fn of_bytes(bytes: &[u8]) -> Result<Self> {
+        Self::parse(FieldReader::new(bytes, bytes.len() as u64, "the genesis"))
+    }
+
     pub fn parse<R: BufRead>(mut r: FieldReader<R>) -> Result<Self> {
         let creation_time = i64::from_le_bytes(r.array()?);
         skip_accounts(&mut r)?;
