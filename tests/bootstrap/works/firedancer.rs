@@ -54,8 +54,9 @@ fn what_agave_loads_is_taken() {
     assert!(ledger_tree(&ledger) == ledger_tree(&expected.path().join("ledger")));
 }
 
-/// A pair that Agave refuses is passed over, and the next pair is taken: Agave's incremental archive
-/// on Firedancer's full one, whose vote accounts have no rent epochs, and 0 hashes per tick.
+/// A pair that Agave refuses is passed over: Agave's incremental archive on Firedancer's full one,
+/// whose vote accounts have no rent epochs, and 0 hashes per tick. The next pair is taken, or the
+/// full archive alone.
 #[test]
 fn the_next_pair_is_taken() {
     let agaves = ["snapshot-26-", "incremental-"].map(|prefix| fixture_of(AGAVE_4_4, prefix));
@@ -67,15 +68,19 @@ fn the_next_pair_is_taken() {
             "0 hashes per tick",
         ),
     ] {
-        let (next, refused) = (files(&next), serve(&files(&refused), Way::Ranges));
-        let (server, dir) = (serve(&next, Way::Ranges), temp_dir());
-        let ledger = dir.path().join("ledger");
-        // The first source is the faster one.
-        let said = run(&["bootstrap", &refused.url(""), &server.url(""), "--ledger", text(&ledger)]);
-        assert_eq!(said.code, Some(0), "{why}: {said:?}");
-        let words = said.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
-        println!("{why}: {words}");
-        let expected = restored(&next);
-        assert!(ledger_tree(&ledger) == ledger_tree(&expected.path().join("ledger")), "{why}");
+        let (refused, server) = (serve(&files(&refused), Way::Ranges), serve(&files(&next), Way::Ranges));
+        for (number, archives) in [&next[..], &[full(NEW)]].into_iter().enumerate() {
+            let (dir, urls) = (temp_dir(), [refused.url(""), server.url("")]);
+            let [ledger, expected] = ["ledger", "expected"].map(|name| dir.path().join(name));
+            let restored = slotpress().arg("restore").args(archives).arg("--ledger").arg(&expected).assert();
+            restored.success();
+            let mut arguments = vec!["bootstrap", "--ledger", text(&ledger)];
+            arguments.extend(urls.iter().take(2 - number).map(String::as_str));
+            let said = run(&arguments);
+            assert_eq!(said.code, Some(0), "{why}: {said:?}");
+            let words = said.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(number == 0 || words.contains(why), "{said:?}");
+            assert!(ledger_tree(&ledger) == ledger_tree(&expected), "{why}, {number}");
+        }
     }
 }
