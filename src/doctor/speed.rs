@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 use rustix::fs::OFlags;
 use slotpress::program::{FrameCompressor, ZSTD_LEVEL_DEFAULT};
 use slotpress::{Codec, Progress, Result};
-use slotpress_base::LoadWatch;
 use slotpress_base::threads::available_threads;
 
 use super::Finding;
@@ -29,10 +28,8 @@ const CONTENT_BYTES: u64 = 8 << 20;
 /// would dominate.
 const FILES_BYTES_MIN: u64 = 64 << 20;
 
-/// Measures disk and cores, and reports which of the two limits archiving, and how busy other
-/// programs keep the machine.
+/// Measures disk and cores, and reports which of the two limits archiving.
 pub fn examine(files: &[(PathBuf, u64)], progress: &dyn Progress) -> Result<Vec<Finding>> {
-    let watch = LoadWatch::start();
     let disk = disk_rate(files, progress);
     progress.check()?;
     let cores = compress_rate(&content(files), progress)?;
@@ -43,14 +40,6 @@ pub fn examine(files: &[(PathBuf, u64)], progress: &dyn Progress) -> Result<Vec<
     };
     let show = slotpress_base::quantity::rate;
     let mut findings = Vec::new();
-    let load = watch.and_then(|watch| watch.others());
-    let is_loaded = load.is_some_and(|load| load.is_notable());
-    let beside = "they ran while disk and cores were measured: stop them, and run doctor again";
-    findings.push(match load {
-        Some(load) if is_loaded => Finding::note("load", load.to_string(), beside),
-        Some(load) => Finding::good("load", load.to_string(), "disk and cores were measured on a quiet machine"),
-        None => Finding::note("load", "unknown", "the system does not report what other programs use"),
-    });
     let needed = "measuring this needs a ledger of 64 MiB or more, on a disk with O_DIRECT";
     findings.push(match disk {
         Some(rate) => Finding::good("disk", format!("reads {}, past the page cache", show(rate)), of_whole(rate)),
@@ -58,7 +47,6 @@ pub fn examine(files: &[(PathBuf, u64)], progress: &dyn Progress) -> Result<Vec<
     });
     if let Some(rate) = cores {
         let means = match disk {
-            _ if is_loaded => "other programs share the cores: without them, archiving at level 1 may be faster",
             Some(disk) if disk < rate => "the disk bounds archiving at level 1: a higher --zstd-level may cost no time",
             Some(_) => "the cores bound archiving at level 1: a higher --zstd-level takes longer",
             None => "archiving at level 1 reaches this rate if the disk is as fast",

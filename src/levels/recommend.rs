@@ -59,8 +59,6 @@ pub struct Recommendation {
     pub knee: CodecChoice,
     /// True if at least three of four single runs give the same knee.
     pub measured_well_enough: bool,
-    /// Cores used by other programs during the measurement, if known.
-    pub other_load_cores: Option<f64>,
     /// Knees of the single runs as flags, the most frequent first.
     #[serde(skip)]
     pub knees_of_runs: Vec<String>,
@@ -126,7 +124,6 @@ pub fn recommend(rows: &[LevelRow]) -> Option<Recommendation> {
         knee: choice(knee, knee_reason),
         // Tolerate one disturbed run in four.
         measured_well_enough: knees.iter().filter(is_disturbed).count() * 4 <= knees.len(),
-        other_load_cores: None,
         knees_of_runs: by_number(&knees),
         others: others.collect(),
     })

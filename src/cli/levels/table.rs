@@ -7,7 +7,6 @@ use slotpress::program::{
     InputKind, REFERENCE_CODEC, add_clustered, in_order, is_plain, label, measure_levels, pareto_curve, reference_row,
 };
 use slotpress::{Error, Progress, Result};
-use slotpress_base::LoadWatch;
 use slotpress_base::quantity::{self, TimeUnit};
 
 use super::chart::{Chart, Series};
@@ -49,7 +48,7 @@ pub fn run(args: &TableArgs, ui: &Ui) -> Result<()> {
     let levels = values::count_of(options.codecs.len() as u64, "level");
     let budget = values::show_age(args.budget.budget);
     ui.tell(&format!("measuring {levels} for at most {budget} (--budget)"));
-    let mut screen = Screen { subject, exports: &args.exports, rows: Vec::new(), load: LoadWatch::start(), ui };
+    let mut screen = Screen { subject, exports: &args.exports, rows: Vec::new(), ui };
     let result = measure_levels(&input, &options, ui, &mut |row| screen.row(row));
     let result = result.map(|left| args.budget.warn_of(&left, ui));
     screen.finish(result)
@@ -59,7 +58,6 @@ struct Screen<'a> {
     subject: Subject,
     exports: &'a ExportArgs,
     rows: Vec<LevelRow>,
-    load: Option<LoadWatch>,
     ui: &'a Ui,
 }
 
@@ -95,7 +93,7 @@ impl Screen<'_> {
         if self.ui.is_pipe_broken() && self.exports.is_empty() { Err(Error::interrupted()) } else { Ok(()) }
     }
 
-    fn finish(mut self, result: Result<()>) -> Result<()> {
+    fn finish(self, result: Result<()>) -> Result<()> {
         if is_interrupted(&result) && self.ui.is_pipe_broken() {
             return Ok(());
         }
@@ -108,18 +106,9 @@ impl Screen<'_> {
         }
         // Warnings come before the advice that depends on them.
         report.warnings.iter().for_each(|line| self.ui.warn(line));
-        let load = self.load.and_then(|load| load.others());
-        if let Some(load) = load {
-            self.subject.provenance.push(("load", format!("{load} meanwhile")));
-            self.export()?;
-            if self.is_table() {
-                self.ui.print(&format!("{load} meanwhile"));
-            }
-        }
         if self.ui.is_json() {
             if let Some(found) = recommend(&self.rows) {
-                let other_load_cores = load.map(|load| load.used_cores);
-                self.ui.print_json(&Recommendation { other_load_cores, ..found });
+                self.ui.print_json(&found);
             }
         } else if self.is_table() {
             if self.rows.len() > 1 {
