@@ -54,7 +54,7 @@ fn read_status_cache(path: &Path, progress: &dyn Progress) -> Result<StatusCache
 /// archive, and a status cache of another bank. Content that is normal for one version of Agave is
 /// accepted, even if another version or Firedancer refuses it.
 pub fn judge(cache: StatusCache, bank: &BankFile) -> Result<()> {
-    let bank = ParsedBank { bank: bank.clone(), map: Vec::new(), end_error: None };
+    let bank = ParsedBank { bank: bank.clone(), end_error: None };
     let slot = bank.bank.slot;
     let documents = Documents { bank: Some(Ok(bank)), status_cache: Some(Ok(cache)), version: None };
     let judged = judge_documents(documents, Some(slot), &Findings::refusing(Rule::is_refused)).map(drop);

@@ -8,12 +8,12 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use slotpress_base::{Error, IoPolicy, Result, ShowPath, Watch};
-use slotpress_format::{BankFile, StorageMapItem};
+use slotpress_format::BankFile;
 use slotpress_read::archive::Archive;
 use slotpress_read::rules::pair::Member;
 use slotpress_read::{
     AccountsPass, ArchiveRules, Findings, FirstPass, IndexPolicy, Pass, Rule, SeenSlots, StateCheck, check_base,
-    check_pair, judge_chains, judge_storage_map, read_again,
+    check_pair, judge_chains, read_again,
 };
 
 use super::plan::Job;
@@ -43,13 +43,13 @@ impl Base {
         self.archive.length_bytes()
     }
 
-    /// Adds the full archive's accounts to the state check, applies the rules to the archive, and
-    /// checks the incremental archive's storage map against the storages of both.
-    pub fn add_to(&self, state: &StateCheck, newest: &Newest<'_>, job: Job<'_>) -> Result<()> {
+    /// Adds the full archive's accounts to the state check, and applies the rules to the archive.
+    /// `newest` is the bank file of the incremental one.
+    pub fn add_to(&self, state: &StateCheck, newest: &BankFile, job: Job<'_>) -> Result<()> {
         self.read(state, newest, job).map_err(|error| error.within_damaged(self.archive.path().shown()))
     }
 
-    fn read(&self, state: &StateCheck, newest: &Newest<'_>, Job { options, progress, .. }: Job<'_>) -> Result<()> {
+    fn read(&self, state: &StateCheck, newest: &BankFile, Job { options, progress, .. }: Job<'_>) -> Result<()> {
         progress.stage("Verifying", Some(self.length_bytes()));
         let (findings, seen_slots) = (Findings::refusing(Rule::is_refused_of_source).below(true), SeenSlots::default());
         let records = state.first_pass();
@@ -57,15 +57,9 @@ impl Base {
         let visitor = FirstPass { rules, records: Some(&records), contents: () };
         let mut read = self.archive.read(&Pass::new(options.encoding.threads, progress), &visitor)?;
         let judged = visitor.rules.finish(&self.archive, &mut read)?;
-        let Some((bank, map)) = judged.bank else { return Err(Error::damaged("the archive holds no bank file")) };
+        let Some(bank) = judged.bank else { return Err(Error::damaged("the archive holds no bank file")) };
         check_base(Some(self.slot), Some(bank.slot))?;
-        judge_chains(&bank, newest.bank, &Findings::refusing(|_| true))?;
-        let mut storages = judged.entries.storages().to_vec();
-        judge_storage_map(&map, &storages, None, true, &findings)?;
-        storages.extend_from_slice(newest.storages);
-        // If the full archive has no map, like those of Firedancer, the newer map may name
-        // other storages.
-        judge_storage_map(newest.map, &storages, Some(self.slot), !map.is_empty(), &findings)
+        judge_chains(&bank, newest, &Findings::refusing(|_| true))
     }
 
     /// Reads wanted storages again. The archive's first storage has the number `first_storage`.
@@ -81,11 +75,4 @@ impl Base {
         }
         Ok(())
     }
-}
-
-/// Content of the incremental archive.
-pub struct Newest<'a> {
-    pub bank: &'a BankFile,
-    pub storages: &'a [(u64, u64)],
-    pub map: &'a [StorageMapItem],
 }

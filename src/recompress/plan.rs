@@ -108,7 +108,7 @@ impl<'a, 's> Plan<'a, 's> {
         };
         judge_expected(decoded.bank.slot, decoded.bank.snapshot_hash(), &options.check)
             .map_err(|error| error.within_damaged(input.place()))?;
-        let assurance = Assurance::new(outcome, &decoded.bank, false);
+        let assurance = Assurance::new(outcome, false);
         warn_of_kind(&decoded, progress);
 
         let path = sink.publish(&name, progress)?;

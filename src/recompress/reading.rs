@@ -4,11 +4,10 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::Mutex;
-use slotpress_base::{Error, Forward, Hint, Progress, ProgressEvent, Result};
-use slotpress_format::{BankFile, Entry, EntryKind, StorageMapItem};
+use slotpress_base::{Error, Forward, Progress, ProgressEvent, Result};
+use slotpress_format::{BankFile, Entry, EntryKind};
 use slotpress_read::{
-    ArchiveRules, Contents, EntrySink, Findings, FirstPass, JudgedArchive, Pass, ReadArchive, Rule, SeenSlots,
-    StateCheck, judge_storage_map, read_in_order,
+    ArchiveRules, Contents, EntrySink, Findings, FirstPass, Pass, Rule, SeenSlots, StateCheck, read_in_order,
 };
 
 use super::input::Input;
@@ -19,7 +18,6 @@ use crate::archive::reframe::FramesOut;
 pub struct Decoded {
     pub entries: Vec<Entry>,
     pub bank: BankFile,
-    pub map: Vec<StorageMapItem>,
     pub input_bytes: u64,
     /// Number of empty storages that were left out.
     pub left_out: u64,
@@ -57,32 +55,18 @@ impl Reading<'_> {
         let pass = Pass { decoders: Some(self.threads.div_ceil(2)), ..Pass::new(self.threads, &count) };
         let mut reframing = Reframing { frames, is_left_out: false };
         let stream = input.stream(&options.encoding.io_policy, self.job.progress);
-        let read = read_in_order(stream, &pass, &reader, &mut reframing)?;
+        let mut read = read_in_order(stream, &pass, &reader, &mut reframing)?;
         let is_of_firedancer = read.is_of_firedancer || input.is_noted();
-        let judged = self.judge(input, &reader.rules, read)?;
-        let Some((bank, map)) = judged.bank else { return Err(Error::damaged("the archive holds no bank file")) };
+        let judged = match &*input {
+            Input::File { archive, .. } => reader.rules.finish(archive, &mut read)?,
+            Input::Stream { .. } => reader.rules.finish_entries(read.documents, read.is_whole)?,
+        };
+        let Some(bank) = judged.bank else { return Err(Error::damaged("the archive holds no bank file")) };
         let entries = reader.contents.0.into_inner();
         let left_out = judged.entries.storages().iter().filter(|(_, length_bytes)| *length_bytes == 0).count() as u64;
         let input_bytes = input.length_bytes().unwrap_or(input_bytes.into_inner());
         let is_of_firedancer = is_of_firedancer || bank.lacks_stakes();
-        Ok(Decoded { entries, bank, map, input_bytes, left_out, is_of_firedancer })
-    }
-
-    fn judge(&self, input: &Input<'_>, rules: &ArchiveRules<'_>, mut read: ReadArchive) -> Result<JudgedArchive> {
-        let judged = match input {
-            Input::File { archive, .. } => rules.finish(archive, &mut read)?,
-            Input::Stream { .. } => rules.finish_entries(read.documents, read.is_whole)?,
-        };
-        if let Some((_, map)) = &judged.bank {
-            let findings = Findings::refusing(Rule::is_refused_of_source);
-            let storages = judged.entries.storages();
-            judge_storage_map(map, storages, self.job.base_slot, false, &findings).map_err(|error| match input {
-                Input::Stream { .. } => error.with_hint(Hint::GiveBase),
-                Input::File { archive, .. } if archive.name.is_none() => error.with_hint(Hint::GiveBase),
-                Input::File { .. } => error,
-            })?;
-        }
-        Ok(judged)
+        Ok(Decoded { entries, bank, input_bytes, left_out, is_of_firedancer })
     }
 }
 

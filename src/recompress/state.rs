@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use slotpress_base::{Error, Hint, Result};
+use slotpress_base::{Error, ErrorKind, Hint, Result};
 use slotpress_format::{Entry, EntryKind};
 use slotpress_read::archive::Archive;
 use slotpress_read::archive::source::written;
 use slotpress_read::{IndexPolicy, RATIO_TYPICAL, Rule, StateCheck, StateOutcome, Unpublished, read_again};
 
-use super::base::{Base, Newest};
+use super::base::Base;
 use super::input::Input;
 use super::plan::Job;
 use super::reading::Decoded;
@@ -36,11 +36,11 @@ impl Job<'_> {
     ) -> Result<StateOutcome> {
         let (options, base, progress) = (self.options, self.base, self.progress);
         let threads = options.encoding.threads;
-        let storages: Vec<(u64, u64)> = decoded.entries.iter().filter_map(storage_of).collect();
-        let first_of_base = storages.len() as u32 + decoded.left_out as u32;
+        let is_storage = |entry: &&Entry| matches!(entry.kind, EntryKind::Storage { .. });
+        let first_of_base = decoded.entries.iter().filter(is_storage).count() as u32 + decoded.left_out as u32;
         if let Some(base) = base {
             state.begin_older_archive(threads)?;
-            base.add_to(&state, &Newest { bank: &decoded.bank, storages: &storages, map: &decoded.map }, self)?;
+            base.add_to(&state, &decoded.bank, self)?;
         }
         // If empty storages were left out, the storages of the written file have other numbers.
         let (path, written_file) = match (written_file.filter(|_| decoded.left_out == 0), input) {
@@ -66,14 +66,11 @@ impl Job<'_> {
             }
             base.map_or(Ok(()), |base| base.read_again(first_of_base, wanted, &records, self))
         });
-        outcome.map_err(|error| error.within_damaged(input.place()))
-    }
-}
-
-fn storage_of(entry: &Entry) -> Option<(u64, u64)> {
-    match entry.kind {
-        EntryKind::Storage { slot, .. } => Some((slot, entry.content_bytes)),
-        _ => None,
+        outcome.map_err(|error| {
+            let is_whole = base.is_some() || input.name().is_some() || error.kind() != ErrorKind::Damaged;
+            let error = error.within_damaged(input.place());
+            if is_whole { error } else { error.with_hint(Hint::GiveBase) }
+        })
     }
 }
 

@@ -1,11 +1,9 @@
 //! Checks each archive after it was unpacked, and the state after the last one.
 
-use slotpress_base::{Error, Hint, Result, ShowPath};
-use slotpress_format::{BankFile, Genesis, StorageMapItem};
-use slotpress_read::rules::pair::swapped;
+use slotpress_base::{Error, ErrorKind, Hint, Result, ShowPath};
+use slotpress_format::{BankFile, Genesis};
 use slotpress_read::{
-    Assurance, Findings, Rule, StateOutcome, Task, check_base, judge_chains, judge_expected, judge_rebased_on,
-    judge_storage_map,
+    Assurance, Findings, StateOutcome, Task, check_base, judge_chains, judge_expected, judge_rebased_on,
 };
 
 use crate::restore::RestoreTarget;
@@ -27,20 +25,8 @@ impl Opened {
 }
 
 impl Unpacked {
-    /// Checks an archive that was read to its end. `next` is the archive that was given after it.
-    pub fn check(
-        &self,
-        opened: &Opened,
-        full: Option<&Self>,
-        next: Option<&Opened>,
-        options: &RestoreTarget,
-    ) -> Result<()> {
-        match (check_map(self, full), next) {
-            (Err(_), Some(next)) if full.is_none() && opened.archive.name.is_none() && is_incremental(self) => {
-                return Err(swapped(opened.archive.path(), next.archive.path()));
-            }
-            (result, _) => result?,
-        }
+    /// Checks an archive that was read to its end.
+    pub fn check(&self, opened: &Opened, full: Option<&Self>, options: &RestoreTarget) -> Result<()> {
         full.map_or(Ok(()), |full| judge_chains(&full.bank, &self.bank, &Findings::refusing(|_| true)))?;
         check_chain(&self.bank, options)?;
         if opened.is_hashed_at_end { opened.judge_root(self.root) } else { Ok(()) }
@@ -53,20 +39,27 @@ impl Unpacker<'_> {
         let (options, progress) = (self.run.options, self.run.progress);
         let outcome = match &self.state {
             None => StateOutcome::not_asked(),
-            Some(state) => state.finish(&newest.bank, options.threads, progress, &mut |task, _| {
-                progress.stage("Subtracting", None);
-                let Task::Subtract(list) = task else { return Ok(()) };
-                if list.has_duplicates() {
-                    let error = Error::damaged("an account occurs twice in one storage");
-                    return Err(error.with_hint(Hint::UseVerify));
-                }
-                let (storages, hint) = (self.assigner.storages(), options.io_policy.io_hint);
-                read_superseded(list, storages, self.roots, hint, &state.pass(task), options.threads, progress)
-            })?,
+            Some(state) => state
+                .finish(&newest.bank, options.threads, progress, &mut |task, _| {
+                    progress.stage("Subtracting", None);
+                    let Task::Subtract(list) = task else { return Ok(()) };
+                    if list.has_duplicates() {
+                        let error = Error::damaged("an account occurs twice in one storage");
+                        return Err(error.with_hint(Hint::UseVerify));
+                    }
+                    let (storages, hint) = (self.assigner.storages(), options.io_policy.io_hint);
+                    read_superseded(list, storages, self.roots, hint, &state.pass(task), options.threads, progress)
+                })
+                .map_err(|error| match feed.opened.as_slice() {
+                    [Opened { archive, .. }] if archive.name.is_none() && error.kind() == ErrorKind::Damaged => {
+                        error.with_hint("if it is an incremental archive, give its full archive first")
+                    }
+                    _ => error,
+                })?,
         };
         judge_expected(newest.bank.slot, newest.bank.snapshot_hash(), &options.check)?;
         let has_index = feed.archives().all(|archive| archive.tail.is_some());
-        Ok(Assurance::new(outcome, &newest.bank, has_index))
+        Ok(Assurance::new(outcome, has_index))
     }
 }
 
@@ -86,26 +79,4 @@ fn check_chain(bank: &BankFile, options: &RestoreTarget) -> Result<()> {
         .with_hint("take archives and genesis of one cluster; genesis.bin in the ledger says which cluster that is")),
         _ => Ok(()),
     }
-}
-
-/// Checks the storage map of an archive against its storages and those of its full archive.
-fn check_map(archive: &Unpacked, full: Option<&Unpacked>) -> Result<()> {
-    let Some((_, map)) = &archive.judged.bank else { return Ok(()) };
-    let mut storages = archive.judged.entries.storages().to_vec();
-    storages.extend(full.into_iter().flat_map(|full| full.judged.entries.storages()));
-    // Storages of the full archive are required only if its own bank file has a storage map. A bank
-    // file by Firedancer has none, and Firedancer's storages have other slots than the incremental
-    // archive's map gives them.
-    let has_map = full.is_some_and(|full| full.bank.storage_count > 0);
-    judge_storage_map(map, &storages, archive.base_slot, has_map, &Findings::refusing(Rule::is_refused))
-}
-
-/// Tells from the storage map whether an archive without a name is incremental: all storages that
-/// the map names but the archive lacks are older than the archive's own.
-fn is_incremental(archive: &Unpacked) -> bool {
-    let Some((_, map)) = &archive.judged.bank else { return false };
-    let held = archive.judged.entries.storages();
-    let Some(oldest) = held.iter().map(|(slot, _)| *slot).min() else { return false };
-    let is_held = |item: &&StorageMapItem| item.slot >= oldest;
-    map.len() > held.len() && map.iter().filter(is_held).count() == held.len()
 }

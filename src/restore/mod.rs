@@ -19,7 +19,8 @@ mod superseded;
 mod target;
 mod unpack;
 
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::collections::HashMap;
+use std::io::{BufReader, Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 
 pub use input::is_standard_input;
@@ -27,8 +28,8 @@ pub use input::is_standard_input;
 pub use input::{Supplied, Supply, unread};
 pub use options::{ExistingState, RestoreOptions, RestoreReport, RestoreTarget};
 use slotpress_base::{Elapsed, Error, IoContext, Owner, Progress, Result, ShowPath, Space, Step, Stopwatch};
-use slotpress_format::ArchiveName;
 use slotpress_format::ledger::names::Extension;
+use slotpress_format::{ArchiveName, FieldReader, StorageMapItem, parse_bank_file_and_end};
 use slotpress_read::{Assurance, Compression, RATIO_TYPICAL, Rule, SeenSlots, StateCheck, is_rebased};
 
 use crate::restore::assign::{AssignedStorage, Assigner};
@@ -165,7 +166,7 @@ impl Run<'_> {
             let mut unpack_one = || -> Result<Unpacked> {
                 let base_slot = opened.check_base(unpacked.last())?;
                 let one = unpacker.unpack(opened, base_slot, next.is_some())?;
-                one.check(opened, unpacked.last(), next, options)?;
+                one.check(opened, unpacked.last(), options)?;
                 Ok(one)
             };
             let one = unpack_one().map_err(|error| error.within_damaged(opened.archive.path().shown()))?;
@@ -174,13 +175,14 @@ impl Run<'_> {
         let newest = unpacked.last().ok_or_else(no_archive)?;
         let place = feed.archives().last().map_or(String::new(), |archive| archive.path().shown());
         let assurance = unpacker.check_state(newest, feed).map_err(|error| error.within_damaged(place))?;
-        if let [full, newest] = &mut unpacked[..]
-            && full.bank.storage_count == 0
-            && newest.bank.storage_count > 0
+        let storages = unpacker.assigner.into_storages();
+        let is_on_other = matches!(&unpacked[..], [full, _] if full.bank.storage_count == 0);
+        if let Some(newest) = unpacked.last_mut().filter(|newest| newest.bank.storage_count > 0)
+            && (is_on_other || !newest.maps(&storages)?)
         {
             newest.leave_out_storage_map(&target.owner)?;
         }
-        Ok(Restored { storages: unpacker.assigner.into_storages(), unpacked, assurance })
+        Ok(Restored { storages, unpacked, assurance })
     }
 
     /// Moves the unpacked files and the archives into place.
@@ -287,8 +289,28 @@ impl Restored {
 }
 
 impl Unpacked {
-    /// Empties the storage map of the bank file, as Agave 4.4 and later do. The map names the
-    /// storages of its writer's full archive, and the unpacked full archive has other storages.
+    /// True if the bank file's storage map names these storages. The lengths of the full archive's may
+    /// differ: the validator may have rewritten these storages before it wrote the map, or emptied
+    /// them.
+    fn maps(&self, storages: &[AssignedStorage]) -> Result<bool> {
+        let file = self.bank_snapshot.open_file(BANK_FILE_PARTIAL)?;
+        let length = file.metadata().or_path("read", &self.bank_snapshot.path)?.len();
+        let fields = FieldReader::new(BufReader::new(file), length, "the bank file");
+        let mut lengths: HashMap<u64, u64> = storages.iter().map(|it| (it.slot, it.content_bytes)).collect();
+        let mut is_right = true;
+        let is_older = |slot| self.base_slot.is_some_and(|base| slot <= base);
+        let mut on_storage = |item: StorageMapItem| {
+            let length = lengths.remove(&item.slot);
+            is_right &= length.unwrap_or_default() == item.length_bytes || (length.is_some() && is_older(item.slot));
+            Ok(())
+        };
+        parse_bank_file_and_end(fields, &mut on_storage, false)?;
+        Ok(is_right && lengths.into_keys().all(is_older))
+    }
+
+    /// Empties the storage map of the bank file, as Agave 4.4 and later do: archiving the ledger
+    /// would take lengths from a wrong map. With a full archive of another writer, the map names that
+    /// writer's storages.
     fn leave_out_storage_map(&mut self, owner: &Owner) -> Result<()> {
         const WITHOUT_MAP: &str = "bank-file-without-map";
         let (dir, places) = (&self.bank_snapshot, self.bank.places);

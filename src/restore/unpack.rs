@@ -11,8 +11,7 @@ use slotpress_format::{BankFile, Entry, Root};
 use slotpress_read::archive::Archive;
 use slotpress_read::archive::hashes::check_hashes;
 use slotpress_read::{
-    ArchiveRules, Contents, EntrySink, Findings, FirstPass, HashCheck, JudgedArchive, Pass, Rule, SeenSlots,
-    StateCheck, Tail,
+    ArchiveRules, Contents, EntrySink, Findings, FirstPass, HashCheck, Pass, Rule, SeenSlots, StateCheck, Tail,
 };
 
 use crate::restore::Run;
@@ -36,7 +35,6 @@ pub struct Unpacked {
     /// Root of the archive, if its frames were compared with their hashes after it was read.
     pub root: Option<Root>,
     pub bank: BankFile,
-    pub judged: JudgedArchive,
     /// Directory of bank file, status cache and version.
     pub bank_snapshot: PartialDir,
 }
@@ -82,13 +80,13 @@ impl Unpacker<'_> {
             progress.warn(&format!("{path}: {}: verifying it shows where, and which clients refuse it", rule.what()));
         }
         // The rules require a bank file.
-        let bank = judged.bank.as_ref().ok_or_else(|| Error::damaged("the archive holds no bank file"))?.0.clone();
+        let bank = judged.bank.ok_or_else(|| Error::damaged("the archive holds no bank file"))?;
         drop(reader);
         let root = match opened.expect_root.is_some() && archive.tail.is_none() {
             true => compared_root(archive, progress)?,
             false => None,
         };
-        Ok(Unpacked { base_slot, root, bank, judged, bank_snapshot })
+        Ok(Unpacked { base_slot, root, bank, bank_snapshot })
     }
 }
 

@@ -56,7 +56,7 @@ pub use plan::{Plan, PlanOptions};
 pub use rules::archive::{ArchiveRules, JudgedArchive, SeenSlots};
 pub use rules::bank::for_firedancer_only;
 pub use rules::clients::{ClientVerdict, SnapshotClient, lines_of, names_of, non_reader, readers_in_words};
-pub use rules::documents::{judge_documents, judge_root, judge_storage_map};
+pub use rules::documents::{judge_documents, judge_root};
 pub use rules::findings::{Check, Failure, FindingPlace, Findings};
 pub use rules::pair::{check_base, check_pair, judge_chains};
 pub use rules::rebased::{REBASED_ON, is_rebased, judge_rebased_on};

@@ -27,11 +27,27 @@ fn swapped_archives_are_recognised() {
             &["the two archives are swapped", "hint: give the full archive first"],
         );
         assert_eq!(said.lines().count(), 2, "{said}");
-        let said =
-            fails(&["restore", incremental, full, "--ledger", text(&target)], 2, &["the two archives are swapped"]);
-        assert!(said.contains(&format!("{incremental} is the incremental one")), "{said}");
+    }
+    // Without names, `restore` finds only that the archives do not fit.
+    for ((full, incremental), code, words) in [(&named, 2, "the two archives are swapped"), (&renamed, 3, "")] {
+        fails(&["restore", incremental, full, "--ledger", text(&target)], code, &[words]);
         assert!(!target.join("snapshots").exists());
     }
+}
+
+/// The state of an incremental archive without a name does not add up.
+#[test]
+fn an_archive_without_a_name_may_be_an_incremental_one() {
+    let dir = temp_dir();
+    let [_, (_, incremental)] = pairs(dir.path());
+    let (target, out) = (dir.path().join("ledger"), dir.path().join("out"));
+    fs::create_dir(&out).expect("made");
+    let words = ["add up to the bank file's", "if it is an incremental archive, give its full archive"];
+    fails(&["restore", &incremental, "--ledger", text(&target)], 3, &words);
+    fails(&["recompress", &incremental, "-o", text(&out)], 3, &words);
+    let output = slotpress().args(["verify", &incremental]).output().expect("runs");
+    let said = String::from_utf8_lossy(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(output.status.code() == Some(3) && words.iter().all(|words| said.contains(words)), "{said}");
 }
 
 /// Every command that takes two archives gives the same two lines if they are not a pair.

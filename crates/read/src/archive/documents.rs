@@ -9,8 +9,8 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use slotpress_base::threads::{guarded, panicked};
 use slotpress_base::{Error, Result, cannot_start, copy_at_most, panic_point, split_at_most};
 use slotpress_format::{
-    BankFile, Entry, EntryKind, FieldReader, STORAGES_MAX, StatusCache, StorageMapItem, VERSION_BYTES_MAX,
-    parse_bank_file_and_end, parse_status_cache,
+    BankFile, Entry, EntryKind, FieldReader, StatusCache, VERSION_BYTES_MAX, parse_bank_file_and_end,
+    parse_status_cache,
 };
 
 /// Documents of one archive or ledger. A document is `None` if it is missing, or was not read to
@@ -26,24 +26,12 @@ pub struct Documents {
 #[derive(Debug)]
 pub struct ParsedBank {
     pub bank: BankFile,
-    pub map: Vec<StorageMapItem>,
     pub end_error: Option<Error>,
 }
 
 pub fn parse_bank<R: BufRead>(fields: FieldReader<R>) -> Result<ParsedBank> {
-    let mut map = Vec::new();
-    let (bank, end_error) = parse_bank_file_and_end(
-        fields,
-        &mut |item| {
-            if map.len() as u64 >= STORAGES_MAX {
-                return Err(Error::damaged(format!("the storage map names more than {STORAGES_MAX} storages")));
-            }
-            map.push(item);
-            Ok(())
-        },
-        true,
-    )?;
-    Ok(ParsedBank { bank, map, end_error })
+    let (bank, end_error) = parse_bank_file_and_end(fields, &mut |_| Ok(()), true)?;
+    Ok(ParsedBank { bank, end_error })
 }
 
 #[derive(Default)]

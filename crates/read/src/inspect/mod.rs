@@ -204,7 +204,7 @@ fn inspect_open(archive: &Archive, threads: usize, progress: &dyn Progress) -> R
     }
     read.documents.bank = Some(Ok(crate::archive::documents::ParsedBank { end_error: None, ..bank }));
     let judged = rules.finish(archive, &mut read)?;
-    let Some((bank, _)) = judged.bank else { return Err(Error::damaged("the archive holds no bank file")) };
+    let Some(bank) = judged.bank else { return Err(Error::damaged("the archive holds no bank file")) };
     let broken = findings.broken_rules();
     let hash = bank.snapshot_hash();
     let readings = SnapshotClient::ALL.map(|client| {

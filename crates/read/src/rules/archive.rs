@@ -5,9 +5,9 @@ use std::collections::HashSet;
 
 use parking_lot::Mutex;
 use slotpress_base::Result;
-use slotpress_format::{Entry, FRAME_HEADER_BYTES_MAX, FrameStart, TarEnd};
+use slotpress_format::{BankFile, Entry, FRAME_HEADER_BYTES_MAX, FrameStart, TarEnd};
 
-use super::documents::{BankAndMap, judge_documents, judge_name};
+use super::documents::{judge_documents, judge_name};
 use super::entries::EntryChecker;
 use super::findings::{Check, FindingPlace, Findings};
 use super::frames::{FrameWatch, check_window};
@@ -145,8 +145,7 @@ impl<'a> ArchiveRules<'a> {
         }
         let documents = std::mem::take(&mut read.documents);
         let judged = self.finish_entries(documents, read.is_whole)?;
-        let bank = judged.bank.as_ref().map(|(bank, _)| bank);
-        judge_name(archive, bank, self.findings)?;
+        judge_name(archive, judged.bank.as_ref(), self.findings)?;
         Ok(judged)
     }
 
@@ -156,7 +155,7 @@ impl<'a> ArchiveRules<'a> {
         let entries = std::mem::take(&mut *self.entries.lock());
         entries.finish(is_whole, self.findings)?;
         let bank = judge_documents(documents, entries.bank_slot(), self.findings)?;
-        entries.judge_shared_slot(bank.as_ref().map(|(bank, _)| bank), self.findings)?;
+        entries.judge_shared_slot(bank.as_ref(), self.findings)?;
         Ok(JudgedArchive { entries, bank })
     }
 }
@@ -164,5 +163,5 @@ impl<'a> ArchiveRules<'a> {
 #[derive(Debug)]
 pub struct JudgedArchive {
     pub entries: EntryChecker,
-    pub bank: Option<BankAndMap>,
+    pub bank: Option<BankFile>,
 }

@@ -1,10 +1,8 @@
 //! Checks version, bank file and status cache: that they parse to their last byte, and agree with
 //! each other, with the archive's name, and with its storages. No I/O.
 
-use std::collections::HashMap;
-
 use slotpress_base::{Error, ErrorKind, Result};
-use slotpress_format::{BankFile, EntryKind, Hash, Root, SNAPSHOT_VERSION, StorageMapItem, is_known_version};
+use slotpress_format::{BankFile, EntryKind, Hash, Root, SNAPSHOT_VERSION, is_known_version};
 
 use super::bank::{judge_chain, judge_transactions};
 use super::clients::broken_by;
@@ -13,15 +11,8 @@ use super::rule::Rule;
 use crate::archive::Archive;
 use crate::{CheckOptions, Documents, ParsedBank};
 
-pub type BankAndMap = (BankFile, Vec<StorageMapItem>);
-
-/// Checks that the documents were parsed and agree with each other. Returns bank file and storage
-/// map.
-pub fn judge_documents(
-    documents: Documents,
-    entry_slot: Option<u64>,
-    findings: &Findings,
-) -> Result<Option<BankAndMap>> {
+/// Checks that the documents were parsed and agree with each other. Returns the bank file.
+pub fn judge_documents(documents: Documents, entry_slot: Option<u64>, findings: &Findings) -> Result<Option<BankFile>> {
     if let Some(version) = &documents.version
         && !is_known_version(version)
     {
@@ -51,27 +42,26 @@ pub fn judge_documents(
             unreadable(Rule::BankFile, &bank_place, &error)?;
             None
         }
-        Some(Ok(ParsedBank { bank, map, end_error })) => {
+        Some(Ok(ParsedBank { bank, end_error })) => {
             if let Some(error) = end_error {
                 unreadable(Rule::BankFileEnd, &bank_place, &error)?;
             }
             judge_bank(&bank, entry_slot, &bank_place, findings)?;
             judge_chain(&bank, &bank_place, findings)?;
-            Some((bank, map))
+            Some(bank)
         }
     };
     match documents.status_cache {
         None => findings.skip(Check::Bank, "no status cache could be read"),
         Some(Err(error)) => unreadable(Rule::StatusCache, &cache_place, &error)?,
         Some(Ok(cache)) => {
-            if let Some((bank, _)) = &mut bank {
+            if let Some(bank) = &mut bank {
                 if bank.lacks_stakes() && cache.slots.len() == 1 {
                     findings.add_at(Rule::FewCachedSlots, &cache_place, "all slots of the slot history, or 300", 1)?;
                 }
                 bank.cached_slots = Some(cache.slots.as_slice().into());
             }
-            let bank = bank.as_ref().map(|(bank, _)| bank);
-            let bank_slot = bank.map_or(u64::MAX, |bank| bank.slot);
+            let bank_slot = bank.as_ref().map_or(u64::MAX, |bank| bank.slot);
             if let Some(slot) = cache.slots.iter().find(|slot| **slot > bank_slot) {
                 let expected = format!("slots up to {bank_slot}");
                 findings.add_at(Rule::StatusCache, &cache_place, expected, slot)?;
@@ -162,82 +152,4 @@ pub fn judge_root(expected: Option<Root>, root: Option<Root>, findings: &Finding
     let Some(expected) = expected.filter(|expected| root != Some(*expected)) else { return Ok(()) };
     let found = root.map_or("no frame hashes that could be used".to_string(), |root| root.to_string());
     findings.add(Rule::RootNotExpected, format!("root {expected}"), found)
-}
-
-/// Checks storages against the storage map. Above `base_slot`, both must agree. Storages up to
-/// `base_slot` are older than the map, which may give them another length; they are required only
-/// if `has_base` is true (the full archive is read too).
-pub fn judge_storage_map(
-    map: &[StorageMapItem],
-    storages: &[(u64, u64)],
-    base_slot: Option<u64>,
-    has_base: bool,
-    findings: &Findings,
-) -> Result<()> {
-    if map.is_empty() {
-        return Ok(()); // Agave 4.4 and later write no storage map.
-    }
-    let mut lengths: HashMap<u64, u64> = storages.iter().copied().collect();
-    for item in map {
-        let is_newer = base_slot.is_none_or(|base| item.slot > base);
-        let place = || FindingPlace::storage(item.slot, item.id);
-        match lengths.remove(&item.slot) {
-            // The length of an older storage is the one in the full archive's map. The newer map
-            // may give another one, since a validator may have rewritten the storage.
-            Some(length) if length == item.length_bytes || !is_newer => {}
-            Some(length) => {
-                let expected = format!("{} bytes", item.length_bytes);
-                let rule = if length < item.length_bytes { Rule::StorageMapGap } else { Rule::StorageMap };
-                findings.add_at(rule, &place(), expected, format!("{length} bytes"))?;
-            }
-            None if item.length_bytes == 0 || (!is_newer && !has_base) => {}
-            None => {
-                let expected = format!("a storage of {} bytes", item.length_bytes);
-                findings.add_at(Rule::StorageMapGap, &place(), expected, "none")?;
-            }
-        }
-    }
-    let mut unknown: Vec<u64> = lengths.into_keys().collect();
-    unknown.sort_unstable();
-    // An older storage that the newer map omits has become empty.
-    for slot in unknown.into_iter().filter(|slot| base_slot.is_none_or(|base| *slot > base)) {
-        let place = FindingPlace::storage(slot, "…");
-        findings.add_at(Rule::StorageMap, &place, "a storage that the map names", "a storage that it does not name")?;
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn broken(map: &[(u64, u64)], storages: &[(u64, u64)], base_slot: Option<u64>) -> Vec<Rule> {
-        let findings = Findings::new();
-        let map: Vec<StorageMapItem> = map
-            .iter()
-            .map(|(slot, length_bytes)| StorageMapItem { slot: *slot, id: 1, length_bytes: *length_bytes })
-            .collect();
-        judge_storage_map(&map, storages, base_slot, true, &findings).expect("collected");
-        findings.broken_rules().into_keys().collect()
-    }
-
-    #[test]
-    fn storages_and_their_map() {
-        assert_eq!(broken(&[(1, 845), (2, 136)], &[(1, 845), (2, 136)], None), []);
-        assert_eq!(broken(&[(1, 845)], &[(1, 848)], None), [Rule::StorageMap], "longer");
-        assert_eq!(broken(&[(1, 845)], &[(1, 136)], None), [Rule::StorageMapGap], "shorter");
-        assert_eq!(broken(&[(1, 845)], &[], None), [Rule::StorageMapGap], "missing");
-        assert_eq!(broken(&[(1, 845)], &[(1, 845), (2, 136)], None), [Rule::StorageMap], "unknown");
-        assert_eq!(broken(&[], &[(2, 136)], None), [], "without a map");
-        // Of storages up to the base slot, only the presence is checked: before the newer map was
-        // written, a validator may have rewritten them, with padding or without obsolete records.
-        assert_eq!(broken(&[(1, 848), (6, 136)], &[(1, 845), (6, 136)], Some(5)), []);
-        assert_eq!(broken(&[(1, 136), (6, 136)], &[(1, 845), (6, 136)], Some(5)), []);
-        assert_eq!(broken(&[(1, 848), (6, 136)], &[(6, 136)], Some(5)), [Rule::StorageMapGap]);
-        assert_eq!(broken(&[(5, 848), (6, 136)], &[(5, 845), (6, 136)], Some(5)), [], "of the base slot");
-        // If the newer map omits a storage up to the base slot, the storage has become empty; if it
-        // omits a newer one, the map is wrong.
-        assert_eq!(broken(&[(6, 136)], &[(5, 136), (6, 136)], Some(5)), []);
-        assert_eq!(broken(&[(6, 136)], &[(6, 136), (7, 136)], Some(5)), [Rule::StorageMap]);
-    }
 }

@@ -203,10 +203,6 @@ rules! {
     HashesPerTick, Bank, AGAVE, SOURCE, READ, "a tick has fewer hashes than Agave starts with";
     /// If a chain has no fixed number of hashes per tick, its bank file states none.
     NoHashesPerTick, Bank, AGAVE, OTHER_MAKER, SEEN, "the bank file says 0 hashes per tick, as Firedancer writes it where the chain has no number";
-    /// Storages and storage map agree.
-    StorageMap, Bank, NOBODY, LOOK, PAGE_BANK_FILE, "storages and the bank file's storage map differ";
-    /// Every storage in the storage map is present and long enough.
-    StorageMapGap, Bank, NOBODY, SOURCE, PAGE_BANK_FILE, "a storage of the bank file's storage map is missing or too short";
     /// The bank hash is the hash of its parts.
     BankHash, Bank, ALL, SOURCE, SEEN, "the bank hash is not the hash of its parts";
     /// The bank file holds stakes.

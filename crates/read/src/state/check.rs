@@ -1,7 +1,7 @@
 //! Decides whether the state is checked while an archive is restored or recompressed, and records
 //! the evidence for the result.
 //!
-//! Frame checksums find damage, and an index or storage map finds missing storages. Neither shows
+//! Frame checksums find damage, and an index finds missing storages. Neither shows
 //! whether the accounts are those of the bank file: an attacker who changes an account can rewrite
 //! every checksum, index and frame hash. Only the state (capitalization and lattice hash over the
 //! newest version of every account) shows that, so it is checked, except with [`CheckMode::Frames`]
@@ -124,20 +124,17 @@ impl StateOutcome {
 pub enum Completeness {
     /// The state check, which notices missing accounts.
     ByState,
-    /// The storage map in the bank file.
-    ByMap,
     /// The index of the archive.
     ByIndex,
-    /// No evidence: the state was not checked, and there is neither storage map nor index.
+    /// No evidence: the state was not checked, and there is no index.
     NotChecked,
 }
 
 impl Completeness {
-    /// Text in reports: `by state`, `by map`, `by index` or `not checked`.
+    /// Text in reports: `by state`, `by index` or `not checked`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::ByState => "by state",
-            Self::ByMap => "by map",
             Self::ByIndex => "by index",
             Self::NotChecked => "not checked",
         }
@@ -163,12 +160,11 @@ pub struct Assurance {
 }
 
 impl Assurance {
-    /// Derives the evidence from the state check, the bank file's storage map, and the index.
+    /// Derives the evidence from the state check and the index.
     #[doc(hidden)]
-    pub fn new(state: StateOutcome, bank: &BankFile, has_index: bool) -> Self {
+    pub fn new(state: StateOutcome, has_index: bool) -> Self {
         let complete = match &state {
             StateOutcome::Checked { .. } => Completeness::ByState,
-            StateOutcome::NotChecked(_) if bank.storage_count > 0 => Completeness::ByMap,
             StateOutcome::NotChecked(_) if has_index => Completeness::ByIndex,
             StateOutcome::NotChecked(_) => Completeness::NotChecked,
         };

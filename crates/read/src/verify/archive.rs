@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use slotpress_base::{Error, Result, ShowPath};
-use slotpress_format::{BankFile, StorageMapItem};
+use slotpress_format::BankFile;
 
 use crate::archive::Archive;
 use crate::archive::by_index::Extent;
@@ -82,7 +82,7 @@ impl VerifiedArchive {
             findings.skip(Check::Entries, "quick check: entries were taken from the index");
         }
         drop(visitor);
-        let lacks_stakes = judged.bank.as_ref().is_some_and(|(bank, _)| bank.lacks_stakes());
+        let lacks_stakes = judged.bank.as_ref().is_some_and(BankFile::lacks_stakes);
         let (tar_bytes, frames, is_of_firedancer) =
             (read.tar_bytes, read.frames.frames, read.is_of_firedancer || lacks_stakes);
         Ok(Self { archive, findings, judged, tar_bytes, frames, first_storage, is_of_firedancer })
@@ -110,13 +110,7 @@ impl VerifiedArchive {
     }
 
     pub fn bank(&self) -> Option<&BankFile> {
-        self.judged.bank.as_ref().map(|(bank, _)| bank)
-    }
-
-    /// The storage map of the bank file, if all storages could be read.
-    pub fn whole_map(&self) -> Option<&[StorageMapItem]> {
-        let (_, map) = self.judged.bank.as_ref().filter(|_| !self.findings.has_lost_accounts())?;
-        Some(map)
+        self.judged.bank.as_ref()
     }
 
     pub fn storages(&self) -> &[(u64, u64)] {

@@ -12,7 +12,7 @@ use crate::rules::pair::swapped;
 use crate::state::accounts::Accounts;
 use crate::state::finish::StateCounts;
 use crate::state::second_pass::{StateFacts, StatePart};
-use crate::{Check, Findings, Rule, check_base, judge_chains, judge_rebased_on, judge_root, judge_storage_map};
+use crate::{Check, Findings, Rule, check_base, judge_chains, judge_rebased_on, judge_root};
 
 /// Makes the checks that need all archives, and the report. `read` has the newest first.
 pub fn judge(read: Vec<VerifiedArchive>, accounts: &Accounts, job: &Job<'_>) -> Result<VerifyReport> {
@@ -45,7 +45,7 @@ fn judge_together<'a>(read: &'a [VerifiedArchive], job: &Job<'_>) -> Result<&'a 
         refuse_swapped(newest, base)?;
         check_base(newest.archive.base_slot(), base.bank().map(|bank| bank.slot))?;
     }
-    judge_maps(newest, base)?;
+    judge_base(newest, base)?;
     let bank = newest.bank();
     if let Some(bank) = bank {
         judge_expectations(&options.check, bank.slot, bank.snapshot_hash(), &newest.findings)?;
@@ -68,9 +68,13 @@ fn judge_together<'a>(read: &'a [VerifiedArchive], job: &Job<'_>) -> Result<&'a 
     Ok(newest)
 }
 
+/// Hint for a state that does not add up, of one archive whose name is not known.
+const MAYBE_INCREMENTAL: &str = "if it is an incremental archive, give its full archive first";
+
 /// Makes the report. `read` has the newest first.
 fn report_on(read: Vec<VerifiedArchive>, counted: &StateCounts, accounts: &Accounts, job: &Job<'_>) -> VerifyReport {
     let options = job.options;
+    let is_nameless = matches!(&read[..], [one] if one.archive.name.is_none());
     let base_slot = read.first().and_then(|newest| newest.archive.base_slot());
     let bank = read.first().and_then(|newest| newest.bank().cloned());
     let mut counts = Counts::default();
@@ -98,6 +102,10 @@ fn report_on(read: Vec<VerifiedArchive>, counted: &StateCounts, accounts: &Accou
     report.roots = roots;
     report.counts = counts;
     report.set_bank(bank.as_ref(), has_index);
+    if is_nameless {
+        let of_state = report.failures.iter_mut().filter(|failure| failure.check == Check::State);
+        of_state.for_each(|failure| failure.hint = MAYBE_INCREMENTAL.into());
+    }
     report.bank = bank;
     report
 }
@@ -114,31 +122,15 @@ fn refuse_swapped(newest: &VerifiedArchive, base: &VerifiedArchive) -> Result<()
     }
 }
 
-/// Compares the storages of each archive with the storage map in its bank file. The map of an
-/// incremental archive names the storages of both.
-fn judge_maps(newest: &VerifiedArchive, base: Option<&VerifiedArchive>) -> Result<()> {
-    let base_slot = newest.archive.base_slot();
-    if let Some(base) = base {
-        if let Some(bank) = base.bank() {
-            judge_rebased_on(&newest.archive, bank.snapshot_hash(), &newest.findings)?;
-            newest.bank().map_or(Ok(()), |newer| judge_chains(bank, newer, &newest.findings))?;
-        }
-        if let Some(map) = base.whole_map() {
-            judge_storage_map(map, base.storages(), None, true, &base.findings)?;
-        }
+/// Checks that an incremental archive builds on this state of the full one.
+fn judge_base(newest: &VerifiedArchive, base: Option<&VerifiedArchive>) -> Result<()> {
+    if let Some(bank) = base.and_then(VerifiedArchive::bank) {
+        judge_rebased_on(&newest.archive, bank.snapshot_hash(), &newest.findings)?;
+        newest.bank().map_or(Ok(()), |newer| judge_chains(bank, newer, &newest.findings))?;
     }
     if newest.findings.has(Rule::BaseMismatch) {
         // Failures that follow from this one would hide it.
         newest.findings.skip(Check::State, "the archives are no pair");
-        return Ok(());
-    }
-    if let Some(map) = newest.whole_map() {
-        let mut storages = newest.storages().to_vec();
-        storages.extend(base.into_iter().flat_map(|base| base.storages()));
-        // A full archive without a map, such as Firedancer's, may have other storages than the
-        // incremental archive's map names.
-        let has_base = base.and_then(VerifiedArchive::whole_map).is_some_and(|map| !map.is_empty());
-        judge_storage_map(map, &storages, base_slot, has_base, &newest.findings)?;
     }
     Ok(())
 }

@@ -102,7 +102,7 @@ fn read_snapshot(snapshot: BankSnapshot, base_slot: Option<u64>, job: &Job<'_>) 
 /// read.
 fn judge_files(snapshot: &BankSnapshot, findings: &Findings) -> Result<Option<BankFile>> {
     let documents = read_documents(&snapshot.bank_file, &snapshot.status_cache, &snapshot.version);
-    let bank = judge_documents(documents, Some(snapshot.slot), findings)?.map(|(bank, _)| bank);
+    let bank = judge_documents(documents, Some(snapshot.slot), findings)?;
     judge_layout(snapshot.layout, findings)?;
     judge_list(snapshot, findings)?;
     Ok(bank)

@@ -180,8 +180,7 @@ impl VerifyReport {
     }
 
     /// Adds facts of the bank file, if it could be read, and the evidence that no storage is
-    /// missing: the state if it was checked, else the storage map, else an index (for a ledger, its
-    /// storages list).
+    /// missing: the state if it was checked, else an index (for a ledger, its storages list).
     pub(crate) fn set_bank(&mut self, bank: Option<&BankFile>, has_index: bool) {
         let Some(bank) = bank else { return };
         self.slot = Some(bank.slot);
@@ -191,7 +190,7 @@ impl VerifyReport {
             true => StateOutcome::Checked { accounts: self.counts.accounts },
             false => StateOutcome::NotChecked(String::new()),
         };
-        self.complete = Some(Assurance::new(outcome, bank, has_index).complete);
+        self.complete = Some(Assurance::new(outcome, has_index).complete);
     }
 
     /// True for a ledger, which has no frames.
