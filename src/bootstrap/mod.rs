@@ -31,6 +31,7 @@ use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use slotpress_base::{Elapsed, Error, KeptDir, Progress, Result, Space, Stopwatch, text};
 use slotpress_format::{Hash, Root};
+use slotpress_net::fetch::partial::reserved_bytes;
 use slotpress_net::find::Expected;
 use slotpress_net::{Candidate, Client, FetchLimits, FindOptions, FindReport, SourceArg, Url};
 use slotpress_read::CheckMode;
@@ -185,14 +186,25 @@ pub fn plan_bootstrap(client: &Client, options: &BootstrapOptions, progress: &dy
     let candidate = report.require_candidate()?.clone();
     let (full, incremental) = left.choices(&candidate);
     let kept_bytes = left.node.kept_bytes(&full.name);
-    let choices = || [Some(&full), incremental.as_ref()].into_iter().flatten();
-    let length = |choice: &ChosenArchive| choice.length_bytes.unwrap_or(0);
-    // Archives in the snapshots directory are neither fetched nor copied.
-    let dir = options.restore.paths.snapshots_dir();
-    let added_bytes = choices().filter(|choice| !choice.is_in(dir)).map(length).sum();
-    let (space, existing) = preview_fetched(&options.restore, choices().map(length).sum(), added_bytes)?;
+    let (space, existing) = preview(options, &full, incremental.as_ref())?;
     let (ways, options) = (bases::ways(report), options.clone());
     Ok(BootstrapPlan { full, incremental, ways, candidate, kept_bytes, space, existing, options, found })
+}
+
+/// Estimates the bytes to write per file system, and returns the paths that would be replaced.
+fn preview(
+    options: &BootstrapOptions,
+    full: &ChosenArchive,
+    incremental: Option<&ChosenArchive>,
+) -> Result<(Vec<Space>, Vec<PathBuf>)> {
+    let choices = || std::iter::once(full).chain(incremental);
+    let length = |choice: &ChosenArchive| choice.length_bytes.unwrap_or(0);
+    // Archives in the snapshots directory are neither fetched nor copied. Of others, an earlier run
+    // may have taken the room.
+    let dir = options.restore.paths.snapshots_dir();
+    let added = |choice: &ChosenArchive| length(choice).saturating_sub(reserved_bytes(dir, &choice.name.to_string()));
+    let added_bytes = choices().filter(|choice| !choice.is_in(dir)).map(added).sum();
+    preview_fetched(&options.restore, choices().map(length).sum(), added_bytes)
 }
 
 /// Finds the best state, fetches its archives, and restores them while they arrive. The result is a
@@ -220,7 +232,9 @@ fn execute(
         Some(found) => found,
         None => context.look(false, progress)?,
     };
-    report.require_candidate()?;
+    let (full, incremental) = found.choices(report.require_candidate()?);
+    let (space, _) = preview(options, &full, incremental.as_ref())?;
+    space.iter().try_for_each(Space::check)?;
     let servers: Vec<Url> = options.find.sources.iter().filter_map(|source| source.url().cloned()).collect();
     let servers: Vec<Url> = servers.iter().chain(&options.find.rpc).map(directory_of).collect();
     // The genesis is small, so it is fetched first: if it is wrong, nothing else need be fetched.

@@ -74,6 +74,24 @@ fn an_unreachable_source() {
     assert!(said.code == Some(4) && !ledger.exists(), "{said:?}");
 }
 
+/// Nothing is fetched that cannot be unpacked here, and nothing is left.
+#[test]
+fn an_archive_without_room() {
+    let files = full_only();
+    let name = files.keys().next().expect("an archive").clone();
+    let server = Server::start(move |request, stream| match request.path == format!("/{name}") {
+        true => head(stream, "200 OK", &[("Accept-Ranges", "bytes"), ("Content-Length", &(3u64 << 40).to_string())])
+            .map(|()| Then::Close),
+        false => respond(&files, Way::Ranges, request, stream),
+    });
+    let dir = temp_dir();
+    let ledger = dir.path().join("ledger");
+    let said = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(said.stderr.contains("not enough space") && !ledger.exists(), "{said:?}");
+    assert!(!server.requests().iter().any(is_fetch), "{said:?}");
+}
+
 /// A trusted server that has archives, but fails when it is asked which, has not denied one.
 #[test]
 fn a_trusted_server_whose_list_fails() {

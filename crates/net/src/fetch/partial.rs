@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub use naming::{kept_bytes, remove_left_journal};
+pub use naming::{kept_bytes, remove_left_journal, reserved_bytes};
 use parking_lot::{Condvar, Mutex};
 use rangemap::RangeSet;
 pub(in crate::fetch) use reading::Patient;

@@ -1,6 +1,7 @@
 //! Renames and removes partial files: gives a complete file its final name, and removes what is left
 //! over.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
@@ -26,6 +27,12 @@ pub fn kept_bytes(dir: &Path, archive_name: &str) -> u64 {
     let name = journal_name(&partial_name(archive_name));
     let journal = KeptDir::open(dir).and_then(|dir| DownloadJournal::read(&dir, &name)).ok().flatten();
     journal.map_or(0, |journal| journal.done_bytes())
+}
+
+/// Number of bytes on disk that an earlier run took for an archive: it reserves the whole file.
+pub fn reserved_bytes(dir: &Path, archive_name: &str) -> u64 {
+    let found = dir.join(partial_name(archive_name)).symlink_metadata();
+    found.map_or(0, |found| found.blocks().saturating_mul(512))
 }
 
 /// Removes the journal of an archive that has its final name. A run leaves it if it is killed
