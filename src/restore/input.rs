@@ -80,13 +80,21 @@ impl<'a> Feed<'a> {
     }
 
     /// Adds an archive. `dir` is the archives directory. `is_below` is true for the full archive of
-    /// a pair.
-    fn add(&mut self, archive: Archive, origin: Origin, dir: &Arc<KeptDir>, is_below: bool) -> Result<()> {
+    /// a pair; `had_length` if its length was known before it was opened.
+    fn add(
+        &mut self,
+        archive: Archive,
+        origin: Origin,
+        dir: &Arc<KeptDir>,
+        is_below: bool,
+        had_length: bool,
+    ) -> Result<()> {
         refuse_unread(&archive)?;
         refuse_for_firedancer_only(&archive, is_below)?;
         let way = ArchiveCopy::begin(&archive, origin, dir)?;
         let expect_root = self.expect_roots.get(self.opened.len()).copied();
-        let is_hashed_at_end = archive.source.length_bytes().is_none();
+        // Its last bytes may have come since, so its length now says nothing.
+        let is_hashed_at_end = !had_length && archive.tail.is_none();
         self.opened.push(Opened { archive, way, expect_root, is_hashed_at_end });
         Ok(())
     }
@@ -94,19 +102,23 @@ impl<'a> Feed<'a> {
     /// Opens the next archive. Returns false if there is none. `dir` is the archives directory.
     pub fn open_next(&mut self, dir: &Arc<KeptDir>, options: &RestoreTarget, progress: &dyn Progress) -> Result<bool> {
         let Some(supply) = &mut self.more else { return Ok(false) };
-        let (archive, origin) = match supply.next()? {
+        let (archive, origin, had_length) = match supply.next()? {
             None => {
                 self.more = None;
                 return Ok(false);
             }
             Some(Supplied::Arriving { source, name, file }) => {
-                (Archive::of_source(source, name, IndexPolicy::Hint, &options.io_policy)?, Origin::Fetched(file))
+                let had_length = source.length_bytes().is_some();
+                let archive = Archive::of_source(source, name, IndexPolicy::Hint, &options.io_policy)?;
+                (archive, Origin::Fetched(file), had_length)
             }
-            Some(Supplied::File(path)) => (Archive::open(&path, IndexPolicy::Hint, &options.io_policy)?, Origin::File),
+            Some(Supplied::File(path)) => {
+                (Archive::open(&path, IndexPolicy::Hint, &options.io_policy)?, Origin::File, true)
+            }
         };
         archive.warn_of_index(progress);
         // It is not known yet whether an incremental archive follows.
-        self.add(archive, origin, dir, false)?;
+        self.add(archive, origin, dir, false, had_length)?;
         Ok(true)
     }
 
@@ -255,7 +267,8 @@ impl Inputs {
                 }
                 (None, None) => return Err(no_archive()),
             };
-            feed.add(archive, origin, &target.snapshots_dir, number < count)?;
+            let had_length = matches!(origin, Origin::File);
+            feed.add(archive, origin, &target.snapshots_dir, number < count, had_length)?;
         }
         Ok(feed)
     }

@@ -82,7 +82,7 @@ impl Unpacker<'_> {
         // The rules require a bank file.
         let bank = judged.bank.ok_or_else(|| Error::damaged("the archive holds no bank file"))?;
         drop(reader);
-        let root = match opened.expect_root.is_some() && archive.tail.is_none() {
+        let root = match opened.expect_root.is_some() && opened.is_hashed_at_end {
             true => compared_root(archive, progress)?,
             false => None,
         };
