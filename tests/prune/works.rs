@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use serde_json::Value;
 
 use crate::common::listed::{names, objects};
-use crate::common::served::two_archives;
+use crate::common::served::{Server, two_archives};
 use crate::common::*;
 use crate::rebase::{rebase, two_full_archives};
 
@@ -237,10 +237,11 @@ fn downloads_that_did_not_end() {
         String::from_utf8([output.stdout, output.stderr].concat()).expect("text")
     };
     let (at, shown) = (dir.path().as_os_str(), partial.display().to_string());
-    let from = two_archives();
+    let (from, server) = (two_archives(), Server::start(&[]));
+    let url = server.url("/");
     for arguments in [
         vec!["list".as_ref(), at],
-        vec!["fetch".as_ref(), from.path().as_os_str(), "-o".as_ref(), at],
+        vec!["fetch".as_ref(), url.as_ref(), "-o".as_ref(), at],
         vec!["prune".as_ref(), at, "--partials".as_ref(), "--dry-run".as_ref()],
     ] {
         let said = say(&arguments);

@@ -53,7 +53,7 @@ fn what_cannot_be_read_says_why() {
     };
     rebase(&url("/old.tar.zst"), 4, &["it is read twice"]);
     let place = server.url("/");
-    rebase(&place, 2, &["one archive is wanted", "slotpress list"]);
+    rebase(&place, 1, &["has no snapshot archive"]);
     fails(&["verify", &url("/changes.tar.zst")], 4, &["the file on the server has changed", "start again"]);
     fails(&["inspect", "http://127.0.0.1:9/x", "--ca-file", "/no/such/file"], 1, &["/no/such/file"]);
     fails(&["inspect", "http://127.0.0.1:9/x", "--ca-file", "/etc/hostname"], 2, &["no certificates", "PEM"]);
