@@ -103,7 +103,7 @@ fn verifying(path: &Path, file: &Archive, tail: &Tail, threads: usize) -> Result
 
     let layout = Layout::default();
     let start = Stopwatch::start();
-    file.read(&Pass::new(threads, &NoProgress), &layout).map_err(slotpress::Error::from)?;
+    file.read(&Pass::new(threads, &NoProgress), &layout)?;
     let layout_seconds = start.elapsed().cpu.as_secs_f64();
 
     // The same accounts, all of one size: the extended output does not depend on it, and typical

@@ -21,7 +21,6 @@ mod unpack;
 
 use std::collections::HashMap;
 use std::io::{BufReader, Read, Seek, SeekFrom, Write};
-use std::path::PathBuf;
 
 pub use input::is_standard_input;
 #[cfg(feature = "net")]
@@ -111,7 +110,7 @@ pub fn preview_fetched(
     options: &RestoreTarget,
     archives_bytes: u64,
     added_bytes: u64,
-) -> Result<(Vec<Space>, Vec<PathBuf>)> {
+) -> Result<(Vec<Space>, Vec<std::path::PathBuf>)> {
     let target = Target::prepare(options)?;
     let space = target.space_for(archives_bytes.saturating_mul(MAINNET_RATIO), added_bytes)?;
     Ok((space, target.moved().iter().map(|one| one.from.path()).collect()))

@@ -30,6 +30,9 @@ pub struct LostFrame {
     pub error: Error,
 }
 
+/// What becomes of the content of a frame, or of a frame that does not decode.
+type OnDecoded<'a> = dyn FnMut(Result<&[u8], LostFrame>) -> Result<()> + 'a;
+
 /// Like [`decode_in_order`], but also calls `on_frame` for every frame, and passes a lost frame on.
 pub fn decode_observed<'a>(
     input: impl Read + Send + 'a,
@@ -37,7 +40,7 @@ pub fn decode_observed<'a>(
     threads: usize,
     progress: &dyn Progress,
     on_frame: OnFrame<'a>,
-    on_decoded: &mut dyn FnMut(Result<&[u8], LostFrame>) -> Result<()>,
+    on_decoded: &mut OnDecoded<'_>,
 ) -> Result<FrameStatistics> {
     let recycler = Recycler::default();
     let new_worker = || {
