@@ -14,20 +14,29 @@ pub struct Browser {
     session: String,
 }
 
+fn start_driver() -> Option<(Child, String)> {
+    let mut driver = Command::new("chromedriver")
+        .args(["--port=0"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("starts");
+    let lines = BufReader::new(driver.stdout.take().expect("a pipe")).lines();
+    let ready = |line: std::io::Result<String>| {
+        let line = line.expect("text");
+        line.split("successfully on port ").nth(1).map(|port| port.trim_end_matches('.').to_string())
+    };
+    let port = lines.into_iter().find_map(ready);
+    if port.is_none() {
+        driver.wait().expect("ended");
+    }
+    Some((driver, port?))
+}
+
 impl Browser {
     pub fn start(dir: &Path) -> Self {
-        let mut driver = Command::new("chromedriver")
-            .args(["--port=0"])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("starts");
-        let lines = BufReader::new(driver.stdout.take().expect("a pipe")).lines();
-        let ready = |line: std::io::Result<String>| {
-            let line = line.expect("text");
-            line.split("successfully on port ").nth(1).map(|port| port.trim_end_matches('.').to_string())
-        };
-        let port = lines.into_iter().find_map(ready).expect("a port");
+        // The driver ends if another program takes the port that it has found for itself.
+        let (driver, port) = (0..3).find_map(|_| start_driver()).expect("a port");
         let chromium = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
             .into_iter()
             .chain(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
