@@ -1,6 +1,7 @@
 //! Scans directories and opens their files. No symbolic link below the given directory is followed.
 
 use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
@@ -62,19 +63,23 @@ pub fn scan_names(dirs: &[PathBuf]) -> Result<Catalog> {
 /// Judges all archives of the directories. Returns the usable ones, with their frame hashes, and
 /// the unusable ones.
 fn judged(dirs: &[PathBuf], known: &Catalog) -> Result<(Vec<Archive>, Vec<Unusable>)> {
+    // By their paths: `serve` looks each second, and a directory may have thousands of archives.
+    let known_usable: HashMap<PathBuf, &Archive> = known.archives.iter().map(|one| (one.path(), one)).collect();
+    let known_unusable: HashMap<PathBuf, &Unusable> =
+        known.unusable.iter().map(|one| (one.archive.path(), one)).collect();
     let (mut archives, mut unusable) = (Vec::new(), Vec::new());
     for archive in archives_of(dirs)? {
         let is_same = |other: &Archive| {
             Archive { hashes: None, bank_unix_seconds: None, kept_because: None, ..other.clone() } == archive
         };
-        if let Some(known) = known.archives.iter().find(|known| is_same(known)) {
-            archives.push(known.clone());
+        if let Some(known) = known_usable.get(&archive.path()).filter(|known| is_same(known)) {
+            archives.push((*known).clone());
             continue;
         }
         // A file that could not be read may be readable now.
-        let known = known.unusable.iter().find(|known| is_same(&known.archive));
+        let known = known_unusable.get(&archive.path()).filter(|known| is_same(&known.archive));
         if let Some(known) = known.filter(|known| known.fault != Fault::Unreadable) {
-            unusable.push(known.clone());
+            unusable.push((*known).clone());
             continue;
         }
         match judge_file(&archive) {
