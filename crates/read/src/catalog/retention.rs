@@ -31,7 +31,10 @@ pub(super) fn by_periods(catalog: &Catalog, keep: &Keep, newest_slot: u64) -> Ve
     let is_state = |archive: &Archive| archive.is_full() || !archive.is_rebased() && catalog.base_of(archive).is_some();
     let mut states: Vec<usize> = (0..).zip(archives).filter(|(_, it)| is_state(it)).map(|(at, _)| at).collect();
     states.sort_by_key(|at| archives.get(*at).map(|archive| Reverse(archive.name.slot)));
-    let times: Vec<Option<Duration>> = archives.iter().map(|archive| catalog.time_of(archive)).collect();
+    // A time may be reckoned from those of all archives, so it is only where it is asked for.
+    let is_by_time = keep.daily > 0 || keep.weekly > 0;
+    let of_archive = |archive: &Archive| if is_by_time { catalog.time_of(archive) } else { None };
+    let times: Vec<Option<Duration>> = archives.iter().map(of_archive).collect();
     let mut keep_newest = |count: usize, reason: KeepReason, period_of: &dyn Fn(usize) -> Option<u64>| {
         let mut periods = BTreeSet::new();
         for at in &states {
@@ -51,7 +54,6 @@ pub(super) fn by_periods(catalog: &Catalog, keep: &Keep, newest_slot: u64) -> Ve
         });
     }
     let is_epoch_unknown = keep.epoch_ends > 0 && catalog.epoch_schedule.is_none();
-    let is_by_time = keep.daily > 0 || keep.weekly > 0;
     for ((archive, time), reason) in archives.iter().zip(&times).zip(&mut reasons) {
         if is_epoch_unknown || is_by_time && time.is_none() && !archive.is_rebased() {
             *reason = Some(KeepReason::Undated);

@@ -69,15 +69,16 @@ fn judged(dirs: &[PathBuf], known: &Catalog) -> Result<(Vec<Archive>, Vec<Unusab
         known.unusable.iter().map(|one| (one.archive.path(), one)).collect();
     let (mut archives, mut unusable) = (Vec::new(), Vec::new());
     for archive in archives_of(dirs)? {
+        let path = archive.path();
         let is_same = |other: &Archive| {
             Archive { hashes: None, bank_unix_seconds: None, kept_because: None, ..other.clone() } == archive
         };
-        if let Some(known) = known_usable.get(&archive.path()).filter(|known| is_same(known)) {
+        if let Some(known) = known_usable.get(&path).filter(|known| is_same(known)) {
             archives.push((*known).clone());
             continue;
         }
         // A file that could not be read may be readable now.
-        let known = known_unusable.get(&archive.path()).filter(|known| is_same(&known.archive));
+        let known = known_unusable.get(&path).filter(|known| is_same(&known.archive));
         if let Some(known) = known.filter(|known| known.fault != Fault::Unreadable) {
             unusable.push((*known).clone());
             continue;
