@@ -100,8 +100,8 @@ pub struct RecompressReport {
 /// [`ErrorKind::Usage`] if the state cannot be checked: from a stream into a stream, or for an
 /// incremental archive without its full one. This check is skipped with
 /// [`CheckMode::Frames`](slotpress_read::CheckMode::Frames). Also fails if the disk fails or is
-/// full. [`ErrorKind::Unsupported`] if Firedancer wrote the archive before September 2026. After an error, nothing gets an archive's name; a stream may have received a part of the
-/// archive.
+/// full. [`ErrorKind::Unsupported`] if Firedancer wrote the archive before September 2026. After an
+/// error, nothing gets an archive's name; a stream may have received a part of the archive.
 pub fn recompress<'a>(
     source: RecompressSource,
     sink: Sink<'a>,
