@@ -61,6 +61,7 @@ impl Reading<'_> {
             Input::File { archive, .. } => reader.rules.finish(archive, &mut read)?,
             Input::Stream { .. } => reader.rules.finish_entries(read.documents, read.is_whole)?,
         };
+        findings.require_client()?;
         let Some(bank) = judged.bank else { return Err(Error::damaged("the archive holds no bank file")) };
         let entries = reader.contents.0.into_inner();
         let left_out = judged.entries.storages().iter().filter(|(_, length_bytes)| *length_bytes == 0).count() as u64;

@@ -50,6 +50,33 @@ fn an_archive_without_a_name_may_be_an_incremental_one() {
     assert!(output.status.code() == Some(3) && words.iter().all(|words| said.contains(words)), "{said}");
 }
 
+/// What is not zstd is good for a client that reads it, and otherwise not good.
+#[test]
+fn other_compressions() {
+    let (dir, lz4) = (temp_dir(), temp_dir());
+    assert_eq!(run(&["recompress", text(&fixture(FULL_26)), "--format", "lz4", "-o", text(lz4.path())]).0, 0);
+    let tar = tar_of(&fixture(FULL_26));
+    let put = |extension: &str, bytes: &[u8]| {
+        let path = dir.path().join(FULL_26.replace("tar.zst", extension));
+        fs::write(&path, bytes).expect("written");
+        path
+    };
+    let mut bzip2 = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast());
+    std::io::Write::write_all(&mut bzip2, &tar).expect("compressed");
+    let lz4 = lz4.path().join(&names(lz4.path())[0]);
+    for (path, client) in [(&lz4, "agave"), (&put("tar", &tar), "firedancer")] {
+        let (code, said, _) = run(&["verify", text(path), "--for", client]);
+        assert!(code == 0 && said.contains("loads it") && said.contains("frames   ok"), "{said}");
+        let (code, said, _) = run(&["verify", text(path)]);
+        assert!(code == 3 && said.contains("loads it") && said.contains("what to do: recompress it"), "{said}");
+    }
+    let (code, said, _) = run(&["verify", text(&put("tar.bz2", &bzip2.finish().expect("compressed")))]);
+    assert!(
+        code == 3 && said.matches("refuses it").count() == 2 && said.contains("what to do: recompress it"),
+        "{said}"
+    );
+}
+
 /// Every command that takes two archives gives the same two lines if they are not a pair.
 #[test]
 fn archives_that_are_no_pair() {

@@ -5,10 +5,12 @@
 use std::path::Path;
 
 use slotpress_base::NoProgress;
-use slotpress_format::LedgerPaths;
+use slotpress_format::{FieldReader, LedgerPaths};
 use slotpress_read::{Rule, SnapshotClient, VerifyReport, verify_ledger};
 
 use crate::common::oracle::Oracle;
+use crate::common::screen::{fails, run};
+use crate::common::text;
 use crate::verify::fixtures::*;
 
 /// Places in a bank file: the queue's blockhashes (hash, 8 bytes, index, 8 bytes), and the bank
@@ -147,6 +149,37 @@ fn errors_that_older_versions_do_not_know() {
             "54"
         })));
     }
+}
+
+/// Agave refuses the bank file, Firedancer the status cache, and each is normal for the other: no
+/// client loads the archive, `verify` says so without being asked, and nothing is made from it.
+#[test]
+fn no_client_loads_it() {
+    let mut tar = with_bank(|bank, places| {
+        let at = places.hash + 80 + 16 * u64_at(bank, places.hash + 72) as usize + 40;
+        let length = if bank[at] == 0 { 1 } else { 9 };
+        bank.splice(at..at + length, [1, 0, 0, 0, 0, 0, 0, 0, 0]);
+    });
+    let (dir, out) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+    let report = verify(&put(dir.path(), FULL, &zstd(&tar.write())), None, &[]);
+    assert!(report.ok && refusing(&report) == SnapshotClient::AGAVE, "{}", shown(&report));
+    let member = tar.member(|path| path == "snapshots/status_cache");
+    let cache = slotpress_format::parse_status_cache(
+        FieldReader::new(&member.content[..], member.content.len() as u64, "it"),
+        u64::MAX,
+    );
+    let slots = cache.expect("a status cache").slots;
+    let bare = slots.iter().flat_map(|slot| [&slot.to_le_bytes()[..], &[1], &[0; 8]].concat());
+    member.set_content((slots.len() as u64).to_le_bytes().into_iter().chain(bare).collect());
+    let path = put(dir.path(), FULL, &zstd(&tar.write()));
+    let report = verify(&path, None, &[]);
+    assert_eq!(report.failures.iter().map(|it| it.rule).collect::<Vec<_>>(), [Rule::NoClient], "{}", shown(&report));
+    let (code, said, _) = run(&["verify", path.to_str().expect("text")]);
+    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    let found = "found Agave 4.2 to 4.5: the bank file says 0 hashes per tick";
+    assert!(code == 3 && said.contains(found) && said.contains("; Firedancer: the status cache holds no"), "{said}");
+    fails(&["recompress", path.to_str().expect("text"), "-o", text(out.path())], 3, &["no client loads it"]);
+    assert_eq!(std::fs::read_dir(out.path()).expect("read").count(), 0);
 }
 
 /// Changes on which Firedancer fails or aborts, and which Agave loads. No writer makes them, so they

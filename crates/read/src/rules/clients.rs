@@ -142,15 +142,15 @@ pub fn refusals(broken: impl Iterator<Item = Rule>, client: SnapshotClient) -> V
     broken.filter(|rule| !rule.is_tolerated_by(client)).map(|rule| rule.why(client)).collect()
 }
 
-/// Verdicts of all clients on an archive that breaks these rules.
-pub fn verdicts(broken: impl Iterator<Item = Rule> + Clone) -> Vec<ClientVerdict> {
-    let verdict = |client| {
+/// Verdicts of clients on an archive or a ledger that breaks these rules.
+pub fn verdicts(broken: impl Iterator<Item = Rule> + Clone, clients: &[SnapshotClient]) -> Vec<ClientVerdict> {
+    let verdict = |&client: &SnapshotClient| {
         let mut refusing = broken.clone().filter(|rule| !rule.is_tolerated_by(client));
         let because = refusing.next().map(|rule| rule.why(client));
         let note = broken.clone().find_map(|rule| rule.note(client)).filter(|_| because.is_none());
         ClientVerdict { client, loads: because.is_none(), because, note }
     };
-    SnapshotClient::ALL.into_iter().map(verdict).collect()
+    clients.iter().map(verdict).collect()
 }
 
 #[cfg(test)]
@@ -160,7 +160,10 @@ mod tests {
     #[test]
     fn versions_share_a_line_where_they_agree() {
         let lines = |rules: &[Rule]| -> Vec<String> {
-            let said = verdicts(rules.iter().copied()).into_iter().map(|it| (it.client, (it.loads, it.note))).collect();
+            let said = verdicts(rules.iter().copied(), &SnapshotClient::ALL)
+                .into_iter()
+                .map(|it| (it.client, (it.loads, it.note)))
+                .collect();
             let line = |(name, (loads, note)): (String, (bool, Option<&str>))| {
                 format!("{name} {loads}{}", note.map_or("", |_| ", but"))
             };

@@ -12,6 +12,7 @@ use serde::Serialize;
 use slotpress_base::{Error, Result};
 use slotpress_format::Address;
 
+use super::clients::{ClientVerdict, SnapshotClient, lines_of, verdicts};
 use crate::Rule;
 
 /// The checks, in the order in which reports list them.
@@ -133,6 +134,13 @@ impl Failure {
         }
     }
 
+    /// Failure of what every client refuses; `None` if a client loads it.
+    pub(crate) fn of_all(verdicts: &[ClientVerdict]) -> Option<Self> {
+        let said = verdicts.iter().map(|it| Some((it.client, it.because?))).collect::<Option<Vec<_>>>()?;
+        let said: Vec<String> = lines_of(said).into_iter().map(|(client, why)| format!("{client}: {why}")).collect();
+        Some(Self::new(Rule::NoClient, FindingPlace::default(), String::new(), said.join("; ")))
+    }
+
     #[doc(hidden)]
     pub fn to_error(&self) -> Error {
         if self.rule.is_unsupported() {
@@ -242,6 +250,13 @@ impl Findings {
             inner.failures.push(failure);
         }
         Ok(())
+    }
+
+    /// Fails if every client refuses a rule that is broken, although each is normal for a client.
+    pub fn require_client(&self) -> Result<()> {
+        let broken = self.broken_rules();
+        let of_version = broken.keys().copied().filter(|rule| rule.is_of_version());
+        Failure::of_all(&verdicts(of_version, &SnapshotClient::ALL)).map_or(Ok(()), |failure| Err(failure.to_error()))
     }
 
     /// Records that a check was not completed; keeps the first reason.

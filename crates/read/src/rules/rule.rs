@@ -266,6 +266,9 @@ rules! {
     /// The ledger does not use a storages list that distinguishes append vecs from split files
     /// (fastboot 4 and 5).
     TaggedList, Entries, UP_TO_4_4, LAYOUT, READ, "a ledger of Agave 4.5, whose list distinguishes kinds of storages";
+    /// Some client loads the archive. Each broken rule may be normal for some client, but not all
+    /// together.
+    NoClient, Bank, ALL, OTHER_MAKER, OWN, "no client loads it";
 }
 
 impl Rule {
@@ -301,6 +304,7 @@ impl Rule {
             Self::BankFile | Self::BankFileEnd => "a bank file that can be read to its last byte",
             Self::StatusCache => "a status cache that can be read to its last byte",
             Self::Ledger => "storages, lists and bank file that agree",
+            Self::NoClient => "what one of the clients loads",
             _ => return None,
         })
     }

@@ -12,7 +12,7 @@ use crate::rules::pair::swapped;
 use crate::state::accounts::Accounts;
 use crate::state::finish::StateCounts;
 use crate::state::second_pass::{StateFacts, StatePart};
-use crate::{Check, Findings, Rule, check_base, judge_chains, judge_rebased_on, judge_root};
+use crate::{Check, Findings, Rule, SnapshotClient, check_base, judge_chains, judge_rebased_on, judge_root};
 
 /// Makes the checks that need all archives, and the report. `read` has the newest first.
 pub fn judge(read: Vec<VerifiedArchive>, accounts: &Accounts, job: &Job<'_>) -> Result<VerifyReport> {
@@ -96,7 +96,7 @@ fn report_on(read: Vec<VerifiedArchive>, counted: &StateCounts, accounts: &Accou
     }
     paths.reverse();
     roots.reverse();
-    let mut report = VerifyReport::of_findings(findings, &options.clients, paths);
+    let mut report = VerifyReport::of_findings(findings, &options.clients, &SnapshotClient::ALL, paths);
     report.base_slot = base_slot;
     (report.expected_hash, report.expected_slot) = (options.check.expect_hash, options.check.expect_slot);
     report.roots = roots;

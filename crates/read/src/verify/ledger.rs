@@ -23,7 +23,7 @@ use crate::verify::report::{Counts, ObsoleteTotals};
 use crate::verify::{Job, new_accounts};
 use crate::{
     AccountsPass, Check, Documents, FindingPlace, Findings, Plan, PlanOptions, RESTORE_JOURNAL_HINT, RecordVisitor,
-    Rule, StorageRef, Task, VerifyOptions, VerifyReport, judge_documents, restore_journal,
+    Rule, SnapshotClient, StorageRef, Task, VerifyOptions, VerifyReport, judge_documents, restore_journal,
 };
 
 /// Verifies a stopped validator's ledger or an unpacked archive, and holds the ledger's lock
@@ -200,9 +200,7 @@ fn judge_layout(layout: Layout, findings: &Findings) -> Result<()> {
 
 /// Makes the report of a ledger, without verdicts of Firedancer, which starts only from archives.
 fn report_of(findings: Findings, options: &VerifyOptions, dir: PathBuf) -> VerifyReport {
-    let mut report = VerifyReport::of_findings(findings, &options.clients, vec![dir]);
-    report.clients.retain(|verdict| verdict.client.is_agave());
-    report
+    VerifyReport::of_findings(findings, &options.clients, &SnapshotClient::AGAVE, vec![dir])
 }
 
 /// Makes the report of a ledger whose storages could not be planned. Returns the error if it is not

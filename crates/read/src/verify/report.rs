@@ -127,8 +127,14 @@ impl Counts {
 }
 
 impl VerifyReport {
-    /// Makes a report. With `asked`, deviations that all these clients tolerate are warnings.
-    pub(crate) fn of_findings(findings: Findings, asked: &[SnapshotClient], paths: Vec<PathBuf>) -> Self {
+    /// Makes a report with the verdicts of `clients`. With `asked`, deviations that all these tolerate
+    /// are warnings.
+    pub(crate) fn of_findings(
+        findings: Findings,
+        asked: &[SnapshotClient],
+        clients: &[SnapshotClient],
+        paths: Vec<PathBuf>,
+    ) -> Self {
         let (mut failures, per_rule, skipped) = findings.into_parts();
         failures.sort_by(|a, b| {
             let key = |failure: &Failure| (failure.check, failure.place.frame, failure.place.offset_bytes);
@@ -140,14 +146,17 @@ impl VerifyReport {
             Rule::NotExpected | Rule::RootNotExpected => true,
             rule => is_minded(rule) || (asked.is_empty() && !rule.is_of_version()),
         };
-        let clients = verdicts(per_rule.keys().copied());
+        let clients = verdicts(per_rule.keys().copied(), clients);
         // Normal behaviour of another version gets no warning: the clients' verdicts show it.
         let is_told = |rule: Rule| is_failure(rule) || !rule.is_of_version();
         failures.retain(|failure| is_told(failure.rule));
         let found: u64 = per_rule.iter().filter(|(rule, _)| is_told(**rule)).map(|(_, count)| count).sum();
         let unlisted_count = found.saturating_sub(failures.len() as u64);
-        let (failures, warnings): (Vec<Failure>, Vec<Failure>) =
+        let (mut failures, warnings): (Vec<Failure>, Vec<Failure>) =
             failures.into_iter().partition(|failure| is_failure(failure.rule));
+        if failures.is_empty() && asked.is_empty() {
+            failures.extend(Failure::of_all(&clients));
+        }
         let checks = Check::ALL
             .into_iter()
             .map(|name| CheckResult {
@@ -195,7 +204,7 @@ impl VerifyReport {
 
     /// True for a ledger, which has no frames.
     pub fn is_ledger(&self) -> bool {
-        self.counts.frames == 0
+        self.roots.is_empty()
     }
 
     /// True if the check was made to its end.
