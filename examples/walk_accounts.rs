@@ -3,13 +3,12 @@
 //! `cargo run --release --example walk_accounts -- ARCHIVE|LEDGER [INCREMENTAL]`
 
 use std::collections::HashMap;
-use std::convert::Infallible;
 use std::env;
 use std::error::Error;
 use std::path::PathBuf;
 
 use slotpress::{
-    Account, AccountVisitor, AccountsInput, Address, LedgerPaths, NamedArchive, NoProgress, VisitOptions,
+    Account, AccountVisitor, AccountsInput, Address, LedgerPaths, NamedArchive, NoProgress, VerifyOptions,
     visit_accounts,
 };
 
@@ -21,9 +20,9 @@ const SHOWN: usize = 20;
 struct Owners(HashMap<Address, (u64, u64)>);
 
 impl AccountVisitor for Owners {
-    type Error = Infallible;
+    type Error = slotpress::Error;
 
-    fn account(&mut self, account: &Account<'_>) -> Result<(), Infallible> {
+    fn account(&mut self, account: &Account<'_>) -> slotpress::Result<()> {
         self.add(account.owner, (1, account.lamports));
         Ok(())
     }
@@ -46,7 +45,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         true => AccountsInput::Ledger(&ledger, None),
         false => AccountsInput::Archives(&archive, incremental.as_ref()),
     };
-    let (visitors, report) = visit_accounts(input, &VisitOptions::default(), &NoProgress, Owners::default)?;
+    let (visitors, report) = visit_accounts(input, &VerifyOptions::default(), &NoProgress, Owners::default)?;
     let mut all = Owners::default();
     visitors.into_iter().flat_map(|worker| worker.0).for_each(|(owner, sums)| all.add(owner, sums));
     let mut owners: Vec<_> = all.0.into_iter().collect();
@@ -55,6 +54,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("{accounts:>12} {lamports:>24} {owner}");
     }
     // An error would have said that the state is wrong.
-    println!("{} accounts of slot {}", report.accounts, report.slot.unwrap_or_default());
+    println!("{} accounts of slot {}", report.counts.accounts, report.slot.unwrap_or_default());
     Ok(())
 }

@@ -55,17 +55,16 @@
 //!
 //! ```no_run
 //! use slotpress::{
-//!     Account, AccountVisitor, AccountsInput, NamedArchive, NoProgress, VisitOptions, visit_accounts,
+//!     Account, AccountVisitor, AccountsInput, Error, NamedArchive, NoProgress, VerifyOptions, visit_accounts,
 //! };
-//! use std::convert::Infallible;
 //!
 //! #[derive(Default)]
 //! struct Programs(u64);
 //!
 //! impl AccountVisitor for Programs {
-//!     type Error = Infallible;
+//!     type Error = Error;
 //!
-//!     fn account(&mut self, account: &Account<'_>) -> Result<(), Infallible> {
+//!     fn account(&mut self, account: &Account<'_>) -> Result<(), Error> {
 //!         self.0 += u64::from(account.is_executable);
 //!         Ok(())
 //!     }
@@ -75,11 +74,11 @@
 //! let incremental = "/mnt/snapshots/incremental-snapshot-350006937-350007037-….tar.zst";
 //! let incremental = NamedArchive::from_path(incremental);
 //! let state = AccountsInput::Archives(&full, Some(&incremental));
-//! let options = VisitOptions::default();
+//! let options = VerifyOptions::default();
 //! let (visitors, report) = visit_accounts(state, &options, &NoProgress, Programs::default)?;
 //! let programs: u64 = visitors.iter().map(|worker| worker.0).sum();
-//! println!("{programs} programs among {} accounts", report.accounts);
-//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! println!("{programs} programs among {} accounts", report.counts.accounts);
+//! # Ok::<(), Error>(())
 //! ```
 //!
 //! An archive on a server need not be downloaded first: `archive_at_url` (feature `net`) returns a
@@ -242,7 +241,7 @@ pub use slotpress_net::{Client, ClientOptions, FindOptions, FindReport, Url, arc
 #[doc(inline)]
 pub use slotpress_read::{
     Account, AccountVisitor, AccountsInput, CheckMode, CheckOptions, NamedArchive, Source, VerifyOptions, VerifyReport,
-    VisitError, VisitOptions, VisitReport, verify_archives, verify_catalog, verify_ledger, visit_accounts,
+    verify_archives, verify_catalog, verify_ledger, visit_accounts,
 };
 
 /// Results of checking an archive, a catalog or a ledger, and which clients accept it.
@@ -252,7 +251,7 @@ pub mod check {
     #[doc(inline)]
     pub use slotpress_read::{
         ArchiveBase, ArchiveVerdict, Assurance, CatalogVerdict, Check, CheckResult, ClientVerdict, Completeness,
-        Failure, FindingPlace, ReadBackReport, Rule, SnapshotClient, StateOutcome,
+        Failure, FindingPlace, ReadBackReport, Rule, SnapshotClient,
     };
 }
 

@@ -1,7 +1,6 @@
 //! The library, as a program that embeds it sees it: no test names a module.
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::error::Error as _;
 use std::fs;
 use std::path::Path;
@@ -10,14 +9,14 @@ use std::sync::Mutex;
 use slotpress::catalog::{
     Archive as Listed, Fault, Keep, find_partials, plan_prune, remove as remove_archive, scan as list_archives,
 };
-use slotpress::check::{ArchiveBase, ArchiveVerdict, StateOutcome};
+use slotpress::check::{ArchiveBase, ArchiveVerdict, Check};
 use slotpress::inspect::inspect_archive;
 use slotpress::levels::{MeasureOptions, measure as measure_levels};
 use slotpress::{
     Account, AccountVisitor, AccountsInput, Address, ArchiveOptions, CancelToken, CheckMode, CheckOptions, Codec,
-    EncodingOptions, ErrorKind, Hint, LedgerPaths, NamedArchive, NoProgress, Progress, ProgressEvent,
-    RecompressOptions, RecompressSource, RestoreOptions, RestoreTarget, Sink, VerifyOptions, VisitError, VisitOptions,
-    VisitReport, archive, recompress, restore, verify_archives, verify_catalog, visit_accounts,
+    EncodingOptions, Error, ErrorKind, Hint, LedgerPaths, NamedArchive, NoProgress, Progress, ProgressEvent,
+    RecompressOptions, RecompressSource, RestoreOptions, RestoreTarget, Sink, VerifyOptions, VerifyReport, archive,
+    recompress, restore, verify_archives, verify_catalog, visit_accounts,
 };
 
 use crate::common::records::{newest, records};
@@ -164,9 +163,9 @@ struct Seen {
 }
 
 impl AccountVisitor for Seen {
-    type Error = Infallible;
+    type Error = Error;
 
-    fn account(&mut self, account: &Account<'_>) -> Result<(), Infallible> {
+    fn account(&mut self, account: &Account<'_>) -> Result<(), Error> {
         self.accounts.push((account.address, account.slot));
         self.lamports += account.lamports;
         Ok(())
@@ -174,14 +173,14 @@ impl AccountVisitor for Seen {
 }
 
 /// Returns all shown accounts, with the slots of their newest versions, and the report.
-fn accounts_of(input: AccountsInput<'_>, check: CheckMode) -> (BTreeMap<Address, u64>, u64, VisitReport) {
-    let options = VisitOptions::default().check(CheckOptions::default().mode(check)).threads(3);
+fn accounts_of(input: AccountsInput<'_>, check: CheckMode) -> (BTreeMap<Address, u64>, u64, VerifyReport) {
+    let options = VerifyOptions::default().check(CheckOptions::default().mode(check)).threads(3);
     let (visitors, report) = visit_accounts(input, &options, &NoProgress, Seen::default).expect("visited");
     assert!(visitors.len() <= 3, "one for each worker");
     let lamports = visitors.iter().map(|seen| seen.lamports).sum();
     let all: Vec<_> = visitors.into_iter().flat_map(|seen| seen.accounts).collect();
     let accounts: BTreeMap<_, _> = all.iter().copied().collect();
-    assert_eq!((accounts.len(), accounts.len() as u64), (all.len(), report.accounts), "each once");
+    assert_eq!((accounts.len(), accounts.len() as u64), (all.len(), report.counts.accounts), "each once");
     (accounts, lamports, report)
 }
 
@@ -208,8 +207,11 @@ fn the_newest_version_of_every_account_is_visited() {
         let verified =
             verify_archives(&named[0], named.get(1), &VerifyOptions::default(), &NoProgress).expect("verified");
         assert_eq!((Some(lamports), report.slot), (verified.capitalization, verified.slot));
-        assert_eq!((report.superseded, report.records), (verified.counts.superseded, verified.counts.records));
-        assert_eq!(report.state, StateOutcome::Checked { accounts: verified.counts.accounts });
+        assert_eq!(
+            (report.counts.superseded, report.counts.records),
+            (verified.counts.superseded, verified.counts.records)
+        );
+        assert!(report.was_made(Check::State) && report.counts.accounts == verified.counts.accounts);
     }
     let paths = LedgerPaths::new(ledger.path());
     let (accounts, ..) = accounts_of(AccountsInput::Ledger(&paths, None), CheckMode::State);
@@ -217,20 +219,32 @@ fn the_newest_version_of_every_account_is_visited() {
 
     let part = NamedArchive::from_path(&incremental);
     let input = AccountsInput::Archives(&part, None);
-    let refused = visit_accounts(input, &VisitOptions::default(), &NoProgress, Seen::default);
-    assert!(matches!(refused, Err(VisitError::Read(error)) if error.hint() == Some(&Hint::GiveFullArchive)));
+    let refused = visit_accounts(input, &VerifyOptions::default(), &NoProgress, Seen::default);
+    assert!(matches!(refused, Err(error) if error.hint() == Some(&Hint::GiveFullArchive)));
     let (accounts, _, report) = accounts_of(input, CheckMode::Frames);
-    assert!(accounts == plain_walk(&[&incremental]) && matches!(report.state, StateOutcome::NotChecked(_)));
+    assert!(accounts == plain_walk(&[&incremental]) && !report.was_made(Check::State));
 }
 
 /// Stops at the first account, with an error of the caller.
 struct Enough;
 
-impl AccountVisitor for Enough {
-    type Error = &'static str;
+#[derive(Debug)]
+enum Stopped {
+    Enough,
+    Failed(Error),
+}
 
-    fn account(&mut self, _: &Account<'_>) -> Result<(), &'static str> {
-        Err("enough")
+impl From<Error> for Stopped {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl AccountVisitor for Enough {
+    type Error = Stopped;
+
+    fn account(&mut self, _: &Account<'_>) -> Result<(), Stopped> {
+        Err(Stopped::Enough)
     }
 }
 
@@ -238,8 +252,8 @@ impl AccountVisitor for Enough {
 fn a_visitor_ends_the_visit_with_its_own_error() {
     let archive = NamedArchive::from_path(fixture(FULL_26));
     let input = AccountsInput::Archives(&archive, None);
-    let error = visit_accounts(input, &VisitOptions::default(), &NoProgress, || Enough).err();
-    assert!(matches!(error, Some(VisitError::Visitor("enough"))), "{error:?}");
+    let error = visit_accounts(input, &VerifyOptions::default(), &NoProgress, || Enough).err();
+    assert!(matches!(error, Some(Stopped::Enough)), "{error:?}");
 }
 
 #[test]
@@ -253,8 +267,8 @@ fn damage_is_an_error_of_its_kind() {
     std::fs::write(&path, bytes).expect("written");
     let archive = NamedArchive::from_path(&path);
     let input = AccountsInput::Archives(&archive, None);
-    let error = visit_accounts(input, &VisitOptions::default(), &NoProgress, || Enough).err();
-    assert!(matches!(&error, Some(VisitError::Read(error)) if error.kind() == ErrorKind::Damaged), "{error:?}");
+    let error = visit_accounts(input, &VerifyOptions::default(), &NoProgress, || Enough).err();
+    assert!(matches!(&error, Some(Stopped::Failed(error)) if error.kind() == ErrorKind::Damaged), "{error:?}");
     let error =
         restore(&RestoreOptions::new(dir.path().join("none"), RestoreTarget::new(dir.path().join("x"))), &NoProgress);
     let error = error.expect_err("no file");

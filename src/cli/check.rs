@@ -1,7 +1,7 @@
 //! Flags for the checks made while an archive is read, and the printed results of such checks.
 
 use clap::Args;
-use slotpress::check::{Assurance, ReadBackReport, StateOutcome};
+use slotpress::check::{Assurance, ReadBackReport};
 use slotpress::{CheckMode, CheckOptions, Hash};
 use slotpress_read::STATE_MEMORY_BYTES_DEFAULT;
 
@@ -42,9 +42,10 @@ impl CheckArgs {
 }
 
 pub fn print_assurance(assurance: &Assurance, ui: &Ui) {
-    let state = match &assurance.state {
-        StateOutcome::Checked { accounts } => format!("checked, {}", values::count_of(*accounts, "account")),
-        StateOutcome::NotChecked(why) => format!("not checked ({why})"),
+    let accounts = assurance.accounts_checked.map(|accounts| values::count_of(accounts, "account"));
+    let state = match (accounts, assurance.state_reason) {
+        (Some(accounts), _) => format!("checked, {accounts}"),
+        (None, why) => format!("not checked ({})", why.unwrap_or_default()),
     };
     ui.print(&format!("  state    {state}"));
     ui.print(&format!("  complete {}", assurance.complete.as_str()));

@@ -8,7 +8,7 @@ use slotpress::stores::Store;
 use slotpress::tables::{DataPart, Filter, Memcmp, RowOrder, Table, TableFormat};
 use slotpress::{
     Address, CheckMode, CheckOptions, Error, ExportOptions, ExportReport, ExportTo, Hash, Progress, Result,
-    VisitOptions, export,
+    VerifyOptions, export,
 };
 use slotpress_base::IoContext;
 use slotpress_base::text::ShowPath;
@@ -237,7 +237,7 @@ impl ExportArgs {
         options.memory_bytes = share.files_bytes;
         let other_bytes = (2 * share.files_bytes).saturating_add(store_bytes);
         let threads = self.workers.that_fit(|| Ok(worker_bytes), other_bytes, ui)?.min(share.threads);
-        options.visit = VisitOptions::default().threads(threads).check(
+        options.visit = VerifyOptions::default().threads(threads).check(
             CheckOptions::default()
                 .mode(self.check)
                 .memory_bytes(share.files_bytes)

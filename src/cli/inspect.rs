@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use slotpress::inspect::{ArchiveInspection, BankFields, LedgerInspection, inspect_archive, inspect_ledger};
-use slotpress::{AccountsInput, Address, CheckOptions, Error, Result, VisitOptions};
+use slotpress::{AccountsInput, Address, CheckOptions, Error, Result, VerifyOptions};
 use slotpress_base::text::ShowPath;
-use slotpress_read::{AccountsOptions, Compression, lines_of};
+use slotpress_read::{Compression, lines_of};
 
 use super::arguments::{DirectoryArgs, WorkerArgs};
 use super::inspect_accounts::{run_account, run_accounts};
@@ -117,14 +117,12 @@ fn run_on_accounts(args: &InspectArgs, input: AccountsInput<'_>, threads: usize,
         let data_max = args.data_limit.unwrap_or(DATA_LIMIT_DEFAULT_BYTES);
         run_account(input, pubkey, data_max, threads, &args.input, ui)?;
     } else if is_by_owner(args) {
-        let options = AccountsOptions::default().owner(args.owner).visit(
-            VisitOptions::default().threads(threads).check(
-                CheckOptions::default()
-                    .memory_bytes(planned::memory_or(args.memory, values::memory_or_half(None)))
-                    .temporary_dir(args.temporary_dir.clone()),
-            ),
+        let options = VerifyOptions::default().threads(threads).check(
+            CheckOptions::default()
+                .memory_bytes(planned::memory_or(args.memory, values::memory_or_half(None)))
+                .temporary_dir(args.temporary_dir.clone()),
         );
-        run_accounts(input, &options, ui)?;
+        run_accounts(input, args.owner, &options, ui)?;
     }
     Ok(args.account.is_some() || is_by_owner(args))
 }

@@ -6,11 +6,9 @@ use std::path::Path;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
-use slotpress::{AccountsInput, Address, ArchiveName, Error, Result};
+use slotpress::{AccountsInput, Address, ArchiveName, Error, Result, VerifyOptions};
 use slotpress_base::text::{self, ShowPath};
-use slotpress_read::{
-    AccountsOptions, AccountsSummary, FoundAccount, RecordTotals, find_account, inspect_accounts, owner_name,
-};
+use slotpress_read::{AccountsSummary, FoundAccount, RecordTotals, find_account, inspect_accounts, owner_name};
 
 use super::inspect::field;
 use super::lines::table;
@@ -32,15 +30,15 @@ struct AccountFields<'a> {
     data_truncated: bool,
 }
 
-pub fn run_accounts(input: AccountsInput<'_>, options: &AccountsOptions, ui: &Ui) -> Result<()> {
+pub fn run_accounts(input: AccountsInput<'_>, owner: Option<Address>, options: &VerifyOptions, ui: &Ui) -> Result<()> {
     let incremental = match &input {
         AccountsInput::Archives(_, incremental) => incremental.map(|archive| archive.path.clone()),
         _ => None,
     };
-    let found = inspect_accounts(input, options, ui)?;
+    let found = inspect_accounts(input, owner, options, ui)?;
     match ui.is_json() {
         true => print_json(&found, ui),
-        false => print_tables(&found, incremental.as_deref(), options.owner, ui),
+        false => print_tables(&found, incremental.as_deref(), owner, ui),
     }
     Ok(())
 }

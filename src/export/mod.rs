@@ -31,7 +31,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use slotpress_base::{Error, Progress, Result, SpaceWatch, Stopwatch};
 use slotpress_format::{ArchiveName, Hash};
-use slotpress_read::{AccountsInput, VisitOptions, visit_state};
+use slotpress_read::{AccountsInput, VerifyOptions, visit_state};
 
 use filter::Filter;
 use parts::{FILE_BYTES, Parts, Room};
@@ -122,7 +122,7 @@ pub struct ExportOptions {
     pub format: TableFormat,
     /// Settings for reading and checking the state. Default: checks the state, on all cores, with 1
     /// GiB.
-    pub visit: VisitOptions,
+    pub visit: VerifyOptions,
     /// Memory for files that are being written, besides that of the visit, in bytes. With more,
     /// more files are written at a time, and more rows are sorted at a time. Default: 1 GiB.
     pub memory_bytes: u64,
@@ -140,7 +140,7 @@ impl Default for ExportOptions {
             order: None,
             changes: false,
             format: TableFormat::Parquet,
-            visit: VisitOptions::default(),
+            visit: VerifyOptions::default(),
             memory_bytes: 1 << 30,
             file_bytes: FILE_BYTES,
         }
@@ -322,7 +322,7 @@ pub fn export(
             (exporter.finish()?, report)
         }
     };
-    facts.accounts = report.accounts;
+    facts.accounts = report.counts.accounts;
     let manifest = place.map(|place| place.publish(&facts, progress)).transpose()?;
     Ok(ExportReport { manifest, facts, elapsed: stopwatch.elapsed() })
 }

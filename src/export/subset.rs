@@ -14,7 +14,7 @@ use serde_json::json;
 use slotpress_base::{Error, IoContext, Progress, Result, SpaceWatch, text};
 use slotpress_format::ledger::programs::LOADER;
 use slotpress_format::{Address, LoaderAccount, Record, RecordHeader, TokenData, programdata_candidates};
-use slotpress_read::{AccountsInput, StateFacts, StateVisitor, StateWorker, StorageRef, VisitReport, visit_state};
+use slotpress_read::{AccountsInput, StateFacts, StateVisitor, StateWorker, StorageRef, VerifyReport, visit_state};
 
 use super::filter::{Filter, token_of};
 use super::parts::{ExportedFile, PartFile};
@@ -55,7 +55,7 @@ pub(super) fn write(
     options: &ExportOptions,
     place: &OutputPlace,
     progress: &dyn Progress,
-) -> Result<(Manifest, VisitReport)> {
+) -> Result<(Manifest, VerifyReport)> {
     let programs = options.filter.addresses.iter().take(DERIVED_MAX);
     let code = programs.flat_map(|program| programdata_candidates(&program.0));
     let mut subset = Subset {

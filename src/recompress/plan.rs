@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use slotpress_base::{Error, Hint, Progress, Result, ShowPath, Space, Step, Stopwatch, quantity};
 use slotpress_format::ArchiveName;
 use slotpress_read::archive::front::{RECOMPRESSED, refuse_for_firedancer_only};
-use slotpress_read::{Assurance, StateCheck, StateOutcome, for_firedancer_only, judge_expected};
+use slotpress_read::{Assurance, StateCheck, for_firedancer_only, judge_expected};
 
 use super::base::Base;
 use super::input::Input;
@@ -102,13 +102,11 @@ impl<'a, 's> Plan<'a, 's> {
             job.write(&mut input, &mut sink, workers, state.as_ref(), is_unwanted)?;
         let extension = options.encoding.codec.extension();
         let name = ArchiveName { base_slot, slot: decoded.bank.slot, hash: decoded.bank.snapshot_hash(), extension };
-        let outcome = match state {
-            Some(state) => job.finish_state(state, &decoded, &input, sink.file())?,
-            None => StateOutcome::not_asked(),
-        };
+        let finish = |state| job.finish_state(state, &decoded, &input, sink.file());
+        let accounts = state.map(finish).transpose()?;
         judge_expected(decoded.bank.slot, decoded.bank.snapshot_hash(), &options.check)
             .map_err(|error| error.within_damaged(input.place()))?;
-        let assurance = Assurance::new(outcome, false);
+        let assurance = Assurance::new(accounts, false);
         warn_of_kind(&decoded, progress);
 
         let path = sink.publish(&name, progress)?;

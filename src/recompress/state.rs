@@ -6,7 +6,7 @@ use slotpress_base::{Error, ErrorKind, Hint, Result};
 use slotpress_format::{Entry, EntryKind};
 use slotpress_read::archive::Archive;
 use slotpress_read::archive::source::written;
-use slotpress_read::{IndexPolicy, RATIO_TYPICAL, Rule, StateCheck, StateOutcome, Unpublished, read_again};
+use slotpress_read::{IndexPolicy, RATIO_TYPICAL, Rule, StateCheck, Unpublished, read_again};
 
 use super::base::Base;
 use super::input::Input;
@@ -33,7 +33,7 @@ impl Job<'_> {
         decoded: &Decoded,
         input: &Input<'_>,
         written_file: Option<&Unpublished>,
-    ) -> Result<StateOutcome> {
+    ) -> Result<u64> {
         let (options, base, progress) = (self.options, self.base, self.progress);
         let threads = options.encoding.threads;
         let is_storage = |entry: &&Entry| matches!(entry.kind, EntryKind::Storage { .. });
@@ -48,7 +48,7 @@ impl Job<'_> {
             (None, Input::File { archive, .. }) => (archive.path_buf(), None),
             (None, Input::Stream { .. }) => return Err(pipe_to_pipe()),
         };
-        let outcome = state.finish(&decoded.bank, threads, progress, &mut |task, wanted| {
+        let accounts = state.finish(&decoded.bank, threads, progress, &mut |task, wanted| {
             progress.stage("Subtracting", None);
             let records = state.pass(task);
             if wanted.iter().any(|number| *number < first_of_base) {
@@ -66,7 +66,7 @@ impl Job<'_> {
             }
             base.map_or(Ok(()), |base| base.read_again(first_of_base, wanted, &records, self))
         });
-        outcome.map_err(|error| {
+        accounts.map_err(|error| {
             let is_whole = base.is_some() || input.name().is_some() || error.kind() != ErrorKind::Damaged;
             let error = error.within_damaged(input.place());
             if is_whole { error } else { error.with_hint(Hint::GiveBase) }

@@ -3,7 +3,7 @@
 use slotpress_base::{Error, ErrorKind, Hint, Result, ShowPath};
 use slotpress_format::{BankFile, Genesis};
 use slotpress_read::{
-    Assurance, Findings, StateOutcome, Task, check_base, judge_chains, judge_expected, judge_rebased_on,
+    Assurance, Findings, StateCheck, Task, check_base, judge_chains, judge_expected, judge_rebased_on,
 };
 
 use crate::restore::RestoreTarget;
@@ -37,9 +37,8 @@ impl Unpacker<'_> {
     /// Checks the combined state of all archives, if that was requested.
     pub fn check_state(&self, newest: &Unpacked, feed: &Feed<'_>) -> Result<Assurance> {
         let (options, progress) = (self.run.options, self.run.progress);
-        let outcome = match &self.state {
-            None => StateOutcome::not_asked(),
-            Some(state) => state
+        let check = |state: &StateCheck| {
+            state
                 .finish(&newest.bank, options.threads, progress, &mut |task, _| {
                     progress.stage("Subtracting", None);
                     let Task::Subtract(list) = task else { return Ok(()) };
@@ -55,11 +54,12 @@ impl Unpacker<'_> {
                         error.with_hint("if it is an incremental archive, give its full archive first")
                     }
                     _ => error,
-                })?,
+                })
         };
+        let accounts = self.state.as_ref().map(check).transpose()?;
         judge_expected(newest.bank.slot, newest.bank.snapshot_hash(), &options.check)?;
         let has_index = feed.archives().all(|archive| archive.tail.is_some());
-        Ok(Assurance::new(outcome, has_index))
+        Ok(Assurance::new(accounts, has_index))
     }
 }
 

@@ -48,9 +48,9 @@ pub use catalog::scan::{
 pub use catalog::usable::{Fault, Unusable, judge_file};
 pub use catalog::{Catalog, FileId, REMOTE};
 pub use inspect::account::{FoundAccount, find_account};
-pub use inspect::accounts::{AccountsOptions, AccountsSummary, OwnerTotals, RecordTotals, inspect_accounts};
+pub use inspect::accounts::{AccountsSummary, OwnerTotals, RecordTotals, inspect_accounts};
 pub use inspect::owners::{owner_name, owner_of_name};
-pub use inspect::visit::{Account, AccountVisitor, VisitError, VisitOptions, VisitReport, visit_accounts, visit_state};
+pub use inspect::visit::{Account, AccountVisitor, visit_accounts, visit_state};
 pub use inspect::{AccountsInput, ArchiveInspection, ClientReading, LedgerInspection, inspect_archive, inspect_ledger};
 pub use plan::{Plan, PlanOptions};
 pub use rules::archive::{ArchiveRules, JudgedArchive, SeenSlots};
@@ -62,16 +62,15 @@ pub use rules::pair::{check_base, check_pair, judge_chains};
 pub use rules::rebased::{REBASED_ON, is_rebased, judge_rebased_on};
 pub use rules::rule::Rule;
 pub use state::accounts::{AccountsPass, Task};
-pub use state::again::read_again;
 pub use state::check::{
-    Assurance, CheckMode, CheckOptions, Completeness, STATE_MEMORY_BYTES_DEFAULT, StateCheck, StateOutcome,
-    judge_expected,
+    Assurance, CheckMode, CheckOptions, Completeness, STATE_MEMORY_BYTES_DEFAULT, StateCheck, judge_expected,
 };
 pub use state::fingerprint::{Fingerprint, Fingerprinter};
 pub use state::finish::{RATIO_TYPICAL, typical_records};
 pub use state::first_pass::{Contents, FirstPass};
 pub use state::second_pass::{StateFacts, StatePart, StateVisitor, StateWorker};
 pub use state::spill::{Spill, spill_dir};
+pub use state::storages::read_again;
 pub use state::superseded::Superseded;
 pub use state::version::{Batch, LogItem, Version};
 pub use state::versions::VersionLog;

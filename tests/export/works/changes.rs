@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use slotpress::tables::{DataPart, RowOrder, Table};
-use slotpress::{AccountsInput, CheckOptions, ExportOptions, ExportTo, NamedArchive, NoProgress, VisitOptions, export};
+use slotpress::{
+    AccountsInput, CheckOptions, ExportOptions, ExportTo, NamedArchive, NoProgress, VerifyOptions, export,
+};
 use tempfile::TempDir;
 
 use super::engines::{answer, python};
@@ -269,7 +271,7 @@ fn the_same_bytes_whatever_the_memory() {
         let mut options = ExportOptions::default().memory_bytes(memory_bytes).data(DataPart::Full);
         options.tables = vec![Table::Accounts, Table::TokenAccounts, Table::Stakes];
         let check = CheckOptions::default().memory_bytes(memory_bytes).temporary_dir(spilled.path().to_path_buf());
-        options.visit = VisitOptions::default().threads(threads).check(check);
+        options.visit = VerifyOptions::default().threads(threads).check(check);
         let to = || ExportTo::Dir(out.path().to_path_buf());
         export(old, None, to(), &options, &NoProgress).expect("exported");
         options.changes = true;

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use slotpress::tables::{DataPart, Filter, Memcmp, Table, TableFormat};
-use slotpress::{AccountsInput, Address, ExportOptions, ExportTo, NamedArchive, NoProgress, VisitOptions, export};
+use slotpress::{AccountsInput, Address, ExportOptions, ExportTo, NamedArchive, NoProgress, VerifyOptions, export};
 
 use crate::common::records::{Plain, newest, records};
 use crate::export::pair;
@@ -65,7 +65,7 @@ proptest! {
         let mut options = ExportOptions::default().filter(filter).data(data);
         options.format = TableFormat::Csv;
         options.tables = vec![Table::Accounts];
-        options.visit = VisitOptions::default().threads(threads);
+        options.visit = VerifyOptions::default().threads(threads);
         let named: Vec<_> = archives.iter().map(NamedArchive::from_path).collect();
         let mut text = Vec::new();
         let to = ExportTo::Stream(&mut text);

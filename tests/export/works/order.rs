@@ -11,7 +11,7 @@ use parquet::record::RowAccessor;
 use serde_json::Value;
 use slotpress::tables::{DataPart, RowOrder, Table};
 use slotpress::{
-    AccountsInput, CheckOptions, ExportOptions, ExportTo, NamedArchive, NoProgress, Result, VisitOptions, export,
+    AccountsInput, CheckOptions, ExportOptions, ExportTo, NamedArchive, NoProgress, Result, VerifyOptions, export,
 };
 
 use super::tables::{ALL, Synthetic, synthetic, without_change};
@@ -127,7 +127,7 @@ fn the_same_bytes_whatever_the_memory_and_the_threads() {
         options.file_bytes = 1;
         let options_in = |dir: &Path| {
             let check = CheckOptions::default().memory_bytes(memory_bytes).temporary_dir(dir.to_path_buf());
-            options.clone().visit(VisitOptions::default().threads(threads).check(check))
+            options.clone().visit(VerifyOptions::default().threads(threads).check(check))
         };
         let at = format!("{memory_bytes}-{threads}");
         let fails = export_into(&out.path().join(format!("{at}-missing")), &made, &options_in(&missing)).is_err();

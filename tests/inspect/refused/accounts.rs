@@ -18,6 +18,22 @@ fn what_makes_no_sense_is_refused() {
     fails(ledger.path(), &["--account", nobody], 1, "no storage holds the account");
 }
 
+/// Two archives that are no pair show no account of either, whatever is asked of them.
+#[test]
+fn no_pair_is_taken_for_one() {
+    let (full, incremental) = (fixture(FULL_26), fixture(INCREMENTAL_26_40));
+    let nobody = "9xQeWvG816bUx9EPjHmaT23yvVM2ZWbrrpZb9PusVFim";
+    for flags in [&["--account", nobody][..], &["--by-owner"], &[]] {
+        for (first, second, message) in [
+            (&incremental, &full, "the two archives are swapped"),
+            (&fixture(FULL_3500), &incremental, "builds on slot 26, but the full archive is of slot 3500"),
+            (&full, &fixture(FULL_3500), "both archives are full ones"),
+        ] {
+            fails(first, &[&[text(second)], flags].concat(), 2, message);
+        }
+    }
+}
+
 /// A frame that does not decode may hold any account, so nothing is counted, and no account is "not
 /// there".
 #[test]

@@ -2,13 +2,12 @@
 //! and the messages of `restore`; and the table of rules. A change here changes what an operator
 //! reads.
 
-use std::convert::Infallible;
 use std::fmt::Write;
 use std::path::Path;
 
 use slotpress::{
     Account, AccountVisitor, AccountsInput, CheckMode, CheckOptions, ErrorKind, RestoreOptions, RestoreTarget,
-    VisitError, VisitOptions, restore, visit_accounts,
+    VerifyOptions, restore, visit_accounts,
 };
 use slotpress_base::NoProgress;
 use slotpress_read::{Failure, FindingPlace, NamedArchive, Rule, SnapshotClient, VerifyReport, verify_archives};
@@ -123,9 +122,9 @@ fn of_restoring_them() {
 struct Counting(u64);
 
 impl AccountVisitor for Counting {
-    type Error = Infallible;
+    type Error = slotpress::Error;
 
-    fn account(&mut self, _: &Account<'_>) -> Result<(), Infallible> {
+    fn account(&mut self, _: &Account<'_>) -> slotpress::Result<()> {
         self.0 += 1;
         Ok(())
     }
@@ -141,15 +140,14 @@ fn a_visit_of_a_wrong_state_fails_at_its_end() {
         let dir = tempfile::tempdir().expect("a directory");
         let named = NamedArchive::from_path(&put_all(altered, dir.path())[0]);
         let visit = |mode| {
-            let options = VisitOptions::default().check(CheckOptions::default().mode(mode)).threads(2);
+            let options = VerifyOptions::default().check(CheckOptions::default().mode(mode)).threads(2);
             visit_accounts(AccountsInput::Archives(&named, None), &options, &NoProgress, Counting::default)
         };
         let (visitors, report) = visit(CheckMode::Frames).expect("all records can be read");
-        assert_eq!(visitors.iter().map(|it| it.0).sum::<u64>(), report.accounts);
+        assert_eq!(visitors.iter().map(|it| it.0).sum::<u64>(), report.counts.accounts);
         match visit(CheckMode::State) {
             Ok(_) => assert_eq!(what, "nothing"),
-            Err(VisitError::Read(error)) => assert_eq!(error.kind(), ErrorKind::Damaged, "{what}: {error}"),
-            Err(error) => panic!("{what}: {error}"),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Damaged, "{what}: {error}"),
         }
     }
 }

@@ -6,18 +6,21 @@
 #![warn(missing_docs)]
 
 use std::collections::HashSet;
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::Mutex;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
-use slotpress_base::{Error, Hint, Progress, Result};
-use slotpress_format::{Address, Record, RecordFault, RecordSink};
+use slotpress_base::{Error, ErrorKind, Hint, IoPolicy, Progress, Result};
+use slotpress_format::{Address, Record, RecordFault, RecordSink, find_bank_snapshot};
 
 use crate::inspect::owners::owner_name;
-use crate::inspect::scan::Scan;
-use crate::{AccountsInput, RecordVisitor, RecordWorker, StorageRef};
+use crate::state::storages::Storages;
+use crate::verify::ledger::lock;
+use crate::verify::lost_records;
+use crate::{AccountsInput, Plan, RecordVisitor, RecordWorker, StorageRef, check_pair};
 
 /// Bytes of storages that each worker searches in the first round. Each further round takes twice
 /// as many.
@@ -67,31 +70,45 @@ impl Serialize for FoundAccount {
 /// Finds the newest version of an account; `None` if no storage holds the account.
 ///
 /// # Errors
-/// The input cannot be read, or a newer version may be in a storage that could not be read.
+/// The input cannot be read, or a newer version may be in a storage that could not be read; the two
+/// archives are no pair.
 pub fn find_account(
     input: AccountsInput<'_>,
     pubkey: Address,
     threads: usize,
     progress: &dyn Progress,
 ) -> Result<Option<FoundAccount>> {
+    let find = |storages: &Storages, path: &Path| {
+        let search = Search { pubkey, found: Mutex::default(), has_lost: AtomicBool::default() };
+        match search.run(storages, threads, progress) {
+            Err(error) if error.kind() == ErrorKind::Damaged => Err(lost_records(path)),
+            run => run.map(|()| search.found.into_inner().map(|(_, found)| found)),
+        }
+    };
     match input {
-        AccountsInput::Ledger(paths, slot) => find_in(Scan::ledger(paths, slot, threads, progress)?, pubkey),
-        // All records of an incremental archive are newer than those of its full one.
+        AccountsInput::Ledger(paths, slot) => {
+            let _lock = lock(paths)?;
+            progress.stage("Planning", None);
+            let snapshot = find_bank_snapshot(paths, slot, threads)?;
+            let path = snapshot.dir.clone();
+            let plan = Plan::new(snapshot, None, threads, progress)?;
+            find(&Storages::Ledger(Box::new(plan)), &path)
+        }
         AccountsInput::Archives(full, incremental) => {
-            for archive in incremental.into_iter().chain([full]) {
-                if let Some(found) = find_in(Scan::archive(archive, threads, progress)?, pubkey)? {
+            if let Some(incremental) = incremental {
+                check_pair((&full.path, full.name.as_ref()), (&incremental.path, incremental.name.as_ref()))?;
+            }
+            // All records of an incremental archive are newer than those of its full one.
+            for input in incremental.into_iter().chain([full]) {
+                let archive = input.open(&IoPolicy::default())?;
+                archive.warn_of_index(progress);
+                if let Some(found) = find(&Storages::Archive(Box::new(archive)), &input.path)? {
                     return Ok(Some(found));
                 }
             }
             Ok(None)
         }
     }
-}
-
-fn find_in(scan: Scan<'_>, pubkey: Address) -> Result<Option<FoundAccount>> {
-    let search = Search { pubkey, found: Mutex::default(), has_lost: AtomicBool::default() };
-    search.run(&scan)?;
-    Ok(search.found.into_inner().map(|(_, found)| found))
 }
 
 struct Search {
@@ -104,32 +121,30 @@ struct Search {
 }
 
 impl Search {
-    /// Searches storages, newest first.
-    fn run(&self, scan: &Scan<'_>) -> Result<()> {
-        let Some(mut storages) = scan.storages() else { return scan.read(self, None) };
-        storages.sort_unstable_by_key(|storage| std::cmp::Reverse((storage.slot, storage.number)));
-        let mut round_bytes = ROUND_BYTES.saturating_mul(scan.threads.max(1) as u64);
-        let mut left = storages.iter().peekable();
-        while left.peek().is_some() && !self.has_found() {
+    /// Searches storages, newest first, in rounds.
+    fn run(&self, storages: &Storages, threads: usize, progress: &dyn Progress) -> Result<()> {
+        const STAGE: &str = "Searching";
+        let Some(mut left) = storages.list() else {
+            progress.stage(STAGE, Some(storages.length_bytes()));
+            return storages.read(self, None, threads, progress);
+        };
+        left.sort_unstable_by_key(|(number, slot, _)| (*slot, *number));
+        let mut round_bytes = ROUND_BYTES.saturating_mul(threads as u64);
+        while self.found.lock().is_none() && !left.is_empty() {
             let mut wanted = HashSet::new();
-            let mut bytes = 0u64;
-            let mut last_slot = None;
+            let (mut bytes, mut last_slot) = (0u64, None);
             // Storages of one slot are searched in one round, since the last record in them counts.
-            while let Some(storage) =
-                left.next_if(|storage| bytes < round_bytes || last_slot.is_some_and(|last| last == storage.slot))
+            while let Some((number, slot, content_bytes)) =
+                left.pop_if(|(_, slot, _)| bytes < round_bytes || last_slot == Some(*slot))
             {
-                wanted.insert(storage.number);
-                bytes = bytes.saturating_add(storage.content_bytes);
-                last_slot = Some(storage.slot);
+                wanted.insert(number);
+                (bytes, last_slot) = (bytes.saturating_add(content_bytes), Some(slot));
             }
-            scan.read(self, Some(&wanted))?;
+            progress.stage(STAGE, None);
+            storages.read(self, Some(&wanted), threads, progress)?;
             round_bytes = round_bytes.saturating_mul(2);
         }
         Ok(())
-    }
-
-    fn has_found(&self) -> bool {
-        self.found.lock().is_some()
     }
 }
 

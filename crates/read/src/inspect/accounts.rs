@@ -5,7 +5,6 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use derive_setters::Setters;
 use parking_lot::Mutex;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
@@ -17,7 +16,7 @@ use crate::inspect::owners::owner_name;
 use crate::inspect::visit::read_state;
 use crate::state::second_pass::{StateVisitor, StateWorker};
 use crate::verify::report::ObsoleteTotals;
-use crate::{AccountsInput, Check, CheckMode, StorageRef, VisitOptions};
+use crate::{AccountsInput, Check, CheckMode, StorageRef, VerifyOptions};
 
 /// Limit on owners, far more than there are programs. Anyone can make up owners, and memory must not
 /// grow with them: this many take about 200 MB.
@@ -25,17 +24,6 @@ const OWNERS_MAX: usize = 1_000_000;
 
 /// Owners that a worker collects before it merges them.
 const WORKER_OWNERS_MAX: usize = 16 * 1024;
-
-/// Owner and settings for [`inspect_accounts`].
-#[derive(Clone, Debug, Default, Setters)]
-#[non_exhaustive]
-pub struct AccountsOptions {
-    /// Counts only accounts of this owner.
-    #[setters(into)]
-    pub owner: Option<Address>,
-    /// Settings for reading records; the state is not checked.
-    pub visit: VisitOptions,
-}
 
 #[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -121,19 +109,20 @@ impl AccountsSummary {
     }
 }
 
-/// Counts the accounts of an archive or ledger, without checking the state.
+/// Counts the accounts of an archive or ledger, or those of one owner, without checking the state.
 ///
 /// # Errors
 /// It cannot be read, or some of its records cannot; it has more than a million owners.
 pub fn inspect_accounts(
     input: AccountsInput<'_>,
-    options: &AccountsOptions,
+    owner: Option<Address>,
+    options: &VerifyOptions,
     progress: &dyn Progress,
 ) -> Result<AccountsSummary> {
-    let tally = Tally { options, owners_max: OWNERS_MAX, counted: Mutex::default() };
-    let mut visit = options.visit.clone();
-    visit.check.mode = CheckMode::Frames;
-    let report = read_state(input, &visit, progress, &tally)?;
+    let tally = Tally { owner, owners_max: OWNERS_MAX, counted: Mutex::default() };
+    let mut options = options.clone();
+    options.check.mode = CheckMode::Frames;
+    let report = read_state(input, &options, progress, &tally)?;
     let departures = report.failures.iter().filter(|failure| failure.check == Check::Records);
     if let Some(first) = departures.clone().next() {
         let more = match departures.count().saturating_sub(1) {
@@ -153,7 +142,7 @@ pub fn inspect_accounts(
     });
     Ok(AccountsSummary {
         path: report.paths.into_iter().next().unwrap_or_default(),
-        owner: options.owner,
+        owner,
         totals: counted.totals,
         owners,
         superseded_records: counted.superseded_records,
@@ -172,13 +161,14 @@ struct Counted {
     superseded_bytes: u64,
 }
 
-struct Tally<'a> {
-    options: &'a AccountsOptions,
+struct Tally {
+    /// Owner of the accounts to count; `None` for all accounts.
+    owner: Option<Address>,
     owners_max: usize,
     counted: Mutex<Counted>,
 }
 
-impl Tally<'_> {
+impl Tally {
     fn merge_owners(&self, counted: &mut Counted, owners: &mut HashMap<Address, RecordTotals>) {
         for (owner, totals) in owners.drain() {
             let is_full = counted.owners.len() >= self.owners_max;
@@ -191,23 +181,22 @@ impl Tally<'_> {
     }
 }
 
-impl StateVisitor for Tally<'_> {
+impl StateVisitor for Tally {
     fn new_worker(&self) -> Box<dyn StateWorker + '_> {
         Box::new(TallyWorker { tally: self, part: Counted::default() })
     }
 }
 
 struct TallyWorker<'a> {
-    tally: &'a Tally<'a>,
+    tally: &'a Tally,
     part: Counted,
 }
 
 impl StateWorker for TallyWorker<'_> {
     fn record(&mut self, _: StorageRef, record: &Record<'_>, is_superseded: bool) -> Result<()> {
         let header = record.header;
-        let (options, part) = (self.tally.options, &mut self.part);
-        let owner = Address(header.owner);
-        if options.owner.is_some_and(|wanted| wanted != owner) {
+        let (owner, part) = (Address(header.owner), &mut self.part);
+        if self.tally.owner.is_some_and(|wanted| wanted != owner) {
             return Ok(());
         }
         if is_superseded {
@@ -251,8 +240,7 @@ mod tests {
 
     #[test]
     fn owners_are_limited() {
-        let options = AccountsOptions { owner: None, visit: VisitOptions::default() };
-        let tally = Tally { options: &options, owners_max: 4, counted: Mutex::default() };
+        let tally = Tally { owner: None, owners_max: 4, counted: Mutex::default() };
         for half in 0..2 {
             let mut worker = tally.new_worker();
             for number in 1..=10 {

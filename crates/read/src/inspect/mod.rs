@@ -6,7 +6,6 @@
 pub mod account;
 pub mod accounts;
 pub mod owners;
-pub mod scan;
 pub mod visit;
 
 use std::path::PathBuf;

@@ -10,7 +10,7 @@
 use std::path::{Path, PathBuf};
 
 use derive_setters::Setters;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use slotpress_base::{Error, Hint, Progress, Result};
 use slotpress_format::{BankFile, Hash};
 
@@ -97,40 +97,31 @@ pub fn incremental_alone() -> Error {
     Error::failed("the state of an incremental archive alone cannot be checked").with_hint(Hint::GiveFullArchive)
 }
 
-/// Result of the state check.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[warn(missing_docs)]
-pub enum StateOutcome {
-    /// Capitalization and lattice hash are those of the bank file.
-    Checked {
-        /// Number of accounts in the state.
-        accounts: u64,
-    },
-    /// The state was not checked, for this reason.
-    NotChecked(String),
-}
-
-impl StateOutcome {
-    #[doc(hidden)]
-    pub fn not_asked() -> Self {
-        Self::NotChecked("not asked for".to_string())
-    }
-}
-
 /// Evidence that no storage is missing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 #[warn(missing_docs)]
 pub enum Completeness {
     /// The state check, which notices missing accounts.
+    #[serde(rename = "by state")]
     ByState,
     /// The index of the archive.
+    #[serde(rename = "by index")]
     ByIndex,
     /// No evidence: the state was not checked, and there is no index.
+    #[serde(rename = "not checked")]
     NotChecked,
 }
 
 impl Completeness {
+    pub(crate) fn new(is_state_checked: bool, has_index: bool) -> Self {
+        match (is_state_checked, has_index) {
+            (true, _) => Self::ByState,
+            (false, true) => Self::ByIndex,
+            (false, false) => Self::NotChecked,
+        }
+    }
+
     /// Text in reports: `by state`, `by index` or `not checked`.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -141,51 +132,31 @@ impl Completeness {
     }
 }
 
-impl Serialize for Completeness {
-    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.as_str())
-    }
-}
-
 /// The checks that a result relies on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(into = "AssuranceFields")]
 #[non_exhaustive]
 #[warn(missing_docs)]
 pub struct Assurance {
-    /// Result of the state check.
-    pub state: StateOutcome,
+    /// `checked` if capitalization and lattice hash are those of the bank file, or `not checked`.
+    pub state: &'static str,
+    /// Why the state was not checked; `None` if it was.
+    pub state_reason: Option<&'static str>,
+    /// Number of accounts in the state; `None` if it was not checked.
+    pub accounts_checked: Option<u64>,
     /// Evidence that no storage is missing.
     pub complete: Completeness,
 }
 
 impl Assurance {
-    /// Derives the evidence from the state check and the index.
+    /// Derives the evidence from the state check, which counted accounts unless nobody asked for
+    /// it, and the index.
     #[doc(hidden)]
-    pub fn new(state: StateOutcome, has_index: bool) -> Self {
-        let complete = match &state {
-            StateOutcome::Checked { .. } => Completeness::ByState,
-            StateOutcome::NotChecked(_) if has_index => Completeness::ByIndex,
-            StateOutcome::NotChecked(_) => Completeness::NotChecked,
+    pub fn new(accounts_checked: Option<u64>, has_index: bool) -> Self {
+        let (state, state_reason) = match accounts_checked {
+            Some(_) => ("checked", None),
+            None => ("not checked", Some("not asked for")),
         };
-        Self { state, complete }
-    }
-}
-
-#[derive(Serialize)]
-struct AssuranceFields {
-    state: &'static str,
-    state_reason: Option<String>,
-    accounts_checked: Option<u64>,
-    complete: Completeness,
-}
-
-impl From<Assurance> for AssuranceFields {
-    fn from(Assurance { state, complete }: Assurance) -> Self {
-        let (state, state_reason, accounts_checked) = match state {
-            StateOutcome::Checked { accounts } => ("checked", None, Some(accounts)),
-            StateOutcome::NotChecked(why) => ("not checked", Some(why), None),
-        };
+        let complete = Completeness::new(accounts_checked.is_some(), has_index);
         Self { state, state_reason, accounts_checked, complete }
     }
 }
@@ -221,14 +192,14 @@ impl StateCheck {
     }
 
     /// Ends the check: subtracts superseded records, which `read_again` reads, and compares the
-    /// state with the bank file.
+    /// state with the bank file. Returns the number of accounts.
     pub fn finish(
         &self,
         bank: &BankFile,
         threads: usize,
         progress: &dyn Progress,
         read_again: ReadAgain<'_>,
-    ) -> Result<StateOutcome> {
+    ) -> Result<u64> {
         self.accounts.check()?;
         let StateCounts { accounts, .. } =
             finish_check(&self.accounts, Some(bank), &self.findings, threads, progress, read_again)?;
@@ -236,7 +207,7 @@ impl StateCheck {
         if let Some(why) = self.findings.skipped(Check::State) {
             return Err(Error::damaged(format!("the state cannot be checked: {why}")));
         }
-        Ok(StateOutcome::Checked { accounts })
+        Ok(accounts)
     }
 }
 

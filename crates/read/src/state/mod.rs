@@ -16,7 +16,6 @@
 )]
 
 pub mod accounts;
-pub mod again;
 pub mod check;
 pub mod fingerprint;
 pub mod finish;
@@ -27,6 +26,7 @@ mod newest;
 pub mod second_pass;
 pub mod spill;
 pub mod stakes;
+pub mod storages;
 pub mod sums;
 pub mod superseded;
 pub mod version;

@@ -9,7 +9,7 @@ use slotpress_format::BankFile;
 use crate::archive::Archive;
 use crate::archive::by_index::Extent;
 use crate::state::accounts::Accounts;
-use crate::state::again;
+use crate::state::storages::read_again;
 use crate::verify::Job;
 use crate::{
     AccountsPass, ArchiveRules, Check, FindingPlace, Findings, FirstPass, HashCheck, JudgedArchive, NamedArchive, Pass,
@@ -105,7 +105,7 @@ impl VerifiedArchive {
         let records = AccountsPass { accounts, findings: &self.findings, task };
         let threads = job.options.threads;
         let (archive, first_storage) = (&self.archive, self.first_storage);
-        again::read_again(archive, first_storage, wanted, &records, wanted.is_none(), threads, job.progress)
+        read_again(archive, first_storage, wanted, &records, wanted.is_none(), threads, job.progress)
             .map_err(|error| error.within_damaged(archive.path().shown()))
     }
 

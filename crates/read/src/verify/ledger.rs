@@ -4,26 +4,23 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use slotpress_base::{
-    AHEAD_BYTES, Ahead, Error, ErrorKind, Progress, Reading, Result, ShowPath, Stopwatch, read_ahead, run_in_order,
-    to_usize,
-};
+use slotpress_base::{Error, ErrorKind, Progress, Result, ShowPath, Stopwatch};
 use slotpress_format::{
-    BankFile, BankSnapshot, FieldReader, Layout, LedgerLock, LedgerPaths, RecordWalker, find_bank_snapshot_with_gaps,
+    BankFile, BankSnapshot, FieldReader, Layout, LedgerLock, LedgerPaths, find_bank_snapshot_with_gaps,
     parse_status_cache, read_version,
 };
 
 use crate::archive::documents::parse_bank;
-use crate::plan::PlannedStorage;
 use crate::rules::documents::judge_expectations;
 use crate::state::accounts::Accounts;
 use crate::state::finish::StateCounts;
 use crate::state::second_pass::{StateFacts, StatePart};
+use crate::state::storages::read_storages;
 use crate::verify::report::{Counts, ObsoleteTotals};
 use crate::verify::{Job, new_accounts};
 use crate::{
-    AccountsPass, Check, Documents, FindingPlace, Findings, Plan, PlanOptions, RESTORE_JOURNAL_HINT, RecordVisitor,
-    Rule, SnapshotClient, StorageRef, Task, VerifyOptions, VerifyReport, judge_documents, restore_journal,
+    AccountsPass, Check, Documents, FindingPlace, Findings, Plan, PlanOptions, RESTORE_JOURNAL_HINT, Rule,
+    SnapshotClient, Task, VerifyOptions, VerifyReport, judge_documents, restore_journal,
 };
 
 /// Verifies a stopped validator's ledger or an unpacked archive, and holds the ledger's lock
@@ -48,8 +45,8 @@ pub(crate) fn read_ledger(
     base_slot: Option<u64>,
     job: Job<'_>,
 ) -> Result<VerifyReport> {
-    let _lock = match paths.ledger.is_dir() && !paths.is_unpacked_archive() {
-        true => Some(LedgerLock::acquire(&paths.ledger)?),
+    let _lock = match paths.ledger.is_dir() {
+        true => lock(paths)?,
         false => None,
     };
     if let Some(journal) = restore_journal(paths.snapshots_dir()) {
@@ -64,6 +61,11 @@ pub(crate) fn read_ledger(
     };
     report.elapsed = stopwatch.elapsed();
     Ok(report)
+}
+
+/// Takes the lock of a validator's ledger; `None` for an unpacked archive, which has none.
+pub(crate) fn lock(paths: &LedgerPaths) -> Result<Option<LedgerLock>> {
+    (!paths.is_unpacked_archive()).then(|| LedgerLock::acquire(&paths.ledger)).transpose()
 }
 
 fn read_snapshot(snapshot: BankSnapshot, base_slot: Option<u64>, job: &Job<'_>) -> Result<VerifyReport> {
@@ -215,70 +217,6 @@ fn failed_report(error: Error, findings: Findings, path: &Path, job: &Job<'_>) -
     }
     findings.skip(Check::Frames, "a ledger has none");
     Ok(report_of(findings, job.options, PathBuf::from(path)))
-}
-
-/// Bytes read at once: large enough for a disk, small enough for the caches.
-const READ_BYTES: u64 = 1024 * 1024;
-
-/// First bytes of a storage that are read ahead: most storages are not longer.
-const FIRST_BYTES: u64 = 4 * READ_BYTES;
-
-/// Passes the records of all or the wanted storages of a ledger to a visitor. Storages are numbered
-/// in the order of the plan. Calls `on_damage` for each damaged storage, and ends if that returns
-/// an error.
-pub fn read_storages(
-    plan: &Plan,
-    visitor: &dyn RecordVisitor,
-    wanted: Option<&HashSet<u32>>,
-    threads: usize,
-    progress: &dyn Progress,
-    on_damage: &(dyn Fn(StorageRef, Error) -> Result<()> + Sync),
-) -> Result<()> {
-    let storages = (0..).zip(&plan.storages);
-    let storages = storages.filter(|(number, _)| wanted.is_none_or(|wanted| wanted.contains(number)));
-    let read = |storage: &PlannedStorage, at: u64, bytes_max: u64, to: &mut Vec<u8>| {
-        to.resize(to_usize(storage.content_bytes.saturating_sub(at).min(bytes_max)), 0);
-        plan.read_storage(storage, at, to)
-    };
-    let new_worker = || {
-        let mut worker = visitor.new_worker();
-        let mut walker = RecordWalker::default();
-        Ok(move |mut ahead: Ahead<'_, (u32, &PlannedStorage)>, buffer: &mut Vec<u8>| {
-            let (number, storage) = *ahead.item();
-            let (slot, id) = (storage.file.slot, storage.file.id);
-            let storage_ref = StorageRef { number, slot, id };
-            worker.begin(storage_ref);
-            walker.restart();
-            let mut at = 0u64;
-            while at < storage.content_bytes {
-                progress.check()?;
-                visitor.check()?;
-                // Only the first bytes are read ahead.
-                if !ahead.take(buffer) {
-                    match read(storage, at, READ_BYTES, buffer) {
-                        // The `.data` file of a split storage is checked only here.
-                        Err(error) if error.kind() == ErrorKind::Damaged => return on_damage(storage_ref, error),
-                        read => read?,
-                    }
-                }
-                walker.feed(buffer, worker.as_mut());
-                at = at.saturating_add(buffer.len() as u64);
-                progress.advance(buffer.len() as u64, 0);
-            }
-            walker.finish(worker.as_mut());
-            Ok(())
-        })
-    };
-    let reading = Reading::<(u32, &PlannedStorage)> {
-        is_cold: &|(_, storage)| plan.is_cold_storage(storage, 0, FIRST_BYTES),
-        read: &|(_, storage), to| read(storage, 0, FIRST_BYTES, to),
-        item_bytes_max: FIRST_BYTES,
-        ahead_bytes_max: AHEAD_BYTES,
-    };
-    read_ahead(storages, &reading, progress, |storages| {
-        run_in_order(storages, threads, &new_worker, progress, &mut |_, ()| Ok(()))
-    })?;
-    visitor.check()
 }
 
 fn read_documents(bank_file: &Path, status_cache: &Path, version: &Path) -> Documents {

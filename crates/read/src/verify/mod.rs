@@ -79,7 +79,7 @@ impl Default for VerifyOptions {
 
 impl VerifyOptions {
     /// Reason for which records and state are not checked; `None` if they are.
-    fn why_not_state(&self) -> Option<String> {
+    pub(crate) fn why_not_state(&self) -> Option<String> {
         match (self.is_quick, self.check.mode) {
             (true, _) => Some("quick check".to_string()),
             (_, CheckMode::Frames) => Some("not asked for".to_string()),

@@ -10,7 +10,7 @@ use slotpress_format::{BankFile, Hash, Root};
 use crate::rules::clients::verdicts;
 use crate::state::finish::StateCounts;
 use crate::state::sums::Sums;
-use crate::{Assurance, Check, ClientVerdict, Completeness, Failure, Findings, Rule, SnapshotClient, StateOutcome};
+use crate::{Check, ClientVerdict, Completeness, Failure, Findings, Rule, SnapshotClient};
 
 /// Result of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -195,11 +195,7 @@ impl VerifyReport {
         self.slot = Some(bank.slot);
         self.hash = Some(bank.snapshot_hash());
         self.capitalization = Some(bank.capitalization);
-        let outcome = match self.was_made(Check::State) {
-            true => StateOutcome::Checked { accounts: self.counts.accounts },
-            false => StateOutcome::NotChecked(String::new()),
-        };
-        self.complete = Some(Assurance::new(outcome, has_index).complete);
+        self.complete = Some(Completeness::new(self.was_made(Check::State), has_index));
     }
 
     /// True for a ledger, which has no frames.

@@ -1,0 +1,180 @@
+//! Reads the records of all or some storages of an open archive or ledger, any number of times.
+
+use std::collections::HashSet;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+
+use slotpress_base::{
+    AHEAD_BYTES, Ahead, Error, ErrorKind, Progress, Reading, Result, read_ahead, run_in_order, to_usize,
+};
+use slotpress_format::{Entry, EntryKind, RecordWalker};
+
+use crate::archive::Archive;
+use crate::archive::by_index::Extent;
+use crate::archive::visit::Problem;
+use crate::plan::PlannedStorage;
+use crate::{EntryUse, Pass, Plan, RecordVisitor, StorageRef, Visitor};
+
+/// Passes the records of all storages, or of the `wanted` ones, to `records`. `first_storage` is
+/// the number of the archive's first storage. With `is_strict`, unreadable records are an error;
+/// other problems never are.
+pub fn read_again(
+    archive: &Archive,
+    first_storage: u32,
+    wanted: Option<&HashSet<u32>>,
+    records: &dyn RecordVisitor,
+    is_strict: bool,
+    threads: usize,
+    progress: &dyn Progress,
+) -> Result<()> {
+    let visitor = Again { records, wanted, is_strict, next_storage: AtomicU32::new(first_storage) };
+    let extent = if wanted.is_some() { Extent::Wanted } else { Extent::Everything };
+    let pass = Pass { extent, ..Pass::new(threads, progress) };
+    archive.read(&pass, &visitor).map(drop)
+}
+
+struct Again<'a> {
+    records: &'a dyn RecordVisitor,
+    is_strict: bool,
+    wanted: Option<&'a HashSet<u32>>,
+    next_storage: AtomicU32,
+}
+
+impl Visitor for Again<'_> {
+    fn entry(&self, _: u32, entry: &Entry) -> Result<EntryUse> {
+        let EntryKind::Storage { slot, id } = entry.kind else { return Ok(EntryUse::default()) };
+        let storage = StorageRef { number: self.next_storage.fetch_add(1, Relaxed), slot, id };
+        let is_wanted = self.wanted.is_none_or(|wanted| wanted.contains(&storage.number));
+        Ok(EntryUse { records_of: is_wanted.then_some(storage), ..EntryUse::default() })
+    }
+
+    fn problem(&self, problem: Problem<'_>) -> Result<()> {
+        match problem {
+            problem @ Problem::LostRecords { .. } if self.is_strict => Err(problem.into_error()),
+            _ => Ok(()),
+        }
+    }
+
+    fn records(&self) -> Option<&dyn RecordVisitor> {
+        Some(self.records)
+    }
+
+    fn check(&self) -> Result<()> {
+        self.records.check()
+    }
+}
+/// Bytes read at once: large enough for a disk, small enough for the caches.
+const READ_BYTES: u64 = 1024 * 1024;
+
+/// First bytes of a storage that are read ahead: most storages are not longer.
+const FIRST_BYTES: u64 = 4 * READ_BYTES;
+
+/// Passes the records of all or the wanted storages of a ledger to a visitor. Storages are numbered
+/// in the order of the plan. Calls `on_damage` for each damaged storage, and ends if that returns
+/// an error.
+pub fn read_storages(
+    plan: &Plan,
+    visitor: &dyn RecordVisitor,
+    wanted: Option<&HashSet<u32>>,
+    threads: usize,
+    progress: &dyn Progress,
+    on_damage: &(dyn Fn(StorageRef, Error) -> Result<()> + Sync),
+) -> Result<()> {
+    let storages = (0..).zip(&plan.storages);
+    let storages = storages.filter(|(number, _)| wanted.is_none_or(|wanted| wanted.contains(number)));
+    let read = |storage: &PlannedStorage, at: u64, bytes_max: u64, to: &mut Vec<u8>| {
+        to.resize(to_usize(storage.content_bytes.saturating_sub(at).min(bytes_max)), 0);
+        plan.read_storage(storage, at, to)
+    };
+    let new_worker = || {
+        let mut worker = visitor.new_worker();
+        let mut walker = RecordWalker::default();
+        Ok(move |mut ahead: Ahead<'_, (u32, &PlannedStorage)>, buffer: &mut Vec<u8>| {
+            let (number, storage) = *ahead.item();
+            let (slot, id) = (storage.file.slot, storage.file.id);
+            let storage_ref = StorageRef { number, slot, id };
+            worker.begin(storage_ref);
+            walker.restart();
+            let mut at = 0u64;
+            while at < storage.content_bytes {
+                progress.check()?;
+                visitor.check()?;
+                // Only the first bytes are read ahead.
+                if !ahead.take(buffer) {
+                    match read(storage, at, READ_BYTES, buffer) {
+                        // The `.data` file of a split storage is checked only here.
+                        Err(error) if error.kind() == ErrorKind::Damaged => return on_damage(storage_ref, error),
+                        read => read?,
+                    }
+                }
+                walker.feed(buffer, worker.as_mut());
+                at = at.saturating_add(buffer.len() as u64);
+                progress.advance(buffer.len() as u64, 0);
+            }
+            walker.finish(worker.as_mut());
+            Ok(())
+        })
+    };
+    let reading = Reading::<(u32, &PlannedStorage)> {
+        is_cold: &|(_, storage)| plan.is_cold_storage(storage, 0, FIRST_BYTES),
+        read: &|(_, storage), to| read(storage, 0, FIRST_BYTES, to),
+        item_bytes_max: FIRST_BYTES,
+        ahead_bytes_max: AHEAD_BYTES,
+    };
+    read_ahead(storages, &reading, progress, |storages| {
+        run_in_order(storages, threads, &new_worker, progress, &mut |_, ()| Ok(()))
+    })?;
+    visitor.check()
+}
+
+/// The storages of an archive or a ledger. Each is named by its number in the order of the archive
+/// or the plan.
+pub enum Storages {
+    Archive(Box<Archive>),
+    Ledger(Box<Plan>),
+}
+
+impl Storages {
+    /// Number, slot and length of each storage; `None` for an archive without an index, which must
+    /// be read in order.
+    pub fn list(&self) -> Option<Vec<(u32, u64, u64)>> {
+        let entries: Vec<Entry> = match self {
+            Self::Archive(archive) => archive.tail.as_ref()?.index.entries.clone(),
+            Self::Ledger(plan) => plan.entries().collect(),
+        };
+        let storage = |entry: &Entry| match entry.kind {
+            EntryKind::Storage { slot, .. } => Some((slot, entry.content_bytes)),
+            _ => None,
+        };
+        Some(
+            (0..)
+                .zip(entries.iter().filter_map(storage))
+                .map(|(number, (slot, bytes))| (number, slot, bytes))
+                .collect(),
+        )
+    }
+
+    pub fn length_bytes(&self) -> u64 {
+        match self {
+            Self::Archive(archive) => archive.length_bytes(),
+            Self::Ledger(plan) => plan.content_bytes(),
+        }
+    }
+
+    /// Passes the records of all or the wanted storages to a visitor.
+    ///
+    /// # Errors
+    /// They cannot be read, or not all of them.
+    pub fn read(
+        &self,
+        visitor: &dyn RecordVisitor,
+        wanted: Option<&HashSet<u32>>,
+        threads: usize,
+        progress: &dyn Progress,
+    ) -> Result<()> {
+        match self {
+            Self::Archive(archive) => read_again(archive, 0, wanted, visitor, true, threads, progress),
+            Self::Ledger(plan) => read_storages(plan, visitor, wanted, threads, progress, &|_, error| Err(error)),
+        }
+    }
+}
