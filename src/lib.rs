@@ -309,7 +309,7 @@ pub mod net {
 #[cfg(feature = "serve")]
 pub mod serve {
     #[doc(inline)]
-    pub use slotpress_serve::{Allowance, Answered, Event, Finished, ServeOptions, TlsFiles, run};
+    pub use slotpress_serve::{Answered, Event, Finished, ServeOptions, TlsFiles, run};
 }
 
 /// Directories and buckets to write archives to.

@@ -126,13 +126,6 @@ enum Verb {
     Man(manual::ManArgs),
 }
 
-impl Verb {
-    /// True if SIGHUP interrupts the command. `serve` uses it to reload its certificates.
-    fn stops_on_hangup(&self) -> bool {
-        !matches!(self, Self::Serve(_))
-    }
-}
-
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     keep_panics_quiet();
     let arguments: Vec<OsString> = arguments.into_iter().collect();
@@ -156,7 +149,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             };
         }
     };
-    let ui = match Ui::new(&cli.screen, cli.command.stops_on_hangup()) {
+    let ui = match Ui::new(&cli.screen) {
         Ok(ui) => ui,
         Err(error) => {
             eprint(&error);
@@ -167,7 +160,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         ui.warn(&format!("{} is set, but no flag of slotpress has that variable: it is ignored", escaped(&name)));
     }
     if let Some(text) = stopping::what_happens(&cli.command).filter(|_| !ui.is_quiet()) {
-        stopping::watch(ui.shown(), ui.is_stderr_json(), cli.command.stops_on_hangup(), text);
+        stopping::watch(ui.shown(), ui.is_stderr_json(), text);
     }
     match guarded(|| run(cli.command, &ui)).and_then(|()| ui.finish()) {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,22 +1,15 @@
-//! Runs `slotpress serve`, and prints its events as log lines or JSON. SIGHUP makes it read its
-//! certificate again.
+//! Runs `slotpress serve`, and prints its events as log lines or JSON.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
 use serde_json::json;
-use signal_hook::consts::SIGHUP;
-use slotpress::serve::{Allowance, Answered, Event, Finished, ServeOptions, TlsFiles};
+use slotpress::serve::{Answered, Event, Finished, ServeOptions, TlsFiles};
 use slotpress::{Error, Progress, Result};
-use slotpress_serve::{
-    CLIENT_CONNECTIONS_DEFAULT, CONNECTIONS_DEFAULT, FIREDANCER_RATE_MIN, THREADS_DEFAULT_MAX, Timeouts,
-};
+use slotpress_serve::{CLIENT_CONNECTIONS_DEFAULT, CONNECTIONS_DEFAULT, FIREDANCER_RATE_MIN, THREADS_DEFAULT_MAX};
 
 use super::io_policy::{PriorityArgs, rate};
 use super::lines::time_now;
@@ -55,7 +48,7 @@ pub struct ServeArgs {
     /// Maximum number of connections of each client address
     #[arg(long, value_name = "N", default_value_t = CLIENT_CONNECTIONS_DEFAULT, value_parser = connections, env = "SLOTPRESS_MAX_CONNECTIONS_PER_CLIENT")]
     max_connections_per_client: usize,
-    /// TLS certificate chain (PEM); read again when it changes, and on SIGHUP
+    /// TLS certificate chain (PEM); read again when it changes
     #[arg(long, value_name = "FILE", requires = "tls_key", env = "SLOTPRESS_TLS_CERT")]
     tls_cert: Option<PathBuf>,
     /// Private key of the certificate (PEM)
@@ -70,7 +63,7 @@ pub struct ServeArgs {
     /// Close connections that send no complete request within this time
     #[arg(long, value_name = "TIME", default_value = "15s", value_parser = timeout, env = "SLOTPRESS_HEAD_TIMEOUT")]
     head_timeout: Duration,
-    /// Close connections that accept less than 64 KiB within this time
+    /// Close connections that take no further piece of up to 512 KiB within this time
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = timeout, env = "SLOTPRESS_STALL_TIMEOUT")]
     stall_timeout: Duration,
     /// Server threads [default: all cores that the process may use, at most 8]
@@ -112,29 +105,24 @@ pub fn run(args: &ServeArgs, ui: &Ui) -> Result<()> {
     if args.tls_cert.is_some() != args.tls_key.is_some() {
         return Err(Error::usage("--tls-cert and --tls-key belong together"));
     }
-    let wants_reload = Arc::new(AtomicBool::new(false));
-    signal_hook::flag::register(SIGHUP, wants_reload.clone())
-        .map_err(|error| Error::failed(format!("cannot watch for signals: {error}")))?;
     let tls = args.tls_cert.clone().zip(args.tls_key.clone()).map(|(cert, key)| TlsFiles { cert, key });
     let scheme = if tls.is_some() { "https" } else { "http" };
     let mut options = ServeOptions::new(args.dirs.clone(), args.listen)
-        .allowance(
-            Allowance::default()
-                .total_rate(args.max_rate)
-                .client_rate(args.max_rate_per_client)
-                .connections(args.max_connections)
-                .client_connections(args.max_connections_per_client),
-        )
+        .total_rate(args.max_rate)
+        .client_rate(args.max_rate_per_client)
+        .connections(args.max_connections)
+        .client_connections(args.max_connections_per_client)
+        .head_timeout(args.head_timeout)
+        .stall_timeout(args.stall_timeout)
         .io_hint(io_hint)
         .threads(args.threads.unwrap_or_else(|| values::threads_or_all(None).min(THREADS_DEFAULT_MAX)))
         .grace(args.grace)
         .gathers_ranges(!args.access_log)
         .trusted_proxies(args.trusted_proxy.clone());
-    options.timeouts = Timeouts::default().head(args.head_timeout).stall(args.stall_timeout);
     options.tls = tls;
     options.metrics = args.metrics;
     let mut on_event = |event| show(event, scheme, args.access_log, ui);
-    slotpress::serve::run(&options, &|| wants_reload.swap(false, Relaxed), &mut on_event, ui)
+    slotpress::serve::run(&options, &mut on_event, ui)
 }
 
 fn show(event: Event, scheme: &str, logs_all: bool, ui: &Ui) {

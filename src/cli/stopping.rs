@@ -47,9 +47,9 @@ impl Shown {
 
 /// Starts a thread that prints `text` when a signal to stop arrives. If the thread or its pipe
 /// cannot be created, nothing is printed; the run stops all the same.
-pub fn watch(shown: Shown, is_json: bool, stops_on_hangup: bool, text: &'static str) {
+pub fn watch(shown: Shown, is_json: bool, text: &'static str) {
     let Ok((mut reader, writer)) = UnixStream::pair() else { return };
-    for signal in [SIGINT, SIGTERM].into_iter().chain(stops_on_hangup.then_some(SIGHUP)) {
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
         let Ok(writer) = writer.try_clone() else { return };
         if pipe::register(signal, writer).is_err() {
             return;

@@ -90,16 +90,15 @@ pub struct Ui {
 
 impl Ui {
     /// Prepares the terminal and registers the signals that interrupt the run. A second such signal
-    /// ends the program at once, with exit code 130. SIGHUP is left to the command if
-    /// `stops_on_hangup` is false.
-    pub(super) fn new(args: &ScreenArgs, stops_on_hangup: bool) -> Result<Self> {
+    /// ends the program at once, with exit code 130.
+    pub(super) fn new(args: &ScreenArgs) -> Result<Self> {
         let interrupted = Arc::new(AtomicBool::new(false));
         // signal_hook installs the handler at the first registration, and runs actions in the order
         // of registration. A signal between two registrations must not be lost, so the first action
         // sets the stop flag. `repeated` is set last: only a later signal finds it set, and ends
         // the program.
         let repeated = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM].into_iter().chain(stops_on_hangup.then_some(SIGHUP)) {
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
             signal_hook::flag::register(signal, interrupted.clone())
                 .and_then(|_| signal_hook::flag::register_conditional_shutdown(signal, 130, repeated.clone()))
                 .and_then(|_| signal_hook::flag::register(signal, repeated.clone()))

@@ -1,28 +1,24 @@
-//! Lists the served archives: scans their directories when a request comes, at most once a second.
+//! Lists the served archives: scans their directories each second.
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use parking_lot::Mutex;
 use slotpress_base::Result;
 use slotpress_read::Catalog;
 use slotpress_read::catalog::scan;
-use tokio::sync::Mutex;
 
-/// Age up to which a scan is used for an answer.
-const FRESH: Duration = Duration::from_secs(1);
+use super::Server;
 
+/// Time between two scans.
+const SCAN_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The archives of the last successful scan, and the error of a later one.
 #[derive(Debug)]
 pub struct ServedArchives {
     dirs: Vec<PathBuf>,
-    last: Mutex<Look>,
-}
-
-#[derive(Debug)]
-struct Look {
-    catalog: Arc<Catalog>,
-    looked_at: Instant,
-    error: Option<String>,
+    last: Mutex<(Arc<Catalog>, Option<String>)>,
 }
 
 fn look(dirs: &[PathBuf], known: &Catalog) -> Result<Catalog> {
@@ -39,32 +35,31 @@ impl ServedArchives {
     /// A directory cannot be read.
     pub fn new(dirs: Vec<PathBuf>) -> Result<Self> {
         let catalog = Arc::new(look(&dirs, &Catalog::default())?);
-        Ok(Self { dirs, last: Mutex::new(Look { catalog, looked_at: Instant::now(), error: None }) })
+        Ok(Self { dirs, last: Mutex::new((catalog, None)) })
     }
 
-    /// Result of the last scan; `None` while another one is running.
-    pub fn known(&self) -> Option<Arc<Catalog>> {
-        self.last.try_lock().ok().map(|last| last.catalog.clone())
+    /// The archives of the last successful scan.
+    pub fn last(&self) -> Arc<Catalog> {
+        self.last.lock().0.clone()
     }
 
-    /// Returns the archives. If a directory cannot be read, returns those of the last successful
-    /// scan, and the error.
-    pub async fn look(&self) -> (Arc<Catalog>, Option<String>) {
-        // One request scans, the others wait for it.
-        let mut last = self.last.lock().await;
-        if last.looked_at.elapsed() >= FRESH {
-            let (dirs, known) = (self.dirs.clone(), last.catalog.clone());
-            let scanned = tokio::task::spawn_blocking(move || look(&dirs, &known)).await;
-            last.looked_at = Instant::now();
-            match scanned {
-                Ok(Ok(catalog)) => {
-                    last.catalog = Arc::new(catalog);
-                    last.error = None;
-                }
-                Ok(Err(error)) => last.error = Some(error.to_string()),
-                Err(error) => last.error = Some(error.to_string()),
-            }
+    /// Why a directory cannot be read now.
+    pub fn error(&self) -> Option<String> {
+        self.last.lock().1.clone()
+    }
+}
+
+/// Scans again and again. A scan may wait for the disk, so it has a thread of its own.
+pub async fn keep_scanning(server: Arc<Server>) {
+    loop {
+        tokio::time::sleep(SCAN_INTERVAL).await;
+        let (scanned, known) = (server.clone(), server.archives.last());
+        let found = tokio::task::spawn_blocking(move || look(&scanned.archives.dirs, &known)).await;
+        let found = found.map_err(|error| error.to_string());
+        let mut last = server.archives.last.lock();
+        match found.and_then(|found| found.map_err(|error| error.to_string())) {
+            Ok(catalog) => *last = (Arc::new(catalog), None),
+            Err(error) => last.1 = Some(error),
         }
-        (last.catalog.clone(), last.error.clone())
     }
 }

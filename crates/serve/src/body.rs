@@ -9,6 +9,7 @@ use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Bytes, Frame};
 use slotpress_base::to_usize;
 
+use super::connection::Steps;
 use super::files::Reading;
 use super::limits::Admission;
 use super::respond::Content;
@@ -18,21 +19,23 @@ use super::respond::Content;
 const PIECE_BYTES: u64 = 512 * 1024;
 
 /// Makes the body of a response on an admitted connection.
-pub fn body(content: Content, admission: &Arc<Admission>) -> UnsyncBoxBody<Bytes, io::Error> {
+pub fn body(content: Content, admission: &Arc<Admission>, steps: &Arc<Steps>) -> UnsyncBoxBody<Bytes, io::Error> {
     match content {
         Content::Bytes(bytes) => Full::new(bytes).map_err(|never| match never {}).boxed_unsync(),
         Content::File(mut file) => {
             let admission = file.client.take().unwrap_or_else(|| admission.clone());
-            let first = (file.reading.range().start, Bytes::new(), file, admission);
-            let pieces = try_unfold(first, |(offset, last, file, admission)| async move {
+            let first = (file.reading.range().start, Bytes::new(), file, admission, steps.clone());
+            let pieces = try_unfold(first, |(offset, last, file, admission, steps)| async move {
                 if offset >= file.reading.range().end {
                     return Ok(None);
                 }
+                steps.work();
                 let length = file.reading.piece_bytes(offset, admission.piece_bytes().unwrap_or(PIECE_BYTES));
                 admission.wait(length).await;
                 let piece = read(&file.reading, offset, length, last).await?;
                 file.running.advance(length);
-                let next = (offset.saturating_add(length), piece.clone(), file, admission);
+                steps.take();
+                let next = (offset.saturating_add(length), piece.clone(), file, admission, steps);
                 Ok(Some((Frame::data(piece), next)))
             });
             StreamBody::new(pieces).boxed_unsync()

@@ -5,15 +5,16 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Limited};
 use hyper::Request;
 use hyper::body::{Body, Incoming};
-use hyper::header::{CONNECTION, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use prometheus_client::metrics::gauge::Gauge;
 use slotpress_base::clock;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -22,13 +23,12 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use super::body::body;
-use super::limits::{Admission, HEAD_BYTES_MAX, HEADERS_MAX};
+use super::limits::{Admission, ClientLimits, HEAD_BYTES_MAX, HEADERS_MAX};
 use super::proxies::is_trusted;
-use super::respond::{self, answer};
-use super::stream::ClientStream;
+use super::respond::answer;
+use super::tell::Facts;
 use super::tls::Certificates;
-use super::transfers::Answered;
-use super::{Event, Purpose, Server};
+use super::{ServeOptions, Server};
 
 /// Pause after an error of the listening socket, such as a lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -38,7 +38,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const UNREAD_BYTES_MAX: usize = 256 * 1024;
 const UNREAD_TIME: Duration = Duration::from_secs(1);
 
-/// Response for connections beyond the limit. It is sent without waiting for the client.
+/// Response for connections beyond the limit.
 const TOO_MANY: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 
@@ -48,22 +48,45 @@ const NO_DATE: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 60\r\nContent-Length: 37\r\nConnection: close\r\n\r\n\
     the clock of this server says no date";
 
+/// What a listener serves.
+#[derive(Clone)]
+pub enum Site {
+    Archives(Arc<Server>),
+    Metrics(Arc<dyn Facts>),
+}
+
 /// A listening socket with the state that its connections share.
 #[derive(Clone)]
 pub struct Endpoint {
-    pub server: Arc<Server>,
-    pub purpose: Purpose,
+    pub site: Site,
+    pub options: Arc<ServeOptions>,
+    pub limits: Arc<ClientLimits>,
     pub certificates: Option<Arc<Certificates>>,
     pub stop: watch::Receiver<bool>,
 }
 
+impl Endpoint {
+    /// The server whose log and metrics tell of its connections; that of metrics tells nothing.
+    fn server(&self) -> Option<&Server> {
+        match &self.site {
+            Site::Archives(server) => Some(server),
+            Site::Metrics(_) => None,
+        }
+    }
+
+    /// Refuses a connection without waiting for its client, which may miss the answer.
+    fn refuse(&self, stream: &TcpStream, client: SocketAddr, answer: &[u8]) {
+        if let Some(server) = self.server() {
+            server.answered(client.ip(), String::new(), 503, 0);
+        }
+        if self.certificates.is_none() {
+            let _ = stream.try_write(answer);
+        }
+    }
+}
+
 /// Accepts connections until told to stop.
 pub async fn listen(mut endpoint: Endpoint, listener: TcpListener) {
-    let server = endpoint.server.clone();
-    let limits = match endpoint.purpose {
-        Purpose::Archives => &server.limits,
-        Purpose::Metrics => &server.metrics_limits,
-    };
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -74,28 +97,23 @@ pub async fn listen(mut endpoint: Endpoint, listener: TcpListener) {
             continue;
         };
         if !clock::is_date() {
-            let answered = Answered { client: client.ip(), request: String::new(), status: 503, sent_bytes: 0 };
-            let _ = server.log.try_send(Event::Answered(answered));
-            let _ = stream.try_write(NO_DATE);
+            endpoint.refuse(&stream, client, NO_DATE);
             continue;
         }
-        match limits.admit(client.ip(), is_trusted(client.ip(), &server.options.trusted_proxies)) {
+        match endpoint.limits.admit(client.ip(), is_trusted(client.ip(), &endpoint.options.trusted_proxies)) {
             Ok(admission) => drop(tokio::spawn(connection(endpoint.clone(), stream, client, admission))),
             Err(refusal) => {
-                server.metrics.refused(refusal);
-                let answered = Answered { client: client.ip(), request: String::new(), status: 503, sent_bytes: 0 };
-                let _ = server.log.try_send(Event::Answered(answered));
-                if endpoint.certificates.is_none() {
-                    // A client that cannot take the response at once is cut off without it.
-                    let _ = stream.try_write(TOO_MANY);
+                if let Some(server) = endpoint.server() {
+                    server.metrics.refused(refusal);
                 }
+                endpoint.refuse(&stream, client, TOO_MANY);
             }
         }
     }
 }
 
 async fn connection(endpoint: Endpoint, stream: TcpStream, client: SocketAddr, admission: Admission) {
-    let _open = Open::new(&endpoint.server);
+    let _open = endpoint.server().map(|server| Open::new(server.metrics.connections.clone()));
     // Without this option, small answers would wait for earlier ones. Failing to set it is
     // harmless.
     let _ = stream.set_nodelay(true);
@@ -103,27 +121,49 @@ async fn connection(endpoint: Endpoint, stream: TcpStream, client: SocketAddr, a
         return talk(&endpoint, stream, client, Arc::new(admission)).await;
     };
     let handshake = TlsAcceptor::from(certificates.config()).accept(stream);
-    if let Ok(Ok(stream)) = timeout(endpoint.server.options.timeouts.head, handshake).await {
+    if let Ok(Ok(stream)) = timeout(endpoint.options.head_timeout, handshake).await {
         talk(&endpoint, stream, client, Arc::new(admission)).await;
     }
 }
 
-/// Counts an open connection, and notices a panic that ends it.
-struct Open(Arc<Server>);
+/// Counts an open connection.
+struct Open(Gauge);
 
 impl Open {
-    fn new(server: &Arc<Server>) -> Self {
-        server.metrics.connections.inc();
-        Self(server.clone())
+    fn new(connections: Gauge) -> Self {
+        connections.inc();
+        Self(connections)
     }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.0.metrics.connections.dec();
-        if std::thread::panicking() {
-            self.0.has_panicked.store(true, Relaxed);
-        }
+        self.0.dec();
+    }
+}
+
+/// How far a connection has come. hyper asks for a piece of a file when the client has taken the
+/// earlier ones, so pieces tell whether the client stands still.
+#[derive(Debug, Default)]
+pub struct Steps {
+    taken: AtomicU64,
+    is_working: AtomicBool,
+}
+
+impl Steps {
+    /// The server makes a piece, and the client cannot be late.
+    pub fn work(&self) {
+        self.is_working.store(true, Relaxed);
+    }
+
+    /// The server has done what it was asked for.
+    pub fn take(&self) {
+        self.taken.fetch_add(1, Relaxed);
+        self.is_working.store(false, Relaxed);
+    }
+
+    fn waiting_at(&self) -> Option<u64> {
+        (!self.is_working.load(Relaxed)).then(|| self.taken.load(Relaxed))
     }
 }
 
@@ -133,39 +173,56 @@ async fn talk(
     client: SocketAddr,
     admission: Arc<Admission>,
 ) {
-    let (server, timeouts, mut stop) = (&endpoint.server, endpoint.server.options.timeouts, endpoint.stop.clone());
-    let admission = &admission;
+    let (options, mut stop) = (&endpoint.options, endpoint.stop.clone());
+    let (admission, steps) = (&admission, &Arc::new(Steps::default()));
     let service = service_fn(|request: Request<Incoming>| async move {
         let (parts, request_body) = request.into_parts();
-        let response = match request_body.is_end_stream() {
-            true => answer(endpoint, client, &parts).await,
-            false => {
-                // Closing a connection with unread data resets it, and the client might lose the
-                // answer.
-                let unread = Limited::new(request_body, UNREAD_BYTES_MAX).collect();
-                let _ = timeout(UNREAD_TIME, unread).await;
-                let mut response = respond::with_body(&parts.method);
-                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-                response
-            }
-        };
-        Ok::<_, Infallible>(response.map(|content| body(content, admission)))
+        let has_body = !request_body.is_end_stream();
+        if has_body {
+            // Closing a connection with unread data resets it, and the client might lose the
+            // answer.
+            let unread = Limited::new(request_body, UNREAD_BYTES_MAX).collect();
+            let _ = timeout(UNREAD_TIME, unread).await;
+        }
+        let response = answer(endpoint, client, &parts, has_body).await;
+        steps.take();
+        Ok::<_, Infallible>(response.map(|content| body(content, admission, steps)))
     });
-    let stream = ClientStream::new(stream, timeouts.stall, server.metrics.clone());
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(timeouts.head)
+        .header_read_timeout(options.head_timeout)
         .max_buf_size(HEAD_BYTES_MAX)
         .max_headers(HEADERS_MAX)
         // Simple clients expect this spelling.
         .title_case_headers(true)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
-    tokio::select! {
-        // An error here concerns only this client.
-        _ = connection.as_mut() => return,
-        _ = stop.wait_for(|is_stopping| *is_stopping) => {}
+    let (mut is_stopping, mut before) = (false, None);
+    loop {
+        tokio::select! {
+            ended = connection.as_mut() => return tell_of_head(endpoint, client, &ended),
+            _ = stop.wait_for(|is_stopping| *is_stopping), if !is_stopping => {
+                connection.as_mut().graceful_shutdown();
+                is_stopping = true;
+            }
+            () = tokio::time::sleep(options.stall_timeout) => {
+                let now = steps.waiting_at();
+                if now.is_some() && now == before {
+                    endpoint.server().map(|server| server.metrics.stalled.inc());
+                    return;
+                }
+                before = now;
+            }
+        }
     }
-    connection.as_mut().graceful_shutdown();
-    let _ = connection.await;
+}
+
+/// Logs and counts a head that hyper itself has answered. Other errors concern only the client.
+fn tell_of_head(endpoint: &Endpoint, client: SocketAddr, ended: &Result<(), hyper::Error>) {
+    let (Err(error), Some(server)) = (ended, endpoint.server()) else { return };
+    if error.is_parse() {
+        let status = if error.is_parse_too_large() { 431 } else { 400 };
+        server.metrics.response(status);
+        server.answered(client.ip(), String::new(), status, 0);
+    }
 }

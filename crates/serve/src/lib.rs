@@ -3,7 +3,8 @@
 //! Serves snapshot archives over HTTP/1.1, whole or in ranges, to Agave, Firedancer, browsers
 //! and `bootstrap`.
 //!
-//! `conditions` and `files::Windows` do no I/O; `respond` handles requests, `connection` sockets.
+//! `conditions` and `files::Windows` do no I/O; `respond` handles requests, `connection` sockets;
+//! `archives` scans directories, `transfers` knows what is being sent.
 //! [`catalog`](slotpress_read::catalog) finds the archives, and `cli::serve` writes the log.
 
 // These lints apply because clients send what the crate handles.
@@ -24,14 +25,12 @@ mod body;
 mod conditions;
 mod connection;
 mod files;
-mod gathered;
 pub mod limits;
 mod metrics;
 mod page;
 pub mod process;
 mod proxies;
 mod respond;
-mod stream;
 pub mod supervisor;
 pub mod tell;
 pub mod tls;
@@ -40,24 +39,20 @@ pub mod transfers;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
+use api::List;
 use archives::ServedArchives;
-use connection::Endpoint;
+use connection::{Endpoint, Site};
 use derive_setters::Setters;
 use files::OpenFiles;
-use gathered::Gathered;
-pub use limits::Allowance;
 use limits::ClientLimits;
 use metrics::Metrics;
 /// For commands that report metrics by [`tell`].
 pub use prometheus_client;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use slotpress_base::{Error, ErrorKind, IoHint, Progress, Result, available_threads, cannot_start};
-use slotpress_read::Catalog;
+use slotpress_base::{Error, ErrorKind, IoHint, Progress, Result, available_threads, cannot_start, clock};
 pub use tell::Facts;
 use tls::Certificates;
 pub use tls::TlsFiles;
@@ -87,9 +82,17 @@ pub struct ServeOptions {
     /// none.
     #[setters(into)]
     pub metrics: Option<SocketAddr>,
-    /// Limits of rates and connections. Default: 1024 connections, 64 for each client, no rate
-    /// limit.
-    pub allowance: Allowance,
+    /// Rate of all clients together, in bytes per second. Default: none.
+    #[setters(into)]
+    pub total_rate: Option<u64>,
+    /// Rate of each client, in bytes per second. Default: none.
+    #[setters(into)]
+    pub client_rate: Option<u64>,
+    /// Connections of all clients together. Default: 1024, which take 64 MiB of memory if all are
+    /// busy.
+    pub connections: usize,
+    /// Connections of each client. Default: 64, more than download programs and browsers open.
+    pub client_connections: usize,
     /// Proxies whose `X-Forwarded-For` header is trusted; limits then apply to their clients.
     /// Default: none.
     #[setters(into)]
@@ -99,10 +102,11 @@ pub struct ServeOptions {
     /// Threads that answer requests; 0 counts as 1. Further threads, which may wait for the disk,
     /// are started as needed. Default: one per core, at most 8.
     pub threads: usize,
-    /// Time limits for clients.
-    #[setters(skip)]
-    #[doc(hidden)]
-    pub timeouts: Timeouts,
+    /// Time for a complete request, since the connection or the last answer. Default: 15 seconds.
+    pub head_timeout: Duration,
+    /// Time in which a client must take the piece that waits for it, of 512 KiB, or less under a
+    /// rate limit. Default: 60 seconds.
+    pub stall_timeout: Duration,
     /// Time for which transfers may continue after a request to stop. Default: 60 seconds.
     pub grace: Duration,
     /// Reports ranges of one archive for one client as one transfer, some seconds after the last
@@ -110,10 +114,10 @@ pub struct ServeOptions {
     pub gathers_ranges: bool,
 }
 
-/// Default limit on connections. They take 64 MiB of memory if all are busy.
+/// Default limit on connections.
 pub const CONNECTIONS_DEFAULT: usize = 1024;
 
-/// Default limit on connections of one client: more than aria2c and browsers open.
+/// Default limit on connections of one client.
 pub const CLIENT_CONNECTIONS_DEFAULT: usize = 64;
 
 /// Largest default number of threads that answer requests.
@@ -129,31 +133,18 @@ impl ServeOptions {
             listen,
             tls: None,
             metrics: None,
-            allowance: Allowance::default(),
+            total_rate: None,
+            client_rate: None,
+            connections: CONNECTIONS_DEFAULT,
+            client_connections: CLIENT_CONNECTIONS_DEFAULT,
             trusted_proxies: Vec::new(),
             io_hint: IoHint::default(),
             threads: available_threads().min(THREADS_DEFAULT_MAX),
-            timeouts: Timeouts::default(),
+            head_timeout: Duration::from_secs(15),
+            stall_timeout: Duration::from_secs(60),
             grace: Duration::from_secs(60),
             gathers_ranges: true,
         }
-    }
-}
-
-/// Time limits for clients.
-#[derive(Clone, Copy, Debug, Setters)]
-#[non_exhaustive]
-#[warn(missing_docs)]
-pub struct Timeouts {
-    /// Time for a complete request, since the connection or the last answer.
-    pub head: Duration,
-    /// Time in which a client must take a minimum of the data that waits for it.
-    pub stall: Duration,
-}
-
-impl Default for Timeouts {
-    fn default() -> Self {
-        Self { head: Duration::from_secs(15), stall: Duration::from_secs(60) }
     }
 }
 
@@ -184,54 +175,41 @@ pub enum Event {
     },
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Purpose {
-    Archives,
-    Metrics,
-}
-
 #[derive(Debug)]
 struct Server {
-    options: ServeOptions,
+    options: Arc<ServeOptions>,
     archives: ServedArchives,
     transfers: Arc<Transfers>,
     files: OpenFiles,
     limits: Arc<ClientLimits>,
-    metrics_limits: Arc<ClientLimits>,
     log: SyncSender<Event>,
     metrics: Arc<Metrics>,
-    /// Metrics and health of another command, instead of archives.
-    facts: Option<Arc<dyn tell::Facts>>,
-    has_panicked: AtomicBool,
 }
 
 impl Server {
-    fn new(options: &ServeOptions, facts: Option<Arc<dyn tell::Facts>>, log: SyncSender<Event>) -> Result<Arc<Self>> {
+    fn new(options: &ServeOptions, log: SyncSender<Event>) -> Result<Self> {
         let metrics = Arc::new(Metrics::new());
-        let few = Allowance::default().connections(METRICS_CONNECTIONS_MAX).client_connections(METRICS_CONNECTIONS_MAX);
-        Ok(Arc::new(Self {
+        Ok(Self {
             archives: ServedArchives::new(options.dirs.clone())?,
-            transfers: Transfers::new(log.clone(), metrics.clone()),
+            transfers: Transfers::new(options.gathers_ranges, metrics.clone()),
             log,
             files: OpenFiles::default(),
-            limits: ClientLimits::new(options.allowance),
-            metrics_limits: ClientLimits::new(few),
+            limits: ClientLimits::new(options),
             metrics,
-            facts,
-            has_panicked: AtomicBool::new(false),
-            options: options.clone(),
-        }))
+            options: Arc::new(options.clone()),
+        })
     }
 
-    /// The archives, and the error of the last scan.
-    async fn look(&self) -> (Arc<Catalog>, Option<String>) {
-        let (catalog, error) = self.archives.look().await;
-        self.metrics.catalog(&catalog);
-        (catalog, error)
+    fn list(&self) -> List {
+        List::new(&self.archives.last(), self.transfers.list(), clock::now())
+    }
+
+    /// Logs what was answered. The log may be slow; no client waits for it.
+    fn answered(&self, client: IpAddr, request: String, status: u16, sent_bytes: u64) {
+        let answered = Answered { client: client.to_canonical(), request, status, sent_bytes };
+        let _ = self.log.try_send(Event::Answered(answered));
     }
 }
-
-const METRICS_CONNECTIONS_MAX: usize = 32;
 
 /// Limit on events that wait to be logged.
 const LOG_EVENTS_MAX: usize = 4096;
@@ -247,62 +225,49 @@ const BLOCKING_THREADS_MAX: usize = 64;
 const OTHER_DESCRIPTORS: u64 = 128;
 
 /// Serves until `progress` is interrupted, and then until all transfers are done or the grace
-/// period is over. Reads certificates again when `wants_reload` returns true.
+/// period is over. Reads certificates again when their files change.
 ///
 /// # Errors
 /// A directory or certificate cannot be read; an address is in use.
-pub fn run(
-    options: &ServeOptions,
-    wants_reload: &dyn Fn() -> bool,
-    on_event: &mut dyn FnMut(Event),
-    progress: &dyn Progress,
-) -> Result<()> {
+pub fn run(options: &ServeOptions, on_event: &mut dyn FnMut(Event), progress: &dyn Progress) -> Result<()> {
     let certificates = options.tls.clone().map(Certificates::new).transpose()?.map(Arc::new);
     let (sender, events) = sync_channel(LOG_EVENTS_MAX);
-    let server = Server::new(options, None, sender)?;
+    let server = Arc::new(Server::new(options, sender)?);
     let bound = bind(options.listen)?;
     let listen = bound.1;
     let metrics_listener = options.metrics.map(bind).transpose()?;
-    raise_descriptors(options.allowance.connections, progress);
+    raise_descriptors(options.connections, progress);
 
     let runtime = runtime(options.threads, "serve")?;
     let (stop, stopping) = watch::channel(false);
-    let endpoint = |purpose, certificates| {
-        let (server, stop) = (server.clone(), stopping.clone());
-        Endpoint { server, purpose, certificates, stop }
+    let endpoint = Endpoint {
+        site: Site::Archives(server.clone()),
+        options: server.options.clone(),
+        limits: server.limits.clone(),
+        certificates: certificates.clone(),
+        stop: stopping.clone(),
     };
-    start(&runtime, endpoint(Purpose::Archives, certificates.clone()), bound)?;
-    let mut metrics_address = None;
+    start(&runtime, endpoint, bound)?;
+    let metrics = metrics_listener.as_ref().map(|bound| bound.1);
     if let Some(bound) = metrics_listener {
-        metrics_address = Some(bound.1);
-        start(&runtime, endpoint(Purpose::Metrics, None), bound)?;
+        start(&runtime, tell::endpoint(server.clone(), bound.1, stopping), bound)?;
     }
-    let archives = runtime.block_on(server.look()).0.archives().len();
-    on_event(Event::Listening { listen, metrics: metrics_address, archives });
+    runtime.spawn(archives::keep_scanning(server.clone()));
+    on_event(Event::Listening { listen, metrics, archives: server.archives.last().archives().len() });
     supervisor::ready();
 
-    let mut gathered = Gathered::new(options.gathers_ranges);
     let mut last_slow_tick: Option<Instant> = None;
     while !progress.is_interrupted() {
-        forward(&events, TICK, &mut gathered, on_event);
-        let over = gathered.over(|| server.transfers.list(), Instant::now());
-        over.into_iter().for_each(|over| on_event(Event::Finished(over)));
-        let is_asked = wants_reload();
-        if last_slow_tick.is_some_and(|last| last.elapsed() < SLOW_TICK) && !is_asked {
+        forward(&events, &server.transfers, transfers::QUIET, on_event);
+        if last_slow_tick.is_some_and(|last| last.elapsed() < SLOW_TICK) {
             continue;
         }
         last_slow_tick = Some(Instant::now());
         supervisor::alive();
         server.limits.sweep();
         // The progress display shows each warning once.
-        let known = server.archives.known();
-        known.iter().flat_map(|catalog| catalog.unusable()).for_each(|unusable| progress.warn(&unusable.to_string()));
-        if server.has_panicked.swap(false, Relaxed) {
-            progress.warn(
-                "slotpress has a bug: a connection ended in a panic; report it, with what RUST_BACKTRACE=1 prints",
-            );
-        }
-        match certificates.as_ref().map(|certificates| certificates.reload(is_asked)) {
+        server.archives.last().unusable().iter().for_each(|unusable| progress.warn(&unusable.to_string()));
+        match certificates.as_ref().map(|certificates| certificates.reload()) {
             Some(Ok(true)) => on_event(Event::Reloaded),
             Some(Err(error)) => progress.warn(&format!("{error}; the old certificate stays in use")),
             Some(Ok(false)) | None => {}
@@ -314,12 +279,11 @@ pub fn run(
     let _ = stop.send(true);
     let start = Instant::now();
     while server.limits.connections() > 0 && start.elapsed() < options.grace {
-        forward(&events, TICK, &mut gathered, on_event);
+        forward(&events, &server.transfers, transfers::QUIET, on_event);
     }
     // Ends remaining transfers, and reports them.
     runtime.shutdown_timeout(SLOW_TICK);
-    forward(&events, Duration::ZERO, &mut gathered, on_event);
-    gathered.all().into_iter().for_each(|over| on_event(Event::Finished(over)));
+    forward(&events, &server.transfers, Duration::ZERO, on_event);
     Ok(())
 }
 
@@ -341,15 +305,13 @@ fn start(runtime: &Runtime, endpoint: Endpoint, (listener, address): (TcpListene
     Ok(())
 }
 
-fn forward(events: &Receiver<Event>, time: Duration, gathered: &mut Gathered, on_event: &mut dyn FnMut(Event)) {
+/// Reports what was answered in a moment, and the transfers that are over by then.
+fn forward(events: &Receiver<Event>, transfers: &Transfers, quiet: Duration, on_event: &mut dyn FnMut(Event)) {
     let start = Instant::now();
-    while let Ok(event) = events.recv_timeout(time.saturating_sub(start.elapsed())) {
-        let event = match event {
-            Event::Finished(range) => gathered.add(range, Instant::now()).map(Event::Finished),
-            event => Some(event),
-        };
-        event.into_iter().for_each(&mut *on_event);
+    while let Ok(event) = events.recv_timeout(TICK.saturating_sub(start.elapsed())) {
+        on_event(event);
     }
+    transfers.over(quiet).into_iter().for_each(|finished| on_event(Event::Finished(finished)));
 }
 
 fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {
@@ -370,17 +332,13 @@ fn cannot_listen(address: SocketAddr, error: &std::io::Error) -> Error {
     Error::new(ErrorKind::of_io(error), format!("cannot listen on {address}: {error}")).with_hint(hint)
 }
 
-/// Raises the limit on open files: each connection needs a descriptor, and another one for its
-/// file.
+/// Raises the limit on open files as far as the system allows: each connection needs a descriptor,
+/// and another one for its file.
 fn raise_descriptors(connections: usize, progress: &dyn Progress) {
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
     let needed = (connections as u64).saturating_mul(2).saturating_add(OTHER_DESCRIPTORS);
-    let limit = getrlimit(Resource::Nofile);
-    if limit.current.is_none_or(|current| current >= needed) {
-        return;
-    }
-    let current = limit.maximum.map_or(needed, |maximum| maximum.min(needed));
-    let is_raised = setrlimit(Resource::Nofile, Rlimit { current: Some(current), maximum: limit.maximum }).is_ok();
-    if !is_raised || current < needed {
+    if getrlimit(Resource::Nofile).current.is_some_and(|current| current < needed) {
         progress.warn(&format!(
             "{connections} connections need up to {needed} open files, more than the system allows (see ulimit -n, or \
              LimitNOFILE of the service)"

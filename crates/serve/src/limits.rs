@@ -11,12 +11,11 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use derive_setters::Setters;
 use parking_lot::Mutex;
 use slotpress_base::Bucket;
 use tokio::time::Instant;
 
-use crate::{CLIENT_CONNECTIONS_DEFAULT, CONNECTIONS_DEFAULT};
+use super::ServeOptions;
 
 /// Limit on a request's head, in bytes. An idle connection may hold as much memory.
 pub const HEAD_BYTES_MAX: usize = 16 * 1024;
@@ -31,38 +30,12 @@ const PIECE_MAX: u64 = 256 * 1024;
 /// Resolution of timers. A shorter wait is skipped, and added to a later one.
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 
-/// Limits on rates and connections.
-#[derive(Clone, Copy, Debug, Setters)]
-#[non_exhaustive]
-#[warn(missing_docs)]
-pub struct Allowance {
-    /// Rate of all clients together, in bytes per second. Default: none.
-    #[setters(into)]
-    pub total_rate: Option<u64>,
-    /// Rate of each client, in bytes per second. Default: none.
-    #[setters(into)]
-    pub client_rate: Option<u64>,
-    /// Connections of all clients together. Default: 1024, which take 64 MiB of memory if all are
-    /// busy.
-    pub connections: usize,
-    /// Connections of each client. Default: 64, more than download programs and browsers open.
-    pub client_connections: usize,
-}
-
-impl Default for Allowance {
-    fn default() -> Self {
-        Self {
-            total_rate: None,
-            client_rate: None,
-            connections: CONNECTIONS_DEFAULT,
-            client_connections: CLIENT_CONNECTIONS_DEFAULT,
-        }
-    }
-}
-
 #[derive(Debug)]
 pub struct ClientLimits {
-    allowance: Allowance,
+    total_rate: Option<u64>,
+    client_rate: Option<u64>,
+    connections_max: usize,
+    client_connections_max: usize,
     start: Instant,
     total: Mutex<Option<Bucket>>,
     connections: AtomicUsize,
@@ -97,11 +70,14 @@ pub struct Admission {
 }
 
 impl ClientLimits {
-    pub fn new(allowance: Allowance) -> Arc<Self> {
+    pub fn new(options: &ServeOptions) -> Arc<Self> {
         Arc::new(Self {
-            allowance,
+            total_rate: options.total_rate,
+            client_rate: options.client_rate,
+            connections_max: options.connections,
+            client_connections_max: options.client_connections,
             start: Instant::now(),
-            total: Mutex::new(allowance.total_rate.map(Bucket::new)),
+            total: Mutex::new(options.total_rate.map(Bucket::new)),
             connections: AtomicUsize::new(0),
             clients: Mutex::default(),
         })
@@ -113,7 +89,7 @@ impl ClientLimits {
     /// # Errors
     /// The reason why the connection is refused.
     pub fn admit(self: &Arc<Self>, address: IpAddr, is_proxy: bool) -> Result<Admission, Refusal> {
-        if self.connections.load(Relaxed) >= self.allowance.connections {
+        if self.connections.load(Relaxed) >= self.connections_max {
             return Err(Refusal::Full);
         }
         let client = if is_proxy { Arc::new(ClientUse::new(None, 1)) } else { self.client(address)? };
@@ -131,10 +107,8 @@ impl ClientLimits {
 
     fn client(&self, address: IpAddr) -> Result<Arc<ClientUse>, Refusal> {
         let mut clients = self.clients.lock();
-        let client = clients
-            .entry(client_of(address))
-            .or_insert_with(|| Arc::new(ClientUse::new(self.allowance.client_rate, 0)));
-        if client.connections.load(Relaxed) >= self.allowance.client_connections {
+        let client = clients.entry(client_of(address)).or_insert_with(|| Arc::new(ClientUse::new(self.client_rate, 0)));
+        if client.connections.load(Relaxed) >= self.client_connections_max {
             return Err(Refusal::ClientFull);
         }
         // Connections are added only here, under the lock.
@@ -172,7 +146,7 @@ impl Admission {
 
     /// Number of bytes to ask for at a time; `None` without rate limits.
     pub fn piece_bytes(&self) -> Option<u64> {
-        let rates = [self.limits.allowance.total_rate, self.limits.allowance.client_rate];
+        let rates = [self.limits.total_rate, self.limits.client_rate];
         let rate = rates.into_iter().flatten().min()?;
         Some((rate / 64).clamp(PIECE_MIN, PIECE_MAX))
     }
@@ -205,10 +179,14 @@ fn client_of(address: IpAddr) -> IpAddr {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use super::*;
 
-    const ALLOWANCE: Allowance =
-        Allowance { total_rate: None, client_rate: None, connections: 3, client_connections: 2 };
+    fn options(connections: usize, client_connections: usize) -> ServeOptions {
+        let listen = SocketAddr::new(address("127.0.0.1"), 0);
+        ServeOptions::new([], listen).connections(connections).client_connections(client_connections)
+    }
 
     fn address(text: &str) -> IpAddr {
         text.parse().expect("an address")
@@ -216,7 +194,7 @@ mod tests {
 
     #[test]
     fn connections_are_counted() {
-        let limits = ClientLimits::new(ALLOWANCE);
+        let limits = ClientLimits::new(&options(3, 2));
         let first = limits.admit(address("10.0.0.1"), false).expect("the first");
         let second = limits.admit(address("::ffff:10.0.0.1"), false).expect("the second");
         assert_eq!(limits.admit(address("10.0.0.1"), false).err(), Some(Refusal::ClientFull));
@@ -241,7 +219,7 @@ mod tests {
     #[test]
     fn a_client_that_comes_back_has_no_new_burst() {
         let waited = in_own_time(async {
-            let limits = ClientLimits::new(Allowance { client_rate: Some(1 << 20), ..ALLOWANCE });
+            let limits = ClientLimits::new(&options(3, 2).client_rate(1 << 20));
             let start = Instant::now();
             for _ in 0..8 {
                 let admission = limits.admit(address("10.0.0.1"), false).expect("admitted");
@@ -259,12 +237,7 @@ mod tests {
     fn clients_share_alike_however_many_connections_they_have() {
         let sent: Arc<[AtomicUsize; 2]> = Arc::default();
         in_own_time(async {
-            let limits = ClientLimits::new(Allowance {
-                total_rate: Some(4 << 20),
-                client_rate: None,
-                connections: 100,
-                client_connections: 100,
-            });
+            let limits = ClientLimits::new(&options(100, 100).total_rate(4 << 20));
             let mut tasks = Vec::new();
             for number in 0..10 {
                 let client = usize::from(number > 0);

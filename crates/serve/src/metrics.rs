@@ -1,6 +1,6 @@
 //! Metrics of the server, in OpenMetrics.
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -100,8 +100,8 @@ impl Metrics {
         }
     }
 
-    pub fn text(&self) -> String {
-        text(&self.registry.lock())
+    pub fn registry(&self) -> MutexGuard<'_, Registry> {
+        self.registry.lock()
     }
 }
 
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn counters_exist_from_the_start() {
         let metrics = Metrics::new();
-        let text = metrics.text();
+        let text = text(&metrics.registry());
         assert!(text.contains("# TYPE slotpress_serve_responses counter\n") && text.ends_with("# EOF\n"), "{text}");
         assert!(text.contains("slotpress_serve_responses_total{status=\"404\"} 0\n"), "{text}");
         assert!(text.contains("slotpress_serve_connections_refused_total{reason=\"client\"} 0\n"), "{text}");

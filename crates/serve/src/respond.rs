@@ -7,25 +7,26 @@ use std::time::{Duration, SystemTime};
 
 use hyper::body::Bytes;
 use hyper::header::{
-    ACCEPT_RANGES, ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HOST, HeaderName,
-    HeaderValue, LAST_MODIFIED, LOCATION, RETRY_AFTER, SERVER,
+    ACCEPT_RANGES, ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HOST,
+    HeaderName, HeaderValue, LAST_MODIFIED, LOCATION, RETRY_AFTER, SERVER,
 };
 use hyper::http::request::Parts;
 use hyper::{Method, Response, StatusCode};
 use rustix::fs::Stat;
-use slotpress_base::text::cut;
+use slotpress_base::text::{cut, json};
 use slotpress_base::{KeptDir, clock, range_bytes};
 use slotpress_format::GENESIS_ARCHIVE_NAME;
 use slotpress_format::archive::listing;
 use slotpress_read::catalog::{Archive, scan};
 
 use super::conditions::{Verdict, Version, judge};
-use super::connection::Endpoint;
+use super::connection::{Endpoint, Site};
 use super::files::Reading;
 use super::limits::Admission;
 use super::proxies::{client_behind, is_trusted};
-use super::transfers::{Answered, Running};
-use super::{Event, Purpose, Server, api, metrics, page};
+use super::tell::Facts;
+use super::transfers::Running;
+use super::{Server, metrics, page};
 
 #[derive(Debug)]
 pub enum Content {
@@ -43,44 +44,53 @@ pub struct FileContent {
 
 const METHODS: &str = "GET, HEAD, OPTIONS";
 
-pub async fn answer(endpoint: &Endpoint, peer: SocketAddr, request: &Parts) -> Response<Content> {
-    let server = &endpoint.server;
-    let trusted = &server.options.trusted_proxies;
-    let mut exchange = Exchange { endpoint, server, client: peer, request };
-    let mut response = match endpoint.purpose {
-        Purpose::Metrics => respond_metrics(server, request).await,
-        Purpose::Archives if is_trusted(peer.ip(), trusted) => {
-            exchange.client = SocketAddr::new(client_behind(peer.ip(), &request.headers, trusted), 0);
-            match server.limits.admit_request(exchange.client.ip()) {
-                Ok(admission) => exchange.respond(Some(Arc::new(admission))).await,
-                Err(refusal) => {
-                    server.metrics.refused(refusal);
-                    exchange.logged(try_again("Too many requests of one client.\n"))
-                }
-            }
+pub async fn answer(endpoint: &Endpoint, peer: SocketAddr, request: &Parts, has_body: bool) -> Response<Content> {
+    let mut response = match &endpoint.site {
+        Site::Metrics(facts) => without_body(request, metrics_answer(&**facts, request)),
+        Site::Archives(server) => {
+            let exchange = Exchange { server, client: peer, is_tls: endpoint.certificates.is_some(), request };
+            exchange.answer(has_body).await
         }
-        Purpose::Archives => exchange.respond(None).await,
     };
+    if has_body {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
     response.headers_mut().insert(SERVER, HeaderValue::from_static("slotpress"));
     response
 }
 
-/// A request of a client, at the endpoint that got it.
+/// A request of a client for archives.
 #[derive(Clone, Copy)]
 struct Exchange<'a> {
-    endpoint: &'a Endpoint,
     server: &'a Server,
     client: SocketAddr,
+    is_tls: bool,
     request: &'a Parts,
 }
 
 impl Exchange<'_> {
-    async fn respond(self, admission: Option<Arc<Admission>>) -> Response<Content> {
+    async fn answer(mut self, has_body: bool) -> Response<Content> {
+        let trusted = &self.server.options.trusted_proxies;
+        let mut admission = None;
+        if is_trusted(self.client.ip(), trusted) {
+            let client = client_behind(self.client.ip(), &self.request.headers, trusted);
+            self.client = SocketAddr::new(client, 0);
+            match self.server.limits.admit_request(client) {
+                Ok(admitted) => admission = Some(Arc::new(admitted)),
+                Err(refusal) => {
+                    self.server.metrics.refused(refusal);
+                    return self.logged(try_again("Too many requests of one client.\n"));
+                }
+            }
+        }
         let mut response = match self.request.method {
             _ if !is_for_one_host(self.request) => plain(StatusCode::BAD_REQUEST, "One Host field, please.\n"),
+            Method::GET | Method::HEAD | Method::OPTIONS if has_body => {
+                plain(StatusCode::PAYLOAD_TOO_LARGE, "Requests have no body here.\n")
+            }
             Method::GET | Method::HEAD => self.route().await,
             Method::OPTIONS => with(empty(StatusCode::NO_CONTENT), ALLOW, METHODS),
-            _ => not_allowed(),
+            _ => with(plain(StatusCode::METHOD_NOT_ALLOWED, "Only GET, HEAD and OPTIONS.\n"), ALLOW, METHODS),
         };
         if let Content::File(content) = response.body_mut() {
             content.client = admission;
@@ -92,15 +102,10 @@ impl Exchange<'_> {
     fn logged(self, response: Response<Content>) -> Response<Content> {
         let status = response.status().as_u16();
         self.server.metrics.response(status);
-        let sent_bytes = match response.body() {
-            Content::File(_) => return response,
-            Content::Bytes(bytes) => bytes.len() as u64,
-        };
-        let request = format!("{} {}", self.request.method, self.request.uri.path());
-        let (client, request) = (self.client.ip().to_canonical(), cut(&request, LOGGED_CHARS_MAX));
-        let answered = Answered { client, request, status, sent_bytes };
-        // The log may be slow; no client waits for it.
-        let _ = self.server.log.try_send(Event::Answered(answered));
+        if let Content::Bytes(bytes) = response.body() {
+            let request = format!("{} {}", self.request.method, self.request.uri.path());
+            self.server.answered(self.client.ip(), cut(&request, LOGGED_CHARS_MAX), status, bytes.len() as u64);
+        }
         response
     }
 
@@ -109,26 +114,17 @@ impl Exchange<'_> {
         let path = self.request.uri.path();
         match path {
             "/" => {
-                let (catalog, _) = server.look().await;
                 let host = self.request.headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-                let (transfers, is_tls) = (server.transfers.list(), self.endpoint.certificates.is_some());
-                let html = page::page(&catalog, &transfers, host, is_tls, clock::now());
+                let html = page::page(&server.list(), host, self.is_tls);
                 let response = text("text/html; charset=utf-8", html);
                 page::HEADERS
                     .iter()
                     .fold(response, |response, (name, value)| with(response, name.clone(), value.as_str()))
             }
-            "/healthz" => match server.look().await {
-                (_, None) => text(PLAIN, "ok\n".into()),
-                (_, Some(_)) => plain(StatusCode::SERVICE_UNAVAILABLE, "A directory of archives cannot be read.\n"),
-            },
-            listing::LISTING_PATH => {
-                let (catalog, _) = server.look().await;
-                let json = api::archives(&catalog, &server.transfers.list(), clock::now());
-                text("application/json", json)
-            }
+            "/healthz" => health(server),
+            listing::LISTING_PATH => text("application/json", json(&server.list())),
             listing::NEWEST_FULL | listing::NEWEST_INCREMENTAL => {
-                let (catalog, _) = server.look().await;
+                let catalog = server.archives.last();
                 let choice = catalog.choice();
                 let is_full = path == listing::NEWEST_FULL;
                 match choice.and_then(|choice| if is_full { Some(choice.full) } else { choice.incremental }) {
@@ -147,8 +143,7 @@ impl Exchange<'_> {
 
     async fn archive(self) -> Response<Content> {
         let file_name = self.request.uri.path().strip_prefix('/').unwrap_or_default();
-        let (catalog, _) = self.server.look().await;
-        let Some(archive) = catalog.find(file_name).cloned() else { return missing() };
+        let Some(archive) = self.server.archives.last().find(file_name).cloned() else { return missing() };
         let opened =
             tokio::task::spawn_blocking(move || archive.open().map(|(file, stat)| (archive, file, stat))).await;
         let (archive, file, stat) = match opened {
@@ -170,9 +165,10 @@ impl Exchange<'_> {
 
     /// Sends the genesis archive that `publish` puts beside archives.
     async fn genesis(self) -> Response<Content> {
-        let dirs = self.server.options.dirs.clone();
+        let options = self.server.options.clone();
         let open = move || {
-            let file = dirs.iter().find_map(|dir| KeptDir::open(dir).ok()?.open_file(GENESIS_ARCHIVE_NAME).ok())?;
+            let file =
+                options.dirs.iter().find_map(|dir| KeptDir::open(dir).ok()?.open_file(GENESIS_ARCHIVE_NAME).ok())?;
             let stat = rustix::fs::fstat(&file).ok()?;
             Some((file, stat))
         };
@@ -222,18 +218,6 @@ impl Exchange<'_> {
 /// Number of characters to which a request is cut in the log.
 const LOGGED_CHARS_MAX: usize = 256;
 
-fn not_allowed() -> Response<Content> {
-    with(plain(StatusCode::METHOD_NOT_ALLOWED, "Only GET, HEAD and OPTIONS.\n"), ALLOW, METHODS)
-}
-
-/// Answer to a request with a body. The body is ignored.
-pub fn with_body(method: &Method) -> Response<Content> {
-    match [Method::GET, Method::HEAD, Method::OPTIONS].contains(method) {
-        true => plain(StatusCode::PAYLOAD_TOO_LARGE, "Requests have no body here.\n"),
-        false => not_allowed(),
-    }
-}
-
 /// True if the request names exactly one host (RFC 9112, 3.2).
 fn is_for_one_host(request: &Parts) -> bool {
     let hosts = request.headers.get_all(HOST).iter().count();
@@ -248,23 +232,22 @@ fn without_body(request: &Parts, mut response: Response<Content>) -> Response<Co
     response
 }
 
-async fn respond_metrics(server: &Server, request: &Parts) -> Response<Content> {
-    let response = match (request.uri.path(), server.facts.as_deref()) {
+fn metrics_answer(facts: &dyn Facts, request: &Parts) -> Response<Content> {
+    match request.uri.path() {
         _ if ![Method::GET, Method::HEAD].contains(&request.method) => {
             with(plain(StatusCode::METHOD_NOT_ALLOWED, "Only GET and HEAD.\n"), ALLOW, "GET, HEAD")
         }
-        ("/metrics", Some(facts)) => text(metrics::CONTENT_TYPE, metrics::text(&facts.metrics())),
-        ("/metrics", None) => {
-            server.look().await;
-            text(metrics::CONTENT_TYPE, server.metrics.text())
-        }
-        ("/healthz", Some(facts)) => match facts.health() {
-            Ok(()) => text(PLAIN, "ok\n".into()),
-            Err(why) => plain(StatusCode::SERVICE_UNAVAILABLE, &format!("{why}\n")),
-        },
+        "/metrics" => text(metrics::CONTENT_TYPE, metrics::text(&facts.metrics())),
+        "/healthz" => health(facts),
         _ => plain(StatusCode::NOT_FOUND, "Metrics are at /metrics.\n"),
-    };
-    without_body(request, response)
+    }
+}
+
+fn health(facts: &dyn Facts) -> Response<Content> {
+    match facts.health() {
+        Ok(()) => text(PLAIN, "ok\n".into()),
+        Err(why) => plain(StatusCode::SERVICE_UNAVAILABLE, &format!("{why}\n")),
+    }
 }
 
 struct OpenFile {

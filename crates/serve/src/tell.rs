@@ -1,10 +1,8 @@
-//! Serves metrics and health of a long-running command other than `serve`, at an address of their
-//! own.
+//! Serves metrics and health of a long-running command, at an address of their own.
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
 
 use parking_lot::MutexGuard;
 use prometheus_client::registry::Registry;
@@ -12,8 +10,12 @@ use slotpress_base::Result;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
-use super::connection::Endpoint;
-use super::{Purpose, SLOW_TICK, ServeOptions, Server, bind, runtime, start};
+use super::connection::{Endpoint, Site};
+use super::limits::ClientLimits;
+use super::{SLOW_TICK, ServeOptions, Server, bind, runtime, start};
+
+/// Limit on connections to an address of metrics.
+const CONNECTIONS_MAX: usize = 32;
 
 pub trait Facts: fmt::Debug + Send + Sync {
     /// Metrics for `/metrics`.
@@ -24,6 +26,27 @@ pub trait Facts: fmt::Debug + Send + Sync {
     /// # Errors
     /// A line that says what is wrong.
     fn health(&self) -> std::result::Result<(), String>;
+}
+
+impl Facts for Server {
+    fn metrics(&self) -> MutexGuard<'_, Registry> {
+        self.metrics.catalog(&self.archives.last());
+        self.metrics.registry()
+    }
+
+    fn health(&self) -> std::result::Result<(), String> {
+        match self.archives.error() {
+            None => Ok(()),
+            Some(_) => Err("A directory of archives cannot be read.".into()),
+        }
+    }
+}
+
+/// Makes the endpoint of a listener for metrics.
+pub(crate) fn endpoint(facts: Arc<dyn Facts>, listen: SocketAddr, stop: watch::Receiver<bool>) -> Endpoint {
+    let options = ServeOptions::new([], listen).connections(CONNECTIONS_MAX).client_connections(CONNECTIONS_MAX);
+    let limits = ClientLimits::new(&options);
+    Endpoint { site: Site::Metrics(facts), options: Arc::new(options), limits, certificates: None, stop }
 }
 
 /// A server of metrics, which runs until it is dropped.
@@ -50,10 +73,7 @@ pub fn tell(listen: SocketAddr, facts: Arc<dyn Facts>) -> Result<Telling> {
     let bound = bind(listen)?;
     let address = bound.1;
     let runtime = runtime(1, "metrics")?;
-    // Requests for metrics are not logged: the server drops its events.
-    let log = sync_channel(1).0;
-    let server = Server::new(&ServeOptions::new([], listen), Some(facts), log)?;
     let (stop, stopping) = watch::channel(false);
-    start(&runtime, Endpoint { server, purpose: Purpose::Metrics, certificates: None, stop: stopping }, bound)?;
+    start(&runtime, endpoint(facts, address, stopping), bound)?;
     Ok(Telling { address, runtime: Some(runtime), _stop: stop })
 }

@@ -51,14 +51,13 @@ impl Certificates {
         self.current.lock().config.clone()
     }
 
-    /// Reads the files again, and uses them if they changed or `is_forced` is true. Returns true if
-    /// it uses them.
+    /// Reads the files again, and uses them if they changed. Returns true if it uses them.
     ///
     /// # Errors
     /// The files cannot be used; the old configuration stays.
-    pub fn reload(&self, is_forced: bool) -> Result<bool> {
+    pub fn reload(&self) -> Result<bool> {
         let pem = [read_pem(&self.files.cert)?, read_pem(&self.files.key)?];
-        if !is_forced && pem == self.current.lock().pem {
+        if pem == self.current.lock().pem {
             return Ok(false);
         }
         let config = config(&self.files, &pem)?;

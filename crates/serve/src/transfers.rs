@@ -1,4 +1,5 @@
-//! Lists the running transfers, for the page, metrics and log.
+//! Lists the transfers, for the page, metrics and log. The ranges that one client gets of one
+//! archive count as one transfer, which is over some seconds after the last of them.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -6,40 +7,20 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use serde::{Serialize, Serializer};
+use slotpress_base::bytes::count;
 use slotpress_base::range_bytes;
 
-use super::Event;
 use super::metrics::Metrics;
 
-#[derive(Debug)]
-pub struct Transfer {
-    number: u64,
-    pub name: String,
-    pub client: SocketAddr,
-    pub range: Range<u64>,
-    pub is_whole: bool,
-    sent_bytes: AtomicU64,
-    start: Instant,
-}
+/// Time without a further range after which a transfer of ranges is over.
+pub const QUIET: Duration = Duration::from_secs(5);
 
-impl Transfer {
-    pub fn sent_bytes(&self) -> u64 {
-        self.sent_bytes.load(Relaxed)
-    }
-
-    pub fn elapsed(&self) -> Duration {
-        self.start.elapsed()
-    }
-
-    pub fn total_bytes(&self) -> u64 {
-        range_bytes(&self.range)
-    }
-}
+/// Limit on transfers; beyond it, those of which nothing is running are over at once.
+const OPEN_MAX: usize = 4096;
 
 /// A transfer that has ended: one request, or several ranges of one archive for one client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -94,66 +75,175 @@ pub struct Answered {
     pub sent_bytes: u64,
 }
 
+/// Client, name of the archive, and a number: 0 for gathered ranges, else another one for each
+/// request.
+type Key = (IpAddr, String, u64);
+
+#[derive(Debug)]
+struct Transfer {
+    client: SocketAddr,
+    range: Range<u64>,
+    is_whole: bool,
+    requests: u64,
+    running: usize,
+    total_bytes: u64,
+    sent_bytes: Arc<AtomicU64>,
+    start: Instant,
+    /// When a request last began or ended.
+    last: Instant,
+}
+
+impl Transfer {
+    fn told(&self, name: &str, end: Instant) -> Finished {
+        let sent_bytes = self.sent_bytes.load(Relaxed);
+        Finished {
+            name: name.to_string(),
+            client: self.client,
+            range: self.range.clone(),
+            is_whole: self.is_whole,
+            requests: self.requests,
+            total_bytes: self.total_bytes,
+            sent_bytes,
+            elapsed: end.saturating_duration_since(self.start),
+            is_complete: sent_bytes == self.total_bytes,
+        }
+    }
+}
+
 #[derive(Debug)]
 pub struct Transfers {
-    running: Mutex<BTreeMap<u64, Arc<Transfer>>>,
+    open: Mutex<BTreeMap<Key, Transfer>>,
+    gathers_ranges: bool,
     next_number: AtomicU64,
-    log: SyncSender<Event>,
     metrics: Arc<Metrics>,
 }
 
-/// Keeps a transfer in the list until it is dropped.
+/// A request that is being answered. It counts as running until it is dropped.
 #[derive(Debug)]
 pub struct Running {
     transfers: Arc<Transfers>,
-    transfer: Arc<Transfer>,
+    key: Key,
+    sent_bytes: Arc<AtomicU64>,
 }
 
 impl Transfers {
-    /// Reports ended transfers to `log`. Drops reports while `log` is full.
-    pub fn new(log: SyncSender<Event>, metrics: Arc<Metrics>) -> Arc<Self> {
-        Arc::new(Self { running: Mutex::default(), next_number: AtomicU64::new(0), log, metrics })
+    /// Starts without transfers. Unless `gathers_ranges`, each range is a transfer of its own.
+    pub fn new(gathers_ranges: bool, metrics: Arc<Metrics>) -> Arc<Self> {
+        Arc::new(Self { open: Mutex::default(), gathers_ranges, next_number: AtomicU64::new(1), metrics })
     }
 
     pub fn start(self: &Arc<Self>, name: String, client: SocketAddr, range: Range<u64>, is_whole: bool) -> Running {
-        let number = self.next_number.fetch_add(1, Relaxed);
-        let sent_bytes = AtomicU64::new(0);
-        let transfer = Arc::new(Transfer { number, name, client, range, is_whole, sent_bytes, start: Instant::now() });
-        self.running.lock().insert(number, transfer.clone());
-        self.metrics.transfers.inc();
-        Running { transfers: self.clone(), transfer }
+        let is_gathered = self.gathers_ranges && !is_whole;
+        let number = if is_gathered { 0 } else { self.next_number.fetch_add(1, Relaxed) };
+        let (key, now) = ((client.ip().to_canonical(), name, number), Instant::now());
+        let mut open = self.open.lock();
+        let transfer = open.entry(key.clone()).or_insert_with(|| {
+            self.metrics.transfers.inc();
+            Transfer {
+                client,
+                range: range.clone(),
+                is_whole,
+                requests: 0,
+                running: 0,
+                total_bytes: 0,
+                sent_bytes: Arc::default(),
+                start: now,
+                last: now,
+            }
+        });
+        transfer.range = transfer.range.start.min(range.start)..transfer.range.end.max(range.end);
+        count(&mut transfer.total_bytes, range_bytes(&range));
+        count(&mut transfer.requests, 1);
+        transfer.running = transfer.running.saturating_add(1);
+        Running { transfers: self.clone(), key, sent_bytes: transfer.sent_bytes.clone() }
     }
 
-    pub fn list(&self) -> Vec<Arc<Transfer>> {
-        self.running.lock().values().cloned().collect()
+    /// The transfers so far.
+    pub fn list(&self) -> Vec<Finished> {
+        let now = Instant::now();
+        self.open.lock().iter().map(|((_, name, _), transfer)| transfer.told(name, now)).collect()
+    }
+
+    /// Removes and returns the transfers that are over: nothing of them is running, and they are
+    /// gathered and had no request for `quiet`, or not gathered.
+    pub fn over(&self, quiet: Duration) -> Vec<Finished> {
+        let mut open = self.open.lock();
+        let is_crowded = open.len() > OPEN_MAX;
+        let is_over = |(key, transfer): &(&Key, &Transfer)| {
+            transfer.running == 0 && (key.2 > 0 || is_crowded || transfer.last.elapsed() >= quiet)
+        };
+        let over: Vec<Key> = open.iter().filter(is_over).map(|(key, _)| key.clone()).collect();
+        let over = over.iter().filter_map(|key| open.remove(key).map(|transfer| transfer.told(&key.1, transfer.last)));
+        over.inspect(|finished| self.metrics.finished(finished.is_complete)).collect()
     }
 }
 
 impl Running {
     pub fn advance(&self, bytes: u64) {
-        self.transfer.sent_bytes.fetch_add(bytes, Relaxed);
+        self.sent_bytes.fetch_add(bytes, Relaxed);
         self.transfers.metrics.sent_bytes.inc_by(bytes);
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let Transfer { number, name, client, range, is_whole, .. } = &*self.transfer;
-        self.transfers.running.lock().remove(number);
-        let sent_bytes = self.transfer.sent_bytes();
-        let finished = Finished {
-            name: name.clone(),
-            client: *client,
-            range: range.clone(),
-            is_whole: *is_whole,
-            requests: 1,
-            total_bytes: self.transfer.total_bytes(),
-            sent_bytes,
-            elapsed: self.transfer.elapsed(),
-            is_complete: sent_bytes == self.transfer.total_bytes(),
-        };
-        self.transfers.metrics.finished(finished.is_complete);
-        // The log may be slow; no transfer waits for it.
-        let _ = self.transfers.log.try_send(Event::Finished(finished));
+        if let Some(transfer) = self.transfers.open.lock().get_mut(&self.key) {
+            transfer.running = transfer.running.saturating_sub(1);
+            transfer.last = Instant::now();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn transfers(gathers_ranges: bool) -> Arc<Transfers> {
+        Transfers::new(gathers_ranges, Arc::new(Metrics::new()))
+    }
+
+    fn begin(transfers: &Arc<Transfers>, client: &str, range: Range<u64>, is_whole: bool) -> Running {
+        transfers.start("archive".into(), client.parse().expect("an address"), range, is_whole)
+    }
+
+    #[test]
+    fn ranges_of_a_client_are_one_transfer() {
+        let transfers = transfers(true);
+        for (start, client) in [(0, "10.0.0.1:1"), (20, "10.0.0.1:2"), (10, "[::ffff:10.0.0.1]:1"), (0, "10.0.0.2:1")] {
+            begin(&transfers, client, start..start + 10, false).advance(if start == 10 { 3 } else { 10 });
+        }
+        assert!(transfers.over(QUIET).is_empty(), "another range may follow");
+        let running = begin(&transfers, "10.0.0.2:1", 0..1, false);
+        let told = transfers.over(Duration::ZERO);
+        let [first] = &told[..] else { panic!("the other still runs: {told:?}") };
+        assert_eq!((first.requests, first.range.clone(), first.total_bytes, first.sent_bytes), (3, 0..30, 30, 23));
+        assert!(!first.is_complete);
+        running.advance(1);
+        drop(running);
+        let told = transfers.over(Duration::ZERO);
+        assert!(matches!(&told[..], [second] if second.requests == 2 && second.is_complete), "{told:?}");
+        assert!(transfers.list().is_empty());
+    }
+
+    #[test]
+    fn whole_files_and_single_ranges_are_over_at_once() {
+        for (gathers_ranges, is_whole) in [(true, true), (false, false)] {
+            let transfers = transfers(gathers_ranges);
+            let one = begin(&transfers, "10.0.0.1:1", 0..10, is_whole);
+            drop(begin(&transfers, "10.0.0.1:1", 0..10, is_whole));
+            assert_eq!((transfers.list().len(), transfers.over(QUIET).len()), (2, 1));
+            drop(one);
+            assert_eq!(transfers.over(QUIET).len(), 1);
+        }
+    }
+
+    #[test]
+    fn not_without_bound() {
+        let transfers = transfers(true);
+        for ip in 1..=OPEN_MAX as u32 + 1 {
+            let client = SocketAddr::new(std::net::Ipv4Addr::from(ip).into(), 1);
+            drop(transfers.start("archive".into(), client, 0..1, false));
+        }
+        assert_eq!(transfers.over(QUIET).len(), OPEN_MAX + 1);
     }
 }

@@ -63,8 +63,6 @@ fn nothing_but_archives() {
         // The host of a request and the end of its head must be clear.
         format!("GET /{FULL_26} HTTP/1.1\r\nHost: x\r\nHost: x\r\n\r\n"),
         format!("GET /{FULL_26} HTTP/1.1\r\n\r\n"),
-        format!("GET /{FULL_26} HTTP/1.1\r\nHost: x\n\r\n"),
-        format!("GET /{FULL_26} HTTP/1.1\nHost: x\n\n"),
     ] {
         let mut stream = server.connect();
         stream.write_all(raw.as_bytes()).expect("sent");
@@ -228,6 +226,22 @@ fn too_many_connections() {
         let _ = write!(stream, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n");
         read_head(&mut stream).is_some_and(|head| head.status == 200)
     });
+}
+
+/// Requests with a body, and heads that are too large or not HTTP, are logged like others.
+#[test]
+fn what_is_refused_is_logged() {
+    let server = Server::start(&[]);
+    for (request, status) in [
+        ("GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx".to_string(), 413),
+        (format!("GET / HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n", "y".repeat(20_000)), 431),
+        ("nothing of HTTP\r\n\r\n".to_string(), 400),
+    ] {
+        let mut stream = server.connect();
+        let _ = stream.write_all(request.as_bytes());
+        let _ = stream.read_to_end(&mut Vec::new());
+        server.wait_for_line(&["\"answered\"", &format!("\"status\":{status}")]);
+    }
 }
 
 /// The log has requests as they were spelled, and each line is JSON.
