@@ -1,9 +1,8 @@
 //! Compares two states, one partition of their accounts at a time.
 
-use roaring::RoaringBitmap;
 use serde::Serialize;
 use slotpress_base::{Error, Hint, Result, quantity};
-use slotpress_format::RECORD_HEADER_BYTES;
+use slotpress_read::state::marks::{Mark, Marks, mark_of};
 
 use super::states::{StateItem, StateLog};
 
@@ -21,50 +20,9 @@ pub struct ChangeCounts {
     pub accounts_unchanged: u64,
 }
 
-/// A set of records: a bitmap for each storage, with one bit per 136 bytes, since a record takes at
-/// least that much.
-#[derive(Debug, Default)]
-pub struct Marks(Vec<RoaringBitmap>);
-
-impl Marks {
-    fn insert(&mut self, (storage, at): Mark) {
-        let storage = storage as usize;
-        if self.0.len() <= storage {
-            self.0.resize_with(storage + 1, RoaringBitmap::new);
-        }
-        self.0[storage].insert(at);
-    }
-
-    /// Marked records of one storage; `None` if there are none.
-    pub fn of_storage(&self, storage: u32) -> Option<&RoaringBitmap> {
-        self.0.get(storage as usize).filter(|marks| !marks.is_empty())
-    }
-
-    /// Memory of the bitmaps besides the marks themselves, in bytes.
-    fn overhead_bytes(&self) -> u64 {
-        self.0.len() as u64 * STORAGE_MARKS_BYTES
-    }
-}
-
-/// True if a record at this offset of a storage is marked.
-pub fn is_marked(marks: Option<&RoaringBitmap>, offset_bytes: u64) -> bool {
-    marks.is_some_and(|marks| marks.contains(bit_of(offset_bytes)))
-}
-
-/// Bit of a record in its storage's bitmap. A storage is at most 16 GiB long, so the number fits.
-fn bit_of(offset_bytes: u64) -> u32 {
-    (offset_bytes / RECORD_HEADER_BYTES as u64) as u32
-}
-
-/// Storage number, and bit in its bitmap.
-type Mark = (u32, u32);
-
 /// Largest memory of a mark. A sparse bitmap stores it as a `u16`, in an array that may have twice
 /// the needed capacity.
 const MARK_BYTES: u64 = 4;
-
-/// Memory of a storage's bitmap besides its marks.
-const STORAGE_MARKS_BYTES: u64 = 128;
 
 /// Differences between the old and the new state.
 #[derive(Debug, Default)]
@@ -154,7 +112,7 @@ impl PartitionChanges {
                 let of_state = records.iter().filter(|item| item.reading() == readings[side]);
                 of_state.max_by_key(|item| (slot_of(item), item.storage())).filter(|item| !item.is_tombstone())
             };
-            let mark = |item: &StateItem| (item.storage(), bit_of(item.offset_bytes()));
+            let mark = |item: &StateItem| mark_of(item.storage(), item.offset_bytes());
             match (newest(0), newest(1)) {
                 (Some(old), Some(new)) if old.content == new.content => found.unchanged += 1,
                 (Some(old), Some(new)) => {
@@ -175,7 +133,8 @@ mod tests {
     use std::collections::BTreeMap;
 
     use proptest::prelude::*;
-    use slotpress_format::{Record, RecordHeader};
+    use slotpress_format::{RECORD_HEADER_BYTES, Record, RecordHeader};
+    use slotpress_read::state::marks::is_marked;
     use slotpress_read::{StateVisitor, StorageRef};
 
     use super::*;
@@ -246,10 +205,9 @@ mod tests {
                 }
             }
             prop_assert_eq!(changes.counts, counts);
-            let count = |marks: &Marks| marks.0.iter().map(RoaringBitmap::len).sum::<u64>();
-            prop_assert_eq!(count(&changes.written), counts.accounts_new + counts.accounts_changed);
-            prop_assert_eq!(count(&changes.outdated), counts.accounts_closed + counts.accounts_changed);
-            prop_assert_eq!(count(&changes.closed), counts.accounts_closed);
+            prop_assert_eq!(changes.written.count(), counts.accounts_new + counts.accounts_changed);
+            prop_assert_eq!(changes.outdated.count(), counts.accounts_closed + counts.accounts_changed);
+            prop_assert_eq!(changes.closed.count(), counts.accounts_closed);
         }
     }
 

@@ -14,10 +14,11 @@ use slotpress_format::{
 };
 use slotpress_read::archive::Archive;
 use slotpress_read::archive::visit::{NoEntrySink, Problem};
+use slotpress_read::state::marks::{Marks, is_marked};
 use slotpress_read::state::sums::StateSum;
 use slotpress_read::{EntrySink, EntryUse, Pass, RecordVisitor, RecordWorker, StorageRef, Visitor, read_in_order};
 
-use super::changes::{Changes, Marks, is_marked};
+use super::changes::Changes;
 use crate::archive::reframe::FramesOut;
 
 /// Limit on the length of a storage. A storage is collected in memory, because its length is

@@ -54,7 +54,7 @@ impl Base {
         let (findings, seen_slots) = (Findings::refusing(Rule::is_refused_of_source).below(true), SeenSlots::default());
         let records = state.first_pass();
         let rules = ArchiveRules::of_archive(&self.archive, None, &seen_slots, &findings);
-        let visitor = FirstPass { rules, records: Some(&records), contents: () };
+        let visitor = FirstPass { rules, records: Some(&records), contents: None };
         let mut read = self.archive.read(&Pass::new(options.encoding.threads, progress), &visitor)?;
         let judged = visitor.rules.finish(&self.archive, &mut read)?;
         let Some(bank) = judged.bank else { return Err(Error::damaged("the archive holds no bank file")) };

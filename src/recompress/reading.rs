@@ -42,7 +42,7 @@ impl Reading<'_> {
         let rules = ArchiveRules::new(self.job.base_slot, false, input.length_bytes(), &seen_slots, &findings);
         let records = self.state.map(StateCheck::first_pass);
         let contents = KeptEntries::default();
-        let reader = FirstPass { rules, records: records.as_ref(), contents };
+        let reader = FirstPass { rules, records: records.as_ref(), contents: Some(&contents) };
         let input_bytes = AtomicU64::default();
         let count = Forward::new(self.reads, |event| {
             if let ProgressEvent::Bytes { input, .. } = event {
@@ -63,7 +63,8 @@ impl Reading<'_> {
         };
         findings.require_client()?;
         let Some(bank) = judged.bank else { return Err(Error::damaged("the archive holds no bank file")) };
-        let entries = reader.contents.0.into_inner();
+        drop(reader);
+        let entries = contents.0.into_inner();
         let left_out = judged.entries.storages().iter().filter(|(_, length_bytes)| *length_bytes == 0).count() as u64;
         let input_bytes = input.length_bytes().unwrap_or(input_bytes.into_inner());
         let is_of_firedancer = is_of_firedancer || bank.lacks_stakes();
@@ -81,8 +82,6 @@ fn is_empty_storage(entry: &Entry) -> bool {
 }
 
 impl Contents for KeptEntries {
-    const ARE_FOR_SINK: bool = true;
-
     fn entry(&self, entry: &Entry) -> Result<()> {
         if !is_empty_storage(entry) {
             self.0.lock().push(*entry);

@@ -10,9 +10,7 @@ use slotpress_base::{Error, ErrorKind, IoContext, Progress, Result, ShowPath, Sp
 use slotpress_format::{BankFile, Entry, Root};
 use slotpress_read::archive::Archive;
 use slotpress_read::archive::hashes::check_hashes;
-use slotpress_read::{
-    ArchiveRules, Contents, EntrySink, Findings, FirstPass, HashCheck, Pass, Rule, SeenSlots, StateCheck, Tail,
-};
+use slotpress_read::{ArchiveRules, Contents, EntrySink, Findings, FirstPass, Pass, Rule, SeenSlots, StateCheck, Tail};
 
 use crate::restore::Run;
 use crate::restore::assign::{Assigner, Destination};
@@ -52,7 +50,6 @@ impl Unpacker<'_> {
     /// hashed while they are written.
     pub fn unpack(&mut self, opened: &Opened, base_slot: Option<u64>, is_below: bool) -> Result<Unpacked> {
         let (options, progress, archive) = (self.run.options, self.run.progress, &opened.archive);
-        let hashes = if opened.expect_root.is_some() { HashCheck::All } else { HashCheck::None };
         let bank_snapshot = self.run.target.create_partial_bank()?;
         progress.stage("Restoring", archive.source.length_bytes());
         let write_behind = &WriteBehind::new(archive.io_policy.io_hint);
@@ -69,8 +66,9 @@ impl Unpacker<'_> {
             write_behind,
         };
         let rules = ArchiveRules::of_archive(archive, base_slot, &self.seen_slots, &findings);
-        let reader = FirstPass { rules, records: records.as_ref(), contents };
-        let pass = Pass { hashes, ..Pass::new(options.threads, progress) };
+        let reader = FirstPass { rules, records: records.as_ref(), contents: Some(&contents) };
+        let checks_hashes = opened.expect_root.is_some();
+        let pass = Pass { checks_hashes, ..Pass::new(options.threads, progress) };
         let mut read = archive.read(&pass, &reader)?;
         write_behind.finish().or_path("write to", &bank_snapshot.path)?;
         let judged = reader.rules.finish(archive, &mut read)?;
@@ -116,8 +114,6 @@ struct Unpacking<'a> {
 }
 
 impl Contents for Unpacking<'_> {
-    const ARE_FOR_SINK: bool = true;
-
     fn entry(&self, entry: &Entry) -> Result<()> {
         // The order of assignments gives storages their numbers.
         let destination = self.assigner.lock().assign(entry)?;

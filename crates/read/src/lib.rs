@@ -36,7 +36,7 @@ pub use archive::source::{LocalFile, SharedSource, Source};
 pub use archive::tail::{Tail, first_read_at};
 pub use archive::visit::{EntrySink, EntryUse, RecordVisitor, RecordWorker, StorageRef, Visitor};
 pub use archive::walk::{Recycler, SeenFrame};
-pub use archive::{ArchiveStream, HashCheck, IndexPolicy, Pass, ReadArchive};
+pub use archive::{ArchiveStream, IndexPolicy, Pass, ReadArchive};
 pub use catalog::listed::{Listed, ListedArchive};
 pub use catalog::listing::{ArchiveFields, ListFields, unix_ns};
 pub use catalog::partials::Partial;

@@ -12,7 +12,6 @@
 
 mod events;
 
-use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -23,8 +22,7 @@ use slotpress_base::{
     to_usize,
 };
 use slotpress_format::{
-    Entry, EntryParser, FRAME_HEADER_BYTES_MAX, FrameHash, FrameSpan, FrameStart, RecordWalker, TarEnd, frame_hash,
-    parse_frame_start,
+    Entry, EntryParser, FrameSpan, FrameStart, RecordWalker, TarEnd, frame_hash, parse_frame_start,
 };
 
 use super::decode::FrameDecoder;
@@ -34,16 +32,7 @@ use super::source::Pieces;
 use super::tail::{DataFrame, Tail, check_skippable};
 use super::visit::{EntryUse, Problem, RecordWorker, Visitor};
 use super::walk::SeenFrame;
-use super::{Archive, HashCheck, Pass, ReadArchive};
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Extent {
-    #[default]
-    Everything,
-    /// Frames with wanted content; of the others, only the frame header.
-    WantedAndHeaders,
-    Wanted,
-}
+use super::{Archive, Pass, ReadArchive};
 
 pub fn read_by_index(archive: &Archive, tail: &Tail, pass: &Pass<'_>, visitor: &dyn Visitor) -> Result<ReadArchive> {
     let uses = (0..)
@@ -74,14 +63,9 @@ pub fn read_by_index(archive: &Archive, tail: &Tail, pass: &Pass<'_>, visitor: &
     read.is_of_firedancer = is_noted(tail);
     read.frames.skippable_bytes = tail.skippable_bytes;
     let ahead = Reading {
-        is_cold: &|item| reading.pieces.is_cold(&reading.range_of(item)),
+        is_cold: &|item: &FrameItem| reading.pieces.is_cold(&item.frame.range()),
         read: &|item, to| reading.read_item(item, to),
-        item_bytes_max: tail
-            .frames
-            .iter()
-            .map(|frame| range_bytes(&(frame.gap_at()..frame.end_bytes())))
-            .max()
-            .unwrap_or_default(),
+        item_bytes_max: tail.frames.iter().map(|frame| range_bytes(&frame.range())).max().unwrap_or_default(),
         ahead_bytes_max: AHEAD_BYTES,
     };
     read_ahead(reading.items(), &ahead, pass.progress, |items| {
@@ -118,9 +102,6 @@ struct FrameItem {
     number: usize,
     frame: DataFrame,
     span: FrameSpan,
-    /// True if the frame's content is wanted. Otherwise, only its header is read, or its hash
-    /// compared.
-    is_decoded: bool,
     before: Option<Receiver<Carry>>,
     after: Option<Sender<Carry>>,
 }
@@ -149,21 +130,16 @@ impl IndexReader<'_> {
     }
 
     fn forward_items(&self) -> impl Iterator<Item = FrameItem> + Send + '_ {
-        let extent = self.pass.extent;
-        let mut items = self.tail.spans().enumerate().filter_map(move |(number, (frame, span))| {
-            let is_wanted = extent == Extent::Everything || self.is_wanted(&span);
-            (is_wanted || extent == Extent::WantedAndHeaders).then_some((number, frame, span, is_wanted))
-        });
+        let is_read = |span: &FrameSpan| !self.pass.is_wanted_only || self.is_wanted(span);
+        let mut items = self.tail.spans().enumerate().filter(move |(_, (_, span))| is_read(span));
         let mut next = items.next();
         let mut before = None;
         std::iter::from_fn(move || {
-            let (number, frame, span, is_decoded) = next.take()?;
+            let (number, (frame, span)) = next.take()?;
             next = items.next();
-            let mut item = FrameItem { number, frame, span, is_decoded, before: before.take(), after: None };
-            let goes_on = |(next, _, span, is_next_decoded): &(usize, DataFrame, FrameSpan, bool)| {
-                Some(*next) == number.checked_add(1) && span.offset_bytes > 0 && is_decoded && *is_next_decoded
-            };
-            if next.as_ref().is_some_and(goes_on) {
+            let mut item = FrameItem { number, frame, span, before: before.take(), after: None };
+            if next.as_ref().is_some_and(|(next, (_, span))| *next == number.saturating_add(1) && span.offset_bytes > 0)
+            {
                 let (after, next_before) = bounded(1);
                 (item.after, before) = (Some(after), Some(next_before));
             }
@@ -176,19 +152,8 @@ impl IndexReader<'_> {
         uses.is_some_and(|uses| uses.iter().any(EntryUse::is_wanted))
     }
 
-    /// Range that is read for a frame: the skippable frames in front of it, and the frame or its
-    /// header.
-    fn range_of(&self, item: &FrameItem) -> Range<u64> {
-        let frame = &item.frame;
-        let frame_bytes = match item.is_decoded || self.is_hashed(item.is_decoded) {
-            true => u64::from(frame.compressed_bytes),
-            false => u64::from(frame.compressed_bytes).min(FRAME_HEADER_BYTES_MAX as u64),
-        };
-        frame.gap_at()..frame.offset_bytes.saturating_add(frame_bytes)
-    }
-
     fn read_item(&self, item: &FrameItem, to: &mut Vec<u8>) -> Result<()> {
-        let range = self.range_of(item);
+        let range = item.frame.range();
         self.archive.io_policy.wait(range_bytes(&range), self.pass.progress);
         self.pieces.read(&range, to).map(drop)
     }
@@ -202,47 +167,29 @@ impl IndexReader<'_> {
         slotpress_base::threads::panic_point("frame by index");
         self.visitor.check()?;
         let item = item.read(&mut worker.compressed)?;
-        let (number, frame, is_decoded) = (item.number, item.frame, item.is_decoded);
-        let mut read = ReadFrame::default();
-        let is_hashed = self.is_hashed(is_decoded);
+        let (number, frame) = (item.number, item.frame);
         let (gap, bytes) = split_at_most(&worker.compressed, to_usize(frame.gap_bytes));
-        let decoded = check_skippable(gap).and_then(|()| self.check_header(number, &frame, bytes));
-        let decoded = decoded.and_then(|()| match is_decoded {
-            true => decode(&mut worker.decoder, &frame, bytes, content),
-            false => Ok(()),
-        });
+        let decoded = check_skippable(gap)
+            .and_then(|()| self.check_header(number, &frame, bytes))
+            .and_then(|()| decode(&mut worker.decoder, &frame, bytes, content));
         match decoded {
             Err(error) if error.kind() == ErrorKind::Damaged => {
                 let number = number as u64;
                 self.visitor.problem(Problem::LostFrame { number, error: &error, is_after_end: false })?;
                 self.visitor
                     .problem(Problem::LostRecords { which: "those in frames that do not decode were not read" })?;
-                return Ok(read);
+                return Ok(ReadFrame::default());
             }
             decoded => decoded?,
         }
-        if is_hashed && self.hash_of(number).is_some_and(|hash| frame_hash(gap, bytes) != *hash) {
+        let hashes = self.tail.hashes.as_ref().filter(|_| self.pass.checks_hashes);
+        let hash = hashes.and_then(|hashes| hashes.frames.get(number));
+        if hash.is_some_and(|hash| frame_hash(gap, bytes) != *hash) {
             self.visitor.problem(Problem::WrongHash { number: number as u64, offset_bytes: frame.offset_bytes })?;
         }
-        if is_decoded {
-            read.documents = self.parse_frame(item, worker, content)?;
-        }
-        read.compressed_bytes = u64::from(frame.compressed_bytes);
-        read.content_bytes = u64::from(frame.content_bytes);
-        Ok(read)
-    }
-
-    fn is_hashed(&self, is_decoded: bool) -> bool {
-        let is_asked = match self.pass.hashes {
-            HashCheck::None => false,
-            HashCheck::Decoded => is_decoded,
-            HashCheck::All => true,
-        };
-        is_asked && self.tail.hashes.is_some()
-    }
-
-    fn hash_of(&self, number: usize) -> Option<&FrameHash> {
-        self.tail.hashes.as_ref()?.frames.get(number)
+        let documents = self.parse_frame(item, worker, content)?;
+        let (compressed_bytes, content_bytes) = (frame.compressed_bytes.into(), frame.content_bytes.into());
+        Ok(ReadFrame { documents, compressed_bytes, content_bytes })
     }
 
     /// Shows the frame header to the visitor and checks it against the seek table.

@@ -11,7 +11,7 @@
 
 pub mod arriving;
 mod batches;
-pub(crate) mod by_index;
+mod by_index;
 pub mod compression;
 pub mod cut;
 pub mod decode;
@@ -36,7 +36,7 @@ use std::sync::Arc;
 use slotpress_base::{Error, ErrorKind, IoContext, IoPolicy, Progress, Result, ShowPath, split_at_most};
 use slotpress_format::{ArchiveName, BLOCK, Root};
 
-use crate::archive::by_index::{Extent, read_by_index};
+use crate::archive::by_index::read_by_index;
 use crate::archive::compression::sniff;
 use crate::archive::source::stream;
 use crate::archive::walk::FrameStatistics;
@@ -69,33 +69,23 @@ pub struct ArchiveStream<'a> {
     pub compression: Compression,
 }
 
-/// Frames to compare with their hashes, if the archive has frame hashes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum HashCheck {
-    #[default]
-    None,
-    Decoded,
-    /// Compares all frames that are read. With `Extent::WantedAndHeaders`, every frame is read to
-    /// its end.
-    All,
-}
-
 pub struct Pass<'a> {
     pub threads: usize,
     /// Workers that decode when the archive is read in order; `threads` if `None`.
     pub decoders: Option<usize>,
-    /// Frames to read by an index; without one, all are read.
-    pub extent: Extent,
+    /// True to read only frames with wanted content. Has no effect without an index.
+    pub is_wanted_only: bool,
     /// True to read the last storages first, which are the newest. Has no effect without an index.
     pub is_newest_first: bool,
-    pub hashes: HashCheck,
+    /// True to compare the frames that are read with their hashes, if the archive has frame hashes.
+    pub checks_hashes: bool,
     pub progress: &'a dyn Progress,
 }
 
 impl<'a> Pass<'a> {
     pub fn new(threads: usize, progress: &'a dyn Progress) -> Self {
-        let (extent, hashes) = (Extent::Everything, HashCheck::None);
-        Self { threads: threads.max(1), decoders: None, extent, is_newest_first: false, hashes, progress }
+        let threads = threads.max(1);
+        Self { threads, decoders: None, is_wanted_only: false, is_newest_first: false, checks_hashes: false, progress }
     }
 }
 

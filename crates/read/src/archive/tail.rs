@@ -47,8 +47,9 @@ impl DataFrame {
         self.offset_bytes.saturating_add(u64::from(self.compressed_bytes))
     }
 
-    pub fn gap_at(&self) -> u64 {
-        self.offset_bytes.saturating_sub(u64::from(self.gap_bytes))
+    /// Range of the frame and the skippable frames in front of it.
+    pub fn range(&self) -> Range<u64> {
+        self.offset_bytes.saturating_sub(u64::from(self.gap_bytes))..self.end_bytes()
     }
 }
 

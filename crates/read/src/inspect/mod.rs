@@ -19,7 +19,6 @@ use slotpress_format::{
 };
 
 use crate::archive::Archive;
-use crate::archive::by_index::Extent;
 use crate::archive::visit::Problem;
 use crate::archive::walk::FrameStatistics;
 use crate::rules::clients::refusals;
@@ -187,7 +186,7 @@ fn inspect_open(archive: &Archive, threads: usize, progress: &dyn Progress) -> R
     let rules = ArchiveRules::of_archive(archive, archive.base_slot(), &seen_slots, &findings);
     let inspector = Inspector { rules, summary: Mutex::default(), has_tail: archive.tail.is_some() };
     progress.stage("Inspecting", archive.tail.is_none().then_some(archive.length_bytes()));
-    let pass = Pass { extent: Extent::Wanted, ..Pass::new(threads, progress) };
+    let pass = Pass { is_wanted_only: true, ..Pass::new(threads, progress) };
     let mut read = archive.read(&pass, &inspector)?;
     let Inspector { rules, summary, .. } = inspector;
     let mut entries = summary.into_inner();

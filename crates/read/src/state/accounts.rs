@@ -130,13 +130,9 @@ impl Accounts {
         self.log.find_superseded(threads, &among, on_round)
     }
 
-    /// Marks superseded records in at most `marks_bytes_max` bytes, or 64 MiB if that is more.
-    ///
-    /// # Errors
-    /// A storage holds an account twice; the marks need more memory.
-    pub fn mark_superseded(&self, threads: usize, marks_bytes_max: u64) -> Result<SupersededMarks> {
-        let storages = self.storages.read();
-        SupersededMarks::of_log(&self.log, &storages, threads, marks_bytes_max)
+    /// Marks superseded records, and empties the log. See [`SupersededMarks::of_log`].
+    pub fn mark_superseded(&self, threads: usize) -> Result<SupersededMarks> {
+        SupersededMarks::of_log(&self.log, &self.storages.read(), threads)
     }
 
     /// True if a newer archive, which was read before, is known to hold the account.

@@ -76,27 +76,26 @@ pub fn finish_check(
 }
 
 /// Passes each record to a visitor by means of `show_all`, after all records were logged. Judges
-/// the state of the newest versions, unless that check is skipped. Marks of superseded records take
-/// at most `marks_bytes_max`, or 64 MiB if that is more.
+/// the state of the newest versions, unless that check is skipped.
 pub fn finish_visit(
     accounts: &Accounts,
     bank: Option<&BankFile>,
     findings: &Findings,
     visitor: &dyn StateVisitor,
-    marks_bytes_max: u64,
     threads: usize,
     show_all: &mut dyn FnMut(Task<'_>) -> Result<()>,
 ) -> Result<StateCounts> {
-    let marked = accounts.mark_superseded(threads, marks_bytes_max)?;
+    let superseded = accounts.mark_superseded(threads)?;
+    let mut counts = superseded.counts;
     let checked_bank = bank.filter(|_| findings.skipped(Check::State).is_none());
-    let second_pass = SecondPass { visitor, marked, is_checked: checked_bank.is_some() };
+    let second_pass = SecondPass { visitor, superseded, is_checked: checked_bank.is_some() };
     show_all(Task::Visit(&second_pass))?;
     accounts.check()?;
     if let Some(bank) = checked_bank {
         judge_state(accounts, bank, findings)?;
     }
-    let superseded = second_pass.marked.superseded + accounts.sums().skipped;
-    Ok(StateCounts { accounts: second_pass.marked.accounts, superseded })
+    counts.superseded += accounts.sums().skipped;
+    Ok(counts)
 }
 
 /// Compares the slots of the status cache with the slot history. Agave and Firedancer require the

@@ -9,9 +9,6 @@ use crate::archive::visit::{NoEntrySink, Problem};
 use crate::{ArchiveRules, EntrySink, EntryUse, RecordVisitor, SeenFrame, Visitor};
 
 pub trait Contents: Sync {
-    /// True if a sink receives the contents of entries.
-    const ARE_FOR_SINK: bool;
-
     /// Called for each entry that passes the rules, in the order of the archive.
     fn entry(&self, entry: &Entry) -> Result<()>;
 
@@ -22,25 +19,18 @@ pub trait Contents: Sync {
     }
 }
 
-impl Contents for () {
-    const ARE_FOR_SINK: bool = false;
-
-    fn entry(&self, _: &Entry) -> Result<()> {
-        Ok(())
-    }
-}
-
-pub struct FirstPass<'a, C> {
+pub struct FirstPass<'a> {
     pub rules: ArchiveRules<'a>,
     pub records: Option<&'a AccountsPass<'a>>,
-    pub contents: C,
+    /// Receives the contents of entries.
+    pub contents: Option<&'a dyn Contents>,
 }
 
-impl<C: Contents> Visitor for FirstPass<'_, C> {
+impl Visitor for FirstPass<'_> {
     fn entry(&self, _: u32, entry: &Entry) -> Result<EntryUse> {
         self.rules.entry(entry)?;
-        self.contents.entry(entry)?;
-        let is_for_sink = C::ARE_FOR_SINK;
+        self.contents.map_or(Ok(()), |contents| contents.entry(entry))?;
+        let is_for_sink = self.contents.is_some();
         let EntryKind::Storage { slot, id } = entry.kind else {
             return Ok(EntryUse { is_document: true, is_for_sink, records_of: None });
         };
@@ -65,6 +55,6 @@ impl<C: Contents> Visitor for FirstPass<'_, C> {
     }
 
     fn new_sink(&self) -> Box<dyn EntrySink + '_> {
-        self.contents.new_sink()
+        self.contents.map_or_else(|| Box::new(NoEntrySink) as _, Contents::new_sink)
     }
 }

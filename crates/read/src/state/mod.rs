@@ -22,6 +22,7 @@ pub mod finish;
 pub mod first_pass;
 pub mod kept_records;
 mod known;
+pub mod marks;
 mod newest;
 pub mod second_pass;
 pub mod spill;

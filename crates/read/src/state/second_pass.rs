@@ -1,26 +1,20 @@
 //! The second pass over a state: every record is visited again, now that superseded ones are known.
 //!
-//! The first pass logged the records ([`versions`](super::versions)). Superseded records are marked
-//! by a bit per 136 bytes of storages, a thousandth of the input: no two records start closer to
-//! each other. Only newest versions are hashed, in this pass, so the state that is judged is the
-//! one that was visited.
+//! The first pass logged the records ([`versions`](super::versions)). Only newest versions are
+//! hashed, in this pass, so the state that is judged is the one that was visited.
 
 use std::path::PathBuf;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
 
-use slotpress_base::{Error, Hint, Result, quantity};
-use slotpress_format::{BankFile, RECORD_HEADER_BYTES, Record, Root};
+use slotpress_base::{Error, Hint, Result};
+use slotpress_format::{BankFile, Record, Root};
 
 use super::accounts::slot_of;
+use super::finish::StateCounts;
+use super::marks::{Marks, mark_of};
 use super::superseded::for_each_superseded;
-use super::version::Version;
 use super::versions::VersionLog;
 use super::well_known::WellKnownAccounts;
 use crate::StorageRef;
-
-/// Memory that marks may always take: enough for 64 GiB of storages.
-const LIMIT_BYTES_MIN: u64 = 64 << 20;
 
 pub trait StateVisitor: Sync {
     /// Called once, between the passes. An error ends the reading.
@@ -60,83 +54,49 @@ pub trait StateWorker {
 
 pub struct SecondPass<'a> {
     pub visitor: &'a dyn StateVisitor,
-    pub marked: SupersededMarks,
+    pub superseded: SupersededMarks,
     pub is_checked: bool,
 }
 
+/// The superseded records of a state.
+#[derive(Default)]
 pub struct SupersededMarks {
-    bits: Vec<AtomicU64>,
-    starts: Vec<u64>,
-    /// Number of newest versions with lamports.
-    pub accounts: u64,
-    pub superseded: u64,
+    pub marks: Marks,
+    pub counts: StateCounts,
 }
 
 impl SupersededMarks {
     /// Takes all items out of a log and marks the superseded records.
-    pub(super) fn of_log(log: &VersionLog, storages: &[(u64, u64)], threads: usize, bytes_max: u64) -> Result<Self> {
-        let mut marked = Self::new(storages, bytes_max)?;
-        let (bits, mut accounts, mut superseded, mut duplicates) = (&marked, 0, 0, 0);
+    ///
+    /// # Errors
+    /// A storage holds an account twice; the disk fails.
+    pub(super) fn of_log(log: &VersionLog, storages: &[(u64, u64)], threads: usize) -> Result<Self> {
+        let mut found = Self::default();
+        let mut has_duplicates = false;
         log.for_each_partition(
             threads,
             &|sorted| {
-                let (mut count, mut twice) = (0u64, 0u64);
-                let accounts =
-                    for_each_superseded(sorted, &|storage| slot_of(storages, storage), &mut |version, is_twice| {
-                        bits.mark(version);
-                        count += 1;
-                        twice += u64::from(is_twice);
-                    });
-                (accounts, count, twice)
+                let (mut marks, mut has_duplicates) = (Vec::new(), false);
+                let slot_of = |storage| slot_of(storages, storage);
+                let accounts = for_each_superseded(sorted, &slot_of, &mut |version, is_twice| {
+                    marks.push(mark_of(version.storage(), version.offset_bytes()));
+                    has_duplicates |= is_twice;
+                });
+                (accounts, marks, has_duplicates)
             },
-            &mut |(more_accounts, count, twice)| {
-                accounts += more_accounts;
-                superseded += count;
-                duplicates += twice;
+            &mut |(accounts, marks, is_twice)| {
+                found.counts.accounts += accounts;
+                found.counts.superseded += marks.len() as u64;
+                marks.into_iter().for_each(|mark| found.marks.insert(mark));
+                has_duplicates |= is_twice;
                 Ok(())
             },
         )?;
-        if duplicates > 0 {
+        match has_duplicates {
             // It is undefined which of the two records counts.
-            return Err(Error::damaged("an account occurs more than once in one storage").with_hint(Hint::UseVerify));
+            true => Err(Error::damaged("an account occurs more than once in one storage").with_hint(Hint::UseVerify)),
+            false => Ok(found),
         }
-        (marked.accounts, marked.superseded) = (accounts, superseded);
-        Ok(marked)
-    }
-
-    fn new(storages: &[(u64, u64)], bytes_max: u64) -> Result<Self> {
-        let mut end = 0u64;
-        let starts = storages.iter().map(|(_, content_bytes)| {
-            let start = end;
-            end = end.saturating_add(content_bytes / RECORD_HEADER_BYTES as u64 + 1);
-            start
-        });
-        let starts: Vec<u64> = starts.collect();
-        let words = end / 64 + 1;
-        let bytes_max = bytes_max.max(LIMIT_BYTES_MIN);
-        if words * 8 > bytes_max {
-            // The marks have half of the memory, so the message names twice their size.
-            let [needed, may] = [words * 8, bytes_max].map(|half| quantity::bytes(half.saturating_mul(2)));
-            let message = format!("showing the newest accounts takes {needed} of memory, more than the limit of {may}");
-            return Err(Error::failed(message).with_hint(Hint::MoreMemory));
-        }
-        let bits = (0..words).map(|_| AtomicU64::new(0)).collect();
-        Ok(Self { bits, starts, accounts: 0, superseded: 0 })
-    }
-
-    fn bit(&self, storage: u32, offset_bytes: u64) -> Option<(&AtomicU64, u64)> {
-        let number = self.starts.get(storage as usize)? + offset_bytes / RECORD_HEADER_BYTES as u64;
-        Some((self.bits.get((number / 64) as usize)?, 1 << (number % 64)))
-    }
-
-    fn mark(&self, version: &Version) {
-        if let Some((word, bit)) = self.bit(version.storage(), version.offset_bytes()) {
-            word.fetch_or(bit, Relaxed);
-        }
-    }
-
-    pub fn contains(&self, storage: u32, offset_bytes: u64) -> bool {
-        self.bit(storage, offset_bytes).is_some_and(|(word, bit)| word.load(Relaxed) & bit != 0)
     }
 }
 
@@ -147,7 +107,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::Version;
     use crate::state::fingerprint::Fingerprinter;
+    use crate::state::marks::is_marked;
     use crate::state::version::Batch;
 
     proptest! {
@@ -165,12 +127,14 @@ mod tests {
                 newest.entry(*key).and_modify(|known| *known = (*known).min(*storage)).or_insert(*storage);
             }
             log.append(&mut batch).expect("appended");
-            let marked = SupersededMarks::of_log(&log, &storages, 2, 0).expect("marked");
+            let SupersededMarks { marks, counts } = SupersededMarks::of_log(&log, &storages, 2).expect("marked");
             for (key, storage) in records.keys() {
-                prop_assert_eq!(marked.contains(*storage, u64::from(*key) * 136), newest[key] != *storage);
+                let is_marked = is_marked(marks.of_storage(*storage), u64::from(*key) * 136);
+                prop_assert_eq!(is_marked, newest[key] != *storage);
             }
             let live = newest.iter().filter(|(key, storage)| !records[&(**key, **storage)]).count() as u64;
-            prop_assert_eq!((marked.accounts, marked.superseded), (live, (records.len() - newest.len()) as u64));
+            prop_assert_eq!((counts.accounts, counts.superseded), (live, (records.len() - newest.len()) as u64));
+            prop_assert_eq!(marks.count(), counts.superseded);
         }
     }
 
@@ -184,14 +148,7 @@ mod tests {
         }
         log.append(&mut batch).expect("appended");
         let error =
-            SupersededMarks::of_log(&log, &[(2, 408), (1, 136)], 2, 0).err().expect("which one counts is not known");
+            SupersededMarks::of_log(&log, &[(2, 408), (1, 136)], 2).err().expect("which one counts is not known");
         assert_eq!(error.to_string(), "an account occurs more than once in one storage");
-    }
-
-    #[test]
-    fn memory_of_marks_is_limited() {
-        let error = SupersededMarks::new(&[(1, 1 << 40)], 0).err().expect("too many marks");
-        assert!(error.to_string().contains("of memory"), "{error}");
-        assert!(SupersededMarks::new(&[(1, 1 << 40)], 1 << 30).is_ok());
     }
 }

@@ -10,7 +10,6 @@ use slotpress_base::{
 use slotpress_format::{Entry, EntryKind, RecordWalker};
 
 use crate::archive::Archive;
-use crate::archive::by_index::Extent;
 use crate::archive::visit::Problem;
 use crate::plan::PlannedStorage;
 use crate::{EntryUse, Pass, Plan, RecordVisitor, StorageRef, Visitor};
@@ -28,9 +27,7 @@ pub fn read_again(
     progress: &dyn Progress,
 ) -> Result<()> {
     let visitor = Again { records, wanted, is_strict, next_storage: AtomicU32::new(first_storage) };
-    let extent = if wanted.is_some() { Extent::Wanted } else { Extent::Everything };
-    let pass = Pass { extent, ..Pass::new(threads, progress) };
-    archive.read(&pass, &visitor).map(drop)
+    archive.read(&Pass { is_wanted_only: wanted.is_some(), ..Pass::new(threads, progress) }, &visitor).map(drop)
 }
 
 struct Again<'a> {
@@ -154,10 +151,11 @@ impl Storages {
         )
     }
 
+    /// Length of the archive, or of the ledger's storages, in bytes.
     pub fn length_bytes(&self) -> u64 {
         match self {
             Self::Archive(archive) => archive.length_bytes(),
-            Self::Ledger(plan) => plan.content_bytes(),
+            Self::Ledger(plan) => plan.storages.iter().map(|storage| storage.content_bytes).sum(),
         }
     }
 

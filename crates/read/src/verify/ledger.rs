@@ -11,16 +11,13 @@ use slotpress_format::{
 };
 
 use crate::archive::documents::parse_bank;
-use crate::rules::documents::judge_expectations;
-use crate::state::accounts::Accounts;
-use crate::state::finish::StateCounts;
-use crate::state::second_pass::{StateFacts, StatePart};
-use crate::state::storages::read_storages;
-use crate::verify::report::{Counts, ObsoleteTotals};
+use crate::state::storages::Storages;
+use crate::verify::judge::judge;
+use crate::verify::part::Part;
 use crate::verify::{Job, new_accounts};
 use crate::{
-    AccountsPass, Check, Documents, FindingPlace, Findings, Plan, PlanOptions, RESTORE_JOURNAL_HINT, Rule,
-    SnapshotClient, Task, VerifyOptions, VerifyReport, judge_documents, restore_journal,
+    Check, Documents, FindingPlace, Findings, Plan, PlanOptions, RESTORE_JOURNAL_HINT, Rule, SnapshotClient,
+    VerifyOptions, VerifyReport, judge_documents, restore_journal,
 };
 
 /// Verifies a stopped validator's ledger or an unpacked archive, and holds the ledger's lock
@@ -72,32 +69,48 @@ fn read_snapshot(snapshot: BankSnapshot, base_slot: Option<u64>, job: &Job<'_>) 
     let Job { options, progress, .. } = *job;
     options.check_part(base_slot.is_some())?;
     let findings = Findings::new();
-    let dir = snapshot.dir.clone();
-    let has_list = matches!(snapshot.layout, Layout::StoragesList | Layout::TaggedList);
+    let path = snapshot.dir.clone();
+    let has_index = matches!(snapshot.layout, Layout::StoragesList | Layout::TaggedList);
     progress.stage("Planning", None);
     let bank = judge_files(&snapshot, &findings)?;
     let plan = match plan_judged(snapshot, base_slot, job, &findings) {
         Ok(plan) => plan,
-        Err(error) => return failed_report(error, findings, &dir, job),
+        Err(error) => return failed_report(error, findings, &path, job),
     };
     findings.skip(Check::Frames, "a ledger has none");
-    if let Some(bank) = &bank {
-        judge_expectations(&options.check, bank.slot, bank.snapshot_hash(), &findings)?;
-    }
     if base_slot.is_some() {
         findings.skip(Check::State, "part of a state only");
     }
+    if let Some(why) = options.why_not_state() {
+        findings.skip(Check::Records, why);
+    }
     let accounts = new_accounts(job, plan.content_bytes())?;
-    let counted = read_accounts(&plan, bank.as_ref(), &accounts, &findings, &dir, job)?;
-    let mut counts = Counts { input_bytes: plan.content_bytes(), tar_bytes: plan.tar_bytes(), ..Counts::default() };
-    counts.storages = plan.storages.len() as u64;
-    counts.obsolete = Some(ObsoleteTotals { records: plan.obsolete_records, bytes: plan.obsolete_bytes });
-    counts.add_state(&counted, &accounts.sums(), accounts.spilled_bytes());
-    let mut report = report_of(findings, options, dir);
-    report.counts = counts;
-    report.set_bank(bank.as_ref(), has_list);
-    (report.expected_hash, report.expected_slot) = (options.check.expect_hash, options.check.expect_slot);
-    Ok(report)
+    for storage in &plan.storages {
+        accounts.add_storage(storage.file.slot, storage.file.id, storage.content_bytes);
+    }
+    let (storage_count, tar_bytes) = (accounts.storage_count(), plan.tar_bytes());
+    let (frames, first_storage, is_of_firedancer) = (0, 0, false);
+    let storages = Storages::Ledger(Box::new(plan));
+    let part = Part {
+        path,
+        storages,
+        findings,
+        bank,
+        storage_count,
+        tar_bytes,
+        frames,
+        first_storage,
+        is_of_firedancer,
+        has_index,
+    };
+    if job.reads_records() {
+        progress.stage(job.stage(), Some(part.storages.length_bytes()));
+        part.read_records(&accounts, job.first_task(), None, job)?;
+        if part.findings.has_lost_accounts() {
+            part.findings.skip(Check::Records, "missing and damaged storages were not read");
+        }
+    }
+    judge(vec![part], &accounts, job)
 }
 
 /// Judges all files of a bank snapshot except storages, and returns its bank file if that can be
@@ -129,50 +142,6 @@ fn plan_judged(snapshot: BankSnapshot, base_slot: Option<u64>, job: &Job<'_>, fi
     })
 }
 
-/// Reads all records, as often as the job needs, and checks the state.
-fn read_accounts(
-    plan: &Plan,
-    bank: Option<&BankFile>,
-    accounts: &Accounts,
-    findings: &Findings,
-    dir: &Path,
-    job: &Job<'_>,
-) -> Result<StateCounts> {
-    let Job { options, progress, .. } = *job;
-    for storage in &plan.storages {
-        accounts.add_storage(storage.file.slot, storage.file.id, storage.content_bytes);
-    }
-    let read = |task: Task<'_>, wanted: Option<&HashSet<u32>>| {
-        let visitor = AccountsPass { accounts, findings, task };
-        read_storages(plan, &visitor, wanted, options.threads, progress, &|storage, error| {
-            findings.lose_accounts();
-            findings.add_error(Rule::Ledger, &FindingPlace::storage(storage.slot, storage.id), &error)
-        })
-    };
-    let storages_bytes = plan.storages.iter().map(|storage| storage.content_bytes).sum();
-    if let Some(why) = options.why_not_state() {
-        findings.skip(Check::Records, &why);
-    }
-    if job.reads_records() {
-        progress.stage(job.stage(), Some(storages_bytes));
-        read(job.first_task(), None)?;
-        if findings.has_lost_accounts() {
-            findings.skip(Check::Records, "missing and damaged storages were not read");
-            findings.skip(Check::State, "not all accounts could be read");
-        }
-    }
-    if let (Some(bank), Some(visitor)) = (bank, job.visitor) {
-        let part = StatePart { path: dir.to_path_buf(), root: None, first_storage: 0, is_of_firedancer: false };
-        visitor.begin(&StateFacts { bank, parts: vec![part], well_known: accounts.logged.accounts() })?;
-    }
-    job.finish_state(accounts, bank, findings, dir, &mut |task, wanted| {
-        if wanted.is_none() {
-            progress.stage("Visiting", Some(storages_bytes));
-        }
-        read(task, wanted)
-    })
-}
-
 /// Limit on the slots that are remembered as missing, whatever number a bank file claims.
 const MISSING_MAX: usize = 5_000_000;
 
@@ -200,10 +169,8 @@ fn judge_layout(layout: Layout, findings: &Findings) -> Result<()> {
     findings.add_at(rule, &FindingPlace::entry("fastboot_version"), "a layout that it boots from", found)
 }
 
-/// Makes the report of a ledger, without verdicts of Firedancer, which starts only from archives.
-fn report_of(findings: Findings, options: &VerifyOptions, dir: PathBuf) -> VerifyReport {
-    VerifyReport::of_findings(findings, &options.clients, &SnapshotClient::AGAVE, vec![dir])
-}
+/// Clients that start from ledgers: Firedancer starts only from archives.
+pub const CLIENTS_OF_LEDGERS: &[SnapshotClient] = &SnapshotClient::AGAVE;
 
 /// Makes the report of a ledger whose storages could not be planned. Returns the error if it is not
 /// damage, or if accounts were to be visited.
@@ -216,7 +183,8 @@ fn failed_report(error: Error, findings: Findings, path: &Path, job: &Job<'_>) -
         findings.skip(check, "the storages are not sound");
     }
     findings.skip(Check::Frames, "a ledger has none");
-    Ok(report_of(findings, job.options, PathBuf::from(path)))
+    let paths = vec![PathBuf::from(path)];
+    Ok(VerifyReport::of_findings(findings, &job.options.clients, CLIENTS_OF_LEDGERS, paths))
 }
 
 fn read_documents(bank_file: &Path, status_cache: &Path, version: &Path) -> Documents {

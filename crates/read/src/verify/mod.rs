@@ -10,11 +10,11 @@
 
 #![warn(missing_docs)]
 
-mod archive;
 pub mod catalog;
 mod judge;
 pub mod ledger;
 pub mod own;
+mod part;
 pub mod report;
 
 use std::collections::HashSet;
@@ -30,8 +30,8 @@ use crate::state::accounts::Accounts;
 use crate::state::check::incremental_alone;
 use crate::state::finish::{StateCounts, finish_check, finish_visit, log_bytes, typical_records};
 use crate::state::second_pass::StateVisitor;
-use crate::verify::archive::VerifiedArchive;
 use crate::verify::judge::judge;
+use crate::verify::part::Part;
 use crate::{
     Check, CheckMode, CheckOptions, Findings, RATIO_TYPICAL, SeenSlots, SnapshotClient, Task, VerifyReport, check_pair,
 };
@@ -44,8 +44,8 @@ pub struct VerifyOptions {
     /// normal for some client version. Default: empty.
     #[setters(into)]
     pub clients: Vec<SnapshotClient>,
-    /// Skips records and state. With an index, decodes only the frames with documents. With
-    /// expected roots, all frames are read anyway and compared with their hashes. Default: false.
+    /// Skips records and state. With an index, reads only the frames with documents, unless a root
+    /// is expected. Default: false.
     pub is_quick: bool,
     /// Checks of records and state, and expected values. Default: all checks, no expected value.
     pub check: CheckOptions,
@@ -163,10 +163,7 @@ impl<'a> Job<'a> {
             Some(_) if findings.has_lost_accounts() => Err(lost_records(path)),
             Some(visitor) => {
                 progress.stage("Sorting", None);
-                let marks_bytes_max = options.check.memory_bytes / 2;
-                finish_visit(accounts, bank, findings, visitor, marks_bytes_max, options.threads, &mut |task| {
-                    read_again(task, None)
-                })
+                finish_visit(accounts, bank, findings, visitor, options.threads, &mut |task| read_again(task, None))
             }
         }
     }
@@ -228,13 +225,13 @@ pub(crate) fn read_archives(
     let options = job.options;
     let mut accounts = new_accounts(&job, archives_bytes(&archives)?)?;
     let seen_slots = SeenSlots::default();
-    let mut read: Vec<VerifiedArchive> = Vec::new();
+    let mut read: Vec<Part> = Vec::new();
     job.announce(&archives);
     for (number, archive) in archives.iter().enumerate() {
         if number > 0 {
             accounts.begin_older_archive(options.threads)?;
         }
-        let one = VerifiedArchive::read(archive, number > 0, &accounts, &seen_slots, &job)?;
+        let one = Part::read(archive, number > 0, &accounts, &seen_slots, &job)?;
         accounts.stakes.lacks_rent_epochs |= one.is_of_firedancer;
         read.push(one);
     }

@@ -1,10 +1,12 @@
 //! Passes over records: workers hash and log each record, subtract it, or show it to a visitor.
 
+use roaring::RoaringBitmap;
 use slotpress_base::Result;
 use slotpress_format::{Address, LatticeAccumulator, Record, RecordFault, RecordFaultKind, RecordSink};
 
 use super::Accounts;
 use crate::state::fingerprint::Fingerprint;
+use crate::state::marks::is_marked;
 use crate::state::second_pass::{SecondPass, StateVisitor, StateWorker};
 use crate::state::sums::Sums;
 use crate::state::superseded::is_listed;
@@ -51,6 +53,8 @@ struct AccountsWorker<'a> {
     /// Two lists for the current storage: records to subtract, and records of accounts that it
     /// holds twice.
     listed: [&'a [Version]; 2],
+    /// Superseded records of the current storage.
+    marks: Option<&'a RoaringBitmap>,
     batch: Batch,
     sums: Sums,
     /// Hashes several accounts at a time; added to `sums` at the end.
@@ -71,6 +75,7 @@ impl<'a> AccountsWorker<'a> {
                 _ => None,
             },
             listed: [&[]; 2],
+            marks: None,
             batch: Batch::default(),
             sums: Sums::default(),
             lattice: LatticeAccumulator::new(),
@@ -106,9 +111,12 @@ impl<'a> AccountsWorker<'a> {
 impl RecordWorker for AccountsWorker<'_> {
     fn begin(&mut self, storage: StorageRef) {
         self.storage = storage;
-        if let Task::Subtract(superseded) = self.task {
-            let Superseded { to_subtract, duplicates, .. } = superseded;
-            self.listed = [to_subtract, duplicates].map(|list| list.of_storage(storage.number));
+        match self.task {
+            Task::Subtract(Superseded { to_subtract, duplicates, .. }) => {
+                self.listed = [to_subtract, duplicates].map(|list| list.of_storage(storage.number));
+            }
+            Task::Visit(pass) => self.marks = pass.superseded.marks.of_storage(storage.number),
+            _ => {}
         }
     }
 }
@@ -143,7 +151,7 @@ impl RecordSink for AccountsWorker<'_> {
             Task::Visit(shown) => {
                 let fingerprint = self.accounts.printer.of(&record.header.pubkey);
                 let is_superseded = self.accounts.is_in_newer(self.storage.number, &fingerprint)
-                    || shown.marked.contains(self.storage.number, record.offset_bytes);
+                    || is_marked(self.marks, record.offset_bytes);
                 if shown.is_checked && !is_superseded && !is_tombstone {
                     self.add(fingerprint, &record);
                 }
