@@ -217,6 +217,9 @@ impl Visitor for Reread<'_> {
             }
             return Ok(EntryUse { is_for_sink: self.has_documents, ..EntryUse::default() });
         };
+        if entry.content_bytes == 0 {
+            return Ok(EntryUse::default());
+        }
         let storage = StorageRef { number: state.next_storage, slot, id };
         (state.next_storage, state.has_storages) = (storage.number.saturating_add(1), true);
         let is_outdated = self.outdated.is_some_and(|outdated| outdated.marks.of_storage(storage.number).is_some());

@@ -37,13 +37,12 @@ impl Job<'_> {
         let (options, base, progress) = (self.options, self.base, self.progress);
         let threads = options.encoding.threads;
         let is_storage = |entry: &&Entry| matches!(entry.kind, EntryKind::Storage { .. });
-        let first_of_base = decoded.entries.iter().filter(is_storage).count() as u32 + decoded.left_out as u32;
+        let first_of_base = decoded.entries.iter().filter(is_storage).count() as u32;
         if let Some(base) = base {
             state.begin_older_archive(threads)?;
             base.add_to(&state, &decoded.bank, self)?;
         }
-        // If empty storages were left out, the storages of the written file have other numbers.
-        let (path, written_file) = match (written_file.filter(|_| decoded.left_out == 0), input) {
+        let (path, written_file) = match (written_file, input) {
             (Some(file), _) => (file.path().to_path_buf(), Some(file)),
             (None, Input::File { archive, .. }) => (archive.path_buf(), None),
             (None, Input::Stream { .. }) => return Err(pipe_to_pipe()),

@@ -34,7 +34,9 @@ impl Visitor for FirstPass<'_> {
         let EntryKind::Storage { slot, id } = entry.kind else {
             return Ok(EntryUse { is_document: true, is_for_sink, records_of: None });
         };
-        let records_of = self.records.map(|records| records.accounts.add_storage(slot, id, entry.content_bytes));
+        // An empty storage has no number: `recompress` leaves it out.
+        let records = self.records.filter(|_| entry.content_bytes > 0);
+        let records_of = records.map(|records| records.accounts.add_storage(slot, id, entry.content_bytes));
         Ok(EntryUse { is_document: false, is_for_sink, records_of })
     }
 

@@ -15,8 +15,8 @@ use crate::plan::PlannedStorage;
 use crate::{EntryUse, Pass, Plan, RecordVisitor, StorageRef, Visitor};
 
 /// Passes the records of all storages, or of the `wanted` ones, to `records`. `first_storage` is
-/// the number of the archive's first storage. With `is_strict`, unreadable records are an error;
-/// other problems never are.
+/// the number of the archive's first storage; empty ones have none. With `is_strict`, unreadable
+/// records are an error; other problems never are.
 pub fn read_again(
     archive: &Archive,
     first_storage: u32,
@@ -40,6 +40,9 @@ struct Again<'a> {
 impl Visitor for Again<'_> {
     fn entry(&self, _: u32, entry: &Entry) -> Result<EntryUse> {
         let EntryKind::Storage { slot, id } = entry.kind else { return Ok(EntryUse::default()) };
+        if entry.content_bytes == 0 {
+            return Ok(EntryUse::default());
+        }
         let storage = StorageRef { number: self.next_storage.fetch_add(1, Relaxed), slot, id };
         let is_wanted = self.wanted.is_none_or(|wanted| wanted.contains(&storage.number));
         Ok(EntryUse { records_of: is_wanted.then_some(storage), ..EntryUse::default() })
