@@ -77,15 +77,16 @@ fn print_table(report: &FindReport, ui: &Ui) {
     if report.candidates.len() > ROWS_MAX {
         ui.print(&format!("  … and {} more (--json lists all)", report.candidates.len() - ROWS_MAX));
     }
-    let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut reasons: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for refused in &report.refused {
-        // A network failure names the server first: keep only the cause, so that equal causes are
-        // counted together.
-        let why = refused.why.rsplit(": ").next().unwrap_or(&refused.why);
-        *reasons.entry(why).or_default() += 1;
+        // A network failure names the server first: leave it out, so that equal causes are counted
+        // together.
+        let cause = refused.why.split_once(": ").filter(|(at, _)| at.contains("://"));
+        let why = cause.map_or(&*refused.why, |(_, why)| why);
+        reasons.entry(why).or_default().push(shown_source(&refused.source));
     }
-    let mut reasons: Vec<(&str, usize)> = reasons.into_iter().collect();
-    reasons.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let mut reasons: Vec<(&str, Vec<String>)> = reasons.into_iter().collect();
+    reasons.sort_by_key(|(_, sources)| std::cmp::Reverse(sources.len()));
     if !reasons.is_empty() {
         ui.print(&format!(
             "{} of {} servers cannot be used:",
@@ -93,8 +94,9 @@ fn print_table(report: &FindReport, ui: &Ui) {
             report.asked_count
         ));
     }
-    for (why, count) in reasons.iter().take(REASONS_MAX) {
-        ui.print(&format!("{count:>6}  {}", cut(why, 70)));
+    for (why, sources) in reasons.iter().take(REASONS_MAX) {
+        ui.print_verbatim(&format!("{:>6}  {}", sources.len(), cut(&sources.join(", "), 70)));
+        ui.print(&format!("        {why}"));
     }
     for relaxed in &report.relaxed {
         ui.print(&format!("note: {relaxed}"));

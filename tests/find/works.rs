@@ -225,6 +225,7 @@ fn the_screen_and_the_json() {
         assert!(line.chars().count() <= 80, "{line}");
     }
     assert!(said.contains("99900") && said.contains("at boot") && said.contains("servers claim"), "{said}");
+    assert!(said.contains("     1  127.0.0.1:9\n") && said.contains("        cannot connect"), "{said}");
     let output = slotpress().args(arguments).arg("--json").output().expect("runs");
     let lines: Vec<Value> = output
         .stdout

@@ -207,11 +207,16 @@ fn tls_with_an_authority_of_our_own() {
         let text = format!("https://{host}:{port}/{FULL_3500}");
         let error = head(&client(), &text).expect_err("an unknown authority");
         assert_eq!((error.kind(), error.is_retryable()), (NetErrorKind::Tls, false), "{error}");
+        assert!(error.to_string().contains("issuer of its certificate is not known"), "{error}");
         assert!(slotpress::Error::from(error).hint() == Some(&slotpress::Hint::GiveCaFile));
         let remote = head(&trusting, &text).expect("trusted");
         let (result, got) = get(&trusting, &remote, None);
         assert!(result.is_ok() && got == fs::read(fixture(FULL_3500)).expect("read"));
     }
+    // A server that shows the authority's own certificate.
+    let (_ca, ca_port) = python(PYTHON_SERVER, &[&root, &at("ca.pem"), &at("ca.key")]);
+    let error = head(&trusting, &format!("https://localhost:{ca_port}/")).expect_err("no server's");
+    assert!(error.to_string().contains("a self-signed certificate of a CA is no server's"), "{error}");
     // A certificate for another name.
     let error =
         trusting.head(&url(&format!("https://127.0.0.2:{port}/")), &NoProgress).expect_err("nobody, or another name");

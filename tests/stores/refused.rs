@@ -4,7 +4,7 @@ use std::fs;
 
 use gateway::{Done, Gateway, Instead, PAGE};
 
-use crate::common::{needs, temp_dir, text, wait_for};
+use crate::common::{FULL_26, needs, slotpress, temp_dir, text, wait_for};
 use crate::stores::*;
 
 /// A web server in place of a store, and a store whose list has no end, are errors, not empty
@@ -47,4 +47,28 @@ fn a_damaged_archive_is_not_uploaded() {
     assert_eq!(said.code, Some(3), "{said:?}");
     assert!(files_in_bucket(&gateway).is_empty());
     wait_for("the store to forget it", || gateway.left_parts() == 0);
+}
+
+/// Nothing listens at the endpoint: a person is told at once, and is not kept waiting.
+#[test]
+fn an_endpoint_that_was_never_reached() {
+    let (out, dir) = (temp_dir(), temp_dir());
+    let archive = format!("s3://bucket/{FULL_26}");
+    for arguments in [
+        &["list", "s3://bucket/"][..],
+        &["find", "s3://bucket/"],
+        &["fetch", "s3://bucket/", "-o", text(out.path())],
+        &["prune", "s3://bucket/", "--keep-full", "1", "--keep-incremental", "0"],
+        &["verify", &archive],
+        &["publish", text(dir.path()), "--to", "s3://bucket/", "--writer", "agave", "--once"],
+        &["verify", "http://127.0.0.1:1/snapshot.tar.zst"],
+        &["list", "http://127.0.0.1:1/"],
+    ] {
+        let mut command = slotpress();
+        command.args(arguments).env("AWS_ACCESS_KEY_ID", "key").env("AWS_SECRET_ACCESS_KEY", "secret");
+        let output = command.env("SLOTPRESS_ENDPOINT", "http://127.0.0.1:1").output().expect("runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(4) && said.contains("cannot connect"), "{arguments:?}: {said}");
+        assert!(!said.contains("asked again"), "{arguments:?}: {said}");
+    }
 }

@@ -112,7 +112,7 @@ impl NetError {
     /// complete.
     pub fn of_request(url: &Url, error: &reqwest::Error) -> Self {
         let causes = Causes::of(error);
-        let why = &causes.last;
+        let why = in_words(&causes.last);
         if causes.is_forbidden {
             return Self::forbidden(url, why).with_hint(Hint::AllowPrivate);
         }
@@ -206,6 +206,17 @@ impl From<NetError> for Error {
 impl From<NetError> for io::Error {
     fn from(error: NetError) -> Self {
         io::Error::other(error)
+    }
+}
+
+/// Words for what rustls says of certificates in its own terms.
+fn in_words(why: &str) -> &str {
+    match () {
+        () if why.contains("CaUsedAsEndEntity") => {
+            "a self-signed certificate of a CA is no server's: make one for the server, and sign it with that CA's key"
+        }
+        () if why.contains("UnknownIssuer") => "the issuer of its certificate is not known here",
+        () => why,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
@@ -36,6 +37,8 @@ const SIGNED_FOR: Duration = Duration::from_secs(900);
 pub struct Bucket {
     s3: AmazonS3,
     is_anonymous: bool,
+    /// True once the endpoint has answered a request.
+    pub has_answered: AtomicBool,
 }
 
 impl fmt::Debug for Bucket {
@@ -77,7 +80,7 @@ impl Bucket {
             builder = builder.with_credentials(credentials);
         }
         let s3 = builder.build().map_err(|error| Error::usage(format!("cannot prepare for s3://{name}: {error}")))?;
-        Ok(Self { s3, is_anonymous: options.anonymous })
+        Ok(Self { s3, is_anonymous: options.anonymous, has_answered: AtomicBool::new(false) })
     }
 
     pub async fn signed(&self, method: &Method, url: &Url) -> NetResult<Url> {

@@ -45,11 +45,19 @@ pub struct StoreOptions {
     /// Time without success after which a failing store is given up. Default: 10 minutes, longer
     /// than it takes to move a service to another machine.
     pub give_up_after: Duration,
+    /// Repeats requests also to a store that has never answered, as a service does. Default: false,
+    /// so that a wrong endpoint is noticed at once.
+    pub waits_for_first: bool,
 }
 
 impl Default for StoreOptions {
     fn default() -> Self {
-        Self { s3: S3Options::default(), memory_bytes: 256 << 20, give_up_after: Duration::from_secs(600) }
+        Self {
+            s3: S3Options::default(),
+            memory_bytes: 256 << 20,
+            give_up_after: Duration::from_secs(600),
+            waits_for_first: false,
+        }
     }
 }
 

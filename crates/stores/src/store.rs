@@ -4,13 +4,14 @@
 use std::future::Future;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::SystemTime;
 
 use derive_setters::Setters;
 use slotpress_base::{CancelToken, Error, KeptDir, Progress, Result, quantity};
 use slotpress_format::{ArchiveName, Root};
 use slotpress_net::patience::Patience;
-use slotpress_net::{Client, NetError, Url, UrlSource, below, shown};
+use slotpress_net::{Client, NetError, NetErrorKind, Url, UrlSource, below, shown};
 use slotpress_read::{SharedSource, already_exists};
 
 use crate::bucket::Bucket;
@@ -128,14 +129,25 @@ pub(crate) struct InBucket {
 }
 
 impl InBucket {
-    /// Repeats a request until it succeeds, or the store is given up.
+    /// Repeats a request until it succeeds, or the store is given up: at once if it was never
+    /// reached.
     #[doc(hidden)]
     pub fn with_retries<T, F: Future<Output = Result<T, NetError>>>(
         &self,
         progress: &dyn Progress,
         request: impl Fn() -> F,
     ) -> Result<T> {
-        Patience::new(self.options.give_up_after).ask(progress, || Ok(self.client.wait(progress, request())?))
+        let has_answered = &self.bucket.has_answered;
+        Patience::new(self.options.give_up_after).ask(progress, || match self.client.wait(progress, request()) {
+            Err(error) if error.kind() == NetErrorKind::Connect => {
+                let waits = self.options.waits_for_first || has_answered.load(Relaxed);
+                if waits { Err(error.into()) } else { Ok(Err(error.into())) }
+            }
+            answer => {
+                has_answered.store(true, Relaxed);
+                Ok(Ok(answer?))
+            }
+        })?
     }
 
     #[doc(hidden)]
