@@ -45,13 +45,11 @@ pub fn variable_of(error: &clap::Error, command: &Command, arguments: &[OsString
     let is_given = arguments.iter().any(|argument| {
         argument.to_string_lossy().strip_prefix("--").is_some_and(|rest| rest.split('=').next() == Some(flag))
     });
-    if is_given { None } else { find(command, flag) }
-}
-
-fn find(command: &Command, flag: &str) -> Option<String> {
-    let mut arguments = command.get_arguments().filter(|arg| arg.get_long() == Some(flag));
-    let own = arguments.find_map(Arg::get_env).map(|name| name.to_string_lossy().into_owned());
-    own.or_else(|| command.get_subcommands().find_map(|subcommand| find(subcommand, flag)))
+    // Commands have different variables for flags of the same name.
+    let subcommand = arguments.iter().skip(1).find_map(|argument| command.find_subcommand(argument));
+    let flags = subcommand.into_iter().chain([command]).flat_map(Command::get_arguments);
+    let variable = flags.filter(|arg| arg.get_long() == Some(flag)).find_map(Arg::get_env)?;
+    (!is_given).then(|| variable.to_string_lossy().into_owned())
 }
 
 #[cfg(test)]

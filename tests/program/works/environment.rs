@@ -84,6 +84,10 @@ fn a_flag_wins_and_errors_name_the_variable() {
     let (code, said) = run(&["--json"], ("SLOTPRESS_THREADS", "none"));
     assert!(code == Some(2) && said.lines().count() == 1 && said.contains("SLOTPRESS_THREADS"), "{said}");
     assert_eq!(run(&["--threads", "2"], ("SLOTPRESS_THREADS", "0")), (Some(0), String::new()));
+    // `serve` has a flag of the same name, with another variable.
+    let publish = slotpress().args(["publish", "/a", "--to", "/b"]).env("SLOTPRESS_PUBLISH_GRACE", "soon").output();
+    let said = String::from_utf8_lossy(&publish.expect("runs").stderr).into_owned();
+    assert!(said.ends_with("hint: the value is that of SLOTPRESS_PUBLISH_GRACE in the environment\n"), "{said}");
     let (code, said) = run(&[], ("SLOTPRESS_LEVEL", "9"));
     let warning = "SLOTPRESS_LEVEL is set, but no flag of slotpress has that variable: it is ignored";
     assert!(code == Some(0) && said.contains(warning), "{said}");
