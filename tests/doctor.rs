@@ -50,7 +50,7 @@ fn the_doctor_looks_at_a_ledger() {
     fs::write(ledger.path().join(&cut), [0; 1000]).expect("written");
     fs::write(ledger.path().join(format!("slotpress-fetch-{FULL_26}")), [0; 1000]).expect("written");
     let (code, stdout, _) = run(&["doctor", text(ledger.path()), "--json"]);
-    for part in [&cut, "its first bytes are not those of an archive", "slotpress-fetch-", "prune --partials"] {
+    for part in [&cut, "its first bytes are not those of an archive", "slotpress-fetch-", "prune --unusable"] {
         assert!(stdout.contains(part), "{part}: {stdout}");
     }
     assert_eq!(code, 1, "the journal is there");

@@ -14,9 +14,9 @@ use super::io_policy::IoPolicyArgs;
 use super::ui::Ui;
 use super::values;
 
-/// Encoding of a new archive, and the number of its workers.
+/// Compression of a new archive by zstd, and the number of its workers.
 #[derive(Clone, Debug, Args)]
-pub struct EncodingArgs {
+pub struct ZstdArgs {
     /// zstd level: 1 to 22, or negative for faster and larger; `slotpress levels` helps to choose
     /// [default: 1]
     #[arg(long, value_name = "N", value_parser = values::zstd_level, allow_negative_numbers = true)]
@@ -25,6 +25,15 @@ pub struct EncodingArgs {
     /// unused bytes; validators load both
     #[arg(long, default_value = "verbatim", value_parser = values::choice(LAYOUTS))]
     layout: RecordLayout,
+    #[command(flatten)]
+    workers: WorkerArgs,
+}
+
+/// The same, with the choice of another format.
+#[derive(Clone, Debug, Args)]
+pub struct EncodingArgs {
+    #[command(flatten)]
+    zstd: ZstdArgs,
     /// zstd for .tar.zst; lz4 for .tar.lz4 (not read by Firedancer); none for a plain .tar (not
     /// read by Agave)
     #[arg(long, default_value = "zstd", value_parser = values::choice(FORMATS))]
@@ -32,8 +41,6 @@ pub struct EncodingArgs {
     /// Bytes of tar in one zstd frame, 64KiB to 32MiB
     #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = values::size)]
     frame_size: u64,
-    #[command(flatten)]
-    workers: WorkerArgs,
 }
 
 const LAYOUTS: &[(&str, RecordLayout, &str)] = &[
@@ -47,10 +54,9 @@ const FORMATS: &[(&str, ArchiveFormat, &str)] = &[
     ("none", ArchiveFormat::None, "A plain .tar, not read by Agave"),
 ];
 
-impl EncodingArgs {
+impl ZstdArgs {
     /// Builds the options, with as many workers as fit, together with `other_bytes`, into the
     /// memory limit of the process. Lowers the process's priority: see [`IoPolicyArgs::apply`].
-    /// Warns if not every client reads the format.
     pub fn options(
         &self,
         memory_bytes: Option<u64>,
@@ -58,10 +64,35 @@ impl EncodingArgs {
         io_policy: &IoPolicyArgs,
         ui: &Ui,
     ) -> Result<EncodingOptions> {
-        let codec = self.codec(ui)?;
-        let threads = self.workers.that_fit(|| worker_memory_bytes(&codec, self.frame_size), other_bytes, ui)?;
-        let options = EncodingOptions::default().codec(codec).frame_size_bytes(self.frame_size).threads(threads);
-        Ok(options.memory_bytes(memory_bytes).io_policy(io_policy.apply(ui)))
+        let codec = Codec::zstd(self.zstd_level.unwrap_or(ZSTD_LEVEL_DEFAULT)).layout(self.layout);
+        let options = EncodingOptions::default().codec(codec).memory_bytes(memory_bytes);
+        self.for_workers(options, other_bytes, io_policy, ui)
+    }
+
+    fn for_workers(
+        &self,
+        options: EncodingOptions,
+        other_bytes: u64,
+        io_policy: &IoPolicyArgs,
+        ui: &Ui,
+    ) -> Result<EncodingOptions> {
+        let worker_bytes = || worker_memory_bytes(&options.codec, options.frame_size_bytes);
+        let threads = self.workers.that_fit(worker_bytes, other_bytes, ui)?;
+        Ok(options.threads(threads).io_policy(io_policy.apply(ui)))
+    }
+}
+
+impl EncodingArgs {
+    /// Like [`ZstdArgs::options`]. Warns if not every client reads the format.
+    pub fn options(
+        &self,
+        memory_bytes: Option<u64>,
+        other_bytes: u64,
+        io_policy: &IoPolicyArgs,
+        ui: &Ui,
+    ) -> Result<EncodingOptions> {
+        let options = EncodingOptions::default().codec(self.codec(ui)?).frame_size_bytes(self.frame_size);
+        self.zstd.for_workers(options.memory_bytes(memory_bytes), other_bytes, io_policy, ui)
     }
 
     /// Maximum memory for decoding archives from which a new one is made, in bytes.
@@ -70,7 +101,7 @@ impl EncodingArgs {
     }
 
     fn codec(&self, ui: &Ui) -> Result<Codec> {
-        let format = match (&self.format, self.zstd_level) {
+        let format = match (&self.format, self.zstd.zstd_level) {
             (ArchiveFormat::Zstd { .. }, Some(level)) => ArchiveFormat::Zstd { level },
             (format, None) => format.clone(),
             (_, Some(_)) => {
@@ -78,7 +109,7 @@ impl EncodingArgs {
                 return Err(Error::usage(message).with_hint("leave out --format, or --zstd-level"));
             }
         };
-        let codec = Codec::new(format).layout(self.layout);
+        let codec = Codec::new(format).layout(self.zstd.layout);
         if let Some(words) = readers_in_words(codec.extension()) {
             ui.warn(&match codec.format {
                 ArchiveFormat::None => format!("a plain .tar: {words}, and restore takes it only recompressed"),

@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn flags_that_a_hint_names() {
-        let text = "`slotpress prune --partials` removes it; or give --max-age 3h, or --no-incremental: a--b -- c";
+        let text = "`slotpress prune --unusable` removes it; or give --max-age 3h, or --no-incremental: a--b -- c";
         assert_eq!(Vec::from_iter(flags_in(text)), ["--max-age", "--no-incremental"]);
     }
 }

@@ -154,7 +154,7 @@ pub fn tell_of_partials(dir: &Path, ui: &Ui) {
     }
     if !left.is_empty() {
         let word = super::restore::shell_word(dir);
-        ui.tell(&format!("`slotpress prune --partials {word}` removes downloads that you will not continue"));
+        ui.tell(&format!("`slotpress prune --unusable {word}` removes downloads that you will not continue"));
     }
 }
 

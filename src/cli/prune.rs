@@ -24,8 +24,8 @@ use super::values;
 
 /// Flags that may be given instead of `--keep-full` and `--keep-incremental`; one of them is
 /// enough.
-const ENOUGH: [&str; 8] =
-    ["keep_within", "keep_daily", "keep_weekly", "keep_epoch_ends", "keep_bytes", "keep_free", "unusable", "partials"];
+const ENOUGH: [&str; 7] =
+    ["keep_within", "keep_daily", "keep_weekly", "keep_epoch_ends", "keep_bytes", "keep_free", "unusable"];
 
 /// Remove old archives from directories and their subdirectories `remote`, or from stores
 ///
@@ -65,12 +65,9 @@ pub struct PruneArgs {
     #[command(flatten)]
     retention: RetentionArgs,
     /// Also remove files that have the name of an archive and are not usable, unless they changed
-    /// within the last minute
+    /// within the last minute, and downloads that did not end, unless they are in use
     #[arg(long)]
     unusable: bool,
-    /// Also remove downloads that did not end, unless they are in use
-    #[arg(long)]
-    partials: bool,
     /// Only show what would be removed
     #[arg(long)]
     dry_run: bool,
@@ -274,9 +271,9 @@ fn prune(
     failed.map_or(Ok(()), Err)
 }
 
-/// With `--partials`, removes unfinished downloads that no process is using.
+/// With `--unusable`, removes unfinished downloads that no process is using.
 fn prune_partials(dir: &Path, args: &PruneArgs, ui: &Ui) -> Result<()> {
-    if !args.partials {
+    if !args.unusable {
         return Ok(());
     }
     for partial in find_partials(dir)? {

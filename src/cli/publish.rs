@@ -8,13 +8,15 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 use slotpress::catalog::Keep;
+use slotpress::program::decoding_side_bytes;
 use slotpress::publish::{Event, PublishOptions, Published, Writer, publish};
 use slotpress::stores::Target;
 use slotpress::{CheckOptions, Error, RecompressOptions, Result};
 use slotpress_base::text::ShowPath;
+use slotpress_format::FRAME_SIZE_BYTES_DEFAULT;
 use slotpress_read::STATE_MEMORY_BYTES_DEFAULT;
 
-use super::codec::EncodingArgs;
+use super::codec::ZstdArgs;
 use super::io_policy::IoPolicyArgs;
 use super::lines::time_now;
 use super::network::ConnectionArgs;
@@ -49,7 +51,7 @@ pub struct PublishArgs {
     #[arg(long, conflicts_with = "zstd_level")]
     as_is: bool,
     #[command(flatten)]
-    encoding: EncodingArgs,
+    encoding: ZstdArgs,
     /// Memory limit for buffers (fewer workers run if it is too small for all), and the same again
     /// for the state check [default: 1GiB for the state check]
     #[arg(long, value_name = "SIZE", value_parser = values::size, env = "SLOTPRESS_MEMORY")]
@@ -93,15 +95,12 @@ pub struct PublishArgs {
     #[command(flatten)]
     retention: RetentionArgs,
     /// Program to run after each archive that was published; what happened is in its environment
-    /// (PUBLISH_…)
+    /// (PUBLISH_…). It is killed after a minute
     #[arg(long, value_name = "CMD", help_heading = "Hooks", env = "SLOTPRESS_ON_PUBLISHED")]
     on_published: Option<PathBuf>,
-    /// Program to run after each failure
+    /// Program to run after each failure, in the same way
     #[arg(long, value_name = "CMD", help_heading = "Hooks", env = "SLOTPRESS_ON_FAILED")]
     on_failed: Option<PathBuf>,
-    /// Kill these programs after this time
-    #[arg(long, value_name = "TIME", default_value = "1min", value_parser = values::duration, help_heading = "Hooks")]
-    hook_timeout: Duration,
     /// Address of Prometheus metrics, at /metrics, and of the health, at /healthz
     #[arg(long, value_name = "ADDR", value_parser = values::address, help_heading = "Monitoring", env = "SLOTPRESS_PUBLISH_METRICS")]
     metrics: Option<SocketAddr>,
@@ -173,10 +172,11 @@ fn say_current(ui: &Ui) {
 fn options(args: &PublishArgs, ui: &Ui) -> Result<PublishOptions> {
     let targets = args.to.iter().map(|target| target.parse()).collect::<Result<Vec<Target>>>()?;
     let memory_bytes = planned::memory_or(args.memory, STATE_MEMORY_BYTES_DEFAULT);
-    let other_bytes = args.encoding.decoding_bytes().saturating_add(memory_bytes);
+    let other_bytes = decoding_side_bytes(FRAME_SIZE_BYTES_DEFAULT).saturating_add(memory_bytes);
     let mut options = PublishOptions::new(&args.dir, targets);
     options.client = args.connection.options();
     options.stores.s3 = args.connection.stores.s3();
+    options.stores.waits_for_first = !args.once;
     if let Some(memory_bytes) = args.memory {
         options.stores.memory_bytes = options.stores.memory_bytes.min(memory_bytes);
     }
@@ -200,7 +200,6 @@ fn options(args: &PublishArgs, ui: &Ui) -> Result<PublishOptions> {
     options.grace = args.grace;
     options.on_published = args.on_published.clone();
     options.on_failed = args.on_failed.clone();
-    options.hook_timeout = args.hook_timeout;
     options.metrics = args.metrics;
     options.alert_after = args.alert_after;
     options.is_once = args.once;

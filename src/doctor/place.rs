@@ -91,7 +91,7 @@ fn archives(dir: &Path) -> Vec<Finding> {
     let partials = partials.iter().filter(|partial| !partial.is_in_use).map(|partial| {
         let (size, age) = (quantity::bytes(partial.size_bytes), quantity::age(partial.age(now)));
         let found = format!("{partial}: unfinished download, {size} so far, {age} old");
-        Finding::note("download", found, "fetch and bootstrap continue it; `slotpress prune --partials` removes it")
+        Finding::note("download", found, "fetch and bootstrap continue it; `slotpress prune --unusable` removes it")
     });
     unusable.chain(partials).collect()
 }

@@ -23,7 +23,6 @@ use slotpress_net::ClientOptions;
 use slotpress_read::Keep;
 use slotpress_stores::{StoreOptions, Target};
 pub use tell::event::{Event, Published};
-use tell::hooks::HOOK_TIMEOUT_DEFAULT;
 
 use crate::recompress::RecompressOptions;
 
@@ -83,14 +82,13 @@ pub struct PublishOptions {
     /// Time after its publication during which an archive is never deleted, because downloads of it
     /// may be running. Default: 2 hours, in which 90 GB are downloaded at 100 Mbit/s.
     pub grace: Duration,
-    /// Program to run after each archive that was published. Default: none.
+    /// Program to run after each archive that was published; it is killed after a minute. Default:
+    /// none.
     #[setters(into)]
     pub on_published: Option<PathBuf>,
-    /// Program to run after each failure. Default: none.
+    /// Program to run after each failure, in the same way. Default: none.
     #[setters(into)]
     pub on_failed: Option<PathBuf>,
-    /// Time after which these programs are killed. Default: 60 seconds.
-    pub hook_timeout: Duration,
     /// Address for serving metrics and health. Default: none.
     #[setters(into)]
     pub metrics: Option<SocketAddr>,
@@ -121,7 +119,7 @@ impl PublishOptions {
             snapshots,
             incremental_snapshots: None,
             targets: Vec::from_iter(targets),
-            stores: StoreOptions::default().give_up_after(GIVE_UP_AFTER),
+            stores: StoreOptions::default().give_up_after(GIVE_UP_AFTER).waits_for_first(true),
             client: ClientOptions::default(),
             writer: None,
             recompress: RecompressOptions::default(),
@@ -133,7 +131,6 @@ impl PublishOptions {
             grace: Duration::from_secs(2 * 3600),
             on_published: None,
             on_failed: None,
-            hook_timeout: HOOK_TIMEOUT_DEFAULT,
             metrics: None,
             alert_after: None,
             is_once: false,

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use slotpress_base::clock::{now, since_1970};
 use slotpress_base::progress::Forward;
 use slotpress_base::threads::guarded;
-use slotpress_base::{CancelToken, Error, Progress, ProgressEvent, Result, panic_point};
+use slotpress_base::{CancelToken, Error, ErrorKind, Progress, ProgressEvent, Result, panic_point};
 use slotpress_net::Client;
 
 use super::PublishOptions;
-use super::act::look::{self, Eye};
+use super::act::look::{self, Eye, WRITTEN_WITHIN};
 use super::act::pins::{PinDir, Pinned, check_dirs};
 use super::act::target::TargetWorker;
 use super::act::workers::{Message, Workers};
@@ -20,7 +20,6 @@ use super::decide::{Action, State};
 use super::remember::Identity;
 use super::tell::Teller;
 use super::tell::event::Event;
-use super::tell::hooks::Hooks;
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -52,7 +51,7 @@ pub fn publish(options: &PublishOptions, on_event: &mut dyn FnMut(&Event), progr
     let targets: Vec<TargetWorker<'_>> = options.targets.iter().map(|target| TargetWorker::new(&run, target)).collect();
     std::thread::scope(|scope| {
         let result = guarded(|| {
-            let teller = Teller::new(options, progress, on_event, Hooks::start(scope, options, progress)?)?;
+            let teller = Teller::new(options, progress, on_event)?;
             let (workers, state) = (Workers::new(scope, &run, &targets), State::new(options, Instant::now()));
             let mut publisher = Publisher { run: &run, messages, teller, workers, state, eye: Eye::default() };
             let ended = publisher.run();
@@ -91,6 +90,7 @@ impl Publisher<'_, '_> {
             self.teller.see(&self.state, self.run.pins.free_bytes());
             let start = Instant::now();
             while !self.run.progress.is_interrupted() && start.elapsed() < LOOK_EVERY {
+                self.teller.poll_hooks();
                 if let Ok(message) = self.messages.recv_timeout(TICK) {
                     self.hear_and_go_on(message)?;
                     break;
@@ -112,12 +112,16 @@ impl Publisher<'_, '_> {
     }
 
     /// Result of the run. With `--once`, fails if an operation failed for good, or a target lacks
-    /// an archive that was left out.
+    /// an archive that was left out, now or as damaged by an earlier run.
     fn result(&mut self) -> Result<()> {
+        if !self.run.options.is_once {
+            return Ok(());
+        }
+        let refused = self.run.pins.journal.read(|entries| self.state.check_refused(entries.refused_names()));
         match self.teller.gravest() {
-            _ if !self.run.options.is_once => Ok(()),
-            None => self.state.check_left_out(),
-            Some(gravest) => Err(gravest),
+            None => refused.and_then(|()| self.state.check_left_out()),
+            Some(gravest) if gravest.kind() == ErrorKind::Damaged => Err(gravest),
+            Some(gravest) => refused.and(Err(gravest)),
         }
     }
 
@@ -214,7 +218,8 @@ impl Publisher<'_, '_> {
                 let was = self.run.pins.journal.read(|entries| entries.pins.get(&source.to_string()).copied());
                 // If this look fails, the next one finds the new archive.
                 let result = self.eye.look(self.run).map(|facts| self.state.see(facts)).and(result);
-                self.state.prepared(&source, result, was, elapsed)
+                let is_quiet = was.is_none_or(|was| !was.is_modified_within(elapsed + WRITTEN_WITHIN, now()));
+                self.state.prepared(&source, result, was, is_quiet, elapsed)
             }
             Message::Rebased { name, result, elapsed } => {
                 let looked = self.eye.look(self.run).map(|facts| self.state.see(facts));

@@ -9,13 +9,14 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use slotpress_base::{Error, IoContext, KeptDir, Result, ShowPath};
 use slotpress_format::ArchiveName;
-use slotpress_read::Unpublished;
 use slotpress_read::catalog::Archive;
+use slotpress_read::{Unpublished, unix_ns};
 use slotpress_stores::UploadState;
 
 const NAME: &str = "journal.json";
@@ -79,6 +80,15 @@ impl Identity {
     pub fn is_same_content(&self, other: &Self) -> bool {
         self.size_bytes == other.size_bytes
             && (self.modified_ns == other.modified_ns || (self.device, self.inode) != (other.device, other.inode))
+    }
+}
+
+impl Identity {
+    /// True if the file was modified within this time before `now`. A time in the future is that of
+    /// a clock that has jumped back since.
+    pub fn is_modified_within(&self, time: Duration, now: SystemTime) -> bool {
+        let age_ns = unix_ns(now).checked_sub(self.modified_ns);
+        age_ns.is_some_and(|age_ns| Duration::from_nanos(age_ns) < time)
     }
 }
 
@@ -212,6 +222,11 @@ impl Entries {
             let Some(oldest) = self.refused.keys().min_by_key(slot_of).cloned() else { return };
             self.refused.remove(&oldest);
         }
+    }
+
+    /// Names of the files that failed their checks.
+    pub fn refused_names(&self) -> impl Iterator<Item = ArchiveName> {
+        self.refused.keys().filter_map(|name| ArchiveName::parse(name))
     }
 
     /// True if this file failed before. A file that was written anew has another identity, and is

@@ -242,7 +242,7 @@ fn downloads_that_did_not_end() {
     for arguments in [
         vec!["list".as_ref(), at],
         vec!["fetch".as_ref(), url.as_ref(), "-o".as_ref(), at],
-        vec!["prune".as_ref(), at, "--partials".as_ref(), "--dry-run".as_ref()],
+        vec!["prune".as_ref(), at, "--unusable".as_ref(), "--dry-run".as_ref()],
     ] {
         let said = say(&arguments);
         assert!(said.contains(&shown) && said.contains("KiB"), "{said}");
@@ -250,12 +250,12 @@ fn downloads_that_did_not_end() {
     }
     let held = fs::File::open(&partial).expect("opened");
     held.lock().expect("locked");
-    say(&["prune".as_ref(), at, "--partials".as_ref()]);
+    say(&["prune".as_ref(), at, "--unusable".as_ref()]);
     assert!(partial.exists(), "it is in use");
     release(held);
     say(&["prune".as_ref(), at, "--keep-full".as_ref(), "9".as_ref(), "--keep-incremental".as_ref(), "9".as_ref()]);
     assert!(partial.exists(), "it was not asked for");
-    say(&["prune".as_ref(), at, "--partials".as_ref()]);
+    say(&["prune".as_ref(), at, "--unusable".as_ref()]);
     assert_eq!(names(dir.path()), names(from.path()));
 }
 

@@ -72,6 +72,16 @@ impl Stage {
         fs::rename(&temporary, self.snapshots().join(name(archive))).expect("renamed");
     }
 
+    /// Writes a damaged archive, which has not changed for a while. Returns its bytes.
+    pub fn write_damaged(&self, archive: &Path) -> Vec<u8> {
+        let (mut bytes, path) = (fs::read(archive).expect("read"), self.snapshots().join(name(archive)));
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        fs::write(&path, &bytes).expect("written");
+        age(&path);
+        bytes
+    }
+
     /// Returns the arguments of a run beside Agave, unless the flags name another writer.
     pub fn arguments(&self, flags: &[&str]) -> Vec<String> {
         let writer = if flags.contains(&"--writer") { &[][..] } else { &["--writer", "agave"] };
@@ -114,6 +124,12 @@ impl Stage {
         let is_empty = |dir| names_in(&self.pins().join(dir)).is_empty();
         wait_for("what is published to be let go", || is_empty("pinned") && is_empty("ready"));
     }
+}
+
+/// Lets a file look as if it had not changed for a while.
+pub fn age(path: &Path) {
+    let file = fs::File::options().write(true).open(path).expect("open");
+    file.set_modified(std::time::SystemTime::now() - std::time::Duration::from_secs(120)).expect("set");
 }
 
 pub fn lines(output: &Output) -> Vec<Value> {

@@ -15,7 +15,7 @@ use crate::publish::decide::Facts;
 use crate::publish::decide::choose::key;
 
 /// A file modified within this time may be incomplete because it is being written.
-const WRITTEN_WITHIN: Duration = Duration::from_secs(60);
+pub const WRITTEN_WITHIN: Duration = Duration::from_secs(60);
 
 /// Looks at the directories, and remembers what it need not read again next time.
 #[derive(Debug, Default)]

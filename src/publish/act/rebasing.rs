@@ -9,7 +9,6 @@ use slotpress_stores::{Store, Target};
 
 use super::index::IndexedStore;
 use super::target::TargetWorker;
-use crate::archive::encode::{ArchiveFormat, Codec, ZSTD_LEVEL_DEFAULT};
 use crate::archive::sink::Sink;
 use crate::publish::PublishOptions;
 use crate::publish::decide::choose::Key;
@@ -30,17 +29,8 @@ pub fn check_settings(options: &PublishOptions) -> Result<()> {
     Ok(())
 }
 
-/// Compression of rebased archives. It is always zstd, because other formats have no place for the
-/// note that `rebase` made the archive.
-fn codec(options: &PublishOptions) -> Codec {
-    match &options.recompress.encoding.codec {
-        codec if matches!(codec.format, ArchiveFormat::Zstd { .. }) => codec.clone(),
-        codec => Codec::zstd(ZSTD_LEVEL_DEFAULT).layout(codec.layout),
-    }
-}
-
 pub fn name_of(&(base_slot, slot, hash): &Key, options: &PublishOptions) -> ArchiveName {
-    ArchiveName { base_slot, slot, hash, extension: codec(options).extension() }
+    ArchiveName { base_slot, slot, hash, extension: options.recompress.encoding.codec.extension() }
 }
 
 /// Makes a rebased archive from two full archives of a target, and puts it into `ready/`.
@@ -62,8 +52,7 @@ pub fn make(name: &ArchiveName, worker: &TargetWorker<'_>, cancel: &CancelToken)
     let new = open(&|key| *key == (None, name.slot, name.hash))?;
     let onto = open(&|(base, slot, _)| base.is_none() && Some(*slot) == name.base_slot)?;
     let recompress = &options.recompress;
-    let encoding = recompress.encoding.clone().codec(codec(options));
-    let how = RebaseOptions::default().encoding(encoding).check(recompress.check.clone());
+    let how = RebaseOptions::default().encoding(recompress.encoding.clone()).check(recompress.check.clone());
     let file = run.pins.new_ready()?;
     let input = RebaseInput { new: &new, incremental: None, onto: &onto };
     let made = rebase(input, Sink::unnamed(&file), &how, progress)?;

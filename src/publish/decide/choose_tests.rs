@@ -129,7 +129,7 @@ fn a_run_that_ends_by_itself_tries_once() {
     now.see(facts.clone());
     assert!(!now.is_over());
     let was = facts.pinned.first().map(Identity::from);
-    now.prepared(&full(9), Err(Error::failed("a full disk")), was, Duration::ZERO);
+    now.prepared(&full(9), Err(Error::failed("a full disk")), was, true, Duration::ZERO);
     assert!(prepared(&now).is_none() && now.is_over(), "it is given up");
 
     let mut now = State::new(options, Instant::now());
@@ -154,7 +154,8 @@ fn an_incremental_one_that_failed_is_tried_again_at_the_announced_time() {
         now.begun(actions.iter().find(is_its).unwrap_or_else(|| panic!("attempt {attempt}: {actions:?}")));
         facts.since_incremental = Some(begun);
         now.see(facts.clone());
-        let told = now.prepared(&on(1, 5), Err(Error::failed("a full disk")), there.first().map(Identity::from), begun);
+        let was = there.first().map(Identity::from);
+        let told = now.prepared(&on(1, 5), Err(Error::failed("a full disk")), was, true, begun);
         let [Action::Tell(Event::Failed { retry: Some(retry), .. })] = &told[..] else { panic!("{told:?}") };
         assert_eq!(now.pins().drop, [], "attempt {attempt}: it stays pinned");
         assert!(!now.plan(facts.clone()).iter().any(|action| is_its(&action)), "attempt {attempt}: not yet");

@@ -9,10 +9,14 @@ use slotpress_read::catalog::Archive;
 use super::choose::key;
 use super::retry::Retry;
 use super::{Action, State};
+use crate::publish::act::look::WRITTEN_WITHIN;
 use crate::publish::act::pins::Pinned;
 use crate::publish::act::target::TargetContents;
 use crate::publish::remember::Identity;
 use crate::publish::tell::event::Event;
+
+/// Why a run with `--once` passes over a file that may be incomplete.
+const WRITTEN: &str = "it is being written";
 
 const HINT_NEVER: &str = "put archives and pins on one file system and one mount";
 
@@ -61,8 +65,7 @@ impl State<'_> {
             Pinned::NotNow if self.options.is_once => {
                 // A run with `--once` does not wait for it; the next one takes it when it is whole.
                 self.skipped.insert(key(&name), was);
-                let why = "it is being written".to_string();
-                Some(Action::Tell(Event::Skipped { name, why }))
+                Some(Action::Tell(Event::Skipped { name, why: WRITTEN.to_string() }))
             }
             Pinned::Yes | Pinned::Gone | Pinned::NotNow => None,
             Pinned::Damaged(error) => Some(Action::Refuse { name, was: Some(was), error }),
@@ -73,12 +76,14 @@ impl State<'_> {
         }
     }
 
-    /// Handles the end of a preparation. `was` is the identity of the file when it was pinned.
+    /// Handles the end of a preparation. `was` is the identity of the file when it was pinned;
+    /// `is_quiet` is true if the file had not changed for a while when the reading began.
     pub fn prepared(
         &mut self,
         source: &ArchiveName,
         result: Result<ArchiveName>,
         was: Option<Identity>,
+        is_quiet: bool,
         elapsed: Duration,
     ) -> Vec<Action> {
         self.preparing = None;
@@ -93,7 +98,7 @@ impl State<'_> {
         let is_changed = find(&self.facts.seen).is_some_and(|seen| was != Some(seen))
             || find(&self.facts.pinned).zip(was).is_none_or(|(now, was)| !now.is_same_content(&was));
         let is_damaged = error.kind() == ErrorKind::Damaged;
-        if is_damaged && !is_changed {
+        if is_damaged && is_quiet && !is_changed {
             return vec![Action::Refuse { name: source.clone(), was, error }];
         }
         if let (ErrorKind::Unsupported, Some(was), false) = (error.kind(), was, is_changed) {
@@ -101,15 +106,16 @@ impl State<'_> {
             let hint = error.hint().cloned().unwrap_or(Hint::UseVerify);
             return vec![self.leave_out(source.clone(), error.to_string(), hint), Action::Unpin(source.clone())];
         }
-        let retry = self.failing.entry(key(source)).or_default().failed(self.options.is_once, self.facts.now);
+        let retry = self.failing.entry(key(source)).or_default();
         if !is_damaged {
-            return vec![failed(error, None, retry)];
+            return vec![failed(error, None, retry.failed(self.options.is_once, self.facts.now))];
         }
-        // The file was modified after it got its name, for example by a program that copies it
-        // there.
-        let error =
-            Error::failed(format!("{source} changed while it was read")).with_hint("it is taken when it is whole");
-        vec![failed(error, None, retry), Action::Unpin(source.clone())]
+        // It may still be arriving under its name, for example from a program that copies it there:
+        // it is read again later. A changed file is pinned anew.
+        retry.put_off(self.facts.now + WRITTEN_WITHIN);
+        let skipped = Event::Skipped { name: source.clone(), why: WRITTEN.to_string() };
+        let told = self.options.is_once.then_some(Action::Tell(skipped));
+        told.into_iter().chain(is_changed.then(|| Action::Unpin(source.clone()))).collect()
     }
 
     /// Reports an archive that is ready.

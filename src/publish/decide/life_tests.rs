@@ -291,7 +291,8 @@ impl World<'_> {
             }
         };
         state.see(self.facts());
-        let actions = state.prepared(&source, result, was, Duration::ZERO);
+        let is_quiet = self.is_peace || self.percent(70);
+        let actions = state.prepared(&source, result, was, is_quiet, Duration::ZERO);
         let retry = actions.iter().find_map(|action| match action {
             Action::Tell(Event::Failed { retry, .. }) => *retry,
             _ => None,

@@ -290,6 +290,18 @@ impl<'a> State<'a> {
         lacked.max_by_key(|(name, _)| name.slot).map_or(Ok(()), |(_, error)| Err(error.clone()))
     }
 
+    /// With `--once`: fails if one of the archives that were refused as damaged is newer than all
+    /// that a target has.
+    pub fn check_refused(&self, refused: impl Iterator<Item = ArchiveName>) -> Result<()> {
+        let is_newer = |slot, target: &TargetState| target.contents.published.keys.iter().all(|key| key.1 < slot);
+        let is_lacked = |name: &ArchiveName| self.targets.iter().any(|it| it.is_known && is_newer(name.slot, it));
+        match refused.filter(is_lacked).max_by_key(|name| name.slot) {
+            None => Ok(()),
+            Some(name) => Err(Error::damaged(format!("{name} is damaged, and no archive as new as it is published"))
+                .with_hint("it is refused until its file changes; the next archive of the validator takes its place")),
+        }
+    }
+
     /// For each target: what it has, how many ready archives it lacks, and whether it works.
     pub fn targets(&self) -> impl Iterator<Item = (&TargetContents, usize, bool)> {
         self.targets.iter().map(|target| {

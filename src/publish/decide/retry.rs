@@ -29,6 +29,12 @@ impl Retry {
         (!is_once).then_some(pause)
     }
 
+    /// Puts off the next attempt, without a failure; others go first until then.
+    pub fn put_off(&mut self, until: Instant) {
+        self.failures = self.failures.max(FAILURES_BEFORE_OTHERS);
+        self.next = Some(until);
+    }
+
     /// Records a failure that no further attempt will overcome.
     pub fn give_up(&mut self) {
         self.failures = u32::MAX;

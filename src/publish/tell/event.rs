@@ -5,10 +5,21 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Serialize;
+use serde_json::Value;
 use slotpress_base::{Error, text};
-use slotpress_format::{ArchiveName, Hash, Root};
+use slotpress_format::{ArchiveName, Hash, Root, name_and_parts};
 
 use crate::publish::act::index::StateCheck;
+
+/// A program of the operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hook {
+    Published,
+    Failed,
+}
+
+/// Environment variables of a hook.
+pub type Variables = Vec<(String, String)>;
 
 /// An event of publishing. [`Event::kind`] is its `type` in JSON.
 #[derive(Clone, Debug, Serialize)]
@@ -28,12 +39,14 @@ pub enum Event {
     /// An archive was pinned: the validator's purge no longer removes its content.
     Pinned {
         /// Name of the archive.
+        #[serde(flatten, serialize_with = "name_and_parts")]
         name: ArchiveName,
     },
     /// An archive was left out: it is being written, it cannot be pinned or rebased, or there is no
     /// room.
     Skipped {
         /// Name of the archive.
+        #[serde(flatten, serialize_with = "name_and_parts")]
         name: ArchiveName,
         /// Reason, as a clause.
         #[serde(rename = "reason")]
@@ -42,6 +55,7 @@ pub enum Event {
     /// An archive was checked and recompressed, or rebased, and is ready to be published.
     Prepared {
         /// Name of the archive.
+        #[serde(flatten, serialize_with = "name_and_parts")]
         name: ArchiveName,
         #[doc(hidden)]
         state: StateCheck,
@@ -59,6 +73,7 @@ pub enum Event {
     /// An archive is damaged, and will not be published.
     Refused {
         /// Name of the archive.
+        #[serde(flatten, serialize_with = "name_and_parts")]
         name: ArchiveName,
         /// What is wrong with it.
         #[serde(rename = "message", serialize_with = "text::display")]
@@ -98,6 +113,7 @@ pub enum Event {
 #[derive(Clone, Debug, Serialize)]
 pub struct Published {
     /// Name of the archive.
+    #[serde(flatten, serialize_with = "name_and_parts")]
     pub name: ArchiveName,
     /// Path or URL of the target.
     pub target: String,
@@ -131,32 +147,21 @@ impl Event {
         })
     }
 
-    /// Describes the hook that the event runs: true if it is the one for failures, and its
-    /// environment variables (`PUBLISH_…`). Returns `None` for events without a hook.
-    pub fn facts(&self) -> Option<(bool, Vec<(&'static str, String)>)> {
-        let of_name = |name: &ArchiveName, more: &[(&'static str, String)]| {
-            let base = name.base_slot.map_or(String::new(), |base| base.to_string());
-            let (archive, slot) = (("PUBLISH_ARCHIVE", name.to_string()), ("PUBLISH_SLOT", name.slot.to_string()));
-            [&[archive, slot, ("PUBLISH_BASE_SLOT", base)], more].concat()
+    /// The hook that the event runs, and its variables: the fields of the event in JSON, as
+    /// `PUBLISH_…`. Returns `None` for events without a hook.
+    pub fn hook(&self) -> Option<(Hook, Variables)> {
+        let hook = match self {
+            Self::Published(_) => Hook::Published,
+            Self::Refused { .. } | Self::Skipped { .. } | Self::Failed { is_of_hook: false, .. } => Hook::Failed,
+            _ => return None,
         };
-        match self {
-            Self::Published(published) => {
-                let facts = [
-                    ("PUBLISH_TARGET", published.target.clone()),
-                    ("PUBLISH_BYTES", published.bytes.to_string()),
-                    ("PUBLISH_STATE", published.state.as_str().into()),
-                    ("PUBLISH_ROOT", published.root.map_or(String::new(), |root| root.to_string())),
-                    ("PUBLISH_REBASED_ON", published.rebased_on.map_or(String::new(), |hash| hash.to_string())),
-                ];
-                Some((false, of_name(&published.name, &facts)))
-            }
-            Self::Refused { name, error, .. } => Some((true, of_name(name, &[("PUBLISH_ERROR", error.to_string())]))),
-            Self::Skipped { name, why } => Some((true, of_name(name, &[("PUBLISH_ERROR", why.clone())]))),
-            Self::Failed { error, target, is_of_hook: false, .. } => {
-                let target = ("PUBLISH_TARGET", target.clone().unwrap_or_default());
-                Some((true, vec![("PUBLISH_ERROR", error.to_string()), target]))
-            }
-            _ => None,
-        }
+        let Ok(Value::Object(fields)) = serde_json::to_value(self) else { return None };
+        let text = |value: Value| match value {
+            Value::Null => String::new(),
+            Value::String(text) => text,
+            other => other.to_string(),
+        };
+        let variable = |(name, value): (String, Value)| (format!("PUBLISH_{}", name.to_uppercase()), text(value));
+        Some((hook, fields.into_iter().map(variable).collect()))
     }
 }

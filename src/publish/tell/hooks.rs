@@ -1,191 +1,180 @@
-//! Runs the operator's programs (hooks), on a thread of its own.
+//! Runs the operator's programs (hooks), one after the other. Nothing waits for them but the end of
+//! the run.
 
+use std::collections::VecDeque;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, channel, sync_channel};
-use std::sync::{Arc, OnceLock};
-use std::thread::Scope;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
-use slotpress_base::threads::{guarded, spawn};
-use slotpress_base::{Error, Progress, Result, ShowPath};
+use slotpress_base::{Error, Progress, Result, ShowPath, progress};
 
-use super::event::Event;
+use super::event::{Event, Hook, Variables};
 use crate::publish::PublishOptions;
 
 /// Maximum number of hooks waiting to run. Further ones are skipped, with a warning.
 const HOOKS_MAX: usize = 64;
 
-/// Default of [`PublishOptions::hook_timeout`]: enough to notify an operator. A hook should start
-/// longer work in the background.
-pub const HOOK_TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
+/// Time after which a hook is killed: enough to notify an operator. A hook should start longer work
+/// in the background.
+const HOOK_TIMEOUT: Duration = Duration::from_secs(60);
 
 const HOOK_TICK: Duration = Duration::from_millis(20);
 
-/// The thread that runs hooks, one after the other. When the run ends, all hooks that wait share
-/// the time that one may take.
-pub struct Hooks {
-    queue: Option<SyncSender<Event>>,
-    failures: Receiver<Error>,
-    until: Arc<OnceLock<Instant>>,
+/// The hooks that wait, and the one that runs. When the run ends, all share the time that one may
+/// take.
+pub struct Hooks<'a> {
+    options: &'a PublishOptions,
     timeout: Duration,
+    waiting: VecDeque<(&'a Path, Variables)>,
+    running: Option<(&'a Path, Child, Instant)>,
 }
 
-impl Hooks {
-    pub fn start<'s>(
-        scope: &'s Scope<'s, '_>,
-        options: &'s PublishOptions,
-        progress: &'s dyn Progress,
-    ) -> Result<Self> {
-        let (queue, events) = sync_channel::<Event>(HOOKS_MAX);
-        let (failed, failures) = channel();
-        let until = Arc::new(OnceLock::new());
-        let ends = until.clone();
-        spawn(scope, move || {
-            let mut left_out = 0_usize;
-            for event in events {
-                let Some((is_failure, facts)) = event.facts() else { continue };
-                let program = if is_failure { &options.on_failed } else { &options.on_published };
-                let Some(program) = program else { continue };
-                let left = ends.get().map(|until: &Instant| until.saturating_duration_since(Instant::now()));
-                if progress.is_interrupted() || left.is_some_and(|left| left.is_zero()) {
-                    left_out = left_out.saturating_add(1);
-                    continue;
-                }
-                let timeout = options.hook_timeout.min(left.unwrap_or(Duration::MAX));
-                if let Err(error) = guarded(|| run_hook(program, &facts, timeout, progress)) {
-                    drop(failed.send(error));
-                }
-            }
-            if left_out > 0 {
-                let message = format!("the run ended before {left_out} of the hooks were run");
-                drop(failed.send(Error::failed(message)));
-            }
-        })?;
-        Ok(Self { queue: Some(queue), failures, until, timeout: options.hook_timeout })
+impl Drop for Hooks<'_> {
+    fn drop(&mut self) {
+        if let Some((_, child, _)) = &mut self.running {
+            kill(child);
+        }
+    }
+}
+
+impl<'a> Hooks<'a> {
+    pub fn new(options: &'a PublishOptions) -> Self {
+        Self { options, timeout: HOOK_TIMEOUT, waiting: VecDeque::new(), running: None }
     }
 
     /// Queues the event for its hook, if it has one; returns false if too many are waiting.
-    pub fn tell(&self, event: &Event) -> bool {
-        let is_full = |queue: &SyncSender<Event>| matches!(queue.try_send(event.clone()), Err(TrySendError::Full(_)));
-        event.facts().is_none() || !self.queue.as_ref().is_some_and(is_full)
+    pub fn tell(&mut self, event: &Event) -> bool {
+        let Some((hook, variables)) = event.hook() else { return true };
+        let program = match hook {
+            Hook::Published => &self.options.on_published,
+            Hook::Failed => &self.options.on_failed,
+        };
+        let Some(program) = program else { return true };
+        let has_room = self.waiting.len() < HOOKS_MAX;
+        self.waiting.extend(has_room.then_some((program.as_path(), variables)));
+        has_room
     }
 
-    /// Failures since the last call.
-    pub fn failures(&self) -> impl Iterator<Item = Error> {
-        self.failures.try_iter()
+    /// Starts the next hook if none runs; kills one that runs for too long. Returns a failure, if
+    /// there was one.
+    pub fn poll(&mut self) -> Option<Error> {
+        self.step().err()
     }
 
-    /// Waits for hooks that are queued; returns the last failures.
-    pub fn end(&mut self) -> impl Iterator<Item = Error> {
-        self.close();
-        self.failures.iter()
-    }
-
-    fn close(&mut self) {
-        let _ = self.until.set(Instant::now() + self.timeout);
-        self.queue = None;
-    }
-}
-
-impl Drop for Hooks {
-    fn drop(&mut self) {
-        self.close();
-    }
-}
-
-/// Runs a hook with these environment variables and no input; its output goes to stderr. The hook
-/// and its child processes are killed after `timeout`, or when the user interrupts the run.
-fn run_hook(
-    program: &Path,
-    facts: &[(&'static str, String)],
-    timeout: Duration,
-    progress: &dyn Progress,
-) -> Result<()> {
-    let failed = |why: String| Error::failed(format!("{}: {why}", program.shown()));
-    let mut command = Command::new(program);
-    command.envs(facts.iter().cloned()).stdin(Stdio::null()).stdout(std::io::stderr()).process_group(0);
-    let mut child = command.spawn().map_err(|error| {
-        Error::io("start", program, &error)
-            .with_hint("give a program with its full path that this user may run (chmod +x)")
-    })?;
-    let start = Instant::now();
-    loop {
+    fn step(&mut self) -> Result<()> {
+        let Some((program, mut child, start)) = self.running.take() else {
+            if let Some((program, variables)) = self.waiting.pop_front() {
+                self.running = Some((program, start_hook(program, variables)?, Instant::now()));
+            }
+            return Ok(());
+        };
+        let failed = |why: String| Err(Error::failed(format!("{}: {why}", program.shown())));
         match child.try_wait() {
-            Ok(Some(status)) if status.success() => return Ok(()),
-            Ok(Some(status)) => return Err(failed(format!("it failed ({status})"))),
-            Ok(None) if start.elapsed() < timeout && !progress.is_interrupted() => std::thread::sleep(HOOK_TICK),
-            ended => {
-                let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
-                let _ = child.wait();
-                return Err(failed(match ended {
-                    Err(error) => format!("cannot be waited for: {error}"),
-                    _ => format!(
-                        "it was killed after {} s: it may take {} s",
-                        start.elapsed().as_secs(),
-                        timeout.as_secs()
-                    ),
-                }));
+            Ok(Some(status)) if status.success() => Ok(()),
+            Ok(Some(status)) => failed(format!("it failed ({status})")),
+            Ok(None) if start.elapsed() < self.timeout => {
+                self.running = Some((program, child, start));
+                Ok(())
+            }
+            Ok(None) => {
+                kill(&mut child);
+                failed(format!("it was killed: it may take {} s", self.timeout.as_secs()))
+            }
+            Err(error) => {
+                kill(&mut child);
+                failed(format!("cannot be waited for: {error}"))
             }
         }
     }
+
+    /// Runs what waits, for as long as one hook may take. Returns the failures.
+    pub fn end(&mut self, progress: &dyn Progress) -> Vec<Error> {
+        let (start, mut failures) = (Instant::now(), Vec::new());
+        while !self.is_idle() && !progress.is_interrupted() && start.elapsed() < self.timeout {
+            failures.extend(self.poll());
+            progress::wait(progress, if self.running.is_some() { HOOK_TICK } else { Duration::ZERO });
+        }
+        if !self.is_idle() {
+            let left_out = self.waiting.len() + usize::from(self.running.is_some());
+            failures.push(Error::failed(format!("the run ended before {left_out} of the hooks had ended")));
+        }
+        failures
+    }
+
+    fn is_idle(&self) -> bool {
+        self.running.is_none() && self.waiting.is_empty()
+    }
+}
+
+/// Kills a hook and its child processes.
+fn kill(child: &mut Child) {
+    let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
+    let _ = child.wait();
+}
+
+/// Starts a hook with these environment variables and no input; its output goes to stderr.
+fn start_hook(program: &Path, variables: Variables) -> Result<Child> {
+    let mut command = Command::new(program);
+    command.envs(variables).stdin(Stdio::null()).stdout(std::io::stderr()).process_group(0);
+    command.spawn().map_err(|error| {
+        Error::io("start", program, &error)
+            .with_hint("give a program with its full path that this user may run (chmod +x)")
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
+    use std::path::PathBuf;
 
     use slotpress_base::NoProgress;
 
     use super::*;
 
+    /// Runs a script as the hook of that many failures; returns the failures of the hook.
+    fn run(dir: &Path, script: &str, count: usize, timeout: Duration) -> Vec<String> {
+        let program = dir.join("hook");
+        fs::write(&program, format!("#!/bin/sh\n{script}\n")).expect("written");
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("set");
+        let options = PublishOptions::new("/snapshots", []).on_failed(program);
+        let mut hooks = Hooks::new(&options);
+        hooks.timeout = timeout;
+        for _ in 0..count {
+            let error = Error::failed("a $(touch x); b");
+            assert!(hooks.tell(&Event::Failed { error, target: None, retry: None, is_of_hook: false }));
+        }
+        hooks.end(&NoProgress).iter().map(ToString::to_string).collect()
+    }
+
     /// At the end of a run, waiting hooks share the time of one.
     #[test]
     fn the_end_of_a_run_waits_as_long_as_for_one() {
         let dir = tempfile::tempdir().expect("a directory");
-        let program = dir.path().join("hook");
-        fs::write(&program, "#!/bin/sh\nsleep 1000\n").expect("written");
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("set");
-        let timeout = Duration::from_millis(200);
-        let options = PublishOptions::new("/snapshots", []).on_failed(program).hook_timeout(timeout);
-        std::thread::scope(|scope| {
-            let mut hooks = Hooks::start(scope, &options, &NoProgress).expect("started");
-            for _ in 0..20 {
-                let failed =
-                    Event::Failed { error: Error::failed("why"), target: None, retry: None, is_of_hook: false };
-                assert!(hooks.tell(&failed));
-            }
-            let failures: Vec<String> = hooks.end().map(|error| error.to_string()).collect();
-            let (last, killed) = failures.split_last().expect("failures");
-            assert!(killed.len() < 20 && killed.iter().all(|why| why.contains("was killed")), "{failures:?}");
-            assert!(last.contains(&format!("{} of the hooks", 20 - killed.len())), "{failures:?}");
-        });
+        let failures = run(dir.path(), "sleep 1000", 20, Duration::from_millis(200));
+        assert!(failures.last().expect("failures").contains("of the hooks"), "{failures:?}");
     }
 
     #[test]
-    fn facts_arrive_and_what_hangs_is_killed() {
+    fn variables_arrive_and_failures_are_told() {
         let dir = tempfile::tempdir().expect("a directory");
-        let program = dir.path().join("hook");
-        let write = |text: &str| {
-            fs::write(&program, format!("#!/bin/sh\n{text}\n")).expect("written");
-            fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("set");
-        };
-        let facts = [("PUBLISH_ARCHIVE", "a $(touch x); b".to_string()), ("TO", dir.path().shown())];
-        write("printf '%s' \"$PUBLISH_ARCHIVE\" > \"$TO/told\"");
-        run_hook(&program, &facts, HOOK_TIMEOUT_DEFAULT, &NoProgress).expect("runs");
-        assert_eq!(fs::read_to_string(dir.path().join("told")).expect("told"), facts[0].1);
-        write("exit 3");
-        assert!(
-            run_hook(&program, &facts, HOOK_TIMEOUT_DEFAULT, &NoProgress)
-                .expect_err("fails")
-                .to_string()
-                .contains("failed")
-        );
-        write("sleep 1000 & sleep 1000");
-        let error = run_hook(&program, &facts, Duration::ZERO, &NoProgress).expect_err("killed");
-        assert!(error.to_string().contains("killed"), "{error}");
+        let (told, minute) = (dir.path().join("told"), HOOK_TIMEOUT);
+        let script = format!("printf '%s' \"$PUBLISH_MESSAGE$PUBLISH_TARGET\" > {}", told.shown());
+        assert_eq!(run(dir.path(), &script, 1, minute), [""; 0]);
+        assert_eq!(fs::read_to_string(told).expect("told"), "a $(touch x); b");
+        assert!(run(dir.path(), "exit 3", 1, minute)[0].contains("failed (exit status: 3)"));
+    }
+
+    #[test]
+    fn what_hangs_is_killed() {
+        let options = PublishOptions::new("/snapshots", []).on_failed(PathBuf::from("/usr/bin/yes"));
+        let mut hooks = Hooks::new(&options);
+        hooks.timeout = Duration::ZERO;
+        let error = Error::failed("why");
+        hooks.tell(&Event::Failed { error, target: None, retry: None, is_of_hook: false });
+        assert!(hooks.poll().is_none() && hooks.running.is_some());
+        assert!(hooks.poll().expect("killed").to_string().contains("it was killed") && hooks.is_idle());
     }
 }

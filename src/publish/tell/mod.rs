@@ -27,7 +27,7 @@ pub struct Teller<'a> {
     options: &'a PublishOptions,
     progress: &'a dyn Progress,
     on_event: &'a mut dyn FnMut(&Event),
-    hooks: Hooks,
+    hooks: Hooks<'a>,
     metrics: Arc<Metrics>,
     /// Answers requests for metrics and health until it is dropped.
     telling: Option<Telling>,
@@ -42,12 +42,11 @@ impl<'a> Teller<'a> {
         options: &'a PublishOptions,
         progress: &'a dyn Progress,
         on_event: &'a mut dyn FnMut(&Event),
-        hooks: Hooks,
     ) -> Result<Self> {
         let names = options.targets.iter().map(ToString::to_string);
         let metrics = Arc::new(Metrics::new(names, options.alert_after));
         let telling = options.metrics.map(|listen| tell(listen, metrics.clone())).transpose()?;
-        let (told_skipped, gravest) = (BTreeSet::new(), None);
+        let (hooks, told_skipped, gravest) = (Hooks::new(options), BTreeSet::new(), None);
         Ok(Self { options, progress, on_event, hooks, metrics, telling, told_skipped, gravest })
     }
 
@@ -95,9 +94,16 @@ impl<'a> Teller<'a> {
         self.tell(Event::Failed { error, target: None, retry: None, is_of_hook: true });
     }
 
+    /// Starts and ends the operator's programs, without waiting for them.
+    pub fn poll_hooks(&mut self) {
+        if let Some(error) = self.hooks.poll() {
+            self.tell_hook_failure(error);
+        }
+    }
+
     /// Waits for the operator's programs, and reports which of them failed.
     pub fn end(&mut self) {
-        let failures: Vec<Error> = self.hooks.end().collect();
+        let failures = self.hooks.end(self.progress);
         failures.into_iter().for_each(|error| self.tell_hook_failure(error));
     }
 
@@ -115,8 +121,6 @@ impl<'a> Teller<'a> {
     /// Updates metrics and the service manager's status, and reports failures of hooks.
     pub fn see(&mut self, state: &State<'_>, free_bytes: Option<u64>) {
         supervisor::alive();
-        let failures: Vec<Error> = self.hooks.failures().collect();
-        failures.into_iter().for_each(|error| self.tell_hook_failure(error));
         self.metrics.see_pinned(state.pinned().iter().map(|pinned| pinned.size_bytes).fold(0, u64::saturating_add));
         if let Some(bytes) = free_bytes {
             self.metrics.see_free(&self.options.pins.shown(), bytes);

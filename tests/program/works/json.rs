@@ -198,10 +198,7 @@ fn run_publish(printed: &mut Printed) {
     run(&Stage::with_pair(), &["--pin-bytes", "1"]);
 
     let stage = Stage::with_pair();
-    let mut damaged = fs::read(fixture(FULL_26)).expect("read");
-    let middle = damaged.len() / 2;
-    damaged[middle] ^= 1;
-    fs::write(stage.snapshots().join(FULL_26), damaged).expect("written");
+    stage.write_damaged(&fixture(FULL_26));
     run(&stage, &[]);
 }
 

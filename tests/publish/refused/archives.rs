@@ -1,6 +1,7 @@
 //! Archives that are not published, and files that are not replaced.
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -13,13 +14,10 @@ use crate::publish::stage::*;
 #[test]
 fn what_is_damaged_is_kept_aside_and_told() {
     let stage = Stage::with_pair();
-    let mut bytes = fs::read(fixture(FULL_26)).expect("read");
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 1;
-    fs::write(stage.snapshots().join(FULL_26), &bytes).expect("written");
+    let bytes = stage.write_damaged(&fixture(FULL_26));
     let told = stage.dir.path().join("told");
     let hook = stage.dir.path().join("hook");
-    let script = format!("#!/bin/sh\necho \"$PUBLISH_ARCHIVE $PUBLISH_ERROR\" >> {}\n", told.display());
+    let script = format!("#!/bin/sh\necho \"$PUBLISH_NAME $PUBLISH_MESSAGE\" >> {}\n", told.display());
     write_program(&hook, &script);
     let flags = ["--on-failed", hook.to_str().expect("UTF-8"), "--on-published", "/nonexistent"];
     let output = stage.once(&flags);
@@ -31,9 +29,15 @@ fn what_is_damaged_is_kept_aside_and_told() {
     assert!(fs::read_to_string(&told).expect("told").starts_with(FULL_26));
     stage.assert_nothing_is_pinned();
 
-    // The same file is not tried again; a file that is written again is.
-    assert_eq!(of_type(&stage.once_succeeds(&flags), "publish_refused").len(), 0);
-    fs::remove_file(stage.snapshots().join(FULL_26)).expect("removed");
+    // The same file is not tried again, but is a failure until something as new is published, also
+    // when the validator has removed it. A file that is written again is tried.
+    for _ in 0..2 {
+        let again = stage.once(&flags);
+        let stderr = String::from_utf8_lossy(&again.stderr);
+        assert!(again.status.code() == Some(3) && stderr.contains("no archive as new as it is published"), "{stderr}");
+        assert_eq!(of_type(&lines(&again), "publish_refused").len(), 0);
+        drop(fs::remove_file(stage.snapshots().join(FULL_26)));
+    }
     stage.write(&fixture(FULL_26));
     stage.once_succeeds(&[]);
     assert_eq!(latest(&stage.mirror()), [FULL_26, INCREMENTAL_26_40]);
@@ -44,12 +48,9 @@ fn what_is_damaged_is_kept_aside_and_told() {
 fn what_is_kept_aside_is_told_where_the_disk_fails() {
     needs!("strace");
     const CALLS: &str = "rename,renameat,renameat2,unlink,unlinkat,fsync,fdatasync";
-    let mut bytes = fs::read(fixture(FULL_26)).expect("read");
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 1;
     let stage = || {
         let stage = Stage::new(&[]);
-        fs::write(stage.snapshots().join(FULL_26), &bytes).expect("written");
+        stage.write_damaged(&fixture(FULL_26));
         stage
     };
     let arguments = |stage: &Stage| [stage.arguments(&["--json"]), vec!["--once".into()]].concat();
@@ -100,8 +101,7 @@ fn a_cut_archive_that_nobody_writes_is_damaged() {
         assert_eq!(of_type(&said, "publish_skipped")[0]["reason"], "it is being written", "{said:?}");
         assert!(stage.published().is_empty());
     }
-    let file = fs::File::options().write(true).open(&cut).expect("open");
-    file.set_modified(std::time::SystemTime::now() - std::time::Duration::from_secs(120)).expect("set");
+    age(&cut);
     let output = stage.once(&[]);
     let said = lines(&output);
     assert_eq!(output.status.code(), Some(3), "{said:?}");
@@ -111,6 +111,25 @@ fn a_cut_archive_that_nobody_writes_is_damaged() {
     fs::write(&cut, &bytes).expect("written");
     stage.once_succeeds(&[]);
     assert_eq!(latest(&stage.mirror()), [FULL_26, INCREMENTAL_26_40]);
+}
+
+/// A program copies an archive there under its name, out of order, and pauses: nothing is
+/// quarantined, and the archive is published when it is whole.
+#[test]
+fn what_is_still_arriving_is_not_damaged() {
+    let stage = Stage::new(&[]);
+    let whole = fs::read(fixture(FULL_26)).expect("read");
+    let mut bytes = whole.clone();
+    let middle = bytes.len() / 2;
+    bytes[middle..middle + 1000].fill(0);
+    let path = stage.snapshots().join(FULL_26);
+    fs::write(&path, &bytes).expect("written");
+    let said = stage.once_succeeds(&[]);
+    assert_eq!(of_type(&said, "publish_skipped")[0]["reason"], "it is being written", "{said:?}");
+    assert!(names_in(&stage.pins().join("quarantine")).is_empty() && stage.published().is_empty());
+    fs::File::options().write(true).open(&path).and_then(|mut file| file.write_all(&whole)).expect("written");
+    stage.once_succeeds(&[]);
+    assert_eq!(latest(&stage.mirror()), [FULL_26]);
 }
 
 #[test]

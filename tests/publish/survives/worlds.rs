@@ -300,6 +300,7 @@ impl Life {
         }
         let temporary = self.snapshots().join("tmp-archive");
         fs::write(&temporary, bytes).expect("written");
+        age(&temporary);
         give(&temporary);
         fs::rename(temporary, self.snapshots().join(name(&archive))).expect("renamed");
         self.day += 1;

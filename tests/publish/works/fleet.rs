@@ -17,7 +17,7 @@ const NODES: usize = 30;
 fn thirty_nodes_at_once() {
     needs!("versitygw", "nginx");
     let (gateway, stage) = (Gateway::start(), Stage::with_pair());
-    let published = stores::once(&gateway, &stage, &["--frame-size", "64KiB"]);
+    let published = stores::once(&gateway, &stage, &[]);
     assert!(published.status.success(), "{}", String::from_utf8_lossy(&published.stderr));
     let mirror = gateway.bucket().join("mainnet");
     let port = free_port();

@@ -82,19 +82,6 @@ fn rebased_archives_go() {
     assert_eq!(stage.published(), [FULL_26, &name(&chain()[2])], "none is to be kept");
 }
 
-/// Rebased archives are always zstd, because other formats have no place for the note that nodes
-/// need.
-#[test]
-fn rebased_archives_are_zstd_always() {
-    let stage = Stage::new(&[&fixture(FULL_26)]);
-    let flags = [&ONTO_ONE[..], &["--format", "lz4"]].concat();
-    stage.once_succeeds(&flags);
-    stage.write(&chain()[2]);
-    stage.once_succeeds(&flags);
-    assert!(stage.published().contains(&INCREMENTAL_26_40.to_string()));
-    assert!(latest(&stage.mirror())[0].ends_with(".tar.lz4"));
-}
-
 #[test]
 fn a_bucket_gets_what_is_made_in_a_directory() {
     needs!("versitygw");
