@@ -47,7 +47,7 @@ pub fn publish(options: &PublishOptions, on_event: &mut dyn FnMut(&Event), progr
     let told = Forward::new(progress, |event| {
         matches!(event, ProgressEvent::Detail(_) | ProgressEvent::Warning(_)).then_some(event)
     });
-    let run = Run { options, pins, client, progress: &over.with(&told), messages: send };
+    let run = Run { options, pins, client, progress: &over.with(&told), over: over.clone(), messages: send };
     let targets: Vec<TargetWorker<'_>> = options.targets.iter().map(|target| TargetWorker::new(&run, target)).collect();
     std::thread::scope(|scope| {
         let result = guarded(|| {

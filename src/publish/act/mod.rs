@@ -10,7 +10,7 @@ pub mod workers;
 
 use std::sync::mpsc::Sender;
 
-use slotpress_base::Progress;
+use slotpress_base::{CancelToken, Progress};
 use slotpress_net::Client;
 
 use self::pins::PinDir;
@@ -24,5 +24,7 @@ pub struct Run<'a> {
     pub client: Client,
     /// Interrupts all threads at the user's request, and at the end of the run.
     pub progress: &'a dyn Progress,
+    /// Cancelled at the end of the run.
+    pub over: CancelToken,
     pub messages: Sender<Message>,
 }

@@ -10,7 +10,7 @@ use rustix::fs::CWD;
 use rustix::io::Errno;
 use slotpress_base::kept_dir::changed;
 use slotpress_base::progress::wait;
-use slotpress_base::{CancelToken, Error, ErrorKind, IoContext, Result};
+use slotpress_base::{Error, ErrorKind, IoContext, Result};
 use slotpress_format::ArchiveName;
 use slotpress_read::{LocalFile, Tail};
 use slotpress_stores::{Metadata, Store, Upload, UploadState};
@@ -155,7 +155,7 @@ impl Uploader<'_> {
     /// contents.
     fn is_there(&self, ready: &Ready) -> Result<bool> {
         let archive = &ready.archive;
-        let there = self.store.open_source(&archive.name.to_string(), CancelToken::default())?;
+        let there = self.store.open_source(&archive.name.to_string(), self.run.over.clone())?;
         if there.length_bytes() != Some(archive.size_bytes) {
             return Ok(false);
         }

@@ -55,6 +55,25 @@ fn ended_while_it_is_completed() {
     }
 }
 
+/// A signal also ends the look at an archive of the same name, to see whether it is the same.
+#[test]
+fn ended_while_it_looks_at_what_is_there() {
+    needs!("versitygw");
+    let (gateway, (stage, made)) = (Gateway::start(), with_three_parts());
+    assert!(once(&gateway, &stage, &[]).status.success());
+    let bucket = gateway.bucket().join("mainnet");
+    fs::remove_dir_all(bucket.join("api")).expect("removed");
+    fs::remove_file(bucket.join("latest.json")).expect("removed");
+    fs::remove_dir_all(stage.pins()).expect("removed");
+    gateway.fail(&["GET ", ".tar.zst"], usize::MAX, Instead::Silence(Done::No));
+    let mut child = start(&gateway, &stage, &[]);
+    wait_for("the look", || gateway.silences() > 0);
+    wait_for_handler(&child, Signal::TERM);
+    kill_process(Pid::from_child(&child), Signal::TERM).expect("sent");
+    assert_eq!(exit_code(&mut child), Some(0));
+    ends_well("looking", &gateway, &stage, &made);
+}
+
 /// The completion fails, or the question about its result.
 #[test]
 fn a_completion_that_fails() {
