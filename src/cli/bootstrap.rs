@@ -1,19 +1,20 @@
 //! Runs `slotpress bootstrap`, and prints its plan and report.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use slotpress::net::GivenUp;
 use slotpress::program::{ChosenArchive, Route};
 use slotpress::{
-    BootstrapOptions, BootstrapPlan, BootstrapReport, Hash, Progress, RestoreTarget, Result, Root, Space, bootstrap,
+    BootstrapOptions, BootstrapPlan, BootstrapReport, Hash, Progress, RestoreTarget, Result, Root, bootstrap,
     plan_bootstrap,
 };
 use slotpress_base::text::{self, ShowPath};
+use slotpress_net::Fetched;
 
 use super::arguments::{NewLedgerArgs, WorkerArgs};
-use super::check::CheckArgs;
-use super::fetch::{print_checked, print_fetched};
+use super::check::{self, CheckArgs};
 use super::io_policy::IoPolicyArgs;
 use super::lines::table;
 use super::network::{PeersArgs, TransferArgs};
@@ -96,7 +97,7 @@ pub fn run(args: &BootstrapArgs, ui: &Ui) -> Result<()> {
     if args.dry_run {
         let plan = plan_bootstrap(&client, &options, ui)?;
         print_plan(&plan, &options, ui);
-        return plan.space.iter().try_for_each(Space::check);
+        return plan.check_room();
     }
     let report = bootstrap(&client, &options, ui)?;
     print_report(&report, &options, ui);
@@ -105,30 +106,52 @@ pub fn run(args: &BootstrapArgs, ui: &Ui) -> Result<()> {
     Ok(())
 }
 
+/// Prints at most ten lines; how to start a validator is the last.
 fn print_report(report: &BootstrapReport, options: &BootstrapOptions, ui: &Ui) {
-    restore::print_report(&report.restore, &options.restore, ui);
+    let (restored, target) = (&report.restore, &options.restore);
+    let is_text = restore::print_head(restored, target, ui);
     if ui.is_json() {
-        return ui.print_report("bootstrap", report);
+        ui.print_report("bootstrap", report);
     }
-    if ui.is_quiet() {
-        return;
+    if is_text {
+        let [output, input] = [restored.output_bytes, restored.input_bytes].map(values::show_bytes);
+        let after = report.after_last_byte.map(|time| format!(", {} after the last byte", values::show_duration(time)));
+        let elapsed = values::show_duration(report.elapsed.wall);
+        ui.print(&format!("  size     {output} from {input}, in {elapsed}{}", after.unwrap_or_default()));
+        ui.print(&format!("  fetched  {}", fetched(report)));
+        check::print_assurance(&restored.assurance, ui);
+        ui.print(&format!("  vouched  {}", report.vouchers));
+        restore::print_start(restored, target, ui);
     }
-    ui.print("Fetched:");
-    for archive in &report.archives {
-        ui.print(&format!("  {}", archive.name));
-        print_fetched(archive.fetched.as_ref(), ui);
-        if archive.fetched.is_some() {
-            print_checked(archive.root, ui);
-        }
+    let is_expected = report.vouchers.is_expected == Some(true) || !options.expect_roots.is_empty();
+    if report.vouchers.by.is_empty() && !is_expected {
+        ui.warn(
+            "nobody confirmed this state: slot and hash are what the source says; --trust asks a server that you trust, \
+             --expect-hash compares the hash",
+        );
     }
-    ui.print(&format!("  vouched  {}", report.vouchers));
-    if let Some(hash) = report.genesis_hash {
-        let is_expected = options.find.expected_genesis_hash.is_some();
-        let said = if is_expected { "as expected" } else { "not compared with an expected hash" };
-        ui.print(&format!("  genesis  {hash}, {said}"));
+}
+
+/// Says what was fetched, in how much time, from which servers.
+fn fetched(report: &BootstrapReport) -> String {
+    let fetched = || report.archives.iter().filter_map(|archive| archive.fetched.as_ref());
+    let bytes: u64 = fetched().map(Fetched::fetched_bytes).sum();
+    let time = fetched().map(|one| one.elapsed).sum();
+    let servers: BTreeSet<&str> = fetched().flat_map(|one| &one.servers).map(|one| one.server.as_str()).collect();
+    match servers.len() {
+        0 => "nothing: the archives were there".to_string(),
+        count => format!(
+            "{} in {}, {}, from {}",
+            values::show_bytes(bytes),
+            values::show_duration(time),
+            values::show_rate(bytes, time),
+            if count > 2 {
+                values::count_of(count as u64, "server")
+            } else {
+                servers.into_iter().collect::<Vec<_>>().join(" and ")
+            }
+        ),
     }
-    let after = report.after_last_byte.map(|time| format!(", {} after the last byte", values::show_duration(time)));
-    ui.print(&format!("  elapsed  {} in all{}", values::show_duration(report.elapsed.wall), after.unwrap_or_default()));
 }
 
 /// Warns, as the last line, that a newer state was given up.

@@ -47,8 +47,7 @@ pub fn print_assurance(assurance: &Assurance, ui: &Ui) {
         (Some(accounts), _) => format!("checked, {accounts}"),
         (None, why) => format!("not checked ({})", why.unwrap_or_default()),
     };
-    ui.print(&format!("  state    {state}"));
-    ui.print(&format!("  complete {}", assurance.complete.as_str()));
+    ui.print(&format!("  state    {state}; complete: {}", assurance.complete.as_str()));
 }
 
 pub fn print_read_back(read_back: &Option<ReadBackReport>, ui: &Ui) {

@@ -53,7 +53,7 @@ pub fn run(args: &DemoArgs, ui: &Ui) -> Result<()> {
     let temporary;
     let dir = match &args.keep {
         Some(dir) => {
-            fs::create_dir_all(dir).or_path("create", dir)?;
+            KeptDir::open_or_make(dir, &mut |_, _| {})?;
             if fs::read_dir(dir).or_path("read", dir)?.next().is_some() {
                 return Err(Error::failed(format!("{} is not empty", dir.shown()))
                     .with_hint("--keep takes a directory that is empty or does not exist"));
@@ -70,7 +70,7 @@ pub fn run(args: &DemoArgs, ui: &Ui) -> Result<()> {
     let threads = args.workers.threads();
     let (ledger, archives, restored) = (dir.join("ledger"), dir.join("archives"), dir.join("restored"));
     let demo = Demo { ledger, archives, restored, threads, ui };
-    fs::create_dir_all(&demo.archives).or_path("create", &demo.archives)?;
+    fs::create_dir(&demo.archives).or_path("create", &demo.archives)?;
 
     demo.say("A ledger, as a validator leaves it when it is stopped gracefully");
     let report = synth(

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::json;
-use slotpress::{Error, RestoreOptions, RestoreReport, RestoreTarget, Result, Root, restore};
+use slotpress::{Error, Progress, RestoreOptions, RestoreReport, RestoreTarget, Result, Root, restore};
 use slotpress_base::text::{self, ShowPath};
 
 use super::arguments::{NewLedgerArgs, WorkerArgs};
@@ -19,7 +19,7 @@ use super::values;
 ///
 /// Reads full and incremental archives of slotpress, Agave, zstd and pzstd, and those of Firedancer
 /// that Agave loads. The ledger looks complete only after everything is checked and on disk. A run
-/// that fails or is interrupted leaves nothing behind.
+/// that fails or is interrupted leaves nothing behind but the lock file.
 #[derive(Debug, Args)]
 pub struct RestoreArgs {
     /// The full archive, or - for standard input
@@ -64,6 +64,12 @@ pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
         .incremental(args.incremental_archive.clone())
         .expect_roots(args.expect_root.clone());
     print_report(&restore(&options, ui)?, &options.target, ui);
+    if options.target.check.expect_hash.is_none() && options.expect_roots.is_empty() {
+        ui.warn(
+            "nobody confirmed this state: slot and hash are what the archive says; --expect-hash compares them with what \
+             a node that you trust advertises",
+        );
+    }
     Ok(())
 }
 
@@ -78,44 +84,48 @@ fn not_an_archive(dir: &Path) -> Error {
     Error::usage(format!("{} is a directory: restore takes archives", dir.shown())).with_hint(hint)
 }
 
-pub fn print_report(report: &RestoreReport, target: &RestoreTarget, ui: &Ui) {
-    let flags = validator_flags(target, report);
-    if ui.is_json() {
-        return ui.print_reports("restore", report, &json!({ "validator_flags": flags }));
-    }
-    ui.print_verbatim(&report.path.shown());
-    if ui.is_quiet() {
-        return;
-    }
-    let on = report.base_slot.map(|base| format!(" on the full archive of slot {base}")).unwrap_or_default();
-    ui.print(&format!("  slot {}{on}, {}", report.slot, values::count_of(report.storages, "storage")));
-    let [output, input] = [report.output_bytes, report.input_bytes].map(values::show_bytes);
-    ui.print(&format!("  size     {output} from {input}"));
-    ui.print(&format!("  elapsed  {}", values::show_speed(report.output_bytes, &report.elapsed)));
-    check::print_assurance(&report.assurance, ui);
-    print_start(target, &flags, ui);
-    if !report.replaced.is_empty() {
-        ui.print("What was there before was moved aside. When the validator runs, delete it:");
-        report.replaced.iter().for_each(|dir| ui.print_verbatim(&format!("  rm -r {}", shell_word(dir))));
+fn print_report(report: &RestoreReport, target: &RestoreTarget, ui: &Ui) {
+    if print_head(report, target, ui) {
+        let [output, input] = [report.output_bytes, report.input_bytes].map(values::show_bytes);
+        ui.print(&format!("  size     {output} from {input}"));
+        ui.print(&format!("  elapsed  {}", values::show_speed(report.output_bytes, &report.elapsed)));
+        check::print_assurance(&report.assurance, ui);
+        if !target.paths.ledger.join("genesis.bin").exists() {
+            ui.print("  genesis.bin is not there yet: copy it, or let the validator fetch it");
+        }
+        print_start(report, target, ui);
     }
 }
 
-/// Prints how to start a validator on the ledger, as lines to paste.
-fn print_start(target: &RestoreTarget, flags: &[String], ui: &Ui) {
-    let genesis = absolute(&target.paths.ledger.join("genesis.bin"));
-    if !genesis.exists() {
-        ui.print("  genesis.bin is not there yet: copy it, or let the validator fetch it");
+/// Prints the report as JSON, or the bank snapshot and its slot. Returns true if the other lines
+/// follow.
+pub fn print_head(report: &RestoreReport, target: &RestoreTarget, ui: &Ui) -> bool {
+    if ui.is_json() {
+        ui.print_reports("restore", report, &json!({ "validator_flags": validator_flags(target, report) }));
+        return false;
     }
-    ui.print("Start Agave with its usual flags and:");
-    ui.print_verbatim(&format!("  agave-validator {}", flags.join(" ")));
+    ui.print_verbatim(&report.path.shown());
+    if !ui.is_quiet() {
+        let on = report.base_slot.map(|base| format!(" on the full archive of slot {base}")).unwrap_or_default();
+        ui.print(&format!("  slot {}{on}, {}", report.slot, values::count_of(report.storages, "storage")));
+    }
+    !ui.is_quiet()
+}
+
+/// Prints what to delete, and how to start a validator on the ledger, as lines to paste.
+pub fn print_start(report: &RestoreReport, target: &RestoreTarget, ui: &Ui) {
+    if !report.replaced.is_empty() {
+        let dirs: Vec<String> = report.replaced.iter().map(|dir| shell_word(dir)).collect();
+        ui.print_verbatim(&format!("  aside    when the validator runs, delete: rm -r {}", dirs.join(" ")));
+    }
     // Firedancer builds its own accounts database from the archives, and ignores the rest of the
     // ledger. These are the keys of its default.toml (src/app/firedancer/config/default.toml).
-    ui.print("Or start Firedancer, which reads the archives, with this in its TOML:");
-    ui.print_verbatim("  [paths]");
-    ui.print_verbatim(&format!("  snapshots = {}", toml_string(&absolute(target.paths.snapshots_dir()))));
-    if genesis.exists() {
-        ui.print_verbatim(&format!("  genesis = {}", toml_string(&genesis)));
-    }
+    let (snapshots, genesis) =
+        (absolute(target.paths.snapshots_dir()), absolute(&target.paths.ledger.join("genesis.bin")));
+    let genesis = genesis.exists().then(|| format!(", genesis = {}", toml_string(&genesis))).unwrap_or_default();
+    ui.print(&format!("Firedancer reads the archives, with [paths] snapshots = {}{genesis}", toml_string(&snapshots)));
+    ui.print("Start Agave with its usual flags and:");
+    ui.print_verbatim(&format!("  agave-validator {}", validator_flags(target, report).join(" ")));
 }
 
 fn absolute(path: &Path) -> PathBuf {

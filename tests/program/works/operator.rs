@@ -23,7 +23,8 @@ fn the_last_line_is_the_verdict() {
     // A good pair restores without a warning, although its storages are longer than the newer bank
     // file says.
     let target = dir.path().join("ledger");
-    let arguments = ["restore", text(&full), text(&incremental), "--ledger", text(&target)];
+    let hash = "D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi";
+    let arguments = ["restore", text(&full), text(&incremental), "--ledger", text(&target), "--expect-hash", hash];
     let (code, _, stderr) = run(&arguments);
     assert_eq!((code, stderr.as_str()), (0, ""), "no warning");
 }

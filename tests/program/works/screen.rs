@@ -46,8 +46,10 @@ fn json_of_archive_and_restore() {
     assert_eq!(line["input_bytes"].as_u64().expect("a number"), tar_of(&path).len() as u64);
 
     let target = out.path().join("ledger");
-    let output = slotpress().arg("restore").arg(&path).arg("--ledger").arg(&target).arg("--json").output();
-    let output = output.expect("runs");
+    let hash = line["hash"].as_str().expect("text");
+    let mut restore = slotpress();
+    restore.arg("restore").arg(&path).arg("--ledger").arg(&target).args(["--json", "--expect-hash", hash]);
+    let output = restore.output().expect("runs");
     assert!(output.status.success() && output.stderr.is_empty());
     let line = object(&output.stdout);
     let names = "type path slot base_slot hash storages input_bytes output_bytes elapsed_seconds cpu_seconds archives \
