@@ -37,7 +37,7 @@ use slotpress_net::{Candidate, Client, FetchLimits, FindOptions, FindReport, Sou
 use slotpress_read::CheckMode;
 use trust::{Trust, Vouchers};
 
-use crate::restore::{ExistingState, RestoreReport, RestoreTarget, Supply, preview_fetched, restore_supplied};
+use crate::restore::{ExistingState, Preview, RestoreReport, RestoreTarget, Supply, preview_fetched, restore_supplied};
 
 /// Sources and settings of a bootstrap.
 #[derive(Clone, Debug, Setters)]
@@ -152,12 +152,22 @@ pub struct BootstrapPlan {
     #[serde(serialize_with = "text::paths")]
     pub existing: Vec<PathBuf>,
     #[serde(skip)]
+    room: Result<()>,
+    #[serde(skip)]
     options: BootstrapOptions,
     #[serde(skip)]
     found: (FindReport, Left),
 }
 
 impl BootstrapPlan {
+    /// Checks that there is room for the ledger.
+    ///
+    /// # Errors
+    /// There is not: [`ErrorKind::NoSpace`](crate::ErrorKind::NoSpace).
+    pub fn check_room(&self) -> Result<()> {
+        self.room.clone()
+    }
+
     /// Fetches and restores the planned archives. Asks the sources again if one of them is gone.
     ///
     /// # Errors
@@ -186,17 +196,18 @@ pub fn plan_bootstrap(client: &Client, options: &BootstrapOptions, progress: &dy
     let candidate = report.require_candidate()?.clone();
     let (full, incremental) = left.choices(&candidate);
     let kept_bytes = left.node.kept_bytes(&full.name);
-    let (space, existing) = preview(options, &full, incremental.as_ref())?;
+    let Preview { space, existing, room } = preview(options, &full, incremental.as_ref(), true)?;
     let (ways, options) = (bases::ways(report), options.clone());
-    Ok(BootstrapPlan { full, incremental, ways, candidate, kept_bytes, space, existing, options, found })
+    Ok(BootstrapPlan { full, incremental, ways, candidate, kept_bytes, space, existing, room, options, found })
 }
 
-/// Estimates the bytes to write per file system, and returns the paths that would be replaced.
+/// Looks at what the restore would need and replace.
 fn preview(
     options: &BootstrapOptions,
     full: &ChosenArchive,
     incremental: Option<&ChosenArchive>,
-) -> Result<(Vec<Space>, Vec<PathBuf>)> {
+    is_dry: bool,
+) -> Result<Preview> {
     let choices = || std::iter::once(full).chain(incremental);
     let length = |choice: &ChosenArchive| choice.length_bytes.unwrap_or(0);
     // Archives in the snapshots directory are neither fetched nor copied. Of others, an earlier run
@@ -204,7 +215,8 @@ fn preview(
     let dir = options.restore.paths.snapshots_dir();
     let added = |choice: &ChosenArchive| length(choice).saturating_sub(reserved_bytes(dir, &choice.name.to_string()));
     let added_bytes = choices().filter(|choice| !choice.is_in(dir)).map(added).sum();
-    preview_fetched(&options.restore, choices().map(length).sum(), added_bytes)
+    let newest = &incremental.unwrap_or(full).name;
+    preview_fetched(&options.restore, newest, choices().map(length).sum(), added_bytes, is_dry)
 }
 
 /// Finds the best state, fetches its archives, and restores them while they arrive. The result is a
@@ -233,8 +245,7 @@ fn execute(
         None => context.look(false, progress)?,
     };
     let (full, incremental) = found.choices(report.require_candidate()?);
-    let (space, _) = preview(options, &full, incremental.as_ref())?;
-    space.iter().try_for_each(Space::check)?;
+    preview(options, &full, incremental.as_ref(), false)?.room?;
     let servers: Vec<Url> = options.find.sources.iter().filter_map(|source| source.url().cloned()).collect();
     let servers: Vec<Url> = servers.iter().chain(&options.find.rpc).map(directory_of).collect();
     // The genesis is small, so it is fetched first: if it is wrong, nothing else need be fetched.

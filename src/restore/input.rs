@@ -172,10 +172,15 @@ impl Inputs {
         }
     }
 
+    /// Name of the archive whose state the ledger gets, if it has one.
+    pub fn newest(&self) -> Option<&ArchiveName> {
+        self.0.last()?.as_ref()?.name.as_ref()
+    }
+
     /// Slots of the state, by names and indexes; `None` if these are missing.
     pub fn slots(&self) -> Option<RestoredSlots> {
+        let ArchiveName { slot, base_slot, .. } = *self.newest()?;
         let archive = self.0.last()?.as_ref()?;
-        let ArchiveName { slot, base_slot, .. } = *archive.name.as_ref()?;
         let storages = archive.tail.iter().flat_map(|tail| &tail.index.entries).filter_map(|entry| match entry.kind {
             EntryKind::Storage { slot, id } => Some((slot, id)),
             _ => None,

@@ -1,27 +1,30 @@
-//! Journal of the renames at the end of a restore. It is written before the first rename. A run
-//! that finds the journal of a killed one undoes the renames; if the mark of completeness exists,
-//! it removes only the journal.
+//! Journal of the renames at the end of a restore. It is written before the first rename. The last
+//! one completes the ledger: a run that finds the journal of a killed one undoes the renames if the
+//! last was not made, and otherwise removes only the journal.
 //!
-//! Objects are identified by path and inode, so other files at these paths are not touched. The run
-//! itself undoes renames through its open directories. A later run opens the directories that the
-//! journal names.
+//! Objects are identified by place and inode, so other files at these places are not touched. The
+//! run itself undoes renames through its open directories. A later run opens the directories that
+//! the journal names.
 
-use std::ffi::{OsStr, OsString};
-use std::io::{Read, Write};
+use std::ffi::OsString;
+use std::fs;
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use slotpress_base::kept_dir::changed;
-use slotpress_base::{Error, IoContext, KeptDir, Result, ShowPath};
-use slotpress_read::{DirLocks, RESTORE_JOURNAL_NAME as JOURNAL_NAME, remove_moved_dir};
+use slotpress_base::{Error, Found, IoContext, KeptDir, Result, ShowPath};
+use slotpress_read::{DirLocks, RESTORE_JOURNAL_NAME as JOURNAL_NAME, remove_stale_dirs};
+
+use crate::restore::place::{PARTIAL_PREFIX, PartialDir};
 
 /// Prefix of the directories to which a former state is moved. They are created when needed.
 pub const REPLACED_PREFIX: &str = "slotpress-replaced-";
 
-/// Value of the file's first field. The format before this one was not JSON.
-const FORMAT: &str = "slotpress-restore-journal-2";
+/// Value of the file's first field. The format before these was not JSON.
+const FORMAT: &str = "slotpress-restore-journal-3";
 
 /// Name of the journal while it is being written.
 const JOURNAL_NAME_PARTIAL: &str = "slotpress-partial-journal-new";
@@ -30,61 +33,60 @@ const JOURNAL_NAME_PARTIAL: &str = "slotpress-partial-journal-new";
 /// and up to four characters per byte.
 const JOURNAL_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
 
-const UNDOING: &str = "remove what an unfinished restore left in";
+const UNDOING: &str = "undo what an unfinished restore moved, in";
 
-/// Place of a file or directory: a name in an open directory, or some levels below it. Only the
-/// open directory must exist.
-#[derive(Clone, Debug)]
-pub struct Location {
-    pub dir: Arc<KeptDir>,
-    below: Vec<OsString>,
-    pub name: OsString,
+/// A file or directory that gets another place. `D` is an open directory, or its path in the file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Move<D = Arc<KeptDir>> {
+    inode: u64,
+    from: (D, String),
+    /// A directory, and a path below it. Missing directories on this path are created.
+    to: (D, String),
 }
 
-impl Location {
-    pub fn new(dir: &Arc<KeptDir>, name: impl AsRef<OsStr>) -> Self {
-        Self::new_below(dir, Vec::new(), name)
+impl<D> Move<D> {
+    fn map<E>(&self, map: impl Fn(&D) -> Result<E>) -> Result<Move<E>> {
+        let Self { inode, from, to } = self;
+        Ok(Move { inode: *inode, from: (map(&from.0)?, from.1.clone()), to: (map(&to.0)?, to.1.clone()) })
+    }
+}
+
+impl Move {
+    /// A move of the object that `from` is now.
+    pub fn new(from: (&Arc<KeptDir>, &str), to: (&Arc<KeptDir>, &str)) -> Result<Self> {
+        let found = from.0.found(from.1)?.ok_or_else(|| changed(&from.0.path_of(from.1)))?;
+        Ok(Self::of(&found, from, to))
     }
 
-    pub fn new_below(dir: &Arc<KeptDir>, below: Vec<OsString>, name: impl AsRef<OsStr>) -> Self {
-        Self { dir: dir.clone(), below, name: name.as_ref().to_os_string() }
+    pub fn of_partial(dir: &PartialDir, parent: &Arc<KeptDir>, to: (&Arc<KeptDir>, &str)) -> Result<Self> {
+        let name = dir.path.file_name().unwrap_or_default().to_string_lossy();
+        Ok(Self::of(&dir.dir().itself()?, (parent, &name), to))
     }
 
-    /// Opens the directory of a path from another run's journal; `None` if it does not exist.
-    fn of_path(path: &Path) -> Result<Option<Self>> {
-        let made = |name: &OsStr| name.to_string_lossy().starts_with(REPLACED_PREFIX);
-        let (Some(mut dir), Some(name)) = (path.parent(), path.file_name()) else { return Ok(None) };
-        let mut below = Vec::new();
-        if let Some(first) = dir.ancestors().find(|dir| dir.file_name().is_some_and(made)) {
-            let Some(above) = first.parent() else { return Ok(None) };
-            below = dir.strip_prefix(above).unwrap_or(dir).iter().map(OsStr::to_os_string).collect();
-            dir = above;
-        }
-        // If the directory is gone, so is its content.
-        if !path.is_absolute() || !dir.is_dir() {
-            return Ok(None);
-        }
-        Ok(Some(Self::new_below(&Arc::new(KeptDir::open(dir)?), below, name)))
+    fn of(found: &Found, from: (&Arc<KeptDir>, &str), to: (&Arc<KeptDir>, &str)) -> Self {
+        let place = |(dir, name): (&Arc<KeptDir>, &str)| (dir.clone(), name.to_string());
+        Self { inode: found.inode, from: place(from), to: place(to) }
     }
 
-    pub fn path(&self) -> PathBuf {
-        let parent = self.below.iter().fold(self.dir.path().to_path_buf(), |path, name| path.join(name));
-        parent.join(&self.name)
+    /// Former path of the object.
+    pub fn from(&self) -> PathBuf {
+        self.from.0.path_of(&self.from.1)
     }
 
-    /// Path of the first level below the open directory.
+    /// Path of the first level below the open directory to which the object is moved.
     pub fn top(&self) -> PathBuf {
-        self.dir.path_of(self.below.first().unwrap_or(&self.name))
+        self.to.0.path_of(self.to.1.split('/').next().unwrap_or_default())
     }
 
-    /// Opens the directory that is `levels` below the open one. If a directory on the way is
-    /// missing, creates it if `makes` is set, and otherwise returns `None`.
-    fn down(&self, levels: usize, makes: bool) -> Result<Option<Arc<KeptDir>>> {
-        let mut dir = self.dir.clone();
-        for name in self.below.iter().take(levels) {
-            let next = match dir.open_dir(name)? {
+    /// Opens the directory that holds the object afterwards, and its name there; `None` if the
+    /// directory is missing and `makes` is not set.
+    fn place(&self, makes: bool) -> Result<Option<(Arc<KeptDir>, &str)>> {
+        let mut dir = self.to.0.clone();
+        let (above, name) = self.to.1.rsplit_once('/').unwrap_or(("", &self.to.1));
+        for inner in above.split('/').filter(|inner| !inner.is_empty()) {
+            let next = match dir.open_dir(inner)? {
                 Some(next) => next,
-                None if makes => dir.make_dir(name)?,
+                None if makes => dir.make_dir(inner)?,
                 None => return Ok(None),
             };
             if makes {
@@ -92,93 +94,37 @@ impl Location {
             }
             dir = Arc::new(next);
         }
-        Ok(Some(dir))
+        Ok(Some((dir, name)))
     }
 
-    /// Opens the directory that holds the name; `None` if it is missing.
-    pub fn parent(&self) -> Result<Option<Arc<KeptDir>>> {
-        self.down(self.below.len(), false)
+    /// Makes the move. Returns true if it replaced an empty directory.
+    fn run(&self) -> Result<bool> {
+        let ((dir, from), path) = (&self.from, self.from());
+        let (to_dir, to) = self.place(true)?.ok_or_else(|| changed(&path))?;
+        let found = dir.found(from)?.filter(|found| found.inode == self.inode).ok_or_else(|| changed(&path))?;
+        let is_there = to_dir.found(to)?.is_some();
+        dir.move_found(from, &found, &to_dir, to)?;
+        to_dir.sync()?;
+        dir.sync()?;
+        Ok(is_there)
     }
 
-    /// Opens the directory that holds the name, and creates missing ones on the way.
-    pub fn make_parent(&self) -> Result<Arc<KeptDir>> {
-        self.down(self.below.len(), true)?.ok_or_else(|| changed(&self.path()))
-    }
-}
-
-/// Kind of a placed object. It determines how the placing is undone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Kind {
-    /// A directory with restored files.
-    Dir,
-    /// A directory with restored files that replaces an empty one.
-    DirInEmpty,
-    /// A new directory that stays empty.
-    Empty,
-    File,
-    /// A part of a former state that is moved aside.
-    Moved,
-}
-
-/// A journal entry: an object that gets its final name. `P` is a [`Location`], or a path in the
-/// file.
-#[derive(Debug, Serialize, Deserialize)]
-struct Placed<P = Location> {
-    kind: Kind,
-    inode: u64,
-    at: P,
-    /// Former place of an object that is moved aside.
-    from: Option<P>,
-}
-
-impl<P> Placed<P> {
-    /// Maps both places; `None` if `place` returns `None` for one of them.
-    fn try_map<Q>(&self, place: &dyn Fn(&P) -> Result<Option<Q>>) -> Result<Option<Placed<Q>>> {
-        let from = self.from.as_ref().map(place).transpose()?;
-        if from.as_ref().is_some_and(Option::is_none) {
-            return Ok(None);
-        }
-        let (kind, inode) = (self.kind, self.inode);
-        Ok(place(&self.at)?.map(|at| Placed { kind, inode, at, from: from.flatten() }))
-    }
-}
-
-impl Placed {
-    /// Removes the object, or moves it back, if it exists.
-    fn undo(&self, mark: &OsStr) -> Result<()> {
-        let Self { kind, inode, at, from } = self;
-        if let Some(parent) = at.parent()? {
-            let found = parent.found(&at.name)?.filter(|found| found.inode == *inode);
-            match kind {
-                Kind::Dir | Kind::DirInEmpty => {
-                    let stays = *kind == Kind::DirInEmpty;
-                    remove_moved_dir(&parent, &at.name, *inode, stays, mark, UNDOING)?;
-                }
-                // A directory that is no longer empty is in use, and stays.
-                Kind::Empty => {
-                    let _ = parent.remove_dir(&at.name);
-                }
-                Kind::File if found.is_some_and(|found| found.kind.is_file()) => {
-                    parent.remove_file(&at.name).or_path(UNDOING, &at.path())?;
-                }
-                Kind::Moved if found.is_some() => {
-                    if let Some(from) = from
-                        && let Some(back) = from.parent()?
-                    {
-                        let doing = "move back what an unfinished restore moved aside, to";
-                        // The former place is free, or an empty directory.
-                        parent.rename(&at.name, &back, &from.name).or_path(doing, &from.path())?;
-                    }
-                }
-                Kind::File | Kind::Moved => {}
+    /// Moves the object back, if it was moved, and removes the directories that were created for it
+    /// if they are empty. With `makes_empty`, creates an empty directory in its place.
+    fn undo(&self, makes_empty: bool) -> Result<()> {
+        let Some((to_dir, to)) = self.place(false)? else { return Ok(()) };
+        let (dir, from) = &self.from;
+        if to_dir.found(to)?.is_some_and(|found| found.inode == self.inode) {
+            // The former place is free, or an empty directory.
+            to_dir.rename(to, dir, from).or_path(UNDOING, &to_dir.path_of(to))?;
+            if makes_empty {
+                to_dir.make_dir(to)?;
             }
+            dir.sync()?;
+            to_dir.sync()?;
         }
-        // Removes directories that were created for the object, if they are empty.
-        for level in (0..at.below.len()).rev() {
-            if let Ok(Some(dir)) = at.down(level, false) {
-                let _ = dir.remove_dir(&at.below[level]);
-            }
+        for created in Path::new(&self.to.1).ancestors().skip(1).filter(|created| *created != Path::new("")) {
+            let _ = fs::remove_dir(self.to.0.path().join(created));
         }
         Ok(())
     }
@@ -188,45 +134,55 @@ impl Placed {
 #[derive(Debug, Serialize, Deserialize)]
 struct Document {
     format: String,
-    mark: OsString,
-    placed: Vec<Placed<OsString>>,
+    moves: Vec<Move<OsString>>,
 }
 
-/// Journal of a run. Unless it is finished, dropping it undoes its entries.
+/// The moves of a run, in their order. Unless they are finished, dropping them undoes those that
+/// were made, and removes the archives that were placed.
 #[derive(Debug)]
-pub struct RestoreJournal {
+pub struct Moves {
     dir: Arc<KeptDir>,
-    mark: Location,
-    placed: Vec<Placed>,
-    is_written: bool,
+    planned: Vec<Move>,
+    /// For each move that was begun, whether it replaced an empty directory.
+    begun: Vec<bool>,
+    /// Name and inode of archives that were placed in `dir`.
+    archives: Vec<(String, u64)>,
     is_finished: bool,
 }
 
-impl RestoreJournal {
-    /// Creates an empty journal for `dir`. The restore is complete as soon as `mark` exists.
-    pub fn new(dir: &Arc<KeptDir>, mark: Location) -> Self {
-        Self { dir: dir.clone(), mark, placed: Vec::new(), is_written: false, is_finished: false }
+impl Moves {
+    /// Creates an empty list, whose journal is kept in `dir`.
+    pub fn new(dir: &Arc<KeptDir>) -> Self {
+        Self { dir: dir.clone(), planned: Vec::new(), begun: Vec::new(), archives: Vec::new(), is_finished: false }
     }
 
-    /// Adds an object that is or will be moved into place. Objects must be added in the order of
-    /// the moves.
-    pub fn add(&mut self, kind: Kind, inode: u64, at: Location) {
-        self.placed.push(Placed { kind, inode, at, from: None });
+    /// Notes an archive that was placed. It is not in the file: it is complete, and useful to a
+    /// later run.
+    pub fn placed(&mut self, name: String, inode: u64) {
+        self.archives.push((name, inode));
     }
 
-    pub fn add_moved(&mut self, inode: u64, at: Location, from: Location) {
-        self.placed.push(Placed { kind: Kind::Moved, inode, at, from: Some(from) });
-    }
-
-    /// Writes the journal to disk, before the first rename. Leaves out `lasting` archives: they
-    /// have their final names already, are complete, and are useful to a later run.
-    pub fn write(&mut self, lasting: &[PathBuf]) -> Result<()> {
-        let (dir, path) = (&self.dir, self.dir.path_of(JOURNAL_NAME));
-        let mut placed = Vec::new();
-        for one in self.placed.iter().filter(|one| !lasting.contains(&one.at.path())) {
-            placed.extend(one.try_map(&|at| absolute(at).map(Some))?);
+    /// Makes the moves. The last one must complete the ledger. The journal is on disk before the
+    /// first.
+    pub fn run(&mut self, moves: Vec<Move>) -> Result<()> {
+        self.planned = moves;
+        self.write()?;
+        for one in &self.planned {
+            self.begun.push(false);
+            let is_there = one.run()?;
+            self.begun.pop();
+            self.begun.push(is_there);
         }
-        let document = Document { format: FORMAT.to_string(), mark: absolute(&self.mark)?, placed };
+        Ok(())
+    }
+
+    fn write(&self) -> Result<()> {
+        let (dir, path) = (&self.dir, self.dir.path_of(JOURNAL_NAME));
+        let absolute = |dir: &Arc<KeptDir>| {
+            std::path::absolute(dir.path()).or_path("find the absolute path of", dir.path()).map(OsString::from)
+        };
+        let moves = self.planned.iter().map(|one| one.map(absolute)).collect::<Result<_>>()?;
+        let document = Document { format: FORMAT.to_string(), moves };
         let bytes = serde_json::to_vec(&document).map_err(std::io::Error::from).or_path("write", &path)?;
         let mut file = dir.create_file(JOURNAL_NAME_PARTIAL, 0o644)?;
         file.write_all(&bytes)
@@ -236,11 +192,10 @@ impl RestoreJournal {
                 let _ = dir.remove_file(JOURNAL_NAME_PARTIAL);
             })
             .or_path("write", &path)?;
-        self.is_written = true;
         dir.sync()
     }
 
-    /// Removes the journal: everything is in place, with its mark.
+    /// Removes the journal: everything is in place.
     pub fn finish(mut self) {
         self.is_finished = true;
         // If this fails, the next restore removes the journal.
@@ -248,21 +203,22 @@ impl RestoreJournal {
     }
 }
 
-impl Drop for RestoreJournal {
+impl Drop for Moves {
     fn drop(&mut self) {
         if self.is_finished {
             return;
         }
-        // Undoing removes the mark first. If undoing fails, the journal stays for the next run.
-        let undone = undo(&self.mark.name, &self.placed);
-        if undone.is_ok() && self.is_written {
+        // If undoing fails, the journal stays for the next run.
+        let undone = self.planned.iter().zip(&self.begun).rev().try_for_each(|(one, is_there)| one.undo(*is_there));
+        if undone.is_ok() {
             let _ = self.dir.remove_file(JOURNAL_NAME);
         }
+        for (name, inode) in &self.archives {
+            if self.dir.found(name).is_ok_and(|found| found.is_some_and(|found| found.inode == *inode)) {
+                let _ = self.dir.remove_file(name);
+            }
+        }
     }
-}
-
-fn undo(mark: &OsStr, placed: &[Placed]) -> Result<()> {
-    placed.iter().rev().try_for_each(|placed| placed.undo(mark))
 }
 
 /// Undoes the renames of a killed run, or removes the journal of a complete one. The caller must
@@ -287,21 +243,30 @@ pub fn recover(dir: &KeptDir, locks: &mut DirLocks) -> Result<()> {
              file, and what the restore left",
         )
     })?;
-    let mark = Path::new(&document.mark);
-    if !mark.try_exists().or_path("read", mark)? {
-        let mut placed = Vec::new();
-        for one in &document.placed {
-            placed.extend(one.try_map(&|path: &OsString| Location::of_path(Path::new(path)))?);
-        }
-        placed.iter().try_for_each(|one| locks.add(&one.at.dir))?;
-        undo(mark.file_name().unwrap_or_default(), &placed)?;
-        placed.iter().try_for_each(|one| one.at.dir.sync())?;
+    if document.moves.last().map_or(Ok(false), is_to_be_made)? {
+        // If a directory is gone, so is its content.
+        let is_there = |one: &&Move<OsString>| [&one.from.0, &one.to.0].iter().all(|dir| Path::new(dir).is_dir());
+        let open = |dir: &OsString| Ok(Arc::new(KeptDir::open(Path::new(dir))?));
+        let moves = document.moves.iter().filter(is_there).map(|one| one.map(open)).collect::<Result<Vec<Move>>>()?;
+        moves.iter().try_for_each(|one| locks.add(&one.to.0))?;
+        moves.iter().rev().try_for_each(|one| one.undo(false))?;
+        moves.iter().try_for_each(|one| remove_stale_dirs(&one.from.0, PARTIAL_PREFIX, &mut |_| Ok(())))?;
     }
     dir.remove_file(JOURNAL_NAME).or_path("remove", &path)?;
     dir.sync()
 }
 
-/// Refuses a journal of another user, because it can name any file to be removed.
+/// True if the object still has its former place.
+fn is_to_be_made(one: &Move<OsString>) -> Result<bool> {
+    let from = Path::new(&one.from.0).join(&one.from.1);
+    match fs::symlink_metadata(&from) {
+        Ok(found) => Ok(found.ino() == one.inode),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(Error::io("read", &from, &error)),
+    }
+}
+
+/// Refuses a journal of another user, because it can name any file to be moved.
 fn check_trusted(journal: &std::fs::Metadata, path: &Path) -> Result<()> {
     let is_of = |user: rustix::process::Uid| journal.uid() == user.as_raw();
     if (is_of(rustix::process::geteuid()) || is_of(rustix::process::Uid::ROOT)) && journal.nlink() == 1 {
@@ -313,40 +278,39 @@ fn check_trusted(journal: &std::fs::Metadata, path: &Path) -> Result<()> {
         ))
 }
 
-fn absolute(at: &Location) -> Result<OsString> {
-    let path = at.path();
-    std::path::absolute(&path).or_path("find the absolute path of", &path).map(PathBuf::into_os_string)
-}
-
 #[cfg(test)]
 mod tests {
-    use std::fs;
     use std::os::unix::ffi::OsStringExt;
 
     use super::*;
 
-    fn journal_of(mark: &Path, file: &Path) -> Vec<u8> {
-        let inode = fs::metadata(file).expect("metadata").ino();
-        let placed = vec![Placed { kind: Kind::File, inode, at: file.into(), from: None }];
-        let document = Document { format: FORMAT.to_string(), mark: mark.into(), placed };
-        serde_json::to_vec(&document).expect("written")
+    /// The journal of a run that moved `file`, and was killed before it moved `left`.
+    fn journal_of(left: &Path, file: &Path, back: &str) -> Vec<u8> {
+        let one = |path: &Path, from: &str, to: &str| {
+            let dir: OsString = path.parent().expect("a directory").into();
+            let inode = fs::metadata(path).expect("metadata").ino();
+            Move { inode, from: (dir.clone(), from.to_string()), to: (dir, to.to_string()) }
+        };
+        let name = |path: &Path| path.file_name().expect("a name").to_str().expect("UTF-8").to_string();
+        let moves = vec![one(file, back, &name(file)), one(left, &name(left), "place")];
+        serde_json::to_vec(&Document { format: FORMAT.to_string(), moves }).expect("written")
     }
 
-    /// Otherwise a user who may write to the target directory could have any file removed.
+    /// Otherwise a user who may write to the target directory could have any file moved.
     #[test]
     fn the_journal_of_another_user_is_not_followed() {
-        let dir = tempfile::tempdir().expect("a directory");
+        let top = tempfile::tempdir().expect("a directory");
         // Not every path is valid UTF-8.
-        let victim = dir.path().join(OsString::from_vec(b"victim \xff\n".to_vec()));
+        let dir = top.path().join(OsString::from_vec(b"dir \xff\n".to_vec()));
+        let (victim, target) = (dir.join("victim"), dir.join("target"));
+        fs::create_dir_all(target.join("left")).expect("made");
         fs::write(&victim, "theirs").expect("written");
-        let target = dir.path().join("target");
-        fs::create_dir(&target).expect("made");
         let journal = target.join(JOURNAL_NAME);
-        fs::write(&journal, journal_of(&target.join("mark"), &victim)).expect("written");
+        fs::write(&journal, journal_of(&target.join("left"), &victim, "back")).expect("written");
         let recover = || recover(&KeptDir::open(&target).expect("opened"), &mut DirLocks::default());
-        fs::hard_link(&journal, dir.path().join("elsewhere")).expect("linked");
+        fs::hard_link(&journal, dir.join("elsewhere")).expect("linked");
         assert!(recover().is_err() && victim.exists());
-        fs::remove_file(dir.path().join("elsewhere")).expect("removed");
+        fs::remove_file(dir.join("elsewhere")).expect("removed");
         if rustix::process::geteuid().is_root() {
             std::os::unix::fs::chown(&journal, Some(65_534), None).expect("given away");
             let error = recover().expect_err("another user's");
@@ -354,7 +318,7 @@ mod tests {
             std::os::unix::fs::chown(&journal, Some(0), None).expect("taken back");
         }
         recover().expect("undone");
-        assert!(!victim.exists() && !journal.exists());
+        assert!(!victim.exists() && dir.join("back").exists() && !journal.exists());
     }
 
     /// An incomplete journal, one of an earlier version, and any other file stay, and so do the
@@ -364,14 +328,11 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let (victim, journal) = (dir.path().join("victim"), dir.path().join(JOURNAL_NAME));
         fs::write(&victim, "theirs").expect("written");
-        let whole = journal_of(&dir.path().join("mark"), &victim);
-        let inode = fs::metadata(&victim).expect("metadata").ino();
-        let shown = dir.path().to_str().expect("UTF-8");
-        let earlier =
-            format!("slotpress-restore-journal-1 0 /\0mark 0 {shown}/mark\0file {inode} {shown}/victim\0").into_bytes();
-        let other = String::from_utf8(whole.clone()).expect("UTF-8").replace("journal-2", "journal-3").into_bytes();
+        fs::create_dir(dir.path().join("left")).expect("made");
+        let whole = journal_of(&dir.path().join("left"), &victim, "back");
+        let other = String::from_utf8(whole.clone()).expect("UTF-8").replace("journal-3", "journal-2").into_bytes();
         let cut = (0..whole.len()).step_by(7).map(|end| whole[..end].to_vec());
-        for bytes in cut.chain([earlier, other]) {
+        for bytes in cut.chain([other]) {
             fs::write(&journal, &bytes).expect("written");
             let recovered = recover(&KeptDir::open(dir.path()).expect("opened"), &mut DirLocks::default());
             let error = recovered.expect_err("no journal");

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use slotpress_base::{IoContext, KeptDir, Owner, Result};
+use slotpress_format::LEDGER_LOCK_NAME;
 use slotpress_read::DirLocks;
 
 /// Directories that were created for a restore. Dropping this value removes them, unless
@@ -19,7 +20,7 @@ pub struct MadeDirs {
 }
 
 impl MadeDirs {
-    /// Opens a directory. Creates it and its parents if they are missing.
+    /// Opens a directory that the user names. Creates it if it is missing, but nothing above it.
     pub fn open_or_make(&mut self, path: &Path) -> Result<Arc<KeptDir>> {
         KeptDir::open_or_make(path, &mut |dir, name| self.made.push((dir.clone(), name.to_os_string())))
     }
@@ -48,10 +49,14 @@ impl MadeDirs {
         self.made.clear();
     }
 
-    /// Removes a created directory, if it is empty and no other restore has locked it to use it.
+    /// Removes a created directory, if it is empty but for the lock of a ledger, and no other restore
+    /// has locked it to use it.
     fn remove(&self, parent: &KeptDir, name: &OsStr) -> Result<()> {
         if let Some(dir) = parent.open_dir(name)?.map(Arc::new) {
             let _lock = self.locks.also(&dir)?;
+            if dir.names()? == [LEDGER_LOCK_NAME] {
+                let _ = dir.remove_file(LEDGER_LOCK_NAME);
+            }
             let _ = parent.remove_dir(name);
         }
         Ok(())

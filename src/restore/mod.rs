@@ -21,6 +21,7 @@ mod unpack;
 
 use std::collections::HashMap;
 use std::io::{BufReader, Read, Seek, SeekFrom, Write};
+use std::path::PathBuf;
 
 pub use input::is_standard_input;
 #[cfg(feature = "net")]
@@ -30,10 +31,13 @@ use slotpress_base::{Elapsed, Error, IoContext, Owner, Progress, Result, ShowPat
 use slotpress_format::ledger::names::Extension;
 use slotpress_format::{ArchiveName, FieldReader, StorageMapItem, parse_bank_file_and_end};
 use slotpress_read::{Assurance, Compression, RATIO_TYPICAL, Rule, SeenSlots, StateCheck, is_rebased};
+#[cfg(feature = "net")]
+pub use target::Preview;
 
 use crate::restore::assign::{AssignedStorage, Assigner};
-use crate::restore::finish::{WrittenLedger, finish};
+use crate::restore::finish::finish;
 use crate::restore::input::{Feed, Inputs, Opened};
+use crate::restore::journal::Move;
 use crate::restore::newer::RestoredSlots;
 use crate::restore::place::{BANK_FILE_PARTIAL, PartialDir};
 use crate::restore::target::{MAINNET_RATIO, RATIO_MIN, Target};
@@ -51,7 +55,7 @@ pub fn restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<Rest
     let _watch = io_hint.watch(options.paths().filter(|path| !is_standard_input(path)));
     let inputs = Inputs::open(options, progress)?;
     inputs.check_pair(options)?;
-    let mut target = Target::prepare(&options.target)?;
+    let mut target = Target::prepare(&options.target, inputs.newest())?;
     inputs.slots().map_or(Ok(Vec::new()), |slots| target.archives_in_the_way(slots))?;
     let report = inputs.with_archives(&target, options, progress, &mut |feed| {
         progress.steps(&steps(&feed));
@@ -92,28 +96,24 @@ pub fn restore_supplied(
     progress: &dyn Progress,
 ) -> Result<RestoreReport> {
     let stopwatch = Stopwatch::start();
-    let mut target = Target::prepare(options)?;
+    let mut target = Target::prepare(options, None)?;
     let report = Run { target: &target, options, progress }.restore(Feed::of_supply(supply, expect_roots))?;
     target.keep();
     options.io_policy.io_hint.write_out_dir(&report.path);
     Ok(RestoreReport { elapsed: stopwatch.elapsed(), ..report })
 }
 
-/// Estimates the bytes to write per file system, for archives of `archives_bytes` in total, of
-/// which `added_bytes` still have to be downloaded or copied. Also returns the paths that would be
-/// replaced.
-///
-/// # Errors
-/// [`restore_supplied`] would refuse the target.
+/// Looks at the target for archives of `archives_bytes` in total, of which `added_bytes` still have
+/// to be downloaded or copied; `newest` is the name of the last one. See [`Preview::new`].
 #[cfg(feature = "net")]
 pub fn preview_fetched(
     options: &RestoreTarget,
+    newest: &ArchiveName,
     archives_bytes: u64,
     added_bytes: u64,
-) -> Result<(Vec<Space>, Vec<std::path::PathBuf>)> {
-    let target = Target::prepare(options)?;
-    let space = target.space_for(archives_bytes.saturating_mul(MAINNET_RATIO), added_bytes)?;
-    Ok((space, target.moved().iter().map(|one| one.from.path()).collect()))
+    is_dry: bool,
+) -> Result<Preview> {
+    Preview::new(options, newest, [archives_bytes.saturating_mul(MAINNET_RATIO), added_bytes], is_dry)
 }
 
 /// Input of all steps of a restore.
@@ -199,10 +199,13 @@ impl Run<'_> {
         let base_slot = restored.base_slot();
         let newer = target.archives_in_the_way(slots)?;
         let Restored { mut unpacked, storages, assurance } = restored;
-        let Some(Unpacked { bank_snapshot, .. }) = unpacked.pop() else { return Err(no_archive()) };
+        let newest = unpacked.pop().ok_or_else(no_archive)?;
         drop(unpacked);
-        let written = WrittenLedger { roots, bank_snapshot };
-        let (path, archives) = finish(target, bank.slot, &storages, written, archives, &newer, progress)?;
+        let aside = [target.old.moves.clone(), newer].concat();
+        let mut replaced: Vec<PathBuf> = aside.iter().map(Move::top).collect();
+        replaced.sort();
+        replaced.dedup();
+        let (path, archives) = finish(target, newest, &storages, roots, archives, aside, progress)?;
         Ok(RestoreReport {
             path,
             slot: bank.slot,
@@ -213,7 +216,7 @@ impl Run<'_> {
             output_bytes: storages.iter().map(|storage| storage.content_bytes).sum(),
             archives,
             accounts: target.accounts.iter().map(|dir| dir.path().to_path_buf()).collect(),
-            replaced: target.replaced_dirs(&newer),
+            replaced,
             assurance,
             elapsed: Elapsed::default(),
         })

@@ -6,15 +6,15 @@
 //! - Full archives between the two archives of a rebased pair: the validator would make incremental
 //!   archives on them, which would lack accounts that the rebased archive does not hold.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::sync::Arc;
 
 use slotpress_base::{Error, ErrorKind, Found, Hint, KeptDir, Result, ShowPath};
 use slotpress_format::ArchiveName;
 use slotpress_read::REMOTE;
 
-use crate::restore::journal::Location;
-use crate::restore::target::{Replaced, check_same_file_system};
+use crate::restore::journal::Move;
+use crate::restore::target::check_same_file_system;
 
 struct FoundArchive {
     dir: Arc<KeptDir>,
@@ -51,7 +51,7 @@ pub fn archives_in_the_way(
     archives_dir: &Arc<KeptDir>,
     slots: RestoredSlots,
     replaced: Option<&str>,
-) -> Result<Vec<Replaced>> {
+) -> Result<Vec<Move>> {
     let slot = slots.newest;
     let mut archives = Vec::new();
     look_into(archives_dir, None, &mut archives)?;
@@ -83,11 +83,10 @@ pub fn archives_in_the_way(
     let mut moves = Vec::new();
     let is_moved = |one: &FoundArchive| (has_newer && one.name.slot > slot) || slots.encloses(&one.name);
     for archive in archives.into_iter().filter(is_moved) {
-        let from = Location::new(&archive.dir, archive.name.to_string());
-        check_same_file_system(&from.path(), &archive.found, archives_dir)?;
-        let below = [replaced].into_iter().chain(archive.inner).map(OsString::from).collect();
-        let to = Location::new_below(archives_dir, below, &from.name);
-        moves.push(Replaced { from, found: archive.found, to });
+        let name = archive.name.to_string();
+        check_same_file_system(&archive.dir.path_of(&name), &archive.found, archives_dir)?;
+        let to = [Some(replaced), archive.inner, Some(&name)].into_iter().flatten().collect::<Vec<_>>().join("/");
+        moves.push(Move::new((&archive.dir, &name), (archives_dir, &to))?);
     }
     Ok(moves)
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags};
-use slotpress_base::{Found, IoContext, KeptDir, Owner, Result};
+use slotpress_base::{IoContext, KeptDir, Owner, Result};
 use slotpress_read::WorkDir;
 
 /// Prefix of the directories in which a restore collects files, next to their final place.
@@ -18,7 +18,7 @@ pub const PARTIAL_PREFIX: &str = "slotpress-partial-";
 pub const BANK_FILE_PARTIAL: &str = "bank-file";
 
 /// A temporary directory next to its final place. Dropping this value removes the directory and its
-/// content, wherever it was moved, unless [`Self::keep`] was called.
+/// content, unless [`Self::keep`] was called.
 #[derive(Debug)]
 pub struct PartialDir {
     pub path: PathBuf,
@@ -37,11 +37,6 @@ impl PartialDir {
 
     pub fn dir(&self) -> &KeptDir {
         self.work.dir()
-    }
-
-    /// Device and inode, which do not change when the directory is moved.
-    pub fn found(&self) -> &Found {
-        self.work.found()
     }
 
     /// Creates a file for writing. With `is_shared`, several workers may open it and write
@@ -67,11 +62,6 @@ impl PartialDir {
     pub fn sync(&self) -> Result<()> {
         // Syncs the file system, because a call for each of 430,000 files would take minutes.
         rustix::fs::syncfs(self.work.dir()).or_path("sync", &self.path)
-    }
-
-    /// Moves the directory to its final place, where there must be nothing or an empty directory.
-    pub fn place(&mut self, to_dir: &KeptDir, to: &str) -> Result<()> {
-        self.work.move_to(to_dir, to)
     }
 
     pub fn keep(self) {

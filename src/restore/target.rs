@@ -2,18 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{AtFlags, FileType};
-use slotpress_base::kept_dir::changed;
-use slotpress_base::{Error, ErrorKind, Found, Hint, IoContext, KeptDir, Owner, Result, ShowPath, Space, clock};
-use slotpress_format::{LedgerLock, parse_number};
+use slotpress_base::{
+    Error, ErrorKind, Found, Hint, IoContext, KeptDir, Owner, Result, ShowPath, Space, clock, quantity,
+};
+use slotpress_format::{ArchiveName, LEDGER_LOCK_NAME, LedgerLock, parse_number};
 use slotpress_read::remove_stale_dirs;
+#[cfg(feature = "net")]
+use slotpress_read::restore_journal;
 
-use crate::restore::journal::{Location, REPLACED_PREFIX, recover};
+use crate::restore::journal::{Move, REPLACED_PREFIX, recover};
 use crate::restore::made_dirs::MadeDirs;
 use crate::restore::newer::{RestoredSlots, archives_in_the_way};
 use crate::restore::place::{PARTIAL_PREFIX, PartialDir};
@@ -30,33 +33,22 @@ pub struct Target {
     pub bank_snapshots: Arc<KeptDir>,
     pub accounts: Vec<Arc<KeptDir>>,
     pub owner: Owner,
-    existing: Vec<Replaced>,
-    /// Name of the directories to which the old state and archives are moved; `None` if that is
-    /// not allowed.
-    replaced_name: Option<String>,
-    // Dropped before `made`: the lock file is removed before the directory that was created for it.
-    lock: LedgerLock,
+    pub old: OldState,
+    // Dropped before `lock`, so that nobody else has the lock of a ledger that is removed.
     made: MadeDirs,
-}
-
-/// A file or directory that is moved aside.
-#[derive(Clone, Debug)]
-pub struct Replaced {
-    pub from: Location,
-    pub found: Found,
-    pub to: Location,
+    _lock: LedgerLock,
 }
 
 impl Target {
     /// Creates missing directories and takes the locks. Refuses a target that holds a state, unless
-    /// the options allow replacing it. The state is not touched yet.
-    pub fn prepare(options: &RestoreTarget) -> Result<Self> {
+    /// the options allow replacing it; `newest` is the name of the archive whose state the ledger
+    /// gets. The state is not touched yet.
+    pub fn prepare(options: &RestoreTarget, newest: Option<&ArchiveName>) -> Result<Self> {
         let paths = &options.paths;
         let mut made = MadeDirs::default();
         let ledger = made.open_or_make(&paths.ledger)?;
         let owner = Owner::of(&ledger)?;
-        let mut lock = LedgerLock::acquire_in(&ledger)?;
-        lock.remove_made();
+        let lock = LedgerLock::acquire_in(&ledger)?;
         let snapshots_dir = match paths.snapshots_dir() {
             path if path == ledger.path() => ledger.clone(),
             path => made.open_or_make_owned(path, &owner)?,
@@ -68,38 +60,12 @@ impl Target {
             made.locks.add(dir)?;
         }
         recover(&snapshots_dir, &mut made.locks)?;
-        check_takes_directory(&snapshots_dir, BANK_SNAPSHOTS)?;
+        let old = OldState::find(options, Some(&snapshots_dir), &accounts, newest)?;
         let bank_snapshots = made.open_or_make_in(&snapshots_dir, BANK_SNAPSHOTS, &owner)?;
-        check_same_file_system(bank_snapshots.path(), &bank_snapshots.itself()?, &snapshots_dir)?;
-        let mut old = OldState::new(options.existing_state == ExistingState::MoveAside);
-        let names = bank_snapshots.names()?;
-        let mut slots: Vec<u64> = names.iter().filter_map(|name| name.to_str().and_then(parse_number)).collect();
-        slots.sort_unstable_by(|one, other| other.cmp(one));
-        for slot in slots {
-            old.found(&bank_snapshots, slot.to_string().as_ref(), &snapshots_dir, &[BANK_SNAPSHOTS])?;
-        }
-        for dir in &accounts {
-            for inner in [RUN, SNAPSHOT] {
-                check_takes_directory(dir, inner)?;
-                if !is_empty_or_missing(dir, inner)? {
-                    old.found(dir, OsStr::new(inner), dir, &[])?;
-                }
-            }
-        }
         for dir in [&snapshots_dir].into_iter().chain(&accounts) {
             remove_stale_dirs(dir, PARTIAL_PREFIX, &mut |_| Ok(()))?;
         }
-        Ok(Self {
-            ledger,
-            snapshots_dir,
-            bank_snapshots,
-            accounts,
-            owner,
-            existing: old.moves,
-            replaced_name: old.name,
-            made,
-            lock,
-        })
+        Ok(Self { ledger, snapshots_dir, bank_snapshots, accounts, owner, old, made, _lock: lock })
     }
 
     /// Creates a partial directory for storages in each accounts path.
@@ -119,63 +85,106 @@ impl Target {
         dirs.into_iter().chain(&self.accounts).try_for_each(|dir| dir.check_path())
     }
 
-    /// Parts of the existing state that are moved aside.
-    pub fn moved(&self) -> &[Replaced] {
-        &self.existing
-    }
-
     /// Finds archives that would keep a validator from using the restored state, so that they are
     /// moved aside too.
     ///
     /// # Errors
     /// There are such archives, and moving them is not allowed.
-    pub fn archives_in_the_way(&self, slots: RestoredSlots) -> Result<Vec<Replaced>> {
-        archives_in_the_way(&self.snapshots_dir, slots, self.replaced_name.as_deref())
-    }
-
-    /// Adds to an error for a lack of space what to remove, if there is an existing state.
-    pub fn hint_to_remove(&self, error: Error) -> Error {
-        match self.existing.as_slice() {
-            existing if error.kind() == ErrorKind::NoSpace && !existing.is_empty() => {
-                let paths: Vec<String> = existing.iter().map(|one| one.from.path().shown()).collect();
-                error
-                    .with_hint(format!("if there is no room for both states, remove the old one: {}", paths.join(", ")))
-            }
-            _ => error,
-        }
+    pub fn archives_in_the_way(&self, slots: RestoredSlots) -> Result<Vec<Move>> {
+        archives_in_the_way(&self.snapshots_dir, slots, self.old.name.as_deref())
     }
 
     /// Returns needed and free bytes per file system, for unpacked content and for archives.
     pub fn space_for(&self, unpacked_bytes: u64, archives_bytes: u64) -> Result<Vec<Space>> {
-        let mut spaces: BTreeMap<u64, Space> = BTreeMap::new();
-        let mut add = |dir: &KeptDir, needed_bytes: u64| {
-            let space = match spaces.entry(dir.itself()?.device) {
-                Entry::Occupied(there) => there.into_mut(),
-                Entry::Vacant(none) => none.insert(Space::in_dir(dir, 0)?),
-            };
-            space.needed_bytes = space.needed_bytes.saturating_add(needed_bytes);
-            Ok::<_, Error>(())
-        };
-        for dir in &self.accounts {
-            add(dir, unpacked_bytes / self.accounts.len() as u64)?;
-        }
-        add(&self.snapshots_dir, archives_bytes)?;
-        Ok(spaces.into_values().collect())
+        space_for(&self.accounts, &self.snapshots_dir, unpacked_bytes, archives_bytes)
     }
 
-    /// Directories to which the existing state and newer archives are moved.
-    pub fn replaced_dirs(&self, newer: &[Replaced]) -> Vec<PathBuf> {
-        let mut dirs: Vec<PathBuf> = self.moved().iter().chain(newer).map(|one| one.to.top()).collect();
-        dirs.sort();
-        dirs.dedup();
-        dirs
+    /// Adds to an error for a lack of space what could be removed.
+    pub fn hint_to_remove(&self, error: Error) -> Error {
+        self.old.hint_to_remove(error, [&self.snapshots_dir].into_iter().chain(&self.accounts))
     }
 
-    /// Keeps created directories and the lock file, because the restore is complete.
+    /// Keeps created directories, because the restore is complete.
     pub fn keep(&mut self) {
         self.made.keep();
-        self.lock.keep_made();
     }
+}
+
+/// What a restore would need and replace.
+#[cfg(feature = "net")]
+pub struct Preview {
+    /// Bytes to write per file system.
+    pub space: Vec<Space>,
+    /// Paths that would be replaced.
+    pub existing: Vec<PathBuf>,
+    /// An error if there is no room.
+    pub room: Result<()>,
+}
+
+#[cfg(feature = "net")]
+impl Preview {
+    /// Looks at the target of a restore of so many bytes, of which `newest` is the last archive. A dry
+    /// run writes nothing; others undo what a killed restore left.
+    ///
+    /// # Errors
+    /// The restore would refuse the target.
+    pub fn new(
+        options: &RestoreTarget,
+        newest: &ArchiveName,
+        [unpacked_bytes, archives_bytes]: [u64; 2],
+        is_dry: bool,
+    ) -> Result<Self> {
+        let (paths, accounts_dirs) = (&options.paths, options.paths.accounts_dirs());
+        let is_to_be_undone = restore_journal(paths.snapshots_dir()).is_some();
+        if is_to_be_undone && !is_dry {
+            Target::prepare(options, Some(newest))?;
+        }
+        let open = |path: &Path| path.exists().then(|| KeptDir::open(path).map(Arc::new)).transpose();
+        let (ledger, snapshots_dir) = (open(&paths.ledger)?, open(paths.snapshots_dir())?);
+        let lock_in = |ledger: &&Arc<KeptDir>| ledger.path_of(LEDGER_LOCK_NAME).exists();
+        let _lock = ledger.as_ref().filter(lock_in).map(|ledger| LedgerLock::acquire_in(ledger)).transpose()?;
+        let there = accounts_dirs.iter().map(|path| open(path)).collect::<Result<Vec<_>>>()?;
+        let there: Vec<Arc<KeptDir>> = there.into_iter().flatten().collect();
+        let old = match is_to_be_undone && is_dry {
+            // What would be there cannot be seen yet.
+            true => OldState { name: None, moves: Vec::new() },
+            false => OldState::find(options, snapshots_dir.as_ref(), &there, Some(newest))?,
+        };
+        // A directory that is missing will be on the file system of the one above it.
+        let nearest = |path: &Path| {
+            let path = std::path::absolute(path).or_path("find the absolute path of", path)?;
+            let there = path.ancestors().find_map(|above| open(above).transpose());
+            there.unwrap_or_else(|| KeptDir::open(&path).map(Arc::new))
+        };
+        let on = accounts_dirs.iter().map(|path| nearest(path)).collect::<Result<Vec<_>>>()?;
+        let archives_on = nearest(paths.snapshots_dir())?;
+        let space = space_for(&on, &archives_on, unpacked_bytes, archives_bytes)?;
+        let room = space.iter().try_for_each(Space::check);
+        let room = room.map_err(|error| old.hint_to_remove(error, snapshots_dir.iter().chain(&there)));
+        Ok(Self { space, existing: old.moves.iter().map(Move::from).collect(), room })
+    }
+}
+
+fn space_for(
+    accounts: &[Arc<KeptDir>],
+    snapshots_dir: &KeptDir,
+    unpacked_bytes: u64,
+    archives_bytes: u64,
+) -> Result<Vec<Space>> {
+    let mut spaces: BTreeMap<u64, Space> = BTreeMap::new();
+    let mut add = |dir: &KeptDir, needed_bytes: u64| {
+        let space = match spaces.entry(dir.itself()?.device) {
+            Entry::Occupied(there) => there.into_mut(),
+            Entry::Vacant(none) => none.insert(Space::in_dir(dir, 0)?),
+        };
+        space.needed_bytes = space.needed_bytes.saturating_add(needed_bytes);
+        Ok::<_, Error>(())
+    };
+    for dir in accounts {
+        add(dir, unpacked_bytes / accounts.len() as u64)?;
+    }
+    add(snapshots_dir, archives_bytes)?;
+    Ok(spaces.into_values().collect())
 }
 
 /// Directory of bank snapshots in the snapshots directory.
@@ -187,25 +196,70 @@ pub const RUN: &str = "run";
 /// Directory next to [`RUN`] that a starting validator requires.
 pub const SNAPSHOT: &str = "snapshot";
 
-/// Collects the parts of an existing state.
-struct OldState {
-    /// Name of the directories to which the parts are moved; `None` if that is not allowed.
+/// The parts of an existing state.
+#[derive(Debug)]
+pub struct OldState {
+    /// Name of the directories to which the old state and archives are moved; `None` if that is
+    /// not allowed.
     name: Option<String>,
-    moves: Vec<Replaced>,
+    /// The moves of its parts.
+    pub moves: Vec<Move>,
 }
 
 impl OldState {
-    fn new(replaces: bool) -> Self {
-        let now = clock::since_1970(clock::now());
-        let name = replaces.then(|| format!("{REPLACED_PREFIX}{}", now.as_secs()));
-        Self { name, moves: Vec::new() }
+    /// Finds the parts of a state.
+    ///
+    /// # Errors
+    /// There are some, and moving them is not allowed; or a directory cannot be moved to its place.
+    fn find(
+        options: &RestoreTarget,
+        snapshots_dir: Option<&Arc<KeptDir>>,
+        accounts: &[Arc<KeptDir>],
+        newest: Option<&ArchiveName>,
+    ) -> Result<Self> {
+        let is_replaced = options.existing_state == ExistingState::MoveAside;
+        let is_taken = |name: &String| {
+            let has_it = |dir: &Arc<KeptDir>| dir.found(name).is_ok_and(|found| found.is_some());
+            snapshots_dir.into_iter().chain(accounts).any(has_it)
+        };
+        let mut names = (clock::since_1970(clock::now()).as_secs()..).map(|now| format!("{REPLACED_PREFIX}{now}"));
+        let name = if is_replaced { names.find(|name| !is_taken(name)) } else { None };
+        let mut old = Self { name, moves: Vec::new() };
+        if let Some(snapshots_dir) = snapshots_dir {
+            check_takes_directory(snapshots_dir, BANK_SNAPSHOTS)?;
+        }
+        if let Some(snapshots_dir) = snapshots_dir
+            && let Some(bank_snapshots) = snapshots_dir.open_dir(BANK_SNAPSHOTS)?.map(Arc::new)
+        {
+            check_same_file_system(bank_snapshots.path(), &bank_snapshots.itself()?, snapshots_dir)?;
+            let names = bank_snapshots.names()?;
+            let mut slots: Vec<u64> = names.iter().filter_map(|name| name.to_str().and_then(parse_number)).collect();
+            slots.sort_unstable_by(|one, other| other.cmp(one));
+            if let Some(newest) = newest.filter(|_| !is_replaced)
+                && slots.first() == Some(&newest.slot)
+                && snapshots_dir.found(newest.to_string())?.is_some()
+                && bank_snapshots.path_of(newest.slot.to_string()).join("fastboot_version").exists()
+            {
+                let message = format!("slot {} is there already: start the validator", newest.slot);
+                return Err(Error::new(ErrorKind::Exists, message));
+            }
+            for slot in slots {
+                old.found(&bank_snapshots, &slot.to_string(), snapshots_dir, &format!("{BANK_SNAPSHOTS}/"))?;
+            }
+        }
+        for dir in accounts {
+            for inner in [RUN, SNAPSHOT] {
+                check_takes_directory(dir, inner)?;
+                if !is_empty_or_missing(dir, inner)? {
+                    old.found(dir, inner, dir, "")?;
+                }
+            }
+        }
+        Ok(old)
     }
 
     /// Adds a part of the state, which will be moved to a directory in `parent`.
-    ///
-    /// # Errors
-    /// Moving is not allowed, or `parent` is on another file system.
-    fn found(&mut self, dir: &Arc<KeptDir>, part: &OsStr, parent: &Arc<KeptDir>, inner: &[&str]) -> Result<()> {
+    fn found(&mut self, dir: &Arc<KeptDir>, part: &str, parent: &Arc<KeptDir>, inner: &str) -> Result<()> {
         let path = dir.path_of(part);
         let Some(name) = &self.name else {
             let path = path.shown();
@@ -213,17 +267,41 @@ impl OldState {
                 format!("{path} exists already: the target holds a ledger, or the remains of one; nothing was changed");
             return Err(Error::new(ErrorKind::Exists, message).with_hint(Hint::ReplaceState));
         };
-        let Some(found) = dir.found(part)? else { return Err(changed(&path)) };
-        check_same_file_system(&path, &found, parent)?;
-        if parent.found(name)?.is_some() {
-            let path = parent.path_of(name);
-            return Err(Error::failed(format!("{} exists already", path.shown())).with_hint("try again in a second"));
+        if let Some(found) = dir.found(part)? {
+            check_same_file_system(&path, &found, parent)?;
         }
-        let below = [name.as_str()].iter().chain(inner).map(OsString::from).collect();
-        let from = Location::new(dir, part);
-        self.moves.push(Replaced { from, found, to: Location::new_below(parent, below, part) });
+        self.moves.push(Move::new((dir, part), (parent, &format!("{name}/{inner}{part}")))?);
         Ok(())
     }
+
+    /// Adds to an error for a lack of space what could be removed in `dirs`, with its size.
+    fn hint_to_remove<'a>(&self, error: Error, dirs: impl Iterator<Item = &'a Arc<KeptDir>>) -> Error {
+        if error.kind() != ErrorKind::NoSpace {
+            return error;
+        }
+        let earlier = |dir: &'a Arc<KeptDir>| {
+            let names = dir.names().unwrap_or_default();
+            names
+                .into_iter()
+                .filter(|name| name.to_string_lossy().starts_with(REPLACED_PREFIX))
+                .map(|name| dir.path_of(name))
+        };
+        let paths: Vec<String> = (self.moves.iter().map(Move::from))
+            .chain(dirs.flat_map(earlier))
+            .map(|path| format!("{} ({})", path.shown(), quantity::bytes(disk_bytes(&path))))
+            .collect();
+        if paths.is_empty() {
+            return error;
+        }
+        error.with_hint(format!("an old state could be removed, if you do not need it: {}", paths.join(", ")))
+    }
+}
+
+/// Bytes that a directory takes on the disk. What cannot be read counts as nothing.
+fn disk_bytes(path: &Path) -> u64 {
+    let Ok(found) = fs::symlink_metadata(path) else { return 0 };
+    let entries = found.is_dir().then(|| fs::read_dir(path)).into_iter().flatten().flatten().flatten();
+    entries.map(|entry| disk_bytes(&entry.path())).fold(found.blocks().saturating_mul(512), u64::saturating_add)
 }
 
 /// Refuses an accounts path that is the snapshots path (a validator does too), or that is given

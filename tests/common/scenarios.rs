@@ -36,6 +36,8 @@ enum Kind {
     Archive(String, Vec<u8>),
     /// A ledger.
     Ledger,
+    /// A ledger in the place of an old state, with these files.
+    Replaced(BTreeMap<String, Option<Vec<u8>>>),
     /// Only a report.
     Report,
     /// Fetched archives by name.
@@ -112,9 +114,10 @@ impl Scenario {
         let (source, out) = (text(&self.source).to_string(), text(&self.out).to_string());
         let arguments = match (self.name, &self.kind) {
             (name, Kind::Archive(..)) => vec![name.into(), source, "-o".into(), out, "--force".into()],
-            (_, Kind::Ledger) => {
+            (name, Kind::Ledger | Kind::Replaced(_)) => {
                 let accounts = text(&self.accounts()).to_string();
-                vec!["restore".into(), source, "--ledger".into(), out, "--accounts".into(), accounts]
+                let words = name.split(' ').map(String::from);
+                words.chain([source, "--ledger".into(), out, "--accounts".into(), accounts]).collect()
             }
             (_, Kind::Report) => vec!["verify".into(), source, "--memory".into(), MEMORY.into()],
             #[cfg(feature = "net")]
@@ -124,13 +127,17 @@ impl Scenario {
     }
 
     fn accounts(&self) -> PathBuf {
-        self.dir.path().join("disk/accounts")
+        self.dir.path().join("accounts")
     }
 
     /// Restores the directory as it is before the command runs.
     pub fn reset(&self) {
         let _ = fs::remove_dir_all(&self.out);
-        let _ = fs::remove_dir_all(self.dir.path().join("disk"));
+        let _ = fs::remove_dir_all(self.accounts());
+        if let Kind::Replaced(..) = self.kind {
+            copy_tree(&self.dir.path().join("old/out"), &self.out);
+            copy_tree(&self.dir.path().join("old/accounts"), &self.accounts());
+        }
         if matches!(self.kind, Kind::Archive(..)) {
             fs::create_dir(&self.out).expect("made");
         }
@@ -154,7 +161,7 @@ impl Scenario {
     pub fn stages(&self, calls: &[Call]) -> Vec<usize> {
         let mark = match &self.kind {
             Kind::Archive(name, _) => name,
-            Kind::Ledger => "fastboot_version",
+            Kind::Ledger | Kind::Replaced(_) => "slotpress-partial-bank-",
             Kind::Report => return vec![0; calls.len()],
             #[cfg(feature = "net")]
             Kind::Fetched(_) | Kind::Bootstrapped(_) => return self.stages_of_fetching(calls),
@@ -222,7 +229,7 @@ impl Scenario {
                         0
                     }
                 }
-                stage if is_bootstrap && stage == renaming && is_rename && line.contains("fastboot_version") => after,
+                stage if is_bootstrap && stage == renaming && is_rename && line.contains("partial-bank-") => after,
                 stage => stage,
             };
             stage
@@ -239,6 +246,10 @@ impl Scenario {
             Kind::Bootstrapped(_) => has_marked_slot(&self.out),
             Kind::Archive(name, _) => self.out.join(name).exists(),
             Kind::Ledger => has_marked_slot(&self.out),
+            Kind::Replaced(_) => {
+                let bank = self.out.join("snapshots/26");
+                bank.join("fastboot_version").exists() && !bank.join(OLD).exists()
+            }
             Kind::Report => true,
         }
     }
@@ -272,7 +283,7 @@ impl Scenario {
         let mut arguments: Vec<String> = ["verify", "--memory", MEMORY].map(Into::into).into();
         match &self.kind {
             Kind::Archive(name, _) => arguments.push(text(&self.out.join(name)).into()),
-            Kind::Ledger => {
+            Kind::Ledger | Kind::Replaced(_) => {
                 arguments.extend(["--accounts".into(), text(&self.accounts()).into(), text(&self.out).into()])
             }
             Kind::Report => return,
@@ -298,7 +309,8 @@ impl Scenario {
     /// Returns names of temporary files. A run that was not killed leaves none.
     pub fn partial_names(&self) -> BTreeSet<String> {
         let names = names(self.dir.path()).into_iter();
-        names.filter(|name| name.contains("slotpress-") || name.contains("tmp")).collect()
+        let is_partial = |name: &String| name.contains("slotpress-") || name.contains("tmp");
+        names.filter(|name| is_partial(name) && !name.contains("slotpress-replaced-")).collect()
     }
 
     /// Checks everything that must hold after a fault, and reruns the command.
@@ -309,9 +321,9 @@ impl Scenario {
         let arguments = self.arguments();
         let (code, said) = run(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
         #[cfg(feature = "net")]
-        let runs_again = matches!(self.kind, Kind::Archive(..) | Kind::Report | Kind::Fetched(_));
+        let runs_again = matches!(self.kind, Kind::Archive(..) | Kind::Replaced(_) | Kind::Report | Kind::Fetched(_));
         #[cfg(not(feature = "net"))]
-        let runs_again = matches!(self.kind, Kind::Archive(..) | Kind::Report);
+        let runs_again = matches!(self.kind, Kind::Archive(..) | Kind::Replaced(_) | Kind::Report);
         if !was_complete || runs_again {
             assert_eq!(code, Some(0), "{at}: a rerun fails: {said}\n{:?}", names(self.dir.path()));
         } else {
@@ -320,7 +332,44 @@ impl Scenario {
         assert!(self.is_complete(), "{at}: a rerun leaves nothing");
         self.check_final_names(at);
         assert_eq!(self.partial_names(), BTreeSet::new(), "{at}: is left");
+        if let Kind::Replaced(old) = &self.kind {
+            let (ledger, accounts) = (moved_aside(&self.out), moved_aside(&self.accounts()));
+            let lost = |(path, file): &(&String, &Option<Vec<u8>>)| {
+                ![&ledger, &accounts].iter().any(|aside| aside.get(*path) == Some(*file))
+            };
+            let lost: Vec<&String> = old.iter().filter(lost).map(|(path, _)| path).collect();
+            assert_eq!(lost, Vec::<&String>::new(), "{at}: is lost of the old state");
+        }
     }
+}
+
+/// A file that tells a bank snapshot of an old state from a new one.
+pub const OLD: &str = "old";
+
+/// Makes a ledger whose state is to be replaced: a bank snapshot of this slot, an older one and a
+/// newer one, all complete.
+pub fn make_old(archive: &Path, slot: u64, ledger: &Path, accounts: &Path) {
+    let arguments = ["restore", text(archive), "--ledger", text(ledger), "--accounts", text(accounts)];
+    let (code, said) = run(&arguments);
+    assert_eq!(code, Some(0), "{said}");
+    let bank = ledger.join(format!("snapshots/{slot}"));
+    fs::write(bank.join(OLD), "old").expect("written");
+    [slot - 1, slot + 1].into_iter().for_each(|other| copy_tree(&bank, &ledger.join(format!("snapshots/{other}"))));
+}
+
+/// Files of a state that is there: bank snapshots and storages.
+pub fn state_files(dir: &Path) -> BTreeMap<String, Option<Vec<u8>>> {
+    let is_state = |path: &String| path.starts_with("snapshots/") || path.starts_with("run/");
+    tree(dir).into_iter().filter(|(path, _)| is_state(path)).collect()
+}
+
+/// Files that restores have moved aside in a directory, by their former paths.
+pub fn moved_aside(dir: &Path) -> BTreeMap<String, Option<Vec<u8>>> {
+    let former = |(path, file): (String, _)| {
+        Some((path.strip_prefix("slotpress-replaced-")?.split_once('/')?.1.to_string(), file))
+    };
+    // Of several, the first is the old state.
+    tree(dir).into_iter().rev().filter_map(former).collect()
 }
 
 /// Returns whether a ledger has a bank snapshot that is marked complete.
@@ -414,6 +463,13 @@ pub fn scenarios() -> Vec<Scenario> {
         make("archive", &|dir| into_archive(dir, "archive", ledger(dir))),
         make("recompress", &|dir| into_archive(dir, "recompress", copied(dir))),
         make("restore", &|dir| (copied(dir), Kind::Ledger)),
+        make("restore --replace-state", &|dir| {
+            let (archive, old) = (copied(dir), dir.join("old"));
+            fs::create_dir(&old).expect("made");
+            make_old(&archive, 26, &old.join("out"), &old.join("accounts"));
+            let files = [state_files(&old.join("out")), state_files(&old.join("accounts"))];
+            (archive, Kind::Replaced(files.into_iter().flatten().collect()))
+        }),
         make("verify ARCHIVE", &|dir| (copied(dir), Kind::Report)),
         make("verify LEDGER", &|dir| (ledger(dir), Kind::Report)),
     ]

@@ -20,7 +20,7 @@ impl Target {
         let ledger = dir.path().join("ledger");
         let accounts = match accounts_paths {
             0 => vec![ledger.join("accounts")],
-            count => (0..count).map(|number| dir.path().join(format!("disk-{number}/accounts"))).collect(),
+            count => (0..count).map(|number| dir.path().join(format!("accounts-{number}"))).collect(),
         };
         Self { dir, ledger, accounts }
     }

@@ -71,12 +71,13 @@ impl KeptDir {
         Ok(Self { path: path.to_path_buf(), dir })
     }
 
-    /// Opens a directory. Makes it and its parents if they are missing. Calls `on_made` for each
-    /// directory that it makes, with the directory that contains it and its name. Directories that
-    /// root makes get the owner of their parent.
+    /// Opens a directory that the user names. Makes it if it is missing, but no directory above it:
+    /// that may be the place of a disk that is not mounted. Calls `on_made` if it made it, with the
+    /// directory that contains it and its name. A directory that root makes gets the owner of the
+    /// one above.
     ///
     /// # Errors
-    /// One of them cannot be opened or made.
+    /// It cannot be opened or made; the directory above it is missing.
     pub fn open_or_make(path: &Path, on_made: &mut dyn FnMut(&Arc<Self>, &OsStr)) -> Result<Arc<Self>> {
         match rustix::fs::open(path, DIR_FLAGS, Mode::empty()) {
             Ok(dir) => return Ok(Arc::new(Self { path: path.to_path_buf(), dir })),
@@ -84,13 +85,17 @@ impl KeptDir {
             Err(error) => return Err(Error::io("open", path, &error.into())),
         }
         // A path that has no last component cannot be made.
-        let Some(last) = path.components().next_back() else { return Ok(Arc::new(Self::open(path)?)) };
-        let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let above = Self::open_or_make(above, on_made)?;
-        let mut made = match last {
-            Component::Normal(name) => above.open_or_make_dir(name, &mut || on_made(&above, name))?,
-            _ => Self::open(path)?,
+        let Some(Component::Normal(name)) = path.components().next_back() else {
+            return Ok(Arc::new(Self::open(path)?));
         };
+        let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        if !above.exists() {
+            let shown = above.shown();
+            return Err(Error::failed(format!("{shown} does not exist, in which {} would be made", path.shown()))
+                .with_hint(format!("mount its disk, or make the directory: mkdir -p {shown}")));
+        }
+        let above = Arc::new(Self::open(above)?);
+        let mut made = above.open_or_make_dir(name, &mut || on_made(&above, name))?;
         made.path = path.to_path_buf();
         Ok(Arc::new(made))
     }
@@ -219,13 +224,9 @@ impl KeptDir {
             .and_then(|name| rustix::fs::mkdirat(&self.dir, name, mode))
             .or_path("create", &self.path_of(name))?;
         let made = self.open_dir(name)?.ok_or_else(|| changed(&self.path_of(name)))?;
-        let stat = rustix::fs::fstat(&made.dir).or_path("read", &made.path)?;
-        // A directory that another process put in its place would belong to another user, or not
-        // be empty.
-        if stat.st_uid != rustix::process::geteuid().as_raw() || !made.names()?.is_empty() {
-            return Err(changed(&made.path));
-        }
-        Ok(made)
+        // A directory that another process put in its place could hold files. Its owner says
+        // nothing: some mounts show another one than who makes a file.
+        if made.names()?.is_empty() { Ok(made) } else { Err(changed(&made.path)) }
     }
 
     /// Makes a subdirectory with a random name that begins with `prefix`.
@@ -432,15 +433,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_made_and_told() {
+    fn only_the_last_directory_is_made() {
         let top = tempfile::tempdir().expect("a directory");
         let mut made = Vec::new();
         let path = top.path().join("a/b/../c");
-        fs::create_dir(top.path().join("a")).expect("made");
+        fs::create_dir_all(top.path().join("a/b")).expect("made");
         let mut tell = |dir: &Arc<KeptDir>, name: &OsStr| made.push(dir.path_of(name));
         let dir = KeptDir::open_or_make(&path, &mut tell).expect("made");
         assert_eq!(dir.path(), path);
-        assert_eq!(made, [top.path().join("a/b"), path]);
+        let error = KeptDir::open_or_make(&top.path().join("d/e"), &mut tell).expect_err("no place for it");
+        assert!(error.to_string().contains("does not exist") && !top.path().join("d").exists(), "{error}");
+        assert_eq!(made, [path]);
     }
 
     #[test]

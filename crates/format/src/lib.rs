@@ -67,7 +67,7 @@ pub use ledger::lists::{
     scan_obsolete_accounts, write_no_obsolete_accounts, write_storages_list,
 };
 pub use ledger::loaders::{LoaderAccount, programdata_candidates};
-pub use ledger::lock::LedgerLock;
+pub use ledger::lock::{LOCK_NAME as LEDGER_LOCK_NAME, LedgerLock};
 pub use ledger::mints::Mint;
 pub use ledger::names::{Address, ArchiveName, Hash, name_and_parts, name_parts, parse_number, parse_storage_name};
 pub use ledger::programs::{CLOCK, FEATURE, REDUCED_STAKE_CHANGES, SLOT_HISTORY, STAKE, STAKE_HISTORY, VOTE};

@@ -78,7 +78,7 @@ pub use store::dir_lock::{DirLocks, Locked, try_lock};
 pub use store::publish::{
     Publishable, TEMPORARY_PREFIX, Unpublished, already_exists, check_output_dir, remove_stale_files,
 };
-pub use store::work_dir::{WorkDir, remove_moved_dir, remove_stale_dirs};
+pub use store::work_dir::{WorkDir, remove_stale_dirs};
 pub use store::{RESTORE_JOURNAL_HINT, RESTORE_JOURNAL_NAME, restore_journal};
 pub use verify::catalog::{ArchiveBase, ArchiveVerdict, CatalogVerdict, verify_catalog};
 pub use verify::ledger::verify_ledger;

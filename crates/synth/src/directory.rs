@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use slotpress_base::{Error, IoContext, Result, ShowPath};
+use slotpress_base::{Error, IoContext, KeptDir, Result, ShowPath};
 
 use super::SynthState;
 use super::bank::Bank;
@@ -177,7 +177,7 @@ pub fn link_or_copy(from: &Path, to: &Path) -> Result<()> {
 
 /// Makes a directory. Refuses an existing one that is not empty.
 pub fn claim_empty(directory: &Path) -> Result<()> {
-    fs::create_dir_all(directory).or_path("create", directory)?;
+    KeptDir::open_or_make(directory, &mut |_, _| {})?;
     if fs::read_dir(directory).or_path("read", directory)?.next().is_some() {
         return Err(Error::failed(format!("{} is not empty", directory.shown()))
             .with_hint("choose a directory that does not exist yet; slotpress never overwrites files"));

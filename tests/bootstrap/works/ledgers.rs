@@ -42,6 +42,51 @@ fn a_dry_run_writes_nothing() {
     let plan = said.line("bootstrap_plan");
     assert_eq!((&plan["full"]["slot"], &plan["incremental"]["slot"]), (&26.into(), &40.into()));
     assert!(!ledger.exists());
+    // Nor does it clean up what a killed restore left.
+    for left in ["accounts/slotpress-partial-run-1", "accounts/run/1.1", "snapshots/7"] {
+        fs::create_dir_all(ledger.join(left)).expect("made");
+    }
+    let existing = ["snapshots/7", "accounts/run"].map(|part| serde_json::json!(ledger.join(part)));
+    for (has_journal, existing) in [(false, &existing[..]), (true, &[])] {
+        if has_journal {
+            fs::write(ledger.join("slotpress-partial-journal"), "{}").expect("written");
+        }
+        let before = tree(&ledger);
+        let said = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--dry-run", "--replace-state"]);
+        assert!(said.code == Some(0) && tree(&ledger) == before, "{said:?}");
+        assert_eq!(said.line("bootstrap_plan")["existing"].as_array().expect("a list"), existing, "{said:?}");
+    }
+}
+
+/// What an operator reads at the end: how to start the validator as the last of a few lines, and a
+/// warning if it is not known whose state it is.
+#[test]
+fn few_lines_end_with_the_command_that_starts() {
+    let (server, dir) = (serve(&archives(&[]), Way::Ranges), temp_dir());
+    let (url, ledger) = (server.url(""), dir.path().join("ledger"));
+    let bootstrap = |flags: &[&str]| {
+        let output =
+            slotpress().args(["bootstrap", &url, "--ledger", text(&ledger)]).args(flags).output().expect("runs");
+        let [said, warned] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).expect("text"));
+        (output.status.code(), said, warned)
+    };
+    let check_lines = |said: &str| {
+        let lines: Vec<&str> = said.lines().collect();
+        assert!(lines.len() <= 10 && lines.last().is_some_and(|last| last.starts_with("  agave-validator ")), "{said}");
+        assert!(said.contains("checked, ") && !said.contains("checks the rest"), "{said}");
+    };
+    let (code, said, warned) = bootstrap(&[]);
+    assert_eq!(code, Some(0), "{warned}");
+    check_lines(&said);
+    assert!(warned.lines().last().is_some_and(|last| last.starts_with("warning: nobody confirmed")), "{warned}");
+    // What is there already is not fetched again.
+    let (code, said, warned) = bootstrap(&[]);
+    assert!(code == Some(5) && said.is_empty(), "{warned}");
+    assert!(warned.ends_with("error: slot 40 is there already: start the validator\n"), "{warned}");
+    let (code, said, warned) = bootstrap(&["--replace-state", "--trust", &url]);
+    assert!(code == Some(0) && !warned.contains("nobody confirmed"), "{warned}");
+    check_lines(&said);
+    assert!(said.contains("rm -r "), "{said}");
 }
 
 /// Packs a genesis as servers have it.

@@ -44,6 +44,29 @@ fn stage_of(scenario: &Scenario, trace: &Trace, call: &str) -> usize {
     scenario.stages(&trace.calls)[at]
 }
 
+/// What a restore moves aside is never lost: a kill at each rename, with bank snapshots of the old
+/// state that are older, of the same slot, and newer.
+#[test]
+fn a_replaced_state_killed_at_each_rename() {
+    needs!("strace");
+    let all = scenarios();
+    let scenario = all.iter().find(|one| one.name == "restore --replace-state").expect("the scenario");
+    scenario.reset();
+    let source = scenario.source_tree();
+    let whole = trace(&scenario.arguments(), CHANGING, None);
+    let stages = scenario.stages(&whole.calls);
+    let is_move = |call: &Call, stage: usize| stage == 3 && call.name.starts_with("rename");
+    let moves: Vec<&Call> =
+        whole.calls.iter().zip(stages).filter(|(call, stage)| is_move(call, *stage)).map(|(call, _)| call).collect();
+    assert!(moves.len() > 7, "{}", whole.log);
+    for Call { name, number, .. } in moves {
+        scenario.reset();
+        let killed = trace(&scenario.arguments(), CHANGING, Some(&format!("{name}:signal=KILL:when={number}")));
+        assert!(killed.is_killed, "{}", killed.log);
+        scenario.check(&source, &format!("killed at {name} {number}\n{}", killed.log));
+    }
+}
+
 #[test]
 fn killed_at_system_calls() {
     needs!("strace");

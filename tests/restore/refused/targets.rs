@@ -90,6 +90,24 @@ fn a_name_that_lies() {
     }
 }
 
+/// A disk that is not mounted: its directory is missing, and is not made on the disk above.
+#[test]
+fn a_path_whose_disk_is_not_mounted() {
+    let target = Target::new(0);
+    let path = target.dir.path().join("not-mounted/accounts");
+    for flag in ["--accounts", "--snapshots"] {
+        let words = ["not-mounted does not exist", "hint: mount its disk"];
+        fails(target.command(&[&fixture(FULL_26)]).arg(flag).arg(&path), 1, &words);
+        assert_nothing_left(&target);
+    }
+    for command in
+        [["export", text(&fixture(FULL_26)), "-o"], ["synth", "--size=1MiB", "--"], ["demo", "--size=1MiB", "--keep"]]
+    {
+        fails(slotpress().args(command).arg(&path), 1, &["not-mounted does not exist", "hint: mount its disk"]);
+        assert_nothing_left(&target);
+    }
+}
+
 /// Existing files stay unchanged.
 #[test]
 fn a_target_that_holds_something() {
@@ -99,6 +117,7 @@ fn a_target_that_holds_something() {
         let there = target.ledger.join(path);
         fs::create_dir_all(there.parent().expect("a parent")).expect("made");
         fs::write(&there, "precious").expect("written");
+        fs::write(target.ledger.join("ledger.lock"), "").expect("written");
         let before = tree(&target.ledger);
         fails(&mut target.command(&[&full]), 5, &["exists already", "hint: restore into an empty directory"]);
         assert_eq!(before, tree(&target.ledger), "{path}");
@@ -122,8 +141,13 @@ fn no_room_for_both_states() {
     restore(&[]).assert().success();
     let before = tree(&target);
     let parts = ["snapshots/26", "accounts/run"].map(|part| target.join(part).display().to_string());
-    let hint = "hint: if there is no room for both states, remove the old one: ";
-    fails(&mut restore(&["--replace-state"]), 1, &["not enough space", hint, &parts[0], &parts[1]]);
+    let aside = target.join("slotpress-replaced-1");
+    fs::create_dir(&aside).expect("made");
+    fs::write(aside.join("storage"), vec![1; 64 << 10]).expect("written");
+    let aside = format!("{} (64 KiB)", aside.display());
+    let hint = "hint: an old state could be removed, if you do not need it: ";
+    fails(&mut restore(&["--replace-state"]), 1, &["not enough space", hint, &parts[0], &parts[1], "KiB), ", &aside]);
+    fs::remove_dir_all(target.join("slotpress-replaced-1")).expect("removed");
     assert!(tree(&target) == before);
 }
 
@@ -222,7 +246,7 @@ fn another_archive_of_the_same_name() {
         fs::write(target.ledger.join(FULL_26), &other).expect("written");
         fails(&mut target.command(&[&fixture(FULL_26)]), 5, &["exists already", "hint: "]);
         assert!(fs::read(target.ledger.join(FULL_26)).expect("read") == other);
-        assert_eq!(names(&target.ledger), [FULL_26]);
+        assert_eq!(names(&target.ledger), ["ledger.lock", FULL_26]);
     }
 }
 

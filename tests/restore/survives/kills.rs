@@ -8,6 +8,7 @@ use std::process::Command;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
+use crate::common::scenarios::{make_old, moved_aside, state_files};
 use crate::common::signals::*;
 use crate::common::*;
 
@@ -26,7 +27,7 @@ struct RestoreTarget {
 impl RestoreTarget {
     fn new() -> Self {
         let dir = temp_dir();
-        let (ledger, accounts) = (dir.path().join("deep/ledger"), dir.path().join("disk/accounts"));
+        let (ledger, accounts) = (dir.path().join("ledger"), dir.path().join("accounts"));
         Self { dir, ledger, accounts }
     }
 
@@ -123,6 +124,35 @@ fn restore_interrupted() {
         interrupted += 1;
     }
     assert!(interrupted >= 6, "the moments were missed: {interrupted}");
+}
+
+/// The state that is replaced is never lost, whenever the run is killed.
+#[test]
+fn restore_in_the_place_of_a_state_killed() {
+    let setup = setup();
+    let slot: u64 = setup.slot.parse().expect("a number");
+    let old = RestoreTarget::new();
+    make_old(&setup.archive, slot, &old.ledger, &old.accounts);
+    let expected: Vec<_> = [&old.ledger, &old.accounts].into_iter().flat_map(|dir| state_files(dir)).collect();
+    let (mut killed, count) = (0, old.moments(setup).len());
+    for number in 0..=count {
+        let target = RestoreTarget::new();
+        copy_tree(&old.ledger, &target.ledger);
+        copy_tree(&old.accounts, &target.accounts);
+        let mut moments = target.moments(setup);
+        let newer = target.ledger.join(format!("snapshots/{}", slot + 1));
+        moments.push(("the newest is moved aside", Box::new(move || !newer.exists())));
+        let mut command = target.command(setup);
+        killed += usize::from(!signalled(command.arg("--replace-state"), Signal::KILL, &moments[number]).success());
+        let again = target.command(setup).arg("--replace-state").output().expect("runs");
+        assert!(again.status.success(), "{}: {}", moments[number].0, String::from_utf8_lossy(&again.stderr));
+        target.check_complete(setup);
+        let aside: Vec<_> = [&target.ledger, &target.accounts].into_iter().map(|dir| moved_aside(dir)).collect();
+        for (path, file) in &expected {
+            assert!(aside.iter().any(|aside| aside.get(path) == Some(file)), "{}: {path} is lost", moments[number].0);
+        }
+    }
+    assert!(killed >= 6, "the moments were missed: {killed}");
 }
 
 /// Existing files in the target stay if the restore does not finish.

@@ -7,47 +7,58 @@ use std::time::{Duration, Instant};
 
 use crate::common::draws::Draws;
 use crate::common::firedancer::{NEW, command, full, incremental};
+use crate::common::scenarios::{make_old, moved_aside, state_files};
 use crate::common::strace::number_of;
 use crate::common::*;
 
 type Made<'a> = (&'a str, usize, Box<dyn Fn(&Path) -> Command + 'a>);
 
-/// Returns all files except locks.
+/// Returns all files except locks, and what was moved aside.
 fn made(dir: &Path) -> Vec<(String, Option<Vec<u8>>)> {
-    tree(dir).into_iter().filter(|(path, _)| !path.ends_with(".lock")).collect()
+    let stays = |path: &String| !path.ends_with(".lock") && !path.contains("slotpress-replaced-");
+    tree(dir).into_iter().filter(|(path, _)| stays(path)).collect()
 }
 
 /// `KILLS_SEED` selects other moments.
 #[test]
 #[ignore = "takes some minutes: 600 kills of restore, 100 of recompress, 300 of rebase"]
 fn the_next_run_works() {
-    let (mut draws, dir) = (Draws(number_of("KILLS_SEED", 1)), temp_dir());
+    let mut draws = Draws(number_of("KILLS_SEED", 1));
     let agaves = [fixture(FULL_26), fixture(INCREMENTAL_26_40)];
     let newer = [full(NEW), incremental(NEW)];
-    let plain = dir.path().join(FULL_26.replace(".tar.zst", ".tar"));
-    let archive = std::fs::File::open(&agaves[0]).expect("opened");
-    std::fs::write(&plain, zstd::stream::decode_all(archive).expect("decoded")).expect("written");
     let with = |word: &str, archives: &[&Path], out: &str, dir: &Path| {
         let mut command = command(word);
         command.args(archives).arg(out).arg(dir);
         command
     };
     let [agave, agave_newer] = agaves.each_ref().map(|path| path.as_path());
+    // An old state of the same slot, with an older and a newer bank snapshot.
+    let old = temp_dir();
+    make_old(agave, 26, old.path(), &old.path().join("accounts"));
     let commands: [Made<'_>; 5] = [
         ("restore", 200, Box::new(|dir| with("restore", &[agave, agave_newer], "--ledger", dir))),
         ("restore, of Firedancer", 200, Box::new(|dir| with("restore", &[&newer[0], &newer[1]], "--ledger", dir))),
-        ("restore, of a .tar", 200, Box::new(|dir| with("restore", &[&plain], "--ledger", dir))),
+        (
+            "restore --replace-state",
+            200,
+            Box::new(|dir| with("restore", &[agave, Path::new("--replace-state")], "--ledger", dir)),
+        ),
         ("recompress", 100, Box::new(|dir| with("recompress", &[agave], "-o", dir))),
         ("rebase", 300, Box::new(|dir| with("rebase", &[agave, agave_newer, Path::new("--onto"), agave], "-o", dir))),
     ];
     for (what, kills, command) in &commands {
-        let whole = temp_dir();
+        let new_dir = || {
+            let dir = temp_dir();
+            what.ends_with("--replace-state").then(|| copy_tree(old.path(), dir.path()));
+            dir
+        };
+        let whole = new_dir();
         let started = Instant::now();
         assert!(command(whole.path()).output().expect("runs").status.success(), "{what}");
         let (took, expected) = (started.elapsed(), made(whole.path()));
         let mut killed = 0;
         while killed < *kills {
-            let dir = temp_dir();
+            let dir = new_dir();
             let mut child = command(dir.path()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
             std::thread::sleep(Duration::from_nanos(draws.below(took.as_nanos() as usize) as u64));
             child.kill().expect("killed");
@@ -57,6 +68,13 @@ fn the_next_run_works() {
             let (code, said) = (again.status.code(), String::from_utf8_lossy(&again.stderr));
             assert!(code == Some(0) || (code == Some(5) && is_done), "{what}, {killed}: {code:?} {said}");
             assert!(made(dir.path()) == expected, "{what}, {killed}: {:?}", names(dir.path()));
+            if what.ends_with("--replace-state") {
+                let aside = [moved_aside(dir.path()), moved_aside(&dir.path().join("accounts"))];
+                for (path, file) in state_files(old.path()).into_iter().chain(state_files(&old.path().join("accounts")))
+                {
+                    assert!(aside.iter().any(|aside| aside.get(&path) == Some(&file)), "{killed}: {path} is lost");
+                }
+            }
         }
     }
 }

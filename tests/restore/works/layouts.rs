@@ -253,7 +253,7 @@ fn the_owner_of_the_target_owns_everything() {
     // New directories and archives belong to the owner of the directory above.
     let dir = temp_dir();
     std::os::unix::fs::chown(dir.path(), Some(OWNER.0), Some(OWNER.1)).expect("given away");
-    let ledger = dir.path().join("new/ledger");
+    let ledger = dir.path().join("new");
     slotpress().arg("restore").arg(fixture(FULL_26)).arg("--ledger").arg(&ledger).assert().success();
     slotpress().args(["archive"]).arg(&ledger).arg("-o").arg(dir.path()).assert().success();
     for path in names(dir.path()) {

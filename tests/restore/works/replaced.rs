@@ -23,6 +23,9 @@ fn restore_replaces_a_state() {
     let before = tree(&target);
     let (code, _, stderr) = restore(&[]);
     assert!(code == 5 && stderr.contains("--replace-state"), "{stderr}");
+    // What is there already is not to be replaced.
+    let (code, _, stderr) = run(&["restore", text(&full), "--ledger", text(&target)]);
+    assert!(code == 5 && stderr == "error: slot 26 is there already: start the validator\n", "{stderr}");
     // A run that is refused changes nothing.
     let (code, _, stderr) = restore(&["--replace-state", "--expect-slot", "41"]);
     assert!(code == 3 && tree(&target) == before, "{stderr}");
@@ -54,6 +57,7 @@ fn an_older_state_beside_newer_archives() {
             run_json(&arguments, from_stdin.then_some(&full))
         };
         fs::copy(&full, target.join(FULL_26)).expect("copied");
+        fs::write(target.join("ledger.lock"), "").expect("written");
         let before = tree(&target);
         let (code, _, stderr) = restore(&[]);
         assert!(code == 5 && stderr.contains("slot 26") && stderr.contains("--replace-state"), "{code}: {stderr}");

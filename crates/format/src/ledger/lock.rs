@@ -1,43 +1,34 @@
 //! The lock of a ledger. A running validator holds it.
 
 use std::fs::{File, TryLockError};
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::Arc;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
-use slotpress_base::{Error, ErrorKind, Found, IoContext, KeptDir, Owner, Result, ShowPath};
+use slotpress_base::{Error, ErrorKind, IoContext, KeptDir, Owner, Result, ShowPath};
 
 use crate::ledger::held_lock::LockHolder;
 use crate::{GRACEFUL_STOP, bank_snapshot_slots, lock_holder};
 
 /// Holds `<ledger>/ledger.lock` until it is dropped. As in Agave, it is an exclusive `flock`, taken
-/// without waiting.
+/// without waiting, on a file that stays.
 #[derive(Debug, Default)]
-pub struct LedgerLock {
-    file: Option<File>,
-    /// Directory and identity of the lock file, if this lock made it.
-    made: Option<(Arc<KeptDir>, Found)>,
-    removes_made: bool,
-}
+pub struct LedgerLock(Option<File>);
 
-const LOCK_NAME: &str = "ledger.lock";
+/// Name of the lock file in a ledger.
+pub const LOCK_NAME: &str = "ledger.lock";
 
 /// Advice for a ledger whose validator is running.
 const BESIDE_A_VALIDATOR: &str = "Beside a running validator, slotpress can verify, recompress and serve the archives \
      that the validator writes itself";
 
 /// A directory with one of these names in it, or with bank snapshots, counts as a ledger.
-const LEDGER_NAMES: [&str; 5] = ["ledger.lock", "rocksdb", "genesis.bin", "genesis.tar.bz2", "accounts"];
+const LEDGER_NAMES: [&str; 5] = [LOCK_NAME, "rocksdb", "genesis.bin", "genesis.tar.bz2", "accounts"];
 
 fn looks_like_ledger(dir: &Path) -> bool {
     LEDGER_NAMES.iter().any(|name| dir.join(name).symlink_metadata().is_ok())
         || bank_snapshot_slots(dir).is_ok_and(|slots| !slots.is_empty())
 }
-
-/// Attempts to take the lock. Another process may remove the file between opening and locking.
-const TRIES_MAX: u32 = 8;
 
 impl LedgerLock {
     /// Takes the lock. Makes the lock file if it is missing, as a validator would; but a directory
@@ -50,7 +41,7 @@ impl LedgerLock {
         if !looks_like_ledger(ledger) {
             return Ok(Self::default());
         }
-        Self::acquire_in(&Arc::new(KeptDir::open(ledger)?))
+        Self::acquire_in(&KeptDir::open(ledger)?)
     }
 
     /// Like [`acquire`](Self::acquire), for a directory that is to become a ledger: makes the lock
@@ -58,41 +49,15 @@ impl LedgerLock {
     ///
     /// # Errors
     /// See [`acquire`](Self::acquire).
-    pub fn acquire_in(ledger: &Arc<KeptDir>) -> Result<Self> {
-        for _ in 0..TRIES_MAX {
-            if let Some(lock) = Self::try_acquire(ledger)? {
-                return Ok(lock);
-            }
-        }
-        let message = format!(
-            "the ledger {} is in use: its lock {LOCK_NAME} was removed by another process {TRIES_MAX} times while it was taken",
-            ledger.path().shown()
-        );
-        Err(Error::new(ErrorKind::InUse, message).with_hint("wait until the other program has ended, then try again"))
-    }
-
-    /// Removes the lock file on drop if this lock made it, unless [`keep_made`](Self::keep_made) is
-    /// called after this.
-    pub fn remove_made(&mut self) {
-        self.removes_made = true;
-    }
-
-    pub fn keep_made(&mut self) {
-        self.removes_made = false;
-    }
-
-    fn try_acquire(ledger: &Arc<KeptDir>) -> Result<Option<Self>> {
+    pub fn acquire_in(ledger: &KeptDir) -> Result<Self> {
         let path = ledger.path_of(LOCK_NAME);
-        let mut made = None;
         let open = |flags| {
             rustix::fs::openat(ledger, LOCK_NAME, flags | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::from_raw_mode(0o666))
         };
         let opened = match open(OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL) {
             Ok(file) => {
-                let file = File::from(file);
                 // A lock file owned by root would keep out a validator that runs as another user.
                 Owner::of(ledger)?.take(&file).or_path("change the owner of", &path)?;
-                made = Some((ledger.clone(), rustix::fs::fstat(&file).or_path("read", &path)?.into()));
                 Ok(file)
             }
             // The file may be a pipe, and opening a pipe for writing would wait for a reader.
@@ -102,13 +67,13 @@ impl LedgerLock {
                         "a validator makes ledger.lock as an empty file: look who made this, and remove it",
                     ));
                 }
-                _ => open(OFlags::WRONLY | OFlags::NONBLOCK).map(File::from),
+                _ => open(OFlags::WRONLY | OFlags::NONBLOCK),
             },
             Err(error) => Err(error),
         };
         let file = match opened {
-            Ok(file) => file,
-            Err(Errno::ROFS) => return Ok(Some(Self::default())),
+            Ok(file) => File::from(file),
+            Err(Errno::ROFS) => return Ok(Self::default()),
             // Another user's file can be locked without write permission.
             Err(Errno::ACCESS | Errno::PERM) if ledger.found(LOCK_NAME)?.is_some() => {
                 open(OFlags::RDONLY | OFlags::NONBLOCK).map(File::from).or_path("open the ledger's lock", &path)?
@@ -116,10 +81,7 @@ impl LedgerLock {
             Err(error) => return Err(Error::io("open the ledger's lock", &path, &error.into())),
         };
         match file.try_lock() {
-            // Somebody removed the file after it was opened. Other processes would not see
-            // this lock.
-            Ok(()) if file.metadata().or_path("read", &path)?.nlink() == 0 => Ok(None),
-            Ok(()) => Ok(Some(Self { file: Some(file), made, removes_made: false })),
+            Ok(()) => Ok(Self(Some(file))),
             Err(TryLockError::WouldBlock) => {
                 let holder = lock_holder(&file).flatten().filter(|holder| holder.pid.is_some());
                 let hint = match holder.as_ref().is_some_and(LockHolder::is_slotpress) {
@@ -138,15 +100,9 @@ impl LedgerLock {
 
 impl Drop for LedgerLock {
     fn drop(&mut self) {
-        // Removes the file while it is still locked.
-        if let Some((ledger, made)) = self.made.take().filter(|_| self.removes_made)
-            && ledger.found(LOCK_NAME).is_ok_and(|found| found.is_some_and(|found| found.is_same(&made)))
-        {
-            let _ = ledger.remove_file(LOCK_NAME);
-        }
         // Closing is not enough: a child that another thread has just forked may hold a copy of the
         // descriptor for a moment.
-        if let Some(file) = &self.file {
+        if let Some(file) = &self.0 {
             let _ = file.unlock();
         }
     }
@@ -161,9 +117,9 @@ mod tests {
     #[test]
     fn a_copy_of_the_file_does_not_hold_the_lock() {
         let ledger = tempfile::tempdir().expect("a directory");
-        let ledger = Arc::new(KeptDir::open(ledger.path()).expect("opened"));
+        let ledger = KeptDir::open(ledger.path()).expect("opened");
         let lock = LedgerLock::acquire_in(&ledger).expect("free");
-        let copy = lock.file.as_ref().expect("a file").try_clone().expect("a copy");
+        let copy = lock.0.as_ref().expect("a file").try_clone().expect("a copy");
         assert!(LedgerLock::acquire_in(&ledger).is_err());
         drop(lock);
         LedgerLock::acquire_in(&ledger).expect("free again");

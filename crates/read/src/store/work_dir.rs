@@ -1,14 +1,14 @@
 //! Work directories: made next to their final place, locked while a run works in them, and emptied
 //! through their open descriptor, so that another directory at the same path is never touched.
 
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{CString, OsString};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{Access, AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::fs::{Access, AtFlags, Dir, Mode, OFlags};
 use rustix::io::Errno;
-use slotpress_base::{Error, ErrorKind, Found, IoContext, KeptDir, Result, ShowPath};
+use slotpress_base::{Error, ErrorKind, IoContext, KeptDir, Result, ShowPath};
 
 use super::dir_lock::{Locked, try_lock};
 use super::publish::OTHER_PROCESS_HINT;
@@ -21,14 +21,12 @@ const DEPTH_MAX: u32 = 16;
 const TRIES_MAX: u32 = 8;
 
 /// A locked directory with a random name. Dropping it removes the directory, or only its contents
-/// if it was moved. After [`keep`](Self::keep), nothing is removed.
+/// if it has another name by then. After [`keep`](Self::keep), nothing is removed.
 #[derive(Debug)]
 pub struct WorkDir {
     parent: Arc<KeptDir>,
     name: OsString,
     dir: KeptDir,
-    found: Found,
-    is_moved: bool,
     is_kept: bool,
 }
 
@@ -53,8 +51,7 @@ impl WorkDir {
             if rustix::fs::fstat(&dir).or_path("read", dir.path())?.st_nlink == 0 {
                 continue;
             }
-            let found = dir.itself()?;
-            return Ok(Self { parent: parent.clone(), name, dir, found, is_moved: false, is_kept: false });
+            return Ok(Self { parent: parent.clone(), name, dir, is_kept: false });
         }
         let removed = || {
             let parent = parent.path().shown();
@@ -73,20 +70,6 @@ impl WorkDir {
         &self.dir
     }
 
-    pub fn found(&self) -> &Found {
-        &self.found
-    }
-
-    /// Moves the directory to its final place, where only an empty directory may be.
-    ///
-    /// # Errors
-    /// The final place is taken; another file or directory has the work directory's name now.
-    pub fn move_to(&mut self, to_dir: &KeptDir, to: impl AsRef<OsStr>) -> Result<()> {
-        self.parent.move_found(&self.name, &self.found, to_dir, to)?;
-        self.is_moved = true;
-        Ok(())
-    }
-
     pub fn keep(mut self) {
         self.is_kept = true;
     }
@@ -100,9 +83,7 @@ impl Drop for WorkDir {
         // The next run removes what remains. `remove_dir` removes only an empty directory, so
         // another one of this name loses nothing.
         let _ = remove_contents(self.dir.as_fd(), DEPTH_MAX);
-        if !self.is_moved {
-            let _ = self.parent.remove_dir(&self.name);
-        }
+        let _ = self.parent.remove_dir(&self.name);
     }
 }
 
@@ -130,36 +111,6 @@ pub fn remove_stale_dirs(parent: &KeptDir, prefix: &str, before: &mut dyn FnMut(
         }
     }
     Ok(())
-}
-
-/// Removes the directory `name` with its contents if it has this inode. With `stays`, only empties
-/// it. Removes the file `first` before all others. `doing` names the action in errors.
-///
-/// # Errors
-/// The disk fails.
-pub fn remove_moved_dir(
-    parent: &KeptDir,
-    name: &OsStr,
-    inode: u64,
-    stays: bool,
-    first: &OsStr,
-    doing: &str,
-) -> Result<()> {
-    let is_it = |found: &Found| found.kind == FileType::Directory && found.inode == inode;
-    if !parent.found(name)?.as_ref().is_some_and(is_it) {
-        return Ok(());
-    }
-    let Some(dir) = parent.open_dir(name)? else { return Ok(()) };
-    let path = dir.path();
-    if !is_it(&dir.itself()?) {
-        return Ok(());
-    }
-    match dir.remove_file(first) {
-        Ok(()) | Err(Errno::NOENT) => {}
-        Err(error) => return Err(Error::io(doing, path, &error.into())),
-    }
-    remove_contents(dir.as_fd(), DEPTH_MAX).or_path(doing, path)?;
-    if stays { Ok(()) } else { parent.remove_dir(name).or_path(doing, path) }
 }
 
 fn remove_contents(dir: BorrowedFd<'_>, depth_left: u32) -> rustix::io::Result<()> {
@@ -251,22 +202,5 @@ mod tests {
         fs::write(path.join("theirs"), "theirs").expect("written");
         drop(one);
         assert!(path.join("theirs").exists() && !top.path().join("elsewhere/file").exists());
-    }
-
-    #[test]
-    fn only_the_directory_of_the_inode_is_removed() {
-        let top = tempfile::tempdir().expect("a directory");
-        let dir = top.path().join("run");
-        fs::create_dir(&dir).expect("made");
-        fs::write(dir.join("file"), "theirs").expect("written");
-        let inode = std::os::unix::fs::MetadataExt::ino(&fs::metadata(&dir).expect("metadata"));
-        let parent = KeptDir::open(top.path()).expect("opened");
-        let (name, mark) = (OsStr::new("run"), OsStr::new("mark"));
-        remove_moved_dir(&parent, name, inode + 1, false, mark, "test").expect("skipped");
-        assert!(dir.join("file").exists());
-        remove_moved_dir(&parent, name, inode, true, mark, "test").expect("emptied");
-        assert!(dir.exists() && !dir.join("file").exists());
-        remove_moved_dir(&parent, name, inode, false, mark, "test").expect("removed");
-        assert!(!dir.exists());
     }
 }
