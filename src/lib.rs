@@ -271,9 +271,11 @@ pub mod tables {
 /// downloads.
 pub mod catalog {
     #[doc(inline)]
+    pub use slotpress_read::catalog::keep::KeepReason;
+    #[doc(inline)]
     pub use slotpress_read::catalog::partials::find_partials;
     #[doc(inline)]
-    pub use slotpress_read::catalog::prune::{KeepReason, plan_prune, remove};
+    pub use slotpress_read::catalog::prune::{plan_prune, remove};
     #[doc(inline)]
     pub use slotpress_read::catalog::scan::scan;
     #[doc(inline)]

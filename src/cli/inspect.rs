@@ -7,7 +7,7 @@ use clap::Args;
 use slotpress::inspect::{ArchiveInspection, BankFields, LedgerInspection, inspect_archive, inspect_ledger};
 use slotpress::{AccountsInput, Address, CheckOptions, Error, Result, VerifyOptions};
 use slotpress_base::text::ShowPath;
-use slotpress_read::{Compression, lines_of};
+use slotpress_read::{Compression, check_pair, lines_of};
 
 use super::arguments::{DirectoryArgs, WorkerArgs};
 use super::inspect_accounts::{run_account, run_accounts};
@@ -102,6 +102,9 @@ pub fn run(args: &InspectArgs, ui: &Ui) -> Result<()> {
     if !run_on_accounts(args, input.accounts(args.slot), threads, ui)? {
         if let StateInput::Ledger(paths) = &input {
             print_ledger(&inspect_ledger(paths, args.slot, threads, ui)?, ui);
+        }
+        if let StateInput::Archives(full, Some(incremental)) = &input {
+            check_pair(full.named(), incremental.named())?;
         }
         for archive in input.archives() {
             print_archive(&inspect_archive(archive.named(), threads, ui)?, archive.is_stream(), ui);

@@ -16,7 +16,6 @@ use slotpress_base::IoContext;
 use slotpress_base::text::ShowPath;
 use slotpress_net::url_source::Transferred;
 use slotpress_net::{STREAMS_DEFAULT, STREAMS_MAX, StreamSource, UrlSource, is_url, parse_url, shown, url_of_host};
-use slotpress_read::check_pair;
 
 use super::arguments::DirectoryArgs;
 use super::ui::Ui;
@@ -361,11 +360,7 @@ impl StateInput {
                 return Err(not_for_archives);
             }
             let open = |path| ArchiveInput::open(path, reads, network, ui);
-            let (full, incremental) = (open(path)?, incremental.map(open).transpose()?);
-            if let Some(NamedArchive { path, name, .. }) = incremental.as_ref().map(ArchiveInput::named) {
-                check_pair((&full.named().path, full.named().name.as_ref()), (path, name.as_ref()))?;
-            }
-            return Ok(Self::Archives(full, incremental));
+            return Ok(Self::Archives(open(path)?, incremental.map(open).transpose()?));
         }
         if incremental.is_some() {
             return Err(Error::usage("a ledger takes no incremental archive: it holds the whole state"));

@@ -131,7 +131,7 @@ impl Exporter<'_, '_> {
     /// Refuses states that are not of one chain, or not in their order.
     fn check_order(&self, new: &BankFile) -> Result<()> {
         let Some(old) = &self.old else { return Ok(()) };
-        if judge_chains(old, new, &Findings::refusing(|_| true)).is_err() {
+        if judge_chains(old, new, &Findings::strict()).is_err() {
             return Err(Error::usage("the states are of different clusters: their chains began at different times")
                 .with_hint("give states of one cluster"));
         }

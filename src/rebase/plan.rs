@@ -167,8 +167,8 @@ impl Job<'_> {
             read_state(&log, full, incremental, &options, refused, within)
         };
         let (new, new_reading) = read(&self.full, self.incremental.as_ref(), half.clone(), Rule::is_refused)?;
-        let (old, old_reading) =
-            read(&self.onto, None, half.expect_hash(None).expect_slot(None), Rule::is_refused_below)?;
+        let of_base = |rule: Rule| rule.is_refused() && !rule.is_of_newest_bank();
+        let (old, old_reading) = read(&self.onto, None, half.expect_hash(None).expect_slot(None), of_base)?;
         judge_pair(&old, &new)?;
         self.progress.stage("Comparing", None);
         let spilled_bytes = log.items.spilled_bytes();
@@ -235,7 +235,7 @@ fn unpacked_bytes(archive: &NamedArchive) -> Result<u64> {
 /// Refuses states of different clusters, and a new state that is not newer than the old one or that
 /// only Firedancer loads.
 fn judge_pair(old: &BankFile, new: &BankFile) -> Result<()> {
-    if judge_chains(old, new, &Findings::refusing(|_| true)).is_err() {
+    if judge_chains(old, new, &Findings::strict()).is_err() {
         return Err(Error::usage("the archives are of different clusters: their chains began at different times")
             .with_hint("give archives of one cluster"));
     }

@@ -8,12 +8,10 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use slotpress_base::{Error, IoPolicy, Result, ShowPath, Watch};
-use slotpress_format::BankFile;
 use slotpress_read::archive::Archive;
-use slotpress_read::rules::pair::Member;
 use slotpress_read::{
-    AccountsPass, ArchiveRules, Findings, FirstPass, IndexPolicy, Pass, Rule, SeenSlots, StateCheck, check_base,
-    check_pair, judge_chains, read_again,
+    AccountsPass, ArchiveRules, Findings, FirstPass, IndexPolicy, Member, Pass, Rule, SeenSlots, StateCheck,
+    judge_pair, read_again,
 };
 
 use super::plan::Job;
@@ -21,22 +19,18 @@ use super::plan::Job;
 /// The open full archive.
 pub struct Base {
     archive: Archive,
-    /// Slot on which the incremental archive builds.
-    slot: u64,
     /// Dropped last. Removes pages of the first bytes from the page cache if they were not there
     /// before.
     _watch: Watch,
 }
 
 impl Base {
-    /// Opens the full archive, and checks by names that the incremental one, whose base is
-    /// `base_slot`, builds on it.
-    pub fn open(path: &Path, base_slot: u64, incremental: Member<'_>, io_policy: &IoPolicy) -> Result<Self> {
+    /// Opens the full archive, and checks by names that the incremental one builds on it.
+    pub fn open(path: &Path, incremental: Member<'_>, io_policy: &IoPolicy) -> Result<Self> {
         let _watch = io_policy.io_hint.watch([path]);
         let archive = Archive::open(path, IndexPolicy::Ignore, io_policy)?;
-        check_pair((path, archive.name.as_ref()), incremental)?;
-        check_base(Some(base_slot), archive.name.as_ref().map(|name| name.slot))?;
-        Ok(Self { archive, slot: base_slot, _watch })
+        judge_pair(Member::of_archive(&archive, None), incremental, &Findings::strict())?;
+        Ok(Self { archive, _watch })
     }
 
     pub fn length_bytes(&self) -> u64 {
@@ -44,12 +38,11 @@ impl Base {
     }
 
     /// Adds the full archive's accounts to the state check, and applies the rules to the archive.
-    /// `newest` is the bank file of the incremental one.
-    pub fn add_to(&self, state: &StateCheck, newest: &BankFile, job: Job<'_>) -> Result<()> {
-        self.read(state, newest, job).map_err(|error| error.within_damaged(self.archive.path().shown()))
+    pub fn add_to(&self, state: &StateCheck, incremental: Member<'_>, job: Job<'_>) -> Result<()> {
+        self.read(state, incremental, job).map_err(|error| error.within_damaged(self.archive.path().shown()))
     }
 
-    fn read(&self, state: &StateCheck, newest: &BankFile, Job { options, progress, .. }: Job<'_>) -> Result<()> {
+    fn read(&self, state: &StateCheck, incremental: Member<'_>, Job { options, progress, .. }: Job<'_>) -> Result<()> {
         progress.stage("Verifying", Some(self.length_bytes()));
         let (findings, seen_slots) = (Findings::refusing(Rule::is_refused_of_source).below(true), SeenSlots::default());
         let records = state.first_pass();
@@ -58,8 +51,7 @@ impl Base {
         let mut read = self.archive.read(&Pass::new(options.encoding.threads, progress), &visitor)?;
         let judged = visitor.rules.finish(&self.archive, &mut read)?;
         let Some(bank) = judged.bank else { return Err(Error::damaged("the archive holds no bank file")) };
-        check_base(Some(self.slot), Some(bank.slot))?;
-        judge_chains(&bank, newest, &Findings::refusing(|_| true))
+        judge_pair(Member::of_archive(&self.archive, Some(&bank)), incremental, &Findings::strict())
     }
 
     /// Reads wanted storages again. The archive's first storage has the number `first_storage`.

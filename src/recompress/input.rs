@@ -8,8 +8,7 @@ use slotpress_format::{ArchiveName, BLOCK_BYTES};
 use slotpress_read::archive::Archive;
 use slotpress_read::archive::compression::sniff;
 use slotpress_read::archive::front::is_noted;
-use slotpress_read::rules::pair::Member;
-use slotpress_read::{ArchiveStream, Compression, IndexPolicy};
+use slotpress_read::{ArchiveStream, Compression, IndexPolicy, Member};
 
 use super::{RecompressOptions, RecompressSource};
 
@@ -60,12 +59,13 @@ impl<'s> Input<'s> {
         }
     }
 
-    /// Path and name for the check of a pair.
-    pub fn member(&self) -> Member<'_> {
-        match self {
-            Self::File { archive, .. } => (archive.path(), archive.name.as_ref()),
-            Self::Stream { .. } => (Path::new(STANDARD_INPUT), None),
-        }
+    /// The incremental archive of a pair, which builds on `base_slot`.
+    pub fn member(&self, base_slot: Option<u64>) -> Member<'_> {
+        let member = match self {
+            Self::File { archive, .. } => Member::of_archive(archive, None),
+            Self::Stream { .. } => Member::new(Path::new(STANDARD_INPUT), None),
+        };
+        Member { base_slot, ..member }
     }
 
     /// True if the index of a file says that it was made from an archive of Firedancer.

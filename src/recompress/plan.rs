@@ -77,8 +77,8 @@ impl<'a, 's> Plan<'a, 's> {
             // Only what a newer bank file does not replace: one without stakes is kept as it is.
             refuse_for_firedancer_only(archive, true)?;
         }
-        let base = options.base.as_deref().zip(base_slot);
-        let base = base.map(|(path, slot)| Base::open(path, slot, input.member(), &options.encoding.io_policy));
+        let base = options.base.as_deref();
+        let base = base.map(|path| Base::open(path, input.member(base_slot), &options.encoding.io_policy));
         let base = base.transpose()?;
         let name =
             input.name().map(|name| ArchiveName { extension: options.encoding.codec.extension(), ..name.clone() });

@@ -6,7 +6,7 @@ use slotpress_base::{Error, ErrorKind, Hint, Result};
 use slotpress_format::{Entry, EntryKind};
 use slotpress_read::archive::Archive;
 use slotpress_read::archive::source::written;
-use slotpress_read::{IndexPolicy, RATIO_TYPICAL, Rule, StateCheck, Unpublished, read_again};
+use slotpress_read::{IndexPolicy, Member, RATIO_TYPICAL, Rule, StateCheck, Unpublished, read_again};
 
 use super::base::Base;
 use super::input::Input;
@@ -40,7 +40,8 @@ impl Job<'_> {
         let first_of_base = decoded.entries.iter().filter(is_storage).count() as u32;
         if let Some(base) = base {
             state.begin_older_archive(threads)?;
-            base.add_to(&state, &decoded.bank, self)?;
+            let incremental = Member { bank: Some(&decoded.bank), ..input.member(self.base_slot) };
+            base.add_to(&state, incremental, self)?;
         }
         let (path, written_file) = match (written_file, input) {
             (Some(file), _) => (file.path().to_path_buf(), Some(file)),

@@ -2,9 +2,7 @@
 
 use slotpress_base::{Error, ErrorKind, Hint, Result, ShowPath};
 use slotpress_format::{BankFile, Genesis};
-use slotpress_read::{
-    Assurance, Findings, StateCheck, Task, check_base, judge_chains, judge_expected, judge_rebased_on,
-};
+use slotpress_read::{Assurance, Findings, Member, StateCheck, Task, judge_expected, judge_pair};
 
 use crate::restore::RestoreTarget;
 use crate::restore::input::{Feed, Opened};
@@ -12,22 +10,18 @@ use crate::restore::superseded::read_superseded;
 use crate::restore::unpack::{Unpacked, Unpacker};
 
 impl Opened {
-    /// Checks that this archive builds on the full archive that was unpacked before it. Returns the
-    /// full archive's slot.
-    pub fn check_base(&self, full: Option<&Unpacked>) -> Result<Option<u64>> {
-        let base_slot = full.map(|full| full.bank.slot).or(self.archive.base_slot());
-        check_base(self.archive.base_slot(), base_slot)?;
-        full.map_or(Ok(()), |full| {
-            judge_rebased_on(&self.archive, full.bank.snapshot_hash(), &Findings::refusing(|_| true))
-        })?;
-        Ok(base_slot)
+    /// Judges whether this archive and the full one that was unpacked before it are a pair. `bank` is
+    /// its bank file, once that was read.
+    pub fn judge_pair(&self, full: Option<(&Self, &Unpacked)>, bank: Option<&BankFile>) -> Result<()> {
+        let Some((opened, full)) = full else { return Ok(()) };
+        let full = Member::of_archive(&opened.archive, Some(&full.bank));
+        judge_pair(full, Member::of_archive(&self.archive, bank), &Findings::strict())
     }
 }
 
 impl Unpacked {
     /// Checks an archive that was read to its end.
-    pub fn check(&self, opened: &Opened, full: Option<&Self>, options: &RestoreTarget) -> Result<()> {
-        full.map_or(Ok(()), |full| judge_chains(&full.bank, &self.bank, &Findings::refusing(|_| true)))?;
+    pub fn check(&self, opened: &Opened, options: &RestoreTarget) -> Result<()> {
         check_chain(&self.bank, options)?;
         if opened.is_hashed_at_end { opened.judge_root(self.root) } else { Ok(()) }
     }

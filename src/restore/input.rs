@@ -13,8 +13,8 @@ use slotpress_format::{ArchiveName, EntryKind, Root};
 use slotpress_read::archive::Archive;
 use slotpress_read::archive::front::refuse_for_firedancer_only;
 use slotpress_read::{
-    Arriving, Findings, IndexPolicy, Publishable, SharedSource, Unpublished, check_pair, is_rebased, judge_expected,
-    judge_root,
+    Arriving, Findings, IndexPolicy, Member, Publishable, SharedSource, Unpublished, is_rebased, judge_expected,
+    judge_pair, judge_root,
 };
 
 use crate::restore::copies::{ArchiveCopy, Origin};
@@ -62,7 +62,7 @@ impl Opened {
     }
 
     pub fn judge_root(&self, root: Option<Root>) -> Result<()> {
-        judge_root(self.expect_root, root, &Findings::refusing(|_| true))
+        judge_root(self.expect_root, root, &Findings::strict())
     }
 }
 
@@ -198,7 +198,10 @@ impl Inputs {
                 "an incremental archive alone does not make a ledger: it builds on slot {base}"
             ))
             .with_hint(format!("give the full archive of slot {base} first, then the incremental one"))),
-            ([full, incremental], _) => check_pair(member(full.as_ref()), member(incremental.as_ref())),
+            ([full, incremental], _) => {
+                let [full, incremental] = [full, incremental].map(|archive| member(archive.as_ref()));
+                judge_pair(full, incremental, &Findings::strict())
+            }
             _ => Ok(()),
         }?;
         options.target.check.checks_state(base_slot.is_some())?;
@@ -286,9 +289,9 @@ fn receive(arriving: &Arriving, progress: &dyn Progress) -> Result<()> {
     arriving.receive(&mut input, progress)
 }
 
-/// Path and name for the check of a pair. Standard input has no name.
-fn member(archive: Option<&Archive>) -> (&Path, Option<&ArchiveName>) {
-    archive.map_or((Path::new("standard input"), None), |archive| (archive.path(), archive.name.as_ref()))
+/// An archive of a pair. Standard input has no name.
+fn member(archive: Option<&Archive>) -> Member<'_> {
+    archive.map_or(Member::new(Path::new("standard input"), None), |archive| Member::of_archive(archive, None))
 }
 
 /// Refuses an archive whose compression Agave does not read.

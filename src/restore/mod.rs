@@ -162,10 +162,13 @@ impl Run<'_> {
                 self.check_space(&feed.opened[number..], 0)?;
             }
             let (opened, next) = (&feed.opened[number], feed.opened.get(number + 1));
+            let full = number.checked_sub(1).and_then(|before| feed.opened.get(before).zip(unpacked.get(before)));
             let mut unpack_one = || -> Result<Unpacked> {
-                let base_slot = opened.check_base(unpacked.last())?;
+                opened.judge_pair(full, None)?;
+                let base_slot = full.map(|(_, full)| full.bank.slot).or(opened.archive.base_slot());
                 let one = unpacker.unpack(opened, base_slot, next.is_some())?;
-                one.check(opened, unpacked.last(), options)?;
+                opened.judge_pair(full, Some(&one.bank))?;
+                one.check(opened, options)?;
                 Ok(one)
             };
             let one = unpack_one().map_err(|error| error.within_damaged(opened.archive.path().shown()))?;

@@ -37,37 +37,39 @@ pub use archive::tail::{Tail, first_read_at};
 pub use archive::visit::{EntrySink, EntryUse, RecordVisitor, RecordWorker, StorageRef, Visitor};
 pub use archive::walk::{Recycler, SeenFrame};
 pub use archive::{ArchiveStream, IndexPolicy, Pass, ReadArchive};
+pub use catalog::keep::Keep;
 pub use catalog::listed::{Listed, ListedArchive};
-pub use catalog::listing::{ArchiveFields, ListFields, unix_ns};
+pub use catalog::listing::{ArchiveFields, ListFields};
 pub use catalog::partials::Partial;
-pub use catalog::prune::Keep;
 pub use catalog::scan::{
     file_id, look_for_all_times, look_for_reasons, look_for_times, modified_ns, scan_again, scan_names,
     scan_with_copies,
 };
-pub use catalog::usable::{Fault, Unusable, judge_file};
-pub use catalog::{Catalog, FileId, REMOTE};
+pub use catalog::usable::judge_file;
+pub use catalog::{Catalog, Fault, FileId, REMOTE, Unusable, unix_ns};
 pub use inspect::account::{FoundAccount, find_account};
 pub use inspect::accounts::{AccountsSummary, OwnerTotals, RecordTotals, inspect_accounts};
 pub use inspect::owners::{owner_name, owner_of_name};
 pub use inspect::visit::{Account, AccountVisitor, visit_accounts, visit_state};
-pub use inspect::{AccountsInput, ArchiveInspection, ClientReading, LedgerInspection, inspect_archive, inspect_ledger};
+pub use inspect::{
+    AccountsInput, ArchiveInspection, ClientReading, LedgerInspection, check_pair, inspect_archive, inspect_ledger,
+};
 pub use plan::{Plan, PlanOptions};
 pub use rules::archive::{ArchiveRules, JudgedArchive, SeenSlots};
 pub use rules::bank::for_firedancer_only;
-pub use rules::clients::{ClientVerdict, SnapshotClient, lines_of, names_of, non_reader, readers_in_words};
+pub use rules::clients::{ClientVerdict, lines_of, names_of, non_reader, readers_in_words};
 pub use rules::documents::{judge_documents, judge_root};
-pub use rules::findings::{Check, Failure, FindingPlace, Findings};
-pub use rules::pair::{check_base, check_pair, judge_chains};
-pub use rules::rebased::{REBASED_ON, is_rebased, judge_rebased_on};
-pub use rules::rule::Rule;
-pub use state::accounts::{AccountsPass, Task};
+pub use rules::findings::{Failure, FindingPlace, Findings};
+pub use rules::pair::{Member, judge_chains, judge_pair};
+pub use rules::rebased::{REBASED_ON, is_rebased};
+pub use rules::rule::{Check, Rule, SnapshotClient};
 pub use state::check::{
     Assurance, CheckMode, CheckOptions, Completeness, STATE_MEMORY_BYTES_DEFAULT, StateCheck, judge_expected,
 };
 pub use state::fingerprint::{Fingerprint, Fingerprinter};
 pub use state::finish::{RATIO_TYPICAL, typical_records};
 pub use state::first_pass::{Contents, FirstPass};
+pub use state::pass::{AccountsPass, Task};
 pub use state::second_pass::{StateFacts, StatePart, StateVisitor, StateWorker};
 pub use state::spill::{Spill, spill_dir};
 pub use state::storages::read_again;
@@ -81,7 +83,8 @@ pub use store::publish::{
 pub use store::work_dir::{WorkDir, remove_stale_dirs};
 pub use store::{RESTORE_JOURNAL_HINT, RESTORE_JOURNAL_NAME, restore_journal};
 pub use verify::catalog::{ArchiveBase, ArchiveVerdict, CatalogVerdict, verify_catalog};
+pub use verify::job::VerifyOptions;
 pub use verify::ledger::verify_ledger;
 pub use verify::own::{ReadBackReport, read_back_archive};
 pub use verify::report::{CheckResult, VerifyReport};
-pub use verify::{VerifyOptions, verify_archives, verify_archives_showing};
+pub use verify::{verify_archives, verify_archives_showing};

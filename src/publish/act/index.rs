@@ -16,8 +16,9 @@ use slotpress_format::{
     ArchiveName, EpochSchedule, FrameHashesAt, LATEST_JSON, LISTING_PATH, SlotTime, SlotTimeSource,
 };
 use slotpress_read::catalog::Archive;
+use slotpress_read::catalog::keep::KeepReason;
 use slotpress_read::catalog::listed::{INDEX_BYTES_MAX, parse_list};
-use slotpress_read::catalog::prune::{KeepReason, plan_prune};
+use slotpress_read::catalog::prune::plan_prune;
 use slotpress_read::{ArchiveFields, Catalog, Keep, ListFields, Listed, ListedArchive, unix_ns};
 use slotpress_stores::{Condition, Metadata, Put, Store};
 

@@ -31,6 +31,12 @@ fn no_pair_is_taken_for_one() {
         ] {
             fails(first, &[&[text(second)], flags].concat(), 2, message);
         }
+        // Without names, the bank files tell.
+        let out = temp_dir();
+        let [first, second] = ["first", "second"].map(|name| out.path().join(name));
+        fs::copy(&incremental, &first).expect("copied");
+        fs::copy(&full, &second).expect("copied");
+        fails(&first, &[&[text(&second)], flags].concat(), 2, "the two archives are swapped");
     }
 }
 

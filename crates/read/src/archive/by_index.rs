@@ -16,7 +16,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use events::{Carry, Events};
+use events::{Carry, Events, RecordReader};
 use slotpress_base::{
     AHEAD_BYTES, Ahead, Error, ErrorKind, Reading, Result, range_bytes, read_ahead, run_in_order, split_at_most,
     to_usize,
@@ -28,39 +28,28 @@ use slotpress_format::{
 use super::decode::FrameDecoder;
 use super::documents::{DocumentReader, Documents};
 use super::front::is_noted;
+use super::opened::{Archive, Pass, ReadArchive};
 use super::source::Pieces;
 use super::tail::{DataFrame, Tail, check_skippable};
-use super::visit::{EntryUse, Problem, RecordWorker, Visitor};
+use super::visit::{EntryUse, Problem, Visitor};
 use super::walk::SeenFrame;
-use super::{Archive, Pass, ReadArchive};
 
 pub fn read_by_index(archive: &Archive, tail: &Tail, pass: &Pass<'_>, visitor: &dyn Visitor) -> Result<ReadArchive> {
-    let uses = (0..)
-        .zip(&tail.index.entries)
-        .map(|(number, entry)| visitor.entry(number, entry))
-        .collect::<Result<Vec<EntryUse>>>()?;
-    let reading = IndexReader {
-        pieces: Pieces::new(archive.source.as_ref(), archive.io_policy.io_hint),
-        archive,
-        tail,
-        uses,
-        pass,
-        visitor,
-        frames_with_checksum: AtomicU64::default(),
-    };
+    let uses = (0..).zip(&tail.index.entries).map(|(number, entry)| visitor.entry(number, entry));
+    let uses = uses.collect::<Result<Vec<EntryUse>>>()?;
+    let pieces = Pieces::new(archive.source.as_ref(), archive.io_policy.io_hint);
+    let frames_with_checksum = AtomicU64::default();
+    let reading = IndexReader { archive, pieces, tail, uses, pass, visitor, frames_with_checksum };
     let new_worker = || {
-        let mut worker = FrameWorker {
-            decoder: FrameDecoder::new()?,
-            compressed: Vec::new(),
-            records: visitor.records().map(|records| records.new_worker()),
-            walker: RecordWalker::default(),
-        };
+        let records = visitor.records().map(|records| records.new_worker());
+        let reader = RecordReader { records, walker: RecordWalker::default() };
+        let mut worker = FrameWorker { decoder: FrameDecoder::new()?, compressed: Vec::new(), reader };
         let reading = &reading;
         Ok(move |item: Ahead<'_, FrameItem>, content: &mut Vec<u8>| reading.read_frame(item, &mut worker, content))
     };
-    let mut read = ReadArchive { is_whole: true, tar_bytes: tail.index.tar_bytes(), ..ReadArchive::default() };
+    let (tar_bytes, is_of_firedancer) = (tail.index.tar_bytes(), is_noted(tail));
+    let mut read = ReadArchive { tar_bytes, is_whole: true, is_of_firedancer, ..ReadArchive::default() };
     read.frames.frames = tail.frames.len() as u64;
-    read.is_of_firedancer = is_noted(tail);
     read.frames.skippable_bytes = tail.skippable_bytes;
     let ahead = Reading {
         is_cold: &|item: &FrameItem| reading.pieces.is_cold(&item.frame.range()),
@@ -109,8 +98,7 @@ struct FrameItem {
 struct FrameWorker<'a> {
     decoder: FrameDecoder,
     compressed: Vec<u8>,
-    records: Option<Box<dyn RecordWorker + 'a>>,
-    walker: RecordWalker,
+    reader: RecordReader<'a>,
 }
 
 #[derive(Default)]
@@ -214,8 +202,9 @@ impl IndexReader<'_> {
         let FrameItem { frame, span, before, after, .. } = item;
         let entries = &self.tail.index.entries;
         let mut events = Events {
-            reading: self,
-            worker,
+            entries,
+            uses: &self.uses,
+            worker: &mut worker.reader,
             sink: self.visitor.new_sink(),
             documents: DocumentReader::default(),
             number: to_usize(span.first_entry),

@@ -44,26 +44,8 @@ pub fn decode_observed<'a>(
 ) -> Result<FrameStatistics> {
     let recycler = Recycler::default();
     let new_worker = || {
-        let mut decoder = FrameDecoder::new()?;
-        let recycler = recycler.clone();
-        Ok(move |piece: Piece, to: &mut Vec<u8>| match piece {
-            Piece::Frame { bytes, number, offset_bytes, content_bytes_max } => {
-                slotpress_base::threads::panic_point("decoder");
-                let lost = match decoder.decode(&bytes, offset_bytes, content_bytes_max, to) {
-                    Ok(()) => None,
-                    Err(error) if error.kind() == ErrorKind::Damaged => Some(LostFrame { number, error }),
-                    Err(error) => return Err(error),
-                };
-                let compressed_bytes = bytes.len() as u64;
-                recycler.give(bytes);
-                Ok((compressed_bytes, lost))
-            }
-            Piece::Content { mut bytes, compressed_bytes } => {
-                std::mem::swap(to, &mut bytes);
-                recycler.give(bytes);
-                Ok((compressed_bytes, None))
-            }
-        })
+        let (mut decoder, recycler) = (FrameDecoder::new()?, recycler.clone());
+        Ok(move |piece: Piece, to: &mut Vec<u8>| decoder.decode_piece(piece, &recycler, to))
     };
     let mut statistics = None;
     let mut pieces: Box<dyn Iterator<Item = Result<Piece>> + Send + '_> = match compression {
@@ -106,6 +88,33 @@ impl FrameDecoder {
         to.reserve(to_usize(content_bytes_max));
         self.context.decompress(to, frame).map_err(|code| undecodable(offset_bytes, code))?;
         Ok(())
+    }
+
+    /// Decodes a piece into `to`, and returns its compressed length.
+    fn decode_piece(
+        &mut self,
+        piece: Piece,
+        recycler: &Recycler,
+        to: &mut Vec<u8>,
+    ) -> Result<(u64, Option<LostFrame>)> {
+        let (bytes, compressed_bytes, lost) = match piece {
+            Piece::Frame { bytes, number, offset_bytes, content_bytes_max } => {
+                slotpress_base::threads::panic_point("decoder");
+                let lost = match self.decode(&bytes, offset_bytes, content_bytes_max, to) {
+                    Ok(()) => None,
+                    Err(error) if error.kind() == ErrorKind::Damaged => Some(LostFrame { number, error }),
+                    Err(error) => return Err(error),
+                };
+                let compressed_bytes = bytes.len() as u64;
+                (bytes, compressed_bytes, lost)
+            }
+            Piece::Content { mut bytes, compressed_bytes } => {
+                std::mem::swap(to, &mut bytes);
+                (bytes, compressed_bytes, None)
+            }
+        };
+        recycler.give(bytes);
+        Ok((compressed_bytes, lost))
     }
 
     pub fn context_bytes(&self) -> usize {

@@ -6,7 +6,7 @@ use std::io::{BufRead, Read};
 use std::thread::{Builder, JoinHandle};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use slotpress_base::threads::{guarded, panicked};
+use slotpress_base::threads::guarded;
 use slotpress_base::{Error, Result, cannot_start, copy_at_most, panic_point, split_at_most};
 use slotpress_format::{
     BankFile, Entry, EntryKind, FieldReader, StatusCache, VERSION_BYTES_MAX, parse_bank_file_and_end,
@@ -48,8 +48,7 @@ const THREADS_MAX: usize = 8;
 
 enum Current {
     Short(Vec<u8>),
-    Bank(Pushed<ParsedBank>),
-    StatusCache(Pushed<StatusCache>),
+    Long(Pushed),
 }
 
 impl DocumentReader {
@@ -61,15 +60,22 @@ impl DocumentReader {
         self.current = match entry.kind {
             EntryKind::Version => Some(Current::Short(Vec::new())),
             EntryKind::BankFile(_) | EntryKind::StatusCache if self.threads >= THREADS_MAX => None,
-            EntryKind::BankFile(_) => Some(Current::Bank(Pushed::start(length, "the bank file", parse_bank)?)),
+            EntryKind::BankFile(_) => {
+                let parse: Parse =
+                    |fields| Documents { bank: Some(checked(fields, parse_bank)), ..Documents::default() };
+                Some(Current::Long(Pushed::start(length, "the bank file", parse)?))
+            }
             // The bank's slot may still be unknown: slots above it are checked later.
             EntryKind::StatusCache => {
-                let parse: Parse<StatusCache> = |fields| parse_status_cache(fields, u64::MAX);
-                Some(Current::StatusCache(Pushed::start(length, "the status cache", parse)?))
+                let parse: Parse = |fields| {
+                    let status_cache = Some(checked(fields, |fields| parse_status_cache(fields, u64::MAX)));
+                    Documents { status_cache, ..Documents::default() }
+                };
+                Some(Current::Long(Pushed::start(length, "the status cache", parse)?))
             }
             _ => None,
         };
-        if let Some(Current::Bank(_) | Current::StatusCache(_)) = self.current {
+        if let Some(Current::Long(_)) = self.current {
             self.threads = self.threads.saturating_add(1);
         }
         Ok(())
@@ -86,19 +92,17 @@ impl DocumentReader {
                 let room = (VERSION_BYTES_MAX + 1).saturating_sub(text.len());
                 text.extend_from_slice(split_at_most(bytes, room).0);
             }
-            Some(Current::Bank(pushed)) => pushed.push(bytes),
-            Some(Current::StatusCache(pushed)) => pushed.push(bytes),
+            Some(Current::Long(pushed)) => pushed.push(bytes),
             None => {}
         }
     }
 
+    /// Ends the current entry. If two entries have the same name, the later one counts, since
+    /// unpacking overwrites the first.
     pub fn end(&mut self) {
         match self.current.take() {
-            // If two entries have the same name, the later one counts, since unpacking overwrites
-            // the first.
             Some(Current::Short(text)) => self.found.version = Some(text),
-            Some(Current::Bank(pushed)) => self.found.bank = Some(pushed.finish()),
-            Some(Current::StatusCache(pushed)) => self.found.status_cache = Some(pushed.finish()),
+            Some(Current::Long(pushed)) => self.found.merge(pushed.finish()),
             None => {}
         }
     }
@@ -106,10 +110,8 @@ impl DocumentReader {
     /// Drops the current entry, whose content will not be complete: its document is unknown, not
     /// damaged.
     pub fn abandon(&mut self) {
-        match self.current.take() {
-            Some(Current::Bank(pushed)) => drop(pushed.finish()),
-            Some(Current::StatusCache(pushed)) => drop(pushed.finish()),
-            _ => {}
+        if let Some(Current::Long(pushed)) = self.current.take() {
+            drop(pushed.finish());
         }
     }
 
@@ -129,26 +131,29 @@ impl Documents {
 }
 
 /// A parser to which bytes are pushed. It runs on a thread of its own.
-struct Pushed<T> {
+struct Pushed {
     pieces: Sender<Vec<u8>>,
-    thread: JoinHandle<Result<T>>,
+    thread: JoinHandle<Documents>,
 }
 
-type Parse<T> = fn(FieldReader<PieceReader>) -> Result<T>;
+type Parse = fn(FieldReader<PieceReader>) -> Documents;
+
+/// Parses a document; a panic of the parser is an error of the document.
+fn checked<T>(fields: FieldReader<PieceReader>, parse: fn(FieldReader<PieceReader>) -> Result<T>) -> Result<T> {
+    guarded(|| {
+        panic_point("document");
+        parse(fields)
+    })
+}
 
 /// Pieces in the channel: the parser is rarely slower than the reader.
 const PIECES_MAX: usize = 4;
 
-impl<T: Send + 'static> Pushed<T> {
-    fn start(length_bytes: u64, name: &'static str, parse: Parse<T>) -> Result<Self> {
+impl Pushed {
+    fn start(length_bytes: u64, name: &'static str, parse: Parse) -> Result<Self> {
         let (pieces, received) = bounded(PIECES_MAX);
-        let work = move || {
-            let reader = PieceReader { pieces: received, current: Vec::new(), at: 0 };
-            guarded(|| {
-                panic_point("document");
-                parse(FieldReader::new(reader, length_bytes, name))
-            })
-        };
+        let reader = PieceReader { pieces: received, current: Vec::new(), at: 0 };
+        let work = move || parse(FieldReader::new(reader, length_bytes, name));
         let thread = Builder::new().spawn(work).map_err(|error| cannot_start(&error))?;
         Ok(Self { pieces, thread })
     }
@@ -158,9 +163,9 @@ impl<T: Send + 'static> Pushed<T> {
         let _ = self.pieces.send(bytes.to_vec());
     }
 
-    fn finish(self) -> Result<T> {
+    fn finish(self) -> Documents {
         drop(self.pieces);
-        self.thread.join().unwrap_or_else(|payload| Err(panicked(payload.as_ref())))
+        self.thread.join().unwrap_or_default()
     }
 }
 

@@ -9,7 +9,7 @@ use slotpress_format::{
     TarEvent, read_bank_front,
 };
 
-use super::Archive;
+use super::opened::Archive;
 use super::range::{FrameOffsets, read_range};
 use super::tail::Tail;
 use crate::Rule;
@@ -34,10 +34,7 @@ pub struct Front {
 /// Reads slot duration and time from an archive's bank file; `None` if a short read does not reach
 /// them.
 pub fn of(archive: &Archive) -> Option<Front> {
-    match &archive.tail {
-        Some(_) => by_index(archive),
-        None => parse(&in_order(archive, FRONT_BYTES).ok()??),
-    }
+    parse(&read(archive).ok()??)
 }
 
 /// Setting in the index of an archive that was recompressed from one of Firedancer, with unchanged
@@ -97,11 +94,15 @@ fn shares_slots(archive: &Archive) -> Result<bool> {
 /// # Errors
 /// The disk fails, or there is not enough memory.
 pub fn bank(archive: &Archive) -> Result<Option<BankFile>> {
-    let front = match &archive.tail {
-        Some(tail) => read_by_index(archive, tail),
-        None => in_order(archive, FRONT_BYTES)?,
-    };
-    Ok(front.and_then(|(entry, front)| read_front(&entry, &front)))
+    Ok(read(archive)?.and_then(|(entry, front)| read_front(&entry, &front)))
+}
+
+/// The bank file's entry, and the first bytes of its content.
+fn read(archive: &Archive) -> Result<Option<(Entry, Vec<u8>)>> {
+    match &archive.tail {
+        Some(tail) => Ok(read_by_index(archive, tail)),
+        None => in_order(archive),
+    }
 }
 
 fn read_front(entry: &Entry, front: &[u8]) -> Option<BankFile> {
@@ -137,9 +138,9 @@ fn read_by_index(archive: &Archive, tail: &Tail) -> Option<(Entry, Vec<u8>)> {
     Some((entry, front))
 }
 
-/// Finds the bank file's entry, and at most `front_bytes` of its content, by decoding the beginning
-/// of the archive; `None` if the entry is not there.
-fn in_order(archive: &Archive, front_bytes: usize) -> Result<Option<(Entry, Vec<u8>)>> {
+/// Finds the bank file's entry by decoding the beginning of the archive; `None` if the entry is not
+/// there.
+fn in_order(archive: &Archive) -> Result<Option<(Entry, Vec<u8>)>> {
     let (mut bank, mut front, mut is_over) = (None, Vec::new(), false);
     let mut parser = EntryParser::tolerant();
     decode_until(archive, &mut |bytes| {
@@ -147,15 +148,15 @@ fn in_order(archive: &Archive, front_bytes: usize) -> Result<Option<(Entry, Vec<
             match event {
                 TarEvent::Begin(entry) if matches!(entry.kind, EntryKind::BankFile(_)) => bank = Some(entry),
                 TarEvent::Content { bytes, .. } if bank.is_some() && !is_over => {
-                    front.extend_from_slice(split_at_most(bytes, front_bytes.saturating_sub(front.len())).0);
+                    front.extend_from_slice(split_at_most(bytes, FRONT_BYTES.saturating_sub(front.len())).0);
                 }
                 TarEvent::End(_) => is_over = bank.is_some(),
                 _ => {}
             }
             Ok(())
         })?;
-        let is_whole = bank.is_some_and(|bank| front.len() as u64 >= bank.content_bytes.min(front_bytes as u64));
-        Ok(is_whole || parser.position() >= TAR_BYTES_MAX.saturating_add(front_bytes as u64))
+        let is_whole = bank.is_some_and(|bank| front.len() as u64 >= bank.content_bytes.min(FRONT_BYTES as u64));
+        Ok(is_whole || parser.position() >= TAR_BYTES_MAX.saturating_add(FRONT_BYTES as u64))
     })?;
     Ok(bank.map(|bank| (bank, front)))
 }

@@ -5,8 +5,6 @@
 //! Reading ends at the first frame that does not decode. After a senseless tar header, no further
 //! entries are read; only frames are decoded.
 
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
 use std::thread::Scope;
 
 use crossbeam_channel::bounded;
@@ -18,9 +16,9 @@ use slotpress_format::{EntryParser, TarEnd, TarEvent};
 use super::batches::{Batch, Batcher, visit_batches};
 use super::decode::{LostFrame, decode_observed};
 use super::documents::DocumentReader;
+use super::opened::{ArchiveStream, Pass, ReadArchive};
 use super::visit::{EntrySink, Problem, RecordVisitor, Visitor};
-use super::walk::SeenFrame;
-use super::{ArchiveStream, FrameStatistics, Pass, ReadArchive};
+use super::walk::{FrameStatistics, SeenFrame};
 
 const NOTHING_AFTER: &str = "nothing after the damage was read";
 
@@ -34,13 +32,13 @@ pub fn read_in_order(
     let events =
         Events { visitor, sink, documents: DocumentReader::default(), entries: 0, batcher: None, is_open: false };
     let mut reading = EntryReader { parser: EntryParser::tolerant(), is_lost: false, is_ended: false, events };
-    let stops = Stops::default();
+    let stop = Stop::default();
     let decoded = std::thread::scope(|scope| {
         reading.events.batcher =
-            visitor.records().map(|records| start_workers(scope, pass, records, &stops)).transpose()?;
+            visitor.records().map(|records| start_workers(scope, pass, records, &stop)).transpose()?;
         // The channel to the workers must close even after a panic: otherwise they would wait for
         // ever.
-        let decoded = guarded(|| decode(stream, pass, &mut reading, &stops));
+        let decoded = guarded(|| decode(stream, pass, &mut reading, &stop));
         let abandoned = guarded(|| {
             reading.events.abandon();
             Ok(())
@@ -52,38 +50,23 @@ pub fn read_in_order(
         });
         decoded.and_then(|decoded| abandoned.and(closed).map(|()| decoded))
     });
-    if let (true, Err(error)) = (stops.by_visitor.into_inner(), &decoded) {
-        return Err(error.clone());
-    }
-    if let Some(error) = stops.died.into_inner() {
+    if let Some(error) = stop.into_inner() {
         return Err(error);
     }
     visitor.check()?;
     reading.conclude(decoded)
 }
 
-/// Reasons to end the reading other than damage to the archive.
-#[derive(Default)]
-struct Stops {
-    /// The error of a worker that panicked: its records were not visited.
-    died: Mutex<Option<Error>>,
-    /// True once visitor or sink returned an error.
-    by_visitor: AtomicBool,
-}
-
-impl Stops {
-    fn stop(&self, error: Error) -> Error {
-        self.by_visitor.store(true, Relaxed);
-        error
-    }
-}
+/// The first error other than damage to the archive, which ends the reading: of the visitor, of the
+/// sink, or of a worker that panicked, whose records were not visited.
+type Stop = Mutex<Option<Error>>;
 
 /// Starts the threads that visit records.
 fn start_workers<'scope, 'a: 'scope>(
     scope: &'scope Scope<'scope, '_>,
     pass: &Pass<'_>,
     records: &'a dyn RecordVisitor,
-    stops: &'scope Stops,
+    stop: &'scope Stop,
 ) -> Result<Batcher> {
     let (batches, received) = bounded::<Batch>(pass.threads);
     let (emptied, free) = bounded::<Batch>(pass.threads.saturating_mul(2).saturating_add(2));
@@ -95,7 +78,7 @@ fn start_workers<'scope, 'a: 'scope>(
                 Ok(())
             });
             if let Err(error) = visited {
-                stops.died.lock().get_or_insert(error);
+                stop.lock().get_or_insert(error);
             }
         }
     };
@@ -109,18 +92,19 @@ fn decode(
     stream: ArchiveStream<'_>,
     pass: &Pass<'_>,
     reading: &mut EntryReader<'_>,
-    stops: &Stops,
+    stop: &Stop,
 ) -> Result<FrameStatistics> {
     let visitor = reading.events.visitor;
-    let on_frame = |frame: SeenFrame| visitor.frame(frame).map_err(|error| stops.stop(error));
+    let stopped = |error: Error| stop.lock().get_or_insert(error).clone();
+    let on_frame = |frame: SeenFrame| visitor.frame(frame).map_err(stopped);
     let decoders = pass.decoders.unwrap_or(pass.threads);
     decode_observed(stream.reader, stream.compression, decoders, pass.progress, Box::new(on_frame), &mut |decoded| {
-        let died = stops.died.lock().clone();
+        let died = stop.lock().clone();
         let result = died.map_or_else(|| visitor.check(), Err).and_then(|()| match decoded {
             Ok(bytes) => reading.content(bytes),
             Err(lost) => reading.lose_frame(lost),
         });
-        result.map_err(|error| if reading.is_ended { error } else { stops.stop(error) })
+        result.map_err(|error| if reading.is_ended { error } else { stopped(error) })
     })
 }
 

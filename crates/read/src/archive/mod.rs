@@ -20,6 +20,7 @@ pub mod front;
 pub mod hashes;
 pub mod in_order;
 pub mod named;
+pub mod opened;
 mod peeker;
 pub mod range;
 pub mod shape;
@@ -29,146 +30,13 @@ pub mod tail;
 pub mod visit;
 pub mod walk;
 
-use std::io::Read;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-
-use slotpress_base::{Error, ErrorKind, IoContext, IoPolicy, Progress, Result, ShowPath, split_at_most};
-use slotpress_format::{ArchiveName, BLOCK, Root};
+pub use opened::{Archive, ArchiveStream, IndexPolicy, Pass, ReadArchive};
+use slotpress_base::Result;
 
 use crate::archive::by_index::read_by_index;
-use crate::archive::compression::sniff;
-use crate::archive::source::stream;
-use crate::archive::walk::FrameStatistics;
-use crate::{Compression, Documents, LocalFile, SharedSource, Tail, Visitor, read_in_order};
-
-/// Use of the index at the end of an archive.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[warn(missing_docs)]
-pub enum IndexPolicy {
-    /// Follows a valid index; reads in order without one.
-    #[default]
-    Hint,
-    /// Does not read the index.
-    Ignore,
-}
-
-#[derive(Debug)]
-pub struct Archive {
-    pub source: SharedSource,
-    pub name: Option<ArchiveName>,
-    pub compression: Compression,
-    /// Seek table, index and frame hashes; `None` without a valid index, or if it is ignored.
-    pub tail: Option<Tail>,
-    pub index_error: Option<Error>,
-    pub io_policy: IoPolicy,
-}
-
-pub struct ArchiveStream<'a> {
-    pub reader: Box<dyn Read + Send + 'a>,
-    pub compression: Compression,
-}
-
-pub struct Pass<'a> {
-    pub threads: usize,
-    /// Workers that decode when the archive is read in order; `threads` if `None`.
-    pub decoders: Option<usize>,
-    /// True to read only frames with wanted content. Has no effect without an index.
-    pub is_wanted_only: bool,
-    /// True to read the last storages first, which are the newest. Has no effect without an index.
-    pub is_newest_first: bool,
-    /// True to compare the frames that are read with their hashes, if the archive has frame hashes.
-    pub checks_hashes: bool,
-    pub progress: &'a dyn Progress,
-}
-
-impl<'a> Pass<'a> {
-    pub fn new(threads: usize, progress: &'a dyn Progress) -> Self {
-        let threads = threads.max(1);
-        Self { threads, decoders: None, is_wanted_only: false, is_newest_first: false, checks_hashes: false, progress }
-    }
-}
-
-#[derive(Debug, Default)]
-pub struct ReadArchive {
-    pub documents: Documents,
-    /// Statistics of frames. When reading by the index, only `frames`, `frames_with_checksum` and
-    /// `skippable_bytes` are set.
-    pub frames: FrameStatistics,
-    /// Length of the tar stream in bytes, as far as it was read.
-    pub tar_bytes: u64,
-    /// True if the archive was read to its end and no frame or entry was lost.
-    pub is_whole: bool,
-    /// True if Firedancer wrote the archive, or the one from which it was recompressed, according
-    /// to tar headers or the index.
-    pub is_of_firedancer: bool,
-}
+use crate::{Visitor, read_in_order};
 
 impl Archive {
-    pub fn open(path: &Path, policy: IndexPolicy, io_policy: &IoPolicy) -> Result<Self> {
-        let source = LocalFile::open(path)?;
-        Self::of_source(Arc::new(source), ArchiveName::from_path(path), policy, io_policy)
-    }
-
-    /// Opens an archive from any source. The index of a source that is a stream is not read.
-    pub fn of_source(
-        source: SharedSource,
-        name: Option<ArchiveName>,
-        policy: IndexPolicy,
-        io_policy: &IoPolicy,
-    ) -> Result<Self> {
-        let path = source.path();
-        let mut start = [0; BLOCK];
-        let read = source.read_up_to(&mut start, 0).or_path("read", path)?;
-        let compression = sniff(split_at_most(&start, read).0).map_err(|error| error.within(path.shown()))?;
-        let mut archive =
-            Self { source, name, compression, tail: None, index_error: None, io_policy: io_policy.clone() };
-        if policy != IndexPolicy::Ignore && compression == Compression::Zstd && !archive.source.is_stream() {
-            match Tail::read(archive.source.as_ref()) {
-                Ok(tail) => archive.tail = tail,
-                Err(error) if error.kind() == ErrorKind::Damaged => archive.index_error = Some(error),
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(archive)
-    }
-
-    /// Path of the source; without one, the name that errors show.
-    pub fn path(&self) -> &Path {
-        self.source.path()
-    }
-
-    pub fn path_buf(&self) -> PathBuf {
-        self.path().to_path_buf()
-    }
-
-    /// Length in bytes; 0 while it is unknown.
-    pub fn length_bytes(&self) -> u64 {
-        self.source.length_bytes().unwrap_or_default()
-    }
-
-    pub fn base_slot(&self) -> Option<u64> {
-        self.name.as_ref().and_then(|name| name.base_slot)
-    }
-
-    /// The root over all frame hashes; `None` without frame hashes, or if the index is not
-    /// followed.
-    pub fn root(&self) -> Option<Root> {
-        Some(self.tail.as_ref()?.hashes.as_ref()?.root)
-    }
-
-    pub fn warn_of_index(&self, progress: &dyn Progress) {
-        if let Some(error) = &self.index_error {
-            progress.warn(&format!("{}: {error}; reading it without its index", self.path().shown()));
-        }
-    }
-
-    /// Returns a stream of the compressed bytes, at the rate of the I/O policy.
-    pub fn stream<'a>(&'a self, progress: &'a dyn Progress) -> ArchiveStream<'a> {
-        let reader = stream(self.source.as_ref(), self.io_policy.io_hint);
-        ArchiveStream { reader: Box::new(self.io_policy.paced(reader, progress)), compression: self.compression }
-    }
-
     /// Reads the archive by its index if there is one to follow, else in order.
     pub fn read(&self, pass: &Pass<'_>, visitor: &dyn Visitor) -> Result<ReadArchive> {
         match &self.tail {
@@ -178,16 +46,5 @@ impl Archive {
                 read_in_order(self.stream(pass.progress), pass, visitor, sink.as_mut())
             }
         }
-    }
-
-    pub fn decode_in_order(
-        &self,
-        threads: usize,
-        progress: &dyn Progress,
-        on_content: &mut dyn FnMut(&[u8]) -> Result<()>,
-    ) -> Result<FrameStatistics> {
-        let ArchiveStream { reader, compression } = self.stream(progress);
-        decode::decode_in_order(reader, compression, threads, progress, on_content)
-            .map_err(|error| error.within_damaged(self.path().shown()))
     }
 }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use slotpress_base::{Error, IoPolicy, Result};
 use slotpress_format::ArchiveName;
 
+use super::opened::{Archive, IndexPolicy};
 use super::source::Source;
-use super::{Archive, IndexPolicy};
 
 /// An archive in a file or another source, and its name.
 #[derive(Clone, Debug)]

@@ -4,8 +4,8 @@
 use slotpress_base::bytes::count;
 use slotpress_base::{Error, Result, copy_at_most, to_usize};
 
-use super::Archive;
 use super::decode::FrameDecoder;
+use super::opened::Archive;
 use super::source::Pieces;
 use super::tail::Tail;
 

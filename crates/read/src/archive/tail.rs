@@ -94,6 +94,19 @@ impl LastBytes<'_> {
         let within = |at: u64| to_usize(at.saturating_sub(self.start));
         Ok(self.bytes.get(within(range.start)..within(range.end)).unwrap_or_default())
     }
+
+    /// The seek table, its offset, and true if it has the layout that slotpress writes; `None` if
+    /// there is none.
+    fn seek_table(&mut self, length_bytes: u64) -> Result<Option<(Vec<SeekTableItem>, u64, bool)>> {
+        let Some(footer_at) = length_bytes.checked_sub(SEEK_TABLE_FOOTER_BYTES as u64) else { return Ok(None) };
+        self.get(first_read_at(length_bytes)..length_bytes)?;
+        let footer = self.get(footer_at..length_bytes)?.first_chunk().copied();
+        let table_bytes = footer.as_ref().and_then(seek_table_bytes).filter(|bytes| *bytes <= SEEK_TABLE_BYTES_MAX);
+        let Some(table_bytes) = table_bytes else { return Ok(None) };
+        let is_plain = footer.is_some_and(|footer| footer[4] == 0);
+        let table_at = length_bytes.checked_sub(table_bytes).ok_or_else(unfit)?;
+        Ok(Some((parse_seek_table(self.get(table_at..length_bytes)?)?, table_at, is_plain)))
+    }
 }
 
 impl Tail {
@@ -104,17 +117,8 @@ impl Tail {
     /// itself or the file. Other kinds: the source cannot be read.
     pub fn read(source: &dyn Source) -> Result<Option<Self>> {
         let Some(length_bytes) = source.length_bytes() else { return Ok(None) };
-        let Some(footer_at) = length_bytes.checked_sub(SEEK_TABLE_FOOTER_BYTES as u64) else { return Ok(None) };
         let mut last = LastBytes { source, start: length_bytes, bytes: Vec::new() };
-        last.get(first_read_at(length_bytes)..length_bytes)?;
-        let footer = last.get(footer_at..length_bytes)?.first_chunk();
-        let Some(table_bytes) = footer.and_then(seek_table_bytes) else { return Ok(None) };
-        if table_bytes > SEEK_TABLE_BYTES_MAX {
-            return Ok(None);
-        }
-        let has_plain_table = footer.is_some_and(|footer| footer[4] == 0);
-        let table_at = length_bytes.checked_sub(table_bytes).ok_or_else(unfit)?;
-        let items = parse_seek_table(last.get(table_at..length_bytes)?)?;
+        let Some((items, table_at, has_plain_table)) = last.seek_table(length_bytes)? else { return Ok(None) };
         let Some(frames) = data_frames(&items, table_at)? else { return Ok(None) };
         let frames_end = frames.last().map_or(0, DataFrame::end_bytes);
         let Some(index_bytes) = items.last().map(|item| u64::from(item.compressed_bytes)) else { return Ok(None) };

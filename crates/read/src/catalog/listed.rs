@@ -9,7 +9,7 @@ use slotpress_format::{
     ArchiveName, EpochSchedule, FrameHashesAt, Hash, LISTING_VERSION, Root, SlotTime, SlotTimeSource,
 };
 
-use super::prune::KeepReason;
+use super::keep::KeepReason;
 use super::{Archive, Catalog, FrameHashes};
 
 /// Maximum length of an index of `publish`, in bytes: some ten thousand archives.

@@ -5,13 +5,12 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use serde::Serialize;
-use slotpress_base::clock::since_1970;
 use slotpress_format::{
     ARCHIVES_FROM_LISTING, ArchiveName, EpochSchedule, FrameHashesAt, Hash, LISTING_VERSION, Root, SlotTime,
 };
 
-use super::prune::KeepReason;
-use super::{Archive, Catalog, FileId};
+use super::keep::KeepReason;
+use super::{Archive, Catalog, FileId, unix_ns};
 
 impl Archive {
     /// An archive below `url` on a server, with an unknown modification time. A size of 0 stands
@@ -143,11 +142,6 @@ impl ArchiveFields {
     pub fn without_age(self) -> Self {
         Self { age_seconds: None, ..self }
     }
-}
-
-/// Nanoseconds since 1970; 0 for earlier times.
-pub fn unix_ns(time: SystemTime) -> u64 {
-    u64::try_from(since_1970(time).as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 
 #![warn(missing_docs)]
 
+pub mod keep;
 pub mod listed;
 pub mod listing;
 pub mod partials;
@@ -18,16 +19,18 @@ pub mod usable;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
+use slotpress_base::ShowPath;
+use slotpress_base::clock::{self, since_1970};
 use slotpress_format::ledger::names::Extension;
 use slotpress_format::{ArchiveName, EpochSchedule, Hash, Root, SlotTime};
 
-use self::prune::KeepReason;
-use self::usable::{Fault, Unusable};
+use self::keep::KeepReason;
 
 /// A file that is named like an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,6 +78,61 @@ pub struct FileId {
     pub device: u64,
     /// Number of the file on its file system (`st_ino`).
     pub inode: u64,
+}
+
+/// Fault that makes a file with an archive's name unusable.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Fault {
+    /// It has no bytes.
+    Empty,
+    /// Its first bytes are not those of an archive.
+    NotAnArchive,
+    /// Its end is missing: it was cut off, or is still being written.
+    Cut,
+    /// The system refuses to open or read it.
+    Unreadable,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Empty => "it is empty",
+            Self::NotAnArchive => "its first bytes are not those of an archive",
+            Self::Cut => "it has no end: it was cut off, or is still being written",
+            Self::Unreadable => "it cannot be read",
+        })
+    }
+}
+
+/// An unusable file that is named like an archive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Unusable {
+    /// The file.
+    pub archive: Archive,
+    /// What is wrong with it.
+    pub fault: Fault,
+}
+
+impl fmt::Display for Unusable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is not used: {}", self.archive.path().shown(), self.fault)
+    }
+}
+
+impl Serialize for Unusable {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_struct("Unusable", 6)?;
+        fields.serialize_field("name", &self.archive.name)?;
+        fields.serialize_field("file", &self.archive.path().to_string_lossy())?;
+        fields.serialize_field("size_bytes", &self.archive.size_bytes)?;
+        fields.serialize_field("age_seconds", &self.archive.age(unix_ns(clock::now())).as_secs())?;
+        fields.serialize_field("fault", &self.fault)?;
+        fields.serialize_field("reason", &self.fault.to_string())?;
+        fields.end()
+    }
 }
 
 impl Archive {
@@ -271,4 +329,9 @@ impl Catalog {
     pub fn newest_slot(&self) -> Option<u64> {
         self.archives.iter().map(|archive| archive.name.slot).max()
     }
+}
+
+/// Nanoseconds since 1970; 0 for earlier times.
+pub fn unix_ns(time: SystemTime) -> u64 {
+    u64::try_from(since_1970(time).as_nanos()).unwrap_or(u64::MAX)
 }

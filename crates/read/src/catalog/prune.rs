@@ -1,96 +1,14 @@
 //! Decides which archives may be deleted, without I/O, and deletes them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
-use derive_setters::Setters;
 use rustix::fs::{AtFlags, FileType};
 use slotpress_base::{Error, Result, ShowPath};
 use slotpress_format::ArchiveName;
 
+use super::keep::{Keep, KeepReason};
 use super::retention::by_periods;
 use super::{Archive, Catalog, scan};
-
-/// Limits that decide which archives are kept.
-#[derive(Clone, Copy, Debug, Setters)]
-#[non_exhaustive]
-pub struct Keep {
-    /// Number of newest full archives to keep.
-    pub full: usize,
-    /// Number of newest incremental archives to keep, not counting results of `rebase`.
-    pub incremental: usize,
-    /// Number of newest results of `rebase` to keep, unless their full archive is deleted.
-    /// [`Keep::new`] keeps all of them.
-    pub rebased: usize,
-    /// Keeps archives that were modified at most this time ago. [`Keep::new`] sets 0, which keeps
-    /// none.
-    pub within: Duration,
-    /// Number of newest days, in UTC, of which the newest state is kept: a full archive, or an
-    /// incremental one with its full one. Days without a state do not count. An archive of unknown
-    /// time is kept. [`Keep::new`] sets 0, as for the next two.
-    pub daily: usize,
-    /// Number of newest weeks, from Monday to Sunday, of which the newest state is kept.
-    pub weekly: usize,
-    /// Number of newest epochs that are over of which the newest state is kept.
-    pub epoch_ends: usize,
-    /// Limit on the total size in bytes. Results of `rebase` are deleted first, then archives that
-    /// only their number or age keeps, then those of days, of weeks and of epochs; of each the
-    /// oldest first, incremental ones before their full archive. [`Keep::new`] sets none.
-    #[setters(into)]
-    pub bytes_max: Option<u64>,
-}
-
-impl Keep {
-    /// Keeps the newest archives of each kind.
-    pub fn new(full: usize, incremental: usize) -> Self {
-        let (rebased, within) = (usize::MAX, Duration::ZERO);
-        Self { full, incremental, rebased, within, daily: 0, weekly: 0, epoch_ends: 0, bytes_max: None }
-    }
-}
-
-/// Reason why an archive is kept. Of several, the last one counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum KeepReason {
-    /// It is the full archive of a kept incremental one.
-    Base,
-    /// A node would choose it, or it is part of the newest pair.
-    LastPair,
-    /// It was modified within [`Keep::within`].
-    Recent,
-    /// It is among the newest of its kind.
-    Newest,
-    /// It is the newest state of a day.
-    Daily,
-    /// It is the newest state of a week.
-    Weekly,
-    /// It is the newest state of an epoch.
-    EpochEnd,
-    /// Its day, its week or its epoch is not known.
-    Undated,
-}
-
-impl KeepReason {
-    const NAMES: [(Self, &str); 8] = [
-        (Self::Base, "base"),
-        (Self::LastPair, "last_pair"),
-        (Self::Recent, "recent"),
-        (Self::Newest, "newest"),
-        (Self::Daily, "daily"),
-        (Self::Weekly, "weekly"),
-        (Self::EpochEnd, "epoch_end"),
-        (Self::Undated, "undated"),
-    ];
-
-    /// Name in `--json`.
-    pub fn as_str(self) -> &'static str {
-        Self::NAMES.into_iter().find(|(reason, _)| *reason == self).map_or("", |(_, name)| name)
-    }
-
-    /// Finds a reason by its name.
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::NAMES.into_iter().find(|(_, known)| *known == name).map(|(reason, _)| reason)
-    }
-}
 
 /// Returns for each archive of the catalog, in order, why it is kept; `None` if it may be deleted.
 ///

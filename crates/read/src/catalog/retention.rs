@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::prune::{Keep, KeepReason};
+use super::keep::{Keep, KeepReason};
 use super::{Archive, Catalog};
 
 /// Number of a day since 1970, in UTC.

@@ -14,9 +14,8 @@ use slotpress_base::{Error, IoContext, IoPolicy, KeptDir, Result, ShowPath};
 use slotpress_format::{ArchiveName, LISTING_PATH};
 
 use super::listed::{INDEX_BYTES_MAX, Listed, parse_list};
-use super::listing::unix_ns;
-use super::usable::{Fault, Unusable, judge_file};
-use super::{Archive, Catalog, FileId, REMOTE};
+use super::usable::judge_file;
+use super::{Archive, Catalog, Fault, FileId, REMOTE, Unusable, unix_ns};
 use crate::archive::Archive as OpenArchive;
 use crate::archive::front::{self, Front};
 use crate::{IndexPolicy, LocalFile};

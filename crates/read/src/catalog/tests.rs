@@ -6,7 +6,8 @@ use std::io::Read;
 use proptest::prelude::*;
 use slotpress_format::{EpochSchedule, Hash, skippable_frame};
 
-use super::prune::{Keep, KeepReason, plan_prune};
+use super::keep::{Keep, KeepReason};
+use super::prune::plan_prune;
 use super::*;
 
 fn archive(base_slot: Option<u64>, slot: u64, seed: u8, extension: Extension) -> Archive {
@@ -384,4 +385,4 @@ fn unusable_files_are_listed_apart() {
 
 use rustix::fs::FileType as FileKind;
 
-use super::usable::Fault;
+use super::Fault;

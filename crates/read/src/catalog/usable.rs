@@ -1,73 +1,16 @@
 //! Decides which files that are named like archives are usable, for every command that lists,
 //! serves, finds, chooses or prunes.
 
-use std::{fmt, io};
+use std::io;
 
-use serde::ser::SerializeStruct;
-use serde::{Serialize, Serializer};
-use slotpress_base::{ErrorKind, IoHint, Result, ShowPath, clock, split_at_most};
+use slotpress_base::{ErrorKind, IoHint, Result, split_at_most};
 use slotpress_format::{BLOCK, BLOCK_BYTES};
 
-use super::{Archive, FrameHashes};
+use super::{Archive, Fault, FrameHashes};
 use crate::archive::compression::sniff;
 use crate::archive::cut::is_plainly_cut;
 use crate::rules::rebased::rebased_on;
-use crate::{Compression, LocalFile, Source, Tail, first_read_at, unix_ns};
-
-/// Fault that makes a file with an archive's name unusable.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Fault {
-    /// It has no bytes.
-    Empty,
-    /// Its first bytes are not those of an archive.
-    NotAnArchive,
-    /// Its end is missing: it was cut off, or is still being written.
-    Cut,
-    /// The system refuses to open or read it.
-    Unreadable,
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Empty => "it is empty",
-            Self::NotAnArchive => "its first bytes are not those of an archive",
-            Self::Cut => "it has no end: it was cut off, or is still being written",
-            Self::Unreadable => "it cannot be read",
-        })
-    }
-}
-
-/// An unusable file that is named like an archive.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Unusable {
-    /// The file.
-    pub archive: Archive,
-    /// What is wrong with it.
-    pub fault: Fault,
-}
-
-impl fmt::Display for Unusable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} is not used: {}", self.archive.path().shown(), self.fault)
-    }
-}
-
-impl Serialize for Unusable {
-    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        let mut fields = serializer.serialize_struct("Unusable", 6)?;
-        fields.serialize_field("name", &self.archive.name)?;
-        fields.serialize_field("file", &self.archive.path().to_string_lossy())?;
-        fields.serialize_field("size_bytes", &self.archive.size_bytes)?;
-        fields.serialize_field("age_seconds", &self.archive.age(unix_ns(clock::now())).as_secs())?;
-        fields.serialize_field("fault", &self.fault)?;
-        fields.serialize_field("reason", &self.fault.to_string())?;
-        fields.end()
-    }
-}
+use crate::{Compression, LocalFile, Source, Tail, first_read_at};
 
 /// Decides from the first and last bytes of a file whether it is a usable archive, and returns its
 /// frame hashes if it has them. Whole archives always pass. Only `verify` finds changed bytes, a

@@ -16,11 +16,12 @@ use serde::{Serialize, Serializer};
 use slotpress_base::{Error, ErrorKind, Hint, IoPolicy, Progress, Result};
 use slotpress_format::{Address, Record, RecordFault, RecordSink, find_bank_snapshot};
 
+use crate::inspect::check_pair;
 use crate::inspect::owners::owner_name;
 use crate::state::storages::Storages;
+use crate::verify::job::lost_records;
 use crate::verify::ledger::lock;
-use crate::verify::lost_records;
-use crate::{AccountsInput, Plan, RecordVisitor, RecordWorker, StorageRef, check_pair};
+use crate::{AccountsInput, Plan, RecordVisitor, RecordWorker, StorageRef};
 
 /// Bytes of storages that each worker searches in the first round. Each further round takes twice
 /// as many.
@@ -96,7 +97,7 @@ pub fn find_account(
         }
         AccountsInput::Archives(full, incremental) => {
             if let Some(incremental) = incremental {
-                check_pair((&full.path, full.name.as_ref()), (&incremental.path, incremental.name.as_ref()))?;
+                check_pair(full, incremental)?;
             }
             // All records of an incremental archive are newer than those of its full one.
             for input in incremental.into_iter().chain([full]) {

@@ -18,13 +18,13 @@ use slotpress_format::{
     ArchiveName, BankFields, Entry, EntryKind, LedgerPaths, Root, StorageFile, find_bank_snapshot, ledger_lock_holder,
 };
 
-use crate::archive::Archive;
 use crate::archive::visit::Problem;
 use crate::archive::walk::FrameStatistics;
+use crate::archive::{Archive, front};
 use crate::rules::clients::refusals;
 use crate::{
-    ArchiveRules, Compression, EntryUse, Findings, NamedArchive, Pass, Plan, ReadArchive, SeenFrame, SeenSlots,
-    SnapshotClient, Visitor,
+    ArchiveRules, Compression, EntryUse, Findings, Member, NamedArchive, ParsedBank, Pass, Plan, ReadArchive,
+    SeenFrame, SeenSlots, SnapshotClient, Visitor, judge_pair,
 };
 
 /// Source of accounts.
@@ -170,6 +170,27 @@ pub struct LedgerInspection {
     pub is_in_use: Option<bool>,
 }
 
+/// Refuses two archives that are no pair, by their names, indexes and the beginning of their bank
+/// files. Of an archive that can be read only once, the name is all that is looked at.
+///
+/// # Errors
+/// See [`judge_pair`]; an archive cannot be read.
+pub fn check_pair(full: &NamedArchive, incremental: &NamedArchive) -> Result<()> {
+    let findings = Findings::strict();
+    judge_pair(full.into(), incremental.into(), &findings)?;
+    let opened = [full, incremental].map(|named| named.open(&IoPolicy::default()));
+    let [full, incremental] = opened.each_ref().map(|opened| opened.as_ref().map_err(Error::clone));
+    let (full, incremental) = (full?, incremental?);
+    if full.source.is_stream() || incremental.source.is_stream() {
+        return Ok(());
+    }
+    let banks = (front::bank(full)?, front::bank(incremental)?);
+    // The hash is at the end of the bank file.
+    let hash = full.name.as_ref().map(|name| name.hash);
+    let full = Member { hash, ..Member::of_archive(full, banks.0.as_ref()) };
+    judge_pair(full, Member::of_archive(incremental, banks.1.as_ref()), &findings)
+}
+
 /// Inspects an archive of any maker. With an index, reads only the frames with version and bank
 /// file. Without one, decodes the archive once on up to `threads` threads.
 ///
@@ -193,22 +214,12 @@ fn inspect_open(archive: &Archive, threads: usize, progress: &dyn Progress) -> R
     entries.tar_bytes = read.tar_bytes;
     let frames = frame_statistics(archive, &read);
     let version = read.documents.version.clone().unwrap_or_default();
-    let bank = match read.documents.bank.take() {
-        None => return Err(Error::damaged("the archive holds no bank file")),
-        Some(bank) => bank?,
-    };
-    if let Some(error) = bank.end_error {
-        return Err(error);
+    if let Some(Err(error) | Ok(ParsedBank { end_error: Some(error), .. })) = &read.documents.bank {
+        return Err(error.clone());
     }
-    read.documents.bank = Some(Ok(crate::archive::documents::ParsedBank { end_error: None, ..bank }));
-    let judged = rules.finish(archive, &mut read)?;
-    let Some(bank) = judged.bank else { return Err(Error::damaged("the archive holds no bank file")) };
-    let broken = findings.broken_rules();
+    let bank = rules.finish(archive, &mut read)?.bank;
+    let bank = bank.ok_or_else(|| Error::damaged("the archive holds no bank file"))?;
     let hash = bank.snapshot_hash();
-    let readings = SnapshotClient::ALL.map(|client| {
-        let refusals = refusals(broken.keys().copied(), client);
-        ClientReading { client, reads: refusals.is_empty(), refusals }
-    });
     let index = archive.tail.as_ref().map(|tail| &tail.index);
     Ok(ArchiveInspection {
         path: archive.path_buf(),
@@ -225,8 +236,17 @@ fn inspect_open(archive: &Archive, threads: usize, progress: &dyn Progress) -> R
         entries,
         file_bytes: archive.length_bytes(),
         frames,
-        clients: readings.to_vec(),
+        clients: readings(&findings),
     })
+}
+
+fn readings(findings: &Findings) -> Vec<ClientReading> {
+    let broken = findings.broken_rules();
+    let reading = |client| {
+        let refusals = refusals(broken.keys().copied(), client);
+        ClientReading { client, reads: refusals.is_empty(), refusals }
+    };
+    SnapshotClient::ALL.into_iter().map(reading).collect()
 }
 
 /// Statistics of the frames; with an index, from seek table and settings, since not all frames were

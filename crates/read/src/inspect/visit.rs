@@ -8,8 +8,9 @@ use slotpress_format::{Address, Record};
 
 use super::AccountsInput;
 use crate::state::second_pass::{StateVisitor, StateWorker};
+use crate::verify::job::Job;
 use crate::verify::ledger::read_ledger;
-use crate::verify::{Job, read_archives};
+use crate::verify::read_archives;
 use crate::{Check, StorageRef, VerifyOptions, VerifyReport};
 
 /// The newest version of an account. Its balance is never 0: closed accounts are not visited.

@@ -24,8 +24,8 @@ use slotpress_format::{
 };
 pub use storage_length::StorageFault;
 
-use crate::plan::split::{Checkpoint, scan_splits};
-use crate::plan::storage_length::{OnFault, StorageLength, read_obsolete, storage_length};
+use crate::plan::split::scan_splits;
+use crate::plan::storage_length::{Checkpoint, OnFault, StorageLength, read_obsolete, storage_length};
 
 #[derive(Clone, Debug)]
 pub struct PlannedFile {
@@ -95,6 +95,16 @@ impl PlanOptions {
     pub fn new(base_slot: Option<u64>, threads: usize) -> Self {
         Self { base_slot, threads, io_policy: IoPolicy::default() }
     }
+
+    fn check_base(&self, slot: u64) -> Result<()> {
+        match self.base_slot.filter(|base| *base >= slot) {
+            Some(base) => {
+                Err(Error::usage(format!("the base slot {base} is not below the bank snapshot's slot {slot}"))
+                    .with_hint("the base slot is the slot of the full archive that the incremental one builds on"))
+            }
+            None => Ok(()),
+        }
+    }
 }
 
 impl Plan {
@@ -118,10 +128,7 @@ impl Plan {
         on_fault: &mut OnFault<'_>,
     ) -> Result<Self> {
         let BankSnapshot { slot, storages, roots, obsolete_accounts, .. } = &snapshot;
-        if let Some(base) = options.base_slot.filter(|base| base >= slot) {
-            return Err(Error::usage(format!("the base slot {base} is not below the bank snapshot's slot {slot}"))
-                .with_hint("the base slot is the slot of the full archive that the incremental one builds on"));
-        }
+        options.check_base(*slot)?;
         let mut obsolete = vec![None; storages.len()];
         let format = snapshot.layout.obsolete_format();
         if let Some(path) = obsolete_accounts {
@@ -147,12 +154,7 @@ impl Plan {
             progress.warn("slots of 2^32 and above: Firedancer cannot load this archive");
         }
         let files = plan_files(&snapshot)?;
-        let entries = files.len().saturating_add(planned.storages.len()) as u64;
-        if entries > ENTRIES_MAX {
-            let message = format!("the archive would have {entries} entries: Agave loads at most {ENTRIES_MAX}");
-            return Err(Error::failed(message)
-                .with_hint("recompress the archives that the validator writes: the validator merges small storages"));
-        }
+        check_entries(files.len().saturating_add(planned.storages.len()) as u64)?;
         let io_hint = options.io_policy.io_hint;
         Ok(Self { bank, files, roots: snapshot.roots, obsolete_accounts: lists, io_hint, ..planned })
     }
@@ -175,6 +177,15 @@ impl Plan {
     pub fn content_bytes(&self) -> u64 {
         self.entries().map(|entry| entry.content_bytes).sum()
     }
+}
+
+fn check_entries(entries: u64) -> Result<()> {
+    if entries <= ENTRIES_MAX {
+        return Ok(());
+    }
+    let message = format!("the archive would have {entries} entries: Agave loads at most {ENTRIES_MAX}");
+    Err(Error::failed(message)
+        .with_hint("recompress the archives that the validator writes: the validator merges small storages"))
 }
 
 /// A storage to archive, before its length is known.
@@ -252,12 +263,13 @@ fn plan_storages(
     let mut planned = Plan { storages: Vec::with_capacity(wanted.len()), ..Plan::default() };
     let mut scanned = scanned.into_iter();
     for Wanted { file, obsolete, map_bytes } in wanted {
+        let within = |error: Error| {
+            let root = roots.get(usize::from(file.root)).map_or(Path::new(""), |root| root.path.as_path());
+            error.within(root.join(file.file_name()).shown())
+        };
         let length = match file.is_split() {
             true => scanned.next().unwrap_or_else(|| Ok(StorageLength::default())),
-            false => storage_length(file, obsolete, *map_bytes, has_map).map_err(|error| {
-                let root = roots.get(usize::from(file.root)).map(|root| root.path.as_path()).unwrap_or(Path::new(""));
-                error.within(root.join(file.file_name()).shown())
-            }),
+            false => storage_length(file, obsolete, *map_bytes, has_map).map_err(within),
         };
         let length = match length {
             Ok(length) => length,

@@ -3,11 +3,11 @@
 //! Any worker can fill any frame. A file whose length or modification time differs from the plan is
 //! an error: a storage that changes while it is read cannot be archived.
 
-use slotpress_base::{Error, IoHint, Result, ShowPath, copy_at_most, split_at_most, to_usize};
+use slotpress_base::{IoHint, Result, ShowPath, copy_at_most, split_at_most, to_usize};
 use slotpress_format::{BLOCK_BYTES, END_OF_ARCHIVE_BYTES, Entry, FrameSpan, ObsoleteLists, StorageFile, StorageRoot};
 
 use crate::Plan;
-use crate::plan::file::StorageSource;
+use crate::plan::file::{StorageSource, not_planned};
 use crate::plan::split::SplitStorage;
 use crate::plan::{PlannedFile, PlannedStorage};
 
@@ -133,10 +133,6 @@ impl Plan {
         let root = self.roots.get(usize::from(file.root));
         root.ok_or_else(|| not_planned(file))
     }
-}
-
-pub(super) fn not_planned(file: &StorageFile) -> Error {
-    Error::failed(format!("{}: its directory is not in the plan", file.file_name()))
 }
 
 enum Content<'a> {

@@ -18,9 +18,8 @@ use slotpress_format::{
     check_data_header, check_uids,
 };
 
-use crate::plan::file::{StorageSource, changed};
-use crate::plan::source::not_planned;
-use crate::plan::storage_length::StorageLength;
+use crate::plan::file::{StorageSource, changed, not_planned};
+use crate::plan::storage_length::{Checkpoint, StorageLength};
 
 /// Distance between checkpoints in an entry; more if an account is longer. Reading for a frame
 /// starts at most this far before the frame's part. The checkpoints of 450 GB of storages take 7
@@ -42,12 +41,6 @@ const BATCH_BYTES: u64 = 4 * 1024 * 1024;
 /// Limit on the files of a batch, so that each worker gets a few batches even if all files are
 /// tiny.
 const BATCH_STORAGES_MAX: usize = 256;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Checkpoint {
-    pub entry_offset: u64,
-    pub meta_offset: u64,
-}
 
 const START: Checkpoint = Checkpoint { entry_offset: 0, meta_offset: FILE_HEADER_BYTES as u64 };
 

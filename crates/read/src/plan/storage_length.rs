@@ -10,8 +10,6 @@ use slotpress_format::ledger::lists::ObsoleteSummary;
 use slotpress_format::ledger::record::align8;
 use slotpress_format::{FieldReader, ObsoleteFormat, StorageFile, scan_obsolete_accounts};
 
-use crate::plan::split::Checkpoint;
-
 #[derive(Clone, Debug)]
 pub struct StorageFault {
     pub slot: u64,
@@ -56,6 +54,13 @@ pub fn read_obsolete(
             }
         },
     )
+}
+
+/// A position in a split storage from which it can be read: in its entry, and in its `.meta` file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Checkpoint {
+    pub entry_offset: u64,
+    pub meta_offset: u64,
 }
 
 #[derive(Debug, Default)]

@@ -38,7 +38,7 @@ mod tests {
     }
 
     fn broken(bank: &BankFile, features: &[([u8; 32], Vec<u8>)]) -> Vec<Rule> {
-        let account = |data: &Vec<u8>| WellKnownAccount { owner: FEATURE, data: data.as_slice().into() };
+        let account = |data: &Vec<u8>| WellKnownAccount { lamports: 1, owner: FEATURE, data: data.as_slice().into() };
         let accounts = features.iter().map(|(address, data)| (*address, account(data))).collect();
         let findings = Findings::new();
         judge_slot_time(&accounts, bank, &findings).expect("collected");

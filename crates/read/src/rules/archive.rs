@@ -4,14 +4,14 @@
 use std::collections::HashSet;
 
 use parking_lot::Mutex;
-use slotpress_base::Result;
-use slotpress_format::{BankFile, Entry, FRAME_HEADER_BYTES_MAX, FrameStart, TarEnd};
+use slotpress_base::{Error, Result};
+use slotpress_format::{BankFile, Entry, EntryParser, FRAME_HEADER_BYTES_MAX, FrameStart, TarEnd};
 
 use super::documents::{judge_documents, judge_name};
 use super::entries::EntryChecker;
-use super::findings::{Check, FindingPlace, Findings};
+use super::findings::{FindingPlace, Findings};
 use super::frames::{FrameWatch, check_window};
-use super::rule::Rule;
+use super::rule::{Check, Rule};
 use crate::archive::Archive;
 use crate::archive::visit::Problem;
 use crate::{Documents, ReadArchive, SeenFrame};
@@ -82,43 +82,12 @@ impl<'a> ArchiveRules<'a> {
                 let place = FindingPlace::frame(Some(number), Some(offset_bytes));
                 findings.add_at(Rule::FrameHash, &place, "a frame with the recorded hash", "another frame")
             }
-            Problem::Unreadable { error, is_after_end } => {
-                let number = self.frames.lock().number_of(error.offset_bytes());
-                let header_bytes = FRAME_HEADER_BYTES_MAX as u64;
-                let length_bytes = self.length_bytes.unwrap_or(u64::MAX);
-                let is_at_end =
-                    error.offset_bytes().is_some_and(|offset| offset.saturating_add(header_bytes) >= length_bytes);
-                let rule = match (is_after_end, is_at_end) {
-                    (true, _) => Rule::TrailingBytes,
-                    (false, true) => Rule::CutOff,
-                    (false, false) => Rule::FrameDamaged,
-                };
-                findings.add_error(rule, &FindingPlace::frame(number, error.offset_bytes()), error)
-            }
+            Problem::Unreadable { error, is_after_end } => self.unreadable(error, is_after_end),
             Problem::DamagedHeader { error, offset_bytes } => {
                 findings.add_error(Rule::TarDamaged, &FindingPlace::default().at(offset_bytes), error)
             }
             Problem::OddHeader { oddity, header } => self.entries.lock().odd(oddity, header, findings),
-            Problem::End { parser, error } => {
-                let place = FindingPlace::default().at(parser.position());
-                let rule = match parser.end() {
-                    TarEnd::Clean => return Ok(()),
-                    TarEnd::Short => Rule::EndMissing,
-                    TarEnd::Long => Rule::EndLong,
-                    TarEnd::Junk => Rule::JunkAfterEnd,
-                    TarEnd::Inside if parser.is_between_entries() => Rule::EndMissing,
-                    TarEnd::Inside => Rule::CutOff,
-                };
-                if findings.refuses(rule) || rule == Rule::CutOff {
-                    return findings.add_error_to(Check::Entries, rule, &place, error);
-                }
-                let found = match parser.end() {
-                    TarEnd::Junk => "other bytes".to_string(),
-                    TarEnd::Inside => "nothing".to_string(),
-                    _ => format!("{} zero bytes", parser.end_zero_bytes()),
-                };
-                findings.add_at(rule, &place, "1024 zero bytes, then nothing", found)
-            }
+            Problem::End { parser, error } => self.end(parser, error),
             Problem::LostRecords { which } => {
                 if !self.is_by_index {
                     findings.skip(Check::Entries, which);
@@ -128,6 +97,42 @@ impl<'a> ArchiveRules<'a> {
                 Ok(())
             }
         }
+    }
+
+    /// Records that frame boundaries are lost.
+    fn unreadable(&self, error: &Error, is_after_end: bool) -> Result<()> {
+        let offset_bytes = error.offset_bytes();
+        let number = self.frames.lock().number_of(offset_bytes);
+        let end_bytes = offset_bytes.map(|offset| offset.saturating_add(FRAME_HEADER_BYTES_MAX as u64));
+        let is_at_end = end_bytes.is_some_and(|end| end >= self.length_bytes.unwrap_or(u64::MAX));
+        let rule = match (is_after_end, is_at_end) {
+            (true, _) => Rule::TrailingBytes,
+            (false, true) => Rule::CutOff,
+            (false, false) => Rule::FrameDamaged,
+        };
+        self.findings.add_error(rule, &FindingPlace::frame(number, offset_bytes), error)
+    }
+
+    /// Records that the tar stream does not end as it should.
+    fn end(&self, parser: &EntryParser, error: &Error) -> Result<()> {
+        let place = FindingPlace::default().at(parser.position());
+        let rule = match parser.end() {
+            TarEnd::Clean => return Ok(()),
+            TarEnd::Short => Rule::EndMissing,
+            TarEnd::Long => Rule::EndLong,
+            TarEnd::Junk => Rule::JunkAfterEnd,
+            TarEnd::Inside if parser.is_between_entries() => Rule::EndMissing,
+            TarEnd::Inside => Rule::CutOff,
+        };
+        if self.findings.refuses(rule) || rule == Rule::CutOff {
+            return self.findings.add_error_to(Check::Entries, rule, &place, error);
+        }
+        let found = match parser.end() {
+            TarEnd::Junk => "other bytes".to_string(),
+            TarEnd::Inside => "nothing".to_string(),
+            _ => format!("{} zero bytes", parser.end_zero_bytes()),
+        };
+        self.findings.add_at(rule, &place, "1024 zero bytes, then nothing", found)
     }
 
     pub fn finish(&self, archive: &Archive, read: &mut ReadArchive) -> Result<JudgedArchive> {

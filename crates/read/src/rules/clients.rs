@@ -3,57 +3,12 @@
 
 #![warn(missing_docs)]
 
-use std::fmt;
-
 use serde::Serialize;
 use slotpress_format::ledger::names::Extension;
 
-use super::rule::Rule;
-
-/// A version of a validator client.
-#[allow(missing_docs, reason = "the names say it")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[non_exhaustive]
-pub enum SnapshotClient {
-    #[serde(rename = "agave-4.2")]
-    Agave42,
-    #[serde(rename = "agave-4.3")]
-    Agave43,
-    #[serde(rename = "agave-4.4")]
-    Agave44,
-    #[serde(rename = "agave-4.5")]
-    Agave45,
-    /// Firedancer since September 2026.
-    #[serde(rename = "firedancer")]
-    Firedancer,
-}
+use super::rule::{Rule, SnapshotClient};
 
 use SnapshotClient::*;
-
-impl SnapshotClient {
-    /// All clients, the oldest version of each first.
-    pub const ALL: [Self; 5] = [Agave42, Agave43, Agave44, Agave45, Firedancer];
-
-    /// All versions of Agave; "Agave" without a version means these.
-    pub const AGAVE: [Self; 4] = [Agave42, Agave43, Agave44, Agave45];
-
-    /// True for all versions of Agave.
-    pub fn is_agave(self) -> bool {
-        self != Firedancer
-    }
-}
-
-impl fmt::Display for SnapshotClient {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Agave42 => "Agave 4.2",
-            Agave43 => "Agave 4.3",
-            Agave44 => "Agave 4.4",
-            Agave45 => "Agave 4.5",
-            Firedancer => "Firedancer",
-        })
-    }
-}
 
 /// Joint name of [`SnapshotClient::AGAVE`].
 const AGAVE_TOGETHER: &str = "Agave 4.2 to 4.5";

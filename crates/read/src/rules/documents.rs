@@ -2,36 +2,21 @@
 //! each other, with the archive's name, and with its storages. No I/O.
 
 use slotpress_base::{Error, ErrorKind, Result};
-use slotpress_format::{BankFile, EntryKind, Hash, Root, SNAPSHOT_VERSION, is_known_version};
+use slotpress_format::{BankFile, EntryKind, Root, SNAPSHOT_VERSION, StatusCache, is_known_version};
 
 use super::bank::{judge_chain, judge_transactions};
 use super::clients::broken_by;
-use super::findings::{Check, FindingPlace, Findings};
-use super::rule::Rule;
+use super::findings::{FindingPlace, Findings};
+use super::rule::{Check, Rule};
 use crate::archive::Archive;
-use crate::{CheckOptions, Documents, ParsedBank};
+use crate::{Documents, ParsedBank};
 
 /// Checks that the documents were parsed and agree with each other. Returns the bank file.
 pub fn judge_documents(documents: Documents, entry_slot: Option<u64>, findings: &Findings) -> Result<Option<BankFile>> {
-    if let Some(version) = &documents.version
-        && !is_known_version(version)
-    {
-        let found = format!("{:?}", slotpress_base::text::one_line(&String::from_utf8_lossy(version)));
-        findings.add_at(Rule::Version, &FindingPlace::entry("version"), SNAPSHOT_VERSION, found)?;
-    } else if let Some(version) = documents.version.as_ref().filter(|version| version.len() != SNAPSHOT_VERSION.len()) {
-        let expected = format!("{SNAPSHOT_VERSION} in {} bytes", SNAPSHOT_VERSION.len());
-        let found = format!("{} bytes", version.len());
-        findings.add_at(Rule::VersionLength, &FindingPlace::entry("version"), expected, found)?;
-    }
-    let bank_place = match entry_slot {
+    documents.version.map_or(Ok(()), |version| judge_version(&version, findings))?;
+    let place = match entry_slot {
         Some(slot) => FindingPlace::entry(EntryKind::BankFile(slot)),
         None => FindingPlace::entry("the bank file"),
-    };
-    let cache_place = FindingPlace::entry(EntryKind::StatusCache);
-    let unreadable = |rule, place: &FindingPlace, error: &Error| match error.kind() {
-        ErrorKind::Damaged => findings.add_error(rule, place, error),
-        // An I/O error says nothing about the contents.
-        _ => Err(error.clone()),
     };
     let mut bank = match documents.bank {
         None => {
@@ -39,37 +24,65 @@ pub fn judge_documents(documents: Documents, entry_slot: Option<u64>, findings: 
             None
         }
         Some(Err(error)) => {
-            unreadable(Rule::BankFile, &bank_place, &error)?;
+            unreadable(Rule::BankFile, &place, &error, findings)?;
             None
         }
         Some(Ok(ParsedBank { bank, end_error })) => {
-            if let Some(error) = end_error {
-                unreadable(Rule::BankFileEnd, &bank_place, &error)?;
-            }
-            judge_bank(&bank, entry_slot, &bank_place, findings)?;
-            judge_chain(&bank, &bank_place, findings)?;
+            end_error.map_or(Ok(()), |error| unreadable(Rule::BankFileEnd, &place, &error, findings))?;
+            judge_bank(&bank, entry_slot, &place, findings)?;
+            judge_chain(&bank, &place, findings)?;
             Some(bank)
         }
     };
+    let place = FindingPlace::entry(EntryKind::StatusCache);
     match documents.status_cache {
         None => findings.skip(Check::Bank, "no status cache could be read"),
-        Some(Err(error)) => unreadable(Rule::StatusCache, &cache_place, &error)?,
-        Some(Ok(cache)) => {
-            if let Some(bank) = &mut bank {
-                if bank.lacks_stakes() && cache.slots.len() == 1 {
-                    findings.add_at(Rule::FewCachedSlots, &cache_place, "all slots of the slot history, or 300", 1)?;
-                }
-                bank.cached_slots = Some(cache.slots.as_slice().into());
-            }
-            let bank_slot = bank.as_ref().map_or(u64::MAX, |bank| bank.slot);
-            if let Some(slot) = cache.slots.iter().find(|slot| **slot > bank_slot) {
-                let expected = format!("slots up to {bank_slot}");
-                findings.add_at(Rule::StatusCache, &cache_place, expected, slot)?;
-            }
-            judge_transactions(&cache, &cache_place, findings)?;
-        }
+        Some(Err(error)) => unreadable(Rule::StatusCache, &place, &error, findings)?,
+        Some(Ok(cache)) => judge_status_cache(&cache, bank.as_mut(), &place, findings)?,
     }
     Ok(bank)
+}
+
+/// Records that a document cannot be parsed. An I/O error says nothing about the contents.
+fn unreadable(rule: Rule, place: &FindingPlace, error: &Error, findings: &Findings) -> Result<()> {
+    match error.kind() {
+        ErrorKind::Damaged => findings.add_error(rule, place, error),
+        _ => Err(error.clone()),
+    }
+}
+
+fn judge_version(version: &[u8], findings: &Findings) -> Result<()> {
+    let place = &FindingPlace::entry("version");
+    if !is_known_version(version) {
+        let found = format!("{:?}", slotpress_base::text::one_line(&String::from_utf8_lossy(version)));
+        return findings.add_at(Rule::Version, place, SNAPSHOT_VERSION, found);
+    }
+    let length = SNAPSHOT_VERSION.len();
+    if version.len() == length {
+        return Ok(());
+    }
+    let expected = format!("{SNAPSHOT_VERSION} in {length} bytes");
+    findings.add_at(Rule::VersionLength, place, expected, format!("{} bytes", version.len()))
+}
+
+/// Checks a status cache against the bank file, which learns its slots.
+fn judge_status_cache(
+    cache: &StatusCache,
+    mut bank: Option<&mut BankFile>,
+    place: &FindingPlace,
+    findings: &Findings,
+) -> Result<()> {
+    if let Some(bank) = &mut bank {
+        if bank.lacks_stakes() && cache.slots.len() == 1 {
+            findings.add_at(Rule::FewCachedSlots, place, "all slots of the slot history, or 300", 1)?;
+        }
+        bank.cached_slots = Some(cache.slots.as_slice().into());
+    }
+    let bank_slot = bank.map_or(u64::MAX, |bank| bank.slot);
+    if let Some(slot) = cache.slots.iter().find(|slot| **slot > bank_slot) {
+        findings.add_at(Rule::StatusCache, place, format!("slots up to {bank_slot}"), slot)?;
+    }
+    judge_transactions(cache, place, findings)
 }
 
 /// Checks the fields of a bank file against each other and against its entry's name.
@@ -126,23 +139,6 @@ pub fn judge_name(archive: &Archive, bank: Option<&BankFile>, findings: &Finding
     match name.hash == hash {
         true => Ok(()),
         false => findings.add(Rule::NameMismatch, name.hash, hash),
-    }
-}
-
-/// Checks slot and hash against what the caller expects.
-pub fn judge_expectations(
-    options: &CheckOptions,
-    found_slot: u64,
-    found_hash: Hash,
-    findings: &Findings,
-) -> Result<()> {
-    if let Some(slot) = options.expect_slot.filter(|slot| *slot != found_slot) {
-        let (expected, found) = (format!("slot {slot}"), format!("slot {found_slot}"));
-        findings.add(Rule::NotExpected, expected, found)?;
-    }
-    match options.expect_hash.filter(|hash| *hash != found_hash) {
-        Some(hash) => findings.add(Rule::NotExpected, hash, found_hash),
-        None => Ok(()),
     }
 }
 

@@ -101,6 +101,7 @@ impl EntryChecker {
             EntryKind::Storage { slot, id } => {
                 self.has_accounts_before_bank |= self.bank_slot.is_none();
                 self.storages.push((slot, entry.content_bytes));
+                self.slot_max = self.slot_max.max(Some((slot, id)));
                 if entry.content_bytes == 0 {
                     add(Rule::EmptyStorage, &"at least one record", &"0 bytes")?;
                 }
@@ -110,20 +111,24 @@ impl EntryChecker {
                 if let Some(base) = self.base_slot.filter(|base| slot <= *base) {
                     add(Rule::StorageTooOld, &format!("a slot above {base}"), &slot)?;
                 }
-                let is_of_bank_slot = self.bank_slot() == Some(slot);
-                let is_new = is_of_bank_slot && self.ids_of_bank_slot.insert(id);
-                if !seen_slots.insert(slot) {
-                    match is_new && self.ids_of_bank_slot.len() > 1 {
-                        // Firedancer wrote several storages of one slot before September 2026.
-                        // `judge_shared_slot` decides when the bank file is known.
-                        true => self.shared = self.shared.or(Some(id)),
-                        false => add(Rule::DuplicateStorage, &one_of(slot), &"another")?,
-                    }
+                if self.is_other_of_slot(slot, id, seen_slots) {
+                    add(Rule::DuplicateStorage, &one_of(slot), &"another")?;
                 }
-                self.slot_max = self.slot_max.max(Some((slot, id)));
             }
         }
         Ok(())
+    }
+
+    /// True if a storage is the second one of its slot. Firedancer wrote several storages of one slot
+    /// before September 2026: [`Self::judge_shared_slot`] decides when the bank file is known.
+    fn is_other_of_slot(&mut self, slot: u64, id: u32, seen_slots: &mut HashSet<u64>) -> bool {
+        let is_new = self.bank_slot() == Some(slot) && self.ids_of_bank_slot.insert(id);
+        let is_other = !seen_slots.insert(slot);
+        if is_other && is_new && self.ids_of_bank_slot.len() > 1 {
+            self.shared = self.shared.or(Some(id));
+            return false;
+        }
+        is_other
     }
 
     /// Reports several storages of the bank's slot: as [`Rule::SharedSlot`] if the bank file holds

@@ -12,46 +12,8 @@ use serde::Serialize;
 use slotpress_base::{Error, Result};
 use slotpress_format::Address;
 
-use super::clients::{ClientVerdict, SnapshotClient, lines_of, verdicts};
-use crate::Rule;
-
-/// The checks, in the order in which reports list them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
-#[warn(missing_docs)]
-pub enum Check {
-    /// Frames: magic, sizes, checksums, windows, trailing bytes; index and seek table.
-    Frames,
-    /// Entries: names, kinds, order, duplicates, sizes, end of archive.
-    Entries,
-    /// Name of the archive against the bank file; the snapshot version.
-    Name,
-    /// Bank file and status cache to their last byte; storage map against storages.
-    Bank,
-    /// Records: lengths, flags, padding; no account twice in a storage.
-    Records,
-    /// Newest version of every account: capitalization, lattice hash, stakes, sysvars.
-    State,
-}
-
-#[warn(missing_docs)]
-impl Check {
-    /// All checks, in the order in which reports list them.
-    pub const ALL: [Self; 6] = [Self::Frames, Self::Entries, Self::Name, Self::Bank, Self::Records, Self::State];
-
-    /// Name in reports, in lowercase letters.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Frames => "frames",
-            Self::Entries => "entries",
-            Self::Name => "name",
-            Self::Bank => "bank",
-            Self::Records => "records",
-            Self::State => "state",
-        }
-    }
-}
+use super::clients::{ClientVerdict, lines_of, verdicts};
+use super::rule::{Check, Rule, SnapshotClient};
 
 /// Position of a failure, as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -193,6 +155,11 @@ impl Findings {
     /// Ends the work at the first broken rule for which `refused` is true; collects other failures.
     pub fn refusing(refused: fn(Rule) -> bool) -> Self {
         Self { refused: Some(refused), ..Self::default() }
+    }
+
+    /// Ends the work at the first broken rule.
+    pub fn strict() -> Self {
+        Self::refusing(|_| true)
     }
 
     /// Sets whether the findings concern the full archive of a pair: clients do not use its bank.

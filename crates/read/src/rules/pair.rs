@@ -4,49 +4,92 @@
 use std::path::Path;
 
 use slotpress_base::{Error, Result, ShowPath};
-use slotpress_format::{ArchiveName, BankFile};
+use slotpress_format::{ArchiveName, BankFile, Hash};
 
 use super::findings::Findings;
+use super::rebased::rebased_on;
 use super::rule::Rule;
+use crate::NamedArchive;
+use crate::archive::Archive;
 
-/// An archive of a pair: its path, and its name if the file has an archive's name.
-pub type Member<'a> = (&'a Path, Option<&'a ArchiveName>);
+/// What is known of an archive of a pair. A file without an archive's name is taken for the right
+/// one, until its bank file is known.
+#[derive(Clone, Copy)]
+pub struct Member<'a> {
+    pub path: &'a Path,
+    pub name: Option<&'a ArchiveName>,
+    /// Slot on which it builds, by its name or as the caller says.
+    pub base_slot: Option<u64>,
+    /// Settings in its index; `rebase` notes there on which state it builds.
+    pub settings: &'a str,
+    pub bank: Option<&'a BankFile>,
+    pub hash: Option<Hash>,
+}
 
-/// Checks by their names that two archives are a pair. Assumes that a file without an archive's
-/// name is the right one.
+impl<'a> Member<'a> {
+    pub fn new(path: &'a Path, name: Option<&'a ArchiveName>) -> Self {
+        Self { path, name, base_slot: name.and_then(|name| name.base_slot), settings: "", bank: None, hash: None }
+    }
+
+    pub fn of_archive(archive: &'a Archive, bank: Option<&'a BankFile>) -> Self {
+        let settings = archive.tail.as_ref().map_or("", |tail| tail.index.settings.as_str());
+        let hash = bank.map(BankFile::snapshot_hash);
+        Self { settings, bank, hash, ..Self::new(archive.path(), archive.name.as_ref()) }
+    }
+
+    fn slot(&self) -> Option<u64> {
+        self.bank.map(|bank| bank.slot).or(self.name.map(|name| name.slot))
+    }
+}
+
+impl<'a> From<&'a NamedArchive> for Member<'a> {
+    fn from(NamedArchive { path, name, .. }: &'a NamedArchive) -> Self {
+        Self::new(path, name.as_ref())
+    }
+}
+
+/// Judges whether a full and an incremental archive are a pair, as far as they are known. Every
+/// command that takes a pair asks this, again when it knows more.
 ///
 /// # Errors
-/// The archives are swapped, of the same kind, or the incremental one builds on another slot.
-pub fn check_pair(full: Member<'_>, incremental: Member<'_>) -> Result<()> {
-    let base_of = |(_, name): Member<'_>| name.map(|name| name.base_slot);
+/// The archives are swapped, of the same kind, or the incremental one builds on another slot: a
+/// mistake of the caller. Or `findings` refuses a broken rule.
+pub fn judge_pair(full: Member<'_>, incremental: Member<'_>, findings: &Findings) -> Result<()> {
+    let base_of = |member: Member<'_>| member.name.map(|name| name.base_slot);
     let of_one_kind = |kind: &str| {
         Err(Error::usage(format!("both archives are {kind} ones"))
             .with_hint("give the full archive first, then the incremental one that builds on it"))
     };
     match (base_of(full), base_of(incremental)) {
-        (Some(Some(_)), Some(None)) => Err(swapped(full.0, incremental.0)),
-        (Some(None), Some(None)) => of_one_kind("full"),
-        (Some(Some(_)), Some(Some(_))) => of_one_kind("incremental"),
+        (Some(Some(_)), Some(None)) => return Err(swapped(full.path, incremental.path)),
+        (Some(None), Some(None)) => return of_one_kind("full"),
+        (Some(Some(_)), Some(Some(_))) => return of_one_kind("incremental"),
         (Some(Some(_)), None) => {
-            Err(Error::usage(format!("{} is an incremental archive, but comes first", full.0.shown()))
-                .with_hint("give the full archive first, then the incremental one"))
+            return Err(Error::usage(format!("{} is an incremental archive, but comes first", full.path.shown()))
+                .with_hint("give the full archive first, then the incremental one"));
         }
-        (_, base_slot) => check_base(base_slot.flatten(), full.1.map(|name| name.slot)),
+        _ => {}
     }
-}
-
-/// Checks that a full archive has the slot on which the incremental one builds.
-///
-/// # Errors
-/// Both slots are known and differ.
-pub fn check_base(base_slot: Option<u64>, full_slot: Option<u64>) -> Result<()> {
-    match (base_slot, full_slot) {
-        (Some(base), Some(full)) if base != full => Err(Error::usage(format!(
-            "the incremental archive builds on slot {base}, but the full archive is of slot {full}"
-        ))
-        .with_hint("give the full archive that the incremental one names")),
-        _ => Ok(()),
+    match (full.bank, incremental.bank, incremental.base_slot, full.slot()) {
+        (Some(first), Some(second), None, _) if second.slot < first.slot => {
+            return Err(swapped(full.path, incremental.path));
+        }
+        (_, _, Some(base), Some(slot)) if base != slot => {
+            return Err(Error::usage(format!(
+                "the incremental archive builds on slot {base}, but the full archive is of slot {slot}"
+            ))
+            .with_hint("give the full archive that the incremental one names"));
+        }
+        _ => {}
     }
+    // Equal slots do not show that the states are, so a rebased archive names the hash of its base.
+    if let (Some(expected), Some(hash)) = (rebased_on(incremental.settings), full.hash)
+        && expected != hash.to_string()
+    {
+        let (expected, found) = (format!("a full archive of hash {expected}"), format!("one of hash {hash}"));
+        findings.add(Rule::BaseMismatch, expected, found)?;
+    }
+    full.bank.zip(incremental.bank).map_or(Ok(()), |(bank, newer)| judge_chains(bank, newer, findings))
 }
 
 /// Checks that two bank files are of the same chain, by fields that clients compare with the
@@ -72,7 +115,7 @@ pub fn judge_chains(full: &BankFile, newer: &BankFile, findings: &Findings) -> R
 }
 
 /// Error for a full and an incremental archive in the wrong order.
-pub fn swapped(first: &Path, second: &Path) -> Error {
+fn swapped(first: &Path, second: &Path) -> Error {
     let (first, second) = (first.shown(), second.shown());
     Error::usage(format!("the two archives are swapped: {first} is the incremental one, {second} the full one"))
         .with_hint("give the full archive first, then the incremental one")

@@ -1,12 +1,5 @@
 //! Tells incremental archives made by `rebase` from those made by validators.
 
-use slotpress_base::Result;
-use slotpress_format::Hash;
-
-use crate::archive::Archive;
-use crate::rules::findings::Findings;
-use crate::rules::rule::Rule;
-
 /// Key of a setting in the index of an archive made by `rebase`. The value is the snapshot hash of
 /// the full archive on which it builds.
 pub const REBASED_ON: &str = "rebased-on=";
@@ -14,19 +7,6 @@ pub const REBASED_ON: &str = "rebased-on=";
 /// Finds the value of [`REBASED_ON`] in the settings of an index.
 pub fn rebased_on(settings: &str) -> Option<&str> {
     settings.split(' ').find_map(|setting| setting.strip_prefix(REBASED_ON))
-}
-
-/// Checks that an incremental archive builds on the full one of this hash, as far as its index
-/// tells. Equal slots do not show it: the states may differ.
-pub fn judge_rebased_on(incremental: &Archive, full: Hash, findings: &Findings) -> Result<()> {
-    let settings = incremental.tail.as_ref().map_or("", |tail| tail.index.settings.as_str());
-    match rebased_on(settings) {
-        Some(expected) if expected != full.to_string() => {
-            let (expected, found) = (format!("a full archive of hash {expected}"), format!("one of hash {full}"));
-            findings.add(Rule::BaseMismatch, expected, found)
-        }
-        _ => Ok(()),
-    }
 }
 
 /// True if `rebase` made the archive of `slot` with these storages (slot and id). `rebase` gives

@@ -3,11 +3,91 @@
 
 #![warn(missing_docs)]
 
+use std::fmt;
+
 use serde::Serialize;
 use slotpress_base::{Error, ErrorKind};
 
-use super::clients::SnapshotClient::{self, *};
-use super::findings::Check;
+use SnapshotClient::*;
+
+/// A version of a validator client.
+#[allow(missing_docs, reason = "the names say it")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[non_exhaustive]
+pub enum SnapshotClient {
+    #[serde(rename = "agave-4.2")]
+    Agave42,
+    #[serde(rename = "agave-4.3")]
+    Agave43,
+    #[serde(rename = "agave-4.4")]
+    Agave44,
+    #[serde(rename = "agave-4.5")]
+    Agave45,
+    /// Firedancer since September 2026.
+    #[serde(rename = "firedancer")]
+    Firedancer,
+}
+
+impl SnapshotClient {
+    /// All clients, the oldest version of each first.
+    pub const ALL: [Self; 5] = [Agave42, Agave43, Agave44, Agave45, Firedancer];
+
+    /// All versions of Agave; "Agave" without a version means these.
+    pub const AGAVE: [Self; 4] = [Agave42, Agave43, Agave44, Agave45];
+
+    /// True for all versions of Agave.
+    pub fn is_agave(self) -> bool {
+        self != Firedancer
+    }
+}
+
+impl fmt::Display for SnapshotClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Agave42 => "Agave 4.2",
+            Agave43 => "Agave 4.3",
+            Agave44 => "Agave 4.4",
+            Agave45 => "Agave 4.5",
+            Firedancer => "Firedancer",
+        })
+    }
+}
+
+/// The checks, in the order in which reports list them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Check {
+    /// Frames: magic, sizes, checksums, windows, trailing bytes; index and seek table.
+    Frames,
+    /// Entries: names, kinds, order, duplicates, sizes, end of archive.
+    Entries,
+    /// Name of the archive against the bank file; the snapshot version.
+    Name,
+    /// Bank file and status cache to their last byte; storage map against storages.
+    Bank,
+    /// Records: lengths, flags, padding; no account twice in a storage.
+    Records,
+    /// Newest version of every account: capitalization, lattice hash, stakes, sysvars.
+    State,
+}
+
+impl Check {
+    /// All checks, in the order in which reports list them.
+    pub const ALL: [Self; 6] = [Self::Frames, Self::Entries, Self::Name, Self::Bank, Self::Records, Self::State];
+
+    /// Name in reports, in lowercase letters.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Frames => "frames",
+            Self::Entries => "entries",
+            Self::Name => "name",
+            Self::Bank => "bank",
+            Self::Records => "records",
+            Self::State => "state",
+        }
+    }
+}
 
 /// Sets of clients that refuse what breaks a rule.
 const ALL: &[SnapshotClient] = &SnapshotClient::ALL;
@@ -49,7 +129,7 @@ const LAYOUT: &str = "archive it, and restore the archive: that makes a ledger f
 const LOOK: &str = "look into it before you trust it";
 
 macro_rules! rules {
-    ($($(#[$doc:meta])* $rule:ident, $check:ident, $refused_by:ident, $remedy:ident, $source:ident, $what:expr;)*) => {
+    ($($(#[$doc:meta])* $rule:ident, $check:ident, $severity:ident, $refused_by:ident, $remedy:ident, $source:ident, $what:expr;)*) => {
         /// A rule that a sound archive obeys.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
         #[serde(rename_all = "kebab-case")]
@@ -62,6 +142,7 @@ macro_rules! rules {
             fn row(self) -> Row {
                 match self { $(Self::$rule => Row {
                     check: Check::$check,
+                    severity: Severity::$severity,
                     refused_by: $refused_by,
                     remedy: $remedy,
                     source: $source,
@@ -72,9 +153,24 @@ macro_rules! rules {
     };
 }
 
+/// What a broken rule means for what is made from an archive.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Severity {
+    /// Nothing may be made from it.
+    Broken,
+    /// The rule concerns only packing or naming, which unpacking corrects; the contents are sound.
+    Packing,
+    /// Archives or ledgers of a version of Agave normally break it. A violation counts only for
+    /// clients that refuse it.
+    OfVersion,
+    /// Like `OfVersion`, for archives of Firedancer. No version of Agave loads the result.
+    OfFiredancer,
+}
+
 /// Row of the table.
 struct Row {
     check: Check,
+    severity: Severity,
     refused_by: &'static [SnapshotClient],
     remedy: &'static str,
     /// How the rule is known.
@@ -84,191 +180,191 @@ struct Row {
 
 rules! {
     /// Frames decode, and their checksums are right.
-    FrameDamaged, Frames, ALL, DOWNLOAD, SEEN, "a frame does not decode";
+    FrameDamaged, Frames, Broken, ALL, DOWNLOAD, SEEN, "a frame does not decode";
     /// The file does not end inside a frame, and the tar stream does not end inside an entry.
-    CutOff, Frames, ALL, DOWNLOAD, SEEN, "the archive is cut off";
+    CutOff, Frames, Broken, ALL, DOWNLOAD, SEEN, "the archive is cut off";
     /// Only frames that decode follow the end of the tar stream.
-    TrailingBytes, Frames, FIREDANCER, RECOMPRESS, PAGE_FRAMES, "bytes that are not a zstd frame follow the last frame";
+    TrailingBytes, Frames, Broken, FIREDANCER, RECOMPRESS, PAGE_FRAMES, "bytes that are not a zstd frame follow the last frame";
     /// No frame needs a window of more than 2^27 bytes.
-    WindowRefused, Frames, ALL, RECOMPRESS, SEEN, "a frame needs a larger window than both clients give";
+    WindowRefused, Frames, Broken, ALL, RECOMPRESS, SEEN, "a frame needs a larger window than both clients give";
     /// No frame needs a window of more than 2^25 bytes.
-    WindowLarge, Frames, FIREDANCER, RECOMPRESS, PAGE_FRAMES, "a frame needs a larger window than Firedancer gives";
+    WindowLarge, Frames, Packing, FIREDANCER, RECOMPRESS, PAGE_FRAMES, "a frame needs a larger window than Firedancer gives";
     /// Index and seek table match the frames.
-    Index, Frames, NOBODY, RECOMPRESS, OWN, "the archive's own index does not fit its frames";
+    Index, Frames, Packing, NOBODY, RECOMPRESS, OWN, "the archive's own index does not fit its frames";
     /// Frames match their hashes.
-    FrameHash, Frames, NOBODY, DOWNLOAD, OWN, "a frame does not match its hash";
+    FrameHash, Frames, Broken, NOBODY, DOWNLOAD, OWN, "a frame does not match its hash";
     /// Tar headers can be read.
-    TarDamaged, Entries, ALL, DOWNLOAD, SEEN, "the tar stream is damaged";
+    TarDamaged, Entries, Broken, ALL, DOWNLOAD, SEEN, "the tar stream is damaged";
     /// Every entry except directories belongs in a snapshot archive.
-    ForeignEntry, Entries, ALL, SOURCE, SEEN, "an entry that has no place in a snapshot archive";
+    ForeignEntry, Entries, Broken, ALL, SOURCE, SEEN, "an entry that has no place in a snapshot archive";
     /// Every directory belongs in a snapshot archive.
-    ForeignDir, Entries, AGAVE, SOURCE, SEEN, "a directory that has no place in a snapshot archive";
+    ForeignDir, Entries, Broken, AGAVE, SOURCE, SEEN, "a directory that has no place in a snapshot archive";
     /// Each entry is a file or a directory, as its name requires.
-    EntryKind, Entries, ALL, SOURCE, SEEN, "an entry of a kind that clients refuse";
+    EntryKind, Entries, Broken, ALL, SOURCE, SEEN, "an entry of a kind that clients refuse";
     /// Entries do not exceed their size limits.
-    EntrySize, Entries, ALL, SOURCE, SEEN, "an entry of a size that clients refuse";
+    EntrySize, Entries, Broken, ALL, SOURCE, SEEN, "an entry of a size that clients refuse";
     /// There are no PAX headers and no GNU long names.
-    ExtensionHeader, Entries, FIREDANCER, RECOMPRESS, PAGE_ARCHIVE, "a PAX header or GNU long name";
+    ExtensionHeader, Entries, Broken, FIREDANCER, RECOMPRESS, PAGE_ARCHIVE, "a PAX header or GNU long name";
     /// Tar headers are GNU or ustar headers.
-    OldHeader, Entries, FIREDANCER, RECOMPRESS, PAGE_ARCHIVE, "a tar header from before ustar";
+    OldHeader, Entries, Broken, FIREDANCER, RECOMPRESS, PAGE_ARCHIVE, "a tar header from before ustar";
     /// Tar header checksums are right.
-    HeaderChecksum, Entries, AGAVE, DOWNLOAD, PAGE_FIREDANCER, "a tar header with a wrong checksum";
+    HeaderChecksum, Entries, Broken, AGAVE, DOWNLOAD, PAGE_FIREDANCER, "a tar header with a wrong checksum";
     /// Names are written as Agave writes them.
-    LooseName, Entries, AGAVE, SOURCE, PAGE_FIREDANCER, "a name that Agave writes in another form";
+    LooseName, Entries, Broken, AGAVE, SOURCE, PAGE_FIREDANCER, "a name that Agave writes in another form";
     /// Headers of directories state a size.
-    NoSize, Entries, AGAVE, RECOMPRESS, PAGE_FIREDANCER, "a directory without a size";
+    NoSize, Entries, Broken, AGAVE, RECOMPRESS, PAGE_FIREDANCER, "a directory without a size";
     /// Names do not use the prefix field of the tar header.
-    SplitName, Entries, FIREDANCER, RECOMPRESS, PAGE_FIREDANCER, "a name that is split into the prefix field of its tar header";
+    SplitName, Entries, Broken, FIREDANCER, RECOMPRESS, PAGE_FIREDANCER, "a name that is split into the prefix field of its tar header";
     /// There is at most one version entry: Agave may read the file while a second entry replaces
     /// it.
-    VersionTwice, Entries, ALL, SOURCE, SEEN, "there are two version entries";
+    VersionTwice, Entries, Broken, ALL, SOURCE, SEEN, "there are two version entries";
     /// There is one status cache, one bank file, and no directory of a slot other than the bank
     /// file's.
-    DuplicateEntry, Entries, FIREDANCER, SOURCE, PAGE_ARCHIVE, "an entry occurs twice";
+    DuplicateEntry, Entries, Broken, FIREDANCER, SOURCE, PAGE_ARCHIVE, "an entry occurs twice";
     /// All bank files are of one slot.
-    TwoBanks, Entries, ALL, SOURCE, SEEN, "bank files of two slots";
+    TwoBanks, Entries, Broken, ALL, SOURCE, SEEN, "bank files of two slots";
     /// The full and the incremental archive together have one storage per slot.
-    DuplicateStorage, Entries, AGAVE, SOURCE, SEEN, "two storages of one slot";
+    DuplicateStorage, Entries, Broken, AGAVE, SOURCE, SEEN, "two storages of one slot";
     /// Storages are of different slots. Firedancer wrote all of them under the bank's slot before
     /// September 2026.
-    SharedSlot, Entries, AGAVE, OTHER_MAKER, PAGE_FIREDANCER, "all storages are of one slot, as Firedancer wrote them before September 2026";
+    SharedSlot, Entries, OfFiredancer, AGAVE, OTHER_MAKER, PAGE_FIREDANCER, "all storages are of one slot, as Firedancer wrote them before September 2026";
     /// Storages are not empty.
-    EmptyStorage, Entries, ALL, RECOMPRESS, SEEN, "an empty storage";
+    EmptyStorage, Entries, Broken, ALL, RECOMPRESS, SEEN, "an empty storage";
     /// The bank file comes before the accounts.
-    Order, Entries, FIREDANCER, SOURCE, PAGE_ARCHIVE, "an order of entries that Firedancer does not read";
+    Order, Entries, Packing, FIREDANCER, SOURCE, PAGE_ARCHIVE, "an order of entries that Firedancer does not read";
     /// Version, status cache and bank file are present.
-    MissingEntry, Entries, ALL, SOURCE, SEEN, "an entry that every archive holds is missing";
+    MissingEntry, Entries, Broken, ALL, SOURCE, SEEN, "an entry that every archive holds is missing";
     /// Slots of storages are below 2^32.
-    LargeSlot, Entries, FIREDANCER, LOOK, PAGE_ARCHIVE, "a slot of 2^32 or above, on which Firedancer aborts";
+    LargeSlot, Entries, Broken, FIREDANCER, LOOK, PAGE_ARCHIVE, "a slot of 2^32 or above, on which Firedancer aborts";
     /// Storages are not newer than the bank.
-    StorageTooNew, Entries, AGAVE, SOURCE, SEEN, "a storage is newer than the bank";
+    StorageTooNew, Entries, Broken, AGAVE, SOURCE, SEEN, "a storage is newer than the bank";
     /// Storages of an incremental archive are newer than its base.
-    StorageTooOld, Entries, AGAVE, SOURCE, SEEN, "a storage is not newer than the base slot";
+    StorageTooOld, Entries, Broken, AGAVE, SOURCE, SEEN, "a storage is not newer than the base slot";
     /// The contents of all entries take at most 4 TiB.
-    TooLarge, Entries, AGAVE, SOURCE, PAGE_ARCHIVE, "the archive is larger than Agave unpacks";
+    TooLarge, Entries, Broken, AGAVE, SOURCE, PAGE_ARCHIVE, "the archive is larger than Agave unpacks";
     /// At least 1,024 zero bytes end the tar stream.
-    EndMissing, Entries, FIREDANCER, DOWNLOAD, PAGE_ARCHIVE, "the tar stream lacks its end of 1,024 zero bytes";
+    EndMissing, Entries, Broken, FIREDANCER, DOWNLOAD, PAGE_ARCHIVE, "the tar stream lacks its end of 1,024 zero bytes";
     /// At most 1,024 zero bytes end the tar stream.
-    EndLong, Entries, FIREDANCER, RECOMPRESS, PAGE_ARCHIVE, "more zero bytes than 1,024 end the tar stream";
+    EndLong, Entries, Packing, FIREDANCER, RECOMPRESS, PAGE_ARCHIVE, "more zero bytes than 1,024 end the tar stream";
     /// Only zero bytes follow the end of the tar stream.
-    JunkAfterEnd, Entries, FIREDANCER, RECOMPRESS, PAGE_ARCHIVE, "something follows the end of the tar stream";
+    JunkAfterEnd, Entries, Broken, FIREDANCER, RECOMPRESS, PAGE_ARCHIVE, "something follows the end of the tar stream";
     /// The file is named like a snapshot archive.
-    NameUnknown, Name, ALL, NAME, SEEN, "the file does not have the name of a snapshot archive";
+    NameUnknown, Name, Packing, ALL, NAME, SEEN, "the file does not have the name of a snapshot archive";
     /// The slot of an incremental archive is above its base slot.
-    BaseIsSlot, Name, AGAVE, SOURCE, PAGE_FIREDANCER, "an incremental archive of the slot of its full archive";
+    BaseIsSlot, Name, Broken, AGAVE, SOURCE, PAGE_FIREDANCER, "an incremental archive of the slot of its full archive";
     /// The archive is zstd, not lz4.
-    Lz4, Name, FIREDANCER, RECOMPRESS, PAGE_NAMES, "an lz4 archive, which Firedancer does not read";
+    Lz4, Name, Packing, FIREDANCER, RECOMPRESS, PAGE_NAMES, "an lz4 archive, which Firedancer does not read";
     /// The archive is zstd, not a plain tar.
-    Plain, Name, AGAVE, RECOMPRESS, PAGE_NAMES, "a plain tar, which Agave does not read";
+    Plain, Name, Packing, AGAVE, RECOMPRESS, PAGE_NAMES, "a plain tar, which Agave does not read";
     /// The archive is zstd, not bzip2 or gzip.
-    OldCompression, Name, ALL, RECOMPRESS, PAGE_NAMES, "compressed in a way that clients no longer read";
+    OldCompression, Name, Packing, ALL, RECOMPRESS, PAGE_NAMES, "compressed in a way that clients no longer read";
     /// The file name extension matches the compression.
-    ExtensionWrong, Name, ALL, NAME, SEEN, "the file is not compressed as its name says";
+    ExtensionWrong, Name, Packing, ALL, NAME, SEEN, "the file is not compressed as its name says";
     /// Slot and hash in the name are those of the bank file.
-    NameMismatch, Name, ALL, NAME, SEEN, "the archive does not match its name";
+    NameMismatch, Name, Broken, ALL, NAME, SEEN, "the archive does not match its name";
     /// The incremental archive builds on the full one.
-    BaseMismatch, Name, ALL, BASE, SEEN, "the incremental archive does not build on this full one";
+    BaseMismatch, Name, Broken, ALL, BASE, SEEN, "the incremental archive does not build on this full one";
     /// Slot and hash of the state are those that the caller expects.
-    NotExpected, Name, NOBODY, SOURCE, OWN, "the state is not the expected one";
+    NotExpected, Name, Broken, NOBODY, SOURCE, OWN, "the state is not the expected one";
     /// The root over the frame hashes is the one that the caller expects.
-    RootNotExpected, Frames, NOBODY, SOURCE, OWN, "this is not the archive that was asked for";
+    RootNotExpected, Frames, Broken, NOBODY, SOURCE, OWN, "this is not the archive that was asked for";
     /// The snapshot version is known.
-    Version, Name, ALL, SOURCE, SEEN, "an unknown snapshot version";
+    Version, Name, Broken, ALL, SOURCE, SEEN, "an unknown snapshot version";
     /// The version entry holds nothing but the version.
-    VersionLength, Name, FIREDANCER, SOURCE, PAGE_FIREDANCER, "the version is surrounded by white space";
+    VersionLength, Name, Broken, FIREDANCER, SOURCE, PAGE_FIREDANCER, "the version is surrounded by white space";
     /// The bank file can be read to its end.
-    BankFile, Bank, ALL, SOURCE, SEEN, "the bank file is invalid";
+    BankFile, Bank, Broken, ALL, SOURCE, SEEN, "the bank file is invalid";
     /// After the lattice hash, the bank file holds at most a whole block id.
-    BankFileEnd, Bank, FIREDANCER, SOURCE, PAGE_BANK_FILE, "the bank file does not end where it should";
+    BankFileEnd, Bank, Broken, FIREDANCER, SOURCE, PAGE_BANK_FILE, "the bank file does not end where it should";
     /// Fields of the bank file agree with each other.
-    BankField, Bank, NOBODY, LOOK, PAGE_BANK_FILE, "the bank file contradicts itself";
+    BankField, Bank, Broken, NOBODY, LOOK, PAGE_BANK_FILE, "the bank file contradicts itself";
     /// Fields of the epoch schedule agree with each other.
-    EpochSchedule, Bank, ALL, SOURCE, SEEN_BY_BOTH, "the epoch schedule contradicts itself";
+    EpochSchedule, Bank, Broken, ALL, SOURCE, SEEN_BY_BOTH, "the epoch schedule contradicts itself";
     /// The unused epoch stakes field is empty.
-    UnusedEpochStakes, Bank, ALL, SOURCE, SEEN_BY_BOTH, "the unused epoch stakes are not empty";
+    UnusedEpochStakes, Bank, Broken, ALL, SOURCE, SEEN_BY_BOTH, "the unused epoch stakes are not empty";
     /// The epoch stakes cover all epochs from the bank's to the last whose leaders are known, and
     /// none after it.
-    EpochStakes, Bank, ALL, SOURCE, SEEN_BY_BOTH, "the epoch stakes lack an epoch, or hold a later one";
+    EpochStakes, Bank, Broken, ALL, SOURCE, SEEN_BY_BOTH, "the epoch stakes lack an epoch, or hold a later one";
     /// The flag in the unused rent collector is 0 or 1.
-    RentCollector, Bank, AGAVE, SOURCE, SEEN, "the flag in the unused rent collector is neither 0 nor 1";
+    RentCollector, Bank, Broken, AGAVE, SOURCE, SEEN, "the flag in the unused rent collector is neither 0 nor 1";
     /// Every vote account in the newest epoch stakes has stake.
-    NoStake, Bank, FIREDANCER, VERSION, PAGE_FIELDS, "a vote account without stake is in the newest epoch stakes, as Agave writes them without admission tickets";
+    NoStake, Bank, OfVersion, FIREDANCER, VERSION, PAGE_FIELDS, "a vote account without stake is in the newest epoch stakes, as Agave writes them without admission tickets";
     /// An epoch has at most 2,000 vote accounts: the limit that admission tickets set.
-    VoteAccountLimit, Bank, FIREDANCER, VERSION, PAGE_FIELDS, "the epoch stakes hold more vote accounts than Firedancer takes, as Agave writes them without admission tickets";
+    VoteAccountLimit, Bank, OfVersion, FIREDANCER, VERSION, PAGE_FIELDS, "the epoch stakes hold more vote accounts than Firedancer takes, as Agave writes them without admission tickets";
     /// Numbers in bank file and status cache are within Firedancer's limits.
-    FiredancerLimit, Bank, FIREDANCER, SOURCE, PAGE_FIELDS, "a number in bank file or status cache is beyond what Firedancer takes";
+    FiredancerLimit, Bank, Broken, FIREDANCER, SOURCE, PAGE_FIELDS, "a number in bank file or status cache is beyond what Firedancer takes";
     /// The highest tick is the last one of the bank's slot.
-    MaxTickHeight, Bank, AGAVE, SOURCE, SEEN, "the bank file's highest tick is not the last of its slot";
+    MaxTickHeight, Bank, Broken, AGAVE, SOURCE, SEEN, "the bank file's highest tick is not the last of its slot";
     /// A tick has at least 2 hashes, unless the chain has no fixed number of them.
-    HashesPerTick, Bank, AGAVE, SOURCE, READ, "a tick has fewer hashes than Agave starts with";
+    HashesPerTick, Bank, Broken, AGAVE, SOURCE, READ, "a tick has fewer hashes than Agave starts with";
     /// If a chain has no fixed number of hashes per tick, its bank file states none.
-    NoHashesPerTick, Bank, AGAVE, OTHER_MAKER, SEEN, "the bank file says 0 hashes per tick, as Firedancer writes it where the chain has no number";
+    NoHashesPerTick, Bank, OfFiredancer, AGAVE, OTHER_MAKER, SEEN, "the bank file says 0 hashes per tick, as Firedancer writes it where the chain has no number";
     /// The bank hash is the hash of its parts.
-    BankHash, Bank, ALL, SOURCE, SEEN, "the bank hash is not the hash of its parts";
+    BankHash, Bank, Broken, ALL, SOURCE, SEEN, "the bank hash is not the hash of its parts";
     /// The bank file holds stakes.
-    NoStakes, Bank, AGAVE, OTHER_MAKER, PAGE_FIREDANCER, "the bank file holds no stakes, as Firedancer writes it";
+    NoStakes, Bank, OfFiredancer, AGAVE, OTHER_MAKER, PAGE_FIREDANCER, "the bank file holds no stakes, as Firedancer writes it";
     /// The bank file's leader is the one that follows from the epoch stakes for its slot.
-    Leader, Bank, AGAVE, SOURCE, SEEN, "the bank file names another leader than the epoch stakes give its slot";
+    Leader, Bank, Broken, AGAVE, SOURCE, SEEN, "the bank file names another leader than the epoch stakes give its slot";
     /// The vote accounts in the stakes can be parsed.
-    InvalidVoteAccount, Bank, FROM_4_3, SOURCE, SEEN, "the stakes hold a vote account that Agave cannot read";
+    InvalidVoteAccount, Bank, Broken, FROM_4_3, SOURCE, SEEN, "the stakes hold a vote account that Agave cannot read";
     /// The status cache can be read to its end.
-    StatusCache, Bank, ALL, SOURCE, SEEN, "the status cache is invalid";
+    StatusCache, Bank, Broken, ALL, SOURCE, SEEN, "the status cache is invalid";
     /// The status cache holds at least one blockhash.
-    NoTransactions, Bank, FIREDANCER, VERSION, FD_SOURCE, "the status cache holds no blockhash, as Agave writes it if there were no transactions";
+    NoTransactions, Bank, OfVersion, FIREDANCER, VERSION, FD_SOURCE, "the status cache holds no blockhash, as Agave writes it if there were no transactions";
     /// The slots of the status cache are the newest ones of the slot history.
-    CachedSlots, State, ALL, SOURCE, SEEN_BY_BOTH, "the slots of the status cache are not the newest that the SlotHistory sysvar knows";
+    CachedSlots, State, Broken, ALL, SOURCE, SEEN_BY_BOTH, "the slots of the status cache are not the newest that the SlotHistory sysvar knows";
     /// The status cache holds all slots of the slot history, or its newest 300.
-    CachedSlotsGap, State, ALL, SOURCE, SEEN, "the status cache lacks older slots that the SlotHistory sysvar knows";
+    CachedSlotsGap, State, Broken, ALL, SOURCE, SEEN, "the status cache lacks older slots that the SlotHistory sysvar knows";
     /// The status cache holds more than one slot, if the bank file holds no stakes: Firedancer wrote
     /// only the newest slot before September 2026.
-    FewCachedSlots, Bank, ALL, OTHER_MAKER, PAGE_FIREDANCER, "the status cache holds one slot alone, which is enough only for Firedancer of before September 2026";
+    FewCachedSlots, Bank, Broken, ALL, OTHER_MAKER, PAGE_FIREDANCER, "the status cache holds one slot alone, which is enough only for Firedancer of before September 2026";
     /// No storage ends inside the data of a record, and only zero bytes follow its last record.
-    RecordCutOff, Records, FIREDANCER, SOURCE, PAGE_RECORDS, "a storage ends inside a record";
+    RecordCutOff, Records, Broken, FIREDANCER, SOURCE, PAGE_RECORDS, "a storage ends inside a record";
     /// No storage ends inside the header of a record.
-    StorageTail, Records, NOBODY, LOOK, PAGE_FIREDANCER, "fewer bytes than a record takes follow the last record of a storage";
+    StorageTail, Records, Broken, NOBODY, LOOK, PAGE_FIREDANCER, "fewer bytes than a record takes follow the last record of a storage";
     /// No zero bytes follow the last record of a storage.
-    StoragePadded, Records, FIREDANCER, SOURCE, PAGE_RECORDS, "zero bytes follow the last record, which Firedancer takes for an account";
+    StoragePadded, Records, Broken, FIREDANCER, SOURCE, PAGE_RECORDS, "zero bytes follow the last record, which Firedancer takes for an account";
     /// Accounts hold at most 10 MiB.
-    DataLength, Records, ALL, SOURCE, SEEN, "a record claims more data than an account can hold";
+    DataLength, Records, Broken, ALL, SOURCE, SEEN, "a record claims more data than an account can hold";
     /// The executable flag of a record is 0 or 1.
-    Executable, Records, ALL, SOURCE, SEEN, "a record's executable flag is neither 0 nor 1";
+    Executable, Records, Broken, ALL, SOURCE, SEEN, "a record's executable flag is neither 0 nor 1";
     /// A storage holds each account once.
-    DuplicateAccount, Records, ALL, SOURCE, SEEN, "an account occurs twice in one storage";
+    DuplicateAccount, Records, Broken, ALL, SOURCE, SEEN, "an account occurs twice in one storage";
     /// The lamports of all accounts add up to the capitalization.
-    Capitalization, State, ALL, SOURCE, SEEN, "the lamports of all accounts do not add up to the bank file's capitalization";
+    Capitalization, State, Broken, ALL, SOURCE, SEEN, "the lamports of all accounts do not add up to the bank file's capitalization";
     /// The lattice hash of all accounts equals that in the bank file.
-    LatticeHash, State, AGAVE, SOURCE, SEEN, "the accounts are not those that the bank file's lattice hash covers";
+    LatticeHash, State, Broken, AGAVE, SOURCE, SEEN, "the accounts are not those that the bank file's lattice hash covers";
     /// The vote accounts in the stakes equal those of the state.
-    StakesVoteAccount, State, AGAVE, SOURCE, SEEN, "the bank file's stakes hold another vote account than the state";
+    StakesVoteAccount, State, Broken, AGAVE, SOURCE, SEEN, "the bank file's stakes hold another vote account than the state";
     /// Rent epochs of vote accounts in the stakes equal those of the state. No hash covers them.
-    StakesRentEpoch, State, AGAVE, OTHER_PAIR, SEEN, "a vote account has another rent epoch than in the bank file's stakes";
+    StakesRentEpoch, State, Broken, AGAVE, OTHER_PAIR, SEEN, "a vote account has another rent epoch than in the bank file's stakes";
     /// Like `StakesRentEpoch`, if one of the archives comes from Firedancer, which keeps no rent
     /// epochs.
-    NoRentEpoch, State, AGAVE, OTHER_PAIR, SEEN, "a vote account does not have the rent epoch that the bank file's stakes have, because Firedancer keeps none";
+    NoRentEpoch, State, OfFiredancer, AGAVE, OTHER_PAIR, SEEN, "a vote account does not have the rent epoch that the bank file's stakes have, because Firedancer keeps none";
     /// The last 8 bytes of delegations, which used to be a rate, equal those of the state.
-    StakesRate, State, UP_TO_4_3, SOURCE, SEEN, "a delegation in the bank file's stakes has another rate than in the state";
+    StakesRate, State, Broken, UP_TO_4_3, SOURCE, SEEN, "a delegation in the bank file's stakes has another rate than in the state";
     /// The stakes hold the vote account of every delegated stake account.
-    StakesVoter, State, FROM_4_5, SOURCE, SEEN, "the bank file's stakes lack the vote account of a stake account";
+    StakesVoter, State, Broken, FROM_4_5, SOURCE, SEEN, "the bank file's stakes lack the vote account of a stake account";
     /// The delegations in the stakes equal those of the state.
-    StakesDelegation, State, UP_TO_4_4, SOURCE, SEEN, "the bank file's stakes hold another delegation than the state";
+    StakesDelegation, State, Broken, UP_TO_4_4, SOURCE, SEEN, "the bank file's stakes hold another delegation than the state";
     /// The state holds the SlotHistory sysvar.
-    SlotHistory, State, ALL, SOURCE, PAGE_STATUS_CACHE, "the state holds no SlotHistory sysvar that can be read";
+    SlotHistory, State, Broken, ALL, SOURCE, PAGE_STATUS_CACHE, "the state holds no SlotHistory sysvar that can be read";
     /// Slots are as long as the active features for shorter slots require.
-    SlotTime, State, AGAVE, SOURCE, SEEN, "the bank file's slots are not as long as the features for shorter slots require";
+    SlotTime, State, Broken, AGAVE, SOURCE, SEEN, "the bank file's slots are not as long as the features for shorter slots require";
     /// Every storage in a ledger's lists is present.
-    MissingStorage, Entries, ALL, STORAGE, PAGE_BANK_SNAPSHOT, "a storage is missing";
+    MissingStorage, Entries, Broken, ALL, STORAGE, PAGE_BANK_SNAPSHOT, "a storage is missing";
     /// The ledger is complete, and its files agree with each other.
-    Ledger, Entries, ALL, LEDGER, PAGE_BANK_SNAPSHOT, "the ledger is damaged";
+    Ledger, Entries, Broken, ALL, LEDGER, PAGE_BANK_SNAPSHOT, "the ledger is damaged";
     /// All Agave versions know the transaction errors in the status cache.
-    NewerErrors, Bank, UP_TO_4_3, VERSION, PAGE_STATUS_CACHE, "the status cache holds an error that Agave knows from 4.4 on";
+    NewerErrors, Bank, OfVersion, UP_TO_4_3, VERSION, PAGE_STATUS_CACHE, "the status cache holds an error that Agave knows from 4.4 on";
     /// The ledger does not use hard links to its storages (fastboot 2).
-    HardLinks, Entries, FROM_4_5, LAYOUT, READ, "a ledger of Agave 3.1 to 4.1, whose storages are found by hard links";
+    HardLinks, Entries, OfVersion, FROM_4_5, LAYOUT, READ, "a ledger of Agave 3.1 to 4.1, whose storages are found by hard links";
     /// The ledger does not use a storages list that distinguishes append vecs from split files
     /// (fastboot 4 and 5).
-    TaggedList, Entries, UP_TO_4_4, LAYOUT, READ, "a ledger of Agave 4.5, whose list distinguishes kinds of storages";
+    TaggedList, Entries, OfVersion, UP_TO_4_4, LAYOUT, READ, "a ledger of Agave 4.5, whose list distinguishes kinds of storages";
     /// Some client loads the archive. Each broken rule may be normal for some client, but not all
     /// together.
-    NoClient, Bank, ALL, OTHER_MAKER, OWN, "no client loads it";
+    NoClient, Bank, Broken, ALL, OTHER_MAKER, OWN, "no client loads it";
 }
 
 impl Rule {
@@ -333,27 +429,13 @@ impl Rule {
     /// True if archives or ledgers of Firedancer or of a version of Agave normally break the rule.
     /// A violation then counts only for clients that refuse it.
     pub fn is_of_version(self) -> bool {
-        use Rule::*;
-        matches!(
-            self,
-            NewerErrors
-                | NoStake
-                | VoteAccountLimit
-                | NoTransactions
-                | HardLinks
-                | TaggedList
-                | SharedSlot
-                | NoStakes
-                | NoHashesPerTick
-                | NoRentEpoch
-        )
+        matches!(self.row().severity, Severity::OfVersion | Severity::OfFiredancer)
     }
 
     /// True if sound archives of Firedancer break the rule, and no version of Agave loads an archive
     /// that does.
     pub fn is_unsupported(self) -> bool {
-        use Rule::*;
-        matches!(self, SharedSlot | NoStakes | NoHashesPerTick | FewCachedSlots)
+        self == Self::SharedSlot || self.is_of_newest_bank()
     }
 
     /// Error for an archive that breaks the rule, if the rule [is one](Self::is_unsupported) of
@@ -365,30 +447,20 @@ impl Rule {
 
     /// True if the full archive of a pair may break the rule, because clients take the bank from
     /// the incremental one.
-    pub(super) fn is_of_newest_bank(self) -> bool {
+    pub fn is_of_newest_bank(self) -> bool {
         matches!(self, Self::NoStakes | Self::NoHashesPerTick | Self::FewCachedSlots)
     }
 
     /// True if the rule concerns only packing or naming, which unpacking corrects; the contents are
     /// sound.
     pub fn is_of_packing(self) -> bool {
-        use Rule::*;
-        matches!(
-            self,
-            WindowLarge | Index | Order | EndLong | NameUnknown | ExtensionWrong | Lz4 | Plain | OldCompression
-        )
+        self.row().severity == Severity::Packing
     }
 
     /// True if nothing may be made from an archive that breaks the rule. Packing and what is normal
     /// for versions of Agave are not refused.
     pub fn is_refused(self) -> bool {
-        let is_unfit = self.is_unsupported() || self == Self::NoRentEpoch;
-        !self.is_of_packing() && (!self.is_of_version() || is_unfit)
-    }
-
-    /// Like [`Self::is_refused`], for the full archive of a pair.
-    pub fn is_refused_below(self) -> bool {
-        self.is_refused() && !self.is_of_newest_bank()
+        matches!(self.row().severity, Severity::Broken | Severity::OfFiredancer)
     }
 
     /// True if no other archive may be made from an archive that breaks the rule. Unlike

@@ -3,42 +3,38 @@
 //!
 //! Workers hash the records that they read, and merge their sums at the end.
 
-mod pass;
-
 use std::path::Path;
 
 use parking_lot::{Mutex, RwLock};
-pub use pass::{AccountsPass, Task};
 use slotpress_base::{Error, Result};
 use slotpress_format::LatticeAccumulator;
 
 use crate::state::fingerprint::{Fingerprint, Fingerprinter};
 use crate::state::kept_records::KeptRecords;
-use crate::state::second_pass::SupersededMarks;
+use crate::state::marks::Marks;
+use crate::state::second_pass::mark_superseded;
 use crate::state::stakes::StakeAccounts;
-use crate::state::sums::Sums;
-use crate::state::superseded::superseded_among;
+use crate::state::sums::{StateCounts, Sums};
+use crate::state::superseded::{slot_of, superseded_among};
 use crate::state::versions::{KnownAccounts, VersionLog};
 use crate::state::well_known::WellKnown;
 use crate::{StorageRef, Superseded};
 
 /// The state while it is computed, shared by all workers.
 pub struct Accounts {
-    printer: Fingerprinter,
-    log: VersionLog,
+    pub(super) printer: Fingerprinter,
+    pub(super) log: VersionLog,
     newer: Option<KnownAccounts>,
     /// Number of the first storage that is older than the accounts in `newer`.
     older_storages: u32,
-    kept_records: Option<KeptRecords>,
+    pub(super) kept_records: Option<KeptRecords>,
     /// Vote accounts and delegations, to compare with the bank file's.
     pub stakes: StakeAccounts,
     /// Sysvars and other accounts that clients read at fixed addresses.
     pub well_known: WellKnown,
-    /// The same accounts, and tombstones at these addresses, as found by [`Task::Log`].
-    pub logged: WellKnown,
     storages: RwLock<Vec<(u64, u64)>>,
     sums: Mutex<Sums>,
-    error: Mutex<Option<Error>>,
+    pub(super) error: Mutex<Option<Error>>,
 }
 
 impl Accounts {
@@ -52,7 +48,6 @@ impl Accounts {
             kept_records: None,
             stakes: StakeAccounts::default(),
             well_known: WellKnown::default(),
-            logged: WellKnown::default(),
             storages: RwLock::default(),
             sums: Mutex::default(),
             error: Mutex::default(),
@@ -77,7 +72,6 @@ impl Accounts {
     /// superseded accounts. Subtracts superseded records, and removes them from `superseded`.
     pub fn settle_kept(&self, superseded: &mut Superseded) {
         self.stakes.drop_superseded(superseded);
-        self.well_known.drop_superseded(superseded);
         let Some(kept_records) = &self.kept_records else { return };
         let mut lattice = LatticeAccumulator::new();
         let mut sums = Sums::default();
@@ -130,26 +124,22 @@ impl Accounts {
         self.log.find_superseded(threads, &among, on_round)
     }
 
-    /// Marks superseded records, and empties the log. See [`SupersededMarks::of_log`].
-    pub fn mark_superseded(&self, threads: usize) -> Result<SupersededMarks> {
-        SupersededMarks::of_log(&self.log, &self.storages.read(), threads)
+    /// Marks superseded records, and empties the log.
+    pub fn mark_superseded(&self, threads: usize) -> Result<(Marks, StateCounts)> {
+        mark_superseded(&self.log, &self.storages.read(), threads)
     }
 
     /// True if a newer archive, which was read before, is known to hold the account.
-    fn is_in_newer(&self, storage: u32, fingerprint: &Fingerprint) -> bool {
+    pub(super) fn is_in_newer(&self, storage: u32, fingerprint: &Fingerprint) -> bool {
         let newer = self.newer.as_ref().filter(|_| storage >= self.older_storages);
         newer.is_some_and(|newer| newer.contains(fingerprint))
     }
 
-    fn merge(&self, worker: &Sums, is_subtraction: bool) {
+    pub(super) fn merge(&self, worker: &Sums, is_subtraction: bool) {
         let mut sums = self.sums.lock();
         match is_subtraction {
             true => sums.state.subtract(&worker.state),
             false => sums.add(worker),
         }
     }
-}
-
-pub(super) fn slot_of(storages: &[(u64, u64)], storage: u32) -> u64 {
-    storages.get(storage as usize).map_or(0, |(slot, _)| *slot)
 }

@@ -14,10 +14,11 @@ use serde::Serialize;
 use slotpress_base::{Error, Hint, Progress, Result};
 use slotpress_format::{BankFile, Hash};
 
-use super::accounts::{Accounts, AccountsPass, Task};
-use super::finish::{ReadAgain, StateCounts, finish_check, log_bytes};
+use super::accounts::Accounts;
+use super::finish::{ReadAgain, finish_check, log_bytes};
+use super::pass::{AccountsPass, Task};
 use super::spill::spill_dir;
-use crate::rules::documents::judge_expectations;
+use super::sums::StateCounts;
 use crate::{Check, Findings, Rule};
 
 /// Extent of the checks.
@@ -211,8 +212,26 @@ impl StateCheck {
     }
 }
 
+/// Checks slot and hash against what the caller expects.
+pub fn judge_expectations(
+    options: &CheckOptions,
+    found_slot: u64,
+    found_hash: Hash,
+    findings: &Findings,
+) -> Result<()> {
+    if let Some(slot) = options.expect_slot.filter(|slot| *slot != found_slot) {
+        let (expected, found) = (format!("slot {slot}"), format!("slot {found_slot}"));
+        findings.add(Rule::NotExpected, expected, found)?;
+    }
+    match options.expect_hash.filter(|hash| *hash != found_hash) {
+        Some(hash) => findings.add(Rule::NotExpected, hash, found_hash),
+        None => Ok(()),
+    }
+}
+
+/// Refuses a state of another slot or hash than the caller expects.
 pub fn judge_expected(slot: u64, hash: Hash, options: &CheckOptions) -> Result<()> {
-    judge_expectations(options, slot, hash, &Findings::refusing(|_| true))
+    judge_expectations(options, slot, hash, &Findings::strict())
 }
 
 #[cfg(test)]

@@ -6,8 +6,10 @@ use std::collections::HashSet;
 use slotpress_base::{Progress, Result, to_usize};
 use slotpress_format::{BankFile, SLOT_HISTORY, STATUS_CACHE_SLOTS_MAX, parse_newest_slots};
 
-use super::accounts::{Accounts, Task};
+use super::accounts::Accounts;
+use super::pass::Task;
 use super::second_pass::{SecondPass, StateVisitor};
+use super::sums::StateCounts;
 use super::version::ITEM_BYTES;
 use crate::rules::accounts::judge_slot_time;
 use crate::{Check, FindingPlace, Findings, Rule};
@@ -26,13 +28,6 @@ pub fn typical_records(storages_bytes: u64) -> u64 {
 /// Upper estimate of the log's size for storages of this total size.
 pub fn log_bytes(storages_bytes: u64) -> u64 {
     typical_records(storages_bytes).saturating_mul(ITEM_BYTES)
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StateCounts {
-    /// Newest versions with lamports.
-    pub accounts: u64,
-    pub superseded: u64,
 }
 
 pub type ReadAgain<'a> = &'a mut dyn FnMut(Task<'_>, &HashSet<u32>) -> Result<()>;
@@ -85,8 +80,7 @@ pub fn finish_visit(
     threads: usize,
     show_all: &mut dyn FnMut(Task<'_>) -> Result<()>,
 ) -> Result<StateCounts> {
-    let superseded = accounts.mark_superseded(threads)?;
-    let mut counts = superseded.counts;
+    let (superseded, mut counts) = accounts.mark_superseded(threads)?;
     let checked_bank = bank.filter(|_| findings.skipped(Check::State).is_none());
     let second_pass = SecondPass { visitor, superseded, is_checked: checked_bank.is_some() };
     show_all(Task::Visit(&second_pass))?;
@@ -129,7 +123,8 @@ fn judge_state(accounts: &Accounts, bank: &BankFile, findings: &Findings) -> Res
         let expected = bank.capitalization;
         findings.add(Rule::Capitalization, expected, sums.state.lamports)?;
     }
-    match known.get(&SLOT_HISTORY).map(|account| parse_newest_slots(&account.data, to_usize(STATUS_CACHE_SLOTS_MAX))) {
+    let history = known.get(&SLOT_HISTORY).filter(|account| account.lamports > 0);
+    match history.map(|account| parse_newest_slots(&account.data, to_usize(STATUS_CACHE_SLOTS_MAX))) {
         None => findings.add(Rule::SlotHistory, "the account of that address", "none")?,
         Some(Err(error)) => findings.add_error(Rule::SlotHistory, &FindingPlace::default(), &error)?,
         Some(Ok(history)) => {

@@ -4,7 +4,7 @@
 use slotpress_base::Result;
 use slotpress_format::{Entry, EntryKind};
 
-use super::accounts::AccountsPass;
+use super::pass::AccountsPass;
 use crate::archive::visit::{NoEntrySink, Problem};
 use crate::{ArchiveRules, EntrySink, EntryUse, RecordVisitor, SeenFrame, Visitor};
 

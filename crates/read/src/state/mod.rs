@@ -24,6 +24,7 @@ pub mod kept_records;
 mod known;
 pub mod marks;
 mod newest;
+pub mod pass;
 pub mod second_pass;
 pub mod spill;
 pub mod stakes;

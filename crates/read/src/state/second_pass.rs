@@ -8,13 +8,12 @@ use std::path::PathBuf;
 use slotpress_base::{Error, Hint, Result};
 use slotpress_format::{BankFile, Record, Root};
 
-use super::accounts::slot_of;
-use super::finish::StateCounts;
 use super::marks::{Marks, mark_of};
-use super::superseded::for_each_superseded;
+use super::sums::StateCounts;
+use super::superseded::{for_each_superseded, slot_of};
 use super::versions::VersionLog;
 use super::well_known::WellKnownAccounts;
-use crate::StorageRef;
+use crate::{StorageRef, Version};
 
 pub trait StateVisitor: Sync {
     /// Called once, between the passes. An error ends the reading.
@@ -54,49 +53,39 @@ pub trait StateWorker {
 
 pub struct SecondPass<'a> {
     pub visitor: &'a dyn StateVisitor,
-    pub superseded: SupersededMarks,
+    pub superseded: Marks,
     pub is_checked: bool,
 }
 
-/// The superseded records of a state.
-#[derive(Default)]
-pub struct SupersededMarks {
-    pub marks: Marks,
-    pub counts: StateCounts,
-}
-
-impl SupersededMarks {
-    /// Takes all items out of a log and marks the superseded records.
-    ///
-    /// # Errors
-    /// A storage holds an account twice; the disk fails.
-    pub(super) fn of_log(log: &VersionLog, storages: &[(u64, u64)], threads: usize) -> Result<Self> {
-        let mut found = Self::default();
-        let mut has_duplicates = false;
-        log.for_each_partition(
-            threads,
-            &|sorted| {
-                let (mut marks, mut has_duplicates) = (Vec::new(), false);
-                let slot_of = |storage| slot_of(storages, storage);
-                let accounts = for_each_superseded(sorted, &slot_of, &mut |version, is_twice| {
-                    marks.push(mark_of(version.storage(), version.offset_bytes()));
-                    has_duplicates |= is_twice;
-                });
-                (accounts, marks, has_duplicates)
-            },
-            &mut |(accounts, marks, is_twice)| {
-                found.counts.accounts += accounts;
-                found.counts.superseded += marks.len() as u64;
-                marks.into_iter().for_each(|mark| found.marks.insert(mark));
-                has_duplicates |= is_twice;
-                Ok(())
-            },
-        )?;
-        match has_duplicates {
-            // It is undefined which of the two records counts.
-            true => Err(Error::damaged("an account occurs more than once in one storage").with_hint(Hint::UseVerify)),
-            false => Ok(found),
-        }
+/// Takes all items out of a log, and marks the superseded records.
+///
+/// # Errors
+/// A storage holds an account twice; the disk fails.
+pub(super) fn mark_superseded(
+    log: &VersionLog,
+    storages: &[(u64, u64)],
+    threads: usize,
+) -> Result<(Marks, StateCounts)> {
+    let (mut marks, mut counts, mut has_duplicates) = (Marks::default(), StateCounts::default(), false);
+    let among = |sorted: &[Version]| {
+        let (mut marks, mut has_duplicates) = (Vec::new(), false);
+        let accounts = for_each_superseded(sorted, &|storage| slot_of(storages, storage), &mut |version, is_twice| {
+            marks.push(mark_of(version.storage(), version.offset_bytes()));
+            has_duplicates |= is_twice;
+        });
+        (accounts, marks, has_duplicates)
+    };
+    log.for_each_partition(threads, &among, &mut |(accounts, found, is_twice)| {
+        counts.accounts += accounts;
+        counts.superseded += found.len() as u64;
+        found.into_iter().for_each(|mark| marks.insert(mark));
+        has_duplicates |= is_twice;
+        Ok(())
+    })?;
+    match has_duplicates {
+        // It is undefined which of the two records counts.
+        true => Err(Error::damaged("an account occurs more than once in one storage").with_hint(Hint::UseVerify)),
+        false => Ok((marks, counts)),
     }
 }
 
@@ -107,7 +96,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::Version;
     use crate::state::fingerprint::Fingerprinter;
     use crate::state::marks::is_marked;
     use crate::state::version::Batch;
@@ -127,7 +115,7 @@ mod tests {
                 newest.entry(*key).and_modify(|known| *known = (*known).min(*storage)).or_insert(*storage);
             }
             log.append(&mut batch).expect("appended");
-            let SupersededMarks { marks, counts } = SupersededMarks::of_log(&log, &storages, 2).expect("marked");
+            let (marks, counts) = mark_superseded(&log, &storages, 2).expect("marked");
             for (key, storage) in records.keys() {
                 let is_marked = is_marked(marks.of_storage(*storage), u64::from(*key) * 136);
                 prop_assert_eq!(is_marked, newest[key] != *storage);
@@ -147,8 +135,7 @@ mod tests {
             batch.push(Version::new(printer.of(&[key; 32]), storage, false, offset_bytes));
         }
         log.append(&mut batch).expect("appended");
-        let error =
-            SupersededMarks::of_log(&log, &[(2, 408), (1, 136)], 2).err().expect("which one counts is not known");
+        let error = mark_superseded(&log, &[(2, 408), (1, 136)], 2).err().expect("which one counts is not known");
         assert_eq!(error.to_string(), "an account occurs more than once in one storage");
     }
 }

@@ -30,6 +30,12 @@ fn is_usable(account: &VoteAccount) -> bool {
     account.node.is_some() && account.is_initialized
 }
 
+/// The vote accounts of a bank file that can be read. Agave 4.2 ignores others. Later versions
+/// refuse them, which another rule reports.
+fn readable(stakes: &Stakes) -> impl Iterator<Item = &([u8; 32], VoteAccount)> {
+    stakes.vote_accounts.iter().filter(|(_, account)| account.node.is_some())
+}
+
 #[derive(Debug)]
 pub struct StakeAccounts {
     newest: Newest<Staked>,
@@ -86,29 +92,7 @@ impl StakeAccounts {
             findings.skip(Check::State, format!("more than {DELEGATIONS_MAX} stake accounts"));
             return Ok(());
         }
-        // Agave 4.2 ignores an unreadable vote account. Later versions refuse it, which another
-        // rule reports.
-        let voters = stakes.vote_accounts.iter().filter(|(_, account)| account.node.is_some());
-        let known: HashSet<&[u8; 32]> = voters.clone().map(|(address, _)| address).collect();
-        let rent_epoch = if self.lacks_rent_epochs { Rule::NoRentEpoch } else { Rule::StakesRentEpoch };
-        for (address, account) in voters {
-            let found = match self.vote_account(address) {
-                Some(found) if found == *account => continue,
-                Some(found) if found.digest == account.digest => {
-                    findings.add_at(
-                        rent_epoch,
-                        &FindingPlace::account(*address),
-                        account.rent_epoch,
-                        found.rent_epoch,
-                    )?;
-                    continue;
-                }
-                Some(_) => "another vote account",
-                None => "no vote account",
-            };
-            let expected = "the vote account that the bank file's stakes hold";
-            findings.add_at(Rule::StakesVoteAccount, &FindingPlace::account(*address), expected, found)?;
-        }
+        self.judge_vote_accounts(stakes, findings)?;
         for (address, delegation) in &stakes.delegations {
             let (rule, found) = match self.delegation(address) {
                 Some(found) if found == *delegation => continue,
@@ -119,8 +103,30 @@ impl StakeAccounts {
             let expected = "the delegation that the bank file's stakes hold";
             findings.add_at(rule, &FindingPlace::account(*address), expected, found)?;
         }
-        // Up to Agave 4.4, the delegations in the bank file count; later, those in the stake
-        // accounts.
+        self.judge_voters(stakes, findings)
+    }
+
+    fn judge_vote_accounts(&self, stakes: &Stakes, findings: &Findings) -> Result<()> {
+        let rent_epoch = if self.lacks_rent_epochs { Rule::NoRentEpoch } else { Rule::StakesRentEpoch };
+        readable(stakes).try_for_each(|(address, account)| {
+            let place = &FindingPlace::account(*address);
+            let found = match self.vote_account(address) {
+                Some(found) if found == *account => return Ok(()),
+                Some(found) if found.digest == account.digest => {
+                    return findings.add_at(rent_epoch, place, account.rent_epoch, found.rent_epoch);
+                }
+                Some(_) => "another vote account",
+                None => "no vote account",
+            };
+            let expected = "the vote account that the bank file's stakes hold";
+            findings.add_at(Rule::StakesVoteAccount, place, expected, found)
+        })
+    }
+
+    /// Checks that the bank file's stakes hold the vote account of each stake account. Up to Agave
+    /// 4.4, the delegations in the bank file count; later, those in the stake accounts.
+    fn judge_voters(&self, stakes: &Stakes, findings: &Findings) -> Result<()> {
+        let known: HashSet<&[u8; 32]> = readable(stakes).map(|(address, _)| address).collect();
         let mut missing = self.delegations_to_others(&known);
         missing.retain(|(_, voter)| self.vote_account(voter).is_some_and(|account| is_usable(&account)));
         if missing.is_empty() {

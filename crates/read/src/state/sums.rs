@@ -42,3 +42,10 @@ impl Sums {
         self.skipped += other.skipped;
     }
 }
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StateCounts {
+    /// Newest versions with lamports.
+    pub accounts: u64,
+    pub superseded: u64,
+}

@@ -71,6 +71,11 @@ impl ByStorage {
     }
 }
 
+/// Slot of a storage, from slots and lengths by number.
+pub fn slot_of(storages: &[(u64, u64)], storage: u32) -> u64 {
+    storages.get(storage as usize).map_or(0, |(slot, _)| *slot)
+}
+
 pub fn is_listed(list: &[Version], fingerprint: &Fingerprint) -> bool {
     list.binary_search_by_key(fingerprint, |version| version.fingerprint).is_ok()
 }

@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use slotpress_format::{CLOCK, REDUCED_STAKE_CHANGES, Record, SHORTER_SLOTS, SLOT_HISTORY, STAKE_HISTORY};
+use slotpress_format::{
+    CLOCK, REDUCED_STAKE_CHANGES, Record, RecordHeader, SHORTER_SLOTS, SLOT_HISTORY, STAKE_HISTORY,
+};
 
 use super::fingerprint::Fingerprint;
 use super::newest::Newest;
-use super::superseded::Superseded;
 use crate::StorageRef;
 
 /// Addresses of the accounts that the checks and exports need besides vote and stake accounts.
@@ -39,6 +40,8 @@ const KEPT_BYTES_MAX: usize = 256 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WellKnownAccount {
+    /// Balance; 0 if the account is closed.
+    pub lamports: u64,
     pub owner: [u8; 32],
     /// First bytes of its data.
     pub data: Box<[u8]>,
@@ -56,22 +59,19 @@ impl Default for WellKnown {
 }
 
 impl WellKnown {
-    /// Keeps a record if its account has one of the addresses.
+    /// Keeps a record, also a tombstone, if its account has one of the addresses.
     pub fn look_at(&self, storage: StorageRef, fingerprint: Fingerprint, record: &Record<'_>) {
         let address = record.header.pubkey;
         if !FIRST_BYTES[usize::from(address[0])] || !ADDRESSES.contains(&address) {
             return;
         }
         let data = &record.data[..record.data.len().min(KEPT_BYTES_MAX)];
-        let account = WellKnownAccount { owner: record.header.owner, data: data.into() };
+        let RecordHeader { lamports, owner, .. } = *record.header;
+        let account = WellKnownAccount { lamports, owner, data: data.into() };
         self.0.keep(address, storage, fingerprint, account);
     }
 
-    pub fn drop_superseded(&self, superseded: &Superseded) {
-        self.0.drop_superseded(superseded);
-    }
-
-    /// The kept accounts. Call after superseded versions were dropped.
+    /// The newest versions of the accounts, also of closed ones.
     pub fn accounts(&self) -> WellKnownAccounts {
         let mut accounts = WellKnownAccounts::new();
         self.0.each(|address, account| drop(accounts.insert(*address, account.clone())));
@@ -81,8 +81,6 @@ impl WellKnown {
 
 #[cfg(test)]
 mod tests {
-    use slotpress_format::RecordHeader;
-
     use super::*;
 
     /// Data beyond the limit, and accounts at other addresses, are not kept.

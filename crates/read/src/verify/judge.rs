@@ -4,18 +4,19 @@
 use slotpress_base::bytes::count;
 use slotpress_base::{Error, Result};
 
-use super::Job;
-use super::ledger::CLIENTS_OF_LEDGERS;
+use super::job::Job;
 use super::part::Part;
 use super::report::{Counts, ObsoleteTotals, VerifyReport};
 use crate::archive::Archive;
-use crate::rules::documents::judge_expectations;
-use crate::rules::pair::swapped;
 use crate::state::accounts::Accounts;
-use crate::state::finish::StateCounts;
+use crate::state::check::judge_expectations;
 use crate::state::second_pass::StateFacts;
 use crate::state::storages::Storages;
-use crate::{Check, Findings, Rule, SnapshotClient, check_base, judge_chains, judge_rebased_on, judge_root};
+use crate::state::sums::StateCounts;
+use crate::{Check, Findings, Member, Rule, SnapshotClient, judge_pair, judge_root};
+
+/// Clients that start from ledgers: Firedancer starts only from archives.
+pub const CLIENTS_OF_LEDGERS: &[SnapshotClient] = &SnapshotClient::AGAVE;
 
 /// Makes the checks that need the whole state, and the report. `read` has the newest part first.
 pub fn judge(read: Vec<Part>, accounts: &Accounts, job: &Job<'_>) -> Result<VerifyReport> {
@@ -23,7 +24,7 @@ pub fn judge(read: Vec<Part>, accounts: &Accounts, job: &Job<'_>) -> Result<Veri
     let newest = judge_together(&read, job)?;
     if let (Some(bank), Some(visitor)) = (&newest.bank, job.visitor) {
         let parts = read.iter().map(Part::described).collect();
-        visitor.begin(&StateFacts { bank, parts, well_known: accounts.logged.accounts() })?;
+        visitor.begin(&StateFacts { bank, parts, well_known: accounts.well_known.accounts() })?;
     }
     let path = &lossy.unwrap_or(newest).path;
     let counted = job.finish_state(accounts, newest.bank.as_ref(), &newest.findings, path, &mut |task, wanted| {
@@ -74,18 +75,7 @@ fn report_on(read: Vec<Part>, counted: &StateCounts, accounts: &Accounts, job: &
     let has_index = read.iter().all(|one| one.has_index);
     let roots = read.iter().rev().filter_map(Part::archive).map(Archive::root).collect();
     let mut counts = Counts::default();
-    for one in &read {
-        count(&mut counts.tar_bytes, one.tar_bytes);
-        count(&mut counts.frames, one.frames);
-        count(&mut counts.storages, one.storage_count.into());
-        match &one.storages {
-            Storages::Archive(archive) => count(&mut counts.input_bytes, archive.length_bytes()),
-            Storages::Ledger(plan) => {
-                counts.input_bytes = plan.content_bytes();
-                counts.obsolete = Some(ObsoleteTotals { records: plan.obsolete_records, bytes: plan.obsolete_bytes });
-            }
-        }
-    }
+    read.iter().for_each(|one| add_part(&mut counts, one));
     counts.add_state(counted, &accounts.sums(), accounts.spilled_bytes());
     let (mut findings, mut paths) = (Findings::new(), Vec::new());
     for one in read {
@@ -97,10 +87,8 @@ fn report_on(read: Vec<Part>, counted: &StateCounts, accounts: &Accounts, job: &
     }
     let clients = if counts.obsolete.is_some() { CLIENTS_OF_LEDGERS } else { &SnapshotClient::ALL };
     let mut report = VerifyReport::of_findings(findings, &options.clients, clients, paths);
-    report.base_slot = base_slot;
+    (report.base_slot, report.roots, report.counts) = (base_slot, roots, counts);
     (report.expected_hash, report.expected_slot) = (options.check.expect_hash, options.check.expect_slot);
-    report.roots = roots;
-    report.counts = counts;
     report.set_bank(bank.as_ref(), has_index);
     if is_nameless {
         let of_state = report.failures.iter_mut().filter(|failure| failure.check == Check::State);
@@ -110,23 +98,24 @@ fn report_on(read: Vec<Part>, counted: &StateCounts, accounts: &Accounts, job: &
     report
 }
 
-/// Checks that an incremental archive builds on this state of the full one.
-///
-/// # Errors
-/// The two are in the wrong order: the full one is newer, and the other one's name does not say
-/// that it is incremental. Or the full archive is of another slot.
-fn judge_base(newest: &Part, base: &Part) -> Result<()> {
-    let is_meant = newest.base_slot().is_some();
-    if let (Some(first), Some(second)) = (&base.bank, &newest.bank)
-        && second.slot < first.slot
-        && !is_meant
-    {
-        return Err(swapped(&base.path, &newest.path));
+fn add_part(counts: &mut Counts, part: &Part) {
+    count(&mut counts.tar_bytes, part.tar_bytes);
+    count(&mut counts.frames, part.frames);
+    count(&mut counts.storages, part.storage_count.into());
+    match &part.storages {
+        Storages::Archive(archive) => count(&mut counts.input_bytes, archive.length_bytes()),
+        Storages::Ledger(plan) => {
+            counts.input_bytes = plan.content_bytes();
+            counts.obsolete = Some(ObsoleteTotals { records: plan.obsolete_records, bytes: plan.obsolete_bytes });
+        }
     }
-    check_base(newest.base_slot(), base.bank.as_ref().map(|bank| bank.slot))?;
-    if let (Some(bank), Some(archive)) = (&base.bank, newest.archive()) {
-        judge_rebased_on(archive, bank.snapshot_hash(), &newest.findings)?;
-        newest.bank.as_ref().map_or(Ok(()), |newer| judge_chains(bank, newer, &newest.findings))?;
+}
+
+/// Judges whether the two archives are a pair.
+fn judge_base(newest: &Part, base: &Part) -> Result<()> {
+    if let (Some(full), Some(incremental)) = (base.archive(), newest.archive()) {
+        let full = Member::of_archive(full, base.bank.as_ref());
+        judge_pair(full, Member::of_archive(incremental, newest.bank.as_ref()), &newest.findings)?;
     }
     if newest.findings.has(Rule::BaseMismatch) {
         // Failures that follow from this one would hide it.

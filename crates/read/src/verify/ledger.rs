@@ -12,12 +12,12 @@ use slotpress_format::{
 
 use crate::archive::documents::parse_bank;
 use crate::state::storages::Storages;
-use crate::verify::judge::judge;
+use crate::verify::job::{Job, new_accounts};
+use crate::verify::judge::{CLIENTS_OF_LEDGERS, judge};
 use crate::verify::part::Part;
-use crate::verify::{Job, new_accounts};
 use crate::{
-    Check, Documents, FindingPlace, Findings, Plan, PlanOptions, RESTORE_JOURNAL_HINT, Rule, SnapshotClient,
-    VerifyOptions, VerifyReport, judge_documents, restore_journal,
+    Check, Documents, FindingPlace, Findings, Plan, PlanOptions, RESTORE_JOURNAL_HINT, Rule, VerifyOptions,
+    VerifyReport, judge_documents, restore_journal,
 };
 
 /// Verifies a stopped validator's ledger or an unpacked archive, and holds the ledger's lock
@@ -168,9 +168,6 @@ fn judge_layout(layout: Layout, findings: &Findings) -> Result<()> {
     };
     findings.add_at(rule, &FindingPlace::entry("fastboot_version"), "a layout that it boots from", found)
 }
-
-/// Clients that start from ledgers: Firedancer starts only from archives.
-pub const CLIENTS_OF_LEDGERS: &[SnapshotClient] = &SnapshotClient::AGAVE;
 
 /// Makes the report of a ledger whose storages could not be planned. Returns the error if it is not
 /// damage, or if accounts were to be visited.

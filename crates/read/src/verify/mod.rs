@@ -11,170 +11,23 @@
 #![warn(missing_docs)]
 
 pub mod catalog;
+pub mod job;
 mod judge;
 pub mod ledger;
 pub mod own;
 mod part;
 pub mod report;
 
-use std::collections::HashSet;
-use std::path::Path;
-
-use derive_setters::Setters;
 pub use ledger::verify_ledger;
-use slotpress_base::{Error, Hint, IoPolicy, Progress, Result, ShowPath, Step, Stopwatch, available_threads, quantity};
-use slotpress_format::{BankFile, Root};
+use slotpress_base::{Progress, Result, Stopwatch};
+use slotpress_format::BankFile;
 
 pub use crate::archive::named::NamedArchive;
-use crate::state::accounts::Accounts;
-use crate::state::check::incremental_alone;
-use crate::state::finish::{StateCounts, finish_check, finish_visit, log_bytes, typical_records};
 use crate::state::second_pass::StateVisitor;
+use crate::verify::job::{Job, VerifyOptions, new_accounts};
 use crate::verify::judge::judge;
 use crate::verify::part::Part;
-use crate::{
-    Check, CheckMode, CheckOptions, Findings, RATIO_TYPICAL, SeenSlots, SnapshotClient, Task, VerifyReport, check_pair,
-};
-
-/// Clients, checks and settings of a verification.
-#[derive(Clone, Debug, Setters)]
-#[non_exhaustive]
-pub struct VerifyOptions {
-    /// Clients that must load the input. If empty, every deviation is a failure, except what is
-    /// normal for some client version. Default: empty.
-    #[setters(into)]
-    pub clients: Vec<SnapshotClient>,
-    /// Skips records and state. With an index, reads only the frames with documents, unless a root
-    /// is expected. Default: false.
-    pub is_quick: bool,
-    /// Checks of records and state, and expected values. Default: all checks, no expected value.
-    pub check: CheckOptions,
-    /// Accepts a part of a state, such as an incremental archive alone, and checks everything else.
-    #[setters(skip)]
-    pub(crate) allows_part: bool,
-    /// Threads that decode and hash, 1 to 1024. Default: one per core.
-    pub threads: usize,
-    /// Policy for the page cache, rates and priority while reading. Default: gentle on the page
-    /// cache, without a rate limit.
-    pub io_policy: IoPolicy,
-    /// Roots that the archives must have, that of the full archive first. Archives beyond the list
-    /// may have any root. Default: none.
-    #[setters(into)]
-    pub expect_roots: Vec<Root>,
-}
-
-impl Default for VerifyOptions {
-    fn default() -> Self {
-        Self {
-            clients: Vec::new(),
-            is_quick: false,
-            check: CheckOptions::default(),
-            allows_part: false,
-            threads: available_threads(),
-            io_policy: IoPolicy::default(),
-            expect_roots: Vec::new(),
-        }
-    }
-}
-
-impl VerifyOptions {
-    /// Reason for which records and state are not checked; `None` if they are.
-    pub(crate) fn why_not_state(&self) -> Option<String> {
-        match (self.is_quick, self.check.mode) {
-            (true, _) => Some("quick check".to_string()),
-            (_, CheckMode::Frames) => Some("not asked for".to_string()),
-            (_, CheckMode::State) => None,
-        }
-    }
-
-    /// Refuses a part of a state if the state is to be checked.
-    fn check_part(&self, is_part: bool) -> Result<()> {
-        match is_part && self.why_not_state().is_none() && !self.allows_part {
-            true => Err(incremental_alone()),
-            false => Ok(()),
-        }
-    }
-}
-
-#[derive(Clone, Copy)]
-pub(crate) struct Job<'a> {
-    pub options: &'a VerifyOptions,
-    /// Visitor of the records in a second pass, even if the state is not checked.
-    pub visitor: Option<&'a dyn StateVisitor>,
-    /// Visitor of the records in the first pass.
-    pub observer: Option<&'a dyn StateVisitor>,
-    pub progress: &'a dyn Progress,
-}
-
-impl<'a> Job<'a> {
-    fn verify(options: &'a VerifyOptions, progress: &'a dyn Progress) -> Self {
-        Self { options, visitor: None, observer: None, progress }
-    }
-
-    fn reads_records(&self) -> bool {
-        self.options.why_not_state().is_none() || self.visitor.is_some()
-    }
-
-    fn first_task(&self) -> Task<'a> {
-        match (self.visitor, self.observer) {
-            (Some(_), _) => Task::Log,
-            (None, Some(observer)) => Task::AddAndShow(observer),
-            (None, None) => Task::Add,
-        }
-    }
-
-    /// Reports what is going to be read.
-    fn announce(&self, archives: &[&NamedArchive]) {
-        let Self { options, progress, .. } = *self;
-        let step = |stage| archives.iter().map(move |archive| Step::new(stage, archive.length_bytes().ok()));
-        let again = self.visitor.into_iter().flat_map(|_| step("Visiting"));
-        progress.steps(&step(self.stage()).chain(again).collect::<Vec<_>>());
-        progress.detail(&format!(
-            "plan: {} to read; workers: {}, temporary files in {}",
-            quantity::bytes(archives.iter().filter_map(|archive| archive.length_bytes().ok()).sum()),
-            options.threads,
-            options.check.spill_dir(None).shown()
-        ));
-    }
-
-    fn stage(&self) -> &'static str {
-        if self.visitor.is_some() { "Reading" } else { "Verifying" }
-    }
-
-    /// Makes the second pass over the necessary storages, and judges the state.
-    fn finish_state(
-        &self,
-        accounts: &Accounts,
-        bank: Option<&BankFile>,
-        findings: &Findings,
-        path: &Path,
-        read_again: ReadSome<'_>,
-    ) -> Result<StateCounts> {
-        let Self { options, visitor, progress, .. } = *self;
-        if let Some(why) = options.why_not_state() {
-            findings.skip(Check::State, why);
-        }
-        match visitor {
-            None if !self.reads_records() => Ok(StateCounts::default()),
-            None => finish_check(accounts, bank, findings, options.threads, progress, &mut |task, wanted| {
-                progress.stage("Subtracting", None);
-                read_again(task, Some(wanted))
-            }),
-            Some(_) if findings.has_lost_accounts() => Err(lost_records(path)),
-            Some(visitor) => {
-                progress.stage("Sorting", None);
-                finish_visit(accounts, bank, findings, visitor, options.threads, &mut |task| read_again(task, None))
-            }
-        }
-    }
-}
-
-type ReadSome<'a> = &'a mut dyn FnMut(Task<'_>, Option<&HashSet<u32>>) -> Result<()>;
-
-/// Error for a visit of accounts if some records cannot be read.
-pub(crate) fn lost_records(path: &Path) -> Error {
-    Error::damaged("not all of its records can be read").within(path.shown()).with_hint(Hint::UseVerify)
-}
+use crate::{Findings, RATIO_TYPICAL, SeenSlots, VerifyReport, judge_pair};
 
 /// Verifies an archive, or a full and an incremental one. Faults are in the report.
 ///
@@ -216,7 +69,7 @@ pub(crate) fn read_archives(
 ) -> Result<VerifyReport> {
     let stopwatch = Stopwatch::start();
     if let Some(incremental) = incremental {
-        check_pair((&archive.path, archive.name.as_ref()), (&incremental.path, incremental.name.as_ref()))?;
+        judge_pair(archive.into(), incremental.into(), &Findings::strict())?;
     }
     job.options
         .check_part(incremental.is_none() && archive.name.as_ref().is_some_and(|name| name.base_slot.is_some()))?;
@@ -244,28 +97,4 @@ fn archives_bytes(archives: &[&NamedArchive]) -> Result<u64> {
     archives
         .iter()
         .try_fold(0u64, |sum, archive| Ok(sum.saturating_add(archive.length_bytes()?.saturating_mul(RATIO_TYPICAL))))
-}
-
-/// Prepares the state check for storages of this size. A temporary directory that the user chose
-/// must have room for what is not expected to fit in memory. If the system's directory lacks room,
-/// there is only a warning, because the estimate may be too high.
-fn new_accounts(job: &Job<'_>, storages_bytes: u64) -> Result<Accounts> {
-    let CheckOptions { memory_bytes, temporary_dir, .. } = &job.options.check;
-    let spill_dir = job.options.check.spill_dir(None);
-    let (room_bytes, records) = (log_bytes(storages_bytes), typical_records(storages_bytes));
-    let accounts = match job.visitor {
-        None => Accounts::keeping_records(*memory_bytes, &spill_dir, room_bytes, records)?,
-        // The other half is for marks of superseded records.
-        Some(_) => Accounts::new(*memory_bytes / 2, &spill_dir, room_bytes)?,
-    };
-    if !job.reads_records() {
-        return Ok(accounts);
-    }
-    match accounts.check_room_foreseen(*memory_bytes) {
-        Err(error) if temporary_dir.is_none() => {
-            job.progress.warn(&format!("there may be too little memory; if so, this run ends with: {error}"));
-        }
-        result => result?,
-    }
-    Ok(accounts)
 }

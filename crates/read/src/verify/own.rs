@@ -6,8 +6,7 @@ use slotpress_base::{Progress, Result, ShowPath};
 
 use crate::rules::clients::readers;
 use crate::{
-    Check, CheckOptions, CheckResult, Failure, NamedArchive, Rule, SnapshotClient, VerifyOptions, VerifyReport,
-    verify_archives,
+    Check, CheckOptions, CheckResult, Failure, NamedArchive, Rule, VerifyOptions, VerifyReport, verify_archives,
 };
 
 /// What was checked when a result was read back, before it got its name.
@@ -24,18 +23,6 @@ pub struct ReadBackReport {
     pub unknown: Vec<String>,
 }
 
-fn options(check: &CheckOptions, clients: &[SnapshotClient], threads: usize) -> VerifyOptions {
-    VerifyOptions {
-        clients: clients.to_vec(),
-        threads,
-        check: check.clone(),
-        // The caller knows that an incremental archive alone has no whole state. The report says
-        // that the state was not checked.
-        allows_part: true,
-        ..VerifyOptions::default()
-    }
-}
-
 /// Verifies a written archive: every client that reads its format must load it, and its index must
 /// be right. An incremental archive is verified with its full archive, if `base` is given.
 ///
@@ -49,43 +36,44 @@ pub fn read_back_archive(
     progress: &dyn Progress,
 ) -> Result<ReadBackReport> {
     let (full, incremental) = base.map_or((archive, None), |base| (base, Some(archive)));
-    let clients = archive.name.as_ref().map(|name| readers(name.extension)).unwrap_or_default();
-    let report = verify_archives(full, incremental, &options(check, &clients, threads), &part_of(progress))?;
-    let is_ours = |failure: &&Failure| failure.rule == Rule::Index;
-    // The full archive may not have its name yet.
+    let options = VerifyOptions {
+        clients: archive.name.as_ref().map(|name| readers(name.extension)).unwrap_or_default(),
+        threads,
+        check: check.clone(),
+        // The caller knows that an incremental archive alone has no whole state. The report says
+        // that the state was not checked.
+        allows_part: true,
+        ..VerifyOptions::default()
+    };
+    let report = verify_archives(full, incremental, &options, &part_of(progress))?;
+    // The full archive may not have its name yet. What is normal for the client that wrote the
+    // source is no fault of the result.
     let is_of_base = |failure: &Failure| base.is_some_and(|base| failure.place.path.as_ref() == Some(&base.path));
-    let is_wrong = |failure: &&Failure| failure.rule != Rule::NameUnknown || !is_of_base(failure);
-    let failure = failures(&report).find(is_wrong).or_else(|| report.warnings.iter().find(is_ours));
+    let is_unnamed_base = |failure: &Failure| failure.rule == Rule::NameUnknown && is_of_base(failure);
+    let is_wrong = |failure: &&Failure| !failure.rule.is_of_version() && !is_unnamed_base(failure);
+    let is_ours = |failure: &&Failure| failure.rule == Rule::Index;
+    let failure = report.failures.iter().find(is_wrong).or_else(|| report.warnings.iter().find(is_ours));
+    let Some(failure) = failure else { return Ok(ReadBackReport::new(&report)) };
     let name = archive.name.as_ref().map_or_else(|| archive.path.shown(), ToString::to_string);
-    let what = format!("the archive of {name}");
-    match base {
-        Some(base) => require(failure, &format!("{what}, read back on {},", base.path.shown()), HINT_OF_A_PAIR)?,
-        None => require(failure, &what, HINT)?,
+    let (how, hint) = match base {
+        Some(base) => (format!(", read back on {},", base.path.shown()), HINT_OF_A_PAIR),
+        None => (String::new(), HINT),
+    };
+    let what = format!("the archive of {name}{how} is not valid, and was removed");
+    Err(failure.to_error().within(what).with_hint(hint))
+}
+
+impl ReadBackReport {
+    fn new(report: &VerifyReport) -> Self {
+        let checks = report.checks.iter();
+        let unknown = |check: &CheckResult| Some(format!("{} ({})", check.name.name(), check.skipped.as_ref()?));
+        Self {
+            storages: report.counts.storages,
+            accounts: report.was_made(Check::State).then_some(report.counts.accounts),
+            unknown: checks.clone().filter_map(unknown).collect(),
+            checks: checks.filter(|check| check.skipped.is_none()).map(|check| check.name.name()).collect(),
+        }
     }
-    Ok(summary_of(&report))
-}
-
-fn summary_of(report: &VerifyReport) -> ReadBackReport {
-    // A ledger has no frames, so that check is not missing.
-    let checks = || report.checks.iter().filter(|check| check.name != Check::Frames || !report.is_ledger());
-    let unknown = |check: &CheckResult| Some(format!("{} ({})", check.name.name(), check.skipped.as_ref()?));
-    ReadBackReport {
-        storages: report.counts.storages,
-        accounts: report.was_made(Check::State).then_some(report.counts.accounts),
-        checks: checks().filter(|check| check.skipped.is_none()).map(|check| check.name.name()).collect(),
-        unknown: checks().filter_map(unknown).collect(),
-    }
-}
-
-/// Failures for which a result must be discarded: all but those that are normal for the client that
-/// wrote the source.
-fn failures(report: &VerifyReport) -> impl Iterator<Item = &Failure> {
-    report.failures.iter().filter(|failure| !failure.rule.is_of_version())
-}
-
-fn require(failure: Option<&Failure>, what: &str, hint: &'static str) -> Result<()> {
-    let Some(failure) = failure else { return Ok(()) };
-    Err(failure.to_error().within(format!("{what} is not valid, and was removed")).with_hint(hint))
 }
 
 const HINT: &str = "verify the ledger: if it is valid, suspect the disk or the memory";

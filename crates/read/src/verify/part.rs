@@ -10,7 +10,7 @@ use crate::archive::Archive;
 use crate::state::accounts::Accounts;
 use crate::state::second_pass::StatePart;
 use crate::state::storages::{Storages, read_again, read_storages};
-use crate::verify::Job;
+use crate::verify::job::Job;
 use crate::{
     AccountsPass, ArchiveRules, Check, FindingPlace, Findings, FirstPass, NamedArchive, Pass, Rule, SeenSlots, Task,
 };
@@ -52,11 +52,8 @@ impl Part {
         progress.stage(job.stage(), Some(archive.length_bytes()));
         let first_storage = accounts.storage_count();
         let records = AccountsPass { accounts, findings: &findings, task: job.first_task() };
-        let visitor = FirstPass {
-            rules: ArchiveRules::of_archive(&archive, archive.base_slot(), seen_slots, &findings),
-            records: job.reads_records().then_some(&records),
-            contents: None,
-        };
+        let rules = ArchiveRules::of_archive(&archive, archive.base_slot(), seen_slots, &findings);
+        let visitor = FirstPass { rules, records: job.reads_records().then_some(&records), contents: None };
         let is_wanted_only = options.is_quick && options.expect_roots.is_empty();
         let pass = Pass::new(options.threads, progress);
         let pass = Pass { is_wanted_only, is_newest_first: true, checks_hashes: true, ..pass };

@@ -8,8 +8,7 @@ use slotpress_base::{Elapsed, Result, ShowPath};
 use slotpress_format::{BankFile, Hash, Root};
 
 use crate::rules::clients::verdicts;
-use crate::state::finish::StateCounts;
-use crate::state::sums::Sums;
+use crate::state::sums::{StateCounts, Sums};
 use crate::{Check, ClientVerdict, Completeness, Failure, Findings, Rule, SnapshotClient};
 
 /// Result of a check.

@@ -5,9 +5,8 @@ use crossbeam_channel::Sender;
 use slotpress_base::{Error, Result};
 use slotpress_format::{Entry, NoSink, RecordWalker, TarEvent};
 
-use super::{FrameWorker, IndexReader};
 use crate::archive::documents::DocumentReader;
-use crate::{EntrySink, EntryUse};
+use crate::{EntrySink, EntryUse, RecordWorker};
 
 /// State of an entry that continues in the next frame. If a frame is lost, no state is sent, and
 /// the rest of the entry is lost too.
@@ -25,9 +24,17 @@ fn entry_number(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
+/// Visits the records of storages on one worker.
+pub(super) struct RecordReader<'r> {
+    pub records: Option<Box<dyn RecordWorker + 'r>>,
+    pub walker: RecordWalker,
+}
+
 pub(super) struct Events<'a, 'w, 'r> {
-    pub reading: &'a IndexReader<'a>,
-    pub worker: &'w mut FrameWorker<'r>,
+    /// The entries of the index, and how each is used.
+    pub entries: &'a [Entry],
+    pub uses: &'a [EntryUse],
+    pub worker: &'w mut RecordReader<'r>,
     pub sink: Box<dyn EntrySink + 'a>,
     pub documents: DocumentReader,
     pub number: usize,
@@ -39,7 +46,7 @@ pub(super) struct Events<'a, 'w, 'r> {
 
 impl Events<'_, '_, '_> {
     pub fn resume(&mut self, entry: &Entry, offset_bytes: u64, carry: Option<Carry>) -> Result<()> {
-        self.wanted = self.reading.uses.get(self.number).copied().unwrap_or_default();
+        self.wanted = self.uses.get(self.number).copied().unwrap_or_default();
         if self.wanted.is_for_sink {
             self.sink.begin(entry_number(self.number), entry, offset_bytes)?;
         }
@@ -61,7 +68,7 @@ impl Events<'_, '_, '_> {
 
     pub fn event(&mut self, event: TarEvent<'_>) -> Result<()> {
         let result = match event {
-            TarEvent::Begin(entry) => match self.reading.tail.index.entries.get(self.number) {
+            TarEvent::Begin(entry) => match self.entries.get(self.number) {
                 Some(expected) if *expected == entry => self.begin(&entry),
                 // This is not the sink's error: the index is wrong.
                 _ => return Err(Error::damaged(format!("{} is not where the index says", entry.kind))),
@@ -74,7 +81,7 @@ impl Events<'_, '_, '_> {
 
     fn begin(&mut self, entry: &Entry) -> Result<()> {
         let number = self.number;
-        self.wanted = self.reading.uses.get(number).copied().unwrap_or_default();
+        self.wanted = self.uses.get(number).copied().unwrap_or_default();
         self.number = number.saturating_add(1);
         if let (Some(storage), Some(records)) = (self.wanted.records_of, &mut self.worker.records) {
             records.begin(storage);
@@ -90,7 +97,7 @@ impl Events<'_, '_, '_> {
     }
 
     fn content(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<()> {
-        let entry = self.reading.tail.index.entries.get(self.number.saturating_sub(1));
+        let entry = self.entries.get(self.number.saturating_sub(1));
         let end = offset_bytes.saturating_add(bytes.len() as u64);
         let goes_on = entry.is_some_and(|entry| end < entry.content_bytes);
         let mut records = self.worker.records.as_mut().filter(|_| self.wanted.records_of.is_some());
@@ -134,7 +141,7 @@ impl Events<'_, '_, '_> {
 
     /// Ends the frame. Sends the state of a document that continues in the next frame.
     pub fn suspend(&mut self) -> Result<()> {
-        let last = self.number.checked_sub(1).and_then(|last| self.reading.tail.index.entries.get(last));
+        let last = self.number.checked_sub(1).and_then(|last| self.entries.get(last));
         if self.wanted.is_for_sink
             && let Some(entry) = last
         {

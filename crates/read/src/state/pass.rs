@@ -4,7 +4,7 @@ use roaring::RoaringBitmap;
 use slotpress_base::Result;
 use slotpress_format::{Address, LatticeAccumulator, Record, RecordFault, RecordFaultKind, RecordSink};
 
-use super::Accounts;
+use super::accounts::Accounts;
 use crate::state::fingerprint::Fingerprint;
 use crate::state::marks::is_marked;
 use crate::state::second_pass::{SecondPass, StateVisitor, StateWorker};
@@ -98,8 +98,57 @@ impl<'a> AccountsWorker<'a> {
     /// Adds a record to the state. Keeps its account if that is compared with the bank file.
     fn add(&mut self, fingerprint: Fingerprint, record: &Record<'_>) {
         self.accounts.stakes.look_at(self.storage, fingerprint, record);
-        self.accounts.well_known.look_at(self.storage, fingerprint, record);
         self.contribute(record);
+    }
+
+    /// Logs a record, unless a newer archive is known to hold its account.
+    fn log(&mut self, fingerprint: Fingerprint, record: &Record<'_>, is_added: bool) {
+        let (storage, is_tombstone) = (self.storage, record.header.lamports == 0);
+        self.sums.records += 1;
+        self.sums.tombstones += u64::from(is_tombstone);
+        if self.accounts.is_in_newer(storage.number, &fingerprint) {
+            self.sums.skipped += 1;
+            return;
+        }
+        if let Some(kept_records) = self.accounts.kept_records.as_ref().filter(|_| is_added) {
+            kept_records.look_at(storage.number, &fingerprint, record);
+        }
+        if self.batch.push(Version::new(fingerprint, storage.number, is_tombstone, record.offset_bytes)) {
+            self.flush();
+        }
+        self.accounts.well_known.look_at(storage, fingerprint, record);
+        if is_added && !is_tombstone {
+            self.add(fingerprint, record);
+        }
+        self.show(record, false);
+    }
+
+    fn visit(&mut self, fingerprint: Fingerprint, record: &Record<'_>, is_checked: bool) {
+        let is_superseded =
+            self.accounts.is_in_newer(self.storage.number, &fingerprint) || is_marked(self.marks, record.offset_bytes);
+        if is_checked && !is_superseded && record.header.lamports > 0 {
+            self.add(fingerprint, record);
+        }
+        self.show(record, is_superseded);
+    }
+
+    fn subtract(&mut self, fingerprint: Fingerprint, record: &Record<'_>) {
+        let [to_subtract, duplicates] = self.listed;
+        if is_listed(to_subtract, &fingerprint) {
+            self.contribute(record);
+        }
+        if is_listed(duplicates, &fingerprint) {
+            let mut place = FindingPlace::storage(self.storage.slot, self.storage.id).at(record.offset_bytes);
+            place.account = Some(Address(record.header.pubkey));
+            self.tell(self.findings.add_at(Rule::DuplicateAccount, &place, "once", "more than once"));
+        }
+    }
+
+    fn show(&mut self, record: &Record<'_>, is_superseded: bool) {
+        if let Some(shown) = &mut self.shown {
+            let result = shown.record(self.storage, record, is_superseded);
+            self.tell(result);
+        }
     }
 
     fn contribute(&mut self, record: &Record<'_>) {
@@ -115,7 +164,7 @@ impl RecordWorker for AccountsWorker<'_> {
             Task::Subtract(Superseded { to_subtract, duplicates, .. }) => {
                 self.listed = [to_subtract, duplicates].map(|list| list.of_storage(storage.number));
             }
-            Task::Visit(pass) => self.marks = pass.superseded.marks.of_storage(storage.number),
+            Task::Visit(pass) => self.marks = pass.superseded.of_storage(storage.number),
             _ => {}
         }
     }
@@ -123,54 +172,12 @@ impl RecordWorker for AccountsWorker<'_> {
 
 impl RecordSink for AccountsWorker<'_> {
     fn record(&mut self, record: Record<'_>) {
-        let is_tombstone = record.header.lamports == 0;
+        let fingerprint = self.accounts.printer.of(&record.header.pubkey);
         match self.task {
-            Task::Add | Task::AddAndShow(_) | Task::Log => {
-                self.sums.records += 1;
-                self.sums.tombstones += u64::from(is_tombstone);
-                let fingerprint = self.accounts.printer.of(&record.header.pubkey);
-                if self.accounts.is_in_newer(self.storage.number, &fingerprint) {
-                    self.sums.skipped += 1;
-                    return;
-                }
-                let is_added = !matches!(self.task, Task::Log);
-                if let Some(kept_records) = self.accounts.kept_records.as_ref().filter(|_| is_added) {
-                    kept_records.look_at(self.storage.number, &fingerprint, &record);
-                }
-                if self.batch.push(Version::new(fingerprint, self.storage.number, is_tombstone, record.offset_bytes)) {
-                    self.flush();
-                }
-                match is_added {
-                    true if is_tombstone => {}
-                    true => self.add(fingerprint, &record),
-                    false => self.accounts.logged.look_at(self.storage, fingerprint, &record),
-                }
-                let result = self.shown.as_mut().map(|shown| shown.record(self.storage, &record, false));
-                self.tell(result.unwrap_or(Ok(())));
-            }
-            Task::Visit(shown) => {
-                let fingerprint = self.accounts.printer.of(&record.header.pubkey);
-                let is_superseded = self.accounts.is_in_newer(self.storage.number, &fingerprint)
-                    || is_marked(self.marks, record.offset_bytes);
-                if shown.is_checked && !is_superseded && !is_tombstone {
-                    self.add(fingerprint, &record);
-                }
-                let result = self.shown.as_mut().map(|shown| shown.record(self.storage, &record, is_superseded));
-                self.tell(result.unwrap_or(Ok(())));
-            }
-            Task::Subtract(_) => {
-                let fingerprint = self.accounts.printer.of(&record.header.pubkey);
-                let [to_subtract, duplicates] = self.listed;
-                if is_listed(to_subtract, &fingerprint) {
-                    self.contribute(&record);
-                }
-                if is_listed(duplicates, &fingerprint) {
-                    let mut place = FindingPlace::storage(self.storage.slot, self.storage.id).at(record.offset_bytes);
-                    place.account = Some(Address(record.header.pubkey));
-                    let twice = "more than once";
-                    self.tell(self.findings.add_at(Rule::DuplicateAccount, &place, "once", twice));
-                }
-            }
+            Task::Add | Task::AddAndShow(_) => self.log(fingerprint, &record, true),
+            Task::Log => self.log(fingerprint, &record, false),
+            Task::Visit(pass) => self.visit(fingerprint, &record, pass.is_checked),
+            Task::Subtract(_) => self.subtract(fingerprint, &record),
         }
     }
 
