@@ -19,7 +19,7 @@ versitygw --access key --secret secret --quiet --port "127.0.0.1:$port" posix "$
 gateway=$!
 trap 'kill $gateway; rm -rf "$work"' EXIT
 until curl -s "$SLOTPRESS_ENDPOINT" >/dev/null; do sleep 0.1; done
-"$slotpress" -q export "$work/ledger" -o s3://tables/state --table accounts,token-accounts --temporary-dir "$work" >/dev/null
+TMPDIR=$work "$slotpress" -q export "$work/ledger" -o s3://tables/state --table accounts,token-accounts >/dev/null
 
 "${PYTHON:-python3}" - "$work/buckets/tables/state" "$port" "${QUERIES:-8}" <<'PYTHON'
 import glob, json, socket, sys, threading, time

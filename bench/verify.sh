@@ -42,7 +42,7 @@ needed=$((ACCOUNTS * 550 * 1000 * 1000)) free=$(($(stat -f -c '%a * %S' "$work")
 for memory in 2048 512; do
     for input in "$work/ledger" "$work"/snapshot-*.tar.zst; do
         rm -rf "$work/times" "$work/memory"
-        timed verify "$slotpress" verify "$input" --memory ${memory}MiB --temporary-dir "$work" --threads "$threads" --json -q
+        TMPDIR=$work timed verify "$slotpress" verify "$input" --memory ${memory}MiB --threads "$threads" --json -q
         kind=ledger
         [ -d "$input" ] || kind=archive
         row verify "the $kind, --memory ${memory}MiB" \

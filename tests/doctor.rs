@@ -61,8 +61,8 @@ fn the_doctor_looks_at_a_ledger() {
     assert!(code == 1 && stdout.contains("slot 26 is not complete: it has no fastboot_version"), "{stdout}");
     assert!(!stdout.contains("can be archived"), "{stdout}");
     // A name that other tools use.
-    let level = ["archive", text(ledger.path()), "-o", "/", "--level", "3"];
-    fails(&level, 2, &["hint: use --zstd-level instead of --level"]);
+    let level = ["archive", text(ledger.path()), "-o", "/", "--level", "x"];
+    fails(&level, 2, &["'x' for '--zstd-level <N>'"]);
     fails(&["serve", "/", "--listen", "8899"], 2, &["an address and a port are needed: 127.0.0.1:8899"]);
     fails(&["doctor", "/no/such/ledger"], 1, &["is not a directory", "hint: "]);
 }

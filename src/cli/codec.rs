@@ -19,7 +19,7 @@ use super::values;
 pub struct ZstdArgs {
     /// zstd level: 1 to 22, or negative for faster and larger; `slotpress levels` helps to choose
     /// [default: 1]
-    #[arg(long, value_name = "N", value_parser = values::zstd_level, allow_negative_numbers = true)]
+    #[arg(long, alias = "level", value_name = "N", value_parser = values::zstd_level, allow_negative_numbers = true)]
     zstd_level: Option<i32>,
     /// Keep the records of storages byte for byte, or sort them for better compression and zero
     /// unused bytes; validators load both

@@ -13,7 +13,8 @@ slotpress archive /mnt/ledger --accounts /mnt/accounts -o /mnt/archives
 slotpress archive /mnt/ledger -o /mnt/archives --base-slot 350006937
 slotpress archive /mnt/ledger -o /mnt/archives --zstd-level 2 \
     --layout clustered
-slotpress archive /mnt/ledger -o - | ssh HOST 'cat > snapshot.tar.zst'
+slotpress archive /mnt/ledger -o - | \
+    ssh HOST slotpress restore - --ledger /mnt/ledger
 
 restore:
 slotpress restore snapshot-1-HASH.tar.zst --ledger /mnt/ledger

@@ -4,7 +4,6 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use slotpress::stores::Store;
 use slotpress::tables::{DataPart, Filter, Memcmp, RowOrder, Table, TableFormat};
 use slotpress::{
     Address, CheckMode, CheckOptions, Error, ExportOptions, ExportReport, ExportTo, Hash, Progress, Result,
@@ -31,13 +30,10 @@ use super::{stdout, values};
 /// TABLE/snapshot_slot=SLOT/part-….parquet, and _manifest-SLOT.json last.
 #[derive(Debug, Args)]
 pub struct ExportArgs {
-    /// A full archive, its URL, or a ledger directory. Of a directory of archives, a server, a
-    /// mirror or a store, what a node would choose is taken
-    #[arg(value_name = "FULL|LEDGER")]
-    input: PathBuf,
-    /// An incremental archive based on the full one: accounts are those of both together
-    #[arg(value_name = "INCREMENTAL")]
-    incremental_archive: Option<PathBuf>,
+    /// A full archive, or a full and an incremental one, by path or URL; or a ledger directory. Of a
+    /// directory of archives, a server, a mirror or a store, what a node would choose is taken
+    #[arg(value_name = "ARCHIVE|LEDGER|DIR|URL", required = true)]
+    inputs: Vec<PathBuf>,
     /// Export only what changed since this older state, which must be what the output has last: rows
     /// that were added, changed or closed. A full archive, with an incremental one on it, or a ledger
     #[arg(long, value_names = ["OLD_FULL", "OLD_INCREMENTAL"], num_args = 1..=2)]
@@ -83,13 +79,11 @@ pub struct ExportArgs {
     #[arg(long, help_heading = "Filters")]
     with_mints: bool,
     /// Memory limit: of the workers, for finding superseded records, and of files that are being
-    /// written; more of it makes more files at a time [default: half of the free memory]
+    /// written; more of it makes more files at a time. What does not fit, and files on their way to
+    /// a store, go to TMPDIR or /tmp, or to /var/tmp if those are in memory [default: half of the
+    /// free memory]
     #[arg(long, value_name = "SIZE", value_parser = values::size, env = "SLOTPRESS_MEMORY")]
     memory: Option<u64>,
-    /// Directory for data that does not fit in memory, and for files on their way to a store
-    /// [default: TMPDIR or /tmp, or /var/tmp if those are in memory]
-    #[arg(long, value_name = "DIR")]
-    temporary_dir: Option<PathBuf>,
     #[command(flatten)]
     workers: WorkerArgs,
     /// What to check: without the state, rows may be of a state that never was
@@ -241,18 +235,10 @@ impl ExportArgs {
             CheckOptions::default()
                 .mode(self.check)
                 .memory_bytes(share.files_bytes)
-                .temporary_dir(self.temporary_dir.clone())
                 .expect_hash(self.expect_hash)
                 .expect_slot(self.expect_slot),
         );
         Ok(options)
-    }
-
-    fn target<'a>(&self, store: Option<&'a Store>) -> ExportTo<'a> {
-        match store {
-            Some(store) => ExportTo::Store(store, self.temporary_dir.clone().unwrap_or_else(|| spill_dir(None))),
-            None => ExportTo::Dir(self.output.clone()),
-        }
     }
 }
 
@@ -261,20 +247,17 @@ pub fn run(args: &ExportArgs, ui: &Ui) -> Result<()> {
     let store = store_of(&args.output, args.memory, &args.network.connection)?;
     let options = args.options(is_stdout, store.as_ref().map_or(0, |store| store.options().memory_bytes), ui)?;
     let mut stream = is_stdout.then(|| stdout::for_rows(ui)).transpose()?;
-    let to = match &mut stream {
-        Some(stream) => ExportTo::Stream(stream),
-        None => args.target(store.as_ref()),
+    let to = match (&mut stream, &store) {
+        (Some(stream), _) => ExportTo::Stream(stream),
+        (None, Some(store)) => ExportTo::Store(store, spill_dir(None)),
+        (None, None) => ExportTo::Dir(args.output.clone()),
     };
-    let paths = (args.input.as_path(), args.incremental_archive.as_deref());
-    let of_ledger = (&args.directories, args.slot);
     let reads = Reads::Again("its accounts are read twice");
-    let open =
-        |paths, of_ledger| StateInput::open(paths, of_ledger, Error::usage(FOR_LEDGERS), reads, &args.network, ui);
-    let (input, elsewhere) = (open(paths, of_ledger)?, DirectoryArgs::default());
-    let since = match &args.since[..] {
-        [] => None,
-        [old, incremental @ ..] => Some(open((old, incremental.first().map(PathBuf::as_path)), (&elsewhere, None))?),
+    let open = |paths: &[PathBuf], of_ledger| {
+        StateInput::open(paths, of_ledger, Error::usage(FOR_LEDGERS), reads, &args.network, ui)
     };
+    let (input, elsewhere) = (open(&args.inputs, (&args.directories, args.slot))?, DirectoryArgs::default());
+    let since = (!args.since.is_empty()).then(|| open(&args.since, (&elsewhere, None))).transpose()?;
     let exported =
         export(input.accounts(args.slot), since.as_ref().map(|since| since.accounts(None)), to, &options, ui);
     if stream.is_some_and(|stream| stream.is_closed) {

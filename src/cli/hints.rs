@@ -50,9 +50,7 @@ pub fn text(hint: &Hint) -> Option<Cow<'_, str>> {
     if let Hint::Text(Cow::Owned(_)) = hint {
         return Some(text);
     }
-    let foreign = foreign(&text, &has);
-    debug_assert!(foreign.is_none(), "the command has no flag {foreign:?}, which its hint names: {text}");
-    (foreign.is_none() && !text.is_empty()).then_some(text)
+    (foreign(&text, &has).is_none() && !text.is_empty()).then_some(text)
 }
 
 /// Returns the text of a hint for a command. `has` is true for the flags of the command.

@@ -19,13 +19,11 @@ use super::values;
 /// Show what is in an archive or a ledger
 #[derive(Debug, Args)]
 pub struct InspectArgs {
-    /// An archive, its URL, or a ledger directory. Of a directory of archives, a server, a mirror
-    /// or a store, it shows what a node would choose
-    #[arg(value_name = "ARCHIVE|LEDGER|DIR|URL")]
-    pub(super) input: PathBuf,
-    /// An incremental archive based on the full one: accounts are those of both together
-    #[arg(value_name = "INCREMENTAL")]
-    incremental_archive: Option<PathBuf>,
+    /// An archive, or a full and an incremental one, whose accounts are those of both together; by
+    /// path or URL; or a ledger directory. Of a directory of archives, a server, a mirror or a store,
+    /// it shows what a node would choose
+    #[arg(value_name = "ARCHIVE|LEDGER|DIR|URL", required = true)]
+    inputs: Vec<PathBuf>,
     /// The bank snapshot of a ledger [default: the newest complete one]
     #[arg(long, value_parser = values::slot)]
     slot: Option<u64>,
@@ -40,26 +38,16 @@ pub struct InspectArgs {
     /// implies --by-owner
     #[arg(long, value_name = "KEY|NAME", value_parser = values::owner, help_heading = "Accounts")]
     owner: Option<Address>,
-    /// With --by-owner: memory limit for finding superseded records [default: half of the free
-    /// memory]
+    /// With --by-owner: memory limit for finding superseded records; what does not fit goes to
+    /// TMPDIR or /tmp, or to /var/tmp if those are in memory [default: half of the free memory]
     #[arg(long, value_name = "SIZE", value_parser = values::size, help_heading = "Accounts")]
     memory: Option<u64>,
-    /// With --by-owner: directory for data that does not fit in memory [default: TMPDIR or /tmp, or
-    /// /var/tmp if those are in memory]
-    #[arg(long, value_name = "DIR", help_heading = "Accounts")]
-    temporary_dir: Option<PathBuf>,
-    /// Find the newest version of one account
+    /// Find the newest version of one account; --json has all of its data
     #[arg(long, value_name = "KEY", conflicts_with = "by_owner", value_parser = values::pubkey, help_heading = "Accounts")]
     account: Option<Address>,
-    /// With --account: how much of its data to print [default: 1KiB]
-    #[arg(long, value_name = "SIZE", value_parser = values::size, help_heading = "Accounts")]
-    data_limit: Option<u64>,
     #[command(flatten)]
     network: NetworkArgs,
 }
-
-/// Default of `--data-limit`: all data of nearly every account, in at most 64 lines.
-const DATA_LIMIT_DEFAULT_BYTES: u64 = 1024;
 
 fn is_by_owner(args: &InspectArgs) -> bool {
     args.by_owner || (args.owner.is_some() && args.account.is_none())
@@ -68,18 +56,13 @@ fn is_by_owner(args: &InspectArgs) -> bool {
 /// Refuses flags that need another flag. clap's `requires` cannot do it: it does not see that an
 /// environment variable may set the other flag.
 fn check_flags(args: &InspectArgs) -> Result<()> {
-    let of_owners = [("--memory", args.memory.is_some()), ("--temporary-dir", args.temporary_dir.is_some())];
-    let is_by_owner = is_by_owner(args);
-    match of_owners.into_iter().find(|(_, is_there)| *is_there && !is_by_owner) {
-        Some((flag, _)) => Err(Error::usage(format!("{flag} goes with --by-owner")).with_hint("add --by-owner")),
-        None if args.owner.is_some() && args.account.is_some() => {
-            Err(Error::usage("--owner adds up the accounts of a program, --account looks for one account")
-                .with_hint("leave out one of them"))
-        }
-        None if args.data_limit.is_some() && args.account.is_none() => {
-            Err(Error::usage("--data-limit goes with --account").with_hint("add --account KEY"))
-        }
-        None => Ok(()),
+    if args.memory.is_some() && !is_by_owner(args) {
+        return Err(Error::usage("--memory goes with --by-owner").with_hint("add --by-owner"));
+    }
+    match args.owner.is_some() && args.account.is_some() {
+        true => Err(Error::usage("--owner adds up the accounts of a program, --account looks for one account")
+            .with_hint("leave out one of them")),
+        false => Ok(()),
     }
 }
 
@@ -89,16 +72,15 @@ pub fn run(args: &InspectArgs, ui: &Ui) -> Result<()> {
     let memory_bytes = planned::memory_or(args.memory, values::memory_or_half(None));
     let is_by_owner = is_by_owner(args);
     let other_bytes = if is_by_owner { memory_bytes } else { 0 };
-    let worker_bytes = if args.input.is_dir() { LOOKING_WORKER_BYTES } else { DECODING_WORKER_BYTES };
+    let worker_bytes = if args.inputs[0].is_dir() { LOOKING_WORKER_BYTES } else { DECODING_WORKER_BYTES };
     let threads = args.workers.that_fit(|| Ok(worker_bytes), other_bytes, ui)?;
-    let paths = (args.input.as_path(), args.incremental_archive.as_deref());
     let not_for_archives = Error::usage(FOR_LEDGERS).with_hint("--by-owner adds up the accounts of an archive");
     let of_ledger = (&args.directories, args.slot);
     let reads = match is_by_owner || args.account.is_some() {
         true => Reads::Again("looking into its accounts reads parts of it twice"),
         false => Reads::Once,
     };
-    let input = StateInput::open(paths, of_ledger, not_for_archives, reads, &args.network, ui)?;
+    let input = StateInput::open(&args.inputs, of_ledger, not_for_archives, reads, &args.network, ui)?;
     if !run_on_accounts(args, input.accounts(args.slot), threads, ui)? {
         if let StateInput::Ledger(paths) = &input {
             print_ledger(&inspect_ledger(paths, args.slot, threads, ui)?, ui);
@@ -117,15 +99,10 @@ pub fn run(args: &InspectArgs, ui: &Ui) -> Result<()> {
 /// Runs `--account` or `--by-owner`; returns false if neither was given.
 fn run_on_accounts(args: &InspectArgs, input: AccountsInput<'_>, threads: usize, ui: &Ui) -> Result<bool> {
     if let Some(pubkey) = args.account {
-        let data_max = args.data_limit.unwrap_or(DATA_LIMIT_DEFAULT_BYTES);
-        run_account(input, pubkey, data_max, threads, &args.input, ui)?;
+        run_account(input, pubkey, threads, &args.inputs[0], ui)?;
     } else if is_by_owner(args) {
-        let options = VerifyOptions::default().threads(threads).check(
-            CheckOptions::default()
-                .memory_bytes(planned::memory_or(args.memory, values::memory_or_half(None)))
-                .temporary_dir(args.temporary_dir.clone()),
-        );
-        run_accounts(input, args.owner, &options, ui)?;
+        let check = CheckOptions::default().memory_bytes(planned::memory_or(args.memory, values::memory_or_half(None)));
+        run_accounts(input, args.owner, &VerifyOptions::default().threads(threads).check(check), ui)?;
     }
     Ok(args.account.is_some() || is_by_owner(args))
 }

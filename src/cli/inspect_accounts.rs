@@ -18,8 +18,11 @@ use super::values::{count_of, show_bytes, show_count};
 /// Maximum number of rows in the table of owners; `--json` prints all.
 const OWNER_ROWS_MAX: usize = 20;
 
-/// The `account` report in `--json`. `data_truncated` is true if `data_base64` is cut at
-/// `--data-limit`.
+/// How much of an account's data is printed as text: all of nearly every account, in at most 64
+/// lines.
+const DATA_BYTES_MAX: usize = 1024;
+
+/// The `account` report in `--json`.
 #[derive(Serialize)]
 struct AccountFields<'a> {
     #[serde(serialize_with = "text::path")]
@@ -27,7 +30,6 @@ struct AccountFields<'a> {
     #[serde(flatten)]
     found: &'a FoundAccount,
     data_base64: String,
-    data_truncated: bool,
 }
 
 pub fn run_accounts(input: AccountsInput<'_>, owner: Option<Address>, options: &VerifyOptions, ui: &Ui) -> Result<()> {
@@ -92,16 +94,8 @@ fn owner_text(owner: &Address) -> String {
     owner_name(owner).map_or_else(|| owner.to_string(), |name| format!("{owner} ({name})"))
 }
 
-/// Finds one account and prints it, with at most `data_max` bytes of its data. `shown` is the input
-/// as the user named it.
-pub fn run_account(
-    input: AccountsInput<'_>,
-    pubkey: Address,
-    data_max: u64,
-    threads: usize,
-    shown: &Path,
-    ui: &Ui,
-) -> Result<()> {
+/// Finds one account and prints it. `shown` is the input as the user named it.
+pub fn run_account(input: AccountsInput<'_>, pubkey: Address, threads: usize, shown: &Path, ui: &Ui) -> Result<()> {
     let Some(found) = find_account(input, pubkey, threads, ui)? else {
         let error = Error::failed(format!("{}: no storage holds the account {pubkey}", shown.shown()));
         let base = ArchiveName::from_path(shown).and_then(|name| name.base_slot);
@@ -112,12 +106,9 @@ pub fn run_account(
         });
     };
     let (slot, storage_id, offset_bytes) = (found.slot, found.storage_id, found.offset_bytes);
-    let data = &found.data[..found.data.len().min(usize::try_from(data_max).unwrap_or(usize::MAX))];
-    let is_truncated = data.len() < found.data.len();
     if ui.is_json() {
-        let data_base64 = STANDARD.encode(data);
-        let fields = AccountFields { path: shown, found: &found, data_base64, data_truncated: is_truncated };
-        ui.print_report("account", &fields);
+        let data_base64 = STANDARD.encode(&found.data);
+        ui.print_report("account", &AccountFields { path: shown, found: &found, data_base64 });
         return Ok(());
     }
     ui.print(&pubkey.to_string());
@@ -129,8 +120,9 @@ pub fn run_account(
     field(ui, "executable", if found.is_executable { "yes" } else { "no" });
     ui.print(&format!("  slot         {slot}"));
     ui.print(&format!("  storage      {slot}.{storage_id}, record at offset {offset_bytes}"));
+    let data = &found.data[..found.data.len().min(DATA_BYTES_MAX)];
     let [all, shown] = [found.data.len(), data.len()].map(|bytes| bytes as u64);
-    let cut = is_truncated.then(|| format!(", of which the first {} (--data-limit)", show_count(shown)));
+    let cut = (shown < all).then(|| format!(", of which the first {} (`--json` has all)", show_count(shown)));
     field(ui, "data", &(count_of(all, "byte") + &cut.unwrap_or_default()));
     for (number, bytes) in data.chunks(16).enumerate() {
         ui.print(&hex_row(number * 16, bytes));

@@ -174,18 +174,28 @@ fn look(args: &ListArgs, ui: &Ui) -> Result<(Catalog, Vec<Partial>)> {
 /// Names in a directory: a ledger or an unpacked archive has at least one of them.
 const OF_A_LEDGER: [&str; 5] = ["accounts", "genesis.bin", "ledger.lock", "rocksdb", "version"];
 
-/// Lists the archives of a directory, a store, a mirror or a server. Returns `None` for a single
-/// archive, for a ledger, and for a directory without archives: the caller then reads the directory
-/// as a ledger, and says what is missing.
+fn is_empty(catalog: &Catalog) -> bool {
+    catalog.archives().is_empty() && catalog.unusable().is_empty()
+}
+
+/// Lists the archives of a directory. Returns `None` for a file, for a ledger, and for a directory
+/// without archives: the caller then reads the directory as a ledger, and says what is missing.
+pub fn catalog_in(place: &Path) -> Result<Option<Catalog>> {
+    if !place.is_dir() || OF_A_LEDGER.iter().any(|name| place.join(name).exists()) {
+        return Ok(None);
+    }
+    Ok(Some(scan_with_copies(&[place.to_path_buf()])?).filter(|catalog| !is_empty(catalog)))
+}
+
+/// Lists the archives of a directory, as [`catalog_in`] does, or of a store, a mirror or a server.
+/// Returns `None` for a single archive.
 pub fn catalog_at(place: &Path, network: &NetworkArgs, ui: &Ui) -> Result<Option<Catalog>> {
     let catalog = match place.to_str().filter(|text| text.contains("://")) {
         Some(text) if matches!(text.parse::<SourceArg>()?, SourceArg::Archive(_)) => return Ok(None),
         Some(text) => ask(text, place, network, ui)?,
-        None if !place.is_dir() || OF_A_LEDGER.iter().any(|name| place.join(name).exists()) => return Ok(None),
-        None => scan_with_copies(std::slice::from_ref(&place.to_path_buf()))?,
+        None => return catalog_in(place),
     };
-    match catalog.archives().is_empty() && catalog.unusable().is_empty() {
-        true if place.is_dir() => Ok(None),
+    match is_empty(&catalog) {
         true => Err(Error::failed(format!("no archives in {}", place.shown()))
             .with_hint("archives are named snapshot-SLOT-HASH.tar.zst or incremental-snapshot-BASE-SLOT-HASH.tar.zst")),
         false => Ok(Some(catalog)),

@@ -52,7 +52,7 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::{Args, ColorChoice, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 use slotpress::{Error, Progress};
 use slotpress_base::text::escaped;
 use slotpress_base::threads::{guarded, keep_panics_quiet};
@@ -88,12 +88,9 @@ struct ScreenArgs {
     /// Print more: the plan, and where the time went
     #[arg(short, long, global = true, conflicts_with = "quiet")]
     verbose: bool,
-    /// How to show progress on stderr
-    #[arg(long, global = true, value_enum, default_value_t, hide_default_value = true, env = "SLOTPRESS_PROGRESS")]
-    progress: ui::ProgressStyle,
-    /// When to use color
-    #[arg(long, global = true, value_enum, default_value_t, hide_default_value = true, env = "SLOTPRESS_COLOR")]
-    color: ColorChoice,
+    /// Show no progress; otherwise a bar on a terminal, and elsewhere a line now and then
+    #[arg(long, global = true, value_parser = ["none"], env = "SLOTPRESS_PROGRESS")]
+    progress: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use clap::Args;
 use serde::Serialize;
-use slotpress::catalog::{Archive, NodeChoice};
+use slotpress::catalog::{Archive, Catalog, NodeChoice};
 use slotpress::net::{Cluster, FetchLimits, MaxAge, SourceArg};
 use slotpress::{
-    AccountsInput, CancelToken, Client, ClientOptions, Error, ErrorKind, FindOptions, LedgerPaths, NamedArchive,
-    Result, Root, Url,
+    AccountsInput, ArchiveName, CancelToken, Client, ClientOptions, Error, ErrorKind, FindOptions, LedgerPaths,
+    NamedArchive, Result, Root, Url,
 };
 use slotpress_base::IoContext;
 use slotpress_base::text::ShowPath;
@@ -282,22 +282,6 @@ impl ArchiveInput {
         Ok(Self { named, sent: Some(Sent::Stream(source)) })
     }
 
-    /// Opens an archive that was found at a place, with the user and password in the URL of the
-    /// place.
-    pub fn open_listed(archive: &Archive, place: &Path, reads: Reads, args: &NetworkArgs, ui: &Ui) -> Result<Self> {
-        let path = archive.path();
-        let url = |path: &Path| path.to_str().filter(|text| is_url(text)).and_then(|text| parse_url(text).ok());
-        let (Some(place), Some(mut found)) = (url(place), url(&path)) else {
-            return Self::open(&path, reads, args, ui);
-        };
-        if place.origin() == found.origin() {
-            // Both fail only for URLs that can have no user.
-            let _ = found.set_username(place.username());
-            let _ = found.set_password(place.password());
-        }
-        Self::open(Path::new(found.as_str()), reads, args, ui)
-    }
-
     pub fn named(&self) -> &NamedArchive {
         &self.named
     }
@@ -324,6 +308,52 @@ impl ArchiveInput {
     }
 }
 
+/// Path of an archive that was found at a place, or its URL with the user and password of the
+/// place's.
+pub fn path_at(archive: &Archive, place: &Path) -> PathBuf {
+    let path = archive.path();
+    let url = |path: &Path| path.to_str().filter(|text| is_url(text)).and_then(|text| parse_url(text).ok());
+    let (Some(place), Some(mut found)) = (url(place), url(&path)) else { return path };
+    if place.origin() == found.origin() {
+        // Both fail only for URLs that can have no user.
+        let _ = found.set_username(place.username());
+        let _ = found.set_password(place.password());
+    }
+    PathBuf::from(found.as_str())
+}
+
+/// The catalog of archives that are named one by one.
+///
+/// # Errors
+/// A file does not have an archive's name.
+pub fn catalog_of(paths: &[PathBuf]) -> Result<Catalog> {
+    let archive = |path: &PathBuf| {
+        let unknown = || Error::usage(format!("{} does not have the name of an archive", path.shown()));
+        let name = ArchiveName::from_path(path).ok_or_else(unknown)?;
+        let dir = path.parent().unwrap_or(Path::new("")).to_path_buf();
+        Ok(Archive { dir, ..Archive::of_server(name, "", 0) })
+    };
+    Ok(Catalog::with_copies(paths.iter().map(archive).collect::<Result<_>>()?))
+}
+
+/// Chooses the archives of a state: the full one, and the incremental one if there is one. Two
+/// archives may be in any order. Of more, and of a place that `catalog_at` lists, takes those that a
+/// node would choose. A path that is neither archive nor such a place stays as it is.
+pub fn archives_of(paths: &[PathBuf], catalog_at: &dyn Fn(&Path) -> Result<Option<Catalog>>) -> Result<Vec<PathBuf>> {
+    let is_incremental = |path: &Path| ArchiveName::from_path(path).map(|name| name.base_slot.is_some());
+    let (catalog, place) = match paths {
+        [place] => (catalog_at(place)?, place.as_path()),
+        [first, second] if is_incremental(first) == Some(true) && is_incremental(second) == Some(false) => {
+            return Ok(vec![second.clone(), first.clone()]);
+        }
+        [_, _] => (None, Path::new("")),
+        many => (Some(catalog_of(many)?), Path::new("the list of archives")),
+    };
+    let Some(catalog) = catalog else { return Ok(paths.to_vec()) };
+    let NodeChoice { full, incremental } = list::newest_of(&catalog, place)?;
+    Ok([Some(full), incremental].into_iter().flatten().map(|archive| path_at(archive, place)).collect())
+}
+
 /// A state named on the command line: a ledger directory, or a full archive, possibly with an
 /// incremental one.
 pub enum StateInput {
@@ -335,11 +365,11 @@ pub enum StateInput {
 pub const FOR_LEDGERS: &str = "--slot, --snapshots and --accounts are for a ledger directory, not for an archive";
 
 impl StateInput {
-    /// Opens archives, or finds the directories of a ledger. From a directory, server, mirror or
-    /// store of archives, takes those that a node would choose. Fails with `not_for_archives` if
-    /// flags for a ledger (`directories`, `slot`) are given and the input is not one.
+    /// Opens the archives that [`archives_of`] chooses, or finds the directories of a ledger. Fails
+    /// with `not_for_archives` if flags for a ledger (`directories`, `slot`) are given and the input
+    /// is not one.
     pub fn open(
-        (path, incremental): (&Path, Option<&Path>),
+        paths: &[PathBuf],
         (directories, slot): (&DirectoryArgs, Option<u64>),
         not_for_archives: Error,
         reads: Reads,
@@ -347,26 +377,23 @@ impl StateInput {
         ui: &Ui,
     ) -> Result<Self> {
         let is_for_ledger = slot.is_some() || directories.is_given();
-        if !is_for_ledger
-            && incremental.is_none()
-            && let Some(catalog) = list::catalog_at(path, network, ui)?
-        {
-            let NodeChoice { full, incremental } = list::newest_of(&catalog, path)?;
-            let open = |archive| ArchiveInput::open_listed(archive, path, reads, network, ui);
-            return Ok(Self::Archives(open(full)?, incremental.map(open).transpose()?));
-        }
-        if !path.is_dir() {
-            if is_for_ledger {
-                return Err(not_for_archives);
+        let catalog_at = |path: &Path| if is_for_ledger { Ok(None) } else { list::catalog_at(path, network, ui) };
+        let paths = archives_of(paths, &catalog_at)?;
+        match paths.as_slice() {
+            [ledger] if ledger.is_dir() => {
+                values::check_ledger(ledger)?;
+                Ok(Self::Ledger(directories.paths(ledger)))
             }
-            let open = |path| ArchiveInput::open(path, reads, network, ui);
-            return Ok(Self::Archives(open(path)?, incremental.map(open).transpose()?));
+            paths if paths.iter().any(|path| path.is_dir()) => {
+                Err(Error::usage("a ledger takes no incremental archive: it holds the whole state"))
+            }
+            _ if is_for_ledger => Err(not_for_archives),
+            [] => Err(Error::usage("no archive is given")),
+            [full, more @ ..] => {
+                let open = |path: &PathBuf| ArchiveInput::open(path, reads, network, ui);
+                Ok(Self::Archives(open(full)?, more.first().map(open).transpose()?))
+            }
         }
-        if incremental.is_some() {
-            return Err(Error::usage("a ledger takes no incremental archive: it holds the whole state"));
-        }
-        values::check_ledger(path)?;
-        Ok(Self::Ledger(directories.paths(path)))
     }
 
     /// Returns the state as an input for reading accounts. `slot` chooses among the bank snapshots

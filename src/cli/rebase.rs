@@ -28,11 +28,10 @@ use super::{planned, values};
 /// transferred twice.
 #[derive(Debug, Args)]
 pub struct RebaseArgs {
-    /// The full archive of the new state, or its URL; or the ledger directory of a stopped validator
-    #[arg(value_name = "NEW_FULL")]
-    new: PathBuf,
-    /// The incremental archive on it, if the new state has one
-    new_incremental: Option<PathBuf>,
+    /// The full archive of the new state, and the incremental one on it if there is one, by path or
+    /// URL; or the ledger directory of a stopped validator
+    #[arg(value_name = "NEW", required = true)]
+    new: Vec<PathBuf>,
     /// The older full archive that nodes still have, or its URL
     #[arg(long, value_name = "OLD_FULL")]
     onto: PathBuf,
@@ -51,9 +50,6 @@ pub struct RebaseArgs {
     /// [default: 1GiB for comparing]
     #[arg(long, value_name = "SIZE", value_parser = values::size, env = "SLOTPRESS_MEMORY")]
     memory: Option<u64>,
-    /// Directory for data that does not fit in memory [default: the output directory]
-    #[arg(long, value_name = "DIR")]
-    temporary_dir: Option<PathBuf>,
     /// Expected snapshot hash of the new state, as a trusted node advertises it
     #[arg(long, value_name = "HASH", value_parser = values::hash, help_heading = "Check")]
     expect_hash: Option<Hash>,
@@ -81,7 +77,6 @@ const READS: Reads = Reads::Again("it is read twice");
 pub fn run(args: &RebaseArgs, ui: &Ui) -> Result<()> {
     let check = CheckOptions::default()
         .memory_bytes(planned::memory_or(args.memory, STATE_MEMORY_BYTES_DEFAULT))
-        .temporary_dir(args.temporary_dir.clone())
         .expect_hash(args.expect_hash)
         .expect_slot(args.expect_slot);
     let output = match &args.output {
@@ -98,8 +93,8 @@ pub fn run(args: &RebaseArgs, ui: &Ui) -> Result<()> {
     let encoding = args.encoding.options(memory_bytes, other_bytes, &args.io_policy, ui)?;
     let options = RebaseOptions::default().encoding(encoding.clone()).check(check);
     let onto = ArchiveInput::open(&args.onto, READS, &args.network, ui)?;
-    let (of_ledger, paths) = ((&args.directories, args.slot), (&*args.new, args.new_incremental.as_deref()));
-    let state = StateInput::open(paths, of_ledger, Error::usage(FOR_LEDGERS), READS, &args.network, ui)?;
+    let (of_ledger, not_for_archives) = ((&args.directories, args.slot), Error::usage(FOR_LEDGERS));
+    let state = StateInput::open(&args.new, of_ledger, not_for_archives, READS, &args.network, ui)?;
     let ledger;
     let (new, incremental) = match &state {
         StateInput::Archives(full, incremental) => (full.named(), incremental.as_ref().map(ArchiveInput::named)),

@@ -12,10 +12,10 @@ use super::archive::{print_root, shown_path, skip_existing};
 use super::check::{self, CheckArgs};
 use super::codec::{self, EncodingArgs};
 use super::io_policy::IoPolicyArgs;
-use super::network::{ConnectionArgs, refuse_url};
+use super::network::{ConnectionArgs, archives_of, refuse_url};
 use super::output::Output;
 use super::ui::Ui;
-use super::{stdout, values};
+use super::{list, stdout, values};
 
 /// Recompress an archive: smaller, checked, and with an index
 ///
@@ -24,8 +24,10 @@ use super::{stdout, values};
 /// its name, no output is made.
 #[derive(Debug, Args)]
 pub struct RecompressArgs {
-    /// The archive, or - for standard input
-    archive: PathBuf,
+    /// The archive, or - for standard input. Of a full and an incremental one, of more archives, and
+    /// of a directory of archives, what a node would choose is recompressed
+    #[arg(value_name = "ARCHIVE|DIR|-", required = true)]
+    archives: Vec<PathBuf>,
     /// The directory or store (s3://BUCKET/PREFIX) for the new archive, or - for standard output
     #[arg(short, long = "output", value_name = "TARGET")]
     output: PathBuf,
@@ -59,42 +61,51 @@ pub struct RecompressArgs {
 }
 
 pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
-    for archive in [&args.archive].into_iter().chain(&args.base) {
+    for archive in args.archives.iter().chain(&args.base) {
         refuse_url(archive, &|url| {
             format!("`slotpress fetch {url} -o DIR` fetches it; then recompress the file in DIR")
         })?;
     }
-    let is_stream = args.archive.as_os_str() == "-";
-    if args.base_slot.is_some() && !is_stream {
+    let archives = archives_of(&args.archives, &list::catalog_in)?;
+    let is_stream = |archive: &Path| archive.as_os_str() == "-";
+    if args.base_slot.is_some() && !is_stream(&archives[0]) {
         return Err(Error::usage("--base-slot is for standard input only: a file has the base slot in its name"));
     }
     let is_stdout = codec::is_stdout(&args.output, ui)?;
-    let source = match is_stream {
-        // Do not read through the standard library's buffer: waiting until the file descriptor is
-        // readable would miss bytes in that buffer.
-        true => {
-            let input = std::io::stdin().as_fd().try_clone_to_owned().or_path("open", Path::new("standard input"))?;
-            RecompressSource::Stream(File::from(input))
-        }
-        false => RecompressSource::File(args.archive.clone()),
-    };
-    let check = args.check.options(args.memory);
+    if archives.len() > 1 && (is_stdout || args.base.is_some()) {
+        return Err(Error::usage("a full and an incremental archive: two new archives, so neither --base nor a pipe"));
+    }
     let output = Output::open(&args.output, args.memory, &args.connection)?;
+    let mut check = args.check.options(args.memory);
     let other_bytes = args.encoding.decoding_bytes() + check.memory_bytes + output.memory_bytes();
-    let options = RecompressOptions::default()
-        .encoding(args.encoding.options(output.left_of(args.memory), other_bytes, &args.io_policy, ui)?)
-        .base_slot(args.base_slot)
-        .base(args.base.clone())
-        .check(check);
-    let mut stdout = is_stdout.then(|| stdout::for_data(ui)).transpose()?;
-    let sink = match &mut stdout {
-        Some(stdout) => Sink::stream(stdout),
-        None => output.sink(args.force),
-    };
-    match recompress(source, sink, &options, ui) {
-        Ok(report) => print_report(&report, ui),
-        Err(error) if args.skip_existing => return skip_existing(error, ui),
-        Err(error) => return Err(error),
+    let encoding = args.encoding.options(output.left_of(args.memory), other_bytes, &args.io_policy, ui)?;
+    for (number, archive) in archives.iter().enumerate().rev() {
+        let source = match is_stream(archive) {
+            // Do not read through the standard library's buffer: waiting until the file descriptor is
+            // readable would miss bytes in that buffer.
+            true => {
+                let input = std::io::stdin().as_fd().try_clone_to_owned();
+                RecompressSource::Stream(File::from(input.or_path("open", Path::new("standard input"))?))
+            }
+            false => RecompressSource::File(archive.clone()),
+        };
+        let options = RecompressOptions::default()
+            .encoding(encoding.clone())
+            .base_slot(args.base_slot)
+            .base(args.base.clone().or_else(|| (number > 0).then(|| archives[0].clone())))
+            .check(check.clone());
+        let mut stdout = is_stdout.then(|| stdout::for_data(ui)).transpose()?;
+        let sink = match &mut stdout {
+            Some(stdout) => Sink::stream(stdout),
+            None => output.sink(args.force),
+        };
+        match recompress(source, sink, &options, ui) {
+            Ok(report) => print_report(&report, ui),
+            Err(error) if args.skip_existing => skip_existing(error, ui)?,
+            Err(error) => return Err(error),
+        }
+        // They are about the state of both together.
+        check = check.expect_hash(None).expect_slot(None);
     }
     Ok(())
 }

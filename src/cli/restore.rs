@@ -10,10 +10,10 @@ use slotpress_base::text::{self, ShowPath};
 use super::arguments::{NewLedgerArgs, WorkerArgs};
 use super::check::{self, CheckArgs};
 use super::io_policy::IoPolicyArgs;
-use super::network::refuse_url;
+use super::network::{archives_of, refuse_url};
 use super::planned::DECODING_WORKER_BYTES;
 use super::ui::Ui;
-use super::values;
+use super::{list, values};
 
 /// Restore archives into a ledger from which a validator starts
 ///
@@ -22,11 +22,10 @@ use super::values;
 /// that fails or is interrupted leaves nothing behind but the lock file.
 #[derive(Debug, Args)]
 pub struct RestoreArgs {
-    /// The full archive, or - for standard input
-    archive: PathBuf,
-    /// An incremental archive based on it, or - for standard input
-    #[arg(value_name = "INCREMENTAL")]
-    incremental_archive: Option<PathBuf>,
+    /// A full archive, or a full and an incremental one; - stands for standard input. Of more
+    /// archives, and of a directory of archives, what a node would choose is taken
+    #[arg(value_name = "ARCHIVE|DIR|-", required = true)]
+    archives: Vec<PathBuf>,
     #[command(flatten)]
     target: NewLedgerArgs,
     #[command(flatten)]
@@ -46,12 +45,12 @@ pub struct RestoreArgs {
 }
 
 pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
-    let archives = || [&args.archive].into_iter().chain(&args.incremental_archive);
     let ledger = args.target.paths().ledger.shown();
-    for archive in archives() {
+    for archive in &args.archives {
         refuse_url(archive, &|url| format!("`slotpress bootstrap {url} --ledger {ledger}` fetches and restores it"))?;
     }
-    archives().find(|path| path.is_dir()).map_or(Ok(()), |dir| Err(not_an_archive(dir)))?;
+    let archives = archives_of(&args.archives, &list::catalog_in)?;
+    archives.iter().find(|path| path.is_dir()).map_or(Ok(()), |dir| Err(not_an_archive(dir)))?;
     let check = args.check.options(args.memory);
     let paths = args.target.paths();
     let target = RestoreTarget::new(&paths.ledger)
@@ -60,8 +59,8 @@ pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
         .threads(args.workers.that_fit(|| Ok(DECODING_WORKER_BYTES), check.memory_bytes, ui)?)
         .check(check)
         .io_policy(args.io_policy.apply(ui));
-    let options = RestoreOptions::new(&args.archive, target)
-        .incremental(args.incremental_archive.clone())
+    let options = RestoreOptions::new(&archives[0], target)
+        .incremental(archives.get(1).cloned())
         .expect_roots(args.expect_root.clone());
     print_report(&restore(&options, ui)?, &options.target, ui);
     if options.target.check.expect_hash.is_none() && options.expect_roots.is_empty() {

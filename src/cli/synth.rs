@@ -30,9 +30,6 @@ pub struct SynthArgs {
     /// in OUT_DIR/at-full
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     incremental: Option<u64>,
-    /// Number of storages [default: typical for the size]
-    #[arg(long, value_name = "N")]
-    storages: Option<u64>,
     #[command(flatten)]
     workers: WorkerArgs,
     /// The version of Agave whose disk layout to use
@@ -62,7 +59,6 @@ pub fn run(args: &SynthArgs, ui: &Ui) -> Result<()> {
     let mut options = SynthOptions::new(&args.out_dir, args.size)
         .seed(args.seed)
         .incremental_bytes(args.incremental)
-        .storage_count(args.storages)
         .threads(args.workers.threads())
         .agave(args.agave)
         .mix(args.mix);

@@ -8,7 +8,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
-use clap::ColorChoice;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle as BarStyle};
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -21,18 +20,14 @@ use super::meter::Meter;
 use super::stopping::Shown;
 use super::{ScreenArgs, hints, lines, stdout};
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum ProgressStyle {
-    /// A bar on a terminal; elsewhere a plain line every 10 seconds, or an object with --json
-    #[default]
-    Auto,
-    /// A bar
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ProgressStyle {
+    /// A bar on a terminal.
     Bar,
-    /// One line every 10 seconds
+    /// A line every 10 seconds.
     Plain,
-    /// One JSON object every second
+    /// A JSON object every second.
     Json,
-    /// No progress
     None,
 }
 
@@ -58,9 +53,6 @@ struct Screen {
     is_verbose: bool,
     has_color: bool,
     style: ProgressStyle,
-    /// True if `--progress json` was given: then progress is printed every second. False if only
-    /// `--json` turned progress lines into objects: then every 10 seconds.
-    is_every_second: bool,
     is_terminal: bool,
     /// True if stderr goes to journald, which reads the severity from a prefix of each line such as
     /// `<4>`.
@@ -110,25 +102,19 @@ impl Ui {
         signal_hook::flag::register(SIGXFSZ, Arc::default())
             .map_err(|error| Error::failed(format!("cannot watch for signals: {error}")))?;
         let is_terminal = std::io::stderr().is_terminal();
-        let style = match args.progress {
-            _ if args.quiet => ProgressStyle::None,
-            ProgressStyle::Auto if is_terminal => ProgressStyle::Bar,
-            ProgressStyle::Auto if args.json => ProgressStyle::Json,
-            ProgressStyle::Auto => ProgressStyle::Plain,
-            style => style,
+        let style = match args.json {
+            _ if args.quiet || args.progress.is_some() => ProgressStyle::None,
+            _ if is_terminal => ProgressStyle::Bar,
+            true => ProgressStyle::Json,
+            false => ProgressStyle::Plain,
         };
-        let has_color = match args.color {
-            ColorChoice::Always => true,
-            ColorChoice::Never => false,
-            ColorChoice::Auto => is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
-        };
+        let has_color = is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         let screen = Screen {
             is_json: args.json,
             is_quiet: args.quiet,
             is_verbose: args.verbose,
             has_color,
             style,
-            is_every_second: args.progress == ProgressStyle::Json,
             is_terminal,
             is_journal: is_journal(),
         };
@@ -161,7 +147,7 @@ impl Ui {
     }
 
     pub fn is_stderr_json(&self) -> bool {
-        self.screen.is_json || self.screen.style == ProgressStyle::Json
+        self.screen.is_json
     }
 
     /// Prints a line of results, wrapped at words on a terminal. Ignores a closed pipe;
@@ -365,7 +351,7 @@ impl Ui {
     }
 
     fn interval(&self) -> Duration {
-        if self.screen.is_every_second { JSON_INTERVAL } else { PLAIN_INTERVAL }
+        if self.screen.style == ProgressStyle::Json { JSON_INTERVAL } else { PLAIN_INTERVAL }
     }
 }
 
@@ -423,11 +409,12 @@ impl Ui {
                 let elapsed_ms = self.meter.stage_elapsed().as_millis() as u64;
                 if elapsed_ms >= self.next_line_ms.load(Relaxed) {
                     self.next_line_ms.store(elapsed_ms + self.interval().as_millis() as u64, Relaxed);
-                    let line = self.progress_line();
-                    drop(writeln!(std::io::stderr().lock(), "{line}"));
+                    // Printing looks for a bar, and takes the lock.
+                    drop(bar);
+                    self.stderr(&self.progress_line());
                 }
             }
-            ProgressStyle::None | ProgressStyle::Auto => {}
+            ProgressStyle::None => {}
         }
     }
 

@@ -48,25 +48,19 @@ fn missing(error: &clap::Error) -> Option<String> {
     })
 }
 
-/// Hint for arguments that other programs take: `--level`, and an output directory without `-o`.
+/// Hint for an output directory without `-o`, as other programs take it.
 fn meant(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
-    let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg) else { return None };
-    let writes = || arguments.iter().skip(1).any(|argument| argument == "archive" || argument == "recompress");
-    match flag.as_str() {
-        _ if error.kind() != ErrorKind::UnknownArgument => None,
-        "--level" => Some("use --zstd-level instead of --level".to_string()),
-        _ if flag.starts_with('-') || !writes() => None,
-        _ => Some(format!("the directory for the archive is given with -o: -o {flag}")),
-    }
+    let Some(ContextValue::String(argument)) = error.get(ContextKind::InvalidArg) else { return None };
+    let is_meant = error.kind() == ErrorKind::UnknownArgument
+        && !argument.starts_with('-')
+        && arguments.iter().skip(1).any(|argument| argument == "archive");
+    is_meant.then(|| format!("the directory for the archive is given with -o: -o {argument}"))
 }
 
-/// True if the arguments contain `--json` or `--progress json`. clap has refused the arguments, so
-/// they are searched as text.
+/// True if the arguments contain `--json`. clap has refused the arguments, so they are searched as
+/// text.
 fn wants_json(arguments: &[OsString]) -> bool {
-    let own = || arguments.iter().take_while(|argument| *argument != "--");
-    let is_progress = own().any(|argument| argument == "--progress=json")
-        || own().zip(own().skip(1)).any(|(flag, value)| flag == "--progress" && value == "json");
-    own().any(|argument| argument == "--json") || is_progress
+    arguments.iter().take_while(|argument| *argument != "--").any(|argument| argument == "--json")
 }
 
 /// Shortens clap's error to a message and a hint of one line each.

@@ -1,11 +1,11 @@
 //! Runs `slotpress verify` on an archive, a pair, a ledger or a catalog of archives, and prints its
 //! report.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use slotpress::check::{Check, CheckResult, Completeness, Failure, FindingPlace, SnapshotClient};
+use slotpress::check::{Check, CheckResult, Completeness, Failure, SnapshotClient};
 use slotpress::{
     CheckMode, CheckOptions, Error, Hash, Result, Root, VerifyOptions, VerifyReport, verify_archives, verify_ledger,
 };
@@ -14,7 +14,7 @@ use slotpress_read::{lines_of, names_of};
 
 use super::arguments::{DirectoryArgs, WorkerArgs};
 use super::check::CHECK_MODES;
-use super::network::{ArchiveInput, NetworkArgs, Reads, StateInput};
+use super::network::{ArchiveInput, NetworkArgs, Reads, StateInput, catalog_of};
 use super::planned::{self, DECODING_WORKER_BYTES};
 use super::ui::Ui;
 use super::verify_all::verify_all;
@@ -28,13 +28,15 @@ use super::{list, values};
 /// cluster's: use --expect-hash with the hash of a trusted node.
 #[derive(Debug, Args)]
 pub struct VerifyArgs {
-    /// An archive, its URL, an unpacked archive, or the ledger directory of a stopped validator. Of
-    /// a directory, a server, a mirror or a store, every archive is verified, one line for each
-    #[arg(value_name = "ARCHIVE|LEDGER|DIR|URL")]
-    pub(super) path: PathBuf,
-    /// An incremental archive based on the full one
-    #[arg(value_name = "INCREMENTAL")]
-    incremental_archive: Option<PathBuf>,
+    /// An archive, or a full and an incremental one, by path or URL; an unpacked archive, or the
+    /// ledger directory of a stopped validator. Of a directory, a server, a mirror or a store, and of
+    /// more than two archives, each is verified, one line for each
+    #[arg(value_name = "ARCHIVE|LEDGER|DIR|URL", required = true)]
+    paths: Vec<PathBuf>,
+    /// Of a directory, a server, a mirror or a store, and of more than two archives, verify only
+    /// what a node would choose
+    #[arg(long)]
+    newest: bool,
     /// The clients that will load it; what they tolerate is a warning only [default: every
     /// deviation is a failure]. agave stands for Agave 4.2 to 4.5
     #[arg(long = "for", value_delimiter = ',', value_name = "CLIENTS", value_parser = values::choice(CLIENTS))]
@@ -56,18 +58,12 @@ pub struct VerifyArgs {
     /// with --quick. Give two for a full and an incremental archive
     #[arg(long, value_name = "ROOT", value_delimiter = ',')]
     pub(super) expect_root: Vec<Root>,
-    /// List every failure; by default, similar failures are grouped
-    #[arg(long)]
-    pub(super) all: bool,
     #[command(flatten)]
     workers: WorkerArgs,
-    /// Memory limit for finding superseded records [default: half of the free memory]
+    /// Memory limit for finding superseded records; what does not fit goes to TMPDIR or /tmp, or to
+    /// /var/tmp if those are in memory [default: half of the free memory]
     #[arg(long, value_name = "SIZE", value_parser = values::size, env = "SLOTPRESS_MEMORY")]
     memory: Option<u64>,
-    /// Directory for data that does not fit in memory [default: TMPDIR or /tmp, or /var/tmp if
-    /// those are in memory]
-    #[arg(long, value_name = "DIR")]
-    temporary_dir: Option<PathBuf>,
     /// For a ledger: the bank snapshot [default: the newest complete one]
     #[arg(long, value_parser = values::slot, help_heading = "Ledger")]
     slot: Option<u64>,
@@ -103,35 +99,34 @@ pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
     let memory_bytes = planned::memory_or(args.memory, values::memory_or_half(None));
     // A set, because `--for` may name a client twice.
     let clients: BTreeSet<SnapshotClient> = args.clients.iter().copied().flatten().copied().collect();
+    let check = CheckOptions::default().mode(args.check).memory_bytes(memory_bytes);
     let options = VerifyOptions::default()
         .clients(clients.into_iter().collect::<Vec<_>>())
         .is_quick(args.quick)
-        .check(
-            CheckOptions::default()
-                .mode(args.check)
-                .memory_bytes(memory_bytes)
-                .temporary_dir(args.temporary_dir.clone())
-                .expect_hash(args.expect_hash)
-                .expect_slot(args.expect_slot),
-        )
+        .check(check.expect_hash(args.expect_hash).expect_slot(args.expect_slot))
         .threads(args.workers.that_fit(|| Ok(DECODING_WORKER_BYTES), memory_bytes, ui)?)
         .expect_roots(args.expect_root.clone());
-    let is_of_many = args.incremental_archive.is_none() && !args.directories.is_given() && args.slot.is_none();
-    if is_of_many && let Some(catalog) = list::catalog_at(&args.path, &args.network, ui)? {
-        return verify_all(&catalog, &options, args, ui);
+    if !args.newest && !args.directories.is_given() && args.slot.is_none() {
+        let (catalog, place) = match &args.paths[..] {
+            [place] => (list::catalog_at(place, &args.network, ui)?, Some(place.as_path())),
+            [_, _] => (None, None),
+            many => (Some(catalog_of(many)?), None),
+        };
+        if let Some(catalog) = catalog {
+            return verify_all(&catalog, place, &options, args, ui);
+        }
     }
-    let paths = (args.path.as_path(), args.incremental_archive.as_deref());
     let of_ledger = (&args.directories, args.slot.or(args.base_slot));
     let message = "--slot, --base-slot, --snapshots and --accounts are about a ledger; this is an archive";
     let not_for_archives = Error::usage(message).with_hint("--expect-slot compares an archive's slot");
-    let input = StateInput::open(paths, of_ledger, not_for_archives, args.reads(args.check), &args.network, ui)?;
+    let input = StateInput::open(&args.paths, of_ledger, not_for_archives, args.reads(args.check), &args.network, ui)?;
     let report = match &input {
         StateInput::Ledger(paths) => verify_ledger(paths, args.slot, args.base_slot, &options, ui)?,
         StateInput::Archives(full, incremental) => {
             verify_archives(full.named(), incremental.as_ref().map(ArchiveInput::named), &options, ui)?
         }
     };
-    print_report(&report, args.all, ui);
+    print_report(&report, ui);
     input.print_transfers(ui);
     result_of(&report)
 }
@@ -146,7 +141,7 @@ pub fn result_of(report: &VerifyReport) -> Result<()> {
     Err(Error::damaged(format!("{path} is not valid: {failures}{unlisted}")))
 }
 
-pub(super) fn print_report(report: &VerifyReport, lists_all: bool, ui: &Ui) {
+pub(super) fn print_report(report: &VerifyReport, ui: &Ui) {
     if ui.is_json() {
         return ui.print_report("verify", report);
     }
@@ -165,19 +160,8 @@ pub(super) fn print_report(report: &VerifyReport, lists_all: bool, ui: &Ui) {
     }
     print_clients(report, ui);
     ui.print(&format!("  elapsed {}", values::show_speed(report.counts.tar_bytes, &report.elapsed)));
-    for (word, failures) in [("failure", &report.failures), ("warning", &report.warnings)] {
-        let mut hints = BTreeSet::new();
-        for group in groups_of(failures, lists_all) {
-            print_group(word, &group, report.paths.len() > 1, ui);
-            hints.extend(group.iter().map(|failure| failure.hint.as_ref()));
-        }
-        for hint in hints {
-            ui.print_wrapped("  what to do: ", hint);
-        }
-    }
-    if report.unlisted_count > 0 {
-        ui.print(&format!("and {} more of the same kinds", values::show_count(report.unlisted_count)));
-    }
+    print_failures("failure", &report.failures, 0, report, ui);
+    print_failures("warning", &report.warnings, report.unlisted_count, report, ui);
     if report.ok && report.was_made(Check::State) {
         print_trust(report.expected_hash, ui);
     }
@@ -207,9 +191,8 @@ fn print_clients(report: &VerifyReport, ui: &Ui) {
 
 /// Prints the last line of a report without failures: the verdict, and checks that were not made.
 fn print_verdict(report: &VerifyReport, ui: &Ui) {
-    let unknown = report.checks.iter().filter(|check| check.name != Check::Frames || !report.is_ledger());
-    let unknown: Vec<String> =
-        unknown.filter_map(|check| Some(format!("{} ({})", check.name.name(), check.skipped.as_ref()?))).collect();
+    let unknown = |check: &CheckResult| Some(format!("{} ({})", check.name.name(), check.skipped.as_ref()?));
+    let unknown: Vec<String> = report.left_out().filter_map(unknown).collect();
     let complete = report.complete.map(Completeness::as_str).unwrap_or("not checked");
     let text = match unknown.join("; ").as_str() {
         "" => format!("GOOD: all checks passed; complete {complete}"),
@@ -258,61 +241,30 @@ fn print_check(check: &CheckResult, report: &VerifyReport, ui: &Ui) {
     }
 }
 
-/// Up to this number, similar failures are listed one by one.
-const ALIKE_MAX: usize = 3;
+/// Of each rule, as many failures are printed.
+const ALIKE_MAX: u64 = 3;
 
-/// Groups failures that differ only in their place, in the order of the first failure of each
-/// group.
-fn groups_of(failures: &[Failure], lists_all: bool) -> Vec<Vec<&Failure>> {
-    let mut groups: Vec<Vec<&Failure>> = Vec::new();
+/// Prints the first failures of each rule, and then how many more there are. `unlisted` is the
+/// number of those that the report does not list.
+fn print_failures(word: &str, failures: &[Failure], unlisted: u64, report: &VerifyReport, ui: &Ui) {
+    let (mut of_rule, mut hints) = (BTreeMap::new(), BTreeSet::new());
+    let mut more = unlisted;
     for failure in failures {
-        let is_alike = |group: &&mut Vec<&Failure>| {
-            let (one, path) = (group[0], &failure.place.path);
-            (one.check, one.rule, &one.message, &one.place.path)
-                == (failure.check, failure.rule, &failure.message, path)
-        };
-        match groups.iter_mut().find(is_alike) {
-            Some(group) => group.push(failure),
-            None => groups.push(vec![failure]),
+        let count = of_rule.entry(failure.rule).or_insert(0u64);
+        *count += 1;
+        hints.insert(&failure.hint);
+        if *count > ALIKE_MAX {
+            more += 1;
+            continue;
         }
+        ui.print_wrapped(&format!("{word}: "), &format!("{}: {}", failure.check.name(), failure.message));
+        print_details(failure, failure.place.path.as_deref().filter(|_| report.paths.len() > 1), ui);
     }
-    let is_listed = |group: &Vec<&Failure>| lists_all || group.len() <= ALIKE_MAX;
-    groups
-        .into_iter()
-        .flat_map(
-            |group| if is_listed(&group) { group.into_iter().map(|one| vec![one]).collect() } else { vec![group] },
-        )
-        .collect()
-}
-
-/// Prints one failure, or a group of similar ones: their number, the first places, and the details
-/// of the first one.
-fn print_group(word: &str, group: &[&Failure], has_paths: bool, ui: &Ui) {
-    let Some(failure) = group.first() else { return };
-    ui.print_wrapped(&format!("{word}: "), &format!("{}: {}", failure.check.name(), failure.message));
-    let path = failure.place.path.as_deref().filter(|_| has_paths);
-    if group.len() > 1 {
-        let count = values::count_of(group.len() as u64, noun_of(failure));
-        let places = group.iter().filter_map(|failure| failure.place.entry.as_deref());
-        let places: Vec<&str> = places.take(ALIKE_MAX).collect();
-        let text = match places.is_empty() {
-            true => "--all lists them".to_string(),
-            false => format!("{}, …; --all lists them", places.join(", ")),
-        };
-        ui.print_wrapped(&format!("  {count}: "), &text);
-        ui.print("  the first of them:");
+    for hint in hints {
+        ui.print_wrapped("  what to do: ", hint);
     }
-    print_details(failure, path, ui);
-}
-
-fn noun_of(failure: &Failure) -> &'static str {
-    let FindingPlace { entry, account, frame, .. } = &failure.place;
-    match (entry, account, frame) {
-        (_, Some(_), _) => "account",
-        (Some(entry), ..) if entry.starts_with("accounts/") => "storage",
-        (Some(_), ..) => "file",
-        (None, None, Some(_)) => "frame",
-        (None, None, None) => "place",
+    if more > 0 {
+        ui.print(&format!("and {} more (`--json` lists up to 50 of a kind)", values::show_count(more)));
     }
 }
 

@@ -296,6 +296,12 @@ pub fn terminal() -> (File, File) {
     (File::from(screen), terminal)
 }
 
+/// Makes a synthetic ledger with this many storages.
+pub fn synthetic_ledger(dir: &Path, size_bytes: u64, storages: u64) {
+    let options = slotpress_synth::SynthOptions::new(dir, size_bytes).storage_count(storages).seed(7);
+    slotpress_synth::synth(&options, &slotpress::NoProgress).expect("made");
+}
+
 /// Runs `archive` with more flags; returns the path of the archive.
 pub fn archive(ledger: &Path, out: &Path, flags: &[&str]) -> PathBuf {
     let output = slotpress().arg("archive").arg(ledger).arg("-o").arg(out).args(flags).arg("--json").output();

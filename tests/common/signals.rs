@@ -23,7 +23,7 @@ pub fn setup() -> &'static Setup {
     SETUP.get_or_init(|| {
         let dir = temp_dir();
         let ledger = dir.path().join("synth");
-        slotpress().arg("synth").arg(&ledger).args(["--size", "24MiB", "--storages", "300"]).assert().success();
+        synthetic_ledger(&ledger, 24 << 20, 300);
         let out = dir.path().join("archives");
         fs::create_dir(&out).expect("made");
         let archive = archive(&ledger, &out, &FLAGS);

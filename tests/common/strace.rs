@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
@@ -36,6 +37,11 @@ pub struct Trace {
 /// Runs the program and logs `calls`. `injection` has the form of strace, such as
 /// `rename:signal=KILL:when=2`.
 pub fn trace(arguments: &[String], calls: &str, injection: Option<&str>) -> Trace {
+    trace_in(&std::env::temp_dir(), arguments, calls, injection)
+}
+
+/// Like [`trace`], with another directory for temporary files.
+pub fn trace_in(temporary: &Path, arguments: &[String], calls: &str, injection: Option<&str>) -> Trace {
     let dir = temp_dir();
     let log = dir.path().join("log");
     let mut command = Command::new("timeout");
@@ -47,6 +53,7 @@ pub fn trace(arguments: &[String], calls: &str, injection: Option<&str>) -> Trac
     command
         .arg(slotpress_path())
         .args(arguments)
+        .env("TMPDIR", temporary)
         .env_remove("RUST_BACKTRACE")
         .env_remove("LD_LIBRARY_PATH")
         .stdin(std::process::Stdio::null());

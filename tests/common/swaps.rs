@@ -20,7 +20,7 @@ pub const RUNS: usize = 60;
 pub fn small_archive() -> (TempDir, PathBuf) {
     let dir = temp_dir();
     let ledger = dir.path().join("synth");
-    slotpress().arg("synth").arg(&ledger).args(["--size", "2MiB", "--storages", "30"]).assert().success();
+    synthetic_ledger(&ledger, 2 << 20, 30);
     let archive = archive(&ledger, dir.path(), &[]);
     (dir, archive)
 }

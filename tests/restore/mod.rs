@@ -3,6 +3,7 @@
 mod target;
 
 mod works {
+    mod again;
     mod firedancer;
     mod layouts;
     mod replaced;

@@ -12,11 +12,7 @@ const CLUSTERED: [&str; 2] = ["--layout", "clustered"];
 /// A ledger whose storages are larger and smaller than small frames.
 fn synthetic() -> TempDir {
     let dir = temp_dir();
-    slotpress()
-        .args(["synth", "--size", "6MiB", "--storages", "12", "--seed", "7"])
-        .arg(dir.path().join("ledger"))
-        .assert()
-        .success();
+    synthetic_ledger(&dir.path().join("ledger"), 6 << 20, 12);
     dir
 }
 

@@ -3,16 +3,16 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::common::strace::trace;
+use crate::common::strace::trace_in;
 use crate::common::*;
 use crate::export::dir_on_disk;
 use crate::export::works::tables::{Synthetic, synthetic};
 
 /// So little memory that the rows do not fit.
-fn arguments(made: &Synthetic, out: &Path, temporary: &Path) -> Vec<String> {
+fn arguments(made: &Synthetic, out: &Path) -> Vec<String> {
     let inputs = ["export", text(&made.full), text(&made.incremental), "-o", text(out)];
     let order = ["--data", "full", "--order", "clustered"];
-    let memory = ["--memory", "157MiB", "--threads", "1", "--temporary-dir", text(temporary)];
+    let memory = ["--memory", "157MiB", "--threads", "1"];
     inputs.iter().chain(&order).chain(&memory).map(|word| (*word).to_string()).collect()
 }
 
@@ -21,7 +21,7 @@ fn killed_while_rows_are_on_disk() {
     needs!("strace");
     let made = synthetic(&["--size", "48MiB"]);
     let (whole, temporary) = (temp_dir(), dir_on_disk());
-    let seen = trace(&arguments(&made, whole.path(), temporary.path()), "pwrite64,openat", None);
+    let seen = trace_in(temporary.path(), &arguments(&made, whole.path()), "pwrite64,openat", None);
     assert!(seen.output.status.success(), "{}", String::from_utf8_lossy(&seen.output.stderr));
     let is_file = |line: &str| line.contains("O_TMPFILE") && line.contains(text(temporary.path()));
     assert_eq!(seen.calls.iter().filter(|call| is_file(&call.line)).count(), 1, "one temporary file");
@@ -31,7 +31,7 @@ fn killed_while_rows_are_on_disk() {
         let (out, temporary) = (temp_dir(), dir_on_disk());
         for injection in ["signal=KILL", "error=ENOSPC", "error=EIO"] {
             let injection = format!("pwrite64:{injection}:when={}", write.number);
-            let ended = trace(&arguments(&made, out.path(), temporary.path()), "pwrite64", Some(&injection));
+            let ended = trace_in(temporary.path(), &arguments(&made, out.path()), "pwrite64", Some(&injection));
             let said = String::from_utf8_lossy(&ended.output.stderr);
             assert_eq!(names(temporary.path()), Vec::<String>::new(), "{injection}");
             if ended.is_killed {
@@ -46,7 +46,7 @@ fn killed_while_rows_are_on_disk() {
                 "{injection}: the next run has removed what a kill left"
             );
         }
-        let again = slotpress().args(arguments(&made, out.path(), temporary.path())).output().expect("runs");
+        let again = slotpress().args(arguments(&made, out.path())).output().expect("runs");
         assert!(again.status.success() && tree(out.path()) == tree(whole.path()));
     }
 }
@@ -58,7 +58,8 @@ fn rows_beyond_the_limit_of_a_file() {
     let made = synthetic(&["--size", "48MiB"]);
     let (out, temporary) = (temp_dir(), dir_on_disk());
     let mut command = Command::new("prlimit");
-    command.arg("--fsize=1000000").arg(slotpress_path()).args(arguments(&made, out.path(), temporary.path()));
+    command.arg("--fsize=1000000").arg(slotpress_path()).args(arguments(&made, out.path()));
+    command.env("TMPDIR", temporary.path());
     let output = command.output().expect("runs");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(

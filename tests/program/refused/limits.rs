@@ -76,13 +76,10 @@ fn little_memory_is_a_clear_error() {
 fn what_is_planned_is_compared_with_limits() {
     needs!("prlimit");
     let archive = fixture(FULL_26);
-    let dir = temp_dir();
-    let synth = dir.path().join("synth");
     for (limit, arguments) in [
         ("--data=40000000", vec!["inspect", text(&archive), "--by-owner"]),
         ("--data=60000000", vec!["levels", text(&archive), "--levels", "19", "--repeat", "1"]),
         ("--data=300000000", vec!["levels", text(&archive), "--levels", "1", "--sample", "1GiB"]),
-        ("--data=300000000", vec!["synth", text(&synth), "--size", "512MiB", "--storages", "1"]),
     ] {
         let mut command = Command::new("prlimit");
         command.arg(limit).arg(slotpress_path()).args(&arguments).args(["--threads", "2"]).stdin(Stdio::null());
@@ -90,7 +87,6 @@ fn what_is_planned_is_compared_with_limits() {
         assert_eq!(code, Some(1), "{limit} {arguments:?}: {said}");
         assert!(said.contains("not enough memory: the limit of data (ulimit -d) leaves"), "{arguments:?}: {said}");
     }
-    assert!(!synth.exists());
     // Fewer workers, with a warning.
     let mut command = Command::new("prlimit");
     command.arg("--data=220000000").arg(slotpress_path()).args(["inspect", text(&archive), "--threads", "8"]);

@@ -6,9 +6,8 @@ use std::fs;
 use crate::common::{FULL_26, INCREMENTAL_26_40, archive, fixture, ledger, slotpress, temp_dir, text};
 
 /// Values with which every command fails that uses them.
-const EXPORTED: [(&str, &str); 8] = [
+const EXPORTED: [(&str, &str); 7] = [
     ("SLOTPRESS_ACCOUNTS", "/nowhere/a:/nowhere/b"),
-    ("SLOTPRESS_COLOR", "never"),
     ("SLOTPRESS_LEDGER", "/nowhere/ledger"),
     ("SLOTPRESS_MAX_RATE", ""),
     ("SLOTPRESS_MEMORY", "1GiB"),

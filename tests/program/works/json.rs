@@ -178,7 +178,7 @@ fn run_with_server(printed: &mut Printed, dir: &Path) {
     server.lines().iter().for_each(|line| printed.add(line));
     let (dir, synth) = (temp_dir(), at("for-progress"));
     printed.run(&["synth", &synth, "--size", "1MiB"]);
-    let flags = ["--max-rate", "64KiB", "--progress", "json"];
+    let flags = ["--max-rate", "64KiB"];
     printed.run(&[["archive", &synth, "-o", text(dir.path())].as_slice(), &flags].concat());
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::Read;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
@@ -84,12 +85,7 @@ fn json_of_errors_and_progress() {
 
     // In any run, stderr holds only JSON.
     let mut command = slotpress();
-    command.arg("archive").arg(ledger.path()).arg("-o").arg(out.path()).args([
-        "--progress",
-        "json",
-        "--format",
-        "none",
-    ]);
+    command.arg("archive").arg(ledger.path()).arg("-o").arg(out.path()).args(["--json", "--format", "none"]);
     let output = command.output().expect("runs");
     assert!(output.status.success());
     for line in output.stderr.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
@@ -173,10 +169,22 @@ fn colors() {
     assert!(on_a_terminal(Some(""), &[]).contains("\x1b[1;31merror:\x1b[0m"), "empty means unset");
     let plain = on_a_terminal(Some("1"), &["-q"]);
     assert!(plain.contains("error: ") && !plain.contains('\x1b'), "{plain:?}");
-    let plain = on_a_terminal(None, &["-q", "--color", "never"]);
-    assert!(plain.contains("error: ") && !plain.contains('\x1b'), "{plain:?}");
-    let output = slotpress().args(["archive", "/nowhere", "-o", "/", "--color", "always"]).output().expect("runs");
-    assert!(String::from_utf8_lossy(&output.stderr).starts_with("\x1b[1;31merror:\x1b[0m"));
+}
+
+/// Every line in the journal has its level, those of progress too.
+#[test]
+fn lines_of_the_journal() {
+    let dir = temp_dir();
+    let at = |name: &str| dir.path().join(name);
+    slotpress().args(["synth", "--size", "1MiB"]).arg(at("ledger")).assert().success();
+    let log = fs::File::create(at("log")).expect("created");
+    let stat = log.metadata().expect("there");
+    let mut command = std::process::Command::new(slotpress_path());
+    command.args(["archive", text(&at("ledger")), "-o", text(dir.path()), "--json", "--max-rate", "512KiB"]);
+    command.env("JOURNAL_STREAM", format!("{}:{}", stat.dev(), stat.ino())).stdout(Stdio::null()).stderr(log);
+    assert!(command.status().expect("runs").success());
+    let said = fs::read_to_string(at("log")).expect("read");
+    assert!(said.contains("\"progress\"") && said.lines().all(|line| line.starts_with("<6>{")), "{said}");
 }
 
 #[test]

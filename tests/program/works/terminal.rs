@@ -15,7 +15,7 @@ fn shown(columns: u16, arguments: &[&str]) -> Vec<String> {
     let size = Winsize { ws_row: 40, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
     tcsetwinsize(&terminal, size).expect("a size");
     let mut command = Command::new(slotpress_path());
-    command.args(arguments).args(["--color", "never", "--progress", "none"]);
+    command.args(arguments).args(["--progress", "none"]).env("NO_COLOR", "1");
     let error = terminal.try_clone().expect("another");
     let mut child = command.stdout(Stdio::from(terminal)).stderr(Stdio::from(error)).spawn().expect("starts");
     drop(command);

@@ -63,7 +63,7 @@ fn one_thread_is_one_thread() {
     };
     let (ledger, older, out) = (path("ledger"), path("ledger/at-full"), path("archives"));
     fs::create_dir(&out).expect("created");
-    check(&["synth", &ledger, "--size", "24MiB", "--incremental", "4MiB", "--storages", "3000"]);
+    check(&["synth", &ledger, "--size", "24MiB", "--incremental", "4MiB"]);
     check(&["archive", &older, "-o", &out]);
     let archives = || -> Vec<String> {
         let entries = fs::read_dir(&out).expect("read").flatten();

@@ -19,8 +19,7 @@ fn large_archive() -> &'static Path {
     let (_, path) = SETUP.get_or_init(|| {
         let dir = temp_dir();
         let ledger = dir.path().join("synth");
-        let (code, said) = run(&["synth", text(&ledger), "--size", "24MiB", "--storages", "300"]);
-        assert_eq!(code, Some(0), "{said}");
+        synthetic_ledger(&ledger, 24 << 20, 300);
         let path = archive(&ledger, dir.path(), &["--zstd-level", "1"]);
         (dir, path)
     });

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use slotpress::{CheckOptions, NamedArchive, NoProgress, VerifyOptions, verify_archives};
+
 use crate::common::screen::*;
 use crate::common::*;
 
@@ -15,23 +17,77 @@ fn pairs(dir: &Path) -> [(String, String); 2] {
     [named, renamed].map(|(full, incremental)| (text(&full).to_string(), text(&incremental).to_string()))
 }
 
+/// Archives may be in any order where their names say which is which.
 #[test]
-fn swapped_archives_are_recognised() {
+fn archives_in_any_order() {
     let dir = temp_dir();
-    let [named, renamed] = pairs(dir.path());
+    let [(full, incremental), renamed] = pairs(dir.path());
     let target = dir.path().join("ledger");
-    for (full, incremental) in [&named, &renamed] {
-        let said = fails(
-            &["verify", incremental, full],
-            2,
-            &["the two archives are swapped", "hint: give the full archive first"],
-        );
-        assert_eq!(said.lines().count(), 2, "{said}");
-    }
+    let words = ["the two archives are swapped", "hint: give the full archive first"];
+    let said = fails(&["verify", &renamed.1, &renamed.0], 2, &words);
+    assert_eq!(said.lines().count(), 2, "{said}");
     // Without names, `restore` finds only that the archives do not fit.
-    for ((full, incremental), code, words) in [(&named, 2, "the two archives are swapped"), (&renamed, 3, "")] {
-        fails(&["restore", incremental, full, "--ledger", text(&target)], code, &[words]);
-        assert!(!target.join("snapshots").exists());
+    fails(&["restore", &renamed.1, &renamed.0, "--ledger", text(&target)], 3, &[]);
+    assert!(!target.join("snapshots").exists());
+    for arguments in
+        [["verify", &incremental, &full].as_slice(), &["restore", &incremental, &full, "--ledger", text(&target)]]
+    {
+        let (code, said, errors) = run(arguments);
+        assert!(code == 0 && said.contains("slot 40 on "), "{said}{errors}");
+    }
+}
+
+/// A snapshots directory as validators have it: two full archives, and two incremental ones on each.
+#[test]
+fn a_state_is_chosen_of_many_archives() {
+    let (dir, out) = (temp_dir(), temp_dir());
+    let names = [FULL_26, INCREMENTAL_26_40, FULL_3500, INCREMENTAL_3500_3550];
+    for name in names {
+        fs::copy(fixture(name), dir.path().join(name)).expect("copied");
+    }
+    for (base, later) in [(INCREMENTAL_26_40, ("-40-", "-39-")), (INCREMENTAL_3500_3550, ("-3550-", "-3549-"))] {
+        fs::copy(fixture(base), dir.path().join(base.replace(later.0, later.1))).expect("copied");
+    }
+    let listed: Vec<String> =
+        crate::common::names(dir.path()).iter().map(|name| text(&dir.path().join(name)).to_string()).collect();
+    let listed: Vec<&str> = listed.iter().rev().map(String::as_str).collect();
+    let ledgers = [out.path().join("of-the-list"), out.path().join("of-the-directory")];
+    for (archives, ledger) in [(&listed[..], &ledgers[0]), (&[text(dir.path())], &ledgers[1])] {
+        let (code, said, errors) = run(&[&["restore"], archives, &["--ledger", text(ledger)]].concat());
+        assert!(code == 0 && said.contains("slot 3550 on the full archive of slot 3500"), "{said}{errors}");
+        let (code, said, _) = run(&[&["verify", "--newest"], archives].concat());
+        assert!(code == 0 && said.contains("  slot 3550 on 3500") && said.contains("GOOD: "), "{said}");
+        let (code, said, _) = run(&[&["verify"], archives].concat());
+        assert!(code == 3 && said.ends_with("\n4 of 6 archives good; 2 damaged\n"), "{said}");
+        let (code, said, errors) = run(&[&["recompress", "--force", "-o", text(out.path())], archives].concat());
+        let made = [FULL_3500, INCREMENTAL_3500_3550].map(|name| out.path().join(name));
+        assert!(code == 0 && made.iter().all(|path| said.contains(text(path))), "{said}{errors}");
+        let (code, said, _) = run(&["verify", text(&made[0]), text(&made[1])]);
+        assert_eq!(code, 0, "{said}");
+    }
+    let unnamed = dir.path().join("unnamed");
+    fs::copy(fixture(FULL_26), &unnamed).expect("copied");
+    fails(&[&["verify", text(&unnamed)], &listed[..]].concat(), 2, &["unnamed does not have the name of an archive"]);
+}
+
+/// An archive that is good but for its name is told the name.
+#[test]
+fn the_name_of_a_renamed_archive_is_told() {
+    let dir = temp_dir();
+    let [(full, _), (renamed, incremental)] = pairs(dir.path());
+    let wrong = dir.path().join(FULL_26.replace("-26-", "-27-"));
+    fs::copy(&full, &wrong).expect("copied");
+    let said = |arguments: &[&str]| {
+        let (code, said, _) = run(&[&["verify"], arguments].concat());
+        assert_eq!(code, 3, "{said}");
+        said.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    for path in [renamed.as_str(), text(&wrong)] {
+        assert!(said(&[path]).contains(&format!("what to do: all but the name is good: name it {FULL_26}")));
+    }
+    assert!(said(&[&full, &incremental]).contains(&format!("name it {INCREMENTAL_26_40}")));
+    for arguments in [&[&*incremental][..], &[&renamed, "--quick"]] {
+        assert!(!said(arguments).contains("name it"), "it may be an incremental archive");
     }
 }
 
@@ -105,7 +161,7 @@ fn archives_that_are_no_pair() {
     assert_eq!(names(&out), [""; 0]);
 }
 
-/// Many similar failures take a few lines, unless all are requested.
+/// Of many similar failures, the first three are printed.
 #[test]
 fn failures_that_are_alike_stand_together() {
     let ledger = ledger("ledger-at-40");
@@ -113,15 +169,13 @@ fn failures_that_are_alike_stand_together() {
     for name in names(&run_dir).iter().take(10) {
         fs::remove_file(run_dir.join(name)).expect("removed");
     }
-    let (code, grouped, _) = run(&["verify", text(ledger.path())]);
-    assert_eq!(code, 3);
-    assert_eq!(grouped.matches("failure: entries: a storage is missing").count(), 1, "{grouped}");
-    let (_, all, _) = run(&["verify", "--all", text(ledger.path())]);
+    let (code, said, _) = run(&["verify", text(ledger.path())]);
+    let (_, report, _) = run_json(&["verify", text(ledger.path())], None);
     // One of the ten records is not part of the state.
-    let count = all.matches("failure: entries: a storage is missing").count();
-    assert!((5..=10).contains(&count), "{all}");
-    assert!(grouped.contains(&format!("  {count} storages: accounts/")), "{grouped}");
-    assert!(grouped.contains("--all lists them") && !all.contains("--all lists them"), "{grouped}");
+    let all = report["failures"].as_array().expect("failures").len();
+    assert!(code == 3 && (5..=10).contains(&all), "{report}");
+    assert_eq!(said.matches("failure: entries: a storage is missing").count(), 3, "{said}");
+    assert!(said.contains(&format!("and {} more (`--json` lists", all - 3)), "{said}");
 }
 
 /// `inspect` and `verify` agree on an archive whose name is not its own.
@@ -141,8 +195,8 @@ fn a_renamed_archive_has_one_verdict() {
     }
 }
 
-/// Room in a chosen --temporary-dir is checked before anything is read: no time is lost, and
-/// nothing is written.
+/// Room in a chosen directory for temporary files is checked before anything is read: no time is
+/// lost, and nothing is written.
 #[test]
 fn a_temporary_directory_without_room_is_refused_at_once() {
     const HUGE_BYTES: u64 = 8 << 40;
@@ -152,14 +206,18 @@ fn a_temporary_directory_without_room_is_refused_at_once() {
     fs::copy(fixture(FULL_26), &archive).expect("copied");
     // A hole after the archive: its length gives the estimated unpacked size.
     fs::File::options().write(true).open(&archive).and_then(|file| file.set_len(HUGE_BYTES)).expect("grown");
-    let arguments = ["verify", text(&archive), "--memory", "64MiB", "--temporary-dir"];
-    fails(&[&arguments[..], &[text(temporary)]].concat(), 1, &["not enough space under ", "hint: "]);
+    let verify = |dir: &Path| {
+        let check = CheckOptions::default().memory_bytes(64 << 20).temporary_dir(dir.to_path_buf());
+        let options = VerifyOptions::default().check(check);
+        verify_archives(&NamedArchive::from_path(&archive), None, &options, &NoProgress)
+            .expect_err("no room")
+            .to_string()
+    };
+    assert!(verify(temporary).contains("not enough space under "));
     assert_eq!(names(temporary), Vec::<String>::new());
     // A directory in memory has no room either, whatever it reports.
     let memory = Path::new("/dev/shm");
     if dir.path().starts_with(memory) {
-        let expected =
-            ["/dev/shm is in memory too", "hint: give more --memory, or a directory on a disk: --temporary-dir"];
-        fails(&[&arguments[..], &[text(memory)]].concat(), 1, &expected);
+        assert!(verify(memory).contains("/dev/shm is in memory too"));
     }
 }

@@ -19,6 +19,7 @@ fn a_directory_is_verified() {
     };
     let (code, said) = verify();
     assert_eq!((code, said.lines().filter(|line| line.starts_with("ok  ")).count()), (Some(0), 2), "{said}");
+    assert!(said.ends_with("\n2 of 2 archives good\n"), "{said}");
     let mut bytes = fs::read(fixture(FULL_26)).expect("read");
     fs::write(dir.path().join(FULL_26.replace("-26-", "-9-")), &bytes[..bytes.len() / 2]).expect("written");
     let at = bytes.len() / 2;
@@ -27,7 +28,47 @@ fn a_directory_is_verified() {
     let (code, said) = verify();
     assert_eq!(code, Some(3), "{said}");
     let failed: Vec<&str> = said.lines().filter(|line| line.starts_with("FAILED  ")).collect();
-    assert!(failed.len() == 2 && failed[0].contains("-27-") && failed[1].contains("it has no end"), "{said}");
+    let is_of = |slot: &str, why: &str| failed.iter().any(|line| line.contains(slot) && line.contains(why));
+    assert!(failed.len() == 2 && is_of("-27-", "and 1 more") && is_of("-9-", "the archive is cut off"), "{said}");
+    assert!(said.ends_with("\n2 of 4 archives good; 2 damaged\n"), "{said}");
+}
+
+/// What a quick check leaves out is said, for an archive whose accounts are damaged too.
+#[test]
+fn a_quick_check_is_not_a_whole_one() {
+    let (ledger, dir) = (ledger("ledger-at-26"), temp_dir());
+    let path = archive(ledger.path(), dir.path(), &["--frame-size", "64KiB"]);
+    let mut bytes = fs::read(&path).expect("read");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&path, bytes).expect("written");
+    let output = slotpress().args(["verify", "--quick"]).arg(dir.path()).output().expect("runs");
+    let left_out = "1 without a failure, but not all checks were made: frames, entries, records, state";
+    let said = format!("partly  {}\n0 of 1 archive good; {left_out}\n", path.display());
+    assert_eq!((output.status.code(), String::from_utf8(output.stdout).expect("text")), (Some(0), said));
+    let lines = json_lines(slotpress().args(["verify", "--quick", "--json"]).arg(dir.path()));
+    let last = lines.last().expect("a line");
+    assert_eq!((&last["type"], &last["good"], &last["partly"]), (&"verified".into(), &0.into(), &1.into()));
+}
+
+/// A file has the same verdict alone and in its directory; what cannot be opened has an object too.
+#[test]
+fn a_directory_has_the_verdicts_of_its_files() {
+    let dir = temp_dir();
+    let path = dir.path().join(FULL_26);
+    fs::write(&path, [fs::read(fixture(FULL_26)).expect("read").as_slice(), b"x"].concat()).expect("written");
+    for (client, code) in [("agave-4.2", 0), ("firedancer", 3)] {
+        for input in [&path, dir.path()] {
+            let output = slotpress().args(["verify", "--for", client]).arg(input).output().expect("runs");
+            assert_eq!(output.status.code(), Some(code), "{client}: {}", input.display());
+        }
+    }
+    fs::write(&path, "x").expect("written");
+    let output = slotpress().args(["verify", "--json"]).arg(dir.path()).output().expect("runs");
+    let [line, last] = &objects(&output.stdout)[..] else { panic!("two lines") };
+    assert_eq!((output.status.code(), &line["type"]), (Some(3), &"archive_not_checked".into()), "{line}");
+    assert_eq!((&line["file"], &line["damaged"]), (&text(&path).into(), &true.into()), "{line}");
+    assert_eq!(last["damaged"], 1, "{last}");
 }
 
 /// Faults of a full archive are not reported for the incremental one on it.
@@ -48,7 +89,7 @@ fn a_good_archive_is_not_blamed_for_its_full_one() {
         let lines: Vec<&str> = said.lines().filter(|line| line.starts_with("FAILED  ")).collect();
         assert!(code == Some(3) && lines.len() == 1 && lines[0].contains(FULL_26), "{said}");
         let path = dir.path().join(INCREMENTAL_26_40);
-        let expected = format!("not checked  {}: its full archive {FULL_26} is damaged", path.display());
+        let expected = format!("partly  {}: its full archive {FULL_26} is damaged", path.display());
         assert!(said.lines().any(|line| line.starts_with(&expected)), "{said}");
         assert!(errors.contains("1 of 2 archives in "), "{errors}");
         let (_, [quiet, _]) = verify(&["-q"]);
@@ -85,7 +126,8 @@ fn an_incremental_archive_alone_is_not_reported_as_good() {
     let path = dir.path().join(INCREMENTAL_26_40).display().to_string();
     let why = "its full archive is not here";
     let (code, [said, errors]) = verify(&[]);
-    assert_eq!((code, said), (Some(1), format!("not checked  {path}: {why}; its frames and files are good\n")));
+    let left_out = "1 without a failure, but not all checks were made: records, state";
+    assert_eq!((code, said), (Some(1), format!("partly  {path}: {why}\n0 of 1 archive good; {left_out}\n")));
     let errors = errors.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(errors.contains(&format!("its state was not checked: {why}")), "{errors}");
     assert!(errors.contains("hint: give its full archive too, or check only frames: --check frames"), "{errors}");
@@ -94,8 +136,8 @@ fn an_incremental_archive_alone_is_not_reported_as_good() {
     let line = objects(json.as_bytes()).into_iter().find(|line| line["type"] == "archive_not_checked");
     assert_eq!((code, &line.expect("a line")["reason"]), (Some(1), &why.into()));
     for flags in [&["--check", "frames"], &["--quick", "--check=state"]] {
-        assert_eq!(verify(flags).1[0], format!("ok      {path}\n"));
-        assert_eq!(verify(flags).0, Some(0));
+        let (code, [said, _]) = verify(flags);
+        assert!(code == Some(0) && said.starts_with(&format!("partly  {path}\n0 of 1 archive good; ")), "{said}");
     }
     let catalog = slotpress::catalog::scan(&[dir.path().into()]).expect("scanned");
     let open = |archive: &Archive, _| Ok(NamedArchive::from_path(archive.path()));

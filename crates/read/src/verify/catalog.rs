@@ -1,12 +1,14 @@
 //! Verifies all archives of a catalog, each incremental one together with its full archive.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use serde::Serialize;
 use slotpress_base::{Error, ErrorKind, Hint, Progress, Result, ShowPath, quantity};
 use slotpress_format::ArchiveName;
 
 use crate::catalog::Archive;
-use crate::{Catalog, CheckMode, NamedArchive, Unusable, VerifyOptions, VerifyReport, verify_archives};
+use crate::{Catalog, Check, CheckMode, NamedArchive, VerifyOptions, VerifyReport, verify_archives};
 
 type Open<'a> = &'a dyn Fn(&Archive, CheckMode) -> Result<NamedArchive>;
 
@@ -64,31 +66,33 @@ pub enum ArchiveBase<'a> {
 
 impl<'a> ArchiveBase<'a> {
     /// Chooses a full archive of the slot that is not among the damaged ones, if there is one.
-    fn of(base_slot: Option<u64>, catalog: &'a Catalog, damaged: &[PathBuf]) -> Self {
+    fn of(base_slot: Option<u64>, all: &[&'a Archive], damaged: &[PathBuf]) -> Self {
         let Some(slot) = base_slot else { return Self::Itself };
-        let is_base = |full: &&Archive| full.is_full() && full.name.slot == slot;
-        let (mut there, unusable) = (catalog.archives().iter().filter(is_base), catalog.unusable().iter());
-        let is_good = |full: &&Archive| !damaged.contains(&full.path());
-        match (there.clone().find(is_good), there.next()) {
+        let mut there = all.iter().filter(|full| full.is_full() && full.name.slot == slot);
+        match (there.clone().find(|full| !damaged.contains(&full.path())), there.next()) {
             (Some(good), _) => Self::Good(good),
             (None, Some(damaged)) => Self::Damaged(&damaged.name),
-            (None, None) => {
-                let mut unusable = unusable.map(|Unusable { archive, .. }| archive).filter(is_base);
-                unusable.next().map_or(Self::Missing, |unusable| Self::Damaged(&unusable.name))
-            }
+            (None, None) => Self::Missing,
         }
     }
 }
 
 /// What was found about a catalog.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct CatalogVerdict {
-    /// Number of archives, including the unusable ones.
+    /// Number of archives, including files that are named like one.
     pub archives: u64,
-    /// Number of archives that are damaged or unusable.
+    /// Number of archives that passed all checks.
+    pub good: u64,
+    /// Number of archives without a failure of which not all checks were made.
+    pub partly: u64,
+    /// Number of archives that are damaged, or are none.
     pub damaged: u64,
+    /// Checks that were not made, or not to their end, of some archive without a failure.
+    pub left_out: BTreeSet<Check>,
     /// Error of the first archive that could not be verified, or whose state was not checked.
+    #[serde(skip)]
     pub error: Option<Error>,
 }
 
@@ -100,7 +104,7 @@ impl CatalogVerdict {
     /// Archives are damaged, or else the error of the first archive that could not be verified, or
     /// whose state was not checked.
     pub fn require_ok(self, place: &str) -> Result<()> {
-        let Self { archives, damaged, error } = self;
+        let Self { archives, damaged, error, .. } = self;
         match error {
             _ if damaged > 0 => {
                 let all = quantity::count_of(archives, "archive");
@@ -111,10 +115,9 @@ impl CatalogVerdict {
     }
 }
 
-/// Verifies the archives of a catalog, each full one before those that build on it. Passes the
-/// verdict on each to `on_verdict`, in this order. Counts unusable files, but passes on no verdict
-/// on them: the catalog says what is wrong with them. `open` opens an archive, perhaps more than
-/// once. With [`CheckMode::State`], parts of the archive are read again.
+/// Verifies the archives of a catalog, and the files that it calls unusable, each full one before
+/// those that build on it. Passes the verdict on each to `on_verdict`, in this order. `open` opens an
+/// archive, perhaps more than once. With [`CheckMode::State`], parts of the archive are read again.
 ///
 /// # Errors
 /// The run was interrupted; or the options expect a hash, slot or root, which only one archive
@@ -131,16 +134,26 @@ pub fn verify_catalog(
         return Err(Error::usage("an expected hash, slot or root belongs to one archive, not to a catalog"));
     }
     let mut damaged: Vec<PathBuf> = Vec::new();
-    let mut found = CatalogVerdict {
-        archives: (catalog.archives().len() as u64).saturating_add(catalog.unusable().len() as u64),
-        ..CatalogVerdict::default()
+    let unusable = |is_full| {
+        let all = catalog.unusable().iter().map(|unusable| &unusable.archive);
+        all.filter(move |archive| archive.is_full() == is_full)
     };
-    for archive in catalog.archives() {
-        let base = ArchiveBase::of(archive.name.base_slot, catalog, &damaged);
+    let all: Vec<&Archive> = unusable(true).chain(catalog.archives()).chain(unusable(false)).collect();
+    let mut found = CatalogVerdict { archives: all.len() as u64, ..CatalogVerdict::default() };
+    for archive in all.iter().copied() {
+        let base = ArchiveBase::of(archive.name.base_slot, &all, &damaged);
         let report = verify_one(archive, base, open, options, progress);
         let verdict = ArchiveVerdict { archive, base, report, asks_state: options.why_not_state().is_none() };
         if verdict.is_damaged() {
             damaged.push(archive.path());
+        }
+        if let Ok(report) = verdict.report.as_ref()
+            && report.ok
+        {
+            let left_out: Vec<Check> = report.left_out().map(|check| check.name).collect();
+            let count = if left_out.is_empty() { &mut found.good } else { &mut found.partly };
+            *count = count.saturating_add(1);
+            found.left_out.extend(left_out);
         }
         match &verdict.report {
             Err(error) if error.kind() == ErrorKind::Interrupted => return Err(error.clone()),
@@ -153,7 +166,7 @@ pub fn verify_catalog(
         }
         on_verdict(&verdict);
     }
-    found.damaged = (damaged.len() as u64).saturating_add(catalog.unusable().len() as u64);
+    found.damaged = damaged.len() as u64;
     Ok(found)
 }
 

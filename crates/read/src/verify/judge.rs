@@ -1,8 +1,11 @@
 //! Judges archives that have been read, a full one and an incremental one together, and makes the
 //! report.
 
+use std::path::PathBuf;
+
 use slotpress_base::bytes::count;
 use slotpress_base::{Error, Result};
+use slotpress_format::ArchiveName;
 
 use super::job::Job;
 use super::part::Part;
@@ -13,7 +16,7 @@ use crate::state::check::judge_expectations;
 use crate::state::second_pass::StateFacts;
 use crate::state::storages::Storages;
 use crate::state::sums::StateCounts;
-use crate::{Check, Findings, Member, Rule, SnapshotClient, judge_pair, judge_root};
+use crate::{Check, Failure, Findings, Member, Rule, SnapshotClient, judge_pair, judge_root};
 
 /// Clients that start from ledgers: Firedancer starts only from archives.
 pub const CLIENTS_OF_LEDGERS: &[SnapshotClient] = &SnapshotClient::AGAVE;
@@ -78,6 +81,7 @@ fn report_on(read: Vec<Part>, counted: &StateCounts, accounts: &Accounts, job: &
     read.iter().for_each(|one| add_part(&mut counts, one));
     counts.add_state(counted, &accounts.sums(), accounts.spilled_bytes());
     let (mut findings, mut paths) = (Findings::new(), Vec::new());
+    let names = own_names(&read);
     for one in read {
         match one.storages {
             Storages::Archive(_) => findings.absorb(one.findings, &one.path),
@@ -94,8 +98,29 @@ fn report_on(read: Vec<Part>, counted: &StateCounts, accounts: &Accounts, job: &
         let of_state = report.failures.iter_mut().filter(|failure| failure.check == Check::State);
         of_state.for_each(|failure| failure.hint = MAYBE_INCREMENTAL.into());
     }
+    let is_of_name =
+        |failure: &Failure| matches!(failure.rule, Rule::NameUnknown | Rule::NameMismatch | Rule::ExtensionWrong);
+    if report.was_made(Check::State) && report.failures.iter().all(is_of_name) {
+        for failure in &mut report.failures {
+            if let Some((_, name)) = names.iter().find(|(path, _)| Some(path) == failure.place.path.as_ref()) {
+                failure.hint = format!("all but the name is good: name it {name}").into();
+            }
+        }
+    }
     report.bank = bank;
     report
+}
+
+/// Names that archives should have, by their contents. `read` has the newest first.
+fn own_names(read: &[Part]) -> Vec<(PathBuf, ArchiveName)> {
+    let name_of = |(number, one): (usize, &Part)| {
+        let base = read.get(number.saturating_add(1)).and_then(|base| base.bank.as_ref());
+        let base_slot = one.base_slot().or(base.map(|bank| bank.slot));
+        let (bank, extension) = (one.bank.as_ref()?, one.archive()?.compression.extension());
+        let name = ArchiveName { base_slot, slot: bank.slot, hash: bank.snapshot_hash(), extension };
+        Some((one.path.clone(), name))
+    };
+    read.iter().enumerate().filter_map(name_of).collect()
 }
 
 fn add_part(counts: &mut Counts, part: &Part) {

@@ -202,6 +202,12 @@ impl VerifyReport {
         self.roots.is_empty()
     }
 
+    /// Checks that were not made to their end. A ledger has no frames to check.
+    pub fn left_out(&self) -> impl Iterator<Item = &CheckResult> {
+        let is_missing = |check: &&CheckResult| check.name != Check::Frames || !self.is_ledger();
+        self.checks.iter().filter(|check| check.skipped.is_some()).filter(is_missing)
+    }
+
     /// True if the check was made to its end.
     pub fn was_made(&self, check: Check) -> bool {
         self.checks.iter().any(|result| result.name == check && result.skipped.is_none())

@@ -1,0 +1,33 @@
+//! A restored ledger is archived again.
+
+use crate::common::screen::run;
+use crate::common::*;
+use crate::publish::stage::Stage;
+
+/// Archives of a ledger that was restored from a pair of Agave 4.2 are taken by every command, the
+/// full one and the pair.
+#[test]
+fn every_command_takes_archives_of_a_restored_ledger() {
+    let dir = temp_dir();
+    let at = |name: &str| text(&dir.path().join(name)).to_string();
+    let check = |arguments: &[&str]| {
+        let (code, said, errors) = run(arguments);
+        assert_eq!(code, 0, "{arguments:?}: {said}{errors}");
+    };
+    let [old_full, old_incremental] = [FULL_26, INCREMENTAL_26_40].map(fixture);
+    check(&["restore", text(&old_full), text(&old_incremental), "--ledger", &at("ledger")]);
+    let stage = Stage::new(&[]);
+    let (ledger, out) = (dir.path().join("ledger"), stage.snapshots());
+    let full = archive(&ledger, &out, &["--verify"]);
+    let on_old = archive(&ledger, dir.path(), &["--base-slot", "26", "--verify"]);
+    for pair in [&[text(&full)][..], &[text(&old_full), text(&on_old)]] {
+        let made = at(&format!("made-of-{}", pair.len()));
+        std::fs::create_dir(&made).expect("made");
+        check(&[&["verify", "--for", "agave,firedancer"], pair].concat());
+        check(&[&["inspect", "--by-owner"], pair].concat());
+        check(&[&["recompress", "-o", &made], pair].concat());
+        check(&[&["restore", "--ledger", &format!("{made}/ledger")], pair].concat());
+    }
+    stage.once_succeeds(&[]);
+    assert_eq!(stage.published(), [name(&full)]);
+}
