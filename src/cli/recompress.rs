@@ -76,10 +76,10 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
         return Err(Error::usage("a full and an incremental archive: two new archives, so neither --base nor a pipe"));
     }
     let output = Output::open(&args.output, args.memory, &args.connection)?;
-    let mut check = args.check.options(args.memory);
+    let check = args.check.options(args.memory);
     let other_bytes = args.encoding.decoding_bytes() + check.memory_bytes + output.memory_bytes();
     let encoding = args.encoding.options(output.left_of(args.memory), other_bytes, &args.io_policy, ui)?;
-    for (number, archive) in archives.iter().enumerate().rev() {
+    for (number, archive) in archives.iter().enumerate() {
         let source = match is_stream(archive) {
             // Do not read through the standard library's buffer: waiting until the file descriptor is
             // readable would miss bytes in that buffer.
@@ -93,7 +93,11 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
             .encoding(encoding.clone())
             .base_slot(args.base_slot)
             .base(args.base.clone().or_else(|| (number > 0).then(|| archives[0].clone())))
-            .check(check.clone());
+            .check(match number + 1 < archives.len() {
+                // What is expected is about the state of both together.
+                true => check.clone().expect_hash(None).expect_slot(None),
+                false => check.clone(),
+            });
         let mut stdout = is_stdout.then(|| stdout::for_data(ui)).transpose()?;
         let sink = match &mut stdout {
             Some(stdout) => Sink::stream(stdout),
@@ -104,8 +108,6 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
             Err(error) if args.skip_existing => skip_existing(error, ui)?,
             Err(error) => return Err(error),
         }
-        // They are about the state of both together.
-        check = check.expect_hash(None).expect_slot(None);
     }
     Ok(())
 }
