@@ -3,16 +3,16 @@
 //! disk while another item is ready.
 //!
 //! Workers read items in the page cache themselves. The first item that is not in the page cache
-//! starts the reading threads.
+//! starts the reading threads. A thread takes a free buffer before it takes an item, so the number of
+//! buffers bounds what is read ahead, and the oldest item always has one.
 
-use std::collections::VecDeque;
-use std::thread::{Builder, Scope};
+use std::thread::Builder;
 
-use parking_lot::{Condvar, Mutex};
+use crossbeam_channel::{Sender, bounded, unbounded};
+use parking_lot::Mutex;
 
-use crate::io::direct::tell_of_others;
 use crate::threads::guarded;
-use crate::{Progress, Result, panic_point};
+use crate::{Result, cannot_start, panic_point};
 
 /// Number of reading threads, and so of concurrent disk requests: enough for the full rate of
 /// most disks.
@@ -41,41 +41,11 @@ pub struct Reading<'a, T> {
     pub ahead_bytes_max: u64,
 }
 
-/// Calls `work` with an iterator over the items in order. `work` gets the bytes of each by
-/// [`Ahead::read`]. An item is an error only if a thread panicked.
-///
-/// # Errors
-/// Those of `work`.
-pub fn read_ahead<T: Send, R>(
-    items: impl Iterator<Item = T> + Send,
-    reading: &Reading<'_, T>,
-    progress: &dyn Progress,
-    work: impl FnOnce(&mut (dyn Iterator<Item = Result<Ahead<'_, T>>> + Send)) -> Result<R>,
-) -> Result<R> {
-    let count = reading.ahead_bytes_max.min(AHEAD_BYTES) / reading.item_bytes_max.max(1);
-    let state =
-        State { items, queue: VecDeque::new(), passed_on: 0, free: Vec::new(), lent: 0, readers: None, is_over: false };
-    let queue = Queue {
-        reading,
-        progress,
-        count: count.min(ITEMS_MAX) as usize,
-        state: Mutex::new(state),
-        is_read: Condvar::new(),
-        has_room: Condvar::new(),
-    };
-    let result = std::thread::scope(|scope| {
-        let _end = End(&queue);
-        work(&mut std::iter::from_fn(|| queue.next(scope)))
-    });
-    tell_of_others(progress);
-    result
-}
-
 /// An item that was read ahead, or is still to be read.
 pub struct Ahead<'a, T> {
     item: T,
-    read: Option<Lent<'a, T>>,
-    source: &'a dyn Source<T>,
+    read: Option<Lent>,
+    reading: &'a Reading<'a, T>,
 }
 
 impl<T> Ahead<'_, T> {
@@ -86,7 +56,10 @@ impl<T> Ahead<'_, T> {
     /// Moves the bytes that were read ahead into `to`. Returns false if the item was not
     /// read ahead.
     pub fn take(&mut self, to: &mut Vec<u8>) -> bool {
-        self.read.take().map(|mut read| std::mem::swap(&mut read.buffer, to)).is_some()
+        self.read.take().is_some_and(|mut lent| {
+            std::mem::swap(&mut lent.buffer, to);
+            lent.is_read
+        })
     }
 
     /// Moves the bytes that were read ahead into `to`, or reads the item now.
@@ -95,171 +68,95 @@ impl<T> Ahead<'_, T> {
     /// The item cannot be read.
     pub fn read(mut self, to: &mut Vec<u8>) -> Result<T> {
         if !self.take(to) {
-            self.source.read(&self.item, to)?;
+            (self.reading.read)(&self.item, to)?;
         }
         Ok(self.item)
     }
 }
 
 /// A lent buffer. Dropping this value gives the buffer back, or the one for which it was swapped.
-struct Lent<'a, T> {
+struct Lent {
     buffer: Vec<u8>,
-    source: &'a dyn Source<T>,
+    /// False if the item was left to the worker.
+    is_read: bool,
+    free: Sender<Vec<u8>>,
 }
 
-impl<T> Drop for Lent<'_, T> {
+impl Drop for Lent {
     fn drop(&mut self) {
-        self.source.give(std::mem::take(&mut self.buffer));
+        // Fails when all is read.
+        let _ = self.free.send(std::mem::take(&mut self.buffer));
     }
 }
 
-trait Source<T>: Sync {
-    fn read(&self, item: &T, to: &mut Vec<u8>) -> Result<()>;
-
-    fn give(&self, buffer: Vec<u8>);
-}
-
-struct Queue<'a, I, T> {
-    reading: &'a Reading<'a, T>,
-    progress: &'a dyn Progress,
-    /// Limit on the items in the queue, and on lent buffers.
-    count: usize,
-    state: Mutex<State<I, T>>,
-    is_read: Condvar,
-    has_room: Condvar,
-}
-
-/// An item in the queue; `None` while it is being read. It has no bytes if it is left to
-/// the worker.
-type Slot<T> = Option<Result<(T, Option<Vec<u8>>)>>;
-
-struct State<I, T> {
-    items: I,
-    queue: VecDeque<Slot<T>>,
-    /// Number of items that left the queue.
-    passed_on: usize,
-    /// Buffers that are not lent.
-    free: Vec<Vec<u8>>,
-    /// Number of buffers lent to items, in the queue or passed on but not yet read.
-    lent: usize,
-    /// Number of reading threads; `None` until they are needed.
-    readers: Option<usize>,
-    is_over: bool,
-}
-
-impl<I: Send, T: Send> Source<T> for Queue<'_, I, T> {
-    fn read(&self, item: &T, to: &mut Vec<u8>) -> Result<()> {
-        (self.reading.read)(item, to)
-    }
-
-    fn give(&self, buffer: Vec<u8>) {
-        let mut state = self.state.lock();
-        state.free.push(buffer);
-        state.lent -= 1;
-        self.has_room.notify_all();
-    }
-}
-
-impl<I: Iterator<Item = T> + Send, T: Send> Queue<'_, I, T> {
-    fn next<'s>(&'s self, scope: &'s Scope<'s, '_>) -> Option<Result<Ahead<'s, T>>> {
-        let ahead = |(item, buffer): (T, Option<Vec<u8>>)| {
-            let read = buffer.map(|buffer| Lent { buffer, source: self });
-            Ahead { item, read, source: self }
-        };
-        let mut state = self.state.lock();
-        loop {
-            match state.queue.front() {
-                Some(Some(_)) => {
-                    let read = state.queue.pop_front().flatten();
-                    state.passed_on += 1;
-                    self.has_room.notify_all();
-                    return read.map(|read| read.map(ahead));
-                }
-                None if state.is_over => return None,
-                None if state.readers.is_none_or(|readers| readers == 0) => {
-                    let Some(item) = state.items.next() else {
-                        state.is_over = true;
-                        return None;
-                    };
-                    if self.count > 0 && state.readers.is_none() && (self.reading.is_cold)(&item) {
-                        state.readers = Some(self.start(scope));
-                    }
-                    return Some(Ok(ahead((item, None))));
-                }
-                _ => self.is_read.wait(&mut state),
-            }
-        }
-    }
-
-    /// Starts the reading threads. If none can be started, workers read all items themselves, so
-    /// nobody is warned.
-    fn start<'s>(&'s self, scope: &'s Scope<'s, '_>) -> usize {
-        let start = |_: &usize| {
-            let thread = Builder::new().name(READER_NAME.into());
-            thread.spawn_scoped(scope, || self.read_all()).is_ok()
-        };
-        (0..READERS.min(self.count)).take_while(start).count()
-    }
-
-    fn read_all(&self) {
-        while let Some((number, item, mut buffer)) = self.take() {
+/// Calls `work` with an iterator over the items in order. `work` gets the bytes of each by
+/// [`Ahead::read`]. An item is an error only if a thread panicked, or cannot be started.
+///
+/// # Errors
+/// Those of `work`.
+pub fn read_ahead<T: Send, R>(
+    items: impl Iterator<Item = T> + Send,
+    reading: &Reading<'_, T>,
+    work: impl FnOnce(&mut (dyn Iterator<Item = Result<Ahead<'_, T>>> + Send)) -> Result<R>,
+) -> Result<R> {
+    let count = (reading.ahead_bytes_max.min(AHEAD_BYTES) / reading.item_bytes_max.max(1)).min(ITEMS_MAX) as usize;
+    let items = Mutex::new(items.enumerate());
+    let (free, free_rx) = bounded::<Vec<u8>>(count);
+    let (done_tx, done) = unbounded();
+    let read_all = |done_tx: Sender<Result<(usize, T, Vec<u8>, bool)>>| {
+        for mut buffer in &free_rx {
             let read = guarded(|| {
                 panic_point("reading ahead");
+                let Some((number, item)) = items.lock().next() else { return Ok(None) };
+                // A vector that grows by itself may take twice as much memory.
+                buffer.reserve_exact((reading.item_bytes_max as usize).saturating_sub(buffer.len()));
                 // If reading fails, the worker reads the item again, and handles the error.
-                let is_read = (self.reading.is_cold)(&item) && (self.reading.read)(&item, &mut buffer).is_ok();
-                tell_of_others(self.progress);
-                Ok(is_read)
+                let is_read = (reading.is_cold)(&item) && (reading.read)(&item, &mut buffer).is_ok();
+                Ok(Some((number, item, buffer, is_read)))
             });
-            let is_read = matches!(read, Ok(true));
-            let mut buffer = Some(buffer);
-            if !is_read {
-                buffer.take().into_iter().for_each(|buffer| self.give(buffer));
+            // Fails when `work` has ended.
+            if read.transpose().is_none_or(|read| done_tx.send(read).is_err()) {
+                return;
             }
-            let mut state = self.state.lock();
-            let at = number - state.passed_on;
-            state.queue[at] = Some(read.map(|_| (item, buffer)));
-            self.is_read.notify_all();
         }
-    }
-
-    /// Takes the next item when the queue has room for it; `None` at the end.
-    fn take(&self) -> Option<(usize, T, Vec<u8>)> {
-        let mut state = self.state.lock();
-        self.has_room.wait_while(&mut state, |state| {
-            (state.lent >= self.count || state.queue.len() >= self.count) && !state.is_over
-        });
-        let item = match guarded(|| Ok(if state.is_over { None } else { state.items.next() })) {
-            Ok(item) => item,
-            Err(died) => {
-                state.queue.push_back(Some(Err(died)));
-                None
+    };
+    std::thread::scope(|scope| {
+        let (read_all, items) = (&read_all, &items);
+        // Numbers of items that are not passed on differ by less than `count`.
+        let mut waiting: Vec<_> = (0..count).map(|_| None).collect();
+        let (mut next, mut to_start) = (0, Some(done_tx));
+        let mut in_order = std::iter::from_fn(move || {
+            if let Some(done_tx) = &to_start {
+                let (number, item) = items.lock().next()?;
+                next = number + 1;
+                if count > 0 && (reading.is_cold)(&item) {
+                    for _ in 0..READERS.min(count) {
+                        let done_tx = done_tx.clone();
+                        let thread = Builder::new().name(READER_NAME.into());
+                        if let Err(error) = thread.spawn_scoped(scope, move || read_all(done_tx)) {
+                            return Some(Err(cannot_start(&error)));
+                        }
+                    }
+                    (0..count).for_each(|_| drop(free.send(Vec::new())));
+                    to_start = None;
+                }
+                return Some(Ok(Ahead { item, read: None, reading }));
             }
-        };
-        let Some(item) = item else {
-            state.is_over = true;
-            self.is_read.notify_all();
-            self.has_room.notify_all();
-            return None;
-        };
-        state.queue.push_back(None);
-        let number = state.passed_on + state.queue.len() - 1;
-        state.lent += 1;
-        let mut buffer = state.free.pop().unwrap_or_default();
-        drop(state);
-        // A vector that grows by itself may take twice as much memory.
-        buffer.reserve_exact((self.reading.item_bytes_max as usize).saturating_sub(buffer.len()));
-        Some((number, item, buffer))
-    }
-}
-
-/// Ends the reading threads when it is dropped.
-struct End<'a, 'q, I, T>(&'a Queue<'q, I, T>);
-
-impl<I, T> Drop for End<'_, '_, I, T> {
-    fn drop(&mut self) {
-        self.0.state.lock().is_over = true;
-        self.0.has_room.notify_all();
-    }
+            loop {
+                if let Some((item, buffer, is_read)) = waiting[next % count].take() {
+                    next += 1;
+                    let read = Some(Lent { buffer, is_read, free: free.clone() });
+                    return Some(Ok(Ahead { item, read, reading }));
+                }
+                match done.recv().ok()? {
+                    Ok((number, item, buffer, is_read)) => waiting[number % count] = Some((item, buffer, is_read)),
+                    Err(died) => return Some(Err(died)),
+                }
+            }
+        });
+        // With the iterator, the channels end, and so the threads.
+        work(&mut in_order)
+    })
 }
 
 #[cfg(test)]
@@ -314,7 +211,7 @@ mod tests {
             let is_cold = |item: &u64| cold[*item as usize];
             let new_worker = || Ok(|item: Ahead<'_, u64>, to: &mut Vec<u8>| item.read(to));
             let mut arrived = Vec::new();
-            read_ahead(0..cold.len() as u64, &reading(&is_cold, &read, count), &NoProgress, |items| {
+            read_ahead(0..cold.len() as u64, &reading(&is_cold, &read, count), |items| {
                 run_in_order(items, workers, &new_worker, &NoProgress, &mut |bytes, item| {
                     assert_eq!(bytes, item.to_le_bytes());
                     arrived.push(item);
@@ -328,7 +225,7 @@ mod tests {
         #[test]
         fn an_end_ends_all(at in 0usize..40, count in 1u64..7, is_error in any::<bool>()) {
             let read = |item: &u64, to: &mut Vec<u8>| { write(*item, to); Ok(()) };
-            let result = read_ahead(0..100, &reading(&|_| true, &read, count), &NoProgress, |items| {
+            let result = read_ahead(0..100, &reading(&|_| true, &read, count), |items| {
                 assert_eq!(items.take(at).count(), at);
                 if is_error { Err(Error::failed("enough")) } else { Ok(()) }
             });
@@ -353,8 +250,7 @@ mod tests {
         for is_cold in [false, true] {
             // The first cold item is not read ahead: it starts the threads.
             let count = 3 * READERS as u64 + 1;
-            read_ahead(0..count, &reading(&|_| is_cold, &read, count), &NoProgress, |items| read_each(items))
-                .expect("read");
+            read_ahead(0..count, &reading(&|_| is_cold, &read, count), |items| read_each(items)).expect("read");
             assert_eq!(ahead.swap(0, SeqCst), if is_cold { 3 * READERS } else { 0 });
         }
     }
@@ -369,7 +265,7 @@ mod tests {
             write(*item, to);
             Ok(())
         };
-        read_ahead(0..100, &reading(&|_| true, &read, COUNT as u64), &NoProgress, |items| {
+        read_ahead(0..100, &reading(&|_| true, &read, COUNT as u64), |items| {
             read_each(&mut items.inspect(|_| {
                 taken.fetch_add(1, SeqCst);
             }))
@@ -389,7 +285,7 @@ mod tests {
             write(*item, to);
             Ok(())
         };
-        read_ahead(items, &reading(&|item| *item == 0, &read, COUNT as u64), &NoProgress, |items| {
+        read_ahead(items, &reading(&|item| *item == 0, &read, COUNT as u64), |items| {
             read_each(&mut items.inspect(|_| {
                 taken.fetch_add(1, SeqCst);
             }))
@@ -407,8 +303,8 @@ mod tests {
                 write(*item, to);
                 Ok(())
             };
-            let error = read_ahead(items, &reading(&|_| true, &read, 4), &NoProgress, |items| read_each(items))
-                .expect_err("an error");
+            let error =
+                read_ahead(items, &reading(&|_| true, &read, 4), |items| read_each(items)).expect_err("an error");
             assert!(error.to_string().contains("it breaks"), "{place}: {error}");
         }
     }

@@ -420,6 +420,27 @@ mod tests {
         assert_eq!(fs::read_dir(outside.path()).expect("read").count(), 0);
     }
 
+    /// A mount that maps owners shows another one than who makes a file.
+    #[test]
+    fn the_owner_of_a_new_directory_says_nothing() {
+        use std::os::unix::fs::{MetadataExt, PermissionsExt};
+        if !rustix::process::geteuid().is_root() {
+            println!("skipped: the_owner_of_a_new_directory_says_nothing: not root");
+            return;
+        }
+        let top = tempfile::tempdir().expect("a directory");
+        fs::set_permissions(top.path(), fs::Permissions::from_mode(0o777)).expect("permissions");
+        std::thread::scope(|scope| {
+            let make = || {
+                // SAFETY: it changes only the owner of files that this thread makes.
+                unsafe { libc::setfsuid(12_345) };
+                KeptDir::open(top.path()).expect("opened").make_dir("made").map(drop)
+            };
+            scope.spawn(make).join().expect("no panic").expect("made");
+        });
+        assert_eq!(fs::metadata(top.path().join("made")).expect("there").uid(), 12_345);
+    }
+
     #[test]
     fn what_lies_below_is_within() {
         let top = tempfile::tempdir().expect("a directory");

@@ -4,7 +4,7 @@
 #![warn(missing_docs)]
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::process::{Resource, getrlimit};
 
@@ -53,60 +53,31 @@ fn available_bytes_below(root: &Path) -> Option<u64> {
     Some(left_in_all_groups(root).unwrap_or(u64::MAX).min(available))
 }
 
-/// Returns the fewest bytes left in any control group of this process.
+/// Returns the fewest bytes left in the control group (version 2) of this process and its ancestors.
+/// In a container, the group's path may be the host's. Then only the mounted root exists, which is
+/// the container's group.
 fn left_in_all_groups(root: &Path) -> Option<u64> {
-    let memberships = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
-    memberships.lines().filter_map(|line| left_in_groups(root, line)).min()
+    let memberships = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
+    let group = memberships.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let mounts = ["sys/fs/cgroup", "sys/fs/cgroup/unified"].map(|mount| root.join(mount));
+    let left = |dir: &Path| mounts.iter().filter_map(|mount| left_in_group(&mount.join(dir))).min();
+    Path::new(group).ancestors().filter_map(left).min()
 }
 
-struct Names {
-    limits: &'static [&'static str],
-    usage: &'static str,
-    /// Keys in `memory.stat` for file pages, which the kernel can reclaim.
-    file_pages: [&'static str; 2],
-}
-
-/// A process that exceeds `memory.high` is not killed, but slowed down almost to a halt.
-const VERSION_2: Names = Names {
-    limits: &["memory.max", "memory.high"],
-    usage: "memory.current",
-    file_pages: ["inactive_file", "active_file"],
-};
-
-const VERSION_1: Names = Names {
-    limits: &["memory.limit_in_bytes"],
-    usage: "memory.usage_in_bytes",
-    file_pages: ["total_inactive_file", "total_active_file"],
-};
-
-/// Returns the fewest bytes left in a control group and its ancestors. `membership` is a line of
-/// `/proc/self/cgroup`: `0::/path` (version 2) or `4:memory:/path`. In a container, the path may be
-/// the host's. Then only the mounted root exists, which is the container's group.
-fn left_in_groups(root: &Path, membership: &str) -> Option<u64> {
-    let mut parts = membership.splitn(3, ':');
-    let (number, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
-    let (names, mounts): (_, &[&str]) = match controllers {
-        "" if number == "0" => (VERSION_2, &["sys/fs/cgroup", "sys/fs/cgroup/unified"]),
-        _ if controllers.split(',').any(|controller| controller == "memory") => (VERSION_1, &["sys/fs/cgroup/memory"]),
-        _ => return None,
-    };
-    let group = Path::new(path.trim_start_matches('/'));
-    let dirs = |mount: &&str| -> Vec<PathBuf> { group.ancestors().map(|dir| root.join(mount).join(dir)).collect() };
-    mounts.iter().flat_map(dirs).filter_map(|dir| left_in_group(&dir, &names)).min()
-}
-
-fn left_in_group(dir: &Path, names: &Names) -> Option<u64> {
+fn left_in_group(dir: &Path) -> Option<u64> {
     let read = |name: &str| fs::read_to_string(dir.join(name)).ok();
-    // Without a limit, the file contains `max`; in version 1, a number beyond any memory.
-    let limits = names.limits.iter().filter_map(|name| read(name)?.trim().parse::<u64>().ok());
+    // A process that exceeds `memory.high` is not killed, but slowed down almost to a halt. Without a
+    // limit, the file contains `max`.
+    let limits = ["memory.max", "memory.high"].into_iter().filter_map(|name| read(name)?.trim().parse::<u64>().ok());
     let limit = limits.min()?;
-    let usage: u64 = read(names.usage)?.trim().parse().ok()?;
+    let usage: u64 = read("memory.current")?.trim().parse().ok()?;
     let statistics = read("memory.stat").unwrap_or_default();
+    // The kernel can reclaim file pages.
     let pages_of = |name: &str| {
         let line = statistics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         line.and_then(|bytes| bytes.trim().parse::<u64>().ok()).unwrap_or(0)
     };
-    let file_pages = names.file_pages.iter().map(|name| pages_of(name)).fold(0, u64::saturating_add);
+    let file_pages = pages_of("inactive_file").saturating_add(pages_of("active_file"));
     Some(limit.saturating_sub(usage.saturating_sub(file_pages)))
 }
 
@@ -145,8 +116,6 @@ mod tests {
             ("proc/self/cgroup", "4:memory:/a\n3:cpu:/b\n0::/a\n"),
             ("sys/fs/cgroup/a/memory.max", "max\n"),
             ("sys/fs/cgroup/a/memory.current", "5000\n"),
-            ("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "9223372036854771712\n"),
-            ("sys/fs/cgroup/memory/a/memory.usage_in_bytes", "5000\n"),
         ];
         assert_eq!(available(&unlimited), Some(1 << 30));
         assert_eq!(available(&[("proc/self/cgroup", "nonsense\n::\n0:\n")]), Some(1 << 30));
@@ -177,22 +146,5 @@ mod tests {
             ("sys/fs/cgroup/memory.current", "100\n"),
         ];
         assert_eq!(available(&container), Some(400));
-    }
-
-    #[test]
-    fn version_1() {
-        let group = [
-            ("proc/self/cgroup", "9:name=systemd:/\n4:cpu,memory:/docker/3f\n0::/\n"),
-            ("sys/fs/cgroup/memory/docker/3f/memory.limit_in_bytes", "10000\n"),
-            ("sys/fs/cgroup/memory/docker/3f/memory.usage_in_bytes", "7000\n"),
-            ("sys/fs/cgroup/memory/docker/3f/memory.stat", "inactive_file 5\ntotal_inactive_file 500\n"),
-        ];
-        assert_eq!(available(&group), Some(3500));
-        let container = [
-            ("proc/self/cgroup", "4:memory:/docker/3f\n"),
-            ("sys/fs/cgroup/memory/memory.limit_in_bytes", "10000\n"),
-            ("sys/fs/cgroup/memory/memory.usage_in_bytes", "9000\n"),
-        ];
-        assert_eq!(available(&container), Some(1000), "only the mounted group exists, not the host's path");
     }
 }

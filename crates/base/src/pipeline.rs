@@ -27,8 +27,7 @@ pub const OUTPUT_BUFFERS_PER_WORKER: usize = 2;
 ///
 /// The first error in the order of the items ends the run, and is returned after the results of the
 /// items before it. So errors do not depend on timing. A panic in the items, a worker or
-/// `on_result` ends the run with an error, too. If the system refuses threads, fewer are started;
-/// without any, the calling thread does the work.
+/// `on_result` ends the run with an error, too; so does a thread that cannot be started.
 pub fn run_in_order<T, U, W>(
     items: impl Iterator<Item = Result<T>> + Send,
     workers: usize,
@@ -52,7 +51,7 @@ where
     let queue = Mutex::new(items.enumerate());
     let next_item = || queue.lock().map(|mut queue| queue.next()).unwrap_or_default();
 
-    let work = |free_rx: &Receiver<Vec<u8>>, put: &mut dyn FnMut(Done<U>) -> bool| -> Result<()> {
+    let work = |free_rx: &Receiver<Vec<u8>>, done_tx: &Sender<Result<Done<U>>>| -> Result<()> {
         let mut worker = None;
         let mut work_on = |item: Result<T>, bytes: &mut Vec<u8>| -> Result<U> {
             progress.check()?;
@@ -62,20 +61,19 @@ where
             };
             worker(item?, bytes)
         };
-        while let Ok(mut bytes) = free_rx.recv() {
+        for mut bytes in free_rx {
             // If the items panicked, the poisoned lock ends the other workers, too.
             let Some((number, item)) = next_item() else { break };
             let result = work_on(item, &mut bytes);
             let is_error = result.is_err();
-            if !put(Done { number, bytes, result }) || is_error {
+            if done_tx.send(Ok(Done { number, bytes, result })).is_err() || is_error {
                 break;
             }
         }
         Ok(())
     };
     let on_thread = |free_rx: Receiver<Vec<u8>>, done_tx: Sender<Result<Done<U>>>| {
-        let worked = guarded(|| work(&free_rx, &mut |done| done_tx.send(Ok(done)).is_ok()));
-        if let Err(died) = worked {
+        if let Err(died) = guarded(|| work(&free_rx, &done_tx)) {
             // Later results would wait for this item for ever, so the run must end.
             let _ = done_tx.send(Err(died));
         }
@@ -83,24 +81,12 @@ where
 
     std::thread::scope(|scope| {
         let on_thread = &on_thread;
-        let started = spawn_workers(scope, workers, progress, || {
+        let started = spawn_workers(scope, workers, || {
             let (free_rx, done_tx) = (free_rx.clone(), done_tx.clone());
             move || on_thread(free_rx, done_tx)
         });
-        let result = match started {
-            0 => guarded(|| {
-                let mut result = Ok(());
-                work(&free_rx, &mut |Done { bytes, result: done, .. }| {
-                    result = done.and_then(|value| on_result(&bytes, value));
-                    result.is_ok() && free_tx.send(bytes).is_ok()
-                })?;
-                result
-            }),
-            _ => {
-                drop((free_rx, done_tx));
-                guarded(|| put_in_order(&done_rx, &free_tx, buffers, on_result))
-            }
-        };
+        drop((free_rx, done_tx));
+        let result = started.and_then(|()| guarded(|| put_in_order(&done_rx, &free_tx, buffers, on_result)));
         // After an error, this wakes waiting workers. Otherwise they have ended already.
         drop((done_rx, free_tx));
         result

@@ -9,12 +9,7 @@ use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::{Builder, Scope, ScopedJoinHandle};
 
-use crate::{Error, Progress, Result};
-
-/// Warning when fewer threads can be started than were asked for. Its text is always the same, so a
-/// display can show it once.
-pub const FEWER_THREADS: &str =
-    "the system refuses to start more threads: going on with fewer (see ulimit -u, or TasksMax of the service)";
+use crate::{Error, Result};
 
 /// Returns the number of threads that can run at the same time on this machine. It is the default
 /// of all options for threads.
@@ -83,21 +78,16 @@ pub fn spawn<'scope, R: Send + 'scope>(
     Builder::new().spawn_scoped(scope, work).map_err(|error| cannot_start(&error))
 }
 
-/// Starts up to `count` threads, and returns their number. If the system refuses, starts fewer,
-/// and warns.
+/// Starts `count` threads.
+///
+/// # Errors
+/// The system refuses; those that were started go on.
 pub fn spawn_workers<'scope, W: FnOnce() + Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     count: usize,
-    progress: &dyn Progress,
     mut new_worker: impl FnMut() -> W,
-) -> usize {
-    for started in 0..count {
-        if Builder::new().spawn_scoped(scope, new_worker()).is_err() {
-            progress.warn(FEWER_THREADS);
-            return started;
-        }
-    }
-    count
+) -> Result<()> {
+    (0..count).try_for_each(|_| spawn(scope, new_worker()).map(drop))
 }
 
 /// Marks a place where a test can make a thread panic. The environment variable `FAULTS_PANIC_AT`

@@ -70,7 +70,10 @@ impl Scene {
                 .threads(THREADS)
                 .io_policy(io_policy),
         );
-        archive(&options, Sink::dir(self.new_dir(name)), &NoProgress).expect("archived").path.expect("a path")
+        archive(&options, Sink::dir(self.new_dir(name)).expect("opened"), &NoProgress)
+            .expect("archived")
+            .path
+            .expect("a path")
     }
 
     fn recompress(&self, name: &str, io_policy: IoPolicy) -> PathBuf {
@@ -82,7 +85,7 @@ impl Scene {
                 .threads(THREADS)
                 .io_policy(io_policy),
         );
-        let sink = Sink::dir(dir);
+        let sink = Sink::dir(dir).expect("opened");
         let report = recompress(RecompressSource::File(self.archive.clone()), sink, &options, &NoProgress)
             .expect("recompressed");
         report.path.expect("a path")
@@ -323,7 +326,6 @@ fn check_direct_reading(scene: &Scene) {
             prepare();
             let run = trace(&arguments, "openat", None);
             assert_eq!(run.output.status.code(), Some(0), "{arguments:?}: {:?}", said(&run.output));
-            assert!(!said(&run.output).1.contains("past the page cache"), "{arguments:?}");
             let is_direct = |line: &str| line.contains("/proc/self/fd/") && line.contains("O_RDONLY");
             run.calls.iter().filter(|call| is_direct(&call.line)).count()
         });
@@ -397,11 +399,6 @@ fn faults_of_direct_reading() {
             let (code, said) = said(&command.output().expect("runs"));
             let at = format!("{fault:?}, {arguments:?}: {said}");
             assert_eq!(code, Some(i32::from(fault == Some(libc::EIO))), "{at}");
-            let is_refused = matches!(fault, Some(libc::EINVAL | libc::EOPNOTSUPP));
-            let told = said.matches("past the page cache").count();
-            // Reading the index of such a small archive brings all of it into the page cache.
-            let is_ledger = arguments[1] == text(&scene.ledger);
-            assert!(told <= usize::from(is_refused) && (told == 1 || !is_refused || !is_ledger), "{at}");
             assert!(code == Some(0) || said.contains("error: ") && said.contains(text(scene.dir.path())), "{at}");
         }
         let archives = archives(&scene, number);

@@ -17,7 +17,6 @@ use parking_lot::Mutex;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
 
 use super::calls::{cached_pages, page_bytes};
-use crate::{Progress, ShowPath};
 
 /// Alignment of memory, offsets and lengths. Disks need 512 or 4,096 bytes. If a disk needs more,
 /// the kernel reports this or refuses the first request, and the page cache is used.
@@ -41,29 +40,16 @@ static FILE_SYSTEMS: Mutex<Vec<FileSystem>> = Mutex::new(Vec::new());
 struct FileSystem {
     device: u64,
     is_direct: bool,
-    /// A file on it, to name in the report that direct requests do not work there; `None` once that
-    /// is reported, or if they work.
-    untold: Option<PathBuf>,
 }
 
 fn is_direct(device: u64) -> Option<bool> {
     FILE_SYSTEMS.lock().iter().find(|known| known.device == device).map(|known| known.is_direct)
 }
 
-fn remember(file: &File, device: u64, is_direct: bool) {
-    let untold = (!is_direct).then(|| std::fs::read_link(path_of(file)).unwrap_or_default());
+fn remember(device: u64, is_direct: bool) {
     let mut known = FILE_SYSTEMS.lock();
     if known.len() < FILE_SYSTEMS_MAX && known.iter().all(|other| other.device != device) {
-        known.push(FileSystem { device, is_direct, untold });
-    }
-}
-
-/// Reports, once for each, the file systems that do not support direct requests.
-pub fn tell_of_others(progress: &dyn Progress) {
-    let untold: Vec<PathBuf> = FILE_SYSTEMS.lock().iter_mut().filter_map(|known| known.untold.take()).collect();
-    for path in untold {
-        let path = path.shown();
-        progress.detail(&format!("{path}: its file system cannot read or write past the page cache"));
+        known.push(FileSystem { device, is_direct });
     }
 }
 
@@ -107,7 +93,7 @@ impl DirectFile {
         match is_direct(device) {
             Some(false) => return None,
             None if alignment_bytes(file).is_some_and(|bytes| bytes == 0 || bytes > ALIGNMENT_BYTES as u32) => {
-                remember(file, device, false);
+                remember(device, false);
                 return None;
             }
             _ => {}
@@ -115,7 +101,7 @@ impl DirectFile {
         match rustix::fs::openat(CWD, path_of(file), access | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty()) {
             Ok(descriptor) => Some(Self { file: File::from(descriptor), device }),
             Err(rustix::io::Errno::INVAL) => {
-                remember(file, device, false);
+                remember(device, false);
                 None
             }
             // Too many open files, or no /proc: it may work for the next file.
@@ -145,7 +131,7 @@ impl DirectFile {
     fn unless_refused(&self, done: io::Result<bool>) -> io::Result<bool> {
         match done {
             Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP)) => {
-                remember(&self.file, self.device, false);
+                remember(self.device, false);
                 Ok(false)
             }
             done => done,
@@ -161,7 +147,7 @@ impl DirectFile {
             let pages = done.start.next_multiple_of(page)..done.end / page * page;
             let is_direct =
                 pages.is_empty() || cached_pages(&self.file, &pages) != Some((pages.end - pages.start) / page);
-            remember(&self.file, self.device, is_direct);
+            remember(self.device, is_direct);
             is_direct
         })
     }
@@ -222,7 +208,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{IoHint, ProgressEvent};
+    use crate::IoHint;
 
     static BYTES: LazyLock<Vec<u8>> = LazyLock::new(|| (0..2_500_123usize).map(|at| (at * 31 % 251) as u8).collect());
 
@@ -288,46 +274,21 @@ mod tests {
         assert!(!is_read_directly(&whole, IoHint::Gentle), "it is in the page cache now");
     }
 
-    #[derive(Default)]
-    struct Told(Mutex<Vec<String>>);
-
-    impl Progress for Told {
-        fn event(&self, event: ProgressEvent<'_>) {
-            if let ProgressEvent::Detail(line) = event {
-                self.0.lock().push(line.to_string());
-            }
-        }
-    }
-
     /// A file system in memory refuses direct requests, or uses the page cache nevertheless. This
-    /// is noticed and reported once.
+    /// is noticed at the first piece.
     #[test]
-    fn what_is_not_direct_is_noticed_once() {
+    fn what_is_not_direct_is_noticed() {
         let memory = Path::new("/dev/shm");
         if !memory.is_dir() {
-            println!("skipped: direct::what_is_not_direct_is_noticed_once: there is no file system in memory");
+            println!("skipped: direct::what_is_not_direct_is_noticed: there is no file system in memory");
             return;
         }
         let (file, mut to) = (file_in(memory), vec![0; BYTES.len()]);
-        let device = file.metadata().expect("a file").dev();
-        let mut notice = || {
-            // Another test may have noticed it.
-            FILE_SYSTEMS.lock().retain(|known| known.device != device);
-            if let Some(direct) = DirectFile::reading(&file, to.len() as u64) {
-                let is_read = direct.read_exact_at(&mut to, 0).expect("no disk that fails");
-                assert!(!is_read || to == *BYTES);
-                assert!(!is_read || !direct.is_direct(&(0..BYTES.len() as u64)));
-            }
-            assert!(DirectFile::reading(&file, to.len() as u64).is_none());
-            let told = Told::default();
-            (0..2).for_each(|_| tell_of_others(&told));
-            let mut told = told.0.into_inner();
-            told.retain(|line| line.starts_with("/dev/shm/"));
-            assert!(told.len() <= 1, "{told:?}");
-            told
-        };
-        // Another test may have reported it at the same time.
-        let told = (0..1000).map(|_| notice()).find(|told| !told.is_empty()).expect("it is told");
-        assert!(told[0].contains("page cache"), "{told:?}");
+        if let Some(direct) = DirectFile::reading(&file, to.len() as u64) {
+            let is_read = direct.read_exact_at(&mut to, 0).expect("no disk that fails");
+            assert!(!is_read || to == *BYTES);
+            assert!(!is_read || !direct.is_direct(&(0..BYTES.len() as u64)));
+        }
+        assert!(DirectFile::reading(&file, to.len() as u64).is_none());
     }
 }

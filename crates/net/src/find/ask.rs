@@ -154,12 +154,7 @@ pub fn ask_all(
             died.lock().get_or_insert(error);
         }
     };
-    std::thread::scope(|scope| {
-        // If no thread can be started, the calling one asks all sources.
-        if spawn_workers(scope, ASKED_AT_ONCE.min(targets.len()), progress, || &work) == 0 {
-            work();
-        }
-    });
+    std::thread::scope(|scope| spawn_workers(scope, ASKED_AT_ONCE.min(targets.len()), || &work))?;
     if let Some(error) = died.into_inner() {
         return Err(error);
     }

@@ -57,7 +57,7 @@ pub fn read_by_index(archive: &Archive, tail: &Tail, pass: &Pass<'_>, visitor: &
         item_bytes_max: tail.frames.iter().map(|frame| range_bytes(&frame.range())).max().unwrap_or_default(),
         ahead_bytes_max: AHEAD_BYTES,
     };
-    read_ahead(reading.items(), &ahead, pass.progress, |items| {
+    read_ahead(reading.items(), &ahead, |items| {
         run_in_order(items, pass.threads, &new_worker, pass.progress, &mut |_, frame| {
             read.documents.merge(frame.documents);
             pass.progress.advance(frame.compressed_bytes, frame.content_bytes);

@@ -9,7 +9,7 @@ use std::thread::Scope;
 
 use crossbeam_channel::bounded;
 use parking_lot::Mutex;
-use slotpress_base::threads::{guarded, spawn};
+use slotpress_base::threads::guarded;
 use slotpress_base::{Error, ErrorKind, Result, panic_point, spawn_workers};
 use slotpress_format::{EntryParser, TarEnd, TarEvent};
 
@@ -82,8 +82,7 @@ fn start_workers<'scope, 'a: 'scope>(
             }
         }
     };
-    spawn(scope, worker())?;
-    spawn_workers(scope, pass.threads.saturating_sub(1), pass.progress, worker);
+    spawn_workers(scope, pass.threads.max(1), worker)?;
     Ok(Batcher::new(batches, free))
 }
 

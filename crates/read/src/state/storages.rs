@@ -121,7 +121,7 @@ pub fn read_storages(
         item_bytes_max: FIRST_BYTES,
         ahead_bytes_max: AHEAD_BYTES,
     };
-    read_ahead(storages, &reading, progress, |storages| {
+    read_ahead(storages, &reading, |storages| {
         run_in_order(storages, threads, &new_worker, progress, &mut |_, ()| Ok(()))
     })?;
     visitor.check()
