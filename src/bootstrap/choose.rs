@@ -1,5 +1,6 @@
 //! An archive that was chosen, and all places that have it.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::ser::SerializeStruct;
@@ -55,9 +56,10 @@ impl ChosenArchive {
         }
     }
 
-    /// True if the archive is in this archives directory, so that it is neither fetched nor copied.
-    pub fn is_in(&self, dir: &Path) -> bool {
-        matches!(&self.place, ChosenPlaces::Local(path) if lies_in(path, dir))
+    /// True if the archive takes no room in this archives directory: it is there, or the file system
+    /// clones it.
+    pub fn takes_no_room(&self, dir: &Path) -> bool {
+        matches!(&self.place, ChosenPlaces::Local(path) if lies_in(path, dir) || may_clone(path, dir))
     }
 
     /// Collects all places that have the archive `best`, and puts `best` first. If one place is a
@@ -114,7 +116,20 @@ impl ChosenArchive {
 }
 
 /// True if an archive is in the directory or in its subdirectory `remote`, so that it is not copied.
+/// True if both are on one file system of a kind that clones files. If it does not, the restore
+/// counts the copy.
+fn may_clone(path: &Path, dir: &Path) -> bool {
+    /// XFS and Btrfs, in `statfs(2)`.
+    const CLONING: [u64; 2] = [0x5846_5342, 0x9123_683e];
+    let Ok(dir) = std::path::absolute(dir) else { return false };
+    let above = dir.ancestors().find_map(|above| above.metadata().ok().map(|found| (above, found.dev())));
+    let Some((above, device)) = above else { return false };
+    path.metadata().is_ok_and(|found| found.dev() == device)
+        && rustix::fs::statfs(above).is_ok_and(|stat| CLONING.contains(&(stat.f_type as u64)))
+}
+
 fn lies_in(path: &Path, dir: &Path) -> bool {
-    let parent = path.canonicalize().ok().and_then(|path| path.parent().map(Path::to_path_buf));
+    let path = std::path::absolute(path).ok();
+    let parent = path.and_then(|path| path.parent().and_then(|parent| parent.canonicalize().ok()));
     [dir.to_path_buf(), dir.join("remote")].iter().any(|dir| parent.is_some() && parent == dir.canonicalize().ok())
 }

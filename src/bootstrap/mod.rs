@@ -210,11 +210,10 @@ fn preview(
 ) -> Result<Preview> {
     let choices = || std::iter::once(full).chain(incremental);
     let length = |choice: &ChosenArchive| choice.length_bytes.unwrap_or(0);
-    // Archives in the snapshots directory are neither fetched nor copied. Of others, an earlier run
-    // may have taken the room.
+    // Of archives to fetch, an earlier run may have taken the room.
     let dir = options.restore.paths.snapshots_dir();
     let added = |choice: &ChosenArchive| length(choice).saturating_sub(reserved_bytes(dir, &choice.name.to_string()));
-    let added_bytes = choices().filter(|choice| !choice.is_in(dir)).map(added).sum();
+    let added_bytes = choices().filter(|choice| !choice.takes_no_room(dir)).map(added).sum();
     let newest = &incremental.unwrap_or(full).name;
     preview_fetched(&options.restore, newest, choices().map(length).sum(), added_bytes, is_dry)
 }

@@ -17,16 +17,6 @@ use slotpress_read::{LocalFile, Publishable, Source, Unpublished};
 
 use crate::restore::input::Opened;
 
-/// Where an archive comes from.
-#[derive(Debug)]
-pub enum Origin {
-    File,
-    /// A download to a file in the archives directory, which stays there even if the restore fails.
-    Fetched(Arc<dyn Publishable>),
-    /// Standard input, which is saved to a temporary file in the archives directory.
-    Arriving(Unpublished),
-}
-
 /// How an archive gets into the archives directory.
 #[derive(Debug)]
 pub enum ArchiveCopy {
@@ -41,25 +31,18 @@ pub enum ArchiveCopy {
 }
 
 impl ArchiveCopy {
-    /// Chooses how an archive gets into `dir`. Clones it if the file system can; otherwise it will
-    /// be copied later. Never makes a hard link: Firedancer aborts on one, and reuses the inode
-    /// later.
-    pub fn begin(archive: &Archive, origin: Origin, dir: &Arc<KeptDir>) -> Result<Self> {
-        let path = archive.path();
+    /// Chooses how a file gets into `dir`. Clones it if the file system can; otherwise it will be
+    /// copied later. Never makes a hard link: Firedancer aborts on one, and reuses the inode later.
+    pub fn of_file(path: &Path, dir: &Arc<KeptDir>) -> Result<Self> {
         let parent = path.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
         let lies_in = |dir: Option<Found>| parent.is_some_and(|parent| dir.is_some_and(|dir| is_dir(parent, &dir)));
-        Ok(match origin {
-            Origin::Fetched(file) => Self::Fetched(file),
-            Origin::Arriving(copy) => Self::Cloned(copy),
-            Origin::File if lies_in(Some(dir.itself()?)) || lies_in(remote(dir)) => Self::Stays,
-            Origin::File => {
-                let source = open_file(path)?;
-                let copy = Unpublished::create_in(dir)?;
-                match rustix::fs::ioctl_ficlone(copy.file(), &source) {
-                    Ok(()) => Self::Cloned(copy),
-                    Err(_) => Self::Copied(copy, source),
-                }
-            }
+        if lies_in(Some(dir.itself()?)) || lies_in(remote(dir)) {
+            return Ok(Self::Stays);
+        }
+        let (source, copy) = (open_file(path)?, Unpublished::create_in(dir)?);
+        Ok(match rustix::fs::ioctl_ficlone(copy.file(), &source) {
+            Ok(()) => Self::Cloned(copy),
+            Err(_) => Self::Copied(copy, source),
         })
     }
 

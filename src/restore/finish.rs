@@ -30,6 +30,11 @@ pub fn finish(
     let Unpacked { bank_snapshot, bank, .. } = newest;
     let slot = bank.slot.to_string();
     write_boot_files(&bank_snapshot, owner, &slot, storages)?;
+    // An accounts path needs both directories: a starting validator deletes everything in a path
+    // that lacks one of them.
+    let make_snapshot = |parent| PartialDir::create(parent, "snapshot", owner);
+    let snapshots = accounts.iter().map(make_snapshot).collect::<Result<Vec<_>>>()?;
+    // Dropped before the directories that it moves back.
     let mut moves = Moves::new(snapshots_dir);
     // Agave looks at bank snapshots only if there is a full archive, so the archives are placed
     // first.
@@ -42,10 +47,6 @@ pub fn finish(
         }
         placed.push(archive.path);
     }
-    // An accounts path needs both directories: a starting validator deletes everything in a path
-    // that lacks one of them.
-    let make_snapshot = |parent| PartialDir::create(parent, "snapshot", owner);
-    let snapshots = accounts.iter().map(make_snapshot).collect::<Result<Vec<_>>>()?;
     progress.stage("Syncing", None);
     for dir in roots.iter().chain([&bank_snapshot]) {
         progress.check()?;

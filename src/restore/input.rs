@@ -17,7 +17,7 @@ use slotpress_read::{
     judge_pair, judge_root,
 };
 
-use crate::restore::copies::{ArchiveCopy, Origin};
+use crate::restore::copies::ArchiveCopy;
 use crate::restore::newer::RestoredSlots;
 use crate::restore::target::Target;
 use crate::restore::{RestoreOptions, RestoreTarget, no_archive};
@@ -79,19 +79,11 @@ impl<'a> Feed<'a> {
         Self { opened: Vec::new(), more: Some(supply), expect_roots: expect_roots.to_vec() }
     }
 
-    /// Adds an archive. `dir` is the archives directory. `is_below` is true for the full archive of
-    /// a pair; `had_length` if its length was known before it was opened.
-    fn add(
-        &mut self,
-        archive: Archive,
-        origin: Origin,
-        dir: &Arc<KeptDir>,
-        is_below: bool,
-        had_length: bool,
-    ) -> Result<()> {
+    /// Adds an archive. `is_below` is true for the full archive of a pair; `had_length` if its length
+    /// was known before it was opened.
+    fn add(&mut self, archive: Archive, way: ArchiveCopy, is_below: bool, had_length: bool) -> Result<()> {
         refuse_unread(&archive)?;
         refuse_for_firedancer_only(&archive, is_below)?;
-        let way = ArchiveCopy::begin(&archive, origin, dir)?;
         let expect_root = self.expect_roots.get(self.opened.len()).copied();
         // Its last bytes may have come since, so its length now says nothing.
         let is_hashed_at_end = !had_length && archive.tail.is_none();
@@ -102,7 +94,7 @@ impl<'a> Feed<'a> {
     /// Opens the next archive. Returns false if there is none. `dir` is the archives directory.
     pub fn open_next(&mut self, dir: &Arc<KeptDir>, options: &RestoreTarget, progress: &dyn Progress) -> Result<bool> {
         let Some(supply) = &mut self.more else { return Ok(false) };
-        let (archive, origin, had_length) = match supply.next()? {
+        let (archive, way, had_length) = match supply.next()? {
             None => {
                 self.more = None;
                 return Ok(false);
@@ -110,15 +102,16 @@ impl<'a> Feed<'a> {
             Some(Supplied::Arriving { source, name, file }) => {
                 let had_length = source.length_bytes().is_some();
                 let archive = Archive::of_source(source, name, IndexPolicy::Hint, &options.io_policy)?;
-                (archive, Origin::Fetched(file), had_length)
+                (archive, ArchiveCopy::Fetched(file), had_length)
             }
             Some(Supplied::File(path)) => {
-                (Archive::open(&path, IndexPolicy::Hint, &options.io_policy)?, Origin::File, true)
+                let archive = Archive::open(&path, IndexPolicy::Hint, &options.io_policy)?;
+                (archive, ArchiveCopy::of_file(&path, dir)?, true)
             }
         };
         archive.warn_of_index(progress);
         // It is not known yet whether an incremental archive follows.
-        self.add(archive, origin, dir, false, had_length)?;
+        self.add(archive, way, false, had_length)?;
         Ok(true)
     }
 
@@ -263,20 +256,22 @@ impl Inputs {
         let mut feed = Feed { opened: Vec::new(), more: None, expect_roots: options.expect_roots.clone() };
         let count = self.0.len();
         for (number, archive) in (1..).zip(self.0) {
-            let (archive, origin) = match (archive, arriving) {
-                (Some(archive), _) => (archive, Origin::File),
+            let (archive, way, had_length) = match (archive, arriving) {
+                (Some(archive), _) => {
+                    let way = ArchiveCopy::of_file(archive.path(), &target.snapshots_dir)?;
+                    (archive, way, true)
+                }
                 (None, Some(arriving)) => {
                     let copy = kept.take().ok_or_else(no_archive)?;
                     let source: SharedSource = arriving.clone();
                     // A stream is always read in order. How fast it arrives must not make a
                     // difference.
                     let archive = Archive::of_source(source, None, IndexPolicy::Ignore, &options.target.io_policy)?;
-                    (archive, Origin::Arriving(copy))
+                    (archive, ArchiveCopy::Cloned(copy), false)
                 }
                 (None, None) => return Err(no_archive()),
             };
-            let had_length = matches!(origin, Origin::File);
-            feed.add(archive, origin, &target.snapshots_dir, number < count, had_length)?;
+            feed.add(archive, way, number < count, had_length)?;
         }
         Ok(feed)
     }

@@ -309,23 +309,15 @@ fn disk_bytes(path: &Path) -> u64 {
 fn check_accounts_paths(accounts: &[Arc<KeptDir>], snapshots_dir: &KeptDir, ledger: &KeptDir) -> Result<()> {
     let canonical = |dir: &KeptDir| fs::canonicalize(dir.path()).or_path("read", dir.path());
     let (ledger, snapshots) = (canonical(ledger)?, canonical(snapshots_dir)?);
-    let mut seen = Vec::new();
+    let mut seen: Vec<PathBuf> = Vec::new();
     for dir in accounts {
         let path = canonical(dir)?;
-        let shown = dir.path().shown();
-        if path == snapshots || path == ledger || path.starts_with(snapshots.join("snapshots")) {
-            return Err(Error::usage(format!("the accounts path {shown} is the snapshots path"))
-                .with_hint("give the accounts a directory of their own"));
-        }
-        if seen.contains(&path) {
-            return Err(Error::usage(format!("the accounts path {shown} is given twice"))
-                .with_hint("give each accounts path once"));
-        }
-        if seen.iter().any(|other: &PathBuf| path.starts_with(other) || other.starts_with(&path)) {
-            return Err(Error::usage(format!("the accounts path {shown} is inside another one, or contains it"))
-                .with_hint(
-                    "a validator deletes unknown files in an accounts path: give each path a directory of its own",
-                ));
+        let is_in_another = seen.iter().any(|other| path.starts_with(other) || other.starts_with(&path));
+        if is_in_another || path == snapshots || path == ledger || path.starts_with(snapshots.join(BANK_SNAPSHOTS)) {
+            let message = format!("the accounts path {} is not a directory of its own", dir.path().shown());
+            return Err(Error::usage(message).with_hint(
+                "a validator deletes unknown files in an accounts path: give none twice, and none inside another path",
+            ));
         }
         seen.push(path);
     }

@@ -1,10 +1,27 @@
 //! A node with an older full archive fetches only the changes since then.
 
 use std::fs;
+use std::path::Path;
 
 use crate::bootstrap::Mirror;
 use crate::common::site::{ledger_tree, run};
+use crate::common::xfs::XfsDisk;
 use crate::common::*;
+
+/// Where the file system clones it, the node's archive takes no room, as in the run.
+#[test]
+fn a_clone_takes_no_room() {
+    needs!("sys_admin", "loop_xfs", "mount", "umount", "mkfs.xfs");
+    let (mirror, disk) = (Mirror::start(), XfsDisk::new());
+    let (ledger, base) = (disk.path().join("ledger"), mirror.put_old(&disk.path().join("elsewhere")));
+    let url = mirror.server.url("");
+    let said = run(&["bootstrap", &url, "--ledger", text(&ledger), "--base", text(&base), "--dry-run"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let bytes = |path: &Path| fs::metadata(path).expect("there").len();
+    let (old, rebased) = (bytes(&base), bytes(&mirror.server.path(&mirror.rebased)));
+    let needed = said.line("bootstrap_plan")["space"][0]["needed_bytes"].as_u64();
+    assert_eq!(needed, Some(4 * (old + rebased) + rebased), "{said:?}");
+}
 
 /// The old archive is in the snapshots directory, in its `remote`, or elsewhere. Only the rebased
 /// one is fetched, and the ledger is that of both.

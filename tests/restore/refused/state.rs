@@ -43,7 +43,12 @@ fn try_recompress(archive: &Path, to: &Path, layout: RecordLayout, mode: CheckMo
                 .threads(2),
         )
         .check(check(mode));
-    recompress(RecompressSource::File(archive.to_path_buf()), Sink::dir(to).replace(true), &options, &NoProgress)
+    recompress(
+        RecompressSource::File(archive.to_path_buf()),
+        Sink::dir(to).expect("opened").replace(true),
+        &options,
+        &NoProgress,
+    )
 }
 
 fn verify_options() -> VerifyOptions {

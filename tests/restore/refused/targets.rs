@@ -216,18 +216,18 @@ fn accounts_paths_that_a_validator_refuses() {
     let target = Target::new(0);
     let mut same = target.command(&[&full]);
     same.arg("--accounts").arg(&target.ledger);
-    fails(&mut same, 2, &["is the snapshots path", "hint: "]);
+    fails(&mut same, 2, &["is not a directory of its own", "hint: "]);
     let snapshots = target.dir.path().join("snapshots-path");
     let mut same = target.command(&[&full]);
     same.arg("--snapshots").arg(&snapshots).arg("--accounts").arg(&snapshots);
-    fails(&mut same, 2, &["is the snapshots path"]);
+    fails(&mut same, 2, &["is not a directory of its own"]);
     let mut twice = target.command(&[&full]);
     let dir = target.dir.path().join("accounts");
     twice.arg("--accounts").arg(&dir).arg("--accounts").arg(dir.join("."));
-    fails(&mut twice, 2, &["is given twice"]);
+    fails(&mut twice, 2, &["is not a directory of its own"]);
     let mut inside = target.command(&[&full]);
     inside.arg("--accounts").arg(&dir).arg("--accounts").arg(dir.join("run"));
-    fails(&mut inside, 2, &["accounts path"]);
+    fails(&mut inside, 2, &["is not a directory of its own"]);
     assert_nothing_left(&target);
 }
 
