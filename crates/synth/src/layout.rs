@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use slotpress_format::ledger::record::align8;
+use slotpress_format::ledger::record::record_bytes;
 use slotpress_format::{RECORD_HEADER_BYTES, STORAGE_BYTES_MAX};
 
 use super::accounts::Shape;
@@ -90,8 +90,8 @@ impl Layout {
         // Accounts outside the mix are added: delegated stakes, and at the end of each state
         // sysvars and vote accounts.
         let scale = Scale::new(size_bytes, full_count, bank::OTHER_BYTES);
-        let end_bytes = SYSVARS_BYTES + scale.voters * stored(VOTE_BYTES);
-        let own_bytes = end_bytes + scale.delegations * stored(STAKE_BYTES);
+        let end_bytes = SYSVARS_BYTES + scale.voters * record_bytes(VOTE_BYTES);
+        let own_bytes = end_bytes + scale.delegations * record_bytes(STAKE_BYTES);
         // Newer versions of replaced accounts are added too: about 2 % of the full state, and half
         // of the incremental one.
         let mut targets = sizes(&universe, 0..full_count, (size_bytes - size_bytes / 50).saturating_sub(own_bytes));
@@ -196,7 +196,7 @@ impl Layout {
             }
             let origin = Origin { storage, index };
             let shape = self.universe.shape(origin, target);
-            bytes += stored(shape.data_len);
+            bytes += record_bytes(shape.data_len);
             index += 1;
             Some((origin, shape))
         })
@@ -289,10 +289,6 @@ impl Layout {
         let successor = if rng.permille(800) { Successor::Version } else { Successor::Tombstone };
         Some(RecordChange { is_obsolete, successor })
     }
-}
-
-fn stored(data_len: u64) -> u64 {
-    align8(RECORD_HEADER_BYTES as u64 + data_len)
 }
 
 /// Returns the distance between a storage and the one that replaces its accounts. In most ledgers

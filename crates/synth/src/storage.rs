@@ -3,7 +3,7 @@
 
 use std::io::Result;
 
-use slotpress_format::ledger::record::align8;
+use slotpress_format::ledger::record::{align8, record_bytes};
 use slotpress_format::{LatticeHash, RECORD_HEADER_BYTES, RecordHeader};
 
 use super::accounts::{Shape, write_own_record, write_tombstone};
@@ -77,12 +77,8 @@ pub struct Storage {
 impl Storage {
     /// Returns the bytes by which the storage shrinks when an obsolete record is cut out.
     pub fn cut_bytes(&self, record: &Obsolete) -> u64 {
-        stored_bytes(record.data_len).min(self.length - record.offset)
+        record_bytes(record.data_len).min(self.length - record.offset)
     }
-}
-
-fn stored_bytes(data_len: u64) -> u64 {
-    align8(RECORD_HEADER_BYTES as u64 + data_len)
 }
 
 pub fn build(layout: &Layout, storage: u64, mut bytes: Vec<u8>) -> Result<Storage> {
@@ -235,6 +231,6 @@ fn age(layout: &Layout, storage: u64, bytes: &mut [u8]) {
             }
             bytes[at + 97..at + 104].copy_from_slice(&garbage);
         }
-        at += stored_bytes(u64::from_le_bytes(data_len)) as usize;
+        at += record_bytes(u64::from_le_bytes(data_len)) as usize;
     }
 }

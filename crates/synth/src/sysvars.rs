@@ -6,21 +6,17 @@
 
 use std::io::Result;
 
-use slotpress_format::ledger::programs::address;
+use slotpress_format::ledger::programs::{CLOCK, STAKE_HISTORY, address};
+pub use slotpress_format::ledger::programs::{SLOT_HISTORY, SYSVAR as SYSVAR_OWNER};
 
 use super::chain;
 use super::fields::Out;
 use super::stakes::Stakes;
 use super::universe::Universe;
 
-pub const SYSVAR_OWNER: [u8; 32] = address("Sysvar1111111111111111111111111111111111111");
-const CLOCK: [u8; 32] = address("SysvarC1ock11111111111111111111111111111111");
 const EPOCH_SCHEDULE: [u8; 32] = address("SysvarEpochSchedu1e111111111111111111111111");
 const RENT: [u8; 32] = address("SysvarRent111111111111111111111111111111111");
-const STAKE_HISTORY: [u8; 32] = address("SysvarStakeHistory1111111111111111111111111");
 const SLOT_HASHES: [u8; 32] = address("SysvarS1otHashes111111111111111111111111111");
-/// Sysvar that tells which slots of the last five days have a block.
-pub const SLOT_HISTORY: [u8; 32] = address("SysvarS1otHistory11111111111111111111111111");
 const RECENT_BLOCKHASHES: [u8; 32] = address("SysvarRecentB1ockHashes11111111111111111111");
 const EPOCH_REWARDS: [u8; 32] = address("SysvarEpochRewards1111111111111111111111111");
 const LAST_RESTART_SLOT: [u8; 32] = address("SysvarLastRestartS1ot1111111111111111111111");

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use slotpress_base::{Error, Hint, IoContext, Result, array_at, at_most_mut, range_bytes, to_usize, u32_at, u64_at};
 
 use crate::ledger::record::align8;
-use crate::ledger::split::{META_ALIGNMENT, record_bytes};
+use crate::ledger::record::record_bytes;
+use crate::ledger::split::META_ALIGNMENT;
 use crate::ledger::storages::{APPEND_VEC, ListedStorage, SPLIT, SPLIT_WITH_DATA};
 use crate::{ACCOUNT_DATA_BYTES_MAX, FieldReader, RECORD_ALIGNMENT, RECORD_HEADER_BYTES, STORAGES_MAX, StorageFile};
 

@@ -117,8 +117,7 @@ impl<'a> Iterator for Records<'a> {
         let RecordStart::Record { data_bytes } = RecordStart::of(header) else { return None };
         let data = rest.get(..data_bytes)?;
         let start = self.at;
-        let stored_bytes = to_usize(align8(RECORD_HEADER_BYTES.saturating_add(data_bytes) as u64));
-        self.at = start.saturating_add(stored_bytes).min(self.bytes.len());
+        self.at = start.saturating_add(to_usize(record_bytes(data_bytes as u64))).min(self.bytes.len());
         Some(RawRecord { start, end: self.at, header, data })
     }
 }
@@ -130,6 +129,11 @@ pub const ACCOUNT_DATA_BYTES_MAX: u64 = 10 * 1024 * 1024;
 
 /// Maximum length of a storage file, in bytes (16 GiB).
 pub const STORAGE_BYTES_MAX: u64 = 16 * 1024 * 1024 * 1024;
+
+/// Returns the length of an append vec's record with this much data, with padding.
+pub const fn record_bytes(data_len: u64) -> u64 {
+    align8(data_len.saturating_add(RECORD_HEADER_BYTES as u64))
+}
 
 /// Rounds up to a multiple of 8; saturates, so that hostile lengths stay large.
 pub const fn align8(length: u64) -> u64 {
@@ -188,7 +192,7 @@ impl RecordHeader {
     }
 
     pub fn stored_bytes(&self) -> u64 {
-        align8(self.data_len.saturating_add(RECORD_HEADER_BYTES as u64))
+        record_bytes(self.data_len)
     }
 
     pub fn account<'a>(&'a self, data: &'a [u8]) -> AccountView<'a> {

@@ -5,7 +5,7 @@
 
 use slotpress_base::{split_at_most, to_usize};
 
-use crate::ledger::record::{align8, field};
+use crate::ledger::record::field;
 use crate::{ACCOUNT_DATA_BYTES_MAX, RECORD_HEADER_BYTES, RecordHeader, Records, RecordsRest};
 
 #[derive(Clone, Copy, Debug)]
@@ -153,7 +153,7 @@ impl RecordWalker {
                 });
             }
             sink.record(Record { offset_bytes, header: &header, data: record.data });
-            self.skip_bytes = align8(header.stored_bytes()).saturating_sub(record.length() as u64);
+            self.skip_bytes = header.stored_bytes().saturating_sub(record.length() as u64);
         }
         let at = records.position();
         self.offset_bytes = start_bytes.saturating_add(at as u64);
@@ -208,6 +208,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::ledger::record::align8;
 
     type Found = Vec<(u64, [u8; 32], u64, Vec<u8>)>;
 

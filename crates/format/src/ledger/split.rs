@@ -15,7 +15,7 @@
 
 use slotpress_base::{Error, Hint, Result, array_at, at_most_mut, to_usize, u32_at, u64_at};
 
-use crate::ledger::record::align8;
+use crate::ledger::record::record_bytes;
 use crate::{ACCOUNT_DATA_BYTES_MAX, RECORD_HEADER_BYTES, RecordHeader};
 
 pub const FILE_HEADER_BYTES: usize = 64;
@@ -79,11 +79,6 @@ pub fn check_uids(meta: u64, data: u64) -> Result<()> {
         true => Ok(()),
         false => Err(damaged(40, format_args!("uid {data:016x}, where the .meta file has {meta:016x}"))),
     }
-}
-
-/// Returns the length of an append vec's record with this much data, with padding.
-pub const fn record_bytes(data_len: u64) -> u64 {
-    align8(data_len.saturating_add(RECORD_HEADER_BYTES as u64))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
