@@ -52,7 +52,7 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     let options = ArchiveOptions::new(ledger).encoding(EncodingOptions::default().codec(Codec::zstd(1)));
-    match archive(&options, Sink::dir(out_dir), &Bar::default()) {
+    match Sink::dir(out_dir).and_then(|sink| archive(&options, sink, &Bar::default())) {
         Ok(report) => {
             let taken = report.elapsed;
             println!("{}: {} bytes in {:.1?}", report.name, report.output_bytes, taken.wall);

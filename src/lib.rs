@@ -16,7 +16,7 @@
 //!
 //! let encoding = EncodingOptions::default().codec(Codec::zstd(3)).threads(8);
 //! let options = ArchiveOptions::new("/mnt/ledger").encoding(encoding);
-//! let report = archive(&options, Sink::dir("/mnt/snapshots"), &NoProgress)?;
+//! let report = archive(&options, Sink::dir("/mnt/snapshots")?, &NoProgress)?;
 //! println!("{} bytes in {:?}", report.output_bytes, report.elapsed.wall);
 //! # Ok::<(), slotpress::Error>(())
 //! ```

@@ -27,10 +27,10 @@ fn a_ledger_goes_round() {
     let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
     let options =
         ArchiveOptions::new(ledger.path()).encoding(EncodingOptions::default().codec(Codec::zstd(3)).threads(2));
-    let report = archive(&options, Sink::dir(out.path()), &NoProgress).expect("archived");
+    let report = archive(&options, Sink::dir(out.path()).expect("opened"), &NoProgress).expect("archived");
     let path = report.path.clone().expect("a path");
     assert_eq!(report.path_in(out.path()), path);
-    let again = archive(&options, Sink::dir(out.path()), &NoProgress).expect_err("it is there");
+    let again = archive(&options, Sink::dir(out.path()).expect("opened"), &NoProgress).expect_err("it is there");
     assert_eq!((again.kind(), again.existing_path()), (ErrorKind::Exists, Some(path.as_path())));
 
     let named = NamedArchive::from_path(&path);
@@ -47,7 +47,7 @@ fn a_ledger_goes_round() {
     assert_eq!((restored.slot, restored.hash), (26, report.name.hash));
 
     let other = temp_dir();
-    let sink = Sink::dir(other.path());
+    let sink = Sink::dir(other.path()).expect("opened");
     let options = RecompressOptions::default().encoding(EncodingOptions::default().codec(Codec::zstd(9)));
     let smaller = recompress(RecompressSource::File(path), sink, &options, &NoProgress).expect("recompressed");
     assert!(smaller.output_bytes < report.output_bytes);
@@ -130,7 +130,7 @@ fn reports_are_serializable() {
     };
     let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
     let options = ArchiveOptions::new(ledger.path()).read_back(CheckOptions::default());
-    let archived = archive(&options, Sink::dir(out.path()), &NoProgress).expect("archived");
+    let archived = archive(&options, Sink::dir(out.path()).expect("opened"), &NoProgress).expect("archived");
     let shown = fields(&archived);
     assert_eq!(shown["read_back"]["storages"], archived.storages);
     has(
@@ -148,7 +148,7 @@ fn reports_are_serializable() {
     let options = RestoreOptions::new(&path, RestoreTarget::new(out.path().join("new")));
     let restored = fields(&restore(&options, &NoProgress).expect("restored"));
     assert_eq!((&restored["state"], &restored["complete"]), (&"checked".into(), &"by state".into()));
-    let sink = Sink::dir(out.path()).replace(true);
+    let sink = Sink::dir(out.path()).expect("opened").replace(true);
     let recompressed = recompress(RecompressSource::File(path), sink, &RecompressOptions::default(), &NoProgress);
     has(&fields(&recompressed.expect("recompressed")), &["tar_bytes", "frames", "state_reason", "elapsed_seconds"]);
     let row = &measure_levels(&MeasureOptions::new(ledger.path()).levels([1]), &NoProgress).expect("measured")[0];
@@ -197,7 +197,8 @@ fn plain_walk(archives: &[&Path]) -> BTreeMap<Address, u64> {
 fn the_newest_version_of_every_account_is_visited() {
     let (ledger, out) = (ledger("ledger-at-40"), temp_dir());
     let options = ArchiveOptions::new(ledger.path()).encoding(EncodingOptions::default().frame_size_bytes(64 << 10));
-    let ours = archive(&options, Sink::dir(out.path()), &NoProgress).expect("archived").path.expect("a path");
+    let ours =
+        archive(&options, Sink::dir(out.path()).expect("opened"), &NoProgress).expect("archived").path.expect("a path");
     let (full, incremental) = (fixture(FULL_26), fixture(INCREMENTAL_26_40));
     for archives in [vec![full.as_path()], vec![&full, &incremental], vec![&fixture(FULL_3500)], vec![&ours]] {
         let named: Vec<_> = archives.iter().map(NamedArchive::from_path).collect();
@@ -259,7 +260,8 @@ fn a_visitor_ends_the_visit_with_its_own_error() {
 #[test]
 fn damage_is_an_error_of_its_kind() {
     let (ledger, dir) = (ledger("ledger-at-26"), temp_dir());
-    let report = archive(&ArchiveOptions::new(ledger.path()), Sink::dir(dir.path()), &NoProgress).expect("archived");
+    let report = archive(&ArchiveOptions::new(ledger.path()), Sink::dir(dir.path()).expect("opened"), &NoProgress)
+        .expect("archived");
     let path = report.path.expect("a path");
     let mut bytes = std::fs::read(&path).expect("read");
     let middle = bytes.len() / 2;

@@ -51,7 +51,7 @@ impl ArchivePlan<'_> {
     /// If the sink is not a directory, or the sample cannot be read. Lack of space is not an error
     /// here: see [`ArchivePreview::has_room`].
     pub fn preview(&self, progress: &dyn Progress) -> Result<ArchivePreview> {
-        let SinkKind::Kept(dir) = &self.sink.place else {
+        let SinkKind::Dir(dir) = &self.sink.place else {
             return Err(Error::usage("a preview needs an output directory: it compares sizes with the space there"));
         };
         let (sample_bytes, estimated_bytes) = self.estimate(progress)?;
@@ -69,7 +69,7 @@ impl ArchivePlan<'_> {
     /// Fails if the estimated archive does not fit into the file system of the sink's directory.
     /// Compresses a sample only if the uncompressed tar would not fit.
     pub(super) fn check_room(&self, progress: &dyn Progress) -> Result<()> {
-        let SinkKind::Kept(dir) = &self.sink.place else { return Ok(()) };
+        let SinkKind::Dir(dir) = &self.sink.place else { return Ok(()) };
         let space = Space::in_dir(dir, self.plan.tar_bytes())?;
         match space.check() {
             Ok(()) => Ok(()),

@@ -147,8 +147,7 @@ pub fn archive<'a>(options: &ArchiveOptions, sink: Sink<'a>, progress: &'a dyn P
 /// As [`archive()`], except for errors of writing.
 pub fn plan_archive<'a>(options: &ArchiveOptions, sink: Sink<'a>, progress: &dyn Progress) -> Result<ArchivePlan<'a>> {
     let stopwatch = Stopwatch::start();
-    let sink = sink.kept()?;
-    if options.read_back.is_some() && !matches!(sink.place, SinkKind::Kept(_)) {
+    if options.read_back.is_some() && !matches!(sink.place, SinkKind::Dir(_)) {
         return Err(Error::usage("only an archive in a directory can be read back")
             .with_hint("write into a directory, or verify it where it arrives"));
     }
@@ -331,7 +330,7 @@ fn encode_planned(
         item_bytes_max: encoding.frame_size_bytes,
         ahead_bytes_max: encoding.ahead_bytes(threads)?,
     };
-    read_ahead(frames, &reading, progress, |frames| {
+    read_ahead(frames, &reading, |frames| {
         let fill = |frame: Ahead<'_, (FrameSpan, FrameLink)>, content: &mut Vec<u8>| {
             let (span, link) = frame.read(content)?;
             Ok((span.length_bytes as usize, link))

@@ -20,8 +20,7 @@ pub struct Sink<'a> {
 }
 
 pub(crate) enum SinkKind<'a> {
-    Dir(PathBuf),
-    Kept(Arc<KeptDir>),
+    Dir(Arc<KeptDir>),
     #[cfg(feature = "stores")]
     Store(&'a Store),
     #[cfg_attr(not(all(feature = "serve", feature = "stores")), allow(dead_code))]
@@ -30,9 +29,14 @@ pub(crate) enum SinkKind<'a> {
 }
 
 impl<'a> Sink<'a> {
-    /// Writes into a directory. The directory must exist.
-    pub fn dir(dir: impl Into<PathBuf>) -> Self {
-        Self { place: SinkKind::Dir(dir.into()), replace: false }
+    /// Writes into a directory, which is opened now: the archive goes into it even if it is renamed
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// The directory does not exist, or cannot be read.
+    pub fn dir(dir: impl AsRef<Path>) -> Result<Self> {
+        check_output_dir(dir.as_ref())?;
+        Ok(Self { place: SinkKind::Dir(Arc::new(KeptDir::open(dir.as_ref())?)), replace: false })
     }
 
     /// Uploads into a directory or bucket.
@@ -61,21 +65,10 @@ impl<'a> Sink<'a> {
         self
     }
 
-    /// Opens the directory, so that the archive goes into it even if it is renamed meanwhile.
-    pub(crate) fn kept(self) -> Result<Self> {
-        match self.place {
-            SinkKind::Dir(dir) => {
-                check_output_dir(&dir)?;
-                Ok(Self { place: SinkKind::Kept(Arc::new(KeptDir::open(&dir)?)), ..self })
-            }
-            place => Ok(Self { place, ..self }),
-        }
-    }
-
     /// Fails if an archive of this name exists in the directory and may not be replaced.
     pub(crate) fn check_name(&self, name: &str) -> Result<()> {
         match &self.place {
-            SinkKind::Kept(dir) if !self.replace && dir.found(name)?.is_some() => {
+            SinkKind::Dir(dir) if !self.replace && dir.found(name)?.is_some() => {
                 Err(already_exists(&dir.path_of(name)))
             }
             _ => Ok(()),
@@ -85,8 +78,7 @@ impl<'a> Sink<'a> {
     /// Returns the output directory, or `None` for a store or a stream.
     pub(crate) fn parent(&self) -> Option<&Path> {
         match &self.place {
-            SinkKind::Dir(dir) => Some(dir),
-            SinkKind::Kept(dir) => Some(dir.path()),
+            SinkKind::Dir(dir) => Some(dir.path()),
             SinkKind::Unnamed(file) => file.path().parent(),
             _ => None,
         }
@@ -125,17 +117,16 @@ impl<'a> Sink<'a> {
         bytes_max: u64,
         progress: &'a dyn Progress,
     ) -> Result<OpenSink<'a>> {
-        let Self { place, replace } = self.kept()?;
+        let Self { place, replace } = self;
         match place {
-            SinkKind::Dir(_) => Err(Error::failed("the output directory is not open")),
-            SinkKind::Kept(dir) => {
+            SinkKind::Dir(dir) => {
                 // Several runs may replace the same archive at once: the last one wins.
                 let Some(name) = name.filter(|_| !replace).map(ToString::to_string) else {
                     return Ok(OpenSink::File { file: Unpublished::create_in(&dir)?, replace });
                 };
                 let file = Unpublished::create_in_for(&dir, &name)?;
                 // Another run may have finished this archive since the first check.
-                Self { place: SinkKind::Kept(dir), replace }.check_name(&name)?;
+                Self { place: SinkKind::Dir(dir), replace }.check_name(&name)?;
                 Ok(OpenSink::File { file, replace })
             }
             #[cfg(feature = "stores")]

@@ -83,7 +83,7 @@ pub fn run(args: &ArchiveArgs, ui: &Ui) -> Result<()> {
         if is_stdout || output.is_store() {
             return Err(Error::usage("--dry-run needs an output directory: it compares sizes with the space there"));
         }
-        let plan = plan_archive(&options, output.sink(args.force), ui);
+        let plan = plan_archive(&options, output.sink(args.force)?, ui);
         return match plan.and_then(|plan| plan.preview(ui)) {
             Err(error) if args.skip_existing => skip_existing(error, ui),
             preview => print_preview(&preview?, ui),
@@ -92,7 +92,7 @@ pub fn run(args: &ArchiveArgs, ui: &Ui) -> Result<()> {
     let mut stdout = is_stdout.then(|| stdout::for_data(ui)).transpose()?;
     let sink = match &mut stdout {
         Some(stdout) => Sink::stream(stdout),
-        None => output.sink(args.force),
+        None => output.sink(args.force)?,
     };
     let report = match archive(&options, sink, ui) {
         Err(error) if args.skip_existing => return skip_existing(error, ui),

@@ -167,7 +167,7 @@ impl Demo<'_> {
     fn archive(&self, ledger: &Path, base_slot: Option<u64>) -> Result<ArchiveReport> {
         let options =
             ArchiveOptions::new(ledger).base_slot(base_slot).encoding(EncodingOptions::default().threads(self.threads));
-        let report = archive(&options, Sink::dir(&self.archives), self.ui)?;
+        let report = archive(&options, Sink::dir(&self.archives)?, self.ui)?;
         self.result(&report.name.to_string());
         let [output, input] = [report.output_bytes, report.input_bytes].map(values::show_bytes);
         let ratio = values::show_ratio(report.input_bytes, report.output_bytes);

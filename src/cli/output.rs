@@ -43,10 +43,11 @@ impl<'a> Output<'a> {
         !matches!(self, Self::Dir(_))
     }
 
-    pub fn sink(&self, replace: bool) -> Sink<'_> {
-        match self {
-            Self::Dir(dir) => Sink::dir(*dir).replace(replace),
-            Self::Store(store) => Sink::store(store).replace(replace),
-        }
+    pub fn sink(&self, replace: bool) -> Result<Sink<'_>> {
+        let sink = match self {
+            Self::Dir(dir) => Sink::dir(dir)?,
+            Self::Store(store) => Sink::store(store),
+        };
+        Ok(sink.replace(replace))
     }
 }

@@ -107,7 +107,7 @@ pub fn run(args: &RebaseArgs, ui: &Ui) -> Result<()> {
     let input = RebaseInput { new, incremental, onto: onto.named() };
     let mut nothing = io::sink();
     let sink = match &output {
-        Some(output) => output.sink(args.force),
+        Some(output) => output.sink(args.force)?,
         None => Sink::stream(&mut nothing),
     };
     match rebase(input, sink, &options, ui) {

@@ -101,7 +101,7 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
         let mut stdout = is_stdout.then(|| stdout::for_data(ui)).transpose()?;
         let sink = match &mut stdout {
             Some(stdout) => Sink::stream(stdout),
-            None => output.sink(args.force),
+            None => output.sink(args.force)?,
         };
         match recompress(source, sink, &options, ui) {
             Ok(report) => print_report(&report, ui),

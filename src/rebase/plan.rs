@@ -58,7 +58,6 @@ impl<'a> Plan<'a> {
         progress: &'a dyn Progress,
     ) -> Result<Self> {
         let stopwatch = Stopwatch::start();
-        let sink = sink.kept()?;
         let workers = options.encoding.workers(decoding_side_bytes(options.encoding.frame_size_bytes))?;
         if input.onto.name.as_ref().is_some_and(|name| name.base_slot.is_some()) {
             return Err(Error::usage(format!("{} is an incremental archive", input.onto.path.shown()))

@@ -67,7 +67,6 @@ impl<'a, 's> Plan<'a, 's> {
         progress: &'s dyn Progress,
     ) -> Result<Self> {
         let stopwatch = Stopwatch::start();
-        let sink = sink.kept()?;
         let workers = options.encoding.workers(decoding_side_bytes(options.encoding.frame_size_bytes))?;
         let base_slot = base_slot_of(&source, options)?;
         let checks_state = options.check.checks_state(base_slot.is_some() && options.base.is_none())?;

@@ -44,13 +44,13 @@ fn output_directory_swapped_while_archiving() {
                     let read_back = slotpress::CheckOptions::default();
                     archive(
                         &ArchiveOptions::new(from.path().join("synth")).read_back(read_back),
-                        Sink::dir(&out),
+                        Sink::dir(&out).expect("opened"),
                         &swap,
                     )
                     .map(|report| report.path)
                 }
                 false => {
-                    let sink = Sink::dir(&out);
+                    let sink = Sink::dir(&out).expect("opened");
                     recompress(RecompressSource::File(full.clone()), sink, &RecompressOptions::default(), &swap)
                         .map(|report| report.path)
                 }

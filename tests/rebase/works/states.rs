@@ -220,7 +220,12 @@ fn the_steps_are_those_of_all() {
     let [old, new] = two_full_archives("agave-4.2.2", dir.path()).map(slotpress::NamedArchive::from_path);
     let (told, out) = (Told::default(), temp_dir());
     let input = slotpress::RebaseInput { new: &new, incremental: None, onto: &old };
-    let made = slotpress::rebase(input, slotpress::Sink::dir(out.path()), &slotpress::RebaseOptions::default(), &told);
+    let made = slotpress::rebase(
+        input,
+        slotpress::Sink::dir(out.path()).expect("opened"),
+        &slotpress::RebaseOptions::default(),
+        &told,
+    );
     made.expect("made");
     let mut told = told.0.into_inner().expect("no panic");
     let steps = told.remove(0);

@@ -76,7 +76,10 @@ fn archive_of_frames(dir: &Path) -> (PathBuf, Vec<u8>, Tail) {
     let options = ArchiveOptions::new(ledger)
         .encoding(EncodingOptions::default().codec(Codec::zstd(1)).frame_size_bytes(64 * 1024).threads(2))
         .read_back(slotpress_read::CheckOptions::default().memory_bytes(64 << 20).temporary_dir(std::env::temp_dir()));
-    let path = archive(&options, Sink::dir(dir), &NoProgress).expect("archived, and read back").path.expect("a file");
+    let path = archive(&options, Sink::dir(dir).expect("opened"), &NoProgress)
+        .expect("archived, and read back")
+        .path
+        .expect("a file");
     let bytes = std::fs::read(&path).expect("read");
     let tail = Tail::read(&LocalFile::open(&path).expect("opened")).expect("sound").expect("an index");
     (path, bytes, tail)

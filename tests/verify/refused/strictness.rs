@@ -53,7 +53,7 @@ fn made_of(altered: &Altered, dir: &Path) -> [Option<VerifyReport>; 3] {
     let recompressed = |source: &Path, base: Option<&Path>, to: &str| {
         let out = dir.join(to);
         std::fs::create_dir_all(&out).expect("made");
-        let sink = Sink::dir(out);
+        let sink = Sink::dir(out).expect("opened");
         let mut options = RecompressOptions::default().encoding(EncodingOptions::default().threads(2));
         options.base = base.map(Path::to_path_buf);
         recompress(RecompressSource::File(source.to_path_buf()), sink, &options, &NoProgress).ok()?.path
