@@ -116,7 +116,7 @@ impl<'a> Trust<'a> {
     fn why_not(&self, url: &Url, name: &ArchiveName, progress: &dyn Progress) -> Result<Option<String>> {
         let client = self.client;
         // The server names its archives by redirects, or in a list.
-        let answer = client.offers(&SourceArg::Server(url.clone()), progress);
+        let answer = client.offers(&SourceArg::Place(url.clone()), progress);
         progress.check()?;
         let (offers, silent): (Vec<Offer>, _) = match answer {
             Ok(offers) => (offers, None),

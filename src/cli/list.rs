@@ -215,7 +215,7 @@ pub fn ask(text: &str, place: &Path, network: &NetworkArgs, ui: &Ui) -> Result<C
     }
     let client = Client::new(&network.options())?;
     let source = text.parse::<SourceArg>()?;
-    if let SourceArg::Server(url) = &source
+    if let SourceArg::Place(url) = &source
         && let Some(listed) = client.listing(url, ui)?
     {
         return Ok(Catalog::of_listing(listed, &shown(url)));

@@ -2,8 +2,8 @@
 //!
 //! Agave's RPC server redirects `/snapshot.tar.bz2` and `/incremental-snapshot.tar.bz2` to its
 //! newest archives. Firedancer does the same, and so does `slotpress serve`, which also has a list
-//! of all archives. A mirror is a directory that a web server lists. Only names of archives are
-//! taken from a listing, never links, which the server could point anywhere.
+//! of all archives. Other web servers list a directory. Only names of archives are taken from such
+//! a page, never links, which the server could point anywhere.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -41,12 +41,10 @@ const BASES_MAX: usize = 32;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[warn(missing_docs)]
 pub enum SourceArg {
-    /// RPC or snapshot server, which redirects to its newest archives.
-    Server(Url),
+    /// A server or a store that has archives.
+    Place(Url),
     /// One archive.
     Archive(Url),
-    /// A directory that a web server lists.
-    Mirror(Url),
     /// An archive on a local disk.
     LocalFile(PathBuf),
     /// A directory of archives on a local disk.
@@ -59,23 +57,22 @@ impl SourceArg {
         let last = url.path_segments().and_then(|mut segments| segments.next_back()).unwrap_or_default();
         match () {
             () if last.contains(".tar") => Self::Archive(url),
-            () if url.scheme() == stores::SCHEME => Self::Mirror(below(&url, "")),
-            () if last.is_empty() && url.path() != "/" => Self::Mirror(url),
-            () => Self::Server(url),
+            () if url.scheme() == stores::SCHEME => Self::Place(below(&url, "")),
+            () => Self::Place(url),
         }
     }
 
     /// URL of the source; `None` for local ones.
     pub fn url(&self) -> Option<&Url> {
         match self {
-            Self::Server(url) | Self::Archive(url) | Self::Mirror(url) => Some(url),
+            Self::Place(url) | Self::Archive(url) => Some(url),
             Self::LocalFile(_) | Self::LocalDir(_) => None,
         }
     }
 }
 
-/// Parses `http://host:port` as a server, a URL whose last part contains `.tar` as an archive, and
-/// a URL with a path that ends in `/` as a mirror.
+/// Parses a URL whose last part contains `.tar` as an archive, and any other as a place that has
+/// archives.
 impl FromStr for SourceArg {
     type Err = Error;
 
@@ -102,7 +99,7 @@ impl FromStr for SourceArg {
 impl fmt::Display for SourceArg {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Server(url) | Self::Archive(url) | Self::Mirror(url) => f.write_str(&shown(url)),
+            Self::Place(url) | Self::Archive(url) => f.write_str(&shown(url)),
             Self::LocalFile(path) | Self::LocalDir(path) => path.shown().fmt(f),
         }
     }
@@ -145,10 +142,7 @@ pub struct Offer {
 /// Serializes the place without secrets, and the known facts.
 impl Serialize for Offer {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        let accepts_ranges = match &self.place {
-            OfferPlace::Remote(remote) => Some(remote.accepts_ranges),
-            OfferPlace::Local(_) => None,
-        };
+        let accepts_ranges = self.remote().map(|remote| remote.accepts_ranges);
         let mut fields = serializer.serialize_struct("Offer", 6)?;
         fields.serialize_field("location", &self.shown())?;
         fields.serialize_field("name", &self.name)?;
@@ -191,6 +185,14 @@ impl Offer {
     #[doc(hidden)]
     pub fn goes_on(&self, full: &ArchiveName) -> bool {
         self.name.base_slot == Some(full.slot) && self.rebased_on.is_none_or(|hash| hash == full.hash)
+    }
+
+    #[doc(hidden)]
+    pub fn remote(&self) -> Option<&Remote> {
+        match &self.place {
+            OfferPlace::Remote(remote) => Some(remote),
+            OfferPlace::Local(_) => None,
+        }
     }
 
     /// Its URL without secrets, or its path.
@@ -253,9 +255,8 @@ impl Client {
     ) -> Result<(Vec<Offer>, Option<NetError>)> {
         let mut failure = None;
         let mut offers = match source {
-            SourceArg::Server(url) => self.offers_of_server(url, &mut failure, stop)?,
+            SourceArg::Place(url) => self.offers_of_place(url, &mut failure, stop)?,
             SourceArg::Archive(url) => vec![Offer::of_remote(self.head(url, stop)?)?],
-            SourceArg::Mirror(url) => self.offers_of_mirror(url, stop)?,
             SourceArg::LocalFile(path) => Offer::of_file(path, stop).into_iter().collect(),
             SourceArg::LocalDir(path) => {
                 let entries = fs::read_dir(path).or_path("read", path)?;
@@ -276,72 +277,46 @@ impl Client {
         Ok((offers, failure))
     }
 
-    fn offers_of_server(
+    /// The archives of a place: those in its list, or to which it redirects, or whose names are on
+    /// the page of its directory. Peers are asked for redirects only: there are thousands of peers,
+    /// and hardly any has a list.
+    fn offers_of_place(
         &self,
         url: &Url,
         failure: &mut Option<NetError>,
         stop: &dyn Progress,
     ) -> Result<Vec<Offer>, NetError> {
-        // A list also has older archives, and incremental ones on them, to which no redirect leads.
-        // Peers are not asked for lists: there are thousands of peers, and hardly any has one.
-        if self.is_operator
-            && let Some(listed) = self.listing(url, stop)?
-        {
-            return self.offers_of_list(url, &listed, stop);
+        let is_store = url.scheme() == stores::SCHEME;
+        // A store's own listing says which archives exist. A list that `publish` wrote adds facts.
+        let stored = if is_store { Some(self.store_names(url, stop)?) } else { None };
+        let listed = if self.is_operator { self.listing(url, stop)? } else { None };
+        let names = |listed: &Listed| listed.archives.iter().map(|listed| listed.name.clone()).collect();
+        if let Some(names) = stored.or(listed.as_ref().map(names)) {
+            let mut offers = self.heads(url, names, stop)?;
+            listed.iter().for_each(|listed| add_facts(&mut offers, listed));
+            return Ok(offers);
         }
         let (mut offers, mut refused) = (Vec::new(), None);
-        for (number, path) in [NEWEST_FULL, NEWEST_INCREMENTAL].into_iter().enumerate() {
+        for path in [NEWEST_FULL, NEWEST_INCREMENTAL] {
             match self.head(&below(url, path.trim_start_matches('/')), stop).and_then(Offer::of_remote) {
                 Ok(offer) => offers.push(offer),
-                // A server without redirects, named by the operator, may be a mirror whose URL
-                // lacks the slash at its end.
-                Err(error) if is_not_there(&error) => {
-                    if number == 0 && self.is_operator {
-                        let listed = self.offers_of_mirror(&below(url, ""), stop).unwrap_or_default();
-                        if !listed.is_empty() {
-                            return Ok(listed);
-                        }
-                    }
-                    if matches!(error.kind(), NetErrorKind::Status(_) | NetErrorKind::BadAnswer) {
-                        refused.get_or_insert(error);
-                    }
-                }
+                Err(error) if is_not_there(&error) => drop(refused.get_or_insert(error)),
                 // A server with a full archive is of use even if it fails at the incremental one.
                 Err(error) if !offers.is_empty() && !stop.is_interrupted() => *failure = Some(error),
                 Err(error) => return Err(error),
             }
         }
+        if offers.is_empty() && self.is_operator {
+            match self.small(&below(url, ""), LISTING_BYTES_MAX, stop) {
+                Ok(page) => offers = self.heads(url, listed_names(&page), stop)?,
+                Err(error) if is_not_there(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
         match refused {
-            Some(error) if offers.is_empty() => Err(error),
+            Some(error) if offers.is_empty() && error.kind() != NetErrorKind::Gone => Err(error),
             _ => Ok(offers),
         }
-    }
-
-    fn offers_of_mirror(&self, url: &Url, stop: &dyn Progress) -> Result<Vec<Offer>, NetError> {
-        if url.scheme() != stores::SCHEME {
-            return match self.small(url, LISTING_BYTES_MAX, stop) {
-                // A bucket, or a web server that lists no directories, may have a list that
-                // `publish` wrote.
-                Err(error) if is_not_there(&error) => match self.listing(url, stop)? {
-                    Some(listed) => self.offers_of_list(url, &listed, stop),
-                    None => Err(error),
-                },
-                page => self.heads(url, listed_names(&page?), stop),
-            };
-        }
-        // The store's own listing says which archives exist. A list that `publish` wrote adds
-        // facts.
-        let mut offers = self.heads(url, self.store_names(url, stop)?, stop)?;
-        if let Some(listed) = self.listing(url, stop)? {
-            add_facts(&mut offers, &listed);
-        }
-        Ok(offers)
-    }
-
-    fn offers_of_list(&self, url: &Url, listed: &Listed, stop: &dyn Progress) -> Result<Vec<Offer>, NetError> {
-        let mut offers = self.heads(url, listed.archives.iter().map(|listed| listed.name.clone()).collect(), stop)?;
-        add_facts(&mut offers, listed);
-        Ok(offers)
     }
 
     /// Requests the facts of the newest of these archives.
@@ -433,13 +408,12 @@ mod tests {
     #[test]
     fn what_an_argument_is() {
         let parse = |text: &str| text.parse::<SourceArg>().expect("an argument");
-        assert!(matches!(parse("http://10.0.0.1:8899"), SourceArg::Server(_)));
-        assert!(matches!(parse("https://rpc.example/key"), SourceArg::Server(_)));
-        assert!(matches!(parse("https://host/dir/"), SourceArg::Mirror(_)));
+        assert!(matches!(parse("http://10.0.0.1:8899"), SourceArg::Place(_)));
+        assert!(matches!(parse("https://host/dir/"), SourceArg::Place(_)));
         assert!(matches!(parse(&format!("https://host/snapshot-5-{HASH}.tar.zst?x=1")), SourceArg::Archive(_)));
         assert!(matches!(parse("http://host:8899/snapshot.tar.bz2"), SourceArg::Archive(_)));
         assert!(matches!(parse("/"), SourceArg::LocalDir(_)));
-        assert!(matches!(parse("s3://bucket/x"), SourceArg::Mirror(url) if url.as_str() == "s3://bucket/x/"));
+        assert!(matches!(parse("s3://bucket/x"), SourceArg::Place(url) if url.as_str() == "s3://bucket/x/"));
         assert!(matches!(parse(&format!("s3://bucket/snapshot-5-{HASH}.tar.zst")), SourceArg::Archive(_)));
         assert!(SourceArg::from_str("gs://bucket/x").is_err() && SourceArg::from_str("/no/such/path").is_err());
         let url = parse("https://user:secret@host/dir/?token=secret");

@@ -21,6 +21,7 @@ use super::pieces::{Job, Pieces, cut_pieces, pieces_of_frames, takeover_after};
 use super::receive::{ReceiveError, Receiver, Receiving};
 use super::tail::{Frames, check_kept, mark_tail};
 use super::{Download, Fault, FetchLimits};
+use crate::find::reasons;
 use crate::{Client, NetError, NetErrorKind};
 
 /// A transfer that breaks off after this many kept bytes does not count as a failure.
@@ -305,8 +306,7 @@ impl Fetching<'_> {
             _ => None,
         });
         let whys: Vec<Error> = whys.collect();
-        let told: Vec<String> = whys.iter().take(8).map(ToString::to_string).collect();
-        let message = format!("no server is left: {}", told.join("; "));
+        let message = reasons("no server is left", whys.iter().map(ToString::to_string));
         let is_any = |fault| whys.iter().any(|why| Fault::of(why) == Some(fault));
         match () {
             () if is_any(Fault::Wrong) => Error::damaged(message),

@@ -2,14 +2,16 @@
 //! learn their age.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use rayon::prelude::*;
+use slotpress_base::pool::Pool;
 use slotpress_base::threads::{guarded, spawn};
 use slotpress_base::{
-    CancelToken, Error, ErrorKind, Forward, Hint, IoPolicy, Progress, ProgressEvent, Result, panic_point, spawn_workers,
+    CancelToken, Error, ErrorKind, Forward, Hint, IoPolicy, Progress, ProgressEvent, Result, panic_point,
 };
 use slotpress_format::{ArchiveName, SlotTime, SlotTimeSource};
 use slotpress_read::archive::Archive;
@@ -115,51 +117,36 @@ pub fn ask_all(
     progress: &dyn Progress,
 ) -> Result<Vec<Result<Vec<Offer>, String>>> {
     let unasked = || Err("did not answer in time".to_string());
-    let answers: Vec<Mutex<Result<Vec<Offer>, String>>> = targets.iter().map(|_| Mutex::new(unasked())).collect();
-    let next = AtomicUsize::new(0);
     let start = Instant::now();
     let in_time = Forward::until(progress, || start.elapsed() >= ASKING_TIME_MAX);
     // Answers are not part of an archive: their bytes do not count as progress.
     let until = Forward::new(&in_time, |event| (!matches!(event, ProgressEvent::Bytes { .. })).then_some(event));
     let told = client.for_told_urls();
-    let (died, has_found) = (Mutex::new(None), AtomicBool::new(false));
-    let ask = || {
-        loop {
-            let number = next.fetch_add(1, Ordering::Relaxed);
-            let Some(((source, is_operator), slot)) = targets.get(number).zip(answers.get(number)) else { return };
-            panic_point("asking");
-            if until.is_interrupted() {
-                return;
+    let has_found = AtomicBool::new(false);
+    let ask = |(number, (source, is_operator)): (usize, &(SourceArg, bool))| {
+        panic_point("asking");
+        let answer = match is_operator {
+            _ if until.is_interrupted() => return Ok((number, unasked())),
+            true => {
+                let stop = Forward::until(&until, || has_found.load(Ordering::Relaxed));
+                patient_offers(client, source, BUSY_TIME_MAX, &stop, &until)
             }
-            let answer = match is_operator {
-                true => {
-                    let stop = Forward::until(&until, || has_found.load(Ordering::Relaxed));
-                    patient_offers(client, source, BUSY_TIME_MAX, &stop, &until)
-                }
-                false => told.offers(source, &until),
-            };
-            has_found.fetch_or(answer.is_ok() && source.url().is_some(), Ordering::Relaxed);
-            if matches!(&answer, Err(error) if error.kind() == ErrorKind::Interrupted) {
-                continue;
-            }
-            *slot.lock() = answer.map_err(|error| why(&error));
-        }
+            false => told.offers(source, &until),
+        };
+        has_found.fetch_or(answer.is_ok() && source.url().is_some(), Ordering::Relaxed);
+        Ok((
+            number,
+            match answer {
+                Err(error) if error.kind() == ErrorKind::Interrupted => unasked(),
+                answer => answer.map_err(|error| why(&error)),
+            },
+        ))
     };
-    let work = || {
-        let asked = guarded(|| {
-            ask();
-            Ok(())
-        });
-        if let Err(error) = asked {
-            died.lock().get_or_insert(error);
-        }
-    };
-    std::thread::scope(|scope| spawn_workers(scope, ASKED_AT_ONCE.min(targets.len()), || &work))?;
-    if let Some(error) = died.into_inner() {
-        return Err(error);
-    }
+    // The sources are taken in their order: those that the operator named are asked first.
+    let ask_each = || targets.iter().enumerate().par_bridge().map(|target| guarded(|| ask(target))).collect();
+    let answers: Result<BTreeMap<usize, _>> = Pool::start(ASKED_AT_ONCE.min(targets.len()))?.run(ask_each);
     progress.check()?;
-    Ok(answers.into_iter().map(|answer| answer.into_inner()).collect())
+    Ok(answers?.into_values().collect())
 }
 
 /// Asks a source for its offers, and asks again while it says that it is busy, until `time_max` is

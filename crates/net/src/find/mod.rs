@@ -27,7 +27,7 @@ use serde::{Serialize, Serializer};
 use slotpress_base::{Error, ErrorKind, Hint, Progress, Result, clock, quantity};
 use slotpress_format::{SlotTime, SlotTimeSource};
 
-use crate::{Client, Offer, OfferPlace, Remote, SourceArg};
+use crate::{Client, Offer, Remote, SourceArg};
 
 /// Largest number of servers that are asked: mainnet has about 5,000 nodes, and some hundreds of
 /// them answer RPC.
@@ -63,9 +63,6 @@ pub struct Candidate {
     pub age_slots: Option<u64>,
     /// Time since the state's slot; `None` if unknown.
     pub age: Option<Duration>,
-    /// Time since the state's slot. If that is unknown: how much older the state is than the newest
-    /// one that a server offers.
-    pub(crate) behind: Duration,
     /// Number of bytes that need not be fetched, because an earlier run left them.
     pub(crate) kept_bytes: u64,
     pub(crate) fetch_time: Duration,
@@ -77,7 +74,8 @@ pub struct Candidate {
     pub expected_age: Option<Duration>,
     /// Number of slots in `expected_age`; `None` if that is unknown.
     pub expected_age_slots: Option<u64>,
-    /// Key of the ranking: like `expected_age`, but based on `behind`.
+    /// Key of the ranking: like `expected_age`, but based on how much older the state is than the
+    /// newest one that a server offers.
     pub(crate) rank: Duration,
 }
 
@@ -107,10 +105,7 @@ impl Candidate {
     /// The archives that are on servers, the full one first.
     #[doc(hidden)]
     pub fn remotes(&self) -> impl Iterator<Item = (&Offer, &Remote)> {
-        self.offers().filter_map(|offer| match &offer.place {
-            OfferPlace::Remote(remote) => Some((offer, remote)),
-            OfferPlace::Local(_) => None,
-        })
+        self.offers().filter_map(|offer| Some((offer, offer.remote()?)))
     }
 
     /// Estimated time to fetch what is not on a local disk.
@@ -234,9 +229,9 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
     report.cluster = known.facts;
 
     let mut asked: BTreeSet<String> = BTreeSet::new();
-    let own = options.rpc.iter().cloned().map(SourceArg::Server);
+    let own = options.rpc.iter().cloned().map(SourceArg::Place);
     let named = options.sources.iter().cloned().chain(own).map(|source| (source, true));
-    let told = known.peers.into_iter().map(|url| (SourceArg::Server(url), false));
+    let told = known.peers.into_iter().map(|url| (SourceArg::Place(url), false));
     let targets: Vec<(SourceArg, bool)> =
         named.chain(told).filter(|(source, _)| asked.insert(source.to_string())).take(PEERS_MAX).collect();
     if targets.is_empty() {
@@ -290,8 +285,19 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
 /// tells its age.
 const UNKNOWN_AGE: &str = "is of unknown age";
 
-/// Number of refused sources that an error lists.
-const REASONS_MAX: usize = 4;
+/// Number of reasons that an error lists.
+const REASONS_MAX: usize = 8;
+
+/// Message of an error that lists why nothing is left.
+pub fn reasons(head: &str, whys: impl IntoIterator<Item = String>) -> String {
+    let mut whys = whys.into_iter();
+    let told: Vec<String> = whys.by_ref().take(REASONS_MAX).collect();
+    match (told.is_empty(), whys.count()) {
+        (true, _) => head.to_string(),
+        (false, 0) => format!("{head}: {}", told.join("; ")),
+        (false, more) => format!("{head}: {}; and {more} more", told.join("; ")),
+    }
+}
 
 #[warn(missing_docs)]
 impl FindReport {
@@ -303,33 +309,14 @@ impl FindReport {
         if let Some(best) = self.candidates.first() {
             return Ok(best);
         }
-        let stale = self.refused.iter().filter(|refused| refused.is_stale).count();
-        let is_of_unknown_age = self.refused.iter().any(|refused| refused.why.ends_with(UNKNOWN_AGE));
-        let reasons: Vec<String> = self.refused.iter().take(REASONS_MAX).map(Refused::told).collect();
-        let more = match self.refused.len().saturating_sub(REASONS_MAX) {
-            0 => String::new(),
-            more => format!(", and {more} more"),
+        let hint = match () {
+            () if self.refused.iter().any(|refused| refused.is_stale) => Hint::RaiseMaxAge,
+            () if self.refused.iter().any(|refused| refused.why.ends_with(UNKNOWN_AGE)) => Hint::GiveRpc,
+            () if self.refused.len() > REASONS_MAX => Hint::UseFindJson,
+            () => "check the addresses, try again later, or give other sources".into(),
         };
-        let message = match reasons.is_empty() {
-            true => format!("no source has a usable snapshot ({} asked)", self.asked_count),
-            false => format!("no source has a usable snapshot: {}{more}", reasons.join("; ")),
-        };
-        Err(match stale {
-            0 if is_of_unknown_age => Error::new(ErrorKind::Network, message).with_hint(Hint::GiveRpc),
-            0 => Error::new(ErrorKind::Network, message).with_hint(match more.is_empty() {
-                true => "check the addresses, try again later, or give other sources".into(),
-                false => Hint::UseFindJson,
-            }),
-            // The reasons say already that all states are too old.
-            stale if stale == self.refused.len() && more.is_empty() => {
-                Error::new(ErrorKind::Network, message).with_hint(Hint::RaiseMaxAge)
-            }
-            stale => {
-                let states = quantity::count_of(stale as u64, "state");
-                Error::new(ErrorKind::Network, format!("{message} ({states} would be too old at boot)"))
-                    .with_hint(Hint::RaiseMaxAge)
-            }
-        })
+        let message = reasons("no source has a usable snapshot", self.refused.iter().map(Refused::told));
+        Err(Error::new(ErrorKind::Network, message).with_hint(hint))
     }
 
     fn refuse(&mut self, source: String, why: String, is_stale: bool) {

@@ -5,11 +5,8 @@ use slotpress_base::{Error, ErrorKind, Hint};
 use slotpress_format::{ArchiveName, Hash, Root};
 use slotpress_read::CheckOptions;
 
-use super::Candidate;
+use super::{Candidate, reasons};
 use crate::Offer;
-
-/// Number of candidates that an error names.
-const NAMED_MAX: usize = 8;
 
 /// The slot or hash that the operator asked for. Archive names tell both, so other archives are not
 /// even downloaded.
@@ -37,11 +34,11 @@ impl Expected {
 
     /// Error for when none of these candidates has the expected state.
     pub fn is_nowhere(self, candidates: &[Candidate]) -> Error {
-        let found: Vec<String> = candidates.iter().take(NAMED_MAX).map(|one| one.slot().to_string()).collect();
         let slot = self.slot.map(|slot| format!("slot {slot}"));
         let hash = self.hash.map(|hash| format!("hash {hash}"));
         let asked: Vec<String> = slot.into_iter().chain(hash).collect();
-        let message = format!("no source has the state of {} (found: slots {})", asked.join(", "), found.join(", "));
+        let found = candidates.iter().map(|one| format!("{} has slot {}", one.source, one.slot()));
+        let message = reasons(&format!("no source has the state of {}", asked.join(", ")), found);
         Error::damaged(message).with_hint(Hint::UseFind)
     }
 }
@@ -124,13 +121,11 @@ impl Node {
         if self.bad.len() < 2 {
             return last.clone().with_hint(hint);
         }
-        let whys = self.bad.iter().take(NAMED_MAX).map(|bad| match &bad.place {
+        let whys = self.bad.iter().map(|bad| match &bad.place {
             Some(place) if !bad.why.contains(place) => format!("{place}: {}", bad.why),
             _ => bad.why.clone(),
         });
-        let more = if self.bad.len() > NAMED_MAX { "; and others" } else { "" };
-        let message = format!("no source is left: {}{more}", Vec::from_iter(whys).join("; "));
-        Error::new(last.kind(), message).with_hint(hint)
+        Error::new(last.kind(), reasons("no source is left", whys)).with_hint(hint)
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use slotpress_format::{ArchiveName, SlotTime};
 
-use super::{Candidate, MAX_AGE_DEFAULT, MaxAge, Node};
+use super::{Candidate, MAX_AGE_DEFAULT, MaxAge, Node, sum_of};
 use crate::{Offer, Remote};
 
 /// Assumed rate of a server that was not measured: a quarter of a 1 Gbit/s line.
@@ -22,6 +22,9 @@ const UNKNOWN_BYTES: u64 = 110_000_000_000;
 
 /// An offer, its source, and whether the operator named the source.
 pub type Offered = (Offer, String, bool);
+
+/// A full archive, and an incremental one on it.
+type Pair<'a> = (&'a Offered, Option<&'a Offer>);
 
 /// Input of the ranking: what sources offer, and facts of their cluster.
 #[derive(Clone, Debug, Default)]
@@ -76,29 +79,8 @@ impl Ranking {
     /// Returns the candidates that a node may use, best first, and those that are too old.
     pub fn rank(&self, node: &Node) -> (Vec<Candidate>, Vec<Candidate>) {
         let newest = self.slot.or(self.offers.iter().map(|(offer, ..)| offer.name.slot).max());
-        let mut candidates = self.pairs(node);
-        for candidate in &mut candidates {
-            let slot = candidate.slot();
-            candidate.behind = self.slot_time.of_slots(newest.unwrap_or(slot).saturating_sub(slot));
-            candidate.age = self.age(slot);
-            candidate.age_slots = match self.slot {
-                Some(now) => Some(now.saturating_sub(slot)),
-                None => candidate.age.map(|age| self.slot_time.slots_in(age)),
-            };
-            let kept = candidate.remotes().map(|(offer, _)| node.kept_bytes(&offer.name));
-            candidate.kept_bytes = kept.fold(0, u64::saturating_add);
-            let rate = candidate.remotes().next().and_then(|(_, remote)| self.rate(remote));
-            candidate.rate_bytes_per_second = rate;
-            let fetch_time = |(offer, remote): (&Offer, &Remote)| {
-                let left = offer.length_bytes.map(|bytes| bytes.saturating_sub(node.kept_bytes(&offer.name)));
-                fetch_time(left, self.rate(remote))
-            };
-            candidate.fetch_time = candidate.remotes().map(fetch_time).fold(Duration::ZERO, Duration::saturating_add);
-            let rest = candidate.fetch_time.saturating_add(candidate.restore_time(self.restore_bytes_per_second));
-            candidate.rank = candidate.behind.saturating_add(rest);
-            candidate.expected_age = candidate.age.map(|age| age.saturating_add(rest));
-            candidate.expected_age_slots = candidate.expected_age.map(|age| self.slot_time.slots_in(age));
-        }
+        let mut candidates: Vec<Candidate> =
+            self.pairs(node).into_iter().map(|pair| self.candidate(pair, newest, node)).collect();
         // If the operator named an archive by URLs, these are used in the given order.
         if node.only.is_some() {
             return (candidates, Vec::new());
@@ -126,6 +108,41 @@ impl Ranking {
         (candidates, stale)
     }
 
+    fn candidate(&self, (from, incremental): Pair<'_>, newest: Option<u64>, node: &Node) -> Candidate {
+        let (full, source, is_operator) = from.clone();
+        let offers = || std::iter::once(&full).chain(incremental);
+        let slot = offers().last().map_or(full.name.slot, |last| last.name.slot);
+        let behind = self.slot_time.of_slots(newest.unwrap_or(slot).saturating_sub(slot));
+        let age = self.age(slot);
+        let remotes = || offers().filter_map(|offer| offer.remote().map(|remote| (offer, remote)));
+        let kept_bytes = remotes().map(|(offer, _)| node.kept_bytes(&offer.name)).fold(0, u64::saturating_add);
+        let fetch_time = remotes().map(|(offer, remote)| {
+            let left = offer.length_bytes.map(|bytes| bytes.saturating_sub(node.kept_bytes(&offer.name)));
+            fetch_time(left, self.rate(remote))
+        });
+        let fetch_time = fetch_time.fold(Duration::ZERO, Duration::saturating_add);
+        let rest = fetch_time.saturating_add(restore_time(sum_of(offers()), self.restore_bytes_per_second));
+        let expected_age = age.map(|age| age.saturating_add(rest));
+        let age_slots = match self.slot {
+            Some(now) => Some(now.saturating_sub(slot)),
+            None => age.map(|age| self.slot_time.slots_in(age)),
+        };
+        Candidate {
+            incremental: incremental.cloned(),
+            source,
+            is_operator,
+            age_slots,
+            age,
+            kept_bytes,
+            fetch_time,
+            rate_bytes_per_second: remotes().next().and_then(|(_, remote)| self.rate(remote)),
+            expected_age,
+            expected_age_slots: expected_age.map(|age| self.slot_time.slots_in(age)),
+            rank: behind.saturating_add(rest),
+            full,
+        }
+    }
+
     pub(crate) fn rate(&self, remote: &Remote) -> Option<u64> {
         self.rates.get(&remote.origin()).copied()
     }
@@ -133,13 +150,13 @@ impl Ranking {
     /// Combines each full archive with the newest incremental ones that build on it, and with none.
     /// Incremental archives of another source will do, since all validators of a cluster have the
     /// same state at one slot. If a state is expected, only combinations with it remain.
-    fn pairs(&self, node: &Node) -> Vec<Candidate> {
+    fn pairs(&self, node: &Node) -> Vec<Pair<'_>> {
         let may_be = |offer: &Offer| match &node.only {
             Some(only) => *only == offer.name,
             None => offer.is_full(),
         };
         let mut pairs = Vec::new();
-        for (full, source, is_operator) in &self.offers {
+        for from @ (full, source, _) in &self.offers {
             if !may_be(full) || !node.allows(full, None) {
                 continue;
             }
@@ -151,23 +168,10 @@ impl Ranking {
             // The full archive alone can be the youngest at boot, if fetching the incremental one
             // takes longer than the time between their slots.
             let incrementals = [any, own].into_iter().flatten().map(Some).chain([None]);
-            pairs.extend(incrementals.map(|incremental| Candidate {
-                full: full.clone(),
-                incremental: incremental.cloned(),
-                source: source.clone(),
-                is_operator: *is_operator,
-                age_slots: None,
-                age: None,
-                behind: Duration::ZERO,
-                kept_bytes: 0,
-                fetch_time: Duration::ZERO,
-                rate_bytes_per_second: None,
-                expected_age: None,
-                expected_age_slots: None,
-                rank: Duration::MAX,
-            }));
+            pairs.extend(incrementals.map(|incremental| (from, incremental)));
         }
-        pairs.retain(|pair| pair.offers().any(|offer| node.expected.is_named(&offer.name)));
+        let is_named = |offer: &Offer| node.expected.is_named(&offer.name);
+        pairs.retain(|((full, ..), incremental)| is_named(full) || incremental.is_some_and(is_named));
         pairs
     }
 
