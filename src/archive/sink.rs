@@ -10,7 +10,7 @@ use slotpress_base::{Error, IoContext, IoHint, KeptDir, Progress, Result, ShowPa
 use slotpress_format::ArchiveName;
 use slotpress_read::{Unpublished, already_exists, check_output_dir};
 #[cfg(feature = "stores")]
-use slotpress_stores::{Metadata, Store, Upload};
+use slotpress_stores::{Store, Upload, headers_of};
 
 /// Destination of an archive. In a directory or store, the archive gets its name only when it
 /// is complete.
@@ -138,8 +138,8 @@ impl<'a> Sink<'a> {
                 // Content that cannot be compressed grows by a few bytes per block and frame. An
                 // index follows.
                 let bytes_max = bytes_max.saturating_add(bytes_max / 128).saturating_add(TAIL_BYTES_MAX);
-                let metadata = Metadata::of_archive(name, None);
-                let upload = store.upload(&name.to_string(), &metadata, bytes_max, replace, progress)?;
+                let headers = headers_of(name, None);
+                let upload = store.upload(&name.to_string(), &headers, bytes_max, replace, progress)?;
                 let path = PathBuf::from(store.shown(&name.to_string()));
                 Ok(OpenSink::Store { upload: Box::new(upload), path, progress })
             }
@@ -220,7 +220,7 @@ impl OpenSink<'_> {
                 .file_name()
                 .is_some_and(|promised| promised == name.as_str())
             {
-                true => upload.finish(progress).map(|_| Some(path)),
+                true => upload.finish(progress).map(|()| Some(path)),
                 false => Err(Error::damaged(format!("by its content, the archive is {name}, not what its name says"))),
             },
             Self::Unnamed(_) => Ok(None),

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use slotpress_base::{Error, IoContext, NoProgress, Progress, Result, random_name, text};
 use slotpress_read::WorkDir;
-use slotpress_stores::{Condition, Metadata, Put, Small, Store};
+use slotpress_stores::{Attribute, Attributes, Condition, Put, Small, Store};
 
 use super::added::{MANIFEST_BYTES_MAX, added, slot_of, tables_of};
 use super::parts::ExportedFile;
@@ -84,7 +84,7 @@ impl Sending<'_> {
     fn begin(&self, ours: &Value, progress: &dyn Progress) -> Result<()> {
         let (store, slot, journal) = (self.store, self.manifest.slot, self.journal.as_bytes());
         let name = journal_name(slot);
-        if store.put_small(&name, journal, &Metadata::default(), &unchanged(&self.left), progress)? == Put::Refused {
+        if store.put_small(&name, journal, &Attributes::new(), &unchanged(&self.left), progress)? == Put::Refused {
             return Err(self.taken_over());
         }
         let there = store.get_small(&manifest_name(slot), MANIFEST_BYTES_MAX, progress)?;
@@ -126,7 +126,7 @@ impl Sending<'_> {
         tables.iter().try_for_each(|fields| self.check_there(fields, progress))?;
         self.check_ours(progress)?;
         let (name, whole) = (manifest_name(slot), self.whole.as_bytes());
-        if store.put_small(&name, whole, &Metadata::default(), &unchanged(&self.there), progress)? == Put::Refused {
+        if store.put_small(&name, whole, &Attributes::new(), &unchanged(&self.there), progress)? == Put::Refused {
             return Err(exists(Path::new(&store.shown(&name))));
         }
         // Another run may have put the manifest of another slot there meanwhile.
@@ -144,7 +144,7 @@ impl Sending<'_> {
         let now = store.get_small(&name, MANIFEST_BYTES_MAX, progress)?;
         match bytes_of(&self.there) {
             _ if bytes_of(&now) != Some(self.whole.as_bytes()) => {}
-            Some(old) => drop(store.put_small(&name, old, &Metadata::default(), &unchanged(&now), progress)?),
+            Some(old) => drop(store.put_small(&name, old, &Attributes::new(), &unchanged(&now), progress)?),
             None => store.delete(&name, progress)?,
         }
         for TableFields { table, files, .. } in &self.manifest.tables {
@@ -156,8 +156,8 @@ impl Sending<'_> {
     }
 
     fn send(&self, to: &Store, file: &ExportedFile, progress: &dyn Progress) -> Result<()> {
-        let metadata = Metadata::default().content_type("application/octet-stream".to_string());
-        let mut upload = to.upload(name_of(file), &metadata, file.bytes, false, progress)?;
+        let headers = Attributes::from_iter([(Attribute::ContentType, "application/octet-stream")]);
+        let mut upload = to.upload(name_of(file), &headers, file.bytes, false, progress)?;
         let mut from = self.work.dir().open_file(&file.part)?;
         let mut buffer = vec![0; 1 << 20];
         loop {
@@ -168,7 +168,7 @@ impl Sending<'_> {
             upload.write(buffer.get(..count).unwrap_or_default(), progress)?;
             progress.advance(count as u64, 0);
         }
-        upload.finish(progress).map(|_| ())
+        upload.finish(progress)
     }
 
     /// Fails if the store lists other files of a table than those that were sent.

@@ -143,11 +143,7 @@ async fn answer(http: &reqwest::Client, url: &Url, request: HttpRequest) -> Resu
     if head.status.is_success() && !is_late {
         return Ok(HttpResponse::from_parts(head, body.into()));
     }
-    let mut refused = refused(head.status, &head.headers, &body);
-    if is_late {
-        refused.status = status_of(&refused.code);
-    }
-    Err(Box::new(Failure::Refused(refused)))
+    Err(Box::new(Failure::Refused(refused(head.status, &head.headers, &body))))
 }
 
 async fn read(url: &Url, mut body: HttpResponseBody) -> Result<Vec<u8>, NetError> {
@@ -198,16 +194,6 @@ fn refused(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Refused {
         region: field("x-amz-bucket-region").or_else(|| element("Region")),
         retry_after: field(RETRY_AFTER.as_str()),
         clocks_differ_by: clocks_differ_by.unwrap_or_default(),
-    }
-}
-
-/// HTTP status for an S3 error code.
-fn status_of(code: &str) -> StatusCode {
-    match code {
-        "SlowDown" | "ServiceUnavailable" => StatusCode::SERVICE_UNAVAILABLE,
-        "NoSuchUpload" => StatusCode::NOT_FOUND,
-        "InternalError" => StatusCode::INTERNAL_SERVER_ERROR,
-        _ => StatusCode::BAD_REQUEST,
     }
 }
 

@@ -1,6 +1,5 @@
 //! One bucket. Each function makes one request; the caller retries.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -11,8 +10,8 @@ use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path as Key;
 use object_store::signer::Signer;
 use object_store::{
-    Attribute, Attributes, ClientOptions, GetOptions, ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions,
-    PutOptions, PutPayload, RetryConfig, UpdateVersion,
+    Attributes, ClientOptions, GetOptions, ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions,
+    PutPayload, RetryConfig, UpdateVersion,
 };
 use slotpress_base::{Error, Result};
 use slotpress_net::reqwest::Method;
@@ -22,7 +21,7 @@ use crate::answers::Connector;
 use crate::credentials::{Profile, anonymous};
 use crate::failure::from_store_error;
 use crate::store::{Object, SMALL_BYTES_MAX, Small};
-use crate::{Condition, Metadata, Put, S3Options};
+use crate::{Condition, Put, S3Options};
 
 /// Limit on listed files below a prefix: with a full and an incremental archive every hour, it
 /// lasts for ten years.
@@ -97,28 +96,24 @@ impl Bucket {
         let prefix = url.path().trim_start_matches('/');
         let prefix = Some(prefix).filter(|prefix| !prefix.is_empty());
         let mut objects: Vec<Object> = Vec::new();
-        let (mut page_token, mut tokens) = (None, BTreeSet::new());
+        let mut page_token = None;
         for _ in 0..LIST_PAGES_MAX {
             let options = PaginatedListOptions {
                 delimiter: Some("/".into()),
-                page_token: page_token.take(),
+                page_token: page_token.clone(),
                 ..PaginatedListOptions::default()
             };
             let page = self.s3.list_paginated(prefix, options).await.map_err(|error| from_store_error(url, &error))?;
             objects
                 .extend(page.result.objects.into_iter().filter_map(|meta| object(&meta, prefix.unwrap_or_default())));
-            if objects.len() > LISTED_MAX {
-                let why = format!("more than {LISTED_MAX} files");
-                return Err(NetError::new(NetErrorKind::TooLong, url, why));
-            }
             let Some(token) = page.page_token else { return Ok(objects) };
-            if !tokens.insert(token.clone()) {
-                let why = "the store's list has no end: it repeats its continuation token";
-                return Err(NetError::new(NetErrorKind::BadAnswer, url, why));
+            if objects.len() > LISTED_MAX || page_token.as_ref() == Some(&token) {
+                break;
             }
             page_token = Some(token);
         }
-        Err(NetError::new(NetErrorKind::TooLong, url, format!("a list of more than {LIST_PAGES_MAX} pages")))
+        let why = format!("the store's list has no end, or more than {LISTED_MAX} files");
+        Err(NetError::new(NetErrorKind::TooLong, url, why))
     }
 
     pub async fn stat(&self, url: Url) -> NetResult<Option<Object>> {
@@ -150,7 +145,7 @@ impl Bucket {
         &self,
         url: &Url,
         bytes: &[u8],
-        metadata: &Metadata,
+        headers: &Attributes,
         condition: &Condition,
     ) -> NetResult<Put> {
         let mode = match condition {
@@ -158,9 +153,9 @@ impl Bucket {
             Condition::Absent => PutMode::Create,
             Condition::Unchanged(e_tag) => PutMode::Update(UpdateVersion { e_tag: Some(e_tag.clone()), version: None }),
         };
-        let options = PutOptions { mode, attributes: attributes(metadata), ..PutOptions::default() };
+        let options = PutOptions { mode, attributes: headers.clone(), ..PutOptions::default() };
         match self.s3.put_opts(&key(url)?, PutPayload::from(bytes.to_vec()), options).await {
-            Ok(put) => Ok(Put::Done(put.e_tag)),
+            Ok(_) => Ok(Put::Done),
             Err(error) => match from_store_error(url, &error) {
                 error if error.kind() == NetErrorKind::Changed => Ok(Put::Refused),
                 // The file that should be unchanged is gone, which counts as a change.
@@ -176,8 +171,8 @@ impl Bucket {
         found_or_none(&url, self.s3.delete(&key(&url)?).await).map(drop)
     }
 
-    pub async fn begin(&self, url: Url, metadata: &Metadata) -> NetResult<String> {
-        let options = PutMultipartOptions { attributes: attributes(metadata), ..PutMultipartOptions::default() };
+    pub async fn begin(&self, url: Url, headers: &Attributes) -> NetResult<String> {
+        let options = PutMultipartOptions { attributes: headers.clone(), ..PutMultipartOptions::default() };
         self.s3.create_multipart_opts(&key(&url)?, options).await.map_err(|error| from_store_error(&url, &error))
     }
 
@@ -187,10 +182,10 @@ impl Bucket {
         put.map(|part| part.content_id).map_err(|error| from_store_error(url, &error))
     }
 
-    pub async fn complete(&self, url: &Url, upload_id: &str, tags: &[String]) -> NetResult<Option<String>> {
+    pub async fn complete(&self, url: &Url, upload_id: &str, tags: &[String]) -> NetResult<()> {
         let parts = tags.iter().map(|tag| PartId { content_id: tag.clone() }).collect();
         let completed = self.s3.complete_multipart(&key(url)?, &upload_id.to_string(), parts).await;
-        completed.map(|put| put.e_tag).map_err(|error| from_store_error(url, &error))
+        completed.map(drop).map_err(|error| from_store_error(url, &error))
     }
 
     pub async fn abort(&self, url: Url, upload_id: String) -> NetResult<()> {
@@ -227,18 +222,4 @@ fn object(meta: &object_store::ObjectMeta, prefix: &str) -> Option<Object> {
         modified: meta.last_modified.into(),
         e_tag: meta.e_tag.clone(),
     })
-}
-
-fn attributes(metadata: &Metadata) -> Attributes {
-    let mut attributes = Attributes::new();
-    if let Some(content_type) = &metadata.content_type {
-        attributes.insert(Attribute::ContentType, content_type.clone().into());
-    }
-    if let Some(cache_control) = &metadata.cache_control {
-        attributes.insert(Attribute::CacheControl, cache_control.clone().into());
-    }
-    for (name, value) in &metadata.user {
-        attributes.insert(Attribute::Metadata(name.clone().into()), value.clone().into());
-    }
-    attributes
 }

@@ -53,90 +53,74 @@ pub fn to_net_error(url: &Url, error: &Error) -> NetError {
     }
 }
 
-fn from_error_response(url: &Url, refused: &Refused) -> NetError {
-    let bucket = url.host_str().unwrap_or_default();
-    let status = refused.status.as_u16();
-    let description = match (refused.code.is_empty(), refused.message.is_empty()) {
-        (true, _) => format!("status {status}"),
-        (false, true) => refused.code.clone(),
-        (false, false) => format!("{}: {}", refused.code, refused.message),
-    };
-    let final_error = |why: String| NetError::new(NetErrorKind::Forbidden, url, why);
-    let denied = |why: String| NetError::new(NetErrorKind::Denied, url, why);
-    match (refused.code.as_str(), status) {
-        ("NoSuchUpload", _) => {
-            NetError::new(NetErrorKind::Gone, url, "the store has dropped this upload (NoSuchUpload)")
-        }
-        ("InvalidPart" | "InvalidPartOrder", _) => {
-            let why =
-                format!("the store has lost a part of this upload, or has another one in its place ({description})");
-            NetError::new(NetErrorKind::Changed, url, why)
-        }
-        ("NoSuchBucket", _) => final_error(format!("there is no bucket {bucket} ({description})"))
-            .with_hint("check the bucket's name, the endpoint and the region; slotpress creates no buckets"),
-        ("RequestTimeTooSkewed" | "RequestExpired", _) => clock_skew(url, refused),
-        (_, 403) if refused.clocks_differ_by > CLOCKS_DIFFER_BY => clock_skew(url, refused),
-        ("ExpiredToken" | "TokenRefreshRequired" | "ExpiredTokenException", _) => {
-            denied(format!("the credentials have expired ({description})")).with_hint(
-                "get new ones, then run the same again; those of a credential_process or of the machine are renewed",
-            )
-        }
-        (
-            "InvalidAccessKeyId" | "SignatureDoesNotMatch" | "InvalidToken" | "UnrecognizedClientException"
+/// What S3's error codes mean. Others are judged by their status.
+const CODES: &[(NetErrorKind, &[&str])] = &[
+    (NetErrorKind::Gone, &["NoSuchUpload", "NoSuchKey", "NoSuchVersion", "NotFound"]),
+    (NetErrorKind::Changed, &["InvalidPart", "InvalidPartOrder", "ConditionalRequestConflict"]),
+    (
+        NetErrorKind::Denied,
+        &[
+            "ExpiredToken",
+            "ExpiredTokenException",
+            "TokenRefreshRequired",
+            "InvalidAccessKeyId",
+            "SignatureDoesNotMatch",
+            "InvalidToken",
+            "UnrecognizedClientException",
             // versitygw, which answers 404.
-            | "XAdminUserNotFound",
-            _,
-        ) => {
-            denied(format!("the store does not know the credentials ({description})"))
-                .with_hint("check the key and its secret, and that they belong to this endpoint")
-        }
-        (
-            "AuthorizationHeaderMalformed"
-            | "PermanentRedirect"
-            | "TemporaryRedirect"
-            | "AuthorizationQueryParametersError"
-            | "IllegalLocationConstraintException",
-            _,
-        )
-        | (_, 301 | 307 | 308) => wrong_region(url, refused, &description),
-        ("", 400) if refused.region.is_some() => wrong_region(url, refused, &description),
-        (_, 401 | 403) => {
-            denied(format!("the store does not allow it ({description})")).with_hint(Hint::GiveCredentials)
-        }
-        ("NoSuchKey" | "NoSuchVersion" | "NotFound", _) | ("", 404) => NetError::new(NetErrorKind::Gone, url, format!("is not there ({description})")),
-        (_, 412) | ("ConditionalRequestConflict", _) => {
-            NetError::new(NetErrorKind::Changed, url, format!("another file is there ({description})"))
-        }
-        (_, 404) => final_error(format!("the store refuses it ({description})")),
-        ("NotImplemented", _) | (_, 405 | 501) => final_error(format!("the store cannot do that ({description})")),
-        ("EntityTooLarge", _) => final_error(format!("the store does not take a file of this size ({description})")),
-        ("QuotaExceeded" | "XMinioStorageFull" | "InsufficientStorage", _) | (_, 507) => {
-            NetError::new(NetErrorKind::Full, url, format!("the store takes no more ({description})"))
-                .with_hint("raise the quota, or delete what is not needed")
-        }
-        // S3 sends 400 for a request that arrived too slowly, but such a request can be retried, as
-        // after an overload.
-        ("RequestTimeout", _) => NetError::status(url, 503, &description, refused.retry_after.as_deref()),
-        _ => NetError::status(url, status, &description, refused.retry_after.as_deref()),
-    }
-}
+            "XAdminUserNotFound",
+        ],
+    ),
+    (
+        NetErrorKind::Forbidden,
+        &[
+            "NoSuchBucket",
+            "RequestTimeTooSkewed",
+            "RequestExpired",
+            "AuthorizationHeaderMalformed",
+            "AuthorizationQueryParametersError",
+            "IllegalLocationConstraintException",
+            "NotImplemented",
+            "EntityTooLarge",
+        ],
+    ),
+    (NetErrorKind::Full, &["QuotaExceeded", "XMinioStorageFull", "InsufficientStorage"]),
+    // S3 sends 400 for a request that arrived too slowly; it can be retried, as after an overload.
+    (NetErrorKind::Status(503), &["RequestTimeout", "SlowDown", "ServiceUnavailable"]),
+    (NetErrorKind::Status(500), &["InternalError"]),
+];
 
-fn clock_skew(url: &Url, refused: &Refused) -> NetError {
-    let minutes = refused.clocks_differ_by.as_secs().div_ceil(60);
-    let why = format!("this machine's clock is {minutes} minutes off the store's ({})", refused.code);
-    NetError::new(NetErrorKind::Forbidden, url, why)
-        .with_hint("set the clock (chronyc makestep, timedatectl set-ntp true): signatures are good for 15 minutes")
-}
-
-fn wrong_region(url: &Url, refused: &Refused, description: &str) -> NetError {
-    let bucket = url.host_str().unwrap_or_default();
-    let net_error = |why: String| NetError::new(NetErrorKind::Forbidden, url, why);
-    match &refused.region {
-        Some(region) => {
-            net_error(format!("the bucket {bucket} is in the region {region}, which was not asked ({description})"))
-                .with_hint(format!("set the region: AWS_REGION={region}"))
-        }
-        None => net_error(format!("the bucket {bucket} is elsewhere ({description})"))
-            .with_hint("check the region (AWS_REGION) and the endpoint (AWS_ENDPOINT_URL)"),
+fn from_error_response(url: &Url, refused: &Refused) -> NetError {
+    let Refused { status, code, message, region, retry_after, clocks_differ_by } = refused;
+    let status = status.as_u16();
+    let is_clock_off = ["RequestTimeTooSkewed", "RequestExpired"].contains(&code.as_str())
+        || (status == 403 && *clocks_differ_by > CLOCKS_DIFFER_BY);
+    let by_code = CODES.iter().find(|(_, codes)| codes.contains(&code.as_str())).map(|(kind, _)| *kind);
+    let kind = by_code.unwrap_or(match status {
+        _ if is_clock_off => NetErrorKind::Forbidden,
+        301 | 307 | 308 | 405 | 501 => NetErrorKind::Forbidden,
+        400 if code.is_empty() && region.is_some() => NetErrorKind::Forbidden,
+        401 | 403 => NetErrorKind::Denied,
+        404 if code.is_empty() => NetErrorKind::Gone,
+        404 => NetErrorKind::Forbidden,
+        412 => NetErrorKind::Changed,
+        507 => NetErrorKind::Full,
+        _ => NetErrorKind::Status(status),
+    });
+    let said: Vec<&str> = [code.as_str(), message].into_iter().filter(|said| !said.is_empty()).collect();
+    let error = NetError::status(url, status, &said.join(": "), retry_after.as_deref()).of_kind(kind);
+    match kind {
+        _ if is_clock_off => error.with_hint(format!(
+            "set the clock (chronyc makestep, timedatectl set-ntp true): it is {} minutes off the store's, and \
+             signatures are good for 15 minutes",
+            clocks_differ_by.as_secs().div_ceil(60)
+        )),
+        NetErrorKind::Denied => error.with_hint(Hint::GiveCredentials),
+        NetErrorKind::Full => error.with_hint("raise the quota, or delete what is not needed"),
+        NetErrorKind::Forbidden => error.with_hint(match region {
+            Some(region) => format!("the bucket is in another region: AWS_REGION={region}"),
+            None => "check the bucket's name, the region (AWS_REGION) and the endpoint (AWS_ENDPOINT_URL)".to_string(),
+        }),
+        _ => error,
     }
 }

@@ -22,8 +22,9 @@ mod store;
 mod target;
 mod upload;
 
+pub use object_store::{Attribute, Attributes};
 pub use options::{S3Options, StoreOptions};
 pub use parts::{PART_BYTES_MIN, PARTS_MAX, UploadState};
-pub use store::{Condition, Metadata, Object, Put, Small, Store};
+pub use store::{Condition, Object, Put, Small, Store, headers_of};
 pub use target::Target;
 pub use upload::Upload;

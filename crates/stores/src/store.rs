@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::SystemTime;
 
-use derive_setters::Setters;
+use object_store::{Attribute, Attributes};
 use slotpress_base::{CancelToken, Error, KeptDir, Progress, Result, quantity};
 use slotpress_format::{ArchiveName, Root};
 use slotpress_net::patience::Patience;
@@ -48,34 +48,19 @@ pub struct Small {
     pub e_tag: Option<String>,
 }
 
-/// HTTP headers that a bucket sends with a file. A directory ignores them: the server in front of
-/// it sends its own.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Setters)]
-#[non_exhaustive]
-#[warn(missing_docs)]
-#[allow(missing_docs, reason = "the names say it")]
-pub struct Metadata {
-    #[setters(into)]
-    pub content_type: Option<String>,
-    #[setters(into)]
-    pub cache_control: Option<String>,
-    /// Custom pairs (`x-amz-meta-…`), such as the root: lowercase names, values without control
-    /// characters.
-    pub user: Vec<(String, String)>,
-}
-
-#[warn(missing_docs)]
-impl Metadata {
-    /// Headers for an archive, which never changes under its name, with its root if that is known
-    /// before sending.
-    pub fn of_archive(name: &ArchiveName, root: Option<Root>) -> Self {
-        Self {
-            content_type: Some(name.extension.content_type().to_string()),
-            // A proxy that compresses or cuts the file would invalidate its entity tag.
-            cache_control: Some("public, max-age=31536000, immutable, no-transform".to_string()),
-            user: root.map(|root| ("slotpress-root".to_string(), root.to_string())).into_iter().collect(),
-        }
+/// HTTP headers that a bucket sends with an archive, which never changes under its name, with its
+/// root if that is known before sending. A directory ignores headers: the server in front of it
+/// sends its own.
+pub fn headers_of(name: &ArchiveName, root: Option<Root>) -> Attributes {
+    let mut headers = Attributes::from_iter([
+        (Attribute::ContentType, name.extension.content_type()),
+        // A proxy that compresses or cuts the file would invalidate its entity tag.
+        (Attribute::CacheControl, "public, max-age=31536000, immutable, no-transform"),
+    ]);
+    if let Some(root) = root {
+        headers.insert(Attribute::Metadata("slotpress-root".into()), root.to_string().into());
     }
+    headers
 }
 
 /// Condition for writing a small file.
@@ -94,8 +79,8 @@ pub enum Condition {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[warn(missing_docs)]
 pub enum Put {
-    /// The file was written; its tag, if the store has tags.
-    Done(Option<String>),
+    /// The file was written.
+    Done,
     /// The condition was not met, or another program has changed the file since.
     Refused,
 }
@@ -273,7 +258,7 @@ impl Store {
         &self,
         name: &str,
         bytes: &[u8],
-        metadata: &Metadata,
+        headers: &Attributes,
         condition: &Condition,
         progress: &dyn Progress,
     ) -> Result<Put> {
@@ -289,13 +274,13 @@ impl Store {
             Backend::Dir(dir) => dir.put_small(name, bytes, condition, progress)?,
             Backend::S3(at) => {
                 let url = at.url_of(name);
-                at.with_retries(progress, || at.bucket.put_small(&url, bytes, metadata, condition))?
+                at.with_retries(progress, || at.bucket.put_small(&url, bytes, headers, condition))?
             }
         };
         let there = self.get_small(name, SMALL_BYTES_MAX, progress)?;
         match (put, there) {
-            (_, Some(there)) if there.bytes == bytes => Ok(Put::Done(there.e_tag)),
-            (Put::Done(_), None) => {
+            (_, Some(there)) if there.bytes == bytes => Ok(Put::Done),
+            (Put::Done, None) => {
                 let message = format!("{} is not there, though the target said that it is written", self.shown(name));
                 Err(Error::failed(message)
                     .with_hint("look at the store's own log, and read the file with another program"))
@@ -342,7 +327,7 @@ impl Store {
     pub fn upload(
         &self,
         name: &str,
-        metadata: &Metadata,
+        headers: &Attributes,
         bytes_max: u64,
         replace: bool,
         progress: &dyn Progress,
@@ -354,7 +339,7 @@ impl Store {
                 if !replace && self.stat(name, progress)?.is_some() {
                     return Err(already_exists(Path::new(&self.shown(name))));
                 }
-                Upload::begin(at, name, metadata, bytes_max, progress)
+                Upload::begin(at, name, headers, bytes_max, progress)
             }
         }
     }

@@ -7,7 +7,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, SendTimeoutError, Sender, bounded};
-use object_store::PutPayload;
+use object_store::{Attributes, PutPayload};
 use parking_lot::Mutex;
 use slotpress_base::progress::{self};
 use slotpress_base::quantity::bytes as show_bytes;
@@ -19,10 +19,10 @@ use slotpress_net::patience::Patience;
 use slotpress_net::{NetError, NetErrorKind, Url, shown};
 use tokio::time::timeout;
 
+use crate::UploadState;
 use crate::directory::FileUpload;
 use crate::parts::{PARTS_MAX, Parts};
 use crate::store::InBucket;
-use crate::{Metadata, UploadState};
 
 /// Interval for checking whether to stop while waiting for a part.
 const STOP_CHECK: Duration = Duration::from_millis(50);
@@ -55,12 +55,12 @@ impl Upload {
     pub(crate) fn begin(
         at: &InBucket,
         name: &str,
-        metadata: &Metadata,
+        headers: &Attributes,
         bytes_max: u64,
         progress: &dyn Progress,
     ) -> Result<Self> {
         let parts = Parts::new(bytes_max, at.options.memory_bytes)?;
-        let upload_id = at.with_retries(progress, || at.bucket.begin(at.url_of(name), metadata))?;
+        let upload_id = at.with_retries(progress, || at.bucket.begin(at.url_of(name), headers))?;
         Ok(Self(Backend::Parts(Box::new(PartsUpload::start(at, name, upload_id, parts, Vec::new(), 0)?))))
     }
 
@@ -115,12 +115,12 @@ impl Upload {
         self.parts().map(PartsUpload::state)
     }
 
-    /// Completes the file after everything was written. Returns its tag, if the store has tags.
+    /// Completes the file after everything was written.
     ///
     /// # Errors
     /// See [`Upload::write`]. The name is taken (only in a directory), or the store lost what was
     /// sent.
-    pub fn finish(self, progress: &dyn Progress) -> Result<Option<String>> {
+    pub fn finish(self, progress: &dyn Progress) -> Result<()> {
         match self.0 {
             Backend::File(upload) => upload.finish(),
             Backend::Parts(mut upload) => upload.finish(progress),
@@ -133,7 +133,7 @@ impl Upload {
     ///
     /// # Errors
     /// See [`Upload::finish`].
-    pub fn finish_or_keep(self, progress: &dyn Progress, keep: &mut dyn FnMut(UploadState)) -> Result<Option<String>> {
+    pub fn finish_or_keep(self, progress: &dyn Progress, keep: &mut dyn FnMut(UploadState)) -> Result<()> {
         match self.0 {
             Backend::File(upload) => upload.finish(),
             Backend::Parts(mut upload) => {
@@ -354,7 +354,7 @@ impl PartsUpload {
         self.state()
     }
 
-    fn finish(&mut self, progress: &dyn Progress) -> Result<Option<String>> {
+    fn finish(&mut self, progress: &dyn Progress) -> Result<()> {
         // An upload has at least one part.
         if !self.filling.is_empty() || self.started_parts == 0 {
             self.send(progress)?;
@@ -371,13 +371,13 @@ impl PartsUpload {
             let message = format!("{url}: {arrived} of {sent} parts have arrived");
             return Err(Error::new(ErrorKind::Network, message).with_hint("run this again"));
         }
-        let tag = self.complete(&state.tags, progress)?;
+        self.complete(&state.tags, progress)?;
         self.is_closed = true;
-        Ok(tag)
+        Ok(())
     }
 
     /// Completes the upload. If the answer is lost, looks for the file.
-    fn complete(&self, tags: &[String], progress: &dyn Progress) -> Result<Option<String>> {
+    fn complete(&self, tags: &[String], progress: &dyn Progress) -> Result<()> {
         let Shared { at, url, upload_id, .. } = &*self.shared;
         let completed = at.with_retries(progress, || at.bucket.complete(url, upload_id, tags));
         let is_dropped = |error: &Error| NetError::of(error).is_some_and(|error| error.kind() == NetErrorKind::Gone);
@@ -386,7 +386,7 @@ impl PartsUpload {
             _ => at.with_retries(progress, || at.bucket.stat(url.clone()))?,
         };
         let has = match there {
-            Some(there) if there.length_bytes == self.length_bytes => return Ok(there.e_tag),
+            Some(there) if there.length_bytes == self.length_bytes => return Ok(()),
             Some(_) => "something else",
             None => "nothing there",
         };

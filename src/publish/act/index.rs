@@ -20,7 +20,7 @@ use slotpress_read::catalog::keep::KeepReason;
 use slotpress_read::catalog::listed::{INDEX_BYTES_MAX, parse_list};
 use slotpress_read::catalog::prune::plan_prune;
 use slotpress_read::{ArchiveFields, Catalog, Keep, ListFields, Listed, ListedArchive, unix_ns};
-use slotpress_stores::{Condition, Metadata, Put, Store};
+use slotpress_stores::{Attribute, Attributes, Condition, Put, Store};
 
 use crate::publish::decide::choose::{ArchiveSet, Key, key};
 
@@ -337,9 +337,9 @@ impl IndexedStore {
 
 /// Writes a document; returns false if another program has changed it meanwhile.
 fn put(store: &Store, name: &str, json: &str, condition: &Condition, progress: &dyn Progress) -> Result<bool> {
-    let metadata =
-        Metadata::default().content_type("application/json".to_string()).cache_control(INDEX_CACHE.to_string());
-    Ok(store.put_small(name, json.as_bytes(), &metadata, condition, progress)? != Put::Refused)
+    let headers =
+        Attributes::from_iter([(Attribute::ContentType, "application/json"), (Attribute::CacheControl, INDEX_CACHE)]);
+    Ok(store.put_small(name, json.as_bytes(), &headers, condition, progress)? != Put::Refused)
 }
 
 fn unchanged(e_tag: Option<String>) -> Condition {

@@ -13,7 +13,7 @@ use slotpress_base::progress::wait;
 use slotpress_base::{Error, ErrorKind, IoContext, Result};
 use slotpress_format::ArchiveName;
 use slotpress_read::{LocalFile, Tail};
-use slotpress_stores::{Metadata, Store, Upload, UploadState};
+use slotpress_stores::{Attribute, Store, Upload, UploadState, headers_of};
 
 use super::Run;
 use super::index::Ready;
@@ -114,9 +114,9 @@ impl Uploader<'_> {
             }
             self.store.abort(&name, &begun.state, self.run.progress)?;
         }
-        let mut metadata = Metadata::of_archive(&archive.name, archive.hashes.map(|hashes| hashes.root));
-        metadata.user.push(("slotpress-state".to_string(), ready.state().as_str().to_string()));
-        self.store.upload(&name, &metadata, archive.size_bytes, false, self.run.progress)
+        let mut headers = headers_of(&archive.name, archive.hashes.map(|hashes| hashes.root));
+        headers.insert(Attribute::Metadata("slotpress-state".into()), ready.state().as_str().to_string().into());
+        self.store.upload(&name, &headers, archive.size_bytes, false, self.run.progress)
     }
 
     /// Sends what is left of the file, and records each part that arrives.
