@@ -7,7 +7,7 @@ use slotpress::net::FetchLimits;
 use slotpress::stores::{Store, StoreOptions, Target};
 use slotpress::{Client, ClientOptions, Error, ErrorKind, Hint, NoProgress};
 use slotpress_net::{Download, NetError, NetErrorKind, PartialFile, Remote};
-use slotpress_stores::{Condition, Metadata};
+use slotpress_stores::{Attributes, Condition};
 
 use crate::common::site::{Way, files_in, serve};
 use crate::common::{FULL_26, fixture, temp_dir};
@@ -51,7 +51,7 @@ fn a_small_file_that_is_too_large() {
     let dir = temp_dir();
     let target: Target = dir.path().to_str().expect("a path").parse().expect("a target");
     let store = Store::open(&target, &StoreOptions::default(), &client()).expect("a store");
-    let put = |bytes: &[u8]| store.put_small("list", bytes, &Metadata::default(), &Condition::Always, &NoProgress);
+    let put = |bytes: &[u8]| store.put_small("list", bytes, &Attributes::new(), &Condition::Always, &NoProgress);
     let error = put(&vec![b' '; (8 << 20) + 1]).expect_err("refused");
     let said = error.to_string();
     assert!(said.contains("/list would have 8388609 bytes, more than the 8 MiB"), "{said}");
