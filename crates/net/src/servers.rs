@@ -300,6 +300,7 @@ impl Client {
         for path in [NEWEST_FULL, NEWEST_INCREMENTAL] {
             match self.head(&below(url, path.trim_start_matches('/')), stop).and_then(Offer::of_remote) {
                 Ok(offer) => offers.push(offer),
+                Err(error) if error.kind() == NetErrorKind::Gone => {}
                 Err(error) if is_not_there(&error) => drop(refused.get_or_insert(error)),
                 // A server with a full archive is of use even if it fails at the incremental one.
                 Err(error) if !offers.is_empty() && !stop.is_interrupted() => *failure = Some(error),
@@ -309,12 +310,13 @@ impl Client {
         if offers.is_empty() && self.is_operator {
             match self.small(&below(url, ""), LISTING_BYTES_MAX, stop) {
                 Ok(page) => offers = self.heads(url, listed_names(&page), stop)?,
-                Err(error) if is_not_there(&error) => {}
+                Err(error) if error.kind() == NetErrorKind::Gone => {}
+                Err(error) if is_not_there(&error) => refused = Some(error),
                 Err(error) => return Err(error),
             }
         }
         match refused {
-            Some(error) if offers.is_empty() && error.kind() != NetErrorKind::Gone => Err(error),
+            Some(error) if offers.is_empty() => Err(error),
             _ => Ok(offers),
         }
     }
