@@ -44,8 +44,8 @@
 //!
 //! [`recompress()`] writes an archive again with another compression; [`inspect`] lists the
 //! contents of an archive or ledger. [`plan_archive`] and, with the feature `net`, `plan_bootstrap`
-//! check everything that can be checked without writing, including free space. The plan that they
-//! return can be shown first and executed later.
+//! check everything that can be checked without writing, including free space. Their plans can be
+//! shown first; that of an archive can be executed later.
 //!
 //! # Accounts
 //!

@@ -33,7 +33,7 @@ use slotpress_base::{Elapsed, Error, KeptDir, Progress, Result, Space, Stopwatch
 use slotpress_format::{Hash, Root};
 use slotpress_net::fetch::partial::reserved_bytes;
 use slotpress_net::find::Expected;
-use slotpress_net::{Candidate, Client, FetchLimits, FindOptions, FindReport, SourceArg, Url};
+use slotpress_net::{Candidate, Client, FetchLimits, FindOptions, SourceArg, Url};
 use slotpress_read::CheckMode;
 use trust::{Trust, Vouchers};
 
@@ -153,10 +153,6 @@ pub struct BootstrapPlan {
     pub existing: Vec<PathBuf>,
     #[serde(skip)]
     room: Result<()>,
-    #[serde(skip)]
-    options: BootstrapOptions,
-    #[serde(skip)]
-    found: (FindReport, Left),
 }
 
 impl BootstrapPlan {
@@ -166,14 +162,6 @@ impl BootstrapPlan {
     /// There is not: [`ErrorKind::NoSpace`](crate::ErrorKind::NoSpace).
     pub fn check_room(&self) -> Result<()> {
         self.room.clone()
-    }
-
-    /// Fetches and restores the planned archives. Asks the sources again if one of them is gone.
-    ///
-    /// # Errors
-    /// See [`bootstrap()`].
-    pub fn execute(self, client: &Client, progress: &dyn Progress) -> Result<BootstrapReport> {
-        execute(client, &self.options, Some(self.found), progress)
     }
 }
 
@@ -191,14 +179,13 @@ fn ages<S: Serializer>(candidate: &Candidate, serializer: S) -> std::result::Res
 /// # Errors
 /// See [`bootstrap()`].
 pub fn plan_bootstrap(client: &Client, options: &BootstrapOptions, progress: &dyn Progress) -> Result<BootstrapPlan> {
-    let found = options.context(client)?.look(true, progress)?;
-    let (report, left) = &found;
+    let (report, left) = options.context(client)?.look(true, progress)?;
     let candidate = report.require_candidate()?.clone();
     let (full, incremental) = left.choices(&candidate);
     let kept_bytes = left.node.kept_bytes(&full.name);
     let Preview { space, existing, room } = preview(options, &full, incremental.as_ref(), true)?;
-    let (ways, options) = (bases::ways(report), options.clone());
-    Ok(BootstrapPlan { full, incremental, ways, candidate, kept_bytes, space, existing, room, options, found })
+    let ways = bases::ways(&report);
+    Ok(BootstrapPlan { full, incremental, ways, candidate, kept_bytes, space, existing, room })
 }
 
 /// Looks at what the restore would need and replace.
@@ -226,23 +213,11 @@ fn preview(
 /// the bytes that have arrived. [`ErrorKind::Damaged`](crate::ErrorKind::Damaged) if the state is
 /// not valid: nothing of it is left in place.
 pub fn bootstrap(client: &Client, options: &BootstrapOptions, progress: &dyn Progress) -> Result<BootstrapReport> {
-    execute(client, options, None, progress)
-}
-
-fn execute(
-    client: &Client,
-    options: &BootstrapOptions,
-    found: Option<(FindReport, Left)>,
-    progress: &dyn Progress,
-) -> Result<BootstrapReport> {
     client.check_thread()?;
     let stopwatch = Stopwatch::start();
     let ledger = &options.restore.paths.ledger;
     let context = options.context(client)?;
-    let (report, found) = match found {
-        Some(found) => found,
-        None => context.look(false, progress)?,
-    };
+    let (report, found) = context.look(false, progress)?;
     let (full, incremental) = found.choices(report.require_candidate()?);
     preview(options, &full, incremental.as_ref(), false)?.room?;
     let servers: Vec<Url> = options.find.sources.iter().filter_map(|source| source.url().cloned()).collect();
