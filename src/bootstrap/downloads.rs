@@ -21,7 +21,7 @@ use slotpress_net::find::rank::Offered;
 use slotpress_net::find::{Node, find};
 use slotpress_net::patience::Patience;
 use slotpress_net::{
-    Download, Fault, Fetched, NetError, PartialFile, Remote, SourceArg, accept_file, patient_offers,
+    Download, Fault, Fetched, NetError, Offer, PartialFile, Remote, SourceArg, accept_file, patient_offers,
     remove_left_journal,
 };
 use slotpress_read::Publishable;
@@ -123,19 +123,20 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
         let rejected = download.map(|(download, _)| download.rejected()).unwrap_or_default();
         let has_older = download
             .is_some_and(|(download, had_bytes)| had_bytes && download.given_bytes() < download.file().done_bytes());
+        // What came in order comes again from the beginning.
+        let is_kept = download.is_some_and(|(download, _)| download.file().identity().length_bytes.is_some());
         // If the server's file is unchanged, asking again would not help.
         let is_as_before = || {
             let now = |before: &Remote| self.context.client.head(&before.asked, self.progress);
             first.is_none_or(|before| now(before).is_ok_and(|now| now.is_as(before)))
         };
         let happened = match fault {
-            Fault::NoRanges => Happened::NoRanges,
             Fault::Wrong if has_older && rejected.is_empty() => Happened::KeptIsWrong,
             Fault::Lost if rejected.is_empty() && !is_as_before() => Happened::PublishedAgain,
             _ => Happened::Unusable(rejected),
         };
         let error = match error.kind() {
-            ErrorKind::Network if error.hint().is_none() => error.with_hint(KEPT_HINT),
+            ErrorKind::Network if error.hint().is_none() && is_kept => error.with_hint(KEPT_HINT),
             ErrorKind::Damaged if error.hint().is_none() => error.with_hint(SOURCES_HINT),
             _ => error,
         };
@@ -188,7 +189,10 @@ impl World for Downloads<'_, '_> {
         Patience::new(limits.give_up_after).ask(progress, || {
             let mut failed = None;
             unasked.retain(|source| {
-                let answer = client.offers_and_failure(source, progress).and_then(|(found, failure)| {
+                // What is wrong with local archives was said when they were first looked for.
+                let silent =
+                    Forward::new(progress, |event| (!matches!(event, ProgressEvent::Warning(_))).then_some(event));
+                let answer = client.offers_and_failure(source, &silent).and_then(|(found, failure)| {
                     // Leaves out local full archives: this run may have just fetched one.
                     let found = found.into_iter().filter(|offer| !offer.is_full() || !offer.is_local());
                     left.add(found.map(|offer| (offer, source.to_string(), true)));
@@ -249,10 +253,7 @@ impl World for Downloads<'_, '_> {
         if let Some(path) = path {
             return self.begin_file(choice, &path, taken);
         }
-        let mut remotes = choice.remotes().to_vec();
-        for remote in &mut remotes {
-            remote.accepts_ranges &= !left.unranged.contains(&remote.origin());
-        }
+        let remotes = choice.remotes().to_vec();
         let (first, progress) = (remotes.first().cloned(), self.progress);
         progress.tell(&format!("Fetching {name} from {}", choice.shown()));
         let file = Arc::new(PartialFile::open_in(&self.dir, &name)?);
@@ -261,7 +262,15 @@ impl World for Downloads<'_, '_> {
             self.begun.push(choice.name.clone());
         }
         let download = Download::begin(client.clone(), file, remotes, limits.clone(), progress);
-        let download = Arc::new(download.map_err(|error| self.failed(error, first.as_ref(), None))?);
+        // A length is the source's claim: another one may state a shorter archive of that name.
+        let is_shorter = |other: &Offer| {
+            let lengths = other.length_bytes.zip(choice.length_bytes);
+            other.name == choice.name && lengths.is_some_and(|(other, own)| other < own)
+        };
+        let download = Arc::new(download.map_err(|error| match error.kind() {
+            ErrorKind::NoSpace if left.found.offers.iter().any(|(offer, ..)| is_shorter(offer)) => unusable(error),
+            _ => self.failed(error, first.as_ref(), None),
+        })?);
         let (kept, length) = (download.kept_bytes(), download.length_bytes());
         if kept > 0 {
             let of = length.map(|length| format!(" of {}", bytes(length))).unwrap_or_default();

@@ -5,7 +5,7 @@
 //! at the start. So a run always ends: there are finitely many archives, and the number of steps
 //! that remove nothing or ask the sources again is limited.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 use slotpress_base::{Error, ErrorKind, Hint, one_line};
@@ -75,8 +75,6 @@ impl Asked {
 /// How an attempt failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Happened {
-    /// The server announced ranges, but does not send them.
-    NoRanges,
     /// The archive is wrong, and an earlier run fetched a part of it.
     KeptIsWrong,
     /// The source now has another archive under the same name.
@@ -135,8 +133,6 @@ pub struct Left {
     pub found: Ranking,
     /// Archives of this node, the expected state, and what has failed.
     pub node: Node,
-    /// Servers that announce ranges but do not send them.
-    pub unranged: BTreeSet<String>,
     /// The newest state that was given up.
     pub given_up: Option<GivenUp>,
     /// Number of steps that removed nothing or asked the sources again, by the server that had
@@ -190,11 +186,11 @@ impl Left {
         self.found.wants_incremental && self.node.only.is_none() && !is_enough
     }
 
-    /// Adds offers that are not known yet.
+    /// Adds offers that are not known yet, and whose slot the cluster may have reached.
     pub fn add(&mut self, offers: impl IntoIterator<Item = Offered>) {
         for (offer, source, is_operator) in offers {
             let is_known = |(known, ..): &Offered| known.name == offer.name && known.place == offer.place;
-            if !self.found.offers.iter().any(is_known) {
+            if self.found.is_possible(&offer) && !self.found.offers.iter().any(is_known) {
                 self.found.offers.push((offer, source, is_operator));
             }
         }
@@ -226,15 +222,11 @@ impl Left {
 
     /// Records a failure, and decides what to do next.
     pub fn after(&mut self, asked: &Asked, happened: &Happened, error: &Error) -> Step {
-        use Happened::{Final, KeptIsWrong, NoRanges, PublishedAgain, Refused, Vanished};
+        use Happened::{Final, KeptIsWrong, PublishedAgain, Refused, Vanished};
         let of = asked.newest();
         let may_be_again = self.again_at(of) < AGAIN_MAX && self.again.values().sum::<usize>() < AGAIN_IN_ALL_MAX;
         match happened {
             Final => return Step::End(error.clone()),
-            NoRanges if may_be_again => {
-                self.unranged.extend(of.servers.iter().cloned());
-                return self.once_more(of, Step::Again);
-            }
             KeptIsWrong if may_be_again => return self.once_more(of, Step::Again),
             // The source no longer has what it offered. Another source may still have it; asking
             // again finds the new archive.

@@ -189,7 +189,6 @@ pub fn follow(world: &mut dyn World, left: &mut Left, asked: &Asked, failed: &Fa
     };
     let what = match &step {
         Step::End(error) => return Err(error.clone()),
-        Step::Again if *happened == Happened::NoRanges => "using one connection, from the beginning".to_string(),
         Step::Again => "an earlier run may have fetched the wrong bytes".to_string(),
         Step::OtherSource => format!("{place} is not used any more{in_vain}; another source is asked"),
         Step::AskAgain if asked.incremental.is_some() => "looking for the newest incremental archive again".to_string(),

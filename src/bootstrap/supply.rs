@@ -77,7 +77,7 @@ impl<'r> ArchiveSupply<'r> {
             Err(error) => error,
         };
         if error.kind() == ErrorKind::Damaged {
-            self.mark_failed(&error.to_string());
+            self.mark_failed();
         }
         // The download's failure says more than the reader's, unless the reader stopped the
         // download.
@@ -102,11 +102,11 @@ impl<'r> ArchiveSupply<'r> {
 
     /// Records in partial files that their content failed a check, so that the next run checks the
     /// kept bytes.
-    fn mark_failed(&self, why: &str) {
+    fn mark_failed(&self) {
         let downloads = self.obtained.iter().filter_map(|obtained| obtained.download.as_ref());
         let files = downloads.map(|download| download.file());
         // An error is ignored: at worst, the next run fails at the same bytes.
-        files.filter(|file| Source::path(&***file).exists()).for_each(|file| drop(file.check_failed(why)));
+        files.filter(|file| Source::path(&***file).exists()).for_each(|file| drop(file.distrust()));
     }
 
     /// Waits for the download of the last archive.

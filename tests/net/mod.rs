@@ -3,11 +3,11 @@
 mod faults;
 mod real;
 
-use std::ops::{ControlFlow, Range};
+use std::ops::Range;
 use std::time::Duration;
 
 use slotpress_base::NoProgress;
-use slotpress_net::{Client, ClientOptions, NetError, Remote, Transfer, Url, parse_url};
+use slotpress_net::{Client, ClientOptions, NetError, Remote, Url, parse_url};
 
 /// Short timeouts, so that a test of a stall is short.
 pub fn options() -> ClientOptions {
@@ -30,16 +30,19 @@ pub fn head(client: &Client, text: &str) -> Result<Remote, NetError> {
     client.head(&url(text), &NoProgress)
 }
 
-/// Transfers a file and checks the place of each piece; returns the transfer and its bytes.
-pub fn get(client: &Client, remote: &Remote, range: Option<Range<u64>>) -> (Result<Transfer, NetError>, Vec<u8>) {
-    let mut bytes = Vec::new();
-    let mut start = None;
-    let result = client.get(remote, range, &NoProgress, &mut |offset, piece| {
-        assert_eq!(*start.get_or_insert(offset) + bytes.len() as u64, offset);
-        bytes.extend_from_slice(piece);
-        ControlFlow::Continue(())
-    });
-    (result, bytes)
+/// Transfers a file and checks the place of each piece; returns whether the server sent the whole
+/// file, and its bytes.
+pub fn get(client: &Client, remote: &Remote, range: Option<Range<u64>>) -> (Result<bool, NetError>, Vec<u8>) {
+    let (mut bytes, mut start) = (Vec::new(), None);
+    let transfer = || {
+        let mut body = client.open(remote, range, &NoProgress)?;
+        while let Some((offset, piece)) = body.next(client, &NoProgress)? {
+            assert_eq!(*start.get_or_insert(offset) + bytes.len() as u64, offset);
+            bytes.extend_from_slice(&piece);
+        }
+        Ok(body.is_whole)
+    };
+    (transfer(), bytes)
 }
 
 /// Returns bytes that differ everywhere.

@@ -57,7 +57,7 @@ pub use servers::{Offer, OfferPlace, SourceArg, below};
 use slotpress_base::{Error, Result, one_line};
 pub use stores::{Answer, SCHEME, Stores};
 pub use stream_source::StreamSource;
-pub use transfer::Transfer;
+pub use transfer::Body;
 pub use url_source::{UrlSource, archive_at_url};
 
 /// Formats a URL for messages, JSON and journals: without user, password, query and fragment. The

@@ -1,12 +1,12 @@
-//! Downloads a file, or a range of it.
+//! Transfers a file or a range of it. Checks that what arrives is what was requested.
 
-use std::ops::{ControlFlow, Range};
+use std::ops::{Deref, Range};
 use std::time::{Duration, Instant};
 
 use reqwest::header::{CONTENT_RANGE, HeaderValue, IF_RANGE, RANGE};
 use reqwest::{Method, Response, StatusCode};
 use slotpress_base::quantity::bytes;
-use slotpress_base::{Progress, range_bytes, split_at_most, to_usize};
+use slotpress_base::{Progress, range_bytes};
 use tokio::time::{sleep, timeout};
 
 use super::content_range::ContentRange;
@@ -16,39 +16,30 @@ use super::remote::{content_length, validators};
 use super::request::{Ask, check_encoding, field, refused, send};
 use super::{Client, NetError, NetErrorKind, Remote, Url};
 
-/// Result of a transfer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Transfer {
-    /// True if the server sent the file from its beginning, because no range was requested or the
-    /// server ignores ranges.
+/// The body of an answer, which is received piece by piece.
+pub struct Body {
+    /// True if the server sends the whole file, whatever was requested.
     pub is_whole: bool,
-    pub got_bytes: u64,
-    /// True if the whole body arrived; false if the receiver stopped it.
-    pub is_complete: bool,
-    pub elapsed: Duration,
+    url: Url,
+    response: Response,
+    start: u64,
+    length_bytes: Option<u64>,
+    got_bytes: u64,
+    /// Time waited and bytes received since enough bytes had last arrived. Time that passes between
+    /// two calls does not count.
+    waited: Duration,
+    lately_bytes: u64,
 }
 
 impl Client {
-    /// Downloads a range of a file, or all of it. Calls `on_bytes` on the calling thread with the
-    /// offset in the file and the bytes as they arrive; it may stop the transfer.
-    ///
-    /// A server may answer with the whole file instead of the range: `on_bytes` then gets it from
-    /// offset 0, and [`Transfer::is_whole`] is true. Bytes that came before an error are good,
-    /// since [`NetErrorKind::Changed`] and [`NetErrorKind::BadAnswer`] are detected before the
-    /// first byte.
+    /// Requests a file, or a range of it. A server may answer with the whole file instead of the
+    /// range: see [`Body::is_whole`].
     ///
     /// # Errors
     /// The server does not answer, its status is not success, it has another file than `remote`
-    /// describes, it sends another range, or fewer or more bytes than it stated, or it is too slow.
+    /// describes, or it sends another range.
     #[doc(hidden)]
-    pub fn get(
-        &self,
-        remote: &Remote,
-        range: Option<Range<u64>>,
-        stop: &dyn Progress,
-        on_bytes: &mut dyn FnMut(u64, &[u8]) -> ControlFlow<()>,
-    ) -> Result<Transfer, NetError> {
-        let start = Instant::now();
+    pub fn open(&self, remote: &Remote, range: Option<Range<u64>>, stop: &dyn Progress) -> Result<Body, NetError> {
         self.wait(stop, async {
             let named = remote.is_operator.then_some(&remote.asked);
             let scope = Scope { named, allow_private: self.inner.options.allow_private };
@@ -65,9 +56,7 @@ impl Client {
                 }
             }
             let (response, url) = send(self, &scope, &remote.url, &ask).await?;
-            let body = expect(remote, range.as_ref(), &url, &response)?;
-            let (got_bytes, is_complete) = self.receive(&url, response, &body, stop, on_bytes).await?;
-            Ok(Transfer { is_whole: body.is_whole, got_bytes, is_complete, elapsed: start.elapsed() })
+            expect(remote, range.as_ref(), url, response)
         })
     }
 
@@ -75,7 +64,7 @@ impl Client {
     /// offset of the bytes. Stops at the first difference.
     ///
     /// # Errors
-    /// See [`Client::get`].
+    /// See [`Client::open`] and [`Body::next`].
     #[doc(hidden)]
     pub fn sends_same(
         &self,
@@ -84,96 +73,80 @@ impl Client {
         stop: &dyn Progress,
         is_here: &mut dyn FnMut(u64, &[u8]) -> bool,
     ) -> Result<bool, NetError> {
-        let (mut at, mut is_same) = (range.start, true);
-        let asked = Some(range.clone()).filter(|_| remote.accepts_ranges);
-        self.get(remote, asked, stop, &mut |offset_bytes, bytes| {
-            let bytes = split_at_most(bytes, to_usize(range.end.saturating_sub(offset_bytes))).0;
-            is_same &= offset_bytes == at && is_here(offset_bytes, bytes);
+        let mut body = self.open(remote, Some(range.clone()), stop)?;
+        let mut at = range.start;
+        while let Some((offset_bytes, bytes)) = body.next(self, stop)? {
+            if offset_bytes != at || !is_here(offset_bytes, &bytes) {
+                return Ok(false);
+            }
             at = offset_bytes.saturating_add(bytes.len() as u64);
-            if is_same && at < range.end { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        })?;
-        Ok(is_same && at == range.end)
+        }
+        Ok(at == range.end)
     }
+}
 
-    async fn receive(
-        &self,
-        url: &Url,
-        mut response: Response,
-        body: &Body,
+impl Body {
+    /// Returns the next bytes, with their offset in the file; `None` at the end. Bytes that came
+    /// before an error are good.
+    ///
+    /// # Errors
+    /// The server sends fewer or more bytes than it stated, or is too slow; the user asks to stop.
+    #[doc(hidden)]
+    pub fn next(
+        &mut self,
+        client: &Client,
         stop: &dyn Progress,
-        on_bytes: &mut dyn FnMut(u64, &[u8]) -> ControlFlow<()>,
-    ) -> Result<(u64, bool), NetError> {
-        let limit = self.inner.options.read_timeout;
+    ) -> Result<Option<(u64, impl Deref<Target = [u8]> + use<>)>, NetError> {
+        let limit = client.inner.options.read_timeout;
         let enough_bytes =
             u64::try_from(limit.as_millis()).unwrap_or(u64::MAX).saturating_mul(BYTES_PER_SECOND_MIN) / 1000;
-        let mut got_bytes = 0u64;
-        // Time waited and bytes received since enough bytes had last arrived. Time spent in
-        // `on_bytes` does not count.
-        let (mut waited, mut lately_bytes) = (Duration::ZERO, 0u64);
-        loop {
-            let asked = Instant::now();
-            let piece = match timeout(limit.saturating_sub(waited), response.chunk()).await {
+        client.wait(stop, async {
+            let (asked, got_bytes) = (Instant::now(), self.got_bytes);
+            let piece = match timeout(limit.saturating_sub(self.waited), self.response.chunk()).await {
                 Ok(Ok(piece)) => piece,
-                Ok(Err(error)) => return Err(NetError::of_body(url, &error.without_url(), got_bytes)),
+                Ok(Err(error)) => return Err(NetError::of_body(&self.url, &error.without_url(), got_bytes)),
                 Err(_) => {
                     let (limit, after) = (limit.as_secs_f32(), bytes(got_bytes));
-                    let why = match lately_bytes {
+                    let why = match self.lately_bytes {
                         0 => format!("nothing came for {limit} s, after {after}"),
                         few => format!("only {} came in {limit} s, after {after}", bytes(few)),
                     };
-                    return Err(NetError::new(NetErrorKind::Timeout, url, why));
+                    return Err(NetError::new(NetErrorKind::Timeout, &self.url, why));
                 }
             };
-            waited = waited.saturating_add(asked.elapsed());
-            lately_bytes = lately_bytes.saturating_add(piece.as_ref().map_or(0, |piece| piece.len() as u64));
-            if lately_bytes >= enough_bytes {
-                (waited, lately_bytes) = (Duration::ZERO, 0);
-            }
             let Some(piece) = piece else {
-                return match body.length_bytes {
-                    Some(length) if got_bytes < length => {
+                return match self.length_bytes.filter(|length| got_bytes < *length) {
+                    Some(length) => {
                         let why = format!("ended early, after {} of {}", bytes(got_bytes), bytes(length));
-                        Err(NetError::new(NetErrorKind::Truncated { got_bytes }, url, why))
+                        Err(NetError::new(NetErrorKind::Truncated { got_bytes }, &self.url, why))
                     }
-                    _ => Ok((got_bytes, true)),
+                    None => Ok(None),
                 };
             };
-            let end = got_bytes.saturating_add(piece.len() as u64);
-            if body.length_bytes.is_some_and(|length| end > length) {
-                let why =
-                    format!("more bytes came than the {} that were stated", body.length_bytes.unwrap_or_default());
-                return Err(NetError::new(NetErrorKind::TooLong, url, why));
+            let piece_bytes = piece.len() as u64;
+            self.waited = self.waited.saturating_add(asked.elapsed());
+            self.lately_bytes = self.lately_bytes.saturating_add(piece_bytes);
+            if self.lately_bytes >= enough_bytes {
+                (self.waited, self.lately_bytes) = (Duration::ZERO, 0);
             }
-            // Checks for each piece: if `on_bytes` is slow, the check of `wait` would come too
-            // late.
-            if stop.is_interrupted() {
-                return Err(NetError::interrupted());
+            self.got_bytes = got_bytes.saturating_add(piece_bytes);
+            if let Some(length) = self.length_bytes.filter(|length| self.got_bytes > *length) {
+                let why = format!("more bytes came than the {length} that were stated");
+                return Err(NetError::new(NetErrorKind::TooLong, &self.url, why));
             }
-            let flow = on_bytes(body.start.saturating_add(got_bytes), &piece);
-            got_bytes = end;
-            if flow.is_break() {
-                return Ok((got_bytes, body.length_bytes == Some(got_bytes)));
-            }
-            sleep(self.inner.wait_for_rate(piece.len() as u64)).await;
-        }
+            sleep(client.inner.wait_for_rate(piece_bytes)).await;
+            Ok(Some((self.start.saturating_add(got_bytes), piece)))
+        })
     }
 }
 
-/// What the head of an answer says about the body.
-struct Body {
-    is_whole: bool,
-    start: u64,
-    length_bytes: Option<u64>,
-    total_bytes: Option<u64>,
-}
-
 /// Checks the head of an answer against the request, and against the known facts of the file.
-fn expect(remote: &Remote, asked: Option<&Range<u64>>, url: &Url, response: &Response) -> Result<Body, NetError> {
-    let bad = |why: &str| NetError::bad_answer(url, why);
+fn expect(remote: &Remote, asked: Option<&Range<u64>>, url: Url, response: Response) -> Result<Body, NetError> {
+    let bad = |why: &str| NetError::bad_answer(&url, why);
     let headers = response.headers();
-    let stated = content_length(url, headers)?;
-    let body = match (response.status(), asked) {
-        (StatusCode::OK, _) => Body { is_whole: true, start: 0, length_bytes: stated, total_bytes: stated },
+    let stated = content_length(&url, headers)?;
+    let (is_whole, start, length_bytes, total_bytes) = match (response.status(), asked) {
+        (StatusCode::OK, _) => (true, 0, stated, stated),
         (StatusCode::PARTIAL_CONTENT, Some(asked)) => {
             let range = field(headers, CONTENT_RANGE).and_then(ContentRange::parse);
             let range = range.ok_or_else(|| bad("a range without a place"))?;
@@ -184,27 +157,27 @@ fn expect(remote: &Remote, asked: Option<&Range<u64>>, url: &Url, response: &Res
             if stated.is_some_and(|stated| stated != length) {
                 return Err(bad("the length of the answer is not that of the range"));
             }
-            Body { is_whole: false, start: asked.start, length_bytes: Some(length), total_bytes: range.total_bytes }
+            (false, asked.start, Some(length), range.total_bytes)
         }
         (StatusCode::PARTIAL_CONTENT, None) => return Err(bad("sent a range that was not requested")),
-        _ => return Err(refused(url, response)),
+        _ => return Err(refused(&url, &response)),
     };
-    check_encoding(url, response)?;
+    check_encoding(&url, &response)?;
     let (etag, last_modified) = validators(headers);
     let differs = |before: &Option<String>, now: &Option<String>| before.is_some() && now.is_some() && before != now;
-    let is_length_other = remote.length_bytes.zip(body.total_bytes).is_some_and(|(before, now)| before != now);
+    let is_length_other = remote.length_bytes.zip(total_bytes).is_some_and(|(before, now)| before != now);
     // If strong ETags are equal, times may differ: several machines may serve the same file.
     let is_other = match (&remote.etag, &etag) {
         (Some(before), Some(now)) => before != now,
         _ => differs(&remote.last_modified, &last_modified),
     };
     if is_other || is_length_other {
-        return Err(NetError::new(NetErrorKind::Changed, url, "the file on the server has changed"));
+        return Err(NetError::new(NetErrorKind::Changed, &url, "the file on the server has changed"));
     }
     // If the answer states no length, the size known before is the limit.
-    let total_bytes = body.total_bytes.or(remote.length_bytes);
-    let length_bytes = body.length_bytes.or(remote.length_bytes);
-    Ok(Body { total_bytes, length_bytes, ..body })
+    let length_bytes = length_bytes.or(remote.length_bytes);
+    let (got_bytes, waited, lately_bytes) = (0, Duration::ZERO, 0);
+    Ok(Body { is_whole, url, response, start, length_bytes, got_bytes, waited, lately_bytes })
 }
 
 fn value(url: &Url, text: &str) -> Result<HeaderValue, NetError> {

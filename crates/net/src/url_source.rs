@@ -1,21 +1,18 @@
 //! Reads an archive on a server by range requests: only the pieces that are needed.
 
 use std::io;
-use std::ops::{ControlFlow, Range};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde::Serialize;
-use slotpress_base::bytes::count;
-use slotpress_base::progress::{self};
-use slotpress_base::{
-    CancelToken, Error, ErrorKind, Hint, Progress, Result, copy_at_most, range_bytes, split_at_most, to_usize,
-};
+use slotpress_base::{CancelToken, Error, ErrorKind, Hint, Result, copy_at_most, range_bytes, to_usize};
 use slotpress_read::{NamedArchive, Source};
 
+use super::fetch::mirrors::Mirror;
 use super::{Client, NetError, NetErrorKind, Remote, Url, shown};
 
 /// Smallest number of bytes per request, for small reads such as a frame's header.
@@ -32,14 +29,8 @@ const CACHE_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// archives take 4 MB.
 const TAIL_BYTES: u64 = 8 * 1024 * 1024;
 
-/// Number of attempts without progress before a read fails.
-pub(crate) const TRIES_MAX: u32 = 5;
-
-/// Smallest number of bytes that count as progress on a connection that became too slow.
-const PROGRESS_BYTES_MIN: u64 = PIECE_BYTES / 2;
-
-/// Pause before the second attempt; it doubles with each further one.
-const FIRST_WAIT: Duration = Duration::from_millis(500);
+/// Time after which a failing server is given up: somebody waits for the answer.
+pub(crate) const READ_PATIENCE: Duration = Duration::from_secs(15);
 
 /// Number of requests and bytes of a source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -53,13 +44,11 @@ pub struct Transferred {
 #[derive(Debug)]
 pub struct UrlSource {
     client: Client,
-    remote: Remote,
+    mirror: Mirror,
     length_bytes: u64,
     path: PathBuf,
     stop: CancelToken,
     cache: Mutex<Cache>,
-    requests: AtomicU64,
-    bytes: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -101,26 +90,27 @@ impl UrlSource {
     /// The server does not tell a size, or does not support ranges.
     pub fn of_remote(client: &Client, remote: Remote, stop: CancelToken) -> Result<Self> {
         let Some(length_bytes) = remote.length_bytes.filter(|_| remote.accepts_ranges) else {
-            return Err(no_ranges(&remote.url));
+            let message = format!("{}: the server does not send ranges of the file", shown(&remote.url));
+            return Err(Error::new(ErrorKind::Network, message).with_hint(Hint::UseFetch));
         };
         Ok(Self {
             client: client.clone(),
             path: PathBuf::from(shown(&remote.url)),
-            remote,
+            mirror: Mirror::new(remote, READ_PATIENCE),
             length_bytes,
             stop,
             cache: Mutex::default(),
-            requests: AtomicU64::new(1),
-            bytes: AtomicU64::new(0),
         })
     }
 
     pub fn remote(&self) -> &Remote {
-        &self.remote
+        &self.mirror.remote
     }
 
     pub fn transferred(&self) -> Transferred {
-        Transferred { requests: self.requests.load(Ordering::Relaxed), bytes: self.bytes.load(Ordering::Relaxed) }
+        // The first request was that for the file's facts.
+        let requests = self.mirror.requests.load(Ordering::Relaxed).saturating_add(1);
+        Transferred { requests, bytes: self.mirror.given_bytes() }
     }
 
     /// Chooses the range to request for a small read at an offset.
@@ -138,46 +128,18 @@ impl UrlSource {
         range
     }
 
-    /// Downloads a range. Repeats a request that failed for a passing reason, from the last
-    /// received byte on.
+    /// Downloads a range.
     fn fetch(&self, range: &Range<u64>, take: &mut dyn FnMut(&[u8])) -> Result<()> {
-        let mut at = range.start;
-        let mut tries = 0u32;
-        while at < range.end {
-            self.requests.fetch_add(1, Ordering::Relaxed);
-            let before = at;
-            let result = self.client.get(&self.remote, Some(at..range.end), &self.stop, &mut |offset, bytes| {
-                if offset != at {
-                    return ControlFlow::Break(());
-                }
-                self.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-                let (wanted, _) = split_at_most(bytes, to_usize(range.end.saturating_sub(at)));
-                take(wanted);
-                count(&mut at, wanted.len() as u64);
-                // A server that sends more than the range sends the whole file.
-                if at >= range.end { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-            });
-            match result {
-                Ok(transfer) if transfer.is_whole && at < range.end => {
-                    return Err(no_ranges(&self.remote.url));
-                }
-                Ok(_) => {}
-                Err(error) if error.is_retryable() => {
-                    // A few bytes of a connection that was too slow do not count as progress.
-                    let least = if error.kind() == NetErrorKind::Timeout { PROGRESS_BYTES_MIN } else { 1 };
-                    tries = if at.saturating_sub(before) >= least { 1 } else { tries.saturating_add(1) };
-                    if tries >= TRIES_MAX {
-                        return Err(Error::from(error).with_hint("try again later"));
-                    }
-                    pause(&error, tries, &self.stop)?;
-                }
-                Err(error) if error.kind() == NetErrorKind::Changed => {
-                    return Err(Error::from(error).with_hint("start again: another file is there now"));
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(())
+        let fetched = self.mirror.range(&self.client, range.clone(), &self.stop, &mut |_, bytes| {
+            take(bytes);
+            Ok(bytes.len() as u64)
+        });
+        fetched.map_err(|error| match NetError::of(&error).map(NetError::kind) {
+            Some(NetErrorKind::NoRanges) => error.with_hint(Hint::UseFetch),
+            Some(NetErrorKind::Changed) => error.with_hint("start again: another file is there now"),
+            Some(_) if error.hint().is_none() => error.with_hint("try again later"),
+            _ => error,
+        })
     }
 
     fn read(&self, to: &mut [u8], offset_bytes: u64) -> Result<usize> {
@@ -207,13 +169,6 @@ impl UrlSource {
         self.cache.lock().keep(piece, is_in_tail);
         Ok(copied)
     }
-}
-
-/// Waits after an attempt without progress.
-pub(crate) fn pause(error: &NetError, tries: u32, stop: &CancelToken) -> Result<()> {
-    let wait = error.retry_after().unwrap_or(FIRST_WAIT.saturating_mul(1 << tries.saturating_sub(1).min(6)));
-    progress::wait(stop, wait);
-    stop.check()
 }
 
 impl Cache {
@@ -252,11 +207,6 @@ impl Source for UrlSource {
     fn read_at(&self, to: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
         self.read(to, offset_bytes).map_err(io::Error::other)
     }
-}
-
-fn no_ranges(url: &Url) -> Error {
-    Error::new(ErrorKind::Network, format!("{}: the server does not send ranges of the file", shown(url)))
-        .with_hint(Hint::UseFetch)
 }
 
 /// Opens an archive on a server that sends ranges. Only the needed parts are read. Reads fail once

@@ -94,7 +94,6 @@ impl Offers {
 type Row = (Offers, bool, fn(&Asked) -> Happened, usize, &'static str, &'static str);
 
 const ROWS: &[Row] = &[
-    (Offers::One, false, |_| Happened::NoRanges, 0, "the server announces ranges, but does not send them", "Again"),
     (
         Offers::One,
         false,
@@ -200,9 +199,19 @@ fn one_liar_does_not_use_up_what_others_have() {
     let error = Error::new(ErrorKind::Network, "why");
     let mut liar = asked(&left, false);
     for _ in 0..2 * AGAIN_MAX {
-        left.after(&liar, &Happened::NoRanges, &error);
+        left.after(&liar, &Happened::KeptIsWrong, &error);
     }
     liar.full.place = "http://s2.example/another".to_string();
     liar.full.servers = vec!["http://s2.example".to_string()];
-    assert!(matches!(left.after(&liar, &Happened::NoRanges, &error), Step::Again));
+    assert!(matches!(left.after(&liar, &Happened::KeptIsWrong, &error), Step::Again));
+}
+
+/// A source that names a slot which the cluster has not reached is not asked for its archive.
+#[test]
+fn slots_that_are_not_reached() {
+    let mut left = Offers::One.left();
+    left.found.slot = Some(100);
+    left.add([offer(Some(1), Some(20), 60), offer(Some(1), Some(20), 1_000_000_000_000_000)]);
+    let (full, _) = left.choices(&left.best().expect("a candidate"));
+    assert_eq!(left.newest_on(&Taken::of(&full)).map(|newest| newest.name.slot), Some(60));
 }

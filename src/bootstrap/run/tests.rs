@@ -99,7 +99,7 @@ impl World for MadeUp {
 
     fn begin(
         &mut self,
-        left: &Left,
+        _: &Left,
         choice: &ChosenArchive,
         taken: &mut Taken,
         _: bool,
@@ -110,7 +110,6 @@ impl World for MadeUp {
         let is_local = taken.servers.is_empty();
         let happened = match self.fates.get_mut(&taken.place).expect("a place") {
             Fate::NoRanges if is_local => Happened::Unusable(Vec::new()),
-            Fate::NoRanges if !taken.servers.iter().all(|server| left.unranged.contains(server)) => Happened::NoRanges,
             Fate::PublishedAgain(often) if !is_local && *often > 0 => {
                 *often -= 1;
                 Happened::PublishedAgain

@@ -130,3 +130,18 @@ fn when_the_sources_fail_too() {
     assert_eq!(said.code, Some(0), "{said:?}");
     assert_eq!(said.line("bootstrap")["archives"][1]["name"], mirror.rebased.as_str());
 }
+
+/// A cut file beside the node's archives is named once, however often the directory is looked at.
+#[test]
+fn a_cut_file_is_named_once() {
+    let mirror = Mirror::start();
+    let dir = temp_dir();
+    let ledger = dir.path().join("ledger");
+    let old = mirror.put_old(&ledger);
+    let bytes = fs::read(&old).expect("read");
+    let older = format!("snapshot-1-{}", name(&old).rsplit('-').next().expect("a hash"));
+    fs::write(ledger.join(&older), &bytes[..bytes.len() / 2]).expect("written");
+    let said = run(&["bootstrap", &mirror.server.url(""), "--ledger", text(&ledger)]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_eq!(said.stderr.matches(&format!("{older} is not used: ")).count(), 1, "{said:?}");
+}

@@ -53,6 +53,22 @@ fn what_is_of_another_archive_is_not_kept() {
     }
 }
 
+/// A server states a length for which no disk has room. Another one states the true length.
+#[test]
+fn an_overstated_length_does_not_end_the_run() {
+    let (name, bytes) = full(&archives(&[]));
+    let liar = Server::start(|_, stream| {
+        let headers = [("Content-Length", "3298534883328"), ("Accept-Ranges", "bytes"), ("ETag", "\"a\"")];
+        head(stream, "200 OK", &headers).map(|()| Then::Close)
+    });
+    let served = bytes.clone();
+    let honest = Server::start(move |request, stream| file(request, stream, &served, &etag(&served)));
+    let (dir, urls) = (temp_dir(), [&liar, &honest].map(|server| server.url(&format!("/{name}"))));
+    let said = run(&["fetch", &urls[0], &urls[1], "-o", text(dir.path())]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(fs::read(dir.path().join(&name)).expect("fetched") == bytes);
+}
+
 /// A body without an end, one longer than allowed, a name that is not valid.
 #[test]
 fn hostile_servers_are_refused() {

@@ -80,6 +80,53 @@ fn a_download_goes_on_where_it_stood() {
     assert!(asked <= length - kept_bytes + again, "{asked} of {length}, {kept_bytes} kept");
 }
 
+/// Two mirrors have ETags of their own. What came from the first is kept when the second goes on:
+/// the frame hashes decide.
+#[test]
+fn another_mirror_goes_on() {
+    let (name, bytes) = full(&larger_archive());
+    let length = bytes.len() as u64;
+    let (dir, served, asked) = (temp_dir(), bytes.clone(), AtomicU64::new(0));
+    let gone = Server::start(move |request, stream| {
+        let range = request.range().map_or(0, |range| range.end.min(length) - range.start);
+        match request.method != "HEAD" && asked.fetch_add(range, Relaxed) + range > length * 3 / 4 {
+            true => answer(stream, "404 Not Found", &[], b""),
+            false => file(request, stream, &served, "\"one\""),
+        }
+    });
+    let arguments = |server: &Server| ["fetch".to_string(), server.url(&format!("/{name}"))];
+    let fetch = |server: &Server| {
+        let arguments = arguments(server);
+        let fixed = ["-o", text(dir.path()), "--streams", "1"];
+        run(&arguments.iter().map(String::as_str).chain(fixed).collect::<Vec<_>>())
+    };
+    assert_eq!(fetch(&gone).code, Some(4));
+    let served = bytes.clone();
+    let other = Server::start(move |request, stream| file(request, stream, &served, "\"other\""));
+    let said = fetch(&other);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(fs::read(dir.path().join(&name)).expect("fetched") == bytes);
+    let kept_bytes = said.line("fetch")["archives"][0]["kept_bytes"].as_u64().expect("a number");
+    let asked = asked_bytes(&other, length);
+    assert!(kept_bytes > length / 4, "{kept_bytes} of {length} kept");
+    assert!(asked <= length - kept_bytes + 2 * 256 * 1024, "{asked} of {length}, {kept_bytes} kept");
+}
+
+/// Several connections compare a second mirror with the first only once.
+#[test]
+fn a_mirror_is_compared_once() {
+    let files = larger_archive();
+    let (name, bytes) = full(&files);
+    let servers = [serve(&files, Way::Ranges), serve(&files, Way::Ranges)];
+    let urls = servers.each_ref().map(|server| server.url(&format!("/{name}")));
+    let dir = temp_dir();
+    let said = run(&["fetch", &urls[0], &urls[1], "-o", text(dir.path()), "--streams", "8"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let asked = servers[1].requests();
+    let is_end = |request: &&Request| request.range().is_some_and(|range| range.end == bytes.len() as u64);
+    assert_eq!(asked.iter().filter(is_end).count(), 1, "{asked:?}");
+}
+
 /// One of three mirrors has a wrong frame: it is named, and the archive is right.
 #[test]
 fn a_mirror_with_a_wrong_frame_is_named_and_dropped() {

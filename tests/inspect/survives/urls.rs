@@ -59,6 +59,4 @@ fn an_archive_that_is_sent_once() {
     let output = slotpress().args(["verify", "--quick", &cut]).output().expect("runs");
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.code() == Some(4) && errors.contains("ended early"), "{errors}");
-    #[cfg(debug_assertions)]
-    crate::common::faults::panics_at(&["inspect", &server.url(&format!("/{FULL_3500}"))], "sent stream", 1, None);
 }

@@ -1,17 +1,15 @@
 //! One download from start to end: decides what to keep of an earlier run, fetches the rest by
 //! ranges or in order, walks the archive while it arrives, and accepts or rejects it.
 
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use rangemap::RangeSet;
 use slotpress_base::quantity::bytes;
 use slotpress_base::threads::{guarded, panicked, spawn};
-use slotpress_base::{
-    Arriving, Error, ErrorKind, Hint, Progress, ProgressEvent, Result, Until, panic_point, range_bytes,
-};
+use slotpress_base::{Arriving, Error, ErrorKind, Hint, Progress, ProgressEvent, Result, Until, panic_point};
 use slotpress_read::walk_shape;
 
 use super::accept::{Accepted, Wanted, accept};
@@ -19,7 +17,7 @@ use super::journal::{Identity, bytes_in};
 use super::mirrors::{Mirror, MirrorState};
 use super::partial::{PartialFile, Patient};
 use super::{Fault, FetchLimits, Fetched, GivenBytes, in_order, ranged};
-use crate::{Client, Remote};
+use crate::{Client, NetError, NetErrorKind, Remote};
 
 /// Longest time between two writes of the journal while bytes arrive. After a kill, bytes that
 /// arrived after the last write are fetched again.
@@ -39,13 +37,6 @@ const TELL_EVERY: Duration = Duration::from_millis(500);
 /// Time over which the rate is measured.
 const RATE_WINDOW: Duration = Duration::from_secs(15);
 
-/// Length of a sample. Samples are compared with the server's archive if the server does not say
-/// whether its file has changed.
-const SAMPLE_BYTES: u64 = 64 * 1024;
-
-/// Largest number of samples.
-const SAMPLES_MAX: usize = 8;
-
 /// The download of one archive from the servers that offer its name, best first.
 #[derive(Debug)]
 pub struct Download {
@@ -53,7 +44,11 @@ pub struct Download {
     pub(super) file: Arc<PartialFile>,
     pub(super) mirrors: Vec<Mirror>,
     pub(super) limits: FetchLimits,
-    kept_bytes: u64,
+    /// Number of bytes that an earlier run left and that are not fetched again.
+    pub(super) kept_bytes: AtomicU64,
+    /// True if these bytes are surely of the first server's archive. If not, they are kept where they
+    /// match its frame hashes.
+    pub(super) is_surely_kept: bool,
 }
 
 impl Download {
@@ -61,7 +56,7 @@ impl Download {
     /// that the first server has.
     ///
     /// # Errors
-    /// The archive is too long, the disk has no room for it, or the network fails.
+    /// The archive is too long, or the disk has no room for it.
     pub fn begin(
         client: Client,
         file: Arc<PartialFile>,
@@ -70,7 +65,8 @@ impl Download {
         progress: &dyn Progress,
     ) -> Result<Self> {
         let mirrors = remotes.into_iter().map(|remote| Mirror::new(remote, limits.give_up_after)).collect();
-        let mut download = Self { client, file, mirrors, limits, kept_bytes: 0 };
+        let kept_bytes = AtomicU64::default();
+        let mut download = Self { client, file, mirrors, limits, kept_bytes, is_surely_kept: false };
         let (file, limits) = (&download.file, &download.limits);
         let first = &download.first()?.remote;
         if first.length_bytes.is_some_and(|length| length > limits.max_bytes) {
@@ -78,35 +74,25 @@ impl Download {
         }
         let before = file.identity();
         let now = Identity {
-            length_bytes: first.length_bytes,
+            length_bytes: first.length_bytes.filter(|_| is_ranged(first)),
             etag: first.etag.clone(),
             last_modified: first.last_modified.clone(),
             root: None,
         };
-        let keeps = match (file.done_bytes() > 0, before.may_be(&now), first.accepts_ranges) {
-            (false, ..) | (_, false, _) => false,
-            // Without ranges, all kept bytes are compared with those that arrive.
-            (true, true, false) => true,
-            (true, true, true) => before.is_surely(&now) || download.is_same(first, progress)?,
-        };
-        let lost_bytes = if keeps { 0 } else { file.done_bytes() };
-        if lost_bytes > 0 {
-            progress.warn(&format!(
-                "discarding {} of an earlier download: the server now has another archive of the same name",
-                bytes(lost_bytes)
-            ));
+        let is_surely_kept = before.is_surely(&now);
+        let (before_bytes, is_same_length) = (file.done_bytes(), is_surely_kept || before.may_be(&now));
+        let keeps = before_bytes > 0 && is_same_length;
+        if before_bytes > 0 && !keeps {
+            let why = match is_ranged(first) {
+                true => "the server now has another archive of the same name",
+                false => "the server sends no ranges",
+            };
+            progress.warn(&format!("discarding {} of an earlier download: {why}", bytes(before_bytes)));
         }
-        // Without ranges, frames are compared with their hashes only when the archive is complete.
-        let root = before.root.filter(|_| keeps && is_ranged(first));
-        file.begin(Identity { root, ..now }, keeps)?;
-        let (left, failed_check) = file.unchecked();
-        let kept_bytes = if failed_check.is_none() { bytes_in(&left) } else { 0 };
-        if !is_ranged(first) {
-            file.set_in_order();
-            // All kept bytes are compared with those that arrive.
-            file.keep_checked(left);
-        }
-        download.kept_bytes = kept_bytes;
+        let root = before.root.filter(|_| is_surely_kept);
+        file.begin(Identity { root, ..now }, first.length_bytes, keeps)?;
+        let kept_bytes = if is_surely_kept { bytes_in(&file.unchecked()) } else { 0 };
+        (download.kept_bytes, download.is_surely_kept) = (kept_bytes.into(), is_surely_kept);
         Ok(download)
     }
 
@@ -128,10 +114,7 @@ impl Download {
 
     /// Number of bytes that an earlier run left and that are not fetched again.
     pub fn kept_bytes(&self) -> u64 {
-        match self.mirrors.first() {
-            Some(first) if is_ranged(&first.remote) => self.kept_bytes,
-            _ => 0,
-        }
+        self.kept_bytes.load(Relaxed)
     }
 
     pub fn length_bytes(&self) -> Option<u64> {
@@ -195,7 +178,7 @@ impl Download {
             (other, _) => other,
         };
         let synced = match &result {
-            Err(error) if Fault::of(error) == Some(Fault::Wrong) => self.file.check_failed(&error.to_string()),
+            Err(error) if Fault::of(error) == Some(Fault::Wrong) => self.file.distrust(),
             _ => self.file.sync(),
         };
         let accepted: Accepted = result?;
@@ -214,9 +197,24 @@ impl Download {
     fn fetch(&self, progress: &dyn Progress) -> Result<RangeSet<u64>> {
         let first = self.first()?;
         match first.remote.length_bytes {
-            Some(length_bytes) if is_ranged(&first.remote) => self.fetch_ranges(first, length_bytes, progress),
-            _ => self.fetch_in_order(first, progress).map(|()| RangeSet::new()),
+            Some(length_bytes) if is_ranged(&first.remote) => match self.fetch_ranges(first, length_bytes, progress) {
+                Err(error) if self.sends_no_ranges(&error) => {
+                    progress.warn(&format!("{error}: using one connection, from the beginning"));
+                    let identity = Identity { length_bytes: None, root: None, ..self.file.identity() };
+                    self.file.begin(identity, first.remote.length_bytes, false)?;
+                    self.kept_bytes.store(0, Relaxed);
+                }
+                fetched => return fetched,
+            },
+            _ => {}
         }
+        self.fetch_in_order(first, progress).map(|()| RangeSet::new())
+    }
+
+    /// True if the first server announced ranges and does not send them, which shows before any byte
+    /// of them is kept.
+    fn sends_no_ranges(&self, error: &Error) -> bool {
+        NetError::of(error).is_some_and(|error| error.kind() == NetErrorKind::NoRanges) && self.file.done_bytes() == 0
     }
 
     /// Syncs the file and writes the journal, each second or sooner when much has arrived; reports
@@ -255,24 +253,6 @@ impl Download {
         let (there_bytes, length_bytes) = (self.file.done_bytes(), self.length_bytes());
         let arriving = Arriving { there_bytes, length_bytes, given: &given, waited: self.file.waited() };
         progress.event(ProgressEvent::Arriving(arriving));
-    }
-
-    /// True if samples of the kept bytes equal the server's. Used if the server does not say
-    /// whether its file has changed.
-    fn is_same(&self, remote: &Remote, progress: &dyn Progress) -> Result<bool> {
-        let mirror = Mirror::new(remote.clone(), self.limits.give_up_after);
-        let done = self.file.done();
-        let ends = done.iter().flat_map(|range| {
-            let bytes = SAMPLE_BYTES.min(range_bytes(range));
-            [range.start..range.start.saturating_add(bytes), range.end.saturating_sub(bytes)..range.end]
-        });
-        for range in ends.take(SAMPLES_MAX) {
-            let mut is_here = self.file.holds();
-            if !mirror.ask(progress, || self.client.sends_same(remote, &range, progress, &mut is_here))? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
     }
 
     pub fn given_bytes(&self) -> u64 {

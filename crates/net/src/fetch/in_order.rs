@@ -1,18 +1,11 @@
 //! Downloads from a server that does not send ranges, such as Agave's: always from the beginning,
-//! over one connection.
-//!
-//! Bytes of an earlier run or attempt are compared with those that arrive, and only differing ones
-//! are written. So no byte of another archive stays, and readers see only bytes that the server
-//! sent in this run.
-
-use std::ops::ControlFlow;
+//! over one connection, into an empty file.
 
 use slotpress_base::bytes::count;
 use slotpress_base::quantity::bytes;
-use slotpress_base::{Error, Hint, Progress, Result, split_at_most, to_usize};
+use slotpress_base::{Error, Hint, Progress, Result, panic_point, split_at_most, to_usize};
 
 use super::Download;
-use super::lease::Lease;
 use super::mirrors::Mirror;
 use crate::{NetError, NetErrorKind, Remote};
 
@@ -22,91 +15,44 @@ const MARK_BYTES: u64 = 256 * 1024;
 impl Download {
     pub(super) fn fetch_in_order(&self, mirror: &Mirror, progress: &dyn Progress) -> Result<()> {
         let Self { client, file, limits, .. } = self;
-        let lease = file.lease(0..u64::MAX, &mirror.shown());
-        let mut buffer = Vec::new();
-        // How far readers may have read, and how far the longest attempt has come.
-        let (mut shown_bytes, mut most_bytes) = (0, 0u64);
-        let mut trouble = None;
-        let transfer = mirror.ask(progress, || {
-            let (mut marked_bytes, mut tally) = (0u64, mirror.tally());
-            let transfer = client.get(&mirror.remote, None, progress, &mut |offset_bytes, bytes| {
-                let end = offset_bytes.saturating_add(bytes.len() as u64);
-                let written = match end > limits.max_bytes {
-                    true => Err(too_long(&mirror.remote, limits.max_bytes)),
-                    false => put(&lease, mirror, offset_bytes, bytes, shown_bytes, &mut buffer),
-                };
-                if let Err(error) = written {
-                    trouble = Some(error);
-                    return ControlFlow::Break(());
+        // Bytes before this are marked: readers may have seen them.
+        let mut marked_bytes = 0u64;
+        let end_bytes = mirror.ask(progress, || {
+            let mut body = client.open(&mirror.remote, None, progress)?;
+            let (mut end, mut new_bytes) = (0u64, 0);
+            while let Some((at, bytes)) = body.next(client, progress)? {
+                panic_point("whole file");
+                count(&mut end, bytes.len() as u64);
+                if end > limits.max_bytes {
+                    return Err(too_long(&mirror.remote, limits.max_bytes));
                 }
+                let (again, new) = split_at_most(&bytes, to_usize(marked_bytes.saturating_sub(at)));
+                if !file.has(at, again) {
+                    let why = "sends another archive under the same name now";
+                    return Err(NetError::new(NetErrorKind::Changed, &mirror.remote.url, why).into());
+                }
+                let new = file.write(at.saturating_add(again.len() as u64), new)?;
+                mirror.gave(new, &mut new_bytes);
+                progress.advance(new, new);
                 if end.saturating_sub(marked_bytes) >= MARK_BYTES {
                     file.mark(marked_bytes..end);
                     marked_bytes = end;
                 }
-                // Bytes that an earlier attempt brought do not count as progress.
-                let new = end.saturating_sub(most_bytes);
-                most_bytes = most_bytes.max(end);
-                tally.gave(new);
-                progress.advance(new, new);
-                shown_bytes = shown_bytes.max(marked_bytes);
-                ControlFlow::Continue(())
-            });
-            tally.end();
-            if let (None, Ok(transfer)) = (&trouble, &transfer) {
-                file.mark(marked_bytes..transfer.got_bytes);
             }
-            transfer
-        });
-        if let Some(trouble) = trouble {
-            return Err(trouble);
-        }
-        let transfer = transfer?;
-        if !transfer.is_complete {
-            let got_bytes = transfer.got_bytes;
-            let length = mirror.remote.length_bytes.map_or(String::new(), |length| format!(" of {}", bytes(length)));
-            let why = format!("the transfer was ended after {}{length}", bytes(got_bytes));
-            return Err(NetError::new(NetErrorKind::Truncated { got_bytes }, &mirror.remote.url, why).into());
-        }
-        // Bytes of an earlier run beyond the end belong to another archive.
-        file.forget_from(transfer.got_bytes)?;
-        file.truncate(transfer.got_bytes)
-    }
-}
-
-/// Writes bytes where they differ from those in the file.
-///
-/// # Errors
-/// Readers may have seen other bytes at this place (before `shown_bytes`).
-fn put(
-    lease: &Lease<'_>,
-    mirror: &Mirror,
-    offset_bytes: u64,
-    bytes: &[u8],
-    shown_bytes: u64,
-    buffer: &mut Vec<u8>,
-) -> Result<()> {
-    slotpress_base::threads::panic_point("whole file");
-    let file = lease.file();
-    let (mut at, mut bytes) = (offset_bytes, bytes);
-    // What an earlier run left may have gaps.
-    while !bytes.is_empty() {
-        let (kept, _) = split_at_most(bytes, to_usize(file.kept_from(at)));
-        let same = file.compare(at, kept, buffer)?;
-        count(&mut at, same as u64);
-        bytes = split_at_most(bytes, same).1;
-        if same < kept.len() {
-            if at < shown_bytes {
-                let why = format!("sends another archive under the same name now: byte {at} differs");
-                return Err(NetError::new(NetErrorKind::Changed, &mirror.remote.url, why).into());
+            if end > marked_bytes {
+                file.mark(marked_bytes..end);
+                marked_bytes = end;
             }
-            file.forget_from(at)?;
+            Ok(end)
+        })?;
+        // An attempt that broke off may have written more.
+        file.truncate(end_bytes)?;
+        if end_bytes < marked_bytes {
+            let why = "sends a shorter archive under the same name now";
+            return Err(NetError::new(NetErrorKind::Changed, &mirror.remote.url, why).into());
         }
-        let (missing, rest) = split_at_most(bytes, to_usize(file.missing_from(at)));
-        lease.put(at, missing)?;
-        count(&mut at, missing.len() as u64);
-        bytes = rest;
+        Ok(())
     }
-    Ok(())
 }
 
 /// Error for an archive that is longer than the operator allows. It counts as a fault of the

@@ -1,5 +1,5 @@
 //! The journal of a download: a small file beside the partial file that lists which bytes are on
-//! disk, which archive they belong to, and who sent them.
+//! disk, and which archive they belong to.
 //!
 //! The journal never lists more than what is on disk: it is written after the bytes have been
 //! synced, and replaced as a whole. If it cannot be read, everything is fetched again.
@@ -7,7 +7,7 @@
 use std::fs::File;
 use std::io::{BufWriter, Read, Write};
 
-use rangemap::{RangeMap, RangeSet};
+use rangemap::RangeSet;
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use slotpress_base::{IoContext, KeptDir, Result, range_bytes};
@@ -23,12 +23,6 @@ const JOURNAL_BYTES_MAX: u64 = 1024 * 1024;
 /// Maximum number of ranges written. Bytes of further ranges are fetched again.
 const RANGES_MAX: usize = 10_000;
 
-/// Number of sources that are told apart. Bytes of further sources count as sent by the last one.
-const SOURCES_MAX: usize = 64;
-
-/// Limit on the name of a source, and on the text about a failed check, in characters.
-const TEXT_CHARS_MAX: usize = 500;
-
 /// Content of a journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DownloadJournal {
@@ -36,35 +30,11 @@ pub struct DownloadJournal {
     pub identity: Identity,
     /// Ranges that are on disk.
     pub ranges: RangeSet<u64>,
-    /// Names of the servers that sent bytes.
-    pub sources: Vec<String>,
-    /// The source that sent each range, as an index into `sources`.
-    pub given: RangeMap<u64, usize>,
-    /// Why the bytes failed a check, if they did. Some of them must be wrong then.
-    pub failed_check: Option<String>,
 }
 
 impl DownloadJournal {
     pub fn done_bytes(&self) -> u64 {
         bytes_in(&self.ranges)
-    }
-
-    /// Index of a source; adds the source if it is new.
-    pub fn source(&mut self, name: &str) -> usize {
-        let name: String = name.chars().take(TEXT_CHARS_MAX).collect();
-        match self.sources.iter().position(|known| *known == name) {
-            Some(at) => at,
-            None if self.sources.len() < SOURCES_MAX => {
-                self.sources.push(name);
-                self.sources.len().saturating_sub(1)
-            }
-            None => SOURCES_MAX.saturating_sub(1),
-        }
-    }
-
-    /// Records that the bytes failed a check.
-    pub fn check_failed(&mut self, why: &str) {
-        self.failed_check = Some(why.chars().take(TEXT_CHARS_MAX).collect());
     }
 }
 
@@ -84,27 +54,21 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// True if both can be the same archive: each value that both have is equal.
-    pub fn may_be(&self, other: &Self) -> bool {
-        fn agree<T: PartialEq>(a: &Option<T>, b: &Option<T>) -> bool {
-            a.is_none() || b.is_none() || a == b
-        }
-        if self.root.is_some() && self.root == other.root {
-            return true;
-        }
-        let is_same_tag = self.etag.is_some() && self.etag == other.etag;
-        agree(&self.length_bytes, &other.length_bytes)
-            && agree(&self.root, &other.root)
-            && agree(&self.etag, &other.etag)
-            && (is_same_tag || agree(&self.last_modified, &other.last_modified))
+    /// True if both are the same archive: their lengths are equal, and so is a value that changes with
+    /// the bytes. If ETags are equal, times may differ: several machines may serve the same file.
+    pub fn is_surely(&self, other: &Self) -> bool {
+        let is_same = |one: &Option<String>, other: &Option<String>| one.is_some() && one == other;
+        let is_tagged = match (&self.etag, &other.etag) {
+            (Some(one), Some(other)) => one == other,
+            _ => is_same(&self.last_modified, &other.last_modified),
+        };
+        self.length_bytes.is_some() && self.length_bytes == other.length_bytes && is_tagged
     }
 
-    /// True if both are the same archive: a value that changes with the bytes is equal.
-    pub fn is_surely(&self, other: &Self) -> bool {
-        let same = |a: &Option<String>, b: &Option<String>| a.is_some() && a == b;
-        let is_same_root = self.root.is_some() && self.root == other.root;
-        let is_tagged = same(&self.etag, &other.etag) || same(&self.last_modified, &other.last_modified);
-        is_same_root || (self.length_bytes.is_some() && is_tagged && self.may_be(other))
+    /// True if frames of this archive can be compared with the frame hashes of another, which may be the
+    /// same archive on another server.
+    pub fn may_be(&self, other: &Self) -> bool {
+        self.root.is_some() && self.length_bytes.is_some() && self.length_bytes == other.length_bytes
     }
 }
 
@@ -115,12 +79,6 @@ struct Lines {
     #[serde(flatten)]
     identity: Identity,
     ranges: Vec<(u64, u64)>,
-    #[serde(default)]
-    sources: Vec<String>,
-    #[serde(default)]
-    given: Vec<(u64, u64, usize)>,
-    #[serde(default, rename = "doubt")]
-    failed_check: Option<String>,
 }
 
 impl DownloadJournal {
@@ -136,18 +94,14 @@ impl DownloadJournal {
 
     fn parse(bytes: &[u8]) -> Option<Self> {
         let lines: Lines = serde_json::from_slice(bytes).ok()?;
-        let length_bytes = lines.identity.length_bytes.unwrap_or(u64::MAX);
+        // Without a length, the bytes came in order, and come again from the beginning.
+        let length_bytes = lines.identity.length_bytes.unwrap_or_default();
         let is_range = |start: u64, end: u64| start < end && end <= length_bytes;
-        let is_sound = lines.slotpress_fetch == VERSION
-            && lines.sources.len() <= SOURCES_MAX
-            && lines.ranges.iter().all(|(start, end)| is_range(*start, *end))
-            && lines.given.iter().all(|(start, end, by)| is_range(*start, *end) && *by < lines.sources.len());
+        let is_sound =
+            lines.slotpress_fetch == VERSION && lines.ranges.iter().all(|(start, end)| is_range(*start, *end));
         is_sound.then(|| Self {
             identity: lines.identity,
             ranges: lines.ranges.into_iter().map(|(start, end)| start..end).collect(),
-            sources: lines.sources,
-            given: lines.given.into_iter().map(|(start, end, by)| (start..end, by)).collect(),
-            failed_check: lines.failed_check,
         })
     }
 
@@ -158,9 +112,6 @@ impl DownloadJournal {
             slotpress_fetch: VERSION,
             identity: self.identity.clone(),
             ranges: self.ranges.iter().take(RANGES_MAX).map(|range| (range.start, range.end)).collect(),
-            sources: self.sources.clone(),
-            given: self.given.iter().take(RANGES_MAX).map(|(range, by)| (range.start, range.end, *by)).collect(),
-            failed_check: self.failed_check.clone(),
         };
         // The partial file is locked, so no other run writes here: an existing file is left over
         // from a killed run.
@@ -199,15 +150,15 @@ mod tests {
         assert!(one.is_surely(&one));
         // Machines that serve the same file disagree about its time.
         assert!(one.is_surely(&identity(Some("\"a\""), Some("tuesday"))));
-        assert!(!one.may_be(&identity(Some("\"b\""), Some("monday"))));
-        assert!(!one.may_be(&Identity { length_bytes: Some(101), ..one.clone() }));
+        assert!(!one.is_surely(&identity(Some("\"b\""), Some("monday"))));
+        assert!(!one.is_surely(&Identity { length_bytes: Some(101), ..one.clone() }));
         // Nothing to go by.
-        assert!(identity(None, None).may_be(&one) && !identity(None, None).is_surely(&one));
+        assert!(!identity(None, None).is_surely(&one) && !one.may_be(&one));
         assert!(identity(None, Some("monday")).is_surely(&one));
         let root = Some(Root::new(1, []));
         let rooted = Identity { root, ..identity(Some("\"x\""), None) };
-        assert!(rooted.is_surely(&Identity { root, ..one.clone() }), "mirrors have ETags of their own");
-        assert!(!rooted.may_be(&Identity { root: Some(Root::new(2, [])), ..identity(None, None) }));
+        assert!(rooted.may_be(&one) && !rooted.is_surely(&one), "mirrors have ETags of their own");
+        assert!(!rooted.may_be(&Identity { length_bytes: Some(101), ..one }));
     }
 
     proptest! {
@@ -217,12 +168,7 @@ mod tests {
             let ranges: RangeSet<u64> = cuts.chunks_exact(2).map(|cut| cut[0]..cut[1]).collect();
             let root = etag.as_ref().map(|text| Root::new(7, [text.as_bytes()]));
             let identity = Identity { length_bytes: Some(1000), etag, last_modified: None, root };
-            let mut journal = DownloadJournal { identity, ranges, ..DownloadJournal::default() };
-            for range in journal.ranges.clone().iter() {
-                let by = journal.source(&format!("http://h{}", range.start % 3));
-                journal.given.insert(range.clone(), by);
-            }
-            journal.check_failed("a check");
+            let journal = DownloadJournal { identity, ranges };
             let dir = tempfile::tempdir().expect("a directory");
             let kept = KeptDir::open(dir.path()).expect("opened");
             journal.write(&kept, "journal").expect("written");
@@ -240,6 +186,7 @@ mod tests {
     fn ranges_beyond_the_end_are_nonsense() {
         let text = |ranges: &str| format!(r#"{{"slotpress_fetch":1,"length_bytes":9,"ranges":[{ranges}]}}"#);
         assert!(DownloadJournal::parse(text("[0,9]").as_bytes()).is_some());
+        assert_eq!(DownloadJournal::parse(br#"{"slotpress_fetch":1,"ranges":[[0,9]]}"#), None, "no length");
         for ranges in ["[0,10]", "[5,5]", "[7,3]"] {
             assert_eq!(DownloadJournal::parse(text(ranges).as_bytes()), None, "{ranges}");
         }

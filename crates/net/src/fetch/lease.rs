@@ -42,41 +42,33 @@ impl Leases {
     }
 }
 
-/// A lease of a range of a file, for bytes of one source.
+/// A lease of a range of a file.
 #[derive(Debug)]
 pub struct Lease<'a> {
     file: &'a PartialFile,
     held: Held,
-    source: usize,
 }
 
 impl PartialFile {
-    /// Leases a range for bytes of a source, and takes over all leases that overlap it. Their
-    /// holders write nothing after this returns. The source's name must contain no secrets.
-    pub fn lease(&self, range: Range<u64>, source: &str) -> Lease<'_> {
-        let source = self.source(source);
-        let held = self.leases.take(range);
-        Lease { file: self, held, source }
+    /// Leases a range, and takes over all leases that overlap it. Their holders write nothing after
+    /// this returns.
+    pub fn lease(&self, range: Range<u64>) -> Lease<'_> {
+        Lease { file: self, held: self.leases.take(range) }
     }
 }
 
 impl Lease<'_> {
-    pub fn file(&self) -> &PartialFile {
-        self.file
-    }
-
     pub fn is_lost(&self) -> bool {
         self.held.lock().is_none()
     }
 
-    /// Writes bytes, except where the file is marked. Returns how many of them no source had sent
-    /// before. Writes nothing and returns `None` if the lease was taken over, or does not cover
-    /// them.
+    /// Writes bytes, except where the file is marked. Returns how many were written; `None` if the
+    /// lease was taken over, or does not cover them.
     pub fn put(&self, offset_bytes: u64, bytes: &[u8]) -> Result<Option<u64>> {
         let end = offset_bytes.saturating_add(bytes.len() as u64);
         let held = self.held.lock();
         match held.as_ref().is_some_and(|held| held.start <= offset_bytes && end <= held.end) {
-            true => self.file.write(offset_bytes, bytes, self.source).map(Some),
+            true => self.file.write(offset_bytes, bytes).map(Some),
             false => Ok(None),
         }
     }

@@ -4,24 +4,21 @@
 //! Archives of the same name need not have the same bytes. A file gets bytes only from servers that
 //! are known to have the same archive.
 
+use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use slotpress_base::bytes::count;
 use slotpress_base::{Error, Progress, Result};
 
-use crate::options::BYTES_PER_SECOND_MIN;
 use crate::patience::Patience;
-use crate::{NetError, NetErrorKind, Remote, shown};
+use crate::{Client, NetError, NetErrorKind, Remote, shown};
 
-/// A running transfer proves that its server works once it has brought the bytes that the least
-/// rate gives in this time.
-const GIVING_FOR: Duration = Duration::from_secs(20);
-
-/// A finished transfer of fewer bytes does not show that its server works, however fast it was.
-const ENOUGH_BYTES: f64 = 16.0;
+/// A request that brought this many new bytes shows that its server works, even if it broke off
+/// then: what the least rate gives in a minute.
+const ENOUGH_BYTES: u64 = 64 * 1024;
 
 /// One server.
 #[derive(Debug)]
@@ -29,6 +26,7 @@ pub struct Mirror {
     pub remote: Remote,
     pub patience: Patience,
     given_bytes: AtomicU64,
+    pub requests: AtomicU64,
     state: Mutex<MirrorState>,
 }
 
@@ -38,6 +36,8 @@ pub enum MirrorState {
     /// The server's archive has not been compared yet.
     #[default]
     Unknown,
+    /// A connection compares the server's archive.
+    Comparing,
     /// The server has the same archive.
     Good,
     /// The server is not used, for this reason.
@@ -47,8 +47,8 @@ pub enum MirrorState {
 impl Mirror {
     /// Creates a mirror whose archive has not been compared yet.
     pub fn new(remote: Remote, give_up_after: Duration) -> Self {
-        let (patience, given_bytes) = (Patience::new(give_up_after), AtomicU64::default());
-        Self { remote, patience, given_bytes, state: Mutex::default() }
+        let (given_bytes, requests) = (AtomicU64::default(), AtomicU64::default());
+        Self { remote, patience: Patience::new(give_up_after), given_bytes, requests, state: Mutex::default() }
     }
 
     pub fn shown(&self) -> String {
@@ -61,6 +61,25 @@ impl Mirror {
 
     pub fn approve(&self) {
         *self.state.lock() = MirrorState::Good;
+    }
+
+    /// Returns true if the caller is to compare the server's archive, which no other connection does
+    /// meanwhile.
+    pub fn begin_comparing(&self) -> bool {
+        let mut state = self.state.lock();
+        let is_unknown = matches!(*state, MirrorState::Unknown);
+        if is_unknown {
+            *state = MirrorState::Comparing;
+        }
+        is_unknown
+    }
+
+    /// Ends a comparison. Without a result, another one may begin.
+    pub fn end_comparing(&self) {
+        let mut state = self.state.lock();
+        if matches!(*state, MirrorState::Comparing) {
+            *state = MirrorState::Unknown;
+        }
     }
 
     /// Stops using the server. The first reason stays.
@@ -85,17 +104,73 @@ impl Mirror {
     ///
     /// # Errors
     /// The last failure, or a request to stop.
-    pub fn ask<T>(&self, progress: &dyn Progress, mut ask: impl FnMut() -> Result<T, NetError>) -> Result<T> {
-        let answer = self.patience.ask(progress, || Ok(ask()?));
-        answer.map_err(|error| match NetError::of(&error) {
+    pub fn ask<T>(&self, progress: &dyn Progress, ask: impl FnMut() -> Result<T>) -> Result<T> {
+        self.patience.ask(progress, ask).map_err(|error| match NetError::of(&error) {
             Some(cause) => self.patience.explained(cause.clone()).into(),
             None => error,
         })
     }
 
-    /// Starts counting the bytes of a transfer.
-    pub fn tally(&self) -> TransferTally<'_> {
-        TransferTally { mirror: self, begun: Instant::now(), kept_bytes: 0 }
+    /// Makes one request for a range, which `take` may end by an error. `take` returns how many of
+    /// its bytes are new. A transfer that breaks off after enough of them is no failure.
+    ///
+    /// # Errors
+    /// The server fails, or `take` does.
+    pub fn request(
+        &self,
+        client: &Client,
+        range: Range<u64>,
+        stop: &dyn Progress,
+        take: &mut dyn FnMut(&[u8]) -> Result<u64>,
+    ) -> Result<()> {
+        self.requests.fetch_add(1, Relaxed);
+        let mut new_bytes = 0;
+        let mut transfer = || -> Result<()> {
+            let mut body = client.open(&self.remote, Some(range.clone()), stop)?;
+            if body.is_whole {
+                return Err(self.no_ranges().into());
+            }
+            while let Some((_, bytes)) = body.next(client, stop)? {
+                self.gave(take(&bytes)?, &mut new_bytes);
+            }
+            self.patience.renew();
+            Ok(())
+        };
+        let result = transfer();
+        let is_passing = |error: &Error| NetError::of(error).is_some_and(NetError::is_retryable);
+        if new_bytes >= ENOUGH_BYTES && result.as_ref().is_err_and(is_passing) { Ok(()) } else { result }
+    }
+
+    /// Fetches a range, with as many requests as it takes. `take` gets the offset of the bytes.
+    ///
+    /// # Errors
+    /// The server is given up, or `take` fails.
+    pub fn range(
+        &self,
+        client: &Client,
+        mut range: Range<u64>,
+        stop: &dyn Progress,
+        take: &mut dyn FnMut(u64, &[u8]) -> Result<u64>,
+    ) -> Result<()> {
+        while !range.is_empty() {
+            self.ask(stop, || {
+                self.request(client, range.clone(), stop, &mut |bytes| {
+                    let new_bytes = take(range.start, bytes)?;
+                    count(&mut range.start, bytes.len() as u64);
+                    Ok(new_bytes)
+                })
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Counts new bytes of a request. Enough of them renew the patience with the server.
+    pub fn gave(&self, bytes: u64, of_request: &mut u64) {
+        self.given_bytes.fetch_add(bytes, Relaxed);
+        count(of_request, bytes);
+        if *of_request >= ENOUGH_BYTES {
+            self.patience.renew();
+        }
     }
 
     pub fn no_ranges(&self) -> NetError {
@@ -108,37 +183,10 @@ impl Mirror {
     }
 }
 
-/// Counts the bytes of a running transfer that were kept. They show whether the server works.
-pub struct TransferTally<'a> {
-    mirror: &'a Mirror,
-    begun: Instant,
-    pub kept_bytes: u64,
-}
-
-impl TransferTally<'_> {
-    /// Counts more bytes.
-    pub fn gave(&mut self, kept_bytes: u64) {
-        count(&mut self.kept_bytes, kept_bytes);
-        self.mirror.given_bytes.fetch_add(kept_bytes, Relaxed);
-        self.renew(GIVING_FOR);
-    }
-
-    pub fn end(&self) {
-        self.renew(Duration::from_secs_f64(ENOUGH_BYTES / BYTES_PER_SECOND_MIN as f64));
-    }
-
-    /// Renews the patience with the server if the transfer was fast enough. A transfer shorter than
-    /// `time_min` is rated as if it had taken that time.
-    fn renew(&self, time_min: Duration) {
-        let time = self.begun.elapsed().max(time_min);
-        if self.kept_bytes as f64 >= time.as_secs_f64() * BYTES_PER_SECOND_MIN as f64 {
-            self.mirror.patience.renew();
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use slotpress_base::NoProgress;
 
     use super::*;
@@ -169,18 +217,12 @@ mod tests {
         let mirror = Mirror::new(Remote::of_url(&url), Duration::ZERO);
         assert!(!mirror.count_failure(&timeout(), &NoProgress));
         assert!(matches!(mirror.state(), MirrorState::Dropped(why) if why.to_string().contains("kept for 0 s")));
-        // Kept bytes set the clock back if they are enough for the time that they took.
-        for (kept_bytes, time, verdict) in [
-            (100_000, Duration::from_secs(60), Verdict::Again),
-            (30_000, Duration::from_secs(60), Verdict::TooLong),
-            (100, Duration::ZERO, Verdict::Again),
-            (1, Duration::ZERO, Verdict::TooLong),
-        ] {
+        // New bytes set the clock back if they are enough.
+        for (bytes, verdict) in [(ENOUGH_BYTES, Verdict::Again), (ENOUGH_BYTES - 1, Verdict::TooLong)] {
             let mirror = Mirror::new(Remote::of_url(&url), GIVE_UP_AFTER);
             mirror.patience.failed(&timeout(), start);
-            let begun = Instant::now().checked_sub(time).expect("a time");
-            TransferTally { mirror: &mirror, begun, kept_bytes }.end();
-            assert_eq!(mirror.patience.failed(&timeout(), start + GIVE_UP_AFTER), verdict, "{kept_bytes}");
+            mirror.gave(bytes, &mut 0);
+            assert_eq!(mirror.patience.failed(&timeout(), start + GIVE_UP_AFTER), verdict, "{bytes}");
         }
         let mirror = Mirror::new(Remote::of_url(&url), GIVE_UP_AFTER);
         mirror.approve();

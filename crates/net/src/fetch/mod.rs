@@ -12,7 +12,7 @@ mod download;
 mod in_order;
 mod journal;
 mod lease;
-mod mirrors;
+pub(crate) mod mirrors;
 pub mod partial;
 mod pieces;
 mod ranged;
@@ -97,8 +97,6 @@ pub enum Fault {
     Lost,
     /// The bytes are damaged, or belong to another archive than the requested one.
     Wrong,
-    /// The server announced ranges, but does not send them.
-    NoRanges,
     /// The server failed for too long, or its answers make no sense.
     Failed,
 }
@@ -108,7 +106,6 @@ impl Fault {
     pub fn of(error: &Error) -> Option<Self> {
         match (NetError::of(error).map(NetError::kind), error.kind()) {
             (Some(NetErrorKind::Gone | NetErrorKind::Changed), _) => Some(Self::Lost),
-            (Some(NetErrorKind::NoRanges), _) => Some(Self::NoRanges),
             (Some(NetErrorKind::InsideRuntime), _) => None,
             (_, ErrorKind::Damaged) => Some(Self::Wrong),
             (Some(_), _) | (_, ErrorKind::Network) => Some(Self::Failed),

@@ -11,9 +11,7 @@
 mod naming;
 mod reading;
 
-use std::collections::BTreeSet;
 use std::fs::File;
-use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
@@ -30,7 +28,7 @@ use slotpress_base::bytes::count;
 use slotpress_base::files::not_a_file;
 use slotpress_base::{Error, ErrorKind, IoContext, KeptDir, Result, ShowPath, range_bytes, split_at_most, to_usize};
 pub use slotpress_read::catalog::partials::{FETCH_PREFIX, JOURNAL_SUFFIX};
-use slotpress_read::{Locked, try_lock};
+use slotpress_read::{Locked, first_read_at, try_lock};
 
 use super::accept::Accepted;
 use super::journal::{DownloadJournal, Identity};
@@ -63,14 +61,10 @@ pub struct PartialFile {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Marked ranges, and who sent what.
+    /// Marked ranges.
     journal: DownloadJournal,
-    /// True if the bytes arrive in order. The length is not reliable then, so readers do not get
-    /// it.
-    is_in_order: bool,
-    /// If the bytes arrive in order: number of bytes that equal what the server sent in this run.
-    confirmed_bytes: u64,
     is_complete: bool,
+    is_distrusted: bool,
     error: Option<Error>,
     is_unwanted: bool,
     /// Number of waiting readers.
@@ -121,7 +115,6 @@ impl PartialFile {
         let mut journal = DownloadJournal::read(dir, &journal_name(&name))?.unwrap_or_default();
         // The file may have been shortened since the journal was written.
         journal.ranges.remove(metadata.len()..u64::MAX);
-        journal.given.remove(metadata.len()..u64::MAX);
         let state = Mutex::new(State { journal, ..State::default() });
         let (journal, leases) = (Mutex::default(), Leases::default());
         Ok(Self {
@@ -155,31 +148,32 @@ impl PartialFile {
     }
 
     /// Begins to fetch an archive. Bytes of an earlier run are deleted, or with `keeps` become
-    /// *unchecked*, until [`keep_checked`](Self::keep_checked) says which of them are right.
+    /// *unchecked*, until [`keep_checked`](Self::keep_checked) says which of them are right. Without
+    /// a length in `identity`, the bytes come in order, and readers learn the length at the end.
+    /// `room_bytes` is reserved if the file system can, so that a full disk is reported now.
     ///
     /// # Errors
     /// The file cannot be written, or the disk has no room for the archive.
-    pub fn begin(&self, identity: Identity, keeps: bool) -> Result<()> {
+    pub fn begin(&self, identity: Identity, room_bytes: Option<u64>, keeps: bool) -> Result<()> {
         let mut state = self.state.lock();
         if !keeps {
-            state.journal = DownloadJournal { identity: identity.clone(), ..DownloadJournal::default() };
+            state.journal = DownloadJournal { identity: identity.clone(), ranges: RangeSet::new() };
             // The journal must not list ranges that are about to be overwritten.
             self.write_journal(&state.journal)?;
             self.file.set_len(0).or_path("write", &self.path)?;
         }
-        if let Some(length_bytes) = identity.length_bytes {
+        if let Some(length_bytes) = room_bytes {
             state.journal.ranges.remove(length_bytes..u64::MAX);
             if self.file.metadata().or_path("read", &self.path)?.len() > length_bytes {
                 self.file.set_len(length_bytes).or_path("write", &self.path)?;
             }
-            // Reserves the room if the file system can, so that a full disk is reported now.
             let made = rustix::fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, length_bytes);
             if let Err(error @ (rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT)) = made {
                 return Err(Error::io("make room for", &self.path, &error.into()));
             }
         }
         state.journal.identity = identity;
-        (state.is_complete, state.error, state.confirmed_bytes, state.accepted) = (false, None, 0, None);
+        (state.is_complete, state.error, state.is_distrusted, state.accepted) = (false, None, false, None);
         state.unchecked = std::mem::take(&mut state.journal.ranges);
         Ok(())
     }
@@ -188,41 +182,33 @@ impl PartialFile {
         self.name.strip_prefix(FETCH_PREFIX).unwrap_or_default()
     }
 
-    /// Records that the file failed a check, so that the next run does not trust its bytes.
-    pub fn check_failed(&self, why: &str) -> Result<()> {
-        self.state.lock().journal.check_failed(why);
+    /// Records that the file failed a check. The next run then fetches the end again, and keeps the
+    /// frames that match their hashes, or nothing if the archive has none.
+    pub fn distrust(&self) -> Result<()> {
+        {
+            let state = &mut *self.state.lock();
+            if std::mem::replace(&mut state.is_distrusted, true) {
+                return Ok(());
+            }
+            let identity = &mut state.journal.identity;
+            let kept = identity.root.take().and(identity.length_bytes).map_or(0, first_read_at);
+            state.journal.ranges.remove(kept..u64::MAX);
+            state.unchecked.remove(kept..u64::MAX);
+        }
         self.sync()
     }
 
-    /// Unchecked ranges of an earlier run, and the check that they failed, if any.
-    pub fn unchecked(&self) -> (RangeSet<u64>, Option<String>) {
-        let state = self.state.lock();
-        (state.unchecked.clone(), state.journal.failed_check.clone())
+    /// Ranges of an earlier run that are not checked yet.
+    pub fn unchecked(&self) -> RangeSet<u64> {
+        self.state.lock().unchecked.clone()
     }
 
     /// Marks these ranges of an earlier run as right, and gives up all others.
     pub fn keep_checked(&self, right: impl IntoIterator<Item = Range<u64>>) {
         let mut state = self.state.lock();
-        state.journal.failed_check = None;
         state.unchecked.clear();
         state.journal.ranges.extend(right);
-        let given_up: Vec<Range<u64>> = state.journal.ranges.gaps(&(0..u64::MAX)).collect();
-        given_up.into_iter().for_each(|gap| state.journal.given.remove(gap));
         self.changed.notify_all();
-    }
-
-    /// Ranges that a source sent.
-    pub fn given_by(&self, source: &str) -> RangeSet<u64> {
-        let mut state = self.state.lock();
-        let source = state.journal.source(source);
-        state.journal.given.iter().filter(|(_, by)| **by == source).map(|(range, _)| range.clone()).collect()
-    }
-
-    /// Sources that sent parts of a range.
-    pub fn givers(&self, range: Range<u64>) -> BTreeSet<String> {
-        let state = self.state.lock();
-        let by = state.journal.given.overlapping(range).map(|(_, by)| *by);
-        by.filter_map(|by| state.journal.sources.get(by).cloned()).collect()
     }
 
     /// Records that the whole file was accepted, so that it may get its final name.
@@ -234,15 +220,9 @@ impl PartialFile {
         self.state.lock().journal.identity.root = Some(root);
     }
 
-    /// Announces that bytes arrive in order, compared with those of earlier runs. Readers see only
-    /// confirmed bytes.
-    pub fn set_in_order(&self) {
-        self.state.lock().is_in_order = true;
-    }
-
     /// Writes bytes, except where the file is marked. Readers see them once they are marked.
-    /// Returns how many of them no source had sent before.
-    pub(super) fn write(&self, offset_bytes: u64, bytes: &[u8], source: usize) -> Result<u64> {
+    /// Returns how many were written.
+    pub(super) fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<u64> {
         let end = offset_bytes.saturating_add(bytes.len() as u64);
         let missing: Vec<Range<u64>> = self.state.lock().journal.ranges.gaps(&(offset_bytes..end)).collect();
         let mut new = 0;
@@ -250,31 +230,19 @@ impl PartialFile {
             let after = split_at_most(bytes, to_usize(gap.start.saturating_sub(offset_bytes))).1;
             let part = split_at_most(after, to_usize(range_bytes(&gap))).0;
             self.file.write_all_at(part, gap.start).or_path("write", &self.path)?;
-            let mut state = self.state.lock();
-            state.journal.given.gaps(&gap).for_each(|gap| count(&mut new, range_bytes(&gap)));
-            state.journal.given.insert(gap, source);
+            count(&mut new, range_bytes(&gap));
         }
         Ok(new)
-    }
-
-    /// Index of a source in the journal.
-    pub(super) fn source(&self, name: &str) -> usize {
-        self.state.lock().journal.source(name)
     }
 
     pub fn is_marked(&self, range: &Range<u64>) -> bool {
         self.state.lock().journal.ranges.gaps(range).next().is_none()
     }
 
-    /// Compares bytes with those of the file from an offset on. Returns how many are equal before
-    /// the first difference or the end of the file.
-    pub fn compare(&self, offset_bytes: u64, bytes: &[u8], buffer: &mut Vec<u8>) -> Result<usize> {
-        same_bytes(&self.file, offset_bytes, bytes, buffer).or_path("read", &self.path)
-    }
-
-    /// Comparison with this file, for [`Client::sends_same`](crate::Client::sends_same).
-    pub fn holds(&self) -> impl FnMut(u64, &[u8]) -> bool {
-        holds(&self.file)
+    /// True if the file has these bytes at an offset.
+    pub fn has(&self, offset_bytes: u64, bytes: &[u8]) -> bool {
+        let mut there = vec![0; bytes.len()];
+        self.file.read_exact_at(&mut there, offset_bytes).is_ok() && there == bytes
     }
 
     /// Reads bytes that have been written, marked or not.
@@ -289,36 +257,11 @@ impl PartialFile {
         }
         let mut state = self.state.lock();
         count(&mut state.unsynced_bytes, range_bytes(&range));
-        state.confirmed_bytes = state.confirmed_bytes.max(range.end);
         state.journal.ranges.insert(range);
         if state.unsynced_bytes >= state.unsynced_max {
             self.is_due.notify_one();
         }
         self.changed.notify_all();
-    }
-
-    /// Gives up all bytes from an offset on, because they belong to another archive.
-    pub fn forget_from(&self, offset_bytes: u64) -> Result<()> {
-        let _one = self.journal.lock();
-        let journal = {
-            let mut state = self.state.lock();
-            state.journal.ranges.remove(offset_bytes..u64::MAX);
-            state.journal.given.remove(offset_bytes..u64::MAX);
-            state.journal.clone()
-        };
-        self.write_journal(&journal)
-    }
-
-    /// Number of marked bytes from an offset to the next gap.
-    pub fn kept_from(&self, offset_bytes: u64) -> u64 {
-        self.state.lock().journal.ranges.get(&offset_bytes).map_or(0, |range| range.end.saturating_sub(offset_bytes))
-    }
-
-    /// Number of missing bytes from an offset to the next marked byte.
-    pub fn missing_from(&self, offset_bytes: u64) -> u64 {
-        let state = self.state.lock();
-        let gap = state.journal.ranges.gaps(&(offset_bytes..u64::MAX)).next();
-        gap.filter(|gap| gap.start == offset_bytes).map_or(0, |gap| range_bytes(&gap))
     }
 
     pub fn truncate(&self, length_bytes: u64) -> Result<()> {
@@ -386,26 +329,6 @@ impl PartialFile {
     pub fn is_unwanted(&self) -> bool {
         self.state.lock().is_unwanted
     }
-}
-
-/// Returns a function that tells whether the file has these bytes at an offset.
-pub fn holds(file: &File) -> impl FnMut(u64, &[u8]) -> bool {
-    let mut buffer = Vec::new();
-    move |offset_bytes, bytes| same_bytes(file, offset_bytes, bytes, &mut buffer).is_ok_and(|same| same == bytes.len())
-}
-
-fn same_bytes(file: &File, offset_bytes: u64, bytes: &[u8], buffer: &mut Vec<u8>) -> io::Result<usize> {
-    buffer.resize(bytes.len(), 0);
-    let mut read = 0usize;
-    while let Some(left) = buffer.get_mut(read..).filter(|left| !left.is_empty()) {
-        match file.read_at(left, offset_bytes.saturating_add(read as u64)) {
-            Ok(0) => break,
-            Ok(more) => read = read.saturating_add(more),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(buffer.iter().take(read).zip(bytes).take_while(|(a, b)| a == b).count())
 }
 
 impl Drop for PartialFile {

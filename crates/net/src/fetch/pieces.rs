@@ -19,7 +19,9 @@ struct Piece {
     begun: Duration,
     takeovers: u32,
     /// The server of the last request.
-    server: usize,
+    server: Option<usize>,
+    /// True if several servers sent parts of it.
+    is_mixed: bool,
     /// The server that was too slow, so that another one took over. It may not take the piece back.
     slower: Option<usize>,
     /// The only server that may send the piece, after parts from several servers did not match.
@@ -65,8 +67,17 @@ impl Pieces {
             Some(missing.start.max(piece.start)..missing.end.min(piece.end))
         };
         let pieces = pieces.into_iter().filter_map(missing);
-        let begun = Duration::ZERO;
-        let piece = |missing| Piece { missing, workers: 0, begun, takeovers: 0, server: 0, slower: None, only: None };
+        let (begun, server) = (Duration::ZERO, None);
+        let piece = |missing| Piece {
+            missing,
+            workers: 0,
+            begun,
+            takeovers: 0,
+            server,
+            is_mixed: false,
+            slower: None,
+            only: None,
+        };
         Self { pieces: pieces.map(piece).collect(), takeover_after }
     }
 
@@ -91,20 +102,23 @@ impl Pieces {
         let is_second = piece.workers > 0;
         piece.workers = piece.workers.saturating_add(1);
         piece.takeovers = piece.takeovers.saturating_add(u32::from(is_second));
-        if is_second && piece.server != server {
-            piece.slower = Some(piece.server);
+        let other = piece.server.replace(server).filter(|other| *other != server);
+        if is_second {
+            piece.slower = other.or(piece.slower);
         }
-        (piece.begun, piece.server) = (now, server);
+        piece.is_mixed |= other.is_some();
+        piece.begun = now;
         Some(Job { piece: at, range: piece.missing.clone() })
     }
 
-    /// Makes a piece missing again from an offset on, because its bytes were wrong. With `only`, it
-    /// is fetched from no other server.
-    pub fn restart(&mut self, piece: usize, start_bytes: u64, only: Option<usize>) {
-        if let Some(piece) = self.pieces.get_mut(piece) {
-            piece.missing.start = piece.missing.start.min(start_bytes);
-            piece.only = only;
-        }
+    /// Makes a piece missing again from an offset on, because its bytes were wrong. Returns true if
+    /// this server sent them all. If not, the piece is fetched from no other server next.
+    pub fn restart(&mut self, piece: usize, start_bytes: u64, server: usize) -> bool {
+        let Some(piece) = self.pieces.get_mut(piece) else { return false };
+        piece.missing.start = piece.missing.start.min(start_bytes);
+        let is_mixed = std::mem::take(&mut piece.is_mixed);
+        piece.only = Some(server).filter(|_| is_mixed);
+        !is_mixed
     }
 
     /// Lets other servers send the pieces that only this server was to send.
@@ -184,8 +198,11 @@ mod tests {
         assert_eq!(second.piece, 0);
         assert_eq!(pieces.take(at(4), 0).expect("the next").piece, 1);
         assert!(pieces.arrived(0, 1), "more of it is wanted");
-        pieces.restart(0, 0, Some(7));
+        assert!(pieces.restart(0, 0, 0), "from one server only");
         pieces.give_back(0);
+        pieces.give_back(0);
+        assert_eq!(pieces.take(at(4), 7).expect("from another server").range, 0..1_000_000);
+        assert!(!pieces.restart(0, 0, 7), "parts came from two");
         pieces.give_back(0);
         assert_eq!(pieces.take(at(4), 7).expect("from that server only").range, 0..1_000_000);
         assert!(!pieces.arrived(0, 1_000_000));

@@ -4,7 +4,7 @@
 //! The end is fetched first, because its index tells where frames begin. The rest is cut into
 //! pieces of whole frames, which all connections fetch in the order of the file.
 
-use std::ops::{ControlFlow, Range};
+use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -18,14 +18,11 @@ use slotpress_read::first_read_at;
 use super::accept::is_other_root;
 use super::mirrors::{Mirror, MirrorState};
 use super::pieces::{Job, Pieces, cut_pieces, pieces_of_frames, takeover_after};
-use super::receive::{ReceiveError, Receiver, Receiving};
-use super::tail::{Frames, check_kept, mark_tail};
+use super::receive::{Receiver, Receiving};
+use super::tail::{Frames, mark_tail};
 use super::{Download, Fault, FetchLimits};
 use crate::find::reasons;
 use crate::{Client, NetError, NetErrorKind};
-
-/// A transfer that breaks off after this many kept bytes does not count as a failure.
-const KEPT_BYTES_MIN: u64 = 64 * 1024;
 
 /// Longest end of an archive (hashes and index) that is compared with another server's, in bytes.
 /// Servers whose ends are equal have the same archive. Mainnet's end takes 8 MiB.
@@ -60,7 +57,7 @@ impl Download {
         }
         let is_known = root.is_some() && file.identity().root == root;
         let frames = Frames::new(tail.as_ref());
-        check_kept(file, frames.as_ref(), is_known, first, progress)?;
+        self.check_kept(frames.as_ref(), is_known, progress)?;
         // The journal may name this root: every range that is marked from now on matches its
         // hashes.
         if let Some(root) = root.filter(|_| frames.is_some()) {
@@ -166,7 +163,7 @@ impl Fetching<'_> {
                 return Ok(());
             }
             let Some((server, mirror)) = self.mirror_for(number, stopping) else {
-                if !self.mirrors.iter().any(|mirror| matches!(mirror.state(), MirrorState::Unknown)) {
+                if self.mirrors.iter().all(|mirror| matches!(mirror.state(), MirrorState::Dropped(_))) {
                     self.end(self.nobody_left());
                 }
                 progress::wait(stopping, LOOK_AGAIN);
@@ -211,8 +208,9 @@ impl Fetching<'_> {
         let all = || self.mirrors.iter().enumerate().skip(from).chain(self.mirrors.iter().enumerate().take(from));
         let is_good = |mirror: &Mirror| matches!(mirror.state(), MirrorState::Good);
         let ready = all().filter(|(_, mirror)| mirror.patience.pause().is_zero()).find(|(_, mirror)| {
-            if let MirrorState::Unknown = mirror.state() {
+            if mirror.begin_comparing() {
                 self.compare(mirror, stopping);
+                mirror.end_comparing();
             }
             is_good(mirror)
         });
@@ -234,7 +232,7 @@ impl Fetching<'_> {
             return mirror.drop_for(other(ANOTHER));
         }
         let end = start..self.length_bytes;
-        match self.client.sends_same(&mirror.remote, &end, stopping, &mut self.to.file.holds()) {
+        match self.client.sends_same(&mirror.remote, &end, stopping, &mut |at, bytes| self.to.file.has(at, bytes)) {
             Ok(true) => mirror.approve(),
             Ok(false) => {
                 let error = other(ANOTHER);
@@ -252,29 +250,23 @@ impl Fetching<'_> {
     /// The file cannot be written or read.
     fn fetch(&self, job: &Job, (server, mirror): (usize, &Mirror), stopping: &dyn Progress) -> Result<()> {
         panic_point("stream");
-        let lease = self.to.file.lease(job.range.clone(), &mirror.shown());
-        let mut receiver = Receiver::new(&self.to, job, mirror, &lease);
+        let lease = self.to.file.lease(job.range.clone());
+        let mut receiver = Receiver::new(&self.to, job, &lease);
         // Another connection may have taken over this piece.
         let while_leased = Until(|| lease.is_lost() || stopping.is_interrupted());
-        let mut trouble = None;
-        let take = &mut |offset: u64, bytes: &[u8]| {
-            receiver.take(offset, bytes).unwrap_or_else(|error| {
-                trouble = Some(error);
-                ControlFlow::Break(())
-            })
-        };
-        let result = self.client.get(&mirror.remote, Some(job.range.clone()), &while_leased, take);
+        let take = &mut |bytes: &[u8]| receiver.take(bytes);
+        let result = mirror.request(self.client, job.range.clone(), &while_leased, take);
         receiver.finish()?;
-        match (trouble, result) {
-            (Some(ReceiveError::Disk(error)), _) => return Err(error),
-            (Some(ReceiveError::WrongFrame(frame)), _) => self.wrong_frame(job, (server, mirror), frame),
-            (None, Ok(transfer)) if transfer.is_whole => self.end(mirror.no_ranges()),
-            (None, Ok(_)) => {}
-            (None, Err(error)) if error.kind() == NetErrorKind::Interrupted => {}
-            // The server works: it is asked again without a pause.
-            (None, Err(error)) if error.is_retryable() && receiver.kept_bytes() >= KEPT_BYTES_MIN => {}
-            (None, Err(error)) => {
-                if !mirror.count_failure(&error, self.to.progress) && self.mirrors.len() > 1 {
+        if let Some(frame) = receiver.wrong_frame {
+            self.wrong_frame(job, (server, mirror), frame);
+            return Ok(());
+        }
+        let Err(error) = result else { return Ok(()) };
+        match NetError::of(&error) {
+            _ if error.kind() == ErrorKind::Interrupted => {}
+            None => return Err(error),
+            Some(cause) => {
+                if !mirror.count_failure(cause, self.to.progress) && self.mirrors.len() > 1 {
                     self.to.progress.warn(&format!("{error}: nothing more is taken from there"));
                 }
             }
@@ -286,7 +278,7 @@ impl Fetching<'_> {
     /// dropped. If several servers sent parts of it, nobody knows which of them is wrong, so the
     /// frame is fetched again from this one alone.
     fn wrong_frame(&self, job: &Job, (server, mirror): (usize, &Mirror), frame: Range<u64>) {
-        let is_alone = self.to.file.givers(frame.clone()).len() <= 1;
+        let is_alone = self.to.pieces.lock().restart(job.piece, frame.start, server);
         let why = format!("{}: the frame at offset {} does not match its hash", mirror.shown(), frame.start);
         let then = match is_alone {
             true => ": this server is no longer used",
@@ -296,7 +288,6 @@ impl Fetching<'_> {
         if is_alone {
             mirror.drop_for(Error::damaged(why));
         }
-        self.to.pieces.lock().restart(job.piece, frame.start, Some(server).filter(|_| !is_alone));
     }
 
     /// Error for when no server is left. Its kind is that of the gravest fault.

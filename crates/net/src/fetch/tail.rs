@@ -1,16 +1,17 @@
 //! Fetches the end of an archive, before all else: its index gives the position and the hash of
 //! each frame. Also decides, by these hashes, which bytes of an earlier run are kept.
 
-use std::io;
-use std::ops::{ControlFlow, Range};
+use std::ops::Range;
 use std::path::Path;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
+use std::{fmt, io};
 
 use parking_lot::Mutex;
 use rangemap::RangeSet;
-use slotpress_base::{ErrorKind, Forward, Progress, Result, quantity, range_bytes, to_usize};
+use slotpress_base::{Error, ErrorKind, Forward, Progress, Result, at_most_mut, quantity, range_bytes, to_usize};
 use slotpress_format::FrameHash;
-use slotpress_read::{Source, Tail, first_read_at};
+use slotpress_read::{Source, Tail};
 
 use super::Download;
 use super::journal::bytes_in;
@@ -33,82 +34,108 @@ impl Download {
         length_bytes: u64,
         progress: &dyn Progress,
     ) -> Result<(Option<Tail>, RangeSet<u64>)> {
-        let Self { file, mirrors, limits, .. } = self;
-        let mut fetched = RangeSet::new();
-        let mut start = first_read_at(length_bytes);
-        // An index longer than the first read takes a second request.
-        for _ in 0..2 {
-            if length_bytes.saturating_sub(start) > limits.tail_bytes_max {
-                break;
-            }
-            let mut there = file.done();
-            // Keeps what an earlier run fetched, unless a check failed: the end may be wrong then.
-            if let (left, None) = file.unchecked() {
-                there.extend(left);
-            }
-            there.extend(fetched.iter().cloned());
-            for range in there.gaps(&(start..length_bytes)) {
-                let time_max = (mirrors.len() > 1).then(|| time_max(range_bytes(&range)));
-                self.fetch_range(mirror, range.clone(), time_max, progress)?;
-                fetched.insert(range);
-            }
-            there.extend(fetched.iter().cloned());
-            let arrived = Arrived { file, there, wanted: Mutex::new(None) };
-            match Tail::read(&arrived) {
-                Ok(tail) => return Ok((tail, fetched)),
-                // Fetches the archive without its index; whoever reads it reports the damage.
-                Err(error) if error.kind() == ErrorKind::Damaged => break,
-                Err(error) => match arrived.wanted.into_inner() {
-                    Some(wanted) if wanted < start => start = wanted,
-                    _ => return Err(error),
-                },
-            }
-        }
-        Ok((None, fetched))
+        let arriving = ArrivingTail { download: self, mirror, progress, length_bytes, fetched: Mutex::default() };
+        let tail = match Tail::read(&arriving) {
+            // Fetches the archive without its index; whoever reads it reports the damage.
+            Err(error) if error.kind() == ErrorKind::Damaged => None,
+            tail => tail?,
+        };
+        Ok((tail, arriving.fetched.into_inner()))
     }
 
-    /// Fetches a range from one server, with as many requests as it takes. Does not mark it.
-    fn fetch_range(
-        &self,
-        mirror: &Mirror,
-        mut range: Range<u64>,
-        time_max: Option<Duration>,
-        progress: &dyn Progress,
-    ) -> Result<()> {
-        let start = Instant::now();
-        let is_late = || time_max.is_some_and(|time_max| start.elapsed() >= time_max);
-        let until = Forward::until(progress, is_late);
-        let lease = self.file.lease(range.clone(), &mirror.shown());
-        while !range.is_empty() {
-            let mut written = Ok(());
-            let transfer = mirror.ask(&until, || {
-                let mut tally = mirror.tally();
-                let transfer =
-                    self.client.get(&mirror.remote, Some(range.clone()), &until, &mut |offset_bytes, bytes| {
-                        if offset_bytes != range.start {
-                            return ControlFlow::Break(());
-                        }
-                        written = lease.put(offset_bytes, bytes).map(|kept| tally.gave(kept.unwrap_or_default()));
-                        range.start = offset_bytes.saturating_add(bytes.len() as u64);
-                        if written.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-                    });
-                tally.end();
-                transfer
-            });
-            written?;
-            match transfer {
-                Ok(transfer) if transfer.is_whole => return Err(mirror.no_ranges().into()),
-                Err(error) if error.kind() == ErrorKind::Interrupted && !progress.is_interrupted() => {
-                    let seconds = time_max.unwrap_or_default().as_secs();
-                    let why = format!("the end of the archive did not come within {seconds} s");
-                    return Err(NetError::new(NetErrorKind::Timeout, &mirror.remote.url, why).into());
+    /// Decides which bytes of an earlier run are kept: frames that match their hashes, unless that
+    /// run has compared them with the same ones (`is_known`). Without hashes, all bytes are kept if
+    /// they are surely of this archive.
+    pub(super) fn check_kept(&self, frames: Option<&Frames>, is_known: bool, progress: &dyn Progress) -> Result<()> {
+        let (mut kept, mut right) = (self.file.unchecked(), RangeSet::new());
+        match frames {
+            Some(frames) if !is_known => {
+                let all = kept.clone();
+                kept.remove(frames.end()..u64::MAX);
+                for range in kept.iter() {
+                    right.extend(frames.right_within(&self.file, range, progress)?);
                 }
-                transfer => {
-                    let _ = transfer?;
+                let lost_bytes = bytes_in(&kept).saturating_sub(bytes_in(&right));
+                if lost_bytes > 0 {
+                    let (lost, kept) = (quantity::bytes(lost_bytes), quantity::bytes(bytes_in(&kept)));
+                    progress.warn(&format!("{lost} of the {kept} of an earlier run do not match: fetched again"));
                 }
+                // The part after the last frame is right: the index in it could be read.
+                let behind = all.overlapping(frames.end()..u64::MAX).filter(|_| self.is_surely_kept);
+                right.extend(behind.map(|range| range.start.max(frames.end())..range.end));
+            }
+            _ if self.is_surely_kept => right = kept,
+            _ => {}
+        }
+        let kept_bytes = bytes_in(&right);
+        progress.advance(kept_bytes.saturating_sub(self.kept_bytes.swap(kept_bytes, Relaxed)), 0);
+        self.file.keep_checked(right);
+        Ok(())
+    }
+}
+
+/// The end of an archive, which is fetched as it is read.
+struct ArrivingTail<'a> {
+    download: &'a Download,
+    mirror: &'a Mirror,
+    progress: &'a dyn Progress,
+    length_bytes: u64,
+    fetched: Mutex<RangeSet<u64>>,
+}
+
+impl ArrivingTail<'_> {
+    fn read(&self, to: &mut [u8], offset_bytes: u64) -> Result<usize> {
+        let Self { download: Download { client, file, mirrors, limits, .. }, mirror, progress, length_bytes, .. } =
+            self;
+        let to = at_most_mut(to, to_usize(length_bytes.saturating_sub(offset_bytes)));
+        let mut there = file.done();
+        if self.download.is_surely_kept {
+            there.extend(file.unchecked());
+        }
+        there.extend(self.fetched.lock().iter().cloned());
+        let end = offset_bytes.saturating_add(to.len() as u64);
+        if !to.is_empty() && there.gaps(&(offset_bytes..end)).next().is_some() {
+            if length_bytes.saturating_sub(offset_bytes) > limits.tail_bytes_max {
+                return Err(Error::damaged("the end of the archive is longer than allowed"));
+            }
+            // All that follows is read too.
+            for gap in there.gaps(&(offset_bytes..*length_bytes)) {
+                let (start, time_max) = (Instant::now(), time_max(range_bytes(&gap)));
+                let is_late = || mirrors.len() > 1 && start.elapsed() >= time_max;
+                let until = Forward::until(*progress, is_late);
+                let fetched = mirror.range(client, gap.clone(), &until, &mut |at, bytes| file.write(at, bytes));
+                match fetched {
+                    Err(error) if error.kind() == ErrorKind::Interrupted && !progress.is_interrupted() => {
+                        let why = format!("the end of the archive did not come within {} s", time_max.as_secs());
+                        return Err(NetError::new(NetErrorKind::Timeout, &mirror.remote.url, why).into());
+                    }
+                    fetched => fetched?,
+                }
+                self.fetched.lock().insert(gap);
             }
         }
-        Ok(())
+        file.read_written(to, offset_bytes)?;
+        Ok(to.len())
+    }
+}
+
+impl fmt::Debug for ArrivingTail<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ArrivingTail").field("file", &self.download.file).finish_non_exhaustive()
+    }
+}
+
+impl Source for ArrivingTail<'_> {
+    fn path(&self) -> &Path {
+        self.download.file.path()
+    }
+
+    fn length_bytes(&self) -> Option<u64> {
+        Some(self.length_bytes)
+    }
+
+    fn read_at(&self, to: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
+        self.read(to, offset_bytes).map_err(io::Error::other)
     }
 }
 
@@ -142,78 +169,6 @@ pub fn mark_tail(
         }
     }
     Ok(())
-}
-
-/// Decides which bytes of an earlier run are kept.
-///
-/// Frames are compared with their hashes, unless that run has done so (`is_known`) and no check has
-/// failed since. Without hashes, all bytes are kept, unless a check has failed: then only those
-/// from the server that is asked now are kept, and none if that server sent all of them.
-pub fn check_kept(
-    file: &PartialFile,
-    frames: Option<&Frames>,
-    is_known: bool,
-    mirror: &Mirror,
-    progress: &dyn Progress,
-) -> Result<()> {
-    let (unchecked, failed_check) = file.unchecked();
-    let mut right: RangeSet<u64> = RangeSet::new();
-    match frames {
-        _ if failed_check.is_none() && (is_known || frames.is_none()) => right = unchecked.clone(),
-        Some(frames) => {
-            // The part after the last frame is right: the index in it could be read.
-            let end = frames.end();
-            let behind = unchecked.iter().filter(|range| failed_check.is_none() && range.end > end);
-            right.extend(behind.map(|range| range.start.max(end)..range.end));
-            for range in unchecked.iter() {
-                right.extend(frames.right_within(file, range, progress)?);
-            }
-        }
-        None => {
-            let given = file.given_by(&mirror.shown());
-            let of_others = unchecked.iter().any(|range| given.gaps(range).next().is_some());
-            for range in unchecked.iter().filter(|_| of_others) {
-                right.extend(given.overlapping(range).map(|part| part.start.max(range.start)..part.end.min(range.end)));
-            }
-        }
-    }
-    let lost_bytes = bytes_in(&unchecked).saturating_sub(bytes_in(&right));
-    if let Some(why) = &failed_check {
-        let (again, all) = (quantity::bytes(lost_bytes), quantity::bytes(bytes_in(&unchecked)));
-        progress
-            .warn(&format!("what an earlier run fetched failed a check ({why}): {again} of {all} are fetched again"));
-        progress.advance(bytes_in(&right), 0);
-    }
-    file.keep_checked(right);
-    Ok(())
-}
-
-/// The part of a file that has arrived, marked or not. Reading elsewhere is an error.
-#[derive(Debug)]
-struct Arrived<'a> {
-    file: &'a PartialFile,
-    there: RangeSet<u64>,
-    /// Offset of the last read that failed because the bytes have not arrived.
-    wanted: Mutex<Option<u64>>,
-}
-
-impl Source for Arrived<'_> {
-    fn path(&self) -> &Path {
-        self.file.path()
-    }
-
-    fn length_bytes(&self) -> Option<u64> {
-        self.file.length_bytes()
-    }
-
-    fn read_at(&self, to: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
-        if self.there.gaps(&(offset_bytes..offset_bytes.saturating_add(to.len() as u64))).next().is_some() {
-            *self.wanted.lock() = Some(offset_bytes);
-            return Err(io::Error::other("not there yet"));
-        }
-        self.file.read_written(to, offset_bytes).map_err(io::Error::other)?;
-        Ok(to.len())
-    }
 }
 
 /// Frames of an archive with their hashes.

@@ -1,14 +1,13 @@
 //! Measures how fast servers are, by a short transfer of real bytes.
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use slotpress_base::bytes::count;
 use slotpress_base::{Progress, Result, per_second};
 
 use super::Candidate;
-use crate::{Client, NetErrorKind};
+use crate::{Client, NetError, NetErrorKind};
 
 /// Duration of one transfer, from its first byte.
 const TIME_MAX: Duration = Duration::from_secs(2);
@@ -38,37 +37,34 @@ pub fn measure(
         if rates.contains_key(&server) {
             continue;
         }
-        let range = remote.length_bytes.filter(|_| remote.accepts_ranges).map(|length| 0..length.min(BYTES_MAX));
-        let mut start = None;
-        let mut got_bytes = 0;
-        let mut last = Duration::ZERO;
-        let result = client.get(remote, range.filter(|range| !range.is_empty()), progress, &mut |_, bytes| {
-            // The first bytes do not count: they came before the clock was started.
-            let Some(start) = start else {
-                start = Some(Instant::now());
-                return ControlFlow::Continue(());
-            };
-            count(&mut got_bytes, bytes.len() as u64);
-            progress.advance(bytes.len() as u64, 0);
-            last = start.elapsed();
-            match last >= TIME_MAX || got_bytes >= BYTES_MAX {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
+        let length = remote.length_bytes.filter(|length| remote.accepts_ranges && *length > 0);
+        let range = length.map(|length| 0..length.min(BYTES_MAX));
+        let (asked, mut start) = (Instant::now(), None);
+        let (mut got_bytes, mut all_bytes, mut last) = (0, 0, Duration::ZERO);
+        let mut transfer = || -> Result<(), NetError> {
+            let mut body = client.open(remote, range.clone(), progress)?;
+            while last < TIME_MAX
+                && got_bytes < BYTES_MAX
+                && let Some((_, bytes)) = body.next(client, progress)?
+            {
+                count(&mut all_bytes, bytes.len() as u64);
+                // The first bytes do not count: they came before the clock was started.
+                if let Some(start) = start {
+                    count(&mut got_bytes, bytes.len() as u64);
+                    progress.advance(bytes.len() as u64, 0);
+                    last = Instant::now().saturating_duration_since(start);
+                } else {
+                    start = Some(Instant::now());
+                }
             }
-        });
-        if let Err(error) = &result
-            && error.kind() == NetErrorKind::Interrupted
-        {
-            return Err(error.clone().into());
-        }
-        let measured = per_second(got_bytes, last);
-        let rate = match result {
-            Ok(transfer) if got_bytes == 0 => {
-                // All bytes came at once: the time has to include the round trip.
-                per_second(transfer.got_bytes, transfer.elapsed)
-            }
-            Ok(_) => measured,
+            Ok(())
+        };
+        let rate = match transfer() {
+            Err(error) if error.kind() == NetErrorKind::Interrupted => return Err(error.into()),
             Err(_) => 0,
+            // All bytes came at once: the time has to include the round trip.
+            Ok(()) if got_bytes == 0 => per_second(all_bytes, asked.elapsed()),
+            Ok(()) => per_second(got_bytes, last),
         }
         .max(RATE_MIN_BYTES_PER_SECOND);
         rates.insert(server, rate);

@@ -33,11 +33,6 @@ use crate::{Client, Offer, Remote, SourceArg};
 /// them answer RPC.
 const PEERS_MAX: usize = 4096;
 
-/// Number of slots that an archive may be ahead of the RPC servers' slot. A server that names a
-/// later archive is wrong or lies: archives are older than the newest slot, and an RPC server that
-/// lags by more than some minutes is of no use.
-const FUTURE_SLOTS_MAX: u64 = 1_000;
-
 /// Maximum number of rounds of measuring. Each round can change which candidates are best, and
 /// these are measured in the next one.
 const MEASURE_ROUNDS_MAX: usize = 3;
@@ -249,7 +244,7 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
     }
     let slot = report.cluster.slot;
     offers.retain(|(offer, source, _)| {
-        let is_possible = slot.is_none_or(|slot| offer.name.slot <= slot.saturating_add(FUTURE_SLOTS_MAX));
+        let is_possible = rank::is_possible(slot, offer);
         if !is_possible {
             let why = format!("names slot {}, which the cluster has not reached", offer.name.slot);
             report.refuse(source.clone(), why, false);

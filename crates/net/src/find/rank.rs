@@ -20,6 +20,16 @@ const UNMEASURED_BYTES_PER_SECOND: u64 = 30_000_000;
 /// Assumed size of an archive whose size is unknown: about that of mainnet.
 const UNKNOWN_BYTES: u64 = 110_000_000_000;
 
+/// Number of slots that an archive may be ahead of the RPC servers' slot. A server that names a
+/// later archive is wrong or lies: archives are older than the newest slot, and an RPC server that
+/// lags by more than some minutes is of no use.
+const FUTURE_SLOTS_MAX: u64 = 1_000;
+
+/// True if the cluster, whose slot is this one, may have reached the slot of an offer.
+pub(super) fn is_possible(slot: Option<u64>, offer: &Offer) -> bool {
+    slot.is_none_or(|slot| offer.name.slot <= slot.saturating_add(FUTURE_SLOTS_MAX))
+}
+
 /// An offer, its source, and whether the operator named the source.
 pub type Offered = (Offer, String, bool);
 
@@ -43,6 +53,11 @@ pub struct Ranking {
 }
 
 impl Ranking {
+    /// True if the cluster may have reached the slot of an offer.
+    pub fn is_possible(&self, offer: &Offer) -> bool {
+        is_possible(self.slot, offer)
+    }
+
     /// Computes ages from the times in the offers' bank files.
     pub fn date(&mut self, now: SystemTime) {
         let age = |offer: &Offer| Some((offer.name.slot, now.duration_since(offer.bank_time?).unwrap_or_default()));

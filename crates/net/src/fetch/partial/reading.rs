@@ -17,10 +17,8 @@ impl Source for PartialFile {
 
     fn length_bytes(&self) -> Option<u64> {
         let state = self.state.lock();
-        match state.is_in_order {
-            false => state.journal.identity.length_bytes,
-            true => state.is_complete.then_some(state.confirmed_bytes),
-        }
+        let at_end = || state.is_complete.then(|| state.journal.done_bytes());
+        state.journal.identity.length_bytes.or_else(at_end)
     }
 
     fn read_at(&self, to: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
@@ -34,18 +32,14 @@ impl PartialFile {
     fn read_arrived(&self, to: &mut [u8], offset_bytes: u64, readers: usize) -> io::Result<usize> {
         let mut state = self.state.lock();
         loop {
-            let there = match state.is_in_order {
-                true => (offset_bytes < state.confirmed_bytes).then_some(state.confirmed_bytes),
-                false => state.journal.ranges.get(&offset_bytes).map(|range| range.end),
-            };
-            if let Some(end) = there {
+            if let Some(end) = state.journal.ranges.get(&offset_bytes).map(|range| range.end) {
                 drop(state);
                 let there = to_usize(end.saturating_sub(offset_bytes));
                 return self.file.read_at(at_most_mut(to, there), offset_bytes);
             }
             let is_end = state.is_complete
                 || to.is_empty()
-                || (!state.is_in_order && state.journal.identity.length_bytes.is_some_and(|end| offset_bytes >= end));
+                || state.journal.identity.length_bytes.is_some_and(|end| offset_bytes >= end);
             if is_end {
                 return Ok(0);
             }

@@ -1,7 +1,8 @@
-//! Tests the partial file: which bytes are kept, what readers see, and which source's bytes count.
+//! Tests the partial file: which bytes are kept, and what readers see.
 
 use std::fs;
 
+use slotpress_format::Root;
 use slotpress_read::{Publishable, Source};
 
 use super::*;
@@ -13,7 +14,7 @@ fn identity(length_bytes: u64) -> Identity {
 }
 
 fn put(file: &PartialFile, offset_bytes: u64, bytes: &[u8]) {
-    let lease = file.lease(offset_bytes..offset_bytes + bytes.len() as u64, "http://h");
+    let lease = file.lease(offset_bytes..offset_bytes + bytes.len() as u64);
     assert_eq!(lease.put(offset_bytes, bytes).expect("written"), Some(bytes.len() as u64));
 }
 
@@ -35,36 +36,44 @@ fn a_copy_of_the_file_does_not_hold_the_lock() {
 fn late_bytes_are_dropped() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = PartialFile::open(dir.path(), NAME).expect("made");
-    file.begin(identity(100), false).expect("begun");
-    let late = file.lease(0..50, "http://late");
+    file.begin(identity(100), Some(100), false).expect("begun");
+    let late = file.lease(0..50);
     assert_eq!(late.put(0, &[1; 20]).expect("written"), Some(20));
     assert_eq!(late.put(40, &[1; 20]).expect("outside"), None);
-    let next = file.lease(10..50, "http://next");
+    let next = file.lease(10..50);
     assert!(late.is_lost());
     assert_eq!(late.put(20, &[9; 5]).expect("late"), None);
     assert_eq!(late.mark(0..20, || Ok(true)).expect("late"), None);
-    assert_eq!(next.put(10, &[2; 40]).expect("written"), Some(30), "what came before does not count again");
+    assert_eq!(next.put(10, &[2; 40]).expect("written"), Some(40));
     assert_eq!(next.mark(10..50, || Ok(false)).expect("wrong"), Some(false));
     assert_eq!((next.mark(10..50, || Ok(true)).expect("right"), file.done_bytes()), (Some(true), 40));
     // Marked bytes stay, even under another lease.
-    let third = file.lease(0..100, "http://third");
-    assert_eq!(third.put(0, &[3; 60]).expect("written"), Some(10));
+    let third = file.lease(0..100);
+    assert_eq!(third.put(0, &[3; 60]).expect("written"), Some(20));
     third.mark(0..60, || Ok(true)).expect("marked");
     let mut content = [0; 60];
     file.read_exact_at(&mut content, 0).expect("there");
     assert_eq!(content, [[3; 10].as_slice(), &[2; 40], &[3; 10]].concat().as_slice());
-    assert_eq!(file.givers(0..60), ["http://next", "http://third"].map(String::from).into());
-    // After a failed check, the next run asks which source sent what.
-    file.check_failed("a check").expect("noted");
-    drop((late, next, third));
-    drop(file);
-    let file = PartialFile::open(dir.path(), NAME).expect("opened");
-    file.begin(identity(100), true).expect("begun");
-    let whole: RangeSet<u64> = [0..60].into_iter().collect();
-    assert_eq!((file.done_bytes(), file.unchecked()), (0, (whole, Some("a check".to_string()))));
-    assert_eq!(file.given_by("http://next"), [10..50].into_iter().collect());
-    file.keep_checked([10..50]);
-    assert_eq!((file.done_bytes(), file.unchecked()), (40, (RangeSet::new(), None)));
+}
+
+/// After a failed check, the next run compares frames with their hashes, and fetches the end again.
+#[test]
+fn after_a_failed_check() {
+    const LENGTH: u64 = 4 << 20;
+    for (root, kept) in [(Some(Root::new(1, [])), [0..1 << 20].into_iter().collect()), (None, RangeSet::new())] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = PartialFile::open(dir.path(), NAME).expect("made");
+        file.begin(Identity { root, ..identity(LENGTH) }, None, false).expect("begun");
+        for range in [0..1 << 20, LENGTH - 100..LENGTH] {
+            put(&file, range.start, &vec![1; range_bytes(&range) as usize]);
+            file.mark(range);
+        }
+        file.distrust().expect("noted");
+        file.distrust().expect("noted already");
+        drop(file);
+        let file = PartialFile::open(dir.path(), NAME).expect("opened");
+        assert_eq!((file.identity(), file.done()), (identity(LENGTH), kept));
+    }
 }
 
 /// The next run keeps synced bytes, and fetches others again. Only one run can open the file.
@@ -72,7 +81,7 @@ fn late_bytes_are_dropped() {
 fn what_was_synced_is_kept() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = PartialFile::open(dir.path(), NAME).expect("made");
-    file.begin(identity(100), false).expect("begun");
+    file.begin(identity(100), Some(100), false).expect("begun");
     put(&file, 40, &[4; 20]);
     file.mark(40..60);
     file.sync().expect("synced");
@@ -84,14 +93,14 @@ fn what_was_synced_is_kept() {
 
     let file = PartialFile::open(dir.path(), NAME).expect("opened");
     assert_eq!((file.done(), file.identity()), ([40..60].into_iter().collect(), identity(100)));
-    file.begin(identity(100), true).expect("begun");
-    assert_eq!((file.done_bytes(), file.unchecked()), (0, ([40..60].into_iter().collect(), None)));
+    file.begin(identity(100), Some(100), true).expect("begun");
+    assert_eq!((file.done_bytes(), file.unchecked()), (0, [40..60].into_iter().collect()));
     file.keep_checked([40..60]);
     let mut content = vec![0; 20];
     file.read_exact_at(&mut content, 40).expect("there");
     assert_eq!(content, [4; 20]);
     // Another archive: nothing is kept.
-    file.begin(identity(90), false).expect("begun");
+    file.begin(identity(90), Some(90), false).expect("begun");
     assert_eq!(file.done_bytes(), 0);
     drop(file);
     let file = PartialFile::open(dir.path(), NAME).expect("opened");
@@ -104,7 +113,7 @@ fn what_was_synced_is_kept() {
 fn readers_wait_for_what_arrives() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = PartialFile::open(dir.path(), NAME).expect("made");
-    file.begin(identity(1000), false).expect("begun");
+    file.begin(identity(1000), Some(1000), false).expect("begun");
     assert_eq!(file.length_bytes(), Some(1000));
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -130,7 +139,7 @@ fn readers_wait_for_what_arrives() {
 fn readers_learn_why_nothing_comes() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = PartialFile::open(dir.path(), NAME).expect("made");
-    file.begin(identity(1000), false).expect("begun");
+    file.begin(identity(1000), Some(1000), false).expect("begun");
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| file.read_at(&mut [0], 5));
         file.end(Err(Error::failed("the cable is cut")));
@@ -138,8 +147,7 @@ fn readers_learn_why_nothing_comes() {
         assert!(error.to_string().contains("the cable is cut"));
     });
     // If bytes arrive in order and without a length, the length is known at the end.
-    file.begin(Identity::default(), false).expect("begun");
-    file.set_in_order();
+    file.begin(Identity::default(), None, false).expect("begun");
     assert_eq!(file.length_bytes(), None);
     put(&file, 0, b"abc");
     file.mark(0..3);
