@@ -162,17 +162,25 @@ impl Client {
     pub fn wait<T>(&self, stop: &dyn Progress, work: impl Future<Output = Result<T, NetError>>) -> Result<T, NetError> {
         let Some(runtime) = &self.inner.runtime else { return Err(NetError::interrupted()) };
         self.check_thread()?;
+        if stop.is_interrupted() {
+            return Err(NetError::interrupted());
+        }
         runtime.handle().block_on(async {
+            // A transfer waits for each of its pieces here: one that is there already costs no timer.
             let mut ticks = interval(STOP_CHECK);
+            ticks.reset();
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             let mut work = pin!(work);
             poll_fn(|context| {
+                if let Poll::Ready(done) = work.as_mut().poll(context) {
+                    return Poll::Ready(done);
+                }
                 while ticks.poll_tick(context).is_ready() {
                     if stop.is_interrupted() {
                         return Poll::Ready(Err(NetError::interrupted()));
                     }
                 }
-                work.as_mut().poll(context)
+                Poll::Pending
             })
             .await
         })

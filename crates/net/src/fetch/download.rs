@@ -10,7 +10,7 @@ use rangemap::RangeSet;
 use slotpress_base::quantity::bytes;
 use slotpress_base::threads::{guarded, panicked, spawn};
 use slotpress_base::{Arriving, Error, ErrorKind, Hint, Progress, ProgressEvent, Result, Until, panic_point};
-use slotpress_read::walk_shape;
+use slotpress_read::{first_read_at, walk_shape};
 
 use super::accept::{Accepted, Wanted, accept};
 use super::journal::{Identity, bytes_in};
@@ -73,12 +73,7 @@ impl Download {
             return Err(in_order::too_long(first, limits.max_bytes));
         }
         let before = file.identity();
-        let now = Identity {
-            length_bytes: first.length_bytes.filter(|_| is_ranged(first)),
-            etag: first.etag.clone(),
-            last_modified: first.last_modified.clone(),
-            root: None,
-        };
+        let now = identity_of(first);
         let is_surely_kept = before.is_surely(&now);
         let (before_bytes, is_same_length) = (file.done_bytes(), is_surely_kept || before.may_be(&now));
         let keeps = before_bytes > 0 && is_same_length;
@@ -89,8 +84,11 @@ impl Download {
             };
             progress.warn(&format!("discarding {} of an earlier download: {why}", bytes(before_bytes)));
         }
-        let root = before.root.filter(|_| is_surely_kept);
-        file.begin(Identity { root, ..now }, first.length_bytes, keeps)?;
+        // Kept bytes belong to the archive of the earlier run until they are compared.
+        file.begin(if keeps { before } else { now }, first.length_bytes, keeps)?;
+        if !is_surely_kept {
+            file.give_up_from(first_read_at(first.length_bytes.unwrap_or_default()));
+        }
         let kept_bytes = if is_surely_kept { bytes_in(&file.unchecked()) } else { 0 };
         (download.kept_bytes, download.is_surely_kept) = (kept_bytes.into(), is_surely_kept);
         Ok(download)
@@ -200,7 +198,7 @@ impl Download {
             Some(length_bytes) if is_ranged(&first.remote) => match self.fetch_ranges(first, length_bytes, progress) {
                 Err(error) if self.sends_no_ranges(&error) => {
                     progress.warn(&format!("{error}: using one connection, from the beginning"));
-                    let identity = Identity { length_bytes: None, root: None, ..self.file.identity() };
+                    let identity = Identity { length_bytes: None, ..identity_of(&first.remote) };
                     self.file.begin(identity, first.remote.length_bytes, false)?;
                     self.kept_bytes.store(0, Relaxed);
                 }
@@ -268,6 +266,16 @@ impl Download {
         let is_wrong =
             |mirror: &&Mirror| matches!(mirror.state(), MirrorState::Dropped(why) if why.kind() == ErrorKind::Damaged);
         self.mirrors.iter().filter(is_wrong).map(Mirror::shown).collect()
+    }
+}
+
+/// The archive of a server; without its length if it comes in order.
+pub(super) fn identity_of(remote: &Remote) -> Identity {
+    Identity {
+        length_bytes: remote.length_bytes.filter(|_| is_ranged(remote)),
+        etag: remote.etag.clone(),
+        last_modified: remote.last_modified.clone(),
+        root: None,
     }
 }
 

@@ -203,9 +203,15 @@ impl PartialFile {
         self.state.lock().unchecked.clone()
     }
 
-    /// Marks these ranges of an earlier run as right, and gives up all others.
-    pub fn keep_checked(&self, right: impl IntoIterator<Item = Range<u64>>) {
+    /// Gives up unchecked ranges from an offset on.
+    pub fn give_up_from(&self, offset_bytes: u64) {
+        self.state.lock().unchecked.remove(offset_bytes..u64::MAX);
+    }
+
+    /// Marks these ranges of an earlier run as right for an archive, and gives up all others.
+    pub fn keep_checked(&self, identity: Identity, right: impl IntoIterator<Item = Range<u64>>) {
         let mut state = self.state.lock();
+        state.journal.identity = identity;
         state.unchecked.clear();
         state.journal.ranges.extend(right);
         self.changed.notify_all();

@@ -57,7 +57,7 @@ impl Download {
         }
         let is_known = root.is_some() && file.identity().root == root;
         let frames = Frames::new(tail.as_ref());
-        self.check_kept(frames.as_ref(), is_known, progress)?;
+        self.check_kept(first, frames.as_ref(), is_known, progress)?;
         // The journal may name this root: every range that is marked from now on matches its
         // hashes.
         if let Some(root) = root.filter(|_| frames.is_some()) {

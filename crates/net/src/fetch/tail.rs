@@ -14,6 +14,7 @@ use slotpress_format::FrameHash;
 use slotpress_read::{Source, Tail};
 
 use super::Download;
+use super::download::identity_of;
 use super::journal::bytes_in;
 use super::mirrors::Mirror;
 use super::partial::PartialFile;
@@ -45,8 +46,14 @@ impl Download {
 
     /// Decides which bytes of an earlier run are kept: frames that match their hashes, unless that
     /// run has compared them with the same ones (`is_known`). Without hashes, all bytes are kept if
-    /// they are surely of this archive.
-    pub(super) fn check_kept(&self, frames: Option<&Frames>, is_known: bool, progress: &dyn Progress) -> Result<()> {
+    /// they are surely of the server's archive.
+    pub(super) fn check_kept(
+        &self,
+        mirror: &Mirror,
+        frames: Option<&Frames>,
+        is_known: bool,
+        progress: &dyn Progress,
+    ) -> Result<()> {
         let (mut kept, mut right) = (self.file.unchecked(), RangeSet::new());
         match frames {
             Some(frames) if !is_known => {
@@ -64,12 +71,12 @@ impl Download {
                 let behind = all.overlapping(frames.end()..u64::MAX).filter(|_| self.is_surely_kept);
                 right.extend(behind.map(|range| range.start.max(frames.end())..range.end));
             }
-            _ if self.is_surely_kept => right = kept,
-            _ => {}
+            None if !self.is_surely_kept => {}
+            _ => right = kept,
         }
         let kept_bytes = bytes_in(&right);
         progress.advance(kept_bytes.saturating_sub(self.kept_bytes.swap(kept_bytes, Relaxed)), 0);
-        self.file.keep_checked(right);
+        self.file.keep_checked(identity_of(&mirror.remote), right);
         Ok(())
     }
 }
