@@ -174,8 +174,11 @@ pub fn follow(world: &mut dyn World, left: &mut Left, asked: &Asked, failed: &Fa
         return Err(Error::interrupted().with_hint(KEPT_HINT));
     }
     let newest = asked.newest();
+    let fetched_bytes = left.node.kept_bytes(&newest.name);
     world.kept().iter().for_each(|(name, bytes)| left.node.keeps(name, *bytes));
     let kept_bytes = left.node.kept_bytes(&newest.name);
+    // What failed a check is not kept, and was fetched all the same.
+    let fetched_bytes = fetched_bytes.max(kept_bytes);
     // Removes a partial file that no later run could use.
     if *happened == Happened::Refused || error.kind() == ErrorKind::Unsupported || kept_bytes == 0 {
         remove(world, left, |name| *name == newest.name);
@@ -183,9 +186,9 @@ pub fn follow(world: &mut dyn World, left: &mut Left, asked: &Asked, failed: &Fa
     let step = left.after(asked, happened, error);
     let (place, full) = (&newest.place, &asked.full);
     let in_vain = match &asked.incremental {
-        _ if kept_bytes == 0 => String::new(),
-        Some(_) => format!("; {} of {} were fetched in vain", bytes(kept_bytes), newest.name),
-        None => format!("; {} of {} may be fetched again", bytes(kept_bytes), newest.name),
+        _ if fetched_bytes == 0 => String::new(),
+        Some(_) => format!("; {} of {} were fetched in vain", bytes(fetched_bytes), newest.name),
+        None => format!("; {} of {} may be fetched again", bytes(fetched_bytes), newest.name),
     };
     let what = match &step {
         Step::End(error) => return Err(error.clone()),

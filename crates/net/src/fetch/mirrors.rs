@@ -106,8 +106,8 @@ impl Mirror {
     /// The last failure, or a request to stop.
     pub fn ask<T>(&self, progress: &dyn Progress, ask: impl FnMut() -> Result<T>) -> Result<T> {
         self.patience.ask(progress, ask).map_err(|error| match NetError::of(&error) {
-            Some(cause) => self.patience.explained(cause.clone()).into(),
-            None => error,
+            Some(cause) if cause.is_retryable() => self.patience.explained(cause.clone()).into(),
+            _ => error,
         })
     }
 
