@@ -122,11 +122,26 @@ impl NetError {
         if causes.is_forbidden {
             return Self::forbidden(url, why).with_hint(Hint::AllowPrivate);
         }
+        let is_https = url.scheme() == "https";
+        if causes.is_tls && causes.is_no_tls {
+            return Self::new(NetErrorKind::Tls, url, "the server does not speak TLS: use http:// in its URL");
+        }
+        if !is_https && causes.is_no_http {
+            return Self::new(
+                NetErrorKind::BadAnswer,
+                url,
+                "the answer is not HTTP: if the server speaks TLS, use https:// in its URL",
+            );
+        }
         if causes.is_tls {
             return Self::new(NetErrorKind::Tls, url, format!("no trusted connection: {why}"))
                 .with_hint(Hint::GiveCaFile);
         }
         match () {
+            () if error.is_timeout() && is_https => {
+                let why = "no connection in time; if the server does not speak TLS, use http:// in its URL";
+                Self::new(NetErrorKind::Timeout, url, why)
+            }
             () if error.is_timeout() => Self::new(NetErrorKind::Timeout, url, "no connection in time"),
             () if error.is_connect() => Self::new(NetErrorKind::Connect, url, format!("cannot connect: {why}")),
             // The server closed the connection before it answered. This is normal for a connection
@@ -229,6 +244,10 @@ struct Causes {
     /// Text of the first cause in time, which is the last in the chain.
     last: String,
     is_tls: bool,
+    /// The server does not speak TLS.
+    is_no_tls: bool,
+    /// The server does not speak HTTP, but may speak TLS.
+    is_no_http: bool,
     is_forbidden: bool,
     is_closed: bool,
 }
@@ -241,7 +260,11 @@ impl Causes {
         for _ in 0..16 {
             let Some(cause) = next else { break };
             causes.last = cause.to_string();
-            causes.is_tls |= cause.is::<rustls::Error>();
+            let tls = cause.downcast_ref::<rustls::Error>();
+            causes.is_tls |= tls.is_some();
+            causes.is_no_tls |= matches!(tls, Some(rustls::Error::InvalidMessage(_)));
+            // hyper's text for an answer that does not begin with a letter, such as a TLS alert.
+            causes.is_no_http |= causes.last.contains("invalid HTTP version");
             causes.is_forbidden |= cause.is::<PrivateOnly>();
             // hyper's texts for a connection that ended before the answer, or before the request.
             causes.is_closed |= ["connection closed before message completed", "operation was canceled"]

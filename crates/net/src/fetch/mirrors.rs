@@ -174,7 +174,7 @@ impl Mirror {
     }
 
     pub fn no_ranges(&self) -> NetError {
-        let why = "the server sends no ranges although it said so";
+        let why = "the server does not send ranges, although it said so";
         NetError::new(NetErrorKind::NoRanges, &self.remote.url, why)
     }
 
