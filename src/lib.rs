@@ -337,22 +337,22 @@ pub mod program {
     #[cfg(feature = "levels")]
     pub use crate::levels::{
         codec::list::{add_clustered, parse_codecs, parse_levels},
-        codec::{CLUSTERED_CODEC, REFERENCE_CODEC, label},
-        frames::{FIRST_PASS_MAX, FrameSizeRow, FramesOptions, FramesReport, PIECES_MAX, measure_frames},
+        codec::{CLUSTERED_CODEC, REFERENCE_CODEC},
+        frames::{FrameSizeRow, measure_frames},
         in_order,
         input::{Input, InputKind, MEMORY_BYTES_MAX},
-        latency::Latency,
+        latency::{Latency, timer_seconds},
         link::break_even::{BreakEven, SoonerAt},
         link::network::{Limit, Link, WINDOW_BYTES},
         link::recommend::LinkRecommendation,
         link::{
-            LinkQuestion, LinkReport, LinkRow, Load, PLACE_BYTES_PER_SECOND, READ_BYTES_PER_SECOND, Stage, StageTimes,
+            LinkQuestion, LinkReport, LinkRow, Load, PLACE_BYTES_PER_SECOND, READ_BYTES_PER_SECOND, STAGES, StageTimes,
             TransferMode,
         },
         measure::measure_levels,
         recommend::{is_plain, pareto_curve},
         reference_row,
-        sizes::{SizeClassRow, SizeUnit, SizesReport, measure_sizes},
+        sizes::{SizeClassRow, SizeUnit, measure_sizes},
         statistics::Warning,
     };
 }

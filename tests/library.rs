@@ -282,7 +282,7 @@ fn damage_is_an_error_of_its_kind() {
 fn levels_are_measured() {
     let options = MeasureOptions::new(fixture(FULL_26)).levels([1, 5]).repeat(1).threads(1);
     let rows = measure_levels(&options, &NoProgress).expect("measured");
-    assert_eq!(rows.iter().map(|row| row.level).collect::<Vec<_>>(), [1, 5]);
+    assert_eq!(rows.iter().map(|row| row.codec.level).collect::<Vec<_>>(), [1, 5]);
     assert!(rows[1].output_bytes < rows[0].output_bytes);
     let error = measure_levels(&options.levels([99]), &NoProgress).expect_err("no such level");
     assert_eq!(error.kind(), ErrorKind::Usage);

@@ -113,12 +113,7 @@ enum Verb {
     Synth(synth::SynthArgs),
     Demo(demo::DemoArgs),
     Doctor(doctor::DoctorArgs),
-    /// Measure what each zstd level costs and saves on your own data
-    ///
-    /// INPUT is a ledger, an archive, an unpacked archive, or any file. Its frames are compressed
-    /// and decompressed in memory, with the code of `archive` and `restore`, and the decompressed
-    /// bytes are compared with the original.
-    Levels(levels::LevelsArgs),
+    Levels(Box<levels::LevelsArgs>),
     Completions(manual::CompletionsArgs),
     Man(manual::ManArgs),
 }

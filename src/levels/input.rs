@@ -5,8 +5,10 @@
 //! index or a plain file, only the sampled frames are read. Any other archive is decoded twice:
 //! once to check it and find the lengths of its entries, and once to take the sample.
 
+#![allow(missing_docs, reason = "the names say it")]
+
 use slotpress_base::quantity::bytes;
-use slotpress_base::{Error, Progress, Result, ShowPath, memory};
+use slotpress_base::{Error, Progress, Result, ShowPath};
 use slotpress_format::FrameCutter;
 
 use crate::archive::layout::Carry;
@@ -19,7 +21,6 @@ use crate::levels::source::{Chosen, OpenInput};
 pub const MEMORY_BYTES_MAX: u64 = 1 << 30;
 
 /// Kind of input of a measurement.
-#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InputKind {
     Ledger,
@@ -59,7 +60,6 @@ impl ContentFrame {
 }
 
 /// The input in memory, whole or sampled.
-#[allow(missing_docs, reason = "the names say it")]
 #[derive(Debug)]
 pub struct Input {
     pub kind: InputKind,
@@ -113,31 +113,18 @@ impl Input {
 
 /// Number of frames in the sample; `None` if the whole input is measured.
 fn sample_frames(options: &MeasureOptions, total_bytes: u64, total_frames: u64) -> Result<Option<u64>> {
-    let MeasureOptions { sample_bytes, memory_bytes_max, .. } = options;
+    let wanted_bytes = options.sample_bytes.unwrap_or(options.memory_bytes_max);
+    if wanted_bytes >= total_bytes {
+        return Ok(None);
+    }
     // Frames are cut between entries, so on average they are shorter than their nominal size.
-    let frames_in = |some: u64| (u128::from(some) * u128::from(total_frames) / u128::from(total_bytes.max(1))) as u64;
-    let Some(sample_bytes) = sample_bytes else {
-        let is_too_large = total_bytes > *memory_bytes_max;
-        return Ok(is_too_large.then(|| frames_in(*memory_bytes_max).max(2)));
-    };
-    if *sample_bytes > total_bytes {
-        let [sample, total] = [*sample_bytes, total_bytes].map(bytes);
-        let message = format!("a sample of {sample} is larger than the input, which has {total}");
-        return Err(Error::usage(message).with_hint("measure all of it"));
-    }
-    // The content, and its compressed copy of at most about the same length.
-    let needed_bytes = sample_bytes.saturating_mul(2);
-    if let Some(available_bytes) = memory::available_bytes().filter(|available| *available < needed_bytes) {
-        let [sample, needed, available] = [*sample_bytes, needed_bytes, available_bytes].map(bytes);
-        let message = format!("a sample of {sample} takes up to {needed} of memory, and {available} are available");
-        return Err(Error::usage(message).with_hint("take a smaller sample"));
-    }
-    match frames_in(*sample_bytes) {
-        0 | 1 if *sample_bytes < total_bytes => Err(Error::usage(format!(
+    let frames = u128::from(wanted_bytes) * u128::from(total_frames) / u128::from(total_bytes.max(1));
+    match (frames as u64, options.sample_bytes) {
+        (0 | 1, Some(sample_bytes)) => Err(Error::usage(format!(
             "a sample of {} holds fewer than two of the {total_frames} frames: its error cannot be estimated",
-            bytes(*sample_bytes)
+            bytes(sample_bytes)
         ))
         .with_hint("take a larger sample, or smaller frames where there is a choice")),
-        frames => Ok((*sample_bytes < total_bytes).then_some(frames)),
+        (frames, _) => Ok(Some(frames.max(2))),
     }
 }

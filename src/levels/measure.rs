@@ -12,21 +12,20 @@
 //! Levels are measured with whole frames on all cores; `sizes` and `frames` measure small pieces on
 //! one core.
 
-use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use slotpress_base::threads::{guarded, panicked, spawn};
 use slotpress_base::{Elapsed, Error, ErrorKind, Progress, Result, Step, Stopwatch, quantity};
 
 use crate::archive::layout::{Carry, FrameClusterer, FrameLink, RecordLayout, clustering_bytes};
-use crate::levels::codec::{FrameCodec, FrameCoder, REFERENCE_CODEC, REFERENCE_LEVEL};
+use crate::levels::codec::{Decoder, Encoder, FrameCodec};
 use crate::levels::input::{Input, InputKind};
-use crate::levels::latency::{Latency, Times};
+use crate::levels::latency::Latency;
 use crate::levels::sample::size_error_percent;
-use crate::levels::statistics::{LOST_PERCENT_MAX, RUN_TIME_MIN, Summary, Warning, median, run_warning, shape_warning};
+use crate::levels::statistics::{Summary, Warning, few_runs_warning, load_warning, median, run_warning, shape_warning};
 use crate::levels::{LevelRow, MeasureOptions};
 
 /// Maximum duration of the warm-up: by then, processors have reached a steady clock, and caches are
@@ -34,14 +33,12 @@ use crate::levels::{LevelRow, MeasureOptions};
 const WARM_UP_TIME: Duration = Duration::from_millis(500);
 
 /// Limits of a batch, in pieces and bytes. Workers take batches, because taking a small piece alone
-/// would cost more time than compressing it. A frame of an archive exceeds the limit, and is a
-/// batch alone.
+/// would cost more time than compressing it.
 const BATCH_PIECES: usize = 256;
 const BATCH_BYTES: usize = 32 << 10;
 
-/// Measures each codec on the frames of an input, the reference codec first. `on_row` receives each
-/// row when it is ready. Returns the codecs for which the time budget did not suffice; the first
-/// codec is always measured.
+/// Measures each codec on the frames of an input, the reference codec first, and appends its row.
+/// Returns the codecs for which the time budget did not suffice; the first codec is always measured.
 ///
 /// # Errors
 /// If a codec does not restore the same bytes, if the input has no records to cluster, or if the
@@ -50,262 +47,245 @@ pub fn measure_levels(
     input: &Input,
     options: &MeasureOptions,
     progress: &dyn Progress,
-    on_row: &mut dyn FnMut(LevelRow) -> Result<()>,
+    rows: &mut Vec<LevelRow>,
 ) -> Result<Vec<FrameCodec>> {
     let mut codecs = options.codecs.clone();
-    codecs.sort_by_key(|codec| (codec.name, codec.level) != (REFERENCE_CODEC, REFERENCE_LEVEL));
+    codecs.sort_by_key(|codec| *codec != FrameCodec::default());
     let is_clustered = |codec: &&FrameCodec| codec.layout() == RecordLayout::Clustered;
     if let Some(codec) = codecs.iter().find(is_clustered).filter(|_| input.kind == InputKind::File) {
-        return Err(Error::usage(format!("{}: the input holds no records to cluster", codec.label()))
+        return Err(Error::usage(format!("{codec}: the input holds no records to cluster"))
             .with_hint("give a ledger or a snapshot archive"));
     }
-    let pieces = input.frames.iter().map(|frame| frame.content.as_slice()).collect();
-    let carries = input.frames.iter().map(|frame| frame.carry.as_ref()).collect();
-    let mut bench = Bench { carries, ..Bench::new(pieces, options, progress) };
+    let frame = |(content, carry)| Batch { carry, ..Batch::new(content) };
+    let frames = input.frames.iter().map(|frame| (frame.content.as_slice(), frame.carry.as_ref())).map(frame);
+    let mut bench = Bench::new(frames.collect(), options, progress);
     let end = options.budget.and_then(|budget| Instant::now().checked_add(budget));
     // Levels take very different times for the same bytes: show the percentage of each level on its
     // own.
-    let steps = codecs.iter().map(|codec| Step::new(&codec.label(), None));
+    let steps = codecs.iter().map(|codec| Step::new(&codec.to_string(), None));
     progress.steps(&steps.collect::<Vec<_>>());
-    for number in 0..codecs.len() {
-        let codec = codecs[number];
+    for (number, codec) in codecs.iter().enumerate() {
         // Divide the remaining time evenly among the remaining codecs.
         let share = |end: Instant| end.saturating_duration_since(Instant::now()) / (codecs.len() - number) as u32;
         bench.runs_end = end.map(|end| Instant::now() + share(end));
         bench.end = end.filter(|_| number > 0);
-        let mut row = match bench.measure(&codec, &codec.label()) {
-            Ok(measured) => measured.row,
+        let mut row = match bench.measure(*codec, &codec.to_string()) {
+            Ok((row, _)) => row,
             Err(error) if error.kind() == ErrorKind::Interrupted && bench.is_over() && !progress.is_interrupted() => {
-                return Ok(codecs.split_off(number));
+                return Ok(codecs[number..].to_vec());
             }
             Err(error) => return Err(error),
         };
         if input.is_sampled() {
             let scale = input.total_bytes as f64 / (row.input_bytes as f64).max(1.0);
             row.estimated_output_bytes = Some((row.output_bytes as f64 * scale) as u64);
-            row.size_error_percent = size_error_percent(&bench.sizes(), input.total_frames);
+            let sizes: Vec<(u64, u64)> = bench.batches.iter().map(Batch::sizes).collect();
+            row.size_error_percent = size_error_percent(&sizes, input.total_frames);
         }
-        on_row(row)?;
+        rows.push(row);
     }
     Ok(Vec::new())
 }
 
-pub struct Bench<'a> {
+/// Pieces that one worker takes together, and compresses one by one.
+pub struct Batch<'a> {
     pieces: Vec<&'a [u8]>,
-    batches: Vec<Range<usize>>,
-    /// Compressed pieces of each batch. Kept from codec to codec, so that only the first run has to
-    /// map memory.
-    compressed: Vec<Mutex<Batch>>,
-    options: &'a MeasureOptions,
-    /// If set, each piece is timed, and pieces that a warm-up of this duration does not reach are
-    /// left out.
-    each: Option<Duration>,
-    /// Positions of records for clustering, if the pieces are frames.
-    carries: Vec<Option<&'a Carry>>,
-    /// After this time, no further run is started; the first one always is.
-    runs_end: Option<Instant>,
-    end: Option<Instant>,
-    progress: &'a dyn Progress,
+    /// Position of the records at the piece's start, for clustering.
+    carry: Option<&'a Carry>,
+    /// Kept from codec to codec, so that only the first run has to map memory. There is no
+    /// contention: a pass gives each batch to one worker only.
+    compressed: Mutex<Compressed>,
 }
 
 #[derive(Default)]
-struct Batch {
+struct Compressed {
     bytes: Vec<u8>,
     ends: Vec<usize>,
 }
 
-impl Batch {
+impl Compressed {
     fn frames(&self) -> impl Iterator<Item = &[u8]> {
         let starts = [0].into_iter().chain(self.ends.iter().copied());
         starts.zip(&self.ends).map(|(start, end)| &self.bytes[start..*end])
     }
 }
 
-pub struct Measured {
-    pub row: LevelRow,
-    pub pieces: u64,
-    pub compress_memory_bytes: u64,
-    /// Times of compressing single pieces, if each was timed.
-    pub compress: Latency,
-    /// Times of decompressing single pieces, if each was timed.
-    pub decompress: Latency,
-}
-
-struct Worker {
-    coder: Box<dyn FrameCoder>,
-    clusterer: Option<FrameClusterer>,
-    buffer: Vec<u8>,
-    times: Option<Times>,
-}
-
-impl Worker {
-    fn timed(&mut self, work: impl FnOnce(&mut dyn FrameCoder, &mut Vec<u8>) -> Result<()>) -> Result<()> {
-        let start = self.times.is_some().then(Instant::now);
-        let result = work(self.coder.as_mut(), &mut self.buffer);
-        if let (Some(times), Some(start)) = (&mut self.times, start) {
-            times.record(start.elapsed());
-        }
-        result
+impl<'a> Batch<'a> {
+    fn new(piece: &'a [u8]) -> Self {
+        Self { pieces: vec![piece], carry: None, compressed: Mutex::default() }
     }
-}
 
-type Work<'a> = dyn Fn(&mut Worker, usize) -> Result<()> + Sync + 'a;
-
-impl<'a> Bench<'a> {
-    pub fn new(pieces: Vec<&'a [u8]>, options: &'a MeasureOptions, progress: &'a dyn Progress) -> Self {
-        let mut batches: Vec<Range<usize>> = Vec::new();
+    /// Divides pieces into batches.
+    pub fn of(pieces: &[&'a [u8]]) -> Vec<Self> {
+        let mut batches: Vec<Self> = Vec::new();
         let mut bytes = 0;
-        for (number, piece) in pieces.iter().enumerate() {
+        for &piece in pieces {
             match batches.last_mut() {
-                Some(batch) if batch.len() < BATCH_PIECES && bytes < BATCH_BYTES => batch.end = number + 1,
+                Some(batch) if batch.pieces.len() < BATCH_PIECES && bytes < BATCH_BYTES => batch.pieces.push(piece),
                 _ => {
-                    batches.push(number..number + 1);
+                    batches.push(Self::new(piece));
                     bytes = 0;
                 }
             }
             bytes += piece.len();
         }
-        let compressed = batches.iter().map(|_| Mutex::default()).collect();
-        let (carries, runs_end, end) = (Vec::new(), None, None);
-        Self { pieces, batches, compressed, options, each: None, carries, runs_end, end, progress }
+        batches
     }
 
-    /// Times every piece; for use with one thread. Pieces that a warm-up of `warm_up_max` does not
-    /// reach are left out.
-    pub fn timing_each(self, warm_up_max: Duration) -> Self {
-        Self { each: Some(warm_up_max), ..self }
+    /// Lengths of the content, and of the compressed frames.
+    fn sizes(&self) -> (u64, u64) {
+        (self.pieces.iter().map(|piece| piece.len() as u64).sum(), self.compressed.lock().bytes.len() as u64)
+    }
+}
+
+pub struct Bench<'a> {
+    batches: Vec<Batch<'a>>,
+    options: &'a MeasureOptions,
+    /// If set, each piece is timed, and batches that a warm-up of this duration does not reach are
+    /// left out. For use with one thread.
+    pub each: Option<Duration>,
+    /// After this time, no further run is started; the first one always is.
+    runs_end: Option<Instant>,
+    end: Option<Instant>,
+    progress: &'a dyn Progress,
+}
+
+struct Worker {
+    codec: FrameCodec,
+    encoder: Encoder,
+    decoder: Decoder,
+    clusterer: Option<FrameClusterer>,
+    buffer: Vec<u8>,
+    /// Nanoseconds of each piece, if they are wanted.
+    times: Option<Vec<u64>>,
+}
+
+fn timed<R>(times: &mut Option<Vec<u64>>, work: impl FnOnce() -> R) -> R {
+    let Some(times) = times else { return work() };
+    let start = Instant::now();
+    let result = work();
+    times.push(start.elapsed().as_nanos() as u64);
+    result
+}
+
+/// Clusters the records of a piece, if the codec asks for that.
+fn laid_out<'a>(clusterer: &'a mut Option<FrameClusterer>, piece: &'a [u8], batch: &Batch<'_>) -> Result<&'a [u8]> {
+    match clusterer {
+        None => Ok(piece),
+        Some(clusterer) => Ok(clusterer.cluster(piece, FrameLink::alone(batch.carry.cloned()))?.0),
+    }
+}
+
+impl Worker {
+    fn new(codec: FrameCodec) -> Result<Self> {
+        let clusterer = (codec.layout() == RecordLayout::Clustered).then(FrameClusterer::default);
+        let (encoder, decoder) = (Encoder::new(codec)?, Decoder::new(codec)?);
+        Ok(Self { codec, encoder, decoder, clusterer, buffer: Vec::new(), times: None })
     }
 
-    /// Measures a codec; `stage` is its name in the progress. Fails if a piece is not restored to
-    /// the same bytes.
-    pub fn measure(&mut self, codec: &FrameCodec, stage: &str) -> Result<Measured> {
-        let passes = 1 + 2 * self.options.repeat as u64;
-        self.progress.stage(stage, Some(self.content_bytes() * passes));
-        let mut encoders = self.workers(codec, &|| codec.new_encoder())?;
-        let warm_up = Instant::now() + self.each.unwrap_or(WARM_UP_TIME);
-        let reached = self.pass(&mut encoders, Some(warm_up), false, &|worker, batch| self.encode(worker, batch))?;
-        if self.each.is_some() {
-            self.batches.truncate(reached.batches);
-            self.pieces.truncate(self.batches.last().map_or(0, |last| last.end));
-        }
-        let compress = self.repeat("compress", &mut encoders, &|worker, batch| self.encode(worker, batch))?;
-        let encoder_bytes: usize = encoders.iter().map(|worker| worker.coder.context_bytes()).sum();
-        drop(encoders);
-
-        let mut decoders = self.workers(codec, &|| codec.new_decoder())?;
-        self.pass(&mut decoders, None, true, &|worker, batch| self.check(codec, worker, batch))?;
-        let decompress = self.repeat("decompress", &mut decoders, &|worker, batch| self.decode(worker, batch))?;
-        let decoder_bytes: usize = decoders.iter().map(|worker| worker.coder.context_bytes()).sum();
-
-        let longest = self.pieces.iter().map(|piece| piece.len()).max().unwrap_or(0);
-        let buffer_bytes = decoders.len() * (longest + codec.encoded_bytes_max(longest));
-        let clustering_bytes = clustering_bytes(codec.layout(), longest as u64) * decoders.len() as u64;
-        let compress_memory_bytes = (encoder_bytes + buffer_bytes) as u64 + clustering_bytes;
-        let output_bytes = self.sizes().iter().map(|(_, compressed)| compressed).sum();
-        let mut row = row(codec, self.content_bytes(), output_bytes, &compress, &decompress);
-        row.peak_memory_bytes = compress_memory_bytes.max((decoder_bytes + buffer_bytes) as u64);
-        row.warnings = shape_warning(self.pieces.len(), self.options.threads).into_iter().chain(row.warnings).collect();
-        let (runs, wanted) = (row.compress.runs.min(row.decompress.runs), self.options.repeat);
-        row.warnings.extend((runs < wanted).then_some(Warning::FewRuns { runs, wanted }));
-        let pieces = self.pieces.len() as u64;
-        let (compress, decompress) = (compress.latency, decompress.latency);
-        Ok(Measured { row, pieces, compress_memory_bytes, compress, decompress })
-    }
-
-    fn content_bytes(&self) -> u64 {
-        self.pieces.iter().map(|piece| piece.len() as u64).sum()
-    }
-
-    fn sizes(&self) -> Vec<(u64, u64)> {
-        let of_batch =
-            |batch: usize| -> Vec<u64> { self.compressed(batch).frames().map(|frame| frame.len() as u64).collect() };
-        let compressed = (0..self.batches.len()).flat_map(of_batch);
-        self.pieces.iter().map(|piece| piece.len() as u64).zip(compressed).collect()
-    }
-
-    fn workers(&self, codec: &FrameCodec, new: &dyn Fn() -> Result<Box<dyn FrameCoder>>) -> Result<Vec<Worker>> {
-        let layout = codec.layout();
-        let clusterer = || (layout == RecordLayout::Clustered).then(FrameClusterer::default);
-        let worker = |_| Ok(Worker { coder: new()?, clusterer: clusterer(), buffer: Vec::new(), times: None });
-        (0..self.options.threads.clamp(1, self.batches.len().max(1))).map(worker).collect()
-    }
-
-    fn compressed(&self, batch: usize) -> MutexGuard<'_, Batch> {
-        // There is no contention: a pass gives each batch to one worker only.
-        self.compressed[batch].lock()
-    }
-
-    fn pieces_of(&self, batch: usize) -> &[&'a [u8]] {
-        &self.pieces[self.batches[batch].clone()]
-    }
-
-    /// Calls `work` for each piece of a batch, clustered if the codec asks for it.
-    fn for_each_laid_out(
-        &self,
-        clusterer: &mut Option<FrameClusterer>,
-        batch: usize,
-        work: &mut dyn FnMut(&[u8]) -> Result<()>,
-    ) -> Result<()> {
-        for number in self.batches[batch].clone() {
-            let Some(clusterer) = clusterer else {
-                work(self.pieces[number])?;
-                continue;
-            };
-            let link = FrameLink::alone(self.carries.get(number).copied().flatten().cloned());
-            work(clusterer.cluster(self.pieces[number], link)?.0)?;
-        }
-        Ok(())
-    }
-
-    fn encode(&self, worker: &mut Worker, number: usize) -> Result<()> {
-        let mut batch = self.compressed(number);
-        let Batch { bytes, ends } = &mut *batch;
-        ends.clear();
-        let is_alone = self.batches[number].len() == 1;
+    fn encode(&mut self, batch: &Batch<'_>) -> Result<()> {
+        let Self { encoder, clusterer, buffer, times, .. } = self;
+        let mut compressed = batch.compressed.lock();
+        let Compressed { bytes, ends } = &mut *compressed;
+        let is_alone = batch.pieces.len() == 1;
         bytes.clear();
-        let mut clusterer = worker.clusterer.take();
-        self.for_each_laid_out(&mut clusterer, number, &mut |piece| {
-            if is_alone {
-                worker.timed(|encoder, _| encoder.code(piece, piece.len(), bytes))?;
-            } else {
-                worker.timed(|encoder, buffer| encoder.code(piece, piece.len(), buffer))?;
-                bytes.extend_from_slice(&worker.buffer);
+        ends.clear();
+        for piece in &batch.pieces {
+            let piece = laid_out(clusterer, piece, batch)?;
+            let to = if is_alone { &mut *bytes } else { &mut *buffer };
+            timed(times, || encoder.encode(piece, to))?;
+            if !is_alone {
+                bytes.extend_from_slice(buffer);
             }
             ends.push(bytes.len());
-            Ok(())
-        })?;
-        worker.clusterer = clusterer;
+        }
         Ok(())
     }
 
-    fn decode(&self, worker: &mut Worker, number: usize) -> Result<()> {
-        let batch = self.compressed(number);
-        let mut pairs = batch.frames().zip(self.pieces_of(number));
-        pairs.try_for_each(|(frame, piece)| worker.timed(|decoder, buffer| decoder.code(frame, piece.len(), buffer)))
+    fn decode(&mut self, batch: &Batch<'_>) -> Result<()> {
+        let compressed = batch.compressed.lock();
+        let mut pairs = compressed.frames().zip(&batch.pieces);
+        pairs.try_for_each(|(frame, piece)| {
+            timed(&mut self.times, || self.decoder.decode(frame, piece.len(), &mut self.buffer))
+        })
     }
 
     /// Decompresses a batch, and compares it with the original.
-    fn check(&self, codec: &FrameCodec, worker: &mut Worker, number: usize) -> Result<()> {
-        let batch = self.compressed(number);
-        let mut frames = batch.frames();
-        let mut clusterer = worker.clusterer.take();
-        self.for_each_laid_out(&mut clusterer, number, &mut |piece| {
+    fn check(&mut self, batch: &Batch<'_>) -> Result<()> {
+        for (frame, piece) in batch.compressed.lock().frames().zip(&batch.pieces) {
+            let piece = laid_out(&mut self.clusterer, piece, batch)?;
             let wrong = |how: String| {
-                let bytes = quantity::bytes(piece.len() as u64);
-                Error::failed(format!("{} does not round-trip: a frame of {bytes} {how}", codec.label())).with_hint(
+                let (codec, bytes) = (self.codec, quantity::bytes(piece.len() as u64));
+                Error::failed(format!("{codec} does not round-trip: a frame of {bytes} {how}")).with_hint(
                     "the memory or the processor may be faulty: test them; an archive made on this machine may be damaged",
                 )
             };
-            let frame = frames.next().ok_or_else(|| wrong("is missing".to_string()))?;
-            let result = worker.coder.code(frame, piece.len(), &mut worker.buffer);
+            let result = self.decoder.decode(frame, piece.len(), &mut self.buffer);
             result.map_err(|error| wrong(format!("cannot be decompressed ({error})")))?;
-            if worker.buffer != *piece {
+            if self.buffer != *piece {
                 return Err(wrong("comes back as other bytes".to_string()));
             }
-            Ok(())
-        })?;
-        worker.clusterer = clusterer;
+        }
         Ok(())
+    }
+}
+
+type Work<'a> = dyn Fn(&mut Worker, &Batch<'_>) -> Result<()> + Sync + 'a;
+
+impl<'a> Bench<'a> {
+    pub fn new(batches: Vec<Batch<'a>>, options: &'a MeasureOptions, progress: &'a dyn Progress) -> Self {
+        Self { batches, options, each: None, runs_end: None, end: None, progress }
+    }
+
+    /// Number of pieces; after a measurement, of those that were measured.
+    pub fn pieces(&self) -> u64 {
+        self.batches.iter().map(|batch| batch.pieces.len() as u64).sum()
+    }
+
+    /// Measures a codec; `stage` is its name in the progress. Also returns the times of single
+    /// pieces, of compressing and decompressing, if each was timed. Fails if a piece is not restored
+    /// to the same bytes.
+    pub fn measure(&mut self, codec: FrameCodec, stage: &str) -> Result<(LevelRow, [Latency; 2])> {
+        let content_bytes: u64 = self.batches.iter().map(|batch| batch.sizes().0).sum();
+        self.progress.stage(stage, Some(content_bytes * (1 + 2 * self.options.repeat as u64)));
+        let count = self.options.threads.clamp(1, self.batches.len().max(1));
+        let mut workers = (0..count).map(|_| Worker::new(codec)).collect::<Result<Vec<_>>>()?;
+        let warm_up = Instant::now() + self.each.unwrap_or(WARM_UP_TIME);
+        let reached = self.pass(&mut workers, Some(warm_up), false, &Worker::encode)?;
+        if self.each.is_some() {
+            self.batches.truncate(reached.batches);
+        }
+        let compress = self.repeat("compress", &mut workers, &Worker::encode)?;
+        self.pass(&mut workers, None, true, &Worker::check)?;
+        let decompress = self.repeat("decompress", &mut workers, &Worker::decode)?;
+
+        let sizes = self.batches.iter().map(Batch::sizes);
+        let (input_bytes, output_bytes) = sizes.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        let longest = self.batches.iter().flat_map(|batch| &batch.pieces).map(|piece| piece.len()).max().unwrap_or(0);
+        let buffer_bytes = (longest + codec.encoded_bytes_max(longest)) as u64;
+        let encoding_bytes = buffer_bytes + clustering_bytes(codec.layout(), longest as u64);
+        let most = |worker: &Worker| {
+            let (encoder, decoder) = (worker.encoder.context_bytes(), worker.decoder.context_bytes());
+            (encoder as u64 + encoding_bytes).max(decoder as u64 + buffer_bytes)
+        };
+        let runs = compress.taken.len().min(decompress.taken.len());
+        let warnings = shape_warning(self.batches.len(), self.options.threads).into_iter();
+        let warnings = warnings.chain(compress.warnings()).chain(decompress.warnings());
+        let warnings = warnings.chain(few_runs_warning(runs, self.options.repeat)).collect();
+        let row = LevelRow {
+            codec,
+            input_bytes,
+            output_bytes,
+            compress: Summary::of(&compress.seconds()),
+            decompress: Summary::of(&decompress.seconds()),
+            cpu_percent: compress.median(Elapsed::cpu_percent),
+            compress_cpu_seconds: compress.median(|taken| taken.cpu.as_secs_f64()),
+            decompress_cpu_percent: decompress.median(Elapsed::cpu_percent),
+            peak_memory_bytes: workers.iter().map(most).sum(),
+            warnings,
+            ..LevelRow::default()
+        };
+        Ok((row, [compress.latency, decompress.latency]))
     }
 
     fn is_over(&self) -> bool {
@@ -315,11 +295,9 @@ impl<'a> Bench<'a> {
     /// Makes runs until both their number and their minimum time are reached, or the time for
     /// further runs is over.
     fn repeat(&self, what: &'static str, workers: &mut [Worker], work: &Work<'_>) -> Result<Runs> {
-        if self.each.is_some() {
-            workers.iter_mut().try_for_each(|worker| Times::new().map(|times| worker.times = Some(times)))?;
-        }
+        workers.iter_mut().for_each(|worker| worker.times = self.each.map(|_| Vec::new()));
         let start = Instant::now();
-        let mut runs = Runs::new(what);
+        let mut runs = Runs { what, taken: Vec::new(), busy: Elapsed::default(), latency: Latency::default() };
         let is_late = || self.runs_end.is_some_and(|end| Instant::now() >= end);
         let is_wanted = |runs: usize| runs < self.options.repeat.max(1) || start.elapsed() < self.options.min_time;
         while runs.taken.is_empty() || (is_wanted(runs.taken.len()) && !is_late()) {
@@ -328,7 +306,8 @@ impl<'a> Bench<'a> {
             runs.busy.cpu += pass.busy.cpu;
             runs.taken.push(pass.taken);
         }
-        runs.latency = workers.first().and_then(|worker| Some(worker.times.as_ref()?.latency())).unwrap_or_default();
+        let times = workers.first_mut().and_then(|worker| worker.times.take());
+        runs.latency = Latency::of(times.unwrap_or_default());
         Ok(runs)
     }
 
@@ -350,15 +329,12 @@ impl<'a> Bench<'a> {
             // a small batch.
             let start = Instant::now();
             while !is_reached() && !is_failed.load(Relaxed) {
-                let number = next.fetch_add(1, Relaxed);
-                if number >= self.batches.len() {
-                    break;
-                }
+                let Some(batch) = self.batches.get(next.fetch_add(1, Relaxed)) else { break };
                 let stop = if self.is_over() { Err(Error::interrupted()) } else { self.progress.check() };
-                let result = stop.and_then(|()| work(worker, number));
+                let result = stop.and_then(|()| work(worker, batch));
                 result.inspect_err(|_| is_failed.store(true, Relaxed))?;
                 if is_progress {
-                    self.progress.advance(self.pieces_of(number).iter().map(|piece| piece.len() as u64).sum(), 0);
+                    self.progress.advance(batch.sizes().0, 0);
                 }
             }
             let elapsed = start.elapsed();
@@ -394,10 +370,6 @@ struct Runs {
 }
 
 impl Runs {
-    fn new(what: &'static str) -> Self {
-        Self { what, taken: Vec::new(), busy: Elapsed::default(), latency: Latency::default() }
-    }
-
     fn seconds(&self) -> Vec<f64> {
         self.taken.iter().map(|taken| taken.wall.as_secs_f64()).collect()
     }
@@ -407,39 +379,8 @@ impl Runs {
     }
 
     fn warnings(&self) -> Vec<Warning> {
-        let mut warnings: Vec<Warning> = run_warning(self.what, &self.seconds()).into_iter().collect();
-        // Workers only compute. If one took more elapsed time than CPU time, it had to wait for a
-        // core.
-        let lost_percent = 100.0 - self.busy.cpu_percent();
-        let is_measured = !self.busy.wall.is_zero() && median(&self.seconds()) >= RUN_TIME_MIN.as_secs_f64();
-        if is_measured && lost_percent > LOST_PERCENT_MAX {
-            warnings.push(Warning::OtherLoad { lost_percent });
-        }
-        warnings
-    }
-}
-
-fn row(codec: &FrameCodec, input_bytes: u64, output_bytes: u64, compress: &Runs, decompress: &Runs) -> LevelRow {
-    let mut warnings = compress.warnings();
-    for warning in decompress.warnings() {
-        let is_known = |known: &Warning| std::mem::discriminant(known) == std::mem::discriminant(&warning);
-        if !warnings.iter().any(is_known) {
-            warnings.push(warning);
-        }
-    }
-    LevelRow {
-        codec: codec.name.to_string(),
-        level: codec.level,
-        input_bytes,
-        output_bytes,
-        compress: Summary::of(&compress.seconds()),
-        compress_runs: compress.taken.clone(),
-        decompress: Summary::of(&decompress.seconds()),
-        cpu_percent: compress.median(Elapsed::cpu_percent),
-        compress_cpu_seconds: compress.median(|taken| taken.cpu.as_secs_f64()),
-        decompress_cpu_percent: decompress.median(Elapsed::cpu_percent),
-        warnings,
-        ..LevelRow::default()
+        let seconds = self.seconds();
+        [run_warning(self.what, &seconds), load_warning(&self.busy, &seconds)].into_iter().flatten().collect()
     }
 }
 

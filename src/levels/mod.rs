@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use derive_setters::Setters;
 use serde::Serialize;
-use slotpress_base::{Elapsed, Error, Progress, Result, THREADS_MAX, available_threads};
+use slotpress_base::{Error, Progress, Result, THREADS_MAX, available_threads};
 use slotpress_format::{FRAME_SIZE_BYTES_DEFAULT, LedgerPaths};
 
 pub use self::codec::FrameCodec;
@@ -118,10 +118,7 @@ pub fn measure(options: &MeasureOptions, progress: &dyn Progress) -> Result<Vec<
     let options = options.clone().threads(options.threads.clamp(1, THREADS_MAX));
     let input = Input::read(&options, progress)?;
     let mut rows = Vec::new();
-    measure_levels(&input, &options, progress, &mut |row| {
-        rows.push(row);
-        Ok(())
-    })?;
+    measure_levels(&input, &options, progress, &mut rows)?;
     Ok(rows)
 }
 
@@ -129,19 +126,15 @@ pub fn measure(options: &MeasureOptions, progress: &dyn Progress) -> Result<Vec<
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct LevelRow {
-    /// Name of the codec, such as `zstd`.
-    pub codec: String,
-    /// Level of the codec; 0 if it has none.
-    pub level: i32,
+    /// Codec and level.
+    #[serde(flatten)]
+    pub codec: FrameCodec,
     /// Length of the measured content, in bytes.
     pub input_bytes: u64,
     /// Its compressed length, in bytes.
     pub output_bytes: u64,
     /// Seconds that a run of compressing took on all threads.
     pub compress: Summary,
-    /// Times of the single runs of compressing.
-    #[serde(skip)]
-    pub compress_runs: Vec<Elapsed>,
     /// Seconds that a run of decompressing took on all threads.
     pub decompress: Summary,
     /// CPU load while compressing, in percent: 100 is one core.
@@ -163,16 +156,6 @@ pub struct LevelRow {
 }
 
 impl LevelRow {
-    /// Codec and level in words: `zstd 3`, `lz4`.
-    pub fn label(&self) -> String {
-        codec::label(&self.codec, self.level)
-    }
-
-    /// True if codec and level are the same.
-    pub fn is_same_codec(&self, other: &Self) -> bool {
-        (&self.codec, self.level) == (&other.codec, other.level)
-    }
-
     /// Bytes of input per byte of output.
     pub fn ratio(&self) -> f64 {
         self.input_bytes as f64 / (self.output_bytes as f64).max(1.0)
@@ -180,7 +163,7 @@ impl LevelRow {
 
     /// Saving in percent of the input; negative if the output is larger.
     pub fn saving_percent(&self) -> f64 {
-        saving_percent(self.input_bytes, self.output_bytes)
+        100.0 * (1.0 - self.output_bytes as f64 / (self.input_bytes as f64).max(1.0))
     }
 
     /// Bytes of input compressed per second.
@@ -210,7 +193,7 @@ impl LevelRow {
 
     /// True if the workers had to wait for cores.
     pub fn has_waited(&self) -> bool {
-        self.warnings.iter().any(|warning| matches!(warning, Warning::OtherLoad { .. }))
+        self.warnings.iter().any(|warning| warning.about == "load")
     }
 
     /// True if [`LevelRow::time_factor_of`] compares CPU times.
@@ -219,22 +202,18 @@ impl LevelRow {
     }
 }
 
-fn saving_percent(before_bytes: u64, after_bytes: u64) -> f64 {
-    100.0 * (1.0 - after_bytes as f64 / (before_bytes as f64).max(1.0))
-}
-
 /// Chooses the row for comparisons: zstd level 1 if it was measured, else the first row.
 #[doc(hidden)]
 pub fn reference_row(rows: &[LevelRow]) -> Option<&LevelRow> {
-    rows.iter().find(|row| row.codec == REFERENCE_CODEC && row.level == codec::REFERENCE_LEVEL).or(rows.first())
+    rows.iter().find(|row| row.codec == FrameCodec::default()).or(rows.first())
 }
 
 /// Sorts rows for tables: codecs in the order of their first rows, each by level.
 #[doc(hidden)]
 pub fn in_order(rows: &[LevelRow]) -> Vec<&LevelRow> {
-    let first = |row: &LevelRow| rows.iter().position(|other| other.codec == row.codec);
+    let first = |row: &LevelRow| rows.iter().position(|other| other.codec.name == row.codec.name);
     let mut sorted: Vec<&LevelRow> = rows.iter().collect();
-    sorted.sort_by_key(|row| (first(row), row.level));
+    sorted.sort_by_key(|row| (first(row), row.codec.level));
     sorted
 }
 
@@ -244,11 +223,9 @@ mod tests {
 
     pub(crate) fn row(level: i32) -> LevelRow {
         let step = f64::from(level);
-        let summary =
-            |median: f64| Summary { median, min: median * 0.99, max: median * 1.02, deviation: median * 0.01, runs: 3 };
+        let summary = |median: f64| Summary { median, min: median * 0.99, max: median * 1.02, runs: 3 };
         LevelRow {
-            codec: "zstd".to_string(),
-            level,
+            codec: FrameCodec::zstd(level),
             input_bytes: 1_000_000_000,
             output_bytes: (300_000_000.0 - 1e7 * step.max(0.0).sqrt() - 1e6 * step) as u64,
             compress: summary(1.5 * 1.4f64.powf(step)),

@@ -1,16 +1,17 @@
 //! Measures, for each size class, what is saved by compressing each storage or record (unit) alone.
 //!
-//! First, all units are counted; then some of each size class, spread evenly, are measured on one
-//! core. A class is timed as a whole, because a small unit takes less time than reading the clock.
-//! In the names of classes, 1 KB is 1000 bytes, as in published measurements of transactions and
-//! blocks.
+//! Some units of each size class, spread evenly, are measured on one core. A class is timed as a
+//! whole, because a small unit takes less time than reading the clock. In the names of classes, 1 KB
+//! is 1000 bytes, as in published measurements of transactions and blocks.
+
+#![allow(missing_docs, reason = "the names say it")]
 
 use serde::Serialize;
 use slotpress_base::{Error, Progress, Result};
 
 use crate::levels::codec::FrameCodec;
 use crate::levels::input::Input;
-use crate::levels::measure::Bench;
+use crate::levels::measure::{Batch, Bench};
 use crate::levels::units::{records, storages};
 use crate::levels::{LevelRow, MeasureOptions};
 
@@ -35,14 +36,13 @@ const CLASSES: [(u64, &str); 16] = [
 ];
 
 /// Limit on units measured per class: enough for an average within 1 %.
-const UNITS_MAX: u64 = 20_000;
+const UNITS_MAX: usize = 20_000;
 
 /// Limit on bytes measured per class, unless one unit is larger: compressed copies are held in
 /// memory, and codecs may be slow.
-const CLASS_BYTES_MAX: u64 = 32 << 20;
+const CLASS_BYTES_MAX: usize = 32 << 20;
 
 /// Unit that is compressed alone.
-#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SizeUnit {
@@ -60,20 +60,10 @@ impl SizeUnit {
     }
 }
 
-/// Results of [`measure_sizes`] per size class.
-#[allow(missing_docs, reason = "the names say it")]
-#[derive(Clone, Debug)]
-pub struct SizesReport {
-    pub unit: SizeUnit,
-    pub codec: FrameCodec,
-    pub classes: Vec<SizeClassRow>,
-    pub all: SizeClassRow,
-}
-
-#[allow(missing_docs, reason = "the names say it")]
+/// Units of a size class, or of all classes, and what was measured of them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SizeClassRow {
-    pub class: String,
+    pub class: &'static str,
     pub from_bytes: u64,
     /// Upper bound of a unit's size in bytes, exclusive; `None` for the last class.
     pub below_bytes: Option<u64>,
@@ -84,38 +74,21 @@ pub struct SizeClassRow {
 }
 
 impl SizeClassRow {
-    /// Divides a sum over the measured units by their number; `None` if none was measured.
-    pub fn average(&self, sum: f64) -> Option<f64> {
-        (self.measured_units > 0).then(|| sum / self.measured_units as f64)
-    }
-
-    /// Saving in percent; negative if the units grow, `None` if none was measured.
-    pub fn saving_percent(&self) -> Option<f64> {
-        (self.measured_units > 0).then(|| self.row.saving_percent())
-    }
-
-    fn count(&mut self, unit: &[u8]) {
-        self.units += 1;
-        self.unit_bytes += unit.len() as u64;
-    }
-
     /// Adds a class. Its measurements are extrapolated from the measured units to all units.
     fn add(&mut self, class: &Self) {
         let scale = class.unit_bytes as f64 / (class.row.input_bytes as f64).max(1.0);
+        self.units += class.units;
+        self.unit_bytes += class.unit_bytes;
         self.measured_units += class.units;
         self.row.input_bytes += class.unit_bytes;
         self.row.output_bytes += (class.row.output_bytes as f64 * scale) as u64;
         self.row.compress.median += class.row.compress.median * scale;
         self.row.decompress.median += class.row.decompress.median * scale;
     }
-
-    fn wanted_units(&self) -> u64 {
-        let average_bytes = (self.unit_bytes / self.units.max(1)).max(1);
-        self.units.min(UNITS_MAX).min((CLASS_BYTES_MAX / average_bytes).max(1))
-    }
 }
 
-/// Compresses chosen units of each size class, each alone, on one core.
+/// Compresses chosen units of each size class, each alone, on one core. Returns a row for each class
+/// that has units, then one for all.
 ///
 /// # Errors
 /// If the input has no such units, if a unit is not restored to the same bytes, or if the user
@@ -123,93 +96,54 @@ impl SizeClassRow {
 pub fn measure_sizes(
     input: &Input,
     unit: SizeUnit,
-    codec: &FrameCodec,
+    codec: FrameCodec,
     options: &MeasureOptions,
     progress: &dyn Progress,
-) -> Result<SizesReport> {
+) -> Result<Vec<SizeClassRow>> {
     progress.stage("Counting", None);
     let options = options.clone().threads(1);
-    let (mut classes, mut all) = count(input, unit, progress)?;
-    if all.units == 0 {
-        let unit = unit.as_str();
-        return Err(Error::usage(format!("the input has no {unit}s: it is not a ledger or a snapshot archive"))
-            .with_hint("`levels frames` measures any file, cut into pieces"));
-    }
-    let chosen = choose(input, unit, &classes, progress)?;
-    for (row, units) in classes.iter_mut().zip(chosen).filter(|(_, units)| !units.is_empty()) {
-        let stage = format!("{}s of {}", unit.as_str(), row.class);
-        let measured = Bench::new(units, &options, progress).measure(codec, &stage)?;
-        (row.measured_units, row.row) = (measured.pieces, measured.row);
-        all.add(row);
-    }
-    Ok(SizesReport { unit, codec: *codec, classes, all })
-}
-
-fn class_of(bytes: u64) -> usize {
-    CLASSES.partition_point(|(from, _)| *from <= bytes).saturating_sub(1)
-}
-
-fn empty_rows() -> Vec<SizeClassRow> {
-    let below = CLASSES.iter().skip(1).map(|(from, _)| Some(*from)).chain([None]);
-    let row = |((from, name), below_bytes): (&(u64, &str), Option<u64>)| SizeClassRow {
-        class: name.to_string(),
-        from_bytes: *from,
-        below_bytes,
-        ..SizeClassRow::default()
-    };
-    CLASSES.iter().zip(below).map(row).collect()
-}
-
-fn count(input: &Input, unit: SizeUnit, progress: &dyn Progress) -> Result<(Vec<SizeClassRow>, SizeClassRow)> {
-    let mut classes = empty_rows();
-    let mut all = SizeClassRow { class: "all".to_string(), ..SizeClassRow::default() };
-    for_each_unit(input, unit, progress, &mut |unit| {
-        classes[class_of(unit.len() as u64)].count(unit);
-        all.count(unit);
-    })?;
-    Ok((classes, all))
-}
-
-fn for_each_unit<'a>(
-    input: &'a Input,
-    unit: SizeUnit,
-    progress: &dyn Progress,
-    visit: &mut dyn FnMut(&'a [u8]),
-) -> Result<()> {
+    let mut units: Vec<Vec<&[u8]>> = vec![Vec::new(); CLASSES.len()];
     for frame in &input.frames {
         progress.check()?;
         for storage in storages(frame) {
             match unit {
-                SizeUnit::Storage => visit(storage),
-                SizeUnit::Record => records(storage).for_each(&mut *visit),
+                SizeUnit::Storage => units[class_of(storage.len() as u64)].push(storage),
+                SizeUnit::Record => records(storage).for_each(|it| units[class_of(it.len() as u64)].push(it)),
             }
         }
     }
-    Ok(())
+    let mut rows = Vec::new();
+    let mut all = SizeClassRow { class: "all", ..SizeClassRow::default() };
+    let below = CLASSES.iter().skip(1).map(|(from, _)| Some(*from)).chain([None]);
+    let classes = CLASSES.iter().zip(below).zip(units).filter(|(_, units)| !units.is_empty());
+    for ((&(from_bytes, class), below_bytes), units) in classes {
+        let mut bench = Bench::new(Batch::of(&spread(&units)), &options, progress);
+        let (row, _) = bench.measure(codec, &format!("{}s of {class}", unit.as_str()))?;
+        let unit_bytes = units.iter().map(|unit| unit.len() as u64).sum();
+        let (units, measured_units) = (units.len() as u64, bench.pieces());
+        let row = SizeClassRow { class, from_bytes, below_bytes, units, unit_bytes, measured_units, row };
+        all.add(&row);
+        rows.push(row);
+    }
+    if rows.is_empty() {
+        let unit = unit.as_str();
+        return Err(Error::usage(format!("the input has no {unit}s: it is not a ledger or a snapshot archive"))
+            .with_hint("`levels frames` measures any file, cut into pieces"));
+    }
+    rows.push(all);
+    Ok(rows)
 }
 
-/// Chooses the units of each class to measure, spread evenly over all of them.
-fn choose<'a>(
-    input: &'a Input,
-    unit: SizeUnit,
-    classes: &[SizeClassRow],
-    progress: &dyn Progress,
-) -> Result<Vec<Vec<&'a [u8]>>> {
-    let wanted: Vec<u64> = classes.iter().map(SizeClassRow::wanted_units).collect();
-    let mut chosen: Vec<Vec<&[u8]>> = vec![Vec::new(); CLASSES.len()];
-    let mut seen = vec![0u64; CLASSES.len()];
-    for_each_unit(input, unit, progress, &mut |unit| {
-        let class = class_of(unit.len() as u64);
-        // Divide the class into `wanted` equal parts, and take the first unit of each.
-        let parts = u128::from(classes[class].units.max(1));
-        let part = |number: u64| u128::from(number) * u128::from(wanted[class]) / parts;
-        let is_first = seen[class] == 0 || part(seen[class]) != part(seen[class] - 1);
-        if is_first && (chosen[class].len() as u64) < wanted[class] {
-            chosen[class].push(unit);
-        }
-        seen[class] += 1;
-    })?;
-    Ok(chosen)
+/// Chooses the units of a class to measure, spread evenly over all of them.
+fn spread<'a>(units: &[&'a [u8]]) -> Vec<&'a [u8]> {
+    let bytes: usize = units.iter().map(|unit| unit.len()).sum();
+    let average_bytes = (bytes / units.len().max(1)).max(1);
+    let wanted = units.len().min(UNITS_MAX).min((CLASS_BYTES_MAX / average_bytes).max(1));
+    (0..wanted).filter_map(|number| units.get(number * units.len() / wanted).copied()).collect()
+}
+
+fn class_of(bytes: u64) -> usize {
+    CLASSES.partition_point(|(from, _)| *from <= bytes).saturating_sub(1)
 }
 
 #[cfg(test)]
@@ -252,30 +186,30 @@ mod tests {
     #[test]
     fn records_in_their_classes() {
         let input = input(vec![frame(&[&[0, 0, 165, 900], &[5000]]), frame(&[&[0]])]);
-        let report =
-            measure_sizes(&input, SizeUnit::Record, &FrameCodec::zstd(1), &options(), &NoProgress).expect("measured");
-        let units: Vec<(&str, u64)> =
-            report.classes.iter().filter(|row| row.units > 0).map(|row| (row.class.as_str(), row.units)).collect();
-        assert_eq!(units, [("0-250 B", 3), ("250-500 B", 1), ("1-10 KB", 2)]);
-        assert_eq!((report.all.units, report.all.measured_units), (6, 6));
-        assert_eq!(report.all.row.input_bytes, 3 * 136 + 301 + 1036 + 5136);
-        let sum: u64 = report.classes.iter().map(|row| row.row.output_bytes).sum();
-        assert!(report.all.row.output_bytes == sum && sum > 0 && sum < report.all.row.input_bytes);
-        assert!(report.all.row.compress.median > 0.0 && report.all.saving_percent() > Some(50.0));
+        let rows =
+            measure_sizes(&input, SizeUnit::Record, FrameCodec::zstd(1), &options(), &NoProgress).expect("measured");
+        let units: Vec<(&str, u64, u64)> = rows.iter().map(|row| (row.class, row.units, row.measured_units)).collect();
+        assert_eq!(units, [("0-250 B", 3, 3), ("250-500 B", 1, 1), ("1-10 KB", 2, 2), ("all", 6, 6)]);
+        let (all, classes) = rows.split_last().expect("rows");
+        assert_eq!(all.row.input_bytes, 3 * 136 + 301 + 1036 + 5136);
+        let sum: u64 = classes.iter().map(|row| row.row.output_bytes).sum();
+        assert!(all.row.output_bytes == sum && sum > 0 && sum < all.row.input_bytes);
+        assert!(all.row.compress.median > 0.0 && all.row.saving_percent() > 50.0);
     }
 
     #[test]
     fn storages_as_they_are() {
         let input = input(vec![frame(&[&[0, 0, 165, 900], &[5000]])]);
-        let report =
-            measure_sizes(&input, SizeUnit::Storage, &FrameCodec::zstd(3), &options(), &NoProgress).expect("measured");
-        assert_eq!((report.all.units, report.codec.level), (2, 3));
+        let rows =
+            measure_sizes(&input, SizeUnit::Storage, FrameCodec::zstd(3), &options(), &NoProgress).expect("measured");
+        let all = rows.last().expect("rows");
+        assert_eq!((all.units, rows[0].row.codec.level), (2, 3));
     }
 
     #[test]
     fn a_file_has_no_units() {
         let input = input(vec![ContentFrame::new(vec![1; 5000])]);
-        let error = measure_sizes(&input, SizeUnit::Record, &FrameCodec::zstd(1), &options(), &NoProgress);
+        let error = measure_sizes(&input, SizeUnit::Record, FrameCodec::zstd(1), &options(), &NoProgress);
         assert_eq!(error.expect_err("no units").kind(), ErrorKind::Usage);
     }
 
@@ -283,21 +217,21 @@ mod tests {
     fn chosen_units_are_spread_evenly() {
         let lengths: Vec<usize> = (0..50_000).map(|number| number % 2).collect();
         let input = input(vec![frame(&[&lengths])]);
-        let (classes, _) = count(&input, SizeUnit::Record, &NoProgress).expect("counted");
-        let chosen = choose(&input, SizeUnit::Record, &classes, &NoProgress).expect("chosen");
-        assert_eq!(chosen[0].len() as u64, UNITS_MAX);
+        let units: Vec<&[u8]> = storages(&input.frames[0]).into_iter().flat_map(records).collect();
+        let chosen = spread(&units);
+        assert_eq!((units.len(), chosen.len()), (50_000, UNITS_MAX));
         let from = input.frames[0].content.as_ptr() as usize;
-        let middle = (chosen[0][UNITS_MAX as usize / 2].as_ptr() as usize - from) as f64;
+        let middle = (chosen[UNITS_MAX / 2].as_ptr() as usize - from) as f64;
         assert!((middle / input.frames[0].content.len() as f64 - 0.5).abs() < 0.01, "{middle}");
-        let large = SizeClassRow { units: 10, unit_bytes: 10 << 30, ..SizeClassRow::default() };
-        assert_eq!(large.wanted_units(), 1);
+        let large = vec![0; CLASS_BYTES_MAX * 2];
+        assert_eq!(spread(&[&large[..], &large[..]]).len(), 1);
     }
 
     proptest! {
         #[test]
         fn every_size_has_its_class(bytes in 0u64..3_000_000) {
-            let row = &empty_rows()[class_of(bytes)];
-            prop_assert!(row.from_bytes <= bytes && row.below_bytes.is_none_or(|below| bytes < below));
+            let class = class_of(bytes);
+            prop_assert!(CLASSES[class].0 <= bytes && CLASSES.get(class + 1).is_none_or(|next| bytes < next.0));
         }
     }
 

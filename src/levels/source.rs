@@ -114,9 +114,33 @@ impl OpenInput {
     /// Decodes an archive once, to check it and to find the lengths of its entries.
     fn survey(archive: Archive, threads: usize, progress: &dyn Progress) -> Result<Self> {
         progress.stage("Surveying", Some(archive.length_bytes()));
-        let mut survey = Survey::new(is_named_archive(archive.path()));
-        archive.decode_in_order(threads, progress, &mut |bytes| survey.feed(bytes))?;
-        let (kind, entries, end_bytes) = survey.finish().map_err(|error| error.within(archive.path().shown()))?;
+        let must_be_archive = is_named_archive(archive.path());
+        let (mut entries, mut total_bytes) = (Vec::new(), 0u64);
+        // `None` once the stream is known not to be a snapshot's tar stream.
+        let mut parser = Some(EntryParser::new());
+        archive.decode_in_order(threads, progress, &mut |bytes| {
+            total_bytes += bytes.len() as u64;
+            let Some(known) = &mut parser else { return Ok(()) };
+            let result = known.feed(bytes, &mut |event| {
+                if let TarEvent::Begin(entry) = event {
+                    entries.push(entry);
+                }
+                Ok(())
+            });
+            if result.is_err() && entries.is_empty() && !must_be_archive {
+                parser = None;
+                return Ok(());
+            }
+            result
+        })?;
+        if total_bytes == 0 {
+            let error = Error::usage("the archive holds nothing to measure");
+            return Err(error.within(archive.path().shown()));
+        }
+        let parser = parser.filter(|_| must_be_archive || !entries.is_empty());
+        let kind = if parser.is_some() { InputKind::Archive } else { InputKind::File };
+        parser.map_or(Ok(()), |parser| parser.finish()).map_err(|error| error.within(archive.path().shown()))?;
+        let end_bytes = total_bytes.saturating_sub(entries.iter().map(Entry::tar_bytes).sum());
         let content = match archive.compression {
             Compression::None => {
                 let path = archive.path_buf();
@@ -211,50 +235,4 @@ fn load_stream(
             .with_hint("something writes to it: run this again when it is whole"));
     }
     Ok(frames)
-}
-
-struct Survey {
-    /// `None` once the stream is known not to be a snapshot's tar stream.
-    parser: Option<EntryParser>,
-    must_be_archive: bool,
-    entries: Vec<Entry>,
-    total_bytes: u64,
-}
-
-impl Survey {
-    fn new(must_be_archive: bool) -> Self {
-        Self { parser: Some(EntryParser::new()), must_be_archive, entries: Vec::new(), total_bytes: 0 }
-    }
-
-    fn feed(&mut self, bytes: &[u8]) -> Result<()> {
-        self.total_bytes += bytes.len() as u64;
-        let Some(parser) = &mut self.parser else { return Ok(()) };
-        let entries = &mut self.entries;
-        let result = parser.feed(bytes, &mut |event| {
-            if let TarEvent::Begin(entry) = event {
-                entries.push(entry);
-            }
-            Ok(())
-        });
-        match result {
-            Err(_) if self.entries.is_empty() && !self.must_be_archive => {
-                self.parser = None;
-                Ok(())
-            }
-            result => result,
-        }
-    }
-
-    /// Kind of the input, its entries, and the length of the data after the last entry.
-    fn finish(self) -> Result<(InputKind, Vec<Entry>, u64)> {
-        if self.total_bytes == 0 {
-            return Err(Error::usage("the archive holds nothing to measure"));
-        }
-        match &self.parser {
-            Some(parser) if self.must_be_archive || !self.entries.is_empty() => parser.finish()?,
-            _ => return Ok((InputKind::File, Vec::new(), self.total_bytes)),
-        }
-        let end_bytes = self.total_bytes.saturating_sub(self.entries.iter().map(Entry::tar_bytes).sum());
-        Ok((InputKind::Archive, self.entries, end_bytes))
-    }
 }

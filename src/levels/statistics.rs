@@ -1,9 +1,9 @@
 //! Median and spread of repeated runs, and warnings derived from them.
 
-use std::fmt;
 use std::time::Duration;
 
 use serde::{Serialize, Serializer};
+use slotpress_base::Elapsed;
 
 /// Median and spread of repeated runs, in the unit of the runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -15,8 +15,6 @@ pub struct Summary {
     pub min: f64,
     /// Largest value.
     pub max: f64,
-    /// Median absolute deviation: half of the runs are within this distance of the median.
-    pub deviation: f64,
     /// Number of runs.
     pub runs: usize,
 }
@@ -30,7 +28,6 @@ impl Summary {
             median: median_of_sorted(&sorted),
             min: sorted.first().copied().unwrap_or(0.0),
             max: sorted.last().copied().unwrap_or(0.0),
-            deviation: deviation(runs),
             runs: runs.len(),
         }
     }
@@ -47,11 +44,6 @@ pub fn median(values: &[f64]) -> f64 {
     median_of_sorted(&sorted)
 }
 
-fn deviation(values: &[f64]) -> f64 {
-    let middle = median(values);
-    median(&values.iter().map(|value| (value - middle).abs()).collect::<Vec<f64>>())
-}
-
 fn median_of_sorted(sorted: &[f64]) -> f64 {
     let middle = sorted.len() / 2;
     match sorted.len() {
@@ -62,95 +54,71 @@ fn median_of_sorted(sorted: &[f64]) -> f64 {
 }
 
 /// Spread of the runs, in percent of their median, above which a warning is given.
-pub const SPREAD_PERCENT_MAX: f64 = 10.0;
+const SPREAD_PERCENT_MAX: f64 = 10.0;
 
 /// Runs shorter than this mainly measure the start of threads.
-pub const RUN_TIME_MIN: Duration = Duration::from_millis(20);
+const RUN_TIME_MIN: Duration = Duration::from_millis(20);
 
 /// Percentage of their time that workers may wait for a core. If they wait longer, other programs
 /// run on the cores, and a warning is given.
-pub const LOST_PERCENT_MAX: f64 = 5.0;
+const LOST_PERCENT_MAX: f64 = 5.0;
 
-/// Serializes as the sentence of `Display`.
-impl Serialize for Warning {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+/// A reason to doubt a measurement. Serialized as its text.
+#[derive(Clone, Debug, PartialEq)]
+#[doc(hidden)]
+pub struct Warning {
+    /// What it is about: `frames`, `load`, `runs` or `times`.
+    pub about: &'static str,
+    /// What was seen, without advice.
+    pub text: String,
+}
+
+impl Warning {
+    pub(crate) fn new(about: &'static str, text: String) -> Self {
+        Self { about, text }
     }
 }
 
-/// A reason to doubt a measurement. Displayed as a sentence that ends in advice.
-#[allow(missing_docs, reason = "the names say it")]
-#[derive(Clone, Debug, PartialEq)]
-pub enum Warning {
-    Scatter {
-        what: &'static str,
-        spread_percent: f64,
-    },
-    /// A run is so short that starting threads takes a notable part of it.
-    TooShort {
-        run: Duration,
-    },
-    /// The time limit permitted fewer runs than wanted.
-    FewRuns {
-        runs: usize,
-        wanted: usize,
-    },
-    /// There are too few frames to keep all workers busy until the end.
-    FewFrames {
-        frames: usize,
-        threads: usize,
-    },
-    OtherLoad {
-        lost_percent: f64,
-    },
-}
-
-impl fmt::Display for Warning {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Scatter { what, spread_percent } => write!(
-                f,
-                "{what} times differ by {spread_percent:.0} %; stop other programs, or repeat more often or \
-                 for longer"
-            ),
-            Self::TooShort { run } => write!(
-                f,
-                "one run takes only {:.1} ms, which measures the starting of threads too; give a larger input",
-                run.as_secs_f64() * 1e3
-            ),
-            Self::FewRuns { runs, wanted } => write!(
-                f,
-                "measured {runs} of {wanted} times, because the time was up; allow more time, or take a smaller sample"
-            ),
-            Self::FewFrames { frames, threads } => write!(
-                f,
-                "frames are too few for {threads} workers ({frames}): some wait while others finish; give a larger input \
-                 or sample, smaller frames or fewer threads"
-            ),
-            Self::OtherLoad { lost_percent } => write!(
-                f,
-                "the workers waited {lost_percent:.0} % of their time for a core: another load runs; stop it, or measure \
-                 with fewer threads"
-            ),
-        }
+impl Serialize for Warning {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.text)
     }
 }
 
 /// With fewer frames per worker, waiting for the last frames distorts the time.
 const FRAMES_PER_WORKER_MIN: usize = 4;
 
+/// Warns of too few frames to keep all workers busy until the end.
 pub fn shape_warning(frames: usize, threads: usize) -> Option<Warning> {
     let is_few = threads > 1 && frames < threads * FRAMES_PER_WORKER_MIN;
-    is_few.then_some(Warning::FewFrames { frames, threads })
+    is_few.then(|| Warning::new("frames", format!("too few frames ({frames}) for {threads} workers")))
 }
 
+/// Warns of fewer runs than wanted.
+pub fn few_runs_warning(runs: usize, wanted: usize) -> Option<Warning> {
+    let text = || format!("measured {runs} of {wanted} times, because the time was up");
+    (runs < wanted).then(|| Warning::new("runs", text()))
+}
+
+/// Warns of runs that scatter, or are so short that the start of threads takes a notable part.
 pub fn run_warning(what: &'static str, runs: &[f64]) -> Option<Warning> {
     let summary = Summary::of(runs);
-    let (run, spread_percent) = (Duration::from_secs_f64(summary.median.max(0.0)), summary.spread_percent());
-    match run < RUN_TIME_MIN {
-        true => Some(Warning::TooShort { run }),
-        false => (spread_percent > SPREAD_PERCENT_MAX).then_some(Warning::Scatter { what, spread_percent }),
+    let (seconds, spread_percent) = (summary.median, summary.spread_percent());
+    match seconds < RUN_TIME_MIN.as_secs_f64() {
+        true => Some(Warning::new("times", format!("one run takes only {:.1} ms", seconds * 1e3))),
+        false => (spread_percent > SPREAD_PERCENT_MAX)
+            .then(|| Warning::new("times", format!("{what} times differ by {spread_percent:.0} %"))),
     }
+}
+
+/// Warns if workers, which only compute, took more elapsed time than CPU time (`busy`): then they had
+/// to wait for a core. Short `runs` do not show it.
+pub fn load_warning(busy: &Elapsed, runs: &[f64]) -> Option<Warning> {
+    let lost_percent = 100.0 - busy.cpu_percent();
+    let is_measured = !busy.wall.is_zero() && median(runs) >= RUN_TIME_MIN.as_secs_f64();
+    (is_measured && lost_percent > LOST_PERCENT_MAX).then(|| {
+        Warning::new("load", format!("workers waited {lost_percent:.0} % of their time for a core: another load runs"))
+    })
 }
 
 #[cfg(test)]
@@ -185,16 +153,17 @@ mod tests {
     #[test]
     fn measurements_that_give_warnings() {
         assert_eq!(run_warning("compress", &[1.0, 1.01, 1.02]), None);
-        assert!(matches!(run_warning("compress", &[1.0, 1.01, 1.2]), Some(Warning::Scatter { .. })));
-        assert!(matches!(run_warning("compress", &[0.001; 9]), Some(Warning::TooShort { .. })));
-        assert_eq!(shape_warning(7, 2), Some(Warning::FewFrames { frames: 7, threads: 2 }));
+        let said = |warning: Option<Warning>| warning.map(|warning| warning.text).unwrap_or_default();
+        assert_eq!(said(run_warning("compress", &[1.0, 1.01, 1.2])), "compress times differ by 20 %");
+        assert_eq!(said(run_warning("compress", &[0.001; 9])), "one run takes only 1.0 ms");
+        assert_eq!(said(shape_warning(7, 2)), "too few frames (7) for 2 workers");
+        let busy = Elapsed { wall: Duration::from_secs(10), cpu: Duration::from_secs(8) };
+        assert_eq!(
+            said(load_warning(&busy, &[1.0])),
+            "workers waited 20 % of their time for a core: another load runs"
+        );
+        assert_eq!(load_warning(&busy, &[0.01]), None);
         assert_eq!(shape_warning(8, 2), None);
         assert_eq!(shape_warning(1, 1), None);
-    }
-
-    #[test]
-    fn warnings_end_in_advice() {
-        let warning = Warning::OtherLoad { lost_percent: 12.3 };
-        insta::assert_snapshot!(warning, @"the workers waited 12 % of their time for a core: another load runs; stop it, or measure with fewer threads");
     }
 }

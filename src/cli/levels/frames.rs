@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use clap::Args;
-use slotpress::program::{
-    FIRST_PASS_MAX, FrameSizeRow, FramesOptions, FramesReport, Latency, PIECES_MAX, measure_frames,
-};
+use slotpress::levels::FrameCodec;
+use slotpress::program::{FrameSizeRow, Latency, measure_frames, timer_seconds};
 use slotpress::{Progress, Result};
 use slotpress_base::quantity;
 use slotpress_format::FRAME_SIZE_BYTES_MAX;
@@ -15,7 +14,7 @@ use super::chart::Chart;
 use super::input::{SourceArgs, one_codec};
 use super::page::ExportArgs;
 use super::report::{Report, Table, TableOf, Unit, json};
-use super::{is_interrupted, show};
+use super::show;
 use crate::cli::ui::Ui;
 use crate::cli::values;
 
@@ -66,83 +65,67 @@ fn ascending(values: &[u64]) -> Vec<u64> {
 
 pub fn run(args: &FramesArgs, ui: &Ui) -> Result<()> {
     let codec = one_codec(&args.codec)?;
-    let options = FramesOptions {
-        sizes: if args.sizes.is_empty() { default_sizes() } else { ascending(&args.sizes) },
-        min_time: args.min_time,
-        pieces_max: PIECES_MAX,
-        first_pass_max: FIRST_PASS_MAX,
-    };
-    args.exports.check(&args.source.path)?;
+    let sizes = if args.sizes.is_empty() { default_sizes() } else { ascending(&args.sizes) };
+    args.exports.check(args.source.path())?;
 
     let held_bytes = args.source.held_bytes(MEMORY_BYTES_MAX);
     let whole = args.source.options(values::threads_or_all(None), held_bytes).frame_size_bytes(SIZE_BYTES_MAX);
     let input = args.source.read(&whole, ui)?;
     let subject = args.source.subject(&input, "one worker");
-    let (frames, result) = measure_frames(&input, &codec, &options, ui);
-    // After an interruption, show the sizes measured so far.
-    if frames.sizes.is_empty() || (result.is_err() && !is_interrupted(&result)) {
-        return result;
-    }
-    show(&report(&frames), &subject, &args.exports, ui)?;
+    let (timer_seconds, mut rows) = (timer_seconds(), Vec::new());
+    let result = measure_frames(&input, codec, &sizes, args.min_time, ui, &mut rows);
+    let Some(last) = rows.last().map(|row| row.frame_size_bytes) else { return result };
+    show(&report(&rows, codec, timer_seconds), &subject, &args.exports, ui)?;
     if result.is_ok()
-        && let Some(line) = left_out(&frames, &options)
+        && let Some(next) = sizes.iter().find(|size| **size > last)
     {
-        ui.warn(&line);
+        let [next, last] = [*next, last].map(quantity::bytes);
+        ui.warn(&format!("frames of {next} and more would be the same as those of {last}: the input has no more"));
     }
     result
 }
 
-/// Names the sizes that were not measured, because their frames are the same as those of the last
-/// measured size.
-fn left_out(report: &FramesReport, options: &FramesOptions) -> Option<String> {
-    let last = report.sizes.last().map_or(0, |row| row.frame_size_bytes);
-    let next = options.sizes.iter().find(|size| **size > last)?;
-    let [next, last] = [*next, last].map(quantity::bytes);
-    Some(format!("frames of {next} and more would be the same as those of {last}: the input has no more"))
-}
-
-fn report(frames: &FramesReport) -> Report {
-    let points = frames.sizes.iter().map(|row| (row.frame_size_bytes as f64, row.row.ratio())).collect();
+fn report(rows: &[FrameSizeRow], codec: FrameCodec, timer_seconds: f64) -> Report {
+    let points = rows.iter().map(|row| (row.frame_size_bytes as f64, row.row.ratio())).collect();
     let caption = "Ratio by frame size: small frames hold too little to compress well.".to_string();
-    let chart = Chart::by_size(caption, "frame size (logarithmic)", "ratio", frames.codec.label(), points);
-    let compress = latency(frames, "compress-table", "compress", |row| &row.compress);
-    let decompress = latency(frames, "decompress-table", "decompress", |row| &row.decompress);
+    let chart = Chart::by_size(caption, "frame size (logarithmic)", "ratio", codec.to_string(), points);
+    let compress = latency(rows, "compress-table", "compress", |row| &row.compress);
+    let decompress = latency(rows, "decompress-table", "decompress", |row| &row.decompress);
     Report {
         facts: vec![format!(
-            "{}, one core; each frame alone; every time contains {} of reading the clock",
-            frames.codec.label(),
-            quantity::time(frames.timer_seconds)
+            "{codec}, one core; each frame alone; every time contains {} of reading the clock",
+            quantity::time(timer_seconds)
         )],
-        chart: (frames.sizes.len() > 1).then_some(chart),
-        tables: vec![sizes(frames), compress, decompress],
+        chart: (rows.len() > 1).then_some(chart),
+        tables: vec![sizes(rows, codec, timer_seconds), compress, decompress],
         ..Report::default()
     }
 }
 
-fn sizes(frames: &FramesReport) -> Table {
-    let table = TableOf::new("frames-table", "frame_size", &frames.sizes)
-        .data("codec", |_| frames.codec.name)
-        .data("level", |_| frames.codec.level)
+fn sizes(rows: &[FrameSizeRow], codec: FrameCodec, timer_seconds: f64) -> Table {
+    let table = TableOf::new("frames-table", "frame_size", rows)
+        .data("codec", |_| codec.name)
+        .data("level", |_| codec.level)
         .both("frame", Unit::Bytes, "frame_size_bytes", |row| row.frame_size_bytes)
         .both("frames", Unit::Count, "frames", |row| row.frames)
         .data("input_bytes", |row| row.row.input_bytes)
         .data("output_bytes", |row| row.row.output_bytes)
         .both("ratio", Unit::Ratio, "ratio", |row| row.row.ratio())
         .both("saving %", Unit::Percent, "saving_percent", |row| row.row.saving_percent())
-        .shown("compress MiB/s", Unit::Rate, |row| row.bytes_per_second(&row.compress))
-        .shown("decompress MiB/s", Unit::Rate, |row| row.bytes_per_second(&row.decompress))
+        .shown("comp. MiB/s", Unit::Rate, |row| row.bytes_per_second(&row.compress))
+        .shown("decomp. MiB/s", Unit::Rate, |row| row.bytes_per_second(&row.decompress))
         .data("compress_mb_per_second", |row| row.bytes_per_second(&row.compress) / 1e6)
         .data("decompress_mb_per_second", |row| row.bytes_per_second(&row.decompress) / 1e6)
-        .both("memory per worker", Unit::Bytes, "worker_memory_bytes", |row| row.row.peak_memory_bytes)
+        .both("memory", Unit::Bytes, "worker_memory_bytes", |row| row.row.peak_memory_bytes)
         .data("compress", |row| json(&row.compress))
         .data("decompress", |row| json(&row.decompress))
-        .data("timer_seconds", |_| frames.timer_seconds)
+        .data("timer_seconds", |_| timer_seconds)
         .finish();
-    Table { spare: &[6, 2, 1], widths: &[8, 9, 5, 8, 8, 10, 10], ..table }
+    Table { spare: &[6, 2, 1], ..table }
 }
 
-fn latency(frames: &FramesReport, id: &'static str, what: &str, of: impl Fn(&FrameSizeRow) -> &Latency) -> Table {
-    let table = TableOf::new(id, "", &frames.sizes)
+fn latency(rows: &[FrameSizeRow], id: &'static str, what: &str, of: impl Fn(&FrameSizeRow) -> &Latency) -> Table {
+    let table = TableOf::new(id, "", rows)
         .shown("frame", Unit::Bytes, |row| row.frame_size_bytes)
         .shown("average", Unit::Time, |row| of(row).average_seconds)
         .shown("+-", Unit::Time, |row| of(row).deviation_seconds)
@@ -160,7 +143,7 @@ fn latency(frames: &FramesReport, id: &'static str, what: &str, of: impl Fn(&Fra
 
 #[cfg(test)]
 mod tests {
-    use slotpress::levels::{FrameCodec, LevelRow, Summary};
+    use slotpress::levels::{LevelRow, Summary};
 
     use super::*;
 
@@ -201,25 +184,20 @@ mod tests {
         }
     }
 
-    fn frames() -> FramesReport {
-        FramesReport {
-            codec: FrameCodec::zstd(1),
-            timer_seconds: 25e-9,
-            total_bytes: 1 << 30,
-            sizes: [32, 512, 128 << 10, 2 << 20, 8 << 20, 32 << 20].map(row).into(),
-        }
+    fn measured() -> Report {
+        report(&[32, 512, 128 << 10, 2 << 20, 8 << 20, 32 << 20].map(row), FrameCodec::zstd(1), 25e-9)
     }
 
     #[test]
     fn a_screen() {
-        let lines = report(&frames()).lines(80);
+        let lines = measured().lines(80);
         assert!(lines.iter().all(|line| line.chars().count() <= 80), "{}", lines.join("\n"));
         insta::assert_snapshot!(lines.join("\n"));
     }
 
     #[test]
     fn values_for_programs() {
-        insta::assert_snapshot!(report(&frames()).csv().expect("made"));
+        insta::assert_snapshot!(measured().csv().expect("made"));
     }
 
     #[test]
@@ -235,9 +213,9 @@ mod tests {
 
     #[test]
     fn codecs() {
-        let parsed = |text| one_codec(text).ok().map(|codec| (codec.name.to_string(), codec.level));
-        assert_eq!(parsed("zstd:-3"), Some(("zstd".to_string(), -3)));
-        assert_eq!(parsed("zstd"), Some(("zstd".to_string(), 1)));
+        let parsed = |text| one_codec(text).ok().map(|codec| (codec.name, codec.level));
+        assert_eq!(parsed("zstd:-3"), Some(("zstd", -3)));
+        assert_eq!(parsed("zstd"), Some(("zstd", 1)));
         for text in ["zlib", "zstd:1-3", "zstd:1,lz4", "lz5", ""] {
             assert_eq!(parsed(text), None, "{text}");
         }

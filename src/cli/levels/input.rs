@@ -20,8 +20,9 @@ use crate::cli::{planned, values};
 #[derive(Debug, Args)]
 pub struct SourceArgs {
     /// A ledger directory, an archive, an unpacked archive, or any file
-    #[arg(value_name = "INPUT")]
-    pub path: PathBuf,
+    // Required by the parser alone, because a subcommand takes the place of the table's.
+    #[arg(value_name = "INPUT", required = true)]
+    path: Option<PathBuf>,
     /// Sample size; the sample is spread evenly over the input [default: all, up to 1 GiB;
     /// `levels frames` up to 256 MiB]
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
@@ -51,12 +52,16 @@ pub struct InputArgs {
 }
 
 impl SourceArgs {
+    pub fn path(&self) -> &Path {
+        self.path.as_deref().unwrap_or(Path::new(""))
+    }
+
     /// Options for reading the input with `threads` threads, holding at most `held_bytes` of it in
     /// memory.
     pub fn options(&self, threads: usize, held_bytes: u64) -> MeasureOptions {
-        let paths = match self.path.is_dir() || self.directories.is_given() {
-            true => self.directories.paths(&self.path),
-            false => LedgerPaths::new(&self.path),
+        let paths = match self.path().is_dir() || self.directories.is_given() {
+            true => self.directories.paths(self.path()),
+            false => LedgerPaths::new(self.path()),
         };
         MeasureOptions::new("")
             .paths(paths)
@@ -89,13 +94,13 @@ impl SourceArgs {
     }
 
     pub fn subject(&self, input: &Input, how: &str) -> Subject {
-        let path = self.path.canonicalize().unwrap_or_else(|_| self.path.to_path_buf());
+        let path = self.path().canonicalize().unwrap_or_else(|_| self.path().to_path_buf());
         let [total, measured] = [input.total_bytes, input.content_bytes()].map(quantity::bytes);
         let amount = if total == measured { total } else { format!("sample of {measured} from {total}") };
         Subject {
             name: path.file_name().map_or_else(|| "/".to_string(), |name| name.to_string_lossy().into_owned()),
             about: format!("{}, {amount}, {how}, in memory", input.kind.as_str()),
-            provenance: provenance::of_this_run(&self.path),
+            provenance: provenance::of_this_run(self.path()),
         }
     }
 }
@@ -106,7 +111,7 @@ impl InputArgs {
     }
 
     pub fn path(&self) -> &Path {
-        &self.source.path
+        self.source.path()
     }
 
     /// Options for a measurement. Reduces the number of workers to what fits into memory together
@@ -193,7 +198,7 @@ pub struct BudgetArgs {
 impl BudgetArgs {
     /// Warns of levels for which the time did not suffice.
     pub fn warn_of(&self, left: &[FrameCodec], ui: &Ui) {
-        let labels: Vec<String> = left.iter().map(FrameCodec::label).collect();
+        let labels: Vec<String> = left.iter().map(FrameCodec::to_string).collect();
         if !labels.is_empty() {
             let (budget, labels) = (values::show_age(self.budget), labels.join(", "));
             ui.warn(&format!("not measured within {budget}: {labels}; give a larger --budget, or a smaller --sample"));

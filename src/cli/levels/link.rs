@@ -4,16 +4,17 @@ use std::time::Duration;
 
 use clap::Args;
 use slotpress::Result;
+use slotpress::levels::FrameCodec;
 use slotpress::program::{
     BreakEven, Limit, Link, LinkQuestion, LinkReport, LinkRow, PLACE_BYTES_PER_SECOND, READ_BYTES_PER_SECOND, SoonerAt,
-    TransferMode, WINDOW_BYTES, label, measure_levels,
+    TransferMode, WINDOW_BYTES,
 };
 use slotpress_base::quantity::{self, TimeUnit};
 
 use super::input::{BudgetArgs, CodecArgs, InputArgs, RepeatArgs};
 use super::page::ExportArgs;
-use super::report::{Advice, Report, Table, TableOf, Unit, json};
-use super::{is_interrupted, show, warnings};
+use super::report::{Advice, Report, Table, TableOf, Unit};
+use super::{measured, show, warnings};
 use crate::cli::ui::Ui;
 use crate::cli::values;
 
@@ -85,7 +86,7 @@ fn window(text: &str) -> Result<u64, String> {
 }
 
 impl LinkFlags {
-    fn question(&self, input: &InputArgs, threads: usize) -> Result<LinkQuestion> {
+    fn question(&self, input: &InputArgs, threads: usize) -> LinkQuestion {
         let link = Link {
             bandwidth_bits_per_second: self.bandwidth,
             rtt_seconds: self.rtt,
@@ -93,8 +94,7 @@ impl LinkFlags {
             nodes: self.nodes,
             window_bytes: self.window.unwrap_or(WINDOW_BYTES),
         };
-        link.check()?;
-        Ok(LinkQuestion {
+        LinkQuestion {
             link,
             read_bytes_per_second: self.read_rate.unwrap_or(READ_BYTES_PER_SECOND),
             place_bytes_per_second: self.place_rate.unwrap_or(PLACE_BYTES_PER_SECOND),
@@ -102,7 +102,7 @@ impl LinkFlags {
             threads,
             egress_price_per_gb: self.egress_price,
             any_format: self.any_format,
-        })
+        }
     }
 }
 
@@ -110,18 +110,12 @@ pub fn run(args: &LinkArgs, ui: &Ui) -> Result<()> {
     let codecs = args.codecs.list()?;
     args.input.check()?;
     let options = args.repeat.apply(args.input.plan(codecs, ui)?).budget(Some(args.budget.budget));
-    let question = args.link.question(&args.input, options.threads)?;
+    let question = args.link.question(&args.input, options.threads);
     args.exports.check(args.input.path())?;
 
     let (input, subject) = args.input.read(&options, ui)?;
-    let mut rows = Vec::new();
-    let result = measure_levels(&input, &options, ui, &mut |row| {
-        rows.push(row);
-        Ok(())
-    })
-    .map(|left| args.budget.warn_of(&left, ui));
-    // After an interruption, report the levels measured so far.
-    if rows.is_empty() || (result.is_err() && !is_interrupted(&result)) {
+    let (rows, result) = measured(&input, &options, &args.budget, ui);
+    if rows.is_empty() {
         return result;
     }
     let link = LinkReport::new(question, input.total_bytes, &rows);
@@ -156,8 +150,8 @@ fn times(link: &LinkReport) -> Table {
     let unit = Unit::TimeIn(link.rows.last().map_or(TimeUnit::Seconds, unit));
     let table = TableOf::new("link-table", "link_level", &link.rows)
         .shown("level", Unit::Text, |row| row.load.name())
-        .data("codec", |row| row.load.codec.clone())
-        .data("level", |row| row.load.level)
+        .data("codec", |row| row.load.codec.name)
+        .data("level", |row| row.load.codec.level)
         .data("tar_bytes", |row| row.load.tar_bytes)
         .both("size", Unit::Bytes, "archive_bytes", |row| row.load.archive_bytes)
         .data("size_error_percent", |row| row.load.size_error_percent)
@@ -169,10 +163,10 @@ fn times(link: &LinkReport) -> Table {
         .both("place", unit, "place_seconds", |row| row.times.seconds[3])
         .both("stream", unit, "streaming_seconds", |row| row.times.streaming_seconds)
         .both("sum", unit, "store_and_forward_seconds", |row| row.times.total(TransferMode::StoreAndForward))
-        .data("slowest_stage", |row| json(&row.times.slowest()));
+        .data("slowest_stage", |row| row.times.slowest());
     // On the terminal, a price takes the place of the bytes: there is no room for both.
-    let egress = |row: &LinkRow| row.egress_bytes;
-    let price = |row: &LinkRow| row.egress_price;
+    let egress = |row: &LinkRow| link.question.egress_bytes(&row.load);
+    let price = |row: &LinkRow| link.question.egress_price(&row.load);
     let table = match link.question.egress_price_per_gb {
         Some(_) => table.data("egress_bytes", egress).both("price", Unit::Price, "egress_price", price),
         None => table.both("egress", Unit::Bytes, "egress_bytes", egress).data("egress_price", price),
@@ -187,8 +181,7 @@ fn times(link: &LinkReport) -> Table {
         notes.push(format!("Price of egress to {nodes} at {price} per GB (10^9 bytes of archive)."));
     }
     let best = link.recommendations.iter().find(|choice| choice.way == TransferMode::Streaming);
-    let is_best =
-        |row: &LinkRow| best.is_some_and(|best| (&best.codec, best.level) == (&row.load.codec, row.load.level));
+    let is_best = |row: &LinkRow| best.is_some_and(|best| best.codec == row.load.codec);
     let spare = &[5, 4, 2, 3, 8];
     Table { notes, best: link.rows.iter().position(is_best), spare, ..table.finish() }
 }
@@ -199,8 +192,8 @@ fn break_evens(link: &LinkReport) -> Table {
     let pairs: Vec<(&BreakEven, &BreakEven)> =
         of(TransferMode::Streaming).zip(of(TransferMode::StoreAndForward)).collect();
     let table = TableOf::new("break-even-table", "", &pairs)
-        .shown("level", Unit::Text, |(one, _)| label(&one.heavier_codec, one.heavier_level))
-        .shown("against", Unit::Text, |(one, _)| label(&one.lighter_codec, one.lighter_level))
+        .shown("level", Unit::Text, |(one, _)| label(one.heavier_codec, one.heavier_level))
+        .shown("against", Unit::Text, |(one, _)| label(one.lighter_codec, one.lighter_level))
         .shown("streaming", Unit::Text, |(streaming, _)| heavier_at(streaming))
         .shown("store and forward", Unit::Text, |(_, stored)| heavier_at(stored))
         .finish();
@@ -212,6 +205,10 @@ fn break_evens(link: &LinkReport) -> Table {
         spare: &[3, 1],
         ..table
     }
+}
+
+fn label(name: &'static str, level: i32) -> String {
+    FrameCodec { name, level }.to_string()
 }
 
 /// Formats the bandwidths at which the heavier level starts a node sooner: `below 297 Mbit/s`,

@@ -11,79 +11,52 @@ mod report;
 mod sizes;
 mod table;
 
-use std::mem::{Discriminant, discriminant};
+use clap::{Args, Subcommand};
+use slotpress::levels::{LevelRow, MeasureOptions};
+use slotpress::program::{Input, measure_levels};
+use slotpress::{Progress, Result};
 
-use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
-use slotpress::levels::LevelRow;
-use slotpress::program::Warning;
-use slotpress::{ErrorKind, Progress, Result};
-
+use self::input::BudgetArgs;
 use self::page::{ExportArgs, Subject};
 use self::report::Report;
 use super::ui::Ui;
 
-/// The table, or a subcommand. The parser is written by hand: the one that clap derives would
-/// require the table's INPUT even with a subcommand.
-#[derive(Debug)]
-pub enum LevelsArgs {
-    Table(Box<table::TableArgs>),
-    View(View),
+// A subcommand's name takes the place of INPUT; a file of that name can be given as `./sizes`.
+/// Measure what each zstd level costs and saves on your own data
+///
+/// INPUT is a ledger, an archive, an unpacked archive, or any file. Its frames are compressed
+/// and decompressed in memory, with the code of `archive` and `restore`, and the decompressed
+/// bytes are compared with the original.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct LevelsArgs {
+    #[command(flatten)]
+    table: table::TableArgs,
+    #[command(subcommand)]
+    view: Option<View>,
 }
 
 #[derive(Debug, Subcommand)]
-pub enum View {
+enum View {
     Sizes(Box<sizes::SizesArgs>),
     Frames(Box<frames::FramesArgs>),
     Link(Box<link::LinkArgs>),
 }
 
-impl FromArgMatches for LevelsArgs {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        match matches.subcommand_name() {
-            Some(_) => View::from_arg_matches(matches).map(Self::View),
-            None => table::TableArgs::from_arg_matches(matches).map(|args| Self::Table(Box::new(args))),
-        }
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        *self = Self::from_arg_matches(matches)?;
-        Ok(())
-    }
-}
-
-impl Args for LevelsArgs {
-    fn augment_args(command: Command) -> Command {
-        // A subcommand's name takes the place of INPUT; a file of that name can be given as
-        // `./sizes`.
-        View::augment_subcommands(table::TableArgs::augment_args(command))
-            .subcommand_required(false)
-            .arg_required_else_help(false)
-            .args_conflicts_with_subcommands(true)
-            .subcommand_negates_reqs(true)
-    }
-
-    fn augment_args_for_update(command: Command) -> Command {
-        Self::augment_args(command)
-    }
-}
-
 pub fn run(args: &LevelsArgs, ui: &Ui) -> Result<()> {
-    match args {
-        LevelsArgs::Table(args) => table::run(args, ui),
-        LevelsArgs::View(View::Sizes(args)) => sizes::run(args, ui),
-        LevelsArgs::View(View::Frames(args)) => frames::run(args, ui),
-        LevelsArgs::View(View::Link(args)) => link::run(args, ui),
+    match &args.view {
+        None => table::run(&args.table, ui),
+        Some(View::Sizes(args)) => sizes::run(args, ui),
+        Some(View::Frames(args)) => frames::run(args, ui),
+        Some(View::Link(args)) => link::run(args, ui),
     }
 }
 
-/// True if the user interrupted the measurement: then the results so far are shown.
-fn is_interrupted(result: &Result<()>) -> bool {
-    matches!(result, Err(error) if error.kind() == ErrorKind::Interrupted)
-}
-
-fn print_name(subject: &Subject, ui: &Ui) {
-    ui.print(&subject.name);
-    ui.print(&format!("  {}", subject.about));
+/// Measures levels. Also returns the rows if the user interrupted it, or a codec failed.
+fn measured(input: &Input, options: &MeasureOptions, budget: &BudgetArgs, ui: &Ui) -> (Vec<LevelRow>, Result<()>) {
+    let mut rows = Vec::new();
+    let result = measure_levels(input, options, ui, &mut rows);
+    (rows, result.map(|left| budget.warn_of(&left, ui)))
 }
 
 /// Prints warnings, writes the export files, and prints the report as text or its rows as JSON.
@@ -93,26 +66,26 @@ fn show(report: &Report, subject: &Subject, exports: &ExportArgs, ui: &Ui) -> Re
     if ui.is_json() {
         report.tables.iter().flat_map(|table| table.json_lines()).for_each(|line| ui.print_json(&line));
     } else if !ui.is_quiet() {
-        print_name(subject, ui);
+        ui.print(&subject.name);
+        ui.print(&format!("  {}", subject.about));
         report.lines(ui.columns()).iter().for_each(|line| ui.print_verbatim(line));
     }
     Ok(())
 }
 
-/// Describes each kind of warning once, with the rows that it applies to.
+/// Says in one sentence why the numbers are rough: each reason once, with the rows that it applies to.
 fn warnings(rows: &[LevelRow]) -> Vec<String> {
-    let mut told: Vec<Discriminant<Warning>> = Vec::new();
-    let mut lines = Vec::new();
+    let mut said: Vec<(&str, String)> = Vec::new();
     for warning in rows.iter().flat_map(|row| &row.warnings) {
-        let kind = discriminant(warning);
-        if told.contains(&kind) {
+        if said.iter().any(|(about, _)| *about == warning.about) {
             continue;
         }
-        told.push(kind);
-        let is_same = |row: &&LevelRow| row.warnings.iter().any(|other| discriminant(other) == kind);
-        let labels: Vec<String> = rows.iter().filter(is_same).map(LevelRow::label).collect();
-        let is_all = labels.len() == rows.len() && rows.len() > 1;
-        lines.push(if is_all { warning.to_string() } else { format!("{}: {warning}", labels.join(", ")) });
+        let is_of = |row: &&LevelRow| row.warnings.iter().any(|other| other.about == warning.about);
+        let codecs: Vec<String> = rows.iter().filter(is_of).map(|row| row.codec.to_string()).collect();
+        let of = if codecs.len() == rows.len() { String::new() } else { format!("{}: ", codecs.join(", ")) };
+        said.push((warning.about, of + &warning.text));
     }
-    lines
+    let reasons = said.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join("; ");
+    let advice = "stop other programs, give a larger input, or measure for longer (--min-time 5 --budget 5min)";
+    if reasons.is_empty() { Vec::new() } else { vec![format!("rough times: {reasons}; {advice}")] }
 }

@@ -1,10 +1,7 @@
 //! Files that every command of `levels` can write: rows as CSV, and a single HTML page, which loads
-//! nothing from the network and is readable on a phone. A file is replaced as a whole, so a reader
-//! never sees half of it.
+//! nothing from the network and is readable on a phone.
 
 use std::fs;
-use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -29,60 +26,29 @@ pub struct ExportArgs {
 }
 
 impl ExportArgs {
-    fn paths(&self) -> impl Iterator<Item = &PathBuf> {
-        self.csv.iter().chain(&self.html)
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.paths().next().is_none()
-    }
-
     /// Refuses, before the measurement, files that cannot be written, and the input itself. Changes
     /// nothing.
     pub fn check(&self, input: &Path) -> Result<()> {
-        for path in self.paths() {
+        for path in self.csv.iter().chain(&self.html) {
             if path.is_dir() {
                 return Err(Error::usage(format!("{} is a directory, not a file to write to", path.shown())));
             }
             if path.canonicalize().is_ok_and(|path| input.canonicalize().is_ok_and(|input| input == path)) {
                 return Err(Error::usage(format!("{} is the input; it is not replaced", path.shown())));
             }
-            if is_replaced(path) {
-                new_temporary(path)?;
+            let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            if !dir.is_dir() {
+                return Err(Error::usage(format!("{} is not a directory", dir.shown())));
             }
         }
         Ok(())
     }
 
     pub fn write(&self, subject: &Subject, report: &Report) -> Result<()> {
-        self.csv.as_ref().map_or(Ok(()), |path| write(path, &report.csv()?))?;
-        self.html.as_ref().map_or(Ok(()), |path| write(path, &page(subject, report)?))
+        let write = |path: &PathBuf, text: String| fs::write(path, text).or_path("write", path);
+        self.csv.as_ref().map_or(Ok(()), |path| write(path, report.csv()?))?;
+        self.html.as_ref().map_or(Ok(()), |path| write(path, page(subject, report)?))
     }
-}
-
-fn write(path: &Path, text: &str) -> Result<()> {
-    if !is_replaced(path) {
-        return fs::write(path, text).or_path("write", path);
-    }
-    let mut temporary = new_temporary(path)?;
-    temporary.write_all(text.as_bytes()).or_path("write", path)?;
-    temporary.persist(path).map(drop).map_err(|error| Error::io("write", path, &error.error))
-}
-
-/// True if the path is a regular file or does not exist yet, so that a rename replaces it. A
-/// terminal or pipe is written to directly.
-fn is_replaced(path: &Path) -> bool {
-    fs::metadata(path).map_or(true, |metadata| metadata.is_file())
-}
-
-fn new_temporary(path: &Path) -> Result<tempfile::NamedTempFile> {
-    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    tempfile::Builder::new()
-        .prefix(".slotpress-levels-")
-        // Permissions of an ordinary new file, before the umask limits them.
-        .permissions(fs::Permissions::from_mode(0o666))
-        .tempfile_in(dir)
-        .or_path("write into", dir)
 }
 
 #[derive(Clone, Debug)]
@@ -123,22 +89,17 @@ mod tests {
     use crate::cli::levels::report::{Advice, TableOf, Unit};
 
     #[test]
-    fn files_are_replaced_whole() {
+    fn what_is_no_file_to_write_to_is_refused() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("levels.csv");
         let check = |path: &Path, input: &Path| ExportArgs { csv: Some(path.into()), html: None }.check(input);
         check(&path, Path::new("/nowhere")).expect("can be written");
         assert!(!path.exists(), "checking does not touch it");
-        for text in ["longer", "short"] {
-            write(&path, text).expect("written");
-            assert_eq!(fs::read_to_string(&path).expect("read"), text);
-        }
-        assert_eq!(fs::read_dir(dir.path()).expect("there").count(), 1, "no temporary file is left");
+        fs::write(&path, "input").expect("written");
         assert!(check(&path, &path).is_err(), "the input is not replaced");
         assert!(check(dir.path(), &path).is_err(), "a directory");
         assert!(check(&dir.path().join("no/such"), &path).is_err());
-        check(Path::new("/dev/null"), &path).and_then(|()| write(Path::new("/dev/null"), "text")).expect("written to");
-        assert!(!fs::metadata("/dev/null").expect("there").is_file(), "devices are written to, not replaced");
+        check(Path::new("/dev/null"), &path).expect("written to");
     }
 
     #[test]

@@ -12,8 +12,6 @@ use crate::cli::restore::shell_word;
 /// Collects name and value of everything that may affect what this process measures.
 pub fn of_this_run(input: &Path) -> Vec<(&'static str, String)> {
     let input = input.canonicalize().unwrap_or_else(|_| input.to_path_buf());
-    let cores = available_threads();
-    let first_line = |path: &str| fs::read_to_string(path).ok().and_then(|text| Some(text.lines().next()?.to_string()));
     let processor = fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| processor(&text));
     // The command line may be published. No password is expected in it, because inputs of `levels`
     // are paths, never URLs.
@@ -22,8 +20,7 @@ pub fn of_this_run(input: &Path) -> Vec<(&'static str, String)> {
         ("input", Some(input.shown())),
         ("date", Some(time_now())),
         ("CPU", processor),
-        ("cores", Some(format!("{cores} that the process may use"))),
-        ("kernel", first_line("/proc/sys/kernel/osrelease").map(|release| format!("Linux {release}"))),
+        ("cores", Some(format!("{} that the process may use", available_threads()))),
         ("command", Some(format!("slotpress {}", command.join(" ")))),
         ("versions", Some(format!("slotpress {}, zstd {}", env!("CARGO_PKG_VERSION"), zstd_safe::version_string()))),
     ]

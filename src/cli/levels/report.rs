@@ -2,7 +2,7 @@
 //! people, a name for programs, or both, so that terminal, page, CSV and JSON show the same values.
 
 use comfy_table::presets::NOTHING;
-use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Width};
+use comfy_table::{CellAlignment, ContentArrangement};
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 use slotpress::{Error, Result};
@@ -36,7 +36,7 @@ impl Report {
     pub fn lines(&self, columns: usize) -> Vec<String> {
         let wrapped = |label, lines: &[String]| lines.iter().flat_map(|line| wrap(label, line, columns)).collect();
         let mut blocks: Vec<Vec<String>> = vec![wrapped("  ", &self.facts)];
-        blocks.extend(self.tables.iter().map(|table| table.lines(columns, true)));
+        blocks.extend(self.tables.iter().map(|table| table.lines(columns)));
         blocks.extend([wrapped("", &self.text), advice_lines(&self.advice, columns)]);
         blocks.retain(|block| !block.is_empty());
         blocks.join(&String::new())
@@ -66,7 +66,7 @@ impl Report {
 }
 
 /// Lays out advice: the goals in one column, then choice and reason, on one line if there is room.
-pub fn advice_lines(advice: &[Advice], columns: usize) -> Vec<String> {
+fn advice_lines(advice: &[Advice], columns: usize) -> Vec<String> {
     let width = advice.iter().map(|one| one.what.chars().count()).max().unwrap_or_default();
     let lines = |Advice { what, choice, reason }: &Advice| {
         let label = format!("{what:width$}  {choice}: ");
@@ -147,9 +147,6 @@ pub struct Table {
     pub best: Option<usize>,
     /// Indices of visible columns that a narrow terminal leaves out, in this order.
     pub spare: &'static [usize],
-    /// Fixed widths of the visible columns, so that rows can be printed one at a time. If empty,
-    /// the widths follow from the content.
-    pub widths: &'static [u16],
     pub columns: Vec<Column>,
     pub rows: Vec<Vec<Value>>,
 }
@@ -204,43 +201,31 @@ impl Table {
         })
     }
 
-    /// Lays out the table for a terminal. Without `has_header`, lays out only the rows, to continue
-    /// a table printed before.
-    pub fn lines(&self, columns: usize, has_header: bool) -> Vec<String> {
-        let grid = |left_out: usize| self.grid(&self.spare[..left_out], has_header);
+    /// Lays out the table for a terminal.
+    pub fn lines(&self, columns: usize) -> Vec<String> {
+        let grid = |left_out: usize| self.grid(&self.spare[..left_out]);
         let fits = |left_out: &usize| trimmed(&grid(*left_out)).iter().all(|line| line.chars().count() <= columns);
         let left_out = (0..self.spare.len()).find(fits).unwrap_or(self.spare.len());
         let mut grid = grid(left_out);
         // If it still does not fit, cells are broken into several lines. The padding of the last
         // column is cut off, hence one column more.
         grid.set_content_arrangement(ContentArrangement::Dynamic).set_width(columns as u16 + 1);
-        let rows = trimmed(&grid);
-        if !has_header {
-            return rows;
-        }
         let wrapped = |line: &String| wrap("", line, columns);
         let note = (left_out > 0).then(|| "(a wider terminal shows more columns)".to_string());
         let above = Some(&self.title).filter(|title| !title.is_empty()).into_iter().chain(&note).flat_map(wrapped);
-        above.chain(rows).chain(self.notes.iter().flat_map(wrapped)).collect()
+        above.chain(trimmed(&grid)).chain(self.notes.iter().flat_map(wrapped)).collect()
     }
 
-    fn grid(&self, left_out: &[usize], has_header: bool) -> comfy_table::Table {
-        let widths = self.widths.iter().copied().chain(std::iter::repeat(0));
-        let shown = self.shown().zip(widths).enumerate().filter(|(place, _)| !left_out.contains(place));
-        let shown: Vec<((usize, &Column), u16)> = shown.map(|(_, column)| column).collect();
+    fn grid(&self, left_out: &[usize]) -> comfy_table::Table {
+        let shown = self.shown().enumerate().filter(|(place, _)| !left_out.contains(place));
+        let shown: Vec<(usize, &Column)> = shown.map(|(_, column)| column).collect();
         let mut grid = comfy_table::Table::new();
-        grid.load_style(NOTHING);
-        if has_header {
-            grid.set_header(shown.iter().map(|((_, column), _)| &column.heading));
-        }
-        let cells = |row: &Vec<Value>| shown.iter().map(|((at, column), _)| column.unit.show(&row[*at])).collect();
+        grid.load_style(NOTHING).set_header(shown.iter().map(|(_, column)| &column.heading));
+        let cells = |row: &Vec<Value>| shown.iter().map(|(at, column)| column.unit.show(&row[*at])).collect();
         grid.add_rows(self.rows.iter().map(cells).collect::<Vec<Vec<String>>>());
-        for (column, ((_, of), width)) in grid.column_iter_mut().zip(&shown) {
+        for (column, (_, of)) in grid.column_iter_mut().zip(&shown) {
             let side = if of.unit == Unit::Text { CellAlignment::Left } else { CellAlignment::Right };
             column.set_padding((0, 1)).set_cell_alignment(side);
-            if *width > 0 {
-                column.set_constraint(ColumnConstraint::Absolute(Width::Fixed(width + 1)));
-            }
         }
         grid
     }

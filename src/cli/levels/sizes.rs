@@ -3,7 +3,8 @@
 
 use clap::Args;
 use slotpress::Result;
-use slotpress::program::{MEMORY_BYTES_MAX, SizeClassRow, SizeUnit, SizesReport, measure_sizes};
+use slotpress::levels::FrameCodec;
+use slotpress::program::{MEMORY_BYTES_MAX, SizeClassRow, SizeUnit, measure_sizes};
 use slotpress_format::FRAME_SIZE_BYTES_MAX;
 
 use super::chart::Chart;
@@ -41,41 +42,40 @@ const UNITS: &[(&str, SizeUnit, &str)] = &[
 
 pub fn run(args: &SizesArgs, ui: &Ui) -> Result<()> {
     let codec = one_codec(&args.codec)?;
-    args.exports.check(&args.source.path)?;
+    args.exports.check(args.source.path())?;
     let held_bytes = args.source.held_bytes(MEMORY_BYTES_MAX);
     // With the largest frames, the fewest storages are cut.
     let options = args.source.options(values::threads_or_all(None), held_bytes).frame_size_bytes(FRAME_SIZE_BYTES_MAX);
     let input = args.source.read(&options, ui)?;
     let subject = args.source.subject(&input, "one worker");
-    let sizes = measure_sizes(&input, args.unit, &codec, &args.repeat.apply(options), ui)?;
-    show(&report(&sizes), &subject, &args.exports, ui)
+    let rows = measure_sizes(&input, args.unit, codec, &args.repeat.apply(options), ui)?;
+    show(&report(&rows, args.unit.as_str(), codec), &subject, &args.exports, ui)
 }
 
-fn report(sizes: &SizesReport) -> Report {
-    let unit = sizes.unit.as_str();
-    let measured: Vec<&SizeClassRow> = sizes.classes.iter().filter(|row| row.measured_units > 0).collect();
-    let point =
-        |row: &&SizeClassRow| (row.average(row.row.input_bytes as f64).unwrap_or_default(), row.row.saving_percent());
-    let points = measured.iter().map(point).collect();
+/// Divides a sum over the measured units by their number.
+fn average(row: &SizeClassRow, sum: f64) -> f64 {
+    sum / row.measured_units.max(1) as f64
+}
+
+fn report(rows: &[SizeClassRow], unit: &'static str, codec: FrameCodec) -> Report {
+    let classes = rows.split_last().map_or(rows, |(_, classes)| classes);
+    let points = classes.iter().map(|row| (average(row, row.row.input_bytes as f64), row.row.saving_percent()));
     let caption = format!("What compressing saves, by the size of a {unit}; below 0, it grows.");
     let x_label = "size before compressing (logarithmic)";
-    let chart = Chart::by_size(caption, x_label, "saving in %", sizes.codec.label(), points);
     Report {
-        facts: vec![format!("each {unit} alone, {}, one core", sizes.codec.label())],
-        chart: (!measured.is_empty()).then_some(chart),
-        tables: vec![table(sizes)],
+        facts: vec![format!("each {unit} alone, {codec}, one core")],
+        chart: Some(Chart::by_size(caption, x_label, "saving in %", codec.to_string(), points.collect())),
+        tables: vec![table(rows, unit, codec)],
         ..Report::default()
     }
 }
 
-fn table(sizes: &SizesReport) -> Table {
-    let rows: Vec<&SizeClassRow> = sizes.classes.iter().filter(|row| row.units > 0).chain([&sizes.all]).collect();
-    let all = rows.len() - 1;
+fn table(rows: &[SizeClassRow], unit: &'static str, codec: FrameCodec) -> Table {
     let table = TableOf::new("sizes-table", "unit_size_class", rows)
-        .data("unit", |_| sizes.unit.as_str())
-        .data("codec", |_| sizes.codec.name)
-        .data("level", |_| sizes.codec.level)
-        .both("size", Unit::Text, "class", |row| row.class.clone())
+        .data("unit", |_| unit)
+        .data("codec", |_| codec.name)
+        .data("level", |_| codec.level)
+        .both("size", Unit::Text, "class", |row| row.class)
         .data("from_bytes", |row| row.from_bytes)
         .data("below_bytes", |row| row.below_bytes)
         .both("count", Unit::Count, "units", |row| row.units)
@@ -85,11 +85,11 @@ fn table(sizes: &SizesReport) -> Table {
         .data("output_bytes", |row| row.row.output_bytes)
         .data("compress_seconds", |row| row.row.compress.median)
         .data("decompress_seconds", |row| row.row.decompress.median)
-        .shown("average", Unit::Bytes, |row| row.average(row.row.input_bytes as f64))
-        .shown("compressed", Unit::Bytes, |row| row.average(row.row.output_bytes as f64))
-        .both("saving %", Unit::Percent, "saving_percent", SizeClassRow::saving_percent)
-        .shown("compress", Unit::Time, |row| row.average(row.row.compress.median))
-        .shown("decompress", Unit::Time, |row| row.average(row.row.decompress.median))
+        .shown("average", Unit::Bytes, |row| average(row, row.row.input_bytes as f64))
+        .shown("compressed", Unit::Bytes, |row| average(row, row.row.output_bytes as f64))
+        .both("saving %", Unit::Percent, "saving_percent", |row| row.row.saving_percent())
+        .shown("compress", Unit::Time, |row| average(row, row.row.compress.median))
+        .shown("decompress", Unit::Time, |row| average(row, row.row.decompress.median))
         .finish();
-    Table { best: Some(all), spare: &[3, 1, 2, 6], ..table }
+    Table { best: rows.len().checked_sub(1), spare: &[3, 1, 2, 6], ..table }
 }

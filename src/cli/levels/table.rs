@@ -1,19 +1,17 @@
-//! Runs `slotpress levels` without a subcommand: measures levels, prints each row of the table as
-//! it arrives, then the recommendation.
+//! Runs `slotpress levels` without a subcommand: measures levels, and prints the table and the
+//! recommendation.
 
 use clap::Args;
-use slotpress::levels::{CodecChoice, LevelRow, Recommendation, recommend};
-use slotpress::program::{
-    InputKind, REFERENCE_CODEC, add_clustered, in_order, is_plain, label, measure_levels, pareto_curve, reference_row,
-};
-use slotpress::{Error, Progress, Result};
+use slotpress::levels::{CodecChoice, FrameCodec, LevelRow, Recommendation, recommend};
+use slotpress::program::{InputKind, REFERENCE_CODEC, add_clustered, in_order, is_plain, pareto_curve, reference_row};
+use slotpress::{Progress, Result};
 use slotpress_base::quantity::{self, TimeUnit};
 
 use super::chart::{Chart, Series};
 use super::input::{BudgetArgs, CodecArgs, InputArgs, RepeatArgs};
-use super::page::{ExportArgs, Subject};
-use super::report::{Advice, Report, Table, TableOf, Unit, advice_lines, json};
-use super::{is_interrupted, print_name, warnings};
+use super::page::ExportArgs;
+use super::report::{Advice, Report, Table, TableOf, Unit, json};
+use super::{measured, show, warnings};
 use crate::cli::ui::Ui;
 use crate::cli::values;
 
@@ -48,77 +46,17 @@ pub fn run(args: &TableArgs, ui: &Ui) -> Result<()> {
     let levels = values::count_of(options.codecs.len() as u64, "level");
     let budget = values::show_age(args.budget.budget);
     ui.tell(&format!("measuring {levels} for at most {budget} (--budget)"));
-    let mut screen = Screen { subject, exports: &args.exports, rows: Vec::new(), ui };
-    let result = measure_levels(&input, &options, ui, &mut |row| screen.row(row));
-    let result = result.map(|left| args.budget.warn_of(&left, ui));
-    screen.finish(result)
-}
-
-struct Screen<'a> {
-    subject: Subject,
-    exports: &'a ExportArgs,
-    rows: Vec<LevelRow>,
-    ui: &'a Ui,
-}
-
-impl Screen<'_> {
-    fn is_table(&self) -> bool {
-        !self.ui.is_json() && !self.ui.is_quiet()
+    let (rows, result) = measured(&input, &options, &args.budget, ui);
+    if rows.is_empty() {
+        return result;
     }
-
-    fn print(&self, lines: Vec<String>) {
-        lines.iter().for_each(|line| self.ui.print_verbatim(line));
+    show(&report(&rows), &subject, &args.exports, ui)?;
+    if ui.is_json()
+        && let Some(found) = recommend(&rows)
+    {
+        ui.print_json(&found);
     }
-
-    fn export(&self) -> Result<()> {
-        if self.exports.is_empty() { Ok(()) } else { self.exports.write(&self.subject, &report(&self.rows)) }
-    }
-
-    fn row(&mut self, row: LevelRow) -> Result<()> {
-        self.rows.push(row);
-        let (Some(row), Some(reference)) = (self.rows.last(), reference_row(&self.rows)) else { return Ok(()) };
-        // Notes apply to all rows, and are printed at the end.
-        let table = Table { notes: Vec::new(), ..table(&[row], reference) };
-        let is_first = self.rows.len() == 1;
-        if self.is_table() {
-            if is_first {
-                print_name(&self.subject, self.ui);
-            }
-            self.print(table.lines(self.ui.columns(), is_first));
-        } else if self.ui.is_json() {
-            table.json_lines().for_each(|line| self.ui.print_json(&line));
-        }
-        self.export()?;
-        // Stop measuring if nobody reads the results any more and no file is written.
-        if self.ui.is_pipe_broken() && self.exports.is_empty() { Err(Error::interrupted()) } else { Ok(()) }
-    }
-
-    fn finish(self, result: Result<()>) -> Result<()> {
-        if is_interrupted(&result) && self.ui.is_pipe_broken() {
-            return Ok(());
-        }
-        if result.is_err() && !is_interrupted(&result) {
-            return result;
-        }
-        let report = report(&self.rows);
-        if self.is_table() {
-            report.tables.iter().flat_map(|table| &table.notes).for_each(|note| self.ui.print(note));
-        }
-        // Warnings come before the advice that depends on them.
-        report.warnings.iter().for_each(|line| self.ui.warn(line));
-        if self.ui.is_json() {
-            if let Some(found) = recommend(&self.rows) {
-                self.ui.print_json(&found);
-            }
-        } else if self.is_table() {
-            if self.rows.len() > 1 {
-                self.ui.print("");
-            }
-            self.print(advice_lines(&report.advice, self.ui.columns()));
-            report.text.iter().for_each(|line| self.ui.print(line));
-        }
-        result
-    }
+    result
 }
 
 fn report(rows: &[LevelRow]) -> Report {
@@ -126,7 +64,9 @@ fn report(rows: &[LevelRow]) -> Report {
     let sorted = in_order(rows);
     let found = recommend(rows);
     let is_best = |row: &&LevelRow| {
-        found.as_ref().is_some_and(|found| rows.len() > 1 && found.measured_well_enough && found.knee.is_of(row))
+        found
+            .as_ref()
+            .is_some_and(|found| rows.len() > 1 && found.measured_well_enough && found.knee.codec == row.codec)
     };
     let table = Table { best: sorted.iter().position(is_best), ..table(&sorted, reference) };
     let (text, advice) = match (rows, &found) {
@@ -148,23 +88,23 @@ fn table(rows: &[&LevelRow], reference: &LevelRow) -> Table {
         quantity::significant(row.time_factor_of(reference)) + mark
     };
     let mut table = TableOf::new("levels-table", "level", rows.iter().copied())
-        .shown("codec", Unit::Text, LevelRow::label)
-        .data("codec", |row| row.codec.clone())
-        .data("level", |row| row.level)
+        .shown("codec", Unit::Text, |row| row.codec.to_string())
+        .data("codec", |row| row.codec.name)
+        .data("level", |row| row.codec.level)
         .data("input_bytes", |row| row.input_bytes)
         .both("size", Unit::Bytes, "output_bytes", |row| row.output_bytes)
         .both("ratio", Unit::Ratio, "ratio", LevelRow::ratio)
-        .both("size %", Unit::Percent, "size_percent", |row| row.size_percent_of(reference))
-        .both("comp. time", compress, "compress_seconds", |row| row.compress.median)
+        .both("%", Unit::Percent, "size_percent", |row| row.size_percent_of(reference))
+        .both("comp.", compress, "compress_seconds", |row| row.compress.median)
         .data("compress_seconds_min", |row| row.compress.min)
         .data("compress_seconds_max", |row| row.compress.max)
         .data("compress_runs", |row| row.compress.runs)
         .data("compress_mb_per_second", |row| row.compress_bytes_per_second() / 1e6)
         .shown("MiB/s", Unit::Rate, LevelRow::compress_bytes_per_second)
-        .shown("time x", Unit::Factor, factor)
+        .shown("x", Unit::Factor, factor)
         .data("compress_time_factor", |row| row.time_factor_of(reference))
-        .both("CPU %", Unit::Whole, "cpu_percent", |row| row.cpu_percent)
-        .both("decomp. time", decompress, "decompress_seconds", |row| row.decompress.median)
+        .both("CPU", Unit::Whole, "cpu_percent", |row| row.cpu_percent)
+        .both("decomp.", decompress, "decompress_seconds", |row| row.decompress.median)
         .data("decompress_seconds_min", |row| row.decompress.min)
         .data("decompress_seconds_max", |row| row.decompress.max)
         .data("decompress_runs", |row| row.decompress.runs)
@@ -177,12 +117,11 @@ fn table(rows: &[&LevelRow], reference: &LevelRow) -> Table {
             .data("size_error_percent", |row| row.size_error_percent)
             .data("estimated_output_bytes", |row| row.estimated_output_bytes);
     }
-    let mark = "* compared by CPU time: workers had to wait for a core (another load runs)".to_string();
+    let mark = "* by CPU time".to_string();
     Table {
-        title: format!("size %, time x: against {}", reference.label()),
+        title: format!("against {}: % of its size, x its time; CPU in percent of a core", reference.codec),
         notes: rows.iter().any(|row| row.is_by_cpu_against(reference)).then_some(mark).into_iter().collect(),
         spare: &[10, 7, 8, 9, 4, 5, 2],
-        widths: &[11, 8, 5, 5, 7, 5, 5, 4, 7, 5, 8],
         ..table.data("warnings", |row| json(&row.warnings)).finish()
     }
 }
@@ -201,10 +140,11 @@ fn chart(rows: &[&LevelRow], best: Option<&LevelRow>) -> Chart {
     let at = |row: &LevelRow| (row.compress.median.max(1e-6), row.output_bytes as f64 / scale);
     let mut series: Vec<Series> = Vec::new();
     for row in &shown {
-        if series.last().is_none_or(|(codec, _)| *codec != row.codec) {
-            series.push((row.codec.clone(), Vec::new()));
+        let FrameCodec { name, level, .. } = row.codec;
+        if series.last().is_none_or(|(codec, _)| *codec != name) {
+            series.push((name.to_string(), Vec::new()));
         }
-        let level = if row.level == 0 { String::new() } else { row.level.to_string() };
+        let level = if level == 0 { String::new() } else { level.to_string() };
         if let Some((_, points)) = series.last_mut() {
             points.push((at(row).0, at(row).1, level));
         }
@@ -225,24 +165,18 @@ fn chart(rows: &[&LevelRow], best: Option<&LevelRow>) -> Chart {
 
 fn advice(found: &Recommendation, rows: &[LevelRow]) -> Vec<Advice> {
     let of = |what: &str, choice: &CodecChoice, flag: String| {
-        let estimate = rows.iter().find(|row| choice.is_of(row)).and_then(estimate);
+        let estimate = rows.iter().find(|row| row.codec == choice.codec).and_then(estimate);
         let reason = [Some(choice.reason.clone()), estimate].into_iter().flatten().collect::<Vec<_>>().join("; ");
         Advice { what: what.to_string(), choice: flag, reason }
     };
-    let best = match found.measured_well_enough {
-        true => of("best of both", &found.knee, found.knee.flag()),
-        false => Advice {
-            what: "best of both".to_string(),
-            choice: "not measured well enough".to_string(),
-            reason: format!(
-                "single runs give {}; stop other programs, or measure for longer (--min-time 5 --budget 5min)",
-                found.knees_of_runs.join(" or ")
-            ),
-        },
-    };
+    let mut best = of("best of both", &found.knee, found.knee.flag());
+    if !found.measured_well_enough {
+        best.choice = "not measured well enough".to_string();
+        best.reason = format!("it may be {}", found.knee.flag());
+    }
     let named = [("shortest time", &found.shortest_time), ("smallest size", &found.smallest_size)];
     let named = named.into_iter().map(|(what, choice)| of(what, choice, choice.flag()));
-    let others = found.others.iter().map(|other| of("no archive", other, label(&other.codec, other.level)));
+    let others = found.others.iter().map(|other| of("no archive", other, other.codec.to_string()));
     named.chain([best]).chain(others).collect()
 }
 
@@ -259,11 +193,11 @@ pub(crate) mod tests {
 
     use super::*;
 
-    pub(crate) fn row(codec: &str, level: i32) -> LevelRow {
+    pub(crate) fn row(name: &'static str, level: i32) -> LevelRow {
         let step = f64::from(level.clamp(-10, 30));
         let seconds = 1.5 * 1.4f64.powf(step);
         let mut row = LevelRow::default();
-        (row.codec, row.level) = (codec.to_string(), level);
+        (row.codec.name, row.codec.level) = (name, level);
         row.input_bytes = 1_000_000_000;
         row.output_bytes = (300_000_000.0 - 1e7 * step.max(0.0).sqrt() - 1e6 * step) as u64;
         row.compress = Summary::of(&[seconds * 0.99, seconds, seconds * 1.02]);
@@ -279,7 +213,7 @@ pub(crate) mod tests {
             .map(|(codec, level)| row(codec, level))
             .into();
         rows[3].output_bytes -= 20_000_000;
-        rows[3].warnings = vec![Warning::OtherLoad { lost_percent: 60.0 }];
+        rows[3].warnings = vec![load(60)];
         (rows[4].output_bytes, rows[4].peak_memory_bytes) = (1_000_000_000, 0);
         rows[4].compress = Summary::of(&[0.05]);
         rows
@@ -291,10 +225,6 @@ pub(crate) mod tests {
         let lines = report.lines(80);
         assert!(lines.iter().all(|line| line.chars().count() <= 80), "{}", lines.join("\n"));
         insta::assert_snapshot!(lines.join("\n"));
-        for row in in_order(&rows()) {
-            let alone = table(&[row], &rows()[0]).lines(80, false);
-            assert!(alone.len() == 1 && lines.contains(&alone[0]), "{alone:?}");
-        }
     }
 
     #[test]
@@ -323,17 +253,23 @@ pub(crate) mod tests {
         assert!(report(&rows).chart.expect("two rows").legend().is_empty());
     }
 
+    fn load(percent: u32) -> Warning {
+        Warning { about: "load", text: format!("workers waited {percent} % of their time") }
+    }
+
     #[test]
-    fn each_kind_of_warning_once() {
+    fn one_sentence_of_warnings() {
         let mut rows = vec![row("zstd", 1), row("zstd", 3), row("lz4", 0)];
         assert!(warnings(&rows).is_empty());
-        for (row, lost_percent) in rows.iter_mut().skip(1).zip([20.0, 30.0]) {
-            row.warnings = vec![Warning::OtherLoad { lost_percent }];
+        for (row, percent) in rows.iter_mut().skip(1).zip([20, 30]) {
+            row.warnings = vec![load(percent)];
         }
+        rows[0].warnings = vec![Warning { about: "runs", text: "measured once".to_string() }];
         let said = warnings(&rows);
-        assert!(said.len() == 1 && said[0].starts_with("zstd 3, lz4: the workers waited 20 %"), "{said:?}");
-        rows[0].warnings = rows[1].warnings.clone();
-        assert!(warnings(&rows)[0].starts_with("the workers waited"), "of all levels");
+        let expected = "rough times: zstd 1: measured once; zstd 3, lz4: workers waited 20 % of their time; stop";
+        assert!(said.len() == 1 && said[0].starts_with(expected), "{said:?}");
+        rows.iter_mut().for_each(|row| row.warnings = vec![load(9)]);
+        assert!(warnings(&rows)[0].starts_with("rough times: workers waited"), "of all levels");
     }
 
     proptest! {

@@ -5,39 +5,23 @@ use std::ops::RangeInclusive;
 
 use slotpress_base::{Error, Result};
 
-use super::{
-    CLUSTERED_CODEC, FrameCodec, Parts, REFERENCE_CODEC, REFERENCE_LEVEL, bzip2, lz4, lzo, none, snappy, zlib, zstd,
-};
+use super::{CLUSTERED_CODEC, FrameCodec, REFERENCE_CODEC, REFERENCE_LEVEL};
 use crate::archive::encode::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN};
 
-struct Known {
-    name: &'static str,
-    levels: &'static [RangeInclusive<i32>],
-    /// Used if a list names no levels; `[0]` if the codec has none.
-    default_levels: &'static [i32],
-    parts: Parts,
-}
-
-const fn known(
-    name: &'static str,
-    levels: &'static [RangeInclusive<i32>],
-    default_levels: &'static [i32],
-    parts: Parts,
-) -> Known {
-    Known { name, levels, default_levels, parts }
-}
+/// A codec: its name, its levels, and those of a list that names none, `[0]` if it has none.
+type Known = (&'static str, &'static [RangeInclusive<i32>], &'static [i32]);
 
 const CLUSTERED_LEVELS: &[i32] = &[1, 2, 3];
 
 const KNOWN: [Known; 8] = [
-    known(REFERENCE_CODEC, &[1..=ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN..=-1], &[REFERENCE_LEVEL], zstd::PARTS),
-    known(CLUSTERED_CODEC, &[1..=ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN..=-1], CLUSTERED_LEVELS, zstd::PARTS),
-    known("lz4", &[], &[0], lz4::PARTS),
-    known("zlib", &[1..=9], &[1, 6, 9], zlib::PARTS),
-    known("bzip2", &[1..=9], &[9], bzip2::PARTS),
-    known("snappy", &[], &[0], snappy::PARTS),
-    known("lzo", &[1..=1, 999..=999], &[1, 999], lzo::PARTS),
-    known("none", &[], &[0], none::PARTS),
+    (REFERENCE_CODEC, &[1..=ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN..=-1], &[REFERENCE_LEVEL]),
+    (CLUSTERED_CODEC, &[1..=ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN..=-1], CLUSTERED_LEVELS),
+    ("lz4", &[], &[0]),
+    ("zlib", &[1..=9], &[1, 6, 9]),
+    ("bzip2", &[1..=9], &[9]),
+    ("snappy", &[], &[0]),
+    ("lzo", &[1..=1, 999..=999], &[1, 999]),
+    ("none", &[], &[0]),
 ];
 
 /// Limit on codecs and levels in a list: each takes seconds to measure, so more must be a typing
@@ -57,8 +41,8 @@ pub fn parse_codecs(text: &str, zstd_levels: &[i32]) -> Result<Vec<FrameCodec>> 
         let (name, first) = item.split_once(':').map_or((item, None), |(name, level)| (name, Some(level)));
         let known = known_codec(name.trim())?;
         let levels = match first {
-            None if known.name == REFERENCE_CODEC => zstd_levels.to_vec(),
-            None => known.default_levels.to_vec(),
+            None if known.0 == REFERENCE_CODEC => zstd_levels.to_vec(),
+            None => known.2.to_vec(),
             Some(first) => {
                 let mut levels = vec![first];
                 // Numbers without a name are further levels of this codec.
@@ -68,9 +52,9 @@ pub fn parse_codecs(text: &str, zstd_levels: &[i32]) -> Result<Vec<FrameCodec>> 
                 levels_of(known, &levels.join(","))?
             }
         };
-        for level in levels {
-            if !list.iter().any(|codec| (codec.name, codec.level) == (known.name, level)) {
-                list.push(FrameCodec { name: known.name, level, parts: known.parts });
+        for codec in levels.into_iter().map(|level| FrameCodec { name: known.0, level }) {
+            if !list.contains(&codec) {
+                list.push(codec);
             }
         }
     }
@@ -99,7 +83,7 @@ pub fn parse_levels(text: &str) -> Result<Vec<i32>> {
 }
 
 fn known_codec(name: &str) -> Result<&'static Known> {
-    KNOWN.iter().find(|known| known.name == name).ok_or_else(|| match name {
+    KNOWN.iter().find(|known| known.0 == name).ok_or_else(|| match name {
         "" => wrong("a codec is missing"),
         _ => wrong(&format!("{name:?} is not a codec")),
     })
@@ -107,29 +91,16 @@ fn known_codec(name: &str) -> Result<&'static Known> {
 
 /// Parses levels and ranges of a codec; returns them in ascending order without duplicates, at
 /// least one.
-fn levels_of(known: &Known, text: &str) -> Result<Vec<i32>> {
-    let name = known.name;
-    let range = |range: &RangeInclusive<i32>| match (range.start(), range.end()) {
-        (from, to) if from == to => from.to_string(),
-        (from, to) => format!("{from} to {to}"),
+fn levels_of((name, allowed, _): &Known, text: &str) -> Result<Vec<i32>> {
+    let is_allowed = |level: &i32| allowed.iter().any(|range| range.contains(level));
+    let level = |text: &str| match text.parse() {
+        Ok(level) if is_allowed(&level) => Ok(level),
+        Ok(level) => Err(wrong(&format!("{name}: level {level} is out of range"))),
+        Err(_) => Err(wrong(&format!("{name}: {text:?} is not a level"))),
     };
-    let ranges: Vec<String> = known.levels.iter().map(range).collect();
-    if ranges.is_empty() {
+    if allowed.is_empty() {
         return Err(wrong(&format!("{name} has no levels")));
     }
-    let example = if name == REFERENCE_CODEC { ", such as 1-10 or 1,3,-5--1" } else { "" };
-    levels_among(text, known.levels).map_err(|message| {
-        Error::usage(format!("{name}: {message}"))
-            .with_hint(format!("levels of {name} are {}{example}", ranges.join(", or ")))
-    })
-}
-
-fn levels_among(text: &str, allowed: &[RangeInclusive<i32>]) -> Result<Vec<i32>, String> {
-    let is_allowed = |level: &i32| allowed.iter().any(|range| range.contains(level));
-    let level = |text: &str| -> Result<i32, String> {
-        let level: i32 = text.parse().map_err(|_| format!("{text:?} is not a level"))?;
-        if is_allowed(&level) { Ok(level) } else { Err(format!("level {level} is out of range")) }
-    };
     let mut levels = BTreeSet::new();
     for item in text.split(',').map(str::trim) {
         // A dash after the first character separates the ends of a range; a leading one is a sign.
@@ -137,7 +108,7 @@ fn levels_among(text: &str, allowed: &[RangeInclusive<i32>]) -> Result<Vec<i32>,
         let (from, to) = dash.map_or((item, item), |at| (&item[..at], &item[at + 1..]));
         let (from, to) = (level(from)?, level(to)?);
         if from > to {
-            return Err(format!("the range {item} is empty: it ends before it starts"));
+            return Err(wrong(&format!("{name}: the range {item} is empty: it ends before it starts")));
         }
         // Filters 0, which is not a level of zstd.
         levels.extend((from..=to).filter(is_allowed));
@@ -146,8 +117,9 @@ fn levels_among(text: &str, allowed: &[RangeInclusive<i32>]) -> Result<Vec<i32>,
 }
 
 fn wrong(message: &str) -> Error {
-    let names = KNOWN.map(|known| known.name).join(", ");
-    Error::usage(message).with_hint(format!("codecs are {names}, such as zstd,lz4,zlib:1,6,9"))
+    let names = KNOWN.map(|known| known.0).join(", ");
+    Error::usage(message)
+        .with_hint(format!("codecs are {names}, such as zstd,lz4,zlib:1,6,9; levels, such as 1,3,-5--1"))
 }
 
 #[cfg(test)]
@@ -157,7 +129,7 @@ mod tests {
     use super::*;
 
     fn labels(text: &str) -> Option<Vec<String>> {
-        parse_codecs(text, &[1, 3]).ok().map(|list| list.iter().map(FrameCodec::label).collect())
+        parse_codecs(text, &[1, 3]).ok().map(|list| list.iter().map(FrameCodec::to_string).collect())
     }
 
     #[test]

@@ -1,52 +1,19 @@
-//! LZO1X. Level 999 is compressed by `lzokay`, level 1 by the compressor in this file; both are
-//! decoded by `lzokay`.
-//!
-//! Level 1 follows the description of LZO1X-1: a hash table of positions, the first match found is
-//! taken, and steps grow while no match is found. The format is described in Linux's
-//! Documentation/staging/lzo.rst.
-
-use lzokay::{compress, decompress};
-
-use super::{Parts, decoder, encoder};
-
-const NAME: &str = "lzo";
+//! LZO1X-1, by its description: a hash table of positions, the first match found is taken, and steps
+//! grow while no match is found. The format is described in Linux's Documentation/staging/lzo.rst.
 
 /// Width of a hash in bits: the table takes 64 KiB, as in LZO1X-1.
 const HASH_BITS: u32 = 14;
 
+/// Length of the table of positions.
+pub const TABLE_ITEMS: usize = 1 << HASH_BITS;
+
 /// Maximum distance of a match in the format.
 const DISTANCE_MAX: usize = 0xbfff;
 
-const END_MARK: [u8; 3] = [0x11, 0, 0];
-
-pub const PARTS: Parts = Parts {
-    encoder: |level| match level {
-        1 => {
-            let mut table = vec![0; 1 << HASH_BITS];
-            encoder(NAME, size_of_val(table.as_slice()), move |content, to| {
-                to.reserve((PARTS.bytes_max)(content.len()));
-                compress_fast(content, &mut table, to);
-                Ok(())
-            })
-        }
-        _ => {
-            let mut dict = compress::Dict::new();
-            encoder(NAME, size_of::<compress::Dict>(), move |content, to| {
-                // lzokay 2.0.1 cannot decode its own result for empty content.
-                match content {
-                    [] => to.extend_from_slice(&END_MARK),
-                    _ => *to = compress::compress_with_dict(content, &mut dict).map_err(|error| error.to_string())?,
-                }
-                Ok(())
-            })
-        }
-    },
-    decoder: |_| decoder(NAME, 0, |frame, to| decompress::decompress(frame, to).map_err(|error| error.to_string())),
-    bytes_max: compress::compress_worst_size,
-};
+pub const END_MARK: [u8; 3] = [0x11, 0, 0];
 
 /// Compresses as LZO1X-1 into an empty buffer. `table` holds the last position of each hash.
-fn compress_fast(content: &[u8], table: &mut [u32], to: &mut Vec<u8>) {
+pub fn compress_fast(content: &[u8], table: &mut [u32], to: &mut Vec<u8>) {
     table.fill(0);
     let (mut at, mut literals_from) = (0, 0);
     while let Some(word) = word_at(content, at) {
@@ -120,15 +87,17 @@ fn push_length(instruction: u8, most: usize, length: usize, to: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
+    use lzokay::decompress;
     use proptest::prelude::*;
 
     use super::*;
+    use crate::levels::codec::{Encoder, FrameCodec};
 
     fn check(content: &[u8], levels: &[i32]) {
         for level in levels.iter().copied() {
-            let mut frame = Vec::new();
-            (PARTS.encoder)(level).expect("an encoder").code(content, 0, &mut frame).expect("encoded");
-            assert!(frame.len() <= (PARTS.bytes_max)(content.len()), "level {level}: {}", frame.len());
+            let (codec, mut frame) = (FrameCodec { name: "lzo", level }, Vec::new());
+            Encoder::new(codec).expect("an encoder").encode(content, &mut frame).expect("encoded");
+            assert!(frame.len() <= codec.encoded_bytes_max(content.len()), "level {level}: {}", frame.len());
             let mut back = vec![0; content.len()];
             assert_eq!(decompress::decompress(&frame, &mut back), Ok(content.len()), "level {level}");
             assert!(back == content, "level {level}");
@@ -176,7 +145,7 @@ mod tests {
         let text: Vec<u8> =
             (0..20_000u32).flat_map(|at| format!("slot={at} leader=node-{}\n", at % 37).into_bytes()).collect();
         let mut frame = Vec::new();
-        (PARTS.encoder)(1).expect("an encoder").code(&text, 0, &mut frame).expect("encoded");
+        compress_fast(&text, &mut [0; TABLE_ITEMS], &mut frame);
         assert!(frame.len() * 2 < text.len(), "{} of {}", frame.len(), text.len());
     }
 }

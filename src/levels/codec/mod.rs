@@ -1,21 +1,25 @@
-//! Codecs that compress frames independently. Each has a file of its own; [`list`] parses lists of
-//! them. The rest of `levels` uses only [`FrameCodec`].
+//! Codecs that compress frames independently. [`list`] parses lists of them, [`lzo`] is LZO1X-1.
 //!
 //! A decoder is given the length of the content. It never returns more, and fails if the frame
 //! holds less.
 
-mod bzip2;
 pub mod list;
-mod lz4;
 mod lzo;
-mod none;
-mod snappy;
-mod zlib;
-mod zstd;
 
+use std::fmt;
+
+use bzip2::Action;
+use flate2::{FlushCompress, FlushDecompress};
+use lz4_flex::block::{decompress_into, get_maximum_output_size};
+use lzokay::{compress, decompress};
+use serde::Serialize;
 use slotpress_base::{Error, Result};
+use slotpress_read::FrameDecoder;
+use twox_hash::XxHash32;
 
+use crate::archive::encode::{Codec, FrameCompressor};
 use crate::archive::layout::{RecordLayout, clustering_bytes};
+use crate::archive::lz4::{BLOCK_BYTES, IS_RAW, append_blocks};
 
 /// Codec with which others are compared, at level 1 if that was measured.
 pub const REFERENCE_CODEC: &str = "zstd";
@@ -25,36 +29,35 @@ pub const REFERENCE_LEVEL: i32 = 1;
 /// Name for zstd on clustered records (`--layout clustered`).
 pub const CLUSTERED_CODEC: &str = "clustered";
 
-/// A codec at one of its levels.
-#[derive(Clone, Copy, Debug)]
+/// A codec at one of its levels. Displayed as `zstd 3`, `lz4`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct FrameCodec {
     /// Name of the codec, such as `zstd`.
+    #[serde(rename = "codec")]
     pub name: &'static str,
     /// Level of the codec; 0 if it has none.
     pub level: i32,
-    pub(crate) parts: Parts,
 }
 
-/// Creates an encoder or decoder for one worker at a level.
-pub type NewCoder = fn(i32) -> Result<Box<dyn FrameCoder>>;
+impl Default for FrameCodec {
+    fn default() -> Self {
+        Self::zstd(REFERENCE_LEVEL)
+    }
+}
 
-#[derive(Clone, Copy, Debug)]
-pub struct Parts {
-    pub encoder: NewCoder,
-    pub decoder: NewCoder,
-    /// Maximum length of a frame with content of this length.
-    pub bytes_max: fn(usize) -> usize,
+impl fmt::Display for FrameCodec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.level {
+            0 => f.write_str(self.name),
+            level => write!(f, "{} {level}", self.name),
+        }
+    }
 }
 
 impl FrameCodec {
     /// zstd at this level, as `archive` uses it.
     pub fn zstd(level: i32) -> Self {
-        Self { name: REFERENCE_CODEC, level, parts: zstd::PARTS }
-    }
-
-    /// Codec and level in words: `zstd 3`, `lz4`.
-    pub fn label(&self) -> String {
-        label(self.name, self.level)
+        Self { name: REFERENCE_CODEC, level }
     }
 
     /// Order of records that this codec expects in frames.
@@ -70,78 +73,249 @@ impl FrameCodec {
     /// If the codec cannot be used, for example for lack of memory.
     pub fn worker_bytes(&self, frame_size_bytes: u64) -> Result<u64> {
         let frame = vec![0; frame_size_bytes as usize];
-        let mut encoder = self.new_encoder()?;
-        encoder.code(&frame, frame.len(), &mut Vec::new())?;
+        let mut encoder = Encoder::new(*self)?;
+        encoder.encode(&frame, &mut Vec::new())?;
         let buffers_bytes = (self.encoded_bytes_max(frame.len()) + 2 * frame.len()) as u64;
         Ok(encoder.context_bytes() as u64 + buffers_bytes + clustering_bytes(self.layout(), frame_size_bytes))
     }
 
-    pub(crate) fn new_encoder(&self) -> Result<Box<dyn FrameCoder>> {
-        (self.parts.encoder)(self.level)
-    }
-
-    pub(crate) fn new_decoder(&self) -> Result<Box<dyn FrameCoder>> {
-        (self.parts.decoder)(self.level)
-    }
-
+    /// Maximum length of a frame with content of this length, from the codecs' manuals and sources.
     pub(crate) fn encoded_bytes_max(&self, content_bytes: usize) -> usize {
-        (self.parts.bytes_max)(content_bytes)
+        match self.name {
+            REFERENCE_CODEC | CLUSTERED_CODEC => zstd_safe::compress_bound(content_bytes),
+            "lz4" => get_maximum_output_size(content_bytes) + content_bytes.div_ceil(BLOCK_BYTES) * 8,
+            "bzip2" => content_bytes + content_bytes / 100 + 600,
+            "snappy" => snap::raw::max_compress_len(content_bytes),
+            "lzo" => compress::compress_worst_size(content_bytes),
+            "none" => content_bytes,
+            // zlib-rs writes 9 bits per byte at worst, plus header, trailer and block marks.
+            _ => content_bytes + content_bytes / 8 + 64,
+        }
     }
 }
 
-pub trait FrameCoder: Send {
-    /// Compresses content to a frame, or decompresses a frame; the result replaces the bytes in
-    /// `to`. `content_bytes` is the length of the content, which a decoder needs.
-    fn code(&mut self, from: &[u8], content_bytes: usize, to: &mut Vec<u8>) -> Result<()>;
-    fn context_bytes(&self) -> usize;
+/// Compresses frames. Its context is used for one frame after another.
+pub enum Encoder {
+    /// With content size and checksum in each frame, as `archive` writes them.
+    Zstd(FrameCompressor),
+    /// Blocks of `archive --format lz4`: up to 4 MiB, each with its length and a checksum.
+    Lz4,
+    Zlib(flate2::Compress),
+    /// The library cannot reset a stream: a new one of this level is made for every frame.
+    Bzip2(u32),
+    /// The raw format: the length of the content, then blocks of 64 KiB.
+    Snappy(Box<snap::raw::Encoder>),
+    Lzo1(Vec<u32>),
+    Lzo999(Box<compress::Dict>),
+    /// Copies in memory, which shows the overhead of the measurement.
+    None,
 }
 
-/// Codec and level in words: `zstd 3`, `lz4`.
-pub fn label(name: &str, level: i32) -> String {
-    if level == 0 { name.to_string() } else { format!("{name} {level}") }
-}
-
-struct Coder<F> {
-    context_bytes: usize,
-    code: F,
-}
-
-impl<F: FnMut(&[u8], usize, &mut Vec<u8>) -> Result<()> + Send> FrameCoder for Coder<F> {
-    fn code(&mut self, from: &[u8], content_bytes: usize, to: &mut Vec<u8>) -> Result<()> {
-        (self.code)(from, content_bytes, to)
+impl Encoder {
+    pub fn new(FrameCodec { name, level }: FrameCodec) -> Result<Self> {
+        let level_of_ten = level.clamp(1, 9) as u32;
+        Ok(match (name, level) {
+            ("lz4", _) => Self::Lz4,
+            ("zlib", _) => Self::Zlib(flate2::Compress::new(flate2::Compression::new(level_of_ten), true)),
+            ("bzip2", _) => Self::Bzip2(level_of_ten),
+            ("snappy", _) => Self::Snappy(Box::new(snap::raw::Encoder::new())),
+            ("lzo", 1) => Self::Lzo1(vec![0; lzo::TABLE_ITEMS]),
+            ("lzo", _) => Self::Lzo999(compress::Dict::new()),
+            ("none", _) => Self::None,
+            _ => Self::Zstd(FrameCompressor::new(&Codec::zstd(level))?),
+        })
     }
 
-    fn context_bytes(&self) -> usize {
-        self.context_bytes
-    }
-}
-
-/// Makes an encoder of a function that appends a frame to an empty buffer.
-fn encoder(
-    codec: &'static str,
-    context_bytes: usize,
-    mut code: impl FnMut(&[u8], &mut Vec<u8>) -> Result<(), String> + Send + 'static,
-) -> Result<Box<dyn FrameCoder>> {
-    let code = move |content: &[u8], _: usize, to: &mut Vec<u8>| {
+    /// Compresses content to a frame, which replaces the bytes in `to`.
+    pub fn encode(&mut self, content: &[u8], to: &mut Vec<u8>) -> Result<()> {
+        if let Self::Zstd(zstd) = self {
+            return zstd.compress(content, to);
+        }
         to.clear();
-        code(content, to).map_err(|why| Error::failed(format!("{codec} cannot compress a frame: {why}")))
-    };
-    Ok(Box::new(Coder { context_bytes, code }))
+        self.append(content, to).map_err(|why| Error::failed(format!("a frame cannot be compressed: {why}")))
+    }
+
+    /// Appends a frame to an empty buffer.
+    fn append(&mut self, content: &[u8], to: &mut Vec<u8>) -> Result<(), String> {
+        // More than any of these codecs writes; see `encoded_bytes_max`.
+        to.reserve(content.len() + content.len() / 8 + 600);
+        match self {
+            Self::Lz4 => append_blocks(content, to),
+            Self::Zlib(stream) => {
+                stream.reset();
+                ended(stream.compress_vec(content, to, FlushCompress::Finish), flate2::Status::StreamEnd)?;
+            }
+            Self::Bzip2(level) => {
+                const WORK_FACTOR: u32 = 0;
+                let mut stream = bzip2::Compress::new(bzip2::Compression::new(*level), WORK_FACTOR);
+                ended(stream.compress_vec(content, to, Action::Finish), bzip2::Status::StreamEnd)?;
+            }
+            Self::Snappy(snappy) => {
+                to.resize(snap::raw::max_compress_len(content.len()), 0);
+                let length = snappy.compress(content, to).map_err(text)?;
+                to.truncate(length);
+            }
+            Self::Lzo1(table) => lzo::compress_fast(content, table, to),
+            // lzokay 2.0.1 cannot decode its own result for empty content.
+            Self::Lzo999(_) if content.is_empty() => to.extend_from_slice(&lzo::END_MARK),
+            Self::Lzo999(dict) => *to = compress::compress_with_dict(content, dict).map_err(text)?,
+            Self::Zstd(_) | Self::None => to.extend_from_slice(content),
+        }
+        Ok(())
+    }
+
+    /// Memory of the context: of the libraries' hash tables, or from their manuals.
+    pub fn context_bytes(&self) -> usize {
+        match self {
+            Self::Zstd(zstd) => zstd.context_bytes(),
+            Self::Lz4 => 16 * 1024,
+            // (1 << (windowBits + 2)) + (1 << (memLevel + 9)), and a few KB.
+            Self::Zlib(_) => (1 << 17) + (1 << 17) + 6 * 1024,
+            // 400 KB, and eight times the size of a block.
+            Self::Bzip2(level) => 400_000 + 800_000 * *level as usize,
+            // 2^14 and 2^10 positions of 2 bytes.
+            Self::Snappy(_) => (2 << 14) + (2 << 10),
+            Self::Lzo1(table) => size_of_val(table.as_slice()),
+            Self::Lzo999(_) => size_of::<compress::Dict>(),
+            Self::None => 0,
+        }
+    }
 }
 
-/// Makes a decoder of a function that fills a buffer of the content's length, and returns the
-/// number of bytes written.
-fn decoder(
-    codec: &'static str,
-    context_bytes: usize,
-    mut code: impl FnMut(&[u8], &mut [u8]) -> Result<usize, String> + Send + 'static,
-) -> Result<Box<dyn FrameCoder>> {
-    let code = move |frame: &[u8], content_bytes: usize, to: &mut Vec<u8>| {
-        to.resize(content_bytes, 0);
-        let found = code(frame, to).map_err(|why| Error::damaged(format!("not a good {codec} frame: {why}")))?;
+/// Decompresses frames, as [`Encoder`] makes them.
+pub enum Decoder {
+    Zstd(FrameDecoder),
+    Lz4,
+    Zlib(flate2::Decompress),
+    Bzip2(u32),
+    Snappy(snap::raw::Decoder),
+    Lzo,
+    None,
+    /// Changes what a decoder returns.
+    #[cfg(test)]
+    Corrupting(Box<Self>, fn(&mut Vec<u8>)),
+}
+
+impl Decoder {
+    pub fn new(FrameCodec { name, level }: FrameCodec) -> Result<Self> {
+        Ok(match name {
+            "lz4" => Self::Lz4,
+            "zlib" => Self::Zlib(flate2::Decompress::new(true)),
+            "bzip2" => Self::Bzip2(level.clamp(1, 9) as u32),
+            "snappy" => Self::Snappy(snap::raw::Decoder::new()),
+            "lzo" => Self::Lzo,
+            "none" => Self::None,
+            #[cfg(test)]
+            "flipping" => Self::Corrupting(Box::new(Self::new(FrameCodec::zstd(level))?), |bytes| bytes[0] ^= 4),
+            #[cfg(test)]
+            "cutting" => {
+                Self::Corrupting(Box::new(Self::new(FrameCodec::zstd(level))?), |bytes| bytes.truncate(bytes.len() - 1))
+            }
+            _ => Self::Zstd(FrameDecoder::new()?),
+        })
+    }
+
+    /// Decompresses a frame. The content, which must have this length, replaces the bytes in `to`.
+    pub fn decode(&mut self, frame: &[u8], content_bytes: usize, to: &mut Vec<u8>) -> Result<()> {
+        match self {
+            Self::Zstd(zstd) => {
+                zstd.decode(frame, 0, content_bytes as u64, to)?;
+                return check_length(content_bytes, to.len());
+            }
+            #[cfg(test)]
+            Self::Corrupting(decoder, change) => {
+                decoder.decode(frame, content_bytes, to)?;
+                change(to);
+                return Ok(());
+            }
+            _ => to.resize(content_bytes, 0),
+        }
+        let found = self.fill(frame, to).map_err(|why| Error::damaged(format!("not a good frame: {why}")))?;
         check_length(content_bytes, found)
-    };
-    Ok(Box::new(Coder { context_bytes, code }))
+    }
+
+    /// Fills a buffer of the content's length; returns the number of bytes written.
+    fn fill(&mut self, frame: &[u8], to: &mut [u8]) -> Result<usize, String> {
+        match self {
+            Self::Lz4 => decode_blocks(frame, to),
+            Self::Zlib(stream) => {
+                stream.reset(true);
+                ended(stream.decompress(frame, to, FlushDecompress::Finish), flate2::Status::StreamEnd)?;
+                Ok(stream.total_out() as usize)
+            }
+            Self::Bzip2(_) => decode_bzip2(frame, to),
+            Self::Snappy(snappy) => snappy.decompress(frame, to).map_err(text),
+            Self::Lzo => decompress::decompress(frame, to).map_err(text),
+            _ => {
+                to.get_mut(..frame.len()).ok_or("it holds too much")?.copy_from_slice(frame);
+                Ok(frame.len())
+            }
+        }
+    }
+
+    pub fn context_bytes(&self) -> usize {
+        match self {
+            Self::Zstd(zstd) => zstd.context_bytes(),
+            // 1 << windowBits, and about 7 KB.
+            Self::Zlib(_) => (1 << 15) + 7 * 1024,
+            // 100 KB, and four times the size of a block.
+            Self::Bzip2(level) => 100_000 + 400_000 * *level as usize,
+            _ => 0,
+        }
+    }
+}
+
+fn text(error: impl fmt::Display) -> String {
+    error.to_string()
+}
+
+fn ended<S: PartialEq>(status: Result<S, impl fmt::Display>, end: S) -> Result<(), String> {
+    match status.map_err(text)? == end {
+        true => Ok(()),
+        false => Err("it does not end where it should".to_string()),
+    }
+}
+
+fn decode_bzip2(frame: &[u8], to: &mut [u8]) -> Result<usize, String> {
+    let mut stream = bzip2::Decompress::new(false);
+    // A call may return at the end of a block although input and output space remain.
+    loop {
+        let (read, filled) = (stream.total_in() as usize, stream.total_out() as usize);
+        let (Some(rest), Some(room)) = (frame.get(read..), to.get_mut(filled..)) else {
+            return Err("its counts make no sense".to_string());
+        };
+        match stream.decompress(rest, room).map_err(text)? {
+            bzip2::Status::StreamEnd => return Ok(stream.total_out() as usize),
+            _ if (stream.total_in() as usize, stream.total_out() as usize) == (read, filled) => {
+                return Err("it does not end where it should".to_string());
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Decodes blocks of lz4, each with its length before it and its checksum after it.
+fn decode_blocks(mut frame: &[u8], to: &mut [u8]) -> Result<usize, String> {
+    let mut filled = 0;
+    while let Some((length, rest)) = frame.split_first_chunk::<4>() {
+        let length = u32::from_le_bytes(*length);
+        let (is_raw, length) = (length & IS_RAW != 0, (length & !IS_RAW) as usize);
+        let (block, rest) = rest.split_at_checked(length).ok_or("it is cut off")?;
+        let (checksum, rest) = rest.split_first_chunk::<4>().ok_or("its checksum is missing")?;
+        if XxHash32::oneshot(0, block) != u32::from_le_bytes(*checksum) {
+            return Err("its checksum is wrong".to_string());
+        }
+        let room = &mut to[filled..];
+        filled += match is_raw {
+            true => {
+                room.get_mut(..length).ok_or("it holds too much")?.copy_from_slice(block);
+                length
+            }
+            false => decompress_into(block, room).map_err(text)?,
+        };
+        frame = rest;
+    }
+    if frame.is_empty() { Ok(filled) } else { Err("it is cut off".to_string()) }
 }
 
 fn check_length(expected_bytes: usize, found_bytes: usize) -> Result<()> {
@@ -184,19 +358,19 @@ mod tests {
         ];
         for codec in all() {
             let (mut encoder, mut decoder) =
-                (codec.new_encoder().expect("an encoder"), codec.new_decoder().expect("a decoder"));
+                (Encoder::new(codec).expect("an encoder"), Decoder::new(codec).expect("a decoder"));
             let (mut frame, mut back) = (vec![9; 100], vec![9; 100]);
             for content in &contents {
-                let name = format!("{} of {} bytes", codec.label(), content.len());
-                encoder.code(content, 0, &mut frame).expect(&name);
+                let name = format!("{codec} of {} bytes", content.len());
+                encoder.encode(content, &mut frame).expect(&name);
                 assert!(frame.len() <= codec.encoded_bytes_max(content.len()), "{name}: {}", frame.len());
-                decoder.code(&frame, content.len(), &mut back).expect(&name);
+                decoder.decode(&frame, content.len(), &mut back).expect(&name);
                 assert!(&back == content, "{name}");
                 // The stated length is a limit, and must also be reached.
                 if let Some(less) = content.len().checked_sub(1) {
-                    assert!(decoder.code(&frame, less, &mut back).is_err() || back.len() <= less, "{name}");
+                    assert!(decoder.decode(&frame, less, &mut back).is_err() || back.len() <= less, "{name}");
                 }
-                assert!(decoder.code(&frame, content.len() + 1, &mut back).is_err(), "{name}");
+                assert!(decoder.decode(&frame, content.len() + 1, &mut back).is_err(), "{name}");
             }
         }
     }
@@ -207,9 +381,9 @@ mod tests {
             let content: Vec<u8> = pieces.iter().flat_map(|(length, alphabet)| noise(*length, *alphabet)).collect();
             for codec in all() {
                 let (mut frame, mut back) = (Vec::new(), Vec::new());
-                codec.new_encoder().expect("an encoder").code(&content, 0, &mut frame).expect("encoded");
-                codec.new_decoder().expect("a decoder").code(&frame, content.len(), &mut back).expect("decoded");
-                prop_assert!(back == content, "{}", codec.label());
+                Encoder::new(codec).expect("an encoder").encode(&content, &mut frame).expect("encoded");
+                Decoder::new(codec).expect("a decoder").decode(&frame, content.len(), &mut back).expect("decoded");
+                prop_assert!(back == content, "{codec}");
             }
         }
 
@@ -224,16 +398,16 @@ mod tests {
             let content = noise(CONTENT_BYTES, alphabet);
             for codec in all() {
                 let mut frame = Vec::new();
-                codec.new_encoder().expect("an encoder").code(&content, 0, &mut frame).expect("encoded");
+                Encoder::new(codec).expect("an encoder").encode(&content, &mut frame).expect("encoded");
                 let position = at.index(frame.len());
                 frame[position] = value;
-                let mut decoder = codec.new_decoder().expect("a decoder");
+                let mut decoder = Decoder::new(codec).expect("a decoder");
                 for frame in [&frame[..], &frame[..cut.index(frame.len())]] {
                     let mut back = Vec::new();
-                    if decoder.code(frame, CONTENT_BYTES, &mut back).is_ok() {
+                    if decoder.decode(frame, CONTENT_BYTES, &mut back).is_ok() {
                         prop_assert_eq!(back.len(), CONTENT_BYTES);
                     }
-                    prop_assert!(back.len() <= CONTENT_BYTES, "{}", codec.label());
+                    prop_assert!(back.len() <= CONTENT_BYTES, "{codec}");
                 }
             }
         }

@@ -5,30 +5,20 @@
 //! percentile needs, and by the time of the first pass. Pieces are ordered so that any first part
 //! of them is spread over the whole input.
 
+#![allow(missing_docs, reason = "the names say it")]
+
 use std::time::Duration;
 
 use slotpress_base::{Progress, Result, Stopwatch, quantity};
 
 use crate::levels::codec::FrameCodec;
 use crate::levels::input::Input;
-use crate::levels::latency::{Latency, timer_seconds};
-use crate::levels::measure::Bench;
-use crate::levels::statistics::{LOST_PERCENT_MAX, RUN_TIME_MIN};
+use crate::levels::latency::Latency;
+use crate::levels::measure::{Batch, Bench};
+use crate::levels::statistics::load_warning;
 use crate::levels::units::pieces;
 use crate::levels::{LevelRow, MeasureOptions};
 
-/// Results of [`measure_frames`]; incomplete if it failed.
-#[allow(missing_docs, reason = "the names say it")]
-#[derive(Clone, Debug)]
-pub struct FramesReport {
-    pub codec: FrameCodec,
-    /// Seconds between two readings of the clock; included in every time of a single frame.
-    pub timer_seconds: f64,
-    pub total_bytes: u64,
-    pub sizes: Vec<FrameSizeRow>,
-}
-
-#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, PartialEq)]
 pub struct FrameSizeRow {
     pub frame_size_bytes: u64,
@@ -45,70 +35,43 @@ impl FrameSizeRow {
     }
 }
 
-/// Sizes and limits for [`measure_frames`].
-#[derive(Clone, Debug)]
-pub struct FramesOptions {
-    /// Frame sizes in bytes, in ascending order. Sizes beyond the first one that holds every frame
-    /// of the input are skipped, because they would give the same frames.
-    pub sizes: Vec<u64>,
-    /// Minimum time of compressing the pieces of a size, and of decompressing them.
-    pub min_time: Duration,
-    /// Limit on pieces per size.
-    pub pieces_max: usize,
-    /// Time limit on the first pass over the pieces of a size, which is not counted.
-    pub first_pass_max: Duration,
-}
+/// Limit on pieces per size: enough for the percentile that one in a million exceeds.
+const PIECES_MAX: usize = 1_200_000;
 
-/// Default limit on pieces per size: enough for the percentile that one in a million exceeds.
-pub const PIECES_MAX: usize = 1_200_000;
+/// Limit on the first pass over the pieces of a size, which is not counted: enough for 256 MiB at
+/// levels up to about 12; higher levels get fewer frames.
+const FIRST_PASS_MAX: Duration = Duration::from_secs(10);
 
-/// Default limit on the first pass: enough for 256 MiB at levels up to about 12; higher levels get
-/// fewer frames.
-pub const FIRST_PASS_MAX: Duration = Duration::from_secs(10);
-
-/// Measures each frame size. If it fails or is interrupted, the report has the rows measured so
-/// far.
+/// Measures frames of each size, and appends its row. `sizes` are in ascending order. Those beyond
+/// the first one that holds every frame of the input are skipped, because they would give the same
+/// frames. Compressing the pieces of a size, and decompressing them, takes at least `min_time`.
+///
+/// # Errors
+/// If a frame is not restored to the same bytes, or if the user interrupts it.
 pub fn measure_frames(
     input: &Input,
-    codec: &FrameCodec,
-    options: &FramesOptions,
+    codec: FrameCodec,
+    sizes: &[u64],
+    min_time: Duration,
     progress: &dyn Progress,
-) -> (FramesReport, Result<()>) {
-    let mut report = FramesReport {
-        codec: *codec,
-        timer_seconds: timer_seconds(),
-        total_bytes: input.total_bytes,
-        sizes: Vec::new(),
-    };
-    let mut measure = || {
-        let timed = MeasureOptions::new("").repeat(1).threads(1).min_time(options.min_time);
-        let stopwatch = Stopwatch::start_on_thread();
-        for size_bytes in useful_sizes(input, &options.sizes) {
-            let pieces = chosen_pieces(input, size_bytes, options.pieces_max);
-            let mut bench = Bench::new(pieces, &timed, progress).timing_each(options.first_pass_max);
-            let measured = bench.measure(codec, &format!("Frames of {}", quantity::bytes(size_bytes)))?;
-            report.sizes.push(FrameSizeRow {
-                frame_size_bytes: size_bytes,
-                frames: measured.pieces,
-                row: LevelRow { peak_memory_bytes: measured.compress_memory_bytes, ..measured.row },
-                compress: measured.compress,
-                decompress: measured.decompress,
-            });
-        }
-        // This thread only computes. If it took more elapsed time than CPU time, it had to wait for
-        // a core, and some frame's time includes the wait.
-        let taken = stopwatch.elapsed();
-        let lost_percent = 100.0 - taken.cpu_percent();
-        if lost_percent > LOST_PERCENT_MAX && taken.wall >= RUN_TIME_MIN {
-            progress.warn(&format!(
-            "{lost_percent:.0} % of the time was spent waiting for a core, since other programs run; averages and longest times \
-             include it: stop the other programs, and measure again"
-        ));
-        }
-        Ok(())
-    };
-    let result = measure();
-    (report, result)
+    rows: &mut Vec<FrameSizeRow>,
+) -> Result<()> {
+    let timed = MeasureOptions::new("").repeat(1).threads(1).min_time(min_time);
+    let stopwatch = Stopwatch::start_on_thread();
+    for frame_size_bytes in useful_sizes(input, sizes) {
+        let batches = Batch::of(&chosen_pieces(input, frame_size_bytes, PIECES_MAX));
+        let mut bench = Bench::new(batches, &timed, progress);
+        bench.each = Some(FIRST_PASS_MAX);
+        let stage = format!("Frames of {}", quantity::bytes(frame_size_bytes));
+        let (row, [compress, decompress]) = bench.measure(codec, &stage)?;
+        rows.push(FrameSizeRow { frame_size_bytes, frames: bench.pieces(), row, compress, decompress });
+    }
+    // This thread only computes. Some frame's time includes the time that it waited.
+    let taken = stopwatch.elapsed();
+    if let Some(warning) = load_warning(&taken, &[taken.wall.as_secs_f64()]) {
+        progress.warn(&format!("{}; averages and longest times include it: stop it, and measure again", warning.text));
+    }
+    Ok(())
 }
 
 /// Frame sizes up to the first one that holds the largest frame of the input.

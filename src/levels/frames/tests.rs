@@ -5,7 +5,6 @@ use slotpress_base::{ErrorKind, NoProgress};
 
 use super::*;
 use crate::levels::codec::list::parse_codecs;
-use crate::levels::codec::{FrameCoder, NewCoder, Parts};
 use crate::levels::input::{ContentFrame, InputKind};
 
 /// Lines of similar text, in frames of the given lengths.
@@ -25,13 +24,15 @@ fn input(frame_lengths: &[usize]) -> Input {
     Input { kind: InputKind::File, total_bytes, total_frames, frames }
 }
 
-fn options() -> FramesOptions {
-    FramesOptions {
-        sizes: vec![32, 1000, 16_384, 65_536],
-        min_time: Duration::ZERO,
-        pieces_max: 500,
-        first_pass_max: Duration::from_secs(100),
-    }
+fn measured(
+    input: &Input,
+    codec: FrameCodec,
+    sizes: &[u64],
+    progress: &dyn Progress,
+) -> (Vec<FrameSizeRow>, Result<()>) {
+    let mut rows = Vec::new();
+    let result = measure_frames(input, codec, sizes, Duration::ZERO, progress, &mut rows);
+    (rows, result)
 }
 
 fn codec(text: &str) -> FrameCodec {
@@ -41,56 +42,54 @@ fn codec(text: &str) -> FrameCodec {
 #[test]
 fn rows_add_up() {
     let input = input(&[10_000, 10_000, 4_999, 10_000]);
-    let (report, result) = measure_frames(&input, &codec("zstd:1"), &options(), &NoProgress);
+    let (rows, result) = measured(&input, codec("zstd:1"), &[32, 1000, 16_384, 65_536], &NoProgress);
     result.expect("measured");
-    assert_eq!(report.total_bytes, 34_999);
     // 64 KiB would give the same frames as 16 KiB, which holds each whole frame; the short frame is
     // left out.
-    let shapes: Vec<_> =
-        report.sizes.iter().map(|row| (row.frame_size_bytes, row.frames, row.row.input_bytes)).collect();
-    assert_eq!(shapes, [(32, 500, 500 * 32), (1000, 34, 34_000), (16_384, 3, 30_000)]);
-    for row in &report.sizes {
+    let shapes: Vec<_> = rows.iter().map(|row| (row.frame_size_bytes, row.frames, row.row.input_bytes)).collect();
+    assert_eq!(shapes, [(32, 1092, 1092 * 32), (1000, 34, 34_000), (16_384, 3, 30_000)]);
+    for row in &rows {
         assert_eq!((row.compress.samples, row.decompress.samples), (row.frames, row.frames), "one pass");
         assert!(row.compress.min_seconds <= row.compress.average_seconds, "{row:?}");
         assert!(row.compress.average_seconds <= row.compress.max_seconds, "{row:?}");
         assert!(row.bytes_per_second(&row.compress) > 0.0 && row.bytes_per_second(&row.decompress) > 0.0, "{row:?}");
         assert!(row.row.peak_memory_bytes > 2 * row.row.input_bytes / row.frames, "{row:?}");
     }
-    assert!(report.sizes[0].row.saving_percent() < 0.0, "32 bytes grow");
-    assert!(report.sizes[1].row.ratio() < report.sizes[2].row.ratio());
+    assert!(rows[0].row.saving_percent() < 0.0, "32 bytes grow");
+    assert!(rows[1].row.ratio() < rows[2].row.ratio());
 }
 
 #[test]
 fn sizes_are_those_of_the_codec() {
     let input = input(&[10_000, 10_000]);
-    let options = FramesOptions { sizes: vec![2500], ..options() };
-    let (report, result) = measure_frames(&input, &codec("zstd:3"), &options, &NoProgress);
+    let (rows, result) = measured(&input, codec("zstd:3"), &[2500], &NoProgress);
     result.expect("measured");
     const CHECKSUM_BYTES: usize = 4;
     let size = |content: &[u8]| (zstd::bulk::compress(content, 3).expect("compressed").len() + CHECKSUM_BYTES) as u64;
     let sum =
         |chunk: usize| -> u64 { input.frames.iter().flat_map(|frame| frame.content.chunks(chunk)).map(size).sum() };
-    assert_eq!(report.sizes[0].row.output_bytes, sum(2500));
+    assert_eq!(rows[0].row.output_bytes, sum(2500));
 }
 
 #[test]
 fn every_size_gets_its_time() {
-    let options = FramesOptions { min_time: Duration::from_millis(20), sizes: vec![1000], ..options() };
-    let (report, result) = measure_frames(&input(&[10_000]), &codec("none"), &options, &NoProgress);
-    result.expect("measured");
-    let row = &report.sizes[0];
+    let (input, mut rows) = (input(&[10_000]), Vec::new());
+    let min_time = Duration::from_millis(20);
+    measure_frames(&input, codec("none"), &[1000], min_time, &NoProgress, &mut rows).expect("measured");
+    let row = &rows[0];
     assert!(row.frames == 10 && row.compress.samples > 10 && row.decompress.samples > 10, "{row:?}");
     assert_eq!((row.row.input_bytes, row.row.output_bytes), (10_000, 10_000));
 }
 
 #[test]
 fn a_first_pass_that_takes_too_long_is_cut() {
-    let options = FramesOptions { first_pass_max: Duration::ZERO, sizes: vec![10], ..options() };
-    let (report, result) = measure_frames(&input(&[200_000]), &codec("none"), &options, &NoProgress);
-    result.expect("measured");
-    let row = &report.sizes[0];
-    assert!(row.frames >= 1 && row.frames < 500, "{row:?}");
-    assert_eq!((row.row.input_bytes, row.compress.samples), (row.frames * 10, row.frames));
+    let (input, options) = (input(&[200_000]), MeasureOptions::new("").repeat(1).threads(1));
+    let batches = Batch::of(&chosen_pieces(&input, 10, 500));
+    let mut bench = Bench::new(batches, &options, &NoProgress);
+    bench.each = Some(Duration::ZERO);
+    let (row, [compress, _]) = bench.measure(codec("none"), "it").expect("measured");
+    assert!((1..500).contains(&bench.pieces()));
+    assert_eq!((row.input_bytes, compress.samples), (bench.pieces() * 10, bench.pieces()));
 }
 
 #[test]
@@ -115,34 +114,17 @@ impl Progress for StopAfter {
 
 #[test]
 fn an_interruption_keeps_measured_sizes() {
-    let options = FramesOptions { sizes: vec![32, 64], pieces_max: 256, ..options() };
     let stop = StopAfter(AtomicU64::new(4));
-    let (report, result) = measure_frames(&input(&[100_000]), &codec("none"), &options, &stop);
+    let (rows, result) = measured(&input(&[8192]), codec("none"), &[32, 64], &stop);
     assert_eq!(result.map_err(|error| error.kind()), Err(ErrorKind::Interrupted));
-    assert_eq!(report.sizes.len(), 1, "four checks per size: one for each pass");
-}
-
-/// A decoder that returns wrong bytes.
-struct Broken;
-
-impl FrameCoder for Broken {
-    fn code(&mut self, _: &[u8], content_bytes: usize, to: &mut Vec<u8>) -> Result<()> {
-        to.clear();
-        to.resize(content_bytes, 1);
-        Ok(())
-    }
-    fn context_bytes(&self) -> usize {
-        0
-    }
+    assert_eq!(rows.len(), 1, "four checks per size: one for each pass");
 }
 
 #[test]
 fn other_bytes_are_an_error() {
-    let none = codec("none");
-    let decoder: NewCoder = |_| Ok(Box::new(Broken));
-    let broken = FrameCodec { name: "broken", level: 7, parts: Parts { decoder, ..none.parts } };
-    let (report, result) = measure_frames(&input(&[10_000]), &broken, &options(), &NoProgress);
+    let flipping = FrameCodec { name: "flipping", level: 7 };
+    let (rows, result) = measured(&input(&[10_000]), flipping, &[32], &NoProgress);
     let message = result.expect_err("refused").to_string();
-    assert_eq!(message, "broken 7 does not round-trip: a frame of 32 B comes back as other bytes");
-    assert!(report.sizes.is_empty());
+    assert_eq!(message, "flipping 7 does not round-trip: a frame of 32 B comes back as other bytes");
+    assert!(rows.is_empty());
 }

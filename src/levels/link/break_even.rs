@@ -5,6 +5,8 @@
 //! else limits the link (delay, window) is included: where a window limits a stream, no bandwidth
 //! helps.
 
+#![allow(missing_docs, reason = "the names say it")]
+
 use serde::Serialize;
 
 use crate::levels::link::{LinkQuestion, LinkRow, Load, TransferMode};
@@ -19,7 +21,6 @@ const HALVINGS: usize = 40;
 const SAME: f64 = 1e-3;
 
 /// The bandwidths, in bit/s, at which a level starts a node sooner.
-#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase", tag = "heavier_is_sooner", content = "bits_per_second")]
 pub enum SoonerAt {
@@ -30,14 +31,13 @@ pub enum SoonerAt {
 }
 
 /// Two neighbouring levels, and the bandwidth at which one overtakes the other.
-#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "type", rename = "link_break_even")]
 pub struct BreakEven {
     pub way: TransferMode,
-    pub lighter_codec: String,
+    pub lighter_codec: &'static str,
     pub lighter_level: i32,
-    pub heavier_codec: String,
+    pub heavier_codec: &'static str,
     pub heavier_level: i32,
     #[serde(flatten)]
     pub heavier_is_sooner: SoonerAt,
@@ -50,7 +50,7 @@ pub fn break_evens(rows: &[LinkRow], question: &LinkQuestion) -> Vec<BreakEven> 
     let pairs = || {
         rows.windows(2).map(|pair| {
             let [before, row] = [&pair[0].load, &pair[1].load];
-            (if before.codec == row.codec { before } else { &plain.load }, row)
+            (if before.codec.name == row.codec.name { before } else { &plain.load }, row)
         })
     };
     let of = |way: TransferMode| pairs().map(move |(lighter, heavier)| break_even(lighter, heavier, way, question));
@@ -66,10 +66,10 @@ fn break_even(lighter: &Load, heavier: &Load, way: TransferMode, question: &Link
     };
     BreakEven {
         way,
-        lighter_codec: lighter.codec.clone(),
-        lighter_level: lighter.level,
-        heavier_codec: heavier.codec.clone(),
-        heavier_level: heavier.level,
+        lighter_codec: lighter.codec.name,
+        lighter_level: lighter.codec.level,
+        heavier_codec: heavier.codec.name,
+        heavier_level: heavier.codec.level,
         heavier_is_sooner: sooner_at(&lead),
     }
 }
@@ -99,15 +99,15 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::levels::codec::FrameCodec;
     use crate::levels::link::network::Link;
     use crate::levels::link::network::tests::any_link;
     use crate::levels::link::tests::{any_load, question};
 
     fn load(level: i32, archive_bytes: u64, compress_seconds: f64) -> Load {
         let tar_bytes = 100_000_000_000;
-        let codec = "zstd".to_string();
-        let size_error_percent = None;
-        Load { codec, level, tar_bytes, archive_bytes, size_error_percent, compress_seconds, decompress_seconds: 50.0 }
+        let (codec, size_error_percent) = (FrameCodec::zstd(level), None);
+        Load { codec, tar_bytes, archive_bytes, size_error_percent, compress_seconds, decompress_seconds: 50.0 }
     }
 
     /// Store and forward: 100 s more for compressing and 2 GB less to send balance at 20 MB/s of

@@ -18,6 +18,8 @@
 //! Sender and receiver are two machines, each with as many cores as the levels were measured on, so
 //! sending and receiving stages do not compete for cores.
 
+#![allow(missing_docs, reason = "the names say it")]
+
 pub mod break_even;
 pub mod network;
 pub mod recommend;
@@ -28,7 +30,7 @@ use self::break_even::{BreakEven, break_evens};
 use self::network::{Limit, Link};
 use self::recommend::{LinkRecommendation, recommend};
 use crate::levels::LevelRow;
-use crate::levels::codec::{REFERENCE_CODEC, label};
+use crate::levels::codec::{FrameCodec, REFERENCE_CODEC};
 use crate::levels::recommend::is_plain;
 
 const UNCOMPRESSED: &str = "none";
@@ -41,7 +43,6 @@ pub const READ_BYTES_PER_SECOND: f64 = 2e9;
 pub const PLACE_BYTES_PER_SECOND: f64 = 1e9;
 
 /// A link, the machines at its ends, and the price of egress.
-#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct LinkQuestion {
     #[serde(flatten)]
@@ -57,6 +58,16 @@ pub struct LinkQuestion {
 }
 
 impl LinkQuestion {
+    /// Bytes sent to all nodes.
+    pub fn egress_bytes(&self, load: &Load) -> u64 {
+        load.archive_bytes.saturating_mul(u64::from(self.link.nodes))
+    }
+
+    /// Price of these bytes; `None` without a price per GB (10^9 bytes).
+    pub fn egress_price(&self, load: &Load) -> Option<f64> {
+        Some(self.egress_bytes(load) as f64 / 1e9 * self.egress_price_per_gb?)
+    }
+
     /// Time until a node can be started, in seconds, if the link had another bandwidth.
     pub fn seconds_at(&self, load: &Load, way: TransferMode, bandwidth_bits_per_second: f64) -> f64 {
         let link = self.link.with_bandwidth(bandwidth_bits_per_second);
@@ -65,11 +76,9 @@ impl LinkQuestion {
 }
 
 /// Measurements of a level, scaled to the whole ledger.
-#[allow(missing_docs, reason = "the names say it")]
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Load {
-    pub codec: String,
-    pub level: i32,
+    pub codec: FrameCodec,
     pub tar_bytes: u64,
     pub archive_bytes: u64,
     pub size_error_percent: Option<f64>,
@@ -81,8 +90,7 @@ impl Load {
     fn of(row: &LevelRow, tar_bytes: u64) -> Self {
         let scale = tar_bytes as f64 / (row.input_bytes as f64).max(1.0);
         Self {
-            codec: row.codec.clone(),
-            level: row.level,
+            codec: row.codec,
             tar_bytes,
             archive_bytes: row.estimated_output_bytes.unwrap_or((row.output_bytes as f64 * scale) as u64),
             size_error_percent: row.size_error_percent,
@@ -93,31 +101,18 @@ impl Load {
 
     /// A plain tar, limited only by disks and link.
     fn uncompressed(bytes: u64) -> Self {
-        let row = LevelRow { codec: UNCOMPRESSED.to_string(), ..LevelRow::default() };
+        let row = LevelRow { codec: FrameCodec { name: UNCOMPRESSED, level: 0 }, ..LevelRow::default() };
         Self { archive_bytes: bytes, ..Self::of(&row, bytes) }
     }
 
     /// Name in words: `zstd 3`, `lz4`, `uncompressed`.
     pub fn name(&self) -> String {
-        if self.codec == UNCOMPRESSED { "uncompressed".to_string() } else { label(&self.codec, self.level) }
+        if self.codec.name == UNCOMPRESSED { "uncompressed".to_string() } else { self.codec.to_string() }
     }
 }
 
-/// A stage on the way from ledger to ledger.
-#[allow(missing_docs, reason = "the names say it")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Stage {
-    Archive,
-    Send,
-    Decode,
-    Place,
-}
-
-impl Stage {
-    /// All stages in their order.
-    pub const ALL: [Self; 4] = [Self::Archive, Self::Send, Self::Decode, Self::Place];
-}
+/// Names of the stages on the way from ledger to ledger, in their order.
+pub const STAGES: [&str; 4] = ["archive", "send", "decode", "place"];
 
 /// Way in which the stages are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -143,7 +138,6 @@ impl TransferMode {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[allow(missing_docs, reason = "the names say it")]
 pub struct StageTimes {
     pub seconds: [f64; 4],
     pub streaming_seconds: f64,
@@ -178,11 +172,11 @@ impl StageTimes {
         Self { seconds: [archive, send, decode, place], streaming_seconds }
     }
 
-    /// The stage that takes longest.
-    pub fn slowest(&self) -> Stage {
-        let mut stages = Stage::ALL.into_iter().zip(self.seconds);
-        let first = stages.next().unwrap_or((Stage::Archive, 0.0));
-        stages.fold(first, |slowest, stage| if stage.1 > slowest.1 { stage } else { slowest }).0
+    /// The stage that takes longest; of equal ones, the first.
+    pub fn slowest(&self) -> &'static str {
+        let longest = self.seconds.into_iter().fold(0.0, f64::max);
+        let stage = STAGES.into_iter().zip(self.seconds).find(|(_, seconds)| *seconds >= longest);
+        stage.map_or("", |(stage, _)| stage)
     }
 
     /// Seconds from the start until a node has all storages in place.
@@ -194,27 +188,14 @@ impl StageTimes {
     }
 }
 
-#[allow(missing_docs, reason = "the names say it")]
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LinkRow {
     pub load: Load,
     pub times: StageTimes,
-    pub egress_bytes: u64,
-    pub egress_price: Option<f64>,
-}
-
-impl LinkRow {
-    fn new(load: Load, question: &LinkQuestion) -> Self {
-        const EGRESS_GB_BYTES: f64 = 1e9;
-        let egress_bytes = load.archive_bytes.saturating_mul(u64::from(question.link.nodes));
-        let egress_price = question.egress_price_per_gb.map(|price| egress_bytes as f64 / EGRESS_GB_BYTES * price);
-        Self { times: StageTimes::of(&load, question), load, egress_bytes, egress_price }
-    }
 }
 
 /// Results for a link and a ledger. Rows, break-evens and recommendations are serialized as
 /// separate reports.
-#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LinkReport {
     #[serde(flatten)]
@@ -238,10 +219,11 @@ impl LinkReport {
         let (plain, others): (Vec<&LevelRow>, Vec<&LevelRow>) = measured.iter().partition(|row| is_plain(row));
         let mut loads: Vec<Load> = others.into_iter().map(|row| Load::of(row, tar_bytes)).collect();
         // zstd comes first, as the usual choice.
-        loads.sort_by_key(|load| (load.codec != REFERENCE_CODEC, load.codec.clone(), load.level));
+        loads.sort_by_key(|load| (load.codec.name != REFERENCE_CODEC, load.codec.name, load.codec.level));
         let plain = plain.first().map(|row| Load::of(row, tar_bytes));
         loads.insert(0, plain.unwrap_or_else(|| Load::uncompressed(tar_bytes)));
-        let rows: Vec<LinkRow> = loads.into_iter().map(|load| LinkRow::new(load, &question)).collect();
+        let row = |load| LinkRow { times: StageTimes::of(&load, &question), load };
+        let rows: Vec<LinkRow> = loads.into_iter().map(row).collect();
         Self {
             tar_bytes,
             node_bytes_per_second: question.link.bytes_per_second(),
@@ -300,7 +282,7 @@ pub(crate) mod tests {
         let times = StageTimes::of(&Load::of(&row(1), 1_000_000_000), &question(Link::new(1e8)));
         let rounded = times.seconds.map(|seconds| (seconds * 100.0).round() / 100.0);
         assert_eq!(rounded, [2.1, 24.56, 0.6, 1.0]);
-        assert_eq!(times.slowest(), Stage::Send);
+        assert_eq!(times.slowest(), "send");
         assert!((times.total(TransferMode::StoreAndForward) - 28.26).abs() < 0.01);
         // The other stages add their time for one of 119.2 frames, twice that where two workers
         // share the frames: 2 x 2.1 / 119.2 + 2 x 0.6 / 119.2 + 1 / 119.2 = 0.05 s.
@@ -320,7 +302,7 @@ pub(crate) mod tests {
         let streaming = times.total(TransferMode::Streaming) - 100.0;
         assert!((ramp..ramp + 0.08).contains(&streaming), "{streaming} {ramp}");
         let plain = StageTimes::of(&Load::uncompressed(1_000_000_000), &question(Link::new(1e11)));
-        assert_eq!((plain.seconds[0], plain.slowest()), (0.5, Stage::Place));
+        assert_eq!((plain.seconds[0], plain.slowest()), (0.5, "place"));
     }
 
     prop_compose! {
@@ -332,8 +314,7 @@ pub(crate) mod tests {
             level in -1000i32..=22,
         ) -> Load {
             Load {
-                codec: "zstd".to_string(),
-                level,
+                codec: FrameCodec::zstd(level),
                 tar_bytes,
                 archive_bytes: (tar_bytes as f64 * ratio) as u64,
                 size_error_percent: None,
@@ -370,7 +351,7 @@ pub(crate) mod tests {
             let less = Load {
                 archive_bytes: load.archive_bytes / 2,
                 compress_seconds: load.compress_seconds / 2.0,
-                ..load.clone()
+                ..load
             };
             for way in TransferMode::ALL {
                 let seconds = |load| StageTimes::of(load, &question(link)).total(way);
@@ -382,14 +363,13 @@ pub(crate) mod tests {
     #[test]
     fn rows_add_up() {
         let report = LinkReport::new(to_three_nodes(), 100_000_000_000, &rows());
-        assert_eq!(report.rows.iter().map(|row| row.load.level).collect::<Vec<_>>(), [0, -1, 1, 2, 3, 4]);
+        assert_eq!(report.rows.iter().map(|row| row.load.codec.level).collect::<Vec<_>>(), [0, -1, 1, 2, 3, 4]);
         for row in &report.rows {
             assert!(
                 (row.times.total(TransferMode::StoreAndForward) - row.times.seconds.iter().sum::<f64>()).abs() < 1e-9
             );
-            assert_eq!(row.egress_bytes, row.load.archive_bytes * 3);
-            let price = row.egress_price.expect("asked for");
-            assert!((price - row.egress_bytes as f64 * 0.09e-9).abs() < 1e-6);
+            let price = report.question.egress_price(&row.load).expect("asked for");
+            assert!((price - row.load.archive_bytes as f64 * 3.0 * 0.09e-9).abs() < 1e-6);
             assert_eq!(
                 report.question.seconds_at(&row.load, TransferMode::Streaming, 1e9),
                 row.times.streaming_seconds
@@ -400,8 +380,7 @@ pub(crate) mod tests {
     #[test]
     fn a_measured_plain_row_is_the_uncompressed_one() {
         let mut plain = rows()[0].clone();
-        plain.codec = "none".to_string();
-        plain.level = 0;
+        plain.codec = FrameCodec { name: "none", level: 0 };
         plain.output_bytes = plain.input_bytes;
         let report = LinkReport::new(to_three_nodes(), 1_000_000_000, &[rows()[0].clone(), plain]);
         assert_eq!(report.rows.len(), 2);

@@ -5,9 +5,12 @@
 //! every client reads are considered, which is zstd; on request also the others that `archive`
 //! writes, lz4 and plain tar.
 
+#![allow(missing_docs, reason = "the names say it")]
+
 use serde::Serialize;
 use slotpress_read::non_reader;
 
+use crate::levels::codec::FrameCodec;
 use crate::levels::link::{LinkRow, TransferMode};
 use crate::levels::recommend::{flags_of, format_of};
 
@@ -15,14 +18,13 @@ use crate::levels::recommend::{flags_of, format_of};
 const SAME: f64 = 0.01;
 
 /// The recommendation for one way of sending.
-#[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "type", rename = "link_recommendation")]
 pub struct LinkRecommendation {
     pub way: TransferMode,
-    /// Codec: `zstd`, `lz4`, or `none` for uncompressed.
-    pub codec: String,
-    pub level: i32,
+    /// Codec and level; `none` stands for uncompressed.
+    #[serde(flatten)]
+    pub codec: FrameCodec,
     pub flag: String,
     pub seconds: f64,
 }
@@ -31,7 +33,7 @@ pub struct LinkRecommendation {
 /// are considered too.
 pub fn recommend(rows: &[LinkRow], way: TransferMode, any_format: bool) -> Option<LinkRecommendation> {
     let is_offered =
-        |row: &&LinkRow| format_of(&row.load.codec).is_some_and(|format| any_format || non_reader(format).is_none());
+        |row: &&LinkRow| format_of(row.load.codec).is_some_and(|format| any_format || non_reader(format).is_none());
     let candidates = || rows.iter().filter(is_offered);
     let seconds = |row: &LinkRow| row.times.total(way);
     let soonest = candidates().map(seconds).min_by(f64::total_cmp)?;
@@ -40,9 +42,8 @@ pub fn recommend(rows: &[LinkRow], way: TransferMode, any_format: bool) -> Optio
         .min_by(|a, b| a.load.archive_bytes.cmp(&b.load.archive_bytes).then(seconds(a).total_cmp(&seconds(b))))?;
     Some(LinkRecommendation {
         way,
-        codec: choice.load.codec.clone(),
-        level: choice.load.level,
-        flag: flags_of(&choice.load.codec, choice.load.level),
+        codec: choice.load.codec,
+        flag: flags_of(choice.load.codec),
         seconds: seconds(choice),
     })
 }
@@ -81,7 +82,7 @@ mod tests {
     #[test]
     fn formats_that_a_client_does_not_read_are_recommended_only_on_request() {
         let choices = asking(1e12, 0.0, false).recommendations;
-        assert!(!choices.is_empty() && choices.iter().all(|choice| choice.codec == "zstd"), "{choices:?}");
+        assert!(!choices.is_empty() && choices.iter().all(|choice| choice.codec.name == "zstd"), "{choices:?}");
         let asked = asking(1e12, 0.0, true).recommendations;
         assert!(asked.iter().any(|choice| choice.flag == "--format none"), "{asked:?}");
     }

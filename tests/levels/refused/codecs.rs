@@ -17,7 +17,7 @@ fn what_makes_no_sense_is_refused() {
         (&["--codec", "lz4:3"], &archive, "has no levels"),
         (&["--codec", "zstd,"], &archive, "missing"),
         (&["--codec", "zlib", "--levels", "1"], &archive, "--levels"),
-        (&["--codec", "lzo:2"], &archive, "levels of lzo are 1, or 999"),
+        (&["--codec", "lzo:2"], &archive, "lzo: level 2 is out of range"),
         (&["--codec", "zlib"], &empty, "empty"),
     ];
     for (arguments, input, message) in cases {

@@ -24,7 +24,7 @@ fn codecs_side_by_side() {
     let lines = json(&[&QUICK[..], &exports[..]].concat(), &fixture(FULL_26));
     let names: Vec<String> = lines[..11].iter().map(|row| format!("{} {}", row["codec"], row["level"])).collect();
     let expected = [
-        "zstd 1", "lz4 0", "zlib 1", "zlib 6", "zlib 9", "bzip2 1", "none 0", "snappy 0", "lzo 1", "lzo 999", "zstd 3",
+        "zstd 1", "zstd 3", "lz4 0", "zlib 1", "zlib 6", "zlib 9", "bzip2 1", "none 0", "snappy 0", "lzo 1", "lzo 999",
     ]
     .map(|name| {
         let (codec, level) = name.split_once(' ').expect("two words");

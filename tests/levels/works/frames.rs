@@ -78,7 +78,7 @@ fn screen_and_files() {
     let screen = String::from_utf8(assert.get_output().stdout.clone()).expect("UTF-8");
     // The first line is the input's name, of any length.
     assert!(screen.lines().skip(1).all(|line| line.chars().count() <= 80), "{screen}");
-    for wanted in ["memory per", "99.9999"] {
+    for wanted in ["memory", "99.9999"] {
         assert!(screen.contains(wanted), "{wanted}: {screen}");
     }
     let read = |name: &str| fs::read_to_string(path(name)).expect("written");
