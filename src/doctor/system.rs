@@ -1,9 +1,8 @@
-//! Checks limits of the process (open files, memory, processors) and features of the kernel.
+//! Checks limits of the process: open files, memory, processors.
 
-use std::fs::{self, File};
+use std::fs;
 
 use rustix::process::{Resource, getrlimit};
-use slotpress_base::io::has_cachestat;
 use slotpress_base::memory::available_bytes;
 use slotpress_base::threads::available_threads;
 use slotpress_base::{quantity, tightest_limit};
@@ -19,7 +18,7 @@ const FILES_WANTED: u64 = 1024;
 const WORKER_BYTES: u64 = 64 << 20;
 
 pub fn examine() -> Vec<Finding> {
-    vec![open_files(), memory_limit(), processors(), cachestat()]
+    vec![open_files(), memory_limit(), processors()]
 }
 
 fn open_files() -> Finding {
@@ -53,14 +52,5 @@ fn processors() -> Finding {
     match usable < all {
         true => Finding::note("processors", format!("{usable} of {all} may be used"), kept_away),
         false => Finding::good("processors", format!("{usable}, all may be used"), "one worker runs on each"),
-    }
-}
-
-fn cachestat() -> Finding {
-    let cheap = "slotpress can check the page cache cheaply, and leaves a validator's pages in it";
-    let by_maps = "slotpress checks the page cache through memory maps, which is slightly slower";
-    match File::open("/proc/self/exe").is_ok_and(|file| has_cachestat(&file)) {
-        true => Finding::good("cachestat", "there", cheap),
-        false => Finding::note("cachestat", "missing (Linux before 6.5, or forbidden)", by_maps),
     }
 }

@@ -43,12 +43,6 @@ pub enum IoHint {
     None,
 }
 
-/// True if the kernel reports with one call how much of a file is in the page cache (`cachestat`,
-/// Linux 6.5).
-pub fn has_cachestat(file: &File) -> bool {
-    calls::cached_pages(file, &(0..1)).is_some()
-}
-
 /// Policy for reading and writing that spares other programs.
 #[derive(Clone, Debug, Default, Setters)]
 #[non_exhaustive]
