@@ -78,10 +78,9 @@ pub struct ExportArgs {
     /// For a test validator: also the mints of token accounts that pass the filters
     #[arg(long, help_heading = "Filters")]
     with_mints: bool,
-    /// Memory limit: of the workers, for finding superseded records, and of files that are being
-    /// written; more of it makes more files at a time. What does not fit, and files on their way to
-    /// a store, go to TMPDIR or /tmp, or to /var/tmp if those are in memory [default: half of the
-    /// free memory]
+    /// Memory limit: of the workers, for finding superseded records, and for sorting and writing
+    /// rows. What does not fit, and files on their way to a store, go to TMPDIR or /tmp, or to
+    /// /var/tmp if those are in memory [default: half of the free memory]
     #[arg(long, value_name = "SIZE", value_parser = values::size, env = "SLOTPRESS_MEMORY")]
     memory: Option<u64>,
     #[command(flatten)]
@@ -135,13 +134,13 @@ struct Share {
 
 impl Share {
     /// # Errors
-    /// If one worker and one file of each table do not fit into the memory that was asked for.
+    /// If one worker and one file do not fit into the memory that was asked for.
     fn of(bytes: u64, is_asked: bool, threads: usize, worker_bytes: u64, options: &ExportOptions) -> Result<Self> {
         let worker_bytes = worker_bytes + THREAD_BYTES;
         let least = COMMAND_BYTES + worker_bytes + 2 * options.memory_bytes_min();
         if is_asked && bytes < least {
             let [asked, least] = [bytes, least].map(values::show_bytes);
-            return Err(Error::usage(format!("--memory {asked}: one worker and one file of each table take {least}"))
+            return Err(Error::usage(format!("--memory {asked}: one worker and the files that it fills take {least}"))
                 .with_hint("give that much, or fewer tables"));
         }
         let bytes = bytes.max(least);
@@ -274,14 +273,14 @@ pub fn run(args: &ExportArgs, ui: &Ui) -> Result<()> {
 fn print_report(report: &ExportReport, ui: &Ui) {
     let facts = &report.facts;
     // Rows went to standard output, so the report goes to stderr.
-    let Some(manifest) = &report.manifest else {
+    if report.manifests.is_empty() {
         return ui.tell(&format!("slot {}, state {}: rows are right", facts.slot, facts.state));
-    };
-    if !ui.print_head("export", report, manifest) {
+    }
+    if !ui.print_head("export", report, &report.manifests.join("\n")) {
         return;
     }
     ui.print(&format!("  slot {}, hash {}, state {}", facts.slot, facts.hash, facts.state));
-    for table in &facts.tables {
+    for table in &report.tables {
         let [rows, files] = [values::count_of(table.rows, "row"), values::count_of(table.files.len() as u64, "file")];
         ui.print(&format!("  {}: {rows} in {files}, {}", table.table.name(), values::show_bytes(table.bytes)));
     }

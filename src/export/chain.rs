@@ -1,34 +1,41 @@
 //! Keeps changes in the order in which they were made: those of a state are since the state that its
-//! place had last. Else an account that was closed and made again in between would be lost.
+//! table had last. Else an account that was closed and made again in between would be lost.
 
 use serde_json::Value;
-use slotpress_base::{Error, Result};
+use slotpress_base::{Error, Progress, Result, text};
+use slotpress_stores::Store;
 
-use super::added::{difference, shown, slot_of, tables_of};
-use super::place::{manifest_name, manifest_slot};
+use super::place::{MANIFEST_BYTES_MAX, manifest_name, manifest_slot};
 
 /// Fields that both manifests must have in common.
 const SAME: [&str; 3] = ["filter", "data", "format"];
 
-/// Refuses changes that do not follow what is there last, and a whole state that would come between
-/// two of which the later one has changes only. `names` are the names in `place`, and `read` reads a
-/// file there.
-pub fn check(
-    ours: &Value,
-    names: impl Iterator<Item = String>,
-    read: impl Fn(&str) -> Result<Option<Vec<u8>>>,
-    place: &str,
-) -> Result<()> {
-    let slot = slot_of(ours);
-    let others: Vec<u64> = names.filter_map(|name| manifest_slot(&name)).filter(|other| *other != slot).collect();
+/// Limit on what a message shows of a field.
+const SHOWN_CHARS_MAX: usize = 200;
+
+fn shown(field: &Value) -> String {
+    text::json(field).chars().take(SHOWN_CHARS_MAX).collect()
+}
+
+/// Says how a manifest that is there differs from ours in one of these fields.
+fn difference(there: &Value, ours: &Value, keys: &[&str]) -> Option<String> {
+    let differs = |key: &&&str| ours[**key] != there[**key];
+    keys.iter().find(differs).map(|key| format!("its `{key}` is {}, not {}", shown(&there[*key]), shown(&ours[*key])))
+}
+
+/// Refuses changes that do not follow what a table has last, and a whole state that would come
+/// between two of which the later one has changes only. `table` is where its manifests are.
+pub fn check(ours: &Value, table: &Store, progress: &dyn Progress) -> Result<()> {
+    let (slot, place) = (ours["slot"].as_u64().unwrap_or_default(), table.shown(""));
+    let slots = table.list(progress)?.into_iter().filter_map(|object| manifest_slot(&object.name));
+    let others: Vec<u64> = slots.filter(|other| *other != slot).collect();
     let manifest = |slot: u64| -> Result<Value> {
-        let text = read(&manifest_name(slot))?.unwrap_or_default();
-        Ok(serde_json::from_slice(&text).unwrap_or_default())
+        let small = table.get_small(&manifest_name(slot), MANIFEST_BYTES_MAX, progress)?;
+        Ok(small.and_then(|small| serde_json::from_slice(&small.bytes).ok()).unwrap_or_default())
     };
     let Some(since) = ours["since_slot"].as_u64() else {
         let Some(next) = others.into_iter().filter(|other| *other > slot).min() else { return Ok(()) };
-        let there = manifest(next)?;
-        let Some(since) = there["since_slot"].as_u64() else { return Ok(()) };
+        let Some(since) = manifest(next)?["since_slot"].as_u64() else { return Ok(()) };
         let message =
             format!("{place} has changes of slot {next} since {since}: none may come between, as {slot} would");
         return Err(Error::usage(message).with_hint("choose another output"));
@@ -45,14 +52,8 @@ pub fn check(
         return refused(format!("slot {last}, hash {}", shown(&there["hash"])));
     }
     if let Some(why) = difference(&there, ours, &["schema_version"]) {
-        let message = format!("{place} has tables of another version of slotpress: {why}");
+        let message = format!("{place} has files of another version of slotpress: {why}");
         return Err(Error::usage(message).with_hint("choose another output"));
     }
-    if let Some(why) = difference(&there, ours, &SAME) {
-        return refused(format!("slot {last}, but {why}"));
-    }
-    match tables_of(ours).find(|table| !tables_of(&there).any(|has| has == *table)) {
-        Some(table) => refused(format!("slot {last}, without the table {table}")),
-        None => Ok(()),
-    }
+    difference(&there, ours, &SAME).map_or(Ok(()), |why| refused(format!("slot {last}, but {why}")))
 }

@@ -36,14 +36,11 @@ impl Column {
         }
     }
 
-    /// Adds a value of the column's kind. Returns its number of bytes if that is variable.
-    pub fn push(&mut self, cell: Cell<'_>) -> Result<usize> {
+    /// Adds a value of the column's kind.
+    pub fn push(&mut self, cell: Cell<'_>) -> Result<()> {
         match (self, cell) {
             (Self::Text(column), Cell::Null) => column.append_null(),
-            (Self::Text(column), Cell::Text(text)) => {
-                column.append_value(text);
-                return Ok(text.len());
-            }
+            (Self::Text(column), Cell::Text(text)) => column.append_value(text),
             (Self::Text(column), Cell::Address(key)) => with_base58(key, |key| column.append_value(key)),
             (Self::Integer(column), Cell::Null) => column.append_null(),
             (Self::Integer(column), Cell::Integer(number)) => column.append_value(number),
@@ -51,20 +48,16 @@ impl Column {
             (Self::Amount(column), Cell::Amount(amount)) => column.append_value(amount.into()),
             (Self::Boolean(column), Cell::Boolean(is_true)) => column.append_value(is_true),
             (Self::Bytes(column), Cell::Null) => column.append_null(),
-            (Self::Bytes(column), Cell::Bytes(bytes)) => {
-                column.append_value(bytes);
-                return Ok(bytes.len());
-            }
+            (Self::Bytes(column), Cell::Bytes(bytes)) => column.append_value(bytes),
             (Self::Credits(column), Cell::Credits(items)) => {
                 for item in credits_of(items) {
                     push_credits(column.values(), item)?;
                 }
                 column.append(true);
-                return Ok(items.len());
             }
             (_, cell) => return Err(Error::failed(format!("a column does not take {cell:?}"))),
         }
-        Ok(0)
+        Ok(())
     }
 
     pub fn finish(&mut self) -> ArrayRef {

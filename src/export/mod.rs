@@ -5,19 +5,13 @@
 //! ([`table`]). Writers write these to files with temporary names ([`parts`]). The files get their
 //! final names only after the state was found to be right ([`place`]).
 
-mod added;
 mod cells;
 mod chain;
 mod changes;
 mod column;
 pub mod filter;
-mod in_dir;
-#[cfg(feature = "stores")]
-mod in_store;
-mod ordered;
 pub mod parts;
 pub mod place;
-mod programs;
 mod report;
 mod rows;
 mod sort;
@@ -34,15 +28,22 @@ use slotpress_format::{ArchiveName, Hash};
 use slotpress_read::{AccountsInput, VerifyOptions, visit_state};
 
 use filter::Filter;
-use parts::{FILE_BYTES, Parts, Room};
-use place::{ExportTo, OutputPlace};
-use programs::PROGRAMS_BYTES_MAX;
+use parts::{ENCODER_BYTES, FILE_BYTES, GROUP_BYTES, Parts};
+use place::{ExportTo, Place};
 pub use report::{ExportReport, Manifest, SourceFields, TableFields};
-use table::{BATCH_BYTES_MAX, RUN_BYTES_MIN, Table};
+use sort::Run;
+use table::Table;
 use visitor::Exporter;
 
 /// Version of the columns. Changes whenever they do.
 pub const SCHEMA_VERSION: u32 = 3;
+
+/// Rows of a worker and table that are sorted at a time, whatever the memory.
+const RUN_BYTES_MIN: u64 = 8 << 20;
+/// Size of the largest row: an account with 10 MiB of data, which is also decoded in one piece.
+const DATA_ROW_BYTES_MAX: u64 = 22 << 20;
+/// Size of the largest row without data: a mint with 64 KiB of extensions.
+const ROW_BYTES_MAX: u64 = 128 << 10;
 
 /// Format of the files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -123,8 +124,8 @@ pub struct ExportOptions {
     /// Settings for reading and checking the state. Default: checks the state, on all cores, with 1
     /// GiB.
     pub visit: VerifyOptions,
-    /// Memory for files that are being written, besides that of the visit, in bytes. With more,
-    /// more files are written at a time, and more rows are sorted at a time. Default: 1 GiB.
+    /// Memory for writing files, besides that of the visit, in bytes. With more, more rows are
+    /// sorted at a time. Default: 1 GiB.
     pub memory_bytes: u64,
     /// Size at which a file is completed, for tests.
     #[doc(hidden)]
@@ -148,28 +149,31 @@ impl Default for ExportOptions {
 }
 
 impl ExportOptions {
-    /// Memory that the batches of one worker take.
+    /// Memory that the rows of one worker take, and encoding them if they are not sorted.
     pub fn worker_bytes(&self) -> u64 {
-        BATCH_BYTES_MAX * self.tables.len() as u64
+        let is_sorted = |table: &Table| self.format != TableFormat::Csv && self.order_of(*table) == RowOrder::Clustered;
+        let of_table = |table: &Table| {
+            let bytes_max = if is_sorted(table) { RUN_BYTES_MIN } else { GROUP_BYTES as u64 };
+            Run::reserved_bytes(bytes_max, self.row_bytes_max(*table))
+        };
+        let encoder_bytes = if self.tables.iter().all(is_sorted) { 0 } else { ENCODER_BYTES };
+        self.tables.iter().map(of_table).sum::<u64>() + encoder_bytes
     }
 
-    /// Least value of [`memory_bytes`](Self::memory_bytes): enough for one file per table.
+    /// Least value of [`memory_bytes`](Self::memory_bytes): enough for encoding the rows of a file.
     pub fn memory_bytes_min(&self) -> u64 {
-        Room::bytes_min(self.tables.len()) + self.programs_bytes()
+        ENCODER_BYTES
     }
 
-    /// Memory for programs that wait for their code.
-    fn programs_bytes(&self) -> u64 {
-        if self.tables.contains(&Table::Programs) { PROGRAMS_BYTES_MAX } else { 0 }
+    fn row_bytes_max(&self, table: Table) -> u64 {
+        if table == Table::Accounts && self.data != DataPart::None { DATA_ROW_BYTES_MAX } else { ROW_BYTES_MAX }
     }
 
     /// What is known of a manifest before its state is read.
     fn foreseen(&self, slot: u64, since: Option<(u64, Hash)>) -> Value {
-        let tables: Vec<_> = self.tables.iter().map(|table| json!({ "table": table })).collect();
         json!({
             "schema_version": SCHEMA_VERSION, "slot": slot, "filter": self.filter, "data": self.data,
-            "format": self.format, "tables": tables,
-            "since_slot": since.map(|(slot, _)| slot), "since_hash": since.map(|(_, hash)| hash),
+            "format": self.format, "since_slot": since.map(|(slot, _)| slot), "since_hash": since.map(|(_, hash)| hash),
         })
     }
 
@@ -188,24 +192,11 @@ impl ExportOptions {
         self.format != TableFormat::Csv
     }
 
-    /// Memory of all tables' files, and of rows that are sorted for them.
-    fn tables_bytes(&self) -> u64 {
-        self.memory_bytes.saturating_sub(self.programs_bytes())
-    }
-
-    /// Memory of one table's files, and of rows that are sorted for them.
-    fn table_bytes(&self) -> u64 {
-        self.tables_bytes() / self.tables.len().max(1) as u64
-    }
-
-    /// Size of the rows of a worker and table that are sorted at a time: most of its batch's memory,
-    /// and a share of half of the memory for files, which are written later.
+    /// Size of the rows of a worker and table that are sorted at a time. All together, half of the
+    /// memory for files, which are written later, is added.
     fn run_bytes(&self) -> u64 {
-        RUN_BYTES_MIN + self.table_bytes() / 2 / self.visit.threads.max(1) as u64
-    }
-
-    fn room(&self) -> Room {
-        Room::new(self.tables_bytes(), self.tables.len(), self.visit.threads)
+        let runs = (self.tables.len() * self.visit.threads).max(1) as u64;
+        RUN_BYTES_MIN + self.memory_bytes / 2 / runs * 4 / 5
     }
 
     fn check(&self, is_stream: bool) -> Result<()> {
@@ -288,9 +279,8 @@ pub fn export(
     }
     let mut stream = None;
     let place = match to {
-        ExportTo::Dir(dir) => Some(OutputPlace::dir(&dir, progress)?),
-        #[cfg(feature = "stores")]
-        ExportTo::Store(store, scratch) => Some(OutputPlace::store(store, &scratch, progress)?),
+        ExportTo::Dir(dir) => Some(Place::dir(&dir, progress)?),
+        ExportTo::Store(store, scratch) => Some(Place::store(store, &scratch, progress)?),
         ExportTo::Stream(to) => {
             stream = Some(Mutex::new(to));
             None
@@ -300,16 +290,17 @@ pub fn export(
     if let (Some(place), Some(new), None | Some(Some(_))) = (&place, name_of(&input), old) {
         // Before the state is read.
         let old = old.flatten().map(|old| (old.slot, old.hash));
-        place.check_free(&options.foreseen(new.slot, old), progress)?;
+        place.check_free(&options.foreseen(new.slot, old), &options.tables, progress)?;
     }
-    let (watch, room) = (SpaceWatch::default(), options.room());
-    let (mut facts, report) = match &place {
+    let watch = SpaceWatch::default();
+    let (mut facts, tables, report) = match &place {
         Some(place) if options.format == TableFormat::TestValidator => subset::write(input, options, place, progress)?,
         place => {
             let mut parts = Vec::new();
             if let Some(place) = place {
-                let new = |table: &Table| Parts::new(*table, options, room, place.work.dir(), &watch);
-                parts.extend(options.tables.iter().map(new));
+                for table in &options.tables {
+                    parts.push(Parts::new(*table, options, place.work.dir(), &watch)?);
+                }
             }
             let mut exporter = Exporter::new(options, place.as_ref(), parts, stream, progress);
             if let Some(since) = since {
@@ -319,10 +310,11 @@ pub fn export(
                 exporter.end_old_state()?;
             }
             let report = visit_state(input, &options.visit, progress, &exporter)?;
-            (exporter.finish()?, report)
+            let (facts, tables) = exporter.finish()?;
+            (facts, tables, report)
         }
     };
     facts.accounts = report.counts.accounts;
-    let manifest = place.map(|place| place.publish(&facts, progress)).transpose()?;
-    Ok(ExportReport { manifest, facts, elapsed: stopwatch.elapsed() })
+    let manifests = place.map(|place| place.publish(&facts, &tables, progress)).transpose()?.unwrap_or_default();
+    Ok(ExportReport { manifests, facts, tables, elapsed: stopwatch.elapsed() })
 }

@@ -1,68 +1,53 @@
-//! Writes the files of tables: under temporary names, hashed as they are written, and a bounded
-//! number at a time.
+//! Writes the files of tables under temporary names. Groups of rows are encoded on all cores: rows
+//! that are sorted when all were read, others as they come. One thread at a time appends to a table.
 
 use std::fs::File;
 use std::io::{self, Write};
 use std::sync::{Arc, OnceLock};
 
+use arrow_array::RecordBatch;
 use parking_lot::Mutex;
 use parquet::arrow::ArrowWriter;
-use parquet::arrow::arrow_writer::ArrowWriterOptions;
+use parquet::arrow::arrow_writer::{
+    ArrowColumnChunk, ArrowColumnWriter, ArrowRowGroupWriterFactory, ArrowWriterOptions, compute_leaves,
+};
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::errors::ParquetError;
-use parquet::file::metadata::KeyValue;
-use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
+use parquet::file::metadata::{KeyValue, SortingColumn};
+use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder, WriterVersion};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::ColumnPath;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
-use slotpress_base::{Error, IoContext, IoHint, KeptDir, Owner, Progress, Result, SpaceWatch, StreamWriter};
+use slotpress_base::pipeline::run_in_order;
+use slotpress_base::{
+    Error, IoContext, IoHint, KeptDir, Owner, Progress, Result, SpaceWatch, StreamWriter, panic_point, to_usize,
+};
 
+use super::cells::cells;
+use super::changes::changes;
+use super::column::{Column, push_csv};
 use super::filter::hex;
-use super::ordered::{self, Key};
-use super::sort::Sorter;
-use super::table::{Rows, Table, not_written};
+use super::sort::{Run, Sorter, changed, groups, split_counted};
+use super::table::{Cell, Table, not_written};
 use super::{ExportOptions, RowOrder};
 
-/// Limit on the rows of a row group.
-const ROW_GROUP_ROWS_MAX: usize = 1_000_000;
-/// Limit on the size of a row group.
-const ROW_GROUP_BYTES_MAX: u64 = 128 << 20;
-/// Lower bound for the limit on row groups, whatever the memory: smaller ones slow readers down too
-/// much.
-const ROW_GROUP_BYTES_MIN: u64 = 8 << 20;
-/// Memory of a writer besides its row group: pages and dictionaries of its columns, and one
-/// compressed account of 10 MiB.
-const WRITER_BYTES: u64 = 32 << 20;
+/// Rows of a row group. A query for a key reads one or two groups of each file, and a Bloom filter
+/// of so many values takes all of 16 KiB.
+pub(super) const GROUP_ROWS: usize = 13_500;
+/// Limit on the bytes of a row group's rows, before they are encoded. One row may come on top.
+pub(super) const GROUP_BYTES: usize = 4 << 20;
+/// Share of row groups without an address whose Bloom filters do not tell that.
+const FALSE_POSITIVES: f64 = 0.01;
+/// Memory for encoding a row group: rows as bytes, columns and pages, and in each form one account
+/// of 10 MiB.
+pub(super) const ENCODER_BYTES: u64 = 48 << 20;
 /// Size at which a file is completed and the next one begins. Engines read files of this size well,
 /// and stores send them in one piece.
-pub(super) const FILE_BYTES: u64 = (1 << 30) - ROW_GROUP_BYTES_MAX;
+pub(super) const FILE_BYTES: u64 = 896 << 20;
 
-/// Number of files that are written at a time, and the memory of each.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Room {
-    /// Number of writers per table.
-    pub writers: usize,
-    row_group_bytes: u64,
-}
-
-impl Room {
-    /// Least memory: that of one file per table.
-    pub fn bytes_min(tables: usize) -> u64 {
-        tables.max(1) as u64 * (ROW_GROUP_BYTES_MIN + WRITER_BYTES)
-    }
-
-    /// Creates as many writers as fit into the memory, but no more than there are threads to feed
-    /// them, and at least one per table.
-    pub fn new(memory_bytes: u64, tables: usize, threads: usize) -> Self {
-        let tables = tables.max(1) as u64;
-        let fit = memory_bytes / (ROW_GROUP_BYTES_MAX + WRITER_BYTES) / tables;
-        let writers = fit.clamp(1, threads.max(1) as u64);
-        let each = memory_bytes / (writers * tables);
-        let row_group_bytes = each.saturating_sub(WRITER_BYTES).clamp(ROW_GROUP_BYTES_MIN, ROW_GROUP_BYTES_MAX);
-        Self { writers: writers as usize, row_group_bytes }
-    }
-}
+/// Key of a row: a value for each column by which rows are sorted.
+type Key = Vec<Option<String>>;
 
 /// A complete file of a table.
 #[derive(Clone, Debug, Serialize)]
@@ -90,41 +75,45 @@ pub struct ExportedFile {
 /// The files of one table.
 pub(super) struct Parts<'a> {
     pub table: Table,
-    pub(super) options: &'a ExportOptions,
-    room: Room,
-    pub(super) dir: &'a KeptDir,
+    options: &'a ExportOptions,
+    dir: &'a KeptDir,
     watch: &'a SpaceWatch,
     /// Metadata for the footer of every file.
     pub footer: OnceLock<Vec<(String, String)>>,
-    writers: Vec<Mutex<Writer<'a>>>,
     /// Present if rows are sorted.
     sorter: Option<Sorter>,
+    encoder: ArrowRowGroupWriterFactory,
+    files: Mutex<Files<'a>>,
 }
 
+/// The file that is being written, and those that are complete.
 #[derive(Default)]
-struct Writer<'a> {
+struct Files<'a> {
     open: Option<OpenPart<'a>>,
     done: Vec<ExportedFile>,
 }
 
-pub(super) struct OpenPart<'a> {
-    pub(super) form: Form<'a>,
-    pub(super) rows: u64,
-    pub(super) keys: [Key; 2],
+struct OpenPart<'a> {
+    file: SerializedFileWriter<PartFile<'a>>,
+    rows: u64,
+    keys: [Key; 2],
 }
 
-pub(super) enum Form<'a> {
-    Parquet(Box<ArrowWriter<PartFile<'a>>>),
-    /// A file of row groups that are encoded elsewhere.
-    RowGroups(Box<SerializedFileWriter<PartFile<'a>>>),
+/// An encoded row group.
+struct Encoded {
+    chunks: Vec<ArrowColumnChunk>,
+    rows: u64,
+    /// Keys of the first row and of the last; empty if rows are not sorted.
+    keys: [Key; 2],
 }
 
 impl<'a> Parts<'a> {
-    pub fn new(table: Table, options: &'a ExportOptions, room: Room, dir: &'a KeptDir, watch: &'a SpaceWatch) -> Self {
-        let writers = (0..room.writers).map(|_| Mutex::default()).collect();
+    pub fn new(table: Table, options: &'a ExportOptions, dir: &'a KeptDir, watch: &'a SpaceWatch) -> Result<Self> {
         let is_sorted = options.order_of(table) == RowOrder::Clustered;
+        let encoder = parquet_writer(table, options, Vec::new(), io::sink())?.1;
         let sorter = is_sorted.then(|| Sorter::new(&options.visit.check.spill_dir(None)));
-        Self { table, options, room, dir, watch, footer: OnceLock::new(), writers, sorter }
+        let (footer, files) = (OnceLock::new(), Mutex::default());
+        Ok(Self { table, options, dir, watch, footer, sorter, encoder, files })
     }
 
     /// True if rows are sorted before they are written.
@@ -132,107 +121,196 @@ impl<'a> Parts<'a> {
         self.sorter.is_some()
     }
 
-    /// Writes rows with the first idle writer.
-    pub fn write(&self, rows: Rows, count: u64) -> Result<()> {
-        let rows = match (rows, &self.sorter) {
-            (Rows::Run(run), Some(sorter)) => return sorter.add(run),
-            (rows, _) => rows,
-        };
-        let idle = self.writers.iter().enumerate().find_map(|(number, writer)| Some((number, writer.try_lock()?)));
-        let waited = || self.writers.first().map(|writer| (0, writer.lock()));
-        let Some((number, mut writer)) = idle.or_else(waited) else { return Ok(()) };
-        let mut part = match writer.open.take() {
-            Some(part) => part,
-            None => self.open(&format!("{}-{number}-{}", self.table.name(), writer.done.len()))?,
-        };
-        part.rows += count;
-        let written = match (&mut part.form, rows) {
-            (Form::Parquet(to), Rows::Batch(batch)) => {
-                to.write(&batch).map_err(|error| of_parquet(&error))?;
-                to.bytes_written() as u64 + to.in_progress_size() as u64
-            }
-            _ => return Err(Error::failed("rows of one format came to a file of another")),
-        };
-        match written >= self.options.file_bytes {
-            true => writer.done.push(part.close()?),
-            false => writer.open = Some(part),
+    /// Writes rows, or passes them to the sorter. Leaves none.
+    pub fn write(&self, rows: &mut Run) -> Result<()> {
+        if let Some(sorter) = &self.sorter {
+            return sorter.add(rows);
         }
-        Ok(())
-    }
-
-    pub(super) fn open(&self, name: &str) -> Result<OpenPart<'a>> {
-        let file = PartFile::create(self.dir, name, self.watch)?;
-        let form = match (self.parquet_writer(file)?, &self.sorter) {
-            (writer, None) => Form::Parquet(Box::new(writer)),
-            (writer, Some(_)) => {
-                Form::RowGroups(Box::new(writer.into_serialized_writer().map_err(|error| of_parquet(&error))?.0))
-            }
-        };
-        Ok(OpenPart { form, rows: 0, keys: Default::default() })
-    }
-
-    pub(super) fn parquet_writer<W: Write + Send>(&self, to: W) -> Result<ArrowWriter<W>> {
-        let options = ArrowWriterOptions::new().with_properties(self.properties()?).with_skip_arrow_metadata(true);
-        let writer = ArrowWriter::try_new_with_options(to, self.table.schema(self.options), options);
-        writer.map_err(|error| of_parquet(&error))
-    }
-
-    fn properties(&self) -> Result<WriterProperties> {
-        let zstd = |level| ZstdLevel::try_new(level).map(Compression::ZSTD).map_err(|error| of_parquet(&error));
-        let footer = self.footer.get().into_iter().flatten();
-        let footer = footer.map(|(key, value)| KeyValue::new(key.clone(), value.clone())).collect();
-        let mut properties = WriterProperties::builder()
-            .set_writer_version(WriterVersion::PARQUET_1_0)
-            .set_created_by(format!("slotpress {}", env!("CARGO_PKG_VERSION")))
-            .set_compression(zstd(3)?)
-            .set_max_row_group_row_count(Some(ROW_GROUP_ROWS_MAX))
-            .set_max_row_group_bytes(usize::try_from(self.room.row_group_bytes).ok())
-            .set_key_value_metadata(Some(footer));
-        // Nearly all values of these columns differ. A dictionary would be discarded, and minimum
-        // and maximum of the data would be useless.
-        for name in ["address", "data"] {
-            properties = properties.set_column_dictionary_enabled(ColumnPath::from(name), false);
-        }
-        // Nothing in these columns repeats: level 2 makes them as small, in half of the time.
-        for name in ["address", "owner"] {
-            properties = properties.set_column_compression(ColumnPath::from(name), zstd(2)?);
-        }
-        properties = properties.set_column_statistics_enabled(ColumnPath::from("data"), EnabledStatistics::None);
-        if self.is_sorted() {
-            properties = ordered::properties(self.table, properties);
-        }
-        Ok(properties.build())
+        let encoded = self.encode(rows.bytes())?;
+        rows.clear();
+        self.append(encoded)
     }
 
     /// Completes all files. A table without rows gets one file, which has the columns.
     pub fn finish(&self, progress: &dyn Progress) -> Result<Vec<ExportedFile>> {
-        let mut files = match &self.sorter {
-            Some(sorter) => self.write_sorted(sorter, progress)?,
-            None => Vec::new(),
+        if let Some(sorter) = &self.sorter {
+            self.write_sorted(sorter, progress)?;
+        }
+        let mut files = self.files.lock();
+        if files.open.is_none() && files.done.is_empty() {
+            files.open = Some(self.open(0)?);
+        }
+        let last = files.open.take().map(OpenPart::close).transpose()?;
+        files.done.extend(last);
+        Ok(std::mem::take(&mut files.done))
+    }
+
+    /// Merges the runs, and writes all files.
+    fn write_sorted(&self, sorter: &Sorter, progress: &dyn Progress) -> Result<()> {
+        // The state was checked, so that its memory is free. Tables are finished one after another.
+        let ExportOptions { visit, memory_bytes, .. } = self.options;
+        let memory_bytes = memory_bytes / 2 + visit.check.memory_bytes;
+        let encoders = (memory_bytes - memory_bytes / 8) / ENCODER_BYTES;
+        let encoders = to_usize(encoders).clamp(1, visit.threads.max(1));
+        progress.stage("Writing", None);
+        let rows = sorter.rows(memory_bytes / 8, visit.threads, progress)?;
+        let rows: Box<dyn Iterator<Item = Result<Vec<u8>>> + Send> = match self.options.changes {
+            true => Box::new(changes(self.table, rows, progress)),
+            false => Box::new(rows),
         };
-        for writer in &self.writers {
-            let mut writer = writer.lock();
-            if let Some(part) = writer.open.take() {
-                writer.done.push(part.close()?);
-            }
-            files.append(&mut writer.done);
+        let groups = groups(rows, GROUP_ROWS, GROUP_BYTES);
+        let new_encoder = || Ok(|group: Vec<u8>, _: &mut Vec<u8>| self.encode(&group));
+        run_in_order(groups, encoders, &new_encoder, progress, &mut |_, encoded| self.append(encoded))
+    }
+
+    fn append(&self, encoded: Encoded) -> Result<()> {
+        let mut files = self.files.lock();
+        let mut part = match files.open.take() {
+            Some(part) => part,
+            None => self.open(files.done.len())?,
+        };
+        match part.append(encoded)? >= self.options.file_bytes {
+            true => files.done.push(part.close()?),
+            false => files.open = Some(part),
         }
-        if files.is_empty() {
-            files.push(self.open(&format!("{}-empty", self.table.name()))?.close()?);
+        Ok(())
+    }
+
+    fn open(&self, number: usize) -> Result<OpenPart<'a>> {
+        let file = PartFile::create(self.dir, &format!("{}-{number}", self.table.name()), self.watch)?;
+        let footer = self.footer.get().cloned().unwrap_or_default();
+        let file = parquet_writer(self.table, self.options, footer, file)?.0;
+        Ok(OpenPart { file, rows: 0, keys: Default::default() })
+    }
+
+    fn encode(&self, group: &[u8]) -> Result<Encoded> {
+        panic_point("row encoder");
+        let schema = self.table.schema(self.options);
+        let mut columns: Vec<Column> = schema.fields().iter().map(|field| Column::new(field.data_type())).collect();
+        let (mut rest, mut rows, mut ends) = (group, 0, None);
+        while let Some((row, after)) = split_counted(rest) {
+            columns.iter_mut().zip(cells(row)).try_for_each(|(column, cell)| column.push(cell?))?;
+            ends = Some((ends.map_or(row, |(first, _)| first), row));
+            (rest, rows) = (after, rows + 1);
         }
-        Ok(files)
+        let (first, last) = ends.ok_or_else(changed)?;
+        let keys = if self.is_sorted() { [self.key_of(first)?, self.key_of(last)?] } else { Default::default() };
+        let arrays = columns.iter_mut().map(Column::finish).collect();
+        let batch = RecordBatch::try_new(schema, arrays).map_err(|error| not_written(&error))?;
+        let chunks = row_group(&batch, &self.encoder).map_err(|error| of_parquet(&error))?;
+        Ok(Encoded { chunks, rows, keys })
+    }
+
+    fn key_of(&self, row: &[u8]) -> Result<Key> {
+        let text = |cell: Cell<'_>| match cell {
+            Cell::Text(text) => Some(text.to_string()),
+            _ => None,
+        };
+        cells(row).take(self.table.key_columns()).map(|cell| cell.map(text)).collect()
     }
 }
 
+/// Rows as lines of CSV.
+pub(super) fn csv(mut rows: &[u8]) -> Result<Vec<u8>> {
+    let mut text = Vec::new();
+    while let Some((row, after)) = split_counted(rows) {
+        for (at, cell) in cells(row).enumerate() {
+            text.extend((at > 0).then_some(b','));
+            push_csv(&mut text, cell?);
+        }
+        text.push(b'\n');
+        rows = after;
+    }
+    Ok(text)
+}
+
+/// Begins a file of row groups; also returns what encodes them.
+fn parquet_writer<W: Write + Send>(
+    table: Table,
+    options: &ExportOptions,
+    footer: Vec<(String, String)>,
+    to: W,
+) -> Result<(SerializedFileWriter<W>, ArrowRowGroupWriterFactory)> {
+    let zstd = |level| ZstdLevel::try_new(level).map(Compression::ZSTD).map_err(|error| of_parquet(&error));
+    let footer = footer.into_iter().map(|(key, value)| KeyValue::new(key, value)).collect();
+    let mut properties = WriterProperties::builder()
+        .set_writer_version(WriterVersion::PARQUET_1_0)
+        .set_created_by(format!("slotpress {}", env!("CARGO_PKG_VERSION")))
+        .set_compression(zstd(3)?)
+        .set_key_value_metadata(Some(footer));
+    // Nearly all values of these columns differ. A dictionary would be discarded, and minimum
+    // and maximum of the data would be useless.
+    for name in ["address", "data"] {
+        properties = properties.set_column_dictionary_enabled(ColumnPath::from(name), false);
+    }
+    // Nothing in these columns repeats: level 2 makes them as small, in half of the time.
+    for name in ["address", "owner"] {
+        properties = properties.set_column_compression(ColumnPath::from(name), zstd(2)?);
+    }
+    properties = properties.set_column_statistics_enabled(ColumnPath::from("data"), EnabledStatistics::None);
+    if options.order_of(table) == RowOrder::Clustered {
+        properties = with_order(table, properties);
+    }
+    let how = ArrowWriterOptions::new().with_properties(properties.build()).with_skip_arrow_metadata(true);
+    let writer = ArrowWriter::try_new_with_options(to, table.schema(options), how);
+    writer.and_then(ArrowWriter::into_serialized_writer).map_err(|error| of_parquet(&error))
+}
+
+/// Tells readers of the order, and helps them to find addresses, and wallets.
+fn with_order(table: Table, properties: WriterPropertiesBuilder) -> WriterPropertiesBuilder {
+    let sorting = (0..table.key_columns() as i32).map(|at| SortingColumn {
+        column_idx: at,
+        descending: false,
+        nulls_first: true,
+    });
+    let mut properties = properties.set_sorting_columns(Some(sorting.collect()));
+    // Statistics suffice for the column by which rows are sorted first.
+    let columns = table.columns(false, false).skip(table.key_columns() - 1);
+    for (name, ..) in columns.filter(|(name, ..)| ["address", "owner"].contains(name)) {
+        let column = ColumnPath::from(name);
+        properties = properties
+            .set_column_dictionary_enabled(column.clone(), false)
+            .set_column_bloom_filter_fpp(column.clone(), FALSE_POSITIVES)
+            .set_column_bloom_filter_max_ndv(column, GROUP_ROWS as u64);
+    }
+    properties
+}
+
+fn row_group(rows: &RecordBatch, factory: &ArrowRowGroupWriterFactory) -> Result<Vec<ArrowColumnChunk>, ParquetError> {
+    let mut writers = factory.create_column_writers(0)?;
+    let mut next = writers.iter_mut();
+    for (field, column) in rows.schema_ref().fields().iter().zip(rows.columns()) {
+        for (leaf, writer) in compute_leaves(field, column)?.iter().zip(&mut next) {
+            writer.write(leaf)?;
+        }
+    }
+    writers.into_iter().map(ArrowColumnWriter::close).collect()
+}
+
 impl OpenPart<'_> {
-    pub(super) fn close(self) -> Result<ExportedFile> {
-        let file = match self.form {
-            Form::Parquet(writer) => writer.into_inner().map_err(|error| of_parquet(&error))?,
-            Form::RowGroups(writer) => writer.into_inner().map_err(|error| of_parquet(&error))?,
-        };
+    /// Appends a row group. Returns the size of the file.
+    fn append(&mut self, encoded: Encoded) -> Result<u64> {
+        let [first, last] = encoded.keys;
+        self.keys = [if self.rows == 0 { first } else { std::mem::take(&mut self.keys[0]) }, last];
+        self.rows += encoded.rows;
+        append_group(&mut self.file, encoded.chunks).map_err(|error| of_parquet(&error))
+    }
+
+    fn close(self) -> Result<ExportedFile> {
         let [least_key, greatest_key] = self.keys;
+        let file = self.file.into_inner().map_err(|error| of_parquet(&error))?;
         Ok(ExportedFile { least_key, greatest_key, ..file.close(self.rows)? })
     }
+}
+
+fn append_group<W: Write + Send>(
+    file: &mut SerializedFileWriter<W>,
+    chunks: Vec<ArrowColumnChunk>,
+) -> Result<u64, ParquetError> {
+    let mut group = file.next_row_group()?;
+    chunks.into_iter().try_for_each(|chunk| chunk.append_to_row_group(&mut group))?;
+    group.close()?;
+    Ok(file.bytes_written() as u64)
 }
 
 /// Converts an error of the Parquet library. If an I/O error caused it, reports that one.
@@ -290,20 +368,5 @@ impl Write for PartFile<'_> {
 
     fn flush(&mut self) -> io::Result<()> {
         self.to.flush()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    proptest::proptest! {
-        #[test]
-        fn writers_keep_to_their_memory(memory in 0u64..1 << 42, tables in 1usize..3, threads in 1usize..1024) {
-            let room = Room::new(memory, tables, threads);
-            let taken = (room.writers * tables) as u64 * (room.row_group_bytes + WRITER_BYTES);
-            let least = Room::bytes_min(tables);
-            proptest::prop_assert!(taken <= memory.max(least) && room.writers >= 1 && room.writers <= threads);
-        }
     }
 }

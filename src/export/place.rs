@@ -1,58 +1,70 @@
-//! Publishes tables in a directory or store ([`in_dir`], [`in_store`]), after the state was found
-//! to be right.
+//! Publishes tables in a directory or store, after the state was found to be right.
 //!
-//! The manifest is the commit: it gets its name last. A run that fails takes back the names that it
-//! has given; after a kill, the next run does. Files for a store are first written to a scratch
-//! directory, and sent after the check, so that nothing unchecked is in the bucket, and memory does
-//! not grow with the number of files.
+//! The manifest of a table is its commit: manifests get their names when all files have theirs. A
+//! journal marks an unfinished export of a slot, and names its run and its tables. A run that fails
+//! takes back what it has published. After a kill, the next run of that slot, on whichever machine,
+//! replaces the journal, and removes what the earlier run left; if that still runs, it ends when it
+//! finds that the journal was replaced, and removes nothing.
+//!
+//! Files are first written to a work directory: in the output, or in a scratch directory for a
+//! store. So nothing unchecked is published, and memory does not grow with the number of files.
 
+use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use slotpress_base::{Error, KeptDir, Progress, Result, panic_point};
-use slotpress_read::{WorkDir, check_output_dir};
-#[cfg(feature = "stores")]
-use slotpress_stores::Store;
+use slotpress_base::kept_dir::changed;
+use slotpress_base::{Error, IoContext, KeptDir, NoProgress, Progress, Result, panic_point, random_name, text};
+use slotpress_read::{WorkDir, check_output_dir, remove_stale_dirs};
+use slotpress_stores::{Condition, Metadata, Put, Small, Store};
 
-#[cfg(feature = "stores")]
-use super::added::slot_of;
-#[cfg(feature = "stores")]
-use super::in_store;
-use super::{Manifest, in_dir};
+use super::parts::ExportedFile;
+use super::table::Table;
+use super::{Manifest, TableFields, chain};
 use crate::restore::made_dirs::MadeDirs;
 
 /// Prefix of work directories, which killed runs leave.
 pub const WORK_PREFIX: &str = "slotpress-partial-export-";
+
+/// Limit on the size of a manifest, which is read in one piece.
+pub(super) const MANIFEST_BYTES_MAX: u64 = 8 << 20;
 
 /// Output of an export.
 pub enum ExportTo<'a> {
     /// A directory, which is created if it is missing.
     Dir(PathBuf),
     /// A store, and a scratch directory for its files.
-    #[cfg(feature = "stores")]
     Store(&'a Store, PathBuf),
     /// A stream, which gets the rows of one table as CSV before the state is known to be right.
     Stream(&'a mut (dyn std::io::Write + Send + 'a)),
 }
 
 /// An open output for files.
-pub(super) struct OutputPlace {
+pub(super) struct Place {
     // Dropped, and so removed, before the directory that was created for it.
     pub work: WorkDir,
     made: MadeDirs,
-    to: To,
+    store: Store,
 }
 
-/// A directory or store.
-enum To {
-    Dir(Arc<KeptDir>),
-    #[cfg(feature = "stores")]
-    Store(Box<Store>),
+/// Journal of an unfinished export.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Journal {
+    /// Random name of the run.
+    run: String,
+    /// Names of the tables that it publishes, and of those that an earlier run left.
+    tables: Vec<String>,
 }
 
 pub(super) fn partition(slot: u64) -> String {
     format!("snapshot_slot={slot}")
+}
+
+fn journal_name(slot: u64) -> String {
+    format!("_unfinished-{slot}.json")
 }
 
 pub(super) fn manifest_name(slot: u64) -> String {
@@ -64,64 +76,258 @@ pub(super) fn manifest_slot(name: &str) -> Option<u64> {
     name.strip_prefix("_manifest-")?.strip_suffix(".json")?.parse().ok()
 }
 
-pub(super) fn exists(path: &Path) -> Error {
-    Error::exists(path).with_hint("an export replaces nothing: remove what is there, or choose another output")
+fn exists(shown: &str) -> Error {
+    Error::exists(Path::new(shown))
+        .with_hint("an export replaces nothing: remove what is there, or choose another output")
 }
 
-/// Warns that an unfinished export was removed.
-pub(super) fn tell_taken_back(slot: u64, place: &str, progress: &dyn Progress) {
-    progress.warn(&format!("{place}: removed what an export of slot {slot} left that ended before its manifest"));
+fn name_of(file: &ExportedFile) -> &str {
+    file.path.rsplit('/').next().unwrap_or_default()
 }
 
-impl OutputPlace {
+/// True if an export gives its files such names. Others in a partition are not removed.
+fn is_of_export(name: &str) -> bool {
+    name.starts_with("part-") || name.ends_with(".json")
+}
+
+/// Condition for replacing a file: it is still this one.
+fn unchanged(small: &Option<Small>) -> Condition {
+    let Some(small) = small else { return Condition::Absent };
+    small.e_tag.clone().map_or(Condition::Always, Condition::Unchanged)
+}
+
+impl Place {
     pub fn dir(path: &Path, progress: &dyn Progress) -> Result<Self> {
-        check_dir(path)?;
+        if path.exists() {
+            check_output_dir(path)?;
+        }
         let mut made = MadeDirs::default();
         let dir = made.open_or_make(path)?;
-        Ok(Self { work: work_in(&dir, progress)?, made, to: To::Dir(dir) })
+        Self::new(Store::of_dir(dir.clone()), &dir, made, progress)
     }
 
-    #[cfg(feature = "stores")]
     pub fn store(store: &Store, scratch: &Path, progress: &dyn Progress) -> Result<Self> {
-        let work = work_in(&Arc::new(KeptDir::open(scratch)?), progress)?;
-        Ok(Self { work, made: MadeDirs::default(), to: To::Store(Box::new(store.clone())) })
+        Self::new(store.clone(), &Arc::new(KeptDir::open(scratch)?), MadeDirs::default(), progress)
     }
 
-    /// Refuses tables if the output has them already, or others that these cannot be added to.
-    pub fn check_free(&self, ours: &Value, progress: &dyn Progress) -> Result<()> {
+    fn new(store: Store, scratch: &Arc<KeptDir>, made: MadeDirs, progress: &dyn Progress) -> Result<Self> {
+        remove_stale_dirs(scratch, WORK_PREFIX, &mut |_| progress.check())?;
+        Ok(Self { work: WorkDir::create(scratch, WORK_PREFIX)?, made, store })
+    }
+
+    /// The place of a table's manifests.
+    fn table(&self, table: &str) -> Result<Store> {
+        self.store.below(table, true)?.ok_or_else(|| Error::failed(format!("{} is gone", self.store.shown(table))))
+    }
+
+    /// The place of a table's files.
+    fn files(&self, table: &str, slot: u64) -> Result<Store> {
+        let (table, name) = (self.table(table)?, partition(slot));
+        table.below(&name, true)?.ok_or_else(|| Error::failed(format!("{} is gone", table.shown(&name))))
+    }
+
+    /// The journal of an earlier run that left tables unfinished, and its content. Removes the
+    /// journal of one that had published all of its tables.
+    fn left(&self, slot: u64, progress: &dyn Progress) -> Result<(Option<Small>, Journal)> {
+        let name = journal_name(slot);
+        let Some(small) = self.store.get_small(&name, MANIFEST_BYTES_MAX, progress)? else {
+            return Ok((None, Journal::default()));
+        };
+        let journal: Journal = serde_json::from_slice(&small.bytes).unwrap_or_default();
+        let mut is_whole = !journal.tables.is_empty();
+        for table in &journal.tables {
+            let at = self.store.below(table, false)?;
+            let manifest = at.map(|at| at.stat(&manifest_name(slot), progress)).transpose()?.flatten();
+            is_whole &= manifest.is_some();
+        }
+        if is_whole {
+            self.store.delete(&name, progress)?;
+            return Ok((None, Journal::default()));
+        }
+        Ok((Some(small), journal))
+    }
+
+    /// Refuses tables that are there already, and changes that do not follow what is there. Allows
+    /// what an unfinished export left, which a run removes.
+    pub fn check_free(&self, ours: &Value, tables: &[Table], progress: &dyn Progress) -> Result<()> {
         progress.check()?;
-        match &self.to {
-            To::Dir(dir) => in_dir::check_free(dir, ours).map(drop),
-            #[cfg(feature = "stores")]
-            To::Store(store) => in_store::check_free(store, ours, progress)
-                .inspect_err(|_| in_store::forget(store, slot_of(ours), progress)),
+        let slot = ours["slot"].as_u64().unwrap_or_default();
+        let (_, left) = self.left(slot, progress)?;
+        for table in tables {
+            let at = self.store.below(table.name(), false)?;
+            chain::check(ours, at.as_ref().unwrap_or(&self.store), progress)?;
+            let Some(at) = at.filter(|_| !left.tables.iter().any(|it| it == table.name())) else { continue };
+            let manifest = manifest_name(slot);
+            if at.stat(&manifest, progress)?.is_some() {
+                return Err(exists(&at.shown(&manifest)));
+            }
+            let files = at.below(&partition(slot), false)?;
+            if let Some(files) = files.filter(|files| files.list(progress).is_ok_and(|list| !list.is_empty())) {
+                return Err(exists(&files.shown("")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives all files their names, after the state was found to be right. Returns the paths or URLs
+    /// of the manifests.
+    pub fn publish(
+        mut self,
+        manifest: &Manifest,
+        tables: &[TableFields],
+        progress: &dyn Progress,
+    ) -> Result<Vec<String>> {
+        panic_point("export publisher");
+        let names: Vec<Table> = tables.iter().map(|fields| fields.table).collect();
+        self.check_free(&manifest.to_value(), &names, progress)?;
+        let (small, left) = self.left(manifest.slot, progress)?;
+        let ours = names.iter().map(|table| table.name().to_string()).filter(|table| !left.tables.contains(table));
+        let all = left.tables.iter().cloned().chain(ours).collect();
+        let run = random_name("").to_string_lossy().into_owned();
+        let journal = text::json(&Journal { run, tables: all }) + "\n";
+        let name = journal_name(manifest.slot);
+        let condition = unchanged(&small);
+        if self.store.put_small(&name, journal.as_bytes(), &Metadata::default(), &condition, progress)? == Put::Refused
+        {
+            return Err(self.taken_over(manifest.slot));
+        }
+        let run = Run { place: &self, manifest, tables, journal };
+        let published = run.publish(small.is_some(), &left.tables, progress);
+        if published.is_err() {
+            // If this fails too, the next run removes the files.
+            let _ = run.take_back(&NoProgress);
+        } else {
+            self.made.keep();
+        }
+        published
+    }
+
+    fn taken_over(&self, slot: u64) -> Error {
+        let name = self.store.shown(&journal_name(slot));
+        Error::failed(format!("{name} is not of this run any more: another export of this slot goes there"))
+            .with_hint("let one end before the next one begins, or give each its own place")
+    }
+
+    /// Removes a table of a slot: its manifest, then files of these names.
+    fn remove(&self, table: &str, slot: u64, names: &[String], progress: &dyn Progress) -> Result<()> {
+        let (Some(at), partition) = (self.store.below(table, false)?, partition(slot)) else { return Ok(()) };
+        at.delete(&manifest_name(slot), progress)?;
+        if let Some(files) = at.below(&partition, false)? {
+            names.iter().try_for_each(|name| files.delete(name, progress))?;
+        }
+        // Fails if others have put something there.
+        let _ = at.dir().map(|dir| dir.remove_dir(&partition));
+        let _ = self.store.dir().map(|dir| dir.remove_dir(table));
+        Ok(())
+    }
+}
+
+/// A run that publishes its tables.
+struct Run<'a> {
+    place: &'a Place,
+    manifest: &'a Manifest,
+    tables: &'a [TableFields],
+    journal: String,
+}
+
+impl Run<'_> {
+    /// Fails if another run has taken over from this one.
+    fn check_ours(&self, progress: &dyn Progress) -> Result<()> {
+        let (store, slot) = (&self.place.store, self.manifest.slot);
+        let there = store.get_small(&journal_name(slot), MANIFEST_BYTES_MAX, progress)?;
+        let is_ours = there.is_some_and(|there| there.bytes == self.journal.as_bytes());
+        if is_ours { Ok(()) } else { Err(self.place.taken_over(slot)) }
+    }
+
+    fn publish(&self, is_left: bool, left: &[String], progress: &dyn Progress) -> Result<Vec<String>> {
+        let Self { place, manifest, tables, .. } = self;
+        let slot = manifest.slot;
+        for table in left {
+            let files = place.files(table, slot)?;
+            let names = files.list(progress)?.into_iter().map(|object| object.name).filter(|name| is_of_export(name));
+            place.remove(table, slot, &names.collect::<Vec<_>>(), progress)?;
+        }
+        if is_left {
+            let shown = place.store.shown("");
+            progress
+                .warn(&format!("{shown}: removed what an export of slot {slot} left that ended before its manifest"));
+        }
+        progress.stage("Sending", Some(tables.iter().map(|fields| fields.bytes).sum()));
+        for fields in *tables {
+            let files = place.files(fields.table.name(), slot)?;
+            if !files.list(progress)?.is_empty() {
+                return Err(exists(&files.shown("")));
+            }
+            for file in &fields.files {
+                self.check_ours(progress)?;
+                self.send(&files, file, progress)?;
+            }
+            files.dir().map_or(Ok(()), KeptDir::sync)?;
+        }
+        tables.iter().try_for_each(|fields| self.check_there(fields, progress))?;
+        self.check_ours(progress)?;
+        let mut published = Vec::new();
+        for fields in *tables {
+            let (at, name) = (place.table(fields.table.name())?, manifest_name(slot));
+            let text = manifest.of_table(fields);
+            let put = at.put_small(&name, text.as_bytes(), &Metadata::default(), &Condition::Absent, progress)?;
+            if put == Put::Refused {
+                return Err(exists(&at.shown(&name)));
+            }
+            // Another run may have put the manifest of another slot there meanwhile.
+            chain::check(&manifest.to_value(), &at, progress)?;
+            published.push(at.shown(&name));
+        }
+        // If this fails, a later run removes it.
+        let _ = place.store.delete(&journal_name(slot), progress);
+        Ok(published)
+    }
+
+    /// Removes what was published, and the journal last. Deletes files by name: listing may be the
+    /// request that the store fails at.
+    fn take_back(&self, progress: &dyn Progress) -> Result<()> {
+        let (place, slot) = (self.place, self.manifest.slot);
+        self.check_ours(progress)?;
+        for fields in self.tables {
+            let there =
+                place.table(fields.table.name())?.get_small(&manifest_name(slot), MANIFEST_BYTES_MAX, progress)?;
+            if there.is_none_or(|there| there.bytes == self.manifest.of_table(fields).as_bytes()) {
+                let names: Vec<String> = fields.files.iter().map(|file| name_of(file).to_string()).collect();
+                place.remove(fields.table.name(), slot, &names, progress)?;
+            }
+        }
+        place.store.delete(&journal_name(slot), progress)
+    }
+
+    fn send(&self, to: &Store, file: &ExportedFile, progress: &dyn Progress) -> Result<()> {
+        let (work, name) = (self.place.work.dir(), name_of(file));
+        if let Some(dir) = to.dir() {
+            let found = work.found(&file.part)?.ok_or_else(|| changed(&work.path_of(&file.part)))?;
+            return work.move_found(&file.part, &found, dir, name);
+        }
+        let metadata = Metadata::default().content_type("application/octet-stream".to_string());
+        let mut upload = to.upload(name, &metadata, file.bytes, false, progress)?;
+        let (mut from, mut buffer) = (work.open_file(&file.part)?, vec![0; 1 << 20]);
+        loop {
+            let count = from.read(&mut buffer).or_path("read", &work.path_of(&file.part))?;
+            if count == 0 {
+                return upload.finish(progress).map(drop);
+            }
+            upload.write(buffer.get(..count).unwrap_or_default(), progress)?;
+            progress.advance(count as u64, 0);
         }
     }
 
-    /// Gives all files their names, after the state was found to be right. Returns the path or URL
-    /// of the manifest.
-    pub fn publish(self, manifest: &Manifest, progress: &dyn Progress) -> Result<String> {
-        // The order of drops matters: the work directory is removed before the one that contains
-        // it.
-        let Self { mut made, to, work } = self;
-        panic_point("export publisher");
-        progress.check()?;
-        let published = match &to {
-            To::Dir(dir) => in_dir::publish(dir, work, manifest, progress),
-            #[cfg(feature = "stores")]
-            To::Store(store) => in_store::publish(store, &work, manifest, progress),
-        }?;
-        made.keep();
-        Ok(published)
+    /// Fails if the place lists other files of a table than those that were sent.
+    fn check_there(&self, fields: &TableFields, progress: &dyn Progress) -> Result<()> {
+        let files = self.place.files(fields.table.name(), self.manifest.slot)?;
+        let there = files.list(progress)?.into_iter().map(|object| (object.name, object.length_bytes));
+        let there: BTreeMap<_, _> = there.collect();
+        let sent = fields.files.iter().map(|file| (name_of(file).to_string(), file.bytes)).collect();
+        match there == sent {
+            true => Ok(()),
+            false => Err(Error::failed(format!("{} does not have the files that were sent there", files.shown("")))
+                .with_hint("look at the store's own log, and whether another program writes there")),
+        }
     }
-}
-
-/// Refuses a path that exists and is not a directory. A missing one will be created.
-fn check_dir(path: &Path) -> Result<()> {
-    if path.exists() { check_output_dir(path) } else { Ok(()) }
-}
-
-fn work_in(dir: &Arc<KeptDir>, progress: &dyn Progress) -> Result<WorkDir> {
-    in_dir::take_back_killed(dir, progress)?;
-    WorkDir::create(dir, WORK_PREFIX)
 }

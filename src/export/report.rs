@@ -1,4 +1,4 @@
-//! Report of an export: its manifest, and where the manifest was written.
+//! Report of an export: its manifests, and where they were written.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use super::parts::ExportedFile;
 use super::table::Table;
 use super::{DataPart, ExportOptions, RowOrder, SCHEMA_VERSION, TableFormat};
 
-/// Content of a manifest: which state was exported, how, and into which files.
+/// What the manifests of all tables of an export have in common: which state was exported, and how.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Manifest {
@@ -56,13 +56,11 @@ pub struct Manifest {
     pub data: DataPart,
     /// Format of the files.
     pub format: TableFormat,
-    /// Number of accounts that the tables' programs own but cannot have written. They are only in the
+    /// Number of accounts that the exported tables' programs own but cannot have written. They are only in the
     /// table of accounts.
     pub unparsed_accounts: u64,
     /// Number of token accounts and mints with an extension that is cut off.
     pub cut_off_extensions: u64,
-    /// The tables.
-    pub tables: Vec<TableFields>,
 }
 
 impl Manifest {
@@ -94,12 +92,19 @@ impl Manifest {
             format: options.format,
             unparsed_accounts: 0,
             cut_off_extensions: 0,
-            tables: options
-                .tables
-                .iter()
-                .map(|table| TableFields::new(*table, options.order_of(*table), Vec::new()))
-                .collect(),
         }
+    }
+
+    /// Text of a table's manifest.
+    pub(super) fn of_table(&self, fields: &TableFields) -> String {
+        #[derive(Serialize)]
+        struct OfTable<'a> {
+            #[serde(flatten)]
+            facts: &'a Manifest,
+            #[serde(flatten)]
+            table: &'a TableFields,
+        }
+        text::json(&OfTable { facts: self, table: fields }) + "\n"
     }
 
     pub(super) fn to_value(&self) -> Value {
@@ -144,11 +149,13 @@ impl TableFields {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct ExportReport {
-    /// Path or URL of the manifest; `None` for a stream.
-    pub manifest: Option<String>,
-    /// Content of the manifest.
+    /// Path or URL of each table's manifest; none for a stream.
+    pub manifests: Vec<String>,
+    /// What the manifests have in common.
     #[serde(flatten)]
     pub facts: Manifest,
+    /// The tables.
+    pub tables: Vec<TableFields>,
     /// Time and CPU time.
     #[serde(flatten)]
     pub elapsed: Elapsed,

@@ -1,12 +1,12 @@
 //! Columns and rows of the tables of mints, stakes, votes and programs.
 
+use sha2::{Digest, Sha256};
 use slotpress_base::Result;
 use slotpress_format::ledger::activation::{ClusterStake, StakeHistory};
 use slotpress_format::ledger::programs::TOKEN_2022;
-use slotpress_format::{Mint, RecordHeader, StakeAccount, VoteState};
+use slotpress_format::{LoaderAccount, Mint, RecordHeader, StakeAccount, VoteState};
 
 use super::filter::hex;
-use super::programs::{Code, Program};
 use super::table::{Batch, Cell, extension_names, integer, slot_cell};
 
 pub(super) const MINTS: &str = "address:address token_program:address decimals:integer supply:amount
@@ -144,19 +144,27 @@ impl Batch {
         Ok(true)
     }
 
-    /// Adds a row of the table of programs. The code is missing if the program was closed.
-    pub fn push_program(&mut self, program: &Program, code: Option<&Code>) -> Result<()> {
-        let sha256 = code.map(|code| hex(&code.sha256));
+    /// Adds a row of the table of programs, if the account is a program or has a program's code.
+    /// Returns false if its loader cannot have written it.
+    pub fn push_program(&mut self, header: &RecordHeader, data: &[u8], slot: Option<u64>) -> Result<bool> {
+        let (programdata, code) = match LoaderAccount::parse(&header.owner, header.executable == 1, data) {
+            None => return Ok(false),
+            Some(LoaderAccount::Other) => return Ok(true),
+            Some(LoaderAccount::Program(at)) => (Some(at), None),
+            Some(LoaderAccount::Code(code)) => (None, Some(code)),
+        };
+        let sha256 = code.map(|code| hex(&Sha256::digest(code.code)));
         self.push(&[
-            Cell::Address(&program.address),
-            Cell::Address(&program.loader),
-            address(program.programdata.as_ref()),
-            address(code.and_then(|code| code.upgrade_authority.as_ref())),
+            Cell::Address(&header.pubkey),
+            Cell::Address(&header.owner),
+            address(programdata.as_ref()),
+            address(code.as_ref().and_then(|code| code.upgrade_authority.as_ref())),
             small(code.and_then(|code| code.deploy_slot)),
-            small(code.map(|code| code.length)),
+            small(code.map(|code| code.code.len() as u64)),
             text(sha256.as_deref()),
-            integer("lamports", program.lamports, &program.address)?,
-            slot_cell(program.slot, &program.address)?,
-        ])
+            integer("lamports", header.lamports, &header.pubkey)?,
+            slot_cell(slot, &header.pubkey)?,
+        ])?;
+        Ok(true)
     }
 }

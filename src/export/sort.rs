@@ -4,6 +4,7 @@
 //! the end, all runs are merged. The order depends on the rows only: not on memory, on threads, or on
 //! how rows were divided among runs.
 
+use std::borrow::Borrow;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
@@ -36,8 +37,6 @@ const SOURCE_BYTES: u64 = (BLOCK_BYTES + 4 * HEAD_BYTES_MAX) as u64;
 const SOURCES_MAX: u64 = 1024;
 /// Limit on the bytes of a run, so that the position of a row has 32 bits.
 const RUN_BYTES_MAX: u64 = 3 << 30;
-/// Size of the largest row: an account with 10 MiB of data.
-const ROW_BYTES_MAX: u64 = 11 << 20;
 
 /// What a row has beyond its head: where it lies in the file, and its length.
 type Tail = (u64, u32);
@@ -68,63 +67,77 @@ pub(super) fn split_counted(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 /// Adds bytes, and their number before them.
-fn push_counted(to: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Result<()> {
+fn push_counted(to: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     let start = to.len() + 4;
     to.extend_from_slice(&[0; 4]);
-    write(to)?;
+    write(to);
     let length = (to.len() - start) as u32;
     to[start - 4..start].copy_from_slice(&length.to_le_bytes());
-    Ok(())
 }
 
-/// Rows in memory.
+/// Rows in memory, each with its length before it.
 pub(super) struct Run {
     bytes: Vec<u8>,
     /// Position of each row, and eight bytes by which it is sorted.
     rows: Vec<(u64, u32)>,
-    bytes_max: u64,
+    bytes_max: usize,
+    rows_max: usize,
 }
 
 impl Run {
-    /// Creates a run that is full when rows, and what is sorted with them, take `bytes_max`.
-    pub fn new(bytes_max: u64) -> Self {
-        let bytes_max = bytes_max.min(RUN_BYTES_MAX);
-        // Growing would copy all rows. Memory that is not used yet costs nothing.
-        Self { bytes: Vec::with_capacity(to_usize(bytes_max + ROW_BYTES_MAX)), rows: Vec::new(), bytes_max }
+    /// Creates a run that is full when rows, and what is sorted with them, take `bytes_max`, or when
+    /// there are `rows_max`. Reserves what [`Run::reserved_bytes`] tells: growing would copy all rows.
+    pub fn new(bytes_max: u64, rows_max: usize, row_bytes_max: u64) -> Self {
+        let bytes_max = to_usize(bytes_max.min(RUN_BYTES_MAX));
+        let bytes = Vec::with_capacity(bytes_max + to_usize(row_bytes_max));
+        Self { bytes, rows: Vec::with_capacity(bytes_max / 4 / size_of::<(u64, u32)>()), bytes_max, rows_max }
+    }
+
+    /// Memory of a run: for rows, for the last of them, and for their positions. Rows have at least
+    /// 48 bytes.
+    pub fn reserved_bytes(bytes_max: u64, row_bytes_max: u64) -> u64 {
+        bytes_max + bytes_max / 4 + row_bytes_max
     }
 
     /// Adds a row, which `write` writes.
-    pub fn push(&mut self, write: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Result<()> {
+    pub fn push(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         self.rows.push((0, self.bytes.len() as u32));
-        push_counted(&mut self.bytes, write)
+        push_counted(&mut self.bytes, write);
     }
 
-    /// Takes all rows, and leaves an empty run.
-    pub fn take(&mut self) -> Self {
-        let empty = Self::new(self.bytes_max);
-        std::mem::replace(self, empty)
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    pub fn count(&self) -> usize {
+        self.rows.len()
+    }
+
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.rows.clear();
     }
 
     pub fn is_full(&self) -> bool {
-        (self.bytes.len() + size_of_val(&self.rows[..])) as u64 >= self.bytes_max
+        self.bytes.len() + size_of_val(&self.rows[..]) >= self.bytes_max || self.rows.len() >= self.rows_max
     }
 
     fn sort(&mut self) {
         sort(&self.bytes, &mut self.rows, 0);
     }
+}
 
-    /// Passes on the rows, which are sorted.
-    fn into_rows(self) -> impl Iterator<Item = Result<Row>> {
-        let Self { bytes, rows, .. } = self;
-        (0..rows.len()).map(move |at| {
-            if at.is_multiple_of(LOADED_ROWS) {
-                let starts = rows[at..].iter().take(LOADED_ROWS).map(|(_, position)| *position as usize);
-                let lines = starts.flat_map(|start| [start, start + LINE_BYTES]);
-                black_box(lines.filter_map(|at| bytes.get(at)).fold(0, |sum: u8, byte| sum ^ byte));
-            }
-            Ok((row(&bytes, rows[at].1).to_vec(), (0, 0)))
-        })
-    }
+/// Passes on the rows of a run that is sorted.
+fn sorted(run: impl Borrow<Run> + Send) -> impl Iterator<Item = Result<Row>> + Send {
+    (0..run.borrow().rows.len()).map(move |at| {
+        let Run { bytes, rows, .. } = run.borrow();
+        if at.is_multiple_of(LOADED_ROWS) {
+            let starts = rows[at..].iter().take(LOADED_ROWS).map(|(_, position)| *position as usize);
+            let lines = starts.flat_map(|start| [start, start + LINE_BYTES]);
+            black_box(lines.filter_map(|at| bytes.get(at)).fold(0, |sum: u8, byte| sum ^ byte));
+        }
+        Ok((row(bytes, rows[at].1).to_vec(), (0, 0)))
+    })
 }
 
 fn row(bytes: &[u8], position: u32) -> &[u8] {
@@ -243,14 +256,16 @@ impl Sorter {
     }
 
     /// Sorts a run that is full, and writes it to the file. Keeps any other, such as the last one of a
-    /// worker, in memory.
-    pub fn add(&self, mut run: Run) -> Result<()> {
+    /// worker, in memory. Leaves an empty run.
+    pub fn add(&self, run: &mut Run) -> Result<()> {
         if !run.is_full() {
-            self.held.lock().push(run);
+            let empty = Run { bytes: Vec::new(), rows: Vec::new(), ..*run };
+            self.held.lock().push(std::mem::replace(run, empty));
             return Ok(());
         }
         run.sort();
-        let blocks = write_run(&self.spill, run.into_rows())?;
+        let blocks = write_run(&self.spill, sorted(&*run))?;
+        run.clear();
         self.spilled.lock().push(blocks);
         Ok(())
     }
@@ -272,7 +287,7 @@ impl Sorter {
             spilled.push(write_run(spill, merge(some)?.map(|row| progress.check().and(row)))?);
         }
         let mut sources: Vec<Rows<'_>> = spilled.into_iter().map(|run| read_run(spill, run)).collect();
-        sources.extend(held.into_iter().map(|run| Box::new(run.into_rows()) as Rows<'_>));
+        sources.extend(held.into_iter().map(|run| Box::new(sorted(run)) as Rows<'_>));
         Ok(merge(sources)?.map(|row| {
             let (mut row, (offset, length)) = row?;
             if length > 0 {
@@ -297,10 +312,7 @@ pub(super) fn groups<'a>(
         while count < rows_max && group.len() < bytes_max {
             let Some(row) = rows.next().transpose()? else { break };
             count += 1;
-            push_counted(&mut group, |group| {
-                group.extend_from_slice(&row);
-                Ok(())
-            })?;
+            push_counted(&mut group, |group| group.extend_from_slice(&row));
         }
         Ok((count > 0).then_some(group))
     };

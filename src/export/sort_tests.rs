@@ -15,11 +15,7 @@ fn rows_of(group: &[u8]) -> Vec<Vec<u8>> {
 }
 
 fn push(run: &mut Run, row: &[u8]) {
-    let write = |to: &mut Vec<u8>| {
-        to.extend_from_slice(row);
-        Ok(())
-    };
-    run.push(write).expect("added");
+    run.push(|to| to.extend_from_slice(row));
 }
 
 /// Merges runs, of which those with `true` are in the file. Returns the groups, and the bytes in the file.
@@ -27,9 +23,10 @@ fn merged(runs: &[(bool, Vec<&[u8]>)], memory_bytes: u64, limits: (usize, usize)
     let dir = tempfile::tempdir().expect("a directory");
     let sorter = Sorter::new(dir.path());
     for (is_spilled, rows) in runs {
-        let mut run = Run::new(if *is_spilled { 0 } else { 64 << 20 });
+        let mut run = Run::new(if *is_spilled { 0 } else { 64 << 20 }, usize::MAX, 0);
         rows.iter().for_each(|row| push(&mut run, row));
-        sorter.add(run).expect("added");
+        sorter.add(&mut run).expect("added");
+        assert_eq!(run.count(), 0);
     }
     let rows = sorter.rows(memory_bytes, 2, &slotpress_base::NoProgress).expect("merged");
     let groups = groups(rows, limits.0, limits.1).map(|group| rows_of(&group.expect("read"))).collect();
@@ -99,12 +96,15 @@ fn what_is_written_and_in_how_many_passes() {
 
 #[test]
 fn a_run_is_full_by_its_memory() {
-    let mut run = Run::new(8 << 20);
+    let mut run = Run::new(8 << 20, usize::MAX, 100);
+    let reserved = |run: &Run| (run.bytes.capacity() + run.rows.capacity() * 16) as u64;
+    let before = reserved(&run);
+    assert!(before <= Run::reserved_bytes(8 << 20, 100));
     while !run.is_full() {
         push(&mut run, &[0; 84]);
     }
     let taken = run.bytes.len() + run.rows.len() * 16;
-    assert!((8 << 20..(8 << 20) + 1000).contains(&taken), "{taken}");
+    assert!((8 << 20..(8 << 20) + 1000).contains(&taken) && reserved(&run) == before, "{taken}");
 }
 
 #[test]

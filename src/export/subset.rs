@@ -18,7 +18,7 @@ use slotpress_read::{AccountsInput, StateFacts, StateVisitor, StateWorker, Stora
 
 use super::filter::{Filter, token_of};
 use super::parts::{ExportedFile, PartFile};
-use super::place::{OutputPlace, partition};
+use super::place::{Place, partition};
 use super::report::{Manifest, TableFields};
 use super::table::Table;
 use super::visitor::no_bank;
@@ -41,7 +41,7 @@ struct Subset<'a> {
     /// Accounts that are wanted whatever the filter says.
     named: Named,
     options: &'a ExportOptions,
-    place: &'a OutputPlace,
+    place: &'a Place,
     progress: &'a dyn Progress,
     watch: SpaceWatch,
     begun: OnceLock<Manifest>,
@@ -53,9 +53,9 @@ struct Subset<'a> {
 pub(super) fn write(
     input: AccountsInput<'_>,
     options: &ExportOptions,
-    place: &OutputPlace,
+    place: &Place,
     progress: &dyn Progress,
-) -> Result<(Manifest, VerifyReport)> {
+) -> Result<(Manifest, Vec<TableFields>, VerifyReport)> {
     let programs = options.filter.addresses.iter().take(DERIVED_MAX);
     let code = programs.flat_map(|program| programdata_candidates(&program.0));
     let mut subset = Subset {
@@ -75,18 +75,17 @@ pub(super) fn write(
         (subset.filter, subset.named) = (None, std::mem::take(named));
         visit_state(input, &options.visit, progress, &subset)?;
     }
-    let mut manifest = subset.begun.into_inner().ok_or_else(no_bank)?;
+    let manifest = subset.begun.into_inner().ok_or_else(no_bank)?;
     let mut files: Vec<ExportedFile> = subset.found.into_inner().0.into_values().collect();
     let dir = format!("{}/{}", Table::Accounts.name(), partition(manifest.slot));
     files.iter_mut().for_each(|file| file.path = format!("{dir}/{}", file.part));
-    manifest.tables = vec![TableFields::new(Table::Accounts, RowOrder::Unordered, files)];
-    Ok((manifest, report))
+    Ok((manifest, vec![TableFields::new(Table::Accounts, RowOrder::Unordered, files)], report))
 }
 
 impl StateVisitor for Subset<'_> {
     fn begin(&self, facts: &StateFacts<'_>) -> Result<()> {
         let manifest = Manifest::new(facts, None, self.options);
-        self.place.check_free(&manifest.to_value(), self.progress)?;
+        self.place.check_free(&manifest.to_value(), &[Table::Accounts], self.progress)?;
         match self.begun.get_or_init(|| manifest.clone()).hash == manifest.hash {
             true => Ok(()),
             false => Err(Error::failed("the second read found another state").with_hint("run it again")),

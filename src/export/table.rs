@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, RecordBatch};
 use arrow_schema::{DataType, Field, Fields, Schema, SchemaRef};
 use serde::Serialize;
 use slotpress_base::{Error, Result};
@@ -11,9 +10,9 @@ use slotpress_format::ledger::programs::TOKEN_2022;
 use slotpress_format::{Address, Extensions, RecordHeader, TokenAccount, extension_name};
 
 use super::cells::{Texts, push_cell};
-use super::column::{Column, push_csv};
+use super::parts::{GROUP_BYTES, GROUP_ROWS};
 use super::sort::Run;
-use super::{DataPart, ExportOptions, TableFormat, rows};
+use super::{DataPart, ExportOptions, rows};
 
 /// A table of accounts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -143,78 +142,30 @@ pub(super) fn credits() -> Fields {
     ])
 }
 
-/// Number of rows after which a batch is written: enough to make the cost of a lock negligible.
-const BATCH_ROWS: usize = 8192;
-/// Number of bytes after which a batch is written. One account of 10 MiB may come on top.
-const BATCH_BYTES: usize = 4 << 20;
-/// Limit on the memory of a batch: its bytes, the largest account, and unused capacity of vectors.
-pub(super) const BATCH_BYTES_MAX: u64 = 32 << 20;
-
-/// Part of that memory for rows that are going to be sorted. The rest is for the largest account, as
-/// a row and as the piece of memory that holds it.
-pub(super) const RUN_BYTES_MIN: u64 = 10 << 20;
-
 /// Rows that are not written yet.
 pub(super) struct Batch {
-    table: Table,
+    pub table: Table,
     key_columns: usize,
     data: DataPart,
-    rows: usize,
-    /// Number of bytes in values of variable length.
-    bytes: usize,
     /// Cell that each row gets after its key, if it gets one.
     change: Option<Cell<'static>>,
-    form: Form,
-}
-
-enum Form {
-    Columns(SchemaRef, Vec<Column>),
-    Csv(Vec<u8>),
-    /// Rows that are going to be sorted. Addresses are text in the columns of the key.
-    Run(Run, Vec<Texts>),
-}
-
-/// Rows that are ready for a file, or for the sorter.
-pub(super) enum Rows {
-    Batch(RecordBatch),
-    Csv(Vec<u8>),
-    Run(Run),
+    pub rows: Run,
+    /// Texts of the addresses in the columns of the key, if rows are going to be sorted.
+    texts: Vec<Texts>,
 }
 
 impl Batch {
-    pub fn new(table: Table, options: &ExportOptions) -> Self {
-        let form = match options.format {
-            TableFormat::Csv => Form::Csv(Vec::new()),
-            TableFormat::Parquet | TableFormat::TestValidator => {
-                let schema = table.schema(options);
-                let columns = schema.fields().iter().map(|field| Column::new(field.data_type())).collect();
-                Form::Columns(schema, columns)
-            }
-        };
-        Self::of(table, options, form, None)
-    }
-
-    fn of(table: Table, options: &ExportOptions, form: Form, is_new: Option<bool>) -> Self {
+    /// Creates a batch of rows, which may be going to be sorted. If those of two states are sorted
+    /// together, `is_new` tells of which state the batch is.
+    pub fn new(table: Table, options: &ExportOptions, is_sorted: bool, is_new: Option<bool>) -> Self {
+        let key_columns = table.key_columns();
         let change = is_new.map(Cell::Boolean).or(options.has_change().then_some(ADDED));
-        Self { table, key_columns: table.key_columns(), data: options.data, rows: 0, bytes: 0, change, form }
-    }
-
-    /// Creates a batch whose rows are going to be sorted. If those of two states are sorted together,
-    /// `is_new` tells of which state the batch is.
-    pub fn to_sort(table: Table, options: &ExportOptions, is_new: Option<bool>) -> Self {
-        let texts = (0..table.key_columns()).map(|_| Texts::new()).collect();
-        Self::of(table, options, Form::Run(Run::new(options.run_bytes()), texts), is_new)
-    }
-
-    pub fn table(&self) -> Table {
-        self.table
-    }
-
-    pub fn is_full(&self) -> bool {
-        match &self.form {
-            Form::Run(run, _) => run.is_full(),
-            _ => self.rows >= BATCH_ROWS || self.bytes >= BATCH_BYTES,
-        }
+        let rows = match is_sorted {
+            true => Run::new(options.run_bytes(), usize::MAX, options.row_bytes_max(table)),
+            false => Run::new(GROUP_BYTES as u64, GROUP_ROWS, options.row_bytes_max(table)),
+        };
+        let texts = (0..key_columns).filter(|_| is_sorted).map(|_| Texts::new()).collect();
+        Self { table, key_columns, data: options.data, change, rows, texts }
     }
 
     /// Adds a row of the table of accounts.
@@ -257,56 +208,13 @@ impl Batch {
 
     pub(super) fn push(&mut self, row: &[Cell<'_>]) -> Result<()> {
         let (key, rest) = row.split_at_checked(self.key_columns).unwrap_or((row, &[]));
-        let change = self.change;
-        self.push_cells(key.iter().chain(&change).chain(rest).map(|cell| Ok(*cell)))
-    }
-
-    /// Adds a row. Its cells are of the columns' types.
-    pub fn push_cells<'a>(&mut self, cells: impl Iterator<Item = Result<Cell<'a>>>) -> Result<()> {
-        self.rows += 1;
-        match &mut self.form {
-            Form::Run(run, texts) => run.push(|row| {
-                for (at, cell) in cells.enumerate() {
-                    push_cell(row, cell?, texts.get_mut(at));
-                }
-                Ok(())
-            })?,
-            Form::Columns(_, columns) => {
-                for (column, cell) in columns.iter_mut().zip(cells) {
-                    self.bytes += column.push(cell?)?;
-                }
+        let (change, texts) = (self.change, &mut self.texts);
+        self.rows.push(|row| {
+            for (at, cell) in key.iter().chain(&change).chain(rest).enumerate() {
+                push_cell(row, *cell, texts.get_mut(at));
             }
-            Form::Csv(text) => {
-                let before = text.len();
-                for (at, cell) in cells.enumerate() {
-                    if at > 0 {
-                        text.push(b',');
-                    }
-                    push_csv(text, cell?);
-                }
-                text.push(b'\n');
-                self.bytes += text.len() - before;
-            }
-        }
+        });
         Ok(())
-    }
-
-    /// Takes the rows and their number; `None` if there are no rows.
-    pub fn take(&mut self) -> Result<Option<(Rows, u64)>> {
-        let rows = std::mem::take(&mut self.rows) as u64;
-        self.bytes = 0;
-        if rows == 0 {
-            return Ok(None);
-        }
-        let taken = match &mut self.form {
-            Form::Csv(text) => Rows::Csv(std::mem::take(text)),
-            Form::Run(run, _) => Rows::Run(run.take()),
-            Form::Columns(schema, columns) => {
-                let arrays: Vec<ArrayRef> = columns.iter_mut().map(Column::finish).collect();
-                Rows::Batch(RecordBatch::try_new(schema.clone(), arrays).map_err(|error| not_written(&error))?)
-            }
-        };
-        Ok(Some((taken, rows)))
     }
 }
 

@@ -16,12 +16,11 @@ use slotpress_format::{
 use slotpress_read::{Findings, StateFacts, StatePart, StateVisitor, StateWorker, StorageRef, judge_chains};
 
 use super::filter::token_of;
-use super::parts::Parts;
-use super::place::{self, OutputPlace};
-use super::programs::Programs;
+use super::parts::{Parts, csv};
+use super::place::{Place, partition};
 use super::report::{Manifest, TableFields};
 use super::rows::StakeRules;
-use super::table::{Batch, Rows, Table};
+use super::table::{Batch, Table};
 use super::{ExportOptions, RowOrder, SCHEMA_VERSION};
 
 const STANDARD_OUTPUT: &str = "standard output";
@@ -50,7 +49,7 @@ impl Begun {
 /// A visitor whose workers make rows.
 pub(super) struct Exporter<'a, 's> {
     options: &'a ExportOptions,
-    place: Option<&'a OutputPlace>,
+    place: Option<&'a Place>,
     parts: Vec<Parts<'a>>,
     stream: Option<Mutex<&'s mut (dyn Write + Send + 's)>>,
     progress: &'a dyn Progress,
@@ -59,7 +58,6 @@ pub(super) struct Exporter<'a, 's> {
     begun: OnceLock<Begun>,
     /// Batches of workers that have ended, for the next ones.
     idle: Mutex<Vec<Vec<Batch>>>,
-    programs: Programs,
     unparsed: AtomicU64,
     cut_off: AtomicU64,
     /// Number of rows and bytes that were written to a stream.
@@ -69,7 +67,7 @@ pub(super) struct Exporter<'a, 's> {
 impl<'a, 's> Exporter<'a, 's> {
     pub fn new(
         options: &'a ExportOptions,
-        place: Option<&'a OutputPlace>,
+        place: Option<&'a Place>,
         parts: Vec<Parts<'a>>,
         stream: Option<Mutex<&'s mut (dyn Write + Send + 's)>>,
         progress: &'a dyn Progress,
@@ -83,7 +81,6 @@ impl<'a, 's> Exporter<'a, 's> {
             old: None,
             begun: OnceLock::new(),
             idle: Mutex::default(),
-            programs: Programs::default(),
             unparsed: AtomicU64::new(0),
             cut_off: AtomicU64::new(0),
             streamed: Default::default(),
@@ -99,18 +96,19 @@ impl<'a, 's> Exporter<'a, 's> {
 impl Exporter<'_, '_> {
     fn new_batch(&self, table: Table) -> Batch {
         let is_sorted = self.parts_of(table).is_some_and(Parts::is_sorted);
-        let is_new = self.options.changes.then_some(self.old.is_some());
-        if is_sorted { Batch::to_sort(table, self.options, is_new) } else { Batch::new(table, self.options) }
+        Batch::new(table, self.options, is_sorted, self.options.changes.then_some(self.old.is_some()))
     }
 
     fn write(&self, batch: &mut Batch) -> Result<()> {
-        let Some((rows, count)) = batch.take()? else { return Ok(()) };
-        if let Some(stream) = &self.stream {
-            let Rows::Csv(text) = rows else { return Err(Error::failed("a stream takes CSV only")) };
-            self.streamed.0.fetch_add(count, Relaxed);
-            return self.stream_text(&mut **stream.lock(), &text);
+        let Batch { table, rows, .. } = batch;
+        if rows.count() == 0 {
+            return Ok(());
         }
-        self.parts_of(batch.table()).map_or(Ok(()), |parts| parts.write(rows, count))
+        let Some(stream) = &self.stream else { return self.parts_of(*table).map_or(Ok(()), |parts| parts.write(rows)) };
+        let text = csv(rows.bytes())?;
+        self.streamed.0.fetch_add(rows.count() as u64, Relaxed);
+        rows.clear();
+        self.stream_text(&mut **stream.lock(), &text)
     }
 
     fn stream_text(&self, stream: &mut (dyn Write + Send), text: &[u8]) -> Result<()> {
@@ -123,7 +121,6 @@ impl Exporter<'_, '_> {
         self.write_rest()?;
         self.old = Some(self.begun.take().ok_or_else(no_bank)?.bank);
         self.idle.get_mut().clear();
-        self.programs = Programs::default();
         (self.unparsed, self.cut_off) = Default::default();
         Ok(())
     }
@@ -143,29 +140,17 @@ impl Exporter<'_, '_> {
     }
 
     /// Writes the rows that are left, and completes all files.
-    pub fn finish(self) -> Result<Manifest> {
+    pub fn finish(self) -> Result<(Manifest, Vec<TableFields>)> {
         let tables = self.finish_tables()?;
         let Self { begun, unparsed, cut_off, .. } = self;
         let mut facts = begun.into_inner().ok_or_else(no_bank)?.manifest;
         (facts.unparsed_accounts, facts.cut_off_extensions) = (unparsed.into_inner(), cut_off.into_inner());
-        facts.tables = tables;
-        Ok(facts)
+        Ok((facts, tables))
     }
 
     /// Writes the rows that are left.
     fn write_rest(&self) -> Result<()> {
-        for batches in &mut *self.idle.lock() {
-            batches.iter_mut().try_for_each(|batch| self.write(batch))?;
-        }
-        if self.wants(Table::Programs) {
-            let mut batch = self.new_batch(Table::Programs);
-            self.programs.join(|program, code| {
-                batch.push_program(program, code)?;
-                if batch.is_full() { self.write(&mut batch) } else { Ok(()) }
-            })?;
-            self.write(&mut batch)?;
-        }
-        Ok(())
+        self.idle.lock().iter_mut().flatten().try_for_each(|batch| self.write(batch))
     }
 
     fn finish_tables(&self) -> Result<Vec<TableFields>> {
@@ -180,8 +165,7 @@ impl Exporter<'_, '_> {
         let finished = self.parts.iter().map(|parts| {
             let mut files = parts.finish(self.progress)?;
             for (number, file) in files.iter_mut().enumerate() {
-                let partition = place::partition(slot);
-                file.path = format!("{}/{partition}/part-{number:05}.parquet", parts.table.name());
+                file.path = format!("{}/{}/part-{number:05}.parquet", parts.table.name(), partition(slot));
             }
             Ok(TableFields::new(parts.table, self.options.order_of(parts.table), files))
         });
@@ -196,7 +180,7 @@ impl StateVisitor for Exporter<'_, '_> {
         let manifest = Manifest::new(facts, self.old.as_ref(), options);
         let is_old = options.changes && self.old.is_none();
         if let Some(place) = self.place.filter(|_| !is_old) {
-            place.check_free(&manifest.to_value(), self.progress)?;
+            place.check_free(&manifest.to_value(), &options.tables, self.progress)?;
         }
         let footer = [
             ("slotpress.schema_version", SCHEMA_VERSION.to_string()),
@@ -247,7 +231,7 @@ impl Exporter<'_, '_> {
         slot: Option<u64>,
     ) -> Result<bool> {
         let (header, data) = (record.header, record.data);
-        let is_cut_off = match (batch.table(), token) {
+        let is_cut_off = match (batch.table, token) {
             // With a filter of mints or wallets, only token accounts are wanted.
             (Table::Accounts, Some(TokenData::Mint(_))) if self.options.filter.is_of_tokens() => return Ok(true),
             (Table::Accounts, _) => return batch.push_account(header, data, slot).map(|()| true),
@@ -257,6 +241,7 @@ impl Exporter<'_, '_> {
             (Table::Votes, _) if header.owner == VOTE => {
                 return batch.push_vote(header, data, begun.stakes.epoch, slot);
             }
+            (Table::Programs, _) => return batch.push_program(header, data, slot),
             _ => return Ok(true),
         };
         self.cut_off.fetch_add(u64::from(is_cut_off), Relaxed);
@@ -270,22 +255,17 @@ impl StateWorker for Worker<'_, '_, '_> {
         let filter = &exporter.options.filter;
         // Without a bank file, the export fails at its end.
         let Some(begun) = exporter.begun.get().filter(|_| !is_superseded && header.lamports > 0) else { return Ok(()) };
-        let (is_wanted, slot) = (filter.allows(header, data), begun.slot_of(storage));
-        // Code may be in an account that the filters do not allow.
-        let mut is_known = true;
-        if exporter.wants(Table::Programs) {
-            is_known = exporter.programs.keep(header, data, is_wanted, slot)?;
-        }
-        if !is_wanted {
+        if !filter.allows(header, data) {
             return Ok(());
         }
+        let slot = begun.slot_of(storage);
         let is_parsed = filter.is_of_tokens() || exporter.wants(Table::TokenAccounts) || exporter.wants(Table::Mints);
         let token = if is_parsed { token_of(header, data) } else { None };
         let is_allowed = filter.allows_token(header, &token);
-        is_known &= token != Some(TokenData::Unknown);
+        let mut is_known = token != Some(TokenData::Unknown);
         for batch in self.batches.iter_mut().filter(|_| is_allowed) {
             is_known &= exporter.push(batch, record, &token, begun, slot)?;
-            if batch.is_full() {
+            if batch.rows.is_full() {
                 exporter.write(batch)?;
             }
         }

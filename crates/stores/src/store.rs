@@ -161,6 +161,13 @@ impl Store {
         Ok(Self { target: target.clone(), backend, options: options.clone() })
     }
 
+    /// An open directory as a target.
+    #[doc(hidden)]
+    pub fn of_dir(dir: Arc<KeptDir>) -> Self {
+        let target = Target::Dir(dir.path().to_path_buf());
+        Self { target, backend: Backend::Dir(Directory(dir)), options: StoreOptions::default() }
+    }
+
     /// Opens a target below this one: a subdirectory (not a symbolic link), or a longer prefix.
     /// `None` if the subdirectory does not exist; with `makes`, makes it.
     ///
