@@ -58,9 +58,8 @@ def ask(table, where):
     time.sleep(0.05)
     return len(rows), sent[0]
 
-manifest = json.load(open(glob.glob(f"{root}/_manifest-*.json")[0]))
 print("DuckDB", duckdb.__version__)
-for table in manifest["tables"]:
+for table in (json.load(open(path)) for path in sorted(glob.glob(f"{root}/*/_manifest-*.json"))):
     name, size, count = table["table"], table["bytes"], table["rows"]
     print(f"{name}: {count} rows, {size} bytes")
     first = "owner" if name == "accounts" else "mint"

@@ -24,7 +24,7 @@ export_as() { # NAME FLAGS
     mkdir "$work/out"
     timed "$name" "$slotpress" -q export "$archive" -o "$work/out" --threads "$threads" "$@"
     du -sb "$work/out" | cut -f1 >"$work/bytes-$name"
-    sed 's/.*"accounts":\([0-9]*\).*/\1/' "$work"/out/_manifest-* >"$work/rows-$name"
+    cat "$work"/out/*/_manifest-* | head -1 | sed 's/.*"accounts":\([0-9]*\).*/\1/' >"$work/rows-$name"
 }
 for _ in $(seq "$rounds"); do
     timed verify "$slotpress" -q verify "$archive" --threads "$threads"

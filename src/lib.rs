@@ -132,7 +132,7 @@ let mut filter = Filter::default();
 filter.owners.insert("Stake11111111111111111111111111111111111111".parse()?);
 let (state, to) = (AccountsInput::Archives(&full, None), ExportTo::Dir("/mnt/tables".into()));
 let report = export(state, None, to, &ExportOptions::default().filter(filter), &NoProgress)?;
-println!("{} rows of slot {}", report.facts.tables[0].rows, report.facts.slot);
+println!("{} rows of slot {}", report.tables[0].rows, report.facts.slot);
 # Ok::<(), slotpress::Error>(())
 ```"#
 )]

@@ -186,13 +186,13 @@ impl Place {
         let run = random_name("").to_string_lossy().into_owned();
         let journal = text::json(&Journal { run, tables: all }) + "\n";
         let name = journal_name(manifest.slot);
-        let condition = unchanged(&small);
-        if self.store.put_small(&name, journal.as_bytes(), &Metadata::default(), &condition, progress)? == Put::Refused
-        {
-            return Err(self.taken_over(manifest.slot));
-        }
         let run = Run { place: &self, manifest, tables, journal };
-        let published = run.publish(small.is_some(), &left.tables, progress);
+        let text = run.journal.as_bytes();
+        let put = self.store.put_small(&name, text, &Metadata::default(), &unchanged(&small), progress);
+        let published = put.and_then(|put| match put {
+            Put::Refused => Err(self.taken_over(manifest.slot)),
+            Put::Done(_) => run.publish(small.is_some(), &left.tables, progress),
+        });
         if published.is_err() {
             // If this fails too, the next run removes the files.
             let _ = run.take_back(&NoProgress);

@@ -1,9 +1,7 @@
 //! `slotpress export`: the accounts of a state as tables.
 
 mod works {
-    pub mod added;
     mod agave;
-    #[cfg(feature = "stores")]
     mod buckets;
     pub mod changes;
     pub mod engines;
@@ -18,11 +16,11 @@ mod refused {
     mod inputs;
 }
 mod survives {
-    mod added;
     mod ends;
     mod spilling;
 }
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -33,6 +31,7 @@ use arrow_array::types::{Decimal128Type, Int64Type};
 use arrow_array::{Array, ArrayRef};
 use arrow_schema::DataType;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use serde_json::Value;
 
 use crate::common::*;
 
@@ -102,8 +101,38 @@ pub fn files(dir: &Path) -> Vec<String> {
     tree(dir).into_iter().filter_map(|(path, content)| content.map(|_| path)).collect()
 }
 
-/// Reads the manifest in a directory.
-pub fn manifest(dir: &Path) -> serde_json::Value {
-    let name = names(dir).into_iter().find(|name| name.starts_with("_manifest-")).expect("a manifest");
-    serde_json::from_str(&fs::read_to_string(dir.join(name)).expect("read")).expect("JSON")
+/// The manifests of the tables of each slot, oldest first: each is one that lists its tables.
+pub fn manifests(dir: &Path) -> Vec<Value> {
+    let mut slots: BTreeMap<u64, Value> = BTreeMap::new();
+    for table in ["accounts", "token_accounts", "mints", "stakes", "votes", "programs"].map(|table| dir.join(table)) {
+        let names = if table.exists() { names(&table) } else { Vec::new() };
+        for name in names.iter().filter(|name| name.starts_with("_manifest-")) {
+            let manifest: Value = serde_json::from_slice(&fs::read(table.join(name)).expect("read")).expect("JSON");
+            let fields = ["table", "order", "rows", "bytes", "files"].map(|field| (field, manifest[field].clone()));
+            let all = slots.entry(manifest["slot"].as_u64().expect("a slot")).or_insert_with(|| manifest.clone());
+            match all["tables"].as_array_mut() {
+                Some(tables) => tables.push(fields.into_iter().collect()),
+                None => all["tables"] = vec![fields.into_iter().collect::<Value>()].into(),
+            }
+        }
+    }
+    slots.into_values().collect()
+}
+
+/// The manifest of the newest slot in a directory.
+pub fn manifest(dir: &Path) -> Value {
+    manifests(dir).pop().expect("a manifest")
+}
+
+/// Names of the tables of slot 40; checks that their files, and no others, are there.
+pub fn tables(out: &Path) -> Vec<String> {
+    let manifest = manifest(out);
+    let tables = manifest["tables"].as_array().expect("a list");
+    let paths = tables.iter().flat_map(|table| table["files"].as_array().expect("a list")).map(|file| &file["path"]);
+    let mut listed: Vec<String> = paths.map(|path| path.as_str().expect("a path").to_string()).collect();
+    let names: Vec<String> = tables.iter().map(|table| table["table"].as_str().expect("a name").to_string()).collect();
+    listed.extend(names.iter().map(|name| format!("{name}/_manifest-40.json")));
+    listed.sort();
+    assert_eq!(files(out), listed);
+    names
 }

@@ -12,7 +12,7 @@ use crate::export::works::tables::{Synthetic, synthetic};
 fn arguments(made: &Synthetic, out: &Path) -> Vec<String> {
     let inputs = ["export", text(&made.full), text(&made.incremental), "-o", text(out)];
     let order = ["--data", "full", "--order", "clustered"];
-    let memory = ["--memory", "157MiB", "--threads", "1"];
+    let memory = ["--memory", "173MiB", "--threads", "1"];
     inputs.iter().chain(&order).chain(&memory).map(|word| (*word).to_string()).collect()
 }
 
