@@ -13,7 +13,7 @@ use slotpress_format::ledger::activation::StakeHistory;
 use slotpress_format::{
     BankFile, REDUCED_STAKE_CHANGES, Record, STAKE, STAKE_HISTORY, TokenData, VOTE, parse_feature, parse_stake_history,
 };
-use slotpress_read::{Findings, StateFacts, StatePart, StateVisitor, StateWorker, StorageRef, judge_chains};
+use slotpress_read::{StateFacts, StatePart, StateVisitor, StateWorker, StorageRef, judge_order};
 
 use super::filter::token_of;
 use super::parts::{Parts, csv};
@@ -125,20 +125,6 @@ impl Exporter<'_, '_> {
         Ok(())
     }
 
-    /// Refuses states that are not of one chain, or not in their order.
-    fn check_order(&self, new: &BankFile) -> Result<()> {
-        let Some(old) = &self.old else { return Ok(()) };
-        if judge_chains(old, new, &Findings::strict()).is_err() {
-            return Err(Error::usage("the states are of different clusters: their chains began at different times")
-                .with_hint("give states of one cluster"));
-        }
-        match old.slot < new.slot {
-            true => Ok(()),
-            false => Err(Error::usage(format!("the older state is of slot {}, the new one of {}", old.slot, new.slot))
-                .with_hint("give an older state, or a newer one to export")),
-        }
-    }
-
     /// Writes the rows that are left, and completes all files.
     pub fn finish(self) -> Result<(Manifest, Vec<TableFields>)> {
         let tables = self.finish_tables()?;
@@ -176,7 +162,7 @@ impl Exporter<'_, '_> {
 impl StateVisitor for Exporter<'_, '_> {
     fn begin(&self, facts: &StateFacts<'_>) -> Result<()> {
         let options = self.options;
-        self.check_order(facts.bank)?;
+        self.old.as_ref().map_or(Ok(()), |old| judge_order(old, facts.bank))?;
         let manifest = Manifest::new(facts, self.old.as_ref(), options);
         let is_old = options.changes && self.old.is_none();
         if let Some(place) = self.place.filter(|_| !is_old) {

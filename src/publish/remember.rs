@@ -5,9 +5,7 @@
 //! targets. The journal adds what these do not show.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::io::{Read, Write};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -44,8 +42,7 @@ pub struct Entries {
     /// Start of the last incremental archive's preparation, in Unix seconds.
     pub incremental_unix_seconds: Option<u64>,
     pub targets: BTreeMap<String, TargetEntries>,
-    /// Unfinished uploads, by the URL of the object. The tags of their parts are in a separate file
-    /// ([`PartsLog`]).
+    /// Unfinished uploads, by the URL of the object.
     pub uploads: BTreeMap<String, BegunUpload>,
 }
 
@@ -136,79 +133,19 @@ impl PublishJournal {
     }
 }
 
-/// The tags of an upload's parts, one per line after the upload's id. Tags are appended, so the
-/// cost of recording a part does not grow with their number.
-#[derive(Debug)]
-pub struct PartsLog {
-    file: File,
-    path: PathBuf,
-    pub part_bytes: u64,
-    pub count: usize,
-}
-
-impl PartsLog {
-    fn name_of(key: &str) -> String {
-        format!("upload-{}.parts", blake3::hash(key.as_bytes()).to_hex())
-    }
-
-    pub fn append(&mut self, tags: &[String]) -> Result<()> {
-        let lines: String = tags.iter().map(|tag| format!("{tag}\n")).collect();
-        let written = self.file.write_all(lines.as_bytes()).and_then(|()| self.file.sync_data());
-        written.or_path("write", &self.path)?;
-        self.count = self.count.saturating_add(tags.len());
-        Ok(())
-    }
-}
-
 impl PublishJournal {
-    /// Records a new upload and its parts so far. Further parts are appended to the returned log.
-    pub fn begin_upload(&self, key: &str, of: String, mut state: UploadState) -> Result<PartsLog> {
-        let (name, tags) = (PartsLog::name_of(key), std::mem::take(&mut state.tags));
-        let new = Unpublished::create_in(&self.dir)?;
-        let file = new.file().try_clone().or_path("write", new.path())?;
-        let path = self.dir.path_of(&name);
-        let mut log = PartsLog { file, path, part_bytes: state.part_bytes, count: 0 };
-        log.file.write_all(format!("{}\n", state.upload_id).as_bytes()).or_path("write", &log.path)?;
-        log.append(&tags)?;
-        // Write the parts before the journal: an upload whose parts are missing would start over.
-        new.publish(&name, true)?;
-        self.change(|entries| drop(entries.uploads.insert(key.to_string(), BegunUpload { of, state })))?;
-        Ok(log)
-    }
-
-    pub fn upload(&self, key: &str) -> Result<Option<BegunUpload>> {
-        let Some(mut begun) = self.read(|entries| entries.uploads.get(key).cloned()) else { return Ok(None) };
-        let name = PartsLog::name_of(key);
-        if self.dir.found(&name)?.is_some() {
-            let mut text = Vec::new();
-            let read = self.dir.open_file(&name)?.take(BYTES_MAX).read_to_end(&mut text);
-            read.or_path("read", &self.dir.path_of(&name))?;
-            // A killed run may have left an incomplete last line: ignore it.
-            text.truncate(text.iter().rposition(|byte| *byte == b'\n').unwrap_or(0));
-            let text = String::from_utf8_lossy(&text);
-            let mut lines = text.lines();
-            if lines.next() == Some(&begun.state.upload_id) {
-                begun.state.tags = lines.map(str::to_string).collect();
-            }
-        }
-        Ok(Some(begun))
+    /// Records the progress of an upload; `None` forgets it.
+    pub fn keep_upload(&self, key: &str, upload: Option<BegunUpload>) -> Result<()> {
+        self.change(|entries| match upload {
+            Some(upload) => drop(entries.uploads.insert(key.to_string(), upload)),
+            None => drop(entries.uploads.remove(key)),
+        })
     }
 
     /// Forgets the unfinished uploads of an archive. The store's lifecycle rule removes their parts.
     pub fn forget(&self, name: &ArchiveName) -> Result<()> {
         let name = name.to_string();
-        let is_of_it = |key: &&String| key.rsplit('/').next() == Some(&name);
-        let keys: Vec<String> = self.read(|entries| entries.uploads.keys().filter(is_of_it).cloned().collect());
-        keys.iter().try_for_each(|key| self.end_upload(key))
-    }
-
-    pub fn end_upload(&self, key: &str) -> Result<()> {
-        self.change(|entries| drop(entries.uploads.remove(key)))?;
-        let name = PartsLog::name_of(key);
-        match self.dir.found(&name)? {
-            Some(_) => self.dir.remove_file(&name).or_path("remove", &self.dir.path_of(&name)),
-            None => Ok(()),
-        }
+        self.change(|entries| entries.uploads.retain(|key, _| key.rsplit('/').next() != Some(&name)))
     }
 }
 
@@ -233,37 +170,5 @@ impl Entries {
     /// tried again.
     pub fn has_refused(&self, archive: &Archive) -> bool {
         self.refused.get(&archive.name.to_string()) == Some(&Identity::from(archive))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Appending a part costs the same for any number of parts, and does not rewrite the journal.
-    #[test]
-    fn the_cost_of_a_part_is_constant() {
-        const KEY: &str = "s3://bucket/snapshot-1-x.tar.zst";
-        let dir = tempfile::tempdir().expect("a directory");
-        let journal = PublishJournal::open(Arc::new(KeptDir::open(dir.path()).expect("opens"))).expect("opens");
-        let state: UploadState =
-            serde_json::from_str(r#"{"upload_id": "id", "part_bytes": 8388608, "tags": ["first"]}"#).expect("a state");
-        let mut log = journal.begin_upload(KEY, "tag".to_string(), state).expect("begun");
-        let parts = dir.path().join(PartsLog::name_of(KEY));
-        let length = || std::fs::metadata(&parts).expect("there").len();
-        let before = std::fs::read(dir.path().join(NAME)).expect("there");
-        for number in 1..10_000 {
-            let length_before = length();
-            log.append(&[format!("\"{number:032x}\"")]).expect("appended");
-            assert_eq!(length() - length_before, 35);
-        }
-        assert_eq!(std::fs::read(dir.path().join(NAME)).expect("there"), before);
-        // A kill may cut the last line: an incomplete one is not a part.
-        log.file.write_all(b"half").expect("written");
-        let journal = PublishJournal::open(Arc::new(KeptDir::open(dir.path()).expect("opens"))).expect("opens");
-        let begun = journal.upload(KEY).expect("read").expect("begun");
-        assert_eq!((begun.state.tags.len(), begun.of.as_str(), begun.state.tags[0].as_str()), (10_000, "tag", "first"));
-        journal.end_upload(KEY).expect("ended");
-        assert!(journal.upload(KEY).expect("read").is_none() && !parts.exists());
     }
 }

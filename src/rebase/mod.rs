@@ -26,16 +26,15 @@ mod states;
 use std::path::PathBuf;
 
 use derive_setters::Setters;
+pub use plan::rebase;
 use serde::Serialize;
-use slotpress_base::{Elapsed, Progress, Result, text};
+use slotpress_base::{Elapsed, text};
 use slotpress_format::{ArchiveName, Hash, Root, name_and_parts};
 use slotpress_read::{CheckOptions, NamedArchive};
 
 use crate::archive::encode::Codec;
 use crate::archive::encoding::EncodingOptions;
-use crate::archive::sink::Sink;
 use crate::rebase::changes::ChangeCounts;
-use crate::rebase::plan::Plan;
 
 /// Options for [`rebase`]. The default is zstd level 1, all cores, and 1 GiB for comparing states.
 #[derive(Clone, Debug, Default, Setters)]
@@ -101,19 +100,4 @@ pub struct RebaseReport {
     /// Format and layout of the new archive.
     #[serde(flatten)]
     pub codec: Codec,
-}
-
-/// Makes an incremental archive that turns the full archive `onto` into the new state.
-///
-/// # Errors
-/// An archive is damaged, or does not match its name. The states are of different clusters, in the
-/// wrong order, or have too few slots between them. There is not enough memory or disk space. After
-/// an error, nothing gets an archive's name; a stream may have received a part of the archive.
-pub fn rebase<'a>(
-    input: RebaseInput<'_>,
-    sink: Sink<'a>,
-    options: &'a RebaseOptions,
-    progress: &'a dyn Progress,
-) -> Result<RebaseReport> {
-    Plan::new(input, sink, options, progress)?.execute()
 }

@@ -13,10 +13,10 @@ use slotpress_format::{
     RecordSink, RecordWalker, Records,
 };
 use slotpress_read::archive::Archive;
-use slotpress_read::archive::visit::{NoEntrySink, Problem};
+use slotpress_read::archive::visit::Problem;
 use slotpress_read::state::marks::{Marks, is_marked};
 use slotpress_read::state::sums::StateSum;
-use slotpress_read::{EntrySink, EntryUse, Pass, RecordVisitor, RecordWorker, StorageRef, Visitor, read_in_order};
+use slotpress_read::{EntrySink, EntryUse, Pass, Visitor, read_in_order};
 
 use super::changes::Changes;
 use crate::archive::reframe::FramesOut;
@@ -24,6 +24,9 @@ use crate::archive::reframe::FramesOut;
 /// Limit on the length of a storage. A storage is collected in memory, because its length is
 /// written before it.
 const STORAGE_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// Records of the old state are summed up when they take this much memory.
+const OUTDATED_BYTES: usize = 16 * 1024 * 1024;
 
 /// Entries, counts and sums of the new archive.
 #[derive(Debug, Default)]
@@ -63,24 +66,23 @@ impl Writing<'_> {
     pub fn run(self, frames: &mut FramesOut<'_>) -> Result<RebasedTotals> {
         let Self { new, old, slots, places, changes, threads, progress } = self;
         let pool = Pool::start(threads)?;
-        let mut output = Storages { frames, slots, buffer: Vec::new(), pool, written: RebasedTotals::default() };
+        let (buffer, outdated) = (Vec::new(), Vec::new());
+        let mut output = Storages { frames, slots, buffer, outdated, pool, written: RebasedTotals::default() };
         let mut first_storage = 0;
         for (number, archive) in new.iter().enumerate() {
-            let visitor = Reread::new(first_storage, &changes.written, None, number == 0);
-            let mut sink =
-                Wanted { output: &mut output, visitor: &visitor, places: Some(places), walk: Walk::default() };
+            let visitor = Reread::new(first_storage, &changes.written, number == 0);
+            let of = Of::New(places);
+            let mut sink = Wanted { output: &mut output, visitor: &visitor, of, walk: Walk::default() };
             read(archive, &visitor, &mut sink, threads, progress)?;
             first_storage = visitor.state.lock().next_storage;
         }
-        let outdated = Outdated { marks: &changes.outdated, sum: Mutex::default() };
         if changes.counts.accounts_changed + changes.counts.accounts_closed > 0 {
-            let visitor = Reread::new(0, &changes.closed, Some(&outdated), false);
-            let mut sink = Wanted { output: &mut output, visitor: &visitor, places: None, walk: Walk::default() };
+            let visitor = Reread::new(0, &changes.outdated, false);
+            let of = Of::Old(&changes.closed);
+            let mut sink = Wanted { output: &mut output, visitor: &visitor, of, walk: Walk::default() };
             read(old, &visitor, &mut sink, threads, progress)?;
         }
-        let mut written = output.finish()?;
-        written.outdated = outdated.sum.into_inner();
-        Ok(written)
+        output.finish()
     }
 }
 
@@ -102,6 +104,8 @@ struct Storages<'a, 'f> {
     frames: &'a mut FramesOut<'f>,
     slots: SlotsBetween,
     buffer: Vec<u8>,
+    /// Records of the old state that are not summed up yet.
+    outdated: Vec<u8>,
     pool: Pool,
     written: RebasedTotals,
 }
@@ -111,15 +115,26 @@ impl Storages<'_, '_> {
         if !self.buffer.is_empty() && self.buffer.len() + to_usize(header.stored_bytes()) > STORAGE_BYTES_MAX {
             self.end_storage()?;
         }
-        let end = self.buffer.len() + to_usize(header.stored_bytes());
-        self.buffer.extend_from_slice(&header.to_bytes());
-        self.buffer.extend_from_slice(data);
-        self.buffer.resize(end, 0);
+        push(&mut self.buffer, header, data);
         match header.lamports {
             0 => self.written.tombstones += 1,
             _ => self.written.records += 1,
         }
         Ok(())
+    }
+
+    /// Sums up a record of the old state.
+    fn outdated(&mut self, header: &RecordHeader, data: &[u8]) {
+        push(&mut self.outdated, header, data);
+        if self.outdated.len() >= OUTDATED_BYTES {
+            self.sum_outdated();
+        }
+    }
+
+    fn sum_outdated(&mut self) {
+        let sum = sum(&self.pool, &self.outdated);
+        self.written.outdated.add(&sum);
+        self.outdated.clear();
     }
 
     fn end_storage(&mut self) -> Result<()> {
@@ -134,8 +149,7 @@ impl Storages<'_, '_> {
             ))
             .with_hint("rebase onto an older full archive"));
         };
-        let sum = self.sum();
-        self.written.written.add(&sum);
+        self.written.written.add(&sum(&self.pool, &self.buffer));
         let entry = Entry { kind: EntryKind::Storage { slot, id }, content_bytes: self.buffer.len() as u64 };
         self.frames.begin(&entry)?;
         self.frames.content(&self.buffer)?;
@@ -145,36 +159,44 @@ impl Storages<'_, '_> {
         Ok(())
     }
 
-    /// Sums up the records in the buffer.
-    fn sum(&self) -> StateSum {
-        /// Number of records per task: enough to hash several accounts at a time.
-        const RECORDS: usize = 1024;
-        let records: Vec<_> = Records::new(&self.buffer).collect();
-        let sums = || {
-            records.par_chunks(RECORDS).map(|records| {
-                let (mut lattice, mut lamports) = (LatticeAccumulator::new(), 0u128);
-                for record in records {
-                    let header = RecordHeader::parse(record.header);
-                    lattice.add(&header.account(record.data));
-                    lamports += u128::from(header.lamports);
-                }
-                StateSum { lattice: lattice.take(), lamports }
-            })
-        };
-        self.pool.run(|| {
-            sums().reduce(StateSum::default, |mut sum, other| {
-                sum.add(&other);
-                sum
-            })
-        })
-    }
-
     fn finish(mut self) -> Result<RebasedTotals> {
+        self.sum_outdated();
         if !self.buffer.is_empty() {
             self.end_storage()?;
         }
         Ok(self.written)
     }
+}
+
+fn push(records: &mut Vec<u8>, header: &RecordHeader, data: &[u8]) {
+    let end = records.len() + to_usize(header.stored_bytes());
+    records.extend_from_slice(&header.to_bytes());
+    records.extend_from_slice(data);
+    records.resize(end, 0);
+}
+
+/// Sums up records that lie one after another.
+fn sum(pool: &Pool, records: &[u8]) -> StateSum {
+    /// Number of records per task: enough to hash several accounts at a time.
+    const RECORDS: usize = 1024;
+    let records: Vec<_> = Records::new(records).collect();
+    let sums = || {
+        records.par_chunks(RECORDS).map(|records| {
+            let (mut lattice, mut lamports) = (LatticeAccumulator::new(), 0u128);
+            for record in records {
+                let header = RecordHeader::parse(record.header);
+                lattice.add(&header.account(record.data));
+                lamports += u128::from(header.lamports);
+            }
+            StateSum { lattice: lattice.take(), lamports }
+        })
+    };
+    pool.run(|| {
+        sums().reduce(StateSum::default, |mut sum, other| {
+            sum.add(&other);
+            sum
+        })
+    })
 }
 
 fn is_storage(entry: &Entry) -> bool {
@@ -185,7 +207,6 @@ fn is_storage(entry: &Entry) -> bool {
 struct Reread<'a> {
     /// Records that the sink gets.
     wanted: &'a Marks,
-    outdated: Option<&'a Outdated<'a>>,
     has_documents: bool,
     state: Mutex<RereadState>,
 }
@@ -197,37 +218,32 @@ struct RereadState {
 }
 
 impl<'a> Reread<'a> {
-    fn new(next_storage: u32, wanted: &'a Marks, outdated: Option<&'a Outdated<'a>>, has_documents: bool) -> Self {
-        Self { wanted, outdated, has_documents, state: Mutex::new(RereadState { next_storage, has_storages: false }) }
+    fn new(next_storage: u32, wanted: &'a Marks, has_documents: bool) -> Self {
+        Self { wanted, has_documents, state: Mutex::new(RereadState { next_storage, has_storages: false }) }
     }
 
-    /// Marked records of the current storage.
-    fn marks(&self) -> Option<&'a RoaringBitmap> {
-        self.wanted.of_storage(self.state.lock().next_storage.checked_sub(1)?)
+    /// Number of the current storage.
+    fn storage(&self) -> u32 {
+        self.state.lock().next_storage.saturating_sub(1)
     }
 }
 
 impl Visitor for Reread<'_> {
     fn entry(&self, _: u32, entry: &Entry) -> Result<EntryUse> {
         let mut state = self.state.lock();
-        let EntryKind::Storage { slot, id } = entry.kind else {
+        if !is_storage(entry) {
             if self.has_documents && state.has_storages && matches!(entry.kind, EntryKind::BankFile(_)) {
                 return Err(Error::damaged("its bank file is not in front of its storages")
                     .with_hint("only archives in an order of entries that both clients read can be rebased"));
             }
             return Ok(EntryUse { is_for_sink: self.has_documents, ..EntryUse::default() });
-        };
+        }
         if entry.content_bytes == 0 {
             return Ok(EntryUse::default());
         }
-        let storage = StorageRef { number: state.next_storage, slot, id };
-        (state.next_storage, state.has_storages) = (storage.number.saturating_add(1), true);
-        let is_outdated = self.outdated.is_some_and(|outdated| outdated.marks.of_storage(storage.number).is_some());
-        Ok(EntryUse {
-            records_of: is_outdated.then_some(storage),
-            is_document: false,
-            is_for_sink: self.wanted.of_storage(storage.number).is_some(),
-        })
+        let is_for_sink = self.wanted.of_storage(state.next_storage).is_some();
+        (state.next_storage, state.has_storages) = (state.next_storage.saturating_add(1), true);
+        Ok(EntryUse { is_for_sink, ..EntryUse::default() })
     }
 
     fn problem(&self, problem: Problem<'_>) -> Result<()> {
@@ -235,56 +251,6 @@ impl Visitor for Reread<'_> {
             problem @ Problem::LostRecords { .. } => Err(problem.into_error()),
             _ => Ok(()), // The first reading has judged this problem.
         }
-    }
-
-    fn records(&self) -> Option<&dyn RecordVisitor> {
-        self.outdated.map(|outdated| outdated as &dyn RecordVisitor)
-    }
-
-    fn new_sink(&self) -> Box<dyn EntrySink + '_> {
-        Box::new(NoEntrySink)
-    }
-}
-
-/// Sums up outdated records of the old state.
-struct Outdated<'a> {
-    marks: &'a Marks,
-    sum: Mutex<StateSum>,
-}
-
-impl RecordVisitor for Outdated<'_> {
-    fn new_worker(&self) -> Box<dyn RecordWorker + '_> {
-        Box::new(OutdatedWorker { outdated: self, marks: None, lattice: LatticeAccumulator::new(), lamports: 0 })
-    }
-}
-
-struct OutdatedWorker<'a> {
-    outdated: &'a Outdated<'a>,
-    marks: Option<&'a RoaringBitmap>,
-    lattice: LatticeAccumulator,
-    lamports: u128,
-}
-
-impl RecordWorker for OutdatedWorker<'_> {
-    fn begin(&mut self, storage: StorageRef) {
-        self.marks = self.outdated.marks.of_storage(storage.number);
-    }
-}
-
-impl RecordSink for OutdatedWorker<'_> {
-    fn record(&mut self, record: Record<'_>) {
-        if is_marked(self.marks, record.offset_bytes) {
-            self.lattice.add(&record.header.account(record.data));
-            self.lamports += u128::from(record.header.lamports);
-        }
-    }
-
-    fn fault(&mut self, _: RecordFault) {}
-}
-
-impl Drop for OutdatedWorker<'_> {
-    fn drop(&mut self) {
-        self.outdated.sum.lock().add(&StateSum { lattice: self.lattice.take(), lamports: self.lamports });
     }
 }
 
@@ -301,7 +267,7 @@ impl<'a> Walk<'a> {
         self.marks = marks;
     }
 
-    fn feed(&mut self, bytes: &[u8], on_record: &mut dyn FnMut(&RecordHeader, &[u8]) -> Result<()>) -> Result<()> {
+    fn feed(&mut self, bytes: &[u8], on_record: &mut dyn FnMut(&Record<'_>) -> Result<()>) -> Result<()> {
         let mut marked = Marked { marks: self.marks, on_record, result: Ok(()) };
         self.walker.feed(bytes, &mut marked);
         marked.result
@@ -310,27 +276,34 @@ impl<'a> Walk<'a> {
 
 struct Marked<'a, 'f> {
     marks: Option<&'a RoaringBitmap>,
-    on_record: &'f mut dyn FnMut(&RecordHeader, &[u8]) -> Result<()>,
+    on_record: &'f mut dyn FnMut(&Record<'_>) -> Result<()>,
     result: Result<()>,
 }
 
 impl RecordSink for Marked<'_, '_> {
     fn record(&mut self, record: Record<'_>) {
         if self.result.is_ok() && is_marked(self.marks, record.offset_bytes) {
-            self.result = (self.on_record)(record.header, record.data);
+            self.result = (self.on_record)(&record);
         }
     }
 
     fn fault(&mut self, _: RecordFault) {}
 }
 
-/// Copies documents and marked records of the new state. For marked records of the old state,
-/// writes tombstones instead.
+/// State that is read again.
+enum Of<'a> {
+    /// The new one, with the places in its bank file.
+    New(BankPlaces),
+    /// The old one, with its marked records whose accounts were closed.
+    Old(&'a Marks),
+}
+
+/// Copies documents and marked records of the new state. Sums up marked records of the old state,
+/// and writes tombstones for closed accounts.
 struct Wanted<'a, 'o, 'p, 'f> {
     output: &'o mut Storages<'p, 'f>,
     visitor: &'a Reread<'a>,
-    /// `None` for the old state.
-    places: Option<BankPlaces>,
+    of: Of<'a>,
     walk: Walk<'a>,
 }
 
@@ -341,8 +314,10 @@ const EMPTY_MAP: [u8; 8] = [0; 8];
 impl Wanted<'_, '_, '_, '_> {
     /// Range of the storage map, if the entry is the bank file.
     fn map_of(&self, kind: EntryKind) -> Option<Range<u64>> {
-        let places = self.places.as_ref().filter(|_| matches!(kind, EntryKind::BankFile(_)))?;
-        Some(places.storage_map..places.storage_map_end)
+        match (&self.of, kind) {
+            (Of::New(places), EntryKind::BankFile(_)) => Some(places.storage_map..places.storage_map_end),
+            _ => None,
+        }
     }
 
     /// The entry as it will be written.
@@ -355,7 +330,8 @@ impl Wanted<'_, '_, '_, '_> {
 
 impl EntrySink for Wanted<'_, '_, '_, '_> {
     fn begin(&mut self, _: u32, entry: &Entry, _: u64) -> Result<()> {
-        self.walk.begin(self.visitor.marks().filter(|_| is_storage(entry)));
+        let marks = self.visitor.wanted.of_storage(self.visitor.storage());
+        self.walk.begin(marks.filter(|_| is_storage(entry)));
         if is_storage(entry) {
             return Ok(());
         }
@@ -371,11 +347,15 @@ impl EntrySink for Wanted<'_, '_, '_, '_> {
 
     fn content(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<()> {
         if self.walk.marks.is_some() {
-            let (output, is_new) = (&mut self.output, self.places.is_some());
-            return self.walk.feed(bytes, &mut |header, data| match is_new {
-                true => output.record(header, data),
-                false => output.record(&tombstone(header.pubkey), &[]),
-            });
+            let (output, storage) = (&mut self.output, self.visitor.storage());
+            return match &self.of {
+                Of::New(_) => self.walk.feed(bytes, &mut |record| output.record(record.header, record.data)),
+                Of::Old(closed) => self.walk.feed(bytes, &mut |record| {
+                    output.outdated(record.header, record.data);
+                    let is_closed = is_marked(closed.of_storage(storage), record.offset_bytes);
+                    if is_closed { output.record(&tombstone(record.header.pubkey), &[]) } else { Ok(()) }
+                }),
+            };
         }
         let map = self.output.written.entries.last().and_then(|entry| self.map_of(entry.kind));
         let frames = &mut self.output.frames;

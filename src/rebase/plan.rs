@@ -13,8 +13,8 @@ use slotpress_read::archive::source::written;
 use slotpress_read::archive::{Archive, front};
 use slotpress_read::state::sums::StateSum;
 use slotpress_read::{
-    Check, CheckMode, CheckOptions, Findings, IndexPolicy, LocalFile, NamedArchive, RATIO_TYPICAL, REBASED_ON, Rule,
-    VerifyOptions, for_firedancer_only, judge_chains, read_back_archive, typical_records, verify_archives_showing,
+    Check, CheckMode, CheckOptions, IndexPolicy, LocalFile, NamedArchive, RATIO_TYPICAL, REBASED_ON, Rule,
+    VerifyOptions, for_firedancer_only, judge_order, read_back_archive, typical_records, verify_archives_showing,
 };
 
 use super::changes::{ChangeCounts, Changes};
@@ -24,13 +24,6 @@ use super::{RebaseInput, RebaseOptions, RebaseReport};
 use crate::archive::reframe::{decoding_side_bytes, reframe};
 use crate::archive::sink::{OpenSink, Sink};
 use crate::archive::writer::{self, ArchiveWriter, storages_and_tar_bytes};
-
-/// A rebase whose archives are open, and fit together by their bank files.
-pub struct Plan<'a> {
-    job: Job<'a>,
-    sink: Sink<'a>,
-    stopwatch: Stopwatch,
-}
 
 /// Input of all steps.
 struct Job<'a> {
@@ -50,73 +43,70 @@ struct Compared {
     spilled_bytes: u64,
 }
 
-impl<'a> Plan<'a> {
-    pub fn new(
-        input: RebaseInput<'_>,
-        sink: Sink<'a>,
-        options: &'a RebaseOptions,
-        progress: &'a dyn Progress,
-    ) -> Result<Self> {
-        let stopwatch = Stopwatch::start();
-        let workers = options.encoding.workers(decoding_side_bytes(options.encoding.frame_size_bytes))?;
-        if input.onto.name.as_ref().is_some_and(|name| name.base_slot.is_some()) {
-            return Err(Error::usage(format!("{} is an incremental archive", input.onto.path.shown()))
-                .with_hint("give a full archive to rebase onto"));
-        }
-        let (full, onto) = (opened(input.new)?, opened(input.onto)?);
-        let incremental = input.incremental.map(opened).transpose()?;
-        let job = Job { options, full, incremental, onto, workers, progress };
-        let newest = job.incremental.as_ref().unwrap_or(&job.full);
-        judge_pair(&job.front_of(&job.onto)?, &job.front_of(newest)?)
-            .map_err(|error| error.within_damaged(newest.path.shown()))?;
-        if job.front_of(&job.full)?.lacks_stakes() {
-            return Err(Rule::NoStakes.unsupported().within(job.full.path.shown()));
-        }
-        Ok(Self { job, sink, stopwatch })
+/// Makes an incremental archive that turns the full archive `onto` into the new state.
+///
+/// # Errors
+/// An archive is damaged, or does not match its name. The states are of different clusters, in the
+/// wrong order, or have too few slots between them. There is not enough memory or disk space. After
+/// an error, nothing gets an archive's name; a stream may have received a part of the archive.
+pub fn rebase<'a>(
+    input: RebaseInput<'_>,
+    sink: Sink<'a>,
+    options: &'a RebaseOptions,
+    progress: &'a dyn Progress,
+) -> Result<RebaseReport> {
+    let stopwatch = Stopwatch::start();
+    let workers = options.encoding.workers(decoding_side_bytes(options.encoding.frame_size_bytes))?;
+    if input.onto.name.as_ref().is_some_and(|name| name.base_slot.is_some()) {
+        return Err(Error::usage(format!("{} is an incremental archive", input.onto.path.shown()))
+            .with_hint("give a full archive to rebase onto"));
     }
-
-    /// Reads both states, writes the archive, reads it back, and gives it its name.
-    pub fn execute(self) -> Result<RebaseReport> {
-        let Self { job, sink, stopwatch } = self;
-        let (options, progress) = (job.options, job.progress);
-        let codec = &options.encoding.codec;
-        let new_bytes = job.new_archives().map(NamedArchive::length_bytes).sum::<Result<u64>>()?;
-        let input_bytes = new_bytes + job.onto.length_bytes()?;
-        let unpacked_bytes = job.new_archives().chain([&job.onto]).map(unpacked_bytes).sum::<Result<u64>>()?;
-        job.announce(input_bytes)?;
-        let compared = job.compare(&options.check.spill_dir(sink.parent()), unpacked_bytes)?;
-        let Compared { old, new, changes, spilled_bytes } = &compared;
-        let name = ArchiveName {
-            base_slot: Some(old.slot),
-            slot: new.slot,
-            hash: new.snapshot_hash(),
-            extension: codec.extension(),
-        };
-        sink.check_name(&name.to_string())?;
-        progress.stage("Rebasing", Some(input_bytes));
-        let mut sink = sink.open(Some(&name), unpacked_bytes, progress)?;
-        let (entries, written) = job.write(&compared, &mut sink)?;
-        read_back(&sink, &name, options, progress)?;
-        let path = sink.publish(&name, progress)?;
-        let (storages, tar_bytes) = storages_and_tar_bytes(&entries);
-        Ok(RebaseReport {
-            path,
-            name,
-            base_hash: old.snapshot_hash(),
-            changes: changes.counts,
-            storages,
-            input_bytes,
-            new_bytes,
-            tar_bytes,
-            output_bytes: written.length_bytes,
-            spilled_bytes: *spilled_bytes,
-            frames: written.frames,
-            unclustered_pieces: written.unclustered_pieces,
-            root: written.root,
-            elapsed: stopwatch.elapsed(),
-            codec: codec.clone(),
-        })
+    let (full, onto) = (opened(input.new)?, opened(input.onto)?);
+    let incremental = input.incremental.map(opened).transpose()?;
+    let job = Job { options, full, incremental, onto, workers, progress };
+    let newest = job.incremental.as_ref().unwrap_or(&job.full);
+    judge_pair(&job.front_of(&job.onto)?, &job.front_of(newest)?)
+        .map_err(|error| error.within_damaged(newest.path.shown()))?;
+    if job.front_of(&job.full)?.lacks_stakes() {
+        return Err(Rule::NoStakes.unsupported().within(job.full.path.shown()));
     }
+    let codec = &options.encoding.codec;
+    let new_bytes = job.new_archives().map(NamedArchive::length_bytes).sum::<Result<u64>>()?;
+    let input_bytes = new_bytes + job.onto.length_bytes()?;
+    let unpacked_bytes = job.new_archives().chain([&job.onto]).map(unpacked_bytes).sum::<Result<u64>>()?;
+    job.announce(input_bytes)?;
+    let compared = job.compare(&options.check.spill_dir(sink.parent()), unpacked_bytes)?;
+    let Compared { old, new, changes, spilled_bytes } = &compared;
+    let name = ArchiveName {
+        base_slot: Some(old.slot),
+        slot: new.slot,
+        hash: new.snapshot_hash(),
+        extension: codec.extension(),
+    };
+    sink.check_name(&name.to_string())?;
+    progress.stage("Rebasing", Some(input_bytes));
+    let mut sink = sink.open(Some(&name), unpacked_bytes, progress)?;
+    let (entries, written) = job.write(&compared, &mut sink)?;
+    read_back(&sink, &name, options, progress)?;
+    let path = sink.publish(&name, progress)?;
+    let (storages, tar_bytes) = storages_and_tar_bytes(&entries);
+    Ok(RebaseReport {
+        path,
+        name,
+        base_hash: old.snapshot_hash(),
+        changes: changes.counts,
+        storages,
+        input_bytes,
+        new_bytes,
+        tar_bytes,
+        output_bytes: written.length_bytes,
+        spilled_bytes: *spilled_bytes,
+        frames: written.frames,
+        unclustered_pieces: written.unclustered_pieces,
+        root: written.root,
+        elapsed: stopwatch.elapsed(),
+        codec: codec.clone(),
+    })
 }
 
 impl Job<'_> {
@@ -231,27 +221,10 @@ fn unpacked_bytes(archive: &NamedArchive) -> Result<u64> {
     Ok(archive.length_bytes()?.saturating_mul(if is_tar { 1 } else { RATIO_TYPICAL }))
 }
 
-/// Refuses states of different clusters, and a new state that is not newer than the old one or that
-/// only Firedancer loads.
+/// Refuses states that [`judge_order`] refuses, and a new state that only Firedancer loads.
 fn judge_pair(old: &BankFile, new: &BankFile) -> Result<()> {
-    if judge_chains(old, new, &Findings::strict()).is_err() {
-        return Err(Error::usage("the archives are of different clusters: their chains began at different times")
-            .with_hint("give archives of one cluster"));
-    }
-    if let Some(rule) = for_firedancer_only(new) {
-        return Err(rule.unsupported());
-    }
-    match old.slot.cmp(&new.slot) {
-        std::cmp::Ordering::Less => Ok(()),
-        std::cmp::Ordering::Equal => {
-            Err(Error::usage(format!("both states are of slot {}: there is nothing to rebase", old.slot)))
-        }
-        std::cmp::Ordering::Greater => Err(Error::usage(format!(
-            "the full archive to rebase onto is of slot {}, newer than the state of slot {}",
-            old.slot, new.slot
-        ))
-        .with_hint("give an older full archive, or a newer state")),
-    }
+    judge_order(old, new)?;
+    for_firedancer_only(new).map_or(Ok(()), |rule| Err(rule.unsupported()))
 }
 
 /// Verifies a state and logs its records. Returns its bank file, and the number of the reading.

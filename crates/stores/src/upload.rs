@@ -105,11 +105,6 @@ impl Upload {
         self.parts().map(|upload| upload.shared.sent.lock().count)
     }
 
-    /// Tags of these parts, without the first `known`.
-    pub fn tags_after(&self, known: usize) -> Vec<String> {
-        self.parts().map_or(Vec::new(), |upload| upload.shared.sent.lock().after(known))
-    }
-
     /// State of the upload with the tags of all parts; `None` for a directory.
     pub fn state(&self) -> Option<UploadState> {
         self.parts().map(PartsUpload::state)

@@ -3,9 +3,7 @@
 //! changes.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant, SystemTime};
-
-use parking_lot::Mutex;
+use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 use slotpress_base::clock::{self, since_1970};
@@ -94,25 +92,6 @@ pub enum Step<'a> {
     Add(&'a Ready),
 }
 
-/// Archives whose modification times are in the future because the clock jumped back, by name, with
-/// the time when each was first seen. Their age is counted from then.
-#[derive(Debug, Default)]
-pub struct Ahead(Mutex<BTreeMap<String, Instant>>);
-
-impl Ahead {
-    fn date(&self, listed: &mut Listed, now: SystemTime) {
-        let (mut seen, now) = (self.0.lock(), since_1970(now).as_secs());
-        let ahead = listed.archives.iter_mut().filter(|archive| archive.modified_unix_seconds > Some(now));
-        let known = std::mem::take(&mut *seen);
-        for archive in ahead {
-            let name = archive.name.to_string();
-            let at = known.get(&name).copied().unwrap_or_else(Instant::now);
-            seen.insert(name, at);
-            archive.modified_unix_seconds = Some(now.saturating_sub(at.elapsed().as_secs()));
-        }
-    }
-}
-
 /// Contents of an index. `condition` permits replacing it only if no other program has changed it
 /// since.
 #[derive(Debug)]
@@ -199,9 +178,12 @@ impl Index {
 
     /// Removes from the index what `keep` permits to remove once `coming` is added, and returns the
     /// names. Never removes the newest pair.
-    fn prune(&mut self, keep: &Keep, coming: Option<&Ready>, ahead: &Ahead, now: SystemTime) -> Vec<String> {
+    fn prune(&mut self, keep: &Keep, coming: Option<&Ready>, now: SystemTime) -> Vec<String> {
         let mut later = Self { listed: self.listed.clone(), condition: Condition::Always };
-        ahead.date(&mut later.listed, now);
+        // A time in the future was written before the clock jumped back: the archive counts as old.
+        let is_past = |time: &u64| *time <= since_1970(now).as_secs();
+        let archives = later.listed.archives.iter_mut();
+        archives.for_each(|archive| archive.modified_unix_seconds = archive.modified_unix_seconds.filter(is_past));
         coming.into_iter().for_each(|ready| later.add(ready, now));
         let (catalog, stays) = (later.catalog(), self.newest_pair());
         let reasons = plan_prune(&catalog, keep, unix_ns(now));
@@ -279,7 +261,6 @@ impl IndexedStore {
         &self,
         step: Step<'_>,
         keep: &Keep,
-        ahead: &Ahead,
         on_prune: &mut dyn FnMut(Vec<String>) -> Result<()>,
         progress: &dyn Progress,
     ) -> Result<Index> {
@@ -300,7 +281,7 @@ impl IndexedStore {
                 }
                 Step::Agree => None,
             };
-            let gone = index.prune(keep, coming, ahead, now);
+            let gone = index.prune(keep, coming, now);
             let is_right = named.archives.iter().map(|archive| &archive.name).eq(&index.newest_pair());
             if !matches!(step, Step::Add(_)) && gone.is_empty() && is_right {
                 return Ok(index);

@@ -10,7 +10,7 @@ use slotpress_base::{Error, ErrorKind, Found, KeptDir, Result, free_bytes, has_r
 use slotpress_stores::{Store, Target};
 
 use super::Run;
-use super::index::{Ahead, Index, IndexedStore, Newest, Ready, Step};
+use super::index::{Index, IndexedStore, Newest, Ready, Step};
 use super::pins::check_target;
 use super::upload::Uploader;
 use super::workers::Message;
@@ -31,12 +31,11 @@ pub struct TargetWorker<'a> {
     pub target: &'a Target,
     /// Identity of the target's directory when it was last used.
     was: Mutex<Option<Found>>,
-    ahead: Ahead,
 }
 
 impl<'a> TargetWorker<'a> {
     pub fn new(run: &'a Run<'a>, target: &'a Target) -> Self {
-        Self { run, target, was: Mutex::default(), ahead: Ahead::default() }
+        Self { run, target, was: Mutex::default() }
     }
 
     /// Carries out an order; returns the target's contents afterwards. An order that failed may be
@@ -138,7 +137,7 @@ impl<'a> TargetWorker<'a> {
                 .journal
                 .change(|entries| entries.targets.entry(target).or_default().pending_deletes.extend(names))
         };
-        let index = there.publish(step, &keep, &self.ahead, &mut on_prune, self.run.progress)?;
+        let index = there.publish(step, &keep, &mut on_prune, self.run.progress)?;
         (contents.published, contents.newest) = (index.published(), index.newest());
         self.delete_pending(there, &index)
     }

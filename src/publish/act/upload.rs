@@ -11,17 +11,20 @@ use rustix::io::Errno;
 use slotpress_base::kept_dir::changed;
 use slotpress_base::progress::wait;
 use slotpress_base::{Error, ErrorKind, IoContext, Result};
-use slotpress_format::ArchiveName;
 use slotpress_read::{LocalFile, Tail};
 use slotpress_stores::{Attribute, Store, Upload, UploadState, headers_of};
 
 use super::Run;
 use super::index::Ready;
 use super::pins::link;
-use crate::publish::remember::PartsLog;
+use crate::publish::remember::BegunUpload;
 use crate::restore::copies::has_same_content;
 
 const PIECE_BYTES: u64 = 1 << 20;
+
+/// Number of parts that arrive before they are recorded: the journal is written as a whole, and a
+/// kill makes at most so many be sent again.
+const PARTS_APART: usize = 16;
 
 /// Interval between checks whether parts have arrived.
 const PARTS_CHECK: Duration = Duration::from_millis(20);
@@ -79,26 +82,23 @@ impl Uploader<'_> {
     }
 
     /// Records the progress of an upload in the journal; `None` removes the record.
-    fn remember(&self, name: &ArchiveName, of: String, state: Option<UploadState>) -> Result<Option<PartsLog>> {
-        let key = self.store.shown(&name.to_string());
-        match state {
-            Some(state) => self.run.pins.journal.begin_upload(&key, of, state).map(Some),
-            None => self.run.pins.journal.end_upload(&key).map(|()| None),
-        }
+    fn remember(&self, ready: &Ready, state: Option<UploadState>) -> Result<()> {
+        let key = self.store.shown(&ready.archive.name.to_string());
+        let upload = state.map(|state| BegunUpload { of: ready.archive.etag(), state });
+        self.run.pins.journal.keep_upload(&key, upload)
     }
 
     fn send(&self, ready: &Ready) -> Result<()> {
-        let (name, tag) = (&ready.archive.name, ready.archive.etag());
         let mut upload = self.begin_or_resume(ready)?;
         match self.send_bytes(&mut upload, ready) {
             Ok(()) => {
                 let mut kept = None;
                 let done = upload.finish_or_keep(self.run.progress, &mut |state| kept = Some(state));
-                self.remember(name, tag, kept)?;
+                self.remember(ready, kept)?;
                 done.map(drop)
             }
             Err(error) => {
-                self.remember(name, tag, upload.keep_after(&error))?;
+                self.remember(ready, upload.keep_after(&error))?;
                 Err(error)
             }
         }
@@ -106,7 +106,8 @@ impl Uploader<'_> {
 
     fn begin_or_resume(&self, ready: &Ready) -> Result<Upload> {
         let (archive, name) = (&ready.archive, ready.archive.name.to_string());
-        if let Some(begun) = self.run.pins.journal.upload(&self.store.shown(&name))? {
+        let key = self.store.shown(&name);
+        if let Some(begun) = self.run.pins.journal.read(|entries| entries.uploads.get(&key).cloned()) {
             let is_of_it = begun.of == archive.etag();
             let resume = || self.store.resume(&name, &begun.state, archive.size_bytes);
             if let Some(upload) = is_of_it.then(resume).transpose()?.flatten() {
@@ -119,23 +120,21 @@ impl Uploader<'_> {
         self.store.upload(&name, &headers, archive.size_bytes, false, self.run.progress)
     }
 
-    /// Sends what is left of the file, and records each part that arrives.
+    /// Sends what is left of the file, and records which parts have arrived.
     fn send_bytes(&self, upload: &mut Upload, ready: &Ready) -> Result<()> {
         let mut at = upload.resumed_bytes();
         let (path, bytes) = (ready.archive.path(), ready.archive.size_bytes);
         let (file, _) = ready.archive.open().or_path("open", &path)?;
-        let mut buffer = Vec::new();
-        let mut log = match upload.state() {
-            None => None,
-            state => self.remember(&ready.archive.name, ready.archive.etag(), state)?,
-        };
+        let (mut buffer, begun) = (Vec::new(), upload.state());
+        let part_bytes = begun.as_ref().map_or(0, |state| state.part_bytes);
+        let mut known = begun.as_ref().map_or(0, |state| state.tags.len());
+        begun.map_or(Ok(()), |state| self.remember(ready, Some(state)))?;
         loop {
-            let mut is_all = true;
-            if let (Some(count), Some(log)) = (upload.part_count(), &mut log) {
-                is_all = log.part_bytes.saturating_mul((count as u64).saturating_add(1)) > bytes;
-                if count > log.count {
-                    log.append(&upload.tags_after(log.count))?;
-                }
+            let count = upload.part_count().unwrap_or(usize::MAX);
+            let is_all = part_bytes.saturating_mul((count as u64).saturating_add(1)) > bytes || part_bytes == 0;
+            if part_bytes > 0 && count > known && (is_all || count - known >= PARTS_APART) {
+                self.remember(ready, upload.state())?;
+                known = count;
             }
             if at < bytes {
                 self.run.progress.check()?;
@@ -143,8 +142,8 @@ impl Uploader<'_> {
             } else if is_all {
                 return Ok(());
             } else {
-                // Wait for all parts but the last: each one that arrives is recorded, and is not
-                // sent again after a failure.
+                // Wait for all parts but the last: what has arrived is recorded, and is not sent
+                // again after a failure.
                 upload.write(&[], self.run.progress)?;
                 wait(self.run.progress, PARTS_CHECK);
             }

@@ -416,7 +416,7 @@ fn an_incremental_archive_after_a_clock_that_was_ahead() {
     running.stop();
 }
 
-/// An archive with such a time is removed when its grace has passed since it was first seen.
+/// An archive with such a time counts as old.
 #[test]
 fn an_archive_that_was_published_by_a_clock_that_was_ahead() {
     let stage = Stage::new(&[&fixture(FULL_26)]);

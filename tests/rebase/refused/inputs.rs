@@ -20,8 +20,8 @@ fn archives_that_are_no_pair() {
     let dir = temp_dir();
     let [old, new] = two_full_archives("agave-4.2.2", dir.path());
     let incremental = fixture_of("agave-4.2.2", "incremental-snapshot-26-40-");
-    check(&[&old], &new, 2, "newer than the state of slot 26");
-    check(&[&new], &new, 2, "both states are of slot 40");
+    check(&[&old], &new, 2, "the older state is of slot 40, the new one of 26");
+    check(&[&new], &new, 2, "the older state is of slot 40, the new one of 40");
     check(&[&new], &incremental, 2, "is an incremental archive");
     check(&[&incremental], &old, 1, "alone cannot be checked");
     check(&[&old, &new], &old, 2, "both archives are full ones");

@@ -114,6 +114,19 @@ pub fn judge_chains(full: &BankFile, newer: &BankFile, findings: &Findings) -> R
     })
 }
 
+/// Refuses two states of different clusters, and a new state that is not newer than the old one.
+pub fn judge_order(old: &BankFile, new: &BankFile) -> Result<()> {
+    if judge_chains(old, new, &Findings::strict()).is_err() {
+        return Err(Error::usage("the states are of different clusters: their chains began at different times")
+            .with_hint("give states of one cluster"));
+    }
+    match old.slot < new.slot {
+        true => Ok(()),
+        false => Err(Error::usage(format!("the older state is of slot {}, the new one of {}", old.slot, new.slot))
+            .with_hint("give an older state, or a newer one")),
+    }
+}
+
 /// Error for a full and an incremental archive in the wrong order.
 fn swapped(first: &Path, second: &Path) -> Error {
     let (first, second) = (first.shown(), second.shown());
