@@ -1,15 +1,15 @@
 //! Publishes archives of a running validator, continuously or once: watches its directory, pins new
 //! archives, checks and recompresses them, puts them on targets, and prunes there.
 //!
-//! `decide` says what to do, and does no I/O. `act` does it: the calling thread looks, pins and
-//! starts work; one thread prepares archives, one rebases them, and one thread for each target
-//! publishes them. `tell` receives all events. `remember` is the journal. A run may be killed at
+//! Four kinds of loops take their work from one board (`decide`), which does no I/O: the `keeper`, on
+//! the calling thread, looks and pins; one loop prepares archives, one rebases them, and one for
+//! each target publishes them (`act`). `tell` receives all events. `remember` is the journal. A run may be killed at
 //! any time: the next run finds the unfinished work in the directory of pins, in the journal there,
 //! and on the targets.
 
 mod act;
 mod decide;
-mod publisher;
+mod keeper;
 mod remember;
 mod tell;
 
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use derive_setters::Setters;
-pub use publisher::publish;
+pub use keeper::publish;
 use slotpress_net::ClientOptions;
 use slotpress_read::Keep;
 use slotpress_stores::{StoreOptions, Target};

@@ -1,14 +1,13 @@
 //! Makes rebased archives, with which nodes get from an older full archive of a target to the state
-//! of its newest one. Works on a thread of its own because rebasing takes long, and at the lowest
-//! priority because nobody waits for it.
+//! of its newest one. Works at the lowest priority, because nobody waits for it.
 
 use slotpress_base::{CancelToken, Error, NICENESS_MAX, Result, panic_point, stand_back};
 use slotpress_format::ArchiveName;
 use slotpress_read::NamedArchive;
 use slotpress_stores::{Store, Target};
 
+use super::Run;
 use super::index::IndexedStore;
-use super::target::TargetWorker;
 use crate::archive::sink::Sink;
 use crate::publish::PublishOptions;
 use crate::publish::decide::choose::Key;
@@ -34,9 +33,8 @@ pub fn name_of(&(base_slot, slot, hash): &Key, options: &PublishOptions) -> Arch
 }
 
 /// Makes a rebased archive from two full archives of a target, and puts it into `ready/`.
-pub fn make(name: &ArchiveName, worker: &TargetWorker<'_>, cancel: &CancelToken) -> Result<()> {
+pub fn make(name: &ArchiveName, run: &Run<'_>, target: &Target, cancel: &CancelToken) -> Result<()> {
     panic_point("rebasing");
-    let TargetWorker { run, target, .. } = worker;
     if let Err(error) = stand_back(NICENESS_MAX) {
         run.progress.warn(&format!("cannot lower the priority for rebasing: {error}"));
     }

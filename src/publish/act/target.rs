@@ -13,8 +13,6 @@ use super::Run;
 use super::index::{Index, IndexedStore, Newest, Ready, Step};
 use super::pins::check_target;
 use super::upload::Uploader;
-use super::workers::Message;
-use crate::publish::decide::Order;
 use crate::publish::decide::choose::ArchiveSet;
 use crate::publish::tell::event::{Event, Published};
 
@@ -26,57 +24,53 @@ pub struct TargetContents {
     pub free_bytes: Option<u64>,
 }
 
-pub struct TargetWorker<'a> {
-    pub run: &'a Run<'a>,
-    pub target: &'a Target,
+pub struct TargetWorker<'r, 'a> {
+    run: &'r Run<'a>,
+    target: &'r Target,
+    /// Number of the target.
+    at: usize,
     /// Identity of the target's directory when it was last used.
     was: Mutex<Option<Found>>,
 }
 
-impl<'a> TargetWorker<'a> {
-    pub fn new(run: &'a Run<'a>, target: &'a Target) -> Self {
-        Self { run, target, was: Mutex::default() }
+impl<'r, 'a> TargetWorker<'r, 'a> {
+    pub fn new(run: &'r Run<'a>, target: &'r Target, at: usize) -> Self {
+        Self { run, target, at, was: Mutex::default() }
     }
 
-    /// Carries out an order; returns the target's contents afterwards. An order that failed may be
-    /// repeated.
-    pub fn run(&self, order: &Order, mut contents: TargetContents) -> Result<TargetContents> {
+    /// Reads what the target has, and publishes what it lacks, until nothing more is ready for it.
+    pub fn serve(&self) -> Result<()> {
         panic_point("publishing");
         // Open the directory once: everything below works in it, even if its path is changed
         // meanwhile.
         let store = &Store::open(self.target, &self.run.options.stores, &self.run.client)?;
         store.dir().map_or(Ok(()), |dir| check_target(dir, self.run.options))?;
-        match order {
-            // If the directory was replaced, only report its contents: the planning thread decides
-            // anew.
-            _ if !self.is_as_before(store)? => self.look(&mut contents, store)?,
-            Order::Look => self.look(&mut contents, store)?,
-            Order::Publish(ready) => self.put(&mut contents, store, ready)?,
+        self.forget_if_replaced(store)?;
+        let mut contents = TargetContents::default();
+        if let Some(there) = IndexedStore::of(store, false)? {
+            self.publish(&mut contents, &there, Step::Agree)?;
         }
-        contents.free_bytes = store.dir().and_then(free_bytes);
-        Ok(contents)
+        loop {
+            contents.free_bytes = store.dir().and_then(free_bytes);
+            let next = self.run.board.lock().next_to_send(self.at, &contents);
+            let Some(ready) = next else { return Ok(()) };
+            self.run.progress.check()?;
+            self.put(&mut contents, store, &ready)?;
+        }
     }
 
-    /// Returns true if the target's directory is the same as last time. Otherwise forgets pending
-    /// deletions: they applied to the other directory.
-    fn is_as_before(&self, store: &Store) -> Result<bool> {
-        let Some(dir) = store.dir() else { return Ok(true) };
+    /// If the target's directory is not the same as last time, forgets pending deletions: they
+    /// applied to the other directory.
+    fn forget_if_replaced(&self, store: &Store) -> Result<()> {
+        let Some(dir) = store.dir() else { return Ok(()) };
         let is_now = dir.itself()?;
         let before = self.was.lock().replace(is_now);
         if before.is_none_or(|before| before.is_same(&is_now)) {
-            return Ok(true);
+            return Ok(());
         }
         self.run.pins.journal.change(|entries| entries.targets.remove(&self.target.to_string()))?;
         self.tell_failure(changed(dir.path()));
-        Ok(false)
-    }
-
-    fn look(&self, contents: &mut TargetContents, store: &Store) -> Result<()> {
-        *contents = TargetContents::default();
-        match IndexedStore::of(store, false)? {
-            Some(there) => self.publish(contents, &there, Step::Agree),
-            None => Ok(()),
-        }
+        Ok(())
     }
 
     /// Sends an archive, and adds it to the index.
@@ -97,7 +91,7 @@ impl<'a> TargetWorker<'a> {
         }
         self.publish(contents, &there, Step::Add(ready))?;
         store.dir().map_or(Ok(()), KeptDir::check_path)?;
-        self.tell(Event::Published(Published {
+        self.run.tell(Event::Published(Published {
             name: ready.archive.name.clone(),
             target: self.target.to_string(),
             bytes: ready.archive.size_bytes,
@@ -117,13 +111,9 @@ impl<'a> TargetWorker<'a> {
         IndexedStore::of(store, true)?.ok_or_else(gone)
     }
 
-    fn tell(&self, event: Event) {
-        drop(self.run.messages.send(Message::Event(event)));
-    }
-
     fn tell_failure(&self, error: Error) {
         let target = Some(self.target.to_string());
-        self.tell(Event::Failed { error, target, retry: None, is_of_hook: false });
+        self.run.tell(Event::Failed { error, target, retry: None, is_of_hook: false });
     }
 
     /// Changes an index, and deletes archives that were removed from it.
@@ -164,7 +154,7 @@ impl<'a> TargetWorker<'a> {
                 .change(|entries| entries.targets.entry(target.clone()).or_default().pending_deletes = left)?;
         }
         if !names.is_empty() {
-            self.tell(Event::Pruned { target, names });
+            self.run.tell(Event::Pruned { target, names });
         }
         // The archive is published. Deletions that failed are repeated another time.
         failed.into_iter().for_each(|error| self.tell_failure(error));

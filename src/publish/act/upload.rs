@@ -29,12 +29,12 @@ const PARTS_APART: usize = 16;
 /// Interval between checks whether parts have arrived.
 const PARTS_CHECK: Duration = Duration::from_millis(20);
 
-pub struct Uploader<'a> {
-    pub run: &'a Run<'a>,
-    pub store: &'a Store,
+pub struct Uploader<'r, 'a> {
+    pub run: &'r Run<'a>,
+    pub store: &'r Store,
 }
 
-impl Uploader<'_> {
+impl Uploader<'_, '_> {
     /// Puts an archive on the target. Leaves an identical archive of the same name unchanged; fails
     /// if another file has the name.
     pub fn put(&self, ready: &Ready) -> Result<()> {

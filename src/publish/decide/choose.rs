@@ -7,7 +7,7 @@ use slotpress_format::{ArchiveName, Hash};
 use slotpress_read::catalog::Archive;
 
 use super::retry::Retry;
-use super::{State, TargetState};
+use super::{Board, TargetState};
 
 /// Identifies a state by base slot, slot and hash. Archives of one state with different compression
 /// have the same key.
@@ -94,7 +94,7 @@ impl TargetState {
     }
 }
 
-impl State<'_> {
+impl Board<'_> {
     /// True if the archive failed or was left out, and is not tried again.
     fn is_refused(&self, key: &Key) -> bool {
         let is_hopeless = self.failing.get(key).is_some_and(Retry::is_hopeless);

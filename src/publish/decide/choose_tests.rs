@@ -50,13 +50,13 @@ fn options() -> PublishOptions {
     PublishOptions::new("/snapshots", []).every(Duration::from_secs(300))
 }
 
-fn situation(seen: &[ArchiveName], targets: Vec<TargetState>) -> State<'static> {
-    let mut now = State::new(leak(options()), Instant::now());
+fn situation(seen: &[ArchiveName], targets: Vec<TargetState>) -> Board<'static> {
+    let mut now = Board::new(leak(options()), Instant::now());
     (now.facts.seen, now.targets) = (archives(seen), targets);
     now
 }
 
-fn prepared(state: &State<'_>) -> Option<ArchiveName> {
+fn prepared(state: &Board<'_>) -> Option<ArchiveName> {
     state.next_to_prepare().map(|archive| archive.name.clone())
 }
 
@@ -123,42 +123,41 @@ fn an_archive_that_fails_repeatedly_blocks_no_other_and_stays_pinned() {
 #[test]
 fn a_run_that_ends_by_itself_tries_once() {
     let options = leak(options().is_once(true));
-    let mut now = State::new(options, Instant::now());
+    let mut now = Board::new(options, Instant::now());
     now.targets = vec![published(&[full(5)])];
     let facts = Facts { seen: archives(&[full(9)]), pinned: archives(&[full(9)]), ..Facts::none(Instant::now()) };
     now.see(facts.clone());
     assert!(!now.is_over());
     let was = facts.pinned.first().map(Identity::from);
-    now.prepared(&full(9), Err(Error::failed("a full disk")), was, true, Duration::ZERO);
+    now.made(&full(9), Err(Error::failed("a full disk")), was, true, Duration::ZERO);
     assert!(prepared(&now).is_none() && now.is_over(), "it is given up");
 
-    let mut now = State::new(options, Instant::now());
+    let mut now = Board::new(options, Instant::now());
     now.targets = vec![published(&[full(5)])];
     now.see(Facts { seen: archives(&[full(9)]), ..Facts::none(Instant::now()) });
     assert!(!now.is_over());
     let told = now.not_pinned(&facts.seen[0], Pinned::NotNow);
-    assert!(matches!(told, Some(Action::Tell(Event::Skipped { .. }))) && now.is_over());
+    assert!(matches!(told, Some(Outcome::Tell(Event::Skipped { .. }))) && now.is_over());
     now.check_left_out().expect("a file that is being written is no failure");
 }
 
 #[test]
 fn an_incremental_one_that_failed_is_tried_again_at_the_announced_time() {
     let begun = Duration::ZERO;
-    let mut now = State::new(leak(options()), Instant::now());
+    let mut now = Board::new(leak(options()), Instant::now());
     now.targets = vec![published(&[full(1)])];
     let there = archives(&[on(1, 5)]);
     let mut facts = Facts { seen: there.clone(), pinned: there.clone(), ..Facts::none(Instant::now()) };
     for attempt in 1..=5 {
-        let actions = now.plan(facts.clone());
-        let is_its = |action: &&Action| matches!(action, Action::Prepare { source, .. } if *source == on(1, 5));
-        now.begun(actions.iter().find(is_its).unwrap_or_else(|| panic!("attempt {attempt}: {actions:?}")));
+        now.see(facts.clone());
+        assert_eq!(now.begin_making(), Some(on(1, 5)), "attempt {attempt}");
         facts.since_incremental = Some(begun);
         now.see(facts.clone());
         let was = there.first().map(Identity::from);
-        let told = now.prepared(&on(1, 5), Err(Error::failed("a full disk")), was, true, begun);
-        let [Action::Tell(Event::Failed { retry: Some(retry), .. })] = &told[..] else { panic!("{told:?}") };
+        let told = now.made(&on(1, 5), Err(Error::failed("a full disk")), was, true, begun);
+        let [Outcome::Tell(Event::Failed { retry: Some(retry), .. })] = &told[..] else { panic!("{told:?}") };
         assert_eq!(now.pins().drop, [], "attempt {attempt}: it stays pinned");
-        assert!(!now.plan(facts.clone()).iter().any(|action| is_its(&action)), "attempt {attempt}: not yet");
+        assert_eq!(now.begin_making(), None, "attempt {attempt}: not yet");
         facts.now += *retry;
     }
 }
@@ -184,7 +183,7 @@ fn pins_go_when_nothing_needs_them_and_never_take_more_than_allowed() {
 }
 
 /// Sets the number of full archives to rebase onto.
-fn at<'n>(now: &'n mut State<'static>, rebase_onto: usize) -> &'n State<'static> {
+fn at<'n>(now: &'n mut Board<'static>, rebase_onto: usize) -> &'n Board<'static> {
     now.options = leak(options().rebase_onto(rebase_onto));
     now
 }
@@ -308,14 +307,14 @@ proptest! {
             prop_assert!(base < Some(slot) && !now.rebased_ready().contains(&next), "made twice: {next:?}");
             now.facts.ready.push(rebased(on(base.unwrap_or_default(), slot)));
         }
-        let publish = |now: &mut State<'_>, at: usize| {
+        let publish = |now: &mut Board<'_>, at: usize| {
             let next = now.next_rebased(&now.targets[at]).map(key)?;
             let has = &mut now.targets[at].contents.published;
             Some((has.keys.insert(next), has.rebased.insert(next)))
         };
         for is_published in [false, true] {
             prop_assert_eq!((prepared(&now), now.pins()), (prepared(&plain), plain.pins()));
-            let unneeded = |of: &State<'_>| keys(&of.unneeded().into_iter().cloned().collect::<Vec<_>>());
+            let unneeded = |of: &Board<'_>| keys(&of.unneeded().into_iter().cloned().collect::<Vec<_>>());
             let ordinary: BTreeSet<Key> = unneeded(&now).difference(&now.rebased_ready()).copied().collect();
             prop_assert_eq!(ordinary, unneeded(&plain));
             for at in 0..now.targets.len() {

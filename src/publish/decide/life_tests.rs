@@ -1,11 +1,11 @@
 //! Plays random lives of a publisher: a validator writes, purges and damages archives, targets
-//! fail, hang and come back, the clock jumps, and kills happen between any two actions. Only the
-//! decisions and the rules of pruning are real.
+//! fail, hang and come back, the clock jumps, and kills happen between any two acts. Only the board
+//! and the rules of pruning are real; the loops take their work in any order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use slotpress_base::{Error, ErrorKind};
+use slotpress_base::{Error, ErrorKind, Hint};
 use slotpress_format::SlotTime;
 use slotpress_format::ledger::names::*;
 use slotpress_read::catalog::prune::plan_prune;
@@ -54,7 +54,8 @@ struct There {
     mood: Mood,
     files: BTreeSet<Key>,
     index: BTreeMap<Key, Archive>,
-    order: Option<(Order, TargetContents)>,
+    is_busy: bool,
+    sending: Option<Ready>,
 }
 
 /// Everything outside of the program, which a kill does not change, and the work that is running.
@@ -72,8 +73,8 @@ struct World<'a> {
     pins: BTreeMap<Key, Identity>,
     begun: Option<u64>,
     targets: Vec<There>,
-    preparing: Option<(ArchiveName, ArchiveName)>,
-    rebasing: Option<(ArchiveName, bool)>,
+    preparing: Option<ArchiveName>,
+    rebasing: Option<(ArchiveName, CancelToken)>,
     /// An archive that failed, and the time of the next attempt that was announced.
     promised: Option<(ArchiveName, Instant)>,
     is_peace: bool,
@@ -143,95 +144,123 @@ impl World<'_> {
         self.unix_seconds += seconds;
     }
 
-    /// Carries out an action; returns whether it changes what the next look finds, or `None` if a
-    /// kill comes before it.
-    fn act(&mut self, state: &mut State<'_>, action: &Action) -> Option<bool> {
+    /// Returns `None` if a kill comes before the next act.
+    fn acts(&mut self) -> Option<()> {
         if !self.is_peace && self.percent(1) {
             return None;
         }
-        self.acts += usize::from(!matches!(action, Action::Tell(_)));
-        let has_changed = match action {
-            Action::Unpin(name) => self.pinned.remove(&key(name)).is_some(),
-            Action::Pin(archive) => {
-                let key = key(&archive.name);
-                self.pins.insert(key, Identity::from(archive));
-                let pinned = match self.draws.below(if self.is_peace { 20 } else { 22 }) {
-                    _ if !self.seen.contains_key(&key) => Pinned::Gone,
-                    20 => Pinned::NotNow,
-                    _ => Pinned::Yes,
-                };
-                if matches!(pinned, Pinned::Yes) {
-                    self.pinned.insert(key, archive.clone());
-                    return Some(true);
-                }
-                if let Some(action) = state.not_pinned(archive, pinned) {
-                    self.act(state, &action)?;
-                }
-                false
-            }
-            Action::RemoveReady(name) => self.ready.remove(&key(name)).is_some(),
-            Action::Prepare { source, made } => {
-                assert!(self.preparing.is_none(), "one at a time");
-                if source.base_slot.is_some() {
-                    self.begun = Some(self.unix_seconds);
-                }
-                self.preparing = Some((source.clone(), made.clone()));
-                true
-            }
-            Action::Rebase { name, from } => {
-                assert!(self.rebasing.is_none(), "one at a time");
-                let has = &self.targets[*from].index;
-                assert!(has.contains_key(&(None, name.slot, name.hash)), "the target lacks the full archive");
-                self.rebasing = Some((name.clone(), false));
-                false
-            }
-            Action::StopRebase => {
-                self.rebasing.iter_mut().for_each(|(_, is_stopped)| *is_stopped = true);
-                false
-            }
-            Action::Order { target, order } => {
-                let contents = state.contents(*target);
-                let there = &mut self.targets[*target];
-                assert!(there.order.replace((order.clone(), contents)).is_none(), "one at a time");
-                false
-            }
-            Action::Refuse { name, was, .. } => {
-                assert!(self.damaged.contains(&key(name)), "a sound archive was refused");
-                self.refused.extend(was.map(|was| (key(name), was)));
-                self.pinned.remove(&key(name)).is_some()
-            }
-            Action::Tell(_) => false,
-        };
-        state.begun(action);
-        Some(has_changed)
+        self.acts += 1;
+        Some(())
     }
 
-    fn act_all(&mut self, state: &mut State<'_>, actions: Vec<Action>) -> Option<bool> {
+    /// Does what follows from work that has ended; returns whether that changes what the next look
+    /// finds.
+    fn carry_out(&mut self, outcomes: impl IntoIterator<Item = Outcome>) -> Option<bool> {
         let mut has_changed = false;
-        for action in actions {
-            has_changed |= self.act(state, &action)?;
+        for outcome in outcomes {
+            match outcome {
+                Outcome::Tell(_) => {}
+                Outcome::Unpin(name) => {
+                    self.acts()?;
+                    has_changed |= self.pinned.remove(&key(&name)).is_some();
+                }
+                Outcome::Refuse { name, was, .. } => {
+                    self.acts()?;
+                    assert!(self.damaged.contains(&key(&name)), "a sound archive was refused");
+                    self.refused.extend(was.map(|was| (key(&name), was)));
+                    has_changed |= self.pinned.remove(&key(&name)).is_some();
+                }
+            }
         }
         Some(has_changed)
     }
 
-    fn work(&mut self, state: &mut State<'_>) -> Option<()> {
-        state.set_time(self.now);
-        if !state.wants_look() {
+    /// What the keeper does after a look.
+    fn arrange(&mut self, board: &mut Board<'_>) -> Option<bool> {
+        let (changes, mut has_changed) = (board.pins(), false);
+        for name in &changes.drop {
+            self.acts()?;
+            has_changed |= self.pinned.remove(&key(name)).is_some();
+        }
+        for name in changes.no_room {
+            board.leave_out(name, "why".to_string(), Hint::MorePinBytes);
+        }
+        for archive in board.seen(&changes.add) {
+            self.acts()?;
+            let key = key(&archive.name);
+            self.pins.insert(key, Identity::from(&archive));
+            let pinned = match self.draws.below(if self.is_peace { 20 } else { 22 }) {
+                _ if !self.seen.contains_key(&key) => Pinned::Gone,
+                20 => Pinned::NotNow,
+                _ => Pinned::Yes,
+            };
+            if matches!(pinned, Pinned::Yes) {
+                self.pinned.insert(key, archive);
+                has_changed = true;
+            } else {
+                let outcome = board.not_pinned(&archive, pinned);
+                self.carry_out(outcome)?;
+            }
+        }
+        for name in board.to_remove() {
+            self.acts()?;
+            has_changed |= self.ready.remove(&key(&name)).is_some();
+        }
+        board.stop_rebase();
+        Some(has_changed)
+    }
+
+    fn work(&mut self, board: &mut Board<'_>) -> Option<()> {
+        board.set_time(self.now);
+        if !board.wants_look() {
             return Some(());
         }
         for _ in 0..LOOKS_MAX {
-            let actions = state.plan(self.facts());
-            if !self.act_all(state, actions)? {
-                self.check_promise(state);
+            board.see(self.facts());
+            if !self.arrange(board)? {
+                self.begin(board)?;
+                self.check_promise(board);
                 return Some(());
             }
         }
         panic!("every look leads to a change");
     }
 
+    /// Lets the loops take their work, in any order.
+    fn begin(&mut self, board: &mut Board<'_>) -> Option<()> {
+        let loops = 2 + self.targets.len();
+        let first = self.draws.below(loops);
+        for number in (first..loops).chain(0..first) {
+            match number {
+                0 if self.preparing.is_none() => {
+                    let Some(source) = board.begin_making() else { continue };
+                    self.acts()?;
+                    assert!(self.pinned.contains_key(&key(&source)), "it is not pinned");
+                    if source.base_slot.is_some() {
+                        self.begun = Some(self.unix_seconds);
+                    }
+                    self.preparing = Some(source);
+                }
+                1 if self.rebasing.is_none() => {
+                    let Some((name, from, stop)) = board.begin_rebase() else { continue };
+                    self.acts()?;
+                    let has = &self.targets[from].index;
+                    assert!(has.contains_key(&(None, name.slot, name.hash)), "the target lacks the full archive");
+                    self.rebasing = Some((name, stop));
+                }
+                number if number > 1 && !self.targets[number - 2].is_busy && board.begin_target(number - 2) => {
+                    self.acts()?;
+                    self.targets[number - 2].is_busy = true;
+                }
+                _ => {}
+            }
+        }
+        Some(())
+    }
+
     /// Checks that an archive whose next attempt is due is being prepared, if it still exists and
     /// is wanted.
-    fn check_promise(&mut self, state: &State<'_>) {
+    fn check_promise(&mut self, board: &Board<'_>) {
         let Some((name, _)) = self.promised.take_if(|(_, due)| *due <= self.now) else { return };
         let there = || self.seen.keys().chain(self.pinned.keys());
         // Newer archives come first.
@@ -241,18 +270,18 @@ impl World<'_> {
             has.keys.extend(self.ready.keys());
             !target.is_silent() && has.wants(&name)
         };
-        let is_wanted = is_newest && state.targets.iter().any(wants);
+        let is_wanted = is_newest && board.targets.iter().any(wants);
         assert!(self.preparing.is_some() || !is_wanted, "{name} is not prepared again");
     }
 
-    /// Lets threads that are done report their results.
-    fn hear(&mut self, state: &mut State<'_>) -> Option<()> {
+    /// Lets loops whose work is done report their results.
+    fn hear(&mut self, board: &mut Board<'_>) -> Option<()> {
         if self.preparing.is_some() && (self.is_peace || self.percent(50)) {
-            self.prepared(state)?;
+            self.made(board)?;
         }
         if self.rebasing.is_some() && (self.is_peace || self.percent(30)) {
-            let (name, is_stopped) = self.rebasing.take().expect("it runs");
-            let result = match is_stopped {
+            let (name, stop) = self.rebasing.take().expect("it runs");
+            let result = match stop.is_interrupted() {
                 true => Err(Error::interrupted()),
                 false if !self.is_peace && self.percent(20) => Err(Error::failed("a disk")),
                 false => Ok(()),
@@ -263,20 +292,19 @@ impl World<'_> {
                 made.hashes = Some(FrameHashes { root, offset_bytes: 0, frames: 1, rebased_on: Some(name.hash) });
                 self.ready.insert(key(&name), ready(made));
             }
-            state.see(self.facts());
-            let actions = state.rebased(&name, result, Duration::ZERO);
-            self.act_all(state, actions)?;
+            board.see(self.facts());
+            board.rebased(&name, result, Duration::ZERO);
         }
         for at in 0..self.targets.len() {
             if self.is_peace || self.percent(60) {
-                self.answer(state, at)?;
+                self.answer(board, at)?;
             }
         }
         Some(())
     }
 
-    fn prepared(&mut self, state: &mut State<'_>) -> Option<()> {
-        let (source, made) = self.preparing.take().expect("it runs");
+    fn made(&mut self, board: &mut Board<'_>) -> Option<()> {
+        let source = self.preparing.take().expect("it runs");
         let was = self.pins.get(&key(&source)).copied();
         let error = match () {
             () if self.damaged.contains(&key(&source)) => Some(ErrorKind::Damaged),
@@ -286,56 +314,63 @@ impl World<'_> {
         let result = match error {
             Some(kind) => Err(Error::new(kind, "why")),
             None => {
-                self.ready.insert(key(&made), ready(archive(made.base_slot, made.slot, 0)));
-                Ok(made)
+                self.ready.insert(key(&source), ready(archive(source.base_slot, source.slot, 0)));
+                Ok(source.clone())
             }
         };
-        state.see(self.facts());
+        board.see(self.facts());
         let is_quiet = self.is_peace || self.percent(70);
-        let actions = state.prepared(&source, result, was, is_quiet, Duration::ZERO);
-        let retry = actions.iter().find_map(|action| match action {
-            Action::Tell(Event::Failed { retry, .. }) => *retry,
+        let outcomes = board.made(&source, result, was, is_quiet, Duration::ZERO);
+        let retry = outcomes.iter().find_map(|outcome| match outcome {
+            Outcome::Tell(Event::Failed { retry, .. }) => *retry,
             _ => None,
         });
         if let Some(retry) = retry {
             self.promised = Some((source, self.now + retry));
         }
-        self.act_all(state, actions).map(drop)
+        self.carry_out(outcomes).map(drop)
     }
 
-    fn answer(&mut self, state: &mut State<'_>, at: usize) -> Option<()> {
+    /// Lets a target's loop do a step: what was taken is sent, and the next archive is taken.
+    fn answer(&mut self, board: &mut Board<'_>, at: usize) -> Option<()> {
         let is_peace = self.is_peace;
         let there = &mut self.targets[at];
-        if there.mood == Mood::Hangs {
+        if there.mood == Mood::Hangs || !there.is_busy {
             return Some(());
         }
-        let Some((order, contents)) = there.order.take() else { return Some(()) };
-        let failed = |kind| Err(Error::new(kind, "why"));
-        let result = match there.mood {
-            Mood::Fails => failed(ErrorKind::Network),
-            Mood::IsFull => failed(ErrorKind::Failed),
-            Mood::Refuses | Mood::IsGone => failed(ErrorKind::Exists),
-            Mood::Works | Mood::Hangs => {
-                if let Order::Publish(ready) = order {
-                    let archive = ready.archive;
-                    let key = key(&archive.name);
-                    assert!(self.ready.contains_key(&key), "a ready archive was removed");
-                    assert!(!self.damaged.contains(&key), "a damaged archive was published");
-                    there.files.insert(key);
-                    if !is_peace && self.draws.below(100) < 3 {
-                        return None;
-                    }
-                    there.index.insert(key, archive);
-                    prune(there, &self.options.keep);
-                }
-                let rebased = there.index.values().filter(|archive| archive.is_rebased()).map(|it| key(&it.name));
-                let all = ArchiveSet::of(there.index.values().map(|archive| &archive.name));
-                let published = ArchiveSet { rebased: rebased.collect(), ..all };
-                Ok(TargetContents { published, ..contents })
-            }
+        let sending = there.sending.take();
+        let failed = match there.mood {
+            Mood::Fails => Some(ErrorKind::Network),
+            Mood::IsFull => Some(ErrorKind::Failed),
+            Mood::Refuses | Mood::IsGone => Some(ErrorKind::Exists),
+            Mood::Works | Mood::Hangs => None,
         };
-        let actions = state.answered(at, result);
-        self.act_all(state, actions.into_iter().collect()).map(drop)
+        if let Some(kind) = failed {
+            there.is_busy = false;
+            board.answered(at, Err(Error::new(kind, "why")));
+            return Some(());
+        }
+        if let Some(Ready { archive, .. }) = sending {
+            let key = key(&archive.name);
+            assert!(self.ready.contains_key(&key), "a ready archive was removed");
+            assert!(!self.damaged.contains(&key), "a damaged archive was published");
+            there.files.insert(key);
+            if !is_peace && self.draws.below(100) < 3 {
+                return None;
+            }
+            there.index.insert(key, archive);
+            prune(there, &self.options.keep);
+        }
+        let rebased = there.index.values().filter(|archive| archive.is_rebased()).map(|it| key(&it.name));
+        let all = ArchiveSet::of(there.index.values().map(|archive| &archive.name));
+        let published = ArchiveSet { rebased: rebased.collect(), ..all };
+        there.sending = board.next_to_send(at, &TargetContents { published, ..TargetContents::default() });
+        if there.sending.is_none() {
+            there.is_busy = false;
+            board.answered(at, Ok(()));
+        }
+        self.acts += 1;
+        Some(())
     }
 
     /// Checks that archives in an index exist and are sound, and that no target has lost its last
@@ -393,7 +428,8 @@ fn live(seed: u64) {
     options.rebase_onto = wishes.rebase_onto;
     options.keep = options.keep.rebased(options.rebase_onto);
     options.is_as_is = wishes.is_as_is;
-    let there = || There { mood: Mood::Works, files: BTreeSet::new(), index: BTreeMap::new(), order: None };
+    let there =
+        || There { mood: Mood::Works, files: BTreeSet::new(), index: BTreeMap::new(), is_busy: false, sending: None };
     let mut world = World {
         options: &options,
         now: Instant::now(),
@@ -414,7 +450,7 @@ fn live(seed: u64) {
         acts: 0,
         draws,
     };
-    let mut state = State::new(&options, world.now);
+    let mut board = Board::new(&options, world.now);
     let mut had_full = vec![false; options.targets.len()];
     let mut quiet = 0;
     for step in 0..STEPS + PEACE {
@@ -422,21 +458,21 @@ fn live(seed: u64) {
             world.is_peace = true;
             world.targets.iter_mut().for_each(|there| there.mood = Mood::Works);
             // Restart the program: a running one remembers archives that it skipped.
-            world.kill(&mut state);
+            world.kill(&mut board);
         }
         let acts = world.acts;
         match world.is_peace {
             true => world.pass(400),
             false => world.happen(),
         }
-        let lived = world.work(&mut state).and_then(|()| world.hear(&mut state));
+        let lived = world.work(&mut board).and_then(|()| world.hear(&mut board));
         world.check(&mut had_full);
         quiet = if world.is_peace && world.acts == acts { quiet + 1 } else { 0 };
         if quiet == QUIET {
             break;
         }
         if lived.is_none() || !world.is_peace && world.percent(3) {
-            world.kill(&mut state);
+            world.kill(&mut board);
         }
     }
     world.check_end(seed);
@@ -444,10 +480,10 @@ fn live(seed: u64) {
 
 impl<'a> World<'a> {
     /// Ends the program: running work is lost, everything on disks stays.
-    fn kill(&mut self, state: &mut State<'a>) {
+    fn kill(&mut self, board: &mut Board<'a>) {
         (self.preparing, self.rebasing, self.promised) = (None, None, None);
-        self.targets.iter_mut().for_each(|there| there.order = None);
-        *state = State::new(self.options, self.now);
+        self.targets.iter_mut().for_each(|there| (there.is_busy, there.sending) = (false, None));
+        *board = Board::new(self.options, self.now);
     }
 }
 

@@ -1,5 +1,6 @@
-//! Decides everything that is done, from what a look finds, the results of earlier actions, and the
-//! time. Does no I/O, so that whole lives of a publisher can be played (`life_tests`).
+//! The board: what was seen, pinned and made, what each target has, and what is being done. All loops
+//! take their work from it. It does no I/O, so that whole lives of a publisher can be played
+//! (`life_tests`).
 
 pub mod choose;
 #[cfg(test)]
@@ -12,7 +13,7 @@ mod retry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use slotpress_base::{Error, Hint, Result};
+use slotpress_base::{CancelToken, Error, Result};
 use slotpress_format::ArchiveName;
 use slotpress_read::catalog::Archive;
 use slotpress_stores::Target;
@@ -54,58 +55,17 @@ impl Facts {
     }
 }
 
-/// One thing to do.
+/// What follows from work that has ended.
 #[derive(Clone, Debug)]
-pub enum Action {
-    Unpin(ArchiveName),
-    Pin(Archive),
-    RemoveReady(ArchiveName),
-    /// Checks and recompresses a pinned archive.
-    Prepare {
-        source: ArchiveName,
-        made: ArchiveName,
-    },
-    /// Makes a rebased archive from two full archives of the target with the index `from`.
-    Rebase {
-        name: ArchiveName,
-        from: usize,
-    },
-    StopRebase,
-    Order {
-        target: usize,
-        order: Order,
-    },
-    /// Remembers that a file is damaged, and moves it aside if it is pinned.
+pub enum Outcome {
+    Tell(Event),
+    /// The file is damaged: it is remembered, and moved aside if it is pinned.
     Refuse {
         name: ArchiveName,
         was: Option<Identity>,
         error: Error,
     },
-    Tell(Event),
-}
-
-impl Action {
-    /// True if the action changes what the next look finds.
-    pub fn changes_pins(&self) -> bool {
-        !matches!(self, Self::Rebase { .. } | Self::StopRebase | Self::Order { .. } | Self::Tell(_))
-    }
-}
-
-/// What a target's thread is to do.
-#[derive(Clone, Debug)]
-pub enum Order {
-    Look,
-    /// Publishes a ready archive.
-    Publish(Box<Ready>),
-}
-
-impl Order {
-    fn sends(&self) -> Option<&ArchiveName> {
-        match self {
-            Self::Look => None,
-            Self::Publish(ready) => Some(&ready.archive.name),
-        }
-    }
+    Unpin(ArchiveName),
 }
 
 /// A target, as of its last answer.
@@ -114,19 +74,22 @@ pub struct TargetState {
     contents: TargetContents,
     is_known: bool,
     is_dir: bool,
-    does: Option<Order>,
+    /// True while its thread works.
+    is_busy: bool,
+    /// Archive that is being sent.
+    sends: Option<ArchiveName>,
     retry: Retry,
 }
 
 /// The facts of the last look, the work that is running, and the results of earlier work.
 #[derive(Debug)]
-pub struct State<'a> {
+pub struct Board<'a> {
     options: &'a PublishOptions,
     facts: Facts,
     targets: Vec<TargetState>,
     /// Name of the archive that is being made.
     preparing: Option<ArchiveName>,
-    rebasing: Option<Key>,
+    rebasing: Option<(Key, CancelToken)>,
     /// Preparations and rebases that failed although no archive is damaged.
     failing: BTreeMap<Key, Retry>,
     /// Files that cannot be pinned as they are, or that no client of today loads: skipped until they
@@ -136,9 +99,11 @@ pub struct State<'a> {
     left_out: BTreeMap<Key, (ArchiveName, Error)>,
     has_begun_incremental: bool,
     looking: Retry,
+    /// True when no loop is to begin further work.
+    pub is_ended: bool,
 }
 
-impl<'a> State<'a> {
+impl<'a> Board<'a> {
     pub fn new(options: &'a PublishOptions, now: Instant) -> Self {
         let target = |target: &Target| TargetState { is_dir: matches!(target, Target::Dir(_)), ..Default::default() };
         Self {
@@ -152,6 +117,7 @@ impl<'a> State<'a> {
             left_out: BTreeMap::new(),
             has_begun_incremental: false,
             looking: Retry::default(),
+            is_ended: false,
         }
     }
 
@@ -163,41 +129,6 @@ impl<'a> State<'a> {
     /// Returns true if it is time to look.
     pub fn wants_look(&self) -> bool {
         self.looking.is_due(self.facts.now)
-    }
-
-    /// Returns everything to be done according to these facts. The caller reports by
-    /// [`begun`](Self::begun) what it has begun.
-    pub fn plan(&mut self, facts: Facts) -> Vec<Action> {
-        self.see(facts);
-        let (to_rebase, rebased) = (self.to_rebase(), self.rebased_ready());
-        let pins = self.pins();
-        let mut actions: Vec<Action> = pins.drop.into_iter().map(Action::Unpin).collect();
-        for name in pins.no_room {
-            actions.push(self.leave_out(name, "there is no room for its pin".to_string(), Hint::MorePinBytes));
-        }
-        let to_pin = self.facts.seen.iter().filter(|archive| pins.add.contains(&archive.name));
-        actions.extend(to_pin.cloned().map(Action::Pin));
-        // A target that has not reported yet may need any archive.
-        if !self.targets.iter().any(TargetState::is_silent) {
-            let is_sent = |name: &ArchiveName| {
-                self.targets.iter().any(|target| target.does.as_ref().and_then(Order::sends) == Some(name))
-            };
-            let unneeded = self.unneeded().into_iter().filter(|name| !is_sent(name));
-            actions.extend(unneeded.cloned().map(Action::RemoveReady));
-        }
-        let prepares = self.to_prepare();
-        let is_all_prepared = prepares.is_none() && self.is_all_prepared();
-        actions.extend(prepares);
-        match self.rebasing {
-            Some(running) => {
-                let is_wanted = to_rebase.contains(&running) || rebased.contains(&running);
-                actions.extend((!is_wanted).then_some(Action::StopRebase));
-            }
-            None if is_all_prepared => actions.extend(self.next_rebase(&to_rebase)),
-            None => {}
-        }
-        actions.extend((0..self.targets.len()).filter_map(|at| self.order(at)));
-        actions
     }
 
     /// Takes the result of a look, and forgets failures of archives that no longer exist.
@@ -221,43 +152,79 @@ impl<'a> State<'a> {
         self.preparing.is_none() && self.next_to_prepare().is_none_or(has_no_room)
     }
 
-    fn to_prepare(&self) -> Option<Action> {
-        let next = &self.next_to_prepare()?.name;
-        let pinned = &self.facts.pinned;
-        if !self.is_due(&key(next)) || !pinned.iter().any(|pinned| pinned.name == *next) {
+    /// Takes the next archive to check and recompress, which must be pinned. Returns its name.
+    pub fn begin_making(&mut self) -> Option<ArchiveName> {
+        let next = self.next_to_prepare()?.name.clone();
+        if !self.is_due(&key(&next)) || !self.facts.pinned.iter().any(|pinned| pinned.name == next) {
             return None;
         }
         let mut made = next.clone();
         if !self.options.is_as_is {
             made.extension = self.options.recompress.encoding.codec.extension();
         }
-        Some(Action::Prepare { source: next.clone(), made })
+        self.preparing = Some(made);
+        self.has_begun_incremental |= next.base_slot.is_some();
+        Some(next)
     }
 
-    /// The next state to rebase, unless a working target lacks a full archive. Rebases onto the
-    /// newest of the older full archives first, because most nodes have that one.
-    fn next_rebase(&self, wanted: &BTreeSet<Key>) -> Option<Action> {
-        let next = wanted.iter().rev().find(|key| self.is_due(key))?;
+    /// Takes the next state to rebase, unless an archive is to be prepared, or a working target
+    /// lacks a full archive. Returns its name, the target from which it is made, and what stops it.
+    /// Rebases onto the newest of the older full archives first, because most nodes have that one.
+    pub fn begin_rebase(&mut self) -> Option<(ArchiveName, usize, CancelToken)> {
+        if self.rebasing.is_some() || !self.is_all_prepared() {
+            return None;
+        }
+        let next = self.to_rebase().into_iter().rev().find(|key| self.is_due(key))?;
         let lacks_full = |at: &TargetState| self.next_to_publish(at).is_some_and(|name| name.base_slot.is_none());
         if self.targets.iter().any(|target| target.retry.failures == 0 && lacks_full(target)) {
             return None;
         }
-        let from = self.targets.iter().position(|target| target.can_rebase(next))?;
-        Some(Action::Rebase { name: name_of(next, self.options), from })
+        let from = self.targets.iter().position(|target| target.can_rebase(&next))?;
+        let stop = CancelToken::default();
+        self.rebasing = Some((next, stop.clone()));
+        Some((name_of(&next, self.options), from, stop))
     }
 
-    fn order(&self, at: usize) -> Option<Action> {
-        let target = self.targets.get(at)?;
-        let is_given_up = target.retry.is_given_up(self.options.is_once);
-        if target.does.is_some() || !target.retry.is_due(self.facts.now) || is_given_up {
-            return None;
+    /// Stops a rebase whose result is not wanted any more. Returns true if it ran until now.
+    pub fn stop_rebase(&self) -> bool {
+        let Some((running, stop)) = &self.rebasing else { return false };
+        let is_wanted = self.to_rebase().contains(running) || self.rebased_ready().contains(running);
+        let stops = !is_wanted && !stop.is_interrupted();
+        if stops {
+            stop.cancel();
         }
-        let order = match self.next_for(target) {
-            _ if !target.is_known => Order::Look,
-            Some(name) => Order::Publish(Box::new(self.ready(name)?.clone())),
-            None => return None,
-        };
-        Some(Action::Order { target: at, order })
+        stops
+    }
+
+    /// Ready archives to be removed, because no target wants them.
+    pub fn to_remove(&self) -> Vec<ArchiveName> {
+        // A target that has not answered yet may need any archive.
+        if self.targets.iter().any(TargetState::is_silent) {
+            return Vec::new();
+        }
+        let is_sent = |name: &ArchiveName| self.targets.iter().any(|target| target.sends.as_ref() == Some(name));
+        self.unneeded().into_iter().filter(|name| !is_sent(name)).cloned().collect()
+    }
+
+    /// Returns true, and counts the target as busy, if its thread is to work: when nothing is known
+    /// of it, or something is to be sent.
+    pub fn begin_target(&mut self, at: usize) -> bool {
+        let (now, is_once) = (self.facts.now, self.options.is_once);
+        let Some(target) = self.targets.get(at) else { return false };
+        let begins = target.retry.is_due(now)
+            && !target.retry.is_given_up(is_once)
+            && (!target.is_known || self.next_for(target).is_some());
+        self.targets.get_mut(at).into_iter().for_each(|target| target.is_busy = begins);
+        begins
+    }
+
+    /// Takes what a target has now. Returns what it gets next.
+    pub fn next_to_send(&mut self, at: usize, contents: &TargetContents) -> Option<Ready> {
+        let target = self.targets.get_mut(at)?;
+        (target.contents, target.is_known, target.sends) = (contents.clone(), true, None);
+        let next = self.targets.get(at).and_then(|target| self.ready(self.next_for(target)?)).cloned()?;
+        self.targets.get_mut(at)?.sends = Some(next.archive.name.clone());
+        Some(next)
     }
 
     pub fn ready(&self, name: &ArchiveName) -> Option<&Ready> {
@@ -268,19 +235,20 @@ impl<'a> State<'a> {
         &self.facts.pinned
     }
 
-    /// What a target had as of its last answer.
-    pub fn contents(&self, target: usize) -> TargetContents {
-        self.targets.get(target).map(|target| target.contents.clone()).unwrap_or_default()
+    /// Archives in the validator's directories that are to be pinned.
+    pub fn seen(&self, names: &[ArchiveName]) -> Vec<Archive> {
+        self.facts.seen.iter().filter(|archive| names.contains(&archive.name)).cloned().collect()
     }
 
     /// With `--once`: true if nothing is left to do, or it has failed.
     pub fn is_over(&self) -> bool {
         let is_done = |target: &TargetState| {
             let has_all = || target.is_known && self.next_for(target).is_none();
-            target.does.is_none() && (target.retry.is_given_up(true) || has_all())
+            !target.is_busy && (target.retry.is_given_up(true) || has_all())
         };
         let is_rebased = self.rebasing.is_none() && self.to_rebase().is_empty();
-        self.options.is_once && is_rebased && self.is_all_prepared() && self.targets.iter().all(is_done)
+        let is_tidy = || self.pins().drop.is_empty() && self.to_remove().is_empty();
+        self.options.is_once && is_rebased && self.is_all_prepared() && self.targets.iter().all(is_done) && is_tidy()
     }
 
     /// With `--once`: fails if a target lacks an archive that was left out.

@@ -16,7 +16,7 @@ use self::event::Event;
 use self::hooks::Hooks;
 use self::metrics::Metrics;
 use super::PublishOptions;
-use super::decide::State;
+use super::decide::Board;
 
 /// Limit on the skipped archives that are remembered, to report each only once. At the limit, all
 /// are forgotten.
@@ -119,14 +119,14 @@ impl<'a> Teller<'a> {
     }
 
     /// Updates metrics and the service manager's status, and reports failures of hooks.
-    pub fn see(&mut self, state: &State<'_>, free_bytes: Option<u64>) {
+    pub fn see(&mut self, board: &Board<'_>, free_bytes: Option<u64>) {
         supervisor::alive();
-        self.metrics.see_pinned(state.pinned().iter().map(|pinned| pinned.size_bytes).fold(0, u64::saturating_add));
+        self.metrics.see_pinned(board.pinned().iter().map(|pinned| pinned.size_bytes).fold(0, u64::saturating_add));
         if let Some(bytes) = free_bytes {
             self.metrics.see_free(&self.options.pins.shown(), bytes);
         }
         let mut newest_slot = None;
-        for (target, (contents, waits, is_up)) in self.options.targets.iter().zip(state.targets()) {
+        for (target, (contents, waits, is_up)) in self.options.targets.iter().zip(board.targets()) {
             self.metrics.see(&target.to_string(), contents, waits, is_up);
             newest_slot = newest_slot.max(contents.newest.of_all().map(|newest| newest.slot));
         }
