@@ -126,9 +126,9 @@ impl<'a> Parts<'a> {
         if let Some(sorter) = &self.sorter {
             return sorter.add(rows);
         }
-        let encoded = self.encode(rows.bytes())?;
+        let encoded = self.encode(rows.bytes());
         rows.clear();
-        self.append(encoded)
+        self.append(encoded?)
     }
 
     /// Completes all files. A table without rows gets one file, which has the columns.

@@ -264,9 +264,10 @@ impl Sorter {
             return Ok(());
         }
         run.sort();
-        let blocks = write_run(&self.spill, sorted(&*run))?;
+        // Also after a failure: until the reading ends, further rows come.
+        let blocks = write_run(&self.spill, sorted(&*run));
         run.clear();
-        self.spilled.lock().push(blocks);
+        self.spilled.lock().push(blocks?);
         Ok(())
     }
 

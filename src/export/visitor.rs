@@ -105,10 +105,10 @@ impl Exporter<'_, '_> {
             return Ok(());
         }
         let Some(stream) = &self.stream else { return self.parts_of(*table).map_or(Ok(()), |parts| parts.write(rows)) };
-        let text = csv(rows.bytes())?;
+        let text = csv(rows.bytes());
         self.streamed.0.fetch_add(rows.count() as u64, Relaxed);
         rows.clear();
-        self.stream_text(&mut **stream.lock(), &text)
+        self.stream_text(&mut **stream.lock(), &text?)
     }
 
     fn stream_text(&self, stream: &mut (dyn Write + Send), text: &[u8]) -> Result<()> {
