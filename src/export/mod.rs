@@ -42,8 +42,8 @@ pub const SCHEMA_VERSION: u32 = 3;
 const RUN_BYTES_MIN: u64 = 8 << 20;
 /// Size of the largest row: an account with 10 MiB of data, which is also decoded in one piece.
 const DATA_ROW_BYTES_MAX: u64 = 22 << 20;
-/// Size of the largest row without data: a mint with 64 KiB of extensions.
-const ROW_BYTES_MAX: u64 = 128 << 10;
+/// Size of the largest row without data: a mint with 64 KiB of extensions, and more.
+const ROW_BYTES_MAX: u64 = 1 << 20;
 
 /// Format of the files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -162,7 +162,7 @@ impl ExportOptions {
 
     /// Least value of [`memory_bytes`](Self::memory_bytes): enough for encoding the rows of a file.
     pub fn memory_bytes_min(&self) -> u64 {
-        ENCODER_BYTES
+        if self.format == TableFormat::Csv { RUN_BYTES_MIN } else { ENCODER_BYTES }
     }
 
     fn row_bytes_max(&self, table: Table) -> u64 {
