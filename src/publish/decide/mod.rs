@@ -13,7 +13,7 @@ mod retry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use slotpress_base::{CancelToken, Error, Result};
+use slotpress_base::{CancelToken, Error, Progress, Result};
 use slotpress_format::ArchiveName;
 use slotpress_read::catalog::Archive;
 use slotpress_stores::Target;

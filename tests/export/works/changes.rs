@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
 use slotpress::tables::{DataPart, RowOrder, Table};
 use slotpress::{
     AccountsInput, CheckOptions, ExportOptions, ExportTo, NamedArchive, NoProgress, VerifyOptions, export,
