@@ -231,7 +231,7 @@ fn words(event: &Event) -> (Level, String) {
         Event::Pinned { name } => (Level::Info, format!("pinned {name}")),
         Event::Skipped { name, why } => (Level::Warning, format!("left out {name}: {why}")),
         Event::Prepared { name, state, bytes, elapsed, .. } => {
-            let (state, size, time) = (state.as_str(), values::show_bytes(*bytes), values::show_duration(*elapsed));
+            let (size, time) = (values::show_bytes(*bytes), values::show_duration(*elapsed));
             (Level::Info, format!("ready: {name}, {size}, state {state}, in {time}"))
         }
         Event::Refused { name, error, kept } => {

@@ -51,32 +51,11 @@ pub struct Ready {
 }
 
 impl Ready {
-    pub fn state(&self) -> StateCheck {
-        if self.archive.is_rebased() { StateCheck::Checked } else { StateCheck::of(&self.archive.name) }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum StateCheck {
-    /// Capitalization and lattice hash match the bank file.
-    Checked,
-    /// All checks except that of the state were made.
-    Unchecked,
-}
-
-impl StateCheck {
-    /// The check of an archive that the validator wrote. That of an incremental archive's state
+    /// What was checked: `checked`, if capitalization and lattice hash match the bank file, or
+    /// `unchecked`. The state of an incremental archive that the validator wrote is not checked: that
     /// would read its full archive again.
-    pub fn of(name: &ArchiveName) -> Self {
-        if name.base_slot.is_none() { Self::Checked } else { Self::Unchecked }
-    }
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Checked => "checked",
-            Self::Unchecked => "unchecked",
-        }
+    pub fn state(&self) -> &'static str {
+        if self.archive.is_full() || self.archive.is_rebased() { "checked" } else { "unchecked" }
     }
 }
 
@@ -163,7 +142,7 @@ impl Index {
             modified_unix_seconds: Some(unix_ns(now) / 1_000_000_000),
             bank_unix_seconds: archive.bank_unix_seconds,
             kept_because: None,
-            state: Some(ready.state().as_str().to_string()),
+            state: Some(ready.state().to_string()),
             root: archive.hashes.map(|hashes| hashes.root),
             frame_hashes: archive
                 .hashes

@@ -1,7 +1,7 @@
 //! Looks at the validator's directories, the pins and the journal.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use slotpress_base::clock::{now, since_1970};
 use slotpress_base::{Error, Result, ShowPath};
@@ -40,7 +40,6 @@ impl Eye {
         let Catalog { slot_time, epoch_schedule, .. } = self.ready;
         let ready = |archive: &Archive| Ready { archive: archive.clone(), slot_time, epoch_schedule };
         Ok(Facts {
-            now: Instant::now(),
             refused: seen.iter().filter(is_refused).map(|archive| key(&archive.name)).collect(),
             // A time in the future was written before the clock jumped back, and is ignored.
             since_incremental: begun

@@ -10,7 +10,6 @@ use slotpress_base::{Progress, Result};
 use slotpress_format::ArchiveName;
 use slotpress_read::{CheckMode, NamedArchive, VerifyOptions, verify_archives};
 
-use super::index::StateCheck;
 use super::look::WRITTEN_WITHIN;
 use super::target::TargetWorker;
 use super::{Message, Run, rebasing};
@@ -75,7 +74,7 @@ pub fn serve(run: &Run<'_>, at: usize) {
 fn prepare(run: &Run<'_>, name: &ArchiveName) -> Result<ArchiveName> {
     let (pins, options, progress) = (&run.pins, run.options, run.progress);
     let mut how = options.recompress.clone();
-    if StateCheck::of(name) == StateCheck::Unchecked {
+    if name.base_slot.is_some() {
         how.check.mode = CheckMode::Frames;
     }
     let path = pins.pinned_path(name);

@@ -116,7 +116,7 @@ impl Uploader<'_, '_> {
             self.store.abort(&name, &begun.state, self.run.progress)?;
         }
         let mut headers = headers_of(&archive.name, archive.hashes.map(|hashes| hashes.root));
-        headers.insert(Attribute::Metadata("slotpress-state".into()), ready.state().as_str().to_string().into());
+        headers.insert(Attribute::Metadata("slotpress-state".into()), ready.state().into());
         self.store.upload(&name, &headers, archive.size_bytes, false, self.run.progress)
     }
 

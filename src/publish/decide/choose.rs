@@ -104,7 +104,7 @@ impl Board<'_> {
     /// True if preparing the archive failed repeatedly: it is skipped for now, so that others get
     /// their turn.
     fn is_waiting(&self, key: &Key) -> bool {
-        self.failing.get(key).is_some_and(|retry| retry.lets_others_go(self.options.is_once, self.facts.now))
+        self.failing.get(key).is_some_and(|retry| retry.lets_others_go(self.options.is_once, self.now))
     }
 
     fn candidates(&self) -> BTreeMap<Key, &Archive> {

@@ -36,7 +36,7 @@ impl Board<'_> {
             Ok(()) => self.looking = Retry::default(),
             Err(error) if self.options.is_once => return Err(error),
             Err(error) => {
-                let retry = self.looking.failed(false, self.facts.now);
+                let retry = self.looking.failed(false, self.now);
                 return Ok(Some(failed(error, None, retry)));
             }
         }
@@ -98,7 +98,7 @@ impl Board<'_> {
         let retry = self.failing.entry(key(source)).or_default();
         // It may still be arriving under its name, for example from a program that copies it there:
         // it is read again later. A changed file is pinned anew.
-        retry.put_off(self.facts.now + WRITTEN_WITHIN);
+        retry.put_off(self.now + WRITTEN_WITHIN);
         let skipped = Event::Skipped { name: source.clone(), why: WRITTEN.to_string() };
         let told = self.options.is_once.then_some(Outcome::Tell(skipped));
         told.into_iter().chain(is_changed.then(|| Outcome::Unpin(source.clone()))).collect()
@@ -106,7 +106,7 @@ impl Board<'_> {
 
     /// Records that preparing an archive, or what followed, failed.
     pub fn failed(&mut self, source: &ArchiveName, error: Error) -> Event {
-        let retry = self.failing.entry(key(source)).or_default().failed(self.options.is_once, self.facts.now);
+        let retry = self.failing.entry(key(source)).or_default().failed(self.options.is_once, self.now);
         failed(error, None, retry)
     }
 
@@ -136,7 +136,7 @@ impl Board<'_> {
 
     /// Handles the end of a target's work.
     pub fn answered(&mut self, at: usize, result: Result<()>) -> Option<Event> {
-        let (is_once, now) = (self.options.is_once, self.facts.now);
+        let (is_once, now) = (self.options.is_once, self.now);
         let (target, name) = (self.targets.get_mut(at)?, self.options.targets.get(at)?);
         (target.is_busy, target.sends) = (false, None);
         match result {

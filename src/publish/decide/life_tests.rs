@@ -98,7 +98,6 @@ impl World<'_> {
         let all = |of: &BTreeMap<Key, Archive>| of.values().cloned().collect::<Vec<_>>();
         let is_refused = |(key, archive): &(&Key, &Archive)| self.refused.get(*key) == Some(&Identity::from(*archive));
         Facts {
-            now: self.now,
             seen: all(&self.seen),
             pinned: all(&self.pinned),
             ready: self.ready.values().cloned().collect(),
@@ -276,6 +275,7 @@ impl World<'_> {
 
     /// Lets loops whose work is done report their results.
     fn hear(&mut self, board: &mut Board<'_>) -> Option<()> {
+        board.set_time(self.now);
         if self.preparing.is_some() && (self.is_peace || self.percent(50)) {
             self.made(board)?;
         }

@@ -28,9 +28,8 @@ use super::remember::Identity;
 use super::tell::event::Event;
 
 /// Results of one look.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Facts {
-    pub now: Instant,
     /// Archives in the validator's directories.
     pub seen: Vec<Archive>,
     pub pinned: Vec<Archive>,
@@ -39,20 +38,6 @@ pub struct Facts {
     pub refused: BTreeSet<Key>,
     /// Time since the preparation of the last incremental archive began.
     pub since_incremental: Option<Duration>,
-}
-
-impl Facts {
-    /// The facts before the first look.
-    pub fn none(now: Instant) -> Self {
-        Self {
-            now,
-            seen: Vec::new(),
-            pinned: Vec::new(),
-            ready: Vec::new(),
-            refused: BTreeSet::new(),
-            since_incremental: None,
-        }
-    }
 }
 
 /// What follows from work that has ended.
@@ -85,6 +70,7 @@ pub struct TargetState {
 #[derive(Debug)]
 pub struct Board<'a> {
     options: &'a PublishOptions,
+    now: Instant,
     facts: Facts,
     targets: Vec<TargetState>,
     /// Name of the archive that is being made.
@@ -108,7 +94,8 @@ impl<'a> Board<'a> {
         let target = |target: &Target| TargetState { is_dir: matches!(target, Target::Dir(_)), ..Default::default() };
         Self {
             options,
-            facts: Facts::none(now),
+            now,
+            facts: Facts::default(),
             targets: options.targets.iter().map(target).collect(),
             preparing: None,
             rebasing: None,
@@ -123,12 +110,12 @@ impl<'a> Board<'a> {
 
     /// Sets the time for the decisions that follow.
     pub fn set_time(&mut self, now: Instant) {
-        self.facts.now = now;
+        self.now = now;
     }
 
     /// Returns true if it is time to look.
     pub fn wants_look(&self) -> bool {
-        self.looking.is_due(self.facts.now)
+        self.looking.is_due(self.now)
     }
 
     /// Takes the result of a look, and forgets failures of archives that no longer exist.
@@ -144,7 +131,7 @@ impl<'a> Board<'a> {
     }
 
     fn is_due(&self, key: &Key) -> bool {
-        self.failing.get(key).is_none_or(|retry| retry.is_due(self.facts.now))
+        self.failing.get(key).is_none_or(|retry| retry.is_due(self.now))
     }
 
     fn is_all_prepared(&self) -> bool {
@@ -209,7 +196,7 @@ impl<'a> Board<'a> {
     /// Returns true, and counts the target as busy, if its thread is to work: when nothing is known
     /// of it, or something is to be sent.
     pub fn begin_target(&mut self, at: usize) -> bool {
-        let (now, is_once) = (self.facts.now, self.options.is_once);
+        let (now, is_once) = (self.now, self.options.is_once);
         let Some(target) = self.targets.get(at) else { return false };
         let begins = target.retry.is_due(now)
             && !target.retry.is_given_up(is_once)

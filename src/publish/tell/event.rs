@@ -9,8 +9,6 @@ use serde_json::Value;
 use slotpress_base::{Error, text};
 use slotpress_format::{ArchiveName, Hash, Root, name_and_parts};
 
-use crate::publish::act::index::StateCheck;
-
 /// A program of the operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hook {
@@ -57,8 +55,8 @@ pub enum Event {
         /// Name of the archive.
         #[serde(flatten, serialize_with = "name_and_parts")]
         name: ArchiveName,
-        #[doc(hidden)]
-        state: StateCheck,
+        /// Whether its state was checked: `checked` or `unchecked`.
+        state: &'static str,
         /// Length of the archive that will be published, in bytes.
         #[serde(rename = "size_bytes")]
         bytes: u64,
@@ -117,8 +115,8 @@ pub struct Published {
     pub name: ArchiveName,
     /// Path or URL of the target.
     pub target: String,
-    #[doc(hidden)]
-    pub state: StateCheck,
+    /// Whether its state was checked: `checked` or `unchecked`.
+    pub state: &'static str,
     /// Length of the archive, in bytes.
     #[serde(rename = "size_bytes")]
     pub bytes: u64,
