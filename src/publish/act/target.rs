@@ -7,6 +7,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use slotpress_base::kept_dir::changed;
 use slotpress_base::{Error, ErrorKind, Found, KeptDir, Result, free_bytes, has_room, panic_point};
+use slotpress_read::remove_stale_files;
 use slotpress_stores::{Store, Target};
 
 use super::Run;
@@ -45,6 +46,8 @@ impl<'r, 'a> TargetWorker<'r, 'a> {
         // meanwhile.
         let store = &Store::open(self.target, &self.run.options.stores, &self.run.client)?;
         store.dir().map_or(Ok(()), |dir| check_target(dir, self.run.options))?;
+        // A killed run may have left some, and this run may write nothing there.
+        store.dir().map_or(Ok(()), remove_stale_files)?;
         self.forget_if_replaced(store)?;
         let mut contents = TargetContents::default();
         if let Some(there) = IndexedStore::of(store, false)? {

@@ -84,16 +84,9 @@ pub fn uploads(stage: &Stage) -> serde_json::Map<String, Value> {
     journal["uploads"].as_object().cloned().unwrap_or_default()
 }
 
-/// Returns the parts that a later run would not send again: lines after the upload's id.
-fn remembered_parts(stage: &Stage) -> usize {
-    let text = parts_log(stage).and_then(|path| fs::read_to_string(path).ok()).unwrap_or_default();
-    text.lines().count().saturating_sub(1)
-}
-
-/// Returns the path of the file that lists the parts of an upload.
-pub fn parts_log(stage: &Stage) -> Option<PathBuf> {
-    let mut paths = fs::read_dir(stage.pins()).ok()?.flatten().map(|file| file.path());
-    paths.find(|path| path.extension().is_some_and(|extension| extension == "parts"))
+/// Returns the number of parts that a later run would not send again.
+pub fn remembered_parts(stage: &Stage) -> usize {
+    uploads(stage).values().filter_map(|upload| upload["state"]["tags"].as_array()).map(Vec::len).sum()
 }
 
 /// Only the part in transfer is sent twice.

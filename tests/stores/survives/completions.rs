@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::common::*;
 use crate::publish::stage::{Stage, latest, verify};
-use crate::publish::survives::stores::{once, parts_log, start, uploads, with_three_parts};
+use crate::publish::survives::stores::{once, start, uploads, with_three_parts};
 use crate::stores::gateway::{Done, Gateway, Instead, PAGE};
 
 const COMPLETE: [&str; 2] = ["POST ", "uploadId="];
@@ -115,12 +115,12 @@ fn a_part_that_is_lost() {
         end_by(child, Signal::TERM);
         match is_another {
             true => {
-                let path = parts_log(&stage).expect("a log of parts");
-                let text = fs::read_to_string(&path).expect("read");
-                let mut lines: Vec<&str> = text.lines().collect();
-                // The first line is the upload's id.
-                lines.swap(1, 2);
-                fs::write(&path, lines.join("\n") + "\n").expect("written");
+                let path = stage.pins().join("journal.json");
+                let text = fs::read(&path).expect("read");
+                let mut journal: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
+                let (key, _) = uploads(&stage).into_iter().next().expect("an upload");
+                journal["uploads"][key]["state"]["tags"].as_array_mut().expect("tags").swap(0, 1);
+                fs::write(&path, journal.to_string()).expect("written");
             }
             false => fs::remove_file(gateway.parts().first().expect("a part")).expect("removed"),
         }
