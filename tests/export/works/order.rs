@@ -178,9 +178,9 @@ fn the_same_bytes_in_the_least_memory_of_the_program() {
 #[test]
 fn six_tables_in_little_memory() {
     let made = synthetic(&["--mix", "tokens", "--size", "48MiB"]);
-    let (out, spilled) = (temp_dir(), dir_on_disk());
+    let out = temp_dir();
     let [plenty, little] = ["2GiB", "512MiB"].map(|memory| {
-        let flags = ["--table", ALL, "--memory", memory, "--temporary-dir", text(spilled.path())];
+        let flags = ["--table", ALL, "--memory", memory];
         let done = run(&[&made.full, &made.incremental], &out.path().join(memory), &flags);
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
         tree(&out.path().join(memory))
