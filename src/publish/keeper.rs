@@ -92,12 +92,13 @@ impl Keeper<'_, '_> {
         self.teller.begin();
         while !progress.is_interrupted() {
             board.lock().set_time(Instant::now());
+            let mut is_over = false;
             if board.lock().wants_look() {
-                let worked = self.work();
+                let worked = self.work().map(|is_over_now| is_over = is_over_now);
                 let failed = board.lock().looked(worked)?;
                 failed.into_iter().for_each(|event| self.teller.tell(event));
             }
-            if board.lock().is_over() {
+            if is_over {
                 return Ok(());
             }
             self.teller.see(&board.lock(), pins.free_bytes());
@@ -128,13 +129,19 @@ impl Keeper<'_, '_> {
     }
 
     /// Looks and acts until nothing changes what the next look finds, at most [`LOOKS_MAX`] times.
-    fn work(&self) -> Result<()> {
+    /// Returns true if a run with `--once` is over.
+    fn work(&self) -> Result<bool> {
         for _ in 0..LOOKS_MAX {
-            if !self.run.look(|board, looked| looked.and_then(|()| self.arrange(board)))? {
-                break;
+            let (has_changed, is_over) = self.run.look(|board, looked| {
+                looked?;
+                // Both at one moment: what a target answers in between may leave something to do.
+                Ok::<_, Error>((self.arrange(board)?, board.is_over()))
+            })?;
+            if !has_changed {
+                return Ok(is_over);
             }
         }
-        Ok(())
+        Ok(false)
     }
 
     /// Pins, unpins, and removes. Returns true if that changes what the next look finds.
