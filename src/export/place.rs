@@ -19,7 +19,7 @@ use serde_json::Value;
 use slotpress_base::kept_dir::changed;
 use slotpress_base::{Error, IoContext, KeptDir, NoProgress, Progress, Result, panic_point, random_name, text};
 use slotpress_read::{WorkDir, check_output_dir, remove_stale_dirs};
-use slotpress_stores::{Condition, Metadata, Put, Small, Store};
+use slotpress_stores::{Attribute, Attributes, Condition, Put, Small, Store};
 
 use super::parts::ExportedFile;
 use super::table::Table;
@@ -188,10 +188,10 @@ impl Place {
         let name = journal_name(manifest.slot);
         let run = Run { place: &self, manifest, tables, journal };
         let text = run.journal.as_bytes();
-        let put = self.store.put_small(&name, text, &Metadata::default(), &unchanged(&small), progress);
+        let put = self.store.put_small(&name, text, &Attributes::new(), &unchanged(&small), progress);
         let published = put.and_then(|put| match put {
             Put::Refused => Err(self.taken_over(manifest.slot)),
-            Put::Done(_) => run.publish(small.is_some(), &left.tables, progress),
+            Put::Done => run.publish(small.is_some(), &left.tables, progress),
         });
         if published.is_err() {
             // If this fails too, the next run removes the files.
@@ -270,7 +270,7 @@ impl Run<'_> {
         for fields in *tables {
             let (at, name) = (place.table(fields.table.name())?, manifest_name(slot));
             let text = manifest.of_table(fields);
-            let put = at.put_small(&name, text.as_bytes(), &Metadata::default(), &Condition::Absent, progress)?;
+            let put = at.put_small(&name, text.as_bytes(), &Attributes::new(), &Condition::Absent, progress)?;
             if put == Put::Refused {
                 return Err(exists(&at.shown(&name)));
             }
@@ -305,13 +305,13 @@ impl Run<'_> {
             let found = work.found(&file.part)?.ok_or_else(|| changed(&work.path_of(&file.part)))?;
             return work.move_found(&file.part, &found, dir, name);
         }
-        let metadata = Metadata::default().content_type("application/octet-stream".to_string());
-        let mut upload = to.upload(name, &metadata, file.bytes, false, progress)?;
+        let headers = Attributes::from_iter([(Attribute::ContentType, "application/octet-stream")]);
+        let mut upload = to.upload(name, &headers, file.bytes, false, progress)?;
         let (mut from, mut buffer) = (work.open_file(&file.part)?, vec![0; 1 << 20]);
         loop {
             let count = from.read(&mut buffer).or_path("read", &work.path_of(&file.part))?;
             if count == 0 {
-                return upload.finish(progress).map(drop);
+                return upload.finish(progress);
             }
             upload.write(buffer.get(..count).unwrap_or_default(), progress)?;
             progress.advance(count as u64, 0);
