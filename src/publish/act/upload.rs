@@ -95,7 +95,7 @@ impl Uploader<'_, '_> {
                 let mut kept = None;
                 let done = upload.finish_or_keep(self.run.progress, &mut |state| kept = Some(state));
                 self.remember(ready, kept)?;
-                done.map(drop)
+                done
             }
             Err(error) => {
                 self.remember(ready, upload.keep_after(&error))?;
