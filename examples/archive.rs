@@ -52,7 +52,8 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     let options = ArchiveOptions::new(ledger).encoding(EncodingOptions::default().codec(Codec::zstd(1)));
-    match Sink::dir(out_dir).and_then(|sink| archive(&options, sink, &Bar::default())) {
+    let bar = Bar::default();
+    match Sink::dir(out_dir).and_then(|sink| archive(&options, sink, &bar)) {
         Ok(report) => {
             let taken = report.elapsed;
             println!("{}: {} bytes in {:.1?}", report.name, report.output_bytes, taken.wall);
