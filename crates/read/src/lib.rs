@@ -60,8 +60,7 @@ pub use rules::bank::for_firedancer_only;
 pub use rules::clients::{ClientVerdict, lines_of, names_of, non_reader, readers_in_words};
 pub use rules::documents::{judge_documents, judge_root};
 pub use rules::findings::{Failure, FindingPlace, Findings};
-pub use rules::pair::{Member, judge_chains, judge_order, judge_pair};
-pub use rules::rebased::{REBASED_ON, is_rebased};
+pub use rules::pair::{Member, REBASED_ON, is_rebased, judge_chains, judge_order, judge_pair};
 pub use rules::rule::{Check, Rule, SnapshotClient};
 pub use state::check::{
     Assurance, CheckMode, CheckOptions, Completeness, STATE_MEMORY_BYTES_DEFAULT, StateCheck, judge_expected,

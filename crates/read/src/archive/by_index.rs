@@ -35,11 +35,7 @@ use super::visit::{EntryUse, Problem, Visitor};
 use super::walk::SeenFrame;
 
 pub fn read_by_index(archive: &Archive, tail: &Tail, pass: &Pass<'_>, visitor: &dyn Visitor) -> Result<ReadArchive> {
-    let uses = (0..).zip(&tail.index.entries).map(|(number, entry)| visitor.entry(number, entry));
-    let uses = uses.collect::<Result<Vec<EntryUse>>>()?;
-    let pieces = Pieces::new(archive.source.as_ref(), archive.io_policy.io_hint);
-    let frames_with_checksum = AtomicU64::default();
-    let reading = IndexReader { archive, pieces, tail, uses, pass, visitor, frames_with_checksum };
+    let reading = IndexReader::new(archive, tail, pass, visitor)?;
     let new_worker = || {
         let records = visitor.records().map(|records| records.new_worker());
         let reader = RecordReader { records, walker: RecordWalker::default() };
@@ -47,10 +43,9 @@ pub fn read_by_index(archive: &Archive, tail: &Tail, pass: &Pass<'_>, visitor: &
         let reading = &reading;
         Ok(move |item: Ahead<'_, FrameItem>, content: &mut Vec<u8>| reading.read_frame(item, &mut worker, content))
     };
-    let (tar_bytes, is_of_firedancer) = (tail.index.tar_bytes(), is_noted(tail));
-    let mut read = ReadArchive { tar_bytes, is_whole: true, is_of_firedancer, ..ReadArchive::default() };
-    read.frames.frames = tail.frames.len() as u64;
-    read.frames.skippable_bytes = tail.skippable_bytes;
+    let mut read = ReadArchive { is_whole: true, is_of_firedancer: is_noted(tail), ..ReadArchive::default() };
+    read.tar_bytes = tail.index.tar_bytes();
+    (read.frames.frames, read.frames.skippable_bytes) = (tail.frames.len() as u64, tail.skippable_bytes);
     let ahead = Reading {
         is_cold: &|item: &FrameItem| reading.pieces.is_cold(&item.frame.range()),
         read: &|item, to| reading.read_item(item, to),
@@ -108,7 +103,14 @@ struct ReadFrame {
     content_bytes: u64,
 }
 
-impl IndexReader<'_> {
+impl<'a> IndexReader<'a> {
+    fn new(archive: &'a Archive, tail: &'a Tail, pass: &'a Pass<'a>, visitor: &'a dyn Visitor) -> Result<Self> {
+        let uses = (0..).zip(&tail.index.entries).map(|(number, entry)| visitor.entry(number, entry));
+        let uses = uses.collect::<Result<Vec<EntryUse>>>()?;
+        let pieces = Pieces::new(archive.source.as_ref(), archive.io_policy.io_hint);
+        Ok(Self { archive, pieces, tail, uses, pass, visitor, frames_with_checksum: AtomicU64::default() })
+    }
+
     /// Frames to read, linked by channels, in the order of reading.
     fn items(&self) -> Box<dyn Iterator<Item = FrameItem> + Send + '_> {
         match self.pass.is_newest_first {
@@ -215,11 +217,7 @@ impl IndexReader<'_> {
         let mut parser = EntryParser::new();
         if span.offset_bytes > 0 {
             let Some(entry) = entries.get(events.number) else {
-                // Inside the end of the tar stream: only zeros may follow.
-                return match content.iter().all(|byte| *byte == 0) {
-                    true => Ok(Documents::default()),
-                    false => Err(contradicts(&frame, "the tar stream does not end with zeros")),
-                };
+                return check_zeros(&frame, content).map(|()| Documents::default());
             };
             parser = EntryParser::inside(*entry, span.offset_bytes)
                 .ok_or_else(|| contradicts(&frame, "an entry is cut inside its header"))?;
@@ -239,6 +237,14 @@ impl IndexReader<'_> {
         }
         events.suspend()?;
         Ok(events.documents.finish())
+    }
+}
+
+/// Checks a frame inside the end of the tar stream, where only zeros may follow.
+fn check_zeros(frame: &DataFrame, content: &[u8]) -> Result<()> {
+    match content.iter().all(|byte| *byte == 0) {
+        true => Ok(()),
+        false => Err(contradicts(frame, "the tar stream does not end with zeros")),
     }
 }
 

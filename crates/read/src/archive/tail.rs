@@ -121,15 +121,7 @@ impl Tail {
         let Some((items, table_at, has_plain_table)) = last.seek_table(length_bytes)? else { return Ok(None) };
         let Some(frames) = data_frames(&items, table_at)? else { return Ok(None) };
         let frames_end = frames.last().map_or(0, DataFrame::end_bytes);
-        let Some(index_bytes) = items.last().map(|item| u64::from(item.compressed_bytes)) else { return Ok(None) };
-        if !(SKIPPABLE_HEADER_BYTES as u64..=INDEX_FRAME_BYTES_MAX).contains(&index_bytes) {
-            return Ok(None);
-        }
-        let between_bytes = table_at.checked_sub(index_bytes).and_then(|index_at| index_at.checked_sub(frames_end));
-        let Some(between_bytes) = between_bytes else { return Ok(None) };
-        if between_bytes > INDEX_FRAME_BYTES_MAX {
-            return Err(leaves_out());
-        }
+        let Some(between_bytes) = bytes_before_index(&items, frames_end, table_at)? else { return Ok(None) };
         let after_frames = last.get(frames_end..table_at)?;
         let (between, index_frame) = split_at_most(after_frames, to_usize(between_bytes));
         if !is_whole_frame(index_frame, INDEX_FRAME_KIND)? {
@@ -147,13 +139,11 @@ impl Tail {
             None
         };
         let is_plain = has_plain_table && (hashes.is_some() || has_nothing_between);
-
         let sum = |bytes: fn(&DataFrame) -> u32| frames.iter().map(bytes).map(u64::from).fold(0, u64::saturating_add);
-        let (content_bytes, compressed_bytes) = (sum(|frame| frame.content_bytes), sum(|frame| frame.compressed_bytes));
-        if index.tar_bytes() != content_bytes {
+        if index.tar_bytes() != sum(|frame| frame.content_bytes) {
             return Err(unfit());
         }
-        let skippable_bytes = length_bytes.saturating_sub(compressed_bytes);
+        let skippable_bytes = length_bytes.saturating_sub(sum(|frame| frame.compressed_bytes));
         Ok(Some(Self { index, hashes, frames, skippable_bytes, is_plain }))
     }
 
@@ -175,6 +165,19 @@ impl Tail {
             }
             (*frame, span)
         })
+    }
+}
+
+/// Length of what lies between the last frame and the index; `None` if there is no room for an
+/// index.
+fn bytes_before_index(items: &[SeekTableItem], frames_end: u64, table_at: u64) -> Result<Option<u64>> {
+    let index_bytes = items.last().map(|item| u64::from(item.compressed_bytes));
+    let index_bytes =
+        index_bytes.filter(|bytes| (SKIPPABLE_HEADER_BYTES as u64..=INDEX_FRAME_BYTES_MAX).contains(bytes));
+    let index_at = index_bytes.and_then(|bytes| table_at.checked_sub(bytes));
+    match index_at.and_then(|index_at| index_at.checked_sub(frames_end)) {
+        Some(bytes) if bytes > INDEX_FRAME_BYTES_MAX => Err(leaves_out()),
+        bytes => Ok(bytes),
     }
 }
 

@@ -81,19 +81,28 @@ fn last_pair(catalog: &Catalog) -> Vec<&ArchiveName> {
     chosen.chain(whole.max_by_key(|archive| archive.name.slot)).map(|archive| &archive.name).collect()
 }
 
+/// Slot of the full archive to which an archive belongs.
+fn base_of(archive: &Archive) -> u64 {
+    archive.name.base_slot.unwrap_or(archive.name.slot)
+}
+
+/// The strongest reason of a full archive and what builds on it: it goes after all of these.
+fn strongest_by_base(archives: &[Archive], reasons: &[Option<KeepReason>]) -> BTreeMap<u64, Option<KeepReason>> {
+    let mut strongest: BTreeMap<u64, Option<KeepReason>> = BTreeMap::new();
+    for (archive, reason) in archives.iter().zip(reasons).filter(|(archive, _)| !archive.is_rebased()) {
+        let strongest = strongest.entry(base_of(archive)).or_default();
+        *strongest = (*strongest).max(*reason);
+    }
+    strongest
+}
+
 /// Stops keeping archives until the rest fits into `bytes_max`: first results of `rebase`, then the
 /// others, those of the weakest reason first, and of these the oldest. Always keeps `must_stay` and
 /// their full archives, and archives of unknown time. A full archive that was kept only for
 /// incremental ones is not kept without them.
 fn shrink(archives: &[Archive], must_stay: &[&ArchiveName], reasons: &mut [Option<KeepReason>], bytes_max: u64) {
     let mut order: Vec<usize> = (0..archives.len()).collect();
-    let base_of = |archive: &Archive| archive.name.base_slot.unwrap_or(archive.name.slot);
-    // A full archive goes after all that build on it.
-    let mut strongest: BTreeMap<u64, Option<KeepReason>> = BTreeMap::new();
-    for (archive, reason) in archives.iter().zip(&*reasons).filter(|(archive, _)| !archive.is_rebased()) {
-        let strongest = strongest.entry(base_of(archive)).or_default();
-        *strongest = (*strongest).max(*reason);
-    }
+    let strongest = strongest_by_base(archives, reasons);
     order.sort_by_key(|at| {
         let (archive, reason) = archives.get(*at).zip(reasons.get(*at))?;
         let is_only_base = *reason == Some(KeepReason::Base);
@@ -112,8 +121,8 @@ fn shrink(archives: &[Archive], must_stay: &[&ArchiveName], reasons: &mut [Optio
         let is_base = archive.is_full() && archives.iter().zip(&*reasons).any(builds_on_it);
         let Some(reason) = reasons.get_mut(at) else { continue };
         let is_over = bytes > bytes_max || *reason == Some(KeepReason::Base);
-        let may_go = !matches!(reason, None | Some(KeepReason::Undated));
-        if is_over && !is_base && may_go && !must_stay.contains(&&archive.name) {
+        let stays = is_base || matches!(reason, None | Some(KeepReason::Undated)) || must_stay.contains(&&archive.name);
+        if is_over && !stays {
             *reason = None;
             bytes = bytes.saturating_sub(archive.size_bytes);
         }

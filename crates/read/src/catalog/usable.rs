@@ -9,7 +9,7 @@ use slotpress_format::{BLOCK, BLOCK_BYTES};
 use super::{Archive, Fault, FrameHashes};
 use crate::archive::compression::sniff;
 use crate::archive::cut::is_plainly_cut;
-use crate::rules::rebased::rebased_on;
+use crate::rules::pair::rebased_on;
 use crate::{Compression, LocalFile, Source, Tail, first_read_at};
 
 /// Decides from the first and last bytes of a file whether it is a usable archive, and returns its

@@ -23,8 +23,8 @@ use crate::archive::walk::FrameStatistics;
 use crate::archive::{Archive, front};
 use crate::rules::clients::refusals;
 use crate::{
-    ArchiveRules, Compression, EntryUse, Findings, Member, NamedArchive, ParsedBank, Pass, Plan, ReadArchive,
-    SeenFrame, SeenSlots, SnapshotClient, Visitor, judge_pair,
+    ArchiveRules, Compression, Documents, EntryUse, Findings, Member, NamedArchive, ParsedBank, Pass, Plan,
+    ReadArchive, SeenFrame, SeenSlots, SnapshotClient, Visitor, judge_pair,
 };
 
 /// Source of accounts.
@@ -207,17 +207,12 @@ fn inspect_open(archive: &Archive, threads: usize, progress: &dyn Progress) -> R
     let rules = ArchiveRules::of_archive(archive, archive.base_slot(), &seen_slots, &findings);
     let inspector = Inspector { rules, summary: Mutex::default(), has_tail: archive.tail.is_some() };
     progress.stage("Inspecting", archive.tail.is_none().then_some(archive.length_bytes()));
-    let pass = Pass { is_wanted_only: true, ..Pass::new(threads, progress) };
-    let mut read = archive.read(&pass, &inspector)?;
-    let Inspector { rules, summary, .. } = inspector;
-    let mut entries = summary.into_inner();
-    entries.tar_bytes = read.tar_bytes;
+    let mut read = archive.read(&Pass { is_wanted_only: true, ..Pass::new(threads, progress) }, &inspector)?;
+    let entries = EntrySummary { tar_bytes: read.tar_bytes, ..*inspector.summary.lock() };
     let frames = frame_statistics(archive, &read);
     let version = read.documents.version.clone().unwrap_or_default();
-    if let Some(Err(error) | Ok(ParsedBank { end_error: Some(error), .. })) = &read.documents.bank {
-        return Err(error.clone());
-    }
-    let bank = rules.finish(archive, &mut read)?.bank;
+    check_bank(&read.documents)?;
+    let bank = inspector.rules.finish(archive, &mut read)?.bank;
     let bank = bank.ok_or_else(|| Error::damaged("the archive holds no bank file"))?;
     let hash = bank.snapshot_hash();
     let index = archive.tail.as_ref().map(|tail| &tail.index);
@@ -232,12 +227,20 @@ fn inspect_open(archive: &Archive, threads: usize, progress: &dyn Progress) -> R
         frame_size_bytes: index.map(|index| index.frame_size_bytes),
         root: archive.root(),
         bank: BankFields::of(&bank),
-        version: slotpress_base::text::one_line(String::from_utf8_lossy(&version).trim()),
+        version: text::one_line(String::from_utf8_lossy(&version).trim()),
         entries,
         file_bytes: archive.length_bytes(),
         frames,
         clients: readings(&findings),
     })
+}
+
+/// Fails unless the bank file was parsed to its end.
+fn check_bank(documents: &Documents) -> Result<()> {
+    match &documents.bank {
+        Some(Err(error) | Ok(ParsedBank { end_error: Some(error), .. })) => Err(error.clone()),
+        _ => Ok(()),
+    }
 }
 
 fn readings(findings: &Findings) -> Vec<ClientReading> {

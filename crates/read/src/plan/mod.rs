@@ -263,19 +263,15 @@ fn plan_storages(
     let mut planned = Plan { storages: Vec::with_capacity(wanted.len()), ..Plan::default() };
     let mut scanned = scanned.into_iter();
     for Wanted { file, obsolete, map_bytes } in wanted {
-        let within = |error: Error| {
-            let root = roots.get(usize::from(file.root)).map_or(Path::new(""), |root| root.path.as_path());
-            error.within(root.join(file.file_name()).shown())
-        };
         let length = match file.is_split() {
             true => scanned.next().unwrap_or_else(|| Ok(StorageLength::default())),
-            false => storage_length(file, obsolete, *map_bytes, has_map).map_err(within),
+            false => storage_length(file, obsolete, *map_bytes, has_map)
+                .map_err(|error| error.within(shown_path(file, roots))),
         };
         let length = match length {
             Ok(length) => length,
             Err(error) => {
-                let (slot, id) = (file.slot, u64::from(file.id));
-                on_fault(StorageFault { slot, id, is_missing: false, error })?;
+                on_fault(StorageFault { slot: file.slot, id: file.id.into(), is_missing: false, error })?;
                 continue;
             }
         };
@@ -284,7 +280,7 @@ fn plan_storages(
         count(&mut planned.obsolete_bytes, obsolete.cut_bytes);
         if length.content_bytes > 0 {
             let count = |checkpoints: &[Checkpoint]| u32::try_from(checkpoints.len()).unwrap_or(u32::MAX);
-            let own = (count(&planned.checkpoints), count(&length.checkpoints));
+            let checkpoints = (count(&planned.checkpoints), count(&length.checkpoints));
             planned.checkpoints.extend(length.checkpoints);
             planned.storages.push(PlannedStorage {
                 file: **file,
@@ -293,11 +289,16 @@ fn plan_storages(
                 padding_bytes: length.padding_bytes,
                 obsolete_list_offset: obsolete.list_offset,
                 obsolete_count: obsolete.count,
-                checkpoints: own,
+                checkpoints,
             });
         }
     }
     Ok(planned)
+}
+
+fn shown_path(file: &StorageFile, roots: &[StorageRoot]) -> String {
+    let root = roots.get(usize::from(file.root)).map_or(Path::new(""), |root| root.path.as_path());
+    root.join(file.file_name()).shown()
 }
 
 /// The entries before the storages, in Agave's order. Firedancer requires the bank file before the

@@ -19,7 +19,7 @@ use slotpress_format::{
 };
 
 use crate::plan::file::{StorageSource, changed, not_planned};
-use crate::plan::storage_length::{Checkpoint, StorageLength};
+use crate::plan::storage_length::{Checkpoint, Obsolete, StorageLength};
 
 /// Distance between checkpoints in an entry; more if an account is longer. Reading for a frame
 /// starts at most this far before the frame's part. The checkpoints of 450 GB of storages take 7
@@ -75,8 +75,20 @@ pub(super) fn scan_splits<'a>(
             batch.iter().map(|one| scan_one(one, &mut window)).collect::<Result<Vec<_>>>()
         })
     };
+    let mut scanned = Vec::new();
+    run_in_order(batches_of(storages), threads, &new_worker, progress, &mut |_, results| {
+        scanned.extend(results);
+        Ok(())
+    })?;
+    Ok(scanned)
+}
+
+/// Divides storages into batches.
+fn batches_of<'a>(
+    storages: impl Iterator<Item = (&'a StorageFile, ObsoleteSummary)> + Send,
+) -> impl Iterator<Item = Result<Vec<(&'a StorageFile, ObsoleteSummary)>>> + Send {
     let mut storages = storages.peekable();
-    let batches = std::iter::from_fn(|| {
+    std::iter::from_fn(move || {
         let first = storages.next()?;
         let mut bytes = first.0.file_bytes;
         let mut batch = vec![first];
@@ -87,13 +99,7 @@ pub(super) fn scan_splits<'a>(
             batch.push(next);
         }
         Some(Ok(batch))
-    });
-    let mut scanned = Vec::new();
-    run_in_order(batches, threads, &new_worker, progress, &mut |_, results| {
-        scanned.extend(results);
-        Ok(())
-    })?;
-    Ok(scanned)
+    })
 }
 
 pub(super) struct SplitStorage<'a> {
@@ -217,34 +223,6 @@ fn read_uid(kind: SplitFile, source: &StorageSource<'_>, read: &mut ReadAt<'_>) 
     }
     read(&mut header, 0)?;
     kind.uid(&header).map_err(|error| error.within((source.path)().shown()))
-}
-
-/// Tells which entries of a `.meta` file are obsolete; must be asked in the order of the entries.
-struct Obsolete<'a>(&'a [ObsoleteItem]);
-
-impl Obsolete<'_> {
-    /// True if the entry is obsolete. A listed record that is not in the file is damage.
-    fn has(&mut self, offset: u64, data_len: u32) -> Result<bool> {
-        match self.0 {
-            [item, rest @ ..] if item.offset == offset && item.data_len == u64::from(data_len) => {
-                self.0 = rest;
-                Ok(true)
-            }
-            [item, ..] if item.offset <= offset => Err(foreign(item)),
-            _ => Ok(false),
-        }
-    }
-
-    fn finish(&self) -> Result<()> {
-        self.0.first().map_or(Ok(()), |item| Err(foreign(item)))
-    }
-}
-
-fn foreign(item: &ObsoleteItem) -> Error {
-    let ObsoleteItem { offset, data_len } = item;
-    let why = "which is not an entry of the file, or is listed twice";
-    Error::damaged(format!("an obsolete record at offset {offset} with {data_len} bytes of data, {why}"))
-        .at_offset(*offset)
 }
 
 /// Walks over all entries, and computes the length of those that remain, and the checkpoints.

@@ -8,7 +8,7 @@ use std::path::Path;
 use slotpress_base::{Error, Result, ShowPath};
 use slotpress_format::ledger::lists::ObsoleteSummary;
 use slotpress_format::ledger::record::align8;
-use slotpress_format::{FieldReader, ObsoleteFormat, StorageFile, scan_obsolete_accounts};
+use slotpress_format::{FieldReader, ObsoleteFormat, ObsoleteItem, StorageFile, scan_obsolete_accounts};
 
 #[derive(Clone, Debug)]
 pub struct StorageFault {
@@ -120,6 +120,34 @@ pub fn storage_length(
         )));
     }
     Ok(length(cut_file_bytes, true))
+}
+
+/// Tells which entries of a `.meta` file are obsolete; must be asked in the order of the entries.
+pub struct Obsolete<'a>(pub &'a [ObsoleteItem]);
+
+impl Obsolete<'_> {
+    /// True if the entry is obsolete. A listed record that is not in the file is damage.
+    pub fn has(&mut self, offset: u64, data_len: u32) -> Result<bool> {
+        match self.0 {
+            [item, rest @ ..] if item.offset == offset && item.data_len == u64::from(data_len) => {
+                self.0 = rest;
+                Ok(true)
+            }
+            [item, ..] if item.offset <= offset => Err(foreign(item)),
+            _ => Ok(false),
+        }
+    }
+
+    pub fn finish(&self) -> Result<()> {
+        self.0.first().map_or(Ok(()), |item| Err(foreign(item)))
+    }
+}
+
+fn foreign(item: &ObsoleteItem) -> Error {
+    let ObsoleteItem { offset, data_len } = item;
+    let why = "which is not an entry of the file, or is listed twice";
+    Error::damaged(format!("an obsolete record at offset {offset} with {data_len} bytes of data, {why}"))
+        .at_offset(*offset)
 }
 
 #[cfg(test)]

@@ -19,7 +19,6 @@ pub struct EntryChecker {
     has_status_cache: bool,
     dir_slot: Option<u64>,
     bank_slot: Option<u64>,
-    has_accounts_before_bank: bool,
     slot_max: Option<(u64, u32)>,
     content_bytes: u64,
     storages: Vec<(u64, u64)>,
@@ -70,9 +69,6 @@ impl EntryChecker {
 
     /// Checks an entry. `seen_slots` holds the slots of all storages of all archives so far.
     pub fn entry(&mut self, entry: &Entry, seen_slots: &mut HashSet<u64>, findings: &Findings) -> Result<()> {
-        let add = |rule, expected: &dyn Display, found: &dyn Display| {
-            findings.add_at(rule, &FindingPlace::entry(entry.kind), expected, found)
-        };
         self.content_bytes = self.content_bytes.saturating_add(entry.content_bytes);
         match entry.kind {
             EntryKind::SnapshotsDir | EntryKind::AccountsDir => {}
@@ -82,41 +78,55 @@ impl EntryChecker {
                 let other = self.bank_slot().or(self.dir_slot.replace(slot)).filter(|other| *other != slot);
                 if let Some(other) = other {
                     let (expected, found) = (format!("snapshots/{other}/ only"), format!("snapshots/{slot}/ too"));
-                    add(Rule::DuplicateEntry, &expected, &found)?;
+                    findings.add_at(Rule::DuplicateEntry, &FindingPlace::entry(entry.kind), expected, found)?;
                 }
             }
-            EntryKind::BankFile(slot) => {
-                if let Some(other) = self.dir_slot.filter(|other| *other != slot && slot != UNNAMED_SLOT) {
-                    let (expected, found) = (format!("a bank file of slot {other}"), format!("one of slot {slot}"));
-                    add(Rule::DuplicateEntry, &expected, &found)?;
-                }
-                if let Some(other) = self.bank_slot.replace(slot) {
-                    let rule = if other == slot { Rule::DuplicateEntry } else { Rule::TwoBanks };
-                    add(rule, &"one bank file", &format!("another, of slot {other}"))?;
-                }
-                if self.has_accounts_before_bank {
-                    add(Rule::Order, &"the bank file before the accounts", &"accounts first")?;
-                }
-            }
-            EntryKind::Storage { slot, id } => {
-                self.has_accounts_before_bank |= self.bank_slot.is_none();
-                self.storages.push((slot, entry.content_bytes));
-                self.slot_max = self.slot_max.max(Some((slot, id)));
-                if entry.content_bytes == 0 {
-                    add(Rule::EmptyStorage, &"at least one record", &"0 bytes")?;
-                }
-                if slot >= FIREDANCER_SLOTS {
-                    add(Rule::LargeSlot, &format!("below {FIREDANCER_SLOTS}"), &slot)?;
-                }
-                if let Some(base) = self.base_slot.filter(|base| slot <= *base) {
-                    add(Rule::StorageTooOld, &format!("a slot above {base}"), &slot)?;
-                }
-                if self.is_other_of_slot(slot, id, seen_slots) {
-                    add(Rule::DuplicateStorage, &one_of(slot), &"another")?;
-                }
-            }
+            EntryKind::BankFile(slot) => self.bank_file(entry, slot, findings)?,
+            EntryKind::Storage { slot, id } => self.storage(entry, (slot, id), seen_slots, findings)?,
         }
         Ok(())
+    }
+
+    fn bank_file(&mut self, entry: &Entry, slot: u64, findings: &Findings) -> Result<()> {
+        let add = |rule, expected: &str, found: &str| {
+            findings.add_at(rule, &FindingPlace::entry(entry.kind), expected, found)
+        };
+        if let Some(other) = self.dir_slot.filter(|other| *other != slot && slot != UNNAMED_SLOT) {
+            add(Rule::DuplicateEntry, &format!("a bank file of slot {other}"), &format!("one of slot {slot}"))?;
+        }
+        if self.bank_slot.is_none() && !self.storages.is_empty() {
+            add(Rule::Order, "the bank file before the accounts", "accounts first")?;
+        }
+        let Some(other) = self.bank_slot.replace(slot) else { return Ok(()) };
+        let rule = if other == slot { Rule::DuplicateEntry } else { Rule::TwoBanks };
+        add(rule, "one bank file", &format!("another, of slot {other}"))
+    }
+
+    fn storage(
+        &mut self,
+        entry: &Entry,
+        (slot, id): (u64, u32),
+        seen_slots: &mut HashSet<u64>,
+        findings: &Findings,
+    ) -> Result<()> {
+        let add = |rule, expected: &str, found: &dyn Display| {
+            findings.add_at(rule, &FindingPlace::entry(entry.kind), expected, found)
+        };
+        self.storages.push((slot, entry.content_bytes));
+        self.slot_max = self.slot_max.max(Some((slot, id)));
+        if entry.content_bytes == 0 {
+            add(Rule::EmptyStorage, "at least one record", &"0 bytes")?;
+        }
+        if slot >= FIREDANCER_SLOTS {
+            add(Rule::LargeSlot, &format!("below {FIREDANCER_SLOTS}"), &slot)?;
+        }
+        if let Some(base) = self.base_slot.filter(|base| slot <= *base) {
+            add(Rule::StorageTooOld, &format!("a slot above {base}"), &slot)?;
+        }
+        match self.is_other_of_slot(slot, id, seen_slots) {
+            true => add(Rule::DuplicateStorage, &one_of(slot), &"another"),
+            false => Ok(()),
+        }
     }
 
     /// True if a storage is the second one of its slot. Firedancer wrote several storages of one slot

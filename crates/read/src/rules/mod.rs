@@ -4,16 +4,14 @@
 //!
 //! [`archive::ArchiveRules`] applies them while an archive is read. [`findings`] collects
 //! violations, or ends the work at the first serious one. To add a rule, add a row to [`rule`] and
-//! its check to `entries`, `frames`, [`documents`], `bank` or `accounts`.
+//! its check to [`archive`], `entries`, [`documents`], `bank` or `state`.
 
-pub(crate) mod accounts;
 pub mod archive;
 pub(crate) mod bank;
 pub mod clients;
 pub mod documents;
 pub(crate) mod entries;
 pub mod findings;
-pub(crate) mod frames;
 pub mod pair;
-pub mod rebased;
 pub mod rule;
+pub(crate) mod state;

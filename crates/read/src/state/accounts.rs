@@ -7,8 +7,9 @@ use std::path::Path;
 
 use parking_lot::{Mutex, RwLock};
 use slotpress_base::{Error, Result};
-use slotpress_format::LatticeAccumulator;
+use slotpress_format::{BankFile, LatticeAccumulator};
 
+use crate::rules::state::judge_state;
 use crate::state::fingerprint::{Fingerprint, Fingerprinter};
 use crate::state::kept_records::KeptRecords;
 use crate::state::marks::Marks;
@@ -18,7 +19,7 @@ use crate::state::sums::{StateCounts, Sums};
 use crate::state::superseded::{slot_of, superseded_among};
 use crate::state::versions::{KnownAccounts, VersionLog};
 use crate::state::well_known::WellKnown;
-use crate::{StorageRef, Superseded};
+use crate::{Findings, StorageRef, Superseded};
 
 /// The state while it is computed, shared by all workers.
 pub struct Accounts {
@@ -101,6 +102,11 @@ impl Accounts {
         self.newer = self.log.known_accounts(threads)?;
         self.older_storages = self.storage_count();
         Ok(())
+    }
+
+    /// Compares the state with the bank file.
+    pub fn judge(&self, bank: &BankFile, findings: &Findings) -> Result<()> {
+        judge_state(&self.sums().state, &self.well_known.accounts(), &self.stakes, bank, findings)
     }
 
     /// The merged sums; complete once all workers have ended.

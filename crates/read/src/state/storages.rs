@@ -80,19 +80,13 @@ pub fn read_storages(
     progress: &dyn Progress,
     on_damage: &(dyn Fn(StorageRef, Error) -> Result<()> + Sync),
 ) -> Result<()> {
-    let storages = (0..).zip(&plan.storages);
-    let storages = storages.filter(|(number, _)| wanted.is_none_or(|wanted| wanted.contains(number)));
-    let read = |storage: &PlannedStorage, at: u64, bytes_max: u64, to: &mut Vec<u8>| {
-        to.resize(to_usize(storage.content_bytes.saturating_sub(at).min(bytes_max)), 0);
-        plan.read_storage(storage, at, to)
-    };
+    let is_wanted = |(number, _): &(u32, _)| wanted.is_none_or(|wanted| wanted.contains(number));
+    let storages = (0..).zip(&plan.storages).filter(is_wanted);
     let new_worker = || {
-        let mut worker = visitor.new_worker();
-        let mut walker = RecordWalker::default();
+        let (mut worker, mut walker) = (visitor.new_worker(), RecordWalker::default());
         Ok(move |mut ahead: Ahead<'_, (u32, &PlannedStorage)>, buffer: &mut Vec<u8>| {
             let (number, storage) = *ahead.item();
-            let (slot, id) = (storage.file.slot, storage.file.id);
-            let storage_ref = StorageRef { number, slot, id };
+            let storage_ref = StorageRef { number, slot: storage.file.slot, id: storage.file.id };
             worker.begin(storage_ref);
             walker.restart();
             let mut at = 0u64;
@@ -101,7 +95,7 @@ pub fn read_storages(
                 visitor.check()?;
                 // Only the first bytes are read ahead.
                 if !ahead.take(buffer) {
-                    match read(storage, at, READ_BYTES, buffer) {
+                    match read_piece(plan, storage, at, READ_BYTES, buffer) {
                         // The `.data` file of a split storage is checked only here.
                         Err(error) if error.kind() == ErrorKind::Damaged => return on_damage(storage_ref, error),
                         read => read?,
@@ -117,7 +111,7 @@ pub fn read_storages(
     };
     let reading = Reading::<(u32, &PlannedStorage)> {
         is_cold: &|(_, storage)| plan.is_cold_storage(storage, 0, FIRST_BYTES),
-        read: &|(_, storage), to| read(storage, 0, FIRST_BYTES, to),
+        read: &|(_, storage), to| read_piece(plan, storage, 0, FIRST_BYTES, to),
         item_bytes_max: FIRST_BYTES,
         ahead_bytes_max: AHEAD_BYTES,
     };
@@ -125,6 +119,12 @@ pub fn read_storages(
         run_in_order(storages, threads, &new_worker, progress, &mut |_, ()| Ok(()))
     })?;
     visitor.check()
+}
+
+/// Reads at most `bytes_max` of a storage, from `at`.
+fn read_piece(plan: &Plan, storage: &PlannedStorage, at: u64, bytes_max: u64, to: &mut Vec<u8>) -> Result<()> {
+    to.resize(to_usize(storage.content_bytes.saturating_sub(at).min(bytes_max)), 0);
+    plan.read_storage(storage, at, to)
 }
 
 /// The storages of an archive or a ledger. Each is named by its number in the order of the archive

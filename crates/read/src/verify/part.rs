@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::path::PathBuf;
 
-use slotpress_base::{Error, Result, ShowPath};
+use slotpress_base::{Result, ShowPath};
 use slotpress_format::BankFile;
 
 use crate::archive::Archive;
@@ -42,35 +42,27 @@ impl Part {
     ) -> Result<Self> {
         let Job { options, progress, .. } = *job;
         let findings = Findings::new().below(is_below);
-        let archive = archive.open(&options.io_policy)?;
-        if let Some(error) = &archive.index_error {
-            findings.add_error(Rule::Index, &FindingPlace::default(), error)?;
-            if job.visitor.is_some() {
-                archive.warn_of_index(progress);
-            }
-        }
+        let archive = opened(archive, &findings, job)?;
         progress.stage(job.stage(), Some(archive.length_bytes()));
         let first_storage = accounts.storage_count();
         let records = AccountsPass { accounts, findings: &findings, task: job.first_task() };
         let rules = ArchiveRules::of_archive(&archive, archive.base_slot(), seen_slots, &findings);
         let visitor = FirstPass { rules, records: job.reads_records().then_some(&records), contents: None };
         let is_wanted_only = options.is_quick && options.expect_roots.is_empty();
-        let pass = Pass::new(options.threads, progress);
-        let pass = Pass { is_wanted_only, is_newest_first: true, checks_hashes: true, ..pass };
-        let within = |error: Error| error.within_damaged(archive.path().shown());
-        let mut read = archive.read(&pass, &visitor).map_err(within)?;
+        let read = archive.read(&pass_of(job, is_wanted_only), &visitor);
+        let mut read = read.map_err(|error| error.within_damaged(archive.path().shown()))?;
         let judged = visitor.rules.finish(&archive, &mut read)?;
         if let Some(why) = options.why_not_state() {
             findings.skip(Check::Records, why);
         }
-        let has_index = archive.tail.is_some();
+        let (has_index, path) = (archive.tail.is_some(), archive.path_buf());
         if is_wanted_only && has_index {
             findings.skip(Check::Frames, "quick check: only those of the first files were read");
             findings.skip(Check::Entries, "quick check: entries were taken from the index");
         }
         drop(visitor);
         Ok(Self {
-            path: archive.path_buf(),
+            path,
             findings,
             storage_count: judged.entries.storages().len() as u32,
             tar_bytes: read.tar_bytes,
@@ -142,4 +134,20 @@ impl Part {
             is_of_firedancer: self.is_of_firedancer,
         }
     }
+}
+
+fn opened(archive: &NamedArchive, findings: &Findings, job: &Job<'_>) -> Result<Archive> {
+    let archive = archive.open(&job.options.io_policy)?;
+    if let Some(error) = &archive.index_error {
+        findings.add_error(Rule::Index, &FindingPlace::default(), error)?;
+        if job.visitor.is_some() {
+            archive.warn_of_index(job.progress);
+        }
+    }
+    Ok(archive)
+}
+
+fn pass_of<'a>(job: &Job<'a>, is_wanted_only: bool) -> Pass<'a> {
+    let pass = Pass::new(job.options.threads, job.progress);
+    Pass { is_wanted_only, is_newest_first: true, checks_hashes: true, ..pass }
 }

@@ -1,15 +1,81 @@
-//! Compares the bank file with the features that make slots shorter. Pure.
+//! Compares the state of the accounts with the bank file. Pure.
 
-use slotpress_base::Result;
-use slotpress_format::{BankFile, FEATURE, SHORTER_SLOTS, parse_feature};
+use std::collections::HashSet;
+
+use slotpress_base::{Result, to_usize};
+use slotpress_format::{
+    BankFile, FEATURE, SHORTER_SLOTS, SLOT_HISTORY, STATUS_CACHE_SLOTS_MAX, parse_feature, parse_newest_slots,
+};
 
 use super::findings::{FindingPlace, Findings};
 use super::rule::Rule;
+use crate::state::stakes::StakeAccounts;
+use crate::state::sums::StateSum;
 use crate::state::well_known::WellKnownAccounts;
+
+/// Compares a state with the bank file: sums over all accounts, sysvars, and the accounts behind its
+/// stakes.
+pub fn judge_state(
+    state: &StateSum,
+    known: &WellKnownAccounts,
+    stakes: &StakeAccounts,
+    bank: &BankFile,
+    findings: &Findings,
+) -> Result<()> {
+    if state.lamports != u128::from(bank.capitalization) {
+        let expected = bank.capitalization;
+        findings.add(Rule::Capitalization, expected, state.lamports)?;
+    }
+    let history = known.get(&SLOT_HISTORY).filter(|account| account.lamports > 0);
+    match history.map(|account| parse_newest_slots(&account.data, to_usize(STATUS_CACHE_SLOTS_MAX))) {
+        None => findings.add(Rule::SlotHistory, "the account of that address", "none")?,
+        Some(Err(error)) => findings.add_error(Rule::SlotHistory, &FindingPlace::default(), &error)?,
+        Some(Ok(history)) => {
+            if let Some(cached) = &bank.cached_slots {
+                judge_cached_slots(cached, &history, bank, findings)?;
+            }
+        }
+    }
+    if state.lattice != bank.lattice_hash {
+        let found = state.lattice.snapshot_hash();
+        findings.add(Rule::LatticeHash, bank.snapshot_hash(), found)?;
+    }
+    // Firedancer's bank files may have no stakes.
+    if bank.lacks_stakes() {
+        return Ok(());
+    }
+    judge_slot_time(known, bank, findings)?;
+    stakes.judge(&bank.stakes, findings)
+}
+
+/// Compares the slots of the status cache with the slot history. Agave and Firedancer require the
+/// newest slots, as many as a cache can hold.
+fn judge_cached_slots(cached: &[u64], history: &[u64], bank: &BankFile, findings: &Findings) -> Result<()> {
+    let place = &FindingPlace::entry("snapshots/status_cache");
+    if history.first() != Some(&bank.slot) {
+        let found = history.first().map_or("none".to_string(), u64::to_string);
+        let expected = format!("slot {} as the newest of the slot history", bank.slot);
+        return findings.add_at(Rule::CachedSlots, place, expected, found);
+    }
+    let known: HashSet<u64> = history.iter().copied().collect();
+    if let Some(slot) = cached.iter().find(|slot| !known.contains(slot)) {
+        return findings.add_at(Rule::CachedSlots, place, "slots of the slot history", format!("slot {slot}"));
+    }
+    let cached: HashSet<u64> = cached.iter().copied().collect();
+    let Some(missing) = history.iter().find(|slot| !cached.contains(slot)) else { return Ok(()) };
+    let is_new = bank.slot.saturating_sub(*missing) < cached.len() as u64;
+    let rule = match is_new || cached.is_empty() {
+        true => Rule::CachedSlots,
+        // Reported already, as `FewCachedSlots`.
+        false if bank.lacks_stakes() && cached.len() == 1 => return Ok(()),
+        false => Rule::CachedSlotsGap,
+    };
+    findings.add_at(rule, place, format!("slot {missing}"), "a cache without it")
+}
 
 /// Compares the duration of slots with the active features that make them shorter. A feature takes
 /// effect in the epoch after its activation.
-pub fn judge_slot_time(accounts: &WellKnownAccounts, bank: &BankFile, findings: &Findings) -> Result<()> {
+fn judge_slot_time(accounts: &WellKnownAccounts, bank: &BankFile, findings: &Findings) -> Result<()> {
     let is_effective = |feature: &[u8; 32]| {
         let account = accounts.get(feature).filter(|account| account.owner == FEATURE && account.data.len() >= 9);
         let slot = account.and_then(|account| parse_feature(&account.data).ok().flatten());
