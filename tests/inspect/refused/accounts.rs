@@ -33,7 +33,10 @@ fn no_pair_is_taken_for_one() {
         ] {
             fails(first, &[&[text(second)], flags].concat(), 2, message);
         }
-        // Without names, the bank files tell.
+        // The chains are told by the bank files.
+        let other = fixture_of(AGAVE_4_4, "incremental-snapshot-26-40-");
+        fails(&full, &[&[text(&other)], flags].concat(), 3, "does not build on this full one");
+        // Without names, the bank files tell more.
         let out = temp_dir();
         let [first, second] = ["first", "second"].map(|name| out.path().join(name));
         fs::copy(&incremental, &first).expect("copied");

@@ -19,7 +19,6 @@ pub mod documents;
 pub mod front;
 pub mod hashes;
 pub mod in_order;
-pub mod named;
 pub mod opened;
 mod peeker;
 pub mod range;
@@ -30,7 +29,7 @@ pub mod tail;
 pub mod visit;
 pub mod walk;
 
-pub use opened::{Archive, ArchiveStream, IndexPolicy, Pass, ReadArchive};
+pub use opened::{Archive, ArchiveStream, IndexPolicy, NamedArchive, Pass, ReadArchive};
 use slotpress_base::Result;
 
 use crate::archive::by_index::read_by_index;

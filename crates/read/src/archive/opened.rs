@@ -1,5 +1,6 @@
-//! An open archive, and how it is read.
+//! An archive, named and open, and how it is read.
 
+use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -149,5 +150,56 @@ impl Archive {
         let ArchiveStream { reader, compression } = self.stream(progress);
         decode_in_order(reader, compression, threads, progress, on_content)
             .map_err(|error| error.within_damaged(self.path().shown()))
+    }
+}
+
+/// An archive in a file or another source, and its name.
+#[derive(Clone, Debug)]
+#[warn(missing_docs)]
+pub struct NamedArchive {
+    /// Path of the file; for another source, the name that errors show.
+    pub path: PathBuf,
+    /// Parsed name of the archive, or the name that it will get.
+    pub name: Option<ArchiveName>,
+    /// Source of the bytes; the file at `path` if `None`.
+    pub source: Option<SharedSource>,
+}
+
+impl NamedArchive {
+    /// An archive in a file, with the name that the path ends in.
+    pub fn from_path(path: impl Into<PathBuf>) -> Self {
+        let path = path.into();
+        // Parsed loosely, because the rules check the name later.
+        let name = path.file_name().and_then(|name| ArchiveName::parse_loosely(name.to_str()?));
+        Self { path, name, source: None }
+    }
+
+    /// An archive in any source.
+    pub fn from_source(source: SharedSource, name: Option<ArchiveName>) -> Self {
+        Self { path: source.path().to_path_buf(), name, source: Some(source) }
+    }
+
+    /// Opens the archive with [`IndexPolicy::Hint`].
+    ///
+    /// # Errors
+    /// It cannot be read, or is not an archive by its first bytes.
+    pub(crate) fn open(&self, io_policy: &IoPolicy) -> Result<Archive> {
+        let mut archive = match &self.source {
+            Some(source) => Archive::of_source(source.clone(), None, IndexPolicy::Hint, io_policy)?,
+            None => Archive::open(&self.path, IndexPolicy::Hint, io_policy)?,
+        };
+        archive.name = self.name.clone();
+        Ok(archive)
+    }
+
+    /// Length in bytes; 0 while it is unknown.
+    ///
+    /// # Errors
+    /// The file cannot be found.
+    pub fn length_bytes(&self) -> Result<u64> {
+        match &self.source {
+            Some(source) => Ok(source.length_bytes().unwrap_or_default()),
+            None => Ok(fs::metadata(&self.path).map_err(|error| Error::of_open(&self.path, &error))?.len()),
+        }
     }
 }

@@ -21,7 +21,6 @@ pub mod fingerprint;
 pub mod finish;
 pub mod first_pass;
 pub mod kept_records;
-mod known;
 pub mod marks;
 mod newest;
 pub mod pass;

@@ -135,7 +135,7 @@ mod tests {
             batch.push(Version::new(printer.of(&[key; 32]), storage, false, offset_bytes));
         }
         log.append(&mut batch).expect("appended");
-        let error = mark_superseded(&log, &[(2, 408), (1, 136)], 2).err().expect("which one counts is not known");
+        let error = mark_superseded(&log, &[(2, 408), (1, 136)], 2).expect_err("which one counts is not known");
         assert_eq!(error.to_string(), "an account occurs more than once in one storage");
     }
 }

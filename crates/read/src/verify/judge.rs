@@ -43,7 +43,7 @@ fn judge_together<'a>(read: &'a [Part], job: &Job<'_>) -> Result<&'a Part> {
         return Err(Error::usage("there is no archive to verify"));
     };
     if let Some(base) = base {
-        judge_base(newest, base)?;
+        judge_base(newest, base, job)?;
     }
     if let Some(bank) = &newest.bank {
         judge_expectations(&options.check, bank.slot, bank.snapshot_hash(), &newest.findings)?;
@@ -136,11 +136,13 @@ fn add_part(counts: &mut Counts, part: &Part) {
     }
 }
 
-/// Judges whether the two archives are a pair.
-fn judge_base(newest: &Part, base: &Part) -> Result<()> {
+/// Judges whether the two archives are a pair. Accounts of what is none are not shown.
+fn judge_base(newest: &Part, base: &Part, job: &Job<'_>) -> Result<()> {
+    let strict = Findings::strict();
+    let findings = if job.visitor.is_some() { &strict } else { &newest.findings };
     if let (Some(full), Some(incremental)) = (base.archive(), newest.archive()) {
         let full = Member::of_archive(full, base.bank.as_ref());
-        judge_pair(full, Member::of_archive(incremental, newest.bank.as_ref()), &newest.findings)?;
+        judge_pair(full, Member::of_archive(incremental, newest.bank.as_ref()), findings)?;
     }
     if newest.findings.has(Rule::BaseMismatch) {
         // Failures that follow from this one would hide it.

@@ -22,12 +22,11 @@ pub use ledger::verify_ledger;
 use slotpress_base::{Progress, Result, Stopwatch};
 use slotpress_format::BankFile;
 
-pub use crate::archive::named::NamedArchive;
 use crate::state::second_pass::StateVisitor;
 use crate::verify::job::{Job, VerifyOptions, new_accounts};
 use crate::verify::judge::judge;
 use crate::verify::part::Part;
-use crate::{Findings, RATIO_TYPICAL, SeenSlots, VerifyReport, judge_pair};
+use crate::{Findings, NamedArchive, RATIO_TYPICAL, SeenSlots, VerifyReport, judge_pair};
 
 /// Verifies an archive, or a full and an incremental one. Faults are in the report.
 ///

@@ -64,7 +64,7 @@ impl Part {
         Ok(Self {
             path,
             findings,
-            storage_count: judged.entries.storages().len() as u32,
+            storage_count: u32::try_from(judged.entries.storages().len()).unwrap_or(u32::MAX),
             tar_bytes: read.tar_bytes,
             frames: read.frames.frames,
             first_storage,
