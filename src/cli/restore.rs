@@ -121,7 +121,7 @@ pub fn print_start(report: &RestoreReport, target: &RestoreTarget, ui: &Ui) {
     // ledger. These are the keys of its default.toml (src/app/firedancer/config/default.toml).
     let (snapshots, genesis) =
         (absolute(target.paths.snapshots_dir()), absolute(&target.paths.ledger.join("genesis.bin")));
-    let genesis = genesis.exists().then(|| format!(", genesis = {}", toml_string(&genesis))).unwrap_or_default();
+    let genesis = if genesis.exists() { format!(", genesis = {}", toml_string(&genesis)) } else { String::new() };
     ui.print(&format!("Firedancer reads the archives, with [paths] snapshots = {}{genesis}", toml_string(&snapshots)));
     ui.print("Start Agave with its usual flags and:");
     ui.print_verbatim(&format!("  agave-validator {}", validator_flags(target, report).join(" ")));

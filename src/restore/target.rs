@@ -11,7 +11,9 @@ use rustix::fs::{AtFlags, FileType};
 use slotpress_base::{
     Error, ErrorKind, Found, Hint, IoContext, KeptDir, Owner, Result, ShowPath, Space, clock, quantity,
 };
-use slotpress_format::{ArchiveName, LEDGER_LOCK_NAME, LedgerLock, parse_number};
+#[cfg(feature = "net")]
+use slotpress_format::LEDGER_LOCK_NAME;
+use slotpress_format::{ArchiveName, LedgerLock, parse_number};
 use slotpress_read::remove_stale_dirs;
 #[cfg(feature = "net")]
 use slotpress_read::restore_journal;

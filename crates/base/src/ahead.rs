@@ -89,6 +89,9 @@ impl Drop for Lent {
     }
 }
 
+/// Number of an item, the item, a buffer, and whether the item was read into it.
+type Done<T> = Result<(usize, T, Vec<u8>, bool)>;
+
 /// Calls `work` with an iterator over the items in order. `work` gets the bytes of each by
 /// [`Ahead::read`]. An item is an error only if a thread panicked, or cannot be started.
 ///
@@ -103,7 +106,7 @@ pub fn read_ahead<T: Send, R>(
     let items = Mutex::new(items.enumerate());
     let (free, free_rx) = bounded::<Vec<u8>>(count);
     let (done_tx, done) = unbounded();
-    let read_all = |done_tx: Sender<Result<(usize, T, Vec<u8>, bool)>>| {
+    let read_all = |done_tx: Sender<Done<T>>| {
         for mut buffer in &free_rx {
             let read = guarded(|| {
                 panic_point("reading ahead");
