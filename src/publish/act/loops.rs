@@ -50,8 +50,11 @@ pub fn rebaser(run: &Run<'_>) {
         run.progress.detail(&format!("rebasing: {name}"));
         let (start, target) = (Instant::now(), run.options.targets.get(from));
         let result = guarded(|| target.map_or(Ok(()), |target| rebasing::make(&name, run, target, &stop)));
-        let told = run.look(|board, _| board.rebased(&name, result, start.elapsed()));
-        told.into_iter().for_each(|event| run.tell(event));
+        // Told before a target sees it on the board, and tells that it is published.
+        run.look(|board, _| {
+            let told = board.rebased(&name, result, start.elapsed());
+            told.into_iter().for_each(|event| run.tell(event));
+        });
         drop(run.messages.send(Message::Done(None)));
     }
 }
