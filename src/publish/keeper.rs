@@ -1,4 +1,5 @@
-//! The keeper: looks every second, pins and unpins, removes what nobody needs, and tells what happened.
+//! The keeper: looks every second, pins and unpins, removes what nobody needs, and tells what
+//! happened.
 
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use slotpress_net::Client;
 use super::PublishOptions;
 use super::act::look::{self, Eye};
 use super::act::pins::{PinDir, Pinned, check_dirs};
-use super::act::{Message, Run, loops, rebasing};
+use super::act::{Message, Run, TICK, loops, rebasing};
 use super::decide::{Board, Outcome};
 use super::remember::Identity;
 use super::tell::Teller;
@@ -23,9 +24,6 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Maximum number of looks in a row, each after a change of what the next one finds. After them,
 /// messages of other threads are handled.
 const LOOKS_MAX: usize = 8;
-
-/// Interval between checks whether the user has interrupted the run.
-const TICK: Duration = Duration::from_millis(50);
 
 /// Publishes archives until the user interrupts it, or with [`PublishOptions::is_once`] until
 /// everything present is published. Blocks meanwhile. Calls `on_event` on the calling thread.

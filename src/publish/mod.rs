@@ -3,9 +3,9 @@
 //!
 //! Four kinds of loops take their work from one board (`decide`), which does no I/O: the `keeper`, on
 //! the calling thread, looks and pins; one loop prepares archives, one rebases them, and one for
-//! each target publishes them (`act`). `tell` receives all events. `remember` is the journal. A run may be killed at
-//! any time: the next run finds the unfinished work in the directory of pins, in the journal there,
-//! and on the targets.
+//! each target publishes them (`act`). `tell` receives all events. `remember` is the journal. A run
+//! may be killed at any time: the next run finds the unfinished work in the directory of pins, in
+//! the journal there, and on the targets.
 
 mod act;
 mod decide;

@@ -78,9 +78,7 @@ impl Identity {
         self.size_bytes == other.size_bytes
             && (self.modified_ns == other.modified_ns || (self.device, self.inode) != (other.device, other.inode))
     }
-}
 
-impl Identity {
     /// True if the file was modified within this time before `now`. A time in the future is that of
     /// a clock that has jumped back since.
     pub fn is_modified_within(&self, time: Duration, now: SystemTime) -> bool {

@@ -1,5 +1,6 @@
 //! The loops of publishing beside the keeper's: one prepares archives, one rebases them, and one for
-//! each target publishes them. Each takes its work from the board.
+//! each target publishes them. Each takes its work from the board. What follows is told while the
+//! board is locked: no other loop sees it there, and tells of its own work, before.
 
 use std::path::Path;
 use std::time::Instant;
@@ -50,7 +51,6 @@ pub fn rebaser(run: &Run<'_>) {
         run.progress.detail(&format!("rebasing: {name}"));
         let (start, target) = (Instant::now(), run.options.targets.get(from));
         let result = guarded(|| target.map_or(Ok(()), |target| rebasing::make(&name, run, target, &stop)));
-        // Told before a target sees it on the board, and tells that it is published.
         run.look(|board, _| {
             let told = board.rebased(&name, result, start.elapsed());
             told.into_iter().for_each(|event| run.tell(event));
@@ -66,8 +66,9 @@ pub fn serve(run: &Run<'_>, at: usize) {
     while let Some(()) = run.wait(|board| board.begin_target(at).then_some(())) {
         let result = guarded(|| worker.serve());
         let is_done = result.is_ok();
-        let told = run.board.lock().answered(at, result);
-        told.into_iter().for_each(|event| run.tell(event));
+        let mut board = run.board.lock();
+        board.answered(at, result).into_iter().for_each(|event| run.tell(event));
+        drop(board);
         drop(run.messages.send(Message::Done(is_done.then_some(at))));
     }
 }

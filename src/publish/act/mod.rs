@@ -23,7 +23,7 @@ use super::decide::{Board, Outcome};
 use super::tell::event::Event;
 
 /// Interval between checks whether there is work, or the user has interrupted the run.
-const TICK: Duration = Duration::from_millis(50);
+pub const TICK: Duration = Duration::from_millis(50);
 
 /// What a loop tells the keeper.
 #[derive(Debug)]

@@ -61,8 +61,9 @@ impl Board<'_> {
         }
     }
 
-    /// Handles the end of a preparation; also when what followed from it failed. `was` is the identity of the file when it was pinned;
-    /// `is_quiet` is true if the file had not changed for a while when the reading began.
+    /// Handles the end of a preparation; also when what followed from it failed. `was` is the
+    /// identity of the file when it was pinned; `is_quiet` is true if the file had not changed for a
+    /// while when the reading began.
     pub fn made(
         &mut self,
         source: &ArchiveName,
