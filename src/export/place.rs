@@ -150,9 +150,19 @@ impl Place {
     /// Refuses tables that are there already, and changes that do not follow what is there. Allows
     /// what an unfinished export left, which a run removes.
     pub fn check_free(&self, ours: &Value, tables: &[Table], progress: &dyn Progress) -> Result<()> {
+        self.left_if_free(ours, tables, progress).map(drop)
+    }
+
+    /// Like [`check_free`](Self::check_free); returns what an unfinished export left.
+    fn left_if_free(
+        &self,
+        ours: &Value,
+        tables: &[Table],
+        progress: &dyn Progress,
+    ) -> Result<(Option<Small>, Journal)> {
         progress.check()?;
         let slot = ours["slot"].as_u64().unwrap_or_default();
-        let (_, left) = self.left(slot, progress)?;
+        let (small, left) = self.left(slot, progress)?;
         for table in tables {
             let at = self.store.below(table.name(), false)?;
             chain::check(ours, at.as_ref().unwrap_or(&self.store), progress)?;
@@ -166,7 +176,7 @@ impl Place {
                 return Err(exists(&files.shown("")));
             }
         }
-        Ok(())
+        Ok((small, left))
     }
 
     /// Gives all files their names, after the state was found to be right. Returns the paths or URLs
@@ -179,8 +189,7 @@ impl Place {
     ) -> Result<Vec<String>> {
         panic_point("export publisher");
         let names: Vec<Table> = tables.iter().map(|fields| fields.table).collect();
-        self.check_free(&manifest.to_value(), &names, progress)?;
-        let (small, left) = self.left(manifest.slot, progress)?;
+        let (small, left) = self.left_if_free(&manifest.to_value(), &names, progress)?;
         let ours = names.iter().map(|table| table.name().to_string()).filter(|table| !left.tables.contains(table));
         let all = left.tables.iter().cloned().chain(ours).collect();
         let run = random_name("").to_string_lossy().into_owned();
