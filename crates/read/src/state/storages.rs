@@ -63,6 +63,7 @@ impl Visitor for Again<'_> {
         self.records.check()
     }
 }
+
 /// Bytes read at once: large enough for a disk, small enough for the caches.
 const READ_BYTES: u64 = 1024 * 1024;
 
@@ -138,20 +139,15 @@ impl Storages {
     /// Number, slot and length of each storage; `None` for an archive without an index, which must
     /// be read in order.
     pub fn list(&self) -> Option<Vec<(u32, u64, u64)>> {
-        let entries: Vec<Entry> = match self {
-            Self::Archive(archive) => archive.tail.as_ref()?.index.entries.clone(),
-            Self::Ledger(plan) => plan.entries().collect(),
-        };
         let storage = |entry: &Entry| match entry.kind {
             EntryKind::Storage { slot, .. } => Some((slot, entry.content_bytes)),
             _ => None,
         };
-        Some(
-            (0..)
-                .zip(entries.iter().filter_map(storage))
-                .map(|(number, (slot, bytes))| (number, slot, bytes))
-                .collect(),
-        )
+        let storages: Vec<(u64, u64)> = match self {
+            Self::Archive(archive) => archive.tail.as_ref()?.index.entries.iter().filter_map(storage).collect(),
+            Self::Ledger(plan) => plan.storages.iter().map(|it| (it.file.slot, it.content_bytes)).collect(),
+        };
+        Some((0..).zip(storages).map(|(number, (slot, bytes))| (number, slot, bytes)).collect())
     }
 
     /// Length of the archive, or of the ledger's storages, in bytes.
