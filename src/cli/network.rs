@@ -322,11 +322,21 @@ pub fn path_at(archive: &Archive, place: &Path) -> PathBuf {
     PathBuf::from(found.as_str())
 }
 
+/// Lists a place, and more than two archives; `None` for an archive, a pair, and a place that
+/// `catalog_at` does not list.
+pub fn catalog_of(paths: &[PathBuf], catalog_at: &dyn Fn(&Path) -> Result<Option<Catalog>>) -> Result<Option<Catalog>> {
+    match paths {
+        [place] => catalog_at(place),
+        [_, _] => Ok(None),
+        many => catalog_of_names(many).map(Some),
+    }
+}
+
 /// The catalog of archives that are named one by one.
 ///
 /// # Errors
 /// A file does not have an archive's name.
-pub fn catalog_of(paths: &[PathBuf]) -> Result<Catalog> {
+fn catalog_of_names(paths: &[PathBuf]) -> Result<Catalog> {
     let archive = |path: &PathBuf| {
         let unknown = || Error::usage(format!("{} does not have the name of an archive", path.shown()));
         let name = ArchiveName::from_path(path).ok_or_else(unknown)?;
@@ -341,15 +351,14 @@ pub fn catalog_of(paths: &[PathBuf]) -> Result<Catalog> {
 /// node would choose. A path that is neither archive nor such a place stays as it is.
 pub fn archives_of(paths: &[PathBuf], catalog_at: &dyn Fn(&Path) -> Result<Option<Catalog>>) -> Result<Vec<PathBuf>> {
     let is_incremental = |path: &Path| ArchiveName::from_path(path).map(|name| name.base_slot.is_some());
-    let (catalog, place) = match paths {
-        [place] => (catalog_at(place)?, place.as_path()),
-        [first, second] if is_incremental(first) == Some(true) && is_incremental(second) == Some(false) => {
-            return Ok(vec![second.clone(), first.clone()]);
-        }
-        [_, _] => (None, Path::new("")),
-        many => (Some(catalog_of(many)?), Path::new("the list of archives")),
-    };
-    let Some(catalog) = catalog else { return Ok(paths.to_vec()) };
+    if let [first, second] = paths
+        && is_incremental(first) == Some(true)
+        && is_incremental(second) == Some(false)
+    {
+        return Ok(vec![second.clone(), first.clone()]);
+    }
+    let Some(catalog) = catalog_of(paths, catalog_at)? else { return Ok(paths.to_vec()) };
+    let place = if let [place] = paths { place } else { Path::new("the list of archives") };
     let NodeChoice { full, incremental } = list::newest_of(&catalog, place)?;
     Ok([Some(full), incremental].into_iter().flatten().map(|archive| path_at(archive, place)).collect())
 }

@@ -107,12 +107,9 @@ pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
         .threads(args.workers.that_fit(|| Ok(DECODING_WORKER_BYTES), memory_bytes, ui)?)
         .expect_roots(args.expect_root.clone());
     if !args.newest && !args.directories.is_given() && args.slot.is_none() {
-        let (catalog, place) = match &args.paths[..] {
-            [place] => (list::catalog_at(place, &args.network, ui)?, Some(place.as_path())),
-            [_, _] => (None, None),
-            many => (Some(catalog_of(many)?), None),
-        };
-        if let Some(catalog) = catalog {
+        let catalog_at = |place: &Path| list::catalog_at(place, &args.network, ui);
+        if let Some(catalog) = catalog_of(&args.paths, &catalog_at)? {
+            let place = if let [place] = &args.paths[..] { Some(place.as_path()) } else { None };
             return verify_all(&catalog, place, &options, args, ui);
         }
     }
