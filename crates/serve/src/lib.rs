@@ -188,15 +188,15 @@ struct Server {
 
 impl Server {
     fn new(options: &ServeOptions, log: SyncSender<Event>) -> Result<Self> {
-        let metrics = Arc::new(Metrics::new());
+        let (metrics, options) = (Arc::new(Metrics::new()), Arc::new(options.clone()));
         Ok(Self {
             archives: ServedArchives::new(options.dirs.clone())?,
             transfers: Transfers::new(options.gathers_ranges, metrics.clone()),
             log,
             files: OpenFiles::default(),
-            limits: ClientLimits::new(options),
+            limits: ClientLimits::new(options.clone()),
             metrics,
-            options: Arc::new(options.clone()),
+            options,
         })
     }
 

@@ -32,10 +32,7 @@ const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 
 #[derive(Debug)]
 pub struct ClientLimits {
-    total_rate: Option<u64>,
-    client_rate: Option<u64>,
-    connections_max: usize,
-    client_connections_max: usize,
+    options: Arc<ServeOptions>,
     start: Instant,
     total: Mutex<Option<Bucket>>,
     connections: AtomicUsize,
@@ -70,14 +67,11 @@ pub struct Admission {
 }
 
 impl ClientLimits {
-    pub fn new(options: &ServeOptions) -> Arc<Self> {
+    pub fn new(options: Arc<ServeOptions>) -> Arc<Self> {
         Arc::new(Self {
-            total_rate: options.total_rate,
-            client_rate: options.client_rate,
-            connections_max: options.connections,
-            client_connections_max: options.client_connections,
             start: Instant::now(),
             total: Mutex::new(options.total_rate.map(Bucket::new)),
+            options,
             connections: AtomicUsize::new(0),
             clients: Mutex::default(),
         })
@@ -89,7 +83,7 @@ impl ClientLimits {
     /// # Errors
     /// The reason why the connection is refused.
     pub fn admit(self: &Arc<Self>, address: IpAddr, is_proxy: bool) -> Result<Admission, Refusal> {
-        if self.connections.load(Relaxed) >= self.connections_max {
+        if self.connections.load(Relaxed) >= self.options.connections {
             return Err(Refusal::Full);
         }
         let client = if is_proxy { Arc::new(ClientUse::new(None, 1)) } else { self.client(address)? };
@@ -107,8 +101,9 @@ impl ClientLimits {
 
     fn client(&self, address: IpAddr) -> Result<Arc<ClientUse>, Refusal> {
         let mut clients = self.clients.lock();
-        let client = clients.entry(client_of(address)).or_insert_with(|| Arc::new(ClientUse::new(self.client_rate, 0)));
-        if client.connections.load(Relaxed) >= self.client_connections_max {
+        let client =
+            clients.entry(client_of(address)).or_insert_with(|| Arc::new(ClientUse::new(self.options.client_rate, 0)));
+        if client.connections.load(Relaxed) >= self.options.client_connections {
             return Err(Refusal::ClientFull);
         }
         // Connections are added only here, under the lock.
@@ -146,7 +141,7 @@ impl Admission {
 
     /// Number of bytes to ask for at a time; `None` without rate limits.
     pub fn piece_bytes(&self) -> Option<u64> {
-        let rates = [self.limits.total_rate, self.limits.client_rate];
+        let rates = [self.limits.options.total_rate, self.limits.options.client_rate];
         let rate = rates.into_iter().flatten().min()?;
         Some((rate / 64).clamp(PIECE_MIN, PIECE_MAX))
     }
@@ -183,9 +178,10 @@ mod tests {
 
     use super::*;
 
-    fn options(connections: usize, client_connections: usize) -> ServeOptions {
+    fn limits(connections: usize, client_connections: usize, rates: [Option<u64>; 2]) -> Arc<ClientLimits> {
         let listen = SocketAddr::new(address("127.0.0.1"), 0);
-        ServeOptions::new([], listen).connections(connections).client_connections(client_connections)
+        let options = ServeOptions::new([], listen).connections(connections).client_connections(client_connections);
+        ClientLimits::new(Arc::new(options.total_rate(rates[0]).client_rate(rates[1])))
     }
 
     fn address(text: &str) -> IpAddr {
@@ -194,7 +190,7 @@ mod tests {
 
     #[test]
     fn connections_are_counted() {
-        let limits = ClientLimits::new(&options(3, 2));
+        let limits = limits(3, 2, [None; 2]);
         let first = limits.admit(address("10.0.0.1"), false).expect("the first");
         let second = limits.admit(address("::ffff:10.0.0.1"), false).expect("the second");
         assert_eq!(limits.admit(address("10.0.0.1"), false).err(), Some(Refusal::ClientFull));
@@ -219,7 +215,7 @@ mod tests {
     #[test]
     fn a_client_that_comes_back_has_no_new_burst() {
         let waited = in_own_time(async {
-            let limits = ClientLimits::new(&options(3, 2).client_rate(1 << 20));
+            let limits = limits(3, 2, [None, Some(1 << 20)]);
             let start = Instant::now();
             for _ in 0..8 {
                 let admission = limits.admit(address("10.0.0.1"), false).expect("admitted");
@@ -237,7 +233,7 @@ mod tests {
     fn clients_share_alike_however_many_connections_they_have() {
         let sent: Arc<[AtomicUsize; 2]> = Arc::default();
         in_own_time(async {
-            let limits = ClientLimits::new(&options(100, 100).total_rate(4 << 20));
+            let limits = limits(100, 100, [Some(4 << 20), None]);
             let mut tasks = Vec::new();
             for number in 0..10 {
                 let client = usize::from(number > 0);

@@ -45,8 +45,14 @@ impl Facts for Server {
 /// Makes the endpoint of a listener for metrics.
 pub(crate) fn endpoint(facts: Arc<dyn Facts>, listen: SocketAddr, stop: watch::Receiver<bool>) -> Endpoint {
     let options = ServeOptions::new([], listen).connections(CONNECTIONS_MAX).client_connections(CONNECTIONS_MAX);
-    let limits = ClientLimits::new(&options);
-    Endpoint { site: Site::Metrics(facts), options: Arc::new(options), limits, certificates: None, stop }
+    let options = Arc::new(options);
+    Endpoint {
+        site: Site::Metrics(facts),
+        limits: ClientLimits::new(options.clone()),
+        options,
+        certificates: None,
+        stop,
+    }
 }
 
 /// A server of metrics, which runs until it is dropped.
