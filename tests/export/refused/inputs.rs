@@ -122,3 +122,15 @@ fn a_reader_that_has_enough() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.contains("the state was not checked") && !said.contains("error"), "{said}");
 }
+
+/// A disk that is not mounted: its directory is missing, and is not made on the disk above.
+#[test]
+fn an_output_whose_disk_is_not_mounted() {
+    let [full, _] = pair("agave-4.2.2");
+    let dir = temp_dir();
+    let output = run(&[&full], &dir.path().join("not-mounted/tables"), &[]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("not-mounted does not exist") && said.contains("hint: mount its disk"), "{said}");
+    assert_eq!(names(dir.path()), Vec::<String>::new(), "{said}");
+}

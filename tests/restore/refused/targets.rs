@@ -99,9 +99,7 @@ fn a_path_whose_disk_is_not_mounted() {
         fails(target.command(&[&fixture(FULL_26)]).arg(flag).arg(&path), 1, &words);
         assert_nothing_left(&target);
     }
-    for command in
-        [["export", text(&fixture(FULL_26)), "-o"], ["synth", "--size=1MiB", "--"], ["demo", "--size=1MiB", "--keep"]]
-    {
+    for command in [["synth", "--size=1MiB", "--"], ["demo", "--size=1MiB", "--keep"]] {
         fails(slotpress().args(command).arg(&path), 1, &["not-mounted does not exist", "hint: mount its disk"]);
         assert_nothing_left(&target);
     }
