@@ -159,14 +159,8 @@ impl Entries {
         }
     }
 
-    /// Names of the files that failed their checks.
-    pub fn refused_names(&self) -> impl Iterator<Item = ArchiveName> {
-        self.refused.keys().filter_map(|name| ArchiveName::parse(name))
-    }
-
-    /// True if this file failed before. A file that was written anew has another identity, and is
-    /// tried again.
-    pub fn has_refused(&self, archive: &Archive) -> bool {
-        self.refused.get(&archive.name.to_string()) == Some(&Identity::from(archive))
+    /// The files that failed their checks.
+    pub fn refused(&self) -> impl Iterator<Item = (ArchiveName, Identity)> {
+        self.refused.iter().filter_map(|(name, was)| Some((ArchiveName::parse(name)?, *was)))
     }
 }

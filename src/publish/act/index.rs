@@ -2,22 +2,18 @@
 //! written last. An archive is listed only after it is complete and checked, and its name never
 //! changes.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
-use slotpress_base::clock::{self, since_1970};
+use slotpress_base::clock;
 use slotpress_base::progress::wait;
 use slotpress_base::text::json;
 use slotpress_base::{Error, ErrorKind, Progress, Result};
-use slotpress_format::{
-    ArchiveName, EpochSchedule, FrameHashesAt, LATEST_JSON, LISTING_PATH, SlotTime, SlotTimeSource,
-};
+use slotpress_format::{ArchiveName, EpochSchedule, LATEST_JSON, LISTING_PATH, SlotTime, SlotTimeSource};
 use slotpress_read::catalog::Archive;
-use slotpress_read::catalog::keep::KeepReason;
 use slotpress_read::catalog::listed::{INDEX_BYTES_MAX, parse_list};
 use slotpress_read::catalog::prune::plan_prune;
-use slotpress_read::{ArchiveFields, Catalog, Keep, ListFields, Listed, ListedArchive, unix_ns};
+use slotpress_read::{ArchiveFields, Catalog, Keep, ListFields, unix_ns};
 use slotpress_stores::{Attribute, Attributes, Condition, Put, Store};
 
 use crate::publish::decide::choose::{ArchiveSet, Key, key};
@@ -50,13 +46,11 @@ pub struct Ready {
     pub epoch_schedule: Option<EpochSchedule>,
 }
 
-impl Ready {
-    /// What was checked: `checked`, if capitalization and lattice hash match the bank file, or
-    /// `unchecked`. The state of an incremental archive that the validator wrote is not checked: that
-    /// would read its full archive again.
-    pub fn state(&self) -> &'static str {
-        if self.archive.is_full() || self.archive.is_rebased() { "checked" } else { "unchecked" }
-    }
+/// What was checked of an archive: `checked`, if capitalization and lattice hash match the bank
+/// file, or `unchecked`. The state of an incremental archive that the validator wrote is not
+/// checked: that would read its full archive again.
+pub fn state_of(archive: &Archive) -> &'static str {
+    if archive.is_full() || archive.is_rebased() { "checked" } else { "unchecked" }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -75,7 +69,7 @@ pub enum Step<'a> {
 /// since.
 #[derive(Debug)]
 pub struct Index {
-    listed: Listed,
+    catalog: Catalog,
     condition: Condition,
 }
 
@@ -98,32 +92,35 @@ impl Newest {
 }
 
 impl Index {
-    fn archives(&self) -> std::slice::Iter<'_, ListedArchive> {
-        self.listed.archives.iter()
-    }
-
     pub fn published(&self) -> ArchiveSet {
-        let rebased = self.archives().filter(|archive| archive.rebased_on.is_some()).map(|archive| key(&archive.name));
-        ArchiveSet { rebased: rebased.collect(), ..ArchiveSet::of(self.archives().map(|archive| &archive.name)) }
+        let archives = self.catalog.archives();
+        let rebased = archives.iter().filter(|archive| archive.is_rebased()).map(|archive| key(&archive.name));
+        ArchiveSet { rebased: rebased.collect(), ..ArchiveSet::of(archives.iter().map(|archive| &archive.name)) }
     }
 
     pub fn find(&self, is_it: impl Fn(&Key) -> bool) -> Option<&ArchiveName> {
-        self.archives().map(|archive| &archive.name).find(|name| is_it(&key(name)))
+        self.catalog.archives().iter().map(|archive| &archive.name).find(|name| is_it(&key(name)))
     }
 
     pub fn newest(&self) -> Newest {
         let of = |is_full: bool| {
-            let all = self.archives().filter(|archive| archive.name.base_slot.is_none() == is_full);
-            let newest = all.filter(|archive| archive.rebased_on.is_none()).max_by_key(|archive| archive.name.slot)?;
-            let since = Duration::from_secs(newest.modified_unix_seconds.unwrap_or_default());
-            let at = SystemTime::UNIX_EPOCH.checked_add(since).unwrap_or(SystemTime::UNIX_EPOCH);
-            Some(PublishedSlot { slot: newest.name.slot, at })
+            let all = self.catalog.archives().iter().filter(|it| it.is_full() == is_full && !it.is_rebased());
+            let newest = all.max_by_key(|archive| archive.name.slot)?;
+            let at = SystemTime::UNIX_EPOCH.checked_add(Duration::from_nanos(newest.modified_ns));
+            Some(PublishedSlot { slot: newest.name.slot, at: at.unwrap_or(SystemTime::UNIX_EPOCH) })
         };
         Newest { full: of(true), incremental: of(false) }
     }
 
     fn has(&self, name: &ArchiveName) -> bool {
-        self.archives().any(|archive| archive.name == *name)
+        self.find(|there| *there == key(name)).is_some_and(|there| there == name)
+    }
+
+    /// A catalog of other archives of the same chain.
+    fn with(&self, archives: impl IntoIterator<Item = Archive>) -> Catalog {
+        let mut catalog = Catalog::new(archives);
+        (catalog.slot_time, catalog.epoch_schedule) = (self.catalog.slot_time, self.catalog.epoch_schedule);
+        catalog
     }
 
     fn add(&mut self, ready: &Ready, now: SystemTime) {
@@ -131,83 +128,67 @@ impl Index {
         if self.has(&archive.name) {
             return;
         }
-        // The durations of slots and epochs are taken from the newest full archive.
-        if archive.is_full() || self.listed.slot_time.source() == SlotTimeSource::Assumed {
-            self.listed.slot_time = ready.slot_time;
-            self.listed.epoch_schedule = ready.epoch_schedule.or(self.listed.epoch_schedule);
-        }
-        self.listed.archives.push(ListedArchive {
-            name: archive.name.clone(),
-            size_bytes: Some(archive.size_bytes),
-            modified_unix_seconds: Some(unix_ns(now) / 1_000_000_000),
+        let listed = Archive {
+            modified_ns: unix_ns(now),
             bank_unix_seconds: archive.bank_unix_seconds,
-            kept_because: None,
-            state: Some(ready.state().to_string()),
-            root: archive.hashes.map(|hashes| hashes.root),
-            frame_hashes: archive
-                .hashes
-                .map(|hashes| FrameHashesAt { offset_bytes: hashes.offset_bytes, frames: hashes.frames }),
-            rebased_on: archive.rebased_on(),
-        });
-    }
-
-    fn catalog(&self) -> Catalog {
-        Catalog::of_listing(self.listed.clone(), "")
+            hashes: archive.hashes,
+            ..Archive::of_server(archive.name.clone(), "", archive.size_bytes)
+        };
+        self.catalog = self.with(self.catalog.archives().iter().cloned().chain([listed]));
+        // The durations of slots and epochs are taken from the newest full archive.
+        if archive.is_full() || self.catalog.slot_time.source() == SlotTimeSource::Assumed {
+            self.catalog.slot_time = ready.slot_time;
+            self.catalog.epoch_schedule = ready.epoch_schedule.or(self.catalog.epoch_schedule);
+        }
     }
 
     /// Removes from the index what `keep` permits to remove once `coming` is added, and returns the
     /// names. Never removes the newest pair.
     fn prune(&mut self, keep: &Keep, coming: Option<&Ready>, now: SystemTime) -> Vec<String> {
-        let mut later = Self { listed: self.listed.clone(), condition: Condition::Always };
+        let (archives, now_ns, stays) = (self.catalog.archives(), unix_ns(now), self.newest_pair());
         // A time in the future was written before the clock jumped back: the archive counts as old.
-        let is_past = |time: &u64| *time <= since_1970(now).as_secs();
-        let archives = later.listed.archives.iter_mut();
-        archives.for_each(|archive| archive.modified_unix_seconds = archive.modified_unix_seconds.filter(is_past));
+        let past = |ns: u64| if ns > now_ns { 0 } else { ns };
+        let later = archives.iter().map(|it| Archive { modified_ns: past(it.modified_ns), ..it.clone() });
+        let mut later = Self { catalog: self.with(later), condition: Condition::Always };
         coming.into_iter().for_each(|ready| later.add(ready, now));
-        let (catalog, stays) = (later.catalog(), self.newest_pair());
-        let reasons = plan_prune(&catalog, keep, unix_ns(now));
-        let all = catalog.archives().iter().map(|archive| archive.name.to_string()).zip(reasons);
-        let reasons: BTreeMap<String, Option<KeepReason>> = all.collect();
-        for listed in &mut self.listed.archives {
-            listed.kept_because = reasons.get(&listed.name.to_string()).copied().flatten();
-        }
-        let is_gone = |it: &mut ListedArchive| it.kept_because.is_none() && !stays.contains(&it.name);
-        let gone = self.listed.archives.extract_if(.., is_gone);
-        gone.map(|archive| archive.name.to_string()).collect()
+        let reasons = plan_prune(&later.catalog, keep, now_ns);
+        let reasons: Vec<_> = later.catalog.archives().iter().map(|archive| &archive.name).zip(reasons).collect();
+        let (kept, gone): (Vec<_>, Vec<_>) = archives
+            .iter()
+            .map(|archive| {
+                let reason = reasons.iter().find(|(name, _)| **name == archive.name);
+                Archive { kept_because: reason.and_then(|(_, reason)| *reason), ..archive.clone() }
+            })
+            .partition(|archive| archive.kept_because.is_some() || stays.contains(&archive.name));
+        self.catalog = self.with(kept);
+        gone.iter().map(|archive| archive.name.to_string()).collect()
     }
 
     /// The pair that a node would choose: a full archive, and an incremental one based on it.
     fn newest_pair(&self) -> Vec<ArchiveName> {
-        let catalog = self.catalog();
-        let Some(choice) = catalog.choice() else { return Vec::new() };
+        let Some(choice) = self.catalog.choice() else { return Vec::new() };
         [choice.full].into_iter().chain(choice.incremental).map(|archive| archive.name.clone()).collect()
     }
 
     fn json(&self, now: SystemTime) -> (String, Option<String>) {
-        let catalog = self.catalog();
-        let fields = |archive: &Archive, is_latest: bool| {
-            let fields = ArchiveFields::new(archive, &catalog, now).without_age();
-            let listed = self.archives().find(|listed| listed.name == archive.name);
-            PublishedFields {
-                fields: if is_latest { fields } else { fields.in_list() },
-                state: listed.and_then(|listed| listed.state.as_deref()),
-            }
+        let fields = |archive: &Archive, is_in_list: bool| {
+            let fields = ArchiveFields::new(archive, &self.catalog, now).without_age();
+            PublishedFields { fields: if is_in_list { fields.in_list() } else { fields }, state: state_of(archive) }
         };
-        let text = |of: &Catalog, is_latest| json(&ListFields::new(of, now, |archive| fields(archive, is_latest)));
-        let latest = catalog.choice().map(|choice| {
-            let mut pair = Catalog::new([choice.full].into_iter().chain(choice.incremental).cloned());
-            (pair.slot_time, pair.epoch_schedule) = (catalog.slot_time, catalog.epoch_schedule);
-            text(&pair, true)
+        let all = ListFields::new(&self.catalog, now, |archive| fields(archive, true));
+        let latest = self.catalog.choice().map(|choice| {
+            let pair = self.with([choice.full].into_iter().chain(choice.incremental).cloned());
+            json(&ListFields::new(&pair, now, |archive| fields(archive, false)))
         });
-        (text(&catalog, false), latest)
+        (json(&all), latest)
     }
 }
 
 #[derive(Serialize)]
-struct PublishedFields<'a> {
+struct PublishedFields {
     #[serde(flatten)]
     fields: ArchiveFields,
-    state: Option<&'a str>,
+    state: &'static str,
 }
 
 impl IndexedStore {
@@ -223,13 +204,13 @@ impl IndexedStore {
     /// not an index.
     pub fn read(&self, progress: &dyn Progress) -> Result<Index> {
         let Some(small) = self.index.get_small(INDEX, INDEX_BYTES_MAX, progress)? else {
-            return Ok(Index { listed: Listed::default(), condition: Condition::Absent });
+            return Ok(Index { catalog: Catalog::default(), condition: Condition::Absent });
         };
         let listed = parse_list(&small.bytes).ok_or_else(|| {
             Error::failed(format!("{} is not an index of archives", self.index.shown(INDEX)))
                 .with_hint("give a target of its own; what is there was written by another program")
         })?;
-        Ok(Index { listed, condition: unchanged(small.e_tag) })
+        Ok(Index { catalog: Catalog::of_listing(listed, ""), condition: unchanged(small.e_tag) })
     }
 
     /// Changes the index and `latest.json`, and reads both back. Removes archives from the index

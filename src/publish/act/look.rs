@@ -12,7 +12,6 @@ use super::Run;
 use super::index::Ready;
 use super::pins::Pinned;
 use crate::publish::decide::Facts;
-use crate::publish::decide::choose::key;
 
 /// A file modified within this time may be incomplete because it is being written.
 pub const WRITTEN_WITHIN: Duration = Duration::from_secs(60);
@@ -36,11 +35,9 @@ impl Eye {
             entries.pins.retain(|name, _| names.contains(name));
             entries.incremental_unix_seconds
         })?;
-        let is_refused = |archive: &&Archive| journal.read(|entries| entries.has_refused(archive));
         let Catalog { slot_time, epoch_schedule, .. } = self.ready;
         let ready = |archive: &Archive| Ready { archive: archive.clone(), slot_time, epoch_schedule };
         Ok(Facts {
-            refused: seen.iter().filter(is_refused).map(|archive| key(&archive.name)).collect(),
             // A time in the future was written before the clock jumped back, and is ignored.
             since_incremental: begun
                 .and_then(|begun| since_1970(now()).as_secs().checked_sub(begun))

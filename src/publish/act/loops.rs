@@ -1,6 +1,5 @@
 //! The loops of publishing beside the keeper's: one prepares archives, one rebases them, and one for
-//! each target publishes them. Each takes its work from the board. What follows is told while the
-//! board is locked: no other loop sees it there, and tells of its own work, before.
+//! each target publishes them. Each takes its work from the board, and says there how it ended.
 
 use std::path::Path;
 use std::time::Instant;
@@ -10,66 +9,49 @@ use slotpress_base::threads::guarded;
 use slotpress_base::{Progress, Result};
 use slotpress_format::ArchiveName;
 use slotpress_read::{CheckMode, NamedArchive, VerifyOptions, verify_archives};
+use slotpress_stores::Target;
 
 use super::look::WRITTEN_WITHIN;
 use super::target::TargetWorker;
-use super::{Message, Run, rebasing};
+use super::{Run, rebasing};
 use crate::archive::encoding::EncodingOptions;
 use crate::archive::sink::Sink;
+use crate::publish::decide::{Board, Ended};
 use crate::recompress::{RecompressOptions, RecompressSource, recompress};
 
 /// Checks and recompresses pinned archives, one at a time.
 pub fn maker(run: &Run<'_>) {
-    let journal = &run.pins.journal;
-    while let Some(source) = run.wait(|board| board.begin_making()) {
+    while let Some(source) = run.wait(Board::begin_making) {
         let start = Instant::now();
-        let result = guarded(|| {
-            if source.base_slot.is_some() {
-                journal.change(|entries| entries.incremental_unix_seconds = Some(since_1970(now()).as_secs()))?;
-            }
-            prepare(run, &source)
-        });
+        let result = guarded(|| prepare(run, &source));
         let elapsed = start.elapsed();
-        run.look(|board, looked| {
-            let was = journal.read(|entries| entries.pins.get(&source.to_string()).copied());
-            let is_quiet = was.is_none_or(|was| !was.is_modified_within(elapsed + WRITTEN_WITHIN, now()));
-            board.set_time(Instant::now());
-            // If this look fails, the next one finds the new archive.
-            for outcome in board.made(&source, looked.and(result), was, is_quiet, elapsed) {
-                if let Err(error) = run.carry_out(board, outcome) {
-                    run.tell(board.failed(&source, error));
-                }
-            }
-        });
-        drop(run.messages.send(Message::Done(None)));
+        let pin = run.pins.journal.read(|entries| entries.pins.get(&source.to_string()).copied());
+        let was = pin.unwrap_or_default();
+        let is_quiet = !was.is_modified_within(elapsed + WRITTEN_WITHIN, now());
+        run.update(|board| board.end(Ended::Made { source, result, was, is_quiet, elapsed }));
     }
 }
 
 /// Makes rebased archives, one at a time.
 pub fn rebaser(run: &Run<'_>) {
-    while let Some((name, from, stop)) = run.wait(|board| board.begin_rebase()) {
+    while let Some((name, from, stop)) = run.wait(Board::begin_rebase) {
         run.progress.detail(&format!("rebasing: {name}"));
         let (start, target) = (Instant::now(), run.options.targets.get(from));
         let result = guarded(|| target.map_or(Ok(()), |target| rebasing::make(&name, run, target, &stop)));
-        run.look(|board, _| {
-            let told = board.rebased(&name, result, start.elapsed());
-            told.into_iter().for_each(|event| run.tell(event));
-        });
-        drop(run.messages.send(Message::Done(None)));
+        if stop.is_interrupted() {
+            run.progress.detail("a rebased archive is not made: a newer full archive is there");
+        }
+        let elapsed = start.elapsed();
+        run.update(|board| board.end(Ended::Rebased { name, result, elapsed }));
     }
 }
 
 /// Publishes on a target.
-pub fn serve(run: &Run<'_>, at: usize) {
-    let Some(target) = run.options.targets.get(at) else { return };
+pub fn serve(run: &Run<'_>, target: &Target, at: usize) {
     let worker = TargetWorker::new(run, target, at);
     while let Some(()) = run.wait(|board| board.begin_target(at).then_some(())) {
         let result = guarded(|| worker.serve());
-        let is_done = result.is_ok();
-        let mut board = run.board.lock();
-        board.answered(at, result).into_iter().for_each(|event| run.tell(event));
-        drop(board);
-        drop(run.messages.send(Message::Done(is_done.then_some(at))));
+        run.update(|board| board.answered(at, result));
     }
 }
 
@@ -79,6 +61,8 @@ fn prepare(run: &Run<'_>, name: &ArchiveName) -> Result<ArchiveName> {
     let (pins, options, progress) = (&run.pins, run.options, run.progress);
     let mut how = options.recompress.clone();
     if name.base_slot.is_some() {
+        let begun = Some(since_1970(now()).as_secs());
+        pins.journal.change(|entries| entries.incremental_unix_seconds = begun)?;
         how.check.mode = CheckMode::Frames;
     }
     let path = pins.pinned_path(name);

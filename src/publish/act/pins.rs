@@ -202,10 +202,13 @@ impl PinDir {
         }
     }
 
-    /// Moves a damaged archive to the quarantine, and returns its path there. Deletes all but the
-    /// newest [`QUARANTINED_MAX`].
-    pub fn quarantine(&self, name: &ArchiveName) -> Result<PathBuf> {
+    /// Moves a damaged archive to the quarantine, and returns its path there; `None` if it is not
+    /// pinned. Deletes all but the newest [`QUARANTINED_MAX`].
+    pub fn quarantine(&self, name: &ArchiveName) -> Result<Option<PathBuf>> {
         let text = name.to_string();
+        if self.pinned.found(&text)?.is_none() {
+            return Ok(None);
+        }
         let to = self.quarantine.path_of(&text);
         // Remove the old name first: if both names are hard links to one file (an archive that
         // failed, then grew), rename would keep both.
@@ -217,7 +220,7 @@ impl PinDir {
         for old in names.iter().rev().skip(QUARANTINED_MAX) {
             remove(&self.quarantine, &old.to_string())?;
         }
-        Ok(to)
+        Ok(Some(to))
     }
 }
 

@@ -2,16 +2,16 @@
 //! others.
 
 use std::collections::BTreeSet;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use parking_lot::Mutex;
 use slotpress_base::kept_dir::changed;
-use slotpress_base::{Error, ErrorKind, Found, KeptDir, Result, free_bytes, has_room, panic_point};
+use slotpress_base::{Error, ErrorKind, Found, KeptDir, Result, clock, free_bytes, has_room, panic_point};
 use slotpress_read::remove_stale_files;
 use slotpress_stores::{Store, Target};
 
 use super::Run;
-use super::index::{Index, IndexedStore, Newest, Ready, Step};
+use super::index::{Index, IndexedStore, Newest, Ready, Step, state_of};
 use super::pins::check_target;
 use super::upload::Uploader;
 use crate::publish::decide::choose::ArchiveSet;
@@ -23,6 +23,8 @@ pub struct TargetContents {
     pub newest: Newest,
     /// Free space of a directory's file system; `None` for buckets.
     pub free_bytes: Option<u64>,
+    /// When the target last did what it was asked for.
+    pub worked_at: Option<SystemTime>,
 }
 
 pub struct TargetWorker<'r, 'a> {
@@ -54,8 +56,8 @@ impl<'r, 'a> TargetWorker<'r, 'a> {
             self.publish(&mut contents, &there, Step::Agree)?;
         }
         loop {
-            contents.free_bytes = store.dir().and_then(free_bytes);
-            let next = self.run.board.lock().next_to_send(self.at, &contents);
+            (contents.free_bytes, contents.worked_at) = (store.dir().and_then(free_bytes), Some(clock::now()));
+            let next = self.run.update(|board| board.next_to_send(self.at, &contents));
             let Some(ready) = next else { return Ok(()) };
             self.run.progress.check()?;
             self.put(&mut contents, store, &ready)?;
@@ -98,7 +100,7 @@ impl<'r, 'a> TargetWorker<'r, 'a> {
             name: ready.archive.name.clone(),
             target: self.target.to_string(),
             bytes: ready.archive.size_bytes,
-            state: ready.state(),
+            state: state_of(&ready.archive),
             root: ready.archive.hashes.map(|hashes| hashes.root),
             rebased_on: ready.archive.rebased_on(),
             elapsed: start.elapsed(),

@@ -1,9 +1,6 @@
 //! Puts an archive on a target: by a hard link where possible, otherwise by sending its bytes. An
 //! interrupted upload is resumed.
 
-use std::fs::File;
-use std::ops::Range;
-use std::path::Path;
 use std::time::Duration;
 
 use rustix::fs::CWD;
@@ -15,19 +12,19 @@ use slotpress_read::{LocalFile, Tail};
 use slotpress_stores::{Attribute, Store, Upload, UploadState, headers_of};
 
 use super::Run;
-use super::index::Ready;
+use super::index::{Ready, state_of};
 use super::pins::link;
 use crate::publish::remember::BegunUpload;
 use crate::restore::copies::has_same_content;
 
 const PIECE_BYTES: u64 = 1 << 20;
 
+/// Interval between checks whether parts have arrived.
+const PARTS_CHECK: Duration = Duration::from_millis(20);
+
 /// Number of parts that arrive before they are recorded: the journal is written as a whole, and a
 /// kill makes at most so many be sent again.
 const PARTS_APART: usize = 16;
-
-/// Interval between checks whether parts have arrived.
-const PARTS_CHECK: Duration = Duration::from_millis(20);
 
 pub struct Uploader<'r, 'a> {
     pub run: &'r Run<'a>,
@@ -49,22 +46,6 @@ impl Uploader<'_, '_> {
             },
             put => put,
         }
-    }
-
-    /// Sends the first piece of the range `left` of a file; returns where the piece ends.
-    fn send_piece(
-        &self,
-        upload: &mut Upload,
-        file: &File,
-        path: &Path,
-        left: Range<u64>,
-        buffer: &mut Vec<u8>,
-    ) -> Result<u64> {
-        let end = left.start.saturating_add(PIECE_BYTES).min(left.end);
-        let io_hint = self.run.options.recompress.encoding.io_policy.io_hint;
-        let piece = io_hint.read_range(file, &(left.start..end), left.end, buffer).or_path("read", path)?;
-        upload.write(piece, self.run.progress)?;
-        Ok(end)
     }
 
     /// Creates a hard link to the file. Returns false if the target is not a directory on the same
@@ -116,38 +97,34 @@ impl Uploader<'_, '_> {
             self.store.abort(&name, &begun.state, self.run.progress)?;
         }
         let mut headers = headers_of(&archive.name, archive.hashes.map(|hashes| hashes.root));
-        headers.insert(Attribute::Metadata("slotpress-state".into()), ready.state().into());
+        headers.insert(Attribute::Metadata("slotpress-state".into()), state_of(&ready.archive).into());
         self.store.upload(&name, &headers, archive.size_bytes, false, self.run.progress)
     }
 
     /// Sends what is left of the file, and records which parts have arrived.
     fn send_bytes(&self, upload: &mut Upload, ready: &Ready) -> Result<()> {
-        let mut at = upload.resumed_bytes();
-        let (path, bytes) = (ready.archive.path(), ready.archive.size_bytes);
+        let (path, bytes, progress) = (ready.archive.path(), ready.archive.size_bytes, self.run.progress);
         let (file, _) = ready.archive.open().or_path("open", &path)?;
-        let (mut buffer, begun) = (Vec::new(), upload.state());
-        let part_bytes = begun.as_ref().map_or(0, |state| state.part_bytes);
-        let mut known = begun.as_ref().map_or(0, |state| state.tags.len());
-        begun.map_or(Ok(()), |state| self.remember(ready, Some(state)))?;
-        loop {
-            let count = upload.part_count().unwrap_or(usize::MAX);
-            let is_all = part_bytes.saturating_mul((count as u64).saturating_add(1)) > bytes || part_bytes == 0;
-            if part_bytes > 0 && count > known && (is_all || count - known >= PARTS_APART) {
+        let io_hint = self.run.options.recompress.encoding.io_policy.io_hint;
+        let (mut at, mut buffer, mut next_count) = (upload.resumed_bytes(), Vec::new(), 0);
+        while at < bytes {
+            if let Some(count) = upload.part_count().filter(|count| *count >= next_count) {
                 self.remember(ready, upload.state())?;
-                known = count;
+                next_count = count + PARTS_APART;
             }
-            if at < bytes {
-                self.run.progress.check()?;
-                at = self.send_piece(upload, &file, &path, at..bytes, &mut buffer)?;
-            } else if is_all {
-                return Ok(());
-            } else {
-                // Wait for all parts but the last: what has arrived is recorded, and is not sent
-                // again after a failure.
-                upload.write(&[], self.run.progress)?;
-                wait(self.run.progress, PARTS_CHECK);
-            }
+            progress.check()?;
+            let end = at.saturating_add(PIECE_BYTES).min(bytes);
+            let piece = io_hint.read_range(&file, &(at..end), bytes, &mut buffer).or_path("read", &path)?;
+            upload.write(piece, progress)?;
+            at = end;
         }
+        // Record all parts but the last, which a failing store may refuse for long.
+        let lacks = |state: &UploadState| state.done_bytes().saturating_add(state.part_bytes) < bytes;
+        while upload.state().is_some_and(|state| lacks(&state)) {
+            upload.write(&[], progress)?;
+            wait(progress, PARTS_CHECK);
+        }
+        upload.state().map_or(Ok(()), |state| self.remember(ready, Some(state)))
     }
 
     /// True if the object of this name is identical: compares roots if they are known, otherwise

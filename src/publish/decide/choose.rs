@@ -95,16 +95,14 @@ impl TargetState {
 }
 
 impl Board<'_> {
-    /// True if the archive failed or was left out, and is not tried again.
     fn is_refused(&self, key: &Key) -> bool {
-        let is_hopeless = self.failing.get(key).is_some_and(Retry::is_hopeless);
-        is_hopeless || self.facts.refused.contains(key) || self.skipped.contains_key(key)
+        self.verdicts.get(key).is_some_and(Retry::is_refused)
     }
 
     /// True if preparing the archive failed repeatedly: it is skipped for now, so that others get
     /// their turn.
     fn is_waiting(&self, key: &Key) -> bool {
-        self.failing.get(key).is_some_and(|retry| retry.lets_others_go(self.options.is_once, self.now))
+        self.verdicts.get(key).is_some_and(|verdict| verdict.lets_others_go(self.options.is_once, self.now))
     }
 
     fn candidates(&self) -> BTreeMap<Key, &Archive> {
@@ -150,7 +148,7 @@ impl Board<'_> {
             true => !self.has_begun_incremental,
             false => self.facts.since_incremental.is_none_or(|since| since >= self.options.every),
         };
-        key.0.is_none() || self.failing.contains_key(key) || is_due()
+        key.0.is_none() || self.verdicts.contains_key(key) || is_due()
     }
 
     /// The newest archive of a kind that has its turn, and that a target will still want when

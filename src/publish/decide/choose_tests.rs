@@ -51,13 +51,19 @@ fn options() -> PublishOptions {
 }
 
 fn situation(seen: &[ArchiveName], targets: Vec<TargetState>) -> Board<'static> {
-    let mut now = Board::new(leak(options()), Instant::now());
+    let mut now = Board::new(leak(options()), [], Instant::now());
     (now.facts.seen, now.targets) = (archives(seen), targets);
     now
 }
 
 fn prepared(state: &Board<'_>) -> Option<ArchiveName> {
     state.next_to_prepare().map(|archive| archive.name.clone())
+}
+
+/// End of a preparation that failed.
+fn not_made(pinned: &Archive) -> Ended {
+    let (source, was) = (pinned.name.clone(), Identity::from(pinned));
+    Ended::Made { source, result: Err(Error::failed("a full disk")), was, is_quiet: true, elapsed: Duration::ZERO }
 }
 
 /// State of an archive that has failed so often that others are prepared first.
@@ -105,57 +111,55 @@ fn older_baseless_and_refused_archives_are_left_out() {
     let now = situation(&[full(1), on(1, 5), on(7, 9)], vec![published(&[full(5)])]);
     assert_eq!(prepared(&now), None);
     let mut now = situation(&[full(8), full(9)], vec![published(&[full(5)])]);
-    now.facts.refused.insert(key(&full(9)));
+    now.verdicts.insert(key(&full(9)), Retry::never());
     assert_eq!(prepared(&now), Some(full(8)));
 }
 
 #[test]
 fn an_archive_that_fails_repeatedly_blocks_no_other_and_stays_pinned() {
     let mut now = situation(&[full(8), full(9), on(5, 7)], vec![published(&[full(5)])]);
-    now.failing.insert(key(&full(9)), waiting());
+    now.verdicts.insert(key(&full(9)), waiting());
     assert_eq!((prepared(&now), now.pins().add), (Some(full(8)), vec![full(9), full(8)]));
-    now.failing.insert(key(&full(8)), waiting());
+    now.verdicts.insert(key(&full(8)), waiting());
     assert_eq!((prepared(&now), now.pins().add), (Some(on(5, 7)), vec![full(9), on(5, 7)]));
-    now.failing.clear();
+    now.verdicts.clear();
     assert_eq!((prepared(&now), now.pins().add), (Some(full(9)), vec![full(9)]));
 }
 
 #[test]
 fn a_run_that_ends_by_itself_tries_once() {
     let options = leak(options().is_once(true));
-    let mut now = Board::new(options, Instant::now());
+    let mut now = Board::new(options, [], Instant::now());
     now.targets = vec![published(&[full(5)])];
     let facts = Facts { seen: archives(&[full(9)]), pinned: archives(&[full(9)]), ..Facts::default() };
-    now.see(facts.clone());
+    now.see(facts.clone(), Vec::new());
     assert!(!now.is_over());
-    let was = facts.pinned.first().map(Identity::from);
-    now.made(&full(9), Err(Error::failed("a full disk")), was, true, Duration::ZERO);
+    now.see(facts.clone(), vec![not_made(&facts.pinned[0])]);
     assert!(prepared(&now).is_none() && now.is_over(), "it is given up");
 
-    let mut now = Board::new(options, Instant::now());
+    let mut now = Board::new(options, [], Instant::now());
     now.targets = vec![published(&[full(5)])];
-    now.see(Facts { seen: archives(&[full(9)]), ..Facts::default() });
+    now.see(Facts { seen: archives(&[full(9)]), ..Facts::default() }, Vec::new());
     assert!(!now.is_over());
-    let told = now.not_pinned(&facts.seen[0], Pinned::NotNow);
-    assert!(matches!(told, Some(Outcome::Tell(Event::Skipped { .. }))) && now.is_over());
+    now.pinned(facts.seen[0].clone(), Pinned::NotNow);
+    assert!(matches!(now.told[..], [Event::Skipped { .. }]) && now.is_over());
     now.check_left_out().expect("a file that is being written is no failure");
 }
 
 #[test]
 fn an_incremental_one_that_failed_is_tried_again_at_the_announced_time() {
     let begun = Duration::ZERO;
-    let mut now = Board::new(leak(options()), Instant::now());
+    let mut now = Board::new(leak(options()), [], Instant::now());
     now.targets = vec![published(&[full(1)])];
     let there = archives(&[on(1, 5)]);
     let mut facts = Facts { seen: there.clone(), pinned: there.clone(), ..Facts::default() };
     for attempt in 1..=5 {
-        now.see(facts.clone());
+        now.see(facts.clone(), Vec::new());
         assert_eq!(now.begin_making(), Some(on(1, 5)), "attempt {attempt}");
         facts.since_incremental = Some(begun);
-        now.see(facts.clone());
-        let was = there.first().map(Identity::from);
-        let told = now.made(&on(1, 5), Err(Error::failed("a full disk")), was, true, begun);
-        let [Outcome::Tell(Event::Failed { retry: Some(retry), .. })] = &told[..] else { panic!("{told:?}") };
+        now.see(facts.clone(), vec![not_made(&there[0])]);
+        let told = mem::take(&mut now.told);
+        let [Event::Failed { retry: Some(retry), .. }] = &told[..] else { panic!("{told:?}") };
         assert_eq!(now.pins().drop, [], "attempt {attempt}: it stays pinned");
         assert_eq!(now.begin_making(), None, "attempt {attempt}: not yet");
         let later = now.now + *retry;
@@ -214,12 +218,9 @@ fn the_newest_full_archive_is_rebased_onto_older_ones() {
     assert_eq!(now.next_rebased(&now.targets[0]), None, "only one is asked for");
     assert_eq!(now.unneeded(), [&on(100, 300)]);
     now.facts.ready.clear();
-    now.facts.refused = keys(&[on(100, 300)]);
-    assert_eq!(at(&mut now, 2).to_rebase(), keys(&[]));
-    now.facts.refused.clear();
-    now.failing.entry(key(&on(100, 300))).or_default().give_up();
+    now.verdicts.insert(key(&on(100, 300)), Retry::never());
     assert_eq!(now.to_rebase(), keys(&[]));
-    now.see(now.facts.clone());
+    now.see(now.facts.clone(), Vec::new());
     assert_eq!(now.to_rebase(), keys(&[]), "still given up after a look");
 }
 

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use slotpress_base::{Error, ErrorKind, Hint};
+use slotpress_base::{Error, ErrorKind, Progress};
 use slotpress_format::SlotTime;
 use slotpress_format::ledger::names::*;
 use slotpress_read::catalog::prune::plan_prune;
@@ -69,12 +69,15 @@ struct World<'a> {
     pinned: BTreeMap<Key, Archive>,
     ready: BTreeMap<Key, Ready>,
     damaged: BTreeSet<Key>,
-    refused: BTreeMap<Key, Identity>,
+    refused: BTreeMap<Key, (ArchiveName, Identity)>,
     pins: BTreeMap<Key, Identity>,
     begun: Option<u64>,
     targets: Vec<There>,
-    preparing: Option<ArchiveName>,
+    /// What is being made, and its result when that is there.
+    preparing: Option<(ArchiveName, Option<Result<ArchiveName>>)>,
     rebasing: Option<(ArchiveName, CancelToken)>,
+    /// Archives that are ready, and were told to be.
+    told: BTreeSet<Key>,
     /// An archive that failed, and the time of the next attempt that was announced.
     promised: Option<(ArchiveName, Instant)>,
     is_peace: bool,
@@ -96,12 +99,10 @@ fn ready(archive: Archive) -> Ready {
 impl World<'_> {
     fn facts(&self) -> Facts {
         let all = |of: &BTreeMap<Key, Archive>| of.values().cloned().collect::<Vec<_>>();
-        let is_refused = |(key, archive): &(&Key, &Archive)| self.refused.get(*key) == Some(&Identity::from(*archive));
         Facts {
             seen: all(&self.seen),
             pinned: all(&self.pinned),
             ready: self.ready.values().cloned().collect(),
-            refused: self.seen.iter().filter(is_refused).map(|(key, _)| *key).collect(),
             since_incremental: self.begun.and_then(|at| self.unix_seconds.checked_sub(at)).map(Duration::from_secs),
         }
     }
@@ -152,60 +153,46 @@ impl World<'_> {
         Some(())
     }
 
-    /// Does what follows from work that has ended; returns whether that changes what the next look
-    /// finds.
-    fn carry_out(&mut self, outcomes: impl IntoIterator<Item = Outcome>) -> Option<bool> {
-        let mut has_changed = false;
-        for outcome in outcomes {
-            match outcome {
-                Outcome::Tell(_) => {}
-                Outcome::Unpin(name) => {
-                    self.acts()?;
-                    has_changed |= self.pinned.remove(&key(&name)).is_some();
-                }
-                Outcome::Refuse { name, was, .. } => {
-                    self.acts()?;
-                    assert!(self.damaged.contains(&key(&name)), "a sound archive was refused");
-                    self.refused.extend(was.map(|was| (key(&name), was)));
-                    has_changed |= self.pinned.remove(&key(&name)).is_some();
-                }
-            }
-        }
-        Some(has_changed)
-    }
-
-    /// What the keeper does after a look.
+    /// What the keeper does after a look; returns whether that changes what the next one finds.
     fn arrange(&mut self, board: &mut Board<'_>) -> Option<bool> {
-        let (changes, mut has_changed) = (board.pins(), false);
-        for name in &changes.drop {
+        let chores = board.chores();
+        if !self.is_peace && self.percent(30) {
+            // Loops go on meanwhile.
+            self.begin(board)?;
+            self.hear(board)?;
+        }
+        let mut has_changed = !(chores.refuse.is_empty() && chores.drop.is_empty() && chores.remove.is_empty());
+        for Damaged { name, was, .. } in chores.refuse {
             self.acts()?;
-            has_changed |= self.pinned.remove(&key(name)).is_some();
+            assert!(self.damaged.contains(&key(&name)), "a sound archive was refused");
+            self.pinned.remove(&key(&name));
+            self.refused.insert(key(&name), (name, was));
         }
-        for name in changes.no_room {
-            board.leave_out(name, "why".to_string(), Hint::MorePinBytes);
+        for name in &chores.drop {
+            self.acts()?;
+            assert!(self.preparing.as_ref().is_none_or(|(source, _)| source != name), "its pin is in use");
+            self.pinned.remove(&key(name));
         }
-        for archive in board.seen(&changes.add) {
+        for archive in chores.add {
             self.acts()?;
             let key = key(&archive.name);
             self.pins.insert(key, Identity::from(&archive));
             let pinned = match self.draws.below(if self.is_peace { 20 } else { 22 }) {
                 _ if !self.seen.contains_key(&key) => Pinned::Gone,
                 20 => Pinned::NotNow,
+                21 if self.damaged.contains(&key) => Pinned::Damaged(Error::damaged("why")),
                 _ => Pinned::Yes,
             };
             if matches!(pinned, Pinned::Yes) {
-                self.pinned.insert(key, archive);
-                has_changed = true;
-            } else {
-                let outcome = board.not_pinned(&archive, pinned);
-                self.carry_out(outcome)?;
+                self.pinned.insert(key, archive.clone());
             }
+            has_changed |= matches!(pinned, Pinned::Yes | Pinned::Damaged(_));
+            board.pinned(archive, pinned);
         }
-        for name in board.to_remove() {
+        for name in chores.remove {
             self.acts()?;
-            has_changed |= self.ready.remove(&key(&name)).is_some();
+            self.ready.remove(&key(&name));
         }
-        board.stop_rebase();
         Some(has_changed)
     }
 
@@ -215,7 +202,9 @@ impl World<'_> {
             return Some(());
         }
         for _ in 0..LOOKS_MAX {
-            board.see(self.facts());
+            let ended = mem::take(&mut board.ended);
+            board.see(self.facts(), ended);
+            self.listen(board);
             if !self.arrange(board)? {
                 self.begin(board)?;
                 self.check_promise(board);
@@ -223,6 +212,19 @@ impl World<'_> {
             }
         }
         panic!("every look leads to a change");
+    }
+
+    /// Hears what is told.
+    fn listen(&mut self, board: &mut Board<'_>) {
+        for event in mem::take(&mut board.told) {
+            match event {
+                Event::Prepared { name, .. } => drop(self.told.insert(key(&name))),
+                Event::Failed { target: None, retry: Some(retry), .. } => {
+                    self.promised.iter_mut().for_each(|(_, due)| *due = self.now + retry);
+                }
+                _ => {}
+            }
+        }
     }
 
     /// Lets the loops take their work, in any order.
@@ -238,7 +240,7 @@ impl World<'_> {
                     if source.base_slot.is_some() {
                         self.begun = Some(self.unix_seconds);
                     }
-                    self.preparing = Some(source);
+                    self.preparing = Some((source, None));
                 }
                 1 if self.rebasing.is_none() => {
                     let Some((name, from, stop)) = board.begin_rebase() else { continue };
@@ -277,7 +279,7 @@ impl World<'_> {
     fn hear(&mut self, board: &mut Board<'_>) -> Option<()> {
         board.set_time(self.now);
         if self.preparing.is_some() && (self.is_peace || self.percent(50)) {
-            self.made(board)?;
+            self.make(board);
         }
         if self.rebasing.is_some() && (self.is_peace || self.percent(30)) {
             let (name, stop) = self.rebasing.take().expect("it runs");
@@ -292,8 +294,7 @@ impl World<'_> {
                 made.hashes = Some(FrameHashes { root, offset_bytes: 0, frames: 1, rebased_on: Some(name.hash) });
                 self.ready.insert(key(&name), ready(made));
             }
-            board.see(self.facts());
-            board.rebased(&name, result, Duration::ZERO);
+            board.end(Ended::Rebased { name, result, elapsed: Duration::ZERO });
         }
         for at in 0..self.targets.len() {
             if self.is_peace || self.percent(60) {
@@ -303,32 +304,30 @@ impl World<'_> {
         Some(())
     }
 
-    fn made(&mut self, board: &mut Board<'_>) -> Option<()> {
-        let source = self.preparing.take().expect("it runs");
-        let was = self.pins.get(&key(&source)).copied();
-        let error = match () {
-            () if self.damaged.contains(&key(&source)) => Some(ErrorKind::Damaged),
-            () if !self.is_peace && self.percent(20) => Some(ErrorKind::Failed),
-            () => None,
-        };
-        let result = match error {
-            Some(kind) => Err(Error::new(kind, "why")),
-            None => {
-                self.ready.insert(key(&source), ready(archive(source.base_slot, source.slot, 0)));
-                Ok(source.clone())
-            }
-        };
-        board.see(self.facts());
-        let is_quiet = self.is_peace || self.percent(70);
-        let outcomes = board.made(&source, result, was, is_quiet, Duration::ZERO);
-        let retry = outcomes.iter().find_map(|outcome| match outcome {
-            Outcome::Tell(Event::Failed { retry, .. }) => *retry,
-            _ => None,
+    /// Makes an archive, and reports it at once or later.
+    fn make(&mut self, board: &mut Board<'_>) {
+        let (source, result) = self.preparing.take().expect("it runs");
+        let result = result.unwrap_or_else(|| {
+            let error = match () {
+                () if self.damaged.contains(&key(&source)) => ErrorKind::Damaged,
+                () if !self.is_peace && self.percent(20) => ErrorKind::Failed,
+                () => {
+                    self.ready.insert(key(&source), ready(archive(source.base_slot, source.slot, 0)));
+                    return Ok(source.clone());
+                }
+            };
+            Err(Error::new(error, "why"))
         });
-        if let Some(retry) = retry {
-            self.promised = Some((source, self.now + retry));
+        if !self.is_peace && self.percent(30) {
+            self.preparing = Some((source, Some(result)));
+            return;
         }
-        self.carry_out(outcomes).map(drop)
+        if result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Failed) {
+            self.promised = Some((source.clone(), self.now + Duration::from_secs(3600)));
+        }
+        let was = self.pins.get(&key(&source)).copied().unwrap_or_default();
+        let is_quiet = self.is_peace || self.percent(70);
+        board.end(Ended::Made { source, result, was, is_quiet, elapsed: Duration::ZERO });
     }
 
     /// Lets a target's loop do a step: what was taken is sent, and the next archive is taken.
@@ -353,6 +352,7 @@ impl World<'_> {
         if let Some(Ready { archive, .. }) = sending {
             let key = key(&archive.name);
             assert!(self.ready.contains_key(&key), "a ready archive was removed");
+            assert!(self.told.contains(&key), "it is published before it is told to be ready");
             assert!(!self.damaged.contains(&key), "a damaged archive was published");
             there.files.insert(key);
             if !is_peace && self.draws.below(100) < 3 {
@@ -445,12 +445,13 @@ fn live(seed: u64) {
         targets: options.targets.iter().map(|_| there()).collect(),
         preparing: None,
         rebasing: None,
+        told: BTreeSet::new(),
         promised: None,
         is_peace: false,
         acts: 0,
         draws,
     };
-    let mut board = Board::new(&options, world.now);
+    let mut board = Board::new(&options, [], world.now);
     let mut had_full = vec![false; options.targets.len()];
     let mut quiet = 0;
     for step in 0..STEPS + PEACE {
@@ -483,7 +484,8 @@ impl<'a> World<'a> {
     fn kill(&mut self, board: &mut Board<'a>) {
         (self.preparing, self.rebasing, self.promised) = (None, None, None);
         self.targets.iter_mut().for_each(|there| (there.is_busy, there.sending) = (false, None));
-        *board = Board::new(self.options, self.now);
+        self.told = self.ready.keys().copied().collect();
+        *board = Board::new(self.options, self.refused.values().cloned(), self.now);
     }
 }
 

@@ -11,9 +11,10 @@ mod life_tests;
 mod retry;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 use std::time::{Duration, Instant};
 
-use slotpress_base::{CancelToken, Error, Progress, Result};
+use slotpress_base::{CancelToken, Error, Hint, Result};
 use slotpress_format::ArchiveName;
 use slotpress_read::catalog::Archive;
 use slotpress_stores::Target;
@@ -34,23 +35,47 @@ pub struct Facts {
     pub seen: Vec<Archive>,
     pub pinned: Vec<Archive>,
     pub ready: Vec<Ready>,
-    /// Archives in `seen` that this run or an earlier one refused, and that have not changed since.
-    pub refused: BTreeSet<Key>,
     /// Time since the preparation of the last incremental archive began.
     pub since_incremental: Option<Duration>,
 }
 
-/// What follows from work that has ended.
-#[derive(Clone, Debug)]
-pub enum Outcome {
-    Tell(Event),
-    /// The file is damaged: it is remembered, and moved aside if it is pinned.
-    Refuse {
-        name: ArchiveName,
-        was: Option<Identity>,
-        error: Error,
+/// The end of a piece of work.
+#[derive(Debug)]
+pub enum Ended {
+    /// Of a preparation. `was` is the identity of the file when it was pinned; `is_quiet` is true if
+    /// the file had not changed for a while when the reading began.
+    Made {
+        source: ArchiveName,
+        result: Result<ArchiveName>,
+        was: Identity,
+        is_quiet: bool,
+        elapsed: Duration,
     },
-    Unpin(ArchiveName),
+    Rebased {
+        name: ArchiveName,
+        result: Result<()>,
+        elapsed: Duration,
+    },
+}
+
+/// A damaged archive, to be remembered, and moved aside if it is pinned.
+#[derive(Debug)]
+pub struct Damaged {
+    pub name: ArchiveName,
+    pub was: Identity,
+    pub error: Error,
+}
+
+/// What the keeper is to do. What goes has left the board already, so no loop takes it.
+#[derive(Debug)]
+pub struct Chores {
+    pub refuse: Vec<Damaged>,
+    pub drop: Vec<ArchiveName>,
+    pub add: Vec<Archive>,
+    /// Ready archives that no target wants.
+    pub remove: Vec<ArchiveName>,
+    /// With `--once`: true if nothing is left to do, or it has failed.
+    pub is_over: bool,
 }
 
 /// A target, as of its last answer.
@@ -76,21 +101,32 @@ pub struct Board<'a> {
     /// Name of the archive that is being made.
     preparing: Option<ArchiveName>,
     rebasing: Option<(Key, CancelToken)>,
-    /// Preparations and rebases that failed although no archive is damaged.
-    failing: BTreeMap<Key, Retry>,
-    /// Files that cannot be pinned as they are, or that no client of today loads: skipped until they
-    /// change.
-    skipped: BTreeMap<Key, Identity>,
+    /// Archives that are damaged, that cannot be pinned, that no client of today loads, or whose
+    /// preparation or rebase failed, and when they are tried again.
+    verdicts: BTreeMap<Key, Retry>,
+    /// Damaged archives that the keeper has not moved aside yet.
+    damaged: Vec<Damaged>,
+    /// Pins of files that have changed.
+    stale: Vec<ArchiveName>,
     /// With `--once`: archives left out, and the reasons.
     left_out: BTreeMap<Key, (ArchiveName, Error)>,
     has_begun_incremental: bool,
     looking: Retry,
-    /// True when no loop is to begin further work.
-    pub is_ended: bool,
+    /// Work that has ended: a look that begins after it takes it from here.
+    pub ended: Vec<Ended>,
+    /// What happened, for the keeper to tell.
+    pub told: Vec<Event>,
+    /// True if a piece of work has ended since the keeper asked.
+    pub has_news: bool,
 }
 
 impl<'a> Board<'a> {
-    pub fn new(options: &'a PublishOptions, now: Instant) -> Self {
+    /// Creates the board of a run. `refused` are damaged files that earlier runs have found.
+    pub fn new(
+        options: &'a PublishOptions,
+        refused: impl IntoIterator<Item = (ArchiveName, Identity)>,
+        now: Instant,
+    ) -> Self {
         let target = |target: &Target| TargetState { is_dir: matches!(target, Target::Dir(_)), ..Default::default() };
         Self {
             options,
@@ -99,12 +135,15 @@ impl<'a> Board<'a> {
             targets: options.targets.iter().map(target).collect(),
             preparing: None,
             rebasing: None,
-            failing: BTreeMap::new(),
-            skipped: BTreeMap::new(),
+            verdicts: refused.into_iter().map(|(name, was)| (key(&name), Retry::when_changed(was))).collect(),
+            damaged: Vec::new(),
+            stale: Vec::new(),
             left_out: BTreeMap::new(),
             has_begun_incremental: false,
             looking: Retry::default(),
-            is_ended: false,
+            ended: Vec::new(),
+            told: Vec::new(),
+            has_news: false,
         }
     }
 
@@ -118,20 +157,28 @@ impl<'a> Board<'a> {
         self.looking.is_due(self.now)
     }
 
-    /// Takes the result of a look, and forgets failures of archives that no longer exist.
-    pub fn see(&mut self, facts: Facts) {
+    /// Takes the result of a look, and the work that ended before it. Forgets verdicts on archives
+    /// that have changed or no longer exist.
+    pub fn see(&mut self, facts: Facts, ended: Vec<Ended>) {
         self.facts = facts;
         let seen: BTreeMap<Key, Identity> =
             self.facts.seen.iter().map(|archive| (key(&archive.name), Identity::from(archive))).collect();
-        self.skipped.retain(|key, was| seen.get(key) == Some(was));
         let pinned = self.facts.pinned.iter().map(|archive| key(&archive.name));
         let rebases = self.targets.iter().flat_map(|target| self.lacked_rebased(target)).chain(self.rebased_ready());
-        let there: BTreeSet<Key> = seen.into_keys().chain(pinned).chain(rebases).collect();
-        self.failing.retain(|key, _| there.contains(key));
+        let there: BTreeSet<Key> = seen.keys().copied().chain(pinned).chain(rebases).collect();
+        self.verdicts.retain(|key, verdict| match verdict.waits_for() {
+            Some(was) => seen.get(key) == Some(was),
+            None => there.contains(key),
+        });
+        ended.into_iter().for_each(|ended| self.hear(ended));
+        // The end of what is being made is told before a target may publish it.
+        let made = self.preparing.as_ref().map(key);
+        let rebased = self.rebasing.as_ref().map(|(key, _)| *key);
+        self.facts.ready.retain(|ready| ![made, rebased].contains(&Some(key(&ready.archive.name))));
     }
 
     fn is_due(&self, key: &Key) -> bool {
-        self.failing.get(key).is_none_or(|retry| retry.is_due(self.now))
+        self.verdicts.get(key).is_none_or(|verdict| verdict.is_due(self.now))
     }
 
     fn is_all_prepared(&self) -> bool {
@@ -145,11 +192,7 @@ impl<'a> Board<'a> {
         if !self.is_due(&key(&next)) || !self.facts.pinned.iter().any(|pinned| pinned.name == next) {
             return None;
         }
-        let mut made = next.clone();
-        if !self.options.is_as_is {
-            made.extension = self.options.recompress.encoding.codec.extension();
-        }
-        self.preparing = Some(made);
+        self.preparing = Some(next.clone());
         self.has_begun_incremental |= next.base_slot.is_some();
         Some(next)
     }
@@ -172,19 +215,28 @@ impl<'a> Board<'a> {
         Some((name_of(&next, self.options), from, stop))
     }
 
-    /// Stops a rebase whose result is not wanted any more. Returns true if it ran until now.
-    pub fn stop_rebase(&self) -> bool {
-        let Some((running, stop)) = &self.rebasing else { return false };
-        let is_wanted = self.to_rebase().contains(running) || self.rebased_ready().contains(running);
-        let stops = !is_wanted && !stop.is_interrupted();
-        if stops {
+    /// Takes what the keeper is to do. Stops a rebase whose result is not wanted any more.
+    pub fn chores(&mut self) -> Chores {
+        let (mut pins, remove) = (self.pins(), self.to_remove());
+        pins.drop.append(&mut self.stale);
+        for name in pins.no_room {
+            self.leave_out(name, "there is no room for its pin".to_string(), Hint::MorePinBytes);
+        }
+        if let Some((running, stop)) = &self.rebasing
+            && !self.to_rebase().contains(running)
+        {
             stop.cancel();
         }
-        stops
+        let is_over = self.damaged.is_empty() && pins.drop.is_empty() && remove.is_empty() && self.is_over();
+        let is_to_pin = |archive: &&Archive| pins.add.contains(&archive.name);
+        let add = self.facts.seen.iter().filter(is_to_pin).cloned().collect();
+        self.facts.pinned.retain(|archive| !pins.drop.contains(&archive.name));
+        self.facts.ready.retain(|ready| !remove.contains(&ready.archive.name));
+        Chores { refuse: mem::take(&mut self.damaged), drop: pins.drop, add, remove, is_over }
     }
 
     /// Ready archives to be removed, because no target wants them.
-    pub fn to_remove(&self) -> Vec<ArchiveName> {
+    fn to_remove(&self) -> Vec<ArchiveName> {
         // A target that has not answered yet may need any archive.
         if self.targets.iter().any(TargetState::is_silent) {
             return Vec::new();
@@ -214,28 +266,23 @@ impl<'a> Board<'a> {
         Some(next)
     }
 
-    pub fn ready(&self, name: &ArchiveName) -> Option<&Ready> {
+    fn ready(&self, name: &ArchiveName) -> Option<&Ready> {
         self.facts.ready.iter().find(|ready| ready.archive.name == *name)
     }
 
-    pub fn pinned(&self) -> &[Archive] {
-        &self.facts.pinned
+    /// Length of all pins, in bytes.
+    pub fn pinned_bytes(&self) -> u64 {
+        self.facts.pinned.iter().map(|pinned| pinned.size_bytes).fold(0, u64::saturating_add)
     }
 
-    /// Archives in the validator's directories that are to be pinned.
-    pub fn seen(&self, names: &[ArchiveName]) -> Vec<Archive> {
-        self.facts.seen.iter().filter(|archive| names.contains(&archive.name)).cloned().collect()
-    }
-
-    /// With `--once`: true if nothing is left to do, or it has failed.
-    pub fn is_over(&self) -> bool {
+    /// With `--once`: true if all that was seen is done, or has failed.
+    fn is_over(&self) -> bool {
         let is_done = |target: &TargetState| {
             let has_all = || target.is_known && self.next_for(target).is_none();
             !target.is_busy && (target.retry.is_given_up(true) || has_all())
         };
         let is_rebased = self.rebasing.is_none() && self.to_rebase().is_empty();
-        let is_tidy = || self.pins().drop.is_empty() && self.to_remove().is_empty();
-        self.options.is_once && is_rebased && self.is_all_prepared() && self.targets.iter().all(is_done) && is_tidy()
+        self.options.is_once && is_rebased && self.is_all_prepared() && self.targets.iter().all(is_done)
     }
 
     /// With `--once`: fails if a target lacks an archive that was left out.
@@ -247,10 +294,10 @@ impl<'a> Board<'a> {
 
     /// With `--once`: fails if one of the archives that were refused as damaged is newer than all
     /// that a target has.
-    pub fn check_refused(&self, refused: impl Iterator<Item = ArchiveName>) -> Result<()> {
+    pub fn check_refused(&self, refused: impl Iterator<Item = (ArchiveName, Identity)>) -> Result<()> {
         let is_newer = |slot, target: &TargetState| target.contents.published.keys.iter().all(|key| key.1 < slot);
         let is_lacked = |name: &ArchiveName| self.targets.iter().any(|it| it.is_known && is_newer(name.slot, it));
-        match refused.filter(is_lacked).max_by_key(|name| name.slot) {
+        match refused.map(|(name, _)| name).filter(is_lacked).max_by_key(|name| name.slot) {
             None => Ok(()),
             Some(name) => Err(Error::damaged(format!("{name} is damaged, and no archive as new as it is published"))
                 .with_hint("it is refused until its file changes; the next archive of the validator takes its place")),

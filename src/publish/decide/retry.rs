@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::publish::remember::Identity;
+
 /// Pause after the first failure of an operation; each further failure doubles it, up to the
 /// maximum.
 const RETRY_FIRST: Duration = Duration::from_secs(1);
@@ -12,11 +14,21 @@ const RETRY_MAX: Duration = Duration::from_secs(300);
 /// unnecessary.
 const FAILURES_BEFORE_OTHERS: u32 = 3;
 
-/// Number of failures of an operation, and the time of its next attempt.
+/// Number of failures of an operation, and when it is tried again.
 #[derive(Clone, Debug, Default)]
 pub struct Retry {
     pub failures: u32,
-    next: Option<Instant>,
+    next: Next,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+enum Next {
+    #[default]
+    Now,
+    At(Instant),
+    /// When the file has changed.
+    Changed(Identity),
+    Never,
 }
 
 impl Retry {
@@ -25,27 +37,42 @@ impl Retry {
     pub fn failed(&mut self, is_once: bool, now: Instant) -> Option<Duration> {
         let pause = RETRY_FIRST.saturating_mul(1 << self.failures.min(16)).min(RETRY_MAX);
         self.failures = self.failures.saturating_add(1);
-        self.next = Some(now + pause);
+        self.next = Next::At(now + pause);
         (!is_once).then_some(pause)
     }
 
     /// Puts off the next attempt, without a failure; others go first until then.
     pub fn put_off(&mut self, until: Instant) {
         self.failures = self.failures.max(FAILURES_BEFORE_OTHERS);
-        self.next = Some(until);
+        self.next = Next::At(until);
     }
 
-    /// Records a failure that no further attempt will overcome.
-    pub fn give_up(&mut self) {
-        self.failures = u32::MAX;
+    /// For a failure that no further attempt will overcome.
+    pub fn never() -> Self {
+        Self { next: Next::Never, ..Self::default() }
     }
 
-    pub fn is_hopeless(&self) -> bool {
-        self.failures == u32::MAX
+    /// For a file that cannot be used as it is.
+    pub fn when_changed(was: Identity) -> Self {
+        Self { next: Next::Changed(was), ..Self::default() }
+    }
+
+    /// True if time alone leads to no further attempt.
+    pub fn is_refused(&self) -> bool {
+        matches!(self.next, Next::Never | Next::Changed(_))
+    }
+
+    /// The file whose change leads to a further attempt.
+    pub fn waits_for(&self) -> Option<&Identity> {
+        if let Next::Changed(was) = &self.next { Some(was) } else { None }
     }
 
     pub fn is_due(&self, now: Instant) -> bool {
-        self.next.is_none_or(|next| next <= now)
+        match self.next {
+            Next::Now => true,
+            Next::At(next) => next <= now,
+            Next::Changed(_) | Next::Never => false,
+        }
     }
 
     /// True if a run with `--once` makes no further attempt.

@@ -9,13 +9,6 @@ use serde_json::Value;
 use slotpress_base::{Error, text};
 use slotpress_format::{ArchiveName, Hash, Root, name_and_parts};
 
-/// A program of the operator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hook {
-    Published,
-    Failed,
-}
-
 /// Environment variables of a hook.
 pub type Variables = Vec<(String, String)>;
 
@@ -145,21 +138,15 @@ impl Event {
         })
     }
 
-    /// The hook that the event runs, and its variables: the fields of the event in JSON, as
-    /// `PUBLISH_…`. Returns `None` for events without a hook.
-    pub fn hook(&self) -> Option<(Hook, Variables)> {
-        let hook = match self {
-            Self::Published(_) => Hook::Published,
-            Self::Refused { .. } | Self::Skipped { .. } | Self::Failed { is_of_hook: false, .. } => Hook::Failed,
-            _ => return None,
-        };
-        let Ok(Value::Object(fields)) = serde_json::to_value(self) else { return None };
+    /// Variables of a hook: the fields of the event in JSON, as `PUBLISH_…`.
+    pub fn variables(&self) -> Variables {
+        let Ok(Value::Object(fields)) = serde_json::to_value(self) else { return Variables::new() };
         let text = |value: Value| match value {
             Value::Null => String::new(),
             Value::String(text) => text,
             other => other.to_string(),
         };
         let variable = |(name, value): (String, Value)| (format!("PUBLISH_{}", name.to_uppercase()), text(value));
-        Some((hook, fields.into_iter().map(variable).collect()))
+        fields.into_iter().map(variable).collect()
     }
 }

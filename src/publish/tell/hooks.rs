@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process_group};
 use slotpress_base::{Error, Progress, Result, ShowPath, progress};
 
-use super::event::{Event, Hook, Variables};
+use super::event::{Event, Variables};
 use crate::publish::PublishOptions;
 
 /// Maximum number of hooks waiting to run. Further ones are skipped, with a warning.
@@ -46,14 +46,16 @@ impl<'a> Hooks<'a> {
 
     /// Queues the event for its hook, if it has one; returns false if too many are waiting.
     pub fn tell(&mut self, event: &Event) -> bool {
-        let Some((hook, variables)) = event.hook() else { return true };
-        let program = match hook {
-            Hook::Published => &self.options.on_published,
-            Hook::Failed => &self.options.on_failed,
+        let program = match event {
+            Event::Published(_) => &self.options.on_published,
+            Event::Refused { .. } | Event::Skipped { .. } | Event::Failed { is_of_hook: false, .. } => {
+                &self.options.on_failed
+            }
+            _ => return true,
         };
         let Some(program) = program else { return true };
         let has_room = self.waiting.len() < HOOKS_MAX;
-        self.waiting.extend(has_room.then_some((program.as_path(), variables)));
+        self.waiting.extend(has_room.then(|| (program.as_path(), event.variables())));
         has_room
     }
 

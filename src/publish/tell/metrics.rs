@@ -148,14 +148,12 @@ impl Metrics {
         if let Some(free_bytes) = contents.free_bytes {
             self.see_free(target, free_bytes);
         }
+        if let Some(at) = contents.worked_at {
+            self.series.last_success.get_or_create(&of(target)).set(number(clock::since_1970(at).as_secs()));
+        }
         if contents.newest.of_all().is_some() {
             self.newest.lock().insert(target.to_string(), contents.newest);
         }
-    }
-
-    pub fn succeeded(&self, target: &str) {
-        let now = clock::since_1970(clock::now()).as_secs();
-        self.series.last_success.get_or_create(&of(target)).set(number(now));
     }
 
     pub fn see_free(&self, dir: &str, bytes: u64) {

@@ -113,15 +113,10 @@ impl<'a> Teller<'a> {
         self.gravest.take()
     }
 
-    /// Records that a target has carried out its order.
-    pub fn succeeded(&self, target: usize) {
-        self.options.targets.get(target).into_iter().for_each(|target| self.metrics.succeeded(&target.to_string()));
-    }
-
     /// Updates metrics and the service manager's status, and reports failures of hooks.
     pub fn see(&mut self, board: &Board<'_>, free_bytes: Option<u64>) {
         supervisor::alive();
-        self.metrics.see_pinned(board.pinned().iter().map(|pinned| pinned.size_bytes).fold(0, u64::saturating_add));
+        self.metrics.see_pinned(board.pinned_bytes());
         if let Some(bytes) = free_bytes {
             self.metrics.see_free(&self.options.pins.shown(), bytes);
         }
