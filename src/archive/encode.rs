@@ -210,7 +210,7 @@ pub fn encode_linked_frames<F: Send>(
             };
             compressor.compress(content, to)?;
             // Hash here, where all cores work, not on the thread that writes.
-            let hash = codec.is_zstd().then(|| frame_hash(&[], to));
+            let hash = codec.is_zstd().then(|| frame_hash(to));
             Ok((content_bytes as u64, left_as_is, hash))
         })
     };

@@ -1,10 +1,9 @@
-//! Writes an archive's file: frames in order, then their hashes, the index and the seek table.
+//! Writes an archive's file: frames in order, then the index with their hashes, and the seek table.
 
 use std::io::Write;
 use std::path::Path;
 
 use slotpress_base::{Error, IoContext, Result, ShowPath};
-use slotpress_format::archive::frame_hashes::{self};
 use slotpress_format::{
     END_OF_ARCHIVE_BYTES, Entry, EntryKind, FrameHash, Index, Root, SeekTableItem, seek_table_frame,
 };
@@ -81,7 +80,8 @@ impl<'a, W: Write> ArchiveWriter<'a, W> {
                 let settings =
                     [Some(self.codec.settings().as_str()), note].into_iter().flatten().collect::<Vec<_>>().join(" ");
                 let writer = concat!("slotpress ", env!("CARGO_PKG_VERSION")).to_string();
-                let index = Index { writer, settings, frame_size_bytes, entries: entries.collect() };
+                let hashes = std::mem::take(&mut self.hashes);
+                let index = Index { writer, settings, frame_size_bytes, hashes, entries: entries.collect() };
                 Some(self.put_tail(&index)?)
             }
             false => None,
@@ -91,23 +91,18 @@ impl<'a, W: Write> ArchiveWriter<'a, W> {
         Ok(WrittenArchive { length_bytes, frames, unclustered_pieces, root })
     }
 
-    /// Writes frame hashes, index and seek table. Returns the root.
+    /// Writes index and seek table. Returns the root.
     fn put_tail(&mut self, index: &Index) -> Result<Root> {
-        let frames = self.frames.len();
-        let too_many = || {
-            let message = format!("{}: {frames} frames are too many for a seek table", self.path.shown());
-            Error::failed(message).with_hint("choose larger frames")
-        };
-        let hashes = frame_hashes::to_frame(&self.hashes).ok_or_else(too_many)?;
         let index = index.to_frame()?;
-        for frame in [&hashes, &index] {
-            let compressed_bytes = frame.len() as u32; // a skippable frame is below 4 GiB
-            self.frames.push(SeekTableItem { compressed_bytes, content_bytes: 0 });
-        }
-        let table = seek_table_frame(&self.frames).ok_or_else(too_many)?;
-        let tail = [hashes, index, table];
-        let tail_bytes: u64 = tail.iter().map(|frame| frame.len() as u64).sum();
-        let root = Root::new(self.written_bytes + tail_bytes, tail.iter().map(Vec::as_slice));
+        let compressed_bytes = index.len() as u32; // a skippable frame is below 4 GiB
+        self.frames.push(SeekTableItem { compressed_bytes, content_bytes: 0 });
+        let table = seek_table_frame(&self.frames).ok_or_else(|| {
+            let message = format!("{}: {} frames are too many for a seek table", self.path.shown(), self.frames.len());
+            Error::failed(message).with_hint("choose larger frames")
+        })?;
+        let tail = [index.as_slice(), &table];
+        let tail_bytes = index.len() as u64 + table.len() as u64;
+        let root = Root::new(self.written_bytes + tail_bytes, tail);
         tail.iter().try_for_each(|frame| self.put(frame))?;
         Ok(root)
     }

@@ -114,7 +114,7 @@ fn peers_are_ranked_by_age_at_boot() {
 #[test]
 fn an_unknown_age_is_not_zero() {
     let dir = temp_dir();
-    let bytes = fs::read(fixture_of("slotpress-marks", "snapshot-26-")).expect("read");
+    let bytes = fs::read(archive(ledger("ledger-at-26").path(), dir.path(), &[])).expect("read");
     for (name, bytes, age) in [(full(30), vec![7; 1000], None), (full(26), bytes, Some(()))] {
         let listing = name.clone();
         let mirror = Server::start(move |request, stream| match request.path.as_str() {

@@ -1,7 +1,5 @@
 //! `slotpress list`: archives, and those that a node would choose.
 
-use std::fs;
-
 use serde_json::Value;
 
 use crate::common::listed::{names, objects};
@@ -29,7 +27,7 @@ fn a_list_tells_what_a_node_would_choose() {
     // The bank file gives the age, of an archive with or without an index.
     let told = |objects: &[Value]| (objects[2]["slot_ms"].clone(), objects[2]["slot_time_source"].clone());
     assert_eq!(told(&objects), (300.into(), "bank-file".into()));
-    fs::copy(fixture_of("slotpress-marks", "snapshot-26-"), dir.path().join(FULL_26)).expect("copied");
+    archive(ledger("ledger-at-26").path(), dir.path(), &["--force"]);
     let output = slotpress().args(["list", "--json"]).arg(dir.path()).output().expect("run");
     assert_eq!(told(&self::objects(&output.stdout)), (300.into(), "bank-file".into()));
     slotpress().arg("list").arg(dir.path().join("none")).assert().failure().code(1);

@@ -24,14 +24,12 @@ pub use archive::entry::{
     is_header_of_firedancer, padding_bytes,
 };
 pub use archive::entry_parser::{EntryParser, TarEnd, TarEvent};
-pub use archive::frame_hashes::{
-    FRAME_HASHES_KIND, FrameHash, Root, frame_hash, hashes_frame_bytes, is_begin_of_hashes,
-};
+pub use archive::frame_hashes::{FrameHash, Root, frame_hash};
 pub use archive::frames::{
     FRAME_SIZE_BYTES_DEFAULT, FRAME_SIZE_BYTES_MAX, FRAME_SIZE_BYTES_MIN, FrameCutter, FrameSpan,
 };
 pub use archive::genesis_archive::{GENESIS_ARCHIVE_NAME, GENESIS_BYTES_MAX, GENESIS_FILE_NAME};
-pub use archive::index::{INDEX_FRAME_BYTES_MAX, INDEX_FRAME_KIND, INDEX_MAGIC, Index};
+pub use archive::index::{INDEX_FRAME_BYTES_MAX, Index, is_index};
 pub use archive::limits::{
     AGAVE_WINDOW_BYTES_MAX, AGAVE_WINDOW_LOG_MAX, ENTRIES_MAX, ENTRY_BYTES_MAX, FIREDANCER_SLOTS,
     FIREDANCER_WINDOW_BYTES_MAX, UNPACKED_BYTES_MAX,

@@ -322,7 +322,8 @@ fn forged(frames: &[(&[u8], u32)], entries: Vec<Entry>) -> Vec<u8> {
         items.push(SeekTableItem { compressed_bytes: frame.len() as u32, content_bytes: *listed_bytes });
         file.extend(frame);
     }
-    let index = Index { writer: "forged".into(), settings: String::new(), frame_size_bytes: 1 << 20, entries };
+    let (writer, settings) = ("forged".to_string(), String::new());
+    let index = Index { writer, settings, frame_size_bytes: 1 << 20, hashes: Vec::new(), entries };
     let index = index.to_frame().expect("small");
     items.push(SeekTableItem { compressed_bytes: index.len() as u32, content_bytes: 0 });
     file.extend(index);

@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
 use slotpress_base::{Error, Result};
 
 use crate::{ENTRY_BYTES_MAX, parse_number, parse_storage_name};
@@ -21,7 +22,8 @@ pub const END_OF_ARCHIVE_BYTES: u64 = END_OF_ARCHIVE.len() as u64;
 /// Stands for the slot of a bank file whose name contains none.
 pub const UNNAMED_SLOT: u64 = u64::MAX;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// A file or directory of an archive. Indexes of archives name them by the order here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum EntryKind {
     /// The file at `version`.
     Version,
@@ -108,7 +110,7 @@ impl fmt::Display for EntryKind {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     pub kind: EntryKind,
     pub content_bytes: u64,

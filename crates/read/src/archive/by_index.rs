@@ -18,8 +18,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use events::{Carry, Events, RecordReader};
 use slotpress_base::{
-    AHEAD_BYTES, Ahead, Error, ErrorKind, Reading, Result, range_bytes, read_ahead, run_in_order, split_at_most,
-    to_usize,
+    AHEAD_BYTES, Ahead, Error, ErrorKind, Reading, Result, range_bytes, read_ahead, run_in_order, to_usize,
 };
 use slotpress_format::{
     Entry, EntryParser, FrameSpan, FrameStart, RecordWalker, TarEnd, frame_hash, parse_frame_start,
@@ -30,7 +29,7 @@ use super::documents::{DocumentReader, Documents};
 use super::front::is_noted;
 use super::opened::{Archive, Pass, ReadArchive};
 use super::source::Pieces;
-use super::tail::{DataFrame, Tail, check_skippable};
+use super::tail::{DataFrame, Tail};
 use super::visit::{EntryUse, Problem, Visitor};
 use super::walk::SeenFrame;
 
@@ -158,10 +157,9 @@ impl<'a> IndexReader<'a> {
         self.visitor.check()?;
         let item = item.read(&mut worker.compressed)?;
         let (number, frame) = (item.number, item.frame);
-        let (gap, bytes) = split_at_most(&worker.compressed, to_usize(frame.gap_bytes));
-        let decoded = check_skippable(gap)
-            .and_then(|()| self.check_header(number, &frame, bytes))
-            .and_then(|()| decode(&mut worker.decoder, &frame, bytes, content));
+        let bytes = worker.compressed.as_slice();
+        let decoded =
+            self.check_header(number, &frame, bytes).and_then(|()| decode(&mut worker.decoder, &frame, bytes, content));
         match decoded {
             Err(error) if error.kind() == ErrorKind::Damaged => {
                 let number = number as u64;
@@ -174,7 +172,7 @@ impl<'a> IndexReader<'a> {
         }
         let hashes = self.tail.hashes.as_ref().filter(|_| self.pass.checks_hashes);
         let hash = hashes.and_then(|hashes| hashes.frames.get(number));
-        if hash.is_some_and(|hash| frame_hash(gap, bytes) != *hash) {
+        if hash.is_some_and(|hash| frame_hash(bytes) != *hash) {
             self.visitor.problem(Problem::WrongHash { number: number as u64, offset_bytes: frame.offset_bytes })?;
         }
         let documents = self.parse_frame(item, worker, content)?;

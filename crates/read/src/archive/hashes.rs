@@ -26,10 +26,9 @@ pub fn check_hashes(
     progress: &dyn Progress,
 ) -> Result<Option<Root>> {
     let Some(hashes) = &tail.hashes else { return Ok(None) };
-    let (mut start, mut piece) = (0u64, Vec::new());
+    let mut piece = Vec::new();
     for (frame, hash) in tail.frames.iter().zip(&hashes.frames) {
-        let range = start..frame.end_bytes();
-        start = range.end;
+        let range = frame.range();
         if is_compared(&range) {
             continue;
         }

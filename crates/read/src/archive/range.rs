@@ -42,7 +42,7 @@ pub fn read_range(archive: &Archive, offsets: &FrameOffsets, mut offset_bytes: u
         if to_usize(frame.compressed_bytes) > zstd_safe::compress_bound(to_usize(frame.content_bytes)) {
             return Err(contradiction());
         }
-        let bytes = pieces.read(&(frame.offset_bytes..frame.end_bytes()), &mut compressed)?;
+        let bytes = pieces.read(&frame.range(), &mut compressed)?;
         decoder.decode(bytes, frame.offset_bytes, u64::from(frame.content_bytes), &mut content)?;
         if content.len() != frame.content_bytes as usize {
             return Err(contradiction());

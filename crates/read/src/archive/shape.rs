@@ -11,7 +11,7 @@ use std::ops::Range;
 use slotpress_base::bytes::count;
 use slotpress_base::{Error, ErrorKind, IoContext, Progress, Result, split_at_most, to_usize};
 use slotpress_format::{
-    BLOCK, END_OF_ARCHIVE, FRAME_HEADER_BYTES_MAX, FrameHeader, FrameStart, SKIPPABLE_HEADER_BYTES, is_begin_of_hashes,
+    BLOCK, END_OF_ARCHIVE, FRAME_HEADER_BYTES_MAX, FrameHeader, FrameStart, SKIPPABLE_HEADER_BYTES, is_index,
     parse_block_header, parse_frame_start, skippable_frame_bytes,
 };
 
@@ -69,9 +69,9 @@ impl Frames<'_> {
             }
             let start = parse_frame_start(split_at_most(&bytes, read).0).map_err(|error| damaged_at(error, at))?;
             match start {
-                FrameStart::Skippable { kind, content_bytes } => {
+                FrameStart::Skippable { content_bytes, .. } => {
                     let (_, content) = split_at_most(split_at_most(&bytes, read).0, SKIPPABLE_HEADER_BYTES);
-                    self.has_hashes |= is_begin_of_hashes(kind, content);
+                    self.has_hashes |= is_index(content);
                     count(&mut at, skippable_frame_bytes(content_bytes));
                 }
                 FrameStart::Zstd(header) => {

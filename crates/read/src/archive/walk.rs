@@ -12,7 +12,7 @@ use serde::Serialize;
 use slotpress_base::bytes::count;
 use slotpress_base::{Error, Result, to_usize};
 use slotpress_format::{
-    AGAVE_WINDOW_LOG_MAX, FRAME_HEADER_BYTES_MAX, FrameHeader, FrameStart, INDEX_MAGIC, SKIPPABLE_HEADER_BYTES,
+    AGAVE_WINDOW_LOG_MAX, FRAME_HEADER_BYTES_MAX, FrameHeader, FrameStart, SKIPPABLE_HEADER_BYTES, is_index,
     parse_block_header, parse_frame_start, skippable_frame_bytes,
 };
 use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
@@ -123,10 +123,9 @@ impl<'a, R: Read> FrameWalker<'a, R> {
     }
 
     fn observe(&mut self, offset_bytes: u64, start: FrameStart) -> Result<()> {
-        let is_index = matches!(start, FrameStart::Skippable { .. }) && {
-            let bytes = self.input.peek(SKIPPABLE_HEADER_BYTES.saturating_add(INDEX_MAGIC.len()))?;
-            bytes.get(SKIPPABLE_HEADER_BYTES..).unwrap_or_default().starts_with(INDEX_MAGIC)
-        };
+        let bytes = self.input.peek(FRAME_HEADER_BYTES_MAX)?;
+        let content = bytes.get(SKIPPABLE_HEADER_BYTES..).unwrap_or_default();
+        let is_index = matches!(start, FrameStart::Skippable { .. }) && is_index(content);
         (self.on_frame)(SeenFrame { number: None, offset_bytes, start, is_index })
     }
 

@@ -138,16 +138,8 @@ impl<'a> ArchiveRules<'a> {
     }
 
     pub fn finish(&self, archive: &Archive, read: &mut ReadArchive) -> Result<JudgedArchive> {
-        if let Some(tail) = archive.tail.as_ref().filter(|_| self.is_by_index) {
-            if !tail.is_plain {
-                let place = FindingPlace::default().at(tail.frames.last().map_or(0, |frame| frame.end_bytes()));
-                let expected = "frame hashes, index and seek table until the file's end";
-                self.findings.add_at(Rule::Index, &place, expected, "something else")?;
-            }
-        } else {
-            self.frames.lock().finish(archive.source.is_stream(), self.findings)?;
-        }
         if !self.is_by_index {
+            self.frames.lock().finish(archive.source.is_stream(), self.findings)?;
             read.frames.frames = self.frames.lock().count();
         }
         let documents = std::mem::take(&mut read.documents);

@@ -104,14 +104,14 @@ pub fn flipped_whole(scene: &Scene, request: &Request, stream: &mut TcpStream) -
     whole(scene, request, stream, &flipped(&scene.archive.right, scene.archive.right.len() / 2))
 }
 
-/// Flips a bit of the hashes, before the index and the seek table.
+/// Flips a bit of the index, before the seek table.
 pub fn flipped_at_the_end(scene: &Scene, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
     let bytes = &scene.archive.right;
-    let hashes = bytes.windows(8).rposition(|window| window == b"slothsh1").expect("frame hashes");
+    let hashes = bytes.windows(8).rposition(|window| window == b"slotidx2").expect("an index");
     ranges(scene, request, stream, &flipped(bytes, hashes + 40))
 }
 
-/// Flips a bit of the last bytes, by which hashes, index and seek table are found.
+/// Flips a bit of the last bytes, by which index and seek table are found.
 pub fn flipped_last(scene: &Scene, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
     let bytes = &scene.archive.right;
     ranges(scene, request, stream, &flipped(bytes, bytes.len() - 2))

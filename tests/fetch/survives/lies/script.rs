@@ -355,10 +355,10 @@ fn range_of(request: &Request, length: usize) -> Range<usize> {
     (range.start as usize).min(length - 1)..(range.end as usize).min(length)
 }
 
-/// Returns a place near another at which a flipped bit is found: not in the header that announces
-/// frame hashes, because without them a wrong archive is found only when it is unpacked.
+/// Returns a place near another at which a flipped bit is found: not in the header that announces an
+/// index, because without frame hashes a wrong archive is found only when it is unpacked.
 fn flippable(bytes: &[u8], at: usize) -> usize {
-    let begin = bytes.windows(8).rposition(|window| window == b"slothsh1");
+    let begin = bytes.windows(8).rposition(|window| window == b"slotidx2");
     match begin {
         Some(begin) if (begin - 8..begin + 8).contains(&at) => begin + 8,
         _ => at.min(bytes.len() - 1),
