@@ -6,8 +6,7 @@
 use slotpress_base::{Error, Result, split_at_most, to_usize};
 
 use crate::archive::entry::{is_header_of_firedancer, padded};
-use crate::archive::extension::{EXTENSION_BYTES_MAX, Extension};
-use crate::{BLOCK, BLOCK_BYTES, END_OF_ARCHIVE_BYTES, ENTRIES_MAX, Entry, Oddity, TarHeader, padding_bytes};
+use crate::{BLOCK, BLOCK_BYTES, END_OF_ARCHIVE_BYTES, ENTRIES_MAX, Entry, padding_bytes};
 
 const CUT_OFF: &str = "the archive was cut off, or its maker stopped early: get it again";
 
@@ -42,10 +41,6 @@ pub struct EntryParser {
     is_of_firedancer: bool,
     end_zero_bytes: u64,
     has_junk: bool,
-    extension: Extension,
-    /// Headers that only some clients accept, since the last call of `take_oddities`. `None` if
-    /// such a header is an error.
-    oddities: Option<Vec<(Oddity, TarHeader)>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +48,6 @@ enum ParserState {
     Header,
     Content { entry: Entry, offset_bytes: u64 },
     Padding { left_bytes: u64 },
-    Extension { flag: u8, content_bytes: u64 },
     End,
 }
 
@@ -83,20 +77,7 @@ impl EntryParser {
             is_of_firedancer: false,
             end_zero_bytes: 0,
             has_junk: false,
-            extension: Extension::default(),
-            oddities: None,
         }
-    }
-
-    /// Like [`new`](Self::new), but accepts headers that some clients refuse, and reports them
-    /// through [`EntryParser::take_oddities`].
-    pub fn tolerant() -> Self {
-        Self { oddities: Some(Vec::new()), ..Self::new() }
-    }
-
-    /// Returns the headers found since the last call that some clients refuse.
-    pub fn take_oddities(&mut self) -> Vec<(Oddity, TarHeader)> {
-        self.oddities.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Starts inside an entry, `offset_bytes` after the start of its header. Returns `None` if that
@@ -146,9 +127,6 @@ impl EntryParser {
                 ParserState::Content { entry, offset_bytes } => {
                     to_usize(entry.content_bytes.saturating_sub(offset_bytes))
                 }
-                ParserState::Extension { content_bytes, .. } => {
-                    to_usize(content_bytes.saturating_sub(self.extension.content_bytes()))
-                }
                 ParserState::Padding { left_bytes } => to_usize(left_bytes),
                 ParserState::End => bytes.len(),
             };
@@ -167,13 +145,6 @@ impl EntryParser {
             ParserState::Content { entry, offset_bytes } => {
                 on_event(TarEvent::Content { offset_bytes, bytes })?;
                 self.continue_content(entry, offset_bytes.saturating_add(length_bytes), on_event)?;
-            }
-            ParserState::Extension { flag, content_bytes } => {
-                self.extension.push(bytes);
-                if self.extension.content_bytes() == content_bytes {
-                    self.extension.take(flag);
-                    self.state = ParserState::padding(padding_bytes(content_bytes));
-                }
             }
             ParserState::Padding { left_bytes } => {
                 self.state = ParserState::padding(left_bytes.saturating_sub(length_bytes))
@@ -219,55 +190,18 @@ impl EntryParser {
             self.end_zero_bytes = BLOCK_BYTES;
         } else {
             let offset = self.position.saturating_add(bytes.len() as u64).saturating_sub(BLOCK_BYTES);
-            let header = match self.oddities {
-                Some(_) => TarHeader::parse_tolerantly(block),
-                None => TarHeader::parse(block),
-            };
+            let entry = Entry::parse_header(block)
+                .map_err(|error| error.within(format!("at offset {offset} of the tar stream")))?;
             self.is_of_firedancer |= self.entries == 0 && is_header_of_firedancer(block);
-            let mut header = header.map_err(|error| error.within(format!("at offset {offset} of the tar stream")))?;
-            self.begin(&mut header, on_event)?;
+            self.entries = self.entries.saturating_add(1);
+            if self.entries > ENTRIES_MAX {
+                return Err(Error::damaged(format!("more than {ENTRIES_MAX} entries, which no client reads")));
+            }
+            on_event(TarEvent::Begin(entry))?;
+            self.continue_content(entry, 0, on_event)?;
         }
         self.block.clear();
         Ok(())
-    }
-
-    fn begin(&mut self, header: &mut TarHeader, on_event: &mut OnEvent<'_>) -> Result<()> {
-        let is_extension = header.oddity() == Some(Oddity::Extension);
-        if !is_extension {
-            self.extension.apply(header);
-        }
-        if let Some(oddity) = header.oddity() {
-            match &mut self.oddities {
-                Some(oddities) => oddities.push((oddity, header.clone())),
-                None => return Err(oddity.error(header)),
-            }
-        }
-        self.entries = self.entries.saturating_add(1);
-        if self.entries > ENTRIES_MAX {
-            return Err(Error::damaged(format!("more than {ENTRIES_MAX} entries, which no client reads")));
-        }
-        let content_bytes = header.content_bytes;
-        if is_extension {
-            if content_bytes > EXTENSION_BYTES_MAX {
-                return Err(Oddity::Size.error(header));
-            }
-            self.state = match content_bytes {
-                0 => ParserState::Header,
-                _ => ParserState::Extension { flag: header.flag, content_bytes },
-            };
-            return Ok(());
-        }
-        match header.entry() {
-            Some(entry) => {
-                on_event(TarEvent::Begin(entry))?;
-                self.continue_content(entry, 0, on_event)
-            }
-            None if content_bytes > u64::MAX / 2 => Err(Oddity::Size.error(header)),
-            None => {
-                self.state = ParserState::padding(padded(content_bytes));
-                Ok(())
-            }
-        }
     }
 
     fn continue_content(&mut self, entry: Entry, offset_bytes: u64, on_event: &mut OnEvent<'_>) -> Result<()> {
@@ -361,53 +295,6 @@ mod tests {
         let mut parser = EntryParser::inside(entry, 1024).expect("at its end");
         let found = found_by(&mut parser, &entry_of("version", b'0', b"1.2.0")).expect("an entry");
         assert_eq!(found, [(true, VERSION), (false, VERSION)]);
-    }
-
-    /// A tolerant parser applies extensions to the next entry; a strict one refuses them.
-    #[test]
-    fn extensions() {
-        let records = b"12 path=xyz\n16 path=version\n9 size=5\n11 other=1\n";
-        let file = [entry_of("no-name", b'0', b"1.2.0"), vec![0; 1024]].concat();
-        for (extensions, oddities, is_version) in [
-            (vec![(b'L', &b"version\0junk"[..])], 1, true),
-            (vec![(b'x', b"16 path=version\n")], 1, true),
-            (vec![(b'x', records)], 1, false),
-            (vec![(b'L', b"version"), (b'x', records)], 2, true),
-            (vec![(b'x', b"16 path=version\n"), (b'K', b"a link")], 2, true),
-            (vec![(b'L', b"")], 1, false),
-            (vec![(b'x', b"version\n")], 1, false),
-        ] {
-            let tar: Vec<u8> = extensions.iter().flat_map(|(flag, said)| entry_of("ext", *flag, said)).collect();
-            let tar = [tar, file.clone()].concat();
-            let mut parser = EntryParser::tolerant();
-            let found = found_by(&mut parser, &tar).expect("passed over");
-            assert_eq!(!found.is_empty(), is_version, "{extensions:?}");
-            // A foreign name is one more oddity.
-            assert_eq!(parser.take_oddities().len(), oddities + usize::from(!is_version), "{extensions:?}");
-            assert!(parser.take_oddities().is_empty());
-            assert_eq!(parser.end(), TarEnd::Clean, "{extensions:?}");
-            assert!(EntryParser::new().feed(&tar, &mut |_| Ok(())).is_err());
-        }
-        let stated = [entry_of("ext", b'x', b"9 size=5\n"), entry_of("version", b'0', b"")].concat();
-        let mut parser = EntryParser::tolerant();
-        assert_eq!(found_by(&mut parser, &stated).expect("a header"), [(true, VERSION)], "five bytes are to come");
-        let long = entry_of("ext", b'x', &vec![b'y'; EXTENSION_BYTES_MAX as usize]);
-        EntryParser::tolerant().feed(&long, &mut |_| Ok(())).expect("just not too long");
-        let longer = entry_of("ext", b'x', &vec![b'y'; EXTENSION_BYTES_MAX as usize + 1]);
-        assert!(EntryParser::tolerant().feed(&longer, &mut |_| Ok(())).is_err());
-    }
-
-    /// A tolerant parser skips foreign entries.
-    #[test]
-    fn foreign_entries() {
-        let tar = [entry_of("genesis.bin", b'0', &[7; 600]), entry_of("version", b'0', b"1.2.0")].concat();
-        let mut parser = EntryParser::tolerant();
-        assert_eq!(found_by(&mut parser, &tar).expect("passed over"), [(true, VERSION), (false, VERSION)]);
-        let mut header = tar::Header::new_gnu();
-        header.set_path("genesis.bin").expect("short");
-        header.set_size(u64::MAX / 2 + 1);
-        header.set_cksum();
-        assert!(EntryParser::tolerant().feed(header.as_bytes(), &mut |_| Ok(())).is_err(), "half of all there can be");
     }
 
     fn tar_of(contents: &[Vec<u8>]) -> (Vec<u8>, Vec<(Entry, Vec<u8>)>) {

@@ -7,7 +7,6 @@
 pub mod assemble;
 pub mod entry;
 pub mod entry_parser;
-pub(crate) mod extension;
 pub mod frame_hashes;
 pub mod frames;
 pub mod genesis_archive;

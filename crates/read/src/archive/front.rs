@@ -74,7 +74,7 @@ fn shares_slots(archive: &Archive) -> Result<bool> {
     if let Some(tail) = &archive.tail {
         slots.extend(tail.index.entries.iter().filter_map(slot_of).take(2));
     } else {
-        let mut parser = EntryParser::tolerant();
+        let mut parser = EntryParser::new();
         decode_until(archive, &mut |bytes| {
             parser.feed(bytes, &mut |event| {
                 if let TarEvent::Begin(entry) = event {
@@ -142,7 +142,7 @@ fn read_by_index(archive: &Archive, tail: &Tail) -> Option<(Entry, Vec<u8>)> {
 /// there.
 fn in_order(archive: &Archive) -> Result<Option<(Entry, Vec<u8>)>> {
     let (mut bank, mut front, mut is_over) = (None, Vec::new(), false);
-    let mut parser = EntryParser::tolerant();
+    let mut parser = EntryParser::new();
     decode_until(archive, &mut |bytes| {
         parser.feed(bytes, &mut |event| {
             match event {

@@ -31,7 +31,7 @@ pub fn read_in_order(
 ) -> Result<ReadArchive> {
     let events =
         Events { visitor, sink, documents: DocumentReader::default(), entries: 0, batcher: None, is_open: false };
-    let mut reading = EntryReader { parser: EntryParser::tolerant(), is_lost: false, is_ended: false, events };
+    let mut reading = EntryReader { parser: EntryParser::new(), is_lost: false, is_ended: false, events };
     let stop = Stop::default();
     let decoded = std::thread::scope(|scope| {
         reading.events.batcher =
@@ -131,9 +131,6 @@ impl EntryReader<'_> {
             return Err(error);
         }
         let visitor = self.events.visitor;
-        for (oddity, header) in self.parser.take_oddities() {
-            visitor.problem(Problem::OddHeader { oddity, header: &header })?;
-        }
         let Err(error) = result else { return Ok(()) };
         visitor.problem(Problem::DamagedHeader { error: &error, offset_bytes: self.parser.position() })?;
         self.lose()

@@ -5,7 +5,7 @@
 //! contents as they are decoded, and its [`RecordVisitor`] the records of storages, on all workers.
 
 use slotpress_base::{Error, Result};
-use slotpress_format::{Entry, EntryParser, Oddity, RecordSink, TarEnd, TarHeader};
+use slotpress_format::{Entry, EntryParser, RecordSink, TarEnd};
 
 use super::walk::SeenFrame;
 
@@ -43,10 +43,8 @@ pub enum Problem<'a> {
     WrongHash { number: u64, offset_bytes: u64 },
     /// Frame boundaries are lost, so reading ends.
     Unreadable { error: &'a Error, is_after_end: bool },
-    /// A tar header makes no sense. `offset_bytes` counts from the start of the tar stream.
+    /// A tar header is not one of a snapshot. `offset_bytes` counts from the start of the tar stream.
     DamagedHeader { error: &'a Error, offset_bytes: u64 },
-    /// A tar header is unusual, and some clients refuse it.
-    OddHeader { oddity: Oddity, header: &'a TarHeader },
     /// The tar stream does not end as it should.
     End { parser: &'a EntryParser, error: &'a Error },
     /// Records are missing, because a part of the archive could not be read.
@@ -60,7 +58,6 @@ impl Problem<'_> {
             | Self::Unreadable { error, .. }
             | Self::DamagedHeader { error, .. }
             | Self::End { error, .. } => error.clone(),
-            Self::OddHeader { oddity, header } => oddity.error(header),
             Self::WrongHash { offset_bytes, .. } => {
                 Error::damaged(format!("the frame at offset {offset_bytes} does not match its hash"))
                     .with_hint("take the archive from another source")

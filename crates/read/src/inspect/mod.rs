@@ -292,8 +292,7 @@ impl Visitor for Inspector<'_> {
 
     fn problem(&self, problem: Problem<'_>) -> Result<()> {
         match problem {
-            // Oddities that some clients refuse are reported; unreadable parts are errors.
-            Problem::OddHeader { .. } => self.rules.problem(problem),
+            // A wrong end, which some clients refuse, is reported; unreadable parts are errors.
             Problem::End { parser, .. } if !parser.is_between_entries() => self.rules.problem(problem),
             problem => Err(problem.into_error()),
         }

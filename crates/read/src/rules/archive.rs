@@ -88,7 +88,6 @@ impl<'a> ArchiveRules<'a> {
             Problem::DamagedHeader { error, offset_bytes } => {
                 findings.add_error(Rule::TarDamaged, &FindingPlace::default().at(offset_bytes), error)
             }
-            Problem::OddHeader { oddity, header } => self.entries.lock().odd(oddity, header, findings),
             Problem::End { parser, error } => self.end(parser, error),
             Problem::LostRecords { which } => {
                 if !self.is_by_index {

@@ -5,9 +5,7 @@ use std::collections::HashSet;
 use std::fmt::Display;
 
 use slotpress_base::Result;
-use slotpress_format::{
-    BankFile, Entry, EntryKind, FIREDANCER_SLOTS, Oddity, TarHeader, UNNAMED_SLOT, UNPACKED_BYTES_MAX,
-};
+use slotpress_format::{BankFile, Entry, EntryKind, FIREDANCER_SLOTS, UNPACKED_BYTES_MAX};
 
 use super::findings::{FindingPlace, Findings};
 use super::rule::Rule;
@@ -34,37 +32,14 @@ impl EntryChecker {
         Self { base_slot, ..Self::default() }
     }
 
-    /// Slot in the name of the bank file's entry; `None` if the name has none.
+    /// Slot in the name of the bank file's entry.
     pub fn bank_slot(&self) -> Option<u64> {
-        self.bank_slot.filter(|slot| *slot != UNNAMED_SLOT)
+        self.bank_slot
     }
 
     /// Slot and length in bytes of every storage, in the archive's order.
     pub fn storages(&self) -> &[(u64, u64)] {
         &self.storages
-    }
-
-    pub fn odd(&self, oddity: Oddity, header: &TarHeader, findings: &Findings) -> Result<()> {
-        let place = FindingPlace::entry(header.shown_path());
-        let flag = format!("type {:?}", char::from(header.flag));
-        let size = format!("{} bytes", header.content_bytes);
-        let path = format!("{:?}", header.shown_path());
-        let both = format!("{flag}, {size}");
-        let (rule, expected, found) = match oddity {
-            Oddity::Foreign if header.flag == b'5' => {
-                (Rule::ForeignDir, "only what a snapshot archive holds", flag.as_str())
-            }
-            Oddity::Foreign => (Rule::ForeignEntry, "", both.as_str()),
-            Oddity::Kind => (Rule::EntryKind, "a file or a directory, each in its place", flag.as_str()),
-            Oddity::Extension => (Rule::ExtensionHeader, "plain headers only", flag.as_str()),
-            Oddity::Old => (Rule::OldHeader, "a GNU or ustar header", "neither"),
-            Oddity::Split => (Rule::SplitName, "a name in one field", "one in two fields"),
-            Oddity::Size => (Rule::EntrySize, "", size.as_str()),
-            Oddity::Checksum => (Rule::HeaderChecksum, "the sum of its bytes", "another number"),
-            Oddity::Loose => (Rule::LooseName, "a name as Agave writes it", path.as_str()),
-            Oddity::NoSize => (Rule::NoSize, "a size of 0", "none"),
-        };
-        findings.add_at(rule, &place, expected, found)
     }
 
     /// Checks an entry. `seen_slots` holds the slots of all storages of all archives so far.
@@ -91,7 +66,7 @@ impl EntryChecker {
         let add = |rule, expected: &str, found: &str| {
             findings.add_at(rule, &FindingPlace::entry(entry.kind), expected, found)
         };
-        if let Some(other) = self.dir_slot.filter(|other| *other != slot && slot != UNNAMED_SLOT) {
+        if let Some(other) = self.dir_slot.filter(|other| *other != slot) {
             add(Rule::DuplicateEntry, &format!("a bank file of slot {other}"), &format!("one of slot {slot}"))?;
         }
         if self.bank_slot.is_none() && !self.storages.is_empty() {

@@ -193,28 +193,8 @@ rules! {
     Index, Frames, Packing, NOBODY, RECOMPRESS, OWN, "the archive's own index does not fit its frames";
     /// Frames match their hashes.
     FrameHash, Frames, Broken, NOBODY, DOWNLOAD, OWN, "a frame does not match its hash";
-    /// Tar headers can be read.
-    TarDamaged, Entries, Broken, ALL, DOWNLOAD, SEEN, "the tar stream is damaged";
-    /// Every entry except directories belongs in a snapshot archive.
-    ForeignEntry, Entries, Broken, ALL, SOURCE, SEEN, "an entry that has no place in a snapshot archive";
-    /// Every directory belongs in a snapshot archive.
-    ForeignDir, Entries, Broken, AGAVE, SOURCE, SEEN, "a directory that has no place in a snapshot archive";
-    /// Each entry is a file or a directory, as its name requires.
-    EntryKind, Entries, Broken, ALL, SOURCE, SEEN, "an entry of a kind that clients refuse";
-    /// Entries do not exceed their size limits.
-    EntrySize, Entries, Broken, ALL, SOURCE, SEEN, "an entry of a size that clients refuse";
-    /// There are no PAX headers and no GNU long names.
-    ExtensionHeader, Entries, Broken, FIREDANCER, RECOMPRESS, PAGE_ARCHIVE, "a PAX header or GNU long name";
-    /// Tar headers are GNU or ustar headers.
-    OldHeader, Entries, Broken, FIREDANCER, RECOMPRESS, PAGE_ARCHIVE, "a tar header from before ustar";
-    /// Tar header checksums are right.
-    HeaderChecksum, Entries, Broken, AGAVE, DOWNLOAD, PAGE_FIREDANCER, "a tar header with a wrong checksum";
-    /// Names are written as Agave writes them.
-    LooseName, Entries, Broken, AGAVE, SOURCE, PAGE_FIREDANCER, "a name that Agave writes in another form";
-    /// Headers of directories state a size.
-    NoSize, Entries, Broken, AGAVE, RECOMPRESS, PAGE_FIREDANCER, "a directory without a size";
-    /// Names do not use the prefix field of the tar header.
-    SplitName, Entries, Broken, FIREDANCER, RECOMPRESS, PAGE_FIREDANCER, "a name that is split into the prefix field of its tar header";
+    /// Tar headers are of entries that a snapshot archive holds, and such as its writers make.
+    TarDamaged, Entries, Broken, ALL, DOWNLOAD, SEEN, "the tar stream is not one of a snapshot";
     /// There is at most one version entry: Agave may read the file while a second entry replaces
     /// it.
     VersionTwice, Entries, Broken, ALL, SOURCE, SEEN, "there are two version entries";
@@ -395,8 +375,6 @@ impl Rule {
             Self::TrailingBytes => "nothing after the end of the tar stream",
             Self::Index => "an index and a seek table that fit the frames",
             Self::TarDamaged => "a tar header, or the end of the archive",
-            Self::ForeignEntry => "only what a snapshot archive holds",
-            Self::EntrySize => "at most 16 GiB, and nothing in a directory",
             Self::BankFile | Self::BankFileEnd => "a bank file that can be read to its last byte",
             Self::StatusCache => "a status cache that can be read to its last byte",
             Self::Ledger => "storages, lists and bank file that agree",
@@ -481,12 +459,6 @@ impl Rule {
             (Self::DuplicateStorage | Self::StorageTooNew | Self::StorageTooOld, Firedancer) => {
                 Some("no validator writes such storages, and their records may replace those of others")
             }
-            (Self::ForeignDir, Firedancer) => Some("it passes over a directory that no validator writes"),
-            (Self::HeaderChecksum, Firedancer) => {
-                Some("it does not look at the checksum of a tar header, which may be damaged")
-            }
-            (Self::LooseName, Firedancer) => Some("it accepts names with a suffix, and numbers written in another way"),
-            (Self::NoSize, Firedancer) => Some("it does not look at the size of a directory"),
             (Self::BaseIsSlot, Firedancer) => {
                 Some("no validator writes an incremental archive of the slot of its full one")
             }
@@ -510,8 +482,7 @@ mod tests {
         assert_eq!(loading(Rule::HardLinks), [Agave42, Agave43, Agave44, Firedancer]);
         assert_eq!(loading(Rule::TaggedList), [Agave45, Firedancer]);
         assert_eq!(loading(Rule::FiredancerLimit), SnapshotClient::AGAVE);
-        assert_eq!(loading(Rule::VersionLength), loading(Rule::SplitName));
-        assert_eq!(loading(Rule::SplitName), SnapshotClient::AGAVE);
+        assert_eq!(loading(Rule::VersionLength), SnapshotClient::AGAVE);
         assert_eq!(loading(Rule::DuplicateStorage), [Firedancer]);
         assert_eq!(loading(Rule::InvalidVoteAccount), [Agave42, Firedancer]);
         assert_eq!(loading(Rule::StakesDelegation), [Agave45, Firedancer]);
