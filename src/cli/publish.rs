@@ -9,7 +9,7 @@ use clap::Args;
 use serde::Serialize;
 use slotpress::catalog::Keep;
 use slotpress::program::decoding_side_bytes;
-use slotpress::publish::{Event, PublishOptions, Published, Writer, publish};
+use slotpress::publish::{Event, PublishOptions, ReadyArchive, Writer, publish};
 use slotpress::stores::Target;
 use slotpress::{CheckOptions, Error, RecompressOptions, Result};
 use slotpress_base::text::ShowPath;
@@ -230,7 +230,7 @@ fn words(event: &Event) -> (Level, String) {
         }
         Event::Pinned { name } => (Level::Info, format!("pinned {name}")),
         Event::Skipped { name, why } => (Level::Warning, format!("left out {name}: {why}")),
-        Event::Prepared { name, state, bytes, elapsed, .. } => {
+        Event::Prepared(ReadyArchive { name, state, bytes, elapsed, .. }) => {
             let (size, time) = (values::show_bytes(*bytes), values::show_duration(*elapsed));
             (Level::Info, format!("ready: {name}, {size}, state {state}, in {time}"))
         }
@@ -238,8 +238,9 @@ fn words(event: &Event) -> (Level, String) {
             let kept = kept.as_ref().map_or(String::new(), |kept| format!("; it is kept as {}", kept.shown()));
             (Level::Error, format!("NOT PUBLISHED: {name} is damaged: {error}{kept}"))
         }
-        Event::Published(Published { name, target, bytes, elapsed, .. }) => {
+        Event::Published(ReadyArchive { name, target, bytes, elapsed, .. }) => {
             let (size, time) = (values::show_bytes(*bytes), values::show_duration(*elapsed));
+            let target = target.as_deref().unwrap_or_default();
             (Level::Info, format!("published {name} on {target}: {size} in {time}"))
         }
         Event::Pruned { target, names } => (Level::Info, format!("removed from {target}: {}", names.join(", "))),

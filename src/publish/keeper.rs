@@ -6,19 +6,25 @@ use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use slotpress_base::clock::{now, since_1970};
 use slotpress_base::progress::Forward;
 use slotpress_base::threads::{guarded, panicked, spawn};
-use slotpress_base::{CancelToken, Error, ErrorKind, Progress, ProgressEvent, Result, panic_point};
+use slotpress_base::{CancelToken, Error, ErrorKind, Progress, ProgressEvent, Result, ShowPath, panic_point};
 use slotpress_net::Client;
+use slotpress_read::catalog::Archive;
+use slotpress_read::{Catalog, Fault, judge_file, look_for_times, scan_names, unix_ns};
 
 use super::PublishOptions;
-use super::act::look::{self, Eye};
+use super::act::index::Ready;
 use super::act::pins::{PinDir, Pinned, check_dirs};
-use super::act::{Run, TICK, loops, rebasing};
-use super::decide::{Board, Chores, Damaged, Ended};
+use super::act::{Run, TICK, loops, target};
+use super::decide::{Board, Chores, Damaged, Ended, Facts};
 use super::remember::Identity;
 use super::tell::Teller;
 use super::tell::event::Event;
+
+/// A file modified within this time may be incomplete because it is being written.
+pub const WRITTEN_WITHIN: Duration = Duration::from_secs(60);
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -35,7 +41,7 @@ const LOOKS_MAX: usize = 8;
 /// [`Damaged`](slotpress_base::error::ErrorKind::Damaged) if an archive was damaged.
 pub fn publish(options: &PublishOptions, on_event: &mut dyn FnMut(&Event), progress: &dyn Progress) -> Result<()> {
     check_dirs(options)?;
-    rebasing::check_settings(options)?;
+    options.check_rebasing()?;
     let (pins, client) = (PinDir::open(options)?, Client::new(&options.client)?);
     // No progress bars: several would be drawn at once.
     let told = Forward::new(progress, |event| {
@@ -49,10 +55,10 @@ pub fn publish(options: &PublishOptions, on_event: &mut dyn FnMut(&Event), progr
     std::thread::scope(|scope| {
         let result = guarded(|| {
             let teller = Teller::new(options, progress, on_event)?;
-            let mut keeper = Keeper { run, eye: Eye::default(), ended: Vec::new(), teller };
+            let mut keeper = Keeper { run, ready: Catalog::default(), ended: Vec::new(), teller };
             let mut threads = vec![spawn(scope, || loops::maker(run))?, spawn(scope, || loops::rebaser(run))?];
-            for (at, target) in options.targets.iter().enumerate() {
-                threads.push(spawn(scope, move || loops::serve(run, target, at))?);
+            for (at, to) in options.targets.iter().enumerate() {
+                threads.push(spawn(scope, move || target::serve(run, to, at))?);
             }
             let ended = keeper.keep(&threads);
             run.over.cancel();
@@ -71,7 +77,8 @@ pub fn publish(options: &PublishOptions, on_event: &mut dyn FnMut(&Event), progr
 
 struct Keeper<'r, 'e> {
     run: &'r Run<'e>,
-    eye: Eye,
+    /// The ready archives of the last look: what was read of them is not read again.
+    ready: Catalog,
     /// Work that ended before the last look began.
     ended: Vec<Ended>,
     teller: Teller<'r>,
@@ -125,7 +132,7 @@ impl Keeper<'_, '_> {
                 self.ended.append(&mut board.ended);
                 board.has_news = false;
             });
-            let facts = self.eye.look(self.run)?;
+            let facts = self.look()?;
             let ended = mem::take(&mut self.ended);
             let chores = self.run.update(|board| {
                 board.see(facts, ended);
@@ -139,6 +146,32 @@ impl Keeper<'_, '_> {
         Ok(false)
     }
 
+    /// Looks at the directories and the journal.
+    fn look(&mut self) -> Result<Facts> {
+        let Run { options, pins, progress, .. } = self.run;
+        let (seen, pinned) = (scan_names(&options.validator_dirs())?, pins.pinned()?);
+        let mut ready = pins.ready(&self.ready)?;
+        look_for_times(&mut ready, &self.ready);
+        ready.unusable().iter().for_each(|unusable| progress.warn(&unusable.to_string()));
+        let begun = pins.journal.change(|entries| {
+            entries.pins.retain(|name, _| pinned.find(name).is_some());
+            entries.uploads.retain(|url, _| url.rsplit('/').next().is_some_and(|name| ready.find(name).is_some()));
+            entries.incremental_unix_seconds
+        })?;
+        self.ready = ready;
+        let Catalog { slot_time, epoch_schedule, .. } = self.ready;
+        let ready = |archive: &Archive| Ready { archive: archive.clone(), slot_time, epoch_schedule };
+        Ok(Facts {
+            // A time in the future was written before the clock jumped back, and is ignored.
+            since_incremental: begun
+                .and_then(|begun| since_1970(now()).as_secs().checked_sub(begun))
+                .map(Duration::from_secs),
+            ready: self.ready.archives().iter().map(ready).collect(),
+            seen: seen.archives().to_vec(),
+            pinned: pinned.archives().to_vec(),
+        })
+    }
+
     /// Pins, unpins, and removes. Returns true if that changes what the next look finds.
     fn arrange(&self, chores: Chores) -> Result<bool> {
         let pins = &self.run.pins;
@@ -148,14 +181,11 @@ impl Keeper<'_, '_> {
         for archive in chores.add {
             let (name, identity) = (archive.name.clone(), Identity::from(&archive));
             pins.journal.change(|entries| entries.pins.insert(name.to_string(), identity))?;
-            let pinned = look::pin(&archive, self.run)?;
+            let pinned = pin(&archive, self.run)?;
             has_changed |= !matches!(pinned, Pinned::Gone | Pinned::NotNow);
             self.run.update(|board| board.pinned(archive, pinned));
         }
-        for name in chores.remove {
-            pins.remove_ready(&name)?;
-            pins.journal.forget(&name)?;
-        }
+        chores.remove.iter().try_for_each(|name| pins.remove_ready(name))?;
         Ok(has_changed)
     }
 
@@ -183,5 +213,14 @@ impl Keeper<'_, '_> {
             Some(gravest) if gravest.kind() == ErrorKind::Damaged => Err(gravest),
             Some(gravest) => refused.and(Err(gravest)),
         }
+    }
+}
+
+/// Pins an archive, unless a few reads tell that it is not whole.
+fn pin(archive: &Archive, run: &Run<'_>) -> Result<Pinned> {
+    match judge_file(archive).err() {
+        None | Some(Fault::Unreadable) => run.pins.pin(archive, run.options.writer),
+        Some(_) if archive.age(unix_ns(now())) < WRITTEN_WITHIN => Ok(Pinned::NotNow),
+        Some(fault) => Ok(Pinned::Damaged(Error::damaged(format!("{}: {fault}", archive.path().shown())))),
     }
 }

@@ -19,10 +19,11 @@ use std::time::Duration;
 
 use derive_setters::Setters;
 pub use keeper::publish;
+use slotpress_base::{Error, Result};
 use slotpress_net::ClientOptions;
 use slotpress_read::Keep;
 use slotpress_stores::{StoreOptions, Target};
-pub use tell::event::{Event, Published};
+pub use tell::event::{Event, ReadyArchive};
 
 use crate::recompress::RecompressOptions;
 
@@ -136,12 +137,25 @@ impl PublishOptions {
             is_once: false,
         }
     }
-}
 
-impl PublishOptions {
     /// Directories that the validator writes archives to.
     fn validator_dirs(&self) -> Vec<PathBuf> {
         [&self.snapshots].into_iter().chain(&self.incremental_snapshots).cloned().collect()
+    }
+
+    /// Checks the settings for rebasing.
+    fn check_rebasing(&self) -> Result<()> {
+        let (onto, kept) = (self.rebase_onto, self.keep.rebased);
+        if onto > kept {
+            // Archives that are pruned would be made again.
+            let message = format!("{onto} rebased archives are to be made of a full one, but only {kept} stay");
+            return Err(Error::usage(message).with_hint("keep as many as are made"));
+        }
+        if onto > 0 && !self.targets.iter().any(|target| matches!(target, Target::Dir(_))) {
+            let message = "nothing can be rebased: both full archives are read twice, and no target is a directory";
+            return Err(Error::usage(message).with_hint("add a directory as a target: what is made there goes to all"));
+        }
+        Ok(())
     }
 }
 

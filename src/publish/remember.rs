@@ -131,22 +131,6 @@ impl PublishJournal {
     }
 }
 
-impl PublishJournal {
-    /// Records the progress of an upload; `None` forgets it.
-    pub fn keep_upload(&self, key: &str, upload: Option<BegunUpload>) -> Result<()> {
-        self.change(|entries| match upload {
-            Some(upload) => drop(entries.uploads.insert(key.to_string(), upload)),
-            None => drop(entries.uploads.remove(key)),
-        })
-    }
-
-    /// Forgets the unfinished uploads of an archive. The store's lifecycle rule removes their parts.
-    pub fn forget(&self, name: &ArchiveName) -> Result<()> {
-        let name = name.to_string();
-        self.change(|entries| entries.uploads.retain(|key, _| key.rsplit('/').next() != Some(&name)))
-    }
-}
-
 impl Entries {
     /// Records a file that failed its checks. Beyond the limit, forgets the archive of the oldest
     /// slot.

@@ -1,22 +1,24 @@
-//! The loops of publishing beside the keeper's: one prepares archives, one rebases them, and one for
-//! each target publishes them. Each takes its work from the board, and says there how it ended.
+//! The loops that prepare and rebase archives. Each takes its work from the board, and says there how
+//! it ended.
 
 use std::path::Path;
 use std::time::Instant;
 
 use slotpress_base::clock::{now, since_1970};
 use slotpress_base::threads::guarded;
-use slotpress_base::{Progress, Result};
+use slotpress_base::{CancelToken, Error, NICENESS_MAX, Progress, Result, panic_point, stand_back};
 use slotpress_format::ArchiveName;
 use slotpress_read::{CheckMode, NamedArchive, VerifyOptions, verify_archives};
-use slotpress_stores::Target;
+use slotpress_stores::{Store, Target};
 
-use super::look::WRITTEN_WITHIN;
-use super::target::TargetWorker;
-use super::{Run, rebasing};
+use super::Run;
+use super::index::IndexedStore;
 use crate::archive::encoding::EncodingOptions;
 use crate::archive::sink::Sink;
+use crate::publish::decide::choose::Key;
 use crate::publish::decide::{Board, Ended};
+use crate::publish::keeper::WRITTEN_WITHIN;
+use crate::rebase::{RebaseInput, RebaseOptions, rebase};
 use crate::recompress::{RecompressOptions, RecompressSource, recompress};
 
 /// Checks and recompresses pinned archives, one at a time.
@@ -32,26 +34,18 @@ pub fn maker(run: &Run<'_>) {
     }
 }
 
-/// Makes rebased archives, one at a time.
+/// Makes rebased archives, one at a time, with which nodes get from an older full archive of a
+/// target to the state of its newest one. Works at the lowest priority, because nobody waits for it.
 pub fn rebaser(run: &Run<'_>) {
     while let Some((name, from, stop)) = run.wait(Board::begin_rebase) {
         run.progress.detail(&format!("rebasing: {name}"));
         let (start, target) = (Instant::now(), run.options.targets.get(from));
-        let result = guarded(|| target.map_or(Ok(()), |target| rebasing::make(&name, run, target, &stop)));
+        let result = guarded(|| target.map_or(Ok(()), |target| rebase_from(target, &name, run, &stop)));
         if stop.is_interrupted() {
             run.progress.detail("a rebased archive is not made: a newer full archive is there");
         }
         let elapsed = start.elapsed();
         run.update(|board| board.end(Ended::Rebased { name, result, elapsed }));
-    }
-}
-
-/// Publishes on a target.
-pub fn serve(run: &Run<'_>, target: &Target, at: usize) {
-    let worker = TargetWorker::new(run, target, at);
-    while let Some(()) = run.wait(|board| board.begin_target(at).then_some(())) {
-        let result = guarded(|| worker.serve());
-        run.update(|board| board.answered(at, result));
     }
 }
 
@@ -86,4 +80,29 @@ fn check_as_is(path: &Path, how: &RecompressOptions, progress: &dyn Progress) ->
     // dropped only at the end.
     let _watch = io_policy.io_hint.watch([path]);
     verify_archives(&NamedArchive::from_path(path), None, &options, progress)?.require_ok()
+}
+
+/// Makes a rebased archive from two full archives of a target, and puts it into `ready/`.
+fn rebase_from(target: &Target, name: &ArchiveName, run: &Run<'_>, cancel: &CancelToken) -> Result<()> {
+    panic_point("rebasing");
+    if let Err(error) = stand_back(NICENESS_MAX) {
+        run.progress.warn(&format!("cannot lower the priority for rebasing: {error}"));
+    }
+    let (progress, options) = (&cancel.with(run.progress), run.options);
+    let gone = || Error::failed(format!("its full archives are not in {target} any more"));
+    let store = Store::open(target, &options.stores, &run.client)?;
+    let index = IndexedStore::of(&store, false)?.ok_or_else(gone)?.read(progress)?;
+    let open = |is_it: &dyn Fn(&Key) -> bool| {
+        let name = index.find(is_it).ok_or_else(gone)?;
+        let source = store.open_source(&name.to_string(), cancel.clone())?;
+        Ok::<_, Error>(NamedArchive::from_source(source, Some(name.clone())))
+    };
+    let new = open(&|key| *key == (None, name.slot, name.hash))?;
+    let onto = open(&|(base, slot, _)| base.is_none() && Some(*slot) == name.base_slot)?;
+    let recompress = &options.recompress;
+    let how = RebaseOptions::default().encoding(recompress.encoding.clone()).check(recompress.check.clone());
+    let file = run.pins.new_ready()?;
+    let input = RebaseInput { new: &new, incremental: None, onto: &onto };
+    let made = rebase(input, Sink::unnamed(&file), &how, progress)?;
+    file.publish(&made.name.to_string(), true).map(drop)
 }

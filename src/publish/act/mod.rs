@@ -1,12 +1,9 @@
-//! Does the work: looks, pins, prepares, rebases, and publishes on each target.
+//! Does the work: pins, prepares, rebases, and publishes on each target.
 
 pub mod index;
-pub mod look;
 pub mod loops;
 pub mod pins;
-pub mod rebasing;
 pub mod target;
-pub mod upload;
 
 use std::time::{Duration, Instant};
 

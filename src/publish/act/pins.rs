@@ -109,8 +109,8 @@ impl PinDir {
         free_bytes(&*self.top)
     }
 
-    pub fn pinned(&self) -> Result<Vec<Archive>> {
-        Ok(of_dir(&self.pinned, scan_names)?.archives().to_vec())
+    pub fn pinned(&self) -> Result<Catalog> {
+        of_dir(&self.pinned, scan_names)
     }
 
     /// Lists ready archives with their roots. Does not read files again that `known` describes.

@@ -1,21 +1,35 @@
 //! Publishes to one target, on a thread of its own, so that a slow or failing target does not delay
-//! others.
+//! others. An archive is put there by a hard link where possible, otherwise by sending its bytes; an
+//! interrupted upload is resumed.
 
 use std::collections::BTreeSet;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
-use parking_lot::Mutex;
+use rustix::fs::CWD;
+use rustix::io::Errno;
 use slotpress_base::kept_dir::changed;
-use slotpress_base::{Error, ErrorKind, Found, KeptDir, Result, clock, free_bytes, has_room, panic_point};
-use slotpress_read::remove_stale_files;
-use slotpress_stores::{Store, Target};
+use slotpress_base::progress::wait;
+use slotpress_base::threads::guarded;
+use slotpress_base::{Error, ErrorKind, Found, IoContext, KeptDir, Result, clock, free_bytes, has_room, panic_point};
+use slotpress_read::{LocalFile, Tail, remove_stale_files};
+use slotpress_stores::{Attribute, Store, Target, Upload, UploadState, headers_of};
 
 use super::Run;
 use super::index::{Index, IndexedStore, Newest, Ready, Step, state_of};
-use super::pins::check_target;
-use super::upload::Uploader;
+use super::pins::{check_target, link};
 use crate::publish::decide::choose::ArchiveSet;
-use crate::publish::tell::event::{Event, Published};
+use crate::publish::remember::BegunUpload;
+use crate::publish::tell::event::{Event, ReadyArchive};
+use crate::restore::copies::has_same_content;
+
+const PIECE_BYTES: u64 = 1 << 20;
+
+/// Interval between checks whether parts have arrived.
+const PARTS_CHECK: Duration = Duration::from_millis(20);
+
+/// Number of parts that arrive before they are recorded: the journal is written as a whole, and a
+/// kill makes at most so many be sent again.
+const PARTS_APART: usize = 16;
 
 #[derive(Clone, Debug, Default)]
 pub struct TargetContents {
@@ -27,143 +41,238 @@ pub struct TargetContents {
     pub worked_at: Option<SystemTime>,
 }
 
-pub struct TargetWorker<'r, 'a> {
-    run: &'r Run<'a>,
-    target: &'r Target,
-    /// Number of the target.
-    at: usize,
-    /// Identity of the target's directory when it was last used.
-    was: Mutex<Option<Found>>,
+/// Publishes on a target whenever it lacks something.
+pub fn serve(run: &Run<'_>, target: &Target, at: usize) {
+    let mut was = None;
+    while let Some(()) = run.wait(|board| board.begin_target(at).then_some(())) {
+        let result = guarded(|| OpenTarget::open(run, target, at, &mut was)?.serve());
+        run.update(|board| board.answered(at, result));
+    }
 }
 
-impl<'r, 'a> TargetWorker<'r, 'a> {
-    pub fn new(run: &'r Run<'a>, target: &'r Target, at: usize) -> Self {
-        Self { run, target, at, was: Mutex::default() }
+/// A target, opened once: everything works in the same directory, even if its path is changed
+/// meanwhile.
+struct OpenTarget<'r, 'a> {
+    run: &'r Run<'a>,
+    name: String,
+    at: usize,
+    store: Store,
+    contents: TargetContents,
+}
+
+impl<'r, 'a> OpenTarget<'r, 'a> {
+    /// Opens the target. If its directory is not the one that it `was` last time, forgets pending
+    /// deletions: they applied to the other one.
+    fn open(run: &'r Run<'a>, target: &Target, at: usize, was: &mut Option<Found>) -> Result<Self> {
+        panic_point("publishing");
+        let store = Store::open(target, &run.options.stores, &run.client)?;
+        let opened = Self { run, name: target.to_string(), at, store, contents: TargetContents::default() };
+        if let Some(dir) = opened.store.dir() {
+            check_target(dir, run.options)?;
+            // A killed run may have left some, and this run may write nothing there.
+            remove_stale_files(dir)?;
+            let is_now = dir.itself()?;
+            if was.replace(is_now).is_some_and(|was| !was.is_same(&is_now)) {
+                opened.change_pending(BTreeSet::clear)?;
+                opened.tell_failure(changed(dir.path()));
+            }
+        }
+        Ok(opened)
     }
 
     /// Reads what the target has, and publishes what it lacks, until nothing more is ready for it.
-    pub fn serve(&self) -> Result<()> {
-        panic_point("publishing");
-        // Open the directory once: everything below works in it, even if its path is changed
-        // meanwhile.
-        let store = &Store::open(self.target, &self.run.options.stores, &self.run.client)?;
-        store.dir().map_or(Ok(()), |dir| check_target(dir, self.run.options))?;
-        // A killed run may have left some, and this run may write nothing there.
-        store.dir().map_or(Ok(()), remove_stale_files)?;
-        self.forget_if_replaced(store)?;
-        let mut contents = TargetContents::default();
-        if let Some(there) = IndexedStore::of(store, false)? {
-            self.publish(&mut contents, &there, Step::Agree)?;
+    fn serve(&mut self) -> Result<()> {
+        if let Some(there) = IndexedStore::of(&self.store, false)? {
+            self.publish(&there, Step::Agree)?;
         }
         loop {
-            (contents.free_bytes, contents.worked_at) = (store.dir().and_then(free_bytes), Some(clock::now()));
-            let next = self.run.update(|board| board.next_to_send(self.at, &contents));
+            self.contents.free_bytes = self.store.dir().and_then(free_bytes);
+            self.contents.worked_at = Some(clock::now());
+            let next = self.run.update(|board| board.next_to_send(self.at, &self.contents));
             let Some(ready) = next else { return Ok(()) };
             self.run.progress.check()?;
-            self.put(&mut contents, store, &ready)?;
+            self.add(&ready)?;
         }
     }
 
-    /// If the target's directory is not the same as last time, forgets pending deletions: they
-    /// applied to the other directory.
-    fn forget_if_replaced(&self, store: &Store) -> Result<()> {
-        let Some(dir) = store.dir() else { return Ok(()) };
-        let is_now = dir.itself()?;
-        let before = self.was.lock().replace(is_now);
-        if before.is_none_or(|before| before.is_same(&is_now)) {
-            return Ok(());
+    /// Puts an archive on the target, and adds it to the index.
+    fn add(&mut self, ready: &Ready) -> Result<()> {
+        let start = Instant::now();
+        let there = IndexedStore::of(&self.store, true)?.ok_or_else(|| {
+            Error::failed(format!("{} is not there any more", self.name))
+                .with_hint("make the directory again, or mount what belongs there")
+        })?;
+        if self.store.dir().is_some_and(|dir| !has_room(dir, ready.archive.size_bytes)) {
+            self.publish(&there, Step::MakeRoom(ready))?;
         }
-        self.run.pins.journal.change(|entries| entries.targets.remove(&self.target.to_string()))?;
-        self.tell_failure(changed(dir.path()));
-        Ok(())
-    }
-
-    /// Sends an archive, and adds it to the index.
-    fn put(&self, contents: &mut TargetContents, store: &Store, ready: &Ready) -> Result<()> {
-        let (start, there, dir) = (Instant::now(), self.made(store)?, store.dir());
-        let uploader = Uploader { run: self.run, store: &there.store };
-        let mut make_room = || self.publish(contents, &there, Step::MakeRoom(ready));
-        if dir.is_some_and(|dir| !has_room(dir, ready.archive.size_bytes)) {
-            make_room()?;
-        }
-        match uploader.put(ready) {
+        match self.put(ready) {
             // The disk may be full although free space is reported, for example because of a quota.
-            Err(error) if dir.is_some() && error.kind() == ErrorKind::NoSpace => {
-                make_room()?;
-                uploader.put(ready).map_err(no_room)?;
+            Err(error) if self.store.dir().is_some() && error.kind() == ErrorKind::NoSpace => {
+                self.publish(&there, Step::MakeRoom(ready))?;
+                self.put(ready).map_err(no_room)?;
             }
             sent => sent?,
         }
-        self.publish(contents, &there, Step::Add(ready))?;
-        store.dir().map_or(Ok(()), KeptDir::check_path)?;
-        self.run.tell(Event::Published(Published {
-            name: ready.archive.name.clone(),
-            target: self.target.to_string(),
-            bytes: ready.archive.size_bytes,
-            state: state_of(&ready.archive),
-            root: ready.archive.hashes.map(|hashes| hashes.root),
-            rebased_on: ready.archive.rebased_on(),
-            elapsed: start.elapsed(),
-        }));
+        self.publish(&there, Step::Add(ready))?;
+        self.store.dir().map_or(Ok(()), KeptDir::check_path)?;
+        let published = ReadyArchive::new(&ready.archive, Some(self.name.clone()), start.elapsed());
+        self.run.tell(Event::Published(published));
         Ok(())
     }
 
-    fn made(&self, store: &Store) -> Result<IndexedStore> {
-        let gone = || {
-            Error::failed(format!("{} is not there any more", self.target))
-                .with_hint("make the directory again, or mount what belongs there")
-        };
-        IndexedStore::of(store, true)?.ok_or_else(gone)
-    }
-
     fn tell_failure(&self, error: Error) {
-        let target = Some(self.target.to_string());
-        self.run.tell(Event::Failed { error, target, retry: None, is_of_hook: false });
+        self.run.update(|board| board.failed(error, Some(self.name.clone()), None));
     }
 
-    /// Changes an index, and deletes archives that were removed from it.
-    fn publish(&self, contents: &mut TargetContents, there: &IndexedStore, step: Step<'_>) -> Result<()> {
+    /// Changes which deletions are pending. Only this thread does so for the target.
+    fn change_pending(&self, change: impl FnOnce(&mut BTreeSet<String>)) -> Result<()> {
+        let name = self.name.clone();
+        self.run.pins.journal.change(|entries| change(&mut entries.targets.entry(name).or_default().pending_deletes))
+    }
+
+    /// Changes the index, and deletes archives that were removed from it.
+    fn publish(&mut self, there: &IndexedStore, step: Step<'_>) -> Result<()> {
         let options = self.run.options;
         let keep = options.keep.within(options.keep.within.max(options.grace));
-        let mut on_prune = |names: Vec<String>| {
-            let target = self.target.to_string();
-            self.run
-                .pins
-                .journal
-                .change(|entries| entries.targets.entry(target).or_default().pending_deletes.extend(names))
-        };
+        let mut on_prune = |names: Vec<String>| self.change_pending(|pending| pending.extend(names));
         let index = there.publish(step, &keep, &mut on_prune, self.run.progress)?;
-        (contents.published, contents.newest) = (index.published(), index.newest());
+        (self.contents.published, self.contents.newest) = (index.published(), index.newest());
         self.delete_pending(there, &index)
     }
 
     fn delete_pending(&self, there: &IndexedStore, index: &Index) -> Result<()> {
-        let target = self.target.to_string();
-        let pending = self.run.pins.journal.read(|entries| entries.targets.get(&target).cloned()).unwrap_or_default();
+        let pending = self.run.pins.journal.read(|entries| entries.targets.get(&self.name).cloned());
         let (mut names, mut left, mut failed) = (Vec::new(), BTreeSet::new(), None);
-        for name in &pending.pending_deletes {
-            match there.delete(index, name, self.run.progress) {
-                Ok(true) => names.push(name.clone()),
+        for name in pending.unwrap_or_default().pending_deletes {
+            match there.delete(index, &name, self.run.progress) {
+                Ok(true) => names.push(name),
                 Ok(false) => {}
                 Err(error) => {
-                    left.insert(name.clone());
+                    left.insert(name);
                     failed = Some(error);
                 }
             }
         }
-        // Only this target's thread changes these entries.
-        if left != pending.pending_deletes {
-            self.run
-                .pins
-                .journal
-                .change(|entries| entries.targets.entry(target.clone()).or_default().pending_deletes = left)?;
-        }
+        self.change_pending(|pending| *pending = left)?;
         if !names.is_empty() {
-            self.run.tell(Event::Pruned { target, names });
+            self.run.tell(Event::Pruned { target: self.name.clone(), names });
         }
         // The archive is published. Deletions that failed are repeated another time.
         failed.into_iter().for_each(|error| self.tell_failure(error));
         Ok(())
+    }
+
+    /// Puts an archive on the target. Leaves an identical archive of the same name unchanged; fails
+    /// if another file has the name.
+    pub fn put(&self, ready: &Ready) -> Result<()> {
+        let put = match self.link(ready)? {
+            true => Ok(()),
+            false => self.send(ready),
+        };
+        match put {
+            Err(error) if error.kind() == ErrorKind::Exists => match self.is_there(ready)? {
+                true => Ok(()),
+                false => Err(error.with_hint("it is not what would be published: names never change, so move it away")),
+            },
+            put => put,
+        }
+    }
+
+    /// Creates a hard link to the file. Returns false if the target is not a directory on the same
+    /// file system, or the name is taken.
+    fn link(&self, ready: &Ready) -> Result<bool> {
+        let Some(dir) = self.store.dir() else { return Ok(false) };
+        let path = ready.archive.path();
+        match link(CWD, &path, &ready.archive, dir)? {
+            Ok(true) => dir.sync().map(|()| true),
+            Ok(false) => Err(changed(&path)),
+            // If the name is taken, `send` reports it.
+            Err(Errno::XDEV | Errno::PERM | Errno::MLINK | Errno::OPNOTSUPP | Errno::EXIST) => Ok(false),
+            Err(error) => Err(Error::io("publish", &dir.path_of(ready.archive.name.to_string()), &error.into())),
+        }
+    }
+
+    /// Records the progress of an upload in the journal; `None` removes the record.
+    fn remember(&self, ready: &Ready, state: Option<UploadState>) -> Result<()> {
+        let key = self.store.shown(&ready.archive.name.to_string());
+        let upload = state.map(|state| BegunUpload { of: ready.archive.etag(), state });
+        self.run.pins.journal.change(|entries| match upload {
+            Some(upload) => drop(entries.uploads.insert(key, upload)),
+            None => drop(entries.uploads.remove(&key)),
+        })
+    }
+
+    fn send(&self, ready: &Ready) -> Result<()> {
+        let mut upload = self.begin_or_resume(ready)?;
+        match self.send_bytes(&mut upload, ready) {
+            Ok(()) => {
+                let mut kept = None;
+                let done = upload.finish_or_keep(self.run.progress, &mut |state| kept = Some(state));
+                self.remember(ready, kept)?;
+                done
+            }
+            Err(error) => {
+                self.remember(ready, upload.keep_after(&error))?;
+                Err(error)
+            }
+        }
+    }
+
+    fn begin_or_resume(&self, ready: &Ready) -> Result<Upload> {
+        let (archive, name) = (&ready.archive, ready.archive.name.to_string());
+        let key = self.store.shown(&name);
+        if let Some(begun) = self.run.pins.journal.read(|entries| entries.uploads.get(&key).cloned()) {
+            let is_of_it = begun.of == archive.etag();
+            let resume = || self.store.resume(&name, &begun.state, archive.size_bytes);
+            if let Some(upload) = is_of_it.then(resume).transpose()?.flatten() {
+                return Ok(upload);
+            }
+            self.store.abort(&name, &begun.state, self.run.progress)?;
+        }
+        let mut headers = headers_of(&archive.name, archive.hashes.map(|hashes| hashes.root));
+        headers.insert(Attribute::Metadata("slotpress-state".into()), state_of(&ready.archive).into());
+        self.store.upload(&name, &headers, archive.size_bytes, false, self.run.progress)
+    }
+
+    /// Sends what is left of the file, and records which parts have arrived.
+    fn send_bytes(&self, upload: &mut Upload, ready: &Ready) -> Result<()> {
+        let (path, bytes, progress) = (ready.archive.path(), ready.archive.size_bytes, self.run.progress);
+        let (file, _) = ready.archive.open().or_path("open", &path)?;
+        let io_hint = self.run.options.recompress.encoding.io_policy.io_hint;
+        let (mut at, mut buffer, mut next_count) = (upload.resumed_bytes(), Vec::new(), 0);
+        while at < bytes {
+            if let Some(count) = upload.part_count().filter(|count| *count >= next_count) {
+                self.remember(ready, upload.state())?;
+                next_count = count + PARTS_APART;
+            }
+            progress.check()?;
+            let end = at.saturating_add(PIECE_BYTES).min(bytes);
+            let piece = io_hint.read_range(&file, &(at..end), bytes, &mut buffer).or_path("read", &path)?;
+            upload.write(piece, progress)?;
+            at = end;
+        }
+        // Record all parts but the last, which a failing store may refuse for long.
+        let lacks = |state: &UploadState| state.done_bytes().saturating_add(state.part_bytes) < bytes;
+        while upload.state().is_some_and(|state| lacks(&state)) {
+            upload.write(&[], progress)?;
+            wait(progress, PARTS_CHECK);
+        }
+        upload.state().map_or(Ok(()), |state| self.remember(ready, Some(state)))
+    }
+
+    /// True if the object of this name is identical: compares roots if they are known, otherwise
+    /// contents.
+    fn is_there(&self, ready: &Ready) -> Result<bool> {
+        let archive = &ready.archive;
+        let there = self.store.open_source(&archive.name.to_string(), self.run.over.clone())?;
+        if there.length_bytes() != Some(archive.size_bytes) {
+            return Ok(false);
+        }
+        if let Some(ours) = archive.hashes {
+            let tail = Tail::read(there.as_ref())?;
+            return Ok(tail.and_then(|tail| tail.hashes).is_some_and(|theirs| theirs.root == ours.root));
+        }
+        has_same_content(&LocalFile::open(&archive.path())?, there.as_ref(), self.run.progress)
     }
 }
 

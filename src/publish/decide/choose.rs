@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use slotpress_format::{ArchiveName, Hash};
 use slotpress_read::catalog::Archive;
 
-use super::retry::Retry;
+use super::retry::Next;
 use super::{Board, TargetState};
 
 /// Identifies a state by base slot, slot and hash. Archives of one state with different compression
@@ -96,7 +96,7 @@ impl TargetState {
 
 impl Board<'_> {
     fn is_refused(&self, key: &Key) -> bool {
-        self.verdicts.get(key).is_some_and(Retry::is_refused)
+        self.verdicts.get(key).is_some_and(|it| matches!(it.next, Next::Changed(_) | Next::Never))
     }
 
     /// True if preparing the archive failed repeatedly: it is skipped for now, so that others get

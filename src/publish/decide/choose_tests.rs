@@ -111,7 +111,7 @@ fn older_baseless_and_refused_archives_are_left_out() {
     let now = situation(&[full(1), on(1, 5), on(7, 9)], vec![published(&[full(5)])]);
     assert_eq!(prepared(&now), None);
     let mut now = situation(&[full(8), full(9)], vec![published(&[full(5)])]);
-    now.verdicts.insert(key(&full(9)), Retry::never());
+    now.verdicts.insert(key(&full(9)), Retry::new(Next::Never));
     assert_eq!(prepared(&now), Some(full(8)));
 }
 
@@ -218,7 +218,7 @@ fn the_newest_full_archive_is_rebased_onto_older_ones() {
     assert_eq!(now.next_rebased(&now.targets[0]), None, "only one is asked for");
     assert_eq!(now.unneeded(), [&on(100, 300)]);
     now.facts.ready.clear();
-    now.verdicts.insert(key(&on(100, 300)), Retry::never());
+    now.verdicts.insert(key(&on(100, 300)), Retry::new(Next::Never));
     assert_eq!(now.to_rebase(), keys(&[]));
     now.see(now.facts.clone(), Vec::new());
     assert_eq!(now.to_rebase(), keys(&[]), "still given up after a look");

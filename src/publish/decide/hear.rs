@@ -7,13 +7,12 @@ use slotpress_format::ArchiveName;
 use slotpress_read::catalog::Archive;
 
 use super::choose::key;
-use super::retry::Retry;
+use super::retry::{Next, Retry};
 use super::{Board, Damaged, Ended};
-use crate::publish::act::index::state_of;
-use crate::publish::act::look::WRITTEN_WITHIN;
 use crate::publish::act::pins::Pinned;
+use crate::publish::keeper::WRITTEN_WITHIN;
 use crate::publish::remember::Identity;
-use crate::publish::tell::event::Event;
+use crate::publish::tell::event::{Event, ReadyArchive};
 
 /// Why a run with `--once` passes over a file that may be incomplete.
 const WRITTEN: &str = "it is being written";
@@ -54,20 +53,20 @@ impl Board<'_> {
             Pinned::Gone => {}
             // A run with `--once` does not wait for it; the next one takes it when it is whole.
             Pinned::NotNow if self.options.is_once => {
-                self.verdicts.insert(key(&archive.name), Retry::when_changed(was));
+                self.verdicts.insert(key(&archive.name), Retry::new(Next::Changed(was)));
                 self.told.push(Event::Skipped { name: archive.name, why: WRITTEN.to_string() });
             }
             Pinned::NotNow => {}
             Pinned::Damaged(error) => self.refuse(archive.name, was, error),
             Pinned::Never(why) => {
-                self.verdicts.insert(key(&archive.name), Retry::when_changed(was));
+                self.verdicts.insert(key(&archive.name), Retry::new(Next::Changed(was)));
                 self.leave_out(archive.name, why, HINT_NEVER);
             }
         }
     }
 
     fn refuse(&mut self, name: ArchiveName, was: Identity, error: Error) {
-        self.verdicts.insert(key(&name), Retry::when_changed(was));
+        self.verdicts.insert(key(&name), Retry::new(Next::Changed(was)));
         self.damaged.push(Damaged { name, was, error });
     }
 
@@ -100,10 +99,7 @@ impl Board<'_> {
     /// Reports an archive that is ready.
     fn tell_ready(&mut self, name: &ArchiveName, elapsed: Duration) {
         let Some(ready) = self.ready(name) else { return };
-        let (archive, state) = (&ready.archive, state_of(&ready.archive));
-        let (bytes, root) = (archive.size_bytes, archive.hashes.map(|hashes| hashes.root));
-        let (name, rebased_on) = (name.clone(), archive.rebased_on());
-        self.told.push(Event::Prepared { name, state, bytes, root, rebased_on, elapsed });
+        self.told.push(Event::Prepared(ReadyArchive::new(&ready.archive, None, elapsed)));
     }
 
     fn not_made(&mut self, source: ArchiveName, error: Error, was: Identity, is_quiet: bool) {
@@ -125,7 +121,7 @@ impl Board<'_> {
                 }
             }
             ErrorKind::Unsupported if !is_changed => {
-                self.verdicts.insert(key(&source), Retry::when_changed(was));
+                self.verdicts.insert(key(&source), Retry::new(Next::Changed(was)));
                 let hint = error.hint().cloned().unwrap_or(Hint::UseVerify);
                 self.leave_out(source, error.to_string(), hint);
             }
@@ -141,7 +137,7 @@ impl Board<'_> {
             return;
         }
         // It reads a lot: it is not tried again before there is another full archive.
-        self.verdicts.insert(key(&name), Retry::never());
+        self.verdicts.insert(key(&name), Retry::new(Next::Never));
         match error.kind() {
             ErrorKind::Usage | ErrorKind::Unsupported => {
                 self.told.push(Event::Skipped { name, why: error.to_string() });
@@ -165,7 +161,8 @@ impl Board<'_> {
         }
     }
 
-    fn failed(&mut self, error: Error, target: Option<String>, retry: Option<Duration>) {
+    /// Tells of a failure.
+    pub fn failed(&mut self, error: Error, target: Option<String>, retry: Option<Duration>) {
         self.told.push(Event::Failed { error, target, retry, is_of_hook: false });
     }
 }

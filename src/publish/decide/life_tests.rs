@@ -218,7 +218,7 @@ impl World<'_> {
     fn listen(&mut self, board: &mut Board<'_>) {
         for event in mem::take(&mut board.told) {
             match event {
-                Event::Prepared { name, .. } => drop(self.told.insert(key(&name))),
+                Event::Prepared(made) => drop(self.told.insert(key(&made.name))),
                 Event::Failed { target: None, retry: Some(retry), .. } => {
                     self.promised.iter_mut().for_each(|(_, due)| *due = self.now + retry);
                 }

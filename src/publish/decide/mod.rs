@@ -20,10 +20,9 @@ use slotpress_read::catalog::Archive;
 use slotpress_stores::Target;
 
 use self::choose::{Key, key};
-use self::retry::Retry;
+use self::retry::{Next, Retry};
 use super::PublishOptions;
 use super::act::index::Ready;
-use super::act::rebasing::name_of;
 use super::act::target::TargetContents;
 use super::remember::Identity;
 use super::tell::event::Event;
@@ -135,7 +134,7 @@ impl<'a> Board<'a> {
             targets: options.targets.iter().map(target).collect(),
             preparing: None,
             rebasing: None,
-            verdicts: refused.into_iter().map(|(name, was)| (key(&name), Retry::when_changed(was))).collect(),
+            verdicts: refused.into_iter().map(|(name, was)| (key(&name), Retry::new(Next::Changed(was)))).collect(),
             damaged: Vec::new(),
             stale: Vec::new(),
             left_out: BTreeMap::new(),
@@ -166,9 +165,9 @@ impl<'a> Board<'a> {
         let pinned = self.facts.pinned.iter().map(|archive| key(&archive.name));
         let rebases = self.targets.iter().flat_map(|target| self.lacked_rebased(target)).chain(self.rebased_ready());
         let there: BTreeSet<Key> = seen.keys().copied().chain(pinned).chain(rebases).collect();
-        self.verdicts.retain(|key, verdict| match verdict.waits_for() {
-            Some(was) => seen.get(key) == Some(was),
-            None => there.contains(key),
+        self.verdicts.retain(|key, verdict| match verdict.next {
+            Next::Changed(was) => seen.get(key) == Some(&was),
+            _ => there.contains(key),
         });
         ended.into_iter().for_each(|ended| self.hear(ended));
         // The end of what is being made is told before a target may publish it.
@@ -212,7 +211,8 @@ impl<'a> Board<'a> {
         let from = self.targets.iter().position(|target| target.can_rebase(&next))?;
         let stop = CancelToken::default();
         self.rebasing = Some((next, stop.clone()));
-        Some((name_of(&next, self.options), from, stop))
+        let ((base_slot, slot, hash), extension) = (next, self.options.recompress.encoding.codec.extension());
+        Some((ArchiveName { base_slot, slot, hash, extension }, from, stop))
     }
 
     /// Takes what the keeper is to do. Stops a rebase whose result is not wanted any more.

@@ -18,20 +18,24 @@ const FAILURES_BEFORE_OTHERS: u32 = 3;
 #[derive(Clone, Debug, Default)]
 pub struct Retry {
     pub failures: u32,
-    next: Next,
+    pub next: Next,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-enum Next {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Next {
     #[default]
     Now,
     At(Instant),
-    /// When the file has changed.
+    /// When the file, which cannot be used as it is, has changed.
     Changed(Identity),
     Never,
 }
 
 impl Retry {
+    pub fn new(next: Next) -> Self {
+        Self { failures: 0, next }
+    }
+
     /// Records a failure; returns the pause until the next attempt, or `None` in a run with
     /// `--once`, which makes no other.
     pub fn failed(&mut self, is_once: bool, now: Instant) -> Option<Duration> {
@@ -45,26 +49,6 @@ impl Retry {
     pub fn put_off(&mut self, until: Instant) {
         self.failures = self.failures.max(FAILURES_BEFORE_OTHERS);
         self.next = Next::At(until);
-    }
-
-    /// For a failure that no further attempt will overcome.
-    pub fn never() -> Self {
-        Self { next: Next::Never, ..Self::default() }
-    }
-
-    /// For a file that cannot be used as it is.
-    pub fn when_changed(was: Identity) -> Self {
-        Self { next: Next::Changed(was), ..Self::default() }
-    }
-
-    /// True if time alone leads to no further attempt.
-    pub fn is_refused(&self) -> bool {
-        matches!(self.next, Next::Never | Next::Changed(_))
-    }
-
-    /// The file whose change leads to a further attempt.
-    pub fn waits_for(&self) -> Option<&Identity> {
-        if let Next::Changed(was) = &self.next { Some(was) } else { None }
     }
 
     pub fn is_due(&self, now: Instant) -> bool {

@@ -8,6 +8,9 @@ use serde::Serialize;
 use serde_json::Value;
 use slotpress_base::{Error, text};
 use slotpress_format::{ArchiveName, Hash, Root, name_and_parts};
+use slotpress_read::catalog::Archive;
+
+use crate::publish::act::index::state_of;
 
 /// Environment variables of a hook.
 pub type Variables = Vec<(String, String)>;
@@ -44,23 +47,7 @@ pub enum Event {
         why: String,
     },
     /// An archive was checked and recompressed, or rebased, and is ready to be published.
-    Prepared {
-        /// Name of the archive.
-        #[serde(flatten, serialize_with = "name_and_parts")]
-        name: ArchiveName,
-        /// Whether its state was checked: `checked` or `unchecked`.
-        state: &'static str,
-        /// Length of the archive that will be published, in bytes.
-        #[serde(rename = "size_bytes")]
-        bytes: u64,
-        /// Root hash; `None` if its frames are not hashed.
-        root: Option<Root>,
-        /// For rebased archives: hash of the full archive on which this one builds.
-        rebased_on: Option<Hash>,
-        /// Time that checking and recompressing, or rebasing, took.
-        #[serde(rename = "elapsed_seconds", serialize_with = "text::seconds")]
-        elapsed: Duration,
-    },
+    Prepared(ReadyArchive),
     /// An archive is damaged, and will not be published.
     Refused {
         /// Name of the archive.
@@ -74,7 +61,7 @@ pub enum Event {
         kept: Option<PathBuf>,
     },
     /// An archive is on a target, and in the target's index.
-    Published(Published),
+    Published(ReadyArchive),
     /// Archives were removed from a target.
     Pruned {
         /// Path or URL of the target.
@@ -100,14 +87,15 @@ pub enum Event {
     Stopping,
 }
 
-/// An archive that was published.
+/// An archive that is ready to be published, or was published.
 #[derive(Clone, Debug, Serialize)]
-pub struct Published {
+pub struct ReadyArchive {
     /// Name of the archive.
     #[serde(flatten, serialize_with = "name_and_parts")]
     pub name: ArchiveName,
-    /// Path or URL of the target.
-    pub target: String,
+    /// Path or URL of the target; `None` if it is not published yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
     /// Whether its state was checked: `checked` or `unchecked`.
     pub state: &'static str,
     /// Length of the archive, in bytes.
@@ -117,9 +105,17 @@ pub struct Published {
     pub root: Option<Root>,
     /// For rebased archives: hash of the full archive on which this one builds.
     pub rebased_on: Option<Hash>,
-    /// Time that publishing took.
+    /// Time that preparing or publishing took.
     #[serde(rename = "elapsed_seconds", serialize_with = "text::seconds")]
     pub elapsed: Duration,
+}
+
+impl ReadyArchive {
+    pub(crate) fn new(archive: &Archive, target: Option<String>, elapsed: Duration) -> Self {
+        let (name, root) = (archive.name.clone(), archive.hashes.map(|hashes| hashes.root));
+        let (state, bytes, rebased_on) = (state_of(archive), archive.size_bytes, archive.rebased_on());
+        Self { name, target, state, bytes, root, rebased_on, elapsed }
+    }
 }
 
 impl Event {
@@ -129,7 +125,7 @@ impl Event {
             Self::Watching { .. } => "publish_started",
             Self::Pinned { .. } => "publish_pinned",
             Self::Skipped { .. } => "publish_skipped",
-            Self::Prepared { .. } => "publish_prepared",
+            Self::Prepared(_) => "publish_prepared",
             Self::Refused { .. } => "publish_refused",
             Self::Published(_) => "published",
             Self::Pruned { .. } => "publish_pruned",

@@ -110,18 +110,19 @@ impl Metrics {
     }
 
     pub fn count(&self, event: &Event) {
-        let stage = |stage: &'static str, elapsed: &Duration| {
+        let stage = |stage: &'static str, elapsed: Duration| {
             self.series.stage_seconds.get_or_create(&label("stage", stage)).inc_by(elapsed.as_secs_f64());
         };
         let failure = |reason: &'static str| {
             self.series.failures.get_or_create(&label("reason", reason)).inc();
         };
         match event {
-            Event::Prepared { rebased_on: Some(_), elapsed, .. } => stage("rebase", elapsed),
-            Event::Prepared { elapsed, .. } => stage("prepare", elapsed),
+            Event::Prepared(made) => {
+                stage(if made.rebased_on.is_some() { "rebase" } else { "prepare" }, made.elapsed);
+            }
             Event::Published(published) => {
-                stage("publish", &published.elapsed);
-                let of = of(&published.target);
+                stage("publish", published.elapsed);
+                let of = of(published.target.as_deref().unwrap_or_default());
                 self.series.published.get_or_create(&of).inc();
                 self.series.published_bytes.get_or_create(&of).inc_by(published.bytes);
             }
