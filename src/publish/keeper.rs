@@ -9,17 +9,19 @@ use parking_lot::{Condvar, Mutex};
 use slotpress_base::clock::{now, since_1970};
 use slotpress_base::progress::Forward;
 use slotpress_base::threads::{guarded, panicked, spawn};
-use slotpress_base::{CancelToken, Error, ErrorKind, Progress, ProgressEvent, Result, ShowPath, panic_point};
+use slotpress_base::{
+    CancelToken, Error, ErrorKind, Progress, ProgressEvent, Result, ShowPath, free_bytes, panic_point,
+};
 use slotpress_net::Client;
 use slotpress_read::catalog::Archive;
 use slotpress_read::{Catalog, Fault, judge_file, look_for_times, scan_names, unix_ns};
 
 use super::PublishOptions;
 use super::act::index::Ready;
-use super::act::pins::{PinDir, Pinned, check_dirs};
+use super::act::pins::{PinDir, Pinned, check_dirs, remove};
 use super::act::{Run, TICK, loops, target};
 use super::decide::{Board, Chores, Damaged, Ended, Facts};
-use super::remember::Identity;
+use super::remember::{Identity, PublishJournal};
 use super::tell::Teller;
 use super::tell::event::Event;
 
@@ -48,10 +50,11 @@ pub fn publish(options: &PublishOptions, on_event: &mut dyn FnMut(&Event), progr
         matches!(event, ProgressEvent::Detail(_) | ProgressEvent::Warning(_)).then_some(event)
     });
     let over = CancelToken::default();
-    let board = Mutex::new(pins.journal.read(|entries| Board::new(options, entries.refused(), Instant::now())));
+    let journal = PublishJournal::open(pins.top.clone())?;
+    let board = Mutex::new(journal.read(|entries| Board::new(options, entries.refused(), Instant::now())));
     let progress_of_all = &over.with(&told);
     let changed = Condvar::new();
-    let run = &Run { options, pins, client, progress: progress_of_all, over: over.clone(), board, changed };
+    let run = &Run { options, pins, journal, client, progress: progress_of_all, over: over.clone(), board, changed };
     std::thread::scope(|scope| {
         let result = guarded(|| {
             let teller = Teller::new(options, progress, on_event)?;
@@ -88,7 +91,7 @@ impl Keeper<'_, '_> {
     /// Works until the user interrupts it, or with `--once` until everything is done. Also ends when
     /// a loop has ended, which is by a panic.
     fn keep(&mut self, loops: &[ScopedJoinHandle<'_, ()>]) -> Result<()> {
-        let Run { board, progress, options, pins, .. } = self.run;
+        let (board, progress) = (&self.run.board, self.run.progress);
         self.teller.begin();
         while !progress.is_interrupted() && !loops.iter().any(ScopedJoinHandle::is_finished) {
             if self.run.update(|board| board.wants_look()) {
@@ -97,7 +100,7 @@ impl Keeper<'_, '_> {
                     return Ok(());
                 }
             }
-            self.teller.see(&board.lock(), pins.free_bytes());
+            self.teller.see(&board.lock(), free_bytes(&*self.run.pins.top));
             let start = Instant::now();
             while !self.tell() && !progress.is_interrupted() && start.elapsed() < LOOK_EVERY {
                 self.teller.poll_hooks();
@@ -108,7 +111,7 @@ impl Keeper<'_, '_> {
             }
         }
         self.teller.tell(Event::Stopping);
-        if options.is_once { Err(Error::interrupted()) } else { Ok(()) }
+        if self.run.options.is_once { Err(Error::interrupted()) } else { Ok(()) }
     }
 
     /// Tells what happened. Returns true if a piece of work has ended.
@@ -148,18 +151,20 @@ impl Keeper<'_, '_> {
 
     /// Looks at the directories and the journal.
     fn look(&mut self) -> Result<Facts> {
-        let Run { options, pins, progress, .. } = self.run;
-        let (seen, pinned) = (scan_names(&options.validator_dirs())?, pins.pinned()?);
-        let mut ready = pins.ready(&self.ready)?;
+        let run = self.run;
+        let seen = scan_names(&run.options.validator_dirs())?;
+        let (pinned, mut ready) = (run.pins.list_pinned()?, run.pins.list_ready(&self.ready)?);
         look_for_times(&mut ready, &self.ready);
-        ready.unusable().iter().for_each(|unusable| progress.warn(&unusable.to_string()));
-        let begun = pins.journal.change(|entries| {
+        for unusable in ready.unusable() {
+            run.progress.warn(&unusable.to_string());
+        }
+        let begun = run.journal.change(|entries| {
             entries.pins.retain(|name, _| pinned.find(name).is_some());
             entries.uploads.retain(|url, _| url.rsplit('/').next().is_some_and(|name| ready.find(name).is_some()));
             entries.incremental_unix_seconds
         })?;
         self.ready = ready;
-        let Catalog { slot_time, epoch_schedule, .. } = self.ready;
+        let (slot_time, epoch_schedule) = (self.ready.slot_time, self.ready.epoch_schedule);
         let ready = |archive: &Archive| Ready { archive: archive.clone(), slot_time, epoch_schedule };
         Ok(Facts {
             // A time in the future was written before the clock jumped back, and is ignored.
@@ -176,16 +181,22 @@ impl Keeper<'_, '_> {
     fn arrange(&self, chores: Chores) -> Result<bool> {
         let pins = &self.run.pins;
         let mut has_changed = !(chores.refuse.is_empty() && chores.drop.is_empty() && chores.remove.is_empty());
-        chores.refuse.into_iter().try_for_each(|damaged| self.refuse(damaged))?;
-        chores.drop.iter().try_for_each(|name| pins.unpin(name))?;
+        for damaged in chores.refuse {
+            self.refuse(damaged)?;
+        }
+        for name in chores.drop {
+            remove(&pins.pinned, &name.to_string())?;
+        }
         for archive in chores.add {
             let (name, identity) = (archive.name.clone(), Identity::from(&archive));
-            pins.journal.change(|entries| entries.pins.insert(name.to_string(), identity))?;
+            self.run.journal.change(|entries| entries.pins.insert(name.to_string(), identity))?;
             let pinned = pin(&archive, self.run)?;
             has_changed |= !matches!(pinned, Pinned::Gone | Pinned::NotNow);
             self.run.update(|board| board.pinned(archive, pinned));
         }
-        chores.remove.iter().try_for_each(|name| pins.remove_ready(name))?;
+        for name in chores.remove {
+            remove(&pins.ready, &name.to_string())?;
+        }
         Ok(has_changed)
     }
 
@@ -197,7 +208,7 @@ impl Keeper<'_, '_> {
         }
         // Tell this before anything else can fail.
         self.run.tell(Event::Refused { name: name.clone(), error, kept: kept.ok().flatten() });
-        self.run.pins.journal.change(|entries| entries.refuse(&name, was))
+        self.run.journal.change(|entries| entries.refuse(&name, was))
     }
 
     /// Result of the run. With `--once`, fails if an operation failed for good, or a target lacks
@@ -207,7 +218,7 @@ impl Keeper<'_, '_> {
             return Ok(());
         }
         let board = self.run.board.lock();
-        let refused = self.run.pins.journal.read(|entries| board.check_refused(entries.refused()));
+        let refused = self.run.journal.read(|entries| board.check_refused(entries.refused()));
         match self.teller.gravest() {
             None => refused.and_then(|()| board.check_left_out()),
             Some(gravest) if gravest.kind() == ErrorKind::Damaged => Err(gravest),

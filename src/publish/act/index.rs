@@ -69,26 +69,8 @@ pub enum Step<'a> {
 /// since.
 #[derive(Debug)]
 pub struct Index {
-    catalog: Catalog,
+    pub catalog: Catalog,
     condition: Condition,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Newest {
-    pub full: Option<PublishedSlot>,
-    pub incremental: Option<PublishedSlot>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PublishedSlot {
-    pub slot: u64,
-    pub at: SystemTime,
-}
-
-impl Newest {
-    pub fn of_all(&self) -> Option<PublishedSlot> {
-        [self.full, self.incremental].into_iter().flatten().max_by_key(|newest| newest.slot)
-    }
 }
 
 impl Index {
@@ -100,16 +82,6 @@ impl Index {
 
     pub fn find(&self, is_it: impl Fn(&Key) -> bool) -> Option<&ArchiveName> {
         self.catalog.archives().iter().map(|archive| &archive.name).find(|name| is_it(&key(name)))
-    }
-
-    pub fn newest(&self) -> Newest {
-        let of = |is_full: bool| {
-            let all = self.catalog.archives().iter().filter(|it| it.is_full() == is_full && !it.is_rebased());
-            let newest = all.max_by_key(|archive| archive.name.slot)?;
-            let at = SystemTime::UNIX_EPOCH.checked_add(Duration::from_nanos(newest.modified_ns));
-            Some(PublishedSlot { slot: newest.name.slot, at: at.unwrap_or(SystemTime::UNIX_EPOCH) })
-        };
-        Newest { full: of(true), incremental: of(false) }
     }
 
     fn has(&self, name: &ArchiveName) -> bool {

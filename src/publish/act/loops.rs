@@ -8,7 +8,7 @@ use slotpress_base::clock::{now, since_1970};
 use slotpress_base::threads::guarded;
 use slotpress_base::{CancelToken, Error, NICENESS_MAX, Progress, Result, panic_point, stand_back};
 use slotpress_format::ArchiveName;
-use slotpress_read::{CheckMode, NamedArchive, VerifyOptions, verify_archives};
+use slotpress_read::{CheckMode, NamedArchive, Unpublished, VerifyOptions, verify_archives};
 use slotpress_stores::{Store, Target};
 
 use super::Run;
@@ -27,10 +27,10 @@ pub fn maker(run: &Run<'_>) {
         let start = Instant::now();
         let result = guarded(|| prepare(run, &source));
         let elapsed = start.elapsed();
-        let pin = run.pins.journal.read(|entries| entries.pins.get(&source.to_string()).copied());
+        let pin = run.journal.read(|entries| entries.pins.get(&source.to_string()).copied());
         let was = pin.unwrap_or_default();
         let is_quiet = !was.is_modified_within(elapsed + WRITTEN_WITHIN, now());
-        run.update(|board| board.end(Ended::Made { source, result, was, is_quiet, elapsed }));
+        run.update(|board| board.end(Ended { name: source, result, elapsed, source: Some((was, is_quiet)) }));
     }
 }
 
@@ -45,30 +45,27 @@ pub fn rebaser(run: &Run<'_>) {
             run.progress.detail("a rebased archive is not made: a newer full archive is there");
         }
         let elapsed = start.elapsed();
-        run.update(|board| board.end(Ended::Rebased { name, result, elapsed }));
+        run.update(|board| board.end(Ended { name, result, elapsed, source: None }));
     }
 }
 
-/// Checks and recompresses a pinned archive; returns the name under which it is ready. Fails
-/// with [`Damaged`](slotpress_base::ErrorKind::Damaged) if the archive is not sound.
-fn prepare(run: &Run<'_>, name: &ArchiveName) -> Result<ArchiveName> {
+/// Checks and recompresses a pinned archive. Fails with [`Damaged`](slotpress_base::ErrorKind::Damaged) if the archive is not sound.
+fn prepare(run: &Run<'_>, name: &ArchiveName) -> Result<()> {
     let (pins, options, progress) = (&run.pins, run.options, run.progress);
     let mut how = options.recompress.clone();
     if name.base_slot.is_some() {
         let begun = Some(since_1970(now()).as_secs());
-        pins.journal.change(|entries| entries.incremental_unix_seconds = begun)?;
+        run.journal.change(|entries| entries.incremental_unix_seconds = begun)?;
         how.check.mode = CheckMode::Frames;
     }
-    let path = pins.pinned_path(name);
+    let path = pins.pinned.path_of(name.to_string());
     if options.is_as_is {
         check_as_is(&path, &how, progress)?;
-        pins.pinned_is_ready(name)?;
-        return Ok(name.clone());
+        return pins.pinned_is_ready(name);
     }
-    let new = pins.new_ready()?;
+    let new = Unpublished::create_in(&pins.ready)?;
     let name = recompress(RecompressSource::File(path), Sink::unnamed(&new), &how, progress)?.name;
-    new.publish(&name.to_string(), true)?;
-    Ok(name)
+    new.publish(&name.to_string(), true).map(drop)
 }
 
 /// Verifies an archive that is published without recompressing. This is stricter than the checks of
@@ -101,7 +98,7 @@ fn rebase_from(target: &Target, name: &ArchiveName, run: &Run<'_>, cancel: &Canc
     let onto = open(&|(base, slot, _)| base.is_none() && Some(*slot) == name.base_slot)?;
     let recompress = &options.recompress;
     let how = RebaseOptions::default().encoding(recompress.encoding.clone()).check(recompress.check.clone());
-    let file = run.pins.new_ready()?;
+    let file = Unpublished::create_in(&run.pins.ready)?;
     let input = RebaseInput { new: &new, incremental: None, onto: &onto };
     let made = rebase(input, Sink::unnamed(&file), &how, progress)?;
     file.publish(&made.name.to_string(), true).map(drop)

@@ -14,6 +14,7 @@ use slotpress_net::Client;
 use self::pins::PinDir;
 use super::PublishOptions;
 use super::decide::Board;
+use super::remember::PublishJournal;
 use super::tell::event::Event;
 
 /// Interval between checks whether there is work, or the user has interrupted the run.
@@ -23,6 +24,7 @@ pub const TICK: Duration = Duration::from_millis(50);
 pub struct Run<'a> {
     pub options: &'a PublishOptions,
     pub pins: PinDir,
+    pub journal: PublishJournal,
     pub client: Client,
     /// Interrupts all threads at the user's request, and at the end of the run.
     pub progress: &'a dyn Progress,

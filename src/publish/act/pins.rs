@@ -3,6 +3,8 @@
 //! at a time. Publishing must not write into the validator's directories, so directories are
 //! compared by device and inode: a link or a mount cannot hide one.
 
+use std::cmp::Reverse;
+use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -10,7 +12,7 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, FlockOperation, fcntl_lock, flock, fstat, ioctl_ficlone, linkat};
 use rustix::io::Errno;
-use slotpress_base::{Error, ErrorKind, Hint, IoContext, KeptDir, Result, ShowPath, free_bytes};
+use slotpress_base::{Error, ErrorKind, Hint, IoContext, KeptDir, Result, ShowPath};
 use slotpress_format::{ArchiveName, lock_holder};
 use slotpress_read::catalog::Archive;
 use slotpress_read::{
@@ -19,7 +21,6 @@ use slotpress_read::{
 };
 use slotpress_stores::Target;
 
-use crate::publish::remember::PublishJournal;
 use crate::publish::{PublishOptions, Writer};
 
 const PINNED: &str = "pinned";
@@ -38,10 +39,9 @@ const NO_CLONE: [Errno; 6] = [Errno::OPNOTSUPP, Errno::XDEV, Errno::INVAL, Errno
 
 #[derive(Debug)]
 pub struct PinDir {
-    pub journal: PublishJournal,
-    top: Arc<KeptDir>,
-    pinned: Arc<KeptDir>,
-    ready: Arc<KeptDir>,
+    pub top: Arc<KeptDir>,
+    pub pinned: Arc<KeptDir>,
+    pub ready: Arc<KeptDir>,
     quarantine: Arc<KeptDir>,
 }
 
@@ -71,7 +71,6 @@ impl PinDir {
     pub fn open(options: &PublishOptions) -> Result<Self> {
         let path = options.pins.as_path();
         let top = KeptDir::open_or_make(path, &mut |_, _| {})?;
-        check_pins(&top, options)?;
         if try_lock(&top).or_path("lock", path)? == Locked::Busy {
             let holder = lock_holder(&top).flatten().map_or("another process".to_string(), |by| by.to_string());
             let message = format!("{} is in use by {holder}", path.shown());
@@ -101,29 +100,17 @@ impl PinDir {
             return Err(Error::usage(message)
                 .with_hint("where only Agave writes archives: --writer agave, which pins by hard links"));
         }
-        let journal = PublishJournal::open(top.clone())?;
-        Ok(Self { journal, pinned, ready, quarantine, top })
+        Ok(Self { top, pinned, ready, quarantine })
     }
 
-    pub fn free_bytes(&self) -> Option<u64> {
-        free_bytes(&*self.top)
-    }
-
-    pub fn pinned(&self) -> Result<Catalog> {
+    /// Lists pinned archives.
+    pub fn list_pinned(&self) -> Result<Catalog> {
         of_dir(&self.pinned, scan_names)
     }
 
     /// Lists ready archives with their roots. Does not read files again that `known` describes.
-    pub fn ready(&self, known: &Catalog) -> Result<Catalog> {
+    pub fn list_ready(&self, known: &Catalog) -> Result<Catalog> {
         of_dir(&self.ready, |dirs| scan_again(dirs, known))
-    }
-
-    pub fn pinned_path(&self, name: &ArchiveName) -> PathBuf {
-        self.pinned.path_of(name.to_string())
-    }
-
-    pub fn new_ready(&self) -> Result<Unpublished> {
-        Unpublished::create_in(&self.ready)
     }
 
     /// Pins an archive by a copy that shares its blocks (a reflink); if only Agave writes, first by
@@ -170,10 +157,8 @@ impl PinDir {
             return Ok(Some(Pinned::NotNow));
         }
         let to = Unpublished::create_in(&self.pinned)?;
-        match ioctl_ficlone(to.file(), &source) {
-            Ok(()) => {}
-            Err(error) if NO_CLONE.contains(&error) => return Ok(None),
-            Err(error) => return Err(Error::io("clone", &path, &error.into())),
+        if !share_blocks(&to, &source, &path)? {
+            return Ok(None);
         }
         let now = fstat(&source).or_path("read", &path)?;
         let is_same = file_id(&now) == archive.file_id
@@ -184,14 +169,6 @@ impl PinDir {
         }
         to.publish(&name, false)?;
         Ok(Some(Pinned::Yes))
-    }
-
-    pub fn unpin(&self, name: &ArchiveName) -> Result<()> {
-        remove(&self.pinned, &name.to_string())
-    }
-
-    pub fn remove_ready(&self, name: &ArchiveName) -> Result<()> {
-        remove(&self.ready, &name.to_string())
     }
 
     pub fn pinned_is_ready(&self, name: &ArchiveName) -> Result<()> {
@@ -214,11 +191,10 @@ impl PinDir {
         // failed, then grew), rename would keep both.
         remove(&self.quarantine, &text)?;
         self.pinned.rename(&text, &self.quarantine, &text).or_path("keep aside", &to)?;
-        let mut names: Vec<ArchiveName> =
-            self.quarantine.names()?.iter().filter_map(|name| ArchiveName::parse(name.to_str()?)).collect();
-        names.sort_by_key(|name| name.slot);
-        for old in names.iter().rev().skip(QUARANTINED_MAX) {
-            remove(&self.quarantine, &old.to_string())?;
+        let mut kept = of_dir(&self.quarantine, scan_names)?.archives().to_vec();
+        kept.sort_by_key(|archive| Reverse(archive.name.slot));
+        for old in kept.iter().skip(QUARANTINED_MAX) {
+            remove(&self.quarantine, &old.name.to_string())?;
         }
         Ok(Some(to))
     }
@@ -242,10 +218,15 @@ pub fn link(dir: impl AsFd, path: &Path, archive: &Archive, to: &KeptDir) -> Res
 fn has_reflinks(dir: &Arc<KeptDir>) -> Result<bool> {
     let (from, to) = (Unpublished::create_in(dir)?, Unpublished::create_in(dir)?);
     from.file().write_all(&[1; 4096]).or_path("write", from.path())?;
-    match ioctl_ficlone(to.file(), from.file()) {
+    share_blocks(&to, from.file(), to.path())
+}
+
+/// Makes a copy that shares the blocks of a file. Returns false if the file system cannot.
+fn share_blocks(to: &Unpublished, from: &File, path: &Path) -> Result<bool> {
+    match ioctl_ficlone(to.file(), from) {
         Ok(()) => Ok(true),
         Err(error) if NO_CLONE.contains(&error) => Ok(false),
-        Err(error) => Err(Error::io("clone", to.path(), &error.into())),
+        Err(error) => Err(Error::io("clone", path, &error.into())),
     }
 }
 
@@ -257,7 +238,7 @@ fn of_dir(dir: &KeptDir, scan: impl FnOnce(&[PathBuf]) -> Result<Catalog>) -> Re
     Ok(catalog)
 }
 
-fn remove(dir: &KeptDir, name: &str) -> Result<()> {
+pub fn remove(dir: &KeptDir, name: &str) -> Result<()> {
     match dir.remove_file(name) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
         Err(error) => Err(Error::io("remove", &dir.path_of(name), &error.into())),
@@ -267,23 +248,23 @@ fn remove(dir: &KeptDir, name: &str) -> Result<()> {
 /// Checks pins and targets before any of them is created or written. Fails if one is
 /// inside a directory where it must not be, or if no target exists.
 pub fn check_dirs(options: &PublishOptions) -> Result<()> {
-    check_pins(&nearest(&options.pins)?, options)?;
+    for snapshots in options.validator_dirs() {
+        nearest(&options.pins)
+            .map_or(Ok(()), |dir| refuse_within(&dir, &snapshots, "the validator's directory"))
+            .map_err(|error| error.with_hint(Hint::PinsOnSameFileSystem))?;
+    }
     let mut missing = Vec::new();
     for target in &options.targets {
         let Target::Dir(path) = target else { continue };
-        check_target(&nearest(path)?, options)?;
+        nearest(path).map_or(Ok(()), |dir| check_target(&dir, options))?;
         missing.extend(check_output_dir(path).err());
     }
     // One target that exists is enough: the missing ones are tried again later.
     let is_none_there = missing.len() == options.targets.len();
-    missing.into_iter().next().filter(|_| is_none_there).map_or(Ok(()), Err)
-}
-
-fn check_pins(dir: &KeptDir, options: &PublishOptions) -> Result<()> {
-    let dirs = options.validator_dirs();
-    dirs.iter()
-        .try_for_each(|snapshots| refuse_within(dir, snapshots, "the validator's directory"))
-        .map_err(|error| error.with_hint(Hint::PinsOnSameFileSystem))
+    match missing.into_iter().next() {
+        Some(error) if is_none_there => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Refuses a target inside the validator's directory or the directory of pins.
@@ -296,24 +277,17 @@ pub fn check_target(dir: &KeptDir, options: &PublishOptions) -> Result<()> {
 
 fn refuse_within(dir: &KeptDir, above: &Path, whose: &str) -> Result<()> {
     let Ok(above) = KeptDir::open(above) else { return Ok(()) };
-    match dir.is_within(&above.itself()?)? {
-        true => {
-            let (dir, above) = (dir.path().shown(), above.path().shown());
-            Err(Error::usage(format!("{dir} is in {above}, {whose}: nothing else may be written there"))
-                .with_hint("give a directory outside of it"))
-        }
-        false => Ok(()),
+    if !dir.is_within(&above.itself()?)? {
+        return Ok(());
     }
+    let (dir, above) = (dir.path().shown(), above.path().shown());
+    let message = format!("{dir} is in {above}, {whose}: nothing else may be written there");
+    Err(Error::usage(message).with_hint("give a directory outside of it"))
 }
 
-fn nearest(path: &Path) -> Result<KeptDir> {
-    let mut failed = None;
-    for path in path.ancestors() {
-        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-        match KeptDir::open(path) {
-            Ok(dir) => return Ok(dir),
-            Err(error) => failed = failed.or(Some(error)),
-        }
-    }
-    Err(failed.unwrap_or_else(|| Error::failed(format!("{} cannot be opened", path.shown()))))
+/// The path, or the nearest directory above it that exists. `None` if it cannot be opened, which
+/// whoever makes the directory reports.
+fn nearest(path: &Path) -> Option<KeptDir> {
+    let dir = path.ancestors().find_map(|path| KeptDir::open(path).ok());
+    dir.or_else(|| KeptDir::open(Path::new(".")).ok())
 }

@@ -11,11 +11,11 @@ use slotpress_base::kept_dir::changed;
 use slotpress_base::progress::wait;
 use slotpress_base::threads::guarded;
 use slotpress_base::{Error, ErrorKind, Found, IoContext, KeptDir, Result, clock, free_bytes, has_room, panic_point};
-use slotpress_read::{LocalFile, Tail, remove_stale_files};
+use slotpress_read::{Catalog, LocalFile, Tail, remove_stale_files};
 use slotpress_stores::{Attribute, Store, Target, Upload, UploadState, headers_of};
 
 use super::Run;
-use super::index::{Index, IndexedStore, Newest, Ready, Step, state_of};
+use super::index::{Index, IndexedStore, Ready, Step, state_of};
 use super::pins::{check_target, link};
 use crate::publish::decide::choose::ArchiveSet;
 use crate::publish::remember::BegunUpload;
@@ -34,7 +34,7 @@ const PARTS_APART: usize = 16;
 #[derive(Clone, Debug, Default)]
 pub struct TargetContents {
     pub published: ArchiveSet,
-    pub newest: Newest,
+    pub index: Catalog,
     /// Free space of a directory's file system; `None` for buckets.
     pub free_bytes: Option<u64>,
     /// When the target last did what it was asked for.
@@ -102,7 +102,8 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
             Error::failed(format!("{} is not there any more", self.name))
                 .with_hint("make the directory again, or mount what belongs there")
         })?;
-        if self.store.dir().is_some_and(|dir| !has_room(dir, ready.archive.size_bytes)) {
+        let bytes = ready.archive.size_bytes;
+        if self.store.dir().is_some_and(|dir| !has_room(dir, bytes)) {
             self.publish(&there, Step::MakeRoom(ready))?;
         }
         match self.put(ready) {
@@ -127,7 +128,7 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
     /// Changes which deletions are pending. Only this thread does so for the target.
     fn change_pending(&self, change: impl FnOnce(&mut BTreeSet<String>)) -> Result<()> {
         let name = self.name.clone();
-        self.run.pins.journal.change(|entries| change(&mut entries.targets.entry(name).or_default().pending_deletes))
+        self.run.journal.change(|entries| change(&mut entries.targets.entry(name).or_default().pending_deletes))
     }
 
     /// Changes the index, and deletes archives that were removed from it.
@@ -136,12 +137,14 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
         let keep = options.keep.within(options.keep.within.max(options.grace));
         let mut on_prune = |names: Vec<String>| self.change_pending(|pending| pending.extend(names));
         let index = there.publish(step, &keep, &mut on_prune, self.run.progress)?;
-        (self.contents.published, self.contents.newest) = (index.published(), index.newest());
-        self.delete_pending(there, &index)
+        self.contents.published = index.published();
+        self.delete_pending(there, &index)?;
+        self.contents.index = index.catalog;
+        Ok(())
     }
 
     fn delete_pending(&self, there: &IndexedStore, index: &Index) -> Result<()> {
-        let pending = self.run.pins.journal.read(|entries| entries.targets.get(&self.name).cloned());
+        let pending = self.run.journal.read(|entries| entries.targets.get(&self.name).cloned());
         let (mut names, mut left, mut failed) = (Vec::new(), BTreeSet::new(), None);
         for name in pending.unwrap_or_default().pending_deletes {
             match there.delete(index, &name, self.run.progress) {
@@ -165,16 +168,15 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
     /// Puts an archive on the target. Leaves an identical archive of the same name unchanged; fails
     /// if another file has the name.
     pub fn put(&self, ready: &Ready) -> Result<()> {
-        let put = match self.link(ready)? {
-            true => Ok(()),
-            false => self.send(ready),
-        };
-        match put {
-            Err(error) if error.kind() == ErrorKind::Exists => match self.is_there(ready)? {
-                true => Ok(()),
-                false => Err(error.with_hint("it is not what would be published: names never change, so move it away")),
-            },
-            put => put,
+        if self.link(ready)? {
+            return Ok(());
+        }
+        match self.send(ready) {
+            Err(error) if error.kind() == ErrorKind::Exists && self.is_there(ready)? => Ok(()),
+            Err(error) if error.kind() == ErrorKind::Exists => {
+                Err(error.with_hint("it is not what would be published: names never change, so move it away"))
+            }
+            sent => sent,
         }
     }
 
@@ -182,13 +184,13 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
     /// file system, or the name is taken.
     fn link(&self, ready: &Ready) -> Result<bool> {
         let Some(dir) = self.store.dir() else { return Ok(false) };
-        let path = ready.archive.path();
+        let (path, to) = (ready.archive.path(), dir.path_of(ready.archive.name.to_string()));
         match link(CWD, &path, &ready.archive, dir)? {
             Ok(true) => dir.sync().map(|()| true),
             Ok(false) => Err(changed(&path)),
             // If the name is taken, `send` reports it.
             Err(Errno::XDEV | Errno::PERM | Errno::MLINK | Errno::OPNOTSUPP | Errno::EXIST) => Ok(false),
-            Err(error) => Err(Error::io("publish", &dir.path_of(ready.archive.name.to_string()), &error.into())),
+            Err(error) => Err(Error::io("publish", &to, &error.into())),
         }
     }
 
@@ -196,7 +198,7 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
     fn remember(&self, ready: &Ready, state: Option<UploadState>) -> Result<()> {
         let key = self.store.shown(&ready.archive.name.to_string());
         let upload = state.map(|state| BegunUpload { of: ready.archive.etag(), state });
-        self.run.pins.journal.change(|entries| match upload {
+        self.run.journal.change(|entries| match upload {
             Some(upload) => drop(entries.uploads.insert(key, upload)),
             None => drop(entries.uploads.remove(&key)),
         })
@@ -221,7 +223,7 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
     fn begin_or_resume(&self, ready: &Ready) -> Result<Upload> {
         let (archive, name) = (&ready.archive, ready.archive.name.to_string());
         let key = self.store.shown(&name);
-        if let Some(begun) = self.run.pins.journal.read(|entries| entries.uploads.get(&key).cloned()) {
+        if let Some(begun) = self.run.journal.read(|entries| entries.uploads.get(&key).cloned()) {
             let is_of_it = begun.of == archive.etag();
             let resume = || self.store.resume(&name, &begun.state, archive.size_bytes);
             if let Some(upload) = is_of_it.then(resume).transpose()?.flatten() {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use slotpress_format::{ArchiveName, Hash};
 use slotpress_read::catalog::Archive;
 
-use super::retry::Next;
+use super::retry::Retry;
 use super::{Board, TargetState};
 
 /// Identifies a state by base slot, slot and hash. Archives of one state with different compression
@@ -95,28 +95,18 @@ impl TargetState {
 }
 
 impl Board<'_> {
-    fn is_refused(&self, key: &Key) -> bool {
-        self.verdicts.get(key).is_some_and(|it| matches!(it.next, Next::Changed(_) | Next::Never))
-    }
-
-    /// True if preparing the archive failed repeatedly: it is skipped for now, so that others get
-    /// their turn.
-    fn is_waiting(&self, key: &Key) -> bool {
-        self.verdicts.get(key).is_some_and(|verdict| verdict.lets_others_go(self.options.is_once, self.now))
+    pub fn verdict(&self, key: &Key) -> Retry {
+        self.verdicts.get(key).copied().unwrap_or_default()
     }
 
     fn candidates(&self) -> BTreeMap<Key, &Archive> {
         // A pinned archive takes precedence over a seen one of the same state, which may vanish.
         let all = self.facts.seen.iter().chain(&self.facts.pinned);
-        all.map(|archive| (key(&archive.name), archive)).filter(|(key, _)| !self.is_refused(key)).collect()
+        all.map(|it| (key(&it.name), it)).filter(|(key, _)| !self.verdict(key).is_refused()).collect()
     }
 
     fn ready_names(&self) -> impl Iterator<Item = &ArchiveName> {
         self.facts.ready.iter().map(|ready| &ready.archive.name)
-    }
-
-    fn is_ready(&self, wanted: &Key) -> bool {
-        self.ready_names().any(|name| key(name) == *wanted)
     }
 
     /// Ready archives made by `rebase` from a full archive that a target has.
@@ -151,23 +141,21 @@ impl Board<'_> {
         key.0.is_none() || self.verdicts.contains_key(key) || is_due()
     }
 
-    /// The newest archive of a kind that has its turn, and that a target will still want when
-    /// everything ready is published.
-    fn newest_wanted(&self, is_full: bool, also_waiting: bool) -> Option<&Archive> {
-        let later = self.later();
-        let is_wanted = |key: &Key, archive: &Archive| {
-            archive.is_full() == is_full
-                && self.has_turn(key)
-                && (also_waiting || !self.is_waiting(key))
-                && later.iter().any(|it| it.wants(&archive.name))
-        };
-        let wanted = self.candidates().into_iter().filter(|(key, archive)| is_wanted(key, archive));
-        wanted.map(|(_, archive)| archive).max_by_key(|archive| archive.name.slot)
+    /// Archives of a kind that have their turn, and that a target will still want when everything
+    /// ready is published; the newest comes last.
+    fn wanted(&self, is_full: bool) -> Vec<&Archive> {
+        let (later, candidates) = (self.later(), self.candidates());
+        let mut wanted = Vec::from_iter(candidates.into_values());
+        wanted.retain(|it| it.is_full() == is_full && self.has_turn(&key(&it.name)));
+        wanted.retain(|archive| later.iter().any(|target| target.wants(&archive.name)));
+        wanted.sort_by_key(|archive| archive.name.slot);
+        wanted
     }
 
     /// The newest archive of a kind that may be prepared now.
     fn next(&self, is_full: bool) -> Option<&Archive> {
-        self.newest_wanted(is_full, false)
+        let waits = |key: &Key| self.verdict(key).lets_others_go(self.options.is_once, self.now);
+        self.wanted(is_full).into_iter().rfind(|archive| !waits(&key(&archive.name)))
     }
 
     /// Chooses the next archive to check and recompress: the newest full one, then the newest
@@ -183,11 +171,11 @@ impl Board<'_> {
         let (candidates, next_full) = (self.candidates(), self.next(true));
         let preparing = self.preparing.as_ref().map(key);
         let mut needed = Vec::from_iter(preparing);
-        let mut wanted = vec![self.newest_wanted(true, true), next_full];
+        let mut wanted = vec![self.wanted(true).pop(), next_full];
         // An incremental archive that is pinned while another one is prepared would be old when its
         // turn comes.
         if preparing.is_none() && next_full.is_none() {
-            wanted.extend([self.newest_wanted(false, true), self.next(false)]);
+            wanted.extend([self.wanted(false).pop(), self.next(false)]);
         }
         // An archive that waits after failures is tried again, and stays pinned until then.
         needed.extend(wanted.into_iter().flatten().map(|archive| key(&archive.name)));
@@ -241,8 +229,11 @@ impl Board<'_> {
         if lacked.is_empty() || self.next(true).is_some() {
             return BTreeSet::new();
         }
-        let can_be_made = |key: &Key| self.targets.iter().any(|target| target.can_rebase(key));
-        lacked.into_iter().filter(|key| can_be_made(key) && !self.is_ready(key) && !self.is_refused(key)).collect()
+        let ready: BTreeSet<Key> = self.ready_names().map(key).collect();
+        let mut to_rebase = &lacked - &ready;
+        to_rebase.retain(|key| !self.verdict(key).is_refused());
+        to_rebase.retain(|key| self.targets.iter().any(|target| target.can_rebase(key)));
+        to_rebase
     }
 
     /// Chooses a rebased archive for a target that has nothing else to publish.

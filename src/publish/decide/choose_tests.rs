@@ -62,8 +62,8 @@ fn prepared(state: &Board<'_>) -> Option<ArchiveName> {
 
 /// End of a preparation that failed.
 fn not_made(pinned: &Archive) -> Ended {
-    let (source, was) = (pinned.name.clone(), Identity::from(pinned));
-    Ended::Made { source, result: Err(Error::failed("a full disk")), was, is_quiet: true, elapsed: Duration::ZERO }
+    let (name, source) = (pinned.name.clone(), Some((Identity::from(pinned), true)));
+    Ended { name, result: Err(Error::failed("a full disk")), elapsed: Duration::ZERO, source }
 }
 
 /// State of an archive that has failed so often that others are prepared first.
@@ -111,7 +111,7 @@ fn older_baseless_and_refused_archives_are_left_out() {
     let now = situation(&[full(1), on(1, 5), on(7, 9)], vec![published(&[full(5)])]);
     assert_eq!(prepared(&now), None);
     let mut now = situation(&[full(8), full(9)], vec![published(&[full(5)])]);
-    now.verdicts.insert(key(&full(9)), Retry::new(Next::Never));
+    now.verdicts.insert(key(&full(9)), Retry { failures: 0, next: Next::Never });
     assert_eq!(prepared(&now), Some(full(8)));
 }
 
@@ -218,7 +218,7 @@ fn the_newest_full_archive_is_rebased_onto_older_ones() {
     assert_eq!(now.next_rebased(&now.targets[0]), None, "only one is asked for");
     assert_eq!(now.unneeded(), [&on(100, 300)]);
     now.facts.ready.clear();
-    now.verdicts.insert(key(&on(100, 300)), Retry::new(Next::Never));
+    now.verdicts.insert(key(&on(100, 300)), Retry { failures: 0, next: Next::Never });
     assert_eq!(now.to_rebase(), keys(&[]));
     now.see(now.facts.clone(), Vec::new());
     assert_eq!(now.to_rebase(), keys(&[]), "still given up after a look");

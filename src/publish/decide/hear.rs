@@ -17,16 +17,31 @@ use crate::publish::tell::event::{Event, ReadyArchive};
 /// Why a run with `--once` passes over a file that may be incomplete.
 const WRITTEN: &str = "it is being written";
 
+/// Limit on the archives left out that are remembered. At the limit, all are forgotten.
+const LEFT_OUT_MAX: usize = 1000;
+
 const HINT_NEVER: &str = "put archives and pins on one file system and one mount";
 
 impl Board<'_> {
-    /// Leaves out an archive, which is a failure of a run with `--once`.
+    /// Passes over an archive until then.
+    pub fn pass_over(&mut self, name: &ArchiveName, next: Next) {
+        self.verdicts.insert(key(name), Retry { failures: 0, next });
+    }
+
+    /// Leaves out an archive, which is told once, and is a failure of a run with `--once`.
     pub fn leave_out(&mut self, name: ArchiveName, why: String, hint: impl Into<Hint>) {
-        if self.options.is_once {
-            let error = Error::failed(format!("{name} was left out, and is not published: {why}")).with_hint(hint);
-            self.left_out.insert(key(&name), (name.clone(), error));
+        let message = format!("{name} was left out, and is not published: {why}");
+        if self.left_out.len() >= LEFT_OUT_MAX && !self.left_out.contains_key(&message) {
+            self.left_out.clear();
         }
-        self.told.push(Event::Skipped { name, why });
+        let error = Error::failed(&message).with_hint(hint);
+        if self.left_out.insert(message, (name.clone(), error)).is_none() {
+            self.skipped(name, why);
+        }
+    }
+
+    fn skipped(&mut self, name: ArchiveName, why: impl Into<String>) {
+        self.told.push(Event::Skipped { name, why: why.into() });
     }
 
     /// Handles the end of a look and of the actions that it led to. An error ends only a run with
@@ -53,20 +68,20 @@ impl Board<'_> {
             Pinned::Gone => {}
             // A run with `--once` does not wait for it; the next one takes it when it is whole.
             Pinned::NotNow if self.options.is_once => {
-                self.verdicts.insert(key(&archive.name), Retry::new(Next::Changed(was)));
-                self.told.push(Event::Skipped { name: archive.name, why: WRITTEN.to_string() });
+                self.pass_over(&archive.name, Next::Changed(was));
+                self.skipped(archive.name, WRITTEN);
             }
             Pinned::NotNow => {}
             Pinned::Damaged(error) => self.refuse(archive.name, was, error),
             Pinned::Never(why) => {
-                self.verdicts.insert(key(&archive.name), Retry::new(Next::Changed(was)));
+                self.pass_over(&archive.name, Next::Changed(was));
                 self.leave_out(archive.name, why, HINT_NEVER);
             }
         }
     }
 
     fn refuse(&mut self, name: ArchiveName, was: Identity, error: Error) {
-        self.verdicts.insert(key(&name), Retry::new(Next::Changed(was)));
+        self.pass_over(&name, Next::Changed(was));
         self.damaged.push(Damaged { name, was, error });
     }
 
@@ -78,28 +93,21 @@ impl Board<'_> {
 
     /// Handles the end of a preparation or a rebase.
     pub fn hear(&mut self, ended: Ended) {
-        match ended {
-            Ended::Made { source, result, was, is_quiet, elapsed } => {
-                self.preparing = None;
-                match result {
-                    Ok(made) => self.tell_ready(&made, elapsed),
-                    Err(error) => self.not_made(source, error, was, is_quiet),
-                }
-            }
-            Ended::Rebased { name, result, elapsed } => {
-                self.rebasing = None;
-                match result {
-                    Ok(()) => self.tell_ready(&name, elapsed),
-                    Err(error) => self.not_rebased(name, error),
-                }
-            }
+        let (state, name) = (key(&ended.name), ended.name);
+        match ended.source {
+            Some(_) => self.preparing = None,
+            None => self.rebasing = None,
         }
-    }
-
-    /// Reports an archive that is ready.
-    fn tell_ready(&mut self, name: &ArchiveName, elapsed: Duration) {
-        let Some(ready) = self.ready(name) else { return };
-        self.told.push(Event::Prepared(ReadyArchive::new(&ready.archive, None, elapsed)));
+        match (ended.result, ended.source) {
+            (Ok(()), _) => {
+                let ready = self.facts.ready.iter().find(|ready| key(&ready.archive.name) == state);
+                let told = ready.map(|it| ReadyArchive::new(&it.archive, None, ended.elapsed));
+                self.told.extend(told.map(Event::Prepared));
+            }
+            (Err(error), _) if error.kind() == ErrorKind::Interrupted => {}
+            (Err(error), Some((was, is_quiet))) => self.not_made(name, error, was, is_quiet),
+            (Err(error), None) => self.not_rebased(name, error),
+        }
     }
 
     fn not_made(&mut self, source: ArchiveName, error: Error, was: Identity, is_quiet: bool) {
@@ -109,7 +117,6 @@ impl Board<'_> {
         let is_changed = find(&self.facts.seen).is_some_and(|seen| seen != was)
             || find(&self.facts.pinned).is_none_or(|pinned| !pinned.is_same_content(&was));
         match error.kind() {
-            ErrorKind::Interrupted => {}
             ErrorKind::Damaged if is_quiet && !is_changed => self.refuse(source, was, error),
             // It may still be arriving under its name, for example from a program that copies it
             // there: it is read again later. A changed file is pinned anew.
@@ -117,11 +124,11 @@ impl Board<'_> {
                 self.verdicts.entry(key(&source)).or_default().put_off(self.now + WRITTEN_WITHIN);
                 self.stale.extend(is_changed.then(|| source.clone()));
                 if self.options.is_once {
-                    self.told.push(Event::Skipped { name: source, why: WRITTEN.to_string() });
+                    self.skipped(source, WRITTEN);
                 }
             }
             ErrorKind::Unsupported if !is_changed => {
-                self.verdicts.insert(key(&source), Retry::new(Next::Changed(was)));
+                self.pass_over(&source, Next::Changed(was));
                 let hint = error.hint().cloned().unwrap_or(Hint::UseVerify);
                 self.leave_out(source, error.to_string(), hint);
             }
@@ -133,15 +140,10 @@ impl Board<'_> {
     }
 
     fn not_rebased(&mut self, name: ArchiveName, error: Error) {
-        if error.kind() == ErrorKind::Interrupted {
-            return;
-        }
         // It reads a lot: it is not tried again before there is another full archive.
-        self.verdicts.insert(key(&name), Retry::new(Next::Never));
+        self.pass_over(&name, Next::Never);
         match error.kind() {
-            ErrorKind::Usage | ErrorKind::Unsupported => {
-                self.told.push(Event::Skipped { name, why: error.to_string() });
-            }
+            ErrorKind::Usage | ErrorKind::Unsupported => self.skipped(name, error.to_string()),
             _ => self.failed(error.within(name), None, None),
         }
     }
@@ -149,14 +151,14 @@ impl Board<'_> {
     /// Handles the end of a target's work.
     pub fn answered(&mut self, at: usize, result: Result<()>) {
         self.has_news = true;
-        let (Some(target), Some(name)) = (self.targets.get_mut(at), self.options.targets.get(at)) else { return };
+        let Some(target) = self.targets.get_mut(at) else { return };
         (target.is_busy, target.sends) = (false, None);
         match result {
             Ok(()) => target.retry = Retry::default(),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => {
                 let retry = target.retry.failed(self.options.is_once, self.now);
-                self.failed(error, Some(name.to_string()), retry);
+                self.failed(error, self.options.targets.get(at).map(ToString::to_string), retry);
             }
         }
     }

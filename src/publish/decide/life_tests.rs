@@ -74,7 +74,7 @@ struct World<'a> {
     begun: Option<u64>,
     targets: Vec<There>,
     /// What is being made, and its result when that is there.
-    preparing: Option<(ArchiveName, Option<Result<ArchiveName>>)>,
+    preparing: Option<(ArchiveName, Option<Result<()>>)>,
     rebasing: Option<(ArchiveName, CancelToken)>,
     /// Archives that are ready, and were told to be.
     told: BTreeSet<Key>,
@@ -294,7 +294,7 @@ impl World<'_> {
                 made.hashes = Some(FrameHashes { root, offset_bytes: 0, frames: 1, rebased_on: Some(name.hash) });
                 self.ready.insert(key(&name), ready(made));
             }
-            board.end(Ended::Rebased { name, result, elapsed: Duration::ZERO });
+            board.end(Ended { name, result, elapsed: Duration::ZERO, source: None });
         }
         for at in 0..self.targets.len() {
             if self.is_peace || self.percent(60) {
@@ -313,7 +313,7 @@ impl World<'_> {
                 () if !self.is_peace && self.percent(20) => ErrorKind::Failed,
                 () => {
                     self.ready.insert(key(&source), ready(archive(source.base_slot, source.slot, 0)));
-                    return Ok(source.clone());
+                    return Ok(());
                 }
             };
             Err(Error::new(error, "why"))
@@ -327,7 +327,7 @@ impl World<'_> {
         }
         let was = self.pins.get(&key(&source)).copied().unwrap_or_default();
         let is_quiet = self.is_peace || self.percent(70);
-        board.end(Ended::Made { source, result, was, is_quiet, elapsed: Duration::ZERO });
+        board.end(Ended { name: source, result, elapsed: Duration::ZERO, source: Some((was, is_quiet)) });
     }
 
     /// Lets a target's loop do a step: what was taken is sent, and the next archive is taken.

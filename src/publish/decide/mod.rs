@@ -38,23 +38,15 @@ pub struct Facts {
     pub since_incremental: Option<Duration>,
 }
 
-/// The end of a piece of work.
+/// The end of a preparation or a rebase.
 #[derive(Debug)]
-pub enum Ended {
-    /// Of a preparation. `was` is the identity of the file when it was pinned; `is_quiet` is true if
-    /// the file had not changed for a while when the reading began.
-    Made {
-        source: ArchiveName,
-        result: Result<ArchiveName>,
-        was: Identity,
-        is_quiet: bool,
-        elapsed: Duration,
-    },
-    Rebased {
-        name: ArchiveName,
-        result: Result<()>,
-        elapsed: Duration,
-    },
+pub struct Ended {
+    pub name: ArchiveName,
+    pub result: Result<()>,
+    pub elapsed: Duration,
+    /// For a preparation: identity of the file when it was pinned, and whether it had not changed for
+    /// a while when the reading began.
+    pub source: Option<(Identity, bool)>,
 }
 
 /// A damaged archive, to be remembered, and moved aside if it is pinned.
@@ -107,8 +99,8 @@ pub struct Board<'a> {
     damaged: Vec<Damaged>,
     /// Pins of files that have changed.
     stale: Vec<ArchiveName>,
-    /// With `--once`: archives left out, and the reasons.
-    left_out: BTreeMap<Key, (ArchiveName, Error)>,
+    /// Archives left out, by what was told, and the errors with which a run with `--once` ends.
+    left_out: BTreeMap<String, (ArchiveName, Error)>,
     has_begun_incremental: bool,
     looking: Retry,
     /// Work that has ended: a look that begins after it takes it from here.
@@ -127,14 +119,14 @@ impl<'a> Board<'a> {
         now: Instant,
     ) -> Self {
         let target = |target: &Target| TargetState { is_dir: matches!(target, Target::Dir(_)), ..Default::default() };
-        Self {
+        let mut board = Self {
             options,
             now,
             facts: Facts::default(),
             targets: options.targets.iter().map(target).collect(),
             preparing: None,
             rebasing: None,
-            verdicts: refused.into_iter().map(|(name, was)| (key(&name), Retry::new(Next::Changed(was)))).collect(),
+            verdicts: BTreeMap::new(),
             damaged: Vec::new(),
             stale: Vec::new(),
             left_out: BTreeMap::new(),
@@ -143,7 +135,9 @@ impl<'a> Board<'a> {
             ended: Vec::new(),
             told: Vec::new(),
             has_news: false,
-        }
+        };
+        refused.into_iter().for_each(|(name, was)| board.pass_over(&name, Next::Changed(was)));
+        board
     }
 
     /// Sets the time for the decisions that follow.
@@ -176,10 +170,6 @@ impl<'a> Board<'a> {
         self.facts.ready.retain(|ready| ![made, rebased].contains(&Some(key(&ready.archive.name))));
     }
 
-    fn is_due(&self, key: &Key) -> bool {
-        self.verdicts.get(key).is_none_or(|verdict| verdict.is_due(self.now))
-    }
-
     fn is_all_prepared(&self) -> bool {
         let has_no_room = |next: &Archive| self.pins().no_room.contains(&next.name);
         self.preparing.is_none() && self.next_to_prepare().is_none_or(has_no_room)
@@ -188,7 +178,7 @@ impl<'a> Board<'a> {
     /// Takes the next archive to check and recompress, which must be pinned. Returns its name.
     pub fn begin_making(&mut self) -> Option<ArchiveName> {
         let next = self.next_to_prepare()?.name.clone();
-        if !self.is_due(&key(&next)) || !self.facts.pinned.iter().any(|pinned| pinned.name == next) {
+        if !self.verdict(&key(&next)).is_due(self.now) || !self.facts.pinned.iter().any(|pinned| pinned.name == next) {
             return None;
         }
         self.preparing = Some(next.clone());
@@ -203,7 +193,7 @@ impl<'a> Board<'a> {
         if self.rebasing.is_some() || !self.is_all_prepared() {
             return None;
         }
-        let next = self.to_rebase().into_iter().rev().find(|key| self.is_due(key))?;
+        let next = self.to_rebase().into_iter().rev().find(|key| self.verdict(key).is_due(self.now))?;
         let lacks_full = |at: &TargetState| self.next_to_publish(at).is_some_and(|name| name.base_slot.is_none());
         if self.targets.iter().any(|target| target.retry.failures == 0 && lacks_full(target)) {
             return None;
@@ -261,13 +251,10 @@ impl<'a> Board<'a> {
     pub fn next_to_send(&mut self, at: usize, contents: &TargetContents) -> Option<Ready> {
         let target = self.targets.get_mut(at)?;
         (target.contents, target.is_known, target.sends) = (contents.clone(), true, None);
-        let next = self.targets.get(at).and_then(|target| self.ready(self.next_for(target)?)).cloned()?;
-        self.targets.get_mut(at)?.sends = Some(next.archive.name.clone());
-        Some(next)
-    }
-
-    fn ready(&self, name: &ArchiveName) -> Option<&Ready> {
-        self.facts.ready.iter().find(|ready| ready.archive.name == *name)
+        let name = self.next_for(self.targets.get(at)?)?.clone();
+        let next = self.facts.ready.iter().find(|ready| ready.archive.name == name).cloned();
+        self.targets.get_mut(at)?.sends = Some(name);
+        next
     }
 
     /// Length of all pins, in bytes.

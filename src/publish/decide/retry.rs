@@ -15,7 +15,7 @@ const RETRY_MAX: Duration = Duration::from_secs(300);
 const FAILURES_BEFORE_OTHERS: u32 = 3;
 
 /// Number of failures of an operation, and when it is tried again.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Retry {
     pub failures: u32,
     pub next: Next,
@@ -32,8 +32,9 @@ pub enum Next {
 }
 
 impl Retry {
-    pub fn new(next: Next) -> Self {
-        Self { failures: 0, next }
+    /// True if time alone leads to no further attempt.
+    pub fn is_refused(&self) -> bool {
+        matches!(self.next, Next::Changed(_) | Next::Never)
     }
 
     /// Records a failure; returns the pause until the next attempt, or `None` in a run with

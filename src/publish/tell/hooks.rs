@@ -59,13 +59,8 @@ impl<'a> Hooks<'a> {
         has_room
     }
 
-    /// Starts the next hook if none runs; kills one that runs for too long. Returns a failure, if
-    /// there was one.
-    pub fn poll(&mut self) -> Option<Error> {
-        self.step().err()
-    }
-
-    fn step(&mut self) -> Result<()> {
+    /// Starts the next hook if none runs; kills one that runs for too long. Fails if a hook failed.
+    pub fn poll(&mut self) -> Result<()> {
         let Some((program, mut child, start)) = self.running.take() else {
             if let Some((program, variables)) = self.waiting.pop_front() {
                 self.running = Some((program, start_hook(program, variables)?, Instant::now()));
@@ -95,7 +90,7 @@ impl<'a> Hooks<'a> {
     pub fn end(&mut self, progress: &dyn Progress) -> Vec<Error> {
         let (start, mut failures) = (Instant::now(), Vec::new());
         while !self.is_idle() && !progress.is_interrupted() && start.elapsed() < self.timeout {
-            failures.extend(self.poll());
+            failures.extend(self.poll().err());
             progress::wait(progress, if self.running.is_some() { HOOK_TICK } else { Duration::ZERO });
         }
         if !self.is_idle() {
@@ -176,7 +171,7 @@ mod tests {
         hooks.timeout = Duration::ZERO;
         let error = Error::failed("why");
         hooks.tell(&Event::Failed { error, target: None, retry: None, is_of_hook: false });
-        assert!(hooks.poll().is_none() && hooks.running.is_some());
-        assert!(hooks.poll().expect("killed").to_string().contains("it was killed") && hooks.is_idle());
+        assert!(hooks.poll().is_ok() && hooks.running.is_some());
+        assert!(hooks.poll().expect_err("killed").to_string().contains("it was killed") && hooks.is_idle());
     }
 }

@@ -14,8 +14,10 @@ use slotpress_serve::prometheus_client::metrics::family::Family;
 use slotpress_serve::prometheus_client::metrics::gauge::Gauge;
 use slotpress_serve::prometheus_client::registry::Registry;
 
+use slotpress_read::catalog::Archive;
+use slotpress_read::{Catalog, unix_ns};
+
 use super::event::Event;
-use crate::publish::act::index::{Newest, PublishedSlot};
 use crate::publish::act::target::TargetContents;
 
 type Labels = Vec<(&'static str, String)>;
@@ -32,6 +34,12 @@ fn number(value: u64) -> i64 {
     value.try_into().unwrap_or(i64::MAX)
 }
 
+/// The newest archive that a validator wrote, among some of an index.
+pub fn newest(index: &Catalog, is_it: impl Fn(&Archive) -> bool) -> Option<&Archive> {
+    let written = index.archives().iter().filter(|it| !it.is_rebased());
+    written.filter(|it| is_it(it)).max_by_key(|it| it.name.slot)
+}
+
 /// Values of the label `reason`; all series exist from the start.
 const REASONS: [&str; 4] = ["archive", "skipped", "target", "other"];
 
@@ -39,8 +47,8 @@ const REASONS: [&str; 4] = ["archive", "skipped", "target", "other"];
 pub struct Metrics {
     series: Series,
     registry: Mutex<Registry>,
-    /// The newest archives of each target; none until the target has answered.
-    newest: Mutex<BTreeMap<String, Newest>>,
+    /// What each target has; nothing until the target has answered.
+    targets: Mutex<BTreeMap<String, Catalog>>,
     start: Instant,
     alert_after: Option<Duration>,
 }
@@ -90,23 +98,24 @@ impl Metrics {
     /// is older than `alert_after`.
     pub fn new(targets: impl Iterator<Item = String>, alert_after: Option<Duration>) -> Self {
         let series = Series::default();
-        let newest: BTreeMap<_, _> = targets.map(|target| (target, Newest::default())).collect();
+        let targets: BTreeMap<_, _> = targets.map(|target| (target, Catalog::default())).collect();
         // Create the counters now: a counter that first appears with a count of 1 has no rate in
         // Prometheus.
-        for target in newest.keys() {
+        for target in targets.keys() {
             drop(series.published.get_or_create(&of(target)));
             drop(series.published_bytes.get_or_create(&of(target)));
         }
         REASONS.iter().for_each(|reason| drop(series.failures.get_or_create(&label("reason", reason))));
         let registry = registry("slotpress_publish", |registry| series.register(registry));
-        let (registry, newest) = (Mutex::new(registry), Mutex::new(newest));
-        Self { series, registry, newest, start: Instant::now(), alert_after }
+        let (registry, targets) = (Mutex::new(registry), Mutex::new(targets));
+        Self { series, registry, targets, start: Instant::now(), alert_after }
     }
 
     /// Time since an archive was published; since the start of the run if none was, or its time is in
     /// the future because the clock jumped back.
-    fn age(&self, published: Option<PublishedSlot>) -> Duration {
-        published.and_then(|it| clock::now().duration_since(it.at).ok()).unwrap_or_else(|| self.start.elapsed())
+    fn age(&self, published: Option<&Archive>) -> Duration {
+        let age_ns = published.and_then(|it| unix_ns(clock::now()).checked_sub(it.modified_ns));
+        age_ns.map_or_else(|| self.start.elapsed(), Duration::from_nanos)
     }
 
     pub fn count(&self, event: &Event) {
@@ -152,8 +161,8 @@ impl Metrics {
         if let Some(at) = contents.worked_at {
             self.series.last_success.get_or_create(&of(target)).set(number(clock::since_1970(at).as_secs()));
         }
-        if contents.newest.of_all().is_some() {
-            self.newest.lock().insert(target.to_string(), contents.newest);
+        if !contents.index.archives().is_empty() {
+            self.targets.lock().insert(target.to_string(), contents.index.clone());
         }
     }
 
@@ -164,16 +173,17 @@ impl Metrics {
 
 impl Facts for Metrics {
     fn metrics(&self) -> MutexGuard<'_, Registry> {
-        let set = |slots: &Gauges, ages: &Gauges, labels: Labels, newest: Option<PublishedSlot>| {
-            let Some(PublishedSlot { slot, .. }) = newest else { return };
-            slots.get_or_create(&labels).set(number(slot));
+        let set = |slots: &Gauges, ages: &Gauges, labels: Labels, newest: Option<&Archive>| {
+            let Some(archive) = newest else { return };
+            slots.get_or_create(&labels).set(number(archive.name.slot));
             ages.get_or_create(&labels).set(number(self.age(newest).as_secs()));
         };
         let series = &self.series;
-        for (target, newest) in self.newest.lock().iter() {
-            set(&series.newest_slot, &series.newest_age_seconds, of(target), newest.of_all());
-            for (kind, newest) in [("full", newest.full), ("incremental", newest.incremental)] {
+        for (target, index) in self.targets.lock().iter() {
+            set(&series.newest_slot, &series.newest_age_seconds, of(target), newest(index, |_| true));
+            for (kind, is_full) in [("full", true), ("incremental", false)] {
                 let labels = vec![("target", target.clone()), ("kind", kind.to_string())];
+                let newest = newest(index, |archive| archive.is_full() == is_full);
                 set(&series.kind_slot, &series.kind_age_seconds, labels, newest);
             }
         }
@@ -183,8 +193,8 @@ impl Facts for Metrics {
     fn health(&self) -> Result<(), String> {
         let Some(alert_after) = self.alert_after else { return Ok(()) };
         let mut old = Vec::new();
-        for (target, newest) in self.newest.lock().iter() {
-            let age = self.age(newest.of_all());
+        for (target, index) in self.targets.lock().iter() {
+            let age = self.age(newest(index, |_| true));
             if age > alert_after {
                 old.push(format!("{target}: the newest archive was published {} ago", quantity::duration(age)));
             }
@@ -195,6 +205,7 @@ impl Facts for Metrics {
 
 #[cfg(test)]
 mod tests {
+    use slotpress_format::ledger::names::{ArchiveName, Extension, Hash};
     use slotpress_serve::prometheus_client::encoding::text::encode;
 
     use super::*;
@@ -205,9 +216,10 @@ mod tests {
         let metrics = Metrics::new(targets.clone().into_iter(), Some(Duration::from_secs(600)));
         assert_eq!(metrics.health(), Ok(()), "it has just begun");
         let contents = |age_seconds| {
-            let at = clock::now() - Duration::from_secs(age_seconds);
-            let newest = Newest { full: Some(PublishedSlot { slot: 7, at }), incremental: None };
-            TargetContents { newest, ..TargetContents::default() }
+            let name = ArchiveName { base_slot: None, slot: 7, hash: Hash([7; 32]), extension: Extension::TarZstd };
+            let modified_ns = unix_ns(clock::now() - Duration::from_secs(age_seconds));
+            let index = Catalog::new([Archive { modified_ns, ..Archive::of_server(name, "", 1) }]);
+            TargetContents { index, ..TargetContents::default() }
         };
         metrics.see("a", &contents(0), 0, true);
         metrics.see("b", &contents(700), 1, false);

@@ -5,7 +5,6 @@ pub mod event;
 pub mod hooks;
 mod metrics;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use slotpress_base::{Error, ErrorKind, Progress, Result, ShowPath};
@@ -14,13 +13,9 @@ use slotpress_serve::tell::{Telling, tell};
 
 use self::event::Event;
 use self::hooks::Hooks;
-use self::metrics::Metrics;
+use self::metrics::{Metrics, newest};
 use super::PublishOptions;
 use super::decide::Board;
-
-/// Limit on the skipped archives that are remembered, to report each only once. At the limit, all
-/// are forgotten.
-const SKIPPED_MAX: usize = 1000;
 
 /// Receives all events, and passes them on.
 pub struct Teller<'a> {
@@ -31,7 +26,6 @@ pub struct Teller<'a> {
     metrics: Arc<Metrics>,
     /// Answers requests for metrics and health until it is dropped.
     telling: Option<Telling>,
-    told_skipped: BTreeSet<String>,
     gravest: Option<Error>,
 }
 
@@ -46,8 +40,7 @@ impl<'a> Teller<'a> {
         let names = options.targets.iter().map(ToString::to_string);
         let metrics = Arc::new(Metrics::new(names, options.alert_after));
         let telling = options.metrics.map(|listen| tell(listen, metrics.clone())).transpose()?;
-        let (hooks, told_skipped, gravest) = (Hooks::new(options), BTreeSet::new(), None);
-        Ok(Self { options, progress, on_event, hooks, metrics, telling, told_skipped, gravest })
+        Ok(Self { options, progress, on_event, hooks: Hooks::new(options), metrics, telling, gravest: None })
     }
 
     pub fn begin(&mut self) {
@@ -61,14 +54,6 @@ impl<'a> Teller<'a> {
 
     pub fn tell(&mut self, event: Event) {
         match &event {
-            Event::Skipped { name, why } => {
-                if self.told_skipped.len() >= SKIPPED_MAX {
-                    self.told_skipped.clear();
-                }
-                if !self.told_skipped.insert(format!("{name} {why}")) {
-                    return;
-                }
-            }
             // Failures of operations that are repeated do not count: the next attempt may succeed.
             Event::Failed { error, retry: None, is_of_hook: false, .. } | Event::Refused { error, .. } => {
                 let rank = |error: &Error| match error.kind() {
@@ -96,9 +81,7 @@ impl<'a> Teller<'a> {
 
     /// Starts and ends the operator's programs, without waiting for them.
     pub fn poll_hooks(&mut self) {
-        if let Some(error) = self.hooks.poll() {
-            self.tell_hook_failure(error);
-        }
+        self.hooks.poll().err().into_iter().for_each(|error| self.tell_hook_failure(error));
     }
 
     /// Waits for the operator's programs, and reports which of them failed.
@@ -123,7 +106,7 @@ impl<'a> Teller<'a> {
         let mut newest_slot = None;
         for (target, (contents, waits, is_up)) in self.options.targets.iter().zip(board.targets()) {
             self.metrics.see(&target.to_string(), contents, waits, is_up);
-            newest_slot = newest_slot.max(contents.newest.of_all().map(|newest| newest.slot));
+            newest_slot = newest_slot.max(newest(&contents.index, |_| true).map(|archive| archive.name.slot));
         }
         if let Some(slot) = newest_slot {
             supervisor::status(&format!("slot {slot} is published"));
