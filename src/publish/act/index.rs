@@ -17,6 +17,7 @@ use slotpress_read::{ArchiveFields, Catalog, Keep, ListFields, unix_ns};
 use slotpress_stores::{Attribute, Attributes, Condition, Put, Store};
 
 use crate::publish::decide::choose::{ArchiveSet, Key, key};
+use crate::publish::tell::event::state_of;
 
 /// File name of the index. The index has the same path as the list of `slotpress serve`.
 const INDEX: &str = "archives";
@@ -44,13 +45,6 @@ pub struct Ready {
     /// Duration of slots; known from full archives only, else assumed.
     pub slot_time: SlotTime,
     pub epoch_schedule: Option<EpochSchedule>,
-}
-
-/// What was checked of an archive: `checked`, if capitalization and lattice hash match the bank
-/// file, or `unchecked`. The state of an incremental archive that the validator wrote is not
-/// checked: that would read its full archive again.
-pub fn state_of(archive: &Archive) -> &'static str {
-    if archive.is_full() || archive.is_rebased() { "checked" } else { "unchecked" }
 }
 
 #[derive(Clone, Copy, Debug)]

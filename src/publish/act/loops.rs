@@ -49,7 +49,8 @@ pub fn rebaser(run: &Run<'_>) {
     }
 }
 
-/// Checks and recompresses a pinned archive. Fails with [`Damaged`](slotpress_base::ErrorKind::Damaged) if the archive is not sound.
+/// Checks and recompresses a pinned archive. Fails with
+/// [`Damaged`](slotpress_base::ErrorKind::Damaged) if the archive is not sound.
 fn prepare(run: &Run<'_>, name: &ArchiveName) -> Result<()> {
     let (pins, options, progress) = (&run.pins, run.options, run.progress);
     let mut how = options.recompress.clone();
@@ -64,7 +65,7 @@ fn prepare(run: &Run<'_>, name: &ArchiveName) -> Result<()> {
         return pins.pinned_is_ready(name);
     }
     let new = Unpublished::create_in(&pins.ready)?;
-    let name = recompress(RecompressSource::File(path), Sink::unnamed(&new), &how, progress)?.name;
+    let name = recompress(RecompressSource::File(path), Sink::unnamed(&new), &how, progress)?.archive.name;
     new.publish(&name.to_string(), true).map(drop)
 }
 
@@ -101,5 +102,5 @@ fn rebase_from(target: &Target, name: &ArchiveName, run: &Run<'_>, cancel: &Canc
     let file = Unpublished::create_in(&run.pins.ready)?;
     let input = RebaseInput { new: &new, incremental: None, onto: &onto };
     let made = rebase(input, Sink::unnamed(&file), &how, progress)?;
-    file.publish(&made.name.to_string(), true).map(drop)
+    file.publish(&made.archive.name.to_string(), true).map(drop)
 }

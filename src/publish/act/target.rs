@@ -15,11 +15,11 @@ use slotpress_read::{Catalog, LocalFile, Tail, remove_stale_files};
 use slotpress_stores::{Attribute, Store, Target, Upload, UploadState, headers_of};
 
 use super::Run;
-use super::index::{Index, IndexedStore, Ready, Step, state_of};
+use super::index::{Index, IndexedStore, Ready, Step};
 use super::pins::{check_target, link};
 use crate::publish::decide::choose::ArchiveSet;
 use crate::publish::remember::BegunUpload;
-use crate::publish::tell::event::{Event, ReadyArchive};
+use crate::publish::tell::event::{Event, ReadyArchive, state_of};
 use crate::restore::copies::has_same_content;
 
 const PIECE_BYTES: u64 = 1 << 20;

@@ -10,8 +10,6 @@ use slotpress_base::{Error, text};
 use slotpress_format::{ArchiveName, Hash, Root, name_and_parts};
 use slotpress_read::catalog::Archive;
 
-use crate::publish::act::index::state_of;
-
 /// Environment variables of a hook.
 pub type Variables = Vec<(String, String)>;
 
@@ -108,6 +106,13 @@ pub struct ReadyArchive {
     /// Time that preparing or publishing took.
     #[serde(rename = "elapsed_seconds", serialize_with = "text::seconds")]
     pub elapsed: Duration,
+}
+
+/// What was checked of an archive: `checked`, if capitalization and lattice hash match the bank
+/// file, or `unchecked`. The state of an incremental archive that the validator wrote is not
+/// checked: that would read its full archive again.
+pub fn state_of(archive: &Archive) -> &'static str {
+    if archive.is_full() || archive.is_rebased() { "checked" } else { "unchecked" }
 }
 
 impl ReadyArchive {
