@@ -23,6 +23,7 @@ pub struct Call {
 }
 
 /// A run under strace.
+#[derive(Debug)]
 pub struct Trace {
     /// System calls, in order.
     pub calls: Vec<Call>,
@@ -42,6 +43,17 @@ pub fn trace(arguments: &[String], calls: &str, injection: Option<&str>) -> Trac
 
 /// Like [`trace`], with another directory for temporary files.
 pub fn trace_in(temporary: &Path, arguments: &[String], calls: &str, injection: Option<&str>) -> Trace {
+    trace_with(&[], temporary, arguments, calls, injection)
+}
+
+/// Like [`trace_in`], with more environment variables.
+pub fn trace_with(
+    variables: &[(&str, String)],
+    temporary: &Path,
+    arguments: &[String],
+    calls: &str,
+    injection: Option<&str>,
+) -> Trace {
     let dir = temp_dir();
     let log = dir.path().join("log");
     let mut command = Command::new("timeout");
@@ -53,6 +65,7 @@ pub fn trace_in(temporary: &Path, arguments: &[String], calls: &str, injection: 
     command
         .arg(slotpress_path())
         .args(arguments)
+        .envs(variables.iter().map(|(name, value)| (name, value)))
         .env("TMPDIR", temporary)
         .env_remove("RUST_BACKTRACE")
         .env_remove("LD_LIBRARY_PATH")

@@ -17,6 +17,7 @@ mod refused {
 }
 mod survives {
     mod ends;
+    mod random;
     mod spilling;
 }
 

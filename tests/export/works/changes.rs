@@ -12,6 +12,8 @@ use tempfile::TempDir;
 
 use super::engines::{answer, python};
 use super::tables::{ALL, synthetic};
+use crate::common::draws::Draws;
+use crate::common::strace::number_of;
 use crate::common::*;
 use crate::export::{dir_on_disk, files, lines_of, manifest, manifests, pair, rows, run};
 
@@ -64,20 +66,20 @@ fn of_synth() -> Chain {
     Chain::of(made.dir, vec![vec![full.clone()], vec![full, incremental]])
 }
 
-/// A chain with records that are altered in some of its states.
-fn altered(chain: &Chain, days: &[usize], alter: fn(&mut [u8])) -> Chain {
+/// A chain with records that are altered on each of its days.
+fn altered(chain: &Chain, alter: impl Fn(usize, &mut [u8])) -> Chain {
     let dir = temp_dir();
     let in_dir = |(day, archives): (usize, &Vec<PathBuf>)| {
         let to = dir.path().join(day.to_string());
         fs::create_dir(&to).expect("made");
         let one = |archive: &PathBuf| {
             let mut all = entries(archive);
-            let storages = all.iter_mut().filter(|entry| entry.path.starts_with("accounts/") && days.contains(&day));
+            let storages = all.iter_mut().filter(|entry| entry.path.starts_with("accounts/"));
             for TarEntry { content, .. } in storages {
                 let mut at = 0;
                 while at + 136 <= content.len() {
                     let length = u64::from_le_bytes(content[at + 8..at + 16].try_into().expect("8 bytes")) as usize;
-                    alter(&mut content[at..at + 136 + length]);
+                    alter(day, &mut content[at..at + 136 + length]);
                     at += (136 + length).next_multiple_of(8);
                 }
             }
@@ -94,11 +96,11 @@ fn altered(chain: &Chain, days: &[usize], alter: fn(&mut [u8])) -> Chain {
 /// The first bytes of the addresses of sysvars.
 const SYSVAR: [u8; 3] = [6, 167, 213];
 
-/// Closes a third of the accounts, whose records are of others then, and gives another third to
-/// another owner.
-fn close_and_give_away(record: &mut [u8]) {
+/// On the second day, closes a third of the accounts, whose records are of others then, and gives
+/// another third to another owner.
+fn close_and_give_away(day: usize, record: &mut [u8]) {
     match record[16] % 3 {
-        _ if record[16..].starts_with(&SYSVAR) => {}
+        _ if day != 1 || record[16..].starts_with(&SYSVAR) => {}
         0 => record[47] ^= 1,
         1 => record[64..96].fill(7),
         _ => {}
@@ -106,7 +108,7 @@ fn close_and_give_away(record: &mut [u8]) {
 }
 
 /// Delegates stakes in epoch 1.
-fn delegate_in_epoch_1(record: &mut [u8]) {
+fn delegate_in_epoch_1(_: usize, record: &mut [u8]) {
     if record.len() == 136 + 200 && record[136..140] == 2u32.to_le_bytes() {
         record[136 + 164..136 + 172].copy_from_slice(&1u64.to_le_bytes());
     }
@@ -119,9 +121,9 @@ pub fn chains() -> Vec<(Chain, &'static [&'static str])> {
     let (mut of_agave, synth) = (of_agave(), of_synth());
     let unchecked: &[&str] = &["--check", "frames"];
     let altered = [
-        altered(&of_agave[0], &[0, 1], delegate_in_epoch_1),
-        altered(&of_agave[1], &[1], close_and_give_away),
-        altered(&synth, &[1], close_and_give_away),
+        altered(&of_agave[0], delegate_in_epoch_1),
+        altered(&of_agave[1], close_and_give_away),
+        altered(&synth, close_and_give_away),
     ];
     of_agave.push(synth);
     let sound = of_agave.into_iter().map(|chain| (chain, &[][..]));
@@ -225,6 +227,56 @@ fn what_a_comparison_finds() {
     assert!(effective_alone > 0, "stakes change at the end of an epoch, without their accounts");
 }
 
+/// Chains whose accounts change at random from day to day, with random tables, filters, threads and
+/// days left out. `EXPORT_CHAINS` sets their number (200 in a long run), `EXPORT_SEED` the first.
+#[test]
+fn random_chains() {
+    let [of_bank, of_validator] = of_agave().try_into().unwrap_or_else(|_| panic!("two chains"));
+    let bases = [of_bank, of_validator, of_synth()];
+    let first = number_of("EXPORT_SEED", 1);
+    for seed in first..first + number_of("EXPORT_CHAINS", 20) {
+        let mut draws = Draws(seed);
+        let chain = altered(&bases[draws.below(bases.len())], |day, record| {
+            let address = u64::from_le_bytes(record[16..24].try_into().expect("8 bytes"));
+            match Draws(seed ^ address ^ (day as u64 + 1).rotate_left(40)).below(10) {
+                _ if record[16..].starts_with(&SYSVAR) => {}
+                0 => record[47] ^= 1,
+                1 => record[64..96].fill(7),
+                2 => record[48] ^= 1,
+                3 => record[136..].iter_mut().rev().take(8).for_each(|byte| *byte ^= 1),
+                _ => {}
+            }
+        });
+        let tables = &TABLES[draws.below(3)..4 + draws.below(3)];
+        let (tables, filter): (&[&str], &[&str]) = match draws.below(5) {
+            0 => (&["accounts"], &["--owner", "system"]),
+            1 => (&["accounts"], &["--data-size", "200", "--data", "full"]),
+            2 => (&["accounts"], &["--data", "0:64"]),
+            _ => (tables, &[]),
+        };
+        let threads = (1 + draws.below(3)).to_string();
+        let filter = [filter, &["--check", "frames"]].concat();
+        let listed = tables.join(",");
+        let flags = [&["--table", &listed, "--threads", &threads][..], &filter].concat();
+        let out = temp_dir();
+        let first = run(&chain.day(0), out.path(), &flags);
+        assert!(first.status.success(), "{seed}: {}", String::from_utf8_lossy(&first.stderr));
+        let (mut before, last) = (0, chain.days.len() - 1);
+        while before < last {
+            let day = before + 1 + draws.below(last - before);
+            let (old, new) = (chain.day(before), chain.day(day));
+            let found = changes(&old, &new, out.path(), &flags);
+            for table in tables {
+                let (mut found, mut expected) = (found[*table][1..].to_vec(), expected(&old, &new, table, &filter));
+                found.sort();
+                expected.sort();
+                assert!(found == expected, "{seed}, {table}: {} and {}", found.len(), expected.len());
+            }
+            before = day;
+        }
+    }
+}
+
 /// Number of rows of changed stakes whose accounts did not change.
 fn stakes_of_unchanged_accounts(found: &BTreeMap<String, Vec<String>>) -> usize {
     let accounts: BTreeSet<&str> = found["accounts"].iter().filter_map(|row| row.split(',').nth(1)).collect();
@@ -236,7 +288,7 @@ fn stakes_of_unchanged_accounts(found: &BTreeMap<String, Vec<String>>) -> usize 
 /// What leaves a filter is closed, and what enters it is added.
 #[test]
 fn filters_are_of_both_states() {
-    let chain = altered(&of_agave().pop().expect("a chain"), &[1], close_and_give_away);
+    let chain = altered(&of_agave().pop().expect("a chain"), close_and_give_away);
     let (old, new) = (chain.day(0), chain.day(1));
     for flags in [
         &["--owner", "system", "--check", "frames"][..],
