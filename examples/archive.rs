@@ -55,8 +55,8 @@ fn main() -> ExitCode {
     let bar = Bar::default();
     match Sink::dir(out_dir).and_then(|sink| archive(&options, sink, &bar)) {
         Ok(report) => {
-            let taken = report.elapsed;
-            println!("{}: {} bytes in {:.1?}", report.name, report.output_bytes, taken.wall);
+            let taken = report.archive.elapsed;
+            println!("{}: {} bytes in {:.1?}", report.archive.name, report.archive.output_bytes, taken.wall);
             ExitCode::SUCCESS
         }
         Err(error) => fail(&error),

@@ -17,7 +17,7 @@
 //! let encoding = EncodingOptions::default().codec(Codec::zstd(3)).threads(8);
 //! let options = ArchiveOptions::new("/mnt/ledger").encoding(encoding);
 //! let report = archive(&options, Sink::dir("/mnt/snapshots")?, &NoProgress)?;
-//! println!("{} bytes in {:?}", report.output_bytes, report.elapsed.wall);
+//! println!("{} bytes in {:?}", report.archive.output_bytes, report.archive.elapsed.wall);
 //! # Ok::<(), slotpress::Error>(())
 //! ```
 //!
@@ -213,7 +213,7 @@ pub use archive::encoding::EncodingOptions;
 pub use archive::layout::RecordLayout;
 pub use archive::ledger_source::ledger_as_archive;
 pub use archive::sink::Sink;
-pub use archive::{ArchiveOptions, ArchivePlan, ArchiveReport, archive, plan_archive};
+pub use archive::{ArchiveOptions, ArchivePlan, ArchiveReport, NewArchive, archive, plan_archive};
 #[cfg(feature = "net")]
 pub use bootstrap::archives::{FetchOptions, FetchReport, fetch};
 #[cfg(feature = "net")]

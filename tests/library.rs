@@ -28,7 +28,7 @@ fn a_ledger_goes_round() {
     let options =
         ArchiveOptions::new(ledger.path()).encoding(EncodingOptions::default().codec(Codec::zstd(3)).threads(2));
     let report = archive(&options, Sink::dir(out.path()).expect("opened"), &NoProgress).expect("archived");
-    let path = report.path.clone().expect("a path");
+    let path = report.archive.path.clone().expect("a path");
     assert_eq!(report.path_in(out.path()), path);
     let again = archive(&options, Sink::dir(out.path()).expect("opened"), &NoProgress).expect_err("it is there");
     assert_eq!((again.kind(), again.existing_path()), (ErrorKind::Exists, Some(path.as_path())));
@@ -44,13 +44,13 @@ fn a_ledger_goes_round() {
     let check = CheckOptions::default().mode(CheckMode::State);
     let restored =
         restore(&RestoreOptions::new(&path, RestoreTarget::new(&new).check(check)), &NoProgress).expect("restored");
-    assert_eq!((restored.slot, restored.hash), (26, report.name.hash));
+    assert_eq!((restored.slot, restored.hash), (26, report.archive.name.hash));
 
     let other = temp_dir();
     let sink = Sink::dir(other.path()).expect("opened");
     let options = RecompressOptions::default().encoding(EncodingOptions::default().codec(Codec::zstd(9)));
     let smaller = recompress(RecompressSource::File(path), sink, &options, &NoProgress).expect("recompressed");
-    assert!(smaller.output_bytes < report.output_bytes);
+    assert!(smaller.archive.output_bytes < report.archive.output_bytes);
 }
 
 /// One call verifies a directory, with a report for each archive, and can be stopped.
@@ -132,14 +132,14 @@ fn reports_are_serializable() {
     let options = ArchiveOptions::new(ledger.path()).read_back(CheckOptions::default());
     let archived = archive(&options, Sink::dir(out.path()).expect("opened"), &NoProgress).expect("archived");
     let shown = fields(&archived);
-    assert_eq!(shown["read_back"]["storages"], archived.storages);
+    assert_eq!(shown["read_back"]["storages"], archived.archive.storages);
     has(
         &shown,
         &["path", "storages", "input_bytes", "output_bytes", "frames", "root", "elapsed_seconds", "cpu_seconds"],
     );
-    assert_eq!(shown["name"], archived.name.to_string());
+    assert_eq!(shown["name"], archived.archive.name.to_string());
 
-    let path = archived.path.expect("a path");
+    let path = archived.archive.path.expect("a path");
     let named = NamedArchive::from_path(&path);
     let verified = fields(&verify_archives(&named, None, &VerifyOptions::default(), &NoProgress).expect("verified"));
     has(&verified, &["ok", "slot", "hash", "checks", "clients", "accounts", "complete", "elapsed_seconds"]);
@@ -197,8 +197,11 @@ fn plain_walk(archives: &[&Path]) -> BTreeMap<Address, u64> {
 fn the_newest_version_of_every_account_is_visited() {
     let (ledger, out) = (ledger("ledger-at-40"), temp_dir());
     let options = ArchiveOptions::new(ledger.path()).encoding(EncodingOptions::default().frame_size_bytes(64 << 10));
-    let ours =
-        archive(&options, Sink::dir(out.path()).expect("opened"), &NoProgress).expect("archived").path.expect("a path");
+    let ours = archive(&options, Sink::dir(out.path()).expect("opened"), &NoProgress)
+        .expect("archived")
+        .archive
+        .path
+        .expect("a path");
     let (full, incremental) = (fixture(FULL_26), fixture(INCREMENTAL_26_40));
     for archives in [vec![full.as_path()], vec![&full, &incremental], vec![&fixture(FULL_3500)], vec![&ours]] {
         let named: Vec<_> = archives.iter().map(NamedArchive::from_path).collect();
@@ -262,7 +265,7 @@ fn damage_is_an_error_of_its_kind() {
     let (ledger, dir) = (ledger("ledger-at-26"), temp_dir());
     let report = archive(&ArchiveOptions::new(ledger.path()), Sink::dir(dir.path()).expect("opened"), &NoProgress)
         .expect("archived");
-    let path = report.path.expect("a path");
+    let path = report.archive.path.expect("a path");
     let mut bytes = std::fs::read(&path).expect("read");
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;

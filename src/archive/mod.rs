@@ -36,7 +36,7 @@ use crate::archive::documents::{judge, while_reading};
 use crate::archive::encode::{Codec, EncodedFrame, encode_linked_frames};
 use crate::archive::encoding::EncodingOptions;
 use crate::archive::layout::{FrameLink, Linker, content_buffer, warn_left_as_is};
-use crate::archive::sink::{Sink, SinkKind};
+use crate::archive::sink::{OpenSink, Sink, SinkKind};
 use crate::archive::writer::{ArchiveWriter, WrittenArchive};
 
 /// Settings for [`archive()`] and [`plan_archive`].
@@ -81,27 +81,11 @@ impl ArchiveOptions {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct ArchiveReport {
-    /// Path of the archive, or its URL in a bucket; `None` for a stream.
-    #[serde(serialize_with = "text::optional_path")]
-    pub path: Option<PathBuf>,
-    /// Name of the archive, even if it went to a stream.
-    #[serde(flatten, serialize_with = "name_and_parts")]
-    pub name: ArchiveName,
-    /// Number of storages in the archive.
-    pub storages: u64,
+    /// The archive.
+    #[serde(flatten)]
+    pub archive: NewArchive,
     /// Length of the tar stream, in bytes.
     pub input_bytes: u64,
-    /// Length of the archive, in bytes.
-    pub output_bytes: u64,
-    /// Number of frames.
-    pub frames: u64,
-    /// Storages whose records kept their order although the layout is clustered. A storage counts
-    /// once for each frame that holds a part of it. See
-    /// [`RecordLayout::Clustered`](crate::RecordLayout::Clustered).
-    pub unclustered_pieces: u64,
-    /// Root of the archive: one hash that covers its length, the hashes of all frames, and the
-    /// index. Only zstd archives have one.
-    pub root: Option<Root>,
     /// What was checked when the archive was read back; `None` if it was not.
     pub read_back: Option<ReadBackReport>,
     /// Path of the incremental archive's full archive, if it is in the output directory or the
@@ -110,6 +94,31 @@ pub struct ArchiveReport {
     pub base: Option<PathBuf>,
     /// Number of workers that encoded the archive.
     pub threads: usize,
+}
+
+/// An archive that was written, in the reports of all that write one.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct NewArchive {
+    /// Path of the archive, or its URL in a bucket; `None` for a stream.
+    #[serde(serialize_with = "text::optional_path")]
+    pub path: Option<PathBuf>,
+    /// Name of the archive, even if it went to a stream.
+    #[serde(flatten, serialize_with = "name_and_parts")]
+    pub name: ArchiveName,
+    /// Number of storages in the archive.
+    pub storages: u64,
+    /// Length of the archive, in bytes.
+    pub output_bytes: u64,
+    /// Number of frames, without skippable ones.
+    pub frames: u64,
+    /// Storages whose records kept their order although the layout is clustered. A storage counts
+    /// once for each frame that holds a part of it. See
+    /// [`RecordLayout::Clustered`](crate::RecordLayout::Clustered).
+    pub unclustered_pieces: u64,
+    /// Root of the archive: one hash that covers its length, the hashes of all frames, and the
+    /// index. Only zstd archives have one.
+    pub root: Option<Root>,
     /// Time until the archive was on disk under its name.
     #[serde(flatten)]
     pub elapsed: Elapsed,
@@ -118,10 +127,28 @@ pub struct ArchiveReport {
     pub codec: Codec,
 }
 
+impl NewArchive {
+    /// Gives an archive its name, and describes it.
+    pub(crate) fn publish(
+        sink: OpenSink<'_>,
+        name: ArchiveName,
+        storages: u64,
+        written: WrittenArchive,
+        codec: &Codec,
+        stopwatch: &Stopwatch,
+        progress: &dyn Progress,
+    ) -> Result<Self> {
+        let (path, codec) = (sink.publish(&name, progress)?, codec.clone());
+        let WrittenArchive { length_bytes: output_bytes, frames, unclustered_pieces, root } = written;
+        let elapsed = stopwatch.elapsed();
+        Ok(Self { path, name, storages, output_bytes, frames, unclustered_pieces, root, elapsed, codec })
+    }
+}
+
 impl ArchiveReport {
     /// Returns the path that the archive has in the directory `dir`.
     pub fn path_in(&self, dir: &Path) -> PathBuf {
-        self.name.path_in(dir)
+        self.archive.name.path_in(dir)
     }
 }
 
@@ -243,9 +270,8 @@ impl<'a> ArchivePlan<'a> {
         let mut writer = ArchiveWriter::new(sink.writer(encoding.io_policy.io_hint), &sink_path, &encoding.codec);
         let planned = linked_frames(&plan, encoding);
         encode_planned(&plan, encoding, planned, threads, progress, &mut |frame| writer.frame(&frame))?;
-        let WrittenArchive { length_bytes: output_bytes, frames, unclustered_pieces, root } =
-            writer.finish(plan.entries(), None, encoding.frame_size_bytes)?;
-        warn_left_as_is(unclustered_pieces, progress);
+        let made = writer.finish(plan.entries(), None, encoding.frame_size_bytes)?;
+        warn_left_as_is(made.unclustered_pieces, progress);
         let read_back = match (&options.read_back, sink.file()) {
             (Some(check), Some(file)) => {
                 let archive = NamedArchive::from_source(written(file)?, Some(name.clone()));
@@ -259,22 +285,9 @@ impl<'a> ArchivePlan<'a> {
         };
         // Only the report needs the base, so an unreadable directory is no error here.
         let base = base_of(&name, &options, out_dir.as_deref()).ok().flatten().map(|base| base.path);
-        let path = sink.publish(&name, progress)?;
-        Ok(ArchiveReport {
-            path,
-            name,
-            storages: plan.storages.len() as u64,
-            input_bytes,
-            output_bytes,
-            frames,
-            unclustered_pieces,
-            root,
-            read_back,
-            base,
-            threads,
-            elapsed: stopwatch.elapsed(),
-            codec: options.encoding.codec,
-        })
+        let (storages, codec) = (plan.storages.len() as u64, &encoding.codec);
+        let archive = NewArchive::publish(sink, name, storages, made, codec, &stopwatch, progress)?;
+        Ok(ArchiveReport { archive, input_bytes, read_back, base, threads })
     }
 }
 

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::json;
 use slotpress::{
-    ArchiveName, ArchiveOptions, ArchivePreview, ArchiveReport, Error, ErrorKind, Progress, Result, Root, Sink,
-    archive, plan_archive,
+    ArchiveName, ArchiveOptions, ArchivePreview, ArchiveReport, Error, ErrorKind, NewArchive, Progress, Result, Root,
+    Sink, archive, plan_archive,
 };
 use slotpress_base::text::ShowPath;
 
@@ -143,31 +143,31 @@ pub fn skip_existing(error: Error, ui: &Ui) -> Result<()> {
 }
 
 pub fn print_report(report: &ArchiveReport, ui: &Ui) {
-    let (name, input_bytes) = (&report.name, report.input_bytes);
-    let path = shown_path(&report.path, name);
+    let (archive, input_bytes) = (&report.archive, report.input_bytes);
+    let (name, path) = (&archive.name, shown_path(archive));
     if !ui.print_head("archive", report, &path) {
         return;
     }
-    let codec = codec::show_codec(&report.codec, report.frames);
-    ui.print(&format!("  {}, {}, {codec}", kind_of(name), count_of(report.storages, "storage")));
-    let [output, input] = [report.output_bytes, input_bytes].map(show_bytes);
-    let ratio = values::show_ratio(input_bytes, report.output_bytes);
+    let codec = codec::show_codec(archive);
+    ui.print(&format!("  {}, {}, {codec}", kind_of(name), count_of(archive.storages, "storage")));
+    let [output, input] = [archive.output_bytes, input_bytes].map(show_bytes);
+    let ratio = values::show_ratio(input_bytes, archive.output_bytes);
     ui.print(&format!("  size     {output} from {input} (ratio {ratio})"));
-    print_root(report.root, ui);
+    print_root(archive.root, ui);
     let workers = count_of(report.threads as u64, "worker");
-    ui.print(&format!("  elapsed  {}, {workers}", values::show_speed(input_bytes, &report.elapsed)));
+    ui.print(&format!("  elapsed  {}, {workers}", values::show_speed(input_bytes, &archive.elapsed)));
     check::print_read_back(&report.read_back, ui);
     if name.base_slot.is_some() && report.read_back.as_ref().is_none_or(|read_back| read_back.accounts.is_none()) {
         ui.print("To check that it fits its full archive:");
         let full = report.base.as_ref().map_or("FULL".to_string(), |base| shell_word(base));
-        let path = report.path.as_ref().map_or(path, |path| shell_word(path));
+        let path = archive.path.as_ref().map_or(path, |path| shell_word(path));
         ui.print_verbatim(&format!("  slotpress verify {full} {path}"));
     }
 }
 
 /// Path of an archive, or only its name if it went into a stream.
-pub fn shown_path(path: &Option<PathBuf>, name: &ArchiveName) -> String {
-    path.as_ref().map_or_else(|| name.to_string(), |path| path.shown())
+pub fn shown_path(archive: &NewArchive) -> String {
+    archive.path.as_ref().map_or_else(|| archive.name.to_string(), |path| path.shown())
 }
 
 pub fn print_root(root: Option<Root>, ui: &Ui) {

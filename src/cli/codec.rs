@@ -6,7 +6,7 @@ use std::path::Path;
 
 use clap::Args;
 use slotpress::program::{ZSTD_LEVEL_DEFAULT, decoding_side_bytes, worker_memory_bytes};
-use slotpress::{ArchiveFormat, Codec, EncodingOptions, Error, Progress, RecordLayout, Result};
+use slotpress::{ArchiveFormat, Codec, EncodingOptions, Error, NewArchive, Progress, RecordLayout, Result};
 use slotpress_read::readers_in_words;
 
 use super::arguments::WorkerArgs;
@@ -121,7 +121,8 @@ impl EncodingArgs {
 }
 
 /// Describes codec, layout and number of frames, for example `zstd level 1, 350 frames`.
-pub fn show_codec(codec: &Codec, frames: u64) -> String {
+pub fn show_codec(archive: &NewArchive) -> String {
+    let (codec, frames) = (&archive.codec, archive.frames);
     let has_clusters = codec.layout == RecordLayout::Clustered;
     let codec = match codec.format {
         ArchiveFormat::Zstd { level } => format!("zstd level {level}"),

@@ -111,12 +111,12 @@ pub fn run(args: &DemoArgs, ui: &Ui) -> Result<()> {
     let ledger = verify_ledger(&LedgerPaths::new(&demo.restored), None, None, &options, ui)?;
     demo.verified("ledger", &ledger)?;
 
-    let archive_seconds = (full.elapsed.wall + incremental.elapsed.wall).as_secs_f64();
+    let archive_seconds = (full.archive.elapsed.wall + incremental.archive.elapsed.wall).as_secs_f64();
     if ui.is_json() {
         let fields = DemoFields {
             verified_accounts: ledger.counts.accounts,
-            full_bytes: full.output_bytes,
-            incremental_bytes: incremental.output_bytes,
+            full_bytes: full.archive.output_bytes,
+            incremental_bytes: incremental.archive.output_bytes,
             archive_seconds,
             restore_seconds: restored.elapsed.wall.as_secs_f64(),
         };
@@ -128,7 +128,7 @@ pub fn run(args: &DemoArgs, ui: &Ui) -> Result<()> {
         return Ok(());
     }
     let input_bytes = full.input_bytes + incremental.input_bytes;
-    let rate = values::show_rate(input_bytes, full.elapsed.wall + incremental.elapsed.wall);
+    let rate = values::show_rate(input_bytes, full.archive.elapsed.wall + incremental.archive.elapsed.wall);
     ui.print("");
     ui.print(&format!(
         "Archived at {rate} here. A large ledger may take another rate: `slotpress doctor LEDGER` measures its disk and the cores."
@@ -168,10 +168,10 @@ impl Demo<'_> {
         let options =
             ArchiveOptions::new(ledger).base_slot(base_slot).encoding(EncodingOptions::default().threads(self.threads));
         let report = archive(&options, Sink::dir(&self.archives)?, self.ui)?;
-        self.result(&report.name.to_string());
-        let [output, input] = [report.output_bytes, report.input_bytes].map(values::show_bytes);
-        let ratio = values::show_ratio(report.input_bytes, report.output_bytes);
-        let speed = values::show_speed(report.input_bytes, &report.elapsed);
+        self.result(&report.archive.name.to_string());
+        let [output, input] = [report.archive.output_bytes, report.input_bytes].map(values::show_bytes);
+        let ratio = values::show_ratio(report.input_bytes, report.archive.output_bytes);
+        let speed = values::show_speed(report.input_bytes, &report.archive.elapsed);
         self.result(&format!("  {output} from {input} (ratio {ratio}) in {speed}"));
         Ok(report)
     }

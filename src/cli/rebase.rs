@@ -8,10 +8,9 @@ use slotpress::{
     ArchiveOptions, ChangeCounts, CheckOptions, Error, Hash, RebaseInput, RebaseOptions, RebaseReport, Result, Sink,
     ledger_as_archive, rebase,
 };
-use slotpress_base::text::ShowPath;
 use slotpress_read::STATE_MEMORY_BYTES_DEFAULT;
 
-use super::archive::{print_root, skip_existing};
+use super::archive::{print_root, shown_path, skip_existing};
 use super::arguments::DirectoryArgs;
 use super::codec::{self, EncodingArgs};
 use super::io_policy::IoPolicyArgs;
@@ -120,19 +119,14 @@ pub fn run(args: &RebaseArgs, ui: &Ui) -> Result<()> {
 }
 
 fn print_report(report: &RebaseReport, ui: &Ui) {
-    let RebaseReport { path, name, base_hash, changes, storages, new_bytes, tar_bytes, output_bytes, .. } = report;
-    let RebaseReport { frames, root, elapsed, codec, input_bytes, .. } = report;
-    if ui.is_json() {
-        return ui.print_report("rebase", report);
-    }
-    ui.print_verbatim(&path.as_ref().map_or_else(|| name.to_string(), |path| path.shown()));
-    if ui.is_quiet() {
+    let RebaseReport { archive, base_hash, changes, new_bytes, tar_bytes, input_bytes, .. } = report;
+    if !ui.print_head("rebase", report, &shown_path(archive)) {
         return;
     }
     let ChangeCounts { accounts_changed, accounts_new, accounts_closed, accounts_unchanged, .. } = changes;
-    let base_slot = name.base_slot.unwrap_or_default();
+    let base_slot = archive.name.base_slot.unwrap_or_default();
     ui.print(&format!("  onto     snapshot-{base_slot}-{base_hash}"));
-    ui.print(&format!("  {}, {}", values::count_of(*storages, "storage"), codec::show_codec(codec, *frames)));
+    ui.print(&format!("  {}, {}", values::count_of(archive.storages, "storage"), codec::show_codec(archive)));
     ui.print(&format!(
         "  accounts {} changed, {} new, {} closed; {} left out",
         values::show_count(*accounts_changed),
@@ -142,12 +136,12 @@ fn print_report(report: &RebaseReport, ui: &Ui) {
     ));
     ui.print(&format!(
         "  size     {} ({} of tar), {:.1} % of the new state's {}",
-        values::show_bytes(*output_bytes),
+        values::show_bytes(archive.output_bytes),
         values::show_bytes(*tar_bytes),
-        100.0 * *output_bytes as f64 / (*new_bytes).max(1) as f64,
+        100.0 * archive.output_bytes as f64 / (*new_bytes).max(1) as f64,
         values::show_bytes(*new_bytes)
     ));
-    ui.print(&format!("  elapsed  {}", values::show_speed(*input_bytes, elapsed)));
-    print_root(*root, ui);
+    ui.print(&format!("  elapsed  {}", values::show_speed(*input_bytes, &archive.elapsed)));
+    print_root(archive.root, ui);
     ui.print("  state    checked: the full archive with these changes is the new state");
 }

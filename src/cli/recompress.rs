@@ -113,17 +113,17 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
 }
 
 fn print_report(report: &RecompressReport, ui: &Ui) {
-    let (input_bytes, output_bytes) = (report.input_bytes, report.output_bytes);
-    if !ui.print_head("recompress", report, &shown_path(&report.path, &report.name)) {
+    let (archive, input_bytes, output_bytes) = (&report.archive, report.input_bytes, report.archive.output_bytes);
+    if !ui.print_head("recompress", report, &shown_path(archive)) {
         return;
     }
-    let codec = codec::show_codec(&report.codec, report.frames);
-    ui.print(&format!("  {}, {codec}", values::count_of(report.storages, "storage")));
+    let codec = codec::show_codec(archive);
+    ui.print(&format!("  {}, {codec}", values::count_of(archive.storages, "storage")));
     let [output, input] = [output_bytes, input_bytes].map(values::show_bytes);
     let more = 100.0 * (output_bytes as f64 / input_bytes.max(1) as f64 - 1.0);
     let ratio = values::show_ratio(report.tar_bytes, output_bytes);
     ui.print(&format!("  size     {output} from {input}, {more:+.1} % (ratio {ratio} to the tar)"));
-    ui.print(&format!("  elapsed  {}", values::show_speed(report.tar_bytes, &report.elapsed)));
-    print_root(report.root, ui);
+    ui.print(&format!("  elapsed  {}", values::show_speed(report.tar_bytes, &archive.elapsed)));
+    print_root(archive.root, ui);
     check::print_assurance(&report.assurance, ui);
 }

@@ -23,16 +23,13 @@ mod output;
 mod plan;
 mod states;
 
-use std::path::PathBuf;
-
 use derive_setters::Setters;
 pub use plan::rebase;
 use serde::Serialize;
-use slotpress_base::{Elapsed, text};
-use slotpress_format::{ArchiveName, Hash, Root, name_and_parts};
+use slotpress_format::Hash;
 use slotpress_read::{CheckOptions, NamedArchive};
 
-use crate::archive::encode::Codec;
+use crate::archive::NewArchive;
 use crate::archive::encoding::EncodingOptions;
 use crate::rebase::changes::ChangeCounts;
 
@@ -62,19 +59,14 @@ pub struct RebaseInput<'a> {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct RebaseReport {
-    /// Path of the new archive; `None` if it was written to a stream.
-    #[serde(serialize_with = "text::optional_path")]
-    pub path: Option<PathBuf>,
-    /// Name of the new archive.
-    #[serde(flatten, serialize_with = "name_and_parts")]
-    pub name: ArchiveName,
+    /// The new archive.
+    #[serde(flatten)]
+    pub archive: NewArchive,
     /// Snapshot hash of the full archive on which the new archive builds.
     pub base_hash: Hash,
     /// Differences between the states.
     #[serde(flatten)]
     pub changes: ChangeCounts,
-    /// Number of storages in the new archive.
-    pub storages: u64,
     /// Length of all archives that were read, in bytes.
     pub input_bytes: u64,
     /// Length of the new state's archives, in bytes, which a node would fetch if it did not use the
@@ -82,22 +74,6 @@ pub struct RebaseReport {
     pub new_bytes: u64,
     /// Length of the tar stream of the new archive, in bytes.
     pub tar_bytes: u64,
-    /// Length of the new archive, in bytes.
-    pub output_bytes: u64,
     /// Number of bytes that did not fit in memory, and were spilled to disk.
     pub spilled_bytes: u64,
-    /// Number of frames of the new archive, without skippable ones.
-    pub frames: u64,
-    /// Number of storages, or pieces of storages in a frame, whose records kept their order
-    /// although the layout is clustered. See
-    /// [`RecordLayout::Clustered`](crate::RecordLayout::Clustered).
-    pub unclustered_pieces: u64,
-    /// Root of the archive: one hash that covers all its bytes. Only zstd archives have one.
-    pub root: Option<Root>,
-    /// Time from the start until the archive was on disk under its name.
-    #[serde(flatten)]
-    pub elapsed: Elapsed,
-    /// Format and layout of the new archive.
-    #[serde(flatten)]
-    pub codec: Codec,
 }

@@ -21,6 +21,7 @@ use super::changes::{ChangeCounts, Changes};
 use super::output::{RebasedTotals, SlotsBetween, Writing};
 use super::states::{ITEM_BYTES, StateLog};
 use super::{RebaseInput, RebaseOptions, RebaseReport};
+use crate::archive::NewArchive;
 use crate::archive::reframe::{decoding_side_bytes, reframe};
 use crate::archive::sink::{OpenSink, Sink};
 use crate::archive::writer::{self, ArchiveWriter, storages_and_tar_bytes};
@@ -88,25 +89,10 @@ pub fn rebase<'a>(
     let mut sink = sink.open(Some(&name), unpacked_bytes, progress)?;
     let (entries, written) = job.write(&compared, &mut sink)?;
     read_back(&sink, &name, options, progress)?;
-    let path = sink.publish(&name, progress)?;
     let (storages, tar_bytes) = storages_and_tar_bytes(&entries);
-    Ok(RebaseReport {
-        path,
-        name,
-        base_hash: old.snapshot_hash(),
-        changes: changes.counts,
-        storages,
-        input_bytes,
-        new_bytes,
-        tar_bytes,
-        output_bytes: written.length_bytes,
-        spilled_bytes: *spilled_bytes,
-        frames: written.frames,
-        unclustered_pieces: written.unclustered_pieces,
-        root: written.root,
-        elapsed: stopwatch.elapsed(),
-        codec: codec.clone(),
-    })
+    let archive = NewArchive::publish(sink, name, storages, written, codec, &stopwatch, progress)?;
+    let (base_hash, changes, spilled_bytes) = (old.snapshot_hash(), changes.counts, *spilled_bytes);
+    Ok(RebaseReport { archive, base_hash, changes, input_bytes, new_bytes, tar_bytes, spilled_bytes })
 }
 
 impl Job<'_> {

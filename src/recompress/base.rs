@@ -14,7 +14,7 @@ use slotpress_read::{
     judge_pair, read_again,
 };
 
-use super::plan::Job;
+use super::run::Job;
 
 /// The open full archive.
 pub struct Base {

@@ -7,8 +7,8 @@
 
 mod base;
 mod input;
-mod plan;
 mod reading;
+mod run;
 mod state;
 
 use std::fs::File;
@@ -18,14 +18,12 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use derive_setters::Setters;
 use serde::Serialize;
-use slotpress_base::{Elapsed, ErrorKind, Progress, Result, Until, text};
-use slotpress_format::{ArchiveName, Root, name_and_parts};
+use slotpress_base::{ErrorKind, Progress, Result, Until};
 use slotpress_read::{Assurance, CheckOptions};
 
-use crate::archive::encode::Codec;
+use crate::archive::NewArchive;
 use crate::archive::encoding::EncodingOptions;
 use crate::archive::sink::Sink;
-use crate::recompress::plan::Plan;
 
 /// Source of the archive.
 #[derive(Debug)]
@@ -59,38 +57,17 @@ pub struct RecompressOptions {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct RecompressReport {
-    /// Path of the new archive; `None` if it was written to a stream.
-    #[serde(serialize_with = "text::optional_path")]
-    pub path: Option<PathBuf>,
-    /// Name of the new archive.
-    #[serde(flatten, serialize_with = "name_and_parts")]
-    pub name: ArchiveName,
-    /// Number of storages in the new archive.
-    pub storages: u64,
+    /// The new archive.
+    #[serde(flatten)]
+    pub archive: NewArchive,
     /// Length of the source archive, in bytes.
     pub input_bytes: u64,
     /// Length of the tar stream, in bytes.
     pub tar_bytes: u64,
-    /// Length of the new archive, in bytes.
-    pub output_bytes: u64,
-    /// Number of frames of the new archive, without skippable ones.
-    pub frames: u64,
-    /// Number of storages, or pieces of storages in a frame, whose records kept their order
-    /// although the layout is clustered. See
-    /// [`RecordLayout::Clustered`](crate::RecordLayout::Clustered).
-    pub unclustered_pieces: u64,
-    /// Root of the archive: one hash that covers all its bytes. Only zstd archives have one.
-    pub root: Option<Root>,
     /// What the result relies on: whether the state was checked, and what shows that no storage
     /// is missing.
     #[serde(flatten)]
     pub assurance: Assurance,
-    /// Time from the start until the archive was on disk under its name.
-    #[serde(flatten)]
-    pub elapsed: Elapsed,
-    /// Format and layout of the new archive.
-    #[serde(flatten)]
-    pub codec: Codec,
 }
 
 /// Recompresses an archive into a sink.
@@ -110,8 +87,7 @@ pub fn recompress<'a>(
 ) -> Result<RecompressReport> {
     let is_unwanted = AtomicBool::new(false);
     let wish = Until(|| is_unwanted.load(Relaxed) || progress.is_interrupted());
-    let recompressed = Plan::new(source, sink, options, &wish, progress).and_then(|plan| plan.execute(&is_unwanted));
-    recompressed.map_err(|error| match error.kind() {
+    run::run(source, sink, options, (&wish, &is_unwanted), progress).map_err(|error| match error.kind() {
         // If the user interrupted a wait, the error is the interruption, not a failure of the pipe.
         ErrorKind::Failed => progress.check().err().unwrap_or(error),
         _ => error,

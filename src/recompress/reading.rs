@@ -11,7 +11,7 @@ use slotpress_read::{
 };
 
 use super::input::Input;
-use super::plan::Job;
+use super::run::Job;
 use crate::archive::reframe::FramesOut;
 
 /// Facts of a source that was read to its end.
@@ -25,51 +25,48 @@ pub struct Decoded {
     pub is_of_firedancer: bool,
 }
 
-/// Turns the source into frames of tar.
-pub struct Reading<'a> {
-    pub job: Job<'a>,
-    pub threads: usize,
-    pub state: Option<&'a StateCheck>,
-    /// Progress of the reading.
-    pub reads: &'a dyn Progress,
-}
-
-impl Reading<'_> {
-    /// Reads the whole source.
-    pub fn run(&self, input: &mut Input<'_>, frames: &mut FramesOut<'_>) -> Result<Decoded> {
-        let options = self.job.options;
-        let (findings, seen_slots) = (Findings::refusing(Rule::is_refused_of_source), SeenSlots::default());
-        let rules = ArchiveRules::new(self.job.base_slot, false, input.length_bytes(), &seen_slots, &findings);
-        let records = self.state.map(StateCheck::first_pass);
-        let contents = KeptEntries::default();
-        let reader = FirstPass { rules, records: records.as_ref(), contents: Some(&contents) };
-        let input_bytes = AtomicU64::default();
-        let count = Forward::new(self.reads, |event| {
-            if let ProgressEvent::Bytes { input, .. } = event {
-                input_bytes.fetch_add(input, Relaxed);
-            }
-            Some(event)
-        });
-        // Decoding is two to three times as fast as compressing. So half of the workers can keep
-        // up, and need only half of the buffers.
-        let pass = Pass { decoders: Some(self.threads.div_ceil(2)), ..Pass::new(self.threads, &count) };
-        let mut reframing = Reframing { frames, is_left_out: false };
-        let stream = input.stream(&options.encoding.io_policy, self.job.progress);
-        let mut read = read_in_order(stream, &pass, &reader, &mut reframing)?;
-        let is_of_firedancer = read.is_of_firedancer || input.is_noted();
-        let judged = match &*input {
-            Input::File { archive, .. } => reader.rules.finish(archive, &mut read)?,
-            Input::Stream { .. } => reader.rules.finish_entries(read.documents, read.is_whole)?,
-        };
-        findings.require_client()?;
-        let Some(bank) = judged.bank else { return Err(Error::damaged("the archive holds no bank file")) };
-        drop(reader);
-        let entries = contents.0.into_inner();
-        let left_out = judged.entries.storages().iter().filter(|(_, length_bytes)| *length_bytes == 0).count() as u64;
-        let input_bytes = input.length_bytes().unwrap_or(input_bytes.into_inner());
-        let is_of_firedancer = is_of_firedancer || bank.lacks_stakes();
-        Ok(Decoded { entries, bank, input_bytes, left_out, is_of_firedancer })
-    }
+/// Reads the whole source, and turns it into frames of tar. `reads` receives the progress of the
+/// reading.
+pub fn run(
+    job: Job<'_>,
+    input: &mut Input<'_>,
+    frames: &mut FramesOut<'_>,
+    threads: usize,
+    state: Option<&StateCheck>,
+    reads: &dyn Progress,
+) -> Result<Decoded> {
+    let options = job.options;
+    let (findings, seen_slots) = (Findings::refusing(Rule::is_refused_of_source), SeenSlots::default());
+    let rules = ArchiveRules::new(job.base_slot, false, input.length_bytes(), &seen_slots, &findings);
+    let records = state.map(StateCheck::first_pass);
+    let contents = KeptEntries::default();
+    let reader = FirstPass { rules, records: records.as_ref(), contents: Some(&contents) };
+    let input_bytes = AtomicU64::default();
+    let count = Forward::new(reads, |event| {
+        if let ProgressEvent::Bytes { input, .. } = event {
+            input_bytes.fetch_add(input, Relaxed);
+        }
+        Some(event)
+    });
+    // Decoding is two to three times as fast as compressing. So half of the workers can keep
+    // up, and need only half of the buffers.
+    let pass = Pass { decoders: Some(threads.div_ceil(2)), ..Pass::new(threads, &count) };
+    let mut reframing = Reframing { frames, is_left_out: false };
+    let stream = input.stream(&options.encoding.io_policy, job.progress);
+    let mut read = read_in_order(stream, &pass, &reader, &mut reframing)?;
+    let is_of_firedancer = read.is_of_firedancer || input.is_noted();
+    let judged = match &*input {
+        Input::File { archive, .. } => reader.rules.finish(archive, &mut read)?,
+        Input::Stream { .. } => reader.rules.finish_entries(read.documents, read.is_whole)?,
+    };
+    findings.require_client()?;
+    let Some(bank) = judged.bank else { return Err(Error::damaged("the archive holds no bank file")) };
+    drop(reader);
+    let entries = contents.0.into_inner();
+    let left_out = judged.entries.storages().iter().filter(|(_, length_bytes)| *length_bytes == 0).count() as u64;
+    let input_bytes = input.length_bytes().unwrap_or(input_bytes.into_inner());
+    let is_of_firedancer = is_of_firedancer || bank.lacks_stakes();
+    Ok(Decoded { entries, bank, input_bytes, left_out, is_of_firedancer })
 }
 
 /// Collects the entries in their order, without empty storages, which no client loads. The contents

@@ -1,4 +1,4 @@
-//! Plans and executes a recompression: checks the input, writes the archive, reads it back.
+//! Recompresses: checks the input, writes the archive, checks the state.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -10,9 +10,10 @@ use slotpress_read::{Assurance, StateCheck, for_firedancer_only, judge_expected}
 
 use super::base::Base;
 use super::input::Input;
-use super::reading::{Decoded, Reading};
+use super::reading::{self, Decoded};
 use super::state::pipe_to_pipe;
 use super::{RecompressOptions, RecompressReport, RecompressSource};
+use crate::archive::NewArchive;
 use crate::archive::layout::warn_left_as_is;
 use crate::archive::reframe::{FramesOut, decoding_side_bytes, reframe};
 use crate::archive::sink::{OpenSink, Sink, SinkKind};
@@ -21,23 +22,6 @@ use crate::archive::writer::{ArchiveWriter, WrittenArchive, storages_and_tar_byt
 /// Limit on the size of the result, as a multiple of the source: archives compress to an eighth of
 /// their tar at best.
 const RATIO_MAX: u64 = 8;
-
-/// A recompression whose sources are open, and have passed all checks that can be made before
-/// reading.
-pub struct Plan<'a, 's> {
-    options: &'a RecompressOptions,
-    input: Input<'a>,
-    /// The full archive of an incremental one, if it is given.
-    base: Option<Base>,
-    base_slot: Option<u64>,
-    checks_state: bool,
-    sink: Sink<'s>,
-    /// Name of the result; `None` for a source without a name, until it was read.
-    name: Option<ArchiveName>,
-    workers: usize,
-    stopwatch: Stopwatch,
-    progress: &'s dyn Progress,
-}
 
 /// Input of all steps.
 #[derive(Clone, Copy)]
@@ -48,82 +32,48 @@ pub struct Job<'a> {
     pub progress: &'a dyn Progress,
 }
 
-/// Result of [`Job::write`].
-struct Made {
-    decoded: Decoded,
-    storages: u64,
-    tar_bytes: u64,
-    written: WrittenArchive,
-}
-
-impl<'a, 's> Plan<'a, 's> {
-    /// Checks what can be checked before the source is read. `wish` can interrupt waiting for a
-    /// stream.
-    pub fn new(
-        source: RecompressSource,
-        sink: Sink<'s>,
-        options: &'a RecompressOptions,
-        wish: &'a dyn Progress,
-        progress: &'s dyn Progress,
-    ) -> Result<Self> {
-        let stopwatch = Stopwatch::start();
-        let workers = options.encoding.workers(decoding_side_bytes(options.encoding.frame_size_bytes))?;
-        let base_slot = base_slot_of(&source, options)?;
-        let checks_state = options.check.checks_state(base_slot.is_some() && options.base.is_none())?;
-        check_ways(&source, &sink.place, options, checks_state)?;
-        let input = Input::open(source, options, wish)?;
-        if let Input::File { archive, .. } = &input {
-            // Only what a newer bank file does not replace: one without stakes is kept as it is.
-            refuse_for_firedancer_only(archive, true)?;
-        }
-        let base = options.base.as_deref();
-        let base = base.map(|path| Base::open(path, input.member(base_slot), &options.encoding.io_policy));
-        let base = base.transpose()?;
-        let name =
-            input.name().map(|name| ArchiveName { extension: options.encoding.codec.extension(), ..name.clone() });
-        name.as_ref().map_or(Ok(()), |name| sink.check_name(&name.to_string()))?;
-        if let (Some(dir), Some(length_bytes)) = (sink.parent(), input.length_bytes()) {
-            check_room(dir, length_bytes, progress)?;
-        }
-        Ok(Self { options, input, base, base_slot, checks_state, sink, name, workers, stopwatch, progress })
+/// Recompresses an archive. `wish` can interrupt waiting for a stream; sets `is_unwanted` once the
+/// rest of a stream is not needed.
+pub fn run<'a>(
+    source: RecompressSource,
+    sink: Sink<'a>,
+    options: &RecompressOptions,
+    (wish, is_unwanted): (&dyn Progress, &AtomicBool),
+    progress: &'a dyn Progress,
+) -> Result<RecompressReport> {
+    let (stopwatch, encoding) = (Stopwatch::start(), &options.encoding);
+    let workers = encoding.workers(decoding_side_bytes(encoding.frame_size_bytes))?;
+    let base_slot = base_slot_of(&source, options)?;
+    let checks_state = options.check.checks_state(base_slot.is_some() && options.base.is_none())?;
+    check_ways(&source, &sink.place, options, checks_state)?;
+    let mut input = Input::open(source, options, wish)?;
+    if let Input::File { archive, .. } = &input {
+        // Only what a newer bank file does not replace: one without stakes is kept as it is.
+        refuse_for_firedancer_only(archive, true)?;
     }
-
-    /// Writes the archive, and gives it its name. Sets `is_unwanted` once the rest of a stream is not
-    /// needed.
-    pub fn execute(self, is_unwanted: &AtomicBool) -> Result<RecompressReport> {
-        let Self { options, mut input, base, base_slot, checks_state, progress, workers, .. } = self;
-        let job = Job { options, base: base.as_ref(), base_slot, progress };
-        let bytes_max = input.length_bytes().unwrap_or_default().saturating_mul(RATIO_MAX);
-        let mut sink = self.sink.open(self.name.as_ref(), bytes_max, progress)?;
-        job.announce(&input, workers);
-        let state = checks_state.then(|| job.new_state_check(&input, sink.file_path())).transpose()?;
-        let Made { decoded, storages, tar_bytes, written } =
-            job.write(&mut input, &mut sink, workers, state.as_ref(), is_unwanted)?;
-        let extension = options.encoding.codec.extension();
-        let name = ArchiveName { base_slot, slot: decoded.bank.slot, hash: decoded.bank.snapshot_hash(), extension };
-        let finish = |state| job.finish_state(state, &decoded, &input, sink.file());
-        let accounts = state.map(finish).transpose()?;
-        judge_expected(decoded.bank.slot, decoded.bank.snapshot_hash(), &options.check)
-            .map_err(|error| error.within_damaged(input.place()))?;
-        let assurance = Assurance::new(accounts, false);
-        warn_of_kind(&decoded, progress);
-
-        let path = sink.publish(&name, progress)?;
-        Ok(RecompressReport {
-            path,
-            name,
-            storages,
-            input_bytes: decoded.input_bytes,
-            tar_bytes,
-            output_bytes: written.length_bytes,
-            frames: written.frames,
-            unclustered_pieces: written.unclustered_pieces,
-            root: written.root,
-            assurance,
-            elapsed: self.stopwatch.elapsed(),
-            codec: options.encoding.codec.clone(),
-        })
+    let base = options.base.as_deref();
+    let base = base.map(|path| Base::open(path, input.member(base_slot), &encoding.io_policy)).transpose()?;
+    let job = Job { options, base: base.as_ref(), base_slot, progress };
+    let extension = encoding.codec.extension();
+    let name = input.name().map(|name| ArchiveName { extension, ..name.clone() });
+    name.as_ref().map_or(Ok(()), |name| sink.check_name(&name.to_string()))?;
+    if let (Some(dir), Some(length_bytes)) = (sink.parent(), input.length_bytes()) {
+        check_room(dir, length_bytes, progress)?;
     }
+    let bytes_max = input.length_bytes().unwrap_or_default().saturating_mul(RATIO_MAX);
+    let mut sink = sink.open(name.as_ref(), bytes_max, progress)?;
+    job.announce(&input, workers);
+    let state = checks_state.then(|| job.new_state_check(&input, sink.file_path())).transpose()?;
+    let (decoded, written) = job.write(&mut input, &mut sink, workers, state.as_ref(), is_unwanted)?;
+    let (slot, hash) = (decoded.bank.slot, decoded.bank.snapshot_hash());
+    let accounts = state.map(|state| job.finish_state(state, &decoded, &input, sink.file())).transpose()?;
+    judge_expected(slot, hash, &options.check).map_err(|error| error.within_damaged(input.place()))?;
+    warn_of_kind(&decoded, progress);
+    let (storages, tar_bytes) = storages_and_tar_bytes(&decoded.entries);
+    let name = ArchiveName { base_slot, slot, hash, extension };
+    let archive = NewArchive::publish(sink, name, storages, written, &encoding.codec, &stopwatch, progress)?;
+    let (input_bytes, assurance) = (decoded.input_bytes, Assurance::new(accounts, false));
+    Ok(RecompressReport { archive, input_bytes, tar_bytes, assurance })
 }
 
 impl Job<'_> {
@@ -145,20 +95,19 @@ impl Job<'_> {
         workers: usize,
         state: Option<&StateCheck>,
         is_unwanted: &AtomicBool,
-    ) -> Result<Made> {
+    ) -> Result<(Decoded, WrittenArchive)> {
         let encoding = &self.options.encoding;
         let sink_path = sink.path();
         let mut writer = ArchiveWriter::new(sink.writer(encoding.io_policy.io_hint), &sink_path, &encoding.codec);
         let read = |frames: &mut FramesOut<'_>, reads: &dyn Progress| {
-            let reading = Reading { job: self, threads: workers, state, reads };
-            reading.run(input, frames).map_err(|error| error.within_damaged(input.place()))
+            reading::run(self, input, frames, workers, state, reads)
+                .map_err(|error| error.within_damaged(input.place()))
         };
         let decoded = reframe(&mut writer, encoding, workers, is_unwanted, self.progress, read)?;
-        let (storages, tar_bytes) = storages_and_tar_bytes(&decoded.entries);
         let note = decoded.is_of_firedancer.then_some(RECOMPRESSED);
         let written = writer.finish(decoded.entries.iter().copied(), note, encoding.frame_size_bytes)?;
         warn_left_as_is(written.unclustered_pieces, self.progress);
-        Ok(Made { decoded, storages, tar_bytes, written })
+        Ok((decoded, written))
     }
 }
 

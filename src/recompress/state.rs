@@ -10,8 +10,8 @@ use slotpress_read::{IndexPolicy, Member, RATIO_TYPICAL, Rule, StateCheck, Unpub
 
 use super::base::Base;
 use super::input::Input;
-use super::plan::Job;
 use super::reading::Decoded;
+use super::run::Job;
 
 impl Job<'_> {
     /// Prepares a check of the state. Data that does not fit in memory is spilled to the directory

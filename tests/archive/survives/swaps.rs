@@ -47,12 +47,12 @@ fn output_directory_swapped_while_archiving() {
                         Sink::dir(&out).expect("opened"),
                         &swap,
                     )
-                    .map(|report| report.path)
+                    .map(|report| report.archive.path)
                 }
                 false => {
                     let sink = Sink::dir(&out).expect("opened");
                     recompress(RecompressSource::File(full.clone()), sink, &RecompressOptions::default(), &swap)
-                        .map(|report| report.path)
+                        .map(|report| report.archive.path)
                 }
             };
             // Some commands do not have this stage.

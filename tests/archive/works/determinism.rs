@@ -16,7 +16,7 @@ fn bytes(ledger: &Path, level: i32, frame_size_bytes: u64, threads: usize) -> Ve
         EncodingOptions::default().codec(Codec::zstd(level)).frame_size_bytes(frame_size_bytes).threads(threads),
     );
     let report = archive(&options, Sink::dir(out.path()).expect("opened"), &NoProgress).expect("archived");
-    fs::read(report.path.expect("a file")).expect("read")
+    fs::read(report.archive.path.expect("a file")).expect("read")
 }
 
 /// For every level and frame size, any number of threads gives the same bytes. All levels and frame

@@ -72,6 +72,7 @@ impl Scene {
         );
         archive(&options, Sink::dir(self.new_dir(name)).expect("opened"), &NoProgress)
             .expect("archived")
+            .archive
             .path
             .expect("a path")
     }
@@ -88,7 +89,7 @@ impl Scene {
         let sink = Sink::dir(dir).expect("opened");
         let report = recompress(RecompressSource::File(self.archive.clone()), sink, &options, &NoProgress)
             .expect("recompressed");
-        report.path.expect("a path")
+        report.archive.path.expect("a path")
     }
 
     fn restore(&self, name: &str, io_policy: IoPolicy) -> PathBuf {

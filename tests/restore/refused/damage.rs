@@ -368,7 +368,7 @@ fn an_index_that_lies() {
         let (out, source) = (temp_dir(), RecompressSource::File(bench.archive.clone()));
         let made =
             recompress(source, Sink::dir(out.path()).expect("opened"), &RecompressOptions::default(), &NoProgress);
-        let made = NamedArchive::from_path(made.expect(what).path.expect("a path"));
+        let made = NamedArchive::from_path(made.expect(what).archive.path.expect("a path"));
         let report = verify_archives(&made, None, &VerifyOptions::default(), &NoProgress).expect(what);
         assert!(report.ok, "{what}: {:?}", report.failures);
     };

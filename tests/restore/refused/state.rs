@@ -115,7 +115,7 @@ fn what_is_accepted_is_right() {
             fs::create_dir(&out).expect("made");
             match try_recompress(&archive, &out, RecordLayout::Verbatim, CheckMode::State) {
                 Ok(report) => {
-                    assert!(is_good_archive(&report.path.expect("a file")), "{what}: recompressed, not right")
+                    assert!(is_good_archive(&report.archive.path.expect("a file")), "{what}: recompressed, not right")
                 }
                 Err(error) => {
                     assert_eq!(error.kind(), ErrorKind::Damaged, "{what}: {error}");

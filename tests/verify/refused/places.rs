@@ -78,6 +78,7 @@ fn archive_of_frames(dir: &Path) -> (PathBuf, Vec<u8>, Tail) {
         .read_back(slotpress_read::CheckOptions::default().memory_bytes(64 << 20).temporary_dir(std::env::temp_dir()));
     let path = archive(&options, Sink::dir(dir).expect("opened"), &NoProgress)
         .expect("archived, and read back")
+        .archive
         .path
         .expect("a file");
     let bytes = std::fs::read(&path).expect("read");

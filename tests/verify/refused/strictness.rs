@@ -56,7 +56,7 @@ fn made_of(altered: &Altered, dir: &Path) -> [Option<VerifyReport>; 3] {
         let sink = Sink::dir(out).expect("opened");
         let mut options = RecompressOptions::default().encoding(EncodingOptions::default().threads(2));
         options.base = base.map(Path::to_path_buf);
-        recompress(RecompressSource::File(source.to_path_buf()), sink, &options, &NoProgress).ok()?.path
+        recompress(RecompressSource::File(source.to_path_buf()), sink, &options, &NoProgress).ok()?.archive.path
     };
     let made = recompressed(&full, None, "full");
     let made_incremental = incremental.as_ref().and_then(|path| recompressed(path, Some(&full), "incremental"));
