@@ -187,7 +187,7 @@ pub fn follow(world: &mut dyn World, left: &mut Left, asked: &Asked, failed: &Fa
     let (place, full) = (&newest.place, &asked.full);
     let in_vain = match &asked.incremental {
         _ if fetched_bytes == 0 => String::new(),
-        Some(_) => format!("; {} of {} were fetched in vain", bytes(fetched_bytes), newest.name),
+        Some(_) => format!("; {} of {} were fetched for nothing", bytes(fetched_bytes), newest.name),
         None => format!("; {} of {} may be fetched again", bytes(fetched_bytes), newest.name),
     };
     let what = match &step {

@@ -44,7 +44,7 @@ impl fmt::Display for Vouchers {
         let expected = (self.is_expected == Some(true)).then_some("the expected hash".to_string());
         let names: Vec<String> = expected.into_iter().chain(self.by.iter().cloned()).collect();
         match names.is_empty() {
-            true => f.write_str("no other server: slot and hash are the claim of the source alone")?,
+            true => f.write_str("no other server: slot and hash are only what the source claims")?,
             false => f.write_str(&names.join(", "))?,
         }
         self.not_by.iter().try_for_each(|NotVouching { server, why }| write!(f, "; not {server}: {why}"))

@@ -56,7 +56,8 @@ pub struct ArchiveArgs {
     /// Read the archive back, including all accounts, before it gets its name
     #[arg(long)]
     verify: bool,
-    /// Write nothing; show name, estimated size, needed and free space, and what would be refused
+    /// Write nothing; show the name, the estimated size, needed and free space, and what would be
+    /// refused
     #[arg(long)]
     dry_run: bool,
     /// Accept a base slot other than that of the newest full archive

@@ -39,8 +39,8 @@ pub struct BootstrapArgs {
     #[arg(long)]
     no_incremental: bool,
     /// A full archive that this node has, in addition to those in its snapshots directory; may be
-    /// given more than once. If a source has an incremental archive on one of them, and the state
-    /// is younger by fewer bytes, only that is fetched
+    /// given more than once. If a source has an incremental archive on one of them, and it gives a
+    /// younger state for fewer bytes, only that archive is fetched
     #[arg(long, value_name = "FILE", conflicts_with = "no_incremental")]
     base: Vec<PathBuf>,
     /// Expected genesis hash of the cluster

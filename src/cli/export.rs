@@ -24,18 +24,20 @@ use super::{stdout, values};
 
 /// Write the accounts of a state as tables: Parquet files that any engine reads, or CSV
 ///
-/// Newest versions of accounts only, of a full archive, of a full and an incremental one, or of a
-/// ledger. The input is read twice. Files get their names after the state was checked; on standard
-/// output, rows come before that, and only exit code 0 says that they are right. Into OUTPUT go
-/// TABLE/snapshot_slot=SLOT/part-….parquet, and _manifest-SLOT.json last.
+/// Writes the newest version of each account of a full archive, of a full and an incremental one,
+/// or of a ledger. The input is read twice. Files get their names after the state was checked; on
+/// standard output, rows come before that, and only exit code 0 says that they are right. OUTPUT
+/// gets TABLE/snapshot_slot=SLOT/part-….parquet, and _manifest-SLOT.json last.
 #[derive(Debug, Args)]
 pub struct ExportArgs {
-    /// A full archive, or a full and an incremental one, by path or URL; or a ledger directory. Of a
-    /// directory of archives, a server, a mirror or a store, what a node would choose is taken
+    /// A full archive, or a full and an incremental one, by path or URL; or a ledger directory.
+    /// From a directory of archives, a server, a mirror or a store, it takes what a node would
+    /// choose
     #[arg(value_name = "ARCHIVE|LEDGER|DIR|URL", required = true)]
     inputs: Vec<PathBuf>,
-    /// Export only what changed since this older state, which must be what the output has last: rows
-    /// that were added, changed or closed. A full archive, with an incremental one on it, or a ledger
+    /// Export only what changed since this older state, which must be the newest one in the output:
+    /// rows that were added, changed or closed. A full archive, with an incremental one on it, or a
+    /// ledger
     #[arg(long, value_names = ["OLD_FULL", "OLD_INCREMENTAL"], num_args = 1..=2)]
     since: Vec<PathBuf>,
     /// The directory (made if it is missing) or store (s3://BUCKET/PREFIX) for the tables, or - for
@@ -64,7 +66,7 @@ pub struct ExportArgs {
     /// Only token accounts of this wallet; may be given more than once
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',', value_parser = values::pubkey, help_heading = "Filters")]
     wallet: Vec<Address>,
-    /// Only this account, or those in a file: one a line, # begins a comment; may be given more
+    /// Only this account, or those in a file: one per line; # begins a comment; may be given more
     /// than once
     #[arg(long, value_name = "ADDRESS|@FILE", value_delimiter = ',', help_heading = "Filters")]
     address: Vec<String>,
@@ -78,14 +80,14 @@ pub struct ExportArgs {
     /// For a test validator: also the mints of token accounts that pass the filters
     #[arg(long, help_heading = "Filters")]
     with_mints: bool,
-    /// Memory limit: of the workers, for finding superseded records, and for sorting and writing
+    /// Memory limit of the workers, for finding superseded records, and for sorting and writing
     /// rows. What does not fit, and files on their way to a store, go to TMPDIR or /tmp, or to
     /// /var/tmp if those are in memory [default: half of the free memory]
     #[arg(long, value_name = "SIZE", value_parser = values::size, env = "SLOTPRESS_MEMORY")]
     memory: Option<u64>,
     #[command(flatten)]
     workers: WorkerArgs,
-    /// What to check: without the state, rows may be of a state that never was
+    /// What to check: without the state, rows may be of a state that never existed
     #[arg(long, value_name = "WHAT", default_value = "state", value_parser = values::choice(CHECK_MODES), help_heading = "Check")]
     check: CheckMode,
     /// Expected snapshot hash, as a trusted node advertises it

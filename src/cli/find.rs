@@ -25,7 +25,7 @@ pub struct FindArgs {
     /// an archive, s3://BUCKET/PREFIX; or a local directory
     #[arg(value_name = "SOURCE")]
     sources: Vec<String>,
-    /// The same, as a flag
+    /// A source, given as a flag
     #[arg(long, value_name = "SOURCE", value_delimiter = ',', hide = true)]
     source: Vec<String>,
     #[command(flatten)]

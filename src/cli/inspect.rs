@@ -20,8 +20,8 @@ use super::values;
 #[derive(Debug, Args)]
 pub struct InspectArgs {
     /// An archive, or a full and an incremental one, whose accounts are those of both together; by
-    /// path or URL; or a ledger directory. Of a directory of archives, a server, a mirror or a store,
-    /// it shows what a node would choose
+    /// path or URL; or a ledger directory. From a directory of archives, a server, a mirror or a
+    /// store, it shows what a node would choose
     #[arg(value_name = "ARCHIVE|LEDGER|DIR|URL", required = true)]
     inputs: Vec<PathBuf>,
     /// The bank snapshot of a ledger [default: the newest complete one]

@@ -125,7 +125,7 @@ fn print_list(catalog: &Catalog, partials: &[Partial], args: &ListArgs, ui: &Ui)
 pub fn line_of_unusable(archive: &Archive, fault: &Fault, now: SystemTime) -> String {
     let (size, age) = (values::show_bytes(archive.size_bytes), values::show_age(archive.age(unix_ns(now))));
     let place = if archive.is_remote { "remote/" } else { "" };
-    format!("{place}{}\n    {size}, here since {age}, not usable: {fault}", archive.name)
+    format!("{place}{}\n    {size}, here for {age}, not usable: {fault}", archive.name)
 }
 
 /// Prints an unfinished download. `removed` is `None` in `list`, which deletes nothing; `prune`
@@ -250,7 +250,7 @@ fn line(archive: &Archive, catalog: &Catalog, now: SystemTime) -> String {
         Some(age) => format!(", {} old", values::show_age(age)),
     };
     if archive.modified_ns > 0 {
-        line += &format!(", here since {}", values::show_age(archive.age(unix_ns(now))));
+        line += &format!(", here for {}", values::show_age(archive.age(unix_ns(now))));
     }
     let behind = catalog.newest_slot().unwrap_or_default().saturating_sub(archive.name.slot);
     if behind > 0 {

@@ -112,7 +112,7 @@ fn sources_in(path: &Path) -> Result<Vec<SourceArg>> {
     let file = slotpress_base::open_file(path)?;
     file.take(SOURCES_BYTES_MAX + 1).read_to_string(&mut text).or_path("read", path)?;
     if text.len() as u64 > SOURCES_BYTES_MAX {
-        return Err(Error::usage(format!("{} is longer than 1 MiB: no list of sources", path.shown())));
+        return Err(Error::usage(format!("{} is longer than 1 MiB, so it is not a list of sources", path.shown())));
     }
     let lines = text.lines().map(str::trim).enumerate().filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
     let sources = lines.map(|(at, line)| {
@@ -259,7 +259,7 @@ impl ArchiveInput {
         let url = match text.parse::<SourceArg>()? {
             SourceArg::Archive(url) => url,
             place => {
-                return Err(Error::usage(format!("{place} is a place of archives; one archive is wanted here"))
+                return Err(Error::usage(format!("{place} holds archives, but one archive is needed here"))
                     .with_hint(format!("`slotpress list {place}` shows their names")));
             }
         };

@@ -32,7 +32,7 @@ const ENOUGH: [&str; 7] =
 /// Always keeps the archives that a node would choose, the newest incremental archive, and every
 /// full archive on which a kept incremental one is based. Results of `rebase` are counted apart,
 /// and keep no full archive. Files that have the name of an archive and are not usable (empty,
-/// truncated, something else) are shown, are not counted, and go only with --unusable. A target of
+/// truncated, something else) are shown and not counted; only --unusable removes them. A target of
 /// `publish` is refused: `publish` prunes it.
 #[derive(Debug, Args)]
 pub struct PruneArgs {
@@ -51,11 +51,11 @@ pub struct PruneArgs {
     /// too [default: all]
     #[arg(long, value_name = "N", help_heading = "Retention", value_parser = clap::value_parser!(u64).range(0..=10_000))]
     keep_rebased: Option<u64>,
-    /// Remove the oldest of the kept archives until those of the directory take at most this much:
-    /// last those that days, weeks and epochs keep
+    /// Remove the oldest of the kept archives until those of the directory take at most this much;
+    /// those that days, weeks and epochs keep go last
     #[arg(long, value_name = "SIZE", value_parser = values::size, help_heading = "Retention")]
     keep_bytes: Option<u64>,
-    /// The same until this much is free on the file system
+    /// Remove the oldest of the kept archives until this much is free on the file system
     #[arg(long, value_name = "SIZE", value_parser = values::size, help_heading = "Retention")]
     keep_free: Option<u64>,
     /// Also keep archives modified within this time, for example 24h or 7d. Without another --keep
@@ -264,7 +264,7 @@ fn prune(
     if let Some(bytes_max) = keep.bytes_max.filter(|bytes_max| summary.kept_bytes > *bytes_max) {
         let more = values::show_bytes(summary.kept_bytes - bytes_max);
         ui.warn(&format!(
-            "{}: {more} more than asked for are kept: they are what a node needs, or of unknown time",
+            "{}: {more} more are kept than the flags ask for: a node needs them, or their time is unknown",
             dir.shown()
         ));
     }

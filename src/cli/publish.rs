@@ -31,10 +31,10 @@ use super::{hints, planned, values};
 /// fails its checks is never published. After a kill, the next run continues.
 #[derive(Debug, Args)]
 pub struct PublishArgs {
-    /// The directory that the validator writes its archives to
+    /// The directory to which the validator writes its archives
     #[arg(value_name = "SNAPSHOTS_DIR")]
     dir: PathBuf,
-    /// The directory that the validator writes incremental archives to, if that is another one
+    /// The directory to which the validator writes incremental archives, if it is another one
     #[arg(long, value_name = "DIR", env = "SLOTPRESS_INCREMENTAL_SNAPSHOTS")]
     incremental_snapshot_archive_path: Option<PathBuf>,
     /// Where to publish: a directory that exists, or s3://BUCKET/PREFIX; may be given more than
@@ -60,11 +60,11 @@ pub struct PublishArgs {
     /// journal, on the file system of SNAPSHOTS_DIR, but not itself [default: SNAPSHOTS_DIR.publish]
     #[arg(long, value_name = "DIR", help_heading = "Pins", env = "SLOTPRESS_PINS")]
     pins: Option<PathBuf>,
-    /// Pin at most this much
+    /// Maximum total size of the pins
     #[arg(long, value_name = "SIZE", value_parser = values::size, help_heading = "Pins", env = "SLOTPRESS_PIN_BYTES")]
     pin_bytes: Option<u64>,
     /// The only client that writes the archives. Only Agave's may be pinned by hard links; without
-    /// this flag, pins are reflinks, which are right for every client
+    /// this flag, pins are reflinks, which are safe with every client
     #[arg(long, value_parser = values::choice(WRITERS), help_heading = "Pins")]
     writer: Option<Writer>,
     /// Number of newest full archives to keep on each target
@@ -79,9 +79,9 @@ pub struct PublishArgs {
     /// archive, too [default: --rebase-onto]
     #[arg(long, value_name = "N", help_heading = "Retention", value_parser = clap::value_parser!(u64).range(0..=10_000))]
     keep_rebased: Option<u64>,
-    /// When nothing else is to be done, also make incremental archives of the newest state on this
-    /// many older full archives of a target (see rebase); each reads both archives twice, in a
-    /// target that is a directory
+    /// When there is no other work, also make incremental archives of the newest state on this many
+    /// older full archives of a target (see rebase); each reads both archives twice, in a target
+    /// that is a directory
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, help_heading = "Targets",
           value_parser = clap::value_parser!(u64).range(0..=16))]
     rebase_onto: u64,
@@ -94,7 +94,7 @@ pub struct PublishArgs {
     grace: Duration,
     #[command(flatten)]
     retention: RetentionArgs,
-    /// Program to run after each archive that was published; what happened is in its environment
+    /// Program to run after each archive that was published; its environment says what happened
     /// (PUBLISH_…). It is killed after a minute
     #[arg(long, value_name = "CMD", help_heading = "Hooks", env = "SLOTPRESS_ON_PUBLISHED")]
     on_published: Option<PathBuf>,

@@ -62,7 +62,7 @@ pub struct RebaseArgs {
     /// 0
     #[arg(long, conflicts_with = "force")]
     skip_existing: bool,
-    /// Read everything, and tell what the archive would be; write nothing but temporary files
+    /// Read everything, and say how large the archive would be; write only temporary files
     #[arg(long, conflicts_with_all = ["force", "skip_existing"])]
     dry_run: bool,
     #[command(flatten)]

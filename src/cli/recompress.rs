@@ -24,8 +24,8 @@ use super::{list, stdout, values};
 /// its name, no output is made.
 #[derive(Debug, Args)]
 pub struct RecompressArgs {
-    /// The archive, or - for standard input. Of a full and an incremental one, of more archives, and
-    /// of a directory of archives, what a node would choose is recompressed
+    /// The archive, or - for standard input. From several archives, and from a directory of
+    /// archives, it takes what a node would choose
     #[arg(value_name = "ARCHIVE|DIR|-", required = true)]
     archives: Vec<PathBuf>,
     /// The directory or store (s3://BUCKET/PREFIX) for the new archive, or - for standard output

@@ -22,8 +22,8 @@ use super::{list, values};
 /// that fails or is interrupted leaves nothing behind but the lock file.
 #[derive(Debug, Args)]
 pub struct RestoreArgs {
-    /// A full archive, or a full and an incremental one; - stands for standard input. Of more
-    /// archives, and of a directory of archives, what a node would choose is taken
+    /// A full archive, or a full and an incremental one; - stands for standard input. From more
+    /// archives, and from a directory of archives, it takes what a node would choose
     #[arg(value_name = "ARCHIVE|DIR|-", required = true)]
     archives: Vec<PathBuf>,
     #[command(flatten)]

@@ -18,9 +18,9 @@ use super::values;
 
 /// Serve archives to nodes, browsers and other programs
 ///
-/// DIR is what a validator writes its archives to; `remote` in it is served too. Only archives are
-/// served, new ones as they appear. A page for people is at /, a list for programs at
-/// /api/v1/archives.
+/// DIR is the directory to which a validator writes its archives; `remote` in it is served too.
+/// Only archives are served, and new ones as soon as they appear. A page for people is at /, a list
+/// for programs at /api/v1/archives.
 #[derive(Debug, Args)]
 pub struct ServeArgs {
     /// Directories of archives; if several hold a file of the same name, the first is served
@@ -39,7 +39,7 @@ pub struct ServeArgs {
     /// about clients and not about the proxy; may be given more than once
     #[arg(long, value_name = "ADDR", value_delimiter = ',', env = "SLOTPRESS_TRUSTED_PROXY")]
     trusted_proxy: Vec<IpAddr>,
-    /// Log every request, not only refusals, errors and transfers, each with all its ranges
+    /// Log every request, not only refusals, errors and whole transfers
     #[arg(long)]
     access_log: bool,
     /// Maximum number of connections
@@ -81,7 +81,7 @@ fn connections(text: &str) -> std::result::Result<usize, String> {
 
 fn timeout(text: &str) -> std::result::Result<Duration, String> {
     match values::duration(text)? {
-        Duration::ZERO => Err("more than nothing: 15s".into()),
+        Duration::ZERO => Err("above 0, such as 15s".into()),
         timeout => Ok(timeout),
     }
 }

@@ -29,15 +29,15 @@ use super::{list, values};
 #[derive(Debug, Args)]
 pub struct VerifyArgs {
     /// An archive, or a full and an incremental one, by path or URL; an unpacked archive, or the
-    /// ledger directory of a stopped validator. Of a directory, a server, a mirror or a store, and of
-    /// more than two archives, each is verified, one line for each
+    /// ledger directory of a stopped validator. Every archive of a directory, a server, a mirror or
+    /// a store, and each of more than two archives, is verified, with a line for each
     #[arg(value_name = "ARCHIVE|LEDGER|DIR|URL", required = true)]
     paths: Vec<PathBuf>,
-    /// Of a directory, a server, a mirror or a store, and of more than two archives, verify only
-    /// what a node would choose
+    /// From a directory, a server, a mirror or a store, and from more than two archives, verify
+    /// only what a node would choose
     #[arg(long)]
     newest: bool,
-    /// The clients that will load it; what they tolerate is a warning only [default: every
+    /// The clients that will load it; what all of them tolerate is only a warning [default: every
     /// deviation is a failure]. agave stands for Agave 4.2 to 4.5
     #[arg(long = "for", value_delimiter = ',', value_name = "CLIENTS", value_parser = values::choice(CLIENTS))]
     clients: Vec<&'static [SnapshotClient]>,

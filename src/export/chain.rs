@@ -41,7 +41,7 @@ pub fn check(ours: &Value, table: &Store, progress: &dyn Progress) -> Result<()>
         return Err(Error::usage(message).with_hint("choose another output"));
     };
     let refused = |there: String| {
-        let message = format!("{place}: changes since slot {since} do not follow what is there last: {there}");
+        let message = format!("{place}: changes since slot {since} do not follow the newest state there: {there}");
         Err(Error::usage(message).with_hint(
             "as the older state, give the last one that was exported there, with the same filters, format and tables; or choose another output",
         ))

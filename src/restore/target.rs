@@ -242,7 +242,7 @@ impl OldState {
                 && snapshots_dir.found(newest.to_string())?.is_some()
                 && bank_snapshots.path_of(newest.slot.to_string()).join("fastboot_version").exists()
             {
-                let message = format!("slot {} is there already: start the validator", newest.slot);
+                let message = format!("slot {} is already there: start the validator", newest.slot);
                 return Err(Error::new(ErrorKind::Exists, message));
             }
             for slot in slots {

@@ -89,6 +89,6 @@ fn a_list_with_an_age_ends_with_an_error_when_it_is_exceeded() {
     let said = list(&["--max-age", "2h"]).failure().code(1).get_output().stderr.clone();
     assert!(String::from_utf8_lossy(&said).contains("d old, more than 2"), "{}", String::from_utf8_lossy(&said));
     let said = list(&["--max-age", "9999d"]).success().get_output().stdout.clone();
-    assert!(String::from_utf8_lossy(&said).contains(" d old, here since "), "{}", String::from_utf8_lossy(&said));
+    assert!(String::from_utf8_lossy(&said).contains(" d old, here for "), "{}", String::from_utf8_lossy(&said));
     slotpress().arg("list").arg(temp_dir().path()).args(["--max-age", "2h"]).assert().failure().code(1);
 }

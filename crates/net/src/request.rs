@@ -103,6 +103,6 @@ pub fn check_encoding(url: &Url, response: &Response) -> Result<(), NetError> {
     };
     match is_stored {
         true => Ok(()),
-        false => Err(NetError::bad_answer(url, format!("sent encoded as {encoding}, which was not asked"))),
+        false => Err(NetError::bad_answer(url, format!("sent encoded as {encoding}, which was not asked for"))),
     }
 }

@@ -136,7 +136,7 @@ impl UrlSource {
         });
         fetched.map_err(|error| match NetError::of(&error).map(NetError::kind) {
             Some(NetErrorKind::NoRanges) => error.with_hint(Hint::UseFetch),
-            Some(NetErrorKind::Changed) => error.with_hint("start again: another file is there now"),
+            Some(NetErrorKind::Changed) => error.with_hint("start again: the file was replaced"),
             Some(_) if error.hint().is_none() => error.with_hint("try again later"),
             _ => error,
         })

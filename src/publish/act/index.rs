@@ -174,7 +174,7 @@ impl IndexedStore {
         };
         let listed = parse_list(&small.bytes).ok_or_else(|| {
             Error::failed(format!("{} is not an index of archives", self.index.shown(INDEX)))
-                .with_hint("give a target of its own; what is there was written by another program")
+                .with_hint("give a target of its own: another program wrote what is there")
         })?;
         Ok(Index { catalog: Catalog::of_listing(listed, ""), condition: unchanged(small.e_tag) })
     }

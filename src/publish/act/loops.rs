@@ -42,7 +42,7 @@ pub fn rebaser(run: &Run<'_>) {
         let (start, target) = (Instant::now(), run.options.targets.get(from));
         let result = guarded(|| target.map_or(Ok(()), |target| rebase_from(target, &name, run, &stop)));
         if stop.is_interrupted() {
-            run.progress.detail("a rebased archive is not made: a newer full archive is there");
+            run.progress.detail("no rebased archive is made: there is a newer full archive");
         }
         let elapsed = start.elapsed();
         run.update(|board| board.end(Ended { name, result, elapsed, source: None }));

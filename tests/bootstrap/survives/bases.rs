@@ -47,7 +47,7 @@ fn an_old_archive_that_is_damaged() {
     storage.content[48] ^= 1;
     fs::write(&old, zstd::encode_all(make_tar(&entries).as_slice(), 1).expect("compressed")).expect("written");
     let said = ordinary(&mirror, &url, &ledger, "other lamports");
-    assert!(said.contains(&format!("of {} were fetched in vain", mirror.rebased)), "{said}");
+    assert!(said.contains(&format!("of {} were fetched for nothing", mirror.rebased)), "{said}");
 }
 
 /// The rebased archive is not as the source said: gone, another one, or cut.

@@ -82,7 +82,7 @@ fn few_lines_end_with_the_command_that_starts() {
     // What is there already is not fetched again.
     let (code, said, warned) = bootstrap(&[]);
     assert!(code == Some(5) && said.is_empty(), "{warned}");
-    assert!(warned.ends_with("error: slot 40 is there already: start the validator\n"), "{warned}");
+    assert!(warned.ends_with("error: slot 40 is already there: start the validator\n"), "{warned}");
     let (code, said, warned) = bootstrap(&["--replace-state", "--trust", &url]);
     assert!(code == Some(0) && !warned.contains("nobody confirmed"), "{warned}");
     check_lines(&said);

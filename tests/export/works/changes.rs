@@ -346,16 +346,16 @@ fn only_what_follows_is_taken() {
     let (first, second, third) = (chain.day(0), chain.day(1), chain.day(2));
     let out = temp_dir();
     let out = out.path();
-    refused(&second, &first, out, &[], (2, "do not follow what is there last: nothing"));
+    refused(&second, &first, out, &[], (2, "do not follow the newest state there: nothing"));
     assert!(run(&first, out, &["--table", "accounts,stakes"]).status.success());
     for (flags, words) in [
         (&["--owner", "stake"][..], "its `filter` is"),
         (&["--data", "0:8"], "its `data` is \"none\", not"),
-        (&["--table", "accounts,votes"], "do not follow what is there last: nothing"),
+        (&["--table", "accounts,votes"], "do not follow the newest state there: nothing"),
     ] {
         refused(&second, &first, out, flags, (2, words));
     }
-    refused(&third, &second, out, &[], (2, "since slot 3550 do not follow what is there last: slot 3500, hash"));
+    refused(&third, &second, out, &[], (2, "since slot 3550 do not follow the newest state there: slot 3500, hash"));
     let other = pair("agave-4.2.2");
     refused(&second, &[&other[0]], out, &[], (2, "since slot 26 do not follow"));
     let since = |old: &[&Path], new: &[&Path], flags: &[&str]| {

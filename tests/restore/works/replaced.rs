@@ -25,7 +25,7 @@ fn restore_replaces_a_state() {
     assert!(code == 5 && stderr.contains("--replace-state"), "{stderr}");
     // What is there already is not to be replaced.
     let (code, _, stderr) = run(&["restore", text(&full), "--ledger", text(&target)]);
-    assert!(code == 5 && stderr == "error: slot 26 is there already: start the validator\n", "{stderr}");
+    assert!(code == 5 && stderr == "error: slot 26 is already there: start the validator\n", "{stderr}");
     // A run that is refused changes nothing.
     let (code, _, stderr) = restore(&["--replace-state", "--expect-slot", "41"]);
     assert!(code == 3 && tree(&target) == before, "{stderr}");

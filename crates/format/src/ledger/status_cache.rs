@@ -62,7 +62,7 @@ pub fn parse_status_cache<R: BufRead>(mut r: FieldReader<R>, bank_slot: u64) -> 
             return Err(r.damaged(format!("slot {slot} is above the bank's slot {bank_slot}")));
         }
         if !seen.insert(slot) {
-            return Err(r.damaged(format!("slot {slot} is there twice")));
+            return Err(r.damaged(format!("slot {slot} occurs twice")));
         }
         cache.slots.push(slot);
         let mut slot_transactions = 0u64;
