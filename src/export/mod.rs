@@ -274,7 +274,7 @@ pub fn export(
     };
     if [Some(&input), since.as_ref()].into_iter().flatten().any(is_half) {
         return Err(
-            Error::usage("an incremental archive alone is no whole state").with_hint("give its full archive too")
+            Error::usage("an incremental archive alone is not a whole state").with_hint("give its full archive too")
         );
     }
     let mut stream = None;

@@ -26,5 +26,5 @@ pub fn open_file(path: &Path) -> Result<File> {
 /// Error for a directory, a pipe or a device where a file is read.
 pub fn not_a_file(path: &Path) -> Error {
     Error::failed(format!("{} is not a file", path.shown()))
-        .with_hint("a regular file is needed there: no directory, pipe or device")
+        .with_hint("a regular file is needed there, not a directory, pipe or device")
 }

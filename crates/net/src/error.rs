@@ -219,7 +219,7 @@ impl From<NetError> for io::Error {
 fn in_words(why: &str) -> &str {
     match () {
         () if why.contains("CaUsedAsEndEntity") => {
-            "a self-signed certificate of a CA is no server's: make one for the server, and sign it with that CA's key"
+            "a CA's own certificate is not a server's: make one for the server, and sign it with that CA's key"
         }
         () if why.contains("UnknownIssuer") => "the issuer of its certificate is not known here",
         () => why,

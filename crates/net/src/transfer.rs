@@ -151,7 +151,7 @@ fn expect(remote: &Remote, asked: Option<&Range<u64>>, url: Url, response: Respo
             let range = field(headers, CONTENT_RANGE).and_then(ContentRange::parse);
             let range = range.ok_or_else(|| bad("a range without a place"))?;
             if range.range.as_ref() != Some(asked) {
-                return Err(bad("sent another range than was asked for"));
+                return Err(bad("sent another range than the requested one"));
             }
             let length = range_bytes(asked);
             if stated.is_some_and(|stated| stated != length) {

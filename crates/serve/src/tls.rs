@@ -69,23 +69,22 @@ impl Certificates {
 fn config(files: &TlsFiles, [cert, key]: &[Vec<u8>; 2]) -> Result<Arc<ServerConfig>> {
     let no_certificate = || {
         Error::failed(format!("{} holds no certificate in PEM", files.cert.shown()))
-            .with_hint("give the file in which a line -----BEGIN CERTIFICATE----- is")
+            .with_hint("give the file that has a line -----BEGIN CERTIFICATE-----")
     };
     let certificates: std::result::Result<Vec<CertificateDer<'static>>, _> =
         CertificateDer::pem_slice_iter(cert).collect();
     let certificates = certificates.ok().filter(|found| !found.is_empty()).ok_or_else(no_certificate)?;
     let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| {
         Error::failed(format!("{} holds no private key in PEM", files.key.shown()))
-            .with_hint("give the file in which a line -----BEGIN PRIVATE KEY----- is, without a password")
+            .with_hint("give the file that has a line -----BEGIN PRIVATE KEY-----, without a password")
     })?;
     let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()
         .and_then(|builder| builder.with_no_client_auth().with_single_cert(certificates, key))
         .map_err(|error| {
             let (cert, key) = (files.cert.shown(), files.key.shown());
-            Error::failed(format!("cannot use {cert} with {key}: {error}")).with_hint(
-                "give the certificate, with those of who signed it behind it, and the key that belongs to it",
-            )
+            Error::failed(format!("cannot use {cert} with {key}: {error}"))
+                .with_hint("give the certificate, followed by those that signed it, and the key that belongs to it")
         })?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Arc::new(config))
@@ -98,7 +97,7 @@ fn read_pem(path: &Path) -> Result<Vec<u8>> {
     if pem.len() as u64 > PEM_BYTES_MAX {
         let (path, limit) = (path.shown(), bytes(PEM_BYTES_MAX));
         return Err(Error::failed(format!("{path} has more than the {limit} that a certificate or a key may have"))
-            .with_hint("give a file in PEM, with this certificate and those of who signed it, or this key alone"));
+            .with_hint("give a file in PEM, with this certificate and those that signed it, or this key alone"));
     }
     Ok(pem)
 }

@@ -388,7 +388,7 @@ impl PartsUpload {
         completed.and_then(|_| {
             let message = format!("{}: the store says it is complete, and has {has}", shown(url));
             Err(Error::new(ErrorKind::Network, message)
-                .with_hint("run this again; if it stays so, look at the store's own log"))
+                .with_hint("run this again; if the error stays, look at the store's own log"))
         })
     }
 

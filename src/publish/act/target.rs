@@ -282,7 +282,7 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
 fn no_room(error: Error) -> Error {
     match error.kind() {
         ErrorKind::NoSpace => error.within("what is to stay leaves no room for the next archive").with_hint(
-            "keep fewer archives, days, weeks or epochs, or for a shorter grace; or give the target more room",
+            "keep fewer archives, days, weeks or epochs, or set a shorter grace; or give the target more room",
         ),
         _ => error,
     }

@@ -77,7 +77,7 @@ impl<'a> Hooks<'a> {
             }
             Ok(None) => {
                 kill(&mut child);
-                failed(format!("it was killed: it may take {} s", self.timeout.as_secs()))
+                failed(format!("it was killed: it took more than {} s", self.timeout.as_secs()))
             }
             Err(error) => {
                 kill(&mut child);

@@ -64,7 +64,7 @@ impl LedgerLock {
             Err(Errno::EXIST) => match rustix::fs::statat(ledger, LOCK_NAME, AtFlags::empty()) {
                 Ok(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile => {
                     return Err(Error::failed(format!("{} is not a file", path.shown())).with_hint(
-                        "a validator makes ledger.lock as an empty file: look who made this, and remove it",
+                        "a validator makes ledger.lock as an empty file: find out who made this one, and remove it",
                     ));
                 }
                 _ => open(OFlags::WRONLY | OFlags::NONBLOCK),

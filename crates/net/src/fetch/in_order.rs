@@ -28,7 +28,7 @@ impl Download {
                 }
                 let (again, new) = split_at_most(&bytes, to_usize(marked_bytes.saturating_sub(at)));
                 if !file.has(at, again) {
-                    let why = "sends another archive under the same name now";
+                    let why = "now sends another archive under the same name";
                     return Err(NetError::new(NetErrorKind::Changed, &mirror.remote.url, why).into());
                 }
                 let new = file.write(at.saturating_add(again.len() as u64), new)?;
@@ -48,7 +48,7 @@ impl Download {
         // An attempt that broke off may have written more.
         file.truncate(end_bytes)?;
         if end_bytes < marked_bytes {
-            let why = "sends a shorter archive under the same name now";
+            let why = "now sends a shorter archive under the same name";
             return Err(NetError::new(NetErrorKind::Changed, &mirror.remote.url, why).into());
         }
         Ok(())

@@ -146,7 +146,7 @@ fn judge_base(newest: &Part, base: &Part, job: &Job<'_>) -> Result<()> {
     }
     if newest.findings.has(Rule::BaseMismatch) {
         // Failures that follow from this one would hide it.
-        newest.findings.skip(Check::State, "the archives are no pair");
+        newest.findings.skip(Check::State, "the archives are not a pair");
     }
     Ok(())
 }
