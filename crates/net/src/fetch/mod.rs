@@ -11,7 +11,6 @@ pub mod accept;
 mod download;
 mod in_order;
 mod journal;
-mod lease;
 pub(crate) mod mirrors;
 pub mod partial;
 mod pieces;

@@ -6,7 +6,7 @@
 //! starting validators and other runs from removing it. It is locked during the download. Its
 //! `DownloadJournal` lists the ranges that are on disk when a run ends.
 //!
-//! Bytes are first written, then checked, then *marked*. Readers see only marked bytes.
+//! Readers see only *marked* bytes. Frames with hashes are checked before they are written and marked.
 
 mod naming;
 mod reading;
@@ -32,7 +32,6 @@ use slotpress_read::{Locked, first_read_at, try_lock};
 
 use super::accept::Accepted;
 use super::journal::{DownloadJournal, Identity};
-use super::lease::Leases;
 
 fn partial_name(archive_name: &str) -> String {
     format!("{FETCH_PREFIX}{archive_name}")
@@ -56,7 +55,8 @@ pub struct PartialFile {
     is_due: Condvar,
     /// Held while the journal is written.
     journal: Mutex<()>,
-    pub(super) leases: Leases,
+    /// Held while bytes are written and marked: another connection may fetch the same ones.
+    writing: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
@@ -116,7 +116,7 @@ impl PartialFile {
         // The file may have been shortened since the journal was written.
         journal.ranges.remove(metadata.len()..u64::MAX);
         let state = Mutex::new(State { journal, ..State::default() });
-        let (journal, leases) = (Mutex::default(), Leases::default());
+        let (journal, writing) = (Mutex::default(), Mutex::default());
         Ok(Self {
             dir: dir.clone(),
             name,
@@ -126,7 +126,7 @@ impl PartialFile {
             changed: Condvar::new(),
             is_due: Condvar::new(),
             journal,
-            leases,
+            writing,
         })
     }
 
@@ -241,8 +241,12 @@ impl PartialFile {
         Ok(new)
     }
 
-    pub fn is_marked(&self, range: &Range<u64>) -> bool {
-        self.state.lock().journal.ranges.gaps(range).next().is_none()
+    /// Writes right bytes where none are marked, and marks them. Returns how many were written.
+    pub(super) fn write_marked(&self, offset_bytes: u64, bytes: &[u8]) -> Result<u64> {
+        let _one = self.writing.lock();
+        let new = self.write(offset_bytes, bytes)?;
+        self.mark(offset_bytes..offset_bytes.saturating_add(bytes.len() as u64));
+        Ok(new)
     }
 
     /// True if the file has these bytes at an offset.

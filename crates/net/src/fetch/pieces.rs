@@ -14,18 +14,14 @@ use super::FetchLimits;
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Piece {
     missing: Range<u64>,
-    /// Number of running requests. Only bytes of the last one count.
+    /// Number of connections that fetch it.
     workers: u8,
     begun: Duration,
     takeovers: u32,
     /// The server of the last request.
-    server: Option<usize>,
-    /// True if several servers sent parts of it.
-    is_mixed: bool,
+    server: usize,
     /// The server that was too slow, so that another one took over. It may not take the piece back.
     slower: Option<usize>,
-    /// The only server that may send the piece, after parts from several servers did not match.
-    only: Option<usize>,
 }
 
 /// A range to fetch, and the number of its piece.
@@ -67,24 +63,15 @@ impl Pieces {
             Some(missing.start.max(piece.start)..missing.end.min(piece.end))
         };
         let pieces = pieces.into_iter().filter_map(missing);
-        let (begun, server) = (Duration::ZERO, None);
-        let piece = |missing| Piece {
-            missing,
-            workers: 0,
-            begun,
-            takeovers: 0,
-            server,
-            is_mixed: false,
-            slower: None,
-            only: None,
-        };
+        let begun = Duration::ZERO;
+        let piece = |missing| Piece { missing, workers: 0, begun, takeovers: 0, server: 0, slower: None };
         Self { pieces: pieces.map(piece).collect(), takeover_after }
     }
 
     /// Takes the next range to fetch from a server; `None` if there is no work for one more
     /// connection. `now` must never decrease.
     pub fn take(&mut self, now: Duration, server: usize) -> Option<Job> {
-        let is_wanted = |piece: &Piece| !piece.missing.is_empty() && piece.only.is_none_or(|only| only == server);
+        let is_wanted = |piece: &Piece| !piece.missing.is_empty();
         let is_free = |piece: &Piece| piece.workers == 0 && is_wanted(piece);
         let is_slow = |piece: &Piece| {
             let patience = self.takeover_after.saturating_mul(1 << piece.takeovers.min(8));
@@ -102,37 +89,18 @@ impl Pieces {
         let is_second = piece.workers > 0;
         piece.workers = piece.workers.saturating_add(1);
         piece.takeovers = piece.takeovers.saturating_add(u32::from(is_second));
-        let other = piece.server.replace(server).filter(|other| *other != server);
-        if is_second {
-            piece.slower = other.or(piece.slower);
+        if is_second && piece.server != server {
+            piece.slower = Some(piece.server);
         }
-        piece.is_mixed |= other.is_some();
-        piece.begun = now;
+        (piece.begun, piece.server) = (now, server);
         Some(Job { piece: at, range: piece.missing.clone() })
     }
 
-    /// Makes a piece missing again from an offset on, because its bytes were wrong. Returns true if
-    /// this server sent them all. If not, the piece is fetched from no other server next.
-    pub fn restart(&mut self, piece: usize, start_bytes: u64, server: usize) -> bool {
-        let Some(piece) = self.pieces.get_mut(piece) else { return false };
-        piece.missing.start = piece.missing.start.min(start_bytes);
-        let is_mixed = std::mem::take(&mut piece.is_mixed);
-        piece.only = Some(server).filter(|_| is_mixed);
-        !is_mixed
-    }
-
-    /// Lets other servers send the pieces that only this server was to send.
-    pub fn lose_server(&mut self, server: usize) {
-        for piece in self.pieces.iter_mut().filter(|piece| piece.only == Some(server)) {
-            piece.only = None;
+    /// Records that a piece has arrived up to `end_bytes`.
+    pub fn arrived(&mut self, piece: usize, end_bytes: u64) {
+        if let Some(Piece { missing, .. }) = self.pieces.get_mut(piece) {
+            missing.start = missing.start.max(end_bytes).min(missing.end);
         }
-    }
-
-    /// Records that a piece has arrived up to `end_bytes`. Returns true if more of it is missing.
-    pub fn arrived(&mut self, piece: usize, end_bytes: u64) -> bool {
-        let Some(Piece { missing, .. }) = self.pieces.get_mut(piece) else { return false };
-        missing.start = missing.start.max(end_bytes).min(missing.end);
-        !missing.is_empty()
     }
 
     /// Records that a connection has stopped fetching a piece, complete or not.
@@ -140,6 +108,11 @@ impl Pieces {
         if let Some(piece) = self.pieces.get_mut(piece) {
             piece.workers = piece.workers.saturating_sub(1);
         }
+    }
+
+    /// True if nothing of a piece is missing.
+    pub fn is_there(&self, piece: usize) -> bool {
+        self.pieces.get(piece).is_none_or(|piece| piece.missing.is_empty())
     }
 
     pub fn is_complete(&self) -> bool {
@@ -197,18 +170,15 @@ mod tests {
         let second = pieces.take(at(3), 0).expect("the oldest");
         assert_eq!(second.piece, 0);
         assert_eq!(pieces.take(at(4), 0).expect("the next").piece, 1);
-        assert!(pieces.arrived(0, 1), "more of it is wanted");
-        assert!(pieces.restart(0, 0, 0), "from one server only");
+        pieces.arrived(0, 1);
         pieces.give_back(0);
         pieces.give_back(0);
-        assert_eq!(pieces.take(at(4), 7).expect("from another server").range, 0..1_000_000);
-        assert!(!pieces.restart(0, 0, 7), "parts came from two");
-        pieces.give_back(0);
-        assert_eq!(pieces.take(at(4), 7).expect("from that server only").range, 0..1_000_000);
-        assert!(!pieces.arrived(0, 1_000_000));
+        assert_eq!(pieces.take(at(4), 7).expect("given back").range, 1..1_000_000);
+        pieces.arrived(0, 1_000_000);
+        assert!(pieces.is_there(0) && !pieces.is_there(1));
         pieces.give_back(0);
         // One byte is enough work for another connection.
-        assert!(pieces.arrived(1, 1_999_999));
+        pieces.arrived(1, 1_999_999);
         assert_eq!(pieces.take(at(4), 0).expect("a job").piece, 2);
         assert_eq!(pieces.take(at(5), 0), None);
         assert_eq!(pieces.take(at(8), 1).expect("of another server").range, 1_999_999..2_000_000);

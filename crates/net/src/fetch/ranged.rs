@@ -188,14 +188,8 @@ impl Fetching<'_> {
                     }
                 }
             };
-            let result = self.fetch(&job, (server, mirror), stopping);
-            {
-                let mut pieces = self.to.pieces.lock();
-                pieces.give_back(job.piece);
-                if matches!(mirror.state(), MirrorState::Dropped(_)) {
-                    pieces.lose_server(server);
-                }
-            }
+            let result = self.fetch(&job, mirror, stopping);
+            self.to.pieces.lock().give_back(job.piece);
             self.changed.notify_all();
             result?;
         }
@@ -244,50 +238,44 @@ impl Fetching<'_> {
         }
     }
 
-    /// Makes one request. Failures of the server are recorded in its mirror.
+    /// Fetches a piece from one server. Failures of the server are recorded in its mirror. While it
+    /// pauses, another server that is ready gets the piece.
     ///
     /// # Errors
-    /// The file cannot be written or read.
-    fn fetch(&self, job: &Job, (server, mirror): (usize, &Mirror), stopping: &dyn Progress) -> Result<()> {
+    /// The file cannot be written.
+    fn fetch(&self, job: &Job, mirror: &Mirror, stopping: &dyn Progress) -> Result<()> {
         panic_point("stream");
-        let lease = self.to.file.lease(job.range.clone());
-        let mut receiver = Receiver::new(&self.to, job, &lease);
-        // Another connection may have taken over this piece.
-        let while_leased = Until(|| lease.is_lost() || stopping.is_interrupted());
-        let take = &mut |bytes: &[u8]| receiver.take(bytes);
-        let result = mirror.request(self.client, job.range.clone(), &while_leased, take);
-        receiver.finish()?;
-        if let Some(frame) = receiver.wrong_frame {
-            self.wrong_frame(job, (server, mirror), frame);
-            return Ok(());
-        }
-        let Err(error) = result else { return Ok(()) };
-        match NetError::of(&error) {
-            _ if error.kind() == ErrorKind::Interrupted => {}
-            None => return Err(error),
-            Some(cause) => {
-                if !mirror.count_failure(cause, self.to.progress) && self.mirrors.len() > 1 {
+        let mut receiver = Receiver::new(&self.to, job);
+        // Another connection may have fetched this piece meanwhile.
+        let until = Until(|| self.to.pieces.lock().is_there(job.piece) || stopping.is_interrupted());
+        while !receiver.missing().is_empty() {
+            let missing = receiver.missing();
+            let result = mirror.request(self.client, missing, &until, &mut |bytes| receiver.take(bytes));
+            if let Some(frame) = receiver.wrong_frame {
+                let why = format!("{}: the frame at offset {} does not match its hash", mirror.shown(), frame.start);
+                self.to.progress.warn(&format!("{why}: this server is no longer used"));
+                mirror.drop_for(Error::damaged(why));
+                return Ok(());
+            }
+            let Err(error) = result else { continue };
+            let Some(cause) = NetError::of(&error).filter(|_| error.kind() != ErrorKind::Interrupted) else {
+                receiver.finish()?;
+                return if error.kind() == ErrorKind::Interrupted { Ok(()) } else { Err(error) };
+            };
+            if !mirror.count_failure(cause, self.to.progress) {
+                if self.mirrors.len() > 1 {
                     self.to.progress.warn(&format!("{error}: nothing more is taken from there"));
                 }
+                break;
             }
+            let is_ready =
+                |other: &Mirror| matches!(other.state(), MirrorState::Good) && other.patience.pause().is_zero();
+            if self.mirrors.iter().any(is_ready) {
+                break;
+            }
+            progress::wait(&until, mirror.patience.pause());
         }
-        Ok(())
-    }
-
-    /// Handles a frame that does not match its hash. If one server sent all of it, the server is
-    /// dropped. If several servers sent parts of it, nobody knows which of them is wrong, so the
-    /// frame is fetched again from this one alone.
-    fn wrong_frame(&self, job: &Job, (server, mirror): (usize, &Mirror), frame: Range<u64>) {
-        let is_alone = self.to.pieces.lock().restart(job.piece, frame.start, server);
-        let why = format!("{}: the frame at offset {} does not match its hash", mirror.shown(), frame.start);
-        let then = match is_alone {
-            true => ": this server is no longer used",
-            false => ", and came from several servers: it is fetched again from this one",
-        };
-        self.to.progress.warn(&format!("{why}{then}"));
-        if is_alone {
-            mirror.drop_for(Error::damaged(why));
-        }
+        receiver.finish()
     }
 
     /// Error for when no server is left. Its kind is that of the gravest fault.

@@ -1,18 +1,20 @@
-//! Receives the bytes of one request: writes them, and marks them once they are known to be right.
+//! Receives the bytes of one piece from one server: collects a frame in memory, compares it with its
+//! hash, and only then writes it. So no wrong byte is ever in the file, and late bytes of a slow
+//! connection change nothing.
 
 use std::ops::Range;
 
 use parking_lot::Mutex;
 use slotpress_base::bytes::count;
-use slotpress_base::{Error, Progress, Result, panic_point, range_bytes};
+use slotpress_base::{Error, Progress, Result, panic_point, split_at_most, to_usize};
+use slotpress_format::FrameHash;
 
-use super::lease::Lease;
 use super::partial::PartialFile;
 use super::pieces::{Job, Pieces};
 use super::tail::Frames;
 
-/// Number of bytes that are marked at a time if the archive has no frame hashes.
-const MARK_BYTES: u64 = 256 * 1024;
+/// Number of bytes that are written at a time where the archive has no frame hashes.
+const UNFRAMED_BYTES: u64 = 256 * 1024;
 
 /// What all requests of a download share.
 pub struct Receiving<'a> {
@@ -23,96 +25,73 @@ pub struct Receiving<'a> {
     pub progress: &'a dyn Progress,
 }
 
-/// Takes the bytes of one request. If a transfer ends within a frame, its bytes stay, and the next
-/// request for the piece continues after them.
+/// Takes the bytes of a piece, in order.
 pub struct Receiver<'a> {
     to: &'a Receiving<'a>,
     job: &'a Job,
-    lease: &'a Lease<'a>,
-    /// Offset of the next byte.
+    /// Offset of the first byte in `buffer`.
     at: u64,
-    /// Offset up to which bytes are marked.
-    marked: u64,
     buffer: Vec<u8>,
     /// A complete frame that does not match its hash.
     pub wrong_frame: Option<Range<u64>>,
 }
 
 impl<'a> Receiver<'a> {
-    pub fn new(to: &'a Receiving<'a>, job: &'a Job, lease: &'a Lease<'a>) -> Self {
-        let (at, buffer) = (job.range.start, Vec::new());
-        let marked = to.frames.as_ref().map_or(at, |frames| frames.start_of(at));
-        Self { to, job, lease, at, marked, buffer, wrong_frame: None }
+    pub fn new(to: &'a Receiving<'a>, job: &'a Job) -> Self {
+        Self { to, job, at: job.range.start, buffer: Vec::new(), wrong_frame: None }
     }
 
-    /// Takes the next bytes. Returns how many of them are new.
+    /// The part of the piece that has not come yet.
+    pub fn missing(&self) -> Range<u64> {
+        self.at.saturating_add(self.buffer.len() as u64)..self.job.range.end
+    }
+
+    /// Takes the next bytes. Returns their number.
     ///
     /// # Errors
-    /// The file cannot be written or read; or the request is to end, because a frame is wrong or the
-    /// lease was taken over.
+    /// The file cannot be written, or a frame is wrong.
     pub fn take(&mut self, bytes: &[u8]) -> Result<u64> {
         panic_point("range");
-        let Some(new) = self.lease.put(self.at, bytes)? else { return Err(Error::interrupted()) };
-        count(&mut self.at, bytes.len() as u64);
-        if !self.mark_right(MARK_BYTES)? {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let (frame, _) = self.frame();
+            let wanted_bytes = frame.end.saturating_sub(self.missing().start);
+            let (now, later) = split_at_most(rest, to_usize(wanted_bytes).max(1));
+            self.buffer.extend_from_slice(now);
+            rest = later;
+            if self.missing().start >= frame.end {
+                self.write()?;
+            }
+        }
+        Ok(bytes.len() as u64)
+    }
+
+    /// The frame that is being collected, and its hash. Where there are no frames, a number of bytes:
+    /// those after the last frame need no hash, since servers were compared by them.
+    fn frame(&self) -> (Range<u64>, Option<FrameHash>) {
+        match self.to.frames.as_ref().and_then(|frames| frames.frame_at(self.at)) {
+            Some((frame, hash)) => (frame, Some(*hash)),
+            None => (self.at..self.at.saturating_add(UNFRAMED_BYTES).min(self.job.range.end), None),
+        }
+    }
+
+    /// Writes what has been collected.
+    fn write(&mut self) -> Result<()> {
+        let (frame, hash) = self.frame();
+        if hash.is_some_and(|hash| *blake3::hash(&self.buffer).as_bytes() != hash) {
+            self.wrong_frame = Some(frame);
             return Err(Error::interrupted());
         }
-        self.arrived();
-        Ok(new)
-    }
-
-    /// Marks complete frames that match their hashes. Where there are no frames, marks all bytes if
-    /// at least `least_bytes` have come. Returns false if a frame is wrong, or the lease was taken
-    /// over.
-    fn mark_right(&mut self, least_bytes: u64) -> Result<bool> {
-        let (file, frames) = (self.to.file, self.to.frames.as_ref());
-        while let Some((frames, (frame, hash))) = frames
-            .and_then(|frames| Some((frames, frames.frame_at(self.marked)?)))
-            .filter(|(_, (frame, _))| frame.end <= self.at)
-        {
-            let is_new = !file.is_marked(&frame);
-            let buffer = &mut self.buffer;
-            let is_right = || Ok(!is_new || frames.is_right(file, &frame, hash, buffer)?);
-            match self.lease.mark(frame.clone(), is_right)? {
-                None => return Ok(false),
-                Some(false) => {
-                    self.wrong_frame = Some(frame);
-                    return Ok(false);
-                }
-                Some(true) => self.marked_to(frame.end, is_new),
-            }
-        }
-        // Bytes after the last frame need no hash: servers were compared by them.
-        let is_framed = frames.is_some_and(|frames| frames.frame_at(self.marked).is_some());
-        if !is_framed && self.at.saturating_sub(self.marked) >= least_bytes.max(1) {
-            if self.lease.mark(self.marked..self.at, || Ok(true))?.is_none() {
-                return Ok(false);
-            }
-            self.marked_to(self.at, true);
-        }
-        Ok(true)
-    }
-
-    fn marked_to(&mut self, end: u64, is_new: bool) {
-        if is_new {
-            let bytes = range_bytes(&(self.marked..end));
-            self.to.progress.advance(bytes, bytes);
-        }
-        self.marked = end;
-    }
-
-    /// Reports how far the piece has arrived. Within a frame all bytes count, elsewhere only marked
-    /// ones.
-    fn arrived(&self) {
-        let is_framed = self.to.frames.as_ref().is_some_and(|frames| frames.frame_at(self.marked).is_some());
-        self.to.pieces.lock().arrived(self.job.piece, if is_framed { self.at } else { self.marked });
-    }
-
-    /// Ends the request, successful or not: marks what can be marked.
-    pub fn finish(&mut self) -> Result<()> {
-        if self.wrong_frame.is_none() && self.mark_right(0)? {
-            self.arrived();
-        }
+        let new = self.to.file.write_marked(self.at, &self.buffer)?;
+        self.to.progress.advance(new, new);
+        count(&mut self.at, self.buffer.len() as u64);
+        self.buffer.clear();
+        self.to.pieces.lock().arrived(self.job.piece, self.at);
         Ok(())
+    }
+
+    /// Ends the piece, complete or not: writes what needs no hash.
+    pub fn finish(&mut self) -> Result<()> {
+        if self.buffer.is_empty() || self.frame().1.is_some() { Ok(()) } else { self.write() }
     }
 }

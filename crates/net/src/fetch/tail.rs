@@ -211,27 +211,18 @@ impl Frames {
         Some((start..*self.ends.get(number)?, self.hashes.get(number)?))
     }
 
-    /// True if the frame in the file matches its hash.
-    pub fn is_right(
-        &self,
-        file: &PartialFile,
-        frame: &Range<u64>,
-        hash: &FrameHash,
-        buffer: &mut Vec<u8>,
-    ) -> Result<bool> {
-        buffer.resize(to_usize(range_bytes(frame)), 0);
-        file.read_written(buffer, frame.start)?;
-        Ok(blake3::hash(buffer).as_bytes() == hash)
-    }
-
     /// Frames that lie completely within a written range and match their hashes.
     fn right_within(&self, file: &PartialFile, range: &Range<u64>, progress: &dyn Progress) -> Result<Vec<Range<u64>>> {
         let (mut right, mut buffer, mut at) = (Vec::new(), Vec::new(), self.start_of(range.start));
         while let Some((frame, hash)) = self.frame_at(at).filter(|_| at < range.end) {
             at = frame.end;
             progress.check()?;
-            let is_whole = frame.start >= range.start && frame.end <= range.end;
-            if is_whole && self.is_right(file, &frame, hash, &mut buffer)? {
+            if frame.start < range.start || frame.end > range.end {
+                continue;
+            }
+            buffer.resize(to_usize(range_bytes(&frame)), 0);
+            file.read_written(&mut buffer, frame.start)?;
+            if blake3::hash(&buffer).as_bytes() == hash {
                 right.push(frame);
             }
         }

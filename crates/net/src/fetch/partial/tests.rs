@@ -14,8 +14,7 @@ fn identity(length_bytes: u64) -> Identity {
 }
 
 fn put(file: &PartialFile, offset_bytes: u64, bytes: &[u8]) {
-    let lease = file.lease(offset_bytes..offset_bytes + bytes.len() as u64);
-    assert_eq!(lease.put(offset_bytes, bytes).expect("written"), Some(bytes.len() as u64));
+    assert_eq!(file.write(offset_bytes, bytes).expect("written"), bytes.len() as u64);
 }
 
 /// A copied descriptor imitates another thread that starts a program: between fork and exec, the
@@ -31,26 +30,14 @@ fn a_copy_of_the_file_does_not_hold_the_lock() {
     drop(copy);
 }
 
-/// Bytes change nothing if another request has taken over, or if their range is marked.
+/// Late bytes of a slow connection change nothing.
 #[test]
 fn late_bytes_are_dropped() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = PartialFile::open(dir.path(), NAME).expect("made");
     file.begin(identity(100), Some(100), false).expect("begun");
-    let late = file.lease(0..50);
-    assert_eq!(late.put(0, &[1; 20]).expect("written"), Some(20));
-    assert_eq!(late.put(40, &[1; 20]).expect("outside"), None);
-    let next = file.lease(10..50);
-    assert!(late.is_lost());
-    assert_eq!(late.put(20, &[9; 5]).expect("late"), None);
-    assert_eq!(late.mark(0..20, || Ok(true)).expect("late"), None);
-    assert_eq!(next.put(10, &[2; 40]).expect("written"), Some(40));
-    assert_eq!(next.mark(10..50, || Ok(false)).expect("wrong"), Some(false));
-    assert_eq!((next.mark(10..50, || Ok(true)).expect("right"), file.done_bytes()), (Some(true), 40));
-    // Marked bytes stay, even under another lease.
-    let third = file.lease(0..100);
-    assert_eq!(third.put(0, &[3; 60]).expect("written"), Some(20));
-    third.mark(0..60, || Ok(true)).expect("marked");
+    assert_eq!(file.write_marked(10, &[2; 40]).expect("written"), 40);
+    assert_eq!(file.write_marked(0, &[3; 60]).expect("written"), 20);
     let mut content = [0; 60];
     file.read_exact_at(&mut content, 0).expect("there");
     assert_eq!(content, [[3; 10].as_slice(), &[2; 40], &[3; 10]].concat().as_slice());
