@@ -47,14 +47,14 @@ fn asked(left: &Left, has_incremental: bool) -> Asked {
 
 fn told(step: &Step) -> &'static str {
     match step {
-        Step::Again => "the same is fetched again",
+        Step::Again => "it is fetched again",
         Step::OtherSource => "the next source of the same archive",
         Step::NextArchive => "the next best archive",
-        Step::WithoutBase => "the best without the node's own archive",
-        Step::FullAlone => "the state of the full archive alone; the last line says what was given up",
-        Step::AskAgain => "the sources are asked again, and all is ranked again",
-        Step::End(error) if error.hint() == Some(&Hint::UseRestore) => "ends, and says what is here",
-        Step::End(_) => "ends, and names the reason of each",
+        Step::WithoutBase => "the best of the others",
+        Step::FullAlone => "the state of the full archive alone",
+        Step::AskAgain => "slotpress asks the sources again",
+        Step::End(error) if error.hint() == Some(&Hint::UseRestore) => "the run ends, and names local archives",
+        Step::End(_) => "the run ends with all reasons",
     }
 }
 
@@ -83,8 +83,8 @@ impl Offers {
         match self {
             Self::Two => "two sources",
             Self::One => "one source",
-            Self::Base => "the node's own full archive, and a source with another",
-            Self::BaseOnly => "the node's own full archive, and a source with none",
+            Self::Base => "the node and a source",
+            Self::BaseOnly => "the node alone",
         }
     }
 }
@@ -174,7 +174,7 @@ const ROWS: &[Row] = &[
 /// The table in docs/bootstrap.md must agree with [`Left::after`].
 #[test]
 fn what_follows_on_each_failure() {
-    let mut table = String::from("| failure | with | what follows |\n|---|---|---|\n");
+    let mut table = String::from("| failure | archives of | what follows |\n|---|---|---|\n");
     for (offers, has_incremental, happened, again, what, expected) in ROWS {
         let mut left = offers.left();
         let asked = asked(&left, *has_incremental);
