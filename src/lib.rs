@@ -355,4 +355,6 @@ pub mod program {
         sizes::{SizeClassRow, SizeUnit, measure_sizes},
         statistics::Warning,
     };
+    #[cfg(feature = "net")]
+    pub use crate::restore::check_is_new;
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use slotpress::net::GivenUp;
-use slotpress::program::{ChosenArchive, Route};
+use slotpress::program::{ChosenArchive, Route, check_is_new};
 use slotpress::{
     BootstrapOptions, BootstrapPlan, BootstrapReport, Hash, Progress, RestoreTarget, Result, Root, bootstrap,
     plan_bootstrap,
@@ -13,6 +13,7 @@ use slotpress::{
 use slotpress_base::text::{self, ShowPath};
 use slotpress_net::Fetched;
 
+use super::archive::skip_existing;
 use super::arguments::{NewLedgerArgs, WorkerArgs};
 use super::check::{self, CheckArgs};
 use super::io_policy::IoPolicyArgs;
@@ -35,6 +36,9 @@ pub struct BootstrapArgs {
     sources: Vec<String>,
     #[command(flatten)]
     target: NewLedgerArgs,
+    /// If the target holds a ledger, leave it as it is, unchecked, and end with exit code 0
+    #[arg(long, conflicts_with = "replace_state")]
+    skip_existing: bool,
     /// Use a full archive only
     #[arg(long)]
     no_incremental: bool,
@@ -70,6 +74,11 @@ pub struct BootstrapArgs {
 }
 
 pub fn run(args: &BootstrapArgs, ui: &Ui) -> Result<()> {
+    if args.skip_existing
+        && let Err(error) = check_is_new(&args.target.paths())
+    {
+        return skip_existing(error, ui);
+    }
     let mut io_policy = args.io_policy.clone();
     let max_rate = io_policy.take_max_rate();
     let io_policy = io_policy.apply(ui);

@@ -32,7 +32,7 @@ use slotpress_format::ledger::names::Extension;
 use slotpress_format::{ArchiveName, FieldReader, StorageMapItem, parse_bank_file_and_end};
 use slotpress_read::{Assurance, Compression, RATIO_TYPICAL, Rule, SeenSlots, StateCheck, is_rebased};
 #[cfg(feature = "net")]
-pub use target::Preview;
+pub use target::{Preview, check_is_new};
 
 use crate::restore::assign::{AssignedStorage, Assigner};
 use crate::restore::finish::finish;

@@ -13,6 +13,8 @@ use slotpress_base::{
 };
 #[cfg(feature = "net")]
 use slotpress_format::LEDGER_LOCK_NAME;
+#[cfg(feature = "net")]
+use slotpress_format::LedgerPaths;
 use slotpress_format::{ArchiveName, LedgerLock, parse_number};
 use slotpress_read::remove_stale_dirs;
 #[cfg(feature = "net")]
@@ -123,6 +125,27 @@ pub struct Preview {
     pub room: Result<()>,
 }
 
+/// Checks that the target holds no ledger. What a killed restore left is none.
+///
+/// # Errors
+/// [`ErrorKind::Exists`], with the path of a part of it.
+#[cfg(feature = "net")]
+pub fn check_is_new(paths: &LedgerPaths) -> Result<()> {
+    if restore_journal(paths.snapshots_dir()).is_some() {
+        return Ok(());
+    }
+    let snapshots_dir = open_existing(paths.snapshots_dir())?;
+    let accounts: Result<Vec<_>> =
+        paths.accounts_dirs().iter().filter_map(|path| open_existing(path).transpose()).collect();
+    OldState::find(&RestoreTarget::new(&paths.ledger), snapshots_dir.as_ref(), &accounts?, None)?;
+    Ok(())
+}
+
+#[cfg(feature = "net")]
+fn open_existing(path: &Path) -> Result<Option<Arc<KeptDir>>> {
+    path.exists().then(|| KeptDir::open(path).map(Arc::new)).transpose()
+}
+
 #[cfg(feature = "net")]
 impl Preview {
     /// Looks at the target of a restore of so many bytes, of which `newest` is the last archive. A dry
@@ -141,11 +164,10 @@ impl Preview {
         if is_to_be_undone && !is_dry {
             Target::prepare(options, Some(newest))?;
         }
-        let open = |path: &Path| path.exists().then(|| KeptDir::open(path).map(Arc::new)).transpose();
-        let (ledger, snapshots_dir) = (open(&paths.ledger)?, open(paths.snapshots_dir())?);
+        let (ledger, snapshots_dir) = (open_existing(&paths.ledger)?, open_existing(paths.snapshots_dir())?);
         let lock_in = |ledger: &&Arc<KeptDir>| ledger.path_of(LEDGER_LOCK_NAME).exists();
         let _lock = ledger.as_ref().filter(lock_in).map(|ledger| LedgerLock::acquire_in(ledger)).transpose()?;
-        let there = accounts_dirs.iter().map(|path| open(path)).collect::<Result<Vec<_>>>()?;
+        let there = accounts_dirs.iter().map(|path| open_existing(path)).collect::<Result<Vec<_>>>()?;
         let there: Vec<Arc<KeptDir>> = there.into_iter().flatten().collect();
         let old = match is_to_be_undone && is_dry {
             // What would be there cannot be seen yet.
@@ -155,7 +177,7 @@ impl Preview {
         // A directory that is missing will be on the file system of the one above it.
         let nearest = |path: &Path| {
             let path = std::path::absolute(path).or_path("find the absolute path of", path)?;
-            let there = path.ancestors().find_map(|above| open(above).transpose());
+            let there = path.ancestors().find_map(|above| open_existing(above).transpose());
             there.unwrap_or_else(|| KeptDir::open(&path).map(Arc::new))
         };
         let on = accounts_dirs.iter().map(|path| nearest(path)).collect::<Result<Vec<_>>>()?;
@@ -264,10 +286,12 @@ impl OldState {
     fn found(&mut self, dir: &Arc<KeptDir>, part: &str, parent: &Arc<KeptDir>, inner: &str) -> Result<()> {
         let path = dir.path_of(part);
         let Some(name) = &self.name else {
-            let path = path.shown();
-            let message =
-                format!("{path} exists already: the target holds a ledger, or the remains of one; nothing was changed");
-            return Err(Error::new(ErrorKind::Exists, message).with_hint(Hint::ReplaceState));
+            let shown = path.shown();
+            let message = format!(
+                "{shown} exists already: the target holds a ledger, or the remains of one; nothing was changed"
+            );
+            let error = Error::new(ErrorKind::Exists, message).with_hint(Hint::ReplaceState);
+            return Err(error.with_existing_path(&path));
         };
         if let Some(found) = dir.found(part)? {
             check_same_file_system(&path, &found, parent)?;

@@ -1,6 +1,9 @@
 //! Tests of what holds for every command.
 
 mod works {
+    mod at_slot;
+    #[cfg(all(feature = "net", feature = "serve"))]
+    mod container;
     mod environment;
     mod json;
     mod nightly;

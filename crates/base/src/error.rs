@@ -120,8 +120,12 @@ impl Error {
 
     /// Makes an error of [`ErrorKind::Exists`] for an output at `path`.
     pub fn exists(path: &Path) -> Self {
-        let error = Self::new(ErrorKind::Exists, format!("{} exists already", path.shown()));
-        Self { existing_path: Some(Box::new(path.to_path_buf())), ..error }
+        Self::new(ErrorKind::Exists, format!("{} exists already", path.shown())).with_existing_path(path)
+    }
+
+    /// Names the existing output, for [`ErrorKind::Exists`].
+    pub fn with_existing_path(self, path: &Path) -> Self {
+        Self { existing_path: Some(Box::new(path.to_path_buf())), ..self }
     }
 
     /// Makes an error for an archive that cannot be opened. It is of [`ErrorKind::Missing`] if the

@@ -1,0 +1,107 @@
+//! The container image: `contrib/container`.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::Path;
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+use crate::common::served::{Server, two_archives};
+use crate::common::*;
+
+/// User of the image.
+const USER: u32 = 65532;
+
+/// The image, in a storage of its own.
+struct Image {
+    storage: TempDir,
+    container: String,
+}
+
+impl Image {
+    /// Builds the image with the program of the tests, and makes a container.
+    fn build() -> Self {
+        let mut image = Self { storage: temp_dir(), container: String::new() };
+        let dir = image.storage.path();
+        let [graph, runtime] = ["graph", "run"].map(|name| dir.join(name));
+        let settings = format!(
+            "[storage]\ndriver = \"vfs\"\ngraphroot = \"{}\"\nrunroot = \"{}\"\n",
+            text(&graph),
+            text(&runtime)
+        );
+        fs::write(dir.join("storage.conf"), settings).expect("written");
+        let build = Path::new(env!("CARGO_MANIFEST_DIR")).join("contrib/container/build");
+        image.succeeds(Command::new(build).arg(slotpress_path()).arg("slotpress-test"));
+        image.container = image.succeeds(Command::new("buildah").args(["from", "slotpress-test"])).trim().to_string();
+        image
+    }
+
+    fn output(&self, command: &mut Command) -> Output {
+        command.env("CONTAINERS_STORAGE_CONF", self.storage.path().join("storage.conf")).output().expect("started")
+    }
+
+    fn succeeds(&self, command: &mut Command) -> String {
+        let output = self.output(command);
+        assert!(output.status.success(), "{command:?}: {output:?}");
+        String::from_utf8(output.stdout).expect("text")
+    }
+
+    /// A command that runs the image's program, with directories mounted at these places.
+    fn command(&self, mounts: &[(&Path, &str)]) -> Command {
+        let mut command = Command::new("buildah");
+        command.env("CONTAINERS_STORAGE_CONF", self.storage.path().join("storage.conf"));
+        command.args(["run", "--isolation", "chroot", "--network", "host"]);
+        for (dir, place) in mounts {
+            command.arg(format!("--volume={}:{place}", text(dir)));
+        }
+        let inspected = self.succeeds(Command::new("buildah").args(["inspect", &self.container]));
+        let inspected: serde_json::Value = serde_json::from_str(&inspected).expect("JSON");
+        let entrypoint = inspected["OCIv1"]["config"]["Entrypoint"].as_array().expect("an entry point").clone();
+        command.arg(&self.container).arg("--").args(entrypoint.iter().map(|word| word.as_str().expect("text")));
+        command
+    }
+}
+
+/// Returns the arguments that an example passes to `bootstrap`.
+fn arguments_of(example: &str, server: &str) -> Vec<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("contrib/container").join(example);
+    let text = fs::read_to_string(path).expect("read");
+    let list = text.lines().find_map(|line| line.split_once(r#": ["bootstrap""#)).expect("a line").1;
+    let arguments: Vec<String> = serde_json::from_str(&format!(r#"["bootstrap"{list}"#)).expect("JSON");
+    assert!(["${SOURCE:?a server that has archives}", "http://HOST:8899"].contains(&arguments[1].as_str()));
+    arguments.iter().enumerate().map(|(at, one)| if at == 1 { server.to_string() } else { one.clone() }).collect()
+}
+
+/// The demo runs in the image; the examples bring a volume to a server's state, and leave it as it is
+/// when they run again.
+#[test]
+fn the_image_brings_a_volume_to_a_recent_state() {
+    needs!("buildah", "root");
+    let image = Image::build();
+    let demo = image.succeeds(image.command(&[]).args(["demo", "--size", "8MiB"]));
+    assert!(demo.contains("Archived at"), "{demo}");
+    let archives = two_archives();
+    fs::set_permissions(archives.path(), fs::Permissions::from_mode(0o755)).expect("readable");
+    let command = image.command(&[(archives.path(), text(archives.path()))]);
+    let server = Server::start_by(command, archives, &[]);
+    for example in ["compose.yaml", "kubernetes.yaml"] {
+        let volumes = [temp_dir(), temp_dir()];
+        for volume in &volumes {
+            chown(volume.path(), Some(USER), Some(USER)).expect("given");
+        }
+        let [ledger, accounts] = &volumes;
+        let mounts = [(ledger.path(), "/ledger"), (accounts.path(), "/accounts")];
+        let arguments = arguments_of(example, &server.url(""));
+        let said = image.succeeds(image.command(&mounts).args(&arguments));
+        assert!(said.contains("slot 40"), "{example}: {said}");
+        let before = (tree(ledger.path()), tree(accounts.path()));
+        assert!(names(&ledger.path().join("snapshots")).contains(&"40".to_string()));
+        let gone: Vec<String> = arguments_of(example, "http://127.0.0.1:1");
+        let said = image.succeeds(image.command(&mounts).args(gone));
+        assert!(said.contains("skipped"), "{example}: {said}");
+        assert!(before == (tree(ledger.path()), tree(accounts.path())), "{example}");
+    }
+    // buildah itself ends by the signal, whatever the program does.
+    server.stop();
+}
