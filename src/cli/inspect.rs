@@ -206,6 +206,10 @@ fn print_bank(bank: &BankFields, ui: &Ui) {
     ui.print(&format!("  parent       slot {}, {}", bank.parent_slot, bank.parent_hash));
     let [supply, transactions] = [bank.capitalization, bank.transaction_count].map(values::show_count);
     ui.print(&format!("  supply       {supply} lamports; {transactions} transactions since genesis"));
+    let forks: Vec<String> = bank.hard_forks.iter().map(|(slot, count)| format!("{slot} ({count})")).collect();
+    if !forks.is_empty() {
+        field(ui, "hard forks", &forks.join(", "));
+    }
 }
 
 pub fn field(ui: &Ui, name: &str, value: &str) {

@@ -1,7 +1,7 @@
-//! The fields of a bank file that reports show. The lists of a bank file are not among them, nor
-//! the lattice hash: the snapshot hash stands for it.
+//! The fields of a bank file that reports show. Its long lists are not among them, nor the lattice
+//! hash: the snapshot hash stands for it.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use slotpress_base::text;
 
 use super::bank_file::BankFile;
@@ -31,6 +31,19 @@ pub struct BankFields {
     pub capitalization: u64,
     /// Number of transactions since genesis.
     pub transaction_count: u64,
+    /// All hard forks up to this bank: slot, and how many restarts there count. A cluster agrees on
+    /// them at a restart.
+    #[serde(serialize_with = "hard_forks")]
+    pub hard_forks: Vec<(u64, u64)>,
+}
+
+fn hard_forks<S: Serializer>(forks: &[(u64, u64)], serializer: S) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct HardFork {
+        slot: u64,
+        count: u64,
+    }
+    serializer.collect_seq(forks.iter().map(|(slot, count)| HardFork { slot: *slot, count: *count }))
 }
 
 impl BankFields {
@@ -46,6 +59,7 @@ impl BankFields {
             parent_hash: bank.parent_hash,
             capitalization: bank.capitalization,
             transaction_count: bank.transaction_count,
+            hard_forks: bank.hard_forks.clone(),
         }
     }
 }

@@ -31,8 +31,8 @@ pub struct BankFile {
     pub hash: Hash,
     pub parent_hash: Hash,
     pub parent_slot: u64,
-    /// Hard forks above the parent's slot: slot and count.
-    pub hard_forks_since_parent: Vec<(u64, u64)>,
+    /// All hard forks: slot and count.
+    pub hard_forks: Vec<(u64, u64)>,
     pub transaction_count: u64,
     pub tick_height: u64,
     pub signature_count: u64,
@@ -125,7 +125,7 @@ impl BankFile {
             signature_count: self.signature_count,
             last_blockhash: self.blockhashes.last?,
             lattice_hash: &self.lattice_hash,
-            hard_fork_count: hard_forks_between(&self.hard_forks_since_parent, self.parent_slot, self.slot),
+            hard_fork_count: hard_forks_between(&self.hard_forks, self.parent_slot, self.slot),
         };
         Some(parts.hash())
     }
@@ -266,7 +266,7 @@ fn read_front<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Result
     bank.hash = Hash(r.array()?);
     bank.parent_hash = Hash(r.array()?);
     bank.parent_slot = r.u64()?;
-    bank.hard_forks_since_parent = read_hard_forks(r, bank.parent_slot)?;
+    bank.hard_forks = read_hard_forks(r)?;
     bank.transaction_count = r.u64()?;
     bank.tick_height = r.u64()?;
     bank.signature_count = r.u64()?;
@@ -327,25 +327,16 @@ fn read_middle<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Resul
     r.skip(6 * 8) // inflation
 }
 
-/// Limit on hard forks above the parent's slot. Clusters have had a handful since genesis.
-const HARD_FORKS_MAX: usize = 1024;
+/// Limit on hard forks. Clusters have had a handful since genesis.
+const HARD_FORKS_MAX: u64 = 1024;
 
-/// Reads the hard forks above the parent's slot. Only these can be part of the bank hash.
-fn read_hard_forks<R: BufRead>(r: &mut FieldReader<R>, parent_slot: u64) -> Result<Vec<(u64, u64)>> {
-    let mut found = Vec::new();
+fn read_hard_forks<R: BufRead>(r: &mut FieldReader<R>) -> Result<Vec<(u64, u64)>> {
     let count = r.count("the hard forks", 16)?;
     r.limit(firedancer::HARD_FORKS, count);
-    for _ in 0..count {
-        let fork = (r.u64()?, r.u64()?);
-        if fork.0 <= parent_slot {
-            continue;
-        }
-        if found.len() == HARD_FORKS_MAX {
-            return Err(r.damaged(format!("more than {HARD_FORKS_MAX} hard forks above the parent's slot")));
-        }
-        found.push(fork);
+    if count > HARD_FORKS_MAX {
+        return Err(r.damaged(format!("more than {HARD_FORKS_MAX} hard forks")));
     }
-    Ok(found)
+    (0..count).map(|_| Ok((r.u64()?, r.u64()?))).collect()
 }
 
 /// Parses the fields of the accounts database, above all the storage map.
@@ -525,19 +516,15 @@ mod tests {
         BankFile { slot, first_normal_slot, slots_per_epoch, first_normal_epoch, ..BankFile::default() }.epoch()
     }
 
-    /// Hard forks up to the parent's slot are ignored, however many there are. The others
-    /// are limited.
     #[test]
-    fn hard_forks_above_the_parent() {
-        let read = |slots: &[u64]| {
-            let mut bytes = (slots.len() as u64).to_le_bytes().to_vec();
-            slots.iter().for_each(|slot| bytes.extend([slot.to_le_bytes(), 1u64.to_le_bytes()].concat()));
-            read_hard_forks(&mut FieldReader::new(bytes.as_slice(), bytes.len() as u64, "a bank file"), 100)
+    fn hard_forks_are_limited() {
+        let read = |count: u64| {
+            let mut bytes = count.to_le_bytes().to_vec();
+            (0..count).for_each(|slot| bytes.extend([slot.to_le_bytes(), 1u64.to_le_bytes()].concat()));
+            read_hard_forks(&mut FieldReader::new(bytes.as_slice(), bytes.len() as u64, "a bank file"))
         };
-        assert_eq!(read(&[7, 99, 100, 101, 300]).expect("read"), [(101, 1), (300, 1)]);
-        assert_eq!(read(&[101; HARD_FORKS_MAX]).expect("read").len(), HARD_FORKS_MAX);
-        assert!(read(&[100; HARD_FORKS_MAX + 1]).expect("read").is_empty());
-        assert!(read(&[101; HARD_FORKS_MAX + 1]).is_err());
+        assert_eq!(read(2).expect("read"), [(0, 1), (1, 1)]);
+        assert!(read(HARD_FORKS_MAX).is_ok() && read(HARD_FORKS_MAX + 1).is_err());
     }
 
     #[test]
