@@ -1,6 +1,6 @@
 //! The library, as a program that embeds it sees it: no test names a module.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error as _;
 use std::fs;
 use std::path::Path;
@@ -20,7 +20,7 @@ use slotpress::{
 };
 
 use crate::common::records::{newest, records};
-use crate::common::{FULL_26, FULL_3500, INCREMENTAL_26_40, fixture, ledger, temp_dir};
+use crate::common::{FULL_26, FULL_3500, INCREMENTAL_26_40, expected, fixture, ledger, temp_dir};
 
 #[test]
 fn a_ledger_goes_round() {
@@ -386,4 +386,36 @@ fn a_client_inside_a_runtime() {
         assert_eq!(error.kind(), ErrorKind::Usage, "{error}");
         assert!(error.to_string().contains("tokio"), "{error}");
     }
+}
+
+#[allow(dead_code)] // its `main`
+#[path = "../examples/account_updates.rs"]
+mod account_updates;
+
+/// The updates of the example are all accounts of the state, as an indexer decodes them.
+#[test]
+fn accounts_as_updates_of_geyser() {
+    use account_updates::{SubscribeUpdateAccount, write_updates};
+    use prost::Message;
+
+    let [full, incremental] = [FULL_26, INCREMENTAL_26_40].map(|name| NamedArchive::from_path(fixture(name)));
+    let output = std::sync::Mutex::new(Vec::new());
+    let count = write_updates(&full, Some(&incremental), &output).expect("written");
+    let bytes = output.into_inner().expect("unlocked");
+    let mut rest = bytes.as_slice();
+    let (mut lamports, mut data_bytes) = (0, 0);
+    let mut addresses = BTreeSet::new();
+    while !rest.is_empty() {
+        let update = SubscribeUpdateAccount::decode_length_delimited(&mut rest).expect("a message");
+        assert!(update.is_startup && update.slot <= 40, "{update:?}");
+        let account = update.account.expect("an account");
+        assert_eq!(account.owner.len(), 32);
+        lamports += account.lamports;
+        data_bytes += account.data.len() as u64;
+        addresses.insert(account.pubkey);
+    }
+    let expected = expected(40);
+    assert_eq!(expected["accounts"], count);
+    assert_eq!(expected["accounts"], addresses.len());
+    assert_eq!((&expected["capitalization"], &expected["account_data_bytes"]), (&lamports.into(), &data_bytes.into()));
 }

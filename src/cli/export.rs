@@ -118,6 +118,7 @@ const FORMATS: &[(&str, TableFormat, &str)] = &[
     ("parquet", TableFormat::Parquet, "Compressed by zstd"),
     ("csv", TableFormat::Csv, "Text, on standard output only; data as hexadecimal digits"),
     ("test-validator", TableFormat::TestValidator, "An account's JSON each, for --account-dir"),
+    ("surfpool", TableFormat::Surfpool, "One JSON object of these accounts, for surfpool's --snapshot"),
 ];
 
 const ORDERS: &[(&str, RowOrder, &str)] = &[

@@ -58,6 +58,15 @@ pub enum TableFormat {
     /// programs. Takes a filter, and the table of accounts only.
     #[serde(rename = "test-validator")]
     TestValidator,
+    /// One JSON object of the same accounts, by their addresses, as surfpool loads it.
+    Surfpool,
+}
+
+impl TableFormat {
+    /// True if it takes accounts that filters name, and no rows.
+    fn is_of_accounts(self) -> bool {
+        matches!(self, Self::TestValidator | Self::Surfpool)
+    }
 }
 
 /// Part of an account's data that is exported.
@@ -223,7 +232,7 @@ impl ExportOptions {
             let message = format!("the table {} has no row of a mint or wallet", table.name());
             return Err(Error::usage(message).with_hint("export it in another run, without that filter"));
         }
-        let is_test = self.format == TableFormat::TestValidator;
+        let is_test = self.format.is_of_accounts();
         if is_test && self.changes {
             return Err(Error::usage("a test validator takes whole states, not changes"));
         }
@@ -294,7 +303,7 @@ pub fn export(
     }
     let watch = SpaceWatch::default();
     let (mut facts, tables, report) = match &place {
-        Some(place) if options.format == TableFormat::TestValidator => subset::write(input, options, place, progress)?,
+        Some(place) if options.format.is_of_accounts() => subset::write(input, options, place, progress)?,
         place => {
             let mut parts = Vec::new();
             if let Some(place) = place {

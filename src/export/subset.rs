@@ -1,11 +1,12 @@
-//! Exports accounts for a test validator: one JSON file for each, as `solana account` prints it.
+//! Exports accounts for a test validator: one JSON file for each, as `solana account` prints it, or
+//! one object of all, as surfpool loads it.
 //!
 //! Accounts that the wanted ones name come with them: the code of programs, and, if asked for, the
 //! mints of token accounts. When they are named, they may have passed by, so the input is then read
 //! once more.
 
 use std::collections::{BTreeMap, HashMap};
-use std::io::Write;
+use std::io::{self, Write};
 use std::sync::OnceLock;
 
 use base64::engine::{Engine, general_purpose::STANDARD};
@@ -22,11 +23,14 @@ use super::place::{Place, partition};
 use super::report::{Manifest, TableFields};
 use super::table::Table;
 use super::visitor::no_bank;
-use super::{ExportOptions, RowOrder};
+use super::{ExportOptions, RowOrder, TableFormat};
 
 /// Limit on accounts: the manifest, which lists their files, must stay below the 8 MiB that are
 /// read of one, and a test validator holds all accounts in memory.
 const FILES_MAX: usize = 30_000;
+
+/// Name of the one file that surfpool loads.
+const SURFPOOL_NAME: &str = "surfpool.json";
 
 /// Limit on addresses of the filter for which those of code are derived: it bounds memory. Code of
 /// other programs is found by the second read.
@@ -75,8 +79,11 @@ pub(super) fn write(
         (subset.filter, subset.named) = (None, std::mem::take(named));
         visit_state(input, &options.visit, progress, &subset)?;
     }
+    let mut files: Vec<ExportedFile> = std::mem::take(&mut subset.found.get_mut().0).into_values().collect();
+    if options.format == TableFormat::Surfpool {
+        files = vec![subset.join(&files)?];
+    }
     let manifest = subset.begun.into_inner().ok_or_else(no_bank)?;
-    let mut files: Vec<ExportedFile> = subset.found.into_inner().0.into_values().collect();
     let dir = format!("{}/{}", Table::Accounts.name(), partition(manifest.slot));
     files.iter_mut().for_each(|file| file.path = format!("{dir}/{}", file.part));
     Ok((manifest, vec![TableFields::new(Table::Accounts, RowOrder::Unordered, files)], report))
@@ -132,13 +139,37 @@ impl StateWorker for Worker<'_, '_> {
 impl Subset<'_> {
     fn write(&self, header: &RecordHeader, data: &[u8]) -> Result<ExportedFile> {
         let address = Address(header.pubkey).to_string();
-        let json = json!({"pubkey": address, "account": {
+        let mut account = json!({
             "lamports": header.lamports, "owner": Address(header.owner).to_string(), "executable": header.executable == 1,
-            "rentEpoch": header.rent_epoch, "space": data.len(), "data": [STANDARD.encode(data), "base64"],
-        }});
+            "rentEpoch": header.rent_epoch, "data": STANDARD.encode(data),
+        });
+        let json = if self.options.format == TableFormat::Surfpool {
+            account
+        } else {
+            account["data"] = json!([account["data"], "base64"]);
+            account["space"] = json!(data.len());
+            json!({"pubkey": address, "account": account})
+        };
         let (dir, part) = (self.place.work.dir(), format!("{address}.json"));
         let mut file = PartFile::create(dir, &part, &self.watch)?;
         file.write_all((text::json(&json) + "\n").as_bytes()).or_path("write", &dir.path_of(&part))?;
         file.close(1)
+    }
+
+    /// Joins the files of all accounts as the members of one object, and removes them.
+    fn join(&self, files: &[ExportedFile]) -> Result<ExportedFile> {
+        let dir = self.place.work.dir();
+        let path = dir.path_of(SURFPOOL_NAME);
+        let mut joined = PartFile::create(dir, SURFPOOL_NAME, &self.watch)?;
+        let mut before = '{';
+        for file in files {
+            let address = file.part.trim_end_matches(".json");
+            write!(joined, "{before}\n\"{address}\": ").or_path("write", &path)?;
+            io::copy(&mut dir.open_file(&file.part)?, &mut joined).or_path("write", &path)?;
+            dir.remove_file(&file.part).map_err(io::Error::from).or_path("remove", &dir.path_of(&file.part))?;
+            before = ',';
+        }
+        joined.write_all(if files.is_empty() { b"{}\n" } else { b"}\n" }).or_path("write", &path)?;
+        joined.close(files.len() as u64)
     }
 }

@@ -8,6 +8,7 @@ mod works {
     mod mixes;
     mod model;
     mod order;
+    mod postgres;
     mod rows;
     mod subset;
     pub mod tables;

@@ -114,6 +114,45 @@ fn token_accounts() {
     judge(&archives, &["--mint", &mint], expected(&all, false, is_of_mint));
 }
 
+/// One object with the same accounts, in the form that surfpool's `AccountSnapshot` reads.
+#[test]
+fn an_object_for_surfpool() {
+    #[derive(serde::Deserialize)]
+    #[serde(rename_all = "camelCase", deny_unknown_fields)]
+    struct AccountSnapshot {
+        lamports: u64,
+        owner: String,
+        executable: bool,
+        rent_epoch: u64,
+        data: String,
+    }
+    let archives = pair("agave-4.2.2");
+    let inputs = archives.each_ref().map(|archive| archive.as_path());
+    let all = Accounts::of(&inputs);
+    let vote = "Vote111111111111111111111111111111111111111";
+    let expected = expected(&all, false, |one| one.owner == vote);
+    assert!(!expected.is_empty());
+    for (owner, expected) in [(vote, expected), ("AddressLookupTab1e1111111111111111111111111", BTreeMap::new())] {
+        let outs = [temp_dir(), temp_dir()];
+        for out in &outs {
+            let done = run(&inputs, out.path(), &["--format", "surfpool", "--owner", owner]);
+            assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        }
+        assert!(tree(outs[0].path()).keys().eq(tree(outs[1].path()).keys()));
+        let [one, other] = outs.each_ref().map(|out| out.path().join("accounts/snapshot_slot=40/surfpool.json"));
+        let content = fs::read(one).expect("read");
+        assert!(content == fs::read(other).expect("read"), "the same bytes");
+        let read: BTreeMap<String, AccountSnapshot> = serde_json::from_slice(&content).expect("surfpool's form");
+        assert!(read.keys().eq(expected.keys()));
+        for (address, read) in read {
+            let plain = &expected[&address];
+            assert_eq!((read.lamports, read.rent_epoch), (plain.lamports, plain.rent_epoch), "{address}");
+            assert_eq!((read.owner, read.executable), (plain.owner.clone(), plain.executable), "{address}");
+            assert!(unbase64(&read.data) == plain.data, "{address}");
+        }
+    }
+}
+
 /// Numbers without a limit, and accounts that name what is not theirs.
 #[test]
 fn hostile_accounts() {

@@ -1,0 +1,114 @@
+//! The recipe of docs/export.md for PostgreSQL, run by a server.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use tempfile::TempDir;
+
+use crate::common::*;
+use crate::export::{pair, rows};
+
+/// User and group of the server, which refuses to run as root.
+const NOBODY: u32 = 65534;
+
+/// A server with an empty database that listens on a socket in its directory.
+struct Postgres {
+    dir: TempDir,
+    server: Child,
+}
+
+impl Postgres {
+    fn start() -> Self {
+        let dir = temp_dir();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("readable");
+        let is_root = rustix::process::geteuid().is_root();
+        let data = dir.path().join("data");
+        fs::create_dir(&data).expect("made");
+        if is_root {
+            chown(dir.path(), Some(NOBODY), Some(NOBODY)).expect("given");
+            chown(&data, Some(NOBODY), Some(NOBODY)).expect("given");
+        }
+        let command = |name: &str| {
+            let program = programs().join(name);
+            if !is_root {
+                return Command::new(program);
+            }
+            let mut command = Command::new("setpriv");
+            command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(program);
+            command
+        };
+        let mut initdb = command("initdb");
+        initdb.args(["--auth=trust", "--username=postgres", "--no-sync", "--pgdata", text(&data)]);
+        let output = initdb.env("LC_ALL", "C").output().expect("runs");
+        assert!(output.status.success(), "{output:?}");
+        let mut server = command("postgres");
+        server.args(["-D", text(&data), "-k", text(dir.path()), "-c", "listen_addresses=", "-c", "fsync=off"]);
+        let server = server.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("started");
+        let this = Self { dir, server };
+        wait_for("the database", || this.shell("psql -c 'select 1'").status.success());
+        this
+    }
+
+    /// Runs a script whose `psql` talks to this server, and whose `slotpress` is that of the tests.
+    fn shell(&self, script: &str) -> std::process::Output {
+        let programs = slotpress_path().parent().expect("a directory").to_path_buf();
+        let path = format!("{}:{}", text(&programs), std::env::var("PATH").expect("set"));
+        let mut command = Command::new("bash");
+        command.args(["-c", script]).env("PATH", path).env("PGUSER", "postgres").env("PGHOST", self.dir.path());
+        command.output().expect("runs")
+    }
+
+    fn answer(&self, query: &str) -> String {
+        let output = self.shell(&format!("psql -At -c \"{query}\""));
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).expect("text").trim().to_string()
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        let pid = rustix::process::Pid::from_child(&self.server);
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
+        let _ = self.server.wait();
+    }
+}
+
+/// Directory of the server's programs; Debian keeps them out of `PATH`.
+fn programs() -> PathBuf {
+    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let found = versions.map(|version| version.path().join("bin")).find(|dir| dir.join("initdb").exists());
+    found.unwrap_or_else(|| PathBuf::from("/usr/bin"))
+}
+
+/// Returns the recipe for these archives.
+fn recipe(full: &Path, incremental: &Path) -> String {
+    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/export.md")).expect("read");
+    let block = page.split("```sh\n").skip(1).find(|block| block.contains("\\copy")).expect("a recipe");
+    let block = block.split("```").next().expect("its lines");
+    block.replace("FULL", text(full)).replace("INCREMENTAL", text(incremental))
+}
+
+#[test]
+fn a_database_is_filled_only_with_a_state_that_is_right() {
+    needs!("psql");
+    let postgres = Postgres::start();
+    let [full, incremental] = pair("agave-4.2.2");
+    let dir = temp_dir();
+    let damaged = dir.path().join(name(&full));
+    let mut content = fs::read(&full).expect("read");
+    let half = content.len() / 2;
+    content[half] ^= 0x40;
+    fs::write(&damaged, content).expect("written");
+    let output = postgres.shell(&recipe(&damaged, &incremental));
+    assert!(!output.status.success(), "{output:?}");
+    assert_eq!(postgres.answer("select count(*) from pg_tables where tablename = 'accounts'"), "0");
+    let output = postgres.shell(&recipe(&full, &incremental));
+    assert!(output.status.success(), "{output:?}");
+    let [count, lamports] =
+        ["count(*)", "sum(lamports)"].map(|what| postgres.answer(&format!("select {what} from accounts")));
+    let expected = expected(40);
+    assert_eq!(count, rows(&[&full, &incremental], &[]).len().to_string());
+    assert_eq!((count, lamports), (expected["accounts"].to_string(), expected["capitalization"].to_string()));
+}
