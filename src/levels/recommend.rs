@@ -184,7 +184,7 @@ mod tests {
     use crate::levels::tests::row;
     use crate::levels::{Summary, Warning};
 
-    /// The table published in Agave's pull request 2729 (docs/levels.md): level, size in GB,
+    /// The table published in Agave's pull request 2729: level, size in GB,
     /// seconds.
     const PUBLISHED: [(i32, u64, f64); 10] = [
         (1, 87, 621.63),
