@@ -93,6 +93,7 @@ const CLIENTS: &[(&str, &[SnapshotClient], &str)] = &[
     ("agave-4.4", &[SnapshotClient::Agave44], "Agave 4.4"),
     ("agave-4.5", &[SnapshotClient::Agave45], "Agave 4.5"),
     ("firedancer", &[SnapshotClient::Firedancer], "The newest Firedancer"),
+    ("sig", &SnapshotClient::WHERE_ASKED, "Syndica's sig, as of July 2026"),
 ];
 
 pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {

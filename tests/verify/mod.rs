@@ -9,6 +9,7 @@ mod works {
     mod firedancer;
     mod good;
     mod older_archives;
+    mod sig;
 }
 pub mod refused {
     mod accounts;

@@ -28,6 +28,8 @@ pub enum RecordFaultKind {
     /// A record claims more data than an account can have. The records after it cannot be found.
     DataLength,
     Executable,
+    /// A record has a hash, which Agave has written as zeros since 1.18. Told once for each storage.
+    StoredHash,
 }
 
 impl RecordFaultKind {
@@ -70,6 +72,7 @@ pub struct RecordWalker {
     is_over: bool,
     /// Offset of padding, which Firedancer reads as an account. Only zeros have followed so far.
     end_mark: Option<u64>,
+    has_stored_hash: bool,
 }
 
 impl RecordWalker {
@@ -84,6 +87,7 @@ impl RecordWalker {
         self.skip_bytes = 0;
         self.is_over = false;
         self.end_mark = None;
+        self.has_stored_hash = false;
     }
 
     pub fn feed(&mut self, mut bytes: &[u8], sink: &mut (impl RecordSink + ?Sized)) {
@@ -150,6 +154,16 @@ impl RecordWalker {
                     account: Some(header.pubkey),
                     expected: "0 or 1".to_string(),
                     found: header.executable.to_string(),
+                });
+            }
+            if header.stored_hash != [0; 32] && !self.has_stored_hash {
+                self.has_stored_hash = true;
+                sink.fault(RecordFault {
+                    kind: RecordFaultKind::StoredHash,
+                    offset_bytes,
+                    account: Some(header.pubkey),
+                    expected: "zeros".to_string(),
+                    found: "a hash".to_string(),
                 });
             }
             sink.record(Record { offset_bytes, header: &header, data: record.data });

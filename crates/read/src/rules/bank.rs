@@ -66,6 +66,9 @@ pub fn judge_chain(bank: &BankFile, place: &FindingPlace, findings: &Findings) -
         }
         ScheduledLeader::Node(_) | ScheduledLeader::Unknown => {}
     }
+    if bank.block_id.is_none() {
+        add(Rule::BlockId, &"a block id", &"none")?;
+    }
     if let Some(account) = bank.invalid_vote_account {
         let place = FindingPlace { account: Some(account), ..place.clone() };
         let expected = "a vote account that Agave can read";

@@ -18,7 +18,8 @@ const AGAVE_TOGETHER: &str = "Agave 4.2 to 4.5";
 pub fn names_of(clients: &[SnapshotClient]) -> Vec<String> {
     let are_together = SnapshotClient::AGAVE.iter().all(|client| clients.contains(client));
     let mut names: Vec<String> = Vec::new();
-    for client in SnapshotClient::ALL.iter().filter(|client| clients.contains(client)) {
+    let all = SnapshotClient::ALL.iter().chain(&SnapshotClient::WHERE_ASKED);
+    for client in all.filter(|client| clients.contains(client)) {
         match are_together && SnapshotClient::AGAVE.contains(client) {
             true if *client == Agave42 => names.push(AGAVE_TOGETHER.to_string()),
             true => {}
@@ -33,7 +34,7 @@ pub fn names_of(clients: &[SnapshotClient]) -> Vec<String> {
 pub fn lines_of<T: PartialEq>(said: Vec<(SnapshotClient, T)>) -> Vec<(String, T)> {
     let of = |client: SnapshotClient| said.iter().find(|(of, _)| *of == client).map(|(_, said)| said);
     let are_together = SnapshotClient::AGAVE.iter().all(|client| of(*client).is_some() && of(*client) == of(Agave42));
-    let is_shown = |client: SnapshotClient| !are_together || matches!(client, Agave42 | Firedancer);
+    let is_shown = |client: SnapshotClient| !are_together || client == Agave42 || !client.is_agave();
     let lines = said.into_iter().filter(|(client, _)| is_shown(*client));
     let named = lines.map(|(client, said)| match client {
         Agave42 if are_together => (AGAVE_TOGETHER.to_string(), said),

@@ -47,8 +47,15 @@ impl EntryChecker {
         self.content_bytes = self.content_bytes.saturating_add(entry.content_bytes);
         match entry.kind {
             EntryKind::SnapshotsDir | EntryKind::AccountsDir => {}
-            EntryKind::Version => twice(&mut self.has_version, Rule::VersionTwice, entry, findings)?,
-            EntryKind::StatusCache => twice(&mut self.has_status_cache, Rule::DuplicateEntry, entry, findings)?,
+            EntryKind::Version => {
+                let is_first = !self.has_status_cache && self.bank_slot.is_none() && self.storages.is_empty();
+                self.check_order(is_first, entry, "the first file", findings)?;
+                twice(&mut self.has_version, Rule::VersionTwice, entry, findings)?;
+            }
+            EntryKind::StatusCache => {
+                self.check_order(self.storages.is_empty(), entry, "before the accounts", findings)?;
+                twice(&mut self.has_status_cache, Rule::DuplicateEntry, entry, findings)?;
+            }
             EntryKind::SlotDir(slot) => {
                 let other = self.bank_slot().or(self.dir_slot.replace(slot)).filter(|other| *other != slot);
                 if let Some(other) = other {
@@ -60,6 +67,13 @@ impl EntryChecker {
             EntryKind::Storage { slot, id } => self.storage(entry, (slot, id), seen_slots, findings)?,
         }
         Ok(())
+    }
+
+    fn check_order(&self, is_right: bool, entry: &Entry, expected: &str, findings: &Findings) -> Result<()> {
+        if is_right {
+            return Ok(());
+        }
+        findings.add_at(Rule::VersionFirst, &FindingPlace::entry(entry.kind), expected, "after others")
     }
 
     fn bank_file(&mut self, entry: &Entry, slot: u64, findings: &Findings) -> Result<()> {

@@ -26,18 +26,24 @@ pub enum SnapshotClient {
     /// Firedancer since September 2026.
     #[serde(rename = "firedancer")]
     Firedancer,
+    /// Syndica's sig.
+    #[serde(rename = "sig")]
+    Sig,
 }
 
 impl SnapshotClient {
-    /// All clients, the oldest version of each first.
+    /// All clients that are judged unless others are asked for, the oldest version of each first.
     pub const ALL: [Self; 5] = [Agave42, Agave43, Agave44, Agave45, Firedancer];
 
     /// All versions of Agave; "Agave" without a version means these.
     pub const AGAVE: [Self; 4] = [Agave42, Agave43, Agave44, Agave45];
 
+    /// Clients that are judged only if they are asked for.
+    pub const WHERE_ASKED: [Self; 1] = [Sig];
+
     /// True for all versions of Agave.
     pub fn is_agave(self) -> bool {
-        self != Firedancer
+        Self::AGAVE.contains(&self)
     }
 }
 
@@ -49,6 +55,7 @@ impl fmt::Display for SnapshotClient {
             Agave44 => "Agave 4.4",
             Agave45 => "Agave 4.5",
             Firedancer => "Firedancer",
+            Sig => "sig",
         })
     }
 }
@@ -98,6 +105,7 @@ const UP_TO_4_3: &[SnapshotClient] = &[Agave42, Agave43];
 const UP_TO_4_4: &[SnapshotClient] = &[Agave42, Agave43, Agave44];
 const FROM_4_3: &[SnapshotClient] = &[Agave43, Agave44, Agave45];
 const FROM_4_5: &[SnapshotClient] = &[Agave45];
+const SIG: &[SnapshotClient] = &[Sig];
 
 const SEEN: &str = "Agave's own loader, 4.2.2, 4.4.0 and 4.5.0-alpha.4, on altered archives (tests/verify)";
 const PAGE_BANK_SNAPSHOT: &str = "docs/snapshot-format.md#bank-snapshot";
@@ -111,6 +119,7 @@ const PAGE_NAMES: &str = "docs/snapshot-format.md#names";
 const PAGE_FIELDS: &str = "docs/snapshot-format.md#fields";
 const SEEN_BY_BOTH: &str = "Agave's own loader, 4.2.2, 4.4.0 and 4.5.0-alpha.4, and Firedancer's, on altered archives";
 const FD_SOURCE: &str = "read in Firedancer's loader, August 2026 (fd_snapin_tile.c)";
+const SIG_SOURCE: &str = "read in sig's loader of 31 July 2026 (v2/lib/solana/snapshot.zig)";
 const READ: &str = "read in solana-runtime 4.2.2, 4.4.0 and 4.5.0-alpha.4";
 const OWN: &str = "no client checks it; slotpress writes it, or is asked to check it";
 
@@ -126,6 +135,7 @@ const LEDGER: &str = "take the ledger from its source again, or restore it from 
 const STORAGE: &str = "name every accounts path, or restore the ledger from an archive";
 const VERSION: &str = "load it with a version of Agave that knows it, or take an archive of an older node";
 const LAYOUT: &str = "archive it, and restore the archive: that makes a ledger for Agave 4.2 to 4.5";
+const FOR_SIG: &str = "take an archive that Agave 4.2 or later wrote";
 const LOOK: &str = "look into it before you trust it";
 
 macro_rules! rules {
@@ -342,6 +352,12 @@ rules! {
     /// The ledger does not use a storages list that distinguishes append vecs from split files
     /// (fastboot 4 and 5).
     TaggedList, Entries, OfVersion, UP_TO_4_4, LAYOUT, READ, "a ledger of Agave 4.5, whose list distinguishes kinds of storages";
+    /// The version is the first file, and bank file and status cache come before the accounts.
+    VersionFirst, Entries, OfVersion, SIG, FOR_SIG, SIG_SOURCE, "an order of entries that sig does not read";
+    /// The bank file holds a block id.
+    BlockId, Bank, OfVersion, SIG, FOR_SIG, SIG_SOURCE, "the bank file holds no block id";
+    /// Records hold zeros in place of a hash.
+    StoredHash, Records, OfVersion, SIG, FOR_SIG, SIG_SOURCE, "a record holds a hash, as Agave wrote it before 1.18";
     /// Some client loads the archive. Each broken rule may be normal for some client, but not all
     /// together.
     NoClient, Bank, Broken, ALL, OTHER_MAKER, OWN, "no client loads it";
@@ -401,7 +417,21 @@ impl Rule {
 
     /// True if the client loads an archive that breaks the rule.
     pub fn is_tolerated_by(self, client: SnapshotClient) -> bool {
-        !self.row().refused_by.contains(&client)
+        let refused_by = self.row().refused_by;
+        match client {
+            Sig => !(refused_by == SIG || refused_by == ALL && self != Self::EmptyStorage || self.is_refused_by_sig()),
+            _ => !refused_by.contains(&client),
+        }
+    }
+
+    /// True if sig refuses what breaks the rule, although Agave or Firedancer takes it. What all the
+    /// others refuse counts as refused too, but for empty storages, which sig passes over.
+    fn is_refused_by_sig(self) -> bool {
+        use Rule::*;
+        matches!(
+            self,
+            DuplicateEntry | Order | Lz4 | Plain | StorageTooNew | RecordCutOff | StorageTail | StoragePadded
+        )
     }
 
     /// True if archives or ledgers of Firedancer or of a version of Agave normally break the rule.

@@ -199,6 +199,7 @@ fn tell_fault(storage: StorageRef, fault: RecordFault, findings: &Findings) -> R
         RecordFaultKind::Padded => Rule::StoragePadded,
         RecordFaultKind::DataLength => Rule::DataLength,
         RecordFaultKind::Executable => Rule::Executable,
+        RecordFaultKind::StoredHash => Rule::StoredHash,
     };
     if rule == Rule::DataLength {
         findings.skip(Check::State, "a storage does not consist of records");

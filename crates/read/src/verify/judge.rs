@@ -89,8 +89,13 @@ fn report_on(read: Vec<Part>, counted: &StateCounts, accounts: &Accounts, job: &
         }
         paths.insert(0, one.path);
     }
-    let clients = if counts.obsolete.is_some() { CLIENTS_OF_LEDGERS } else { &SnapshotClient::ALL };
-    let mut report = VerifyReport::of_findings(findings, &options.clients, clients, paths);
+    let clients = if counts.obsolete.is_some() {
+        CLIENTS_OF_LEDGERS.to_vec()
+    } else {
+        let asked = SnapshotClient::WHERE_ASKED.iter().filter(|client| options.clients.contains(client));
+        SnapshotClient::ALL.iter().chain(asked).copied().collect()
+    };
+    let mut report = VerifyReport::of_findings(findings, &options.clients, &clients, paths);
     (report.base_slot, report.roots, report.counts) = (base_slot, roots, counts);
     (report.expected_hash, report.expected_slot) = (options.check.expect_hash, options.check.expect_slot);
     report.set_bank(bank.as_ref(), has_index);
