@@ -180,7 +180,8 @@ fn the_book_of_rules() {
         let kinds: Vec<&str> = kinds.into_iter().filter(|(is, _)| *is).map(|(_, name)| name).collect();
         writeln!(text, "{rule:?} {kinds:?}: {}\n  expected {:?}\n  {}", rule.what(), rule.expected(), rule.remedy())
             .expect("a string");
-        let refusing = SnapshotClient::ALL.into_iter().filter(|client| !rule.is_tolerated_by(*client));
+        let clients = SnapshotClient::ALL.into_iter().chain(SnapshotClient::WHERE_ASKED);
+        let refusing = clients.filter(|client| !rule.is_tolerated_by(*client));
         let refusing: Vec<String> = refusing.map(|client| client.to_string()).collect();
         writeln!(text, "  refused by {}, from {}", refusing.join(", "), rule.source()).expect("a string");
         for client in SnapshotClient::ALL {
