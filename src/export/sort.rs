@@ -8,7 +8,6 @@ use std::borrow::Borrow;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
-use std::hint::black_box;
 use std::path::Path;
 
 use parking_lot::Mutex;
@@ -22,11 +21,6 @@ const KEY_BYTES_MAX: usize = 2 * (1 + 44) + 1;
 /// Bytes of a row that are compared, and held while runs in the file are merged. What a row has
 /// beyond them lies apart in the file.
 const HEAD_BYTES_MAX: usize = 4096;
-/// Number of rows that are loaded at a time: they lie far apart, and the processor waits for all of
-/// them as long as for one.
-const LOADED_ROWS: usize = 16;
-/// Size of the pieces in which memory is loaded.
-const LINE_BYTES: usize = 64;
 /// Size at which a block of a run in the file is complete: enough for disks to read it well.
 const BLOCK_BYTES: usize = 64 << 10;
 /// Memory of a run in the file while it is merged: a block, which its last row may exceed, and the
@@ -131,11 +125,6 @@ impl Run {
 fn sorted(run: impl Borrow<Run> + Send) -> impl Iterator<Item = Result<Row>> + Send {
     (0..run.borrow().rows.len()).map(move |at| {
         let Run { bytes, rows, .. } = run.borrow();
-        if at.is_multiple_of(LOADED_ROWS) {
-            let starts = rows[at..].iter().take(LOADED_ROWS).map(|(_, position)| *position as usize);
-            let lines = starts.flat_map(|start| [start, start + LINE_BYTES]);
-            black_box(lines.filter_map(|at| bytes.get(at)).fold(0, |sum: u8, byte| sum ^ byte));
-        }
         Ok((row(bytes, rows[at].1).to_vec(), (0, 0)))
     })
 }
