@@ -6,8 +6,8 @@
 //! Functions block the calling thread until they are done. Long ones report to a [`Progress`], and
 //! end early with an error when [`Progress::is_interrupted`] returns true. A [`CancelToken`] is a
 //! `Progress` that only interrupts; [`CancelToken::with`] combines it with another `Progress`. The
-//! [`ErrorKind`] of an [`Error`] distinguishes damage from a failing disk or network. The [`Hint`]
-//! of an [`Error`] says what to do next.
+//! [`ErrorKind`] of an [`Error`] distinguishes damage from a failing disk or network. [`Error::hint`]
+//! says what to do next, in the program's flags.
 //!
 //! # Archive a ledger
 //!
@@ -228,8 +228,8 @@ pub use recompress::{RecompressOptions, RecompressReport, RecompressSource, reco
 pub use restore::{ExistingState, RestoreOptions, RestoreReport, RestoreTarget, restore};
 #[doc(inline)]
 pub use slotpress_base::{
-    Arriving, CancelToken, Elapsed, Error, ErrorKind, Hint, IoHint, IoPolicy, NoProgress, Progress, ProgressEvent,
-    Result, Space, Step,
+    Arriving, CancelToken, Elapsed, Error, ErrorKind, IoHint, IoPolicy, NoProgress, Progress, ProgressEvent, Result,
+    Space, Step,
 };
 #[doc(inline)]
 pub use slotpress_format::ledger::names::Extension;
@@ -346,8 +346,7 @@ pub mod program {
         link::network::{Limit, Link, WINDOW_BYTES},
         link::recommend::LinkRecommendation,
         link::{
-            LinkQuestion, LinkReport, LinkRow, Load, PLACE_BYTES_PER_SECOND, READ_BYTES_PER_SECOND, STAGES, StageTimes,
-            TransferMode,
+            LinkQuestion, LinkReport, LinkRow, PLACE_BYTES_PER_SECOND, READ_BYTES_PER_SECOND, STAGES, TransferMode,
         },
         measure::measure_levels,
         recommend::{is_plain, pareto_curve},

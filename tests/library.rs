@@ -14,10 +14,11 @@ use slotpress::inspect::inspect_archive;
 use slotpress::levels::{MeasureOptions, measure as measure_levels};
 use slotpress::{
     Account, AccountVisitor, AccountsInput, Address, ArchiveOptions, CancelToken, CheckMode, CheckOptions, Codec,
-    EncodingOptions, Error, ErrorKind, Hint, LedgerPaths, NamedArchive, NoProgress, Progress, ProgressEvent,
+    EncodingOptions, Error, ErrorKind, LedgerPaths, NamedArchive, NoProgress, Progress, ProgressEvent,
     RecompressOptions, RecompressSource, RestoreOptions, RestoreTarget, Sink, VerifyOptions, VerifyReport, archive,
     recompress, restore, verify_archives, verify_catalog, visit_accounts,
 };
+use slotpress_base::hint;
 
 use crate::common::records::{newest, records};
 use crate::common::{FULL_26, FULL_3500, INCREMENTAL_26_40, expected, fixture, ledger, temp_dir};
@@ -224,7 +225,7 @@ fn the_newest_version_of_every_account_is_visited() {
     let part = NamedArchive::from_path(&incremental);
     let input = AccountsInput::Archives(&part, None);
     let refused = visit_accounts(input, &VerifyOptions::default(), &NoProgress, Seen::default);
-    assert!(matches!(refused, Err(error) if error.hint() == Some(&Hint::GiveFullArchive)));
+    assert!(matches!(refused, Err(error) if error.hint() == Some(hint::GIVE_FULL_ARCHIVE)));
     let (accounts, _, report) = accounts_of(input, CheckMode::Frames);
     assert!(accounts == plain_walk(&[&incremental]) && !report.was_made(Check::State));
 }

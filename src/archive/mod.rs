@@ -22,7 +22,7 @@ use derive_setters::Setters;
 use serde::Serialize;
 use slotpress_base::quantity::{bytes, count};
 use slotpress_base::{
-    Ahead, Elapsed, Error, Hint, Progress, Reading, Result, ShowPath, Step, Stopwatch, Watch, read_ahead, text,
+    Ahead, Elapsed, Error, Progress, Reading, Result, ShowPath, Step, Stopwatch, Watch, hint, read_ahead, text,
 };
 use slotpress_format::{
     ArchiveName, BankSnapshot, FrameCutter, FrameSpan, Layout, LedgerLock, LedgerPaths, Root, find_bank_snapshot,
@@ -372,9 +372,14 @@ fn check_base(
         Some(newest) if newest == base_slot => return Ok(()),
         Some(newest) => {
             let found = format!("the newest full archive below slot {slot} in {places} is of slot {newest}");
-            (format!("{found}, not of the base slot {base_slot}"), Hint::UseBaseSlot(newest))
+            (
+                format!("{found}, not of the base slot {base_slot}"),
+                format!(
+                    "use --base-slot {newest}; with another base, closed accounts may reappear (--force-base accepts that risk)"
+                ),
+            )
         }
-        None => (format!("there is no full archive of slot {base_slot} in {places}"), Hint::ForceBase),
+        None => (format!("there is no full archive of slot {base_slot} in {places}"), hint::FORCE_BASE.to_string()),
     };
     Err(Error::failed(message).with_hint(hint))
 }

@@ -13,7 +13,7 @@ use std::time::Instant;
 use slotpress_base::quantity::bytes;
 use slotpress_base::threads::{panicked, spawn};
 use slotpress_base::{
-    Error, ErrorKind, Forward, Hint, IoContext, KeptDir, Progress, ProgressEvent, Result, ShowPath, open_file,
+    Error, ErrorKind, Forward, IoContext, KeptDir, Progress, ProgressEvent, Result, ShowPath, hint, open_file,
 };
 use slotpress_format::ArchiveName;
 use slotpress_net::fetch::partial::kept_bytes;
@@ -96,7 +96,7 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
             return Ok(());
         }
         let message = format!("no source has the archive of root {expected}: all {offered} on offer have other roots");
-        Err(Error::new(ErrorKind::Network, message).with_hint(Hint::UseFind))
+        Err(Error::new(ErrorKind::Network, message).with_hint(hint::USE_FIND))
     }
 
     /// Uses an existing file.

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use slotpress_base::{Error, ErrorKind, Hint, one_line};
+use slotpress_base::{Error, ErrorKind, hint, one_line};
 use slotpress_format::{ArchiveName, Root};
 use slotpress_net::find::rank::{Offered, Ranking};
 use slotpress_net::find::{Bad, Node};
@@ -353,7 +353,7 @@ impl Left {
 pub fn only_here(best: &Candidate, why: &str, kind: ErrorKind) -> Error {
     let here: Vec<String> = best.offers().map(Offer::shown).collect();
     let message = format!("{why}; only archives of this node are left, of slot {}: {}", best.slot(), here.join(", "));
-    Error::new(kind, message).with_hint(Hint::UseRestore)
+    Error::new(kind, message).with_hint(hint::USE_RESTORE)
 }
 
 #[cfg(test)]

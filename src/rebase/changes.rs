@@ -1,7 +1,7 @@
 //! Compares two states, one partition of their accounts at a time.
 
 use serde::Serialize;
-use slotpress_base::{Error, Hint, Result, quantity};
+use slotpress_base::{Error, Result, hint, quantity};
 use slotpress_read::state::marks::{Mark, Marks, mark_of};
 
 use super::states::{StateItem, StateLog};
@@ -84,7 +84,7 @@ impl Changes {
         let [needed, may] = [needed_bytes, memory_bytes].map(quantity::bytes);
         let message =
             format!("marking changed records takes more than {needed} of memory, and at most {may} are allowed");
-        Err(Error::failed(message).with_hint(Hint::MoreMemory))
+        Err(Error::failed(message).with_hint(hint::MORE_MEMORY))
     }
 }
 

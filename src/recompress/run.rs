@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-use slotpress_base::{Error, Hint, Progress, Result, ShowPath, Space, Step, Stopwatch, quantity};
+use slotpress_base::{Error, Progress, Result, ShowPath, Space, Step, Stopwatch, hint, quantity};
 use slotpress_format::ArchiveName;
 use slotpress_read::archive::front::{RECOMPRESSED, refuse_for_firedancer_only};
 use slotpress_read::{Assurance, StateCheck, for_firedancer_only, judge_expected};
@@ -163,7 +163,7 @@ fn base_slot_of(source: &RecompressSource, options: &RecompressOptions) -> Resul
         (None, None) => Ok(options.base_slot),
         (None, Some(base)) => match options.base_slot.or(ArchiveName::from_path(base).map(|name| name.slot)) {
             None => Err(Error::usage(format!("the name of {} does not contain its slot", base.shown()))
-                .with_hint(Hint::GiveBaseSlot)),
+                .with_hint(hint::GIVE_BASE_SLOT)),
             base_slot => Ok(base_slot),
         },
     }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use slotpress_base::{Error, ErrorKind, Hint, Result};
+use slotpress_base::{Error, ErrorKind, Result, hint};
 use slotpress_format::{Entry, EntryKind};
 use slotpress_read::archive::Archive;
 use slotpress_read::archive::source::written;
@@ -69,7 +69,7 @@ impl Job<'_> {
         accounts.map_err(|error| {
             let is_whole = base.is_some() || input.name().is_some() || error.kind() != ErrorKind::Damaged;
             let error = error.within_damaged(input.place());
-            if is_whole { error } else { error.with_hint(Hint::GiveBase) }
+            if is_whole { error } else { error.with_hint(hint::GIVE_BASE) }
         })
     }
 }
@@ -78,5 +78,5 @@ impl Job<'_> {
 /// through the pipe, where they can neither be read again nor taken back.
 pub fn pipe_to_pipe() -> Error {
     Error::usage("a stream into a stream cannot be checked: bytes that were written to a pipe cannot be taken back")
-        .with_hint(Hint::WriteIntoDirectory)
+        .with_hint(hint::WRITE_INTO_DIRECTORY)
 }

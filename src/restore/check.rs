@@ -1,6 +1,6 @@
 //! Checks each archive after it was unpacked, and the state after the last one.
 
-use slotpress_base::{Error, ErrorKind, Hint, Result, ShowPath};
+use slotpress_base::{Error, ErrorKind, Result, ShowPath, hint};
 use slotpress_format::{BankFile, Genesis};
 use slotpress_read::{Assurance, Findings, Member, StateCheck, Task, judge_expected, judge_pair};
 
@@ -38,7 +38,7 @@ impl Unpacker<'_> {
                     let Task::Subtract(list) = task else { return Ok(()) };
                     if list.has_duplicates() {
                         let error = Error::damaged("an account occurs twice in one storage");
-                        return Err(error.with_hint(Hint::UseVerify));
+                        return Err(error.with_hint(hint::USE_VERIFY));
                     }
                     let (storages, hint) = (self.assigner.storages(), options.io_policy.io_hint);
                     read_superseded(list, storages, self.roots, hint, &state.pass(task), options.threads, progress)

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use slotpress_base::threads::{guarded, panicked, spawn};
-use slotpress_base::{Error, ErrorKind, Hint, IoContext, KeptDir, Progress, Result, ShowPath};
+use slotpress_base::{Error, ErrorKind, IoContext, KeptDir, Progress, Result, ShowPath, hint};
 use slotpress_format::ledger::names::Extension;
 use slotpress_format::{ArchiveName, EntryKind, Root};
 use slotpress_read::archive::Archive;
@@ -123,7 +123,7 @@ impl<'a> Feed<'a> {
     pub fn check_count(&self) -> Result<()> {
         let Some(root) = self.expect_roots.get(self.opened.len()) else { return Ok(()) };
         Err(Error::new(ErrorKind::Network, format!("no source has an incremental archive of root {root}"))
-            .with_hint(Hint::UseFind))
+            .with_hint(hint::USE_FIND))
     }
 
     /// Size of each archive; `None` if it is still arriving.

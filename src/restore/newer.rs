@@ -9,7 +9,7 @@
 use std::ffi::OsStr;
 use std::sync::Arc;
 
-use slotpress_base::{Error, ErrorKind, Found, Hint, KeptDir, Result, ShowPath};
+use slotpress_base::{Error, ErrorKind, Found, KeptDir, Result, ShowPath, hint};
 use slotpress_format::ArchiveName;
 use slotpress_read::REMOTE;
 
@@ -72,13 +72,13 @@ pub fn archives_in_the_way(
                  closed accounts would come back",
                 path.shown()
             );
-            return Err(Error::new(ErrorKind::Exists, message).with_hint(Hint::MoveArchivesBetween));
+            return Err(Error::new(ErrorKind::Exists, message).with_hint(hint::MOVE_ARCHIVES_BETWEEN));
         }
         let message = format!(
             "{} is newer than the restored state (slot {slot}): a validator would start from it, and discard the restored state",
             path.shown()
         );
-        return Err(Error::new(ErrorKind::Exists, message).with_hint(Hint::MoveNewerArchives));
+        return Err(Error::new(ErrorKind::Exists, message).with_hint(hint::MOVE_NEWER_ARCHIVES));
     };
     let mut moves = Vec::new();
     let is_moved = |one: &FoundArchive| (has_newer && one.name.slot > slot) || slots.encloses(&one.name);

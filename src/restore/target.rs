@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, FileType};
 use slotpress_base::{
-    Error, ErrorKind, Found, Hint, IoContext, KeptDir, Owner, Result, ShowPath, Space, clock, quantity,
+    Error, ErrorKind, Found, IoContext, KeptDir, Owner, Result, ShowPath, Space, clock, hint, quantity,
 };
 #[cfg(feature = "net")]
 use slotpress_format::LEDGER_LOCK_NAME;
@@ -290,7 +290,7 @@ impl OldState {
             let message = format!(
                 "{shown} exists already: the target holds a ledger, or the remains of one; nothing was changed"
             );
-            let error = Error::new(ErrorKind::Exists, message).with_hint(Hint::ReplaceState);
+            let error = Error::new(ErrorKind::Exists, message).with_hint(hint::REPLACE_STATE);
             return Err(error.with_existing_path(&path));
         };
         if let Some(found) = dir.found(part)? {
@@ -359,7 +359,7 @@ fn check_takes_directory(parent: &KeptDir, name: &str) -> Result<()> {
                 check_same_file_system(&place, &behind.into(), parent)?;
             }
             Err(Error::failed(format!("{} is a symbolic link, where a restore puts a directory", place.shown()))
-                .with_hint(Hint::OtherDirectories))
+                .with_hint(hint::OTHER_DIRECTORIES))
         }
         Some(found) => check_same_file_system(&place, &found, parent),
         None => Ok(()),
@@ -376,7 +376,7 @@ pub fn check_same_file_system(place: &Path, found: &Found, parent: &KeptDir) -> 
         place.shown(),
         parent.path().shown()
     ))
-    .with_hint(Hint::OtherDirectories))
+    .with_hint(hint::OTHER_DIRECTORIES))
 }
 
 fn is_empty_or_missing(dir: &KeptDir, name: &str) -> Result<bool> {

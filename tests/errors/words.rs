@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use slotpress::net::FetchLimits;
 use slotpress::stores::{Store, StoreOptions, Target};
-use slotpress::{Client, ClientOptions, Error, ErrorKind, Hint, NoProgress};
+use slotpress::{Client, ClientOptions, Error, ErrorKind, NoProgress};
+use slotpress_base::hint;
 use slotpress_net::{Download, NetError, NetErrorKind, PartialFile, Remote};
 use slotpress_stores::{Attributes, Condition};
 
@@ -28,7 +29,7 @@ fn a_download_from_nobody() {
     let error = begun(Vec::new(), u64::MAX);
     assert_eq!(error.to_string(), format!("{FULL_26}: no server is known that has it"));
     // An error of the network: another source is asked.
-    assert_eq!((error.kind(), error.hint()), (ErrorKind::Network, Some(&Hint::UseFind)));
+    assert_eq!((error.kind(), error.hint()), (ErrorKind::Network, Some(hint::USE_FIND)));
 }
 
 #[test]
@@ -42,7 +43,7 @@ fn an_archive_that_is_too_long() {
     let error = begun(vec![remote], 1024);
     let length = slotpress_base::quantity::bytes(length);
     assert_eq!(error.to_string(), format!("{url}: the archive has {length}, more than the limit of 1 KiB"));
-    assert_eq!(error.hint(), Some(&Hint::RaiseMaxBytes));
+    assert_eq!(error.hint(), Some(hint::RAISE_MAX_BYTES));
     assert_eq!(NetError::of(&error).map(NetError::kind), Some(NetErrorKind::TooLong));
 }
 

@@ -207,7 +207,7 @@ fn tls_with_an_authority_of_our_own() {
         let error = head(&client(), &text).expect_err("an unknown authority");
         assert_eq!((error.kind(), error.is_retryable()), (NetErrorKind::Tls, false), "{error}");
         assert!(error.to_string().contains("issuer of its certificate is not known"), "{error}");
-        assert!(slotpress::Error::from(error).hint() == Some(&slotpress::Hint::GiveCaFile));
+        assert!(slotpress::Error::from(error).hint() == Some(slotpress_base::hint::GIVE_CA_FILE));
         let remote = head(&trusting, &text).expect("trusted");
         let (result, got) = get(&trusting, &remote, None);
         assert!(result.is_ok() && got == fs::read(fixture(FULL_3500)).expect("read"));

@@ -5,12 +5,12 @@
 
 #![warn(missing_docs)]
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fmt, io};
 
 use crate::ShowPath;
-pub use crate::hint::Hint;
 
 /// Result of this library's functions that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -89,7 +89,7 @@ impl ErrorKind {
 pub struct Error {
     kind: ErrorKind,
     message: String,
-    hint: Option<Hint>,
+    hint: Option<Cow<'static, str>>,
     offset_bytes: Option<u64>,
     // Boxed, since hardly any error has one.
     existing_path: Option<Box<PathBuf>>,
@@ -165,7 +165,7 @@ impl Error {
             _ => None,
         };
         let message = format!("cannot {doing} {}: {}", path.shown(), plain(error));
-        Self { hint: hint.map(Hint::from), ..Self::new(ErrorKind::of_io(error), message).caused_by(same(error)) }
+        Self { hint: hint.map(Cow::from), ..Self::new(ErrorKind::of_io(error), message).caused_by(same(error)) }
     }
 
     /// Makes an error for an archive that cannot be read and whose path is not known.
@@ -184,9 +184,9 @@ impl Error {
         self
     }
 
-    /// Adds advice for the operator.
+    /// Adds advice for the operator, in the program's flags.
     #[must_use]
-    pub fn with_hint(mut self, hint: impl Into<Hint>) -> Self {
+    pub fn with_hint(mut self, hint: impl Into<Cow<'static, str>>) -> Self {
         self.hint = Some(hint.into());
         self
     }
@@ -227,9 +227,9 @@ impl Error {
         self.kind
     }
 
-    /// Returns advice for the operator, if there is any.
-    pub fn hint(&self) -> Option<&Hint> {
-        self.hint.as_ref()
+    /// Returns advice for the operator, if there is any, in the program's flags.
+    pub fn hint(&self) -> Option<&str> {
+        self.hint.as_deref()
     }
 }
 

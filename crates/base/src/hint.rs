@@ -1,134 +1,46 @@
-//! Advice for errors, as data. The library words it with its options in backquotes, the program
-//! with its flags.
+//! Advice for errors that several places give, in the program's flags. The program leaves out advice
+//! that names a flag which the running command does not have.
 
-#![warn(missing_docs)]
-
-use std::borrow::Cow;
-use std::fmt;
-
-macro_rules! clause {
-    (($text:literal)) => {
-        $text
-    };
-    ($text:literal) => {
-        $text
-    };
-}
-
-macro_rules! is_optional {
-    (($text:literal)) => {
-        true
-    };
-    ($text:literal) => {
-        false
-    };
-}
-
-macro_rules! hints {
-    ($($name:ident: $($part:tt)&*,)*) => {
-        /// Advice for the operator. A variant's documentation is its text, with options and functions of
-        /// this library in backquotes.
-        #[derive(Clone, Debug, PartialEq, Eq)]
-        #[non_exhaustive]
-        pub enum Hint {
-            /// Advice that names no option.
-            Text(Cow<'static, str>),
-            /// Archive on the full archive of this slot, or accept that closed accounts may reappear.
-            UseBaseSlot(u64),
-            $(#[doc = concat!($(clause!($part)),*)] $name,)*
-        }
-
-        impl Hint {
-            /// The clauses of the advice, with options in backquotes. True stands for a clause that
-            /// is left out where a caller does not have its options.
-            pub fn clauses(&self) -> impl Iterator<Item = (&'static str, bool)> {
-                let clauses: &[(&str, bool)] = match self {
-                    Self::Text(_) | Self::UseBaseSlot(_) => &[],
-                    $(Self::$name => &[$((clause!($part), is_optional!($part))),*],)*
-                };
-                clauses.iter().copied()
-            }
-        }
-
-        /// Words the advice for users of the library, with options in backquotes.
-        impl fmt::Display for Hint {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                match self {
-                    Self::Text(text) => f.write_str(text),
-                    Self::UseBaseSlot(slot) => write!(
-                        f,
-                        "use `base_slot` {slot}; with another base, closed accounts may reappear (`force_base` accepts \
-                         that risk)"
-                    ),
-                    hint => hint.clauses().try_for_each(|(clause, _)| f.write_str(clause)),
-                }
-            }
-        }
-    };
-}
-
-// A clause in parentheses is left out where a caller does not have its options.
-hints! {
-    AllowPrivate:
-        ("`allow_private` lets servers refer to private addresses; without it, ") & "only a source that you name may have a private address",
-    ChooseSlot: "unpack one archive into one empty directory" & (", or choose with `slot`"),
-    ForceBase: "put the full archive there, or use `force_base` to continue without it",
-    GiveBase: "if it is an incremental archive, give its full archive with `base`",
-    GiveBaseSlot: "an incremental archive needs the slot of its full archive" & (": `base_slot`"),
-    GiveCaFile: "if the server has a certificate of your own authority, give the authority's certificate with `ca_file`",
-    GiveCredentials:
-        "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, and allow it in the bucket's policy; public \
-         buckets are read with `anonymous`",
-    GiveFullArchive: "give its full archive too" & (", or check only frames: `CheckMode::Frames`"),
-    GiveRpc:
-        "give an RPC server (`rpc`), which reports the current slot; without `max_age`, archives of unknown age are used",
-    GiveSources: "give `sources`, `rpc` or `cluster`",
-    LeaveOutExpectHash: "`expect_hash` is compared with the state: leave it out with `CheckMode::Frames`",
-    MoreMemory: "give more `memory_bytes`" & (", or a `temporary_dir` with room for 20 bytes per account"),
-    MoreMemoryForParts: "give more `memory_bytes`: a store takes at most 10,000 parts",
-    NameAccounts: "name every accounts path with `accounts`, as the validator does; a deleted storage cannot be replaced",
-    NameLedger:
-        "give the validator's ledger directory; where the validator runs with `snapshots`, give that too",
-    NewerLayout: "look for a newer slotpress, or recompress the validator's own archives",
-    MorePinBytes: "give more room for pins: `pin_bytes`",
-    OtherPins: "one `publish` serves all targets; to run a second one, give it other `pins`",
-    PinsOnSameFileSystem: "give a directory on the file system of the archives: `pins`",
-    OtherDirectories:
-        "remove the link or the mount, or choose directories on that file system with `snapshots` and `accounts`",
-    RaiseMaxAge: "`max_age` allows older ones; the validator then takes longer to catch up",
-    RaiseMaxBytes:
-        "if it is the archive that you expect, give a larger `max_bytes`; otherwise take it from another source",
-    MoveArchivesBetween: "move it to another directory, or have `existing_state` move it aside",
-    MoveNewerArchives:
-        "restore the newer archive, move it to another directory, or have `existing_state` move all newer ones aside",
-    Replace: ("`replace` replaces it"),
-    ReplaceState: "restore into an empty directory, or replace that state with `existing_state`",
-    SpillToDisk:
-        "give more `memory_bytes`, or a directory on a disk: " & ("`temporary_dir`, ") & "an output on a disk, or TMPDIR"
-        & ("; `CheckMode::Frames` goes without"),
-    UseFetch: "`fetch` fetches the whole archive; then use the file",
-    UseFind: "`find` shows what sources have",
-    UseFindJson: "try again later, or give other sources; `find` names the cause of each",
-    UseRestore: "to use the archives of this node: `restore`; otherwise give other sources, or try again later",
-    UseVerify: "`verify` says what is damaged, and where",
-    WriteIntoDirectory:
-        "write into a directory; or, if the program that reads the pipe checks the archive, use `CheckMode::Frames`",
-}
-
-impl From<&'static str> for Hint {
-    fn from(text: &'static str) -> Self {
-        Self::Text(text.into())
-    }
-}
-
-impl From<String> for Hint {
-    fn from(text: String) -> Self {
-        Self::Text(text.into())
-    }
-}
-
-impl From<Cow<'static, str>> for Hint {
-    fn from(text: Cow<'static, str>) -> Self {
-        Self::Text(text)
-    }
-}
+pub const ALLOW_PRIVATE: &str = "--allow-private lets servers refer to private addresses; without it, only a source that you name may have a private address";
+pub const CHOOSE_SLOT: &str = "unpack one archive into one empty directory, or choose with --slot";
+pub const FORCE_BASE: &str = "put the full archive there, or use --force-base to continue without it";
+pub const GIVE_BASE: &str = "if it is an incremental archive, give its full archive with --base";
+pub const GIVE_BASE_SLOT: &str = "an incremental archive needs the slot of its full archive: --base-slot";
+pub const GIVE_CA_FILE: &str =
+    "if the server has a certificate of your own authority, give the authority's certificate with --ca-file";
+pub const GIVE_CREDENTIALS: &str = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, and allow it in the bucket's policy; public buckets are read with --anonymous";
+pub const GIVE_FULL_ARCHIVE: &str = "give its full archive too, or check only frames: --check frames";
+pub const GIVE_RPC: &str =
+    "give an RPC server (--rpc), which reports the current slot; without --max-age, archives of unknown age are used";
+pub const GIVE_SOURCES: &str = "give a source, --rpc or --cluster";
+pub const LEAVE_OUT_EXPECT_HASH: &str = "--expect-hash is compared with the state: leave it out with --check frames";
+pub const MORE_MEMORY: &str = "give more --memory";
+pub const MORE_MEMORY_FOR_PARTS: &str = "give more --memory: a store takes at most 10,000 parts";
+pub const MORE_PIN_BYTES: &str = "give more room for pins: --pin-bytes";
+pub const MOVE_ARCHIVES_BETWEEN: &str = "move it to another directory, or have --replace-state move it aside";
+pub const MOVE_NEWER_ARCHIVES: &str =
+    "restore the newer archive, move it to another directory, or have --replace-state move all newer ones aside";
+pub const NAME_ACCOUNTS: &str =
+    "name every accounts path with --accounts, as the validator does; a deleted storage cannot be replaced";
+pub const NAME_LEDGER: &str =
+    "give the validator's ledger directory; where the validator runs with --snapshots, give that too";
+pub const NEWER_LAYOUT: &str = "look for a newer slotpress, or recompress the validator's own archives";
+pub const OTHER_DIRECTORIES: &str =
+    "remove the link or the mount, or choose directories on that file system with --snapshots and --accounts";
+pub const OTHER_PINS: &str = "one `slotpress publish` serves all targets; to run a second one, give it other --pins";
+pub const PINS_ON_SAME_FILE_SYSTEM: &str = "give a directory on the file system of the archives: --pins DIR";
+pub const RAISE_MAX_AGE: &str = "--max-age allows older ones; the validator then takes longer to catch up";
+pub const RAISE_MAX_BYTES: &str =
+    "if it is the archive that you expect, give a larger --max-bytes; otherwise take it from another source";
+pub const REPLACE: &str = "--force replaces it, --skip-existing leaves it";
+pub const REPLACE_STATE: &str = "restore into an empty directory, or replace that state with --replace-state";
+pub const SPILL_TO_DISK: &str = "give more --memory, or a directory on a disk: an output on a disk, or TMPDIR";
+pub const USE_FETCH: &str = "`slotpress fetch` fetches the whole archive; then use the file";
+pub const USE_FIND: &str = "`slotpress find` and `slotpress list URL` show what sources have";
+pub const USE_FIND_JSON: &str =
+    "try again later, or give other sources; `slotpress find --json` names the cause of each";
+pub const USE_RESTORE: &str =
+    "to use the archives of this node: `slotpress restore`; otherwise give other sources, or try again later";
+pub const USE_VERIFY: &str = "`slotpress verify` says what is damaged, and where";
+pub const WRITE_INTO_DIRECTORY: &str =
+    "write into a directory; or, if the program that reads the pipe checks the archive, use --check frames";

@@ -27,7 +27,7 @@ pub use ahead::{AHEAD_BYTES, Ahead, READER_NAME, READERS, Reading, read_ahead};
 pub use bytes::{
     array_at, at_most_mut, copy_at_most, per_second, range_bytes, split_at_most, to_usize, u32_at, u64_at,
 };
-pub use error::{Error, ErrorKind, Hint, IoContext, Result};
+pub use error::{Error, ErrorKind, IoContext, Result};
 pub use files::open_file;
 pub use io::pace::{Bucket, Pace, RATE_MIN};
 pub use io::pipes::{Interruptible, InterruptibleWriter};

@@ -1,11 +1,12 @@
 //! Network errors. Their kind decides whether trying again may help.
 
+use std::borrow::Cow;
 use std::error::Error as _;
 use std::time::Duration;
 use std::{fmt, io};
 
 use slotpress_base::quantity::bytes;
-use slotpress_base::{Error, ErrorKind, Hint, one_line};
+use slotpress_base::{Error, ErrorKind, hint, one_line};
 
 use super::{Url, shown};
 
@@ -52,7 +53,7 @@ pub enum NetErrorKind {
 pub struct NetError {
     kind: NetErrorKind,
     message: String,
-    hint: Option<Hint>,
+    hint: Option<Cow<'static, str>>,
     retry_after: Option<Duration>,
 }
 
@@ -75,7 +76,7 @@ impl NetError {
     }
 
     #[must_use]
-    pub fn with_hint(mut self, hint: impl Into<Hint>) -> Self {
+    pub fn with_hint(mut self, hint: impl Into<Cow<'static, str>>) -> Self {
         self.hint = Some(hint.into());
         self
     }
@@ -120,7 +121,7 @@ impl NetError {
         let causes = Causes::of(error);
         let why = in_words(&causes.last);
         if causes.is_forbidden {
-            return Self::forbidden(url, why).with_hint(Hint::AllowPrivate);
+            return Self::forbidden(url, why).with_hint(hint::ALLOW_PRIVATE);
         }
         let is_https = url.scheme() == "https";
         if causes.is_tls && causes.is_no_tls {
@@ -135,7 +136,7 @@ impl NetError {
         }
         if causes.is_tls {
             return Self::new(NetErrorKind::Tls, url, format!("no trusted connection: {why}"))
-                .with_hint(Hint::GiveCaFile);
+                .with_hint(hint::GIVE_CA_FILE);
         }
         match () {
             () if error.is_timeout() && is_https => {

@@ -9,7 +9,7 @@
 
 use std::net::IpAddr;
 
-use slotpress_base::hint::Hint;
+use slotpress_base::hint;
 
 use super::address::is_public;
 use super::{NetError, Url};
@@ -47,7 +47,7 @@ impl Scope<'_> {
         match literal_address(url) {
             Some(address) if !is_public(address) => {
                 Err(NetError::forbidden(url, "a private address that was not given as a source")
-                    .with_hint(Hint::AllowPrivate))
+                    .with_hint(hint::ALLOW_PRIVATE))
             }
             _ => Ok(Reach::PublicOnly),
         }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
 use slotpress_base::bytes::count;
-use slotpress_base::{CancelToken, Error, ErrorKind, Hint, Result, ShowPath, copy_at_most, to_usize};
+use slotpress_base::{CancelToken, Error, ErrorKind, Result, ShowPath, copy_at_most, hint, to_usize};
 use slotpress_read::Source;
 
 use super::patience::Patience;
@@ -104,7 +104,7 @@ impl Reading {
             Some(bytes) => Ok(copy_at_most(bytes, to)),
             None if self.is_over && within.is_some() => Ok(0),
             None => Err(Error::failed("the server sends no ranges: what was sent before cannot be read again")
-                .with_hint(Hint::UseFetch)),
+                .with_hint(hint::USE_FETCH)),
         }
     }
 

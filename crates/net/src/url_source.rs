@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde::Serialize;
-use slotpress_base::{CancelToken, Error, ErrorKind, Hint, Result, copy_at_most, range_bytes, to_usize};
+use slotpress_base::{CancelToken, Error, ErrorKind, Result, copy_at_most, hint, range_bytes, to_usize};
 use slotpress_read::{NamedArchive, Source};
 
 use super::fetch::mirrors::Mirror;
@@ -91,7 +91,7 @@ impl UrlSource {
     pub fn of_remote(client: &Client, remote: Remote, stop: CancelToken) -> Result<Self> {
         let Some(length_bytes) = remote.length_bytes.filter(|_| remote.accepts_ranges) else {
             let message = format!("{}: the server does not send ranges of the file", shown(&remote.url));
-            return Err(Error::new(ErrorKind::Network, message).with_hint(Hint::UseFetch));
+            return Err(Error::new(ErrorKind::Network, message).with_hint(hint::USE_FETCH));
         };
         Ok(Self {
             client: client.clone(),
@@ -135,7 +135,7 @@ impl UrlSource {
             Ok(bytes.len() as u64)
         });
         fetched.map_err(|error| match NetError::of(&error).map(NetError::kind) {
-            Some(NetErrorKind::NoRanges) => error.with_hint(Hint::UseFetch),
+            Some(NetErrorKind::NoRanges) => error.with_hint(hint::USE_FETCH),
             Some(NetErrorKind::Changed) => error.with_hint("start again: the file was replaced"),
             Some(_) if error.hint().is_none() => error.with_hint("try again later"),
             _ => error,

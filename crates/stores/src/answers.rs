@@ -16,7 +16,7 @@ use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody, HttpService,
 };
 use object_store::{ClientConfigKey, ClientOptions};
-use slotpress_base::{Hint, clock, one_line};
+use slotpress_base::{clock, hint, one_line};
 use slotpress_net::reqwest::header::{DATE, HeaderMap, RETRY_AFTER};
 use slotpress_net::reqwest::{self, Method, StatusCode};
 use slotpress_net::{NetError, NetErrorKind, Url};
@@ -174,7 +174,7 @@ fn from_transport_error(url: &Url, error: &HttpError) -> NetError {
 fn no_credentials(url: &Url) -> NetError {
     let why =
         "no credentials: the environment and the profile have none, and the machine's metadata service gives none";
-    NetError::new(NetErrorKind::Denied, url, why).with_hint(Hint::GiveCredentials)
+    NetError::new(NetErrorKind::Denied, url, why).with_hint(hint::GIVE_CREDENTIALS)
 }
 
 fn refused(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Refused {

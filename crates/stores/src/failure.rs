@@ -3,7 +3,7 @@
 use std::error::Error as StdError;
 use std::time::Duration;
 
-use slotpress_base::{Error, ErrorKind, Hint, one_line};
+use slotpress_base::{Error, ErrorKind, hint, one_line};
 use slotpress_net::{NetError, NetErrorKind, Url};
 
 use crate::answers::{Failure, Refused};
@@ -48,7 +48,7 @@ pub fn to_net_error(url: &Url, error: &Error) -> NetError {
     };
     let net_error = NetError::new(kind, url, error);
     match error.hint() {
-        Some(hint) => net_error.with_hint(hint.clone()),
+        Some(hint) => net_error.with_hint(hint.to_string()),
         None => net_error,
     }
 }
@@ -94,7 +94,7 @@ fn from_error_response(url: &Url, refused: &Refused) -> NetError {
              signatures are good for 15 minutes",
             clocks_differ_by.as_secs().div_ceil(60)
         )),
-        NetErrorKind::Denied => error.with_hint(Hint::GiveCredentials),
+        NetErrorKind::Denied => error.with_hint(hint::GIVE_CREDENTIALS),
         NetErrorKind::Full => error.with_hint("raise the quota, or delete what is not needed"),
         NetErrorKind::Forbidden => error.with_hint(match region {
             Some(region) => format!("the bucket is in another region: AWS_REGION={region}"),

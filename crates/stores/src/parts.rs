@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use slotpress_base::quantity::bytes;
-use slotpress_base::{Error, Hint, Result};
+use slotpress_base::{Error, Result, hint};
 
 /// S3's limit on the parts of an upload.
 pub const PARTS_MAX: u64 = 10_000;
@@ -52,7 +52,7 @@ impl Parts {
                 bytes(part_bytes),
                 bytes(memory_bytes)
             ))
-            .with_hint(Hint::MoreMemoryForParts));
+            .with_hint(hint::MORE_MEMORY_FOR_PARTS));
         }
         let in_flight = fit.saturating_sub(1).min(IN_FLIGHT_MAX) as usize;
         Ok(Self { part_bytes, in_flight })

@@ -53,7 +53,7 @@ fn told(step: &Step) -> &'static str {
         Step::WithoutBase => "the best of the others",
         Step::FullAlone => "the state of the full archive alone",
         Step::AskAgain => "slotpress asks the sources again",
-        Step::End(error) if error.hint() == Some(&Hint::UseRestore) => "the run ends, and names local archives",
+        Step::End(error) if error.hint() == Some(hint::USE_RESTORE) => "the run ends, and names local archives",
         Step::End(_) => "the run ends with all reasons",
     }
 }

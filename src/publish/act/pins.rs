@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, FlockOperation, fcntl_lock, flock, fstat, ioctl_ficlone, linkat};
 use rustix::io::Errno;
-use slotpress_base::{Error, ErrorKind, Hint, IoContext, KeptDir, Result, ShowPath};
+use slotpress_base::{Error, ErrorKind, IoContext, KeptDir, Result, ShowPath, hint};
 use slotpress_format::{ArchiveName, lock_holder};
 use slotpress_read::catalog::Archive;
 use slotpress_read::{
@@ -74,7 +74,7 @@ impl PinDir {
         if try_lock(&top).or_path("lock", path)? == Locked::Busy {
             let holder = lock_holder(&top).flatten().map_or("another process".to_string(), |by| by.to_string());
             let message = format!("{} is in use by {holder}", path.shown());
-            return Err(Error::new(ErrorKind::InUse, message).with_hint(Hint::OtherPins));
+            return Err(Error::new(ErrorKind::InUse, message).with_hint(hint::OTHER_PINS));
         }
         for snapshots in options.validator_dirs() {
             if top.itself()?.device != KeptDir::open(&snapshots)?.itself()?.device {
@@ -82,7 +82,7 @@ impl PinDir {
                 return Err(Error::usage(format!(
                     "{here} is not on the file system of {there}: nothing can be pinned there"
                 ))
-                .with_hint(Hint::PinsOnSameFileSystem));
+                .with_hint(hint::PINS_ON_SAME_FILE_SYSTEM));
             }
         }
         // Files are deleted below this directory, so symbolic links there are not followed.
@@ -251,7 +251,7 @@ pub fn check_dirs(options: &PublishOptions) -> Result<()> {
     for snapshots in options.validator_dirs() {
         nearest(&options.pins)
             .map_or(Ok(()), |dir| refuse_within(&dir, &snapshots, "the validator's directory"))
-            .map_err(|error| error.with_hint(Hint::PinsOnSameFileSystem))?;
+            .map_err(|error| error.with_hint(hint::PINS_ON_SAME_FILE_SYSTEM))?;
     }
     let mut missing = Vec::new();
     for target in &options.targets {

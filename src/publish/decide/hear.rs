@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use slotpress_base::{Error, ErrorKind, Hint, Result};
+use slotpress_base::{Error, ErrorKind, Result, hint};
 use slotpress_format::ArchiveName;
 use slotpress_read::catalog::Archive;
 
@@ -29,12 +29,12 @@ impl Board<'_> {
     }
 
     /// Leaves out an archive, which is told once, and is a failure of a run with `--once`.
-    pub fn leave_out(&mut self, name: ArchiveName, why: String, hint: impl Into<Hint>) {
+    pub fn leave_out(&mut self, name: ArchiveName, why: String, hint: &str) {
         let message = format!("{name} was left out, and is not published: {why}");
         if self.left_out.len() >= LEFT_OUT_MAX && !self.left_out.contains_key(&message) {
             self.left_out.clear();
         }
-        let error = Error::failed(&message).with_hint(hint);
+        let error = Error::failed(&message).with_hint(hint.to_string());
         if self.left_out.insert(message, (name.clone(), error)).is_none() {
             self.skipped(name, why);
         }
@@ -129,7 +129,7 @@ impl Board<'_> {
             }
             ErrorKind::Unsupported if !is_changed => {
                 self.pass_over(&source, Next::Changed(was));
-                let hint = error.hint().cloned().unwrap_or(Hint::UseVerify);
+                let hint = error.hint().unwrap_or(hint::USE_VERIFY);
                 self.leave_out(source, error.to_string(), hint);
             }
             _ => {

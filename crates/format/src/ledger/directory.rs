@@ -10,7 +10,7 @@ use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use serde::{Serialize, Serializer};
-use slotpress_base::{Error, Hint, IoContext, Result, ShowPath};
+use slotpress_base::{Error, IoContext, Result, ShowPath, hint};
 
 use crate::ledger::lists::read_tagged_storages_list;
 use crate::ledger::storages::{APPEND_VEC, ListedStorage, MissingFile, list_roots, stat_listed};
@@ -155,7 +155,7 @@ pub fn find_bank_snapshot(paths: &LedgerPaths, slot: Option<u64>, threads: usize
     let snapshot = find_bank_snapshot_with_gaps(paths, slot, threads)?;
     let Some(missing) = snapshot.missing.first() else { return Ok(snapshot) };
     Err(Error::damaged(format!("storage {missing} of the storages list is not in {}", snapshot.shown_roots()))
-        .with_hint(Hint::NameAccounts))
+        .with_hint(hint::NAME_ACCOUNTS))
 }
 
 /// Like [`find_bank_snapshot`], but lists missing storages instead of failing.
@@ -175,7 +175,7 @@ pub fn find_bank_snapshot_with_gaps(paths: &LedgerPaths, slot: Option<u64>, thre
             snapshot.version.shown(),
             slotpress_base::text::one_line(String::from_utf8_lossy(&version).trim())
         ))
-        .with_hint(Hint::NewerLayout));
+        .with_hint(hint::NEWER_LAYOUT));
     }
     snapshot.storages.sort_unstable_by_key(|storage| (storage.slot, storage.id));
     let mut neighbours = snapshot.storages.iter().zip(snapshot.storages.iter().skip(1));
@@ -280,7 +280,7 @@ fn complete_slot(snapshots_dir: &Path, slot: Option<u64>) -> Result<u64> {
             "{} holds no bank snapshot: nothing under snapshots/",
             snapshots_dir.shown()
         ))
-        .with_hint(Hint::NameLedger));
+        .with_hint(hint::NAME_LEDGER));
     }
     let candidates = slot.map_or(slots, |slot| vec![slot]);
     for slot in &candidates {
@@ -310,7 +310,7 @@ fn read_layout(path: &Path) -> Result<Layout> {
             "{} says {version}: slotpress knows the layouts of Agave up to 4.5, which are 2.x, 3.x, 4.0 and 5.0",
             path.shown()
         ))
-        .with_hint(Hint::NewerLayout)),
+        .with_hint(hint::NEWER_LAYOUT)),
         _ => Err(Error::failed(format!(
             "{} says {version:?}, which is not a layout that slotpress knows (2.x, 3.x, 4.0, 5.0)",
             path.shown()
@@ -330,7 +330,7 @@ fn open_unpacked(dir: &Path, slot: Option<u64>, threads: usize) -> Result<BankSn
                 dir.shown(),
                 list_slots(&slots)
             ))
-            .with_hint(Hint::ChooseSlot));
+            .with_hint(hint::CHOOSE_SLOT));
         }
     };
     let bank_dir = bank_snapshot_dir(dir, found);
@@ -360,7 +360,7 @@ fn open_root(dir: PathBuf, what: &str) -> Result<StorageRoot> {
     if is_dir(&dir)? {
         return StorageRoot::open(dir);
     }
-    Err(Error::failed(format!("{} is not a directory{what}", dir.shown())).with_hint(Hint::NameAccounts))
+    Err(Error::failed(format!("{} is not a directory{what}", dir.shown())).with_hint(hint::NAME_ACCOUNTS))
 }
 
 /// Returns the directories to which `accounts_hardlinks/account_path_N` points. These links are

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use slotpress_base::{Error, Hint, IoContext, Result, array_at, at_most_mut, range_bytes, to_usize, u32_at, u64_at};
+use slotpress_base::{Error, IoContext, Result, array_at, at_most_mut, hint, range_bytes, to_usize, u32_at, u64_at};
 
 use crate::ledger::record::align8;
 use crate::ledger::record::record_bytes;
@@ -114,7 +114,7 @@ pub fn parse_tagged_storages_list<R: BufRead>(r: FieldReader<R>) -> Result<Vec<L
             1 => SPLIT,
             kind => {
                 let why = format!("a storage of kind {kind}, where slotpress knows 0 and 1");
-                return Err(r.damaged(why).with_hint(Hint::NewerLayout));
+                return Err(r.damaged(why).with_hint(hint::NEWER_LAYOUT));
             }
         };
         let (id, slot) = (r.u32()?, r.u64()?);

@@ -13,7 +13,7 @@
 //! The parsers read through a callback. `plan::split` in `slotpress-read` reads the files, and
 //! selects what goes into the archive.
 
-use slotpress_base::{Error, Hint, Result, array_at, at_most_mut, to_usize, u32_at, u64_at};
+use slotpress_base::{Error, Result, array_at, at_most_mut, hint, to_usize, u32_at, u64_at};
 
 use crate::ledger::record::record_bytes;
 use crate::{ACCOUNT_DATA_BYTES_MAX, RECORD_HEADER_BYTES, RecordHeader};
@@ -67,7 +67,7 @@ impl SplitFile {
         if version != VERSION {
             let [major, minor, patch] = version;
             let why = format_args!("version {major}.{minor}.{patch} of split files, where slotpress knows 0.1.0");
-            return Err(damaged(16, why).with_hint(Hint::NewerLayout));
+            return Err(damaged(16, why).with_hint(hint::NEWER_LAYOUT));
         }
         Ok(u64_at::<40, _>(header))
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rangemap::RangeSet;
 use slotpress_base::quantity::bytes;
 use slotpress_base::threads::{guarded, panicked, spawn};
-use slotpress_base::{Arriving, Error, ErrorKind, Hint, Progress, ProgressEvent, Result, Until, panic_point};
+use slotpress_base::{Arriving, Error, ErrorKind, Progress, ProgressEvent, Result, Until, hint, panic_point};
 use slotpress_read::{first_read_at, walk_shape};
 
 use super::accept::{Accepted, Wanted, accept};
@@ -97,7 +97,7 @@ impl Download {
     fn first(&self) -> Result<&Mirror> {
         self.mirrors.first().ok_or_else(|| {
             let message = format!("{}: no server is known that has it", self.file.archive_name());
-            Error::new(ErrorKind::Network, message).with_hint(Hint::UseFind)
+            Error::new(ErrorKind::Network, message).with_hint(hint::USE_FIND)
         })
     }
 

@@ -3,7 +3,7 @@
 
 use slotpress_base::bytes::count;
 use slotpress_base::quantity::bytes;
-use slotpress_base::{Error, Hint, Progress, Result, panic_point, split_at_most, to_usize};
+use slotpress_base::{Error, Progress, Result, hint, panic_point, split_at_most, to_usize};
 
 use super::Download;
 use super::mirrors::Mirror;
@@ -66,5 +66,5 @@ pub fn too_long(remote: &Remote, max_bytes: u64) -> Error {
         _ => format!("the archive is longer than the limit of {limit}"),
     };
     let error = NetError::new(NetErrorKind::TooLong, &remote.url, why);
-    Error::failed(error.to_string()).with_hint(Hint::RaiseMaxBytes).caused_by(error)
+    Error::failed(error.to_string()).with_hint(hint::RAISE_MAX_BYTES).caused_by(error)
 }

@@ -10,9 +10,7 @@ use std::time::{Duration, Instant};
 use rayon::prelude::*;
 use slotpress_base::pool::Pool;
 use slotpress_base::threads::{guarded, spawn};
-use slotpress_base::{
-    CancelToken, Error, ErrorKind, Forward, Hint, IoPolicy, Progress, ProgressEvent, Result, panic_point,
-};
+use slotpress_base::{CancelToken, Error, ErrorKind, Forward, IoPolicy, Progress, ProgressEvent, Result, panic_point};
 use slotpress_format::{ArchiveName, SlotTime, SlotTimeSource};
 use slotpress_read::archive::Archive;
 use slotpress_read::archive::front::{self};
@@ -182,7 +180,7 @@ fn is_busy(error: &NetError) -> bool {
 /// Tells why a source has no offers. Includes the hint if the server's certificate is not valid.
 fn why(error: &Error) -> String {
     match (NetError::of(error).map(NetError::kind), error.hint()) {
-        (Some(NetErrorKind::Tls), Some(Hint::Text(hint))) => format!("{error} ({hint})"),
+        (Some(NetErrorKind::Tls), Some(hint)) if !hint.contains("--") => format!("{error} ({hint})"),
         _ => error.to_string(),
     }
 }

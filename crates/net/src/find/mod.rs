@@ -24,7 +24,7 @@ pub use options::{FindOptions, MAX_AGE_DEFAULT, MaxAge, RESTORE_BYTES_PER_SECOND
 use rank::Ranking;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
-use slotpress_base::{Error, ErrorKind, Hint, Progress, Result, clock, quantity};
+use slotpress_base::{Error, ErrorKind, Progress, Result, clock, hint, quantity};
 use slotpress_format::{SlotTime, SlotTimeSource};
 
 use crate::{Client, Offer, Remote, SourceArg};
@@ -230,7 +230,7 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
     let targets: Vec<(SourceArg, bool)> =
         named.chain(told).filter(|(source, _)| asked.insert(source.to_string())).take(PEERS_MAX).collect();
     if targets.is_empty() {
-        return Err(Error::usage("there is no server to ask").with_hint(Hint::GiveSources));
+        return Err(Error::usage("there is no server to ask").with_hint(hint::GIVE_SOURCES));
     }
     report.asked_count = targets.len();
     let answers = ask_all(client, &targets, progress)?;
@@ -305,9 +305,9 @@ impl FindReport {
             return Ok(best);
         }
         let hint = match () {
-            () if self.refused.iter().any(|refused| refused.is_stale) => Hint::RaiseMaxAge,
-            () if self.refused.iter().any(|refused| refused.why.ends_with(UNKNOWN_AGE)) => Hint::GiveRpc,
-            () if self.refused.len() > REASONS_MAX => Hint::UseFindJson,
+            () if self.refused.iter().any(|refused| refused.is_stale) => hint::RAISE_MAX_AGE,
+            () if self.refused.iter().any(|refused| refused.why.ends_with(UNKNOWN_AGE)) => hint::GIVE_RPC,
+            () if self.refused.len() > REASONS_MAX => hint::USE_FIND_JSON,
             () => "check the addresses, try again later, or give other sources".into(),
         };
         let message = reasons("no source has a usable snapshot", self.refused.iter().map(Refused::told));

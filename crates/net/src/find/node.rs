@@ -1,7 +1,7 @@
 //! What restricts the choice for one node: the archives that it has, the state that it expects, and
 //! archives that have failed in this run.
 
-use slotpress_base::{Error, ErrorKind, Hint};
+use slotpress_base::{Error, ErrorKind, hint};
 use slotpress_format::{ArchiveName, Hash, Root};
 use slotpress_read::CheckOptions;
 
@@ -39,7 +39,7 @@ impl Expected {
         let asked: Vec<String> = slot.into_iter().chain(hash).collect();
         let found = candidates.iter().map(|one| format!("{} has slot {}", one.source, one.slot()));
         let message = reasons(&format!("no source has the state of {}", asked.join(", ")), found);
-        Error::damaged(message).with_hint(Hint::UseFind)
+        Error::damaged(message).with_hint(hint::USE_FIND)
     }
 }
 
@@ -113,10 +113,10 @@ impl Node {
     pub fn nothing_left(&self, last: &Error) -> Error {
         let in_place = self.bad.iter().filter(|bad| bad.is_in_place).find_map(|bad| bad.place.as_ref());
         let hint = match (in_place, last.hint()) {
-            (_, Some(hint)) if last.kind() == ErrorKind::Unsupported => hint.clone(),
-            (Some(place), _) => format!("move {place} away, so that another source's can be fetched").into(),
-            (None, Some(hint)) => hint.clone(),
-            (None, None) => Hint::from("give other sources, or try again later"),
+            (_, Some(hint)) if last.kind() == ErrorKind::Unsupported => hint.to_string(),
+            (Some(place), _) => format!("move {place} away, so that another source's can be fetched"),
+            (None, Some(hint)) => hint.to_string(),
+            (None, None) => "give other sources, or try again later".to_string(),
         };
         if self.bad.len() < 2 {
             return last.clone().with_hint(hint);

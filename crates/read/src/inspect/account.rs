@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use parking_lot::Mutex;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
-use slotpress_base::{Error, ErrorKind, Hint, IoPolicy, Progress, Result};
+use slotpress_base::{Error, ErrorKind, IoPolicy, Progress, Result, hint};
 use slotpress_format::{Address, Record, RecordFault, RecordSink, find_bank_snapshot};
 
 use crate::inspect::check_pair;
@@ -156,7 +156,7 @@ impl RecordVisitor for Search {
 
     fn check(&self) -> Result<()> {
         match self.has_lost.load(Relaxed) {
-            true => Err(Error::damaged("a storage does not consist of records").with_hint(Hint::UseVerify)),
+            true => Err(Error::damaged("a storage does not consist of records").with_hint(hint::USE_VERIFY)),
             false => Ok(()),
         }
     }

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use slotpress_base::bytes::count;
 use slotpress_base::files::not_a_file;
-use slotpress_base::{Error, Hint, IoContext, IoHint, IoPolicy, Progress, Result, ShowPath, to_usize};
+use slotpress_base::{Error, IoContext, IoHint, IoPolicy, Progress, Result, ShowPath, hint, to_usize};
 use slotpress_format::ledger::lists::ObsoleteSummary;
 use slotpress_format::{
     BankFile, BankSnapshot, ENTRIES_MAX, Entry, EntryKind, ObsoleteLists, StorageFile, StorageRoot, modified_ns,
@@ -227,7 +227,7 @@ fn read_bank(
     }
     for item in missing {
         let message = format!("storage {}.{} of the bank file's storage map is missing", item.slot, item.id);
-        let error = Error::failed(message).with_hint(Hint::GiveBaseSlot);
+        let error = Error::failed(message).with_hint(hint::GIVE_BASE_SLOT);
         on_fault(StorageFault { slot: item.slot, id: item.id, is_missing: true, error })?;
     }
     Ok((bank, map_bytes))

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use derive_setters::Setters;
 use serde::Serialize;
-use slotpress_base::{Error, Hint, Progress, Result};
+use slotpress_base::{Error, Progress, Result, hint};
 use slotpress_format::{BankFile, Hash};
 
 use super::accounts::Accounts;
@@ -86,7 +86,7 @@ impl CheckOptions {
     pub fn checks_state(&self, is_part: bool) -> Result<bool> {
         match self.mode {
             CheckMode::Frames if self.expect_hash.is_none() => Ok(false),
-            CheckMode::Frames if is_part => Err(incremental_alone().with_hint(Hint::LeaveOutExpectHash)),
+            CheckMode::Frames if is_part => Err(incremental_alone().with_hint(hint::LEAVE_OUT_EXPECT_HASH)),
             _ if is_part => Err(incremental_alone()),
             _ => Ok(true),
         }
@@ -95,7 +95,7 @@ impl CheckOptions {
 
 /// Error for checking the state of an incremental archive without its full one.
 pub fn incremental_alone() -> Error {
-    Error::failed("the state of an incremental archive alone cannot be checked").with_hint(Hint::GiveFullArchive)
+    Error::failed("the state of an incremental archive alone cannot be checked").with_hint(hint::GIVE_FULL_ARCHIVE)
 }
 
 /// Evidence that no storage is missing.
@@ -244,13 +244,13 @@ mod tests {
         let hash = Hash([1; 32]);
         for (options, of_whole, hint_of_part) in [
             (frames.clone(), false, None),
-            (frames.expect_hash(hash), true, Some(Hint::LeaveOutExpectHash)),
-            (CheckOptions::default(), true, Some(Hint::GiveFullArchive)),
-            (CheckOptions::default().expect_hash(hash), true, Some(Hint::GiveFullArchive)),
+            (frames.expect_hash(hash), true, Some(hint::LEAVE_OUT_EXPECT_HASH)),
+            (CheckOptions::default(), true, Some(hint::GIVE_FULL_ARCHIVE)),
+            (CheckOptions::default().expect_hash(hash), true, Some(hint::GIVE_FULL_ARCHIVE)),
         ] {
             assert_eq!(options.checks_state(false).expect("of a whole state"), of_whole);
             let of_part = options.checks_state(true);
-            assert_eq!(of_part.as_ref().err().and_then(|error| error.hint()), hint_of_part.as_ref());
+            assert_eq!(of_part.as_ref().err().and_then(|error| error.hint()), hint_of_part);
             assert_eq!(of_part.ok(), hint_of_part.is_none().then_some(false));
         }
     }

@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use slotpress_base::{Error, Hint, Result};
+use slotpress_base::{Error, Result, hint};
 use slotpress_format::{BankFile, Record, Root};
 
 use super::marks::{Marks, mark_of};
@@ -84,7 +84,7 @@ pub(super) fn mark_superseded(
     })?;
     match has_duplicates {
         // It is undefined which of the two records counts.
-        true => Err(Error::damaged("an account occurs more than once in one storage").with_hint(Hint::UseVerify)),
+        true => Err(Error::damaged("an account occurs more than once in one storage").with_hint(hint::USE_VERIFY)),
         false => Ok((marks, counts)),
     }
 }

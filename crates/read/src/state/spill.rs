@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::Mutex;
-use slotpress_base::{Error, Hint, IoContext, Result, ShowPath, Space, SpaceWatch, quantity};
+use slotpress_base::{Error, IoContext, Result, ShowPath, Space, SpaceWatch, hint, quantity};
 
 #[derive(Debug)]
 pub struct Spill {
@@ -44,7 +44,7 @@ impl Spill {
         let file = self.file()?;
         if let Some(watch) = &self.watch {
             let watched = watch.before_writing(block.len() as u64, &*file, &self.dir);
-            watched.map_err(|error| error.with_hint(Hint::MoreMemory))?;
+            watched.map_err(|error| error.with_hint(hint::MORE_MEMORY))?;
         }
         let offset = self.bytes.fetch_add(block.len() as u64, Relaxed);
         file.write_all_at(block, offset).map_err(|error| self.error("write", &error))?;
@@ -74,13 +74,13 @@ impl Spill {
             let about = if self.watch.is_none() { format!("about {room}, ") } else { String::new() };
             let purpose = self.purpose;
             let message = format!("{purpose} takes {about}more than the memory limit, and {dir} is in memory too");
-            return Err(Error::failed(message).with_hint(Hint::SpillToDisk));
+            return Err(Error::failed(message).with_hint(hint::SPILL_TO_DISK));
         }
-        Space::new(&self.dir, self.room_bytes)?.check().map_err(|error| error.with_hint(Hint::MoreMemory))
+        Space::new(&self.dir, self.room_bytes)?.check().map_err(|error| error.with_hint(hint::MORE_MEMORY))
     }
 
     fn error(&self, doing: &str, error: &io::Error) -> Error {
-        Error::io(doing, &self.dir, error).with_hint(Hint::MoreMemory)
+        Error::io(doing, &self.dir, error).with_hint(hint::MORE_MEMORY)
     }
 }
 
@@ -123,7 +123,7 @@ mod tests {
         for spill in [Spill::new(memory, 0), Spill::of_unknown_length(memory, "a test")] {
             let error = spill.write(b"something").expect_err("refused");
             assert!(error.to_string().contains("/dev/shm is in memory too"), "{error}");
-            assert_eq!(error.hint(), Some(&Hint::SpillToDisk));
+            assert_eq!(error.hint(), Some(hint::SPILL_TO_DISK));
         }
         let on_disk = |dir: &Path| !is_in_memory(dir).expect("known");
         let chosen = spill_dir(Some(memory));

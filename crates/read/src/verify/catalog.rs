@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use serde::Serialize;
-use slotpress_base::{Error, ErrorKind, Hint, Progress, Result, ShowPath, quantity};
+use slotpress_base::{Error, ErrorKind, Progress, Result, ShowPath, hint, quantity};
 use slotpress_format::ArchiveName;
 
 use crate::catalog::Archive;
@@ -161,7 +161,7 @@ pub fn verify_catalog(
             _ => {
                 let error = |why| Error::failed(format!("its state was not checked: {why}"));
                 let error = verdict.why_not_checked().map(error).map(|error| error.within(archive.path().shown()));
-                found.error = found.error.or_else(|| Some(error?.with_hint(Hint::GiveFullArchive)));
+                found.error = found.error.or_else(|| Some(error?.with_hint(hint::GIVE_FULL_ARCHIVE)));
             }
         }
         on_verdict(&verdict);

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use derive_setters::Setters;
-use slotpress_base::{Error, Hint, IoPolicy, Progress, Result, ShowPath, Step, available_threads, quantity};
+use slotpress_base::{Error, IoPolicy, Progress, Result, ShowPath, Step, available_threads, hint, quantity};
 use slotpress_format::{BankFile, Root};
 
 use crate::state::accounts::Accounts;
@@ -151,7 +151,7 @@ type ReadSome<'a> = &'a mut dyn FnMut(Task<'_>, Option<&HashSet<u32>>) -> Result
 
 /// Error for a visit of accounts if some records cannot be read.
 pub fn lost_records(path: &Path) -> Error {
-    Error::damaged("not all of its records can be read").within(path.shown()).with_hint(Hint::UseVerify)
+    Error::damaged("not all of its records can be read").within(path.shown()).with_hint(hint::USE_VERIFY)
 }
 
 /// Prepares the state check for storages of this size. A temporary directory that the user chose
