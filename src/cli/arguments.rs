@@ -1,18 +1,27 @@
-//! Flags that several commands share.
+//! Flags that several commands share: what is read and made, what is checked, and what the work may take
+//! of the machine.
 
+use std::env;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use clap::parser::ValueSource;
-use clap::{ArgMatches, Args, Command, FromArgMatches};
-use slotpress::{ExistingState, LedgerPaths, Result};
+use clap::Args;
+use slotpress::catalog::Keep;
+use slotpress::check::ReadBackReport;
+use slotpress::{CheckMode, CheckOptions, ExistingState, Hash, IoHint, IoPolicy, LedgerPaths, Progress, Result};
+use slotpress_base::{NICENESS_MAX, RATE_MIN, stand_back};
+use slotpress_read::STATE_MEMORY_BYTES_DEFAULT;
 
+use super::environment::ACCOUNTS;
+use super::render::Row;
 use super::ui::Ui;
 use super::{planned, values};
 
 #[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Resource use")]
 pub struct WorkerArgs {
     /// Worker threads [default: all cores that the process may use]
-    #[arg(long, value_name = "N", value_parser = values::threads, env = "SLOTPRESS_THREADS")]
+    #[arg(long, value_name = "N", value_parser = values::threads)]
     threads: Option<usize>,
 }
 
@@ -28,62 +37,38 @@ impl WorkerArgs {
     }
 }
 
-/// Directories of a validator outside its ledger directory (`--snapshots`, `--accounts`).
-#[derive(Debug, Default)]
-pub struct DirectoryArgs {
-    flags: DirectoryFlags,
-    is_given: bool,
+/// What a command may take of the machine.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Resource use")]
+pub struct WorkArgs {
+    #[command(flatten)]
+    pub workers: WorkerArgs,
+    /// Memory limit for buffers, with fewer workers if it is too small for all, and as much again
+    /// for a state check, which spills the rest to the output directory, or to TMPDIR
+    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    pub memory: Option<u64>,
 }
 
+/// Directories of a validator outside its ledger directory.
 #[derive(Debug, Default, Args)]
-struct DirectoryFlags {
+pub struct DirectoryArgs {
     /// The validator's --snapshots directory [default: the ledger]
-    #[arg(long, value_name = "DIR", env = "SLOTPRESS_SNAPSHOTS")]
+    #[arg(long, value_name = "DIR")]
     snapshots: Option<PathBuf>,
     /// The validator's --accounts paths; may be given more than once [default: LEDGER/accounts]
-    #[arg(long, value_name = "DIR", env = "SLOTPRESS_ACCOUNTS")]
+    /// [env: SLOTPRESS_ACCOUNTS, separated by colons]
+    #[arg(long, value_name = "DIR")]
     accounts: Vec<PathBuf>,
 }
 
-impl Args for DirectoryArgs {
-    fn augment_args(command: Command) -> Command {
-        DirectoryFlags::augment_args(command)
-    }
-
-    fn augment_args_for_update(command: Command) -> Command {
-        DirectoryFlags::augment_args_for_update(command)
-    }
-}
-
-impl FromArgMatches for DirectoryArgs {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let mut flags = DirectoryFlags::from_arg_matches(matches)?;
-        // The environment variable holds several paths separated by colons, like `PATH`.
-        if matches.value_source("accounts") == Some(ValueSource::EnvVariable) {
-            let paths = flags.accounts.iter().flat_map(std::env::split_paths);
-            flags.accounts = paths.filter(|path| !path.as_os_str().is_empty()).collect();
-        }
-        let is_given =
-            ["snapshots", "accounts"].map(|id| matches.value_source(id)).contains(&Some(ValueSource::CommandLine));
-        Ok(Self { flags, is_given })
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        *self = Self::from_arg_matches(matches)?;
-        Ok(())
-    }
-}
-
 impl DirectoryArgs {
-    /// True if a flag is on the command line. Environment variables do not count: they are set for
-    /// all commands, including those that read an archive.
-    pub fn is_given(&self) -> bool {
-        self.is_given
-    }
-
     pub fn paths(&self, ledger: &Path) -> LedgerPaths {
-        let DirectoryFlags { snapshots, accounts } = &self.flags;
-        LedgerPaths { ledger: ledger.to_path_buf(), snapshots: snapshots.clone(), accounts: accounts.clone() }
+        let mut accounts = self.accounts.clone();
+        if accounts.is_empty() {
+            let listed = env::var_os(ACCOUNTS).unwrap_or_default();
+            accounts.extend(env::split_paths(&listed).filter(|path| !path.as_os_str().is_empty()));
+        }
+        LedgerPaths { ledger: ledger.to_path_buf(), snapshots: self.snapshots.clone(), accounts }
     }
 }
 
@@ -91,7 +76,7 @@ impl DirectoryArgs {
 #[derive(Debug, Args)]
 pub struct NewLedgerArgs {
     /// The ledger directory to create
-    #[arg(long, value_name = "DIR", env = "SLOTPRESS_LEDGER")]
+    #[arg(long, value_name = "DIR")]
     ledger: PathBuf,
     #[command(flatten)]
     directories: DirectoryArgs,
@@ -108,5 +93,173 @@ impl NewLedgerArgs {
 
     pub fn paths(&self) -> LedgerPaths {
         self.directories.paths(&self.ledger)
+    }
+}
+
+/// Use of the page cache, and priority of the process.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Resource use")]
+pub struct PriorityArgs {
+    /// How to use the page cache, which a validator on the same machine needs
+    #[arg(long, value_name = "HOW", default_value = "gentle", value_parser = values::choice(IO_HINTS))]
+    io_hint: IoHint,
+    /// Lower the CPU and disk priority: 1 to 19; at 19, the disk is used only while it is idle
+    /// otherwise
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true,
+          value_parser = clap::value_parser!(u8).range(0..=i64::from(NICENESS_MAX)))]
+    nice: u8,
+}
+
+impl PriorityArgs {
+    /// Lowers the process's priority, and returns how to use the page cache. Call it before
+    /// starting threads: they inherit the priority.
+    pub fn apply(&self, ui: &Ui) -> IoHint {
+        if let Err(error) = stand_back(self.nice) {
+            ui.warn(&format!("cannot set the priority for --nice {}: {error}", self.nice));
+        }
+        self.io_hint
+    }
+}
+
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Resource use")]
+pub struct IoPolicyArgs {
+    #[command(flatten)]
+    priority: PriorityArgs,
+    /// Limit reading to this many bytes per second, for example 300MiB
+    #[arg(long, value_name = "SIZE", value_parser = rate)]
+    max_rate: Option<u64>,
+}
+
+const IO_HINTS: &[(&str, IoHint, &str)] = &[
+    ("gentle", IoHint::Gentle, "Keep what was cached before; drop what slotpress itself reads and writes"),
+    ("none", IoHint::None, "Use the cache as any program does"),
+];
+
+impl IoPolicyArgs {
+    /// Takes `--max-rate` out of the flags, for commands where it limits the network instead of the
+    /// disk.
+    pub fn take_max_rate(&mut self) -> Option<u64> {
+        self.max_rate.take()
+    }
+
+    /// Lowers the process's priority, and returns the policy for reading and writing: see
+    /// [`PriorityArgs::apply`].
+    pub fn apply(&self, ui: &Ui) -> IoPolicy {
+        let policy = IoPolicy::default().io_hint(self.priority.apply(ui));
+        match self.max_rate {
+            Some(bytes_per_second) => policy.rate(bytes_per_second),
+            None => policy,
+        }
+    }
+}
+
+/// Parses bytes per second. Refuses rates too low to make progress.
+pub fn rate(text: &str) -> Result<u64, String> {
+    match values::size(text)? {
+        bytes if bytes >= RATE_MIN => Ok(bytes),
+        bytes => Err(format!("{bytes} bytes per second is too slow; for example, 100MiB is 100 MiB per second")),
+    }
+}
+
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Check")]
+pub struct CheckArgs {
+    /// What to check: without the state, the accounts are not looked at
+    #[arg(long, value_name = "WHAT", default_value = "state", value_parser = values::choice(CHECK_MODES))]
+    pub check: CheckMode,
+    #[command(flatten)]
+    pub expected: ExpectedArgs,
+}
+
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Check")]
+pub struct ExpectedArgs {
+    /// Expected snapshot hash, as a trusted node advertises it
+    #[arg(long, value_name = "HASH")]
+    pub expect_hash: Option<Hash>,
+    /// Expected slot
+    #[arg(long, value_parser = values::slot, value_name = "SLOT")]
+    pub expect_slot: Option<u64>,
+}
+
+const CHECK_MODES: &[(&str, CheckMode, &str)] = &[
+    (
+        "state",
+        CheckMode::State,
+        "The state too: whether all accounts are those of the bank file (capitalization and lattice hash)",
+    ),
+    ("frames", CheckMode::Frames, "Frames, entries, bank file and status cache only"),
+];
+
+impl CheckArgs {
+    pub fn options(&self, memory_bytes: Option<u64>) -> CheckOptions {
+        self.expected.options(memory_bytes).mode(self.check)
+    }
+}
+
+impl ExpectedArgs {
+    pub fn options(&self, memory_bytes: Option<u64>) -> CheckOptions {
+        CheckOptions::default()
+            .memory_bytes(planned::memory_or(memory_bytes, STATE_MEMORY_BYTES_DEFAULT))
+            .expect_hash(self.expect_hash)
+            .expect_slot(self.expect_slot)
+    }
+}
+
+/// Whether the state was checked, and what shows that no storage is missing.
+pub const STATE: Row<'_> = ("state", "{state}[ ({state_reason})][, {accounts_checked} accounts]; complete: {complete}");
+
+pub fn say_read_back(report: &ReadBackReport, ui: &Ui) {
+    let text = match report.unknown.is_empty() {
+        true => "GOOD: read back: {storages}[, {accounts}]; checked: {checks}",
+        false => "no failure was found; read back: {storages}[, {accounts}]; checked: {checks}; not checked: {unknown}",
+    };
+    ui.say_of(report, text);
+}
+
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Retention")]
+pub struct RetentionArgs {
+    /// Number of newest results of `rebase` to keep; they are deleted with their full archive, too
+    /// [default: all, and with `publish` --rebase-onto]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=10_000))]
+    keep_rebased: Option<u64>,
+    /// Also keep what was modified or published within this time, for example 24h or 7d
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    keep_within: Option<Duration>,
+    /// Also keep the newest state of each of the newest N days that have one: by UTC and the time
+    /// in the bank file; an archive of unknown time stays
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=10_000))]
+    keep_daily: Option<u64>,
+    /// The same of weeks, which begin on Monday
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=10_000))]
+    keep_weekly: Option<u64>,
+    /// The same of epochs that are over
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=10_000))]
+    keep_epoch_ends: Option<u64>,
+}
+
+impl RetentionArgs {
+    /// Flags that have the value 0 ask for nothing.
+    pub fn needs_dates(&self) -> bool {
+        let Keep { daily, weekly, epoch_ends, .. } = self.apply(Keep::new(0, 0), 0);
+        daily > 0 || weekly > 0 || epoch_ends > 0
+    }
+
+    /// True if times alone say what is kept.
+    pub fn is_by_time_alone(&self) -> bool {
+        (self.keep_within.is_some() || self.needs_dates()) && self.keep_rebased.is_none()
+    }
+
+    /// Adds these to the newest archives that are kept; `rebased` is what `--keep-rebased` is without
+    /// the flag.
+    pub fn apply(&self, keep: Keep, rebased: usize) -> Keep {
+        let count = |flag: Option<u64>| flag.unwrap_or_default() as usize;
+        keep.rebased(self.keep_rebased.map_or(rebased, |count| count as usize))
+            .within(self.keep_within.unwrap_or_default())
+            .daily(count(self.keep_daily))
+            .weekly(count(self.keep_weekly))
+            .epoch_ends(count(self.keep_epoch_ends))
     }
 }

@@ -1,20 +1,15 @@
-//! Flags for encoding, shared by all commands that write archives, and the printed description of a
-//! codec.
-
-use std::io::IsTerminal;
-use std::path::Path;
+//! Flags for encoding, shared by all commands that write archives.
 
 use clap::Args;
 use slotpress::program::{ZSTD_LEVEL_DEFAULT, decoding_side_bytes, worker_memory_bytes};
-use slotpress::{ArchiveFormat, Codec, EncodingOptions, Error, NewArchive, Progress, RecordLayout, Result};
+use slotpress::{ArchiveFormat, Codec, EncodingOptions, Error, Progress, RecordLayout, Result};
 use slotpress_read::readers_in_words;
 
-use super::arguments::WorkerArgs;
-use super::io_policy::IoPolicyArgs;
+use super::arguments::{IoPolicyArgs, WorkerArgs};
 use super::ui::Ui;
 use super::values;
 
-/// Compression of a new archive by zstd, and the number of its workers.
+/// Compression of a new archive by zstd.
 #[derive(Clone, Debug, Args)]
 pub struct ZstdArgs {
     /// zstd level: 1 to 22, or negative for faster and larger; `slotpress levels` helps to choose
@@ -25,8 +20,6 @@ pub struct ZstdArgs {
     /// unused bytes; validators load both
     #[arg(long, default_value = "verbatim", value_parser = values::choice(LAYOUTS))]
     layout: RecordLayout,
-    #[command(flatten)]
-    workers: WorkerArgs,
 }
 
 /// The same, with the choice of another format.
@@ -54,45 +47,30 @@ const FORMATS: &[(&str, ArchiveFormat, &str)] = &[
     ("none", ArchiveFormat::None, "A plain .tar, not read by Agave"),
 ];
 
-impl ZstdArgs {
-    /// Builds the options, with as many workers as fit, together with `other_bytes`, into the
-    /// memory limit of the process. Lowers the process's priority: see [`IoPolicyArgs::apply`].
-    pub fn options(
-        &self,
-        memory_bytes: Option<u64>,
-        other_bytes: u64,
-        io_policy: &IoPolicyArgs,
-        ui: &Ui,
-    ) -> Result<EncodingOptions> {
-        let codec = Codec::zstd(self.zstd_level.unwrap_or(ZSTD_LEVEL_DEFAULT)).layout(self.layout);
-        let options = EncodingOptions::default().codec(codec).memory_bytes(memory_bytes);
-        self.for_workers(options, other_bytes, io_policy, ui)
-    }
+/// Sets the number of workers: as many as fit, together with `other_bytes`, into the memory limit of the
+/// process. Lowers the process's priority: see [`IoPolicyArgs::apply`].
+pub fn for_workers(
+    options: EncodingOptions,
+    other_bytes: u64,
+    workers: &WorkerArgs,
+    io_policy: &IoPolicyArgs,
+    ui: &Ui,
+) -> Result<EncodingOptions> {
+    let worker_bytes = || worker_memory_bytes(&options.codec, options.frame_size_bytes);
+    let threads = workers.that_fit(worker_bytes, other_bytes, ui)?;
+    Ok(options.threads(threads).io_policy(io_policy.apply(ui)))
+}
 
-    fn for_workers(
-        &self,
-        options: EncodingOptions,
-        other_bytes: u64,
-        io_policy: &IoPolicyArgs,
-        ui: &Ui,
-    ) -> Result<EncodingOptions> {
-        let worker_bytes = || worker_memory_bytes(&options.codec, options.frame_size_bytes);
-        let threads = self.workers.that_fit(worker_bytes, other_bytes, ui)?;
-        Ok(options.threads(threads).io_policy(io_policy.apply(ui)))
+impl ZstdArgs {
+    pub fn options(&self) -> EncodingOptions {
+        EncodingOptions::default().codec(Codec::zstd(self.zstd_level.unwrap_or(ZSTD_LEVEL_DEFAULT)).layout(self.layout))
     }
 }
 
 impl EncodingArgs {
-    /// Like [`ZstdArgs::options`]. Warns if not every client reads the format.
-    pub fn options(
-        &self,
-        memory_bytes: Option<u64>,
-        other_bytes: u64,
-        io_policy: &IoPolicyArgs,
-        ui: &Ui,
-    ) -> Result<EncodingOptions> {
-        let options = EncodingOptions::default().codec(self.codec(ui)?).frame_size_bytes(self.frame_size);
-        self.zstd.for_workers(options.memory_bytes(memory_bytes), other_bytes, io_policy, ui)
+    /// The codec. Warns if not every client reads the format.
+    pub fn options(&self, ui: &Ui) -> Result<EncodingOptions> {
+        Ok(EncodingOptions::default().codec(self.codec(ui)?).frame_size_bytes(self.frame_size))
     }
 
     /// Maximum memory for decoding archives from which a new one is made, in bytes.
@@ -118,30 +96,4 @@ impl EncodingArgs {
         }
         Ok(codec)
     }
-}
-
-/// Describes codec, layout and number of frames, for example `zstd level 1, 350 frames`.
-pub fn show_codec(archive: &NewArchive) -> String {
-    let (codec, frames) = (&archive.codec, archive.frames);
-    let has_clusters = codec.layout == RecordLayout::Clustered;
-    let codec = match codec.format {
-        ArchiveFormat::Zstd { level } => format!("zstd level {level}"),
-        ArchiveFormat::Lz4 => "lz4".to_string(),
-        ArchiveFormat::None => "plain tar".to_string(),
-    };
-    let layout = if has_clusters { ", clustered" } else { "" };
-    format!("{codec}{layout}, {}", values::count_of(frames, "frame"))
-}
-
-/// True if the archive goes to standard output (`-`). Fails if standard output is a terminal, and
-/// sends other output to stderr.
-pub fn is_stdout(output: &Path, ui: &Ui) -> Result<bool> {
-    if output.as_os_str() != "-" {
-        return Ok(false);
-    }
-    if std::io::stdout().is_terminal() {
-        return Err(Error::usage("cannot write an archive to a terminal").with_hint("pipe it into a program or a file"));
-    }
-    ui.keep_stdout_for_data();
-    Ok(true)
 }

@@ -32,30 +32,20 @@ pub fn run(args: &DoctorArgs, ui: &Ui) -> Result<()> {
             return Err(Error::failed(format!("{} is not a directory", path.shown()))
                 .with_hint("give the validator's ledger directory, or leave it out to check only the machine"));
         }
-    } else if args.directories.is_given() {
-        return Err(
-            Error::usage("--snapshots and --accounts are about a ledger").with_hint("give the ledger directory")
-        );
     }
     let paths = args.path.as_ref().map(|path| args.directories.paths(path));
     let findings = examine(paths.as_ref(), ui)?;
-    if ui.is_json() {
-        ui.print_report("doctor", &BTreeMap::from([("findings", &findings)]));
-    } else if !ui.is_quiet() {
-        findings.iter().for_each(|one| print(one, ui));
+    ui.object("doctor", &BTreeMap::from([("findings", &findings)]));
+    for Finding { verdict, subject, found, means } in &findings {
+        let word = match verdict {
+            Verdict::Good => "ok",
+            Verdict::Note => "note",
+            Verdict::Bad => "BAD",
+        };
+        ui.say(&format!("{word:5}{subject:11} {found}\n{:17}{means}", ""));
     }
     match findings.iter().filter(|finding| finding.verdict == Verdict::Bad).count() {
         0 => Ok(()),
         bad => Err(Error::failed(format!("{} must be solved first", values::count_of(bad as u64, "problem")))),
     }
-}
-
-fn print(finding: &Finding, ui: &Ui) {
-    let word = match finding.verdict {
-        Verdict::Good => "ok",
-        Verdict::Note => "note",
-        Verdict::Bad => "BAD",
-    };
-    ui.print_wrapped(&format!("{word:5}{:11} ", finding.subject), &finding.found);
-    ui.print_wrapped(&format!("{:17}", ""), &finding.means);
 }

@@ -13,10 +13,23 @@ const PREFIX: &str = "SLOTPRESS_";
 /// Set when slotpress is compiled, for its version text; it belongs to no flag.
 const COMMIT: &str = "SLOTPRESS_COMMIT";
 
-/// Hides the values of variables in the help, since they may be secret, and treats an empty
-/// variable as unset.
+/// Accounts paths, separated by colons. `DirectoryArgs` reads it: clap would split the flag's values too.
+pub const ACCOUNTS: &str = "SLOTPRESS_ACCOUNTS";
+
+/// Flags that can be set in the environment, each by the variable of its name. A command may have
+/// another variable for a flag (`env`).
+const FLAGS: &str = "alert-after ca-file endpoint every grace head-timeout io-hint ledger listen max-connections \
+    max-connections-per-client max-rate max-rate-per-client memory metrics nice on-failed on-published pin-bytes pins \
+    progress proxy region rpc snapshots sources-from stall-timeout threads tls-cert tls-key to trust trusted-proxy";
+
+/// Gives flags their variables. Hides the values of variables in the help, since they may be secret,
+/// and treats an empty variable as unset.
 pub fn describe(command: Command) -> Command {
-    let describe_arg = |arg: Arg| {
+    let describe_arg = |mut arg: Arg| {
+        let flag = FLAGS.split_whitespace().find(|flag| arg.get_long() == Some(*flag) && arg.get_env().is_none());
+        if let Some(flag) = flag {
+            arg = arg.env(format!("{PREFIX}{}", flag.replace('-', "_").to_uppercase()));
+        }
         let is_empty = arg.get_env().is_some_and(|name| std::env::var_os(name).is_some_and(|value| value.is_empty()));
         let arg = arg.hide_env_values(true);
         if is_empty { arg.env(Resettable::Reset) } else { arg }
@@ -26,7 +39,7 @@ pub fn describe(command: Command) -> Command {
 
 /// Lists variables that begin with `SLOTPRESS_` but belong to no flag, for example misspelt ones.
 pub fn unknown(command: &Command, set: impl IntoIterator<Item = OsString>) -> Vec<String> {
-    let mut known = BTreeSet::from([OsStr::new(COMMIT)]);
+    let mut known = BTreeSet::from([COMMIT, ACCOUNTS].map(OsStr::new));
     add_known(command, &mut known);
     let ours = set.into_iter().filter(|name| name.as_encoded_bytes().starts_with(PREFIX.as_bytes()));
     ours.filter(|name| !known.contains(name.as_os_str())).map(|name| name.to_string_lossy().into_owned()).collect()
@@ -61,7 +74,7 @@ mod tests {
     #[test]
     fn variables_are_documented() {
         let command = command();
-        let mut known = BTreeSet::new();
+        let mut known = BTreeSet::from([OsStr::new(ACCOUNTS)]);
         add_known(&command, &mut known);
         let known: BTreeSet<&str> = known.iter().filter_map(|name| name.to_str()).collect();
         let words =

@@ -1,22 +1,14 @@
 //! Runs `slotpress export`, and prints its report.
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use slotpress::tables::{DataPart, Filter, Memcmp, RowOrder, Table, TableFormat};
-use slotpress::{
-    Address, CheckMode, CheckOptions, Error, ExportOptions, ExportReport, ExportTo, Hash, Progress, Result,
-    VerifyOptions, export,
-};
-use slotpress_base::IoContext;
-use slotpress_base::text::ShowPath;
+use slotpress::{Address, Error, ExportOptions, ExportReport, ExportTo, Progress, Result, VerifyOptions, export};
 use slotpress_read::spill_dir;
 
-use super::arguments::{DirectoryArgs, WorkerArgs};
-use super::check::CHECK_MODES;
-use super::codec::is_stdout;
-use super::network::{FOR_LEDGERS, NetworkArgs, Reads, StateInput};
+use super::arguments::{CheckArgs, WorkArgs};
+use super::network::{StateArgs, StateInput};
 use super::planned::{self, COMMAND_BYTES, DECODING_WORKER_BYTES, THREAD_BYTES};
 use super::stores::store_of;
 use super::ui::Ui;
@@ -24,20 +16,16 @@ use super::{stdout, values};
 
 /// Write the accounts of a state as tables: Parquet files that any engine reads, or CSV
 ///
-/// Writes the newest version of each account of a full archive, of a full and an incremental one,
-/// or of a ledger. The input is read twice. Files get their names after the state was checked; on
-/// standard output, rows come before that, and only exit code 0 says that they are right. OUTPUT
-/// gets TABLE/snapshot_slot=SLOT/part-….parquet, and _manifest-SLOT.json last.
+/// Newest versions of accounts only, of a full archive, of a full and an incremental one, or of a
+/// ledger. The input is read twice. Files get their names after the state was checked; on standard
+/// output, rows come before that, and only exit code 0 says that they are right. Into OUTPUT go
+/// TABLE/snapshot_slot=SLOT/part-….parquet, and _manifest-SLOT.json last.
 #[derive(Debug, Args)]
 pub struct ExportArgs {
-    /// A full archive, or a full and an incremental one, by path or URL; or a ledger directory.
-    /// From a directory of archives, a server, a mirror or a store, it takes what a node would
-    /// choose
-    #[arg(value_name = "ARCHIVE|LEDGER|DIR|URL", required = true)]
-    inputs: Vec<PathBuf>,
-    /// Export only what changed since this older state, which must be the newest one in the output:
-    /// rows that were added, changed or closed. A full archive, with an incremental one on it, or a
-    /// ledger
+    #[command(flatten)]
+    state: StateArgs,
+    /// Export only what changed since this older state, which must be what the output has last: rows
+    /// that were added, changed or closed. A full archive, with an incremental one on it, or a ledger
     #[arg(long, value_names = ["OLD_FULL", "OLD_INCREMENTAL"], num_args = 1..=2)]
     since: Vec<PathBuf>,
     /// The directory (made if it is missing) or store (s3://BUCKET/PREFIX) for the tables, or - for
@@ -80,29 +68,10 @@ pub struct ExportArgs {
     /// For a test validator: also the mints of token accounts that pass the filters
     #[arg(long, help_heading = "Filters")]
     with_mints: bool,
-    /// Memory limit of the workers, for finding superseded records, and for sorting and writing
-    /// rows. What does not fit, and files on their way to a store, go to TMPDIR or /tmp, or to
-    /// /var/tmp if those are in memory [default: half of the free memory]
-    #[arg(long, value_name = "SIZE", value_parser = values::size, env = "SLOTPRESS_MEMORY")]
-    memory: Option<u64>,
     #[command(flatten)]
-    workers: WorkerArgs,
-    /// What to check: without the state, rows may be of a state that never existed
-    #[arg(long, value_name = "WHAT", default_value = "state", value_parser = values::choice(CHECK_MODES), help_heading = "Check")]
-    check: CheckMode,
-    /// Expected snapshot hash, as a trusted node advertises it
-    #[arg(long, value_name = "HASH", value_parser = values::hash, help_heading = "Check")]
-    expect_hash: Option<Hash>,
-    /// Expected slot
-    #[arg(long, value_parser = values::slot, value_name = "SLOT", help_heading = "Check")]
-    expect_slot: Option<u64>,
-    /// The bank snapshot of a ledger [default: the newest complete one]
-    #[arg(long, value_parser = values::slot, help_heading = "Ledger")]
-    slot: Option<u64>,
-    #[command(flatten, next_help_heading = "Ledger")]
-    directories: DirectoryArgs,
+    work: WorkArgs,
     #[command(flatten)]
-    network: NetworkArgs,
+    check: CheckArgs,
 }
 
 const TABLES: &[(&str, Table, &str)] = &[
@@ -154,9 +123,6 @@ impl Share {
     }
 }
 
-/// Maximum length of a file of addresses: enough for 10 million.
-const ADDRESSES_BYTES_MAX: u64 = 512 << 20;
-
 fn data_part(text: &str) -> Result<DataPart, String> {
     let wrong = || "it is none, full, or OFFSET:LENGTH, as in 0:32".to_string();
     match text {
@@ -178,23 +144,8 @@ fn memcmp(text: &str) -> Result<Memcmp, String> {
 fn addresses_of(text: &str) -> Result<Vec<Address>> {
     let parse = |text: &str| values::pubkey(text).map_err(|error| Error::usage(format!("--address {text}: {error}")));
     let Some(path) = text.strip_prefix('@').map(Path::new) else { return Ok(vec![parse(text)?]) };
-    let mut listed = String::new();
-    let file = slotpress_base::open_file(path)?;
-    file.take(ADDRESSES_BYTES_MAX + 1).read_to_string(&mut listed).or_path("read", path)?;
-    if listed.len() as u64 > ADDRESSES_BYTES_MAX {
-        return Err(Error::usage(format!("{} is longer than 512 MiB", path.shown())));
-    }
-    let lines =
-        listed.lines().map(str::trim).enumerate().filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
-    let parsed = lines.map(|(at, line)| {
-        values::pubkey(line).map_err(|error| Error::usage(format!("{}, line {}: {error}", path.shown(), at + 1)))
-    });
-    let parsed: Vec<_> = parsed.collect::<Result<_>>()?;
-    match parsed.is_empty() {
-        // An empty filter would select every account.
-        true => Err(Error::usage(format!("{} lists no address", path.shown()))),
-        false => Ok(parsed),
-    }
+    // An empty filter would select every account, so an empty list is an error.
+    values::listed(path, "address", |line| values::pubkey(line).map_err(Error::usage))
 }
 
 impl ExportArgs {
@@ -215,7 +166,7 @@ impl ExportArgs {
     }
 
     fn options(&self, is_stdout: bool, store_bytes: u64, ui: &Ui) -> Result<ExportOptions> {
-        let memory_bytes = planned::memory_or(self.memory, values::memory_or_half(None));
+        let memory_bytes = planned::memory_or(self.work.memory, values::memory_or_half(None));
         let mut options = ExportOptions::default().filter(self.filter()?).data(self.data);
         options.order = self.order;
         options.changes = !self.since.is_empty();
@@ -229,24 +180,19 @@ impl ExportArgs {
             }
         }
         let worker_bytes = DECODING_WORKER_BYTES + options.worker_bytes();
-        let share = Share::of(memory_bytes, self.memory.is_some(), self.workers.threads(), worker_bytes, &options)?;
+        let share =
+            Share::of(memory_bytes, self.work.memory.is_some(), self.work.workers.threads(), worker_bytes, &options)?;
         options.memory_bytes = share.files_bytes;
         let other_bytes = (2 * share.files_bytes).saturating_add(store_bytes);
-        let threads = self.workers.that_fit(|| Ok(worker_bytes), other_bytes, ui)?.min(share.threads);
-        options.visit = VerifyOptions::default().threads(threads).check(
-            CheckOptions::default()
-                .mode(self.check)
-                .memory_bytes(share.files_bytes)
-                .expect_hash(self.expect_hash)
-                .expect_slot(self.expect_slot),
-        );
+        let threads = self.work.workers.that_fit(|| Ok(worker_bytes), other_bytes, ui)?.min(share.threads);
+        options.visit = VerifyOptions::default().threads(threads).check(self.check.options(Some(share.files_bytes)));
         Ok(options)
     }
 }
 
 pub fn run(args: &ExportArgs, ui: &Ui) -> Result<()> {
-    let is_stdout = is_stdout(&args.output, ui)?;
-    let store = store_of(&args.output, args.memory, &args.network.connection)?;
+    let is_stdout = stdout::is_meant(&args.output, ui)?;
+    let store = store_of(&args.output, args.work.memory, &args.state.network.connection)?;
     let options = args.options(is_stdout, store.as_ref().map_or(0, |store| store.options().memory_bytes), ui)?;
     let mut stream = is_stdout.then(|| stdout::for_rows(ui)).transpose()?;
     let to = match (&mut stream, &store) {
@@ -254,45 +200,37 @@ pub fn run(args: &ExportArgs, ui: &Ui) -> Result<()> {
         (None, Some(store)) => ExportTo::Store(store, spill_dir(None)),
         (None, None) => ExportTo::Dir(args.output.clone()),
     };
-    let reads = Reads::Again("its accounts are read twice");
-    let open = |paths: &[PathBuf], of_ledger| {
-        StateInput::open(paths, of_ledger, Error::usage(FOR_LEDGERS), reads, &args.network, ui)
-    };
-    let (input, elsewhere) = (open(&args.inputs, (&args.directories, args.slot))?, DirectoryArgs::default());
-    let since = (!args.since.is_empty()).then(|| open(&args.since, (&elsewhere, None))).transpose()?;
-    let exported =
-        export(input.accounts(args.slot), since.as_ref().map(|since| since.accounts(None)), to, &options, ui);
+    let input = args.state.open(true, ui)?;
+    let since = (!args.since.is_empty()).then(|| args.state.open_other(&args.since, true, ui)).transpose()?;
+    let exported = export(input.accounts(), since.as_ref().map(StateInput::accounts), to, &options, ui);
     if stream.is_some_and(|stream| stream.is_closed) {
         // A reader such as `head` closes it when it has read enough: no failure, as for other
         // results.
         ui.tell("standard output was closed before the end: the state was not checked");
         return Ok(());
     }
-    print_report(&exported?, ui);
-    [Some(&input), since.as_ref()].into_iter().flatten().for_each(|input| input.print_transfers(ui));
+    show(&exported?, ui);
+    [Some(&input), since.as_ref()].into_iter().flatten().for_each(|input| input.show_transfers(ui));
     Ok(())
 }
 
-fn print_report(report: &ExportReport, ui: &Ui) {
+fn show(report: &ExportReport, ui: &Ui) {
     let facts = &report.facts;
     // Rows went to standard output, so the report goes to stderr.
     if report.manifests.is_empty() {
         return ui.tell(&format!("slot {}, state {}: rows are right", facts.slot, facts.state));
     }
-    if !ui.print_head("export", report, &report.manifests.join("\n")) {
-        return;
-    }
-    ui.print(&format!("  slot {}, hash {}, state {}", facts.slot, facts.hash, facts.state));
+    let unparsed = ("unparsed", "[{unparsed_accounts}: see the table accounts]");
+    let rows = [
+        ("slot", "{slot}, hash {hash}, state {state}"),
+        unparsed,
+        ("elapsed", "{elapsed_seconds}, CPU load {cpu_seconds%elapsed_seconds}"),
+    ];
+    ui.report("export", &report.manifests.join("\n"), report, &rows);
     for table in &report.tables {
         let [rows, files] = [values::count_of(table.rows, "row"), values::count_of(table.files.len() as u64, "file")];
-        ui.print(&format!("  {}: {rows} in {files}, {}", table.table.name(), values::show_bytes(table.bytes)));
+        ui.row(table.table.name(), &format!("{rows} in {files}, {}", values::show_bytes(table.bytes)));
     }
-    if facts.unparsed_accounts > 0 {
-        let count = values::count_of(facts.unparsed_accounts, "account");
-        ui.print(&format!("  {count} could not be parsed: see the table accounts"));
-    }
-    let (time, cpu_percent) = (values::show_duration(report.elapsed.wall), report.elapsed.cpu_percent());
-    ui.print(&format!("  elapsed {time}, CPU load {cpu_percent:.0} %"));
 }
 
 #[cfg(test)]

@@ -5,13 +5,11 @@ use std::path::PathBuf;
 use clap::Args;
 use slotpress::{FetchOptions, FetchReport, Result, Root, fetch};
 use slotpress_base::text::ShowPath;
-use slotpress_net::{Fetched, GivenBytes};
 
-use super::io_policy::rate;
+use super::arguments::rate;
 use super::network::{PeersArgs, TransferArgs};
 use super::planned::{self, STREAM_BYTES};
 use super::ui::Ui;
-use super::values;
 
 /// Fetch archives from servers over several connections, resuming after failures
 ///
@@ -35,7 +33,7 @@ pub struct FetchArgs {
     #[arg(long, value_name = "ROOT", value_delimiter = ',')]
     expect_root: Vec<Root>,
     /// Limit fetching to this many bytes per second
-    #[arg(long, value_name = "SIZE", value_parser = rate, env = "SLOTPRESS_MAX_RATE")]
+    #[arg(long, value_name = "SIZE", value_parser = rate)]
     max_rate: Option<u64>,
     #[command(flatten)]
     peers: PeersArgs,
@@ -60,55 +58,30 @@ pub fn run(args: &FetchArgs, ui: &Ui) -> Result<()> {
     let options = FetchOptions::new(Vec::new(), &args.output).find(find).limits(limits).trusted(trusted).quorum(quorum);
     let client = args.transfer.client(args.max_rate)?;
     let report = fetch(&client, &options, ui)?;
-    print_report(&report, ui);
+    show(&report, ui);
     super::list::tell_of_partials(&args.output, ui);
     super::bootstrap::tell_of_better(report.given_up.as_ref(), ui);
     Ok(())
 }
 
-fn print_report(report: &FetchReport, ui: &Ui) {
-    if ui.is_json() {
-        return ui.print_report("fetch", report);
-    }
+fn show(report: &FetchReport, ui: &Ui) {
+    ui.object("fetch", report);
     for archive in &report.archives {
-        archive.path.iter().for_each(|path| ui.print_verbatim(&path.shown()));
-        if !ui.is_quiet() {
-            print_fetched(archive.fetched.as_ref(), ui);
-            print_checked(archive.root, ui);
-        }
+        let fetched = match archive.fetched {
+            Some(_) => {
+                "{fetched_bytes} in {fetch_seconds}, {fetched_bytes/fetch_seconds}[, {kept_bytes} existed already]"
+            }
+            None => "nothing: the file exists already",
+        };
+        let checked = match archive.root {
+            Some(_) => "every frame compared with its hash; root {root}",
+            None => UNCHECKED,
+        };
+        let path = archive.path.as_ref().map(|path| path.shown()).unwrap_or_default();
+        ui.part(&path, archive, &[("fetched", fetched), ("from", "{servers}"), ("checked", checked)]);
     }
-    if ui.is_quiet() {
-        return;
-    }
-    ui.print(&format!("  vouched  {}", report.vouchers));
+    ui.row("vouched", &report.vouchers.to_string());
 }
 
-pub fn print_fetched(fetched: Option<&Fetched>, ui: &Ui) {
-    let Some(fetched) = fetched else { return ui.print("  fetched  nothing: the file exists already") };
-    let bytes = fetched.fetched_bytes();
-    let kept = match fetched.kept_bytes {
-        0 => String::new(),
-        kept => format!(", {} existed already", values::show_bytes(kept)),
-    };
-    ui.print(&format!(
-        "  fetched  {} in {}, {}{kept}",
-        values::show_bytes(bytes),
-        values::show_duration(fetched.elapsed),
-        values::show_rate(bytes, fetched.elapsed)
-    ));
-    for GivenBytes { server, bytes, .. } in &fetched.servers {
-        ui.print(&format!("  from     {server}: {}", values::show_bytes(*bytes)));
-    }
-}
-
-pub fn print_checked(root: Option<Root>, ui: &Ui) {
-    let checked = match root {
-        Some(root) => format!("every frame compared with its hash; root {root}"),
-        None => {
-            "from its first frame to its last, not what they hold: it has no frame hashes; `slotpress verify` checks \
-                 the rest"
-                .to_string()
-        }
-    };
-    ui.print(&format!("  checked  {checked}"));
-}
+const UNCHECKED: &str = "from its first frame to its last, not what they hold: it has no frame hashes; \
+    `slotpress verify` checks the rest";

@@ -9,8 +9,10 @@ use slotpress::net::Candidate;
 use slotpress::{Client, ClientOptions, FindReport, Result, find};
 use slotpress_net::OfferPlace;
 
-use super::lines::{cut, table};
+use super::json::Both;
+use super::lines::{columns_of_results, cut};
 use super::network::{NetworkArgs, PeersArgs};
+use super::tables::{Table, TableOf, Unit};
 use super::ui::Ui;
 use super::values;
 
@@ -49,33 +51,25 @@ pub fn run(args: &FindArgs, ui: &Ui) -> Result<()> {
     let options = args.peers.find_options(&[&args.sources[..], &args.source].concat())?;
     let client = Client::new(&options_for_peers(&args.network))?;
     let report = find(&client, &options, ui)?;
-    match ui.is_json() {
-        true => print_json(&report, ui),
-        false if ui.is_quiet() => {
-            let best = report.candidates.iter().take(1);
-            let offers = best.flat_map(|one| [Some(&one.full), one.incremental.as_ref()]).flatten();
-            offers.for_each(|offer| ui.print_verbatim(&offer.shown()));
-        }
-        false => print_table(&report, ui),
+    for (number, one) in report.candidates.iter().enumerate() {
+        ui.object("candidate", &Both { first: &json!({ "rank": number + 1 }), second: one });
     }
+    report.refused.iter().for_each(|refused| ui.object("refused", refused));
+    ui.object("find", &report);
+    let best = report.candidates.first();
+    let offers = best.into_iter().flat_map(|one| [Some(&one.full), one.incremental.as_ref()]).flatten();
+    offers.for_each(|offer| ui.short(&offer.shown()));
+    show(&report, ui);
     report.require_candidate().map(drop)
 }
 
-fn print_json(report: &FindReport, ui: &Ui) {
-    for (number, one) in report.candidates.iter().enumerate() {
-        ui.print_reports("candidate", &json!({ "rank": number + 1 }), one);
+fn show(report: &FindReport, ui: &Ui) {
+    let shown = report.candidates.len().min(ROWS_MAX);
+    if shown > 0 {
+        table(&report.candidates[..shown]).lines(columns_of_results()).iter().for_each(|line| ui.say(line));
     }
-    report.refused.iter().for_each(|refused| ui.print_report("refused", refused));
-    ui.print_report("find", report);
-}
-
-fn print_table(report: &FindReport, ui: &Ui) {
-    if !report.candidates.is_empty() {
-        let rows = report.candidates.iter().take(ROWS_MAX).map(row).collect();
-        table(&HEADINGS, rows, &[5], ui.columns()).iter().for_each(|line| ui.print_verbatim(line));
-    }
-    if report.candidates.len() > ROWS_MAX {
-        ui.print(&format!("  … and {} more (--json lists all)", report.candidates.len() - ROWS_MAX));
+    if report.candidates.len() > shown {
+        ui.say(&format!("  … and {} more (--json lists all)", report.candidates.len() - shown));
     }
     let mut reasons: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for refused in &report.refused {
@@ -88,43 +82,38 @@ fn print_table(report: &FindReport, ui: &Ui) {
     let mut reasons: Vec<(&str, Vec<String>)> = reasons.into_iter().collect();
     reasons.sort_by_key(|(_, sources)| std::cmp::Reverse(sources.len()));
     if !reasons.is_empty() {
-        ui.print(&format!(
-            "{} of {} servers cannot be used:",
-            values::show_count(report.refused.len() as u64),
-            report.asked_count
-        ));
+        let refused = values::show_count(report.refused.len() as u64);
+        ui.say(&format!("{refused} of {} servers cannot be used:", report.asked_count));
     }
     for (why, sources) in reasons.iter().take(REASONS_MAX) {
-        ui.print_verbatim(&format!("{:>6}  {}", sources.len(), cut(&sources.join(", "), 70)));
-        ui.print(&format!("        {why}"));
+        ui.say(&format!("{:>6}  {}\n        {why}", sources.len(), cut(&sources.join(", "), 70)));
     }
-    for relaxed in &report.relaxed {
-        ui.print(&format!("note: {relaxed}"));
-    }
-    if !report.candidates.is_empty() {
+    report.relaxed.iter().for_each(|relaxed| ui.say(&format!("note: {relaxed}")));
+    if shown > 0 {
         let rate = values::show_bytes(report.restore_bytes_per_second);
-        ui.print(&format!("at boot: age now + fetch (one connection) + restore at {rate}/s (assumed)"));
-        ui.print(&format!("a slot takes {}", report.slot_time));
-        ui.print("slots and hashes are what servers claim: compare them with a node you trust");
+        ui.say(&format!("at boot: age now + fetch (one connection) + restore at {rate}/s (assumed)"));
+        ui.say(&format!("a slot takes {}", report.slot_time));
+        ui.say("slots and hashes are what servers claim: compare them with a node you trust");
     }
 }
-
-const HEADINGS: [&str; 6] = ["at boot", "age", "slot", "size", "rate", "source"];
 
 /// Removes `http://` and a slash at the end, which nearly all sources have.
 fn shown_source(source: &str) -> String {
     source.trim_start_matches("http://").trim_end_matches('/').to_string()
 }
 
-fn row(one: &Candidate) -> Vec<String> {
-    let age = one.age.map_or("unknown".to_string(), values::show_age);
-    let size = one.bytes().map_or("?".to_string(), values::show_bytes);
-    let rate = match (&one.full.place, one.rate_bytes_per_second) {
-        (OfferPlace::Local(_), _) => "local".to_string(),
-        (_, Some(rate)) => format!("{}/s", values::show_bytes(rate)),
-        (_, None) => "-".to_string(),
+fn table(candidates: &[Candidate]) -> Table {
+    let rate = |one: &Candidate| match (&one.full.place, one.rate_bytes_per_second) {
+        (OfferPlace::Local(_), _) => Some("local".to_string()),
+        (_, rate) => Some(format!("{}/s", values::show_bytes(rate?))),
     };
-    let slot = format!("{}{}", one.slot(), if one.incremental.is_some() { "" } else { " full" });
-    let at_boot = one.expected_age.map_or("unknown".to_string(), values::show_duration);
-    vec![at_boot, age, slot, size, rate, shown_source(&one.source)]
+    let slot = |one: &Candidate| format!("{}{}", one.slot(), if one.incremental.is_some() { "" } else { " full" });
+    TableOf::new("", "", candidates)
+        .shown("at boot", Unit::Age, |one| one.expected_age.map(|age| age.as_secs_f64()))
+        .shown("age", Unit::Age, |one| one.age.map(|age| age.as_secs_f64()))
+        .shown("slot", Unit::Text, slot)
+        .shown("size", Unit::Bytes, Candidate::bytes)
+        .shown("rate", Unit::Text, rate)
+        .shown("source", Unit::Text, |one| shown_source(&one.source))
+        .finish()
 }

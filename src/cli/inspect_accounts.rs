@@ -8,12 +8,13 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 use slotpress::{AccountsInput, Address, ArchiveName, Error, Result, VerifyOptions};
 use slotpress_base::text::{self, ShowPath};
-use slotpress_read::{AccountsSummary, FoundAccount, RecordTotals, find_account, inspect_accounts, owner_name};
+use slotpress_read::{AccountsSummary, FoundAccount, RecordTotals, find_account, inspect_accounts};
 
-use super::inspect::field;
-use super::lines::table;
+use super::lines::columns_of_results;
+use super::render::Row;
+use super::tables::{Table, TableOf, Unit};
 use super::ui::Ui;
-use super::values::{count_of, show_bytes, show_count};
+use super::values::show_count;
 
 /// Maximum number of rows in the table of owners; `--json` prints all.
 const OWNER_ROWS_MAX: usize = 20;
@@ -38,60 +39,47 @@ pub fn run_accounts(input: AccountsInput<'_>, owner: Option<Address>, options: &
         _ => None,
     };
     let found = inspect_accounts(input, owner, options, ui)?;
-    match ui.is_json() {
-        true => print_json(&found, ui),
-        false => print_tables(&found, incremental.as_deref(), owner, ui),
+    ui.object("accounts", &found);
+    for owner in found.owner_rows() {
+        if ui.is_pipe_broken() {
+            return Ok(());
+        }
+        ui.object("owner", &owner);
     }
+    let paths: Vec<String> =
+        [Some(&found.path), incremental.as_ref()].into_iter().flatten().map(|it| it.shown()).collect();
+    ui.part(&paths.join("\n"), &found, ACCOUNTS);
+    table_of_owners(&found).lines(columns_of_results()).iter().for_each(|line| ui.say(line));
     Ok(())
 }
 
-fn print_json(found: &AccountsSummary, ui: &Ui) {
-    ui.print_report("accounts", found);
-    for owner in found.owner_rows() {
-        ui.print_report("owner", &owner);
-        if ui.is_pipe_broken() {
-            return;
-        }
-    }
-}
+const ACCOUNTS: &[Row<'_>] = &[
+    ("only owner", "{owner}"),
+    ("accounts", "{accounts}, {stored_bytes} in storages"),
+    ("tombstones", "{tombstones}, {tombstone_bytes}"),
+    ("superseded", "{superseded_records}, {superseded_bytes}, by newer ones"),
+    ("obsolete", "{obsolete_records}, {obsolete_bytes}, on disk only"),
+];
 
-fn print_tables(found: &AccountsSummary, incremental: Option<&Path>, owner: Option<Address>, ui: &Ui) {
-    let totals = &found.totals;
-    [Some(found.path.as_path()), incremental].into_iter().flatten().for_each(|path| ui.print_verbatim(&path.shown()));
-    if let Some(owner) = owner {
-        field(ui, "only owner", &owner_text(&owner));
-    }
-    let text = |records, bytes| format!("{}, {}", count_of(records, "record"), show_bytes(bytes));
-    let (accounts, bytes) = (count_of(totals.accounts, "account"), show_bytes(totals.stored_bytes));
-    ui.print(&format!("  accounts     {accounts}, {bytes} in storages"));
-    field(ui, "tombstones", &text(totals.tombstones, totals.tombstone_bytes));
-    let superseded = text(found.superseded_records, found.superseded_bytes);
-    ui.print(&format!("  superseded   {superseded}, by newer ones"));
-    if let Some(obsolete) = &found.obsolete {
-        let obsolete = text(obsolete.records, obsolete.bytes);
-        ui.print(&format!("  obsolete     {obsolete}, on disk only"));
-    }
-
-    ui.print("");
-    let row = |name: String, totals: &RecordTotals| {
-        let share = 100.0 * totals.stored_bytes as f64 / found.totals.stored_bytes.max(1) as f64;
-        vec![name, show_count(totals.accounts), show_bytes(totals.stored_bytes), format!("{share:.1}")]
-    };
-    let named = |owner: &Address| owner_name(owner).map_or(owner.to_string(), |name| format!("{owner}\n  {name}"));
-    let shown = found.owners.iter().take(OWNER_ROWS_MAX);
-    let mut rows: Vec<Vec<String>> = shown.map(|(owner, totals)| row(named(owner), totals)).collect();
+/// The owners with most bytes, and the sum of all others.
+fn table_of_owners(found: &AccountsSummary) -> Table {
+    let mut rows: Vec<(String, RecordTotals)> = found
+        .owner_rows()
+        .take(OWNER_ROWS_MAX)
+        .map(|row| (row.name.map_or(row.owner.to_string(), |name| format!("{}\n  {name}", row.owner)), row.totals))
+        .collect();
     let mut rest = RecordTotals::default();
-    let hidden = found.owners.iter().skip(OWNER_ROWS_MAX);
-    let hidden = hidden.map(|(_, totals)| rest.add(totals)).count() as u64;
+    found.owners.iter().skip(OWNER_ROWS_MAX).for_each(|(_, totals)| rest.add(totals));
     if rest != RecordTotals::default() {
-        rows.push(row(format!("{} more", show_count(hidden)), &rest));
+        rows.push((format!("{} more", show_count((found.owners.len() - OWNER_ROWS_MAX) as u64)), rest));
     }
-    let lines = table(&["OWNER", "ACCOUNTS", "BYTES", "%"], rows, &[0], ui.columns() - 2);
-    lines.iter().for_each(|line| ui.print_verbatim(&format!("  {line}")));
-}
-
-fn owner_text(owner: &Address) -> String {
-    owner_name(owner).map_or_else(|| owner.to_string(), |name| format!("{owner} ({name})"))
+    let all_bytes = found.totals.stored_bytes.max(1) as f64;
+    TableOf::new("", "", &rows)
+        .shown("OWNER", Unit::Text, |(owner, _)| owner.clone())
+        .shown("ACCOUNTS", Unit::Count, |(_, totals)| totals.accounts)
+        .shown("BYTES", Unit::Bytes, |(_, totals)| totals.stored_bytes)
+        .shown("%", Unit::Percent, |(_, totals)| 100.0 * totals.stored_bytes as f64 / all_bytes)
+        .finish()
 }
 
 /// Finds one account and prints it. `shown` is the input as the user named it.
@@ -105,30 +93,28 @@ pub fn run_account(input: AccountsInput<'_>, pubkey: Address, threads: usize, sh
             None => error,
         });
     };
-    let (slot, storage_id, offset_bytes) = (found.slot, found.storage_id, found.offset_bytes);
-    if ui.is_json() {
-        let data_base64 = STANDARD.encode(&found.data);
-        ui.print_report("account", &AccountFields { path: shown, found: &found, data_base64 });
-        return Ok(());
-    }
-    ui.print(&pubkey.to_string());
-    if found.is_closed() {
-        field(ui, "state", "closed: its newest record has no lamports");
-    }
-    field(ui, "owner", &owner_text(&found.owner));
-    ui.print(&format!("  balance      {} lamports", show_count(found.lamports)));
-    field(ui, "executable", if found.is_executable { "yes" } else { "no" });
-    ui.print(&format!("  slot         {slot}"));
-    ui.print(&format!("  storage      {slot}.{storage_id}, record at offset {offset_bytes}"));
+    let data_base64 = STANDARD.encode(&found.data);
+    let state = if found.is_closed() { "closed: its newest record has no lamports" } else { "[]" };
+    let rows = [&[("state", state)], ACCOUNT].concat();
+    ui.report("account", &pubkey.to_string(), &AccountFields { path: shown, found: &found, data_base64 }, &rows);
     let data = &found.data[..found.data.len().min(DATA_BYTES_MAX)];
-    let [all, shown] = [found.data.len(), data.len()].map(|bytes| bytes as u64);
-    let cut = (shown < all).then(|| format!(", of which the first {} (`--json` has all)", show_count(shown)));
-    field(ui, "data", &(count_of(all, "byte") + &cut.unwrap_or_default()));
     for (number, bytes) in data.chunks(16).enumerate() {
-        ui.print(&hex_row(number * 16, bytes));
+        ui.say(&hex_row(number * 16, bytes));
+    }
+    if data.len() < found.data.len() {
+        ui.say("  … (`--json` has all)");
     }
     Ok(())
 }
+
+const ACCOUNT: &[Row<'_>] = &[
+    ("owner", "{owner}[ ({name})]"),
+    ("balance", "{lamports}"),
+    ("executable", "{executable}"),
+    ("slot", "{slot}"),
+    ("storage", "{storage}, record at offset {offset_bytes}"),
+    ("data", "{data_bytes}"),
+];
 
 fn hex_row(offset: usize, bytes: &[u8]) -> String {
     let mut text = format!("  {offset:08x} ");

@@ -19,21 +19,6 @@ pub struct Both<'a, A, B> {
 }
 
 #[derive(Serialize)]
-#[serde(tag = "type", rename = "progress")]
-pub struct ProgressLine<'a> {
-    pub stage: &'a str,
-    pub step: Option<usize>,
-    pub steps: Option<usize>,
-    pub input_bytes: u64,
-    pub output_bytes: u64,
-    pub total_bytes: Option<u64>,
-    pub done_percent: Option<f64>,
-    pub elapsed_seconds: f64,
-    pub left_seconds: Option<f64>,
-    pub note: Option<&'a str>,
-}
-
-#[derive(Serialize)]
 #[serde(tag = "type", rename = "error")]
 pub struct ErrorLine<'a> {
     pub message: String,

@@ -17,9 +17,10 @@ use slotpress_net::shown;
 use slotpress_read::catalog::listed::parse_list;
 use slotpress_read::{ArchiveFields, look_for_reasons, look_for_times, scan_with_copies, unix_ns};
 
+use super::json::Both;
 use super::network::{NetworkArgs, refuse_url};
 use super::ui::Ui;
-use super::values;
+use super::{render, values};
 
 /// List archives: which belong together, and which a node would choose
 ///
@@ -52,13 +53,28 @@ struct ListedFields {
 }
 
 pub fn run(args: &ListArgs, ui: &Ui) -> Result<()> {
-    let (catalog, partials) = look(args, ui)?;
-    print_list(&catalog, &partials, args, ui);
+    let (catalog, partials) = match url_of(&args.place) {
+        Some(url) => (ask(url, &args.place, &args.network, ui)?, Vec::new()),
+        None => {
+            refuse_url(&args.place, &|url| format!("for a server, write {url}"))?;
+            let dirs = std::slice::from_ref(&args.place);
+            let mut catalog = catalog::scan(dirs)?;
+            look_for_times(&mut catalog, &Catalog::default());
+            look_for_reasons(&mut catalog, dirs);
+            (catalog, find_partials(&args.place)?)
+        }
+    };
+    show(&catalog, &partials, args, ui);
     match args.max_age {
         Some(max_age) => check_age(&catalog, max_age, &args.place),
         None if args.newest => newest_of(&catalog, &args.place).map(drop),
         None => Ok(()),
     }
+}
+
+/// A place as a URL; `None` for a path.
+pub fn url_of(place: &Path) -> Option<&str> {
+    place.to_str().filter(|text| text.contains("://"))
 }
 
 /// The archives of a place that a node would choose.
@@ -88,38 +104,28 @@ fn check_age(catalog: &Catalog, max_age: Duration, place: &Path) -> Result<()> {
     Err(Error::failed(format!("the newest archive in {place} is {age} old, more than {max_age}: {}", newest.name)))
 }
 
-fn print_list(catalog: &Catalog, partials: &[Partial], args: &ListArgs, ui: &Ui) {
-    let listed = || catalog.archives().iter().filter(|archive| !args.newest || is_chosen(archive, catalog));
+fn show(catalog: &Catalog, partials: &[Partial], args: &ListArgs, ui: &Ui) {
     let now = clock::now();
-    if ui.is_json() {
-        for archive in listed() {
-            let fields = ArchiveFields::new(archive, catalog, now);
-            let file = archive.path().to_string_lossy().into_owned();
-            ui.print_report("archive_listed", &ListedFields { fields, file, chosen: is_chosen(archive, catalog) });
-        }
-        catalog.unusable().iter().for_each(|unusable| ui.print_report("archive_unusable", unusable));
-        partials.iter().for_each(|partial| print_partial(partial, None, ui));
-        return ui.print_report("choice", catalog);
-    }
-    if ui.is_quiet() {
-        listed().for_each(|archive| ui.print_verbatim(&archive.path().shown()));
-        return;
-    }
-    for archive in listed() {
-        ui.print(&line(archive, catalog, now));
+    for archive in catalog.archives().iter().filter(|archive| !args.newest || is_chosen(archive, catalog)) {
+        let (path, fields) = (archive.path(), ArchiveFields::new(archive, catalog, now));
+        let file = path.to_string_lossy().into_owned();
+        let fields = ListedFields { fields, file, chosen: is_chosen(archive, catalog) };
+        ui.item("archive_listed", &fields, &path.shown(), &line(archive, catalog, &fields, now));
     }
     for unusable in catalog.unusable() {
-        ui.print(&format!("! {}", line_of_unusable(&unusable.archive, &unusable.fault, now)));
+        let line = format!("! {}", line_of_unusable(&unusable.archive, &unusable.fault, now));
+        ui.item("archive_unusable", unusable, "", &line);
     }
-    partials.iter().for_each(|partial| print_partial(partial, None, ui));
-    match catalog.choice() {
-        None if catalog.archives().is_empty() => ui.print(&format!("no archives in {}", args.place.shown())),
-        None => ui.print("a node would choose none of them"),
+    partials.iter().for_each(|partial| show_partial(partial, None, ui));
+    let choice = match catalog.choice() {
+        None if catalog.archives().is_empty() => format!("no archives in {}", args.place.shown()),
+        None => "a node would choose none of them".to_string(),
         Some(choice) => {
             let slot = choice.incremental.unwrap_or(choice.full).name.slot;
-            ui.print(&format!("* a node would choose these, and start at slot {slot}"));
+            format!("* a node would choose these, and start at slot {slot}")
         }
-    }
+    };
+    ui.item("choice", catalog, "", &choice);
 }
 
 pub fn line_of_unusable(archive: &Archive, fault: &Fault, now: SystemTime) -> String {
@@ -128,13 +134,16 @@ pub fn line_of_unusable(archive: &Archive, fault: &Fault, now: SystemTime) -> St
     format!("{place}{}\n    {size}, here for {age}, not usable: {fault}", archive.name)
 }
 
-/// Prints an unfinished download. `removed` is `None` in `list`, which deletes nothing; `prune`
-/// passes whether it deleted the download.
-pub fn print_partial(partial: &Partial, removed: Option<bool>, ui: &Ui) {
-    if ui.is_json() {
-        return ui.print_reports("partial_download", partial, &json!({ "removed": removed == Some(true) }));
+/// Prints an unfinished download, and with `prune` what became of it: whether it was removed, and in
+/// which words.
+pub fn show_partial(partial: &Partial, removed: Option<(bool, &str)>, ui: &Ui) {
+    let (is_removed, words) = removed.unwrap_or((false, ""));
+    ui.object("partial_download", &Both { first: partial, second: &json!({ "removed": is_removed }) });
+    if words.is_empty() {
+        return ui.say(&format!("  {}", line_of_partial(partial)));
     }
-    ui.print(&format!("  {}", line_of_partial(partial)));
+    ui.short(&partial.path().shown());
+    ui.say(&format!("{words} {partial} ({})", values::show_bytes(partial.size_bytes)));
 }
 
 pub fn line_of_partial(partial: &Partial) -> String {
@@ -158,19 +167,6 @@ pub fn tell_of_partials(dir: &Path, ui: &Ui) {
     }
 }
 
-fn look(args: &ListArgs, ui: &Ui) -> Result<(Catalog, Vec<Partial>)> {
-    match args.place.to_str().filter(|text| text.contains("://")) {
-        Some(text) => Ok((ask(text, &args.place, &args.network, ui)?, Vec::new())),
-        None => {
-            refuse_url(&args.place, &|url| format!("for a server, write {url}"))?;
-            let mut catalog = catalog::scan(std::slice::from_ref(&args.place))?;
-            look_for_times(&mut catalog, &Catalog::default());
-            look_for_reasons(&mut catalog, std::slice::from_ref(&args.place));
-            Ok((catalog, find_partials(&args.place)?))
-        }
-    }
-}
-
 /// Names in a directory: a ledger or an unpacked archive has at least one of them.
 const OF_A_LEDGER: [&str; 5] = ["accounts", "genesis.bin", "ledger.lock", "rocksdb", "version"];
 
@@ -190,7 +186,7 @@ pub fn catalog_in(place: &Path) -> Result<Option<Catalog>> {
 /// Lists the archives of a directory, as [`catalog_in`] does, or of a store, a mirror or a server.
 /// Returns `None` for a single archive.
 pub fn catalog_at(place: &Path, network: &NetworkArgs, ui: &Ui) -> Result<Option<Catalog>> {
-    let catalog = match place.to_str().filter(|text| text.contains("://")) {
+    let catalog = match url_of(place) {
         Some(text) if matches!(text.parse::<SourceArg>()?, SourceArg::Archive(_)) => return Ok(None),
         Some(text) => ask(text, place, network, ui)?,
         None => return catalog_in(place),
@@ -238,38 +234,23 @@ fn is_chosen(archive: &Archive, catalog: &Catalog) -> bool {
     catalog.choice().is_some_and(|choice| is_same(choice.full) || choice.incremental.is_some_and(is_same))
 }
 
-fn line(archive: &Archive, catalog: &Catalog, now: SystemTime) -> String {
-    let mark = if is_chosen(archive, catalog) { '*' } else { ' ' };
-    let mut line = format!("{mark} {}\n    ", archive.name);
-    line += &match archive.size_bytes {
-        0 => "size not known".to_string(),
-        bytes => values::show_bytes(bytes),
-    };
-    line += &match catalog.age_of(archive, unix_ns(now)) {
-        None => ", age unknown".to_string(),
-        Some(age) => format!(", {} old", values::show_age(age)),
-    };
+fn line(archive: &Archive, catalog: &Catalog, fields: &ListedFields, now: SystemTime) -> String {
+    let mut text = String::from(if fields.chosen { "* {name}\n    " } else { "  {name}\n    " });
+    text += if archive.size_bytes == 0 { "size not known" } else { "{size_bytes}" };
+    text += if catalog.age_of(archive, unix_ns(now)).is_some() { ", {age_seconds} old" } else { ", age unknown" };
     if archive.modified_ns > 0 {
-        line += &format!(", here for {}", values::show_age(archive.age(unix_ns(now))));
+        text += &format!(", here for {}", values::show_age(archive.age(unix_ns(now))));
     }
-    let behind = catalog.newest_slot().unwrap_or_default().saturating_sub(archive.name.slot);
-    if behind > 0 {
-        line += &format!(", {} behind the newest", catalog.slot_time.show(behind));
-    }
+    text += "[, {slots_behind} ({seconds_behind}) behind the newest]";
     if archive.is_remote {
-        line += ", in remote/";
+        text += ", in remote/";
     }
     if archive.name.base_slot.is_some() && catalog.base_of(archive).is_none() {
-        line += ", its full archive is not here";
+        text += ", its full archive is not here";
     }
     if archive.is_rebased() {
-        line += ", made by rebase: not for nodes that have a full archive of a slot between its two slots";
+        text += ", made by rebase: not for nodes that have a full archive of a slot between its two slots";
     }
-    if let Some(reason) = archive.kept_because {
-        line += &format!(", kept: {}", reason.as_str());
-    }
-    if let Some(hashes) = archive.hashes {
-        line += &format!("\n    root {}", hashes.root);
-    }
-    line
+    text += "[, kept: {kept_because}][\n    root {root}]";
+    render::filled(&text, &serde_json::to_value(fields).unwrap_or_default()).unwrap_or_default()
 }

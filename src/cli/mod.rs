@@ -6,9 +6,7 @@
 
 mod archive;
 mod arguments;
-mod arrival;
 mod bootstrap;
-mod check;
 mod codec;
 mod demo;
 mod doctor;
@@ -21,7 +19,6 @@ mod find;
 mod hints;
 mod inspect;
 mod inspect_accounts;
-mod io_policy;
 mod json;
 mod levels;
 mod lines;
@@ -35,13 +32,13 @@ mod prune;
 mod publish;
 mod rebase;
 mod recompress;
+mod render;
 mod restore;
-mod retention;
 mod serve;
 mod stdout;
-mod stopping;
 mod stores;
 mod synth;
+mod tables;
 pub mod ui;
 mod usage;
 pub mod values;
@@ -52,7 +49,7 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::{Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Arg, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 use slotpress::{Error, Progress};
 use slotpress_base::text::escaped;
 use slotpress_base::threads::{guarded, keep_panics_quiet};
@@ -75,7 +72,7 @@ struct Cli {
     command: Verb,
 }
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Output")]
 struct ScreenArgs {
     /// Print results as JSON, one object per line
@@ -89,7 +86,7 @@ struct ScreenArgs {
     #[arg(short, long, global = true, conflicts_with = "quiet")]
     verbose: bool,
     /// Show no progress; otherwise a bar on a terminal, and elsewhere a line now and then
-    #[arg(long, global = true, value_parser = ["none"], env = "SLOTPRESS_PROGRESS")]
+    #[arg(long, global = true, value_parser = ["none"])]
     progress: Option<String>,
 }
 
@@ -141,7 +138,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             };
         }
     };
-    let ui = match Ui::new(&cli.screen) {
+    let ui = match Ui::new(cli.screen, what_happens(&cli.command)) {
         Ok(ui) => ui,
         Err(error) => {
             eprint(&error);
@@ -151,15 +148,25 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     for name in environment::unknown(&command(), std::env::vars_os().map(|(name, _)| name)) {
         ui.warn(&format!("{} is set, but no flag of slotpress has that variable: it is ignored", escaped(&name)));
     }
-    if let Some(text) = stopping::what_happens(&cli.command).filter(|_| !ui.is_quiet()) {
-        stopping::watch(ui.shown(), ui.is_stderr_json(), text);
-    }
     match guarded(|| run(cli.command, &ui)).and_then(|()| ui.finish()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             ui.error(&error);
             ExitCode::from(error.kind().exit_code())
         }
+    }
+}
+
+/// Message on interruption; `None` for commands that log it themselves.
+fn what_happens(verb: &Verb) -> Option<&'static str> {
+    match verb {
+        Verb::Archive(_) | Verb::Restore(_) | Verb::Recompress(_) | Verb::Rebase(_) | Verb::Synth(_) => {
+            Some("stopping: removing what was written")
+        }
+        Verb::Fetch(_) => Some("stopping: downloaded bytes are kept, and the next run continues from there"),
+        Verb::Bootstrap(_) => Some("stopping: downloaded bytes are kept for the next run, everything else is removed"),
+        Verb::Serve(_) | Verb::Publish(_) => None,
+        _ => Some("stopping"),
     }
 }
 
@@ -194,9 +201,17 @@ fn run(verb: Verb, ui: &Ui) -> Result<(), Error> {
     }
 }
 
+/// Headings of flags that are alike in many commands, or that few people type: only `--help` shows
+/// them, not `-h`.
+const SELDOM: [&str; 7] = ["Hooks", "Monitoring", "Network", "Output", "Resource use", "Stores", "Targets"];
+
 /// Builds clap's command with the examples and the handling of environment variables.
 fn command() -> Command {
-    examples::describe(environment::describe(Cli::command()))
+    fn shorten(command: Command) -> Command {
+        let is_seldom = |arg: &Arg| arg.get_help_heading().is_some_and(|heading| SELDOM.contains(&heading));
+        command.mut_args(|arg| if is_seldom(&arg) { arg.hide_short_help(true) } else { arg }).mut_subcommands(shorten)
+    }
+    shorten(examples::describe(environment::describe(Cli::command())))
 }
 
 fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {

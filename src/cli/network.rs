@@ -1,6 +1,5 @@
 //! Flags shared by commands that read from servers, and archives named by path or URL.
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,8 +11,7 @@ use slotpress::{
     AccountsInput, ArchiveName, CancelToken, Client, ClientOptions, Error, ErrorKind, FindOptions, LedgerPaths,
     NamedArchive, Result, Root, Url,
 };
-use slotpress_base::IoContext;
-use slotpress_base::text::ShowPath;
+use slotpress_base::text::{self, ShowPath};
 use slotpress_net::url_source::Transferred;
 use slotpress_net::{STREAMS_DEFAULT, STREAMS_MAX, StreamSource, UrlSource, is_url, parse_url, shown, url_of_host};
 
@@ -26,10 +24,10 @@ use super::{list, values};
 #[command(next_help_heading = "Network")]
 pub struct ConnectionArgs {
     /// Also trust the certificate authorities in this PEM file
-    #[arg(long, value_name = "FILE", env = "SLOTPRESS_CA_FILE")]
+    #[arg(long, value_name = "FILE")]
     ca_file: Option<PathBuf>,
     /// The proxy for all connections [default: from HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY]
-    #[arg(long, value_name = "URL", env = "SLOTPRESS_PROXY")]
+    #[arg(long, value_name = "URL")]
     proxy: Option<String>,
     #[command(flatten)]
     pub stores: super::stores::StoreArgs,
@@ -66,10 +64,10 @@ const CLUSTERS: &[(&str, Cluster, &str)] = &[
 #[derive(Clone, Debug, Args)]
 pub struct PeersArgs {
     /// An RPC server that knows the cluster's slot and peers; may be given more than once
-    #[arg(long, value_name = "URL", value_delimiter = ',', env = "SLOTPRESS_RPC")]
+    #[arg(long, value_name = "URL", value_delimiter = ',')]
     rpc: Vec<String>,
     /// Also use the sources in this file: one a line; # begins a comment
-    #[arg(long, value_name = "FILE", env = "SLOTPRESS_SOURCES_FROM")]
+    #[arg(long, value_name = "FILE")]
     sources_from: Option<PathBuf>,
     /// Ask the public RPC server of a cluster
     #[arg(long, value_parser = values::choice(CLUSTERS))]
@@ -94,34 +92,13 @@ impl PeersArgs {
     pub fn find_options(&self, sources: &[String]) -> Result<FindOptions> {
         let mut sources: Vec<_> = sources.iter().map(|text| text.parse::<SourceArg>()).collect::<Result<_>>()?;
         if let Some(path) = &self.sources_from {
-            sources.extend(sources_in(path)?);
+            sources.extend(values::listed(path, "source", |line| line.parse::<SourceArg>())?);
         }
         let rpc: Vec<_> = self.rpc.iter().map(|text| parse_url(text)).collect::<Result<_>>()?;
         let mut options = FindOptions::new(sources).rpc(rpc);
         options.max_age = self.max_age;
         options.cluster = self.cluster;
         Ok(options)
-    }
-}
-
-/// Maximum length of a file of sources, in bytes: enough for about ten thousand URLs.
-const SOURCES_BYTES_MAX: u64 = 1 << 20;
-
-fn sources_in(path: &Path) -> Result<Vec<SourceArg>> {
-    let mut text = String::new();
-    let file = slotpress_base::open_file(path)?;
-    file.take(SOURCES_BYTES_MAX + 1).read_to_string(&mut text).or_path("read", path)?;
-    if text.len() as u64 > SOURCES_BYTES_MAX {
-        return Err(Error::usage(format!("{} is longer than 1 MiB, so it is not a list of sources", path.shown())));
-    }
-    let lines = text.lines().map(str::trim).enumerate().filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
-    let sources = lines.map(|(at, line)| {
-        line.parse::<SourceArg>().map_err(|error| error.within(format!("{}, line {}", path.shown(), at + 1)))
-    });
-    let sources: Vec<_> = sources.collect::<Result<_>>()?;
-    match sources.is_empty() {
-        true => Err(Error::usage(format!("{} lists no source", path.shown())).with_hint("write one URL a line")),
-        false => Ok(sources),
     }
 }
 
@@ -141,7 +118,7 @@ pub struct TransferArgs {
     max_bytes: Option<u64>,
     /// A server that you trust, which must have the same archive; may be given more than once. The
     /// run fails if one of them has a different state of that slot
-    #[arg(long, value_name = "URL", value_delimiter = ',', env = "SLOTPRESS_TRUST")]
+    #[arg(long, value_name = "URL", value_delimiter = ',')]
     trust: Vec<String>,
     /// Number of trusted servers that must have it
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..),
@@ -205,56 +182,27 @@ fn meant_url(text: &str) -> Option<String> {
 
 /// An archive named on the command line by its path or its URL.
 pub struct ArchiveInput {
-    named: NamedArchive,
-    sent: Option<Sent>,
-}
-
-/// An archive on a server, read by ranges or as one stream.
-enum Sent {
-    Ranges(Arc<UrlSource>),
-    Stream(Arc<StreamSource>),
-}
-
-impl Sent {
-    fn transferred(&self) -> Transferred {
-        match self {
-            Self::Ranges(source) => source.transferred(),
-            Self::Stream(source) => source.transferred(),
-        }
-    }
-
-    fn url(&self) -> String {
-        match self {
-            Self::Ranges(source) => shown(&source.remote().url),
-            Self::Stream(source) => shown(&source.remote().url),
-        }
-    }
-}
-
-/// How often a command reads an archive. An archive from a server without ranges can be read only
-/// once.
-#[derive(Clone, Copy, Debug)]
-pub enum Reads {
-    Once,
-    /// More than once, for the given reason.
-    Again(&'static str),
+    pub named: NamedArchive,
+    /// What was transferred so far; `None` for a file.
+    transferred: Option<Box<dyn Fn() -> Transferred>>,
 }
 
 #[derive(Serialize)]
 struct TransferFields<'a> {
-    url: &'a str,
+    #[serde(serialize_with = "text::path")]
+    url: &'a Path,
     #[serde(flatten)]
     transferred: Transferred,
     file_bytes: u64,
 }
 
 impl ArchiveInput {
-    /// Opens a path, or the URL of an archive. If the server sends no ranges, `reads` must be
-    /// [`Reads::Once`].
-    pub fn open(path: &Path, reads: Reads, args: &NetworkArgs, ui: &Ui) -> Result<Self> {
-        let Some(text) = path.to_str().filter(|text| text.contains("://")) else {
+    /// Opens a path, or the URL of an archive. An archive from a server without ranges can be read
+    /// only once.
+    pub fn open(path: &Path, is_read_twice: bool, args: &NetworkArgs, ui: &Ui) -> Result<Self> {
+        let Some(text) = list::url_of(path) else {
             refuse_url(path, &|url| format!("for a server, write {url}"))?;
-            return Ok(Self { named: NamedArchive::from_path(path), sent: None });
+            return Ok(Self { named: NamedArchive::from_path(path), transferred: None });
         };
         let url = match text.parse::<SourceArg>()? {
             SourceArg::Archive(url) => url,
@@ -270,41 +218,25 @@ impl ArchiveInput {
         if remote.accepts_ranges && remote.length_bytes.is_some() {
             let source = Arc::new(UrlSource::of_remote(&client, remote, stop)?);
             let named = NamedArchive::from_source(source.clone(), name);
-            return Ok(Self { named, sent: Some(Sent::Ranges(source)) });
+            return Ok(Self { named, transferred: Some(Box::new(move || source.transferred())) });
         }
-        if let Reads::Again(why) = reads {
-            let what = format!("{}: the server does not send ranges of the file, and {why}", shown(&remote.url));
+        if is_read_twice {
+            let url_shown = shown(&remote.url);
+            let what =
+                format!("{url_shown}: the server does not send ranges of the file, and parts of it are read twice");
             let hint = format!("`slotpress fetch {} -o DIR` fetches it; then use the file", shown(&url));
             return Err(Error::new(ErrorKind::Network, what).with_hint(hint));
         }
         let source = Arc::new(StreamSource::open(&client, remote, stop)?);
         let named = NamedArchive::from_source(source.clone(), name);
-        Ok(Self { named, sent: Some(Sent::Stream(source)) })
+        Ok(Self { named, transferred: Some(Box::new(move || source.transferred())) })
     }
 
-    pub fn named(&self) -> &NamedArchive {
-        &self.named
-    }
-
-    /// True if the archive is read as one stream, and therefore without its index.
-    pub fn is_stream(&self) -> bool {
-        matches!(self.sent, Some(Sent::Stream(_)))
-    }
-
-    pub fn print_transfer(&self, ui: &Ui) {
-        let Some(sent) = &self.sent else { return };
-        let (transferred, file_bytes) = (sent.transferred(), self.named.length_bytes().unwrap_or_default());
-        if ui.is_json() {
-            let url = &sent.url();
-            return ui.print_report("transfer", &TransferFields { url, transferred, file_bytes });
-        }
-        ui.print(&format!(
-            "  {:<12} {} of {} in {}",
-            "transferred",
-            values::show_bytes(transferred.bytes),
-            values::show_bytes(file_bytes),
-            values::count_of(transferred.requests, "request")
-        ));
+    pub fn show_transfer(&self, ui: &Ui) {
+        let Some(transferred) = &self.transferred else { return };
+        let file_bytes = self.named.length_bytes().unwrap_or_default();
+        let fields = TransferFields { url: &self.named.path, transferred: transferred(), file_bytes };
+        ui.report("transfer", "", &fields, &[("transferred", "{transferred_bytes} of {file_bytes} in {requests}")]);
     }
 }
 
@@ -363,55 +295,77 @@ pub fn archives_of(paths: &[PathBuf], catalog_at: &dyn Fn(&Path) -> Result<Optio
     Ok([Some(full), incremental].into_iter().flatten().map(|archive| path_at(archive, place)).collect())
 }
 
-/// A state named on the command line: a ledger directory, or a full archive, possibly with an
-/// incremental one.
+/// A state: a full archive, possibly with an incremental one, or a ledger.
+#[derive(Debug, Args)]
+pub struct StateArgs {
+    /// An archive, or a full and an incremental one, by path or URL; or a ledger directory. A
+    /// directory of archives, a server, a mirror or a store stands for what a node would choose (with
+    /// `verify`, for each of its archives)
+    #[arg(value_name = "ARCHIVE|LEDGER|DIR|URL", required = true)]
+    pub inputs: Vec<PathBuf>,
+    /// The bank snapshot of a ledger [default: the newest complete one]
+    #[arg(long, value_parser = values::slot, help_heading = "Ledger")]
+    pub slot: Option<u64>,
+    #[command(flatten, next_help_heading = "Ledger")]
+    pub directories: DirectoryArgs,
+    #[command(flatten)]
+    pub network: NetworkArgs,
+}
+
 pub enum StateInput {
-    Ledger(LedgerPaths),
+    Ledger(LedgerPaths, Option<u64>),
     Archives(ArchiveInput, Option<ArchiveInput>),
 }
 
-/// Message that refuses flags for ledgers if the input is an archive.
-pub const FOR_LEDGERS: &str = "--slot, --snapshots and --accounts are for a ledger directory, not for an archive";
+impl StateArgs {
+    pub fn open(&self, is_read_twice: bool, ui: &Ui) -> Result<StateInput> {
+        let paths_of = |ledger: &Path| self.directories.paths(ledger);
+        self.open_as(&self.inputs, self.slot, &paths_of, is_read_twice, ui)
+    }
 
-impl StateInput {
-    /// Opens the archives that [`archives_of`] chooses, or finds the directories of a ledger. Fails
-    /// with `not_for_archives` if flags for a ledger (`directories`, `slot`) are given and the input
-    /// is not one.
-    pub fn open(
+    /// Opens another state, by the same network.
+    #[cfg(feature = "export")]
+    pub fn open_other(&self, paths: &[PathBuf], is_read_twice: bool, ui: &Ui) -> Result<StateInput> {
+        self.open_as(paths, None, &|ledger| LedgerPaths::new(ledger), is_read_twice, ui)
+    }
+
+    /// Opens the archives that [`archives_of`] chooses, or finds the directories of a ledger.
+    fn open_as(
+        &self,
         paths: &[PathBuf],
-        (directories, slot): (&DirectoryArgs, Option<u64>),
-        not_for_archives: Error,
-        reads: Reads,
-        network: &NetworkArgs,
+        slot: Option<u64>,
+        paths_of: &dyn Fn(&Path) -> LedgerPaths,
+        is_read_twice: bool,
         ui: &Ui,
-    ) -> Result<Self> {
-        let is_for_ledger = slot.is_some() || directories.is_given();
-        let catalog_at = |path: &Path| if is_for_ledger { Ok(None) } else { list::catalog_at(path, network, ui) };
+    ) -> Result<StateInput> {
+        let catalog_at = |path: &Path| list::catalog_at(path, &self.network, ui);
         let paths = archives_of(paths, &catalog_at)?;
         match paths.as_slice() {
             [ledger] if ledger.is_dir() => {
                 values::check_ledger(ledger)?;
-                Ok(Self::Ledger(directories.paths(ledger)))
+                Ok(StateInput::Ledger(paths_of(ledger), slot))
             }
             paths if paths.iter().any(|path| path.is_dir()) => {
                 Err(Error::usage("a ledger takes no incremental archive: it holds the whole state"))
             }
-            _ if is_for_ledger => Err(not_for_archives),
+            _ if slot.is_some() => Err(Error::usage("--slot is for a ledger directory, not for an archive")
+                .with_hint("--expect-slot compares an archive's slot")),
             [] => Err(Error::usage("no archive is given")),
             [full, more @ ..] => {
-                let open = |path: &PathBuf| ArchiveInput::open(path, reads, network, ui);
-                Ok(Self::Archives(open(full)?, more.first().map(open).transpose()?))
+                let open = |path: &PathBuf| ArchiveInput::open(path, is_read_twice, &self.network, ui);
+                Ok(StateInput::Archives(open(full)?, more.first().map(open).transpose()?))
             }
         }
     }
+}
 
-    /// Returns the state as an input for reading accounts. `slot` chooses among the bank snapshots
-    /// of a ledger.
-    pub fn accounts(&self, slot: Option<u64>) -> AccountsInput<'_> {
+impl StateInput {
+    /// Returns the state as an input for reading accounts.
+    pub fn accounts(&self) -> AccountsInput<'_> {
         match self {
-            Self::Ledger(paths) => AccountsInput::Ledger(paths, slot),
+            Self::Ledger(paths, slot) => AccountsInput::Ledger(paths, *slot),
             Self::Archives(full, incremental) => {
-                AccountsInput::Archives(full.named(), incremental.as_ref().map(ArchiveInput::named))
+                AccountsInput::Archives(&full.named, incremental.as_ref().map(|archive| &archive.named))
             }
         }
     }
@@ -419,13 +373,13 @@ impl StateInput {
     /// The archives, the full one first; none for a ledger.
     pub fn archives(&self) -> impl Iterator<Item = &ArchiveInput> {
         let (full, incremental) = match self {
-            Self::Ledger(_) => (None, None),
+            Self::Ledger(..) => (None, None),
             Self::Archives(full, incremental) => (Some(full), incremental.as_ref()),
         };
         full.into_iter().chain(incremental)
     }
 
-    pub fn print_transfers(&self, ui: &Ui) {
-        self.archives().for_each(|archive| archive.print_transfer(ui));
+    pub fn show_transfers(&self, ui: &Ui) {
+        self.archives().for_each(|archive| archive.show_transfer(ui));
     }
 }

@@ -1,53 +1,108 @@
-//! Destination of a new archive: a directory or a store.
+//! Destination of a new archive: a directory, a store or standard output.
 
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 
+use clap::Args;
+use serde_json::json;
 use slotpress::stores::Store;
-use slotpress::{Result, Sink};
+use slotpress::{EncodingOptions, Error, ErrorKind, Progress, Result, Sink};
+use slotpress_base::InterruptibleWriter;
+use slotpress_base::text::ShowPath;
 use slotpress_read::check_output_dir;
 
+use super::arguments::{IoPolicyArgs, WorkArgs};
+use super::codec::{EncodingArgs, for_workers};
 use super::network::ConnectionArgs;
+use super::stdout;
+use super::ui::Ui;
+
+/// How an archive is made, in every command that makes one.
+#[derive(Debug, Args)]
+pub struct NewArchiveArgs {
+    #[command(flatten)]
+    pub encoding: EncodingArgs,
+    /// Replace an archive of the same name
+    #[arg(long)]
+    force: bool,
+    /// If an archive of the same name exists, leave it as it is, unchecked, and end with exit code
+    /// 0
+    #[arg(long, conflicts_with = "force")]
+    skip_existing: bool,
+    #[command(flatten)]
+    pub work: WorkArgs,
+    #[command(flatten)]
+    io_policy: IoPolicyArgs,
+}
+
+impl NewArchiveArgs {
+    /// Options for writing to an output, with as many workers as fit into memory beside
+    /// `other_bytes`.
+    pub fn options(&self, output: &Output<'_>, other_bytes: u64, ui: &Ui) -> Result<EncodingOptions> {
+        let upload_bytes = output.memory_bytes();
+        let left_bytes = self.work.memory.map(|bytes| bytes.saturating_sub(upload_bytes));
+        let options = self.encoding.options(ui)?.memory_bytes(left_bytes);
+        for_workers(options, other_bytes + upload_bytes, &self.work.workers, &self.io_policy, ui)
+    }
+
+    /// Makes an archive; `None` if one of its name exists and is to be left.
+    pub fn write<'a, R>(
+        &self,
+        output: &'a mut Output<'_>,
+        ui: &Ui,
+        make: impl FnOnce(Sink<'a>) -> Result<R>,
+    ) -> Result<Option<R>> {
+        let sink = output.sink()?.replace(self.force);
+        let error = match make(sink) {
+            Ok(made) => return Ok(Some(made)),
+            // An interrupted run may fail with a broken pipe: report the interruption instead.
+            Err(error) if error.kind() == ErrorKind::Failed => ui.check().err().unwrap_or(error),
+            Err(error) => error,
+        };
+        if self.skip_existing { skip_existing(error, ui).map(|()| None) } else { Err(error) }
+    }
+}
+
+/// Turns the error about what exists already into a notice; passes on every other error.
+pub fn skip_existing(error: Error, ui: &Ui) -> Result<()> {
+    let Some(path) = error.existing_path() else { return Err(error) };
+    let skipped = json!({ "path": path.to_string_lossy(), "reason": "exists already" });
+    ui.report("skipped", &path.shown(), &skipped, &[("skipped", "{reason}: neither read nor changed")]);
+    Ok(())
+}
 
 pub enum Output<'a> {
-    /// A directory; also used, unchecked, for `-` (standard output).
-    Dir(&'a Path),
+    Dir(PathBuf),
     Store(Store),
+    Stdout(InterruptibleWriter<'a>),
+    /// For a dry run.
+    Nothing(io::Sink),
 }
 
 impl<'a> Output<'a> {
-    /// Checks a directory, or prepares a store without a request to it. An upload may use at most
-    /// half of `memory_bytes`.
-    pub fn open(output: &'a Path, memory_bytes: Option<u64>, args: &ConnectionArgs) -> Result<Self> {
+    /// Checks a directory, prepares a store without a request to it, or reserves standard output
+    /// (`-`). An upload may use at most half of `memory_bytes`.
+    pub fn open(output: &Path, memory_bytes: Option<u64>, args: &ConnectionArgs, ui: &'a Ui) -> Result<Self> {
+        if stdout::is_meant(output, ui)? {
+            return Ok(Self::Stdout(stdout::for_data(ui)?));
+        }
         if let Some(store) = super::stores::store_of(output, memory_bytes, args)? {
             return Ok(Self::Store(store));
         }
-        if output.as_os_str() != "-" {
-            check_output_dir(output)?;
-        }
-        Ok(Self::Dir(output))
+        check_output_dir(output)?;
+        Ok(Self::Dir(output.to_path_buf()))
     }
 
-    pub fn memory_bytes(&self) -> u64 {
+    fn memory_bytes(&self) -> u64 {
+        if let Self::Store(store) = self { store.options().memory_bytes } else { 0 }
+    }
+
+    fn sink(&mut self) -> Result<Sink<'_>> {
         match self {
-            Self::Dir(_) => 0,
-            Self::Store(store) => store.options().memory_bytes,
+            Self::Dir(dir) => Sink::dir(&*dir),
+            Self::Store(store) => Ok(Sink::store(store)),
+            Self::Stdout(stdout) => Ok(Sink::stream(stdout)),
+            Self::Nothing(nothing) => Ok(Sink::stream(nothing)),
         }
-    }
-
-    /// The rest of the command's memory limit after the upload's share.
-    pub fn left_of(&self, memory_bytes: Option<u64>) -> Option<u64> {
-        memory_bytes.map(|bytes| bytes.saturating_sub(self.memory_bytes()))
-    }
-
-    pub fn is_store(&self) -> bool {
-        !matches!(self, Self::Dir(_))
-    }
-
-    pub fn sink(&self, replace: bool) -> Result<Sink<'_>> {
-        let sink = match self {
-            Self::Dir(dir) => Sink::dir(dir)?,
-            Self::Store(store) => Sink::store(store),
-        };
-        Ok(sink.replace(replace))
     }
 }

@@ -6,7 +6,7 @@ use slotpress_base::{Limit, tightest_limit};
 use slotpress_format::FRAME_SIZE_BYTES_DEFAULT;
 
 use super::ui::Ui;
-use super::{hints, values};
+use super::values;
 
 /// Memory of a thread: its stack, and freed memory that the allocator keeps for it.
 pub const THREAD_BYTES: u64 = 4 << 20;
@@ -18,14 +18,7 @@ const THREAD_ADDRESSES_BYTES: u64 = 64 << 20;
 /// Memory of every command apart from buffers: parsed documents, the lists of a small archive.
 pub const COMMAND_BYTES: u64 = 16 << 20;
 
-fn smaller() -> String {
-    let flags: Vec<&str> =
-        ["--memory", "--sample", "--frame-size"].into_iter().filter(|flag| hints::has(flag)).collect();
-    match flags.as_slice() {
-        [] => "raise the limit".to_string(),
-        flags => format!("raise the limit, or reduce {}", flags.join(" or ")),
-    }
-}
+const SMALLER: &str = "raise the limit, or ask for less memory";
 
 /// Memory of a worker that decodes frames of default size: one compressed and two decoded frames,
 /// and the decoder's context.
@@ -51,17 +44,12 @@ pub fn threads_that_fit(
     ui: &Ui,
 ) -> Result<usize> {
     let threads = values::threads_or_all(asked);
-    let Some(limit) = tightest_limit() else {
-        if ui.is_verbose() {
-            ui.detail(&describe(threads, worker_bytes()?, other_bytes));
-        }
-        return Ok(threads);
-    };
+    let Some(limit) = tightest_limit() else { return Ok(threads) };
     // `worker_bytes` allocates a compressor to measure it, which fails if memory is this short.
     let worker_bytes = worker_bytes().map_err(|error| {
         let left = values::show_bytes(limit.left_bytes);
         Error::failed(format!("not enough memory: {} leaves {left}: not even one worker starts: {error}", limit.name))
-            .with_hint(smaller())
+            .with_hint(SMALLER)
     })?;
     let fitting = fitting(&limit, threads, worker_bytes, other_bytes)?;
     if fitting < threads {
@@ -71,15 +59,7 @@ pub fn threads_that_fit(
             values::show_bytes(limit.left_bytes)
         ));
     }
-    ui.detail(&describe(fitting, worker_bytes, other_bytes));
     Ok(fitting)
-}
-
-fn describe(threads: usize, worker_bytes: u64, other_bytes: u64) -> String {
-    let all_bytes = (threads as u64).saturating_mul(worker_bytes).saturating_add(other_bytes);
-    let [all, worker, other] = [all_bytes, worker_bytes, other_bytes].map(values::show_bytes);
-    let shared = if other_bytes > 0 { format!(", {other} that they share") } else { String::new() };
-    format!("memory: at most {all}: {worker} for each worker ({threads}){shared}")
 }
 
 fn fitting(limit: &Limit, threads: usize, worker_bytes: u64, other_bytes: u64) -> Result<usize> {
@@ -93,7 +73,7 @@ fn fitting(limit: &Limit, threads: usize, worker_bytes: u64, other_bytes: u64) -
             values::show_bytes(worker_bytes),
             values::show_bytes(other_bytes)
         ))
-        .with_hint(smaller()));
+        .with_hint(SMALLER));
     };
     let addresses_bytes = if limit.is_of_addresses { THREAD_ADDRESSES_BYTES } else { 0 };
     Ok(threads.min(1 + (left_bytes / (worker_bytes + addresses_bytes)) as usize))

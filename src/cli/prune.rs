@@ -9,16 +9,16 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 use slotpress::catalog::{Archive, Catalog, Fault, Keep, Unusable, find_partials, plan_prune, remove};
-use slotpress::{Error, ErrorKind, Progress, Result, Space};
+use slotpress::{Error, Progress, Result, Space};
 use slotpress_base::text::ShowPath;
 use slotpress_base::{IoContext, KeptDir, clock};
 use slotpress_format::{LATEST_JSON, LISTING_PATH};
 use slotpress_read::catalog::listed::{INDEX_BYTES_MAX, parse_list};
 use slotpress_read::{look_for_all_times, scan_with_copies, unix_ns};
 
-use super::list::{line_of_unusable, print_partial};
+use super::arguments::RetentionArgs;
+use super::list::{line_of_unusable, show_partial};
 use super::network::ConnectionArgs;
-use super::retention::RetentionArgs;
 use super::ui::Ui;
 use super::values;
 
@@ -47,21 +47,13 @@ pub struct PruneArgs {
     #[arg(long, value_name = "N", required_unless_present_any = ENOUGH, help_heading = "Retention",
           value_parser = clap::value_parser!(u64).range(0..=10_000))]
     keep_incremental: Option<u64>,
-    /// Number of newest results of `rebase` to keep; they are deleted with their full archive,
-    /// too [default: all]
-    #[arg(long, value_name = "N", help_heading = "Retention", value_parser = clap::value_parser!(u64).range(0..=10_000))]
-    keep_rebased: Option<u64>,
-    /// Remove the oldest of the kept archives until those of the directory take at most this much;
-    /// those that days, weeks and epochs keep go last
+    /// Remove the oldest of the kept archives until those of the directory take at most this much:
+    /// last those that days, weeks and epochs keep
     #[arg(long, value_name = "SIZE", value_parser = values::size, help_heading = "Retention")]
     keep_bytes: Option<u64>,
-    /// Remove the oldest of the kept archives until this much is free on the file system
+    /// The same until this much is free on the file system
     #[arg(long, value_name = "SIZE", value_parser = values::size, help_heading = "Retention")]
     keep_free: Option<u64>,
-    /// Also keep archives modified within this time, for example 24h or 7d. Without another --keep
-    /// flag, all others are deleted, except what a node would choose
-    #[arg(long, value_name = "TIME", value_parser = values::duration, help_heading = "Retention")]
-    keep_within: Option<Duration>,
     #[command(flatten)]
     retention: RetentionArgs,
     /// Also remove files that have the name of an archive and are not usable, unless they changed
@@ -73,13 +65,6 @@ pub struct PruneArgs {
     dry_run: bool,
     #[command(flatten)]
     connection: ConnectionArgs,
-}
-
-impl PruneArgs {
-    fn is_by_time_alone(&self) -> bool {
-        let counts = [self.keep_full, self.keep_incremental, self.keep_rebased, self.keep_bytes, self.keep_free];
-        (self.keep_within.is_some() || self.retention.is_any()) && counts.iter().all(Option::is_none)
-    }
 }
 
 #[derive(Serialize)]
@@ -119,14 +104,14 @@ pub fn run(args: &PruneArgs, ui: &Ui) -> Result<()> {
             let index = super::stores::index_of(&store, &args.connection, ui)?;
             let latest = store.get_small(LATEST_JSON, INDEX_BYTES_MAX, ui)?;
             refuse_published(target, [index, latest].into_iter().flatten().map(|small| small.bytes))?;
-            let catalog = super::stores::catalog(&store, args.retention.is_any(), &args.connection, ui)?;
+            let catalog = super::stores::catalog(&store, args.retention.needs_dates(), &args.connection, ui)?;
             return prune(target, &catalog, &|archive| store.delete(&archive.name.to_string(), ui), args, ui);
         }
         let documents =
             [LISTING_PATH.trim_start_matches('/'), LATEST_JSON].map(|path| read_small(target, path).transpose());
         refuse_published(target, documents.into_iter().flatten().collect::<Result<Vec<_>>>()?)?;
         let mut catalog = scan_with_copies(std::slice::from_ref(target))?;
-        if args.retention.is_any() {
+        if args.retention.needs_dates() {
             look_for_all_times(&mut catalog);
         }
         prune_partials(target, args, ui)?;
@@ -150,11 +135,6 @@ fn refuse_published(target: &Path, documents: impl IntoIterator<Item = Vec<u8>>)
 /// error, because an unreadable file may be an index of `publish`.
 fn read_small(dir: &Path, path: &str) -> Result<Option<Vec<u8>>> {
     let at = dir.join(path);
-    if let Err(error) = fs::symlink_metadata(&at)
-        && matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
-    {
-        return Ok(None);
-    }
     let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
     let read = || {
         let mut bytes = Vec::new();
@@ -165,15 +145,14 @@ fn read_small(dir: &Path, path: &str) -> Result<Option<Vec<u8>>> {
             false => Ok(Some(bytes)),
         }
     };
-    read().map_err(|error| {
-        let error = error.within(format!("{} may be a target of `slotpress publish`", dir.shown()));
-        match error.kind() {
-            ErrorKind::Failed => {
-                error.with_hint("if nothing publishes there, remove that file; else let `slotpress publish` prune it")
-            }
-            _ => error,
-        }
-    })
+    match fs::symlink_metadata(&at).map_err(|error| error.kind()) {
+        Err(io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
+        _ => read().map_err(|error| {
+            error
+                .within(format!("{} may be a target of `slotpress publish`", dir.shown()))
+                .with_hint("if nothing publishes there, remove that file; else let `slotpress publish` prune it")
+        }),
+    }
 }
 
 fn prune(
@@ -184,49 +163,37 @@ fn prune(
     ui: &Ui,
 ) -> Result<()> {
     let now = clock::now();
-    let mut summary =
-        SummaryLine { path: dir.to_string_lossy().into_owned(), dry_run: args.dry_run, ..SummaryLine::default() };
-    let mut failed: Option<Error> = None;
-    let mut is_gone = |removed: Result<()>| {
-        let Err(error) = removed else { return true };
-        if let Some(earlier) = failed.replace(error) {
-            ui.warn(&earlier.to_string());
-        }
-        false
+    let mut pruning = Pruning {
+        summary: SummaryLine {
+            path: dir.to_string_lossy().into_owned(),
+            dry_run: args.dry_run,
+            ..SummaryLine::default()
+        },
+        failed: None,
+        args,
+        remove,
+        ui,
     };
     // Remove unusable files first, so that their space counts as free.
     for Unusable { archive, fault, .. } in catalog.unusable() {
-        ui.check()?;
         let is_settled = archive.age(unix_ns(now)) >= UNCHANGED_MIN;
         let may_go = args.unusable && *fault != Fault::Unreadable && is_settled;
-        let goes = may_go && (args.dry_run || is_gone(remove(archive)));
-        let (count, bytes) = match goes {
-            true => (&mut summary.removed, &mut summary.removed_bytes),
-            false => (&mut summary.unusable, &mut summary.unusable_bytes),
+        let hint = match (args.unusable, is_settled) {
+            (false, _) => "--unusable removes it",
+            (true, false) => "it changed a moment ago, and stays",
+            (true, true) => "it stays",
         };
-        *count += 1;
-        *bytes += archive.size_bytes;
-        print_outcome(archive, goes, None, Some(fault), args, ui);
-        if !goes && !ui.is_json() && !ui.is_quiet() {
-            let hint = match (args.unusable, is_settled) {
-                (false, _) => "; --unusable removes it",
-                (true, false) => "; it changed a moment ago, and stays",
-                (true, true) => "; it stays",
-            };
-            ui.print(&format!("! {}{hint}", line_of_unusable(archive, fault, now)));
-        }
+        let stays = format!("! {}; {hint}", line_of_unusable(archive, fault, now));
+        pruning.one(archive, may_go, None, Some(fault), &stays)?;
     }
-    let count_of = |count: Option<u64>| match count {
-        Some(count) => count as usize,
-        None if args.is_by_time_alone() => 0,
-        None => usize::MAX,
+    let counts = [args.keep_full, args.keep_incremental, args.keep_bytes, args.keep_free];
+    let by_default = match args.retention.is_by_time_alone() && counts.iter().all(Option::is_none) {
+        true => 0,
+        false => usize::MAX,
     };
-    let keep = args.retention.apply(
-        Keep::new(count_of(args.keep_full), count_of(args.keep_incremental))
-            .rebased(count_of(args.keep_rebased))
-            .within(args.keep_within.unwrap_or_default())
-            .bytes_max(bytes_max(catalog, dir, args)?),
-    );
+    let count_of = |count: Option<u64>| count.map_or(by_default, |count| count as usize);
+    let newest = Keep::new(count_of(args.keep_full), count_of(args.keep_incremental));
+    let keep = args.retention.apply(newest, by_default).bytes_max(bytes_max(catalog, dir, args)?);
     if keep.epoch_ends > 0 && catalog.epoch_schedule.is_none() && !catalog.archives().is_empty() {
         let dir = dir.shown();
         ui.warn(&format!("{dir}: the bank file of the newest full archive cannot be read, so the epochs are not known: all archives stay"));
@@ -236,31 +203,16 @@ fn prune(
     // archive.
     let all = || catalog.archives().iter().zip(&plan);
     for (archive, reason) in all().filter(|(a, _)| !a.is_full()).chain(all().filter(|(a, _)| a.is_full())) {
-        let mut goes = reason.is_none();
-        if goes && !args.dry_run {
-            ui.check()?;
-            goes = is_gone(remove(archive));
-        }
-        let (count, bytes) = match goes {
-            true => (&mut summary.removed, &mut summary.removed_bytes),
-            false => (&mut summary.kept, &mut summary.kept_bytes),
-        };
-        *count += 1;
-        *bytes += archive.size_bytes;
-        print_outcome(archive, goes, reason.map(|reason| reason.as_str()), None, args, ui);
+        let kept_because = reason.map(|reason| reason.as_str());
+        let stays = kept_because.map(|reason| format!("kept {}: {reason}", shown_with_size(archive)));
+        pruning.one(archive, reason.is_none(), kept_because, None, &stays.unwrap_or_default())?;
     }
-    if ui.is_json() {
-        ui.print_json(&summary);
-    } else if !ui.is_quiet() {
-        ui.print(&format!(
-            "{} {} ({}), kept {} ({})",
-            if args.dry_run { "would remove" } else { "removed" },
-            values::count_of(summary.removed, "archive"),
-            values::show_bytes(summary.removed_bytes),
-            summary.kept,
-            values::show_bytes(summary.kept_bytes)
-        ));
-    }
+    let Pruning { summary, failed, .. } = pruning;
+    let words = if args.dry_run { "would remove" } else { "removed" };
+    let archives = values::count_of(summary.removed, "archive");
+    let [removed, kept] = [summary.removed_bytes, summary.kept_bytes].map(values::show_bytes);
+    ui.print_json(&summary);
+    ui.say(&format!("{words} {archives} ({removed}), kept {} ({kept})", summary.kept));
     if let Some(bytes_max) = keep.bytes_max.filter(|bytes_max| summary.kept_bytes > *bytes_max) {
         let more = values::show_bytes(summary.kept_bytes - bytes_max);
         ui.warn(&format!(
@@ -271,6 +223,67 @@ fn prune(
     failed.map_or(Ok(()), Err)
 }
 
+struct Pruning<'a> {
+    summary: SummaryLine,
+    failed: Option<Error>,
+    args: &'a PruneArgs,
+    remove: &'a dyn Fn(&Archive) -> Result<()>,
+    ui: &'a Ui,
+}
+
+impl Pruning<'_> {
+    /// Removes an archive if it may go, counts it, and prints what became of it; `stays` is what is
+    /// printed otherwise.
+    fn one(
+        &mut self,
+        archive: &Archive,
+        may_go: bool,
+        kept_because: Option<&'static str>,
+        fault: Option<&Fault>,
+        stays: &str,
+    ) -> Result<()> {
+        self.ui.check()?;
+        let is_dry = self.args.dry_run;
+        let goes = may_go && (is_dry || self.is_gone((self.remove)(archive)));
+        let summary = &mut self.summary;
+        let (count, bytes) = match (goes, fault) {
+            (true, _) => (&mut summary.removed, &mut summary.removed_bytes),
+            (false, None) => (&mut summary.kept, &mut summary.kept_bytes),
+            (false, Some(_)) => (&mut summary.unusable, &mut summary.unusable_bytes),
+        };
+        *count += 1;
+        *bytes += archive.size_bytes;
+        self.ui.print_json(&ArchiveLine {
+            name: archive.name.to_string(),
+            path: archive.path().to_string_lossy().into_owned(),
+            size_bytes: archive.size_bytes,
+            removed: goes && !is_dry,
+            kept_because,
+            unusable: fault.map(Fault::to_string),
+        });
+        if goes {
+            self.ui.short(&archive.path().shown());
+            self.ui.say(&format!("{} {}", if is_dry { "would remove" } else { "removed" }, shown_with_size(archive)));
+        } else {
+            self.ui.say(stays);
+        }
+        Ok(())
+    }
+
+    /// Keeps a failure for the end, and warns of the one before it.
+    fn is_gone(&mut self, removed: Result<()>) -> bool {
+        let Err(error) = removed else { return true };
+        if let Some(earlier) = self.failed.replace(error) {
+            self.ui.warn(&earlier.to_string());
+        }
+        false
+    }
+}
+
+fn shown_with_size(archive: &Archive) -> String {
+    format!("{} ({})", archive.path().shown(), values::show_bytes(archive.size_bytes))
+}
+
 /// With `--unusable`, removes unfinished downloads that no process is using.
 fn prune_partials(dir: &Path, args: &PruneArgs, ui: &Ui) -> Result<()> {
     if !args.unusable {
@@ -279,50 +292,10 @@ fn prune_partials(dir: &Path, args: &PruneArgs, ui: &Ui) -> Result<()> {
     for partial in find_partials(dir)? {
         ui.check()?;
         let removed = !partial.is_in_use && (args.dry_run || partial.remove()?);
-        if ui.is_json() {
-            print_partial(&partial, Some(removed && !args.dry_run), ui);
-        } else if removed && ui.is_quiet() {
-            ui.print_verbatim(&partial.path().shown());
-        } else if removed {
-            let size = values::show_bytes(partial.size_bytes);
-            ui.print(&format!("{} {partial} ({size})", if args.dry_run { "would remove" } else { "removed" }));
-        } else if !ui.is_quiet() {
-            print_partial(&partial, None, ui);
-        }
+        let words = if args.dry_run { "would remove" } else { "removed" };
+        show_partial(&partial, removed.then_some((!args.dry_run, words)), ui);
     }
     Ok(())
-}
-
-/// Prints a line for one archive: in quiet mode only if it is removed.
-fn print_outcome(
-    archive: &Archive,
-    goes: bool,
-    kept_because: Option<&'static str>,
-    fault: Option<&Fault>,
-    args: &PruneArgs,
-    ui: &Ui,
-) {
-    if ui.is_json() {
-        ui.print_json(&ArchiveLine {
-            name: archive.name.to_string(),
-            path: archive.path().to_string_lossy().into_owned(),
-            size_bytes: archive.size_bytes,
-            removed: goes && !args.dry_run,
-            kept_because,
-            unusable: fault.map(Fault::to_string),
-        });
-    } else if goes && ui.is_quiet() {
-        ui.print_verbatim(&archive.path().shown());
-    } else if !ui.is_quiet() && (goes || kept_because.is_some()) {
-        let verb = match kept_because {
-            Some(_) if !goes => "kept",
-            _ if args.dry_run => "would remove",
-            _ => "removed",
-        };
-        let reason = kept_because.filter(|_| !goes).map_or(String::new(), |reason| format!(": {reason}"));
-        let (path, size) = (archive.path().shown(), values::show_bytes(archive.size_bytes));
-        ui.print(&format!("{verb} {path} ({size}){reason}"));
-    }
 }
 
 /// Maximum total size of the kept archives, in bytes, from `--keep-bytes` and from the space that

@@ -1,6 +1,5 @@
 //! Runs `slotpress publish`, and prints its events as log lines or JSON.
 
-use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,18 +8,16 @@ use clap::Args;
 use serde::Serialize;
 use slotpress::catalog::Keep;
 use slotpress::program::decoding_side_bytes;
-use slotpress::publish::{Event, PublishOptions, ReadyArchive, Writer, publish};
+use slotpress::publish::{Event, PublishOptions, Writer, publish};
 use slotpress::stores::Target;
 use slotpress::{CheckOptions, Error, RecompressOptions, Result};
-use slotpress_base::text::ShowPath;
 use slotpress_format::FRAME_SIZE_BYTES_DEFAULT;
 use slotpress_read::STATE_MEMORY_BYTES_DEFAULT;
 
-use super::codec::ZstdArgs;
-use super::io_policy::IoPolicyArgs;
-use super::lines::time_now;
+use super::arguments::{IoPolicyArgs, RetentionArgs, WorkArgs};
+use super::codec::{ZstdArgs, for_workers};
+use super::json::Both;
 use super::network::ConnectionArgs;
-use super::retention::RetentionArgs;
 use super::ui::{Level, Ui};
 use super::{hints, planned, values};
 
@@ -39,29 +36,27 @@ pub struct PublishArgs {
     incremental_snapshot_archive_path: Option<PathBuf>,
     /// Where to publish: a directory that exists, or s3://BUCKET/PREFIX; may be given more than
     /// once
-    #[arg(long, value_name = "TARGET", required = true, value_delimiter = ',', env = "SLOTPRESS_TO")]
+    #[arg(long, value_name = "TARGET", required = true, value_delimiter = ',')]
     to: Vec<String>,
     /// Publish the archives that are there now, then end: for a timer
     #[arg(long)]
     once: bool,
     /// Publish the newest incremental archive this often; full ones are all published
-    #[arg(long, value_name = "TIME", default_value = "5min", value_parser = values::duration, env = "SLOTPRESS_EVERY")]
+    #[arg(long, value_name = "TIME", default_value = "5min", value_parser = values::duration)]
     every: Duration,
     /// Check archives, and publish them as they are
     #[arg(long, conflicts_with = "zstd_level")]
     as_is: bool,
     #[command(flatten)]
     encoding: ZstdArgs,
-    /// Memory limit for buffers (fewer workers run if it is too small for all), and the same again
-    /// for the state check [default: 1GiB for the state check]
-    #[arg(long, value_name = "SIZE", value_parser = values::size, env = "SLOTPRESS_MEMORY")]
-    memory: Option<u64>,
+    #[command(flatten)]
+    work: WorkArgs,
     /// Directory for pins, for archives on their way, for the newest three damaged ones and for the
     /// journal, on the file system of SNAPSHOTS_DIR, but not itself [default: SNAPSHOTS_DIR.publish]
-    #[arg(long, value_name = "DIR", help_heading = "Pins", env = "SLOTPRESS_PINS")]
+    #[arg(long, value_name = "DIR", help_heading = "Pins")]
     pins: Option<PathBuf>,
     /// Maximum total size of the pins
-    #[arg(long, value_name = "SIZE", value_parser = values::size, help_heading = "Pins", env = "SLOTPRESS_PIN_BYTES")]
+    #[arg(long, value_name = "SIZE", value_parser = values::size, help_heading = "Pins")]
     pin_bytes: Option<u64>,
     /// The only client that writes the archives. Only Agave's may be pinned by hard links; without
     /// this flag, pins are reflinks, which are safe with every client
@@ -75,19 +70,12 @@ pub struct PublishArgs {
     #[arg(long, value_name = "N", default_value_t = PublishOptions::KEEP_INCREMENTAL_DEFAULT as u64, help_heading = "Retention",
           value_parser = clap::value_parser!(u64).range(0..=10_000))]
     keep_incremental: u64,
-    /// Number of newest rebased archives to keep on each target; they are deleted with their full
-    /// archive, too [default: --rebase-onto]
-    #[arg(long, value_name = "N", help_heading = "Retention", value_parser = clap::value_parser!(u64).range(0..=10_000))]
-    keep_rebased: Option<u64>,
-    /// When there is no other work, also make incremental archives of the newest state on this many
-    /// older full archives of a target (see rebase); each reads both archives twice, in a target
-    /// that is a directory
+    /// When nothing else is to be done, also make incremental archives of the newest state on this
+    /// many older full archives of a target (see rebase); each reads both archives twice, in a
+    /// target that is a directory
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, help_heading = "Targets",
           value_parser = clap::value_parser!(u64).range(0..=16))]
     rebase_onto: u64,
-    /// Also keep what was published within this time, for example 7d
-    #[arg(long, value_name = "TIME", value_parser = values::duration, help_heading = "Retention")]
-    keep_within: Option<Duration>,
     /// Never delete what was published within this time: downloads of it may be running
     #[arg(long, value_name = "TIME", default_value = "2h", value_parser = values::duration, help_heading = "Retention",
           env = "SLOTPRESS_PUBLISH_GRACE")]
@@ -96,16 +84,16 @@ pub struct PublishArgs {
     retention: RetentionArgs,
     /// Program to run after each archive that was published; its environment says what happened
     /// (PUBLISH_…). It is killed after a minute
-    #[arg(long, value_name = "CMD", help_heading = "Hooks", env = "SLOTPRESS_ON_PUBLISHED")]
+    #[arg(long, value_name = "CMD", help_heading = "Hooks")]
     on_published: Option<PathBuf>,
     /// Program to run after each failure, in the same way
-    #[arg(long, value_name = "CMD", help_heading = "Hooks", env = "SLOTPRESS_ON_FAILED")]
+    #[arg(long, value_name = "CMD", help_heading = "Hooks")]
     on_failed: Option<PathBuf>,
     /// Address of Prometheus metrics, at /metrics, and of the health, at /healthz
     #[arg(long, value_name = "ADDR", value_parser = values::address, help_heading = "Monitoring", env = "SLOTPRESS_PUBLISH_METRICS")]
     metrics: Option<SocketAddr>,
     /// /healthz answers 503 if the newest archive of a target was published longer ago than this
-    #[arg(long, value_name = "TIME", value_parser = values::duration, help_heading = "Monitoring", env = "SLOTPRESS_ALERT_AFTER")]
+    #[arg(long, value_name = "TIME", value_parser = values::duration, help_heading = "Monitoring")]
     alert_after: Option<Duration>,
     #[command(flatten)]
     connection: ConnectionArgs,
@@ -119,12 +107,11 @@ const WRITERS: &[(&str, Writer, &str)] = &[
 ];
 
 #[derive(Serialize)]
-struct EventFields<'a> {
-    time: String,
+struct HintField<'a> {
     /// Advice about a failure, in terms of flags: `null` if there is none, left out for other
     /// events.
     #[serde(skip_serializing_if = "Option::is_none")]
-    hint: Option<Option<Cow<'a, str>>>,
+    hint: Option<Option<&'a str>>,
 }
 
 /// Variables of flags that are gone, and what replaces them.
@@ -158,30 +145,25 @@ pub fn run(args: &PublishArgs, ui: &Ui) -> Result<()> {
         ui,
     )?;
     if is_current {
-        say_current(ui);
+        ui.say("nothing to publish: no archive there is newer than what the targets have");
     }
     Ok(())
 }
 
-fn say_current(ui: &Ui) {
-    if !ui.is_json() && !ui.is_quiet() {
-        ui.print("nothing to publish: no archive there is newer than what the targets have");
-    }
-}
-
 fn options(args: &PublishArgs, ui: &Ui) -> Result<PublishOptions> {
     let targets = args.to.iter().map(|target| target.parse()).collect::<Result<Vec<Target>>>()?;
-    let memory_bytes = planned::memory_or(args.memory, STATE_MEMORY_BYTES_DEFAULT);
+    let memory_bytes = planned::memory_or(args.work.memory, STATE_MEMORY_BYTES_DEFAULT);
     let other_bytes = decoding_side_bytes(FRAME_SIZE_BYTES_DEFAULT).saturating_add(memory_bytes);
     let mut options = PublishOptions::new(&args.dir, targets);
     options.client = args.connection.options();
     options.stores.s3 = args.connection.stores.s3();
     options.stores.waits_for_first = !args.once;
-    if let Some(memory_bytes) = args.memory {
+    if let Some(memory_bytes) = args.work.memory {
         options.stores.memory_bytes = options.stores.memory_bytes.min(memory_bytes);
     }
+    let encoding = args.encoding.options().memory_bytes(args.work.memory);
     options.recompress = RecompressOptions::default()
-        .encoding(args.encoding.options(args.memory, other_bytes, &args.io_policy, ui)?)
+        .encoding(for_workers(encoding, other_bytes, &args.work.workers, &args.io_policy, ui)?)
         .check(CheckOptions::default().memory_bytes(memory_bytes));
     if let Some(pins) = &args.pins {
         options.pins = pins.clone();
@@ -191,11 +173,8 @@ fn options(args: &PublishArgs, ui: &Ui) -> Result<PublishOptions> {
     options.is_as_is = args.as_is;
     options.every = args.every;
     options.pin_bytes = args.pin_bytes;
-    options.keep = args.retention.apply(
-        Keep::new(args.keep_full as usize, args.keep_incremental as usize)
-            .rebased(args.keep_rebased.unwrap_or(args.rebase_onto) as usize)
-            .within(args.keep_within.unwrap_or_default()),
-    );
+    let newest = Keep::new(args.keep_full as usize, args.keep_incremental as usize);
+    options.keep = args.retention.apply(newest, args.rebase_onto as usize);
     options.rebase_onto = args.rebase_onto as usize;
     options.grace = args.grace;
     options.on_published = args.on_published.clone();
@@ -207,50 +186,31 @@ fn options(args: &PublishArgs, ui: &Ui) -> Result<PublishOptions> {
 }
 
 fn show(event: &Event, ui: &Ui) {
-    if ui.is_json() {
-        let Some(kind) = event.kind() else { return };
-        let hint = match event {
-            Event::Failed { error, .. } => Some(error.hint().and_then(hints::text)),
-            _ => None,
-        };
-        return ui.print_reports(kind, &EventFields { time: time_now(), hint }, event);
+    let hint = match event {
+        Event::Failed { error, .. } => Some(error.hint().and_then(hints::fitting)),
+        _ => None,
+    };
+    if let Event::Published(published) = event {
+        ui.short(&published.name.to_string());
     }
     let (level, text) = words(event);
-    match event {
-        Event::Published(published) if ui.is_quiet() => ui.print_verbatim(&published.name.to_string()),
-        _ => ui.log_at(level, &format!("{} {text}", time_now())),
-    }
+    ui.log_event(event.kind().unwrap_or_default(), level, &Both { first: &HintField { hint }, second: event }, text);
 }
 
-fn words(event: &Event) -> (Level, String) {
+fn words(event: &Event) -> (Level, &'static str) {
     match event {
-        Event::Watching { snapshots, targets, metrics } => {
-            let metrics = metrics.map_or(String::new(), |at| format!("; metrics on http://{at}/metrics"));
-            (Level::Info, format!("publishing {} to {}{metrics}", snapshots.shown(), targets.join(", ")))
+        Event::Watching { .. } => {
+            (Level::Info, "publishing {snapshots} to {targets}[; metrics on http://{metrics}/metrics]")
         }
-        Event::Pinned { name } => (Level::Info, format!("pinned {name}")),
-        Event::Skipped { name, why } => (Level::Warning, format!("left out {name}: {why}")),
-        Event::Prepared(ReadyArchive { name, state, bytes, elapsed, .. }) => {
-            let (size, time) = (values::show_bytes(*bytes), values::show_duration(*elapsed));
-            (Level::Info, format!("ready: {name}, {size}, state {state}, in {time}"))
+        Event::Pinned { .. } => (Level::Info, "pinned {name}"),
+        Event::Skipped { .. } => (Level::Warning, "left out {name}: {reason}"),
+        Event::Prepared(_) => (Level::Info, "ready: {name}, {size_bytes}, state {state}, in {elapsed_seconds}"),
+        Event::Refused { .. } => (Level::Error, "NOT PUBLISHED: {name} is damaged: {message}[; it is kept as {kept}]"),
+        Event::Published(_) => (Level::Info, "published {name} on {target}: {size_bytes} in {elapsed_seconds}"),
+        Event::Pruned { .. } => (Level::Info, "removed from {target}: {names}"),
+        Event::Failed { .. } => {
+            (Level::Error, "failed: [{target}: ]{message}[ ({hint})][; next try in {retry_seconds}]")
         }
-        Event::Refused { name, error, kept } => {
-            let kept = kept.as_ref().map_or(String::new(), |kept| format!("; it is kept as {}", kept.shown()));
-            (Level::Error, format!("NOT PUBLISHED: {name} is damaged: {error}{kept}"))
-        }
-        Event::Published(ReadyArchive { name, target, bytes, elapsed, .. }) => {
-            let (size, time) = (values::show_bytes(*bytes), values::show_duration(*elapsed));
-            let target = target.as_deref().unwrap_or_default();
-            (Level::Info, format!("published {name} on {target}: {size} in {time}"))
-        }
-        Event::Pruned { target, names } => (Level::Info, format!("removed from {target}: {}", names.join(", "))),
-        Event::Failed { error, target, retry, .. } => {
-            let target = target.as_ref().map_or(String::new(), |target| format!("{target}: "));
-            let retry = retry.map_or(String::new(), |retry| format!("; next try in {}", values::show_duration(retry)));
-            let hint = error.hint().and_then(hints::text).map_or(String::new(), |hint| format!(" ({hint})"));
-            (Level::Error, format!("failed: {target}{error}{hint}{retry}"))
-        }
-        Event::Stopping => (Level::Info, "stopping; the next run goes on from here".to_string()),
-        other => (Level::Info, format!("{other:?}")),
+        _ => (Level::Info, "stopping; the next run goes on from here"),
     }
 }

@@ -5,17 +5,17 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use slotpress::{Error, RecompressOptions, RecompressReport, RecompressSource, Result, Sink, recompress};
+use slotpress::{Error, RecompressOptions, RecompressSource, Result, recompress};
 use slotpress_base::IoContext;
+use slotpress_base::text::ShowPath;
 
-use super::archive::{print_root, shown_path, skip_existing};
-use super::check::{self, CheckArgs};
-use super::codec::{self, EncodingArgs};
-use super::io_policy::IoPolicyArgs;
+use super::archive::WHAT;
+use super::arguments::{CheckArgs, STATE};
 use super::network::{ConnectionArgs, archives_of, refuse_url};
-use super::output::Output;
+use super::output::{NewArchiveArgs, Output};
+use super::render::Row;
 use super::ui::Ui;
-use super::{list, stdout, values};
+use super::{list, values};
 
 /// Recompress an archive: smaller, checked, and with an index
 ///
@@ -29,15 +29,8 @@ pub struct RecompressArgs {
     #[arg(value_name = "ARCHIVE|DIR|-", required = true)]
     archives: Vec<PathBuf>,
     /// The directory or store (s3://BUCKET/PREFIX) for the new archive, or - for standard output
-    #[arg(short, long = "output", value_name = "TARGET")]
+    #[arg(short, long, value_name = "TARGET")]
     output: PathBuf,
-    #[command(flatten)]
-    encoding: EncodingArgs,
-    /// Memory limit for buffers (fewer workers run if it is too small for all), and the same again
-    /// for the state check; data that does not fit is spilled to the output directory [default:
-    /// 1GiB for the state check]
-    #[arg(long, value_name = "SIZE", value_parser = values::size, env = "SLOTPRESS_MEMORY")]
-    memory: Option<u64>,
     /// The base slot of an incremental archive from standard input
     #[arg(long, value_parser = values::slot, value_name = "SLOT")]
     base_slot: Option<u64>,
@@ -45,17 +38,10 @@ pub struct RecompressArgs {
     /// it is only read
     #[arg(long, value_name = "FULL_ARCHIVE", help_heading = "Check")]
     base: Option<PathBuf>,
-    /// Replace an archive of the same name
-    #[arg(long)]
-    force: bool,
-    /// If an archive of the same name exists, leave it as it is, unchecked, and end with exit code
-    /// 0
-    #[arg(long, conflicts_with = "force")]
-    skip_existing: bool,
     #[command(flatten)]
     check: CheckArgs,
     #[command(flatten)]
-    io_policy: IoPolicyArgs,
+    new: NewArchiveArgs,
     #[command(flatten)]
     connection: ConnectionArgs,
 }
@@ -71,14 +57,14 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
     if args.base_slot.is_some() && !is_stream(&archives[0]) {
         return Err(Error::usage("--base-slot is for standard input only: a file has the base slot in its name"));
     }
-    let is_stdout = codec::is_stdout(&args.output, ui)?;
-    if archives.len() > 1 && (is_stdout || args.base.is_some()) {
+    if archives.len() > 1 && (args.output.as_os_str() == "-" || args.base.is_some()) {
         return Err(Error::usage("a full and an incremental archive: two new archives, so neither --base nor a pipe"));
     }
-    let output = Output::open(&args.output, args.memory, &args.connection)?;
-    let check = args.check.options(args.memory);
-    let other_bytes = args.encoding.decoding_bytes() + check.memory_bytes + output.memory_bytes();
-    let encoding = args.encoding.options(output.left_of(args.memory), other_bytes, &args.io_policy, ui)?;
+    let memory_bytes = args.new.work.memory;
+    let mut output = Output::open(&args.output, memory_bytes, &args.connection, ui)?;
+    let check = args.check.options(memory_bytes);
+    let other_bytes = args.new.encoding.decoding_bytes() + check.memory_bytes;
+    let encoding = args.new.options(&output, other_bytes, ui)?;
     for (number, archive) in archives.iter().enumerate() {
         let source = match is_stream(archive) {
             // Do not read through the standard library's buffer: waiting until the file descriptor is
@@ -98,32 +84,20 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
                 true => check.clone().expect_hash(None).expect_slot(None),
                 false => check.clone(),
             });
-        let mut stdout = is_stdout.then(|| stdout::for_data(ui)).transpose()?;
-        let sink = match &mut stdout {
-            Some(stdout) => Sink::stream(stdout),
-            None => output.sink(args.force)?,
-        };
-        match recompress(source, sink, &options, ui) {
-            Ok(report) => print_report(&report, ui),
-            Err(error) if args.skip_existing => skip_existing(error, ui)?,
-            Err(error) => return Err(error),
+        let report = args.new.write(&mut output, ui, |sink| recompress(source, sink, &options, ui))?;
+        if let Some(report) = &report {
+            let path =
+                report.archive.path.as_ref().map_or_else(|| report.archive.name.to_string(), |path| path.shown());
+            ui.report("recompress", &path, report, REPORT);
         }
     }
     Ok(())
 }
 
-fn print_report(report: &RecompressReport, ui: &Ui) {
-    let (archive, input_bytes, output_bytes) = (&report.archive, report.input_bytes, report.archive.output_bytes);
-    if !ui.print_head("recompress", report, &shown_path(archive)) {
-        return;
-    }
-    let codec = codec::show_codec(archive);
-    ui.print(&format!("  {}, {codec}", values::count_of(archive.storages, "storage")));
-    let [output, input] = [output_bytes, input_bytes].map(values::show_bytes);
-    let more = 100.0 * (output_bytes as f64 / input_bytes.max(1) as f64 - 1.0);
-    let ratio = values::show_ratio(report.tar_bytes, output_bytes);
-    ui.print(&format!("  size     {output} from {input}, {more:+.1} % (ratio {ratio} to the tar)"));
-    ui.print(&format!("  elapsed  {}", values::show_speed(report.tar_bytes, &archive.elapsed)));
-    print_root(archive.root, ui);
-    check::print_assurance(&report.assurance, ui);
-}
+const REPORT: &[Row<'_>] = &[
+    WHAT,
+    ("size", "{output_bytes}, {output_bytes%input_bytes} of {input_bytes} (ratio {tar_bytes/output_bytes} to the tar)"),
+    ("elapsed", "{elapsed_seconds} at {tar_bytes/elapsed_seconds}, CPU load {cpu_seconds%elapsed_seconds}"),
+    ("root", "{root}"),
+    STATE,
+];

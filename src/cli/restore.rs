@@ -7,13 +7,13 @@ use serde_json::json;
 use slotpress::{Error, Progress, RestoreOptions, RestoreReport, RestoreTarget, Result, Root, restore};
 use slotpress_base::text::{self, ShowPath};
 
-use super::arguments::{NewLedgerArgs, WorkerArgs};
-use super::check::{self, CheckArgs};
-use super::io_policy::IoPolicyArgs;
+use super::arguments::{CheckArgs, IoPolicyArgs, NewLedgerArgs, STATE, WorkArgs};
+use super::json::Both;
+use super::list;
 use super::network::{archives_of, refuse_url};
 use super::planned::DECODING_WORKER_BYTES;
+use super::render::Row;
 use super::ui::Ui;
-use super::{list, values};
 
 /// Restore archives into a ledger from which a validator starts
 ///
@@ -29,17 +29,13 @@ pub struct RestoreArgs {
     #[command(flatten)]
     target: NewLedgerArgs,
     #[command(flatten)]
-    workers: WorkerArgs,
+    work: WorkArgs,
     /// Expected root, as `archive` and `inspect` print it: the hash of every frame is checked. Give
     /// two for a full and an incremental archive
     #[arg(long, value_name = "ROOT", value_delimiter = ',', help_heading = "Check")]
     expect_root: Vec<Root>,
     #[command(flatten)]
     check: CheckArgs,
-    /// Memory limit for the state check; data that does not fit is spilled to the output directory
-    /// [default: 1GiB]
-    #[arg(long, value_name = "SIZE", value_parser = values::size, env = "SLOTPRESS_MEMORY", help_heading = "Check")]
-    memory: Option<u64>,
     #[command(flatten)]
     io_policy: IoPolicyArgs,
 }
@@ -51,18 +47,25 @@ pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
     }
     let archives = archives_of(&args.archives, &list::catalog_in)?;
     archives.iter().find(|path| path.is_dir()).map_or(Ok(()), |dir| Err(not_an_archive(dir)))?;
-    let check = args.check.options(args.memory);
+    let check = args.check.options(args.work.memory);
     let paths = args.target.paths();
     let target = RestoreTarget::new(&paths.ledger)
         .paths(paths)
         .existing_state(args.target.existing_state())
-        .threads(args.workers.that_fit(|| Ok(DECODING_WORKER_BYTES), check.memory_bytes, ui)?)
+        .threads(args.work.workers.that_fit(|| Ok(DECODING_WORKER_BYTES), check.memory_bytes, ui)?)
         .check(check)
         .io_policy(args.io_policy.apply(ui));
     let options = RestoreOptions::new(&archives[0], target)
         .incremental(archives.get(1).cloned())
         .expect_roots(args.expect_root.clone());
-    print_report(&restore(&options, ui)?, &options.target, ui);
+    let report = restore(&options, ui)?;
+    show(&report, &options.target, ui);
+    let elapsed = "{elapsed_seconds} at {output_bytes/elapsed_seconds}, CPU load {cpu_seconds%elapsed_seconds}";
+    ui.part("", &report, &[("elapsed", elapsed)]);
+    if !options.target.paths.ledger.join("genesis.bin").exists() {
+        ui.say("  genesis.bin is not there yet: copy it, or let the validator fetch it");
+    }
+    say_start(&report, &options.target, ui);
     if options.target.check.expect_hash.is_none() && options.expect_roots.is_empty() {
         ui.warn(
             "nobody confirmed this state: slot and hash are what the archive says; --expect-hash compares them with what \
@@ -83,48 +86,32 @@ fn not_an_archive(dir: &Path) -> Error {
     Error::usage(format!("{} is a directory: restore takes archives", dir.shown())).with_hint(hint)
 }
 
-fn print_report(report: &RestoreReport, target: &RestoreTarget, ui: &Ui) {
-    if print_head(report, target, ui) {
-        let [output, input] = [report.output_bytes, report.input_bytes].map(values::show_bytes);
-        ui.print(&format!("  size     {output} from {input}"));
-        ui.print(&format!("  elapsed  {}", values::show_speed(report.output_bytes, &report.elapsed)));
-        check::print_assurance(&report.assurance, ui);
-        if !target.paths.ledger.join("genesis.bin").exists() {
-            ui.print("  genesis.bin is not there yet: copy it, or let the validator fetch it");
-        }
-        print_start(report, target, ui);
-    }
+/// Prints the report but for the time.
+pub fn show(report: &RestoreReport, target: &RestoreTarget, ui: &Ui) {
+    let fields = Both { first: report, second: &json!({ "validator_flags": validator_flags(target, report) }) };
+    ui.report("restore", &report.path.shown(), &fields, REPORT);
 }
 
-/// Prints the report as JSON, or the bank snapshot and its slot. Returns true if the other lines
-/// follow.
-pub fn print_head(report: &RestoreReport, target: &RestoreTarget, ui: &Ui) -> bool {
-    if ui.is_json() {
-        ui.print_reports("restore", report, &json!({ "validator_flags": validator_flags(target, report) }));
-        return false;
-    }
-    ui.print_verbatim(&report.path.shown());
-    if !ui.is_quiet() {
-        let on = report.base_slot.map(|base| format!(" on the full archive of slot {base}")).unwrap_or_default();
-        ui.print(&format!("  slot {}{on}, {}", report.slot, values::count_of(report.storages, "storage")));
-    }
-    !ui.is_quiet()
-}
+const REPORT: &[Row<'_>] = &[
+    ("slot", "{slot}[ on the full archive of slot {base_slot}], {storages}"),
+    ("size", "{output_bytes} from {input_bytes}"),
+    STATE,
+];
 
 /// Prints what to delete, and how to start a validator on the ledger, as lines to paste.
-pub fn print_start(report: &RestoreReport, target: &RestoreTarget, ui: &Ui) {
+pub fn say_start(report: &RestoreReport, target: &RestoreTarget, ui: &Ui) {
     if !report.replaced.is_empty() {
         let dirs: Vec<String> = report.replaced.iter().map(|dir| shell_word(dir)).collect();
-        ui.print_verbatim(&format!("  aside    when the validator runs, delete: rm -r {}", dirs.join(" ")));
+        ui.row("aside", &format!("when the validator runs, delete: rm -r {}", dirs.join(" ")));
     }
     // Firedancer builds its own accounts database from the archives, and ignores the rest of the
     // ledger. These are the keys of its default.toml (src/app/firedancer/config/default.toml).
     let (snapshots, genesis) =
         (absolute(target.paths.snapshots_dir()), absolute(&target.paths.ledger.join("genesis.bin")));
     let genesis = if genesis.exists() { format!(", genesis = {}", toml_string(&genesis)) } else { String::new() };
-    ui.print(&format!("Firedancer reads the archives, with [paths] snapshots = {}{genesis}", toml_string(&snapshots)));
-    ui.print("Start Agave with its usual flags and:");
-    ui.print_verbatim(&format!("  agave-validator {}", validator_flags(target, report).join(" ")));
+    ui.say(&format!("Firedancer reads the archives, with [paths] snapshots = {}{genesis}", toml_string(&snapshots)));
+    ui.say("Start Agave with its usual flags and:");
+    ui.say(&format!("  agave-validator {}", validator_flags(target, report).join(" ")));
 }
 
 fn absolute(path: &Path) -> PathBuf {

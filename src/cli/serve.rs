@@ -6,14 +6,12 @@ use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
-use serde_json::json;
-use slotpress::serve::{Answered, Event, Finished, ServeOptions, TlsFiles};
+use slotpress::serve::{Event, Finished, ServeOptions, TlsFiles};
 use slotpress::{Error, Progress, Result};
 use slotpress_serve::{CLIENT_CONNECTIONS_DEFAULT, CONNECTIONS_DEFAULT, FIREDANCER_RATE_MIN, THREADS_DEFAULT_MAX};
 
-use super::io_policy::{PriorityArgs, rate};
-use super::lines::time_now;
-use super::ui::Ui;
+use super::arguments::{PriorityArgs, rate};
+use super::ui::{Level, Ui};
 use super::values;
 
 /// Serve archives to nodes, browsers and other programs
@@ -27,47 +25,47 @@ pub struct ServeArgs {
     #[arg(value_name = "DIR", required = true)]
     dirs: Vec<PathBuf>,
     /// Where to listen: 0.0.0.0:8890 or `[::]:8890` to accept connections from everywhere
-    #[arg(long, value_name = "ADDR", value_parser = values::address, default_value = "127.0.0.1:8890", env = "SLOTPRESS_LISTEN")]
+    #[arg(long, value_name = "ADDR", value_parser = values::address, default_value = "127.0.0.1:8890")]
     listen: SocketAddr,
     /// Limit sending to this many bytes per second, for all clients together
-    #[arg(long, value_name = "SIZE", value_parser = rate, env = "SLOTPRESS_MAX_RATE")]
+    #[arg(long, value_name = "SIZE", value_parser = rate)]
     max_rate: Option<u64>,
     /// Limit sending to this many bytes per second, for each client address
-    #[arg(long, value_name = "SIZE", value_parser = rate, env = "SLOTPRESS_MAX_RATE_PER_CLIENT")]
+    #[arg(long, value_name = "SIZE", value_parser = rate)]
     max_rate_per_client: Option<u64>,
     /// Address of a proxy whose X-Forwarded-For tells the client, so that limits and the log are
     /// about clients and not about the proxy; may be given more than once
-    #[arg(long, value_name = "ADDR", value_delimiter = ',', env = "SLOTPRESS_TRUSTED_PROXY")]
+    #[arg(long, value_name = "ADDR", value_delimiter = ',')]
     trusted_proxy: Vec<IpAddr>,
     /// Log every request, not only refusals, errors and whole transfers
     #[arg(long)]
     access_log: bool,
     /// Maximum number of connections
-    #[arg(long, value_name = "N", default_value_t = CONNECTIONS_DEFAULT, value_parser = connections, env = "SLOTPRESS_MAX_CONNECTIONS")]
+    #[arg(long, value_name = "N", default_value_t = CONNECTIONS_DEFAULT, value_parser = connections)]
     max_connections: usize,
     /// Maximum number of connections of each client address
-    #[arg(long, value_name = "N", default_value_t = CLIENT_CONNECTIONS_DEFAULT, value_parser = connections, env = "SLOTPRESS_MAX_CONNECTIONS_PER_CLIENT")]
+    #[arg(long, value_name = "N", default_value_t = CLIENT_CONNECTIONS_DEFAULT, value_parser = connections)]
     max_connections_per_client: usize,
     /// TLS certificate chain (PEM); read again when it changes
-    #[arg(long, value_name = "FILE", requires = "tls_key", env = "SLOTPRESS_TLS_CERT")]
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
     /// Private key of the certificate (PEM)
-    #[arg(long, value_name = "FILE", requires = "tls_cert", env = "SLOTPRESS_TLS_KEY")]
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
     /// Address of the Prometheus metrics, at /metrics
-    #[arg(long, value_name = "ADDR", value_parser = values::address, env = "SLOTPRESS_METRICS")]
+    #[arg(long, value_name = "ADDR", value_parser = values::address)]
     metrics: Option<SocketAddr>,
     /// How long running transfers may continue after SIGTERM or Ctrl-C
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = values::duration, env = "SLOTPRESS_GRACE")]
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = values::duration)]
     grace: Duration,
     /// Close connections that send no complete request within this time
-    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = timeout, env = "SLOTPRESS_HEAD_TIMEOUT")]
+    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = timeout)]
     head_timeout: Duration,
     /// Close connections that take no further piece of up to 512 KiB within this time
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = timeout, env = "SLOTPRESS_STALL_TIMEOUT")]
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = timeout)]
     stall_timeout: Duration,
     /// Server threads [default: all cores that the process may use, at most 8]
-    #[arg(long, value_name = "N", value_parser = values::threads, env = "SLOTPRESS_THREADS")]
+    #[arg(long, value_name = "N", value_parser = values::threads)]
     threads: Option<usize>,
     #[command(flatten)]
     priority: PriorityArgs,
@@ -129,50 +127,38 @@ fn show(event: Event, scheme: &str, logs_all: bool, ui: &Ui) {
     match event {
         Event::Listening { listen, metrics, archives } => {
             let url = format!("{scheme}://{listen}");
-            if ui.is_json() {
-                return ui.print_report("serve", &ListeningFields { listen, url, metrics, archives });
-            }
-            ui.print(&format!("serving {} on {url}", values::count_of(archives as u64, "archive")));
-            if let Some(metrics) = metrics {
-                ui.print(&format!("metrics on http://{metrics}/metrics"));
+            let line = format!("serving {} on {url}", values::count_of(archives as u64, "archive"));
+            let metrics_line = metrics.map(|metrics| format!("metrics on http://{metrics}/metrics"));
+            ui.object("serve", &ListeningFields { listen, url, metrics, archives });
+            for line in [Some(line), metrics_line].iter().flatten() {
+                ui.short(line);
+                ui.say(line);
             }
         }
-        Event::Finished(finished) => log("served", &finished, line(&finished), ui),
+        Event::Finished(finished) => ui.log_event("served", Level::Info, &finished, &words(&finished)),
         Event::Answered(answered) if !logs_all && answered.status < 400 => {}
         Event::Answered(answered) => {
-            let Answered { client, request, status, sent_bytes } = &answered;
-            let request = if request.is_empty() { "connection refused:" } else { request };
-            let line = format!("{client} {request} {status}, {}", values::show_bytes(*sent_bytes));
-            log("answered", &answered, line, ui);
+            let refused = if answered.request.is_empty() { "connection refused: " } else { "" };
+            let text = format!("{{client}} {refused}{{request}} {{status}}, {{sent_bytes}}");
+            ui.log_event("answered", Level::Info, &answered, &text);
         }
-        Event::Reloaded => ui.log("new certificate in use"),
-        Event::Stopping { connections: 0 } => ui.log("stopping"),
+        Event::Reloaded => ui.tell("new certificate in use"),
+        Event::Stopping { connections: 0 } => ui.tell("stopping"),
         Event::Stopping { connections } => {
-            ui.log(&format!("stopping: waiting for {}", values::count_of(connections as u64, "connection")));
+            ui.tell(&format!("stopping: waiting for {}", values::count_of(connections as u64, "connection")));
         }
         _ => {}
     }
 }
 
-/// Logs an event with its time, as a line or as JSON.
-fn log(kind: &str, event: &impl Serialize, line: String, ui: &Ui) {
-    match ui.is_json() {
-        true => ui.print_reports(kind, &json!({ "time": time_now() }), event),
-        false => ui.log(&format!("{} {line}", time_now())),
-    }
-}
-
-/// Formats a finished transfer for the log. The text contains nothing that a client chose: names
-/// are those of archives, addresses are numbers.
-fn line(finished: &Finished) -> String {
+/// A finished transfer for the log. The text contains nothing that a client chose: names are those of
+/// archives, addresses are numbers.
+fn words(finished: &Finished) -> String {
     let part = match (finished.is_whole, finished.requests) {
-        (true, _) => String::new(),
-        (false, 1) => format!(" from byte {}", finished.range.start),
-        (false, requests) => format!(" in {requests} ranges"),
+        (true, _) => "",
+        (false, 1) => " from byte {offset_bytes}",
+        (false, _) => " in {requests}",
     };
-    let [sent, total] = [finished.sent_bytes, finished.total_bytes].map(values::show_bytes);
-    let sent = if finished.is_complete { total } else { format!("cut after {sent} of {total}") };
-    let time = values::show_duration(finished.elapsed);
-    let rate = values::show_rate(finished.sent_bytes, finished.elapsed);
-    format!("{} {}{part}: {sent} in {time}, {rate}", finished.client.ip().to_canonical(), finished.name)
+    let sent = if finished.is_complete { "{total_bytes}" } else { "cut after {sent_bytes} of {total_bytes}" };
+    format!("{{client}} {{name}}{part}: {sent} in {{elapsed_seconds}}, {{sent_bytes/elapsed_seconds}}")
 }

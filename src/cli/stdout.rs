@@ -1,13 +1,15 @@
 //! Standard output. Every line is flushed, so that a full disk is reported when it occurs, and not
 //! ignored at the end.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use slotpress::{Error, Progress, Result};
 use slotpress_base::InterruptibleWriter;
+
+use super::ui::Ui;
 
 /// True if the program was started with standard output closed (`>&-`).
 static IS_CLOSED: AtomicBool = AtomicBool::new(false);
@@ -75,4 +77,17 @@ impl Write for Rows<'_> {
 /// run.
 pub fn for_data(progress: &dyn Progress) -> Result<InterruptibleWriter<'_>> {
     check_open().and_then(|()| InterruptibleWriter::new(&io::stdout(), progress)).map_err(|cause| error(&cause))
+}
+
+/// True if an output is `-`: standard output, which then is for data, and what else is printed goes to
+/// stderr. Fails if it is a terminal.
+pub fn is_meant(output: &Path, ui: &Ui) -> Result<bool> {
+    if output.as_os_str() != "-" {
+        return Ok(false);
+    }
+    if io::stdout().is_terminal() {
+        return Err(Error::usage("cannot write an archive to a terminal").with_hint("pipe it into a program or a file"));
+    }
+    ui.keep_stdout_for_data();
+    Ok(true)
 }

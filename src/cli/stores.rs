@@ -23,10 +23,10 @@ use super::ui::Ui;
 #[command(next_help_heading = "Stores")]
 pub struct StoreArgs {
     /// The service that has the buckets of s3:// [default: AWS_ENDPOINT_URL, or AWS]
-    #[arg(long, value_name = "URL", env = "SLOTPRESS_ENDPOINT")]
+    #[arg(long, value_name = "URL")]
     endpoint: Option<String>,
     /// The region of the buckets [default: AWS_REGION, or that of the profile, or us-east-1]
-    #[arg(long, value_name = "NAME", env = "SLOTPRESS_REGION")]
+    #[arg(long, value_name = "NAME")]
     region: Option<String>,
     /// Read public buckets without credentials
     #[arg(long)]
@@ -49,7 +49,7 @@ impl StoreArgs {
 /// If the URL is not that of a store, or the endpoint or the credentials in the environment are
 /// invalid.
 pub fn store_of(target: &Path, memory_bytes: Option<u64>, args: &ConnectionArgs) -> Result<Option<Store>> {
-    let Some(text) = target.to_str().filter(|text| text.contains("://")) else { return Ok(None) };
+    let Some(text) = super::list::url_of(target) else { return Ok(None) };
     let mut options = StoreOptions::default().s3(args.stores.s3());
     options.memory_bytes = memory_bytes.map_or(options.memory_bytes, |bytes| options.memory_bytes.min(bytes / 2));
     Store::open(&text.parse::<Target>()?, &options, &Client::new(&args.options())?).map(Some)

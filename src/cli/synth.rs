@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use clap::Args;
 use slotpress::Result;
 use slotpress_base::text::ShowPath;
-use slotpress_synth::{AgaveVersion, Mix, SynthOptions, SynthReport, SynthState, memory_of, synth};
+use slotpress_synth::{AgaveVersion, Mix, SynthOptions, memory_of, synth};
 
 use super::arguments::WorkerArgs;
+use super::json::Both;
 use super::ui::Ui;
 use super::values;
 
@@ -65,32 +66,17 @@ pub fn run(args: &SynthArgs, ui: &Ui) -> Result<()> {
     let memory = memory_of(&options)?;
     options.threads = args.workers.that_fit(|| Ok(memory.worker_bytes), memory.other_bytes, ui)?;
     let report = synth(&options, ui)?;
-    print_report(&report, ui);
-    Ok(())
-}
-
-/// Describes what a state holds: `1 account, 2 storages, 3 KiB`.
-pub fn contents_of(state: &SynthState) -> String {
-    let [accounts, storages] =
-        [(state.accounts, "account"), (state.storages, "storage")].map(|(count, noun)| values::count_of(count, noun));
-    format!("{accounts}, {storages}, {}", values::show_bytes(state.storage_bytes))
-}
-
-pub fn print_report(report: &SynthReport, ui: &Ui) {
     for state in &report.states {
-        if ui.is_json() {
-            ui.print_reports("synth", state, report);
-            continue;
-        }
-        ui.print_verbatim(&state.ledger_dir.shown());
-        if !ui.is_quiet() {
-            ui.print(&format!("  slot {}, {}", state.slot, contents_of(state)));
-        }
+        let fields = Both { first: state, second: &report };
+        ui.report(
+            "synth",
+            &state.ledger_dir.shown(),
+            &fields,
+            &[("slot", "{slot}, {accounts}, {storages}, {storage_bytes}")],
+        );
     }
-    if !ui.is_json() && !ui.is_quiet() {
-        ui.print(&format!(
-            "Made in {}. Validators load it, but cannot follow a cluster from it: its blocks and votes are made up.",
-            values::show_duration(report.elapsed)
-        ));
-    }
+    let made = "Made in {elapsed_seconds}. Validators load it, but cannot follow a cluster from it: its blocks and votes \
+                are made up.";
+    ui.say_of(&report, made);
+    Ok(())
 }

@@ -33,8 +33,8 @@ pub fn print(mut error: clap::Error, arguments: &[OsString], variable: Option<St
         error.print().and_then(|()| io::stdout().flush())?;
         return our_hint.map_or(Ok(()), |text| writeln!(io::stderr(), "hint: {text}"));
     }
-    let (message, hint) = message_and_hint(error);
-    let line = ErrorLine { message, hint: Some(&our_hint.unwrap_or(hint)), exit_code: EXIT_CODE };
+    let hint = our_hint.as_deref().or(Some("see --help"));
+    let line = ErrorLine { message: message_of(error), hint, exit_code: EXIT_CODE };
     writeln!(io::stderr(), "{}", text::json(&line))
 }
 
@@ -63,16 +63,12 @@ fn wants_json(arguments: &[OsString]) -> bool {
     arguments.iter().take_while(|argument| *argument != "--").any(|argument| argument == "--json")
 }
 
-/// Shortens clap's error to a message and a hint of one line each.
-fn message_and_hint(error: &clap::Error) -> (String, String) {
-    const HELP: &str = "see --help";
+/// The first paragraph of clap's error as one line.
+fn message_of(error: &clap::Error) -> String {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        return ("a command or an argument is missing".to_string(), HELP.to_string());
+        return "a command or an argument is missing".to_string();
     }
     let text = error.to_string();
-    let mut parts = text.split("\n\n").map(|part| part.split_whitespace().collect::<Vec<_>>().join(" "));
-    let message = parts.next().unwrap_or_default();
-    let hint = parts.filter(|part| !part.starts_with("For more information")).collect::<Vec<_>>().join("; ");
-    let message = message.strip_prefix("error: ").unwrap_or(&message).to_string();
-    (message, if hint.is_empty() { HELP.to_string() } else { hint })
+    let first = text.split("\n\n").next().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
+    first.strip_prefix("error: ").unwrap_or(&first).to_string()
 }

@@ -1,5 +1,6 @@
 //! Parses the values of flags, and formats quantities.
 
+use std::io::Read;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -8,7 +9,8 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use slotpress::program::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN, is_zstd_level};
-use slotpress::{Address, CheckOptions, Elapsed, Error, Hash};
+use slotpress::{Address, CheckOptions, Error};
+use slotpress_base::IoContext;
 use slotpress_base::memory::available_bytes;
 pub use slotpress_base::quantity::{
     age as show_age, bytes as show_bytes, count as show_count, count_of, duration as show_duration,
@@ -30,9 +32,28 @@ pub fn choice<T: Clone + Send + Sync + 'static>(
     })
 }
 
-pub fn show_speed(bytes: u64, elapsed: &Elapsed) -> String {
-    let (time, rate) = (show_duration(elapsed.wall), show_rate(bytes, elapsed.wall));
-    format!("{time} at {rate}, CPU load {:.0} %", elapsed.cpu_percent())
+/// Maximum length of a list in a file: enough for 10 million addresses.
+const LIST_BYTES_MAX: u64 = 512 << 20;
+
+/// Reads a list in a file: one item a line, `#` begins a comment.
+///
+/// # Errors
+/// If an item cannot be parsed, or there is none.
+pub fn listed<T>(path: &Path, item: &str, parse: impl Fn(&str) -> Result<T, Error>) -> Result<Vec<T>, Error> {
+    let mut text = String::new();
+    slotpress_base::open_file(path)?.take(LIST_BYTES_MAX + 1).read_to_string(&mut text).or_path("read", path)?;
+    if text.len() as u64 > LIST_BYTES_MAX {
+        return Err(Error::usage(format!("{} is longer than {}", path.shown(), show_bytes(LIST_BYTES_MAX))));
+    }
+    let lines = text.lines().map(str::trim).enumerate().filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+    let within = |at: usize| move |error: Error| error.within(format!("{}, line {}", path.shown(), at + 1));
+    let items: Vec<T> = lines.map(|(at, line)| parse(line).map_err(within(at))).collect::<Result<_, _>>()?;
+    if items.is_empty() {
+        return Err(
+            Error::usage(format!("{} lists no {item}", path.shown())).with_hint(format!("write one {item} a line"))
+        );
+    }
+    Ok(items)
 }
 
 /// Parses a size: `8MiB`, `64k`, `4 GB`, `1048576`. `KiB`, `k` and so on count in 1024, `kB` and so
@@ -107,10 +128,6 @@ pub fn threads_or_all(threads: Option<usize>) -> usize {
 
 pub fn slot(text: &str) -> Result<u64, String> {
     number(text, 0..=u64::MAX, "a slot is a whole number, such as 350006937")
-}
-
-pub fn hash(text: &str) -> Result<Hash, String> {
-    text.parse().map_err(|error: slotpress::Error| error.to_string())
 }
 
 pub fn pubkey(text: &str) -> Result<Address, String> {

@@ -12,7 +12,6 @@ mod works {
     mod readme;
     mod release;
     mod screen;
-    mod terminal;
     mod threads;
 }
 mod refused {

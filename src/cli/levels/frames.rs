@@ -13,8 +13,9 @@ use slotpress_format::FRAME_SIZE_BYTES_MAX;
 use super::chart::Chart;
 use super::input::{SourceArgs, one_codec};
 use super::page::ExportArgs;
-use super::report::{Report, Table, TableOf, Unit, json};
+use super::report::Report;
 use super::show;
+use crate::cli::tables::{Table, TableOf, Unit, json};
 use crate::cli::ui::Ui;
 use crate::cli::values;
 

@@ -4,14 +4,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use slotpress::levels::{FrameCodec, MeasureOptions};
+use slotpress::levels::{FrameCodec, LevelRow, MeasureOptions};
 use slotpress::program::{
-    CLUSTERED_CODEC, Input, MEMORY_BYTES_MAX, REFERENCE_CODEC, check_frame_size, parse_codecs, parse_levels,
+    CLUSTERED_CODEC, Input, InputKind, MEMORY_BYTES_MAX, REFERENCE_CODEC, add_clustered, check_frame_size,
+    measure_levels, parse_codecs, parse_levels,
 };
 use slotpress::{Error, LedgerPaths, Progress, Result};
 use slotpress_base::quantity;
 
-use super::page::Subject;
+use super::page::{ExportArgs, Subject};
 use super::provenance;
 use crate::cli::arguments::{DirectoryArgs, WorkerArgs};
 use crate::cli::ui::Ui;
@@ -40,17 +41,6 @@ pub struct SourceArgs {
     directories: DirectoryArgs,
 }
 
-#[derive(Debug, Args)]
-pub struct InputArgs {
-    #[command(flatten)]
-    source: SourceArgs,
-    #[command(flatten)]
-    workers: WorkerArgs,
-    /// Frame size before compression, 64KiB to 32MiB
-    #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = values::size)]
-    pub frame_size: u64,
-}
-
 impl SourceArgs {
     pub fn path(&self) -> &Path {
         self.path.as_deref().unwrap_or(Path::new(""))
@@ -59,7 +49,7 @@ impl SourceArgs {
     /// Options for reading the input with `threads` threads, holding at most `held_bytes` of it in
     /// memory.
     pub fn options(&self, threads: usize, held_bytes: u64) -> MeasureOptions {
-        let paths = match self.path().is_dir() || self.directories.is_given() {
+        let paths = match self.path().is_dir() {
             true => self.directories.paths(self.path()),
             false => LedgerPaths::new(self.path()),
         };
@@ -105,73 +95,6 @@ impl SourceArgs {
     }
 }
 
-impl InputArgs {
-    pub fn check(&self) -> Result<()> {
-        check_frame_size(self.frame_size)
-    }
-
-    pub fn path(&self) -> &Path {
-        self.source.path()
-    }
-
-    /// Options for a measurement. Reduces the number of workers to what fits into memory together
-    /// with the content and its compressed copy, for the codec that needs most.
-    ///
-    /// # Errors
-    /// If there is not enough memory for one worker.
-    pub fn plan(&self, codecs: Vec<FrameCodec>, ui: &Ui) -> Result<MeasureOptions> {
-        let held_bytes = self.source.held_bytes(MEMORY_BYTES_MAX);
-        let worker_bytes = || {
-            let of = |codec: &FrameCodec| codec.worker_bytes(self.frame_size);
-            codecs.iter().try_fold(0, |most, codec| of(codec).map(|bytes| most.max(bytes)))
-        };
-        let threads = self.workers.that_fit(worker_bytes, held_bytes.saturating_mul(2), ui)?;
-        Ok(self.source.options(threads, held_bytes).frame_size_bytes(self.frame_size).codecs(codecs))
-    }
-
-    pub fn read(&self, options: &MeasureOptions, ui: &Ui) -> Result<(Input, Subject)> {
-        let input = self.source.read(options, ui)?;
-        let workers = quantity::count_of(options.threads as u64, "worker");
-        let how = format!("frames of {}, {workers}", quantity::bytes(options.frame_size_bytes));
-        let subject = self.source.subject(&input, &how);
-        Ok((input, subject))
-    }
-}
-
-#[derive(Debug, Args)]
-pub struct CodecArgs {
-    /// Levels of zstd, single or as ranges: 1-10, or 1,3,-5--1 [default: 1-10]
-    #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
-    levels: Option<String>,
-    /// Codecs to compare, with levels: zstd,lz4,zlib:1,6,9 [default: zstd; `levels` without a
-    /// subcommand also measures clustered]
-    ///
-    /// zstd (levels of --levels, or its own), clustered (zstd with `--layout clustered`; 1 to 3),
-    /// lz4 (as `archive --format lz4`), zlib (1 to 9; default 1, 6 and 9), bzip2 (1 to
-    /// 9; default 9), snappy, lzo (1 and 999; default both), none (a copy in memory).
-    #[arg(long, value_name = "LIST")]
-    codec: Option<String>,
-}
-
-impl CodecArgs {
-    pub fn list(&self) -> Result<Vec<FrameCodec>> {
-        let levels = parse_levels(self.levels.as_deref().unwrap_or("1-10"))?;
-        let codec = self.codec.as_deref().unwrap_or(REFERENCE_CODEC);
-        let list = parse_codecs(codec, &levels)?;
-        let names_zstd = |item: &str| item.trim() == REFERENCE_CODEC;
-        if self.levels.is_some() && !codec.split(',').any(names_zstd) {
-            return Err(Error::usage("--levels applies to zstd, but --codec has no zstd without its own levels")
-                .with_hint("give levels after the codec: --codec zlib:1,9"));
-        }
-        Ok(list)
-    }
-
-    /// True if `--codec` was given.
-    pub fn is_named(&self) -> bool {
-        self.codec.is_some()
-    }
-}
-
 #[derive(Debug, Args)]
 pub struct RepeatArgs {
     /// Minimum number of runs of each measurement
@@ -188,21 +111,104 @@ impl RepeatArgs {
     }
 }
 
+/// What is measured, for a table of levels and for a link.
 #[derive(Debug, Args)]
-pub struct BudgetArgs {
+pub struct MeasureArgs {
+    #[command(flatten)]
+    source: SourceArgs,
+    /// Frame size before compression, 64KiB to 32MiB
+    #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = values::size)]
+    pub frame_size: u64,
+    /// Levels of zstd, single or as ranges: 1-10, or 1,3,-5--1 [default: 1-10]
+    #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
+    levels: Option<String>,
+    /// Codecs to compare, with levels: zstd,lz4,zlib:1,6,9 [default: zstd; `levels` without a
+    /// subcommand also measures clustered]
+    ///
+    /// zstd (levels of --levels, or its own), clustered (zstd with `--layout clustered`; 1 to 3),
+    /// lz4 (as `archive --format lz4`), zlib (1 to 9; default 1, 6 and 9), bzip2 (1 to
+    /// 9; default 9), snappy, lzo (1 and 999; default both), none (a copy in memory).
+    #[arg(long, value_name = "LIST")]
+    codec: Option<String>,
+    #[command(flatten)]
+    repeat: RepeatArgs,
     /// Time for measuring all levels, not counting the reading of the input
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = values::duration)]
-    pub budget: Duration,
+    budget: Duration,
+    #[command(flatten)]
+    workers: WorkerArgs,
+    #[command(flatten)]
+    pub exports: ExportArgs,
 }
 
-impl BudgetArgs {
-    /// Warns of levels for which the time did not suffice.
-    pub fn warn_of(&self, left: &[FrameCodec], ui: &Ui) {
-        let labels: Vec<String> = left.iter().map(FrameCodec::to_string).collect();
-        if !labels.is_empty() {
-            let (budget, labels) = (values::show_age(self.budget), labels.join(", "));
-            ui.warn(&format!("not measured within {budget}: {labels}; give a larger --budget, or a smaller --sample"));
+pub struct Measured {
+    pub input: Input,
+    pub subject: Subject,
+    pub threads: usize,
+    /// At least one row.
+    pub rows: Vec<LevelRow>,
+    /// A failure after these rows: the user interrupted it, or a codec failed.
+    pub result: Result<()>,
+}
+
+impl MeasureArgs {
+    fn codecs(&self) -> Result<Vec<FrameCodec>> {
+        let levels = parse_levels(self.levels.as_deref().unwrap_or("1-10"))?;
+        let codec = self.codec.as_deref().unwrap_or(REFERENCE_CODEC);
+        let list = parse_codecs(codec, &levels)?;
+        let names_zstd = |item: &str| item.trim() == REFERENCE_CODEC;
+        if self.levels.is_some() && !codec.split(',').any(names_zstd) {
+            return Err(Error::usage("--levels applies to zstd, but --codec has no zstd without its own levels")
+                .with_hint("give levels after the codec: --codec zlib:1,9"));
         }
+        Ok(list)
+    }
+
+    /// Measures the levels, and zstd on clustered records if that is wanted and no codec is named.
+    /// Reduces the number of workers to what fits into memory together with the content and its
+    /// compressed copy, for the codec that needs most.
+    pub fn measure(&self, wants_clustered: bool, ui: &Ui) -> Result<Measured> {
+        let mut codecs = self.codecs()?;
+        let is_clustered_too = wants_clustered && self.codec.is_none();
+        if is_clustered_too {
+            add_clustered(&mut codecs);
+        }
+        check_frame_size(self.frame_size)?;
+        self.exports.check(self.source.path())?;
+        let held_bytes = self.source.held_bytes(MEMORY_BYTES_MAX);
+        let worker_bytes = || {
+            let of = |codec: &FrameCodec| codec.worker_bytes(self.frame_size);
+            codecs.iter().try_fold(0, |most, codec| of(codec).map(|bytes| most.max(bytes)))
+        };
+        let threads = self.workers.that_fit(worker_bytes, held_bytes.saturating_mul(2), ui)?;
+        let options = self.source.options(threads, held_bytes).frame_size_bytes(self.frame_size);
+        let mut options = self.repeat.apply(options).codecs(codecs).budget(Some(self.budget));
+        let input = self.source.read(&options, ui)?;
+        // A plain file has no records to cluster.
+        if is_clustered_too && input.kind == InputKind::File {
+            options.codecs.retain(|codec| codec.name == REFERENCE_CODEC);
+        }
+        let frame_size = quantity::bytes(self.frame_size);
+        let how = format!("frames of {frame_size}, {}", quantity::count_of(threads as u64, "worker"));
+        let subject = self.source.subject(&input, &how);
+        let (levels, budget) = (options.codecs.len() as u64, values::show_age(self.budget));
+        ui.tell(&format!("measuring {} for at most {budget} (--budget)", quantity::count_of(levels, "level")));
+        let mut rows = Vec::new();
+        let left = measure_levels(&input, &options, ui, &mut rows);
+        if rows.is_empty() {
+            left?;
+            return Err(Error::failed("no level was measured"));
+        }
+        let result = left.map(|left| {
+            let labels: Vec<String> = left.iter().map(FrameCodec::to_string).collect();
+            if !labels.is_empty() {
+                let labels = labels.join(", ");
+                ui.warn(&format!(
+                    "not measured within {budget}: {labels}; give a larger --budget, or a smaller --sample"
+                ));
+            }
+        });
+        Ok(Measured { input, subject, threads, rows, result })
     }
 }
 

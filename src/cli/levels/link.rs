@@ -11,10 +11,10 @@ use slotpress::program::{
 };
 use slotpress_base::quantity::{self, TimeUnit};
 
-use super::input::{BudgetArgs, CodecArgs, InputArgs, RepeatArgs};
-use super::page::ExportArgs;
-use super::report::{Advice, Report, Table, TableOf, Unit};
-use super::{measured, show, warnings};
+use super::input::{MeasureArgs, Measured};
+use super::report::{Advice, Report};
+use super::{show, warnings};
+use crate::cli::tables::{Table, TableOf, Unit};
 use crate::cli::ui::Ui;
 use crate::cli::values;
 
@@ -30,17 +30,9 @@ const WHAT_IS_COUNTED: &str = "Time until storages are on the node's disk; the v
 #[derive(Debug, Args)]
 pub struct LinkArgs {
     #[command(flatten)]
-    input: InputArgs,
-    #[command(flatten)]
-    codecs: CodecArgs,
-    #[command(flatten)]
-    repeat: RepeatArgs,
-    #[command(flatten)]
-    budget: BudgetArgs,
+    measure: MeasureArgs,
     #[command(flatten)]
     link: LinkFlags,
-    #[command(flatten)]
-    exports: ExportArgs,
 }
 
 /// The link, and the disks of the machines at its ends.
@@ -86,7 +78,7 @@ fn window(text: &str) -> Result<u64, String> {
 }
 
 impl LinkFlags {
-    fn question(&self, input: &InputArgs, threads: usize) -> LinkQuestion {
+    fn question(&self, frame_size_bytes: u64, threads: usize) -> LinkQuestion {
         let link = Link {
             bandwidth_bits_per_second: self.bandwidth,
             rtt_seconds: self.rtt,
@@ -98,7 +90,7 @@ impl LinkFlags {
             link,
             read_bytes_per_second: self.read_rate.unwrap_or(READ_BYTES_PER_SECOND),
             place_bytes_per_second: self.place_rate.unwrap_or(PLACE_BYTES_PER_SECOND),
-            frame_size_bytes: input.frame_size,
+            frame_size_bytes,
             threads,
             egress_price_per_gb: self.egress_price,
             any_format: self.any_format,
@@ -107,27 +99,13 @@ impl LinkFlags {
 }
 
 pub fn run(args: &LinkArgs, ui: &Ui) -> Result<()> {
-    let codecs = args.codecs.list()?;
-    args.input.check()?;
-    let options = args.repeat.apply(args.input.plan(codecs, ui)?).budget(Some(args.budget.budget));
-    let question = args.link.question(&args.input, options.threads);
-    args.exports.check(args.input.path())?;
-
-    let (input, subject) = args.input.read(&options, ui)?;
-    let (rows, result) = measured(&input, &options, &args.budget, ui);
-    if rows.is_empty() {
-        return result;
-    }
-    let link = LinkReport::new(question, input.total_bytes, &rows);
-    if ui.is_json() {
-        ui.print_report("link", &link);
-    }
+    let Measured { input, subject, threads, rows, result } = args.measure.measure(false, ui)?;
+    let link = LinkReport::new(args.link.question(args.measure.frame_size, threads), input.total_bytes, &rows);
+    ui.object("link", &link);
     let report = Report { warnings: warnings(&rows), ..report(&link) };
-    show(&report, &subject, &args.exports, ui)?;
-    if ui.is_json() {
-        link.break_evens.iter().for_each(|line| ui.print_json(line));
-        link.recommendations.iter().for_each(|line| ui.print_json(line));
-    }
+    show(&report, &subject, &args.measure.exports, ui)?;
+    link.break_evens.iter().for_each(|line| ui.print_json(line));
+    link.recommendations.iter().for_each(|line| ui.print_json(line));
     result
 }
 
@@ -146,33 +124,33 @@ fn report(link: &LinkReport) -> Report {
 }
 
 fn times(link: &LinkReport) -> Table {
-    let unit = |row: &LinkRow| TimeUnit::of_column(row.times.streaming_seconds);
+    let unit = |row: &LinkRow| TimeUnit::of_column(row.streaming_seconds);
     let unit = Unit::TimeIn(link.rows.last().map_or(TimeUnit::Seconds, unit));
     let table = TableOf::new("link-table", "link_level", &link.rows)
-        .shown("level", Unit::Text, |row| row.load.name())
-        .data("codec", |row| row.load.codec.name)
-        .data("level", |row| row.load.codec.level)
-        .data("tar_bytes", |row| row.load.tar_bytes)
-        .both("size", Unit::Bytes, "archive_bytes", |row| row.load.archive_bytes)
-        .data("size_error_percent", |row| row.load.size_error_percent)
-        .data("compress_seconds", |row| row.load.compress_seconds)
-        .data("decompress_seconds", |row| row.load.decompress_seconds)
-        .both("archive", unit, "archive_seconds", |row| row.times.seconds[0])
-        .both("send", unit, "send_seconds", |row| row.times.seconds[1])
-        .both("decode", unit, "decode_seconds", |row| row.times.seconds[2])
-        .both("place", unit, "place_seconds", |row| row.times.seconds[3])
-        .both("stream", unit, "streaming_seconds", |row| row.times.streaming_seconds)
-        .both("sum", unit, "store_and_forward_seconds", |row| row.times.total(TransferMode::StoreAndForward))
-        .data("slowest_stage", |row| row.times.slowest());
+        .shown("level", Unit::Text, |row| row.name())
+        .data("codec", |row| row.codec.name)
+        .data("level", |row| row.codec.level)
+        .data("tar_bytes", |row| row.tar_bytes)
+        .both("size", Unit::Bytes, "archive_bytes", |row| row.archive_bytes)
+        .data("size_error_percent", |row| row.size_error_percent)
+        .data("compress_seconds", |row| row.compress_seconds)
+        .data("decompress_seconds", |row| row.decompress_seconds)
+        .both("archive", unit, "archive_seconds", |row| row.stage_seconds[0])
+        .both("send", unit, "send_seconds", |row| row.stage_seconds[1])
+        .both("decode", unit, "decode_seconds", |row| row.stage_seconds[2])
+        .both("place", unit, "place_seconds", |row| row.stage_seconds[3])
+        .both("stream", unit, "streaming_seconds", |row| row.streaming_seconds)
+        .both("sum", unit, "store_and_forward_seconds", |row| row.total(TransferMode::StoreAndForward))
+        .data("slowest_stage", |row| row.slowest());
     // On the terminal, a price takes the place of the bytes: there is no room for both.
-    let egress = |row: &LinkRow| link.question.egress_bytes(&row.load);
-    let price = |row: &LinkRow| link.question.egress_price(&row.load);
+    let egress = |row: &LinkRow| link.question.egress_bytes(row);
+    let price = |row: &LinkRow| link.question.egress_price(row);
     let table = match link.question.egress_price_per_gb {
         Some(_) => table.data("egress_bytes", egress).both("price", Unit::Price, "egress_price", price),
         None => table.both("egress", Unit::Bytes, "egress_bytes", egress).data("egress_price", price),
     };
     let mut notes = vec![String::new(), WHAT_IS_COUNTED.to_string()];
-    let error = link.rows.iter().filter_map(|row| row.load.size_error_percent).fold(0.0, f64::max);
+    let error = link.rows.iter().filter_map(|row| row.size_error_percent).fold(0.0, f64::max);
     if error > 0.0 {
         notes.push(format!("Of a sample: sizes, and times to send, are within {}.", quantity::percent(error)));
     }
@@ -181,7 +159,7 @@ fn times(link: &LinkReport) -> Table {
         notes.push(format!("Price of egress to {nodes} at {price} per GB (10^9 bytes of archive)."));
     }
     let best = link.recommendations.iter().find(|choice| choice.way == TransferMode::Streaming);
-    let is_best = |row: &LinkRow| best.is_some_and(|best| best.codec == row.load.codec);
+    let is_best = |row: &LinkRow| best.is_some_and(|best| best.codec == row.codec);
     let spare = &[5, 4, 2, 3, 8];
     Table { notes, best: link.rows.iter().position(is_best), spare, ..table.finish() }
 }

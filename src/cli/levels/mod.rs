@@ -12,13 +12,13 @@ mod sizes;
 mod table;
 
 use clap::{Args, Subcommand};
-use slotpress::levels::{LevelRow, MeasureOptions};
-use slotpress::program::{Input, measure_levels};
+use slotpress::levels::LevelRow;
 use slotpress::{Progress, Result};
 
-use self::input::BudgetArgs;
+use self::input::MeasureArgs;
 use self::page::{ExportArgs, Subject};
 use self::report::Report;
+use super::lines::columns_of_results;
 use super::ui::Ui;
 
 // A subcommand's name takes the place of INPUT; a file of that name can be given as `./sizes`.
@@ -31,7 +31,7 @@ use super::ui::Ui;
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct LevelsArgs {
     #[command(flatten)]
-    table: table::TableArgs,
+    table: MeasureArgs,
     #[command(subcommand)]
     view: Option<View>,
 }
@@ -52,24 +52,13 @@ pub fn run(args: &LevelsArgs, ui: &Ui) -> Result<()> {
     }
 }
 
-/// Measures levels. Also returns the rows if the user interrupted it, or a codec failed.
-fn measured(input: &Input, options: &MeasureOptions, budget: &BudgetArgs, ui: &Ui) -> (Vec<LevelRow>, Result<()>) {
-    let mut rows = Vec::new();
-    let result = measure_levels(input, options, ui, &mut rows);
-    (rows, result.map(|left| budget.warn_of(&left, ui)))
-}
-
 /// Prints warnings, writes the export files, and prints the report as text or its rows as JSON.
 fn show(report: &Report, subject: &Subject, exports: &ExportArgs, ui: &Ui) -> Result<()> {
     report.warnings.iter().for_each(|line| ui.warn(line));
     exports.write(subject, report)?;
-    if ui.is_json() {
-        report.tables.iter().flat_map(|table| table.json_lines()).for_each(|line| ui.print_json(&line));
-    } else if !ui.is_quiet() {
-        ui.print(&subject.name);
-        ui.print(&format!("  {}", subject.about));
-        report.lines(ui.columns()).iter().for_each(|line| ui.print_verbatim(line));
-    }
+    report.tables.iter().flat_map(|table| table.json_lines()).for_each(|line| ui.print_json(&line));
+    ui.say(&format!("{}\n{}", subject.name, subject.about));
+    ui.say(&report.lines(columns_of_results()).join("\n"));
     Ok(())
 }
 

@@ -13,7 +13,8 @@ use slotpress_base::IoContext;
 use slotpress_base::text::ShowPath;
 
 use super::chart::Chart;
-use super::report::{Report, Table};
+use super::report::Report;
+use crate::cli::tables::Table;
 
 #[derive(Debug, Args)]
 pub struct ExportArgs {
@@ -86,7 +87,8 @@ fn page(subject: &Subject, report: &Report) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::levels::report::{Advice, TableOf, Unit};
+    use crate::cli::levels::report::Advice;
+    use crate::cli::tables::{TableOf, Unit};
 
     #[test]
     fn what_is_no_file_to_write_to_is_refused() {

@@ -10,8 +10,9 @@ use slotpress_format::FRAME_SIZE_BYTES_MAX;
 use super::chart::Chart;
 use super::input::{RepeatArgs, SourceArgs, one_codec};
 use super::page::ExportArgs;
-use super::report::{Report, Table, TableOf, Unit};
+use super::report::Report;
 use super::show;
+use crate::cli::tables::{Table, TableOf, Unit};
 use crate::cli::ui::Ui;
 use crate::cli::values;
 

@@ -1,61 +1,22 @@
 //! Runs `slotpress levels` without a subcommand: measures levels, and prints the table and the
 //! recommendation.
 
-use clap::Args;
+use slotpress::Result;
 use slotpress::levels::{CodecChoice, FrameCodec, LevelRow, Recommendation, recommend};
-use slotpress::program::{InputKind, REFERENCE_CODEC, add_clustered, in_order, is_plain, pareto_curve, reference_row};
-use slotpress::{Progress, Result};
+use slotpress::program::{in_order, is_plain, pareto_curve, reference_row};
 use slotpress_base::quantity::{self, TimeUnit};
 
 use super::chart::{Chart, Series};
-use super::input::{BudgetArgs, CodecArgs, InputArgs, RepeatArgs};
-use super::page::ExportArgs;
-use super::report::{Advice, Report, Table, TableOf, Unit, json};
-use super::{measured, show, warnings};
+use super::input::{MeasureArgs, Measured};
+use super::report::{Advice, Report};
+use super::{show, warnings};
+use crate::cli::tables::{Table, TableOf, Unit, json};
 use crate::cli::ui::Ui;
-use crate::cli::values;
 
-#[derive(Debug, Args)]
-pub struct TableArgs {
-    #[command(flatten)]
-    input: InputArgs,
-    #[command(flatten)]
-    codecs: CodecArgs,
-    #[command(flatten)]
-    repeat: RepeatArgs,
-    #[command(flatten)]
-    budget: BudgetArgs,
-    #[command(flatten)]
-    exports: ExportArgs,
-}
-
-pub fn run(args: &TableArgs, ui: &Ui) -> Result<()> {
-    let mut codecs = args.codecs.list()?;
-    let is_clustered_too = !args.codecs.is_named();
-    if is_clustered_too {
-        add_clustered(&mut codecs);
-    }
-    args.input.check()?;
-    args.exports.check(args.input.path())?;
-    let mut options = args.repeat.apply(args.input.plan(codecs, ui)?).budget(Some(args.budget.budget));
-    let (input, subject) = args.input.read(&options, ui)?;
-    // A plain file has no records to cluster.
-    if is_clustered_too && input.kind == InputKind::File {
-        options.codecs.retain(|codec| codec.name == REFERENCE_CODEC);
-    }
-    let levels = values::count_of(options.codecs.len() as u64, "level");
-    let budget = values::show_age(args.budget.budget);
-    ui.tell(&format!("measuring {levels} for at most {budget} (--budget)"));
-    let (rows, result) = measured(&input, &options, &args.budget, ui);
-    if rows.is_empty() {
-        return result;
-    }
+pub fn run(args: &MeasureArgs, ui: &Ui) -> Result<()> {
+    let Measured { subject, rows, result, .. } = args.measure(true, ui)?;
     show(&report(&rows), &subject, &args.exports, ui)?;
-    if ui.is_json()
-        && let Some(found) = recommend(&rows)
-    {
-        ui.print_json(&found);
-    }
+    recommend(&rows).iter().for_each(|found| ui.print_json(found));
     result
 }
 

@@ -9,7 +9,7 @@
 
 use serde::Serialize;
 
-use crate::levels::link::{LinkQuestion, LinkRow, Load, TransferMode};
+use crate::levels::link::{LinkQuestion, LinkRow, TransferMode};
 
 /// The slowest and the fastest link, as decimal logarithms of bit/s.
 const LOG_BANDWIDTHS: (f64, f64) = (3.0, 13.0);
@@ -49,18 +49,18 @@ pub fn break_evens(rows: &[LinkRow], question: &LinkQuestion) -> Vec<BreakEven> 
     let Some(plain) = rows.first() else { return Vec::new() };
     let pairs = || {
         rows.windows(2).map(|pair| {
-            let [before, row] = [&pair[0].load, &pair[1].load];
-            (if before.codec.name == row.codec.name { before } else { &plain.load }, row)
+            let [before, row] = [&pair[0], &pair[1]];
+            (if before.codec.name == row.codec.name { before } else { plain }, row)
         })
     };
     let of = |way: TransferMode| pairs().map(move |(lighter, heavier)| break_even(lighter, heavier, way, question));
     TransferMode::ALL.into_iter().flat_map(of).collect()
 }
 
-fn break_even(lighter: &Load, heavier: &Load, way: TransferMode, question: &LinkQuestion) -> BreakEven {
+fn break_even(lighter: &LinkRow, heavier: &LinkRow, way: TransferMode, question: &LinkQuestion) -> BreakEven {
     // Positive if the heavier level is sooner; relative to the shorter time.
     let lead = |log_bandwidth: f64| {
-        let seconds = |load: &Load| question.seconds_at(load, way, 10f64.powf(log_bandwidth));
+        let seconds = |load: &LinkRow| question.seconds_at(load, way, 10f64.powf(log_bandwidth));
         let (light, heavy) = (seconds(lighter), seconds(heavier));
         (light - heavy) / light.min(heavy).max(f64::MIN_POSITIVE)
     };
@@ -104,10 +104,10 @@ mod tests {
     use crate::levels::link::network::tests::any_link;
     use crate::levels::link::tests::{any_load, question};
 
-    fn load(level: i32, archive_bytes: u64, compress_seconds: f64) -> Load {
+    fn load(level: i32, archive_bytes: u64, compress_seconds: f64) -> LinkRow {
         let tar_bytes = 100_000_000_000;
-        let (codec, size_error_percent) = (FrameCodec::zstd(level), None);
-        Load { codec, tar_bytes, archive_bytes, size_error_percent, compress_seconds, decompress_seconds: 50.0 }
+        let codec = FrameCodec::zstd(level);
+        LinkRow { codec, tar_bytes, archive_bytes, compress_seconds, decompress_seconds: 50.0, ..LinkRow::default() }
     }
 
     /// Store and forward: 100 s more for compressing and 2 GB less to send balance at 20 MB/s of
@@ -145,12 +145,12 @@ mod tests {
     proptest! {
         #[test]
         fn the_lead_changes_there(light in any_load(), heavy in any_load(), link in any_link()) {
-            let heavy = Load { tar_bytes: light.tar_bytes, ..heavy };
+            let heavy = LinkRow { tar_bytes: light.tar_bytes, ..heavy };
             let question = question(link);
             for way in TransferMode::ALL {
                 let found = break_even(&light, &heavy, way, &question).heavier_is_sooner;
                 let lead = |bits: f64| {
-                    let seconds = |load: &Load| question.seconds_at(load, way, bits);
+                    let seconds = |load: &LinkRow| question.seconds_at(load, way, bits);
                     (seconds(&light) - seconds(&heavy)) / seconds(&light).min(seconds(&heavy))
                 };
                 let ends = (lead(1e3) > SAME, lead(1e13) > SAME);

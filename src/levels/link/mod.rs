@@ -59,55 +59,67 @@ pub struct LinkQuestion {
 
 impl LinkQuestion {
     /// Bytes sent to all nodes.
-    pub fn egress_bytes(&self, load: &Load) -> u64 {
-        load.archive_bytes.saturating_mul(u64::from(self.link.nodes))
+    pub fn egress_bytes(&self, row: &LinkRow) -> u64 {
+        row.archive_bytes.saturating_mul(u64::from(self.link.nodes))
     }
 
     /// Price of these bytes; `None` without a price per GB (10^9 bytes).
-    pub fn egress_price(&self, load: &Load) -> Option<f64> {
-        Some(self.egress_bytes(load) as f64 / 1e9 * self.egress_price_per_gb?)
+    pub fn egress_price(&self, row: &LinkRow) -> Option<f64> {
+        Some(self.egress_bytes(row) as f64 / 1e9 * self.egress_price_per_gb?)
     }
 
     /// Time until a node can be started, in seconds, if the link had another bandwidth.
-    pub fn seconds_at(&self, load: &Load, way: TransferMode, bandwidth_bits_per_second: f64) -> f64 {
+    pub fn seconds_at(&self, row: &LinkRow, way: TransferMode, bandwidth_bits_per_second: f64) -> f64 {
         let link = self.link.with_bandwidth(bandwidth_bits_per_second);
-        StageTimes::of(load, &Self { link, ..*self }).total(way)
+        Self { link, ..*self }.timed(*row).total(way)
     }
-}
 
-/// Measurements of a level, scaled to the whole ledger.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Load {
-    pub codec: FrameCodec,
-    pub tar_bytes: u64,
-    pub archive_bytes: u64,
-    pub size_error_percent: Option<f64>,
-    pub compress_seconds: f64,
-    pub decompress_seconds: f64,
-}
-
-impl Load {
-    fn of(row: &LevelRow, tar_bytes: u64) -> Self {
-        let scale = tar_bytes as f64 / (row.input_bytes as f64).max(1.0);
-        Self {
-            codec: row.codec,
+    /// Scales the measurements of a level to the whole ledger, and computes the times of its stages.
+    fn row(&self, measured: &LevelRow, tar_bytes: u64) -> LinkRow {
+        let scale = tar_bytes as f64 / (measured.input_bytes as f64).max(1.0);
+        self.timed(LinkRow {
+            codec: measured.codec,
             tar_bytes,
-            archive_bytes: row.estimated_output_bytes.unwrap_or((row.output_bytes as f64 * scale) as u64),
-            size_error_percent: row.size_error_percent,
-            compress_seconds: row.compress.median * scale,
-            decompress_seconds: row.decompress.median * scale,
-        }
+            archive_bytes: measured.estimated_output_bytes.unwrap_or((measured.output_bytes as f64 * scale) as u64),
+            size_error_percent: measured.size_error_percent,
+            compress_seconds: measured.compress.median * scale,
+            decompress_seconds: measured.decompress.median * scale,
+            ..LinkRow::default()
+        })
     }
 
     /// A plain tar, limited only by disks and link.
-    fn uncompressed(bytes: u64) -> Self {
-        let row = LevelRow { codec: FrameCodec { name: UNCOMPRESSED, level: 0 }, ..LevelRow::default() };
-        Self { archive_bytes: bytes, ..Self::of(&row, bytes) }
+    fn uncompressed(&self, bytes: u64) -> LinkRow {
+        let codec = FrameCodec { name: UNCOMPRESSED, level: 0 };
+        self.timed(LinkRow { codec, tar_bytes: bytes, archive_bytes: bytes, ..LinkRow::default() })
     }
 
-    /// Name in words: `zstd 3`, `lz4`, `uncompressed`.
-    pub fn name(&self) -> String {
-        if self.codec.name == UNCOMPRESSED { "uncompressed".to_string() } else { self.codec.to_string() }
+    /// Computes the times of the stages.
+    fn timed(&self, row: LinkRow) -> LinkRow {
+        let link = &self.link;
+        let (tar_bytes, archive_bytes) = (row.tar_bytes as f64, row.archive_bytes as f64);
+        let frames = (tar_bytes / self.frame_size_bytes.max(1) as f64).max(1.0);
+        let workers = (self.threads.max(1) as f64).min(frames);
+        // Workers read ahead while others compress: the slower of the two counts.
+        let archive = row.compress_seconds.max(tar_bytes / self.read_bytes_per_second);
+        let send = link.seconds_for(archive_bytes);
+        let decode = row.decompress_seconds;
+        let place = tar_bytes / self.place_bytes_per_second;
+        // One worker makes a frame, so the first frame takes as long as `workers` frames do on
+        // average.
+        let send_fill = archive_bytes / link.bytes_per_second() / frames;
+        let archive_fill = archive * workers / frames;
+        let decode_fill = decode * workers / frames;
+        let place_fill = place / frames;
+        let fill = archive_fill + send_fill + decode_fill + place_fill;
+        // The maximum over the stages: a stage with a long fill may decide even if another one is a
+        // little slower.
+        let streaming_seconds = [(archive, archive_fill), (decode, decode_fill), (place, place_fill)]
+            .into_iter()
+            .filter(|(seconds, _)| *seconds * link.bytes_per_second() > archive_bytes)
+            .map(|(seconds, own_fill)| link.seconds_at_most(archive_bytes, archive_bytes / seconds) + fill - own_fill)
+            .fold(send + fill - send_fill, f64::max);
+        LinkRow { stage_seconds: [archive, send, decode, place], streaming_seconds, ..row }
     }
 }
 
@@ -137,61 +149,39 @@ impl TransferMode {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct StageTimes {
-    pub seconds: [f64; 4],
+/// A level: its measurements, scaled to the whole ledger, and the times of its stages.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct LinkRow {
+    pub codec: FrameCodec,
+    pub tar_bytes: u64,
+    pub archive_bytes: u64,
+    pub size_error_percent: Option<f64>,
+    pub compress_seconds: f64,
+    pub decompress_seconds: f64,
+    pub stage_seconds: [f64; 4],
     pub streaming_seconds: f64,
 }
 
-impl StageTimes {
-    /// Computes the times of a load over a link.
-    pub fn of(load: &Load, question: &LinkQuestion) -> Self {
-        let link = &question.link;
-        let (tar_bytes, archive_bytes) = (load.tar_bytes as f64, load.archive_bytes as f64);
-        let frames = (tar_bytes / question.frame_size_bytes.max(1) as f64).max(1.0);
-        let workers = (question.threads.max(1) as f64).min(frames);
-        // Workers read ahead while others compress: the slower of the two counts.
-        let archive = load.compress_seconds.max(tar_bytes / question.read_bytes_per_second);
-        let send = link.seconds_for(archive_bytes);
-        let decode = load.decompress_seconds;
-        let place = tar_bytes / question.place_bytes_per_second;
-        // One worker makes a frame, so the first frame takes as long as `workers` frames do on
-        // average.
-        let send_fill = archive_bytes / link.bytes_per_second() / frames;
-        let archive_fill = archive * workers / frames;
-        let decode_fill = decode * workers / frames;
-        let place_fill = place / frames;
-        let fill = archive_fill + send_fill + decode_fill + place_fill;
-        // The maximum over the stages: a stage with a long fill may decide even if another one is a
-        // little slower.
-        let streaming_seconds = [(archive, archive_fill), (decode, decode_fill), (place, place_fill)]
-            .into_iter()
-            .filter(|(seconds, _)| *seconds * link.bytes_per_second() > archive_bytes)
-            .map(|(seconds, own_fill)| link.seconds_at_most(archive_bytes, archive_bytes / seconds) + fill - own_fill)
-            .fold(send + fill - send_fill, f64::max);
-        Self { seconds: [archive, send, decode, place], streaming_seconds }
+impl LinkRow {
+    /// Name in words: `zstd 3`, `lz4`, `uncompressed`.
+    pub fn name(&self) -> String {
+        if self.codec.name == UNCOMPRESSED { "uncompressed".to_string() } else { self.codec.to_string() }
     }
 
     /// The stage that takes longest; of equal ones, the first.
     pub fn slowest(&self) -> &'static str {
-        let longest = self.seconds.into_iter().fold(0.0, f64::max);
-        let stage = STAGES.into_iter().zip(self.seconds).find(|(_, seconds)| *seconds >= longest);
+        let longest = self.stage_seconds.into_iter().fold(0.0, f64::max);
+        let stage = STAGES.into_iter().zip(self.stage_seconds).find(|(_, seconds)| *seconds >= longest);
         stage.map_or("", |(stage, _)| stage)
     }
 
     /// Seconds from the start until a node has all storages in place.
     pub fn total(&self, way: TransferMode) -> f64 {
         match way {
-            TransferMode::StoreAndForward => self.seconds.iter().sum(),
+            TransferMode::StoreAndForward => self.stage_seconds.iter().sum(),
             TransferMode::Streaming => self.streaming_seconds,
         }
     }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LinkRow {
-    pub load: Load,
-    pub times: StageTimes,
 }
 
 /// Results for a link and a ledger. Rows, break-evens and recommendations are serialized as
@@ -217,13 +207,11 @@ impl LinkReport {
     /// the uncompressed row is computed.
     pub fn new(question: LinkQuestion, tar_bytes: u64, measured: &[LevelRow]) -> Self {
         let (plain, others): (Vec<&LevelRow>, Vec<&LevelRow>) = measured.iter().partition(|row| is_plain(row));
-        let mut loads: Vec<Load> = others.into_iter().map(|row| Load::of(row, tar_bytes)).collect();
+        let mut rows: Vec<LinkRow> = others.into_iter().map(|row| question.row(row, tar_bytes)).collect();
         // zstd comes first, as the usual choice.
-        loads.sort_by_key(|load| (load.codec.name != REFERENCE_CODEC, load.codec.name, load.codec.level));
-        let plain = plain.first().map(|row| Load::of(row, tar_bytes));
-        loads.insert(0, plain.unwrap_or_else(|| Load::uncompressed(tar_bytes)));
-        let row = |load| LinkRow { times: StageTimes::of(&load, &question), load };
-        let rows: Vec<LinkRow> = loads.into_iter().map(row).collect();
+        rows.sort_by_key(|row| (row.codec.name != REFERENCE_CODEC, row.codec.name, row.codec.level));
+        let plain = plain.first().map(|row| question.row(row, tar_bytes));
+        rows.insert(0, plain.unwrap_or_else(|| question.uncompressed(tar_bytes)));
         Self {
             tar_bytes,
             node_bytes_per_second: question.link.bytes_per_second(),
@@ -265,12 +253,13 @@ pub(crate) mod tests {
 
     #[test]
     fn a_sample_stands_for_the_whole() {
-        let whole = Load::of(&row(1), 1_000_000_000);
+        let question = to_three_nodes();
+        let whole = question.row(&row(1), 1_000_000_000);
         assert_eq!((whole.archive_bytes, whole.compress_seconds), (289_000_000, row(1).compress.median));
         let mut sampled = row(1);
         sampled.estimated_output_bytes = Some(2_890_000_001);
         sampled.size_error_percent = Some(1.2);
-        let load = Load::of(&sampled, 10_000_000_000);
+        let load = question.row(&sampled, 10_000_000_000);
         assert_eq!((load.archive_bytes, load.size_error_percent), (2_890_000_001, Some(1.2)));
         assert_eq!(load.compress_seconds, row(1).compress.median * 10.0);
     }
@@ -279,8 +268,8 @@ pub(crate) mod tests {
     /// MB/s of payload) take 24.55 s, then 0.6 s and 1 s.
     #[test]
     fn a_sum_and_a_slowest_stage() {
-        let times = StageTimes::of(&Load::of(&row(1), 1_000_000_000), &question(Link::new(1e8)));
-        let rounded = times.seconds.map(|seconds| (seconds * 100.0).round() / 100.0);
+        let times = question(Link::new(1e8)).row(&row(1), 1_000_000_000);
+        let rounded = times.stage_seconds.map(|seconds| (seconds * 100.0).round() / 100.0);
         assert_eq!(rounded, [2.1, 24.56, 0.6, 1.0]);
         assert_eq!(times.slowest(), "send");
         assert!((times.total(TransferMode::StoreAndForward) - 28.26).abs() < 0.01);
@@ -292,17 +281,17 @@ pub(crate) mod tests {
             times.total(TransferMode::Streaming)
         );
         // If archiving is the slowest stage, the slow start adds to it.
-        let slow = Load { compress_seconds: 100.0, ..Load::of(&row(1), 1_000_000_000) };
+        let slow = LinkRow { compress_seconds: 100.0, ..times };
         let far = Link { rtt_seconds: 0.06, ..Link::new(1e9) };
-        let times = StageTimes::of(&slow, &question(far));
+        let times = question(far).timed(slow);
         // The slow start adds 2 round trips, then 3.58 round trips of doubling from 14 KB to the
         // 173 KB in flight that 2.89 MB/s need, less the time for the bytes sent in them. The
         // frames of the other stages add up to 0.08 s.
         let ramp = 0.06 * (2.0 + 3.582 - (1.0 - 14_480.0 / 173_400.0) / std::f64::consts::LN_2);
         let streaming = times.total(TransferMode::Streaming) - 100.0;
         assert!((ramp..ramp + 0.08).contains(&streaming), "{streaming} {ramp}");
-        let plain = StageTimes::of(&Load::uncompressed(1_000_000_000), &question(Link::new(1e11)));
-        assert_eq!((plain.seconds[0], plain.slowest()), (0.5, "place"));
+        let plain = question(Link::new(1e11)).uncompressed(1_000_000_000);
+        assert_eq!((plain.stage_seconds[0], plain.slowest()), (0.5, "place"));
     }
 
     prop_compose! {
@@ -312,14 +301,15 @@ pub(crate) mod tests {
             compress in 0.0f64..1e5,
             decompress in 0.0f64..1e4,
             level in -1000i32..=22,
-        ) -> Load {
-            Load {
+        ) -> LinkRow {
+            LinkRow {
                 codec: FrameCodec::zstd(level),
                 tar_bytes,
                 archive_bytes: (tar_bytes as f64 * ratio) as u64,
                 size_error_percent: None,
                 compress_seconds: compress,
                 decompress_seconds: decompress,
+                ..LinkRow::default()
             }
         }
     }
@@ -330,8 +320,8 @@ pub(crate) mod tests {
             load in any_load(), link in any_link(), threads in 1usize..200, frame in 16u32..26,
         ) {
             let question = LinkQuestion { threads, frame_size_bytes: 1 << frame, ..question(link) };
-            let times = StageTimes::of(&load, &question);
-            let slowest = times.seconds.iter().copied().fold(0.0, f64::max);
+            let times = question.timed(load);
+            let slowest = times.stage_seconds.iter().copied().fold(0.0, f64::max);
             let (streaming, sum) = (times.total(TransferMode::Streaming), times.total(TransferMode::StoreAndForward));
             prop_assert!(streaming.is_finite() && streaming >= slowest, "{:?}", times);
             prop_assert!(streaming <= sum * (1.0 + 1e-9), "{:?}", times);
@@ -341,20 +331,20 @@ pub(crate) mod tests {
         fn a_wider_link_never_takes_longer(load in any_load(), link in any_link(), factor in 1.0f64..100.0) {
             let wider = link.with_bandwidth(link.bandwidth_bits_per_second * factor);
             for way in TransferMode::ALL {
-                let seconds = |link: &Link| StageTimes::of(&load, &question(*link)).total(way);
+                let seconds = |link: &Link| question(*link).timed(load).total(way);
                 prop_assert!(seconds(&wider) <= seconds(&link) * (1.0 + 1e-9), "{:?}", way);
             }
         }
 
         #[test]
         fn less_work_never_takes_longer(load in any_load(), link in any_link()) {
-            let less = Load {
+            let less = LinkRow {
                 archive_bytes: load.archive_bytes / 2,
                 compress_seconds: load.compress_seconds / 2.0,
                 ..load
             };
             for way in TransferMode::ALL {
-                let seconds = |load| StageTimes::of(load, &question(link)).total(way);
+                let seconds = |load: &LinkRow| question(link).timed(*load).total(way);
                 prop_assert!(seconds(&less) <= seconds(&load) * (1.0 + 1e-9), "{:?}", way);
             }
         }
@@ -363,17 +353,12 @@ pub(crate) mod tests {
     #[test]
     fn rows_add_up() {
         let report = LinkReport::new(to_three_nodes(), 100_000_000_000, &rows());
-        assert_eq!(report.rows.iter().map(|row| row.load.codec.level).collect::<Vec<_>>(), [0, -1, 1, 2, 3, 4]);
+        assert_eq!(report.rows.iter().map(|row| row.codec.level).collect::<Vec<_>>(), [0, -1, 1, 2, 3, 4]);
         for row in &report.rows {
-            assert!(
-                (row.times.total(TransferMode::StoreAndForward) - row.times.seconds.iter().sum::<f64>()).abs() < 1e-9
-            );
-            let price = report.question.egress_price(&row.load).expect("asked for");
-            assert!((price - row.load.archive_bytes as f64 * 3.0 * 0.09e-9).abs() < 1e-6);
-            assert_eq!(
-                report.question.seconds_at(&row.load, TransferMode::Streaming, 1e9),
-                row.times.streaming_seconds
-            );
+            assert!((row.total(TransferMode::StoreAndForward) - row.stage_seconds.iter().sum::<f64>()).abs() < 1e-9);
+            let price = report.question.egress_price(row).expect("asked for");
+            assert!((price - row.archive_bytes as f64 * 3.0 * 0.09e-9).abs() < 1e-6);
+            assert_eq!(report.question.seconds_at(row, TransferMode::Streaming, 1e9), row.streaming_seconds);
         }
     }
 
@@ -384,6 +369,6 @@ pub(crate) mod tests {
         plain.output_bytes = plain.input_bytes;
         let report = LinkReport::new(to_three_nodes(), 1_000_000_000, &[rows()[0].clone(), plain]);
         assert_eq!(report.rows.len(), 2);
-        assert!(report.rows[0].load.name() == "uncompressed" && report.rows[0].times.seconds[0] > 2.0);
+        assert!(report.rows[0].name() == "uncompressed" && report.rows[0].stage_seconds[0] > 2.0);
     }
 }

@@ -33,19 +33,14 @@ pub struct LinkRecommendation {
 /// are considered too.
 pub fn recommend(rows: &[LinkRow], way: TransferMode, any_format: bool) -> Option<LinkRecommendation> {
     let is_offered =
-        |row: &&LinkRow| format_of(row.load.codec).is_some_and(|format| any_format || non_reader(format).is_none());
+        |row: &&LinkRow| format_of(row.codec).is_some_and(|format| any_format || non_reader(format).is_none());
     let candidates = || rows.iter().filter(is_offered);
-    let seconds = |row: &LinkRow| row.times.total(way);
+    let seconds = |row: &LinkRow| row.total(way);
     let soonest = candidates().map(seconds).min_by(f64::total_cmp)?;
     let choice = candidates()
         .filter(|row| seconds(row) <= soonest * (1.0 + SAME))
-        .min_by(|a, b| a.load.archive_bytes.cmp(&b.load.archive_bytes).then(seconds(a).total_cmp(&seconds(b))))?;
-    Some(LinkRecommendation {
-        way,
-        codec: choice.load.codec,
-        flag: flags_of(choice.load.codec),
-        seconds: seconds(choice),
-    })
+        .min_by(|a, b| a.archive_bytes.cmp(&b.archive_bytes).then(seconds(a).total_cmp(&seconds(b))))?;
+    Some(LinkRecommendation { way, codec: choice.codec, flag: flags_of(choice.codec), seconds: seconds(choice) })
 }
 
 #[cfg(test)]
@@ -93,7 +88,7 @@ mod tests {
             let report = of(10f64.powf(log_bandwidth), rtt_seconds);
             for choice in &report.recommendations {
                 for row in &report.rows {
-                    prop_assert!(choice.seconds <= row.times.total(choice.way) * 1.0101);
+                    prop_assert!(choice.seconds <= row.total(choice.way) * 1.0101);
                 }
             }
         }

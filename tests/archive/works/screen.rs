@@ -17,10 +17,7 @@ fn a_dry_run_of_archive() {
     let (code, stdout, stderr) = run(&arguments);
     let path = dir.path().join(FULL_26);
     assert_eq!((code, stdout.lines().next(), stderr.as_str()), (0, path.to_str(), ""), "{stdout}");
-    assert!(
-        stdout.contains("  full, slot 26, 27 storages\n") && stdout.ends_with("Nothing was written.\n"),
-        "{stdout}"
-    );
+    assert!(stdout.contains("  slot      26, 27 storages\n") && stdout.ends_with("Nothing was written.\n"), "{stdout}");
     let (_, stdout, _) = run(&[&arguments[..], &["--json"]].concat());
     assert_eq!(names(dir.path()), Vec::<String>::new());
     assert_eq!(files(), before);

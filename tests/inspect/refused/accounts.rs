@@ -10,7 +10,6 @@ fn what_makes_no_sense_is_refused() {
     let full = fixture(FULL_26);
     fails(&full, &["--account", "nonsense0"], 2, "32 bytes in base58");
     fails(&full, &["--by-owner", "--owner", "1111"], 2, "32 bytes in base58");
-    fails(&full, &["--memory", "1GiB"], 2, "add --by-owner");
     let nobody = "9xQeWvG816bUx9EPjHmaT23yvVM2ZWbrrpZb9PusVFim";
     fails(&full, &["--account", nobody], 1, "no storage holds the account");
     fails(&fixture(INCREMENTAL_26_40), &["--account", nobody], 1, "full archive of slot 26");

@@ -44,14 +44,14 @@ fn what_cannot_be_read_says_why() {
         fails(&[command, "http://[::1/u:secret@"], 2, &["not a URL"]);
     }
     // A server without ranges sends the file only once.
-    let again = ["does not send ranges", "the check of the state reads parts of it twice", "hint:", "slotpress fetch"];
+    let again = ["does not send ranges", "parts of it are read twice", "hint:", "slotpress fetch"];
     fails(&["verify", &url("/old.tar.zst")], 4, &again);
-    fails(&["inspect", &url("/old.tar.zst"), "--by-owner"], 4, &["looking into its accounts reads parts of it twice"]);
+    fails(&["inspect", &url("/old.tar.zst"), "--by-owner"], 4, &["parts of it are read twice"]);
     let onto = ["--onto", text(&fixture(FULL_26)), "-o", "."].map(String::from);
     let rebase = |new: &str, code, words: &[&str]| {
         fails(&[&["rebase", new], &onto.each_ref().map(String::as_str)[..]].concat(), code, words);
     };
-    rebase(&url("/old.tar.zst"), 4, &["it is read twice"]);
+    rebase(&url("/old.tar.zst"), 4, &["parts of it are read twice"]);
     let place = server.url("/");
     rebase(&place, 1, &["has no snapshot archive"]);
     fails(&["verify", &url("/changes.tar.zst")], 4, &["the file on the server has changed", "start again"]);

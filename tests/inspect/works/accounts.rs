@@ -229,14 +229,17 @@ fn the_screen_is_eighty_columns_wide() {
         text
     };
     let text = run(&["--by-owner"]);
-    for part in ["1,895 accounts", "    Stake\n", "Upgradeable Loader"] {
+    for part in ["1,895 accounts", "  Stake\n", "Upgradeable Loader"] {
         assert!(text.contains(part), "{part}: {text}");
     }
     let clock = "SysvarC1ock11111111111111111111111111111111";
     let text = run(&["--account", clock]);
-    assert!(text.contains("40 bytes\n") && text.contains("  00000000  ac 0d 00 00 00 00 00 00 "), "{text}");
+    assert!(text.contains("  40 B\n") && text.contains("  00000000  ac 0d 00 00 00 00 00 00 "), "{text}");
     let text = run(&["--account", "SysvarS1otHistory11111111111111111111111111"]);
-    assert!(text.contains("131,097 bytes, of which the first 1,024") && text.contains("  000003f0  "), "{text}");
+    assert!(
+        text.contains("  128 KiB\n") && text.contains("`--json` has all") && text.contains("  000003f0  "),
+        "{text}"
+    );
 }
 
 #[test]
@@ -301,8 +304,8 @@ fn a_pair_and_owners_by_name() {
     assert!(both.contains("full archive") && both.contains("incremental archive on slot 26"), "{both}");
     const TOKEN: &str = "TokenkegQfeZyiNwAJbNbGKPFXCWuBvf9Ss623VQ5DA";
     let table = run(&["--by-owner"]);
-    let row = table.lines().position(|line| line.starts_with(&format!("  {TOKEN}  "))).expect("a row");
-    assert_eq!(table.lines().nth(row + 1), Some("    Token"), "{table}");
+    let row = table.lines().position(|line| line.starts_with(&format!("{TOKEN}  "))).expect("a row");
+    assert_eq!(table.lines().nth(row + 1), Some("  Token"), "{table}");
     let by_name = run(&["--owner", "token", "--json"]);
     assert!(by_name == run(&["--owner", TOKEN, "--json"]) && by_name.contains(TOKEN), "{by_name}");
     // The newest version is in the incremental archive.

@@ -18,7 +18,7 @@ fn what_exists_already_is_no_failure_where_it_may_be_skipped() {
         fails(&arguments(&[]), 5, &["exists already", "hint: --force replaces it, --skip-existing leaves it"]);
         let (code, stdout, stderr) = run(&arguments(&["--skip-existing"]));
         assert_eq!((code, stdout.lines().next(), stderr.as_str()), (0, path.to_str(), ""));
-        assert!(stdout.contains("skipped: it exists already"), "{stdout}");
+        assert!(stdout.contains("skipped   exists already"), "{stdout}");
         let (code, stdout, _) = run(&arguments(&["--skip-existing", "--json"]));
         let line: Value = serde_json::from_str(&stdout).expect("JSON");
         assert_eq!((code, &line["type"], line["path"].as_str()), (0, &"skipped".into(), path.to_str()));

@@ -90,7 +90,4 @@ fn a_flag_wins_and_errors_name_the_variable() {
     let (code, said) = run(&[], ("SLOTPRESS_LEVEL", "9"));
     let warning = "SLOTPRESS_LEVEL is set, but no flag of slotpress has that variable: it is ignored";
     assert!(code == Some(0) && said.contains(warning), "{said}");
-    // Variables of a ledger are an error only as flags.
-    let (code, said) = run(&["--accounts", "/a"], ("SLOTPRESS_ACCOUNTS", "/b"));
-    assert!(code == Some(2) && said.contains("this is an archive"), "{said}");
 }

@@ -93,7 +93,6 @@ fn verbose_tells_the_plan_and_what_limited_the_run() {
         assert_eq!(code, 0, "{stderr}");
         let line = |start: &str| stderr.lines().find_map(|line| line.strip_prefix(start)).unwrap_or_default();
         assert!(line("plan: ").contains(plan), "{stderr}");
-        assert!(line("memory: at most ").contains(" for each worker ("), "{stderr}");
         assert!(!stdout.contains("plan: "), "{stdout}");
     }
 }

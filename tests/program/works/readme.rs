@@ -74,7 +74,7 @@ fn the_examples_print_what_they_say() {
         }
     }
     assert!(commands >= 10, "{commands} commands");
-    let (_, demo) = readme.split_once("\nA ledger, as a validator leaves it").expect("the demo");
-    let demo = format!("A ledger, as a validator leaves it{}\n…", demo.split("\n```").next().unwrap_or_default());
+    let (_, demo) = readme.split_once("\n# A ledger, as a validator leaves it").expect("the demo");
+    let demo = format!("…\n# A ledger, as a validator leaves it{}\n…", demo.split("\n```").next().unwrap_or_default());
     check("slotpress demo", &demo.lines().collect::<Vec<_>>(), &shell("slotpress demo", dir.path()));
 }

@@ -105,7 +105,7 @@ fn stdout_is_for_results_and_quiet_is_quiet() {
     };
     let (stdout, stderr) = run(&[]);
     assert_eq!(stdout.lines().next(), out.path().join(FULL_26).to_str());
-    assert!(stdout.contains("  full, slot 26, 27 storages, zstd level 1, 1 frame\n"), "{stdout}");
+    assert!(stdout.contains("  slot      26, 27 storages, zstd level 1, 1 frame\n"), "{stdout}");
     assert!(stdout.contains("  size     ") && stdout.contains("  elapsed  "), "{stdout}");
     assert_eq!(stderr, "", "a short run reports no progress");
     let (stdout, stderr) = run(&["--format", "none"]);
@@ -234,7 +234,7 @@ fn flags_stand_under_their_headings() {
         let (help, found) = flags_of(command);
         let under = found.iter().filter(|(flag, heading)| flag.starts_with("--") && heading == "Resource use:");
         let flags: Vec<&str> = under.map(|(flag, _)| flag.as_str()).collect();
-        assert_eq!(flags, ["--io-hint", "--nice", "--max-rate"], "{command}: {help}");
+        assert_eq!(flags, ["--threads", "--memory", "--io-hint", "--nice", "--max-rate"], "{command}: {help}");
     }
     for command in ["verify", "inspect", "list", "find", "fetch", "bootstrap", "rebase"] {
         let (help, found) = flags_of(command);

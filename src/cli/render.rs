@@ -1,0 +1,121 @@
+//! Shows a report on the screen: the fields of its JSON, each by the unit in which its name ends.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::values::{count_of, show_age, show_bytes, show_count, show_duration, show_rate, show_ratio};
+
+/// A label, and a text in which `{name}` stands for a field, `{a/b}` for the ratio or the rate of two,
+/// and `{a%b}` for one in percent of the other. A part in brackets is left out where one of its fields
+/// is null, 0, false or empty; so is a row where one is null, or where nothing remains.
+pub type Row<'a> = (&'a str, &'a str);
+
+pub fn lines(report: &Value, rows: &[Row<'_>]) -> Vec<String> {
+    let width = rows.iter().map(|(label, _)| label.len()).max().unwrap_or_default().max(LABEL_COLUMNS);
+    let texts = rows.iter().filter_map(|(label, text)| Some((label, filled(text, report)?)));
+    texts.map(|(label, text)| format!("  {label:width$}  {text}")).collect()
+}
+
+/// Least width of labels, so that parts of a report stand below each other.
+pub const LABEL_COLUMNS: usize = 8;
+
+/// The text of a row; `None` if it is left out.
+pub fn filled(text: &str, report: &Value) -> Option<String> {
+    let mut filled = String::new();
+    for (at, part) in text.split(['[', ']']).enumerate() {
+        match with_fields(part, report, at % 2 == 1) {
+            Some(part) => filled += &part,
+            None if at % 2 == 0 => return None,
+            None => {}
+        }
+    }
+    Some(filled).filter(|text| !text.is_empty())
+}
+
+fn with_fields(text: &str, report: &Value, is_optional: bool) -> Option<String> {
+    let mut filled = String::new();
+    for (at, part) in text.split(['{', '}']).enumerate() {
+        if at % 2 == 0 {
+            filled += part;
+        } else if let Some((one, other)) = part.split_once(['/', '%']) {
+            filled += &of_two(one, other, part.contains('%'), report)?;
+        } else {
+            let value = report.get(part)?;
+            let is_nothing = [json!(0), json!(false), json!("")].contains(value);
+            filled += &shown(part, value).filter(|_| !is_optional || !is_nothing)?;
+        }
+    }
+    Some(filled)
+}
+
+/// A value by the unit in which its name ends: that of a count is what is counted.
+fn shown(name: &str, value: &Value) -> Option<String> {
+    let is_age = name.contains("age_") || name.ends_with("_behind");
+    let name = name.trim_end_matches("_max").trim_end_matches("_behind");
+    let unit = name.rsplit('_').next().unwrap_or(name);
+    match value {
+        Value::Bool(is_so) => Some(if *is_so { "yes" } else { "no" }.to_string()),
+        Value::String(text) => Some(text.clone()),
+        Value::Array(items) => joined(items.iter().filter_map(|item| shown(name, item)), ", "),
+        Value::Object(fields) => joined(fields.iter().filter_map(|(name, value)| shown(name, value)), " "),
+        _ => {
+            let (number, whole) = (value.as_f64()?, value.as_u64().unwrap_or_default());
+            Some(match unit {
+                _ if name == "offset_bytes" => value.to_string(),
+                "bytes" => show_bytes(whole),
+                "seconds" if is_age => show_age(Duration::from_secs_f64(number.max(0.0))),
+                "seconds" => show_duration(Duration::from_secs_f64(number)),
+                "slot" | "epoch" | "height" | "level" => value.to_string(),
+                _ => unit.strip_suffix('s').map_or(show_count(whole), |one| count_of(whole, one)),
+            })
+        }
+    }
+}
+
+fn joined(items: impl Iterator<Item = String>, separator: &str) -> Option<String> {
+    Some(items.collect::<Vec<_>>().join(separator)).filter(|text| !text.is_empty())
+}
+
+fn of_two(one: &str, other: &str, is_percent: bool, report: &Value) -> Option<String> {
+    let [number, base] = [one, other].map(|name| report.get(name).and_then(Value::as_f64));
+    let (number, base) = (number?, base?);
+    let percent = 100.0 * number / base.max(1e-9);
+    Some(match (is_percent, other.ends_with("_bytes")) {
+        (true, true) => format!("{percent:.1} %"),
+        (true, false) => format!("{percent:.0} %"),
+        (false, true) => show_ratio(number as u64, base as u64),
+        (false, false) => show_rate(number as u64, Duration::from_secs_f64(base)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_by_their_units() {
+        let report = json!({
+            "slot": 350006937, "base_slot": null, "output_bytes": 1 << 20, "input_bytes": 3 << 20, "root": null,
+            "elapsed_seconds": 1.5, "cpu_seconds": 3.0, "storages": 1, "frames": 1234, "accounts_new": 0,
+            "names": ["a", "b"], "none": [], "in_use": true, "servers": [{ "server": "a", "bytes": 5 }],
+        });
+        let rows = [
+            ("slot", "{slot}[ on {base_slot}], {storages}, {frames}"),
+            ("size", "{output_bytes} from {input_bytes} (ratio {input_bytes/output_bytes})"),
+            ("root", "{root}"),
+            ("elapsed", "{elapsed_seconds} at {input_bytes/elapsed_seconds}, CPU load {cpu_seconds%elapsed_seconds}"),
+            ("", "{accounts_new} new[, {accounts_new} more], {names}, {in_use}; {servers}"),
+            ("none", "{none}"),
+            ("new", "[{accounts_new} accounts]"),
+            ("more", "{no_such_field}"),
+        ];
+        let expected = [
+            "  slot      350006937, 1 storage, 1,234 frames",
+            "  size      1 MiB from 3 MiB (ratio 3.000)",
+            "  elapsed   1.50 s at 2 MiB/s, CPU load 200 %",
+            "            0 new, a, b, yes; 5 B a",
+        ];
+        assert_eq!(lines(&report, &rows), expected);
+    }
+}

@@ -1,0 +1,245 @@
+//! Tables: a column has a heading for people, a name for programs, or both, so that terminal, page, CSV
+//! and JSON show the same values.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use comfy_table::presets::NOTHING;
+use comfy_table::{CellAlignment, ContentArrangement};
+use serde::{Serialize, Serializer};
+use serde_json::{Value, json};
+use slotpress_base::quantity::{self, TimeUnit};
+use textwrap::Options;
+
+/// Wraps a sentence to a terminal.
+pub fn wrapped(sentence: &str, columns: usize) -> Vec<String> {
+    let options = Options::new(columns).break_words(false);
+    textwrap::wrap(sentence, options).into_iter().map(Cow::into_owned).collect()
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Unit {
+    Text,
+    Count,
+    Bytes,
+    /// A percentage without its sign, which the heading has.
+    Percent,
+    Whole,
+    /// Three decimals below 10, three significant digits above.
+    Ratio,
+    Factor,
+    /// Bytes per second, shown in MiB/s; the heading names the unit.
+    Rate,
+    Time,
+    /// Of a state or a file.
+    Age,
+    TimeIn(TimeUnit),
+    Price,
+}
+
+impl Unit {
+    fn show(self, value: &Value) -> String {
+        let number = match value {
+            Value::Null => return "-".to_string(),
+            Value::String(text) => return text.clone(),
+            _ => value.as_f64().unwrap_or_default(),
+        };
+        match self {
+            Self::Text => value.to_string(),
+            Self::Count => quantity::count(number.round().max(0.0) as u64),
+            Self::Bytes => quantity::bytes(number.round() as u64),
+            Self::Percent => format!("{number:.1}"),
+            Self::Whole => format!("{number:.0}"),
+            Self::Ratio if number >= 10.0 => quantity::significant(number),
+            Self::Ratio => format!("{number:.3}"),
+            Self::Factor => quantity::significant(number),
+            Self::Rate => quantity::significant(number / f64::from(1 << 20)),
+            // A stage that takes no time is not part of the run.
+            Self::TimeIn(_) if number == 0.0 => "-".to_string(),
+            Self::TimeIn(unit) => unit.show(number),
+            Self::Time => quantity::time(number),
+            Self::Age => quantity::age(Duration::from_secs_f64(number)),
+            Self::Price => format!("{number:.2}"),
+        }
+    }
+}
+
+pub fn json(value: &impl Serialize) -> Value {
+    serde_json::to_value(value).unwrap_or_default()
+}
+
+/// A column. An empty heading hides it from people, an empty name from programs.
+#[derive(Debug)]
+pub struct Column {
+    heading: String,
+    unit: Unit,
+    name: &'static str,
+}
+
+#[derive(Debug, Default)]
+pub struct Table {
+    pub id: &'static str,
+    /// The `type` of its rows in JSON and CSV; empty for a table that programs do not get.
+    pub kind: &'static str,
+    pub title: String,
+    pub notes: Vec<String>,
+    pub best: Option<usize>,
+    /// Indices of visible columns that a narrow terminal leaves out, in this order.
+    pub spare: &'static [usize],
+    pub columns: Vec<Column>,
+    pub rows: Vec<Vec<Value>>,
+}
+
+pub struct TableOf<'a, R> {
+    items: Vec<&'a R>,
+    table: Table,
+}
+
+impl<'a, R> TableOf<'a, R> {
+    pub fn new(id: &'static str, kind: &'static str, items: impl IntoIterator<Item = &'a R>) -> Self {
+        let items: Vec<&R> = items.into_iter().collect();
+        let rows = items.iter().map(|_| Vec::new()).collect();
+        Self { items, table: Table { id, kind, rows, ..Table::default() } }
+    }
+
+    pub fn both<V: Into<Value>>(
+        mut self,
+        heading: impl Into<String>,
+        unit: Unit,
+        name: &'static str,
+        value: impl Fn(&R) -> V,
+    ) -> Self {
+        for (item, row) in self.items.iter().zip(&mut self.table.rows) {
+            row.push(value(item).into());
+        }
+        self.table.columns.push(Column { heading: heading.into(), unit, name });
+        self
+    }
+
+    pub fn shown<V: Into<Value>>(self, heading: impl Into<String>, unit: Unit, value: impl Fn(&R) -> V) -> Self {
+        self.both(heading, unit, "", value)
+    }
+
+    pub fn data<V: Into<Value>>(self, name: &'static str, value: impl Fn(&R) -> V) -> Self {
+        self.both("", Unit::Text, name, value)
+    }
+
+    pub fn finish(self) -> Table {
+        self.table
+    }
+}
+
+impl Table {
+    /// The rows as JSON objects; empty for a table that programs do not get.
+    pub fn json_lines(&self) -> impl Iterator<Item = JsonLine> {
+        let rows = if self.kind.is_empty() { &[] } else { self.rows.as_slice() };
+        rows.iter().map(|row| {
+            let named = self.columns.iter().map(|column| column.name).zip(row.iter().cloned());
+            let named = named.filter(|(name, _)| !name.is_empty());
+            JsonLine([("type", self.kind.into())].into_iter().chain(named).collect())
+        })
+    }
+
+    /// Lays out the table for a terminal.
+    pub fn lines(&self, columns: usize) -> Vec<String> {
+        let grid = |left_out: usize| self.grid(&self.spare[..left_out]);
+        let fits = |left_out: &usize| trimmed(&grid(*left_out)).iter().all(|line| line.chars().count() <= columns);
+        let left_out = (0..self.spare.len()).find(fits).unwrap_or(self.spare.len());
+        let mut grid = grid(left_out);
+        // If it still does not fit, cells are broken into several lines. The padding of the last
+        // column is cut off.
+        grid.set_content_arrangement(ContentArrangement::Dynamic).set_width(columns as u16 + self.gap());
+        let note = (left_out > 0).then(|| "(a wider terminal shows more columns)".to_string());
+        let above = Some(&self.title)
+            .filter(|title| !title.is_empty())
+            .into_iter()
+            .chain(&note)
+            .flat_map(|line| wrapped(line, columns));
+        above.chain(trimmed(&grid)).chain(self.notes.iter().flat_map(|line| wrapped(line, columns))).collect()
+    }
+
+    /// Blanks between columns. A table with columns to spare is a wide one.
+    fn gap(&self) -> u16 {
+        if self.spare.is_empty() { 2 } else { 1 }
+    }
+
+    fn grid(&self, left_out: &[usize]) -> comfy_table::Table {
+        let shown = self.shown().enumerate().filter(|(place, _)| !left_out.contains(place));
+        let shown: Vec<(usize, &Column)> = shown.map(|(_, column)| column).collect();
+        let mut grid = comfy_table::Table::new();
+        grid.load_style(NOTHING).set_header(shown.iter().map(|(_, column)| &column.heading));
+        let cells = |row: &Vec<Value>| shown.iter().map(|(at, column)| column.unit.show(&row[*at])).collect();
+        grid.add_rows(self.rows.iter().map(cells).collect::<Vec<Vec<String>>>());
+        for (column, (_, of)) in grid.column_iter_mut().zip(&shown) {
+            let side = if of.unit == Unit::Text { CellAlignment::Left } else { CellAlignment::Right };
+            column.set_padding((0, self.gap())).set_cell_alignment(side);
+        }
+        grid
+    }
+
+    fn shown(&self) -> impl Iterator<Item = (usize, &Column)> {
+        self.columns.iter().enumerate().filter(|(_, column)| !column.heading.is_empty())
+    }
+
+    /// Values for the page's template: headings, and rows of cells with their sort keys.
+    pub fn for_page(&self) -> Value {
+        let keys: Vec<Vec<Value>> = self.shown().map(|(at, _)| self.sort_keys(at)).collect();
+        let row = |(number, row): (usize, &Vec<Value>)| {
+            let cell = |((at, column), keys): ((usize, &Column), &Vec<Value>)| {
+                json!([column.unit.show(&row[at]), keys[number]])
+            };
+            let cells: Vec<Value> = self.shown().zip(&keys).map(cell).collect();
+            json!({ "is_best": self.best == Some(number), "cells": cells })
+        };
+        let rows: Vec<Value> = self.rows.iter().enumerate().map(row).collect();
+        let headings: Vec<&str> = self.shown().map(|(_, column)| column.heading.as_str()).collect();
+        json!({ "id": self.id, "title": self.title, "notes": self.notes, "headings": headings, "rows": rows })
+    }
+
+    /// Sort keys of a column: numbers (a trailing `*` is ignored), or for text the order of the
+    /// rows. Unknown values come last.
+    fn sort_keys(&self, column: usize) -> Vec<Value> {
+        let key = |value: &Value| match value {
+            Value::String(text) => text.trim_end_matches('*').parse::<f64>().ok().map(Value::from),
+            Value::Null => Some("".into()),
+            number => Some(number.clone()),
+        };
+        let keys: Option<Vec<Value>> = self.rows.iter().map(|row| key(&row[column])).collect();
+        keys.unwrap_or_else(|| (0..self.rows.len()).map(Value::from).collect())
+    }
+}
+
+fn trimmed(grid: &comfy_table::Table) -> Vec<String> {
+    grid.lines().map(|line| line.trim_end().to_string()).collect()
+}
+
+#[derive(Debug)]
+pub struct JsonLine(Vec<(&'static str, Value)>);
+
+impl Serialize for JsonLine {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
+    }
+}
+
+impl JsonLine {
+    /// Flattens nested objects: the name of a field is prefixed with that of its object.
+    pub fn flat(self) -> Vec<(String, String)> {
+        let flat = |(name, value): (&str, Value)| match value {
+            Value::Object(fields) => {
+                fields.iter().map(|(field, value)| (format!("{name}_{field}"), flat_value(value))).collect()
+            }
+            value => vec![(name.to_string(), flat_value(&value))],
+        };
+        self.0.into_iter().flat_map(flat).collect()
+    }
+}
+
+fn flat_value(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        Value::Array(items) => items.iter().map(flat_value).collect::<Vec<_>>().join("; "),
+        value => value.to_string(),
+    }
+}
