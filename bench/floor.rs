@@ -20,8 +20,8 @@ use slotpress_format::{
 };
 use slotpress_read::archive::Archive;
 use slotpress_read::{
-    CheckOptions, EntryUse, FrameDecoder, IndexPolicy, NamedArchive, Pass, RecordVisitor, RecordWorker, StorageRef,
-    Tail, VerifyOptions, Visitor, verify_archives,
+    CheckOptions, EntryUse, FrameDecoder, NamedArchive, Pass, RecordVisitor, RecordWorker, StorageRef, Tail,
+    VerifyOptions, Visitor, verify_archives,
 };
 use zstd::bulk::Compressor;
 use zstd::zstd_safe::compress_bound;
@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let threads: usize = args.next().map_or(Ok(1), |text| text.parse())?;
     let level: i32 = args.next().map_or(Ok(1), |text| text.parse())?;
     let path = Path::new(&path);
-    let file = Archive::open(path, IndexPolicy::default(), &Default::default())?;
+    let file = Archive::open(path, &Default::default())?;
     let tail = file.tail.as_ref().ok_or("the archive has no index")?;
     match what.as_str() {
         "archive" => archiving(&file, tail, threads, level),
@@ -151,11 +151,11 @@ struct Layout {
 }
 
 impl Visitor for Layout {
-    fn entry(&self, number: u32, entry: &Entry) -> slotpress::Result<EntryUse> {
+    fn entry(&self, entry: &Entry) -> slotpress::Result<EntryUse> {
         let EntryKind::Storage { slot, id } = entry.kind else {
             return Ok(EntryUse { is_document: true, ..EntryUse::default() });
         };
-        Ok(EntryUse { records_of: Some(StorageRef { number, slot, id }), ..EntryUse::default() })
+        Ok(EntryUse { records_of: Some(StorageRef { number: 0, slot, id }), ..EntryUse::default() })
     }
     fn records(&self) -> Option<&dyn RecordVisitor> {
         Some(self)

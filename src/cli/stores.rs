@@ -13,7 +13,7 @@ use slotpress_net::{UrlSource, parse_url};
 use slotpress_read::archive::front::{self, Front};
 use slotpress_read::catalog::listed::INDEX_BYTES_MAX;
 use slotpress_read::catalog::usable::judge;
-use slotpress_read::{IndexPolicy, archive, unix_ns};
+use slotpress_read::{archive, unix_ns};
 use slotpress_stores::Small;
 
 use super::network::ConnectionArgs;
@@ -97,6 +97,5 @@ pub fn catalog(store: &Store, is_dated: bool, args: &ConnectionArgs, ui: &Ui) ->
 }
 
 fn front_of(source: UrlSource, name: &ArchiveName) -> Option<Front> {
-    let (policy, io_policy) = (IndexPolicy::Hint, IoPolicy::default());
-    front::by_index(&archive::Archive::of_source(Arc::new(source), Some(name.clone()), policy, &io_policy).ok()?)
+    front::by_index(&archive::Archive::of_source(Arc::new(source), Some(name.clone()), &IoPolicy::default()).ok()?)
 }

@@ -9,7 +9,7 @@ use slotpress_format::{
     ArchiveName, END_OF_ARCHIVE_BYTES, Entry, EntryParser, FrameSpan, LedgerLock, TarEvent, find_bank_snapshot,
 };
 use slotpress_read::archive::Archive;
-use slotpress_read::{Compression, FrameOffsets, IndexPolicy, Plan, read_range};
+use slotpress_read::{Compression, Plan, read_range};
 
 use crate::archive::encode::{Codec, encode_linked_frames};
 use crate::archive::layout::{FrameLink, content_buffer};
@@ -54,7 +54,7 @@ enum Content {
     /// An uncompressed file, readable at any offset.
     Plain(File, PathBuf),
     /// An archive with an index, whose frames can be decoded independently.
-    Framed(Archive, FrameOffsets),
+    Framed(Archive),
     /// A compressed file that can only be decoded from its start.
     Stream(Archive),
 }
@@ -80,7 +80,7 @@ impl OpenInput {
             let message = format!("{} is a file, which has no slot and base slot to choose", path.shown());
             return Err(Error::usage(message).with_hint("give a ledger, or leave them out"));
         }
-        let archive = match Archive::open(path, IndexPolicy::Hint, &Default::default()) {
+        let archive = match Archive::open(path, &Default::default()) {
             Ok(archive) => archive,
             Err(error) if error.kind() == ErrorKind::Damaged && !is_named_archive(path) => {
                 let file = slotpress_base::files::open_file(path)?;
@@ -91,8 +91,8 @@ impl OpenInput {
         };
         archive.warn_of_index(progress);
         if let Some(tail) = &archive.tail {
-            let (entries, offsets) = (tail.index.entries.clone(), FrameOffsets::of(tail));
-            let content = Content::Framed(archive, offsets);
+            let entries = tail.index.entries.clone();
+            let content = Content::Framed(archive);
             return Ok(Self { kind: InputKind::Archive, entries, end_bytes: END_OF_ARCHIVE_BYTES, content });
         }
         Self::survey(archive, options.threads, progress)
@@ -160,9 +160,8 @@ impl OpenInput {
             Content::Plain(file, path) => load_each(chosen, threads, progress, &|frame, to| {
                 file.read_exact_at(to, frame.offset_bytes).or_path("read", path)
             }),
-            Content::Framed(archive, offsets) => load_each(chosen, threads, progress, &|frame, to| {
-                read_range(archive, offsets, frame.offset_bytes, to)
-                    .map_err(|error| error.within(archive.path().shown()))
+            Content::Framed(archive) => load_each(chosen, threads, progress, &|frame, to| {
+                read_range(archive, frame.offset_bytes, to).map_err(|error| error.within(archive.path().shown()))
             }),
             Content::Stream(archive) => load_stream(archive, chosen, threads, progress),
         }

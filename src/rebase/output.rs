@@ -94,7 +94,7 @@ fn read(
     progress: &dyn Progress,
 ) -> Result<()> {
     let pass = Pass { decoders: Some(threads.div_ceil(2)), ..Pass::new(threads, progress) };
-    let read = read_in_order(archive.stream(progress), &pass, visitor, sink);
+    let read = read_in_order(archive.stream(progress), archive.compression, &pass, visitor, Some(sink));
     read.map(drop).map_err(|error| error.within_damaged(archive.path().shown()))
 }
 
@@ -229,7 +229,7 @@ impl<'a> Reread<'a> {
 }
 
 impl Visitor for Reread<'_> {
-    fn entry(&self, _: u32, entry: &Entry) -> Result<EntryUse> {
+    fn entry(&self, entry: &Entry) -> Result<EntryUse> {
         let mut state = self.state.lock();
         if !is_storage(entry) {
             if self.has_documents && state.has_storages && matches!(entry.kind, EntryKind::BankFile(_)) {
@@ -329,7 +329,7 @@ impl Wanted<'_, '_, '_, '_> {
 }
 
 impl EntrySink for Wanted<'_, '_, '_, '_> {
-    fn begin(&mut self, _: u32, entry: &Entry, _: u64) -> Result<()> {
+    fn begin(&mut self, _: u32, entry: &Entry) -> Result<()> {
         let marks = self.visitor.wanted.of_storage(self.visitor.storage());
         self.walk.begin(marks.filter(|_| is_storage(entry)));
         if is_storage(entry) {

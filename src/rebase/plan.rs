@@ -13,8 +13,8 @@ use slotpress_read::archive::source::written;
 use slotpress_read::archive::{Archive, front};
 use slotpress_read::state::sums::StateSum;
 use slotpress_read::{
-    Check, CheckMode, CheckOptions, IndexPolicy, LocalFile, NamedArchive, RATIO_TYPICAL, REBASED_ON, Rule,
-    VerifyOptions, for_firedancer_only, judge_order, read_back_archive, typical_records, verify_archives_showing,
+    Check, CheckMode, CheckOptions, LocalFile, NamedArchive, RATIO_TYPICAL, REBASED_ON, Rule, VerifyOptions,
+    for_firedancer_only, judge_order, read_back_archive, typical_records, verify_archives_showing,
 };
 
 use super::changes::{ChangeCounts, Changes};
@@ -104,7 +104,7 @@ impl Job<'_> {
     fn reopened(&self, archive: &NamedArchive) -> Result<Archive> {
         let source =
             archive.source.clone().ok_or_else(|| Error::failed(format!("{} is not open", archive.path.shown())))?;
-        Archive::of_source(source, archive.name.clone(), IndexPolicy::Hint, &self.options.encoding.io_policy)
+        Archive::of_source(source, archive.name.clone(), &self.options.encoding.io_policy)
     }
 
     fn front_of(&self, archive: &NamedArchive) -> Result<BankFile> {
@@ -228,8 +228,7 @@ fn read_state(
         let place = failure.place.path.as_ref().map_or_else(path, |path| path.shown());
         return Err(failure.to_error().within(place));
     }
-    if let Some(why) = report.checks.iter().find(|check| check.name == Check::State).and_then(|it| it.skipped.as_ref())
-    {
+    if let Some(why) = report.why_left_out(Check::State) {
         return Err(Error::damaged(format!("the state cannot be checked: {why}")).within(path()));
     }
     let bank = bank.ok_or_else(|| Error::damaged("the archive holds no bank file").within(path()))?;

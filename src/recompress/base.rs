@@ -10,8 +10,8 @@ use std::path::Path;
 use slotpress_base::{Error, IoPolicy, Result, ShowPath, Watch};
 use slotpress_read::archive::Archive;
 use slotpress_read::{
-    AccountsPass, ArchiveRules, Findings, FirstPass, IndexPolicy, Member, Pass, Rule, SeenSlots, StateCheck,
-    judge_pair, read_again,
+    Accounts, AccountsPass, ArchiveRules, Findings, FirstPass, Member, Pass, Rule, SeenSlots, Task, judge_pair,
+    read_again,
 };
 
 use super::run::Job;
@@ -28,7 +28,7 @@ impl Base {
     /// Opens the full archive, and checks by names that the incremental one builds on it.
     pub fn open(path: &Path, incremental: Member<'_>, io_policy: &IoPolicy) -> Result<Self> {
         let _watch = io_policy.io_hint.watch([path]);
-        let archive = Archive::open(path, IndexPolicy::Ignore, io_policy)?;
+        let archive = Archive::open(path, io_policy)?.without_index();
         judge_pair(Member::of_archive(&archive, None), incremental, &Findings::strict())?;
         Ok(Self { archive, _watch })
     }
@@ -38,19 +38,19 @@ impl Base {
     }
 
     /// Adds the full archive's accounts to the state check, and applies the rules to the archive.
-    pub fn add_to(&self, state: &StateCheck, incremental: Member<'_>, job: Job<'_>) -> Result<()> {
-        self.read(state, incremental, job).map_err(|error| error.within_damaged(self.archive.path().shown()))
+    pub fn add_to(&self, accounts: &Accounts, incremental: Member<'_>, job: Job<'_>) -> Result<()> {
+        self.read(accounts, incremental, job).map_err(|error| error.within_damaged(self.archive.path().shown()))
     }
 
-    fn read(&self, state: &StateCheck, incremental: Member<'_>, Job { options, progress, .. }: Job<'_>) -> Result<()> {
+    fn read(&self, accounts: &Accounts, incremental: Member<'_>, Job { options, progress, .. }: Job<'_>) -> Result<()> {
         progress.stage("Verifying", Some(self.length_bytes()));
         let (findings, seen_slots) = (Findings::refusing(Rule::is_refused_of_source).below(true), SeenSlots::default());
-        let records = state.first_pass();
+        let records = AccountsPass::new(accounts, &findings, Task::Add(None));
         let rules = ArchiveRules::of_archive(&self.archive, None, &seen_slots, &findings);
-        let visitor = FirstPass { rules, records: Some(&records), contents: None };
+        let visitor = FirstPass { rules, records: Some(&records), has_sink: false };
         let mut read = self.archive.read(&Pass::new(options.encoding.threads, progress), &visitor)?;
-        let judged = visitor.rules.finish(&self.archive, &mut read)?;
-        let Some(bank) = judged.bank else { return Err(Error::damaged("the archive holds no bank file")) };
+        let (_, bank) = visitor.rules.finish(&self.archive, &mut read)?;
+        let Some(bank) = bank else { return Err(Error::damaged("the archive holds no bank file")) };
         judge_pair(Member::of_archive(&self.archive, Some(&bank)), incremental, &Findings::strict())
     }
 
@@ -63,7 +63,7 @@ impl Base {
         Job { options, progress, .. }: Job<'_>,
     ) -> Result<()> {
         if wanted.iter().any(|number| *number >= first_storage) {
-            read_again(&self.archive, first_storage, Some(wanted), records, false, options.encoding.threads, progress)?;
+            read_again(&self.archive, first_storage, Some(wanted), records, options.encoding.threads, progress)?;
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use slotpress_format::{ArchiveName, BLOCK_BYTES};
 use slotpress_read::archive::Archive;
 use slotpress_read::archive::compression::sniff;
 use slotpress_read::archive::front::is_noted;
-use slotpress_read::{ArchiveStream, Compression, IndexPolicy, Member};
+use slotpress_read::{Compression, Member};
 
 use super::{RecompressOptions, RecompressSource};
 
@@ -35,7 +35,7 @@ impl<'s> Input<'s> {
             RecompressSource::File(path) => {
                 let _watch = options.encoding.io_policy.io_hint.watch([&path]);
                 // The file is read in order. Of its index, only the note of its maker is used.
-                let archive = Archive::open(&path, IndexPolicy::Hint, &options.encoding.io_policy)?;
+                let archive = Archive::open(&path, &options.encoding.io_policy)?;
                 Ok(Self::File { archive: Box::new(archive), _watch })
             }
             RecompressSource::Stream(file) => {
@@ -90,12 +90,14 @@ impl<'s> Input<'s> {
         }
     }
 
-    pub fn stream<'a>(&'a mut self, io_policy: &IoPolicy, progress: &'a dyn Progress) -> ArchiveStream<'a> {
+    pub fn stream<'a>(
+        &'a mut self,
+        io_policy: &IoPolicy,
+        progress: &'a dyn Progress,
+    ) -> (Box<dyn Read + Send + 'a>, Compression) {
         match self {
-            Self::File { archive, .. } => archive.stream(progress),
-            Self::Stream { reader, compression } => {
-                ArchiveStream { reader: Box::new(io_policy.paced(reader, progress)), compression: *compression }
-            }
+            Self::File { archive, .. } => (archive.stream(progress), archive.compression),
+            Self::Stream { reader, compression } => (Box::new(io_policy.paced(reader, progress)), *compression),
         }
     }
 }

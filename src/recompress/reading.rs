@@ -3,11 +3,10 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use parking_lot::Mutex;
 use slotpress_base::{Error, Forward, Progress, ProgressEvent, Result};
 use slotpress_format::{BankFile, Entry, EntryKind};
 use slotpress_read::{
-    ArchiveRules, Contents, EntrySink, Findings, FirstPass, Pass, Rule, SeenSlots, StateCheck, read_in_order,
+    Accounts, AccountsPass, ArchiveRules, EntrySink, Findings, FirstPass, Pass, Rule, SeenSlots, Task, read_in_order,
 };
 
 use super::input::Input;
@@ -32,15 +31,14 @@ pub fn run(
     input: &mut Input<'_>,
     frames: &mut FramesOut<'_>,
     threads: usize,
-    state: Option<&StateCheck>,
+    state: Option<&Accounts>,
     reads: &dyn Progress,
 ) -> Result<Decoded> {
     let options = job.options;
     let (findings, seen_slots) = (Findings::refusing(Rule::is_refused_of_source), SeenSlots::default());
     let rules = ArchiveRules::new(job.base_slot, false, input.length_bytes(), &seen_slots, &findings);
-    let records = state.map(StateCheck::first_pass);
-    let contents = KeptEntries::default();
-    let reader = FirstPass { rules, records: records.as_ref(), contents: Some(&contents) };
+    let records = state.map(|accounts| AccountsPass::new(accounts, &findings, Task::Add(None)));
+    let reader = FirstPass { rules, records: records.as_ref(), has_sink: true };
     let input_bytes = AtomicU64::default();
     let count = Forward::new(reads, |event| {
         if let ProgressEvent::Bytes { input, .. } = event {
@@ -52,39 +50,26 @@ pub fn run(
     // up, and need only half of the buffers.
     let pass = Pass { decoders: Some(threads.div_ceil(2)), ..Pass::new(threads, &count) };
     let mut reframing = Reframing { frames, is_left_out: false };
-    let stream = input.stream(&options.encoding.io_policy, job.progress);
-    let mut read = read_in_order(stream, &pass, &reader, &mut reframing)?;
+    let (stream, compression) = input.stream(&options.encoding.io_policy, job.progress);
+    let mut read = read_in_order(stream, compression, &pass, &reader, Some(&mut reframing))?;
     let is_of_firedancer = read.is_of_firedancer || input.is_noted();
-    let judged = match &*input {
+    let (mut entries, bank) = match &*input {
         Input::File { archive, .. } => reader.rules.finish(archive, &mut read)?,
         Input::Stream { .. } => reader.rules.finish_entries(read.documents, read.is_whole)?,
     };
     findings.require_client()?;
-    let Some(bank) = judged.bank else { return Err(Error::damaged("the archive holds no bank file")) };
-    drop(reader);
-    let entries = contents.0.into_inner();
-    let left_out = judged.entries.storages().iter().filter(|(_, length_bytes)| *length_bytes == 0).count() as u64;
+    let Some(bank) = bank else { return Err(Error::damaged("the archive holds no bank file")) };
+    let read_entries = entries.len();
+    entries.retain(|entry| !is_empty_storage(entry));
+    let left_out = (read_entries - entries.len()) as u64;
     let input_bytes = input.length_bytes().unwrap_or(input_bytes.into_inner());
     let is_of_firedancer = is_of_firedancer || bank.lacks_stakes();
     Ok(Decoded { entries, bank, input_bytes, left_out, is_of_firedancer })
 }
 
-/// Collects the entries in their order, without empty storages, which no client loads. The contents
-/// go to the sink that is passed to `read_in_order`.
-#[derive(Default)]
-struct KeptEntries(Mutex<Vec<Entry>>);
-
+/// True for a storage that no client loads.
 fn is_empty_storage(entry: &Entry) -> bool {
     matches!(entry.kind, EntryKind::Storage { .. }) && entry.content_bytes == 0
-}
-
-impl Contents for KeptEntries {
-    fn entry(&self, entry: &Entry) -> Result<()> {
-        if !is_empty_storage(entry) {
-            self.0.lock().push(*entry);
-        }
-        Ok(())
-    }
 }
 
 struct Reframing<'a, 'f> {
@@ -93,7 +78,7 @@ struct Reframing<'a, 'f> {
 }
 
 impl EntrySink for Reframing<'_, '_> {
-    fn begin(&mut self, _: u32, entry: &Entry, _: u64) -> Result<()> {
+    fn begin(&mut self, _: u32, entry: &Entry) -> Result<()> {
         self.is_left_out = is_empty_storage(entry);
         if self.is_left_out { Ok(()) } else { self.frames.begin(entry) }
     }

@@ -6,7 +6,9 @@ use slotpress_base::{Error, ErrorKind, Result, hint};
 use slotpress_format::{Entry, EntryKind};
 use slotpress_read::archive::Archive;
 use slotpress_read::archive::source::written;
-use slotpress_read::{IndexPolicy, Member, RATIO_TYPICAL, Rule, StateCheck, Unpublished, read_again};
+use slotpress_read::{
+    Accounts, AccountsPass, Findings, Member, RATIO_TYPICAL, Rule, Unpublished, read_again, require_state,
+};
 
 use super::base::Base;
 use super::input::Input;
@@ -16,12 +18,14 @@ use super::run::Job;
 impl Job<'_> {
     /// Prepares a check of the state. Data that does not fit in memory is spilled to the directory
     /// that `CheckOptions::spill_dir` chooses.
-    pub fn new_state_check(self, input: &Input<'_>, written: Option<&Path>) -> Result<StateCheck> {
+    pub fn new_state_check(self, input: &Input<'_>, written: Option<&Path>) -> Result<Accounts> {
         let spill_dir = self.options.check.spill_dir(written.and_then(Path::parent));
         let bytes = input.length_bytes().unwrap_or_default().saturating_add(self.base.map_or(0, Base::length_bytes));
         let unpacked_bytes = bytes.saturating_mul(RATIO_TYPICAL);
         let memory_bytes = self.options.check.memory_bytes;
-        StateCheck::new(memory_bytes, &spill_dir, unpacked_bytes, Rule::is_refused_of_source)
+        let accounts = Accounts::new(memory_bytes, &spill_dir, unpacked_bytes)?;
+        accounts.check_room_foreseen(memory_bytes)?;
+        Ok(accounts)
     }
 
     /// Finishes the check after the source was read. Reads the full archive, if there is one. Then
@@ -29,7 +33,7 @@ impl Job<'_> {
     /// and compares the state with the bank file.
     pub fn finish_state(
         self,
-        mut state: StateCheck,
+        mut accounts: Accounts,
         decoded: &Decoded,
         input: &Input<'_>,
         written_file: Option<&Unpublished>,
@@ -39,34 +43,33 @@ impl Job<'_> {
         let is_storage = |entry: &&Entry| matches!(entry.kind, EntryKind::Storage { .. });
         let first_of_base = decoded.entries.iter().filter(is_storage).count() as u32;
         if let Some(base) = base {
-            state.begin_older_archive(threads)?;
+            accounts.begin_older_archive(threads)?;
             let incremental = Member { bank: Some(&decoded.bank), ..input.member(self.base_slot) };
-            base.add_to(&state, incremental, self)?;
+            base.add_to(&accounts, incremental, self)?;
         }
         let (path, written_file) = match (written_file, input) {
             (Some(file), _) => (file.path().to_path_buf(), Some(file)),
             (None, Input::File { archive, .. }) => (archive.path_buf(), None),
             (None, Input::Stream { .. }) => return Err(pipe_to_pipe()),
         };
-        let accounts = state.finish(&decoded.bank, threads, progress, &mut |task, wanted| {
+        let (accounts, findings) = (&accounts, &Findings::refusing(Rule::is_refused_of_source));
+        let checked = require_state(accounts, &decoded.bank, findings, threads, progress, &mut |task, wanted| {
             progress.stage("Subtracting", None);
-            let records = state.pass(task);
+            let records = AccountsPass::new(accounts, findings, task);
             if wanted.iter().any(|number| *number < first_of_base) {
                 // At the end, drops pages that single reads leave, since pieces of the index and of
                 // superseded records share pages.
                 let _watch = options.encoding.io_policy.io_hint.watch([&path]);
                 let archive = match written_file {
-                    Some(file) => {
-                        Archive::of_source(written(file)?, None, IndexPolicy::Hint, &options.encoding.io_policy)?
-                    }
+                    Some(file) => Archive::of_source(written(file)?, None, &options.encoding.io_policy)?,
                     // The index of the written file is right; the index of a source may be wrong.
-                    None => Archive::open(&path, IndexPolicy::Ignore, &options.encoding.io_policy)?,
+                    None => Archive::open(&path, &options.encoding.io_policy)?.without_index(),
                 };
-                read_again(&archive, 0, Some(wanted), &records, false, threads, progress)?;
+                read_again(&archive, 0, Some(wanted), &records, threads, progress)?;
             }
             base.map_or(Ok(()), |base| base.read_again(first_of_base, wanted, &records, self))
         });
-        accounts.map_err(|error| {
+        checked.map_err(|error| {
             let is_whole = base.is_some() || input.name().is_some() || error.kind() != ErrorKind::Damaged;
             let error = error.within_damaged(input.place());
             if is_whole { error } else { error.with_hint(hint::GIVE_BASE) }

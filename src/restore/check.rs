@@ -1,8 +1,12 @@
 //! Checks each archive after it was unpacked, and the state after the last one.
 
+use std::collections::HashSet;
+
 use slotpress_base::{Error, ErrorKind, Result, ShowPath, hint};
 use slotpress_format::{BankFile, Genesis};
-use slotpress_read::{Assurance, Findings, Member, StateCheck, Task, judge_expected, judge_pair};
+use slotpress_read::{
+    Accounts, AccountsPass, Assurance, Findings, Member, Rule, Task, judge_expected, judge_pair, require_state,
+};
 
 use crate::restore::RestoreTarget;
 use crate::restore::input::{Feed, Opened};
@@ -31,24 +35,27 @@ impl Unpacker<'_> {
     /// Checks the combined state of all archives, if that was requested.
     pub fn check_state(&self, newest: &Unpacked, feed: &Feed<'_>) -> Result<Assurance> {
         let (options, progress) = (self.run.options, self.run.progress);
-        let check = |state: &StateCheck| {
-            state
-                .finish(&newest.bank, options.threads, progress, &mut |task, _| {
-                    progress.stage("Subtracting", None);
-                    let Task::Subtract(list) = task else { return Ok(()) };
-                    if list.has_duplicates() {
-                        let error = Error::damaged("an account occurs twice in one storage");
-                        return Err(error.with_hint(hint::USE_VERIFY));
-                    }
-                    let (storages, hint) = (self.assigner.storages(), options.io_policy.io_hint);
-                    read_superseded(list, storages, self.roots, hint, &state.pass(task), options.threads, progress)
-                })
-                .map_err(|error| match feed.opened.as_slice() {
+        let findings = &Findings::refusing(Rule::is_refused);
+        let check = |accounts: &Accounts| {
+            let read_again = &mut |task: Task<'_>, _: &HashSet<u32>| {
+                progress.stage("Subtracting", None);
+                let Task::Subtract(superseded) = task else { return Ok(()) };
+                if superseded.has_duplicates() {
+                    let error = Error::damaged("an account occurs twice in one storage");
+                    return Err(error.with_hint(hint::USE_VERIFY));
+                }
+                let (storages, io_hint) = (self.assigner.storages(), options.io_policy.io_hint);
+                let records = &AccountsPass::new(accounts, findings, task);
+                read_superseded(superseded, storages, self.roots, io_hint, records, options.threads, progress)
+            };
+            require_state(accounts, &newest.bank, findings, options.threads, progress, read_again).map_err(|error| {
+                match feed.opened.as_slice() {
                     [Opened { archive, .. }] if archive.name.is_none() && error.kind() == ErrorKind::Damaged => {
                         error.with_hint("if it is an incremental archive, give its full archive first")
                     }
                     _ => error,
-                })
+                }
+            })
         };
         let accounts = self.state.as_ref().map(check).transpose()?;
         judge_expected(newest.bank.slot, newest.bank.snapshot_hash(), &options.check)?;

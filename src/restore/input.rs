@@ -13,8 +13,8 @@ use slotpress_format::{ArchiveName, EntryKind, Root};
 use slotpress_read::archive::Archive;
 use slotpress_read::archive::front::refuse_for_firedancer_only;
 use slotpress_read::{
-    Arriving, Findings, IndexPolicy, Member, Publishable, SharedSource, Unpublished, is_rebased, judge_expected,
-    judge_pair, judge_root,
+    Arriving, Findings, Member, Publishable, SharedSource, Unpublished, is_rebased, judge_expected, judge_pair,
+    judge_root,
 };
 
 use crate::restore::copies::ArchiveCopy;
@@ -101,11 +101,11 @@ impl<'a> Feed<'a> {
             }
             Some(Supplied::Arriving { source, name, file }) => {
                 let had_length = source.length_bytes().is_some();
-                let archive = Archive::of_source(source, name, IndexPolicy::Hint, &options.io_policy)?;
+                let archive = Archive::of_source(source, name, &options.io_policy)?;
                 (archive, ArchiveCopy::Fetched(file), had_length)
             }
             Some(Supplied::File(path)) => {
-                let archive = Archive::open(&path, IndexPolicy::Hint, &options.io_policy)?;
+                let archive = Archive::open(&path, &options.io_policy)?;
                 (archive, ArchiveCopy::of_file(&path, dir)?, true)
             }
         };
@@ -154,7 +154,7 @@ impl Inputs {
             if is_standard_input(path) {
                 return Ok(None);
             }
-            let archive = Archive::open(path, IndexPolicy::Hint, &options.target.io_policy)?;
+            let archive = Archive::open(path, &options.target.io_policy)?;
             archive.warn_of_index(progress);
             Ok(Some(archive))
         };
@@ -266,7 +266,7 @@ impl Inputs {
                     let source: SharedSource = arriving.clone();
                     // A stream is always read in order. How fast it arrives must not make a
                     // difference.
-                    let archive = Archive::of_source(source, None, IndexPolicy::Ignore, &options.target.io_policy)?;
+                    let archive = Archive::of_source(source, None, &options.target.io_policy)?.without_index();
                     (archive, ArchiveCopy::Cloned(copy), false)
                 }
                 (None, None) => return Err(no_archive()),

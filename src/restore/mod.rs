@@ -30,7 +30,7 @@ pub use options::{ExistingState, RestoreOptions, RestoreReport, RestoreTarget};
 use slotpress_base::{Elapsed, Error, IoContext, Owner, Progress, Result, ShowPath, Space, Step, Stopwatch};
 use slotpress_format::ledger::names::Extension;
 use slotpress_format::{ArchiveName, FieldReader, StorageMapItem, parse_bank_file_and_end};
-use slotpress_read::{Assurance, Compression, RATIO_TYPICAL, Rule, SeenSlots, StateCheck, is_rebased};
+use slotpress_read::{Accounts, Assurance, Compression, RATIO_TYPICAL, SeenSlots, is_rebased};
 #[cfg(feature = "net")]
 pub use target::{Preview, check_is_new};
 
@@ -227,11 +227,13 @@ impl Run<'_> {
 
     /// Prepares a check of the state. Data that does not fit in memory is spilled to the directory
     /// that `CheckOptions::spill_dir` chooses.
-    fn new_state_check(self, archives: &[Opened]) -> Result<StateCheck> {
+    fn new_state_check(self, archives: &[Opened]) -> Result<Accounts> {
         let options = self.options;
         let bytes = unpacked_bytes(archives, RATIO_TYPICAL);
         let spill_dir = options.check.spill_dir(Some(self.target.snapshots_dir.path()));
-        StateCheck::new(options.check.memory_bytes, &spill_dir, bytes, Rule::is_refused)
+        let accounts = Accounts::new(options.check.memory_bytes, &spill_dir, bytes)?;
+        accounts.check_room_foreseen(options.check.memory_bytes)?;
+        Ok(accounts)
     }
 
     /// Refuses to restore if there is no room for the smallest possible content of the archives,

@@ -9,8 +9,12 @@ use parking_lot::{Mutex, RwLock};
 use slotpress_base::{Error, ErrorKind, IoContext, Progress, Result, ShowPath, SpaceWatch, WriteBehind};
 use slotpress_format::{BankFile, Entry, Root};
 use slotpress_read::archive::Archive;
-use slotpress_read::archive::hashes::check_hashes;
-use slotpress_read::{ArchiveRules, Contents, EntrySink, Findings, FirstPass, Pass, Rule, SeenSlots, StateCheck, Tail};
+use slotpress_read::archive::tail::check_hashes;
+use slotpress_read::archive::visit::Problem;
+use slotpress_read::{
+    Accounts, AccountsPass, ArchiveRules, EntrySink, EntryUse, Findings, FirstPass, Pass, RecordVisitor, Rule,
+    SeenFrame, SeenSlots, Tail, Task, Visitor,
+};
 
 use crate::restore::Run;
 use crate::restore::assign::{Assigner, Destination};
@@ -23,7 +27,7 @@ pub struct Unpacker<'a> {
     pub roots: &'a [PartialDir],
     pub assigner: Assigner,
     pub seen_slots: SeenSlots,
-    pub state: Option<StateCheck>,
+    pub state: Option<Accounts>,
 }
 
 /// An unpacked archive.
@@ -54,8 +58,11 @@ impl Unpacker<'_> {
         progress.stage("Restoring", archive.source.length_bytes());
         let write_behind = &WriteBehind::new(archive.io_policy.io_hint);
         let findings = Findings::refusing(Rule::is_refused).below(is_below);
-        let records = self.state.as_ref().map(StateCheck::first_pass);
-        let contents = Unpacking {
+        let accounts = self.state.as_ref();
+        let records = accounts.map(|accounts| AccountsPass::new(accounts, &findings, Task::Add(None)));
+        let rules = ArchiveRules::of_archive(archive, base_slot, &self.seen_slots, &findings);
+        let reader = Unpacking {
+            first: FirstPass { rules, records: records.as_ref(), has_sink: true },
             run: self.run,
             roots: self.roots,
             bank_snapshot: &bank_snapshot,
@@ -65,20 +72,18 @@ impl Unpacker<'_> {
             space: SpaceWatch::default(),
             write_behind,
         };
-        let rules = ArchiveRules::of_archive(archive, base_slot, &self.seen_slots, &findings);
-        let reader = FirstPass { rules, records: records.as_ref(), contents: Some(&contents) };
         let checks_hashes = opened.expect_root.is_some();
         let pass = Pass { checks_hashes, ..Pass::new(options.threads, progress) };
         let mut read = archive.read(&pass, &reader)?;
         write_behind.finish().or_path("write to", &bank_snapshot.path)?;
-        let judged = reader.rules.finish(archive, &mut read)?;
+        let (_, bank) = reader.first.rules.finish(archive, &mut read)?;
         let broken = findings.broken_rules();
         if let Some(rule) = broken.into_keys().find(|rule| !is_silent(*rule)) {
             let path = archive.path().shown();
             progress.warn(&format!("{path}: {}: verifying it shows where, and which clients refuse it", rule.what()));
         }
         // The rules require a bank file.
-        let bank = judged.bank.ok_or_else(|| Error::damaged("the archive holds no bank file"))?;
+        let bank = bank.ok_or_else(|| Error::damaged("the archive holds no bank file"))?;
         drop(reader);
         let root = match opened.expect_root.is_some() && opened.is_hashed_at_end {
             true => compared_root(archive, progress)?,
@@ -102,6 +107,7 @@ fn compared_root(archive: &Archive, progress: &dyn Progress) -> Result<Option<Ro
 }
 
 struct Unpacking<'a> {
+    first: FirstPass<'a>,
     run: Run<'a>,
     roots: &'a [PartialDir],
     bank_snapshot: &'a PartialDir,
@@ -113,16 +119,29 @@ struct Unpacking<'a> {
     write_behind: &'a WriteBehind,
 }
 
-impl Contents for Unpacking<'_> {
-    fn entry(&self, entry: &Entry) -> Result<()> {
+impl Visitor for Unpacking<'_> {
+    fn entry(&self, entry: &Entry) -> Result<EntryUse> {
+        let wanted = self.first.entry(entry)?;
         // The order of assignments gives storages their numbers.
         let destination = self.assigner.lock().assign(entry)?;
         self.destinations.write().push(destination);
-        Ok(())
+        Ok(wanted)
     }
 
-    fn new_sink(&self) -> Box<dyn EntrySink + '_> {
-        Box::new(EntryWriter { unpacking: self, current: None, written: 0..0 })
+    fn frame(&self, frame: SeenFrame) -> Result<()> {
+        self.first.frame(frame)
+    }
+
+    fn problem(&self, problem: Problem<'_>) -> Result<()> {
+        self.first.problem(problem)
+    }
+
+    fn records(&self) -> Option<&dyn RecordVisitor> {
+        self.first.records()
+    }
+
+    fn new_sink(&self) -> Option<Box<dyn EntrySink + '_>> {
+        Some(Box::new(EntryWriter { unpacking: self, current: None, written: 0..0 }))
     }
 }
 
@@ -143,7 +162,7 @@ impl EntryWriter<'_, '_> {
 }
 
 impl EntrySink for EntryWriter<'_, '_> {
-    fn begin(&mut self, number: u32, _: &Entry, _: u64) -> Result<()> {
+    fn begin(&mut self, number: u32, _: &Entry) -> Result<()> {
         self.end_current()?;
         let destination = self.unpacking.destinations.read().get(number as usize).copied();
         let Unpacking { run, roots, bank_snapshot, is_shared, .. } = *self.unpacking;

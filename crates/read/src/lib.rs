@@ -25,17 +25,17 @@ pub mod verify;
 
 pub use archive::arriving::Arriving;
 pub use archive::compression::Compression;
-pub use archive::decode::{FrameDecoder, decode_in_order};
+pub use archive::decode::FrameDecoder;
 pub use archive::documents::{Documents, ParsedBank};
 pub use archive::front::Front;
 pub use archive::in_order::read_in_order;
-pub use archive::range::{FrameOffsets, read_range};
+pub use archive::range::read_range;
 pub use archive::shape::{Shape, walk_shape};
 pub use archive::source::{LocalFile, SharedSource, Source};
 pub use archive::tail::{Tail, first_read_at};
 pub use archive::visit::{EntrySink, EntryUse, RecordVisitor, RecordWorker, StorageRef, Visitor};
 pub use archive::walk::{Recycler, SeenFrame};
-pub use archive::{ArchiveStream, IndexPolicy, NamedArchive, Pass, ReadArchive};
+pub use archive::{NamedArchive, Pass, ReadArchive};
 pub use catalog::keep::Keep;
 pub use catalog::listed::{Listed, ListedArchive};
 pub use catalog::listing::{ArchiveFields, ListFields};
@@ -54,26 +54,24 @@ pub use inspect::{
     AccountsInput, ArchiveInspection, ClientReading, LedgerInspection, check_pair, inspect_archive, inspect_ledger,
 };
 pub use plan::{Plan, PlanOptions};
-pub use rules::archive::{ArchiveRules, JudgedArchive, SeenSlots};
-pub use rules::bank::for_firedancer_only;
+pub use rules::archive::{ArchiveRules, SeenSlots};
 pub use rules::clients::{ClientVerdict, lines_of, names_of, non_reader, readers_in_words};
-pub use rules::documents::{judge_documents, judge_root};
+pub use rules::documents::{for_firedancer_only, judge_documents, judge_root};
 pub use rules::findings::{Failure, FindingPlace, Findings};
 pub use rules::pair::{Member, REBASED_ON, is_rebased, judge_chains, judge_order, judge_pair};
 pub use rules::rule::{Check, Rule, SnapshotClient};
-pub use state::check::{
-    Assurance, CheckMode, CheckOptions, Completeness, STATE_MEMORY_BYTES_DEFAULT, StateCheck, judge_expected,
-};
+pub use state::accounts::{Accounts, RATIO_TYPICAL, typical_records};
+pub use state::check::{Assurance, CheckMode, CheckOptions, Completeness, STATE_MEMORY_BYTES_DEFAULT, judge_expected};
 pub use state::fingerprint::{Fingerprint, Fingerprinter};
-pub use state::finish::{RATIO_TYPICAL, typical_records};
-pub use state::first_pass::{Contents, FirstPass};
+pub use state::finish::require_state;
+pub use state::first_pass::FirstPass;
 pub use state::pass::{AccountsPass, Task};
-pub use state::second_pass::{StateFacts, StatePart, StateVisitor, StateWorker};
 pub use state::spill::{Spill, spill_dir};
 pub use state::storages::read_again;
 pub use state::superseded::Superseded;
 pub use state::version::{Batch, LogItem, Version};
 pub use state::versions::VersionLog;
+pub use state::visitor::{StateFacts, StatePart, StateVisitor, StateWorker};
 pub use store::dir_lock::{DirLocks, Locked, try_lock};
 pub use store::publish::{
     Publishable, TEMPORARY_PREFIX, Unpublished, already_exists, check_output_dir, remove_stale_files,

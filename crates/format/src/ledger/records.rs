@@ -76,14 +76,10 @@ pub struct RecordWalker {
 }
 
 impl RecordWalker {
+    /// Begins another storage.
     pub fn restart(&mut self) {
-        self.restart_at(0);
-    }
-
-    /// Begins at the record at `offset_bytes` of a storage.
-    pub fn restart_at(&mut self, offset_bytes: u64) {
         self.carried.clear();
-        self.offset_bytes = offset_bytes;
+        self.offset_bytes = 0;
         self.skip_bytes = 0;
         self.is_over = false;
         self.end_mark = None;

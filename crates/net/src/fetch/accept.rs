@@ -10,7 +10,7 @@ use std::path::Path;
 use rangemap::RangeSet;
 use slotpress_base::{Error, ErrorKind, Progress, Result, ShowPath};
 use slotpress_format::{ArchiveName, Root};
-use slotpress_read::archive::hashes::check_hashes;
+use slotpress_read::archive::tail::check_hashes;
 use slotpress_read::{LocalFile, Shape, Source, Tail, walk_shape};
 
 /// The archive that was requested.

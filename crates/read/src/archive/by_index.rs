@@ -12,11 +12,8 @@
 
 mod events;
 
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
-
 use crossbeam_channel::{Receiver, Sender, bounded};
-use events::{Carry, Events, RecordReader};
+use events::{Carry, Events, FrameWorker};
 use slotpress_base::{
     AHEAD_BYTES, Ahead, Error, ErrorKind, Reading, Result, range_bytes, read_ahead, run_in_order, to_usize,
 };
@@ -37,8 +34,8 @@ pub fn read_by_index(archive: &Archive, tail: &Tail, pass: &Pass<'_>, visitor: &
     let reading = IndexReader::new(archive, tail, pass, visitor)?;
     let new_worker = || {
         let records = visitor.records().map(|records| records.new_worker());
-        let reader = RecordReader { records, walker: RecordWalker::default() };
-        let mut worker = FrameWorker { decoder: FrameDecoder::new()?, compressed: Vec::new(), reader };
+        let (decoder, walker) = (FrameDecoder::new()?, RecordWalker::default());
+        let mut worker = FrameWorker { decoder, compressed: Vec::new(), records, walker };
         let reading = &reading;
         Ok(move |item: Ahead<'_, FrameItem>, content: &mut Vec<u8>| reading.read_frame(item, &mut worker, content))
     };
@@ -53,13 +50,13 @@ pub fn read_by_index(archive: &Archive, tail: &Tail, pass: &Pass<'_>, visitor: &
     };
     read_ahead(reading.items(), &ahead, |items| {
         run_in_order(items, pass.threads, &new_worker, pass.progress, &mut |_, frame| {
-            read.documents.merge(frame.documents);
-            pass.progress.advance(frame.compressed_bytes, frame.content_bytes);
+            let (documents, frame) = frame;
+            read.documents.merge(documents);
+            pass.progress.advance(frame.compressed_bytes.into(), frame.content_bytes.into());
             Ok(())
         })
     })?;
     visitor.check()?;
-    read.frames.frames_with_checksum = reading.frames_with_checksum.into_inner();
     Ok(read)
 }
 
@@ -77,7 +74,6 @@ struct IndexReader<'a> {
     uses: Vec<EntryUse>,
     pass: &'a Pass<'a>,
     visitor: &'a dyn Visitor,
-    frames_with_checksum: AtomicU64,
 }
 
 /// A frame to read, with channels to the neighbours that share an entry with it.
@@ -89,25 +85,11 @@ struct FrameItem {
     after: Option<Sender<Carry>>,
 }
 
-struct FrameWorker<'a> {
-    decoder: FrameDecoder,
-    compressed: Vec<u8>,
-    reader: RecordReader<'a>,
-}
-
-#[derive(Default)]
-struct ReadFrame {
-    documents: Documents,
-    compressed_bytes: u64,
-    content_bytes: u64,
-}
-
 impl<'a> IndexReader<'a> {
     fn new(archive: &'a Archive, tail: &'a Tail, pass: &'a Pass<'a>, visitor: &'a dyn Visitor) -> Result<Self> {
-        let uses = (0..).zip(&tail.index.entries).map(|(number, entry)| visitor.entry(number, entry));
-        let uses = uses.collect::<Result<Vec<EntryUse>>>()?;
+        let uses = tail.index.entries.iter().map(|entry| visitor.entry(entry)).collect::<Result<_>>()?;
         let pieces = Pieces::new(archive.source.as_ref(), archive.io_policy.io_hint);
-        Ok(Self { archive, pieces, tail, uses, pass, visitor, frames_with_checksum: AtomicU64::default() })
+        Ok(Self { archive, pieces, tail, uses, pass, visitor })
     }
 
     /// Frames to read, linked by channels, in the order of reading.
@@ -147,12 +129,13 @@ impl<'a> IndexReader<'a> {
         self.pieces.read(&range, to).map(drop)
     }
 
+    /// Returns the documents that end in the frame, and the lengths that were read.
     fn read_frame(
         &self,
         item: Ahead<'_, FrameItem>,
         worker: &mut FrameWorker<'_>,
         content: &mut Vec<u8>,
-    ) -> Result<ReadFrame> {
+    ) -> Result<(Documents, DataFrame)> {
         slotpress_base::threads::panic_point("frame by index");
         self.visitor.check()?;
         let item = item.read(&mut worker.compressed)?;
@@ -166,7 +149,7 @@ impl<'a> IndexReader<'a> {
                 self.visitor.problem(Problem::LostFrame { number, error: &error, is_after_end: false })?;
                 self.visitor
                     .problem(Problem::LostRecords { which: "those in frames that do not decode were not read" })?;
-                return Ok(ReadFrame::default());
+                return Ok(Default::default());
             }
             decoded => decoded?,
         }
@@ -175,9 +158,7 @@ impl<'a> IndexReader<'a> {
         if hash.is_some_and(|hash| frame_hash(bytes) != *hash) {
             self.visitor.problem(Problem::WrongHash { number: number as u64, offset_bytes: frame.offset_bytes })?;
         }
-        let documents = self.parse_frame(item, worker, content)?;
-        let (compressed_bytes, content_bytes) = (frame.compressed_bytes.into(), frame.content_bytes.into());
-        Ok(ReadFrame { documents, compressed_bytes, content_bytes })
+        Ok((self.parse_frame(item, worker, content)?, frame))
     }
 
     /// Shows the frame header to the visitor and checks it against the seek table.
@@ -189,7 +170,6 @@ impl<'a> IndexReader<'a> {
             FrameStart::Zstd(header)
                 if header.content_bytes.is_none_or(|content| content == u64::from(frame.content_bytes)) =>
             {
-                self.frames_with_checksum.fetch_add(u64::from(header.has_checksum), Relaxed);
                 Ok(())
             }
             _ => Err(contradicts(frame, "it is not the frame of the seek table")),
@@ -204,7 +184,7 @@ impl<'a> IndexReader<'a> {
         let mut events = Events {
             entries,
             uses: &self.uses,
-            worker: &mut worker.reader,
+            worker,
             sink: self.visitor.new_sink(),
             documents: DocumentReader::default(),
             number: to_usize(span.first_entry),
@@ -220,7 +200,7 @@ impl<'a> IndexReader<'a> {
             parser = EntryParser::inside(*entry, span.offset_bytes)
                 .ok_or_else(|| contradicts(&frame, "an entry is cut inside its header"))?;
             // `recv` fails if the frame before was lost: the run goes on without its state.
-            events.resume(entry, span.offset_bytes, before.and_then(|before| before.recv().ok()))?;
+            events.resume(entry, before.and_then(|before| before.recv().ok()))?;
         }
         let result = parser.feed(content, &mut |event| events.event(event));
         if let Some(error) = events.stopped.take() {

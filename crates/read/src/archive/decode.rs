@@ -6,54 +6,31 @@ use slotpress_base::{Error, ErrorKind, Progress, Result, run_in_order, to_usize}
 use zstd_safe::DCtx;
 
 use crate::archive::streams::StreamPieces;
-use crate::archive::walk::{FrameStatistics, FrameWalker, OnFrame, Piece, no_memory, undecodable};
+use crate::archive::walk::{FrameWalker, OnFrame, Piece, no_memory, undecodable};
 use crate::{Compression, Recycler};
 
-/// Decodes a stream in order; the first undecodable frame is an error.
-pub fn decode_in_order(
-    input: impl Read + Send,
-    compression: Compression,
-    threads: usize,
-    progress: &dyn Progress,
-    on_content: &mut dyn FnMut(&[u8]) -> Result<()>,
-) -> Result<FrameStatistics> {
-    decode_observed(input, compression, threads, progress, Box::new(|_| Ok(())), &mut |decoded| {
-        on_content(decoded.map_err(|lost| lost.error)?)
-    })
-}
-
-/// A frame that does not decode.
-#[derive(Clone, Debug)]
-pub struct LostFrame {
-    /// Number among the frames that hold content, from 0.
-    pub number: u64,
-    pub error: Error,
-}
+/// A frame that does not decode: its number among the frames that hold content, from 0, and why.
+pub type LostFrame = (u64, Error);
 
 /// What becomes of the content of a frame, or of a frame that does not decode.
 type OnDecoded<'a> = dyn FnMut(Result<&[u8], LostFrame>) -> Result<()> + 'a;
 
-/// Like [`decode_in_order`], but also calls `on_frame` for every frame, and passes a lost frame on.
-pub fn decode_observed<'a>(
+/// Decodes a stream in order. Calls `on_frame` for every frame before it is read.
+pub fn decode_in_order<'a>(
     input: impl Read + Send + 'a,
     compression: Compression,
     threads: usize,
     progress: &dyn Progress,
     on_frame: OnFrame<'a>,
     on_decoded: &mut OnDecoded<'_>,
-) -> Result<FrameStatistics> {
+) -> Result<()> {
     let recycler = Recycler::default();
     let new_worker = || {
         let (mut decoder, recycler) = (FrameDecoder::new()?, recycler.clone());
         Ok(move |piece: Piece, to: &mut Vec<u8>| decoder.decode_piece(piece, &recycler, to))
     };
-    let mut statistics = None;
     let mut pieces: Box<dyn Iterator<Item = Result<Piece>> + Send + '_> = match compression {
-        Compression::Zstd => {
-            let walker = FrameWalker::new(input, recycler.clone(), on_frame);
-            statistics = Some(walker.statistics());
-            Box::new(walker)
-        }
+        Compression::Zstd => Box::new(FrameWalker::new(input, recycler.clone(), on_frame)),
         _ => Box::new(StreamPieces::new(input, compression, recycler.clone())),
     };
     // Nothing is read after an error, or after the end.
@@ -67,8 +44,7 @@ pub fn decode_observed<'a>(
         on_decoded(lost.map_or(Ok(content), Err))?;
         progress.advance(compressed_bytes, content.len() as u64);
         Ok(())
-    })?;
-    Ok(statistics.map(|statistics| *statistics.lock()).unwrap_or_default())
+    })
 }
 
 pub struct FrameDecoder {
@@ -102,7 +78,7 @@ impl FrameDecoder {
                 slotpress_base::threads::panic_point("decoder");
                 let lost = match self.decode(&bytes, offset_bytes, content_bytes_max, to) {
                     Ok(()) => None,
-                    Err(error) if error.kind() == ErrorKind::Damaged => Some(LostFrame { number, error }),
+                    Err(error) if error.kind() == ErrorKind::Damaged => Some((number, error)),
                     Err(error) => return Err(error),
                 };
                 let compressed_bytes = bytes.len() as u64;

@@ -7,7 +7,7 @@ use std::thread::{Builder, JoinHandle};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use slotpress_base::threads::guarded;
-use slotpress_base::{Error, Result, cannot_start, copy_at_most, panic_point, split_at_most};
+use slotpress_base::{Error, Result, cannot_start, copy_at_most, panic_point};
 use slotpress_format::{
     BankFile, Entry, EntryKind, FieldReader, StatusCache, VERSION_BYTES_MAX, parse_bank_file_and_end,
     parse_status_cache,
@@ -37,47 +37,42 @@ pub fn parse_bank<R: BufRead>(fields: FieldReader<R>) -> Result<ParsedBank> {
 #[derive(Default)]
 pub struct DocumentReader {
     found: Documents,
-    current: Option<Current>,
+    current: Option<Pushed>,
     threads: usize,
 }
 
-/// Threads that a reader starts, one for each bank file and status cache. An archive with more than
-/// one of each is refused, but a hostile one may name millions, and starting so many threads would
-/// take a minute instead of seconds. Further ones are not parsed.
+/// Threads that a reader starts, one for each document. An archive with more than one of each is
+/// refused, but a hostile one may name millions, and starting so many threads would take a minute
+/// instead of seconds. Further ones are not parsed.
 const THREADS_MAX: usize = 8;
-
-enum Current {
-    Short(Vec<u8>),
-    Long(Pushed),
-}
 
 impl DocumentReader {
     /// # Errors
     /// The parser's thread cannot be started.
     pub fn begin(&mut self, entry: &Entry) -> Result<()> {
         self.abandon();
-        let length = entry.content_bytes;
-        self.current = match entry.kind {
-            EntryKind::Version => Some(Current::Short(Vec::new())),
-            EntryKind::BankFile(_) | EntryKind::StatusCache if self.threads >= THREADS_MAX => None,
-            EntryKind::BankFile(_) => {
-                let parse: Parse =
-                    |fields| Documents { bank: Some(checked(fields, parse_bank)), ..Documents::default() };
-                Some(Current::Long(Pushed::start(length, "the bank file", parse)?))
-            }
+        let parse: Parse = match entry.kind {
+            _ if self.threads >= THREADS_MAX => return Ok(()),
+            // One byte more than the limit is kept, to show that the document is too long.
+            EntryKind::Version => |pieces, _| {
+                let mut version = Vec::new();
+                let read = pieces.take(VERSION_BYTES_MAX as u64 + 1).read_to_end(&mut version);
+                Documents { version: read.ok().map(|_| version), ..Documents::default() }
+            },
+            EntryKind::BankFile(_) => |pieces, length| {
+                let bank = Some(checked(FieldReader::new(pieces, length, "the bank file"), parse_bank));
+                Documents { bank, ..Documents::default() }
+            },
             // The bank's slot may still be unknown: slots above it are checked later.
-            EntryKind::StatusCache => {
-                let parse: Parse = |fields| {
-                    let status_cache = Some(checked(fields, |fields| parse_status_cache(fields, u64::MAX)));
-                    Documents { status_cache, ..Documents::default() }
-                };
-                Some(Current::Long(Pushed::start(length, "the status cache", parse)?))
-            }
-            _ => None,
+            EntryKind::StatusCache => |pieces, length| {
+                let fields = FieldReader::new(pieces, length, "the status cache");
+                let status_cache = Some(checked(fields, |fields| parse_status_cache(fields, u64::MAX)));
+                Documents { status_cache, ..Documents::default() }
+            },
+            _ => return Ok(()),
         };
-        if let Some(Current::Long(_)) = self.current {
-            self.threads = self.threads.saturating_add(1);
-        }
+        self.current = Some(Pushed::start(entry.content_bytes, parse)?);
+        self.threads = self.threads.saturating_add(1);
         Ok(())
     }
 
@@ -86,38 +81,28 @@ impl DocumentReader {
     }
 
     pub fn content(&mut self, bytes: &[u8]) {
-        match &mut self.current {
-            Some(Current::Short(text)) => {
-                // One byte more than the limit is kept, to show that the document is too long.
-                let room = (VERSION_BYTES_MAX + 1).saturating_sub(text.len());
-                text.extend_from_slice(split_at_most(bytes, room).0);
-            }
-            Some(Current::Long(pushed)) => pushed.push(bytes),
-            None => {}
+        if let Some(pushed) = &mut self.current {
+            pushed.push(bytes);
         }
     }
 
     /// Ends the current entry. If two entries have the same name, the later one counts, since
     /// unpacking overwrites the first.
     pub fn end(&mut self) {
-        match self.current.take() {
-            Some(Current::Short(text)) => self.found.version = Some(text),
-            Some(Current::Long(pushed)) => self.found.merge(pushed.finish()),
-            None => {}
+        if let Some(pushed) = self.current.take() {
+            self.found.merge(pushed.finish());
         }
     }
 
     /// Drops the current entry, whose content will not be complete: its document is unknown, not
     /// damaged.
     pub fn abandon(&mut self) {
-        if let Some(Current::Long(pushed)) = self.current.take() {
-            drop(pushed.finish());
-        }
+        drop(self.current.take().map(Pushed::finish));
     }
 
     pub fn finish(mut self) -> Documents {
         self.abandon();
-        std::mem::take(&mut self.found)
+        self.found
     }
 }
 
@@ -136,7 +121,8 @@ struct Pushed {
     thread: JoinHandle<Documents>,
 }
 
-type Parse = fn(FieldReader<PieceReader>) -> Documents;
+/// Parses the content of an entry of this length.
+type Parse = fn(PieceReader, u64) -> Documents;
 
 /// Parses a document; a panic of the parser is an error of the document.
 fn checked<T>(fields: FieldReader<PieceReader>, parse: fn(FieldReader<PieceReader>) -> Result<T>) -> Result<T> {
@@ -150,10 +136,10 @@ fn checked<T>(fields: FieldReader<PieceReader>, parse: fn(FieldReader<PieceReade
 const PIECES_MAX: usize = 4;
 
 impl Pushed {
-    fn start(length_bytes: u64, name: &'static str, parse: Parse) -> Result<Self> {
+    fn start(length_bytes: u64, parse: Parse) -> Result<Self> {
         let (pieces, received) = bounded(PIECES_MAX);
         let reader = PieceReader { pieces: received, current: Vec::new(), at: 0 };
-        let work = move || parse(FieldReader::new(reader, length_bytes, name));
+        let work = move || parse(reader, length_bytes);
         let thread = Builder::new().spawn(work).map_err(|error| cannot_start(&error))?;
         Ok(Self { pieces, thread })
     }

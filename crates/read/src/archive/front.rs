@@ -10,10 +10,10 @@ use slotpress_format::{
 };
 
 use super::opened::Archive;
-use super::range::{FrameOffsets, read_range};
+use super::range::read_range;
 use super::tail::Tail;
 use crate::Rule;
-use crate::rules::bank::for_firedancer_only;
+use crate::rules::documents::for_firedancer_only;
 
 /// Bytes read from the start of the bank file: the slot duration follows after at most 300
 /// blockhashes of 56 bytes.
@@ -134,7 +134,7 @@ fn read_by_index(archive: &Archive, tail: &Tail) -> Option<(Entry, Vec<u8>)> {
     let before = tail.index.entries.iter().take_while(|entry| !is_bank(entry)).map(Entry::tar_bytes);
     let start = before.fold(BLOCK_BYTES, u64::saturating_add);
     let mut front = vec![0; to_usize(entry.content_bytes).min(FRONT_BYTES)];
-    read_range(archive, &FrameOffsets::of(tail), start, &mut front).ok()?;
+    read_range(archive, start, &mut front).ok()?;
     Some((entry, front))
 }
 

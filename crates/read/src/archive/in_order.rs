@@ -5,6 +5,7 @@
 //! Reading ends at the first frame that does not decode. After a senseless tar header, no further
 //! entries are read; only frames are decoded.
 
+use std::io::Read;
 use std::thread::Scope;
 
 use crossbeam_channel::bounded;
@@ -14,20 +15,22 @@ use slotpress_base::{Error, ErrorKind, Result, panic_point, spawn_workers};
 use slotpress_format::{EntryParser, TarEnd, TarEvent};
 
 use super::batches::{Batch, Batcher, visit_batches};
-use super::decode::{LostFrame, decode_observed};
+use super::decode::{LostFrame, decode_in_order};
 use super::documents::DocumentReader;
-use super::opened::{ArchiveStream, Pass, ReadArchive};
+use super::opened::{Pass, ReadArchive};
 use super::visit::{EntrySink, Problem, RecordVisitor, Visitor};
 use super::walk::{FrameStatistics, SeenFrame};
+use crate::Compression;
 
 const NOTHING_AFTER: &str = "nothing after the damage was read";
 
 /// Reads a stream in order until its end, or until visitor or sink return an error.
 pub fn read_in_order(
-    stream: ArchiveStream<'_>,
+    input: Box<dyn Read + Send + '_>,
+    compression: Compression,
     pass: &Pass<'_>,
     visitor: &dyn Visitor,
-    sink: &mut dyn EntrySink,
+    sink: Option<&mut (dyn EntrySink + '_)>,
 ) -> Result<ReadArchive> {
     let events =
         Events { visitor, sink, documents: DocumentReader::default(), entries: 0, batcher: None, is_open: false };
@@ -38,17 +41,13 @@ pub fn read_in_order(
             visitor.records().map(|records| start_workers(scope, pass, records, &stop)).transpose()?;
         // The channel to the workers must close even after a panic: otherwise they would wait for
         // ever.
-        let decoded = guarded(|| decode(stream, pass, &mut reading, &stop));
+        let decoded = guarded(|| decode(input, compression, pass, &mut reading, &stop));
         let abandoned = guarded(|| {
             reading.events.abandon();
             Ok(())
         });
-        let batcher = reading.events.batcher.take();
-        let closed = guarded(|| {
-            drop(batcher);
-            Ok(())
-        });
-        decoded.and_then(|decoded| abandoned.and(closed).map(|()| decoded))
+        drop(reading.events.batcher.take());
+        decoded.and_then(|decoded| abandoned.map(|()| decoded))
     });
     if let Some(error) = stop.into_inner() {
         return Err(error);
@@ -88,36 +87,42 @@ fn start_workers<'scope, 'a: 'scope>(
 
 /// Decodes all frames, and passes their content on.
 fn decode(
-    stream: ArchiveStream<'_>,
+    input: Box<dyn Read + Send + '_>,
+    compression: Compression,
     pass: &Pass<'_>,
-    reading: &mut EntryReader<'_>,
+    reading: &mut EntryReader<'_, '_>,
     stop: &Stop,
 ) -> Result<FrameStatistics> {
     let visitor = reading.events.visitor;
     let stopped = |error: Error| stop.lock().get_or_insert(error).clone();
-    let on_frame = |frame: SeenFrame| visitor.frame(frame).map_err(stopped);
+    let statistics = Mutex::new(FrameStatistics::default());
+    let on_frame = |frame: SeenFrame| {
+        statistics.lock().add(&frame.start);
+        visitor.frame(frame).map_err(stopped)
+    };
     let decoders = pass.decoders.unwrap_or(pass.threads);
-    decode_observed(stream.reader, stream.compression, decoders, pass.progress, Box::new(on_frame), &mut |decoded| {
+    decode_in_order(input, compression, decoders, pass.progress, Box::new(on_frame), &mut |decoded| {
         let died = stop.lock().clone();
         let result = died.map_or_else(|| visitor.check(), Err).and_then(|()| match decoded {
             Ok(bytes) => reading.content(bytes),
             Err(lost) => reading.lose_frame(lost),
         });
         result.map_err(|error| if reading.is_ended { error } else { stopped(error) })
-    })
+    })?;
+    Ok(statistics.into_inner())
 }
 
 /// The parser of the tar stream.
-struct EntryReader<'a> {
+struct EntryReader<'a, 's> {
     parser: EntryParser,
     /// True after damage: no further entries are read.
     is_lost: bool,
     /// True after a frame that does not decode, which was reported to the visitor.
     is_ended: bool,
-    events: Events<'a>,
+    events: Events<'a, 's>,
 }
 
-impl EntryReader<'_> {
+impl EntryReader<'_, '_> {
     fn content(&mut self, bytes: &[u8]) -> Result<()> {
         panic_point("entries in order");
         if self.is_lost {
@@ -137,7 +142,7 @@ impl EntryReader<'_> {
     }
 
     /// Reports a frame that does not decode, and ends the reading.
-    fn lose_frame(&mut self, LostFrame { number, error }: LostFrame) -> Result<()> {
+    fn lose_frame(&mut self, (number, error): LostFrame) -> Result<()> {
         let is_after_end = self.is_over();
         self.events.visitor.problem(Problem::LostFrame { number, error: &error, is_after_end })?;
         if !is_after_end {
@@ -195,22 +200,22 @@ impl EntryReader<'_> {
 }
 
 /// Passes the parser's events to visitor, sink, documents and batches.
-struct Events<'a> {
+struct Events<'a, 's> {
     visitor: &'a dyn Visitor,
-    sink: &'a mut dyn EntrySink,
+    sink: Option<&'a mut (dyn EntrySink + 's)>,
     documents: DocumentReader,
     entries: u32,
     batcher: Option<Batcher>,
     is_open: bool,
 }
 
-impl Events<'_> {
+impl Events<'_, '_> {
     fn event(&mut self, event: TarEvent<'_>) -> Result<()> {
         match event {
             TarEvent::Begin(entry) => {
                 let number = self.entries;
                 self.entries = number.saturating_add(1); // The parser refuses more than a `u32` holds.
-                let wanted = self.visitor.entry(number, &entry)?;
+                let wanted = self.visitor.entry(&entry)?;
                 if let Some(batcher) = &mut self.batcher {
                     batcher.begin(wanted.records_of);
                 }
@@ -218,14 +223,14 @@ impl Events<'_> {
                     self.documents.begin(&entry)?;
                 }
                 self.is_open = wanted.is_for_sink;
-                if self.is_open {
-                    self.sink.begin(number, &entry, 0)?;
+                if let Some(sink) = self.sink.as_mut().filter(|_| self.is_open) {
+                    sink.begin(number, &entry)?;
                 }
             }
             TarEvent::Content { offset_bytes, bytes } => {
                 // The sink comes first: if it fails, nothing else needs the bytes.
-                if self.is_open {
-                    self.sink.content(offset_bytes, bytes)?;
+                if let Some(sink) = self.sink.as_mut().filter(|_| self.is_open) {
+                    sink.content(offset_bytes, bytes)?;
                 }
                 self.documents.content(bytes);
                 if let Some(batcher) = &mut self.batcher {
@@ -233,8 +238,8 @@ impl Events<'_> {
                 }
             }
             TarEvent::End(entry) => {
-                if std::mem::take(&mut self.is_open) {
-                    self.sink.end(&entry)?;
+                if let Some(sink) = self.sink.as_mut().filter(|_| std::mem::take(&mut self.is_open)) {
+                    sink.end(&entry)?;
                 }
                 self.documents.end();
                 if let Some(batcher) = &mut self.batcher {

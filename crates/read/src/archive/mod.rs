@@ -17,7 +17,6 @@ pub mod cut;
 pub mod decode;
 pub mod documents;
 pub mod front;
-pub mod hashes;
 pub mod in_order;
 pub mod opened;
 mod peeker;
@@ -29,7 +28,7 @@ pub mod tail;
 pub mod visit;
 pub mod walk;
 
-pub use opened::{Archive, ArchiveStream, IndexPolicy, NamedArchive, Pass, ReadArchive};
+pub use opened::{Archive, NamedArchive, Pass, ReadArchive};
 use slotpress_base::Result;
 
 use crate::archive::by_index::read_by_index;
@@ -42,7 +41,7 @@ impl Archive {
             Some(tail) => read_by_index(self, tail, pass, visitor),
             None => {
                 let mut sink = visitor.new_sink();
-                read_in_order(self.stream(pass.progress), pass, visitor, sink.as_mut())
+                read_in_order(self.stream(pass.progress), self.compression, pass, visitor, sink.as_deref_mut())
             }
         }
     }

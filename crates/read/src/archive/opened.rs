@@ -14,17 +14,6 @@ use super::source::stream;
 use super::walk::FrameStatistics;
 use crate::{Compression, Documents, LocalFile, SharedSource, Tail};
 
-/// Use of the index at the end of an archive.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[warn(missing_docs)]
-pub enum IndexPolicy {
-    /// Follows a valid index; reads in order without one.
-    #[default]
-    Hint,
-    /// Does not read the index.
-    Ignore,
-}
-
 #[derive(Debug)]
 pub struct Archive {
     pub source: SharedSource,
@@ -34,11 +23,6 @@ pub struct Archive {
     pub tail: Option<Tail>,
     pub index_error: Option<Error>,
     pub io_policy: IoPolicy,
-}
-
-pub struct ArchiveStream<'a> {
-    pub reader: Box<dyn Read + Send + 'a>,
-    pub compression: Compression,
 }
 
 pub struct Pass<'a> {
@@ -64,8 +48,7 @@ impl<'a> Pass<'a> {
 #[derive(Debug, Default)]
 pub struct ReadArchive {
     pub documents: Documents,
-    /// Statistics of frames. When reading by the index, only `frames`, `frames_with_checksum` and
-    /// `skippable_bytes` are set.
+    /// Statistics of frames. When reading by the index, only `frames` and `skippable_bytes` are set.
     pub frames: FrameStatistics,
     /// Length of the tar stream in bytes, as far as it was read.
     pub tar_bytes: u64,
@@ -77,25 +60,21 @@ pub struct ReadArchive {
 }
 
 impl Archive {
-    pub fn open(path: &Path, policy: IndexPolicy, io_policy: &IoPolicy) -> Result<Self> {
+    /// Opens the archive in a file, and reads its index.
+    pub fn open(path: &Path, io_policy: &IoPolicy) -> Result<Self> {
         let source = LocalFile::open(path)?;
-        Self::of_source(Arc::new(source), ArchiveName::from_path(path), policy, io_policy)
+        Self::of_source(Arc::new(source), ArchiveName::from_path(path), io_policy)
     }
 
     /// Opens an archive from any source. The index of a source that is a stream is not read.
-    pub fn of_source(
-        source: SharedSource,
-        name: Option<ArchiveName>,
-        policy: IndexPolicy,
-        io_policy: &IoPolicy,
-    ) -> Result<Self> {
+    pub fn of_source(source: SharedSource, name: Option<ArchiveName>, io_policy: &IoPolicy) -> Result<Self> {
         let path = source.path();
         let mut start = [0; BLOCK];
         let read = source.read_up_to(&mut start, 0).or_path("read", path)?;
         let compression = sniff(split_at_most(&start, read).0).map_err(|error| error.within(path.shown()))?;
         let mut archive =
             Self { source, name, compression, tail: None, index_error: None, io_policy: io_policy.clone() };
-        if policy != IndexPolicy::Ignore && compression == Compression::Zstd && !archive.source.is_stream() {
+        if compression == Compression::Zstd && !archive.source.is_stream() {
             match Tail::read(archive.source.as_ref()) {
                 Ok(tail) => archive.tail = tail,
                 Err(error) if error.kind() == ErrorKind::Damaged => archive.index_error = Some(error),
@@ -103,6 +82,12 @@ impl Archive {
             }
         }
         Ok(archive)
+    }
+
+    /// Reads the archive in order, even if it has an index.
+    #[must_use]
+    pub fn without_index(self) -> Self {
+        Self { tail: None, index_error: None, ..self }
     }
 
     /// Path of the source; without one, the name that errors show.
@@ -136,20 +121,23 @@ impl Archive {
     }
 
     /// Returns a stream of the compressed bytes, at the rate of the I/O policy.
-    pub fn stream<'a>(&'a self, progress: &'a dyn Progress) -> ArchiveStream<'a> {
+    pub fn stream<'a>(&'a self, progress: &'a dyn Progress) -> Box<dyn Read + Send + 'a> {
         let reader = stream(self.source.as_ref(), self.io_policy.io_hint);
-        ArchiveStream { reader: Box::new(self.io_policy.paced(reader, progress)), compression: self.compression }
+        Box::new(self.io_policy.paced(reader, progress))
     }
 
+    /// Decodes the archive from its start; the first frame that does not decode is an error.
     pub fn decode_in_order(
         &self,
         threads: usize,
         progress: &dyn Progress,
         on_content: &mut dyn FnMut(&[u8]) -> Result<()>,
-    ) -> Result<FrameStatistics> {
-        let ArchiveStream { reader, compression } = self.stream(progress);
-        decode_in_order(reader, compression, threads, progress, on_content)
-            .map_err(|error| error.within_damaged(self.path().shown()))
+    ) -> Result<()> {
+        let on_frame = Box::new(|_| Ok(()));
+        decode_in_order(self.stream(progress), self.compression, threads, progress, on_frame, &mut |decoded| {
+            on_content(decoded.map_err(|(_, error)| error)?)
+        })
+        .map_err(|error| error.within_damaged(self.path().shown()))
     }
 }
 
@@ -179,14 +167,14 @@ impl NamedArchive {
         Self { path: source.path().to_path_buf(), name, source: Some(source) }
     }
 
-    /// Opens the archive with [`IndexPolicy::Hint`].
+    /// Opens the archive.
     ///
     /// # Errors
     /// It cannot be read, or is not an archive by its first bytes.
     pub(crate) fn open(&self, io_policy: &IoPolicy) -> Result<Archive> {
         let mut archive = match &self.source {
-            Some(source) => Archive::of_source(source.clone(), None, IndexPolicy::Hint, io_policy)?,
-            None => Archive::open(&self.path, IndexPolicy::Hint, io_policy)?,
+            Some(source) => Archive::of_source(source.clone(), None, io_policy)?,
+            None => Archive::open(&self.path, io_policy)?,
         };
         archive.name = self.name.clone();
         Ok(archive)

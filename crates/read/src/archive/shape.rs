@@ -24,8 +24,6 @@ use super::walk::{Piece, Recycler, WHOLE_FRAME_BYTES_MAX, undecodable};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     pub compression: Compression,
-    /// Number of frames that are not skippable; 0 for other compressions than zstd.
-    pub frames: u64,
     pub length_bytes: u64,
     pub has_hashes: bool,
 }
@@ -43,7 +41,7 @@ pub fn walk_shape(source: &dyn Source, progress: &dyn Progress) -> Result<Shape>
     let read = read_up_to(source, &mut start, 0)?;
     let compression = sniff(split_at_most(&start, read).0)?;
     match compression {
-        Compression::Zstd => Frames { source, progress, frames: 0, blocks: 0, last: None, has_hashes: false }.walk(),
+        Compression::Zstd => Frames { source, progress, blocks: 0, last: None, has_hashes: false }.walk(),
         other => walk_stream(source, other, progress),
     }
 }
@@ -51,7 +49,6 @@ pub fn walk_shape(source: &dyn Source, progress: &dyn Progress) -> Result<Shape>
 struct Frames<'a> {
     source: &'a dyn Source,
     progress: &'a dyn Progress,
-    frames: u64,
     blocks: u64,
     /// Range of the last frame with content, and an upper bound of its decoded length.
     last: Option<(Range<u64>, u64)>,
@@ -76,7 +73,6 @@ impl Frames<'_> {
                 }
                 FrameStart::Zstd(header) => {
                     let (end, content_bytes_max) = self.walk_frame(at, &header)?;
-                    count(&mut self.frames, 1);
                     // Encoders may end a stream with an empty frame.
                     if content_bytes_max > 0 {
                         self.last = Some((at..end, content_bytes_max));
@@ -97,7 +93,7 @@ impl Frames<'_> {
             self.check_end(last, content_bytes_max)?;
         }
         let has_hashes = self.has_hashes;
-        Ok(Shape { compression: Compression::Zstd, frames: self.frames, length_bytes: at, has_hashes })
+        Ok(Shape { compression: Compression::Zstd, length_bytes: at, has_hashes })
     }
 
     /// Returns the end of a frame, and an upper bound of its decoded length.
@@ -151,7 +147,7 @@ fn walk_stream(source: &dyn Source, compression: Compression, progress: &dyn Pro
         recycler.give(bytes);
     }
     check_zeros(&end)?;
-    Ok(Shape { compression, frames: 0, length_bytes: reader.position, has_hashes: false })
+    Ok(Shape { compression, length_bytes: reader.position, has_hashes: false })
 }
 
 fn check_zeros(end: &[u8]) -> Result<()> {

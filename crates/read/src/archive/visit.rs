@@ -86,7 +86,7 @@ impl Problem<'_> {
 pub trait Visitor: Sync {
     /// Called for every entry in the order of the archive, before its content; returns the use of
     /// the entry. When reading by the index, all entries come before any content.
-    fn entry(&self, number: u32, entry: &Entry) -> Result<EntryUse>;
+    fn entry(&self, entry: &Entry) -> Result<EntryUse>;
 
     /// Called for every frame whose header is read, in any order. Skippable frames are only passed
     /// when reading in order.
@@ -103,18 +103,19 @@ pub trait Visitor: Sync {
 
     /// Makes a sink: one for each frame when reading by the index, or one for the whole archive
     /// when reading in order.
-    fn new_sink(&self) -> Box<dyn EntrySink + '_> {
-        Box::new(NoEntrySink)
+    fn new_sink(&self) -> Option<Box<dyn EntrySink + '_>> {
+        None
     }
 
     fn records(&self) -> Option<&dyn RecordVisitor> {
         None
     }
+}
 
-    /// Returns an error if something outside the archive failed, such as a full disk. This ends the
-    /// reading.
-    fn check(&self) -> Result<()> {
-        Ok(())
+impl dyn Visitor + '_ {
+    /// See [`RecordVisitor::check`].
+    pub(super) fn check(&self) -> Result<()> {
+        self.records().map_or(Ok(()), RecordVisitor::check)
     }
 }
 
@@ -122,8 +123,17 @@ pub trait RecordVisitor: Sync {
     /// Makes one worker. Its results are merged when it is dropped.
     fn new_worker(&self) -> Box<dyn RecordWorker + '_>;
 
+    /// Returns an error if something outside the archive failed, such as a full disk. This ends the
+    /// reading.
     fn check(&self) -> Result<()> {
         Ok(())
+    }
+
+    /// Called if records cannot be read when they are read again: those of a storage, or of any
+    /// part of the archive. An error ends the reading.
+    fn lost(&self, storage: Option<StorageRef>, error: Error) -> Result<()> {
+        let _ = storage;
+        Err(error)
     }
 }
 
@@ -134,24 +144,10 @@ pub trait RecordWorker: RecordSink {
 /// Receives the content of entries: of one frame when reading by the index, or of the whole archive
 /// when reading in order.
 pub trait EntrySink {
-    /// Begins an entry, or resumes it at `offset_bytes` of its tar bytes; the header is at 0.
-    fn begin(&mut self, number: u32, entry: &Entry, offset_bytes: u64) -> Result<()>;
+    /// Begins an entry, or resumes it.
+    fn begin(&mut self, number: u32, entry: &Entry) -> Result<()>;
     /// Receives content; `offset_bytes` counts from the start of the content.
     fn content(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<()>;
     /// Ends an entry: it is complete, or another sink receives the rest.
     fn end(&mut self, entry: &Entry) -> Result<()>;
-}
-
-pub struct NoEntrySink;
-
-impl EntrySink for NoEntrySink {
-    fn begin(&mut self, _: u32, _: &Entry, _: u64) -> Result<()> {
-        Ok(())
-    }
-    fn content(&mut self, _: u64, _: &[u8]) -> Result<()> {
-        Ok(())
-    }
-    fn end(&mut self, _: &Entry) -> Result<()> {
-        Ok(())
-    }
 }

@@ -63,7 +63,7 @@ impl Recycler {
 
 #[derive(Clone, Copy, Debug)]
 pub struct SeenFrame {
-    /// Number among the frames with tar data, from 0; `None` when reading in order.
+    /// Number among the frames with tar data, from 0; `None` for a skippable frame.
     pub number: Option<u64>,
     pub offset_bytes: u64,
     pub start: FrameStart,
@@ -79,7 +79,6 @@ pub struct FrameWalker<'a, R> {
     recycler: Recycler,
     streamed: Option<StreamedFrame>,
     frames: u64,
-    statistics: Arc<Mutex<FrameStatistics>>,
 }
 
 /// Statistics of the frames of a stream, as far as it was walked.
@@ -95,10 +94,17 @@ pub struct FrameStatistics {
 }
 
 impl FrameStatistics {
-    fn add(&mut self, header: &FrameHeader) {
-        count(&mut self.frames, 1);
-        count(&mut self.frames_with_checksum, u64::from(header.has_checksum));
-        self.content_bytes_max = self.content_bytes_max.max(header.content_bytes.unwrap_or(0));
+    pub fn add(&mut self, frame: &FrameStart) {
+        match frame {
+            FrameStart::Skippable { content_bytes, .. } => {
+                count(&mut self.skippable_bytes, skippable_frame_bytes(*content_bytes));
+            }
+            FrameStart::Zstd(header) => {
+                count(&mut self.frames, 1);
+                count(&mut self.frames_with_checksum, u64::from(header.has_checksum));
+                self.content_bytes_max = self.content_bytes_max.max(header.content_bytes.unwrap_or(0));
+            }
+        }
     }
 }
 
@@ -114,19 +120,15 @@ impl<'a, R: Read> FrameWalker<'a, R> {
     /// Calls `on_frame` for every frame, including skippable ones, before the frame is read. An
     /// error ends the walk.
     pub fn new(input: R, recycler: Recycler, on_frame: OnFrame<'a>) -> Self {
-        let (input, statistics) = (Peeker::new(input), Arc::default());
-        Self { on_frame, input, recycler, streamed: None, frames: 0, statistics }
-    }
-
-    pub fn statistics(&self) -> Arc<Mutex<FrameStatistics>> {
-        self.statistics.clone()
+        Self { on_frame, input: Peeker::new(input), recycler, streamed: None, frames: 0 }
     }
 
     fn observe(&mut self, offset_bytes: u64, start: FrameStart) -> Result<()> {
         let bytes = self.input.peek(FRAME_HEADER_BYTES_MAX)?;
         let content = bytes.get(SKIPPABLE_HEADER_BYTES..).unwrap_or_default();
         let is_index = matches!(start, FrameStart::Skippable { .. }) && is_index(content);
-        (self.on_frame)(SeenFrame { number: None, offset_bytes, start, is_index })
+        let number = matches!(start, FrameStart::Zstd(_)).then_some(self.frames);
+        (self.on_frame)(SeenFrame { number, offset_bytes, start, is_index })
     }
 
     fn next_piece(&mut self) -> Result<Option<Piece>> {
@@ -143,14 +145,11 @@ impl<'a, R: Read> FrameWalker<'a, R> {
             self.observe(offset_bytes, start)?;
             match start {
                 FrameStart::Skippable { content_bytes, .. } => {
-                    let frame_bytes = skippable_frame_bytes(content_bytes);
-                    count(&mut self.statistics.lock().skippable_bytes, frame_bytes);
-                    self.input.skip(frame_bytes)?;
+                    self.input.skip(skippable_frame_bytes(content_bytes))?;
                 }
                 FrameStart::Zstd(header) => {
                     let number = self.frames;
                     count(&mut self.frames, 1);
-                    self.statistics.lock().add(&header);
                     if let Some(piece) = self.start_frame(&header, number, offset_bytes)? {
                         return Ok(Some(piece));
                     }

@@ -1,34 +1,13 @@
 //! Serializes archives for `slotpress list --json` and for the server's list. Fields are added,
 //! never renamed or removed.
 
-use std::path::PathBuf;
 use std::time::SystemTime;
 
 use serde::Serialize;
-use slotpress_format::{
-    ARCHIVES_FROM_LISTING, ArchiveName, EpochSchedule, FrameHashesAt, Hash, LISTING_VERSION, Root, SlotTime,
-};
+use slotpress_format::{ARCHIVES_FROM_LISTING, EpochSchedule, FrameHashesAt, Hash, LISTING_VERSION, Root, SlotTime};
 
 use super::keep::KeepReason;
 use super::{Archive, Catalog, FileId, unix_ns};
-
-impl Archive {
-    /// An archive below `url` on a server, with an unknown modification time. A size of 0 stands
-    /// for an unknown one.
-    pub fn of_server(name: ArchiveName, url: &str, size_bytes: u64) -> Self {
-        Self {
-            name,
-            dir: PathBuf::from(url),
-            is_remote: false,
-            size_bytes,
-            modified_ns: 0,
-            bank_unix_seconds: None,
-            kept_because: None,
-            file_id: FileId::default(),
-            hashes: None,
-        }
-    }
-}
 
 /// The fields that every list of archives has. A server adds others.
 #[derive(Clone, Debug, Serialize)]
@@ -152,6 +131,8 @@ mod tests {
 
     use super::super::FrameHashes;
     use super::super::listed::parse_list;
+    use slotpress_format::ArchiveName;
+
     use super::*;
 
     const NAME: &str = "snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst";

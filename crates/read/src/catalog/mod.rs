@@ -11,7 +11,6 @@ pub mod listed;
 pub mod listing;
 pub mod partials;
 pub mod prune;
-mod retention;
 pub mod scan;
 #[cfg(test)]
 mod tests;
@@ -136,6 +135,22 @@ impl Serialize for Unusable {
 }
 
 impl Archive {
+    /// An archive in a directory, or below a URL on a server, of which no more is known. A size of 0
+    /// stands for an unknown one.
+    pub fn of_server(name: ArchiveName, dir: impl Into<PathBuf>, size_bytes: u64) -> Self {
+        Self {
+            name,
+            dir: dir.into(),
+            is_remote: false,
+            size_bytes,
+            modified_ns: 0,
+            bank_unix_seconds: None,
+            kept_because: None,
+            file_id: FileId::default(),
+            hashes: None,
+        }
+    }
+
     /// Path of the file.
     pub fn path(&self) -> PathBuf {
         let dir = if self.is_remote { self.dir.join(REMOTE) } else { self.dir.clone() };

@@ -16,9 +16,9 @@ use slotpress_format::{ArchiveName, LISTING_PATH};
 use super::listed::{INDEX_BYTES_MAX, Listed, parse_list};
 use super::usable::judge_file;
 use super::{Archive, Catalog, Fault, FileId, REMOTE, Unusable, unix_ns};
+use crate::LocalFile;
 use crate::archive::Archive as OpenArchive;
 use crate::archive::front::{self, Front};
-use crate::{IndexPolicy, LocalFile};
 
 /// Limit on the archives of one scan: validators keep six, mirrors some hundreds.
 const ARCHIVES_MAX: usize = 10_000;
@@ -137,8 +137,8 @@ fn look_for_times_of(newest_max: usize, catalog: &mut Catalog, known: &Catalog) 
 fn front_of(archive: &Archive) -> Option<Front> {
     let (file, _) = archive.open().ok()?;
     let source = LocalFile::new(archive.path(), file, archive.size_bytes);
-    let (policy, io_policy) = (IndexPolicy::Hint, IoPolicy::default());
-    front::of(&OpenArchive::of_source(Arc::new(source), Some(archive.name.clone()), policy, &io_policy).ok()?)
+    let io_policy = IoPolicy::default();
+    front::of(&OpenArchive::of_source(Arc::new(source), Some(archive.name.clone()), &io_policy).ok()?)
 }
 
 /// Takes from the indexes of targets of `publish` in these directories why archives stay there. An
@@ -187,17 +187,9 @@ fn list(dir: &Path, is_remote: bool, fd: &OwnedFd, found: &mut Vec<Archive>) -> 
             return Err(Error::failed(format!("{} holds more than {ARCHIVES_MAX} archives", dir.shown()))
                 .with_hint("give the directory that a validator writes its archives to"));
         }
-        found.push(Archive {
-            name,
-            dir: dir.to_path_buf(),
-            is_remote,
-            size_bytes: stat.st_size.try_into().unwrap_or_default(),
-            modified_ns: modified_ns(&stat),
-            bank_unix_seconds: None,
-            kept_because: None,
-            file_id: file_id(&stat),
-            hashes: None,
-        });
+        let (modified_ns, file_id) = (modified_ns(&stat), file_id(&stat));
+        let archive = Archive::of_server(name, dir, stat.st_size.try_into().unwrap_or_default());
+        found.push(Archive { is_remote, modified_ns, file_id, ..archive });
     }
     Ok(())
 }

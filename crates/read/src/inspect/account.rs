@@ -127,7 +127,7 @@ impl Search {
         const STAGE: &str = "Searching";
         let Some(mut left) = storages.list() else {
             progress.stage(STAGE, Some(storages.length_bytes()));
-            return storages.read(self, None, threads, progress);
+            return storages.read(0, None, self, threads, progress);
         };
         left.sort_unstable_by_key(|(number, slot, _)| (*slot, *number));
         let mut round_bytes = ROUND_BYTES.saturating_mul(threads as u64);
@@ -142,7 +142,7 @@ impl Search {
                 (bytes, last_slot) = (bytes.saturating_add(content_bytes), Some(slot));
             }
             progress.stage(STAGE, None);
-            storages.read(self, Some(&wanted), threads, progress)?;
+            storages.read(0, Some(&wanted), self, threads, progress)?;
             round_bytes = round_bytes.saturating_mul(2);
         }
         Ok(())

@@ -6,16 +6,14 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 
 use parking_lot::Mutex;
-use serde::ser::SerializeStruct;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use slotpress_base::bytes::count;
 use slotpress_base::{Error, Progress, Result, text};
 use slotpress_format::{Address, Record, RecordHeader};
 
 use crate::inspect::owners::owner_name;
 use crate::inspect::visit::read_state;
-use crate::state::second_pass::{StateVisitor, StateWorker};
-use crate::verify::report::ObsoleteTotals;
+use crate::state::visitor::{StateVisitor, StateWorker};
 use crate::{AccountsInput, Check, CheckMode, StorageRef, VerifyOptions};
 
 /// Limit on owners, far more than there are programs. Anyone can make up owners, and memory must not
@@ -78,18 +76,9 @@ pub struct AccountsSummary {
     /// Records that a newer one supersedes. The totals do not count them.
     pub superseded_records: u64,
     pub superseded_bytes: u64,
-    /// Totals of obsolete records, which only a ledger has. They include records of other owners
-    /// than `owner`.
-    #[serde(flatten, serialize_with = "obsolete")]
-    pub obsolete: Option<ObsoleteTotals>,
-}
-
-/// Serializes `obsolete_records` and `obsolete_bytes`, both null for an archive.
-fn obsolete<S: Serializer>(totals: &Option<ObsoleteTotals>, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-    let mut fields = serializer.serialize_struct("ObsoleteTotals", 2)?;
-    fields.serialize_field("obsolete_records", &totals.map(|totals| totals.records))?;
-    fields.serialize_field("obsolete_bytes", &totals.map(|totals| totals.bytes))?;
-    fields.end()
+    /// Obsolete records, which only a ledger has. They include records of other owners than `owner`.
+    pub obsolete_records: Option<u64>,
+    pub obsolete_bytes: Option<u64>,
 }
 
 #[allow(missing_docs, reason = "the names say it")]
@@ -147,7 +136,8 @@ pub fn inspect_accounts(
         owners,
         superseded_records: counted.superseded_records,
         superseded_bytes: counted.superseded_bytes,
-        obsolete: report.counts.obsolete,
+        obsolete_records: report.counts.obsolete.map(|(records, _)| records),
+        obsolete_bytes: report.counts.obsolete.map(|(_, bytes)| bytes),
     })
 }
 

@@ -10,7 +10,6 @@ pub mod visit;
 
 use std::path::PathBuf;
 
-use parking_lot::Mutex;
 use serde::{Serialize, Serializer};
 use slotpress_base::bytes::count;
 use slotpress_base::{Error, IoPolicy, Progress, Result, ShowPath, text};
@@ -205,14 +204,15 @@ pub fn inspect_archive(input: &NamedArchive, threads: usize, progress: &dyn Prog
 fn inspect_open(archive: &Archive, threads: usize, progress: &dyn Progress) -> Result<ArchiveInspection> {
     let (findings, seen_slots) = (Findings::new(), SeenSlots::default());
     let rules = ArchiveRules::of_archive(archive, archive.base_slot(), &seen_slots, &findings);
-    let inspector = Inspector { rules, summary: Mutex::default(), has_tail: archive.tail.is_some() };
+    let inspector = Inspector { rules, has_tail: archive.tail.is_some() };
     progress.stage("Inspecting", archive.tail.is_none().then_some(archive.length_bytes()));
     let mut read = archive.read(&Pass { is_wanted_only: true, ..Pass::new(threads, progress) }, &inspector)?;
-    let entries = EntrySummary { tar_bytes: read.tar_bytes, ..*inspector.summary.lock() };
     let frames = frame_statistics(archive, &read);
     let version = read.documents.version.clone().unwrap_or_default();
     check_bank(&read.documents)?;
-    let bank = inspector.rules.finish(archive, &mut read)?.bank;
+    let (entries, bank) = inspector.rules.finish(archive, &mut read)?;
+    let mut summary = EntrySummary { tar_bytes: read.tar_bytes, ..EntrySummary::default() };
+    entries.iter().for_each(|entry| summary.add(entry));
     let bank = bank.ok_or_else(|| Error::damaged("the archive holds no bank file"))?;
     let hash = bank.snapshot_hash();
     let index = archive.tail.as_ref().map(|tail| &tail.index);
@@ -228,7 +228,7 @@ fn inspect_open(archive: &Archive, threads: usize, progress: &dyn Progress) -> R
         root: archive.root(),
         bank: BankFields::of(&bank),
         version: text::one_line(String::from_utf8_lossy(&version).trim()),
-        entries,
+        entries: summary,
         file_bytes: archive.length_bytes(),
         frames,
         clients: readings(&findings),
@@ -266,17 +266,15 @@ fn frame_statistics(archive: &Archive, read: &ReadArchive) -> FrameStatistics {
     statistics
 }
 
-/// Adds up entries, and requests version and bank file.
+/// Requests version and bank file.
 struct Inspector<'a> {
     rules: ArchiveRules<'a>,
-    summary: Mutex<EntrySummary>,
     has_tail: bool,
 }
 
 impl Visitor for Inspector<'_> {
-    fn entry(&self, _: u32, entry: &Entry) -> Result<EntryUse> {
+    fn entry(&self, entry: &Entry) -> Result<EntryUse> {
         self.rules.entry(entry)?;
-        self.summary.lock().add(entry);
         let is_document = match entry.kind {
             EntryKind::Version | EntryKind::BankFile(_) => true,
             // With an index, decoding the status cache is not worth the time.

@@ -7,7 +7,7 @@ use slotpress_base::{Error, Progress, Result, THREADS_MAX};
 use slotpress_format::{Address, Record};
 
 use super::AccountsInput;
-use crate::state::second_pass::{StateVisitor, StateWorker};
+use crate::state::visitor::{StateVisitor, StateWorker};
 use crate::verify::job::Job;
 use crate::verify::ledger::read_ledger;
 use crate::verify::read_archives;
@@ -50,7 +50,7 @@ pub trait AccountVisitor {
 /// whether the state is right.
 ///
 /// Half of the memory is for the log of records, 20 bytes each. The other half is for marks of
-/// superseded records, a bit per 136 bytes of storages.
+/// superseded records, about 2 bytes each.
 ///
 /// # Errors
 /// The first error of a visitor. An [`Error`] if the input cannot be read or is damaged. With
@@ -105,7 +105,7 @@ fn check_judged(report: &VerifyReport) -> Result<()> {
     if let Some(failure) = report.failures.iter().find(|failure| is_about_it(failure.check)) {
         return Err(failure.to_error());
     }
-    match report.checks.iter().find(|check| check.name == Check::State).and_then(|check| check.skipped.as_ref()) {
+    match report.why_left_out(Check::State) {
         Some(why) => Err(Error::damaged(format!("the state cannot be checked: {why}"))),
         None => Ok(()),
     }

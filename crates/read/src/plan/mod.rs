@@ -39,8 +39,6 @@ pub struct PlannedFile {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PlannedStorage {
     pub file: StorageFile,
-    /// Id of the storage in the archive, which may differ from the file's.
-    pub id: u32,
     /// Length of the entry in bytes: the file without its obsolete records, up to its last record.
     pub content_bytes: u64,
     /// Bytes of padding at the end of the entry that are not in the file: 0 to 7.
@@ -55,7 +53,7 @@ pub struct PlannedStorage {
 
 impl PlannedStorage {
     pub fn entry(&self) -> Entry {
-        let kind = EntryKind::Storage { slot: self.file.slot, id: self.id };
+        let kind = EntryKind::Storage { slot: self.file.slot, id: self.file.id };
         Entry { kind, content_bytes: self.content_bytes }
     }
 }
@@ -165,7 +163,7 @@ impl Plan {
         self.checkpoints.get(own).unwrap_or_default()
     }
 
-    pub fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
+    pub fn entries(&self) -> impl Iterator<Item = Entry> + Send + '_ {
         self.files.iter().map(|file| file.entry).chain(self.storages.iter().map(PlannedStorage::entry))
     }
 
@@ -284,7 +282,6 @@ fn plan_storages(
             planned.checkpoints.extend(length.checkpoints);
             planned.storages.push(PlannedStorage {
                 file: **file,
-                id: file.id,
                 content_bytes: length.content_bytes,
                 padding_bytes: length.padding_bytes,
                 obsolete_list_offset: obsolete.list_offset,

@@ -14,17 +14,15 @@ use crate::plan::{PlannedFile, PlannedStorage};
 impl Plan {
     /// Length in the tar stream of every entry and of the end, for cutting frames.
     pub fn entry_lengths(&self) -> impl Iterator<Item = u64> + Send + '_ {
-        let files = self.files.iter().map(|file| file.entry.tar_bytes());
-        let storages = self.storages.iter().map(|storage| storage.entry().tar_bytes());
-        files.chain(storages).chain([END_OF_ARCHIVE_BYTES])
+        self.entries().map(|entry| entry.tar_bytes()).chain([END_OF_ARCHIVE_BYTES])
     }
 
     /// Writes the tar bytes of a frame into `to`, which must have the frame's length.
     pub fn fill(&self, span: &FrameSpan, mut to: &mut [u8]) -> Result<()> {
         slotpress_base::threads::panic_point("source");
-        for (content, offset, part_bytes) in self.parts_of(span) {
+        for (number, offset, part_bytes) in self.parts_of(span) {
             let (part, rest) = to.split_at_mut(to_usize(part_bytes));
-            self.fill_entry(&content, offset, part)?;
+            self.fill_entry(number, offset, part)?;
             to = rest;
         }
         // Zeros end the archive.
@@ -35,9 +33,8 @@ impl Plan {
     /// True if a storage of a frame is not in the page cache, as far as the kernel tells. Looks at
     /// one storage: the others seldom differ.
     pub fn is_cold(&self, span: &FrameSpan) -> bool {
-        let mut parts = self.parts_of(span).filter_map(|(content, offset, part_bytes)| match content {
-            Content::Storage(storage) => Some((storage, offset.saturating_sub(BLOCK_BYTES), part_bytes)),
-            Content::File(_) => None,
+        let mut parts = self.parts_of(span).filter_map(|(number, offset, part_bytes)| {
+            Some((self.storage(number)?, offset.saturating_sub(BLOCK_BYTES), part_bytes))
         });
         // The frame may hold little more than the end of its first storage: look at the second one.
         let (first, second) = (parts.next(), parts.next());
@@ -53,28 +50,30 @@ impl Plan {
         file.is_ok_and(|file| self.io_hint.is_cold(&file, &range, file_bytes))
     }
 
-    /// The entries in a frame: each with the offset in the entry (from the start of its header) at
-    /// which its part in the frame begins, and the length of that part.
-    fn parts_of(&self, span: &FrameSpan) -> impl Iterator<Item = (Content<'_>, u64, u64)> {
+    fn storage(&self, number: usize) -> Option<&PlannedStorage> {
+        self.storages.get(number.checked_sub(self.files.len())?)
+    }
+
+    fn entry(&self, number: usize) -> Option<Entry> {
+        let file = self.files.get(number).map(|file| file.entry);
+        file.or_else(|| self.storage(number).map(PlannedStorage::entry))
+    }
+
+    /// Numbers of the entries in a frame: each with the offset in the entry (from the start of its
+    /// header) at which its part in the frame begins, and the length of that part.
+    fn parts_of(&self, span: &FrameSpan) -> impl Iterator<Item = (usize, u64, u64)> {
         let (mut offset, mut left) = (span.offset_bytes, span.length_bytes);
-        let mut contents = self.contents_from(to_usize(span.first_entry));
-        std::iter::from_fn(move || {
-            let content = if left == 0 { None } else { contents.next() }?;
-            let part_bytes = content.entry().tar_bytes().saturating_sub(offset).min(left);
+        (to_usize(span.first_entry)..).map_while(move |number| {
+            let entry = self.entry(number).filter(|_| left > 0)?;
+            let part_bytes = entry.tar_bytes().saturating_sub(offset).min(left);
             left = left.saturating_sub(part_bytes);
-            Some((content, std::mem::take(&mut offset), part_bytes))
+            Some((number, std::mem::take(&mut offset), part_bytes))
         })
     }
 
-    fn contents_from(&self, number: usize) -> impl Iterator<Item = Content<'_>> {
-        let files = self.files.iter().skip(number).map(Content::File);
-        let storages = self.storages.iter().skip(number.saturating_sub(self.files.len())).map(Content::Storage);
-        files.chain(storages)
-    }
-
     /// Writes part of one entry, from `offset` after the start of its header.
-    fn fill_entry(&self, content: &Content<'_>, mut offset: u64, mut to: &mut [u8]) -> Result<()> {
-        let entry = content.entry();
+    fn fill_entry(&self, number: usize, mut offset: u64, mut to: &mut [u8]) -> Result<()> {
+        let Some(entry) = self.entry(number) else { return Ok(()) };
         if offset < BLOCK_BYTES {
             let header = entry.header();
             let used = copy_at_most(split_at_most(&header, to_usize(offset)).1, to);
@@ -85,12 +84,11 @@ impl Plan {
         let content_bytes = entry.content_bytes.saturating_sub(content_offset).min(to.len() as u64);
         let (data, padding) = to.split_at_mut(to_usize(content_bytes));
         padding.fill(0);
-        if data.is_empty() {
-            return Ok(());
-        }
-        match content {
-            Content::File(file) => read_file(file, content_offset, data, self.io_hint),
-            Content::Storage(storage) => self.read_storage(storage, content_offset, data),
+        match (self.files.get(number), self.storage(number)) {
+            _ if data.is_empty() => Ok(()),
+            (Some(file), _) => read_file(file, content_offset, data, self.io_hint),
+            (None, Some(storage)) => self.read_storage(storage, content_offset, data),
+            (None, None) => Ok(()),
         }
     }
 
@@ -132,20 +130,6 @@ impl Plan {
     pub(super) fn root_of(&self, file: &StorageFile) -> Result<&StorageRoot> {
         let root = self.roots.get(usize::from(file.root));
         root.ok_or_else(|| not_planned(file))
-    }
-}
-
-enum Content<'a> {
-    File(&'a PlannedFile),
-    Storage(&'a PlannedStorage),
-}
-
-impl Content<'_> {
-    fn entry(&self) -> Entry {
-        match self {
-            Self::File(file) => file.entry,
-            Self::Storage(storage) => storage.entry(),
-        }
     }
 }
 

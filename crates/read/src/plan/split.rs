@@ -13,7 +13,7 @@ use slotpress_base::{
 };
 use slotpress_format::ledger::lists::ObsoleteSummary;
 use slotpress_format::{
-    AccountData, DATA_HEADER_BYTES, FILE_HEADER_BYTES, MetaRange, MetaWalk, ObsoleteItem, ObsoleteLists,
+    AccountData, DATA_HEADER_BYTES, FILE_HEADER_BYTES, MetaEntry, MetaRange, MetaWalk, ObsoleteItem, ObsoleteLists,
     RECORD_HEADER_BYTES, ReadAt, STORAGE_BYTES_MAX, SplitDataFile, SplitFile, StorageFile, StorageKind, StorageRoot,
     check_data_header, check_uids,
 };
@@ -201,15 +201,25 @@ impl<'a> SplitStorage<'a> {
                 window_bytes: READ_WINDOW_BYTES,
             };
             let _behind = self.io_hint.read_behind(meta.file, &(range.first..range.limit), meta.file_bytes);
+            let in_meta = |error: Error| error.within((meta.path)().shown());
             let mut read = |to: &mut [u8], offset| meta.read_at(to, offset);
-            let mut piece = Piece { offset, to };
-            let large = fill_piece(range, from.entry_offset, obsolete, &mut piece, &mut read)
-                .map_err(|error| error.within((meta.path)().shown()))?;
-            match (large, data) {
-                (None, _) => Err(changed(&(meta.path)())),
-                (Some(large), Some(data)) => read_large(&large, &data, piece.to),
-                (Some(_), None) => Ok(()),
+            let passed = obsolete.partition_point(|item| item.offset < range.first);
+            let mut obsolete = Obsolete(obsolete.get(passed..).unwrap_or_default());
+            let (mut piece, mut window) = (Piece { offset, to }, Vec::new());
+            let mut walk = MetaWalk::new(range, &mut window, &mut read);
+            let mut at = from.entry_offset;
+            while at < end {
+                let Some(entry) = walk.next_entry().map_err(in_meta)? else { return Err(changed(&(meta.path)())) };
+                if obsolete.has(entry.offset, entry.data_len).map_err(in_meta)? {
+                    continue;
+                }
+                let next = at.saturating_add(entry.record_bytes());
+                if next > offset {
+                    piece.put_record(at, &entry, data.as_ref())?;
+                }
+                at = next;
             }
+            Ok(())
         })
     }
 }
@@ -276,82 +286,44 @@ impl Piece<'_> {
         let (_, wanted) = split_at_most(bytes, to_usize(self.offset.saturating_sub(offset)));
         copy_at_most(wanted, self.to.get_mut(part).unwrap_or_default());
     }
-}
 
-/// Account data to read from the `.data` file: at most one account for each 4 KiB of a frame.
-struct LargeData {
-    pubkey: [u8; 32],
-    data_len: u32,
-    data_offset: u64,
-    skipped: u64,
-    to: std::ops::Range<usize>,
-}
-
-impl LargeData {
-    /// Offset in the `.data` file of the first wanted byte.
-    fn wanted_at(&self) -> u64 {
-        self.data_offset.saturating_add(DATA_HEADER_BYTES as u64).saturating_add(self.skipped)
-    }
-}
-
-/// Writes all of a piece except large data, and returns those for [`read_large`]; `None` if the
-/// file ends before the piece does. The record of the first entry in `range` begins at
-/// `entry_offset` of the content.
-fn fill_piece(
-    range: MetaRange,
-    entry_offset: u64,
-    obsolete: &[ObsoleteItem],
-    piece: &mut Piece<'_>,
-    read: &mut ReadAt<'_>,
-) -> Result<Option<Vec<LargeData>>> {
-    let end = piece.offset.saturating_add(piece.to.len() as u64);
-    let mut large = Vec::new();
-    let passed = obsolete.partition_point(|item| item.offset < range.first);
-    let mut obsolete = Obsolete(obsolete.get(passed..).unwrap_or_default());
-    let mut window = Vec::new();
-    let mut walk = MetaWalk::new(range, &mut window, read);
-    let mut at = entry_offset;
-    while at < end {
-        let Some(entry) = walk.next_entry()? else { return Ok(None) };
-        if obsolete.has(entry.offset, entry.data_len)? {
-            continue;
+    /// Writes the record of an entry, which begins at `at` of the content.
+    fn put_record(&mut self, at: u64, entry: &MetaEntry<'_>, data: Option<&StorageSource<'_>>) -> Result<()> {
+        let data_at = at.saturating_add(RECORD_HEADER_BYTES as u64);
+        let data_end = data_at.saturating_add(u64::from(entry.data_len));
+        let end = at.saturating_add(entry.record_bytes());
+        self.put(at, &entry.record_header());
+        self.put(data_end, split_at_most(&[0; 8], to_usize(end.saturating_sub(data_end))).0);
+        match (&entry.data, data) {
+            (AccountData::Inline(bytes), _) => self.put(data_at, bytes),
+            (AccountData::At(data_offset), Some(data)) => self.read_large(data_at, entry, *data_offset, data)?,
+            (AccountData::At(_), None) => {}
         }
-        let next = at.saturating_add(entry.record_bytes());
-        if next > piece.offset {
-            let data_at = at.saturating_add(RECORD_HEADER_BYTES as u64);
-            let data_end = data_at.saturating_add(u64::from(entry.data_len));
-            piece.put(at, &entry.record_header());
-            match entry.data {
-                AccountData::Inline(data) => piece.put(data_at, data),
-                AccountData::At(data_offset) => {
-                    let to = piece.part_of(data_at, u64::from(entry.data_len));
-                    if !to.is_empty() {
-                        let skipped = piece.offset.saturating_sub(data_at);
-                        let (pubkey, data_len) = (entry.pubkey(), entry.data_len);
-                        large.push(LargeData { pubkey, data_len, data_offset, skipped, to });
-                    }
-                }
-            }
-            piece.put(data_end, split_at_most(&[0; 8], to_usize(next.saturating_sub(data_end))).0);
-        }
-        at = next;
+        Ok(())
     }
-    Ok(Some(large))
-}
 
-/// Reads large data into place, and checks that the data belong to their accounts.
-fn read_large(large: &[LargeData], data: &StorageSource<'_>, to: &mut [u8]) -> Result<()> {
-    let (Some(first), Some(last)) = (large.first(), large.last()) else { return Ok(()) };
-    let end = last.wanted_at().saturating_add(last.to.len() as u64);
-    let _behind = data.io_hint.read_behind(data.file, &(first.data_offset..end), data.file_bytes);
-    for account in large {
+    /// Reads data from the `.data` file, and checks that they belong to the account.
+    fn read_large(
+        &mut self,
+        data_at: u64,
+        entry: &MetaEntry<'_>,
+        data_offset: u64,
+        data: &StorageSource<'_>,
+    ) -> Result<()> {
+        let part = self.part_of(data_at, u64::from(entry.data_len));
+        if part.is_empty() {
+            return Ok(());
+        }
+        let skipped = self.offset.saturating_sub(data_at);
+        let wanted_at = data_offset.saturating_add(DATA_HEADER_BYTES as u64).saturating_add(skipped);
+        let end = wanted_at.saturating_add(part.len() as u64);
+        let _behind = data.io_hint.read_behind(data.file, &(data_offset..end), data.file_bytes);
         let mut header = [0; DATA_HEADER_BYTES];
-        data.read_at(&mut header, account.data_offset)?;
-        check_data_header(&header, account.data_offset, &account.pubkey, account.data_len)
+        data.read_at(&mut header, data_offset)?;
+        check_data_header(&header, data_offset, &entry.pubkey(), entry.data_len)
             .map_err(|error| error.within((data.path)().shown()))?;
-        data.read_at(to.get_mut(account.to.clone()).unwrap_or_default(), account.wanted_at())?;
+        data.read_at(self.to.get_mut(part).unwrap_or_default(), wanted_at)
     }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -58,12 +58,18 @@ impl<'a> ArchiveRules<'a> {
     }
 
     pub fn frame(&self, frame: SeenFrame) -> Result<()> {
-        match (self.is_by_index, frame.start) {
-            (false, _) => self.frames.lock().see(frame, self.findings),
-            (true, FrameStart::Zstd(header)) => {
+        let mut watch = self.frames.lock();
+        match frame.start {
+            _ if watch.is_over => Ok(()),
+            FrameStart::Zstd(header) => {
+                watch.last = frame.number.map(|number| (number, frame.offset_bytes));
+                drop(watch);
                 check_window(&header, FindingPlace::frame(frame.number, Some(frame.offset_bytes)), self.findings)
             }
-            (true, FrameStart::Skippable { .. }) => Ok(()),
+            FrameStart::Skippable { .. } => {
+                watch.has_index |= frame.is_index;
+                Ok(())
+            }
         }
     }
 
@@ -75,7 +81,7 @@ impl<'a> ArchiveRules<'a> {
                 // Agave does not read beyond the end of the tar stream.
                 let rule = if is_after_end { Rule::TrailingBytes } else { Rule::FrameDamaged };
                 if !self.is_by_index {
-                    self.frames.lock().end_at(number);
+                    self.frames.lock().end_at(number, error.offset_bytes().unwrap_or_default());
                 }
                 let place = FindingPlace::frame(Some(number), error.offset_bytes());
                 findings.add_error(rule, &place, error)
@@ -136,32 +142,27 @@ impl<'a> ArchiveRules<'a> {
         self.findings.add_at(rule, &place, "1024 zero bytes, then nothing", found)
     }
 
-    pub fn finish(&self, archive: &Archive, read: &mut ReadArchive) -> Result<JudgedArchive> {
+    /// Makes the checks at the end of the archive. Returns its entries and its bank file.
+    pub fn finish(&self, archive: &Archive, read: &mut ReadArchive) -> Result<(Vec<Entry>, Option<BankFile>)> {
         if !self.is_by_index {
             self.frames.lock().finish(archive.source.is_stream(), self.findings)?;
             read.frames.frames = self.frames.lock().count();
         }
         let documents = std::mem::take(&mut read.documents);
-        let judged = self.finish_entries(documents, read.is_whole)?;
-        judge_name(archive, judged.bank.as_ref(), self.findings)?;
-        Ok(judged)
+        let (entries, bank) = self.finish_entries(documents, read.is_whole)?;
+        judge_name(archive, bank.as_ref(), self.findings)?;
+        Ok((entries, bank))
     }
 
     /// The part of [`finish`](Self::finish) without frames and name: only this applies to a stream
     /// without a name.
-    pub fn finish_entries(&self, documents: Documents, is_whole: bool) -> Result<JudgedArchive> {
+    pub fn finish_entries(&self, documents: Documents, is_whole: bool) -> Result<(Vec<Entry>, Option<BankFile>)> {
         let entries = std::mem::take(&mut *self.entries.lock());
         entries.finish(is_whole, self.findings)?;
         let bank = judge_documents(documents, entries.bank_slot(), self.findings)?;
         entries.judge_shared_slot(bank.as_ref(), self.findings)?;
-        Ok(JudgedArchive { entries, bank })
+        Ok((entries.entries, bank))
     }
-}
-
-#[derive(Debug)]
-pub struct JudgedArchive {
-    pub entries: EntryChecker,
-    pub bank: Option<BankFile>,
 }
 
 /// Checks the window of a frame, even if the frame states less content: Agave 4.2 was seen to
@@ -175,31 +176,17 @@ fn check_window(header: &FrameHeader, place: FindingPlace, findings: &Findings) 
     findings.add_at(rule, &place, format!("at most {limit} bytes"), header.window_bytes)
 }
 
+/// What was seen of the frames. By the index, they come in any order.
 #[derive(Debug, Default)]
 struct FrameWatch {
-    count: u64,
-    last_offset_bytes: u64,
+    /// Number and offset of the last frame with tar data.
+    last: Option<(u64, u64)>,
     has_index: bool,
     /// True if reading ended with a damaged frame.
     is_over: bool,
 }
 
 impl FrameWatch {
-    fn see(&mut self, frame: SeenFrame, findings: &Findings) -> Result<()> {
-        if self.is_over {
-            return Ok(());
-        }
-        match frame.start {
-            FrameStart::Zstd(header) => {
-                check_window(&header, FindingPlace::frame(Some(self.count), Some(frame.offset_bytes)), findings)?;
-                self.count = self.count.saturating_add(1);
-                self.last_offset_bytes = frame.offset_bytes;
-            }
-            FrameStart::Skippable { .. } => self.has_index |= frame.is_index,
-        }
-        Ok(())
-    }
-
     /// Reports an index that could not be used as damaged, except in a stream, where no index is
     /// searched for.
     fn finish(&self, is_stream: bool, findings: &Findings) -> Result<()> {
@@ -211,17 +198,18 @@ impl FrameWatch {
     }
 
     /// Ends the watch with a frame that does not decode. What was read ahead of it does not count.
-    fn end_at(&mut self, number: u64) {
-        (self.count, self.has_index, self.is_over) = (number.saturating_add(1), false, true);
+    fn end_at(&mut self, number: u64, offset_bytes: u64) {
+        *self = Self { last: Some((number, offset_bytes)), has_index: false, is_over: true };
     }
 
     fn count(&self) -> u64 {
-        self.count
+        self.last.map_or(0, |(number, _)| number.saturating_add(1))
     }
 
     /// Number of the frame at an offset; `None` if the offset is before the last frame seen.
     fn number_of(&self, offset_bytes: Option<u64>) -> Option<u64> {
-        self.count.checked_sub(1).filter(|_| offset_bytes.is_some_and(|offset| offset >= self.last_offset_bytes))
+        let (number, start) = self.last?;
+        offset_bytes.is_some_and(|offset| offset >= start).then_some(number)
     }
 }
 
@@ -231,7 +219,7 @@ mod tests {
 
     #[test]
     fn the_last_frame_is_the_one_that_is_damaged() {
-        let watch = FrameWatch { count: 3, last_offset_bytes: 700, ..FrameWatch::default() };
+        let watch = FrameWatch { last: Some((2, 700)), ..FrameWatch::default() };
         let numbers = [None, Some(699), Some(700), Some(9000)].map(|offset_bytes| watch.number_of(offset_bytes));
         assert_eq!(numbers, [None, None, Some(2), Some(2)]);
         assert_eq!(FrameWatch::default().number_of(Some(0)), None);

@@ -16,17 +16,9 @@ const AGAVE_TOGETHER: &str = "Agave 4.2 to 4.5";
 /// Names of clients. If all of [`SnapshotClient::AGAVE`] are among them, they share the name "Agave
 /// 4.2 to 4.5".
 pub fn names_of(clients: &[SnapshotClient]) -> Vec<String> {
-    let are_together = SnapshotClient::AGAVE.iter().all(|client| clients.contains(client));
-    let mut names: Vec<String> = Vec::new();
-    let all = SnapshotClient::ALL.iter().chain(&SnapshotClient::WHERE_ASKED);
-    for client in all.filter(|client| clients.contains(client)) {
-        match are_together && SnapshotClient::AGAVE.contains(client) {
-            true if *client == Agave42 => names.push(AGAVE_TOGETHER.to_string()),
-            true => {}
-            false => names.push(client.to_string()),
-        }
-    }
-    names
+    let all = SnapshotClient::ALL.into_iter().chain(SnapshotClient::WHERE_ASKED);
+    let said = all.filter(|client| clients.contains(client)).map(|client| (client, ()));
+    lines_of(said.collect()).into_iter().map(|(name, ())| name).collect()
 }
 
 /// Merges statements about clients into lines. The versions of [`SnapshotClient::AGAVE`] share a

@@ -19,7 +19,7 @@ pub struct EntryChecker {
     bank_slot: Option<u64>,
     slot_max: Option<(u64, u32)>,
     content_bytes: u64,
-    storages: Vec<(u64, u64)>,
+    pub entries: Vec<Entry>,
     /// Ids of the storages in the bank's slot.
     ids_of_bank_slot: HashSet<u32>,
     /// Id of the second storage in the bank's slot.
@@ -37,23 +37,27 @@ impl EntryChecker {
         self.bank_slot
     }
 
-    /// Slot and length in bytes of every storage, in the archive's order.
-    pub fn storages(&self) -> &[(u64, u64)] {
-        &self.storages
+    /// Slot of every storage, in the archive's order.
+    fn slots(&self) -> impl Iterator<Item = u64> {
+        self.entries.iter().filter_map(|entry| match entry.kind {
+            EntryKind::Storage { slot, .. } => Some(slot),
+            _ => None,
+        })
     }
 
     /// Checks an entry. `seen_slots` holds the slots of all storages of all archives so far.
     pub fn entry(&mut self, entry: &Entry, seen_slots: &mut HashSet<u64>, findings: &Findings) -> Result<()> {
         self.content_bytes = self.content_bytes.saturating_add(entry.content_bytes);
+        self.entries.push(*entry);
         match entry.kind {
             EntryKind::SnapshotsDir | EntryKind::AccountsDir => {}
             EntryKind::Version => {
-                let is_first = !self.has_status_cache && self.bank_slot.is_none() && self.storages.is_empty();
+                let is_first = !self.has_status_cache && self.bank_slot.is_none() && self.slot_max.is_none();
                 self.check_order(is_first, entry, "the first file", findings)?;
                 twice(&mut self.has_version, Rule::VersionTwice, entry, findings)?;
             }
             EntryKind::StatusCache => {
-                self.check_order(self.storages.is_empty(), entry, "before the accounts", findings)?;
+                self.check_order(self.slot_max.is_none(), entry, "before the accounts", findings)?;
                 twice(&mut self.has_status_cache, Rule::DuplicateEntry, entry, findings)?;
             }
             EntryKind::SlotDir(slot) => {
@@ -83,7 +87,7 @@ impl EntryChecker {
         if let Some(other) = self.dir_slot.filter(|other| *other != slot) {
             add(Rule::DuplicateEntry, &format!("a bank file of slot {other}"), &format!("one of slot {slot}"))?;
         }
-        if self.bank_slot.is_none() && !self.storages.is_empty() {
+        if self.bank_slot.is_none() && self.slot_max.is_some() {
             add(Rule::Order, "the bank file before the accounts", "accounts first")?;
         }
         let Some(other) = self.bank_slot.replace(slot) else { return Ok(()) };
@@ -101,7 +105,6 @@ impl EntryChecker {
         let add = |rule, expected: &str, found: &dyn Display| {
             findings.add_at(rule, &FindingPlace::entry(entry.kind), expected, found)
         };
-        self.storages.push((slot, entry.content_bytes));
         self.slot_max = self.slot_max.max(Some((slot, id)));
         if entry.content_bytes == 0 {
             add(Rule::EmptyStorage, "at least one record", &"0 bytes")?;
@@ -135,8 +138,8 @@ impl EntryChecker {
     pub fn judge_shared_slot(&self, bank: Option<&BankFile>, findings: &Findings) -> Result<()> {
         let (Some(slot), Some(id)) = (self.bank_slot(), self.shared) else { return Ok(()) };
         let place = FindingPlace::entry(EntryKind::Storage { slot, id });
-        match bank.is_some_and(BankFile::lacks_stakes) && self.storages.iter().all(|(of, _)| *of == slot) {
-            true => findings.add_at(Rule::SharedSlot, &place, one_of(slot), self.storages.len()),
+        match bank.is_some_and(BankFile::lacks_stakes) && self.slots().all(|of| of == slot) {
+            true => findings.add_at(Rule::SharedSlot, &place, one_of(slot), self.slots().count()),
             false => findings.add_at(Rule::DuplicateStorage, &place, one_of(slot), "another"),
         }
     }

@@ -4,10 +4,9 @@
 //!
 //! [`archive::ArchiveRules`] applies them while an archive is read. [`findings`] collects
 //! violations, or ends the work at the first serious one. To add a rule, add a row to [`rule`] and
-//! its check to [`archive`], `entries`, [`documents`], `bank` or `state`.
+//! its check to [`archive`], `entries`, [`documents`] or `state`.
 
 pub mod archive;
-pub(crate) mod bank;
 pub mod clients;
 pub mod documents;
 pub(crate) mod entries;

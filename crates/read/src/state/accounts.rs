@@ -1,7 +1,8 @@
 //! Computes the state of the accounts: capitalization and lattice hash over the newest version of
 //! each.
 //!
-//! Workers hash the records that they read, and merge their sums at the end.
+//! Workers hash the records that they read, and merge their sums at the end. A check reads some
+//! records again, a visit all of them ([`Task`](super::pass::Task)).
 
 use std::path::Path;
 
@@ -12,14 +13,26 @@ use slotpress_format::{BankFile, LatticeAccumulator};
 use crate::rules::state::judge_state;
 use crate::state::fingerprint::{Fingerprint, Fingerprinter};
 use crate::state::kept_records::KeptRecords;
-use crate::state::marks::Marks;
-use crate::state::second_pass::mark_superseded;
+use crate::state::known::KnownAccounts;
+use crate::state::newest::Newest;
 use crate::state::stakes::StakeAccounts;
-use crate::state::sums::{StateCounts, Sums};
-use crate::state::superseded::{slot_of, superseded_among};
-use crate::state::versions::{KnownAccounts, VersionLog};
-use crate::state::well_known::WellKnown;
-use crate::{Findings, StorageRef, Superseded};
+use crate::state::sums::Sums;
+use crate::state::superseded::{FoundAmong, superseded_among};
+use crate::state::version::ITEM_BYTES;
+use crate::state::versions::VersionLog;
+use crate::state::well_known::WellKnownAccount;
+use crate::{Check, Findings, StorageRef, Superseded, Version};
+
+/// Lower estimate of a record's average length, from which the needed disk space follows.
+const RECORD_BYTES_TYPICAL: u64 = 256;
+
+/// Upper estimate of a zstd archive's compression ratio.
+pub const RATIO_TYPICAL: u64 = 6;
+
+/// Upper estimate of the number of records in storages of this total size.
+pub fn typical_records(storages_bytes: u64) -> u64 {
+    storages_bytes / RECORD_BYTES_TYPICAL
+}
 
 /// The state while it is computed, shared by all workers.
 pub struct Accounts {
@@ -32,15 +45,18 @@ pub struct Accounts {
     /// Vote accounts and delegations, to compare with the bank file's.
     pub stakes: StakeAccounts,
     /// Sysvars and other accounts that clients read at fixed addresses.
-    pub well_known: WellKnown,
-    storages: RwLock<Vec<(u64, u64)>>,
+    pub well_known: Newest<WellKnownAccount>,
+    /// Slot of each storage, by its number.
+    slots: RwLock<Vec<u64>>,
     sums: Mutex<Sums>,
     pub(super) error: Mutex<Option<Error>>,
 }
 
 impl Accounts {
-    /// Starts without accounts. For the parameters see [`VersionLog::new`].
-    pub fn new(memory_bytes: u64, spill_dir: &Path, room_bytes: u64) -> Result<Self> {
+    /// Starts without accounts, for storages of this total size. What does not fit in memory is
+    /// spilled into `spill_dir`.
+    pub fn new(memory_bytes: u64, spill_dir: &Path, storages_bytes: u64) -> Result<Self> {
+        let room_bytes = typical_records(storages_bytes).saturating_mul(ITEM_BYTES);
         Ok(Self {
             printer: Fingerprinter::new()?,
             log: VersionLog::new(memory_bytes, spill_dir, room_bytes),
@@ -48,20 +64,18 @@ impl Accounts {
             older_storages: 0,
             kept_records: None,
             stakes: StakeAccounts::default(),
-            well_known: WellKnown::default(),
-            storages: RwLock::default(),
+            well_known: Newest::of_well_known(),
+            slots: RwLock::default(),
             sums: Mutex::default(),
             error: Mutex::default(),
         })
     }
 
     /// Like [`new`](Self::new), for reading the newest storages first: an eighth of the memory
-    /// keeps records that are probably superseded, so that few are read again. `records` is an
-    /// estimate of the number of all records.
-    pub fn keeping_records(memory_bytes: u64, spill_dir: &Path, room_bytes: u64, records: u64) -> Result<Self> {
-        let mut this = Self::new(memory_bytes - memory_bytes / 8, spill_dir, room_bytes)?;
-        this.kept_records = Some(KeptRecords::new(memory_bytes / 8, records));
-        Ok(this)
+    /// keeps records that are probably superseded, so that few are read again.
+    pub fn keeping_records(memory_bytes: u64, spill_dir: &Path, storages_bytes: u64) -> Result<Self> {
+        let kept_records = Some(KeptRecords::new(memory_bytes / 8, typical_records(storages_bytes)));
+        Ok(Self { kept_records, ..Self::new(memory_bytes - memory_bytes / 8, spill_dir, storages_bytes)? })
     }
 
     /// Checks that the disk has room for what is not expected to fit in memory.
@@ -70,30 +84,29 @@ impl Accounts {
     }
 
     /// Applies the result of sorting the log to the accounts and records that were kept. Drops
-    /// superseded accounts. Subtracts superseded records, and removes them from `superseded`.
-    pub fn settle_kept(&self, superseded: &mut Superseded) {
-        self.stakes.drop_superseded(superseded);
+    /// superseded accounts. Subtracts superseded records, and removes their marks.
+    pub(super) fn settle_kept(&self, superseded: &mut Superseded) {
+        self.stakes.drop_superseded(&superseded.records);
         let Some(kept_records) = &self.kept_records else { return };
         let mut lattice = LatticeAccumulator::new();
         let mut sums = Sums::default();
-        superseded.to_subtract.retain(|version| {
-            !kept_records.show(version.storage(), &version.fingerprint, &mut |header, data| {
-                lattice.add(&header.account(data));
-                sums.state.lamports = sums.state.lamports.wrapping_add(u128::from(header.lamports));
-            })
+        kept_records.show(&mut superseded.records, &mut |header, data| {
+            lattice.add(&header.account(data));
+            sums.state.lamports = sums.state.lamports.wrapping_add(u128::from(header.lamports));
         });
+        superseded.drop_unmarked();
         sums.state.lattice.add(&lattice.take());
         self.merge(&sums, true);
     }
 
-    pub fn add_storage(&self, slot: u64, id: u32, content_bytes: u64) -> StorageRef {
-        let mut storages = self.storages.write();
-        storages.push((slot, content_bytes));
-        StorageRef { number: (storages.len() - 1) as u32, slot, id }
+    pub fn add_storage(&self, slot: u64, id: u32) -> StorageRef {
+        let mut slots = self.slots.write();
+        slots.push(slot);
+        StorageRef { number: (slots.len() - 1) as u32, slot, id }
     }
 
     pub fn storage_count(&self) -> u32 {
-        self.storages.read().len() as u32
+        self.slots.read().len() as u32
     }
 
     /// Makes a table of all accounts so far, if memory suffices: they are newer than everything
@@ -104,9 +117,12 @@ impl Accounts {
         Ok(())
     }
 
-    /// Compares the state with the bank file.
-    pub fn judge(&self, bank: &BankFile, findings: &Findings) -> Result<()> {
-        judge_state(&self.sums().state, &self.well_known.accounts(), &self.stakes, bank, findings)
+    /// Compares the state with the bank file, unless that check is skipped.
+    pub(super) fn judge(&self, bank: Option<&BankFile>, findings: &Findings) -> Result<()> {
+        match bank.filter(|_| findings.skipped(Check::State).is_none()) {
+            Some(bank) => judge_state(&self.sums().state, &self.well_known.accounts(), &self.stakes, bank, findings),
+            None => Ok(()),
+        }
     }
 
     /// The merged sums; complete once all workers have ended.
@@ -123,16 +139,39 @@ impl Accounts {
         self.error.lock().clone().map_or(Ok(()), Err)
     }
 
-    /// Finds superseded records, in rounds that fit in memory, and empties the log.
-    pub fn find_superseded(&self, threads: usize, on_round: &mut dyn FnMut(Superseded) -> Result<()>) -> Result<()> {
-        let storages = self.storages.read();
-        let among = |sorted: &[_]| superseded_among(sorted, &|storage| slot_of(&storages, storage));
-        self.log.find_superseded(threads, &among, on_round)
+    /// Finds superseded records with lamports, in rounds that fit in memory, and empties the log.
+    pub(super) fn find_superseded(
+        &self,
+        threads: usize,
+        on_round: &mut dyn FnMut(Superseded) -> Result<()>,
+    ) -> Result<()> {
+        self.log.find_superseded(threads, &|sorted| self.superseded_among(sorted, false), &mut |round| {
+            self.count(&round);
+            on_round(round)
+        })
     }
 
-    /// Marks superseded records, and empties the log.
-    pub fn mark_superseded(&self, threads: usize) -> Result<(Marks, StateCounts)> {
-        mark_superseded(&self.log, &self.storages.read(), threads)
+    /// Finds all superseded records, and empties the log.
+    pub(super) fn mark_superseded(&self, threads: usize) -> Result<Superseded> {
+        let mut all = Superseded::default();
+        self.log.for_each_partition(threads, &|sorted| self.superseded_among(sorted, true), &mut |found| {
+            all.add(&found);
+            Ok(())
+        })?;
+        self.count(&all);
+        Ok(all)
+    }
+
+    fn superseded_among(&self, sorted: &[Version], marks_tombstones: bool) -> FoundAmong {
+        let slots = self.slots.read();
+        let slot_of = |storage: u32| slots.get(storage as usize).copied().unwrap_or_default();
+        superseded_among(sorted, &slot_of, marks_tombstones)
+    }
+
+    fn count(&self, superseded: &Superseded) {
+        let mut sums = self.sums.lock();
+        sums.accounts += superseded.accounts;
+        sums.superseded += superseded.count;
     }
 
     /// True if a newer archive, which was read before, is known to hold the account.

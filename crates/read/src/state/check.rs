@@ -11,15 +11,11 @@ use std::path::{Path, PathBuf};
 
 use derive_setters::Setters;
 use serde::Serialize;
-use slotpress_base::{Error, Progress, Result, hint};
-use slotpress_format::{BankFile, Hash};
+use slotpress_base::{Error, Result, hint};
+use slotpress_format::Hash;
 
-use super::accounts::Accounts;
-use super::finish::{ReadAgain, finish_check, log_bytes};
-use super::pass::{AccountsPass, Task};
 use super::spill::spill_dir;
-use super::sums::StateCounts;
-use crate::{Check, Findings, Rule};
+use crate::{Findings, Rule};
 
 /// Extent of the checks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -159,56 +155,6 @@ impl Assurance {
         };
         let complete = Completeness::new(accounts_checked.is_some(), has_index);
         Self { state, state_reason, accounts_checked, complete }
-    }
-}
-
-pub struct StateCheck {
-    accounts: Accounts,
-    findings: Findings,
-}
-
-impl StateCheck {
-    /// Prepares for storages of this total size. What does not fit in memory is spilled into
-    /// `spill_dir`. A broken rule for which `refused` returns true ends the work.
-    ///
-    /// # Errors
-    /// `spill_dir` lacks room for what is not expected to fit in memory.
-    pub fn new(memory_bytes: u64, spill_dir: &Path, storages_bytes: u64, refused: fn(Rule) -> bool) -> Result<Self> {
-        let accounts = Accounts::new(memory_bytes, spill_dir, log_bytes(storages_bytes))?;
-        accounts.check_room_foreseen(memory_bytes)?;
-        Ok(Self { accounts, findings: Findings::refusing(refused) })
-    }
-
-    /// See [`Accounts::begin_older_archive`].
-    pub fn begin_older_archive(&mut self, threads: usize) -> Result<()> {
-        self.accounts.begin_older_archive(threads)
-    }
-
-    pub fn first_pass(&self) -> AccountsPass<'_> {
-        self.pass(Task::Add)
-    }
-
-    pub fn pass<'a>(&'a self, task: Task<'a>) -> AccountsPass<'a> {
-        AccountsPass { accounts: &self.accounts, findings: &self.findings, task }
-    }
-
-    /// Ends the check: subtracts superseded records, which `read_again` reads, and compares the
-    /// state with the bank file. Returns the number of accounts.
-    pub fn finish(
-        &self,
-        bank: &BankFile,
-        threads: usize,
-        progress: &dyn Progress,
-        read_again: ReadAgain<'_>,
-    ) -> Result<u64> {
-        self.accounts.check()?;
-        let StateCounts { accounts, .. } =
-            finish_check(&self.accounts, Some(bank), &self.findings, threads, progress, read_again)?;
-        // A state that was not compared must not count as checked.
-        if let Some(why) = self.findings.skipped(Check::State) {
-            return Err(Error::damaged(format!("the state cannot be checked: {why}")));
-        }
-        Ok(accounts)
     }
 }
 

@@ -1,33 +1,14 @@
-//! Ends the state check: superseded records are found, read again and subtracted, and the result is
-//! compared with the bank file.
+//! Ends a check or a visit of a state, when all records were read once and logged.
 
 use std::collections::HashSet;
 
-use slotpress_base::{Progress, Result};
+use slotpress_base::{Error, Progress, Result, hint};
 use slotpress_format::BankFile;
 
 use super::accounts::Accounts;
 use super::pass::Task;
-use super::second_pass::{SecondPass, StateVisitor};
-use super::sums::StateCounts;
-use super::version::ITEM_BYTES;
+use super::visitor::StateVisitor;
 use crate::{Check, Findings};
-
-/// Lower estimate of a record's average length, from which the needed disk space follows.
-const RECORD_BYTES_TYPICAL: u64 = 256;
-
-/// Upper estimate of a zstd archive's compression ratio.
-pub const RATIO_TYPICAL: u64 = 6;
-
-/// Upper estimate of the number of records in storages of this total size.
-pub fn typical_records(storages_bytes: u64) -> u64 {
-    storages_bytes / RECORD_BYTES_TYPICAL
-}
-
-/// Upper estimate of the log's size for storages of this total size.
-pub fn log_bytes(storages_bytes: u64) -> u64 {
-    typical_records(storages_bytes).saturating_mul(ITEM_BYTES)
-}
 
 pub type ReadAgain<'a> = &'a mut dyn FnMut(Task<'_>, &HashSet<u32>) -> Result<()>;
 
@@ -40,37 +21,48 @@ pub fn finish_check(
     threads: usize,
     progress: &dyn Progress,
     read_again: ReadAgain<'_>,
-) -> Result<StateCounts> {
+) -> Result<()> {
     if bank.is_none() {
         findings.skip(Check::State, "no bank file could be read");
     }
-    let mut counted = StateCounts::default();
     progress.stage("Sorting", None);
     accounts.find_superseded(threads, &mut |mut round| {
         progress.check()?;
-        counted.accounts += round.accounts;
-        counted.superseded += round.count;
         if round.has_duplicates() {
             // It is undefined which of the two records counts.
             findings.skip(Check::State, "an account occurs twice in one storage");
         }
         accounts.settle_kept(&mut round);
-        let wanted: HashSet<u32> = round.storages().collect();
+        let wanted = round.storages();
         match wanted.is_empty() {
             true => Ok(()),
             false => read_again(Task::Subtract(&round), &wanted),
         }
     })?;
     accounts.check()?;
-    counted.superseded += accounts.sums().skipped;
-    if let Some(bank) = bank.filter(|_| findings.skipped(Check::State).is_none()) {
-        accounts.judge(bank, findings)?;
-    }
-    Ok(counted)
+    accounts.judge(bank, findings)
 }
 
-/// Passes each record to a visitor by means of `show_all`, after all records were logged. Judges
-/// the state of the newest versions, unless that check is skipped.
+/// Like [`finish_check`], but a state that was not compared is an error. Returns the number of
+/// accounts.
+pub fn require_state(
+    accounts: &Accounts,
+    bank: &BankFile,
+    findings: &Findings,
+    threads: usize,
+    progress: &dyn Progress,
+    read_again: ReadAgain<'_>,
+) -> Result<u64> {
+    accounts.check()?;
+    finish_check(accounts, Some(bank), findings, threads, progress, read_again)?;
+    match findings.skipped(Check::State) {
+        Some(why) => Err(Error::damaged(format!("the state cannot be checked: {why}"))),
+        None => Ok(accounts.sums().accounts),
+    }
+}
+
+/// Passes each record to a visitor by means of `show_all`. Only newest versions are hashed, so the
+/// state that is judged, unless that check is skipped, is the one that was visited.
 pub fn finish_visit(
     accounts: &Accounts,
     bank: Option<&BankFile>,
@@ -78,15 +70,14 @@ pub fn finish_visit(
     visitor: &dyn StateVisitor,
     threads: usize,
     show_all: &mut dyn FnMut(Task<'_>) -> Result<()>,
-) -> Result<StateCounts> {
-    let (superseded, mut counts) = accounts.mark_superseded(threads)?;
-    let checked_bank = bank.filter(|_| findings.skipped(Check::State).is_none());
-    let second_pass = SecondPass { visitor, superseded, is_checked: checked_bank.is_some() };
-    show_all(Task::Visit(&second_pass))?;
-    accounts.check()?;
-    if let Some(bank) = checked_bank {
-        accounts.judge(bank, findings)?;
+) -> Result<()> {
+    let superseded = accounts.mark_superseded(threads)?;
+    if superseded.has_duplicates() {
+        // It is undefined which of the two records counts.
+        return Err(Error::damaged("an account occurs more than once in one storage").with_hint(hint::USE_VERIFY));
     }
-    counts.superseded += accounts.sums().skipped;
-    Ok(counts)
+    let bank = bank.filter(|_| findings.skipped(Check::State).is_none());
+    show_all(Task::Show(visitor, &superseded, bank.is_some()))?;
+    accounts.check()?;
+    accounts.judge(bank, findings)
 }

@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use slotpress_format::{RECORD_HEADER_BYTES, Record, RecordHeader};
 
 use super::fingerprint::Fingerprint;
+use super::marks::{Mark, Marks, mark_of};
 
 /// The table may always take this much memory: 6.7 million accounts set a tenth of its 67 million
 /// bits.
@@ -37,7 +38,7 @@ pub struct KeptRecords {
 #[derive(Default)]
 struct Kept {
     bytes: u64,
-    records: HashMap<(u32, Fingerprint), Box<[u8]>>,
+    records: HashMap<Mark, Box<[u8]>>,
 }
 
 impl KeptRecords {
@@ -67,17 +68,19 @@ impl KeptRecords {
             copy.extend_from_slice(&record.header.to_bytes());
             copy.extend_from_slice(record.data);
             kept.bytes = bytes;
-            kept.records.insert((storage, *fingerprint), copy.into_boxed_slice());
+            kept.records.insert(mark_of(storage, record.offset_bytes), copy.into_boxed_slice());
         }
     }
 
-    /// Passes a kept record to `look`; `false` if it was not kept.
-    pub fn show(&self, storage: u32, fingerprint: &Fingerprint, look: &mut dyn FnMut(&RecordHeader, &[u8])) -> bool {
-        let kept = self.kept.lock();
-        let Some(bytes) = kept.records.get(&(storage, *fingerprint)) else { return false };
-        let Some((header, data)) = bytes.split_first_chunk() else { return false };
-        look(&RecordHeader::parse(header), data);
-        true
+    /// Passes marked records that were kept to `look`, and removes their marks.
+    pub fn show(&self, marks: &mut Marks, look: &mut dyn FnMut(&RecordHeader, &[u8])) {
+        for (mark, bytes) in &self.kept.lock().records {
+            if let Some((header, data)) = bytes.split_first_chunk()
+                && marks.remove(*mark)
+            {
+                look(&RecordHeader::parse(header), data);
+            }
+        }
     }
 }
 
@@ -121,19 +124,22 @@ mod tests {
             let mut key = [0; 32];
             key[..4].copy_from_slice(&number.to_le_bytes());
             let (print, header) = (printer.of(&key), header(u64::from(number)));
+            let offset_bytes = 8 * u64::from(number);
             for storage in [9, 5] {
-                kept_records.look_at(storage, &print, &Record { offset_bytes: 0, header: &header, data: &data });
+                kept_records.look_at(storage, &print, &Record { offset_bytes, header: &header, data: &data });
             }
-            let mut shown = 0;
-            let mut look = |found: &RecordHeader, found_data: &[u8]| {
-                assert_eq!((found, found_data), (&header, data.as_slice()));
-                shown += 1;
-            };
             // The first record is kept only if another account set the same bit.
-            kept_records.show(9, &print, &mut look);
-            let is_kept = kept_records.show(5, &print, &mut look);
-            assert!(number > 0 || !is_kept, "a tombstone is never kept");
-            kept += u32::from(is_kept);
+            let mut marks = Marks::default();
+            marks.insert(mark_of(5, offset_bytes));
+            kept_records.show(&mut marks, &mut |found, found_data| {
+                assert_eq!((found, found_data), (&header, data.as_slice()));
+                assert!(number > 0, "a tombstone is never kept");
+                kept += 1;
+            });
+            assert_eq!(
+                marks.count(),
+                u64::from(!kept_records.kept.lock().records.contains_key(&mark_of(5, offset_bytes)))
+            );
         }
         assert!((300..600).contains(&kept), "as many as fit: {kept}");
         assert!(kept_records.kept.lock().bytes <= 1 << 19);

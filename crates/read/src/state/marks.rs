@@ -1,36 +1,57 @@
-//! Sets of records, with one bit per 136 bytes of storages: a record takes at least that much.
+//! Sets of records by their places.
 
 use roaring::RoaringBitmap;
-use slotpress_format::RECORD_HEADER_BYTES;
 
-/// Storage number of a record, and its bit in the storage's bitmap. A storage is at most 16 GiB
-/// long, so the number fits.
+/// Storage number of a record, and its offset in units of 8 bytes.
 pub type Mark = (u32, u32);
 
+/// Records start at multiples of 8 bytes, so an offset in a storage (at most 16 GiB) fits in 32
+/// bits.
+const UNIT_BYTES: u64 = 8;
+
 pub fn mark_of(storage: u32, offset_bytes: u64) -> Mark {
-    (storage, (offset_bytes / RECORD_HEADER_BYTES as u64) as u32)
+    (storage, (offset_bytes / UNIT_BYTES) as u32)
+}
+
+/// Offsets of marked records of one storage, in bytes.
+pub fn offsets(marks: &RoaringBitmap) -> impl Iterator<Item = u64> + '_ {
+    marks.iter().map(|units| u64::from(units) * UNIT_BYTES)
 }
 
 /// Memory of a storage's bitmap besides its marks.
 const STORAGE_MARKS_BYTES: u64 = 128;
 
-/// A set of records: a bitmap for each storage. Takes little more than 2 bytes for each record, and
-/// at most a thousandth of the storages.
+/// A set of records: a bitmap for each storage. Takes little more than 2 bytes for each record, and a
+/// record takes at least 136 bytes of a storage.
 #[derive(Debug, Default)]
 pub struct Marks(Vec<RoaringBitmap>);
 
 impl Marks {
-    pub fn insert(&mut self, (storage, bit): Mark) {
+    pub fn insert(&mut self, (storage, units): Mark) {
         let storage = storage as usize;
         if self.0.len() <= storage {
             self.0.resize_with(storage + 1, RoaringBitmap::new);
         }
-        self.0[storage].insert(bit);
+        self.0[storage].insert(units);
+    }
+
+    /// Removes a mark; `false` if the record was not marked.
+    pub fn remove(&mut self, (storage, units): Mark) -> bool {
+        self.0.get_mut(storage as usize).is_some_and(|marks| marks.remove(units))
+    }
+
+    pub fn contains(&self, (storage, units): Mark) -> bool {
+        self.of_storage(storage).is_some_and(|marks| marks.contains(units))
     }
 
     /// Marked records of one storage; `None` if there are none.
     pub fn of_storage(&self, storage: u32) -> Option<&RoaringBitmap> {
         self.0.get(storage as usize).filter(|marks| !marks.is_empty())
+    }
+
+    /// Storages with marked records, by number.
+    pub fn by_storage(&self) -> impl Iterator<Item = (u32, &RoaringBitmap)> {
+        (0..).zip(&self.0).filter(|(_, marks)| !marks.is_empty())
     }
 
     pub fn count(&self) -> u64 {

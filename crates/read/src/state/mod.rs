@@ -2,9 +2,8 @@
 //! version of every account, in bounded memory.
 //!
 //! [`accounts`] hashes and logs records as they are read, [`versions`] finds the superseded ones,
-//! and [`finish`] subtracts them and compares the result with the bank file. [`check`] runs these
-//! steps for restoring and recompressing. [`first_pass`] is the visitor of all commands that read
-//! whole archives.
+//! and [`finish`] subtracts them, or shows all others, and compares the result with the bank file.
+//! [`first_pass`] is the visitor of all commands that read whole archives.
 
 // This code handles records that are parsed already, and its own log. Every record passes through
 // it, so checked operations would cost time, and the parsers have already refused bad bytes.
@@ -21,10 +20,10 @@ pub mod fingerprint;
 pub mod finish;
 pub mod first_pass;
 pub mod kept_records;
+mod known;
 pub mod marks;
-mod newest;
+pub mod newest;
 pub mod pass;
-pub mod second_pass;
 pub mod spill;
 pub mod stakes;
 pub mod storages;
@@ -32,4 +31,5 @@ pub mod sums;
 pub mod superseded;
 pub mod version;
 pub mod versions;
+pub mod visitor;
 pub mod well_known;

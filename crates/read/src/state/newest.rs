@@ -9,8 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::Mutex;
 
-use super::fingerprint::Fingerprint;
-use super::superseded::{Superseded, is_listed};
+use super::marks::{Mark, Marks, mark_of};
 use crate::StorageRef;
 
 /// Number of shards: enough that workers seldom wait for each other.
@@ -20,8 +19,8 @@ const SHARDS: usize = 64;
 struct Found<T> {
     value: T,
     slot: u64,
-    storage: u32,
-    fingerprint: Fingerprint,
+    /// Place of the record.
+    mark: Mark,
 }
 
 type Shard<T> = Mutex<HashMap<[u8; 32], Found<T>>>;
@@ -46,12 +45,12 @@ impl<T> Newest<T> {
     }
 
     /// Keeps a version of an account, unless a newer one is kept.
-    pub fn keep(&self, address: [u8; 32], storage: StorageRef, fingerprint: Fingerprint, value: T) {
-        let found = Found { value, slot: storage.slot, storage: storage.number, fingerprint };
+    pub fn keep(&self, address: [u8; 32], storage: StorageRef, offset_bytes: u64, value: T) {
+        let found = Found { value, slot: storage.slot, mark: mark_of(storage.number, offset_bytes) };
         let mut shard = self.shard(&address).lock();
         match shard.get_mut(&address) {
             // If storages have the same slot, the later one in the archive counts.
-            Some(known) if (known.slot, known.storage) < (found.slot, found.storage) => *known = found,
+            Some(known) if (known.slot, known.mark.0) < (found.slot, found.mark.0) => *known = found,
             None if self.count.fetch_add(1, Relaxed) < self.count_max => drop(shard.insert(address, found)),
             _ => {}
         }
@@ -63,13 +62,8 @@ impl<T> Newest<T> {
     }
 
     /// Drops versions that are superseded.
-    pub fn drop_superseded(&self, superseded: &Superseded) {
-        for shard in &self.shards {
-            shard.lock().retain(|_, found| {
-                let is_superseded = is_listed(superseded.to_subtract.of_storage(found.storage), &found.fingerprint);
-                !is_superseded
-            });
-        }
+    pub fn drop_superseded(&self, superseded: &Marks) {
+        self.shards.iter().for_each(|shard| shard.lock().retain(|_, found| !superseded.contains(found.mark)));
     }
 
     /// Passes a kept account to `look`, and returns the result of `look`.
@@ -88,13 +82,11 @@ impl<T> Newest<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::state::superseded::superseded_among;
-    use crate::{Superseded, Version};
 
     const ADDRESS: [u8; 32] = [9; 32];
 
     fn keep(newest: &Newest<usize>, address: [u8; 32], (slot, number): (u64, u32), value: usize) {
-        newest.keep(address, StorageRef { number, slot, id: 1 }, Fingerprint([1, 2, 3]), value);
+        newest.keep(address, StorageRef { number, slot, id: 1 }, 136, value);
     }
 
     fn kept(newest: &Newest<usize>) -> Option<usize> {
@@ -118,11 +110,12 @@ mod tests {
     fn superseded_versions_are_dropped() {
         let newest = Newest::new(1);
         keep(&newest, ADDRESS, (5, 0), 1);
-        newest.drop_superseded(&Superseded::default());
+        let mut superseded = Marks::default();
+        superseded.insert(mark_of(1, 136));
+        superseded.insert(mark_of(0, 0));
+        newest.drop_superseded(&superseded);
         assert_eq!(kept(&newest), Some(1), "nothing supersedes it");
-        // A tombstone in a newer storage closes the account.
-        let version = |storage, is_tombstone| Version::new(Fingerprint([1, 2, 3]), storage, is_tombstone, 0);
-        let superseded = superseded_among(&[version(0, false), version(1, true)], &u64::from);
+        superseded.insert(mark_of(0, 136));
         newest.drop_superseded(&superseded);
         assert_eq!(kept(&newest), None);
     }

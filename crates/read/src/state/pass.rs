@@ -1,36 +1,42 @@
 //! Passes over records: workers hash and log each record, subtract it, or show it to a visitor.
 
 use roaring::RoaringBitmap;
-use slotpress_base::Result;
+use slotpress_base::{Error, Result};
 use slotpress_format::{Address, LatticeAccumulator, Record, RecordFault, RecordFaultKind, RecordSink};
 
 use super::accounts::Accounts;
-use crate::state::fingerprint::Fingerprint;
 use crate::state::marks::is_marked;
-use crate::state::second_pass::{SecondPass, StateVisitor, StateWorker};
 use crate::state::sums::Sums;
 use crate::state::superseded::is_listed;
 use crate::state::version::Batch;
+use crate::state::visitor::{StateVisitor, StateWorker};
 use crate::{Check, FindingPlace, Findings, RecordVisitor, RecordWorker, Rule, StorageRef, Superseded, Version};
 
+/// What a pass does. A check adds, then subtracts. A visit logs, then shows.
 #[derive(Clone, Copy)]
 pub enum Task<'a> {
-    /// Hash and log every record.
-    Add,
+    /// Hash and log every record. Pass it to the visitor, if there is one, unless a newer archive is
+    /// known to supersede it.
+    Add(Option<&'a dyn StateVisitor>),
     /// Subtract the superseded records, and report accounts that a storage holds twice.
     Subtract(&'a Superseded),
-    /// Hash and log every record, and pass it to a visitor unless a newer archive is known to
-    /// supersede it.
-    AddAndShow(&'a dyn StateVisitor),
+    /// Log every record.
     Log,
-    /// Pass every record to a visitor; if the state is checked, hash those that nothing supersedes.
-    Visit(&'a SecondPass<'a>),
+    /// Pass every record to the visitor. If the state is checked (`true`), hash those that nothing
+    /// supersedes.
+    Show(&'a dyn StateVisitor, &'a Superseded, bool),
 }
 
 pub struct AccountsPass<'a> {
     pub accounts: &'a Accounts,
     pub findings: &'a Findings,
     pub task: Task<'a>,
+}
+
+impl<'a> AccountsPass<'a> {
+    pub fn new(accounts: &'a Accounts, findings: &'a Findings, task: Task<'a>) -> Self {
+        Self { accounts, findings, task }
+    }
 }
 
 impl RecordVisitor for AccountsPass<'_> {
@@ -40,6 +46,18 @@ impl RecordVisitor for AccountsPass<'_> {
 
     fn check(&self) -> Result<()> {
         self.accounts.check()
+    }
+
+    fn lost(&self, storage: Option<StorageRef>, error: Error) -> Result<()> {
+        match (storage, self.task) {
+            (Some(storage), _) => {
+                self.findings.lose_accounts();
+                self.findings.add_error(Rule::Ledger, &FindingPlace::storage(storage.slot, storage.id), &error)
+            }
+            // The first pass reported it.
+            (None, Task::Subtract(_)) => Ok(()),
+            (None, _) => Err(error),
+        }
     }
 }
 
@@ -70,8 +88,7 @@ impl<'a> AccountsWorker<'a> {
             task: *task,
             storage: StorageRef::default(),
             shown: match task {
-                Task::Visit(pass) => Some(pass.visitor.new_worker()),
-                Task::AddAndShow(visitor) => Some(visitor.new_worker()),
+                Task::Show(visitor, ..) | Task::Add(Some(visitor)) => Some(visitor.new_worker()),
                 _ => None,
             },
             listed: [&[]; 2],
@@ -96,18 +113,19 @@ impl<'a> AccountsWorker<'a> {
     }
 
     /// Adds a record to the state. Keeps its account if that is compared with the bank file.
-    fn add(&mut self, fingerprint: Fingerprint, record: &Record<'_>) {
-        self.accounts.stakes.look_at(self.storage, fingerprint, record);
+    fn add(&mut self, record: &Record<'_>) {
+        self.accounts.stakes.look_at(self.storage, record);
         self.contribute(record);
     }
 
     /// Logs a record, unless a newer archive is known to hold its account.
-    fn log(&mut self, fingerprint: Fingerprint, record: &Record<'_>, is_added: bool) {
+    fn log(&mut self, record: &Record<'_>, is_added: bool) {
         let (storage, is_tombstone) = (self.storage, record.header.lamports == 0);
+        let fingerprint = self.accounts.printer.of(&record.header.pubkey);
         self.sums.records += 1;
         self.sums.tombstones += u64::from(is_tombstone);
         if self.accounts.is_in_newer(storage.number, &fingerprint) {
-            self.sums.skipped += 1;
+            self.sums.superseded += 1;
             return;
         }
         if let Some(kept_records) = self.accounts.kept_records.as_ref().filter(|_| is_added) {
@@ -116,28 +134,30 @@ impl<'a> AccountsWorker<'a> {
         if self.batch.push(Version::new(fingerprint, storage.number, is_tombstone, record.offset_bytes)) {
             self.flush();
         }
-        self.accounts.well_known.look_at(storage, fingerprint, record);
+        self.accounts.well_known.look_at(storage, record);
         if is_added && !is_tombstone {
-            self.add(fingerprint, record);
+            self.add(record);
         }
         self.show(record, false);
     }
 
-    fn visit(&mut self, fingerprint: Fingerprint, record: &Record<'_>, is_checked: bool) {
-        let is_superseded =
-            self.accounts.is_in_newer(self.storage.number, &fingerprint) || is_marked(self.marks, record.offset_bytes);
+    fn visit(&mut self, record: &Record<'_>, is_checked: bool) {
+        let is_in_newer =
+            || self.accounts.is_in_newer(self.storage.number, &self.accounts.printer.of(&record.header.pubkey));
+        let is_superseded = is_marked(self.marks, record.offset_bytes) || is_in_newer();
         if is_checked && !is_superseded && record.header.lamports > 0 {
-            self.add(fingerprint, record);
+            self.add(record);
         }
         self.show(record, is_superseded);
     }
 
-    fn subtract(&mut self, fingerprint: Fingerprint, record: &Record<'_>) {
-        let [to_subtract, duplicates] = self.listed;
-        if is_listed(to_subtract, &fingerprint) {
+    fn subtract(&mut self, record: &Record<'_>) {
+        let fingerprint = self.accounts.printer.of(&record.header.pubkey);
+        let [is_superseded, is_twice] = self.listed.map(|list| is_listed(list, &fingerprint));
+        if is_superseded {
             self.contribute(record);
         }
-        if is_listed(duplicates, &fingerprint) {
+        if is_twice {
             let mut place = FindingPlace::storage(self.storage.slot, self.storage.id).at(record.offset_bytes);
             place.account = Some(Address(record.header.pubkey));
             self.tell(self.findings.add_at(Rule::DuplicateAccount, &place, "once", "more than once"));
@@ -161,28 +181,25 @@ impl RecordWorker for AccountsWorker<'_> {
     fn begin(&mut self, storage: StorageRef) {
         self.storage = storage;
         match self.task {
-            Task::Subtract(Superseded { to_subtract, duplicates, .. }) => {
-                self.listed = [to_subtract, duplicates].map(|list| list.of_storage(storage.number));
-            }
-            Task::Visit(pass) => self.marks = pass.superseded.of_storage(storage.number),
-            _ => {}
+            Task::Subtract(superseded) => self.listed = superseded.listed_in(storage.number),
+            Task::Show(_, superseded, _) => self.marks = superseded.records.of_storage(storage.number),
+            Task::Add(_) | Task::Log => {}
         }
     }
 }
 
 impl RecordSink for AccountsWorker<'_> {
     fn record(&mut self, record: Record<'_>) {
-        let fingerprint = self.accounts.printer.of(&record.header.pubkey);
         match self.task {
-            Task::Add | Task::AddAndShow(_) => self.log(fingerprint, &record, true),
-            Task::Log => self.log(fingerprint, &record, false),
-            Task::Visit(pass) => self.visit(fingerprint, &record, pass.is_checked),
-            Task::Subtract(_) => self.subtract(fingerprint, &record),
+            Task::Add(_) => self.log(&record, true),
+            Task::Log => self.log(&record, false),
+            Task::Show(_, _, is_checked) => self.visit(&record, is_checked),
+            Task::Subtract(_) => self.subtract(&record),
         }
     }
 
     fn fault(&mut self, fault: RecordFault) {
-        if matches!(self.task, Task::Subtract(_) | Task::Visit(_)) {
+        if matches!(self.task, Task::Subtract(_) | Task::Show(..)) {
             return; // The first pass reported it.
         }
         if matches!(self.task, Task::Log) && fault.kind.loses_records() {

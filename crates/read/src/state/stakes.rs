@@ -12,9 +12,8 @@ use slotpress_format::{
     DELEGATIONS_MAX, Delegation, Hash, Record, STAKE, Stakes, VOTE, VOTE_ACCOUNTS_MAX, VoteAccount,
 };
 
-use super::fingerprint::Fingerprint;
+use super::marks::Marks;
 use super::newest::Newest;
-use super::superseded::Superseded;
 use crate::{Check, FindingPlace, Findings, Rule, StorageRef};
 
 const ACCOUNTS_MAX: usize = DELEGATIONS_MAX + VOTE_ACCOUNTS_MAX;
@@ -51,7 +50,7 @@ impl Default for StakeAccounts {
 
 impl StakeAccounts {
     /// Keeps a record with lamports if it is a vote account or a delegated stake account.
-    pub fn look_at(&self, storage: StorageRef, fingerprint: Fingerprint, record: &Record<'_>) {
+    pub fn look_at(&self, storage: StorageRef, record: &Record<'_>) {
         let header = &record.header;
         let staked = match header.owner {
             STAKE => Delegation::of_account(record.data).map(Staked::Delegation),
@@ -63,11 +62,11 @@ impl StakeAccounts {
             _ => return,
         };
         if let Some(staked) = staked {
-            self.newest.keep(header.pubkey, storage, fingerprint, staked);
+            self.newest.keep(header.pubkey, storage, record.offset_bytes, staked);
         }
     }
 
-    pub fn drop_superseded(&self, superseded: &Superseded) {
+    pub fn drop_superseded(&self, superseded: &Marks) {
         self.newest.drop_superseded(superseded);
     }
 
@@ -174,8 +173,7 @@ mod tests {
         let mut header = RecordHeader::parse(&[0; 136]);
         (header.owner, header.pubkey, header.lamports) = (owner, address, 1);
         let storage = StorageRef { number, slot, id: 1 };
-        let fingerprint = Fingerprint([1, 2, 3]);
-        stakes.look_at(storage, fingerprint, &Record { offset_bytes: 0, header: &header, data });
+        stakes.look_at(storage, &Record { offset_bytes: 0, header: &header, data });
     }
 
     fn voter(stakes: &StakeAccounts, address: [u8; 32]) -> Option<u8> {

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
 use slotpress_base::{
-    AHEAD_BYTES, Ahead, Error, ErrorKind, Progress, Reading, Result, read_ahead, run_in_order, to_usize,
+    AHEAD_BYTES, Ahead, ErrorKind, Progress, Reading, Result, ShowPath, read_ahead, run_in_order, to_usize,
 };
 use slotpress_format::{Entry, EntryKind, RecordWalker};
 
@@ -15,30 +15,28 @@ use crate::plan::PlannedStorage;
 use crate::{EntryUse, Pass, Plan, RecordVisitor, StorageRef, Visitor};
 
 /// Passes the records of all storages, or of the `wanted` ones, to `records`. `first_storage` is
-/// the number of the archive's first storage; empty ones have none. With `is_strict`, unreadable
-/// records are an error; other problems never are.
+/// the number of the archive's first storage; empty ones have none. Problems are ignored, except
+/// that `records` is told of lost records.
 pub fn read_again(
     archive: &Archive,
     first_storage: u32,
     wanted: Option<&HashSet<u32>>,
     records: &dyn RecordVisitor,
-    is_strict: bool,
     threads: usize,
     progress: &dyn Progress,
 ) -> Result<()> {
-    let visitor = Again { records, wanted, is_strict, next_storage: AtomicU32::new(first_storage) };
+    let visitor = Again { records, wanted, next_storage: AtomicU32::new(first_storage) };
     archive.read(&Pass { is_wanted_only: wanted.is_some(), ..Pass::new(threads, progress) }, &visitor).map(drop)
 }
 
 struct Again<'a> {
     records: &'a dyn RecordVisitor,
-    is_strict: bool,
     wanted: Option<&'a HashSet<u32>>,
     next_storage: AtomicU32,
 }
 
 impl Visitor for Again<'_> {
-    fn entry(&self, _: u32, entry: &Entry) -> Result<EntryUse> {
+    fn entry(&self, entry: &Entry) -> Result<EntryUse> {
         let EntryKind::Storage { slot, id } = entry.kind else { return Ok(EntryUse::default()) };
         if entry.content_bytes == 0 {
             return Ok(EntryUse::default());
@@ -50,17 +48,13 @@ impl Visitor for Again<'_> {
 
     fn problem(&self, problem: Problem<'_>) -> Result<()> {
         match problem {
-            problem @ Problem::LostRecords { .. } if self.is_strict => Err(problem.into_error()),
+            problem @ Problem::LostRecords { .. } => self.records.lost(None, problem.into_error()),
             _ => Ok(()),
         }
     }
 
     fn records(&self) -> Option<&dyn RecordVisitor> {
         Some(self.records)
-    }
-
-    fn check(&self) -> Result<()> {
-        self.records.check()
     }
 }
 
@@ -70,16 +64,14 @@ const READ_BYTES: u64 = 1024 * 1024;
 /// First bytes of a storage that are read ahead: most storages are not longer.
 const FIRST_BYTES: u64 = 4 * READ_BYTES;
 
-/// Passes the records of all or the wanted storages of a ledger to a visitor. Storages are numbered
-/// in the order of the plan. Calls `on_damage` for each damaged storage, and ends if that returns
-/// an error.
-pub fn read_storages(
+/// Passes the records of all or the wanted storages of a ledger to a visitor, and tells it of damaged
+/// storages. Storages are numbered in the order of the plan.
+fn read_storages(
     plan: &Plan,
-    visitor: &dyn RecordVisitor,
     wanted: Option<&HashSet<u32>>,
+    visitor: &dyn RecordVisitor,
     threads: usize,
     progress: &dyn Progress,
-    on_damage: &(dyn Fn(StorageRef, Error) -> Result<()> + Sync),
 ) -> Result<()> {
     let is_wanted = |(number, _): &(u32, _)| wanted.is_none_or(|wanted| wanted.contains(number));
     let storages = (0..).zip(&plan.storages).filter(is_wanted);
@@ -98,7 +90,9 @@ pub fn read_storages(
                 if !ahead.take(buffer) {
                     match read_piece(plan, storage, at, READ_BYTES, buffer) {
                         // The `.data` file of a split storage is checked only here.
-                        Err(error) if error.kind() == ErrorKind::Damaged => return on_damage(storage_ref, error),
+                        Err(error) if error.kind() == ErrorKind::Damaged => {
+                            return visitor.lost(Some(storage_ref), error);
+                        }
                         read => read?,
                     }
                 }
@@ -140,7 +134,8 @@ impl Storages {
     /// be read in order.
     pub fn list(&self) -> Option<Vec<(u32, u64, u64)>> {
         let storage = |entry: &Entry| match entry.kind {
-            EntryKind::Storage { slot, .. } => Some((slot, entry.content_bytes)),
+            // An empty storage has no number.
+            EntryKind::Storage { slot, .. } if entry.content_bytes > 0 => Some((slot, entry.content_bytes)),
             _ => None,
         };
         let storages: Vec<(u64, u64)> = match self {
@@ -158,20 +153,23 @@ impl Storages {
         }
     }
 
-    /// Passes the records of all or the wanted storages to a visitor.
+    /// Passes the records of all or the wanted storages to a visitor. The first storage has the
+    /// number `first_storage`, which is 0 in a ledger.
     ///
     /// # Errors
-    /// They cannot be read, or not all of them.
+    /// They cannot be read, or the visitor does not accept that some cannot.
     pub fn read(
         &self,
-        visitor: &dyn RecordVisitor,
+        first_storage: u32,
         wanted: Option<&HashSet<u32>>,
+        visitor: &dyn RecordVisitor,
         threads: usize,
         progress: &dyn Progress,
     ) -> Result<()> {
         match self {
-            Self::Archive(archive) => read_again(archive, 0, wanted, visitor, true, threads, progress),
-            Self::Ledger(plan) => read_storages(plan, visitor, wanted, threads, progress, &|_, error| Err(error)),
+            Self::Archive(archive) => read_again(archive, first_storage, wanted, visitor, threads, progress)
+                .map_err(|error| error.within_damaged(archive.path().shown())),
+            Self::Ledger(plan) => read_storages(plan, wanted, visitor, threads, progress),
         }
     }
 }

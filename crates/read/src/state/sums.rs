@@ -30,8 +30,10 @@ pub struct Sums {
     pub records: u64,
     /// Records without lamports, which close an account.
     pub tombstones: u64,
-    /// Records that were skipped because a newer archive holds their account.
-    pub skipped: u64,
+    /// Records that a newer one supersedes.
+    pub superseded: u64,
+    /// Newest versions with lamports.
+    pub accounts: u64,
 }
 
 impl Sums {
@@ -39,13 +41,6 @@ impl Sums {
         self.state.add(&other.state);
         self.records += other.records;
         self.tombstones += other.tombstones;
-        self.skipped += other.skipped;
+        self.superseded += other.superseded;
     }
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StateCounts {
-    /// Newest versions with lamports.
-    pub accounts: u64,
-    pub superseded: u64,
 }

@@ -2,6 +2,7 @@
 //! partitions. No I/O.
 
 use crate::state::fingerprint::Fingerprint;
+use crate::state::marks::{Mark, mark_of};
 
 /// An item of a log: some facts about one record of an account.
 pub trait LogItem: Copy + Ord + Send + Sync {
@@ -27,10 +28,6 @@ const BATCH_ITEMS: usize = 32 * 1024;
 
 pub const ITEM_BYTES: u64 = Version::BYTES as u64;
 
-/// Records start at multiples of 8 bytes, so an offset in a storage (at most 16 GiB) fits in 32
-/// bits.
-const OFFSET_UNIT_BYTES: u64 = 8;
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version {
     pub fingerprint: Fingerprint,
@@ -45,11 +42,12 @@ impl Version {
     /// A record at `offset_bytes` of a storage; storage numbers are below 2^31.
     pub fn new(fingerprint: Fingerprint, storage: u32, is_tombstone: bool, offset_bytes: u64) -> Self {
         let tagged_storage = storage << 1 | u32::from(is_tombstone);
-        Self { fingerprint, tagged_storage, offset_units: (offset_bytes / OFFSET_UNIT_BYTES) as u32 }
+        Self { fingerprint, tagged_storage, offset_units: mark_of(storage, offset_bytes).1 }
     }
 
-    pub fn offset_bytes(&self) -> u64 {
-        u64::from(self.offset_units) * OFFSET_UNIT_BYTES
+    /// Place of the record.
+    pub fn mark(&self) -> Mark {
+        (self.storage(), self.offset_units)
     }
 
     pub fn storage(&self) -> u32 {

@@ -7,7 +7,6 @@ use slotpress_format::{
     CLOCK, REDUCED_STAKE_CHANGES, Record, RecordHeader, SHORTER_SLOTS, SLOT_HISTORY, STAKE_HISTORY,
 };
 
-use super::fingerprint::Fingerprint;
 use super::newest::Newest;
 use crate::StorageRef;
 
@@ -49,18 +48,14 @@ pub struct WellKnownAccount {
 
 pub type WellKnownAccounts = BTreeMap<[u8; 32], WellKnownAccount>;
 
-#[derive(Debug)]
-pub struct WellKnown(Newest<WellKnownAccount>);
-
-impl Default for WellKnown {
-    fn default() -> Self {
-        Self(Newest::new(ADDRESSES.len()))
+impl Newest<WellKnownAccount> {
+    /// Prepares to keep all of them.
+    pub fn of_well_known() -> Self {
+        Self::new(ADDRESSES.len())
     }
-}
 
-impl WellKnown {
     /// Keeps a record, also a tombstone, if its account has one of the addresses.
-    pub fn look_at(&self, storage: StorageRef, fingerprint: Fingerprint, record: &Record<'_>) {
+    pub fn look_at(&self, storage: StorageRef, record: &Record<'_>) {
         let address = record.header.pubkey;
         if !FIRST_BYTES[usize::from(address[0])] || !ADDRESSES.contains(&address) {
             return;
@@ -68,13 +63,13 @@ impl WellKnown {
         let data = &record.data[..record.data.len().min(KEPT_BYTES_MAX)];
         let RecordHeader { lamports, owner, .. } = *record.header;
         let account = WellKnownAccount { lamports, owner, data: data.into() };
-        self.0.keep(address, storage, fingerprint, account);
+        self.keep(address, storage, record.offset_bytes, account);
     }
 
     /// The newest versions of the accounts, also of closed ones.
     pub fn accounts(&self) -> WellKnownAccounts {
         let mut accounts = WellKnownAccounts::new();
-        self.0.each(|address, account| drop(accounts.insert(*address, account.clone())));
+        self.each(|address, account| drop(accounts.insert(*address, account.clone())));
         accounts
     }
 }
@@ -86,13 +81,13 @@ mod tests {
     /// Data beyond the limit, and accounts at other addresses, are not kept.
     #[test]
     fn what_is_kept() {
-        let known = WellKnown::default();
+        let known = Newest::of_well_known();
         let look_at = |address: [u8; 32], data: &[u8]| {
             let mut header = RecordHeader::parse(&[0; 136]);
             (header.owner, header.pubkey, header.lamports) = ([8; 32], address, 1);
             let storage = StorageRef { number: 0, slot: 5, id: 1 };
             let record = Record { offset_bytes: 0, header: &header, data };
-            known.look_at(storage, Fingerprint([1, 2, 3]), &record);
+            known.look_at(storage, &record);
         };
         let mut near = CLOCK;
         near[31] ^= 1;

@@ -97,6 +97,26 @@ pub struct CatalogVerdict {
 }
 
 impl CatalogVerdict {
+    /// Adds an archive that is not damaged.
+    fn add(&mut self, verdict: &ArchiveVerdict<'_>) {
+        let report = match &verdict.report {
+            Ok(report) => report,
+            Err(error) => {
+                self.error.get_or_insert_with(|| error.clone());
+                return;
+            }
+        };
+        let left_out: Vec<Check> = report.left_out().map(|check| check.name).collect();
+        let count = if left_out.is_empty() { &mut self.good } else { &mut self.partly };
+        *count = count.saturating_add(1);
+        self.left_out.extend(left_out);
+        if let Some(why) = verdict.why_not_checked() {
+            let error =
+                Error::failed(format!("its state was not checked: {why}")).within(verdict.archive.path().shown());
+            self.error.get_or_insert(error.with_hint(hint::GIVE_FULL_ARCHIVE));
+        }
+    }
+
     /// Succeeds if all archives were verified and none is damaged. `place` names the catalog's
     /// directory, server or store.
     ///
@@ -144,25 +164,10 @@ pub fn verify_catalog(
         let base = ArchiveBase::of(archive.name.base_slot, &all, &damaged);
         let report = verify_one(archive, base, open, options, progress);
         let verdict = ArchiveVerdict { archive, base, report, asks_state: options.why_not_state().is_none() };
-        if verdict.is_damaged() {
-            damaged.push(archive.path());
-        }
-        if let Ok(report) = verdict.report.as_ref()
-            && report.ok
-        {
-            let left_out: Vec<Check> = report.left_out().map(|check| check.name).collect();
-            let count = if left_out.is_empty() { &mut found.good } else { &mut found.partly };
-            *count = count.saturating_add(1);
-            found.left_out.extend(left_out);
-        }
         match &verdict.report {
             Err(error) if error.kind() == ErrorKind::Interrupted => return Err(error.clone()),
-            Err(error) if !verdict.is_damaged() => drop(found.error.get_or_insert_with(|| error.clone())),
-            _ => {
-                let error = |why| Error::failed(format!("its state was not checked: {why}"));
-                let error = verdict.why_not_checked().map(error).map(|error| error.within(archive.path().shown()));
-                found.error = found.error.or_else(|| Some(error?.with_hint(hint::GIVE_FULL_ARCHIVE)));
-            }
+            _ if verdict.is_damaged() => damaged.push(archive.path()),
+            _ => found.add(&verdict),
         }
         on_verdict(&verdict);
     }

@@ -1,18 +1,15 @@
 //! Settings of a verification, and what each part of it is told: options, visitors and progress.
 
-use std::collections::HashSet;
 use std::path::Path;
 
 use derive_setters::Setters;
 use slotpress_base::{Error, IoPolicy, Progress, Result, ShowPath, Step, available_threads, hint, quantity};
-use slotpress_format::{BankFile, Root};
+use slotpress_format::Root;
 
 use crate::state::accounts::Accounts;
 use crate::state::check::incremental_alone;
-use crate::state::finish::{finish_check, finish_visit, log_bytes, typical_records};
-use crate::state::second_pass::StateVisitor;
-use crate::state::sums::StateCounts;
-use crate::{Check, CheckMode, CheckOptions, Findings, NamedArchive, SnapshotClient, Task};
+use crate::state::visitor::StateVisitor;
+use crate::{CheckMode, CheckOptions, NamedArchive, SnapshotClient, Task};
 
 /// Clients, checks and settings of a verification.
 #[derive(Clone, Debug, Setters)]
@@ -96,8 +93,7 @@ impl<'a> Job<'a> {
     pub fn first_task(&self) -> Task<'a> {
         match (self.visitor, self.observer) {
             (Some(_), _) => Task::Log,
-            (None, Some(observer)) => Task::AddAndShow(observer),
-            (None, None) => Task::Add,
+            (None, observer) => Task::Add(observer),
         }
     }
 
@@ -118,36 +114,7 @@ impl<'a> Job<'a> {
     pub fn stage(&self) -> &'static str {
         if self.visitor.is_some() { "Reading" } else { "Verifying" }
     }
-
-    /// Makes the second pass over the necessary storages, and judges the state.
-    pub fn finish_state(
-        &self,
-        accounts: &Accounts,
-        bank: Option<&BankFile>,
-        findings: &Findings,
-        path: &Path,
-        read_again: ReadSome<'_>,
-    ) -> Result<StateCounts> {
-        let Self { options, visitor, progress, .. } = *self;
-        if let Some(why) = options.why_not_state() {
-            findings.skip(Check::State, why);
-        }
-        match visitor {
-            None if !self.reads_records() => Ok(StateCounts::default()),
-            None => finish_check(accounts, bank, findings, options.threads, progress, &mut |task, wanted| {
-                progress.stage("Subtracting", None);
-                read_again(task, Some(wanted))
-            }),
-            Some(_) if findings.has_lost_accounts() => Err(lost_records(path)),
-            Some(visitor) => {
-                progress.stage("Sorting", None);
-                finish_visit(accounts, bank, findings, visitor, options.threads, &mut |task| read_again(task, None))
-            }
-        }
-    }
 }
-
-type ReadSome<'a> = &'a mut dyn FnMut(Task<'_>, Option<&HashSet<u32>>) -> Result<()>;
 
 /// Error for a visit of accounts if some records cannot be read.
 pub fn lost_records(path: &Path) -> Error {
@@ -160,11 +127,10 @@ pub fn lost_records(path: &Path) -> Error {
 pub(crate) fn new_accounts(job: &Job<'_>, storages_bytes: u64) -> Result<Accounts> {
     let CheckOptions { memory_bytes, temporary_dir, .. } = &job.options.check;
     let spill_dir = job.options.check.spill_dir(None);
-    let (room_bytes, records) = (log_bytes(storages_bytes), typical_records(storages_bytes));
     let accounts = match job.visitor {
-        None => Accounts::keeping_records(*memory_bytes, &spill_dir, room_bytes, records)?,
+        None => Accounts::keeping_records(*memory_bytes, &spill_dir, storages_bytes)?,
         // The other half is for marks of superseded records.
-        Some(_) => Accounts::new(*memory_bytes / 2, &spill_dir, room_bytes)?,
+        Some(_) => Accounts::new(*memory_bytes / 2, &spill_dir, storages_bytes)?,
     };
     if !job.reads_records() {
         return Ok(accounts);

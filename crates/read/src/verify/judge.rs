@@ -7,15 +7,15 @@ use slotpress_base::bytes::count;
 use slotpress_base::{Error, Result};
 use slotpress_format::ArchiveName;
 
-use super::job::Job;
+use super::job::{Job, lost_records};
 use super::part::Part;
-use super::report::{Counts, ObsoleteTotals, VerifyReport};
+use super::report::{Counts, VerifyReport};
 use crate::archive::Archive;
 use crate::state::accounts::Accounts;
 use crate::state::check::judge_expectations;
-use crate::state::second_pass::StateFacts;
+use crate::state::finish::{finish_check, finish_visit};
 use crate::state::storages::Storages;
-use crate::state::sums::StateCounts;
+use crate::state::visitor::StateFacts;
 use crate::{Check, Failure, Findings, Member, Rule, SnapshotClient, judge_pair, judge_root};
 
 /// Clients that start from ledgers: Firedancer starts only from archives.
@@ -26,14 +26,38 @@ pub fn judge(read: Vec<Part>, accounts: &Accounts, job: &Job<'_>) -> Result<Veri
     let lossy = read.iter().find(|one| one.findings.has_lost_accounts());
     let newest = judge_together(&read, job)?;
     if let (Some(bank), Some(visitor)) = (&newest.bank, job.visitor) {
-        let parts = read.iter().map(Part::described).collect();
+        let parts = read.iter().map(|one| one.facts.clone()).collect();
         visitor.begin(&StateFacts { bank, parts, well_known: accounts.well_known.accounts() })?;
     }
-    let path = &lossy.unwrap_or(newest).path;
-    let counted = job.finish_state(accounts, newest.bank.as_ref(), &newest.findings, path, &mut |task, wanted| {
-        read.iter().try_for_each(|one| one.read_again(accounts, task, wanted, job))
-    })?;
-    Ok(report_on(read, &counted, accounts, job))
+    read_again(&read, newest, lossy, accounts, job)?;
+    Ok(report_on(read, accounts, job))
+}
+
+/// Reads again what the check or the visit of the state needs, and judges the state. Not all records
+/// of `lossy` could be read.
+fn read_again(read: &[Part], newest: &Part, lossy: Option<&Part>, accounts: &Accounts, job: &Job<'_>) -> Result<()> {
+    let Job { options, visitor, progress, .. } = *job;
+    let (bank, findings, threads) = (newest.bank.as_ref(), &newest.findings, options.threads);
+    if let Some(why) = options.why_not_state() {
+        findings.skip(Check::State, why);
+    }
+    match (visitor, lossy) {
+        (None, _) if !job.reads_records() => Ok(()),
+        (None, _) => finish_check(accounts, bank, findings, threads, progress, &mut |task, wanted| {
+            progress.stage("Subtracting", None);
+            read.iter().try_for_each(|one| one.read_records(accounts, task, Some(wanted), job))
+        }),
+        (Some(_), Some(lossy)) => Err(lost_records(&lossy.facts.path)),
+        (Some(visitor), None) => {
+            progress.stage("Sorting", None);
+            finish_visit(accounts, bank, findings, visitor, threads, &mut |task| {
+                read.iter().try_for_each(|one| {
+                    progress.stage("Visiting", Some(one.storages.length_bytes()));
+                    one.read_records(accounts, task, None, job)
+                })
+            })
+        }
+    }
 }
 
 /// Makes the checks that need all parts, but not their accounts. Returns the newest part.
@@ -70,7 +94,7 @@ fn judge_together<'a>(read: &'a [Part], job: &Job<'_>) -> Result<&'a Part> {
 const MAYBE_INCREMENTAL: &str = "if it is an incremental archive, give its full archive first";
 
 /// Makes the report. `read` has the newest first.
-fn report_on(read: Vec<Part>, counted: &StateCounts, accounts: &Accounts, job: &Job<'_>) -> VerifyReport {
+fn report_on(read: Vec<Part>, accounts: &Accounts, job: &Job<'_>) -> VerifyReport {
     let options = job.options;
     let is_nameless = matches!(&read[..], [one] if one.archive().is_some_and(|archive| archive.name.is_none()));
     let base_slot = read.first().and_then(Part::base_slot);
@@ -79,15 +103,15 @@ fn report_on(read: Vec<Part>, counted: &StateCounts, accounts: &Accounts, job: &
     let roots = read.iter().rev().filter_map(Part::archive).map(Archive::root).collect();
     let mut counts = Counts::default();
     read.iter().for_each(|one| add_part(&mut counts, one));
-    counts.add_state(counted, &accounts.sums(), accounts.spilled_bytes());
+    counts.add_state(&accounts.sums(), accounts.spilled_bytes());
     let (mut findings, mut paths) = (Findings::new(), Vec::new());
     let names = own_names(&read);
     for one in read {
         match one.storages {
-            Storages::Archive(_) => findings.absorb(one.findings, &one.path),
+            Storages::Archive(_) => findings.absorb(one.findings, &one.facts.path),
             Storages::Ledger(_) => findings = one.findings,
         }
-        paths.insert(0, one.path);
+        paths.insert(0, one.facts.path);
     }
     let clients = if counts.obsolete.is_some() {
         CLIENTS_OF_LEDGERS.to_vec()
@@ -103,17 +127,25 @@ fn report_on(read: Vec<Part>, counted: &StateCounts, accounts: &Accounts, job: &
         let of_state = report.failures.iter_mut().filter(|failure| failure.check == Check::State);
         of_state.for_each(|failure| failure.hint = MAYBE_INCREMENTAL.into());
     }
-    let is_of_name =
-        |failure: &Failure| matches!(failure.rule, Rule::NameUnknown | Rule::NameMismatch | Rule::ExtensionWrong);
-    if report.was_made(Check::State) && report.failures.iter().all(is_of_name) {
-        for failure in &mut report.failures {
+    report.hint_at_names(&names);
+    report.bank = bank;
+    report
+}
+
+impl VerifyReport {
+    /// If nothing but names is wrong, tells the right ones.
+    fn hint_at_names(&mut self, names: &[(PathBuf, ArchiveName)]) {
+        use Rule::{ExtensionWrong, NameMismatch, NameUnknown};
+        let is_of_name = |failure: &Failure| matches!(failure.rule, NameUnknown | NameMismatch | ExtensionWrong);
+        if !self.was_made(Check::State) || !self.failures.iter().all(is_of_name) {
+            return;
+        }
+        for failure in &mut self.failures {
             if let Some((_, name)) = names.iter().find(|(path, _)| Some(path) == failure.place.path.as_ref()) {
                 failure.hint = format!("all but the name is good: name it {name}").into();
             }
         }
     }
-    report.bank = bank;
-    report
 }
 
 /// Names that archives should have, by their contents. `read` has the newest first.
@@ -123,7 +155,7 @@ fn own_names(read: &[Part]) -> Vec<(PathBuf, ArchiveName)> {
         let base_slot = one.base_slot().or(base.map(|bank| bank.slot));
         let (bank, extension) = (one.bank.as_ref()?, one.archive()?.compression.extension());
         let name = ArchiveName { base_slot, slot: bank.slot, hash: bank.snapshot_hash(), extension };
-        Some((one.path.clone(), name))
+        Some((one.facts.path.clone(), name))
     };
     read.iter().enumerate().filter_map(name_of).collect()
 }
@@ -136,7 +168,7 @@ fn add_part(counts: &mut Counts, part: &Part) {
         Storages::Archive(archive) => count(&mut counts.input_bytes, archive.length_bytes()),
         Storages::Ledger(plan) => {
             counts.input_bytes = plan.content_bytes();
-            counts.obsolete = Some(ObsoleteTotals { records: plan.obsolete_records, bytes: plan.obsolete_bytes });
+            counts.obsolete = Some((plan.obsolete_records, plan.obsolete_bytes));
         }
     }
 }

@@ -12,6 +12,7 @@ use slotpress_format::{
 
 use crate::archive::documents::parse_bank;
 use crate::state::storages::Storages;
+use crate::state::visitor::StatePart;
 use crate::verify::job::{Job, new_accounts};
 use crate::verify::judge::{CLIENTS_OF_LEDGERS, judge};
 use crate::verify::part::Part;
@@ -50,11 +51,10 @@ pub(crate) fn read_ledger(
         let what = format!("{}: a restore into this ledger was killed before its end", journal.shown());
         job.progress.warn(&format!("{what}: {RESTORE_JOURNAL_HINT}"));
     }
-    let findings = Findings::new();
     let stopwatch = Stopwatch::start();
     let mut report = match find_bank_snapshot_with_gaps(paths, slot, job.options.threads) {
         Ok(snapshot) => read_snapshot(snapshot, base_slot, &job)?,
-        Err(error) => failed_report(error, findings, &paths.ledger, &job)?,
+        Err(error) => failed_report(error, Findings::new(), &paths.ledger, &job)?,
     };
     report.elapsed = stopwatch.elapsed();
     Ok(report)
@@ -86,22 +86,17 @@ fn read_snapshot(snapshot: BankSnapshot, base_slot: Option<u64>, job: &Job<'_>) 
     }
     let accounts = new_accounts(job, plan.content_bytes())?;
     for storage in &plan.storages {
-        accounts.add_storage(storage.file.slot, storage.file.id, storage.content_bytes);
+        accounts.add_storage(storage.file.slot, storage.file.id);
     }
-    let (storage_count, tar_bytes) = (accounts.storage_count(), plan.tar_bytes());
-    let (frames, first_storage, is_of_firedancer) = (0, 0, false);
-    let storages = Storages::Ledger(Box::new(plan));
     let part = Part {
-        path,
-        storages,
+        facts: StatePart { path, root: None, first_storage: 0, is_of_firedancer: false },
         findings,
         bank,
-        storage_count,
-        tar_bytes,
-        frames,
-        first_storage,
-        is_of_firedancer,
+        storage_count: accounts.storage_count(),
+        tar_bytes: plan.tar_bytes(),
+        frames: 0,
         has_index,
+        storages: Storages::Ledger(Box::new(plan)),
     };
     if job.reads_records() {
         progress.stage(job.stage(), Some(part.storages.length_bytes()));
@@ -116,7 +111,12 @@ fn read_snapshot(snapshot: BankSnapshot, base_slot: Option<u64>, job: &Job<'_>) 
 /// Judges all files of a bank snapshot except storages, and returns its bank file if that can be
 /// read.
 fn judge_files(snapshot: &BankSnapshot, findings: &Findings) -> Result<Option<BankFile>> {
-    let documents = read_documents(&snapshot.bank_file, &snapshot.status_cache, &snapshot.version);
+    let status_cache = FieldReader::open(&snapshot.status_cache, "the status cache");
+    let documents = Documents {
+        bank: Some(FieldReader::open(&snapshot.bank_file, "the bank file").and_then(parse_bank)),
+        status_cache: Some(status_cache.and_then(|fields| parse_status_cache(fields, u64::MAX))),
+        version: read_version(&snapshot.version).ok(),
+    };
     let bank = judge_documents(documents, Some(snapshot.slot), findings)?;
     judge_layout(snapshot.layout, findings)?;
     judge_list(snapshot, findings)?;
@@ -182,14 +182,4 @@ fn failed_report(error: Error, findings: Findings, path: &Path, job: &Job<'_>) -
     findings.skip(Check::Frames, "a ledger has none");
     let paths = vec![PathBuf::from(path)];
     Ok(VerifyReport::of_findings(findings, &job.options.clients, CLIENTS_OF_LEDGERS, paths))
-}
-
-fn read_documents(bank_file: &Path, status_cache: &Path, version: &Path) -> Documents {
-    Documents {
-        bank: Some(FieldReader::open(bank_file, "the bank file").and_then(parse_bank)),
-        status_cache: Some(
-            FieldReader::open(status_cache, "the status cache").and_then(|r| parse_status_cache(r, u64::MAX)),
-        ),
-        version: read_version(version).ok(),
-    }
 }

@@ -22,7 +22,7 @@ pub use ledger::verify_ledger;
 use slotpress_base::{Progress, Result, Stopwatch};
 use slotpress_format::BankFile;
 
-use crate::state::second_pass::StateVisitor;
+use crate::state::visitor::StateVisitor;
 use crate::verify::job::{Job, VerifyOptions, new_accounts};
 use crate::verify::judge::judge;
 use crate::verify::part::Part;
@@ -84,7 +84,7 @@ pub(crate) fn read_archives(
             accounts.begin_older_archive(options.threads)?;
         }
         let one = Part::read(archive, number > 0, &accounts, &seen_slots, &job)?;
-        accounts.stakes.lacks_rent_epochs |= one.is_of_firedancer;
+        accounts.stakes.lacks_rent_epochs |= one.facts.is_of_firedancer;
         read.push(one);
     }
     let mut report = judge(read, &accounts, &job)?;

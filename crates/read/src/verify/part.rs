@@ -1,15 +1,14 @@
 //! Reads one archive or ledger of a state: all records once, and some again.
 
 use std::collections::HashSet;
-use std::path::PathBuf;
 
 use slotpress_base::{Result, ShowPath};
-use slotpress_format::BankFile;
+use slotpress_format::{BankFile, EntryKind};
 
 use crate::archive::Archive;
 use crate::state::accounts::Accounts;
-use crate::state::second_pass::StatePart;
-use crate::state::storages::{Storages, read_again, read_storages};
+use crate::state::storages::Storages;
+use crate::state::visitor::StatePart;
 use crate::verify::job::Job;
 use crate::{
     AccountsPass, ArchiveRules, Check, FindingPlace, Findings, FirstPass, NamedArchive, Pass, Rule, SeenSlots, Task,
@@ -17,16 +16,13 @@ use crate::{
 
 /// An archive or a ledger that has been read and judged except for its state.
 pub struct Part {
-    pub path: PathBuf,
+    pub facts: StatePart,
     pub storages: Storages,
     pub findings: Findings,
     pub bank: Option<BankFile>,
     pub storage_count: u32,
     pub tar_bytes: u64,
     pub frames: u64,
-    pub first_storage: u32,
-    /// True if Firedancer wrote the archive, or the one from which it was recompressed.
-    pub is_of_firedancer: bool,
     /// True if an index, or a ledger's list, names all storages.
     pub has_index: bool,
 }
@@ -45,51 +41,35 @@ impl Part {
         let archive = opened(archive, &findings, job)?;
         progress.stage(job.stage(), Some(archive.length_bytes()));
         let first_storage = accounts.storage_count();
-        let records = AccountsPass { accounts, findings: &findings, task: job.first_task() };
+        let records = AccountsPass::new(accounts, &findings, job.first_task());
         let rules = ArchiveRules::of_archive(&archive, archive.base_slot(), seen_slots, &findings);
-        let visitor = FirstPass { rules, records: job.reads_records().then_some(&records), contents: None };
+        let visitor = FirstPass { rules, records: job.reads_records().then_some(&records), has_sink: false };
         let is_wanted_only = options.is_quick && options.expect_roots.is_empty();
         let read = archive.read(&pass_of(job, is_wanted_only), &visitor);
         let mut read = read.map_err(|error| error.within_damaged(archive.path().shown()))?;
-        let judged = visitor.rules.finish(&archive, &mut read)?;
+        let (entries, bank) = visitor.rules.finish(&archive, &mut read)?;
         if let Some(why) = options.why_not_state() {
             findings.skip(Check::Records, why);
         }
-        let (has_index, path) = (archive.tail.is_some(), archive.path_buf());
+        let has_index = archive.tail.is_some();
         if is_wanted_only && has_index {
             findings.skip(Check::Frames, "quick check: only those of the first files were read");
             findings.skip(Check::Entries, "quick check: entries were taken from the index");
         }
         drop(visitor);
+        let storages = entries.iter().filter(|entry| matches!(entry.kind, EntryKind::Storage { .. }));
+        let is_of_firedancer = read.is_of_firedancer || bank.as_ref().is_some_and(BankFile::lacks_stakes);
+        let (path, root) = (archive.path_buf(), archive.root());
         Ok(Self {
-            path,
+            facts: StatePart { path, root, first_storage, is_of_firedancer },
             findings,
-            storage_count: u32::try_from(judged.entries.storages().len()).unwrap_or(u32::MAX),
+            storage_count: u32::try_from(storages.count()).unwrap_or(u32::MAX),
             tar_bytes: read.tar_bytes,
             frames: read.frames.frames,
-            first_storage,
-            is_of_firedancer: read.is_of_firedancer || judged.bank.as_ref().is_some_and(BankFile::lacks_stakes),
-            bank: judged.bank,
+            bank,
             storages: Storages::Archive(Box::new(archive)),
             has_index,
         })
-    }
-
-    /// Reads the records of all or the wanted storages again.
-    pub fn read_again(
-        &self,
-        accounts: &Accounts,
-        task: Task<'_>,
-        wanted: Option<&HashSet<u32>>,
-        job: &Job<'_>,
-    ) -> Result<()> {
-        let numbers = self.first_storage..self.first_storage.saturating_add(self.storage_count);
-        match wanted {
-            Some(wanted) if !wanted.iter().any(|number| numbers.contains(number)) => return Ok(()),
-            Some(_) => {}
-            None => job.progress.stage("Visiting", Some(self.storages.length_bytes())),
-        }
-        self.read_records(accounts, task, wanted, job)
     }
 
     /// Passes the records of all or the wanted storages to the state check.
@@ -100,18 +80,13 @@ impl Part {
         wanted: Option<&HashSet<u32>>,
         job: &Job<'_>,
     ) -> Result<()> {
-        let records = AccountsPass { accounts, findings: &self.findings, task };
-        let (threads, progress) = (job.options.threads, job.progress);
-        match &self.storages {
-            Storages::Archive(archive) => {
-                read_again(archive, self.first_storage, wanted, &records, wanted.is_none(), threads, progress)
-                    .map_err(|error| error.within_damaged(self.path.shown()))
-            }
-            Storages::Ledger(plan) => read_storages(plan, &records, wanted, threads, progress, &|storage, error| {
-                self.findings.lose_accounts();
-                self.findings.add_error(Rule::Ledger, &FindingPlace::storage(storage.slot, storage.id), &error)
-            }),
+        let first_storage = self.facts.first_storage;
+        let numbers = first_storage..first_storage.saturating_add(self.storage_count);
+        if wanted.is_some_and(|wanted| !wanted.iter().any(|number| numbers.contains(number))) {
+            return Ok(());
         }
+        let records = AccountsPass::new(accounts, &self.findings, task);
+        self.storages.read(first_storage, wanted, &records, job.options.threads, job.progress)
     }
 
     /// The archive; `None` for a ledger.
@@ -124,15 +99,6 @@ impl Part {
 
     pub fn base_slot(&self) -> Option<u64> {
         self.archive()?.base_slot()
-    }
-
-    pub fn described(&self) -> StatePart {
-        StatePart {
-            path: self.path.clone(),
-            root: self.archive().and_then(Archive::root),
-            first_storage: self.first_storage,
-            is_of_firedancer: self.is_of_firedancer,
-        }
     }
 }
 

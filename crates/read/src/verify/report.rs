@@ -8,7 +8,7 @@ use slotpress_base::{Elapsed, Result, ShowPath};
 use slotpress_format::{BankFile, Hash, Root};
 
 use crate::rules::clients::verdicts;
-use crate::state::sums::{StateCounts, Sums};
+use crate::state::sums::Sums;
 use crate::{Check, ClientVerdict, Completeness, Failure, Findings, Rule, SnapshotClient};
 
 /// Result of a check.
@@ -76,16 +76,6 @@ pub struct VerifyReport {
     pub(crate) bank: Option<BankFile>,
 }
 
-/// Obsolete records in the storages of a ledger.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ObsoleteTotals {
-    /// Number of records.
-    pub records: u64,
-    /// Their length in the storages, in bytes.
-    pub bytes: u64,
-}
-
 /// Counts of what a verification read, over all archives of the input. A count is 0 if its check
 /// was not made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -109,18 +99,16 @@ pub struct Counts {
     pub superseded: u64,
     /// Bytes of the log of records that did not fit in memory, and went to the temporary directory.
     pub spilled_bytes: u64,
-    /// Obsolete records of a ledger, which an archive of it would not hold.
+    /// Number and bytes of a ledger's obsolete records, which an archive of it would not hold.
     #[serde(skip)]
     #[doc(hidden)]
-    pub obsolete: Option<ObsoleteTotals>,
+    pub obsolete: Option<(u64, u64)>,
 }
 
 impl Counts {
-    pub(crate) fn add_state(&mut self, counted: &StateCounts, sums: &Sums, spilled_bytes: u64) {
-        self.records = sums.records;
-        self.tombstones = sums.tombstones;
-        self.accounts = counted.accounts;
-        self.superseded = counted.superseded;
+    pub(crate) fn add_state(&mut self, sums: &Sums, spilled_bytes: u64) {
+        (self.records, self.tombstones) = (sums.records, sums.tombstones);
+        (self.accounts, self.superseded) = (sums.accounts, sums.superseded);
         self.spilled_bytes = spilled_bytes;
     }
 }
@@ -206,6 +194,12 @@ impl VerifyReport {
     pub fn left_out(&self) -> impl Iterator<Item = &CheckResult> {
         let is_missing = |check: &&CheckResult| check.name != Check::Frames || !self.is_ledger();
         self.checks.iter().filter(|check| check.skipped.is_some()).filter(is_missing)
+    }
+
+    /// Why the check was not made to its end; `None` if it was.
+    #[doc(hidden)]
+    pub fn why_left_out(&self, check: Check) -> Option<&str> {
+        self.checks.iter().find(|result| result.name == check)?.skipped.as_deref()
     }
 
     /// True if the check was made to its end.

@@ -5,6 +5,7 @@ use crossbeam_channel::Sender;
 use slotpress_base::{Error, Result};
 use slotpress_format::{Entry, NoSink, RecordWalker, TarEvent};
 
+use crate::archive::decode::FrameDecoder;
 use crate::archive::documents::DocumentReader;
 use crate::{EntrySink, EntryUse, RecordWorker};
 
@@ -24,8 +25,10 @@ fn entry_number(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// Visits the records of storages on one worker.
-pub(super) struct RecordReader<'r> {
+/// Decodes frames, and visits the records in them.
+pub(super) struct FrameWorker<'r> {
+    pub decoder: FrameDecoder,
+    pub compressed: Vec<u8>,
     pub records: Option<Box<dyn RecordWorker + 'r>>,
     pub walker: RecordWalker,
 }
@@ -34,8 +37,8 @@ pub(super) struct Events<'a, 'w, 'r> {
     /// The entries of the index, and how each is used.
     pub entries: &'a [Entry],
     pub uses: &'a [EntryUse],
-    pub worker: &'w mut RecordReader<'r>,
-    pub sink: Box<dyn EntrySink + 'a>,
+    pub worker: &'w mut FrameWorker<'r>,
+    pub sink: Option<Box<dyn EntrySink + 'a>>,
     pub documents: DocumentReader,
     pub number: usize,
     pub wanted: EntryUse,
@@ -45,10 +48,10 @@ pub(super) struct Events<'a, 'w, 'r> {
 }
 
 impl Events<'_, '_, '_> {
-    pub fn resume(&mut self, entry: &Entry, offset_bytes: u64, carry: Option<Carry>) -> Result<()> {
+    pub fn resume(&mut self, entry: &Entry, carry: Option<Carry>) -> Result<()> {
         self.wanted = self.uses.get(self.number).copied().unwrap_or_default();
-        if self.wanted.is_for_sink {
-            self.sink.begin(entry_number(self.number), entry, offset_bytes)?;
+        if let Some(sink) = self.sink.as_mut().filter(|_| self.wanted.is_for_sink) {
+            sink.begin(entry_number(self.number), entry)?;
         }
         match (carry, self.wanted.records_of, &mut self.worker.records) {
             (Some(Carry::Records(walker)), Some(storage), Some(records)) => {
@@ -90,8 +93,8 @@ impl Events<'_, '_, '_> {
         if self.wanted.is_document {
             self.documents.begin(entry)?;
         }
-        if self.wanted.is_for_sink {
-            self.sink.begin(entry_number(number), entry, 0)?;
+        if let Some(sink) = self.sink.as_mut().filter(|_| self.wanted.is_for_sink) {
+            sink.begin(entry_number(number), entry)?;
         }
         Ok(())
     }
@@ -106,10 +109,11 @@ impl Events<'_, '_, '_> {
         // is cheap, so that is done first, and the records are visited after the walker was sent.
         let after = if goes_on && records.is_some() { self.after.take() } else { None };
         let mut next = after.map(|after| (after, walker.clone()));
+        let mut sink = self.sink.as_mut().filter(|_| self.wanted.is_for_sink);
         let mut offset_bytes = offset_bytes;
         for piece in bytes.chunks(PIECE_BYTES) {
-            if self.wanted.is_for_sink {
-                self.sink.content(offset_bytes, piece)?;
+            if let Some(sink) = &mut sink {
+                sink.content(offset_bytes, piece)?;
             }
             self.documents.content(piece);
             match (&mut next, &mut records) {
@@ -128,8 +132,8 @@ impl Events<'_, '_, '_> {
     }
 
     fn end(&mut self, entry: &Entry) -> Result<()> {
-        if self.wanted.is_for_sink {
-            self.sink.end(entry)?;
+        if let Some(sink) = self.sink.as_mut().filter(|_| self.wanted.is_for_sink) {
+            sink.end(entry)?;
         }
         self.documents.end();
         if let (Some(_), Some(records)) = (self.wanted.records_of, &mut self.worker.records) {
@@ -142,10 +146,8 @@ impl Events<'_, '_, '_> {
     /// Ends the frame. Sends the state of a document that continues in the next frame.
     pub fn suspend(&mut self) -> Result<()> {
         let last = self.number.checked_sub(1).and_then(|last| self.entries.get(last));
-        if self.wanted.is_for_sink
-            && let Some(entry) = last
-        {
-            self.sink.end(entry)?;
+        if let (Some(sink), Some(entry)) = (self.sink.as_mut().filter(|_| self.wanted.is_for_sink), last) {
+            sink.end(entry)?;
         }
         if self.documents.is_reading()
             && let Some(after) = self.after.take()

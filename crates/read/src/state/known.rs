@@ -1,0 +1,101 @@
+//! A table of the accounts of newer archives, in which the accounts of an older one are looked up.
+
+use crate::state::fingerprint::Fingerprint;
+use crate::state::version::partition_of;
+
+/// A table of the accounts of newer archives, in which each account of an older one is looked up: of
+/// each partition a sorted list, divided into buckets by the next bits of the fingerprints, so that
+/// a look-up costs two memory accesses.
+pub struct KnownAccounts(pub Vec<KnownPartition>);
+
+impl KnownAccounts {
+    pub fn contains(&self, fingerprint: &Fingerprint) -> bool {
+        self.0[partition_of(fingerprint)].contains(fingerprint)
+    }
+}
+
+/// Least average number of fingerprints in a bucket.
+const KNOWN_BUCKET_ITEMS: usize = 4;
+
+pub struct KnownPartition {
+    sorted: Vec<Fingerprint>,
+    /// Start of each bucket in the list, and the end of the last.
+    starts: Vec<u32>,
+    /// Number of first fingerprint bits that choose the partition, and of the next ones that choose
+    /// the bucket.
+    partition_bits: u32,
+    bucket_bits: u32,
+}
+
+impl KnownPartition {
+    /// Takes accounts whose fingerprints share their first `partition_bits` bits.
+    pub fn new(mut fingerprints: Vec<Fingerprint>, partition_bits: u32) -> Self {
+        fingerprints.sort_unstable();
+        fingerprints.dedup();
+        let bucket_bits = (fingerprints.len() / KNOWN_BUCKET_ITEMS).max(1).ilog2().min(32 - partition_bits);
+        let mut known = Self { sorted: fingerprints, starts: Vec::new(), partition_bits, bucket_bits };
+        known.starts = (0..1 << bucket_bits)
+            .map(|bucket| known.sorted.partition_point(|one| known.bucket(one) < bucket) as u32)
+            .chain([known.sorted.len() as u32])
+            .collect();
+        known
+    }
+
+    fn bucket(&self, fingerprint: &Fingerprint) -> usize {
+        let Fingerprint([first, ..]) = fingerprint;
+        let rest = u64::from(first << self.partition_bits) << self.bucket_bits;
+        (rest >> 32) as usize
+    }
+
+    fn contains(&self, fingerprint: &Fingerprint) -> bool {
+        let bucket = self.bucket(fingerprint);
+        self.sorted[self.starts[bucket] as usize..self.starts[bucket + 1] as usize].contains(fingerprint)
+    }
+
+    pub fn memory_bytes(&self) -> u64 {
+        (size_of_val(&*self.sorted) + size_of_val(&*self.starts)) as u64
+    }
+
+    /// Upper bound of the bytes per account, including its share of the bucket starts.
+    pub const ITEM_BYTES: u64 = (size_of::<Fingerprint>() + size_of::<u32>()) as u64;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn memory_is_bounded_and_buckets_are_small() {
+        for count in [0u32, 1, 100, 1000] {
+            let prints = (0..count).map(|number| Fingerprint([number * ((1 << 31) / count), 7, 0]));
+            let known = KnownPartition::new(prints.collect(), 1);
+            let starts_bytes = known.memory_bytes() - 12 * u64::from(count);
+            // One start for each bucket, and the end of the last.
+            assert_eq!(starts_bytes, 4 * ((1 << known.bucket_bits) + 1));
+            assert!(known.memory_bytes() <= u64::from(count) * KnownPartition::ITEM_BYTES + 8);
+            // Accounts are spread over all buckets, so a look-up compares only a few fingerprints.
+            let largest = known.starts.windows(2).map(|ends| ends[1] - ends[0]).max();
+            assert!(largest <= Some(2 * KNOWN_BUCKET_ITEMS as u32), "{largest:?} of {count}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn only_given_accounts_are_known(
+            partition_bits in 1u32..12,
+            given in proptest::collection::vec((any::<u32>(), 0u32..3), 0..400),
+            asked in proptest::collection::vec((any::<u32>(), 0u32..3), 0..100),
+        ) {
+            let print = |(first, last): &(u32, u32)| Fingerprint([first >> partition_bits, 7, *last]);
+            let set: HashSet<Fingerprint> = given.iter().map(print).collect();
+            let known = KnownPartition::new(given.iter().map(print).collect(), partition_bits);
+            for one in given.iter().chain(&asked).map(print) {
+                prop_assert_eq!(known.contains(&one), set.contains(&one));
+            }
+        }
+    }
+}

@@ -1,0 +1,178 @@
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::state::fingerprint::{Fingerprint, Fingerprinter};
+use crate::state::marks::mark_of;
+use crate::state::superseded::superseded_among;
+use crate::state::version::ITEM_BYTES;
+
+const CHUNK_BYTES: u64 = chunk_bytes::<Version>();
+const LOG_BYTES_MIN: u64 = log_bytes_min::<Version>();
+
+/// Finds superseded records where each storage's number is its slot.
+fn by_storage(sorted: &[Version]) -> FoundAmong {
+    superseded_among(sorted, &u64::from, false)
+}
+
+proptest! {
+    /// The result equals that of a plain map.
+    #[test]
+    fn superseded_records_are_found(
+        records in proptest::collection::hash_set((0u8..40, 0u32..20), 0..300),
+        seed: u64,
+    ) {
+        let printer = Fingerprinter::new().expect("random bytes");
+        let slot_of = |storage: u32| u64::from(storage.wrapping_mul(7) % 23);
+        let mut newest: HashMap<u8, (u64, u32)> = HashMap::new();
+        let is_tombstone = |key: u8, storage: u32| (seed >> ((u32::from(key) + storage) % 64)) & 1 == 1;
+        let mut log = VersionLog::new(0, &std::env::temp_dir(), 0);
+        let mut batch = Batch::default();
+        for (key, storage) in &records {
+            batch.push(Version::new(printer.of(&[*key; 32]), *storage, is_tombstone(*key, *storage), 8 * u64::from(*key)));
+            let entry = newest.entry(*key).or_insert((slot_of(*storage), *storage));
+            *entry = (*entry).max((slot_of(*storage), *storage));
+        }
+        log.append(&mut batch).expect("appended");
+        let known = log.known_accounts(2).expect("threads").expect("small");
+        for (key, _) in &records {
+            prop_assert!(known.contains(&printer.of(&[*key; 32])));
+        }
+        prop_assert!(!known.contains(&printer.of(&[200; 32])));
+        let mut found = Superseded::default();
+        log.find_superseded(2, &|sorted| superseded_among(sorted, &slot_of, false), &mut |round| { found = round; Ok(()) }).expect("found");
+        let expected = records.iter().filter(|(key, storage)| newest[key].1 != *storage);
+        prop_assert_eq!(found.count, expected.clone().count() as u64);
+        let subtract: Vec<_> = expected.filter(|(key, storage)| !is_tombstone(*key, *storage)).collect();
+        prop_assert_eq!(found.records.count(), subtract.len() as u64);
+        for (key, storage) in subtract {
+            prop_assert!(found.records.contains(mark_of(*storage, 8 * u64::from(*key))));
+        }
+        let accounts = newest.iter().filter(|(key, (_, storage))| !is_tombstone(**key, *storage)).count();
+        prop_assert_eq!(found.accounts, accounts as u64);
+    }
+}
+
+#[test]
+fn spilling_loses_nothing() {
+    let printer = Fingerprinter::new().expect("random bytes");
+    let log = VersionLog::new(0, &std::env::temp_dir(), 0);
+    let accounts = 3 * PARTITIONS as u32 * CHUNK_ITEMS as u32 / 2;
+    let mut batch = Batch::default();
+    for account in 0..accounts {
+        let mut key = [0; 32];
+        key[..4].copy_from_slice(&account.to_le_bytes());
+        let mut is_full = batch.push(Version::new(printer.of(&key), account % 7, false, 8 * u64::from(account)));
+        if account % 10 == 0 {
+            is_full = batch.push(Version::new(printer.of(&key), 8, false, 8 * u64::from(account)));
+        }
+        if is_full {
+            log.append(&mut batch).expect("appended");
+        }
+    }
+    log.append(&mut batch).expect("appended");
+    assert!(log.spilled_bytes() > 0);
+    assert!(log.held_bytes.load(Relaxed) <= LOG_BYTES_MIN);
+    let is_bounded =
+        |partition: &Mutex<Partition<Version>>| partition.lock().chunks.iter().all(|it| it.len() <= CHUNK_ITEMS);
+    assert!(log.partitions.iter().all(is_bounded));
+    let (mut superseded, mut found) = (0, 0);
+    log.find_superseded(2, &by_storage, &mut |round| {
+        superseded += round.records.count();
+        found += round.accounts;
+        Ok(())
+    })
+    .expect("found");
+    assert_eq!((superseded as u32, found), (accounts.div_ceil(10), u64::from(accounts)));
+    assert_eq!(log.held_bytes.load(Relaxed), 0, "the log is empty");
+}
+
+/// Makes a log of accounts, each of which is in two storages, and in a partition and chunk of
+/// its own.
+fn twice_each(accounts: u32) -> VersionLog {
+    let log = VersionLog::new(0, &std::env::temp_dir(), 0);
+    let mut batch = Batch::default();
+    for account in 0..accounts {
+        let first = account * (u32::MAX / accounts);
+        for storage in [0, 1] {
+            batch.push(Version::new(Fingerprint([first, account, 1]), storage, false, 8 * u64::from(account)));
+        }
+    }
+    log.append(&mut batch).expect("appended");
+    log
+}
+
+#[test]
+fn room_is_checked_if_it_will_be_needed() {
+    // The log may take three quarters of the memory; a missing directory has no room.
+    for (room_bytes, is_enough) in [(3000, true), (3001, false)] {
+        let log = VersionLog::<Version>::new(4000, Path::new("/not/there"), room_bytes);
+        assert_eq!(log.check_room_foreseen(4000).is_ok(), is_enough, "{room_bytes}");
+    }
+}
+
+#[test]
+fn as_many_partitions_are_sorted_as_fit() {
+    let mut log = twice_each(8);
+    let partitions: Vec<_> = log.partitions.iter().filter(|it| it.lock().bytes() > 0).collect();
+    assert!(partitions.len() == 8 && partitions.iter().all(|it| it.lock().bytes() == CHUNK_BYTES));
+    // Each partition needs twice its length: its chunks and the sorted copy.
+    for (chunks, expected) in [(0, 1), (3, 1), (4, 2), (5, 2), (6, 3), (100, 8)] {
+        log.sort_bytes = chunks * CHUNK_BYTES;
+        let partitions: Vec<_> = log.partitions.iter().filter(|it| it.lock().bytes() > 0).collect();
+        assert_eq!(log.sortable_partitions(&partitions), expected, "{chunks}");
+    }
+    log.partitions[0].lock().spilled = vec![0, 0];
+    assert_eq!(log.partitions[0].lock().bytes(), 3 * CHUNK_BYTES, "spilled chunks count too");
+}
+
+#[test]
+fn superseded_records_come_in_rounds_that_fit() {
+    const ITEM: u64 = 2 * ITEM_BYTES;
+    // The log holds eight chunks at first. Memory that sorted chunks leave free is used too.
+    let cases = [(0, 0, 9), (ITEM, 0, 5), (8 * ITEM, 0, 1), (1 << 20, 0, 1), (0, 7, 2), (0, 8, 1)];
+    for (sort_bytes, log_chunks, rounds) in cases {
+        let mut log = twice_each(8);
+        (log.sort_bytes, log.log_bytes) = (sort_bytes, log_chunks * CHUNK_BYTES);
+        let mut counts = Vec::new();
+        let mut on_round = |round: Superseded| {
+            counts.push(round.records.count());
+            Ok(())
+        };
+        log.find_superseded(1, &by_storage, &mut on_round).expect("found");
+        assert_eq!((counts.len(), counts.iter().sum::<u64>()), (rounds, 8), "{sort_bytes}, {log_chunks}: {counts:?}");
+    }
+}
+
+/// The table is built if it fits in half of the log's memory, from which its bytes are taken.
+#[test]
+fn known_accounts_take_at_most_half_of_the_log() {
+    const NEEDED: u64 = 16 * KnownPartition::ITEM_BYTES;
+    for (log_bytes, is_known) in [(2 * NEEDED, true), (2 * NEEDED - 2, false)] {
+        let mut log = twice_each(8);
+        log.log_bytes = log_bytes;
+        assert_eq!(log.known_accounts(2).expect("threads").is_some(), is_known);
+    }
+    let mut log = twice_each(8);
+    let before = 2 * LOG_BYTES_MIN;
+    log.log_bytes = before;
+    let KnownAccounts(partitions) = log.known_accounts(2).expect("threads").expect("few");
+    let taken = before - log.log_bytes;
+    assert_eq!(taken, partitions.iter().map(KnownPartition::memory_bytes).sum::<u64>());
+    assert_eq!(log.spilled_bytes(), 0);
+    log.spill.write(b"something").expect("written");
+    assert!(log.known_accounts(2).expect("threads").is_none(), "no table of spilled items");
+}
+
+#[test]
+fn an_account_of_too_many_records_is_refused() {
+    const CHUNKS_MAX: u64 = 2 * STORAGES_MAX * ITEM_BYTES / CHUNK_BYTES;
+    for (chunks, is_taken) in [(CHUNKS_MAX, true), (CHUNKS_MAX + 1, false)] {
+        let log = VersionLog::new(0, &std::env::temp_dir(), 0);
+        log.partitions[0].lock().spilled = vec![0; chunks as usize];
+        let mut batch = Batch::default();
+        batch.push(Version::new(Fingerprint([0, 0, 1]), 0, false, 0));
+        assert_eq!(log.append(&mut batch).is_ok(), is_taken);
+    }
+}
