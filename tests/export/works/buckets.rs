@@ -203,7 +203,7 @@ fn changes_since_what_is_there() {
         run(&gateway, &[&["export", "-o", &target, "--table", "accounts,stakes"], new, &since].concat())
     };
     let refused = export(&day_2, &day_1);
-    assert!(refused.code == Some(2) && refused.stderr.contains("what is there last: nothing"), "{refused:?}");
+    assert!(refused.code == Some(2) && refused.stderr.contains("the newest state there: nothing"), "{refused:?}");
     assert_eq!(export(&day_1, &[]).code, Some(0));
     // The manifest of another slot comes while ours is written.
     let bucket = gateway.bucket().join("mainnet");
@@ -221,7 +221,7 @@ fn changes_since_what_is_there() {
     gateway.fail_no_more();
     let first = first.wait_with_output().expect("ended");
     let said = String::from_utf8_lossy(&first.stderr);
-    assert!(first.status.code() == Some(2) && said.contains("what is there last: slot 3550"), "{said}");
+    assert!(first.status.code() == Some(2) && said.contains("the newest state there: slot 3550"), "{said}");
     assert_eq!(files(&bucket), whole);
     let third = export(&day_3, &day_2);
     assert_eq!(third.code, Some(0), "{third:?}");

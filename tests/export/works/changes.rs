@@ -366,14 +366,14 @@ fn only_what_follows_is_taken() {
     };
     assert_eq!(since(&first, &third, &[]).0, Some(0));
     // A state in between is refused, with changes and as a whole; a further table of the last is not.
-    refused(&second, &first, out, &[], (2, "what is there last: slot 3575, hash"));
+    refused(&second, &first, out, &[], (2, "the newest state there: slot 3575, hash"));
     let whole = run(&second, out, &[]);
     let said = String::from_utf8_lossy(&whole.stderr);
     assert!(whole.status.code() == Some(2) && said.contains("has changes of slot 3575 since 3500"), "{said}");
     let done = since(&first, &third, &["--table", "stakes"]);
     assert_eq!(done.0, Some(0), "{}", done.1);
     let done = since(&second, &third, &["--table", "stakes"]);
-    assert!(done.0 == Some(2) && done.1.contains("what is there last: slot 3500, hash"), "{}", done.1);
+    assert!(done.0 == Some(2) && done.1.contains("the newest state there: slot 3500, hash"), "{}", done.1);
     assert_eq!(run(&third, out, &["--table", "stakes"]).status.code(), Some(5));
     // Changes do not go on with what an older version wrote.
     let older = temp_dir();
