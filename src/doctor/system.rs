@@ -36,10 +36,11 @@ fn memory_limit() -> Finding {
     let Some(bytes) = limit.iter().map(|limit| limit.left_bytes).chain(available_bytes()).min() else {
         return Finding::note("memory", "unknown", "the system does not report it; --memory sets a limit");
     };
+    let few = "too little for a worker on every core: fewer workers will run";
     let by = limit.map_or("available, no limit".to_string(), |limit| format!("left by {}", limit.name));
     let found = format!("{} {by}", quantity::bytes(bytes));
     match bytes < (available_threads() as u64).saturating_mul(WORKER_BYTES) {
-        true => Finding::note("memory", found, "too little for a worker on every core: fewer workers will run"),
+        true => Finding::note("memory", found, few),
         false => Finding::good("memory", found, "enough for a worker on every core"),
     }
 }
@@ -49,8 +50,9 @@ fn processors() -> Finding {
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let all = text.lines().filter(|line| line.starts_with("processor")).count().max(usable);
     let kept_away = "affinity or the control group (CPUQuota of the service) keeps the others away";
+    let found = format!("{usable} of {all} may be used");
     match usable < all {
-        true => Finding::note("processors", format!("{usable} of {all} may be used"), kept_away),
-        false => Finding::good("processors", format!("{usable}, all may be used"), "one worker runs on each"),
+        true => Finding::note("processors", found, kept_away),
+        false => Finding::good("processors", found, "one worker runs on each"),
     }
 }
