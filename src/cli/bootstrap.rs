@@ -57,13 +57,13 @@ pub struct BootstrapArgs {
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
-    work: WorkArgs,
-    #[command(flatten)]
     peers: PeersArgs,
     #[command(flatten)]
     check: CheckArgs,
     #[command(flatten)]
     transfer: TransferArgs,
+    #[command(flatten)]
+    work: WorkArgs,
     #[command(flatten)]
     io_policy: IoPolicyArgs,
 }

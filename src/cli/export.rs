@@ -22,8 +22,6 @@ use super::{stdout, values};
 /// TABLE/snapshot_slot=SLOT/part-….parquet, and _manifest-SLOT.json last.
 #[derive(Debug, Args)]
 pub struct ExportArgs {
-    #[command(flatten)]
-    state: StateArgs,
     /// Export only what changed since this older state, which must be what the output has last: rows
     /// that were added, changed or closed. A full archive, with an incremental one on it, or a ledger
     #[arg(long, value_names = ["OLD_FULL", "OLD_INCREMENTAL"], num_args = 1..=2)]
@@ -72,6 +70,8 @@ pub struct ExportArgs {
     work: WorkArgs,
     #[command(flatten)]
     check: CheckArgs,
+    #[command(flatten)]
+    state: StateArgs,
 }
 
 const TABLES: &[(&str, Table, &str)] = &[

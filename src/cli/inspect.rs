@@ -18,8 +18,6 @@ use super::values;
 /// Show what is in an archive or a ledger
 #[derive(Debug, Args)]
 pub struct InspectArgs {
-    #[command(flatten)]
-    state: StateArgs,
     /// Read all records: accounts and bytes by owner, tombstones, superseded records
     #[arg(long, help_heading = "Accounts")]
     by_owner: bool,
@@ -32,6 +30,8 @@ pub struct InspectArgs {
     account: Option<Address>,
     #[command(flatten)]
     work: WorkArgs,
+    #[command(flatten)]
+    state: StateArgs,
 }
 
 pub fn run(args: &InspectArgs, ui: &Ui) -> Result<()> {

@@ -301,7 +301,7 @@ pub struct StateArgs {
     /// An archive, or a full and an incremental one, by path or URL; or a ledger directory. A
     /// directory of archives, a server, a mirror or a store stands for what a node would choose (with
     /// `verify`, for each of its archives)
-    #[arg(value_name = "ARCHIVE|LEDGER|DIR|URL", required = true)]
+    #[arg(value_name = "ARCHIVE|LEDGER|DIR|URL", required = true, help_heading = None::<&'static str>)]
     pub inputs: Vec<PathBuf>,
     /// The bank snapshot of a ledger [default: the newest complete one]
     #[arg(long, value_parser = values::slot, help_heading = "Ledger")]

@@ -22,8 +22,6 @@ use super::ui::Ui;
 /// transferred twice.
 #[derive(Debug, Args)]
 pub struct RebaseArgs {
-    #[command(flatten)]
-    state: StateArgs,
     /// The older full archive that nodes still have, or its URL
     #[arg(long, value_name = "OLD_FULL")]
     onto: PathBuf,
@@ -37,6 +35,8 @@ pub struct RebaseArgs {
     expected: ExpectedArgs,
     #[command(flatten)]
     new: NewArchiveArgs,
+    #[command(flatten)]
+    state: StateArgs,
 }
 
 const REPORT: &[Row<'_>] = &[

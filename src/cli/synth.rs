@@ -31,14 +31,14 @@ pub struct SynthArgs {
     /// in OUT_DIR/at-full
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     incremental: Option<u64>,
-    #[command(flatten)]
-    workers: WorkerArgs,
     /// The version of Agave whose disk layout to use
     #[arg(long, value_name = "VERSION", default_value = "4.2", value_parser = values::choice(VERSIONS))]
     agave: AgaveVersion,
     /// Kind of most accounts
     #[arg(long, value_name = "MIX", default_value = "mainnet", value_parser = values::choice(MIXES))]
     mix: Mix,
+    #[command(flatten)]
+    workers: WorkerArgs,
 }
 
 const MIXES: &[(&str, Mix, &str)] = &[

@@ -26,8 +26,6 @@ use super::{list, render, values};
 /// cluster's: use --expect-hash with the hash of a trusted node.
 #[derive(Debug, Args)]
 pub struct VerifyArgs {
-    #[command(flatten)]
-    pub(super) state: StateArgs,
     /// Of a directory, a server, a mirror or a store, and of more than two archives, verify only
     /// what a node would choose
     #[arg(long)]
@@ -51,6 +49,8 @@ pub struct VerifyArgs {
     /// For an unpacked incremental archive: the slot of its full archive
     #[arg(long, value_parser = values::slot, value_name = "SLOT", help_heading = "Ledger")]
     base_slot: Option<u64>,
+    #[command(flatten)]
+    pub(super) state: StateArgs,
 }
 
 impl VerifyArgs {

@@ -136,9 +136,9 @@ pub struct MeasureArgs {
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = values::duration)]
     budget: Duration,
     #[command(flatten)]
-    workers: WorkerArgs,
-    #[command(flatten)]
     pub exports: ExportArgs,
+    #[command(flatten)]
+    workers: WorkerArgs,
 }
 
 pub struct Measured {
