@@ -34,7 +34,7 @@ pub struct Manifest {
     /// Snapshot hash.
     pub hash: Hash,
     /// Sum of the lamports of all accounts.
-    #[serde(flatten, serialize_with = "text::capitalization_lamports")]
+    #[serde(rename = "capitalization_lamports", serialize_with = "text::display")]
     pub capitalization: u64,
     /// `checked` or `not checked`.
     pub state: &'static str,

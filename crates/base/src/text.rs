@@ -6,7 +6,6 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use serde_json::ser::Formatter;
 
@@ -120,35 +119,15 @@ pub fn display<S: Serializer>(value: &impl std::fmt::Display, serializer: S) -> 
     serializer.collect_str(value)
 }
 
-pub fn count<T, S: Serializer>(list: &[T], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_u64(list.len() as u64)
-}
-
-/// Serializes `lamports` and `lamports_text`, which a report flattens. The text is for JSON parsers
-/// that keep only 53 bits of a number.
-pub fn lamports<S: Serializer>(amount: &(impl Copy + Into<u128>), serializer: S) -> Result<S::Ok, S::Error> {
-    amounts(["lamports", "lamports_text"], Some((*amount).into()), serializer)
-}
-
-/// Serializes `capitalization_lamports` and `capitalization_lamports_text`.
-pub fn capitalization_lamports<S: Serializer>(amount: &u64, serializer: S) -> Result<S::Ok, S::Error> {
-    amounts(["capitalization_lamports", "capitalization_lamports_text"], Some((*amount).into()), serializer)
-}
-
-/// Serializes `capitalization` and `capitalization_text`; both are null if the amount is unknown.
-pub fn capitalization<S: Serializer>(amount: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
-    amounts(["capitalization", "capitalization_text"], amount.map(u128::from), serializer)
-}
-
-fn amounts<S: Serializer>(
-    [number, text]: [&'static str; 2],
-    amount: Option<u128>,
+pub fn optional_display<T: std::fmt::Display, S: Serializer>(
+    value: &Option<T>,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
-    let mut fields = serializer.serialize_struct("Lamports", 2)?;
-    fields.serialize_field(number, &amount)?;
-    fields.serialize_field(text, &amount.map(|amount| amount.to_string()))?;
-    fields.end()
+    value.as_ref().map(ToString::to_string).serialize(serializer)
+}
+
+pub fn count<T, S: Serializer>(list: &[T], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(list.len() as u64)
 }
 
 #[cfg(test)]

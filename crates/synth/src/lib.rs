@@ -116,7 +116,7 @@ pub struct SynthState {
     pub ledger_dir: PathBuf,
     pub slot: u64,
     pub hash: Hash,
-    #[serde(flatten, serialize_with = "text::capitalization_lamports")]
+    #[serde(rename = "capitalization_lamports", serialize_with = "text::display")]
     pub capitalization: u64,
     pub accounts: u64,
     pub storages: u64,

@@ -27,7 +27,7 @@ pub struct BankFields {
     /// Bank hash of the parent.
     pub parent_hash: Hash,
     /// Sum of all accounts, in lamports.
-    #[serde(flatten, serialize_with = "text::capitalization_lamports")]
+    #[serde(rename = "capitalization_lamports", serialize_with = "text::display")]
     pub capitalization: u64,
     /// Number of transactions since genesis.
     pub transaction_count: u64,

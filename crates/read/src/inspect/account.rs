@@ -52,12 +52,11 @@ impl FoundAccount {
 /// Serializes the length of the data instead of the data.
 impl Serialize for FoundAccount {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        let mut fields = serializer.serialize_struct("FoundAccount", 11)?;
+        let mut fields = serializer.serialize_struct("FoundAccount", 10)?;
         fields.serialize_field("account", &self.pubkey)?;
         fields.serialize_field("owner", &self.owner)?;
         fields.serialize_field("name", &owner_name(&self.owner))?;
         fields.serialize_field("lamports", &self.lamports)?;
-        fields.serialize_field("lamports_text", &self.lamports.to_string())?;
         fields.serialize_field("closed", &self.is_closed())?;
         fields.serialize_field("executable", &self.is_executable)?;
         fields.serialize_field("slot", &self.slot)?;

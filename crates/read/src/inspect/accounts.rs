@@ -29,7 +29,6 @@ pub struct RecordTotals {
     pub accounts: u64,
     pub data_bytes: u64,
     pub stored_bytes: u64,
-    #[serde(flatten, serialize_with = "text::lamports")]
     pub lamports: u128,
     /// Tombstones: records without lamports, which close an account. The fields above do not count
     /// them.

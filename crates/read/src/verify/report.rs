@@ -49,7 +49,7 @@ pub struct VerifyReport {
     pub hash: Option<Hash>,
     /// Sum of all accounts in lamports, from the bank file; the state check compares the accounts
     /// with it.
-    #[serde(flatten, serialize_with = "text::capitalization")]
+    #[serde(serialize_with = "text::optional_display")]
     pub capitalization: Option<u64>,
     /// Evidence that no storage is missing; `None` if the bank file could not be read.
     pub complete: Option<Completeness>,
