@@ -4,10 +4,9 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::hash::{BuildHasher, Hasher, RandomState};
 
 use serde::Serialize;
-use slotpress_base::{Error, ErrorKind, Progress, Result};
+use slotpress_base::{Error, ErrorKind, Progress, Result, random};
 use slotpress_format::{ArchiveName, Hash};
 use slotpress_net::{Client, NetError, NetErrorKind, Offer, Remote, SourceArg, Url, below, origin_of, shown};
 
@@ -168,15 +167,12 @@ fn has_archive(
         Err(error) if !is_no(&error) => return Ok(Err(error)),
         _ => return Ok(Ok(false)),
     }
-    let made_up = ArchiveName { hash: Hash(*blake3::hash(&random_bytes()).as_bytes()), ..name.clone() };
+    let made_up =
+        ArchiveName { hash: Hash(*blake3::hash(&random::of_system().to_le_bytes()).as_bytes()), ..name.clone() };
     Ok(Ok(head(&made_up)?.is_err_and(|error| error.kind() == NetErrorKind::Gone)))
 }
 
 /// True if a server has answered that it does not have something.
 fn is_no(error: &NetError) -> bool {
     matches!(error.kind(), NetErrorKind::Gone | NetErrorKind::Status(400..=407))
-}
-
-fn random_bytes() -> [u8; 8] {
-    RandomState::new().build_hasher().finish().to_le_bytes()
 }

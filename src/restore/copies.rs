@@ -78,7 +78,7 @@ impl Opened {
             let file_name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             let new = if is_new { dir.found(&file_name)? } else { None };
             if is_new {
-                owner.take_name(dir, &file_name)?;
+                owner.take(&dir.open_file(&file_name)?).or_path("change the owner of", &path)?;
             }
             Ok(PlacedArchive { path, name: file_name, new })
         };

@@ -181,9 +181,10 @@ mod tests {
         Reading { is_cold, read, item_bytes_max: 1000, ahead_bytes_max: count * 1000 }
     }
 
-    fn write(item: u64, to: &mut Vec<u8>) {
+    fn write(item: &u64, to: &mut Vec<u8>) -> Result<()> {
         to.clear();
         to.extend_from_slice(&item.to_le_bytes());
+        Ok(())
     }
 
     fn read_each(items: &mut (dyn Iterator<Item = Result<Ahead<'_, u64>>> + Send)) -> Result<()> {
@@ -208,8 +209,7 @@ mod tests {
             let read = |item: &u64, to: &mut Vec<u8>| {
                 let is_ahead = std::thread::current().name() == Some(READER_NAME);
                 if is_ahead && failing.contains(item) { return Err(Error::failed("not now")) }
-                write(*item, to);
-                Ok(())
+                write(item, to)
             };
             let is_cold = |item: &u64| cold[*item as usize];
             let new_worker = || Ok(|item: Ahead<'_, u64>, to: &mut Vec<u8>| item.read(to));
@@ -227,8 +227,7 @@ mod tests {
         /// The reading threads end if `work` fails, or ends before it has taken all items.
         #[test]
         fn an_end_ends_all(at in 0usize..40, count in 1u64..7, is_error in any::<bool>()) {
-            let read = |item: &u64, to: &mut Vec<u8>| { write(*item, to); Ok(()) };
-            let result = read_ahead(0..100, &reading(&|_| true, &read, count), |items| {
+            let result = read_ahead(0..100, &reading(&|_| true, &write, count), |items| {
                 assert_eq!(items.take(at).count(), at);
                 if is_error { Err(Error::failed("enough")) } else { Ok(()) }
             });
@@ -247,8 +246,7 @@ mod tests {
                 together.wait();
                 ahead.fetch_add(1, SeqCst);
             }
-            write(*item, to);
-            Ok(())
+            write(item, to)
         };
         for is_cold in [false, true] {
             // The first cold item is not read ahead: it starts the threads.
@@ -258,42 +256,22 @@ mod tests {
         }
     }
 
-    /// No more items are read ahead than there is memory for.
+    /// No more items are taken than there is memory for, whether they are read ahead or left to the
+    /// work.
     #[test]
-    fn what_is_read_ahead_is_bounded() {
+    fn what_waits_is_bounded() {
         const COUNT: usize = 5;
-        let (read_ahead_count, taken) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let read = |item: &u64, to: &mut Vec<u8>| {
-            assert!(read_ahead_count.fetch_add(1, SeqCst) < taken.load(SeqCst) + COUNT + 1);
-            write(*item, to);
-            Ok(())
-        };
-        read_ahead(0..100, &reading(&|_| true, &read, COUNT as u64), |items| {
-            read_each(&mut items.inspect(|_| {
-                taken.fetch_add(1, SeqCst);
-            }))
-        })
-        .expect("read");
-    }
-
-    /// Items that are left to the worker do not pile up in the queue either.
-    #[test]
-    fn what_is_left_to_the_work_is_bounded() {
-        const COUNT: usize = 5;
-        let (made, taken) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let items = (0..200u64).inspect(|_| {
-            assert!(made.fetch_add(1, SeqCst) < taken.load(SeqCst) + COUNT + 1);
-        });
-        let read = |item: &u64, to: &mut Vec<u8>| {
-            write(*item, to);
-            Ok(())
-        };
-        read_ahead(items, &reading(&|item| *item == 0, &read, COUNT as u64), |items| {
-            read_each(&mut items.inspect(|_| {
-                taken.fetch_add(1, SeqCst);
-            }))
-        })
-        .expect("read");
+        for all_are_cold in [false, true] {
+            let (made, taken) = (AtomicUsize::new(0), AtomicUsize::new(0));
+            let items = (0..200u64).inspect(|_| {
+                assert!(made.fetch_add(1, SeqCst) < taken.load(SeqCst) + COUNT + 1);
+            });
+            let is_cold = |item: &u64| all_are_cold || *item == 0;
+            let count_taken = |items: &mut (dyn Iterator<Item = Result<Ahead<'_, u64>>> + Send)| {
+                read_each(&mut items.inspect(|_| assert!(taken.fetch_add(1, SeqCst) < 200)))
+            };
+            read_ahead(items, &reading(&is_cold, &write, COUNT as u64), count_taken).expect("read");
+        }
     }
 
     /// A panic in the items, or while one is read, ends the work with an error.
@@ -303,8 +281,7 @@ mod tests {
             let items = (0..50u64).inspect(|item| assert!(place != 0 || *item != 20, "it breaks"));
             let read = |item: &u64, to: &mut Vec<u8>| {
                 assert!(place != 1 || *item != 20, "it breaks");
-                write(*item, to);
-                Ok(())
+                write(item, to)
             };
             let error =
                 read_ahead(items, &reading(&|_| true, &read, 4), |items| read_each(items)).expect_err("an error");

@@ -7,13 +7,12 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Uid};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 
 use crate::files::not_a_file;
@@ -336,14 +335,6 @@ impl KeptDir {
         rustix::fs::unlinkat(&self.dir, plain(&name)?, AtFlags::REMOVEDIR)
     }
 
-    /// Changes the owner of a file.
-    ///
-    /// # Errors
-    /// The system refuses.
-    pub fn give(&self, name: impl AsRef<OsStr>, uid: Uid, gid: Gid) -> rustix::io::Result<()> {
-        rustix::fs::chownat(&self.dir, plain(&name)?, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)
-    }
-
     /// Returns all names in the directory, in no particular order.
     ///
     /// # Errors
@@ -370,8 +361,7 @@ impl KeptDir {
 }
 
 pub fn random_name(prefix: &str) -> OsString {
-    // Each `RandomState` is different, and seeded by the system.
-    format!("{prefix}{:016x}", RandomState::new().build_hasher().finish()).into()
+    format!("{prefix}{:016x}", crate::random::of_system()).into()
 }
 
 /// Makes the error for a path under which another file appeared meanwhile.

@@ -34,11 +34,4 @@ impl Owner {
             None => Ok(()),
         }
     }
-
-    pub fn take_name(&self, dir: &KeptDir, name: &str) -> Result<()> {
-        match self.0 {
-            Some((uid, gid)) => dir.give(name, uid, gid).or_path("change the owner of", &dir.path_of(name)),
-            None => Ok(()),
-        }
-    }
 }

@@ -53,20 +53,17 @@ pub fn age(age: Duration) -> String {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TimeUnit {
-    Nanoseconds,
-    Microseconds,
-    Milliseconds,
-    Seconds,
-}
+/// A unit of time: its seconds, and its symbol.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TimeUnit(f64, &'static str);
+
+const SECOND: TimeUnit = TimeUnit(1.0, "s");
 
 impl TimeUnit {
-    const ALL: [Self; 4] = [Self::Nanoseconds, Self::Microseconds, Self::Milliseconds, Self::Seconds];
-
     /// Returns the unit for a time. 1000 of a unit are shown as 1 of the next.
     pub fn of(seconds: f64) -> Self {
-        Self::ALL.into_iter().find(|unit| seconds / unit.seconds() < 999.5).unwrap_or(Self::Seconds)
+        let shorter = [Self(1e-9, "ns"), Self(1e-6, "µs"), Self(1e-3, "ms")];
+        shorter.into_iter().find(|unit| seconds / unit.0 < 999.5).unwrap_or(SECOND)
     }
 
     /// Returns the unit for a column of times, given one of them. Times up to ten times shorter
@@ -78,25 +75,11 @@ impl TimeUnit {
     /// Formats a time, `12.3 ms`: three significant digits, but no more decimals than fit into
     /// seven characters.
     pub fn show(self, seconds: f64) -> String {
-        let (unit_seconds, symbol) = self.seconds_and_symbol();
-        let value = seconds / unit_seconds;
-        match self {
-            Self::Nanoseconds => format!("{value:.0} ns"),
-            Self::Seconds if value != 0.0 && value < 0.0995 => format!("{value:.3} s"),
-            _ => format!("{} {symbol}", significant(value)),
-        }
-    }
-
-    fn seconds(self) -> f64 {
-        self.seconds_and_symbol().0
-    }
-
-    fn seconds_and_symbol(self) -> (f64, &'static str) {
-        match self {
-            Self::Nanoseconds => (1e-9, "ns"),
-            Self::Microseconds => (1e-6, "µs"),
-            Self::Milliseconds => (1e-3, "ms"),
-            Self::Seconds => (1.0, "s"),
+        let value = seconds / self.0;
+        match self.1 {
+            "ns" => format!("{value:.0} ns"),
+            "s" if value != 0.0 && value < 0.0995 => format!("{value:.3} s"),
+            symbol => format!("{} {symbol}", significant(value)),
         }
     }
 }
@@ -108,7 +91,7 @@ pub fn time(seconds: f64) -> String {
 
 /// Formats a round time for an axis: `500 ms`, `20 s`.
 pub fn tick(seconds: f64) -> String {
-    let (unit_seconds, symbol) = TimeUnit::of(seconds).seconds_and_symbol();
+    let TimeUnit(unit_seconds, symbol) = TimeUnit::of(seconds);
     let number = format!("{:.3}", seconds / unit_seconds);
     format!("{} {symbol}", number.trim_end_matches('0').trim_end_matches('.'))
 }
@@ -175,8 +158,8 @@ mod tests {
         let column = TimeUnit::of_column(2.1);
         let shown = [2.1, 0.05, 0.0004, 0.3, 1234.5, 0.0].map(|seconds| column.show(seconds));
         assert_eq!(shown, ["2.10 s", "0.050 s", "0.000 s", "0.30 s", "1234 s", "0.00 s"]);
-        assert_eq!([0.000_057, 0.0236].map(|seconds| TimeUnit::Milliseconds.show(seconds)), ["0.06 ms", "23.6 ms"]);
-        assert_eq!((TimeUnit::of_column(0.3), TimeUnit::of_column(0.04)), (TimeUnit::Seconds, TimeUnit::Milliseconds));
+        assert_eq!([0.000_057, 0.0236].map(|seconds| TimeUnit(1e-3, "ms").show(seconds)), ["0.06 ms", "23.6 ms"]);
+        assert_eq!((TimeUnit::of_column(0.3), TimeUnit::of_column(0.04)), (SECOND, TimeUnit(1e-3, "ms")));
         assert_eq!([12.45, 1.4, 123.4].map(significant), ["12.4", "1.40", "123"]);
     }
 

@@ -1,4 +1,4 @@
-//! Reproducible pseudo-random numbers, the same on every platform.
+//! Reproducible pseudo-random numbers, the same on every platform; and the system's.
 //!
 //! The generator is SplitMix64 (Steele, Lea, Flood 2014): a few multiplications for 8 bytes, and
 //! any state is a good seed. Most streams give only a few numbers, and seeding the generator of a
@@ -30,6 +30,14 @@ impl SplitMix64 {
         self.0 = self.0.wrapping_add(GOLDEN);
         number
     }
+}
+
+/// A number that nobody can guess, from the system. 0 if the system has none to give, which no Linux
+/// since 3.17 does.
+pub fn of_system() -> u64 {
+    let mut number = [0; 8];
+    let _ = rustix::rand::getrandom(&mut number, rustix::rand::GetRandomFlags::empty());
+    u64::from_le_bytes(number)
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use std::path::PathBuf;
 
 use parking_lot::Mutex;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
+use rustix::io::Errno;
 
 use super::calls::{cached_pages, page_bytes};
 
@@ -34,22 +35,17 @@ const PIECE_BYTES_MIN: u64 = 64 * 1024;
 /// Limit on the number of remembered file systems: more than a ledger and its archives use.
 const FILE_SYSTEMS_MAX: usize = 64;
 
-/// File systems that have been tried.
-static FILE_SYSTEMS: Mutex<Vec<FileSystem>> = Mutex::new(Vec::new());
-
-struct FileSystem {
-    device: u64,
-    is_direct: bool,
-}
+/// Devices of file systems that have been tried, and whether they support direct requests.
+static FILE_SYSTEMS: Mutex<Vec<(u64, bool)>> = Mutex::new(Vec::new());
 
 fn is_direct(device: u64) -> Option<bool> {
-    FILE_SYSTEMS.lock().iter().find(|known| known.device == device).map(|known| known.is_direct)
+    FILE_SYSTEMS.lock().iter().find(|known| known.0 == device).map(|known| known.1)
 }
 
 fn remember(device: u64, is_direct: bool) {
     let mut known = FILE_SYSTEMS.lock();
-    if known.len() < FILE_SYSTEMS_MAX && known.iter().all(|other| other.device != device) {
-        known.push(FileSystem { device, is_direct });
+    if known.len() < FILE_SYSTEMS_MAX && known.iter().all(|other| other.0 != device) {
+        known.push((device, is_direct));
     }
 }
 
@@ -100,7 +96,7 @@ impl DirectFile {
         }
         match rustix::fs::openat(CWD, path_of(file), access | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty()) {
             Ok(descriptor) => Some(Self { file: File::from(descriptor), device }),
-            Err(rustix::io::Errno::INVAL) => {
+            Err(Errno::INVAL) => {
                 remember(device, false);
                 None
             }
@@ -130,7 +126,7 @@ impl DirectFile {
 
     fn unless_refused(&self, done: io::Result<bool>) -> io::Result<bool> {
         match done {
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP)) => {
+            Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::INVAL | Errno::OPNOTSUPP)) => {
                 remember(self.device, false);
                 Ok(false)
             }

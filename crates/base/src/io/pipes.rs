@@ -62,18 +62,10 @@ impl<R: Read + AsFd> Read for Interruptible<'_, R> {
 #[warn(missing_docs)]
 pub struct InterruptibleWriter<'a> {
     output: File,
-    way: PipeMode,
+    /// Most bytes of a write that waits for nobody; `None` for a regular file or device, which never
+    /// waits for another process.
+    at_once_bytes: Option<usize>,
     progress: &'a dyn Progress,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PipeMode {
-    /// A regular file or device: writing waits for no other process.
-    Plain,
-    /// A write takes as many bytes as fit.
-    NonBlocking,
-    /// A write would block until all bytes are taken, so write pieces that are taken at once.
-    Pieces,
 }
 
 #[warn(missing_docs)]
@@ -85,35 +77,28 @@ impl<'a> InterruptibleWriter<'a> {
     pub fn new(output: &impl AsFd, progress: &'a dyn Progress) -> io::Result<Self> {
         let output = File::from(output.as_fd().try_clone_to_owned()?);
         let kind = FileType::from_raw_mode(rustix::fs::fstat(&output)?.st_mode);
-        Ok(match kind {
-            FileType::RegularFile | FileType::BlockDevice => Self { output, way: PipeMode::Plain, progress },
-            // Opened again, a pipe can be non-blocking without affecting the processes that share
-            // the descriptor.
-            FileType::Fifo => {
-                let path = format!("/proc/self/fd/{}", output.as_raw_fd());
-                let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-                match rustix::fs::open(path, flags, Mode::empty()) {
-                    Ok(output) => Self { output: output.into(), way: PipeMode::NonBlocking, progress },
-                    Err(_) => Self { output, way: PipeMode::Pieces, progress },
-                }
+        if matches!(kind, FileType::RegularFile | FileType::BlockDevice) {
+            return Ok(Self { output, at_once_bytes: None, progress });
+        }
+        // Opened again, a pipe can be non-blocking without affecting the processes that share the
+        // descriptor. A write then takes as many bytes as fit.
+        if kind == FileType::Fifo {
+            let path = format!("/proc/self/fd/{}", output.as_raw_fd());
+            let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            if let Ok(output) = rustix::fs::open(path, flags, Mode::empty()) {
+                return Ok(Self { output: output.into(), at_once_bytes: Some(usize::MAX), progress });
             }
-            _ => Self { output, way: PipeMode::Pieces, progress },
-        })
+        }
+        Ok(Self { output, at_once_bytes: Some(PIPE_WRITE_BYTES), progress })
     }
 }
 
 impl Write for InterruptibleWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.way == PipeMode::Plain {
-            return self.output.write(bytes);
-        }
+        let Some(at_once_bytes) = self.at_once_bytes else { return self.output.write(bytes) };
         loop {
             wait(self.output.as_fd(), PollFlags::OUT, self.progress)?;
-            let piece = match self.way {
-                PipeMode::Pieces => &bytes[..bytes.len().min(PIPE_WRITE_BYTES)],
-                _ => bytes,
-            };
-            match self.output.write(piece) {
+            match self.output.write(&bytes[..bytes.len().min(at_once_bytes)]) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 result => return result,
             }
@@ -154,10 +139,10 @@ mod tests {
                 let (stop, end) = (&stop, &write_end);
                 scope.spawn(move || {
                     let mut writer = InterruptibleWriter::new(end, stop).expect("a writer");
-                    assert_eq!(writer.way, PipeMode::NonBlocking);
+                    assert_eq!(writer.at_once_bytes, Some(usize::MAX), "not blocking");
                     if is_piecewise {
                         let output = File::from(end.as_fd().try_clone_to_owned().expect("a duplicate"));
-                        writer = InterruptibleWriter { output, way: PipeMode::Pieces, progress: stop };
+                        writer = InterruptibleWriter { output, at_once_bytes: Some(PIPE_WRITE_BYTES), progress: stop };
                     }
                     told.send(writer.write_all(&[0; 1 << 20]).map_err(|error| error.to_string())).expect("received");
                 });

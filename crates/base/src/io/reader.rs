@@ -18,13 +18,8 @@ pub struct StreamReader<F: Borrow<File>> {
     file: F,
     file_bytes: u64,
     position: u64,
-    mode: Mode,
-}
-
-#[derive(Debug)]
-enum Mode {
-    Plain,
-    Gentle { current: Window, next: Window },
+    /// The windows that are read now and next, with [`IoHint::Gentle`].
+    windows: Option<[Window; 2]>,
 }
 
 #[derive(Debug, Default)]
@@ -45,15 +40,12 @@ impl Window {
 impl<F: Borrow<File>> StreamReader<F> {
     /// Reads `file`, which has the given length.
     pub fn new(file: F, file_bytes: u64, hint: IoHint) -> Self {
-        let mode = match hint {
-            IoHint::None => Mode::Plain,
-            IoHint::Gentle => {
-                let current = Window::open(file.borrow(), 0, file_bytes);
-                let next = Window::open(file.borrow(), current.range.end, file_bytes);
-                Mode::Gentle { current, next }
-            }
-        };
-        Self { file, file_bytes, position: 0, mode }
+        let windows = (hint == IoHint::Gentle).then(|| {
+            let current = Window::open(file.borrow(), 0, file_bytes);
+            let next = Window::open(file.borrow(), current.range.end, file_bytes);
+            [current, next]
+        });
+        Self { file, file_bytes, position: 0, windows }
     }
 }
 
@@ -61,17 +53,14 @@ impl<F: Borrow<File>> Read for StreamReader<F> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         let file = self.file.borrow();
         let mut length = to.len();
-        match &mut self.mode {
-            Mode::Gentle { current, next } if self.position < self.file_bytes => {
-                if self.position >= current.range.end {
-                    current.cold.drop_from(file);
-                    *current = std::mem::take(next);
-                    *next = Window::open(file, current.range.end, self.file_bytes);
-                }
-                length = length.min((current.range.end - self.position) as usize);
+        // Data that was appended after opening is read without this policy.
+        if let Some([current, next]) = self.windows.as_mut().filter(|_| self.position < self.file_bytes) {
+            if self.position >= current.range.end {
+                current.cold.drop_from(file);
+                *current = std::mem::take(next);
+                *next = Window::open(file, current.range.end, self.file_bytes);
             }
-            // Data that was appended after opening is read without this policy.
-            Mode::Gentle { .. } | Mode::Plain => {}
+            length = length.min((current.range.end - self.position) as usize);
         }
         let read = file.read_at(&mut to[..length], self.position)?;
         self.position += read as u64;
@@ -81,9 +70,6 @@ impl<F: Borrow<File>> Read for StreamReader<F> {
 
 impl<F: Borrow<File>> Drop for StreamReader<F> {
     fn drop(&mut self) {
-        if let Mode::Gentle { current, next } = &self.mode {
-            current.cold.drop_from(self.file.borrow());
-            next.cold.drop_from(self.file.borrow());
-        }
+        self.windows.iter().flatten().for_each(|window| window.cold.drop_from(self.file.borrow()));
     }
 }

@@ -89,9 +89,7 @@ impl SpaceWatch {
         if before / LOOK_BYTES == before.saturating_add(bytes) / LOOK_BYTES {
             return Ok(());
         }
-        let stat = rustix::fs::fstatvfs(file).or_path("read the free space of", dir)?;
-        let free_bytes = stat.f_bavail.saturating_mul(stat.f_frsize);
-        let left_bytes = left_free_bytes(stat.f_blocks.saturating_mul(stat.f_frsize));
+        let (free_bytes, left_bytes) = free_and_left_bytes(file).or_path("read the free space of", dir)?;
         if free_bytes >= left_bytes {
             return Ok(());
         }
@@ -112,16 +110,20 @@ fn no_space(message: String) -> Error {
 
 /// Free bytes on a file system; `None` if it does not report them.
 pub fn free_bytes(dir: &impl AsFd) -> Option<u64> {
-    rustix::fs::fstatvfs(dir).ok().map(|stat| stat.f_bavail.saturating_mul(stat.f_frsize))
+    Some(free_and_left_bytes(dir).ok()?.0)
 }
 
 /// True if a file system has room for this many bytes besides the space that must stay free, or
 /// does not report its space.
 pub fn has_room(dir: &impl AsFd, bytes: u64) -> bool {
-    rustix::fs::fstatvfs(dir).map_or(true, |stat| {
-        let free_bytes = stat.f_bavail.saturating_mul(stat.f_frsize);
-        free_bytes >= bytes.saturating_add(left_free_bytes(stat.f_blocks.saturating_mul(stat.f_frsize)))
-    })
+    free_and_left_bytes(dir).map_or(true, |(free_bytes, left_bytes)| free_bytes >= bytes.saturating_add(left_bytes))
+}
+
+/// Free bytes on a file system, and those of them that must stay free.
+fn free_and_left_bytes(dir: &impl AsFd) -> rustix::io::Result<(u64, u64)> {
+    let stat = rustix::fs::fstatvfs(dir)?;
+    let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
+    Ok((bytes(stat.f_bavail), left_free_bytes(bytes(stat.f_blocks))))
 }
 
 fn left_free_bytes(all_bytes: u64) -> u64 {
