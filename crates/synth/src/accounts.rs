@@ -133,12 +133,8 @@ impl Universe {
             Kind::Stake => staking::write_stake(&mut draw, storage),
             Kind::State(template) => states::write_state(&mut draw, template, storage),
             Kind::LookupTable => states::write_lookup_table(&mut draw, data_end, storage),
-            Kind::Program => {
-                let code = self.pubkey(Origin { index: origin.index + 1, ..origin });
-                states::write_program(&code, storage);
-            }
-            Kind::Code => states::write_code(&mut draw, data_end, false, storage),
-            Kind::Buffer => states::write_code(&mut draw, data_end, true, storage),
+            Kind::Program => states::write_program(&self.pubkey(Origin { index: origin.index + 1, ..origin }), storage),
+            Kind::Code | Kind::Buffer => states::write_code(&mut draw, data_end, shape.kind == Kind::Buffer, storage),
             Kind::Random => {
                 storage.resize(data_end, 0);
                 draw.changing.fill(&mut storage[data_start..]);

@@ -170,10 +170,10 @@ fn write_stakes<W: Write>(
 ) -> Result<()> {
     out.u64s(&[voters.len() as u64])?;
     for (number, voter) in (0..).zip(voters) {
-        let account = stakes.vote_account(number);
+        let (lamports, data) = stakes.vote_account(number);
         out.bytes(&voter.address)?;
-        out.u64s(&[voter.stake, account.lamports])?;
-        out.byte_vec(&account.data)?;
+        out.u64s(&[voter.stake, lamports])?;
+        out.byte_vec(&data)?;
         out.bytes(&keys::VOTE)?;
         out.bytes(&[0])?;
         out.u64s(&[u64::MAX])?;

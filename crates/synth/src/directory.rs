@@ -37,7 +37,7 @@ impl StateDirectory {
         let last = storage_count - 1;
         let bank_snapshot = ledger.join("snapshots").join(Layout::slot(last).to_string());
         let mut directories = vec![bank_snapshot.clone(), ledger.join("accounts/run")];
-        if agave.has_accounts_snapshot_dir() {
+        if agave != AgaveVersion::V4_5 {
             directories.push(ledger.join("accounts/snapshot"));
         }
         for directory in directories {
@@ -102,14 +102,14 @@ impl StateDirectory {
             lattice: &sums.lattice,
             stakes: layout.stakes(self.last),
         };
-        let mapped = if agave.has_storage_map() { self.lengths.len() } else { 0 };
+        let mapped = if agave == AgaveVersion::V4_2 { self.lengths.len() } else { 0 };
         write(&slot.to_string(), &mut |file| {
             let storage_map = storages.clone().zip(&self.lengths).take(mapped);
             bank.write(file, storage_map.map(|((slot, id), length)| (slot, id, *length)))
         })?;
         write("status_cache", &mut |file| write_status_cache(universe, height, self.storage_bytes, file))?;
         write("version", &mut |file| file.write_all(b"1.2.0"))?;
-        if agave.has_startup_hints() {
+        if agave != AgaveVersion::V4_2 {
             write("startup_hints", &mut |file| write_startup_hints(file, sums.accounts))?;
         }
         write("fastboot_version", &mut |file| file.write_all(agave.fastboot_version().as_bytes()))?;

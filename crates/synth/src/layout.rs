@@ -8,13 +8,13 @@ use slotpress_format::ledger::record::record_bytes;
 use slotpress_format::{RECORD_HEADER_BYTES, STORAGE_BYTES_MAX};
 
 use super::accounts::Shape;
-use super::mix::{Kind, Mix};
+use super::mix::Kind;
 use super::rng::{Rng, mix};
 use super::stakes::{Scale, Stakes};
 use super::staking::{STAKE_BYTES, VOTE_BYTES};
 use super::sysvars::SYSVARS_BYTES;
 use super::universe::{Origin, Universe};
-use super::{bank, chain};
+use super::{SynthOptions, bank, chain};
 
 /// Average size of a storage in a ledger smaller than mainnet's, including thousands of tiny ones.
 const STORAGE_BYTES_MEAN: u64 = 512 * 1024;
@@ -73,16 +73,10 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Plans a full state of about `size_bytes`, and an incremental one of about
-    /// `incremental_bytes`.
-    pub fn new(
-        seed: u64,
-        mix: Mix,
-        size_bytes: u64,
-        storage_count: Option<u64>,
-        incremental_bytes: Option<u64>,
-    ) -> Self {
-        let universe = Universe::new(seed, mix);
+    /// Plans a full state, and an incremental one.
+    pub fn new(options: &SynthOptions) -> Self {
+        let SynthOptions { size_bytes, storage_count, incremental_bytes, .. } = *options;
+        let universe = Universe::new(options.seed, options.mix);
         let full_count = storage_count.unwrap_or_else(|| {
             let large = STORAGES_MAINNET.max(size_bytes / (2 * STORAGE_BYTES_MEAN));
             (size_bytes / STORAGE_BYTES_MEAN).clamp(STORAGES_MIN, large)
@@ -202,26 +196,23 @@ impl Layout {
         })
     }
 
+    /// Returns the storages of the same state.
+    fn state_of(&self, storage: u64) -> Range<u64> {
+        if self.is_incremental(storage) { self.full_count..self.count() } else { 0..self.full_count }
+    }
+
     /// Returns the storage that replaces accounts of this one within the same state.
     fn successor(&self, storage: u64) -> Option<u64> {
-        let (end, count) = if self.is_incremental(storage) {
-            (self.count(), self.count() - self.full_count)
-        } else {
-            (self.full_count, self.full_count)
-        };
-        let next = storage + stride(count);
-        (next < end).then_some(next)
+        let state = self.state_of(storage);
+        let next = storage + stride(state.end - state.start);
+        (next < state.end).then_some(next)
     }
 
     /// Returns the storage whose accounts this one replaces within the same state.
     pub fn predecessor(&self, storage: u64) -> Option<u64> {
-        let (first, count) = if self.is_incremental(storage) {
-            (self.full_count, self.count() - self.full_count)
-        } else {
-            (0, self.full_count)
-        };
-        let previous = storage.checked_sub(stride(count))?;
-        (previous >= first && self.class(previous) != Class::Quiet).then_some(previous)
+        let state = self.state_of(storage);
+        let previous = storage.checked_sub(stride(state.end - state.start))?;
+        (previous >= state.start && self.class(previous) != Class::Quiet).then_some(previous)
     }
 
     /// Returns the storages of the full state whose accounts are replaced by this storage of the

@@ -161,7 +161,7 @@ const STORAGE_KNOWN_BYTES: u64 = 128;
 /// The sizes are impossible.
 pub fn memory_of(options: &SynthOptions) -> Result<SynthMemory> {
     check_options(options)?;
-    let layout = layout_of(options);
+    let layout = Layout::new(options);
     let largest_bytes = (0..layout.count()).map(|at| layout.target_bytes(at)).max().unwrap_or(0);
     Ok(SynthMemory {
         worker_bytes: largest_bytes.saturating_mul(2),
@@ -211,7 +211,7 @@ fn check_options(options: &SynthOptions) -> Result<()> {
 
 fn make(options: &SynthOptions, progress: &dyn Progress, started: Instant) -> Result<SynthReport> {
     let (out_dir, agave) = (&options.out_dir, options.agave);
-    let layout = layout_of(options);
+    let layout = Layout::new(options);
     if layout.count() > STORAGES_MAX {
         return Err(Error::usage(format!("a ledger has at most {STORAGES_MAX} storages; choose a smaller size")));
     }
@@ -259,11 +259,6 @@ fn make(options: &SynthOptions, progress: &dyn Progress, started: Instant) -> Re
         states.push(state);
     }
     Ok(SynthReport { states, written_bytes, elapsed: started.elapsed() })
-}
-
-fn layout_of(options: &SynthOptions) -> Layout {
-    let counts = (options.storage_count, options.incremental_bytes);
-    Layout::new(options.seed, options.mix, options.size_bytes, counts.0, counts.1)
 }
 
 fn rounds(layout: &Layout) -> Vec<Range<u64>> {

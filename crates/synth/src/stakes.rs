@@ -97,12 +97,6 @@ const VOTER_BITS_PERMILLE: [(u64, u64); 7] = [
     (15_000, 11_200),
 ];
 
-pub struct VoteAccount {
-    pub lamports: u64,
-    /// Data of length [`VOTE_BYTES`].
-    pub data: Vec<u8>,
-}
-
 #[derive(Clone, Copy, Debug)]
 pub struct Stakes {
     universe: Universe,
@@ -141,14 +135,15 @@ impl Stakes {
         staking::vote_node(&mut self.fixed(voter))
     }
 
-    pub fn vote_account(&self, voter: u64) -> VoteAccount {
+    /// Returns the lamports of a vote account, and its data, of length [`VOTE_BYTES`].
+    pub fn vote_account(&self, voter: u64) -> (u64, Vec<u8>) {
         let mut fixed = self.fixed(voter);
         let mut changing = Rng::new(mix(fixed.clone().next(), self.slot));
         let mut data = Vec::with_capacity(VOTE_BYTES as usize);
         let lamports = chain::rent_exempt_lamports(VOTE_BYTES) + changing.log_uniform(36);
         staking::vote_state(&mut fixed, &mut changing, self.slot, &mut data);
         data.resize(VOTE_BYTES as usize, 0);
-        VoteAccount { lamports, data }
+        (lamports, data)
     }
 
     pub fn delegation(&self, at: u64) -> Delegation {
@@ -272,7 +267,7 @@ mod tests {
             assert_eq!(f64::from_bits(number(180)), staking::WARMUP_RATE);
         }
         for voter in 0..5 {
-            assert_eq!(stakes.vote_account(voter).data[4..36], stakes.node(voter));
+            assert_eq!(stakes.vote_account(voter).1[4..36], stakes.node(voter));
         }
     }
 

@@ -1,5 +1,6 @@
 //! Data of stake and vote accounts. `stakes` decides which of them exist in an epoch.
 
+use super::fields::push_u64s;
 use super::rng::Rng;
 use super::universe::{Draw, Universe};
 use super::{chain, keys};
@@ -42,11 +43,8 @@ pub fn delegated_stake(
     out.extend_from_slice(&2u32.to_le_bytes());
     write_stake_owner(universe, rng, out);
     out.extend_from_slice(&vote_address);
-    for field in [delegation.lamports, delegation.activation_epoch, delegation.deactivation_epoch] {
-        out.extend_from_slice(&field.to_le_bytes());
-    }
-    out.extend_from_slice(&WARMUP_RATE.to_le_bytes());
-    out.extend_from_slice(&delegation.credits_observed.to_le_bytes());
+    push_u64s(out, &[delegation.lamports, delegation.activation_epoch, delegation.deactivation_epoch]);
+    push_u64s(out, &[WARMUP_RATE.to_bits(), delegation.credits_observed]);
 }
 
 fn write_stake_owner(universe: &Universe, rng: &mut Rng, out: &mut Vec<u8>) {
@@ -84,24 +82,19 @@ pub fn vote_state(fixed: &mut Rng, changing: &mut Rng, slot: u64, out: &mut Vec<
         out.extend_from_slice(&((31 - depth) as u32).to_le_bytes());
     }
     out.push(1);
-    out.extend_from_slice(&(last - 31).to_le_bytes());
     let last_epoch = chain::epoch_of(last);
-    out.extend_from_slice(&1u64.to_le_bytes());
-    out.extend_from_slice(&last_epoch.to_le_bytes());
+    push_u64s(out, &[last - 31, 1, last_epoch]);
     out.extend_from_slice(&node);
     out.extend_from_slice(&[0; 32 * 48]);
-    out.extend_from_slice(&31u64.to_le_bytes());
+    push_u64s(out, &[31]);
     out.push(1);
     let epochs = if fixed.permille(700) { 64 } else { fixed.log_uniform(6) };
     let mut credits = fixed.log_uniform(32);
-    out.extend_from_slice(&epochs.to_le_bytes());
+    push_u64s(out, &[epochs]);
     for back in (0..epochs).rev() {
         let earned = 6_000_000 + fixed.below(900_000);
-        out.extend_from_slice(&(last_epoch - back).to_le_bytes());
-        out.extend_from_slice(&(credits + earned).to_le_bytes());
-        out.extend_from_slice(&credits.to_le_bytes());
+        push_u64s(out, &[last_epoch - back, credits + earned, credits]);
         credits += earned;
     }
-    out.extend_from_slice(&last.to_le_bytes());
-    out.extend_from_slice(&chain::unix_time_of(last).to_le_bytes());
+    push_u64s(out, &[last, chain::unix_time_of(last)]);
 }

@@ -1,5 +1,6 @@
 //! Data of other accounts: nonces, lookup tables, program state, and program code.
 
+use super::fields::push_u64s;
 use super::rng::Rng;
 use super::universe::Draw;
 use super::{chain, keys};
@@ -9,65 +10,43 @@ pub const PROGRAM_BYTES: u64 = 36;
 const LOOKUP_TABLE_HEADER_BYTES: u64 = 56;
 const CODE_HEADER_BYTES: u64 = 45;
 
-struct Template {
-    weight: u64,
-    owner: [u8; 32],
-    data_len: u64,
-    own_keys: u64,
-    /// Number of addresses after these that many accounts share: markets, mints.
-    shared_keys: u64,
-    numbers: u64,
-    /// Size of the elements of an array that takes the rest of the data. A varying part of the
-    /// elements is in use; the others are zero.
-    slot_bytes: u64,
-    /// Average number of used elements among 1,000.
-    used_permille: u64,
-}
-
-const fn template(
-    weight: u64,
-    owner: [u8; 32],
-    data_len: u64,
-    keys: (u64, u64),
-    numbers: u64,
-    slots: (u64, u64),
-) -> Template {
-    let ((own_keys, shared_keys), (slot_bytes, used_permille)) = (keys, slots);
-    Template { weight, owner, data_len, own_keys, shared_keys, numbers, slot_bytes, used_permille }
-}
+/// Weight, owner, length of the data; addresses of its own, and addresses after these that many
+/// accounts share (markets, mints); numbers; then an array that takes the rest of the data: the size
+/// of its elements, and how many of 1,000 are in use on average. The others are zero.
+struct Template(u64, [u8; 32], u64, (u64, u64), u64, (u64, u64));
 
 const TEMPLATES: [Template; 18] = [
-    template(900, keys::PUMP, 150, (1, 0), 5, (8, 0)), // bonding curve
-    template(1000, keys::DISTRIBUTOR, 104, (1, 1), 3, (8, 0)), // airdrop claim
-    template(360, keys::WHIRLPOOL, 216, (1, 1), 4, (24, 200)), // position
-    template(600, keys::NAMES, 112, (2, 0), 1, (8, 0)), // domain name
-    template(270, keys::DRIFT, 240, (1, 1), 6, (8, 100)), // trader's statistics
-    template(90, keys::DRIFT, 4376, (1, 1), 12, (40, 300)), // trader's positions
-    template(90, keys::OPENBOOK, 3228, (1, 1), 4, (16, 300)), // open orders
-    template(120, keys::RAYDIUM_AMM, 752, (9, 3), 22, (8, 50)), // pool
-    template(60, keys::RAYDIUM_CLMM, 1544, (4, 3), 20, (24, 60)), // pool
-    template(24, keys::RAYDIUM_CLMM, 10_240, (0, 1), 1, (168, 300)), // tick array
-    template(24, keys::WHIRLPOOL, 9_988, (0, 1), 1, (113, 350)), // tick array
-    template(36, keys::METEORA, 10_136, (0, 1), 2, (144, 500)), // bin array
-    template(40, keys::METEORA, 8_120, (1, 1), 3, (112, 400)), // position
-    template(48, keys::SOLEND, 1_300, (1, 1), 8, (88, 350)), // obligation
-    template(36, keys::KAMINO, 3_344, (1, 1), 12, (136, 350)), // obligation
-    template(6, keys::KAMINO, 8_624, (6, 4), 60, (32, 60)), // reserve
-    template(4, keys::OPENBOOK, 65_548, (0, 1), 4, (72, 500)), // order book
-    template(1, keys::OPENBOOK, 262_156, (0, 1), 3, (88, 100)), // event queue
+    Template(900, keys::PUMP, 150, (1, 0), 5, (8, 0)), // bonding curve
+    Template(1000, keys::DISTRIBUTOR, 104, (1, 1), 3, (8, 0)), // airdrop claim
+    Template(360, keys::WHIRLPOOL, 216, (1, 1), 4, (24, 200)), // position
+    Template(600, keys::NAMES, 112, (2, 0), 1, (8, 0)), // domain name
+    Template(270, keys::DRIFT, 240, (1, 1), 6, (8, 100)), // trader's statistics
+    Template(90, keys::DRIFT, 4376, (1, 1), 12, (40, 300)), // trader's positions
+    Template(90, keys::OPENBOOK, 3228, (1, 1), 4, (16, 300)), // open orders
+    Template(120, keys::RAYDIUM_AMM, 752, (9, 3), 22, (8, 50)), // pool
+    Template(60, keys::RAYDIUM_CLMM, 1544, (4, 3), 20, (24, 60)), // pool
+    Template(24, keys::RAYDIUM_CLMM, 10_240, (0, 1), 1, (168, 300)), // tick array
+    Template(24, keys::WHIRLPOOL, 9_988, (0, 1), 1, (113, 350)), // tick array
+    Template(36, keys::METEORA, 10_136, (0, 1), 2, (144, 500)), // bin array
+    Template(40, keys::METEORA, 8_120, (1, 1), 3, (112, 400)), // position
+    Template(48, keys::SOLEND, 1_300, (1, 1), 8, (88, 350)), // obligation
+    Template(36, keys::KAMINO, 3_344, (1, 1), 12, (136, 350)), // obligation
+    Template(6, keys::KAMINO, 8_624, (6, 4), 60, (32, 60)), // reserve
+    Template(4, keys::OPENBOOK, 65_548, (0, 1), 4, (72, 500)), // order book
+    Template(1, keys::OPENBOOK, 262_156, (0, 1), 3, (88, 100)), // event queue
 ];
 
 pub fn pick(rng: &mut Rng) -> u8 {
-    let weights = || TEMPLATES.iter().map(|template| template.weight);
+    let weights = || TEMPLATES.iter().map(|template| template.0);
     rng.weighted(weights().sum(), weights().zip(0..)).unwrap_or_default()
 }
 
 pub fn state_bytes(template: u8) -> u64 {
-    TEMPLATES[usize::from(template)].data_len
+    TEMPLATES[usize::from(template)].2
 }
 
 pub fn state_owner(template: u8) -> [u8; 32] {
-    TEMPLATES[usize::from(template)].owner
+    TEMPLATES[usize::from(template)].1
 }
 
 /// Returns a number as in program state: often 0, or a time, a price, a balance.
@@ -82,17 +61,18 @@ fn number(rng: &mut Rng) -> u64 {
 
 /// Writes 8 bytes that identify the type, addresses, numbers, and an array that is partly in use.
 pub fn write_state(draw: &mut Draw<'_>, template: u8, out: &mut Vec<u8>) {
-    let layout = &TEMPLATES[usize::from(template)];
-    let end = out.len() + layout.data_len as usize;
+    let Template(_, _, data_len, (own_keys, shared_keys), numbers, (slot_bytes, used)) =
+        TEMPLATES[usize::from(template)];
+    let end = out.len() + data_len as usize;
     out.extend_from_slice(&draw.universe.number(keys::MARKETS, u64::MAX - u64::from(template)).to_le_bytes());
-    for _ in 0..layout.own_keys {
+    for _ in 0..own_keys {
         out.extend_from_slice(&draw.fixed.key());
     }
-    for _ in 0..layout.shared_keys {
+    for _ in 0..shared_keys {
         let rank = draw.fixed.zipf(14);
         out.extend_from_slice(&draw.universe.shared_key(keys::MARKETS, rank));
     }
-    for _ in 0..layout.numbers {
+    for _ in 0..numbers {
         if out.len() + 8 <= end {
             out.extend_from_slice(&number(&mut draw.changing).to_le_bytes());
         }
@@ -101,15 +81,15 @@ pub fn write_state(draw: &mut Draw<'_>, template: u8, out: &mut Vec<u8>) {
     out.truncate(end);
     // Some arrays are full, most are nearly empty.
     let used_permille = match draw.fixed.below(8) {
-        0 => 1000.min(layout.used_permille * 4),
-        1..4 => layout.used_permille,
-        _ => layout.used_permille / 4,
+        0 => 1000.min(used * 4),
+        1..4 => used,
+        _ => used / 4,
     };
-    while out.len() + layout.slot_bytes as usize <= end {
-        let slot_end = out.len() + layout.slot_bytes as usize;
+    while out.len() + slot_bytes as usize <= end {
+        let slot_end = out.len() + slot_bytes as usize;
         if draw.changing.permille(used_permille) {
             while out.len() + 8 <= slot_end {
-                if layout.slot_bytes >= 64 && slot_end - out.len() >= 64 && draw.changing.permille(150) {
+                if slot_bytes >= 64 && slot_end - out.len() >= 64 && draw.changing.permille(150) {
                     out.extend_from_slice(&draw.changing.key());
                 } else {
                     out.extend_from_slice(&number(&mut draw.changing).to_le_bytes());
@@ -136,10 +116,8 @@ pub fn lookup_table_bytes(rng: &mut Rng) -> u64 {
 /// Writes state, deactivation slot, last extension, authority, addresses.
 pub fn write_lookup_table(draw: &mut Draw<'_>, end: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(&1u32.to_le_bytes());
-    out.extend_from_slice(&u64::MAX.to_le_bytes());
-    out.extend_from_slice(&(chain::FIRST_SLOT - draw.fixed.log_uniform(26)).to_le_bytes());
-    out.push(0);
-    out.push(1);
+    push_u64s(out, &[u64::MAX, chain::FIRST_SLOT - draw.fixed.log_uniform(26)]);
+    out.extend_from_slice(&[0, 1]);
     out.extend_from_slice(&draw.fixed.key());
     out.extend_from_slice(&[0; 2]);
     while out.len() < end {

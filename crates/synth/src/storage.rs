@@ -183,8 +183,8 @@ fn write_own_accounts(
         .into_iter()
         .map(|(address, data)| (address, SYSVAR_OWNER, rent_exempt_lamports(data.len() as u64), data));
     let vote_accounts = (0..stakes.scale().voters).map(|voter| {
-        let account = stakes.vote_account(voter);
-        (stakes.vote_address(voter), keys::VOTE, account.lamports, account.data)
+        let (lamports, data) = stakes.vote_account(voter);
+        (stakes.vote_address(voter), keys::VOTE, lamports, data)
     });
     for (address, owner, lamports, data) in sysvars.chain(vote_accounts) {
         let offset = start_record(bytes) as u64;

@@ -35,19 +35,6 @@ impl AgaveVersion {
         }
     }
 
-    pub fn has_storage_map(self) -> bool {
-        self == Self::V4_2
-    }
-
-    /// True if accounts paths have a `snapshot` directory next to `run`.
-    pub fn has_accounts_snapshot_dir(self) -> bool {
-        self != Self::V4_5
-    }
-
-    pub fn has_startup_hints(self) -> bool {
-        self != Self::V4_2
-    }
-
     /// Returns the length of an obsolete record in `obsolete_accounts`.
     pub fn obsolete_record_bytes(self) -> usize {
         if self == Self::V4_5 { 20 } else { 24 }
@@ -67,22 +54,16 @@ impl AgaveVersion {
         to: &mut impl Write,
         storages: impl ExactSizeIterator<Item = (u64, u32)>,
     ) -> Result<()> {
+        if self != Self::V4_5 {
+            return slotpress_format::write_storages_list(to, storages);
+        }
         let mut out = Out(to);
         out.u64s(&[storages.len() as u64])?;
-        for (slot, id) in storages {
-            match self {
-                Self::V4_5 => {
-                    out.u32(STORAGE_APPEND_VEC)?;
-                    out.u32(id)?;
-                    out.u64s(&[slot])?;
-                }
-                _ => {
-                    out.u64s(&[slot])?;
-                    out.u32(id)?;
-                }
-            }
-        }
-        Ok(())
+        storages.into_iter().try_for_each(|(slot, id)| {
+            out.u32(STORAGE_APPEND_VEC)?;
+            out.u32(id)?;
+            out.u64s(&[slot])
+        })
     }
 }
 

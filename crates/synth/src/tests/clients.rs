@@ -306,7 +306,8 @@ fn both_states_are_what_clients_load() {
 /// This ledger is so large that its slots reach into the next epoch.
 #[test]
 fn stakes_of_a_large_ledger_fit_its_epochs() {
-    let layout = Layout::new(7, Mix::Mainnet, 1 << 30, Some(500_000), Some(1 << 20));
+    let options = options(Path::new(""), 1 << 30).storage_count(500_000u64).incremental_bytes(1u64 << 20);
+    let layout = Layout::new(&options);
     let last = layout.count() - 1;
     assert_eq!(chain::epoch_of(Layout::slot(last)), chain::epoch_of(chain::FIRST_SLOT) + 1);
     let stakes = layout.stakes(last);

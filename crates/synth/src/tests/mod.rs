@@ -16,16 +16,7 @@ use slotpress_format::{
 use super::*;
 
 fn options(out_dir: &Path, size_bytes: u64) -> SynthOptions {
-    SynthOptions {
-        out_dir: out_dir.to_path_buf(),
-        size_bytes,
-        seed: 7,
-        incremental_bytes: None,
-        storage_count: None,
-        threads: 2,
-        agave: AgaveVersion::default(),
-        mix: Mix::default(),
-    }
+    SynthOptions::new(out_dir, size_bytes).seed(7u64).threads(2usize)
 }
 
 fn make(options: &SynthOptions) -> SynthReport {
@@ -273,7 +264,7 @@ fn is_near(measured: f64, published: f64, what: &str) {
 
 /// Makes the bank file of a ledger of this size, without its storages.
 fn bank_file(size_bytes: u64, seed: u64, agave: AgaveVersion) -> Vec<u8> {
-    let layout = Layout::new(seed, Mix::Mainnet, size_bytes, None, None);
+    let layout = Layout::new(&SynthOptions::new("", size_bytes).seed(seed));
     let last = layout.full_count() - 1;
     let bank = bank::Bank {
         universe: &layout.universe,
@@ -283,7 +274,7 @@ fn bank_file(size_bytes: u64, seed: u64, agave: AgaveVersion) -> Vec<u8> {
         lattice: &LatticeHash::zero(),
         stakes: layout.stakes(last),
     };
-    let mapped = if agave.has_storage_map() { layout.full_count() as usize } else { 0 };
+    let mapped = if agave == AgaveVersion::V4_2 { layout.full_count() as usize } else { 0 };
     let storage_map = (0..mapped).map(|at| at as u64);
     let mut bytes = Vec::new();
     bank.write(&mut bytes, storage_map.map(|at| (Layout::slot(at), layout.id(at), layout.target_bytes(at))))
