@@ -37,7 +37,7 @@ use slotpress_net::{Candidate, Client, FetchLimits, FindOptions, SourceArg, Url}
 use slotpress_read::CheckMode;
 use trust::{Trust, Vouchers};
 
-use crate::restore::{ExistingState, Preview, RestoreReport, RestoreTarget, Supply, preview_fetched, restore_supplied};
+use crate::restore::{ExistingState, MAINNET_RATIO, Preview, RestoreReport, RestoreTarget, Supply, restore_supplied};
 
 /// Sources and settings of a bootstrap.
 #[derive(Clone, Debug, Setters)]
@@ -202,7 +202,8 @@ fn preview(
     let added = |choice: &ChosenArchive| length(choice).saturating_sub(reserved_bytes(dir, &choice.name.to_string()));
     let added_bytes = choices().filter(|choice| !choice.takes_no_room(dir)).map(added).sum();
     let newest = &incremental.unwrap_or(full).name;
-    preview_fetched(&options.restore, newest, choices().map(length).sum(), added_bytes, is_dry)
+    let unpacked_bytes = choices().map(length).sum::<u64>().saturating_mul(MAINNET_RATIO);
+    Preview::new(&options.restore, newest, [unpacked_bytes, added_bytes], is_dry)
 }
 
 /// Finds the best state, fetches its archives, and restores them while they arrive. The result is a

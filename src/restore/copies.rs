@@ -20,48 +20,42 @@ use crate::restore::input::Opened;
 /// How an archive gets into the archives directory.
 #[derive(Debug)]
 pub enum ArchiveCopy {
-    /// It is there already.
-    Stays,
-    /// It was cloned by the file system, or saved there from standard input.
-    Cloned(Unpublished),
     /// It was downloaded there, and stays even if the restore fails.
     Fetched(Arc<dyn Publishable>),
-    /// It will be copied after everything else was written.
-    Copied(Unpublished, File),
+    /// A new file: a clone of the archive, or what was saved from standard input; or, with a source,
+    /// one that will be copied after everything else was written.
+    New(Unpublished, Option<File>),
 }
 
 impl ArchiveCopy {
-    /// Chooses how a file gets into `dir`. Clones it if the file system can; otherwise it will be
-    /// copied later. Never makes a hard link: Firedancer aborts on one, and reuses the inode later.
-    pub fn of_file(path: &Path, dir: &Arc<KeptDir>) -> Result<Self> {
+    /// Chooses how a file gets into `dir`; `None` if it is there already. Clones it if the file
+    /// system can; otherwise it will be copied later. Never makes a hard link: Firedancer aborts on
+    /// one, and reuses the inode later.
+    pub fn of_file(path: &Path, dir: &Arc<KeptDir>) -> Result<Option<Self>> {
         let parent = path.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
         let lies_in = |dir: Option<Found>| parent.is_some_and(|parent| dir.is_some_and(|dir| is_dir(parent, &dir)));
         if lies_in(Some(dir.itself()?)) || lies_in(remote(dir)) {
-            return Ok(Self::Stays);
+            return Ok(None);
         }
         let (source, copy) = (open_file(path)?, Unpublished::create_in(dir)?);
-        Ok(match rustix::fs::ioctl_ficlone(copy.file(), &source) {
-            Ok(()) => Self::Cloned(copy),
-            Err(_) => Self::Copied(copy, source),
-        })
-    }
-
-    /// True for a download. A failed restore leaves it in place, so that it is not fetched again.
-    pub fn is_download(&self) -> bool {
-        matches!(self, Self::Fetched(_))
+        let is_cloned = rustix::fs::ioctl_ficlone(copy.file(), &source).is_ok();
+        Ok(Some(Self::New(copy, (!is_cloned).then_some(source))))
     }
 }
 
 impl Opened {
-    /// Number of bytes that will be written to the archives directory for this archive.
-    pub fn bytes_to_copy(&self) -> u64 {
-        match self.way {
-            ArchiveCopy::Stays | ArchiveCopy::Cloned(_) | ArchiveCopy::Fetched(_) => 0,
-            ArchiveCopy::Copied(..) => self.archive.length_bytes(),
-        }
+    /// True for a download. A failed restore leaves it in place, so that it is not fetched again.
+    pub fn is_download(&self) -> bool {
+        matches!(self.way, Some(ArchiveCopy::Fetched(_)))
     }
 
-    /// Copies the archive if it was not cloned, and gives it its name and owner.
+    /// Number of bytes that will be written to the archives directory for this archive.
+    pub fn bytes_to_copy(&self) -> u64 {
+        if matches!(self.way, Some(ArchiveCopy::New(_, Some(_)))) { self.archive.length_bytes() } else { 0 }
+    }
+
+    /// Copies the archive if it was not cloned, and gives it its name and owner. An archive that is
+    /// there already under this name is not replaced.
     ///
     /// # Errors
     /// There is another archive of this name, or the disk fails.
@@ -72,58 +66,50 @@ impl Opened {
         owner: &Owner,
         progress: &dyn Progress,
     ) -> Result<PlacedArchive> {
-        let name_there = name.to_string();
-        let path = dir.path_of(&name_there);
-        let placed = |path: PathBuf, is_new: bool| {
-            let file_name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let new = if is_new { dir.found(&file_name)? } else { None };
-            if is_new {
-                owner.take(&dir.open_file(&file_name)?).or_path("change the owner of", &path)?;
+        let Some(way) = self.way else { return place_of(&self.archive, name) };
+        let name = name.to_string();
+        let path = dir.path_of(&name);
+        let (source, source_path) = match &way {
+            ArchiveCopy::Fetched(file) => (open_file(file.path())?, file.path().to_path_buf()),
+            ArchiveCopy::New(copy, from) => {
+                if let Some(from) = from {
+                    progress.stage("Copying", Some(self.archive.length_bytes()));
+                    copy_in_pieces(&self.archive, from, copy, progress)?;
+                }
+                (copy.file().try_clone().or_path("open", copy.path())?, copy.path().to_path_buf())
             }
-            Ok(PlacedArchive { path, name: file_name, new })
         };
-        // An existing archive of this name is never replaced.
-        let is_there = |source: File, source_path: &Path| {
-            if dir.found(&name_there)?.is_none() {
-                return Ok(false);
-            }
-            let there = LocalFile::new(path.clone(), dir.open_file(&name_there)?, 0);
-            if has_same_content(&LocalFile::new(source_path.to_path_buf(), source, 0), &there, progress)? {
-                return Ok(true);
+        if dir.found(&name)?.is_some() {
+            let there = LocalFile::new(path.clone(), dir.open_file(&name)?, 0);
+            if has_same_content(&LocalFile::new(source_path, source, 0), &there, progress)? {
+                return Ok(PlacedArchive { path, name, new: None });
             }
             let message = format!("{} exists already, and is not the same archive", path.shown());
-            Err(Error::new(ErrorKind::Exists, message).with_hint("move it away: one of the two archives is damaged"))
-        };
-        let (archive, source_path) = (&self.archive, self.archive.path_buf());
-        let copy = match self.way {
-            ArchiveCopy::Stays if ArchiveName::from_path(&source_path).as_ref() == Some(name) => {
-                return placed(source_path, false);
-            }
-            ArchiveCopy::Stays => {
-                return Err(Error::failed(format!(
-                    "{} is in the archives directory under a name that no validator reads",
-                    source_path.shown()
-                ))
-                .with_hint(format!("rename it to {name}")));
-            }
-            ArchiveCopy::Fetched(file) => {
-                if is_there(open_file(file.path())?, file.path())? {
-                    return placed(path, false);
-                }
-                return placed(file.publish(&name_there)?, true);
-            }
-            ArchiveCopy::Cloned(copy) => copy,
-            ArchiveCopy::Copied(copy, source) => {
-                progress.stage("Copying", Some(archive.length_bytes()));
-                copy_in_pieces(archive, &source, &copy, progress)?;
-                copy
-            }
-        };
-        match is_there(copy.file().try_clone().or_path("open", copy.path())?, copy.path())? {
-            true => placed(path, false),
-            false => placed(copy.publish(&name_there, false)?, true),
+            return Err(
+                Error::new(ErrorKind::Exists, message).with_hint("move it away: one of the two archives is damaged")
+            );
         }
+        let path = match way {
+            ArchiveCopy::Fetched(file) => file.publish(&name)?,
+            ArchiveCopy::New(copy, _) => copy.publish(&name, false)?,
+        };
+        owner.take(&dir.open_file(&name)?).or_path("change the owner of", &path)?;
+        Ok(PlacedArchive { new: dir.found(&name)?, path, name })
     }
+}
+
+/// Place of an archive that is in the archives directory already.
+///
+/// # Errors
+/// It has another name than the one that a validator reads.
+fn place_of(archive: &Archive, name: &ArchiveName) -> Result<PlacedArchive> {
+    let path = archive.path_buf();
+    if ArchiveName::from_path(&path).as_ref() == Some(name) {
+        return Ok(PlacedArchive { path, name: name.to_string(), new: None });
+    }
+    let shown = path.shown();
+    Err(Error::failed(format!("{shown} is in the archives directory under a name that no validator reads"))
+        .with_hint(format!("rename it to {name}")))
 }
 
 /// An archive under its final name.

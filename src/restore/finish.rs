@@ -40,7 +40,7 @@ pub fn finish(
     // first.
     let mut placed = Vec::new();
     for (archive, name) in archives {
-        let stays = archive.way.is_download();
+        let stays = archive.is_download();
         let archive = archive.place(&name, snapshots_dir, owner, progress)?;
         if let Some(new) = archive.new.filter(|_| !stays) {
             moves.placed(archive.name, new.inode);

@@ -22,8 +22,6 @@ use crate::restore::newer::RestoredSlots;
 use crate::restore::target::Target;
 use crate::restore::{RestoreOptions, RestoreTarget, no_archive};
 
-pub type Work<'a, R> = &'a mut dyn FnMut(Feed<'_>) -> Result<R>;
-
 /// A sequence of archives, such as those that are being downloaded.
 pub trait Supply {
     /// Returns the next archive; `None` after the last one. Called when the previous one was read
@@ -42,7 +40,8 @@ pub enum Supplied {
 /// An open archive.
 pub struct Opened {
     pub archive: Archive,
-    pub way: ArchiveCopy,
+    /// How it gets into the archives directory; `None` if it is there.
+    pub way: Option<ArchiveCopy>,
     /// Root that the archive must have.
     pub expect_root: Option<Root>,
     /// True if frames and root are compared after the archive was read, because it is still arriving.
@@ -81,7 +80,7 @@ impl<'a> Feed<'a> {
 
     /// Adds an archive. `is_below` is true for the full archive of a pair; `had_length` if its length
     /// was known before it was opened.
-    fn add(&mut self, archive: Archive, way: ArchiveCopy, is_below: bool, had_length: bool) -> Result<()> {
+    fn add(&mut self, archive: Archive, way: Option<ArchiveCopy>, is_below: bool, had_length: bool) -> Result<()> {
         refuse_unread(&archive)?;
         refuse_for_firedancer_only(&archive, is_below)?;
         let expect_root = self.expect_roots.get(self.opened.len()).copied();
@@ -102,7 +101,7 @@ impl<'a> Feed<'a> {
             Some(Supplied::Arriving { source, name, file }) => {
                 let had_length = source.length_bytes().is_some();
                 let archive = Archive::of_source(source, name, &options.io_policy)?;
-                (archive, ArchiveCopy::Fetched(file), had_length)
+                (archive, Some(ArchiveCopy::Fetched(file)), had_length)
             }
             Some(Supplied::File(path)) => {
                 let archive = Archive::open(&path, &options.io_policy)?;
@@ -217,27 +216,20 @@ impl Inputs {
         target: &Target,
         options: &RestoreOptions,
         progress: &dyn Progress,
-        work: Work<'_, R>,
+        work: impl FnOnce(Feed<'_>) -> Result<R>,
     ) -> Result<R> {
-        let mut kept = None;
-        let mut arriving = None;
-        if self.0.iter().any(Option::is_none) {
-            let copy = kept.insert(Unpublished::create_in(&target.snapshots_dir)?);
-            let file = copy.file().try_clone().or_path("open", copy.path())?;
-            arriving = Some(Arc::new(Arriving::new(file, PathBuf::from("standard input"))));
+        if self.0.iter().all(Option::is_some) {
+            return work(self.open_all(None, target, options)?);
         }
+        let copy = Unpublished::create_in(&target.snapshots_dir)?;
+        let file = copy.file().try_clone().or_path("open", copy.path())?;
+        let arriving = &Arc::new(Arriving::new(file, PathBuf::from("standard input")));
         std::thread::scope(|scope| {
-            let receiver = match &arriving {
-                Some(arriving) => Some(spawn(scope, || receive(arriving, progress))?),
-                None => None,
-            };
+            let receiver = spawn(scope, || receive(arriving, progress))?;
             // The receiver must be told to stop even after a panic.
-            let result = guarded(|| work(self.open_all(arriving.as_ref(), target, options, kept)?));
-            if let Some(arriving) = &arriving {
-                arriving.stop();
-            }
-            let received = receiver
-                .map_or(Ok(()), |receiver| receiver.join().unwrap_or_else(|payload| Err(panicked(payload.as_ref()))));
+            let result = guarded(|| work(self.open_all(Some((copy, arriving.clone())), target, options)?));
+            arriving.stop();
+            let received = receiver.join().unwrap_or_else(|payload| Err(panicked(payload.as_ref())));
             match (result, received) {
                 // Prefer the receiver's error: it says why bytes did not come.
                 (Err(error), Err(cause)) if error.kind() == ErrorKind::Failed => Err(cause),
@@ -248,30 +240,28 @@ impl Inputs {
 
     fn open_all(
         self,
-        arriving: Option<&Arc<Arriving>>,
+        mut saved: Option<(Unpublished, SharedSource)>,
         target: &Target,
         options: &RestoreOptions,
-        mut kept: Option<Unpublished>,
     ) -> Result<Feed<'static>> {
         let mut feed = Feed { opened: Vec::new(), more: None, expect_roots: options.expect_roots.clone() };
         let count = self.0.len();
         for (number, archive) in (1..).zip(self.0) {
-            let (archive, way, had_length) = match (archive, arriving) {
-                (Some(archive), _) => {
+            let is_file = archive.is_some();
+            let (archive, way) = match archive {
+                Some(archive) => {
                     let way = ArchiveCopy::of_file(archive.path(), &target.snapshots_dir)?;
-                    (archive, way, true)
+                    (archive, way)
                 }
-                (None, Some(arriving)) => {
-                    let copy = kept.take().ok_or_else(no_archive)?;
-                    let source: SharedSource = arriving.clone();
+                None => {
+                    let (copy, source) = saved.take().ok_or_else(no_archive)?;
                     // A stream is always read in order. How fast it arrives must not make a
                     // difference.
                     let archive = Archive::of_source(source, None, &options.target.io_policy)?.without_index();
-                    (archive, ArchiveCopy::Cloned(copy), false)
+                    (archive, Some(ArchiveCopy::New(copy, None)))
                 }
-                (None, None) => return Err(no_archive()),
             };
-            feed.add(archive, way, number < count, had_length)?;
+            feed.add(archive, way, number < count, is_file)?;
         }
         Ok(feed)
     }

@@ -28,9 +28,9 @@ pub use input::is_standard_input;
 pub use input::{Supplied, Supply, unread};
 pub use options::{ExistingState, RestoreOptions, RestoreReport, RestoreTarget};
 use slotpress_base::{Elapsed, Error, IoContext, Owner, Progress, Result, ShowPath, Space, Step, Stopwatch};
-use slotpress_format::ledger::names::Extension;
 use slotpress_format::{ArchiveName, FieldReader, StorageMapItem, parse_bank_file_and_end};
 use slotpress_read::{Accounts, Assurance, Compression, RATIO_TYPICAL, SeenSlots, is_rebased};
+pub use target::MAINNET_RATIO;
 #[cfg(feature = "net")]
 pub use target::{Preview, check_is_new};
 
@@ -40,7 +40,7 @@ use crate::restore::input::{Feed, Inputs, Opened};
 use crate::restore::journal::Move;
 use crate::restore::newer::RestoredSlots;
 use crate::restore::place::{BANK_FILE_PARTIAL, PartialDir};
-use crate::restore::target::{MAINNET_RATIO, RATIO_MIN, Target};
+use crate::restore::target::{RATIO_MIN, Target};
 use crate::restore::unpack::{Unpacked, Unpacker};
 
 /// Restores one archive, or a full and an incremental one.
@@ -57,7 +57,7 @@ pub fn restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<Rest
     inputs.check_pair(options)?;
     let mut target = Target::prepare(&options.target, inputs.newest())?;
     inputs.slots().map_or(Ok(Vec::new()), |slots| target.archives_in_the_way(slots))?;
-    let report = inputs.with_archives(&target, options, progress, &mut |feed| {
+    let report = inputs.with_archives(&target, options, progress, |feed| {
         progress.steps(&steps(&feed));
         progress.detail(&describe(&feed, &options.target));
         Run { target: &target, options: &options.target, progress }.restore(feed)
@@ -101,19 +101,6 @@ pub fn restore_supplied(
     target.keep();
     options.io_policy.io_hint.write_out_dir(&report.path);
     Ok(RestoreReport { elapsed: stopwatch.elapsed(), ..report })
-}
-
-/// Looks at the target for archives of `archives_bytes` in total, of which `added_bytes` still have
-/// to be downloaded or copied; `newest` is the name of the last one. See [`Preview::new`].
-#[cfg(feature = "net")]
-pub fn preview_fetched(
-    options: &RestoreTarget,
-    newest: &ArchiveName,
-    archives_bytes: u64,
-    added_bytes: u64,
-    is_dry: bool,
-) -> Result<Preview> {
-    Preview::new(options, newest, [archives_bytes.saturating_mul(MAINNET_RATIO), added_bytes], is_dry)
 }
 
 /// Input of all steps of a restore.
@@ -187,33 +174,31 @@ impl Run<'_> {
         Ok(Restored { storages, unpacked, assurance })
     }
 
-    /// Moves the unpacked files and the archives into place.
-    fn place(self, opened: Vec<Opened>, mut restored: Restored, roots: Vec<PartialDir>) -> Result<RestoreReport> {
+    /// Moves the unpacked files and the archives into place. The ledger gets bank file, status cache
+    /// and version of the newest archive.
+    fn place(self, opened: Vec<Opened>, restored: Restored, roots: Vec<PartialDir>) -> Result<RestoreReport> {
         let Self { target, progress, .. } = self;
+        let Restored { mut unpacked, mut storages, assurance } = restored;
         let input_bytes = opened.iter().map(|one| one.archive.length_bytes()).sum();
-        let mut archives = Vec::new();
-        for (opened, one) in opened.into_iter().zip(&restored.unpacked) {
-            let name = one.name(opened.archive.compression.extension());
-            archives.push((opened, name));
-        }
-        restored.storages.sort_unstable_by_key(|storage| (storage.slot, storage.id));
-        let bank = restored.newest()?.bank.clone();
-        let slots = restored.slots()?;
-        let base_slot = restored.base_slot();
-        let newer = target.archives_in_the_way(slots)?;
-        let Restored { mut unpacked, storages, assurance } = restored;
+        let names: Vec<ArchiveName> = opened.iter().zip(&unpacked).map(|(opened, one)| one.name(opened)).collect();
+        storages.sort_unstable_by_key(|storage| (storage.slot, storage.id));
         let newest = unpacked.pop().ok_or_else(no_archive)?;
-        drop(unpacked);
-        let aside = [target.old.moves.clone(), newer].concat();
+        let (slot, hash) = (newest.bank.slot, newest.bank.snapshot_hash());
+        let base_slot = unpacked.pop().map(|full| full.bank.slot);
+        let added = storages.iter().filter(|storage| base_slot.is_some_and(|base_slot| storage.slot > base_slot));
+        let is_rebased = is_rebased(slot, added.map(|storage| (storage.slot, storage.archive_id)));
+        let slots = RestoredSlots { newest: slot, rebased_on: base_slot.filter(|_| is_rebased) };
+        let aside = [target.old.moves.clone(), target.archives_in_the_way(slots)?].concat();
         let mut replaced: Vec<PathBuf> = aside.iter().map(Move::top).collect();
         replaced.sort();
         replaced.dedup();
+        let archives = opened.into_iter().zip(names).collect();
         let (path, archives) = finish(target, newest, &storages, roots, archives, aside, progress)?;
         Ok(RestoreReport {
             path,
-            slot: bank.slot,
+            slot,
             base_slot,
-            hash: bank.snapshot_hash(),
+            hash,
             storages: storages.len() as u64,
             input_bytes,
             output_bytes: storages.iter().map(|storage| storage.content_bytes).sum(),
@@ -276,25 +261,6 @@ struct Restored {
     assurance: Assurance,
 }
 
-impl Restored {
-    /// The newest archive, whose bank file, status cache and version the ledger gets.
-    fn newest(&self) -> Result<&Unpacked> {
-        self.unpacked.last().ok_or_else(no_archive)
-    }
-
-    /// Slot of the full archive, if there is an incremental one.
-    fn base_slot(&self) -> Option<u64> {
-        self.unpacked.iter().rev().nth(1).map(|full| full.bank.slot)
-    }
-
-    fn slots(&self) -> Result<RestoredSlots> {
-        let (newest, base_slot) = (self.newest()?.bank.slot, self.base_slot());
-        let added = self.storages.iter().filter(|storage| base_slot.is_some_and(|base_slot| storage.slot > base_slot));
-        let is_rebased = is_rebased(newest, added.map(|storage| (storage.slot, storage.archive_id)));
-        Ok(RestoredSlots { newest, rebased_on: base_slot.filter(|_| is_rebased) })
-    }
-}
-
 impl Unpacked {
     /// True if the bank file's storage map names these storages. The lengths of the full archive's may
     /// differ: the validator may have rewritten these storages before it wrote the map, or emptied
@@ -336,7 +302,8 @@ impl Unpacked {
     }
 
     /// Name under which a validator finds the archive, made from the archive's content.
-    fn name(&self, extension: Extension) -> ArchiveName {
-        ArchiveName { base_slot: self.base_slot, slot: self.bank.slot, hash: self.bank.snapshot_hash(), extension }
+    fn name(&self, opened: &Opened) -> ArchiveName {
+        let (slot, hash) = (self.bank.slot, self.bank.snapshot_hash());
+        ArchiveName { base_slot: self.base_slot, slot, hash, extension: opened.archive.compression.extension() }
     }
 }

@@ -21,7 +21,7 @@ fn made(dir: &Path) -> Vec<(String, Option<Vec<u8>>)> {
 
 /// `KILLS_SEED` selects other moments.
 #[test]
-#[ignore = "takes some minutes: 600 kills of restore, 100 of recompress, 300 of rebase"]
+#[ignore = "takes some minutes: 600 kills of restore, 300 each of archive, recompress, rebase"]
 fn the_next_run_works() {
     let mut draws = Draws(number_of("KILLS_SEED", 1));
     let agaves = [fixture(FULL_26), fixture(INCREMENTAL_26_40)];
@@ -35,7 +35,8 @@ fn the_next_run_works() {
     // An old state of the same slot, with an older and a newer bank snapshot.
     let old = temp_dir();
     make_old(agave, 26, old.path(), &old.path().join("accounts"));
-    let commands: [Made<'_>; 5] = [
+    let ledger = ledger("ledger-at-40");
+    let commands: [Made<'_>; 6] = [
         ("restore", 200, Box::new(|dir| with("restore", &[agave, agave_newer], "--ledger", dir))),
         ("restore, of Firedancer", 200, Box::new(|dir| with("restore", &[&newer[0], &newer[1]], "--ledger", dir))),
         (
@@ -43,7 +44,8 @@ fn the_next_run_works() {
             200,
             Box::new(|dir| with("restore", &[agave, Path::new("--replace-state")], "--ledger", dir)),
         ),
-        ("recompress", 100, Box::new(|dir| with("recompress", &[agave], "-o", dir))),
+        ("archive", 300, Box::new(|dir| with("archive", &[ledger.path()], "-o", dir))),
+        ("recompress", 300, Box::new(|dir| with("recompress", &[agave], "-o", dir))),
         ("rebase", 300, Box::new(|dir| with("rebase", &[agave, agave_newer, Path::new("--onto"), agave], "-o", dir))),
     ];
     for (what, kills, command) in &commands {
