@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use slotpress_base::{Error, ErrorKind, Result, ShowPath, hint};
-use slotpress_format::{BankFile, Genesis};
+use slotpress_format::{BankFile, GENESIS_FILE_NAME, Genesis};
 use slotpress_read::{
     Accounts, AccountsPass, Assurance, Findings, Member, Rule, Task, judge_expected, judge_pair, require_state,
 };
@@ -20,14 +20,6 @@ impl Opened {
         let Some((opened, full)) = full else { return Ok(()) };
         let full = Member::of_archive(&opened.archive, Some(&full.bank));
         judge_pair(full, Member::of_archive(&self.archive, bank), &Findings::strict())
-    }
-}
-
-impl Unpacked {
-    /// Checks an archive that was read to its end.
-    pub fn check(&self, opened: &Opened, options: &RestoreTarget) -> Result<()> {
-        check_chain(&self.bank, options)?;
-        if opened.is_hashed_at_end { opened.judge_root(self.root) } else { Ok(()) }
     }
 }
 
@@ -67,8 +59,8 @@ impl Unpacker<'_> {
 /// Refuses an archive whose chain did not begin with the known genesis, if one is known: Agave
 /// compares the two, and would not start. A genesis in the ledger that cannot be read is left to
 /// the validator.
-fn check_chain(bank: &BankFile, options: &RestoreTarget) -> Result<()> {
-    let path = options.genesis_path();
+pub fn check_chain(bank: &BankFile, options: &RestoreTarget) -> Result<()> {
+    let path = options.paths.ledger.join(GENESIS_FILE_NAME);
     let (genesis, shown) = match options.genesis {
         Some(genesis) => (Some(genesis), "the genesis that was fetched".to_string()),
         None => (Genesis::read(&path).ok(), path.shown()),

@@ -7,13 +7,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustix::fs::AtFlags;
 use slotpress_base::{
     Error, ErrorKind, Found, IoContext, KeptDir, Owner, Progress, Result, ShowPath, StreamWriter, open_file,
     run_in_order,
 };
 use slotpress_format::ArchiveName;
 use slotpress_read::archive::Archive;
-use slotpress_read::{LocalFile, Publishable, Source, Unpublished};
+use slotpress_read::{LocalFile, Publishable, REMOTE, Source, Unpublished};
 
 use crate::restore::input::Opened;
 
@@ -32,9 +33,11 @@ impl ArchiveCopy {
     /// system can; otherwise it will be copied later. Never makes a hard link: Firedancer aborts on
     /// one, and reuses the inode later.
     pub fn of_file(path: &Path, dir: &Arc<KeptDir>) -> Result<Option<Self>> {
-        let parent = path.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
-        let lies_in = |dir: Option<Found>| parent.is_some_and(|parent| dir.is_some_and(|dir| is_dir(parent, &dir)));
-        if lies_in(Some(dir.itself()?)) || lies_in(remote(dir)) {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let parent = fs::metadata(parent).ok().map(|found| (found.dev(), found.ino()));
+        // Agave downloads archives to the subdirectory `remote`.
+        let remote = rustix::fs::statat(dir, REMOTE, AtFlags::empty()).ok().map(Found::from);
+        if [Some(dir.itself()?), remote].iter().flatten().any(|place| parent == Some((place.device, place.inode))) {
             return Ok(None);
         }
         let (source, copy) = (open_file(path)?, Unpublished::create_in(dir)?);
@@ -161,13 +164,4 @@ fn copy_in_pieces(archive: &Archive, from: &File, to: &Unpublished, progress: &d
         Ok(())
     })?;
     writer.flush().or_path("write", to.path())
-}
-
-fn is_dir(path: &Path, dir: &Found) -> bool {
-    fs::metadata(path).is_ok_and(|found| (found.dev(), found.ino()) == (dir.device, dir.inode))
-}
-
-/// Finds the subdirectory `remote`, to which Agave downloads archives.
-fn remote(dir: &KeptDir) -> Option<Found> {
-    rustix::fs::statat(dir, "remote", rustix::fs::AtFlags::empty()).ok().map(Found::from)
 }

@@ -73,7 +73,7 @@ fn write_boot_files(dir: &PartialDir, owner: &Owner, slot: &str, storages: &[Ass
     write_file(dir, owner, "storages_list", &|to| write_storages_list(to, ids()))?;
     // It is empty after a restore.
     write_file(dir, owner, "obsolete_accounts", &|to| write_no_obsolete_accounts(to, ids()))?;
-    dir.rename_within(BANK_FILE_PARTIAL, dir.dir(), slot)?;
+    dir.rename_within(BANK_FILE_PARTIAL, slot)?;
     // Marks the bank snapshot as complete, with the version of its layout.
     write_file(dir, owner, "fastboot_version", &|to| to.write_all(b"3.0.0"))
 }

@@ -35,6 +35,7 @@ pub use target::MAINNET_RATIO;
 pub use target::{Preview, check_is_new};
 
 use crate::restore::assign::{AssignedStorage, Assigner};
+use crate::restore::check::check_chain;
 use crate::restore::finish::finish;
 use crate::restore::input::{Feed, Inputs, Opened};
 use crate::restore::journal::Move;
@@ -155,7 +156,10 @@ impl Run<'_> {
                 let base_slot = full.map(|(_, full)| full.bank.slot).or(opened.archive.base_slot());
                 let one = unpacker.unpack(opened, base_slot, next.is_some())?;
                 opened.judge_pair(full, Some(&one.bank))?;
-                one.check(opened, options)?;
+                check_chain(&one.bank, options)?;
+                if opened.is_hashed_at_end {
+                    opened.judge_root(one.root)?;
+                }
                 Ok(one)
             };
             let one = unpack_one().map_err(|error| error.within_damaged(opened.archive.path().shown()))?;
@@ -266,7 +270,7 @@ impl Unpacked {
     /// differ: the validator may have rewritten these storages before it wrote the map, or emptied
     /// them.
     fn maps(&self, storages: &[AssignedStorage]) -> Result<bool> {
-        let file = self.bank_snapshot.open_file(BANK_FILE_PARTIAL)?;
+        let file = self.bank_snapshot.dir().open_file(BANK_FILE_PARTIAL)?;
         let length = file.metadata().or_path("read", &self.bank_snapshot.path)?.len();
         let fields = FieldReader::new(BufReader::new(file), length, "the bank file");
         let mut lengths: HashMap<u64, u64> = storages.iter().map(|it| (it.slot, it.content_bytes)).collect();
@@ -287,7 +291,7 @@ impl Unpacked {
     fn leave_out_storage_map(&mut self, owner: &Owner) -> Result<()> {
         const WITHOUT_MAP: &str = "bank-file-without-map";
         let (dir, places) = (&self.bank_snapshot, self.bank.places);
-        let mut from = dir.open_file(BANK_FILE_PARTIAL)?;
+        let mut from = dir.dir().open_file(BANK_FILE_PARTIAL)?;
         let mut to = dir.create_file(WITHOUT_MAP, owner, false)?;
         let mut copy = || -> std::io::Result<()> {
             std::io::copy(&mut (&from).take(places.storage_map), &mut to)?;
@@ -296,7 +300,7 @@ impl Unpacked {
             std::io::copy(&mut from, &mut to).map(drop)
         };
         copy().or_path("write", &dir.path.join(WITHOUT_MAP))?;
-        dir.rename_within(WITHOUT_MAP, dir.dir(), BANK_FILE_PARTIAL)?;
+        dir.rename_within(WITHOUT_MAP, BANK_FILE_PARTIAL)?;
         self.bank.storage_count = 0;
         Ok(())
     }

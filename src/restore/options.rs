@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use derive_setters::Setters;
 use serde::Serialize;
 use slotpress_base::{Elapsed, IoPolicy, available_threads, text};
-use slotpress_format::{GENESIS_FILE_NAME, Genesis, Hash, LedgerPaths, Root};
+use slotpress_format::{Genesis, Hash, LedgerPaths, Root};
 use slotpress_read::{Assurance, CheckOptions};
 
 /// Treatment of bank snapshots and accounts that the target holds already. Archives are
@@ -79,13 +79,6 @@ impl RestoreTarget {
             io_policy: IoPolicy::default(),
             genesis: None,
         }
-    }
-}
-
-impl RestoreTarget {
-    /// Path of the chain's `genesis.bin` in the ledger.
-    pub(super) fn genesis_path(&self) -> PathBuf {
-        self.paths.ledger.join(GENESIS_FILE_NAME)
     }
 }
 

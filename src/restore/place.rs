@@ -50,13 +50,8 @@ impl PartialDir {
         Ok(file.into())
     }
 
-    pub fn open_file(&self, name: &str) -> Result<File> {
-        self.dir().open_file(name)
-    }
-
-    /// Renames a file of this directory to a name in it, or in one of its subdirectories.
-    pub fn rename_within(&self, from: &str, to_dir: &KeptDir, to: &str) -> Result<()> {
-        self.dir().rename(from, to_dir, to).or_path("rename", &self.path.join(from))
+    pub fn rename_within(&self, from: &str, to: &str) -> Result<()> {
+        self.dir().rename(from, self.dir(), to).or_path("rename", &self.path.join(from))
     }
 
     pub fn sync(&self) -> Result<()> {

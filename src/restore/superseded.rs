@@ -43,7 +43,7 @@ pub fn read_superseded(
             let storage = storages.get(number as usize).ok_or_else(missing)?;
             let root = roots.get(usize::from(storage.root)).ok_or_else(missing)?;
             let name = storage.file_name();
-            let file = root.open_file(&name)?;
+            let file = root.dir().open_file(&name)?;
             worker.begin(StorageRef { number, slot: storage.slot, id: storage.id });
             for offset_bytes in offsets(marks) {
                 let (header, data) =
