@@ -41,7 +41,7 @@ use crate::restore::input::{Feed, Inputs, Opened};
 use crate::restore::journal::Move;
 use crate::restore::newer::RestoredSlots;
 use crate::restore::place::{BANK_FILE_PARTIAL, PartialDir};
-use crate::restore::target::{RATIO_MIN, Target};
+use crate::restore::target::{RATIO_MIN, Target, space_for};
 use crate::restore::unpack::{Unpacked, Unpacker};
 
 /// Restores one archive, or a full and an incremental one.
@@ -114,7 +114,8 @@ struct Run<'a> {
 
 impl Run<'_> {
     fn restore(self, feed: Feed<'_>) -> Result<RestoreReport> {
-        self.restore_all(feed).map_err(|error| self.target.hint_to_remove(error))
+        let Target { old, snapshots_dir, accounts, .. } = self.target;
+        self.restore_all(feed).map_err(|error| old.hint_to_remove(error, [snapshots_dir].into_iter().chain(accounts)))
     }
 
     /// Unpacks archives next to their final place, checks them, and moves everything into place.
@@ -125,7 +126,8 @@ impl Run<'_> {
         }
         feed.check_roots()?;
         self.check_space(&feed.opened, feed.copies_bytes().sum())?;
-        let roots = target.create_partial_roots()?;
+        let new_root = |parent| PartialDir::create(parent, "run", &target.owner);
+        let roots = target.accounts.iter().map(new_root).collect::<Result<Vec<_>>>()?;
         let restored = self.unpack_all(&mut feed, &roots)?;
         progress.check()?;
         self.place(feed.opened, restored, roots)
@@ -231,7 +233,9 @@ impl Run<'_> {
     fn check_space(self, archives: &[Opened], bytes_to_copy: u64) -> Result<()> {
         let check = |ratio: u64| {
             let unpacked = unpacked_bytes(archives, ratio);
-            self.target.space_for(unpacked, bytes_to_copy)?.iter().try_for_each(Space::check)
+            space_for(&self.target.accounts, &self.target.snapshots_dir, unpacked, bytes_to_copy)?
+                .iter()
+                .try_for_each(Space::check)
         };
         check(RATIO_MIN)?;
         if let Err(error) = check(MAINNET_RATIO) {

@@ -23,7 +23,7 @@ use slotpress_read::restore_journal;
 use crate::restore::journal::{Move, REPLACED_PREFIX, recover};
 use crate::restore::made_dirs::MadeDirs;
 use crate::restore::newer::{RestoredSlots, archives_in_the_way};
-use crate::restore::place::{PARTIAL_PREFIX, PartialDir};
+use crate::restore::place::PARTIAL_PREFIX;
 use crate::restore::{ExistingState, RestoreTarget};
 
 /// Target directories of a restore, created and checked. Holds the lock of the ledger, and of each
@@ -72,16 +72,6 @@ impl Target {
         Ok(Self { ledger, snapshots_dir, bank_snapshots, accounts, owner, old, made, _lock: lock })
     }
 
-    /// Creates a partial directory for storages in each accounts path.
-    pub fn create_partial_roots(&self) -> Result<Vec<PartialDir>> {
-        self.accounts.iter().map(|parent| PartialDir::create(parent, "run", &self.owner)).collect()
-    }
-
-    /// Creates the partial directory for version, status cache and bank file.
-    pub fn create_partial_bank(&self) -> Result<PartialDir> {
-        PartialDir::create(&self.snapshots_dir, "bank", &self.owner)
-    }
-
     /// Fails if the paths no longer lead to the written directories, since a validator would look
     /// elsewhere.
     pub fn check_paths(&self) -> Result<()> {
@@ -96,16 +86,6 @@ impl Target {
     /// There are such archives, and moving them is not allowed.
     pub fn archives_in_the_way(&self, slots: RestoredSlots) -> Result<Vec<Move>> {
         archives_in_the_way(&self.snapshots_dir, slots, self.old.name.as_deref())
-    }
-
-    /// Returns needed and free bytes per file system, for unpacked content and for archives.
-    pub fn space_for(&self, unpacked_bytes: u64, archives_bytes: u64) -> Result<Vec<Space>> {
-        space_for(&self.accounts, &self.snapshots_dir, unpacked_bytes, archives_bytes)
-    }
-
-    /// Adds to an error for a lack of space what could be removed.
-    pub fn hint_to_remove(&self, error: Error) -> Error {
-        self.old.hint_to_remove(error, [&self.snapshots_dir].into_iter().chain(&self.accounts))
     }
 
     /// Keeps created directories, because the restore is complete.
@@ -189,7 +169,8 @@ impl Preview {
     }
 }
 
-fn space_for(
+/// Returns needed and free bytes per file system, for unpacked content and for archives.
+pub fn space_for(
     accounts: &[Arc<KeptDir>],
     snapshots_dir: &KeptDir,
     unpacked_bytes: u64,
@@ -301,7 +282,7 @@ impl OldState {
     }
 
     /// Adds to an error for a lack of space what could be removed in `dirs`, with its size.
-    fn hint_to_remove<'a>(&self, error: Error, dirs: impl Iterator<Item = &'a Arc<KeptDir>>) -> Error {
+    pub fn hint_to_remove<'a>(&self, error: Error, dirs: impl Iterator<Item = &'a Arc<KeptDir>>) -> Error {
         if error.kind() != ErrorKind::NoSpace {
             return error;
         }

@@ -53,8 +53,9 @@ impl Unpacker<'_> {
     /// `is_below` is true for the full archive of a pair. If the state is checked, records are
     /// hashed while they are written.
     pub fn unpack(&mut self, opened: &Opened, base_slot: Option<u64>, is_below: bool) -> Result<Unpacked> {
-        let (options, progress, archive) = (self.run.options, self.run.progress, &opened.archive);
-        let bank_snapshot = self.run.target.create_partial_bank()?;
+        let Run { target, options, progress } = self.run;
+        let archive = &opened.archive;
+        let bank_snapshot = PartialDir::create(&target.snapshots_dir, "bank", &target.owner)?;
         progress.stage("Restoring", archive.source.length_bytes());
         let write_behind = &WriteBehind::new(archive.io_policy.io_hint);
         let findings = Findings::refusing(Rule::is_refused).below(is_below);
