@@ -50,7 +50,7 @@ fn older_programs_read_newer_archives() {
     }
     let verified = old(&["verify", path]).1;
     let failures = verified["failures"].as_array().expect("failures");
-    assert!(failures.iter().all(|failure| failure["rule"] == "pzstd-mark"), "{verified}");
+    assert!(failures.iter().all(|failure| failure["rule"] == "pzstd-mark" || failure["rule"] == "index"), "{verified}");
     assert!(
         verified["clients"].as_array().expect("clients").iter().all(|client| client["loads"] == true),
         "{verified}"
