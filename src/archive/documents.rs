@@ -12,23 +12,17 @@ use slotpress_read::{Documents, Findings, ParsedBank, Rule, judge_documents};
 
 const WRITE_ANOTHER: &str = "the bank snapshot is damaged: let the validator write another one";
 
-/// Runs `work` while another thread reads the status cache at `path`. If no thread can be started,
-/// reads it after `work`.
+/// Runs `work` while another thread reads the status cache at `path`.
 pub fn while_reading<R>(
     path: &Path,
     progress: &dyn Progress,
     work: impl FnOnce() -> Result<R>,
 ) -> Result<(R, StatusCache)> {
-    let read = || guarded(|| read_status_cache(path, progress));
     std::thread::scope(|scope| {
-        let reading = spawn(scope, read).ok();
+        let reading = spawn(scope, || guarded(|| read_status_cache(path, progress)))?;
         // On an early return, the scope waits for the reader, which stops at the end of the file.
         let done = work()?;
-        let cache = match reading {
-            Some(reading) => reading.join().unwrap_or_else(|payload| Err(panicked(payload.as_ref()))),
-            None => read(),
-        };
-        Ok((done, cache?))
+        Ok((done, reading.join().unwrap_or_else(|payload| Err(panicked(payload.as_ref())))?))
     })
 }
 

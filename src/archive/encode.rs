@@ -195,23 +195,10 @@ pub fn encode_linked_frames<F: Send>(
     on_frame: &mut dyn FnMut(EncodedFrame<'_>) -> Result<()>,
 ) -> Result<()> {
     let new_worker = || {
-        let mut compressor = FrameCompressor::new(codec)?;
-        let mut clusterer = (codec.layout == RecordLayout::Clustered).then(FrameClusterer::default);
-        let mut content = Vec::new();
+        let mut worker = FrameWorker::new(codec)?;
         Ok(move |frame: F, to: &mut Vec<u8>| {
-            let (content_bytes, link) = fill(frame, &mut content)?;
-            let content = &content[..content_bytes];
-            let (content, left_as_is) = match &mut clusterer {
-                Some(clusterer) => {
-                    let (content, counts) = clusterer.cluster(content, link)?;
-                    (content, counts.left_as_is)
-                }
-                None => (content, 0),
-            };
-            compressor.compress(content, to)?;
-            // Hash here, where all cores work, not on the thread that writes.
-            let hash = codec.is_zstd().then(|| frame_hash(to));
-            Ok((content_bytes as u64, left_as_is, hash))
+            let (content_bytes, link) = fill(frame, &mut worker.content)?;
+            worker.encode(content_bytes, link, to)
         })
     };
     run_in_order(frames, threads, &new_worker, progress, &mut |bytes, (content_bytes, left_as_is, hash)| {
@@ -219,4 +206,37 @@ pub fn encode_linked_frames<F: Send>(
         progress.advance(content_bytes, bytes.len() as u64);
         Ok(())
     })
+}
+
+/// Clusters and compresses one frame after another, and reuses its memory.
+struct FrameWorker<'a> {
+    codec: &'a Codec,
+    compressor: FrameCompressor,
+    clusterer: FrameClusterer,
+    /// What a frame holds before it is encoded.
+    content: Vec<u8>,
+}
+
+impl<'a> FrameWorker<'a> {
+    fn new(codec: &'a Codec) -> Result<Self> {
+        let (compressor, clusterer) = (FrameCompressor::new(codec)?, FrameClusterer::default());
+        Ok(Self { codec, compressor, clusterer, content: Vec::new() })
+    }
+
+    /// Encodes the first `content_bytes` bytes of the content.
+    fn encode(
+        &mut self,
+        content_bytes: usize,
+        link: FrameLink,
+        to: &mut Vec<u8>,
+    ) -> Result<(u64, u64, Option<FrameHash>)> {
+        let (mut content, mut left_as_is) = (&self.content[..content_bytes], 0);
+        if self.codec.layout == RecordLayout::Clustered {
+            (content, left_as_is) = self.clusterer.cluster(content, link)?;
+        }
+        self.compressor.compress(content, to)?;
+        // Hash here, where all cores work, not on the thread that writes.
+        let hash = self.codec.is_zstd().then(|| frame_hash(to));
+        Ok((content_bytes as u64, left_as_is, hash))
+    }
 }

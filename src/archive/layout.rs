@@ -91,13 +91,11 @@ impl Linker {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Clustered {
-    /// Storages in the frame, including those that are only partly in it.
-    pub storages: u64,
-    /// Storages that stayed unchanged, wholly or in part, because of invalid records or an address
-    /// that occurs twice.
-    pub left_as_is: u64,
+/// Where the walk over a frame begins; `None` if the frame before it was dropped.
+fn start_of(before: Option<Receiver<Carry>>) -> Option<(EntryParser, Option<Entry>, Position)> {
+    let Some(before) = before else { return Some((EntryParser::new(), None, START)) };
+    let Carry { entry, offset_bytes, position } = before.recv().ok()?;
+    Some((EntryParser::inside(entry, offset_bytes)?, Some(entry), position))
 }
 
 #[derive(Debug, Default)]
@@ -107,22 +105,16 @@ pub struct FrameClusterer {
 }
 
 impl FrameClusterer {
-    /// Returns the tar bytes of a frame with sorted records, and the counts. If there is nothing to
-    /// sort, returns the bytes unchanged.
-    pub fn cluster<'a>(&'a mut self, tar: &'a [u8], link: FrameLink) -> Result<(&'a [u8], Clustered)> {
-        let (mut parser, mut entry, mut position) = match link.before {
-            None => (EntryParser::new(), None, START),
-            Some(before) => match before.recv() {
-                Ok(Carry { entry, offset_bytes, position }) => match EntryParser::inside(entry, offset_bytes) {
-                    Some(parser) => (parser, Some(entry), position),
-                    None => return Ok((tar, Clustered::default())),
-                },
-                Err(_) => return Ok((tar, Clustered::default())),
-            },
+    /// Returns the tar bytes of a frame with sorted records, and the number of storages that stayed
+    /// unchanged, wholly or in part, because of invalid records or an address that occurs twice. If
+    /// there is nothing to sort, returns the bytes unchanged.
+    pub fn cluster<'a>(&'a mut self, tar: &'a [u8], link: FrameLink) -> Result<(&'a [u8], u64)> {
+        let Some((mut parser, mut entry, mut position)) = start_of(link.before) else {
+            return Ok((tar, 0));
         };
         let Self { clusterer, clustered } = self;
         let mut done = 0;
-        let mut counts = Clustered::default();
+        let mut left_as_is = 0;
         parser.feed(tar, &mut |event| {
             let (offset, piece) = match event {
                 TarEvent::Begin(begun) => {
@@ -149,22 +141,21 @@ impl FrameClusterer {
                 // Fails only if the next frame was dropped.
                 let _ = after.send(Carry { entry, offset_bytes, position: position.clone() });
             }
-            counts.storages += u64::from(is_storage);
             if is_storage {
                 // A frame without storages is never copied.
                 let clustered = content_buffer(clustered, tar.len());
                 clustered[done..at].copy_from_slice(&tar[done..at]);
                 done = at + piece.len();
                 is_ordered &= clusterer.copy(piece, &mut clustered[at..done]);
-                counts.left_as_is += u64::from(!is_ordered);
+                left_as_is += u64::from(!is_ordered);
             }
             Ok(())
         })?;
         if done == 0 {
-            return Ok((tar, counts));
+            return Ok((tar, left_as_is));
         }
         clustered[done..tar.len()].copy_from_slice(&tar[done..]);
-        Ok((&clustered[..tar.len()], counts))
+        Ok((&clustered[..tar.len()], left_as_is))
     }
 }
 
@@ -226,8 +217,8 @@ mod tests {
                 let work = frames.iter().zip(links).map(|(frame, link)| {
                     scope.spawn(move || {
                         let mut clusterer = FrameClusterer::default();
-                        let (bytes, counts) = clusterer.cluster(frame, link).expect("a frame");
-                        assert_eq!(counts.left_as_is, 0);
+                        let (bytes, left_as_is) = clusterer.cluster(frame, link).expect("a frame");
+                        assert_eq!(left_as_is, 0);
                         bytes.to_vec()
                     })
                 });
@@ -239,8 +230,8 @@ mod tests {
             for (number, (frame, linked)) in frames.iter().zip(&results).enumerate().filter(|_| size >= 4096) {
                 let carry = (number > 0).then(|| Carry::found(entry, (number * size) as u64, frame));
                 let mut clusterer = FrameClusterer::default();
-                let (bytes, counts) = clusterer.cluster(frame, FrameLink::alone(carry)).expect("a frame");
-                assert_eq!((bytes.len(), counts.left_as_is), (linked.len(), 0), "frame {number} of {size} bytes");
+                let (bytes, left_as_is) = clusterer.cluster(frame, FrameLink::alone(carry)).expect("a frame");
+                assert_eq!((bytes.len(), left_as_is), (linked.len(), 0), "frame {number} of {size} bytes");
                 others += usize::from(bytes != linked);
             }
             assert!(others <= 1, "{others} of {} frames of {size} bytes", frames.len());
@@ -268,7 +259,7 @@ mod tests {
         let third = linker.link(false);
         let mut clusterer = FrameClusterer::default();
         for link in [second, third] {
-            assert_eq!(clusterer.cluster(&[7; 1000], link).expect("passed on"), (&[7; 1000][..], Clustered::default()));
+            assert_eq!(clusterer.cluster(&[7; 1000], link).expect("passed on"), (&[7; 1000][..], 0));
         }
     }
 }

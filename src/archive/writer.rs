@@ -16,15 +16,13 @@ use crate::archive::lz4;
 pub struct ArchiveWriter<'a, W> {
     to: W,
     path: &'a Path,
-    codec: Codec,
+    codec: &'a Codec,
     frames: Vec<SeekTableItem>,
     hashes: Vec<FrameHash>,
-    frame_count: u64,
-    unclustered_pieces: u64,
-    written_bytes: u64,
+    written: WrittenArchive,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WrittenArchive {
     pub length_bytes: u64,
     pub frames: u64,
@@ -42,25 +40,19 @@ pub fn storages_and_tar_bytes(entries: &[Entry]) -> (u64, u64) {
 
 impl<'a, W: Write> ArchiveWriter<'a, W> {
     /// Makes a writer. Error messages name `path`.
-    pub fn new(to: W, path: &'a Path, codec: &Codec) -> Self {
-        let (frames, hashes, codec) = (Vec::new(), Vec::new(), codec.clone());
-        Self { to, path, codec, frames, hashes, frame_count: 0, unclustered_pieces: 0, written_bytes: 0 }
+    pub fn new(to: W, path: &'a Path, codec: &'a Codec) -> Self {
+        Self { to, path, codec, frames: Vec::new(), hashes: Vec::new(), written: WrittenArchive::default() }
     }
 
     pub fn frame(&mut self, frame: &EncodedFrame<'_>) -> Result<()> {
         slotpress_base::threads::panic_point("frame writer");
-        if self.codec.format == ArchiveFormat::Lz4 && self.frame_count == 0 {
+        if self.codec.format == ArchiveFormat::Lz4 && self.written.frames == 0 {
             self.put(&lz4::frame_header())?;
         }
-        self.frame_count += 1;
-        self.unclustered_pieces += frame.left_as_is;
-        if self.is_framed() {
-            let too_large = |_| Error::failed("a frame is longer than 4 GiB");
-            let compressed_bytes = u32::try_from(frame.bytes.len()).map_err(too_large)?;
-            let content_bytes = u32::try_from(frame.content_bytes).map_err(too_large)?;
-            self.frames.push(SeekTableItem { compressed_bytes, content_bytes });
-        }
+        self.written.frames += 1;
+        self.written.unclustered_pieces += frame.left_as_is;
         self.hashes.extend(frame.hash);
+        self.list(frame.bytes, frame.content_bytes)?;
         self.put(frame.bytes)
     }
 
@@ -72,50 +64,48 @@ impl<'a, W: Write> ArchiveWriter<'a, W> {
         note: Option<&str>,
         frame_size_bytes: u64,
     ) -> Result<WrittenArchive> {
-        if self.codec.format == ArchiveFormat::Lz4 {
-            self.put(&lz4::END_MARK)?;
-        }
-        let root = match self.is_framed() {
-            true => {
-                let settings =
-                    [Some(self.codec.settings().as_str()), note].into_iter().flatten().collect::<Vec<_>>().join(" ");
+        match self.codec.format {
+            ArchiveFormat::Zstd { .. } => {
+                let mut settings = self.codec.settings();
+                note.into_iter().for_each(|note| settings += &format!(" {note}"));
                 let writer = concat!("slotpress ", env!("CARGO_PKG_VERSION")).to_string();
                 let hashes = std::mem::take(&mut self.hashes);
                 let index = Index { writer, settings, frame_size_bytes, hashes, entries: entries.collect() };
-                Some(self.put_tail(&index)?)
+                self.put_tail(&index.to_frame()?)?;
             }
-            false => None,
-        };
+            ArchiveFormat::Lz4 => self.put(&lz4::END_MARK)?,
+            ArchiveFormat::None => {}
+        }
         self.to.flush().or_path("write", self.path)?;
-        let Self { written_bytes: length_bytes, frame_count: frames, unclustered_pieces, .. } = self;
-        Ok(WrittenArchive { length_bytes, frames, unclustered_pieces, root })
+        Ok(self.written)
     }
 
-    /// Writes index and seek table. Returns the root.
-    fn put_tail(&mut self, index: &Index) -> Result<Root> {
-        let index = index.to_frame()?;
-        let compressed_bytes = index.len() as u32; // a skippable frame is below 4 GiB
-        self.frames.push(SeekTableItem { compressed_bytes, content_bytes: 0 });
+    /// Writes index and seek table.
+    fn put_tail(&mut self, index: &[u8]) -> Result<()> {
+        self.list(index, 0)?;
         let table = seek_table_frame(&self.frames).ok_or_else(|| {
-            let message = format!("{}: {} frames are too many for a seek table", self.path.shown(), self.frames.len());
-            Error::failed(message).with_hint("choose larger frames")
+            let (path, frames) = (self.path, self.frames.len());
+            Error::failed(format!("{}: {frames} frames are too many for a seek table", path.shown()))
+                .with_hint("choose larger frames")
         })?;
-        let tail = [index.as_slice(), &table];
-        let tail_bytes = index.len() as u64 + table.len() as u64;
-        let root = Root::new(self.written_bytes + tail_bytes, tail);
-        tail.iter().try_for_each(|frame| self.put(frame))?;
-        Ok(root)
+        let length_bytes = self.written.length_bytes + (index.len() + table.len()) as u64;
+        self.written.root = Some(Root::new(length_bytes, [index, &table]));
+        self.put(index)?;
+        self.put(&table)
     }
 
-    /// True if frames can be decoded independently, and an index can follow them. Only zstd
-    /// allows that.
-    fn is_framed(&self) -> bool {
-        self.codec.is_zstd()
+    /// Adds a frame to the seek table.
+    fn list(&mut self, frame: &[u8], content_bytes: u64) -> Result<()> {
+        let too_large = |_| Error::failed("a frame is longer than 4 GiB");
+        let compressed_bytes = u32::try_from(frame.len()).map_err(too_large)?;
+        let content_bytes = u32::try_from(content_bytes).map_err(too_large)?;
+        self.frames.push(SeekTableItem { compressed_bytes, content_bytes });
+        Ok(())
     }
 
     fn put(&mut self, bytes: &[u8]) -> Result<()> {
         self.to.write_all(bytes).or_path("write", self.path)?;
-        self.written_bytes += bytes.len() as u64;
+        self.written.length_bytes += bytes.len() as u64;
         Ok(())
     }
 }
