@@ -132,7 +132,7 @@ impl Entry {
             return Err(refused(&format!("is of kind {:?}, which it must not be", char::from(flag))));
         }
         let is_split = header.as_ustar().is_some_and(|header| header.prefix.first() != Some(&0));
-        if is_split || !block.get(MAGIC).is_some_and(|magic| magic == b"ustar") {
+        if is_split || block.get(MAGIC).is_none_or(|magic| magic != b"ustar") {
             return Err(refused("has a header of a kind that no snapshot has"));
         }
         match header.entry_size() {
