@@ -55,7 +55,8 @@ struct Updates<'a, W: Write> {
 
 impl<W: Write> Updates<'_, W> {
     fn flush(&mut self) -> std::io::Result<()> {
-        self.output.lock().expect("no worker panicked").write_all(&self.batch)?;
+        let mut output = self.output.lock().map_err(|_| std::io::Error::other("a worker panicked"))?;
+        output.write_all(&self.batch)?;
         self.batch.clear();
         Ok(())
     }

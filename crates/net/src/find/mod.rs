@@ -308,7 +308,7 @@ impl FindReport {
             () if self.refused.iter().any(|refused| refused.is_stale) => hint::RAISE_MAX_AGE,
             () if self.refused.iter().any(|refused| refused.why.ends_with(UNKNOWN_AGE)) => hint::GIVE_RPC,
             () if self.refused.len() > REASONS_MAX => hint::USE_FIND_JSON,
-            () => "check the addresses, try again later, or give other sources".into(),
+            () => "check the addresses, try again later, or give other sources",
         };
         let message = reasons("no source has a usable snapshot", self.refused.iter().map(Refused::told));
         Err(Error::new(ErrorKind::Network, message).with_hint(hint))

@@ -56,7 +56,7 @@ impl DocumentReader {
             // One byte more than the limit is kept, to show that the document is too long.
             EntryKind::Version => |pieces, _| {
                 let mut version = Vec::new();
-                let read = pieces.take(VERSION_BYTES_MAX as u64 + 1).read_to_end(&mut version);
+                let read = pieces.take((VERSION_BYTES_MAX as u64).saturating_add(1)).read_to_end(&mut version);
                 Documents { version: read.ok().map(|_| version), ..Documents::default() }
             },
             EntryKind::BankFile(_) => |pieces, length| {
