@@ -14,7 +14,6 @@ use hyper::body::{Body, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use prometheus_client::metrics::gauge::Gauge;
 use slotpress_base::clock;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -113,7 +112,6 @@ pub async fn listen(mut endpoint: Endpoint, listener: TcpListener) {
 }
 
 async fn connection(endpoint: Endpoint, stream: TcpStream, client: SocketAddr, admission: Admission) {
-    let _open = endpoint.server().map(|server| Open::new(server.metrics.connections.clone()));
     // Without this option, small answers would wait for earlier ones. Failing to set it is
     // harmless.
     let _ = stream.set_nodelay(true);
@@ -123,22 +121,6 @@ async fn connection(endpoint: Endpoint, stream: TcpStream, client: SocketAddr, a
     let handshake = TlsAcceptor::from(certificates.config()).accept(stream);
     if let Ok(Ok(stream)) = timeout(endpoint.options.head_timeout, handshake).await {
         talk(&endpoint, stream, client, Arc::new(admission)).await;
-    }
-}
-
-/// Counts an open connection.
-struct Open(Gauge);
-
-impl Open {
-    fn new(connections: Gauge) -> Self {
-        connections.inc();
-        Self(connections)
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.0.dec();
     }
 }
 

@@ -21,11 +21,11 @@ type Label = [(&'static str, &'static str); 1];
 #[derive(Debug, Default)]
 pub struct Metrics {
     pub sent_bytes: Counter,
-    pub transfers: Gauge,
-    pub archives: Gauge,
+    transfers: Gauge,
+    archives: Gauge,
     newest_slot: Family<Label, Gauge>,
     newest_age_seconds: Gauge,
-    pub connections: Gauge,
+    connections: Gauge,
     responses: Family<[(&'static str, u16); 1], Counter>,
     ended: Family<Label, Counter>,
     refused: Family<Label, Counter>,
@@ -74,7 +74,6 @@ impl Metrics {
     }
 
     pub fn finished(&self, is_complete: bool) {
-        self.transfers.dec();
         let outcome = if is_complete { "complete" } else { "cut" };
         self.ended.get_or_create(&[("outcome", outcome)]).inc();
     }
@@ -87,8 +86,11 @@ impl Metrics {
         self.refused.get_or_create(&[("reason", reason)]).inc();
     }
 
-    pub fn catalog(&self, catalog: &Catalog) {
+    /// Sets the gauges, before they are read.
+    pub fn now(&self, catalog: &Catalog, transfers: usize, connections: usize) {
         let gauge = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+        self.transfers.set(gauge(transfers as u64));
+        self.connections.set(gauge(connections as u64));
         let choice = catalog.choice();
         let (full, incremental) = (choice.map(|choice| choice.full), choice.and_then(|choice| choice.incremental));
         let age = incremental.or(full).map(|archive| archive.age(unix_ns(clock::now())));

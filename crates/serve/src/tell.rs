@@ -30,7 +30,7 @@ pub trait Facts: fmt::Debug + Send + Sync {
 
 impl Facts for Server {
     fn metrics(&self) -> MutexGuard<'_, Registry> {
-        self.metrics.catalog(&self.archives.last());
+        self.metrics.now(&self.archives.last(), self.transfers.list().len(), self.limits.connections());
         self.metrics.registry()
     }
 

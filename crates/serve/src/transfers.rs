@@ -81,12 +81,9 @@ type Key = (IpAddr, String, u64);
 
 #[derive(Debug)]
 struct Transfer {
-    client: SocketAddr,
-    range: Range<u64>,
-    is_whole: bool,
-    requests: u64,
+    /// All but what changes while it runs.
+    told: Finished,
     running: usize,
-    total_bytes: u64,
     sent_bytes: Arc<AtomicU64>,
     start: Instant,
     /// When a request last began or ended.
@@ -94,19 +91,10 @@ struct Transfer {
 }
 
 impl Transfer {
-    fn told(&self, name: &str, end: Instant) -> Finished {
+    fn told(&self, end: Instant) -> Finished {
         let sent_bytes = self.sent_bytes.load(Relaxed);
-        Finished {
-            name: name.to_string(),
-            client: self.client,
-            range: self.range.clone(),
-            is_whole: self.is_whole,
-            requests: self.requests,
-            total_bytes: self.total_bytes,
-            sent_bytes,
-            elapsed: end.saturating_duration_since(self.start),
-            is_complete: sent_bytes == self.total_bytes,
-        }
+        let (elapsed, is_complete) = (end.saturating_duration_since(self.start), sent_bytes == self.told.total_bytes);
+        Finished { sent_bytes, elapsed, is_complete, ..self.told.clone() }
     }
 }
 
@@ -137,23 +125,27 @@ impl Transfers {
         let number = if is_gathered { 0 } else { self.next_number.fetch_add(1, Relaxed) };
         let (key, now) = ((client.ip().to_canonical(), name, number), Instant::now());
         let mut open = self.open.lock();
-        let transfer = open.entry(key.clone()).or_insert_with(|| {
-            self.metrics.transfers.inc();
-            Transfer {
+        let transfer = open.entry(key.clone()).or_insert_with(|| Transfer {
+            told: Finished {
+                name: key.1.clone(),
                 client,
                 range: range.clone(),
                 is_whole,
                 requests: 0,
-                running: 0,
                 total_bytes: 0,
-                sent_bytes: Arc::default(),
-                start: now,
-                last: now,
-            }
+                sent_bytes: 0,
+                elapsed: Duration::ZERO,
+                is_complete: false,
+            },
+            running: 0,
+            sent_bytes: Arc::default(),
+            start: now,
+            last: now,
         });
-        transfer.range = transfer.range.start.min(range.start)..transfer.range.end.max(range.end);
-        count(&mut transfer.total_bytes, range_bytes(&range));
-        count(&mut transfer.requests, 1);
+        let told = &mut transfer.told;
+        told.range = told.range.start.min(range.start)..told.range.end.max(range.end);
+        count(&mut told.total_bytes, range_bytes(&range));
+        count(&mut told.requests, 1);
         transfer.running = transfer.running.saturating_add(1);
         Running { transfers: self.clone(), key, sent_bytes: transfer.sent_bytes.clone() }
     }
@@ -161,7 +153,7 @@ impl Transfers {
     /// The transfers so far.
     pub fn list(&self) -> Vec<Finished> {
         let now = Instant::now();
-        self.open.lock().iter().map(|((_, name, _), transfer)| transfer.told(name, now)).collect()
+        self.open.lock().values().map(|transfer| transfer.told(now)).collect()
     }
 
     /// Removes and returns the transfers that are over: nothing of them is running, and they are
@@ -173,7 +165,7 @@ impl Transfers {
             transfer.running == 0 && (key.2 > 0 || is_crowded || transfer.last.elapsed() >= quiet)
         };
         let over: Vec<Key> = open.iter().filter(is_over).map(|(key, _)| key.clone()).collect();
-        let over = over.iter().filter_map(|key| open.remove(key).map(|transfer| transfer.told(&key.1, transfer.last)));
+        let over = over.iter().filter_map(|key| open.remove(key)).map(|transfer| transfer.told(transfer.last));
         over.inspect(|finished| self.metrics.finished(finished.is_complete)).collect()
     }
 }
