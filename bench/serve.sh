@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Measures `slotpress serve` beside nginx with sendfile, on loopback: time and CPU time of the
-# server per GB, and memory of idle connections. Both serve the same file from the page cache, by
-# turns. Needs nginx, curl, python3 and a release build.
+# server per GB, and memory of idle and of slow connections (500 within 120 MiB). Both serve the same
+# file from the page cache, by turns. Needs nginx, curl, python3 and a release build.
 #   bench/serve.sh [ROUNDS]
 set -euo pipefail
 rounds=${1:-5}
@@ -11,8 +11,12 @@ trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "$dir"' EXIT
 name=snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst
 gb=1
 mkdir "$dir/archives"
-# The file begins with a skippable frame: only files that look like archives are served.
-{ printf '\x5f\x2a\x4d\x18\x00\xca\x9a\x3b'; head -c ${gb}000000000 /dev/urandom; } > "$dir/archives/$name"
+# A skippable frame, and an empty seek table: only files that look like archives are served.
+{
+    printf '\x5f\x2a\x4d\x18\x00\xca\x9a\x3b'
+    head -c ${gb}000000000 /dev/urandom
+    printf '\x5e\x2a\x4d\x18\x09\0\0\0\0\0\0\0\0\xb1\xea\x92\x8f'
+} > "$dir/archives/$name"
 cat "$dir/archives/$name" > /dev/null
 
 cat > "$dir/nginx.conf" <<CONF
@@ -105,6 +109,25 @@ for which, (pids, port) in processes.items():
         client.recv(4096)
     time.sleep(1)
     print(f"{idle} idle connections after a request, {which}: {(memory(pids) - before) / idle / 1024:.1f} KiB each")
+    for client in sockets:
+        client.close()
+
+slow, seconds = 500, 20
+for which, (pids, port) in processes.items():
+    sockets, most, got = [], 0, 0
+    for number in range(slow):
+        client = socket.socket()
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        client.connect(("127.0.0.1", port))
+        client.sendall(f"GET /{name} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        sockets.append(client)
+    for second in range(seconds):
+        end = time.time() + 1
+        taken = [len(client.recv(65536)) for client in sockets]
+        assert all(taken), "a connection has ended"
+        got, most = got + sum(taken), max(most, memory(pids))
+        time.sleep(max(0, end - time.time()))
+    print(f"{slow} slow connections, {which}: {most / 2**20:.0f} MiB at most, {got / slow / seconds / 1024:.0f} KiB/s each")
     for client in sockets:
         client.close()
 PY

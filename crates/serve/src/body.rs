@@ -14,10 +14,6 @@ use super::files::Reading;
 use super::limits::Admission;
 use super::respond::Content;
 
-/// Number of bytes read at a time. A piece of this length is still in the processor's cache when it
-/// is sent. A transfer holds at most one piece in memory, and the end of another.
-const PIECE_BYTES: u64 = 512 * 1024;
-
 /// Makes the body of a response on an admitted connection.
 pub fn body(content: Content, admission: &Arc<Admission>, steps: &Arc<Steps>) -> UnsyncBoxBody<Bytes, io::Error> {
     match content {
@@ -30,7 +26,7 @@ pub fn body(content: Content, admission: &Arc<Admission>, steps: &Arc<Steps>) ->
                     return Ok(None);
                 }
                 steps.work();
-                let length = file.reading.piece_bytes(offset, admission.piece_bytes().unwrap_or(PIECE_BYTES));
+                let length = file.reading.piece_bytes(offset, admission.piece_bytes());
                 admission.wait(length).await;
                 let piece = read(&file.reading, offset, length, last).await?;
                 file.running.advance(length);
@@ -51,9 +47,10 @@ async fn read(reading: &Arc<Reading>, offset: u64, length: u64, last: Bytes) -> 
         if !is_resident {
             reading.enter(offset);
         }
-        // Reuses the buffer of the last piece if all of that was sent: the system clears new
-        // memory, which takes as long as reading.
-        let mut buffer = last.try_into_mut().unwrap_or_default();
+        // Reuses the buffer of the last piece if all of that was sent, and it is not much longer: the
+        // system clears new memory, which takes as long as reading.
+        let last = last.try_into_mut().ok().filter(|last| last.capacity() as u64 / 2 <= length);
+        let mut buffer = last.unwrap_or_default();
         buffer.resize(to_usize(length), 0);
         reading.read(offset, &mut buffer)?;
         Ok(buffer.freeze())

@@ -104,8 +104,8 @@ pub struct ServeOptions {
     pub threads: usize,
     /// Time for a complete request, since the connection or the last answer. Default: 15 seconds.
     pub head_timeout: Duration,
-    /// Time in which a client must take the piece that waits for it, of 512 KiB, or less under a
-    /// rate limit. Default: 60 seconds.
+    /// Time in which a client must take the piece that waits for it, of 512 KiB, or less under a rate
+    /// limit or with more than 64 connections. Default: 60 seconds.
     pub stall_timeout: Duration,
     /// Time for which transfers may continue after a request to stop. Default: 60 seconds.
     pub grace: Duration,

@@ -22,6 +22,13 @@ pub const HEAD_BYTES_MAX: usize = 16 * 1024;
 
 pub const HEADERS_MAX: usize = 64;
 
+/// Largest number of bytes read at a time. A piece of this length is still in the processor's cache
+/// when it is sent. A transfer holds at most one piece in memory, and the end of another.
+const PIECE_BYTES: u64 = 512 * 1024;
+
+/// Memory for the pieces of all connections: with more than 64, pieces are shorter.
+const PIECES_BYTES: u64 = 64 * PIECE_BYTES;
+
 /// Bounds for the number of bytes sent at once under a rate limit: small for fairness at low rates,
 /// large for efficiency at high ones.
 const PIECE_MIN: u64 = 16 * 1024;
@@ -128,7 +135,7 @@ impl ClientLimits {
 impl Admission {
     pub async fn wait(&self, bytes: u64) {
         let limits = &self.limits;
-        if self.piece_bytes().is_none() {
+        if self.rate().is_none() {
             return;
         }
         let mut turn = self.client.turn.lock().await;
@@ -139,11 +146,15 @@ impl Admission {
         sleep(wait.unwrap_or_default()).await;
     }
 
-    /// Number of bytes to ask for at a time; `None` without rate limits.
-    pub fn piece_bytes(&self) -> Option<u64> {
-        let rates = [self.limits.options.total_rate, self.limits.options.client_rate];
-        let rate = rates.into_iter().flatten().min()?;
-        Some((rate / 64).clamp(PIECE_MIN, PIECE_MAX))
+    fn rate(&self) -> Option<u64> {
+        [self.limits.options.total_rate, self.limits.options.client_rate].into_iter().flatten().min()
+    }
+
+    /// Number of bytes to send at a time.
+    pub fn piece_bytes(&self) -> u64 {
+        let share = PIECES_BYTES.checked_div(self.limits.connections() as u64).unwrap_or(PIECES_BYTES);
+        let most = self.rate().map_or(PIECE_BYTES, |rate| (rate / 64).clamp(PIECE_MIN, PIECE_MAX));
+        share.clamp(PIECE_MIN, most)
     }
 }
 
