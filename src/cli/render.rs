@@ -56,7 +56,12 @@ fn shown(name: &str, value: &Value) -> Option<String> {
     let unit = name.rsplit('_').next().unwrap_or(name);
     match value {
         Value::Bool(is_so) => Some(if *is_so { "yes" } else { "no" }.to_string()),
-        Value::String(text) => Some(text.clone()),
+        // Lamports are text in JSON, because they may exceed what its readers take.
+        Value::String(text) => Some(match (unit, text.parse()) {
+            ("lamports", Ok(lamports)) => count_of(lamports, "lamport"),
+            ("capitalization", Ok(lamports)) => show_count(lamports),
+            _ => text.clone(),
+        }),
         Value::Array(items) => joined(items.iter().filter_map(|item| shown(name, item)), ", "),
         Value::Object(fields) => joined(fields.iter().filter_map(|(name, value)| shown(name, value)), " "),
         _ => {
@@ -99,6 +104,7 @@ mod tests {
             "slot": 350006937, "base_slot": null, "output_bytes": 1 << 20, "input_bytes": 3 << 20, "root": null,
             "elapsed_seconds": 1.5, "cpu_seconds": 3.0, "storages": 1, "frames": 1234, "accounts_new": 0,
             "names": ["a", "b"], "none": [], "in_use": true, "servers": [{ "server": "a", "bytes": 5 }],
+            "balance_lamports": "18446744073709551615", "capitalization": "1234",
         });
         let rows = [
             ("slot", "{slot}[ on {base_slot}], {storages}, {frames}"),
@@ -106,6 +112,7 @@ mod tests {
             ("root", "{root}"),
             ("elapsed", "{elapsed_seconds} at {input_bytes/elapsed_seconds}, CPU load {cpu_seconds%elapsed_seconds}"),
             ("", "{accounts_new} new[, {accounts_new} more], {names}, {in_use}; {servers}"),
+            ("supply", "{balance_lamports}, {capitalization}"),
             ("none", "{none}"),
             ("new", "[{accounts_new} accounts]"),
             ("more", "{no_such_field}"),
@@ -115,6 +122,7 @@ mod tests {
             "  size      1 MiB from 3 MiB (ratio 3.000)",
             "  elapsed   1.50 s at 2 MiB/s, CPU load 200 %",
             "            0 new, a, b, yes; 5 B a",
+            "  supply    18,446,744,073,709,551,615 lamports, 1,234",
         ];
         assert_eq!(lines(&report, &rows), expected);
     }

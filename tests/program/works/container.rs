@@ -80,7 +80,7 @@ fn the_image_brings_a_volume_to_a_recent_state() {
     needs!("buildah", "root");
     let image = Image::build();
     let demo = image.succeeds(image.command(&[]).args(["demo", "--size", "8MiB"]));
-    assert!(demo.contains("Archived at"), "{demo}");
+    assert!(demo.contains("$ slotpress verify restored"), "{demo}");
     let archives = two_archives();
     fs::set_permissions(archives.path(), fs::Permissions::from_mode(0o755)).expect("readable");
     let command = image.command(&[(archives.path(), text(archives.path()))]);
@@ -94,7 +94,7 @@ fn the_image_brings_a_volume_to_a_recent_state() {
         let mounts = [(ledger.path(), "/ledger"), (accounts.path(), "/accounts")];
         let arguments = arguments_of(example, &server.url(""));
         let said = image.succeeds(image.command(&mounts).args(&arguments));
-        assert!(said.contains("slot 40"), "{example}: {said}");
+        assert!(said.contains("40 on the full archive of slot 26"), "{example}: {said}");
         let before = (tree(ledger.path()), tree(accounts.path()));
         assert!(names(&ledger.path().join("snapshots")).contains(&"40".to_string()));
         let gone: Vec<String> = arguments_of(example, "http://127.0.0.1:1");

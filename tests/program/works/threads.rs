@@ -82,5 +82,4 @@ fn one_thread_is_one_thread() {
     check(&["recompress", &full, "-o", &path("archives"), "--force", "--layout", "clustered"]);
     check(&["restore", &full, &incremental, "--ledger", &path("restored")]);
     check(&["levels", &ledger, "--levels", "1", "--repeat", "1", "--min-time", "0"]);
-    check(&["demo", "--size", "8MiB"]);
 }
