@@ -241,7 +241,7 @@ mod tests {
     fn storage(records: &[(u8, u64, Vec<u8>)], has_last_padding: bool) -> (Vec<u8>, Found) {
         let mut bytes = Vec::new();
         let mut expected = Vec::new();
-        for (number, (key, lamports, data)) in records.iter().enumerate() {
+        for (key, lamports, data) in records {
             bytes.resize(align8(bytes.len() as u64) as usize, 0xAA);
             let header = RecordHeader {
                 write_version: 7,
@@ -252,7 +252,7 @@ mod tests {
                 owner: [9; 32],
                 executable: 0,
                 padding: [0xEE; 7],
-                stored_hash: [number as u8; 32],
+                stored_hash: [0; 32],
             };
             expected.push((bytes.len() as u64, header.pubkey, *lamports, data.clone()));
             bytes.extend_from_slice(&header.to_bytes());
