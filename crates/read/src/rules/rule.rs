@@ -97,7 +97,8 @@ impl Check {
 }
 
 /// Sets of clients that refuse what breaks a rule.
-const ALL: &[SnapshotClient] = &SnapshotClient::ALL;
+const ALL: &[SnapshotClient] = &[Agave42, Agave43, Agave44, Agave45, Firedancer, Sig];
+const ALL_BUT_SIG: &[SnapshotClient] = &SnapshotClient::ALL;
 const NOBODY: &[SnapshotClient] = &[];
 const FIREDANCER: &[SnapshotClient] = &[Firedancer];
 const AGAVE: &[SnapshotClient] = &SnapshotClient::AGAVE;
@@ -106,6 +107,8 @@ const UP_TO_4_4: &[SnapshotClient] = &[Agave42, Agave43, Agave44];
 const FROM_4_3: &[SnapshotClient] = &[Agave43, Agave44, Agave45];
 const FROM_4_5: &[SnapshotClient] = &[Agave45];
 const SIG: &[SnapshotClient] = &[Sig];
+const AGAVE_AND_SIG: &[SnapshotClient] = &[Agave42, Agave43, Agave44, Agave45, Sig];
+const FIREDANCER_AND_SIG: &[SnapshotClient] = &[Firedancer, Sig];
 
 const SEEN: &str = "Agave's own loader, 4.2.2, 4.4.0 and 4.5.0-alpha.4, on altered archives (tests/verify)";
 const PAGE_BANK_SNAPSHOT: &str = "docs/snapshot-format.md#bank-snapshot";
@@ -210,7 +213,7 @@ rules! {
     VersionTwice, Entries, Broken, ALL, SOURCE, SEEN, "there are two version entries";
     /// There is one status cache, one bank file, and no directory of a slot other than the bank
     /// file's.
-    DuplicateEntry, Entries, Broken, FIREDANCER, SOURCE, PAGE_ARCHIVE, "an entry occurs twice";
+    DuplicateEntry, Entries, Broken, FIREDANCER_AND_SIG, SOURCE, PAGE_ARCHIVE, "an entry occurs twice";
     /// All bank files are of one slot.
     TwoBanks, Entries, Broken, ALL, SOURCE, SEEN, "bank files of two slots";
     /// The full and the incremental archive together have one storage per slot.
@@ -219,15 +222,15 @@ rules! {
     /// September 2026.
     SharedSlot, Entries, OfFiredancer, AGAVE, OTHER_MAKER, PAGE_FIREDANCER, "all storages are of one slot, as Firedancer wrote them before September 2026";
     /// Storages are not empty.
-    EmptyStorage, Entries, Broken, ALL, RECOMPRESS, SEEN, "an empty storage";
+    EmptyStorage, Entries, Broken, ALL_BUT_SIG, RECOMPRESS, SEEN, "an empty storage";
     /// The bank file comes before the accounts.
-    Order, Entries, Packing, FIREDANCER, SOURCE, PAGE_ARCHIVE, "an order of entries that Firedancer does not read";
+    Order, Entries, Packing, FIREDANCER_AND_SIG, SOURCE, PAGE_ARCHIVE, "an order of entries that Firedancer does not read";
     /// Version, status cache and bank file are present.
     MissingEntry, Entries, Broken, ALL, SOURCE, SEEN, "an entry that every archive holds is missing";
     /// Slots of storages are below 2^32.
     LargeSlot, Entries, Broken, FIREDANCER, LOOK, PAGE_ARCHIVE, "a slot of 2^32 or above, on which Firedancer aborts";
     /// Storages are not newer than the bank.
-    StorageTooNew, Entries, Broken, AGAVE, SOURCE, SEEN, "a storage is newer than the bank";
+    StorageTooNew, Entries, Broken, AGAVE_AND_SIG, SOURCE, SEEN, "a storage is newer than the bank";
     /// Storages of an incremental archive are newer than its base.
     StorageTooOld, Entries, Broken, AGAVE, SOURCE, SEEN, "a storage is not newer than the base slot";
     /// The contents of all entries take at most 4 TiB.
@@ -243,9 +246,9 @@ rules! {
     /// The slot of an incremental archive is above its base slot.
     BaseIsSlot, Name, Broken, AGAVE, SOURCE, PAGE_FIREDANCER, "an incremental archive of the slot of its full archive";
     /// The archive is zstd, not lz4.
-    Lz4, Name, Packing, FIREDANCER, RECOMPRESS, PAGE_NAMES, "an lz4 archive, which Firedancer does not read";
+    Lz4, Name, Packing, FIREDANCER_AND_SIG, RECOMPRESS, PAGE_NAMES, "an lz4 archive, which Firedancer does not read";
     /// The archive is zstd, not a plain tar.
-    Plain, Name, Packing, AGAVE, RECOMPRESS, PAGE_NAMES, "a plain tar, which Agave does not read";
+    Plain, Name, Packing, AGAVE_AND_SIG, RECOMPRESS, PAGE_NAMES, "a plain tar, which Agave does not read";
     /// The archive is zstd, not bzip2 or gzip.
     OldCompression, Name, Packing, ALL, RECOMPRESS, PAGE_NAMES, "compressed in a way that clients no longer read";
     /// The file name extension matches the compression.
@@ -309,11 +312,11 @@ rules! {
     /// only the newest slot before September 2026.
     FewCachedSlots, Bank, Broken, ALL, OTHER_MAKER, PAGE_FIREDANCER, "the status cache holds one slot alone, which is enough only for Firedancer of before September 2026";
     /// No storage ends inside the data of a record, and only zero bytes follow its last record.
-    RecordCutOff, Records, Broken, FIREDANCER, SOURCE, PAGE_RECORDS, "a storage ends inside a record";
+    RecordCutOff, Records, Broken, FIREDANCER_AND_SIG, SOURCE, PAGE_RECORDS, "a storage ends inside a record";
     /// No storage ends inside the header of a record.
-    StorageTail, Records, Broken, NOBODY, LOOK, PAGE_FIREDANCER, "fewer bytes than a record takes follow the last record of a storage";
+    StorageTail, Records, Broken, SIG, LOOK, PAGE_FIREDANCER, "fewer bytes than a record takes follow the last record of a storage";
     /// No zero bytes follow the last record of a storage.
-    StoragePadded, Records, Broken, FIREDANCER, SOURCE, PAGE_RECORDS, "zero bytes follow the last record, which Firedancer takes for an account";
+    StoragePadded, Records, Broken, FIREDANCER_AND_SIG, SOURCE, PAGE_RECORDS, "zero bytes follow the last record, which Firedancer takes for an account";
     /// Accounts hold at most 10 MiB.
     DataLength, Records, Broken, ALL, SOURCE, SEEN, "a record claims more data than an account can hold";
     /// The executable flag of a record is 0 or 1.
@@ -417,21 +420,7 @@ impl Rule {
 
     /// True if the client loads an archive that breaks the rule.
     pub fn is_tolerated_by(self, client: SnapshotClient) -> bool {
-        let refused_by = self.row().refused_by;
-        match client {
-            Sig => !(refused_by == SIG || refused_by == ALL && self != Self::EmptyStorage || self.is_refused_by_sig()),
-            _ => !refused_by.contains(&client),
-        }
-    }
-
-    /// True if sig refuses what breaks the rule, although Agave or Firedancer takes it. What all the
-    /// others refuse counts as refused too, but for empty storages, which sig passes over.
-    fn is_refused_by_sig(self) -> bool {
-        use Rule::*;
-        matches!(
-            self,
-            DuplicateEntry | Order | Lz4 | Plain | StorageTooNew | RecordCutOff | StorageTail | StoragePadded
-        )
+        !self.row().refused_by.contains(&client)
     }
 
     /// True if archives or ledgers of Firedancer or of a version of Agave normally break the rule.
