@@ -20,8 +20,8 @@ use slotpress_format::{
 };
 use slotpress_read::archive::Archive;
 use slotpress_read::{
-    CheckOptions, EntryUse, FrameDecoder, NamedArchive, Pass, RecordVisitor, RecordWorker, StorageRef, Tail,
-    VerifyOptions, Visitor, verify_archives,
+    CheckOptions, EntryUse, FrameDecoder, NamedArchive, Pass, RecordVisitor, RecordWorker, Snapshot, StorageRef, Tail,
+    VerifyOptions, Visitor, verify,
 };
 use zstd::bulk::Compressor;
 use zstd::zstd_safe::compress_bound;
@@ -135,7 +135,7 @@ fn verifying(path: &Path, file: &Archive, tail: &Tail, threads: usize) -> Result
 
     let options = VerifyOptions::default().threads(threads).check(CheckOptions::default().memory_bytes(4 << 30));
     let start = Stopwatch::start();
-    let report = verify_archives(&NamedArchive::from_path(path), None, &options, &NoProgress)?;
+    let report = verify(Snapshot::archive(&NamedArchive::from_path(path)), &options, &NoProgress)?;
     let verify_seconds = start.elapsed().cpu.as_secs_f64();
     if !report.ok {
         return Err("the archive is not right".into());

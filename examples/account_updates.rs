@@ -11,7 +11,7 @@ use std::io::{Write, stdout};
 use std::sync::Mutex;
 
 use prost::Message;
-use slotpress::{Account, AccountVisitor, AccountsInput, NamedArchive, NoProgress, VerifyOptions, visit_accounts};
+use slotpress::{Account, AccountVisitor, NamedArchive, NoProgress, Snapshot, VerifyOptions, visit_accounts};
 
 /// The message of that name in Yellowstone's `geyser.proto`.
 #[derive(Clone, PartialEq, Message)]
@@ -92,7 +92,7 @@ pub fn write_updates<W: Write + Send>(
     incremental: Option<&NamedArchive>,
     output: &Mutex<W>,
 ) -> Result<u64, Box<dyn Error + Send + Sync>> {
-    let input = AccountsInput::Archives(full, incremental);
+    let input = Snapshot::Archives { full, incremental };
     let new_worker = || Updates { batch: Vec::new(), output };
     let (workers, report) = visit_accounts(input, &VerifyOptions::default(), &NoProgress, new_worker)?;
     for mut worker in workers {

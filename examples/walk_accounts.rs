@@ -8,8 +8,7 @@ use std::error::Error;
 use std::path::PathBuf;
 
 use slotpress::{
-    Account, AccountVisitor, AccountsInput, Address, LedgerPaths, NamedArchive, NoProgress, VerifyOptions,
-    visit_accounts,
+    Account, AccountVisitor, Address, LedgerPaths, NamedArchive, NoProgress, Snapshot, VerifyOptions, visit_accounts,
 };
 
 /// The number of owners that are printed.
@@ -42,8 +41,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let incremental = arguments.next().map(NamedArchive::from_path);
     let (ledger, archive) = (LedgerPaths::new(&input), NamedArchive::from_path(&input));
     let input = match input.is_dir() {
-        true => AccountsInput::Ledger(&ledger, None),
-        false => AccountsInput::Archives(&archive, incremental.as_ref()),
+        true => Snapshot::ledger(&ledger),
+        false => Snapshot::Archives { full: &archive, incremental: incremental.as_ref() },
     };
     let (visitors, report) = visit_accounts(input, &VerifyOptions::default(), &NoProgress, Owners::default)?;
     let mut all = Owners::default();

@@ -29,11 +29,11 @@
 //! ```no_run
 //! use slotpress::{
 //!     NamedArchive, NoProgress, RestoreOptions, RestoreTarget, VerifyOptions, restore,
-//!     verify_archives,
+//!     verify,
 //! };
 //!
 //! let archive = NamedArchive::from_path("/mnt/snapshots/snapshot-350006937-….tar.zst");
-//! let report = verify_archives(&archive, None, &VerifyOptions::default(), &NoProgress)?;
+//! let report = verify(Snapshot::archive(&archive), &VerifyOptions::default(), &NoProgress)?;
 //! assert!(report.ok, "{:?}", report.failures);
 //!
 //! let options = RestoreOptions::new(archive.path, RestoreTarget::new("/mnt/new-ledger"));
@@ -55,7 +55,7 @@
 //!
 //! ```no_run
 //! use slotpress::{
-//!     Account, AccountVisitor, AccountsInput, Error, NamedArchive, NoProgress, VerifyOptions, visit_accounts,
+//!     Account, AccountVisitor, Snapshot, Error, NamedArchive, NoProgress, VerifyOptions, visit_accounts,
 //! };
 //!
 //! #[derive(Default)]
@@ -73,7 +73,7 @@
 //! let full = NamedArchive::from_path("/mnt/snapshots/snapshot-350006937-….tar.zst");
 //! let incremental = "/mnt/snapshots/incremental-snapshot-350006937-350007037-….tar.zst";
 //! let incremental = NamedArchive::from_path(incremental);
-//! let state = AccountsInput::Archives(&full, Some(&incremental));
+//! let state = Snapshot::pair(&full, &incremental);
 //! let options = VerifyOptions::default();
 //! let (visitors, report) = visit_accounts(state, &options, &NoProgress, Programs::default)?;
 //! let programs: u64 = visitors.iter().map(|worker| worker.0).sum();
@@ -82,7 +82,7 @@
 //! ```
 //!
 //! An archive on a server need not be downloaded first: `archive_at_url` (feature `net`) returns a
-//! [`NamedArchive`] that [`verify_archives`], [`inspect::inspect_archive`] and [`visit_accounts`]
+//! [`NamedArchive`] that [`verify`], [`inspect::inspect_archive`] and [`visit_accounts`]
 //! read by HTTP range requests.
 //!
 //! # Fetch, bootstrap, serve
@@ -124,14 +124,14 @@ println!("a ledger of slot {}", booted.restore.slot);
     feature = "export",
     doc = r#"```no_run
 use slotpress::{
-    AccountsInput, ExportOptions, ExportTo, NamedArchive, NoProgress, export, tables::Filter,
+    Snapshot, ExportOptions, ExportTo, NamedArchive, NoProgress, export, tables::Filter,
 };
 
 let full = NamedArchive::from_path("/mnt/snapshots/snapshot-350006937-….tar.zst");
 let mut filter = Filter::default();
 filter.owners.insert("Stake11111111111111111111111111111111111111".parse()?);
-let (state, to) = (AccountsInput::Archives(&full, None), ExportTo::Dir("/mnt/tables".into()));
-let report = export(state, None, to, &ExportOptions::default().filter(filter), &NoProgress)?;
+let (state, to) = (Snapshot::archive(&full), ExportTo::Dir("/mnt/tables".into()));
+let report = export(state, to, &ExportOptions::default().filter(filter), &NoProgress)?;
 println!("{} rows of slot {}", report.tables[0].rows, report.facts.slot);
 # Ok::<(), slotpress::Error>(())
 ```"#
@@ -221,7 +221,7 @@ pub use bootstrap::{BootstrapOptions, BootstrapPlan, BootstrapReport, bootstrap,
 #[cfg(feature = "export")]
 pub use export::place::ExportTo;
 #[cfg(feature = "export")]
-pub use export::{ExportOptions, ExportReport, export};
+pub use export::{ExportInput, ExportOptions, ExportReport, export};
 pub use rebase::changes::ChangeCounts;
 pub use rebase::{RebaseInput, RebaseOptions, RebaseReport, rebase};
 pub use recompress::{RecompressOptions, RecompressReport, RecompressSource, recompress};
@@ -240,8 +240,8 @@ pub use slotpress_format::{Address, ArchiveName, Hash, LedgerPaths, Root};
 pub use slotpress_net::{Client, ClientOptions, FindOptions, FindReport, Url, archive_at_url, find::find};
 #[doc(inline)]
 pub use slotpress_read::{
-    Account, AccountVisitor, AccountsInput, CheckMode, CheckOptions, NamedArchive, Source, VerifyOptions, VerifyReport,
-    verify_archives, verify_catalog, verify_ledger, visit_accounts,
+    Account, AccountVisitor, CheckMode, CheckOptions, NamedArchive, Snapshot, Source, VerifyOptions, VerifyReport,
+    verify, verify_catalog, visit_accounts,
 };
 
 /// Results of checking an archive, a catalog or a ledger, and which clients accept it.

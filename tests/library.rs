@@ -13,10 +13,10 @@ use slotpress::check::{ArchiveBase, ArchiveVerdict, Check};
 use slotpress::inspect::inspect_archive;
 use slotpress::levels::{MeasureOptions, measure as measure_levels};
 use slotpress::{
-    Account, AccountVisitor, AccountsInput, Address, ArchiveOptions, CancelToken, CheckMode, CheckOptions, Codec,
-    EncodingOptions, Error, ErrorKind, LedgerPaths, NamedArchive, NoProgress, Progress, ProgressEvent,
-    RecompressOptions, RecompressSource, RestoreOptions, RestoreTarget, Sink, VerifyOptions, VerifyReport, archive,
-    recompress, restore, verify_archives, verify_catalog, visit_accounts,
+    Account, AccountVisitor, Address, ArchiveOptions, CancelToken, CheckMode, CheckOptions, Codec, EncodingOptions,
+    Error, ErrorKind, LedgerPaths, NamedArchive, NoProgress, Progress, ProgressEvent, RecompressOptions,
+    RecompressSource, RestoreOptions, RestoreTarget, Sink, Snapshot, VerifyOptions, VerifyReport, archive, recompress,
+    restore, verify, verify_catalog, visit_accounts,
 };
 use slotpress_base::hint;
 
@@ -36,7 +36,7 @@ fn a_ledger_goes_round() {
 
     let named = NamedArchive::from_path(&path);
     let options = VerifyOptions::default().check(CheckOptions::default().memory_bytes(64 << 20).expect_slot(26u64));
-    let verified = verify_archives(&named, None, &options, &NoProgress).expect("verified");
+    let verified = verify(Snapshot::archive(&named), &options, &NoProgress).expect("verified");
     assert!(verified.ok && verified.slot == Some(26), "{verified:?}");
     let inspected = inspect_archive(&named, 2, &NoProgress).expect("inspected");
     assert_eq!(inspected.bank.slot, 26);
@@ -142,7 +142,8 @@ fn reports_are_serializable() {
 
     let path = archived.archive.path.expect("a path");
     let named = NamedArchive::from_path(&path);
-    let verified = fields(&verify_archives(&named, None, &VerifyOptions::default(), &NoProgress).expect("verified"));
+    let verified =
+        fields(&verify(Snapshot::archive(&named), &VerifyOptions::default(), &NoProgress).expect("verified"));
     has(&verified, &["ok", "slot", "hash", "checks", "clients", "accounts", "complete", "elapsed_seconds"]);
     let inspected = fields(&inspect_archive(&named, 2, &NoProgress).expect("inspected"));
     assert_eq!((&inspected["format"], &inspected["slot"]), (&"zstd".into(), &26.into()));
@@ -174,7 +175,7 @@ impl AccountVisitor for Seen {
 }
 
 /// Returns all shown accounts, with the slots of their newest versions, and the report.
-fn accounts_of(input: AccountsInput<'_>, check: CheckMode) -> (BTreeMap<Address, u64>, u64, VerifyReport) {
+fn accounts_of(input: Snapshot<'_>, check: CheckMode) -> (BTreeMap<Address, u64>, u64, VerifyReport) {
     let options = VerifyOptions::default().check(CheckOptions::default().mode(check)).threads(3);
     let (visitors, report) = visit_accounts(input, &options, &NoProgress, Seen::default).expect("visited");
     assert!(visitors.len() <= 3, "one for each worker");
@@ -206,11 +207,15 @@ fn the_newest_version_of_every_account_is_visited() {
     let (full, incremental) = (fixture(FULL_26), fixture(INCREMENTAL_26_40));
     for archives in [vec![full.as_path()], vec![&full, &incremental], vec![&fixture(FULL_3500)], vec![&ours]] {
         let named: Vec<_> = archives.iter().map(NamedArchive::from_path).collect();
-        let input = AccountsInput::Archives(&named[0], named.get(1));
+        let input = Snapshot::Archives { full: &named[0], incremental: named.get(1) };
         let (accounts, lamports, report) = accounts_of(input, CheckMode::State);
         assert!(accounts == plain_walk(&archives), "{archives:?}");
-        let verified =
-            verify_archives(&named[0], named.get(1), &VerifyOptions::default(), &NoProgress).expect("verified");
+        let verified = verify(
+            Snapshot::Archives { full: &named[0], incremental: named.get(1) },
+            &VerifyOptions::default(),
+            &NoProgress,
+        )
+        .expect("verified");
         assert_eq!((Some(lamports), report.slot), (verified.capitalization, verified.slot));
         assert_eq!(
             (report.counts.superseded, report.counts.records),
@@ -219,11 +224,11 @@ fn the_newest_version_of_every_account_is_visited() {
         assert!(report.was_made(Check::State) && report.counts.accounts == verified.counts.accounts);
     }
     let paths = LedgerPaths::new(ledger.path());
-    let (accounts, ..) = accounts_of(AccountsInput::Ledger(&paths, None), CheckMode::State);
+    let (accounts, ..) = accounts_of(Snapshot::ledger(&paths), CheckMode::State);
     assert!(accounts == plain_walk(&[&ours]));
 
     let part = NamedArchive::from_path(&incremental);
-    let input = AccountsInput::Archives(&part, None);
+    let input = Snapshot::archive(&part);
     let refused = visit_accounts(input, &VerifyOptions::default(), &NoProgress, Seen::default);
     assert!(matches!(refused, Err(error) if error.hint() == Some(hint::GIVE_FULL_ARCHIVE)));
     let (accounts, _, report) = accounts_of(input, CheckMode::Frames);
@@ -256,7 +261,7 @@ impl AccountVisitor for Enough {
 #[test]
 fn a_visitor_ends_the_visit_with_its_own_error() {
     let archive = NamedArchive::from_path(fixture(FULL_26));
-    let input = AccountsInput::Archives(&archive, None);
+    let input = Snapshot::archive(&archive);
     let error = visit_accounts(input, &VerifyOptions::default(), &NoProgress, || Enough).err();
     assert!(matches!(error, Some(Stopped::Enough)), "{error:?}");
 }
@@ -272,7 +277,7 @@ fn damage_is_an_error_of_its_kind() {
     bytes[middle] ^= 1;
     std::fs::write(&path, bytes).expect("written");
     let archive = NamedArchive::from_path(&path);
-    let input = AccountsInput::Archives(&archive, None);
+    let input = Snapshot::archive(&archive);
     let error = visit_accounts(input, &VerifyOptions::default(), &NoProgress, || Enough).err();
     assert!(matches!(&error, Some(Stopped::Failed(error)) if error.kind() == ErrorKind::Damaged), "{error:?}");
     let error =
@@ -328,7 +333,7 @@ fn an_archive_on_a_server() {
     let remote = archive_at_url(&client, &url, token.clone()).expect("opened");
     let local = NamedArchive::from_path(fixture(FULL_26));
     let verified = |archive: &NamedArchive| {
-        verify_archives(archive, None, &VerifyOptions::default(), &NoProgress).map(|report| report.counts)
+        verify(Snapshot::archive(archive), &VerifyOptions::default(), &NoProgress).map(|report| report.counts)
     };
     assert_eq!(verified(&remote).expect("verified"), verified(&local).expect("verified"));
     let inspected = inspect_archive(&remote, 2, &NoProgress).expect("inspected");

@@ -10,7 +10,7 @@ use std::process::Command;
 
 use slotpress_base::NoProgress;
 use slotpress_format::LedgerPaths;
-use slotpress_read::{CheckOptions, ClientVerdict, NamedArchive, VerifyOptions, verify_archives, verify_ledger};
+use slotpress_read::{CheckOptions, ClientVerdict, NamedArchive, Snapshot, VerifyOptions, verify};
 
 use crate::common::oracle::{Oracle, State};
 use crate::common::*;
@@ -308,7 +308,7 @@ fn interop_table() {
         let genesis = agave_full.parent().expect("a parent").to_path_buf();
         let expected = State::expected(slot, &expected_of(chain, slot));
         let paths = LedgerPaths { ledger: ledger.clone(), ..LedgerPaths::default() };
-        let ours = verify_ledger(&paths, None, None, &verify_options(), &NoProgress).expect("verified");
+        let ours = verify(Snapshot::ledger(&paths), &verify_options(), &NoProgress).expect("verified");
         let bank_snapshot = ledger.join("snapshots").join(slot.to_string());
         let mut row = |what: &str, ours: &[ClientVerdict], ask: &dyn Fn(&Oracle) -> Result<State, String>| {
             let what = format!("{layout} | {what}");
@@ -332,7 +332,11 @@ fn interop_table() {
                 let incremental = incremental.map(PathBuf::as_path);
                 let named = incremental.map(NamedArchive::from_path);
                 let full_name = NamedArchive::from_path(full);
-                let ours = verify_archives(&full_name, named.as_ref(), &verify_options(), &NoProgress);
+                let ours = verify(
+                    Snapshot::Archives { full: &full_name, incremental: named.as_ref() },
+                    &verify_options(),
+                    &NoProgress,
+                );
                 let clients = ours.expect("verified").clients;
                 assert!(clients.iter().all(|verdict| verdict.loads));
                 row(&format!("archive, {stored}, {kind}"), &clients, &|oracle| {
@@ -362,7 +366,11 @@ fn interop_firedancer() {
         ] {
             let newer = newer.map(PathBuf::as_path);
             let named = newer.map(NamedArchive::from_path);
-            let ours = verify_archives(&NamedArchive::from_path(full), named.as_ref(), &verify_options(), &NoProgress);
+            let ours = verify(
+                Snapshot::Archives { full: &NamedArchive::from_path(full), incremental: named.as_ref() },
+                &verify_options(),
+                &NoProgress,
+            );
             let ours = ours.expect("verified").clients;
             let cells: Vec<String> = oracles
                 .iter()

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use slotpress::tables::{DataPart, Filter, Memcmp, RowOrder, Table, TableFormat};
-use slotpress::{Address, Error, ExportOptions, ExportReport, ExportTo, Progress, Result, VerifyOptions, export};
+use slotpress::{
+    Address, Error, ExportInput, ExportOptions, ExportReport, ExportTo, Progress, Result, VerifyOptions, export,
+};
 use slotpress_read::spill_dir;
 
 use super::arguments::{CheckArgs, WorkArgs};
@@ -202,7 +204,12 @@ pub fn run(args: &ExportArgs, ui: &Ui) -> Result<()> {
     };
     let input = args.state.open(true, ui)?;
     let since = (!args.since.is_empty()).then(|| args.state.open_other(&args.since, true, ui)).transpose()?;
-    let exported = export(input.accounts(), since.as_ref().map(StateInput::accounts), to, &options, ui);
+    let exported = export(
+        ExportInput { snapshot: input.snapshot(), since: since.as_ref().map(StateInput::snapshot) },
+        to,
+        &options,
+        ui,
+    );
     if stream.is_some_and(|stream| stream.is_closed) {
         // A reader such as `head` closes it when it has read enough: no failure, as for other
         // results.

@@ -44,10 +44,10 @@ pub fn run(args: &InspectArgs, ui: &Ui) -> Result<()> {
     let threads = args.work.workers.that_fit(|| Ok(worker_bytes), other_bytes, ui)?;
     let input = args.state.open(is_by_owner || args.account.is_some(), ui)?;
     if let Some(pubkey) = args.account {
-        run_account(input.accounts(), pubkey, threads, first, ui)?;
+        run_account(input.snapshot(), pubkey, threads, first, ui)?;
     } else if is_by_owner {
         let check = CheckOptions::default().memory_bytes(memory_bytes);
-        run_accounts(input.accounts(), args.owner, &VerifyOptions::default().threads(threads).check(check), ui)?;
+        run_accounts(input.snapshot(), args.owner, &VerifyOptions::default().threads(threads).check(check), ui)?;
     } else {
         show(&input, threads, ui)?;
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
-use slotpress::{AccountsInput, Address, ArchiveName, Error, Result, VerifyOptions};
+use slotpress::{Address, ArchiveName, Error, Result, Snapshot, VerifyOptions};
 use slotpress_base::text::{self, ShowPath};
 use slotpress_read::{AccountsSummary, FoundAccount, RecordTotals, find_account, inspect_accounts};
 
@@ -33,9 +33,9 @@ struct AccountFields<'a> {
     data_base64: String,
 }
 
-pub fn run_accounts(input: AccountsInput<'_>, owner: Option<Address>, options: &VerifyOptions, ui: &Ui) -> Result<()> {
+pub fn run_accounts(input: Snapshot<'_>, owner: Option<Address>, options: &VerifyOptions, ui: &Ui) -> Result<()> {
     let incremental = match &input {
-        AccountsInput::Archives(_, incremental) => incremental.map(|archive| archive.path.clone()),
+        Snapshot::Archives { incremental, .. } => incremental.map(|archive| archive.path.clone()),
         _ => None,
     };
     let found = inspect_accounts(input, owner, options, ui)?;
@@ -83,7 +83,7 @@ fn table_of_owners(found: &AccountsSummary) -> Table {
 }
 
 /// Finds one account and prints it. `shown` is the input as the user named it.
-pub fn run_account(input: AccountsInput<'_>, pubkey: Address, threads: usize, shown: &Path, ui: &Ui) -> Result<()> {
+pub fn run_account(input: Snapshot<'_>, pubkey: Address, threads: usize, shown: &Path, ui: &Ui) -> Result<()> {
     let Some(found) = find_account(input, pubkey, threads, ui)? else {
         let error = Error::failed(format!("{}: no storage holds the account {pubkey}", shown.shown()));
         let base = ArchiveName::from_path(shown).and_then(|name| name.base_slot);

@@ -8,8 +8,8 @@ use serde::Serialize;
 use slotpress::catalog::{Archive, Catalog, NodeChoice};
 use slotpress::net::{Cluster, FetchLimits, MaxAge, SourceArg};
 use slotpress::{
-    AccountsInput, ArchiveName, CancelToken, Client, ClientOptions, Error, ErrorKind, FindOptions, LedgerPaths,
-    NamedArchive, Result, Root, Url,
+    ArchiveName, CancelToken, Client, ClientOptions, Error, ErrorKind, FindOptions, LedgerPaths, NamedArchive, Result,
+    Root, Snapshot, Url,
 };
 use slotpress_base::text::{self, ShowPath};
 use slotpress_net::url_source::Transferred;
@@ -360,13 +360,14 @@ impl StateArgs {
 }
 
 impl StateInput {
-    /// Returns the state as an input for reading accounts.
-    pub fn accounts(&self) -> AccountsInput<'_> {
+    /// Returns the state as an input of the library.
+    pub fn snapshot(&self) -> Snapshot<'_> {
         match self {
-            Self::Ledger(paths, slot) => AccountsInput::Ledger(paths, *slot),
-            Self::Archives(full, incremental) => {
-                AccountsInput::Archives(&full.named, incremental.as_ref().map(|archive| &archive.named))
-            }
+            Self::Ledger(paths, slot) => Snapshot::Ledger { paths, slot: *slot, base_slot: None },
+            Self::Archives(full, incremental) => Snapshot::Archives {
+                full: &full.named,
+                incremental: incremental.as_ref().map(|archive| &archive.named),
+            },
         }
     }
 

@@ -6,12 +6,12 @@ use std::path::Path;
 
 use clap::Args;
 use slotpress::check::{Check, CheckResult, Completeness, Failure, SnapshotClient};
-use slotpress::{CheckMode, Error, Result, Root, VerifyOptions, VerifyReport, verify_archives, verify_ledger};
+use slotpress::{CheckMode, Error, Result, Root, Snapshot, VerifyOptions, VerifyReport, verify};
 use slotpress_base::text::ShowPath;
 use slotpress_read::{lines_of, names_of};
 
 use super::arguments::{CheckArgs, WorkArgs};
-use super::network::{StateArgs, StateInput, catalog_of};
+use super::network::{StateArgs, catalog_of};
 use super::planned::{self, DECODING_WORKER_BYTES};
 use super::render::Row;
 use super::ui::Ui;
@@ -89,15 +89,13 @@ pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
         }
     }
     let input = args.state.open(args.reads_twice(args.check.check), ui)?;
-    let report = match &input {
-        StateInput::Ledger(paths, slot) => verify_ledger(paths, *slot, args.base_slot, &options, ui)?,
-        StateInput::Archives(..) if args.base_slot.is_some() => {
-            return Err(Error::usage("--base-slot is for an unpacked archive: an archive has it in its name"));
-        }
-        StateInput::Archives(full, incremental) => {
-            verify_archives(&full.named, incremental.as_ref().map(|archive| &archive.named), &options, ui)?
-        }
-    };
+    let mut snapshot = input.snapshot();
+    if let Snapshot::Ledger { base_slot, .. } = &mut snapshot {
+        *base_slot = args.base_slot;
+    } else if args.base_slot.is_some() {
+        return Err(Error::usage("--base-slot is for an unpacked archive: an archive has it in its name"));
+    }
+    let report = verify(snapshot, &options, ui)?;
     show(&report, ui);
     input.show_transfers(ui);
     result_of(&report)

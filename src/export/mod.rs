@@ -25,7 +25,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use slotpress_base::{Error, Progress, Result, SpaceWatch, Stopwatch};
 use slotpress_format::{ArchiveName, Hash};
-use slotpress_read::{AccountsInput, VerifyOptions, visit_state};
+use slotpress_read::{Snapshot, VerifyOptions, visit_state};
 
 use filter::Filter;
 use parts::{ENCODER_BYTES, FILE_BYTES, GROUP_BYTES, Parts};
@@ -248,10 +248,26 @@ impl ExportOptions {
 }
 
 /// Name of the newest archive of a state.
-fn name_of<'a>(input: &AccountsInput<'a>) -> Option<&'a ArchiveName> {
+fn name_of<'a>(input: &Snapshot<'a>) -> Option<&'a ArchiveName> {
     match input {
-        AccountsInput::Archives(full, incremental) => incremental.unwrap_or(full).name.as_ref(),
+        Snapshot::Archives { full, incremental } => incremental.unwrap_or(full).name.as_ref(),
         _ => None,
+    }
+}
+
+/// What [`export`] reads.
+#[derive(Clone, Copy, Debug)]
+pub struct ExportInput<'a> {
+    /// The snapshot whose accounts are exported.
+    pub snapshot: Snapshot<'a>,
+    /// An older snapshot: only the changes since it are exported, as
+    /// [`ExportOptions::changes`] asks.
+    pub since: Option<Snapshot<'a>>,
+}
+
+impl<'a> From<Snapshot<'a>> for ExportInput<'a> {
+    fn from(snapshot: Snapshot<'a>) -> Self {
+        Self { snapshot, since: None }
     }
 }
 
@@ -265,20 +281,22 @@ fn name_of<'a>(input: &AccountsInput<'a>) -> Option<&'a ArchiveName> {
 /// See [`visit_accounts`](crate::visit_accounts). Also fails if an incremental archive is given
 /// without its full one, if the output has tables of the slot, or another state than `since` last, or
 /// if the disk or store fails.
-pub fn export(
-    input: AccountsInput<'_>,
-    since: Option<AccountsInput<'_>>,
+pub fn export<'a>(
+    input: impl Into<ExportInput<'a>>,
     to: ExportTo<'_>,
     options: &ExportOptions,
     progress: &dyn Progress,
 ) -> Result<ExportReport> {
     let stopwatch = Stopwatch::start();
+    let ExportInput { snapshot: input, since } = input.into();
     options.check(matches!(to, ExportTo::Stream(_)))?;
     if options.changes != since.is_some() {
         return Err(Error::usage("changes, and no others, are exported since an older state"));
     }
-    let is_half = |input: &AccountsInput<'_>| match input {
-        AccountsInput::Archives(full, None) => full.name.as_ref().is_some_and(|name| name.base_slot.is_some()),
+    let is_half = |input: &Snapshot<'_>| match input {
+        Snapshot::Archives { full, incremental: None } => {
+            full.name.as_ref().is_some_and(|name| name.base_slot.is_some())
+        }
         _ => false,
     };
     if [Some(&input), since.as_ref()].into_iter().flatten().any(is_half) {

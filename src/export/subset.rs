@@ -15,7 +15,7 @@ use serde_json::json;
 use slotpress_base::{Error, IoContext, Progress, Result, SpaceWatch, text};
 use slotpress_format::ledger::programs::LOADER;
 use slotpress_format::{Address, LoaderAccount, Record, RecordHeader, TokenData, programdata_candidates};
-use slotpress_read::{AccountsInput, StateFacts, StateVisitor, StateWorker, StorageRef, VerifyReport, visit_state};
+use slotpress_read::{Snapshot, StateFacts, StateVisitor, StateWorker, StorageRef, VerifyReport, visit_state};
 
 use super::filter::{Filter, token_of};
 use super::parts::{ExportedFile, PartFile};
@@ -55,7 +55,7 @@ struct Subset<'a> {
 
 /// Writes accounts into the work directory. Returns what the manifest says of them.
 pub(super) fn write(
-    input: AccountsInput<'_>,
+    input: Snapshot<'_>,
     options: &ExportOptions,
     place: &Place,
     progress: &dyn Progress,

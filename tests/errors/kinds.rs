@@ -10,7 +10,7 @@ use rustix::fs::FlockOperation;
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use slotpress::{
     ArchiveOptions, ErrorKind, LedgerPaths, NamedArchive, NoProgress, RecompressOptions, RecompressSource,
-    RestoreOptions, RestoreTarget, Result, Sink, VerifyOptions, archive, recompress, restore, verify_archives,
+    RestoreOptions, RestoreTarget, Result, Sink, Snapshot, VerifyOptions, archive, recompress, restore, verify,
 };
 
 use crate::common::{Disk, FULL_26, fixture, ledger, names, temp_dir};
@@ -116,7 +116,8 @@ fn files_of_another_user() {
     without_rights_of_root(|| {
         assert_eq!(recompressed(&path, out.path()), ErrorKind::PermissionDenied);
         mode(&path, 0);
-        let verified = verify_archives(&NamedArchive::from_path(&path), None, &VerifyOptions::default(), &NoProgress);
+        let verified =
+            verify(Snapshot::archive(&NamedArchive::from_path(&path)), &VerifyOptions::default(), &NoProgress);
         assert_eq!(kind(verified), ErrorKind::PermissionDenied);
     });
     mode(out.path(), 0o755);

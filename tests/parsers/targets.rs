@@ -15,7 +15,7 @@ use slotpress_format::{
     parse_bank_file_and_end, parse_block_header, parse_frame_start, parse_seek_table, parse_status_cache,
     parse_storage_name, parse_storages_list, parse_tagged_storages_list, scan_obsolete_accounts,
 };
-use slotpress_read::{CheckOptions, NamedArchive, VerifyOptions, verify_archives};
+use slotpress_read::{CheckOptions, NamedArchive, Snapshot, VerifyOptions};
 
 /// A target, which takes any bytes.
 pub type Target = fn(&[u8]);
@@ -269,7 +269,9 @@ fn verify(bytes: &[u8]) {
     let options = VerifyOptions::default()
         .threads(1)
         .check(CheckOptions::default().memory_bytes(8 << 20).temporary_dir(dir.path().to_path_buf()));
-    if let Some(report) = check(verify_archives(&NamedArchive::from_path(&path), None, &options, &NoProgress)) {
+    if let Some(report) =
+        check(slotpress_read::verify(Snapshot::archive(&NamedArchive::from_path(&path)), &options, &NoProgress))
+    {
         assert!(report.failures.iter().all(|failure| failure.message.len() < MESSAGE_BYTES_MAX));
     }
 }

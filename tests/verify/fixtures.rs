@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use slotpress_base::NoProgress;
 use slotpress_read::{
-    CheckOptions, Failure, NamedArchive, Rule, SnapshotClient, VerifyOptions, VerifyReport, verify_archives,
+    CheckOptions, Failure, NamedArchive, Rule, Snapshot, SnapshotClient, VerifyOptions, VerifyReport,
 };
 
 pub const FULL: &str = "snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst";
@@ -165,8 +165,12 @@ pub fn options(clients: &[SnapshotClient]) -> VerifyOptions {
 
 pub fn verify(full: &Path, incremental: Option<&Path>, clients: &[SnapshotClient]) -> VerifyReport {
     let incremental = incremental.map(NamedArchive::from_path);
-    verify_archives(&NamedArchive::from_path(full), incremental.as_ref(), &options(clients), &NoProgress)
-        .expect("verifying does not fail")
+    slotpress_read::verify(
+        Snapshot::Archives { full: &NamedArchive::from_path(full), incremental: incremental.as_ref() },
+        &options(clients),
+        &NoProgress,
+    )
+    .expect("verifying does not fail")
 }
 
 /// Writes an archive under a name into a directory of its own.

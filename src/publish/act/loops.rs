@@ -8,7 +8,7 @@ use slotpress_base::clock::{now, since_1970};
 use slotpress_base::threads::guarded;
 use slotpress_base::{CancelToken, Error, NICENESS_MAX, Progress, Result, panic_point, stand_back};
 use slotpress_format::ArchiveName;
-use slotpress_read::{CheckMode, NamedArchive, Unpublished, VerifyOptions, verify_archives};
+use slotpress_read::{CheckMode, NamedArchive, Snapshot, Unpublished, VerifyOptions, verify};
 use slotpress_stores::{Store, Target};
 
 use super::Run;
@@ -77,7 +77,7 @@ fn check_as_is(path: &Path, how: &RecompressOptions, progress: &dyn Progress) ->
     // Superseded records are read a second time, in pieces that share pages, so their pages are
     // dropped only at the end.
     let _watch = io_policy.io_hint.watch([path]);
-    verify_archives(&NamedArchive::from_path(path), None, &options, progress)?.require_ok()
+    verify(Snapshot::archive(&NamedArchive::from_path(path)), &options, progress)?.require_ok()
 }
 
 /// Makes a rebased archive from two full archives of a target, and puts it into `ready/`.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use slotpress::tables::{DataPart, RowOrder, Table};
 use slotpress::{
-    AccountsInput, CheckOptions, ExportOptions, ExportTo, NamedArchive, NoProgress, VerifyOptions, export,
+    CheckOptions, ExportInput, ExportOptions, ExportTo, NamedArchive, NoProgress, Snapshot, VerifyOptions, export,
 };
 use tempfile::TempDir;
 
@@ -312,7 +312,7 @@ fn filters_are_of_both_states() {
 fn the_same_bytes_whatever_the_memory() {
     let made = synthetic(&["--size", "40MiB"]);
     let [full, incremental] = [&made.full, &made.incremental].map(NamedArchive::from_path);
-    let (old, new) = (AccountsInput::Archives(&full, None), AccountsInput::Archives(&full, Some(&incremental)));
+    let (old, new) = (Snapshot::archive(&full), Snapshot::pair(&full, &incremental));
     let mut expected = None;
     for (memory_bytes, threads) in [(1 << 30, 1), (0, 2)] {
         let (out, spilled) = (temp_dir(), dir_on_disk());
@@ -321,10 +321,11 @@ fn the_same_bytes_whatever_the_memory() {
         let check = CheckOptions::default().memory_bytes(memory_bytes).temporary_dir(spilled.path().to_path_buf());
         options.visit = VerifyOptions::default().threads(threads).check(check);
         let to = || ExportTo::Dir(out.path().to_path_buf());
-        export(old, None, to(), &options, &NoProgress).expect("exported");
+        export(old, to(), &options, &NoProgress).expect("exported");
         options.changes = true;
         assert_eq!(options.order, None::<RowOrder>);
-        let report = export(new, Some(old), to(), &options, &NoProgress).expect("exported");
+        let report =
+            export(ExportInput { snapshot: new, since: Some(old) }, to(), &options, &NoProgress).expect("exported");
         assert!(report.facts.state == "checked" && report.tables.iter().all(|table| table.rows > 0));
         assert_eq!(names(spilled.path()), Vec::<String>::new());
         let tables = manifests(out.path()).pop().expect("a manifest")["tables"].clone();

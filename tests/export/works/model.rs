@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use slotpress::tables::{DataPart, Filter, Memcmp, Table, TableFormat};
-use slotpress::{AccountsInput, Address, ExportOptions, ExportTo, NamedArchive, NoProgress, VerifyOptions, export};
+use slotpress::{Address, ExportOptions, ExportTo, NamedArchive, NoProgress, Snapshot, VerifyOptions, export};
 
 use crate::common::records::{Plain, newest, records};
 use crate::export::pair;
@@ -69,7 +69,7 @@ proptest! {
         let named: Vec<_> = archives.iter().map(NamedArchive::from_path).collect();
         let mut text = Vec::new();
         let to = ExportTo::Stream(&mut text);
-        export(AccountsInput::Archives(&named[0], named.get(1)), None, to, &options, &NoProgress).expect("exported");
+        export(Snapshot::Archives { full: &named[0], incremental: named.get(1) }, to, &options, &NoProgress).expect("exported");
         let text = String::from_utf8(text).expect("text");
         let mut rows: Vec<&str> = text.lines().skip(1).collect();
         rows.sort_unstable();

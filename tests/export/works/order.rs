@@ -11,7 +11,7 @@ use parquet::record::RowAccessor;
 use serde_json::Value;
 use slotpress::tables::{DataPart, RowOrder, Table};
 use slotpress::{
-    AccountsInput, CheckOptions, ExportOptions, ExportTo, NamedArchive, NoProgress, Result, VerifyOptions, export,
+    CheckOptions, ExportOptions, ExportTo, NamedArchive, NoProgress, Result, Snapshot, VerifyOptions, export,
 };
 
 use super::tables::{ALL, Synthetic, synthetic, without_change};
@@ -106,8 +106,8 @@ fn every_table() {
 
 fn export_into(dir: &Path, made: &Synthetic, options: &ExportOptions) -> Result<()> {
     let [full, incremental] = [&made.full, &made.incremental].map(NamedArchive::from_path);
-    let input = AccountsInput::Archives(&full, Some(&incremental));
-    let report = export(input, None, ExportTo::Dir(dir.to_path_buf()), options, &NoProgress)?;
+    let input = Snapshot::pair(&full, &incremental);
+    let report = export(input, ExportTo::Dir(dir.to_path_buf()), options, &NoProgress)?;
     assert_eq!(report.facts.state, "checked");
     Ok(())
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use slotpress::{
     Error, ErrorKind, NamedArchive, RecompressOptions, RecompressSource, RestoreOptions, RestoreReport, RestoreTarget,
-    Sink, VerifyOptions, recompress, restore, verify_archives,
+    Sink, Snapshot, VerifyOptions, recompress, restore, verify,
 };
 use slotpress_base::NoProgress;
 use slotpress_format::{Entry, EntryKind, Index, SeekTableItem, seek_table_frame};
@@ -369,7 +369,7 @@ fn an_index_that_lies() {
         let made =
             recompress(source, Sink::dir(out.path()).expect("opened"), &RecompressOptions::default(), &NoProgress);
         let made = NamedArchive::from_path(made.expect(what).archive.path.expect("a path"));
-        let report = verify_archives(&made, None, &VerifyOptions::default(), &NoProgress).expect(what);
+        let report = verify(Snapshot::archive(&made), &VerifyOptions::default(), &NoProgress).expect(what);
         assert!(report.ok, "{what}: {:?}", report.failures);
     };
 

@@ -12,9 +12,7 @@ use slotpress::{
 };
 use slotpress_base::NoProgress;
 use slotpress_format::{Hash, LedgerPaths};
-use slotpress_read::{
-    CheckMode, CheckOptions, Completeness, NamedArchive, VerifyOptions, verify_archives, verify_ledger,
-};
+use slotpress_read::{CheckMode, CheckOptions, Completeness, NamedArchive, Snapshot, VerifyOptions, verify};
 
 use crate::common::*;
 
@@ -57,12 +55,12 @@ fn verify_options() -> VerifyOptions {
 
 fn is_good_ledger(ledger: &Path) -> bool {
     let paths = LedgerPaths { ledger: ledger.to_path_buf(), ..LedgerPaths::default() };
-    verify_ledger(&paths, None, None, &verify_options(), &NoProgress).is_ok_and(|report| report.ok)
+    verify(Snapshot::ledger(&paths), &verify_options(), &NoProgress).is_ok_and(|report| report.ok)
 }
 
 fn is_good_archive(archive: &Path) -> bool {
     let named = NamedArchive::from_path(archive);
-    verify_archives(&named, None, &verify_options(), &NoProgress).is_ok_and(|report| report.ok)
+    verify(Snapshot::archive(&named), &verify_options(), &NoProgress).is_ok_and(|report| report.ok)
 }
 
 fn full_of(chain: &str) -> PathBuf {
@@ -230,8 +228,8 @@ fn superseded_records_in_every_storage() {
     let dir = temp_dir();
     let archive = dir.path().join(name(&full_of(AGAVE_4_4)));
     write_zstd(&entries, &archive);
-    let verified =
-        verify_archives(&NamedArchive::from_path(&archive), None, &verify_options(), &NoProgress).expect("verified");
+    let verified = verify(Snapshot::archive(&NamedArchive::from_path(&archive)), &verify_options(), &NoProgress)
+        .expect("verified");
     assert!(verified.ok, "{:?}", verified.failures);
     assert!(verified.counts.superseded * 10 >= verified.counts.records * 3, "{:?}", verified.counts);
     let report = try_restore(&[&archive], &dir.path().join("ledger"), CheckMode::State).expect("restored");

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use slotpress_base::NoProgress;
-use slotpress_read::{Check, NamedArchive, Rule, SnapshotClient, VerifyReport, verify_archives};
+use slotpress_read::{Check, NamedArchive, Rule, Snapshot, SnapshotClient, VerifyReport};
 
 use super::fields::{OF_GENESIS, RandomFields, altered_fields};
 use crate::common::oracle::Oracle;
@@ -97,7 +97,11 @@ fn ours(altered: &Altered, dir: &Path) -> (PathBuf, Option<PathBuf>, slotpress::
     let incremental = altered.incremental.as_ref().map(|(name, bytes)| put(dir, name, bytes));
     let named = |path: &PathBuf| NamedArchive::from_path(path);
     let options = options(&SnapshotClient::AGAVE);
-    let ours = verify_archives(&named(&full), incremental.as_ref().map(named).as_ref(), &options, &NoProgress);
+    let ours = slotpress_read::verify(
+        Snapshot::Archives { full: &named(&full), incremental: incremental.as_ref().map(named).as_ref() },
+        &options,
+        &NoProgress,
+    );
     (full, incremental, ours)
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use slotpress::{ArchiveOptions, Codec, EncodingOptions, Sink, archive};
 use slotpress_base::NoProgress;
-use slotpress_read::{LocalFile, NamedArchive, Tail, verify_archives};
+use slotpress_read::{LocalFile, NamedArchive, Snapshot, Tail};
 
 use crate::verify::fixtures::*;
 
@@ -78,7 +78,11 @@ fn every_flipped_bit_is_found_or_without_meaning() {
                 while let Some(bit) = bits.get(next.fetch_add(1, Relaxed)) {
                     let at = bit / 8;
                     write(at, bytes[at] ^ (1 << (bit % 8)));
-                    let found = match verify_archives(&NamedArchive::from_path(&copy), None, &options, &NoProgress) {
+                    let found = match slotpress_read::verify(
+                        Snapshot::archive(&NamedArchive::from_path(&copy)),
+                        &options,
+                        &NoProgress,
+                    ) {
                         Ok(report) => !report.ok,
                         Err(error) => error.kind() == slotpress::ErrorKind::Damaged,
                     };

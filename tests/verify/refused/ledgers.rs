@@ -5,7 +5,7 @@ use std::path::Path;
 
 use slotpress_base::NoProgress;
 use slotpress_format::LedgerPaths;
-use slotpress_read::{Check, Rule, VerifyReport, verify_ledger};
+use slotpress_read::{Check, Rule, Snapshot, VerifyReport};
 
 use crate::verify::fixtures::*;
 
@@ -17,7 +17,7 @@ fn unpacked(name: &str) -> tempfile::TempDir {
 
 fn verify_dir(dir: &Path) -> VerifyReport {
     let paths = LedgerPaths { ledger: dir.to_path_buf(), ..LedgerPaths::default() };
-    verify_ledger(&paths, None, None, &options(&[]), &NoProgress).expect("verifying does not fail")
+    slotpress_read::verify(Snapshot::ledger(&paths), &options(&[]), &NoProgress).expect("verifying does not fail")
 }
 
 /// Two storages are missing, one is cut, and a record elsewhere is wrong: four failures in each

@@ -6,11 +6,11 @@ use std::fmt::Write;
 use std::path::Path;
 
 use slotpress::{
-    Account, AccountVisitor, AccountsInput, CheckMode, CheckOptions, ErrorKind, RestoreOptions, RestoreTarget,
+    Account, AccountVisitor, CheckMode, CheckOptions, ErrorKind, RestoreOptions, RestoreTarget, Snapshot,
     VerifyOptions, restore, visit_accounts,
 };
 use slotpress_base::NoProgress;
-use slotpress_read::{Failure, FindingPlace, NamedArchive, Rule, SnapshotClient, VerifyReport, verify_archives};
+use slotpress_read::{Failure, FindingPlace, NamedArchive, Rule, SnapshotClient, VerifyReport};
 
 use crate::common::{run_json, text};
 use crate::verify::altered::{Altered, corpus};
@@ -86,7 +86,11 @@ fn of_altered_archives() {
         let files = put_all(&altered, dir.path());
         let incremental = files.get(1).map(NamedArchive::from_path);
         let named = NamedArchive::from_path(&files[0]);
-        let report = verify_archives(&named, incremental.as_ref(), &options(&[]), &NoProgress);
+        let report = slotpress_read::verify(
+            Snapshot::Archives { full: &named, incremental: incremental.as_ref() },
+            &options(&[]),
+            &NoProgress,
+        );
         let told = report.map_or_else(|error| format!("  {:?}: {error}\n", error.kind()), |report| told(&report));
         text += &format!("{}\n{told}", altered.what)
             .replace(&format!("{}/", dir.path().display()), "")
@@ -141,7 +145,7 @@ fn a_visit_of_a_wrong_state_fails_at_its_end() {
         let named = NamedArchive::from_path(&put_all(altered, dir.path())[0]);
         let visit = |mode| {
             let options = VerifyOptions::default().check(CheckOptions::default().mode(mode)).threads(2);
-            visit_accounts(AccountsInput::Archives(&named, None), &options, &NoProgress, Counting::default)
+            visit_accounts(Snapshot::archive(&named), &options, &NoProgress, Counting::default)
         };
         let (visitors, report) = visit(CheckMode::Frames).expect("all records can be read");
         assert_eq!(visitors.iter().map(|it| it.0).sum::<u64>(), report.counts.accounts);

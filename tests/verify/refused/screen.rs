@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use slotpress::{CheckOptions, NamedArchive, NoProgress, VerifyOptions, verify_archives};
+use slotpress::{CheckOptions, NamedArchive, NoProgress, Snapshot, VerifyOptions};
 
 use crate::common::screen::*;
 use crate::common::*;
@@ -209,7 +209,7 @@ fn a_temporary_directory_without_room_is_refused_at_once() {
     let verify = |dir: &Path| {
         let check = CheckOptions::default().memory_bytes(64 << 20).temporary_dir(dir.to_path_buf());
         let options = VerifyOptions::default().check(check);
-        verify_archives(&NamedArchive::from_path(&archive), None, &options, &NoProgress)
+        slotpress_read::verify(Snapshot::archive(&NamedArchive::from_path(&archive)), &options, &NoProgress)
             .expect_err("no room")
             .to_string()
     };

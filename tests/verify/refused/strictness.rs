@@ -11,7 +11,7 @@ use slotpress::{
 };
 use slotpress_base::{ErrorKind, NoProgress};
 use slotpress_format::LedgerPaths;
-use slotpress_read::{NamedArchive, VerifyReport, verify_archives, verify_ledger};
+use slotpress_read::{NamedArchive, Snapshot, VerifyReport};
 #[cfg(feature = "net")]
 use {
     crate::common::site::{Files, Way, serve},
@@ -32,7 +32,11 @@ use crate::verify::fixtures::*;
 /// with a failure.
 fn verified(full: &Path, incremental: Option<&Path>) -> VerifyReport {
     let incremental = incremental.map(NamedArchive::from_path);
-    let report = verify_archives(&NamedArchive::from_path(full), incremental.as_ref(), &options(&[]), &NoProgress);
+    let report = slotpress_read::verify(
+        Snapshot::Archives { full: &NamedArchive::from_path(full), incremental: incremental.as_ref() },
+        &options(&[]),
+        &NoProgress,
+    );
     report.unwrap_or_else(|error| {
         assert_eq!(error.kind(), ErrorKind::Usage, "{error}");
         VerifyReport::default()
@@ -48,7 +52,7 @@ fn made_of(altered: &Altered, dir: &Path) -> [Option<VerifyReport>; 3] {
     to_restore.incremental = incremental.clone();
     let restored = restore(&to_restore, &NoProgress).ok().map(|_| {
         let paths = LedgerPaths { ledger, ..LedgerPaths::default() };
-        verify_ledger(&paths, None, None, &options(&[]), &NoProgress).expect("verified")
+        slotpress_read::verify(Snapshot::ledger(&paths), &options(&[]), &NoProgress).expect("verified")
     });
     let recompressed = |source: &Path, base: Option<&Path>, to: &str| {
         let out = dir.join(to);
@@ -119,7 +123,8 @@ fn nothing_is_bootstrapped_that_verify_refuses() {
         };
         count.fetch_add(1, Relaxed);
         let paths = LedgerPaths { ledger, ..LedgerPaths::default() };
-        let of_ledger = verify_ledger(&paths, None, None, &options(&[]), &NoProgress).expect("verified").failures;
+        let of_ledger =
+            slotpress_read::verify(Snapshot::ledger(&paths), &options(&[]), &NoProgress).expect("verified").failures;
         let archives = &report.restore.archives;
         let mut failures = verified(&archives[0], archives.get(1).map(PathBuf::as_path)).failures;
         failures.retain(|failure| !failure.rule.is_of_packing());
@@ -154,9 +159,8 @@ fn nothing_is_published_that_verify_refuses() {
                 // The state of an incremental archive alone is not checked.
                 let report = |archive: &Path| match nth {
                     0 => verified(archive, None),
-                    _ => verify_archives(
-                        &NamedArchive::from_path(archive),
-                        None,
+                    _ => slotpress_read::verify(
+                        Snapshot::archive(&NamedArchive::from_path(archive)),
                         &options(&[]).check(CheckOptions::default().mode(CheckMode::Frames)),
                         &NoProgress,
                     )

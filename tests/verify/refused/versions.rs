@@ -6,7 +6,7 @@ use std::path::Path;
 
 use slotpress_base::NoProgress;
 use slotpress_format::{FieldReader, LedgerPaths};
-use slotpress_read::{Rule, SnapshotClient, VerifyReport, verify_ledger};
+use slotpress_read::{Rule, Snapshot, SnapshotClient, VerifyReport};
 
 use crate::common::oracle::Oracle;
 use crate::common::screen::{fails, run};
@@ -303,7 +303,8 @@ fn layouts_of_ledgers() {
         tar::Archive::new(tar.as_slice()).unpack(to.path()).expect("unpacked");
         let paths = LedgerPaths { ledger: to.path().to_path_buf(), ..LedgerPaths::default() };
         for asked in [&[][..], &[Agave44], &[Agave45], &SnapshotClient::AGAVE] {
-            let report = verify_ledger(&paths, None, None, &options(asked), &NoProgress).expect("verified");
+            let report =
+                slotpress_read::verify(Snapshot::ledger(&paths), &options(asked), &NoProgress).expect("verified");
             assert_eq!(refusing(&report), refused, "{chain}");
             assert!(report.warnings.is_empty(), "{}", shown(&report));
             assert_eq!(report.ok, !asked.iter().any(|client| refused.contains(client)), "{chain}: {asked:?}");

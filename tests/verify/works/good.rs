@@ -4,9 +4,7 @@ use std::path::Path;
 
 use slotpress_base::NoProgress;
 use slotpress_format::LedgerPaths;
-use slotpress_read::{
-    Check, CheckMode, CheckOptions, NamedArchive, SnapshotClient, VerifyReport, verify_archives, verify_ledger,
-};
+use slotpress_read::{Check, CheckMode, CheckOptions, NamedArchive, Snapshot, SnapshotClient, VerifyReport};
 
 use crate::common::oracle::Oracle;
 use crate::verify::fixtures::*;
@@ -31,10 +29,11 @@ fn archives_of_agave() {
     check(&both, 40, hash, 1102994308621166, 3432);
     // A part of a state is not a state: a flag allows to check all else.
     let alone = NamedArchive::from_path(dir().join(INCREMENTAL));
-    let error = verify_archives(&alone, None, &options(&SnapshotClient::ALL), &NoProgress).expect_err("refused");
+    let error = slotpress_read::verify(Snapshot::archive(&alone), &options(&SnapshotClient::ALL), &NoProgress)
+        .expect_err("refused");
     assert!(error.to_string().contains("of an incremental archive alone cannot be checked"), "{error}");
     let frames = options(&SnapshotClient::ALL).check(CheckOptions::default().mode(CheckMode::Frames));
-    let alone = verify_archives(&alone, None, &frames, &NoProgress).expect("verified");
+    let alone = slotpress_read::verify(Snapshot::archive(&alone), &frames, &NoProgress).expect("verified");
     assert!(alone.ok, "{}", shown(&alone));
     let skipped: Vec<_> = alone.checks.iter().filter(|check| check.skipped.is_some()).map(|check| check.name).collect();
     assert_eq!(skipped, [Check::Records, Check::State]);
@@ -66,13 +65,13 @@ fn ledgers() {
         let to = tempfile::tempdir().expect("a directory");
         unpack(&dir().join(format!("{archive}.tar.zst")), to.path());
         let paths = LedgerPaths { ledger: to.path().to_path_buf(), ..LedgerPaths::default() };
-        let report = verify_ledger(&paths, None, None, &options(&[]), &NoProgress).expect("verified");
+        let report = slotpress_read::verify(Snapshot::ledger(&paths), &options(&[]), &NoProgress).expect("verified");
         check(&report, slot, hash, capitalization, accounts);
     }
     let to = tempfile::tempdir().expect("a directory");
     unpack(&dir().join(FULL), to.path());
     let paths = LedgerPaths { ledger: to.path().to_path_buf(), ..LedgerPaths::default() };
-    let report = verify_ledger(&paths, None, None, &options(&[]), &NoProgress).expect("verified");
+    let report = slotpress_read::verify(Snapshot::ledger(&paths), &options(&[]), &NoProgress).expect("verified");
     check(&report, 26, "5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt", 1101927935518954, 2339);
 }
 
@@ -83,12 +82,12 @@ fn expectations() {
     let mut options = options(&SnapshotClient::AGAVE);
     options.check.expect_slot = Some(26);
     options.check.expect_hash = Some("5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt".parse().expect("a hash"));
-    assert!(verify_archives(&archive, None, &options, &NoProgress).expect("verified").ok);
+    assert!(slotpress_read::verify(Snapshot::archive(&archive), &options, &NoProgress).expect("verified").ok);
     options.check.expect_slot = Some(27);
-    let report = verify_archives(&archive, None, &options, &NoProgress).expect("verified");
+    let report = slotpress_read::verify(Snapshot::archive(&archive), &options, &NoProgress).expect("verified");
     assert!(!report.ok && report.clients.iter().all(|client| client.loads));
     options.is_quick = true;
-    assert!(!verify_archives(&archive, None, &options, &NoProgress).expect("verified").ok);
+    assert!(!slotpress_read::verify(Snapshot::archive(&archive), &options, &NoProgress).expect("verified").ok);
 }
 
 /// Chains with updates and closes, made by Agave's own crates: full, full with incremental, and
@@ -130,7 +129,8 @@ fn try_generated_chains(oracle: &Oracle) {
         }
         for ledger in [chain.clone(), chain.join("at-full")] {
             let paths = LedgerPaths { ledger, ..LedgerPaths::default() };
-            let report = verify_ledger(&paths, None, None, &options(&[]), &NoProgress).expect("verified");
+            let report =
+                slotpress_read::verify(Snapshot::ledger(&paths), &options(&[]), &NoProgress).expect("verified");
             assert!(report.ok, "seed {seed}: {}", shown(&report));
         }
     }

@@ -21,7 +21,7 @@ use crate::inspect::owners::owner_name;
 use crate::state::storages::Storages;
 use crate::verify::job::lost_records;
 use crate::verify::ledger::lock;
-use crate::{AccountsInput, Plan, RecordVisitor, RecordWorker, StorageRef};
+use crate::{Plan, RecordVisitor, RecordWorker, Snapshot, StorageRef};
 
 /// Bytes of storages that each worker searches in the first round. Each further round takes twice
 /// as many.
@@ -73,7 +73,7 @@ impl Serialize for FoundAccount {
 /// The input cannot be read, or a newer version may be in a storage that could not be read; the two
 /// archives are no pair.
 pub fn find_account(
-    input: AccountsInput<'_>,
+    input: Snapshot<'_>,
     pubkey: Address,
     threads: usize,
     progress: &dyn Progress,
@@ -86,7 +86,7 @@ pub fn find_account(
         }
     };
     match input {
-        AccountsInput::Ledger(paths, slot) => {
+        Snapshot::Ledger { paths, slot, .. } => {
             let _lock = lock(paths)?;
             progress.stage("Planning", None);
             let snapshot = find_bank_snapshot(paths, slot, threads)?;
@@ -94,7 +94,7 @@ pub fn find_account(
             let plan = Plan::new(snapshot, None, threads, progress)?;
             find(&Storages::Ledger(Box::new(plan)), &path)
         }
-        AccountsInput::Archives(full, incremental) => {
+        Snapshot::Archives { full, incremental } => {
             if let Some(incremental) = incremental {
                 check_pair(full, incremental)?;
             }

@@ -14,7 +14,7 @@ use slotpress_format::{Address, Record, RecordHeader};
 use crate::inspect::owners::owner_name;
 use crate::inspect::visit::read_state;
 use crate::state::visitor::{StateVisitor, StateWorker};
-use crate::{AccountsInput, Check, CheckMode, StorageRef, VerifyOptions};
+use crate::{Check, CheckMode, Snapshot, StorageRef, VerifyOptions};
 
 /// Limit on owners, far more than there are programs. Anyone can make up owners, and memory must not
 /// grow with them: this many take about 200 MB.
@@ -102,7 +102,7 @@ impl AccountsSummary {
 /// # Errors
 /// It cannot be read, or some of its records cannot; it has more than a million owners.
 pub fn inspect_accounts(
-    input: AccountsInput<'_>,
+    input: Snapshot<'_>,
     owner: Option<Address>,
     options: &VerifyOptions,
     progress: &dyn Progress,

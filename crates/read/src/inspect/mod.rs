@@ -26,18 +26,6 @@ use crate::{
     ReadArchive, SeenFrame, SeenSlots, SnapshotClient, Visitor, judge_pair,
 };
 
-/// Source of accounts.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-#[warn(missing_docs)]
-pub enum AccountsInput<'a> {
-    /// A full archive of any maker, and optionally the incremental archive for it.
-    Archives(&'a NamedArchive, Option<&'a NamedArchive>),
-    /// A stopped validator's ledger, or an unpacked archive: the bank snapshot of this slot, or the
-    /// newest.
-    Ledger(&'a LedgerPaths, Option<u64>),
-}
-
 /// Contents of an archive.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "kind", rename = "archive")]

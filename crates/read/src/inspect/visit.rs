@@ -6,12 +6,10 @@ use parking_lot::Mutex;
 use slotpress_base::{Error, Progress, Result, THREADS_MAX};
 use slotpress_format::{Address, Record};
 
-use super::AccountsInput;
 use crate::state::visitor::{StateVisitor, StateWorker};
 use crate::verify::job::Job;
-use crate::verify::ledger::read_ledger;
-use crate::verify::read_archives;
-use crate::{Check, StorageRef, VerifyOptions, VerifyReport};
+use crate::verify::read_snapshot;
+use crate::{Check, Snapshot, StorageRef, VerifyOptions, VerifyReport};
 
 /// The newest version of an account. Its balance is never 0: closed accounts are not visited.
 #[derive(Clone, Copy, Debug)]
@@ -58,7 +56,7 @@ pub trait AccountVisitor {
 /// name (the visited accounts may be wrong then), or if an incremental archive is given without its
 /// full one.
 pub fn visit_accounts<V: AccountVisitor + Send>(
-    input: AccountsInput<'_>,
+    input: Snapshot<'_>,
     options: &VerifyOptions,
     progress: &dyn Progress,
     new_visitor: impl Fn() -> V + Sync,
@@ -73,7 +71,7 @@ pub fn visit_accounts<V: AccountVisitor + Send>(
 
 /// Shows every record to a visitor, and judges the state as [`visit_accounts`] does.
 pub fn visit_state(
-    input: AccountsInput<'_>,
+    input: Snapshot<'_>,
     options: &VerifyOptions,
     progress: &dyn Progress,
     visitor: &dyn StateVisitor,
@@ -86,17 +84,14 @@ pub fn visit_state(
 }
 
 pub(super) fn read_state(
-    input: AccountsInput<'_>,
+    input: Snapshot<'_>,
     options: &VerifyOptions,
     progress: &dyn Progress,
     visitor: &dyn StateVisitor,
 ) -> Result<VerifyReport> {
     let options = options.clone().threads(options.threads.clamp(1, THREADS_MAX));
     let job = Job { options: &options, visitor: Some(visitor), observer: None, progress };
-    match input {
-        AccountsInput::Archives(full, incremental) => read_archives(full, incremental, job),
-        AccountsInput::Ledger(paths, slot) => read_ledger(paths, slot, None, job),
-    }
+    read_snapshot(input, job)
 }
 
 /// Fails unless the state is right and matches the archive's name.

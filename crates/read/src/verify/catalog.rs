@@ -8,7 +8,7 @@ use slotpress_base::{Error, ErrorKind, Progress, Result, ShowPath, hint, quantit
 use slotpress_format::ArchiveName;
 
 use crate::catalog::Archive;
-use crate::{Catalog, Check, CheckMode, NamedArchive, VerifyOptions, VerifyReport, verify_archives};
+use crate::{Catalog, Check, CheckMode, NamedArchive, Snapshot, VerifyOptions, VerifyReport, verify};
 
 type Open<'a> = &'a dyn Fn(&Archive, CheckMode) -> Result<NamedArchive>;
 
@@ -190,7 +190,7 @@ fn verify_one(
     let open = |archive: &Archive| open(archive, options.check.mode);
     let one = open(archive)?;
     match base {
-        ArchiveBase::Good(base) => verify_archives(&open(base)?, Some(&one), &options, progress),
-        _ => verify_archives(&one, None, &options, progress),
+        ArchiveBase::Good(base) => verify(Snapshot::pair(&open(base)?, &one), &options, progress),
+        _ => verify(Snapshot::archive(&one), &options, progress),
     }
 }

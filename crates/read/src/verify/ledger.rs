@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use slotpress_base::{Error, ErrorKind, Progress, Result, ShowPath, Stopwatch};
+use slotpress_base::{Error, ErrorKind, Result, ShowPath, Stopwatch};
 use slotpress_format::{
     BankFile, BankSnapshot, FieldReader, Layout, LedgerLock, LedgerPaths, find_bank_snapshot_with_gaps,
     parse_status_cache, read_version,
@@ -17,26 +17,11 @@ use crate::verify::job::{Job, new_accounts};
 use crate::verify::judge::{CLIENTS_OF_LEDGERS, judge};
 use crate::verify::part::Part;
 use crate::{
-    Check, Documents, FindingPlace, Findings, Plan, PlanOptions, RESTORE_JOURNAL_HINT, Rule, VerifyOptions,
-    VerifyReport, judge_documents, restore_journal,
+    Check, Documents, FindingPlace, Findings, Plan, PlanOptions, RESTORE_JOURNAL_HINT, Rule, VerifyReport,
+    judge_documents, restore_journal,
 };
 
-/// Verifies a stopped validator's ledger or an unpacked archive, and holds the ledger's lock
-/// meanwhile. `base_slot` is the base of an unpacked incremental archive. Faults of the ledger are
-/// in the report.
-///
-/// # Errors
-/// The ledger is in use, or a file cannot be read.
-pub fn verify_ledger(
-    paths: &LedgerPaths,
-    slot: Option<u64>,
-    base_slot: Option<u64>,
-    options: &VerifyOptions,
-    progress: &dyn Progress,
-) -> Result<VerifyReport> {
-    read_ledger(paths, slot, base_slot, Job::verify(options, progress))
-}
-
+/// Verifies the ledger of a stopped validator or an unpacked archive, and holds its lock meanwhile.
 pub(crate) fn read_ledger(
     paths: &LedgerPaths,
     slot: Option<u64>,

@@ -18,28 +18,31 @@ pub mod own;
 mod part;
 pub mod report;
 
-pub use ledger::verify_ledger;
 use slotpress_base::{Progress, Result, Stopwatch};
 use slotpress_format::BankFile;
 
 use crate::state::visitor::StateVisitor;
 use crate::verify::job::{Job, VerifyOptions, new_accounts};
 use crate::verify::judge::judge;
+use crate::verify::ledger::read_ledger;
 use crate::verify::part::Part;
-use crate::{Findings, NamedArchive, RATIO_TYPICAL, SeenSlots, VerifyReport, judge_pair};
+use crate::{Findings, NamedArchive, RATIO_TYPICAL, SeenSlots, Snapshot, VerifyReport, judge_pair};
 
-/// Verifies an archive, or a full and an incremental one. Faults are in the report.
+/// Verifies a snapshot. What is wrong with it is in the report. The lock of a ledger is held
+/// meanwhile.
 ///
 /// # Errors
-/// An archive cannot be read; the disk has no room for what does not fit in memory; or the state of
-/// an incremental archive without its full one was to be checked.
-pub fn verify_archives(
-    archive: &NamedArchive,
-    incremental: Option<&NamedArchive>,
-    options: &VerifyOptions,
-    progress: &dyn Progress,
-) -> Result<VerifyReport> {
-    read_archives(archive, incremental, Job::verify(options, progress))
+/// An archive or a file cannot be read; the ledger is in use; the disk has no room for what does not
+/// fit in memory; or the state of an incremental archive without its full one was to be checked.
+pub fn verify(snapshot: Snapshot<'_>, options: &VerifyOptions, progress: &dyn Progress) -> Result<VerifyReport> {
+    read_snapshot(snapshot, Job::verify(options, progress))
+}
+
+pub(crate) fn read_snapshot(snapshot: Snapshot<'_>, job: Job<'_>) -> Result<VerifyReport> {
+    match snapshot {
+        Snapshot::Archives { full, incremental } => read_archives(full, incremental, job),
+        Snapshot::Ledger { paths, slot, base_slot } => read_ledger(paths, slot, base_slot, job),
+    }
 }
 
 /// Verifies an archive, or a full and an incremental one, and shows a visitor every record of the
@@ -47,7 +50,7 @@ pub fn verify_archives(
 /// be read.
 ///
 /// # Errors
-/// Those of [`verify_archives`] and of the visitor.
+/// Those of [`verify`] and of the visitor.
 pub fn verify_archives_showing(
     archive: &NamedArchive,
     incremental: Option<&NamedArchive>,
@@ -61,11 +64,7 @@ pub fn verify_archives_showing(
     Ok((report, bank))
 }
 
-pub(crate) fn read_archives(
-    archive: &NamedArchive,
-    incremental: Option<&NamedArchive>,
-    job: Job<'_>,
-) -> Result<VerifyReport> {
+fn read_archives(archive: &NamedArchive, incremental: Option<&NamedArchive>, job: Job<'_>) -> Result<VerifyReport> {
     let stopwatch = Stopwatch::start();
     if let Some(incremental) = incremental {
         judge_pair(archive.into(), incremental.into(), &Findings::strict())?;

@@ -6,7 +6,7 @@ use slotpress_base::{Progress, Result, ShowPath};
 
 use crate::rules::clients::readers;
 use crate::{
-    Check, CheckOptions, CheckResult, Failure, NamedArchive, Rule, VerifyOptions, VerifyReport, verify_archives,
+    Check, CheckOptions, CheckResult, Failure, NamedArchive, Rule, Snapshot, VerifyOptions, VerifyReport, verify,
 };
 
 /// What was checked when a result was read back, before it got its name.
@@ -45,7 +45,7 @@ pub fn read_back_archive(
         allows_part: true,
         ..VerifyOptions::default()
     };
-    let report = verify_archives(full, incremental, &options, &part_of(progress))?;
+    let report = verify(Snapshot::Archives { full, incremental }, &options, &part_of(progress))?;
     // The full archive may not have its name yet. What is normal for the client that wrote the
     // source is no fault of the result.
     let is_of_base = |failure: &Failure| base.is_some_and(|base| failure.place.path.as_ref() == Some(&base.path));
