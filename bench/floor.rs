@@ -18,10 +18,10 @@ use slotpress_base::{Elapsed, NoProgress, Stopwatch};
 use slotpress_format::{
     AccountView, Entry, EntryKind, LatticeAccumulator, Record, RecordFault, RecordSink, RecordWalker,
 };
-use slotpress_read::archive::Archive;
+use slotpress_read::archive::OpenArchive;
 use slotpress_read::{
-    CheckOptions, EntryUse, FrameDecoder, NamedArchive, Pass, RecordVisitor, RecordWorker, Snapshot, StorageRef, Tail,
-    VerifyOptions, Visitor, verify,
+    ArchivePass, CheckOptions, EntryUse, FrameDecoder, NamedArchive, RecordVisitor, RecordWorker, Snapshot, StorageRef,
+    Tail, VerifyOptions, Visitor, verify,
 };
 use zstd::bulk::Compressor;
 use zstd::zstd_safe::compress_bound;
@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let threads: usize = args.next().map_or(Ok(1), |text| text.parse())?;
     let level: i32 = args.next().map_or(Ok(1), |text| text.parse())?;
     let path = Path::new(&path);
-    let file = Archive::open(path, &Default::default())?;
+    let file = OpenArchive::open(path, &Default::default())?;
     let tail = file.tail.as_ref().ok_or("the archive has no index")?;
     match what.as_str() {
         "archive" => archiving(&file, tail, threads, level),
@@ -43,7 +43,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-fn archiving(file: &Archive, tail: &Tail, threads: usize, level: i32) -> Result<(), Box<dyn Error>> {
+fn archiving(file: &OpenArchive, tail: &Tail, threads: usize, level: i32) -> Result<(), Box<dyn Error>> {
     let mut decoder = FrameDecoder::new()?;
     let mut frames = Vec::new();
     for frame in &tail.frames {
@@ -82,7 +82,7 @@ fn compressor(level: i32) -> Compressor<'static> {
     compressor
 }
 
-fn verifying(path: &Path, file: &Archive, tail: &Tail, threads: usize) -> Result<(), Box<dyn Error>> {
+fn verifying(path: &Path, file: &OpenArchive, tail: &Tail, threads: usize) -> Result<(), Box<dyn Error>> {
     let decode = || {
         on_all(threads, tail.frames.len(), || {
             let mut decoder = FrameDecoder::new().ok();
@@ -103,7 +103,7 @@ fn verifying(path: &Path, file: &Archive, tail: &Tail, threads: usize) -> Result
 
     let layout = Layout::default();
     let start = Stopwatch::start();
-    file.read(&Pass::new(threads, &NoProgress), &layout)?;
+    file.read(&ArchivePass::new(threads, &NoProgress), &layout)?;
     let layout_seconds = start.elapsed().cpu.as_secs_f64();
 
     // The same accounts, all of one size: the extended output does not depend on it, and typical
@@ -203,7 +203,7 @@ impl RecordSink for Sizes {
 }
 
 impl Sizes {
-    fn of(file: &Archive) -> Result<Self, Box<dyn Error>> {
+    fn of(file: &OpenArchive) -> Result<Self, Box<dyn Error>> {
         let mut sizes = Self(Vec::new());
         let mut walker = RecordWalker::default();
         let mut parser = slotpress_format::archive::entry_parser::EntryParser::new();

@@ -251,7 +251,7 @@ pub mod check {
     #[doc(inline)]
     pub use slotpress_read::{
         ArchiveBase, ArchiveVerdict, Assurance, CatalogVerdict, Check, CheckResult, ClientVerdict, Completeness,
-        Failure, FindingPlace, ReadBackReport, Rule, SnapshotClient,
+        Failure, FailurePlace, ReadBackReport, Rule, SnapshotClient,
     };
 }
 
@@ -281,7 +281,7 @@ pub mod catalog {
     #[doc(inline)]
     pub use slotpress_read::catalog::{Archive, NodeChoice};
     #[doc(inline)]
-    pub use slotpress_read::{Catalog, Fault, Keep, Partial, Unusable};
+    pub use slotpress_read::{Catalog, FileFault, Keep, Partial, UnusableFile};
 }
 
 /// Contents of archives and ledgers, read in place without unpacking.

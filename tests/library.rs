@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use slotpress::catalog::{
-    Archive as Listed, Fault, Keep, find_partials, plan_prune, remove as remove_archive, scan as list_archives,
+    Archive as Listed, FileFault, Keep, find_partials, plan_prune, remove as remove_archive, scan as list_archives,
 };
 use slotpress::check::{ArchiveBase, ArchiveVerdict, Check};
 use slotpress::inspect::inspect_archive;
@@ -359,7 +359,7 @@ fn a_directory_of_archives() {
     std::fs::write(dir.path().join(FULL_26.replace("-26-", "-29-")), "x").expect("written");
     let catalog = list_archives(&[dir.path().to_path_buf()]).expect("read");
     assert_eq!(catalog.choice().map(|choice| choice.full.name.slot), Some(28));
-    assert_eq!(catalog.unusable().iter().map(|one| &one.fault).collect::<Vec<_>>(), [&Fault::NotAnArchive]);
+    assert_eq!(catalog.unusable().iter().map(|one| &one.fault).collect::<Vec<_>>(), [&FileFault::NotAnArchive]);
     let keep = Keep::new(1, 0);
     let plan = plan_prune(&catalog, &keep, u64::MAX);
     let gone = catalog.archives().iter().zip(plan).filter(|(_, reason)| reason.is_none());

@@ -8,7 +8,7 @@ use std::path::Path;
 use slotpress_base::threads::{guarded, panicked, spawn};
 use slotpress_base::{Error, Interruptible, IoContext, Progress, Result, ShowPath, open_file, panic_point, quantity};
 use slotpress_format::{BankFile, ENTRY_BYTES_MAX, FieldReader, READ_BUFFER_BYTES, StatusCache, parse_status_cache};
-use slotpress_read::{Documents, Findings, ParsedBank, Rule, judge_documents};
+use slotpress_read::{Documents, Failures, ParsedBank, Rule, judge_documents};
 
 const WRITE_ANOTHER: &str = "the bank snapshot is damaged: let the validator write another one";
 
@@ -51,6 +51,6 @@ pub fn judge(cache: StatusCache, bank: &BankFile) -> Result<()> {
     let bank = ParsedBank { bank: bank.clone(), end_error: None };
     let slot = bank.bank.slot;
     let documents = Documents { bank: Some(Ok(bank)), status_cache: Some(Ok(cache)), version: None };
-    let judged = judge_documents(documents, Some(slot), &Findings::refusing(Rule::is_refused)).map(drop);
+    let judged = judge_documents(documents, Some(slot), &Failures::refusing(Rule::is_refused)).map(drop);
     judged.map_err(|error| error.with_hint(WRITE_ANOTHER))
 }

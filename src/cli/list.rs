@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use clap::Args;
 use serde::Serialize;
 use serde_json::json;
-use slotpress::catalog::{Archive, Catalog, Fault, NodeChoice, Partial, find_partials};
+use slotpress::catalog::{Archive, Catalog, FileFault, NodeChoice, Partial, find_partials};
 use slotpress::net::SourceArg;
 use slotpress::{Client, Error, Progress, Result, catalog};
 use slotpress_base::clock;
@@ -128,7 +128,7 @@ fn show(catalog: &Catalog, partials: &[Partial], args: &ListArgs, ui: &Ui) {
     ui.item("choice", catalog, "", &choice);
 }
 
-pub fn line_of_unusable(archive: &Archive, fault: &Fault, now: SystemTime) -> String {
+pub fn line_of_unusable(archive: &Archive, fault: &FileFault, now: SystemTime) -> String {
     let (size, age) = (values::show_bytes(archive.size_bytes), values::show_age(archive.age(unix_ns(now))));
     let place = if archive.is_remote { "remote/" } else { "" };
     format!("{place}{}\n    {size}, here for {age}, not usable: {fault}", archive.name)

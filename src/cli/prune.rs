@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
-use slotpress::catalog::{Archive, Catalog, Fault, Keep, Unusable, find_partials, plan_prune, remove};
+use slotpress::catalog::{Archive, Catalog, FileFault, Keep, UnusableFile, find_partials, plan_prune, remove};
 use slotpress::{Error, Progress, Result, Space};
 use slotpress_base::text::ShowPath;
 use slotpress_base::{IoContext, KeptDir, clock};
@@ -175,9 +175,9 @@ fn prune(
         ui,
     };
     // Remove unusable files first, so that their space counts as free.
-    for Unusable { archive, fault, .. } in catalog.unusable() {
+    for UnusableFile { archive, fault, .. } in catalog.unusable() {
         let is_settled = archive.age(unix_ns(now)) >= UNCHANGED_MIN;
-        let may_go = args.unusable && *fault != Fault::Unreadable && is_settled;
+        let may_go = args.unusable && *fault != FileFault::Unreadable && is_settled;
         let hint = match (args.unusable, is_settled) {
             (false, _) => "--unusable removes it",
             (true, false) => "it changed a moment ago, and stays",
@@ -239,7 +239,7 @@ impl Pruning<'_> {
         archive: &Archive,
         may_go: bool,
         kept_because: Option<&'static str>,
-        fault: Option<&Fault>,
+        fault: Option<&FileFault>,
         stays: &str,
     ) -> Result<()> {
         self.ui.check()?;
@@ -259,7 +259,7 @@ impl Pruning<'_> {
             size_bytes: archive.size_bytes,
             removed: goes && !is_dry,
             kept_because,
-            unusable: fault.map(Fault::to_string),
+            unusable: fault.map(FileFault::to_string),
         });
         if goes {
             self.ui.short(&archive.path().shown());

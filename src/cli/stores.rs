@@ -10,7 +10,7 @@ use slotpress::{ArchiveName, CancelToken, Client, Progress, Result};
 use slotpress_base::IoPolicy;
 use slotpress_format::LISTING_PATH;
 use slotpress_net::{UrlSource, parse_url};
-use slotpress_read::archive::front::{self, Front};
+use slotpress_read::archive::front::{self, BankFront};
 use slotpress_read::catalog::listed::INDEX_BYTES_MAX;
 use slotpress_read::catalog::usable::judge;
 use slotpress_read::{archive, unix_ns};
@@ -96,6 +96,6 @@ pub fn catalog(store: &Store, is_dated: bool, args: &ConnectionArgs, ui: &Ui) ->
     Ok(catalog)
 }
 
-fn front_of(source: UrlSource, name: &ArchiveName) -> Option<Front> {
-    front::by_index(&archive::Archive::of_source(Arc::new(source), Some(name.clone()), &IoPolicy::default()).ok()?)
+fn front_of(source: UrlSource, name: &ArchiveName) -> Option<BankFront> {
+    front::by_index(&archive::OpenArchive::of_source(Arc::new(source), Some(name.clone()), &IoPolicy::default()).ok()?)
 }

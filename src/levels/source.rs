@@ -8,7 +8,7 @@ use slotpress_base::{Error, ErrorKind, IoContext, Progress, Result, ShowPath};
 use slotpress_format::{
     ArchiveName, END_OF_ARCHIVE_BYTES, Entry, EntryParser, FrameSpan, LedgerLock, TarEvent, find_bank_snapshot,
 };
-use slotpress_read::archive::Archive;
+use slotpress_read::archive::OpenArchive;
 use slotpress_read::{Compression, Plan, read_range};
 
 use crate::archive::encode::{Codec, encode_linked_frames};
@@ -54,9 +54,9 @@ enum Content {
     /// An uncompressed file, readable at any offset.
     Plain(File, PathBuf),
     /// An archive with an index, whose frames can be decoded independently.
-    Framed(Archive),
+    Framed(OpenArchive),
     /// A compressed file that can only be decoded from its start.
-    Stream(Archive),
+    Stream(OpenArchive),
 }
 
 impl OpenInput {
@@ -80,7 +80,7 @@ impl OpenInput {
             let message = format!("{} is a file, which has no slot and base slot to choose", path.shown());
             return Err(Error::usage(message).with_hint("give a ledger, or leave them out"));
         }
-        let archive = match Archive::open(path, &Default::default()) {
+        let archive = match OpenArchive::open(path, &Default::default()) {
             Ok(archive) => archive,
             Err(error) if error.kind() == ErrorKind::Damaged && !is_named_archive(path) => {
                 let file = slotpress_base::files::open_file(path)?;
@@ -112,7 +112,7 @@ impl OpenInput {
     }
 
     /// Decodes an archive once, to check it and to find the lengths of its entries.
-    fn survey(archive: Archive, threads: usize, progress: &dyn Progress) -> Result<Self> {
+    fn survey(archive: OpenArchive, threads: usize, progress: &dyn Progress) -> Result<Self> {
         progress.stage("Surveying", Some(archive.length_bytes()));
         let must_be_archive = is_named_archive(archive.path());
         let (mut entries, mut total_bytes) = (Vec::new(), 0u64);
@@ -201,7 +201,7 @@ fn load_each(
 
 /// Decodes a file from its start, and keeps the chosen frames.
 fn load_stream(
-    archive: &Archive,
+    archive: &OpenArchive,
     chosen: &[Chosen],
     threads: usize,
     progress: &dyn Progress,

@@ -14,7 +14,7 @@ use slotpress_base::{
 };
 use slotpress_net::Client;
 use slotpress_read::catalog::Archive;
-use slotpress_read::{Catalog, Fault, judge_file, look_for_times, scan_names, unix_ns};
+use slotpress_read::{Catalog, FileFault, judge_file, look_for_times, scan_names, unix_ns};
 
 use super::PublishOptions;
 use super::act::index::Ready;
@@ -230,7 +230,7 @@ impl Keeper<'_, '_> {
 /// Pins an archive, unless a few reads tell that it is not whole.
 fn pin(archive: &Archive, run: &Run<'_>) -> Result<Pinned> {
     match judge_file(archive).err() {
-        None | Some(Fault::Unreadable) => run.pins.pin(archive, run.options.writer),
+        None | Some(FileFault::Unreadable) => run.pins.pin(archive, run.options.writer),
         Some(_) if archive.age(unix_ns(now())) < WRITTEN_WITHIN => Ok(Pinned::NotNow),
         Some(fault) => Ok(Pinned::Damaged(Error::damaged(format!("{}: {fault}", archive.path().shown())))),
     }

@@ -12,11 +12,11 @@ use slotpress_format::{
     BankPlaces, Entry, EntryKind, LatticeAccumulator, RECORD_HEADER_BYTES, Record, RecordFault, RecordHeader,
     RecordSink, RecordWalker, Records,
 };
-use slotpress_read::archive::Archive;
-use slotpress_read::archive::visit::Problem;
+use slotpress_read::archive::OpenArchive;
+use slotpress_read::archive::visit::ReadFault;
 use slotpress_read::state::marks::{Marks, is_marked};
 use slotpress_read::state::sums::StateSum;
-use slotpress_read::{EntrySink, EntryUse, Pass, Visitor, read_in_order};
+use slotpress_read::{ArchivePass, EntrySink, EntryUse, Visitor, read_in_order};
 
 use super::changes::Changes;
 use crate::archive::reframe::FramesOut;
@@ -44,8 +44,8 @@ pub struct RebasedTotals {
 /// Input of [`Writing::run`].
 pub struct Writing<'a> {
     /// Archives of the new state, newest first.
-    pub new: &'a [Archive],
-    pub old: &'a Archive,
+    pub new: &'a [OpenArchive],
+    pub old: &'a OpenArchive,
     pub slots: SlotsBetween,
     /// Place of the storage map in the new bank file.
     pub places: BankPlaces,
@@ -87,13 +87,13 @@ impl Writing<'_> {
 }
 
 fn read(
-    archive: &Archive,
+    archive: &OpenArchive,
     visitor: &Reread<'_>,
     sink: &mut dyn EntrySink,
     threads: usize,
     progress: &dyn Progress,
 ) -> Result<()> {
-    let pass = Pass { decoders: Some(threads.div_ceil(2)), ..Pass::new(threads, progress) };
+    let pass = ArchivePass { decoders: Some(threads.div_ceil(2)), ..ArchivePass::new(threads, progress) };
     let read = read_in_order(archive.stream(progress), archive.compression, &pass, visitor, Some(sink));
     read.map(drop).map_err(|error| error.within_damaged(archive.path().shown()))
 }
@@ -246,9 +246,9 @@ impl Visitor for Reread<'_> {
         Ok(EntryUse { is_for_sink, ..EntryUse::default() })
     }
 
-    fn problem(&self, problem: Problem<'_>) -> Result<()> {
-        match problem {
-            problem @ Problem::LostRecords { .. } => Err(problem.into_error()),
+    fn fault(&self, fault: ReadFault<'_>) -> Result<()> {
+        match fault {
+            fault @ ReadFault::LostRecords { .. } => Err(fault.into_error()),
             _ => Ok(()), // The first reading has judged this problem.
         }
     }

@@ -10,7 +10,7 @@ use slotpress_base::{Error, Progress, Result, ShowPath, Step, Stopwatch};
 use slotpress_format::ledger::names::Extension;
 use slotpress_format::{ArchiveName, BankFile, Entry};
 use slotpress_read::archive::source::written;
-use slotpress_read::archive::{Archive, front};
+use slotpress_read::archive::{OpenArchive, front};
 use slotpress_read::state::sums::StateSum;
 use slotpress_read::{
     Check, CheckMode, CheckOptions, LocalFile, NamedArchive, RATIO_TYPICAL, REBASED_ON, Rule, VerifyOptions,
@@ -101,10 +101,10 @@ impl Job<'_> {
         [&self.full].into_iter().chain(&self.incremental)
     }
 
-    fn reopened(&self, archive: &NamedArchive) -> Result<Archive> {
+    fn reopened(&self, archive: &NamedArchive) -> Result<OpenArchive> {
         let source =
             archive.source.clone().ok_or_else(|| Error::failed(format!("{} is not open", archive.path.shown())))?;
-        Archive::of_source(source, archive.name.clone(), &self.options.encoding.io_policy)
+        OpenArchive::of_source(source, archive.name.clone(), &self.options.encoding.io_policy)
     }
 
     fn front_of(&self, archive: &NamedArchive) -> Result<BankFile> {
@@ -156,7 +156,8 @@ impl Job<'_> {
     fn write(&self, compared: &Compared, sink: &mut OpenSink<'_>) -> Result<(Vec<Entry>, writer::WrittenArchive)> {
         let Compared { old, new, changes, .. } = compared;
         let encoding = &self.options.encoding;
-        let archives: Vec<Archive> = self.new_archives().rev().map(|it| self.reopened(it)).collect::<Result<_>>()?;
+        let archives: Vec<OpenArchive> =
+            self.new_archives().rev().map(|it| self.reopened(it)).collect::<Result<_>>()?;
         let old_archive = self.reopened(&self.onto)?;
         let sink_path = sink.path();
         let mut writer = ArchiveWriter::new(sink.writer(encoding.io_policy.io_hint), &sink_path, &encoding.codec);

@@ -14,7 +14,9 @@ use highway::{HighwayHash, HighwayHasher, Key};
 use parking_lot::Mutex;
 use slotpress_base::{Error, IoContext, Result};
 use slotpress_format::{Record, VOTE};
-use slotpress_read::{Batch, Fingerprint, Fingerprinter, LogItem, StateVisitor, StateWorker, StorageRef, VersionLog};
+use slotpress_read::{
+    Fingerprint, Fingerprinter, LogBatch, LogItem, StateVisitor, StateWorker, StorageRef, VersionLog,
+};
 
 pub const ITEM_BYTES: u64 = StateItem::BYTES as u64;
 
@@ -145,7 +147,7 @@ impl StateLog {
 impl StateVisitor for StateLog {
     fn new_worker(&self) -> Box<dyn StateWorker + '_> {
         let reading = self.reading.load(Relaxed);
-        Box::new(LoggingWorker { log: self, reading, storage: None, batch: Batch::default() })
+        Box::new(LoggingWorker { log: self, reading, storage: None, batch: LogBatch::default() })
     }
 }
 
@@ -154,7 +156,7 @@ struct LoggingWorker<'a> {
     reading: u32,
     /// Last storage whose slot was recorded.
     storage: Option<u32>,
-    batch: Batch<StateItem>,
+    batch: LogBatch<StateItem>,
 }
 
 impl StateWorker for LoggingWorker<'_> {

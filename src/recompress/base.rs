@@ -8,17 +8,17 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use slotpress_base::{Error, IoPolicy, Result, ShowPath, Watch};
-use slotpress_read::archive::Archive;
+use slotpress_read::archive::OpenArchive;
 use slotpress_read::{
-    Accounts, AccountsPass, ArchiveRules, Findings, FirstPass, Member, Pass, Rule, SeenSlots, Task, judge_pair,
-    read_again,
+    AccountsPass, ArchivePass, ArchiveRules, Failures, FirstPass, PairMember, Rule, SeenSlots, StateBuilder, Task,
+    judge_pair, read_again,
 };
 
 use super::run::Job;
 
 /// The open full archive.
 pub struct Base {
-    archive: Archive,
+    archive: OpenArchive,
     /// Dropped last. Removes pages of the first bytes from the page cache if they were not there
     /// before.
     _watch: Watch,
@@ -26,10 +26,10 @@ pub struct Base {
 
 impl Base {
     /// Opens the full archive, and checks by names that the incremental one builds on it.
-    pub fn open(path: &Path, incremental: Member<'_>, io_policy: &IoPolicy) -> Result<Self> {
+    pub fn open(path: &Path, incremental: PairMember<'_>, io_policy: &IoPolicy) -> Result<Self> {
         let _watch = io_policy.io_hint.watch([path]);
-        let archive = Archive::open(path, io_policy)?.without_index();
-        judge_pair(Member::of_archive(&archive, None), incremental, &Findings::strict())?;
+        let archive = OpenArchive::open(path, io_policy)?.without_index();
+        judge_pair(PairMember::of_archive(&archive, None), incremental, &Failures::strict())?;
         Ok(Self { archive, _watch })
     }
 
@@ -38,20 +38,25 @@ impl Base {
     }
 
     /// Adds the full archive's accounts to the state check, and applies the rules to the archive.
-    pub fn add_to(&self, accounts: &Accounts, incremental: Member<'_>, job: Job<'_>) -> Result<()> {
+    pub fn add_to(&self, accounts: &StateBuilder, incremental: PairMember<'_>, job: Job<'_>) -> Result<()> {
         self.read(accounts, incremental, job).map_err(|error| error.within_damaged(self.archive.path().shown()))
     }
 
-    fn read(&self, accounts: &Accounts, incremental: Member<'_>, Job { options, progress, .. }: Job<'_>) -> Result<()> {
+    fn read(
+        &self,
+        accounts: &StateBuilder,
+        incremental: PairMember<'_>,
+        Job { options, progress, .. }: Job<'_>,
+    ) -> Result<()> {
         progress.stage("Verifying", Some(self.length_bytes()));
-        let (findings, seen_slots) = (Findings::refusing(Rule::is_refused_of_source).below(true), SeenSlots::default());
-        let records = AccountsPass::new(accounts, &findings, Task::Add(None));
-        let rules = ArchiveRules::of_archive(&self.archive, None, &seen_slots, &findings);
+        let (failures, seen_slots) = (Failures::refusing(Rule::is_refused_of_source).below(true), SeenSlots::default());
+        let records = AccountsPass::new(accounts, &failures, Task::Add(None));
+        let rules = ArchiveRules::of_archive(&self.archive, None, &seen_slots, &failures);
         let visitor = FirstPass { rules, records: Some(&records), has_sink: false };
-        let mut read = self.archive.read(&Pass::new(options.encoding.threads, progress), &visitor)?;
+        let mut read = self.archive.read(&ArchivePass::new(options.encoding.threads, progress), &visitor)?;
         let (_, bank) = visitor.rules.finish(&self.archive, &mut read)?;
         let Some(bank) = bank else { return Err(Error::damaged("the archive holds no bank file")) };
-        judge_pair(Member::of_archive(&self.archive, Some(&bank)), incremental, &Findings::strict())
+        judge_pair(PairMember::of_archive(&self.archive, Some(&bank)), incremental, &Failures::strict())
     }
 
     /// Reads wanted storages again. The archive's first storage has the number `first_storage`.

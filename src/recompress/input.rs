@@ -5,16 +5,16 @@ use std::path::Path;
 
 use slotpress_base::{Error, Interruptible, IoPolicy, Progress, Result, ShowPath, Watch};
 use slotpress_format::{ArchiveName, BLOCK_BYTES};
-use slotpress_read::archive::Archive;
+use slotpress_read::archive::OpenArchive;
 use slotpress_read::archive::compression::sniff;
 use slotpress_read::archive::front::is_noted;
-use slotpress_read::{Compression, Member};
+use slotpress_read::{Compression, PairMember};
 
 use super::{RecompressOptions, RecompressSource};
 
 pub enum Input<'a> {
     File {
-        archive: Box<Archive>,
+        archive: Box<OpenArchive>,
         /// Dropped after `archive`. Dropping it removes from the page cache the pages of the file
         /// that were not there before, such as those of its first bytes.
         _watch: Watch,
@@ -35,7 +35,7 @@ impl<'s> Input<'s> {
             RecompressSource::File(path) => {
                 let _watch = options.encoding.io_policy.io_hint.watch([&path]);
                 // The file is read in order. Of its index, only the note of its maker is used.
-                let archive = Archive::open(&path, &options.encoding.io_policy)?;
+                let archive = OpenArchive::open(&path, &options.encoding.io_policy)?;
                 Ok(Self::File { archive: Box::new(archive), _watch })
             }
             RecompressSource::Stream(file) => {
@@ -60,12 +60,12 @@ impl<'s> Input<'s> {
     }
 
     /// The incremental archive of a pair, which builds on `base_slot`.
-    pub fn member(&self, base_slot: Option<u64>) -> Member<'_> {
+    pub fn member(&self, base_slot: Option<u64>) -> PairMember<'_> {
         let member = match self {
-            Self::File { archive, .. } => Member::of_archive(archive, None),
-            Self::Stream { .. } => Member::new(Path::new(STANDARD_INPUT), None),
+            Self::File { archive, .. } => PairMember::of_archive(archive, None),
+            Self::Stream { .. } => PairMember::new(Path::new(STANDARD_INPUT), None),
         };
-        Member { base_slot, ..member }
+        PairMember { base_slot, ..member }
     }
 
     /// True if the index of a file says that it was made from an archive of Firedancer.

@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use slotpress_base::{Error, Forward, Progress, ProgressEvent, Result};
 use slotpress_format::{BankFile, Entry, EntryKind};
 use slotpress_read::{
-    Accounts, AccountsPass, ArchiveRules, EntrySink, Findings, FirstPass, Pass, Rule, SeenSlots, Task, read_in_order,
+    AccountsPass, ArchivePass, ArchiveRules, EntrySink, Failures, FirstPass, Rule, SeenSlots, StateBuilder, Task,
+    read_in_order,
 };
 
 use super::input::Input;
@@ -31,13 +32,13 @@ pub fn run(
     input: &mut Input<'_>,
     frames: &mut FramesOut<'_>,
     threads: usize,
-    state: Option<&Accounts>,
+    state: Option<&StateBuilder>,
     reads: &dyn Progress,
 ) -> Result<Decoded> {
     let options = job.options;
-    let (findings, seen_slots) = (Findings::refusing(Rule::is_refused_of_source), SeenSlots::default());
-    let rules = ArchiveRules::new(job.base_slot, false, input.length_bytes(), &seen_slots, &findings);
-    let records = state.map(|accounts| AccountsPass::new(accounts, &findings, Task::Add(None)));
+    let (failures, seen_slots) = (Failures::refusing(Rule::is_refused_of_source), SeenSlots::default());
+    let rules = ArchiveRules::new(job.base_slot, false, input.length_bytes(), &seen_slots, &failures);
+    let records = state.map(|accounts| AccountsPass::new(accounts, &failures, Task::Add(None)));
     let reader = FirstPass { rules, records: records.as_ref(), has_sink: true };
     let input_bytes = AtomicU64::default();
     let count = Forward::new(reads, |event| {
@@ -48,7 +49,7 @@ pub fn run(
     });
     // Decoding is two to three times as fast as compressing. So half of the workers can keep
     // up, and need only half of the buffers.
-    let pass = Pass { decoders: Some(threads.div_ceil(2)), ..Pass::new(threads, &count) };
+    let pass = ArchivePass { decoders: Some(threads.div_ceil(2)), ..ArchivePass::new(threads, &count) };
     let mut reframing = Reframing { frames, is_left_out: false };
     let (stream, compression) = input.stream(&options.encoding.io_policy, job.progress);
     let mut read = read_in_order(stream, compression, &pass, &reader, Some(&mut reframing))?;
@@ -57,7 +58,7 @@ pub fn run(
         Input::File { archive, .. } => reader.rules.finish(archive, &mut read)?,
         Input::Stream { .. } => reader.rules.finish_entries(read.documents, read.is_whole)?,
     };
-    findings.require_client()?;
+    failures.require_client()?;
     let Some(bank) = bank else { return Err(Error::damaged("the archive holds no bank file")) };
     let read_entries = entries.len();
     entries.retain(|entry| !is_empty_storage(entry));

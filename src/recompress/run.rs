@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use slotpress_base::{Error, Progress, Result, ShowPath, Space, Step, Stopwatch, hint, quantity};
 use slotpress_format::ArchiveName;
 use slotpress_read::archive::front::{RECOMPRESSED, refuse_for_firedancer_only};
-use slotpress_read::{Accounts, Assurance, for_firedancer_only, judge_expected};
+use slotpress_read::{Assurance, StateBuilder, for_firedancer_only, judge_expected};
 
 use super::base::Base;
 use super::input::Input;
@@ -93,7 +93,7 @@ impl Job<'_> {
         input: &mut Input<'_>,
         sink: &mut OpenSink<'_>,
         workers: usize,
-        state: Option<&Accounts>,
+        state: Option<&StateBuilder>,
         is_unwanted: &AtomicBool,
     ) -> Result<(Decoded, WrittenArchive)> {
         let encoding = &self.options.encoding;

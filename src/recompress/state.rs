@@ -4,10 +4,10 @@ use std::path::Path;
 
 use slotpress_base::{Error, ErrorKind, Result, hint};
 use slotpress_format::{Entry, EntryKind};
-use slotpress_read::archive::Archive;
+use slotpress_read::archive::OpenArchive;
 use slotpress_read::archive::source::written;
 use slotpress_read::{
-    Accounts, AccountsPass, Findings, Member, RATIO_TYPICAL, Rule, Unpublished, read_again, require_state,
+    AccountsPass, Failures, PairMember, RATIO_TYPICAL, Rule, StateBuilder, Unpublished, read_again, require_state,
 };
 
 use super::base::Base;
@@ -18,12 +18,12 @@ use super::run::Job;
 impl Job<'_> {
     /// Prepares a check of the state. Data that does not fit in memory is spilled to the directory
     /// that `CheckOptions::spill_dir` chooses.
-    pub fn new_state_check(self, input: &Input<'_>, written: Option<&Path>) -> Result<Accounts> {
+    pub fn new_state_check(self, input: &Input<'_>, written: Option<&Path>) -> Result<StateBuilder> {
         let spill_dir = self.options.check.spill_dir(written.and_then(Path::parent));
         let bytes = input.length_bytes().unwrap_or_default().saturating_add(self.base.map_or(0, Base::length_bytes));
         let unpacked_bytes = bytes.saturating_mul(RATIO_TYPICAL);
         let memory_bytes = self.options.check.memory_bytes;
-        let accounts = Accounts::new(memory_bytes, &spill_dir, unpacked_bytes)?;
+        let accounts = StateBuilder::new(memory_bytes, &spill_dir, unpacked_bytes)?;
         accounts.check_room_foreseen(memory_bytes)?;
         Ok(accounts)
     }
@@ -33,7 +33,7 @@ impl Job<'_> {
     /// and compares the state with the bank file.
     pub fn finish_state(
         self,
-        mut accounts: Accounts,
+        mut accounts: StateBuilder,
         decoded: &Decoded,
         input: &Input<'_>,
         written_file: Option<&Unpublished>,
@@ -44,7 +44,7 @@ impl Job<'_> {
         let first_of_base = decoded.entries.iter().filter(is_storage).count() as u32;
         if let Some(base) = base {
             accounts.begin_older_archive(threads)?;
-            let incremental = Member { bank: Some(&decoded.bank), ..input.member(self.base_slot) };
+            let incremental = PairMember { bank: Some(&decoded.bank), ..input.member(self.base_slot) };
             base.add_to(&accounts, incremental, self)?;
         }
         let (path, written_file) = match (written_file, input) {
@@ -52,18 +52,18 @@ impl Job<'_> {
             (None, Input::File { archive, .. }) => (archive.path_buf(), None),
             (None, Input::Stream { .. }) => return Err(pipe_to_pipe()),
         };
-        let (accounts, findings) = (&accounts, &Findings::refusing(Rule::is_refused_of_source));
-        let checked = require_state(accounts, &decoded.bank, findings, threads, progress, &mut |task, wanted| {
+        let (accounts, failures) = (&accounts, &Failures::refusing(Rule::is_refused_of_source));
+        let checked = require_state(accounts, &decoded.bank, failures, threads, progress, &mut |task, wanted| {
             progress.stage("Subtracting", None);
-            let records = AccountsPass::new(accounts, findings, task);
+            let records = AccountsPass::new(accounts, failures, task);
             if wanted.iter().any(|number| *number < first_of_base) {
                 // At the end, drops pages that single reads leave, since pieces of the index and of
                 // superseded records share pages.
                 let _watch = options.encoding.io_policy.io_hint.watch([&path]);
                 let archive = match written_file {
-                    Some(file) => Archive::of_source(written(file)?, None, &options.encoding.io_policy)?,
+                    Some(file) => OpenArchive::of_source(written(file)?, None, &options.encoding.io_policy)?,
                     // The index of the written file is right; the index of a source may be wrong.
-                    None => Archive::open(&path, &options.encoding.io_policy)?.without_index(),
+                    None => OpenArchive::open(&path, &options.encoding.io_policy)?.without_index(),
                 };
                 read_again(&archive, 0, Some(wanted), &records, threads, progress)?;
             }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use slotpress_base::{Error, ErrorKind, Result, ShowPath, hint};
 use slotpress_format::{BankFile, GENESIS_FILE_NAME, Genesis};
 use slotpress_read::{
-    Accounts, AccountsPass, Assurance, Findings, Member, Rule, Task, judge_expected, judge_pair, require_state,
+    AccountsPass, Assurance, Failures, PairMember, Rule, StateBuilder, Task, judge_expected, judge_pair, require_state,
 };
 
 use crate::restore::RestoreTarget;
@@ -18,8 +18,8 @@ impl Opened {
     /// its bank file, once that was read.
     pub fn judge_pair(&self, full: Option<(&Self, &Unpacked)>, bank: Option<&BankFile>) -> Result<()> {
         let Some((opened, full)) = full else { return Ok(()) };
-        let full = Member::of_archive(&opened.archive, Some(&full.bank));
-        judge_pair(full, Member::of_archive(&self.archive, bank), &Findings::strict())
+        let full = PairMember::of_archive(&opened.archive, Some(&full.bank));
+        judge_pair(full, PairMember::of_archive(&self.archive, bank), &Failures::strict())
     }
 }
 
@@ -27,8 +27,8 @@ impl Unpacker<'_> {
     /// Checks the combined state of all archives, if that was requested.
     pub fn check_state(&self, newest: &Unpacked, feed: &Feed<'_>) -> Result<Assurance> {
         let (options, progress) = (self.run.options, self.run.progress);
-        let findings = &Findings::refusing(Rule::is_refused);
-        let check = |accounts: &Accounts| {
+        let failures = &Failures::refusing(Rule::is_refused);
+        let check = |accounts: &StateBuilder| {
             let read_again = &mut |task: Task<'_>, _: &HashSet<u32>| {
                 progress.stage("Subtracting", None);
                 let Task::Subtract(superseded) = task else { return Ok(()) };
@@ -37,10 +37,10 @@ impl Unpacker<'_> {
                     return Err(error.with_hint(hint::USE_VERIFY));
                 }
                 let (storages, io_hint) = (self.assigner.storages(), options.io_policy.io_hint);
-                let records = &AccountsPass::new(accounts, findings, task);
+                let records = &AccountsPass::new(accounts, failures, task);
                 read_superseded(superseded, storages, self.roots, io_hint, records, options.threads, progress)
             };
-            require_state(accounts, &newest.bank, findings, options.threads, progress, read_again).map_err(|error| {
+            require_state(accounts, &newest.bank, failures, options.threads, progress, read_again).map_err(|error| {
                 match feed.opened.as_slice() {
                     [Opened { archive, .. }] if archive.name.is_none() && error.kind() == ErrorKind::Damaged => {
                         error.with_hint("if it is an incremental archive, give its full archive first")

@@ -13,7 +13,7 @@ use slotpress_base::{
     run_in_order,
 };
 use slotpress_format::ArchiveName;
-use slotpress_read::archive::Archive;
+use slotpress_read::archive::OpenArchive;
 use slotpress_read::{LocalFile, Publishable, REMOTE, Source, Unpublished};
 
 use crate::restore::input::Opened;
@@ -105,7 +105,7 @@ impl Opened {
 ///
 /// # Errors
 /// It has another name than the one that a validator reads.
-fn place_of(archive: &Archive, name: &ArchiveName) -> Result<PlacedArchive> {
+fn place_of(archive: &OpenArchive, name: &ArchiveName) -> Result<PlacedArchive> {
     let path = archive.path_buf();
     if ArchiveName::from_path(&path).as_ref() == Some(name) {
         return Ok(PlacedArchive { path, name: name.to_string(), new: None });
@@ -144,7 +144,7 @@ pub fn has_same_content(one: &dyn Source, other: &dyn Source, progress: &dyn Pro
 
 /// Copies an archive. Pieces are read while others are written; both past the page cache where that
 /// is supported.
-fn copy_in_pieces(archive: &Archive, from: &File, to: &Unpublished, progress: &dyn Progress) -> Result<()> {
+fn copy_in_pieces(archive: &OpenArchive, from: &File, to: &Unpublished, progress: &dyn Progress) -> Result<()> {
     /// Length of a piece: readers and writer have 20 MiB at a time.
     const PIECE_BYTES: u64 = 4 * 1024 * 1024;
     const READERS: usize = 2;

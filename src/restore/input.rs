@@ -10,11 +10,11 @@ use slotpress_base::threads::{guarded, panicked, spawn};
 use slotpress_base::{Error, ErrorKind, IoContext, KeptDir, Progress, Result, ShowPath, hint};
 use slotpress_format::ledger::names::Extension;
 use slotpress_format::{ArchiveName, EntryKind, Root};
-use slotpress_read::archive::Archive;
+use slotpress_read::archive::OpenArchive;
 use slotpress_read::archive::front::refuse_for_firedancer_only;
 use slotpress_read::{
-    Arriving, Findings, Member, Publishable, SharedSource, Unpublished, is_rebased, judge_expected, judge_pair,
-    judge_root,
+    ArrivingSource, Failures, PairMember, Publishable, SharedSource, Unpublished, is_rebased, judge_expected,
+    judge_pair, judge_root,
 };
 
 use crate::restore::copies::ArchiveCopy;
@@ -39,7 +39,7 @@ pub enum Supplied {
 
 /// An open archive.
 pub struct Opened {
-    pub archive: Archive,
+    pub archive: OpenArchive,
     /// How it gets into the archives directory; `None` if it is there.
     pub way: Option<ArchiveCopy>,
     /// Root that the archive must have.
@@ -61,7 +61,7 @@ impl Opened {
     }
 
     pub fn judge_root(&self, root: Option<Root>) -> Result<()> {
-        judge_root(self.expect_root, root, &Findings::strict())
+        judge_root(self.expect_root, root, &Failures::strict())
     }
 }
 
@@ -80,7 +80,7 @@ impl<'a> Feed<'a> {
 
     /// Adds an archive. `is_below` is true for the full archive of a pair; `had_length` if its length
     /// was known before it was opened.
-    fn add(&mut self, archive: Archive, way: Option<ArchiveCopy>, is_below: bool, had_length: bool) -> Result<()> {
+    fn add(&mut self, archive: OpenArchive, way: Option<ArchiveCopy>, is_below: bool, had_length: bool) -> Result<()> {
         refuse_unread(&archive)?;
         refuse_for_firedancer_only(&archive, is_below)?;
         let expect_root = self.expect_roots.get(self.opened.len()).copied();
@@ -100,11 +100,11 @@ impl<'a> Feed<'a> {
             }
             Some(Supplied::Arriving { source, name, file }) => {
                 let had_length = source.length_bytes().is_some();
-                let archive = Archive::of_source(source, name, &options.io_policy)?;
+                let archive = OpenArchive::of_source(source, name, &options.io_policy)?;
                 (archive, Some(ArchiveCopy::Fetched(file)), had_length)
             }
             Some(Supplied::File(path)) => {
-                let archive = Archive::open(&path, &options.io_policy)?;
+                let archive = OpenArchive::open(&path, &options.io_policy)?;
                 (archive, ArchiveCopy::of_file(&path, dir)?, true)
             }
         };
@@ -130,7 +130,7 @@ impl<'a> Feed<'a> {
         self.archives().map(|archive| archive.source.length_bytes())
     }
 
-    pub fn archives(&self) -> impl Iterator<Item = &Archive> {
+    pub fn archives(&self) -> impl Iterator<Item = &OpenArchive> {
         self.opened.iter().map(|one| &one.archive)
     }
 
@@ -145,7 +145,7 @@ pub fn is_standard_input(path: &Path) -> bool {
 }
 
 /// Open archives; `None` stands for standard input.
-pub struct Inputs(Vec<Option<Archive>>);
+pub struct Inputs(Vec<Option<OpenArchive>>);
 
 impl Inputs {
     pub fn open(options: &RestoreOptions, progress: &dyn Progress) -> Result<Self> {
@@ -153,7 +153,7 @@ impl Inputs {
             if is_standard_input(path) {
                 return Ok(None);
             }
-            let archive = Archive::open(path, &options.target.io_policy)?;
+            let archive = OpenArchive::open(path, &options.target.io_policy)?;
             archive.warn_of_index(progress);
             Ok(Some(archive))
         };
@@ -192,7 +192,7 @@ impl Inputs {
             .with_hint(format!("give the full archive of slot {base} first, then the incremental one"))),
             ([full, incremental], _) => {
                 let [full, incremental] = [full, incremental].map(|archive| member(archive.as_ref()));
-                judge_pair(full, incremental, &Findings::strict())
+                judge_pair(full, incremental, &Failures::strict())
             }
             _ => Ok(()),
         }?;
@@ -223,7 +223,7 @@ impl Inputs {
         }
         let copy = Unpublished::create_in(&target.snapshots_dir)?;
         let file = copy.file().try_clone().or_path("open", copy.path())?;
-        let arriving = &Arc::new(Arriving::new(file, PathBuf::from("standard input")));
+        let arriving = &Arc::new(ArrivingSource::new(file, PathBuf::from("standard input")));
         std::thread::scope(|scope| {
             let receiver = spawn(scope, || receive(arriving, progress))?;
             // The receiver must be told to stop even after a panic.
@@ -257,7 +257,7 @@ impl Inputs {
                     let (copy, source) = saved.take().ok_or_else(no_archive)?;
                     // A stream is always read in order. How fast it arrives must not make a
                     // difference.
-                    let archive = Archive::of_source(source, None, &options.target.io_policy)?.without_index();
+                    let archive = OpenArchive::of_source(source, None, &options.target.io_policy)?.without_index();
                     (archive, Some(ArchiveCopy::New(copy, None)))
                 }
             };
@@ -267,7 +267,7 @@ impl Inputs {
     }
 }
 
-fn receive(arriving: &Arriving, progress: &dyn Progress) -> Result<()> {
+fn receive(arriving: &ArrivingSource, progress: &dyn Progress) -> Result<()> {
     let place = Path::new("standard input");
     // Bypasses the standard library's buffer: a wait for bytes would not see buffered ones.
     let mut input = File::from(std::io::stdin().as_fd().try_clone_to_owned().or_path("open", place)?);
@@ -275,12 +275,12 @@ fn receive(arriving: &Arriving, progress: &dyn Progress) -> Result<()> {
 }
 
 /// An archive of a pair. Standard input has no name.
-fn member(archive: Option<&Archive>) -> Member<'_> {
-    archive.map_or(Member::new(Path::new("standard input"), None), |archive| Member::of_archive(archive, None))
+fn member(archive: Option<&OpenArchive>) -> PairMember<'_> {
+    archive.map_or(PairMember::new(Path::new("standard input"), None), |archive| PairMember::of_archive(archive, None))
 }
 
 /// Refuses an archive whose compression Agave does not read.
-fn refuse_unread(archive: &Archive) -> Result<()> {
+fn refuse_unread(archive: &OpenArchive) -> Result<()> {
     let extension = archive.compression.extension();
     if extension.is_read_by_agave() { Ok(()) } else { Err(unread(&archive.path().shown(), extension)) }
 }

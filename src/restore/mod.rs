@@ -29,7 +29,7 @@ pub use input::{Supplied, Supply, unread};
 pub use options::{ExistingState, RestoreOptions, RestoreReport, RestoreTarget};
 use slotpress_base::{Elapsed, Error, IoContext, Owner, Progress, Result, ShowPath, Space, Step, Stopwatch};
 use slotpress_format::{ArchiveName, FieldReader, StorageMapItem, parse_bank_file_and_end};
-use slotpress_read::{Accounts, Assurance, Compression, RATIO_TYPICAL, SeenSlots, is_rebased};
+use slotpress_read::{Assurance, Compression, RATIO_TYPICAL, SeenSlots, StateBuilder, is_rebased};
 pub use target::MAINNET_RATIO;
 #[cfg(feature = "net")]
 pub use target::{Preview, check_is_new};
@@ -218,11 +218,11 @@ impl Run<'_> {
 
     /// Prepares a check of the state. Data that does not fit in memory is spilled to the directory
     /// that `CheckOptions::spill_dir` chooses.
-    fn new_state_check(self, archives: &[Opened]) -> Result<Accounts> {
+    fn new_state_check(self, archives: &[Opened]) -> Result<StateBuilder> {
         let options = self.options;
         let bytes = unpacked_bytes(archives, RATIO_TYPICAL);
         let spill_dir = options.check.spill_dir(Some(self.target.snapshots_dir.path()));
-        let accounts = Accounts::new(options.check.memory_bytes, &spill_dir, bytes)?;
+        let accounts = StateBuilder::new(options.check.memory_bytes, &spill_dir, bytes)?;
         accounts.check_room_foreseen(options.check.memory_bytes)?;
         Ok(accounts)
     }

@@ -8,12 +8,12 @@ use std::path::PathBuf;
 use parking_lot::{Mutex, RwLock};
 use slotpress_base::{Error, ErrorKind, IoContext, Progress, Result, ShowPath, SpaceWatch, WriteBehind};
 use slotpress_format::{BankFile, Entry, Root};
-use slotpress_read::archive::Archive;
+use slotpress_read::archive::OpenArchive;
 use slotpress_read::archive::tail::check_hashes;
-use slotpress_read::archive::visit::Problem;
+use slotpress_read::archive::visit::ReadFault;
 use slotpress_read::{
-    Accounts, AccountsPass, ArchiveRules, EntrySink, EntryUse, Findings, FirstPass, Pass, RecordVisitor, Rule,
-    SeenFrame, SeenSlots, Tail, Task, Visitor,
+    AccountsPass, ArchivePass, ArchiveRules, EntrySink, EntryUse, Failures, FirstPass, RecordVisitor, Rule, SeenFrame,
+    SeenSlots, StateBuilder, Tail, Task, Visitor,
 };
 
 use crate::restore::Run;
@@ -27,7 +27,7 @@ pub struct Unpacker<'a> {
     pub roots: &'a [PartialDir],
     pub assigner: Assigner,
     pub seen_slots: SeenSlots,
-    pub state: Option<Accounts>,
+    pub state: Option<StateBuilder>,
 }
 
 /// An unpacked archive.
@@ -58,10 +58,10 @@ impl Unpacker<'_> {
         let bank_snapshot = PartialDir::create(&target.snapshots_dir, "bank", &target.owner)?;
         progress.stage("Restoring", archive.source.length_bytes());
         let write_behind = &WriteBehind::new(archive.io_policy.io_hint);
-        let findings = Findings::refusing(Rule::is_refused).below(is_below);
+        let failures = Failures::refusing(Rule::is_refused).below(is_below);
         let accounts = self.state.as_ref();
-        let records = accounts.map(|accounts| AccountsPass::new(accounts, &findings, Task::Add(None)));
-        let rules = ArchiveRules::of_archive(archive, base_slot, &self.seen_slots, &findings);
+        let records = accounts.map(|accounts| AccountsPass::new(accounts, &failures, Task::Add(None)));
+        let rules = ArchiveRules::of_archive(archive, base_slot, &self.seen_slots, &failures);
         let reader = Unpacking {
             first: FirstPass { rules, records: records.as_ref(), has_sink: true },
             run: self.run,
@@ -74,11 +74,11 @@ impl Unpacker<'_> {
             write_behind,
         };
         let checks_hashes = opened.expect_root.is_some();
-        let pass = Pass { checks_hashes, ..Pass::new(options.threads, progress) };
+        let pass = ArchivePass { checks_hashes, ..ArchivePass::new(options.threads, progress) };
         let mut read = archive.read(&pass, &reader)?;
         write_behind.finish().or_path("write to", &bank_snapshot.path)?;
         let (_, bank) = reader.first.rules.finish(archive, &mut read)?;
-        let broken = findings.broken_rules();
+        let broken = failures.broken_rules();
         if let Some(rule) = broken.into_keys().find(|rule| !is_silent(*rule)) {
             let path = archive.path().shown();
             progress.warn(&format!("{path}: {}: verifying it shows where, and which clients refuse it", rule.what()));
@@ -96,7 +96,7 @@ impl Unpacker<'_> {
 
 /// Compares the frames of an archive that was read without its tail; returns its root, or `None`
 /// without valid hashes.
-fn compared_root(archive: &Archive, progress: &dyn Progress) -> Result<Option<Root>> {
+fn compared_root(archive: &OpenArchive, progress: &dyn Progress) -> Result<Option<Root>> {
     let source = archive.source.as_ref();
     let tail = match Tail::read(source) {
         Err(error) if error.kind() == ErrorKind::Damaged => return Ok(None),
@@ -133,8 +133,8 @@ impl Visitor for Unpacking<'_> {
         self.first.frame(frame)
     }
 
-    fn problem(&self, problem: Problem<'_>) -> Result<()> {
-        self.first.problem(problem)
+    fn fault(&self, fault: ReadFault<'_>) -> Result<()> {
+        self.first.fault(fault)
     }
 
     fn records(&self) -> Option<&dyn RecordVisitor> {

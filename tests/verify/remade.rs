@@ -11,7 +11,7 @@ use slotpress_format::{
 
 use crate::verify::altered::Altered;
 use crate::verify::fixtures::*;
-use crate::verify::refused::fields::{BANK_FILE, FindingPlace, places};
+use crate::verify::refused::fields::{BANK_FILE, FieldPlace, places};
 
 /// The content of an account, without its address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,7 +128,7 @@ impl State {
     }
 
     /// Changes the newest bank file at the named field.
-    pub fn change_bank(&mut self, name: &str, change: impl FnOnce(&mut Vec<u8>, &FindingPlace)) {
+    pub fn change_bank(&mut self, name: &str, change: impl FnOnce(&mut Vec<u8>, &FieldPlace)) {
         let member = self.newest_tar().member(is_bank_file);
         let mut content = member.content.clone();
         let place = place(&content, name);
@@ -197,7 +197,7 @@ pub fn bank_of(content: &[u8]) -> BankFile {
     parse_bank_file_and_end(fields, &mut |_| Ok(()), true).expect("a bank file").0
 }
 
-fn place(content: &[u8], name: &str) -> FindingPlace {
+fn place(content: &[u8], name: &str) -> FieldPlace {
     places(content, BANK_FILE, false)
         .into_iter()
         .find(|place| place.name == name)

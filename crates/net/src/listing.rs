@@ -2,7 +2,7 @@
 
 use slotpress_base::Progress;
 use slotpress_format::LISTING_PATH;
-use slotpress_read::Listed;
+use slotpress_read::ArchiveList;
 use slotpress_read::catalog::listed::parse_list;
 
 use super::{Client, NetError, NetErrorKind, Url};
@@ -18,7 +18,7 @@ impl Client {
     /// # Errors
     /// The server cannot be reached, or the user asks to stop.
     #[doc(hidden)]
-    pub fn listing(&self, url: &Url, stop: &dyn Progress) -> Result<Option<Listed>, NetError> {
+    pub fn listing(&self, url: &Url, stop: &dyn Progress) -> Result<Option<ArchiveList>, NetError> {
         let mut list = url.clone();
         list.set_path(&format!("{}{LISTING_PATH}", url.path().trim_end_matches('/')));
         match self.small(&list, LISTING_BYTES_MAX, stop) {

@@ -18,7 +18,7 @@ use slotpress_base::{Error, IoContext, Progress, Result, ShowPath};
 use slotpress_format::{ArchiveName, Hash, NEWEST_FULL, NEWEST_INCREMENTAL, Root, SlotTime, SlotTimeSource};
 use slotpress_read::catalog::REMOTE;
 use slotpress_read::catalog::usable::judge;
-use slotpress_read::{Listed, LocalFile, Source};
+use slotpress_read::{ArchiveList, LocalFile, Source};
 
 use super::listing::LISTING_BYTES_MAX;
 use super::{Client, NetError, NetErrorKind, Remote, Url, is_url, parse_url, shown, stores, url_of_host};
@@ -290,7 +290,7 @@ impl Client {
         // A store's own listing says which archives exist. A list that `publish` wrote adds facts.
         let stored = if is_store { Some(self.store_names(url, stop)?) } else { None };
         let listed = if self.is_operator { self.listing(url, stop)? } else { None };
-        let names = |listed: &Listed| listed.archives.iter().map(|listed| listed.name.clone()).collect();
+        let names = |listed: &ArchiveList| listed.archives.iter().map(|listed| listed.name.clone()).collect();
         if let Some(names) = stored.or(listed.as_ref().map(names)) {
             let mut offers = self.heads(url, names, stop)?;
             listed.iter().for_each(|listed| add_facts(&mut offers, listed));
@@ -337,7 +337,7 @@ impl Client {
 }
 
 /// Adds facts from a server's list to its offers.
-fn add_facts(offers: &mut [Offer], listed: &Listed) {
+fn add_facts(offers: &mut [Offer], listed: &ArchiveList) {
     for offer in offers {
         offer.slot_time = Some(listed.slot_time).filter(|slot_time| slot_time.source() != SlotTimeSource::Assumed);
         let Some(listed) = listed.archives.iter().find(|listed| listed.name == offer.name) else { continue };

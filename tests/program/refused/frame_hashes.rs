@@ -9,7 +9,7 @@ use std::process::Stdio;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use slotpress_base::IoPolicy;
 use slotpress_format::{Root, frame_hash};
-use slotpress_read::archive::Archive;
+use slotpress_read::archive::OpenArchive;
 
 use crate::common::*;
 
@@ -34,7 +34,7 @@ fn the_root_is_told() {
     assert_eq!(run(&[flags.as_slice(), &["--force", "--threads", "1"]].concat()).1["root"], root.as_str());
 
     let bytes = fs::read(&path).expect("read");
-    let archive = Archive::open(Path::new(&path), &IoPolicy::default()).expect("opens");
+    let archive = OpenArchive::open(Path::new(&path), &IoPolicy::default()).expect("opens");
     let tail = archive.tail.as_ref().expect("an index");
     let hashes = tail.hashes.as_ref().expect("hashes");
     assert!(tail.frames.len() > 5);
@@ -90,7 +90,7 @@ fn with_a_forged_frame(dir: &Path, out: &Path) -> (PathBuf, PathBuf, String) {
     let root = line["root"].as_str().expect("a root").to_string();
     let path = PathBuf::from(line["path"].as_str().expect("a path"));
     let mut bytes = fs::read(&path).expect("read");
-    let archive = Archive::open(&path, &IoPolicy::default()).expect("opens");
+    let archive = OpenArchive::open(&path, &IoPolicy::default()).expect("opens");
     // Changes the mode in a tar header, and makes the header's checksum anew.
     let frame = archive.tail.as_ref().expect("an index").frames[0];
     let (start, end) = (frame.offset_bytes as usize, frame.end_bytes() as usize);
@@ -132,7 +132,7 @@ fn quick_verifying_reads_all_frames_with_a_root() {
     assert_eq!(quick(&right, &["--expect-root", &root]).0, 0);
     // The forged frame is read in any case; a frame of accounts is not. A bit in the middle of that one:
     assert_eq!(quick(&forged, &["--expect-root", &root]).0, 3);
-    let archive = Archive::open(&right, &IoPolicy::default()).expect("opens");
+    let archive = OpenArchive::open(&right, &IoPolicy::default()).expect("opens");
     let frames = &archive.tail.as_ref().expect("an index").frames;
     let number = frames.len() - 2;
     let mut bytes = fs::read(&right).expect("read");

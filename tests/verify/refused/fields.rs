@@ -193,7 +193,7 @@ pub enum Holds {
 
 /// The place of a field.
 #[derive(Clone, Debug)]
-pub struct FindingPlace {
+pub struct FieldPlace {
     /// Name after the names of the lists around it: "stakes / vote accounts / stake".
     pub name: String,
     /// Place of the number, the flag, or a list's count.
@@ -206,7 +206,7 @@ pub struct FindingPlace {
 }
 
 /// Returns all places, with only the first item of each list, except `whole` lists with all items.
-pub fn places(content: &[u8], fields: &[Field], is_whole: bool) -> Vec<FindingPlace> {
+pub fn places(content: &[u8], fields: &[Field], is_whole: bool) -> Vec<FieldPlace> {
     let mut found = Vec::new();
     let end = walk(content, fields, "", 0, is_whole, &mut Some(&mut found));
     assert_eq!(end, content.len(), "the table is that of the file");
@@ -219,7 +219,7 @@ fn walk(
     prefix: &str,
     mut at: usize,
     is_whole: bool,
-    found: &mut Option<&mut Vec<FindingPlace>>,
+    found: &mut Option<&mut Vec<FieldPlace>>,
 ) -> usize {
     for field in fields {
         let start = at;
@@ -239,7 +239,7 @@ fn walk(
         let number = found.as_ref().map(|found| found.len());
         if let Some(found) = found {
             let (range, items) = (start..at, at..at);
-            found.push(FindingPlace { name: name.clone(), range, holds, items, first_end: at });
+            found.push(FieldPlace { name: name.clone(), range, holds, items, first_end: at });
         }
         let below = format!("{name} / ");
         let mut first_end = at;
@@ -284,7 +284,7 @@ pub enum Change {
 
 impl Change {
     /// Returns the changes for a kind of field.
-    pub fn of(place: &FindingPlace) -> Vec<Self> {
+    pub fn of(place: &FieldPlace) -> Vec<Self> {
         match place.holds {
             Holds::Number => vec![Self::Flipped, Self::Highest, Self::Zero],
             Holds::Flag | Holds::Kind => vec![Self::Flipped, Self::Set(2)],
@@ -296,7 +296,7 @@ impl Change {
     }
 
     /// Makes the change.
-    pub fn make(&self, content: &mut Vec<u8>, place: &FindingPlace, item_bytes: usize) {
+    pub fn make(&self, content: &mut Vec<u8>, place: &FieldPlace, item_bytes: usize) {
         let range = place.range.clone();
         match self {
             Self::Flipped => content[range.start] ^= 1,
@@ -509,13 +509,12 @@ pub fn altered_fields() -> Vec<Altered> {
 
 /// Returns the vote accounts in the stakes of the next epoch.
 fn vote_accounts_of_epochs() -> Vec<(&'static str, Rule, Vec<u8>)> {
-    let next = |name: &str, change: &dyn Fn(&mut Vec<u8>, &FindingPlace)| {
+    let next = |name: &str, change: &dyn Fn(&mut Vec<u8>, &FieldPlace)| {
         with_document(is_bank_file, |content| {
             let places = places(content, BANK_FILE, true);
-            let epochs: Vec<&FindingPlace> =
-                places.iter().filter(|place| place.name == "epoch stakes / epoch").collect();
+            let epochs: Vec<&FieldPlace> = places.iter().filter(|place| place.name == "epoch stakes / epoch").collect();
             let newest = epochs.iter().max_by_key(|place| u64_at(content, place.range.start)).expect("epochs");
-            let is_it = |place: &&FindingPlace| place.range.start > newest.range.start && place.name == name;
+            let is_it = |place: &&FieldPlace| place.range.start > newest.range.start && place.name == name;
             let mut content = content.to_vec();
             change(&mut content, places.iter().find(is_it).expect("a field"));
             content

@@ -10,7 +10,7 @@ use slotpress::{
     VerifyOptions, restore, visit_accounts,
 };
 use slotpress_base::NoProgress;
-use slotpress_read::{Failure, FindingPlace, NamedArchive, Rule, SnapshotClient, VerifyReport};
+use slotpress_read::{Failure, FailurePlace, NamedArchive, Rule, SnapshotClient, VerifyReport};
 
 use crate::common::{run_json, text};
 use crate::verify::altered::{Altered, corpus};
@@ -29,7 +29,7 @@ fn put_all(altered: &Altered, dir: &Path) -> Vec<std::path::PathBuf> {
     files.into_iter().flatten().map(|(name, bytes)| put(dir, name, bytes)).collect()
 }
 
-fn in_words(place: &FindingPlace) -> String {
+fn in_words(place: &FailurePlace) -> String {
     let file = |path: &std::path::PathBuf| path.file_name().map(|name| name.to_string_lossy().into_owned());
     let parts = [
         place

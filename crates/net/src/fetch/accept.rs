@@ -11,7 +11,7 @@ use rangemap::RangeSet;
 use slotpress_base::{Error, ErrorKind, Progress, Result, ShowPath};
 use slotpress_format::{ArchiveName, Root};
 use slotpress_read::archive::tail::check_hashes;
-use slotpress_read::{LocalFile, Shape, Source, Tail, walk_shape};
+use slotpress_read::{ArchiveShape, LocalFile, Source, Tail, walk_shape};
 
 /// The archive that was requested.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +41,7 @@ impl Accepted {
 /// Kind [`Damaged`](ErrorKind::Damaged) if the archive is damaged, or not the requested one.
 pub fn accept(
     source: &dyn Source,
-    shape: &Shape,
+    shape: &ArchiveShape,
     wanted: Wanted<'_>,
     compared: &RangeSet<u64>,
     progress: &dyn Progress,

@@ -12,10 +12,10 @@ use slotpress_base::pool::Pool;
 use slotpress_base::threads::{guarded, spawn};
 use slotpress_base::{CancelToken, Error, ErrorKind, Forward, IoPolicy, Progress, ProgressEvent, Result, panic_point};
 use slotpress_format::{ArchiveName, SlotTime, SlotTimeSource};
-use slotpress_read::archive::Archive;
+use slotpress_read::archive::OpenArchive;
 use slotpress_read::archive::front::{self};
 use slotpress_read::catalog::scan::scan;
-use slotpress_read::{Catalog, Front, look_for_times};
+use slotpress_read::{BankFront, Catalog, look_for_times};
 
 use crate::patience::Patience;
 use crate::{Client, NetError, NetErrorKind, Offer, OfferPlace, Remote, SourceArg, UrlSource};
@@ -66,7 +66,7 @@ pub fn date_by_banks<'a>(
         let front = match &offer.place {
             OfferPlace::Remote(remote) => bank_front(client, remote, &offer.name, progress)?,
             OfferPlace::Local(path) => {
-                let archive = Archive::open(path, &IoPolicy::default());
+                let archive = OpenArchive::open(path, &IoPolicy::default());
                 archive.ok().and_then(|archive| front::of(&archive))
             }
         };
@@ -80,7 +80,12 @@ pub fn date_by_banks<'a>(
 
 /// Reads the front of the bank file from an archive on a server. Returns `None` if that takes more
 /// than a few requests.
-fn bank_front(client: &Client, remote: &Remote, name: &ArchiveName, progress: &dyn Progress) -> Result<Option<Front>> {
+fn bank_front(
+    client: &Client,
+    remote: &Remote,
+    name: &ArchiveName,
+    progress: &dyn Progress,
+) -> Result<Option<BankFront>> {
     let io_policy = IoPolicy::default();
     let (stop, is_over) = (CancelToken::default(), AtomicBool::new(false));
     let front = std::thread::scope(|scope| {
@@ -97,7 +102,7 @@ fn bank_front(client: &Client, remote: &Remote, name: &ArchiveName, progress: &d
         let front = guarded(|| {
             let source = UrlSource::of_remote(client, remote.clone(), stop.clone());
             let archive =
-                source.and_then(|source| Archive::of_source(Arc::new(source), Some(name.clone()), &io_policy));
+                source.and_then(|source| OpenArchive::of_source(Arc::new(source), Some(name.clone()), &io_policy));
             Ok(archive.ok().and_then(|archive| front::by_index(&archive)))
         });
         is_over.store(true, Ordering::Relaxed);

@@ -25,15 +25,15 @@ use super::source::Source;
 const PIECE_BYTES: usize = 1024 * 1024;
 
 #[derive(Debug)]
-pub struct Arriving {
+pub struct ArrivingSource {
     path: PathBuf,
     file: File,
-    arrived: Mutex<Arrived>,
+    arrived: Mutex<ArrivedBytes>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Arrived {
+struct ArrivedBytes {
     bytes: u64,
     is_complete: bool,
     /// True once a reader has asked for bytes beyond the end of the input.
@@ -42,7 +42,7 @@ struct Arrived {
     is_unwanted: bool,
 }
 
-impl Arriving {
+impl ArrivingSource {
     /// Starts empty. `file` must be readable and writable; errors name `path`.
     pub fn new(file: File, path: PathBuf) -> Self {
         Self { path, file, arrived: Mutex::default(), changed: Condvar::new() }
@@ -93,7 +93,7 @@ impl Arriving {
     }
 }
 
-impl Source for Arriving {
+impl Source for ArrivingSource {
     fn path(&self) -> &Path {
         &self.path
     }
@@ -134,8 +134,8 @@ mod tests {
 
     use super::*;
 
-    fn arriving() -> Arriving {
-        Arriving::new(tempfile::tempfile().expect("a file"), PathBuf::from("standard input"))
+    fn arriving() -> ArrivingSource {
+        ArrivingSource::new(tempfile::tempfile().expect("a file"), PathBuf::from("standard input"))
     }
 
     /// Bytes from a pipe can be read at any offset and repeatedly; the length is known at the end.

@@ -12,13 +12,13 @@ use super::visit::{RecordVisitor, StorageRef};
 const BATCH_BYTES: usize = 512 * 1024;
 
 #[derive(Default)]
-pub struct Batch {
+pub struct StorageBatch {
     bytes: Vec<u8>,
-    parts: Vec<Part>,
+    parts: Vec<BatchItem>,
 }
 
 /// Content of one storage in a batch.
-struct Part {
+struct BatchItem {
     storage: StorageRef,
     range: Range<usize>,
     /// State of the walk over the storage's records where the part begins.
@@ -28,16 +28,16 @@ struct Part {
 
 /// Sends batches to workers, which return emptied ones through `free`.
 pub struct Batcher {
-    batches: Sender<Batch>,
-    free: Receiver<Batch>,
-    batch: Batch,
+    batches: Sender<StorageBatch>,
+    free: Receiver<StorageBatch>,
+    batch: StorageBatch,
     /// The current storage, where its part of the batch begins, and the state of the walk there.
     current: Option<(StorageRef, usize, RecordWalker)>,
 }
 
 impl Batcher {
-    pub fn new(batches: Sender<Batch>, free: Receiver<Batch>) -> Self {
-        Self { batches, free, batch: Batch::default(), current: None }
+    pub fn new(batches: Sender<StorageBatch>, free: Receiver<StorageBatch>) -> Self {
+        Self { batches, free, batch: StorageBatch::default(), current: None }
     }
 
     /// Begins a storage; `None` for an entry whose records are not visited.
@@ -72,7 +72,7 @@ impl Batcher {
 
     fn end_part(&mut self, storage: StorageRef, start: usize, walker: RecordWalker, is_last: bool) {
         let range = start..self.batch.bytes.len();
-        self.batch.parts.push(Part { storage, range, walker, is_last });
+        self.batch.parts.push(BatchItem { storage, range, walker, is_last });
     }
 
     pub fn end(&mut self) {
@@ -101,11 +101,11 @@ impl Batcher {
 }
 
 /// Visits batches until the channel closes, and returns each through `free`.
-pub fn visit_batches(visitor: &dyn RecordVisitor, batches: &Receiver<Batch>, free: &Sender<Batch>) {
+pub fn visit_batches(visitor: &dyn RecordVisitor, batches: &Receiver<StorageBatch>, free: &Sender<StorageBatch>) {
     let mut worker = visitor.new_worker();
     for mut batch in batches {
         slotpress_base::threads::panic_point("record worker");
-        for Part { storage, range, mut walker, is_last } in batch.parts.drain(..) {
+        for BatchItem { storage, range, mut walker, is_last } in batch.parts.drain(..) {
             worker.begin(storage);
             walker.feed(batch.bytes.get(range).unwrap_or_default(), worker.as_mut());
             if is_last {

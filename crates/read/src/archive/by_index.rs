@@ -13,7 +13,7 @@
 mod events;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use events::{Carry, Events, FrameWorker};
+use events::{EntryCarry, FrameEvents, FrameReader};
 use slotpress_base::{
     AHEAD_BYTES, Ahead, Error, ErrorKind, Reading, Result, range_bytes, read_ahead, run_in_order, to_usize,
 };
@@ -24,18 +24,23 @@ use slotpress_format::{
 use super::decode::FrameDecoder;
 use super::documents::{DocumentReader, Documents};
 use super::front::is_noted;
-use super::opened::{Archive, Pass, ReadArchive};
-use super::source::Pieces;
+use super::opened::{ArchivePass, OpenArchive, ReadArchive};
+use super::source::PieceReader;
 use super::tail::{DataFrame, Tail};
-use super::visit::{EntryUse, Problem, Visitor};
+use super::visit::{EntryUse, ReadFault, Visitor};
 use super::walk::SeenFrame;
 
-pub fn read_by_index(archive: &Archive, tail: &Tail, pass: &Pass<'_>, visitor: &dyn Visitor) -> Result<ReadArchive> {
+pub fn read_by_index(
+    archive: &OpenArchive,
+    tail: &Tail,
+    pass: &ArchivePass<'_>,
+    visitor: &dyn Visitor,
+) -> Result<ReadArchive> {
     let reading = IndexReader::new(archive, tail, pass, visitor)?;
     let new_worker = || {
         let records = visitor.records().map(|records| records.new_worker());
         let (decoder, walker) = (FrameDecoder::new()?, RecordWalker::default());
-        let mut worker = FrameWorker { decoder, compressed: Vec::new(), records, walker };
+        let mut worker = FrameReader { decoder, compressed: Vec::new(), records, walker };
         let reading = &reading;
         Ok(move |item: Ahead<'_, FrameItem>, content: &mut Vec<u8>| reading.read_frame(item, &mut worker, content))
     };
@@ -68,11 +73,11 @@ fn contradicts(frame: &DataFrame, why: impl std::fmt::Display) -> Error {
 }
 
 struct IndexReader<'a> {
-    archive: &'a Archive,
-    pieces: Pieces<'a>,
+    archive: &'a OpenArchive,
+    pieces: PieceReader<'a>,
     tail: &'a Tail,
     uses: Vec<EntryUse>,
-    pass: &'a Pass<'a>,
+    pass: &'a ArchivePass<'a>,
     visitor: &'a dyn Visitor,
 }
 
@@ -81,14 +86,19 @@ struct FrameItem {
     number: usize,
     frame: DataFrame,
     span: FrameSpan,
-    before: Option<Receiver<Carry>>,
-    after: Option<Sender<Carry>>,
+    before: Option<Receiver<EntryCarry>>,
+    after: Option<Sender<EntryCarry>>,
 }
 
 impl<'a> IndexReader<'a> {
-    fn new(archive: &'a Archive, tail: &'a Tail, pass: &'a Pass<'a>, visitor: &'a dyn Visitor) -> Result<Self> {
+    fn new(
+        archive: &'a OpenArchive,
+        tail: &'a Tail,
+        pass: &'a ArchivePass<'a>,
+        visitor: &'a dyn Visitor,
+    ) -> Result<Self> {
         let uses = tail.index.entries.iter().map(|entry| visitor.entry(entry)).collect::<Result<_>>()?;
-        let pieces = Pieces::new(archive.source.as_ref(), archive.io_policy.io_hint);
+        let pieces = PieceReader::new(archive.source.as_ref(), archive.io_policy.io_hint);
         Ok(Self { archive, pieces, tail, uses, pass, visitor })
     }
 
@@ -133,7 +143,7 @@ impl<'a> IndexReader<'a> {
     fn read_frame(
         &self,
         item: Ahead<'_, FrameItem>,
-        worker: &mut FrameWorker<'_>,
+        worker: &mut FrameReader<'_>,
         content: &mut Vec<u8>,
     ) -> Result<(Documents, DataFrame)> {
         slotpress_base::threads::panic_point("frame by index");
@@ -146,9 +156,9 @@ impl<'a> IndexReader<'a> {
         match decoded {
             Err(error) if error.kind() == ErrorKind::Damaged => {
                 let number = number as u64;
-                self.visitor.problem(Problem::LostFrame { number, error: &error, is_after_end: false })?;
+                self.visitor.fault(ReadFault::LostFrame { number, error: &error, is_after_end: false })?;
                 self.visitor
-                    .problem(Problem::LostRecords { which: "those in frames that do not decode were not read" })?;
+                    .fault(ReadFault::LostRecords { which: "those in frames that do not decode were not read" })?;
                 return Ok(Default::default());
             }
             decoded => decoded?,
@@ -156,7 +166,7 @@ impl<'a> IndexReader<'a> {
         let hashes = self.tail.hashes.as_ref().filter(|_| self.pass.checks_hashes);
         let hash = hashes.and_then(|hashes| hashes.frames.get(number));
         if hash.is_some_and(|hash| frame_hash(bytes) != *hash) {
-            self.visitor.problem(Problem::WrongHash { number: number as u64, offset_bytes: frame.offset_bytes })?;
+            self.visitor.fault(ReadFault::WrongHash { number: number as u64, offset_bytes: frame.offset_bytes })?;
         }
         Ok((self.parse_frame(item, worker, content)?, frame))
     }
@@ -177,11 +187,11 @@ impl<'a> IndexReader<'a> {
     }
 
     /// Parses the tar stream of one frame. Every header must match the index.
-    fn parse_frame(&self, item: FrameItem, worker: &mut FrameWorker<'_>, content: &[u8]) -> Result<Documents> {
+    fn parse_frame(&self, item: FrameItem, worker: &mut FrameReader<'_>, content: &[u8]) -> Result<Documents> {
         slotpress_base::threads::panic_point("entries by index");
         let FrameItem { frame, span, before, after, .. } = item;
         let entries = &self.tail.index.entries;
-        let mut events = Events {
+        let mut events = FrameEvents {
             entries,
             uses: &self.uses,
             worker,

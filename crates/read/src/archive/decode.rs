@@ -6,14 +6,14 @@ use slotpress_base::{Error, ErrorKind, Progress, Result, run_in_order, to_usize}
 use zstd_safe::DCtx;
 
 use crate::archive::streams::StreamPieces;
-use crate::archive::walk::{FrameWalker, OnFrame, Piece, no_memory, undecodable};
+use crate::archive::walk::{FrameWalker, OnFrame, StreamPiece, no_memory, undecodable};
 use crate::{Compression, Recycler};
 
 /// A frame that does not decode: its number among the frames that hold content, from 0, and why.
-pub type LostFrame = (u64, Error);
+pub type FrameFault = (u64, Error);
 
 /// What becomes of the content of a frame, or of a frame that does not decode.
-type OnDecoded<'a> = dyn FnMut(Result<&[u8], LostFrame>) -> Result<()> + 'a;
+type OnDecoded<'a> = dyn FnMut(Result<&[u8], FrameFault>) -> Result<()> + 'a;
 
 /// Decodes a stream in order. Calls `on_frame` for every frame before it is read.
 pub fn decode_in_order<'a>(
@@ -27,9 +27,9 @@ pub fn decode_in_order<'a>(
     let recycler = Recycler::default();
     let new_worker = || {
         let (mut decoder, recycler) = (FrameDecoder::new()?, recycler.clone());
-        Ok(move |piece: Piece, to: &mut Vec<u8>| decoder.decode_piece(piece, &recycler, to))
+        Ok(move |piece: StreamPiece, to: &mut Vec<u8>| decoder.decode_piece(piece, &recycler, to))
     };
-    let mut pieces: Box<dyn Iterator<Item = Result<Piece>> + Send + '_> = match compression {
+    let mut pieces: Box<dyn Iterator<Item = Result<StreamPiece>> + Send + '_> = match compression {
         Compression::Zstd => Box::new(FrameWalker::new(input, recycler.clone(), on_frame)),
         _ => Box::new(StreamPieces::new(input, compression, recycler.clone())),
     };
@@ -69,12 +69,12 @@ impl FrameDecoder {
     /// Decodes a piece into `to`, and returns its compressed length.
     fn decode_piece(
         &mut self,
-        piece: Piece,
+        piece: StreamPiece,
         recycler: &Recycler,
         to: &mut Vec<u8>,
-    ) -> Result<(u64, Option<LostFrame>)> {
+    ) -> Result<(u64, Option<FrameFault>)> {
         let (bytes, compressed_bytes, lost) = match piece {
-            Piece::Frame { bytes, number, offset_bytes, content_bytes_max } => {
+            StreamPiece::Frame { bytes, number, offset_bytes, content_bytes_max } => {
                 slotpress_base::threads::panic_point("decoder");
                 let lost = match self.decode(&bytes, offset_bytes, content_bytes_max, to) {
                     Ok(()) => None,
@@ -84,7 +84,7 @@ impl FrameDecoder {
                 let compressed_bytes = bytes.len() as u64;
                 (bytes, compressed_bytes, lost)
             }
-            Piece::Content { mut bytes, compressed_bytes } => {
+            StreamPiece::Content { mut bytes, compressed_bytes } => {
                 std::mem::swap(to, &mut bytes);
                 (bytes, compressed_bytes, None)
             }

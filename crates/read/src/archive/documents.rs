@@ -37,7 +37,7 @@ pub fn parse_bank<R: BufRead>(fields: FieldReader<R>) -> Result<ParsedBank> {
 #[derive(Default)]
 pub struct DocumentReader {
     found: Documents,
-    current: Option<Pushed>,
+    current: Option<PushParser>,
     threads: usize,
 }
 
@@ -71,7 +71,7 @@ impl DocumentReader {
             },
             _ => return Ok(()),
         };
-        self.current = Some(Pushed::start(entry.content_bytes, parse)?);
+        self.current = Some(PushParser::start(entry.content_bytes, parse)?);
         self.threads = self.threads.saturating_add(1);
         Ok(())
     }
@@ -97,7 +97,7 @@ impl DocumentReader {
     /// Drops the current entry, whose content will not be complete: its document is unknown, not
     /// damaged.
     pub fn abandon(&mut self) {
-        drop(self.current.take().map(Pushed::finish));
+        drop(self.current.take().map(PushParser::finish));
     }
 
     pub fn finish(mut self) -> Documents {
@@ -116,16 +116,16 @@ impl Documents {
 }
 
 /// A parser to which bytes are pushed. It runs on a thread of its own.
-struct Pushed {
+struct PushParser {
     pieces: Sender<Vec<u8>>,
     thread: JoinHandle<Documents>,
 }
 
 /// Parses the content of an entry of this length.
-type Parse = fn(PieceReader, u64) -> Documents;
+type Parse = fn(ChannelReader, u64) -> Documents;
 
 /// Parses a document; a panic of the parser is an error of the document.
-fn checked<T>(fields: FieldReader<PieceReader>, parse: fn(FieldReader<PieceReader>) -> Result<T>) -> Result<T> {
+fn checked<T>(fields: FieldReader<ChannelReader>, parse: fn(FieldReader<ChannelReader>) -> Result<T>) -> Result<T> {
     guarded(|| {
         panic_point("document");
         parse(fields)
@@ -135,10 +135,10 @@ fn checked<T>(fields: FieldReader<PieceReader>, parse: fn(FieldReader<PieceReade
 /// Pieces in the channel: the parser is rarely slower than the reader.
 const PIECES_MAX: usize = 4;
 
-impl Pushed {
+impl PushParser {
     fn start(length_bytes: u64, parse: Parse) -> Result<Self> {
         let (pieces, received) = bounded(PIECES_MAX);
-        let reader = PieceReader { pieces: received, current: Vec::new(), at: 0 };
+        let reader = ChannelReader { pieces: received, current: Vec::new(), at: 0 };
         let work = move || parse(reader, length_bytes);
         let thread = Builder::new().spawn(work).map_err(|error| cannot_start(&error))?;
         Ok(Self { pieces, thread })
@@ -155,13 +155,13 @@ impl Pushed {
     }
 }
 
-struct PieceReader {
+struct ChannelReader {
     pieces: Receiver<Vec<u8>>,
     current: Vec<u8>,
     at: usize,
 }
 
-impl BufRead for PieceReader {
+impl BufRead for ChannelReader {
     fn fill_buf(&mut self) -> std::io::Result<&[u8]> {
         while self.at == self.current.len() {
             match self.pieces.recv() {
@@ -177,7 +177,7 @@ impl BufRead for PieceReader {
     }
 }
 
-impl Read for PieceReader {
+impl Read for ChannelReader {
     fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
         let count = copy_at_most(self.fill_buf()?, to);
         self.consume(count);

@@ -9,7 +9,7 @@ use slotpress_format::{
     TarEvent, read_bank_front,
 };
 
-use super::opened::Archive;
+use super::opened::OpenArchive;
 use super::range::read_range;
 use super::tail::Tail;
 use crate::Rule;
@@ -24,7 +24,7 @@ const FRONT_BYTES: usize = 64 * 1024;
 const TAR_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Front {
+pub struct BankFront {
     pub slot_time: Option<SlotTime>,
     /// Time of the newest blockhash, by the clock of the node that wrote the bank file.
     pub time: Option<SystemTime>,
@@ -33,7 +33,7 @@ pub struct Front {
 
 /// Reads slot duration and time from an archive's bank file; `None` if a short read does not reach
 /// them.
-pub fn of(archive: &Archive) -> Option<Front> {
+pub fn of(archive: &OpenArchive) -> Option<BankFront> {
     parse(&read(archive).ok()??)
 }
 
@@ -51,7 +51,7 @@ pub fn is_noted(tail: &Tail) -> bool {
 ///
 /// # Errors
 /// [`ErrorKind::Unsupported`], or the disk fails, or there is not enough memory.
-pub fn refuse_for_firedancer_only(archive: &Archive, is_below: bool) -> Result<()> {
+pub fn refuse_for_firedancer_only(archive: &OpenArchive, is_below: bool) -> Result<()> {
     let Some(bank) = bank(archive)? else { return Ok(()) };
     let rule = match is_below {
         true => (bank.lacks_stakes() && shares_slots(archive)?).then_some(Rule::SharedSlot),
@@ -65,7 +65,7 @@ pub fn refuse_for_firedancer_only(archive: &Archive, is_below: bool) -> Result<(
 ///
 /// # Errors
 /// The disk fails, or there is not enough memory.
-fn shares_slots(archive: &Archive) -> Result<bool> {
+fn shares_slots(archive: &OpenArchive) -> Result<bool> {
     let slot_of = |entry: &Entry| match entry.kind {
         EntryKind::Storage { slot, .. } => Some(slot),
         _ => None,
@@ -93,12 +93,12 @@ fn shares_slots(archive: &Archive) -> Result<bool> {
 ///
 /// # Errors
 /// The disk fails, or there is not enough memory.
-pub fn bank(archive: &Archive) -> Result<Option<BankFile>> {
+pub fn bank(archive: &OpenArchive) -> Result<Option<BankFile>> {
     Ok(read(archive)?.and_then(|(entry, front)| read_front(&entry, &front)))
 }
 
 /// The bank file's entry, and the first bytes of its content.
-fn read(archive: &Archive) -> Result<Option<(Entry, Vec<u8>)>> {
+fn read(archive: &OpenArchive) -> Result<Option<(Entry, Vec<u8>)>> {
     match &archive.tail {
         Some(tail) => Ok(read_by_index(archive, tail)),
         None => in_order(archive),
@@ -111,16 +111,16 @@ fn read_front(entry: &Entry, front: &[u8]) -> Option<BankFile> {
 
 /// Reads slot duration and time by the index; `None` if there is no index, or the bank file is
 /// damaged.
-pub fn by_index(archive: &Archive) -> Option<Front> {
+pub fn by_index(archive: &OpenArchive) -> Option<BankFront> {
     parse(&read_by_index(archive, archive.tail.as_ref()?)?)
 }
 
-fn parse((entry, front): &(Entry, Vec<u8>)) -> Option<Front> {
+fn parse((entry, front): &(Entry, Vec<u8>)) -> Option<BankFront> {
     let bank = read_front(entry, front)?;
     let per_slot = u64::try_from(bank.ns_per_slot).ok().map(Duration::from_nanos);
     let time_ms = Some(bank.blockhashes.newest_ms).filter(|time_ms| *time_ms > 0).map(Duration::from_millis);
     let time = time_ms.and_then(|time_ms| SystemTime::UNIX_EPOCH.checked_add(time_ms));
-    Some(Front {
+    Some(BankFront {
         slot_time: per_slot.and_then(|per_slot| SlotTime::new(per_slot, SlotTimeSource::BankFile)),
         time: time.filter(|time| *time <= clock::now()),
         epoch_schedule: Some(bank.epoch_schedule()),
@@ -128,7 +128,7 @@ fn parse((entry, front): &(Entry, Vec<u8>)) -> Option<Front> {
 }
 
 /// Decodes only the frames in which the bank file begins.
-fn read_by_index(archive: &Archive, tail: &Tail) -> Option<(Entry, Vec<u8>)> {
+fn read_by_index(archive: &OpenArchive, tail: &Tail) -> Option<(Entry, Vec<u8>)> {
     let is_bank = |entry: &&Entry| matches!(entry.kind, EntryKind::BankFile(_));
     let entry = *tail.index.entries.iter().find(is_bank)?;
     let before = tail.index.entries.iter().take_while(|entry| !is_bank(entry)).map(Entry::tar_bytes);
@@ -140,7 +140,7 @@ fn read_by_index(archive: &Archive, tail: &Tail) -> Option<(Entry, Vec<u8>)> {
 
 /// Finds the bank file's entry by decoding the beginning of the archive; `None` if the entry is not
 /// there.
-fn in_order(archive: &Archive) -> Result<Option<(Entry, Vec<u8>)>> {
+fn in_order(archive: &OpenArchive) -> Result<Option<(Entry, Vec<u8>)>> {
     let (mut bank, mut front, mut is_over) = (None, Vec::new(), false);
     let mut parser = EntryParser::new();
     decode_until(archive, &mut |bytes| {
@@ -162,7 +162,7 @@ fn in_order(archive: &Archive) -> Result<Option<(Entry, Vec<u8>)>> {
 }
 
 /// Decodes the beginning of an archive until `take` returns true. Does not report damage.
-fn decode_until(archive: &Archive, take: &mut dyn FnMut(&[u8]) -> Result<bool>) -> Result<()> {
+fn decode_until(archive: &OpenArchive, take: &mut dyn FnMut(&[u8]) -> Result<bool>) -> Result<()> {
     let mut is_enough = false;
     let result = archive.decode_in_order(1, &NoProgress, &mut |bytes| {
         is_enough = take(bytes)?;

@@ -14,11 +14,11 @@ use slotpress_base::threads::guarded;
 use slotpress_base::{Error, ErrorKind, Result, panic_point, spawn_workers};
 use slotpress_format::{EntryParser, TarEnd, TarEvent};
 
-use super::batches::{Batch, Batcher, visit_batches};
-use super::decode::{LostFrame, decode_in_order};
+use super::batches::{Batcher, StorageBatch, visit_batches};
+use super::decode::{FrameFault, decode_in_order};
 use super::documents::DocumentReader;
-use super::opened::{Pass, ReadArchive};
-use super::visit::{EntrySink, Problem, RecordVisitor, Visitor};
+use super::opened::{ArchivePass, ReadArchive};
+use super::visit::{EntrySink, ReadFault, RecordVisitor, Visitor};
 use super::walk::{FrameStatistics, SeenFrame};
 use crate::Compression;
 
@@ -28,7 +28,7 @@ const NOTHING_AFTER: &str = "nothing after the damage was read";
 pub fn read_in_order(
     input: Box<dyn Read + Send + '_>,
     compression: Compression,
-    pass: &Pass<'_>,
+    pass: &ArchivePass<'_>,
     visitor: &dyn Visitor,
     sink: Option<&mut (dyn EntrySink + '_)>,
 ) -> Result<ReadArchive> {
@@ -63,12 +63,12 @@ type Stop = Mutex<Option<Error>>;
 /// Starts the threads that visit records.
 fn start_workers<'scope, 'a: 'scope>(
     scope: &'scope Scope<'scope, '_>,
-    pass: &Pass<'_>,
+    pass: &ArchivePass<'_>,
     records: &'a dyn RecordVisitor,
     stop: &'scope Stop,
 ) -> Result<Batcher> {
-    let (batches, received) = bounded::<Batch>(pass.threads);
-    let (emptied, free) = bounded::<Batch>(pass.threads.saturating_mul(2).saturating_add(2));
+    let (batches, received) = bounded::<StorageBatch>(pass.threads);
+    let (emptied, free) = bounded::<StorageBatch>(pass.threads.saturating_mul(2).saturating_add(2));
     let worker = || {
         let (received, emptied) = (received.clone(), emptied.clone());
         move || {
@@ -89,7 +89,7 @@ fn start_workers<'scope, 'a: 'scope>(
 fn decode(
     input: Box<dyn Read + Send + '_>,
     compression: Compression,
-    pass: &Pass<'_>,
+    pass: &ArchivePass<'_>,
     reading: &mut EntryReader<'_, '_>,
     stop: &Stop,
 ) -> Result<FrameStatistics> {
@@ -137,14 +137,14 @@ impl EntryReader<'_, '_> {
         }
         let visitor = self.events.visitor;
         let Err(error) = result else { return Ok(()) };
-        visitor.problem(Problem::DamagedHeader { error: &error, offset_bytes: self.parser.position() })?;
+        visitor.fault(ReadFault::DamagedHeader { error: &error, offset_bytes: self.parser.position() })?;
         self.lose()
     }
 
     /// Reports a frame that does not decode, and ends the reading.
-    fn lose_frame(&mut self, (number, error): LostFrame) -> Result<()> {
+    fn lose_frame(&mut self, (number, error): FrameFault) -> Result<()> {
         let is_after_end = self.is_over();
-        self.events.visitor.problem(Problem::LostFrame { number, error: &error, is_after_end })?;
+        self.events.visitor.fault(ReadFault::LostFrame { number, error: &error, is_after_end })?;
         if !is_after_end {
             self.lose()?;
         }
@@ -155,7 +155,7 @@ impl EntryReader<'_, '_> {
     fn lose(&mut self) -> Result<()> {
         self.events.abandon();
         self.is_lost = true;
-        self.events.visitor.problem(Problem::LostRecords { which: NOTHING_AFTER })
+        self.events.visitor.fault(ReadFault::LostRecords { which: NOTHING_AFTER })
     }
 
     /// True behind the end of the tar stream.
@@ -179,18 +179,18 @@ impl EntryReader<'_, '_> {
             Ok(frames) => {
                 read.frames = frames;
                 if !is_lost {
-                    Problem::of_end(&parser, &mut |problem| visitor.problem(problem))?;
+                    ReadFault::of_end(&parser, &mut |fault| visitor.fault(fault))?;
                     read.is_whole |= parser.is_between_entries();
                     if !read.is_whole {
-                        visitor.problem(Problem::LostRecords { which: NOTHING_AFTER })?;
+                        visitor.fault(ReadFault::LostRecords { which: NOTHING_AFTER })?;
                     }
                 }
             }
             Err(_) if is_ended => {}
             Err(error) if error.kind() == ErrorKind::Damaged => {
-                visitor.problem(Problem::Unreadable { error: &error, is_after_end: is_over })?;
+                visitor.fault(ReadFault::Unreadable { error: &error, is_after_end: is_over })?;
                 if !is_over {
-                    visitor.problem(Problem::LostRecords { which: NOTHING_AFTER })?;
+                    visitor.fault(ReadFault::LostRecords { which: NOTHING_AFTER })?;
                 }
             }
             Err(error) => return Err(error),

@@ -1,6 +1,6 @@
 //! Reads archives from any source, written by any program.
 //!
-//! [`Archive::open`] reads the first bytes and, if there is one, the index. Then one of two loops
+//! [`OpenArchive::open`] reads the first bytes and, if there is one, the index. Then one of two loops
 //! reads the archive: `by_index`, in which every worker reads frames independently, or
 //! [`in_order`], which reads a stream. Both report to a [`Visitor`], which decides what is an
 //! error.
@@ -28,15 +28,15 @@ pub mod tail;
 pub mod visit;
 pub mod walk;
 
-pub use opened::{Archive, NamedArchive, Pass, ReadArchive};
+pub use opened::{ArchivePass, NamedArchive, OpenArchive, ReadArchive};
 use slotpress_base::Result;
 
 use crate::archive::by_index::read_by_index;
 use crate::{Visitor, read_in_order};
 
-impl Archive {
+impl OpenArchive {
     /// Reads the archive by its index if there is one to follow, else in order.
-    pub fn read(&self, pass: &Pass<'_>, visitor: &dyn Visitor) -> Result<ReadArchive> {
+    pub fn read(&self, pass: &ArchivePass<'_>, visitor: &dyn Visitor) -> Result<ReadArchive> {
         match &self.tail {
             Some(tail) => read_by_index(self, tail, pass, visitor),
             None => {

@@ -15,7 +15,7 @@ use super::walk::FrameStatistics;
 use crate::{Compression, Documents, LocalFile, SharedSource, Tail};
 
 #[derive(Debug)]
-pub struct Archive {
+pub struct OpenArchive {
     pub source: SharedSource,
     pub name: Option<ArchiveName>,
     pub compression: Compression,
@@ -25,7 +25,7 @@ pub struct Archive {
     pub io_policy: IoPolicy,
 }
 
-pub struct Pass<'a> {
+pub struct ArchivePass<'a> {
     pub threads: usize,
     /// Workers that decode when the archive is read in order; `threads` if `None`.
     pub decoders: Option<usize>,
@@ -38,7 +38,7 @@ pub struct Pass<'a> {
     pub progress: &'a dyn Progress,
 }
 
-impl<'a> Pass<'a> {
+impl<'a> ArchivePass<'a> {
     pub fn new(threads: usize, progress: &'a dyn Progress) -> Self {
         let threads = threads.max(1);
         Self { threads, decoders: None, is_wanted_only: false, is_newest_first: false, checks_hashes: false, progress }
@@ -59,7 +59,7 @@ pub struct ReadArchive {
     pub is_of_firedancer: bool,
 }
 
-impl Archive {
+impl OpenArchive {
     /// Opens the archive in a file, and reads its index.
     pub fn open(path: &Path, io_policy: &IoPolicy) -> Result<Self> {
         let source = LocalFile::open(path)?;
@@ -171,10 +171,10 @@ impl NamedArchive {
     ///
     /// # Errors
     /// It cannot be read, or is not an archive by its first bytes.
-    pub(crate) fn open(&self, io_policy: &IoPolicy) -> Result<Archive> {
+    pub(crate) fn open(&self, io_policy: &IoPolicy) -> Result<OpenArchive> {
         let mut archive = match &self.source {
-            Some(source) => Archive::of_source(source.clone(), None, io_policy)?,
-            None => Archive::open(&self.path, io_policy)?,
+            Some(source) => OpenArchive::of_source(source.clone(), None, io_policy)?,
+            None => OpenArchive::open(&self.path, io_policy)?,
         };
         archive.name = self.name.clone();
         Ok(archive)

@@ -5,17 +5,17 @@ use slotpress_base::bytes::count;
 use slotpress_base::{Error, Result, copy_at_most, to_usize};
 
 use super::decode::FrameDecoder;
-use super::opened::Archive;
-use super::source::Pieces;
+use super::opened::OpenArchive;
+use super::source::PieceReader;
 
 /// Fills `to` with tar bytes that begin at `offset_bytes`. The archive must have an index.
 ///
 /// # Errors
 /// The frames do not decode, or do not hold what the seek table says.
-pub fn read_range(archive: &Archive, mut offset_bytes: u64, mut to: &mut [u8]) -> Result<()> {
+pub fn read_range(archive: &OpenArchive, mut offset_bytes: u64, mut to: &mut [u8]) -> Result<()> {
     let contradiction = || Error::damaged("the archive's index does not fit its frames");
     let mut frames = archive.tail.as_ref().map(|tail| tail.frames.as_slice()).unwrap_or_default().iter();
-    let pieces = Pieces::new(archive.source.as_ref(), archive.io_policy.io_hint);
+    let pieces = PieceReader::new(archive.source.as_ref(), archive.io_policy.io_hint);
     let mut decoder = FrameDecoder::new()?;
     let (mut compressed, mut content, mut end) = (Vec::new(), Vec::new(), 0u64);
     while !to.is_empty() {

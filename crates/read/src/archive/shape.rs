@@ -19,10 +19,10 @@ use super::compression::{Compression, sniff};
 use super::peeker::cut_off;
 use super::source::{Source, SourceStream};
 use super::streams::StreamPieces;
-use super::walk::{Piece, Recycler, WHOLE_FRAME_BYTES_MAX, undecodable};
+use super::walk::{Recycler, StreamPiece, WHOLE_FRAME_BYTES_MAX, undecodable};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct ArchiveShape {
     pub compression: Compression,
     pub length_bytes: u64,
     pub has_hashes: bool,
@@ -36,17 +36,17 @@ const BLOCKS_PER_LOOK: u64 = 1024;
 /// # Errors
 /// It is not an archive, or cut off ([`Damaged`](ErrorKind::Damaged)); it cannot be read; an
 /// interrupt.
-pub fn walk_shape(source: &dyn Source, progress: &dyn Progress) -> Result<Shape> {
+pub fn walk_shape(source: &dyn Source, progress: &dyn Progress) -> Result<ArchiveShape> {
     let mut start = [0; BLOCK];
     let read = read_up_to(source, &mut start, 0)?;
     let compression = sniff(split_at_most(&start, read).0)?;
     match compression {
-        Compression::Zstd => Frames { source, progress, blocks: 0, last: None, has_hashes: false }.walk(),
+        Compression::Zstd => FrameWalk { source, progress, blocks: 0, last: None, has_hashes: false }.walk(),
         other => walk_stream(source, other, progress),
     }
 }
 
-struct Frames<'a> {
+struct FrameWalk<'a> {
     source: &'a dyn Source,
     progress: &'a dyn Progress,
     blocks: u64,
@@ -55,8 +55,8 @@ struct Frames<'a> {
     has_hashes: bool,
 }
 
-impl Frames<'_> {
-    fn walk(mut self) -> Result<Shape> {
+impl FrameWalk<'_> {
+    fn walk(mut self) -> Result<ArchiveShape> {
         let mut at = 0u64;
         loop {
             let mut bytes = [0; FRAME_HEADER_BYTES_MAX];
@@ -93,7 +93,7 @@ impl Frames<'_> {
             self.check_end(last, content_bytes_max)?;
         }
         let has_hashes = self.has_hashes;
-        Ok(Shape { compression: Compression::Zstd, length_bytes: at, has_hashes })
+        Ok(ArchiveShape { compression: Compression::Zstd, length_bytes: at, has_hashes })
     }
 
     /// Returns the end of a frame, and an upper bound of its decoded length.
@@ -135,19 +135,19 @@ impl Frames<'_> {
 }
 
 /// Decodes a stream to its end, and checks the zeros there.
-fn walk_stream(source: &dyn Source, compression: Compression, progress: &dyn Progress) -> Result<Shape> {
+fn walk_stream(source: &dyn Source, compression: Compression, progress: &dyn Progress) -> Result<ArchiveShape> {
     let mut reader = SourceStream::new(source);
     let recycler = Recycler::default();
     let mut end: Vec<u8> = Vec::new();
     for piece in StreamPieces::new(&mut reader, compression, recycler.clone()) {
         progress.check()?;
-        let (Piece::Content { bytes, .. } | Piece::Frame { bytes, .. }) = piece?;
+        let (StreamPiece::Content { bytes, .. } | StreamPiece::Frame { bytes, .. }) = piece?;
         end.extend_from_slice(&bytes);
         end.drain(..end.len().saturating_sub(END_OF_ARCHIVE.len()));
         recycler.give(bytes);
     }
     check_zeros(&end)?;
-    Ok(Shape { compression, length_bytes: reader.position, has_hashes: false })
+    Ok(ArchiveShape { compression, length_bytes: reader.position, has_hashes: false })
 }
 
 fn check_zeros(end: &[u8]) -> Result<()> {
@@ -185,7 +185,7 @@ pub(super) mod tests {
     use super::*;
     use crate::LocalFile;
 
-    fn walk(bytes: &[u8]) -> Result<Shape> {
+    fn walk(bytes: &[u8]) -> Result<ArchiveShape> {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("archive");
         std::fs::write(&path, bytes).expect("written");

@@ -157,13 +157,13 @@ impl Read for SourceStream<'_> {
 
 /// Reads pieces of a source on any thread in any order, with the given page cache policy.
 #[derive(Debug)]
-pub struct Pieces<'a> {
+pub struct PieceReader<'a> {
     source: &'a dyn Source,
     file: Option<(&'a File, u64)>,
     hint: IoHint,
 }
 
-impl<'a> Pieces<'a> {
+impl<'a> PieceReader<'a> {
     pub fn new(source: &'a dyn Source, hint: IoHint) -> Self {
         Self { source, file: source.file().zip(source.length_bytes()), hint }
     }

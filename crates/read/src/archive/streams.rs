@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use slotpress_base::{Error, Result};
 
-use crate::archive::walk::Piece;
+use crate::archive::walk::StreamPiece;
 use crate::{Compression, Recycler};
 
 /// Buffer of the only reader: disks are faster with large reads.
@@ -18,7 +18,7 @@ const PIECE_BYTES: u64 = 1024 * 1024;
 
 pub struct StreamPieces<'a> {
     decoder: Box<dyn Read + Send + 'a>,
-    input: Arc<InputState>,
+    input: Arc<InputCount>,
     recycler: Recycler,
     counted_bytes: u64,
 }
@@ -27,7 +27,7 @@ impl<'a> StreamPieces<'a> {
     /// Decodes `input`. Passes zstd unchanged, which [`walk`](super::walk) decodes.
     pub fn new(input: impl Read + Send + 'a, compression: Compression, recycler: Recycler) -> Self {
         let inner = BufReader::with_capacity(READ_BUFFER_BYTES, input);
-        let input = Counted { inner, state: Arc::default() };
+        let input = CountingReader { inner, state: Arc::default() };
         let state = input.state.clone();
         let decoder: Box<dyn Read + Send + 'a> = match compression {
             Compression::None | Compression::Zstd => Box::new(input),
@@ -38,7 +38,7 @@ impl<'a> StreamPieces<'a> {
         Self { decoder, input: state, recycler, counted_bytes: 0 }
     }
 
-    fn next_piece(&mut self) -> Result<Option<Piece>> {
+    fn next_piece(&mut self) -> Result<Option<StreamPiece>> {
         let mut bytes = self.recycler.take();
         let read = self.decoder.as_mut().take(PIECE_BYTES).read_to_end(&mut bytes);
         let read_bytes = self.input.bytes.load(Relaxed);
@@ -53,12 +53,12 @@ impl<'a> StreamPieces<'a> {
         }
         let compressed_bytes = read_bytes.saturating_sub(self.counted_bytes);
         self.counted_bytes = read_bytes;
-        Ok((!bytes.is_empty()).then_some(Piece::Content { bytes, compressed_bytes }))
+        Ok((!bytes.is_empty()).then_some(StreamPiece::Content { bytes, compressed_bytes }))
     }
 }
 
 impl Iterator for StreamPieces<'_> {
-    type Item = Result<Piece>;
+    type Item = Result<StreamPiece>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.next_piece().transpose()
@@ -67,17 +67,17 @@ impl Iterator for StreamPieces<'_> {
 
 /// Number of bytes read, and whether a read failed. A failed read is not the decoder's error.
 #[derive(Default)]
-struct InputState {
+struct InputCount {
     bytes: AtomicU64,
     has_failed: AtomicBool,
 }
 
-struct Counted<R> {
+struct CountingReader<R> {
     inner: R,
-    state: Arc<InputState>,
+    state: Arc<InputCount>,
 }
 
-impl<R: Read> Read for Counted<R> {
+impl<R: Read> Read for CountingReader<R> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(to);
         match &read {

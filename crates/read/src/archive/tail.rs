@@ -49,14 +49,14 @@ impl DataFrame {
 #[derive(Debug)]
 pub struct Tail {
     pub index: Index,
-    pub hashes: Option<Hashes>,
+    pub hashes: Option<TailHashes>,
     pub frames: Vec<DataFrame>,
     /// Length of index and seek table.
     pub skippable_bytes: u64,
 }
 
 #[derive(Debug)]
-pub struct Hashes {
+pub struct TailHashes {
     /// Hash of each data frame.
     pub frames: Vec<FrameHash>,
     /// Hash over the tail; stands for all bytes of the archive.
@@ -124,7 +124,7 @@ impl Tail {
             hashes if hashes.is_empty() => None,
             hashes if hashes.len() == frames.len() => {
                 let root = Root::new(length_bytes, [last.get(index_at..length_bytes)?]);
-                Some(Hashes { frames: hashes, root, offset_bytes: index_at })
+                Some(TailHashes { frames: hashes, root, offset_bytes: index_at })
             }
             _ => return Err(Error::damaged("the archive's index is damaged: not one hash for each frame")),
         };

@@ -1,7 +1,7 @@
 //! Interface between the two loops that read archives ([`in_order`](super::in_order), `by_index`)
 //! and the code that uses the contents.
 //!
-//! A [`Visitor`] decides the use of each entry and judges problems. Its [`EntrySink`]s receive
+//! A [`Visitor`] decides the use of each entry and judges faults. Its [`EntrySink`]s receive
 //! contents as they are decoded, and its [`RecordVisitor`] the records of storages, on all workers.
 
 use slotpress_base::{Error, Result};
@@ -31,7 +31,7 @@ impl EntryUse {
 }
 
 #[derive(Debug)]
-pub enum Problem<'a> {
+pub enum ReadFault<'a> {
     /// A frame does not decode. In an archive without an index, reading ends there.
     LostFrame {
         /// Number among the frames that hold tar data, from 0.
@@ -51,7 +51,7 @@ pub enum Problem<'a> {
     LostRecords { which: &'static str },
 }
 
-impl Problem<'_> {
+impl ReadFault<'_> {
     pub fn into_error(self) -> Error {
         match self {
             Self::LostFrame { error, .. }
@@ -67,7 +67,7 @@ impl Problem<'_> {
     }
 
     /// Reports how the tar stream ends, if it does not end cleanly.
-    pub(super) fn of_end(parser: &EntryParser, tell: &mut dyn FnMut(Problem<'_>) -> Result<()>) -> Result<()> {
+    pub(super) fn of_end(parser: &EntryParser, tell: &mut dyn FnMut(ReadFault<'_>) -> Result<()>) -> Result<()> {
         let end = parser.end();
         if end == TarEnd::Clean {
             return Ok(());
@@ -78,11 +78,11 @@ impl Problem<'_> {
                 .with_hint("Agave ignores them, others refuse the archive: find out where they come from"),
             Ok(()) => Error::damaged("too many zeros follow the end of the tar stream"),
         };
-        tell(Problem::End { parser, error: &error })
+        tell(ReadFault::End { parser, error: &error })
     }
 }
 
-/// Decides the use of entries and judges problems. All workers share it.
+/// Decides the use of entries and judges faults. All workers share it.
 pub trait Visitor: Sync {
     /// Called for every entry in the order of the archive, before its content; returns the use of
     /// the entry. When reading by the index, all entries come before any content.
@@ -95,10 +95,10 @@ pub trait Visitor: Sync {
         Ok(())
     }
 
-    /// Called for every problem. An error ends the reading; otherwise it goes on as far as
+    /// Called for every fault. An error ends the reading; otherwise it goes on as far as
     /// possible.
-    fn problem(&self, problem: Problem<'_>) -> Result<()> {
-        Err(problem.into_error())
+    fn fault(&self, fault: ReadFault<'_>) -> Result<()> {
+        Err(fault.into_error())
     }
 
     /// Makes a sink: one for each frame when reading by the index, or one for the whole archive

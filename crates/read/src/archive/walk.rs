@@ -28,7 +28,7 @@ pub const WHOLE_FRAME_BYTES_MAX: u64 = 64 * 1024 * 1024;
 const STREAM_PIECE_BYTES: usize = 1024 * 1024;
 
 #[derive(Debug)]
-pub enum Piece {
+pub enum StreamPiece {
     Frame {
         bytes: Vec<u8>,
         /// Number among the frames with content, from 0.
@@ -131,7 +131,7 @@ impl<'a, R: Read> FrameWalker<'a, R> {
         (self.on_frame)(SeenFrame { number, offset_bytes, start, is_index })
     }
 
-    fn next_piece(&mut self) -> Result<Option<Piece>> {
+    fn next_piece(&mut self) -> Result<Option<StreamPiece>> {
         loop {
             if self.streamed.is_some() {
                 return self.continue_streamed().map(Some);
@@ -159,7 +159,7 @@ impl<'a, R: Read> FrameWalker<'a, R> {
     }
 
     /// Reads a whole frame, or prepares to stream it if it turns out to be large.
-    fn start_frame(&mut self, header: &FrameHeader, number: u64, offset_bytes: u64) -> Result<Option<Piece>> {
+    fn start_frame(&mut self, header: &FrameHeader, number: u64, offset_bytes: u64) -> Result<Option<StreamPiece>> {
         let mut bytes = self.recycler.take();
         let stated = header.content_bytes;
         let mut is_small = stated.is_none_or(|content| content <= WHOLE_FRAME_BYTES_MAX);
@@ -177,7 +177,7 @@ impl<'a, R: Read> FrameWalker<'a, R> {
                 }
                 let bound = blocks.saturating_mul(header.block_bytes_max);
                 let content_bytes_max = stated.unwrap_or(bound);
-                return Ok(Some(Piece::Frame { bytes, number, offset_bytes, content_bytes_max }));
+                return Ok(Some(StreamPiece::Frame { bytes, number, offset_bytes, content_bytes_max }));
             }
             is_small = match stated {
                 // zstd never compresses to more than this bound.
@@ -193,7 +193,7 @@ impl<'a, R: Read> FrameWalker<'a, R> {
         Ok(None)
     }
 
-    fn continue_streamed(&mut self) -> Result<Piece> {
+    fn continue_streamed(&mut self) -> Result<StreamPiece> {
         let mut content = self.recycler.take();
         let Some(frame) = &mut self.streamed else { return Err(self.cut_off()) };
         content.reserve(STREAM_PIECE_BYTES);
@@ -223,7 +223,7 @@ impl<'a, R: Read> FrameWalker<'a, R> {
         if is_end {
             self.streamed = None;
         }
-        Ok(Piece::Content { bytes: content, compressed_bytes })
+        Ok(StreamPiece::Content { bytes: content, compressed_bytes })
     }
 
     fn cut_off(&self) -> Error {
@@ -232,7 +232,7 @@ impl<'a, R: Read> FrameWalker<'a, R> {
 }
 
 impl<R: Read> Iterator for FrameWalker<'_, R> {
-    type Item = Result<Piece>;
+    type Item = Result<StreamPiece>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.next_piece().transpose()
@@ -278,11 +278,11 @@ mod tests {
         let mut content = Vec::new();
         for piece in walker(stream) {
             match piece? {
-                Piece::Frame { bytes, content_bytes_max, .. } => content.extend(
+                StreamPiece::Frame { bytes, content_bytes_max, .. } => content.extend(
                     zstd::bulk::decompress(&bytes, content_bytes_max as usize)
                         .map_err(|error| Error::damaged(error.to_string()))?,
                 ),
-                Piece::Content { bytes, .. } => content.extend(bytes),
+                StreamPiece::Content { bytes, .. } => content.extend(bytes),
             }
         }
         Ok(content)
@@ -331,7 +331,7 @@ mod tests {
         let content: Vec<u8> = (0..WHOLE_FRAME_BYTES_MAX as u32 / 4 + 100_000).flat_map(u32::to_le_bytes).collect();
         let stream = zstd::stream::encode_all(content.as_slice(), 1).expect("compresses");
         let mut pieces = walker(&stream);
-        assert!(matches!(pieces.next(), Some(Ok(Piece::Content { .. }))));
+        assert!(matches!(pieces.next(), Some(Ok(StreamPiece::Content { .. }))));
         assert!(decode(&stream).expect("a good stream") == content);
         assert!(decode(&stream[..stream.len() - 1]).is_err());
     }

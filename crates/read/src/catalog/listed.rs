@@ -37,23 +37,23 @@ pub struct ListedArchive {
 /// Contents of a server's list.
 #[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Listed {
+pub struct ArchiveList {
     pub archives: Vec<ListedArchive>,
     pub slot_time: SlotTime,
     pub epoch_schedule: Option<EpochSchedule>,
 }
 
 #[derive(Deserialize)]
-struct List {
+struct ListJson {
     version: u32,
     slot_ms: Option<u64>,
     slot_time_source: Option<SlotTimeSource>,
     epoch_schedule: Option<EpochSchedule>,
-    archives: Vec<Entry>,
+    archives: Vec<EntryJson>,
 }
 
 #[derive(Deserialize)]
-struct Entry {
+struct EntryJson {
     name: String,
     size_bytes: Option<u64>,
     modified_unix_seconds: Option<u64>,
@@ -67,8 +67,8 @@ struct Entry {
 
 /// Parses a list; `None` if the document is not a list of the known version. Skips entries that are
 /// not named like an archive.
-pub fn parse_list(document: &[u8]) -> Option<Listed> {
-    let list: List = serde_json::from_slice(document).ok()?;
+pub fn parse_list(document: &[u8]) -> Option<ArchiveList> {
+    let list: ListJson = serde_json::from_slice(document).ok()?;
     if list.version != LISTING_VERSION {
         return None;
     }
@@ -88,13 +88,13 @@ pub fn parse_list(document: &[u8]) -> Option<Listed> {
     let told = list.slot_ms.zip(list.slot_time_source);
     let slot_time = told.and_then(|(slot_ms, source)| SlotTime::new(Duration::from_millis(slot_ms), source));
     let (slot_time, epoch_schedule) = (slot_time.unwrap_or_default(), list.epoch_schedule);
-    Some(Listed { archives: listed.collect(), slot_time, epoch_schedule })
+    Some(ArchiveList { archives: listed.collect(), slot_time, epoch_schedule })
 }
 
 impl Catalog {
     /// Takes over why archives stay.
     #[doc(hidden)]
-    pub fn take_reasons(&mut self, listed: &Listed) {
+    pub fn take_reasons(&mut self, listed: &ArchiveList) {
         let of: BTreeMap<String, Option<KeepReason>> =
             listed.archives.iter().map(|listed| (listed.name.to_string(), listed.kept_because)).collect();
         for archive in &mut self.archives {
@@ -104,7 +104,7 @@ impl Catalog {
 
     /// A catalog of the archives that the server at `url` lists.
     #[doc(hidden)]
-    pub fn of_listing(listed: Listed, url: &str) -> Self {
+    pub fn of_listing(listed: ArchiveList, url: &str) -> Self {
         let catalog = Self::new(listed.archives.into_iter().map(|listed| {
             let ns = |seconds: u64| seconds.saturating_mul(1_000_000_000);
             Archive {

@@ -83,7 +83,7 @@ pub struct FileId {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Fault {
+pub enum FileFault {
     /// It has no bytes.
     Empty,
     /// Its first bytes are not those of an archive.
@@ -94,7 +94,7 @@ pub enum Fault {
     Unreadable,
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for FileFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Empty => "it is empty",
@@ -108,20 +108,20 @@ impl fmt::Display for Fault {
 /// An unusable file that is named like an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Unusable {
+pub struct UnusableFile {
     /// The file.
     pub archive: Archive,
     /// What is wrong with it.
-    pub fault: Fault,
+    pub fault: FileFault,
 }
 
-impl fmt::Display for Unusable {
+impl fmt::Display for UnusableFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} is not used: {}", self.archive.path().shown(), self.fault)
     }
 }
 
-impl Serialize for Unusable {
+impl Serialize for UnusableFile {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         let mut fields = serializer.serialize_struct("Unusable", 6)?;
         fields.serialize_field("name", &self.archive.name)?;
@@ -222,7 +222,7 @@ pub struct NodeChoice<'a> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Catalog {
     archives: Vec<Archive>,
-    unusable: Vec<Unusable>,
+    unusable: Vec<UnusableFile>,
     /// Duration of slots, if it was read.
     #[doc(hidden)]
     pub slot_time: SlotTime,
@@ -259,7 +259,7 @@ impl Catalog {
     /// store. Empty ones are unusable.
     pub fn by_length(archives: impl IntoIterator<Item = Archive>) -> Self {
         let (archives, empty): (Vec<_>, Vec<_>) = archives.into_iter().partition(|archive| archive.size_bytes > 0);
-        let unusable = empty.into_iter().map(|archive| Unusable { archive, fault: Fault::Empty }).collect();
+        let unusable = empty.into_iter().map(|archive| UnusableFile { archive, fault: FileFault::Empty }).collect();
         Self { unusable, ..Self::new(archives) }
     }
 
@@ -296,7 +296,7 @@ impl Catalog {
     }
 
     /// Files that are named like an archive but unusable; never counted among the archives.
-    pub fn unusable(&self) -> &[Unusable] {
+    pub fn unusable(&self) -> &[UnusableFile] {
         &self.unusable
     }
 

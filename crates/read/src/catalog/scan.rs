@@ -13,12 +13,12 @@ use rustix::io::Errno;
 use slotpress_base::{Error, IoContext, IoPolicy, KeptDir, Result, ShowPath};
 use slotpress_format::{ArchiveName, LISTING_PATH};
 
-use super::listed::{INDEX_BYTES_MAX, Listed, parse_list};
+use super::listed::{ArchiveList, INDEX_BYTES_MAX, parse_list};
 use super::usable::judge_file;
-use super::{Archive, Catalog, Fault, FileId, REMOTE, Unusable, unix_ns};
+use super::{Archive, Catalog, FileFault, FileId, REMOTE, UnusableFile, unix_ns};
 use crate::LocalFile;
-use crate::archive::Archive as OpenArchive;
-use crate::archive::front::{self, Front};
+use crate::archive::OpenArchive;
+use crate::archive::front::{self, BankFront};
 
 /// Limit on the archives of one scan: validators keep six, mirrors some hundreds.
 const ARCHIVES_MAX: usize = 10_000;
@@ -61,10 +61,10 @@ pub fn scan_names(dirs: &[PathBuf]) -> Result<Catalog> {
 
 /// Judges all archives of the directories. Returns the usable ones, with their frame hashes, and
 /// the unusable ones.
-fn judged(dirs: &[PathBuf], known: &Catalog) -> Result<(Vec<Archive>, Vec<Unusable>)> {
+fn judged(dirs: &[PathBuf], known: &Catalog) -> Result<(Vec<Archive>, Vec<UnusableFile>)> {
     // By their paths: `serve` looks each second, and a directory may have thousands of archives.
     let known_usable: HashMap<PathBuf, &Archive> = known.archives.iter().map(|one| (one.path(), one)).collect();
-    let known_unusable: HashMap<PathBuf, &Unusable> =
+    let known_unusable: HashMap<PathBuf, &UnusableFile> =
         known.unusable.iter().map(|one| (one.archive.path(), one)).collect();
     let (mut archives, mut unusable) = (Vec::new(), Vec::new());
     for archive in archives_of(dirs)? {
@@ -78,13 +78,13 @@ fn judged(dirs: &[PathBuf], known: &Catalog) -> Result<(Vec<Archive>, Vec<Unusab
         }
         // A file that could not be read may be readable now.
         let known = known_unusable.get(&path).filter(|known| is_same(&known.archive));
-        if let Some(known) = known.filter(|known| known.fault != Fault::Unreadable) {
+        if let Some(known) = known.filter(|known| known.fault != FileFault::Unreadable) {
             unusable.push((*known).clone());
             continue;
         }
         match judge_file(&archive) {
             Ok(hashes) => archives.push(Archive { hashes, ..archive }),
-            Err(fault) => unusable.push(Unusable { archive, fault }),
+            Err(fault) => unusable.push(UnusableFile { archive, fault }),
         }
     }
     unusable.sort_by_cached_key(|unusable| unusable.archive.order());
@@ -134,7 +134,7 @@ fn look_for_times_of(newest_max: usize, catalog: &mut Catalog, known: &Catalog) 
     }
 }
 
-fn front_of(archive: &Archive) -> Option<Front> {
+fn front_of(archive: &Archive) -> Option<BankFront> {
     let (file, _) = archive.open().ok()?;
     let source = LocalFile::new(archive.path(), file, archive.size_bytes);
     let io_policy = IoPolicy::default();
@@ -145,13 +145,13 @@ fn front_of(archive: &Archive) -> Option<Front> {
 /// index that is missing or cannot be read says nothing.
 pub fn look_for_reasons(catalog: &mut Catalog, dirs: &[PathBuf]) {
     let of_dir = |dir: &PathBuf| index_of(dir).unwrap_or_default();
-    catalog.take_reasons(&Listed {
+    catalog.take_reasons(&ArchiveList {
         archives: dirs.iter().flat_map(|dir| of_dir(dir).archives).collect(),
-        ..Listed::default()
+        ..ArchiveList::default()
     });
 }
 
-fn index_of(dir: &Path) -> Option<Listed> {
+fn index_of(dir: &Path) -> Option<ArchiveList> {
     let (below, name) = LISTING_PATH.trim_start_matches('/').rsplit_once('/')?;
     let (file, mut document) = (KeptDir::open(&dir.join(below)).ok()?.open_file(name).ok()?, Vec::new());
     file.take(INDEX_BYTES_MAX).read_to_end(&mut document).ok()?;

@@ -352,16 +352,16 @@ fn unusable_files_are_listed_apart() {
     let mut tar = tar::Builder::new(Vec::new());
     tar.append_data(&mut header, "version", b"1.2.0".as_slice()).expect("appended");
     let tar = tar.into_inner().expect("ended");
-    let cases: [(&str, Vec<u8>, Option<Fault>); 9] = [
-        ("tar.zst", Vec::new(), Some(Fault::Empty)),
-        ("tar.zst", vec![0; 5000], Some(Fault::NotAnArchive)),
-        ("tar.lz4", vec![0; 5000], Some(Fault::NotAnArchive)),
-        ("tar", vec![0; 5120], Some(Fault::NotAnArchive)),
-        ("tar.zst", b"<html>busy</html>".to_vec(), Some(Fault::NotAnArchive)),
+    let cases: [(&str, Vec<u8>, Option<FileFault>); 9] = [
+        ("tar.zst", Vec::new(), Some(FileFault::Empty)),
+        ("tar.zst", vec![0; 5000], Some(FileFault::NotAnArchive)),
+        ("tar.lz4", vec![0; 5000], Some(FileFault::NotAnArchive)),
+        ("tar", vec![0; 5120], Some(FileFault::NotAnArchive)),
+        ("tar.zst", b"<html>busy</html>".to_vec(), Some(FileFault::NotAnArchive)),
         ("tar.lz4", lz4.clone(), None),
-        ("tar.lz4", [&lz4[..7], &[9; 20]].concat(), Some(Fault::Cut)),
+        ("tar.lz4", [&lz4[..7], &[9; 20]].concat(), Some(FileFault::Cut)),
         ("tar", tar.clone(), None),
-        ("tar", tar[..tar.len() - 1].to_vec(), Some(Fault::Cut)),
+        ("tar", tar[..tar.len() - 1].to_vec(), Some(FileFault::Cut)),
     ];
     fs::create_dir(dir.path().join("remote")).expect("created");
     for (slot, (extension, content, fault)) in (1..).zip(&cases) {
@@ -385,4 +385,4 @@ fn unusable_files_are_listed_apart() {
 
 use rustix::fs::FileType as FileKind;
 
-use super::Fault;
+use super::FileFault;

@@ -6,7 +6,7 @@ use std::io;
 use slotpress_base::{ErrorKind, IoHint, Result, split_at_most};
 use slotpress_format::{BLOCK, BLOCK_BYTES};
 
-use super::{Archive, Fault, FrameHashes};
+use super::{Archive, FileFault, FrameHashes};
 use crate::archive::compression::sniff;
 use crate::archive::cut::is_plainly_cut;
 use crate::rules::pair::rebased_on;
@@ -18,20 +18,20 @@ use crate::{Compression, LocalFile, Source, Tail, first_read_at};
 ///
 /// # Errors
 /// The fault.
-pub fn judge(source: &dyn Source) -> Result<Option<FrameHashes>, Fault> {
+pub fn judge(source: &dyn Source) -> Result<Option<FrameHashes>, FileFault> {
     let mut start = [0; BLOCK];
-    let read = source.read_up_to(&mut start, 0).map_err(|_| Fault::Unreadable)?;
+    let read = source.read_up_to(&mut start, 0).map_err(|_| FileFault::Unreadable)?;
     if read == 0 {
-        return Err(Fault::Empty);
+        return Err(FileFault::Empty);
     }
-    let compression = sniff(split_at_most(&start, read).0).map_err(|_| Fault::NotAnArchive)?;
+    let compression = sniff(split_at_most(&start, read).0).map_err(|_| FileFault::NotAnArchive)?;
     let length_bytes = source.length_bytes().unwrap_or_default();
     let end = first_read_at(length_bytes)..length_bytes;
     let _behind = source.file().map(|file| IoHint::Gentle.read_behind(file, &end, length_bytes));
     let tail = match Tail::read(source) {
         Ok(tail) => tail,
         Err(error) if error.kind() == ErrorKind::Damaged => None,
-        Err(_) => return Err(Fault::Unreadable),
+        Err(_) => return Err(FileFault::Unreadable),
     };
     if let Some(tail) = tail
         && let Some(hashes) = tail.hashes
@@ -41,12 +41,12 @@ pub fn judge(source: &dyn Source) -> Result<Option<FrameHashes>, Fault> {
         return Ok(Some(FrameHashes { root, offset_bytes, frames, rebased_on }));
     }
     let is_cut = match compression {
-        Compression::Zstd => is_plainly_cut(source).map_err(|_| Fault::Unreadable)?,
-        Compression::Lz4 => !has_end_mark(source, length_bytes).map_err(|_| Fault::Unreadable)?,
+        Compression::Zstd => is_plainly_cut(source).map_err(|_| FileFault::Unreadable)?,
+        Compression::Lz4 => !has_end_mark(source, length_bytes).map_err(|_| FileFault::Unreadable)?,
         Compression::None => !length_bytes.is_multiple_of(BLOCK_BYTES),
         Compression::Bzip2 | Compression::Gzip => false,
     };
-    if is_cut { Err(Fault::Cut) } else { Ok(None) }
+    if is_cut { Err(FileFault::Cut) } else { Ok(None) }
 }
 
 /// True if the file ends with the end mark of an lz4 frame: an empty block, with or without a
@@ -62,7 +62,7 @@ fn has_end_mark(source: &dyn Source, length_bytes: u64) -> io::Result<bool> {
 ///
 /// # Errors
 /// The fault.
-pub fn judge_file(archive: &Archive) -> Result<Option<FrameHashes>, Fault> {
-    let (file, _) = archive.open().map_err(|_| Fault::Unreadable)?;
+pub fn judge_file(archive: &Archive) -> Result<Option<FrameHashes>, FileFault> {
+    let (file, _) = archive.open().map_err(|_| FileFault::Unreadable)?;
     judge(&LocalFile::new(archive.path(), file, archive.size_bytes))
 }

@@ -18,7 +18,7 @@ use slotpress_format::{Address, Record, RecordFault, RecordSink, find_bank_snaps
 
 use crate::inspect::check_pair;
 use crate::inspect::owners::owner_name;
-use crate::state::storages::Storages;
+use crate::state::storages::StorageReader;
 use crate::verify::job::lost_records;
 use crate::verify::ledger::lock;
 use crate::{Plan, RecordVisitor, RecordWorker, Snapshot, StorageRef};
@@ -78,8 +78,8 @@ pub fn find_account(
     threads: usize,
     progress: &dyn Progress,
 ) -> Result<Option<FoundAccount>> {
-    let find = |storages: &Storages, path: &Path| {
-        let search = Search { pubkey, found: Mutex::default(), has_lost: AtomicBool::default() };
+    let find = |storages: &StorageReader, path: &Path| {
+        let search = AccountSearch { pubkey, found: Mutex::default(), has_lost: AtomicBool::default() };
         match search.run(storages, threads, progress) {
             Err(error) if error.kind() == ErrorKind::Damaged => Err(lost_records(path)),
             run => run.map(|()| search.found.into_inner().map(|(_, found)| found)),
@@ -92,7 +92,7 @@ pub fn find_account(
             let snapshot = find_bank_snapshot(paths, slot, threads)?;
             let path = snapshot.dir.clone();
             let plan = Plan::new(snapshot, None, threads, progress)?;
-            find(&Storages::Ledger(Box::new(plan)), &path)
+            find(&StorageReader::Ledger(Box::new(plan)), &path)
         }
         Snapshot::Archives { full, incremental } => {
             if let Some(incremental) = incremental {
@@ -102,7 +102,7 @@ pub fn find_account(
             for input in incremental.into_iter().chain([full]) {
                 let archive = input.open(&IoPolicy::default())?;
                 archive.warn_of_index(progress);
-                if let Some(found) = find(&Storages::Archive(Box::new(archive)), &input.path)? {
+                if let Some(found) = find(&StorageReader::Archive(Box::new(archive)), &input.path)? {
                     return Ok(Some(found));
                 }
             }
@@ -111,7 +111,7 @@ pub fn find_account(
     }
 }
 
-struct Search {
+struct AccountSearch {
     pubkey: Address,
     /// The newest record so far, with the number of its storage. If a slot has several storages, as
     /// in Firedancer's archives, the record in the later storage counts.
@@ -120,9 +120,9 @@ struct Search {
     has_lost: AtomicBool,
 }
 
-impl Search {
+impl AccountSearch {
     /// Searches storages, newest first, in rounds.
-    fn run(&self, storages: &Storages, threads: usize, progress: &dyn Progress) -> Result<()> {
+    fn run(&self, storages: &StorageReader, threads: usize, progress: &dyn Progress) -> Result<()> {
         const STAGE: &str = "Searching";
         let Some(mut left) = storages.list() else {
             progress.stage(STAGE, Some(storages.length_bytes()));
@@ -148,9 +148,9 @@ impl Search {
     }
 }
 
-impl RecordVisitor for Search {
+impl RecordVisitor for AccountSearch {
     fn new_worker(&self) -> Box<dyn RecordWorker + '_> {
-        Box::new(SearchWorker { search: self, storage: StorageRef::default() })
+        Box::new(AccountSearchWorker { search: self, storage: StorageRef::default() })
     }
 
     fn check(&self) -> Result<()> {
@@ -161,18 +161,18 @@ impl RecordVisitor for Search {
     }
 }
 
-struct SearchWorker<'a> {
-    search: &'a Search,
+struct AccountSearchWorker<'a> {
+    search: &'a AccountSearch,
     storage: StorageRef,
 }
 
-impl RecordWorker for SearchWorker<'_> {
+impl RecordWorker for AccountSearchWorker<'_> {
     fn begin(&mut self, storage: StorageRef) {
         self.storage = storage;
     }
 }
 
-impl RecordSink for SearchWorker<'_> {
+impl RecordSink for AccountSearchWorker<'_> {
     fn fault(&mut self, fault: RecordFault) {
         self.search.has_lost.fetch_or(fault.kind.loses_records(), Relaxed);
     }

@@ -107,7 +107,7 @@ pub fn inspect_accounts(
     options: &VerifyOptions,
     progress: &dyn Progress,
 ) -> Result<AccountsSummary> {
-    let tally = Tally { owner, owners_max: OWNERS_MAX, counted: Mutex::default() };
+    let tally = OwnerTally { owner, owners_max: OWNERS_MAX, counted: Mutex::default() };
     let mut options = options.clone();
     options.check.mode = CheckMode::Frames;
     let report = read_state(input, &options, progress, &tally)?;
@@ -141,7 +141,7 @@ pub fn inspect_accounts(
 }
 
 #[derive(Default)]
-struct Counted {
+struct CountedOwner {
     totals: RecordTotals,
     owners: HashMap<Address, RecordTotals>,
     /// True if there were more owners than are kept.
@@ -150,15 +150,15 @@ struct Counted {
     superseded_bytes: u64,
 }
 
-struct Tally {
+struct OwnerTally {
     /// Owner of the accounts to count; `None` for all accounts.
     owner: Option<Address>,
     owners_max: usize,
-    counted: Mutex<Counted>,
+    counted: Mutex<CountedOwner>,
 }
 
-impl Tally {
-    fn merge_owners(&self, counted: &mut Counted, owners: &mut HashMap<Address, RecordTotals>) {
+impl OwnerTally {
+    fn merge_owners(&self, counted: &mut CountedOwner, owners: &mut HashMap<Address, RecordTotals>) {
         for (owner, totals) in owners.drain() {
             let is_full = counted.owners.len() >= self.owners_max;
             match counted.owners.get_mut(&owner) {
@@ -170,18 +170,18 @@ impl Tally {
     }
 }
 
-impl StateVisitor for Tally {
+impl StateVisitor for OwnerTally {
     fn new_worker(&self) -> Box<dyn StateWorker + '_> {
-        Box::new(TallyWorker { tally: self, part: Counted::default() })
+        Box::new(OwnerTallyWorker { tally: self, part: CountedOwner::default() })
     }
 }
 
-struct TallyWorker<'a> {
-    tally: &'a Tally,
-    part: Counted,
+struct OwnerTallyWorker<'a> {
+    tally: &'a OwnerTally,
+    part: CountedOwner,
 }
 
-impl StateWorker for TallyWorker<'_> {
+impl StateWorker for OwnerTallyWorker<'_> {
     fn record(&mut self, _: StorageRef, record: &Record<'_>, is_superseded: bool) -> Result<()> {
         let header = record.header;
         let (owner, part) = (Address(header.owner), &mut self.part);
@@ -202,7 +202,7 @@ impl StateWorker for TallyWorker<'_> {
     }
 }
 
-impl Drop for TallyWorker<'_> {
+impl Drop for OwnerTallyWorker<'_> {
     fn drop(&mut self) {
         let mut counted = self.tally.counted.lock();
         self.tally.merge_owners(&mut counted, &mut self.part.owners);
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn owners_are_limited() {
-        let tally = Tally { owner: None, owners_max: 4, counted: Mutex::default() };
+        let tally = OwnerTally { owner: None, owners_max: 4, counted: Mutex::default() };
         for half in 0..2 {
             let mut worker = tally.new_worker();
             for number in 1..=10 {

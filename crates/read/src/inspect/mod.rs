@@ -17,12 +17,12 @@ use slotpress_format::{
     ArchiveName, BankFields, Entry, EntryKind, LedgerPaths, Root, StorageFile, find_bank_snapshot, ledger_lock_holder,
 };
 
-use crate::archive::visit::Problem;
+use crate::archive::visit::ReadFault;
 use crate::archive::walk::FrameStatistics;
-use crate::archive::{Archive, front};
+use crate::archive::{OpenArchive, front};
 use crate::rules::clients::refusals;
 use crate::{
-    ArchiveRules, Compression, Documents, EntryUse, Findings, Member, NamedArchive, ParsedBank, Pass, Plan,
+    ArchivePass, ArchiveRules, Compression, Documents, EntryUse, Failures, NamedArchive, PairMember, ParsedBank, Plan,
     ReadArchive, SeenFrame, SeenSlots, SnapshotClient, Visitor, judge_pair,
 };
 
@@ -163,8 +163,8 @@ pub struct LedgerInspection {
 /// # Errors
 /// See [`judge_pair`]; an archive cannot be read.
 pub fn check_pair(full: &NamedArchive, incremental: &NamedArchive) -> Result<()> {
-    let findings = Findings::strict();
-    judge_pair(full.into(), incremental.into(), &findings)?;
+    let failures = Failures::strict();
+    judge_pair(full.into(), incremental.into(), &failures)?;
     let opened = [full, incremental].map(|named| named.open(&IoPolicy::default()));
     let [full, incremental] = opened.each_ref().map(|opened| opened.as_ref().map_err(Error::clone));
     let (full, incremental) = (full?, incremental?);
@@ -174,8 +174,8 @@ pub fn check_pair(full: &NamedArchive, incremental: &NamedArchive) -> Result<()>
     let banks = (front::bank(full)?, front::bank(incremental)?);
     // The hash is at the end of the bank file.
     let hash = full.name.as_ref().map(|name| name.hash);
-    let full = Member { hash, ..Member::of_archive(full, banks.0.as_ref()) };
-    judge_pair(full, Member::of_archive(incremental, banks.1.as_ref()), &findings)
+    let full = PairMember { hash, ..PairMember::of_archive(full, banks.0.as_ref()) };
+    judge_pair(full, PairMember::of_archive(incremental, banks.1.as_ref()), &failures)
 }
 
 /// Inspects an archive of any maker. With an index, reads only the frames with version and bank
@@ -189,12 +189,13 @@ pub fn inspect_archive(input: &NamedArchive, threads: usize, progress: &dyn Prog
     inspect_open(&archive, threads, progress).map_err(|error| error.within_damaged(input.path.shown()))
 }
 
-fn inspect_open(archive: &Archive, threads: usize, progress: &dyn Progress) -> Result<ArchiveInspection> {
-    let (findings, seen_slots) = (Findings::new(), SeenSlots::default());
-    let rules = ArchiveRules::of_archive(archive, archive.base_slot(), &seen_slots, &findings);
+fn inspect_open(archive: &OpenArchive, threads: usize, progress: &dyn Progress) -> Result<ArchiveInspection> {
+    let (failures, seen_slots) = (Failures::new(), SeenSlots::default());
+    let rules = ArchiveRules::of_archive(archive, archive.base_slot(), &seen_slots, &failures);
     let inspector = Inspector { rules, has_tail: archive.tail.is_some() };
     progress.stage("Inspecting", archive.tail.is_none().then_some(archive.length_bytes()));
-    let mut read = archive.read(&Pass { is_wanted_only: true, ..Pass::new(threads, progress) }, &inspector)?;
+    let mut read =
+        archive.read(&ArchivePass { is_wanted_only: true, ..ArchivePass::new(threads, progress) }, &inspector)?;
     let frames = frame_statistics(archive, &read);
     let version = read.documents.version.clone().unwrap_or_default();
     check_bank(&read.documents)?;
@@ -219,7 +220,7 @@ fn inspect_open(archive: &Archive, threads: usize, progress: &dyn Progress) -> R
         entries: summary,
         file_bytes: archive.length_bytes(),
         frames,
-        clients: readings(&findings),
+        clients: readings(&failures),
     })
 }
 
@@ -231,8 +232,8 @@ fn check_bank(documents: &Documents) -> Result<()> {
     }
 }
 
-fn readings(findings: &Findings) -> Vec<ClientReading> {
-    let broken = findings.broken_rules();
+fn readings(failures: &Failures) -> Vec<ClientReading> {
+    let broken = failures.broken_rules();
     let reading = |client| {
         let refusals = refusals(broken.keys().copied(), client);
         ClientReading { client, reads: refusals.is_empty(), refusals }
@@ -242,7 +243,7 @@ fn readings(findings: &Findings) -> Vec<ClientReading> {
 
 /// Statistics of the frames; with an index, from seek table and settings, since not all frames were
 /// read.
-fn frame_statistics(archive: &Archive, read: &ReadArchive) -> FrameStatistics {
+fn frame_statistics(archive: &OpenArchive, read: &ReadArchive) -> FrameStatistics {
     let mut statistics = read.frames;
     if let Some(tail) = &archive.tail {
         let content_bytes_max = tail.frames.iter().map(|frame| u64::from(frame.content_bytes)).max();
@@ -276,11 +277,11 @@ impl Visitor for Inspector<'_> {
         self.rules.frame(frame)
     }
 
-    fn problem(&self, problem: Problem<'_>) -> Result<()> {
-        match problem {
+    fn fault(&self, fault: ReadFault<'_>) -> Result<()> {
+        match fault {
             // A wrong end, which some clients refuse, is reported; unreadable parts are errors.
-            Problem::End { parser, .. } if !parser.is_between_entries() => self.rules.problem(problem),
-            problem => Err(problem.into_error()),
+            ReadFault::End { parser, .. } if !parser.is_between_entries() => self.rules.fault(fault),
+            fault => Err(fault.into_error()),
         }
     }
 }

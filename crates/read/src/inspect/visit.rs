@@ -7,7 +7,7 @@ use slotpress_base::{Error, Progress, Result, THREADS_MAX};
 use slotpress_format::{Address, Record};
 
 use crate::state::visitor::{StateVisitor, StateWorker};
-use crate::verify::job::Job;
+use crate::verify::job::VerifyJob;
 use crate::verify::read_snapshot;
 use crate::{Check, Snapshot, StorageRef, VerifyOptions, VerifyReport};
 
@@ -90,7 +90,7 @@ pub(super) fn read_state(
     visitor: &dyn StateVisitor,
 ) -> Result<VerifyReport> {
     let options = options.clone().threads(options.threads.clamp(1, THREADS_MAX));
-    let job = Job { options: &options, visitor: Some(visitor), observer: None, progress };
+    let job = VerifyJob { options: &options, visitor: Some(visitor), observer: None, progress };
     read_snapshot(input, job)
 }
 

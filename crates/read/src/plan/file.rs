@@ -17,7 +17,7 @@ const WINDOW_BYTES: u64 = 256 * 1024;
 
 /// An open file, and its length and modification time in the plan.
 #[derive(Clone, Copy)]
-pub(super) struct StorageSource<'a> {
+pub(super) struct OpenStorage<'a> {
     pub file: &'a File,
     pub path: &'a dyn Fn() -> PathBuf,
     pub file_bytes: u64,
@@ -25,7 +25,7 @@ pub(super) struct StorageSource<'a> {
     pub io_hint: IoHint,
 }
 
-impl<'a> StorageSource<'a> {
+impl<'a> OpenStorage<'a> {
     /// Wraps the file of an append vec, or the `.meta` file of a split storage.
     pub fn of_storage(file: &'a File, path: &'a dyn Fn() -> PathBuf, storage: &StorageFile, io_hint: IoHint) -> Self {
         let StorageFile { file_bytes, modified_ns, .. } = *storage;
@@ -150,7 +150,7 @@ mod tests {
             let from = from.index(expected.len() + 1);
             let length = length.index(expected.len() - from + 1);
             let mut to = vec![0; length];
-            let source = StorageSource { file: &file, path: &PathBuf::new, file_bytes: total as u64, modified_ns: 0, io_hint: IoHint::Gentle };
+            let source = OpenStorage { file: &file, path: &PathBuf::new, file_bytes: total as u64, modified_ns: 0, io_hint: IoHint::Gentle };
             source.read_kept(&kept, from as u64, &mut to).expect("read");
             prop_assert_eq!(&to, &expected[from..from + length]);
             let mut more = vec![0; expected.len() - from + 1];

@@ -136,12 +136,16 @@ impl Plan {
         let (bank, map_bytes) = read_bank(&snapshot, options.base_slot, on_fault)?;
         progress.check()?;
         let lists = obsolete_accounts.clone().map(|path| ObsoleteLists::open(path, format)).transpose()?;
-        let wanted: Vec<Wanted<'_>> = storages
+        let wanted: Vec<UnplannedStorage<'_>> = storages
             .iter()
             .zip(&obsolete)
             .zip(map_bytes)
             .filter(|((file, _), _)| options.base_slot.is_none_or(|base| file.slot > base))
-            .map(|((file, obsolete), map_bytes)| Wanted { file, obsolete: obsolete.unwrap_or_default(), map_bytes })
+            .map(|((file, obsolete), map_bytes)| UnplannedStorage {
+                file,
+                obsolete: obsolete.unwrap_or_default(),
+                map_bytes,
+            })
             .collect();
         let scanned = scan_wanted(&wanted, lists.as_ref(), roots, options, progress)?;
         // Agave 4.4 and later write no storage map. Then file sizes and obsolete records give the
@@ -187,7 +191,7 @@ fn check_entries(entries: u64) -> Result<()> {
 }
 
 /// A storage to archive, before its length is known.
-struct Wanted<'a> {
+struct UnplannedStorage<'a> {
     file: &'a StorageFile,
     obsolete: ObsoleteSummary,
     map_bytes: Option<u64>,
@@ -233,7 +237,7 @@ fn read_bank(
 
 /// Scans the split storages among `wanted`. Returns one result for each, in order.
 fn scan_wanted(
-    wanted: &[Wanted<'_>],
+    wanted: &[UnplannedStorage<'_>],
     lists: Option<&ObsoleteLists>,
     roots: &[StorageRoot],
     options: &PlanOptions,
@@ -252,7 +256,7 @@ fn scan_wanted(
 /// Leaves out storages without remaining records, and invalid ones for which `on_fault` returns no
 /// error.
 fn plan_storages(
-    wanted: &[Wanted<'_>],
+    wanted: &[UnplannedStorage<'_>],
     scanned: Vec<Result<StorageLength>>,
     roots: &[StorageRoot],
     has_map: bool,
@@ -260,7 +264,7 @@ fn plan_storages(
 ) -> Result<Plan> {
     let mut planned = Plan { storages: Vec::with_capacity(wanted.len()), ..Plan::default() };
     let mut scanned = scanned.into_iter();
-    for Wanted { file, obsolete, map_bytes } in wanted {
+    for UnplannedStorage { file, obsolete, map_bytes } in wanted {
         let length = match file.is_split() {
             true => scanned.next().unwrap_or_else(|| Ok(StorageLength::default())),
             false => storage_length(file, obsolete, *map_bytes, has_map)

@@ -7,7 +7,7 @@ use slotpress_base::{IoHint, Result, ShowPath, copy_at_most, split_at_most, to_u
 use slotpress_format::{BLOCK_BYTES, END_OF_ARCHIVE_BYTES, Entry, FrameSpan, ObsoleteLists, StorageFile, StorageRoot};
 
 use crate::Plan;
-use crate::plan::file::{StorageSource, not_planned};
+use crate::plan::file::{OpenStorage, not_planned};
 use crate::plan::split::SplitStorage;
 use crate::plan::{PlannedFile, PlannedStorage};
 
@@ -114,7 +114,7 @@ impl Plan {
         let name = storage.file.file_name();
         let file = root.open_storage(&name)?;
         let path = || root.path.join(&name);
-        let source = StorageSource::of_storage(&file, &path, &storage.file, self.io_hint);
+        let source = OpenStorage::of_storage(&file, &path, &storage.file, self.io_hint);
         match &self.obsolete_accounts {
             Some(lists) if storage.obsolete_count > 0 => {
                 let kept = lists
@@ -136,7 +136,7 @@ impl Plan {
 fn read_file(planned: &PlannedFile, offset: u64, to: &mut [u8], io_hint: IoHint) -> Result<()> {
     let Some(path) = &planned.path else { return Ok(()) };
     let file = slotpress_base::files::open_file(path)?;
-    let source = StorageSource {
+    let source = OpenStorage {
         file: &file,
         path: &|| path.clone(),
         file_bytes: planned.entry.content_bytes,

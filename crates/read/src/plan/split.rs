@@ -18,8 +18,8 @@ use slotpress_format::{
     check_data_header, check_uids,
 };
 
-use crate::plan::file::{StorageSource, changed, not_planned};
-use crate::plan::storage_length::{Checkpoint, Obsolete, StorageLength};
+use crate::plan::file::{OpenStorage, changed, not_planned};
+use crate::plan::storage_length::{Checkpoint, ObsoleteEntries, StorageLength};
 
 /// Distance between checkpoints in an entry; more if an account is longer. Reading for a frame
 /// starts at most this far before the frame's part. The checkpoints of 450 GB of storages take 7
@@ -121,11 +121,11 @@ impl<'a> SplitStorage<'a> {
     }
 
     /// Calls `work` with both files, then checks that they did not change.
-    fn with_files<T>(&self, work: impl FnOnce(StorageSource<'_>, Option<StorageSource<'_>>) -> Result<T>) -> Result<T> {
+    fn with_files<T>(&self, work: impl FnOnce(OpenStorage<'_>, Option<OpenStorage<'_>>) -> Result<T>) -> Result<T> {
         let meta_path = || self.root.path.join(self.storage.file_name());
         let data_path = || self.root.path.join(self.storage.data_file_name());
-        let meta = StorageSource::of_storage(&self.meta, &meta_path, self.storage, self.io_hint);
-        let data = self.data.as_ref().map(|(file, SplitDataFile { file_bytes, modified_ns })| StorageSource {
+        let meta = OpenStorage::of_storage(&self.meta, &meta_path, self.storage, self.io_hint);
+        let data = self.data.as_ref().map(|(file, SplitDataFile { file_bytes, modified_ns })| OpenStorage {
             file,
             path: &data_path,
             file_bytes: *file_bytes,
@@ -204,8 +204,8 @@ impl<'a> SplitStorage<'a> {
             let in_meta = |error: Error| error.within((meta.path)().shown());
             let mut read = |to: &mut [u8], offset| meta.read_at(to, offset);
             let passed = obsolete.partition_point(|item| item.offset < range.first);
-            let mut obsolete = Obsolete(obsolete.get(passed..).unwrap_or_default());
-            let (mut piece, mut window) = (Piece { offset, to }, Vec::new());
+            let mut obsolete = ObsoleteEntries(obsolete.get(passed..).unwrap_or_default());
+            let (mut piece, mut window) = (SplitPiece { offset, to }, Vec::new());
             let mut walk = MetaWalk::new(range, &mut window, &mut read);
             let mut at = from.entry_offset;
             while at < end {
@@ -225,7 +225,7 @@ impl<'a> SplitStorage<'a> {
 }
 
 /// Reads and checks the header of a file, and returns the unique id in it.
-fn read_uid(kind: SplitFile, source: &StorageSource<'_>, read: &mut ReadAt<'_>) -> Result<u64> {
+fn read_uid(kind: SplitFile, source: &OpenStorage<'_>, read: &mut ReadAt<'_>) -> Result<u64> {
     let mut header = [0; FILE_HEADER_BYTES];
     if source.file_bytes < header.len() as u64 {
         let error = Error::damaged(format!("{} bytes, less than the file's own header takes", source.file_bytes));
@@ -243,7 +243,7 @@ fn scan_entries(
     read: &mut ReadAt<'_>,
 ) -> Result<StorageLength> {
     let mut found = StorageLength::default();
-    let mut obsolete = Obsolete(obsolete);
+    let mut obsolete = ObsoleteEntries(obsolete);
     let mut walk = MetaWalk::new(range, window, read);
     let mut next_checkpoint = CHECKPOINT_BYTES;
     while let Some(entry) = walk.next_entry()? {
@@ -267,12 +267,12 @@ fn scan_entries(
     Ok(found)
 }
 
-struct Piece<'a> {
+struct SplitPiece<'a> {
     offset: u64,
     to: &'a mut [u8],
 }
 
-impl Piece<'_> {
+impl SplitPiece<'_> {
     /// Part of `to` that a range of the content falls into.
     fn part_of(&self, offset: u64, length: u64) -> std::ops::Range<usize> {
         let clip = |at: u64| to_usize(at.saturating_sub(self.offset)).min(self.to.len());
@@ -288,7 +288,7 @@ impl Piece<'_> {
     }
 
     /// Writes the record of an entry, which begins at `at` of the content.
-    fn put_record(&mut self, at: u64, entry: &MetaEntry<'_>, data: Option<&StorageSource<'_>>) -> Result<()> {
+    fn put_record(&mut self, at: u64, entry: &MetaEntry<'_>, data: Option<&OpenStorage<'_>>) -> Result<()> {
         let data_at = at.saturating_add(RECORD_HEADER_BYTES as u64);
         let data_end = data_at.saturating_add(u64::from(entry.data_len));
         let end = at.saturating_add(entry.record_bytes());
@@ -308,7 +308,7 @@ impl Piece<'_> {
         data_at: u64,
         entry: &MetaEntry<'_>,
         data_offset: u64,
-        data: &StorageSource<'_>,
+        data: &OpenStorage<'_>,
     ) -> Result<()> {
         let part = self.part_of(data_at, u64::from(entry.data_len));
         if part.is_empty() {

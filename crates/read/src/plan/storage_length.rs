@@ -123,9 +123,9 @@ pub fn storage_length(
 }
 
 /// Tells which entries of a `.meta` file are obsolete; must be asked in the order of the entries.
-pub struct Obsolete<'a>(pub &'a [ObsoleteItem]);
+pub struct ObsoleteEntries<'a>(pub &'a [ObsoleteItem]);
 
-impl Obsolete<'_> {
+impl ObsoleteEntries<'_> {
     /// True if the entry is obsolete. A listed record that is not in the file is damage.
     pub fn has(&mut self, offset: u64, data_len: u32) -> Result<bool> {
         match self.0 {

@@ -12,16 +12,16 @@ use slotpress_format::{
 
 use super::documents::{judge_documents, judge_name};
 use super::entries::EntryChecker;
-use super::findings::{FindingPlace, Findings};
+use super::failures::{FailurePlace, Failures};
 use super::rule::{Check, Rule};
-use crate::archive::Archive;
-use crate::archive::visit::Problem;
+use crate::archive::OpenArchive;
+use crate::archive::visit::ReadFault;
 use crate::{Documents, ReadArchive, SeenFrame};
 
 pub type SeenSlots = Mutex<HashSet<u64>>;
 
 pub struct ArchiveRules<'a> {
-    findings: &'a Findings,
+    failures: &'a Failures,
     seen_slots: &'a SeenSlots,
     /// True if frames come in any order, and skippable frames are not shown to [`Self::frame`].
     is_by_index: bool,
@@ -38,23 +38,23 @@ impl<'a> ArchiveRules<'a> {
         is_by_index: bool,
         length_bytes: Option<u64>,
         seen_slots: &'a SeenSlots,
-        findings: &'a Findings,
+        failures: &'a Failures,
     ) -> Self {
         let entries = Mutex::new(EntryChecker::new(base_slot));
-        Self { findings, seen_slots, is_by_index, length_bytes, entries, frames: Mutex::default() }
+        Self { failures, seen_slots, is_by_index, length_bytes, entries, frames: Mutex::default() }
     }
 
     pub fn of_archive(
-        archive: &Archive,
+        archive: &OpenArchive,
         base_slot: Option<u64>,
         seen_slots: &'a SeenSlots,
-        findings: &'a Findings,
+        failures: &'a Failures,
     ) -> Self {
-        Self::new(base_slot, archive.tail.is_some(), archive.source.length_bytes(), seen_slots, findings)
+        Self::new(base_slot, archive.tail.is_some(), archive.source.length_bytes(), seen_slots, failures)
     }
 
     pub fn entry(&self, entry: &Entry) -> Result<()> {
-        self.entries.lock().entry(entry, &mut self.seen_slots.lock(), self.findings)
+        self.entries.lock().entry(entry, &mut self.seen_slots.lock(), self.failures)
     }
 
     pub fn frame(&self, frame: SeenFrame) -> Result<()> {
@@ -64,7 +64,7 @@ impl<'a> ArchiveRules<'a> {
             FrameStart::Zstd(header) => {
                 watch.last = frame.number.map(|number| (number, frame.offset_bytes));
                 drop(watch);
-                check_window(&header, FindingPlace::frame(frame.number, Some(frame.offset_bytes)), self.findings)
+                check_window(&header, FailurePlace::frame(frame.number, Some(frame.offset_bytes)), self.failures)
             }
             FrameStart::Skippable { .. } => {
                 watch.has_index |= frame.is_index;
@@ -73,34 +73,34 @@ impl<'a> ArchiveRules<'a> {
         }
     }
 
-    /// Records a problem; returns an error if the problem must end the work.
-    pub fn problem(&self, problem: Problem<'_>) -> Result<()> {
-        let findings = self.findings;
-        match problem {
-            Problem::LostFrame { number, error, is_after_end } => {
+    /// Records a fault; returns an error if it must end the work.
+    pub fn fault(&self, fault: ReadFault<'_>) -> Result<()> {
+        let failures = self.failures;
+        match fault {
+            ReadFault::LostFrame { number, error, is_after_end } => {
                 // Agave does not read beyond the end of the tar stream.
                 let rule = if is_after_end { Rule::TrailingBytes } else { Rule::FrameDamaged };
                 if !self.is_by_index {
                     self.frames.lock().end_at(number, error.offset_bytes().unwrap_or_default());
                 }
-                let place = FindingPlace::frame(Some(number), error.offset_bytes());
-                findings.add_error(rule, &place, error)
+                let place = FailurePlace::frame(Some(number), error.offset_bytes());
+                failures.add_error(rule, &place, error)
             }
-            Problem::WrongHash { number, offset_bytes } => {
-                let place = FindingPlace::frame(Some(number), Some(offset_bytes));
-                findings.add_at(Rule::FrameHash, &place, "a frame with the recorded hash", "another frame")
+            ReadFault::WrongHash { number, offset_bytes } => {
+                let place = FailurePlace::frame(Some(number), Some(offset_bytes));
+                failures.add_at(Rule::FrameHash, &place, "a frame with the recorded hash", "another frame")
             }
-            Problem::Unreadable { error, is_after_end } => self.unreadable(error, is_after_end),
-            Problem::DamagedHeader { error, offset_bytes } => {
-                findings.add_error(Rule::TarDamaged, &FindingPlace::default().at(offset_bytes), error)
+            ReadFault::Unreadable { error, is_after_end } => self.unreadable(error, is_after_end),
+            ReadFault::DamagedHeader { error, offset_bytes } => {
+                failures.add_error(Rule::TarDamaged, &FailurePlace::default().at(offset_bytes), error)
             }
-            Problem::End { parser, error } => self.end(parser, error),
-            Problem::LostRecords { which } => {
+            ReadFault::End { parser, error } => self.end(parser, error),
+            ReadFault::LostRecords { which } => {
                 if !self.is_by_index {
-                    findings.skip(Check::Entries, which);
+                    failures.skip(Check::Entries, which);
                 }
-                findings.skip(Check::Records, which);
-                findings.lose_accounts();
+                failures.skip(Check::Records, which);
+                failures.lose_accounts();
                 Ok(())
             }
         }
@@ -117,12 +117,12 @@ impl<'a> ArchiveRules<'a> {
             (false, true) => Rule::CutOff,
             (false, false) => Rule::FrameDamaged,
         };
-        self.findings.add_error(rule, &FindingPlace::frame(number, offset_bytes), error)
+        self.failures.add_error(rule, &FailurePlace::frame(number, offset_bytes), error)
     }
 
     /// Records that the tar stream does not end as it should.
     fn end(&self, parser: &EntryParser, error: &Error) -> Result<()> {
-        let place = FindingPlace::default().at(parser.position());
+        let place = FailurePlace::default().at(parser.position());
         let rule = match parser.end() {
             TarEnd::Clean => return Ok(()),
             TarEnd::Short => Rule::EndMissing,
@@ -131,26 +131,26 @@ impl<'a> ArchiveRules<'a> {
             TarEnd::Inside if parser.is_between_entries() => Rule::EndMissing,
             TarEnd::Inside => Rule::CutOff,
         };
-        if self.findings.refuses(rule) || rule == Rule::CutOff {
-            return self.findings.add_error_to(Check::Entries, rule, &place, error);
+        if self.failures.refuses(rule) || rule == Rule::CutOff {
+            return self.failures.add_error_to(Check::Entries, rule, &place, error);
         }
         let found = match parser.end() {
             TarEnd::Junk => "other bytes".to_string(),
             TarEnd::Inside => "nothing".to_string(),
             _ => format!("{} zero bytes", parser.end_zero_bytes()),
         };
-        self.findings.add_at(rule, &place, "1024 zero bytes, then nothing", found)
+        self.failures.add_at(rule, &place, "1024 zero bytes, then nothing", found)
     }
 
     /// Makes the checks at the end of the archive. Returns its entries and its bank file.
-    pub fn finish(&self, archive: &Archive, read: &mut ReadArchive) -> Result<(Vec<Entry>, Option<BankFile>)> {
+    pub fn finish(&self, archive: &OpenArchive, read: &mut ReadArchive) -> Result<(Vec<Entry>, Option<BankFile>)> {
         if !self.is_by_index {
-            self.frames.lock().finish(archive.source.is_stream(), self.findings)?;
+            self.frames.lock().finish(archive.source.is_stream(), self.failures)?;
             read.frames.frames = self.frames.lock().count();
         }
         let documents = std::mem::take(&mut read.documents);
         let (entries, bank) = self.finish_entries(documents, read.is_whole)?;
-        judge_name(archive, bank.as_ref(), self.findings)?;
+        judge_name(archive, bank.as_ref(), self.failures)?;
         Ok((entries, bank))
     }
 
@@ -158,22 +158,22 @@ impl<'a> ArchiveRules<'a> {
     /// without a name.
     pub fn finish_entries(&self, documents: Documents, is_whole: bool) -> Result<(Vec<Entry>, Option<BankFile>)> {
         let entries = std::mem::take(&mut *self.entries.lock());
-        entries.finish(is_whole, self.findings)?;
-        let bank = judge_documents(documents, entries.bank_slot(), self.findings)?;
-        entries.judge_shared_slot(bank.as_ref(), self.findings)?;
+        entries.finish(is_whole, self.failures)?;
+        let bank = judge_documents(documents, entries.bank_slot(), self.failures)?;
+        entries.judge_shared_slot(bank.as_ref(), self.failures)?;
         Ok((entries.entries, bank))
     }
 }
 
 /// Checks the window of a frame, even if the frame states less content: Agave 4.2 was seen to
 /// allocate the whole window.
-fn check_window(header: &FrameHeader, place: FindingPlace, findings: &Findings) -> Result<()> {
+fn check_window(header: &FrameHeader, place: FailurePlace, failures: &Failures) -> Result<()> {
     let (rule, limit) = match header.window_bytes {
         window if window > AGAVE_WINDOW_BYTES_MAX => (Rule::WindowRefused, AGAVE_WINDOW_BYTES_MAX),
         window if window > FIREDANCER_WINDOW_BYTES_MAX => (Rule::WindowLarge, FIREDANCER_WINDOW_BYTES_MAX),
         _ => return Ok(()),
     };
-    findings.add_at(rule, &place, format!("at most {limit} bytes"), header.window_bytes)
+    failures.add_at(rule, &place, format!("at most {limit} bytes"), header.window_bytes)
 }
 
 /// What was seen of the frames. By the index, they come in any order.
@@ -189,10 +189,10 @@ struct FrameWatch {
 impl FrameWatch {
     /// Reports an index that could not be used as damaged, except in a stream, where no index is
     /// searched for.
-    fn finish(&self, is_stream: bool, findings: &Findings) -> Result<()> {
-        if self.has_index && !is_stream && !findings.has(Rule::Index) {
+    fn finish(&self, is_stream: bool, failures: &Failures) -> Result<()> {
+        if self.has_index && !is_stream && !failures.has(Rule::Index) {
             let found = "an index without a seek table that fits";
-            findings.add(Rule::Index, "an index and its seek table", found)?;
+            failures.add(Rule::Index, "an index and its seek table", found)?;
         }
         Ok(())
     }

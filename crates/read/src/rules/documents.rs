@@ -10,93 +10,93 @@ use slotpress_format::{
 };
 
 use super::clients::broken_by;
-use super::findings::{FindingPlace, Findings};
+use super::failures::{FailurePlace, Failures};
 use super::rule::{Check, Rule};
-use crate::archive::Archive;
+use crate::archive::OpenArchive;
 use crate::{Documents, ParsedBank};
 
 /// Checks that the documents were parsed and agree with each other. Returns the bank file.
-pub fn judge_documents(documents: Documents, entry_slot: Option<u64>, findings: &Findings) -> Result<Option<BankFile>> {
-    documents.version.map_or(Ok(()), |version| judge_version(&version, findings))?;
+pub fn judge_documents(documents: Documents, entry_slot: Option<u64>, failures: &Failures) -> Result<Option<BankFile>> {
+    documents.version.map_or(Ok(()), |version| judge_version(&version, failures))?;
     let place = match entry_slot {
-        Some(slot) => FindingPlace::entry(EntryKind::BankFile(slot)),
-        None => FindingPlace::entry("the bank file"),
+        Some(slot) => FailurePlace::entry(EntryKind::BankFile(slot)),
+        None => FailurePlace::entry("the bank file"),
     };
     let mut bank = match documents.bank {
         None => {
-            findings.skip(Check::Bank, "no bank file could be read");
+            failures.skip(Check::Bank, "no bank file could be read");
             None
         }
         Some(Err(error)) => {
-            unreadable(Rule::BankFile, &place, &error, findings)?;
+            unreadable(Rule::BankFile, &place, &error, failures)?;
             None
         }
         Some(Ok(ParsedBank { bank, end_error })) => {
-            end_error.map_or(Ok(()), |error| unreadable(Rule::BankFileEnd, &place, &error, findings))?;
-            judge_bank(&bank, entry_slot, &place, findings)?;
-            judge_chain(&bank, &place, findings)?;
+            end_error.map_or(Ok(()), |error| unreadable(Rule::BankFileEnd, &place, &error, failures))?;
+            judge_bank(&bank, entry_slot, &place, failures)?;
+            judge_chain(&bank, &place, failures)?;
             Some(bank)
         }
     };
-    let place = FindingPlace::entry(EntryKind::StatusCache);
+    let place = FailurePlace::entry(EntryKind::StatusCache);
     match documents.status_cache {
-        None => findings.skip(Check::Bank, "no status cache could be read"),
-        Some(Err(error)) => unreadable(Rule::StatusCache, &place, &error, findings)?,
-        Some(Ok(cache)) => judge_status_cache(&cache, bank.as_mut(), &place, findings)?,
+        None => failures.skip(Check::Bank, "no status cache could be read"),
+        Some(Err(error)) => unreadable(Rule::StatusCache, &place, &error, failures)?,
+        Some(Ok(cache)) => judge_status_cache(&cache, bank.as_mut(), &place, failures)?,
     }
     Ok(bank)
 }
 
 /// Records that a document cannot be parsed. An I/O error says nothing about the contents.
-fn unreadable(rule: Rule, place: &FindingPlace, error: &Error, findings: &Findings) -> Result<()> {
+fn unreadable(rule: Rule, place: &FailurePlace, error: &Error, failures: &Failures) -> Result<()> {
     match error.kind() {
-        ErrorKind::Damaged => findings.add_error(rule, place, error),
+        ErrorKind::Damaged => failures.add_error(rule, place, error),
         _ => Err(error.clone()),
     }
 }
 
-fn judge_version(version: &[u8], findings: &Findings) -> Result<()> {
-    let place = &FindingPlace::entry("version");
+fn judge_version(version: &[u8], failures: &Failures) -> Result<()> {
+    let place = &FailurePlace::entry("version");
     if !is_known_version(version) {
         let found = format!("{:?}", slotpress_base::text::one_line(&String::from_utf8_lossy(version)));
-        return findings.add_at(Rule::Version, place, SNAPSHOT_VERSION, found);
+        return failures.add_at(Rule::Version, place, SNAPSHOT_VERSION, found);
     }
     let length = SNAPSHOT_VERSION.len();
     if version.len() == length {
         return Ok(());
     }
     let expected = format!("{SNAPSHOT_VERSION} in {length} bytes");
-    findings.add_at(Rule::VersionLength, place, expected, format!("{} bytes", version.len()))
+    failures.add_at(Rule::VersionLength, place, expected, format!("{} bytes", version.len()))
 }
 
 /// Checks a status cache against the bank file, which learns its slots.
 fn judge_status_cache(
     cache: &StatusCache,
     mut bank: Option<&mut BankFile>,
-    place: &FindingPlace,
-    findings: &Findings,
+    place: &FailurePlace,
+    failures: &Failures,
 ) -> Result<()> {
     if let Some(bank) = &mut bank {
         if bank.lacks_stakes() && cache.slots.len() == 1 {
-            findings.add_at(Rule::FewCachedSlots, place, "all slots of the slot history, or 300", 1)?;
+            failures.add_at(Rule::FewCachedSlots, place, "all slots of the slot history, or 300", 1)?;
         }
         bank.cached_slots = Some(cache.slots.as_slice().into());
     }
     let bank_slot = bank.map_or(u64::MAX, |bank| bank.slot);
     if let Some(slot) = cache.slots.iter().find(|slot| **slot > bank_slot) {
-        findings.add_at(Rule::StatusCache, place, format!("slots up to {bank_slot}"), slot)?;
+        failures.add_at(Rule::StatusCache, place, format!("slots up to {bank_slot}"), slot)?;
     }
-    judge_transactions(cache, place, findings)
+    judge_transactions(cache, place, failures)
 }
 
 /// Checks the fields of a bank file against each other and against its entry's name.
-fn judge_bank(bank: &BankFile, entry_slot: Option<u64>, place: &FindingPlace, findings: &Findings) -> Result<()> {
+fn judge_bank(bank: &BankFile, entry_slot: Option<u64>, place: &FailurePlace, failures: &Failures) -> Result<()> {
     if let Some(slot) = entry_slot.filter(|slot| *slot != bank.slot) {
-        findings.add_at(Rule::BankFile, place, format!("slot {slot}"), format!("slot {}", bank.slot))?;
+        failures.add_at(Rule::BankFile, place, format!("slot {slot}"), format!("slot {}", bank.slot))?;
     }
     let field = |name: &str, is_right: bool, expected: String, found: u64| match is_right {
         true => Ok(()),
-        false => findings.add_at(Rule::BankField, place, format!("{name} {expected}"), format!("{name} {found}")),
+        false => failures.add_at(Rule::BankField, place, format!("{name} {expected}"), format!("{name} {found}")),
     };
     let equal = |name, found: u64, expected: u64| field(name, found == expected, expected.to_string(), found);
     let slot = bank.slot;
@@ -106,52 +106,52 @@ fn judge_bank(bank: &BankFile, entry_slot: Option<u64>, place: &FindingPlace, fi
     equal("stakes epoch", bank.stakes_epoch, bank.epoch())?;
     let ticks = slot.saturating_add(1).saturating_mul(bank.ticks_per_slot);
     if bank.max_tick_height != ticks {
-        findings.add_at(Rule::MaxTickHeight, place, ticks, bank.max_tick_height)?;
+        failures.add_at(Rule::MaxTickHeight, place, ticks, bank.max_tick_height)?;
     }
     if let Some(hashes) = bank.hashes_per_tick.filter(|hashes| *hashes < 2) {
         let rule = if hashes == 0 { Rule::NoHashesPerTick } else { Rule::HashesPerTick };
-        findings.add_at(rule, place, "none, or at least 2", hashes)?;
+        failures.add_at(rule, place, "none, or at least 2", hashes)?;
     }
     equal("tick height", bank.tick_height, ticks)
 }
 
-pub fn judge_name(archive: &Archive, bank: Option<&BankFile>, findings: &Findings) -> Result<()> {
+pub fn judge_name(archive: &OpenArchive, bank: Option<&BankFile>, failures: &Failures) -> Result<()> {
     let Some(name) = &archive.name else {
         let expected = "snapshot-SLOT-HASH.tar.zst or incremental-snapshot-BASE-SLOT-HASH.tar.zst";
-        return findings.add(Rule::NameUnknown, expected, "another name");
+        return failures.add(Rule::NameUnknown, expected, "another name");
     };
     if let Some(base) = name.base_slot.filter(|base| *base >= name.slot) {
-        findings.add(Rule::BaseIsSlot, format!("a slot above {base}"), name.slot)?;
+        failures.add(Rule::BaseIsSlot, format!("a slot above {base}"), name.slot)?;
     }
     let extension = archive.compression.extension();
     if extension != name.extension {
         let (expected, found) = (name.extension.as_str(), extension.as_str());
-        findings.add(Rule::ExtensionWrong, expected, found)?;
+        failures.add(Rule::ExtensionWrong, expected, found)?;
     }
     if let Some(rule) = broken_by(extension) {
-        findings.add(rule, "zstd", archive.compression.as_str())?;
+        failures.add(rule, "zstd", archive.compression.as_str())?;
     }
     let Some(bank) = bank else {
-        findings.skip(Check::Name, "no bank file could be read");
+        failures.skip(Check::Name, "no bank file could be read");
         return Ok(());
     };
     if name.slot != bank.slot {
         let (expected, found) = (format!("slot {}", name.slot), format!("slot {}", bank.slot));
-        findings.add(Rule::NameMismatch, expected, found)?;
+        failures.add(Rule::NameMismatch, expected, found)?;
     }
     let hash = bank.snapshot_hash();
     match name.hash == hash {
         true => Ok(()),
-        false => findings.add(Rule::NameMismatch, name.hash, hash),
+        false => failures.add(Rule::NameMismatch, name.hash, hash),
     }
 }
 
 /// Checks the root of an archive against what the caller expects; `root` is `None` if the archive
 /// has no usable frame hashes.
-pub fn judge_root(expected: Option<Root>, root: Option<Root>, findings: &Findings) -> Result<()> {
+pub fn judge_root(expected: Option<Root>, root: Option<Root>, failures: &Failures) -> Result<()> {
     let Some(expected) = expected.filter(|expected| root != Some(*expected)) else { return Ok(()) };
     let found = root.map_or("no frame hashes that could be used".to_string(), |root| root.to_string());
-    findings.add(Rule::RootNotExpected, format!("root {expected}"), found)
+    failures.add(Rule::RootNotExpected, format!("root {expected}"), found)
 }
 
 /// The rule for which no version of Agave loads a state with this bank file.
@@ -176,16 +176,16 @@ fn rule_of(demand: Demand) -> Rule {
 }
 
 /// Records requirements of clients that the parser found to be violated.
-fn judge_breaches(breaches: &[Breach], place: &FindingPlace, findings: &Findings) -> Result<()> {
+fn judge_breaches(breaches: &[Breach], place: &FailurePlace, failures: &Failures) -> Result<()> {
     breaches.iter().try_for_each(|Breach { demand, expected, found, offset_bytes, account }| {
-        let place = FindingPlace { account: *account, ..place.clone().at(*offset_bytes) };
-        findings.add_at(rule_of(*demand), &place, expected, found)
+        let place = FailurePlace { account: *account, ..place.clone().at(*offset_bytes) };
+        failures.add_at(rule_of(*demand), &place, expected, found)
     })
 }
 
 /// Checks fields of the bank file, and the bank hash.
-fn judge_chain(bank: &BankFile, place: &FindingPlace, findings: &Findings) -> Result<()> {
-    let add = |rule, expected: &dyn Display, found: &dyn Display| findings.add_at(rule, place, expected, found);
+fn judge_chain(bank: &BankFile, place: &FailurePlace, failures: &Failures) -> Result<()> {
+    let add = |rule, expected: &dyn Display, found: &dyn Display| failures.add_at(rule, place, expected, found);
     match bank.computed_hash() {
         Some(hash) if hash == bank.hash => {}
         Some(hash) => add(Rule::BankHash, &hash, &bank.hash)?,
@@ -215,16 +215,16 @@ fn judge_chain(bank: &BankFile, place: &FindingPlace, findings: &Findings) -> Re
         add(Rule::BlockId, &"a block id", &"none")?;
     }
     if let Some(account) = bank.invalid_vote_account {
-        let place = FindingPlace { account: Some(account), ..place.clone() };
+        let place = FailurePlace { account: Some(account), ..place.clone() };
         let expected = "a vote account that Agave can read";
-        findings.add_at(Rule::InvalidVoteAccount, &place, expected, "another account")?;
+        failures.add_at(Rule::InvalidVoteAccount, &place, expected, "another account")?;
     }
-    judge_breaches(&bank.breaches, place, findings)
+    judge_breaches(&bank.breaches, place, failures)
 }
 
 /// Checks the status cache.
-fn judge_transactions(cache: &StatusCache, place: &FindingPlace, findings: &Findings) -> Result<()> {
-    let add = |rule, expected: &dyn Display, found: &dyn Display| findings.add_at(rule, place, expected, found);
+fn judge_transactions(cache: &StatusCache, place: &FailurePlace, failures: &Failures) -> Result<()> {
+    let add = |rule, expected: &dyn Display, found: &dyn Display| failures.add_at(rule, place, expected, found);
     if cache.has_errors_of_4_4() {
         let found = match cache.transaction_error_max {
             error @ 39.. => format!("transaction error {error}"),
@@ -233,7 +233,7 @@ fn judge_transactions(cache: &StatusCache, place: &FindingPlace, findings: &Find
         let expected = "transaction errors up to 38, instruction errors up to 53";
         add(Rule::NewerErrors, &expected, &found)?;
     }
-    judge_breaches(&cache.breaches, place, findings)?;
+    judge_breaches(&cache.breaches, place, failures)?;
     match cache.blockhash_count {
         0 => add(Rule::NoTransactions, &"a blockhash that transactions named", &"none"),
         _ => Ok(()),

@@ -7,7 +7,7 @@ use std::fmt::Display;
 use slotpress_base::Result;
 use slotpress_format::{BankFile, Entry, EntryKind, FIREDANCER_SLOTS, UNPACKED_BYTES_MAX};
 
-use super::findings::{FindingPlace, Findings};
+use super::failures::{FailurePlace, Failures};
 use super::rule::Rule;
 
 #[derive(Debug, Default)]
@@ -46,43 +46,43 @@ impl EntryChecker {
     }
 
     /// Checks an entry. `seen_slots` holds the slots of all storages of all archives so far.
-    pub fn entry(&mut self, entry: &Entry, seen_slots: &mut HashSet<u64>, findings: &Findings) -> Result<()> {
+    pub fn entry(&mut self, entry: &Entry, seen_slots: &mut HashSet<u64>, failures: &Failures) -> Result<()> {
         self.content_bytes = self.content_bytes.saturating_add(entry.content_bytes);
         self.entries.push(*entry);
         match entry.kind {
             EntryKind::SnapshotsDir | EntryKind::AccountsDir => {}
             EntryKind::Version => {
                 let is_first = !self.has_status_cache && self.bank_slot.is_none() && self.slot_max.is_none();
-                self.check_order(is_first, entry, "the first file", findings)?;
-                twice(&mut self.has_version, Rule::VersionTwice, entry, findings)?;
+                self.check_order(is_first, entry, "the first file", failures)?;
+                twice(&mut self.has_version, Rule::VersionTwice, entry, failures)?;
             }
             EntryKind::StatusCache => {
-                self.check_order(self.slot_max.is_none(), entry, "before the accounts", findings)?;
-                twice(&mut self.has_status_cache, Rule::DuplicateEntry, entry, findings)?;
+                self.check_order(self.slot_max.is_none(), entry, "before the accounts", failures)?;
+                twice(&mut self.has_status_cache, Rule::DuplicateEntry, entry, failures)?;
             }
             EntryKind::SlotDir(slot) => {
                 let other = self.bank_slot().or(self.dir_slot.replace(slot)).filter(|other| *other != slot);
                 if let Some(other) = other {
                     let (expected, found) = (format!("snapshots/{other}/ only"), format!("snapshots/{slot}/ too"));
-                    findings.add_at(Rule::DuplicateEntry, &FindingPlace::entry(entry.kind), expected, found)?;
+                    failures.add_at(Rule::DuplicateEntry, &FailurePlace::entry(entry.kind), expected, found)?;
                 }
             }
-            EntryKind::BankFile(slot) => self.bank_file(entry, slot, findings)?,
-            EntryKind::Storage { slot, id } => self.storage(entry, (slot, id), seen_slots, findings)?,
+            EntryKind::BankFile(slot) => self.bank_file(entry, slot, failures)?,
+            EntryKind::Storage { slot, id } => self.storage(entry, (slot, id), seen_slots, failures)?,
         }
         Ok(())
     }
 
-    fn check_order(&self, is_right: bool, entry: &Entry, expected: &str, findings: &Findings) -> Result<()> {
+    fn check_order(&self, is_right: bool, entry: &Entry, expected: &str, failures: &Failures) -> Result<()> {
         if is_right {
             return Ok(());
         }
-        findings.add_at(Rule::VersionFirst, &FindingPlace::entry(entry.kind), expected, "after others")
+        failures.add_at(Rule::VersionFirst, &FailurePlace::entry(entry.kind), expected, "after others")
     }
 
-    fn bank_file(&mut self, entry: &Entry, slot: u64, findings: &Findings) -> Result<()> {
+    fn bank_file(&mut self, entry: &Entry, slot: u64, failures: &Failures) -> Result<()> {
         let add = |rule, expected: &str, found: &str| {
-            findings.add_at(rule, &FindingPlace::entry(entry.kind), expected, found)
+            failures.add_at(rule, &FailurePlace::entry(entry.kind), expected, found)
         };
         if let Some(other) = self.dir_slot.filter(|other| *other != slot) {
             add(Rule::DuplicateEntry, &format!("a bank file of slot {other}"), &format!("one of slot {slot}"))?;
@@ -100,10 +100,10 @@ impl EntryChecker {
         entry: &Entry,
         (slot, id): (u64, u32),
         seen_slots: &mut HashSet<u64>,
-        findings: &Findings,
+        failures: &Failures,
     ) -> Result<()> {
         let add = |rule, expected: &str, found: &dyn Display| {
-            findings.add_at(rule, &FindingPlace::entry(entry.kind), expected, found)
+            failures.add_at(rule, &FailurePlace::entry(entry.kind), expected, found)
         };
         self.slot_max = self.slot_max.max(Some((slot, id)));
         if entry.content_bytes == 0 {
@@ -135,35 +135,35 @@ impl EntryChecker {
 
     /// Reports several storages of the bank's slot: as [`Rule::SharedSlot`] if the bank file holds
     /// no stakes and all storages are of that slot, else as [`Rule::DuplicateStorage`].
-    pub fn judge_shared_slot(&self, bank: Option<&BankFile>, findings: &Findings) -> Result<()> {
+    pub fn judge_shared_slot(&self, bank: Option<&BankFile>, failures: &Failures) -> Result<()> {
         let (Some(slot), Some(id)) = (self.bank_slot(), self.shared) else { return Ok(()) };
-        let place = FindingPlace::entry(EntryKind::Storage { slot, id });
+        let place = FailurePlace::entry(EntryKind::Storage { slot, id });
         match bank.is_some_and(BankFile::lacks_stakes) && self.slots().all(|of| of == slot) {
-            true => findings.add_at(Rule::SharedSlot, &place, one_of(slot), self.slots().count()),
-            false => findings.add_at(Rule::DuplicateStorage, &place, one_of(slot), "another"),
+            true => failures.add_at(Rule::SharedSlot, &place, one_of(slot), self.slots().count()),
+            false => failures.add_at(Rule::DuplicateStorage, &place, one_of(slot), "another"),
         }
     }
 
     /// Makes the checks at the end of the archive. Required entries must be present if all entries
     /// could be read (`is_whole`).
-    pub fn finish(&self, is_whole: bool, findings: &Findings) -> Result<()> {
+    pub fn finish(&self, is_whole: bool, failures: &Failures) -> Result<()> {
         let missing = [
             (self.has_version, "version"),
             (self.has_status_cache, "snapshots/status_cache"),
             (self.bank_slot.is_some(), "snapshots/<slot>/<slot>"),
         ];
         for (_, name) in missing.iter().filter(|(is_there, _)| is_whole && !is_there) {
-            findings.add_at(Rule::MissingEntry, &FindingPlace::entry(name), "an entry", "none")?;
+            failures.add_at(Rule::MissingEntry, &FailurePlace::entry(name), "an entry", "none")?;
         }
         if let (Some(bank), Some((slot, id))) = (self.bank_slot, self.slot_max)
             && slot > bank
         {
-            let place = FindingPlace::entry(EntryKind::Storage { slot, id });
-            findings.add_at(Rule::StorageTooNew, &place, format!("a slot up to {bank}"), slot)?;
+            let place = FailurePlace::entry(EntryKind::Storage { slot, id });
+            failures.add_at(Rule::StorageTooNew, &place, format!("a slot up to {bank}"), slot)?;
         }
         if self.content_bytes > UNPACKED_BYTES_MAX {
             let expected = format!("at most {UNPACKED_BYTES_MAX} bytes");
-            findings.add(Rule::TooLarge, expected, self.content_bytes)?;
+            failures.add(Rule::TooLarge, expected, self.content_bytes)?;
         }
         Ok(())
     }
@@ -173,9 +173,9 @@ fn one_of(slot: u64) -> String {
     format!("one storage of slot {slot}")
 }
 
-fn twice(seen: &mut bool, rule: Rule, entry: &Entry, findings: &Findings) -> Result<()> {
+fn twice(seen: &mut bool, rule: Rule, entry: &Entry, failures: &Failures) -> Result<()> {
     match std::mem::replace(seen, true) {
-        true => findings.add_at(rule, &FindingPlace::entry(entry.kind), "once", "twice"),
+        true => failures.add_at(rule, &FailurePlace::entry(entry.kind), "once", "twice"),
         false => Ok(()),
     }
 }
@@ -184,30 +184,30 @@ fn twice(seen: &mut bool, rule: Rule, entry: &Entry, findings: &Findings) -> Res
 mod tests {
     use super::*;
 
-    fn checker(bank_slot: u64, entries: &[(u64, u32, u64)], seen: &[u64], findings: &Findings) -> EntryChecker {
+    fn checker(bank_slot: u64, entries: &[(u64, u32, u64)], seen: &[u64], failures: &Failures) -> EntryChecker {
         let mut checker = EntryChecker { bank_slot: Some(bank_slot), ..EntryChecker::new(None) };
         let mut seen_slots: HashSet<u64> = seen.iter().copied().collect();
         for (slot, id, content_bytes) in entries {
             let kind = EntryKind::Storage { slot: *slot, id: *id };
             checker
-                .entry(&Entry { kind, content_bytes: *content_bytes }, &mut seen_slots, findings)
+                .entry(&Entry { kind, content_bytes: *content_bytes }, &mut seen_slots, failures)
                 .expect("collected");
         }
         checker
     }
 
-    fn rules(findings: &Findings) -> Vec<(Rule, u64)> {
-        findings.broken_rules().into_iter().collect()
+    fn rules(failures: &Failures) -> Vec<(Rule, u64)> {
+        failures.broken_rules().into_iter().collect()
     }
 
     #[test]
     fn as_much_as_agave_unpacks() {
         for (bytes, expected) in [(UNPACKED_BYTES_MAX, vec![]), (UNPACKED_BYTES_MAX + 1, vec![(Rule::TooLarge, 1)])] {
-            let findings = Findings::new();
-            checker(9, &[(1, 1, bytes - 136), (2, 2, 136)], &[], &findings)
-                .finish(false, &findings)
+            let failures = Failures::new();
+            checker(9, &[(1, 1, bytes - 136), (2, 2, 136)], &[], &failures)
+                .finish(false, &failures)
                 .expect("collected");
-            assert_eq!(rules(&findings), expected);
+            assert_eq!(rules(&failures), expected);
         }
     }
 
@@ -219,9 +219,9 @@ mod tests {
         assert!(firedancer.lacks_stakes());
         let agave = BankFile { storage_count: 3, ..firedancer.clone() };
         let of = |entries: &[(u64, u32, u64)], seen: &[u64], bank: &BankFile| {
-            let findings = Findings::new();
-            checker(9, entries, seen, &findings).judge_shared_slot(Some(bank), &findings).expect("collected");
-            rules(&findings)
+            let failures = Failures::new();
+            checker(9, entries, seen, &failures).judge_shared_slot(Some(bank), &failures).expect("collected");
+            rules(&failures)
         };
         let (own, with_another) = ([(9, 1, 136), (9, 2, 136)], [(9, 1, 136), (9, 2, 136), (8, 3, 136)]);
         assert_eq!(of(&own, &[], &firedancer), [(Rule::SharedSlot, 1)]);

@@ -2,7 +2,7 @@
 //! clients refuse an archive that breaks a rule ([`rule`], with the limits of
 //! [`format::limits`](slotpress_format::archive::limits)).
 //!
-//! [`archive::ArchiveRules`] applies them while an archive is read. [`findings`] collects
+//! [`archive::ArchiveRules`] applies them while an archive is read. [`failures`] collects
 //! violations, or ends the work at the first serious one. To add a rule, add a row to [`rule`] and
 //! its check to [`archive`], `entries`, [`documents`] or `state`.
 
@@ -10,7 +10,7 @@ pub mod archive;
 pub mod clients;
 pub mod documents;
 pub(crate) mod entries;
-pub mod findings;
+pub mod failures;
 pub mod pair;
 pub mod rule;
 pub(crate) mod state;

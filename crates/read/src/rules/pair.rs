@@ -6,15 +6,15 @@ use std::path::Path;
 use slotpress_base::{Error, Result, ShowPath};
 use slotpress_format::{ArchiveName, BankFile, Hash};
 
-use super::findings::Findings;
+use super::failures::Failures;
 use super::rule::Rule;
 use crate::NamedArchive;
-use crate::archive::Archive;
+use crate::archive::OpenArchive;
 
 /// What is known of an archive of a pair. A file without an archive's name is taken for the right
 /// one, until its bank file is known.
 #[derive(Clone, Copy)]
-pub struct Member<'a> {
+pub struct PairMember<'a> {
     pub path: &'a Path,
     pub name: Option<&'a ArchiveName>,
     /// Slot on which it builds, by its name or as the caller says.
@@ -25,12 +25,12 @@ pub struct Member<'a> {
     pub hash: Option<Hash>,
 }
 
-impl<'a> Member<'a> {
+impl<'a> PairMember<'a> {
     pub fn new(path: &'a Path, name: Option<&'a ArchiveName>) -> Self {
         Self { path, name, base_slot: name.and_then(|name| name.base_slot), settings: "", bank: None, hash: None }
     }
 
-    pub fn of_archive(archive: &'a Archive, bank: Option<&'a BankFile>) -> Self {
+    pub fn of_archive(archive: &'a OpenArchive, bank: Option<&'a BankFile>) -> Self {
         let settings = archive.tail.as_ref().map_or("", |tail| tail.index.settings.as_str());
         let hash = bank.map(BankFile::snapshot_hash);
         Self { settings, bank, hash, ..Self::new(archive.path(), archive.name.as_ref()) }
@@ -41,7 +41,7 @@ impl<'a> Member<'a> {
     }
 }
 
-impl<'a> From<&'a NamedArchive> for Member<'a> {
+impl<'a> From<&'a NamedArchive> for PairMember<'a> {
     fn from(NamedArchive { path, name, .. }: &'a NamedArchive) -> Self {
         Self::new(path, name.as_ref())
     }
@@ -52,9 +52,9 @@ impl<'a> From<&'a NamedArchive> for Member<'a> {
 ///
 /// # Errors
 /// The archives are swapped, of the same kind, or the incremental one builds on another slot: a
-/// mistake of the caller. Or `findings` refuses a broken rule.
-pub fn judge_pair(full: Member<'_>, incremental: Member<'_>, findings: &Findings) -> Result<()> {
-    let base_of = |member: Member<'_>| member.name.map(|name| name.base_slot);
+/// mistake of the caller. Or `failures` refuses a broken rule.
+pub fn judge_pair(full: PairMember<'_>, incremental: PairMember<'_>, failures: &Failures) -> Result<()> {
+    let base_of = |member: PairMember<'_>| member.name.map(|name| name.base_slot);
     let of_one_kind = |kind: &str| {
         Err(Error::usage(format!("both archives are {kind} ones"))
             .with_hint("give the full archive first, then the incremental one that builds on it"))
@@ -86,14 +86,14 @@ pub fn judge_pair(full: Member<'_>, incremental: Member<'_>, findings: &Findings
         && expected != hash.to_string()
     {
         let (expected, found) = (format!("a full archive of hash {expected}"), format!("one of hash {hash}"));
-        findings.add(Rule::BaseMismatch, expected, found)?;
+        failures.add(Rule::BaseMismatch, expected, found)?;
     }
-    full.bank.zip(incremental.bank).map_or(Ok(()), |(bank, newer)| judge_chains(bank, newer, findings))
+    full.bank.zip(incremental.bank).map_or(Ok(()), |(bank, newer)| judge_chains(bank, newer, failures))
 }
 
 /// Checks that two bank files are of the same chain, by fields that clients compare with the
 /// genesis: Agave compares all of them, Firedancer only the first.
-pub fn judge_chains(full: &BankFile, newer: &BankFile, findings: &Findings) -> Result<()> {
+pub fn judge_chains(full: &BankFile, newer: &BankFile, failures: &Failures) -> Result<()> {
     let numbers = |bank: &BankFile| {
         [
             ("the genesis's time", i128::from(bank.genesis_creation_time)),
@@ -108,14 +108,14 @@ pub fn judge_chains(full: &BankFile, newer: &BankFile, findings: &Findings) -> R
     numbers(full).into_iter().zip(numbers(newer)).try_for_each(|((name, expected), (_, found))| {
         match expected == found {
             true => Ok(()),
-            false => findings.add(Rule::BaseMismatch, format!("{name} {expected}, as in the full archive"), found),
+            false => failures.add(Rule::BaseMismatch, format!("{name} {expected}, as in the full archive"), found),
         }
     })
 }
 
 /// Refuses two states of different clusters, and a new state that is not newer than the old one.
 pub fn judge_order(old: &BankFile, new: &BankFile) -> Result<()> {
-    if judge_chains(old, new, &Findings::strict()).is_err() {
+    if judge_chains(old, new, &Failures::strict()).is_err() {
         return Err(Error::usage("the states are of different clusters: their chains began at different times")
             .with_hint("give states of one cluster"));
     }
@@ -159,9 +159,9 @@ mod tests {
     fn two_chains() {
         let bank = || BankFile { genesis_creation_time: 5, ticks_per_slot: 64, ..BankFile::default() };
         let is_one = |full: &BankFile, newer: &BankFile| {
-            let findings = Findings::new();
-            judge_chains(full, newer, &findings).expect("collected");
-            !findings.has(Rule::BaseMismatch)
+            let failures = Failures::new();
+            judge_chains(full, newer, &failures).expect("collected");
+            !failures.has(Rule::BaseMismatch)
         };
         assert!(is_one(&bank(), &BankFile { slot: 7, ns_per_slot: 3, ..bank() }));
         let others = [

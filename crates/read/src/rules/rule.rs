@@ -152,8 +152,8 @@ macro_rules! rules {
             /// All rules, in the order of the table.
             pub const ALL: &'static [Self] = &[$(Self::$rule,)*];
 
-            fn row(self) -> Row {
-                match self { $(Self::$rule => Row {
+            fn row(self) -> RuleRow {
+                match self { $(Self::$rule => RuleRow {
                     check: Check::$check,
                     severity: Severity::$severity,
                     refused_by: $refused_by,
@@ -181,7 +181,7 @@ enum Severity {
 }
 
 /// Row of the table.
-struct Row {
+struct RuleRow {
     check: Check,
     severity: Severity,
     refused_by: &'static [SnapshotClient],

@@ -7,7 +7,7 @@ use slotpress_format::{
     BankFile, FEATURE, SHORTER_SLOTS, SLOT_HISTORY, STATUS_CACHE_SLOTS_MAX, parse_feature, parse_newest_slots,
 };
 
-use super::findings::{FindingPlace, Findings};
+use super::failures::{FailurePlace, Failures};
 use super::rule::Rule;
 use crate::state::stakes::StakeAccounts;
 use crate::state::sums::StateSum;
@@ -20,46 +20,46 @@ pub fn judge_state(
     known: &WellKnownAccounts,
     stakes: &StakeAccounts,
     bank: &BankFile,
-    findings: &Findings,
+    failures: &Failures,
 ) -> Result<()> {
     if state.lamports != u128::from(bank.capitalization) {
         let expected = bank.capitalization;
-        findings.add(Rule::Capitalization, expected, state.lamports)?;
+        failures.add(Rule::Capitalization, expected, state.lamports)?;
     }
     let history = known.get(&SLOT_HISTORY).filter(|account| account.lamports > 0);
     match history.map(|account| parse_newest_slots(&account.data, to_usize(STATUS_CACHE_SLOTS_MAX))) {
-        None => findings.add(Rule::SlotHistory, "the account of that address", "none")?,
-        Some(Err(error)) => findings.add_error(Rule::SlotHistory, &FindingPlace::default(), &error)?,
+        None => failures.add(Rule::SlotHistory, "the account of that address", "none")?,
+        Some(Err(error)) => failures.add_error(Rule::SlotHistory, &FailurePlace::default(), &error)?,
         Some(Ok(history)) => {
             if let Some(cached) = &bank.cached_slots {
-                judge_cached_slots(cached, &history, bank, findings)?;
+                judge_cached_slots(cached, &history, bank, failures)?;
             }
         }
     }
     if state.lattice != bank.lattice_hash {
         let found = state.lattice.snapshot_hash();
-        findings.add(Rule::LatticeHash, bank.snapshot_hash(), found)?;
+        failures.add(Rule::LatticeHash, bank.snapshot_hash(), found)?;
     }
     // Firedancer's bank files may have no stakes.
     if bank.lacks_stakes() {
         return Ok(());
     }
-    judge_slot_time(known, bank, findings)?;
-    stakes.judge(&bank.stakes, findings)
+    judge_slot_time(known, bank, failures)?;
+    stakes.judge(&bank.stakes, failures)
 }
 
 /// Compares the slots of the status cache with the slot history. Agave and Firedancer require the
 /// newest slots, as many as a cache can hold.
-fn judge_cached_slots(cached: &[u64], history: &[u64], bank: &BankFile, findings: &Findings) -> Result<()> {
-    let place = &FindingPlace::entry("snapshots/status_cache");
+fn judge_cached_slots(cached: &[u64], history: &[u64], bank: &BankFile, failures: &Failures) -> Result<()> {
+    let place = &FailurePlace::entry("snapshots/status_cache");
     if history.first() != Some(&bank.slot) {
         let found = history.first().map_or("none".to_string(), u64::to_string);
         let expected = format!("slot {} as the newest of the slot history", bank.slot);
-        return findings.add_at(Rule::CachedSlots, place, expected, found);
+        return failures.add_at(Rule::CachedSlots, place, expected, found);
     }
     let known: HashSet<u64> = history.iter().copied().collect();
     if let Some(slot) = cached.iter().find(|slot| !known.contains(slot)) {
-        return findings.add_at(Rule::CachedSlots, place, "slots of the slot history", format!("slot {slot}"));
+        return failures.add_at(Rule::CachedSlots, place, "slots of the slot history", format!("slot {slot}"));
     }
     let cached: HashSet<u64> = cached.iter().copied().collect();
     let Some(missing) = history.iter().find(|slot| !cached.contains(slot)) else { return Ok(()) };
@@ -70,12 +70,12 @@ fn judge_cached_slots(cached: &[u64], history: &[u64], bank: &BankFile, findings
         false if bank.lacks_stakes() && cached.len() == 1 => return Ok(()),
         false => Rule::CachedSlotsGap,
     };
-    findings.add_at(rule, place, format!("slot {missing}"), "a cache without it")
+    failures.add_at(rule, place, format!("slot {missing}"), "a cache without it")
 }
 
 /// Compares the duration of slots with the active features that make them shorter. A feature takes
 /// effect in the epoch after its activation.
-fn judge_slot_time(accounts: &WellKnownAccounts, bank: &BankFile, findings: &Findings) -> Result<()> {
+fn judge_slot_time(accounts: &WellKnownAccounts, bank: &BankFile, failures: &Failures) -> Result<()> {
     let is_effective = |feature: &[u8; 32]| {
         let account = accounts.get(feature).filter(|account| account.owner == FEATURE && account.data.len() >= 9);
         let slot = account.and_then(|account| parse_feature(&account.data).ok().flatten());
@@ -84,7 +84,7 @@ fn judge_slot_time(accounts: &WellKnownAccounts, bank: &BankFile, findings: &Fin
     let Some(shortest) = SHORTER_SLOTS.iter().find(|params| is_effective(&params.feature)) else { return Ok(()) };
     match shortest.contradiction(bank) {
         Some((expected, found)) => {
-            findings.add_at(Rule::SlotTime, &FindingPlace::account(shortest.feature), expected, found)
+            failures.add_at(Rule::SlotTime, &FailurePlace::account(shortest.feature), expected, found)
         }
         None => Ok(()),
     }
@@ -106,9 +106,9 @@ mod tests {
     fn broken(bank: &BankFile, features: &[([u8; 32], Vec<u8>)]) -> Vec<Rule> {
         let account = |data: &Vec<u8>| WellKnownAccount { lamports: 1, owner: FEATURE, data: data.as_slice().into() };
         let accounts = features.iter().map(|(address, data)| (*address, account(data))).collect();
-        let findings = Findings::new();
-        judge_slot_time(&accounts, bank, &findings).expect("collected");
-        findings.broken_rules().into_keys().collect()
+        let failures = Failures::new();
+        judge_slot_time(&accounts, bank, &failures).expect("collected");
+        failures.broken_rules().into_keys().collect()
     }
 
     /// A feature takes effect in the epoch after its activation. Of several, the one with the

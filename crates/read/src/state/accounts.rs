@@ -16,12 +16,12 @@ use crate::state::kept_records::KeptRecords;
 use crate::state::known::KnownAccounts;
 use crate::state::newest::Newest;
 use crate::state::stakes::StakeAccounts;
-use crate::state::sums::Sums;
+use crate::state::sums::PassSums;
 use crate::state::superseded::{FoundAmong, superseded_among};
 use crate::state::version::ITEM_BYTES;
 use crate::state::versions::VersionLog;
 use crate::state::well_known::WellKnownAccount;
-use crate::{Check, Findings, StorageRef, Superseded, Version};
+use crate::{Check, Failures, RecordVersion, StorageRef, Superseded};
 
 /// Lower estimate of a record's average length, from which the needed disk space follows.
 const RECORD_BYTES_TYPICAL: u64 = 256;
@@ -35,7 +35,7 @@ pub fn typical_records(storages_bytes: u64) -> u64 {
 }
 
 /// The state while it is computed, shared by all workers.
-pub struct Accounts {
+pub struct StateBuilder {
     pub(super) printer: Fingerprinter,
     pub(super) log: VersionLog,
     newer: Option<KnownAccounts>,
@@ -48,11 +48,11 @@ pub struct Accounts {
     pub well_known: Newest<WellKnownAccount>,
     /// Slot of each storage, by its number.
     slots: RwLock<Vec<u64>>,
-    sums: Mutex<Sums>,
+    sums: Mutex<PassSums>,
     pub(super) error: Mutex<Option<Error>>,
 }
 
-impl Accounts {
+impl StateBuilder {
     /// Starts without accounts, for storages of this total size. What does not fit in memory is
     /// spilled into `spill_dir`.
     pub fn new(memory_bytes: u64, spill_dir: &Path, storages_bytes: u64) -> Result<Self> {
@@ -89,7 +89,7 @@ impl Accounts {
         self.stakes.drop_superseded(&superseded.records);
         let Some(kept_records) = &self.kept_records else { return };
         let mut lattice = LatticeAccumulator::new();
-        let mut sums = Sums::default();
+        let mut sums = PassSums::default();
         kept_records.show(&mut superseded.records, &mut |header, data| {
             lattice.add(&header.account(data));
             sums.state.lamports = sums.state.lamports.wrapping_add(u128::from(header.lamports));
@@ -118,15 +118,15 @@ impl Accounts {
     }
 
     /// Compares the state with the bank file, unless that check is skipped.
-    pub(super) fn judge(&self, bank: Option<&BankFile>, findings: &Findings) -> Result<()> {
-        match bank.filter(|_| findings.skipped(Check::State).is_none()) {
-            Some(bank) => judge_state(&self.sums().state, &self.well_known.accounts(), &self.stakes, bank, findings),
+    pub(super) fn judge(&self, bank: Option<&BankFile>, failures: &Failures) -> Result<()> {
+        match bank.filter(|_| failures.skipped(Check::State).is_none()) {
+            Some(bank) => judge_state(&self.sums().state, &self.well_known.accounts(), &self.stakes, bank, failures),
             None => Ok(()),
         }
     }
 
     /// The merged sums; complete once all workers have ended.
-    pub fn sums(&self) -> Sums {
+    pub fn sums(&self) -> PassSums {
         self.sums.lock().clone()
     }
 
@@ -162,7 +162,7 @@ impl Accounts {
         Ok(all)
     }
 
-    fn superseded_among(&self, sorted: &[Version], marks_tombstones: bool) -> FoundAmong {
+    fn superseded_among(&self, sorted: &[RecordVersion], marks_tombstones: bool) -> FoundAmong {
         let slots = self.slots.read();
         let slot_of = |storage: u32| slots.get(storage as usize).copied().unwrap_or_default();
         superseded_among(sorted, &slot_of, marks_tombstones)
@@ -180,7 +180,7 @@ impl Accounts {
         newer.is_some_and(|newer| newer.contains(fingerprint))
     }
 
-    pub(super) fn merge(&self, worker: &Sums, is_subtraction: bool) {
+    pub(super) fn merge(&self, worker: &PassSums, is_subtraction: bool) {
         let mut sums = self.sums.lock();
         match is_subtraction {
             true => sums.state.subtract(&worker.state),

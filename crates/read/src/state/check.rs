@@ -15,7 +15,7 @@ use slotpress_base::{Error, Result, hint};
 use slotpress_format::Hash;
 
 use super::spill::spill_dir;
-use crate::{Findings, Rule};
+use crate::{Failures, Rule};
 
 /// Extent of the checks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -163,21 +163,21 @@ pub fn judge_expectations(
     options: &CheckOptions,
     found_slot: u64,
     found_hash: Hash,
-    findings: &Findings,
+    failures: &Failures,
 ) -> Result<()> {
     if let Some(slot) = options.expect_slot.filter(|slot| *slot != found_slot) {
         let (expected, found) = (format!("slot {slot}"), format!("slot {found_slot}"));
-        findings.add(Rule::NotExpected, expected, found)?;
+        failures.add(Rule::NotExpected, expected, found)?;
     }
     match options.expect_hash.filter(|hash| *hash != found_hash) {
-        Some(hash) => findings.add(Rule::NotExpected, hash, found_hash),
+        Some(hash) => failures.add(Rule::NotExpected, hash, found_hash),
         None => Ok(()),
     }
 }
 
 /// Refuses a state of another slot or hash than the caller expects.
 pub fn judge_expected(slot: u64, hash: Hash, options: &CheckOptions) -> Result<()> {
-    judge_expectations(options, slot, hash, &Findings::strict())
+    judge_expectations(options, slot, hash, &Failures::strict())
 }
 
 #[cfg(test)]

@@ -5,32 +5,32 @@ use std::collections::HashSet;
 use slotpress_base::{Error, Progress, Result, hint};
 use slotpress_format::BankFile;
 
-use super::accounts::Accounts;
+use super::accounts::StateBuilder;
 use super::pass::Task;
 use super::visitor::StateVisitor;
-use crate::{Check, Findings};
+use crate::{Check, Failures};
 
 pub type ReadAgain<'a> = &'a mut dyn FnMut(Task<'_>, &HashSet<u32>) -> Result<()>;
 
 /// Subtracts superseded records, and judges the state unless that check is skipped. Records of which
 /// no copy was kept are read by `read_again`.
 pub fn finish_check(
-    accounts: &Accounts,
+    accounts: &StateBuilder,
     bank: Option<&BankFile>,
-    findings: &Findings,
+    failures: &Failures,
     threads: usize,
     progress: &dyn Progress,
     read_again: ReadAgain<'_>,
 ) -> Result<()> {
     if bank.is_none() {
-        findings.skip(Check::State, "no bank file could be read");
+        failures.skip(Check::State, "no bank file could be read");
     }
     progress.stage("Sorting", None);
     accounts.find_superseded(threads, &mut |mut round| {
         progress.check()?;
         if round.has_duplicates() {
             // It is undefined which of the two records counts.
-            findings.skip(Check::State, "an account occurs twice in one storage");
+            failures.skip(Check::State, "an account occurs twice in one storage");
         }
         accounts.settle_kept(&mut round);
         let wanted = round.storages();
@@ -40,22 +40,22 @@ pub fn finish_check(
         }
     })?;
     accounts.check()?;
-    accounts.judge(bank, findings)
+    accounts.judge(bank, failures)
 }
 
 /// Like [`finish_check`], but a state that was not compared is an error. Returns the number of
 /// accounts.
 pub fn require_state(
-    accounts: &Accounts,
+    accounts: &StateBuilder,
     bank: &BankFile,
-    findings: &Findings,
+    failures: &Failures,
     threads: usize,
     progress: &dyn Progress,
     read_again: ReadAgain<'_>,
 ) -> Result<u64> {
     accounts.check()?;
-    finish_check(accounts, Some(bank), findings, threads, progress, read_again)?;
-    match findings.skipped(Check::State) {
+    finish_check(accounts, Some(bank), failures, threads, progress, read_again)?;
+    match failures.skipped(Check::State) {
         Some(why) => Err(Error::damaged(format!("the state cannot be checked: {why}"))),
         None => Ok(accounts.sums().accounts),
     }
@@ -64,9 +64,9 @@ pub fn require_state(
 /// Passes each record to a visitor by means of `show_all`. Only newest versions are hashed, so the
 /// state that is judged, unless that check is skipped, is the one that was visited.
 pub fn finish_visit(
-    accounts: &Accounts,
+    accounts: &StateBuilder,
     bank: Option<&BankFile>,
-    findings: &Findings,
+    failures: &Failures,
     visitor: &dyn StateVisitor,
     threads: usize,
     show_all: &mut dyn FnMut(Task<'_>) -> Result<()>,
@@ -76,8 +76,8 @@ pub fn finish_visit(
         // It is undefined which of the two records counts.
         return Err(Error::damaged("an account occurs more than once in one storage").with_hint(hint::USE_VERIFY));
     }
-    let bank = bank.filter(|_| findings.skipped(Check::State).is_none());
+    let bank = bank.filter(|_| failures.skipped(Check::State).is_none());
     show_all(Task::Show(visitor, &superseded, bank.is_some()))?;
     accounts.check()?;
-    accounts.judge(bank, findings)
+    accounts.judge(bank, failures)
 }

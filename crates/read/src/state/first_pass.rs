@@ -5,7 +5,7 @@ use slotpress_base::Result;
 use slotpress_format::{Entry, EntryKind};
 
 use super::pass::AccountsPass;
-use crate::archive::visit::Problem;
+use crate::archive::visit::ReadFault;
 use crate::{ArchiveRules, EntryUse, RecordVisitor, SeenFrame, Visitor};
 
 pub struct FirstPass<'a> {
@@ -32,8 +32,8 @@ impl Visitor for FirstPass<'_> {
         self.rules.frame(frame)
     }
 
-    fn problem(&self, problem: Problem<'_>) -> Result<()> {
-        self.rules.problem(problem)
+    fn fault(&self, fault: ReadFault<'_>) -> Result<()> {
+        self.rules.fault(fault)
     }
 
     fn records(&self) -> Option<&dyn RecordVisitor> {

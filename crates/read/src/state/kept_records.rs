@@ -32,11 +32,11 @@ const KEPT_ITEM_BYTES: u64 = 128;
 pub struct KeptRecords {
     bits: Vec<AtomicU64>,
     kept_bytes_max: u64,
-    kept: Mutex<Kept>,
+    kept: Mutex<KeptRecord>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct KeptRecord {
     bytes: u64,
     records: HashMap<Mark, Box<[u8]>>,
 }

@@ -16,14 +16,14 @@ use crate::StorageRef;
 const SHARDS: usize = 64;
 
 #[derive(Debug)]
-struct Found<T> {
+struct FoundValue<T> {
     value: T,
     slot: u64,
     /// Place of the record.
     mark: Mark,
 }
 
-type Shard<T> = Mutex<HashMap<[u8; 32], Found<T>>>;
+type Shard<T> = Mutex<HashMap<[u8; 32], FoundValue<T>>>;
 
 #[derive(Debug)]
 pub struct Newest<T> {
@@ -46,7 +46,7 @@ impl<T> Newest<T> {
 
     /// Keeps a version of an account, unless a newer one is kept.
     pub fn keep(&self, address: [u8; 32], storage: StorageRef, offset_bytes: u64, value: T) {
-        let found = Found { value, slot: storage.slot, mark: mark_of(storage.number, offset_bytes) };
+        let found = FoundValue { value, slot: storage.slot, mark: mark_of(storage.number, offset_bytes) };
         let mut shard = self.shard(&address).lock();
         match shard.get_mut(&address) {
             // If storages have the same slot, the later one in the archive counts.

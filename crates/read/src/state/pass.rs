@@ -4,13 +4,13 @@ use roaring::RoaringBitmap;
 use slotpress_base::{Error, Result};
 use slotpress_format::{Address, LatticeAccumulator, Record, RecordFault, RecordFaultKind, RecordSink};
 
-use super::accounts::Accounts;
+use super::accounts::StateBuilder;
 use crate::state::marks::is_marked;
-use crate::state::sums::Sums;
+use crate::state::sums::PassSums;
 use crate::state::superseded::is_listed;
-use crate::state::version::Batch;
+use crate::state::version::LogBatch;
 use crate::state::visitor::{StateVisitor, StateWorker};
-use crate::{Check, FindingPlace, Findings, RecordVisitor, RecordWorker, Rule, StorageRef, Superseded, Version};
+use crate::{Check, FailurePlace, Failures, RecordVersion, RecordVisitor, RecordWorker, Rule, StorageRef, Superseded};
 
 /// What a pass does. A check adds, then subtracts. A visit logs, then shows.
 #[derive(Clone, Copy)]
@@ -28,14 +28,14 @@ pub enum Task<'a> {
 }
 
 pub struct AccountsPass<'a> {
-    pub accounts: &'a Accounts,
-    pub findings: &'a Findings,
+    pub accounts: &'a StateBuilder,
+    pub failures: &'a Failures,
     pub task: Task<'a>,
 }
 
 impl<'a> AccountsPass<'a> {
-    pub fn new(accounts: &'a Accounts, findings: &'a Findings, task: Task<'a>) -> Self {
-        Self { accounts, findings, task }
+    pub fn new(accounts: &'a StateBuilder, failures: &'a Failures, task: Task<'a>) -> Self {
+        Self { accounts, failures, task }
     }
 }
 
@@ -51,8 +51,8 @@ impl RecordVisitor for AccountsPass<'_> {
     fn lost(&self, storage: Option<StorageRef>, error: Error) -> Result<()> {
         match (storage, self.task) {
             (Some(storage), _) => {
-                self.findings.lose_accounts();
-                self.findings.add_error(Rule::Ledger, &FindingPlace::storage(storage.slot, storage.id), &error)
+                self.failures.lose_accounts();
+                self.failures.add_error(Rule::Ledger, &FailurePlace::storage(storage.slot, storage.id), &error)
             }
             // The first pass reported it.
             (None, Task::Subtract(_)) => Ok(()),
@@ -63,28 +63,28 @@ impl RecordVisitor for AccountsPass<'_> {
 
 /// Part of the state that one worker computes. It is merged when the worker is dropped.
 struct AccountsWorker<'a> {
-    accounts: &'a Accounts,
-    findings: &'a Findings,
+    accounts: &'a StateBuilder,
+    failures: &'a Failures,
     task: Task<'a>,
     storage: StorageRef,
     shown: Option<Box<dyn StateWorker + 'a>>,
     /// Two lists for the current storage: records to subtract, and records of accounts that it
     /// holds twice.
-    listed: [&'a [Version]; 2],
+    listed: [&'a [RecordVersion]; 2],
     /// Superseded records of the current storage.
     marks: Option<&'a RoaringBitmap>,
-    batch: Batch,
-    sums: Sums,
+    batch: LogBatch,
+    sums: PassSums,
     /// Hashes several accounts at a time; added to `sums` at the end.
     lattice: LatticeAccumulator,
 }
 
 impl<'a> AccountsWorker<'a> {
     fn new(pass: &'a AccountsPass<'a>) -> Self {
-        let AccountsPass { accounts, findings, task } = pass;
+        let AccountsPass { accounts, failures, task } = pass;
         Self {
             accounts,
-            findings,
+            failures,
             task: *task,
             storage: StorageRef::default(),
             shown: match task {
@@ -93,8 +93,8 @@ impl<'a> AccountsWorker<'a> {
             },
             listed: [&[]; 2],
             marks: None,
-            batch: Batch::default(),
-            sums: Sums::default(),
+            batch: LogBatch::default(),
+            sums: PassSums::default(),
             lattice: LatticeAccumulator::new(),
         }
     }
@@ -131,7 +131,7 @@ impl<'a> AccountsWorker<'a> {
         if let Some(kept_records) = self.accounts.kept_records.as_ref().filter(|_| is_added) {
             kept_records.look_at(storage.number, &fingerprint, record);
         }
-        if self.batch.push(Version::new(fingerprint, storage.number, is_tombstone, record.offset_bytes)) {
+        if self.batch.push(RecordVersion::new(fingerprint, storage.number, is_tombstone, record.offset_bytes)) {
             self.flush();
         }
         self.accounts.well_known.look_at(storage, record);
@@ -158,9 +158,9 @@ impl<'a> AccountsWorker<'a> {
             self.contribute(record);
         }
         if is_twice {
-            let mut place = FindingPlace::storage(self.storage.slot, self.storage.id).at(record.offset_bytes);
+            let mut place = FailurePlace::storage(self.storage.slot, self.storage.id).at(record.offset_bytes);
             place.account = Some(Address(record.header.pubkey));
-            self.tell(self.findings.add_at(Rule::DuplicateAccount, &place, "once", "more than once"));
+            self.tell(self.failures.add_at(Rule::DuplicateAccount, &place, "once", "more than once"));
         }
     }
 
@@ -203,13 +203,13 @@ impl RecordSink for AccountsWorker<'_> {
             return; // The first pass reported it.
         }
         if matches!(self.task, Task::Log) && fault.kind.loses_records() {
-            self.findings.lose_accounts();
+            self.failures.lose_accounts();
         }
-        self.tell(tell_fault(self.storage, fault, self.findings));
+        self.tell(tell_fault(self.storage, fault, self.failures));
     }
 }
 
-fn tell_fault(storage: StorageRef, fault: RecordFault, findings: &Findings) -> Result<()> {
+fn tell_fault(storage: StorageRef, fault: RecordFault, failures: &Failures) -> Result<()> {
     let rule = match fault.kind {
         RecordFaultKind::CutOff => Rule::RecordCutOff,
         RecordFaultKind::Tail => Rule::StorageTail,
@@ -219,11 +219,11 @@ fn tell_fault(storage: StorageRef, fault: RecordFault, findings: &Findings) -> R
         RecordFaultKind::StoredHash => Rule::StoredHash,
     };
     if rule == Rule::DataLength {
-        findings.skip(Check::State, "a storage does not consist of records");
+        failures.skip(Check::State, "a storage does not consist of records");
     }
-    let mut place = FindingPlace::storage(storage.slot, storage.id).at(fault.offset_bytes);
+    let mut place = FailurePlace::storage(storage.slot, storage.id).at(fault.offset_bytes);
     place.account = fault.account.map(Address);
-    findings.add_at(rule, &place, fault.expected, fault.found)
+    failures.add_at(rule, &place, fault.expected, fault.found)
 }
 
 impl Drop for AccountsWorker<'_> {

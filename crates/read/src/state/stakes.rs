@@ -14,13 +14,13 @@ use slotpress_format::{
 
 use super::marks::Marks;
 use super::newest::Newest;
-use crate::{Check, FindingPlace, Findings, Rule, StorageRef};
+use crate::{Check, FailurePlace, Failures, Rule, StorageRef};
 
 const ACCOUNTS_MAX: usize = DELEGATIONS_MAX + VOTE_ACCOUNTS_MAX;
 
 /// An account that determines the bank file's stakes.
 #[derive(Debug)]
-pub enum Staked {
+pub enum StakedAccount {
     Delegation(Delegation),
     Vote(Box<VoteAccount>),
 }
@@ -37,7 +37,7 @@ fn readable(stakes: &Stakes) -> impl Iterator<Item = &([u8; 32], VoteAccount)> {
 
 #[derive(Debug)]
 pub struct StakeAccounts {
-    newest: Newest<Staked>,
+    newest: Newest<StakedAccount>,
     /// True if Firedancer, which keeps no rent epochs, wrote one of the archives.
     pub lacks_rent_epochs: bool,
 }
@@ -53,11 +53,11 @@ impl StakeAccounts {
     pub fn look_at(&self, storage: StorageRef, record: &Record<'_>) {
         let header = &record.header;
         let staked = match header.owner {
-            STAKE => Delegation::of_account(record.data).map(Staked::Delegation),
+            STAKE => Delegation::of_account(record.data).map(StakedAccount::Delegation),
             VOTE => {
                 let is_executable = header.executable != 0;
                 let account = VoteAccount::new(header.lamports, &VOTE, is_executable, header.rent_epoch, record.data);
-                Some(Staked::Vote(Box::new(account)))
+                Some(StakedAccount::Vote(Box::new(account)))
             }
             _ => return,
         };
@@ -72,26 +72,26 @@ impl StakeAccounts {
 
     fn delegation(&self, address: &[u8; 32]) -> Option<Delegation> {
         self.newest.get(address, |staked| match staked {
-            Staked::Delegation(delegation) => Some(*delegation),
-            Staked::Vote(..) => None,
+            StakedAccount::Delegation(delegation) => Some(*delegation),
+            StakedAccount::Vote(..) => None,
         })
     }
 
     fn vote_account(&self, address: &[u8; 32]) -> Option<VoteAccount> {
         self.newest.get(address, |staked| match staked {
-            Staked::Vote(account) => Some(**account),
-            Staked::Delegation(..) => None,
+            StakedAccount::Vote(account) => Some(**account),
+            StakedAccount::Delegation(..) => None,
         })
     }
 
     /// Compares the stakes of a bank file with the accounts. Call after superseded versions were
     /// dropped.
-    pub fn judge(&self, stakes: &Stakes, findings: &Findings) -> Result<()> {
+    pub fn judge(&self, stakes: &Stakes, failures: &Failures) -> Result<()> {
         if stakes.has_more || self.newest.is_over() {
-            findings.skip(Check::State, format!("more than {DELEGATIONS_MAX} stake accounts"));
+            failures.skip(Check::State, format!("more than {DELEGATIONS_MAX} stake accounts"));
             return Ok(());
         }
-        self.judge_vote_accounts(stakes, findings)?;
+        self.judge_vote_accounts(stakes, failures)?;
         for (address, delegation) in &stakes.delegations {
             let (rule, found) = match self.delegation(address) {
                 Some(found) if found == *delegation => continue,
@@ -100,31 +100,31 @@ impl StakeAccounts {
                 None => (Rule::StakesDelegation, "no delegated stake account"),
             };
             let expected = "the delegation that the bank file's stakes hold";
-            findings.add_at(rule, &FindingPlace::account(*address), expected, found)?;
+            failures.add_at(rule, &FailurePlace::account(*address), expected, found)?;
         }
-        self.judge_voters(stakes, findings)
+        self.judge_voters(stakes, failures)
     }
 
-    fn judge_vote_accounts(&self, stakes: &Stakes, findings: &Findings) -> Result<()> {
+    fn judge_vote_accounts(&self, stakes: &Stakes, failures: &Failures) -> Result<()> {
         let rent_epoch = if self.lacks_rent_epochs { Rule::NoRentEpoch } else { Rule::StakesRentEpoch };
         readable(stakes).try_for_each(|(address, account)| {
-            let place = &FindingPlace::account(*address);
+            let place = &FailurePlace::account(*address);
             let found = match self.vote_account(address) {
                 Some(found) if found == *account => return Ok(()),
                 Some(found) if found.digest == account.digest => {
-                    return findings.add_at(rent_epoch, place, account.rent_epoch, found.rent_epoch);
+                    return failures.add_at(rent_epoch, place, account.rent_epoch, found.rent_epoch);
                 }
                 Some(_) => "another vote account",
                 None => "no vote account",
             };
             let expected = "the vote account that the bank file's stakes hold";
-            findings.add_at(Rule::StakesVoteAccount, place, expected, found)
+            failures.add_at(Rule::StakesVoteAccount, place, expected, found)
         })
     }
 
     /// Checks that the bank file's stakes hold the vote account of each stake account. Up to Agave
     /// 4.4, the delegations in the bank file count; later, those in the stake accounts.
-    fn judge_voters(&self, stakes: &Stakes, findings: &Findings) -> Result<()> {
+    fn judge_voters(&self, stakes: &Stakes, failures: &Failures) -> Result<()> {
         let known: HashSet<&[u8; 32]> = readable(stakes).map(|(address, _)| address).collect();
         let mut missing = self.delegations_to_others(&known);
         missing.retain(|(_, voter)| self.vote_account(voter).is_some_and(|account| is_usable(&account)));
@@ -135,7 +135,7 @@ impl StakeAccounts {
         for (address, voter) in missing {
             let rule = if listed.contains(&address) { Rule::StakesVoteAccount } else { Rule::StakesVoter };
             let expected = format!("its vote account {} in the bank file's stakes", Hash(voter));
-            findings.add_at(rule, &FindingPlace::account(address), expected, "none there")?;
+            failures.add_at(rule, &FailurePlace::account(address), expected, "none there")?;
         }
         Ok(())
     }
@@ -145,10 +145,10 @@ impl StakeAccounts {
     fn delegations_to_others(&self, known: &HashSet<&[u8; 32]>) -> Vec<([u8; 32], [u8; 32])> {
         let mut others = Vec::new();
         self.newest.each(|address, staked| match staked {
-            Staked::Delegation(delegation) if !known.contains(&delegation.voter()) => {
+            StakedAccount::Delegation(delegation) if !known.contains(&delegation.voter()) => {
                 others.push((*address, delegation.voter()));
             }
-            Staked::Delegation(..) | Staked::Vote(..) => {}
+            StakedAccount::Delegation(..) | StakedAccount::Vote(..) => {}
         });
         others.sort_unstable();
         others
@@ -202,9 +202,9 @@ mod tests {
     fn the_number_of_accounts_is_limited() {
         let stakes = StakeAccounts { newest: Newest::new(1), ..StakeAccounts::default() };
         let judged = || {
-            let findings = Findings::new();
-            stakes.judge(&Stakes::default(), &findings).expect("collected");
-            findings.skipped(Check::State).is_none()
+            let failures = Failures::new();
+            stakes.judge(&Stakes::default(), &failures).expect("collected");
+            failures.skipped(Check::State).is_none()
         };
         look_at(&stakes, STAKE, [1; 32], (5, 0), &delegated_to(1));
         assert!(voter(&stakes, [1; 32]).is_some() && judged(), "the last account that fits");

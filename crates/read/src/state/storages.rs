@@ -9,16 +9,16 @@ use slotpress_base::{
 };
 use slotpress_format::{Entry, EntryKind, RecordWalker};
 
-use crate::archive::Archive;
-use crate::archive::visit::Problem;
+use crate::archive::OpenArchive;
+use crate::archive::visit::ReadFault;
 use crate::plan::PlannedStorage;
-use crate::{EntryUse, Pass, Plan, RecordVisitor, StorageRef, Visitor};
+use crate::{ArchivePass, EntryUse, Plan, RecordVisitor, StorageRef, Visitor};
 
 /// Passes the records of all storages, or of the `wanted` ones, to `records`. `first_storage` is
 /// the number of the archive's first storage; empty ones have none. Problems are ignored, except
 /// that `records` is told of lost records.
 pub fn read_again(
-    archive: &Archive,
+    archive: &OpenArchive,
     first_storage: u32,
     wanted: Option<&HashSet<u32>>,
     records: &dyn RecordVisitor,
@@ -26,7 +26,9 @@ pub fn read_again(
     progress: &dyn Progress,
 ) -> Result<()> {
     let visitor = Again { records, wanted, next_storage: AtomicU32::new(first_storage) };
-    archive.read(&Pass { is_wanted_only: wanted.is_some(), ..Pass::new(threads, progress) }, &visitor).map(drop)
+    archive
+        .read(&ArchivePass { is_wanted_only: wanted.is_some(), ..ArchivePass::new(threads, progress) }, &visitor)
+        .map(drop)
 }
 
 struct Again<'a> {
@@ -46,9 +48,9 @@ impl Visitor for Again<'_> {
         Ok(EntryUse { records_of: is_wanted.then_some(storage), ..EntryUse::default() })
     }
 
-    fn problem(&self, problem: Problem<'_>) -> Result<()> {
-        match problem {
-            problem @ Problem::LostRecords { .. } => self.records.lost(None, problem.into_error()),
+    fn fault(&self, fault: ReadFault<'_>) -> Result<()> {
+        match fault {
+            fault @ ReadFault::LostRecords { .. } => self.records.lost(None, fault.into_error()),
             _ => Ok(()),
         }
     }
@@ -124,12 +126,12 @@ fn read_piece(plan: &Plan, storage: &PlannedStorage, at: u64, bytes_max: u64, to
 
 /// The storages of an archive or a ledger. Each is named by its number in the order of the archive
 /// or the plan.
-pub enum Storages {
-    Archive(Box<Archive>),
+pub enum StorageReader {
+    Archive(Box<OpenArchive>),
     Ledger(Box<Plan>),
 }
 
-impl Storages {
+impl StorageReader {
     /// Number, slot and length of each storage; `None` for an archive without an index, which must
     /// be read in order.
     pub fn list(&self) -> Option<Vec<(u32, u64, u64)>> {

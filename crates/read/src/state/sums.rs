@@ -25,7 +25,7 @@ impl StateSum {
 
 /// Sum of the added accounts, and counts of the records that were read.
 #[derive(Clone, Debug, Default)]
-pub struct Sums {
+pub struct PassSums {
     pub state: StateSum,
     pub records: u64,
     /// Records without lamports, which close an account.
@@ -36,7 +36,7 @@ pub struct Sums {
     pub accounts: u64,
 }
 
-impl Sums {
+impl PassSums {
     pub fn add(&mut self, other: &Self) {
         self.state.add(&other.state);
         self.records += other.records;

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::Version;
+use crate::RecordVersion;
 use crate::state::fingerprint::Fingerprint;
 use crate::state::marks::Marks;
 use crate::state::version::ITEM_BYTES;
@@ -19,12 +19,12 @@ pub struct Superseded {
     pub accounts: u64,
     /// The records of a round of a check, and the duplicates, sorted by storage and fingerprint:
     /// when they are read again, `recompress` may have changed the order of records.
-    listed: [Vec<Version>; 2],
+    listed: [Vec<RecordVersion>; 2],
 }
 
 /// What is found among some accounts: [`Superseded::records`] and [`Superseded::duplicates`], and
 /// the two counts.
-pub type FoundAmong = ([Vec<Version>; 2], u64, u64);
+pub type FoundAmong = ([Vec<RecordVersion>; 2], u64, u64);
 
 impl Superseded {
     pub fn add(&mut self, ([records, duplicates], count, accounts): &FoundAmong) {
@@ -50,7 +50,7 @@ impl Superseded {
     }
 
     /// The records to subtract in a storage, and those of accounts that it holds twice.
-    pub fn listed_in(&self, storage: u32) -> [&[Version]; 2] {
+    pub fn listed_in(&self, storage: u32) -> [&[RecordVersion]; 2] {
         self.listed.each_ref().map(|list| {
             let start = list.partition_point(|version| version.storage() < storage);
             let rest = &list[start..];
@@ -73,13 +73,13 @@ impl Superseded {
     }
 }
 
-pub fn is_listed(list: &[Version], fingerprint: &Fingerprint) -> bool {
+pub fn is_listed(list: &[RecordVersion], fingerprint: &Fingerprint) -> bool {
     list.binary_search_by_key(fingerprint, |version| version.fingerprint).is_ok()
 }
 
 /// Finds the records that a newer one supersedes among records sorted by account. `slot_of` gives
 /// the slot of a storage. Tombstones are only marked if `marks_tombstones` is true.
-pub fn superseded_among(sorted: &[Version], slot_of: &dyn Fn(u32) -> u64, marks_tombstones: bool) -> FoundAmong {
+pub fn superseded_among(sorted: &[RecordVersion], slot_of: &dyn Fn(u32) -> u64, marks_tombstones: bool) -> FoundAmong {
     slotpress_base::threads::panic_point("sorting");
     let (mut records, mut duplicates, mut count, mut accounts) = (Vec::new(), Vec::new(), 0, 0);
     for versions in sorted.chunk_by(|one, other| one.fingerprint == other.fingerprint) {
@@ -93,7 +93,8 @@ pub fn superseded_among(sorted: &[Version], slot_of: &dyn Fn(u32) -> u64, marks_
         accounts += u64::from(!versions[newest].is_tombstone());
         count += versions.len() as u64 - 1;
         for (at, version) in versions.iter().enumerate() {
-            let is_neighbour = |other: Option<&Version>| other.is_some_and(|it| it.storage() == version.storage());
+            let is_neighbour =
+                |other: Option<&RecordVersion>| other.is_some_and(|it| it.storage() == version.storage());
             if is_neighbour(versions.get(at + 1)) || is_neighbour(versions[..at].last()) {
                 duplicates.push(*version);
             } else if at != newest && (marks_tombstones || !version.is_tombstone()) {
@@ -117,11 +118,11 @@ mod tests {
         /// Records without a mark are the newest versions, as in a plain map.
         #[test]
         fn the_newest_are_left(records in proptest::collection::hash_map((0u8..30, 0u32..12), any::<bool>(), 0..200)) {
-            let mut versions: Vec<Version> = Vec::new();
+            let mut versions: Vec<RecordVersion> = Vec::new();
             let mut newest: HashMap<u8, u32> = HashMap::new();
             for ((key, storage), is_tombstone) in &records {
                 let print = Fingerprint([(*key).into(), 0, 0]);
-                versions.push(Version::new(print, *storage, *is_tombstone, u64::from(*key) * 136));
+                versions.push(RecordVersion::new(print, *storage, *is_tombstone, u64::from(*key) * 136));
                 newest.entry(*key).and_modify(|known| *known = (*known).min(*storage)).or_insert(*storage);
             }
             versions.sort_unstable();
@@ -140,7 +141,8 @@ mod tests {
 
     #[test]
     fn all_records_of_an_account_that_is_twice_in_one_storage_are_marked() {
-        let version = |key, storage, offset_bytes| Version::new(Fingerprint([key, 0, 0]), storage, false, offset_bytes);
+        let version =
+            |key, storage, offset_bytes| RecordVersion::new(Fingerprint([key, 0, 0]), storage, false, offset_bytes);
         let versions = [version(1, 0, 0), version(1, 1, 0), version(2, 0, 136), version(2, 0, 272), version(2, 1, 136)];
         let mut found = Superseded::default();
         let among = superseded_among(&versions, &|storage| 2 - u64::from(storage), false);

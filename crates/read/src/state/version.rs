@@ -26,10 +26,10 @@ pub const PARTITIONS: usize = 1024;
 /// Records that a worker collects before it appends them to the log: about 32 for each partition.
 const BATCH_ITEMS: usize = 32 * 1024;
 
-pub const ITEM_BYTES: u64 = Version::BYTES as u64;
+pub const ITEM_BYTES: u64 = RecordVersion::BYTES as u64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Version {
+pub struct RecordVersion {
     pub fingerprint: Fingerprint,
     /// Twice the storage's number, plus 1 for a tombstone, so that records of one storage are
     /// adjacent when sorted.
@@ -38,7 +38,7 @@ pub struct Version {
     offset_units: u32,
 }
 
-impl Version {
+impl RecordVersion {
     /// A record at `offset_bytes` of a storage; storage numbers are below 2^31.
     pub fn new(fingerprint: Fingerprint, storage: u32, is_tombstone: bool, offset_bytes: u64) -> Self {
         let tagged_storage = storage << 1 | u32::from(is_tombstone);
@@ -59,7 +59,7 @@ impl Version {
     }
 }
 
-impl LogItem for Version {
+impl LogItem for RecordVersion {
     const BYTES: usize = 20;
     const ZERO: Self = Self { fingerprint: Fingerprint([0; 3]), tagged_storage: 0, offset_units: 0 };
 
@@ -89,18 +89,18 @@ pub fn partition_of(fingerprint: &Fingerprint) -> usize {
 }
 
 /// Records of one worker that are not in the log yet.
-pub struct Batch<T = Version> {
+pub struct LogBatch<T = RecordVersion> {
     items: Vec<T>,
     ordered: Vec<T>,
 }
 
-impl<T> Default for Batch<T> {
+impl<T> Default for LogBatch<T> {
     fn default() -> Self {
         Self { items: Vec::new(), ordered: Vec::new() }
     }
 }
 
-impl<T: LogItem> Batch<T> {
+impl<T: LogItem> LogBatch<T> {
     /// Adds a record; `true` if the batch is full.
     pub fn push(&mut self, item: T) -> bool {
         self.items.push(item);
@@ -211,11 +211,11 @@ mod tests {
             let times = if many { 20 } else { 1 };
             let version = |(seed, second, storage): &(u32, u32, u32), time: u32| {
                 let first = seed.wrapping_mul(2 * time + 1) >> 10 | 5 << 22;
-                Version::new(Fingerprint([first, *second, 7]), *storage, false, 8 * u64::from(time))
+                RecordVersion::new(Fingerprint([first, *second, 7]), *storage, false, 8 * u64::from(time))
             };
-            let chunks: Vec<Vec<Version>> =
+            let chunks: Vec<Vec<RecordVersion>> =
                 (0..times).map(|time| seeds.iter().map(|seed| version(seed, time)).collect()).collect();
-            let mut sorted: Vec<Version> = chunks.iter().flatten().copied().collect();
+            let mut sorted: Vec<RecordVersion> = chunks.iter().flatten().copied().collect();
             sorted.sort_unstable();
             // The buffer may hold old items, even more than the new ones.
             let mut grouped = chunks.concat();

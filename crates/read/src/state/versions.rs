@@ -41,8 +41,8 @@ use slotpress_format::STORAGES_MAX;
 use crate::state::known::{KnownAccounts, KnownPartition};
 use crate::state::spill::Spill;
 use crate::state::superseded::FoundAmong;
-use crate::state::version::{Batch, LogItem, PARTITIONS, group_by_account};
-use crate::{Superseded, Version};
+use crate::state::version::{LogBatch, LogItem, PARTITIONS, group_by_account};
+use crate::{RecordVersion, Superseded};
 
 /// Items in a chunk: 40 KiB, so that one chunk for each partition takes 40 MiB.
 const CHUNK_ITEMS: usize = 2048;
@@ -59,8 +59,8 @@ const fn log_bytes_min<T: LogItem>() -> u64 {
     PARTITIONS as u64 * chunk_bytes::<T>()
 }
 
-/// A log of items. The default item is a [`Version`] of 20 bytes.
-pub struct VersionLog<T = Version> {
+/// A log of items. The default item is a [`RecordVersion`] of 20 bytes.
+pub struct VersionLog<T = RecordVersion> {
     partitions: Vec<Mutex<Partition<T>>>,
     /// Memory that the log may hold, in bytes.
     log_bytes: u64,
@@ -115,7 +115,7 @@ impl<T: LogItem> VersionLog<T> {
         self.spill.bytes()
     }
 
-    pub fn append(&self, batch: &mut Batch<T>) -> Result<()> {
+    pub fn append(&self, batch: &mut LogBatch<T>) -> Result<()> {
         for run in batch.by_partition() {
             let mut run = run;
             let mut partition = self.partitions[run[0].partition()].lock();
@@ -227,7 +227,7 @@ impl VersionLog {
     pub fn find_superseded(
         &self,
         threads: usize,
-        among: &(dyn Fn(&[Version]) -> FoundAmong + Sync),
+        among: &(dyn Fn(&[RecordVersion]) -> FoundAmong + Sync),
         on_round: &mut dyn FnMut(Superseded) -> Result<()>,
     ) -> Result<()> {
         let mut round = Superseded::default();
@@ -251,13 +251,14 @@ impl VersionLog {
     /// `None` if something was spilled, or the table would take more than half of the log's memory.
     /// Otherwise, the table's memory is taken from the log's.
     pub fn known_accounts(&mut self, threads: usize) -> Result<Option<KnownAccounts>> {
-        let items_of =
-            |partition: &Mutex<Partition<Version>>| partition.lock().chunks.iter().map(Vec::len).sum::<usize>() as u64;
+        let items_of = |partition: &Mutex<Partition<RecordVersion>>| {
+            partition.lock().chunks.iter().map(Vec::len).sum::<usize>() as u64
+        };
         let items: u64 = self.partitions.iter().map(items_of).sum();
         if self.spilled_bytes() > 0 || items * KnownPartition::ITEM_BYTES > self.log_bytes / 2 {
             return Ok(None);
         }
-        let known_of = |partition: &Mutex<Partition<Version>>| {
+        let known_of = |partition: &Mutex<Partition<RecordVersion>>| {
             let partition = partition.lock();
             let versions = partition.chunks.iter().flatten();
             KnownPartition::new(versions.map(|it| it.fingerprint).collect(), PARTITIONS.ilog2())
@@ -265,7 +266,7 @@ impl VersionLog {
         let pool = Pool::start(threads)?;
         let partitions: Vec<KnownPartition> = pool.run(|| self.partitions.par_iter().map(known_of).collect());
         let known_bytes: u64 = partitions.iter().map(KnownPartition::memory_bytes).sum();
-        self.log_bytes = self.log_bytes.saturating_sub(known_bytes).max(log_bytes_min::<Version>());
+        self.log_bytes = self.log_bytes.saturating_sub(known_bytes).max(log_bytes_min::<RecordVersion>());
         Ok(Some(KnownAccounts(partitions)))
     }
 }

@@ -8,11 +8,11 @@ use crate::state::marks::mark_of;
 use crate::state::superseded::superseded_among;
 use crate::state::version::ITEM_BYTES;
 
-const CHUNK_BYTES: u64 = chunk_bytes::<Version>();
-const LOG_BYTES_MIN: u64 = log_bytes_min::<Version>();
+const CHUNK_BYTES: u64 = chunk_bytes::<RecordVersion>();
+const LOG_BYTES_MIN: u64 = log_bytes_min::<RecordVersion>();
 
 /// Finds superseded records where each storage's number is its slot.
-fn by_storage(sorted: &[Version]) -> FoundAmong {
+fn by_storage(sorted: &[RecordVersion]) -> FoundAmong {
     superseded_among(sorted, &u64::from, false)
 }
 
@@ -28,9 +28,9 @@ proptest! {
         let mut newest: HashMap<u8, (u64, u32)> = HashMap::new();
         let is_tombstone = |key: u8, storage: u32| (seed >> ((u32::from(key) + storage) % 64)) & 1 == 1;
         let mut log = VersionLog::new(0, &std::env::temp_dir(), 0);
-        let mut batch = Batch::default();
+        let mut batch = LogBatch::default();
         for (key, storage) in &records {
-            batch.push(Version::new(printer.of(&[*key; 32]), *storage, is_tombstone(*key, *storage), 8 * u64::from(*key)));
+            batch.push(RecordVersion::new(printer.of(&[*key; 32]), *storage, is_tombstone(*key, *storage), 8 * u64::from(*key)));
             let entry = newest.entry(*key).or_insert((slot_of(*storage), *storage));
             *entry = (*entry).max((slot_of(*storage), *storage));
         }
@@ -59,13 +59,13 @@ fn spilling_loses_nothing() {
     let printer = Fingerprinter::new().expect("random bytes");
     let log = VersionLog::new(0, &std::env::temp_dir(), 0);
     let accounts = 3 * PARTITIONS as u32 * CHUNK_ITEMS as u32 / 2;
-    let mut batch = Batch::default();
+    let mut batch = LogBatch::default();
     for account in 0..accounts {
         let mut key = [0; 32];
         key[..4].copy_from_slice(&account.to_le_bytes());
-        let mut is_full = batch.push(Version::new(printer.of(&key), account % 7, false, 8 * u64::from(account)));
+        let mut is_full = batch.push(RecordVersion::new(printer.of(&key), account % 7, false, 8 * u64::from(account)));
         if account % 10 == 0 {
-            is_full = batch.push(Version::new(printer.of(&key), 8, false, 8 * u64::from(account)));
+            is_full = batch.push(RecordVersion::new(printer.of(&key), 8, false, 8 * u64::from(account)));
         }
         if is_full {
             log.append(&mut batch).expect("appended");
@@ -75,7 +75,7 @@ fn spilling_loses_nothing() {
     assert!(log.spilled_bytes() > 0);
     assert!(log.held_bytes.load(Relaxed) <= LOG_BYTES_MIN);
     let is_bounded =
-        |partition: &Mutex<Partition<Version>>| partition.lock().chunks.iter().all(|it| it.len() <= CHUNK_ITEMS);
+        |partition: &Mutex<Partition<RecordVersion>>| partition.lock().chunks.iter().all(|it| it.len() <= CHUNK_ITEMS);
     assert!(log.partitions.iter().all(is_bounded));
     let (mut superseded, mut found) = (0, 0);
     log.find_superseded(2, &by_storage, &mut |round| {
@@ -92,11 +92,11 @@ fn spilling_loses_nothing() {
 /// its own.
 fn twice_each(accounts: u32) -> VersionLog {
     let log = VersionLog::new(0, &std::env::temp_dir(), 0);
-    let mut batch = Batch::default();
+    let mut batch = LogBatch::default();
     for account in 0..accounts {
         let first = account * (u32::MAX / accounts);
         for storage in [0, 1] {
-            batch.push(Version::new(Fingerprint([first, account, 1]), storage, false, 8 * u64::from(account)));
+            batch.push(RecordVersion::new(Fingerprint([first, account, 1]), storage, false, 8 * u64::from(account)));
         }
     }
     log.append(&mut batch).expect("appended");
@@ -107,7 +107,7 @@ fn twice_each(accounts: u32) -> VersionLog {
 fn room_is_checked_if_it_will_be_needed() {
     // The log may take three quarters of the memory; a missing directory has no room.
     for (room_bytes, is_enough) in [(3000, true), (3001, false)] {
-        let log = VersionLog::<Version>::new(4000, Path::new("/not/there"), room_bytes);
+        let log = VersionLog::<RecordVersion>::new(4000, Path::new("/not/there"), room_bytes);
         assert_eq!(log.check_room_foreseen(4000).is_ok(), is_enough, "{room_bytes}");
     }
 }
@@ -171,8 +171,8 @@ fn an_account_of_too_many_records_is_refused() {
     for (chunks, is_taken) in [(CHUNKS_MAX, true), (CHUNKS_MAX + 1, false)] {
         let log = VersionLog::new(0, &std::env::temp_dir(), 0);
         log.partitions[0].lock().spilled = vec![0; chunks as usize];
-        let mut batch = Batch::default();
-        batch.push(Version::new(Fingerprint([0, 0, 1]), 0, false, 0));
+        let mut batch = LogBatch::default();
+        batch.push(RecordVersion::new(Fingerprint([0, 0, 1]), 0, false, 0));
         assert_eq!(log.append(&mut batch).is_ok(), is_taken);
     }
 }

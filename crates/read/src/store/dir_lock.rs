@@ -30,15 +30,15 @@ pub fn try_lock(dir: impl AsFd) -> rustix::io::Result<Locked> {
 }
 
 #[derive(Debug, Default)]
-pub struct DirLocks(Vec<Held>);
+pub struct DirLocks(Vec<HeldDir>);
 
 #[derive(Debug)]
-struct Held {
+struct HeldDir {
     found: Found,
     dir: Arc<KeptDir>,
 }
 
-impl Drop for Held {
+impl Drop for HeldDir {
     fn drop(&mut self) {
         // Closing is not enough: a child process that another thread starts may hold a copy of the
         // descriptor for a moment.
@@ -78,7 +78,7 @@ impl DirLocks {
                     .with_hint("wait until the other restore has ended, or choose another directory"));
             }
         }
-        let held = Held { found, dir: dir.clone() };
+        let held = HeldDir { found, dir: dir.clone() };
         // Between opening and locking, another restore may have removed the directory.
         if rustix::fs::fstat(&**dir).or_path("read", dir.path())?.st_nlink == 0 {
             let message = format!("the directory {path} was removed by another restore, which just ended");

@@ -6,7 +6,7 @@ use derive_setters::Setters;
 use slotpress_base::{Error, IoPolicy, Progress, Result, ShowPath, Step, available_threads, hint, quantity};
 use slotpress_format::Root;
 
-use crate::state::accounts::Accounts;
+use crate::state::accounts::StateBuilder;
 use crate::state::check::incremental_alone;
 use crate::state::visitor::StateVisitor;
 use crate::{CheckMode, CheckOptions, NamedArchive, SnapshotClient, Task};
@@ -72,7 +72,7 @@ impl VerifyOptions {
 }
 
 #[derive(Clone, Copy)]
-pub(crate) struct Job<'a> {
+pub(crate) struct VerifyJob<'a> {
     pub options: &'a VerifyOptions,
     /// Visitor of the records in a second pass, even if the state is not checked.
     pub visitor: Option<&'a dyn StateVisitor>,
@@ -81,7 +81,7 @@ pub(crate) struct Job<'a> {
     pub progress: &'a dyn Progress,
 }
 
-impl<'a> Job<'a> {
+impl<'a> VerifyJob<'a> {
     pub fn verify(options: &'a VerifyOptions, progress: &'a dyn Progress) -> Self {
         Self { options, visitor: None, observer: None, progress }
     }
@@ -124,13 +124,13 @@ pub fn lost_records(path: &Path) -> Error {
 /// Prepares the state check for storages of this size. A temporary directory that the user chose
 /// must have room for what is not expected to fit in memory. If the system's directory lacks room,
 /// there is only a warning, because the estimate may be too high.
-pub(crate) fn new_accounts(job: &Job<'_>, storages_bytes: u64) -> Result<Accounts> {
+pub(crate) fn new_accounts(job: &VerifyJob<'_>, storages_bytes: u64) -> Result<StateBuilder> {
     let CheckOptions { memory_bytes, temporary_dir, .. } = &job.options.check;
     let spill_dir = job.options.check.spill_dir(None);
     let accounts = match job.visitor {
-        None => Accounts::keeping_records(*memory_bytes, &spill_dir, storages_bytes)?,
+        None => StateBuilder::keeping_records(*memory_bytes, &spill_dir, storages_bytes)?,
         // The other half is for marks of superseded records.
-        Some(_) => Accounts::new(*memory_bytes / 2, &spill_dir, storages_bytes)?,
+        Some(_) => StateBuilder::new(*memory_bytes / 2, &spill_dir, storages_bytes)?,
     };
     if !job.reads_records() {
         return Ok(accounts);

@@ -7,23 +7,23 @@ use slotpress_base::bytes::count;
 use slotpress_base::{Error, Result};
 use slotpress_format::ArchiveName;
 
-use super::job::{Job, lost_records};
-use super::part::Part;
+use super::job::{VerifyJob, lost_records};
+use super::part::VerifiedPart;
 use super::report::{Counts, VerifyReport};
-use crate::archive::Archive;
-use crate::state::accounts::Accounts;
+use crate::archive::OpenArchive;
+use crate::state::accounts::StateBuilder;
 use crate::state::check::judge_expectations;
 use crate::state::finish::{finish_check, finish_visit};
-use crate::state::storages::Storages;
+use crate::state::storages::StorageReader;
 use crate::state::visitor::StateFacts;
-use crate::{Check, Failure, Findings, Member, Rule, SnapshotClient, judge_pair, judge_root};
+use crate::{Check, Failure, Failures, PairMember, Rule, SnapshotClient, judge_pair, judge_root};
 
 /// Clients that start from ledgers: Firedancer starts only from archives.
 pub const CLIENTS_OF_LEDGERS: &[SnapshotClient] = &SnapshotClient::AGAVE;
 
 /// Makes the checks that need the whole state, and the report. `read` has the newest part first.
-pub fn judge(read: Vec<Part>, accounts: &Accounts, job: &Job<'_>) -> Result<VerifyReport> {
-    let lossy = read.iter().find(|one| one.findings.has_lost_accounts());
+pub fn judge(read: Vec<VerifiedPart>, accounts: &StateBuilder, job: &VerifyJob<'_>) -> Result<VerifyReport> {
+    let lossy = read.iter().find(|one| one.failures.has_lost_accounts());
     let newest = judge_together(&read, job)?;
     if let (Some(bank), Some(visitor)) = (&newest.bank, job.visitor) {
         let parts = read.iter().map(|one| one.facts.clone()).collect();
@@ -35,22 +35,28 @@ pub fn judge(read: Vec<Part>, accounts: &Accounts, job: &Job<'_>) -> Result<Veri
 
 /// Reads again what the check or the visit of the state needs, and judges the state. Not all records
 /// of `lossy` could be read.
-fn read_again(read: &[Part], newest: &Part, lossy: Option<&Part>, accounts: &Accounts, job: &Job<'_>) -> Result<()> {
-    let Job { options, visitor, progress, .. } = *job;
-    let (bank, findings, threads) = (newest.bank.as_ref(), &newest.findings, options.threads);
+fn read_again(
+    read: &[VerifiedPart],
+    newest: &VerifiedPart,
+    lossy: Option<&VerifiedPart>,
+    accounts: &StateBuilder,
+    job: &VerifyJob<'_>,
+) -> Result<()> {
+    let VerifyJob { options, visitor, progress, .. } = *job;
+    let (bank, failures, threads) = (newest.bank.as_ref(), &newest.failures, options.threads);
     if let Some(why) = options.why_not_state() {
-        findings.skip(Check::State, why);
+        failures.skip(Check::State, why);
     }
     match (visitor, lossy) {
         (None, _) if !job.reads_records() => Ok(()),
-        (None, _) => finish_check(accounts, bank, findings, threads, progress, &mut |task, wanted| {
+        (None, _) => finish_check(accounts, bank, failures, threads, progress, &mut |task, wanted| {
             progress.stage("Subtracting", None);
             read.iter().try_for_each(|one| one.read_records(accounts, task, Some(wanted), job))
         }),
         (Some(_), Some(lossy)) => Err(lost_records(&lossy.facts.path)),
         (Some(visitor), None) => {
             progress.stage("Sorting", None);
-            finish_visit(accounts, bank, findings, visitor, threads, &mut |task| {
+            finish_visit(accounts, bank, failures, visitor, threads, &mut |task| {
                 read.iter().try_for_each(|one| {
                     progress.stage("Visiting", Some(one.storages.length_bytes()));
                     one.read_records(accounts, task, None, job)
@@ -61,7 +67,7 @@ fn read_again(read: &[Part], newest: &Part, lossy: Option<&Part>, accounts: &Acc
 }
 
 /// Makes the checks that need all parts, but not their accounts. Returns the newest part.
-fn judge_together<'a>(read: &'a [Part], job: &Job<'_>) -> Result<&'a Part> {
+fn judge_together<'a>(read: &'a [VerifiedPart], job: &VerifyJob<'_>) -> Result<&'a VerifiedPart> {
     let options = job.options;
     let (Some(newest), base) = (read.first(), read.get(1)) else {
         return Err(Error::usage("there is no archive to verify"));
@@ -70,22 +76,22 @@ fn judge_together<'a>(read: &'a [Part], job: &Job<'_>) -> Result<&'a Part> {
         judge_base(newest, base, job)?;
     }
     if let Some(bank) = &newest.bank {
-        judge_expectations(&options.check, bank.slot, bank.snapshot_hash(), &newest.findings)?;
+        judge_expectations(&options.check, bank.slot, bank.snapshot_hash(), &newest.failures)?;
     }
     // Expected roots are in the order of the arguments: the newest archive is last.
-    let archives = read.iter().rev().filter_map(|one| Some((one.archive()?, &one.findings)));
-    for ((archive, findings), number) in archives.zip(0..) {
-        judge_root(options.expect_roots.get(number).copied(), archive.root(), findings)?;
+    let archives = read.iter().rev().filter_map(|one| Some((one.archive()?, &one.failures)));
+    for ((archive, failures), number) in archives.zip(0..) {
+        judge_root(options.expect_roots.get(number).copied(), archive.root(), failures)?;
     }
     if newest.base_slot().is_some() && base.is_none() {
-        newest.findings.skip(Check::State, "part of a state only: give the full archive too");
+        newest.failures.skip(Check::State, "part of a state only: give the full archive too");
     }
-    if read.iter().any(|one| one.findings.has_lost_accounts()) {
-        newest.findings.lose_accounts();
-        newest.findings.skip(Check::State, "not all accounts could be read");
+    if read.iter().any(|one| one.failures.has_lost_accounts()) {
+        newest.failures.lose_accounts();
+        newest.failures.skip(Check::State, "not all accounts could be read");
     }
-    if let Some(why) = read.iter().find_map(|one| one.findings.skipped(Check::State)) {
-        newest.findings.skip(Check::State, why);
+    if let Some(why) = read.iter().find_map(|one| one.failures.skipped(Check::State)) {
+        newest.failures.skip(Check::State, why);
     }
     Ok(newest)
 }
@@ -94,22 +100,22 @@ fn judge_together<'a>(read: &'a [Part], job: &Job<'_>) -> Result<&'a Part> {
 const MAYBE_INCREMENTAL: &str = "if it is an incremental archive, give its full archive first";
 
 /// Makes the report. `read` has the newest first.
-fn report_on(read: Vec<Part>, accounts: &Accounts, job: &Job<'_>) -> VerifyReport {
+fn report_on(read: Vec<VerifiedPart>, accounts: &StateBuilder, job: &VerifyJob<'_>) -> VerifyReport {
     let options = job.options;
     let is_nameless = matches!(&read[..], [one] if one.archive().is_some_and(|archive| archive.name.is_none()));
-    let base_slot = read.first().and_then(Part::base_slot);
+    let base_slot = read.first().and_then(VerifiedPart::base_slot);
     let bank = read.first().and_then(|newest| newest.bank.clone());
     let has_index = read.iter().all(|one| one.has_index);
-    let roots = read.iter().rev().filter_map(Part::archive).map(Archive::root).collect();
+    let roots = read.iter().rev().filter_map(VerifiedPart::archive).map(OpenArchive::root).collect();
     let mut counts = Counts::default();
     read.iter().for_each(|one| add_part(&mut counts, one));
     counts.add_state(&accounts.sums(), accounts.spilled_bytes());
-    let (mut findings, mut paths) = (Findings::new(), Vec::new());
+    let (mut failures, mut paths) = (Failures::new(), Vec::new());
     let names = own_names(&read);
     for one in read {
         match one.storages {
-            Storages::Archive(_) => findings.absorb(one.findings, &one.facts.path),
-            Storages::Ledger(_) => findings = one.findings,
+            StorageReader::Archive(_) => failures.absorb(one.failures, &one.facts.path),
+            StorageReader::Ledger(_) => failures = one.failures,
         }
         paths.insert(0, one.facts.path);
     }
@@ -119,7 +125,7 @@ fn report_on(read: Vec<Part>, accounts: &Accounts, job: &Job<'_>) -> VerifyRepor
         let asked = SnapshotClient::WHERE_ASKED.iter().filter(|client| options.clients.contains(client));
         SnapshotClient::ALL.iter().chain(asked).copied().collect()
     };
-    let mut report = VerifyReport::of_findings(findings, &options.clients, &clients, paths);
+    let mut report = VerifyReport::of_failures(failures, &options.clients, &clients, paths);
     (report.base_slot, report.roots, report.counts) = (base_slot, roots, counts);
     (report.expected_hash, report.expected_slot) = (options.check.expect_hash, options.check.expect_slot);
     report.set_bank(bank.as_ref(), has_index);
@@ -149,8 +155,8 @@ impl VerifyReport {
 }
 
 /// Names that archives should have, by their contents. `read` has the newest first.
-fn own_names(read: &[Part]) -> Vec<(PathBuf, ArchiveName)> {
-    let name_of = |(number, one): (usize, &Part)| {
+fn own_names(read: &[VerifiedPart]) -> Vec<(PathBuf, ArchiveName)> {
+    let name_of = |(number, one): (usize, &VerifiedPart)| {
         let base = read.get(number.saturating_add(1)).and_then(|base| base.bank.as_ref());
         let base_slot = one.base_slot().or(base.map(|bank| bank.slot));
         let (bank, extension) = (one.bank.as_ref()?, one.archive()?.compression.extension());
@@ -160,13 +166,13 @@ fn own_names(read: &[Part]) -> Vec<(PathBuf, ArchiveName)> {
     read.iter().enumerate().filter_map(name_of).collect()
 }
 
-fn add_part(counts: &mut Counts, part: &Part) {
+fn add_part(counts: &mut Counts, part: &VerifiedPart) {
     count(&mut counts.tar_bytes, part.tar_bytes);
     count(&mut counts.frames, part.frames);
     count(&mut counts.storages, part.storage_count.into());
     match &part.storages {
-        Storages::Archive(archive) => count(&mut counts.input_bytes, archive.length_bytes()),
-        Storages::Ledger(plan) => {
+        StorageReader::Archive(archive) => count(&mut counts.input_bytes, archive.length_bytes()),
+        StorageReader::Ledger(plan) => {
             counts.input_bytes = plan.content_bytes();
             counts.obsolete = Some((plan.obsolete_records, plan.obsolete_bytes));
         }
@@ -174,16 +180,16 @@ fn add_part(counts: &mut Counts, part: &Part) {
 }
 
 /// Judges whether the two archives are a pair. Accounts of what is none are not shown.
-fn judge_base(newest: &Part, base: &Part, job: &Job<'_>) -> Result<()> {
-    let strict = Findings::strict();
-    let findings = if job.visitor.is_some() { &strict } else { &newest.findings };
+fn judge_base(newest: &VerifiedPart, base: &VerifiedPart, job: &VerifyJob<'_>) -> Result<()> {
+    let strict = Failures::strict();
+    let failures = if job.visitor.is_some() { &strict } else { &newest.failures };
     if let (Some(full), Some(incremental)) = (base.archive(), newest.archive()) {
-        let full = Member::of_archive(full, base.bank.as_ref());
-        judge_pair(full, Member::of_archive(incremental, newest.bank.as_ref()), findings)?;
+        let full = PairMember::of_archive(full, base.bank.as_ref());
+        judge_pair(full, PairMember::of_archive(incremental, newest.bank.as_ref()), failures)?;
     }
-    if newest.findings.has(Rule::BaseMismatch) {
+    if newest.failures.has(Rule::BaseMismatch) {
         // Failures that follow from this one would hide it.
-        newest.findings.skip(Check::State, "the archives are not a pair");
+        newest.failures.skip(Check::State, "the archives are not a pair");
     }
     Ok(())
 }

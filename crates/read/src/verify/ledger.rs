@@ -11,13 +11,13 @@ use slotpress_format::{
 };
 
 use crate::archive::documents::parse_bank;
-use crate::state::storages::Storages;
+use crate::state::storages::StorageReader;
 use crate::state::visitor::StatePart;
-use crate::verify::job::{Job, new_accounts};
+use crate::verify::job::{VerifyJob, new_accounts};
 use crate::verify::judge::{CLIENTS_OF_LEDGERS, judge};
-use crate::verify::part::Part;
+use crate::verify::part::VerifiedPart;
 use crate::{
-    Check, Documents, FindingPlace, Findings, Plan, PlanOptions, RESTORE_JOURNAL_HINT, Rule, VerifyReport,
+    Check, Documents, FailurePlace, Failures, Plan, PlanOptions, RESTORE_JOURNAL_HINT, Rule, VerifyReport,
     judge_documents, restore_journal,
 };
 
@@ -26,7 +26,7 @@ pub(crate) fn read_ledger(
     paths: &LedgerPaths,
     slot: Option<u64>,
     base_slot: Option<u64>,
-    job: Job<'_>,
+    job: VerifyJob<'_>,
 ) -> Result<VerifyReport> {
     let _lock = match paths.ledger.is_dir() {
         true => lock(paths)?,
@@ -39,7 +39,7 @@ pub(crate) fn read_ledger(
     let stopwatch = Stopwatch::start();
     let mut report = match find_bank_snapshot_with_gaps(paths, slot, job.options.threads) {
         Ok(snapshot) => read_snapshot(snapshot, base_slot, &job)?,
-        Err(error) => failed_report(error, Findings::new(), &paths.ledger, &job)?,
+        Err(error) => failed_report(error, Failures::new(), &paths.ledger, &job)?,
     };
     report.elapsed = stopwatch.elapsed();
     Ok(report)
@@ -50,44 +50,44 @@ pub(crate) fn lock(paths: &LedgerPaths) -> Result<Option<LedgerLock>> {
     (!paths.is_unpacked_archive()).then(|| LedgerLock::acquire(&paths.ledger)).transpose()
 }
 
-fn read_snapshot(snapshot: BankSnapshot, base_slot: Option<u64>, job: &Job<'_>) -> Result<VerifyReport> {
-    let Job { options, progress, .. } = *job;
+fn read_snapshot(snapshot: BankSnapshot, base_slot: Option<u64>, job: &VerifyJob<'_>) -> Result<VerifyReport> {
+    let VerifyJob { options, progress, .. } = *job;
     options.check_part(base_slot.is_some())?;
-    let findings = Findings::new();
+    let failures = Failures::new();
     let path = snapshot.dir.clone();
     let has_index = matches!(snapshot.layout, Layout::StoragesList | Layout::TaggedList);
     progress.stage("Planning", None);
-    let bank = judge_files(&snapshot, &findings)?;
-    let plan = match plan_judged(snapshot, base_slot, job, &findings) {
+    let bank = judge_files(&snapshot, &failures)?;
+    let plan = match plan_judged(snapshot, base_slot, job, &failures) {
         Ok(plan) => plan,
-        Err(error) => return failed_report(error, findings, &path, job),
+        Err(error) => return failed_report(error, failures, &path, job),
     };
-    findings.skip(Check::Frames, "a ledger has none");
+    failures.skip(Check::Frames, "a ledger has none");
     if base_slot.is_some() {
-        findings.skip(Check::State, "part of a state only");
+        failures.skip(Check::State, "part of a state only");
     }
     if let Some(why) = options.why_not_state() {
-        findings.skip(Check::Records, why);
+        failures.skip(Check::Records, why);
     }
     let accounts = new_accounts(job, plan.content_bytes())?;
     for storage in &plan.storages {
         accounts.add_storage(storage.file.slot, storage.file.id);
     }
-    let part = Part {
+    let part = VerifiedPart {
         facts: StatePart { path, root: None, first_storage: 0, is_of_firedancer: false },
-        findings,
+        failures,
         bank,
         storage_count: accounts.storage_count(),
         tar_bytes: plan.tar_bytes(),
         frames: 0,
         has_index,
-        storages: Storages::Ledger(Box::new(plan)),
+        storages: StorageReader::Ledger(Box::new(plan)),
     };
     if job.reads_records() {
         progress.stage(job.stage(), Some(part.storages.length_bytes()));
         part.read_records(&accounts, job.first_task(), None, job)?;
-        if part.findings.has_lost_accounts() {
-            part.findings.skip(Check::Records, "missing and damaged storages were not read");
+        if part.failures.has_lost_accounts() {
+            part.failures.skip(Check::Records, "missing and damaged storages were not read");
         }
     }
     judge(vec![part], &accounts, job)
@@ -95,21 +95,26 @@ fn read_snapshot(snapshot: BankSnapshot, base_slot: Option<u64>, job: &Job<'_>) 
 
 /// Judges all files of a bank snapshot except storages, and returns its bank file if that can be
 /// read.
-fn judge_files(snapshot: &BankSnapshot, findings: &Findings) -> Result<Option<BankFile>> {
+fn judge_files(snapshot: &BankSnapshot, failures: &Failures) -> Result<Option<BankFile>> {
     let status_cache = FieldReader::open(&snapshot.status_cache, "the status cache");
     let documents = Documents {
         bank: Some(FieldReader::open(&snapshot.bank_file, "the bank file").and_then(parse_bank)),
         status_cache: Some(status_cache.and_then(|fields| parse_status_cache(fields, u64::MAX))),
         version: read_version(&snapshot.version).ok(),
     };
-    let bank = judge_documents(documents, Some(snapshot.slot), findings)?;
-    judge_layout(snapshot.layout, findings)?;
-    judge_list(snapshot, findings)?;
+    let bank = judge_documents(documents, Some(snapshot.slot), failures)?;
+    judge_layout(snapshot.layout, failures)?;
+    judge_list(snapshot, failures)?;
     Ok(bank)
 }
 
 /// Plans the storages. Reports missing and damaged ones, and leaves them out.
-fn plan_judged(snapshot: BankSnapshot, base_slot: Option<u64>, job: &Job<'_>, findings: &Findings) -> Result<Plan> {
+fn plan_judged(
+    snapshot: BankSnapshot,
+    base_slot: Option<u64>,
+    job: &VerifyJob<'_>,
+    failures: &Failures,
+) -> Result<Plan> {
     // Slots of storages that were reported as missing: several lists may name a slot.
     let mut missing: HashSet<u64> = snapshot.missing.iter().map(|missing| missing.slot).collect();
     let mut expected = format!("a file in {}, as the bank file says", snapshot.shown_roots());
@@ -119,10 +124,10 @@ fn plan_judged(snapshot: BankSnapshot, base_slot: Option<u64>, job: &Job<'_>, fi
     let plan_options = PlanOptions::new(base_slot, job.options.threads);
     Plan::new_with(snapshot, &plan_options, job.progress, &mut |fault| match fault.is_missing {
         true if missing.len() >= MISSING_MAX || !missing.insert(fault.slot) => Ok(()),
-        true => add_missing(fault.slot, fault.id, &expected, findings),
+        true => add_missing(fault.slot, fault.id, &expected, failures),
         false => {
-            findings.lose_accounts();
-            findings.add_error(Rule::Ledger, &FindingPlace::storage(fault.slot, fault.id), &fault.error)
+            failures.lose_accounts();
+            failures.add_error(Rule::Ledger, &FailurePlace::storage(fault.slot, fault.id), &fault.error)
         }
     })
 }
@@ -131,40 +136,40 @@ fn plan_judged(snapshot: BankSnapshot, base_slot: Option<u64>, job: &Job<'_>, fi
 const MISSING_MAX: usize = 5_000_000;
 
 /// Reports the storages in the storages list whose files are missing.
-fn judge_list(snapshot: &BankSnapshot, findings: &Findings) -> Result<()> {
+fn judge_list(snapshot: &BankSnapshot, failures: &Failures) -> Result<()> {
     snapshot.missing.iter().try_for_each(|missing| {
         let file = if missing.ending.is_empty() { "a file".to_string() } else { missing.to_string() };
         let expected = format!("{file} in {}, as the storages list says", snapshot.shown_roots());
-        add_missing(missing.slot, u64::from(missing.id), expected, findings)
+        add_missing(missing.slot, u64::from(missing.id), expected, failures)
     })
 }
 
-fn add_missing(slot: u64, id: u64, expected: impl ToString, findings: &Findings) -> Result<()> {
-    findings.lose_accounts();
-    findings.add_at(Rule::MissingStorage, &FindingPlace::storage(slot, id), expected, "none")
+fn add_missing(slot: u64, id: u64, expected: impl ToString, failures: &Failures) -> Result<()> {
+    failures.lose_accounts();
+    failures.add_at(Rule::MissingStorage, &FailurePlace::storage(slot, id), expected, "none")
 }
 
 /// Reports which versions of Agave do not start from the layout.
-fn judge_layout(layout: Layout, findings: &Findings) -> Result<()> {
+fn judge_layout(layout: Layout, failures: &Failures) -> Result<()> {
     let (rule, found) = match layout {
         Layout::HardLinks => (Rule::HardLinks, "fastboot 2"),
         Layout::TaggedList => (Rule::TaggedList, "fastboot 4 or 5"),
         Layout::StoragesList | Layout::Unpacked => return Ok(()),
     };
-    findings.add_at(rule, &FindingPlace::entry("fastboot_version"), "a layout that it boots from", found)
+    failures.add_at(rule, &FailurePlace::entry("fastboot_version"), "a layout that it boots from", found)
 }
 
 /// Makes the report of a ledger whose storages could not be planned. Returns the error if it is not
 /// damage, or if accounts were to be visited.
-fn failed_report(error: Error, findings: Findings, path: &Path, job: &Job<'_>) -> Result<VerifyReport> {
+fn failed_report(error: Error, failures: Failures, path: &Path, job: &VerifyJob<'_>) -> Result<VerifyReport> {
     if error.kind() != ErrorKind::Damaged || job.visitor.is_some() {
         return Err(error);
     }
-    findings.add_error(Rule::Ledger, &FindingPlace::default(), &error)?;
+    failures.add_error(Rule::Ledger, &FailurePlace::default(), &error)?;
     for check in [Check::Records, Check::State] {
-        findings.skip(check, "the storages are not sound");
+        failures.skip(check, "the storages are not sound");
     }
-    findings.skip(Check::Frames, "a ledger has none");
+    failures.skip(Check::Frames, "a ledger has none");
     let paths = vec![PathBuf::from(path)];
-    Ok(VerifyReport::of_findings(findings, &job.options.clients, CLIENTS_OF_LEDGERS, paths))
+    Ok(VerifyReport::of_failures(failures, &job.options.clients, CLIENTS_OF_LEDGERS, paths))
 }

@@ -22,11 +22,11 @@ use slotpress_base::{Progress, Result, Stopwatch};
 use slotpress_format::BankFile;
 
 use crate::state::visitor::StateVisitor;
-use crate::verify::job::{Job, VerifyOptions, new_accounts};
+use crate::verify::job::{VerifyJob, VerifyOptions, new_accounts};
 use crate::verify::judge::judge;
 use crate::verify::ledger::read_ledger;
-use crate::verify::part::Part;
-use crate::{Findings, NamedArchive, RATIO_TYPICAL, SeenSlots, Snapshot, VerifyReport, judge_pair};
+use crate::verify::part::VerifiedPart;
+use crate::{Failures, NamedArchive, RATIO_TYPICAL, SeenSlots, Snapshot, VerifyReport, judge_pair};
 
 /// Verifies a snapshot. What is wrong with it is in the report. The lock of a ledger is held
 /// meanwhile.
@@ -35,10 +35,10 @@ use crate::{Findings, NamedArchive, RATIO_TYPICAL, SeenSlots, Snapshot, VerifyRe
 /// An archive or a file cannot be read; the ledger is in use; the disk has no room for what does not
 /// fit in memory; or the state of an incremental archive without its full one was to be checked.
 pub fn verify(snapshot: Snapshot<'_>, options: &VerifyOptions, progress: &dyn Progress) -> Result<VerifyReport> {
-    read_snapshot(snapshot, Job::verify(options, progress))
+    read_snapshot(snapshot, VerifyJob::verify(options, progress))
 }
 
-pub(crate) fn read_snapshot(snapshot: Snapshot<'_>, job: Job<'_>) -> Result<VerifyReport> {
+pub(crate) fn read_snapshot(snapshot: Snapshot<'_>, job: VerifyJob<'_>) -> Result<VerifyReport> {
     match snapshot {
         Snapshot::Archives { full, incremental } => read_archives(full, incremental, job),
         Snapshot::Ledger { paths, slot, base_slot } => read_ledger(paths, slot, base_slot, job),
@@ -58,16 +58,23 @@ pub fn verify_archives_showing(
     observer: &dyn StateVisitor,
     progress: &dyn Progress,
 ) -> Result<(VerifyReport, Option<BankFile>)> {
-    let mut report =
-        read_archives(archive, incremental, Job { observer: Some(observer), ..Job::verify(options, progress) })?;
+    let mut report = read_archives(
+        archive,
+        incremental,
+        VerifyJob { observer: Some(observer), ..VerifyJob::verify(options, progress) },
+    )?;
     let bank = report.bank.take();
     Ok((report, bank))
 }
 
-fn read_archives(archive: &NamedArchive, incremental: Option<&NamedArchive>, job: Job<'_>) -> Result<VerifyReport> {
+fn read_archives(
+    archive: &NamedArchive,
+    incremental: Option<&NamedArchive>,
+    job: VerifyJob<'_>,
+) -> Result<VerifyReport> {
     let stopwatch = Stopwatch::start();
     if let Some(incremental) = incremental {
-        judge_pair(archive.into(), incremental.into(), &Findings::strict())?;
+        judge_pair(archive.into(), incremental.into(), &Failures::strict())?;
     }
     job.options
         .check_part(incremental.is_none() && archive.name.as_ref().is_some_and(|name| name.base_slot.is_some()))?;
@@ -76,13 +83,13 @@ fn read_archives(archive: &NamedArchive, incremental: Option<&NamedArchive>, job
     let options = job.options;
     let mut accounts = new_accounts(&job, archives_bytes(&archives)?)?;
     let seen_slots = SeenSlots::default();
-    let mut read: Vec<Part> = Vec::new();
+    let mut read: Vec<VerifiedPart> = Vec::new();
     job.announce(&archives);
     for (number, archive) in archives.iter().enumerate() {
         if number > 0 {
             accounts.begin_older_archive(options.threads)?;
         }
-        let one = Part::read(archive, number > 0, &accounts, &seen_slots, &job)?;
+        let one = VerifiedPart::read(archive, number > 0, &accounts, &seen_slots, &job)?;
         accounts.stakes.lacks_rent_epochs |= one.facts.is_of_firedancer;
         read.push(one);
     }

@@ -5,20 +5,21 @@ use std::collections::HashSet;
 use slotpress_base::{Result, ShowPath};
 use slotpress_format::{BankFile, EntryKind};
 
-use crate::archive::Archive;
-use crate::state::accounts::Accounts;
-use crate::state::storages::Storages;
+use crate::archive::OpenArchive;
+use crate::state::accounts::StateBuilder;
+use crate::state::storages::StorageReader;
 use crate::state::visitor::StatePart;
-use crate::verify::job::Job;
+use crate::verify::job::VerifyJob;
 use crate::{
-    AccountsPass, ArchiveRules, Check, FindingPlace, Findings, FirstPass, NamedArchive, Pass, Rule, SeenSlots, Task,
+    AccountsPass, ArchivePass, ArchiveRules, Check, FailurePlace, Failures, FirstPass, NamedArchive, Rule, SeenSlots,
+    Task,
 };
 
 /// An archive or a ledger that has been read and judged except for its state.
-pub struct Part {
+pub struct VerifiedPart {
     pub facts: StatePart,
-    pub storages: Storages,
-    pub findings: Findings,
+    pub storages: StorageReader,
+    pub failures: Failures,
     pub bank: Option<BankFile>,
     pub storage_count: u32,
     pub tar_bytes: u64,
@@ -27,34 +28,34 @@ pub struct Part {
     pub has_index: bool,
 }
 
-impl Part {
+impl VerifiedPart {
     /// Reads an archive. `is_below` is true for the full archive of a pair.
     pub fn read(
         archive: &NamedArchive,
         is_below: bool,
-        accounts: &Accounts,
+        accounts: &StateBuilder,
         seen_slots: &SeenSlots,
-        job: &Job<'_>,
+        job: &VerifyJob<'_>,
     ) -> Result<Self> {
-        let Job { options, progress, .. } = *job;
-        let findings = Findings::new().below(is_below);
-        let archive = opened(archive, &findings, job)?;
+        let VerifyJob { options, progress, .. } = *job;
+        let failures = Failures::new().below(is_below);
+        let archive = opened(archive, &failures, job)?;
         progress.stage(job.stage(), Some(archive.length_bytes()));
         let first_storage = accounts.storage_count();
-        let records = AccountsPass::new(accounts, &findings, job.first_task());
-        let rules = ArchiveRules::of_archive(&archive, archive.base_slot(), seen_slots, &findings);
+        let records = AccountsPass::new(accounts, &failures, job.first_task());
+        let rules = ArchiveRules::of_archive(&archive, archive.base_slot(), seen_slots, &failures);
         let visitor = FirstPass { rules, records: job.reads_records().then_some(&records), has_sink: false };
         let is_wanted_only = options.is_quick && options.expect_roots.is_empty();
         let read = archive.read(&pass_of(job, is_wanted_only), &visitor);
         let mut read = read.map_err(|error| error.within_damaged(archive.path().shown()))?;
         let (entries, bank) = visitor.rules.finish(&archive, &mut read)?;
         if let Some(why) = options.why_not_state() {
-            findings.skip(Check::Records, why);
+            failures.skip(Check::Records, why);
         }
         let has_index = archive.tail.is_some();
         if is_wanted_only && has_index {
-            findings.skip(Check::Frames, "quick check: only those of the first files were read");
-            findings.skip(Check::Entries, "quick check: entries were taken from the index");
+            failures.skip(Check::Frames, "quick check: only those of the first files were read");
+            failures.skip(Check::Entries, "quick check: entries were taken from the index");
         }
         drop(visitor);
         let storages = entries.iter().filter(|entry| matches!(entry.kind, EntryKind::Storage { .. }));
@@ -62,12 +63,12 @@ impl Part {
         let (path, root) = (archive.path_buf(), archive.root());
         Ok(Self {
             facts: StatePart { path, root, first_storage, is_of_firedancer },
-            findings,
+            failures,
             storage_count: u32::try_from(storages.count()).unwrap_or(u32::MAX),
             tar_bytes: read.tar_bytes,
             frames: read.frames.frames,
             bank,
-            storages: Storages::Archive(Box::new(archive)),
+            storages: StorageReader::Archive(Box::new(archive)),
             has_index,
         })
     }
@@ -75,25 +76,25 @@ impl Part {
     /// Passes the records of all or the wanted storages to the state check.
     pub fn read_records(
         &self,
-        accounts: &Accounts,
+        accounts: &StateBuilder,
         task: Task<'_>,
         wanted: Option<&HashSet<u32>>,
-        job: &Job<'_>,
+        job: &VerifyJob<'_>,
     ) -> Result<()> {
         let first_storage = self.facts.first_storage;
         let numbers = first_storage..first_storage.saturating_add(self.storage_count);
         if wanted.is_some_and(|wanted| !wanted.iter().any(|number| numbers.contains(number))) {
             return Ok(());
         }
-        let records = AccountsPass::new(accounts, &self.findings, task);
+        let records = AccountsPass::new(accounts, &self.failures, task);
         self.storages.read(first_storage, wanted, &records, job.options.threads, job.progress)
     }
 
     /// The archive; `None` for a ledger.
-    pub fn archive(&self) -> Option<&Archive> {
+    pub fn archive(&self) -> Option<&OpenArchive> {
         match &self.storages {
-            Storages::Archive(archive) => Some(archive),
-            Storages::Ledger(_) => None,
+            StorageReader::Archive(archive) => Some(archive),
+            StorageReader::Ledger(_) => None,
         }
     }
 
@@ -102,10 +103,10 @@ impl Part {
     }
 }
 
-fn opened(archive: &NamedArchive, findings: &Findings, job: &Job<'_>) -> Result<Archive> {
+fn opened(archive: &NamedArchive, failures: &Failures, job: &VerifyJob<'_>) -> Result<OpenArchive> {
     let archive = archive.open(&job.options.io_policy)?;
     if let Some(error) = &archive.index_error {
-        findings.add_error(Rule::Index, &FindingPlace::default(), error)?;
+        failures.add_error(Rule::Index, &FailurePlace::default(), error)?;
         if job.visitor.is_some() {
             archive.warn_of_index(job.progress);
         }
@@ -113,7 +114,7 @@ fn opened(archive: &NamedArchive, findings: &Findings, job: &Job<'_>) -> Result<
     Ok(archive)
 }
 
-fn pass_of<'a>(job: &Job<'a>, is_wanted_only: bool) -> Pass<'a> {
-    let pass = Pass::new(job.options.threads, job.progress);
-    Pass { is_wanted_only, is_newest_first: true, checks_hashes: true, ..pass }
+fn pass_of<'a>(job: &VerifyJob<'a>, is_wanted_only: bool) -> ArchivePass<'a> {
+    let pass = ArchivePass::new(job.options.threads, job.progress);
+    ArchivePass { is_wanted_only, is_newest_first: true, checks_hashes: true, ..pass }
 }

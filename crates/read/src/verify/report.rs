@@ -8,8 +8,8 @@ use slotpress_base::{Elapsed, Result, ShowPath};
 use slotpress_format::{BankFile, Hash, Root};
 
 use crate::rules::clients::verdicts;
-use crate::state::sums::Sums;
-use crate::{Check, ClientVerdict, Completeness, Failure, Findings, Rule, SnapshotClient};
+use crate::state::sums::PassSums;
+use crate::{Check, ClientVerdict, Completeness, Failure, Failures, Rule, SnapshotClient};
 
 /// Result of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -106,7 +106,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    pub(crate) fn add_state(&mut self, sums: &Sums, spilled_bytes: u64) {
+    pub(crate) fn add_state(&mut self, sums: &PassSums, spilled_bytes: u64) {
         (self.records, self.tombstones) = (sums.records, sums.tombstones);
         (self.accounts, self.superseded) = (sums.accounts, sums.superseded);
         self.spilled_bytes = spilled_bytes;
@@ -116,13 +116,13 @@ impl Counts {
 impl VerifyReport {
     /// Makes a report with the verdicts of `clients`. With `asked`, deviations that all these tolerate
     /// are warnings.
-    pub(crate) fn of_findings(
-        findings: Findings,
+    pub(crate) fn of_failures(
+        failures: Failures,
         asked: &[SnapshotClient],
         clients: &[SnapshotClient],
         paths: Vec<PathBuf>,
     ) -> Self {
-        let (mut failures, per_rule, skipped) = findings.into_parts();
+        let (mut failures, per_rule, skipped) = failures.into_parts();
         failures.sort_by(|a, b| {
             let key = |failure: &Failure| (failure.check, failure.place.frame, failure.place.offset_bytes);
             key(a).cmp(&key(b)).then_with(|| a.place.entry.cmp(&b.place.entry))

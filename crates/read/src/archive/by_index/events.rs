@@ -11,7 +11,7 @@ use crate::{EntrySink, EntryUse, RecordWorker};
 
 /// State of an entry that continues in the next frame. If a frame is lost, no state is sent, and
 /// the rest of the entry is lost too.
-pub(super) enum Carry {
+pub(super) enum EntryCarry {
     Records(Box<RecordWalker>),
     Document(Box<DocumentReader>),
 }
@@ -26,41 +26,41 @@ fn entry_number(number: usize) -> u32 {
 }
 
 /// Decodes frames, and visits the records in them.
-pub(super) struct FrameWorker<'r> {
+pub(super) struct FrameReader<'r> {
     pub decoder: FrameDecoder,
     pub compressed: Vec<u8>,
     pub records: Option<Box<dyn RecordWorker + 'r>>,
     pub walker: RecordWalker,
 }
 
-pub(super) struct Events<'a, 'w, 'r> {
+pub(super) struct FrameEvents<'a, 'w, 'r> {
     /// The entries of the index, and how each is used.
     pub entries: &'a [Entry],
     pub uses: &'a [EntryUse],
-    pub worker: &'w mut FrameWorker<'r>,
+    pub worker: &'w mut FrameReader<'r>,
     pub sink: Option<Box<dyn EntrySink + 'a>>,
     pub documents: DocumentReader,
     pub number: usize,
     pub wanted: EntryUse,
-    pub after: Option<Sender<Carry>>,
+    pub after: Option<Sender<EntryCarry>>,
     /// An error of the sink, as opposed to a contradiction of the index.
     pub stopped: Option<Error>,
 }
 
-impl Events<'_, '_, '_> {
-    pub fn resume(&mut self, entry: &Entry, carry: Option<Carry>) -> Result<()> {
+impl FrameEvents<'_, '_, '_> {
+    pub fn resume(&mut self, entry: &Entry, carry: Option<EntryCarry>) -> Result<()> {
         self.wanted = self.uses.get(self.number).copied().unwrap_or_default();
         if let Some(sink) = self.sink.as_mut().filter(|_| self.wanted.is_for_sink) {
             sink.begin(entry_number(self.number), entry)?;
         }
         match (carry, self.wanted.records_of, &mut self.worker.records) {
-            (Some(Carry::Records(walker)), Some(storage), Some(records)) => {
+            (Some(EntryCarry::Records(walker)), Some(storage), Some(records)) => {
                 self.worker.walker = *walker;
                 records.begin(storage);
             }
             (carry, ..) => {
                 self.wanted.records_of = None;
-                if let Some(Carry::Document(documents)) = carry {
+                if let Some(EntryCarry::Document(documents)) = carry {
                     self.documents = *documents;
                 }
             }
@@ -125,7 +125,7 @@ impl Events<'_, '_, '_> {
         }
         if let (Some((after, next)), Some(records)) = (next, records) {
             // Fails only if the next frame was given up.
-            let _ = after.send(Carry::Records(Box::new(next)));
+            let _ = after.send(EntryCarry::Records(Box::new(next)));
             walker.feed(bytes, records.as_mut());
         }
         Ok(())
@@ -153,7 +153,7 @@ impl Events<'_, '_, '_> {
             && let Some(after) = self.after.take()
         {
             let documents = Box::new(std::mem::take(&mut self.documents));
-            let _ = after.send(Carry::Document(documents));
+            let _ = after.send(EntryCarry::Document(documents));
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Collects violations of rules, each with its place in the archive or ledger.
 //!
 //! `verify` collects everything that is wrong; `restore`, `recompress` and `archive --verify` stop
-//! at the first broken rule that would make their result worthless. [`Findings`] serves both.
+//! at the first broken rule that would make their result worthless. [`Failures`] serves both.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ use super::rule::{Check, Rule, SnapshotClient};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 #[warn(missing_docs)]
-pub struct FindingPlace {
+pub struct FailurePlace {
     /// Path of the archive, or of the bank snapshot's directory.
     #[serde(serialize_with = "slotpress_base::text::optional_path")]
     pub path: Option<PathBuf>,
@@ -34,7 +34,7 @@ pub struct FindingPlace {
     pub account: Option<Address>,
 }
 
-impl FindingPlace {
+impl FailurePlace {
     pub(crate) fn entry(path: impl ToString) -> Self {
         Self { entry: Some(path.to_string()), ..Self::default() }
     }
@@ -71,7 +71,7 @@ pub struct Failure {
     pub message: String,
     /// Where it is, as far as that is known.
     #[serde(flatten)]
-    pub place: FindingPlace,
+    pub place: FailurePlace,
     /// What should be there; `None` if the message says it all.
     pub expected: Option<String>,
     /// What is there instead; `None` if the message says it all.
@@ -83,7 +83,7 @@ pub struct Failure {
 impl Failure {
     /// Makes a failure. An empty `expected` stands for [`Rule::expected`], an empty `found` for
     /// `None`.
-    fn new(rule: Rule, place: FindingPlace, expected: String, found: String) -> Self {
+    fn new(rule: Rule, place: FailurePlace, expected: String, found: String) -> Self {
         let stated = |text: String| Some(text).filter(|text| !text.is_empty());
         Self {
             check: rule.check(),
@@ -100,7 +100,7 @@ impl Failure {
     pub(crate) fn of_all(verdicts: &[ClientVerdict]) -> Option<Self> {
         let said = verdicts.iter().map(|it| Some((it.client, it.because?))).collect::<Option<Vec<_>>>()?;
         let said: Vec<String> = lines_of(said).into_iter().map(|(client, why)| format!("{client}: {why}")).collect();
-        Some(Self::new(Rule::NoClient, FindingPlace::default(), String::new(), said.join("; ")))
+        Some(Self::new(Rule::NoClient, FailurePlace::default(), String::new(), said.join("; ")))
     }
 
     #[doc(hidden)]
@@ -128,15 +128,15 @@ impl Failure {
 
 /// Collects failures from all workers, or ends the work at the first failure of a refused rule.
 #[derive(Debug, Default)]
-pub struct Findings {
-    inner: Mutex<FoundSoFar>,
+pub struct Failures {
+    inner: Mutex<FailureList>,
     /// Tells which rules end the work when they are broken; `None` if no rule does.
     refused: Option<fn(Rule) -> bool>,
     is_below: bool,
 }
 
 #[derive(Debug, Default)]
-struct FoundSoFar {
+struct FailureList {
     failures: Vec<Failure>,
     per_rule: BTreeMap<Rule, u64>,
     skipped: BTreeMap<Check, String>,
@@ -147,7 +147,7 @@ struct FoundSoFar {
 /// the memory.
 pub const FAILURES_PER_RULE_MAX: u64 = 50;
 
-impl Findings {
+impl Failures {
     pub fn new() -> Self {
         Self::default()
     }
@@ -162,7 +162,7 @@ impl Findings {
         Self::refusing(|_| true)
     }
 
-    /// Sets whether the findings concern the full archive of a pair: clients do not use its bank.
+    /// Sets whether the failures concern the full archive of a pair: clients do not use its bank.
     #[must_use]
     pub fn below(self, is_below: bool) -> Self {
         Self { is_below, ..self }
@@ -174,14 +174,14 @@ impl Findings {
 
     /// Records a broken rule; returns an error if the rule ends the work.
     pub fn add(&self, rule: Rule, expected: impl ToString, found: impl ToString) -> Result<()> {
-        self.add_at(rule, &FindingPlace::default(), expected, found)
+        self.add_at(rule, &FailurePlace::default(), expected, found)
     }
 
     /// Like [`add`](Self::add), at a place.
     pub fn add_at(
         &self,
         rule: Rule,
-        place: &FindingPlace,
+        place: &FailurePlace,
         expected: impl ToString,
         found: impl ToString,
     ) -> Result<()> {
@@ -196,16 +196,16 @@ impl Findings {
     }
 
     /// Records a broken rule that an error describes; returns the error if the rule ends the work.
-    pub fn add_error(&self, rule: Rule, place: &FindingPlace, error: &Error) -> Result<()> {
+    pub fn add_error(&self, rule: Rule, place: &FailurePlace, error: &Error) -> Result<()> {
         self.add_error_to(rule.check(), rule, place, error)
     }
 
     /// Like [`add_error`](Self::add_error), for another check than the rule's own.
-    pub(crate) fn add_error_to(&self, check: Check, rule: Rule, place: &FindingPlace, error: &Error) -> Result<()> {
+    pub(crate) fn add_error_to(&self, check: Check, rule: Rule, place: &FailurePlace, error: &Error) -> Result<()> {
         if self.refuses(rule) {
             return Err(error.clone());
         }
-        let place = FindingPlace { offset_bytes: place.offset_bytes.or(error.offset_bytes()), ..place.clone() };
+        let place = FailurePlace { offset_bytes: place.offset_bytes.or(error.offset_bytes()), ..place.clone() };
         self.push(Failure { check, ..Failure::new(rule, place, String::new(), error.to_string()) })
     }
 
@@ -281,10 +281,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn absorbed_findings_are_added() {
-        let (one, other) = (Findings::new(), Findings::new());
-        let add = |findings: &Findings, entry: &str| {
-            findings.add_at(Rule::BankHash, &FindingPlace::entry(entry), "", "another").expect("collected");
+    fn absorbed_failures_are_added() {
+        let (one, other) = (Failures::new(), Failures::new());
+        let add = |failures: &Failures, entry: &str| {
+            failures.add_at(Rule::BankHash, &FailurePlace::entry(entry), "", "another").expect("collected");
         };
         add(&one, "a");
         add(&other, "b");
@@ -295,7 +295,7 @@ mod tests {
         assert!(!one.has_lost_accounts());
         one.absorb(other, std::path::Path::new("it"));
         assert!(one.has_lost_accounts());
-        one.absorb(Findings::new(), std::path::Path::new("nothing"));
+        one.absorb(Failures::new(), std::path::Path::new("nothing"));
         assert!(one.has_lost_accounts(), "nothing absorbed later changes that");
         let skipped = [Check::Name, Check::State, Check::Bank].map(|check| one.skipped(check));
         assert_eq!(skipped, [Some("first".to_string()), Some("no bank file".to_string()), None]);
@@ -308,11 +308,11 @@ mod tests {
     /// A limited number of failures of each rule is kept; all are counted.
     #[test]
     fn few_are_kept_of_many() {
-        let findings = Findings::new();
+        let failures = Failures::new();
         for number in 0..FAILURES_PER_RULE_MAX + 3 {
-            findings.add_at(Rule::BankHash, &FindingPlace::default().at(number), "", "").expect("collected");
+            failures.add_at(Rule::BankHash, &FailurePlace::default().at(number), "", "").expect("collected");
         }
-        let (failures, per_rule, _) = findings.into_parts();
+        let (failures, per_rule, _) = failures.into_parts();
         let last = failures.last().and_then(|failure| failure.place.offset_bytes);
         assert_eq!((failures.len() as u64, last), (FAILURES_PER_RULE_MAX, Some(FAILURES_PER_RULE_MAX - 1)));
         assert_eq!(per_rule[&Rule::BankHash], FAILURES_PER_RULE_MAX + 3);
