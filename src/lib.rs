@@ -219,7 +219,7 @@ pub use bootstrap::archives::{FetchOptions, FetchReport, fetch};
 #[cfg(feature = "net")]
 pub use bootstrap::{BootstrapOptions, BootstrapPlan, BootstrapReport, bootstrap, plan_bootstrap};
 #[cfg(feature = "export")]
-pub use export::place::ExportTo;
+pub use export::output::ExportTo;
 #[cfg(feature = "export")]
 pub use export::{ExportInput, ExportOptions, ExportReport, export};
 pub use rebase::changes::ChangeCounts;

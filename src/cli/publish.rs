@@ -8,7 +8,7 @@ use clap::Args;
 use serde::Serialize;
 use slotpress::catalog::Keep;
 use slotpress::program::decoding_side_bytes;
-use slotpress::publish::{Event, PublishOptions, Writer, publish};
+use slotpress::publish::{PublishEvent, PublishOptions, Writer, publish};
 use slotpress::stores::Target;
 use slotpress::{CheckOptions, Error, RecompressOptions, Result};
 use slotpress_format::FRAME_SIZE_BYTES_DEFAULT;
@@ -139,7 +139,7 @@ pub fn run(args: &PublishArgs, ui: &Ui) -> Result<()> {
     publish(
         &options,
         &mut |event| {
-            is_current &= matches!(event, Event::Watching { .. } | Event::Pruned { .. });
+            is_current &= matches!(event, PublishEvent::Watching { .. } | PublishEvent::Pruned { .. });
             show(event, ui);
         },
         ui,
@@ -185,30 +185,32 @@ fn options(args: &PublishArgs, ui: &Ui) -> Result<PublishOptions> {
     Ok(options)
 }
 
-fn show(event: &Event, ui: &Ui) {
+fn show(event: &PublishEvent, ui: &Ui) {
     let hint = match event {
-        Event::Failed { error, .. } => Some(error.hint().and_then(hints::fitting)),
+        PublishEvent::Failed { error, .. } => Some(error.hint().and_then(hints::fitting)),
         _ => None,
     };
-    if let Event::Published(published) = event {
+    if let PublishEvent::Published(published) = event {
         ui.short(&published.name.to_string());
     }
     let (level, text) = words(event);
     ui.log_event(event.kind().unwrap_or_default(), level, &Both { first: &HintField { hint }, second: event }, text);
 }
 
-fn words(event: &Event) -> (Level, &'static str) {
+fn words(event: &PublishEvent) -> (Level, &'static str) {
     match event {
-        Event::Watching { .. } => {
+        PublishEvent::Watching { .. } => {
             (Level::Info, "publishing {snapshots} to {targets}[; metrics on http://{metrics}/metrics]")
         }
-        Event::Pinned { .. } => (Level::Info, "pinned {name}"),
-        Event::Skipped { .. } => (Level::Warning, "left out {name}: {reason}"),
-        Event::Prepared(_) => (Level::Info, "ready: {name}, {size_bytes}, state {state}, in {elapsed_seconds}"),
-        Event::Refused { .. } => (Level::Error, "NOT PUBLISHED: {name} is damaged: {message}[; it is kept as {kept}]"),
-        Event::Published(_) => (Level::Info, "published {name} on {target}: {size_bytes} in {elapsed_seconds}"),
-        Event::Pruned { .. } => (Level::Info, "removed from {target}: {names}"),
-        Event::Failed { .. } => {
+        PublishEvent::Pinned { .. } => (Level::Info, "pinned {name}"),
+        PublishEvent::Skipped { .. } => (Level::Warning, "left out {name}: {reason}"),
+        PublishEvent::Prepared(_) => (Level::Info, "ready: {name}, {size_bytes}, state {state}, in {elapsed_seconds}"),
+        PublishEvent::Refused { .. } => {
+            (Level::Error, "NOT PUBLISHED: {name} is damaged: {message}[; it is kept as {kept}]")
+        }
+        PublishEvent::Published(_) => (Level::Info, "published {name} on {target}: {size_bytes} in {elapsed_seconds}"),
+        PublishEvent::Pruned { .. } => (Level::Info, "removed from {target}: {names}"),
+        PublishEvent::Failed { .. } => {
             (Level::Error, "failed: [{target}: ]{message}[ ({hint})][; next try in {retry_seconds}]")
         }
         _ => (Level::Info, "stopping; the next run goes on from here"),

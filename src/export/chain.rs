@@ -5,7 +5,7 @@ use serde_json::Value;
 use slotpress_base::{Error, Progress, Result, text};
 use slotpress_stores::Store;
 
-use super::place::{MANIFEST_BYTES_MAX, manifest_name, manifest_slot};
+use super::output::{MANIFEST_BYTES_MAX, manifest_name, manifest_slot};
 
 /// Fields that both manifests must have in common.
 const SAME: [&str; 3] = ["filter", "data", "format"];

@@ -17,7 +17,7 @@ struct Comparison {
 }
 
 /// A row of one of the states.
-struct Parted<'a> {
+struct StateRow<'a> {
     key: &'a [u8],
     is_new: bool,
     rest: &'a [u8],
@@ -53,11 +53,11 @@ pub(super) fn changes<'a>(
 }
 
 impl Comparison {
-    fn parted<'a>(&self, row: &'a [u8]) -> Result<Parted<'a>> {
+    fn parted<'a>(&self, row: &'a [u8]) -> Result<StateRow<'a>> {
         let (key, rest) = split_cells(row, self.key_columns).ok_or_else(changed)?;
         let Some(Ok(Cell::Boolean(is_new))) = cells(rest).next() else { return Err(changed()) };
         let (_, rest) = split_cells(rest, 1).ok_or_else(changed)?;
-        Ok(Parted { key, is_new, rest })
+        Ok(StateRow { key, is_new, rest })
     }
 
     /// What is compared of a row after its key: all but the slot of the storage.
@@ -69,7 +69,7 @@ impl Comparison {
     /// Returns the change that a row shows, if there is one, and whether the following row belongs
     /// to it.
     fn change(&self, row: &[u8], following: Option<&[u8]>) -> Result<(Option<Vec<u8>>, bool)> {
-        let Parted { key, is_new, rest } = self.parted(row)?;
+        let StateRow { key, is_new, rest } = self.parted(row)?;
         let with = |change, rest: &[u8]| {
             let mut row = key.to_vec();
             push_cell(&mut row, change, None);

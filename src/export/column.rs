@@ -12,7 +12,7 @@ use super::filter::hex;
 use super::table::{Cell, credits};
 
 /// Values of a column, in the form of its type.
-pub(super) enum Column {
+pub(super) enum ColumnValues {
     Text(StringBuilder),
     Integer(Int64Builder),
     Amount(Decimal128Builder),
@@ -21,7 +21,7 @@ pub(super) enum Column {
     Credits(Box<ListBuilder<StructBuilder>>),
 }
 
-impl Column {
+impl ColumnValues {
     pub fn new(kind: &DataType) -> Self {
         match kind {
             DataType::Int64 => Self::Integer(Int64Builder::new()),

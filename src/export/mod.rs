@@ -10,8 +10,8 @@ mod chain;
 mod changes;
 mod column;
 pub mod filter;
+pub mod output;
 pub mod parts;
-pub mod place;
 mod report;
 mod rows;
 mod sort;
@@ -28,10 +28,10 @@ use slotpress_format::{ArchiveName, Hash};
 use slotpress_read::{Snapshot, VerifyOptions, visit_state};
 
 use filter::Filter;
+use output::{ExportOutput, ExportTo};
 use parts::{ENCODER_BYTES, FILE_BYTES, GROUP_BYTES, Parts};
-use place::{ExportTo, Place};
 pub use report::{ExportReport, Manifest, SourceFields, TableFields};
-use sort::Run;
+use sort::SortRun;
 use table::Table;
 use visitor::Exporter;
 
@@ -163,7 +163,7 @@ impl ExportOptions {
         let is_sorted = |table: &Table| self.format != TableFormat::Csv && self.order_of(*table) == RowOrder::Clustered;
         let of_table = |table: &Table| {
             let bytes_max = if is_sorted(table) { RUN_BYTES_MIN } else { GROUP_BYTES as u64 };
-            Run::reserved_bytes(bytes_max, self.row_bytes_max(*table))
+            SortRun::reserved_bytes(bytes_max, self.row_bytes_max(*table))
         };
         let encoder_bytes = if self.tables.iter().all(is_sorted) { 0 } else { ENCODER_BYTES };
         self.tables.iter().map(of_table).sum::<u64>() + encoder_bytes
@@ -306,8 +306,8 @@ pub fn export<'a>(
     }
     let mut stream = None;
     let place = match to {
-        ExportTo::Dir(dir) => Some(Place::dir(&dir, progress)?),
-        ExportTo::Store(store, scratch) => Some(Place::store(store, &scratch, progress)?),
+        ExportTo::Dir(dir) => Some(ExportOutput::dir(&dir, progress)?),
+        ExportTo::Store(store, scratch) => Some(ExportOutput::store(store, &scratch, progress)?),
         ExportTo::Stream(to) => {
             stream = Some(Mutex::new(to));
             None

@@ -26,9 +26,9 @@ use slotpress_base::{
 
 use super::cells::cells;
 use super::changes::changes;
-use super::column::{Column, push_csv};
+use super::column::{ColumnValues, push_csv};
 use super::filter::hex;
-use super::sort::{Run, Sorter, changed, groups, split_counted};
+use super::sort::{SortRun, Sorter, changed, groups, split_counted};
 use super::table::{Cell, Table, not_written};
 use super::{ExportOptions, RowOrder};
 
@@ -47,7 +47,7 @@ pub(super) const ENCODER_BYTES: u64 = 48 << 20;
 pub(super) const FILE_BYTES: u64 = 896 << 20;
 
 /// Key of a row: a value for each column by which rows are sorted.
-type Key = Vec<Option<String>>;
+type RowKey = Vec<Option<String>>;
 
 /// A complete file of a table.
 #[derive(Clone, Debug, Serialize)]
@@ -83,12 +83,12 @@ pub(super) struct Parts<'a> {
     /// Present if rows are sorted.
     sorter: Option<Sorter>,
     encoder: ArrowRowGroupWriterFactory,
-    files: Mutex<Files<'a>>,
+    files: Mutex<PartFiles<'a>>,
 }
 
 /// The file that is being written, and those that are complete.
 #[derive(Default)]
-struct Files<'a> {
+struct PartFiles<'a> {
     open: Option<OpenPart<'a>>,
     done: Vec<ExportedFile>,
 }
@@ -96,7 +96,7 @@ struct Files<'a> {
 struct OpenPart<'a> {
     file: SerializedFileWriter<PartFile<'a>>,
     rows: u64,
-    keys: [Key; 2],
+    keys: [RowKey; 2],
 }
 
 /// An encoded row group.
@@ -104,7 +104,7 @@ struct Encoded {
     chunks: Vec<ArrowColumnChunk>,
     rows: u64,
     /// Keys of the first row and of the last; empty if rows are not sorted.
-    keys: [Key; 2],
+    keys: [RowKey; 2],
 }
 
 impl<'a> Parts<'a> {
@@ -122,7 +122,7 @@ impl<'a> Parts<'a> {
     }
 
     /// Writes rows, or passes them to the sorter. Leaves none.
-    pub fn write(&self, rows: &mut Run) -> Result<()> {
+    pub fn write(&self, rows: &mut SortRun) -> Result<()> {
         if let Some(sorter) = &self.sorter {
             return sorter.add(rows);
         }
@@ -186,7 +186,8 @@ impl<'a> Parts<'a> {
     fn encode(&self, group: &[u8]) -> Result<Encoded> {
         panic_point("row encoder");
         let schema = self.table.schema(self.options);
-        let mut columns: Vec<Column> = schema.fields().iter().map(|field| Column::new(field.data_type())).collect();
+        let mut columns: Vec<ColumnValues> =
+            schema.fields().iter().map(|field| ColumnValues::new(field.data_type())).collect();
         let (mut rest, mut rows, mut ends) = (group, 0, None);
         while let Some((row, after)) = split_counted(rest) {
             columns.iter_mut().zip(cells(row)).try_for_each(|(column, cell)| column.push(cell?))?;
@@ -195,13 +196,13 @@ impl<'a> Parts<'a> {
         }
         let (first, last) = ends.ok_or_else(changed)?;
         let keys = if self.is_sorted() { [self.key_of(first)?, self.key_of(last)?] } else { Default::default() };
-        let arrays = columns.iter_mut().map(Column::finish).collect();
+        let arrays = columns.iter_mut().map(ColumnValues::finish).collect();
         let batch = RecordBatch::try_new(schema, arrays).map_err(|error| not_written(&error))?;
         let chunks = row_group(&batch, &self.encoder).map_err(|error| of_parquet(&error))?;
         Ok(Encoded { chunks, rows, keys })
     }
 
-    fn key_of(&self, row: &[u8]) -> Result<Key> {
+    fn key_of(&self, row: &[u8]) -> Result<RowKey> {
         let text = |cell: Cell<'_>| match cell {
             Cell::Text(text) => Some(text.to_string()),
             _ => None,

@@ -98,13 +98,13 @@ impl Manifest {
     /// Text of a table's manifest.
     pub(super) fn of_table(&self, fields: &TableFields) -> String {
         #[derive(Serialize)]
-        struct OfTable<'a> {
+        struct TableManifest<'a> {
             #[serde(flatten)]
             facts: &'a Manifest,
             #[serde(flatten)]
             table: &'a TableFields,
         }
-        text::json(&OfTable { facts: self, table: fields }) + "\n"
+        text::json(&TableManifest { facts: self, table: fields }) + "\n"
     }
 
     pub(super) fn to_value(&self) -> Value {

@@ -7,7 +7,7 @@ use slotpress_format::ledger::programs::TOKEN_2022;
 use slotpress_format::{LoaderAccount, Mint, RecordHeader, StakeAccount, VoteState};
 
 use super::filter::hex;
-use super::table::{Batch, Cell, extension_names, integer, slot_cell};
+use super::table::{Cell, RowBatch, extension_names, integer, slot_cell};
 
 pub(super) const MINTS: &str = "address:address token_program:address decimals:integer supply:amount
     mint_authority:address? freeze_authority:address? is_initialized:boolean extensions:text? name:text? symbol:text?
@@ -50,7 +50,7 @@ fn text(text: Option<&str>) -> Cell<'_> {
     text.map_or(Cell::Null, Cell::Text)
 }
 
-impl Batch {
+impl RowBatch {
     /// Adds a row of the table of mints. Returns true if an extension is cut off.
     pub fn push_mint(&mut self, header: &RecordHeader, mint: &Mint<'_>, slot: Option<u64>) -> Result<bool> {
         let (names, is_cut_off) = extension_names(mint.extensions);

@@ -1,6 +1,6 @@
 //! Sorts rows, also more than fit in memory. Knows no tables: a row is bytes that begin with a key.
 //!
-//! Workers collect rows in [`Run`]s. A run that is full is sorted, and goes to a temporary file. At
+//! Workers collect rows in [`SortRun`]s. A run that is full is sorted, and goes to a temporary file. At
 //! the end, all runs are merged. The order depends on the rows only: not on memory, on threads, or on
 //! how rows were divided among runs.
 
@@ -33,12 +33,12 @@ const SOURCES_MAX: u64 = 1024;
 const RUN_BYTES_MAX: u64 = 3 << 30;
 
 /// What a row has beyond its head: where it lies in the file, and its length.
-type Tail = (u64, u32);
+type RowTail = (u64, u32);
 
 /// A row, or its head and where the rest is.
-type Row = (Vec<u8>, Tail);
+type SortRow = (Vec<u8>, RowTail);
 
-type Rows<'a> = Box<dyn Iterator<Item = Result<Row>> + Send + 'a>;
+type SortRows<'a> = Box<dyn Iterator<Item = Result<SortRow>> + Send + 'a>;
 
 /// Offset and length of each block of a sorted run in the file.
 type Blocks = Vec<(u64, u32)>;
@@ -70,7 +70,7 @@ fn push_counted(to: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
 }
 
 /// Rows in memory, each with its length before it.
-pub(super) struct Run {
+pub(super) struct SortRun {
     bytes: Vec<u8>,
     /// Position of each row, and eight bytes by which it is sorted.
     rows: Vec<(u64, u32)>,
@@ -78,9 +78,9 @@ pub(super) struct Run {
     rows_max: usize,
 }
 
-impl Run {
+impl SortRun {
     /// Creates a run that is full when rows, and what is sorted with them, take `bytes_max`, or when
-    /// there are `rows_max`. Reserves what [`Run::reserved_bytes`] tells: growing would copy all rows.
+    /// there are `rows_max`. Reserves what [`SortRun::reserved_bytes`] tells: growing would copy all rows.
     pub fn new(bytes_max: u64, rows_max: usize, row_bytes_max: u64) -> Self {
         let bytes_max = to_usize(bytes_max.min(RUN_BYTES_MAX));
         let bytes = Vec::with_capacity(bytes_max + to_usize(row_bytes_max));
@@ -122,9 +122,9 @@ impl Run {
 }
 
 /// Passes on the rows of a run that is sorted.
-fn sorted(run: impl Borrow<Run> + Send) -> impl Iterator<Item = Result<Row>> + Send {
+fn sorted(run: impl Borrow<SortRun> + Send) -> impl Iterator<Item = Result<SortRow>> + Send {
     (0..run.borrow().rows.len()).map(move |at| {
-        let Run { bytes, rows, .. } = run.borrow();
+        let SortRun { bytes, rows, .. } = run.borrow();
         Ok((row(bytes, rows[at].1).to_vec(), (0, 0)))
     })
 }
@@ -153,7 +153,7 @@ fn sort(bytes: &[u8], rows: &mut [(u64, u32)], depth: usize) {
 
 /// Writes a sorted run. Of a row's head, only the bytes are written that are not those of the row
 /// before.
-fn write_run(spill: &Spill, rows: impl Iterator<Item = Result<Row>>) -> Result<Blocks> {
+fn write_run(spill: &Spill, rows: impl Iterator<Item = Result<SortRow>>) -> Result<Blocks> {
     let (mut blocks, mut block, mut last) = (Vec::new(), Vec::new(), Vec::new());
     for row in rows {
         let (mut head, mut tail) = row?;
@@ -182,9 +182,9 @@ fn write_run(spill: &Spill, rows: impl Iterator<Item = Result<Row>>) -> Result<B
     Ok(blocks)
 }
 
-fn read_run(spill: &Spill, blocks: Blocks) -> Rows<'_> {
+fn read_run(spill: &Spill, blocks: Blocks) -> SortRows<'_> {
     let (mut blocks, mut block, mut at, mut head) = (blocks.into_iter(), Vec::new(), 0, Vec::new());
-    let mut next = move || -> Result<Option<Row>> {
+    let mut next = move || -> Result<Option<SortRow>> {
         if at == block.len() {
             let Some((offset, length)) = blocks.next() else { return Ok(None) };
             block.resize(length as usize, 0);
@@ -200,7 +200,7 @@ fn read_run(spill: &Spill, blocks: Blocks) -> Rows<'_> {
 
 /// Makes the head of a row from that of the row before. Returns its tail, and the number of bytes
 /// that follow in the block.
-fn next_row(block: &[u8], head: &mut Vec<u8>) -> Option<(Tail, usize)> {
+fn next_row(block: &[u8], head: &mut Vec<u8>) -> Option<(RowTail, usize)> {
     let ([common, has_tail, length @ ..], block) = block.split_first_chunk::<4>()?;
     let (bytes, block) = block.split_at_checked(u16::from_le_bytes(*length).into())?;
     head.truncate((*common).into());
@@ -214,7 +214,7 @@ fn next_row(block: &[u8], head: &mut Vec<u8>) -> Option<(Tail, usize)> {
 }
 
 /// Merges sorted rows.
-fn merge(mut sources: Vec<Rows<'_>>) -> Result<Rows<'_>> {
+fn merge(mut sources: Vec<SortRows<'_>>) -> Result<SortRows<'_>> {
     let mut heap = BinaryHeap::new();
     for (number, source) in sources.iter_mut().enumerate() {
         if let Some(row) = source.next() {
@@ -234,7 +234,7 @@ fn merge(mut sources: Vec<Rows<'_>>) -> Result<Rows<'_>> {
 /// Collects runs from many threads.
 pub(super) struct Sorter {
     spill: Spill,
-    held: Mutex<Vec<Run>>,
+    held: Mutex<Vec<SortRun>>,
     spilled: Mutex<Vec<Blocks>>,
 }
 
@@ -246,9 +246,9 @@ impl Sorter {
 
     /// Sorts a run that is full, and writes it to the file. Keeps any other, such as the last one of a
     /// worker, in memory. Leaves an empty run.
-    pub fn add(&self, run: &mut Run) -> Result<()> {
+    pub fn add(&self, run: &mut SortRun) -> Result<()> {
         if !run.is_full() {
-            let empty = Run { bytes: Vec::new(), rows: Vec::new(), ..*run };
+            let empty = SortRun { bytes: Vec::new(), rows: Vec::new(), ..*run };
             self.held.lock().push(std::mem::replace(run, empty));
             return Ok(());
         }
@@ -270,14 +270,14 @@ impl Sorter {
     ) -> Result<impl Iterator<Item = Result<Vec<u8>>> + Send + use<'_>> {
         let (spill, mut spilled) = (&self.spill, std::mem::take(&mut *self.spilled.lock()));
         let mut held = std::mem::take(&mut *self.held.lock());
-        Pool::start(threads)?.run(|| held.par_iter_mut().for_each(Run::sort));
+        Pool::start(threads)?.run(|| held.par_iter_mut().for_each(SortRun::sort));
         let sources_max = to_usize((memory_bytes / SOURCE_BYTES).clamp(2, SOURCES_MAX));
         while spilled.len() > sources_max {
             let some = spilled.drain(..sources_max).map(|run| read_run(spill, run)).collect();
             spilled.push(write_run(spill, merge(some)?.map(|row| progress.check().and(row)))?);
         }
-        let mut sources: Vec<Rows<'_>> = spilled.into_iter().map(|run| read_run(spill, run)).collect();
-        sources.extend(held.into_iter().map(|run| Box::new(sorted(run)) as Rows<'_>));
+        let mut sources: Vec<SortRows<'_>> = spilled.into_iter().map(|run| read_run(spill, run)).collect();
+        sources.extend(held.into_iter().map(|run| Box::new(sorted(run)) as SortRows<'_>));
         Ok(merge(sources)?.map(|row| {
             let (mut row, (offset, length)) = row?;
             if length > 0 {

@@ -14,7 +14,7 @@ fn rows_of(group: &[u8]) -> Vec<Vec<u8>> {
     rows
 }
 
-fn push(run: &mut Run, row: &[u8]) {
+fn push(run: &mut SortRun, row: &[u8]) {
     run.push(|to| to.extend_from_slice(row));
 }
 
@@ -23,7 +23,7 @@ fn merged(runs: &[(bool, Vec<&[u8]>)], memory_bytes: u64, limits: (usize, usize)
     let dir = tempfile::tempdir().expect("a directory");
     let sorter = Sorter::new(dir.path());
     for (is_spilled, rows) in runs {
-        let mut run = Run::new(if *is_spilled { 0 } else { 64 << 20 }, usize::MAX, 0);
+        let mut run = SortRun::new(if *is_spilled { 0 } else { 64 << 20 }, usize::MAX, 0);
         rows.iter().for_each(|row| push(&mut run, row));
         sorter.add(&mut run).expect("added");
         assert_eq!(run.count(), 0);
@@ -96,10 +96,10 @@ fn what_is_written_and_in_how_many_passes() {
 
 #[test]
 fn a_run_is_full_by_its_memory() {
-    let mut run = Run::new(8 << 20, usize::MAX, 100);
-    let reserved = |run: &Run| (run.bytes.capacity() + run.rows.capacity() * 16) as u64;
+    let mut run = SortRun::new(8 << 20, usize::MAX, 100);
+    let reserved = |run: &SortRun| (run.bytes.capacity() + run.rows.capacity() * 16) as u64;
     let before = reserved(&run);
-    assert!(before <= Run::reserved_bytes(8 << 20, 100));
+    assert!(before <= SortRun::reserved_bytes(8 << 20, 100));
     while !run.is_full() {
         push(&mut run, &[0; 84]);
     }

@@ -18,8 +18,8 @@ use slotpress_format::{Address, LoaderAccount, Record, RecordHeader, TokenData, 
 use slotpress_read::{Snapshot, StateFacts, StateVisitor, StateWorker, StorageRef, VerifyReport, visit_state};
 
 use super::filter::{Filter, token_of};
+use super::output::{ExportOutput, partition};
 use super::parts::{ExportedFile, PartFile};
-use super::place::{Place, partition};
 use super::report::{Manifest, TableFields};
 use super::table::Table;
 use super::visitor::no_bank;
@@ -37,27 +37,27 @@ const SURFPOOL_NAME: &str = "surfpool.json";
 const DERIVED_MAX: usize = 10_000;
 
 /// Addresses of accounts, with the program that must own each.
-type Named = HashMap<[u8; 32], [u8; 32]>;
+type NamedAccounts = HashMap<[u8; 32], [u8; 32]>;
 
 struct Subset<'a> {
     /// `None` in the second read, when only named accounts are wanted.
     filter: Option<&'a Filter>,
     /// Accounts that are wanted whatever the filter says.
-    named: Named,
+    named: NamedAccounts,
     options: &'a ExportOptions,
-    place: &'a Place,
+    place: &'a ExportOutput,
     progress: &'a dyn Progress,
     watch: SpaceWatch,
     begun: OnceLock<Manifest>,
     /// Files by the address of the account, and the accounts that these name.
-    found: Mutex<(BTreeMap<[u8; 32], ExportedFile>, Named)>,
+    found: Mutex<(BTreeMap<[u8; 32], ExportedFile>, NamedAccounts)>,
 }
 
 /// Writes accounts into the work directory. Returns what the manifest says of them.
 pub(super) fn write(
     input: Snapshot<'_>,
     options: &ExportOptions,
-    place: &Place,
+    place: &ExportOutput,
     progress: &dyn Progress,
 ) -> Result<(Manifest, Vec<TableFields>, VerifyReport)> {
     let programs = options.filter.addresses.iter().take(DERIVED_MAX);
@@ -100,13 +100,13 @@ impl StateVisitor for Subset<'_> {
     }
 
     fn new_worker(&self) -> Box<dyn StateWorker + '_> {
-        Box::new(Worker(self))
+        Box::new(SubsetWorker(self))
     }
 }
 
-struct Worker<'w, 'a>(&'w Subset<'a>);
+struct SubsetWorker<'w, 'a>(&'w Subset<'a>);
 
-impl StateWorker for Worker<'_, '_> {
+impl StateWorker for SubsetWorker<'_, '_> {
     fn record(&mut self, _: StorageRef, record: &Record<'_>, is_superseded: bool) -> Result<()> {
         let (subset, header, data) = (self.0, record.header, record.data);
         // Without a bank file, the export fails at its end.

@@ -11,7 +11,7 @@ use slotpress_format::{Address, Extensions, RecordHeader, TokenAccount, extensio
 
 use super::cells::{Texts, push_cell};
 use super::parts::{GROUP_BYTES, GROUP_ROWS};
-use super::sort::Run;
+use super::sort::SortRun;
 use super::{DataPart, ExportOptions, rows};
 
 /// A table of accounts.
@@ -143,26 +143,26 @@ pub(super) fn credits() -> Fields {
 }
 
 /// Rows that are not written yet.
-pub(super) struct Batch {
+pub(super) struct RowBatch {
     pub table: Table,
     key_columns: usize,
     data: DataPart,
     /// Cell that each row gets after its key, if it gets one.
     change: Option<Cell<'static>>,
-    pub rows: Run,
+    pub rows: SortRun,
     /// Texts of the addresses in the columns of the key, if rows are going to be sorted.
     texts: Vec<Texts>,
 }
 
-impl Batch {
+impl RowBatch {
     /// Creates a batch of rows, which may be going to be sorted. If those of two states are sorted
     /// together, `is_new` tells of which state the batch is.
     pub fn new(table: Table, options: &ExportOptions, is_sorted: bool, is_new: Option<bool>) -> Self {
         let key_columns = table.key_columns();
         let change = is_new.map(Cell::Boolean).or(options.has_change().then_some(ADDED));
         let rows = match is_sorted {
-            true => Run::new(options.run_bytes(), usize::MAX, options.row_bytes_max(table)),
-            false => Run::new(GROUP_BYTES as u64, GROUP_ROWS, options.row_bytes_max(table)),
+            true => SortRun::new(options.run_bytes(), usize::MAX, options.row_bytes_max(table)),
+            false => SortRun::new(GROUP_BYTES as u64, GROUP_ROWS, options.row_bytes_max(table)),
         };
         let texts = (0..key_columns).filter(|_| is_sorted).map(|_| Texts::new()).collect();
         Self { table, key_columns, data: options.data, change, rows, texts }

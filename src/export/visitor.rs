@@ -16,11 +16,11 @@ use slotpress_format::{
 use slotpress_read::{StateFacts, StatePart, StateVisitor, StateWorker, StorageRef, judge_order};
 
 use super::filter::token_of;
+use super::output::{ExportOutput, partition};
 use super::parts::{Parts, csv};
-use super::place::{Place, partition};
 use super::report::{Manifest, TableFields};
 use super::rows::StakeRules;
-use super::table::{Batch, Table};
+use super::table::{RowBatch, Table};
 use super::{ExportOptions, RowOrder, SCHEMA_VERSION};
 
 const STANDARD_OUTPUT: &str = "standard output";
@@ -30,14 +30,14 @@ pub(super) fn no_bank() -> Error {
 }
 
 /// Facts that are known before the first account is exported.
-struct Begun {
+struct ExportStart {
     bank: BankFile,
     manifest: Manifest,
     parts: Vec<StatePart>,
     stakes: StakeRules,
 }
 
-impl Begun {
+impl ExportStart {
     /// Slot in which the accounts of a storage were written; `None` in archives of Firedancer,
     /// whose storages do not tell it.
     fn slot_of(&self, storage: StorageRef) -> Option<u64> {
@@ -49,15 +49,15 @@ impl Begun {
 /// A visitor whose workers make rows.
 pub(super) struct Exporter<'a, 's> {
     options: &'a ExportOptions,
-    place: Option<&'a Place>,
+    place: Option<&'a ExportOutput>,
     parts: Vec<Parts<'a>>,
     stream: Option<Mutex<&'s mut (dyn Write + Send + 's)>>,
     progress: &'a dyn Progress,
     /// The older state, once it was read.
     old: Option<BankFile>,
-    begun: OnceLock<Begun>,
+    begun: OnceLock<ExportStart>,
     /// Batches of workers that have ended, for the next ones.
-    idle: Mutex<Vec<Vec<Batch>>>,
+    idle: Mutex<Vec<Vec<RowBatch>>>,
     unparsed: AtomicU64,
     cut_off: AtomicU64,
     /// Number of rows and bytes that were written to a stream.
@@ -67,7 +67,7 @@ pub(super) struct Exporter<'a, 's> {
 impl<'a, 's> Exporter<'a, 's> {
     pub fn new(
         options: &'a ExportOptions,
-        place: Option<&'a Place>,
+        place: Option<&'a ExportOutput>,
         parts: Vec<Parts<'a>>,
         stream: Option<Mutex<&'s mut (dyn Write + Send + 's)>>,
         progress: &'a dyn Progress,
@@ -94,13 +94,13 @@ impl<'a, 's> Exporter<'a, 's> {
 }
 
 impl Exporter<'_, '_> {
-    fn new_batch(&self, table: Table) -> Batch {
+    fn new_batch(&self, table: Table) -> RowBatch {
         let is_sorted = self.parts_of(table).is_some_and(Parts::is_sorted);
-        Batch::new(table, self.options, is_sorted, self.options.changes.then_some(self.old.is_some()))
+        RowBatch::new(table, self.options, is_sorted, self.options.changes.then_some(self.old.is_some()))
     }
 
-    fn write(&self, batch: &mut Batch) -> Result<()> {
-        let Batch { table, rows, .. } = batch;
+    fn write(&self, batch: &mut RowBatch) -> Result<()> {
+        let RowBatch { table, rows, .. } = batch;
         if rows.count() == 0 {
             return Ok(());
         }
@@ -182,7 +182,7 @@ impl StateVisitor for Exporter<'_, '_> {
         }
         let has_epochs = self.wants(Table::Stakes) || self.wants(Table::Votes);
         let stakes = if has_epochs { stake_rules(facts)? } else { StakeRules::default() };
-        let _ = self.begun.set(Begun { bank: facts.bank.clone(), manifest, parts: facts.parts.clone(), stakes });
+        let _ = self.begun.set(ExportStart { bank: facts.bank.clone(), manifest, parts: facts.parts.clone(), stakes });
         match (&self.stream, options.tables.first()) {
             (Some(stream), Some(table)) => self.stream_text(&mut **stream.lock(), table.csv_header(options).as_bytes()),
             _ => Ok(()),
@@ -192,13 +192,13 @@ impl StateVisitor for Exporter<'_, '_> {
     fn new_worker(&self) -> Box<dyn StateWorker + '_> {
         let idle = self.idle.lock().pop();
         let new = || self.options.tables.iter().map(|table| self.new_batch(*table)).collect();
-        Box::new(Worker { exporter: self, batches: idle.unwrap_or_else(new) })
+        Box::new(ExportWorker { exporter: self, batches: idle.unwrap_or_else(new) })
     }
 }
 
-struct Worker<'w, 'a, 's> {
+struct ExportWorker<'w, 'a, 's> {
     exporter: &'w Exporter<'a, 's>,
-    batches: Vec<Batch>,
+    batches: Vec<RowBatch>,
 }
 
 impl Exporter<'_, '_> {
@@ -210,10 +210,10 @@ impl Exporter<'_, '_> {
     /// have written it.
     fn push(
         &self,
-        batch: &mut Batch,
+        batch: &mut RowBatch,
         record: &Record<'_>,
         token: &Option<TokenData<'_>>,
-        begun: &Begun,
+        begun: &ExportStart,
         slot: Option<u64>,
     ) -> Result<bool> {
         let (header, data) = (record.header, record.data);
@@ -235,7 +235,7 @@ impl Exporter<'_, '_> {
     }
 }
 
-impl StateWorker for Worker<'_, '_, '_> {
+impl StateWorker for ExportWorker<'_, '_, '_> {
     fn record(&mut self, storage: StorageRef, record: &Record<'_>, is_superseded: bool) -> Result<()> {
         let (header, data, exporter) = (record.header, record.data, self.exporter);
         let filter = &exporter.options.filter;
@@ -268,7 +268,7 @@ fn stake_rules(facts: &StateFacts<'_>) -> Result<StakeRules> {
     Ok(StakeRules { epoch: facts.bank.epoch(), history, reduced_from })
 }
 
-impl Drop for Worker<'_, '_, '_> {
+impl Drop for ExportWorker<'_, '_, '_> {
     fn drop(&mut self) {
         self.exporter.idle.lock().push(std::mem::take(&mut self.batches));
     }

@@ -17,13 +17,13 @@ use slotpress_read::catalog::Archive;
 use slotpress_read::{Catalog, FileFault, judge_file, look_for_times, scan_names, unix_ns};
 
 use super::PublishOptions;
-use super::act::index::Ready;
-use super::act::pins::{PinDir, Pinned, check_dirs, remove};
-use super::act::{Run, TICK, loops, target};
-use super::decide::{Board, Chores, Damaged, Ended, Facts};
-use super::remember::{Identity, PublishJournal};
+use super::act::index::PreparedArchive;
+use super::act::pins::{PinDir, PinResult, check_dirs, remove};
+use super::act::{PublishRun, TICK, loops, target};
+use super::decide::{Board, Chores, DamagedArchive, EndedWork, Observed};
+use super::remember::{FileIdentity, PublishJournal};
 use super::tell::Teller;
-use super::tell::event::Event;
+use super::tell::event::PublishEvent;
 
 /// A file modified within this time may be incomplete because it is being written.
 pub const WRITTEN_WITHIN: Duration = Duration::from_secs(60);
@@ -40,8 +40,12 @@ const LOOKS_MAX: usize = 8;
 /// # Errors
 /// If a directory cannot be used, or another process works in the directory of pins. With
 /// `is_once`, also the gravest failure, of kind
-/// [`Damaged`](slotpress_base::error::ErrorKind::Damaged) if an archive was damaged.
-pub fn publish(options: &PublishOptions, on_event: &mut dyn FnMut(&Event), progress: &dyn Progress) -> Result<()> {
+/// [`DamagedArchive`](slotpress_base::error::ErrorKind::Damaged) if an archive was damaged.
+pub fn publish(
+    options: &PublishOptions,
+    on_event: &mut dyn FnMut(&PublishEvent),
+    progress: &dyn Progress,
+) -> Result<()> {
     check_dirs(options)?;
     options.check_rebasing()?;
     let (pins, client) = (PinDir::open(options)?, Client::new(&options.client)?);
@@ -54,7 +58,8 @@ pub fn publish(options: &PublishOptions, on_event: &mut dyn FnMut(&Event), progr
     let board = Mutex::new(journal.read(|entries| Board::new(options, entries.refused(), Instant::now())));
     let progress_of_all = &over.with(&told);
     let changed = Condvar::new();
-    let run = &Run { options, pins, journal, client, progress: progress_of_all, over: over.clone(), board, changed };
+    let run =
+        &PublishRun { options, pins, journal, client, progress: progress_of_all, over: over.clone(), board, changed };
     std::thread::scope(|scope| {
         let result = guarded(|| {
             let teller = Teller::new(options, progress, on_event)?;
@@ -79,11 +84,11 @@ pub fn publish(options: &PublishOptions, on_event: &mut dyn FnMut(&Event), progr
 }
 
 struct Keeper<'r, 'e> {
-    run: &'r Run<'e>,
+    run: &'r PublishRun<'e>,
     /// The ready archives of the last look: what was read of them is not read again.
     ready: Catalog,
     /// Work that ended before the last look began.
-    ended: Vec<Ended>,
+    ended: Vec<EndedWork>,
     teller: Teller<'r>,
 }
 
@@ -110,7 +115,7 @@ impl Keeper<'_, '_> {
                 }
             }
         }
-        self.teller.tell(Event::Stopping);
+        self.teller.tell(PublishEvent::Stopping);
         if self.run.options.is_once { Err(Error::interrupted()) } else { Ok(()) }
     }
 
@@ -150,7 +155,7 @@ impl Keeper<'_, '_> {
     }
 
     /// Looks at the directories and the journal.
-    fn look(&mut self) -> Result<Facts> {
+    fn look(&mut self) -> Result<Observed> {
         let run = self.run;
         let seen = scan_names(&run.options.validator_dirs())?;
         let (pinned, mut ready) = (run.pins.list_pinned()?, run.pins.list_ready(&self.ready)?);
@@ -165,8 +170,8 @@ impl Keeper<'_, '_> {
         })?;
         self.ready = ready;
         let (slot_time, epoch_schedule) = (self.ready.slot_time, self.ready.epoch_schedule);
-        let ready = |archive: &Archive| Ready { archive: archive.clone(), slot_time, epoch_schedule };
-        Ok(Facts {
+        let ready = |archive: &Archive| PreparedArchive { archive: archive.clone(), slot_time, epoch_schedule };
+        Ok(Observed {
             // A time in the future was written before the clock jumped back, and is ignored.
             since_incremental: begun
                 .and_then(|begun| since_1970(now()).as_secs().checked_sub(begun))
@@ -188,10 +193,10 @@ impl Keeper<'_, '_> {
             remove(&pins.pinned, &name.to_string())?;
         }
         for archive in chores.add {
-            let (name, identity) = (archive.name.clone(), Identity::from(&archive));
+            let (name, identity) = (archive.name.clone(), FileIdentity::from(&archive));
             self.run.journal.change(|entries| entries.pins.insert(name.to_string(), identity))?;
             let pinned = pin(&archive, self.run)?;
-            has_changed |= !matches!(pinned, Pinned::Gone | Pinned::NotNow);
+            has_changed |= !matches!(pinned, PinResult::Gone | PinResult::NotNow);
             self.run.update(|board| board.pinned(archive, pinned));
         }
         for name in chores.remove {
@@ -201,13 +206,13 @@ impl Keeper<'_, '_> {
     }
 
     /// Moves a damaged archive aside, and remembers its file.
-    fn refuse(&self, Damaged { name, was, error }: Damaged) -> Result<()> {
+    fn refuse(&self, DamagedArchive { name, was, error }: DamagedArchive) -> Result<()> {
         let kept = self.run.pins.quarantine(&name);
         if let Err(error) = &kept {
             self.run.progress.warn(&error.to_string());
         }
         // Tell this before anything else can fail.
-        self.run.tell(Event::Refused { name: name.clone(), error, kept: kept.ok().flatten() });
+        self.run.tell(PublishEvent::Refused { name: name.clone(), error, kept: kept.ok().flatten() });
         self.run.journal.change(|entries| entries.refuse(&name, was))
     }
 
@@ -228,10 +233,10 @@ impl Keeper<'_, '_> {
 }
 
 /// Pins an archive, unless a few reads tell that it is not whole.
-fn pin(archive: &Archive, run: &Run<'_>) -> Result<Pinned> {
+fn pin(archive: &Archive, run: &PublishRun<'_>) -> Result<PinResult> {
     match judge_file(archive).err() {
         None | Some(FileFault::Unreadable) => run.pins.pin(archive, run.options.writer),
-        Some(_) if archive.age(unix_ns(now())) < WRITTEN_WITHIN => Ok(Pinned::NotNow),
-        Some(fault) => Ok(Pinned::Damaged(Error::damaged(format!("{}: {fault}", archive.path().shown())))),
+        Some(_) if archive.age(unix_ns(now())) < WRITTEN_WITHIN => Ok(PinResult::NotNow),
+        Some(fault) => Ok(PinResult::Damaged(Error::damaged(format!("{}: {fault}", archive.path().shown())))),
     }
 }

@@ -23,7 +23,7 @@ use slotpress_base::{Error, Result};
 use slotpress_net::ClientOptions;
 use slotpress_read::Keep;
 use slotpress_stores::{StoreOptions, Target};
-pub use tell::event::{Event, ReadyArchive};
+pub use tell::event::{PublishEvent, ReadyArchive};
 
 use crate::recompress::RecompressOptions;
 

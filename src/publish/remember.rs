@@ -30,15 +30,15 @@ const REFUSED_MAX: usize = 1000;
 #[derive(Debug)]
 pub struct PublishJournal {
     dir: Arc<KeptDir>,
-    entries: Mutex<Entries>,
+    entries: Mutex<JournalEntries>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Entries {
+pub struct JournalEntries {
     /// Identity of each file of the validator when it was pinned, by name.
-    pub pins: BTreeMap<String, Identity>,
-    pub refused: BTreeMap<String, Identity>,
+    pub pins: BTreeMap<String, FileIdentity>,
+    pub refused: BTreeMap<String, FileIdentity>,
     /// Start of the last incremental archive's preparation, in Unix seconds.
     pub incremental_unix_seconds: Option<u64>,
     pub targets: BTreeMap<String, TargetEntries>,
@@ -64,14 +64,14 @@ pub struct BegunUpload {
 
 /// Identity of a file, to recognize it in the next run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Identity {
+pub struct FileIdentity {
     device: u64,
     inode: u64,
     size_bytes: u64,
     modified_ns: u64,
 }
 
-impl Identity {
+impl FileIdentity {
     /// True if both presumably have the same content: equal lengths and, for the same inode, equal
     /// modification times. A copy of a file (another inode) may have another time.
     pub fn is_same_content(&self, other: &Self) -> bool {
@@ -87,7 +87,7 @@ impl Identity {
     }
 }
 
-impl From<&Archive> for Identity {
+impl From<&Archive> for FileIdentity {
     fn from(archive: &Archive) -> Self {
         let (file, size_bytes, modified_ns) = (archive.file_id, archive.size_bytes, archive.modified_ns);
         Self { device: file.device, inode: file.inode, size_bytes, modified_ns }
@@ -97,7 +97,7 @@ impl From<&Archive> for Identity {
 impl PublishJournal {
     /// Reads the journal; a missing file is an empty journal. Fails if the file is not a journal.
     pub fn open(dir: Arc<KeptDir>) -> Result<Self> {
-        let mut entries = Entries::default();
+        let mut entries = JournalEntries::default();
         if dir.found(NAME)?.is_some() {
             let (path, mut text) = (dir.path_of(NAME), Vec::new());
             dir.open_file(NAME)?.take(BYTES_MAX).read_to_end(&mut text).or_path("read", &path)?;
@@ -109,12 +109,12 @@ impl PublishJournal {
         Ok(Self { dir, entries: Mutex::new(entries) })
     }
 
-    pub fn read<R>(&self, look: impl FnOnce(&Entries) -> R) -> R {
+    pub fn read<R>(&self, look: impl FnOnce(&JournalEntries) -> R) -> R {
         look(&self.entries.lock())
     }
 
     /// Changes the entries, and replaces the file if they differ.
-    pub fn change<R>(&self, change: impl FnOnce(&mut Entries) -> R) -> Result<R> {
+    pub fn change<R>(&self, change: impl FnOnce(&mut JournalEntries) -> R) -> Result<R> {
         // Keep the lock until the file is written: an older version must not overwrite a newer one.
         let mut entries = self.entries.lock();
         let mut new = entries.clone();
@@ -131,10 +131,10 @@ impl PublishJournal {
     }
 }
 
-impl Entries {
+impl JournalEntries {
     /// Records a file that failed its checks. Beyond the limit, forgets the archive of the oldest
     /// slot.
-    pub fn refuse(&mut self, name: &ArchiveName, identity: Identity) {
+    pub fn refuse(&mut self, name: &ArchiveName, identity: FileIdentity) {
         self.refused.insert(name.to_string(), identity);
         while self.refused.len() > REFUSED_MAX {
             let slot_of = |name: &&String| ArchiveName::parse(name).map(|name| name.slot);
@@ -144,7 +144,7 @@ impl Entries {
     }
 
     /// The files that failed their checks.
-    pub fn refused(&self) -> impl Iterator<Item = (ArchiveName, Identity)> {
+    pub fn refused(&self) -> impl Iterator<Item = (ArchiveName, FileIdentity)> {
         self.refused.iter().filter_map(|(name, was)| Some((ArchiveName::parse(name)?, *was)))
     }
 }

@@ -41,8 +41,8 @@ pub struct RebasedTotals {
     pub tombstones: u64,
 }
 
-/// Input of [`Writing::run`].
-pub struct Writing<'a> {
+/// Input of [`OutputWriter::run`].
+pub struct OutputWriter<'a> {
     /// Archives of the new state, newest first.
     pub new: &'a [OpenArchive],
     pub old: &'a OpenArchive,
@@ -61,25 +61,25 @@ pub struct SlotsBetween {
     pub new: u64,
 }
 
-impl Writing<'_> {
+impl OutputWriter<'_> {
     /// Reads the archives again, and writes all entries.
     pub fn run(self, frames: &mut FramesOut<'_>) -> Result<RebasedTotals> {
         let Self { new, old, slots, places, changes, threads, progress } = self;
         let pool = Pool::start(threads)?;
         let (buffer, outdated) = (Vec::new(), Vec::new());
-        let mut output = Storages { frames, slots, buffer, outdated, pool, written: RebasedTotals::default() };
+        let mut output = NewStorages { frames, slots, buffer, outdated, pool, written: RebasedTotals::default() };
         let mut first_storage = 0;
         for (number, archive) in new.iter().enumerate() {
-            let visitor = Reread::new(first_storage, &changes.written, number == 0);
-            let of = Of::New(places);
-            let mut sink = Wanted { output: &mut output, visitor: &visitor, of, walk: Walk::default() };
+            let visitor = RereadVisitor::new(first_storage, &changes.written, number == 0);
+            let of = WhichState::New(places);
+            let mut sink = OutputSink { output: &mut output, visitor: &visitor, of, walk: MarkedWalk::default() };
             read(archive, &visitor, &mut sink, threads, progress)?;
             first_storage = visitor.state.lock().next_storage;
         }
         if changes.counts.accounts_changed + changes.counts.accounts_closed > 0 {
-            let visitor = Reread::new(0, &changes.outdated, false);
-            let of = Of::Old(&changes.closed);
-            let mut sink = Wanted { output: &mut output, visitor: &visitor, of, walk: Walk::default() };
+            let visitor = RereadVisitor::new(0, &changes.outdated, false);
+            let of = WhichState::Old(&changes.closed);
+            let mut sink = OutputSink { output: &mut output, visitor: &visitor, of, walk: MarkedWalk::default() };
             read(old, &visitor, &mut sink, threads, progress)?;
         }
         output.finish()
@@ -88,7 +88,7 @@ impl Writing<'_> {
 
 fn read(
     archive: &OpenArchive,
-    visitor: &Reread<'_>,
+    visitor: &RereadVisitor<'_>,
     sink: &mut dyn EntrySink,
     threads: usize,
     progress: &dyn Progress,
@@ -100,7 +100,7 @@ fn read(
 
 /// Collects records into storages. The first storage has the new state's slot, and each following
 /// one has the slot below.
-struct Storages<'a, 'f> {
+struct NewStorages<'a, 'f> {
     frames: &'a mut FramesOut<'f>,
     slots: SlotsBetween,
     buffer: Vec<u8>,
@@ -110,7 +110,7 @@ struct Storages<'a, 'f> {
     written: RebasedTotals,
 }
 
-impl Storages<'_, '_> {
+impl NewStorages<'_, '_> {
     fn record(&mut self, header: &RecordHeader, data: &[u8]) -> Result<()> {
         if !self.buffer.is_empty() && self.buffer.len() + to_usize(header.stored_bytes()) > STORAGE_BYTES_MAX {
             self.end_storage()?;
@@ -204,7 +204,7 @@ fn is_storage(entry: &Entry) -> bool {
 }
 
 /// Visits an archive again, after it was verified.
-struct Reread<'a> {
+struct RereadVisitor<'a> {
     /// Records that the sink gets.
     wanted: &'a Marks,
     has_documents: bool,
@@ -217,7 +217,7 @@ struct RereadState {
     has_storages: bool,
 }
 
-impl<'a> Reread<'a> {
+impl<'a> RereadVisitor<'a> {
     fn new(next_storage: u32, wanted: &'a Marks, has_documents: bool) -> Self {
         Self { wanted, has_documents, state: Mutex::new(RereadState { next_storage, has_storages: false }) }
     }
@@ -228,7 +228,7 @@ impl<'a> Reread<'a> {
     }
 }
 
-impl Visitor for Reread<'_> {
+impl Visitor for RereadVisitor<'_> {
     fn entry(&self, entry: &Entry) -> Result<EntryUse> {
         let mut state = self.state.lock();
         if !is_storage(entry) {
@@ -256,31 +256,31 @@ impl Visitor for Reread<'_> {
 
 /// Walks over the records of a storage, and passes on those that are marked.
 #[derive(Default)]
-struct Walk<'a> {
+struct MarkedWalk<'a> {
     walker: RecordWalker,
     marks: Option<&'a RoaringBitmap>,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> MarkedWalk<'a> {
     fn begin(&mut self, marks: Option<&'a RoaringBitmap>) {
         self.walker.restart();
         self.marks = marks;
     }
 
     fn feed(&mut self, bytes: &[u8], on_record: &mut dyn FnMut(&Record<'_>) -> Result<()>) -> Result<()> {
-        let mut marked = Marked { marks: self.marks, on_record, result: Ok(()) };
+        let mut marked = MarkedSink { marks: self.marks, on_record, result: Ok(()) };
         self.walker.feed(bytes, &mut marked);
         marked.result
     }
 }
 
-struct Marked<'a, 'f> {
+struct MarkedSink<'a, 'f> {
     marks: Option<&'a RoaringBitmap>,
     on_record: &'f mut dyn FnMut(&Record<'_>) -> Result<()>,
     result: Result<()>,
 }
 
-impl RecordSink for Marked<'_, '_> {
+impl RecordSink for MarkedSink<'_, '_> {
     fn record(&mut self, record: Record<'_>) {
         if self.result.is_ok() && is_marked(self.marks, record.offset_bytes) {
             self.result = (self.on_record)(&record);
@@ -291,7 +291,7 @@ impl RecordSink for Marked<'_, '_> {
 }
 
 /// State that is read again.
-enum Of<'a> {
+enum WhichState<'a> {
     /// The new one, with the places in its bank file.
     New(BankPlaces),
     /// The old one, with its marked records whose accounts were closed.
@@ -300,22 +300,22 @@ enum Of<'a> {
 
 /// Copies documents and marked records of the new state. Sums up marked records of the old state,
 /// and writes tombstones for closed accounts.
-struct Wanted<'a, 'o, 'p, 'f> {
-    output: &'o mut Storages<'p, 'f>,
-    visitor: &'a Reread<'a>,
-    of: Of<'a>,
-    walk: Walk<'a>,
+struct OutputSink<'a, 'o, 'p, 'f> {
+    output: &'o mut NewStorages<'p, 'f>,
+    visitor: &'a RereadVisitor<'a>,
+    of: WhichState<'a>,
+    walk: MarkedWalk<'a>,
 }
 
 /// An empty storage map, which consists of a count only. It replaces the new state's map, which
 /// names storages that the result does not have.
 const EMPTY_MAP: [u8; 8] = [0; 8];
 
-impl Wanted<'_, '_, '_, '_> {
+impl OutputSink<'_, '_, '_, '_> {
     /// Range of the storage map, if the entry is the bank file.
     fn map_of(&self, kind: EntryKind) -> Option<Range<u64>> {
         match (&self.of, kind) {
-            (Of::New(places), EntryKind::BankFile(_)) => Some(places.storage_map..places.storage_map_end),
+            (WhichState::New(places), EntryKind::BankFile(_)) => Some(places.storage_map..places.storage_map_end),
             _ => None,
         }
     }
@@ -328,7 +328,7 @@ impl Wanted<'_, '_, '_, '_> {
     }
 }
 
-impl EntrySink for Wanted<'_, '_, '_, '_> {
+impl EntrySink for OutputSink<'_, '_, '_, '_> {
     fn begin(&mut self, _: u32, entry: &Entry) -> Result<()> {
         let marks = self.visitor.wanted.of_storage(self.visitor.storage());
         self.walk.begin(marks.filter(|_| is_storage(entry)));
@@ -349,8 +349,8 @@ impl EntrySink for Wanted<'_, '_, '_, '_> {
         if self.walk.marks.is_some() {
             let (output, storage) = (&mut self.output, self.visitor.storage());
             return match &self.of {
-                Of::New(_) => self.walk.feed(bytes, &mut |record| output.record(record.header, record.data)),
-                Of::Old(closed) => self.walk.feed(bytes, &mut |record| {
+                WhichState::New(_) => self.walk.feed(bytes, &mut |record| output.record(record.header, record.data)),
+                WhichState::Old(closed) => self.walk.feed(bytes, &mut |record| {
                     output.outdated(record.header, record.data);
                     let is_closed = is_marked(closed.of_storage(storage), record.offset_bytes);
                     if is_closed { output.record(&tombstone(record.header.pubkey), &[]) } else { Ok(()) }

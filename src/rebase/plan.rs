@@ -18,7 +18,7 @@ use slotpress_read::{
 };
 
 use super::changes::{ChangeCounts, Changes};
-use super::output::{RebasedTotals, SlotsBetween, Writing};
+use super::output::{OutputWriter, RebasedTotals, SlotsBetween};
 use super::states::{ITEM_BYTES, StateLog};
 use super::{RebaseInput, RebaseOptions, RebaseReport};
 use crate::archive::NewArchive;
@@ -27,7 +27,7 @@ use crate::archive::sink::{OpenSink, Sink};
 use crate::archive::writer::{self, ArchiveWriter, storages_and_tar_bytes};
 
 /// Input of all steps.
-struct Job<'a> {
+struct RebaseJob<'a> {
     options: &'a RebaseOptions,
     full: NamedArchive,
     incremental: Option<NamedArchive>,
@@ -64,7 +64,7 @@ pub fn rebase<'a>(
     }
     let (full, onto) = (opened(input.new)?, opened(input.onto)?);
     let incremental = input.incremental.map(opened).transpose()?;
-    let job = Job { options, full, incremental, onto, workers, progress };
+    let job = RebaseJob { options, full, incremental, onto, workers, progress };
     let newest = job.incremental.as_ref().unwrap_or(&job.full);
     judge_pair(&job.front_of(&job.onto)?, &job.front_of(newest)?)
         .map_err(|error| error.within_damaged(newest.path.shown()))?;
@@ -95,7 +95,7 @@ pub fn rebase<'a>(
     Ok(RebaseReport { archive, base_hash, changes, input_bytes, new_bytes, tar_bytes, spilled_bytes })
 }
 
-impl Job<'_> {
+impl RebaseJob<'_> {
     /// The archives of the new state, oldest first.
     fn new_archives(&self) -> impl DoubleEndedIterator<Item = &NamedArchive> {
         [&self.full].into_iter().chain(&self.incremental)
@@ -165,8 +165,15 @@ impl Job<'_> {
         let written = reframe(&mut writer, encoding, workers, &is_unwanted, self.progress, |frames, reads| {
             let slots = SlotsBetween { old: old.slot, new: new.slot };
             let (archives, places) = (&archives[..], new.places);
-            let writing =
-                Writing { new: archives, old: &old_archive, slots, places, changes, threads: workers, progress: reads };
+            let writing = OutputWriter {
+                new: archives,
+                old: &old_archive,
+                slots,
+                places,
+                changes,
+                threads: workers,
+                progress: reads,
+            };
             writing.run(frames)
         })?;
         check_sum(old, new, changes.counts, &written)?;

@@ -14,17 +14,17 @@ use slotpress_read::{
     judge_pair, read_again,
 };
 
-use super::run::Job;
+use super::run::RecompressJob;
 
 /// The open full archive.
-pub struct Base {
+pub struct BaseArchive {
     archive: OpenArchive,
     /// Dropped last. Removes pages of the first bytes from the page cache if they were not there
     /// before.
     _watch: Watch,
 }
 
-impl Base {
+impl BaseArchive {
     /// Opens the full archive, and checks by names that the incremental one builds on it.
     pub fn open(path: &Path, incremental: PairMember<'_>, io_policy: &IoPolicy) -> Result<Self> {
         let _watch = io_policy.io_hint.watch([path]);
@@ -38,7 +38,7 @@ impl Base {
     }
 
     /// Adds the full archive's accounts to the state check, and applies the rules to the archive.
-    pub fn add_to(&self, accounts: &StateBuilder, incremental: PairMember<'_>, job: Job<'_>) -> Result<()> {
+    pub fn add_to(&self, accounts: &StateBuilder, incremental: PairMember<'_>, job: RecompressJob<'_>) -> Result<()> {
         self.read(accounts, incremental, job).map_err(|error| error.within_damaged(self.archive.path().shown()))
     }
 
@@ -46,7 +46,7 @@ impl Base {
         &self,
         accounts: &StateBuilder,
         incremental: PairMember<'_>,
-        Job { options, progress, .. }: Job<'_>,
+        RecompressJob { options, progress, .. }: RecompressJob<'_>,
     ) -> Result<()> {
         progress.stage("Verifying", Some(self.length_bytes()));
         let (failures, seen_slots) = (Failures::refusing(Rule::is_refused_of_source).below(true), SeenSlots::default());
@@ -65,7 +65,7 @@ impl Base {
         first_storage: u32,
         wanted: &HashSet<u32>,
         records: &AccountsPass<'_>,
-        Job { options, progress, .. }: Job<'_>,
+        RecompressJob { options, progress, .. }: RecompressJob<'_>,
     ) -> Result<()> {
         if wanted.iter().any(|number| *number >= first_storage) {
             read_again(&self.archive, first_storage, Some(wanted), records, options.encoding.threads, progress)?;

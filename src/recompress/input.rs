@@ -12,7 +12,7 @@ use slotpress_read::{Compression, PairMember};
 
 use super::{RecompressOptions, RecompressSource};
 
-pub enum Input<'a> {
+pub enum RecompressInput<'a> {
     File {
         archive: Box<OpenArchive>,
         /// Dropped after `archive`. Dropping it removes from the page cache the pages of the file
@@ -27,7 +27,7 @@ pub enum Input<'a> {
 
 const STANDARD_INPUT: &str = "standard input";
 
-impl<'s> Input<'s> {
+impl<'s> RecompressInput<'s> {
     /// Opens the source and reads its first bytes. If `wish` asks to stop while a stream sends
     /// nothing, an error ends the waiting.
     pub fn open(source: RecompressSource, options: &RecompressOptions, wish: &'s dyn Progress) -> Result<Self> {

@@ -10,12 +10,12 @@ use slotpress_read::{
     read_in_order,
 };
 
-use super::input::Input;
-use super::run::Job;
+use super::input::RecompressInput;
+use super::run::RecompressJob;
 use crate::archive::reframe::FramesOut;
 
 /// Facts of a source that was read to its end.
-pub struct Decoded {
+pub struct DecodedSource {
     pub entries: Vec<Entry>,
     pub bank: BankFile,
     pub input_bytes: u64,
@@ -28,13 +28,13 @@ pub struct Decoded {
 /// Reads the whole source, and turns it into frames of tar. `reads` receives the progress of the
 /// reading.
 pub fn run(
-    job: Job<'_>,
-    input: &mut Input<'_>,
+    job: RecompressJob<'_>,
+    input: &mut RecompressInput<'_>,
     frames: &mut FramesOut<'_>,
     threads: usize,
     state: Option<&StateBuilder>,
     reads: &dyn Progress,
-) -> Result<Decoded> {
+) -> Result<DecodedSource> {
     let options = job.options;
     let (failures, seen_slots) = (Failures::refusing(Rule::is_refused_of_source), SeenSlots::default());
     let rules = ArchiveRules::new(job.base_slot, false, input.length_bytes(), &seen_slots, &failures);
@@ -55,8 +55,8 @@ pub fn run(
     let mut read = read_in_order(stream, compression, &pass, &reader, Some(&mut reframing))?;
     let is_of_firedancer = read.is_of_firedancer || input.is_noted();
     let (mut entries, bank) = match &*input {
-        Input::File { archive, .. } => reader.rules.finish(archive, &mut read)?,
-        Input::Stream { .. } => reader.rules.finish_entries(read.documents, read.is_whole)?,
+        RecompressInput::File { archive, .. } => reader.rules.finish(archive, &mut read)?,
+        RecompressInput::Stream { .. } => reader.rules.finish_entries(read.documents, read.is_whole)?,
     };
     failures.require_client()?;
     let Some(bank) = bank else { return Err(Error::damaged("the archive holds no bank file")) };
@@ -65,7 +65,7 @@ pub fn run(
     let left_out = (read_entries - entries.len()) as u64;
     let input_bytes = input.length_bytes().unwrap_or(input_bytes.into_inner());
     let is_of_firedancer = is_of_firedancer || bank.lacks_stakes();
-    Ok(Decoded { entries, bank, input_bytes, left_out, is_of_firedancer })
+    Ok(DecodedSource { entries, bank, input_bytes, left_out, is_of_firedancer })
 }
 
 /// True for a storage that no client loads.

@@ -8,9 +8,9 @@ use slotpress_format::ArchiveName;
 use slotpress_read::archive::front::{RECOMPRESSED, refuse_for_firedancer_only};
 use slotpress_read::{Assurance, StateBuilder, for_firedancer_only, judge_expected};
 
-use super::base::Base;
-use super::input::Input;
-use super::reading::{self, Decoded};
+use super::base::BaseArchive;
+use super::input::RecompressInput;
+use super::reading::{self, DecodedSource};
 use super::state::pipe_to_pipe;
 use super::{RecompressOptions, RecompressReport, RecompressSource};
 use crate::archive::NewArchive;
@@ -25,9 +25,9 @@ const RATIO_MAX: u64 = 8;
 
 /// Input of all steps.
 #[derive(Clone, Copy)]
-pub struct Job<'a> {
+pub struct RecompressJob<'a> {
     pub options: &'a RecompressOptions,
-    pub base: Option<&'a Base>,
+    pub base: Option<&'a BaseArchive>,
     pub base_slot: Option<u64>,
     pub progress: &'a dyn Progress,
 }
@@ -46,14 +46,14 @@ pub fn run<'a>(
     let base_slot = base_slot_of(&source, options)?;
     let checks_state = options.check.checks_state(base_slot.is_some() && options.base.is_none())?;
     check_ways(&source, &sink.place, options, checks_state)?;
-    let mut input = Input::open(source, options, wish)?;
-    if let Input::File { archive, .. } = &input {
+    let mut input = RecompressInput::open(source, options, wish)?;
+    if let RecompressInput::File { archive, .. } = &input {
         // Only what a newer bank file does not replace: one without stakes is kept as it is.
         refuse_for_firedancer_only(archive, true)?;
     }
     let base = options.base.as_deref();
-    let base = base.map(|path| Base::open(path, input.member(base_slot), &encoding.io_policy)).transpose()?;
-    let job = Job { options, base: base.as_ref(), base_slot, progress };
+    let base = base.map(|path| BaseArchive::open(path, input.member(base_slot), &encoding.io_policy)).transpose()?;
+    let job = RecompressJob { options, base: base.as_ref(), base_slot, progress };
     let extension = encoding.codec.extension();
     let name = input.name().map(|name| ArchiveName { extension, ..name.clone() });
     name.as_ref().map_or(Ok(()), |name| sink.check_name(&name.to_string()))?;
@@ -76,8 +76,8 @@ pub fn run<'a>(
     Ok(RecompressReport { archive, input_bytes, tar_bytes, assurance })
 }
 
-impl Job<'_> {
-    fn announce(self, input: &Input<'_>, workers: usize) {
+impl RecompressJob<'_> {
+    fn announce(self, input: &RecompressInput<'_>, workers: usize) {
         let Self { options, base, progress, .. } = self;
         let mut steps = vec![Step::new("Recompressing", input.length_bytes())];
         steps.extend(base.map(|base| Step::new("Verifying", Some(base.length_bytes()))));
@@ -90,12 +90,12 @@ impl Job<'_> {
 
     fn write(
         self,
-        input: &mut Input<'_>,
+        input: &mut RecompressInput<'_>,
         sink: &mut OpenSink<'_>,
         workers: usize,
         state: Option<&StateBuilder>,
         is_unwanted: &AtomicBool,
-    ) -> Result<(Decoded, WrittenArchive)> {
+    ) -> Result<(DecodedSource, WrittenArchive)> {
         let encoding = &self.options.encoding;
         let sink_path = sink.path();
         let mut writer = ArchiveWriter::new(sink.writer(encoding.io_policy.io_hint), &sink_path, &encoding.codec);
@@ -112,7 +112,7 @@ impl Job<'_> {
 }
 
 /// Warns of storages that were left out, and of a result that Agave does not load.
-fn warn_of_kind(decoded: &Decoded, progress: &dyn Progress) {
+fn warn_of_kind(decoded: &DecodedSource, progress: &dyn Progress) {
     if decoded.left_out > 0 {
         progress.warn(&format!("empty storages, which no client loads, were left out: {}", decoded.left_out));
     }

@@ -10,17 +10,18 @@ use slotpress_read::{
     AccountsPass, Failures, PairMember, RATIO_TYPICAL, Rule, StateBuilder, Unpublished, read_again, require_state,
 };
 
-use super::base::Base;
-use super::input::Input;
-use super::reading::Decoded;
-use super::run::Job;
+use super::base::BaseArchive;
+use super::input::RecompressInput;
+use super::reading::DecodedSource;
+use super::run::RecompressJob;
 
-impl Job<'_> {
+impl RecompressJob<'_> {
     /// Prepares a check of the state. Data that does not fit in memory is spilled to the directory
     /// that `CheckOptions::spill_dir` chooses.
-    pub fn new_state_check(self, input: &Input<'_>, written: Option<&Path>) -> Result<StateBuilder> {
+    pub fn new_state_check(self, input: &RecompressInput<'_>, written: Option<&Path>) -> Result<StateBuilder> {
         let spill_dir = self.options.check.spill_dir(written.and_then(Path::parent));
-        let bytes = input.length_bytes().unwrap_or_default().saturating_add(self.base.map_or(0, Base::length_bytes));
+        let bytes =
+            input.length_bytes().unwrap_or_default().saturating_add(self.base.map_or(0, BaseArchive::length_bytes));
         let unpacked_bytes = bytes.saturating_mul(RATIO_TYPICAL);
         let memory_bytes = self.options.check.memory_bytes;
         let accounts = StateBuilder::new(memory_bytes, &spill_dir, unpacked_bytes)?;
@@ -34,8 +35,8 @@ impl Job<'_> {
     pub fn finish_state(
         self,
         mut accounts: StateBuilder,
-        decoded: &Decoded,
-        input: &Input<'_>,
+        decoded: &DecodedSource,
+        input: &RecompressInput<'_>,
         written_file: Option<&Unpublished>,
     ) -> Result<u64> {
         let (options, base, progress) = (self.options, self.base, self.progress);
@@ -49,8 +50,8 @@ impl Job<'_> {
         }
         let (path, written_file) = match (written_file, input) {
             (Some(file), _) => (file.path().to_path_buf(), Some(file)),
-            (None, Input::File { archive, .. }) => (archive.path_buf(), None),
-            (None, Input::Stream { .. }) => return Err(pipe_to_pipe()),
+            (None, RecompressInput::File { archive, .. }) => (archive.path_buf(), None),
+            (None, RecompressInput::Stream { .. }) => return Err(pipe_to_pipe()),
         };
         let (accounts, failures) = (&accounts, &Failures::refusing(Rule::is_refused_of_source));
         let checked = require_state(accounts, &decoded.bank, failures, threads, progress, &mut |task, wanted| {

@@ -16,7 +16,7 @@ use slotpress_read::catalog::prune::plan_prune;
 use slotpress_read::{ArchiveFields, Catalog, Keep, ListFields, unix_ns};
 use slotpress_stores::{Attribute, Attributes, Condition, Put, Store};
 
-use crate::publish::decide::choose::{ArchiveSet, Key, key};
+use crate::publish::decide::choose::{ArchiveSet, StateKey, key};
 use crate::publish::tell::event::state_of;
 
 /// File name of the index. The index has the same path as the list of `slotpress serve`.
@@ -40,7 +40,7 @@ pub struct IndexedStore {
 }
 
 #[derive(Clone, Debug)]
-pub struct Ready {
+pub struct PreparedArchive {
     pub archive: Archive,
     /// Duration of slots; known from full archives only, else assumed.
     pub slot_time: SlotTime,
@@ -48,33 +48,33 @@ pub struct Ready {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub enum Step<'a> {
+pub enum IndexStep<'a> {
     /// Repairs `latest.json` if a killed run has left it different from the index.
     Agree,
     /// Prunes in advance what may be removed once this archive is published. Archives that
     /// `latest.json` names stay.
-    MakeRoom(&'a Ready),
+    MakeRoom(&'a PreparedArchive),
     /// Adds an archive whose file is on the target to the index, and to `latest.json` if it belongs
     /// to the newest pair.
-    Add(&'a Ready),
+    Add(&'a PreparedArchive),
 }
 
 /// Contents of an index. `condition` permits replacing it only if no other program has changed it
 /// since.
 #[derive(Debug)]
-pub struct Index {
+pub struct TargetIndex {
     pub catalog: Catalog,
     condition: Condition,
 }
 
-impl Index {
+impl TargetIndex {
     pub fn published(&self) -> ArchiveSet {
         let archives = self.catalog.archives();
         let rebased = archives.iter().filter(|archive| archive.is_rebased()).map(|archive| key(&archive.name));
         ArchiveSet { rebased: rebased.collect(), ..ArchiveSet::of(archives.iter().map(|archive| &archive.name)) }
     }
 
-    pub fn find(&self, is_it: impl Fn(&Key) -> bool) -> Option<&ArchiveName> {
+    pub fn find(&self, is_it: impl Fn(&StateKey) -> bool) -> Option<&ArchiveName> {
         self.catalog.archives().iter().map(|archive| &archive.name).find(|name| is_it(&key(name)))
     }
 
@@ -89,7 +89,7 @@ impl Index {
         catalog
     }
 
-    fn add(&mut self, ready: &Ready, now: SystemTime) {
+    fn add(&mut self, ready: &PreparedArchive, now: SystemTime) {
         let archive = &ready.archive;
         if self.has(&archive.name) {
             return;
@@ -110,7 +110,7 @@ impl Index {
 
     /// Removes from the index what `keep` permits to remove once `coming` is added, and returns the
     /// names. Never removes the newest pair.
-    fn prune(&mut self, keep: &Keep, coming: Option<&Ready>, now: SystemTime) -> Vec<String> {
+    fn prune(&mut self, keep: &Keep, coming: Option<&PreparedArchive>, now: SystemTime) -> Vec<String> {
         let (archives, now_ns, stays) = (self.catalog.archives(), unix_ns(now), self.newest_pair());
         // A time in the future was written before the clock jumped back: the archive counts as old.
         let past = |ns: u64| if ns > now_ns { 0 } else { ns };
@@ -168,15 +168,15 @@ impl IndexedStore {
 
     /// Reads the index; a missing one is empty. Fails if the target does not answer, or the file is
     /// not an index.
-    pub fn read(&self, progress: &dyn Progress) -> Result<Index> {
+    pub fn read(&self, progress: &dyn Progress) -> Result<TargetIndex> {
         let Some(small) = self.index.get_small(INDEX, INDEX_BYTES_MAX, progress)? else {
-            return Ok(Index { catalog: Catalog::default(), condition: Condition::Absent });
+            return Ok(TargetIndex { catalog: Catalog::default(), condition: Condition::Absent });
         };
         let listed = parse_list(&small.bytes).ok_or_else(|| {
             Error::failed(format!("{} is not an index of archives", self.index.shown(INDEX)))
                 .with_hint("give a target of its own: another program wrote what is there")
         })?;
-        Ok(Index { catalog: Catalog::of_listing(listed, ""), condition: unchanged(small.e_tag) })
+        Ok(TargetIndex { catalog: Catalog::of_listing(listed, ""), condition: unchanged(small.e_tag) })
     }
 
     /// Changes the index and `latest.json`, and reads both back. Removes archives from the index
@@ -185,11 +185,11 @@ impl IndexedStore {
     /// keep changing the index.
     pub fn publish(
         &self,
-        step: Step<'_>,
+        step: IndexStep<'_>,
         keep: &Keep,
         on_prune: &mut dyn FnMut(Vec<String>) -> Result<()>,
         progress: &dyn Progress,
-    ) -> Result<Index> {
+    ) -> Result<TargetIndex> {
         for attempt in 0..ATTEMPTS_MAX {
             wait(progress, ATTEMPTS_APART * attempt);
             progress.check()?;
@@ -200,16 +200,16 @@ impl IndexedStore {
             let latest_is = latest.map_or(Condition::Absent, |latest| unchanged(latest.e_tag));
             let (mut index, now) = (self.read(progress)?, clock::now());
             let coming = match step {
-                Step::MakeRoom(ready) => Some(ready),
-                Step::Add(ready) => {
+                IndexStep::MakeRoom(ready) => Some(ready),
+                IndexStep::Add(ready) => {
                     index.add(ready, now);
                     None
                 }
-                Step::Agree => None,
+                IndexStep::Agree => None,
             };
             let gone = index.prune(keep, coming, now);
             let is_right = named.archives.iter().map(|archive| &archive.name).eq(&index.newest_pair());
-            if !matches!(step, Step::Add(_)) && gone.is_empty() && is_right {
+            if !matches!(step, IndexStep::Add(_)) && gone.is_empty() && is_right {
                 return Ok(index);
             }
             if !gone.is_empty() {
@@ -234,7 +234,7 @@ impl IndexedStore {
     }
 
     /// Deletes an archive; returns false if it is in the index again.
-    pub fn delete(&self, index: &Index, name: &str, progress: &dyn Progress) -> Result<bool> {
+    pub fn delete(&self, index: &TargetIndex, name: &str, progress: &dyn Progress) -> Result<bool> {
         match ArchiveName::parse(name) {
             Some(archive) if !index.has(&archive) => self.store.delete(name, progress).map(|()| true),
             _ => Ok(false),

@@ -11,18 +11,18 @@ use slotpress_format::ArchiveName;
 use slotpress_read::{CheckMode, NamedArchive, Snapshot, Unpublished, VerifyOptions, verify};
 use slotpress_stores::{Store, Target};
 
-use super::Run;
+use super::PublishRun;
 use super::index::IndexedStore;
 use crate::archive::encoding::EncodingOptions;
 use crate::archive::sink::Sink;
-use crate::publish::decide::choose::Key;
-use crate::publish::decide::{Board, Ended};
+use crate::publish::decide::choose::StateKey;
+use crate::publish::decide::{Board, EndedWork};
 use crate::publish::keeper::WRITTEN_WITHIN;
 use crate::rebase::{RebaseInput, RebaseOptions, rebase};
 use crate::recompress::{RecompressOptions, RecompressSource, recompress};
 
 /// Checks and recompresses pinned archives, one at a time.
-pub fn maker(run: &Run<'_>) {
+pub fn maker(run: &PublishRun<'_>) {
     while let Some(source) = run.wait(Board::begin_making) {
         let start = Instant::now();
         let result = guarded(|| prepare(run, &source));
@@ -30,13 +30,13 @@ pub fn maker(run: &Run<'_>) {
         let pin = run.journal.read(|entries| entries.pins.get(&source.to_string()).copied());
         let was = pin.unwrap_or_default();
         let is_quiet = !was.is_modified_within(elapsed + WRITTEN_WITHIN, now());
-        run.update(|board| board.end(Ended { name: source, result, elapsed, source: Some((was, is_quiet)) }));
+        run.update(|board| board.end(EndedWork { name: source, result, elapsed, source: Some((was, is_quiet)) }));
     }
 }
 
 /// Makes rebased archives, one at a time, with which nodes get from an older full archive of a
 /// target to the state of its newest one. Works at the lowest priority, because nobody waits for it.
-pub fn rebaser(run: &Run<'_>) {
+pub fn rebaser(run: &PublishRun<'_>) {
     while let Some((name, from, stop)) = run.wait(Board::begin_rebase) {
         run.progress.detail(&format!("rebasing: {name}"));
         let (start, target) = (Instant::now(), run.options.targets.get(from));
@@ -45,13 +45,13 @@ pub fn rebaser(run: &Run<'_>) {
             run.progress.detail("no rebased archive is made: there is a newer full archive");
         }
         let elapsed = start.elapsed();
-        run.update(|board| board.end(Ended { name, result, elapsed, source: None }));
+        run.update(|board| board.end(EndedWork { name, result, elapsed, source: None }));
     }
 }
 
 /// Checks and recompresses a pinned archive. Fails with
 /// [`Damaged`](slotpress_base::ErrorKind::Damaged) if the archive is not sound.
-fn prepare(run: &Run<'_>, name: &ArchiveName) -> Result<()> {
+fn prepare(run: &PublishRun<'_>, name: &ArchiveName) -> Result<()> {
     let (pins, options, progress) = (&run.pins, run.options, run.progress);
     let mut how = options.recompress.clone();
     if name.base_slot.is_some() {
@@ -81,7 +81,7 @@ fn check_as_is(path: &Path, how: &RecompressOptions, progress: &dyn Progress) ->
 }
 
 /// Makes a rebased archive from two full archives of a target, and puts it into `ready/`.
-fn rebase_from(target: &Target, name: &ArchiveName, run: &Run<'_>, cancel: &CancelToken) -> Result<()> {
+fn rebase_from(target: &Target, name: &ArchiveName, run: &PublishRun<'_>, cancel: &CancelToken) -> Result<()> {
     panic_point("rebasing");
     if let Err(error) = stand_back(NICENESS_MAX) {
         run.progress.warn(&format!("cannot lower the priority for rebasing: {error}"));
@@ -90,7 +90,7 @@ fn rebase_from(target: &Target, name: &ArchiveName, run: &Run<'_>, cancel: &Canc
     let gone = || Error::failed(format!("its full archives are not in {target} any more"));
     let store = Store::open(target, &options.stores, &run.client)?;
     let index = IndexedStore::of(&store, false)?.ok_or_else(gone)?.read(progress)?;
-    let open = |is_it: &dyn Fn(&Key) -> bool| {
+    let open = |is_it: &dyn Fn(&StateKey) -> bool| {
         let name = index.find(is_it).ok_or_else(gone)?;
         let source = store.open_source(&name.to_string(), cancel.clone())?;
         Ok::<_, Error>(NamedArchive::from_source(source, Some(name.clone())))

@@ -15,13 +15,13 @@ use self::pins::PinDir;
 use super::PublishOptions;
 use super::decide::Board;
 use super::remember::PublishJournal;
-use super::tell::event::Event;
+use super::tell::event::PublishEvent;
 
 /// Interval between checks whether there is work, or the user has interrupted the run.
 pub const TICK: Duration = Duration::from_millis(50);
 
 /// Data shared by all threads of a run.
-pub struct Run<'a> {
+pub struct PublishRun<'a> {
     pub options: &'a PublishOptions,
     pub pins: PinDir,
     pub journal: PublishJournal,
@@ -34,7 +34,7 @@ pub struct Run<'a> {
     pub changed: Condvar,
 }
 
-impl<'a> Run<'a> {
+impl<'a> PublishRun<'a> {
     /// Waits until `begin` takes work from the board; `None` when the run is over.
     pub fn wait<T>(&self, mut begin: impl FnMut(&mut Board<'a>) -> Option<T>) -> Option<T> {
         let mut board = self.board.lock();
@@ -57,7 +57,7 @@ impl<'a> Run<'a> {
         done
     }
 
-    pub fn tell(&self, event: Event) {
+    pub fn tell(&self, event: PublishEvent) {
         self.board.lock().told.push(event);
     }
 }

@@ -46,7 +46,7 @@ pub struct PinDir {
 }
 
 #[derive(Debug)]
-pub enum Pinned {
+pub enum PinResult {
     Yes,
     /// The validator has removed the archive meanwhile.
     Gone,
@@ -115,46 +115,46 @@ impl PinDir {
 
     /// Pins an archive by a copy that shares its blocks (a reflink); if only Agave writes, first by
     /// a hard link.
-    pub fn pin(&self, archive: &Archive, writer: Option<Writer>) -> Result<Pinned> {
+    pub fn pin(&self, archive: &Archive, writer: Option<Writer>) -> Result<PinResult> {
         let no_link = match writer {
             Some(Writer::Agave) => match self.link(archive)? {
                 // Linking fails for another user's file and across mounts, but a reflink may still
                 // work.
-                Pinned::Never(why) => why,
+                PinResult::Never(why) => why,
                 pinned => return Ok(pinned),
             },
             _ => format!("{} cannot be cloned{OTHER_MOUNT}", archive.path().shown()),
         };
-        Ok(self.clone_of(archive)?.unwrap_or(Pinned::Never(no_link)))
+        Ok(self.clone_of(archive)?.unwrap_or(PinResult::Never(no_link)))
     }
 
-    fn link(&self, archive: &Archive) -> Result<Pinned> {
+    fn link(&self, archive: &Archive) -> Result<PinResult> {
         let path = archive.path();
-        let Some(from) = path.parent() else { return Ok(Pinned::Gone) };
+        let Some(from) = path.parent() else { return Ok(PinResult::Gone) };
         let name = archive.name.to_string();
         let hint = match link(KeptDir::open(from)?, name.as_ref(), archive, &self.pinned)? {
-            Ok(true) => return Ok(Pinned::Yes),
-            Ok(false) | Err(Errno::EXIST) => return Ok(Pinned::NotNow),
-            Err(Errno::NOENT) => return Ok(Pinned::Gone),
+            Ok(true) => return Ok(PinResult::Yes),
+            Ok(false) | Err(Errno::EXIST) => return Ok(PinResult::NotNow),
+            Err(Errno::NOENT) => return Ok(PinResult::Gone),
             Err(error @ (Errno::PERM | Errno::ACCESS)) => format!("{error}{NOT_OURS}"),
             Err(error @ Errno::XDEV) => format!("{error}{OTHER_MOUNT}"),
             Err(error @ (Errno::MLINK | Errno::OPNOTSUPP)) => error.to_string(),
             Err(error) => return Err(Error::io("pin", &path, &error.into())),
         };
-        Ok(Pinned::Never(format!("cannot link {}: {hint}", path.shown())))
+        Ok(PinResult::Never(format!("cannot link {}: {hint}", path.shown())))
     }
 
     /// Pins by a reflink; returns `None` if the file system has none. Meanwhile, holds the lock
     /// that Firedancer takes before it rewrites a file.
-    fn clone_of(&self, archive: &Archive) -> Result<Option<Pinned>> {
+    fn clone_of(&self, archive: &Archive) -> Result<Option<PinResult>> {
         let (name, path) = (archive.name.to_string(), archive.path());
         let source = match archive.open() {
             Ok((source, _)) => source,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Some(Pinned::Gone)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Some(PinResult::Gone)),
             Err(error) => return Err(Error::of_open(&path, &error)),
         };
         if self.pinned.found(&name)?.is_some() || fcntl_lock(&source, FlockOperation::NonBlockingLockShared).is_err() {
-            return Ok(Some(Pinned::NotNow));
+            return Ok(Some(PinResult::NotNow));
         }
         let to = Unpublished::create_in(&self.pinned)?;
         if !share_blocks(&to, &source, &path)? {
@@ -165,10 +165,10 @@ impl PinDir {
             && modified_ns(&now) == archive.modified_ns
             && u64::try_from(now.st_size) == Ok(archive.size_bytes);
         if !is_same {
-            return Ok(Some(Pinned::NotNow));
+            return Ok(Some(PinResult::NotNow));
         }
         to.publish(&name, false)?;
-        Ok(Some(Pinned::Yes))
+        Ok(Some(PinResult::Yes))
     }
 
     pub fn pinned_is_ready(&self, name: &ArchiveName) -> Result<()> {

@@ -14,12 +14,12 @@ use slotpress_base::{Error, ErrorKind, Found, IoContext, KeptDir, Result, clock,
 use slotpress_read::{Catalog, LocalFile, Tail, remove_stale_files};
 use slotpress_stores::{Attribute, Store, Target, Upload, UploadState, headers_of};
 
-use super::Run;
-use super::index::{Index, IndexedStore, Ready, Step};
+use super::PublishRun;
+use super::index::{IndexStep, IndexedStore, PreparedArchive, TargetIndex};
 use super::pins::{check_target, link};
 use crate::publish::decide::choose::ArchiveSet;
 use crate::publish::remember::BegunUpload;
-use crate::publish::tell::event::{Event, ReadyArchive, state_of};
+use crate::publish::tell::event::{PublishEvent, ReadyArchive, state_of};
 use crate::restore::copies::has_same_content;
 
 const PIECE_BYTES: u64 = 1 << 20;
@@ -42,7 +42,7 @@ pub struct TargetContents {
 }
 
 /// Publishes on a target whenever it lacks something.
-pub fn serve(run: &Run<'_>, target: &Target, at: usize) {
+pub fn serve(run: &PublishRun<'_>, target: &Target, at: usize) {
     let mut was = None;
     while let Some(()) = run.wait(|board| board.begin_target(at).then_some(())) {
         let result = guarded(|| OpenTarget::open(run, target, at, &mut was)?.serve());
@@ -53,7 +53,7 @@ pub fn serve(run: &Run<'_>, target: &Target, at: usize) {
 /// A target, opened once: everything works in the same directory, even if its path is changed
 /// meanwhile.
 struct OpenTarget<'r, 'a> {
-    run: &'r Run<'a>,
+    run: &'r PublishRun<'a>,
     name: String,
     at: usize,
     store: Store,
@@ -63,7 +63,7 @@ struct OpenTarget<'r, 'a> {
 impl<'r, 'a> OpenTarget<'r, 'a> {
     /// Opens the target. If its directory is not the one that it `was` last time, forgets pending
     /// deletions: they applied to the other one.
-    fn open(run: &'r Run<'a>, target: &Target, at: usize, was: &mut Option<Found>) -> Result<Self> {
+    fn open(run: &'r PublishRun<'a>, target: &Target, at: usize, was: &mut Option<Found>) -> Result<Self> {
         panic_point("publishing");
         let store = Store::open(target, &run.options.stores, &run.client)?;
         let opened = Self { run, name: target.to_string(), at, store, contents: TargetContents::default() };
@@ -83,7 +83,7 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
     /// Reads what the target has, and publishes what it lacks, until nothing more is ready for it.
     fn serve(&mut self) -> Result<()> {
         if let Some(there) = IndexedStore::of(&self.store, false)? {
-            self.publish(&there, Step::Agree)?;
+            self.publish(&there, IndexStep::Agree)?;
         }
         loop {
             self.contents.free_bytes = self.store.dir().and_then(free_bytes);
@@ -96,7 +96,7 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
     }
 
     /// Puts an archive on the target, and adds it to the index.
-    fn add(&mut self, ready: &Ready) -> Result<()> {
+    fn add(&mut self, ready: &PreparedArchive) -> Result<()> {
         let start = Instant::now();
         let there = IndexedStore::of(&self.store, true)?.ok_or_else(|| {
             Error::failed(format!("{} is not there any more", self.name))
@@ -104,20 +104,20 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
         })?;
         let bytes = ready.archive.size_bytes;
         if self.store.dir().is_some_and(|dir| !has_room(dir, bytes)) {
-            self.publish(&there, Step::MakeRoom(ready))?;
+            self.publish(&there, IndexStep::MakeRoom(ready))?;
         }
         match self.put(ready) {
             // The disk may be full although free space is reported, for example because of a quota.
             Err(error) if self.store.dir().is_some() && error.kind() == ErrorKind::NoSpace => {
-                self.publish(&there, Step::MakeRoom(ready))?;
+                self.publish(&there, IndexStep::MakeRoom(ready))?;
                 self.put(ready).map_err(no_room)?;
             }
             sent => sent?,
         }
-        self.publish(&there, Step::Add(ready))?;
+        self.publish(&there, IndexStep::Add(ready))?;
         self.store.dir().map_or(Ok(()), KeptDir::check_path)?;
         let published = ReadyArchive::new(&ready.archive, Some(self.name.clone()), start.elapsed());
-        self.run.tell(Event::Published(published));
+        self.run.tell(PublishEvent::Published(published));
         Ok(())
     }
 
@@ -132,7 +132,7 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
     }
 
     /// Changes the index, and deletes archives that were removed from it.
-    fn publish(&mut self, there: &IndexedStore, step: Step<'_>) -> Result<()> {
+    fn publish(&mut self, there: &IndexedStore, step: IndexStep<'_>) -> Result<()> {
         let options = self.run.options;
         let keep = options.keep.within(options.keep.within.max(options.grace));
         let mut on_prune = |names: Vec<String>| self.change_pending(|pending| pending.extend(names));
@@ -143,7 +143,7 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
         Ok(())
     }
 
-    fn delete_pending(&self, there: &IndexedStore, index: &Index) -> Result<()> {
+    fn delete_pending(&self, there: &IndexedStore, index: &TargetIndex) -> Result<()> {
         let pending = self.run.journal.read(|entries| entries.targets.get(&self.name).cloned());
         let (mut names, mut left, mut failed) = (Vec::new(), BTreeSet::new(), None);
         for name in pending.unwrap_or_default().pending_deletes {
@@ -158,7 +158,7 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
         }
         self.change_pending(|pending| *pending = left)?;
         if !names.is_empty() {
-            self.run.tell(Event::Pruned { target: self.name.clone(), names });
+            self.run.tell(PublishEvent::Pruned { target: self.name.clone(), names });
         }
         // The archive is published. Deletions that failed are repeated another time.
         failed.into_iter().for_each(|error| self.tell_failure(error));
@@ -167,7 +167,7 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
 
     /// Puts an archive on the target. Leaves an identical archive of the same name unchanged; fails
     /// if another file has the name.
-    pub fn put(&self, ready: &Ready) -> Result<()> {
+    pub fn put(&self, ready: &PreparedArchive) -> Result<()> {
         if self.link(ready)? {
             return Ok(());
         }
@@ -182,7 +182,7 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
 
     /// Creates a hard link to the file. Returns false if the target is not a directory on the same
     /// file system, or the name is taken.
-    fn link(&self, ready: &Ready) -> Result<bool> {
+    fn link(&self, ready: &PreparedArchive) -> Result<bool> {
         let Some(dir) = self.store.dir() else { return Ok(false) };
         let (path, to) = (ready.archive.path(), dir.path_of(ready.archive.name.to_string()));
         match link(CWD, &path, &ready.archive, dir)? {
@@ -195,7 +195,7 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
     }
 
     /// Records the progress of an upload in the journal; `None` removes the record.
-    fn remember(&self, ready: &Ready, state: Option<UploadState>) -> Result<()> {
+    fn remember(&self, ready: &PreparedArchive, state: Option<UploadState>) -> Result<()> {
         let key = self.store.shown(&ready.archive.name.to_string());
         let upload = state.map(|state| BegunUpload { of: ready.archive.etag(), state });
         self.run.journal.change(|entries| match upload {
@@ -204,7 +204,7 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
         })
     }
 
-    fn send(&self, ready: &Ready) -> Result<()> {
+    fn send(&self, ready: &PreparedArchive) -> Result<()> {
         let mut upload = self.begin_or_resume(ready)?;
         match self.send_bytes(&mut upload, ready) {
             Ok(()) => {
@@ -220,7 +220,7 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
         }
     }
 
-    fn begin_or_resume(&self, ready: &Ready) -> Result<Upload> {
+    fn begin_or_resume(&self, ready: &PreparedArchive) -> Result<Upload> {
         let (archive, name) = (&ready.archive, ready.archive.name.to_string());
         let key = self.store.shown(&name);
         if let Some(begun) = self.run.journal.read(|entries| entries.uploads.get(&key).cloned()) {
@@ -237,7 +237,7 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
     }
 
     /// Sends what is left of the file, and records which parts have arrived.
-    fn send_bytes(&self, upload: &mut Upload, ready: &Ready) -> Result<()> {
+    fn send_bytes(&self, upload: &mut Upload, ready: &PreparedArchive) -> Result<()> {
         let (path, bytes, progress) = (ready.archive.path(), ready.archive.size_bytes, self.run.progress);
         let (file, _) = ready.archive.open().or_path("open", &path)?;
         let io_hint = self.run.options.recompress.encoding.io_policy.io_hint;
@@ -264,7 +264,7 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
 
     /// True if the object of this name is identical: compares roots if they are known, otherwise
     /// contents.
-    fn is_there(&self, ready: &Ready) -> Result<bool> {
+    fn is_there(&self, ready: &PreparedArchive) -> Result<bool> {
         let archive = &ready.archive;
         let there = self.store.open_source(&archive.name.to_string(), self.run.over.clone())?;
         if there.length_bytes() != Some(archive.size_bytes) {

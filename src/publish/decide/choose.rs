@@ -11,17 +11,17 @@ use super::{Board, TargetState};
 
 /// Identifies a state by base slot, slot and hash. Archives of one state with different compression
 /// have the same key.
-pub type Key = (Option<u64>, u64, Hash);
+pub type StateKey = (Option<u64>, u64, Hash);
 
-pub fn key(name: &ArchiveName) -> Key {
+pub fn key(name: &ArchiveName) -> StateKey {
     (name.base_slot, name.slot, name.hash)
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ArchiveSet {
-    pub keys: BTreeSet<Key>,
+    pub keys: BTreeSet<StateKey>,
     /// Those that `rebase` made: they are never the newest.
-    pub rebased: BTreeSet<Key>,
+    pub rebased: BTreeSet<StateKey>,
 }
 
 impl ArchiveSet {
@@ -60,7 +60,7 @@ impl ArchiveSet {
 
     /// Rebased states that are missing: the newest full archive on each of the `onto` full archives
     /// before it.
-    fn lacked_rebased(&self, onto: usize) -> BTreeSet<Key> {
+    fn lacked_rebased(&self, onto: usize) -> BTreeSet<StateKey> {
         let mut fulls = self.keys.iter().rev().filter(|(base, ..)| base.is_none());
         let Some((_, new, hash)) = fulls.next() else { return BTreeSet::new() };
         let older = fulls.map(|(_, slot, _)| *slot).filter(|slot| slot < new).take(onto);
@@ -87,19 +87,19 @@ impl TargetState {
 
     /// True if the target is a directory that has both full archives from which this rebased state
     /// is made.
-    pub fn can_rebase(&self, (base, slot, hash): &Key) -> bool {
-        let is_base = |key: &Key| key.0.is_none() && Some(key.1) == *base;
+    pub fn can_rebase(&self, (base, slot, hash): &StateKey) -> bool {
+        let is_base = |key: &StateKey| key.0.is_none() && Some(key.1) == *base;
         let has = &self.published().keys;
         self.is_dir && has.contains(&(None, *slot, *hash)) && has.iter().any(is_base)
     }
 }
 
 impl Board<'_> {
-    pub fn verdict(&self, key: &Key) -> Retry {
+    pub fn verdict(&self, key: &StateKey) -> Retry {
         self.verdicts.get(key).copied().unwrap_or_default()
     }
 
-    fn candidates(&self) -> BTreeMap<Key, &Archive> {
+    fn candidates(&self) -> BTreeMap<StateKey, &Archive> {
         // A pinned archive takes precedence over a seen one of the same state, which may vanish.
         let all = self.facts.seen.iter().chain(&self.facts.pinned);
         all.map(|it| (key(&it.name), it)).filter(|(key, _)| !self.verdict(key).is_refused()).collect()
@@ -110,9 +110,9 @@ impl Board<'_> {
     }
 
     /// Ready archives made by `rebase` from a full archive that a target has.
-    pub fn rebased_ready(&self) -> BTreeSet<Key> {
+    pub fn rebased_ready(&self) -> BTreeSet<StateKey> {
         let rebased = self.facts.ready.iter().filter(|ready| ready.archive.is_rebased());
-        let has_full = |(_, slot, hash): &Key| {
+        let has_full = |(_, slot, hash): &StateKey| {
             self.targets.iter().any(|target| target.published().keys.contains(&(None, *slot, *hash)))
         };
         rebased.map(|ready| key(&ready.archive.name)).filter(has_full).collect()
@@ -133,7 +133,7 @@ impl Board<'_> {
 
     /// True if an archive may be prepared: full ones always, incremental ones when their turn
     /// comes. An archive that failed keeps its turn.
-    fn has_turn(&self, key: &Key) -> bool {
+    fn has_turn(&self, key: &StateKey) -> bool {
         let is_due = || match self.options.is_once {
             true => !self.has_begun_incremental,
             false => self.facts.since_incremental.is_none_or(|since| since >= self.options.every),
@@ -154,7 +154,7 @@ impl Board<'_> {
 
     /// The newest archive of a kind that may be prepared now.
     fn next(&self, is_full: bool) -> Option<&Archive> {
-        let waits = |key: &Key| self.verdict(key).lets_others_go(self.options.is_once, self.now);
+        let waits = |key: &StateKey| self.verdict(key).lets_others_go(self.options.is_once, self.now);
         self.wanted(is_full).into_iter().rfind(|archive| !waits(&key(&archive.name)))
     }
 
@@ -179,7 +179,7 @@ impl Board<'_> {
         }
         // An archive that waits after failures is tried again, and stays pinned until then.
         needed.extend(wanted.into_iter().flatten().map(|archive| key(&archive.name)));
-        let is_pinned = |needed: Key| self.facts.pinned.iter().any(|archive| key(&archive.name) == needed);
+        let is_pinned = |needed: StateKey| self.facts.pinned.iter().any(|archive| key(&archive.name) == needed);
         let (mut pins, mut bytes, mut stay) = (PinChanges::default(), 0u64, BTreeSet::new());
         for needed in needed {
             let Some(archive) = candidates.get(&needed).filter(|_| !stay.contains(&needed)) else { continue };
@@ -213,7 +213,7 @@ impl Board<'_> {
 
     /// Rebased states that a target lacks, now or as soon as it has the full archive that is ready
     /// for it.
-    pub fn lacked_rebased(&self, target: &TargetState) -> BTreeSet<Key> {
+    pub fn lacked_rebased(&self, target: &TargetState) -> BTreeSet<StateKey> {
         match self.options.rebase_onto {
             0 => BTreeSet::new(),
             onto => {
@@ -224,12 +224,12 @@ impl Board<'_> {
     }
 
     /// Rebased states to be made; none while a newer full archive is to be prepared.
-    pub fn to_rebase(&self) -> BTreeSet<Key> {
-        let lacked: BTreeSet<Key> = self.targets.iter().flat_map(|target| self.lacked_rebased(target)).collect();
+    pub fn to_rebase(&self) -> BTreeSet<StateKey> {
+        let lacked: BTreeSet<StateKey> = self.targets.iter().flat_map(|target| self.lacked_rebased(target)).collect();
         if lacked.is_empty() || self.next(true).is_some() {
             return BTreeSet::new();
         }
-        let ready: BTreeSet<Key> = self.ready_names().map(key).collect();
+        let ready: BTreeSet<StateKey> = self.ready_names().map(key).collect();
         let mut to_rebase = &lacked - &ready;
         to_rebase.retain(|key| !self.verdict(key).is_refused());
         to_rebase.retain(|key| self.targets.iter().any(|target| target.can_rebase(key)));

@@ -10,7 +10,7 @@ use slotpress_read::catalog::{Archive, FrameHashes};
 
 use super::choose::*;
 use super::*;
-use crate::publish::act::pins::Pinned;
+use crate::publish::act::pins::PinResult;
 
 fn full(slot: u64) -> ArchiveName {
     ArchiveName { base_slot: None, slot, hash: Hash([7; 32]), extension: Extension::TarZstd }
@@ -24,12 +24,12 @@ fn archives(names: &[ArchiveName]) -> Vec<Archive> {
     names.iter().map(|name| Archive::of_server(name.clone(), "/snapshots", 10)).collect()
 }
 
-fn ready(names: &[ArchiveName]) -> Vec<Ready> {
-    let ready = |archive| Ready { archive, slot_time: SlotTime::ASSUMED, epoch_schedule: None };
+fn ready(names: &[ArchiveName]) -> Vec<PreparedArchive> {
+    let ready = |archive| PreparedArchive { archive, slot_time: SlotTime::ASSUMED, epoch_schedule: None };
     archives(names).into_iter().map(ready).collect()
 }
 
-fn rebased(name: ArchiveName) -> Ready {
+fn rebased(name: ArchiveName) -> PreparedArchive {
     let mut rebased = ready(&[name]).remove(0);
     let root = "1".repeat(64).parse().expect("a root");
     rebased.archive.hashes = Some(FrameHashes { root, offset_bytes: 0, frames: 1, rebased_on: Some(Hash([7; 32])) });
@@ -61,9 +61,9 @@ fn prepared(state: &Board<'_>) -> Option<ArchiveName> {
 }
 
 /// End of a preparation that failed.
-fn not_made(pinned: &Archive) -> Ended {
-    let (name, source) = (pinned.name.clone(), Some((Identity::from(pinned), true)));
-    Ended { name, result: Err(Error::failed("a full disk")), elapsed: Duration::ZERO, source }
+fn not_made(pinned: &Archive) -> EndedWork {
+    let (name, source) = (pinned.name.clone(), Some((FileIdentity::from(pinned), true)));
+    EndedWork { name, result: Err(Error::failed("a full disk")), elapsed: Duration::ZERO, source }
 }
 
 /// State of an archive that has failed so often that others are prepared first.
@@ -111,7 +111,7 @@ fn older_baseless_and_refused_archives_are_left_out() {
     let now = situation(&[full(1), on(1, 5), on(7, 9)], vec![published(&[full(5)])]);
     assert_eq!(prepared(&now), None);
     let mut now = situation(&[full(8), full(9)], vec![published(&[full(5)])]);
-    now.verdicts.insert(key(&full(9)), Retry { failures: 0, next: Next::Never });
+    now.verdicts.insert(key(&full(9)), Retry { failures: 0, next: NextAttempt::Never });
     assert_eq!(prepared(&now), Some(full(8)));
 }
 
@@ -131,7 +131,7 @@ fn a_run_that_ends_by_itself_tries_once() {
     let options = leak(options().is_once(true));
     let mut now = Board::new(options, [], Instant::now());
     now.targets = vec![published(&[full(5)])];
-    let facts = Facts { seen: archives(&[full(9)]), pinned: archives(&[full(9)]), ..Facts::default() };
+    let facts = Observed { seen: archives(&[full(9)]), pinned: archives(&[full(9)]), ..Observed::default() };
     now.see(facts.clone(), Vec::new());
     assert!(!now.is_over());
     now.see(facts.clone(), vec![not_made(&facts.pinned[0])]);
@@ -139,10 +139,10 @@ fn a_run_that_ends_by_itself_tries_once() {
 
     let mut now = Board::new(options, [], Instant::now());
     now.targets = vec![published(&[full(5)])];
-    now.see(Facts { seen: archives(&[full(9)]), ..Facts::default() }, Vec::new());
+    now.see(Observed { seen: archives(&[full(9)]), ..Observed::default() }, Vec::new());
     assert!(!now.is_over());
-    now.pinned(facts.seen[0].clone(), Pinned::NotNow);
-    assert!(matches!(now.told[..], [Event::Skipped { .. }]) && now.is_over());
+    now.pinned(facts.seen[0].clone(), PinResult::NotNow);
+    assert!(matches!(now.told[..], [PublishEvent::Skipped { .. }]) && now.is_over());
     now.check_left_out().expect("a file that is being written is no failure");
 }
 
@@ -152,14 +152,14 @@ fn an_incremental_one_that_failed_is_tried_again_at_the_announced_time() {
     let mut now = Board::new(leak(options()), [], Instant::now());
     now.targets = vec![published(&[full(1)])];
     let there = archives(&[on(1, 5)]);
-    let mut facts = Facts { seen: there.clone(), pinned: there.clone(), ..Facts::default() };
+    let mut facts = Observed { seen: there.clone(), pinned: there.clone(), ..Observed::default() };
     for attempt in 1..=5 {
         now.see(facts.clone(), Vec::new());
         assert_eq!(now.begin_making(), Some(on(1, 5)), "attempt {attempt}");
         facts.since_incremental = Some(begun);
         now.see(facts.clone(), vec![not_made(&there[0])]);
         let told = mem::take(&mut now.told);
-        let [Event::Failed { retry: Some(retry), .. }] = &told[..] else { panic!("{told:?}") };
+        let [PublishEvent::Failed { retry: Some(retry), .. }] = &told[..] else { panic!("{told:?}") };
         assert_eq!(now.pins().drop, [], "attempt {attempt}: it stays pinned");
         assert_eq!(now.begin_making(), None, "attempt {attempt}: not yet");
         let later = now.now + *retry;
@@ -197,7 +197,7 @@ fn dir(names: &[ArchiveName]) -> TargetState {
     TargetState { is_dir: true, ..published(names) }
 }
 
-fn keys(names: &[ArchiveName]) -> BTreeSet<Key> {
+fn keys(names: &[ArchiveName]) -> BTreeSet<StateKey> {
     names.iter().map(key).collect()
 }
 
@@ -218,7 +218,7 @@ fn the_newest_full_archive_is_rebased_onto_older_ones() {
     assert_eq!(now.next_rebased(&now.targets[0]), None, "only one is asked for");
     assert_eq!(now.unneeded(), [&on(100, 300)]);
     now.facts.ready.clear();
-    now.verdicts.insert(key(&on(100, 300)), Retry { failures: 0, next: Next::Never });
+    now.verdicts.insert(key(&on(100, 300)), Retry { failures: 0, next: NextAttempt::Never });
     assert_eq!(now.to_rebase(), keys(&[]));
     now.see(now.facts.clone(), Vec::new());
     assert_eq!(now.to_rebase(), keys(&[]), "still given up after a look");
@@ -317,7 +317,7 @@ proptest! {
         for is_published in [false, true] {
             prop_assert_eq!((prepared(&now), now.pins()), (prepared(&plain), plain.pins()));
             let unneeded = |of: &Board<'_>| keys(&of.unneeded().into_iter().cloned().collect::<Vec<_>>());
-            let ordinary: BTreeSet<Key> = unneeded(&now).difference(&now.rebased_ready()).copied().collect();
+            let ordinary: BTreeSet<StateKey> = unneeded(&now).difference(&now.rebased_ready()).copied().collect();
             prop_assert_eq!(ordinary, unneeded(&plain));
             for at in 0..now.targets.len() {
                 let (target, of_plain) = (&now.targets[at], &plain.targets[at]);

@@ -7,12 +7,12 @@ use slotpress_format::ArchiveName;
 use slotpress_read::catalog::Archive;
 
 use super::choose::key;
-use super::retry::{Next, Retry};
-use super::{Board, Damaged, Ended};
-use crate::publish::act::pins::Pinned;
+use super::retry::{NextAttempt, Retry};
+use super::{Board, DamagedArchive, EndedWork};
+use crate::publish::act::pins::PinResult;
 use crate::publish::keeper::WRITTEN_WITHIN;
-use crate::publish::remember::Identity;
-use crate::publish::tell::event::{Event, ReadyArchive};
+use crate::publish::remember::FileIdentity;
+use crate::publish::tell::event::{PublishEvent, ReadyArchive};
 
 /// Why a run with `--once` passes over a file that may be incomplete.
 const WRITTEN: &str = "it is being written";
@@ -24,7 +24,7 @@ const HINT_NEVER: &str = "put archives and pins on one file system and one mount
 
 impl Board<'_> {
     /// Passes over an archive until then.
-    pub fn pass_over(&mut self, name: &ArchiveName, next: Next) {
+    pub fn pass_over(&mut self, name: &ArchiveName, next: NextAttempt) {
         self.verdicts.insert(key(name), Retry { failures: 0, next });
     }
 
@@ -41,7 +41,7 @@ impl Board<'_> {
     }
 
     fn skipped(&mut self, name: ArchiveName, why: impl Into<String>) {
-        self.told.push(Event::Skipped { name, why: why.into() });
+        self.told.push(PublishEvent::Skipped { name, why: why.into() });
     }
 
     /// Handles the end of a look and of the actions that it led to. An error ends only a run with
@@ -61,38 +61,38 @@ impl Board<'_> {
     }
 
     /// Handles the pinning of an archive.
-    pub fn pinned(&mut self, archive: Archive, pinned: Pinned) {
-        let was = Identity::from(&archive);
+    pub fn pinned(&mut self, archive: Archive, pinned: PinResult) {
+        let was = FileIdentity::from(&archive);
         match pinned {
-            Pinned::Yes => self.told.push(Event::Pinned { name: archive.name }),
-            Pinned::Gone => {}
+            PinResult::Yes => self.told.push(PublishEvent::Pinned { name: archive.name }),
+            PinResult::Gone => {}
             // A run with `--once` does not wait for it; the next one takes it when it is whole.
-            Pinned::NotNow if self.options.is_once => {
-                self.pass_over(&archive.name, Next::Changed(was));
+            PinResult::NotNow if self.options.is_once => {
+                self.pass_over(&archive.name, NextAttempt::Changed(was));
                 self.skipped(archive.name, WRITTEN);
             }
-            Pinned::NotNow => {}
-            Pinned::Damaged(error) => self.refuse(archive.name, was, error),
-            Pinned::Never(why) => {
-                self.pass_over(&archive.name, Next::Changed(was));
+            PinResult::NotNow => {}
+            PinResult::Damaged(error) => self.refuse(archive.name, was, error),
+            PinResult::Never(why) => {
+                self.pass_over(&archive.name, NextAttempt::Changed(was));
                 self.leave_out(archive.name, why, HINT_NEVER);
             }
         }
     }
 
-    fn refuse(&mut self, name: ArchiveName, was: Identity, error: Error) {
-        self.pass_over(&name, Next::Changed(was));
-        self.damaged.push(Damaged { name, was, error });
+    fn refuse(&mut self, name: ArchiveName, was: FileIdentity, error: Error) {
+        self.pass_over(&name, NextAttempt::Changed(was));
+        self.damaged.push(DamagedArchive { name, was, error });
     }
 
     /// Records the end of a preparation or a rebase, for the next look.
-    pub fn end(&mut self, ended: Ended) {
+    pub fn end(&mut self, ended: EndedWork) {
         self.ended.push(ended);
         self.has_news = true;
     }
 
     /// Handles the end of a preparation or a rebase.
-    pub fn hear(&mut self, ended: Ended) {
+    pub fn hear(&mut self, ended: EndedWork) {
         let (state, name) = (key(&ended.name), ended.name);
         match ended.source {
             Some(_) => self.preparing = None,
@@ -102,7 +102,7 @@ impl Board<'_> {
             (Ok(()), _) => {
                 let ready = self.facts.ready.iter().find(|ready| key(&ready.archive.name) == state);
                 let told = ready.map(|it| ReadyArchive::new(&it.archive, None, ended.elapsed));
-                self.told.extend(told.map(Event::Prepared));
+                self.told.extend(told.map(PublishEvent::Prepared));
             }
             (Err(error), _) if error.kind() == ErrorKind::Interrupted => {}
             (Err(error), Some((was, is_quiet))) => self.not_made(name, error, was, is_quiet),
@@ -110,10 +110,10 @@ impl Board<'_> {
         }
     }
 
-    fn not_made(&mut self, source: ArchiveName, error: Error, was: Identity, is_quiet: bool) {
+    fn not_made(&mut self, source: ArchiveName, error: Error, was: FileIdentity, is_quiet: bool) {
         // With `--once`, another incremental archive may be prepared instead.
         self.has_begun_incremental &= source.base_slot.is_none();
-        let find = |archives: &[Archive]| archives.iter().find(|it| it.name == source).map(Identity::from);
+        let find = |archives: &[Archive]| archives.iter().find(|it| it.name == source).map(FileIdentity::from);
         let is_changed = find(&self.facts.seen).is_some_and(|seen| seen != was)
             || find(&self.facts.pinned).is_none_or(|pinned| !pinned.is_same_content(&was));
         match error.kind() {
@@ -128,7 +128,7 @@ impl Board<'_> {
                 }
             }
             ErrorKind::Unsupported if !is_changed => {
-                self.pass_over(&source, Next::Changed(was));
+                self.pass_over(&source, NextAttempt::Changed(was));
                 let hint = error.hint().unwrap_or(hint::USE_VERIFY);
                 self.leave_out(source, error.to_string(), hint);
             }
@@ -141,7 +141,7 @@ impl Board<'_> {
 
     fn not_rebased(&mut self, name: ArchiveName, error: Error) {
         // It reads a lot: it is not tried again before there is another full archive.
-        self.pass_over(&name, Next::Never);
+        self.pass_over(&name, NextAttempt::Never);
         match error.kind() {
             ErrorKind::Usage | ErrorKind::Unsupported => self.skipped(name, error.to_string()),
             _ => self.failed(error.within(name), None, None),
@@ -165,6 +165,6 @@ impl Board<'_> {
 
     /// Tells of a failure.
     pub fn failed(&mut self, error: Error, target: Option<String>, retry: Option<Duration>) {
-        self.told.push(Event::Failed { error, target, retry, is_of_hook: false });
+        self.told.push(PublishEvent::Failed { error, target, retry, is_of_hook: false });
     }
 }

@@ -14,9 +14,9 @@ use slotpress_read::{Catalog, Keep};
 
 use self::draws::Draws;
 use self::lives::{Happening, Mood, Wishes};
-use super::choose::{ArchiveSet, Key, key};
+use super::choose::{ArchiveSet, StateKey, key};
 use super::*;
-use crate::publish::act::pins::Pinned;
+use crate::publish::act::pins::PinResult;
 
 #[allow(clippy::duplicate_mod, reason = "the simulation of bootstrap has it too")]
 #[path = "../../../tests/common/draws.rs"]
@@ -52,10 +52,10 @@ impl Drop for Seed {
 #[derive(Debug)]
 struct There {
     mood: Mood,
-    files: BTreeSet<Key>,
-    index: BTreeMap<Key, Archive>,
+    files: BTreeSet<StateKey>,
+    index: BTreeMap<StateKey, Archive>,
     is_busy: bool,
-    sending: Option<Ready>,
+    sending: Option<PreparedArchive>,
 }
 
 /// Everything outside of the program, which a kill does not change, and the work that is running.
@@ -65,19 +65,19 @@ struct World<'a> {
     now: Instant,
     unix_seconds: u64,
     inodes: u64,
-    seen: BTreeMap<Key, Archive>,
-    pinned: BTreeMap<Key, Archive>,
-    ready: BTreeMap<Key, Ready>,
-    damaged: BTreeSet<Key>,
-    refused: BTreeMap<Key, (ArchiveName, Identity)>,
-    pins: BTreeMap<Key, Identity>,
+    seen: BTreeMap<StateKey, Archive>,
+    pinned: BTreeMap<StateKey, Archive>,
+    ready: BTreeMap<StateKey, PreparedArchive>,
+    damaged: BTreeSet<StateKey>,
+    refused: BTreeMap<StateKey, (ArchiveName, FileIdentity)>,
+    pins: BTreeMap<StateKey, FileIdentity>,
     begun: Option<u64>,
     targets: Vec<There>,
     /// What is being made, and its result when that is there.
     preparing: Option<(ArchiveName, Option<Result<()>>)>,
     rebasing: Option<(ArchiveName, CancelToken)>,
     /// Archives that are ready, and were told to be.
-    told: BTreeSet<Key>,
+    told: BTreeSet<StateKey>,
     /// An archive that failed, and the time of the next attempt that was announced.
     promised: Option<(ArchiveName, Instant)>,
     is_peace: bool,
@@ -92,14 +92,14 @@ fn archive(base_slot: Option<u64>, slot: u64, inode: u64) -> Archive {
     archive
 }
 
-fn ready(archive: Archive) -> Ready {
-    Ready { archive, slot_time: SlotTime::ASSUMED, epoch_schedule: None }
+fn ready(archive: Archive) -> PreparedArchive {
+    PreparedArchive { archive, slot_time: SlotTime::ASSUMED, epoch_schedule: None }
 }
 
 impl World<'_> {
-    fn facts(&self) -> Facts {
-        let all = |of: &BTreeMap<Key, Archive>| of.values().cloned().collect::<Vec<_>>();
-        Facts {
+    fn facts(&self) -> Observed {
+        let all = |of: &BTreeMap<StateKey, Archive>| of.values().cloned().collect::<Vec<_>>();
+        Observed {
             seen: all(&self.seen),
             pinned: all(&self.pinned),
             ready: self.ready.values().cloned().collect(),
@@ -162,7 +162,7 @@ impl World<'_> {
             self.hear(board)?;
         }
         let mut has_changed = !(chores.refuse.is_empty() && chores.drop.is_empty() && chores.remove.is_empty());
-        for Damaged { name, was, .. } in chores.refuse {
+        for DamagedArchive { name, was, .. } in chores.refuse {
             self.acts()?;
             assert!(self.damaged.contains(&key(&name)), "a sound archive was refused");
             self.pinned.remove(&key(&name));
@@ -176,17 +176,17 @@ impl World<'_> {
         for archive in chores.add {
             self.acts()?;
             let key = key(&archive.name);
-            self.pins.insert(key, Identity::from(&archive));
+            self.pins.insert(key, FileIdentity::from(&archive));
             let pinned = match self.draws.below(if self.is_peace { 20 } else { 22 }) {
-                _ if !self.seen.contains_key(&key) => Pinned::Gone,
-                20 => Pinned::NotNow,
-                21 if self.damaged.contains(&key) => Pinned::Damaged(Error::damaged("why")),
-                _ => Pinned::Yes,
+                _ if !self.seen.contains_key(&key) => PinResult::Gone,
+                20 => PinResult::NotNow,
+                21 if self.damaged.contains(&key) => PinResult::Damaged(Error::damaged("why")),
+                _ => PinResult::Yes,
             };
-            if matches!(pinned, Pinned::Yes) {
+            if matches!(pinned, PinResult::Yes) {
                 self.pinned.insert(key, archive.clone());
             }
-            has_changed |= matches!(pinned, Pinned::Yes | Pinned::Damaged(_));
+            has_changed |= matches!(pinned, PinResult::Yes | PinResult::Damaged(_));
             board.pinned(archive, pinned);
         }
         for name in chores.remove {
@@ -218,8 +218,8 @@ impl World<'_> {
     fn listen(&mut self, board: &mut Board<'_>) {
         for event in mem::take(&mut board.told) {
             match event {
-                Event::Prepared(made) => drop(self.told.insert(key(&made.name))),
-                Event::Failed { target: None, retry: Some(retry), .. } => {
+                PublishEvent::Prepared(made) => drop(self.told.insert(key(&made.name))),
+                PublishEvent::Failed { target: None, retry: Some(retry), .. } => {
                     self.promised.iter_mut().for_each(|(_, due)| *due = self.now + retry);
                 }
                 _ => {}
@@ -294,7 +294,7 @@ impl World<'_> {
                 made.hashes = Some(FrameHashes { root, offset_bytes: 0, frames: 1, rebased_on: Some(name.hash) });
                 self.ready.insert(key(&name), ready(made));
             }
-            board.end(Ended { name, result, elapsed: Duration::ZERO, source: None });
+            board.end(EndedWork { name, result, elapsed: Duration::ZERO, source: None });
         }
         for at in 0..self.targets.len() {
             if self.is_peace || self.percent(60) {
@@ -327,7 +327,7 @@ impl World<'_> {
         }
         let was = self.pins.get(&key(&source)).copied().unwrap_or_default();
         let is_quiet = self.is_peace || self.percent(70);
-        board.end(Ended { name: source, result, elapsed: Duration::ZERO, source: Some((was, is_quiet)) });
+        board.end(EndedWork { name: source, result, elapsed: Duration::ZERO, source: Some((was, is_quiet)) });
     }
 
     /// Lets a target's loop do a step: what was taken is sent, and the next archive is taken.
@@ -349,7 +349,7 @@ impl World<'_> {
             board.answered(at, Err(Error::new(kind, "why")));
             return Some(());
         }
-        if let Some(Ready { archive, .. }) = sending {
+        if let Some(PreparedArchive { archive, .. }) = sending {
             let key = key(&archive.name);
             assert!(self.ready.contains_key(&key), "a ready archive was removed");
             assert!(self.told.contains(&key), "it is published before it is told to be ready");
@@ -388,7 +388,7 @@ impl World<'_> {
     /// Checks that each target has the newest sound archives that still exist, and that no files
     /// are left over.
     fn check_end(&self, seed: u64) {
-        let is_good = |key: &&Key| !self.damaged.contains(key);
+        let is_good = |key: &&StateKey| !self.damaged.contains(key);
         let full = self.seen.keys().filter(is_good).filter(|key| key.0.is_none()).max_by_key(|key| key.1);
         for there in &self.targets {
             let newest = there.index.keys().filter(|key| key.0.is_none()).map(|key| key.1).max();
@@ -408,7 +408,7 @@ impl World<'_> {
 fn prune(there: &mut There, keep: &Keep) {
     let catalog = Catalog::new(there.index.values().cloned());
     let reasons = plan_prune(&catalog, keep, 0);
-    let gone: Vec<Key> = catalog
+    let gone: Vec<StateKey> = catalog
         .archives()
         .iter()
         .zip(reasons)

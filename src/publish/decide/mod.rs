@@ -19,48 +19,48 @@ use slotpress_format::ArchiveName;
 use slotpress_read::catalog::Archive;
 use slotpress_stores::Target;
 
-use self::choose::{Key, key};
-use self::retry::{Next, Retry};
+use self::choose::{StateKey, key};
+use self::retry::{NextAttempt, Retry};
 use super::PublishOptions;
-use super::act::index::Ready;
+use super::act::index::PreparedArchive;
 use super::act::target::TargetContents;
-use super::remember::Identity;
-use super::tell::event::Event;
+use super::remember::FileIdentity;
+use super::tell::event::PublishEvent;
 
 /// Results of one look.
 #[derive(Clone, Debug, Default)]
-pub struct Facts {
+pub struct Observed {
     /// Archives in the validator's directories.
     pub seen: Vec<Archive>,
     pub pinned: Vec<Archive>,
-    pub ready: Vec<Ready>,
+    pub ready: Vec<PreparedArchive>,
     /// Time since the preparation of the last incremental archive began.
     pub since_incremental: Option<Duration>,
 }
 
 /// The end of a preparation or a rebase.
 #[derive(Debug)]
-pub struct Ended {
+pub struct EndedWork {
     pub name: ArchiveName,
     pub result: Result<()>,
     pub elapsed: Duration,
     /// For a preparation: identity of the file when it was pinned, and whether it had not changed for
     /// a while when the reading began.
-    pub source: Option<(Identity, bool)>,
+    pub source: Option<(FileIdentity, bool)>,
 }
 
 /// A damaged archive, to be remembered, and moved aside if it is pinned.
 #[derive(Debug)]
-pub struct Damaged {
+pub struct DamagedArchive {
     pub name: ArchiveName,
-    pub was: Identity,
+    pub was: FileIdentity,
     pub error: Error,
 }
 
 /// What the keeper is to do. What goes has left the board already, so no loop takes it.
 #[derive(Debug)]
 pub struct Chores {
-    pub refuse: Vec<Damaged>,
+    pub refuse: Vec<DamagedArchive>,
     pub drop: Vec<ArchiveName>,
     pub add: Vec<Archive>,
     /// Ready archives that no target wants.
@@ -87,16 +87,16 @@ pub struct TargetState {
 pub struct Board<'a> {
     options: &'a PublishOptions,
     now: Instant,
-    facts: Facts,
+    facts: Observed,
     targets: Vec<TargetState>,
     /// Name of the archive that is being made.
     preparing: Option<ArchiveName>,
-    rebasing: Option<(Key, CancelToken)>,
+    rebasing: Option<(StateKey, CancelToken)>,
     /// Archives that are damaged, that cannot be pinned, that no client of today loads, or whose
     /// preparation or rebase failed, and when they are tried again.
-    verdicts: BTreeMap<Key, Retry>,
+    verdicts: BTreeMap<StateKey, Retry>,
     /// Damaged archives that the keeper has not moved aside yet.
-    damaged: Vec<Damaged>,
+    damaged: Vec<DamagedArchive>,
     /// Pins of files that have changed.
     stale: Vec<ArchiveName>,
     /// Archives left out, by what was told, and the errors with which a run with `--once` ends.
@@ -104,9 +104,9 @@ pub struct Board<'a> {
     has_begun_incremental: bool,
     looking: Retry,
     /// Work that has ended: a look that begins after it takes it from here.
-    pub ended: Vec<Ended>,
+    pub ended: Vec<EndedWork>,
     /// What happened, for the keeper to tell.
-    pub told: Vec<Event>,
+    pub told: Vec<PublishEvent>,
     /// True if a piece of work has ended since the keeper asked.
     pub has_news: bool,
 }
@@ -115,14 +115,14 @@ impl<'a> Board<'a> {
     /// Creates the board of a run. `refused` are damaged files that earlier runs have found.
     pub fn new(
         options: &'a PublishOptions,
-        refused: impl IntoIterator<Item = (ArchiveName, Identity)>,
+        refused: impl IntoIterator<Item = (ArchiveName, FileIdentity)>,
         now: Instant,
     ) -> Self {
         let target = |target: &Target| TargetState { is_dir: matches!(target, Target::Dir(_)), ..Default::default() };
         let mut board = Self {
             options,
             now,
-            facts: Facts::default(),
+            facts: Observed::default(),
             targets: options.targets.iter().map(target).collect(),
             preparing: None,
             rebasing: None,
@@ -136,7 +136,7 @@ impl<'a> Board<'a> {
             told: Vec::new(),
             has_news: false,
         };
-        refused.into_iter().for_each(|(name, was)| board.pass_over(&name, Next::Changed(was)));
+        refused.into_iter().for_each(|(name, was)| board.pass_over(&name, NextAttempt::Changed(was)));
         board
     }
 
@@ -152,15 +152,15 @@ impl<'a> Board<'a> {
 
     /// Takes the result of a look, and the work that ended before it. Forgets verdicts on archives
     /// that have changed or no longer exist.
-    pub fn see(&mut self, facts: Facts, ended: Vec<Ended>) {
+    pub fn see(&mut self, facts: Observed, ended: Vec<EndedWork>) {
         self.facts = facts;
-        let seen: BTreeMap<Key, Identity> =
-            self.facts.seen.iter().map(|archive| (key(&archive.name), Identity::from(archive))).collect();
+        let seen: BTreeMap<StateKey, FileIdentity> =
+            self.facts.seen.iter().map(|archive| (key(&archive.name), FileIdentity::from(archive))).collect();
         let pinned = self.facts.pinned.iter().map(|archive| key(&archive.name));
         let rebases = self.targets.iter().flat_map(|target| self.lacked_rebased(target)).chain(self.rebased_ready());
-        let there: BTreeSet<Key> = seen.keys().copied().chain(pinned).chain(rebases).collect();
+        let there: BTreeSet<StateKey> = seen.keys().copied().chain(pinned).chain(rebases).collect();
         self.verdicts.retain(|key, verdict| match verdict.next {
-            Next::Changed(was) => seen.get(key) == Some(&was),
+            NextAttempt::Changed(was) => seen.get(key) == Some(&was),
             _ => there.contains(key),
         });
         ended.into_iter().for_each(|ended| self.hear(ended));
@@ -248,7 +248,7 @@ impl<'a> Board<'a> {
     }
 
     /// Takes what a target has now. Returns what it gets next.
-    pub fn next_to_send(&mut self, at: usize, contents: &TargetContents) -> Option<Ready> {
+    pub fn next_to_send(&mut self, at: usize, contents: &TargetContents) -> Option<PreparedArchive> {
         let target = self.targets.get_mut(at)?;
         (target.contents, target.is_known, target.sends) = (contents.clone(), true, None);
         let name = self.next_for(self.targets.get(at)?)?.clone();
@@ -281,7 +281,7 @@ impl<'a> Board<'a> {
 
     /// With `--once`: fails if one of the archives that were refused as damaged is newer than all
     /// that a target has.
-    pub fn check_refused(&self, refused: impl Iterator<Item = (ArchiveName, Identity)>) -> Result<()> {
+    pub fn check_refused(&self, refused: impl Iterator<Item = (ArchiveName, FileIdentity)>) -> Result<()> {
         let is_newer = |slot, target: &TargetState| target.contents.published.keys.iter().all(|key| key.1 < slot);
         let is_lacked = |name: &ArchiveName| self.targets.iter().any(|it| it.is_known && is_newer(name.slot, it));
         match refused.map(|(name, _)| name).filter(is_lacked).max_by_key(|name| name.slot) {
@@ -294,7 +294,7 @@ impl<'a> Board<'a> {
     /// For each target: what it has, how many ready archives it lacks, and whether it works.
     pub fn targets(&self) -> impl Iterator<Item = (&TargetContents, usize, bool)> {
         self.targets.iter().map(|target| {
-            let is_lacked = |ready: &&Ready| target.contents.published.wants(&ready.archive.name);
+            let is_lacked = |ready: &&PreparedArchive| target.contents.published.wants(&ready.archive.name);
             let lacks = if target.is_silent() { 0 } else { self.facts.ready.iter().filter(is_lacked).count() };
             (&target.contents, lacks, target.is_known && target.retry.failures == 0)
         })

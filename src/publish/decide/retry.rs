@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::publish::remember::Identity;
+use crate::publish::remember::FileIdentity;
 
 /// Pause after the first failure of an operation; each further failure doubles it, up to the
 /// maximum.
@@ -18,23 +18,23 @@ const FAILURES_BEFORE_OTHERS: u32 = 3;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Retry {
     pub failures: u32,
-    pub next: Next,
+    pub next: NextAttempt,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Next {
+pub enum NextAttempt {
     #[default]
     Now,
     At(Instant),
     /// When the file, which cannot be used as it is, has changed.
-    Changed(Identity),
+    Changed(FileIdentity),
     Never,
 }
 
 impl Retry {
     /// True if time alone leads to no further attempt.
     pub fn is_refused(&self) -> bool {
-        matches!(self.next, Next::Changed(_) | Next::Never)
+        matches!(self.next, NextAttempt::Changed(_) | NextAttempt::Never)
     }
 
     /// Records a failure; returns the pause until the next attempt, or `None` in a run with
@@ -42,21 +42,21 @@ impl Retry {
     pub fn failed(&mut self, is_once: bool, now: Instant) -> Option<Duration> {
         let pause = RETRY_FIRST.saturating_mul(1 << self.failures.min(16)).min(RETRY_MAX);
         self.failures = self.failures.saturating_add(1);
-        self.next = Next::At(now + pause);
+        self.next = NextAttempt::At(now + pause);
         (!is_once).then_some(pause)
     }
 
     /// Puts off the next attempt, without a failure; others go first until then.
     pub fn put_off(&mut self, until: Instant) {
         self.failures = self.failures.max(FAILURES_BEFORE_OTHERS);
-        self.next = Next::At(until);
+        self.next = NextAttempt::At(until);
     }
 
     pub fn is_due(&self, now: Instant) -> bool {
         match self.next {
-            Next::Now => true,
-            Next::At(next) => next <= now,
-            Next::Changed(_) | Next::Never => false,
+            NextAttempt::Now => true,
+            NextAttempt::At(next) => next <= now,
+            NextAttempt::Changed(_) | NextAttempt::Never => false,
         }
     }
 

@@ -13,11 +13,11 @@ use slotpress_read::catalog::Archive;
 /// Environment variables of a hook.
 pub type Variables = Vec<(String, String)>;
 
-/// An event of publishing. [`Event::kind`] is its `type` in JSON.
+/// An event of publishing. [`PublishEvent::kind`] is its `type` in JSON.
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 #[non_exhaustive]
-pub enum Event {
+pub enum PublishEvent {
     /// The run has begun.
     Watching {
         /// Directory of the validator's archives.
@@ -123,7 +123,7 @@ impl ReadyArchive {
     }
 }
 
-impl Event {
+impl PublishEvent {
     /// The `type` of the event in JSON; `None` if it is not reported there.
     pub fn kind(&self) -> Option<&'static str> {
         Some(match self {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process_group};
 use slotpress_base::{Error, Progress, Result, ShowPath, progress};
 
-use super::event::{Event, Variables};
+use super::event::{PublishEvent, Variables};
 use crate::publish::PublishOptions;
 
 /// Maximum number of hooks waiting to run. Further ones are skipped, with a warning.
@@ -45,12 +45,12 @@ impl<'a> Hooks<'a> {
     }
 
     /// Queues the event for its hook, if it has one; returns false if too many are waiting.
-    pub fn tell(&mut self, event: &Event) -> bool {
+    pub fn tell(&mut self, event: &PublishEvent) -> bool {
         let program = match event {
-            Event::Published(_) => &self.options.on_published,
-            Event::Refused { .. } | Event::Skipped { .. } | Event::Failed { is_of_hook: false, .. } => {
-                &self.options.on_failed
-            }
+            PublishEvent::Published(_) => &self.options.on_published,
+            PublishEvent::Refused { .. }
+            | PublishEvent::Skipped { .. }
+            | PublishEvent::Failed { is_of_hook: false, .. } => &self.options.on_failed,
             _ => return true,
         };
         let Some(program) = program else { return true };
@@ -141,7 +141,7 @@ mod tests {
         hooks.timeout = timeout;
         for _ in 0..count {
             let error = Error::failed("a $(touch x); b");
-            assert!(hooks.tell(&Event::Failed { error, target: None, retry: None, is_of_hook: false }));
+            assert!(hooks.tell(&PublishEvent::Failed { error, target: None, retry: None, is_of_hook: false }));
         }
         hooks.end(&NoProgress).iter().map(ToString::to_string).collect()
     }
@@ -170,7 +170,7 @@ mod tests {
         let mut hooks = Hooks::new(&options);
         hooks.timeout = Duration::ZERO;
         let error = Error::failed("why");
-        hooks.tell(&Event::Failed { error, target: None, retry: None, is_of_hook: false });
+        hooks.tell(&PublishEvent::Failed { error, target: None, retry: None, is_of_hook: false });
         assert!(hooks.poll().is_ok() && hooks.running.is_some());
         assert!(hooks.poll().expect_err("killed").to_string().contains("it was killed") && hooks.is_idle());
     }

@@ -17,7 +17,7 @@ use slotpress_serve::prometheus_client::registry::Registry;
 use slotpress_read::catalog::Archive;
 use slotpress_read::{Catalog, unix_ns};
 
-use super::event::Event;
+use super::event::PublishEvent;
 use crate::publish::act::target::TargetContents;
 
 type Labels = Vec<(&'static str, String)>;
@@ -44,8 +44,8 @@ pub fn newest(index: &Catalog, is_it: impl Fn(&Archive) -> bool) -> Option<&Arch
 const REASONS: [&str; 4] = ["archive", "skipped", "target", "other"];
 
 #[derive(Debug)]
-pub struct Metrics {
-    series: Series,
+pub struct PublishMetrics {
+    series: MetricSeries,
     registry: Mutex<Registry>,
     /// What each target has; nothing until the target has answered.
     targets: Mutex<BTreeMap<String, Catalog>>,
@@ -57,11 +57,11 @@ pub struct Metrics {
 macro_rules! series {
     ($($field:ident: $kind:ty, $name:literal, $help:literal;)*) => {
         #[derive(Debug, Default)]
-        struct Series {
+        struct MetricSeries {
             $($field: $kind,)*
         }
 
-        impl Series {
+        impl MetricSeries {
             fn register(&self, registry: &mut Registry) {
                 $(registry.register($name, $help, self.$field.clone());)*
             }
@@ -93,11 +93,11 @@ series! {
     pinned_bytes: Gauge, "pinned_bytes", "Bytes of archives pinned against the purge";
 }
 
-impl Metrics {
+impl PublishMetrics {
     /// Creates the metrics of these targets. Health requests fail if the newest archive of a target
     /// is older than `alert_after`.
     pub fn new(targets: impl Iterator<Item = String>, alert_after: Option<Duration>) -> Self {
-        let series = Series::default();
+        let series = MetricSeries::default();
         let targets: BTreeMap<_, _> = targets.map(|target| (target, Catalog::default())).collect();
         // Create the counters now: a counter that first appears with a count of 1 has no rate in
         // Prometheus.
@@ -118,7 +118,7 @@ impl Metrics {
         age_ns.map_or_else(|| self.start.elapsed(), Duration::from_nanos)
     }
 
-    pub fn count(&self, event: &Event) {
+    pub fn count(&self, event: &PublishEvent) {
         let stage = |stage: &'static str, elapsed: Duration| {
             self.series.stage_seconds.get_or_create(&label("stage", stage)).inc_by(elapsed.as_secs_f64());
         };
@@ -126,19 +126,19 @@ impl Metrics {
             self.series.failures.get_or_create(&label("reason", reason)).inc();
         };
         match event {
-            Event::Prepared(made) => {
+            PublishEvent::Prepared(made) => {
                 stage(if made.rebased_on.is_some() { "rebase" } else { "prepare" }, made.elapsed);
             }
-            Event::Published(published) => {
+            PublishEvent::Published(published) => {
                 stage("publish", published.elapsed);
                 let of = of(published.target.as_deref().unwrap_or_default());
                 self.series.published.get_or_create(&of).inc();
                 self.series.published_bytes.get_or_create(&of).inc_by(published.bytes);
             }
-            Event::Refused { .. } => failure("archive"),
-            Event::Skipped { .. } => failure("skipped"),
-            Event::Failed { target: Some(_), .. } => failure("target"),
-            Event::Failed { is_of_hook, .. } => {
+            PublishEvent::Refused { .. } => failure("archive"),
+            PublishEvent::Skipped { .. } => failure("skipped"),
+            PublishEvent::Failed { target: Some(_), .. } => failure("target"),
+            PublishEvent::Failed { is_of_hook, .. } => {
                 self.series.hook_failures.inc_by(u64::from(*is_of_hook));
                 failure("other");
             }
@@ -171,7 +171,7 @@ impl Metrics {
     }
 }
 
-impl Facts for Metrics {
+impl Facts for PublishMetrics {
     fn metrics(&self) -> MutexGuard<'_, Registry> {
         let set = |slots: &Gauges, ages: &Gauges, labels: Labels, newest: Option<&Archive>| {
             let Some(archive) = newest else { return };
@@ -213,7 +213,7 @@ mod tests {
     #[test]
     fn health_turns_red_when_a_target_is_stale() {
         let targets = ["a".to_string(), "b".to_string()];
-        let metrics = Metrics::new(targets.clone().into_iter(), Some(Duration::from_secs(600)));
+        let metrics = PublishMetrics::new(targets.clone().into_iter(), Some(Duration::from_secs(600)));
         assert_eq!(metrics.health(), Ok(()), "it has just begun");
         let contents = |age_seconds| {
             let name = ArchiveName { base_slot: None, slot: 7, hash: Hash([7; 32]), extension: Extension::TarZstd };
@@ -231,6 +231,6 @@ mod tests {
         assert!(text.contains("slotpress_publish_newest_kind_slot{target=\"b\",kind=\"full\"} 7"), "{text}");
         assert!(text.contains("slotpress_publish_target_up{target=\"b\"} 0"), "{text}");
         assert!(text.contains("slotpress_publish_failures_total{reason=\"target\"} 0"), "{text}");
-        assert_eq!(Metrics::new(targets.into_iter(), None).health(), Ok(()));
+        assert_eq!(PublishMetrics::new(targets.into_iter(), None).health(), Ok(()));
     }
 }

@@ -11,9 +11,9 @@ use slotpress_base::{Error, ErrorKind, Progress, Result, ShowPath};
 use slotpress_serve::supervisor;
 use slotpress_serve::tell::{Telling, tell};
 
-use self::event::Event;
+use self::event::PublishEvent;
 use self::hooks::Hooks;
-use self::metrics::{Metrics, newest};
+use self::metrics::{PublishMetrics, newest};
 use super::PublishOptions;
 use super::decide::Board;
 
@@ -21,9 +21,9 @@ use super::decide::Board;
 pub struct Teller<'a> {
     options: &'a PublishOptions,
     progress: &'a dyn Progress,
-    on_event: &'a mut dyn FnMut(&Event),
+    on_event: &'a mut dyn FnMut(&PublishEvent),
     hooks: Hooks<'a>,
-    metrics: Arc<Metrics>,
+    metrics: Arc<PublishMetrics>,
     /// Answers requests for metrics and health until it is dropped.
     telling: Option<Telling>,
     gravest: Option<Error>,
@@ -35,16 +35,16 @@ impl<'a> Teller<'a> {
     pub fn new(
         options: &'a PublishOptions,
         progress: &'a dyn Progress,
-        on_event: &'a mut dyn FnMut(&Event),
+        on_event: &'a mut dyn FnMut(&PublishEvent),
     ) -> Result<Self> {
         let names = options.targets.iter().map(ToString::to_string);
-        let metrics = Arc::new(Metrics::new(names, options.alert_after));
+        let metrics = Arc::new(PublishMetrics::new(names, options.alert_after));
         let telling = options.metrics.map(|listen| tell(listen, metrics.clone())).transpose()?;
         Ok(Self { options, progress, on_event, hooks: Hooks::new(options), metrics, telling, gravest: None })
     }
 
     pub fn begin(&mut self) {
-        self.tell(Event::Watching {
+        self.tell(PublishEvent::Watching {
             snapshots: self.options.snapshots.clone(),
             targets: self.options.targets.iter().map(ToString::to_string).collect(),
             metrics: self.telling.as_ref().map(|telling| telling.address),
@@ -52,10 +52,11 @@ impl<'a> Teller<'a> {
         supervisor::ready();
     }
 
-    pub fn tell(&mut self, event: Event) {
+    pub fn tell(&mut self, event: PublishEvent) {
         match &event {
             // Failures of operations that are repeated do not count: the next attempt may succeed.
-            Event::Failed { error, retry: None, is_of_hook: false, .. } | Event::Refused { error, .. } => {
+            PublishEvent::Failed { error, retry: None, is_of_hook: false, .. }
+            | PublishEvent::Refused { error, .. } => {
                 let rank = |error: &Error| match error.kind() {
                     ErrorKind::Damaged => 2,
                     ErrorKind::Network => 0,
@@ -65,7 +66,7 @@ impl<'a> Teller<'a> {
                     self.gravest = Some(error.clone());
                 }
             }
-            Event::Stopping => supervisor::stopping(),
+            PublishEvent::Stopping => supervisor::stopping(),
             _ => {}
         }
         self.metrics.count(&event);
@@ -76,7 +77,7 @@ impl<'a> Teller<'a> {
     }
 
     fn tell_hook_failure(&mut self, error: Error) {
-        self.tell(Event::Failed { error, target: None, retry: None, is_of_hook: true });
+        self.tell(PublishEvent::Failed { error, target: None, retry: None, is_of_hook: true });
     }
 
     /// Starts and ends the operator's programs, without waiting for them.

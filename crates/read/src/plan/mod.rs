@@ -6,7 +6,7 @@
 //! lengths. `source` reads the contents of planned entries, `split` those of split storages.
 
 mod file;
-mod source;
+mod fill;
 mod split;
 mod storage_length;
 

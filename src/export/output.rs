@@ -43,7 +43,7 @@ pub enum ExportTo<'a> {
 }
 
 /// An open output for files.
-pub(super) struct Place {
+pub(super) struct ExportOutput {
     // Dropped, and so removed, before the directory that was created for it.
     pub work: WorkDir,
     made: MadeDirs,
@@ -52,7 +52,7 @@ pub(super) struct Place {
 
 /// Journal of an unfinished export.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Journal {
+struct ExportJournal {
     /// Random name of the run.
     run: String,
     /// Names of the tables that it publishes, and of those that an earlier run left.
@@ -96,7 +96,7 @@ fn unchanged(small: &Option<Small>) -> Condition {
     small.e_tag.clone().map_or(Condition::Always, Condition::Unchanged)
 }
 
-impl Place {
+impl ExportOutput {
     pub fn dir(path: &Path, progress: &dyn Progress) -> Result<Self> {
         if path.exists() {
             check_output_dir(path)?;
@@ -128,12 +128,12 @@ impl Place {
 
     /// The journal of an earlier run that left tables unfinished, and its content. Removes the
     /// journal of one that had published all of its tables.
-    fn left(&self, slot: u64, progress: &dyn Progress) -> Result<(Option<Small>, Journal)> {
+    fn left(&self, slot: u64, progress: &dyn Progress) -> Result<(Option<Small>, ExportJournal)> {
         let name = journal_name(slot);
         let Some(small) = self.store.get_small(&name, MANIFEST_BYTES_MAX, progress)? else {
-            return Ok((None, Journal::default()));
+            return Ok((None, ExportJournal::default()));
         };
-        let journal: Journal = serde_json::from_slice(&small.bytes).unwrap_or_default();
+        let journal: ExportJournal = serde_json::from_slice(&small.bytes).unwrap_or_default();
         let mut is_whole = !journal.tables.is_empty();
         for table in &journal.tables {
             let at = self.store.below(table, false)?;
@@ -142,7 +142,7 @@ impl Place {
         }
         if is_whole {
             self.store.delete(&name, progress)?;
-            return Ok((None, Journal::default()));
+            return Ok((None, ExportJournal::default()));
         }
         Ok((Some(small), journal))
     }
@@ -159,7 +159,7 @@ impl Place {
         ours: &Value,
         tables: &[Table],
         progress: &dyn Progress,
-    ) -> Result<(Option<Small>, Journal)> {
+    ) -> Result<(Option<Small>, ExportJournal)> {
         progress.check()?;
         let slot = ours["slot"].as_u64().unwrap_or_default();
         let (small, left) = self.left(slot, progress)?;
@@ -193,9 +193,9 @@ impl Place {
         let ours = names.iter().map(|table| table.name().to_string()).filter(|table| !left.tables.contains(table));
         let all = left.tables.iter().cloned().chain(ours).collect();
         let run = random_name("").to_string_lossy().into_owned();
-        let journal = text::json(&Journal { run, tables: all }) + "\n";
+        let journal = text::json(&ExportJournal { run, tables: all }) + "\n";
         let name = journal_name(manifest.slot);
-        let run = Run { place: &self, manifest, tables, journal };
+        let run = PublishingRun { place: &self, manifest, tables, journal };
         let text = run.journal.as_bytes();
         let put = self.store.put_small(&name, text, &Attributes::new(), &unchanged(&small), progress);
         let published = put.and_then(|put| match put {
@@ -232,14 +232,14 @@ impl Place {
 }
 
 /// A run that publishes its tables.
-struct Run<'a> {
-    place: &'a Place,
+struct PublishingRun<'a> {
+    place: &'a ExportOutput,
     manifest: &'a Manifest,
     tables: &'a [TableFields],
     journal: String,
 }
 
-impl Run<'_> {
+impl PublishingRun<'_> {
     /// Fails if another run has taken over from this one.
     fn check_ours(&self, progress: &dyn Progress) -> Result<()> {
         let (store, slot) = (&self.place.store, self.manifest.slot);
