@@ -53,7 +53,8 @@ pub(super) fn push_cell(row: &mut Vec<u8>, cell: Cell<'_>, texts: Option<&mut Te
         Cell::Amount(amount) => amount,
         _ => 0,
     };
-    let (length, number) = (8 - number.leading_zeros() as usize / 8, number.to_le_bytes());
+    let length = 8 - number.leading_zeros() as usize / 8;
+    let number = number.to_le_bytes();
     let text;
     let (kind, bytes) = match (cell, texts) {
         (Cell::Null, _) => (NULL, &[][..]),

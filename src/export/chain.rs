@@ -26,7 +26,8 @@ fn difference(there: &Value, ours: &Value, keys: &[&str]) -> Option<String> {
 /// Refuses changes that do not follow what a table has last, and a whole state that would come
 /// between two of which the later one has changes only. `table` is where its manifests are.
 pub fn check(ours: &Value, table: &Store, progress: &dyn Progress) -> Result<()> {
-    let (slot, place) = (ours["slot"].as_u64().unwrap_or_default(), table.shown(""));
+    let slot = ours["slot"].as_u64().unwrap_or_default();
+    let place = table.shown("");
     let slots = table.list(progress)?.into_iter().filter_map(|object| manifest_slot(&object.name));
     let others: Vec<u64> = slots.filter(|other| *other != slot).collect();
     let manifest = |slot: u64| -> Result<Value> {

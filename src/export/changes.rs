@@ -104,7 +104,8 @@ mod tests {
 
     /// A row of the table of programs, whose other columns are null.
     fn row(account: u8, (lamports, slot): (u64, Option<i64>), state: Cell<'_>) -> Vec<u8> {
-        let (key, slot) = ([account; 32], slot.map_or(Cell::Null, Cell::Integer));
+        let key = [account; 32];
+        let slot = slot.map_or(Cell::Null, Cell::Integer);
         let front = [Cell::Address(&key), state, Cell::Address(&key)];
         let cells = front.into_iter().chain([Cell::Null; 5]).chain([Cell::Amount(lamports), slot]);
         let mut row = Vec::new();

@@ -122,7 +122,8 @@ impl ExportOutput {
 
     /// The place of a table's files.
     fn files(&self, table: &str, slot: u64) -> Result<Store> {
-        let (table, name) = (self.table(table)?, partition(slot));
+        let table = self.table(table)?;
+        let name = partition(slot);
         table.below(&name, true)?.ok_or_else(|| Error::failed(format!("{} is gone", table.shown(&name))))
     }
 
@@ -242,7 +243,8 @@ struct PublishingRun<'a> {
 impl PublishingRun<'_> {
     /// Fails if another run has taken over from this one.
     fn check_ours(&self, progress: &dyn Progress) -> Result<()> {
-        let (store, slot) = (&self.place.store, self.manifest.slot);
+        let store = &self.place.store;
+        let slot = self.manifest.slot;
         let there = store.get_small(&journal_name(slot), MANIFEST_BYTES_MAX, progress)?;
         let is_ours = there.is_some_and(|there| there.bytes == self.journal.as_bytes());
         if is_ours { Ok(()) } else { Err(self.place.taken_over(slot)) }
@@ -277,7 +279,8 @@ impl PublishingRun<'_> {
         self.check_ours(progress)?;
         let mut published = Vec::new();
         for fields in *tables {
-            let (at, name) = (place.table(fields.table.name())?, manifest_name(slot));
+            let at = place.table(fields.table.name())?;
+            let name = manifest_name(slot);
             let text = manifest.of_table(fields);
             let put = at.put_small(&name, text.as_bytes(), &Attributes::new(), &Condition::Absent, progress)?;
             if put == Put::Refused {
@@ -295,7 +298,8 @@ impl PublishingRun<'_> {
     /// Removes what was published, and the journal last. Deletes files by name: listing may be the
     /// request that the store fails at.
     fn take_back(&self, progress: &dyn Progress) -> Result<()> {
-        let (place, slot) = (self.place, self.manifest.slot);
+        let place = self.place;
+        let slot = self.manifest.slot;
         self.check_ours(progress)?;
         for fields in self.tables {
             let there =
@@ -309,14 +313,16 @@ impl PublishingRun<'_> {
     }
 
     fn send(&self, to: &Store, file: &ExportedFile, progress: &dyn Progress) -> Result<()> {
-        let (work, name) = (self.place.work.dir(), name_of(file));
+        let work = self.place.work.dir();
+        let name = name_of(file);
         if let Some(dir) = to.dir() {
             let found = work.found(&file.part)?.ok_or_else(|| changed(&work.path_of(&file.part)))?;
             return work.move_found(&file.part, &found, dir, name);
         }
         let headers = Attributes::from_iter([(Attribute::ContentType, "application/octet-stream")]);
         let mut upload = to.upload(name, &headers, file.bytes, false, progress)?;
-        let (mut from, mut buffer) = (work.open_file(&file.part)?, vec![0; 1 << 20]);
+        let mut from = work.open_file(&file.part)?;
+        let mut buffer = vec![0; 1 << 20];
         loop {
             let count = from.read(&mut buffer).or_path("read", &work.path_of(&file.part))?;
             if count == 0 {

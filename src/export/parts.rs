@@ -112,7 +112,8 @@ impl<'a> Parts<'a> {
         let is_sorted = options.order_of(table) == RowOrder::Clustered;
         let encoder = parquet_writer(table, options, Vec::new(), io::sink())?.1;
         let sorter = is_sorted.then(|| Sorter::new(&options.visit.check.spill_dir(None)));
-        let (footer, files) = (OnceLock::new(), Mutex::default());
+        let footer = OnceLock::new();
+        let files = Mutex::default();
         Ok(Self { table, options, dir, watch, footer, sorter, encoder, files })
     }
 
@@ -188,7 +189,9 @@ impl<'a> Parts<'a> {
         let schema = self.table.schema(self.options);
         let mut columns: Vec<ColumnValues> =
             schema.fields().iter().map(|field| ColumnValues::new(field.data_type())).collect();
-        let (mut rest, mut rows, mut ends) = (group, 0, None);
+        let mut rest = group;
+        let mut rows = 0;
+        let mut ends = None;
         while let Some((row, after)) = split_counted(rest) {
             columns.iter_mut().zip(cells(row)).try_for_each(|(column, cell)| column.push(cell?))?;
             ends = Some((ends.map_or(row, |(first, _)| first), row));

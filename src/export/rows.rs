@@ -122,7 +122,8 @@ impl RowBatch {
     /// cannot be parsed.
     pub fn push_vote(&mut self, header: &RecordHeader, data: &[u8], epoch: u64, slot: Option<u64>) -> Result<bool> {
         let Some(state) = VoteState::parse(data) else { return Ok(data.starts_with(&[0; 4])) };
-        let (voter, of_4) = (state.authorized_voter(epoch), state.of_4.as_ref());
+        let voter = state.authorized_voter(epoch);
+        let of_4 = state.of_4.as_ref();
         let credits: Vec<u8> = state.epoch_credits().flatten().flat_map(u64::to_le_bytes).collect();
         self.push(&[
             Cell::Address(&header.pubkey),

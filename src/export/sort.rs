@@ -154,7 +154,9 @@ fn sort(bytes: &[u8], rows: &mut [(u64, u32)], depth: usize) {
 /// Writes a sorted run. Of a row's head, only the bytes are written that are not those of the row
 /// before.
 fn write_run(spill: &Spill, rows: impl Iterator<Item = Result<SortRow>>) -> Result<Blocks> {
-    let (mut blocks, mut block, mut last) = (Vec::new(), Vec::new(), Vec::new());
+    let mut blocks = Vec::new();
+    let mut block = Vec::new();
+    let mut last = Vec::new();
     for row in rows {
         let (mut head, mut tail) = row?;
         if head.len() > HEAD_BYTES_MAX {
@@ -183,7 +185,10 @@ fn write_run(spill: &Spill, rows: impl Iterator<Item = Result<SortRow>>) -> Resu
 }
 
 fn read_run(spill: &Spill, blocks: Blocks) -> SortRows<'_> {
-    let (mut blocks, mut block, mut at, mut head) = (blocks.into_iter(), Vec::new(), 0, Vec::new());
+    let mut blocks = blocks.into_iter();
+    let mut block = Vec::new();
+    let mut at = 0;
+    let mut head = Vec::new();
     let mut next = move || -> Result<Option<SortRow>> {
         if at == block.len() {
             let Some((offset, length)) = blocks.next() else { return Ok(None) };
@@ -268,7 +273,8 @@ impl Sorter {
         threads: usize,
         progress: &dyn Progress,
     ) -> Result<impl Iterator<Item = Result<Vec<u8>>> + Send + use<'_>> {
-        let (spill, mut spilled) = (&self.spill, std::mem::take(&mut *self.spilled.lock()));
+        let spill = &self.spill;
+        let mut spilled = std::mem::take(&mut *self.spilled.lock());
         let mut held = std::mem::take(&mut *self.held.lock());
         Pool::start(threads)?.run(|| held.par_iter_mut().for_each(SortRun::sort));
         let sources_max = to_usize((memory_bytes / SOURCE_BYTES).clamp(2, SOURCES_MAX));
@@ -298,7 +304,8 @@ pub(super) fn groups<'a>(
     bytes_max: usize,
 ) -> impl Iterator<Item = Result<Vec<u8>>> + Send + 'a {
     let mut next = move || -> Result<Option<Vec<u8>>> {
-        let (mut group, mut count) = (Vec::new(), 0);
+        let mut group = Vec::new();
+        let mut count = 0;
         while count < rows_max && group.len() < bytes_max {
             let Some(row) = rows.next().transpose()? else { break };
             count += 1;

@@ -5,7 +5,8 @@ use proptest::prelude::*;
 use super::*;
 
 fn rows_of(group: &[u8]) -> Vec<Vec<u8>> {
-    let (mut rows, mut rest) = (Vec::new(), group);
+    let mut rows = Vec::new();
+    let mut rest = group;
     while let Some((row, after)) = split_counted(rest) {
         rows.push(row.to_vec());
         rest = after;

@@ -108,7 +108,9 @@ struct SubsetWorker<'w, 'a>(&'w Subset<'a>);
 
 impl StateWorker for SubsetWorker<'_, '_> {
     fn record(&mut self, _: StorageRef, record: &Record<'_>, is_superseded: bool) -> Result<()> {
-        let (subset, header, data) = (self.0, record.header, record.data);
+        let subset = self.0;
+        let header = record.header;
+        let data = record.data;
         // Without a bank file, the export fails at its end.
         if is_superseded || header.lamports == 0 || subset.begun.get().is_none() {
             return Ok(());
@@ -150,7 +152,8 @@ impl Subset<'_> {
             account["space"] = json!(data.len());
             json!({"pubkey": address, "account": account})
         };
-        let (dir, part) = (self.place.work.dir(), format!("{address}.json"));
+        let dir = self.place.work.dir();
+        let part = format!("{address}.json");
         let mut file = PartFile::create(dir, &part, &self.watch)?;
         file.write_all((text::json(&json) + "\n").as_bytes()).or_path("write", &dir.path_of(&part))?;
         file.close(1)

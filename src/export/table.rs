@@ -208,7 +208,8 @@ impl RowBatch {
 
     pub(super) fn push(&mut self, row: &[Cell<'_>]) -> Result<()> {
         let (key, rest) = row.split_at_checked(self.key_columns).unwrap_or((row, &[]));
-        let (change, texts) = (self.change, &mut self.texts);
+        let change = self.change;
+        let texts = &mut self.texts;
         self.rows.push(|row| {
             for (at, cell) in key.iter().chain(&change).chain(rest).enumerate() {
                 push_cell(row, *cell, texts.get_mut(at));

@@ -216,7 +216,8 @@ impl Exporter<'_, '_> {
         begun: &ExportStart,
         slot: Option<u64>,
     ) -> Result<bool> {
-        let (header, data) = (record.header, record.data);
+        let header = record.header;
+        let data = record.data;
         let is_cut_off = match (batch.table, token) {
             // With a filter of mints or wallets, only token accounts are wanted.
             (Table::Accounts, Some(TokenData::Mint(_))) if self.options.filter.is_of_tokens() => return Ok(true),
@@ -237,7 +238,9 @@ impl Exporter<'_, '_> {
 
 impl StateWorker for ExportWorker<'_, '_, '_> {
     fn record(&mut self, storage: StorageRef, record: &Record<'_>, is_superseded: bool) -> Result<()> {
-        let (header, data, exporter) = (record.header, record.data, self.exporter);
+        let header = record.header;
+        let data = record.data;
+        let exporter = self.exporter;
         let filter = &exporter.options.filter;
         // Without a bank file, the export fails at its end.
         let Some(begun) = exporter.begun.get().filter(|_| !is_superseded && header.lamports > 0) else { return Ok(()) };

@@ -48,7 +48,8 @@ pub fn publish(
 ) -> Result<()> {
     check_dirs(options)?;
     options.check_rebasing()?;
-    let (pins, client) = (PinDir::open(options)?, Client::new(&options.client)?);
+    let pins = PinDir::open(options)?;
+    let client = Client::new(&options.client)?;
     // No progress bars: several would be drawn at once.
     let told = Forward::new(progress, |event| {
         matches!(event, ProgressEvent::Detail(_) | ProgressEvent::Warning(_)).then_some(event)
@@ -96,7 +97,8 @@ impl Keeper<'_, '_> {
     /// Works until the user interrupts it, or with `--once` until everything is done. Also ends when
     /// a loop has ended, which is by a panic.
     fn keep(&mut self, loops: &[ScopedJoinHandle<'_, ()>]) -> Result<()> {
-        let (board, progress) = (&self.run.board, self.run.progress);
+        let board = &self.run.board;
+        let progress = self.run.progress;
         self.teller.begin();
         while !progress.is_interrupted() && !loops.iter().any(ScopedJoinHandle::is_finished) {
             if self.run.update(|board| board.wants_look()) {
@@ -158,7 +160,8 @@ impl Keeper<'_, '_> {
     fn look(&mut self) -> Result<Observed> {
         let run = self.run;
         let seen = scan_names(&run.options.validator_dirs())?;
-        let (pinned, mut ready) = (run.pins.list_pinned()?, run.pins.list_ready(&self.ready)?);
+        let pinned = run.pins.list_pinned()?;
+        let mut ready = run.pins.list_ready(&self.ready)?;
         look_for_times(&mut ready, &self.ready);
         for unusable in ready.unusable() {
             run.progress.warn(&unusable.to_string());
@@ -169,7 +172,8 @@ impl Keeper<'_, '_> {
             entries.incremental_unix_seconds
         })?;
         self.ready = ready;
-        let (slot_time, epoch_schedule) = (self.ready.slot_time, self.ready.epoch_schedule);
+        let slot_time = self.ready.slot_time;
+        let epoch_schedule = self.ready.epoch_schedule;
         let ready = |archive: &Archive| PreparedArchive { archive: archive.clone(), slot_time, epoch_schedule };
         Ok(Observed {
             // A time in the future was written before the clock jumped back, and is ignored.
@@ -193,7 +197,8 @@ impl Keeper<'_, '_> {
             remove(&pins.pinned, &name.to_string())?;
         }
         for archive in chores.add {
-            let (name, identity) = (archive.name.clone(), FileIdentity::from(&archive));
+            let name = archive.name.clone();
+            let identity = FileIdentity::from(&archive);
             self.run.journal.change(|entries| entries.pins.insert(name.to_string(), identity))?;
             let pinned = pin(&archive, self.run)?;
             has_changed |= !matches!(pinned, PinResult::Gone | PinResult::NotNow);

@@ -145,7 +145,8 @@ impl PublishOptions {
 
     /// Checks the settings for rebasing.
     fn check_rebasing(&self) -> Result<()> {
-        let (onto, kept) = (self.rebase_onto, self.keep.rebased);
+        let onto = self.rebase_onto;
+        let kept = self.keep.rebased;
         if onto > kept {
             // Archives that are pruned would be made again.
             let message = format!("{onto} rebased archives are to be made of a full one, but only {kept} stay");

@@ -89,7 +89,9 @@ impl FileIdentity {
 
 impl From<&Archive> for FileIdentity {
     fn from(archive: &Archive) -> Self {
-        let (file, size_bytes, modified_ns) = (archive.file_id, archive.size_bytes, archive.modified_ns);
+        let file = archive.file_id;
+        let size_bytes = archive.size_bytes;
+        let modified_ns = archive.modified_ns;
         Self { device: file.device, inode: file.inode, size_bytes, modified_ns }
     }
 }
@@ -99,7 +101,8 @@ impl PublishJournal {
     pub fn open(dir: Arc<KeptDir>) -> Result<Self> {
         let mut entries = JournalEntries::default();
         if dir.found(NAME)?.is_some() {
-            let (path, mut text) = (dir.path_of(NAME), Vec::new());
+            let path = dir.path_of(NAME);
+            let mut text = Vec::new();
             dir.open_file(NAME)?.take(BYTES_MAX).read_to_end(&mut text).or_path("read", &path)?;
             entries = serde_json::from_slice(&text).map_err(|error| {
                 Error::damaged(format!("{} is not a journal of slotpress: {error}", path.shown()))

@@ -180,7 +180,8 @@ mod tests {
             let new_reading = read(&log, &new);
             let old_reading = read(&log, &old);
             let changes = Changes::of(&log, old_reading, new_reading, 2, 0).expect("compared");
-            let (old, new) = (newest(&old), newest(&new));
+            let old = newest(&old);
+            let new = newest(&new);
             let mut counts = ChangeCounts::default();
             let at = |marks: &Marks, (storage, _): (u32, u64), account: u8| {
                 is_marked(marks.of_storage(storage), u64::from(account) * 152)

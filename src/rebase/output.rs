@@ -66,7 +66,8 @@ impl OutputWriter<'_> {
     pub fn run(self, frames: &mut FramesOut<'_>) -> Result<RebasedTotals> {
         let Self { new, old, slots, places, changes, threads, progress } = self;
         let pool = Pool::start(threads)?;
-        let (buffer, outdated) = (Vec::new(), Vec::new());
+        let buffer = Vec::new();
+        let outdated = Vec::new();
         let mut output = NewStorages { frames, slots, buffer, outdated, pool, written: RebasedTotals::default() };
         let mut first_storage = 0;
         for (number, archive) in new.iter().enumerate() {
@@ -182,7 +183,8 @@ fn sum(pool: &Pool, records: &[u8]) -> StateSum {
     let records: Vec<_> = Records::new(records).collect();
     let sums = || {
         records.par_chunks(RECORDS).map(|records| {
-            let (mut lattice, mut lamports) = (LatticeAccumulator::new(), 0u128);
+            let mut lattice = LatticeAccumulator::new();
+            let mut lamports = 0u128;
             for record in records {
                 let header = RecordHeader::parse(record.header);
                 lattice.add(&header.account(record.data));
@@ -347,7 +349,8 @@ impl EntrySink for OutputSink<'_, '_, '_, '_> {
 
     fn content(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<()> {
         if self.walk.marks.is_some() {
-            let (output, storage) = (&mut self.output, self.visitor.storage());
+            let output = &mut self.output;
+            let storage = self.visitor.storage();
             return match &self.of {
                 WhichState::New(_) => self.walk.feed(bytes, &mut |record| output.record(record.header, record.data)),
                 WhichState::Old(closed) => self.walk.feed(bytes, &mut |record| {

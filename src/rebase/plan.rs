@@ -62,7 +62,8 @@ pub fn rebase<'a>(
         return Err(Error::usage(format!("{} is an incremental archive", input.onto.path.shown()))
             .with_hint("give a full archive to rebase onto"));
     }
-    let (full, onto) = (opened(input.new)?, opened(input.onto)?);
+    let full = opened(input.new)?;
+    let onto = opened(input.onto)?;
     let incremental = input.incremental.map(opened).transpose()?;
     let job = RebaseJob { options, full, incremental, onto, workers, progress };
     let newest = job.incremental.as_ref().unwrap_or(&job.full);
@@ -91,7 +92,9 @@ pub fn rebase<'a>(
     read_back(&sink, &name, options, progress)?;
     let (storages, tar_bytes) = storages_and_tar_bytes(&entries);
     let archive = NewArchive::publish(sink, name, storages, written, codec, &stopwatch, progress)?;
-    let (base_hash, changes, spilled_bytes) = (old.snapshot_hash(), changes.counts, *spilled_bytes);
+    let base_hash = old.snapshot_hash();
+    let changes = changes.counts;
+    let spilled_bytes = *spilled_bytes;
     Ok(RebaseReport { archive, base_hash, changes, input_bytes, new_bytes, tar_bytes, spilled_bytes })
 }
 
@@ -130,7 +133,8 @@ impl RebaseJob<'_> {
 
     /// Verifies both states while their records are logged, and compares them.
     fn compare(&self, spill_dir: &Path, unpacked_bytes: u64) -> Result<Compared> {
-        let (encoding, check) = (&self.options.encoding, &self.options.check);
+        let encoding = &self.options.encoding;
+        let check = &self.options.check;
         let room_bytes = typical_records(unpacked_bytes).saturating_mul(ITEM_BYTES);
         let log = StateLog::new(check.memory_bytes / 2, spill_dir, room_bytes)?;
         let within = &part_of(self.progress);
@@ -161,10 +165,12 @@ impl RebaseJob<'_> {
         let old_archive = self.reopened(&self.onto)?;
         let sink_path = sink.path();
         let mut writer = ArchiveWriter::new(sink.writer(encoding.io_policy.io_hint), &sink_path, &encoding.codec);
-        let (workers, is_unwanted) = (self.workers, AtomicBool::default());
+        let workers = self.workers;
+        let is_unwanted = AtomicBool::default();
         let written = reframe(&mut writer, encoding, workers, &is_unwanted, self.progress, |frames, reads| {
             let slots = SlotsBetween { old: old.slot, new: new.slot };
-            let (archives, places) = (&archives[..], new.places);
+            let archives = &archives[..];
+            let places = new.places;
             let writing = OutputWriter {
                 new: archives,
                 old: &old_archive,

@@ -49,7 +49,8 @@ impl BaseArchive {
         RecompressJob { options, progress, .. }: RecompressJob<'_>,
     ) -> Result<()> {
         progress.stage("Verifying", Some(self.length_bytes()));
-        let (failures, seen_slots) = (Failures::refusing(Rule::is_refused_of_source).below(true), SeenSlots::default());
+        let failures = Failures::refusing(Rule::is_refused_of_source).below(true);
+        let seen_slots = SeenSlots::default();
         let records = AccountsPass::new(accounts, &failures, Task::Add(None));
         let rules = ArchiveRules::of_archive(&self.archive, None, &seen_slots, &failures);
         let visitor = FirstPass { rules, records: Some(&records), has_sink: false };

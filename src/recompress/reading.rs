@@ -36,7 +36,8 @@ pub fn run(
     reads: &dyn Progress,
 ) -> Result<DecodedSource> {
     let options = job.options;
-    let (failures, seen_slots) = (Failures::refusing(Rule::is_refused_of_source), SeenSlots::default());
+    let failures = Failures::refusing(Rule::is_refused_of_source);
+    let seen_slots = SeenSlots::default();
     let rules = ArchiveRules::new(job.base_slot, false, input.length_bytes(), &seen_slots, &failures);
     let records = state.map(|accounts| AccountsPass::new(accounts, &failures, Task::Add(None)));
     let reader = FirstPass { rules, records: records.as_ref(), has_sink: true };

@@ -41,7 +41,8 @@ pub fn run<'a>(
     (wish, is_unwanted): (&dyn Progress, &AtomicBool),
     progress: &'a dyn Progress,
 ) -> Result<RecompressReport> {
-    let (stopwatch, encoding) = (Stopwatch::start(), &options.encoding);
+    let stopwatch = Stopwatch::start();
+    let encoding = &options.encoding;
     let workers = encoding.workers(decoding_side_bytes(encoding.frame_size_bytes))?;
     let base_slot = base_slot_of(&source, options)?;
     let checks_state = options.check.checks_state(base_slot.is_some() && options.base.is_none())?;
@@ -65,14 +66,16 @@ pub fn run<'a>(
     job.announce(&input, workers);
     let state = checks_state.then(|| job.new_state_check(&input, sink.file_path())).transpose()?;
     let (decoded, written) = job.write(&mut input, &mut sink, workers, state.as_ref(), is_unwanted)?;
-    let (slot, hash) = (decoded.bank.slot, decoded.bank.snapshot_hash());
+    let slot = decoded.bank.slot;
+    let hash = decoded.bank.snapshot_hash();
     let accounts = state.map(|state| job.finish_state(state, &decoded, &input, sink.file())).transpose()?;
     judge_expected(slot, hash, &options.check).map_err(|error| error.within_damaged(input.place()))?;
     warn_of_kind(&decoded, progress);
     let (storages, tar_bytes) = storages_and_tar_bytes(&decoded.entries);
     let name = ArchiveName { base_slot, slot, hash, extension };
     let archive = NewArchive::publish(sink, name, storages, written, &encoding.codec, &stopwatch, progress)?;
-    let (input_bytes, assurance) = (decoded.input_bytes, Assurance::new(accounts, false));
+    let input_bytes = decoded.input_bytes;
+    let assurance = Assurance::new(accounts, false);
     Ok(RecompressReport { archive, input_bytes, tar_bytes, assurance })
 }
 

@@ -39,7 +39,9 @@ impl RecompressJob<'_> {
         input: &RecompressInput<'_>,
         written_file: Option<&Unpublished>,
     ) -> Result<u64> {
-        let (options, base, progress) = (self.options, self.base, self.progress);
+        let options = self.options;
+        let base = self.base;
+        let progress = self.progress;
         let threads = options.encoding.threads;
         let is_storage = |entry: &&Entry| matches!(entry.kind, EntryKind::Storage { .. });
         let first_of_base = decoded.entries.iter().filter(is_storage).count() as u32;
@@ -53,7 +55,8 @@ impl RecompressJob<'_> {
             (None, RecompressInput::File { archive, .. }) => (archive.path_buf(), None),
             (None, RecompressInput::Stream { .. }) => return Err(pipe_to_pipe()),
         };
-        let (accounts, failures) = (&accounts, &Failures::refusing(Rule::is_refused_of_source));
+        let accounts = &accounts;
+        let failures = &Failures::refusing(Rule::is_refused_of_source);
         let checked = require_state(accounts, &decoded.bank, failures, threads, progress, &mut |task, wanted| {
             progress.stage("Subtracting", None);
             let records = AccountsPass::new(accounts, failures, task);

@@ -111,7 +111,9 @@ impl TargetIndex {
     /// Removes from the index what `keep` permits to remove once `coming` is added, and returns the
     /// names. Never removes the newest pair.
     fn prune(&mut self, keep: &Keep, coming: Option<&PreparedArchive>, now: SystemTime) -> Vec<String> {
-        let (archives, now_ns, stays) = (self.catalog.archives(), unix_ns(now), self.newest_pair());
+        let archives = self.catalog.archives();
+        let now_ns = unix_ns(now);
+        let stays = self.newest_pair();
         // A time in the future was written before the clock jumped back: the archive counts as old.
         let past = |ns: u64| if ns > now_ns { 0 } else { ns };
         let later = archives.iter().map(|it| Archive { modified_ns: past(it.modified_ns), ..it.clone() });
@@ -198,7 +200,8 @@ impl IndexedStore {
             let latest = self.store.get_small(LATEST_JSON, INDEX_BYTES_MAX, progress)?;
             let named = latest.as_ref().and_then(|latest| parse_list(&latest.bytes)).unwrap_or_default();
             let latest_is = latest.map_or(Condition::Absent, |latest| unchanged(latest.e_tag));
-            let (mut index, now) = (self.read(progress)?, clock::now());
+            let mut index = self.read(progress)?;
+            let now = clock::now();
             let coming = match step {
                 IndexStep::MakeRoom(ready) => Some(ready),
                 IndexStep::Add(ready) => {

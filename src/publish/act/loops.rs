@@ -39,7 +39,8 @@ pub fn maker(run: &PublishRun<'_>) {
 pub fn rebaser(run: &PublishRun<'_>) {
     while let Some((name, from, stop)) = run.wait(Board::begin_rebase) {
         run.progress.detail(&format!("rebasing: {name}"));
-        let (start, target) = (Instant::now(), run.options.targets.get(from));
+        let start = Instant::now();
+        let target = run.options.targets.get(from);
         let result = guarded(|| target.map_or(Ok(()), |target| rebase_from(target, &name, run, &stop)));
         if stop.is_interrupted() {
             run.progress.detail("no rebased archive is made: there is a newer full archive");
@@ -52,7 +53,9 @@ pub fn rebaser(run: &PublishRun<'_>) {
 /// Checks and recompresses a pinned archive. Fails with
 /// [`Damaged`](slotpress_base::ErrorKind::Damaged) if the archive is not sound.
 fn prepare(run: &PublishRun<'_>, name: &ArchiveName) -> Result<()> {
-    let (pins, options, progress) = (&run.pins, run.options, run.progress);
+    let pins = &run.pins;
+    let options = run.options;
+    let progress = run.progress;
     let mut how = options.recompress.clone();
     if name.base_slot.is_some() {
         let begun = Some(since_1970(now()).as_secs());
@@ -86,7 +89,8 @@ fn rebase_from(target: &Target, name: &ArchiveName, run: &PublishRun<'_>, cancel
     if let Err(error) = stand_back(NICENESS_MAX) {
         run.progress.warn(&format!("cannot lower the priority for rebasing: {error}"));
     }
-    let (progress, options) = (&cancel.with(run.progress), run.options);
+    let progress = &cancel.with(run.progress);
+    let options = run.options;
     let gone = || Error::failed(format!("its full archives are not in {target} any more"));
     let store = Store::open(target, &options.stores, &run.client)?;
     let index = IndexedStore::of(&store, false)?.ok_or_else(gone)?.read(progress)?;

@@ -78,7 +78,8 @@ impl PinDir {
         }
         for snapshots in options.validator_dirs() {
             if top.itself()?.device != KeptDir::open(&snapshots)?.itself()?.device {
-                let (here, there) = (path.shown(), snapshots.shown());
+                let here = path.shown();
+                let there = snapshots.shown();
                 return Err(Error::usage(format!(
                     "{here} is not on the file system of {there}: nothing can be pinned there"
                 ))
@@ -87,7 +88,9 @@ impl PinDir {
         }
         // Files are deleted below this directory, so symbolic links there are not followed.
         let below = |name: &str| top.open_or_make_dir(name, &mut || ()).map(Arc::new);
-        let (pinned, ready, quarantine) = (below(PINNED)?, below(READY)?, below(QUARANTINE)?);
+        let pinned = below(PINNED)?;
+        let ready = below(READY)?;
+        let quarantine = below(QUARANTINE)?;
         // Remove temporary files of a killed run now: they may be as long as archives, and this run
         // may never write one.
         [&pinned, &ready].into_iter().try_for_each(|dir| remove_stale_files(dir))?;
@@ -147,7 +150,8 @@ impl PinDir {
     /// Pins by a reflink; returns `None` if the file system has none. Meanwhile, holds the lock
     /// that Firedancer takes before it rewrites a file.
     fn clone_of(&self, archive: &Archive) -> Result<Option<PinResult>> {
-        let (name, path) = (archive.name.to_string(), archive.path());
+        let name = archive.name.to_string();
+        let path = archive.path();
         let source = match archive.open() {
             Ok((source, _)) => source,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Some(PinResult::Gone)),
@@ -203,7 +207,8 @@ impl PinDir {
 /// Gives the file of an archive, at `path` below `dir`, a second name in `to`. Returns false if
 /// another file has taken its place; that file gets no second name.
 pub fn link(dir: impl AsFd, path: &Path, archive: &Archive, to: &KeptDir) -> Result<rustix::io::Result<bool>> {
-    let (name, ours) = (archive.name.to_string(), archive.file_id);
+    let name = archive.name.to_string();
+    let ours = archive.file_id;
     if let Err(error) = linkat(dir, path, to, &name, AtFlags::empty()) {
         return Ok(Err(error));
     }
@@ -216,7 +221,8 @@ pub fn link(dir: impl AsFd, path: &Path, archive: &Archive, to: &KeptDir) -> Res
 
 /// True if the file system can make a copy that shares blocks.
 fn has_reflinks(dir: &Arc<KeptDir>) -> Result<bool> {
-    let (from, to) = (Unpublished::create_in(dir)?, Unpublished::create_in(dir)?);
+    let from = Unpublished::create_in(dir)?;
+    let to = Unpublished::create_in(dir)?;
     from.file().write_all(&[1; 4096]).or_path("write", from.path())?;
     share_blocks(&to, from.file(), to.path())
 }
@@ -280,7 +286,8 @@ fn refuse_within(dir: &KeptDir, above: &Path, whose: &str) -> Result<()> {
     if !dir.is_within(&above.itself()?)? {
         return Ok(());
     }
-    let (dir, above) = (dir.path().shown(), above.path().shown());
+    let dir = dir.path().shown();
+    let above = above.path().shown();
     let message = format!("{dir} is in {above}, {whose}: nothing else may be written there");
     Err(Error::usage(message).with_hint("give a directory outside of it"))
 }

@@ -145,7 +145,9 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
 
     fn delete_pending(&self, there: &IndexedStore, index: &TargetIndex) -> Result<()> {
         let pending = self.run.journal.read(|entries| entries.targets.get(&self.name).cloned());
-        let (mut names, mut left, mut failed) = (Vec::new(), BTreeSet::new(), None);
+        let mut names = Vec::new();
+        let mut left = BTreeSet::new();
+        let mut failed = None;
         for name in pending.unwrap_or_default().pending_deletes {
             match there.delete(index, &name, self.run.progress) {
                 Ok(true) => names.push(name),
@@ -184,7 +186,8 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
     /// file system, or the name is taken.
     fn link(&self, ready: &PreparedArchive) -> Result<bool> {
         let Some(dir) = self.store.dir() else { return Ok(false) };
-        let (path, to) = (ready.archive.path(), dir.path_of(ready.archive.name.to_string()));
+        let path = ready.archive.path();
+        let to = dir.path_of(ready.archive.name.to_string());
         match link(CWD, &path, &ready.archive, dir)? {
             Ok(true) => dir.sync().map(|()| true),
             Ok(false) => Err(changed(&path)),
@@ -221,7 +224,8 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
     }
 
     fn begin_or_resume(&self, ready: &PreparedArchive) -> Result<Upload> {
-        let (archive, name) = (&ready.archive, ready.archive.name.to_string());
+        let archive = &ready.archive;
+        let name = ready.archive.name.to_string();
         let key = self.store.shown(&name);
         if let Some(begun) = self.run.journal.read(|entries| entries.uploads.get(&key).cloned()) {
             let is_of_it = begun.of == archive.etag();
@@ -238,10 +242,14 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
 
     /// Sends what is left of the file, and records which parts have arrived.
     fn send_bytes(&self, upload: &mut Upload, ready: &PreparedArchive) -> Result<()> {
-        let (path, bytes, progress) = (ready.archive.path(), ready.archive.size_bytes, self.run.progress);
+        let path = ready.archive.path();
+        let bytes = ready.archive.size_bytes;
+        let progress = self.run.progress;
         let (file, _) = ready.archive.open().or_path("open", &path)?;
         let io_hint = self.run.options.recompress.encoding.io_policy.io_hint;
-        let (mut at, mut buffer, mut next_count) = (upload.resumed_bytes(), Vec::new(), 0);
+        let mut at = upload.resumed_bytes();
+        let mut buffer = Vec::new();
+        let mut next_count = 0;
         while at < bytes {
             if let Some(count) = upload.part_count().filter(|count| *count >= next_count) {
                 self.remember(ready, upload.state())?;

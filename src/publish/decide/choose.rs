@@ -144,7 +144,8 @@ impl Board<'_> {
     /// Archives of a kind that have their turn, and that a target will still want when everything
     /// ready is published; the newest comes last.
     fn wanted(&self, is_full: bool) -> Vec<&Archive> {
-        let (later, candidates) = (self.later(), self.candidates());
+        let later = self.later();
+        let candidates = self.candidates();
         let mut wanted = Vec::from_iter(candidates.into_values());
         wanted.retain(|it| it.is_full() == is_full && self.has_turn(&key(&it.name)));
         wanted.retain(|archive| later.iter().any(|target| target.wants(&archive.name)));
@@ -168,7 +169,8 @@ impl Board<'_> {
     }
 
     pub fn pins(&self) -> PinChanges {
-        let (candidates, next_full) = (self.candidates(), self.next(true));
+        let candidates = self.candidates();
+        let next_full = self.next(true);
         let preparing = self.preparing.as_ref().map(key);
         let mut needed = Vec::from_iter(preparing);
         let mut wanted = vec![self.wanted(true).pop(), next_full];
@@ -180,7 +182,9 @@ impl Board<'_> {
         // An archive that waits after failures is tried again, and stays pinned until then.
         needed.extend(wanted.into_iter().flatten().map(|archive| key(&archive.name)));
         let is_pinned = |needed: StateKey| self.facts.pinned.iter().any(|archive| key(&archive.name) == needed);
-        let (mut pins, mut bytes, mut stay) = (PinChanges::default(), 0u64, BTreeSet::new());
+        let mut pins = PinChanges::default();
+        let mut bytes = 0u64;
+        let mut stay = BTreeSet::new();
         for needed in needed {
             let Some(archive) = candidates.get(&needed).filter(|_| !stay.contains(&needed)) else { continue };
             let with_it = bytes.saturating_add(archive.size_bytes);
@@ -238,7 +242,8 @@ impl Board<'_> {
 
     /// Chooses a rebased archive for a target that has nothing else to publish.
     pub fn next_rebased(&self, target: &TargetState) -> Option<&ArchiveName> {
-        let (lacked, rebased) = (self.lacked_rebased(target), self.rebased_ready());
+        let lacked = self.lacked_rebased(target);
+        let rebased = self.rebased_ready();
         self.ready_names().find(|name| lacked.contains(&key(name)) && rebased.contains(&key(name)))
     }
 
@@ -249,7 +254,8 @@ impl Board<'_> {
 
     /// Ready archives that can be deleted, because no target wants them or newer ones are ready.
     pub fn unneeded(&self) -> Vec<&ArchiveName> {
-        let (mut wanted, rebased) = (BTreeSet::new(), self.rebased_ready());
+        let mut wanted = BTreeSet::new();
+        let rebased = self.rebased_ready();
         for target in &self.targets {
             wanted.extend(self.lacked_rebased(target).intersection(&rebased));
             let has = target.published();

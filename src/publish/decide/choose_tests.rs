@@ -62,7 +62,8 @@ fn prepared(state: &Board<'_>) -> Option<ArchiveName> {
 
 /// End of a preparation that failed.
 fn not_made(pinned: &Archive) -> EndedWork {
-    let (name, source) = (pinned.name.clone(), Some((FileIdentity::from(pinned), true)));
+    let name = pinned.name.clone();
+    let source = Some((FileIdentity::from(pinned), true));
     EndedWork { name, result: Err(Error::failed("a full disk")), elapsed: Duration::ZERO, source }
 }
 
@@ -237,7 +238,8 @@ fn the_next_full_archive_drops_rebased_ones() {
 
 #[test]
 fn only_a_directory_with_both_full_archives_is_read() {
-    let (fulls, lags) = ([full(100), full(200)], published(&[full(100)]));
+    let fulls = [full(100), full(200)];
+    let lags = published(&[full(100)]);
     let mut now = situation(&fulls, vec![published(&fulls), dir(&[full(200)])]);
     assert_eq!(at(&mut now, 1).to_rebase(), keys(&[]));
     now.targets = vec![published(&fulls), dir(&fulls), lags];
@@ -302,7 +304,8 @@ proptest! {
             now.options = leak(options().rebase_onto(count));
             now
         };
-        let (plain, mut now) = (situation(), situation());
+        let plain = situation();
+        let mut now = situation();
         while let Some(next) = now.to_rebase().last().copied() {
             let (base, slot, _) = next;
             prop_assert!(now.targets.iter().any(|target| target.can_rebase(&next)));
@@ -320,7 +323,8 @@ proptest! {
             let ordinary: BTreeSet<StateKey> = unneeded(&now).difference(&now.rebased_ready()).copied().collect();
             prop_assert_eq!(ordinary, unneeded(&plain));
             for at in 0..now.targets.len() {
-                let (target, of_plain) = (&now.targets[at], &plain.targets[at]);
+                let target = &now.targets[at];
+                let of_plain = &plain.targets[at];
                 prop_assert_eq!(now.next_to_publish(target), plain.next_to_publish(of_plain));
                 let mut left = count;
                 while !is_published && publish(&mut now, at).is_some() {

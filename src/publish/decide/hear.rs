@@ -93,7 +93,8 @@ impl Board<'_> {
 
     /// Handles the end of a preparation or a rebase.
     pub fn hear(&mut self, ended: EndedWork) {
-        let (state, name) = (key(&ended.name), ended.name);
+        let state = key(&ended.name);
+        let name = ended.name;
         match ended.source {
             Some(_) => self.preparing = None,
             None => self.rebasing = None,

@@ -492,7 +492,8 @@ impl<'a> World<'a> {
 #[test]
 fn ten_thousand_lives() {
     let number = |name: &str, default| std::env::var(name).map_or(default, |text| text.parse().expect("a number"));
-    let (first, lives) = (number("PUBLISH_SEED", 1), number("PUBLISH_LIVES", LIVES));
+    let first = number("PUBLISH_SEED", 1);
+    let lives = number("PUBLISH_LIVES", LIVES);
     std::thread::scope(|scope| {
         for thread in 0..4 {
             scope.spawn(move || (first..first + lives).filter(|seed| seed % 4 == thread).for_each(live));

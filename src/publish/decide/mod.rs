@@ -201,13 +201,15 @@ impl<'a> Board<'a> {
         let from = self.targets.iter().position(|target| target.can_rebase(&next))?;
         let stop = CancelToken::default();
         self.rebasing = Some((next, stop.clone()));
-        let ((base_slot, slot, hash), extension) = (next, self.options.recompress.encoding.codec.extension());
+        let (base_slot, slot, hash) = next;
+        let extension = self.options.recompress.encoding.codec.extension();
         Some((ArchiveName { base_slot, slot, hash, extension }, from, stop))
     }
 
     /// Takes what the keeper is to do. Stops a rebase whose result is not wanted any more.
     pub fn chores(&mut self) -> Chores {
-        let (mut pins, remove) = (self.pins(), self.to_remove());
+        let mut pins = self.pins();
+        let remove = self.to_remove();
         pins.drop.append(&mut self.stale);
         for name in pins.no_room {
             self.leave_out(name, "there is no room for its pin".to_string(), hint::MORE_PIN_BYTES);
@@ -238,7 +240,8 @@ impl<'a> Board<'a> {
     /// Returns true, and counts the target as busy, if its thread is to work: when nothing is known
     /// of it, or something is to be sent.
     pub fn begin_target(&mut self, at: usize) -> bool {
-        let (now, is_once) = (self.now, self.options.is_once);
+        let now = self.now;
+        let is_once = self.options.is_once;
         let Some(target) = self.targets.get(at) else { return false };
         let begins = target.retry.is_due(now)
             && !target.retry.is_given_up(is_once)

@@ -76,7 +76,8 @@ mod tests {
 
     #[test]
     fn an_archive_that_fails_lets_others_go_first_when_it_has_failed_often() {
-        let (mut retry, now) = (Retry::default(), Instant::now());
+        let mut retry = Retry::default();
+        let now = Instant::now();
         for failures in 1..=4 {
             assert_eq!(retry.failed(false, now), Some(RETRY_FIRST * (1 << (failures - 1))));
             assert_eq!(retry.lets_others_go(false, now), failures >= FAILURES_BEFORE_OTHERS);
@@ -88,7 +89,8 @@ mod tests {
 
     #[test]
     fn a_run_that_ends_by_itself_tries_once() {
-        let (mut retry, now) = (Retry::default(), Instant::now());
+        let mut retry = Retry::default();
+        let now = Instant::now();
         assert!(!retry.is_given_up(true));
         assert_eq!((retry.failed(true, now), retry.is_given_up(true)), (None, true));
         assert!(retry.lets_others_go(true, now) && retry.lets_others_go(true, now + RETRY_MAX));

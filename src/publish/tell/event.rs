@@ -117,8 +117,11 @@ pub fn state_of(archive: &Archive) -> &'static str {
 
 impl ReadyArchive {
     pub(crate) fn new(archive: &Archive, target: Option<String>, elapsed: Duration) -> Self {
-        let (name, root) = (archive.name.clone(), archive.hashes.map(|hashes| hashes.root));
-        let (state, bytes, rebased_on) = (state_of(archive), archive.size_bytes, archive.rebased_on());
+        let name = archive.name.clone();
+        let root = archive.hashes.map(|hashes| hashes.root);
+        let state = state_of(archive);
+        let bytes = archive.size_bytes;
+        let rebased_on = archive.rebased_on();
         Self { name, target, state, bytes, root, rebased_on, elapsed }
     }
 }

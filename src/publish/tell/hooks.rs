@@ -88,7 +88,8 @@ impl<'a> Hooks<'a> {
 
     /// Runs what waits, for as long as one hook may take. Returns the failures.
     pub fn end(&mut self, progress: &dyn Progress) -> Vec<Error> {
-        let (start, mut failures) = (Instant::now(), Vec::new());
+        let start = Instant::now();
+        let mut failures = Vec::new();
         while !self.is_idle() && !progress.is_interrupted() && start.elapsed() < self.timeout {
             failures.extend(self.poll().err());
             progress::wait(progress, if self.running.is_some() { HOOK_TICK } else { Duration::ZERO });
@@ -157,7 +158,8 @@ mod tests {
     #[test]
     fn variables_arrive_and_failures_are_told() {
         let dir = tempfile::tempdir().expect("a directory");
-        let (told, minute) = (dir.path().join("told"), HOOK_TIMEOUT);
+        let told = dir.path().join("told");
+        let minute = HOOK_TIMEOUT;
         let script = format!("printf '%s' \"$PUBLISH_MESSAGE$PUBLISH_TARGET\" > {}", told.shown());
         assert_eq!(run(dir.path(), &script, 1, minute), [""; 0]);
         assert_eq!(fs::read_to_string(told).expect("told"), "a $(touch x); b");

@@ -107,7 +107,8 @@ impl PublishMetrics {
         }
         REASONS.iter().for_each(|reason| drop(series.failures.get_or_create(&label("reason", reason))));
         let registry = registry("slotpress_publish", |registry| series.register(registry));
-        let (registry, targets) = (Mutex::new(registry), Mutex::new(targets));
+        let registry = Mutex::new(registry);
+        let targets = Mutex::new(targets);
         Self { series, registry, targets, start: Instant::now(), alert_after }
     }
 

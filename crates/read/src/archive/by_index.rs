@@ -39,7 +39,8 @@ pub fn read_by_index(
     let reading = IndexReader::new(archive, tail, pass, visitor)?;
     let new_worker = || {
         let records = visitor.records().map(|records| records.new_worker());
-        let (decoder, walker) = (FrameDecoder::new()?, RecordWalker::default());
+        let decoder = FrameDecoder::new()?;
+        let walker = RecordWalker::default();
         let mut worker = FrameReader { decoder, compressed: Vec::new(), records, walker };
         let reading = &reading;
         Ok(move |item: Ahead<'_, FrameItem>, content: &mut Vec<u8>| reading.read_frame(item, &mut worker, content))
@@ -149,7 +150,8 @@ impl<'a> IndexReader<'a> {
         slotpress_base::threads::panic_point("frame by index");
         self.visitor.check()?;
         let item = item.read(&mut worker.compressed)?;
-        let (number, frame) = (item.number, item.frame);
+        let number = item.number;
+        let frame = item.frame;
         let bytes = worker.compressed.as_slice();
         let decoded =
             self.check_header(number, &frame, bytes).and_then(|()| decode(&mut worker.decoder, &frame, bytes, content));
@@ -174,7 +176,8 @@ impl<'a> IndexReader<'a> {
     /// Shows the frame header to the visitor and checks it against the seek table.
     fn check_header(&self, number: usize, frame: &DataFrame, bytes: &[u8]) -> Result<()> {
         let start = parse_frame_start(bytes).map_err(|error| error.at_offset(frame.offset_bytes))?;
-        let (number, offset_bytes) = (Some(number as u64), frame.offset_bytes);
+        let number = Some(number as u64);
+        let offset_bytes = frame.offset_bytes;
         self.visitor.frame(SeenFrame { number, offset_bytes, start, is_index: false })?;
         match start {
             FrameStart::Zstd(header)

@@ -160,7 +160,8 @@ mod tests {
     #[test]
     fn plain_cuts() {
         use slotpress_format::skippable_frame;
-        let (mut marked, mut ends) = (Vec::new(), vec![]);
+        let mut marked = Vec::new();
+        let mut ends = vec![];
         for part in tar(&[7; 5000]).chunks(1000) {
             let frame = zstd::bulk::compress(part, 1).expect("compresses");
             for frame in [skippable_frame(0, &(frame.len() as u32).to_le_bytes()).expect("small"), frame] {

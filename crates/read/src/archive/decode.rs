@@ -26,7 +26,8 @@ pub fn decode_in_order<'a>(
 ) -> Result<()> {
     let recycler = Recycler::default();
     let new_worker = || {
-        let (mut decoder, recycler) = (FrameDecoder::new()?, recycler.clone());
+        let mut decoder = FrameDecoder::new()?;
+        let recycler = recycler.clone();
         Ok(move |piece: StreamPiece, to: &mut Vec<u8>| decoder.decode_piece(piece, &recycler, to))
     };
     let mut pieces: Box<dyn Iterator<Item = Result<StreamPiece>> + Send + '_> = match compression {

@@ -141,7 +141,9 @@ fn read_by_index(archive: &OpenArchive, tail: &Tail) -> Option<(Entry, Vec<u8>)>
 /// Finds the bank file's entry by decoding the beginning of the archive; `None` if the entry is not
 /// there.
 fn in_order(archive: &OpenArchive) -> Result<Option<(Entry, Vec<u8>)>> {
-    let (mut bank, mut front, mut is_over) = (None, Vec::new(), false);
+    let mut bank = None;
+    let mut front = Vec::new();
+    let mut is_over = false;
     let mut parser = EntryParser::new();
     decode_until(archive, &mut |bytes| {
         parser.feed(bytes, &mut |event| {

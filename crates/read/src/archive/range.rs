@@ -17,7 +17,9 @@ pub fn read_range(archive: &OpenArchive, mut offset_bytes: u64, mut to: &mut [u8
     let mut frames = archive.tail.as_ref().map(|tail| tail.frames.as_slice()).unwrap_or_default().iter();
     let pieces = PieceReader::new(archive.source.as_ref(), archive.io_policy.io_hint);
     let mut decoder = FrameDecoder::new()?;
-    let (mut compressed, mut content, mut end) = (Vec::new(), Vec::new(), 0u64);
+    let mut compressed = Vec::new();
+    let mut content = Vec::new();
+    let mut end = 0u64;
     while !to.is_empty() {
         let frame = frames.next().ok_or_else(contradiction)?;
         let start = end;

@@ -121,7 +121,8 @@ impl FrameWalk<'_> {
 
     /// Checks that the last frame ends with the zeros that end a tar stream.
     fn check_end(&self, frame: Range<u64>, content_bytes_max: u64) -> Result<()> {
-        let (start, length) = (frame.start, frame.end.saturating_sub(frame.start));
+        let start = frame.start;
+        let length = frame.end.saturating_sub(frame.start);
         // zstd never compresses to more than this bound. A longer frame is not decoded.
         if length > zstd_safe::compress_bound(to_usize(content_bytes_max)) as u64 {
             return Ok(());

@@ -295,7 +295,8 @@ mod tests {
         fn streams_of_many_frames(
             frames in proptest::collection::vec((proptest::collection::vec(any::<u8>(), 0..5000), 0u8..4), 0..6),
         ) {
-            let (mut stream, mut expected) = (Vec::new(), Vec::new());
+            let mut stream = Vec::new();
+            let mut expected = Vec::new();
             for (content, kind) in frames {
                 match kind {
                     0 => stream.extend(zstd::bulk::compress(&content, 1).expect("compresses")),

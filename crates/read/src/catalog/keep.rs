@@ -36,7 +36,8 @@ pub struct Keep {
 impl Keep {
     /// Keeps the newest archives of each kind.
     pub fn new(full: usize, incremental: usize) -> Self {
-        let (rebased, within) = (usize::MAX, Duration::ZERO);
+        let rebased = usize::MAX;
+        let within = Duration::ZERO;
         Self { full, incremental, rebased, within, daily: 0, weekly: 0, epoch_ends: 0, bytes_max: None }
     }
 }

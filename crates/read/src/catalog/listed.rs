@@ -87,7 +87,8 @@ pub fn parse_list(document: &[u8]) -> Option<ArchiveList> {
     });
     let told = list.slot_ms.zip(list.slot_time_source);
     let slot_time = told.and_then(|(slot_ms, source)| SlotTime::new(Duration::from_millis(slot_ms), source));
-    let (slot_time, epoch_schedule) = (slot_time.unwrap_or_default(), list.epoch_schedule);
+    let slot_time = slot_time.unwrap_or_default();
+    let epoch_schedule = list.epoch_schedule;
     Some(ArchiveList { archives: listed.collect(), slot_time, epoch_schedule })
 }
 

@@ -58,7 +58,8 @@ impl Partial {
     /// # Errors
     /// The file system refuses.
     pub fn remove(&self) -> Result<bool> {
-        let (dir, name) = (KeptDir::open(&self.dir)?, self.file_name());
+        let dir = KeptDir::open(&self.dir)?;
+        let name = self.file_name();
         let file = dir.open_file(&name)?;
         if try_lock(&file).or_path("lock", &self.path())? == Locked::Busy {
             return Ok(false);

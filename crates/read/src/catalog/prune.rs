@@ -17,7 +17,8 @@ use super::{Archive, Catalog, scan};
 /// incremental archive whose full one is present, with that full one. Results of `rebase` do not
 /// keep their full archive, and are deleted with it.
 pub fn plan_prune(catalog: &Catalog, keep: &Keep, now_ns: u64) -> Vec<Option<KeepReason>> {
-    let (archives, last_pair) = (catalog.archives(), last_pair(catalog));
+    let archives = catalog.archives();
+    let last_pair = last_pair(catalog);
     let newest_slot = last_pair.iter().map(|name| name.slot).max().unwrap_or_default();
     let mut reasons = by_periods(catalog, keep, newest_slot);
     // The catalog sorts incremental archives by base slot first; here, only their own slot counts.
@@ -64,7 +65,8 @@ fn drop_rebased_with_base(archives: &[Archive], reasons: &mut [Option<KeepReason
         let fulls = archives.iter().zip(&*reasons).filter(|(one, reason)| one.is_full() && reason.is_some() == stays);
         fulls.map(|(archive, _)| archive.name.slot).collect()
     };
-    let (going, staying) = (slots_of_fulls(false), slots_of_fulls(true));
+    let going = slots_of_fulls(false);
+    let staying = slots_of_fulls(true);
     for (archive, reason) in archives.iter().zip(reasons) {
         let base_goes = archive.name.base_slot.is_some_and(|base| going.contains(&base) && !staying.contains(&base));
         if archive.is_rebased() && base_goes {

@@ -66,7 +66,8 @@ fn judged(dirs: &[PathBuf], known: &Catalog) -> Result<(Vec<Archive>, Vec<Unusab
     let known_usable: HashMap<PathBuf, &Archive> = known.archives.iter().map(|one| (one.path(), one)).collect();
     let known_unusable: HashMap<PathBuf, &UnusableFile> =
         known.unusable.iter().map(|one| (one.archive.path(), one)).collect();
-    let (mut archives, mut unusable) = (Vec::new(), Vec::new());
+    let mut archives = Vec::new();
+    let mut unusable = Vec::new();
     for archive in archives_of(dirs)? {
         let path = archive.path();
         let is_same = |other: &Archive| {
@@ -153,7 +154,8 @@ pub fn look_for_reasons(catalog: &mut Catalog, dirs: &[PathBuf]) {
 
 fn index_of(dir: &Path) -> Option<ArchiveList> {
     let (below, name) = LISTING_PATH.trim_start_matches('/').rsplit_once('/')?;
-    let (file, mut document) = (KeptDir::open(&dir.join(below)).ok()?.open_file(name).ok()?, Vec::new());
+    let file = KeptDir::open(&dir.join(below)).ok()?.open_file(name).ok()?;
+    let mut document = Vec::new();
     file.take(INDEX_BYTES_MAX).read_to_end(&mut document).ok()?;
     parse_list(&document)
 }
@@ -187,7 +189,8 @@ fn list(dir: &Path, is_remote: bool, fd: &OwnedFd, found: &mut Vec<Archive>) -> 
             return Err(Error::failed(format!("{} holds more than {ARCHIVES_MAX} archives", dir.shown()))
                 .with_hint("give the directory that a validator writes its archives to"));
         }
-        let (modified_ns, file_id) = (modified_ns(&stat), file_id(&stat));
+        let modified_ns = modified_ns(&stat);
+        let file_id = file_id(&stat);
         let archive = Archive::of_server(name, dir, stat.st_size.try_into().unwrap_or_default());
         found.push(Archive { is_remote, modified_ns, file_id, ..archive });
     }

@@ -136,7 +136,8 @@ proptest! {
             let kept = others().filter(|(archive, reason)| archive.is_full() == is_full && reason.is_some()).count();
             (all, kept)
         };
-        let ((fulls, fulls_kept), (incrementals, incrementals_kept)) = (count(true), count(false));
+        let (fulls, fulls_kept) = count(true);
+        let (incrementals, incrementals_kept) = count(false);
         let as_many = fulls_kept >= full.min(fulls) && incrementals_kept >= incremental.min(incrementals);
         prop_assert!(bytes_max.is_some() || as_many);
         if let Some(choice) = catalog.choice() {
@@ -249,7 +250,8 @@ fn kept_slots(catalog: &Catalog, keep: &Keep) -> Vec<(u64, KeepReason)> {
 #[test]
 fn days_weeks_and_epochs() {
     use KeepReason::*;
-    let (catalog, none) = (of_three_weeks(), Keep::new(0, 0));
+    let catalog = of_three_weeks();
+    let none = Keep::new(0, 0);
     let pair = |reason| vec![(300, LastPair), (310, reason)];
     let more = [(210, Daily), (90, Base), (94, Daily)];
     let kept = |keep: Keep| kept_slots(&catalog, &keep);

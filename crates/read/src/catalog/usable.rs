@@ -36,7 +36,9 @@ pub fn judge(source: &dyn Source) -> Result<Option<FrameHashes>, FileFault> {
     if let Some(tail) = tail
         && let Some(hashes) = tail.hashes
     {
-        let (root, offset_bytes, frames) = (hashes.root, hashes.offset_bytes, hashes.frames.len() as u64);
+        let root = hashes.root;
+        let offset_bytes = hashes.offset_bytes;
+        let frames = hashes.frames.len() as u64;
         let rebased_on = rebased_on(&tail.index.settings).and_then(|hash| hash.parse().ok());
         return Ok(Some(FrameHashes { root, offset_bytes, frames, rebased_on }));
     }

@@ -132,7 +132,8 @@ impl AccountSearch {
         let mut round_bytes = ROUND_BYTES.saturating_mul(threads as u64);
         while self.found.lock().is_none() && !left.is_empty() {
             let mut wanted = HashSet::new();
-            let (mut bytes, mut last_slot) = (0u64, None);
+            let mut bytes = 0u64;
+            let mut last_slot = None;
             // Storages of one slot are searched in one round, since the last record in them counts.
             while let Some((number, slot, content_bytes)) =
                 left.pop_if(|(_, slot, _)| bytes < round_bytes || last_slot == Some(*slot))

@@ -184,7 +184,8 @@ struct OwnerTallyWorker<'a> {
 impl StateWorker for OwnerTallyWorker<'_> {
     fn record(&mut self, _: StorageRef, record: &Record<'_>, is_superseded: bool) -> Result<()> {
         let header = record.header;
-        let (owner, part) = (Address(header.owner), &mut self.part);
+        let owner = Address(header.owner);
+        let part = &mut self.part;
         if self.tally.owner.is_some_and(|wanted| wanted != owner) {
             return Ok(());
         }

@@ -167,7 +167,8 @@ pub fn check_pair(full: &NamedArchive, incremental: &NamedArchive) -> Result<()>
     judge_pair(full.into(), incremental.into(), &failures)?;
     let opened = [full, incremental].map(|named| named.open(&IoPolicy::default()));
     let [full, incremental] = opened.each_ref().map(|opened| opened.as_ref().map_err(Error::clone));
-    let (full, incremental) = (full?, incremental?);
+    let full = full?;
+    let incremental = incremental?;
     if full.source.is_stream() || incremental.source.is_stream() {
         return Ok(());
     }
@@ -190,7 +191,8 @@ pub fn inspect_archive(input: &NamedArchive, threads: usize, progress: &dyn Prog
 }
 
 fn inspect_open(archive: &OpenArchive, threads: usize, progress: &dyn Progress) -> Result<ArchiveInspection> {
-    let (failures, seen_slots) = (Failures::new(), SeenSlots::default());
+    let failures = Failures::new();
+    let seen_slots = SeenSlots::default();
     let rules = ArchiveRules::of_archive(archive, archive.base_slot(), &seen_slots, &failures);
     let inspector = Inspector { rules, has_tail: archive.tail.is_some() };
     progress.stage("Inspecting", archive.tail.is_none().then_some(archive.length_bytes()));
@@ -300,7 +302,8 @@ pub fn inspect_ledger(
     progress.stage("Inspecting", None);
     let is_in_use = ledger_lock_holder(&paths.ledger).map(|holder| holder.is_some());
     let snapshot = find_bank_snapshot(paths, slot, threads)?;
-    let (path, layout) = (snapshot.dir.clone(), snapshot.layout.as_str());
+    let path = snapshot.dir.clone();
+    let layout = snapshot.layout.as_str();
     let file_bytes = snapshot.storages.iter().map(StorageFile::disk_bytes).sum();
     let split_storages = snapshot.storages.iter().filter(|storage| storage.is_split()).count() as u64;
     let listed = snapshot.storages.len() as u64;

@@ -132,7 +132,8 @@ struct VisitingWorker<'a, F, V: AccountVisitor> {
 
 impl<F, V: AccountVisitor> StateWorker for VisitingWorker<'_, F, V> {
     fn record(&mut self, storage: StorageRef, record: &Record<'_>, is_superseded: bool) -> Result<()> {
-        let (header, data) = (record.header, record.data);
+        let header = record.header;
+        let data = record.data;
         let Some(visitor) = self.visitor.as_mut().filter(|_| !is_superseded && header.lamports > 0 && !self.has_failed)
         else {
             return Ok(());

@@ -37,7 +37,8 @@ impl Plan {
             Some((self.storage(number)?, offset.saturating_sub(BLOCK_BYTES), part_bytes))
         });
         // The frame may hold little more than the end of its first storage: look at the second one.
-        let (first, second) = (parts.next(), parts.next());
+        let first = parts.next();
+        let second = parts.next();
         second.or(first).is_some_and(|(storage, offset, bytes)| self.is_cold_storage(storage, offset, bytes))
     }
 
@@ -62,7 +63,8 @@ impl Plan {
     /// Numbers of the entries in a frame: each with the offset in the entry (from the start of its
     /// header) at which its part in the frame begins, and the length of that part.
     fn parts_of(&self, span: &FrameSpan) -> impl Iterator<Item = (usize, u64, u64)> {
-        let (mut offset, mut left) = (span.offset_bytes, span.length_bytes);
+        let mut offset = span.offset_bytes;
+        let mut left = span.length_bytes;
         (to_usize(span.first_entry)..).map_while(move |number| {
             let entry = self.entry(number).filter(|_| left > 0)?;
             let part_bytes = entry.tar_bytes().saturating_sub(offset).min(left);

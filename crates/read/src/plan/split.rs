@@ -205,7 +205,8 @@ impl<'a> SplitStorage<'a> {
             let mut read = |to: &mut [u8], offset| meta.read_at(to, offset);
             let passed = obsolete.partition_point(|item| item.offset < range.first);
             let mut obsolete = ObsoleteEntries(obsolete.get(passed..).unwrap_or_default());
-            let (mut piece, mut window) = (SplitPiece { offset, to }, Vec::new());
+            let mut piece = SplitPiece { offset, to };
+            let mut window = Vec::new();
             let mut walk = MetaWalk::new(range, &mut window, &mut read);
             let mut at = from.entry_offset;
             while at < end {

@@ -33,7 +33,8 @@ fn file_header(magic: &[u8; 16]) -> Vec<u8> {
 }
 
 fn make(accounts: &[Account]) -> Made {
-    let (meta, data) = (file_header(b"agave meta file\0"), file_header(b"agave data file\0"));
+    let meta = file_header(b"agave meta file\0");
+    let data = file_header(b"agave data file\0");
     let mut made = Made { meta, data, obsolete: Vec::new(), entry: Vec::new() };
     for (number, Account { data_len, is_obsolete }) in accounts.iter().enumerate() {
         let Made { meta, data, obsolete, entry } = &mut made;

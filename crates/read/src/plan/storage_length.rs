@@ -39,7 +39,8 @@ pub fn read_obsolete(
         format,
         &|slot, id| find(slot, id).and_then(|at| storages.get(at)).copied(),
         &mut |found| {
-            let (slot, id) = (found.slot, found.id);
+            let slot = found.slot;
+            let id = found.id;
             let wrong = |why: &str| Error::damaged(format!("{}: storage {slot}.{id} {why}", path.shown()));
             let Some(obsolete) = find(slot, id).and_then(|at| obsolete.get_mut(at)) else {
                 let error = wrong("has obsolete records, but is not there");

@@ -125,7 +125,8 @@ pub fn judge_name(archive: &OpenArchive, bank: Option<&BankFile>, failures: &Fai
     }
     let extension = archive.compression.extension();
     if extension != name.extension {
-        let (expected, found) = (name.extension.as_str(), extension.as_str());
+        let expected = name.extension.as_str();
+        let found = extension.as_str();
         failures.add(Rule::ExtensionWrong, expected, found)?;
     }
     if let Some(rule) = broken_by(extension) {
@@ -136,7 +137,8 @@ pub fn judge_name(archive: &OpenArchive, bank: Option<&BankFile>, failures: &Fai
         return Ok(());
     };
     if name.slot != bank.slot {
-        let (expected, found) = (format!("slot {}", name.slot), format!("slot {}", bank.slot));
+        let expected = format!("slot {}", name.slot);
+        let found = format!("slot {}", bank.slot);
         failures.add(Rule::NameMismatch, expected, found)?;
     }
     let hash = bank.snapshot_hash();

@@ -63,7 +63,8 @@ impl EntryChecker {
             EntryKind::SlotDir(slot) => {
                 let other = self.bank_slot().or(self.dir_slot.replace(slot)).filter(|other| *other != slot);
                 if let Some(other) = other {
-                    let (expected, found) = (format!("snapshots/{other}/ only"), format!("snapshots/{slot}/ too"));
+                    let expected = format!("snapshots/{other}/ only");
+                    let found = format!("snapshots/{slot}/ too");
                     failures.add_at(Rule::DuplicateEntry, &FailurePlace::entry(entry.kind), expected, found)?;
                 }
             }
@@ -223,7 +224,8 @@ mod tests {
             checker(9, entries, seen, &failures).judge_shared_slot(Some(bank), &failures).expect("collected");
             rules(&failures)
         };
-        let (own, with_another) = ([(9, 1, 136), (9, 2, 136)], [(9, 1, 136), (9, 2, 136), (8, 3, 136)]);
+        let own = [(9, 1, 136), (9, 2, 136)];
+        let with_another = [(9, 1, 136), (9, 2, 136), (8, 3, 136)];
         assert_eq!(of(&own, &[], &firedancer), [(Rule::SharedSlot, 1)]);
         assert_eq!(of(&own, &[], &agave), [(Rule::DuplicateStorage, 1)]);
         assert_eq!(of(&with_another, &[], &firedancer), [(Rule::DuplicateStorage, 1)]);

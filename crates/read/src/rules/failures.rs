@@ -282,7 +282,8 @@ mod tests {
 
     #[test]
     fn absorbed_failures_are_added() {
-        let (one, other) = (Failures::new(), Failures::new());
+        let one = Failures::new();
+        let other = Failures::new();
         let add = |failures: &Failures, entry: &str| {
             failures.add_at(Rule::BankHash, &FailurePlace::entry(entry), "", "another").expect("collected");
         };

@@ -85,7 +85,8 @@ pub fn judge_pair(full: PairMember<'_>, incremental: PairMember<'_>, failures: &
     if let (Some(expected), Some(hash)) = (rebased_on(incremental.settings), full.hash)
         && expected != hash.to_string()
     {
-        let (expected, found) = (format!("a full archive of hash {expected}"), format!("one of hash {hash}"));
+        let expected = format!("a full archive of hash {expected}");
+        let found = format!("one of hash {hash}");
         failures.add(Rule::BaseMismatch, expected, found)?;
     }
     full.bank.zip(incremental.bank).map_or(Ok(()), |(bank, newer)| judge_chains(bank, newer, failures))
@@ -128,7 +129,8 @@ pub fn judge_order(old: &BankFile, new: &BankFile) -> Result<()> {
 
 /// Error for a full and an incremental archive in the wrong order.
 fn swapped(first: &Path, second: &Path) -> Error {
-    let (first, second) = (first.shown(), second.shown());
+    let first = first.shown();
+    let second = second.shown();
     Error::usage(format!("the two archives are swapped: {first} is the incremental one, {second} the full one"))
         .with_hint("give the full archive first, then the incremental one")
 }

@@ -166,7 +166,8 @@ pub fn judge_expectations(
     failures: &Failures,
 ) -> Result<()> {
     if let Some(slot) = options.expect_slot.filter(|slot| *slot != found_slot) {
-        let (expected, found) = (format!("slot {slot}"), format!("slot {found_slot}"));
+        let expected = format!("slot {slot}");
+        let found = format!("slot {found_slot}");
         failures.add(Rule::NotExpected, expected, found)?;
     }
     match options.expect_hash.filter(|hash| *hash != found_hash) {

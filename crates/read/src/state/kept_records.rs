@@ -102,7 +102,8 @@ mod tests {
     proptest! {
         #[test]
         fn the_table_is_as_large_as_it_must_be(memory_bytes in 0u64..1 << 40, records: u64) {
-            let (bytes, needed) = (table_words(memory_bytes, records) * 8, (records / 8).saturating_mul(10));
+            let bytes = table_words(memory_bytes, records) * 8;
+            let needed = (records / 8).saturating_mul(10);
             prop_assert!(bytes <= memory_bytes.max(8 << 20) && bytes <= needed.max(8 << 10));
             prop_assert!(bytes * 2 > needed.min(memory_bytes), "at least half of what is needed, since the length is a power of two");
         }
@@ -123,7 +124,8 @@ mod tests {
         for number in 0..2000u32 {
             let mut key = [0; 32];
             key[..4].copy_from_slice(&number.to_le_bytes());
-            let (print, header) = (printer.of(&key), header(u64::from(number)));
+            let print = printer.of(&key);
+            let header = header(u64::from(number));
             let offset_bytes = 8 * u64::from(number);
             for storage in [9, 5] {
                 kept_records.look_at(storage, &print, &Record { offset_bytes, header: &header, data: &data });

@@ -120,7 +120,8 @@ impl<'a> AccountsWorker<'a> {
 
     /// Logs a record, unless a newer archive is known to hold its account.
     fn log(&mut self, record: &Record<'_>, is_added: bool) {
-        let (storage, is_tombstone) = (self.storage, record.header.lamports == 0);
+        let storage = self.storage;
+        let is_tombstone = record.header.lamports == 0;
         let fingerprint = self.accounts.printer.of(&record.header.pubkey);
         self.sums.records += 1;
         self.sums.tombstones += u64::from(is_tombstone);

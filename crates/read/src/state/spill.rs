@@ -27,7 +27,8 @@ pub struct Spill {
 impl Spill {
     /// Prepares a file in `dir`, where `room_bytes` must be free when the file is made.
     pub fn new(dir: &Path, room_bytes: u64) -> Self {
-        let (file, bytes) = (Mutex::default(), AtomicU64::new(0));
+        let file = Mutex::default();
+        let bytes = AtomicU64::new(0);
         Self { dir: dir.to_path_buf(), room_bytes, file, bytes, purpose: "finding superseded records", watch: None }
     }
 
@@ -70,7 +71,8 @@ impl Spill {
     /// free nothing.
     pub(super) fn check_room(&self) -> Result<()> {
         if is_in_memory(&self.dir)? {
-            let (room, dir) = (quantity::bytes(self.room_bytes), self.dir.shown());
+            let room = quantity::bytes(self.room_bytes);
+            let dir = self.dir.shown();
             let about = if self.watch.is_none() { format!("about {room}, ") } else { String::new() };
             let purpose = self.purpose;
             let message = format!("{purpose} takes {about}more than the memory limit, and {dir} is in memory too");

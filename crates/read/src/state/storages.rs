@@ -78,7 +78,8 @@ fn read_storages(
     let is_wanted = |(number, _): &(u32, _)| wanted.is_none_or(|wanted| wanted.contains(number));
     let storages = (0..).zip(&plan.storages).filter(is_wanted);
     let new_worker = || {
-        let (mut worker, mut walker) = (visitor.new_worker(), RecordWalker::default());
+        let mut worker = visitor.new_worker();
+        let mut walker = RecordWalker::default();
         Ok(move |mut ahead: Ahead<'_, (u32, &PlannedStorage)>, buffer: &mut Vec<u8>| {
             let (number, storage) = *ahead.item();
             let storage_ref = StorageRef { number, slot: storage.file.slot, id: storage.file.id };

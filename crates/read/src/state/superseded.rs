@@ -81,7 +81,10 @@ pub fn is_listed(list: &[RecordVersion], fingerprint: &Fingerprint) -> bool {
 /// the slot of a storage. Tombstones are only marked if `marks_tombstones` is true.
 pub fn superseded_among(sorted: &[RecordVersion], slot_of: &dyn Fn(u32) -> u64, marks_tombstones: bool) -> FoundAmong {
     slotpress_base::threads::panic_point("sorting");
-    let (mut records, mut duplicates, mut count, mut accounts) = (Vec::new(), Vec::new(), 0, 0);
+    let mut records = Vec::new();
+    let mut duplicates = Vec::new();
+    let mut count = 0;
+    let mut accounts = 0;
     for versions in sorted.chunk_by(|one, other| one.fingerprint == other.fingerprint) {
         if let [only] = versions {
             accounts += u64::from(!only.is_tombstone());

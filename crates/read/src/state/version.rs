@@ -146,7 +146,9 @@ pub fn group_by_account<T: LogItem>(chunks: &[Vec<T>], items: &mut Vec<T>) {
         sort_each(items, &ends);
         return;
     }
-    let (mut part, mut inner_ends, mut start) = (Vec::new(), Vec::new(), 0);
+    let mut part = Vec::new();
+    let mut inner_ends = Vec::new();
+    let mut start = 0;
     for end in ends {
         let bucket = &mut items[start..end as usize];
         start = end as usize;

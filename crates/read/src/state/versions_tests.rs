@@ -77,7 +77,8 @@ fn spilling_loses_nothing() {
     let is_bounded =
         |partition: &Mutex<Partition<RecordVersion>>| partition.lock().chunks.iter().all(|it| it.len() <= CHUNK_ITEMS);
     assert!(log.partitions.iter().all(is_bounded));
-    let (mut superseded, mut found) = (0, 0);
+    let mut superseded = 0;
+    let mut found = 0;
     log.find_superseded(2, &by_storage, &mut |round| {
         superseded += round.records.count();
         found += round.accounts;

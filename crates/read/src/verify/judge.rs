@@ -43,7 +43,9 @@ fn read_again(
     job: &VerifyJob<'_>,
 ) -> Result<()> {
     let VerifyJob { options, visitor, progress, .. } = *job;
-    let (bank, failures, threads) = (newest.bank.as_ref(), &newest.failures, options.threads);
+    let bank = newest.bank.as_ref();
+    let failures = &newest.failures;
+    let threads = options.threads;
     if let Some(why) = options.why_not_state() {
         failures.skip(Check::State, why);
     }
@@ -110,7 +112,8 @@ fn report_on(read: Vec<VerifiedPart>, accounts: &StateBuilder, job: &VerifyJob<'
     let mut counts = Counts::default();
     read.iter().for_each(|one| add_part(&mut counts, one));
     counts.add_state(&accounts.sums(), accounts.spilled_bytes());
-    let (mut failures, mut paths) = (Failures::new(), Vec::new());
+    let mut failures = Failures::new();
+    let mut paths = Vec::new();
     let names = own_names(&read);
     for one in read {
         match one.storages {
@@ -159,7 +162,8 @@ fn own_names(read: &[VerifiedPart]) -> Vec<(PathBuf, ArchiveName)> {
     let name_of = |(number, one): (usize, &VerifiedPart)| {
         let base = read.get(number.saturating_add(1)).and_then(|base| base.bank.as_ref());
         let base_slot = one.base_slot().or(base.map(|bank| bank.slot));
-        let (bank, extension) = (one.bank.as_ref()?, one.archive()?.compression.extension());
+        let bank = one.bank.as_ref()?;
+        let extension = one.archive()?.compression.extension();
         let name = ArchiveName { base_slot, slot: bank.slot, hash: bank.snapshot_hash(), extension };
         Some((one.facts.path.clone(), name))
     };

@@ -60,7 +60,8 @@ impl VerifiedPart {
         drop(visitor);
         let storages = entries.iter().filter(|entry| matches!(entry.kind, EntryKind::Storage { .. }));
         let is_of_firedancer = read.is_of_firedancer || bank.as_ref().is_some_and(BankFile::lacks_stakes);
-        let (path, root) = (archive.path_buf(), archive.root());
+        let path = archive.path_buf();
+        let root = archive.root();
         Ok(Self {
             facts: StatePart { path, root, first_storage, is_of_firedancer },
             failures,
