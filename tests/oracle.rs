@@ -103,9 +103,10 @@ fn try_restores(oracle: &Oracle, chain: &Chain) {
                     command.arg("--accounts").arg(dir);
                 }
                 command.assert().success();
-                let (slot, expected) = match with_incremental {
-                    true => (&chain.newest_slot, &newest_state),
-                    false => (&chain.full_slot, &full_state),
+                let (slot, expected) = if with_incremental {
+                    (&chain.newest_slot, &newest_state)
+                } else {
+                    (&chain.full_slot, &full_state)
                 };
                 let bank_snapshot = ledger.join("snapshots").join(slot);
                 let state = oracle.load_dir(&bank_snapshot, &accounts, &chain.genesis);

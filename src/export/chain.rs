@@ -56,5 +56,8 @@ pub fn check(ours: &Value, table: &Store, progress: &dyn Progress) -> Result<()>
         let message = format!("{place} has files of another version of slotpress: {why}");
         return Err(Error::usage(message).with_hint("choose another output"));
     }
-    difference(&there, ours, &SAME).map_or(Ok(()), |why| refused(format!("slot {last}, but {why}")))
+    match difference(&there, ours, &SAME) {
+        Some(why) => refused(format!("slot {last}, but {why}")),
+        None => Ok(()),
+    }
 }

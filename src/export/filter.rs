@@ -119,11 +119,10 @@ pub(super) fn token_of<'a>(header: &RecordHeader, data: &'a [u8]) -> Option<Toke
 impl Filter {
     /// Refuses more data filters than RPC servers allow.
     pub(super) fn check(&self) -> Result<()> {
-        match self.memcmp.len() + usize::from(self.data_size.is_some()) > DATA_FILTERS_MAX {
-            true => {
-                Err(Error::usage(format!("at most {DATA_FILTERS_MAX} filters look at data: sizes and comparisons")))
-            }
-            false => Ok(()),
+        if self.memcmp.len() + usize::from(self.data_size.is_some()) > DATA_FILTERS_MAX {
+            Err(Error::usage(format!("at most {DATA_FILTERS_MAX} filters look at data: sizes and comparisons")))
+        } else {
+            Ok(())
         }
     }
 

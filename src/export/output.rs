@@ -273,7 +273,9 @@ impl PublishingRun<'_> {
                 self.check_ours(progress)?;
                 self.send(&files, file, progress)?;
             }
-            files.dir().map_or(Ok(()), KeptDir::sync)?;
+            if let Some(dir) = files.dir() {
+                dir.sync()?;
+            }
         }
         tables.iter().try_for_each(|fields| self.check_there(fields, progress))?;
         self.check_ours(progress)?;
@@ -339,10 +341,11 @@ impl PublishingRun<'_> {
         let there = files.list(progress)?.into_iter().map(|object| (object.name, object.length_bytes));
         let there: BTreeMap<_, _> = there.collect();
         let sent = fields.files.iter().map(|file| (name_of(file).to_string(), file.bytes)).collect();
-        match there == sent {
-            true => Ok(()),
-            false => Err(Error::failed(format!("{} does not have the files that were sent there", files.shown("")))
-                .with_hint("look at the store's own log, and whether another program writes there")),
+        if there == sent {
+            Ok(())
+        } else {
+            Err(Error::failed(format!("{} does not have the files that were sent there", files.shown("")))
+                .with_hint("look at the store's own log, and whether another program writes there"))
         }
     }
 }

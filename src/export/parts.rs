@@ -155,10 +155,8 @@ impl<'a> Parts<'a> {
         let encoders = to_usize(encoders).clamp(1, visit.threads.max(1));
         progress.stage("Writing", None);
         let rows = sorter.rows(memory_bytes / 8, visit.threads, progress)?;
-        let rows: Box<dyn Iterator<Item = Result<Vec<u8>>> + Send> = match self.options.changes {
-            true => Box::new(changes(self.table, rows, progress)),
-            false => Box::new(rows),
-        };
+        let rows: Box<dyn Iterator<Item = Result<Vec<u8>>> + Send> =
+            if self.options.changes { Box::new(changes(self.table, rows, progress)) } else { Box::new(rows) };
         let groups = groups(rows, GROUP_ROWS, GROUP_BYTES);
         let new_encoder = || Ok(|group: Vec<u8>, _: &mut Vec<u8>| self.encode(&group));
         run_in_order(groups, encoders, &new_encoder, progress, &mut |_, encoded| self.append(encoded))
@@ -170,9 +168,10 @@ impl<'a> Parts<'a> {
             Some(part) => part,
             None => self.open(files.done.len())?,
         };
-        match part.append(encoded)? >= self.options.file_bytes {
-            true => files.done.push(part.close()?),
-            false => files.open = Some(part),
+        if part.append(encoded)? >= self.options.file_bytes {
+            files.done.push(part.close()?)
+        } else {
+            files.open = Some(part)
         }
         Ok(())
     }

@@ -93,9 +93,10 @@ impl StateVisitor for Subset<'_> {
     fn begin(&self, facts: &StateFacts<'_>) -> Result<()> {
         let manifest = Manifest::new(facts, None, self.options);
         self.place.check_free(&manifest.to_value(), &[Table::Accounts], self.progress)?;
-        match self.begun.get_or_init(|| manifest.clone()).hash == manifest.hash {
-            true => Ok(()),
-            false => Err(Error::failed("the second read found another state").with_hint("run it again")),
+        if self.begun.get_or_init(|| manifest.clone()).hash == manifest.hash {
+            Ok(())
+        } else {
+            Err(Error::failed("the second read found another state").with_hint("run it again"))
         }
     }
 
@@ -130,10 +131,11 @@ impl StateWorker for SubsetWorker<'_, '_> {
             (_, Some(TokenData::Account(it))) if subset.options.filter.with_mints => Some((it.mint, header.owner)),
             _ => None,
         });
-        match files.len() > FILES_MAX {
-            true => Err(Error::failed(format!("more than {FILES_MAX} accounts for a test validator"))
-                .with_hint("name fewer by the filters")),
-            false => Ok(()),
+        if files.len() > FILES_MAX {
+            Err(Error::failed(format!("more than {FILES_MAX} accounts for a test validator"))
+                .with_hint("name fewer by the filters"))
+        } else {
+            Ok(())
         }
     }
 }

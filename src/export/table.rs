@@ -160,9 +160,10 @@ impl RowBatch {
     pub fn new(table: Table, options: &ExportOptions, is_sorted: bool, is_new: Option<bool>) -> Self {
         let key_columns = table.key_columns();
         let change = is_new.map(Cell::Boolean).or(options.has_change().then_some(ADDED));
-        let rows = match is_sorted {
-            true => SortRun::new(options.run_bytes(), usize::MAX, options.row_bytes_max(table)),
-            false => SortRun::new(GROUP_BYTES as u64, GROUP_ROWS, options.row_bytes_max(table)),
+        let rows = if is_sorted {
+            SortRun::new(options.run_bytes(), usize::MAX, options.row_bytes_max(table))
+        } else {
+            SortRun::new(GROUP_BYTES as u64, GROUP_ROWS, options.row_bytes_max(table))
         };
         let texts = (0..key_columns).filter(|_| is_sorted).map(|_| Texts::new()).collect();
         Self { table, key_columns, data: options.data, change, rows, texts }

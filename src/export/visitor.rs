@@ -104,7 +104,12 @@ impl Exporter<'_, '_> {
         if rows.count() == 0 {
             return Ok(());
         }
-        let Some(stream) = &self.stream else { return self.parts_of(*table).map_or(Ok(()), |parts| parts.write(rows)) };
+        let Some(stream) = &self.stream else {
+            return match self.parts_of(*table) {
+                Some(parts) => parts.write(rows),
+                None => Ok(()),
+            };
+        };
         let text = csv(rows.bytes());
         self.streamed.0.fetch_add(rows.count() as u64, Relaxed);
         rows.clear();
@@ -162,7 +167,9 @@ impl Exporter<'_, '_> {
 impl StateVisitor for Exporter<'_, '_> {
     fn begin(&self, facts: &StateFacts<'_>) -> Result<()> {
         let options = self.options;
-        self.old.as_ref().map_or(Ok(()), |old| judge_order(old, facts.bank))?;
+        if let Some(old) = &self.old {
+            judge_order(old, facts.bank)?;
+        }
         let manifest = Manifest::new(facts, self.old.as_ref(), options);
         let is_old = options.changes && self.old.is_none();
         if let Some(place) = self.place.filter(|_| !is_old) {

@@ -127,7 +127,9 @@ impl Keeper<'_, '_> {
             let mut board = self.run.board.lock();
             (mem::take(&mut board.told), mem::take(&mut board.has_news))
         };
-        told.into_iter().for_each(|event| self.teller.tell(event));
+        for event in told {
+            self.teller.tell(event);
+        }
         if has_news {
             panic_point("planning");
         }

@@ -64,12 +64,16 @@ impl Changes {
         counts.accounts_closed += closed.len() as u64;
         counts.accounts_new += (written.len() - replaced.len()) as u64;
         counts.accounts_unchanged += unchanged;
-        written.into_iter().for_each(|mark| self.written.insert(mark));
+        for mark in written {
+            self.written.insert(mark);
+        }
         for mark in closed {
             self.closed.insert(mark);
             self.outdated.insert(mark);
         }
-        replaced.into_iter().for_each(|mark| self.outdated.insert(mark));
+        for mark in replaced {
+            self.outdated.insert(mark);
+        }
     }
 
     fn check_memory(&self, memory_bytes: u64) -> Result<()> {

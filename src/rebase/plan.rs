@@ -224,7 +224,10 @@ fn unpacked_bytes(archive: &NamedArchive) -> Result<u64> {
 /// Refuses states that [`judge_order`] refuses, and a new state that only Firedancer loads.
 fn judge_pair(old: &BankFile, new: &BankFile) -> Result<()> {
     judge_order(old, new)?;
-    for_firedancer_only(new).map_or(Ok(()), |rule| Err(rule.unsupported()))
+    match for_firedancer_only(new) {
+        Some(rule) => Err(rule.unsupported()),
+        None => Ok(()),
+    }
 }
 
 /// Verifies a state and logs its records. Returns its bank file, and the number of the reading.

@@ -57,7 +57,9 @@ pub fn run<'a>(
     let job = RecompressJob { options, base: base.as_ref(), base_slot, progress };
     let extension = encoding.codec.extension();
     let name = input.name().map(|name| ArchiveName { extension, ..name.clone() });
-    name.as_ref().map_or(Ok(()), |name| sink.check_name(&name.to_string()))?;
+    if let Some(name) = &name {
+        sink.check_name(&name.to_string())?;
+    }
     if let (Some(dir), Some(length_bytes)) = (sink.parent(), input.length_bytes()) {
         check_room(dir, length_bytes, progress)?;
     }

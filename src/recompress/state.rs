@@ -71,7 +71,10 @@ impl RecompressJob<'_> {
                 };
                 read_again(&archive, 0, Some(wanted), &records, threads, progress)?;
             }
-            base.map_or(Ok(()), |base| base.read_again(first_of_base, wanted, &records, self))
+            match base {
+                Some(base) => base.read_again(first_of_base, wanted, &records, self),
+                None => Ok(()),
+            }
         });
         checked.map_err(|error| {
             let is_whole = base.is_some() || input.name().is_some() || error.kind() != ErrorKind::Damaged;

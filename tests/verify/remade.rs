@@ -217,10 +217,7 @@ fn without(tar: &mut Tar, address: &[u8; 32]) {
             content.resize(content.len().next_multiple_of(8), 0);
             content.extend_from_slice(&old[at..at + length]);
         }
-        match content.is_empty() {
-            true => drop(tar.members.remove(at)),
-            false => tar.members[at].set_content(content),
-        }
+        if content.is_empty() { drop(tar.members.remove(at)) } else { tar.members[at].set_content(content) }
     }
 }
 

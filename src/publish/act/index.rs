@@ -118,7 +118,9 @@ impl TargetIndex {
         let past = |ns: u64| if ns > now_ns { 0 } else { ns };
         let later = archives.iter().map(|it| Archive { modified_ns: past(it.modified_ns), ..it.clone() });
         let mut later = Self { catalog: self.with(later), condition: Condition::Always };
-        coming.into_iter().for_each(|ready| later.add(ready, now));
+        if let Some(ready) = coming {
+            later.add(ready, now);
+        }
         let reasons = plan_prune(&later.catalog, keep, now_ns);
         let reasons: Vec<_> = later.catalog.archives().iter().map(|archive| &archive.name).zip(reasons).collect();
         let (kept, gone): (Vec<_>, Vec<_>) = archives

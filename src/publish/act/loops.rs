@@ -40,8 +40,10 @@ pub fn rebaser(run: &PublishRun<'_>) {
     while let Some((name, from, stop)) = run.wait(Board::begin_rebase) {
         run.progress.detail(&format!("rebasing: {name}"));
         let start = Instant::now();
-        let target = run.options.targets.get(from);
-        let result = guarded(|| target.map_or(Ok(()), |target| rebase_from(target, &name, run, &stop)));
+        let result = guarded(|| match run.options.targets.get(from) {
+            Some(target) => rebase_from(target, &name, run, &stop),
+            None => Ok(()),
+        });
         if stop.is_interrupted() {
             run.progress.detail("no rebased archive is made: there is a newer full archive");
         }

@@ -254,15 +254,18 @@ pub fn remove(dir: &KeptDir, name: &str) -> Result<()> {
 /// Checks pins and targets before any of them is created or written. Fails if one is
 /// inside a directory where it must not be, or if no target exists.
 pub fn check_dirs(options: &PublishOptions) -> Result<()> {
-    for snapshots in options.validator_dirs() {
-        nearest(&options.pins)
-            .map_or(Ok(()), |dir| refuse_within(&dir, &snapshots, "the validator's directory"))
-            .map_err(|error| error.with_hint(hint::PINS_ON_SAME_FILE_SYSTEM))?;
+    if let Some(dir) = nearest(&options.pins) {
+        for snapshots in options.validator_dirs() {
+            refuse_within(&dir, &snapshots, "the validator's directory")
+                .map_err(|error| error.with_hint(hint::PINS_ON_SAME_FILE_SYSTEM))?;
+        }
     }
     let mut missing = Vec::new();
     for target in &options.targets {
         let Target::Dir(path) = target else { continue };
-        nearest(path).map_or(Ok(()), |dir| check_target(&dir, options))?;
+        if let Some(dir) = nearest(path) {
+            check_target(&dir, options)?;
+        }
         missing.extend(check_output_dir(path).err());
     }
     // One target that exists is enough: the missing ones are tried again later.

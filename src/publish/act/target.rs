@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use slotpress_base::kept_dir::changed;
 use slotpress_base::progress::wait;
 use slotpress_base::threads::guarded;
-use slotpress_base::{Error, ErrorKind, Found, IoContext, KeptDir, Result, clock, free_bytes, has_room, panic_point};
+use slotpress_base::{Error, ErrorKind, Found, IoContext, Result, clock, free_bytes, has_room, panic_point};
 use slotpress_read::{Catalog, LocalFile, Tail, remove_stale_files};
 use slotpress_stores::{Attribute, Store, Target, Upload, UploadState, headers_of};
 
@@ -115,7 +115,9 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
             sent => sent?,
         }
         self.publish(&there, IndexStep::Add(ready))?;
-        self.store.dir().map_or(Ok(()), KeptDir::check_path)?;
+        if let Some(dir) = self.store.dir() {
+            dir.check_path()?;
+        }
         let published = ReadyArchive::new(&ready.archive, Some(self.name.clone()), start.elapsed());
         self.run.tell(PublishEvent::Published(published));
         Ok(())
@@ -163,7 +165,9 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
             self.run.tell(PublishEvent::Pruned { target: self.name.clone(), names });
         }
         // The archive is published. Deletions that failed are repeated another time.
-        failed.into_iter().for_each(|error| self.tell_failure(error));
+        if let Some(error) = failed {
+            self.tell_failure(error);
+        }
         Ok(())
     }
 
@@ -267,7 +271,10 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
             upload.write(&[], progress)?;
             wait(progress, PARTS_CHECK);
         }
-        upload.state().map_or(Ok(()), |state| self.remember(ready, Some(state)))
+        match upload.state() {
+            Some(state) => self.remember(ready, Some(state)),
+            None => Ok(()),
+        }
     }
 
     /// True if the object of this name is identical: compares roots if they are known, otherwise

@@ -134,9 +134,12 @@ impl Board<'_> {
     /// True if an archive may be prepared: full ones always, incremental ones when their turn
     /// comes. An archive that failed keeps its turn.
     fn has_turn(&self, key: &StateKey) -> bool {
-        let is_due = || match self.options.is_once {
-            true => !self.has_begun_incremental,
-            false => self.facts.since_incremental.is_none_or(|since| since >= self.options.every),
+        let is_due = || {
+            if self.options.is_once {
+                !self.has_begun_incremental
+            } else {
+                self.facts.since_incremental.is_none_or(|since| since >= self.options.every)
+            }
         };
         key.0.is_none() || self.verdicts.contains_key(key) || is_due()
     }

@@ -462,9 +462,10 @@ fn live(seed: u64) {
             world.kill(&mut board);
         }
         let acts = world.acts;
-        match world.is_peace {
-            true => world.pass(400),
-            false => world.happen(),
+        if world.is_peace {
+            world.pass(400)
+        } else {
+            world.happen()
         }
         let lived = world.work(&mut board).and_then(|()| world.hear(&mut board));
         world.check(&mut had_full);

@@ -136,7 +136,9 @@ impl<'a> Board<'a> {
             told: Vec::new(),
             has_news: false,
         };
-        refused.into_iter().for_each(|(name, was)| board.pass_over(&name, NextAttempt::Changed(was)));
+        for (name, was) in refused {
+            board.pass_over(&name, NextAttempt::Changed(was));
+        }
         board
     }
 
@@ -163,7 +165,9 @@ impl<'a> Board<'a> {
             NextAttempt::Changed(was) => seen.get(key) == Some(&was),
             _ => there.contains(key),
         });
-        ended.into_iter().for_each(|ended| self.hear(ended));
+        for ended in ended {
+            self.hear(ended);
+        }
         // The end of what is being made is told before a target may publish it.
         let made = self.preparing.as_ref().map(key);
         let rebased = self.rebasing.as_ref().map(|(key, _)| *key);
@@ -246,7 +250,9 @@ impl<'a> Board<'a> {
         let begins = target.retry.is_due(now)
             && !target.retry.is_given_up(is_once)
             && (!target.is_known || self.next_for(target).is_some());
-        self.targets.get_mut(at).into_iter().for_each(|target| target.is_busy = begins);
+        if let Some(target) = self.targets.get_mut(at) {
+            target.is_busy = begins;
+        }
         begins
     }
 
@@ -279,7 +285,10 @@ impl<'a> Board<'a> {
     pub fn check_left_out(&self) -> Result<()> {
         let is_lacked = |name| self.targets.iter().any(|it| !it.is_silent() && it.contents.published.wants(name));
         let lacked = self.left_out.values().filter(|(name, _)| is_lacked(name));
-        lacked.max_by_key(|(name, _)| name.slot).map_or(Ok(()), |(_, error)| Err(error.clone()))
+        match lacked.max_by_key(|(name, _)| name.slot) {
+            Some((_, error)) => Err(error.clone()),
+            None => Ok(()),
+        }
     }
 
     /// With `--once`: fails if one of the archives that were refused as damaged is newer than all

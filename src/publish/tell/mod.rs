@@ -82,13 +82,16 @@ impl<'a> Teller<'a> {
 
     /// Starts and ends the operator's programs, without waiting for them.
     pub fn poll_hooks(&mut self) {
-        self.hooks.poll().err().into_iter().for_each(|error| self.tell_hook_failure(error));
+        if let Err(error) = self.hooks.poll() {
+            self.tell_hook_failure(error);
+        }
     }
 
     /// Waits for the operator's programs, and reports which of them failed.
     pub fn end(&mut self) {
-        let failures = self.hooks.end(self.progress);
-        failures.into_iter().for_each(|error| self.tell_hook_failure(error));
+        for error in self.hooks.end(self.progress) {
+            self.tell_hook_failure(error);
+        }
     }
 
     /// The gravest failure of an operation that is not repeated. A damaged archive counts most, a

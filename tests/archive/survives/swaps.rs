@@ -39,21 +39,18 @@ fn output_directory_swapped_while_archiving() {
             [&out, &outside].into_iter().for_each(|dir| fs::create_dir(dir).expect("made"));
             let link_to = is_link.then_some(outside.as_path());
             let swap = SwapAt { stage, path: &out, aside: &aside, link_to };
-            let made = match is_archive {
-                true => {
-                    let read_back = slotpress::CheckOptions::default();
-                    archive(
-                        &ArchiveOptions::new(from.path().join("synth")).read_back(read_back),
-                        Sink::dir(&out).expect("opened"),
-                        &swap,
-                    )
+            let made = if is_archive {
+                let read_back = slotpress::CheckOptions::default();
+                archive(
+                    &ArchiveOptions::new(from.path().join("synth")).read_back(read_back),
+                    Sink::dir(&out).expect("opened"),
+                    &swap,
+                )
+                .map(|report| report.archive.path)
+            } else {
+                let sink = Sink::dir(&out).expect("opened");
+                recompress(RecompressSource::File(full.clone()), sink, &RecompressOptions::default(), &swap)
                     .map(|report| report.archive.path)
-                }
-                false => {
-                    let sink = Sink::dir(&out).expect("opened");
-                    recompress(RecompressSource::File(full.clone()), sink, &RecompressOptions::default(), &swap)
-                        .map(|report| report.archive.path)
-                }
             };
             // Some commands do not have this stage.
             if !aside.exists() {

@@ -40,9 +40,12 @@ fn trusted_servers_vouch_or_refuse() {
     assert_eq!(said.code, Some(4), "{said:?}");
     // A server that neither redirects nor lists confirms the archives that it has.
     let exact = files.clone();
-    let exact = Server::start(move |request, stream| match request.path.contains(".tar.bz2") || request.path == "/" {
-        true => answer(stream, "404 Not Found", &[], b""),
-        false => respond(&exact, Way::Ranges, request, stream),
+    let exact = Server::start(move |request, stream| {
+        if request.path.contains(".tar.bz2") || request.path == "/" {
+            answer(stream, "404 Not Found", &[], b"")
+        } else {
+            respond(&exact, Way::Ranges, request, stream)
+        }
     });
     let said = bootstrap(&exact, "exact");
     assert_eq!(said.code, Some(0), "{said:?}");

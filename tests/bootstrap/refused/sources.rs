@@ -79,10 +79,13 @@ fn an_unreachable_source() {
 fn an_archive_without_room() {
     let files = full_only();
     let name = files.keys().next().expect("an archive").clone();
-    let server = Server::start(move |request, stream| match request.path == format!("/{name}") {
-        true => head(stream, "200 OK", &[("Accept-Ranges", "bytes"), ("Content-Length", &(3u64 << 40).to_string())])
-            .map(|()| Then::Close),
-        false => respond(&files, Way::Ranges, request, stream),
+    let server = Server::start(move |request, stream| {
+        if request.path == format!("/{name}") {
+            head(stream, "200 OK", &[("Accept-Ranges", "bytes"), ("Content-Length", &(3u64 << 40).to_string())])
+                .map(|()| Then::Close)
+        } else {
+            respond(&files, Way::Ranges, request, stream)
+        }
     });
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
@@ -96,9 +99,12 @@ fn an_archive_without_room() {
 #[test]
 fn a_trusted_server_whose_list_fails() {
     let (good, dir) = (serve(&full_only(), Way::Ranges), temp_dir());
-    let trusted = Server::start(|request, stream| match request.path.ends_with(".tar.zst") {
-        true => answer(stream, "404 Not Found", &[], b""),
-        false => answer(stream, "500 Internal Server Error", &[], b""),
+    let trusted = Server::start(|request, stream| {
+        if request.path.ends_with(".tar.zst") {
+            answer(stream, "404 Not Found", &[], b"")
+        } else {
+            answer(stream, "500 Internal Server Error", &[], b"")
+        }
     });
     let to = dir.path().join("ledger");
     let said = run(&["bootstrap", &good.url(""), "--ledger", text(&to), "--trust", &trusted.url("")]);

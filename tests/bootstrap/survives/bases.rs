@@ -100,9 +100,12 @@ fn a_list_that_lies_about_the_base() {
     let files: Files = [&mirror.new, &mirror.rebased]
         .map(|name| (name.clone(), fs::read(mirror.server.path(name)).expect("read")))
         .into();
-    let liar = Server::start(move |request: &Request, stream| match request.path.ends_with("/api/v1/archives") {
-        true => answer(stream, "200 OK", &[("Content-Type", "application/json")], list.as_bytes()),
-        false => respond(&files, Way::Ranges, request, stream),
+    let liar = Server::start(move |request: &Request, stream| {
+        if request.path.ends_with("/api/v1/archives") {
+            answer(stream, "200 OK", &[("Content-Type", "application/json")], list.as_bytes())
+        } else {
+            respond(&files, Way::Ranges, request, stream)
+        }
     });
     let said = ordinary(&mirror, &liar.url(""), &ledger, "another chain");
     assert!(said.contains("for nothing"), "{said}");

@@ -14,9 +14,12 @@ use crate::common::*;
 
 /// Serves these files with the mirror's list of archives.
 fn mirror_of(files: Files, list: String) -> Server {
-    Server::start(move |request: &Request, stream| match request.path.ends_with("/api/v1/archives") {
-        true => answer(stream, "200 OK", &[("Content-Type", "application/json")], list.as_bytes()),
-        false => respond(&files, Way::Ranges, request, stream),
+    Server::start(move |request: &Request, stream| {
+        if request.path.ends_with("/api/v1/archives") {
+            answer(stream, "200 OK", &[("Content-Type", "application/json")], list.as_bytes())
+        } else {
+            respond(&files, Way::Ranges, request, stream)
+        }
     })
 }
 
@@ -58,9 +61,10 @@ fn a_damaged_rebased_archive_where_the_old_full_one_is_on_offer() {
         let ledger = dir.path().join("ledger");
         let url = server.url("");
         let mut arguments = vec!["bootstrap", &url, "--ledger", text(&ledger)];
-        match is_in_dir {
-            true => drop(mirror.put_old(&ledger)),
-            false => arguments.extend(["--base", text(&old)]),
+        if is_in_dir {
+            drop(mirror.put_old(&ledger))
+        } else {
+            arguments.extend(["--base", text(&old)])
         }
         let said = run(&arguments);
         assert_eq!((said.code, &said.line("restore")["slot"]), (Some(0), &40.into()), "{said:?}");
@@ -82,9 +86,10 @@ fn the_last_line_tells_what_was_given_up() {
         let served = files.clone();
         let server = Server::start(move |request, stream| {
             let is_lost = request.method == "GET" && request.path.starts_with("/incremental-snapshot-");
-            match is_lost {
-                true => answer(stream, "404 Not Found", &[], b""),
-                false => respond(&served, Way::Ranges, request, stream),
+            if is_lost {
+                answer(stream, "404 Not Found", &[], b"")
+            } else {
+                respond(&served, Way::Ranges, request, stream)
             }
         });
         let dir = temp_dir();
@@ -195,16 +200,18 @@ fn a_base_that_is_swapped() {
             // The genesis is requested when the base is chosen and not yet read; the rebased
             // archive is requested when the base was read.
             let server = Server::start(move |request: &Request, stream| {
-                let now = match is_late {
-                    false => request.path.contains("genesis"),
-                    true => is_get_of(request, &rebased) && request.range().is_some(),
+                let now = if is_late {
+                    is_get_of(request, &rebased) && request.range().is_some()
+                } else {
+                    request.path.contains("genesis")
                 };
                 if now && !is_swapped.swap(true, Relaxed) {
                     swap(&swapped, kind);
                 }
-                match request.path.ends_with("/api/v1/archives") {
-                    true => answer(stream, "200 OK", &[("Content-Type", "application/json")], list.as_bytes()),
-                    false => respond(&files, Way::Ranges, request, stream),
+                if request.path.ends_with("/api/v1/archives") {
+                    answer(stream, "200 OK", &[("Content-Type", "application/json")], list.as_bytes())
+                } else {
+                    respond(&files, Way::Ranges, request, stream)
                 }
             });
             let at = format!("{kind:?}, late: {is_late}, in the directory: {is_in_dir}");

@@ -244,9 +244,10 @@ fn a_server_that_fails_only_for_the_incremental_is_asked_again() {
     let (files, left) = (archives(&[]), AtomicUsize::new(7));
     let server = Server::start(move |request, stream| {
         let is_busy = request.path.starts_with("/incremental-snapshot.tar");
-        match is_busy && left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok() {
-            true => answer(stream, "503 Service Unavailable", &[], b""),
-            false => respond(&files, Way::Ranges, request, stream),
+        if is_busy && left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok() {
+            answer(stream, "503 Service Unavailable", &[], b"")
+        } else {
+            respond(&files, Way::Ranges, request, stream)
         }
     });
     let dir = temp_dir();
@@ -293,9 +294,10 @@ fn an_incremental_archive_that_vanishes_is_looked_for_again() {
         if request.method == "GET" && is_incremental {
             is_gone.store(true, Relaxed);
         }
-        match is_gone.load(Relaxed) && (is_incremental || asks_for_incremental(request)) {
-            true => answer(stream, "404 Not Found", &[], b""),
-            false => respond(&served, Way::Ranges, request, stream),
+        if is_gone.load(Relaxed) && (is_incremental || asks_for_incremental(request)) {
+            answer(stream, "404 Not Found", &[], b"")
+        } else {
+            respond(&served, Way::Ranges, request, stream)
         }
     });
     let dir = temp_dir();

@@ -80,10 +80,13 @@ fn serve(held: Vec<Held>) -> Server {
         let is_get = request.method == "GET";
         match held.fate {
             Fate::Fails if is_get => answer(stream, "404 Not Found", &[], b""),
-            Fate::PublishedAgain(often) if number < often => match is_get {
-                true => answer(stream, "412 Precondition Failed", &[], b""),
-                false => file(request, stream, bytes, &format!("\"{number}\"")),
-            },
+            Fate::PublishedAgain(often) if number < often => {
+                if is_get {
+                    answer(stream, "412 Precondition Failed", &[], b"")
+                } else {
+                    file(request, stream, bytes, &format!("\"{number}\""))
+                }
+            }
             Fate::NoRanges => {
                 head(stream, "200 OK", &[("Accept-Ranges", "bytes"), ("Content-Length", &bytes.len().to_string())])?;
                 if is_get {

@@ -84,16 +84,17 @@ fn stake(one: &Plain) -> Option<Vec<String>> {
     }
     let small = |number: u64| if number == u64::MAX { String::new() } else { number.to_string() };
     let has_meta = [1, 2].contains(&data[0]);
-    let meta = match has_meta {
-        true => vec![
+    let meta = if has_meta {
+        vec![
             key(data, 12),
             key(data, 44),
             number(data, 76).to_string(),
             number(data, 84).to_string(),
             key(data, 92),
             number(data, 4).to_string(),
-        ],
-        false => vec![String::new(); 6],
+        ]
+    } else {
+        vec![String::new(); 6]
     };
     let delegation = match data[0] {
         2 => [

@@ -89,9 +89,10 @@ fn another_mirror_goes_on() {
     let (dir, served, asked) = (temp_dir(), bytes.clone(), AtomicU64::new(0));
     let gone = Server::start(move |request, stream| {
         let range = request.range().map_or(0, |range| range.end.min(length) - range.start);
-        match request.method != "HEAD" && asked.fetch_add(range, Relaxed) + range > length * 3 / 4 {
-            true => answer(stream, "404 Not Found", &[], b""),
-            false => file(request, stream, &served, "\"one\""),
+        if request.method != "HEAD" && asked.fetch_add(range, Relaxed) + range > length * 3 / 4 {
+            answer(stream, "404 Not Found", &[], b"")
+        } else {
+            file(request, stream, &served, "\"one\"")
         }
     });
     let arguments = |server: &Server| ["fetch".to_string(), server.url(&format!("/{name}"))];

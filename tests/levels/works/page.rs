@@ -117,9 +117,10 @@ fn sorts_by_every_column(browser: &Browser, table: &str) {
         };
         let mut sorted = before.clone();
         let number = |text: &String| if text.is_empty() { f64::INFINITY } else { text.parse().unwrap_or(f64::NAN) };
-        match before.iter().any(|value| number(value).is_nan()) {
-            true => sorted.sort(),
-            false => sorted.sort_by(|a, b| number(a).total_cmp(&number(b))),
+        if before.iter().any(|value| number(value).is_nan()) {
+            sorted.sort()
+        } else {
+            sorted.sort_by(|a, b| number(a).total_cmp(&number(b)))
         }
         assert_eq!(order("ascending"), sorted, "{table}, column {column}");
         let descending = order("descending");

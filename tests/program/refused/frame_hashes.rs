@@ -172,13 +172,12 @@ fn standard_input_is_read_in_one_way() {
         let mut command = std::process::Command::new(slotpress_path());
         command.args(["-q", "restore", "-", "--ledger", text(&ledger)]).stdout(Stdio::null()).stderr(Stdio::piped());
         command.args(root.into_iter().flat_map(|root| ["--expect-root", root]));
-        let output = match is_slow {
-            true => {
-                let mut child = command.stdin(Stdio::piped()).spawn().expect("starts");
-                write_slowly(&fs::read(path).expect("read"), child.stdin.take().expect("a pipe"));
-                child.wait_with_output().expect("ends")
-            }
-            false => command.stdin(fs::File::open(path).expect("opened")).output().expect("ends"),
+        let output = if is_slow {
+            let mut child = command.stdin(Stdio::piped()).spawn().expect("starts");
+            write_slowly(&fs::read(path).expect("read"), child.stdin.take().expect("a pipe"));
+            child.wait_with_output().expect("ends")
+        } else {
+            command.stdin(fs::File::open(path).expect("opened")).output().expect("ends")
         };
         for path in [ledger.join(name(&right)), ledger.join("snapshots")] {
             assert_eq!(path.exists(), output.status.success(), "what is published is what was checked");

@@ -38,10 +38,7 @@ fn idle_standard_input() {
         for restores in [false, true] {
             let dir = temp_dir();
             let out = dir.path().to_str().expect("text");
-            let arguments = match restores {
-                true => ["restore", "-", "--ledger", out],
-                false => ["recompress", "-", "-o", out],
-            };
+            let arguments = if restores { ["restore", "-", "--ledger", out] } else { ["recompress", "-", "-o", out] };
             let mut child = slotpress(&arguments).stdin(Stdio::piped()).spawn().expect("starts");
             let mut stdin = child.stdin.take().expect("a pipe");
             stdin.write_all(&beginning[..length.min(beginning.len())]).expect("written");

@@ -30,9 +30,10 @@ fn named(column: &str) -> BTreeSet<String> {
         None => (String::new(), column),
     };
     let below = |parent| quoted(children).map(move |child| format!("{parent}.{child}"));
-    match parents.is_empty() {
-        true => quoted(children).map(str::to_string).collect(),
-        false => quoted(&parents).flat_map(|parent| below(parent).chain([parent.to_string()])).collect(),
+    if parents.is_empty() {
+        quoted(children).map(str::to_string).collect()
+    } else {
+        quoted(&parents).flat_map(|parent| below(parent).chain([parent.to_string()])).collect()
     }
 }
 

@@ -44,9 +44,10 @@ fn check(command: &str, documented: &[&str], printed: &str) {
             continue;
         }
         let expected = without_times(expected);
-        let is_there = match std::mem::take(&mut is_skipping) {
-            true => lines.any(|line| line == expected),
-            false => lines.next() == Some(expected.clone()),
+        let is_there = if std::mem::take(&mut is_skipping) {
+            lines.any(|line| line == expected)
+        } else {
+            lines.next() == Some(expected.clone())
         };
         assert!(is_there, "{command}\ndoes not print\n{expected}\nbut\n{printed}");
     }

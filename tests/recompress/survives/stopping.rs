@@ -31,9 +31,10 @@ fn stopping_is_said_at_once() {
         let said = String::from_utf8(output.stderr).expect("text");
         assert_eq!(output.status.code(), Some(130), "{said}");
         let line = said.lines().next().expect("a line");
-        match is_json {
-            true => assert_eq!(line, r#"{"type":"status","message":"stopping: removing what was written"}"#),
-            false => assert_eq!(line, "stopping: removing what was written"),
+        if is_json {
+            assert_eq!(line, r#"{"type":"status","message":"stopping: removing what was written"}"#)
+        } else {
+            assert_eq!(line, "stopping: removing what was written")
         }
         drop(stdin);
     }

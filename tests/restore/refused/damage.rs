@@ -111,10 +111,7 @@ fn a_flipped_byte_anywhere() {
         for at in bench.offsets() {
             let mut bytes = bench.bytes.clone();
             bytes[at] ^= 1 << (at % 8);
-            match bench.try_bytes(&bytes, &format!("flipped at {at}")) {
-                true => same += 1,
-                false => refused += 1,
-            }
+            if bench.try_bytes(&bytes, &format!("flipped at {at}")) { same += 1 } else { refused += 1 }
         }
         assert!(refused > 100, "{same} the same, {refused} refused");
         all_same.push(same > 100);

@@ -113,16 +113,15 @@ fn a_part_that_is_lost() {
         let child = start(&gateway, &stage, &[]);
         wait_for("the completion", || gateway.silences() > 0);
         end_by(child, Signal::TERM);
-        match is_another {
-            true => {
-                let path = stage.pins().join("journal.json");
-                let text = fs::read(&path).expect("read");
-                let mut journal: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
-                let (key, _) = uploads(&stage).into_iter().next().expect("an upload");
-                journal["uploads"][key]["state"]["tags"].as_array_mut().expect("tags").swap(0, 1);
-                fs::write(&path, journal.to_string()).expect("written");
-            }
-            false => fs::remove_file(gateway.parts().first().expect("a part")).expect("removed"),
+        if is_another {
+            let path = stage.pins().join("journal.json");
+            let text = fs::read(&path).expect("read");
+            let mut journal: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
+            let (key, _) = uploads(&stage).into_iter().next().expect("an upload");
+            journal["uploads"][key]["state"]["tags"].as_array_mut().expect("tags").swap(0, 1);
+            fs::write(&path, journal.to_string()).expect("written");
+        } else {
+            fs::remove_file(gateway.parts().first().expect("a part")).expect("removed")
         }
         ends_well(&format!("{is_another}"), &gateway, &stage, &made);
     }

@@ -551,9 +551,10 @@ fn each_field_is_looked_at() {
         let mut rules: Vec<String> = report.failures.iter().map(|it| format!("{:?}", it.rule)).collect();
         rules.dedup();
         let refusing: Vec<SnapshotClient> = report.clients.iter().filter(|it| !it.loads).map(|it| it.client).collect();
-        let by = match refusing.is_empty() {
-            true => "loaded by all".to_string(),
-            false => format!("refused by {}", names_of(&refusing).join(", ")),
+        let by = if refusing.is_empty() {
+            "loaded by all".to_string()
+        } else {
+            format!("refused by {}", names_of(&refusing).join(", "))
         };
         text += &format!("{}: {by}; {}\n", altered.what, rules.join(", "));
     }

@@ -164,9 +164,10 @@ fn inspect_says_why_a_client_does_not_read_an_archive() {
     let clients = found["clients"].as_array().expect("clients");
     assert_eq!((code, clients.len()), (0, SnapshotClient::ALL.len()), "{found}");
     for client in clients {
-        let why: &[&str] = match client["client"].as_str().is_some_and(|client| client.starts_with("firedancer")) {
-            true => &["a frame needs a larger window than Firedancer gives"],
-            false => &[],
+        let why: &[&str] = if client["client"].as_str().is_some_and(|client| client.starts_with("firedancer")) {
+            &["a frame needs a larger window than Firedancer gives"]
+        } else {
+            &[]
         };
         assert_eq!((&client["reads"], &client["refusals"]), (&why.is_empty().into(), &why.into()), "{client}");
     }

@@ -105,9 +105,10 @@ impl<'a> IndexReader<'a> {
 
     /// Frames to read, linked by channels, in the order of reading.
     fn items(&self) -> Box<dyn Iterator<Item = FrameItem> + Send + '_> {
-        match self.pass.is_newest_first {
-            true => Box::new(newest_first(self.forward_items().collect()).into_iter()),
-            false => Box::new(self.forward_items()),
+        if self.pass.is_newest_first {
+            Box::new(newest_first(self.forward_items().collect()).into_iter())
+        } else {
+            Box::new(self.forward_items())
         }
     }
 
@@ -233,9 +234,10 @@ impl<'a> IndexReader<'a> {
 
 /// Checks a frame inside the end of the tar stream, where only zeros may follow.
 fn check_zeros(frame: &DataFrame, content: &[u8]) -> Result<()> {
-    match content.iter().all(|byte| *byte == 0) {
-        true => Ok(()),
-        false => Err(contradicts(frame, "the tar stream does not end with zeros")),
+    if content.iter().all(|byte| *byte == 0) {
+        Ok(())
+    } else {
+        Err(contradicts(frame, "the tar stream does not end with zeros"))
     }
 }
 
@@ -243,9 +245,10 @@ fn check_zeros(frame: &DataFrame, content: &[u8]) -> Result<()> {
 fn decode(decoder: &mut FrameDecoder, frame: &DataFrame, bytes: &[u8], content: &mut Vec<u8>) -> Result<()> {
     let content_bytes = u64::from(frame.content_bytes);
     decoder.decode(bytes, frame.offset_bytes, content_bytes, content)?;
-    match zstd_safe::find_frame_compressed_size(bytes) == Ok(bytes.len()) && content.len() as u64 == content_bytes {
-        true => Ok(()),
-        false => Err(contradicts(frame, "it is of another length")),
+    if zstd_safe::find_frame_compressed_size(bytes) == Ok(bytes.len()) && content.len() as u64 == content_bytes {
+        Ok(())
+    } else {
+        Err(contradicts(frame, "it is of another length"))
     }
 }
 

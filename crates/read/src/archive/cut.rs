@@ -71,13 +71,12 @@ fn place_of_block(here: &[u8], is: impl Fn(u64) -> u8) -> u8 {
     }
     let Ok(block) = parse_block_header(*header) else { return 0 };
     let end = u64::from(block.stored_bytes).saturating_add(3);
-    match block.is_last {
-        false => is(end) & (BLOCK | BLOCK_BEFORE_CHECKSUM),
-        true => {
-            let without = if is(end) & FRAME_END != 0 { BLOCK } else { 0 };
-            let with = if is(end.saturating_add(4)) & FRAME_END != 0 { BLOCK_BEFORE_CHECKSUM } else { 0 };
-            without | with
-        }
+    if block.is_last {
+        let without = if is(end) & FRAME_END != 0 { BLOCK } else { 0 };
+        let with = if is(end.saturating_add(4)) & FRAME_END != 0 { BLOCK_BEFORE_CHECKSUM } else { 0 };
+        without | with
+    } else {
+        is(end) & (BLOCK | BLOCK_BEFORE_CHECKSUM)
     }
 }
 

@@ -53,11 +53,15 @@ pub fn is_noted(tail: &Tail) -> bool {
 /// [`ErrorKind::Unsupported`], or the disk fails, or there is not enough memory.
 pub fn refuse_for_firedancer_only(archive: &OpenArchive, is_below: bool) -> Result<()> {
     let Some(bank) = bank(archive)? else { return Ok(()) };
-    let rule = match is_below {
-        true => (bank.lacks_stakes() && shares_slots(archive)?).then_some(Rule::SharedSlot),
-        false => for_firedancer_only(&bank),
+    let rule = if is_below {
+        (bank.lacks_stakes() && shares_slots(archive)?).then_some(Rule::SharedSlot)
+    } else {
+        for_firedancer_only(&bank)
     };
-    rule.map_or(Ok(()), |rule| Err(rule.unsupported().within(archive.path().shown())))
+    match rule {
+        Some(rule) => Err(rule.unsupported().within(archive.path().shown())),
+        None => Ok(()),
+    }
 }
 
 /// True if the first two storages are of the same slot. Before September 2026, Firedancer wrote all

@@ -152,10 +152,11 @@ fn walk_stream(source: &dyn Source, compression: Compression, progress: &dyn Pro
 }
 
 fn check_zeros(end: &[u8]) -> Result<()> {
-    match end.iter().all(|byte| *byte == 0) && !end.is_empty() {
-        true => Ok(()),
-        false => Err(Error::damaged("the archive is cut off: its last frame does not end the tar stream")
-            .with_hint("the download did not finish: download it again")),
+    if end.iter().all(|byte| *byte == 0) && !end.is_empty() {
+        Ok(())
+    } else {
+        Err(Error::damaged("the archive is cut off: its last frame does not end the tar stream")
+            .with_hint("the download did not finish: download it again"))
     }
 }
 

@@ -45,10 +45,7 @@ pub trait Source: Debug + Send + Sync {
 
     /// Fills `to` with the bytes from `offset_bytes` on.
     fn read_exact_at(&self, to: &mut [u8], offset_bytes: u64) -> io::Result<()> {
-        match self.read_up_to(to, offset_bytes)? == to.len() {
-            true => Ok(()),
-            false => Err(io::ErrorKind::UnexpectedEof.into()),
-        }
+        if self.read_up_to(to, offset_bytes)? == to.len() { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
     }
 
     /// Fills `to` from `offset_bytes` on as far as there are bytes, and returns their number.

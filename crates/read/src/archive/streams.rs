@@ -44,11 +44,12 @@ impl<'a> StreamPieces<'a> {
         let read_bytes = self.input.bytes.load(Relaxed);
         if let Err(error) = read {
             let why = format!("the archive is damaged: it does not decode ({error}), near offset {read_bytes}");
-            return Err(match self.input.has_failed.load(Relaxed) {
-                true => Error::of_reading(&error),
-                false => Error::damaged(why)
+            return Err(if self.input.has_failed.load(Relaxed) {
+                Error::of_reading(&error)
+            } else {
+                Error::damaged(why)
                     .with_hint("download the archive again; if the result is the same, from another source")
-                    .at_offset(read_bytes),
+                    .at_offset(read_bytes)
             });
         }
         let compressed_bytes = read_bytes.saturating_sub(self.counted_bytes);

@@ -115,7 +115,10 @@ pub trait Visitor: Sync {
 impl dyn Visitor + '_ {
     /// See [`RecordVisitor::check`].
     pub(super) fn check(&self) -> Result<()> {
-        self.records().map_or(Ok(()), RecordVisitor::check)
+        match self.records() {
+            Some(records) => records.check(),
+            None => Ok(()),
+        }
     }
 }
 

@@ -190,7 +190,9 @@ fn by_periods(catalog: &Catalog, keep: &Keep, newest_slot: u64) -> Vec<Option<Ke
             let is_new = |period: &u64| periods.len() < count && !periods.contains(period);
             let Some(period) = period_of(*at).filter(is_new) else { continue };
             periods.insert(period);
-            reasons.get_mut(*at).into_iter().for_each(|kept| *kept = Some(reason));
+            if let Some(kept) = reasons.get_mut(*at) {
+                *kept = Some(reason);
+            }
         }
     };
     let time_of = |at: usize| times.get(at).copied().flatten();

@@ -155,9 +155,10 @@ impl RecordVisitor for AccountSearch {
     }
 
     fn check(&self) -> Result<()> {
-        match self.has_lost.load(Relaxed) {
-            true => Err(Error::damaged("a storage does not consist of records").with_hint(hint::USE_VERIFY)),
-            false => Ok(()),
+        if self.has_lost.load(Relaxed) {
+            Err(Error::damaged("a storage does not consist of records").with_hint(hint::USE_VERIFY))
+        } else {
+            Ok(())
         }
     }
 }

@@ -209,7 +209,11 @@ fn read_bank(
     let mut missing = Vec::new();
     let bank = read_bank_file(&snapshot.bank_file, &mut |item| {
         match storages.binary_search_by_key(&item.slot, |storage| storage.slot) {
-            Ok(at) => map_bytes.get_mut(at).into_iter().for_each(|length| *length = Some(item.length_bytes)),
+            Ok(at) => {
+                if let Some(length) = map_bytes.get_mut(at) {
+                    *length = Some(item.length_bytes);
+                }
+            }
             // Emptied storages may have been removed from disk.
             Err(_) if item.length_bytes == 0 => {}
             // An incremental archive holds only newer storages.
@@ -265,10 +269,10 @@ fn plan_storages(
     let mut planned = Plan { storages: Vec::with_capacity(wanted.len()), ..Plan::default() };
     let mut scanned = scanned.into_iter();
     for UnplannedStorage { file, obsolete, map_bytes } in wanted {
-        let length = match file.is_split() {
-            true => scanned.next().unwrap_or_else(|| Ok(StorageLength::default())),
-            false => storage_length(file, obsolete, *map_bytes, has_map)
-                .map_err(|error| error.within(shown_path(file, roots))),
+        let length = if file.is_split() {
+            scanned.next().unwrap_or_else(|| Ok(StorageLength::default()))
+        } else {
+            storage_length(file, obsolete, *map_bytes, has_map).map_err(|error| error.within(shown_path(file, roots)))
         };
         let length = match length {
             Ok(length) => length,

@@ -135,7 +135,9 @@ impl<'a> SplitStorage<'a> {
         let result = work(meta, data);
         // A changing file may look damaged, so report the change instead.
         meta.check_unchanged()?;
-        data.map_or(Ok(()), |data| data.check_unchanged())?;
+        if let Some(data) = data {
+            data.check_unchanged()?;
+        }
         result
     }
 

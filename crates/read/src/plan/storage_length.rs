@@ -140,7 +140,10 @@ impl ObsoleteEntries<'_> {
     }
 
     pub fn finish(&self) -> Result<()> {
-        self.0.first().map_or(Ok(()), |item| Err(foreign(item)))
+        match self.0.first() {
+            Some(item) => Err(foreign(item)),
+            None => Ok(()),
+        }
     }
 }
 

@@ -17,7 +17,9 @@ use crate::{Documents, ParsedBank};
 
 /// Checks that the documents were parsed and agree with each other. Returns the bank file.
 pub fn judge_documents(documents: Documents, entry_slot: Option<u64>, failures: &Failures) -> Result<Option<BankFile>> {
-    documents.version.map_or(Ok(()), |version| judge_version(&version, failures))?;
+    if let Some(version) = &documents.version {
+        judge_version(version, failures)?;
+    }
     let place = match entry_slot {
         Some(slot) => FailurePlace::entry(EntryKind::BankFile(slot)),
         None => FailurePlace::entry("the bank file"),
@@ -32,7 +34,9 @@ pub fn judge_documents(documents: Documents, entry_slot: Option<u64>, failures: 
             None
         }
         Some(Ok(ParsedBank { bank, end_error })) => {
-            end_error.map_or(Ok(()), |error| unreadable(Rule::BankFileEnd, &place, &error, failures))?;
+            if let Some(error) = end_error {
+                unreadable(Rule::BankFileEnd, &place, &error, failures)?;
+            }
             judge_bank(&bank, entry_slot, &place, failures)?;
             judge_chain(&bank, &place, failures)?;
             Some(bank)
@@ -94,9 +98,12 @@ fn judge_bank(bank: &BankFile, entry_slot: Option<u64>, place: &FailurePlace, fa
     if let Some(slot) = entry_slot.filter(|slot| *slot != bank.slot) {
         failures.add_at(Rule::BankFile, place, format!("slot {slot}"), format!("slot {}", bank.slot))?;
     }
-    let field = |name: &str, is_right: bool, expected: String, found: u64| match is_right {
-        true => Ok(()),
-        false => failures.add_at(Rule::BankField, place, format!("{name} {expected}"), format!("{name} {found}")),
+    let field = |name: &str, is_right: bool, expected: String, found: u64| {
+        if is_right {
+            Ok(())
+        } else {
+            failures.add_at(Rule::BankField, place, format!("{name} {expected}"), format!("{name} {found}"))
+        }
     };
     let equal = |name, found: u64, expected: u64| field(name, found == expected, expected.to_string(), found);
     let slot = bank.slot;
@@ -142,10 +149,7 @@ pub fn judge_name(archive: &OpenArchive, bank: Option<&BankFile>, failures: &Fai
         failures.add(Rule::NameMismatch, expected, found)?;
     }
     let hash = bank.snapshot_hash();
-    match name.hash == hash {
-        true => Ok(()),
-        false => failures.add(Rule::NameMismatch, name.hash, hash),
-    }
+    if name.hash == hash { Ok(()) } else { failures.add(Rule::NameMismatch, name.hash, hash) }
 }
 
 /// Checks the root of an archive against what the caller expects; `root` is `None` if the archive
@@ -195,13 +199,12 @@ fn judge_chain(bank: &BankFile, place: &FailurePlace, failures: &Failures) -> Re
     }
     // Agave takes leader and stakes from the bank file. Firedancer takes them from the accounts,
     // and wrote none before September 2026.
-    let scheduled_leader = match bank.lacks_stakes() {
-        true => {
-            let expected = "the vote accounts and delegations of the state";
-            add(Rule::NoStakes, &expected, &"no vote account, no delegation")?;
-            ScheduledLeader::Unknown
-        }
-        false => bank.scheduled_leader,
+    let scheduled_leader = if bank.lacks_stakes() {
+        let expected = "the vote accounts and delegations of the state";
+        add(Rule::NoStakes, &expected, &"no vote account, no delegation")?;
+        ScheduledLeader::Unknown
+    } else {
+        bank.scheduled_leader
     };
     match scheduled_leader {
         ScheduledLeader::Node(leader) if leader != bank.leader => {

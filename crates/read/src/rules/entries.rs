@@ -116,9 +116,10 @@ impl EntryChecker {
         if let Some(base) = self.base_slot.filter(|base| slot <= *base) {
             add(Rule::StorageTooOld, &format!("a slot above {base}"), &slot)?;
         }
-        match self.is_other_of_slot(slot, id, seen_slots) {
-            true => add(Rule::DuplicateStorage, &one_of(slot), &"another"),
-            false => Ok(()),
+        if self.is_other_of_slot(slot, id, seen_slots) {
+            add(Rule::DuplicateStorage, &one_of(slot), &"another")
+        } else {
+            Ok(())
         }
     }
 
@@ -139,9 +140,10 @@ impl EntryChecker {
     pub fn judge_shared_slot(&self, bank: Option<&BankFile>, failures: &Failures) -> Result<()> {
         let (Some(slot), Some(id)) = (self.bank_slot(), self.shared) else { return Ok(()) };
         let place = FailurePlace::entry(EntryKind::Storage { slot, id });
-        match bank.is_some_and(BankFile::lacks_stakes) && self.slots().all(|of| of == slot) {
-            true => failures.add_at(Rule::SharedSlot, &place, one_of(slot), self.slots().count()),
-            false => failures.add_at(Rule::DuplicateStorage, &place, one_of(slot), "another"),
+        if bank.is_some_and(BankFile::lacks_stakes) && self.slots().all(|of| of == slot) {
+            failures.add_at(Rule::SharedSlot, &place, one_of(slot), self.slots().count())
+        } else {
+            failures.add_at(Rule::DuplicateStorage, &place, one_of(slot), "another")
         }
     }
 
@@ -175,9 +177,10 @@ fn one_of(slot: u64) -> String {
 }
 
 fn twice(seen: &mut bool, rule: Rule, entry: &Entry, failures: &Failures) -> Result<()> {
-    match std::mem::replace(seen, true) {
-        true => failures.add_at(rule, &FailurePlace::entry(entry.kind), "once", "twice"),
-        false => Ok(()),
+    if std::mem::replace(seen, true) {
+        failures.add_at(rule, &FailurePlace::entry(entry.kind), "once", "twice")
+    } else {
+        Ok(())
     }
 }
 

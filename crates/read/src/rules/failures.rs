@@ -189,10 +189,7 @@ impl Failures {
             return Ok(());
         }
         let failure = Failure::new(rule, place.clone(), expected.to_string(), found.to_string());
-        match self.refuses(rule) {
-            true => Err(failure.to_error()),
-            false => self.push(failure),
-        }
+        if self.refuses(rule) { Err(failure.to_error()) } else { self.push(failure) }
     }
 
     /// Records a broken rule that an error describes; returns the error if the rule ends the work.
@@ -223,7 +220,10 @@ impl Failures {
     pub fn require_client(&self) -> Result<()> {
         let broken = self.broken_rules();
         let of_version = broken.keys().copied().filter(|rule| rule.is_of_version());
-        Failure::of_all(&verdicts(of_version, &SnapshotClient::ALL)).map_or(Ok(()), |failure| Err(failure.to_error()))
+        match Failure::of_all(&verdicts(of_version, &SnapshotClient::ALL)) {
+            Some(failure) => Err(failure.to_error()),
+            None => Ok(()),
+        }
     }
 
     /// Records that a check was not completed; keeps the first reason.

@@ -89,7 +89,10 @@ pub fn judge_pair(full: PairMember<'_>, incremental: PairMember<'_>, failures: &
         let found = format!("one of hash {hash}");
         failures.add(Rule::BaseMismatch, expected, found)?;
     }
-    full.bank.zip(incremental.bank).map_or(Ok(()), |(bank, newer)| judge_chains(bank, newer, failures))
+    match (full.bank, incremental.bank) {
+        (Some(bank), Some(newer)) => judge_chains(bank, newer, failures),
+        _ => Ok(()),
+    }
 }
 
 /// Checks that two bank files are of the same chain, by fields that clients compare with the
@@ -107,9 +110,10 @@ pub fn judge_chains(full: &BankFile, newer: &BankFile, failures: &Failures) -> R
         ]
     };
     numbers(full).into_iter().zip(numbers(newer)).try_for_each(|((name, expected), (_, found))| {
-        match expected == found {
-            true => Ok(()),
-            false => failures.add(Rule::BaseMismatch, format!("{name} {expected}, as in the full archive"), found),
+        if expected == found {
+            Ok(())
+        } else {
+            failures.add(Rule::BaseMismatch, format!("{name} {expected}, as in the full archive"), found)
         }
     })
 }
@@ -120,10 +124,11 @@ pub fn judge_order(old: &BankFile, new: &BankFile) -> Result<()> {
         return Err(Error::usage("the states are of different clusters: their chains began at different times")
             .with_hint("give states of one cluster"));
     }
-    match old.slot < new.slot {
-        true => Ok(()),
-        false => Err(Error::usage(format!("the older state is of slot {}, the new one of {}", old.slot, new.slot))
-            .with_hint("give an older state, or a newer one")),
+    if old.slot < new.slot {
+        Ok(())
+    } else {
+        Err(Error::usage(format!("the older state is of slot {}, the new one of {}", old.slot, new.slot))
+            .with_hint("give an older state, or a newer one"))
     }
 }
 

@@ -136,7 +136,10 @@ impl StateBuilder {
 
     /// Returns the first error of a worker that no archive caused, such as a full disk.
     pub fn check(&self) -> Result<()> {
-        self.error.lock().clone().map_or(Ok(()), Err)
+        match &*self.error.lock() {
+            Some(error) => Err(error.clone()),
+            None => Ok(()),
+        }
     }
 
     /// Finds superseded records with lamports, in rounds that fit in memory, and empties the log.
@@ -182,9 +185,6 @@ impl StateBuilder {
 
     pub(super) fn merge(&self, worker: &PassSums, is_subtraction: bool) {
         let mut sums = self.sums.lock();
-        match is_subtraction {
-            true => sums.state.subtract(&worker.state),
-            false => sums.add(worker),
-        }
+        if is_subtraction { sums.state.subtract(&worker.state) } else { sums.add(worker) }
     }
 }

@@ -34,10 +34,7 @@ pub fn finish_check(
         }
         accounts.settle_kept(&mut round);
         let wanted = round.storages();
-        match wanted.is_empty() {
-            true => Ok(()),
-            false => read_again(Task::Subtract(&round), &wanted),
-        }
+        if wanted.is_empty() { Ok(()) } else { read_again(Task::Subtract(&round), &wanted) }
     })?;
     accounts.check()?;
     accounts.judge(bank, failures)

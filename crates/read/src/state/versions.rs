@@ -105,10 +105,7 @@ impl<T: LogItem> VersionLog<T> {
 
     /// If not everything is expected to fit in memory, checks that the disk has room.
     pub fn check_room_foreseen(&self, memory_bytes: u64) -> Result<()> {
-        match self.spill.room_bytes > memory_bytes / 4 * 3 {
-            true => self.spill.check_room(),
-            false => Ok(()),
-        }
+        if self.spill.room_bytes > memory_bytes / 4 * 3 { self.spill.check_room() } else { Ok(()) }
     }
 
     pub fn spilled_bytes(&self) -> u64 {
@@ -235,12 +232,11 @@ impl VersionLog {
             round.add(&found);
             round.list(found);
             let free_bytes = self.log_bytes.saturating_sub(self.held_bytes.load(Relaxed));
-            match round.memory_bytes() > self.sort_bytes.saturating_add(free_bytes) {
-                true => {
-                    round.sort();
-                    on_round(std::mem::take(&mut round))
-                }
-                false => Ok(()),
+            if round.memory_bytes() > self.sort_bytes.saturating_add(free_bytes) {
+                round.sort();
+                on_round(std::mem::take(&mut round))
+            } else {
+                Ok(())
             }
         })?;
         round.sort();

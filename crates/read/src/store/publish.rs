@@ -122,9 +122,10 @@ impl Unpublished {
             return Err(changed(&self.path));
         }
         self.dir.check_path()?;
-        let result = match replace {
-            true => self.dir.rename(&self.name, &self.dir, name),
-            false => self.dir.rename_no_replace(&self.name, name),
+        let result = if replace {
+            self.dir.rename(&self.name, &self.dir, name)
+        } else {
+            self.dir.rename_no_replace(&self.name, name)
         };
         result.map_err(|error| match error {
             Errno::EXIST => already_exists(&path),
@@ -196,7 +197,7 @@ pub fn check_output_dir(dir: &Path) -> Result<()> {
 fn refuse_file_being_made(dir: &KeptDir, name: &OsStr, final_name: &str) -> Result<()> {
     let file = match dir.open_file(name) {
         Ok(file) => file,
-        Err(error) => return dir.found(name)?.map_or(Ok(()), |_| Err(error)),
+        Err(error) => return if dir.found(name)?.is_some() { Err(error) } else { Ok(()) },
     };
     if !matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
         return Ok(());

@@ -130,7 +130,8 @@ impl CatalogVerdict {
                 let all = quantity::count_of(archives, "archive");
                 Err(Error::damaged(format!("{damaged} of {all} in {place} are not valid")))
             }
-            error => error.map_or(Ok(()), Err),
+            Some(error) => Err(error),
+            None => Ok(()),
         }
     }
 }

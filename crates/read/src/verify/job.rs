@@ -64,10 +64,7 @@ impl VerifyOptions {
 
     /// Refuses a part of a state if the state is to be checked.
     pub(crate) fn check_part(&self, is_part: bool) -> Result<()> {
-        match is_part && self.why_not_state().is_none() && !self.allows_part {
-            true => Err(incremental_alone()),
-            false => Ok(()),
-        }
+        if is_part && self.why_not_state().is_none() && !self.allows_part { Err(incremental_alone()) } else { Ok(()) }
     }
 }
 

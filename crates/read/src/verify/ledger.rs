@@ -28,10 +28,7 @@ pub(crate) fn read_ledger(
     base_slot: Option<u64>,
     job: VerifyJob<'_>,
 ) -> Result<VerifyReport> {
-    let _lock = match paths.ledger.is_dir() {
-        true => lock(paths)?,
-        false => None,
-    };
+    let _lock = if paths.ledger.is_dir() { lock(paths)? } else { None };
     if let Some(journal) = restore_journal(paths.snapshots_dir()) {
         let what = format!("{}: a restore into this ledger was killed before its end", journal.shown());
         job.progress.warn(&format!("{what}: {RESTORE_JOURNAL_HINT}"));

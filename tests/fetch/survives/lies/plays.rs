@@ -287,9 +287,10 @@ pub fn slow_at_its_end(scene: &Scene, request: &Request, stream: &mut TcpStream)
 
 /// The end of the file, with the index, comes fast, the rest at a byte per second.
 pub fn slow_but_for_the_end(scene: &Scene, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
-    match request.range().is_some_and(|range| range.end == scene.archive.right.len() as u64) {
-        true => honest(scene, request, stream),
-        false => a_byte_a_second(scene, request, stream),
+    if request.range().is_some_and(|range| range.end == scene.archive.right.len() as u64) {
+        honest(scene, request, stream)
+    } else {
+        a_byte_a_second(scene, request, stream)
     }
 }
 
