@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use slotpress::{ArchiveOptions, Codec, EncodingOptions, Error, ErrorKind, Progress, ProgressEvent, Sink, archive};
+use slotpress::{ArchiveOptions, Codec, DirSink, EncodingOptions, Error, ErrorKind, Progress, ProgressEvent, archive};
 
 /// Shows the bytes read, as a progress bar.
 #[derive(Default)]
@@ -53,7 +53,7 @@ fn main() -> ExitCode {
     };
     let options = ArchiveOptions::new(ledger).encoding(EncodingOptions::default().codec(Codec::zstd(1)));
     let bar = Bar::default();
-    match Sink::dir(out_dir).and_then(|sink| archive(&options, sink, &bar)) {
+    match DirSink::open(out_dir).and_then(|mut sink| archive(&options, &mut sink, &bar)) {
         Ok(report) => {
             let taken = report.archive.elapsed;
             println!("{}: {} bytes in {:.1?}", report.archive.name, report.archive.output_bytes, taken.wall);

@@ -12,11 +12,11 @@
 //! # Archive a ledger
 //!
 //! ```no_run
-//! use slotpress::{ArchiveOptions, Codec, EncodingOptions, NoProgress, Sink, archive};
+//! use slotpress::{ArchiveOptions, Codec, DirSink, EncodingOptions, NoProgress, archive};
 //!
 //! let encoding = EncodingOptions::default().codec(Codec::zstd(3)).threads(8);
 //! let options = ArchiveOptions::new("/mnt/ledger").encoding(encoding);
-//! let report = archive(&options, Sink::dir("/mnt/snapshots")?, &NoProgress)?;
+//! let report = archive(&options, &mut DirSink::open("/mnt/snapshots")?, &NoProgress)?;
 //! println!("{} bytes in {:?}", report.archive.output_bytes, report.archive.elapsed.wall);
 //! # Ok::<(), slotpress::Error>(())
 //! ```
@@ -43,7 +43,7 @@
 //! ```
 //!
 //! [`recompress()`] writes an archive again with another compression; [`inspect`] lists the
-//! contents of an archive or ledger. [`plan_archive`] and, with the feature `net`, `plan_bootstrap`
+//! contents of an archive or ledger. [`preview_archive`] and, with the feature `net`, `plan_bootstrap`
 //! check everything that can be checked without writing, including free space. Their plans can be
 //! shown first; that of an archive can be executed later.
 //!
@@ -162,7 +162,7 @@ println!("{} rows of slot {}", report.tables[0].rows, report.facts.slot);
 //! # Stores
 //!
 //! With the feature `stores`, archives can be written to a directory or bucket (`stores::Store`,
-//! `Sink::store`). A client with `stores::S3Options::for_client` reads URLs `s3://BUCKET/KEY` like
+//! `StoreSink`). A client with `stores::S3Options::for_client` reads URLs `s3://BUCKET/KEY` like
 //! those of HTTP servers.
 //!
 //! # Measure levels
@@ -207,13 +207,15 @@ mod rebase;
 mod recompress;
 mod restore;
 
-pub use archive::dry_run::ArchivePreview;
+pub use archive::dry_run::{ArchivePreview, preview_archive};
 pub use archive::encode::{ArchiveFormat, Codec};
 pub use archive::encoding::EncodingOptions;
 pub use archive::layout::RecordLayout;
 pub use archive::ledger_source::ledger_as_archive;
-pub use archive::sink::Sink;
-pub use archive::{ArchiveOptions, ArchivePlan, ArchiveReport, NewArchive, archive, plan_archive};
+#[cfg(feature = "stores")]
+pub use archive::sink::StoreSink;
+pub use archive::sink::{DirSink, Sink, StreamSink};
+pub use archive::{ArchiveOptions, ArchiveReport, NewArchive, archive};
 #[cfg(feature = "net")]
 pub use bootstrap::archives::{FetchOptions, FetchReport, fetch};
 #[cfg(feature = "net")]

@@ -13,10 +13,10 @@ use slotpress::check::{ArchiveBase, ArchiveVerdict, Check};
 use slotpress::inspect::inspect_archive;
 use slotpress::levels::{MeasureOptions, measure as measure_levels};
 use slotpress::{
-    Account, AccountVisitor, Address, ArchiveOptions, CancelToken, CheckMode, CheckOptions, Codec, EncodingOptions,
-    Error, ErrorKind, LedgerPaths, NamedArchive, NoProgress, Progress, ProgressEvent, RecompressOptions,
-    RecompressSource, RestoreOptions, RestoreTarget, Sink, Snapshot, VerifyOptions, VerifyReport, archive, recompress,
-    restore, verify, verify_catalog, visit_accounts,
+    Account, AccountVisitor, Address, ArchiveOptions, CancelToken, CheckMode, CheckOptions, Codec, DirSink,
+    EncodingOptions, Error, ErrorKind, LedgerPaths, NamedArchive, NoProgress, Progress, ProgressEvent,
+    RecompressOptions, RecompressSource, RestoreOptions, RestoreTarget, Snapshot, VerifyOptions, VerifyReport, archive,
+    recompress, restore, verify, verify_catalog, visit_accounts,
 };
 use slotpress_base::hint;
 
@@ -28,10 +28,11 @@ fn a_ledger_goes_round() {
     let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
     let options =
         ArchiveOptions::new(ledger.path()).encoding(EncodingOptions::default().codec(Codec::zstd(3)).threads(2));
-    let report = archive(&options, Sink::dir(out.path()).expect("opened"), &NoProgress).expect("archived");
+    let report = archive(&options, &mut DirSink::open(out.path()).expect("opened"), &NoProgress).expect("archived");
     let path = report.archive.path.clone().expect("a path");
     assert_eq!(report.path_in(out.path()), path);
-    let again = archive(&options, Sink::dir(out.path()).expect("opened"), &NoProgress).expect_err("it is there");
+    let again =
+        archive(&options, &mut DirSink::open(out.path()).expect("opened"), &NoProgress).expect_err("it is there");
     assert_eq!((again.kind(), again.existing_path()), (ErrorKind::Exists, Some(path.as_path())));
 
     let named = NamedArchive::from_path(&path);
@@ -48,9 +49,9 @@ fn a_ledger_goes_round() {
     assert_eq!((restored.slot, restored.hash), (26, report.archive.name.hash));
 
     let other = temp_dir();
-    let sink = Sink::dir(other.path()).expect("opened");
+    let mut sink = DirSink::open(other.path()).expect("opened");
     let options = RecompressOptions::default().encoding(EncodingOptions::default().codec(Codec::zstd(9)));
-    let smaller = recompress(RecompressSource::File(path), sink, &options, &NoProgress).expect("recompressed");
+    let smaller = recompress(RecompressSource::File(path), &mut sink, &options, &NoProgress).expect("recompressed");
     assert!(smaller.archive.output_bytes < report.archive.output_bytes);
 }
 
@@ -131,7 +132,7 @@ fn reports_are_serializable() {
     };
     let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
     let options = ArchiveOptions::new(ledger.path()).read_back(CheckOptions::default());
-    let archived = archive(&options, Sink::dir(out.path()).expect("opened"), &NoProgress).expect("archived");
+    let archived = archive(&options, &mut DirSink::open(out.path()).expect("opened"), &NoProgress).expect("archived");
     let shown = fields(&archived);
     assert_eq!(shown["read_back"]["storages"], archived.archive.storages);
     has(
@@ -150,8 +151,8 @@ fn reports_are_serializable() {
     let options = RestoreOptions::new(&path, RestoreTarget::new(out.path().join("new")));
     let restored = fields(&restore(&options, &NoProgress).expect("restored"));
     assert_eq!((&restored["state"], &restored["complete"]), (&"checked".into(), &"by state".into()));
-    let sink = Sink::dir(out.path()).expect("opened").replace(true);
-    let recompressed = recompress(RecompressSource::File(path), sink, &RecompressOptions::default(), &NoProgress);
+    let mut sink = DirSink::open(out.path()).expect("opened").replace(true);
+    let recompressed = recompress(RecompressSource::File(path), &mut sink, &RecompressOptions::default(), &NoProgress);
     has(&fields(&recompressed.expect("recompressed")), &["tar_bytes", "frames", "state_reason", "elapsed_seconds"]);
     let row = &measure_levels(&MeasureOptions::new(ledger.path()).levels([1]), &NoProgress).expect("measured")[0];
     has(&fields(row), &["codec", "level", "output_bytes", "compress", "warnings"]);
@@ -199,7 +200,7 @@ fn plain_walk(archives: &[&Path]) -> BTreeMap<Address, u64> {
 fn the_newest_version_of_every_account_is_visited() {
     let (ledger, out) = (ledger("ledger-at-40"), temp_dir());
     let options = ArchiveOptions::new(ledger.path()).encoding(EncodingOptions::default().frame_size_bytes(64 << 10));
-    let ours = archive(&options, Sink::dir(out.path()).expect("opened"), &NoProgress)
+    let ours = archive(&options, &mut DirSink::open(out.path()).expect("opened"), &NoProgress)
         .expect("archived")
         .archive
         .path
@@ -269,8 +270,9 @@ fn a_visitor_ends_the_visit_with_its_own_error() {
 #[test]
 fn damage_is_an_error_of_its_kind() {
     let (ledger, dir) = (ledger("ledger-at-26"), temp_dir());
-    let report = archive(&ArchiveOptions::new(ledger.path()), Sink::dir(dir.path()).expect("opened"), &NoProgress)
-        .expect("archived");
+    let report =
+        archive(&ArchiveOptions::new(ledger.path()), &mut DirSink::open(dir.path()).expect("opened"), &NoProgress)
+            .expect("archived");
     let path = report.archive.path.expect("a path");
     let mut bytes = std::fs::read(&path).expect("read");
     let middle = bytes.len() / 2;

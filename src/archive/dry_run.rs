@@ -7,8 +7,8 @@ use serde::Serialize;
 use slotpress_base::{Error, Progress, Result, Space, text};
 use slotpress_format::{ArchiveName, name_parts};
 
-use super::sink::SinkKind;
-use super::{ArchivePlan, encode_planned, linked_frames};
+use super::sink::Sink;
+use super::{ArchiveOptions, Planned};
 
 /// Number of frames in the sample, spread evenly over the archive. They are 128 MiB at the default
 /// frame size, a second or two on one core at level 1.
@@ -44,32 +44,35 @@ impl ArchivePreview {
     }
 }
 
-impl ArchivePlan<'_> {
-    /// Previews the archive. Compresses a sample, and writes nothing.
-    ///
-    /// # Errors
-    /// If the sink is not a directory, or the sample cannot be read. Lack of space is not an error
-    /// here: see [`ArchivePreview::has_room`].
-    pub fn preview(&self, progress: &dyn Progress) -> Result<ArchivePreview> {
-        let SinkKind::Dir(dir) = &self.sink.place else {
-            return Err(Error::usage("a preview needs an output directory: it compares sizes with the space there"));
-        };
-        let (sample_bytes, estimated_bytes) = self.estimate(progress)?;
-        Ok(ArchivePreview {
-            path: dir.path_of(self.name.to_string()),
-            name: self.name.clone(),
-            storages: self.plan.storages.len() as u64,
-            input_bytes: self.plan.tar_bytes(),
-            estimated_bytes,
-            sample_bytes,
-            free_bytes: Space::in_dir(dir, estimated_bytes)?.free_bytes,
-        })
-    }
+/// Determines an archive's name and contents, and estimates its size by compressing a sample. Takes
+/// the ledger's lock, and writes nothing.
+///
+/// # Errors
+/// Those of [`archive()`](crate::archive()), except for errors of writing; the sink is not a
+/// directory; the sample cannot be read. Lack of space is not an error here: see
+/// [`ArchivePreview::has_room`].
+pub fn preview_archive(options: &ArchiveOptions, sink: &dyn Sink, progress: &dyn Progress) -> Result<ArchivePreview> {
+    let Some(dir) = sink.dir() else {
+        return Err(Error::usage("a preview needs an output directory: it compares sizes with the space there"));
+    };
+    let planned = Planned::new(options, sink, progress)?;
+    let (sample_bytes, estimated_bytes) = planned.estimate(progress)?;
+    Ok(ArchivePreview {
+        path: planned.name.path_in(dir.path()),
+        storages: planned.plan.storages.len() as u64,
+        input_bytes: planned.plan.tar_bytes(),
+        estimated_bytes,
+        sample_bytes,
+        free_bytes: Space::in_dir(dir, estimated_bytes)?.free_bytes,
+        name: planned.name,
+    })
+}
 
-    /// Fails if the estimated archive does not fit into the file system of the sink's directory.
+impl Planned<'_> {
+    /// Fails if the estimated archive does not fit into the file system of the output directory.
     /// Compresses a sample only if the uncompressed tar would not fit.
-    pub(super) fn check_room(&self, progress: &dyn Progress) -> Result<()> {
-        let SinkKind::Dir(dir) = &self.sink.place else { return Ok(()) };
+    pub(super) fn check_room(&self, sink: &dyn Sink, progress: &dyn Progress) -> Result<()> {
+        let Some(dir) = sink.dir() else { return Ok(()) };
         let space = Space::in_dir(dir, self.plan.tar_bytes())?;
         match space.check() {
             Ok(()) => Ok(()),
@@ -80,17 +83,16 @@ impl ArchivePlan<'_> {
     /// Compresses a sample. Returns its length before compression, and the estimated length of
     /// the archive.
     fn estimate(&self, progress: &dyn Progress) -> Result<(u64, u64)> {
-        let (plan, encoding) = (&self.plan, &self.options.encoding);
-        let step = linked_frames(plan, encoding).count().div_ceil(SAMPLE_FRAMES).max(1);
-        let sample: Vec<_> = linked_frames(plan, encoding).step_by(step).collect();
+        let step = self.frames().count().div_ceil(SAMPLE_FRAMES).max(1);
+        let sample: Vec<_> = self.frames().step_by(step).collect();
         let sample_bytes = sample.iter().map(|(span, _)| span.length_bytes).sum();
         progress.stage("Sampling", Some(sample_bytes));
         let mut output_bytes = 0u64;
-        encode_planned(plan, encoding, sample.into_iter(), self.threads, progress, &mut |frame| {
+        self.encode(sample.into_iter(), progress, &mut |frame| {
             output_bytes += frame.bytes.len() as u64;
             Ok(())
         })?;
         let ratio = output_bytes as f64 / (sample_bytes as f64).max(1.0);
-        Ok((sample_bytes, (plan.tar_bytes() as f64 * ratio) as u64))
+        Ok((sample_bytes, (self.plan.tar_bytes() as f64 * ratio) as u64))
     }
 }

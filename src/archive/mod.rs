@@ -36,10 +36,10 @@ use crate::archive::documents::{judge, while_reading};
 use crate::archive::encode::{Codec, EncodedFrame, encode_linked_frames};
 use crate::archive::encoding::EncodingOptions;
 use crate::archive::layout::{FrameLink, Linker, content_buffer, warn_left_as_is};
-use crate::archive::sink::{OpenSink, Sink, SinkKind};
+use crate::archive::sink::Sink;
 use crate::archive::writer::{ArchiveWriter, WrittenArchive};
 
-/// Settings for [`archive()`] and [`plan_archive`].
+/// Settings for [`archive()`] and [`preview_archive`](crate::preview_archive).
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct ArchiveOptions {
@@ -128,9 +128,9 @@ pub struct NewArchive {
 }
 
 impl NewArchive {
-    /// Gives an archive its name, and describes it.
+    /// Gives an archive its name, unless the run is interrupted, and describes it.
     pub(crate) fn publish(
-        sink: OpenSink<'_>,
+        sink: &mut dyn Sink,
         name: ArchiveName,
         storages: u64,
         written: WrittenArchive,
@@ -138,9 +138,11 @@ impl NewArchive {
         stopwatch: &Stopwatch,
         progress: &dyn Progress,
     ) -> Result<Self> {
-        let (path, codec) = (sink.publish(&name, progress)?, codec.clone());
+        progress.stage("Syncing", None);
+        progress.check()?;
+        let path = sink.publish(&name.to_string())?;
         let WrittenArchive { length_bytes: output_bytes, frames, unclustered_pieces, root } = written;
-        let elapsed = stopwatch.elapsed();
+        let (elapsed, codec) = (stopwatch.elapsed(), codec.clone());
         Ok(Self { path, name, storages, output_bytes, frames, unclustered_pieces, root, elapsed, codec })
     }
 }
@@ -163,46 +165,51 @@ impl ArchiveReport {
 /// - The archive exists already: [`ErrorKind::Exists`](crate::ErrorKind::Exists).
 ///
 /// After an error, no file is left behind, but a stream may have received a part of the archive.
-pub fn archive<'a>(options: &ArchiveOptions, sink: Sink<'a>, progress: &'a dyn Progress) -> Result<ArchiveReport> {
-    plan_archive(options, sink, progress)?.execute(progress)
-}
-
-/// Determines an archive's name and contents, and checks that it may be made, without writing it.
-/// Takes the ledger's lock.
-///
-/// # Errors
-/// As [`archive()`], except for errors of writing.
-pub fn plan_archive<'a>(options: &ArchiveOptions, sink: Sink<'a>, progress: &dyn Progress) -> Result<ArchivePlan<'a>> {
+pub fn archive(options: &ArchiveOptions, sink: &mut dyn Sink, progress: &dyn Progress) -> Result<ArchiveReport> {
     let stopwatch = Stopwatch::start();
-    if options.read_back.is_some() && !matches!(sink.place, SinkKind::Dir(_)) {
+    if options.read_back.is_some() && sink.parent().is_none() {
         return Err(Error::usage("only an archive in a directory can be read back")
             .with_hint("write into a directory, or verify it where it arrives"));
     }
-    let threads = options.encoding.workers(0)?;
-    // The lists and the bank file are read several times. At the end, pages that were not cached
-    // before are dropped.
-    let watch = options.encoding.io_policy.io_hint.watch_dirs(options.paths.snapshots_dir().join("snapshots"));
-    progress.stage("Planning", None);
-    let (snapshot, lock) = open_snapshot(options)?;
-    if let Some(base_slot) = options.base_slot.filter(|base| *base < snapshot.slot && !options.force_base) {
-        check_base(base_slot, snapshot.slot, options, &sink, progress)?;
+    let planned = Planned::new(options, sink, progress)?;
+    let Planned { plan, name, workers, .. } = &planned;
+    warn_of_whole_storages(plan.whole_storages, progress);
+    progress.check()?;
+    planned.check_room(sink, progress)?;
+
+    let encoding = &options.encoding;
+    let input_bytes = plan.tar_bytes();
+    let mut steps = vec![Step::new("Archiving", Some(input_bytes))];
+    if options.read_back.is_some() {
+        steps.push(Step::new("Verifying", Some(input_bytes)));
     }
-    let layout = snapshot.layout;
-    let plan = plan_snapshot(snapshot, options.base_slot, options, progress)?;
-    if layout == Layout::Unpacked && plan.bank.storage_count == 0 && options.read_back.is_none() {
-        progress.warn(
-            "the bank file names no storages (Agave 4.4 and later), so missing storages were not detected; \
-             reading the archive back checks this",
-        );
-    }
-    let name = ArchiveName {
-        base_slot: options.base_slot,
-        slot: plan.bank.slot,
-        hash: plan.bank.snapshot_hash(),
-        extension: options.encoding.codec.extension(),
+    steps.push(Step::new("Syncing", Some(0)));
+    progress.steps(&steps);
+    progress.detail(&planned.describe());
+    progress.stage("Archiving", Some(input_bytes));
+    sink.begin(Some(name), input_bytes, encoding.io_policy.io_hint)?;
+    let mut writer = ArchiveWriter::new(sink, &encoding.codec);
+    planned.encode(planned.frames(), progress, &mut |frame| writer.frame(&frame))?;
+    let made = writer.finish(plan.entries(), None, encoding.frame_size_bytes)?;
+    warn_left_as_is(made.unclustered_pieces, progress);
+
+    let base = planned.base(sink);
+    let read_back = match (&options.read_back, sink.file()) {
+        (Some(check), Some(file)) => {
+            let base = base.as_ref().map_err(Error::clone)?.as_ref();
+            if let Some(base) = base {
+                progress.tell(&format!("reading it back on the full archive {}", base.path.shown()));
+            }
+            let archive = NamedArchive::from_source(written(file)?, Some(name.clone()));
+            Some(read_back_archive(check, &archive, base, encoding.threads, progress)?)
+        }
+        _ => None,
     };
-    sink.check_name(&name.to_string())?;
-    Ok(ArchivePlan { options: options.clone(), sink, plan, name, threads, stopwatch, _lock: lock, _watch: watch })
+    let storages = plan.storages.len() as u64;
+    let archive = NewArchive::publish(sink, name.clone(), storages, made, &encoding.codec, &stopwatch, progress)?;
+    // Only the report needs the base, so an unreadable directory is no error here.
+    let base = base.ok().flatten().map(|base| base.path);
+    Ok(ArchiveReport { archive, input_bytes, read_back, base, threads: *workers })
 }
 
 /// Takes the ledger's lock, and finds the bank snapshot.
@@ -228,66 +235,102 @@ fn plan_snapshot(
     Ok(plan)
 }
 
-/// A planned archive. It holds the ledger's lock, so the ledger cannot change
-/// before [`ArchivePlan::execute`].
-pub struct ArchivePlan<'a> {
-    options: ArchiveOptions,
-    sink: Sink<'a>,
+/// Name and contents of an archive that may be made. Holds the ledger's lock.
+struct Planned<'a> {
+    options: &'a ArchiveOptions,
     plan: Plan,
     name: ArchiveName,
-    threads: usize,
-    stopwatch: Stopwatch,
+    workers: usize,
     _lock: Option<LedgerLock>,
     _watch: Watch,
 }
 
-impl<'a> ArchivePlan<'a> {
-    /// Returns the name that the archive will have.
-    pub fn name(&self) -> &ArchiveName {
-        &self.name
+impl<'a> Planned<'a> {
+    fn new(options: &'a ArchiveOptions, sink: &dyn Sink, progress: &dyn Progress) -> Result<Self> {
+        let workers = options.encoding.workers(0)?;
+        // The lists and the bank file are read several times. At the end, pages that were not cached
+        // before are dropped.
+        let watch = options.encoding.io_policy.io_hint.watch_dirs(options.paths.snapshots_dir().join("snapshots"));
+        progress.stage("Planning", None);
+        let (snapshot, lock) = open_snapshot(options)?;
+        if let Some(base_slot) = options.base_slot.filter(|base| *base < snapshot.slot && !options.force_base) {
+            check_base(base_slot, snapshot.slot, options, sink)?;
+        }
+        let layout = snapshot.layout;
+        let plan = plan_snapshot(snapshot, options.base_slot, options, progress)?;
+        if layout == Layout::Unpacked && plan.bank.storage_count == 0 && options.read_back.is_none() {
+            progress.warn(
+                "the bank file names no storages (Agave 4.4 and later), so missing storages were not detected; \
+                 reading the archive back checks this",
+            );
+        }
+        let name = ArchiveName {
+            base_slot: options.base_slot,
+            slot: plan.bank.slot,
+            hash: plan.bank.snapshot_hash(),
+            extension: options.encoding.codec.extension(),
+        };
+        sink.check_name(&name.to_string())?;
+        Ok(Self { options, plan, name, workers, _lock: lock, _watch: watch })
     }
 
-    /// Writes the archive, and gives it its name.
-    ///
-    /// # Errors
-    /// As [`archive()`].
-    pub fn execute(self, progress: &'a dyn Progress) -> Result<ArchiveReport> {
-        warn_of_whole_storages(self.plan.whole_storages, progress);
-        progress.check()?;
-        self.check_room(progress)?;
-        let Self { options, sink, plan, name, threads, stopwatch, _lock, _watch } = self;
-        let out_dir = sink.parent().map(Path::to_path_buf);
-        let input_bytes = plan.tar_bytes();
-        let read_back_bytes = options.read_back.is_some().then_some(input_bytes);
-        let mut steps = vec![Step::new("Archiving", Some(input_bytes))];
-        steps.extend(read_back_bytes.map(|bytes| Step::new("Verifying", Some(bytes))));
-        steps.push(Step::new("Syncing", Some(0)));
-        progress.steps(&steps);
-        progress.detail(&describe(&plan, &options, threads));
-        progress.stage("Archiving", Some(input_bytes));
-        let mut sink = sink.open(Some(&name), input_bytes, progress)?;
-        let (encoding, sink_path) = (&options.encoding, sink.path());
-        let mut writer = ArchiveWriter::new(sink.writer(encoding.io_policy.io_hint), &sink_path, &encoding.codec);
-        let planned = linked_frames(&plan, encoding);
-        encode_planned(&plan, encoding, planned, threads, progress, &mut |frame| writer.frame(&frame))?;
-        let made = writer.finish(plan.entries(), None, encoding.frame_size_bytes)?;
-        warn_left_as_is(made.unclustered_pieces, progress);
-        let read_back = match (&options.read_back, sink.file()) {
-            (Some(check), Some(file)) => {
-                let archive = NamedArchive::from_source(written(file)?, Some(name.clone()));
-                let base = base_of(&name, &options, out_dir.as_deref())?;
-                if let Some(base) = &base {
-                    progress.tell(&format!("reading it back on the full archive {}", base.path.shown()));
-                }
-                Some(read_back_archive(check, &archive, base.as_ref(), options.encoding.threads, progress)?)
-            }
-            _ => None,
+    fn describe(&self) -> String {
+        let Self { plan, options, workers, .. } = self;
+        format!(
+            "plan: {} of tar, storages: {}; obsolete records left out: {} ({}); {}",
+            bytes(plan.tar_bytes()),
+            count(plan.storages.len() as u64),
+            count(plan.obsolete_records),
+            bytes(plan.obsolete_bytes),
+            options.encoding.describe(*workers)
+        )
+    }
+
+    /// Divides the plan into frames, each linked to the next.
+    fn frames(&self) -> impl Iterator<Item = (FrameSpan, FrameLink)> + Send {
+        let encoding = &self.options.encoding;
+        let mut spans = FrameCutter::new(self.plan.entry_lengths(), encoding.frame_size_bytes).peekable();
+        let mut linker = Linker::new(encoding.codec.layout);
+        std::iter::from_fn(move || {
+            let span = spans.next()?;
+            let link = linker.link(spans.peek().is_some_and(|next| next.offset_bytes > 0));
+            Some((span, link))
+        })
+    }
+
+    /// Reads frames and encodes them on all cores; `on_frame` gets them in order.
+    fn encode(
+        &self,
+        frames: impl Iterator<Item = (FrameSpan, FrameLink)> + Send,
+        progress: &dyn Progress,
+        on_frame: &mut dyn FnMut(EncodedFrame<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let encoding = &self.options.encoding;
+        let read = |(span, _): &(FrameSpan, FrameLink), content: &mut Vec<u8>| {
+            encoding.io_policy.wait(span.length_bytes, progress);
+            self.plan.fill(span, content_buffer(content, span.length_bytes as usize))
         };
-        // Only the report needs the base, so an unreadable directory is no error here.
-        let base = base_of(&name, &options, out_dir.as_deref()).ok().flatten().map(|base| base.path);
-        let (storages, codec) = (plan.storages.len() as u64, &encoding.codec);
-        let archive = NewArchive::publish(sink, name, storages, made, codec, &stopwatch, progress)?;
-        Ok(ArchiveReport { archive, input_bytes, read_back, base, threads })
+        let reading = Reading {
+            is_cold: &|(span, _)| self.plan.is_cold(span),
+            read: &read,
+            item_bytes_max: encoding.frame_size_bytes,
+            ahead_bytes_max: encoding.ahead_bytes(self.workers)?,
+        };
+        let fill = |frame: Ahead<'_, (FrameSpan, FrameLink)>, content: &mut Vec<u8>| {
+            let (span, link) = frame.read(content)?;
+            Ok((span.length_bytes as usize, link))
+        };
+        read_ahead(frames, &reading, |frames| {
+            encode_linked_frames(frames, &fill, &encoding.codec, self.workers, progress, on_frame)
+        })
+    }
+
+    /// Finds the full archive of an incremental one in the directories of [`archives_beside`].
+    fn base(&self, sink: &dyn Sink) -> Result<Option<NamedArchive>> {
+        let Some(base_slot) = self.name.base_slot else { return Ok(None) };
+        let beside = archives_beside(self.options, sink.parent())?;
+        let base = beside.archives().iter().find(|archive| archive.is_full() && archive.name.slot == base_slot);
+        Ok(base.map(|base| NamedArchive::from_path(base.path())))
     }
 }
 
@@ -304,65 +347,11 @@ fn warn_of_whole_storages(count: u64, progress: &dyn Progress) {
     }
 }
 
-fn describe(plan: &Plan, options: &ArchiveOptions, threads: usize) -> String {
-    format!(
-        "plan: {} of tar, storages: {}; obsolete records left out: {} ({}); {}",
-        bytes(plan.tar_bytes()),
-        count(plan.storages.len() as u64),
-        count(plan.obsolete_records),
-        bytes(plan.obsolete_bytes),
-        options.encoding.describe(threads)
-    )
-}
-
-/// Divides a plan into frames, each linked to the next.
-fn linked_frames(plan: &Plan, encoding: &EncodingOptions) -> impl Iterator<Item = (FrameSpan, FrameLink)> + Send {
-    let mut spans = FrameCutter::new(plan.entry_lengths(), encoding.frame_size_bytes).peekable();
-    let mut linker = Linker::new(encoding.codec.layout);
-    std::iter::from_fn(move || {
-        let span = spans.next()?;
-        let link = linker.link(spans.peek().is_some_and(|next| next.offset_bytes > 0));
-        Some((span, link))
-    })
-}
-
-fn encode_planned(
-    plan: &Plan,
-    encoding: &EncodingOptions,
-    frames: impl Iterator<Item = (FrameSpan, FrameLink)> + Send,
-    threads: usize,
-    progress: &dyn Progress,
-    on_frame: &mut dyn FnMut(EncodedFrame<'_>) -> Result<()>,
-) -> Result<()> {
-    let reading = Reading {
-        is_cold: &|(span, _)| plan.is_cold(span),
-        read: &|(span, _), content| {
-            encoding.io_policy.wait(span.length_bytes, progress);
-            plan.fill(span, content_buffer(content, span.length_bytes as usize))
-        },
-        item_bytes_max: encoding.frame_size_bytes,
-        ahead_bytes_max: encoding.ahead_bytes(threads)?,
-    };
-    read_ahead(frames, &reading, |frames| {
-        let fill = |frame: Ahead<'_, (FrameSpan, FrameLink)>, content: &mut Vec<u8>| {
-            let (span, link) = frame.read(content)?;
-            Ok((span.length_bytes as usize, link))
-        };
-        encode_linked_frames(frames, &fill, &encoding.codec, threads, progress, on_frame)
-    })
-}
-
 /// Refuses an incremental archive unless its base is the newest full archive. Agave keeps
 /// tombstones only above the newest full archive's slot, so closed accounts could reappear on an
 /// older base. Full archives at or above `slot` do not count.
-fn check_base(
-    base_slot: u64,
-    slot: u64,
-    options: &ArchiveOptions,
-    sink: &Sink<'_>,
-    progress: &dyn Progress,
-) -> Result<()> {
-    let in_store = sink.archives(progress)?;
+fn check_base(base_slot: u64, slot: u64, options: &ArchiveOptions, sink: &dyn Sink) -> Result<()> {
+    let in_store = sink.archives()?;
     let beside = archives_beside(options, sink.parent())?;
     let names = beside.archives().iter().map(|archive| &archive.name).chain(&in_store);
     let newest = names.filter(|name| name.base_slot.is_none() && name.slot < slot).map(|name| name.slot).max();
@@ -389,12 +378,4 @@ fn check_base(
 fn archives_beside(options: &ArchiveOptions, out_dir: Option<&Path>) -> Result<Catalog> {
     let dirs = out_dir.into_iter().chain([options.paths.snapshots_dir()]);
     scan(&dirs.filter(|dir| dir.is_dir()).map(Path::to_path_buf).collect::<Vec<_>>())
-}
-
-/// Finds the full archive of an incremental one in the directories of [`archives_beside`].
-fn base_of(name: &ArchiveName, options: &ArchiveOptions, out_dir: Option<&Path>) -> Result<Option<NamedArchive>> {
-    let Some(base_slot) = name.base_slot else { return Ok(None) };
-    let beside = archives_beside(options, out_dir)?;
-    let base = beside.archives().iter().find(|archive| archive.is_full() && archive.name.slot == base_slot);
-    Ok(base.map(|base| NamedArchive::from_path(base.path())))
 }

@@ -1,7 +1,6 @@
 //! Makes an archive from other archives: the reading side puts entries into frames, while workers
 //! compress the frames.
 
-use std::io::Write;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -78,7 +77,7 @@ impl FramesOut<'_> {
 /// `writer`. `is_unwanted` becomes true once no more frames are taken; after that, an error of
 /// `read` is ignored.
 pub fn reframe<T: Send>(
-    writer: &mut ArchiveWriter<'_, impl Write>,
+    writer: &mut ArchiveWriter<'_>,
     encoding: &EncodingOptions,
     workers: usize,
     is_unwanted: &AtomicBool,

@@ -1,21 +1,18 @@
 //! Writes an archive's file: frames in order, then the index with their hashes, and the seek table.
 
-use std::io::Write;
-use std::path::Path;
-
-use slotpress_base::{Error, IoContext, Result, ShowPath};
+use slotpress_base::{Error, Result, ShowPath};
 use slotpress_format::{
     END_OF_ARCHIVE_BYTES, Entry, EntryKind, FrameHash, Index, Root, SeekTableItem, seek_table_frame,
 };
 
 use crate::archive::encode::{ArchiveFormat, Codec, EncodedFrame};
 use crate::archive::lz4;
+use crate::archive::sink::Sink;
 
 /// Writes the frames of an archive in order. Keeps 40 bytes per frame, for the seek table and the
 /// frame hashes.
-pub struct ArchiveWriter<'a, W> {
-    to: W,
-    path: &'a Path,
+pub struct ArchiveWriter<'a> {
+    to: &'a mut dyn Sink,
     codec: &'a Codec,
     frames: Vec<SeekTableItem>,
     hashes: Vec<FrameHash>,
@@ -38,10 +35,10 @@ pub fn storages_and_tar_bytes(entries: &[Entry]) -> (u64, u64) {
     (storages, entries.iter().map(Entry::tar_bytes).sum::<u64>() + END_OF_ARCHIVE_BYTES)
 }
 
-impl<'a, W: Write> ArchiveWriter<'a, W> {
-    /// Makes a writer. Error messages name `path`.
-    pub fn new(to: W, path: &'a Path, codec: &'a Codec) -> Self {
-        Self { to, path, codec, frames: Vec::new(), hashes: Vec::new(), written: WrittenArchive::default() }
+impl<'a> ArchiveWriter<'a> {
+    /// Writes into a sink that has begun.
+    pub fn new(to: &'a mut dyn Sink, codec: &'a Codec) -> Self {
+        Self { to, codec, frames: Vec::new(), hashes: Vec::new(), written: WrittenArchive::default() }
     }
 
     pub fn frame(&mut self, frame: &EncodedFrame<'_>) -> Result<()> {
@@ -76,7 +73,7 @@ impl<'a, W: Write> ArchiveWriter<'a, W> {
             ArchiveFormat::Lz4 => self.put(&lz4::END_MARK)?,
             ArchiveFormat::None => {}
         }
-        self.to.flush().or_path("write", self.path)?;
+        self.to.flush()?;
         Ok(self.written)
     }
 
@@ -84,7 +81,7 @@ impl<'a, W: Write> ArchiveWriter<'a, W> {
     fn put_tail(&mut self, index: &[u8]) -> Result<()> {
         self.list(index, 0)?;
         let table = seek_table_frame(&self.frames).ok_or_else(|| {
-            let (path, frames) = (self.path, self.frames.len());
+            let (path, frames) = (self.to.path(), self.frames.len());
             Error::failed(format!("{}: {frames} frames are too many for a seek table", path.shown()))
                 .with_hint("choose larger frames")
         })?;
@@ -104,7 +101,7 @@ impl<'a, W: Write> ArchiveWriter<'a, W> {
     }
 
     fn put(&mut self, bytes: &[u8]) -> Result<()> {
-        self.to.write_all(bytes).or_path("write", self.path)?;
+        self.to.write(bytes)?;
         self.written.length_bytes += bytes.len() as u64;
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use slotpress::{ArchiveOptions, ArchivePreview, ArchiveReport, Error, ErrorKind, Result, archive, plan_archive};
+use slotpress::{ArchiveOptions, ArchivePreview, ArchiveReport, Error, ErrorKind, Result, archive, preview_archive};
 use slotpress_base::text::ShowPath;
 
 use super::arguments::{DirectoryArgs, say_read_back};
@@ -85,8 +85,8 @@ pub fn run(args: &ArchiveArgs, ui: &Ui) -> Result<()> {
         if !matches!(output, Output::Dir(_)) {
             return Err(Error::usage("--dry-run needs an output directory: it compares sizes with the space there"));
         }
-        let preview = |sink| plan_archive(&options, sink, ui)?.preview(ui);
-        return args.new.write(&mut output, ui, preview)?.map_or(Ok(()), |preview| show_preview(&preview, ui));
+        let preview = args.new.write(&mut output, ui, |sink| preview_archive(&options, sink, ui))?;
+        return preview.map_or(Ok(()), |preview| show_preview(&preview, ui));
     }
     let report = args.new.write(&mut output, ui, |sink| archive(&options, sink, ui))?;
     report.iter().for_each(|report| show(report, ui));

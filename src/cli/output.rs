@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::json;
 use slotpress::stores::Store;
-use slotpress::{EncodingOptions, Error, ErrorKind, Progress, Result, Sink};
+use slotpress::{DirSink, EncodingOptions, Error, ErrorKind, Progress, Result, Sink, StoreSink, StreamSink};
 use slotpress_base::InterruptibleWriter;
 use slotpress_base::text::ShowPath;
 use slotpress_read::check_output_dir;
@@ -46,14 +46,14 @@ impl NewArchiveArgs {
     }
 
     /// Makes an archive; `None` if one of its name exists and is to be left.
-    pub fn write<'a, R>(
+    pub fn write<R>(
         &self,
-        output: &'a mut Output<'_>,
+        output: &mut Output<'_>,
         ui: &Ui,
-        make: impl FnOnce(Sink<'a>) -> Result<R>,
+        make: impl FnOnce(&mut dyn Sink) -> Result<R>,
     ) -> Result<Option<R>> {
-        let sink = output.sink()?.replace(self.force);
-        let error = match make(sink) {
+        let mut sink = output.sink(self.force, ui)?;
+        let error = match make(&mut *sink) {
             Ok(made) => return Ok(Some(made)),
             // An interrupted run may fail with a broken pipe: report the interruption instead.
             Err(error) if error.kind() == ErrorKind::Failed => ui.check().err().unwrap_or(error),
@@ -97,12 +97,12 @@ impl<'a> Output<'a> {
         if let Self::Store(store) = self { store.options().memory_bytes } else { 0 }
     }
 
-    fn sink(&mut self) -> Result<Sink<'_>> {
-        match self {
-            Self::Dir(dir) => Sink::dir(&*dir),
-            Self::Store(store) => Ok(Sink::store(store)),
-            Self::Stdout(stdout) => Ok(Sink::stream(stdout)),
-            Self::Nothing(nothing) => Ok(Sink::stream(nothing)),
-        }
+    fn sink<'s>(&'s mut self, replace: bool, ui: &'s Ui) -> Result<Box<dyn Sink + 's>> {
+        Ok(match self {
+            Self::Dir(dir) => Box::new(DirSink::open(dir)?.replace(replace)),
+            Self::Store(store) => Box::new(StoreSink::new(store, ui).replace(replace)),
+            Self::Stdout(stdout) => Box::new(StreamSink(stdout)),
+            Self::Nothing(nothing) => Box::new(StreamSink(nothing)),
+        })
     }
 }

@@ -23,7 +23,7 @@ use super::states::{ITEM_BYTES, StateLog};
 use super::{RebaseInput, RebaseOptions, RebaseReport};
 use crate::archive::NewArchive;
 use crate::archive::reframe::{decoding_side_bytes, reframe};
-use crate::archive::sink::{OpenSink, Sink};
+use crate::archive::sink::Sink;
 use crate::archive::writer::{self, ArchiveWriter, storages_and_tar_bytes};
 
 /// Input of all steps.
@@ -50,11 +50,11 @@ struct Compared {
 /// An archive is damaged, or does not match its name. The states are of different clusters, in the
 /// wrong order, or have too few slots between them. There is not enough memory or disk space. After
 /// an error, nothing gets an archive's name; a stream may have received a part of the archive.
-pub fn rebase<'a>(
+pub fn rebase(
     input: RebaseInput<'_>,
-    sink: Sink<'a>,
-    options: &'a RebaseOptions,
-    progress: &'a dyn Progress,
+    sink: &mut dyn Sink,
+    options: &RebaseOptions,
+    progress: &dyn Progress,
 ) -> Result<RebaseReport> {
     let stopwatch = Stopwatch::start();
     let workers = options.encoding.workers(decoding_side_bytes(options.encoding.frame_size_bytes))?;
@@ -87,9 +87,9 @@ pub fn rebase<'a>(
     };
     sink.check_name(&name.to_string())?;
     progress.stage("Rebasing", Some(input_bytes));
-    let mut sink = sink.open(Some(&name), unpacked_bytes, progress)?;
-    let (entries, written) = job.write(&compared, &mut sink)?;
-    read_back(&sink, &name, options, progress)?;
+    sink.begin(Some(&name), unpacked_bytes, options.encoding.io_policy.io_hint)?;
+    let (entries, written) = job.write(&compared, sink)?;
+    read_back(sink, &name, options, progress)?;
     let (storages, tar_bytes) = storages_and_tar_bytes(&entries);
     let archive = NewArchive::publish(sink, name, storages, written, codec, &stopwatch, progress)?;
     let base_hash = old.snapshot_hash();
@@ -157,14 +157,13 @@ impl RebaseJob<'_> {
 
     /// Writes the differences, and checks that the old state and the differences add up to the
     /// new state.
-    fn write(&self, compared: &Compared, sink: &mut OpenSink<'_>) -> Result<(Vec<Entry>, writer::WrittenArchive)> {
+    fn write(&self, compared: &Compared, sink: &mut dyn Sink) -> Result<(Vec<Entry>, writer::WrittenArchive)> {
         let Compared { old, new, changes, .. } = compared;
         let encoding = &self.options.encoding;
         let archives: Vec<OpenArchive> =
             self.new_archives().rev().map(|it| self.reopened(it)).collect::<Result<_>>()?;
         let old_archive = self.reopened(&self.onto)?;
-        let sink_path = sink.path();
-        let mut writer = ArchiveWriter::new(sink.writer(encoding.io_policy.io_hint), &sink_path, &encoding.codec);
+        let mut writer = ArchiveWriter::new(sink, &encoding.codec);
         let workers = self.workers;
         let is_unwanted = AtomicBool::default();
         let written = reframe(&mut writer, encoding, workers, &is_unwanted, self.progress, |frames, reads| {
@@ -257,7 +256,7 @@ fn sum_of(bank: &BankFile) -> StateSum {
 }
 
 /// Reads the written file back before it gets its name. Its state was checked before, by sums.
-fn read_back(sink: &OpenSink<'_>, name: &ArchiveName, options: &RebaseOptions, progress: &dyn Progress) -> Result<()> {
+fn read_back(sink: &dyn Sink, name: &ArchiveName, options: &RebaseOptions, progress: &dyn Progress) -> Result<()> {
     let Some(file) = sink.file() else { return Ok(()) };
     let check = CheckOptions::default().memory_bytes(options.check.memory_bytes);
     let archive = NamedArchive::from_source(written(file)?, Some(name.clone()));

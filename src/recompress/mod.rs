@@ -79,11 +79,11 @@ pub struct RecompressReport {
 /// [`CheckMode::Frames`](slotpress_read::CheckMode::Frames). Also fails if the disk fails or is
 /// full. [`ErrorKind::Unsupported`] if Firedancer wrote the archive before September 2026. After an
 /// error, nothing gets an archive's name; a stream may have received a part of the archive.
-pub fn recompress<'a>(
+pub fn recompress(
     source: RecompressSource,
-    sink: Sink<'a>,
+    sink: &mut dyn Sink,
     options: &RecompressOptions,
-    progress: &'a dyn Progress,
+    progress: &dyn Progress,
 ) -> Result<RecompressReport> {
     let is_unwanted = AtomicBool::new(false);
     let wish = Until(|| is_unwanted.load(Relaxed) || progress.is_interrupted());

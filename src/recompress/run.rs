@@ -16,7 +16,7 @@ use super::{RecompressOptions, RecompressReport, RecompressSource};
 use crate::archive::NewArchive;
 use crate::archive::layout::warn_left_as_is;
 use crate::archive::reframe::{FramesOut, decoding_side_bytes, reframe};
-use crate::archive::sink::{OpenSink, Sink, SinkKind};
+use crate::archive::sink::Sink;
 use crate::archive::writer::{ArchiveWriter, WrittenArchive, storages_and_tar_bytes};
 
 /// Limit on the size of the result, as a multiple of the source: archives compress to an eighth of
@@ -34,19 +34,19 @@ pub struct RecompressJob<'a> {
 
 /// Recompresses an archive. `wish` can interrupt waiting for a stream; sets `is_unwanted` once the
 /// rest of a stream is not needed.
-pub fn run<'a>(
+pub fn run(
     source: RecompressSource,
-    sink: Sink<'a>,
+    sink: &mut dyn Sink,
     options: &RecompressOptions,
     (wish, is_unwanted): (&dyn Progress, &AtomicBool),
-    progress: &'a dyn Progress,
+    progress: &dyn Progress,
 ) -> Result<RecompressReport> {
     let stopwatch = Stopwatch::start();
     let encoding = &options.encoding;
     let workers = encoding.workers(decoding_side_bytes(encoding.frame_size_bytes))?;
     let base_slot = base_slot_of(&source, options)?;
     let checks_state = options.check.checks_state(base_slot.is_some() && options.base.is_none())?;
-    check_ways(&source, &sink.place, options, checks_state)?;
+    check_ways(&source, sink, options, checks_state)?;
     let mut input = RecompressInput::open(source, options, wish)?;
     if let RecompressInput::File { archive, .. } = &input {
         // Only what a newer bank file does not replace: one without stakes is kept as it is.
@@ -64,10 +64,10 @@ pub fn run<'a>(
         check_room(dir, length_bytes, progress)?;
     }
     let bytes_max = input.length_bytes().unwrap_or_default().saturating_mul(RATIO_MAX);
-    let mut sink = sink.open(name.as_ref(), bytes_max, progress)?;
+    sink.begin(name.as_ref(), bytes_max, encoding.io_policy.io_hint)?;
     job.announce(&input, workers);
-    let state = checks_state.then(|| job.new_state_check(&input, sink.file_path())).transpose()?;
-    let (decoded, written) = job.write(&mut input, &mut sink, workers, state.as_ref(), is_unwanted)?;
+    let state = checks_state.then(|| job.new_state_check(&input, sink.parent())).transpose()?;
+    let (decoded, written) = job.write(&mut input, sink, workers, state.as_ref(), is_unwanted)?;
     let slot = decoded.bank.slot;
     let hash = decoded.bank.snapshot_hash();
     let accounts = state.map(|state| job.finish_state(state, &decoded, &input, sink.file())).transpose()?;
@@ -96,14 +96,13 @@ impl RecompressJob<'_> {
     fn write(
         self,
         input: &mut RecompressInput<'_>,
-        sink: &mut OpenSink<'_>,
+        sink: &mut dyn Sink,
         workers: usize,
         state: Option<&StateBuilder>,
         is_unwanted: &AtomicBool,
     ) -> Result<(DecodedSource, WrittenArchive)> {
         let encoding = &self.options.encoding;
-        let sink_path = sink.path();
-        let mut writer = ArchiveWriter::new(sink.writer(encoding.io_policy.io_hint), &sink_path, &encoding.codec);
+        let mut writer = ArchiveWriter::new(sink, &encoding.codec);
         let read = |frames: &mut FramesOut<'_>, reads: &dyn Progress| {
             reading::run(self, input, frames, workers, state, reads)
                 .map_err(|error| error.within_damaged(input.place()))
@@ -129,11 +128,11 @@ fn warn_of_kind(decoded: &DecodedSource, progress: &dyn Progress) {
 /// Refuses a source and sink with which the requested checks cannot be made.
 fn check_ways(
     source: &RecompressSource,
-    place: &SinkKind<'_>,
+    sink: &dyn Sink,
     options: &RecompressOptions,
     checks_state: bool,
 ) -> Result<()> {
-    if checks_state && matches!((source, place), (RecompressSource::Stream(_), SinkKind::Stream(_))) {
+    if checks_state && matches!(source, RecompressSource::Stream(_)) && sink.shown().is_none() {
         return Err(pipe_to_pipe());
     }
     if options.base.is_some() && !checks_state {

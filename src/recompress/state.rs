@@ -18,8 +18,8 @@ use super::run::RecompressJob;
 impl RecompressJob<'_> {
     /// Prepares a check of the state. Data that does not fit in memory is spilled to the directory
     /// that `CheckOptions::spill_dir` chooses.
-    pub fn new_state_check(self, input: &RecompressInput<'_>, written: Option<&Path>) -> Result<StateBuilder> {
-        let spill_dir = self.options.check.spill_dir(written.and_then(Path::parent));
+    pub fn new_state_check(self, input: &RecompressInput<'_>, out_dir: Option<&Path>) -> Result<StateBuilder> {
+        let spill_dir = self.options.check.spill_dir(out_dir);
         let bytes =
             input.length_bytes().unwrap_or_default().saturating_add(self.base.map_or(0, BaseArchive::length_bytes));
         let unpacked_bytes = bytes.saturating_mul(RATIO_TYPICAL);

@@ -9,8 +9,8 @@ use needs::needs;
 use rustix::fs::FlockOperation;
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use slotpress::{
-    ArchiveOptions, ErrorKind, LedgerPaths, NamedArchive, NoProgress, RecompressOptions, RecompressSource,
-    RestoreOptions, RestoreTarget, Result, Sink, Snapshot, VerifyOptions, archive, recompress, restore, verify,
+    ArchiveOptions, DirSink, ErrorKind, LedgerPaths, NamedArchive, NoProgress, RecompressOptions, RecompressSource,
+    RestoreOptions, RestoreTarget, Result, Snapshot, VerifyOptions, archive, recompress, restore, verify,
 };
 
 use crate::common::{Disk, FULL_26, fixture, ledger, names, temp_dir};
@@ -23,7 +23,7 @@ fn kind<T>(result: Result<T>) -> ErrorKind {
 
 fn recompressed(source: &Path, dir: &Path) -> ErrorKind {
     let source = RecompressSource::File(source.to_path_buf());
-    kind(recompress(source, Sink::dir(dir).expect("opened"), &RecompressOptions::default(), &NoProgress))
+    kind(recompress(source, &mut DirSink::open(dir).expect("opened"), &RecompressOptions::default(), &NoProgress))
 }
 
 fn restored(ledger: &Path) -> ErrorKind {
@@ -42,7 +42,8 @@ fn no_room() {
         assert_eq!(names(disk.path()), Vec::<String>::new(), "{options}");
     }
     let disk = Disk::mount("size=64k");
-    let archived = archive(&ArchiveOptions::new(ledger.path()), Sink::dir(disk.path()).expect("opened"), &NoProgress);
+    let archived =
+        archive(&ArchiveOptions::new(ledger.path()), &mut DirSink::open(disk.path()).expect("opened"), &NoProgress);
     assert_eq!(kind(archived), ErrorKind::NoSpace);
     assert_eq!(recompressed(&fixture(FULL_26), disk.path()), ErrorKind::NoSpace);
     assert_eq!(names(disk.path()), Vec::<String>::new());
@@ -53,7 +54,8 @@ fn in_use_by_a_validator() {
     let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
     let lock = fs::File::create(ledger.path().join("ledger.lock")).expect("made");
     lock.lock().expect("locked");
-    let archived = || archive(&ArchiveOptions::new(ledger.path()), Sink::dir(out.path()).expect("opened"), &NoProgress);
+    let archived =
+        || archive(&ArchiveOptions::new(ledger.path()), &mut DirSink::open(out.path()).expect("opened"), &NoProgress);
     assert_eq!(kind(archived()), ErrorKind::InUse);
     assert_eq!(restored(ledger.path()), ErrorKind::InUse);
     lock.unlock().expect("unlocked");

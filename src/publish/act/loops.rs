@@ -8,13 +8,12 @@ use slotpress_base::clock::{now, since_1970};
 use slotpress_base::threads::guarded;
 use slotpress_base::{CancelToken, Error, NICENESS_MAX, Progress, Result, panic_point, stand_back};
 use slotpress_format::ArchiveName;
-use slotpress_read::{CheckMode, NamedArchive, Snapshot, Unpublished, VerifyOptions, verify};
+use slotpress_read::{CheckMode, NamedArchive, Snapshot, VerifyOptions, verify};
 use slotpress_stores::{Store, Target};
 
 use super::PublishRun;
 use super::index::IndexedStore;
 use crate::archive::encoding::EncodingOptions;
-use crate::archive::sink::Sink;
 use crate::publish::decide::choose::StateKey;
 use crate::publish::decide::{Board, EndedWork};
 use crate::publish::keeper::WRITTEN_WITHIN;
@@ -69,9 +68,7 @@ fn prepare(run: &PublishRun<'_>, name: &ArchiveName) -> Result<()> {
         check_as_is(&path, &how, progress)?;
         return pins.pinned_is_ready(name);
     }
-    let new = Unpublished::create_in(&pins.ready)?;
-    let name = recompress(RecompressSource::File(path), Sink::unnamed(&new), &how, progress)?.archive.name;
-    new.publish(&name.to_string(), true).map(drop)
+    recompress(RecompressSource::File(path), &mut pins.ready_sink(), &how, progress).map(drop)
 }
 
 /// Verifies an archive that is published without recompressing. This is stricter than the checks of
@@ -105,8 +102,6 @@ fn rebase_from(target: &Target, name: &ArchiveName, run: &PublishRun<'_>, cancel
     let onto = open(&|(base, slot, _)| base.is_none() && Some(*slot) == name.base_slot)?;
     let recompress = &options.recompress;
     let how = RebaseOptions::default().encoding(recompress.encoding.clone()).check(recompress.check.clone());
-    let file = Unpublished::create_in(&run.pins.ready)?;
     let input = RebaseInput { new: &new, incremental: None, onto: &onto };
-    let made = rebase(input, Sink::unnamed(&file), &how, progress)?;
-    file.publish(&made.archive.name.to_string(), true).map(drop)
+    rebase(input, &mut run.pins.ready_sink(), &how, progress).map(drop)
 }

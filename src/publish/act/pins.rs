@@ -21,6 +21,7 @@ use slotpress_read::{
 };
 use slotpress_stores::Target;
 
+use crate::archive::sink::DirSink;
 use crate::publish::{PublishOptions, Writer};
 
 const PINNED: &str = "pinned";
@@ -114,6 +115,11 @@ impl PinDir {
     /// Lists ready archives with their roots. Does not read files again that `known` describes.
     pub fn list_ready(&self, known: &Catalog) -> Result<Catalog> {
         of_dir(&self.ready, |dirs| scan_again(dirs, known))
+    }
+
+    /// Destination of an archive that is made to be published.
+    pub fn ready_sink(&self) -> DirSink {
+        DirSink::of(self.ready.clone()).replace(true)
     }
 
     /// Pins an archive by a copy that shares its blocks (a reflink); if only Agave writes, first by

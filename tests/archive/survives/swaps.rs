@@ -28,7 +28,7 @@ impl slotpress::Progress for SwapAt<'_> {
 /// program says.
 #[test]
 fn output_directory_swapped_while_archiving() {
-    use slotpress::{ArchiveOptions, RecompressOptions, RecompressSource, Sink, archive, recompress};
+    use slotpress::{ArchiveOptions, DirSink, RecompressOptions, RecompressSource, archive, recompress};
     let (from, full) = small_archive();
     let (mut cases, mut failed) = (0, Vec::new());
     let stages = ["Planning", "Archiving", "Recompressing", "Verifying", "Syncing"];
@@ -43,13 +43,13 @@ fn output_directory_swapped_while_archiving() {
                 let read_back = slotpress::CheckOptions::default();
                 archive(
                     &ArchiveOptions::new(from.path().join("synth")).read_back(read_back),
-                    Sink::dir(&out).expect("opened"),
+                    &mut DirSink::open(&out).expect("opened"),
                     &swap,
                 )
                 .map(|report| report.archive.path)
             } else {
-                let sink = Sink::dir(&out).expect("opened");
-                recompress(RecompressSource::File(full.clone()), sink, &RecompressOptions::default(), &swap)
+                let mut sink = DirSink::open(&out).expect("opened");
+                recompress(RecompressSource::File(full.clone()), &mut sink, &RecompressOptions::default(), &swap)
                     .map(|report| report.archive.path)
             };
             // Some commands do not have this stage.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use slotpress::{ArchiveOptions, Codec, EncodingOptions, Sink, archive};
+use slotpress::{ArchiveOptions, Codec, DirSink, EncodingOptions, archive};
 use slotpress_base::NoProgress;
 
 use crate::common::*;
@@ -15,7 +15,7 @@ fn bytes(ledger: &Path, level: i32, frame_size_bytes: u64, threads: usize) -> Ve
     let options = ArchiveOptions::new(ledger).encoding(
         EncodingOptions::default().codec(Codec::zstd(level)).frame_size_bytes(frame_size_bytes).threads(threads),
     );
-    let report = archive(&options, Sink::dir(out.path()).expect("opened"), &NoProgress).expect("archived");
+    let report = archive(&options, &mut DirSink::open(out.path()).expect("opened"), &NoProgress).expect("archived");
     fs::read(report.archive.path.expect("a file")).expect("read")
 }
 

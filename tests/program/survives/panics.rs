@@ -9,8 +9,8 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use slotpress::{
-    ArchiveOptions, Codec, EncodingOptions, Error, RecompressOptions, RecompressSource, RestoreOptions, RestoreTarget,
-    Result, Sink, archive, recompress, restore,
+    ArchiveOptions, Codec, DirSink, EncodingOptions, Error, RecompressOptions, RecompressSource, RestoreOptions,
+    RestoreTarget, Result, archive, recompress, restore,
 };
 use slotpress_base::threads::guarded;
 use slotpress_base::{Progress, ProgressEvent};
@@ -50,15 +50,15 @@ fn check_state() -> CheckOptions {
 fn run_archive(out: &Path, ledger: &Path, progress: &dyn Progress) -> Result<()> {
     let options = ArchiveOptions::new(ledger)
         .encoding(EncodingOptions::default().codec(Codec::zstd(1)).frame_size_bytes(64 * 1024).threads(3));
-    archive(&options, Sink::dir(out).expect("opened"), progress).map(drop)
+    archive(&options, &mut DirSink::open(out).expect("opened"), progress).map(drop)
 }
 
 fn run_recompress(out: &Path, _: &Path, progress: &dyn Progress) -> Result<()> {
     let options = RecompressOptions::default()
         .encoding(EncodingOptions::default().codec(Codec::zstd(1)).frame_size_bytes(64 * 1024).threads(3))
         .check(check_state());
-    let sink = Sink::dir(out).expect("opened");
-    recompress(RecompressSource::File(fixture(FULL_3500)), sink, &options, progress).map(drop)
+    let mut sink = DirSink::open(out).expect("opened");
+    recompress(RecompressSource::File(fixture(FULL_3500)), &mut sink, &options, progress).map(drop)
 }
 
 fn run_restore(out: &Path, _: &Path, progress: &dyn Progress) -> Result<()> {

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Advice, Mode, OFlags, fadvise};
 use slotpress::program::ZSTD_LEVEL_DEFAULT;
 use slotpress::{
-    ArchiveOptions, Codec, EncodingOptions, RecompressOptions, RecompressSource, RestoreOptions, RestoreTarget, Sink,
-    archive, recompress, restore,
+    ArchiveOptions, Codec, DirSink, EncodingOptions, RecompressOptions, RecompressSource, RestoreOptions,
+    RestoreTarget, archive, recompress, restore,
 };
 use slotpress_base::{IoHint, IoPolicy, NoProgress};
 use slotpress_synth::{SynthOptions, synth};
@@ -70,7 +70,7 @@ impl Scene {
                 .threads(THREADS)
                 .io_policy(io_policy),
         );
-        archive(&options, Sink::dir(self.new_dir(name)).expect("opened"), &NoProgress)
+        archive(&options, &mut DirSink::open(self.new_dir(name)).expect("opened"), &NoProgress)
             .expect("archived")
             .archive
             .path
@@ -86,8 +86,8 @@ impl Scene {
                 .threads(THREADS)
                 .io_policy(io_policy),
         );
-        let sink = Sink::dir(dir).expect("opened");
-        let report = recompress(RecompressSource::File(self.archive.clone()), sink, &options, &NoProgress)
+        let mut sink = DirSink::open(dir).expect("opened");
+        let report = recompress(RecompressSource::File(self.archive.clone()), &mut sink, &options, &NoProgress)
             .expect("recompressed");
         report.archive.path.expect("a path")
     }

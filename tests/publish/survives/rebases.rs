@@ -12,12 +12,15 @@ use crate::publish::stage::*;
 use crate::publish::works::lives::Running;
 use crate::publish::works::rebased::{ONTO_ONE, assert_is_listed, with_two_full_archives};
 
+/// Niceness of the thread that rebases. It makes a temporary file only when both states are read.
+const NICENESS_OF_REBASES: i32 = 19;
+
 /// Starts a run that rebases for about ten seconds, and makes no other files.
 fn slow_rebase() -> (Stage, Running) {
     let stage = with_two_full_archives();
     stage.once_succeeds(&[]);
     let running = Running::start(&stage, &["--as-is", "--rebase-onto", "1", "--max-rate", "64KiB"]);
-    wait_for("a rebase", || names_in(&stage.pins().join("ready")).len() == 1);
+    wait_for("a rebase", || niceness(running.pid()).contains(&NICENESS_OF_REBASES));
     (stage, running)
 }
 
@@ -33,7 +36,7 @@ fn niceness(pid: Pid) -> Vec<i32> {
 fn killed_at_the_lowest_priority() {
     let (stage, running) = slow_rebase();
     let niceness = niceness(running.pid());
-    assert!(niceness.contains(&19) && niceness.iter().any(|nice| *nice < 19), "{niceness:?}");
+    assert!(niceness.iter().any(|nice| *nice < NICENESS_OF_REBASES), "{niceness:?}");
     kill_process(running.pid(), Signal::KILL).expect("killed");
     drop(running);
     assert_eq!(stage.published(), [FULL_26, &name(&chain()[2])]);
@@ -47,7 +50,7 @@ fn killed_at_the_lowest_priority() {
 fn the_next_full_archive_comes_first() {
     let (stage, running) = slow_rebase();
     stage.write(&fixture(FULL_3500));
-    wait_for("the end of the rebase", || names_in(&stage.pins().join("ready")).is_empty());
+    running.wait_for_published(FULL_3500);
     running.stop();
     let said = stage.once_succeeds(&ONTO_ONE);
     assert_eq!(latest(&stage.mirror()), [FULL_3500]);

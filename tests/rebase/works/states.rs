@@ -222,7 +222,7 @@ fn the_steps_are_those_of_all() {
     let input = slotpress::RebaseInput { new: &new, incremental: None, onto: &old };
     let made = slotpress::rebase(
         input,
-        slotpress::Sink::dir(out.path()).expect("opened"),
+        &mut slotpress::DirSink::open(out.path()).expect("opened"),
         &slotpress::RebaseOptions::default(),
         &told,
     );

@@ -7,8 +7,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use slotpress::{
-    Error, ErrorKind, NamedArchive, RecompressOptions, RecompressSource, RestoreOptions, RestoreReport, RestoreTarget,
-    Sink, Snapshot, VerifyOptions, recompress, restore, verify,
+    DirSink, Error, ErrorKind, NamedArchive, RecompressOptions, RecompressSource, RestoreOptions, RestoreReport,
+    RestoreTarget, Snapshot, VerifyOptions, recompress, restore, verify,
 };
 use slotpress_base::NoProgress;
 use slotpress_format::{Entry, EntryKind, Index, SeekTableItem, seek_table_frame};
@@ -363,8 +363,12 @@ fn an_index_that_lies() {
     let is_damage = |bytes: &[u8], what: &str| {
         assert!(!bench.try_bytes(bytes, what), "{what}: restored");
         let (out, source) = (temp_dir(), RecompressSource::File(bench.archive.clone()));
-        let made =
-            recompress(source, Sink::dir(out.path()).expect("opened"), &RecompressOptions::default(), &NoProgress);
+        let made = recompress(
+            source,
+            &mut DirSink::open(out.path()).expect("opened"),
+            &RecompressOptions::default(),
+            &NoProgress,
+        );
         let made = NamedArchive::from_path(made.expect(what).archive.path.expect("a path"));
         let report = verify(Snapshot::archive(&made), &VerifyOptions::default(), &NoProgress).expect(what);
         assert!(report.ok, "{what}: {:?}", report.failures);

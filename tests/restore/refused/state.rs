@@ -7,8 +7,8 @@ use std::process::Stdio;
 
 use slotpress::program::ZSTD_LEVEL_DEFAULT;
 use slotpress::{
-    Codec, EncodingOptions, Error, ErrorKind, RecompressOptions, RecompressReport, RecompressSource, RecordLayout,
-    RestoreOptions, RestoreReport, RestoreTarget, Sink, recompress, restore,
+    Codec, DirSink, EncodingOptions, Error, ErrorKind, RecompressOptions, RecompressReport, RecompressSource,
+    RecordLayout, RestoreOptions, RestoreReport, RestoreTarget, recompress, restore,
 };
 use slotpress_base::NoProgress;
 use slotpress_format::{Hash, LedgerPaths};
@@ -43,7 +43,7 @@ fn try_recompress(archive: &Path, to: &Path, layout: RecordLayout, mode: CheckMo
         .check(check(mode));
     recompress(
         RecompressSource::File(archive.to_path_buf()),
-        Sink::dir(to).expect("opened").replace(true),
+        &mut DirSink::open(to).expect("opened").replace(true),
         &options,
         &NoProgress,
     )

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
-use slotpress::{ArchiveOptions, Codec, EncodingOptions, Sink, archive};
+use slotpress::{ArchiveOptions, Codec, DirSink, EncodingOptions, archive};
 use slotpress_base::NoProgress;
 use slotpress_read::{LocalFile, NamedArchive, Snapshot, Tail};
 
@@ -19,7 +19,11 @@ fn small_archive(dir: &Path) -> PathBuf {
     tar::Archive::new(tar_of("ledger-at-26.tar.zst").as_slice()).unpack(&ledger).expect("unpacked");
     let options = ArchiveOptions::new(ledger)
         .encoding(EncodingOptions::default().codec(Codec::zstd(1)).frame_size_bytes(64 * 1024).threads(2));
-    archive(&options, Sink::dir(dir).expect("opened"), &NoProgress).expect("archived").archive.path.expect("a file")
+    archive(&options, &mut DirSink::open(dir).expect("opened"), &NoProgress)
+        .expect("archived")
+        .archive
+        .path
+        .expect("a file")
 }
 
 /// Returns the bytes that make the index one of another version, which is passed over.

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use slotpress::{ArchiveOptions, Codec, EncodingOptions, Sink, archive};
+use slotpress::{ArchiveOptions, Codec, DirSink, EncodingOptions, archive};
 use slotpress_base::NoProgress;
 use slotpress_format::{Address, parse_seek_table, seek_table_bytes, seek_table_frame};
 use slotpress_read::{Check, LocalFile, Rule, SnapshotClient, Tail, VerifyReport};
@@ -76,7 +76,7 @@ fn archive_of_frames(dir: &Path) -> (PathBuf, Vec<u8>, Tail) {
     let options = ArchiveOptions::new(ledger)
         .encoding(EncodingOptions::default().codec(Codec::zstd(1)).frame_size_bytes(64 * 1024).threads(2))
         .read_back(slotpress_read::CheckOptions::default().memory_bytes(64 << 20).temporary_dir(std::env::temp_dir()));
-    let path = archive(&options, Sink::dir(dir).expect("opened"), &NoProgress)
+    let path = archive(&options, &mut DirSink::open(dir).expect("opened"), &NoProgress)
         .expect("archived, and read back")
         .archive
         .path

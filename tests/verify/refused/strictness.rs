@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 
 use slotpress::{
-    EncodingOptions, RecompressOptions, RecompressSource, RestoreOptions, RestoreTarget, Sink, recompress, restore,
+    DirSink, EncodingOptions, RecompressOptions, RecompressSource, RestoreOptions, RestoreTarget, recompress, restore,
 };
 use slotpress_base::{ErrorKind, NoProgress};
 use slotpress_format::LedgerPaths;
@@ -57,10 +57,10 @@ fn made_of(altered: &Altered, dir: &Path) -> [Option<VerifyReport>; 3] {
     let recompressed = |source: &Path, base: Option<&Path>, to: &str| {
         let out = dir.join(to);
         std::fs::create_dir_all(&out).expect("made");
-        let sink = Sink::dir(out).expect("opened");
+        let mut sink = DirSink::open(out).expect("opened");
         let mut options = RecompressOptions::default().encoding(EncodingOptions::default().threads(2));
         options.base = base.map(Path::to_path_buf);
-        recompress(RecompressSource::File(source.to_path_buf()), sink, &options, &NoProgress).ok()?.archive.path
+        recompress(RecompressSource::File(source.to_path_buf()), &mut sink, &options, &NoProgress).ok()?.archive.path
     };
     let made = recompressed(&full, None, "full");
     let made_incremental = incremental.as_ref().and_then(|path| recompressed(path, Some(&full), "incremental"));
