@@ -77,7 +77,6 @@ pub(super) fn push_cell(row: &mut Vec<u8>, cell: Cell<'_>, texts: Option<&mut Te
     row.extend_from_slice(bytes);
 }
 
-/// Cells of a row.
 pub(super) fn cells(row: &[u8]) -> impl Iterator<Item = Result<Cell<'_>>> {
     let mut rest = row;
     std::iter::from_fn(move || {
@@ -87,7 +86,6 @@ pub(super) fn cells(row: &[u8]) -> impl Iterator<Item = Result<Cell<'_>>> {
     })
 }
 
-/// Splits off the bytes of so many cells.
 pub(super) fn split_cells(row: &[u8], count: usize) -> Option<(&[u8], &[u8])> {
     let mut rest = row;
     for _ in 0..count {

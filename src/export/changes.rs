@@ -99,10 +99,8 @@ mod tests {
     use super::*;
     use crate::export::cells::Texts;
 
-    /// Lamports and storage slot by number of the account.
     type State = BTreeMap<u8, (u64, Option<i64>)>;
 
-    /// A row of the table of programs, whose other columns are null.
     fn row(account: u8, (lamports, slot): (u64, Option<i64>), state: Cell<'_>) -> Vec<u8> {
         let key = [account; 32];
         let slot = slot.map_or(Cell::Null, Cell::Integer);

@@ -36,7 +36,6 @@ impl ColumnValues {
         }
     }
 
-    /// Adds a value of the column's kind.
     pub fn push(&mut self, cell: Cell<'_>) -> Result<()> {
         match (self, cell) {
             (Self::Text(column), Cell::Null) => column.append_null(),
@@ -88,14 +87,12 @@ fn push_credits(item: &mut StructBuilder, [epoch, credits, previous]: [u64; 3]) 
     Ok(())
 }
 
-/// Calls a function with the base58 text of an address.
 fn with_base58<T>(key: &[u8; 32], then: impl FnOnce(&str) -> T) -> T {
     let mut text = [0; five8::BASE58_ENCODED_32_MAX_LEN];
     let length = usize::from(five8::encode_32(key, &mut text));
     then(text.get(..length).and_then(|text| std::str::from_utf8(text).ok()).unwrap_or_default())
 }
 
-/// Adds a cell to a line.
 pub(super) fn push_csv(text: &mut Vec<u8>, cell: Cell<'_>) {
     match cell {
         Cell::Null => {}

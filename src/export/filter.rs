@@ -23,7 +23,7 @@ pub const COMPARED_BYTES_MAX: usize = 128;
 pub struct Memcmp {
     /// Offset in the data.
     pub offset: u64,
-    /// Expected bytes.
+    /// Bytes that must be there.
     #[serde(rename = "hex", serialize_with = "as_hex")]
     pub bytes: Vec<u8>,
 }
@@ -34,7 +34,6 @@ impl Memcmp {
     }
 }
 
-/// Parses `OFFSET:BASE58` or `OFFSET:0xHEX`.
 impl FromStr for Memcmp {
     type Err = Error;
 
@@ -58,7 +57,6 @@ fn of_hex(digits: &str) -> Option<Vec<u8>> {
     is_hex.then(|| (0..digits.len()).step_by(2).map(pair).collect()).flatten()
 }
 
-/// Formats bytes as lowercase hexadecimal digits.
 pub(super) fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]).map(|half| char::from(DIGITS[usize::from(half)])).collect()
@@ -90,7 +88,7 @@ fn listed<S: serde::Serializer>(set: &HashSet<Address>, serializer: S) -> Result
 /// All filters of an export. An account must pass every one of them; an empty set allows all.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Filter {
-    /// Owner programs.
+    /// Programs that own the accounts.
     #[serde(serialize_with = "listed")]
     pub owners: HashSet<Address>,
     /// Mints, and those of token accounts; with them, only mints and token accounts are wanted.
@@ -110,14 +108,12 @@ pub struct Filter {
     pub with_mints: bool,
 }
 
-/// Parses an account of Token or Token-2022.
 pub(super) fn token_of<'a>(header: &RecordHeader, data: &'a [u8]) -> Option<TokenData<'a>> {
     let is_2022 = header.owner == TOKEN_2022;
     (is_2022 || header.owner == TOKEN).then(|| TokenData::parse(data, is_2022))
 }
 
 impl Filter {
-    /// Refuses more data filters than RPC servers allow.
     pub(super) fn check(&self) -> Result<()> {
         if self.memcmp.len() + usize::from(self.data_size.is_some()) > DATA_FILTERS_MAX {
             Err(Error::usage(format!("at most {DATA_FILTERS_MAX} filters look at data: sizes and comparisons")))
@@ -126,7 +122,6 @@ impl Filter {
         }
     }
 
-    /// True if every account passes.
     pub(super) fn is_empty(&self) -> bool {
         let sets = [&self.owners, &self.mints, &self.wallets, &self.addresses];
         sets.iter().all(|set| set.is_empty()) && self.data_size.is_none() && self.memcmp.is_empty()

@@ -76,7 +76,7 @@ pub enum DataPart {
     /// None of it. Its length is exported in any case.
     #[default]
     None,
-    /// All of it.
+    /// All of it, whatever its length.
     Full,
     /// A slice of it.
     Slice {
@@ -178,7 +178,6 @@ impl ExportOptions {
         if table == Table::Accounts && self.data != DataPart::None { DATA_ROW_BYTES_MAX } else { ROW_BYTES_MAX }
     }
 
-    /// What is known of a manifest before its state is read.
     fn foreseen(&self, slot: u64, since: Option<(u64, Hash)>) -> Value {
         json!({
             "schema_version": SCHEMA_VERSION, "slot": slot, "filter": self.filter, "data": self.data,
@@ -186,7 +185,6 @@ impl ExportOptions {
         })
     }
 
-    /// Order of a table's rows in files.
     pub(crate) fn order_of(&self, table: Table) -> RowOrder {
         // Sorting all data would take as much of the temporary directory as the data does.
         let is_large = table == Table::Accounts && self.data != DataPart::None && self.filter.is_empty();

@@ -42,7 +42,6 @@ pub enum ExportTo<'a> {
     Stream(&'a mut (dyn std::io::Write + Send + 'a)),
 }
 
-/// An open output for files.
 pub(super) struct ExportOutput {
     // Dropped, and so removed, before the directory that was created for it.
     pub work: WorkDir,
@@ -50,10 +49,8 @@ pub(super) struct ExportOutput {
     store: Store,
 }
 
-/// Journal of an unfinished export.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct ExportJournal {
-    /// Random name of the run.
     run: String,
     /// Names of the tables that it publishes, and of those that an earlier run left.
     tables: Vec<String>,
@@ -71,7 +68,6 @@ pub(super) fn manifest_name(slot: u64) -> String {
     format!("_manifest-{slot}.json")
 }
 
-/// Slot of a manifest of this name.
 pub(super) fn manifest_slot(name: &str) -> Option<u64> {
     name.strip_prefix("_manifest-")?.strip_suffix(".json")?.parse().ok()
 }
@@ -115,12 +111,10 @@ impl ExportOutput {
         Ok(Self { work: WorkDir::create(scratch, WORK_PREFIX)?, made, store })
     }
 
-    /// The place of a table's manifests.
     fn table(&self, table: &str) -> Result<Store> {
         self.store.below(table, true)?.ok_or_else(|| Error::failed(format!("{} is gone", self.store.shown(table))))
     }
 
-    /// The place of a table's files.
     fn files(&self, table: &str, slot: u64) -> Result<Store> {
         let table = self.table(table)?;
         let name = partition(slot);
@@ -232,7 +226,6 @@ impl ExportOutput {
     }
 }
 
-/// A run that publishes its tables.
 struct PublishingRun<'a> {
     place: &'a ExportOutput,
     manifest: &'a Manifest,

@@ -55,7 +55,7 @@ type RowKey = Vec<Option<String>>;
 pub struct ExportedFile {
     /// Path below the output directory or store.
     pub path: String,
-    /// Number of rows.
+    /// Number of rows in the file.
     pub rows: u64,
     /// Size of the file.
     pub bytes: u64,
@@ -67,12 +67,10 @@ pub struct ExportedFile {
     /// Key of the last row.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub greatest_key: Vec<Option<String>>,
-    /// Name in the work directory.
     #[serde(skip)]
     pub(super) part: String,
 }
 
-/// The files of one table.
 pub(super) struct Parts<'a> {
     pub table: Table,
     options: &'a ExportOptions,
@@ -80,13 +78,11 @@ pub(super) struct Parts<'a> {
     watch: &'a SpaceWatch,
     /// Metadata for the footer of every file.
     pub footer: OnceLock<Vec<(String, String)>>,
-    /// Present if rows are sorted.
     sorter: Option<Sorter>,
     encoder: ArrowRowGroupWriterFactory,
     files: Mutex<PartFiles<'a>>,
 }
 
-/// The file that is being written, and those that are complete.
 #[derive(Default)]
 struct PartFiles<'a> {
     open: Option<OpenPart<'a>>,
@@ -99,7 +95,6 @@ struct OpenPart<'a> {
     keys: [RowKey; 2],
 }
 
-/// An encoded row group.
 struct Encoded {
     chunks: Vec<ArrowColumnChunk>,
     rows: u64,
@@ -117,7 +112,6 @@ impl<'a> Parts<'a> {
         Ok(Self { table, options, dir, watch, footer, sorter, encoder, files })
     }
 
-    /// True if rows are sorted before they are written.
     pub fn is_sorted(&self) -> bool {
         self.sorter.is_some()
     }
@@ -146,7 +140,6 @@ impl<'a> Parts<'a> {
         Ok(std::mem::take(&mut files.done))
     }
 
-    /// Merges the runs, and writes all files.
     fn write_sorted(&self, sorter: &Sorter, progress: &dyn Progress) -> Result<()> {
         // The state was checked, so that its memory is free. Tables are finished one after another.
         let ExportOptions { visit, memory_bytes, .. } = self.options;
@@ -213,7 +206,6 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Rows as lines of CSV.
 pub(super) fn csv(mut rows: &[u8]) -> Result<Vec<u8>> {
     let mut text = Vec::new();
     while let Some((row, after)) = split_counted(rows) {
@@ -291,7 +283,6 @@ fn row_group(rows: &RecordBatch, factory: &ArrowRowGroupWriterFactory) -> Result
 }
 
 impl OpenPart<'_> {
-    /// Appends a row group. Returns the size of the file.
     fn append(&mut self, encoded: Encoded) -> Result<u64> {
         let [first, last] = encoded.keys;
         self.keys = [if self.rows == 0 { first } else { std::mem::take(&mut self.keys[0]) }, last];
@@ -325,7 +316,6 @@ pub(super) fn of_parquet(error: &ParquetError) -> Error {
     source.map_or_else(|| not_written(error), |source| Error::io("write", std::path::Path::new("the table"), source))
 }
 
-/// A file in the work directory.
 pub(super) struct PartFile<'a> {
     name: String,
     dir: &'a KeptDir,

@@ -29,9 +29,9 @@ pub struct Manifest {
     pub block_time: Option<i64>,
     /// Number of blocks since genesis.
     pub block_height: u64,
-    /// Bank hash.
+    /// Bank hash of that slot.
     pub bank_hash: Hash,
-    /// Snapshot hash.
+    /// Snapshot hash of the state.
     pub hash: Hash,
     /// Sum of the lamports of all accounts.
     #[serde(rename = "capitalization_lamports", serialize_with = "text::display")]
@@ -95,7 +95,6 @@ impl Manifest {
         }
     }
 
-    /// Text of a table's manifest.
     pub(super) fn of_table(&self, fields: &TableFields) -> String {
         #[derive(Serialize)]
         struct TableManifest<'a> {
@@ -116,7 +115,7 @@ impl Manifest {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct SourceFields {
-    /// File name.
+    /// Name of the file.
     pub name: String,
     /// Root of its frame hashes, which stands for all its bytes; `None` if it has none.
     pub root: Option<Root>,
@@ -126,7 +125,7 @@ pub struct SourceFields {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct TableFields {
-    /// The table.
+    /// The table that was written.
     pub table: Table,
     /// Order of its rows.
     pub order: RowOrder,
@@ -154,7 +153,7 @@ pub struct ExportReport {
     /// What the manifests have in common.
     #[serde(flatten)]
     pub facts: Manifest,
-    /// The tables.
+    /// The tables that were written.
     pub tables: Vec<TableFields>,
     /// Time and CPU time.
     #[serde(flatten)]

@@ -43,7 +43,6 @@ type SortRows<'a> = Box<dyn Iterator<Item = Result<SortRow>> + Send + 'a>;
 /// Offset and length of each block of a sorted run in the file.
 type Blocks = Vec<(u64, u32)>;
 
-/// Error for a row that is not as it was sorted.
 pub(super) fn changed() -> Error {
     Error::failed("sorted rows are not as they were written to the temporary file")
 }
@@ -93,7 +92,6 @@ impl SortRun {
         bytes_max + bytes_max / 4 + row_bytes_max
     }
 
-    /// Adds a row, which `write` writes.
     pub fn push(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         self.rows.push((0, self.bytes.len() as u32));
         push_counted(&mut self.bytes, write);
@@ -121,7 +119,6 @@ impl SortRun {
     }
 }
 
-/// Passes on the rows of a run that is sorted.
 fn sorted(run: impl Borrow<SortRun> + Send) -> impl Iterator<Item = Result<SortRow>> + Send {
     (0..run.borrow().rows.len()).map(move |at| {
         let SortRun { bytes, rows, .. } = run.borrow();
@@ -218,7 +215,6 @@ fn next_row(block: &[u8], head: &mut Vec<u8>) -> Option<(RowTail, usize)> {
     Some(((u64::from_le_bytes(*offset), u32::from_le_bytes(*length)), block.len()))
 }
 
-/// Merges sorted rows.
 fn merge(mut sources: Vec<SortRows<'_>>) -> Result<SortRows<'_>> {
     let mut heap = BinaryHeap::new();
     for (number, source) in sources.iter_mut().enumerate() {
@@ -236,7 +232,6 @@ fn merge(mut sources: Vec<SortRows<'_>>) -> Result<SortRows<'_>> {
     })))
 }
 
-/// Collects runs from many threads.
 pub(super) struct Sorter {
     spill: Spill,
     held: Mutex<Vec<SortRun>>,

@@ -42,7 +42,6 @@ type NamedAccounts = HashMap<[u8; 32], [u8; 32]>;
 struct Subset<'a> {
     /// `None` in the second read, when only named accounts are wanted.
     filter: Option<&'a Filter>,
-    /// Accounts that are wanted whatever the filter says.
     named: NamedAccounts,
     options: &'a ExportOptions,
     place: &'a ExportOutput,

@@ -19,7 +19,7 @@ use super::{DataPart, ExportOptions, rows};
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Table {
-    /// All accounts.
+    /// All accounts of the state.
     Accounts,
     /// Token accounts of the programs Token and Token-2022, with their fields.
     TokenAccounts,
@@ -27,13 +27,12 @@ pub enum Table {
     Mints,
     /// Stake accounts, with their stake in the state's epoch.
     Stakes,
-    /// Vote accounts.
+    /// Vote accounts, with their fields.
     Votes,
     /// Programs, with a hash of their code.
     Programs,
 }
 
-/// A value for a column of its type.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Cell<'a> {
     Null,
@@ -104,7 +103,6 @@ impl Table {
         self.columns(false, false).position(|(name, ..)| name == "address").map_or(0, |at| at + 1)
     }
 
-    /// Arrow schema of the columns.
     pub(super) fn schema(self, options: &ExportOptions) -> SchemaRef {
         let fields = self.columns_of(options).map(|(name, kind, is_nullable)| {
             let kind = match kind {
@@ -120,7 +118,6 @@ impl Table {
         Arc::new(Schema::new(fields.collect::<Vec<_>>()))
     }
 
-    /// First line of CSV.
     pub(super) fn csv_header(self, options: &ExportOptions) -> String {
         self.columns_of(options).map(|(name, ..)| name).collect::<Vec<_>>().join(",") + "\n"
     }
@@ -142,7 +139,6 @@ pub(super) fn credits() -> Fields {
     ])
 }
 
-/// Rows that are not written yet.
 pub(super) struct RowBatch {
     pub table: Table,
     key_columns: usize,
@@ -169,7 +165,6 @@ impl RowBatch {
         Self { table, key_columns, data: options.data, change, rows, texts }
     }
 
-    /// Adds a row of the table of accounts.
     pub fn push_account(&mut self, header: &RecordHeader, data: &[u8], slot: Option<u64>) -> Result<()> {
         let row = [
             Cell::Address(&header.owner),

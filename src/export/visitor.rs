@@ -46,14 +46,12 @@ impl ExportStart {
     }
 }
 
-/// A visitor whose workers make rows.
 pub(super) struct Exporter<'a, 's> {
     options: &'a ExportOptions,
     place: Option<&'a ExportOutput>,
     parts: Vec<Parts<'a>>,
     stream: Option<Mutex<&'s mut (dyn Write + Send + 's)>>,
     progress: &'a dyn Progress,
-    /// The older state, once it was read.
     old: Option<BankFile>,
     begun: OnceLock<ExportStart>,
     /// Batches of workers that have ended, for the next ones.
@@ -87,7 +85,6 @@ impl<'a, 's> Exporter<'a, 's> {
         }
     }
 
-    /// The files of a table; `None` in a stream.
     fn parts_of(&self, table: Table) -> Option<&Parts<'a>> {
         self.parts.iter().find(|parts| parts.table == table)
     }
@@ -130,7 +127,6 @@ impl Exporter<'_, '_> {
         Ok(())
     }
 
-    /// Writes the rows that are left, and completes all files.
     pub fn finish(self) -> Result<(Manifest, Vec<TableFields>)> {
         let tables = self.finish_tables()?;
         let Self { begun, unparsed, cut_off, .. } = self;
@@ -139,7 +135,6 @@ impl Exporter<'_, '_> {
         Ok((facts, tables))
     }
 
-    /// Writes the rows that are left.
     fn write_rest(&self) -> Result<()> {
         self.idle.lock().iter_mut().flatten().try_for_each(|batch| self.write(batch))
     }

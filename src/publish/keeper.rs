@@ -158,7 +158,6 @@ impl Keeper<'_, '_> {
         Ok(false)
     }
 
-    /// Looks at the directories and the journal.
     fn look(&mut self) -> Result<Observed> {
         let run = self.run;
         let seen = scan_names(&run.options.validator_dirs())?;
@@ -212,7 +211,6 @@ impl Keeper<'_, '_> {
         Ok(has_changed)
     }
 
-    /// Moves a damaged archive aside, and remembers its file.
     fn refuse(&self, DamagedArchive { name, was, error }: DamagedArchive) -> Result<()> {
         let kept = self.run.pins.quarantine(&name);
         if let Err(error) = &kept {

@@ -138,12 +138,10 @@ impl PublishOptions {
         }
     }
 
-    /// Directories that the validator writes archives to.
     fn validator_dirs(&self) -> Vec<PathBuf> {
         [&self.snapshots].into_iter().chain(&self.incremental_snapshots).cloned().collect()
     }
 
-    /// Checks the settings for rebasing.
     fn check_rebasing(&self) -> Result<()> {
         let onto = self.rebase_onto;
         let kept = self.keep.rebased;

@@ -146,7 +146,6 @@ impl JournalEntries {
         }
     }
 
-    /// The files that failed their checks.
     pub fn refused(&self) -> impl Iterator<Item = (ArchiveName, FileIdentity)> {
         self.refused.iter().filter_map(|(name, was)| Some((ArchiveName::parse(name)?, *was)))
     }

@@ -24,7 +24,6 @@ pub struct ChangeCounts {
 /// the needed capacity.
 const MARK_BYTES: u64 = 4;
 
-/// Differences between the old and the new state.
 #[derive(Debug, Default)]
 pub struct Changes {
     /// Records of the new state to write.
@@ -95,7 +94,6 @@ impl Changes {
 /// Memory that marks may always take.
 const MARKS_BYTES_MIN: u64 = 64 << 20;
 
-/// Differences among the accounts of one partition.
 #[derive(Default)]
 struct PartitionChanges {
     written: Vec<Mark>,

@@ -55,11 +55,11 @@ pub struct RebaseInput<'a> {
     pub onto: &'a NamedArchive,
 }
 
-/// Result of [`rebase`].
+/// What a [`rebase`] wrote.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct RebaseReport {
-    /// The new archive.
+    /// The archive that was written.
     #[serde(flatten)]
     pub archive: NewArchive,
     /// Snapshot hash of the full archive on which the new archive builds.

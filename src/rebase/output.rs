@@ -28,7 +28,6 @@ const STORAGE_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Records of the old state are summed up when they take this much memory.
 const OUTDATED_BYTES: usize = 16 * 1024 * 1024;
 
-/// Entries, counts and sums of the new archive.
 #[derive(Debug, Default)]
 pub struct RebasedTotals {
     pub entries: Vec<Entry>,
@@ -41,7 +40,6 @@ pub struct RebasedTotals {
     pub tombstones: u64,
 }
 
-/// Input of [`OutputWriter::run`].
 pub struct OutputWriter<'a> {
     /// Archives of the new state, newest first.
     pub new: &'a [OpenArchive],
@@ -62,7 +60,6 @@ pub struct SlotsBetween {
 }
 
 impl OutputWriter<'_> {
-    /// Reads the archives again, and writes all entries.
     pub fn run(self, frames: &mut FramesOut<'_>) -> Result<RebasedTotals> {
         let Self { new, old, slots, places, changes, threads, progress } = self;
         let pool = Pool::start(threads)?;
@@ -124,7 +121,6 @@ impl NewStorages<'_, '_> {
         Ok(())
     }
 
-    /// Sums up a record of the old state.
     fn outdated(&mut self, header: &RecordHeader, data: &[u8]) {
         push(&mut self.outdated, header, data);
         if self.outdated.len() >= OUTDATED_BYTES {
@@ -205,7 +201,6 @@ fn is_storage(entry: &Entry) -> bool {
     matches!(entry.kind, EntryKind::Storage { .. })
 }
 
-/// Visits an archive again, after it was verified.
 struct RereadVisitor<'a> {
     /// Records that the sink gets.
     wanted: &'a Marks,
@@ -224,7 +219,6 @@ impl<'a> RereadVisitor<'a> {
         Self { wanted, has_documents, state: Mutex::new(RereadState { next_storage, has_storages: false }) }
     }
 
-    /// Number of the current storage.
     fn storage(&self) -> u32 {
         self.state.lock().next_storage.saturating_sub(1)
     }
@@ -322,7 +316,6 @@ impl OutputSink<'_, '_, '_, '_> {
         }
     }
 
-    /// The entry as it will be written.
     fn entry_of(&self, entry: &Entry) -> Entry {
         let map_bytes = self.map_of(entry.kind).map_or(0, |map| map.end - map.start);
         let removed_bytes = map_bytes.saturating_sub(EMPTY_MAP.len() as u64);

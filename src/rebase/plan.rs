@@ -26,7 +26,6 @@ use crate::archive::reframe::{decoding_side_bytes, reframe};
 use crate::archive::sink::Sink;
 use crate::archive::writer::{self, ArchiveWriter, storages_and_tar_bytes};
 
-/// Input of all steps.
 struct RebaseJob<'a> {
     options: &'a RebaseOptions,
     full: NamedArchive,
@@ -131,7 +130,6 @@ impl RebaseJob<'_> {
         Ok(())
     }
 
-    /// Verifies both states while their records are logged, and compares them.
     fn compare(&self, spill_dir: &Path, unpacked_bytes: u64) -> Result<Compared> {
         let encoding = &self.options.encoding;
         let check = &self.options.check;
@@ -214,7 +212,6 @@ fn step_of(archive: &NamedArchive) -> Result<Step> {
     Ok(Step::new("Verifying", Some(archive.length_bytes()?)))
 }
 
-/// Estimated size of the uncompressed tar.
 fn unpacked_bytes(archive: &NamedArchive) -> Result<u64> {
     let is_tar = archive.name.as_ref().is_some_and(|name| name.extension == Extension::Tar);
     Ok(archive.length_bytes()?.saturating_mul(if is_tar { 1 } else { RATIO_TYPICAL }))

@@ -30,7 +30,6 @@ const STORAGE_SHIFT: u32 = READINGS.ilog2() + 1;
 /// Records start at multiples of 8 bytes.
 const OFFSET_UNIT_BYTES: u64 = 8;
 
-/// One record of a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct StateItem {
     pub fingerprint: Fingerprint,
@@ -81,7 +80,6 @@ impl LogItem for StateItem {
     }
 }
 
-/// The log of both states.
 pub struct StateLog {
     printer: Fingerprinter,
     /// Keyed hash of an account's content. HighwayHash is well tested, and takes a quarter of
@@ -89,7 +87,6 @@ pub struct StateLog {
     /// can make up an account with the hash of its predecessor.
     content_hasher: HighwayHasher,
     pub items: VersionLog<StateItem>,
-    /// Number of the current reading.
     reading: AtomicU32,
     /// Slot of each storage, by reading and number.
     slots: [Mutex<Vec<u64>>; READINGS],
@@ -123,7 +120,6 @@ impl StateLog {
         Ok(self.reading.fetch_add(1, Relaxed) as usize)
     }
 
-    /// Slots of the storages of a state, by number.
     pub fn slots(&self, reading: usize) -> Vec<u64> {
         self.slots.get(reading).map(|slots| slots.lock().clone()).unwrap_or_default()
     }

@@ -16,7 +16,6 @@ use slotpress_read::{
 
 use super::run::RecompressJob;
 
-/// The open full archive.
 pub struct BaseArchive {
     archive: OpenArchive,
     /// Dropped last. Removes pages of the first bytes from the page cache if they were not there

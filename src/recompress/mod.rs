@@ -53,11 +53,11 @@ pub struct RecompressOptions {
     pub check: CheckOptions,
 }
 
-/// Result of [`recompress()`].
+/// What [`recompress()`] has written.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct RecompressReport {
-    /// The new archive.
+    /// The archive that was written.
     #[serde(flatten)]
     pub archive: NewArchive,
     /// Length of the source archive, in bytes.

@@ -23,7 +23,6 @@ use crate::archive::writer::{ArchiveWriter, WrittenArchive, storages_and_tar_byt
 /// their tar at best.
 const RATIO_MAX: u64 = 8;
 
-/// Input of all steps.
 #[derive(Clone, Copy)]
 pub struct RecompressJob<'a> {
     pub options: &'a RecompressOptions,

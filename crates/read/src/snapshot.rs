@@ -28,7 +28,7 @@ pub enum Snapshot<'a> {
 }
 
 impl<'a> Snapshot<'a> {
-    /// One archive.
+    /// A single archive, full or incremental.
     pub fn archive(archive: &'a NamedArchive) -> Self {
         Self::Archives { full: archive, incremental: None }
     }

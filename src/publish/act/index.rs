@@ -32,7 +32,6 @@ const INDEX_CACHE: &str = "public, max-age=5";
 
 #[derive(Clone, Debug)]
 pub struct IndexedStore {
-    /// Location of the archives and `latest.json`.
     pub store: Store,
     /// Location of the index: the path of the list of `slotpress serve`, so that the same programs
     /// can read both.
@@ -82,7 +81,6 @@ impl TargetIndex {
         self.find(|there| *there == key(name)).is_some_and(|there| there == name)
     }
 
-    /// A catalog of other archives of the same chain.
     fn with(&self, archives: impl IntoIterator<Item = Archive>) -> Catalog {
         let mut catalog = Catalog::new(archives);
         (catalog.slot_time, catalog.epoch_schedule) = (self.catalog.slot_time, self.catalog.epoch_schedule);

@@ -20,7 +20,6 @@ use super::tell::event::PublishEvent;
 /// Interval between checks whether there is work, or the user has interrupted the run.
 pub const TICK: Duration = Duration::from_millis(50);
 
-/// Data shared by all threads of a run.
 pub struct PublishRun<'a> {
     pub options: &'a PublishOptions,
     pub pins: PinDir,

@@ -107,7 +107,6 @@ impl PinDir {
         Ok(Self { top, pinned, ready, quarantine })
     }
 
-    /// Lists pinned archives.
     pub fn list_pinned(&self) -> Result<Catalog> {
         of_dir(&self.pinned, scan_names)
     }

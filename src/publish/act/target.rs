@@ -95,7 +95,6 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
         }
     }
 
-    /// Puts an archive on the target, and adds it to the index.
     fn add(&mut self, ready: &PreparedArchive) -> Result<()> {
         let start = Instant::now();
         let there = IndexedStore::of(&self.store, true)?.ok_or_else(|| {

@@ -156,7 +156,6 @@ impl Board<'_> {
         wanted
     }
 
-    /// The newest archive of a kind that may be prepared now.
     fn next(&self, is_full: bool) -> Option<&Archive> {
         let waits = |key: &StateKey| self.verdict(key).lets_others_go(self.options.is_once, self.now);
         self.wanted(is_full).into_iter().rfind(|archive| !waits(&key(&archive.name)))
@@ -250,7 +249,6 @@ impl Board<'_> {
         self.ready_names().find(|name| lacked.contains(&key(name)) && rebased.contains(&key(name)))
     }
 
-    /// The next archive for a target.
     pub fn next_for(&self, target: &TargetState) -> Option<&ArchiveName> {
         self.next_to_publish(target).or_else(|| self.next_rebased(target))
     }

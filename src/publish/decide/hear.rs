@@ -23,7 +23,6 @@ const LEFT_OUT_MAX: usize = 1000;
 const HINT_NEVER: &str = "put archives and pins on one file system and one mount";
 
 impl Board<'_> {
-    /// Passes over an archive until then.
     pub fn pass_over(&mut self, name: &ArchiveName, next: NextAttempt) {
         self.verdicts.insert(key(name), Retry { failures: 0, next });
     }
@@ -60,7 +59,6 @@ impl Board<'_> {
         }
     }
 
-    /// Handles the pinning of an archive.
     pub fn pinned(&mut self, archive: Archive, pinned: PinResult) {
         let was = FileIdentity::from(&archive);
         match pinned {
@@ -91,7 +89,6 @@ impl Board<'_> {
         self.has_news = true;
     }
 
-    /// Handles the end of a preparation or a rebase.
     pub fn hear(&mut self, ended: EndedWork) {
         let state = key(&ended.name);
         let name = ended.name;
@@ -149,7 +146,6 @@ impl Board<'_> {
         }
     }
 
-    /// Handles the end of a target's work.
     pub fn answered(&mut self, at: usize, result: Result<()>) {
         self.has_news = true;
         let Some(target) = self.targets.get_mut(at) else { return };
@@ -164,7 +160,6 @@ impl Board<'_> {
         }
     }
 
-    /// Tells of a failure.
     pub fn failed(&mut self, error: Error, target: Option<String>, retry: Option<Duration>) {
         self.told.push(PublishEvent::Failed { error, target, retry, is_of_hook: false });
     }

@@ -75,9 +75,7 @@ pub struct TargetState {
     contents: TargetContents,
     is_known: bool,
     is_dir: bool,
-    /// True while its thread works.
     is_busy: bool,
-    /// Archive that is being sent.
     sends: Option<ArchiveName>,
     retry: Retry,
 }
@@ -89,7 +87,6 @@ pub struct Board<'a> {
     now: Instant,
     facts: Observed,
     targets: Vec<TargetState>,
-    /// Name of the archive that is being made.
     preparing: Option<ArchiveName>,
     rebasing: Option<(StateKey, CancelToken)>,
     /// Archives that are damaged, that cannot be pinned, that no client of today loads, or whose
@@ -142,12 +139,10 @@ impl<'a> Board<'a> {
         board
     }
 
-    /// Sets the time for the decisions that follow.
     pub fn set_time(&mut self, now: Instant) {
         self.now = now;
     }
 
-    /// Returns true if it is time to look.
     pub fn wants_look(&self) -> bool {
         self.looking.is_due(self.now)
     }

@@ -69,7 +69,7 @@ pub enum PublishEvent {
     },
     /// An operation failed on this machine or on a target.
     Failed {
-        /// What failed.
+        /// What failed, and why.
         #[serde(rename = "message", serialize_with = "text::display")]
         error: Error,
         /// The target that failed; `None` for failures elsewhere.

@@ -106,7 +106,6 @@ impl<'a> Hooks<'a> {
     }
 }
 
-/// Kills a hook and its child processes.
 fn kill(child: &mut Child) {
     let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
     let _ = child.wait();

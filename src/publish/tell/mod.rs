@@ -30,8 +30,6 @@ pub struct Teller<'a> {
 }
 
 impl<'a> Teller<'a> {
-    /// # Errors
-    /// The address for metrics cannot be used.
     pub fn new(
         options: &'a PublishOptions,
         progress: &'a dyn Progress,
@@ -100,7 +98,6 @@ impl<'a> Teller<'a> {
         self.gravest.take()
     }
 
-    /// Updates metrics and the service manager's status, and reports failures of hooks.
     pub fn see(&mut self, board: &Board<'_>, free_bytes: Option<u64>) {
         supervisor::alive();
         self.metrics.see_pinned(board.pinned_bytes());

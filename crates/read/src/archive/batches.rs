@@ -17,7 +17,6 @@ pub struct StorageBatch {
     parts: Vec<BatchItem>,
 }
 
-/// Content of one storage in a batch.
 struct BatchItem {
     storage: StorageRef,
     range: Range<usize>,
@@ -100,7 +99,6 @@ impl Batcher {
     }
 }
 
-/// Visits batches until the channel closes, and returns each through `free`.
 pub fn visit_batches(visitor: &dyn RecordVisitor, batches: &Receiver<StorageBatch>, free: &Sender<StorageBatch>) {
     let mut worker = visitor.new_worker();
     for mut batch in batches {

@@ -7,7 +7,6 @@ use slotpress_base::{Error, Result};
 use slotpress_format::Entry;
 use slotpress_format::ledger::names::Extension;
 
-/// Compression of an archive, recognized by its first bytes.
 #[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]

@@ -67,7 +67,6 @@ impl FrameDecoder {
         Ok(())
     }
 
-    /// Decodes a piece into `to`, and returns its compressed length.
     fn decode_piece(
         &mut self,
         piece: StreamPiece,

@@ -47,8 +47,6 @@ pub struct DocumentReader {
 const THREADS_MAX: usize = 8;
 
 impl DocumentReader {
-    /// # Errors
-    /// The parser's thread cannot be started.
     pub fn begin(&mut self, entry: &Entry) -> Result<()> {
         self.abandon();
         let parse: Parse = match entry.kind {
@@ -107,7 +105,6 @@ impl DocumentReader {
 }
 
 impl Documents {
-    /// Takes over the documents of a later part of the archive.
     pub fn merge(&mut self, other: Self) {
         self.bank = other.bank.or(self.bank.take());
         self.status_cache = other.status_cache.or(self.status_cache.take());
@@ -121,7 +118,6 @@ struct PushParser {
     thread: JoinHandle<Documents>,
 }
 
-/// Parses the content of an entry of this length.
 type Parse = fn(ChannelReader, u64) -> Documents;
 
 /// Parses a document; a panic of the parser is an error of the document.

@@ -101,7 +101,6 @@ pub fn bank(archive: &OpenArchive) -> Result<Option<BankFile>> {
     Ok(read(archive)?.and_then(|(entry, front)| read_front(&entry, &front)))
 }
 
-/// The bank file's entry, and the first bytes of its content.
 fn read(archive: &OpenArchive) -> Result<Option<(Entry, Vec<u8>)>> {
     match &archive.tail {
         Some(tail) => Ok(read_by_index(archive, tail)),
@@ -131,7 +130,6 @@ fn parse((entry, front): &(Entry, Vec<u8>)) -> Option<BankFront> {
     })
 }
 
-/// Decodes only the frames in which the bank file begins.
 fn read_by_index(archive: &OpenArchive, tail: &Tail) -> Option<(Entry, Vec<u8>)> {
     let is_bank = |entry: &&Entry| matches!(entry.kind, EntryKind::BankFile(_));
     let entry = *tail.index.entries.iter().find(is_bank)?;

@@ -60,7 +60,6 @@ pub struct ReadArchive {
 }
 
 impl OpenArchive {
-    /// Opens the archive in a file, and reads its index.
     pub fn open(path: &Path, io_policy: &IoPolicy) -> Result<Self> {
         let source = LocalFile::open(path)?;
         Self::of_source(Arc::new(source), ArchiveName::from_path(path), io_policy)
@@ -84,7 +83,6 @@ impl OpenArchive {
         Ok(archive)
     }
 
-    /// Reads the archive in order, even if it has an index.
     #[must_use]
     pub fn without_index(self) -> Self {
         Self { tail: None, index_error: None, ..self }

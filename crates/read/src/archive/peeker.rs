@@ -52,7 +52,6 @@ impl<R: Read> Peeker<R> {
         self.position = self.position.saturating_add(count as u64);
     }
 
-    /// Consumes the next `count` bytes and appends them to `to`.
     pub fn take(&mut self, count: usize, to: &mut Vec<u8>) -> Result<()> {
         self.pass(count as u64, |part| to.extend_from_slice(part))
     }

@@ -135,7 +135,6 @@ impl FrameWalk<'_> {
     }
 }
 
-/// Decodes a stream to its end, and checks the zeros there.
 fn walk_stream(source: &dyn Source, compression: Compression, progress: &dyn Progress) -> Result<ArchiveShape> {
     let mut reader = SourceStream::new(source);
     let recycler = Recycler::default();
@@ -160,7 +159,6 @@ fn check_zeros(end: &[u8]) -> Result<()> {
     }
 }
 
-/// Fills `to` as far as the source has bytes; returns their number.
 pub(super) fn read_up_to(source: &dyn Source, to: &mut [u8], offset_bytes: u64) -> Result<usize> {
     source.read_up_to(to, offset_bytes).map_err(|error| of_reading(source, error))
 }

@@ -170,7 +170,6 @@ impl<'a> PieceReader<'a> {
         self.file.is_some_and(|(file, length_bytes)| self.hint.is_cold(file, range, length_bytes))
     }
 
-    /// Reads a range into `buffer`, which the caller should reuse.
     pub fn read<'b>(&self, range: &Range<u64>, buffer: &'b mut Vec<u8>) -> Result<&'b [u8]> {
         let path = self.source.path();
         if let Some((file, length_bytes)) = self.file {

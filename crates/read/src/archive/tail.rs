@@ -51,21 +51,17 @@ pub struct Tail {
     pub index: Index,
     pub hashes: Option<TailHashes>,
     pub frames: Vec<DataFrame>,
-    /// Length of index and seek table.
     pub skippable_bytes: u64,
 }
 
 #[derive(Debug)]
 pub struct TailHashes {
-    /// Hash of each data frame.
     pub frames: Vec<FrameHash>,
     /// Hash over the tail; stands for all bytes of the archive.
     pub root: Root,
-    /// Offset of the index, which holds them.
     pub offset_bytes: u64,
 }
 
-/// The last bytes of a source; reads more of them on request.
 struct LastBytes<'a> {
     source: &'a dyn Source,
     start: u64,
@@ -85,7 +81,6 @@ impl LastBytes<'_> {
         Ok(self.bytes.get(within(range.start)..within(range.end)).unwrap_or_default())
     }
 
-    /// The seek table and its offset; `None` if there is none.
     fn seek_table(&mut self, length_bytes: u64) -> Result<Option<(Vec<SeekTableItem>, u64)>> {
         let Some(footer_at) = length_bytes.checked_sub(SEEK_TABLE_FOOTER_BYTES as u64) else { return Ok(None) };
         self.get(first_read_at(length_bytes)..length_bytes)?;
@@ -202,7 +197,6 @@ pub fn check_hashes(
     Ok(Some(hashes.root))
 }
 
-/// Hashes a range of a source. `piece` is a buffer to reuse.
 fn hash_range(source: &dyn Source, range: Range<u64>, piece: &mut Vec<u8>) -> Result<FrameHash> {
     let mut hasher = blake3::Hasher::new();
     piece.resize(PIECE_BYTES, 0);

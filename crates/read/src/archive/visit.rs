@@ -113,7 +113,6 @@ pub trait Visitor: Sync {
 }
 
 impl dyn Visitor + '_ {
-    /// See [`RecordVisitor::check`].
     pub(super) fn check(&self) -> Result<()> {
         match self.records() {
             Some(records) => records.check(),
@@ -147,7 +146,6 @@ pub trait RecordWorker: RecordSink {
 /// Receives the content of entries: of one frame when reading by the index, or of the whole archive
 /// when reading in order.
 pub trait EntrySink {
-    /// Begins an entry, or resumes it.
     fn begin(&mut self, number: u32, entry: &Entry) -> Result<()>;
     /// Receives content; `offset_bytes` counts from the start of the content.
     fn content(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<()>;

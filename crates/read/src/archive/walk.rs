@@ -36,8 +36,10 @@ pub enum StreamPiece {
         offset_bytes: u64,
         content_bytes_max: u64,
     },
-    /// Decoded bytes of tar.
-    Content { bytes: Vec<u8>, compressed_bytes: u64 },
+    Content {
+        bytes: Vec<u8>,
+        compressed_bytes: u64,
+    },
 }
 
 /// Buffers for reuse: a new buffer for every frame would cause page faults.

@@ -75,7 +75,7 @@ impl KeepReason {
         (Self::Undated, "undated"),
     ];
 
-    /// Name in `--json`.
+    /// Name that `--json` uses.
     pub fn as_str(self) -> &'static str {
         Self::NAMES.into_iter().find(|(reason, _)| *reason == self).map_or("", |(_, name)| name)
     }

@@ -15,7 +15,6 @@ use super::{Archive, Catalog, FrameHashes};
 /// Maximum length of an index of `publish`, in bytes: some ten thousand archives.
 pub const INDEX_BYTES_MAX: u64 = 8 << 20;
 
-/// An archive in a server's list.
 #[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedArchive {
@@ -34,7 +33,6 @@ pub struct ListedArchive {
     pub rebased_on: Option<Hash>,
 }
 
-/// Contents of a server's list.
 #[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ArchiveList {
@@ -93,7 +91,6 @@ pub fn parse_list(document: &[u8]) -> Option<ArchiveList> {
 }
 
 impl Catalog {
-    /// Takes over why archives stay.
     #[doc(hidden)]
     pub fn take_reasons(&mut self, listed: &ArchiveList) {
         let of: BTreeMap<String, Option<KeepReason>> =
@@ -103,7 +100,6 @@ impl Catalog {
         }
     }
 
-    /// A catalog of the archives that the server at `url` lists.
     #[doc(hidden)]
     pub fn of_listing(listed: ArchiveList, url: &str) -> Self {
         let catalog = Self::new(listed.archives.into_iter().map(|listed| {

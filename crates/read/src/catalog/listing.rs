@@ -24,7 +24,6 @@ pub struct ListFields<A> {
 }
 
 impl<A> ListFields<A> {
-    /// Lists all archives, each in the form that `fields` makes.
     pub fn new(catalog: &Catalog, now: SystemTime, fields: impl Fn(&Archive) -> A) -> Self {
         Self {
             version: LISTING_VERSION,
@@ -39,14 +38,12 @@ impl<A> ListFields<A> {
     }
 }
 
-/// The archives that a node would choose.
 #[derive(Clone, Debug, Serialize)]
 pub struct ChoiceFields {
     full: String,
     incremental: Option<String>,
 }
 
-/// An archive as JSON shows it.
 #[derive(Clone, Debug, Serialize)]
 pub struct ArchiveFields {
     name: String,
@@ -81,7 +78,6 @@ impl ChoiceFields {
 }
 
 impl ArchiveFields {
-    /// Describes an archive that is part of `catalog`.
     pub fn new(archive: &Archive, catalog: &Catalog, now: SystemTime) -> Self {
         let name = archive.name.to_string();
         let is_dated = archive.modified_ns > 0;

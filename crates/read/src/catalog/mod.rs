@@ -8,12 +8,14 @@
 
 pub mod keep;
 pub mod listed;
+#[allow(missing_docs, reason = "only the workspace uses it")]
 pub mod listing;
 pub mod partials;
 pub mod prune;
 pub mod scan;
 #[cfg(test)]
 mod tests;
+#[allow(missing_docs, reason = "only the workspace uses it")]
 pub mod usable;
 
 use std::cmp::Reverse;
@@ -109,7 +111,7 @@ impl fmt::Display for FileFault {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct UnusableFile {
-    /// The file.
+    /// The file that cannot be used.
     pub archive: Archive,
     /// What is wrong with it.
     pub fault: FileFault,
@@ -330,7 +332,6 @@ impl Catalog {
         Some(Duration::from_nanos(now_ns).saturating_sub(self.time_of(archive)?))
     }
 
-    /// Time of an archive's bank, since 1970, by the same rules.
     fn time_of(&self, archive: &Archive) -> Option<Duration> {
         let dated = self.archives.iter().filter_map(|one| {
             let seconds = one.bank_unix_seconds.filter(|seconds| *seconds > 0)?;

@@ -84,7 +84,6 @@ fn last_pair(catalog: &Catalog) -> Vec<&ArchiveName> {
     chosen.chain(whole.max_by_key(|archive| archive.name.slot)).map(|archive| &archive.name).collect()
 }
 
-/// Slot of the full archive to which an archive belongs.
 fn base_of(archive: &Archive) -> u64 {
     archive.name.base_slot.unwrap_or(archive.name.slot)
 }
@@ -157,7 +156,6 @@ pub fn remove(archive: &Archive) -> Result<()> {
     rustix::fs::unlinkat(&parent, &name, AtFlags::empty()).map_err(failed)
 }
 
-/// Number of a day since 1970, in UTC.
 fn day(time: Duration) -> u64 {
     time.as_secs() / 86_400
 }

@@ -60,10 +60,6 @@ fn has_end_mark(source: &dyn Source, length_bytes: u64) -> io::Result<bool> {
     Ok([a, b, c, d] == [0; 4] || [e, f, g, h] == [0; 4])
 }
 
-/// Judges a file in a directory.
-///
-/// # Errors
-/// The fault.
 pub fn judge_file(archive: &Archive) -> Result<Option<FrameHashes>, FileFault> {
     let (file, _) = archive.open().map_err(|_| FileFault::Unreadable)?;
     judge(&LocalFile::new(archive.path(), file, archive.size_bytes))

@@ -116,12 +116,10 @@ struct AccountSearch {
     /// The newest record so far, with the number of its storage. If a slot has several storages, as
     /// in Firedancer's archives, the record in the later storage counts.
     found: Mutex<Option<(u32, FoundAccount)>>,
-    /// True if a storage could not be read to its end.
     has_lost: AtomicBool,
 }
 
 impl AccountSearch {
-    /// Searches storages, newest first, in rounds.
     fn run(&self, storages: &StorageReader, threads: usize, progress: &dyn Progress) -> Result<()> {
         const STAGE: &str = "Searching";
         let Some(mut left) = storages.list() else {

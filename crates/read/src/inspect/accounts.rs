@@ -49,7 +49,7 @@ impl RecordTotals {
         self.lamports = self.lamports.saturating_add(header.lamports.into());
     }
 
-    /// Adds other totals.
+    /// Adds totals of other records.
     pub fn add(&mut self, other: &Self) {
         count(&mut self.accounts, other.accounts);
         count(&mut self.data_bytes, other.data_bytes);
@@ -144,14 +144,12 @@ pub fn inspect_accounts(
 struct CountedOwner {
     totals: RecordTotals,
     owners: HashMap<Address, RecordTotals>,
-    /// True if there were more owners than are kept.
     has_more: bool,
     superseded_records: u64,
     superseded_bytes: u64,
 }
 
 struct OwnerTally {
-    /// Owner of the accounts to count; `None` for all accounts.
     owner: Option<Address>,
     owners_max: usize,
     counted: Mutex<CountedOwner>,

@@ -226,7 +226,6 @@ fn inspect_open(archive: &OpenArchive, threads: usize, progress: &dyn Progress) 
     })
 }
 
-/// Fails unless the bank file was parsed to its end.
 fn check_bank(documents: &Documents) -> Result<()> {
     match &documents.bank {
         Some(Err(error) | Ok(ParsedBank { end_error: Some(error), .. })) => Err(error.clone()),
@@ -257,7 +256,6 @@ fn frame_statistics(archive: &OpenArchive, read: &ReadArchive) -> FrameStatistic
     statistics
 }
 
-/// Requests version and bank file.
 struct Inspector<'a> {
     rules: ArchiveRules<'a>,
     has_tail: bool,

@@ -94,7 +94,6 @@ pub(super) fn read_state(
     read_snapshot(input, job)
 }
 
-/// Fails unless the state is right and matches the archive's name.
 fn check_judged(report: &VerifyReport) -> Result<()> {
     let is_about_it = |check| matches!(check, Check::Name | Check::State);
     if let Some(failure) = report.failures.iter().find(|failure| is_about_it(failure.check)) {

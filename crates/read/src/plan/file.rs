@@ -15,7 +15,6 @@ use slotpress_format::{StorageFile, modified_ns};
 /// Bytes read at once, with the obsolete records among them: they stay in a core's second-level cache.
 const WINDOW_BYTES: u64 = 256 * 1024;
 
-/// An open file, and its length and modification time in the plan.
 #[derive(Clone, Copy)]
 pub(super) struct OpenStorage<'a> {
     pub file: &'a File,

@@ -190,7 +190,6 @@ fn check_entries(entries: u64) -> Result<()> {
         .with_hint("recompress the archives that the validator writes: the validator merges small storages"))
 }
 
-/// A storage to archive, before its length is known.
 struct UnplannedStorage<'a> {
     file: &'a StorageFile,
     obsolete: ObsoleteSummary,

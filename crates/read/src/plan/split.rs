@@ -83,7 +83,6 @@ pub(super) fn scan_splits<'a>(
     Ok(scanned)
 }
 
-/// Divides storages into batches.
 fn batches_of<'a>(
     storages: impl Iterator<Item = (&'a StorageFile, ObsoleteSummary)> + Send,
 ) -> impl Iterator<Item = Result<Vec<(&'a StorageFile, ObsoleteSummary)>>> + Send {
@@ -179,7 +178,6 @@ impl<'a> SplitStorage<'a> {
         })
     }
 
-    /// Reads part of the archive's entry, from `offset` of its content.
     pub fn read(
         &self,
         checkpoints: &[Checkpoint],
@@ -276,7 +274,6 @@ struct SplitPiece<'a> {
 }
 
 impl SplitPiece<'_> {
-    /// Part of `to` that a range of the content falls into.
     fn part_of(&self, offset: u64, length: u64) -> std::ops::Range<usize> {
         let clip = |at: u64| to_usize(at.saturating_sub(self.offset)).min(self.to.len());
         clip(offset)..clip(offset.saturating_add(length))

@@ -106,7 +106,6 @@ impl<'a> ArchiveRules<'a> {
         }
     }
 
-    /// Records that frame boundaries are lost.
     fn unreadable(&self, error: &Error, is_after_end: bool) -> Result<()> {
         let offset_bytes = error.offset_bytes();
         let number = self.frames.lock().number_of(offset_bytes);
@@ -120,7 +119,6 @@ impl<'a> ArchiveRules<'a> {
         self.failures.add_error(rule, &FailurePlace::frame(number, offset_bytes), error)
     }
 
-    /// Records that the tar stream does not end as it should.
     fn end(&self, parser: &EntryParser, error: &Error) -> Result<()> {
         let place = FailurePlace::default().at(parser.position());
         let rule = match parser.end() {
@@ -182,7 +180,6 @@ struct FrameWatch {
     /// Number and offset of the last frame with tar data.
     last: Option<(u64, u64)>,
     has_index: bool,
-    /// True if reading ended with a damaged frame.
     is_over: bool,
 }
 

@@ -74,7 +74,7 @@ pub fn readers_in_words(extension: Extension) -> Option<String> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ClientVerdict {
-    /// The client.
+    /// The client whose verdict it is.
     pub client: SnapshotClient,
     /// True if the client loads the archive, or starts from the ledger, as far as was checked.
     pub loads: bool,

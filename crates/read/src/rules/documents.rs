@@ -189,7 +189,6 @@ fn judge_breaches(breaches: &[Breach], place: &FailurePlace, failures: &Failures
     })
 }
 
-/// Checks fields of the bank file, and the bank hash.
 fn judge_chain(bank: &BankFile, place: &FailurePlace, failures: &Failures) -> Result<()> {
     let add = |rule, expected: &dyn Display, found: &dyn Display| failures.add_at(rule, place, expected, found);
     match bank.computed_hash() {
@@ -227,7 +226,6 @@ fn judge_chain(bank: &BankFile, place: &FailurePlace, failures: &Failures) -> Re
     judge_breaches(&bank.breaches, place, failures)
 }
 
-/// Checks the status cache.
 fn judge_transactions(cache: &StatusCache, place: &FailurePlace, failures: &Failures) -> Result<()> {
     let add = |rule, expected: &dyn Display, found: &dyn Display| failures.add_at(rule, place, expected, found);
     if cache.has_errors_of_4_4() {

@@ -20,9 +20,7 @@ pub struct EntryChecker {
     slot_max: Option<(u64, u32)>,
     content_bytes: u64,
     pub entries: Vec<Entry>,
-    /// Ids of the storages in the bank's slot.
     ids_of_bank_slot: HashSet<u32>,
-    /// Id of the second storage in the bank's slot.
     shared: Option<u32>,
 }
 
@@ -32,12 +30,10 @@ impl EntryChecker {
         Self { base_slot, ..Self::default() }
     }
 
-    /// Slot in the name of the bank file's entry.
     pub fn bank_slot(&self) -> Option<u64> {
         self.bank_slot
     }
 
-    /// Slot of every storage, in the archive's order.
     fn slots(&self) -> impl Iterator<Item = u64> {
         self.entries.iter().filter_map(|entry| match entry.kind {
             EntryKind::Storage { slot, .. } => Some(slot),

@@ -177,7 +177,6 @@ impl Failures {
         self.add_at(rule, &FailurePlace::default(), expected, found)
     }
 
-    /// Like [`add`](Self::add), at a place.
     pub fn add_at(
         &self,
         rule: Rule,

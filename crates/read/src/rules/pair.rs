@@ -132,7 +132,6 @@ pub fn judge_order(old: &BankFile, new: &BankFile) -> Result<()> {
     }
 }
 
-/// Error for a full and an incremental archive in the wrong order.
 fn swapped(first: &Path, second: &Path) -> Error {
     let first = first.shown();
     let second = second.shown();
@@ -144,7 +143,6 @@ fn swapped(first: &Path, second: &Path) -> Error {
 /// the full archive on which it builds.
 pub const REBASED_ON: &str = "rebased-on=";
 
-/// Finds the value of [`REBASED_ON`] in the settings of an index.
 pub fn rebased_on(settings: &str) -> Option<&str> {
     settings.split(' ').find_map(|setting| setting.strip_prefix(REBASED_ON))
 }

@@ -26,7 +26,7 @@ pub enum SnapshotClient {
     /// Firedancer since September 2026.
     #[serde(rename = "firedancer")]
     Firedancer,
-    /// Syndica's sig.
+    /// The client sig of Syndica.
     #[serde(rename = "sig")]
     Sig,
 }
@@ -142,11 +142,13 @@ const FOR_SIG: &str = "take an archive that Agave 4.2 or later wrote";
 const LOOK: &str = "look into it before you trust it";
 
 macro_rules! rules {
-    ($($(#[$doc:meta])* $rule:ident, $check:ident, $severity:ident, $refused_by:ident, $remedy:ident, $source:ident, $what:expr;)*) => {
+    ($($rule:ident, $check:ident, $severity:ident, $refused_by:ident, $remedy:ident, $source:ident, $what:expr;)*) => {
         /// A rule that a sound archive obeys.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
         #[serde(rename_all = "kebab-case")]
-        pub enum Rule { $($(#[$doc])* $rule,)* }
+        pub enum Rule {
+            $(#[doc = concat!("What breaks it: ", $what, ".")] $rule,)*
+        }
 
         impl Rule {
             /// All rules, in the order of the table.
@@ -180,7 +182,6 @@ enum Severity {
     OfFiredancer,
 }
 
-/// Row of the table.
 struct RuleRow {
     check: Check,
     severity: Severity,
@@ -192,177 +193,103 @@ struct RuleRow {
 }
 
 rules! {
-    /// Frames decode, and their checksums are right.
     FrameDamaged, Frames, Broken, ALL, DOWNLOAD, SEEN, "a frame does not decode";
-    /// The file does not end inside a frame, and the tar stream does not end inside an entry.
     CutOff, Frames, Broken, ALL, DOWNLOAD, SEEN, "the archive is cut off";
-    /// Only frames that decode follow the end of the tar stream.
     TrailingBytes, Frames, Broken, FIREDANCER, RECOMPRESS, PAGE_FRAMES, "bytes that are not a zstd frame follow the last frame";
-    /// No frame needs a window of more than 2^27 bytes.
     WindowRefused, Frames, Broken, ALL, RECOMPRESS, SEEN, "a frame needs a larger window than both clients give";
-    /// No frame needs a window of more than 2^25 bytes.
     WindowLarge, Frames, Packing, FIREDANCER, RECOMPRESS, PAGE_FRAMES, "a frame needs a larger window than Firedancer gives";
-    /// Index and seek table match the frames.
     Index, Frames, Packing, NOBODY, RECOMPRESS, OWN, "the archive's own index does not fit its frames";
-    /// Frames match their hashes.
     FrameHash, Frames, Broken, NOBODY, DOWNLOAD, OWN, "a frame does not match its hash";
-    /// Tar headers are of entries that a snapshot archive holds, and such as its writers make.
     TarDamaged, Entries, Broken, ALL, DOWNLOAD, SEEN, "the tar stream is not one of a snapshot";
-    /// There is at most one version entry: Agave may read the file while a second entry replaces
-    /// it.
+    // There is at most one version entry: Agave may read the file while a second entry replaces
+    // it.
     VersionTwice, Entries, Broken, ALL, SOURCE, SEEN, "there are two version entries";
-    /// There is one status cache, one bank file, and no directory of a slot other than the bank
-    /// file's.
+    // There is one status cache, one bank file, and no directory of a slot other than the bank
+    // file's.
     DuplicateEntry, Entries, Broken, FIREDANCER_AND_SIG, SOURCE, PAGE_ARCHIVE, "an entry occurs twice";
-    /// All bank files are of one slot.
     TwoBanks, Entries, Broken, ALL, SOURCE, SEEN, "bank files of two slots";
-    /// The full and the incremental archive together have one storage per slot.
     DuplicateStorage, Entries, Broken, AGAVE, SOURCE, SEEN, "two storages of one slot";
-    /// Storages are of different slots. Firedancer wrote all of them under the bank's slot before
-    /// September 2026.
+    // Storages are of different slots. Firedancer wrote all of them under the bank's slot before
+    // September 2026.
     SharedSlot, Entries, OfFiredancer, AGAVE, OTHER_MAKER, PAGE_FIREDANCER, "all storages are of one slot, as Firedancer wrote them before September 2026";
-    /// Storages are not empty.
     EmptyStorage, Entries, Broken, ALL_BUT_SIG, RECOMPRESS, SEEN, "an empty storage";
-    /// The bank file comes before the accounts.
     Order, Entries, Packing, FIREDANCER_AND_SIG, SOURCE, PAGE_ARCHIVE, "an order of entries that Firedancer does not read";
-    /// Version, status cache and bank file are present.
     MissingEntry, Entries, Broken, ALL, SOURCE, SEEN, "an entry that every archive holds is missing";
-    /// Slots of storages are below 2^32.
     LargeSlot, Entries, Broken, FIREDANCER, LOOK, PAGE_ARCHIVE, "a slot of 2^32 or above, on which Firedancer aborts";
-    /// Storages are not newer than the bank.
     StorageTooNew, Entries, Broken, AGAVE_AND_SIG, SOURCE, SEEN, "a storage is newer than the bank";
-    /// Storages of an incremental archive are newer than its base.
     StorageTooOld, Entries, Broken, AGAVE, SOURCE, SEEN, "a storage is not newer than the base slot";
-    /// The contents of all entries take at most 4 TiB.
     TooLarge, Entries, Broken, AGAVE, SOURCE, PAGE_ARCHIVE, "the archive is larger than Agave unpacks";
-    /// At least 1,024 zero bytes end the tar stream.
     EndMissing, Entries, Broken, FIREDANCER, DOWNLOAD, PAGE_ARCHIVE, "the tar stream lacks its end of 1,024 zero bytes";
-    /// At most 1,024 zero bytes end the tar stream.
     EndLong, Entries, Packing, FIREDANCER, RECOMPRESS, PAGE_ARCHIVE, "more zero bytes than 1,024 end the tar stream";
-    /// Only zero bytes follow the end of the tar stream.
     JunkAfterEnd, Entries, Broken, FIREDANCER, RECOMPRESS, PAGE_ARCHIVE, "something follows the end of the tar stream";
-    /// The file is named like a snapshot archive.
     NameUnknown, Name, Packing, ALL, NAME, SEEN, "the file does not have the name of a snapshot archive";
-    /// The slot of an incremental archive is above its base slot.
     BaseIsSlot, Name, Broken, AGAVE, SOURCE, PAGE_FIREDANCER, "an incremental archive of the slot of its full archive";
-    /// The archive is zstd, not lz4.
     Lz4, Name, Packing, FIREDANCER_AND_SIG, RECOMPRESS, PAGE_NAMES, "an lz4 archive, which Firedancer does not read";
-    /// The archive is zstd, not a plain tar.
     Plain, Name, Packing, AGAVE_AND_SIG, RECOMPRESS, PAGE_NAMES, "a plain tar, which Agave does not read";
-    /// The archive is zstd, not bzip2 or gzip.
     OldCompression, Name, Packing, ALL, RECOMPRESS, PAGE_NAMES, "compressed in a way that clients no longer read";
-    /// The file name extension matches the compression.
     ExtensionWrong, Name, Packing, ALL, NAME, SEEN, "the file is not compressed as its name says";
-    /// Slot and hash in the name are those of the bank file.
     NameMismatch, Name, Broken, ALL, NAME, SEEN, "the archive does not match its name";
-    /// The incremental archive builds on the full one.
     BaseMismatch, Name, Broken, ALL, BASE, SEEN, "the incremental archive does not build on this full one";
-    /// Slot and hash of the state are those that the caller expects.
     NotExpected, Name, Broken, NOBODY, SOURCE, OWN, "the state is not the expected one";
-    /// The root over the frame hashes is the one that the caller expects.
     RootNotExpected, Frames, Broken, NOBODY, SOURCE, OWN, "this is not the archive that was asked for";
-    /// The snapshot version is known.
     Version, Name, Broken, ALL, SOURCE, SEEN, "an unknown snapshot version";
-    /// The version entry holds nothing but the version.
     VersionLength, Name, Broken, FIREDANCER, SOURCE, PAGE_FIREDANCER, "the version is surrounded by white space";
-    /// The bank file can be read to its end.
     BankFile, Bank, Broken, ALL, SOURCE, SEEN, "the bank file is invalid";
-    /// After the lattice hash, the bank file holds at most a whole block id.
     BankFileEnd, Bank, Broken, FIREDANCER, SOURCE, PAGE_BANK_FILE, "the bank file does not end where it should";
-    /// Fields of the bank file agree with each other.
     BankField, Bank, Broken, NOBODY, LOOK, PAGE_BANK_FILE, "the bank file contradicts itself";
-    /// Fields of the epoch schedule agree with each other.
     EpochSchedule, Bank, Broken, ALL, SOURCE, SEEN_BY_BOTH, "the epoch schedule contradicts itself";
-    /// The unused epoch stakes field is empty.
     UnusedEpochStakes, Bank, Broken, ALL, SOURCE, SEEN_BY_BOTH, "the unused epoch stakes are not empty";
-    /// The epoch stakes cover all epochs from the bank's to the last whose leaders are known, and
-    /// none after it.
+    // The epoch stakes cover all epochs from the bank's to the last whose leaders are known, and
+    // none after it.
     EpochStakes, Bank, Broken, ALL, SOURCE, SEEN_BY_BOTH, "the epoch stakes lack an epoch, or hold a later one";
-    /// The flag in the unused rent collector is 0 or 1.
     RentCollector, Bank, Broken, AGAVE, SOURCE, SEEN, "the flag in the unused rent collector is neither 0 nor 1";
-    /// Every vote account in the newest epoch stakes has stake.
     NoStake, Bank, OfVersion, FIREDANCER, VERSION, PAGE_FIELDS, "a vote account without stake is in the newest epoch stakes, as Agave writes them without admission tickets";
-    /// An epoch has at most 2,000 vote accounts: the limit that admission tickets set.
     VoteAccountLimit, Bank, OfVersion, FIREDANCER, VERSION, PAGE_FIELDS, "the epoch stakes hold more vote accounts than Firedancer takes, as Agave writes them without admission tickets";
-    /// Numbers in bank file and status cache are within Firedancer's limits.
     FiredancerLimit, Bank, Broken, FIREDANCER, SOURCE, PAGE_FIELDS, "a number in bank file or status cache is beyond what Firedancer takes";
-    /// The highest tick is the last one of the bank's slot.
     MaxTickHeight, Bank, Broken, AGAVE, SOURCE, SEEN, "the bank file's highest tick is not the last of its slot";
-    /// A tick has at least 2 hashes, unless the chain has no fixed number of them.
     HashesPerTick, Bank, Broken, AGAVE, SOURCE, READ, "a tick has fewer hashes than Agave starts with";
-    /// If a chain has no fixed number of hashes per tick, its bank file states none.
     NoHashesPerTick, Bank, OfFiredancer, AGAVE, OTHER_MAKER, SEEN, "the bank file says 0 hashes per tick, as Firedancer writes it where the chain has no number";
-    /// The bank hash is the hash of its parts.
     BankHash, Bank, Broken, ALL, SOURCE, SEEN, "the bank hash is not the hash of its parts";
-    /// The bank file holds stakes.
     NoStakes, Bank, OfFiredancer, AGAVE, OTHER_MAKER, PAGE_FIREDANCER, "the bank file holds no stakes, as Firedancer writes it";
-    /// The bank file's leader is the one that follows from the epoch stakes for its slot.
     Leader, Bank, Broken, AGAVE, SOURCE, SEEN, "the bank file names another leader than the epoch stakes give its slot";
-    /// The vote accounts in the stakes can be parsed.
     InvalidVoteAccount, Bank, Broken, FROM_4_3, SOURCE, SEEN, "the stakes hold a vote account that Agave cannot read";
-    /// The status cache can be read to its end.
     StatusCache, Bank, Broken, ALL, SOURCE, SEEN, "the status cache is invalid";
-    /// The status cache holds at least one blockhash.
     NoTransactions, Bank, OfVersion, FIREDANCER, VERSION, FD_SOURCE, "the status cache holds no blockhash, as Agave writes it if there were no transactions";
-    /// The slots of the status cache are the newest ones of the slot history.
     CachedSlots, State, Broken, ALL, SOURCE, SEEN_BY_BOTH, "the slots of the status cache are not the newest that the SlotHistory sysvar knows";
-    /// The status cache holds all slots of the slot history, or its newest 300.
     CachedSlotsGap, State, Broken, ALL, SOURCE, SEEN, "the status cache lacks older slots that the SlotHistory sysvar knows";
-    /// The status cache holds more than one slot, if the bank file holds no stakes: Firedancer wrote
-    /// only the newest slot before September 2026.
+    // The status cache holds more than one slot, if the bank file holds no stakes: Firedancer wrote
+    // only the newest slot before September 2026.
     FewCachedSlots, Bank, Broken, ALL, OTHER_MAKER, PAGE_FIREDANCER, "the status cache holds one slot alone, which is enough only for Firedancer of before September 2026";
-    /// No storage ends inside the data of a record, and only zero bytes follow its last record.
     RecordCutOff, Records, Broken, FIREDANCER_AND_SIG, SOURCE, PAGE_RECORDS, "a storage ends inside a record";
-    /// No storage ends inside the header of a record.
     StorageTail, Records, Broken, SIG, LOOK, PAGE_FIREDANCER, "fewer bytes than a record takes follow the last record of a storage";
-    /// No zero bytes follow the last record of a storage.
     StoragePadded, Records, Broken, FIREDANCER_AND_SIG, SOURCE, PAGE_RECORDS, "zero bytes follow the last record, which Firedancer takes for an account";
-    /// Accounts hold at most 10 MiB.
     DataLength, Records, Broken, ALL, SOURCE, SEEN, "a record claims more data than an account can hold";
-    /// The executable flag of a record is 0 or 1.
     Executable, Records, Broken, ALL, SOURCE, SEEN, "a record's executable flag is neither 0 nor 1";
-    /// A storage holds each account once.
     DuplicateAccount, Records, Broken, ALL, SOURCE, SEEN, "an account occurs twice in one storage";
-    /// The lamports of all accounts add up to the capitalization.
     Capitalization, State, Broken, ALL, SOURCE, SEEN, "the lamports of all accounts do not add up to the bank file's capitalization";
-    /// The lattice hash of all accounts equals that in the bank file.
     LatticeHash, State, Broken, AGAVE, SOURCE, SEEN, "the accounts are not those that the bank file's lattice hash covers";
-    /// The vote accounts in the stakes equal those of the state.
     StakesVoteAccount, State, Broken, AGAVE, SOURCE, SEEN, "the bank file's stakes hold another vote account than the state";
-    /// Rent epochs of vote accounts in the stakes equal those of the state. No hash covers them.
     StakesRentEpoch, State, Broken, AGAVE, OTHER_PAIR, SEEN, "a vote account has another rent epoch than in the bank file's stakes";
-    /// Like `StakesRentEpoch`, if one of the archives comes from Firedancer, which keeps no rent
-    /// epochs.
+    // Like `StakesRentEpoch`, if one of the archives comes from Firedancer, which keeps no rent
+    // epochs.
     NoRentEpoch, State, OfFiredancer, AGAVE, OTHER_PAIR, SEEN, "a vote account does not have the rent epoch that the bank file's stakes have, because Firedancer keeps none";
-    /// The last 8 bytes of delegations, which used to be a rate, equal those of the state.
     StakesRate, State, Broken, UP_TO_4_3, SOURCE, SEEN, "a delegation in the bank file's stakes has another rate than in the state";
-    /// The stakes hold the vote account of every delegated stake account.
     StakesVoter, State, Broken, FROM_4_5, SOURCE, SEEN, "the bank file's stakes lack the vote account of a stake account";
-    /// The delegations in the stakes equal those of the state.
     StakesDelegation, State, Broken, UP_TO_4_4, SOURCE, SEEN, "the bank file's stakes hold another delegation than the state";
-    /// The state holds the SlotHistory sysvar.
     SlotHistory, State, Broken, ALL, SOURCE, PAGE_STATUS_CACHE, "the state holds no SlotHistory sysvar that can be read";
-    /// Slots are as long as the active features for shorter slots require.
     SlotTime, State, Broken, AGAVE, SOURCE, SEEN, "the bank file's slots are not as long as the features for shorter slots require";
-    /// Every storage in a ledger's lists is present.
     MissingStorage, Entries, Broken, ALL, STORAGE, PAGE_BANK_SNAPSHOT, "a storage is missing";
-    /// The ledger is complete, and its files agree with each other.
     Ledger, Entries, Broken, ALL, LEDGER, PAGE_BANK_SNAPSHOT, "the ledger is damaged";
-    /// All Agave versions know the transaction errors in the status cache.
     NewerErrors, Bank, OfVersion, UP_TO_4_3, VERSION, PAGE_STATUS_CACHE, "the status cache holds an error that Agave knows from 4.4 on";
-    /// The ledger does not use hard links to its storages (fastboot 2).
     HardLinks, Entries, OfVersion, FROM_4_5, LAYOUT, READ, "a ledger of Agave 3.1 to 4.1, whose storages are found by hard links";
-    /// The ledger does not use a storages list that distinguishes append vecs from split files
-    /// (fastboot 4 and 5).
+    // The ledger does not use a storages list that distinguishes append vecs from split files
+    // (fastboot 4 and 5).
     TaggedList, Entries, OfVersion, UP_TO_4_4, LAYOUT, READ, "a ledger of Agave 4.5, whose list distinguishes kinds of storages";
-    /// The version is the first file, and bank file and status cache come before the accounts.
     VersionFirst, Entries, OfVersion, SIG, FOR_SIG, SIG_SOURCE, "an order of entries that sig does not read";
-    /// The bank file holds a block id.
     BlockId, Bank, OfVersion, SIG, FOR_SIG, SIG_SOURCE, "the bank file holds no block id";
-    /// Records hold zeros in place of a hash.
     StoredHash, Records, OfVersion, SIG, FOR_SIG, SIG_SOURCE, "a record holds a hash, as Agave wrote it before 1.18";
-    /// Some client loads the archive. Each broken rule may be normal for some client, but not all
-    /// together.
+    // Some client loads the archive. Each broken rule may be normal for some client, but not all
+    // together.
     NoClient, Bank, Broken, ALL, OTHER_MAKER, OWN, "no client loads it";
 }
 

@@ -42,9 +42,7 @@ pub struct StateBuilder {
     /// Number of the first storage that is older than the accounts in `newer`.
     older_storages: u32,
     pub(super) kept_records: Option<KeptRecords>,
-    /// Vote accounts and delegations, to compare with the bank file's.
     pub stakes: StakeAccounts,
-    /// Sysvars and other accounts that clients read at fixed addresses.
     pub well_known: Newest<WellKnownAccount>,
     /// Slot of each storage, by its number.
     slots: RwLock<Vec<u64>>,
@@ -117,7 +115,6 @@ impl StateBuilder {
         Ok(())
     }
 
-    /// Compares the state with the bank file, unless that check is skipped.
     pub(super) fn judge(&self, bank: Option<&BankFile>, failures: &Failures) -> Result<()> {
         match bank.filter(|_| failures.skipped(Check::State).is_none()) {
             Some(bank) => judge_state(&self.sums().state, &self.well_known.accounts(), &self.stakes, bank, failures),
@@ -154,7 +151,6 @@ impl StateBuilder {
         })
     }
 
-    /// Finds all superseded records, and empties the log.
     pub(super) fn mark_superseded(&self, threads: usize) -> Result<Superseded> {
         let mut all = Superseded::default();
         self.log.for_each_partition(threads, &|sorted| self.superseded_among(sorted, true), &mut |found| {

@@ -44,12 +44,10 @@ impl Marks {
         self.of_storage(storage).is_some_and(|marks| marks.contains(units))
     }
 
-    /// Marked records of one storage; `None` if there are none.
     pub fn of_storage(&self, storage: u32) -> Option<&RoaringBitmap> {
         self.0.get(storage as usize).filter(|marks| !marks.is_empty())
     }
 
-    /// Storages with marked records, by number.
     pub fn by_storage(&self) -> impl Iterator<Item = (u32, &RoaringBitmap)> {
         (0..).zip(&self.0).filter(|(_, marks)| !marks.is_empty())
     }

@@ -19,7 +19,6 @@ const SHARDS: usize = 64;
 struct FoundValue<T> {
     value: T,
     slot: u64,
-    /// Place of the record.
     mark: Mark,
 }
 
@@ -56,22 +55,18 @@ impl<T> Newest<T> {
         }
     }
 
-    /// True if there were more accounts than are kept.
     pub fn is_over(&self) -> bool {
         self.count.load(Relaxed) > self.count_max
     }
 
-    /// Drops versions that are superseded.
     pub fn drop_superseded(&self, superseded: &Marks) {
         self.shards.iter().for_each(|shard| shard.lock().retain(|_, found| !superseded.contains(found.mark)));
     }
 
-    /// Passes a kept account to `look`, and returns the result of `look`.
     pub fn get<R>(&self, address: &[u8; 32], look: impl FnOnce(&T) -> Option<R>) -> Option<R> {
         self.shard(address).lock().get(address).and_then(|found| look(&found.value))
     }
 
-    /// Passes all kept accounts to `look`.
     pub fn each(&self, mut look: impl FnMut(&[u8; 32], &T)) {
         for shard in &self.shards {
             shard.lock().iter().for_each(|(address, found)| look(address, &found.value));

@@ -20,7 +20,7 @@ pub enum Task<'a> {
     Add(Option<&'a dyn StateVisitor>),
     /// Subtract the superseded records, and report accounts that a storage holds twice.
     Subtract(&'a Superseded),
-    /// Log every record.
+    /// Log every record that is read.
     Log,
     /// Pass every record to the visitor. If the state is checked (`true`), hash those that nothing
     /// supersedes.
@@ -71,7 +71,6 @@ struct AccountsWorker<'a> {
     /// Two lists for the current storage: records to subtract, and records of accounts that it
     /// holds twice.
     listed: [&'a [RecordVersion]; 2],
-    /// Superseded records of the current storage.
     marks: Option<&'a RoaringBitmap>,
     batch: LogBatch,
     sums: PassSums,

@@ -119,7 +119,6 @@ fn read_storages(
     visitor.check()
 }
 
-/// Reads at most `bytes_max` of a storage, from `at`.
 fn read_piece(plan: &Plan, storage: &PlannedStorage, at: u64, bytes_max: u64, to: &mut Vec<u8>) -> Result<()> {
     to.resize(to_usize(storage.content_bytes.saturating_sub(at).min(bytes_max)), 0);
     plan.read_storage(storage, at, to)

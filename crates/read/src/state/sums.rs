@@ -16,7 +16,6 @@ impl StateSum {
         self.lamports = self.lamports.wrapping_add(other.lamports);
     }
 
-    /// Subtracts accounts that were added before.
     pub fn subtract(&mut self, other: &Self) {
         self.lattice.subtract(&other.lattice);
         self.lamports = self.lamports.wrapping_sub(other.lamports);
@@ -28,9 +27,7 @@ impl StateSum {
 pub struct PassSums {
     pub state: StateSum,
     pub records: u64,
-    /// Records without lamports, which close an account.
     pub tombstones: u64,
-    /// Records that a newer one supersedes.
     pub superseded: u64,
     /// Newest versions with lamports.
     pub accounts: u64,

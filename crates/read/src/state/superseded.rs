@@ -67,7 +67,6 @@ impl Superseded {
         self.duplicates.count() > 0
     }
 
-    /// Storages with marked records.
     pub fn storages(&self) -> HashSet<u32> {
         self.records.by_storage().chain(self.duplicates.by_storage()).map(|(storage, _)| storage).collect()
     }

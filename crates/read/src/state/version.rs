@@ -45,7 +45,6 @@ impl RecordVersion {
         Self { fingerprint, tagged_storage, offset_units: mark_of(storage, offset_bytes).1 }
     }
 
-    /// Place of the record.
     pub fn mark(&self) -> Mark {
         (self.storage(), self.offset_units)
     }

@@ -84,7 +84,6 @@ impl<T> Default for Partition<T> {
 }
 
 impl<T: LogItem> Partition<T> {
-    /// Length of all chunks in bytes, in memory and on disk.
     fn bytes(&self) -> u64 {
         (self.chunks.len() + self.spilled.len()) as u64 * chunk_bytes::<T>()
     }
@@ -156,7 +155,6 @@ impl<T: LogItem> VersionLog<T> {
         Ok(())
     }
 
-    /// Moves all items of a partition to `sorted`, sorted by account.
     fn sort(&self, partition: &Mutex<Partition<T>>, sorted: &mut Vec<T>) -> Result<()> {
         let Partition { mut chunks, spilled } = std::mem::take(&mut *partition.lock());
         let held = chunks.len();

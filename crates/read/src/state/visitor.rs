@@ -26,11 +26,9 @@ pub struct StateFacts<'a> {
     pub well_known: WellKnownAccounts,
 }
 
-/// An archive of a state, or its ledger.
 #[derive(Clone, Debug)]
 pub struct StatePart {
     pub path: PathBuf,
-    /// Present if the archive has frame hashes.
     pub root: Option<Root>,
     pub first_storage: u32,
     /// True if Firedancer wrote the archive: the slots of its storages do not show when accounts

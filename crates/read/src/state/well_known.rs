@@ -49,7 +49,6 @@ pub struct WellKnownAccount {
 pub type WellKnownAccounts = BTreeMap<[u8; 32], WellKnownAccount>;
 
 impl Newest<WellKnownAccount> {
-    /// Prepares to keep all of them.
     pub fn of_well_known() -> Self {
         Self::new(ADDRESSES.len())
     }

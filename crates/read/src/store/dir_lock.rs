@@ -17,7 +17,6 @@ pub enum Locked {
     Unsupported,
 }
 
-/// Locks an open directory or file without waiting.
 pub fn try_lock(dir: impl AsFd) -> rustix::io::Result<Locked> {
     match rustix::fs::flock(dir, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(Locked::Ours),

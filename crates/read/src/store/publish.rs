@@ -147,7 +147,6 @@ impl Unpublished {
         Ok(path)
     }
 
-    /// True if the temporary name still refers to this file.
     fn is_there(&self) -> Result<bool> {
         Ok(self.dir.found(&self.name)?.is_some_and(|found| found.is_same(&self.found)))
     }
@@ -172,7 +171,6 @@ pub trait Publishable: Send + Sync + std::fmt::Debug {
     /// The name is taken; the directory cannot be written.
     fn publish(&self, name: &str) -> Result<PathBuf>;
 
-    /// Removes the file after something else was made from it.
     fn remove(&self) -> Result<()>;
 }
 

@@ -16,7 +16,7 @@ type Open<'a> = &'a dyn Fn(&Archive, CheckMode) -> Result<NamedArchive>;
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct ArchiveVerdict<'a> {
-    /// The archive.
+    /// The archive that was verified.
     pub archive: &'a Archive,
     /// The full archive with which the archive's state was checked.
     pub base: ArchiveBase<'a>,
@@ -97,7 +97,6 @@ pub struct CatalogVerdict {
 }
 
 impl CatalogVerdict {
-    /// Adds an archive that is not damaged.
     fn add(&mut self, verdict: &ArchiveVerdict<'_>) {
         let report = match &verdict.report {
             Ok(report) => report,

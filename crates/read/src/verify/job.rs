@@ -73,7 +73,6 @@ pub(crate) struct VerifyJob<'a> {
     pub options: &'a VerifyOptions,
     /// Visitor of the records in a second pass, even if the state is not checked.
     pub visitor: Option<&'a dyn StateVisitor>,
-    /// Visitor of the records in the first pass.
     pub observer: Option<&'a dyn StateVisitor>,
     pub progress: &'a dyn Progress,
 }
@@ -94,7 +93,6 @@ impl<'a> VerifyJob<'a> {
         }
     }
 
-    /// Reports what is going to be read.
     pub fn announce(&self, archives: &[&NamedArchive]) {
         let Self { options, progress, .. } = *self;
         let step = |stage| archives.iter().map(move |archive| Step::new(stage, archive.length_bytes().ok()));

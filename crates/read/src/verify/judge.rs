@@ -101,7 +101,6 @@ fn judge_together<'a>(read: &'a [VerifiedPart], job: &VerifyJob<'_>) -> Result<&
 /// Hint for a state that does not add up, of one archive whose name is not known.
 const MAYBE_INCREMENTAL: &str = "if it is an incremental archive, give its full archive first";
 
-/// Makes the report. `read` has the newest first.
 fn report_on(read: Vec<VerifiedPart>, accounts: &StateBuilder, job: &VerifyJob<'_>) -> VerifyReport {
     let options = job.options;
     let is_nameless = matches!(&read[..], [one] if one.archive().is_some_and(|archive| archive.name.is_none()));

@@ -132,7 +132,6 @@ fn plan_judged(
 /// Limit on the slots that are remembered as missing, whatever number a bank file claims.
 const MISSING_MAX: usize = 5_000_000;
 
-/// Reports the storages in the storages list whose files are missing.
 fn judge_list(snapshot: &BankSnapshot, failures: &Failures) -> Result<()> {
     snapshot.missing.iter().try_for_each(|missing| {
         let file = if missing.ending.is_empty() { "a file".to_string() } else { missing.to_string() };
@@ -146,7 +145,6 @@ fn add_missing(slot: u64, id: u64, expected: impl ToString, failures: &Failures)
     failures.add_at(Rule::MissingStorage, &FailurePlace::storage(slot, id), expected, "none")
 }
 
-/// Reports which versions of Agave do not start from the layout.
 fn judge_layout(layout: Layout, failures: &Failures) -> Result<()> {
     let (rule, found) = match layout {
         Layout::HardLinks => (Rule::HardLinks, "fastboot 2"),

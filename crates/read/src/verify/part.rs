@@ -91,7 +91,6 @@ impl VerifiedPart {
         self.storages.read(first_storage, wanted, &records, job.options.threads, job.progress)
     }
 
-    /// The archive; `None` for a ledger.
     pub fn archive(&self) -> Option<&OpenArchive> {
         match &self.storages {
             StorageReader::Archive(archive) => Some(archive),

@@ -25,7 +25,6 @@ fn entry_number(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// Decodes frames, and visits the records in them.
 pub(super) struct FrameReader<'r> {
     pub decoder: FrameDecoder,
     pub compressed: Vec<u8>,
@@ -34,7 +33,6 @@ pub(super) struct FrameReader<'r> {
 }
 
 pub(super) struct FrameEvents<'a, 'w, 'r> {
-    /// The entries of the index, and how each is used.
     pub entries: &'a [Entry],
     pub uses: &'a [EntryUse],
     pub worker: &'w mut FrameReader<'r>,
