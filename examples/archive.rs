@@ -6,7 +6,9 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use slotpress::{ArchiveOptions, Codec, DirSink, EncodingOptions, Error, ErrorKind, Progress, ProgressEvent, archive};
+use slotpress::{
+    ArchiveOptions, Codec, DirSink, EncodingOptions, Error, ErrorKind, Progress, ProgressEvent, Stage, archive,
+};
 
 /// Shows the bytes read, as a progress bar.
 #[derive(Default)]
@@ -15,7 +17,7 @@ struct Bar(Mutex<Option<ProgressBar>>);
 impl Progress for Bar {
     fn event(&self, event: ProgressEvent<'_>) {
         match event {
-            ProgressEvent::Stage { name, input_bytes } => self.begin(name, input_bytes),
+            ProgressEvent::Stage { stage, input_bytes } => self.begin(stage, input_bytes),
             ProgressEvent::Bytes { input, .. } => {
                 if let Ok(bar) = self.0.lock()
                     && let Some(bar) = &*bar
@@ -30,7 +32,7 @@ impl Progress for Bar {
 }
 
 impl Bar {
-    fn begin(&self, name: &str, total_bytes: Option<u64>) {
+    fn begin(&self, stage: &Stage, total_bytes: Option<u64>) {
         let bar = match total_bytes {
             Some(bytes) => ProgressBar::new(bytes),
             None => ProgressBar::new_spinner(),
@@ -38,7 +40,7 @@ impl Bar {
         if let Ok(style) = ProgressStyle::with_template("{msg} {bar:30} {binary_bytes} {binary_bytes_per_sec} {eta}") {
             bar.set_style(style);
         }
-        bar.set_message(name.to_string());
+        bar.set_message(stage.to_string());
         if let Ok(mut shown) = self.0.lock() {
             *shown = Some(bar);
         }

@@ -20,7 +20,7 @@ struct Lines {
 impl Progress for Lines {
     fn event(&self, event: ProgressEvent<'_>) {
         match event {
-            ProgressEvent::Stage { name, .. } => println!("{name}"),
+            ProgressEvent::Stage { stage, .. } => println!("{stage}"),
             ProgressEvent::Bytes { input, .. } => drop(self.bytes.fetch_add(input, Relaxed)),
             ProgressEvent::Status(message) => println!("{message}"),
             ProgressEvent::Warning(message) => println!("warning: {message}"),

@@ -231,7 +231,7 @@ pub use restore::{ExistingState, RestoreOptions, RestoreReport, RestoreTarget, r
 #[doc(inline)]
 pub use slotpress_base::{
     Arriving, CancelToken, Elapsed, Error, ErrorKind, IoHint, IoPolicy, NoProgress, Progress, ProgressEvent, Result,
-    Space, Step,
+    Space, Stage, Step,
 };
 #[doc(inline)]
 pub use slotpress_format::ledger::names::Extension;

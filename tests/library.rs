@@ -104,8 +104,8 @@ fn a_token_beside_a_progress() {
     struct Stages(Mutex<Vec<String>>, CancelToken);
     impl Progress for Stages {
         fn event(&self, event: ProgressEvent<'_>) {
-            let ProgressEvent::Stage { name, .. } = event else { return };
-            self.0.lock().expect("no panic").push(name.to_string());
+            let ProgressEvent::Stage { stage, .. } = event else { return };
+            self.0.lock().expect("no panic").push(stage.to_string());
             self.1.cancel();
         }
     }

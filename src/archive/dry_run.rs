@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use serde::Serialize;
-use slotpress_base::{Error, Progress, Result, Space, text};
+use slotpress_base::{Error, Progress, Result, Space, Stage, text};
 use slotpress_format::{ArchiveName, name_parts};
 
 use super::sink::Sink;
@@ -86,7 +86,7 @@ impl Planned<'_> {
         let step = self.frames().count().div_ceil(SAMPLE_FRAMES).max(1);
         let sample: Vec<_> = self.frames().step_by(step).collect();
         let sample_bytes = sample.iter().map(|(span, _)| span.length_bytes).sum();
-        progress.stage("Sampling", Some(sample_bytes));
+        progress.stage(Stage::Sampling, Some(sample_bytes));
         let mut output_bytes = 0u64;
         self.encode(sample.into_iter(), progress, &mut |frame| {
             output_bytes += frame.bytes.len() as u64;

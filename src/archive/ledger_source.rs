@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use slotpress_base::{Progress, Result, Watch};
+use slotpress_base::{Progress, Result, Stage, Watch};
 use slotpress_format::ledger::names::Extension;
 use slotpress_format::{ArchiveName, FrameSpan, LedgerLock};
 use slotpress_read::{NamedArchive, Plan, Source};
@@ -19,7 +19,7 @@ use super::{ArchiveOptions, open_snapshot, plan_snapshot};
 /// If the ledger is in use, or its bank snapshot is not complete or not sound.
 pub fn ledger_as_archive(options: &ArchiveOptions, progress: &dyn Progress) -> Result<NamedArchive> {
     let watch = options.encoding.io_policy.io_hint.watch_dirs(options.paths.snapshots_dir().join("snapshots"));
-    progress.stage("Planning", None);
+    progress.stage(Stage::Planning, None);
     let (snapshot, lock) = open_snapshot(options)?;
     let plan = plan_snapshot(snapshot, None, options, progress)?;
     let (slot, hash) = (plan.bank.slot, plan.bank.snapshot_hash());

@@ -22,7 +22,7 @@ use derive_setters::Setters;
 use serde::Serialize;
 use slotpress_base::quantity::{bytes, count};
 use slotpress_base::{
-    Ahead, Elapsed, Error, Progress, Reading, Result, ShowPath, Step, Stopwatch, Watch, hint, read_ahead, text,
+    Ahead, Elapsed, Error, Progress, Reading, Result, ShowPath, Stage, Step, Stopwatch, Watch, hint, read_ahead, text,
 };
 use slotpress_format::{
     ArchiveName, BankSnapshot, FrameCutter, FrameSpan, Layout, LedgerLock, LedgerPaths, Root, find_bank_snapshot,
@@ -138,7 +138,7 @@ impl NewArchive {
         stopwatch: &Stopwatch,
         progress: &dyn Progress,
     ) -> Result<Self> {
-        progress.stage("Syncing", None);
+        progress.stage(Stage::Syncing, None);
         progress.check()?;
         let path = sink.publish(&name.to_string())?;
         let WrittenArchive { length_bytes: output_bytes, frames, unclustered_pieces, root } = written;
@@ -179,14 +179,14 @@ pub fn archive(options: &ArchiveOptions, sink: &mut dyn Sink, progress: &dyn Pro
 
     let encoding = &options.encoding;
     let input_bytes = plan.tar_bytes();
-    let mut steps = vec![Step::new("Archiving", Some(input_bytes))];
+    let mut steps = vec![Step::new(Stage::Archiving, Some(input_bytes))];
     if options.read_back.is_some() {
-        steps.push(Step::new("Verifying", Some(input_bytes)));
+        steps.push(Step::new(Stage::Verifying, Some(input_bytes)));
     }
-    steps.push(Step::new("Syncing", Some(0)));
+    steps.push(Step::new(Stage::Syncing, Some(0)));
     progress.steps(&steps);
     progress.detail(&planned.describe());
-    progress.stage("Archiving", Some(input_bytes));
+    progress.stage(Stage::Archiving, Some(input_bytes));
     sink.begin(Some(name), input_bytes, encoding.io_policy.io_hint)?;
     let mut writer = ArchiveWriter::new(sink, &encoding.codec);
     planned.encode(planned.frames(), progress, &mut |frame| writer.frame(&frame))?;
@@ -251,7 +251,7 @@ impl<'a> Planned<'a> {
         // The lists and the bank file are read several times. At the end, pages that were not cached
         // before are dropped.
         let watch = options.encoding.io_policy.io_hint.watch_dirs(options.paths.snapshots_dir().join("snapshots"));
-        progress.stage("Planning", None);
+        progress.stage(Stage::Planning, None);
         let (snapshot, lock) = open_snapshot(options)?;
         if let Some(base_slot) = options.base_slot.filter(|base| *base < snapshot.slot && !options.force_base) {
             check_base(base_slot, snapshot.slot, options, sink)?;

@@ -13,7 +13,7 @@ use std::time::Instant;
 use slotpress_base::quantity::bytes;
 use slotpress_base::threads::{panicked, spawn};
 use slotpress_base::{
-    Error, ErrorKind, Forward, IoContext, KeptDir, Progress, ProgressEvent, Result, ShowPath, hint, open_file,
+    Error, ErrorKind, Forward, IoContext, KeptDir, Progress, ProgressEvent, Result, ShowPath, Stage, hint, open_file,
 };
 use slotpress_format::ArchiveName;
 use slotpress_net::fetch::partial::kept_bytes;
@@ -179,7 +179,7 @@ impl World for Downloads<'_, '_> {
         let FetchContext { client, limits, dir, accepts_files, .. } = self.context;
         let options = self.context.find.clone().measured_max(0);
         let (progress, answering) = (self.progress, &self.answering);
-        progress.stage("Asking for the newest incremental archive", None);
+        progress.stage(Stage::AskingForIncremental, None);
         let local = SourceArg::LocalDir(PathBuf::from(dir));
         // Sources that answered before, but fail now, are asked again until any source has an
         // incremental archive. Sources that have answered now are not asked again.
@@ -279,7 +279,7 @@ impl World for Downloads<'_, '_> {
         // While a restore reads the archive, progress shows the bytes of the restore.
         let is_shown = is_shown || accepts_files;
         if is_shown {
-            progress.stage("Fetching", length);
+            progress.stage(Stage::Fetching, length);
             progress.advance(kept, 0);
         }
         let (running, shown) = (download.clone(), if is_shown { input_only } else { beside_restore });

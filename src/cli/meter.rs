@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
-use slotpress::{Arriving, Step};
+use slotpress::{Arriving, Stage, Step};
 
 use super::lines::cut;
 use super::values;
@@ -93,17 +93,17 @@ impl Meter {
         (state.steps, state.steps_start, state.step, state.next_step) = (steps.to_vec(), None, None, 0);
     }
 
-    /// Begins a stage. It counts as a step if its name is that of a step still to come; other
+    /// Begins a stage. It counts as a step if it is one still to come; other
     /// stages run without a number.
-    pub fn stage(&self, name: &str, total_bytes: Option<u64>) {
+    pub fn stage(&self, stage: &Stage, total_bytes: Option<u64>) {
         self.input_bytes.store(0, Relaxed);
         self.output_bytes.store(0, Relaxed);
         let mut state = self.state();
         let now = Instant::now();
-        (state.name, state.stage_start, state.total_bytes) = (name.to_string(), now, total_bytes);
+        (state.name, state.stage_start, state.total_bytes) = (stage.to_string(), now, total_bytes);
         state.note.clear();
         let next = state.next_step;
-        state.step = state.steps.iter().skip(next).position(|step| step.name == name).map(|at| next + at);
+        state.step = state.steps.iter().skip(next).position(|step| step.stage == *stage).map(|at| next + at);
         if let Some(step) = state.step {
             state.next_step = step + 1;
             state.steps_start.get_or_insert(now);
@@ -318,7 +318,7 @@ mod tests {
         let archiving = MeterReading { output_bytes: 15 << 30, ..restoring() };
         assert!(archiving.plain_line().contains("ratio 3.000") && !restoring().plain_line().contains("ratio"));
         let meter = Meter::new();
-        meter.stage("Restoring", Some(100));
+        meter.stage(&Stage::Restoring, Some(100));
         assert!(!meter.read().bar_line(80, true).contains("left"));
         meter.advance(50, 0);
         assert_eq!(meter.read().done_percent, Some(50.0));
@@ -340,28 +340,28 @@ mod tests {
     #[test]
     fn the_percentage_is_of_all_steps() {
         let meter = Meter::new();
-        let step = |name: &str, input_bytes| Step { name: name.to_string(), input_bytes };
+        let step = Step::new;
         meter.steps(&[
-            step("Restoring", Some(60)),
-            step("Restoring", Some(20)),
-            step("Verifying", Some(20)),
-            step("Syncing", Some(0)),
+            step(Stage::Restoring, Some(60)),
+            step(Stage::Restoring, Some(20)),
+            step(Stage::Verifying, Some(20)),
+            step(Stage::Syncing, Some(0)),
         ]);
         let at = |meter: &Meter| (meter.read().step.zip(meter.read().steps), meter.read().done_percent);
-        meter.stage("Restoring", Some(60));
+        meter.stage(&Stage::Restoring, Some(60));
         meter.advance(30, 0);
         assert_eq!(at(&meter), (Some((1, 4)), Some(30.0)));
-        meter.stage("Restoring", Some(20));
+        meter.stage(&Stage::Restoring, Some(20));
         assert_eq!(at(&meter), (Some((2, 4)), Some(60.0)));
-        meter.stage("Subtracting", None);
+        meter.stage(&Stage::Subtracting, None);
         assert_eq!(at(&meter), (None, None), "a stage that was not announced is no step");
-        meter.stage("Verifying", Some(40));
+        meter.stage(&Stage::Verifying, Some(40));
         meter.advance(20, 0);
         assert_eq!(at(&meter), (Some((3, 4)), Some(83.3)), "the size stated at the start of a step counts");
-        meter.stage("Syncing", None);
+        meter.stage(&Stage::Syncing, None);
         assert_eq!(at(&meter), (Some((4, 4)), None));
-        meter.steps(&[step("1", None), step("2", None)]);
-        meter.stage("1", Some(10));
+        meter.steps(&[step(Stage::Measurement("1".into()), None), step(Stage::Measurement("2".into()), None)]);
+        meter.stage(&Stage::Measurement("1".into()), Some(10));
         meter.advance(5, 0);
         assert_eq!(at(&meter), (Some((1, 2)), Some(50.0)), "of the stage, where steps have no known size");
         assert!(meter.read().plain_line().contains("50 %,"), "{}", meter.read().plain_line());

@@ -12,7 +12,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle as
 use parking_lot::Mutex;
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
-use slotpress::{Error, Progress, ProgressEvent, Result};
+use slotpress::{Error, Progress, ProgressEvent, Result, Stage};
 use slotpress_base::text::{escaped_lines, json};
 
 use super::json::{Both, ErrorLine, StatusLine, Typed, WarningLine};
@@ -300,7 +300,7 @@ impl Progress for Ui {
     fn event(&self, event: ProgressEvent<'_>) {
         match event {
             ProgressEvent::Steps(steps) => self.meter.steps(steps),
-            ProgressEvent::Stage { name, input_bytes } => self.begin_stage(name, input_bytes),
+            ProgressEvent::Stage { stage, input_bytes } => self.begin_stage(stage, input_bytes),
             ProgressEvent::Bytes { input, output } => self.count(input, output),
             ProgressEvent::Arriving(arriving) => self.meter.arriving(&arriving),
             ProgressEvent::Status(message) => self.status(message),
@@ -321,9 +321,9 @@ impl Progress for Ui {
 }
 
 impl Ui {
-    fn begin_stage(&self, name: &str, total_bytes: Option<u64>) {
+    fn begin_stage(&self, stage: &Stage, total_bytes: Option<u64>) {
         self.end_stage();
-        self.meter.stage(name, total_bytes);
+        self.meter.stage(stage, total_bytes);
         self.next_line_ms.store(self.line_interval.unwrap_or_default().as_millis() as u64, Relaxed);
         // After an interruption, a message has taken the place of the bar.
         if self.has_bar && !self.is_interrupted() {

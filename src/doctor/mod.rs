@@ -6,7 +6,7 @@ mod speed;
 mod system;
 
 use serde::Serialize;
-use slotpress::{LedgerPaths, Progress, Result};
+use slotpress::{LedgerPaths, Progress, Result, Stage};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -51,7 +51,7 @@ impl Finding {
 /// # Errors
 /// If the user interrupts it. Failed checks are findings, not errors.
 pub fn examine(paths: Option<&LedgerPaths>, progress: &dyn Progress) -> Result<Vec<Finding>> {
-    progress.stage("Looking", None);
+    progress.stage(Stage::Looking, None);
     let mut findings = Vec::new();
     let files = paths.map(place::largest_files).unwrap_or_default();
     if let Some(paths) = paths {
@@ -59,7 +59,7 @@ pub fn examine(paths: Option<&LedgerPaths>, progress: &dyn Progress) -> Result<V
     }
     findings.extend(system::examine());
     progress.check()?;
-    progress.stage("Measuring", None);
+    progress.stage(Stage::Measuring, None);
     findings.extend(speed::examine(&files, progress)?);
     Ok(findings)
 }

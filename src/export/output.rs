@@ -17,7 +17,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use slotpress_base::kept_dir::changed;
-use slotpress_base::{Error, IoContext, KeptDir, NoProgress, Progress, Result, panic_point, random_name, text};
+use slotpress_base::{Error, IoContext, KeptDir, NoProgress, Progress, Result, Stage, panic_point, random_name, text};
 use slotpress_read::{WorkDir, check_output_dir, remove_stale_dirs};
 use slotpress_stores::{Attribute, Attributes, Condition, Put, Small, Store};
 
@@ -256,7 +256,7 @@ impl PublishingRun<'_> {
             progress
                 .warn(&format!("{shown}: removed what an export of slot {slot} left that ended before its manifest"));
         }
-        progress.stage("Sending", Some(tables.iter().map(|fields| fields.bytes).sum()));
+        progress.stage(Stage::Sending, Some(tables.iter().map(|fields| fields.bytes).sum()));
         for fields in *tables {
             let files = place.files(fields.table.name(), slot)?;
             if !files.list(progress)?.is_empty() {

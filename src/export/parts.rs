@@ -21,7 +21,7 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 use slotpress_base::pipeline::run_in_order;
 use slotpress_base::{
-    Error, IoContext, IoHint, KeptDir, Owner, Progress, Result, SpaceWatch, StreamWriter, panic_point, to_usize,
+    Error, IoContext, IoHint, KeptDir, Owner, Progress, Result, SpaceWatch, Stage, StreamWriter, panic_point, to_usize,
 };
 
 use super::cells::cells;
@@ -146,7 +146,7 @@ impl<'a> Parts<'a> {
         let memory_bytes = memory_bytes / 2 + visit.check.memory_bytes;
         let encoders = (memory_bytes - memory_bytes / 8) / ENCODER_BYTES;
         let encoders = to_usize(encoders).clamp(1, visit.threads.max(1));
-        progress.stage("Writing", None);
+        progress.stage(Stage::Writing, None);
         let rows = sorter.rows(memory_bytes / 8, visit.threads, progress)?;
         let rows: Box<dyn Iterator<Item = Result<Vec<u8>>> + Send> =
             if self.options.changes { Box::new(changes(self.table, rows, progress)) } else { Box::new(rows) };

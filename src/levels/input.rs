@@ -8,7 +8,7 @@
 #![allow(missing_docs, reason = "the names say it")]
 
 use slotpress_base::quantity::bytes;
-use slotpress_base::{Error, Progress, Result, ShowPath};
+use slotpress_base::{Error, Progress, Result, ShowPath, Stage};
 use slotpress_format::FrameCutter;
 
 use crate::archive::layout::Carry;
@@ -85,7 +85,7 @@ impl Input {
     /// # Errors
     /// If the input cannot be read or is damaged, or the sample is too small or too large.
     pub fn read(options: &MeasureOptions, progress: &dyn Progress) -> Result<Self> {
-        progress.stage("Reading", None);
+        progress.stage(Stage::Reading, None);
         let source = OpenInput::open(options, progress)?;
         let total_bytes: u64 = source.entry_lengths().sum();
         let spans = || FrameCutter::new(source.entry_lengths(), options.frame_size_bytes);

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use slotpress_base::threads::{guarded, panicked, spawn};
-use slotpress_base::{Elapsed, Error, ErrorKind, Progress, Result, Step, Stopwatch, quantity};
+use slotpress_base::{Elapsed, Error, ErrorKind, Progress, Result, Stage, Step, Stopwatch, quantity};
 
 use crate::archive::layout::{Carry, FrameClusterer, FrameLink, RecordLayout, clustering_bytes};
 use crate::levels::codec::{Decoder, Encoder, FrameCodec};
@@ -62,14 +62,14 @@ pub fn measure_levels(
     let end = options.budget.and_then(|budget| Instant::now().checked_add(budget));
     // Levels take very different times for the same bytes: show the percentage of each level on its
     // own.
-    let steps = codecs.iter().map(|codec| Step::new(&codec.to_string(), None));
+    let steps = codecs.iter().map(|codec| Step::new(Stage::Measurement(codec.to_string()), None));
     progress.steps(&steps.collect::<Vec<_>>());
     for (number, codec) in codecs.iter().enumerate() {
         // Divide the remaining time evenly among the remaining codecs.
         let share = |end: Instant| end.saturating_duration_since(Instant::now()) / (codecs.len() - number) as u32;
         bench.runs_end = end.map(|end| Instant::now() + share(end));
         bench.end = end.filter(|_| number > 0);
-        let mut row = match bench.measure(*codec, &codec.to_string()) {
+        let mut row = match bench.measure(*codec, codec.to_string()) {
             Ok((row, _)) => row,
             Err(error) if error.kind() == ErrorKind::Interrupted && bench.is_over() && !progress.is_interrupted() => {
                 return Ok(codecs[number..].to_vec());
@@ -245,9 +245,9 @@ impl<'a> Bench<'a> {
     /// Measures a codec; `stage` is its name in the progress. Also returns the times of single
     /// pieces, of compressing and decompressing, if each was timed. Fails if a piece is not restored
     /// to the same bytes.
-    pub fn measure(&mut self, codec: FrameCodec, stage: &str) -> Result<(LevelRow, [Latency; 2])> {
+    pub fn measure(&mut self, codec: FrameCodec, stage: String) -> Result<(LevelRow, [Latency; 2])> {
         let content_bytes: u64 = self.batches.iter().map(|batch| batch.sizes().0).sum();
-        self.progress.stage(stage, Some(content_bytes * (1 + 2 * self.options.repeat as u64)));
+        self.progress.stage(Stage::Measurement(stage), Some(content_bytes * (1 + 2 * self.options.repeat as u64)));
         let count = self.options.threads.clamp(1, self.batches.len().max(1));
         let mut workers = (0..count).map(|_| Worker::new(codec)).collect::<Result<Vec<_>>>()?;
         let warm_up = Instant::now() + self.each.unwrap_or(WARM_UP_TIME);

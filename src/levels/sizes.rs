@@ -7,7 +7,7 @@
 #![allow(missing_docs, reason = "the names say it")]
 
 use serde::Serialize;
-use slotpress_base::{Error, Progress, Result};
+use slotpress_base::{Error, Progress, Result, Stage};
 
 use crate::levels::codec::FrameCodec;
 use crate::levels::input::Input;
@@ -100,7 +100,7 @@ pub fn measure_sizes(
     options: &MeasureOptions,
     progress: &dyn Progress,
 ) -> Result<Vec<SizeClassRow>> {
-    progress.stage("Counting", None);
+    progress.stage(Stage::Counting, None);
     let options = options.clone().threads(1);
     let mut units: Vec<Vec<&[u8]>> = vec![Vec::new(); CLASSES.len()];
     for frame in &input.frames {
@@ -118,7 +118,7 @@ pub fn measure_sizes(
     let classes = CLASSES.iter().zip(below).zip(units).filter(|(_, units)| !units.is_empty());
     for ((&(from_bytes, class), below_bytes), units) in classes {
         let mut bench = Bench::new(Batch::of(&spread(&units)), &options, progress);
-        let (row, _) = bench.measure(codec, &format!("{}s of {class}", unit.as_str()))?;
+        let (row, _) = bench.measure(codec, format!("{}s of {class}", unit.as_str()))?;
         let unit_bytes = units.iter().map(|unit| unit.len() as u64).sum();
         let (units, measured_units) = (units.len() as u64, bench.pieces());
         let row = SizeClassRow { class, from_bytes, below_bytes, units, unit_bytes, measured_units, row };

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use slotpress_base::{Error, ErrorKind, IoContext, Progress, Result, ShowPath};
+use slotpress_base::{Error, ErrorKind, IoContext, Progress, Result, ShowPath, Stage};
 use slotpress_format::{
     ArchiveName, END_OF_ARCHIVE_BYTES, Entry, EntryParser, FrameSpan, LedgerLock, TarEvent, find_bank_snapshot,
 };
@@ -113,7 +113,7 @@ impl OpenInput {
 
     /// Decodes an archive once, to check it and to find the lengths of its entries.
     fn survey(archive: OpenArchive, threads: usize, progress: &dyn Progress) -> Result<Self> {
-        progress.stage("Surveying", Some(archive.length_bytes()));
+        progress.stage(Stage::Surveying, Some(archive.length_bytes()));
         let must_be_archive = is_named_archive(archive.path());
         let (mut entries, mut total_bytes) = (Vec::new(), 0u64);
         // `None` once the stream is known not to be a snapshot's tar stream.
@@ -152,7 +152,7 @@ impl OpenInput {
     }
 
     pub fn load(&self, chosen: &[Chosen], threads: usize, progress: &dyn Progress) -> Result<Vec<ContentFrame>> {
-        progress.stage("Reading", Some(chosen.iter().map(|frame| frame.span.length_bytes).sum()));
+        progress.stage(Stage::Reading, Some(chosen.iter().map(|frame| frame.span.length_bytes).sum()));
         match &self.content {
             Content::Ledger(plan, _lock) => {
                 load_each(chosen, threads, progress, &|frame, to| plan.fill(&frame.span, to))
@@ -206,7 +206,7 @@ fn load_stream(
     threads: usize,
     progress: &dyn Progress,
 ) -> Result<Vec<ContentFrame>> {
-    progress.stage("Reading", Some(archive.length_bytes()));
+    progress.stage(Stage::Reading, Some(archive.length_bytes()));
     let mut frames: Vec<ContentFrame> = Vec::with_capacity(chosen.len());
     let mut content = Vec::new();
     let mut position = 0;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use slotpress_base::progress::part_of;
-use slotpress_base::{Error, Progress, Result, ShowPath, Step, Stopwatch};
+use slotpress_base::{Error, Progress, Result, ShowPath, Stage, Step, Stopwatch};
 use slotpress_format::ledger::names::Extension;
 use slotpress_format::{ArchiveName, BankFile, Entry};
 use slotpress_read::archive::source::written;
@@ -85,7 +85,7 @@ pub fn rebase(
         extension: codec.extension(),
     };
     sink.check_name(&name.to_string())?;
-    progress.stage("Rebasing", Some(input_bytes));
+    progress.stage(Stage::Rebasing, Some(input_bytes));
     sink.begin(Some(&name), unpacked_bytes, options.encoding.io_policy.io_hint)?;
     let (entries, written) = job.write(&compared, sink)?;
     read_back(sink, &name, options, progress)?;
@@ -121,10 +121,10 @@ impl RebaseJob<'_> {
         // The length of the result is not known yet.
         let read_back_bytes = 0;
         steps.extend([
-            Step::new("Comparing", Some(0)),
-            Step::new("Rebasing", Some(input_bytes)),
-            Step::new("Verifying", Some(read_back_bytes)),
-            Step::new("Syncing", Some(0)),
+            Step::new(Stage::Comparing, Some(0)),
+            Step::new(Stage::Rebasing, Some(input_bytes)),
+            Step::new(Stage::Verifying, Some(read_back_bytes)),
+            Step::new(Stage::Syncing, Some(0)),
         ]);
         self.progress.steps(&steps);
         Ok(())
@@ -147,7 +147,7 @@ impl RebaseJob<'_> {
         let of_base = |rule: Rule| rule.is_refused() && !rule.is_of_newest_bank();
         let (old, old_reading) = read(&self.onto, None, half.expect_hash(None).expect_slot(None), of_base)?;
         judge_pair(&old, &new)?;
-        self.progress.stage("Comparing", None);
+        self.progress.stage(Stage::Comparing, None);
         let spilled_bytes = log.items.spilled_bytes();
         let changes = Changes::of(&log, old_reading, new_reading, encoding.threads, check.memory_bytes / 2)?;
         Ok(Compared { old, new, changes, spilled_bytes })
@@ -209,7 +209,7 @@ fn opened(archive: &NamedArchive) -> Result<NamedArchive> {
 }
 
 fn step_of(archive: &NamedArchive) -> Result<Step> {
-    Ok(Step::new("Verifying", Some(archive.length_bytes()?)))
+    Ok(Step::new(Stage::Verifying, Some(archive.length_bytes()?)))
 }
 
 fn unpacked_bytes(archive: &NamedArchive) -> Result<u64> {

@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use slotpress_base::{Error, IoPolicy, Result, ShowPath, Watch};
+use slotpress_base::{Error, IoPolicy, Result, ShowPath, Stage, Watch};
 use slotpress_read::archive::OpenArchive;
 use slotpress_read::{
     AccountsPass, ArchivePass, ArchiveRules, Failures, FirstPass, PairMember, Rule, SeenSlots, StateBuilder, Task,
@@ -47,7 +47,7 @@ impl BaseArchive {
         incremental: PairMember<'_>,
         RecompressJob { options, progress, .. }: RecompressJob<'_>,
     ) -> Result<()> {
-        progress.stage("Verifying", Some(self.length_bytes()));
+        progress.stage(Stage::Verifying, Some(self.length_bytes()));
         let failures = Failures::refusing(Rule::is_refused_of_source).below(true);
         let seen_slots = SeenSlots::default();
         let records = AccountsPass::new(accounts, &failures, Task::Add(None));

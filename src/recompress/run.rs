@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-use slotpress_base::{Error, Progress, Result, ShowPath, Space, Step, Stopwatch, hint, quantity};
+use slotpress_base::{Error, Progress, Result, ShowPath, Space, Stage, Step, Stopwatch, hint, quantity};
 use slotpress_format::ArchiveName;
 use slotpress_read::archive::front::{RECOMPRESSED, refuse_for_firedancer_only};
 use slotpress_read::{Assurance, StateBuilder, for_firedancer_only, judge_expected};
@@ -83,13 +83,13 @@ pub fn run(
 impl RecompressJob<'_> {
     fn announce(self, input: &RecompressInput<'_>, workers: usize) {
         let Self { options, base, progress, .. } = self;
-        let mut steps = vec![Step::new("Recompressing", input.length_bytes())];
-        steps.extend(base.map(|base| Step::new("Verifying", Some(base.length_bytes()))));
-        steps.push(Step::new("Syncing", Some(0)));
+        let mut steps = vec![Step::new(Stage::Recompressing, input.length_bytes())];
+        steps.extend(base.map(|base| Step::new(Stage::Verifying, Some(base.length_bytes()))));
+        steps.push(Step::new(Stage::Syncing, Some(0)));
         progress.steps(&steps);
         let length = input.length_bytes().map_or("an unknown size".to_string(), quantity::bytes);
         progress.detail(&format!("plan: {length} to read; {}", options.encoding.describe(workers)));
-        progress.stage("Recompressing", input.length_bytes());
+        progress.stage(Stage::Recompressing, input.length_bytes());
     }
 
     fn write(

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use slotpress_base::{Error, ErrorKind, Result, hint};
+use slotpress_base::{Error, ErrorKind, Result, Stage, hint};
 use slotpress_format::{Entry, EntryKind};
 use slotpress_read::archive::OpenArchive;
 use slotpress_read::archive::source::written;
@@ -58,7 +58,7 @@ impl RecompressJob<'_> {
         let accounts = &accounts;
         let failures = &Failures::refusing(Rule::is_refused_of_source);
         let checked = require_state(accounts, &decoded.bank, failures, threads, progress, &mut |task, wanted| {
-            progress.stage("Subtracting", None);
+            progress.stage(Stage::Subtracting, None);
             let records = AccountsPass::new(accounts, failures, task);
             if wanted.iter().any(|number| *number < first_of_base) {
                 // At the end, drops pages that single reads leave, since pieces of the index and of

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use slotpress_base::{Error, ErrorKind, Result, ShowPath, hint};
+use slotpress_base::{Error, ErrorKind, Result, ShowPath, Stage, hint};
 use slotpress_format::{BankFile, GENESIS_FILE_NAME, Genesis};
 use slotpress_read::{
     AccountsPass, Assurance, Failures, PairMember, Rule, StateBuilder, Task, judge_expected, judge_pair, require_state,
@@ -30,7 +30,7 @@ impl Unpacker<'_> {
         let failures = &Failures::refusing(Rule::is_refused);
         let check = |accounts: &StateBuilder| {
             let read_again = &mut |task: Task<'_>, _: &HashSet<u32>| {
-                progress.stage("Subtracting", None);
+                progress.stage(Stage::Subtracting, None);
                 let Task::Subtract(superseded) = task else { return Ok(()) };
                 if superseded.has_duplicates() {
                     let error = Error::damaged("an account occurs twice in one storage");

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rustix::fs::AtFlags;
 use slotpress_base::{
-    Error, ErrorKind, Found, IoContext, KeptDir, Owner, Progress, Result, ShowPath, StreamWriter, open_file,
+    Error, ErrorKind, Found, IoContext, KeptDir, Owner, Progress, Result, ShowPath, Stage, StreamWriter, open_file,
     run_in_order,
 };
 use slotpress_format::ArchiveName;
@@ -76,7 +76,7 @@ impl Opened {
             ArchiveCopy::Fetched(file) => (open_file(file.path())?, file.path().to_path_buf()),
             ArchiveCopy::New(copy, from) => {
                 if let Some(from) = from {
-                    progress.stage("Copying", Some(self.archive.length_bytes()));
+                    progress.stage(Stage::Copying, Some(self.archive.length_bytes()));
                     copy_in_pieces(&self.archive, from, copy, progress)?;
                 }
                 (copy.file().try_clone().or_path("open", copy.path())?, copy.path().to_path_buf())

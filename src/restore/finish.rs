@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 
-use slotpress_base::{IoContext, Owner, Progress, Result};
+use slotpress_base::{IoContext, Owner, Progress, Result, Stage};
 use slotpress_format::{ArchiveName, write_no_obsolete_accounts, write_storages_list};
 
 use crate::restore::assign::AssignedStorage;
@@ -47,7 +47,7 @@ pub fn finish(
         }
         placed.push(archive.path);
     }
-    progress.stage("Syncing", None);
+    progress.stage(Stage::Syncing, None);
     for dir in roots.iter().chain([&bank_snapshot]) {
         progress.check()?;
         dir.sync()?;

@@ -27,7 +27,7 @@ pub use input::is_standard_input;
 #[cfg(feature = "net")]
 pub use input::{Supplied, Supply, unread};
 pub use options::{ExistingState, RestoreOptions, RestoreReport, RestoreTarget};
-use slotpress_base::{Elapsed, Error, IoContext, Owner, Progress, Result, ShowPath, Space, Step, Stopwatch};
+use slotpress_base::{Elapsed, Error, IoContext, Owner, Progress, Result, ShowPath, Space, Stage, Step, Stopwatch};
 use slotpress_format::{ArchiveName, FieldReader, StorageMapItem, parse_bank_file_and_end};
 use slotpress_read::{Assurance, Compression, RATIO_TYPICAL, SeenSlots, StateBuilder, is_rebased};
 pub use target::MAINNET_RATIO;
@@ -70,10 +70,10 @@ pub fn restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<Rest
 }
 
 fn steps(feed: &Feed<'_>) -> Vec<Step> {
-    let mut steps: Vec<Step> = feed.lengths().map(|bytes| Step::new("Restoring", bytes)).collect();
+    let mut steps: Vec<Step> = feed.lengths().map(|bytes| Step::new(Stage::Restoring, bytes)).collect();
     let copies = feed.copies_bytes().filter(|bytes| *bytes > 0);
-    steps.extend(copies.map(|bytes| Step::new("Copying", Some(bytes))));
-    steps.push(Step::new("Syncing", Some(0)));
+    steps.extend(copies.map(|bytes| Step::new(Stage::Copying, Some(bytes))));
+    steps.push(Step::new(Stage::Syncing, Some(0)));
     steps
 }
 

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use parking_lot::{Mutex, RwLock};
-use slotpress_base::{Error, ErrorKind, IoContext, Progress, Result, ShowPath, SpaceWatch, WriteBehind};
+use slotpress_base::{Error, ErrorKind, IoContext, Progress, Result, ShowPath, SpaceWatch, Stage, WriteBehind};
 use slotpress_format::{BankFile, Entry, Root};
 use slotpress_read::archive::OpenArchive;
 use slotpress_read::archive::tail::check_hashes;
@@ -56,7 +56,7 @@ impl Unpacker<'_> {
         let Run { target, options, progress } = self.run;
         let archive = &opened.archive;
         let bank_snapshot = PartialDir::create(&target.snapshots_dir, "bank", &target.owner)?;
-        progress.stage("Restoring", archive.source.length_bytes());
+        progress.stage(Stage::Restoring, archive.source.length_bytes());
         let write_behind = &WriteBehind::new(archive.io_policy.io_hint);
         let failures = Failures::refusing(Rule::is_refused).below(is_below);
         let accounts = self.state.as_ref();
@@ -103,7 +103,7 @@ fn compared_root(archive: &OpenArchive, progress: &dyn Progress) -> Result<Optio
         tail => tail?,
     };
     let Some(tail) = tail else { return Ok(None) };
-    progress.stage("Checking", source.length_bytes());
+    progress.stage(Stage::Checking, source.length_bytes());
     check_hashes(source, &tail, &|_| false, progress)
 }
 

@@ -39,7 +39,8 @@ pub enum ErrorKind {
     /// same call always fails.
     Usage,
     /// An archive or a ledger is damaged, or is not what its name says (exit code 3). Take it from
-    /// another source. [`Error::offset_bytes`] tells where the damage is, if that is known.
+    /// another source. `check::Failure::of_error` tells the broken rule, the entry and the account, and
+    /// [`Error::offset_bytes`] the place in the file, as far as they are known.
     Damaged,
     /// The archive is sound, but only Firedancer loads it (exit code 1), or only Firedancer of before
     /// September 2026. Take an archive of another validator.

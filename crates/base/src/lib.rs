@@ -42,7 +42,7 @@ pub use memory::{Limit, tightest_limit};
 pub use owner::Owner;
 pub use pipeline::{OUTPUT_BUFFERS_PER_WORKER, run_in_order};
 pub use pool::Pool;
-pub use progress::{Arriving, CancelToken, Forward, NoProgress, Progress, ProgressEvent, Step, Until};
+pub use progress::{Arriving, CancelToken, Forward, NoProgress, Progress, ProgressEvent, Stage, Step, Until};
 pub use quantity::{TimeUnit, rate_of};
 pub use random::SplitMix64;
 pub use stopwatch::{Elapsed, Stopwatch};

@@ -2,6 +2,7 @@
 
 #![warn(missing_docs)]
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -9,11 +10,89 @@ use std::time::{Duration, Instant};
 
 use crate::{Error, Result};
 
+/// A stage of an operation. Its text is what the program shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Stage {
+    /// Storages are read, compressed and written.
+    Archiving,
+    /// Servers are asked for their archives.
+    Asking,
+    /// A server is asked whether it has a newer incremental archive.
+    AskingForIncremental,
+    /// A downloaded archive is checked.
+    Checking,
+    /// The accounts of two states are compared.
+    Comparing,
+    /// An archive is copied into the directory of snapshots.
+    Copying,
+    /// Storages or records are counted by size.
+    Counting,
+    /// An archive is downloaded.
+    Fetching,
+    /// The contents of an archive or ledger are listed.
+    Inspecting,
+    /// The machine is examined.
+    Looking,
+    /// Storages are made up.
+    MakingStorages,
+    /// A disk or a server is measured.
+    Measuring,
+    /// Bank snapshot and storages are found and listed.
+    Planning,
+    /// Records are read.
+    Reading,
+    /// An incremental archive is written on another base.
+    Rebasing,
+    /// An archive is written with another compression.
+    Recompressing,
+    /// An archive is unpacked into a ledger.
+    Restoring,
+    /// A part of the storages is compressed to estimate the result.
+    Sampling,
+    /// Records of storages that must be split are read.
+    Scanning,
+    /// An account is searched.
+    Searching,
+    /// Files are sent to a store.
+    Sending,
+    /// Versions of accounts that do not fit in memory are sorted.
+    Sorting,
+    /// Superseded records are subtracted from the hash of the state.
+    Subtracting,
+    /// Frames of an archive are listed, to take a sample.
+    Surveying,
+    /// Written files are synced to the disk.
+    Syncing,
+    /// An archive or ledger is checked.
+    Verifying,
+    /// The newest version of each account is visited.
+    Visiting,
+    /// Files of tables are written.
+    Writing,
+    /// A bank snapshot is made up.
+    WritingBank,
+    /// Something is compressed and decompressed: a level, a size of storages, frames of a size.
+    Measurement(String),
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AskingForIncremental => f.write_str("Asking for the newest incremental archive"),
+            Self::MakingStorages => f.write_str("Making storages"),
+            Self::WritingBank => f.write_str("Writing the bank"),
+            Self::Measurement(what) => f.write_str(what),
+            stage => write!(f, "{stage:?}"),
+        }
+    }
+}
+
 /// A step that an operation is going to take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Name of the stage.
-    pub name: String,
+    /// Stage that the step is.
+    pub stage: Stage,
     /// Input bytes that the stage counts in total. `Some(0)` if it counts none, `None` if the
     /// number is unknown.
     pub input_bytes: Option<u64>,
@@ -21,8 +100,8 @@ pub struct Step {
 
 impl Step {
     /// Makes a step with this number of input bytes.
-    pub fn new(name: &str, input_bytes: Option<u64>) -> Self {
-        Self { name: name.to_string(), input_bytes }
+    pub fn new(stage: Stage, input_bytes: Option<u64>) -> Self {
+        Self { stage, input_bytes }
     }
 }
 
@@ -44,13 +123,12 @@ pub fn wait(progress: &dyn Progress, time: Duration) {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ProgressEvent<'a> {
-    /// The steps that follow, in order. Each is a stage of that name; stages of other names may
-    /// come between them.
+    /// The steps that follow, in order. Other stages may come between them.
     Steps(&'a [Step]),
     /// A stage begins; the previous one ends.
     Stage {
-        /// Name of the stage, such as `Archiving`.
-        name: &'a str,
+        /// The stage.
+        stage: &'a Stage,
         /// Upper bound on the input bytes; `None` if it is unknown. [`ProgressEvent::Bytes`] are
         /// summed per stage.
         input_bytes: Option<u64>,
@@ -86,9 +164,8 @@ pub struct Arriving<'a> {
     pub waited: Duration,
 }
 
-/// Receives the events of long operations, and tells them when to stop. Implement
-/// [`Progress::event`], [`Progress::is_interrupted`], or both. Operations report through the
-/// other methods.
+/// Receives the events of long operations, and tells them when to stop. Implement one of the
+/// methods, or both.
 pub trait Progress: Sync {
     /// Receives an event. Many threads call this, and it must be fast.
     fn event(&self, event: ProgressEvent<'_>) {
@@ -99,34 +176,34 @@ pub trait Progress: Sync {
     fn is_interrupted(&self) -> bool {
         false
     }
-    /// Passes a [`ProgressEvent::Steps`] to [`event`](Self::event).
+
+    // Operations report through these.
+
+    #[doc(hidden)]
     fn steps(&self, steps: &[Step]) {
         self.event(ProgressEvent::Steps(steps));
     }
-    /// Passes a [`ProgressEvent::Stage`] to [`event`](Self::event).
-    fn stage(&self, name: &str, input_bytes: Option<u64>) {
-        self.event(ProgressEvent::Stage { name, input_bytes });
+    #[doc(hidden)]
+    fn stage(&self, stage: Stage, input_bytes: Option<u64>) {
+        self.event(ProgressEvent::Stage { stage: &stage, input_bytes });
     }
-    /// Passes a [`ProgressEvent::Bytes`] to [`event`](Self::event).
+    #[doc(hidden)]
     fn advance(&self, input: u64, output: u64) {
         self.event(ProgressEvent::Bytes { input, output });
     }
-    /// Passes a [`ProgressEvent::Status`] to [`event`](Self::event).
+    #[doc(hidden)]
     fn tell(&self, message: &str) {
         self.event(ProgressEvent::Status(message));
     }
-    /// Passes a [`ProgressEvent::Detail`] to [`event`](Self::event).
+    #[doc(hidden)]
     fn detail(&self, message: &str) {
         self.event(ProgressEvent::Detail(message));
     }
-    /// Passes a [`ProgressEvent::Warning`] to [`event`](Self::event).
+    #[doc(hidden)]
     fn warn(&self, message: &str) {
         self.event(ProgressEvent::Warning(message));
     }
-    /// Returns an error if the operation should stop.
-    ///
-    /// # Errors
-    /// Only [`ErrorKind::Interrupted`](crate::error::ErrorKind::Interrupted).
+    #[doc(hidden)]
     fn check(&self) -> Result<()> {
         if self.is_interrupted() { Err(Error::interrupted()) } else { Ok(()) }
     }

@@ -59,7 +59,7 @@ pub use mix::Mix;
 use parking_lot::Mutex;
 use rayon::prelude::*;
 use serde::Serialize;
-use slotpress_base::{Error, IoContext, Pool, Progress, Result, Step, available_threads, quantity, text};
+use slotpress_base::{Error, IoContext, Pool, Progress, Result, Stage, Step, available_threads, quantity, text};
 use slotpress_format::{Hash, STORAGES_MAX};
 use storage::{StateSums, build};
 pub use version::AgaveVersion;
@@ -222,8 +222,8 @@ fn make(options: &SynthOptions, progress: &dyn Progress, started: Instant) -> Re
     let mut newer = has_two_states.then(newer).transpose()?;
 
     let storage_bytes = (0..layout.count()).map(|at| layout.target_bytes(at)).sum();
-    progress.steps(&[Step::new("Making storages", Some(storage_bytes)), Step::new("Writing the bank", Some(0))]);
-    progress.stage("Making storages", Some(storage_bytes));
+    progress.steps(&[Step::new(Stage::MakingStorages, Some(storage_bytes)), Step::new(Stage::WritingBank, Some(0))]);
+    progress.stage(Stage::MakingStorages, Some(storage_bytes));
     let sums = Mutex::new(StateSums::default());
     let mut written_bytes = 0;
     let pool = Pool::start(options.threads)?;
@@ -243,7 +243,7 @@ fn make(options: &SynthOptions, progress: &dyn Progress, started: Instant) -> Re
         }
     }
 
-    progress.stage("Writing the bank", None);
+    progress.stage(Stage::WritingBank, None);
     written_bytes += place_stale_files(&layout, &full_dir, layout.full_count())?;
     let mut sums = sums.into_inner();
     sums.full.add(&sums.both);

@@ -63,7 +63,7 @@ pub fn measure_frames(
         let mut bench = Bench::new(batches, &timed, progress);
         bench.each = Some(FIRST_PASS_MAX);
         let stage = format!("Frames of {}", quantity::bytes(frame_size_bytes));
-        let (row, [compress, decompress]) = bench.measure(codec, &stage)?;
+        let (row, [compress, decompress]) = bench.measure(codec, stage)?;
         rows.push(FrameSizeRow { frame_size_bytes, frames: bench.pieces(), row, compress, decompress });
     }
     // This thread only computes. Some frame's time includes the time that it waited.

@@ -87,7 +87,7 @@ fn a_first_pass_that_takes_too_long_is_cut() {
     let batches = Batch::of(&chosen_pieces(&input, 10, 500));
     let mut bench = Bench::new(batches, &options, &NoProgress);
     bench.each = Some(Duration::ZERO);
-    let (row, [compress, _]) = bench.measure(codec("none"), "it").expect("measured");
+    let (row, [compress, _]) = bench.measure(codec("none"), "it".to_string()).expect("measured");
     assert!((1..500).contains(&bench.pieces()));
     assert_eq!((row.input_bytes, compress.samples), (bench.pieces() * 10, bench.pieces()));
 }

@@ -8,7 +8,7 @@ use crate::common::*;
 
 /// Moves a directory away when a stage begins, and puts a link or nothing in its place.
 struct SwapAt<'a> {
-    stage: &'a str,
+    stage: slotpress::Stage,
     path: &'a Path,
     aside: &'a Path,
     link_to: Option<&'a Path>,
@@ -16,7 +16,7 @@ struct SwapAt<'a> {
 
 impl slotpress::Progress for SwapAt<'_> {
     fn event(&self, event: slotpress::ProgressEvent<'_>) {
-        let is_it = matches!(event, slotpress::ProgressEvent::Stage { name, .. } if name == self.stage);
+        let is_it = matches!(event, slotpress::ProgressEvent::Stage { stage, .. } if *stage == self.stage);
         if is_it && !self.aside.exists() {
             fs::rename(self.path, self.aside).expect("moved");
             self.link_to.into_iter().for_each(|to| std::os::unix::fs::symlink(to, self.path).expect("linked"));
@@ -28,17 +28,17 @@ impl slotpress::Progress for SwapAt<'_> {
 /// program says.
 #[test]
 fn output_directory_swapped_while_archiving() {
-    use slotpress::{ArchiveOptions, DirSink, RecompressOptions, RecompressSource, archive, recompress};
+    use slotpress::{ArchiveOptions, DirSink, RecompressOptions, RecompressSource, Stage, archive, recompress};
     let (from, full) = small_archive();
     let (mut cases, mut failed) = (0, Vec::new());
-    let stages = ["Planning", "Archiving", "Recompressing", "Verifying", "Syncing"];
-    for (stage, is_link) in stages.into_iter().flat_map(|stage| [(stage, true), (stage, false)]) {
+    let stages = [Stage::Planning, Stage::Archiving, Stage::Recompressing, Stage::Verifying, Stage::Syncing];
+    for (stage, is_link) in stages.into_iter().flat_map(|stage| [(stage.clone(), true), (stage, false)]) {
         for is_archive in [true, false] {
             let dir = temp_dir();
             let [out, outside, aside] = ["out", "outside", "aside"].map(|name| dir.path().join(name));
             [&out, &outside].into_iter().for_each(|dir| fs::create_dir(dir).expect("made"));
             let link_to = is_link.then_some(outside.as_path());
-            let swap = SwapAt { stage, path: &out, aside: &aside, link_to };
+            let swap = SwapAt { stage: stage.clone(), path: &out, aside: &aside, link_to };
             let made = if is_archive {
                 let read_back = slotpress::CheckOptions::default();
                 archive(

@@ -41,8 +41,8 @@ struct Seen {
 impl Progress for Seen {
     fn event(&self, event: ProgressEvent<'_>) {
         match event {
-            ProgressEvent::Stage { name, input_bytes } => {
-                self.stages.lock().expect("nobody panicked").push((name.to_string(), input_bytes));
+            ProgressEvent::Stage { stage, input_bytes } => {
+                self.stages.lock().expect("nobody panicked").push((stage.to_string(), input_bytes));
             }
             ProgressEvent::Bytes { input, .. } => drop(self.bytes.fetch_add(input, Relaxed)),
             ProgressEvent::Warning(text) => self.warnings.lock().expect("nobody panicked").push(text.to_string()),

@@ -203,10 +203,10 @@ impl slotpress::Progress for Told {
     fn event(&self, event: slotpress::ProgressEvent<'_>) {
         match event {
             slotpress::ProgressEvent::Steps(steps) => {
-                self.0.lock().expect("no panic").push(steps.iter().map(|step| step.name.clone()).collect());
+                self.0.lock().expect("no panic").push(steps.iter().map(|step| step.stage.to_string()).collect());
             }
-            slotpress::ProgressEvent::Stage { name, .. } => {
-                self.0.lock().expect("no panic").push(vec![name.to_string()])
+            slotpress::ProgressEvent::Stage { stage, .. } => {
+                self.0.lock().expect("no panic").push(vec![stage.to_string()])
             }
             _ => {}
         }

@@ -10,7 +10,7 @@ use slotpress::{
     VerifyOptions, restore, visit_accounts,
 };
 use slotpress_base::NoProgress;
-use slotpress_read::{Failure, FailurePlace, NamedArchive, Rule, SnapshotClient, VerifyReport};
+use slotpress_read::{Check, Failure, FailurePlace, NamedArchive, Rule, SnapshotClient, VerifyReport};
 
 use crate::common::{run_json, text};
 use crate::verify::altered::{Altered, corpus};
@@ -151,7 +151,11 @@ fn a_visit_of_a_wrong_state_fails_at_its_end() {
         assert_eq!(visitors.iter().map(|it| it.0).sum::<u64>(), report.counts.accounts);
         match visit(CheckMode::State) {
             Ok(_) => assert_eq!(what, "nothing"),
-            Err(error) => assert_eq!(error.kind(), ErrorKind::Damaged, "{what}: {error}"),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Damaged, "{what}: {error}");
+                let failure = Failure::of_error(&error).expect("the broken rule as data");
+                assert_eq!((failure.check, failure.to_string()), (Check::State, error.to_string()), "{what}");
+            }
         }
     }
 }

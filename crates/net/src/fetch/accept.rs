@@ -8,7 +8,7 @@
 use std::path::Path;
 
 use rangemap::RangeSet;
-use slotpress_base::{Error, ErrorKind, Progress, Result, ShowPath};
+use slotpress_base::{Error, ErrorKind, Progress, Result, ShowPath, Stage};
 use slotpress_format::{ArchiveName, Root};
 use slotpress_read::archive::tail::check_hashes;
 use slotpress_read::{ArchiveShape, LocalFile, Source, Tail, walk_shape};
@@ -84,7 +84,7 @@ pub fn is_other_root(expected: Option<Root>, root: Option<Root>) -> Option<Strin
 pub fn accept_file(path: &Path, root: Option<Root>, progress: &dyn Progress) -> Result<Accepted> {
     let accepted = || {
         let source = LocalFile::open(path)?;
-        progress.stage("Checking", source.length_bytes());
+        progress.stage(Stage::Checking, source.length_bytes());
         let shape = walk_shape(&source, progress)?;
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         accept(&source, &shape, Wanted { name, root }, &RangeSet::new(), progress)

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use slotpress_base::bytes::count;
-use slotpress_base::{Progress, Result, per_second};
+use slotpress_base::{Progress, Result, Stage, per_second};
 
 use super::Candidate;
 use crate::{Client, NetError, NetErrorKind};
@@ -31,7 +31,7 @@ pub fn measure(
     measured_max: usize,
     progress: &dyn Progress,
 ) -> Result<()> {
-    progress.stage("Measuring", None);
+    progress.stage(Stage::Measuring, None);
     for (_, remote) in candidates.iter().take(measured_max).flat_map(Candidate::remotes) {
         let server = remote.origin();
         if rates.contains_key(&server) {

@@ -24,7 +24,7 @@ pub use options::{FindOptions, MAX_AGE_DEFAULT, MaxAge, RESTORE_BYTES_PER_SECOND
 use rank::Ranking;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
-use slotpress_base::{Error, ErrorKind, Progress, Result, clock, hint, quantity};
+use slotpress_base::{Error, ErrorKind, Progress, Result, Stage, clock, hint, quantity};
 use slotpress_format::{SlotTime, SlotTimeSource};
 
 use crate::{Client, Offer, Remote, SourceArg};
@@ -218,7 +218,7 @@ impl Serialize for FindReport {
 /// It is no error if no server has a usable state: see [`FindReport::require_candidate`].
 pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> Result<FindReport> {
     client.check_thread()?;
-    progress.stage("Asking", None);
+    progress.stage(Stage::Asking, None);
     let mut report = FindReport { restore_bytes_per_second: options.restore_bytes_per_second, ..Default::default() };
     let known = cluster::ask(client, options, &mut report.relaxed, progress)?;
     report.cluster = known.facts;

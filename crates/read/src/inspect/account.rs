@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use parking_lot::Mutex;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
-use slotpress_base::{Error, ErrorKind, IoPolicy, Progress, Result, hint};
+use slotpress_base::{Error, ErrorKind, IoPolicy, Progress, Result, Stage, hint};
 use slotpress_format::{Address, Record, RecordFault, RecordSink, find_bank_snapshot};
 
 use crate::inspect::check_pair;
@@ -88,7 +88,7 @@ pub fn find_account(
     match input {
         Snapshot::Ledger { paths, slot, .. } => {
             let _lock = lock(paths)?;
-            progress.stage("Planning", None);
+            progress.stage(Stage::Planning, None);
             let snapshot = find_bank_snapshot(paths, slot, threads)?;
             let path = snapshot.dir.clone();
             let plan = Plan::new(snapshot, None, threads, progress)?;
@@ -121,9 +121,8 @@ struct AccountSearch {
 
 impl AccountSearch {
     fn run(&self, storages: &StorageReader, threads: usize, progress: &dyn Progress) -> Result<()> {
-        const STAGE: &str = "Searching";
         let Some(mut left) = storages.list() else {
-            progress.stage(STAGE, Some(storages.length_bytes()));
+            progress.stage(Stage::Searching, Some(storages.length_bytes()));
             return storages.read(0, None, self, threads, progress);
         };
         left.sort_unstable_by_key(|(number, slot, _)| (*slot, *number));
@@ -139,7 +138,7 @@ impl AccountSearch {
                 wanted.insert(number);
                 (bytes, last_slot) = (bytes.saturating_add(content_bytes), Some(slot));
             }
-            progress.stage(STAGE, None);
+            progress.stage(Stage::Searching, None);
             storages.read(0, Some(&wanted), self, threads, progress)?;
             round_bytes = round_bytes.saturating_mul(2);
         }

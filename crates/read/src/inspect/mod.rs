@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use serde::{Serialize, Serializer};
 use slotpress_base::bytes::count;
-use slotpress_base::{Error, IoPolicy, Progress, Result, ShowPath, text};
+use slotpress_base::{Error, IoPolicy, Progress, Result, ShowPath, Stage, text};
 use slotpress_format::{
     ArchiveName, BankFields, Entry, EntryKind, LedgerPaths, Root, StorageFile, find_bank_snapshot, ledger_lock_holder,
 };
@@ -195,7 +195,7 @@ fn inspect_open(archive: &OpenArchive, threads: usize, progress: &dyn Progress) 
     let seen_slots = SeenSlots::default();
     let rules = ArchiveRules::of_archive(archive, archive.base_slot(), &seen_slots, &failures);
     let inspector = Inspector { rules, has_tail: archive.tail.is_some() };
-    progress.stage("Inspecting", archive.tail.is_none().then_some(archive.length_bytes()));
+    progress.stage(Stage::Inspecting, archive.tail.is_none().then_some(archive.length_bytes()));
     let mut read =
         archive.read(&ArchivePass { is_wanted_only: true, ..ArchivePass::new(threads, progress) }, &inspector)?;
     let frames = frame_statistics(archive, &read);
@@ -297,7 +297,7 @@ pub fn inspect_ledger(
     threads: usize,
     progress: &dyn Progress,
 ) -> Result<LedgerInspection> {
-    progress.stage("Inspecting", None);
+    progress.stage(Stage::Inspecting, None);
     let is_in_use = ledger_lock_holder(&paths.ledger).map(|holder| holder.is_some());
     let snapshot = find_bank_snapshot(paths, slot, threads)?;
     let path = snapshot.dir.clone();

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use slotpress_base::bytes::count;
 use slotpress_base::files::not_a_file;
-use slotpress_base::{Error, IoContext, IoHint, IoPolicy, Progress, Result, ShowPath, hint, to_usize};
+use slotpress_base::{Error, IoContext, IoHint, IoPolicy, Progress, Result, ShowPath, Stage, hint, to_usize};
 use slotpress_format::ledger::lists::ObsoleteSummary;
 use slotpress_format::{
     BankFile, BankSnapshot, ENTRIES_MAX, Entry, EntryKind, ObsoleteLists, StorageFile, StorageRoot, modified_ns,
@@ -250,7 +250,7 @@ fn scan_wanted(
     if splits().next().is_none() {
         return Ok(Vec::new());
     }
-    progress.stage("Scanning", Some(splits().map(|storage| storage.file.file_bytes).sum()));
+    progress.stage(Stage::Scanning, Some(splits().map(|storage| storage.file.file_bytes).sum()));
     let to_scan = splits().map(|storage| (storage.file, storage.obsolete));
     scan_splits(to_scan, lists, roots, (options.threads, &options.io_policy), progress)
 }

@@ -5,6 +5,8 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::error::Error as StdError;
+use std::fmt;
 use std::path::PathBuf;
 
 use parking_lot::Mutex;
@@ -81,6 +83,12 @@ pub struct Failure {
 }
 
 impl Failure {
+    /// Returns the failure that caused an error of
+    /// [`ErrorKind::Damaged`](slotpress_base::ErrorKind::Damaged): its rule, entry and account.
+    pub fn of_error(error: &Error) -> Option<&Self> {
+        error.source()?.downcast_ref()
+    }
+
     /// Makes a failure. An empty `expected` stands for [`Rule::expected`], an empty `found` for
     /// `None`.
     fn new(rule: Rule, place: FailurePlace, expected: String, found: String) -> Self {
@@ -108,23 +116,36 @@ impl Failure {
         if self.rule.is_unsupported() {
             return self.rule.unsupported();
         }
-        let mut message = self.message.clone();
-        let account = self.place.account.map(|account| format!("account {account}"));
-        for part in self.place.entry.iter().chain(&account) {
-            message += &format!(", in {part}");
-        }
-        for (word, text) in [("expected", &self.expected), ("found", &self.found)] {
-            if let Some(text) = text {
-                message += &format!(", {word} {text}");
-            }
-        }
-        let error = Error::damaged(message).with_hint(self.hint.clone());
+        let error = Error::damaged(self.to_string()).with_hint(self.hint.clone()).caused_by(self.clone());
         match self.place.offset_bytes {
             Some(offset_bytes) => error.at_offset(offset_bytes),
             None => error,
         }
     }
 }
+
+/// What is wrong, where, what was expected and found; not the path and the hint.
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)?;
+        if let Some(entry) = &self.place.entry {
+            write!(f, ", in {entry}")?;
+        }
+        if let Some(account) = self.place.account {
+            write!(f, ", in account {account}")?;
+        }
+        if let Some(expected) = &self.expected {
+            write!(f, ", expected {expected}")?;
+        }
+        if let Some(found) = &self.found {
+            write!(f, ", found {found}")?;
+        }
+        Ok(())
+    }
+}
+
+/// A failure is the source of the error that it caused: [`Failure::of_error`].
+impl StdError for Failure {}
 
 /// Collects failures from all workers, or ends the work at the first failure of a refused rule.
 #[derive(Debug, Default)]
@@ -198,11 +219,12 @@ impl Failures {
 
     /// Like [`add_error`](Self::add_error), for another check than the rule's own.
     pub(crate) fn add_error_to(&self, check: Check, rule: Rule, place: &FailurePlace, error: &Error) -> Result<()> {
-        if self.refuses(rule) {
-            return Err(error.clone());
-        }
         let place = FailurePlace { offset_bytes: place.offset_bytes.or(error.offset_bytes()), ..place.clone() };
-        self.push(Failure { check, ..Failure::new(rule, place, String::new(), error.to_string()) })
+        let failure = Failure { check, ..Failure::new(rule, place, String::new(), error.to_string()) };
+        if !self.refuses(rule) {
+            return self.push(failure);
+        }
+        Err(if error.source().is_none() { error.clone().caused_by(failure) } else { error.clone() })
     }
 
     fn push(&self, failure: Failure) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use slotpress_base::{Error, Progress, Result, hint};
+use slotpress_base::{Error, Progress, Result, Stage, hint};
 use slotpress_format::BankFile;
 
 use super::accounts::StateBuilder;
@@ -25,7 +25,7 @@ pub fn finish_check(
     if bank.is_none() {
         failures.skip(Check::State, "no bank file could be read");
     }
-    progress.stage("Sorting", None);
+    progress.stage(Stage::Sorting, None);
     accounts.find_superseded(threads, &mut |mut round| {
         progress.check()?;
         if round.has_duplicates() {

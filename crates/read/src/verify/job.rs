@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use derive_setters::Setters;
-use slotpress_base::{Error, IoPolicy, Progress, Result, ShowPath, Step, available_threads, hint, quantity};
+use slotpress_base::{Error, IoPolicy, Progress, Result, ShowPath, Stage, Step, available_threads, hint, quantity};
 use slotpress_format::Root;
 
 use crate::state::accounts::StateBuilder;
@@ -95,8 +95,9 @@ impl<'a> VerifyJob<'a> {
 
     pub fn announce(&self, archives: &[&NamedArchive]) {
         let Self { options, progress, .. } = *self;
-        let step = |stage| archives.iter().map(move |archive| Step::new(stage, archive.length_bytes().ok()));
-        let again = self.visitor.into_iter().flat_map(|_| step("Visiting"));
+        let step =
+            |stage: Stage| archives.iter().map(move |archive| Step::new(stage.clone(), archive.length_bytes().ok()));
+        let again = self.visitor.into_iter().flat_map(|_| step(Stage::Visiting));
         progress.steps(&step(self.stage()).chain(again).collect::<Vec<_>>());
         progress.detail(&format!(
             "plan: {} to read; workers: {}, temporary files in {}",
@@ -106,8 +107,8 @@ impl<'a> VerifyJob<'a> {
         ));
     }
 
-    pub fn stage(&self) -> &'static str {
-        if self.visitor.is_some() { "Reading" } else { "Verifying" }
+    pub fn stage(&self) -> Stage {
+        if self.visitor.is_some() { Stage::Reading } else { Stage::Verifying }
     }
 }
 

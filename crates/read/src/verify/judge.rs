@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use slotpress_base::bytes::count;
-use slotpress_base::{Error, Result};
+use slotpress_base::{Error, Result, Stage};
 use slotpress_format::ArchiveName;
 
 use super::job::{VerifyJob, lost_records};
@@ -52,15 +52,15 @@ fn read_again(
     match (visitor, lossy) {
         (None, _) if !job.reads_records() => Ok(()),
         (None, _) => finish_check(accounts, bank, failures, threads, progress, &mut |task, wanted| {
-            progress.stage("Subtracting", None);
+            progress.stage(Stage::Subtracting, None);
             read.iter().try_for_each(|one| one.read_records(accounts, task, Some(wanted), job))
         }),
         (Some(_), Some(lossy)) => Err(lost_records(&lossy.facts.path)),
         (Some(visitor), None) => {
-            progress.stage("Sorting", None);
+            progress.stage(Stage::Sorting, None);
             finish_visit(accounts, bank, failures, visitor, threads, &mut |task| {
                 read.iter().try_for_each(|one| {
-                    progress.stage("Visiting", Some(one.storages.length_bytes()));
+                    progress.stage(Stage::Visiting, Some(one.storages.length_bytes()));
                     one.read_records(accounts, task, None, job)
                 })
             })

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use slotpress_base::{Error, ErrorKind, Result, ShowPath, Stopwatch};
+use slotpress_base::{Error, ErrorKind, Result, ShowPath, Stage, Stopwatch};
 use slotpress_format::{
     BankFile, BankSnapshot, FieldReader, Layout, LedgerLock, LedgerPaths, find_bank_snapshot_with_gaps,
     parse_status_cache, read_version,
@@ -53,7 +53,7 @@ fn read_snapshot(snapshot: BankSnapshot, base_slot: Option<u64>, job: &VerifyJob
     let failures = Failures::new();
     let path = snapshot.dir.clone();
     let has_index = matches!(snapshot.layout, Layout::StoragesList | Layout::TaggedList);
-    progress.stage("Planning", None);
+    progress.stage(Stage::Planning, None);
     let bank = judge_files(&snapshot, &failures)?;
     let plan = match plan_judged(snapshot, base_slot, job, &failures) {
         Ok(plan) => plan,
