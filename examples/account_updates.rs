@@ -11,7 +11,9 @@ use std::io::{Write, stdout};
 use std::sync::Mutex;
 
 use prost::Message;
-use slotpress::{Account, AccountVisitor, NamedArchive, NoProgress, Snapshot, VerifyOptions, visit_accounts};
+use slotpress::accounts::{Account, AccountVisitor, visit_accounts};
+use slotpress::verify::VerifyOptions;
+use slotpress::{NamedArchive, NoProgress, Snapshot};
 
 /// The message of that name in Yellowstone's `geyser.proto`.
 #[derive(Clone, PartialEq, Message)]

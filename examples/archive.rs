@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use slotpress::{
-    ArchiveOptions, Codec, DirSink, EncodingOptions, Error, ErrorKind, Progress, ProgressEvent, Stage, archive,
-};
+use slotpress::archive::{ArchiveOptions, Codec, DirSink, EncodingOptions, archive};
+use slotpress::progress::Stage;
+use slotpress::{Error, ErrorKind, Progress, ProgressEvent};
 
 /// Shows the bytes read, as a progress bar.
 #[derive(Default)]

@@ -6,10 +6,11 @@ use std::error::Error;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use slotpress::net::SourceArg;
-use slotpress::{
-    BootstrapOptions, CheckMode, CheckOptions, Client, ClientOptions, Progress, ProgressEvent, RestoreTarget, bootstrap,
-};
+use slotpress::bootstrap::{BootstrapOptions, bootstrap};
+use slotpress::net::{Client, ClientOptions, SourceArg};
+use slotpress::restore::RestoreTarget;
+use slotpress::verify::{CheckMode, CheckOptions};
+use slotpress::{Progress, ProgressEvent};
 
 /// Prints each event on one line.
 #[derive(Default)]

@@ -7,9 +7,10 @@ use std::env;
 use std::error::Error;
 use std::path::PathBuf;
 
-use slotpress::{
-    Account, AccountVisitor, Address, LedgerPaths, NamedArchive, NoProgress, Snapshot, VerifyOptions, visit_accounts,
-};
+use slotpress::accounts::{Account, AccountVisitor, visit_accounts};
+use slotpress::types::Address;
+use slotpress::verify::VerifyOptions;
+use slotpress::{LedgerPaths, NamedArchive, NoProgress, Snapshot};
 
 /// The number of owners that are printed.
 const SHOWN: usize = 20;

@@ -2,17 +2,36 @@
 //! downloaded archives, recompress a validator's archives, measure compression levels, fetch and
 //! serve archives.
 //!
-//! This is the library behind the program `slotpress`. It never prints, reads flags or exits.
-//! Functions block the calling thread until they are done. Long ones report to a [`Progress`], and
-//! end early with an error when [`Progress::is_interrupted`] returns true. A [`CancelToken`] is a
-//! `Progress` that only interrupts; [`CancelToken::with`] combines it with another `Progress`. The
-//! [`ErrorKind`] of an [`Error`] distinguishes damage from a failing disk or network. [`Error::hint`]
-//! says what to do next, in the program's flags.
+//! This is the library behind the program `slotpress`. Each job has a module:
 //!
-//! # Archive a ledger
+//! | module | what it does | feature |
+//! |---|---|---|
+//! | [`archive`] | archives a ledger | |
+//! | [`restore`] | restores a ledger from archives | |
+//! | [`verify`] | checks archives, ledgers and directories of archives | |
+//! | [`recompress`] | writes an archive with another compression | |
+//! | [`rebase`] | writes an incremental archive on another full archive | |
+//! | [`inspect`] | lists the contents of archives and ledgers | |
+//! | [`accounts`] | visits the newest version of each account | |
+//! | [`catalog`] | lists and prunes directories of archives | |
+//! | `net` | finds and downloads archives, reads archives at URLs | `net` |
+//! | `bootstrap` | restores a ledger while its archives arrive | `net` |
+//! | `serve` | serves a directory of archives by HTTP | `serve` |
+//! | `stores` | directories and buckets to write archives to | `stores` |
+//! | `publish` | publishes a validator's archives as they appear | `serve` and `stores` |
+//! | `levels` | measures levels and codecs | `levels`; `codecs` adds codecs written in C |
+//! | `tables` | exports accounts as Parquet or CSV | `export` |
+//!
+//! Functions never print, read flags or exit. They block the calling thread until they are done.
+//! Long ones report to a [`Progress`], and end early with an error when
+//! [`Progress::is_interrupted`] returns true. A [`CancelToken`] is a `Progress` that only
+//! interrupts; [`CancelToken::with`] combines it with another `Progress`. The [`ErrorKind`] of an
+//! [`Error`] distinguishes damage from a failing disk or network. [`Error::hint`] says what to do
+//! next, in the program's flags.
 //!
 //! ```no_run
-//! use slotpress::{ArchiveOptions, Codec, DirSink, EncodingOptions, NoProgress, archive};
+//! use slotpress::NoProgress;
+//! use slotpress::archive::{ArchiveOptions, Codec, DirSink, EncodingOptions, archive};
 //!
 //! let encoding = EncodingOptions::default().codec(Codec::zstd(3)).threads(8);
 //! let options = ArchiveOptions::new("/mnt/ledger").encoding(encoding);
@@ -21,169 +40,11 @@
 //! # Ok::<(), slotpress::Error>(())
 //! ```
 //!
-//! The same ledger, settings and version give the same bytes, whatever the number of threads.
-//! [`ArchiveOptions::base_slot`] makes the archive an incremental one.
-//!
-//! # Restore, verify, recompress
-//!
-//! ```no_run
-//! use slotpress::{
-//!     NamedArchive, NoProgress, RestoreOptions, RestoreTarget, VerifyOptions, restore,
-//!     verify,
-//! };
-//!
-//! let archive = NamedArchive::from_path("/mnt/snapshots/snapshot-350006937-….tar.zst");
-//! let report = verify(Snapshot::archive(&archive), &VerifyOptions::default(), &NoProgress)?;
-//! assert!(report.ok, "{:?}", report.failures);
-//!
-//! let options = RestoreOptions::new(archive.path, RestoreTarget::new("/mnt/new-ledger"));
-//! let report = restore(&options, &NoProgress)?;
-//! println!("slot {}, ready to boot from {}", report.slot, report.path.display());
-//! # Ok::<(), slotpress::Error>(())
-//! ```
-//!
-//! [`recompress()`] writes an archive again with another compression; [`inspect`] lists the
-//! contents of an archive or ledger. [`preview_archive`] and, with the feature `net`, `plan_bootstrap`
-//! check everything that can be checked without writing, including free space. Their plans can be
-//! shown first; that of an archive can be executed later.
-//!
-//! # Accounts
-//!
-//! [`visit_accounts`] reads an archive, a pair of full and incremental archive, or a ledger. Each
-//! worker has a visitor. The newest version of each account goes to one visitor. The visitors are
-//! returned only if the state passed its checks:
-//!
-//! ```no_run
-//! use slotpress::{
-//!     Account, AccountVisitor, Snapshot, Error, NamedArchive, NoProgress, VerifyOptions, visit_accounts,
-//! };
-//!
-//! #[derive(Default)]
-//! struct Programs(u64);
-//!
-//! impl AccountVisitor for Programs {
-//!     type Error = Error;
-//!
-//!     fn account(&mut self, account: &Account<'_>) -> Result<(), Error> {
-//!         self.0 += u64::from(account.is_executable);
-//!         Ok(())
-//!     }
-//! }
-//!
-//! let full = NamedArchive::from_path("/mnt/snapshots/snapshot-350006937-….tar.zst");
-//! let incremental = "/mnt/snapshots/incremental-snapshot-350006937-350007037-….tar.zst";
-//! let incremental = NamedArchive::from_path(incremental);
-//! let state = Snapshot::pair(&full, &incremental);
-//! let options = VerifyOptions::default();
-//! let (visitors, report) = visit_accounts(state, &options, &NoProgress, Programs::default)?;
-//! let programs: u64 = visitors.iter().map(|worker| worker.0).sum();
-//! println!("{programs} programs among {} accounts", report.counts.accounts);
-//! # Ok::<(), Error>(())
-//! ```
-//!
-//! An archive on a server need not be downloaded first: `archive_at_url` (feature `net`) returns a
-//! [`NamedArchive`] that [`verify`], [`inspect::inspect_archive`] and [`visit_accounts`]
-//! read by HTTP range requests.
-//!
-//! # Fetch, bootstrap, serve
-//!
-//! Of these functions, `serve::run` needs the feature `serve`, the others need `net`. `find` ranks
-//! the states that servers offer by their age at boot. `fetch` downloads archives, and resumes
-//! interrupted downloads. `bootstrap` restores while it downloads. All three use a `Client`.
-//! `serve::run` serves a directory of archives.
-//!
-#![cfg_attr(
-    feature = "net",
-    doc = r#"```no_run
-use slotpress::{
-    BootstrapOptions, Client, ClientOptions, FetchOptions, FindOptions, NoProgress, bootstrap,
-    fetch, find, net::SourceArg,
-};
-
-let client = Client::new(&ClientOptions::default())?;
-let sources = ["https://mirror.example".parse::<SourceArg>()?, "/mnt/snapshots".parse()?];
-let found = find(&client, &FindOptions::new(sources.clone()), &NoProgress)?;
-println!("the best state is of slot {}", found.require_candidate()?.slot());
-let fetched = fetch(&client, &FetchOptions::new(sources.clone(), "/mnt/new-snapshots"), &NoProgress)?;
-for archive in &fetched.archives {
-    println!("{} at {:?}", archive.name, archive.path);
-}
-let booted = bootstrap(&client, &BootstrapOptions::new(sources, "/mnt/ledger"), &NoProgress)?;
-println!("a ledger of slot {}", booted.restore.slot);
-# Ok::<(), Box<dyn std::error::Error>>(())
-```"#
-)]
-//!
-//! # Tables
-//!
-//! With the feature `export`, the accounts of a state are written as Parquet files, which
-//! get their final names only if the state passes its checks. `tables` has filters, formats, and
-//! the manifest that names the state and the files.
-//!
-#![cfg_attr(
-    feature = "export",
-    doc = r#"```no_run
-use slotpress::{
-    Snapshot, ExportOptions, ExportTo, NamedArchive, NoProgress, export, tables::Filter,
-};
-
-let full = NamedArchive::from_path("/mnt/snapshots/snapshot-350006937-….tar.zst");
-let mut filter = Filter::default();
-filter.owners.insert("Stake11111111111111111111111111111111111111".parse()?);
-let (state, to) = (Snapshot::archive(&full), ExportTo::Dir("/mnt/tables".into()));
-let report = export(state, to, &ExportOptions::default().filter(filter), &NoProgress)?;
-println!("{} rows of slot {}", report.tables[0].rows, report.facts.slot);
-# Ok::<(), slotpress::Error>(())
-```"#
-)]
-//!
-//! # Directories of archives
-//!
-//! [`catalog`] lists a directory's archives: the ones that a node would choose, unusable ones,
-//! those that can be pruned, and unfinished downloads. [`verify_catalog`] verifies all of them,
-//! each incremental archive together with its full archive. The caller passes a function that opens
-//! an archive in a directory, on a server or in a store. The second argument of this function is
-//! [`CheckMode::State`] if the archive will be read more than once:
-//!
-//! ```no_run
-//! use slotpress::{CancelToken, NamedArchive, VerifyOptions, catalog, verify_catalog};
-//!
-//! let found = catalog::scan(&["/mnt/snapshots".into()])?;
-//! let open = |archive: &catalog::Archive, _mode| Ok(NamedArchive::from_path(archive.path()));
-//! let stop = CancelToken::default();
-//! let verdict = verify_catalog(&found, &open, &VerifyOptions::default(), &stop, &mut |one| {
-//!     let verdict = if one.is_damaged() { "damaged" } else { "not damaged" };
-//!     println!("{}: {verdict}", one.archive.name);
-//! })?;
-//! verdict.require_ok("/mnt/snapshots")?;
-//! # Ok::<(), slotpress::Error>(())
-//! ```
-//!
-//! # Stores
-//!
-//! With the feature `stores`, archives can be written to a directory or bucket (`stores::Store`,
-//! `StoreSink`). A client with `stores::S3Options::for_client` reads URLs `s3://BUCKET/KEY` like
-//! those of HTTP servers.
-//!
-//! # Measure levels
-//!
-//! With the feature `levels`, `levels::measure` compresses and decompresses content at each level
-//! on all cores, with the code that [`archive()`] uses, and reports sizes and times.
-//!
 //! # Features
 //!
-//! | feature | what it adds |
-//! |---|---|
-//! | `net` | `find`, `fetch`, `bootstrap`, archives at URLs |
-//! | `serve` | `serve`; together with `stores`, also `publish` |
-//! | `stores` | `stores`, and with it `net` |
-//! | `levels` | `levels`; `codecs` adds codecs written in C |
-//! | `export` | `export` and `tables`, which depend on Arrow and Parquet |
-//! | `cli` | the program, with all features but `export` and `codecs` |
-//!
-//! The default features are `cli`, `levels`, `net`, `serve` and `stores`. A program that embeds the
-//! library turns them off (`default-features = false`), and names the features that it needs. A
-//! section of this page that names no feature describes functions that are always included.
+//! The default features are `cli`, `levels`, `net`, `serve` and `stores`; `cli` is the program. A
+//! program that embeds the library turns them off (`default-features = false`), and names the
+//! features that it needs.
 //!
 //! # What is stable
 //!
@@ -193,9 +54,9 @@ println!("{} rows of slot {}", report.tables[0].rows, report.facts.slot);
 
 #![warn(missing_docs, clippy::missing_errors_doc)]
 
-mod archive;
+pub mod archive;
 #[cfg(feature = "net")]
-mod bootstrap;
+pub mod bootstrap;
 #[cfg(feature = "export")]
 mod export;
 #[cfg(feature = "levels")]
@@ -203,70 +64,141 @@ mod export;
 pub mod levels;
 #[cfg(all(feature = "serve", feature = "stores"))]
 pub mod publish;
-mod rebase;
-mod recompress;
-mod restore;
+pub mod rebase;
+pub mod recompress;
+pub mod restore;
 
-pub use archive::dry_run::{ArchivePreview, preview_archive};
-pub use archive::encode::{ArchiveFormat, Codec};
-pub use archive::encoding::EncodingOptions;
-pub use archive::layout::RecordLayout;
-pub use archive::ledger_source::ledger_as_archive;
-#[cfg(feature = "stores")]
-pub use archive::sink::StoreSink;
-pub use archive::sink::{DirSink, Sink, StreamSink};
-pub use archive::{ArchiveOptions, ArchiveReport, NewArchive, archive};
-#[cfg(feature = "net")]
-pub use bootstrap::archives::{FetchOptions, FetchReport, fetch};
-#[cfg(feature = "net")]
-pub use bootstrap::{BootstrapOptions, BootstrapPlan, BootstrapReport, bootstrap, plan_bootstrap};
-#[cfg(feature = "export")]
-pub use export::output::ExportTo;
-#[cfg(feature = "export")]
-pub use export::{ExportInput, ExportOptions, ExportReport, export};
-pub use rebase::changes::ChangeCounts;
-pub use rebase::{RebaseInput, RebaseOptions, RebaseReport, rebase};
-pub use recompress::{RecompressOptions, RecompressReport, RecompressSource, recompress};
-pub use restore::{ExistingState, RestoreOptions, RestoreReport, RestoreTarget, restore};
 #[doc(inline)]
-pub use slotpress_base::{
-    Arriving, CancelToken, Elapsed, Error, ErrorKind, IoHint, IoPolicy, NoProgress, Progress, ProgressEvent, Result,
-    Space, Stage, Step,
-};
+pub use slotpress_base::{CancelToken, Error, ErrorKind, NoProgress, Progress, ProgressEvent, Result};
 #[doc(inline)]
-pub use slotpress_format::ledger::names::Extension;
+pub use slotpress_format::LedgerPaths;
 #[doc(inline)]
-pub use slotpress_format::{Address, ArchiveName, Hash, LedgerPaths, Root};
-#[cfg(feature = "net")]
-#[doc(inline)]
-pub use slotpress_net::{Client, ClientOptions, FindOptions, FindReport, Url, archive_at_url, find::find};
-#[doc(inline)]
-pub use slotpress_read::{
-    Account, AccountVisitor, CheckMode, CheckOptions, NamedArchive, Snapshot, Source, VerifyOptions, VerifyReport,
-    verify, verify_catalog, visit_accounts,
-};
+pub use slotpress_read::{NamedArchive, Snapshot};
 
-/// Results of checking an archive, a catalog or a ledger, and which clients accept it.
-pub mod check {
+/// What a [`Progress`] is told.
+pub mod progress {
+    #[doc(inline)]
+    pub use slotpress_base::{Arriving, Stage, Step};
+}
+
+/// Values in the options and reports of several modules: addresses, hashes, names, times, space.
+pub mod types {
+    #[doc(inline)]
+    pub use slotpress_base::{Elapsed, IoHint, IoPolicy, Space};
+    #[doc(inline)]
+    pub use slotpress_format::ledger::names::Extension;
+    #[doc(inline)]
+    pub use slotpress_format::{Address, ArchiveName, Hash, Root};
+    #[doc(inline)]
+    pub use slotpress_read::Source;
+}
+
+/// Checks of archives, ledgers and whole directories of archives, and which clients accept them.
+///
+/// ```no_run
+/// use slotpress::verify::{VerifyOptions, verify};
+/// use slotpress::{NamedArchive, NoProgress, Snapshot};
+///
+/// let archive = NamedArchive::from_path("/mnt/snapshots/snapshot-350006937-….tar.zst");
+/// let report = verify(Snapshot::archive(&archive), &VerifyOptions::default(), &NoProgress)?;
+/// for failure in &report.failures {
+///     println!("{}: {failure}", failure.check);
+/// }
+/// assert!(report.ok);
+/// # Ok::<(), slotpress::Error>(())
+/// ```
+///
+/// [`verify_catalog`] verifies all archives of a directory, each incremental archive together with
+/// its full one. The caller passes a function that opens an archive. The second argument of that
+/// function is [`CheckMode::State`] if the archive will be read more than once:
+///
+/// ```no_run
+/// use slotpress::{CancelToken, NamedArchive, catalog};
+/// use slotpress::verify::{VerifyOptions, verify_catalog};
+///
+/// let found = catalog::scan(&["/mnt/snapshots".into()])?;
+/// let open = |archive: &catalog::Archive, _mode| Ok(NamedArchive::from_path(archive.path()));
+/// let stop = CancelToken::default();
+/// let verdict = verify_catalog(&found, &open, &VerifyOptions::default(), &stop, &mut |one| {
+///     let verdict = if one.is_damaged() { "damaged" } else { "not damaged" };
+///     println!("{}: {verdict}", one.archive.name);
+/// })?;
+/// verdict.require_ok("/mnt/snapshots")?;
+/// # Ok::<(), slotpress::Error>(())
+/// ```
+pub mod verify {
     #[doc(inline)]
     pub use slotpress_read::verify::report::Counts;
     #[doc(inline)]
     pub use slotpress_read::{
-        ArchiveBase, ArchiveVerdict, Assurance, CatalogVerdict, Check, CheckResult, ClientVerdict, Completeness,
-        Failure, FailurePlace, ReadBackReport, Rule, SnapshotClient,
+        ArchiveBase, ArchiveVerdict, Assurance, CatalogVerdict, Check, CheckMode, CheckOptions, CheckResult,
+        ClientVerdict, Completeness, Failure, FailurePlace, ReadBackReport, Rule, SnapshotClient, VerifyOptions,
+        VerifyReport, verify, verify_catalog,
     };
 }
 
-/// Tables of accounts: Parquet files, or CSV in a stream, their filters, and the contents of a manifest.
+/// The newest version of each account of a snapshot.
+///
+/// Each worker has a visitor, and each account goes to one of them. The visitors are returned only
+/// if the state passed its checks:
+///
+/// ```no_run
+/// use slotpress::{Error, NamedArchive, NoProgress, Snapshot};
+/// use slotpress::accounts::{Account, AccountVisitor, visit_accounts};
+/// use slotpress::verify::VerifyOptions;
+///
+/// #[derive(Default)]
+/// struct Programs(u64);
+///
+/// impl AccountVisitor for Programs {
+///     type Error = Error;
+///
+///     fn account(&mut self, account: &Account<'_>) -> Result<(), Error> {
+///         self.0 += u64::from(account.is_executable);
+///         Ok(())
+///     }
+/// }
+///
+/// let full = NamedArchive::from_path("/mnt/snapshots/snapshot-350006937-….tar.zst");
+/// let incremental = "/mnt/snapshots/incremental-snapshot-350006937-350007037-….tar.zst";
+/// let incremental = NamedArchive::from_path(incremental);
+/// let state = Snapshot::pair(&full, &incremental);
+/// let options = VerifyOptions::default();
+/// let (visitors, report) = visit_accounts(state, &options, &NoProgress, Programs::default)?;
+/// let programs: u64 = visitors.iter().map(|worker| worker.0).sum();
+/// println!("{programs} programs among {} accounts", report.counts.accounts);
+/// # Ok::<(), Error>(())
+/// ```
+pub mod accounts {
+    #[doc(inline)]
+    pub use slotpress_read::{Account, AccountVisitor, visit_accounts};
+}
+
+/// Tables of accounts: Parquet files, or CSV in a stream, their filters, and the contents of a
+/// manifest. Files get their final names only if the state passes its checks.
+///
+/// ```no_run
+/// use slotpress::{NamedArchive, NoProgress, Snapshot};
+/// use slotpress::tables::{ExportOptions, ExportTo, Filter, export};
+///
+/// let full = NamedArchive::from_path("/mnt/snapshots/snapshot-350006937-….tar.zst");
+/// let mut filter = Filter::default();
+/// filter.owners.insert("Stake11111111111111111111111111111111111111".parse()?);
+/// let to = ExportTo::Dir("/mnt/tables".into());
+/// let report = export(Snapshot::archive(&full), to, &ExportOptions::default().filter(filter), &NoProgress)?;
+/// println!("{} rows of slot {}", report.tables[0].rows, report.facts.slot);
+/// # Ok::<(), slotpress::Error>(())
+/// ```
 #[cfg(feature = "export")]
 pub mod tables {
     pub use crate::export::filter::{Filter, Memcmp};
+    pub use crate::export::output::ExportTo;
     pub use crate::export::parts::ExportedFile;
     pub use crate::export::table::Table;
-    // The page has as many names as it may.
-    #[doc(hidden)]
-    pub use crate::export::RowOrder;
-    pub use crate::export::{DataPart, Manifest, SourceFields, TableFields, TableFormat};
+    pub use crate::export::{
+        DataPart, ExportInput, ExportOptions, ExportReport, Manifest, RowOrder, SourceFields, TableFields, TableFormat,
+        export,
+    };
 }
 
 /// Directories of archives: what they contain, what a node would choose, what to prune, unfinished
@@ -296,17 +228,38 @@ pub mod inspect {
     pub use slotpress_read::{ArchiveInspection, LedgerInspection, inspect_archive, inspect_ledger};
 }
 
-/// Servers of archives: addresses, offers and their age, download limits.
+/// Servers of archives: what they offer, its age, and downloads.
+///
+/// `find` ranks the states that servers offer by their age at boot. `fetch` downloads archives, and
+/// resumes interrupted downloads. `archive_at_url` returns a [`NamedArchive`] that is read by range
+/// requests, without a download. Buckets are read like servers with a client of
+/// `stores::S3Options::for_client`.
+///
+/// ```no_run
+/// use slotpress::NoProgress;
+/// use slotpress::net::{Client, ClientOptions, FetchOptions, FindOptions, SourceArg, fetch, find};
+///
+/// let client = Client::new(&ClientOptions::default())?;
+/// let sources = ["https://mirror.example".parse::<SourceArg>()?, "/mnt/snapshots".parse()?];
+/// let found = find(&client, &FindOptions::new(sources.clone()), &NoProgress)?;
+/// println!("the best state is of slot {}", found.require_candidate()?.slot());
+/// let fetched = fetch(&client, &FetchOptions::new(sources.clone(), "/mnt/new-snapshots"), &NoProgress)?;
+/// for archive in &fetched.archives {
+///     println!("{} at {:?}", archive.name, archive.path);
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[cfg(feature = "net")]
 pub mod net {
     #[doc(inline)]
-    pub use slotpress_net::find::Refused;
+    pub use slotpress_net::find::{Refused, find};
     #[doc(inline)]
-    pub use slotpress_net::{Candidate, Cluster, FetchLimits, MaxAge, Offer, SourceArg};
+    pub use slotpress_net::{
+        Candidate, Client, ClientOptions, Cluster, FetchLimits, FindOptions, FindReport, MaxAge, Offer, SourceArg, Url,
+        archive_at_url,
+    };
 
-    pub use crate::bootstrap::archives::FetchedArchive;
-    pub use crate::bootstrap::next::GivenUp;
-    pub use crate::bootstrap::trust::{NotVouching, Vouchers};
+    pub use crate::bootstrap::archives::{FetchOptions, FetchReport, FetchedArchive, fetch};
 }
 
 /// HTTP server for a directory of archives.
@@ -357,5 +310,5 @@ pub mod program {
         statistics::Warning,
     };
     #[cfg(feature = "net")]
-    pub use crate::restore::check_is_new;
+    pub use crate::restore::target::check_is_new;
 }

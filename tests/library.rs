@@ -6,17 +6,21 @@ use std::fs;
 use std::path::Path;
 use std::sync::Mutex;
 
+use slotpress::accounts::{Account, AccountVisitor, visit_accounts};
+use slotpress::archive::{ArchiveOptions, Codec, DirSink, EncodingOptions, archive};
 use slotpress::catalog::{
     Archive as Listed, FileFault, Keep, find_partials, plan_prune, remove as remove_archive, scan as list_archives,
 };
-use slotpress::check::{ArchiveBase, ArchiveVerdict, Check};
 use slotpress::inspect::inspect_archive;
 use slotpress::levels::{MeasureOptions, measure as measure_levels};
+use slotpress::recompress::{RecompressOptions, RecompressSource, recompress};
+use slotpress::restore::{RestoreOptions, RestoreTarget, restore};
+use slotpress::types::Address;
+use slotpress::verify::{
+    ArchiveBase, ArchiveVerdict, Check, CheckMode, CheckOptions, VerifyOptions, VerifyReport, verify, verify_catalog,
+};
 use slotpress::{
-    Account, AccountVisitor, Address, ArchiveOptions, CancelToken, CheckMode, CheckOptions, Codec, DirSink,
-    EncodingOptions, Error, ErrorKind, LedgerPaths, NamedArchive, NoProgress, Progress, ProgressEvent,
-    RecompressOptions, RecompressSource, RestoreOptions, RestoreTarget, Snapshot, VerifyOptions, VerifyReport, archive,
-    recompress, restore, verify, verify_catalog, visit_accounts,
+    CancelToken, Error, ErrorKind, LedgerPaths, NamedArchive, NoProgress, Progress, ProgressEvent, Snapshot,
 };
 use slotpress_base::hint;
 
@@ -302,8 +306,8 @@ fn levels_are_measured() {
 #[cfg(feature = "net")]
 #[test]
 fn a_directory_is_bootstrapped_from() {
-    use slotpress::net::SourceArg;
-    use slotpress::{BootstrapOptions, Client, ClientOptions, FetchOptions, FindOptions, bootstrap, fetch, find};
+    use slotpress::bootstrap::{BootstrapOptions, bootstrap};
+    use slotpress::net::{Client, ClientOptions, FetchOptions, FindOptions, SourceArg, fetch, find};
     let from = temp_dir();
     for name in [FULL_26, INCREMENTAL_26_40] {
         std::fs::copy(fixture(name), from.path().join(name)).expect("copied");
@@ -324,7 +328,8 @@ fn a_directory_is_bootstrapped_from() {
 #[cfg(feature = "net")]
 #[test]
 fn an_archive_on_a_server() {
-    use slotpress::{CancelToken, Client, ClientOptions, archive_at_url};
+    use slotpress::CancelToken;
+    use slotpress::net::{Client, ClientOptions, archive_at_url};
 
     use crate::common::site::{Way, files_in, serve};
     let from = temp_dir();
@@ -375,8 +380,7 @@ fn a_directory_of_archives() {
 #[cfg(feature = "net")]
 #[test]
 fn a_client_inside_a_runtime() {
-    use slotpress::net::SourceArg;
-    use slotpress::{Client, ClientOptions, FetchOptions, FindOptions, archive_at_url, fetch, find};
+    use slotpress::net::{Client, ClientOptions, FetchOptions, FindOptions, SourceArg, archive_at_url, fetch, find};
     let dir = temp_dir();
     let sources = || [SourceArg::LocalDir(dir.path().to_path_buf())];
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().expect("a runtime");

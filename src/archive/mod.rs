@@ -3,19 +3,29 @@
 //!
 //! The archive's bytes depend only on the ledger, the settings and the version of slotpress, not on
 //! threads or timing.
+//! [`ArchiveOptions::base_slot`] makes it an incremental one, and [`preview_archive`] checks what can be
+//! checked without writing.
 
-pub mod cluster;
+pub(crate) mod cluster;
 mod documents;
-pub mod dry_run;
-pub mod encode;
-pub mod encoding;
-pub mod layout;
-pub mod ledger_source;
-pub mod lz4;
-pub mod reframe;
-pub mod sink;
-pub mod writer;
+pub(crate) mod dry_run;
+pub(crate) mod encode;
+pub(crate) mod encoding;
+pub(crate) mod layout;
+pub(crate) mod ledger_source;
+pub(crate) mod lz4;
+pub(crate) mod reframe;
+pub(crate) mod sink;
+pub(crate) mod writer;
 
+pub use self::dry_run::{ArchivePreview, preview_archive};
+pub use self::encode::{ArchiveFormat, Codec};
+pub use self::encoding::EncodingOptions;
+pub use self::layout::RecordLayout;
+pub use self::ledger_source::ledger_as_archive;
+#[cfg(feature = "stores")]
+pub use self::sink::StoreSink;
+pub use self::sink::{DirSink, Sink, StreamSink};
 use std::path::{Path, PathBuf};
 
 use derive_setters::Setters;
@@ -33,13 +43,11 @@ use slotpress_read::catalog::scan::scan;
 use slotpress_read::{Catalog, CheckOptions, NamedArchive, Plan, PlanOptions, ReadBackReport, read_back_archive};
 
 use crate::archive::documents::{judge, while_reading};
-use crate::archive::encode::{Codec, EncodedFrame, encode_linked_frames};
-use crate::archive::encoding::EncodingOptions;
+use crate::archive::encode::{EncodedFrame, encode_linked_frames};
 use crate::archive::layout::{FrameLink, Linker, content_buffer, warn_left_as_is};
-use crate::archive::sink::Sink;
 use crate::archive::writer::{ArchiveWriter, WrittenArchive};
 
-/// Settings for [`archive()`] and [`preview_archive`](crate::preview_archive).
+/// Settings for [`archive()`] and [`preview_archive`].
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct ArchiveOptions {
@@ -114,7 +122,7 @@ pub struct NewArchive {
     pub frames: u64,
     /// Storages whose records kept their order although the layout is clustered. A storage counts
     /// once for each frame that holds a part of it. See
-    /// [`RecordLayout::Clustered`](crate::RecordLayout::Clustered).
+    /// [`RecordLayout::Clustered`](RecordLayout::Clustered).
     pub unclustered_pieces: u64,
     /// Root of the archive: one hash that covers its length, the hashes of all frames, and the
     /// index. Only zstd archives have one.

@@ -63,7 +63,7 @@ pub struct FetchedArchive {
     /// Parsed file name of the archive.
     pub name: ArchiveName,
     /// Path of the file. Archives of local sources are outside the directory. `None` in the report
-    /// of a bootstrap, where [`RestoreReport`](crate::RestoreReport) names the files.
+    /// of a bootstrap, where [`RestoreReport`](crate::restore::RestoreReport) names the files.
     pub path: Option<PathBuf>,
     /// Report of the download; `None` if the file existed already.
     #[doc(hidden)]

@@ -5,17 +5,29 @@
 //! are in [`fetch`](mod@slotpress_net::fetch), the layout of a ledger is in
 //! [`restore`](mod@crate::restore). This module decides which archives are used, and what follows
 //! when one of them fails.
+//!
+//! ```no_run
+//! use slotpress::NoProgress;
+//! use slotpress::bootstrap::{BootstrapOptions, bootstrap};
+//! use slotpress::net::{Client, ClientOptions, SourceArg};
+//!
+//! let client = Client::new(&ClientOptions::default())?;
+//! let sources = ["https://mirror.example".parse::<SourceArg>()?];
+//! let report = bootstrap(&client, &BootstrapOptions::new(sources, "/mnt/ledger"), &NoProgress)?;
+//! println!("a ledger of slot {}", report.restore.slot);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
-pub mod archives;
-pub mod bases;
-pub mod choose;
+pub(crate) mod archives;
+pub(crate) mod bases;
+pub(crate) mod choose;
 mod downloads;
-pub mod genesis;
+pub(crate) mod genesis;
 mod look;
-pub mod next;
+pub(crate) mod next;
 mod run;
 mod supply;
-pub mod trust;
+pub(crate) mod trust;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -26,7 +38,8 @@ use choose::ChosenArchive;
 use derive_setters::Setters;
 use downloads::Downloads;
 use look::FetchContext;
-use next::{GivenUp, Left};
+pub use next::GivenUp;
+use next::Left;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use slotpress_base::{Elapsed, Error, KeptDir, Progress, Result, Space, Stopwatch, text};
@@ -35,7 +48,8 @@ use slotpress_net::fetch::partial::reserved_bytes;
 use slotpress_net::find::Expected;
 use slotpress_net::{Candidate, Client, FetchLimits, FindOptions, SourceArg, Url};
 use slotpress_read::CheckMode;
-use trust::{Trust, Vouchers};
+use trust::Trust;
+pub use trust::{NotVouching, Vouchers};
 
 use crate::restore::{ExistingState, MAINNET_RATIO, Preview, RestoreReport, RestoreTarget, Supply, restore_supplied};
 

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use slotpress::{ArchiveOptions, ArchivePreview, ArchiveReport, Error, ErrorKind, Result, archive, preview_archive};
+use slotpress::archive::{ArchiveOptions, ArchivePreview, ArchiveReport, archive, preview_archive};
+use slotpress::{Error, ErrorKind, Result};
 use slotpress_base::text::ShowPath;
 
 use super::arguments::{DirectoryArgs, say_read_back};

@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use clap::Args;
 use slotpress::catalog::Keep;
-use slotpress::check::ReadBackReport;
-use slotpress::{CheckMode, CheckOptions, ExistingState, Hash, IoHint, IoPolicy, LedgerPaths, Progress, Result};
+use slotpress::restore::ExistingState;
+use slotpress::types::{Hash, IoHint, IoPolicy};
+use slotpress::verify::{CheckMode, CheckOptions, ReadBackReport};
+use slotpress::{LedgerPaths, Progress, Result};
 use slotpress_base::{NICENESS_MAX, RATE_MIN, stand_back};
 use slotpress_read::STATE_MEMORY_BYTES_DEFAULT;
 

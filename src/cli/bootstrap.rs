@@ -4,12 +4,11 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use clap::Args;
-use slotpress::net::GivenUp;
+use slotpress::bootstrap::{BootstrapOptions, BootstrapPlan, BootstrapReport, GivenUp, bootstrap, plan_bootstrap};
 use slotpress::program::{Route, check_is_new};
-use slotpress::{
-    BootstrapOptions, BootstrapPlan, BootstrapReport, Hash, Progress, RestoreTarget, Result, Root, bootstrap,
-    plan_bootstrap,
-};
+use slotpress::restore::RestoreTarget;
+use slotpress::types::{Hash, Root};
+use slotpress::{Progress, Result};
 use slotpress_base::text::ShowPath;
 use slotpress_net::Fetched;
 

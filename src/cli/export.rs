@@ -3,10 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use slotpress::tables::{DataPart, Filter, Memcmp, RowOrder, Table, TableFormat};
-use slotpress::{
-    Address, Error, ExportInput, ExportOptions, ExportReport, ExportTo, Progress, Result, VerifyOptions, export,
+use slotpress::tables::{
+    DataPart, ExportInput, ExportOptions, ExportReport, ExportTo, Filter, Memcmp, RowOrder, Table, TableFormat, export,
 };
+use slotpress::types::Address;
+use slotpress::verify::VerifyOptions;
+use slotpress::{Error, Progress, Result};
 use slotpress_read::spill_dir;
 
 use super::arguments::{CheckArgs, WorkArgs};

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use slotpress::{FetchOptions, FetchReport, Result, Root, fetch};
+use slotpress::Result;
+use slotpress::net::{FetchOptions, FetchReport, fetch};
+use slotpress::types::Root;
 use slotpress_base::text::ShowPath;
 
 use super::arguments::rate;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
-use slotpress::net::Candidate;
-use slotpress::{Client, ClientOptions, FindReport, Result, find};
+use slotpress::Result;
+use slotpress::net::{Candidate, Client, ClientOptions, FindReport, find};
 use slotpress_net::OfferPlace;
 
 use super::json::Both;

@@ -2,8 +2,10 @@
 //! accounts.
 
 use clap::Args;
+use slotpress::Result;
 use slotpress::inspect::{ArchiveInspection, BankFields, inspect_archive, inspect_ledger};
-use slotpress::{Address, CheckOptions, Result, VerifyOptions};
+use slotpress::types::Address;
+use slotpress::verify::{CheckOptions, VerifyOptions};
 use slotpress_base::text::ShowPath;
 use slotpress_read::{check_pair, lines_of};
 

@@ -6,7 +6,9 @@ use std::path::Path;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
-use slotpress::{Address, ArchiveName, Error, Result, Snapshot, VerifyOptions};
+use slotpress::types::{Address, ArchiveName};
+use slotpress::verify::VerifyOptions;
+use slotpress::{Error, Result, Snapshot};
 use slotpress_base::text::{self, ShowPath};
 use slotpress_read::{AccountsSummary, FoundAccount, RecordTotals, find_account, inspect_accounts};
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
-use slotpress::{Arriving, Stage, Step};
+use slotpress::progress::{Arriving, Stage, Step};
 
 use super::lines::cut;
 use super::values;

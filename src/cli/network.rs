@@ -6,11 +6,9 @@ use std::sync::Arc;
 use clap::Args;
 use serde::Serialize;
 use slotpress::catalog::{Archive, Catalog, NodeChoice};
-use slotpress::net::{Cluster, FetchLimits, MaxAge, SourceArg};
-use slotpress::{
-    ArchiveName, CancelToken, Client, ClientOptions, Error, ErrorKind, FindOptions, LedgerPaths, NamedArchive, Result,
-    Root, Snapshot, Url,
-};
+use slotpress::net::{Client, ClientOptions, Cluster, FetchLimits, FindOptions, MaxAge, SourceArg, Url};
+use slotpress::types::{ArchiveName, Root};
+use slotpress::{CancelToken, Error, ErrorKind, LedgerPaths, NamedArchive, Result, Snapshot};
 use slotpress_base::text::{self, ShowPath};
 use slotpress_net::url_source::Transferred;
 use slotpress_net::{STREAMS_DEFAULT, STREAMS_MAX, StreamSource, UrlSource, is_url, parse_url, shown, url_of_host};

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::json;
+use slotpress::archive::{DirSink, EncodingOptions, Sink, StoreSink, StreamSink};
 use slotpress::stores::Store;
-use slotpress::{DirSink, EncodingOptions, Error, ErrorKind, Progress, Result, Sink, StoreSink, StreamSink};
+use slotpress::{Error, ErrorKind, Progress, Result};
 use slotpress_base::InterruptibleWriter;
 use slotpress_base::text::ShowPath;
 use slotpress_read::check_output_dir;

@@ -9,8 +9,10 @@ use serde::Serialize;
 use slotpress::catalog::Keep;
 use slotpress::program::decoding_side_bytes;
 use slotpress::publish::{PublishEvent, PublishOptions, Writer, publish};
+use slotpress::recompress::RecompressOptions;
 use slotpress::stores::Target;
-use slotpress::{CheckOptions, Error, RecompressOptions, Result};
+use slotpress::verify::CheckOptions;
+use slotpress::{Error, Result};
 use slotpress_format::FRAME_SIZE_BYTES_DEFAULT;
 use slotpress_read::STATE_MEMORY_BYTES_DEFAULT;
 

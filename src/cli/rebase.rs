@@ -4,7 +4,9 @@ use std::io;
 use std::path::PathBuf;
 
 use clap::Args;
-use slotpress::{ArchiveOptions, Error, RebaseInput, RebaseOptions, Result, ledger_as_archive, rebase};
+use slotpress::archive::{ArchiveOptions, ledger_as_archive};
+use slotpress::rebase::{RebaseInput, RebaseOptions, rebase};
+use slotpress::{Error, Result};
 use slotpress_base::text::ShowPath;
 
 use super::archive::WHAT;

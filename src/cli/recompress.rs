@@ -5,7 +5,8 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use slotpress::{Error, RecompressOptions, RecompressSource, Result, recompress};
+use slotpress::recompress::{RecompressOptions, RecompressSource, recompress};
+use slotpress::{Error, Result};
 use slotpress_base::IoContext;
 use slotpress_base::text::ShowPath;
 

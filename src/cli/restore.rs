@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::json;
-use slotpress::{Error, Progress, RestoreOptions, RestoreReport, RestoreTarget, Result, Root, restore};
+use slotpress::restore::{RestoreOptions, RestoreReport, RestoreTarget, restore};
+use slotpress::types::Root;
+use slotpress::{Error, Progress, Result};
 use slotpress_base::text::{self, ShowPath};
 
 use super::arguments::{CheckArgs, IoPolicyArgs, NewLedgerArgs, STATE, WorkArgs};

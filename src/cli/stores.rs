@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use clap::Args;
 use slotpress::catalog::{Archive, Catalog};
+use slotpress::net::Client;
 use slotpress::stores::{S3Options, Store, StoreOptions, Target};
-use slotpress::{ArchiveName, CancelToken, Client, Progress, Result};
+use slotpress::types::ArchiveName;
+use slotpress::{CancelToken, Progress, Result};
 use slotpress_base::IoPolicy;
 use slotpress_format::LISTING_PATH;
 use slotpress_net::{UrlSource, parse_url};

@@ -12,7 +12,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle as
 use parking_lot::Mutex;
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
-use slotpress::{Error, Progress, ProgressEvent, Result, Stage};
+use slotpress::progress::Stage;
+use slotpress::{Error, Progress, ProgressEvent, Result};
 use slotpress_base::text::{escaped_lines, json};
 
 use super::json::{Both, ErrorLine, StatusLine, Typed, WarningLine};

@@ -8,8 +8,10 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use slotpress::Error;
 use slotpress::program::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN, is_zstd_level};
-use slotpress::{Address, CheckOptions, Error};
+use slotpress::types::Address;
+use slotpress::verify::CheckOptions;
 use slotpress_base::IoContext;
 use slotpress_base::memory::available_bytes;
 pub use slotpress_base::quantity::{

@@ -5,8 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use clap::Args;
-use slotpress::check::{Check, CheckResult, Completeness, Failure, SnapshotClient};
-use slotpress::{CheckMode, Error, Result, Root, Snapshot, VerifyOptions, VerifyReport, verify};
+use slotpress::types::Root;
+use slotpress::verify::{
+    Check, CheckMode, CheckResult, Completeness, Failure, SnapshotClient, VerifyOptions, VerifyReport, verify,
+};
+use slotpress::{Error, Result, Snapshot};
 use slotpress_base::text::ShowPath;
 use slotpress_read::{lines_of, names_of};
 

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use serde_json::json;
 use slotpress::catalog::Catalog;
-use slotpress::check::{ArchiveVerdict, CatalogVerdict};
-use slotpress::{Error, Progress, Result, VerifyOptions, VerifyReport, verify_catalog};
+use slotpress::verify::{ArchiveVerdict, CatalogVerdict, VerifyOptions, VerifyReport, verify_catalog};
+use slotpress::{Error, Progress, Result};
 use slotpress_base::text::ShowPath;
 
 use super::network::{ArchiveInput, path_at};

@@ -6,7 +6,8 @@ mod speed;
 mod system;
 
 use serde::Serialize;
-use slotpress::{LedgerPaths, Progress, Result, Stage};
+use slotpress::progress::Stage;
+use slotpress::{LedgerPaths, Progress, Result};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]

@@ -10,8 +10,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
+use slotpress::archive::Codec;
 use slotpress::program::{FrameCompressor, ZSTD_LEVEL_DEFAULT};
-use slotpress::{Codec, Progress, Result};
+use slotpress::{Progress, Result};
 use slotpress_base::threads::available_threads;
 
 use super::Finding;

@@ -276,7 +276,7 @@ impl<'a> From<Snapshot<'a>> for ExportInput<'a> {
 /// has last. Both states are checked; an expected slot or hash is that of the new one.
 ///
 /// # Errors
-/// See [`visit_accounts`](crate::visit_accounts). Also fails if an incremental archive is given
+/// See [`visit_accounts`](crate::accounts::visit_accounts). Also fails if an incremental archive is given
 /// without its full one, if the output has tables of the slot, or another state than `since` last, or
 /// if the disk or store fails.
 pub fn export<'a>(

@@ -18,11 +18,12 @@
 //! log takes 36 bytes for each record of both states (76 GB for two states of mainnet). It is
 //! spilled to disk if it does not fit.
 
-pub mod changes;
+pub(crate) mod changes;
 mod output;
 mod plan;
 mod states;
 
+pub use changes::ChangeCounts;
 use derive_setters::Setters;
 pub use plan::rebase;
 use serde::Serialize;
@@ -31,7 +32,6 @@ use slotpress_read::{CheckOptions, NamedArchive};
 
 use crate::archive::NewArchive;
 use crate::archive::encoding::EncodingOptions;
-use crate::rebase::changes::ChangeCounts;
 
 /// Options for [`rebase`]. The default is zstd level 1, all cores, and 1 GiB for comparing states.
 #[derive(Clone, Debug, Default, Setters)]

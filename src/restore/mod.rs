@@ -4,35 +4,46 @@
 //! Each file is synced before it gets its final name. The mark of completeness, `fastboot_version`,
 //! is written last. A restore that fails or is killed leaves nothing that a validator would take
 //! for a ledger.
+//!
+//! ```no_run
+//! use slotpress::NoProgress;
+//! use slotpress::restore::{RestoreOptions, RestoreTarget, restore};
+//!
+//! let archive = "/mnt/snapshots/snapshot-350006937-….tar.zst";
+//! let options = RestoreOptions::new(archive, RestoreTarget::new("/mnt/new-ledger"));
+//! let report = restore(&options, &NoProgress)?;
+//! println!("slot {}, ready to boot from {}", report.slot, report.path.display());
+//! # Ok::<(), slotpress::Error>(())
+//! ```
 
-pub mod assign;
+pub(crate) mod assign;
 mod check;
-pub mod copies;
+pub(crate) mod copies;
 mod finish;
 mod input;
 mod journal;
-pub mod made_dirs;
+pub(crate) mod made_dirs;
 mod newer;
 mod options;
-pub mod place;
+pub(crate) mod place;
 mod superseded;
-mod target;
+pub(crate) mod target;
 mod unpack;
 
 use std::collections::HashMap;
 use std::io::{BufReader, Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 
-pub use input::is_standard_input;
+pub(crate) use input::is_standard_input;
 #[cfg(feature = "net")]
-pub use input::{Supplied, Supply, unread};
+pub(crate) use input::{Supplied, Supply, unread};
 pub use options::{ExistingState, RestoreOptions, RestoreReport, RestoreTarget};
 use slotpress_base::{Elapsed, Error, IoContext, Owner, Progress, Result, ShowPath, Space, Stage, Step, Stopwatch};
 use slotpress_format::{ArchiveName, FieldReader, StorageMapItem, parse_bank_file_and_end};
 use slotpress_read::{Assurance, Compression, RATIO_TYPICAL, SeenSlots, StateBuilder, is_rebased};
-pub use target::MAINNET_RATIO;
+pub(crate) use target::MAINNET_RATIO;
 #[cfg(feature = "net")]
-pub use target::{Preview, check_is_new};
+pub(crate) use target::Preview;
 
 use crate::restore::assign::{AssignedStorage, Assigner};
 use crate::restore::check::check_chain;
@@ -90,7 +101,7 @@ fn describe(feed: &Feed<'_>, options: &RestoreTarget) -> String {
 
 /// Restores archives that a [`Supply`] opens one after the other.
 #[cfg(feature = "net")]
-pub fn restore_supplied(
+pub(crate) fn restore_supplied(
     supply: &mut dyn Supply,
     options: &RestoreTarget,
     expect_roots: &[slotpress_format::Root],

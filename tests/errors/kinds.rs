@@ -8,10 +8,11 @@ use std::path::Path;
 use needs::needs;
 use rustix::fs::FlockOperation;
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
-use slotpress::{
-    ArchiveOptions, DirSink, ErrorKind, LedgerPaths, NamedArchive, NoProgress, RecompressOptions, RecompressSource,
-    RestoreOptions, RestoreTarget, Result, Snapshot, VerifyOptions, archive, recompress, restore, verify,
-};
+use slotpress::archive::{ArchiveOptions, DirSink, archive};
+use slotpress::recompress::{RecompressOptions, RecompressSource, recompress};
+use slotpress::restore::{RestoreOptions, RestoreTarget, restore};
+use slotpress::verify::{VerifyOptions, verify};
+use slotpress::{ErrorKind, LedgerPaths, NamedArchive, NoProgress, Result, Snapshot};
 
 use crate::common::{Disk, FULL_26, fixture, ledger, names, temp_dir};
 
@@ -81,7 +82,7 @@ fn in_use_by_another_restore() {
 #[cfg(feature = "net")]
 #[test]
 fn in_use_by_another_download() {
-    use slotpress::{Client, ClientOptions, FetchOptions, fetch};
+    use slotpress::net::{Client, ClientOptions, FetchOptions, fetch};
 
     use crate::common::site::{Way, files_in, serve};
     let (from, dir) = (temp_dir(), temp_dir());

@@ -3,9 +3,9 @@
 use std::fs;
 use std::sync::Arc;
 
-use slotpress::net::FetchLimits;
+use slotpress::net::{Client, ClientOptions, FetchLimits};
 use slotpress::stores::{Store, StoreOptions, Target};
-use slotpress::{Client, ClientOptions, Error, ErrorKind, NoProgress};
+use slotpress::{Error, ErrorKind, NoProgress};
 use slotpress_base::hint;
 use slotpress_net::{Download, NetError, NetErrorKind, PartialFile, Remote};
 use slotpress_stores::{Attributes, Condition};

@@ -8,7 +8,7 @@ use crate::common::*;
 
 /// Moves a directory away when a stage begins, and puts a link or nothing in its place.
 struct SwapAt<'a> {
-    stage: slotpress::Stage,
+    stage: slotpress::progress::Stage,
     path: &'a Path,
     aside: &'a Path,
     link_to: Option<&'a Path>,
@@ -28,7 +28,9 @@ impl slotpress::Progress for SwapAt<'_> {
 /// program says.
 #[test]
 fn output_directory_swapped_while_archiving() {
-    use slotpress::{ArchiveOptions, DirSink, RecompressOptions, RecompressSource, Stage, archive, recompress};
+    use slotpress::archive::{ArchiveOptions, DirSink, archive};
+    use slotpress::progress::Stage;
+    use slotpress::recompress::{RecompressOptions, RecompressSource, recompress};
     let (from, full) = small_archive();
     let (mut cases, mut failed) = (0, Vec::new());
     let stages = [Stage::Planning, Stage::Archiving, Stage::Recompressing, Stage::Verifying, Stage::Syncing];
@@ -40,7 +42,7 @@ fn output_directory_swapped_while_archiving() {
             let link_to = is_link.then_some(outside.as_path());
             let swap = SwapAt { stage: stage.clone(), path: &out, aside: &aside, link_to };
             let made = if is_archive {
-                let read_back = slotpress::CheckOptions::default();
+                let read_back = slotpress::verify::CheckOptions::default();
                 archive(
                     &ArchiveOptions::new(from.path().join("synth")).read_back(read_back),
                     &mut DirSink::open(&out).expect("opened"),

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use slotpress::{ArchiveOptions, Codec, DirSink, EncodingOptions, archive};
+use slotpress::archive::{ArchiveOptions, Codec, DirSink, EncodingOptions, archive};
 use slotpress_base::NoProgress;
 
 use crate::common::*;

@@ -274,10 +274,10 @@ fn a_server_that_stays_away_leaves_the_full_archive() {
     let (server, dir) = (away_at_the_end(archives(&[]), usize::MAX), temp_dir());
     let sources = [server.url("").parse::<slotpress::net::SourceArg>().expect("a URL")];
     let limits = slotpress::net::FetchLimits::default().give_up_after(Duration::from_millis(500));
-    let options = slotpress::BootstrapOptions::new(sources, dir.path().join("ledger")).limits(limits);
+    let options = slotpress::bootstrap::BootstrapOptions::new(sources, dir.path().join("ledger")).limits(limits);
     let warnings = Warnings::default();
-    let client = slotpress::Client::new(&slotpress::ClientOptions::default()).expect("a client");
-    let report = slotpress::bootstrap(&client, &options, &warnings).expect("a ledger");
+    let client = slotpress::net::Client::new(&slotpress::net::ClientOptions::default()).expect("a client");
+    let report = slotpress::bootstrap::bootstrap(&client, &options, &warnings).expect("a ledger");
     assert_eq!(report.restore.slot, 26);
     let warnings = warnings.0.into_inner().expect("no panic");
     assert!(warnings.iter().any(|line| line.contains("this is the state of snapshot-26-")), "{warnings:?}");

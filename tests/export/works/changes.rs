@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use slotpress::tables::{DataPart, RowOrder, Table};
-use slotpress::{
-    CheckOptions, ExportInput, ExportOptions, ExportTo, NamedArchive, NoProgress, Snapshot, VerifyOptions, export,
-};
+use slotpress::tables::{DataPart, ExportInput, ExportOptions, ExportTo, RowOrder, Table, export};
+use slotpress::verify::{CheckOptions, VerifyOptions};
+use slotpress::{NamedArchive, NoProgress, Snapshot};
 use tempfile::TempDir;
 
 use super::engines::{answer, python};

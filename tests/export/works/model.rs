@@ -1,8 +1,10 @@
 //! Random filters and options, against a naive model of the same accounts.
 
 use proptest::prelude::*;
-use slotpress::tables::{DataPart, Filter, Memcmp, Table, TableFormat};
-use slotpress::{Address, ExportOptions, ExportTo, NamedArchive, NoProgress, Snapshot, VerifyOptions, export};
+use slotpress::tables::{DataPart, ExportOptions, ExportTo, Filter, Memcmp, Table, TableFormat, export};
+use slotpress::types::Address;
+use slotpress::verify::VerifyOptions;
+use slotpress::{NamedArchive, NoProgress, Snapshot};
 
 use crate::common::records::{Plain, newest, records};
 use crate::export::pair;

@@ -9,10 +9,9 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::serialized_reader::ReadOptionsBuilder;
 use parquet::record::RowAccessor;
 use serde_json::Value;
-use slotpress::tables::{DataPart, RowOrder, Table};
-use slotpress::{
-    CheckOptions, ExportOptions, ExportTo, NamedArchive, NoProgress, Result, Snapshot, VerifyOptions, export,
-};
+use slotpress::tables::{DataPart, ExportOptions, ExportTo, RowOrder, Table, export};
+use slotpress::verify::{CheckOptions, VerifyOptions};
+use slotpress::{NamedArchive, NoProgress, Result, Snapshot};
 
 use super::tables::{ALL, Synthetic, synthetic, without_change};
 use crate::common::*;

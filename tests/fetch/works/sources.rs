@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use slotpress::net::SourceArg;
-use slotpress::{Client, ClientOptions, ErrorKind, FetchOptions, NoProgress, Progress, ProgressEvent, fetch};
+use slotpress::net::{Client, ClientOptions, FetchOptions, SourceArg, fetch};
+use slotpress::{ErrorKind, NoProgress, Progress, ProgressEvent};
 
 use crate::common::site::*;
 use crate::common::*;

@@ -8,10 +8,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use slotpress::{
-    ArchiveOptions, Codec, DirSink, EncodingOptions, Error, RecompressOptions, RecompressSource, RestoreOptions,
-    RestoreTarget, Result, archive, recompress, restore,
-};
+use slotpress::archive::{ArchiveOptions, Codec, DirSink, EncodingOptions, archive};
+use slotpress::recompress::{RecompressOptions, RecompressSource, recompress};
+use slotpress::restore::{RestoreOptions, RestoreTarget, restore};
+use slotpress::{Error, Result};
 use slotpress_base::threads::guarded;
 use slotpress_base::{Progress, ProgressEvent};
 use slotpress_read::{CheckMode, CheckOptions, NamedArchive, Snapshot, VerifyOptions, verify};

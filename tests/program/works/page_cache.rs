@@ -12,11 +12,10 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Advice, Mode, OFlags, fadvise};
+use slotpress::archive::{ArchiveOptions, Codec, DirSink, EncodingOptions, archive};
 use slotpress::program::ZSTD_LEVEL_DEFAULT;
-use slotpress::{
-    ArchiveOptions, Codec, DirSink, EncodingOptions, RecompressOptions, RecompressSource, RestoreOptions,
-    RestoreTarget, archive, recompress, restore,
-};
+use slotpress::recompress::{RecompressOptions, RecompressSource, recompress};
+use slotpress::restore::{RestoreOptions, RestoreTarget, restore};
 use slotpress_base::{IoHint, IoPolicy, NoProgress};
 use slotpress_synth::{SynthOptions, synth};
 use tempfile::TempDir;

@@ -219,11 +219,11 @@ fn the_steps_are_those_of_all() {
     let dir = temp_dir();
     let [old, new] = two_full_archives("agave-4.2.2", dir.path()).map(slotpress::NamedArchive::from_path);
     let (told, out) = (Told::default(), temp_dir());
-    let input = slotpress::RebaseInput { new: &new, incremental: None, onto: &old };
-    let made = slotpress::rebase(
+    let input = slotpress::rebase::RebaseInput { new: &new, incremental: None, onto: &old };
+    let made = slotpress::rebase::rebase(
         input,
-        &mut slotpress::DirSink::open(out.path()).expect("opened"),
-        &slotpress::RebaseOptions::default(),
+        &mut slotpress::archive::DirSink::open(out.path()).expect("opened"),
+        &slotpress::rebase::RebaseOptions::default(),
         &told,
     );
     made.expect("made");

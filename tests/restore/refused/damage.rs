@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use slotpress::{
-    DirSink, Error, ErrorKind, NamedArchive, RecompressOptions, RecompressSource, RestoreOptions, RestoreReport,
-    RestoreTarget, Snapshot, VerifyOptions, recompress, restore, verify,
-};
+use slotpress::archive::DirSink;
+use slotpress::recompress::{RecompressOptions, RecompressSource, recompress};
+use slotpress::restore::{RestoreOptions, RestoreReport, RestoreTarget, restore};
+use slotpress::verify::{VerifyOptions, verify};
+use slotpress::{Error, ErrorKind, NamedArchive, Snapshot};
 use slotpress_base::NoProgress;
 use slotpress_format::{Entry, EntryKind, Index, SeekTableItem, seek_table_frame};
 use tempfile::TempDir;

@@ -5,11 +5,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use slotpress::archive::{Codec, DirSink, EncodingOptions, RecordLayout};
 use slotpress::program::ZSTD_LEVEL_DEFAULT;
-use slotpress::{
-    Codec, DirSink, EncodingOptions, Error, ErrorKind, RecompressOptions, RecompressReport, RecompressSource,
-    RecordLayout, RestoreOptions, RestoreReport, RestoreTarget, recompress, restore,
-};
+use slotpress::recompress::{RecompressOptions, RecompressReport, RecompressSource, recompress};
+use slotpress::restore::{RestoreOptions, RestoreReport, RestoreTarget, restore};
+use slotpress::{Error, ErrorKind};
 use slotpress_base::NoProgress;
 use slotpress_format::{Hash, LedgerPaths};
 use slotpress_read::{CheckMode, CheckOptions, Completeness, NamedArchive, Snapshot, VerifyOptions, verify};

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
-use slotpress::{ArchiveOptions, Codec, DirSink, EncodingOptions, archive};
+use slotpress::archive::{ArchiveOptions, Codec, DirSink, EncodingOptions, archive};
 use slotpress_base::NoProgress;
 use slotpress_read::{LocalFile, NamedArchive, Snapshot, Tail};
 

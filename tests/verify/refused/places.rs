@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use slotpress::{ArchiveOptions, Codec, DirSink, EncodingOptions, archive};
+use slotpress::archive::{ArchiveOptions, Codec, DirSink, EncodingOptions, archive};
 use slotpress_base::NoProgress;
 use slotpress_format::{Address, parse_seek_table, seek_table_bytes, seek_table_frame};
 use slotpress_read::{Check, LocalFile, Rule, SnapshotClient, Tail, VerifyReport};

@@ -5,10 +5,10 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use slotpress::{
-    Account, AccountVisitor, CheckMode, CheckOptions, ErrorKind, RestoreOptions, RestoreTarget, Snapshot,
-    VerifyOptions, restore, visit_accounts,
-};
+use slotpress::accounts::{Account, AccountVisitor, visit_accounts};
+use slotpress::restore::{RestoreOptions, RestoreTarget, restore};
+use slotpress::verify::{CheckMode, CheckOptions, VerifyOptions};
+use slotpress::{ErrorKind, Snapshot};
 use slotpress_base::NoProgress;
 use slotpress_read::{Check, Failure, FailurePlace, NamedArchive, Rule, SnapshotClient, VerifyReport};
 

@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use slotpress::{CheckOptions, NamedArchive, NoProgress, Snapshot, VerifyOptions};
+use slotpress::verify::{CheckOptions, VerifyOptions};
+use slotpress::{NamedArchive, NoProgress, Snapshot};
 
 use crate::common::screen::*;
 use crate::common::*;

@@ -6,16 +6,17 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 
-use slotpress::{
-    DirSink, EncodingOptions, RecompressOptions, RecompressSource, RestoreOptions, RestoreTarget, recompress, restore,
-};
+use slotpress::archive::{DirSink, EncodingOptions};
+use slotpress::recompress::{RecompressOptions, RecompressSource, recompress};
+use slotpress::restore::{RestoreOptions, RestoreTarget, restore};
 use slotpress_base::{ErrorKind, NoProgress};
 use slotpress_format::LedgerPaths;
 use slotpress_read::{NamedArchive, Snapshot, VerifyReport};
 #[cfg(feature = "net")]
 use {
     crate::common::site::{Files, Way, serve},
-    slotpress::{BootstrapOptions, Client, ClientOptions, bootstrap},
+    slotpress::bootstrap::{BootstrapOptions, bootstrap},
+    slotpress::net::{Client, ClientOptions},
 };
 #[cfg(all(feature = "serve", feature = "stores"))]
 use {

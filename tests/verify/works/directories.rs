@@ -3,7 +3,8 @@
 use std::fs;
 
 use slotpress::catalog::Archive;
-use slotpress::{ErrorKind, NamedArchive, NoProgress, VerifyOptions, verify_catalog};
+use slotpress::verify::{VerifyOptions, verify_catalog};
+use slotpress::{ErrorKind, NamedArchive, NoProgress};
 
 use crate::common::listed::objects;
 use crate::common::served::two_archives;

@@ -12,8 +12,9 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 use std::{fs, thread};
 
-use slotpress::net::{FetchLimits, SourceArg};
-use slotpress::{Client, ClientOptions, FetchOptions, FindOptions, Progress, ProgressEvent, Root};
+use slotpress::net::{Client, ClientOptions, FetchLimits, FetchOptions, FindOptions, SourceArg};
+use slotpress::types::Root;
+use slotpress::{Progress, ProgressEvent};
 use slotpress_format::{Entry, EntryKind};
 
 use super::server::{Request, Server, Then, answer, file, head, redirect, stall};
@@ -48,7 +49,7 @@ fn archives(make: &dyn Fn(&[u8]) -> Vec<u8>) -> Archives {
     // If `fetch` finds a file in the directory, it accepts it or not, and shows the root.
     let sources = [SourceArg::LocalFile(path)];
     let client = Client::new(&ClientOptions::default()).expect("a client");
-    let report = slotpress::fetch(&client, &FetchOptions::new(sources, dir.path()), &Stop::never());
+    let report = slotpress::net::fetch(&client, &FetchOptions::new(sources, dir.path()), &Stop::never());
     let root = report.expect("accepted").archives[0].root;
     Archives { right, other, root }
 }
@@ -458,7 +459,7 @@ pub fn play(bytes: &[u8]) -> usize {
         let before = fs::read(&path).ok();
         let stop =
             script.stopped_after.filter(|_| run == 0).map_or_else(Stop::never, |after| Stop(AtomicI64::new(after)));
-        let fetched = slotpress::fetch(&client, &options, &stop);
+        let fetched = slotpress::net::fetch(&client, &options, &stop);
         let found = fs::read(&path).ok();
         let runs = |one: &[u8]| {
             let is_same = |from: &[u8]| one.iter().zip(from).take_while(|(one, other)| one == other).count();
