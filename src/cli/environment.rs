@@ -70,19 +70,6 @@ mod tests {
     use super::*;
     use crate::cli::command;
 
-    /// The table in docs/operating.md lists exactly the variables of flags.
-    #[test]
-    fn variables_are_documented() {
-        let command = command();
-        let mut known = BTreeSet::from([OsStr::new(ACCOUNTS)]);
-        add_known(&command, &mut known);
-        let known: BTreeSet<&str> = known.iter().filter_map(|name| name.to_str()).collect();
-        let words =
-            include_str!("../../docs/operating.md").split(|char: char| !char.is_ascii_uppercase() && char != '_');
-        let documented: BTreeSet<&str> = words.filter(|word| word.starts_with(PREFIX)).collect();
-        assert_eq!(documented, known);
-    }
-
     #[test]
     fn others_are_unknown() {
         let set = ["SLOTPRESS_THREADS", "SLOTPRESS_LEVEL", "SLOTPRESS_COMMIT", "SLOTPRESS", "PATH"].map(OsString::from);

@@ -289,7 +289,7 @@ pub fn export<'a>(
     let ExportInput { snapshot: input, since } = input.into();
     options.check(matches!(to, ExportTo::Stream(_)))?;
     if options.changes != since.is_some() {
-        return Err(Error::usage("changes, and no others, are exported since an older state"));
+        return Err(Error::usage("an export since an older state has changes only"));
     }
     let is_half = |input: &Snapshot<'_>| match input {
         Snapshot::Archives { full, incremental: None } => {

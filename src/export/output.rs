@@ -74,7 +74,7 @@ pub(super) fn manifest_slot(name: &str) -> Option<u64> {
 
 fn exists(shown: &str) -> Error {
     Error::exists(Path::new(shown))
-        .with_hint("an export replaces nothing: remove what is there, or choose another output")
+        .with_hint("an export never replaces files: remove what is there, or choose another output")
 }
 
 fn name_of(file: &ExportedFile) -> &str {
@@ -208,8 +208,8 @@ impl ExportOutput {
 
     fn taken_over(&self, slot: u64) -> Error {
         let name = self.store.shown(&journal_name(slot));
-        Error::failed(format!("{name} is not of this run any more: another export of this slot goes there"))
-            .with_hint("let one end before the next one begins, or give each its own place")
+        Error::failed(format!("{name} no longer belongs to this run: another run exports this slot to the same place"))
+            .with_hint("let one run end before the next begins, or give each its own place")
     }
 
     /// Removes a table of a slot: its manifest, then files of these names.
@@ -253,8 +253,7 @@ impl PublishingRun<'_> {
         }
         if is_left {
             let shown = place.store.shown("");
-            progress
-                .warn(&format!("{shown}: removed what an export of slot {slot} left that ended before its manifest"));
+            progress.warn(&format!("{shown}: removed the files of an unfinished export of slot {slot}"));
         }
         progress.stage(Stage::Sending, Some(tables.iter().map(|fields| fields.bytes).sum()));
         for fields in *tables {

@@ -95,7 +95,7 @@ impl StateVisitor for Subset<'_> {
         if self.begun.get_or_init(|| manifest.clone()).hash == manifest.hash {
             Ok(())
         } else {
-            Err(Error::failed("the second read found another state").with_hint("run it again"))
+            Err(Error::failed("the second reading found another state").with_hint("run it again"))
         }
     }
 
@@ -132,7 +132,7 @@ impl StateWorker for SubsetWorker<'_, '_> {
         });
         if files.len() > FILES_MAX {
             Err(Error::failed(format!("more than {FILES_MAX} accounts for a test validator"))
-                .with_hint("name fewer by the filters"))
+                .with_hint("use filters that select fewer accounts"))
         } else {
             Ok(())
         }

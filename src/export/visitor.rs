@@ -26,7 +26,7 @@ use super::{ExportOptions, RowOrder, SCHEMA_VERSION};
 const STANDARD_OUTPUT: &str = "standard output";
 
 pub(super) fn no_bank() -> Error {
-    Error::damaged("the bank file cannot be read: it is not known of which slot the state is")
+    Error::damaged("the bank file cannot be read, so the slot of the state is unknown")
 }
 
 /// Facts that are known before the first account is exported.

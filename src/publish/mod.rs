@@ -148,11 +148,12 @@ impl PublishOptions {
         if onto > kept {
             // Archives that are pruned would be made again.
             let message = format!("{onto} rebased archives are to be made of a full one, but only {kept} stay");
-            return Err(Error::usage(message).with_hint("keep as many as are made"));
+            return Err(Error::usage(message).with_hint("keep at least as many rebased archives as are made"));
         }
         if onto > 0 && !self.targets.iter().any(|target| matches!(target, Target::Dir(_))) {
             let message = "nothing can be rebased: both full archives are read twice, and no target is a directory";
-            return Err(Error::usage(message).with_hint("add a directory as a target: what is made there goes to all"));
+            return Err(Error::usage(message)
+                .with_hint("add a directory as a target: rebased archives are made there, and go to all targets"));
         }
         Ok(())
     }

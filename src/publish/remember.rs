@@ -106,7 +106,7 @@ impl PublishJournal {
             dir.open_file(NAME)?.take(BYTES_MAX).read_to_end(&mut text).or_path("read", &path)?;
             entries = serde_json::from_slice(&text).map_err(|error| {
                 Error::damaged(format!("{} is not a journal of slotpress: {error}", path.shown()))
-                    .with_hint("remove it: what is published already is known from the targets, nothing is lost")
+                    .with_hint("remove it: nothing is lost, because the targets say what is published")
             })?;
         }
         Ok(Self { dir, entries: Mutex::new(entries) })

@@ -176,7 +176,7 @@ impl IndexedStore {
         };
         let listed = parse_list(&small.bytes).ok_or_else(|| {
             Error::failed(format!("{} is not an index of archives", self.index.shown(INDEX)))
-                .with_hint("give a target of its own: another program wrote what is there")
+                .with_hint("choose another target: another program wrote the files there")
         })?;
         Ok(TargetIndex { catalog: Catalog::of_listing(listed, ""), condition: unchanged(small.e_tag) })
     }

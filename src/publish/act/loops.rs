@@ -90,7 +90,7 @@ fn rebase_from(target: &Target, name: &ArchiveName, run: &PublishRun<'_>, cancel
     }
     let progress = &cancel.with(run.progress);
     let options = run.options;
-    let gone = || Error::failed(format!("its full archives are not in {target} any more"));
+    let gone = || Error::failed(format!("{target} no longer has its full archives"));
     let store = Store::open(target, &options.stores, &run.client)?;
     let index = IndexedStore::of(&store, false)?.ok_or_else(gone)?.read(progress)?;
     let open = |is_it: &dyn Fn(&StateKey) -> bool| {

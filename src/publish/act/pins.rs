@@ -102,7 +102,7 @@ impl PinDir {
                 path.shown()
             );
             return Err(Error::usage(message)
-                .with_hint("where only Agave writes archives: --writer agave, which pins by hard links"));
+                .with_hint("if only Agave writes archives here, use --writer agave, which pins by hard links"));
         }
         Ok(Self { top, pinned, ready, quarantine })
     }

@@ -179,7 +179,7 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
         match self.send(ready) {
             Err(error) if error.kind() == ErrorKind::Exists && self.is_there(ready)? => Ok(()),
             Err(error) if error.kind() == ErrorKind::Exists => {
-                Err(error.with_hint("it is not what would be published: names never change, so move it away"))
+                Err(error.with_hint("move it away: it differs from what would be published under this name"))
             }
             sent => sent,
         }

@@ -293,8 +293,12 @@ impl<'a> Board<'a> {
         let is_lacked = |name: &ArchiveName| self.targets.iter().any(|it| it.is_known && is_newer(name.slot, it));
         match refused.map(|(name, _)| name).filter(is_lacked).max_by_key(|name| name.slot) {
             None => Ok(()),
-            Some(name) => Err(Error::damaged(format!("{name} is damaged, and no archive as new as it is published"))
-                .with_hint("it is refused until its file changes; the next archive of the validator takes its place")),
+            Some(name) => {
+                Err(Error::damaged(format!("{name} is damaged, and no archive of its slot or newer is published"))
+                    .with_hint(
+                        "it is refused until its file changes; the next archive of the validator takes its place",
+                    ))
+            }
         }
     }
 

@@ -81,7 +81,7 @@ impl<'a> Hooks<'a> {
             }
             Err(error) => {
                 kill(&mut child);
-                failed(format!("cannot be waited for: {error}"))
+                failed(format!("cannot wait for it: {error}"))
             }
         }
     }
@@ -96,7 +96,7 @@ impl<'a> Hooks<'a> {
         }
         if !self.is_idle() {
             let left_out = self.waiting.len() + usize::from(self.running.is_some());
-            failures.push(Error::failed(format!("the run ended before {left_out} of the hooks had ended")));
+            failures.push(Error::failed(format!("the run ended before {left_out} of the hooks had finished")));
         }
         failures
     }

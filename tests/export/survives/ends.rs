@@ -38,7 +38,7 @@ fn next_run(out: &Path, whole: &[String], at: &str) {
     let said = String::from_utf8_lossy(&again.stderr);
     assert_eq!(again.status.code(), Some(0), "{at}: {left:?}: {said}");
     assert_eq!(files(out), whole, "{at}");
-    let is_told = said.contains("removed what an export of slot 40 left that ended before its manifest");
+    let is_told = said.contains("removed the files of an unfinished export of slot 40");
     assert_eq!(is_told, !left.is_empty(), "{at}: {left:?}: {said}");
 }
 

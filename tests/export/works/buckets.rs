@@ -125,7 +125,7 @@ fn killed_at_each_request() {
             let said = run(&gateway, &arguments);
             let was_begun = is_told && (done == Done::Yes || !of[1].starts_with("_unfinished"));
             assert_eq!(said.code, Some(if is_complete { 5 } else { 0 }), "{at}: {said:?}");
-            let words = "removed what an export of slot 40 left that ended before its manifest";
+            let words = "removed the files of an unfinished export of slot 40";
             assert_eq!(said.stderr.contains(words), was_begun && !is_complete, "{at}: {said:?}");
             assert_eq!(tables(&bucket), ["accounts", "token_accounts"], "{at}");
         }

@@ -34,7 +34,10 @@ fn what_is_damaged_is_kept_aside_and_told() {
     for _ in 0..2 {
         let again = stage.once(&flags);
         let stderr = String::from_utf8_lossy(&again.stderr);
-        assert!(again.status.code() == Some(3) && stderr.contains("no archive as new as it is published"), "{stderr}");
+        assert!(
+            again.status.code() == Some(3) && stderr.contains("no archive of its slot or newer is published"),
+            "{stderr}"
+        );
         assert_eq!(of_type(&lines(&again), "publish_refused").len(), 0);
         drop(fs::remove_file(stage.snapshots().join(FULL_26)));
     }

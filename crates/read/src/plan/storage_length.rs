@@ -105,7 +105,7 @@ pub fn storage_length(
         return Err(Error::damaged(format!(
             "it is too short: {cut_file_bytes} bytes without its obsolete records, where the bank file says {map_bytes}"
         ))
-        .with_hint("the file was cut or replaced; archive from a ledger that a validator left by a graceful exit"));
+        .with_hint("the file was cut or replaced: archive a ledger that a validator left by a graceful exit"));
     }
     if align8(map_bytes) >= cut_file_bytes {
         return Ok(length(map_bytes, false));

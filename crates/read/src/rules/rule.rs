@@ -265,7 +265,7 @@ rules! {
     CachedSlotsGap, State, Broken, ALL, SOURCE, SEEN, "the status cache lacks older slots that the SlotHistory sysvar knows";
     // The status cache holds more than one slot, if the bank file holds no stakes: Firedancer wrote
     // only the newest slot before September 2026.
-    FewCachedSlots, Bank, Broken, ALL, OTHER_MAKER, PAGE_FIREDANCER, "the status cache holds one slot alone, which is enough only for Firedancer of before September 2026";
+    FewCachedSlots, Bank, Broken, ALL, OTHER_MAKER, PAGE_FIREDANCER, "the status cache holds only one slot, which is enough only for Firedancer from before September 2026";
     RecordCutOff, Records, Broken, FIREDANCER_AND_SIG, SOURCE, PAGE_RECORDS, "a storage ends inside a record";
     StorageTail, Records, Broken, SIG, LOOK, PAGE_FIREDANCER, "fewer bytes than a record takes follow the last record of a storage";
     StoragePadded, Records, Broken, FIREDANCER_AND_SIG, SOURCE, PAGE_RECORDS, "zero bytes follow the last record, which Firedancer takes for an account";
