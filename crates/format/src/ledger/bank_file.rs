@@ -5,7 +5,6 @@
 //! The storage map, which is large and needed elsewhere, goes to a callback. The crate
 //! `slotpress-synth` writes bank files.
 
-use std::collections::BTreeSet;
 use std::io::BufRead;
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -18,7 +17,7 @@ use crate::ledger::blockhash_queue::BlockhashQueue;
 use crate::ledger::demands::firedancer;
 use crate::ledger::lattice::LATTICE_HASH_BYTES;
 use crate::ledger::leaders::leader;
-use crate::ledger::stakes::{Keep, StakesSummary, Voters, read_stakes, skip_nodes_and_voters};
+use crate::ledger::stakes::{Keep, Voters, read_stakes, skip_nodes_and_voters};
 use crate::{Address, BankHashParts, Breach, Demand, FieldReader, Hash, LatticeHash, Stakes, hard_forks_between};
 
 /// Fields of a bank file that slotpress or an operator needs.
@@ -293,10 +292,7 @@ fn read_bank_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile, kee
         let count = r.skip_items(name, item_bytes)?;
         r.limit((name, firedancer::ITEMS_MAX), count);
     }
-    let unused_epochs = r.skip_items("the unused epoch stakes", 8)?;
-    if unused_epochs > 0 {
-        r.breach(Demand::UnusedEpochStakes, "none", unused_epochs);
-    }
+    r.skip_items("the unused epoch stakes", 8)?;
     r.flag("is_delta")?;
     Ok(())
 }
@@ -312,18 +308,12 @@ fn read_middle<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Resul
     r.skip(16)?; // collector fees, fee calculator: always 0
     r.skip(4 * 8 + 1)?; // fee rate governor
     r.skip(8)?; // collected rent
-    r.skip(8 + 8 + 8)?; // rent collector: epoch, its schedule
-    let flag = r.u8()?;
-    if flag > 1 {
-        r.breach(Demand::RentCollectorFlag, "0 or 1", flag);
-    }
-    r.skip(8 + 8 + 8 + 8 + 8 + 1)?;
+    r.skip(8 + 8 + 8 + 1 + 8 + 8 + 8 + 8 + 8 + 1)?; // rent collector, with its epoch schedule: unused
     bank.slots_per_epoch = r.u64()?;
     bank.leader_schedule_slot_offset = r.u64()?;
     bank.is_warmup = r.flag("the warm-up")?;
     bank.first_normal_epoch = r.u64()?;
     bank.first_normal_slot = r.u64()?;
-    judge_epoch_schedule(r, bank);
     r.skip(6 * 8) // inflation
 }
 
@@ -381,17 +371,11 @@ fn read_extra_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) ->
     r.limit(firedancer::EPOCHS, bank.epoch_stakes_count);
     let wanted = epoch..=bank.leader_schedule_epoch();
     let mut voters = Voters::default();
-    let mut found = BTreeSet::new();
     for _ in 0..bank.epoch_stakes_count {
-        let (found_epoch, stakes) = read_epoch_stakes(r, &wanted, &mut voters)?;
-        if wanted.contains(&found_epoch) && found.len() < EPOCHS_MAX {
-            found.insert(found_epoch);
-        }
-        if let Some(invalid) = stakes.invalid_vote_account {
+        if let Some(invalid) = read_epoch_stakes(r, &wanted, &mut voters)? {
             bank.invalid_vote_account.get_or_insert(invalid);
         }
     }
-    judge_epochs(r, &wanted, &found);
     if bank.slot > 0 && slot_index < SLOTS_PER_EPOCH_MAX && !voters.has_more {
         bank.scheduled_leader = leader(epoch, slot_index, voters.by_address())
             .map_or(ScheduledLeader::NoStake, |leader| ScheduledLeader::Node(Hash(leader.node)));
@@ -421,76 +405,24 @@ const WARMUP_SLOTS: u64 = 32;
 /// Limit on the slots of an epoch for which leaders are computed. Clusters have 432,000.
 const SLOTS_PER_EPOCH_MAX: u64 = 16 * 1024 * 1024;
 
-/// Computes the first epoch and slot of full length (`EpochSchedule::custom` in the
-/// `solana-epoch-schedule` crate). Returns `None` for an impossible schedule.
-fn first_normal(slots_per_epoch: u64, is_warmup: bool) -> Option<(u64, u64)> {
-    if slots_per_epoch < WARMUP_SLOTS {
-        return None;
-    }
-    if !is_warmup {
-        return Some((0, 0));
-    }
-    let slots = slots_per_epoch.checked_next_power_of_two()?;
-    let epoch = slots.trailing_zeros().saturating_sub(WARMUP_SLOTS.trailing_zeros());
-    Some((u64::from(epoch), slots.saturating_sub(WARMUP_SLOTS)))
-}
-
-fn judge_epoch_schedule<R: BufRead>(r: &mut FieldReader<R>, bank: &BankFile) {
-    let found = (bank.first_normal_epoch, bank.first_normal_slot);
-    match first_normal(bank.slots_per_epoch, bank.is_warmup) {
-        Some(expected) if expected == found => {}
-        Some((epoch, slot)) => {
-            let found = format_args!("epoch {}, slot {}", found.0, found.1);
-            r.breach(Demand::EpochSchedule, format_args!("full epochs from epoch {epoch}, slot {slot} on"), found);
-        }
-        None => {
-            let expected = format_args!("{WARMUP_SLOTS} slots in an epoch or more");
-            r.breach(Demand::EpochSchedule, expected, bank.slots_per_epoch);
-        }
-    }
-}
-
-/// Limit on the epochs that the epoch stakes are checked for. Clusters have two.
-const EPOCHS_MAX: usize = 1024;
-
-/// Reports an epoch that the epoch stakes lack.
-fn judge_epochs<R: BufRead>(r: &mut FieldReader<R>, wanted: &RangeInclusive<u64>, found: &BTreeSet<u64>) {
-    let (first, last) = (*wanted.start(), *wanted.end());
-    let there = wanted.clone().zip(found).take_while(|(wanted, found)| wanted == *found).count();
-    let missing = first.saturating_add(there as u64);
-    if missing <= last {
-        r.breach(
-            Demand::EpochStakesEpochs,
-            format_args!("epochs {first} to {last}"),
-            format_args!("no epoch {missing}"),
-        );
-    }
-    let before = first.saturating_sub(1);
-    r.limit(firedancer::KNOWN_EPOCHS, last.saturating_sub(before).saturating_add(1));
-}
-
-/// Parses the stakes of an epoch and returns the epoch. `voters` receives the voters of the first
-/// wanted epoch, the bank's.
+/// Parses the stakes of an epoch and returns a vote account in them that Agave cannot parse. `voters`
+/// receives the voters of the first wanted epoch, the bank's.
 fn read_epoch_stakes<R: BufRead>(
     r: &mut FieldReader<R>,
     wanted: &RangeInclusive<u64>,
     voters: &mut Voters,
-) -> Result<(u64, StakesSummary)> {
+) -> Result<Option<Address>> {
     let epoch = r.u64()?;
     match r.u32()? {
         0 => {}
         other => return Err(r.damaged(format!("epoch stakes of the unknown kind {other}"))),
     }
-    if epoch > *wanted.end() {
-        r.breach(Demand::EpochStakesEpochs, format_args!("epochs up to {}", wanted.end()), epoch);
-    }
-    let keep = match epoch == *wanted.start() {
-        true => {
-            // If an epoch occurs twice, the later one counts.
-            *voters = Voters::default();
-            Keep::Voters(voters)
-        }
-        false => Keep::Nothing,
+    let keep = if epoch == *wanted.start() {
+        // If an epoch occurs twice, the later one counts.
+        *voters = Voters::default();
+        Keep::Voters(voters)
+    } else {
+        Keep::Nothing
     };
     let stakes = read_stakes(r, "the epoch stakes", true, keep)?;
     let count = stakes.vote_account_count;
@@ -504,7 +436,7 @@ fn read_epoch_stakes<R: BufRead>(
         r.breach_of(Some(account), Demand::NoStake, format_args!("stake in epoch {epoch}"), 0);
     }
     skip_nodes_and_voters(r)?;
-    Ok((epoch, stakes))
+    Ok(stakes.invalid_vote_account)
 }
 
 #[cfg(test)]

@@ -5,14 +5,6 @@ use crate::Address;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Demand {
-    /// The unused epoch stakes of the bank are empty.
-    UnusedEpochStakes,
-    /// The flag in the unused rent collector is 0 or 1.
-    RentCollectorFlag,
-    /// First epoch and slot of full length follow from the rest of the epoch schedule.
-    EpochSchedule,
-    /// The epoch stakes cover exactly the epochs with known leaders.
-    EpochStakesEpochs,
     /// Every vote account in the stakes of the next epoch has stake.
     NoStake,
     /// An epoch's stakes have no more vote accounts than Firedancer allows.
@@ -53,8 +45,6 @@ pub mod firedancer {
     /// Storages of one slot, and nodes of an epoch.
     pub const SMALL_ITEMS_MAX: u64 = 1 << 16;
     pub const EPOCHS: Limit<'_> = ("epochs in the epoch stakes", 6);
-    /// Epochs from the one before the bank's to the last one whose leaders are known.
-    pub const KNOWN_EPOCHS: Limit<'_> = ("epochs whose leaders are known", 3);
     /// Largest offset at which transaction hashes are cut.
     pub const TRANSACTION_OFFSET: Limit<'_> = ("the offset in transaction hashes", 11);
     /// Blockhashes in the status cache, over all slots.

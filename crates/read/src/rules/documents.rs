@@ -171,10 +171,6 @@ pub fn for_firedancer_only(bank: &BankFile) -> Option<Rule> {
 
 fn rule_of(demand: Demand) -> Rule {
     match demand {
-        Demand::UnusedEpochStakes => Rule::UnusedEpochStakes,
-        Demand::RentCollectorFlag => Rule::RentCollector,
-        Demand::EpochSchedule => Rule::EpochSchedule,
-        Demand::EpochStakesEpochs => Rule::EpochStakes,
         Demand::NoStake => Rule::NoStake,
         Demand::VoteAccountLimit => Rule::VoteAccountLimit,
         Demand::FiredancerLimit => Rule::FiredancerLimit,

@@ -243,12 +243,6 @@ rules! {
     BankFile, Bank, Broken, ALL, SOURCE, SEEN, "the bank file is invalid";
     BankFileEnd, Bank, Broken, FIREDANCER, SOURCE, PAGE_BANK_FILE, "the bank file does not end where it should";
     BankField, Bank, Broken, NOBODY, LOOK, PAGE_BANK_FILE, "the bank file contradicts itself";
-    EpochSchedule, Bank, Broken, ALL, SOURCE, SEEN_BY_BOTH, "the epoch schedule contradicts itself";
-    UnusedEpochStakes, Bank, Broken, ALL, SOURCE, SEEN_BY_BOTH, "the unused epoch stakes are not empty";
-    // The epoch stakes cover all epochs from the bank's to the last whose leaders are known, and
-    // none after it.
-    EpochStakes, Bank, Broken, ALL, SOURCE, SEEN_BY_BOTH, "the epoch stakes lack an epoch, or hold a later one";
-    RentCollector, Bank, Broken, AGAVE, SOURCE, SEEN, "the flag in the unused rent collector is neither 0 nor 1";
     NoStake, Bank, OfVersion, FIREDANCER, VERSION, PAGE_FIELDS, "a vote account without stake is in the newest epoch stakes, as Agave writes them without admission tickets";
     VoteAccountLimit, Bank, OfVersion, FIREDANCER, VERSION, PAGE_FIELDS, "the epoch stakes hold more vote accounts than Firedancer takes, as Agave writes them without admission tickets";
     FiredancerLimit, Bank, Broken, FIREDANCER, SOURCE, PAGE_FIELDS, "a number in bank file or status cache is beyond what Firedancer takes";
