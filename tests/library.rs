@@ -34,7 +34,7 @@ fn a_ledger_goes_round() {
         ArchiveOptions::new(ledger.path()).encoding(EncodingOptions::default().codec(Codec::zstd(3)).threads(2));
     let report = archive(&options, &mut DirSink::open(out.path()).expect("opened"), &NoProgress).expect("archived");
     let path = report.archive.path.clone().expect("a path");
-    assert_eq!(report.path_in(out.path()), path);
+    assert_eq!(report.archive.name.path_in(out.path()), path);
     let again =
         archive(&options, &mut DirSink::open(out.path()).expect("opened"), &NoProgress).expect_err("it is there");
     assert_eq!((again.kind(), again.existing_path()), (ErrorKind::Exists, Some(path.as_path())));

@@ -71,8 +71,8 @@ impl Clusterer {
                 before.copy_from_slice(&bytes[..before.len()]);
                 after.copy_from_slice(rest);
                 match record_bytes(&header) {
-                    Record::Bytes(length) if at.saturating_add(length) <= storage_bytes => align8(at + length),
-                    Record::End => return (Position::Over, true),
+                    Some(0) => return (Position::Over, true),
+                    Some(length) if at.saturating_add(length) <= storage_bytes => align8(at + length),
                     _ => return (Position::Over, false),
                 }
             }
@@ -94,8 +94,8 @@ impl Clusterer {
                 return (Position::Header(at, piece[start..].to_vec()), true);
             };
             let length = match record_bytes(header) {
-                Record::Bytes(length) if at + length <= storage_bytes => length,
-                Record::End => return (Position::Over, true),
+                Some(0) => return (Position::Over, true),
+                Some(length) if at + length <= storage_bytes => length,
                 _ => return self.give_up(),
             };
             let next = align8(at + length);
@@ -197,15 +197,15 @@ pub fn find_position(piece: &[u8], offset: u64, storage_bytes: u64) -> Position 
     for place in (0..follow.len()).rev() {
         let at = first + place as u64 * slotpress_format::RECORD_ALIGNMENT;
         follow[place] = match piece[(at - offset) as usize..].first_chunk().map(record_bytes) {
-            Some(Record::Bytes(length)) if at + length <= storage_bytes => {
+            // A record may begin here: an end mark, or a header that the end of the piece cuts.
+            Some(Some(0)) | None => 1,
+            Some(Some(length)) if at + length <= storage_bytes => {
                 let next = ((align8(at + length) - first) / slotpress_format::RECORD_ALIGNMENT) as usize;
                 match follow.get(next).copied().unwrap_or(1) {
                     0 => 0,
                     after => after + 1,
                 }
             }
-            // A record may begin here: an end mark, or a header that the end of the piece cuts.
-            Some(Record::End) | None => 1,
             Some(_) => 0,
         };
         if follow[place] > most {
@@ -215,19 +215,15 @@ pub fn find_position(piece: &[u8], offset: u64, storage_bytes: u64) -> Position 
     found
 }
 
-enum Record {
-    Bytes(u64),
-    End,
-    Other,
-}
-
-fn record_bytes(header: &[u8; RECORD_HEADER_BYTES]) -> Record {
+/// Length of the record that begins with this header, without padding; 0 for the end mark; `None` if
+/// the header is not valid.
+fn record_bytes(header: &[u8; RECORD_HEADER_BYTES]) -> Option<u64> {
     match RecordStart::of(header) {
-        RecordStart::End => Record::End,
+        RecordStart::End => Some(0),
         RecordStart::Record { data_bytes } if header[field::EXECUTABLE] <= 1 => {
-            Record::Bytes((RECORD_HEADER_BYTES + data_bytes) as u64)
+            Some((RECORD_HEADER_BYTES + data_bytes) as u64)
         }
-        _ => Record::Other,
+        _ => None,
     }
 }
 

@@ -110,11 +110,12 @@ pub fn is_zstd_level(level: i32) -> bool {
 }
 
 /// Compresses one frame after another, and reuses its memory.
-pub struct FrameCompressor(Encoder);
-
-enum Encoder {
+pub enum FrameCompressor {
+    /// Makes one zstd frame of a frame.
     Zstd(CCtx<'static>),
+    /// Makes blocks of one lz4 frame.
     Lz4,
+    /// Copies.
     Plain,
 }
 
@@ -126,8 +127,8 @@ impl FrameCompressor {
     pub fn new(codec: &Codec) -> Result<Self> {
         let level = match codec.format {
             ArchiveFormat::Zstd { level } => level,
-            ArchiveFormat::Lz4 => return Ok(Self(Encoder::Lz4)),
-            ArchiveFormat::None => return Ok(Self(Encoder::Plain)),
+            ArchiveFormat::Lz4 => return Ok(Self::Lz4),
+            ArchiveFormat::None => return Ok(Self::Plain),
         };
         let mut context = CCtx::try_create().ok_or_else(no_memory)?;
         for parameter in
@@ -135,7 +136,7 @@ impl FrameCompressor {
         {
             context.set_parameter(parameter).map_err(|code| zstd_error("set a parameter", code))?;
         }
-        Ok(Self(Encoder::Zstd(context)))
+        Ok(Self::Zstd(context))
     }
 
     /// Compresses `content` to one frame. The frame replaces the bytes in `to`.
@@ -145,20 +146,20 @@ impl FrameCompressor {
     pub fn compress(&mut self, content: &[u8], to: &mut Vec<u8>) -> Result<()> {
         slotpress_base::threads::panic_point("encoder");
         to.clear();
-        match &mut self.0 {
-            Encoder::Zstd(context) => {
+        match self {
+            Self::Zstd(context) => {
                 to.reserve(compress_bound(content.len()));
                 context.compress2(to, content).map_err(|code| zstd_error("compress a frame", code))?;
             }
-            Encoder::Lz4 => lz4::append_blocks(content, to),
-            Encoder::Plain => to.extend_from_slice(content),
+            Self::Lz4 => lz4::append_blocks(content, to),
+            Self::Plain => to.extend_from_slice(content),
         }
         Ok(())
     }
 
     /// Returns the memory of zstd's context in bytes; 0 for other formats.
     pub fn context_bytes(&self) -> usize {
-        if let Encoder::Zstd(context) = &self.0 { context.sizeof() } else { 0 }
+        if let Self::Zstd(context) = self { context.sizeof() } else { 0 }
     }
 }
 
@@ -180,15 +181,22 @@ pub struct EncodedFrame<'a> {
     pub hash: Option<FrameHash>,
 }
 
-/// Writes a frame's content into a buffer. Returns the content's length, and the frame's link.
-pub type Fill<'a, F> = &'a (dyn Fn(F, &mut Vec<u8>) -> Result<(usize, FrameLink)> + Sync);
+/// A frame that is to be encoded.
+pub trait FrameContent: Send {
+    /// Writes the content into a buffer, which the worker reuses. Returns the length of the content in
+    /// bytes, and the frame's link.
+    ///
+    /// # Errors
+    /// The content cannot be read.
+    fn fill(self, buffer: &mut Vec<u8>) -> Result<(usize, FrameLink)>;
+}
 
-/// Encodes all frames of `frames` on `threads` workers. `fill` writes a frame's content into a
-/// buffer, which the worker reuses; the worker clusters the content if the codec asks for it, and
-/// compresses it. `on_frame` receives the frames in order, on the calling thread.
-pub fn encode_linked_frames<F: Send>(
+/// Encodes all frames on `threads` workers. `on_frame` receives them in order, on the calling thread.
+///
+/// # Errors
+/// Those of the frames and of `on_frame`; zstd has not enough memory; the user interrupts.
+pub fn encode_frames<F: FrameContent>(
     frames: impl Iterator<Item = Result<F>> + Send,
-    fill: Fill<'_, F>,
     codec: &Codec,
     threads: usize,
     progress: &dyn Progress,
@@ -196,10 +204,7 @@ pub fn encode_linked_frames<F: Send>(
 ) -> Result<()> {
     let new_worker = || {
         let mut worker = FrameWorker::new(codec)?;
-        Ok(move |frame: F, to: &mut Vec<u8>| {
-            let (content_bytes, link) = fill(frame, &mut worker.content)?;
-            worker.encode(content_bytes, link, to)
-        })
+        Ok(move |frame: F, to: &mut Vec<u8>| worker.encode(frame, to))
     };
     run_in_order(frames, threads, &new_worker, progress, &mut |bytes, (content_bytes, left_as_is, hash)| {
         on_frame(EncodedFrame { bytes, content_bytes, left_as_is, hash })?;
@@ -208,29 +213,25 @@ pub fn encode_linked_frames<F: Send>(
     })
 }
 
-/// Clusters and compresses one frame after another, and reuses its memory.
+/// Fills, clusters and compresses one frame after another, and reuses its memory.
 struct FrameWorker<'a> {
     codec: &'a Codec,
     compressor: FrameCompressor,
     clusterer: FrameClusterer,
-    /// What a frame holds before it is encoded.
-    content: Vec<u8>,
+    buffer: Vec<u8>,
 }
 
 impl<'a> FrameWorker<'a> {
     fn new(codec: &'a Codec) -> Result<Self> {
-        let (compressor, clusterer) = (FrameCompressor::new(codec)?, FrameClusterer::default());
-        Ok(Self { codec, compressor, clusterer, content: Vec::new() })
+        let compressor = FrameCompressor::new(codec)?;
+        Ok(Self { codec, compressor, clusterer: FrameClusterer::default(), buffer: Vec::new() })
     }
 
-    /// Encodes the first `content_bytes` bytes of the content.
-    fn encode(
-        &mut self,
-        content_bytes: usize,
-        link: FrameLink,
-        to: &mut Vec<u8>,
-    ) -> Result<(u64, u64, Option<FrameHash>)> {
-        let (mut content, mut left_as_is) = (&self.content[..content_bytes], 0);
+    /// Encodes a frame into `to`. Returns the fields of an [`EncodedFrame`].
+    fn encode(&mut self, frame: impl FrameContent, to: &mut Vec<u8>) -> Result<(u64, u64, Option<FrameHash>)> {
+        let (content_bytes, link) = frame.fill(&mut self.buffer)?;
+        let mut content = &self.buffer[..content_bytes];
+        let mut left_as_is = 0;
         if self.codec.layout == RecordLayout::Clustered {
             (content, left_as_is) = self.clusterer.cluster(content, link)?;
         }

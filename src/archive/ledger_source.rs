@@ -5,12 +5,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use slotpress_base::{Progress, Result, Stage, Watch};
+use slotpress_base::{Progress, Result};
 use slotpress_format::ledger::names::Extension;
-use slotpress_format::{ArchiveName, FrameSpan, LedgerLock};
+use slotpress_format::{ArchiveName, FrameSpan};
 use slotpress_read::{NamedArchive, Plan, Source};
 
-use super::{ArchiveOptions, open_snapshot, plan_snapshot};
+use super::{ArchiveOptions, HeldLedger, open_snapshot, plan_snapshot};
 
 /// Opens the state that `options` would archive, for commands that read archives. Ignores codec,
 /// frames and base slot. Holds the ledger's lock as long as the archive exists.
@@ -18,9 +18,7 @@ use super::{ArchiveOptions, open_snapshot, plan_snapshot};
 /// # Errors
 /// If the ledger is in use, or its bank snapshot is not complete or not sound.
 pub fn ledger_as_archive(options: &ArchiveOptions, progress: &dyn Progress) -> Result<NamedArchive> {
-    let watch = options.encoding.io_policy.io_hint.watch_dirs(options.paths.snapshots_dir().join("snapshots"));
-    progress.stage(Stage::Planning, None);
-    let (snapshot, lock) = open_snapshot(options)?;
+    let (snapshot, held) = open_snapshot(options, progress)?;
     let plan = plan_snapshot(snapshot, None, options, progress)?;
     let (slot, hash) = (plan.bank.slot, plan.bank.snapshot_hash());
     let name = ArchiveName { base_slot: None, slot, hash, extension: Extension::Tar };
@@ -28,8 +26,7 @@ pub fn ledger_as_archive(options: &ArchiveOptions, progress: &dyn Progress) -> R
         *end = end.saturating_add(length);
         Some(*end)
     });
-    let source =
-        LedgerSource { ends: ends.collect(), plan, path: options.paths.ledger.clone(), _lock: lock, _watch: watch };
+    let source = LedgerSource { ends: ends.collect(), plan, path: options.paths.ledger.clone(), _held: held };
     Ok(NamedArchive::from_source(Arc::new(source), Some(name)))
 }
 
@@ -39,8 +36,7 @@ struct LedgerSource {
     /// End of each entry in the tar: 8 bytes for each of mainnet's 432,000 storages.
     ends: Vec<u64>,
     path: PathBuf,
-    _lock: Option<LedgerLock>,
-    _watch: Watch,
+    _held: HeldLedger,
 }
 
 impl Source for LedgerSource {

@@ -43,7 +43,7 @@ use slotpress_read::catalog::scan::scan;
 use slotpress_read::{Catalog, CheckOptions, NamedArchive, Plan, PlanOptions, ReadBackReport, read_back_archive};
 
 use crate::archive::documents::{judge, while_reading};
-use crate::archive::encode::{EncodedFrame, encode_linked_frames};
+use crate::archive::encode::{EncodedFrame, FrameContent, encode_frames};
 use crate::archive::layout::{FrameLink, Linker, content_buffer, warn_left_as_is};
 use crate::archive::writer::{ArchiveWriter, WrittenArchive};
 
@@ -148,17 +148,17 @@ impl NewArchive {
     ) -> Result<Self> {
         progress.stage(Stage::Syncing, None);
         progress.check()?;
-        let path = sink.publish(&name.to_string())?;
-        let WrittenArchive { length_bytes: output_bytes, frames, unclustered_pieces, root } = written;
-        let (elapsed, codec) = (stopwatch.elapsed(), codec.clone());
-        Ok(Self { path, name, storages, output_bytes, frames, unclustered_pieces, root, elapsed, codec })
-    }
-}
-
-impl ArchiveReport {
-    /// Returns the path that the archive has in the directory `dir`.
-    pub fn path_in(&self, dir: &Path) -> PathBuf {
-        self.archive.name.path_in(dir)
+        Ok(Self {
+            path: sink.publish(&name.to_string())?,
+            name,
+            storages,
+            output_bytes: written.length_bytes,
+            frames: written.frames,
+            unclustered_pieces: written.unclustered_pieces,
+            root: written.root,
+            elapsed: stopwatch.elapsed(),
+            codec: codec.clone(),
+        })
     }
 }
 
@@ -180,7 +180,8 @@ pub fn archive(options: &ArchiveOptions, sink: &mut dyn Sink, progress: &dyn Pro
             .with_hint("write into a directory, or verify it where it arrives"));
     }
     let planned = Planned::new(options, sink, progress)?;
-    let Planned { plan, name, workers, .. } = &planned;
+    let plan = &planned.plan;
+    let name = &planned.name;
     warn_of_whole_storages(plan.whole_storages, progress);
     progress.check()?;
     planned.check_room(sink, progress)?;
@@ -217,14 +218,21 @@ pub fn archive(options: &ArchiveOptions, sink: &mut dyn Sink, progress: &dyn Pro
     let archive = NewArchive::publish(sink, name.clone(), storages, made, &encoding.codec, &stopwatch, progress)?;
     // Only the report needs the base, so an unreadable directory is no error here.
     let base = base.ok().flatten().map(|base| base.path);
-    Ok(ArchiveReport { archive, input_bytes, read_back, base, threads: *workers })
+    Ok(ArchiveReport { archive, input_bytes, read_back, base, threads: planned.workers })
 }
 
+/// The lock of a ledger, and the watch that drops pages of its bank snapshots from the page cache at
+/// the end if they were not there before. The lists and the bank file are read several times.
+type HeldLedger = (Option<LedgerLock>, Watch);
+
 /// Takes the ledger's lock, and finds the bank snapshot.
-fn open_snapshot(options: &ArchiveOptions) -> Result<(BankSnapshot, Option<LedgerLock>)> {
+fn open_snapshot(options: &ArchiveOptions, progress: &dyn Progress) -> Result<(BankSnapshot, HeldLedger)> {
+    let watch = options.encoding.io_policy.io_hint.watch_dirs(options.paths.snapshots_dir().join("snapshots"));
+    progress.stage(Stage::Planning, None);
     let is_ledger = options.paths.ledger.is_dir() && !options.paths.is_unpacked_archive();
     let lock = is_ledger.then(|| LedgerLock::acquire(&options.paths.ledger)).transpose()?;
-    Ok((find_bank_snapshot(&options.paths, options.slot, options.encoding.threads)?, lock))
+    let snapshot = find_bank_snapshot(&options.paths, options.slot, options.encoding.threads)?;
+    Ok((snapshot, (lock, watch)))
 }
 
 fn plan_snapshot(
@@ -249,18 +257,20 @@ struct Planned<'a> {
     plan: Plan,
     name: ArchiveName,
     workers: usize,
-    _lock: Option<LedgerLock>,
-    _watch: Watch,
+    _held: HeldLedger,
+}
+
+impl FrameContent for Ahead<'_, (FrameSpan, FrameLink)> {
+    fn fill(self, buffer: &mut Vec<u8>) -> Result<(usize, FrameLink)> {
+        let (span, link) = self.read(buffer)?;
+        Ok((span.length_bytes as usize, link))
+    }
 }
 
 impl<'a> Planned<'a> {
     fn new(options: &'a ArchiveOptions, sink: &dyn Sink, progress: &dyn Progress) -> Result<Self> {
         let workers = options.encoding.workers(0)?;
-        // The lists and the bank file are read several times. At the end, pages that were not cached
-        // before are dropped.
-        let watch = options.encoding.io_policy.io_hint.watch_dirs(options.paths.snapshots_dir().join("snapshots"));
-        progress.stage(Stage::Planning, None);
-        let (snapshot, lock) = open_snapshot(options)?;
+        let (snapshot, held) = open_snapshot(options, progress)?;
         if let Some(base_slot) = options.base_slot.filter(|base| *base < snapshot.slot && !options.force_base) {
             check_base(base_slot, snapshot.slot, options, sink)?;
         }
@@ -279,18 +289,18 @@ impl<'a> Planned<'a> {
             extension: options.encoding.codec.extension(),
         };
         sink.check_name(&name.to_string())?;
-        Ok(Self { options, plan, name, workers, _lock: lock, _watch: watch })
+        Ok(Self { options, plan, name, workers, _held: held })
     }
 
     fn describe(&self) -> String {
-        let Self { plan, options, workers, .. } = self;
+        let plan = &self.plan;
         format!(
             "plan: {} of tar, storages: {}; obsolete records left out: {} ({}); {}",
             bytes(plan.tar_bytes()),
             count(plan.storages.len() as u64),
             count(plan.obsolete_records),
             bytes(plan.obsolete_bytes),
-            options.encoding.describe(*workers)
+            self.options.encoding.describe(self.workers)
         )
     }
 
@@ -324,13 +334,7 @@ impl<'a> Planned<'a> {
             item_bytes_max: encoding.frame_size_bytes,
             ahead_bytes_max: encoding.ahead_bytes(self.workers)?,
         };
-        let fill = |frame: Ahead<'_, (FrameSpan, FrameLink)>, content: &mut Vec<u8>| {
-            let (span, link) = frame.read(content)?;
-            Ok((span.length_bytes as usize, link))
-        };
-        read_ahead(frames, &reading, |frames| {
-            encode_linked_frames(frames, &fill, &encoding.codec, self.workers, progress, on_frame)
-        })
+        read_ahead(frames, &reading, |frames| encode_frames(frames, &encoding.codec, self.workers, progress, on_frame))
     }
 
     /// Finds the full archive of an incremental one in the directories of [`archives_beside`].

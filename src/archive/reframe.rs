@@ -10,7 +10,7 @@ use slotpress_base::{Error, Forward, Progress, ProgressEvent, Result};
 use slotpress_format::{Entry, FrameAssembler};
 use slotpress_read::Recycler;
 
-use crate::archive::encode::encode_linked_frames;
+use crate::archive::encode::{FrameContent, encode_frames};
 use crate::archive::encoding::EncodingOptions;
 use crate::archive::layout::{FrameLink, Linker};
 use crate::archive::writer::ArchiveWriter;
@@ -35,7 +35,7 @@ pub struct FramesOut<'a> {
 }
 
 struct Outlet<'a> {
-    frames_tx: Sender<Result<(Vec<u8>, FrameLink)>>,
+    frames_tx: Sender<Result<ReadFrame<'a>>>,
     recycler: &'a Recycler,
     linker: Linker,
     /// True between the header of an entry and its end.
@@ -46,11 +46,25 @@ struct Outlet<'a> {
 impl Outlet<'_> {
     fn send(&mut self, frame: Vec<u8>) -> Result<Vec<u8>> {
         let link = self.linker.link(self.is_inside);
-        if self.frames_tx.send(Ok((frame, link))).is_err() {
+        if self.frames_tx.send(Ok(ReadFrame { content: frame, link, recycler: self.recycler })).is_err() {
             self.is_unwanted.store(true, Relaxed);
             return Err(Error::failed("the encoding side has stopped"));
         }
         Ok(self.recycler.take())
+    }
+}
+
+/// A frame that the reading side has filled.
+struct ReadFrame<'a> {
+    content: Vec<u8>,
+    link: FrameLink,
+    recycler: &'a Recycler,
+}
+
+impl FrameContent for ReadFrame<'_> {
+    fn fill(self, buffer: &mut Vec<u8>) -> Result<(usize, FrameLink)> {
+        self.recycler.give(std::mem::replace(buffer, self.content));
+        Ok((buffer.len(), self.link))
     }
 }
 
@@ -116,17 +130,7 @@ pub fn reframe<T: Send>(
         };
         let reading = spawn(scope, move || guarded(read))?;
         let encoded = guarded(|| {
-            encode_linked_frames(
-                frames_rx.into_iter(),
-                &|(frame, link): (Vec<u8>, FrameLink), content| {
-                    recycler.give(std::mem::replace(content, frame));
-                    Ok((content.len(), link))
-                },
-                &encoding.codec,
-                workers,
-                &writes,
-                &mut |frame| writer.frame(&frame),
-            )
+            encode_frames(frames_rx.into_iter(), &encoding.codec, workers, &writes, &mut |frame| writer.frame(&frame))
         });
         // After an error, stops the reading side, which may be waiting for a pipe into which
         // nobody writes.

@@ -51,10 +51,6 @@ pub trait Sink {
         Ok(())
     }
 
-    /// Path of what is written, as messages name it.
-    #[doc(hidden)]
-    fn path(&self) -> PathBuf;
-
     /// The file before it gets its name; `None` for a store or a stream.
     #[doc(hidden)]
     fn file(&self) -> Option<&Unpublished> {
@@ -142,10 +138,6 @@ impl Sink for DirSink {
         Ok(())
     }
 
-    fn path(&self) -> PathBuf {
-        self.file().map_or(self.dir.path(), Unpublished::path).to_path_buf()
-    }
-
     fn file(&self) -> Option<&Unpublished> {
         self.begun.as_ref().map(|(file, _)| file)
     }
@@ -173,10 +165,6 @@ pub struct StreamSink<'a>(pub &'a mut (dyn Write + Send));
 const STANDARD_OUTPUT: &str = "standard output";
 
 impl Sink for StreamSink<'_> {
-    fn path(&self) -> PathBuf {
-        STANDARD_OUTPUT.into()
-    }
-
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
         self.0.write_all(bytes).or_path("write", Path::new(STANDARD_OUTPUT))
     }
@@ -237,20 +225,16 @@ impl Sink for StoreSink<'_> {
         Ok(())
     }
 
-    fn path(&self) -> PathBuf {
-        self.store.shown(self.begun.as_ref().map_or("", |(_, name)| name)).into()
-    }
-
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
         self.begun.as_mut().ok_or_else(not_begun)?.0.write(bytes, self.progress)
     }
 
     fn publish(&mut self, name: &str) -> Result<Option<PathBuf>> {
-        let path = self.path();
         let (upload, promised) = self.begun.take().ok_or_else(not_begun)?;
         if promised != name {
             return Err(Error::damaged(format!("by its content, the archive is {name}, not what its name says")));
         }
-        upload.finish(self.progress).map(|()| Some(path))
+        upload.finish(self.progress)?;
+        Ok(Some(self.store.shown(name).into()))
     }
 }

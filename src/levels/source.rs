@@ -4,15 +4,13 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use slotpress_base::{Error, ErrorKind, IoContext, Progress, Result, ShowPath, Stage};
+use slotpress_base::{Error, ErrorKind, IoContext, Progress, Result, ShowPath, Stage, run_in_order};
 use slotpress_format::{
     ArchiveName, END_OF_ARCHIVE_BYTES, Entry, EntryParser, FrameSpan, LedgerLock, TarEvent, find_bank_snapshot,
 };
 use slotpress_read::archive::OpenArchive;
 use slotpress_read::{Compression, Plan, read_range};
 
-use crate::archive::encode::{Codec, encode_linked_frames};
-use crate::archive::layout::{FrameLink, content_buffer};
 use crate::levels::MeasureOptions;
 use crate::levels::input::{ContentFrame, InputKind};
 
@@ -181,21 +179,17 @@ fn load_each(
     fill: &(dyn Fn(&Chosen, &mut [u8]) -> Result<()> + Sync),
 ) -> Result<Vec<ContentFrame>> {
     let mut frames = Vec::with_capacity(chosen.len());
-    encode_linked_frames(
-        chosen.iter().map(Ok),
-        &|frame: &Chosen, content| {
-            let length = frame.span.length_bytes as usize;
-            // The content is only copied here: frames need no links for clustering.
-            fill(frame, content_buffer(content, length)).map(|()| (length, FrameLink::default()))
-        },
-        &Codec::plain(),
-        threads,
-        progress,
-        &mut |frame| {
-            frames.push(ContentFrame::new(frame.bytes.to_vec()));
-            Ok(())
-        },
-    )?;
+    let new_worker = || {
+        Ok(|frame: &Chosen, content: &mut Vec<u8>| {
+            content.resize(frame.span.length_bytes as usize, 0);
+            fill(frame, content)
+        })
+    };
+    run_in_order(chosen.iter().map(Ok), threads, &new_worker, progress, &mut |content, ()| {
+        progress.advance(content.len() as u64, content.len() as u64);
+        frames.push(ContentFrame::new(content.to_vec()));
+        Ok(())
+    })?;
     Ok(frames)
 }
 
