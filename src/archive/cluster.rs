@@ -193,7 +193,8 @@ pub fn find_position(piece: &[u8], offset: u64, storage_bytes: u64) -> Position 
     // For each offset, 0 if no record can begin there; else 1 plus the number of records that
     // follow each other from there.
     let mut follow: Vec<u32> = vec![0; places as usize];
-    let (mut found, mut most) = (Position::Over, 1);
+    let mut found = Position::Over;
+    let mut most = 1;
     for place in (0..follow.len()).rev() {
         let at = first + place as u64 * slotpress_format::RECORD_ALIGNMENT;
         follow[place] = match piece[(at - offset) as usize..].first_chunk().map(record_bytes) {
@@ -386,7 +387,8 @@ mod tests {
             let storage = storage(&accounts, is_last_padded);
             let (clustered, is_ordered) = cluster(&storage);
             prop_assert!(is_ordered);
-            let (mut before, mut after) = (meaning(&storage), meaning(&clustered));
+            let mut before = meaning(&storage);
+            let mut after = meaning(&clustered);
             before.sort();
             after.sort();
             prop_assert_eq!(before, after);
@@ -414,7 +416,8 @@ mod tests {
                 whole.extend_from_slice(&to);
             }
             prop_assert!(storage.is_empty() || position == Position::Over);
-            let (mut before, mut after) = (meaning(&storage), meaning(&whole));
+            let mut before = meaning(&storage);
+            let mut after = meaning(&whole);
             before.sort();
             after.sort();
             prop_assert_eq!(before, after);

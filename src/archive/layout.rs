@@ -238,7 +238,8 @@ mod tests {
             let whole = results.concat();
             assert_eq!(whole[..512], tar[..512]);
             let records = |bytes: &[u8]| {
-                let (mut records, mut at) = (Vec::new(), 0);
+                let mut records = Vec::new();
+                let mut at = 0;
                 while at < bytes.len() {
                     let length = 136 + usize::from(bytes[at + 8]) + usize::from(bytes[at + 9]) * 256;
                     records.push(bytes[at..at + length].to_vec());
@@ -254,7 +255,8 @@ mod tests {
     #[test]
     fn a_dropped_link_does_not_stall() {
         let mut linker = Linker::new(RecordLayout::Clustered);
-        let (first, second) = (linker.link(true), linker.link(true));
+        let first = linker.link(true);
+        let second = linker.link(true);
         drop(first);
         let third = linker.link(false);
         let mut clusterer = FrameClusterer::default();

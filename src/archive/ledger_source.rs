@@ -20,7 +20,8 @@ use super::{ArchiveOptions, HeldLedger, open_snapshot, plan_snapshot};
 pub fn ledger_as_archive(options: &ArchiveOptions, progress: &dyn Progress) -> Result<NamedArchive> {
     let (snapshot, held) = open_snapshot(options, progress)?;
     let plan = plan_snapshot(snapshot, None, options, progress)?;
-    let (slot, hash) = (plan.bank.slot, plan.bank.snapshot_hash());
+    let slot = plan.bank.slot;
+    let hash = plan.bank.snapshot_hash();
     let name = ArchiveName { base_slot: None, slot, hash, extension: Extension::Tar };
     let ends = plan.entry_lengths().scan(0u64, |end, length| {
         *end = end.saturating_add(length);

@@ -32,7 +32,8 @@ use derive_setters::Setters;
 use serde::Serialize;
 use slotpress_base::quantity::{bytes, count};
 use slotpress_base::{
-    Ahead, Elapsed, Error, Progress, Reading, Result, ShowPath, Stage, Step, Stopwatch, Watch, hint, read_ahead, text,
+    Ahead, Elapsed, Error, ItemReader, Progress, Result, ShowPath, Stage, Step, Stopwatch, Watch, hint, read_ahead,
+    text,
 };
 use slotpress_format::{
     ArchiveName, BankSnapshot, FrameCutter, FrameSpan, Layout, LedgerLock, LedgerPaths, Root, find_bank_snapshot,
@@ -328,7 +329,7 @@ impl<'a> Planned<'a> {
             encoding.io_policy.wait(span.length_bytes, progress);
             self.plan.fill(span, content_buffer(content, span.length_bytes as usize))
         };
-        let reading = Reading {
+        let reading = ItemReader {
             is_cold: &|(span, _)| self.plan.is_cold(span),
             read: &read,
             item_bytes_max: encoding.frame_size_bytes,

@@ -98,7 +98,8 @@ pub fn reframe<T: Send>(
     progress: &dyn Progress,
     read: impl FnOnce(&mut FramesOut<'_>, &dyn Progress) -> Result<T> + Send,
 ) -> Result<T> {
-    let (recycler, (frames_tx, frames_rx)) = (Recycler::default(), bounded(FRAMES_UNDER_WAY));
+    let recycler = Recycler::default();
+    let (frames_tx, frames_rx) = bounded(FRAMES_UNDER_WAY);
     // The encoding side counts written bytes, the reading side read bytes.
     let reads = Forward::new(progress, |event| match event {
         ProgressEvent::Bytes { input, .. } => Some(ProgressEvent::Bytes { input, output: 0 }),
@@ -109,7 +110,8 @@ pub fn reframe<T: Send>(
         event => Some(event),
     });
     let (read, encoded) = std::thread::scope(|scope| -> Result<_> {
-        let (recycler, reads) = (&recycler, &reads);
+        let recycler = &recycler;
+        let reads = &reads;
         let read = move || -> Result<Option<T>> {
             let linker = Linker::new(encoding.codec.layout);
             let link = Outlet { frames_tx: frames_tx.clone(), recycler, linker, is_inside: false, is_unwanted };

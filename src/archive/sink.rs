@@ -220,7 +220,8 @@ impl Sink for StoreSink<'_> {
         };
         // Content that cannot be compressed grows by a few bytes per block and frame.
         let bytes_max = bytes_max.saturating_add(bytes_max / 128).saturating_add(TAIL_BYTES_MAX);
-        let (headers, name) = (headers_of(name, None), name.to_string());
+        let headers = headers_of(name, None);
+        let name = name.to_string();
         self.begun = Some((self.store.upload(&name, &headers, bytes_max, self.replace, self.progress)?, name));
         Ok(())
     }

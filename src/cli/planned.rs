@@ -2,7 +2,7 @@
 //! reduces the number of workers.
 
 use slotpress::{Error, Progress, Result};
-use slotpress_base::{Limit, tightest_limit};
+use slotpress_base::{MemoryLimit, tightest_limit};
 use slotpress_format::FRAME_SIZE_BYTES_DEFAULT;
 
 use super::ui::Ui;
@@ -62,7 +62,7 @@ pub fn threads_that_fit(
     Ok(fitting)
 }
 
-fn fitting(limit: &Limit, threads: usize, worker_bytes: u64, other_bytes: u64) -> Result<usize> {
+fn fitting(limit: &MemoryLimit, threads: usize, worker_bytes: u64, other_bytes: u64) -> Result<usize> {
     let worker_bytes = worker_bytes.saturating_add(THREAD_BYTES);
     let other_bytes = other_bytes.saturating_add(COMMAND_BYTES);
     let Some(left_bytes) = limit.left_bytes.checked_sub(other_bytes.saturating_add(worker_bytes)) else {
@@ -91,14 +91,14 @@ mod tests {
 
     #[test]
     fn fewer_workers_or_none() {
-        let limit = |left_bytes| Limit { name: "the limit", left_bytes, is_of_addresses: false };
+        let limit = |left_bytes| MemoryLimit { name: "the limit", left_bytes, is_of_addresses: false };
         let (worker, other) = (100 << 20, 50 << 20);
         assert_eq!(fitting(&limit(1 << 40), 8, worker, other).expect("fits"), 8);
         assert_eq!(fitting(&limit(300 << 20), 8, worker, other).expect("two fit"), 2);
         let error = fitting(&limit(150 << 20), 8, worker, other).expect_err("none fits");
         assert!(error.to_string().contains("the limit leaves 150 MiB"), "{error}");
         assert!(fitting(&limit(150 << 20), 8, worker, u64::MAX).is_err());
-        let addresses = Limit { is_of_addresses: true, ..limit(450 << 20) };
+        let addresses = MemoryLimit { is_of_addresses: true, ..limit(450 << 20) };
         assert_eq!(fitting(&addresses, 8, worker, other).expect("fits"), 2, "threads reserve addresses");
     }
 }

@@ -28,7 +28,7 @@ pub const AHEAD_BYTES: u64 = 32 * 1024 * 1024;
 const ITEMS_MAX: u64 = 32;
 
 /// How items are read.
-pub struct Reading<'a, T> {
+pub struct ItemReader<'a, T> {
     /// True if an item is probably not in the page cache. Called for each item, so it must
     /// be cheap.
     pub is_cold: &'a (dyn Fn(&T) -> bool + Sync),
@@ -45,7 +45,7 @@ pub struct Reading<'a, T> {
 pub struct Ahead<'a, T> {
     item: T,
     read: Option<Lent>,
-    reading: &'a Reading<'a, T>,
+    reading: &'a ItemReader<'a, T>,
 }
 
 impl<T> Ahead<'_, T> {
@@ -90,7 +90,7 @@ impl Drop for Lent {
 }
 
 /// Number of an item, the item, a buffer, and whether the item was read into it.
-type Done<T> = Result<(usize, T, Vec<u8>, bool)>;
+type ReadItem<T> = Result<(usize, T, Vec<u8>, bool)>;
 
 /// Calls `work` with an iterator over the items in order. `work` gets the bytes of each by
 /// [`Ahead::read`]. An item is an error only if a thread panicked, or cannot be started.
@@ -99,14 +99,14 @@ type Done<T> = Result<(usize, T, Vec<u8>, bool)>;
 /// Those of `work`.
 pub fn read_ahead<T: Send, R>(
     items: impl Iterator<Item = T> + Send,
-    reading: &Reading<'_, T>,
+    reading: &ItemReader<'_, T>,
     work: impl FnOnce(&mut (dyn Iterator<Item = Result<Ahead<'_, T>>> + Send)) -> Result<R>,
 ) -> Result<R> {
     let count = (reading.ahead_bytes_max.min(AHEAD_BYTES) / reading.item_bytes_max.max(1)).min(ITEMS_MAX) as usize;
     let items = Mutex::new(items.enumerate());
     let (free, free_rx) = bounded::<Vec<u8>>(count);
     let (done_tx, done) = unbounded();
-    let read_all = |done_tx: Sender<Done<T>>| {
+    let read_all = |done_tx: Sender<ReadItem<T>>| {
         for mut buffer in &free_rx {
             let read = guarded(|| {
                 panic_point("reading ahead");
@@ -124,10 +124,12 @@ pub fn read_ahead<T: Send, R>(
         }
     };
     std::thread::scope(|scope| {
-        let (read_all, items) = (&read_all, &items);
+        let read_all = &read_all;
+        let items = &items;
         // Numbers of items that are not passed on differ by less than `count`.
         let mut waiting: Vec<_> = (0..count).map(|_| None).collect();
-        let (mut next, mut to_start) = (0, Some(done_tx));
+        let mut next = 0;
+        let mut to_start = Some(done_tx);
         let mut in_order = std::iter::from_fn(move || {
             if let Some(done_tx) = &to_start {
                 let (number, item) = items.lock().next()?;
@@ -177,8 +179,8 @@ mod tests {
         is_cold: &'a (dyn Fn(&u64) -> bool + Sync),
         read: &'a (dyn Fn(&u64, &mut Vec<u8>) -> Result<()> + Sync),
         count: u64,
-    ) -> Reading<'a, u64> {
-        Reading { is_cold, read, item_bytes_max: 1000, ahead_bytes_max: count * 1000 }
+    ) -> ItemReader<'a, u64> {
+        ItemReader { is_cold, read, item_bytes_max: 1000, ahead_bytes_max: count * 1000 }
     }
 
     fn write(item: &u64, to: &mut Vec<u8>) -> Result<()> {
@@ -239,7 +241,8 @@ mod tests {
     /// worker reads the other items.
     #[test]
     fn a_disk_gets_several_requests() {
-        let (together, ahead) = (Barrier::new(READERS), AtomicUsize::new(0));
+        let together = Barrier::new(READERS);
+        let ahead = AtomicUsize::new(0);
         let read = |item: &u64, to: &mut Vec<u8>| {
             if std::thread::current().name() == Some(READER_NAME) {
                 // Passes only when all reading threads read.
@@ -262,7 +265,8 @@ mod tests {
     fn what_waits_is_bounded() {
         const COUNT: usize = 5;
         for all_are_cold in [false, true] {
-            let (made, taken) = (AtomicUsize::new(0), AtomicUsize::new(0));
+            let made = AtomicUsize::new(0);
+            let taken = AtomicUsize::new(0);
             let items = (0..200u64).inspect(|_| {
                 assert!(made.fetch_add(1, SeqCst) < taken.load(SeqCst) + COUNT + 1);
             });

@@ -315,7 +315,8 @@ mod tests {
             (Errno::ROFS, ErrorKind::PermissionDenied),
             (Errno::IO, ErrorKind::Failed),
         ] {
-            let (path, error) = (Path::new("/x"), io::Error::from(code));
+            let path = Path::new("/x");
+            let error = io::Error::from(code);
             let made = [Error::io("write", path, &error), Error::of_open(path, &error), Error::of_reading(&error)];
             assert_eq!(made.map(|made| (made.kind(), made.kind().exit_code())), [(kind, 1); 3], "{code}");
             // A reader may return the error inside an I/O error.

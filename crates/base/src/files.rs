@@ -17,10 +17,7 @@ pub fn open_file(path: &Path) -> Result<File> {
     // Non-blocking, so that opening a pipe does not wait; regular files ignore the flag.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty()).or_path("open", path)?);
-    match file.metadata().or_path("read", path)?.is_file() {
-        true => Ok(file),
-        false => Err(not_a_file(path)),
-    }
+    if file.metadata().or_path("read", path)?.is_file() { Ok(file) } else { Err(not_a_file(path)) }
 }
 
 /// Error for a directory, a pipe or a device where a file is read.

@@ -267,9 +267,10 @@ impl KeptDir {
             .and_then(|name| rustix::fs::openat(&self.dir, name, flags, Mode::empty()))
             .map(File::from)
             .or_path("open", &self.path_of(name))?;
-        match file.metadata().or_path("read", &self.path_of(name))?.is_file() {
-            true => Ok(file),
-            false => Err(not_a_file(&self.path_of(name))),
+        if file.metadata().or_path("read", &self.path_of(name))?.is_file() {
+            Ok(file)
+        } else {
+            Err(not_a_file(&self.path_of(name)))
         }
     }
 
@@ -286,7 +287,8 @@ impl KeptDir {
     /// # Errors
     /// The new name is taken, or the system refuses.
     pub fn rename_no_replace(&self, from: impl AsRef<OsStr>, to: impl AsRef<OsStr>) -> rustix::io::Result<()> {
-        let (from, to) = (plain(&from)?, plain(&to)?);
+        let from = plain(&from)?;
+        let to = plain(&to)?;
         match rustix::fs::renameat_with(&self.dir, from, &self.dir, to, RenameFlags::NOREPLACE) {
             // Some file systems (NFS, old overlays) lack the flag. A hard link refuses an existing
             // name, too.
@@ -310,7 +312,8 @@ impl KeptDir {
         to_dir: &Self,
         to: impl AsRef<OsStr>,
     ) -> Result<()> {
-        let (from, to) = (from.as_ref(), to.as_ref());
+        let from = from.as_ref();
+        let to = to.as_ref();
         self.rename(from, to_dir, to).or_path("move the restored files to", &to_dir.path_of(to))?;
         if to_dir.found(to)?.is_some_and(|moved| moved.is_same(found)) {
             return Ok(());

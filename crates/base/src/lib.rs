@@ -23,13 +23,13 @@ pub mod stopwatch;
 pub mod text;
 pub mod threads;
 
-pub use ahead::{AHEAD_BYTES, Ahead, READER_NAME, READERS, Reading, read_ahead};
+pub use ahead::{AHEAD_BYTES, Ahead, ItemReader, READER_NAME, READERS, read_ahead};
 pub use bytes::{
     array_at, at_most_mut, copy_at_most, per_second, range_bytes, split_at_most, to_usize, u32_at, u64_at,
 };
 pub use error::{Error, ErrorKind, IoContext, Result};
 pub use files::open_file;
-pub use io::pace::{Bucket, Pace, RATE_MIN};
+pub use io::pace::{Pace, RATE_MIN, TokenBucket};
 pub use io::pipes::{Interruptible, InterruptibleWriter};
 pub use io::priority::{NICENESS_MAX, stand_back};
 pub use io::reader::StreamReader;
@@ -38,7 +38,7 @@ pub use io::space::{Space, SpaceWatch, free_bytes, has_room};
 pub use io::writer::{StreamWriter, WriteBehind};
 pub use io::{IoHint, IoPolicy, Watch};
 pub use kept_dir::{Found, KeptDir, random_name};
-pub use memory::{Limit, tightest_limit};
+pub use memory::{MemoryLimit, tightest_limit};
 pub use owner::Owner;
 pub use pipeline::{OUTPUT_BUFFERS_PER_WORKER, run_in_order};
 pub use pool::Pool;

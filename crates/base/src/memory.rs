@@ -8,7 +8,7 @@ use std::path::Path;
 
 use rustix::process::{Resource, getrlimit};
 
-/// Returns how many bytes can be allocated without swapping or reaching a [`Limit`], or `None` if
+/// Returns how many bytes can be allocated without swapping or reaching a [`MemoryLimit`], or `None` if
 /// the system does not report this.
 pub fn available_bytes() -> Option<u64> {
     let available = available_bytes_below(Path::new("/"))?;
@@ -18,7 +18,7 @@ pub fn available_bytes() -> Option<u64> {
 /// A memory limit of this process. Beyond it, allocations fail or the process is killed.
 #[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limit {
+pub struct MemoryLimit {
     /// Name of the limit, and where an operator finds it.
     pub name: &'static str,
     pub left_bytes: u64,
@@ -27,16 +27,16 @@ pub struct Limit {
 }
 
 /// Returns the limit with the fewest bytes left, if there is any.
-pub fn tightest_limit() -> Option<Limit> {
+pub fn tightest_limit() -> Option<MemoryLimit> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let resource = |resource, field, name| {
         let used_bytes = kib_field(&status, field).unwrap_or(0);
         let left_bytes = getrlimit(resource).current?.saturating_sub(used_bytes);
-        Some(Limit { name, left_bytes, is_of_addresses: field == "VmSize:" })
+        Some(MemoryLimit { name, left_bytes, is_of_addresses: field == "VmSize:" })
     };
     let groups = || {
         let name = "the memory limit of the control group (MemoryMax of the service)";
-        Some(Limit { name, left_bytes: left_in_all_groups(Path::new("/"))?, is_of_addresses: false })
+        Some(MemoryLimit { name, left_bytes: left_in_all_groups(Path::new("/"))?, is_of_addresses: false })
     };
     let limits = [
         resource(Resource::As, "VmSize:", "the limit of address space (ulimit -v)"),

@@ -47,11 +47,11 @@ where
         // Cannot fail: the channel has room for all buffers, and its receiver exists.
         let _ = free_tx.send(Vec::new());
     }
-    let (done_tx, done_rx) = bounded::<Result<Done<U>>>(buffers);
+    let (done_tx, done_rx) = bounded::<Result<FinishedItem<U>>>(buffers);
     let queue = Mutex::new(items.enumerate());
     let next_item = || queue.lock().map(|mut queue| queue.next()).unwrap_or_default();
 
-    let work = |free_rx: &Receiver<Vec<u8>>, done_tx: &Sender<Result<Done<U>>>| -> Result<()> {
+    let work = |free_rx: &Receiver<Vec<u8>>, done_tx: &Sender<Result<FinishedItem<U>>>| -> Result<()> {
         let mut worker = None;
         let mut work_on = |item: Result<T>, bytes: &mut Vec<u8>| -> Result<U> {
             progress.check()?;
@@ -66,13 +66,13 @@ where
             let Some((number, item)) = next_item() else { break };
             let result = work_on(item, &mut bytes);
             let is_error = result.is_err();
-            if done_tx.send(Ok(Done { number, bytes, result })).is_err() || is_error {
+            if done_tx.send(Ok(FinishedItem { number, bytes, result })).is_err() || is_error {
                 break;
             }
         }
         Ok(())
     };
-    let on_thread = |free_rx: Receiver<Vec<u8>>, done_tx: Sender<Result<Done<U>>>| {
+    let on_thread = |free_rx: Receiver<Vec<u8>>, done_tx: Sender<Result<FinishedItem<U>>>| {
         if let Err(died) = guarded(|| work(&free_rx, &done_tx)) {
             // Later results would wait for this item for ever, so the run must end.
             let _ = done_tx.send(Err(died));
@@ -82,7 +82,8 @@ where
     std::thread::scope(|scope| {
         let on_thread = &on_thread;
         let started = spawn_workers(scope, workers, || {
-            let (free_rx, done_tx) = (free_rx.clone(), done_tx.clone());
+            let free_rx = free_rx.clone();
+            let done_tx = done_tx.clone();
             move || on_thread(free_rx, done_tx)
         });
         drop((free_rx, done_tx));
@@ -93,21 +94,21 @@ where
     })
 }
 
-struct Done<U> {
+struct FinishedItem<U> {
     number: usize,
     bytes: Vec<u8>,
     result: Result<U>,
 }
 
 fn put_in_order<U>(
-    done_rx: &Receiver<Result<Done<U>>>,
+    done_rx: &Receiver<Result<FinishedItem<U>>>,
     free_tx: &Sender<Vec<u8>>,
     buffers: usize,
     on_result: &mut dyn FnMut(&[u8], U) -> Result<()>,
 ) -> Result<()> {
     // The numbers of unfinished items differ by less than `buffers`, since each item holds
     // a buffer.
-    let mut waiting: Vec<Option<Done<U>>> = (0..buffers).map(|_| None).collect();
+    let mut waiting: Vec<Option<FinishedItem<U>>> = (0..buffers).map(|_| None).collect();
     let mut next = 0;
     for done in done_rx {
         let done = done?;
@@ -147,16 +148,15 @@ mod tests {
     fn panics_end_the_run() {
         for place in 0..4 {
             for (at, workers) in [(0u64, 1usize), (0, 4), (7, 2), (7, 4), (99, 3)] {
-                let items = (0..100u64).map(|item| match item == at && place == 0 {
-                    true => panic!("it breaks"),
-                    false => Ok(item),
-                });
+                let items =
+                    (0..100u64).map(|item| if item == at && place == 0 { panic!("it breaks") } else { Ok(item) });
                 let new_worker = || -> Result<_> {
                     assert!(place != 1, "it breaks");
-                    Ok(|item: u64, _: &mut Vec<u8>| match item == at && place == 2 {
-                        true => panic!("it breaks"),
-                        false => Ok(item),
-                    })
+                    Ok(
+                        |item: u64, _: &mut Vec<u8>| {
+                            if item == at && place == 2 { panic!("it breaks") } else { Ok(item) }
+                        },
+                    )
                 };
                 let error = run_in_order(items, workers, &new_worker, &NoProgress, &mut |_, item| {
                     assert!(item != at || place != 3, "it breaks");

@@ -103,7 +103,8 @@ pub fn percent(percent: f64) -> String {
 /// Formats a compression ratio, `3.470`: the larger number divided by the smaller one, whichever
 /// comes first; `-` if one is 0.
 pub fn ratio(one_bytes: u64, other_bytes: u64) -> String {
-    let (larger, smaller) = (one_bytes.max(other_bytes), one_bytes.min(other_bytes));
+    let larger = one_bytes.max(other_bytes);
+    let smaller = one_bytes.min(other_bytes);
     if smaller == 0 { "-".to_string() } else { format!("{:.3}", larger as f64 / smaller as f64) }
 }
 

@@ -17,7 +17,7 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{ACCEPT_ENCODING, HeaderMap, HeaderValue};
 use reqwest::redirect::Policy;
 use reqwest::{Certificate, Proxy};
-use slotpress_base::{Bucket, Error, IoContext, Progress, Result, ShowPath, cannot_start, panic_point};
+use slotpress_base::{Error, IoContext, Progress, Result, ShowPath, TokenBucket, cannot_start, panic_point};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -63,7 +63,7 @@ pub struct Client {
 pub(super) struct Inner {
     pub(super) options: ClientOptions,
     /// Limits the rate of all transfers together. Counts time from `start`.
-    bucket: Option<Mutex<Bucket>>,
+    bucket: Option<Mutex<TokenBucket>>,
     start: Instant,
     anywhere: reqwest::Client,
     public_only: reqwest::Client,
@@ -103,7 +103,7 @@ impl Client {
             .map_err(|error| cannot_start(&error))?;
         let certificates = options.ca_file.as_deref().map(read_certificates).transpose()?.unwrap_or_default();
         let inner = Inner {
-            bucket: options.max_rate_bytes_per_second.map(|rate| Mutex::new(Bucket::new(rate))),
+            bucket: options.max_rate_bytes_per_second.map(|rate| Mutex::new(TokenBucket::new(rate))),
             start: Instant::now(),
             anywhere: connections(options, &certificates, &resolver(Reach::Anywhere))?,
             public_only: connections(options, &certificates, &resolver(Reach::PublicOnly))?,

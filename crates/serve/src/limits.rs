@@ -2,7 +2,7 @@
 //! 64 bits, since one host has a whole such network.
 //!
 //! Rates are fair: a client has one piece waiting at a time, however many connections it opens, and
-//! pieces are sent in the order in which they came. A [`Bucket`] bounds bursts.
+//! pieces are sent in the order in which they came. A [`TokenBucket`] bounds bursts.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use slotpress_base::Bucket;
+use slotpress_base::TokenBucket;
 use tokio::time::Instant;
 
 use super::ServeOptions;
@@ -41,7 +41,7 @@ const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 pub struct ClientLimits {
     options: Arc<ServeOptions>,
     start: Instant,
-    total: Mutex<Option<Bucket>>,
+    total: Mutex<Option<TokenBucket>>,
     connections: AtomicUsize,
     clients: Mutex<HashMap<IpAddr, Arc<ClientUse>>>,
 }
@@ -49,12 +49,12 @@ pub struct ClientLimits {
 #[derive(Debug)]
 struct ClientUse {
     connections: AtomicUsize,
-    turn: tokio::sync::Mutex<Option<Bucket>>,
+    turn: tokio::sync::Mutex<Option<TokenBucket>>,
 }
 
 impl ClientUse {
     fn new(rate: Option<u64>, connections: usize) -> Self {
-        Self { connections: AtomicUsize::new(connections), turn: tokio::sync::Mutex::new(rate.map(Bucket::new)) }
+        Self { connections: AtomicUsize::new(connections), turn: tokio::sync::Mutex::new(rate.map(TokenBucket::new)) }
     }
 }
 
@@ -77,7 +77,7 @@ impl ClientLimits {
     pub fn new(options: Arc<ServeOptions>) -> Arc<Self> {
         Arc::new(Self {
             start: Instant::now(),
-            total: Mutex::new(options.total_rate.map(Bucket::new)),
+            total: Mutex::new(options.total_rate.map(TokenBucket::new)),
             options,
             connections: AtomicUsize::new(0),
             clients: Mutex::default(),

@@ -20,7 +20,7 @@ use slotpress_format::{BankHashParts, Hash, LatticeHash, Voter, hard_forks_betwe
 
 use super::fields::Out;
 use super::rng::{Rng, mix};
-use super::stakes::{EPOCHS, Stakes};
+use super::stakes::{EPOCHS, SynthStakes};
 use super::staking::WARMUP_RATE;
 use super::universe::Universe;
 use super::{chain, keys};
@@ -32,7 +32,7 @@ pub struct Bank<'a> {
     pub capitalization: u64,
     pub data_bytes: u64,
     pub lattice: &'a LatticeHash,
-    pub stakes: Stakes,
+    pub stakes: SynthStakes,
 }
 
 /// Number of blockhashes in the queue: the newest one, and the 300 before it.
@@ -50,7 +50,8 @@ impl Bank<'_> {
         let mut out = Out(to);
         let Self { universe, height, .. } = *self;
         let rng = &mut Rng::new(universe.number(PURPOSE_BANK, height));
-        let (slot, parent_slot) = (chain::slot_at(height), chain::slot_at(height - 1));
+        let slot = chain::slot_at(height);
+        let parent_slot = chain::slot_at(height - 1);
         let epoch = chain::epoch_of(slot);
         let transactions = 400_000_000_000 + rng.below(1 << 32);
         let (hash, parent_hash) = self.hashes(slot, parent_slot);
@@ -134,8 +135,8 @@ impl Bank<'_> {
         out.u64s(&[BLOCKHASHES - 1])
     }
 
-    fn epoch_stakes(&self, epoch: u64) -> Stakes {
-        Stakes::of_epoch(*self.universe, self.stakes.scale(), epoch)
+    fn epoch_stakes(&self, epoch: u64) -> SynthStakes {
+        SynthStakes::of_epoch(*self.universe, self.stakes.scale(), epoch)
     }
 
     fn write_epoch_stakes<W: Write>(&self, out: &mut Out<W>, epoch: u64) -> Result<()> {
@@ -163,7 +164,7 @@ impl Bank<'_> {
 /// Writes a stakes cache: vote accounts, delegations, stake history.
 fn write_stakes<W: Write>(
     out: &mut Out<W>,
-    stakes: &Stakes,
+    stakes: &SynthStakes,
     voters: &[Voter],
     epoch: u64,
     with_credits: bool,

@@ -10,7 +10,7 @@ use super::SynthState;
 use super::bank::Bank;
 use super::fields::Out;
 use super::genesis::write_genesis;
-use super::layout::Layout;
+use super::layout::SynthLayout;
 use super::status_cache::write_status_cache;
 use super::storage::{Storage, Sums};
 use super::version::{AgaveVersion, write_startup_hints};
@@ -35,7 +35,7 @@ impl StateDirectory {
     /// obsolete records.
     pub fn create(ledger: &Path, agave: AgaveVersion, is_full: bool, storage_count: u64) -> Result<Self> {
         let last = storage_count - 1;
-        let bank_snapshot = ledger.join("snapshots").join(Layout::slot(last).to_string());
+        let bank_snapshot = ledger.join("snapshots").join(SynthLayout::slot(last).to_string());
         let mut directories = vec![bank_snapshot.clone(), ledger.join("accounts/run")];
         if agave != AgaveVersion::V4_5 {
             directories.push(ledger.join("accounts/snapshot"));
@@ -78,10 +78,10 @@ impl StateDirectory {
 
     /// Writes all files that depend on the sums. Writes the mark of completeness last, as Agave
     /// does. Returns the state, and the number of bytes written.
-    pub fn finish(mut self, layout: &Layout, sums: &Sums) -> Result<(SynthState, u64)> {
+    pub fn finish(mut self, layout: &SynthLayout, sums: &Sums) -> Result<(SynthState, u64)> {
         self.obsolete.flush().or_path("write", &self.obsolete_path)?;
         let count = self.lengths.len() as u64;
-        let storages = (0..self.lengths.len()).map(|at| (Layout::slot(at as u64), layout.id(at as u64)));
+        let storages = (0..self.lengths.len()).map(|at| (SynthLayout::slot(at as u64), layout.id(at as u64)));
         let write_at = |path: PathBuf, content: &mut dyn FnMut(&mut BufWriter<File>) -> std::io::Result<()>| {
             let mut file = create_file(&path)?;
             content(&mut file).and_then(|()| file.flush()).or_path("write", &path)
@@ -89,7 +89,9 @@ impl StateDirectory {
         let write = |name: &str, content: &mut dyn FnMut(&mut BufWriter<File>) -> std::io::Result<()>| {
             write_at(self.bank_snapshot.join(name), content)
         };
-        let (slot, height, agave) = (Layout::slot(self.last), Layout::height(self.last), self.agave);
+        let slot = SynthLayout::slot(self.last);
+        let height = SynthLayout::height(self.last);
+        let agave = self.agave;
         let universe = &layout.universe;
         let genesis = self.ledger.join("genesis.bin");
         write_at(genesis.clone(), &mut |file| write_genesis(universe, file))?;
@@ -150,7 +152,8 @@ impl Placed {
     /// Encodes a storage's obsolete records for the lists. Does not keep the storage's bytes.
     pub fn of(storage: &Storage, agave: AgaveVersion, has_two_states: bool) -> std::io::Result<Self> {
         let cut = |is_full: bool| {
-            let (mut cut_bytes, mut out) = (0, Out(Vec::new()));
+            let mut cut_bytes = 0;
+            let mut out = Out(Vec::new());
             for record in storage.obsolete.iter().filter(|record| record.in_full || !is_full) {
                 cut_bytes += storage.cut_bytes(record);
                 agave.write_obsolete(&mut out, record)?;

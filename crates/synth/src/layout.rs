@@ -10,7 +10,7 @@ use slotpress_format::{RECORD_HEADER_BYTES, STORAGE_BYTES_MAX};
 use super::accounts::Shape;
 use super::mix::Kind;
 use super::rng::{Rng, mix};
-use super::stakes::{Scale, Stakes};
+use super::stakes::{Scale, SynthStakes};
 use super::staking::{STAKE_BYTES, VOTE_BYTES};
 use super::sysvars::SYSVARS_BYTES;
 use super::universe::{Origin, Universe};
@@ -58,7 +58,7 @@ enum Class {
     Emptied,
 }
 
-pub struct Layout {
+pub struct SynthLayout {
     pub universe: Universe,
     /// Bytes of accounts in each storage. Storages of the full state come first.
     targets: Vec<u64>,
@@ -72,7 +72,7 @@ pub struct Layout {
     scale: Scale,
 }
 
-impl Layout {
+impl SynthLayout {
     /// Plans a full state, and an incremental one.
     pub fn new(options: &SynthOptions) -> Self {
         let SynthOptions { size_bytes, storage_count, incremental_bytes, .. } = *options;
@@ -97,7 +97,9 @@ impl Layout {
             let newer = sizes(&universe, full_count..full_count + count, bytes / 2);
             // The larger a storage, the more accounts it replaces.
             let total: u64 = newer.iter().sum::<u64>().max(1);
-            let (mut sum, mut old_sum, mut old) = (0u64, 0u64, 0);
+            let mut sum = 0u64;
+            let mut old_sum = 0u64;
+            let mut old = 0;
             let old_total: u64 = targets.iter().sum();
             for size in &newer {
                 sum += size;
@@ -124,10 +126,10 @@ impl Layout {
     }
 
     /// Makes the stakes of the bank in the state that ends with storage `last`.
-    pub fn stakes(&self, last: u64) -> Stakes {
+    pub fn stakes(&self, last: u64) -> SynthStakes {
         // No delegation is newer than the full state.
         let epoch = chain::epoch_of(Self::slot(self.full_count - 1));
-        Stakes::of_bank(self.universe, self.scale, epoch, Self::slot(last))
+        SynthStakes::of_bank(self.universe, self.scale, epoch, Self::slot(last))
     }
 
     /// True for the last storage of a state. It has the sysvars and vote accounts, which every
@@ -183,7 +185,8 @@ impl Layout {
 
     pub fn born(&self, storage: u64) -> impl Iterator<Item = (Origin, Shape)> + '_ {
         let target = self.target_bytes(storage);
-        let (mut index, mut bytes) = (0, 0);
+        let mut index = 0;
+        let mut bytes = 0;
         std::iter::from_fn(move || {
             if bytes >= target {
                 return None;

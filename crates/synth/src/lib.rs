@@ -54,7 +54,7 @@ use std::time::{Duration, Instant};
 
 use derive_setters::Setters;
 use directory::{Placed, StateDirectory, claim_empty, link_or_copy};
-use layout::Layout;
+use layout::SynthLayout;
 pub use mix::Mix;
 use parking_lot::Mutex;
 use rayon::prelude::*;
@@ -161,7 +161,7 @@ const STORAGE_KNOWN_BYTES: u64 = 128;
 /// The sizes are impossible.
 pub fn memory_of(options: &SynthOptions) -> Result<SynthMemory> {
     check_options(options)?;
-    let layout = Layout::new(options);
+    let layout = SynthLayout::new(options);
     let largest_bytes = (0..layout.count()).map(|at| layout.target_bytes(at)).max().unwrap_or(0);
     Ok(SynthMemory {
         worker_bytes: largest_bytes.saturating_mul(2),
@@ -210,8 +210,9 @@ fn check_options(options: &SynthOptions) -> Result<()> {
 }
 
 fn make(options: &SynthOptions, progress: &dyn Progress, started: Instant) -> Result<SynthReport> {
-    let (out_dir, agave) = (&options.out_dir, options.agave);
-    let layout = Layout::new(options);
+    let out_dir = &options.out_dir;
+    let agave = options.agave;
+    let layout = SynthLayout::new(options);
     if layout.count() > STORAGES_MAX {
         return Err(Error::usage(format!("a ledger has at most {STORAGES_MAX} storages; choose a smaller size")));
     }
@@ -232,7 +233,8 @@ fn make(options: &SynthOptions, progress: &dyn Progress, started: Instant) -> Re
         let placed: Vec<(Placed, u64)> =
             pool.run(|| round.clone().into_par_iter().map(place_one).collect::<Result<_>>())?;
         for (at, (placed, bytes)) in round.zip(&placed) {
-            let (slot, id) = (Layout::slot(at), layout.id(at));
+            let slot = SynthLayout::slot(at);
+            let id = layout.id(at);
             if !layout.is_incremental(at) {
                 full.add(slot, id, placed)?;
             }
@@ -261,8 +263,10 @@ fn make(options: &SynthOptions, progress: &dyn Progress, started: Instant) -> Re
     Ok(SynthReport { states, written_bytes, elapsed: started.elapsed() })
 }
 
-fn rounds(layout: &Layout) -> Vec<Range<u64>> {
-    let (mut rounds, mut start, mut bytes) = (Vec::new(), 0, 0);
+fn rounds(layout: &SynthLayout) -> Vec<Range<u64>> {
+    let mut rounds = Vec::new();
+    let mut start = 0;
+    let mut bytes = 0;
     for at in 0..layout.count() {
         bytes += layout.target_bytes(at);
         if bytes >= ROUND_BYTES || at + 1 - start >= ROUND_STORAGES {
@@ -283,7 +287,7 @@ thread_local! {
 /// Makes a storage and writes its file. Returns its items for the lists, and the number of
 /// bytes written.
 fn place(
-    layout: &Layout,
+    layout: &SynthLayout,
     at: u64,
     agave: AgaveVersion,
     full_dir: &Path,
@@ -292,7 +296,8 @@ fn place(
     progress: &dyn Progress,
 ) -> Result<(Placed, u64)> {
     progress.check()?;
-    let (slot, id) = (Layout::slot(at), layout.id(at));
+    let slot = SynthLayout::slot(at);
+    let id = layout.id(at);
     let first_dir = newer_dir.map_or(full_dir, PathBuf::as_path);
     let path = StateDirectory::storage_path(first_dir, slot, id);
     let storage = build(layout, at, BUFFER.take()).or_path("make", &path)?;
@@ -310,12 +315,12 @@ fn place(
 
 /// Writes files that no list names: storages that were rewritten under another id, and one of a
 /// removed slot. Archiving any of them would add accounts that the state does not have.
-fn place_stale_files(layout: &Layout, ledger: &Path, count: u64) -> Result<u64> {
+fn place_stale_files(layout: &SynthLayout, ledger: &Path, count: u64) -> Result<u64> {
     let mut written = 0;
     let Some(from) = (0..count).min_by_key(|at| layout.target_bytes(*at).abs_diff(4096)) else { return Ok(0) };
     let content = build(layout, from, Vec::new()).or_path("make", ledger)?.bytes;
     let id = layout.id(count - 1) + 10;
-    let slots = [Layout::slot(from), Layout::slot(count / 2), Layout::slot(count - 1) + 1];
+    let slots = [SynthLayout::slot(from), SynthLayout::slot(count / 2), SynthLayout::slot(count - 1) + 1];
     for (slot, id) in slots.into_iter().zip(id..) {
         let path = StateDirectory::storage_path(ledger, slot, id);
         fs::write(&path, &content).or_path("write", &path)?;

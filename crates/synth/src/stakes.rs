@@ -10,7 +10,7 @@
 use slotpress_format::Voter;
 
 use super::rng::{Rng, mix};
-use super::staking::{self, Delegation, STAKE_BYTES, VOTE_BYTES};
+use super::staking::{self, STAKE_BYTES, SynthDelegation, VOTE_BYTES};
 use super::universe::Universe;
 use super::{chain, keys};
 
@@ -98,7 +98,7 @@ const VOTER_BITS_PERMILLE: [(u64, u64); 7] = [
 ];
 
 #[derive(Clone, Copy, Debug)]
-pub struct Stakes {
+pub struct SynthStakes {
     universe: Universe,
     scale: Scale,
     sample: u64,
@@ -106,7 +106,7 @@ pub struct Stakes {
     slot: u64,
 }
 
-impl Stakes {
+impl SynthStakes {
     /// Makes the stakes of the bank in an epoch. The vote accounts depend on the slot, the
     /// delegations do not.
     pub fn of_bank(universe: Universe, scale: Scale, epoch: u64, slot: u64) -> Self {
@@ -146,7 +146,7 @@ impl Stakes {
         (lamports, data)
     }
 
-    pub fn delegation(&self, at: u64) -> Delegation {
+    pub fn delegation(&self, at: u64) -> SynthDelegation {
         let mut rng = Rng::new(mix(self.universe.number(PURPOSE_DELEGATIONS, self.sample), at));
         let stake_account = rng.key();
         let voter = match at {
@@ -167,10 +167,10 @@ impl Stakes {
         // The voter's credits at the stake's last reward are mostly the same for all its stakes.
         let last = if rng.permille(850) { self.epoch } else { activation_epoch };
         let credits_observed = mix(voter, last) >> 35;
-        Delegation { stake_account, voter, lamports, activation_epoch, deactivation_epoch, credits_observed }
+        SynthDelegation { stake_account, voter, lamports, activation_epoch, deactivation_epoch, credits_observed }
     }
 
-    pub fn delegations(&self) -> impl ExactSizeIterator<Item = Delegation> + '_ {
+    pub fn delegations(&self) -> impl ExactSizeIterator<Item = SynthDelegation> + '_ {
         (0..self.scale.delegations as usize).map(|at| self.delegation(at as u64))
     }
 
@@ -206,7 +206,7 @@ impl Stakes {
     }
 
     /// Returns a delegation with its account: lamports and data.
-    pub fn stake_account(&self, at: u64) -> (Delegation, u64, Vec<u8>) {
+    pub fn stake_account(&self, at: u64) -> (SynthDelegation, u64, Vec<u8>) {
         let delegation = self.delegation(at);
         let mut rng = Rng::new(mix(self.universe.number(PURPOSE_STAKE_ACCOUNTS, self.sample), at));
         let mut data = Vec::with_capacity(STAKE_BYTES as usize);
@@ -223,8 +223,8 @@ mod tests {
 
     const EPOCH: u64 = chain::epoch_of(chain::FIRST_SLOT);
 
-    fn stakes(delegations: u64) -> Stakes {
-        Stakes::of_bank(
+    fn stakes(delegations: u64) -> SynthStakes {
+        SynthStakes::of_bank(
             Universe::new(1, crate::Mix::Mainnet),
             Scale { voters: 5, delegations },
             EPOCH,

@@ -9,7 +9,7 @@ pub const STAKE_BYTES: u64 = 200;
 pub const VOTE_BYTES: u64 = 3762;
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Delegation {
+pub struct SynthDelegation {
     pub stake_account: [u8; 32],
     /// Number of the vote account. Vote accounts from number `Scale::voters` on have been closed.
     pub voter: u64,
@@ -36,7 +36,7 @@ pub fn write_stake(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
 pub fn delegated_stake(
     universe: &Universe,
     rng: &mut Rng,
-    delegation: &Delegation,
+    delegation: &SynthDelegation,
     vote_address: [u8; 32],
     out: &mut Vec<u8>,
 ) {

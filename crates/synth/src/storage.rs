@@ -9,7 +9,7 @@ use slotpress_format::{LatticeHash, RECORD_HEADER_BYTES, RecordHeader};
 use super::accounts::{Shape, write_own_record, write_tombstone};
 use super::chain::rent_exempt_lamports;
 use super::keys;
-use super::layout::{Layout, Successor};
+use super::layout::{Successor, SynthLayout};
 use super::rng::Rng;
 use super::sysvars::{SYSVAR_OWNER, sysvars};
 use super::universe::Origin;
@@ -81,7 +81,7 @@ impl Storage {
     }
 }
 
-pub fn build(layout: &Layout, storage: u64, mut bytes: Vec<u8>) -> Result<Storage> {
+pub fn build(layout: &SynthLayout, storage: u64, mut bytes: Vec<u8>) -> Result<Storage> {
     let universe = &layout.universe;
     bytes.clear();
     let mut sums = StateSums::default();
@@ -96,7 +96,8 @@ pub fn build(layout: &Layout, storage: u64, mut bytes: Vec<u8>) -> Result<Storag
         let header = universe.write_record(origin, 0, shape, &mut bytes);
         let data = &bytes[offset + RECORD_HEADER_BYTES..];
         let mut mark = |by, in_full| {
-            let (offset, slot) = (offset as u64, Layout::slot(by));
+            let offset = offset as u64;
+            let slot = SynthLayout::slot(by);
             obsolete.push(Obsolete { offset, data_len: shape.data_len, slot, in_full });
         };
         if let Some(change_in_state) = change_in_state(origin, shape) {
@@ -161,7 +162,7 @@ pub fn build(layout: &Layout, storage: u64, mut bytes: Vec<u8>) -> Result<Storag
 /// full state, sysvars and vote accounts in the last storage of each state. In the incremental
 /// state, the sysvars and vote accounts of the full state are obsolete.
 fn write_own_accounts(
-    layout: &Layout,
+    layout: &SynthLayout,
     storage: u64,
     bytes: &mut Vec<u8>,
     sums: &mut StateSums,
@@ -179,7 +180,7 @@ fn write_own_accounts(
     }
     let is_incremental = layout.is_incremental(storage);
     let replaced_by = layout.last_incremental().filter(|_| !is_incremental);
-    let sysvars = sysvars(&layout.universe, Layout::height(storage), &stakes)?
+    let sysvars = sysvars(&layout.universe, SynthLayout::height(storage), &stakes)?
         .into_iter()
         .map(|(address, data)| (address, SYSVAR_OWNER, rent_exempt_lamports(data.len() as u64), data));
     let vote_accounts = (0..stakes.scale().voters).map(|voter| {
@@ -192,7 +193,7 @@ fn write_own_accounts(
         let sums = if is_incremental { &mut sums.newer } else { &mut sums.full };
         sums.add_account(&header, &data);
         if let Some(by) = replaced_by {
-            obsolete.push(Obsolete { offset, data_len: header.data_len, slot: Layout::slot(by), in_full: false });
+            obsolete.push(Obsolete { offset, data_len: header.data_len, slot: SynthLayout::slot(by), in_full: false });
         }
     }
     Ok(())
@@ -206,7 +207,7 @@ fn start_record(bytes: &mut Vec<u8>) -> usize {
 
 /// Fills in bytes without meaning: older Agave versions numbered their writes, and in some storages
 /// the padding after the executable flag is stack garbage.
-fn age(layout: &Layout, storage: u64, bytes: &mut [u8]) {
+fn age(layout: &SynthLayout, storage: u64, bytes: &mut [u8]) {
     let number = |purpose| layout.universe.number(purpose, storage);
     let is_old = number(PURPOSE_OLD) % 10 == 0;
     let is_dirty = number(PURPOSE_PADDING) % 16 == 0;

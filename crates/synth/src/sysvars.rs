@@ -11,7 +11,7 @@ pub use slotpress_format::ledger::programs::{SLOT_HISTORY, SYSVAR as SYSVAR_OWNE
 
 use super::chain;
 use super::fields::Out;
-use super::stakes::Stakes;
+use super::stakes::SynthStakes;
 use super::universe::Universe;
 
 const EPOCH_SCHEDULE: [u8; 32] = address("SysvarEpochSchedu1e111111111111111111111111");
@@ -35,7 +35,7 @@ pub const SYSVARS_BYTES: u64 = 180_000;
 
 /// Returns address and data of each sysvar at the end of the block at `height`, in the alphabetical
 /// order of their names.
-pub fn sysvars(universe: &Universe, height: u64, stakes: &Stakes) -> Result<Vec<([u8; 32], Vec<u8>)>> {
+pub fn sysvars(universe: &Universe, height: u64, stakes: &SynthStakes) -> Result<Vec<([u8; 32], Vec<u8>)>> {
     let slot = chain::slot_at(height);
     let epoch = chain::epoch_of(slot);
     let epoch_start = epoch * chain::SLOTS_PER_EPOCH;
@@ -45,7 +45,8 @@ pub fn sysvars(universe: &Universe, height: u64, stakes: &Stakes) -> Result<Vec<
     };
     Ok(vec![
         sysvar(CLOCK, &|out| {
-            let (start, now) = (chain::unix_time_of(epoch_start), chain::unix_time_of(slot));
+            let start = chain::unix_time_of(epoch_start);
+            let now = chain::unix_time_of(slot);
             out.u64s(&[slot, start, epoch, epoch + 1, now])
         })?,
         sysvar(EPOCH_REWARDS, &|out| {
@@ -116,7 +117,7 @@ mod tests {
     fn sizes_are_those_of_the_network() {
         let universe = Universe::new(1, crate::Mix::Mainnet);
         let scale = Scale { voters: 3, delegations: 5_000 };
-        let stakes = Stakes::of_bank(universe, scale, EPOCH, chain::FIRST_SLOT);
+        let stakes = SynthStakes::of_bank(universe, scale, EPOCH, chain::FIRST_SLOT);
         let sysvars = sysvars(&universe, chain::FIRST_HEIGHT + 7, &stakes).expect("sysvars");
         let size = |address| sysvars.iter().find(|(found, _)| *found == address).expect("it is there").1.len();
         assert_eq!(size(CLOCK), 40);

@@ -102,8 +102,8 @@ pub fn write_back(file: &File, range: &Range<u64>, is_awaited: bool) -> io::Resu
         flags |= libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
     }
     let too_far = |_| io::Error::from(io::ErrorKind::InvalidInput);
-    let (offset, length) =
-        (range.start.try_into().map_err(too_far)?, (range.end - range.start).try_into().map_err(too_far)?);
+    let offset = range.start.try_into().map_err(too_far)?;
+    let length = (range.end - range.start).try_into().map_err(too_far)?;
     // SAFETY: no memory is passed; the descriptor is open.
     if unsafe { libc::sync_file_range(file.as_raw_fd(), offset, length, flags) } == 0 {
         return Ok(());

@@ -229,7 +229,8 @@ mod tests {
         #[test]
         fn ranges_read_as_usual(start in 0usize..3_000_000, length in 0usize..3_000_000) {
             let file = cold_file();
-            let (range, whole) = (start as u64..(start + length) as u64, 0..BYTES.len() as u64);
+            let range = start as u64..(start + length) as u64;
+            let whole = 0..BYTES.len() as u64;
             let mut to = vec![0; length];
             let read = IoHint::Gentle.piece(&file, &range, whole.end).read_exact_at(&mut to, range.start);
             match BYTES.get(start..start + length) {
@@ -279,7 +280,8 @@ mod tests {
             println!("skipped: direct::what_is_not_direct_is_noticed: there is no file system in memory");
             return;
         }
-        let (file, mut to) = (file_in(memory), vec![0; BYTES.len()]);
+        let file = file_in(memory);
+        let mut to = vec![0; BYTES.len()];
         if let Some(direct) = DirectFile::reading(&file, to.len() as u64) {
             let is_read = direct.read_exact_at(&mut to, 0).expect("no disk that fails");
             assert!(!is_read || to == *BYTES);

@@ -15,13 +15,13 @@ const BURST: Duration = Duration::from_millis(250);
 
 /// A token bucket without a clock: callers pass the time since any fixed moment.
 #[derive(Clone, Copy, Debug)]
-pub struct Bucket {
+pub struct TokenBucket {
     bytes_per_second: u64,
     /// Time at which all taken bytes will have been earned.
     earned_at: Duration,
 }
 
-impl Bucket {
+impl TokenBucket {
     pub fn new(bytes_per_second: u64) -> Self {
         Self { bytes_per_second: bytes_per_second.max(1), earned_at: Duration::ZERO }
     }
@@ -44,7 +44,7 @@ impl Bucket {
 #[derive(Debug)]
 #[warn(missing_docs)]
 pub struct Pace {
-    bucket: Mutex<Bucket>,
+    bucket: Mutex<TokenBucket>,
     start: Instant,
 }
 
@@ -52,7 +52,7 @@ pub struct Pace {
 impl Pace {
     /// Limits the rate to this many bytes per second.
     pub fn new(bytes_per_second: u64) -> Self {
-        Self { bucket: Mutex::new(Bucket::new(bytes_per_second)), start: Instant::now() }
+        Self { bucket: Mutex::new(TokenBucket::new(bytes_per_second)), start: Instant::now() }
     }
 
     /// Waits until `bytes` may be read, or the user interrupts; the caller notices the interrupt
@@ -79,8 +79,10 @@ mod tests {
             rate in RATE_MIN..10_000_000_000,
             asks in proptest::collection::vec((0u64..2_000_000_000, 0u64..40_000_000), 1..50),
         ) {
-            let mut bucket = Bucket::new(rate);
-            let (mut now, mut taken, mut idle) = (Duration::ZERO, 0u64, Duration::ZERO);
+            let mut bucket = TokenBucket::new(rate);
+            let mut now = Duration::ZERO;
+            let mut taken = 0u64;
+            let mut idle = Duration::ZERO;
             let mut earned = Duration::ZERO;
             for (pause_ns, bytes) in asks {
                 now += Duration::from_nanos(pause_ns);
@@ -100,7 +102,7 @@ mod tests {
 
     #[test]
     fn extremes_do_not_overflow() {
-        let mut bucket = Bucket::new(0);
+        let mut bucket = TokenBucket::new(0);
         assert_eq!(bucket.take(Duration::MAX, 0), Duration::ZERO);
         assert!(bucket.take(Duration::ZERO, u64::MAX) > Duration::from_secs(1 << 30));
         assert!(bucket.take(Duration::ZERO, u64::MAX) > Duration::from_secs(1 << 30));

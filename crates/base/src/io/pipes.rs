@@ -136,7 +136,8 @@ mod tests {
             let stop = Stop::default();
             let (told, ended) = mpsc::channel();
             std::thread::scope(|scope| {
-                let (stop, end) = (&stop, &write_end);
+                let stop = &stop;
+                let end = &write_end;
                 scope.spawn(move || {
                     let mut writer = InterruptibleWriter::new(end, stop).expect("a writer");
                     assert_eq!(writer.at_once_bytes, Some(usize::MAX), "not blocking");
@@ -169,7 +170,8 @@ mod tests {
         let content: Vec<u8> = (0..1_000_003u32).map(|at| (at % 251) as u8).collect();
         let stop = Stop::default();
         std::thread::scope(|scope| {
-            let (content, stop) = (&content, &stop);
+            let content = &content;
+            let stop = &stop;
             scope.spawn(move || {
                 let mut writer = InterruptibleWriter::new(&write_end, stop).expect("a writer");
                 writer.write_all(content).expect("written");

@@ -162,7 +162,8 @@ mod tests {
             let pieces: Vec<Range<u64>> = [0].into_iter().chain(cuts.iter().copied()).zip(ends).map(|(a, b)| a..b).collect();
             let mut reached = 0;
             for piece in pieces {
-                let (inner, outer) = (inner_pages(&piece, 100_000, PAGE), outer_pages(&piece, PAGE));
+                let inner = inner_pages(&piece, 100_000, PAGE);
+                let outer = outer_pages(&piece, PAGE);
                 prop_assert!(!inner.is_empty() && outer.start <= inner.start && inner.end <= outer.end);
                 prop_assert!(outer.start <= reached);
                 reached = outer.end;

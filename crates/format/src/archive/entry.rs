@@ -150,7 +150,9 @@ const MAGIC: std::ops::Range<usize> = 257..262;
 /// True if Firedancer wrote the tar header. Only Firedancer writes the mode without leading zeros,
 /// the time as NUL bytes, and a checksum of seven digits and NUL (`fd_snapmk_tile.c`).
 pub fn is_header_of_firedancer(block: &[u8; BLOCK]) -> bool {
-    let (mode, time, sum) = (block.get(100..108), block.get(136..148), block.get(148..156));
+    let mode = block.get(100..108);
+    let time = block.get(136..148);
+    let sum = block.get(148..156);
     let is_sum =
         |sum: &[u8]| sum.split_last().is_some_and(|(end, digits)| *end == 0 && digits.iter().all(u8::is_ascii_digit));
     mode.is_some_and(|mode| [b"644\0\0\0\0\0", b"755\0\0\0\0\0"].iter().any(|of_it| mode == *of_it))

@@ -116,7 +116,8 @@ mod tests {
     use crate::EntryKind;
 
     fn index(entries: Vec<Entry>) -> Index {
-        let (writer, settings) = ("slotpress 1".to_string(), "level=1".to_string());
+        let writer = "slotpress 1".to_string();
+        let settings = "level=1".to_string();
         Index { writer, settings, frame_size_bytes: 1 << 20, hashes: vec![[7; 32]; 3], entries }
     }
 

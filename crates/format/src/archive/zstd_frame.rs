@@ -56,7 +56,8 @@ pub struct FrameHeader {
 pub fn parse_frame_start(bytes: &[u8]) -> Result<FrameStart> {
     let short = || Error::damaged("the archive is cut off inside a frame header");
     let (magic, mut rest) = bytes.split_first_chunk().ok_or_else(short)?;
-    let (kind, magic) = (magic[0] & 15, u32::from_le_bytes(*magic));
+    let kind = magic[0] & 15;
+    let magic = u32::from_le_bytes(*magic);
     if magic & !15 == SKIPPABLE_MAGIC {
         let content_bytes = rest.first_chunk().copied().map(u32::from_le_bytes).ok_or_else(short)?;
         return Ok(FrameStart::Skippable { kind, content_bytes });

@@ -104,7 +104,8 @@ fn walk(
     reduced_from: Option<u64>,
     step: &mut dyn FnMut(u128, ClusterStake) -> bool,
 ) {
-    let (mut current, mut cluster) = (start.saturating_add(1), first);
+    let mut current = start.saturating_add(1);
+    let mut cluster = first;
     let rate = |epoch| if reduced_from.is_some_and(|from| epoch >= from) { RATE_REDUCED } else { RATE_FIRST };
     while step(rate(current), cluster) && current < until {
         match history.get(&current) {

@@ -17,7 +17,7 @@ use crate::ledger::blockhash_queue::BlockhashQueue;
 use crate::ledger::demands::firedancer;
 use crate::ledger::lattice::LATTICE_HASH_BYTES;
 use crate::ledger::leaders::leader;
-use crate::ledger::stakes::{Keep, Voters, read_stakes, skip_nodes_and_voters};
+use crate::ledger::stakes::{KeepStakes, Voters, read_stakes, skip_nodes_and_voters};
 use crate::{Address, BankHashParts, Breach, Demand, FieldReader, Hash, LatticeHash, Stakes, hard_forks_between};
 
 /// Fields of a bank file that slotpress or an operator needs.
@@ -179,9 +179,10 @@ impl EpochSchedule {
     pub fn slots_of_epoch_of(&self, slot: u64) -> RangeInclusive<u64> {
         let (epoch, index) = self.epoch_and_index_of(slot);
         let first = slot.saturating_sub(index);
-        let slots = match slot < self.first_normal_slot {
-            true => u32::try_from(epoch).ok().and_then(|epoch| WARMUP_SLOTS.checked_mul(1u64.checked_shl(epoch)?)),
-            false => Some(self.slots_per_epoch),
+        let slots = if slot < self.first_normal_slot {
+            u32::try_from(epoch).ok().and_then(|epoch| WARMUP_SLOTS.checked_mul(1u64.checked_shl(epoch)?))
+        } else {
+            Some(self.slots_per_epoch)
         };
         // A bank file may claim epochs beyond the largest slot.
         first..=first.saturating_add(slots.unwrap_or(u64::MAX).saturating_sub(1)).max(slot)
@@ -235,7 +236,7 @@ pub fn parse_bank_file_and_end<R: BufRead>(
     let mut bank = BankFile { length_bytes: r.remaining(), ..BankFile::default() };
     read_front(&mut r, &mut bank)?;
     let mut stakes = Stakes::default();
-    read_bank_fields(&mut r, &mut bank, if keeps_stakes { Keep::All(&mut stakes) } else { Keep::Nothing })?;
+    read_bank_fields(&mut r, &mut bank, if keeps_stakes { KeepStakes::All(&mut stakes) } else { KeepStakes::Nothing })?;
     read_accounts_fields(&mut r, &mut bank, on_storage)?;
     let end_error = read_extra_fields(&mut r, &mut bank)?;
     bank.stakes = Arc::new(stakes);
@@ -279,7 +280,7 @@ fn read_front<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Result
 }
 
 /// Parses the fields from the slot duration on.
-fn read_bank_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile, keep: Keep<'_>) -> Result<()> {
+fn read_bank_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile, keep: KeepStakes<'_>) -> Result<()> {
     read_middle(r, bank)?;
     let stakes = read_stakes(r, "the stakes", false, keep)?;
     r.limit(firedancer::VOTE_ACCOUNTS, stakes.vote_account_count);
@@ -420,9 +421,9 @@ fn read_epoch_stakes<R: BufRead>(
     let keep = if epoch == *wanted.start() {
         // If an epoch occurs twice, the later one counts.
         *voters = Voters::default();
-        Keep::Voters(voters)
+        KeepStakes::Voters(voters)
     } else {
-        Keep::Nothing
+        KeepStakes::Nothing
     };
     let stakes = read_stakes(r, "the epoch stakes", true, keep)?;
     let count = stakes.vote_account_count;
@@ -444,7 +445,8 @@ mod tests {
     use super::*;
 
     fn epoch(slot: u64, first_normal_slot: u64) -> u64 {
-        let (slots_per_epoch, first_normal_epoch) = (432_000, 14);
+        let slots_per_epoch = 432_000;
+        let first_normal_epoch = 14;
         BankFile { slot, first_normal_slot, slots_per_epoch, first_normal_epoch, ..BankFile::default() }.epoch()
     }
 

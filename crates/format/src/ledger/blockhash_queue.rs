@@ -26,7 +26,8 @@ impl BlockhashQueue {
         let mut newest = (0, 0);
         for _ in 0..r.count("the blockhash queue", ITEM_BYTES)? {
             r.skip(32 + 8)?; // hash, lamports per signature
-            let (index, time_ms) = (r.u64()?, r.u64()?);
+            let index = r.u64()?;
+            let time_ms = r.u64()?;
             newest = newest.max((index, time_ms));
         }
         let _max_age = r.u64()?;

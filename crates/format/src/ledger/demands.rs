@@ -31,24 +31,24 @@ pub const BREACHES_PER_DEMAND_MAX: usize = 8;
 /// and `fd_runtime_const.h`).
 pub mod firedancer {
     /// What is counted, in words, and the largest number that Firedancer takes.
-    pub type Limit<'a> = (&'a str, u64);
+    pub type CountLimit<'a> = (&'a str, u64);
 
-    pub const ANCESTORS: Limit<'_> = ("ancestors", 8192);
-    pub const HARD_FORKS: Limit<'_> = ("hard forks", 64);
-    pub const CAPITALIZATION: Limit<'_> = ("lamports", i64::MAX as u64);
-    pub const VOTE_ACCOUNTS: Limit<'_> = ("vote accounts in the stakes", 40_200);
-    pub const DELEGATIONS: Limit<'_> = ("delegations in the stakes", 2_150_000);
-    pub const EPOCH_DELEGATIONS: Limit<'_> = ("delegations of an epoch", 1 << 22);
+    pub const ANCESTORS: CountLimit<'_> = ("ancestors", 8192);
+    pub const HARD_FORKS: CountLimit<'_> = ("hard forks", 64);
+    pub const CAPITALIZATION: CountLimit<'_> = ("lamports", i64::MAX as u64);
+    pub const VOTE_ACCOUNTS: CountLimit<'_> = ("vote accounts in the stakes", 40_200);
+    pub const DELEGATIONS: CountLimit<'_> = ("delegations in the stakes", 2_150_000);
+    pub const EPOCH_DELEGATIONS: CountLimit<'_> = ("delegations of an epoch", 1 << 22);
     pub const EPOCH_VOTE_ACCOUNTS_MAX: u64 = 2000;
     /// Items of a list that Firedancer skips.
     pub const ITEMS_MAX: u64 = 1 << 20;
     /// Storages of one slot, and nodes of an epoch.
     pub const SMALL_ITEMS_MAX: u64 = 1 << 16;
-    pub const EPOCHS: Limit<'_> = ("epochs in the epoch stakes", 6);
+    pub const EPOCHS: CountLimit<'_> = ("epochs in the epoch stakes", 6);
     /// Largest offset at which transaction hashes are cut.
-    pub const TRANSACTION_OFFSET: Limit<'_> = ("the offset in transaction hashes", 11);
+    pub const TRANSACTION_OFFSET: CountLimit<'_> = ("the offset in transaction hashes", 11);
     /// Blockhashes in the status cache, over all slots.
-    pub const CACHED_BLOCKHASHES: Limit<'_> = ("blockhashes", 300 * 151);
+    pub const CACHED_BLOCKHASHES: CountLimit<'_> = ("blockhashes", 300 * 151);
     /// Transactions of one slot in the status cache. Agave writes each of them twice.
-    pub const SLOT_TRANSACTIONS: Limit<'_> = ("transactions of a slot", 2 * 98_039);
+    pub const SLOT_TRANSACTIONS: CountLimit<'_> = ("transactions of a slot", 2 * 98_039);
 }

@@ -164,9 +164,10 @@ pub fn find_bank_snapshot_with_gaps(paths: &LedgerPaths, slot: Option<u64>, thre
         return Err(Error::failed(format!("{} is not a directory", paths.ledger.shown()))
             .with_hint("give the validator's ledger directory, or the directory into which an archive was unpacked"));
     }
-    let mut snapshot = match paths.is_unpacked_archive() {
-        true => open_unpacked(&paths.ledger, slot, threads)?,
-        false => open_validators(paths, slot, threads)?,
+    let mut snapshot = if paths.is_unpacked_archive() {
+        open_unpacked(&paths.ledger, slot, threads)?
+    } else {
+        open_validators(paths, slot, threads)?
     };
     let version = read_version(&snapshot.version)?;
     if !is_known_version(&version) {

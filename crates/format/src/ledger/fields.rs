@@ -11,7 +11,7 @@ use std::path::Path;
 use slotpress_base::{Error, IoContext, Result, ShowPath, to_usize};
 
 use crate::ledger::demands::BREACHES_PER_DEMAND_MAX;
-use crate::ledger::demands::firedancer::Limit;
+use crate::ledger::demands::firedancer::CountLimit;
 use crate::{Address, Breach, Demand, Hash};
 
 /// Read-ahead for a streamed file. It makes the cost of system calls negligible.
@@ -153,13 +153,14 @@ impl<R: BufRead> FieldReader<R> {
     /// Like [`breach`](Self::breach), for a field that belongs to an account.
     pub fn breach_of(&mut self, account: Option<Address>, demand: Demand, expected: impl Display, found: impl Display) {
         if self.breaches.iter().filter(|known| known.demand == demand).count() < BREACHES_PER_DEMAND_MAX {
-            let (expected, found) = (expected.to_string(), found.to_string());
+            let expected = expected.to_string();
+            let found = found.to_string();
             self.breaches.push(Breach { demand, expected, found, offset_bytes: self.position, account });
         }
     }
 
     /// Records a breach if the count exceeds Firedancer's limit.
-    pub fn limit(&mut self, (name, max): Limit<'_>, count: u64) {
+    pub fn limit(&mut self, (name, max): CountLimit<'_>, count: u64) {
         if count > max {
             self.breach(Demand::FiredancerLimit, format_args!("{name}: at most {max}"), count);
         }

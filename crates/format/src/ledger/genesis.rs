@@ -52,7 +52,8 @@ impl Genesis {
         let slots_per_epoch = r.u64()?;
         r.skip(8)?; // the offset of the leader schedule
         let is_warmup = r.flag("the warm-up")?;
-        let (first_normal_epoch, first_normal_slot) = (r.u64()?, r.u64()?);
+        let first_normal_epoch = r.u64()?;
+        let first_normal_slot = r.u64()?;
         Ok(Self { creation_time, ticks_per_slot, slots_per_epoch, is_warmup, first_normal_epoch, first_normal_slot })
     }
 

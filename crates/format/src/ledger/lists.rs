@@ -117,7 +117,8 @@ pub fn parse_tagged_storages_list<R: BufRead>(r: FieldReader<R>) -> Result<Vec<L
                 return Err(r.damaged(why).with_hint(hint::NEWER_LAYOUT));
             }
         };
-        let (id, slot) = (r.u32()?, r.u64()?);
+        let id = r.u32()?;
+        let slot = r.u64()?;
         Ok(ListedStorage { slot, id, endings })
     })
 }
@@ -168,7 +169,8 @@ pub fn scan_obsolete_accounts<R: BufRead>(
 ) -> Result<()> {
     let item_bytes = format.item_bytes() as u64;
     for _ in 0..r.count("the list", 32)? {
-        let (slot, id) = (r.u64()?, r.u64()?);
+        let slot = r.u64()?;
+        let id = r.u64()?;
         let _claimed_bytes = r.u64()?;
         let count = r.count("the obsolete records of a storage", item_bytes)?;
         let list_offset = r.position();

@@ -84,12 +84,14 @@ impl LedgerLock {
             Ok(()) => Ok(Self(Some(file))),
             Err(TryLockError::WouldBlock) => {
                 let holder = lock_holder(&file).flatten().filter(|holder| holder.pid.is_some());
-                let hint = match holder.as_ref().is_some_and(LockHolder::is_slotpress) {
-                    true => "wait until it is done, or stop it".to_string(),
-                    false => format!("{GRACEFUL_STOP}. {BESIDE_A_VALIDATOR}"),
+                let hint = if holder.as_ref().is_some_and(LockHolder::is_slotpress) {
+                    "wait until it is done, or stop it".to_string()
+                } else {
+                    format!("{GRACEFUL_STOP}. {BESIDE_A_VALIDATOR}")
                 };
                 let holder = holder.map_or("a running validator or another slotpress".into(), |one| one.to_string());
-                let (ledger, path) = (ledger.path().shown(), path.shown());
+                let ledger = ledger.path().shown();
+                let path = path.shown();
                 let message = format!("the ledger {ledger} is in use: its lock {path} is held by {holder}");
                 Err(Error::new(ErrorKind::InUse, message).with_hint(hint))
             }

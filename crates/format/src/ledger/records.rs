@@ -326,7 +326,8 @@ mod tests {
 
         #[test]
         fn hostile_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..2000), piece in 1usize..400) {
-            let (one, other) = (walk(&bytes, piece), walk(&bytes, 5000));
+            let one = walk(&bytes, piece);
+            let other = walk(&bytes, 5000);
             prop_assert_eq!(one.records, other.records);
             prop_assert_eq!(one.faults, other.faults);
         }

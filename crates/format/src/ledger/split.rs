@@ -75,9 +75,10 @@ impl SplitFile {
 
 /// Refuses a `.data` file that belongs to another `.meta` file.
 pub fn check_uids(meta: u64, data: u64) -> Result<()> {
-    match meta == data {
-        true => Ok(()),
-        false => Err(damaged(40, format_args!("uid {data:016x}, where the .meta file has {meta:016x}"))),
+    if meta == data {
+        Ok(())
+    } else {
+        Err(damaged(40, format_args!("uid {data:016x}, where the .meta file has {meta:016x}")))
     }
 }
 
@@ -192,9 +193,10 @@ impl<'a> MetaWalk<'a> {
         self.hold(offset, entry_bytes)?;
         self.next = aligned(offset.saturating_add(entry_bytes as u64), META_ALIGNMENT);
         let (_, payload) = self.held(offset)?;
-        let data_offset = match is_inline {
-            true => None,
-            false => Some(u64::from_le_bytes(*payload.first_chunk().ok_or_else(|| past_the_end(offset))?)),
+        let data_offset = if is_inline {
+            None
+        } else {
+            Some(u64::from_le_bytes(*payload.first_chunk().ok_or_else(|| past_the_end(offset))?))
         };
         if let Some(data_offset) = data_offset {
             self.pass_data(offset, data_offset, data_len)?;
@@ -331,7 +333,8 @@ mod tests {
             Ok(())
         };
         let range = MetaRange { meta_bytes: file.len() as u64, data_bytes, first: 64, limit, window_bytes };
-        let (mut window, mut found) = (Vec::new(), Vec::new());
+        let mut window = Vec::new();
+        let mut found = Vec::new();
         let mut walk = MetaWalk::new(range, &mut window, &mut read);
         while let Some(entry) = walk.next_entry()?.filter(|entry| entry.offset < limit) {
             assert_eq!(entry.record_bytes(), (136 + u64::from(entry.data_len)).next_multiple_of(8));

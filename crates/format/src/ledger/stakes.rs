@@ -132,7 +132,7 @@ fn was_kept<T>(to: &mut Vec<T>, item: T, max: usize) -> bool {
     has_room
 }
 
-pub enum Keep<'a> {
+pub enum KeepStakes<'a> {
     All(&'a mut Stakes),
     Voters(&'a mut Voters),
     Nothing,
@@ -166,14 +166,15 @@ pub fn read_stakes<R: BufRead>(
     r: &mut FieldReader<R>,
     name: &str,
     with_credits: bool,
-    mut keep: Keep<'_>,
+    mut keep: KeepStakes<'_>,
 ) -> Result<StakesSummary> {
     // An account has lamports, data, owner, executable flag and rent epoch.
     let vote_account_count = r.count(name, 32 + 8 + 8 + 8 + 32 + 1 + 8)?;
     let mut summary = StakesSummary { vote_account_count, ..StakesSummary::default() };
     let mut data = Vec::new();
     for _ in 0..summary.vote_account_count {
-        let (address, stake) = (r.array::<32>()?, r.u64()?);
+        let address = r.array::<32>()?;
+        let stake = r.u64()?;
         let account = read_vote_account(r, &mut data)?;
         let named = Address(address);
         if account.node.is_none() {
@@ -183,21 +184,21 @@ pub fn read_stakes<R: BufRead>(
             summary.no_stake.get_or_insert(named);
         }
         match &mut keep {
-            Keep::All(Stakes { vote_accounts, has_more, .. }) => {
+            KeepStakes::All(Stakes { vote_accounts, has_more, .. }) => {
                 *has_more |= !was_kept(vote_accounts, (address, account), VOTE_ACCOUNTS_MAX);
             }
-            Keep::Voters(Voters { voters, has_more }) => {
+            KeepStakes::Voters(Voters { voters, has_more }) => {
                 if let Some(node) = account.node {
                     *has_more |= !was_kept(voters, Voter { stake, address, node }, VOTE_ACCOUNTS_MAX);
                 }
             }
-            Keep::Nothing => {}
+            KeepStakes::Nothing => {}
         }
     }
     let credits_bytes = if with_credits { 8 } else { 0 };
     let item_bytes = 32u64.saturating_add(DELEGATION_BYTES as u64).saturating_add(credits_bytes);
     summary.delegation_count = r.count("the delegations", item_bytes)?;
-    if let Keep::All(Stakes { delegations, .. }) = &mut keep {
+    if let KeepStakes::All(Stakes { delegations, .. }) = &mut keep {
         delegations.reserve_exact(to_usize(summary.delegation_count).min(DELEGATIONS_MAX));
     }
     for _ in 0..summary.delegation_count {
@@ -206,7 +207,7 @@ pub fn read_stakes<R: BufRead>(
         if !with_credits && item.1.rate() > 1.0 {
             r.breach_of(Some(Address(item.0)), Demand::FiredancerLimit, "a rate of at most 1", item.1.rate());
         }
-        if let Keep::All(Stakes { delegations, has_more, .. }) = &mut keep {
+        if let KeepStakes::All(Stakes { delegations, has_more, .. }) = &mut keep {
             *has_more |= !was_kept(delegations, item, DELEGATIONS_MAX);
         }
     }

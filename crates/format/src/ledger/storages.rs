@@ -142,7 +142,8 @@ pub fn list_roots(roots: &[StorageRoot], threads: usize) -> Result<Vec<StorageFi
 /// Gives each directory the index that [`StorageFile::root`] has.
 fn numbered(roots: &[StorageRoot]) -> Result<impl Iterator<Item = (u16, &StorageRoot)> + Clone> {
     if roots.len() > usize::from(u16::MAX) {
-        let (given, most) = (roots.len(), u16::MAX);
+        let given = roots.len();
+        let most = u16::MAX;
         return Err(Error::usage(format!("{given} accounts paths are too many: at most {most} are possible")));
     }
     Ok((0..u16::MAX).zip(roots))

@@ -63,7 +63,8 @@ impl<'a> VoteState<'a> {
                 (name, u16::from(u8::from_le_bytes(array(rest)?)).saturating_mul(100), None)
             }
             STATE_4 => {
-                let (inflation_rewards_collector, block_revenue_collector) = (array(rest)?, array(rest)?);
+                let inflation_rewards_collector = array(rest)?;
+                let block_revenue_collector = array(rest)?;
                 let commission_bps = u16::from_le_bytes(array(rest)?);
                 let block_revenue_commission_bps = u16::from_le_bytes(array(rest)?);
                 take(rest, 8)?; // pending rewards
@@ -190,7 +191,8 @@ mod tests {
             assert_eq!((found.version, found.node, found.authorized_withdrawer), (name, [7; 32], [9; 32]));
             assert_eq!((found.root_slot, found.last_vote_slot), (Some(10), Some(12)), "{name}");
             let voters = [2, 3, 4, 5, 9].map(|epoch| found.authorized_voter(epoch));
-            let (old, new) = (Some([4; 32]), Some([8; 32]));
+            let old = Some([4; 32]);
+            let new = Some([8; 32]);
             assert_eq!(voters, [None, old, old, new, new], "{name}");
             assert_eq!(found.commission_bps, if version == STATE_4 { 650 } else { 600 });
             assert_eq!(found.epoch_credits().collect::<Vec<_>>(), [[4, 30, 0], [5, 70, 30]]);

@@ -15,7 +15,7 @@ mod events;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use events::{EntryCarry, FrameEvents, FrameReader};
 use slotpress_base::{
-    AHEAD_BYTES, Ahead, Error, ErrorKind, Reading, Result, range_bytes, read_ahead, run_in_order, to_usize,
+    AHEAD_BYTES, Ahead, Error, ErrorKind, ItemReader, Result, range_bytes, read_ahead, run_in_order, to_usize,
 };
 use slotpress_format::{
     Entry, EntryParser, FrameSpan, FrameStart, RecordWalker, TarEnd, frame_hash, parse_frame_start,
@@ -48,7 +48,7 @@ pub fn read_by_index(
     let mut read = ReadArchive { is_whole: true, is_of_firedancer: is_noted(tail), ..ReadArchive::default() };
     read.tar_bytes = tail.index.tar_bytes();
     (read.frames.frames, read.frames.skippable_bytes) = (tail.frames.len() as u64, tail.skippable_bytes);
-    let ahead = Reading {
+    let ahead = ItemReader {
         is_cold: &|item: &FrameItem| reading.pieces.is_cold(&item.frame.range()),
         read: &|item, to| reading.read_item(item, to),
         item_bytes_max: tail.frames.iter().map(|frame| range_bytes(&frame.range())).max().unwrap_or_default(),

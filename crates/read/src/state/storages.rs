@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
 use slotpress_base::{
-    AHEAD_BYTES, Ahead, ErrorKind, Progress, Reading, Result, ShowPath, read_ahead, run_in_order, to_usize,
+    AHEAD_BYTES, Ahead, ErrorKind, ItemReader, Progress, Result, ShowPath, read_ahead, run_in_order, to_usize,
 };
 use slotpress_format::{Entry, EntryKind, RecordWalker};
 
@@ -107,7 +107,7 @@ fn read_storages(
             Ok(())
         })
     };
-    let reading = Reading::<(u32, &PlannedStorage)> {
+    let reading = ItemReader::<(u32, &PlannedStorage)> {
         is_cold: &|(_, storage)| plan.is_cold_storage(storage, 0, FIRST_BYTES),
         read: &|(_, storage), to| read_piece(plan, storage, 0, FIRST_BYTES, to),
         item_bytes_max: FIRST_BYTES,

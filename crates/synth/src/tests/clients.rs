@@ -56,14 +56,17 @@ fn stakes<R: BufRead>(
     with_credits: bool,
 ) -> (VoteAccounts, Vec<DelegationFields>, Vec<[u64; 4]>) {
     let vote_accounts = many(r, |r| {
-        let (address, stake, lamports) = (key(r), number(r), number(r));
+        let address = key(r);
+        let stake = number(r);
+        let lamports = number(r);
         let data = many(r, |r| r.u8().expect("a byte"));
         assert_eq!(key(r), keys::VOTE);
         assert_eq!((r.u8().expect("a flag"), number(r)), (0, u64::MAX));
         (address, stake, lamports, data)
     });
     let delegations = many(r, |r| {
-        let (stake_account, voter) = (key(r), key(r));
+        let stake_account = key(r);
+        let voter = key(r);
         let fields = [(); 4].map(|()| number(r));
         if with_credits {
             number(r);
@@ -80,7 +83,10 @@ fn parse_bank(path: &Path) -> BankParts {
     assert_eq!(r.u8().expect("a flag"), 1);
     let queue_last_hash = key(&mut r);
     let queue = many(&mut r, |r| {
-        let (hash, _fee, index, _time) = (key(r), number(r), number(r), number(r));
+        let hash = key(r);
+        let _fee = number(r);
+        let index = number(r);
+        let _time = number(r);
         (hash, index)
     });
     r.skip(8 + 8 + 64 + 8).expect("age, ancestors, hashes, parent");
@@ -115,9 +121,11 @@ type StatusSlots = Vec<(u64, bool, Vec<(Key, u64, u64)>)>;
 fn parse_status_slots(path: &Path) -> StatusSlots {
     let mut r = FieldReader::open(path, "the status cache").expect("a status cache");
     let slots = many(&mut r, |r| {
-        let (slot, is_root) = (number(r), r.u8().expect("a flag") == 1);
+        let slot = number(r);
+        let is_root = r.u8().expect("a flag") == 1;
         let blockhashes = many(r, |r| {
-            let (hash, offset) = (key(r), number(r));
+            let hash = key(r);
+            let offset = number(r);
             let results = many(r, |r| {
                 r.skip(20).expect("a transaction");
                 if r.u32().expect("a result") == 1 {
@@ -307,11 +315,11 @@ fn both_states_are_what_clients_load() {
 #[test]
 fn stakes_of_a_large_ledger_fit_its_epochs() {
     let options = options(Path::new(""), 1 << 30).storage_count(500_000u64).incremental_bytes(1u64 << 20);
-    let layout = Layout::new(&options);
+    let layout = SynthLayout::new(&options);
     let last = layout.count() - 1;
-    assert_eq!(chain::epoch_of(Layout::slot(last)), chain::epoch_of(chain::FIRST_SLOT) + 1);
+    assert_eq!(chain::epoch_of(SynthLayout::slot(last)), chain::epoch_of(chain::FIRST_SLOT) + 1);
     let stakes = layout.stakes(last);
-    let epoch = chain::epoch_of(Layout::slot(last));
+    let epoch = chain::epoch_of(SynthLayout::slot(last));
     assert!(stakes.delegations().all(|stake| stake.activation_epoch < epoch));
     assert_eq!(stakes.delegation(3), layout.stakes(0).delegation(3));
     assert_eq!(stakes.history(epoch)[0][0], epoch - 1);

@@ -71,7 +71,8 @@ fn read_state(state: &SynthState) -> Read {
         ObsoleteFormat::Wide,
         &|slot, id| {
             let file_bytes = fs::metadata(path(slot, id)).ok()?.len();
-            let (id, kind) = (id as u32, StorageKind::AppendVec);
+            let id = id as u32;
+            let kind = StorageKind::AppendVec;
             Some(StorageFile { slot, id, root: 0, file_bytes, modified_ns: 0, kind })
         },
         &mut |summary| {
@@ -86,7 +87,9 @@ fn read_state(state: &SynthState) -> Read {
     assert_eq!(list.iter().map(|(_, id)| id).collect::<HashSet<_>>().len(), list.len(), "ids are unique");
 
     let lists = ObsoleteLists::open(obsolete_path, ObsoleteFormat::Wide).expect("the list");
-    let (mut storages, mut file_bytes, mut obsolete) = (Vec::new(), 0, 0);
+    let mut storages = Vec::new();
+    let mut file_bytes = 0;
+    let mut obsolete = 0;
     for (slot, id) in list {
         let content = fs::read(path(slot, u64::from(id))).expect("a storage of the list");
         file_bytes += content.len() as u64;
@@ -106,7 +109,8 @@ fn read_state(state: &SynthState) -> Read {
 }
 
 fn records(storage: &[u8]) -> Vec<(RecordHeader, &[u8])> {
-    let (mut records, mut at) = (Vec::new(), 0);
+    let mut records = Vec::new();
+    let mut at = 0;
     while at < storage.len() {
         let header = storage[at..].first_chunk::<RECORD_HEADER_BYTES>().expect("a whole header");
         let header = RecordHeader::parse(header);
@@ -133,7 +137,10 @@ fn check(state: &SynthState) -> Read {
             }
         }
     }
-    let (mut lattice, mut capitalization, mut accounts, mut data_bytes) = (LatticeHash::zero(), 0, 0, 0);
+    let mut lattice = LatticeHash::zero();
+    let mut capitalization = 0;
+    let mut accounts = 0;
+    let mut data_bytes = 0;
     for (_, header, data) in newest.values().filter(|(_, header, _)| header.lamports > 0) {
         lattice.add(&LatticeHash::of_account(&header.account(data)));
         capitalization += header.lamports;
@@ -159,14 +166,16 @@ fn both_states_are_valid() {
     let report = make(&SynthOptions { incremental_bytes: Some(1 << 20), ..options(&out, 4 << 20) });
     let [full, newer] = &report.states[..] else { panic!("two states") };
     assert_eq!((&full.ledger_dir, &newer.ledger_dir), (&out.join("at-full"), &out));
-    let (full, newer) = (check(full), check(newer));
+    let full = check(full);
+    let newer = check(newer);
 
     // A lifelike ledger has emptied storages, newer versions, closed accounts, and stale files.
     assert!(full.storages.iter().any(|(_, storage)| storage.is_empty()));
     let of_full: HashSet<u64> = full.storages.iter().map(|(slot, _)| *slot).collect();
     let old: HashSet<[u8; 32]> =
         full.storages.iter().flat_map(|(_, storage)| records(storage)).map(|(header, _)| header.pubkey).collect();
-    let (mut replaced, mut closed) = (0, 0);
+    let mut replaced = 0;
+    let mut closed = 0;
     for (_, storage) in newer.storages.iter().filter(|(slot, _)| !of_full.contains(slot)) {
         for (header, _) in records(storage).iter().filter(|(header, _)| old.contains(&header.pubkey)) {
             if header.lamports == 0 { closed += 1 } else { replaced += 1 }
@@ -264,11 +273,11 @@ fn is_near(measured: f64, published: f64, what: &str) {
 
 /// Makes the bank file of a ledger of this size, without its storages.
 fn bank_file(size_bytes: u64, seed: u64, agave: AgaveVersion) -> Vec<u8> {
-    let layout = Layout::new(&SynthOptions::new("", size_bytes).seed(seed));
+    let layout = SynthLayout::new(&SynthOptions::new("", size_bytes).seed(seed));
     let last = layout.full_count() - 1;
     let bank = bank::Bank {
         universe: &layout.universe,
-        height: Layout::height(last),
+        height: SynthLayout::height(last),
         capitalization: 500_000_000_000_000_000,
         data_bytes: size_bytes / 2,
         lattice: &LatticeHash::zero(),
@@ -277,7 +286,7 @@ fn bank_file(size_bytes: u64, seed: u64, agave: AgaveVersion) -> Vec<u8> {
     let mapped = if agave == AgaveVersion::V4_2 { layout.full_count() as usize } else { 0 };
     let storage_map = (0..mapped).map(|at| at as u64);
     let mut bytes = Vec::new();
-    bank.write(&mut bytes, storage_map.map(|at| (Layout::slot(at), layout.id(at), layout.target_bytes(at))))
+    bank.write(&mut bytes, storage_map.map(|at| (SynthLayout::slot(at), layout.id(at), layout.target_bytes(at))))
         .expect("a bank file");
     bytes
 }

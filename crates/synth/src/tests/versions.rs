@@ -68,15 +68,19 @@ fn the_lists_of_4_5_say_the_same() {
     let at =
         |version: usize, name: &str| &files[version][&PathBuf::from(format!("snapshots/{}/{name}", states[0].slot))];
 
-    let (old, tagged) = (at(0, "storages_list"), at(2, "storages_list"));
+    let old = at(0, "storages_list");
+    let tagged = at(2, "storages_list");
     assert_eq!(old[..8], tagged[..8]);
     let items = old[8..].chunks(12).map(|item| (0, u32_at(item, 8), u64_at(item, 0)));
     let tagged_items = tagged[8..].chunks(16).map(|item| (u32_at(item, 0), u32_at(item, 4), u64_at(item, 8)));
     assert_eq!(items.collect::<Vec<_>>(), tagged_items.collect::<Vec<_>>());
 
-    let (old, new) = (at(0, "obsolete_accounts"), at(2, "obsolete_accounts"));
+    let old = at(0, "obsolete_accounts");
+    let new = at(2, "obsolete_accounts");
     assert_eq!(old[..8], new[..8]);
-    let (mut from, mut new_from, mut records) = (8, 8, 0);
+    let mut from = 8;
+    let mut new_from = 8;
+    let mut records = 0;
     for _ in 0..u64_at(old, 0) {
         assert_eq!(old[from..from + 32], new[new_from..new_from + 32], "slot, id, bytes, count");
         let count = u64_at(old, from + 24);

@@ -9,7 +9,7 @@ use blake3::hazmat::{ChainingValue, HasherExt, left_subtree_len};
 use blake3::{CHUNK_LEN, Hasher};
 
 use super::lanes::{
-    BLOCK_BYTES, BLOCK_WORDS, Backend, CHUNK_BLOCKS, Kernel, LaneSums, LaneWords, Lanes, WIDTH_MAX, flags,
+    BLOCK_BYTES, BLOCK_WORDS, CHUNK_BLOCKS, InstructionSet, Kernel, LaneSums, LaneWords, Lanes, WIDTH_MAX, flags,
 };
 use super::{AccountView, LatticeHash};
 
@@ -30,14 +30,14 @@ impl Default for LatticeAccumulator {
 
 impl LatticeAccumulator {
     pub fn new() -> Self {
-        Self { sum: LatticeHash::zero(), lanes: Kernel::new(Backend::best()).map(LaneAccumulator::new) }
+        Self { sum: LatticeHash::zero(), lanes: Kernel::new(InstructionSet::best()).map(LaneAccumulator::new) }
     }
 
     /// Makes an accumulator that uses the given code, for tests and measurements. Returns `None` if
     /// this machine does not support it.
-    pub fn with_backend(backend: Backend) -> Option<Self> {
+    pub fn with_backend(backend: InstructionSet) -> Option<Self> {
         let lanes = Kernel::new(backend).map(LaneAccumulator::new);
-        (lanes.is_some() || backend == Backend::Crate).then(|| Self { sum: LatticeHash::zero(), lanes })
+        (lanes.is_some() || backend == InstructionSet::Crate).then(|| Self { sum: LatticeHash::zero(), lanes })
     }
 
     pub fn add(&mut self, account: &AccountView<'_>) {
@@ -79,17 +79,14 @@ impl LaneAccumulator {
 
     fn add(&mut self, account: &AccountView<'_>) {
         let length = account.message_bytes();
-        let group = match length <= CHUNK_LEN {
-            true => {
-                let group = &mut self.groups[length.div_ceil(BLOCK_BYTES) - 1];
-                group.push(length, |message| account.copy_message(message));
-                group
-            }
-            false => {
-                let halves = halves_of_long(account);
-                self.roots.push(BLOCK_BYTES, |message| message.copy_from_slice(halves.as_flattened()));
-                &mut self.roots
-            }
+        let group = if length <= CHUNK_LEN {
+            let group = &mut self.groups[length.div_ceil(BLOCK_BYTES) - 1];
+            group.push(length, |message| account.copy_message(message));
+            group
+        } else {
+            let halves = halves_of_long(account);
+            self.roots.push(BLOCK_BYTES, |message| message.copy_from_slice(halves.as_flattened()));
+            &mut self.roots
         };
         if group.used == self.kernel.width {
             group.flush(&self.kernel, &mut self.words, &mut self.sums);
@@ -146,7 +143,8 @@ impl Group {
                 words[lane] = u32::from_le_bytes(*bytes);
             }
         }
-        let (last_lengths, [first_flags, last_flags]) = (&self.last_lengths, self.flags);
+        let last_lengths = &self.last_lengths;
+        let [first_flags, last_flags] = self.flags;
         kernel.add_lanes(&Lanes { words, last_lengths, first_flags, last_flags }, sums);
         self.used = 0;
     }
@@ -159,19 +157,18 @@ fn halves_of_long(account: &AccountView<'_>) -> [ChainingValue; 2] {
     /// pieces that begin with a chunk; in longer messages, it reaches such pieces soon.
     const TOGETHER_BYTES_MAX: usize = 32 * 1024;
     let length = account.message_bytes();
-    match length <= TOGETHER_BYTES_MAX {
-        true => {
-            let mut message = vec![0; length];
-            account.copy_message(&mut message);
-            halves_of_pieces(&[&message], length)
-        }
-        false => halves_of_pieces(&[&account.before(), account.data, &account.behind()], length),
+    if length > TOGETHER_BYTES_MAX {
+        return halves_of_pieces(&[&account.before(), account.data, &account.behind()], length);
     }
+    let mut message = vec![0; length];
+    account.copy_message(&mut message);
+    halves_of_pieces(&[&message], length)
 }
 
 fn halves_of_pieces(pieces: &[&[u8]], length: usize) -> [ChainingValue; 2] {
     let left_bytes = left_subtree_len(length as u64) as usize;
-    let (mut left, mut right) = (Hasher::new(), Hasher::new());
+    let mut left = Hasher::new();
+    let mut right = Hasher::new();
     right.set_input_offset(left_bytes as u64);
     let mut left_over = left_bytes;
     for piece in pieces {

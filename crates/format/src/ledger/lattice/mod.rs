@@ -10,7 +10,7 @@ mod lanes;
 mod tests;
 
 pub use accumulator::LatticeAccumulator;
-pub use lanes::Backend;
+pub use lanes::InstructionSet;
 
 use crate::Hash;
 

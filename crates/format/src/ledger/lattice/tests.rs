@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 
-use super::{AccountView, Backend, LatticeAccumulator, LatticeHash};
+use super::{AccountView, InstructionSet, LatticeAccumulator, LatticeHash};
 
 /// Makes an account whose fields differ with its number and length.
 fn account<'a>(number: u64, data: &'a [u8], keys: &'a [[u8; 32]; 2]) -> AccountView<'a> {
@@ -25,7 +25,7 @@ fn bytes(length: usize) -> Vec<u8> {
 }
 
 /// Makes an accumulator for each backend that this machine has, and names those that it lacks.
-fn accumulators() -> Vec<(Backend, LatticeAccumulator)> {
+fn accumulators() -> Vec<(InstructionSet, LatticeAccumulator)> {
     let accumulator = |backend| match LatticeAccumulator::with_backend(backend) {
         None => {
             println!("not tested: this machine has no {backend:?}");
@@ -33,7 +33,7 @@ fn accumulators() -> Vec<(Backend, LatticeAccumulator)> {
         }
         Some(accumulator) => Some((backend, accumulator)),
     };
-    Backend::ALL.into_iter().filter_map(accumulator).collect()
+    InstructionSet::ALL.into_iter().filter_map(accumulator).collect()
 }
 
 #[test]
@@ -41,7 +41,8 @@ fn sums_commute_and_cancel() {
     let account = |lamports, data| AccountView { pubkey: &[1; 32], owner: &[2; 32], lamports, executable: false, data };
     let one = LatticeHash::of_account(&account(1, b"one"));
     let two = LatticeHash::of_account(&account(2, b"two"));
-    let (mut sum, mut other) = (one.clone(), two.clone());
+    let mut sum = one.clone();
+    let mut other = two.clone();
     sum.add(&two);
     other.add(&one);
     assert_eq!(sum, other);
@@ -54,14 +55,15 @@ fn sums_commute_and_cancel() {
 #[test]
 fn what_this_machine_uses_is_tested() {
     let tested: Vec<_> = accumulators().into_iter().map(|(backend, _)| backend).collect();
-    assert!(tested.contains(&Backend::Crate));
-    assert!(tested.contains(&Backend::best()));
+    assert!(tested.contains(&InstructionSet::Crate));
+    assert!(tested.contains(&InstructionSet::best()));
 }
 
 /// Hashes each length alone, in one lane.
 #[test]
 fn every_length_up_to_four_chunks_is_as_the_crate_says() {
-    let (data, keys) = (bytes(4096), keys(0));
+    let data = bytes(4096);
+    let keys = keys(0);
     let mut accumulators = accumulators();
     for length in 0..=4096 {
         let account = account(length as u64, &data[..length], &keys);

@@ -41,14 +41,14 @@ pub(super) mod flags {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Backend {
+pub enum InstructionSet {
     /// The `blake3` crate alone: the reference, and the fallback.
     Crate,
     Avx2,
     Avx512,
 }
 
-impl Backend {
+impl InstructionSet {
     /// All backends, the fastest last.
     pub const ALL: [Self; 3] = [Self::Crate, Self::Avx2, Self::Avx512];
 
@@ -102,12 +102,12 @@ pub(super) struct Kernel {
 
 impl Kernel {
     /// Returns the kernel of a backend, or `None` if this machine does not support it.
-    pub fn new(backend: Backend) -> Option<Self> {
+    pub fn new(backend: InstructionSet) -> Option<Self> {
         match backend {
             #[cfg(all(target_arch = "x86_64", not(miri)))]
-            Backend::Avx2 if is_x86_feature_detected!("avx2") => Some(x86::avx2::KERNEL),
+            InstructionSet::Avx2 if is_x86_feature_detected!("avx2") => Some(x86::avx2::KERNEL),
             #[cfg(all(target_arch = "x86_64", not(miri)))]
-            Backend::Avx512 if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") => {
+            InstructionSet::Avx512 if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") => {
                 Some(x86::avx512::KERNEL)
             }
             _ => None,
