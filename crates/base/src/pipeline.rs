@@ -6,6 +6,7 @@
 //! item, so the oldest unfinished item always has a buffer: the pipeline cannot stall, and the
 //! number of buffers bounds memory.
 
+use std::iter::Enumerate;
 use std::sync::Mutex;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -48,43 +49,13 @@ where
         let _ = free_tx.send(Vec::new());
     }
     let (done_tx, done_rx) = bounded::<Result<FinishedItem<U>>>(buffers);
-    let queue = Mutex::new(items.enumerate());
-    let next_item = || queue.lock().map(|mut queue| queue.next()).unwrap_or_default();
-
-    let work = |free_rx: &Receiver<Vec<u8>>, done_tx: &Sender<Result<FinishedItem<U>>>| -> Result<()> {
-        let mut worker = None;
-        let mut work_on = |item: Result<T>, bytes: &mut Vec<u8>| -> Result<U> {
-            progress.check()?;
-            let worker = match &mut worker {
-                Some(worker) => worker,
-                none => none.insert(new_worker()?),
-            };
-            worker(item?, bytes)
-        };
-        for mut bytes in free_rx {
-            // If the items panicked, the poisoned lock ends the other workers, too.
-            let Some((number, item)) = next_item() else { break };
-            let result = work_on(item, &mut bytes);
-            let is_error = result.is_err();
-            if done_tx.send(Ok(FinishedItem { number, bytes, result })).is_err() || is_error {
-                break;
-            }
-        }
-        Ok(())
-    };
-    let on_thread = |free_rx: Receiver<Vec<u8>>, done_tx: Sender<Result<FinishedItem<U>>>| {
-        if let Err(died) = guarded(|| work(&free_rx, &done_tx)) {
-            // Later results would wait for this item for ever, so the run must end.
-            let _ = done_tx.send(Err(died));
-        }
-    };
-
+    let items = Mutex::new(items.enumerate());
     std::thread::scope(|scope| {
-        let on_thread = &on_thread;
+        let items = &items;
         let started = spawn_workers(scope, workers, || {
-            let free_rx = free_rx.clone();
-            let done_tx = done_tx.clone();
-            move || on_thread(free_rx, done_tx)
+            let thread =
+                WorkerThread { items, new_worker, progress, free_rx: free_rx.clone(), done_tx: done_tx.clone() };
+            move || thread.run()
         });
         drop((free_rx, done_tx));
         let result = started.and_then(|()| guarded(|| put_in_order(&done_rx, &free_tx, buffers, on_result)));
@@ -92,6 +63,54 @@ where
         drop((done_rx, free_tx));
         result
     })
+}
+
+struct WorkerThread<'a, I, W, U> {
+    items: &'a Mutex<Enumerate<I>>,
+    new_worker: &'a (dyn Fn() -> Result<W> + Sync),
+    progress: &'a dyn Progress,
+    /// Free output buffers.
+    free_rx: Receiver<Vec<u8>>,
+    done_tx: Sender<Result<FinishedItem<U>>>,
+}
+
+impl<T, U, W, I> WorkerThread<'_, I, W, U>
+where
+    I: Iterator<Item = Result<T>>,
+    W: FnMut(T, &mut Vec<u8>) -> Result<U>,
+{
+    /// Works until no items are left, or the run ends.
+    fn run(self) {
+        if let Err(died) = guarded(|| self.work()) {
+            // Later results would wait for this item for ever, so the run must end.
+            let _ = self.done_tx.send(Err(died));
+        }
+    }
+
+    fn work(&self) -> Result<()> {
+        let mut worker = None;
+        for mut bytes in &self.free_rx {
+            // If the items panicked, the poisoned lock ends the other workers, too.
+            let next = self.items.lock().map(|mut items| items.next()).unwrap_or_default();
+            let Some((number, item)) = next else { break };
+            let result = self.work_on(item, &mut worker, &mut bytes);
+            let is_error = result.is_err();
+            if self.done_tx.send(Ok(FinishedItem { number, bytes, result })).is_err() || is_error {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Processes an item by the worker, which is made for the first one.
+    fn work_on(&self, item: Result<T>, worker: &mut Option<W>, bytes: &mut Vec<u8>) -> Result<U> {
+        self.progress.check()?;
+        let worker = match worker {
+            Some(worker) => worker,
+            none => none.insert((self.new_worker)()?),
+        };
+        worker(item?, bytes)
+    }
 }
 
 struct FinishedItem<U> {
