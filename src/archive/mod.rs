@@ -215,8 +215,15 @@ pub fn archive(options: &ArchiveOptions, sink: &mut dyn Sink, progress: &dyn Pro
         }
         _ => None,
     };
-    let storages = plan.storages.len() as u64;
-    let archive = NewArchive::publish(sink, name.clone(), storages, made, &encoding.codec, &stopwatch, progress)?;
+    let archive = NewArchive::publish(
+        sink,
+        name.clone(),
+        plan.storages.len() as u64,
+        made,
+        &encoding.codec,
+        &stopwatch,
+        progress,
+    )?;
     // Only the report needs the base, so an unreadable directory is no error here.
     let base = base.ok().flatten().map(|base| base.path);
     Ok(ArchiveReport { archive, input_bytes, read_back, base, threads: planned.workers })

@@ -64,7 +64,9 @@ impl<'a> ArchiveWriter<'a> {
         match self.codec.format {
             ArchiveFormat::Zstd { .. } => {
                 let mut settings = self.codec.settings();
-                note.into_iter().for_each(|note| settings += &format!(" {note}"));
+                if let Some(note) = note {
+                    settings += &format!(" {note}");
+                }
                 let writer = concat!("slotpress ", env!("CARGO_PKG_VERSION")).to_string();
                 let hashes = std::mem::take(&mut self.hashes);
                 let index = Index { writer, settings, frame_size_bytes, hashes, entries: entries.collect() };

@@ -9,7 +9,7 @@ use slotpress::LedgerPaths;
 use slotpress::catalog::{find_partials, scan};
 use slotpress_base::text::ShowPath;
 use slotpress_base::{clock, quantity};
-use slotpress_format::{GRACEFUL_STOP, bank_snapshot_slots, is_complete, ledger_lock_holder};
+use slotpress_format::{GRACEFUL_STOP, LockState, bank_snapshot_slots, is_complete, ledger_lock_state};
 use slotpress_read::{RESTORE_JOURNAL_HINT, restore_journal, unix_ns};
 
 use super::{Finding, Verdict};
@@ -44,10 +44,10 @@ pub fn examine(paths: &LedgerPaths) -> Vec<Finding> {
 
 fn lock(ledger: &Path) -> Finding {
     const NOT_READ: &str = "/proc/locks cannot be read: archive and restore try to take the lock";
-    match ledger_lock_holder(ledger) {
-        Some(None) => Finding::good("lock", "free", "no validator runs on the ledger"),
-        Some(Some(holder)) => Finding::bad("lock", format!("held by {holder}"), format!("{GRACEFUL_STOP}.")),
-        None => Finding::note("lock", "unknown", NOT_READ),
+    match ledger_lock_state(ledger) {
+        LockState::Free => Finding::good("lock", "free", "no validator runs on the ledger"),
+        LockState::Held(holder) => Finding::bad("lock", format!("held by {holder}"), format!("{GRACEFUL_STOP}.")),
+        LockState::Unknown => Finding::note("lock", "unknown", NOT_READ),
     }
 }
 

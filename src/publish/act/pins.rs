@@ -73,7 +73,7 @@ impl PinDir {
         let path = options.pins.as_path();
         let top = KeptDir::open_or_make(path, &mut |_, _| {})?;
         if try_lock(&top).or_path("lock", path)? == Locked::Busy {
-            let holder = lock_holder(&top).flatten().map_or("another process".to_string(), |by| by.to_string());
+            let holder = lock_holder(&top).map_or("another process".to_string(), |by| by.to_string());
             let message = format!("{} is in use by {holder}", path.shown());
             return Err(Error::new(ErrorKind::InUse, message).with_hint(hint::OTHER_PINS));
         }

@@ -26,9 +26,9 @@ impl Root {
     pub fn new<'a>(length_bytes: u64, end: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&length_bytes.to_le_bytes());
-        end.into_iter().for_each(|piece| {
+        for piece in end {
             hasher.update(piece);
-        });
+        }
         Self(hasher.finalize())
     }
 }

@@ -46,20 +46,34 @@ impl std::fmt::Display for LockHolder {
     }
 }
 
-/// Finds the process that holds `<ledger>/ledger.lock`. Returns `Some(None)` if the lock is free,
-/// and `None` if the system does not tell. Locks of processes in other containers may not be
-/// listed. Creates, changes and locks nothing.
-pub fn ledger_lock_holder(ledger: &Path) -> Option<Option<LockHolder>> {
+/// Whether a file is locked. Locks of processes in other containers may not be listed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LockState {
+    Free,
+    Held(LockHolder),
+    /// The system does not tell.
+    Unknown,
+}
+
+/// Looks at `<ledger>/ledger.lock`. Creates, changes and locks nothing.
+pub fn ledger_lock_state(ledger: &Path) -> LockState {
     // `O_PATH` needs no read permission, and does not block.
     match rustix::fs::open(ledger.join("ledger.lock"), OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
-        Ok(file) => lock_holder(&file),
-        Err(rustix::io::Errno::NOENT) => Some(None),
-        Err(_) => None,
+        Ok(file) => lock_state(&file).unwrap_or(LockState::Unknown),
+        Err(rustix::io::Errno::NOENT) => LockState::Free,
+        Err(_) => LockState::Unknown,
     }
 }
 
-/// Like [`ledger_lock_holder`], for an open file.
-pub fn lock_holder(file: &impl AsFd) -> Option<Option<LockHolder>> {
+/// Finds the process that has locked an open file, if the system tells.
+pub fn lock_holder(file: &impl AsFd) -> Option<LockHolder> {
+    match lock_state(file) {
+        Some(LockState::Held(holder)) => Some(holder),
+        _ => None,
+    }
+}
+
+fn lock_state(file: &impl AsFd) -> Option<LockState> {
     let stat = rustix::fs::fstat(file).ok()?;
     let inode = stat.st_ino;
     // Each subvolume of btrfs has its own device number, but `/proc/locks` has that of the file
@@ -73,7 +87,7 @@ pub fn lock_holder(file: &impl AsFd) -> Option<Option<LockHolder>> {
         holder.is_none()
     })
     .ok()?;
-    Some(holder.map(LockHolder::new))
+    Some(holder.map_or(LockState::Free, |pid| LockState::Held(LockHolder::new(pid))))
 }
 
 /// Finds the device number of an open file's file system in the mount table.
@@ -180,12 +194,12 @@ mod tests {
     #[test]
     fn locks_of_this_process() {
         let dir = tempfile::tempdir().expect("a directory");
-        let own = Some(Some(LockHolder::new(Some(std::process::id()))));
-        let found = || ledger_lock_holder(dir.path());
-        assert_eq!(found(), Some(None), "there is none");
+        let own = LockState::Held(LockHolder::new(Some(std::process::id())));
+        let found = || ledger_lock_state(dir.path());
+        assert_eq!(found(), LockState::Free, "there is none");
         assert!(!dir.path().join("ledger.lock").exists());
         let file = File::create(dir.path().join("ledger.lock")).expect("created");
-        assert_eq!(found(), Some(None));
+        assert_eq!(found(), LockState::Free);
         file.try_lock_shared().expect("free");
         assert_eq!(found(), own);
         file.unlock().expect("unlocked");
@@ -193,6 +207,6 @@ mod tests {
         assert_eq!(found(), own);
         assert!(device_of_mount(file.as_fd()).is_some());
         drop(file);
-        assert_eq!(found(), Some(None), "it went with its file");
+        assert_eq!(found(), LockState::Free, "it went with its file");
     }
 }

@@ -83,7 +83,7 @@ impl LedgerLock {
         match file.try_lock() {
             Ok(()) => Ok(Self(Some(file))),
             Err(TryLockError::WouldBlock) => {
-                let holder = lock_holder(&file).flatten().filter(|holder| holder.pid.is_some());
+                let holder = lock_holder(&file).filter(|holder| holder.pid.is_some());
                 let hint = if holder.as_ref().is_some_and(LockHolder::is_slotpress) {
                     "wait until it is done, or stop it".to_string()
                 } else {

@@ -177,14 +177,13 @@ pub fn stat_listed(list: &[ListedStorage], roots: &[StorageRoot], threads: usize
         let mut missing = MissingFile { slot, id, ending: first_ending };
         for (index, root) in roots.clone() {
             match stat_storage(root, index, slot, id, endings)? {
-                Ok(storage) if found.replace(storage).is_some() => {
+                FoundFiles::All(storage) if found.replace(storage).is_some() => {
                     return Err(Error::failed(format!("storage {slot}.{id} is in two accounts paths"))
                         .with_hint("give only the accounts paths that the validator uses, each once"));
                 }
-                Ok(_) => {}
                 // The `.meta` file is here, so only the `.data` file is missing.
-                Err(ending) if ending != first_ending => missing.ending = ending,
-                Err(_) => {}
+                FoundFiles::Missing(ending) if ending != first_ending => missing.ending = ending,
+                FoundFiles::All(_) | FoundFiles::Missing(_) => {}
             }
         }
         Ok(found.ok_or(missing))
@@ -201,34 +200,35 @@ fn foreign(path: &Path) -> Error {
 }
 
 fn require_storage(root: &StorageRoot, index: u16, slot: u64, id: u32) -> Result<StorageFile> {
-    stat_storage(root, index, slot, id, APPEND_VEC)?.map_err(|_| {
-        let path = root.path.join(format!("{slot}.{id}"));
-        Error::failed(format!("{} was there a moment ago, and has vanished", path.shown()))
-            .with_hint("something changes the directory: stop it, then run this again")
-    })
+    if let FoundFiles::All(storage) = stat_storage(root, index, slot, id, APPEND_VEC)? {
+        return Ok(storage);
+    }
+    let path = root.path.join(format!("{slot}.{id}"));
+    Err(Error::failed(format!("{} was there a moment ago, and has vanished", path.shown()))
+        .with_hint("something changes the directory: stop it, then run this again"))
 }
 
-/// Reads the metadata of a storage's files in one directory. The inner error is the ending of the
-/// file that is missing.
-fn stat_storage(
-    root: &StorageRoot,
-    index: u16,
-    slot: u64,
-    id: u32,
-    endings: &[&'static str],
-) -> Result<Result<StorageFile, &'static str>> {
+/// The files of a storage that are in one directory.
+enum FoundFiles {
+    All(StorageFile),
+    /// A file with this ending is missing.
+    Missing(&'static str),
+}
+
+/// Reads the metadata of a storage's files in one directory.
+fn stat_storage(root: &StorageRoot, index: u16, slot: u64, id: u32, endings: &[&'static str]) -> Result<FoundFiles> {
     let is_split = endings != APPEND_VEC;
     let mut stats = [None; 2];
     for (ending, stat) in endings.iter().zip(&mut stats) {
         *stat = stat_file(root, &format!("{slot}.{id}{ending}"), is_split)?;
         if stat.is_none() {
-            return Ok(Err(ending));
+            return Ok(FoundFiles::Missing(ending));
         }
     }
-    let [Some((file_bytes, modified_ns)), data] = stats else { return Ok(Err("")) };
+    let [Some((file_bytes, modified_ns)), data] = stats else { return Ok(FoundFiles::Missing("")) };
     let data = data.map(|(file_bytes, modified_ns)| SplitDataFile { file_bytes, modified_ns });
     let kind = if is_split { StorageKind::Split { data } } else { StorageKind::AppendVec };
-    Ok(Ok(StorageFile { slot, id, root: index, file_bytes, modified_ns, kind }))
+    Ok(FoundFiles::All(StorageFile { slot, id, root: index, file_bytes, modified_ns, kind }))
 }
 
 fn stat_file(root: &StorageRoot, name: &str, is_split: bool) -> Result<Option<(u64, i64)>> {

@@ -96,7 +96,7 @@ pub fn find_partials(dir: &Path) -> Result<Vec<Partial>> {
             // `st_blocks` counts blocks of 512 bytes on any file system.
             let size_bytes = u64::try_from(stat.st_blocks).unwrap_or_default().saturating_mul(512);
             let kept = KeptDir::open(&dir)?;
-            let is_in_use = kept.open_file(file_name).is_ok_and(|file| lock_holder(&file).flatten().is_some());
+            let is_in_use = kept.open_file(file_name).is_ok_and(|file| lock_holder(&file).is_some());
             found.push(Partial { name, dir: dir.clone(), size_bytes, modified_ns: modified_ns(&stat), is_in_use });
         }
     }

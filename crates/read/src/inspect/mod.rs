@@ -14,7 +14,8 @@ use serde::{Serialize, Serializer};
 use slotpress_base::bytes::count;
 use slotpress_base::{Error, IoPolicy, Progress, Result, ShowPath, Stage, text};
 use slotpress_format::{
-    ArchiveName, BankFields, Entry, EntryKind, LedgerPaths, Root, StorageFile, find_bank_snapshot, ledger_lock_holder,
+    ArchiveName, BankFields, Entry, EntryKind, LedgerPaths, LockState, Root, StorageFile, find_bank_snapshot,
+    ledger_lock_state,
 };
 
 use crate::archive::visit::ReadFault;
@@ -298,7 +299,11 @@ pub fn inspect_ledger(
     progress: &dyn Progress,
 ) -> Result<LedgerInspection> {
     progress.stage(Stage::Inspecting, None);
-    let is_in_use = ledger_lock_holder(&paths.ledger).map(|holder| holder.is_some());
+    let is_in_use = match ledger_lock_state(&paths.ledger) {
+        LockState::Free => Some(false),
+        LockState::Held(_) => Some(true),
+        LockState::Unknown => None,
+    };
     let snapshot = find_bank_snapshot(paths, slot, threads)?;
     let path = snapshot.dir.clone();
     let layout = snapshot.layout.as_str();

@@ -200,7 +200,7 @@ fn refuse_file_being_made(dir: &KeptDir, name: &OsStr, final_name: &str) -> Resu
     if !matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
         return Ok(());
     }
-    let holder = lock_holder(&file).flatten().filter(|holder| holder.pid.is_some());
+    let holder = lock_holder(&file).filter(|holder| holder.pid.is_some());
     let by = holder.map_or("another run".to_string(), |holder| holder.to_string());
     let message = format!("{} is being made by {by}", dir.path_of(final_name).shown());
     Err(Error::new(ErrorKind::Exists, message).with_hint("wait until that run has ended: then the archive is there"))
