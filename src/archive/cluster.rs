@@ -16,7 +16,7 @@
 use slotpress_format::ledger::record::{align8, field};
 use slotpress_format::{RECORD_HEADER_BYTES, RecordStart};
 
-/// Where the walk over a storage's records stands at the end of a piece.
+/// Position of the walk over a storage's records at the end of a piece.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Position {
     /// The next record begins at this offset of the storage.
@@ -282,10 +282,10 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(array)
 }
 
-/// How far ahead the walk prefetches, in bytes. The address of the next header is known only after
+/// Distance at which the walk prefetches, in bytes. The address of the next header is known only after
 /// this header is read.
 const WALK_AHEAD_BYTES: usize = 1024;
-/// How far ahead copying prefetches, in records. Records are read in sorted order, which the
+/// Distance at which copying prefetches, in records. Records are read in sorted order, which the
 /// processor cannot predict.
 const COPY_AHEAD_RECORDS: usize = 4;
 /// Limit on the bytes that are prefetched per record. In a longer record, the processor recognizes

@@ -111,11 +111,11 @@ pub fn is_zstd_level(level: i32) -> bool {
 
 /// Compresses one frame after another, and reuses its memory.
 pub enum FrameCompressor {
-    /// Makes one zstd frame of a frame.
+    /// Makes one zstd frame at a time.
     Zstd(CCtx<'static>),
-    /// Makes blocks of one lz4 frame.
+    /// Makes blocks of one lz4 frame, which spans the archive.
     Lz4,
-    /// Copies.
+    /// Copies the content as it is.
     Plain,
 }
 

@@ -1,4 +1,4 @@
-//! How an archive is encoded: the options that archiving, recompressing and rebasing share, and the
+//! The encoding of an archive: the options that archiving, recompressing and rebasing share, and the
 //! number of workers that fit into memory.
 
 use derive_setters::Setters;
@@ -9,7 +9,7 @@ use slotpress_format::{FRAME_SIZE_BYTES_DEFAULT, FRAME_SIZE_BYTES_MAX, FRAME_SIZ
 use crate::archive::encode::{Codec, FrameCompressor, ZSTD_LEVEL_DEFAULT};
 use crate::archive::layout::clustering_bytes;
 
-/// How an archive is encoded, and the threads, memory and disk rate that encoding may use.
+/// Encoding of an archive, and the threads, memory and disk rate that it may use.
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct EncodingOptions {

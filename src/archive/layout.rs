@@ -23,7 +23,7 @@ pub enum RecordLayout {
     Clustered,
 }
 
-/// Where the walk stands in an entry that continues in the next frame.
+/// Position of the walk in an entry that continues in the next frame.
 #[derive(Clone, Debug)]
 pub struct Carry {
     entry: Entry,
@@ -91,7 +91,8 @@ impl Linker {
     }
 }
 
-/// Where the walk over a frame begins; `None` if the frame before it was dropped.
+/// Returns the state with which the walk over a frame begins; `None` if the frame before it was
+/// dropped.
 fn start_of(before: Option<Receiver<Carry>>) -> Option<(EntryParser, Option<Entry>, Position)> {
     let Some(before) = before else { return Some((EntryParser::new(), None, START)) };
     let Carry { entry, offset_bytes, position } = before.recv().ok()?;

@@ -86,16 +86,16 @@ impl ArchiveOptions {
     }
 }
 
-/// Result of [`archive()`].
+/// Result of the function [`archive()`].
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct ArchiveReport {
-    /// The archive.
+    /// The archive that was written.
     #[serde(flatten)]
     pub archive: NewArchive,
     /// Length of the tar stream, in bytes.
     pub input_bytes: u64,
-    /// What was checked when the archive was read back; `None` if it was not.
+    /// Checks that were made when the archive was read back; `None` if it was not.
     pub read_back: Option<ReadBackReport>,
     /// Path of the incremental archive's full archive, if it is in the output directory or the
     /// snapshots directory.

@@ -78,7 +78,7 @@ fn not_begun() -> Error {
     Error::failed("the destination of the archive is not open")
 }
 
-/// A directory.
+/// A directory, in which the archive is a temporary file until it is complete.
 pub struct DirSink {
     dir: Arc<KeptDir>,
     replace: bool,

@@ -27,7 +27,7 @@ pub const AHEAD_BYTES: u64 = 32 * 1024 * 1024;
 /// Limit on the number of items that are read ahead, if items are small.
 const ITEMS_MAX: u64 = 32;
 
-/// How items are read.
+/// Reads items, and says which of them are worth reading ahead.
 pub struct ItemReader<'a, T> {
     /// True if an item is probably not in the page cache. Called for each item, so it must
     /// be cheap.

@@ -69,7 +69,6 @@ struct WorkerThread<'a, I, W, U> {
     items: &'a Mutex<Enumerate<I>>,
     new_worker: &'a (dyn Fn() -> Result<W> + Sync),
     progress: &'a dyn Progress,
-    /// Free output buffers.
     free_rx: Receiver<Vec<u8>>,
     done_tx: Sender<Result<FinishedItem<U>>>,
 }

@@ -78,7 +78,7 @@ pub fn spawn<'scope, R: Send + 'scope>(
     Builder::new().spawn_scoped(scope, work).map_err(|error| cannot_start(&error))
 }
 
-/// Starts `count` threads.
+/// Starts `count` threads in a scope.
 ///
 /// # Errors
 /// The system refuses; those that were started go on.

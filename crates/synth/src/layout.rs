@@ -45,8 +45,8 @@ pub enum Successor {
     Nothing,
 }
 
-/// How many of a storage's accounts are replaced or closed within the state in which they
-/// were born.
+/// Share of a storage's accounts that are replaced or closed within the state in which they were
+/// born.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
     Quiet,

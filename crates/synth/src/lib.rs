@@ -87,7 +87,7 @@ pub struct SynthOptions {
     pub threads: usize,
     /// Agave version whose files are made.
     pub agave: AgaveVersion,
-    /// Kinds of accounts.
+    /// Kinds of accounts, and their shares.
     pub mix: Mix,
 }
 

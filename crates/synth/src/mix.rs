@@ -23,7 +23,7 @@ pub enum Kind {
     Random,
 }
 
-/// Which kinds of accounts a ledger has.
+/// A mix of kinds of accounts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[warn(missing_docs)]
 pub enum Mix {

@@ -1,4 +1,4 @@
-//! How the files of Agave versions differ (docs/snapshot-format.md#bank-snapshot). Storages are the
+//! Differences between the files of Agave versions (docs/snapshot-format.md#bank-snapshot). Storages are the
 //! same in all of them.
 
 use std::io::{Result, Write};

@@ -20,7 +20,7 @@ pub struct Space {
     pub dir: PathBuf,
     /// Bytes that are going to be written.
     pub needed_bytes: u64,
-    /// Free bytes.
+    /// Free bytes, without those reserved for root.
     pub free_bytes: u64,
 }
 

@@ -109,7 +109,7 @@ impl Entry {
         *header.as_bytes()
     }
 
-    /// Parses a header.
+    /// Parses a tar header.
     ///
     /// # Errors
     /// It is not one that Agave, Firedancer or slotpress writes: of another kind or name, larger

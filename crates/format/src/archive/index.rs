@@ -1,5 +1,5 @@
-//! What slotpress writes between an archive's last frame and its seek table, in a skippable frame
-//! that other programs ignore: a hash of each frame, and a list of the entries.
+//! The index, which slotpress writes between an archive's last frame and its seek table, in a
+//! skippable frame that other programs ignore: a hash of each frame, and a list of the entries.
 //!
 //! With the hashes, a client checks each frame as it arrives, and needs to trust only one number,
 //! the [`Root`](crate::Root). With the entries and the seek table, a reader takes one storage out of

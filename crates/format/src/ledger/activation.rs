@@ -163,8 +163,8 @@ mod tests {
         assert_eq!(term(10, 3, u64::MAX).effective(4, &one, None), 1, "a lamport at least");
     }
 
-    /// What takes effect is the rest of the delegation, until its end is requested; what loses it is
-    /// all that is in effect.
+    /// The rest of a delegation takes effect until its end is requested; then all that is in effect
+    /// loses it.
     #[test]
     fn what_takes_effect_and_loses_it() {
         let history = history(&[(3, 1000, 1000, 0), (4, 1250, 750, 0), (5, 1500, 0, 500), (6, 1125, 0, 125)]);

@@ -55,7 +55,7 @@ pub struct BankFile {
     pub slots_per_year: f64,
     /// Slots in an epoch after the warm-up.
     pub slots_per_epoch: u64,
-    /// How many slots before an epoch its leaders become known.
+    /// Number of slots before an epoch at which its leaders become known.
     pub leader_schedule_slot_offset: u64,
     /// First epoch of full length, after the warm-up.
     pub first_normal_epoch: u64,
@@ -83,7 +83,7 @@ pub struct BankFile {
     pub places: BankPlaces,
 }
 
-/// Offsets in bytes.
+/// Places in a bank file, as offsets in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BankPlaces {
     /// The storage map, beginning with its count.
@@ -164,7 +164,7 @@ impl BankFile {
     }
 }
 
-/// How a cluster divides slots into epochs.
+/// A cluster's division of slots into epochs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EpochSchedule {
     /// Slots in an epoch after the warm-up.

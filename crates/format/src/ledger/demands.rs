@@ -1,4 +1,4 @@
-//! What clients demand of the fields of bank file and status cache, beyond their syntax.
+//! Demands of clients on the fields of bank file and status cache, beyond their syntax.
 //! docs/snapshot-format.md lists all demands.
 
 use crate::Address;
@@ -30,7 +30,7 @@ pub const BREACHES_PER_DEMAND_MAX: usize = 8;
 /// Firedancer's limits (`fd_ssmanifest_parser.c`, `fd_slot_delta_parser.c`, `fd_ssload.c`
 /// and `fd_runtime_const.h`).
 pub mod firedancer {
-    /// What is counted, in words, and the largest number that Firedancer takes.
+    /// Words for what is counted, and the largest number that Firedancer takes.
     pub type CountLimit<'a> = (&'a str, u64);
 
     pub const ANCESTORS: CountLimit<'_> = ("ancestors", 8192);

@@ -46,7 +46,7 @@ impl std::fmt::Display for LockHolder {
     }
 }
 
-/// Whether a file is locked. Locks of processes in other containers may not be listed.
+/// State of a file's lock. Locks of processes in other containers may not be listed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LockState {
     Free,

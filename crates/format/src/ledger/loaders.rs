@@ -16,12 +16,12 @@ pub fn programdata_candidates(program: &[u8; 32]) -> impl Iterator<Item = [u8; 3
     (0xe0..=u8::MAX).rev().map(move |bump| Sha256::digest(seeds(bump)).into())
 }
 
-/// What an account of a loader holds.
+/// Content of an account of a loader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoaderAccount<'a> {
     /// A program of the upgradeable loader, whose code is in another account, at this address.
     Program([u8; 32]),
-    /// Such code; a program with its code, if the loader is an older one.
+    /// The code of such a program; a program with its code, if the loader is an older one.
     Code(ProgramCode<'a>),
     /// An account that is no program: a buffer, one that is not initialized, or one of another owner.
     Other,

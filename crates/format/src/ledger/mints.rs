@@ -12,7 +12,6 @@ pub(super) const MINT_BYTES: usize = 82;
 /// Type of the extension with the metadata.
 const TOKEN_METADATA: u16 = 19;
 
-/// A mint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mint<'a> {
     /// Address that may make more tokens.

@@ -47,7 +47,7 @@ pub const STAKE_HISTORY: [u8; 32] = address("SysvarStakeHistory11111111111111111
 
 pub const CLOCK: [u8; 32] = address("SysvarC1ock11111111111111111111111111111111");
 
-/// Feature `reduce_stake_warmup_cooldown`.
+/// Address of the feature `reduce_stake_warmup_cooldown`.
 pub const REDUCED_STAKE_CHANGES: [u8; 32] = address("GwtDQBghCTBgmX2cpEGNPxTEBUTQRaDMGTr5qychdGMj");
 
 /// Mints of most token accounts: wrapped SOL, USDC, USDT.

@@ -15,7 +15,7 @@ pub mod field {
 
     pub const DATA_LEN: usize = 8;
     pub const PUBKEY: Range<usize> = 16..48;
-    /// Balance, `u64`.
+    /// The balance, a `u64`.
     pub const LAMPORTS: usize = 48;
     pub const OWNER: Range<usize> = 64..96;
     pub const EXECUTABLE: usize = 96;
@@ -23,7 +23,7 @@ pub mod field {
     pub const MEANINGLESS: Range<usize> = 97..super::RECORD_HEADER_BYTES;
 }
 
-/// What the bytes at the start of a record say.
+/// Kind of the bytes at the place where a record may start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordStart {
     /// A record with this many bytes of data after its header, then padding to a multiple of 8.

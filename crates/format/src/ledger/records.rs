@@ -76,7 +76,7 @@ pub struct RecordWalker {
 }
 
 impl RecordWalker {
-    /// Begins another storage.
+    /// Begins the walk over another storage.
     pub fn restart(&mut self) {
         self.carried.clear();
         self.offset_bytes = 0;

@@ -14,10 +14,9 @@ pub(super) const TYPE_MINT: u8 = 1;
 /// The same byte, if the account is a token account.
 const TYPE_ACCOUNT: u8 = 2;
 
-/// What an account of a token program holds.
+/// Content of an account of a token program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenData<'a> {
-    /// A token account.
     Account(TokenAccount<'a>),
     /// A mint, initialized or not.
     Mint(Mint<'a>),
@@ -27,7 +26,6 @@ pub enum TokenData<'a> {
     Unknown,
 }
 
-/// A token account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenAccount<'a> {
     /// Mint of the tokens.

@@ -43,7 +43,7 @@ pub struct VoteFieldsOf4 {
     pub inflation_rewards_collector: [u8; 32],
     /// Account that gets the validator's share of block revenue.
     pub block_revenue_collector: [u8; 32],
-    /// That share, in basis points.
+    /// The share of that collector, in basis points.
     pub block_revenue_commission_bps: u16,
     /// Compressed BLS public key, with which the validator votes in Alpenglow.
     pub bls_key: Option<[u8; 48]>,
