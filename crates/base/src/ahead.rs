@@ -6,9 +6,10 @@
 //! starts the reading threads. A thread takes a free buffer before it takes an item, so the number of
 //! buffers bounds what is read ahead, and the oldest item always has one.
 
-use std::thread::Builder;
+use std::iter::Enumerate;
+use std::thread::{Builder, Scope};
 
-use crossbeam_channel::{Sender, bounded, unbounded};
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use parking_lot::Mutex;
 
 use crate::threads::guarded;
@@ -89,8 +90,11 @@ impl Drop for Lent {
     }
 }
 
-/// Number of an item, the item, a buffer, and whether the item was read into it.
-type ReadItem<T> = Result<(usize, T, Vec<u8>, bool)>;
+/// An item that a reading thread has taken, a buffer, and whether the item was read into it.
+type TakenItem<T> = (T, Vec<u8>, bool);
+
+/// Sends items with their numbers.
+type ItemSender<T> = Sender<Result<(usize, TakenItem<T>)>>;
 
 /// Calls `work` with an iterator over the items in order. `work` gets the bytes of each by
 /// [`Ahead::read`]. An item is an error only if a thread panicked, or cannot be started.
@@ -103,65 +107,113 @@ pub fn read_ahead<T: Send, R>(
     work: impl FnOnce(&mut (dyn Iterator<Item = Result<Ahead<'_, T>>> + Send)) -> Result<R>,
 ) -> Result<R> {
     let count = (reading.ahead_bytes_max.min(AHEAD_BYTES) / reading.item_bytes_max.max(1)).min(ITEMS_MAX) as usize;
-    let items = Mutex::new(items.enumerate());
-    let (free, free_rx) = bounded::<Vec<u8>>(count);
-    let (done_tx, done) = unbounded();
-    let read_all = |done_tx: Sender<ReadItem<T>>| {
-        for mut buffer in &free_rx {
-            let read = guarded(|| {
-                panic_point("reading ahead");
-                let Some((number, item)) = items.lock().next() else { return Ok(None) };
-                // A vector that grows by itself may take twice as much memory.
-                buffer.reserve_exact((reading.item_bytes_max as usize).saturating_sub(buffer.len()));
-                // If reading fails, the worker reads the item again, and handles the error.
-                let is_read = (reading.is_cold)(&item) && (reading.read)(&item, &mut buffer).is_ok();
-                Ok(Some((number, item, buffer, is_read)))
-            });
-            // Fails when `work` has ended.
-            if read.transpose().is_none_or(|read| done_tx.send(read).is_err()) {
-                return;
-            }
-        }
-    };
+    let (free, free_rx) = bounded(count);
+    let (taken_tx, taken) = unbounded();
+    let readers = Readers { items: Mutex::new(items.enumerate()), reading, free_rx };
     std::thread::scope(|scope| {
-        let read_all = &read_all;
-        let items = &items;
-        // Numbers of items that are not passed on differ by less than `count`.
-        let mut waiting: Vec<_> = (0..count).map(|_| None).collect();
-        let mut next = 0;
-        let mut to_start = Some(done_tx);
-        let mut in_order = std::iter::from_fn(move || {
-            if let Some(done_tx) = &to_start {
-                let (number, item) = items.lock().next()?;
-                next = number + 1;
-                if count > 0 && (reading.is_cold)(&item) {
-                    for _ in 0..READERS.min(count) {
-                        let done_tx = done_tx.clone();
-                        let thread = Builder::new().name(READER_NAME.into());
-                        if let Err(error) = thread.spawn_scoped(scope, move || read_all(done_tx)) {
-                            return Some(Err(cannot_start(&error)));
-                        }
-                    }
-                    (0..count).for_each(|_| drop(free.send(Vec::new())));
-                    to_start = None;
-                }
-                return Some(Ok(Ahead { item, read: None, reading }));
-            }
-            loop {
-                if let Some((item, buffer, is_read)) = waiting[next % count].take() {
-                    next += 1;
-                    let read = Some(Lent { buffer, is_read, free: free.clone() });
-                    return Some(Ok(Ahead { item, read, reading }));
-                }
-                match done.recv().ok()? {
-                    Ok((number, item, buffer, is_read)) => waiting[number % count] = Some((item, buffer, is_read)),
-                    Err(died) => return Some(Err(died)),
-                }
-            }
-        });
+        let waiting = (0..count).map(|_| None).collect();
+        let mut in_order =
+            ItemsInOrder { readers: &readers, scope, free, taken_tx: Some(taken_tx), taken, waiting, next: 0 };
         // With the iterator, the channels end, and so the threads.
         work(&mut in_order)
     })
+}
+
+struct Readers<'a, I, T> {
+    items: Mutex<Enumerate<I>>,
+    reading: &'a ItemReader<'a, T>,
+    free_rx: Receiver<Vec<u8>>,
+}
+
+impl<I: Iterator<Item = T>, T> Readers<'_, I, T> {
+    /// Reads items on the current thread, until none is left, or `work` has ended.
+    fn read_all(&self, taken_tx: &ItemSender<T>) {
+        for buffer in &self.free_rx {
+            let taken = guarded(|| Ok(self.take(buffer)));
+            // Fails when `work` has ended.
+            if taken.transpose().is_none_or(|taken| taken_tx.send(taken).is_err()) {
+                return;
+            }
+        }
+    }
+
+    /// Takes the next item, and reads it if it is cold.
+    fn take(&self, mut buffer: Vec<u8>) -> Option<(usize, TakenItem<T>)> {
+        panic_point("reading ahead");
+        let reading = self.reading;
+        let (number, item) = self.items.lock().next()?;
+        // A vector that grows by itself may take twice as much memory.
+        buffer.reserve_exact((reading.item_bytes_max as usize).saturating_sub(buffer.len()));
+        // If reading fails, the worker reads the item again, and handles the error.
+        let is_read = (reading.is_cold)(&item) && (reading.read)(&item, &mut buffer).is_ok();
+        Some((number, (item, buffer, is_read)))
+    }
+}
+
+/// Passes on the items in order.
+struct ItemsInOrder<'s, 'e, I, T> {
+    readers: &'s Readers<'e, I, T>,
+    scope: &'s Scope<'s, 'e>,
+    free: Sender<Vec<u8>>,
+    /// Sender for the reading threads; `None` once they are started.
+    taken_tx: Option<ItemSender<T>>,
+    taken: Receiver<Result<(usize, TakenItem<T>)>>,
+    /// Items that came before others. Their numbers differ by less than the length.
+    waiting: Vec<Option<TakenItem<T>>>,
+    /// Number of the next item.
+    next: usize,
+}
+
+impl<I: Iterator<Item = T> + Send, T: Send> ItemsInOrder<'_, '_, I, T> {
+    /// Starts the reading threads. After an error, the next items are unread, too.
+    fn start(&mut self) -> Result<()> {
+        let Some(taken_tx) = &self.taken_tx else { return Ok(()) };
+        for _ in 0..READERS.min(self.waiting.len()) {
+            let readers = self.readers;
+            let taken_tx = taken_tx.clone();
+            let thread = Builder::new().name(READER_NAME.into());
+            let started = thread.spawn_scoped(self.scope, move || readers.read_all(&taken_tx));
+            started.map_err(|error| cannot_start(&error))?;
+        }
+        self.taken_tx = None;
+        for _ in 0..self.waiting.len() {
+            // Cannot fail: the channel has room for all buffers.
+            let _ = self.free.send(Vec::new());
+        }
+        Ok(())
+    }
+}
+
+impl<'s, I: Iterator<Item = T> + Send, T: Send> Iterator for ItemsInOrder<'s, '_, I, T> {
+    type Item = Result<Ahead<'s, T>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let reading = self.readers.reading;
+        let count = self.waiting.len();
+        if self.taken_tx.is_some() {
+            let (number, item) = self.readers.items.lock().next()?;
+            self.next = number + 1;
+            // The first cold item starts the reading threads.
+            if count > 0
+                && (reading.is_cold)(&item)
+                && let Err(error) = self.start()
+            {
+                return Some(Err(error));
+            }
+            return Some(Ok(Ahead { item, read: None, reading }));
+        }
+        loop {
+            if let Some((item, buffer, is_read)) = self.waiting[self.next % count].take() {
+                self.next += 1;
+                let read = Some(Lent { buffer, is_read, free: self.free.clone() });
+                return Some(Ok(Ahead { item, read, reading }));
+            }
+            match self.taken.recv().ok()? {
+                Ok((number, taken)) => self.waiting[number % count] = Some(taken),
+                Err(died) => return Some(Err(died)),
+            }
+        }
+    }
 }
 
 #[cfg(test)]
