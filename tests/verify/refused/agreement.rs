@@ -87,6 +87,8 @@ const LOOSER_THAN_FIREDANCER: &[(&str, &str)] = &[
     ("bank: no blockhashes", NO_WRITER),
     ("bank: a blockhash too many", NO_WRITER),
     ("bank file: block id / hash: Zero", NO_WRITER),
+    ("bank file: epoch schedule / first normal slot: Flipped", NO_WRITER),
+    ("bank file: unused epoch stakes: Length(1)", NO_WRITER),
     ("epoch stakes: a vote state of an unknown version", NO_WRITER),
     ("epoch stakes: a vote state that ends early", NO_WRITER),
 ];
