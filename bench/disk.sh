@@ -8,9 +8,12 @@
 #
 # Settings: ROUNDS (5), THREADS (all cores), SCRATCH (the directory of this checkout), SLOTPRESS (a
 # program to use instead of building one). Drops the page cache of the machine before each run, so it
-# must run as root. Needs fio, GNU time, Python, and about 2.5 x SIZE of free space.
+# must run as root. Needs fio, GNU time, Python, zstd, and about 3 x SIZE of free space.
 SCRATCH=${SCRATCH:-$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)}
 . "$(dirname "$0")/lib.sh"
+for program in fio /usr/bin/time python3 zstd; do
+    command -v $program >/dev/null || { echo "$program is not installed" >&2; exit 2; }
+done
 size=${1:-2GiB}
 [ -n "${SLOTPRESS:-}" ] && slotpress=$SLOTPRESS || build
 scratch
@@ -24,21 +27,42 @@ mkdir "$work/out" "$work/reference"
 "$slotpress" -q archive "$work/ledger" -o "$work/reference" >/dev/null
 archive=$(ls "$work"/reference/*.tar.zst)
 bytes=$(du -sb "$work/ledger/accounts/run" | cut -f1)
+files=$(ls "$work/ledger/accounts/run" | wc -l)
+# As Agave 4.3 and later write it: frames of 32 MiB of tar with a content size, and no index.
+mkdir "$work/agave"
+agave=$work/agave/${archive##*/} part=$work/part
+zstd -qdc "$archive" | part=$part agave=$agave split -b 32M --filter='cat >"$part" && zstd -q -1 --no-check -c "$part" >>"$agave"'
+rm "$part"
 
 cold() { # NAME COMMAND...
     rm -rf "$work/restored" "$work"/out/*
     # Restored without a copy of the archive.
-    case $1 in *frames) new_ledger "$work/restored" "$archive" ;; esac
+    case $1 in
+        *agave) new_ledger "$work/restored" "$agave" ;;
+        *frames | *restore) new_ledger "$work/restored" "$archive" ;;
+    esac
     sync
     echo 3 >/proc/sys/vm/drop_caches
     timed "$@"
     cut -d' ' -f4 "$work/time" >>"$work/times/$1-kernel"
 }
 
-# Measures the seconds in which the disk writes and reads as many bytes as the storages have, four
-# requests of 4 MiB at a time, past the page cache.
+# Measures the seconds in which the disk writes and reads as many bytes as the storages have, past the
+# page cache: in one file, four requests of 4 MiB at a time; and in as many new files, four at a time,
+# one request for each, synced at the end.
 disk() {
     rm -rf "$work/restored"
+    sync
+    mkdir "$work/fio-files"
+    local each=$((bytes / files / 4096 * 4096)) start
+    fio --name=files --directory="$work/fio-files" --numjobs=4 --thread --group_reporting --nrfiles=$((files / 4)) \
+        --filesize=$each --bs=$each --rw=write --direct=1 --ioengine=psync --create_on_open=1 --fallocate=none --openfiles=1 \
+        --file_service_type=sequential --output-format=json >"$work/fio.json"
+    start=$(now)
+    sync -f "$work/fio-files"
+    python3 -c 'import json, sys; print(round(json.load(open(sys.argv[1]))["jobs"][0]["write"]["runtime"] / 1000 + float(sys.argv[2]), 3))' \
+        "$work/fio.json" "$(awk -v start="$start" -v end="$(now)" 'BEGIN { print end - start }')" >>"$work/times/disk-files"
+    rm -r "$work/fio-files"
     for way in write read; do
         sync
         fio --name=$way --filename="$work/fio" --rw=$way --bs=4M --direct=1 --ioengine=libaio --iodepth=4 --size="$bytes" \
@@ -54,7 +78,8 @@ round() { # PREFIX PROGRAM
     cold "$1verify" "$2" -q verify "$archive" --threads "$threads"
     cold "$1verify-ledger" "$2" -q verify "$work/ledger" --threads "$threads"
     cold "$1frames" "$2" -q restore "$work/restored/${archive##*/}" --ledger "$work/restored" --check frames --threads "$threads"
-    cold "$1restore" "$2" -q restore "$archive" --ledger "$work/restored" --threads "$threads"
+    cold "$1restore" "$2" -q restore "$work/restored/${archive##*/}" --ledger "$work/restored" --threads "$threads"
+    cold "$1agave" "$2" -q restore "$work/restored/${archive##*/}" --ledger "$work/restored" --check frames --threads "$threads"
     rm -r "$work/restored"
 }
 
@@ -69,26 +94,33 @@ for round in $(seq "$rounds"); do
 done
 
 reading=$(median "$work/times/disk-read") writing=$(median "$work/times/disk-write")
+writing_files=$(median "$work/times/disk-files")
 
-# Prints time, memory, kernel time, and the time divided by the larger of the disk's and the cores'
-# time.
-line() { # NAME TEXT DISK_SECONDS
-    local cpu kernel bound ratio=
+# Prints the time of a command, divided by the larger of the disk's and the cores' time.
+of_bound() { # NAME DISK_SECONDS
+    awk -v time="$(median "$work/times/$1")" -v disk="$2" -v cpu="$(median "$work/times/$1-cpu")" -v cores="$(nproc)" \
+        'BEGIN { printf "%.2f", time / ((disk > cpu / cores) ? disk : cpu / cores) }'
+}
+
+# Prints time, memory, kernel time, and the time divided by each bound.
+line() { # NAME TEXT DISK_SECONDS [SECONDS_WITH_AS_MANY_FILES]
+    local cpu kernel ratio
     cpu=$(median "$work/times/$1-cpu") kernel=$(median "$work/times/$1-kernel")
-    bound=$(awk -v disk="$3" -v cpu="$cpu" -v cores="$(nproc)" 'BEGIN { print (disk > cpu / cores) ? disk : cpu / cores }')
-    ratio=$(awk -v time="$(median "$work/times/$1")" -v bound="$bound" 'BEGIN { printf "%.2f x what disk and cores allow", time / bound }')
+    ratio="$(of_bound "$1" "$3") x what disk and cores allow"
+    [ -z "${4:-}" ] || ratio+=", $(of_bound "$1" "$4") x with as many files"
     [ -z "${OTHER:-}" ] || [ ! -e "$work/times/other-$1" ] || ratio+="; $(ratio "$1" "other-$1") x the other's, kernel $(ratio "$1-kernel" "other-$1-kernel") x"
     row "$1" "$2" "cpu $cpu s, of which kernel $kernel s; $ratio"
 }
 
 echo
 echo "$bytes bytes of storages, $threads threads, $(nproc) cores, nothing in memory before each run, $rounds rounds; medians"
-echo "fio, past the page cache: reading as many bytes $reading s, writing them $writing s"
+echo "fio, past the page cache: reading as many bytes $reading s, writing them $writing s, in $files files $writing_files s"
 echo
 line archive "slotpress archive" "$reading"
 line tar "tar | zstd -1 -T$threads; sync" "$reading"
 line verify "slotpress verify ARCHIVE" "$(awk -v all="$reading" -v part="$(stat -c %s "$archive")" -v bytes="$bytes" 'BEGIN { print all * part / bytes }')"
 line verify-ledger "slotpress verify LEDGER" "$reading"
-line frames "slotpress restore --check frames" "$writing"
-line restore "slotpress restore" "$writing"
-line untar "zstd -dc | tar -x; sync" "$writing"
+line frames "slotpress restore --check frames" "$writing" "$writing_files"
+line agave "the same, frames of Agave" "$writing" "$writing_files"
+line restore "slotpress restore" "$writing" "$writing_files"
+line untar "zstd -dc | tar -x; sync" "$writing" "$writing_files"
