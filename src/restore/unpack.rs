@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use parking_lot::{Mutex, RwLock};
-use slotpress_base::{Error, ErrorKind, IoContext, Progress, Result, ShowPath, SpaceWatch, Stage, WriteBehind};
+use slotpress_base::{Error, ErrorKind, Flushers, IoContext, Progress, Result, ShowPath, SpaceWatch, Stage};
 use slotpress_format::{BankFile, Entry, Root};
 use slotpress_read::archive::OpenArchive;
 use slotpress_read::archive::tail::check_hashes;
@@ -57,7 +57,7 @@ impl Unpacker<'_> {
         let archive = &opened.archive;
         let bank_snapshot = PartialDir::create(&target.snapshots_dir, "bank", &target.owner)?;
         progress.stage(Stage::Restoring, archive.source.length_bytes());
-        let write_behind = &WriteBehind::new(archive.io_policy.io_hint);
+        let flushers = &Flushers::start(archive.io_policy.io_hint)?;
         let failures = Failures::refusing(Rule::is_refused).below(is_below);
         let accounts = self.state.as_ref();
         let records = accounts.map(|accounts| AccountsPass::new(accounts, &failures, Task::Add(None)));
@@ -69,14 +69,13 @@ impl Unpacker<'_> {
             bank_snapshot: &bank_snapshot,
             assigner: Mutex::new(&mut self.assigner),
             destinations: RwLock::default(),
-            is_shared: archive.tail.is_some(),
             space: SpaceWatch::default(),
-            write_behind,
+            flushers,
         };
         let checks_hashes = opened.expect_root.is_some();
         let pass = ArchivePass { checks_hashes, ..ArchivePass::new(options.threads, progress) };
         let mut read = archive.read(&pass, &reader)?;
-        write_behind.finish().or_path("write to", &bank_snapshot.path)?;
+        flushers.finish()?;
         let (_, bank) = reader.first.rules.finish(archive, &mut read)?;
         let broken = failures.broken_rules();
         if let Some(rule) = broken.into_keys().find(|rule| !is_silent(*rule)) {
@@ -114,10 +113,8 @@ struct Unpacking<'a> {
     bank_snapshot: &'a PartialDir,
     assigner: Mutex<&'a mut Assigner>,
     destinations: RwLock<Vec<Destination>>,
-    /// True if several writers may write parts of one file.
-    is_shared: bool,
     space: SpaceWatch,
-    write_behind: &'a WriteBehind,
+    flushers: &'a Flushers,
 }
 
 impl Visitor for Unpacking<'_> {
@@ -146,7 +143,7 @@ impl Visitor for Unpacking<'_> {
     }
 }
 
-/// Writes the entries of one frame, or of the whole stream, to their places.
+/// Writes the entries of one frame, or a part of one, to their places. Others may write other parts.
 struct EntryWriter<'w, 'a> {
     unpacking: &'w Unpacking<'a>,
     current: Option<(File, PathBuf)>,
@@ -158,7 +155,7 @@ impl EntryWriter<'_, '_> {
     fn end_current(&mut self) -> Result<()> {
         let Some((file, path)) = self.current.take() else { return Ok(()) };
         let written = std::mem::take(&mut self.written);
-        self.unpacking.write_behind.add(file, written).or_path("write", &path)
+        self.unpacking.flushers.add(file, path, written)
     }
 }
 
@@ -166,7 +163,7 @@ impl EntrySink for EntryWriter<'_, '_> {
     fn begin(&mut self, number: u32, _: &Entry) -> Result<()> {
         self.end_current()?;
         let destination = self.unpacking.destinations.read().get(number as usize).copied();
-        let Unpacking { run, roots, bank_snapshot, is_shared, .. } = *self.unpacking;
+        let Unpacking { run, roots, bank_snapshot, .. } = *self.unpacking;
         let (dir, name) = match destination.unwrap_or(Destination::Nothing) {
             Destination::Nothing => return Ok(()),
             Destination::Version => (bank_snapshot, "version".to_string()),
@@ -174,7 +171,7 @@ impl EntrySink for EntryWriter<'_, '_> {
             Destination::BankFile => (bank_snapshot, BANK_FILE_PARTIAL.to_string()),
             Destination::Storage(storage) => (&roots[usize::from(storage.root)], storage.file_name()),
         };
-        self.current = Some((dir.create_file(&name, &run.target.owner, is_shared)?, dir.path.join(&name)));
+        self.current = Some((dir.create_file(&name, &run.target.owner, true)?, dir.path.join(&name)));
         Ok(())
     }
 

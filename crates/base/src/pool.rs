@@ -1,11 +1,11 @@
-//! Threads for rayon, as many as the caller allows. rayon's global pool, which takes every core, is
+//! Threads of rayon, as many as the caller allows. rayon's global pool, which takes every core, is
 //! never used.
 
-use rayon::{ThreadPool, ThreadPoolBuilder};
+use rayon::{Scope, ThreadPool, ThreadPoolBuilder};
 
 use crate::{Result, cannot_start};
 
-/// Threads for parallel iterators, which exist as long as the pool. Starting them takes tens
+/// Threads for parallel iterators and tasks, which exist as long as the pool. Starting them takes tens
 /// of microseconds.
 #[derive(Debug)]
 pub struct Pool(ThreadPool);
@@ -24,6 +24,16 @@ impl Pool {
     /// Runs `work`, whose parallel iterators use only these threads.
     pub fn run<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
         self.0.install(work)
+    }
+
+    /// Runs `work` on one of the threads, in the order of the calls. It must not panic.
+    pub fn spawn(&self, work: impl FnOnce() + Send + 'static) {
+        self.0.spawn_fifo(work);
+    }
+
+    /// Runs `work` on the calling thread, and what it spawns on these threads. Waits for all of them.
+    pub fn scope<'scope, R>(&self, work: impl FnOnce(&Scope<'scope>) -> R) -> R {
+        self.0.in_place_scope(work)
     }
 }
 

@@ -151,8 +151,12 @@ fn a_panic_at_every_place_ends_the_program() {
             &["assembling", "encoder", "frame writer", "file writer"],
         ),
         (&["recompress", "-", "-o", "OUT"], &["entries in order"], &["assembling", "encoder", "frame writer"]),
-        (&["restore", &plain_text, "--ledger", "OUT"], &in_order, &["unpacking", "placing"]),
-        (&["restore", &indexed, "--ledger", "OUT", "--check", "state"], &by_index, &["unpacking", "placing"]),
+        (&["restore", &plain_text, "--ledger", "OUT"], &in_order, &["unpacking", "flusher", "placing"]),
+        (
+            &["restore", &indexed, "--ledger", "OUT", "--check", "state"],
+            &by_index,
+            &["unpacking", "flusher", "placing"],
+        ),
         (&["restore", "-", "--ledger", "OUT"], &["standard input"], &["unpacking"]),
     ];
     for (arguments, places, more) in cases {

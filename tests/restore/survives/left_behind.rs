@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use crate::common::said::said;
+use crate::common::strace::trace;
 use crate::common::*;
 use crate::restore::*;
 
@@ -18,4 +20,21 @@ fn a_failed_restore_leaves_nothing_new() {
     fs::write(dir.path().join("genesis.bin"), "genesis").expect("written");
     assert_eq!(restore(&damaged, dir.path(), &[]).0, Some(3));
     assert_eq!(names(dir.path()), ["damaged.tar.zst", "genesis.bin", "ledger.lock"]);
+}
+
+/// The disk takes all bytes, and fails when they are written back.
+#[test]
+fn a_disk_that_fails_later() {
+    needs!("strace");
+    let dir = temp_dir();
+    let indexed = archive(ledger("ledger-at-26").path(), dir.path(), &["--frame-size", "64KiB"]);
+    for archive in [&indexed, &fixture(FULL_26)] {
+        let target = dir.path().join("ledger");
+        let arguments = ["restore", text(archive), "--ledger", text(&target)].map(str::to_string);
+        let run = trace(&arguments, "sync_file_range", Some("sync_file_range:error=EIO"));
+        let (code, said) = said(&run.output);
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains("cannot write") && said.contains("slotpress-partial-"), "the file is named: {said}");
+        assert!(!target.exists(), "{:?}", names(&target));
+    }
 }

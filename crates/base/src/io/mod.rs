@@ -2,11 +2,12 @@
 //! disk is not flooded, and its cores are left alone.
 //!
 //! Features take an [`IoPolicy`]. [`residency`] decides which pages to drop, [`pace`] limits the
-//! rate of reading. [`direct`] reads and writes past the page cache; [`writer`] writes new
-//! files. `calls` has the system calls. Nothing here changes any byte of a result.
+//! rate of reading. [`direct`] reads and writes past the page cache; [`writer`] writes a new
+//! file, [`flushers`] many. `calls` has the system calls. Nothing here changes any byte of a result.
 
 mod calls;
 pub mod direct;
+pub mod flushers;
 pub mod pace;
 pub mod pipes;
 pub mod priority;

@@ -1,16 +1,14 @@
-//! Writes new files: one from start to end, past the page cache or through it, or many at a time,
-//! through it. Writeback of pages starts early, and they are dropped. The amount of dirty data is bounded, so the final sync is short and delays no
-//! other process.
+//! Writes a new file from start to end, past the page cache or through it. Writeback of pages starts
+//! early, and they are dropped. The amount of dirty data is bounded, so the final sync is short and
+//! delays no other process.
 
 use std::borrow::Borrow;
-use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Write};
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-use parking_lot::Mutex;
 use rustix::fs::{Advice, fadvise};
 
 use super::IoHint;
@@ -25,10 +23,6 @@ const DIRECT_BYTES: usize = 2 * 1024 * 1024;
 
 /// Limit on the windows that are being written back. At the limit, the writer waits for the oldest.
 const WINDOWS_UNDER_WAY: u64 = 4;
-
-/// Limits for many small files being written back: bytes, and files, which are kept open.
-const FILES_BYTES_MAX: u64 = WINDOW_BYTES * WINDOWS_UNDER_WAY;
-const FILES_MAX: usize = 128;
 
 /// Writes a new file from start to end with the given page cache policy. [`Write::flush`] ends it.
 #[derive(Debug)]
@@ -162,66 +156,4 @@ pub(super) fn write_out(file: &File, range: &Range<u64>) -> io::Result<()> {
     write_back(file, range, true)?;
     drop_written(file, range.end);
     Ok(())
-}
-
-/// Writes back the new files of many workers. As newer files come, the oldest are dropped from the
-/// page cache, once they are on disk.
-#[derive(Debug)]
-pub struct WriteBehind {
-    hint: IoHint,
-    under_way: Mutex<UnderWay>,
-}
-
-#[derive(Debug, Default)]
-struct UnderWay {
-    files: VecDeque<(File, Range<u64>)>,
-    bytes: u64,
-}
-
-impl UnderWay {
-    fn pop(&mut self) -> Option<(File, Range<u64>)> {
-        let (file, range) = self.files.pop_front()?;
-        self.bytes -= range.end - range.start;
-        Some((file, range))
-    }
-
-    fn is_too_much(&self) -> bool {
-        self.bytes > FILES_BYTES_MAX || self.files.len() > FILES_MAX
-    }
-}
-
-impl WriteBehind {
-    pub fn new(hint: IoHint) -> Self {
-        Self { hint, under_way: Mutex::default() }
-    }
-
-    /// Starts to write back a range that a worker has written. Waits for older ranges if too much is
-    /// being written back.
-    ///
-    /// # Errors
-    /// The disk failed to write this or an older range.
-    pub fn add(&self, file: File, range: Range<u64>) -> io::Result<()> {
-        if self.hint == IoHint::None || range.is_empty() {
-            return Ok(());
-        }
-        write_back(&file, &range, false)?;
-        let mut under_way = self.under_way.lock();
-        under_way.bytes += range.end - range.start;
-        under_way.files.push_back((file, range));
-        let mut oldest = Vec::new();
-        while under_way.is_too_much() {
-            oldest.extend(under_way.pop());
-        }
-        drop(under_way);
-        oldest.iter().try_for_each(|(file, range)| write_out(file, range))
-    }
-
-    /// Waits until everything is on disk, and out of the page cache.
-    ///
-    /// # Errors
-    /// The disk failed to write a range.
-    pub fn finish(&self) -> io::Result<()> {
-        let mut under_way = self.under_way.lock();
-        std::iter::from_fn(|| under_way.pop()).try_for_each(|(file, range)| write_out(&file, &range))
-    }
 }

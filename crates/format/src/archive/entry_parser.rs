@@ -17,8 +17,8 @@ pub enum TarEvent<'a> {
     End(Entry),
 }
 
-/// Receives what a parser finds.
-pub type OnEvent<'a> = dyn FnMut(TarEvent<'_>) -> Result<()> + 'a;
+/// Receives what a parser finds in bytes that live for `'b`.
+pub type OnEvent<'a, 'b> = dyn FnMut(TarEvent<'b>) -> Result<()> + 'a;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TarEnd {
@@ -120,7 +120,7 @@ impl EntryParser {
     }
 
     /// Parses the next bytes of the stream.
-    pub fn feed(&mut self, mut bytes: &[u8], on_event: &mut OnEvent<'_>) -> Result<()> {
+    pub fn feed<'b>(&mut self, mut bytes: &'b [u8], on_event: &mut OnEvent<'_, 'b>) -> Result<()> {
         while !bytes.is_empty() {
             let wanted = match self.state {
                 ParserState::Header => BLOCK.saturating_sub(self.block.len()),
@@ -138,7 +138,7 @@ impl EntryParser {
         Ok(())
     }
 
-    fn take(&mut self, bytes: &[u8], on_event: &mut OnEvent<'_>) -> Result<()> {
+    fn take<'b>(&mut self, bytes: &'b [u8], on_event: &mut OnEvent<'_, 'b>) -> Result<()> {
         let length_bytes = bytes.len() as u64;
         match self.state {
             ParserState::Header => self.take_header(bytes, on_event)?,
@@ -182,7 +182,7 @@ impl EntryParser {
         matches!(self.state, ParserState::Header | ParserState::End) && self.block.is_empty()
     }
 
-    fn take_header(&mut self, bytes: &[u8], on_event: &mut OnEvent<'_>) -> Result<()> {
+    fn take_header(&mut self, bytes: &[u8], on_event: &mut OnEvent<'_, '_>) -> Result<()> {
         self.block.extend_from_slice(bytes);
         let Ok(block) = <&[u8; BLOCK]>::try_from(self.block.as_slice()) else { return Ok(()) };
         if block.iter().all(|byte| *byte == 0) {
@@ -204,7 +204,7 @@ impl EntryParser {
         Ok(())
     }
 
-    fn continue_content(&mut self, entry: Entry, offset_bytes: u64, on_event: &mut OnEvent<'_>) -> Result<()> {
+    fn continue_content(&mut self, entry: Entry, offset_bytes: u64, on_event: &mut OnEvent<'_, '_>) -> Result<()> {
         self.state = ParserState::Content { entry, offset_bytes };
         if offset_bytes == entry.content_bytes {
             on_event(TarEvent::End(entry))?;

@@ -1,6 +1,6 @@
 //! Reads an archive of any maker in the order of its tar stream. Frames are decoded on all cores if
-//! their size allows, the calling thread parses the tar stream, and workers receive the records in
-//! batches.
+//! their size allows, the calling thread parses the tar stream, other threads receive the contents,
+//! and workers the records in batches.
 //!
 //! Reading ends at the first frame that does not decode. After a senseless tar header, no further
 //! entries are read; only frames are decoded.
@@ -10,9 +10,10 @@ use std::thread::Scope;
 
 use crossbeam_channel::bounded;
 use parking_lot::Mutex;
+use rayon::Scope as PoolScope;
 use slotpress_base::threads::guarded;
-use slotpress_base::{Error, ErrorKind, Result, panic_point, spawn_workers};
-use slotpress_format::{EntryParser, TarEnd, TarEvent};
+use slotpress_base::{Error, ErrorKind, Pool, Result, panic_point, spawn_workers};
+use slotpress_format::{Entry, EntryParser, TarEnd, TarEvent};
 
 use super::batches::{Batcher, StorageBatch, visit_batches};
 use super::decode::{FrameFault, decode_in_order};
@@ -22,9 +23,14 @@ use super::visit::{EntrySink, ReadFault, RecordVisitor, Visitor};
 use super::walk::{FrameStatistics, SeenFrame};
 use crate::Compression;
 
+/// Limit on the threads for the visitor's sinks. Creating and filling files, each one writes 1 to 2 GB
+/// a second, and the disk is the limit before eight of them are.
+const SINKS_MAX: usize = 4;
+
 const NOTHING_AFTER: &str = "nothing after the damage was read";
 
-/// Reads a stream in order until its end, or until visitor or sink return an error.
+/// Reads a stream in order until its end, or until visitor or sink return an error. Contents go to
+/// `sink` in order; without it, to sinks of the visitor on several threads, if it makes any.
 pub fn read_in_order(
     input: Box<dyn Read + Send + '_>,
     compression: Compression,
@@ -32,10 +38,13 @@ pub fn read_in_order(
     visitor: &dyn Visitor,
     sink: Option<&mut (dyn EntrySink + '_)>,
 ) -> Result<ReadArchive> {
-    let events =
-        Events { visitor, sink, documents: DocumentReader::default(), entries: 0, batcher: None, is_open: false };
-    let mut reading = EntryReader { parser: EntryParser::new(), is_lost: false, is_ended: false, events };
     let stop = Stop::default();
+    let has_sinks = sink.is_none() && visitor.new_sink().is_some();
+    let sinks = has_sinks.then(|| Pool::start(pass.threads.min(SINKS_MAX))).transpose()?;
+    let documents = DocumentReader::default();
+    let events = Events { visitor, stop: &stop, sink, documents, entries: 0, batcher: None, open: None };
+    let mut reading =
+        EntryReader { parser: EntryParser::new(), sinks: sinks.as_ref(), is_lost: false, is_ended: false, events };
     let decoded = std::thread::scope(|scope| {
         reading.events.batcher =
             visitor.records().map(|records| start_workers(scope, pass, records, &stop)).transpose()?;
@@ -49,7 +58,7 @@ pub fn read_in_order(
         drop(reading.events.batcher.take());
         decoded.and_then(|decoded| abandoned.map(|()| decoded))
     });
-    if let Some(error) = stop.into_inner() {
+    if let Some(error) = stop.lock().take() {
         return Err(error);
     }
     visitor.check()?;
@@ -115,6 +124,8 @@ fn decode(
 /// The parser of the tar stream.
 struct EntryReader<'a, 's> {
     parser: EntryParser,
+    /// Threads of the visitor's sinks.
+    sinks: Option<&'a Pool>,
     /// True after damage: no further entries are read.
     is_lost: bool,
     /// True after a frame that does not decode, which was reported to the visitor.
@@ -122,23 +133,32 @@ struct EntryReader<'a, 's> {
     events: Events<'a, 's>,
 }
 
-impl EntryReader<'_, '_> {
+impl<'a> EntryReader<'a, '_> {
     fn content(&mut self, bytes: &[u8]) -> Result<()> {
         panic_point("entries in order");
         if self.is_lost {
             return Ok(());
         }
-        let events = &mut self.events;
-        let mut stopped = None;
-        let result =
-            self.parser.feed(bytes, &mut |event| events.event(event).map_err(|error| stopped.insert(error).clone()));
-        if let Some(error) = stopped {
-            return Err(error);
-        }
+        let result = match self.sinks {
+            Some(sinks) => sinks.scope(|scope| self.feed(bytes, Some(scope))),
+            None => self.feed(bytes, None),
+        }?;
         let visitor = self.events.visitor;
         let Err(error) = result else { return Ok(()) };
         visitor.fault(ReadFault::DamagedHeader { error: &error, offset_bytes: self.parser.position() })?;
         self.lose()
+    }
+
+    /// Parses the next bytes. Returns an error of the parser inside; one of visitor or sink ends all.
+    fn feed<'b>(&mut self, bytes: &'b [u8], sinks: Option<&PoolScope<'b>>) -> Result<Result<()>>
+    where
+        'a: 'b,
+    {
+        let Self { parser, events, .. } = self;
+        let mut stopped = None;
+        let result =
+            parser.feed(bytes, &mut |event| events.event(event, sinks).map_err(|error| stopped.insert(error).clone()));
+        stopped.map_or(Ok(result), Err)
     }
 
     /// Reports a frame that does not decode, and ends the reading.
@@ -166,7 +186,7 @@ impl EntryReader<'_, '_> {
     /// Judges the end of the stream, and returns what was read.
     fn conclude(self, decoded: Result<FrameStatistics>) -> Result<ReadArchive> {
         let is_over = self.is_over();
-        let Self { parser, is_lost, is_ended, events } = self;
+        let Self { parser, is_lost, is_ended, events, .. } = self;
         let visitor = events.visitor;
         let mut read = ReadArchive {
             documents: events.documents.finish(),
@@ -199,18 +219,24 @@ impl EntryReader<'_, '_> {
     }
 }
 
-/// Passes the parser's events to visitor, sink, documents and batches.
+/// Passes the parser's events to visitor, sinks, documents and batches.
 struct Events<'a, 's> {
     visitor: &'a dyn Visitor,
+    stop: &'a Stop,
     sink: Option<&'a mut (dyn EntrySink + 's)>,
     documents: DocumentReader,
     entries: u32,
     batcher: Option<Batcher>,
-    is_open: bool,
+    /// Number of the current entry, if sinks receive it.
+    open: Option<(u32, Entry)>,
 }
 
-impl Events<'_, '_> {
-    fn event(&mut self, event: TarEvent<'_>) -> Result<()> {
+impl<'a> Events<'a, '_> {
+    /// Takes an event. `sinks` are the threads of the visitor's sinks.
+    fn event<'b>(&mut self, event: TarEvent<'b>, sinks: Option<&PoolScope<'b>>) -> Result<()>
+    where
+        'a: 'b,
+    {
         match event {
             TarEvent::Begin(entry) => {
                 let number = self.entries;
@@ -222,15 +248,17 @@ impl Events<'_, '_> {
                 if wanted.is_document {
                     self.documents.begin(&entry)?;
                 }
-                self.is_open = wanted.is_for_sink;
-                if let Some(sink) = self.sink.as_mut().filter(|_| self.is_open) {
+                self.open = wanted.is_for_sink.then_some((number, entry));
+                if let (Some(sink), Some(_)) = (&mut self.sink, self.open) {
                     sink.begin(number, &entry)?;
                 }
             }
             TarEvent::Content { offset_bytes, bytes } => {
                 // The sink comes first: if it fails, nothing else needs the bytes.
-                if let Some(sink) = self.sink.as_mut().filter(|_| self.is_open) {
-                    sink.content(offset_bytes, bytes)?;
+                match (&mut self.sink, self.open) {
+                    (Some(sink), Some(_)) => sink.content(offset_bytes, bytes)?,
+                    (None, Some(open)) => self.pass_on(open, offset_bytes, bytes, sinks),
+                    _ => {}
                 }
                 self.documents.content(bytes);
                 if let Some(batcher) = &mut self.batcher {
@@ -238,8 +266,10 @@ impl Events<'_, '_> {
                 }
             }
             TarEvent::End(entry) => {
-                if let Some(sink) = self.sink.as_mut().filter(|_| std::mem::take(&mut self.is_open)) {
-                    sink.end(&entry)?;
+                match (&mut self.sink, self.open.take()) {
+                    (Some(sink), Some(_)) => sink.end(&entry)?,
+                    (None, Some(open)) if entry.content_bytes == 0 => self.pass_on(open, 0, &[], sinks),
+                    _ => {}
                 }
                 self.documents.end();
                 if let Some(batcher) = &mut self.batcher {
@@ -250,10 +280,36 @@ impl Events<'_, '_> {
         Ok(())
     }
 
+    /// Passes a part of an entry to a sink of its own, on one of its threads.
+    fn pass_on<'b>(
+        &self,
+        (number, entry): (u32, Entry),
+        offset_bytes: u64,
+        bytes: &'b [u8],
+        sinks: Option<&PoolScope<'b>>,
+    ) where
+        'a: 'b,
+    {
+        let (visitor, stop) = (self.visitor, self.stop);
+        let pass = move || {
+            let Some(mut sink) = visitor.new_sink() else { return Ok(()) };
+            sink.begin(number, &entry)?;
+            sink.content(offset_bytes, bytes)?;
+            sink.end(&entry)
+        };
+        if let Some(sinks) = sinks {
+            sinks.spawn(move |_| {
+                if let Err(error) = guarded(pass) {
+                    stop.lock().get_or_insert(error);
+                }
+            });
+        }
+    }
+
     /// Drops the current entry, whose content will not be complete.
     fn abandon(&mut self) {
         self.documents.abandon();
-        self.is_open = false;
+        self.open = None;
         if let Some(batcher) = &mut self.batcher {
             batcher.abandon();
         }

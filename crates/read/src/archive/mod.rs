@@ -39,10 +39,7 @@ impl OpenArchive {
     pub fn read(&self, pass: &ArchivePass<'_>, visitor: &dyn Visitor) -> Result<ReadArchive> {
         match &self.tail {
             Some(tail) => read_by_index(self, tail, pass, visitor),
-            None => {
-                let mut sink = visitor.new_sink();
-                read_in_order(self.stream(pass.progress), self.compression, pass, visitor, sink.as_deref_mut())
-            }
+            None => read_in_order(self.stream(pass.progress), self.compression, pass, visitor, None),
         }
     }
 }

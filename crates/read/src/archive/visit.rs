@@ -101,8 +101,8 @@ pub trait Visitor: Sync {
         Err(fault.into_error())
     }
 
-    /// Makes a sink: one for each frame when reading by the index, or one for the whole archive
-    /// when reading in order.
+    /// Makes a sink, for a frame when reading by the index, or for the part of an entry in a frame
+    /// when reading in order. Sinks work on several threads at once.
     fn new_sink(&self) -> Option<Box<dyn EntrySink + '_>> {
         None
     }
@@ -143,8 +143,8 @@ pub trait RecordWorker: RecordSink {
     fn begin(&mut self, storage: StorageRef);
 }
 
-/// Receives the content of entries: of one frame when reading by the index, or of the whole archive
-/// when reading in order.
+/// Receives the content of entries: of those in a frame, of one of them, or, in order, of the whole
+/// archive.
 pub trait EntrySink {
     fn begin(&mut self, number: u32, entry: &Entry) -> Result<()>;
     /// Receives content; `offset_bytes` counts from the start of the content.
