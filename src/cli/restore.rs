@@ -30,6 +30,10 @@ pub struct RestoreArgs {
     archives: Vec<PathBuf>,
     #[command(flatten)]
     target: NewLedgerArgs,
+    /// Rename archives into the snapshots directory instead of copying them; it must be on their file
+    /// system
+    #[arg(long = "move")]
+    is_moved: bool,
     #[command(flatten)]
     work: WorkArgs,
     /// Expected root, as `archive` and `inspect` print it: the hash of every frame is checked. Give
@@ -59,7 +63,8 @@ pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
         .io_policy(args.io_policy.apply(ui));
     let options = RestoreOptions::new(&archives[0], target)
         .incremental(archives.get(1).cloned())
-        .expect_roots(args.expect_root.clone());
+        .expect_roots(args.expect_root.clone())
+        .is_moved(args.is_moved);
     let report = restore(&options, ui)?;
     show(&report, &options.target, ui);
     let elapsed = "{elapsed_seconds} at {output_bytes/elapsed_seconds}, CPU load {cpu_seconds%elapsed_seconds}";

@@ -1,6 +1,7 @@
-//! Brings archives into the archives directory: by cloning, copying or downloading them, or by
-//! leaving them there.
+//! Brings archives into the archives directory: by cloning, copying, downloading or renaming them, or
+//! by leaving them there.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
@@ -17,6 +18,7 @@ use slotpress_read::archive::OpenArchive;
 use slotpress_read::{LocalFile, Publishable, REMOTE, Source, Unpublished};
 
 use crate::restore::input::Opened;
+use crate::restore::journal::Move;
 
 /// How an archive gets into the archives directory.
 #[derive(Debug)]
@@ -26,24 +28,41 @@ pub enum ArchiveCopy {
     /// A new file: a clone of the archive, or what was saved from standard input; or, with a source,
     /// one that will be copied after everything else was written.
     New(Unpublished, Option<File>),
+    /// The file itself, by its directory and its name there. It will be renamed.
+    Moved(Arc<KeptDir>, String),
 }
 
 impl ArchiveCopy {
     /// Chooses how a file gets into `dir`; `None` if it is there already. Clones it if the file
-    /// system can; otherwise it will be copied later. Never makes a hard link: Firedancer aborts on
-    /// one, and reuses the inode later.
-    pub fn of_file(path: &Path, dir: &Arc<KeptDir>) -> Result<Option<Self>> {
+    /// system can; otherwise it will be copied later. With `is_moved`, it will be renamed. Never makes a
+    /// hard link: Firedancer aborts on one, and reuses the inode later.
+    pub fn of_file(path: &Path, dir: &Arc<KeptDir>, is_moved: bool) -> Result<Option<Self>> {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let parent = fs::metadata(parent).ok().map(|found| (found.dev(), found.ino()));
+        let (parent_path, parent) = (parent, fs::metadata(parent).ok().map(|found| (found.dev(), found.ino())));
         // Agave downloads archives to the subdirectory `remote`.
         let remote = rustix::fs::statat(dir, REMOTE, AtFlags::empty()).ok().map(Found::from);
         if [Some(dir.itself()?), remote].iter().flatten().any(|place| parent == Some((place.device, place.inode))) {
             return Ok(None);
         }
+        if is_moved {
+            let found = fs::symlink_metadata(path).or_path("read", path)?;
+            let name = path.file_name().and_then(OsStr::to_str);
+            let is_movable = found.is_file() && found.nlink() == 1 && found.dev() == dir.itself()?.device;
+            let Some(name) = name.filter(|_| is_movable) else { return Err(not_movable(path, dir)) };
+            return Ok(Some(Self::Moved(Arc::new(KeptDir::open(parent_path)?), name.to_string())));
+        }
         let (source, copy) = (open_file(path)?, Unpublished::create_in(dir)?);
         let is_cloned = rustix::fs::ioctl_ficlone(copy.file(), &source).is_ok();
         Ok(Some(Self::New(copy, (!is_cloned).then_some(source))))
     }
+}
+
+fn not_movable(path: &Path, dir: &KeptDir) -> Error {
+    let (shown, dir) = (path.shown(), dir.path().shown());
+    Error::failed(format!(
+        "{shown} cannot be moved: it is a link, has several, or is on another file system than {dir}"
+    ))
+    .with_hint("leave out --move: the archive is copied then")
 }
 
 impl Opened {
@@ -65,7 +84,7 @@ impl Opened {
     pub fn place(
         self,
         name: &ArchiveName,
-        dir: &KeptDir,
+        dir: &Arc<KeptDir>,
         owner: &Owner,
         progress: &dyn Progress,
     ) -> Result<PlacedArchive> {
@@ -74,6 +93,7 @@ impl Opened {
         let path = dir.path_of(&name);
         let (source, source_path) = match &way {
             ArchiveCopy::Fetched(file) => (open_file(file.path())?, file.path().to_path_buf()),
+            ArchiveCopy::Moved(from, file) => (from.open_file(file)?, from.path_of(file)),
             ArchiveCopy::New(copy, from) => {
                 if let Some(from) = from {
                     progress.stage(Stage::Copying, Some(self.archive.length_bytes()));
@@ -85,7 +105,7 @@ impl Opened {
         if dir.found(&name)?.is_some() {
             let there = LocalFile::new(path.clone(), dir.open_file(&name)?, 0);
             if has_same_content(&LocalFile::new(source_path, source, 0), &there, progress)? {
-                return Ok(PlacedArchive { path, name, new: None });
+                return Ok(PlacedArchive { path, name, new: None, to_move: None });
             }
             let message = format!("{} exists already, and is not the same archive", path.shown());
             return Err(
@@ -95,9 +115,14 @@ impl Opened {
         let path = match way {
             ArchiveCopy::Fetched(file) => file.publish(&name)?,
             ArchiveCopy::New(copy, _) => copy.publish(&name, false)?,
+            ArchiveCopy::Moved(from, file) => {
+                owner.take(&source).or_path("change the owner of", &source_path)?;
+                let to_move = Some(Move::new((&from, &file), (dir, &name))?);
+                return Ok(PlacedArchive { path, name, new: None, to_move });
+            }
         };
         owner.take(&dir.open_file(&name)?).or_path("change the owner of", &path)?;
-        Ok(PlacedArchive { new: dir.found(&name)?, path, name })
+        Ok(PlacedArchive { new: dir.found(&name)?, path, name, to_move: None })
     }
 }
 
@@ -108,19 +133,20 @@ impl Opened {
 fn place_of(archive: &OpenArchive, name: &ArchiveName) -> Result<PlacedArchive> {
     let path = archive.path_buf();
     if ArchiveName::from_path(&path).as_ref() == Some(name) {
-        return Ok(PlacedArchive { path, name: name.to_string(), new: None });
+        return Ok(PlacedArchive { path, name: name.to_string(), new: None, to_move: None });
     }
     let shown = path.shown();
     Err(Error::failed(format!("{shown} is in the archives directory under a name that no validator reads"))
         .with_hint(format!("rename it to {name}")))
 }
 
-/// An archive under its final name.
+/// An archive under its final name, or one that is yet to be moved there.
 pub struct PlacedArchive {
     pub path: PathBuf,
     pub name: String,
     /// The file, if it did not exist under this name before.
     pub new: Option<Found>,
+    pub to_move: Option<Move>,
 }
 
 /// Compares two files byte for byte.

@@ -38,13 +38,14 @@ pub fn finish(
     let mut moves = Moves::new(snapshots_dir);
     // Agave looks at bank snapshots only if there is a full archive, so the archives are placed
     // first.
-    let mut placed = Vec::new();
+    let (mut placed, mut all) = (Vec::new(), aside);
     for (archive, name) in archives {
         let stays = archive.is_download();
         let archive = archive.place(&name, snapshots_dir, owner, progress)?;
         if let Some(new) = archive.new.filter(|_| !stays) {
             moves.placed(archive.name, new.inode);
         }
+        all.extend(archive.to_move);
         placed.push(archive.path);
     }
     progress.stage(Stage::Syncing, None);
@@ -54,7 +55,6 @@ pub fn finish(
     }
     // Everything is on disk now; only names are missing.
     slotpress_base::threads::panic_point("placing");
-    let mut all = aside;
     for ((parent, snapshot), root) in accounts.iter().zip(&snapshots).zip(&roots) {
         all.push(Move::of_partial(snapshot, parent, (parent, SNAPSHOT))?);
         all.push(Move::of_partial(root, parent, (parent, RUN))?);

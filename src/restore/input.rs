@@ -105,7 +105,7 @@ impl<'a> Feed<'a> {
             }
             Some(Supplied::File(path)) => {
                 let archive = OpenArchive::open(&path, &options.io_policy)?;
-                (archive, ArchiveCopy::of_file(&path, dir)?, true)
+                (archive, ArchiveCopy::of_file(&path, dir, false)?, true)
             }
         };
         archive.warn_of_index(progress);
@@ -250,7 +250,7 @@ impl Inputs {
             let is_file = archive.is_some();
             let (archive, way) = match archive {
                 Some(archive) => {
-                    let way = ArchiveCopy::of_file(archive.path(), &target.snapshots_dir)?;
+                    let way = ArchiveCopy::of_file(archive.path(), &target.snapshots_dir, options.is_moved)?;
                     (archive, way)
                 }
                 None => {

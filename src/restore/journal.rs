@@ -109,12 +109,14 @@ impl Move {
         Ok(is_there)
     }
 
-    /// Moves the object back, if it was moved, and removes the directories that were created for it
+    /// Moves the object back, if it was moved and no other file has its former name, and removes the directories that were created for it
     /// if they are empty. With `makes_empty`, creates an empty directory in its place.
     fn undo(&self, makes_empty: bool) -> Result<()> {
         let Some((to_dir, to)) = self.place(false)? else { return Ok(()) };
         let (dir, from) = &self.from;
-        if to_dir.found(to)?.is_some_and(|found| found.inode == self.inode) {
+        if to_dir.found(to)?.is_some_and(|found| found.inode == self.inode)
+            && dir.found(from)?.is_none_or(|there| there.kind.is_dir())
+        {
             // The former place is free, or an empty directory.
             to_dir.rename(to, dir, from).or_path(UNDOING, &to_dir.path_of(to))?;
             if makes_empty {

@@ -40,7 +40,7 @@ pub(crate) use input::{Supplied, Supply, unread};
 pub use options::{ExistingState, RestoreOptions, RestoreReport, RestoreTarget};
 use slotpress_base::{Elapsed, Error, IoContext, Owner, Progress, Result, ShowPath, Space, Stage, Step, Stopwatch};
 use slotpress_format::{ArchiveName, FieldReader, StorageMapItem, parse_bank_file_and_end};
-use slotpress_read::{Assurance, Compression, RATIO_TYPICAL, SeenSlots, StateBuilder, is_rebased};
+use slotpress_read::{Assurance, Compression, RATIO_TYPICAL, SeenSlots, StateBuilder, is_rebased, restore_journal};
 pub(crate) use target::MAINNET_RATIO;
 #[cfg(feature = "net")]
 pub(crate) use target::Preview;
@@ -63,6 +63,7 @@ use crate::restore::unpack::{Unpacked, Unpacker};
 /// is full. After an error, the ledger is as it was before.
 pub fn restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<RestoreReport> {
     let stopwatch = Stopwatch::start();
+    let options = &if options.is_moved { with_moved(options)? } else { options.clone() };
     let io_hint = options.target.io_policy.io_hint;
     let _watch = io_hint.watch(options.paths().filter(|path| !is_standard_input(path)));
     let inputs = Inputs::open(options, progress)?;
@@ -78,6 +79,20 @@ pub fn restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<Rest
     // Writes out data that is still in the page cache.
     io_hint.write_out_dir(&report.path);
     Ok(RestoreReport { elapsed: stopwatch.elapsed(), ..report })
+}
+
+/// Takes archives that a former run has moved from where they were, after undoing its moves if it was
+/// killed.
+fn with_moved(options: &RestoreOptions) -> Result<RestoreOptions> {
+    let (mut options, dir) = (options.clone(), options.target.paths.snapshots_dir());
+    if restore_journal(dir).is_some() {
+        Target::prepare(&options.target, None)?;
+    }
+    for path in [Some(&mut options.archive), options.incremental.as_mut()].into_iter().flatten() {
+        let moved = path.file_name().map(|name| dir.join(name));
+        *path = moved.filter(|moved| moved.exists() && !path.exists()).unwrap_or(path.clone());
+    }
+    Ok(options)
 }
 
 fn steps(feed: &Feed<'_>) -> Vec<Step> {

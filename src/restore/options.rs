@@ -34,6 +34,9 @@ pub struct RestoreOptions {
     /// its hash. Default: any.
     #[setters(into)]
     pub expect_roots: Vec<Root>,
+    /// True to rename archives into the snapshots directory, which must be on their file system. Default:
+    /// copies them.
+    pub is_moved: bool,
     /// Destination, and settings other than the archives.
     pub target: RestoreTarget,
 }
@@ -41,7 +44,7 @@ pub struct RestoreOptions {
 impl RestoreOptions {
     /// Creates options that restore a full archive.
     pub fn new(archive: impl Into<PathBuf>, target: RestoreTarget) -> Self {
-        Self { archive: archive.into(), incremental: None, expect_roots: Vec::new(), target }
+        Self { archive: archive.into(), incremental: None, expect_roots: Vec::new(), is_moved: false, target }
     }
 
     pub(super) fn paths(&self) -> impl Iterator<Item = &PathBuf> {

@@ -6,6 +6,7 @@ mod works {
     mod again;
     mod firedancer;
     mod layouts;
+    mod moved;
     mod replaced;
     mod screen;
 }
