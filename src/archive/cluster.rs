@@ -8,7 +8,7 @@
 //! A storage that spans several frames is sorted in pieces, one per frame. Records that are wholly
 //! in a piece are sorted within it; a record cut by the piece's ends stays in place. So a sorted
 //! piece takes the same range of the file as before, and memory depends on the size of the frame,
-//! not of the storage. From the previous piece, only the [`Position`] at its end is needed.
+//! not of the storage. From the previous piece, only the [`RecordPosition`] at its end is needed.
 //!
 //! To move little memory, keys are sorted instead of records: one walk over the headers computes a
 //! key of 8 bytes per record, and one pass copies the records in the order of the sorted keys.
@@ -18,7 +18,7 @@ use slotpress_format::{RECORD_HEADER_BYTES, RecordStart};
 
 /// Position of the walk over a storage's records at the end of a piece.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Position {
+pub enum RecordPosition {
     /// The next record begins at this offset of the storage.
     RecordAt(u64),
     /// The piece ends inside the header of the record at this offset. The bytes are the
@@ -29,7 +29,7 @@ pub enum Position {
     Over,
 }
 
-pub const START: Position = Position::RecordAt(0);
+pub const START: RecordPosition = RecordPosition::RecordAt(0);
 
 /// Sorts the records of one piece after another, and reuses its memory: about 60 bytes per record.
 #[derive(Debug, Default)]
@@ -54,35 +54,41 @@ impl Clusterer {
     /// `position` is the walk's position at the end of the previous piece. Returns the position at
     /// the end of this piece, and whether its records are valid. If not, [`Self::copy`] moves
     /// no record.
-    pub fn walk(&mut self, piece: &[u8], offset: u64, storage_bytes: u64, position: &Position) -> (Position, bool) {
+    pub fn walk(
+        &mut self,
+        piece: &[u8],
+        offset: u64,
+        storage_bytes: u64,
+        position: &RecordPosition,
+    ) -> (RecordPosition, bool) {
         self.records.clear();
         self.keys.clear();
         self.addresses.clear();
         let end = offset + piece.len() as u64;
         let mut at = match position {
-            Position::Over => return (Position::Over, true),
-            Position::RecordAt(at) => *at,
-            Position::Header(at, bytes) => {
+            RecordPosition::Over => return (RecordPosition::Over, true),
+            RecordPosition::RecordAt(at) => *at,
+            RecordPosition::Header(at, bytes) => {
                 let mut header = [0; RECORD_HEADER_BYTES];
                 let (before, after) = header.split_at_mut(bytes.len().min(RECORD_HEADER_BYTES));
                 // The walk over the previous piece refused headers that do not fit into the
                 // storage, so the rest of this header must be in this piece.
-                let Some(rest) = piece.get(..after.len()) else { return (Position::Over, false) };
+                let Some(rest) = piece.get(..after.len()) else { return (RecordPosition::Over, false) };
                 before.copy_from_slice(&bytes[..before.len()]);
                 after.copy_from_slice(rest);
                 match record_bytes(&header) {
-                    Some(0) => return (Position::Over, true),
+                    Some(0) => return (RecordPosition::Over, true),
                     Some(length) if at.saturating_add(length) <= storage_bytes => align8(at + length),
-                    _ => return (Position::Over, false),
+                    _ => return (RecordPosition::Over, false),
                 }
             }
         };
         loop {
             if at >= storage_bytes {
-                return (Position::Over, true);
+                return (RecordPosition::Over, true);
             }
             if at >= end {
-                return (Position::RecordAt(at), true);
+                return (RecordPosition::RecordAt(at), true);
             }
             // `at` is in the piece: the previous record ends at the piece's start, or later.
             let start = (at - offset) as usize;
@@ -91,10 +97,10 @@ impl Clusterer {
                 if at + RECORD_HEADER_BYTES as u64 > storage_bytes {
                     return self.give_up();
                 }
-                return (Position::Header(at, piece[start..].to_vec()), true);
+                return (RecordPosition::Header(at, piece[start..].to_vec()), true);
             };
             let length = match record_bytes(header) {
-                Some(0) => return (Position::Over, true),
+                Some(0) => return (RecordPosition::Over, true),
                 Some(length) if at + length <= storage_bytes => length,
                 _ => return self.give_up(),
             };
@@ -113,10 +119,10 @@ impl Clusterer {
         }
     }
 
-    fn give_up(&mut self) -> (Position, bool) {
+    fn give_up(&mut self) -> (RecordPosition, bool) {
         self.records.clear();
         self.keys.clear();
-        (Position::Over, false)
+        (RecordPosition::Over, false)
     }
 
     /// Copies the piece given to [`Self::walk`] into `to`, which has the same length. Sorts the
@@ -187,13 +193,13 @@ impl Clusterer {
 /// Finds the first record of a piece from the middle of a storage, when the bytes before the piece
 /// are not available. Tries every aligned offset, and takes the one that begins the longest chain
 /// of records.
-pub fn find_position(piece: &[u8], offset: u64, storage_bytes: u64) -> Position {
+pub fn find_position(piece: &[u8], offset: u64, storage_bytes: u64) -> RecordPosition {
     let first = align8(offset);
     let places = (offset + piece.len() as u64).saturating_sub(first).div_ceil(slotpress_format::RECORD_ALIGNMENT);
     // For each offset, 0 if no record can begin there; else 1 plus the number of records that
     // follow each other from there.
     let mut follow: Vec<u32> = vec![0; places as usize];
-    let mut found = Position::Over;
+    let mut found = RecordPosition::Over;
     let mut most = 1;
     for place in (0..follow.len()).rev() {
         let at = first + place as u64 * slotpress_format::RECORD_ALIGNMENT;
@@ -210,7 +216,7 @@ pub fn find_position(piece: &[u8], offset: u64, storage_bytes: u64) -> Position 
             Some(_) => 0,
         };
         if follow[place] > most {
-            (found, most) = (Position::RecordAt(at), follow[place]);
+            (found, most) = (RecordPosition::RecordAt(at), follow[place]);
         }
     }
     found
@@ -376,7 +382,7 @@ mod tests {
         let mut clusterer = Clusterer::default();
         let mut to = vec![0xee; storage.len()];
         let (position, is_records) = clusterer.walk(storage, 0, storage.len() as u64, &START);
-        assert_eq!(position, Position::Over);
+        assert_eq!(position, RecordPosition::Over);
         let is_ordered = clusterer.copy(storage, &mut to);
         (to, is_records && is_ordered)
     }
@@ -415,7 +421,7 @@ mod tests {
                 prop_assert!(clusterer.copy(piece, &mut to));
                 whole.extend_from_slice(&to);
             }
-            prop_assert!(storage.is_empty() || position == Position::Over);
+            prop_assert!(storage.is_empty() || position == RecordPosition::Over);
             let mut before = meaning(&storage);
             let mut after = meaning(&whole);
             before.sort();

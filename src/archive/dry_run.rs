@@ -8,7 +8,7 @@ use slotpress_base::{Error, Progress, Result, Space, Stage, text};
 use slotpress_format::{ArchiveName, name_parts};
 
 use super::sink::Sink;
-use super::{ArchiveOptions, Planned};
+use super::{ArchiveOptions, PlannedArchive};
 
 /// Number of frames in the sample, spread evenly over the archive. They are 128 MiB at the default
 /// frame size, a second or two on one core at level 1.
@@ -55,7 +55,7 @@ pub fn preview_archive(options: &ArchiveOptions, sink: &dyn Sink, progress: &dyn
     let Some(dir) = sink.dir() else {
         return Err(Error::usage("a preview needs an output directory: it compares sizes with the space there"));
     };
-    let planned = Planned::new(options, sink, progress)?;
+    let planned = PlannedArchive::new(options, sink, progress)?;
     let (sample_bytes, estimated_bytes) = planned.estimate(progress)?;
     Ok(ArchivePreview {
         path: planned.name.path_in(dir.path()),
@@ -68,7 +68,7 @@ pub fn preview_archive(options: &ArchiveOptions, sink: &dyn Sink, progress: &dyn
     })
 }
 
-impl Planned<'_> {
+impl PlannedArchive<'_> {
     /// Fails if the estimated archive does not fit into the file system of the output directory.
     /// Compresses a sample only if the uncompressed tar would not fit.
     pub(super) fn check_room(&self, sink: &dyn Sink, progress: &dyn Progress) -> Result<()> {

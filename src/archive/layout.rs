@@ -11,7 +11,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use slotpress_base::{Progress, Result};
 use slotpress_format::{BLOCK_BYTES, Entry, EntryKind, EntryParser, TarEvent};
 
-use crate::archive::cluster::{Clusterer, Position, START};
+use crate::archive::cluster::{Clusterer, RecordPosition, START};
 
 /// Order of the records within the storages of an archive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,14 +25,14 @@ pub enum RecordLayout {
 
 /// Position of the walk in an entry that continues in the next frame.
 #[derive(Clone, Debug)]
-pub struct Carry {
+pub struct CarriedPosition {
     entry: Entry,
     /// Bytes of the entry before the next frame, including the tar header.
     offset_bytes: u64,
-    position: Position,
+    position: RecordPosition,
 }
 
-impl Carry {
+impl CarriedPosition {
     #[cfg(feature = "levels")]
     /// Finds the position without the previous frame: searches the frame's bytes for records.
     pub fn found(entry: Entry, offset_bytes: u64, tar: &[u8]) -> Self {
@@ -41,7 +41,7 @@ impl Carry {
         let content = &tar[..content_bytes.min(tar.len())];
         let position = match entry.kind {
             EntryKind::Storage { .. } => super::cluster::find_position(content, offset, entry.content_bytes),
-            _ => Position::Over,
+            _ => RecordPosition::Over,
         };
         Self { entry, offset_bytes, position }
     }
@@ -51,14 +51,14 @@ impl Carry {
 /// dropped the previous frame, this frame stays unclustered; the archive is then never published.
 #[derive(Debug, Default)]
 pub struct FrameLink {
-    before: Option<Receiver<Carry>>,
-    after: Option<Sender<Carry>>,
+    before: Option<Receiver<CarriedPosition>>,
+    after: Option<Sender<CarriedPosition>>,
 }
 
 impl FrameLink {
     #[cfg(feature = "levels")]
     /// Makes a link for a frame that is clustered without its neighbours.
-    pub fn alone(carry: Option<Carry>) -> Self {
+    pub fn alone(carry: Option<CarriedPosition>) -> Self {
         let Some(carry) = carry else { return Self::default() };
         let (after, before) = bounded(1);
         // The channel has room for one, so this cannot block.
@@ -68,12 +68,12 @@ impl FrameLink {
 }
 
 #[derive(Debug)]
-pub struct Linker {
+pub struct FrameLinker {
     layout: RecordLayout,
-    before: Option<Receiver<Carry>>,
+    before: Option<Receiver<CarriedPosition>>,
 }
 
-impl Linker {
+impl FrameLinker {
     pub fn new(layout: RecordLayout) -> Self {
         Self { layout, before: None }
     }
@@ -93,9 +93,9 @@ impl Linker {
 
 /// Returns the state with which the walk over a frame begins; `None` if the frame before it was
 /// dropped.
-fn start_of(before: Option<Receiver<Carry>>) -> Option<(EntryParser, Option<Entry>, Position)> {
+fn start_of(before: Option<Receiver<CarriedPosition>>) -> Option<(EntryParser, Option<Entry>, RecordPosition)> {
     let Some(before) = before else { return Some((EntryParser::new(), None, START)) };
-    let Carry { entry, offset_bytes, position } = before.recv().ok()?;
+    let CarriedPosition { entry, offset_bytes, position } = before.recv().ok()?;
     Some((EntryParser::inside(entry, offset_bytes)?, Some(entry), position))
 }
 
@@ -140,7 +140,7 @@ impl FrameClusterer {
                 && offset_bytes < entry.tar_bytes()
             {
                 // Fails only if the next frame was dropped.
-                let _ = after.send(Carry { entry, offset_bytes, position: position.clone() });
+                let _ = after.send(CarriedPosition { entry, offset_bytes, position: position.clone() });
             }
             if is_storage {
                 // A frame without storages is never copied.
@@ -211,7 +211,7 @@ mod tests {
         tar.resize(tar.len().next_multiple_of(512), 0);
         for size in [513, 700, 1000, 1024, 4096, 9999, tar.len()] {
             let frames: Vec<&[u8]> = tar.chunks(size).collect();
-            let mut linker = Linker::new(RecordLayout::Clustered);
+            let mut linker = FrameLinker::new(RecordLayout::Clustered);
             let links: Vec<FrameLink> =
                 (0..frames.len()).map(|number| linker.link(number + 1 < frames.len())).collect();
             let results: Vec<Vec<u8>> = std::thread::scope(|scope| {
@@ -229,7 +229,7 @@ mod tests {
             // look like one more record, so one frame may differ.
             let mut others = 0;
             for (number, (frame, linked)) in frames.iter().zip(&results).enumerate().filter(|_| size >= 4096) {
-                let carry = (number > 0).then(|| Carry::found(entry, (number * size) as u64, frame));
+                let carry = (number > 0).then(|| CarriedPosition::found(entry, (number * size) as u64, frame));
                 let mut clusterer = FrameClusterer::default();
                 let (bytes, left_as_is) = clusterer.cluster(frame, FrameLink::alone(carry)).expect("a frame");
                 assert_eq!((bytes.len(), left_as_is), (linked.len(), 0), "frame {number} of {size} bytes");
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn a_dropped_link_does_not_stall() {
-        let mut linker = Linker::new(RecordLayout::Clustered);
+        let mut linker = FrameLinker::new(RecordLayout::Clustered);
         let first = linker.link(true);
         let second = linker.link(true);
         drop(first);

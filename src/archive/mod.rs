@@ -32,7 +32,7 @@ use derive_setters::Setters;
 use serde::Serialize;
 use slotpress_base::quantity::{bytes, count};
 use slotpress_base::{
-    Ahead, Elapsed, Error, ItemReader, Progress, Result, ShowPath, Stage, Step, Stopwatch, Watch, hint, read_ahead,
+    AheadItem, Elapsed, Error, ItemReader, Progress, Result, ShowPath, Stage, Step, Stopwatch, Watch, hint, read_ahead,
     text,
 };
 use slotpress_format::{
@@ -45,7 +45,7 @@ use slotpress_read::{Catalog, CheckOptions, NamedArchive, Plan, PlanOptions, Rea
 
 use crate::archive::documents::{judge, while_reading};
 use crate::archive::encode::{EncodedFrame, FrameContent, encode_frames};
-use crate::archive::layout::{FrameLink, Linker, content_buffer, warn_left_as_is};
+use crate::archive::layout::{FrameLink, FrameLinker, content_buffer, warn_left_as_is};
 use crate::archive::writer::{ArchiveWriter, WrittenArchive};
 
 /// Settings for [`archive()`] and [`preview_archive`].
@@ -180,7 +180,7 @@ pub fn archive(options: &ArchiveOptions, sink: &mut dyn Sink, progress: &dyn Pro
         return Err(Error::usage("only an archive in a directory can be read back")
             .with_hint("write into a directory, or verify it where it arrives"));
     }
-    let planned = Planned::new(options, sink, progress)?;
+    let planned = PlannedArchive::new(options, sink, progress)?;
     let plan = &planned.plan;
     let name = &planned.name;
     warn_of_whole_storages(plan.whole_storages, progress);
@@ -260,7 +260,7 @@ fn plan_snapshot(
 }
 
 /// Name and contents of an archive that may be made. Holds the ledger's lock.
-struct Planned<'a> {
+struct PlannedArchive<'a> {
     options: &'a ArchiveOptions,
     plan: Plan,
     name: ArchiveName,
@@ -268,19 +268,19 @@ struct Planned<'a> {
     _held: HeldLedger,
 }
 
-impl FrameContent for Ahead<'_, (FrameSpan, FrameLink)> {
+impl FrameContent for AheadItem<'_, (FrameSpan, FrameLink)> {
     fn fill(self, buffer: &mut Vec<u8>) -> Result<(usize, FrameLink)> {
         let (span, link) = self.read(buffer)?;
         Ok((span.length_bytes as usize, link))
     }
 }
 
-impl<'a> Planned<'a> {
+impl<'a> PlannedArchive<'a> {
     fn new(options: &'a ArchiveOptions, sink: &dyn Sink, progress: &dyn Progress) -> Result<Self> {
         let workers = options.encoding.workers(0)?;
         let (snapshot, held) = open_snapshot(options, progress)?;
-        if let Some(base_slot) = options.base_slot.filter(|base| *base < snapshot.slot && !options.force_base) {
-            check_base(base_slot, snapshot.slot, options, sink)?;
+        if !options.force_base {
+            check_base(snapshot.slot, options, sink)?;
         }
         let layout = snapshot.layout;
         let plan = plan_snapshot(snapshot, options.base_slot, options, progress)?;
@@ -316,7 +316,7 @@ impl<'a> Planned<'a> {
     fn frames(&self) -> impl Iterator<Item = (FrameSpan, FrameLink)> + Send {
         let encoding = &self.options.encoding;
         let mut spans = FrameCutter::new(self.plan.entry_lengths(), encoding.frame_size_bytes).peekable();
-        let mut linker = Linker::new(encoding.codec.layout);
+        let mut linker = FrameLinker::new(encoding.codec.layout);
         std::iter::from_fn(move || {
             let span = spans.next()?;
             let link = linker.link(spans.peek().is_some_and(|next| next.offset_bytes > 0));
@@ -349,7 +349,8 @@ impl<'a> Planned<'a> {
     fn base(&self, sink: &dyn Sink) -> Result<Option<NamedArchive>> {
         let Some(base_slot) = self.name.base_slot else { return Ok(None) };
         let beside = archives_beside(self.options, sink.parent())?;
-        let base = beside.archives().iter().find(|archive| archive.is_full() && archive.name.slot == base_slot);
+        let mut full_archives = beside.archives().iter().filter(|archive| archive.is_full());
+        let base = full_archives.find(|archive| archive.name.slot == base_slot);
         Ok(base.map(|base| NamedArchive::from_path(base.path())))
     }
 }
@@ -370,7 +371,8 @@ fn warn_of_whole_storages(count: u64, progress: &dyn Progress) {
 /// Refuses an incremental archive unless its base is the newest full archive. Agave keeps
 /// tombstones only above the newest full archive's slot, so closed accounts could reappear on an
 /// older base. Full archives at or above `slot` do not count.
-fn check_base(base_slot: u64, slot: u64, options: &ArchiveOptions, sink: &dyn Sink) -> Result<()> {
+fn check_base(slot: u64, options: &ArchiveOptions, sink: &dyn Sink) -> Result<()> {
+    let Some(base_slot) = options.base_slot.filter(|base| *base < slot) else { return Ok(()) };
     let in_store = sink.archives()?;
     let beside = archives_beside(options, sink.parent())?;
     let names = beside.archives().iter().map(|archive| &archive.name).chain(&in_store);
@@ -397,5 +399,6 @@ fn check_base(base_slot: u64, slot: u64, options: &ArchiveOptions, sink: &dyn Si
 /// snapshots directory.
 fn archives_beside(options: &ArchiveOptions, out_dir: Option<&Path>) -> Result<Catalog> {
     let dirs = out_dir.into_iter().chain([options.paths.snapshots_dir()]);
-    scan(&dirs.filter(|dir| dir.is_dir()).map(Path::to_path_buf).collect::<Vec<_>>())
+    let dirs = dirs.filter(|dir| dir.is_dir()).map(Path::to_path_buf);
+    scan(&dirs.collect::<Vec<_>>())
 }

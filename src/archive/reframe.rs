@@ -12,7 +12,7 @@ use slotpress_read::Recycler;
 
 use crate::archive::encode::{FrameContent, encode_frames};
 use crate::archive::encoding::EncodingOptions;
-use crate::archive::layout::{FrameLink, Linker};
+use crate::archive::layout::{FrameLink, FrameLinker};
 use crate::archive::writer::ArchiveWriter;
 
 /// Number of frames that may wait between the reading and the encoding side, so that neither side
@@ -31,22 +31,23 @@ pub fn decoding_side_bytes(frame_size_bytes: u64) -> u64 {
 /// Puts entries into frames, and sends the frames to the encoding side.
 pub struct FramesOut<'a> {
     assembler: FrameAssembler,
-    link: Outlet<'a>,
+    link: FrameOutlet<'a>,
 }
 
-struct Outlet<'a> {
+struct FrameOutlet<'a> {
     frames_tx: Sender<Result<ReadFrame<'a>>>,
     recycler: &'a Recycler,
-    linker: Linker,
+    linker: FrameLinker,
     /// True between the header of an entry and its end.
     is_inside: bool,
     is_unwanted: &'a AtomicBool,
 }
 
-impl Outlet<'_> {
-    fn send(&mut self, frame: Vec<u8>) -> Result<Vec<u8>> {
+impl FrameOutlet<'_> {
+    fn send(&mut self, content: Vec<u8>) -> Result<Vec<u8>> {
         let link = self.linker.link(self.is_inside);
-        if self.frames_tx.send(Ok(ReadFrame { content: frame, link, recycler: self.recycler })).is_err() {
+        let frame = ReadFrame { content, link, recycler: self.recycler };
+        if self.frames_tx.send(Ok(frame)).is_err() {
             self.is_unwanted.store(true, Relaxed);
             return Err(Error::failed("the encoding side has stopped"));
         }
@@ -113,8 +114,8 @@ pub fn reframe<T: Send>(
         let recycler = &recycler;
         let reads = &reads;
         let read = move || -> Result<Option<T>> {
-            let linker = Linker::new(encoding.codec.layout);
-            let link = Outlet { frames_tx: frames_tx.clone(), recycler, linker, is_inside: false, is_unwanted };
+            let linker = FrameLinker::new(encoding.codec.layout);
+            let link = FrameOutlet { frames_tx: frames_tx.clone(), recycler, linker, is_inside: false, is_unwanted };
             let assembler = FrameAssembler::new(encoding.frame_size_bytes, recycler.take());
             let mut frames = FramesOut { assembler, link };
             let result = read(&mut frames, reads).and_then(|value| {

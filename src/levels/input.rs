@@ -11,7 +11,7 @@ use slotpress_base::quantity::bytes;
 use slotpress_base::{Error, Progress, Result, ShowPath, Stage};
 use slotpress_format::FrameCutter;
 
-use crate::archive::layout::Carry;
+use crate::archive::layout::CarriedPosition;
 use crate::levels::MeasureOptions;
 use crate::levels::sample::choose_frames;
 use crate::levels::source::{Chosen, OpenInput};
@@ -50,7 +50,7 @@ pub struct ContentFrame {
     pub until_entry_bytes: u64,
     /// Position of the records at the frame's start, for clustering; only if the frame begins
     /// inside an entry.
-    pub carry: Option<Carry>,
+    pub carry: Option<CarriedPosition>,
 }
 
 impl ContentFrame {
@@ -101,7 +101,7 @@ impl Input {
             let entry = usize::try_from(chosen.span.first_entry).ok().and_then(|number| source.entries.get(number));
             if let Some(entry) = entry.filter(|_| offset_bytes > 0) {
                 frame.until_entry_bytes = entry.tar_bytes().saturating_sub(offset_bytes);
-                frame.carry = Some(Carry::found(*entry, offset_bytes, &frame.content));
+                frame.carry = Some(CarriedPosition::found(*entry, offset_bytes, &frame.content));
             }
         }
         if frames.iter().all(|frame| frame.content.is_empty()) {

@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use slotpress_base::threads::{guarded, panicked, spawn};
 use slotpress_base::{Elapsed, Error, ErrorKind, Progress, Result, Stage, Step, Stopwatch, quantity};
 
-use crate::archive::layout::{Carry, FrameClusterer, FrameLink, RecordLayout, clustering_bytes};
+use crate::archive::layout::{CarriedPosition, FrameClusterer, FrameLink, RecordLayout, clustering_bytes};
 use crate::levels::codec::{Decoder, Encoder, FrameCodec};
 use crate::levels::input::{Input, InputKind};
 use crate::levels::latency::Latency;
@@ -91,7 +91,7 @@ pub fn measure_levels(
 pub struct Batch<'a> {
     pieces: Vec<&'a [u8]>,
     /// Position of the records at the piece's start, for clustering.
-    carry: Option<&'a Carry>,
+    carry: Option<&'a CarriedPosition>,
     /// Kept from codec to codec, so that only the first run has to map memory. There is no
     /// contention: a pass gives each batch to one worker only.
     compressed: Mutex<Compressed>,

@@ -43,13 +43,13 @@ pub struct ItemReader<'a, T> {
 }
 
 /// An item that was read ahead, or is still to be read.
-pub struct Ahead<'a, T> {
+pub struct AheadItem<'a, T> {
     item: T,
-    read: Option<Lent>,
+    read: Option<LentBuffer>,
     reading: &'a ItemReader<'a, T>,
 }
 
-impl<T> Ahead<'_, T> {
+impl<T> AheadItem<'_, T> {
     pub fn item(&self) -> &T {
         &self.item
     }
@@ -76,14 +76,14 @@ impl<T> Ahead<'_, T> {
 }
 
 /// A lent buffer. Dropping this value gives the buffer back, or the one for which it was swapped.
-struct Lent {
+struct LentBuffer {
     buffer: Vec<u8>,
     /// False if the item was left to the worker.
     is_read: bool,
     free: Sender<Vec<u8>>,
 }
 
-impl Drop for Lent {
+impl Drop for LentBuffer {
     fn drop(&mut self) {
         // Fails when all is read.
         let _ = self.free.send(std::mem::take(&mut self.buffer));
@@ -97,14 +97,14 @@ type TakenItem<T> = (T, Vec<u8>, bool);
 type ItemSender<T> = Sender<Result<(usize, TakenItem<T>)>>;
 
 /// Calls `work` with an iterator over the items in order. `work` gets the bytes of each by
-/// [`Ahead::read`]. An item is an error only if a thread panicked, or cannot be started.
+/// [`AheadItem::read`]. An item is an error only if a thread panicked, or cannot be started.
 ///
 /// # Errors
 /// Those of `work`.
 pub fn read_ahead<T: Send, R>(
     items: impl Iterator<Item = T> + Send,
     reading: &ItemReader<'_, T>,
-    work: impl FnOnce(&mut (dyn Iterator<Item = Result<Ahead<'_, T>>> + Send)) -> Result<R>,
+    work: impl FnOnce(&mut (dyn Iterator<Item = Result<AheadItem<'_, T>>> + Send)) -> Result<R>,
 ) -> Result<R> {
     let count = (reading.ahead_bytes_max.min(AHEAD_BYTES) / reading.item_bytes_max.max(1)).min(ITEMS_MAX) as usize;
     let (free, free_rx) = bounded(count);
@@ -185,7 +185,7 @@ impl<I: Iterator<Item = T> + Send, T: Send> ItemsInOrder<'_, '_, I, T> {
 }
 
 impl<'s, I: Iterator<Item = T> + Send, T: Send> Iterator for ItemsInOrder<'s, '_, I, T> {
-    type Item = Result<Ahead<'s, T>>;
+    type Item = Result<AheadItem<'s, T>>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let reading = self.readers.reading;
@@ -200,13 +200,13 @@ impl<'s, I: Iterator<Item = T> + Send, T: Send> Iterator for ItemsInOrder<'s, '_
             {
                 return Some(Err(error));
             }
-            return Some(Ok(Ahead { item, read: None, reading }));
+            return Some(Ok(AheadItem { item, read: None, reading }));
         }
         loop {
             if let Some((item, buffer, is_read)) = self.waiting[self.next % count].take() {
                 self.next += 1;
-                let read = Some(Lent { buffer, is_read, free: self.free.clone() });
-                return Some(Ok(Ahead { item, read, reading }));
+                let read = Some(LentBuffer { buffer, is_read, free: self.free.clone() });
+                return Some(Ok(AheadItem { item, read, reading }));
             }
             match self.taken.recv().ok()? {
                 Ok((number, taken)) => self.waiting[number % count] = Some(taken),
@@ -241,7 +241,7 @@ mod tests {
         Ok(())
     }
 
-    fn read_each(items: &mut (dyn Iterator<Item = Result<Ahead<'_, u64>>> + Send)) -> Result<()> {
+    fn read_each(items: &mut (dyn Iterator<Item = Result<AheadItem<'_, u64>>> + Send)) -> Result<()> {
         let mut to = Vec::new();
         for item in items {
             item?.read(&mut to)?;
@@ -266,7 +266,7 @@ mod tests {
                 write(item, to)
             };
             let is_cold = |item: &u64| cold[*item as usize];
-            let new_worker = || Ok(|item: Ahead<'_, u64>, to: &mut Vec<u8>| item.read(to));
+            let new_worker = || Ok(|item: AheadItem<'_, u64>, to: &mut Vec<u8>| item.read(to));
             let mut arrived = Vec::new();
             read_ahead(0..cold.len() as u64, &reading(&is_cold, &read, count), |items| {
                 run_in_order(items, workers, &new_worker, &NoProgress, &mut |bytes, item| {
@@ -323,7 +323,7 @@ mod tests {
                 assert!(made.fetch_add(1, SeqCst) < taken.load(SeqCst) + COUNT + 1);
             });
             let is_cold = |item: &u64| all_are_cold || *item == 0;
-            let count_taken = |items: &mut (dyn Iterator<Item = Result<Ahead<'_, u64>>> + Send)| {
+            let count_taken = |items: &mut (dyn Iterator<Item = Result<AheadItem<'_, u64>>> + Send)| {
                 read_each(&mut items.inspect(|_| assert!(taken.fetch_add(1, SeqCst) < 200)))
             };
             read_ahead(items, &reading(&is_cold, &write, COUNT as u64), count_taken).expect("read");

@@ -39,7 +39,7 @@
 use slotpress_format::{RECORD_HEADER_BYTES, RecordHeader};
 
 use super::chain::rent_exempt_lamports;
-use super::mix::{Kind, Mix};
+use super::mix::{AccountKind, Mix};
 use super::rng::Rng;
 use super::staking::{self, STAKE_BYTES};
 use super::universe::{Draw, Origin, Universe};
@@ -47,7 +47,7 @@ use super::{keys, states, tokens};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    pub kind: Kind,
+    pub kind: AccountKind,
     pub data_len: u64,
 }
 
@@ -72,29 +72,29 @@ impl Universe {
         let (mut rng, kind) = drawn(origin);
         let before = origin.index.checked_sub(1).and_then(|index| drawn(Origin { index, ..origin }).1);
         let kind = match before {
-            Some(Kind::Program) => Kind::Code,
-            _ => kind.unwrap_or_else(|| Kind::State(states::pick(&mut rng))),
+            Some(AccountKind::Program) => AccountKind::Code,
+            _ => kind.unwrap_or_else(|| AccountKind::State(states::pick(&mut rng))),
         };
         let data_len = match kind {
-            Kind::Token => tokens::TOKEN_BYTES,
-            Kind::Token2022 => tokens::token_2022_bytes(&mut rng),
-            Kind::Mint => tokens::MINT_BYTES,
-            Kind::Mint2022 => tokens::mint_2022_bytes(&mut rng),
-            Kind::Metadata => tokens::metadata_bytes(&mut rng),
-            Kind::Edition => tokens::EDITION_BYTES,
-            Kind::Wallet => 0,
-            Kind::Nonce => states::NONCE_BYTES,
-            Kind::Stake => STAKE_BYTES,
-            Kind::State(template) => states::state_bytes(template),
-            Kind::LookupTable => states::lookup_table_bytes(&mut rng),
-            Kind::Program => states::PROGRAM_BYTES,
-            Kind::Code | Kind::Buffer => states::code_bytes(&mut rng),
-            Kind::Random => rng.below(RANDOM_BYTES_MAX),
+            AccountKind::Token => tokens::TOKEN_BYTES,
+            AccountKind::Token2022 => tokens::token_2022_bytes(&mut rng),
+            AccountKind::Mint => tokens::MINT_BYTES,
+            AccountKind::Mint2022 => tokens::mint_2022_bytes(&mut rng),
+            AccountKind::Metadata => tokens::metadata_bytes(&mut rng),
+            AccountKind::Edition => tokens::EDITION_BYTES,
+            AccountKind::Wallet => 0,
+            AccountKind::Nonce => states::NONCE_BYTES,
+            AccountKind::Stake => STAKE_BYTES,
+            AccountKind::State(template) => states::state_bytes(template),
+            AccountKind::LookupTable => states::lookup_table_bytes(&mut rng),
+            AccountKind::Program => states::PROGRAM_BYTES,
+            AccountKind::Code | AccountKind::Buffer => states::code_bytes(&mut rng),
+            AccountKind::Random => rng.below(RANDOM_BYTES_MAX),
         };
         if data_len > storage_bytes.max(SMALL_STORAGE_BYTES) / 2 {
             return match self.mix {
-                Mix::Random => Shape { kind: Kind::Random, data_len: data_len % (SMALL_STORAGE_BYTES / 2) },
-                _ => Shape { kind: Kind::Token, data_len: tokens::TOKEN_BYTES },
+                Mix::Random => Shape { kind: AccountKind::Random, data_len: data_len % (SMALL_STORAGE_BYTES / 2) },
+                _ => Shape { kind: AccountKind::Token, data_len: tokens::TOKEN_BYTES },
             };
         }
         Shape { kind, data_len }
@@ -110,32 +110,36 @@ impl Universe {
         storage.reserve(data_end - start);
         storage.resize(data_start, 0);
         let owner = match shape.kind {
-            Kind::Token | Kind::Mint => keys::TOKEN,
-            Kind::Token2022 | Kind::Mint2022 => keys::TOKEN_2022,
-            Kind::Metadata | Kind::Edition => keys::METADATA,
-            Kind::Wallet | Kind::Nonce => keys::SYSTEM,
-            Kind::Stake => keys::STAKE,
-            Kind::State(template) => states::state_owner(template),
-            Kind::LookupTable => keys::LOOKUP_TABLE,
-            Kind::Program | Kind::Code | Kind::Buffer => keys::LOADER,
+            AccountKind::Token | AccountKind::Mint => keys::TOKEN,
+            AccountKind::Token2022 | AccountKind::Mint2022 => keys::TOKEN_2022,
+            AccountKind::Metadata | AccountKind::Edition => keys::METADATA,
+            AccountKind::Wallet | AccountKind::Nonce => keys::SYSTEM,
+            AccountKind::Stake => keys::STAKE,
+            AccountKind::State(template) => states::state_owner(template),
+            AccountKind::LookupTable => keys::LOOKUP_TABLE,
+            AccountKind::Program | AccountKind::Code | AccountKind::Buffer => keys::LOADER,
             // All random accounts belong to one made-up program.
-            Kind::Random => self.shared_key(PURPOSE_RANDOM, 0),
+            AccountKind::Random => self.shared_key(PURPOSE_RANDOM, 0),
         };
         match shape.kind {
-            Kind::Token => tokens::write_token(&mut draw, storage),
-            Kind::Token2022 => tokens::write_token_2022(&mut draw, shape.data_len, storage),
-            Kind::Mint => tokens::write_mint(&mut draw, storage),
-            Kind::Mint2022 => tokens::write_mint_2022(&mut draw, data_end, storage),
-            Kind::Metadata => tokens::write_metadata(&mut draw, storage),
-            Kind::Edition => tokens::write_edition(&mut draw, storage),
-            Kind::Wallet => {}
-            Kind::Nonce => states::write_nonce(&mut draw, storage),
-            Kind::Stake => staking::write_stake(&mut draw, storage),
-            Kind::State(template) => states::write_state(&mut draw, template, storage),
-            Kind::LookupTable => states::write_lookup_table(&mut draw, data_end, storage),
-            Kind::Program => states::write_program(&self.pubkey(Origin { index: origin.index + 1, ..origin }), storage),
-            Kind::Code | Kind::Buffer => states::write_code(&mut draw, data_end, shape.kind == Kind::Buffer, storage),
-            Kind::Random => {
+            AccountKind::Token => tokens::write_token(&mut draw, storage),
+            AccountKind::Token2022 => tokens::write_token_2022(&mut draw, shape.data_len, storage),
+            AccountKind::Mint => tokens::write_mint(&mut draw, storage),
+            AccountKind::Mint2022 => tokens::write_mint_2022(&mut draw, data_end, storage),
+            AccountKind::Metadata => tokens::write_metadata(&mut draw, storage),
+            AccountKind::Edition => tokens::write_edition(&mut draw, storage),
+            AccountKind::Wallet => {}
+            AccountKind::Nonce => states::write_nonce(&mut draw, storage),
+            AccountKind::Stake => staking::write_stake(&mut draw, storage),
+            AccountKind::State(template) => states::write_state(&mut draw, template, storage),
+            AccountKind::LookupTable => states::write_lookup_table(&mut draw, data_end, storage),
+            AccountKind::Program => {
+                states::write_program(&self.pubkey(Origin { index: origin.index + 1, ..origin }), storage)
+            }
+            AccountKind::Code | AccountKind::Buffer => {
+                states::write_code(&mut draw, data_end, shape.kind == AccountKind::Buffer, storage)
+            }
+            AccountKind::Random => {
                 storage.resize(data_end, 0);
                 draw.changing.fill(&mut storage[data_start..]);
             }
@@ -143,7 +147,7 @@ impl Universe {
         debug_assert!(storage.len() <= data_end, "{shape:?} took {} bytes", storage.len() - data_start);
         storage.resize(data_end, 0);
         let lamports = lamports(&mut draw, shape);
-        let executable = u8::from(shape.kind == Kind::Program);
+        let executable = u8::from(shape.kind == AccountKind::Program);
         let header = RecordHeader { executable, ..header(self.pubkey(origin), owner, lamports, shape.data_len) };
         storage[start..data_start].copy_from_slice(&header.to_bytes());
         header
@@ -187,9 +191,9 @@ fn lamports(draw: &mut Draw<'_>, shape: Shape) -> u64 {
     let now = &mut draw.changing;
     match shape.kind {
         // Wallets hold up to 1,100 SOL. A quarter of them hold only the rent-exempt minimum.
-        Kind::Wallet if now.permille(250) => least,
-        Kind::Wallet => least + now.log_uniform(40),
-        Kind::Stake => least + now.log_uniform(41),
+        AccountKind::Wallet if now.permille(250) => least,
+        AccountKind::Wallet => least + now.log_uniform(40),
+        AccountKind::Stake => least + now.log_uniform(41),
         _ if now.permille(30) => least + now.log_uniform(32),
         _ => least,
     }

@@ -18,7 +18,7 @@ use std::io::{Error, Result, Write};
 use slotpress_format::ledger::leaders::leader;
 use slotpress_format::{BankHashParts, Hash, LatticeHash, Voter, hard_forks_between};
 
-use super::fields::Out;
+use super::fields::FieldWriter;
 use super::rng::{Rng, mix};
 use super::stakes::{EPOCHS, SynthStakes};
 use super::staking::WARMUP_RATE;
@@ -47,7 +47,7 @@ impl Bank<'_> {
     /// Writes the bank file. `storage_map` gives slot, id and length of every storage. It is empty
     /// since Agave 4.4.
     pub fn write(&self, to: impl Write, storage_map: impl ExactSizeIterator<Item = (u64, u32, u64)>) -> Result<()> {
-        let mut out = Out(to);
+        let mut out = FieldWriter(to);
         let Self { universe, height, .. } = *self;
         let rng = &mut Rng::new(universe.number(PURPOSE_BANK, height));
         let slot = chain::slot_at(height);
@@ -119,7 +119,7 @@ impl Bank<'_> {
         leader.map(|leader| leader.node).ok_or_else(|| Error::other("no node has stake"))
     }
 
-    fn write_blockhashes<W: Write>(&self, out: &mut Out<W>) -> Result<()> {
+    fn write_blockhashes<W: Write>(&self, out: &mut FieldWriter<W>) -> Result<()> {
         let hash = |at| chain::blockhash(self.universe, at);
         out.u64s(&[self.height])?;
         out.bytes(&[1])?;
@@ -139,7 +139,7 @@ impl Bank<'_> {
         SynthStakes::of_epoch(*self.universe, self.stakes.scale(), epoch)
     }
 
-    fn write_epoch_stakes<W: Write>(&self, out: &mut Out<W>, epoch: u64) -> Result<()> {
+    fn write_epoch_stakes<W: Write>(&self, out: &mut FieldWriter<W>, epoch: u64) -> Result<()> {
         let stakes = self.epoch_stakes(epoch);
         let voters = stakes.voters();
         out.u64s(&[epoch])?;
@@ -163,7 +163,7 @@ impl Bank<'_> {
 
 /// Writes a stakes cache: vote accounts, delegations, stake history.
 fn write_stakes<W: Write>(
-    out: &mut Out<W>,
+    out: &mut FieldWriter<W>,
     stakes: &SynthStakes,
     voters: &[Voter],
     epoch: u64,

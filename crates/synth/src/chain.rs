@@ -3,7 +3,7 @@
 
 use std::io::{Result, Write};
 
-use super::fields::Out;
+use super::fields::FieldWriter;
 use super::keys;
 use super::rng::Rng;
 use super::universe::Universe;
@@ -64,7 +64,7 @@ pub fn bank_hash(universe: &Universe, height: u64) -> [u8; 32] {
 
 /// Writes the epoch schedule: slots, leader schedule offset, no warm-up, first normal epoch
 /// and slot.
-pub fn write_epoch_schedule<W: Write>(out: &mut Out<W>) -> Result<()> {
+pub fn write_epoch_schedule<W: Write>(out: &mut FieldWriter<W>) -> Result<()> {
     out.u64s(&[SLOTS_PER_EPOCH, SLOTS_PER_EPOCH])?;
     out.bytes(&[0])?;
     out.u64s(&[0, 0])
@@ -72,13 +72,13 @@ pub fn write_epoch_schedule<W: Write>(out: &mut Out<W>) -> Result<()> {
 
 /// Writes the fee rate governor: target lamports per signature and signatures per slot, minimum and
 /// maximum lamports, percentage burned.
-pub fn write_fee_rate_governor<W: Write>(out: &mut Out<W>) -> Result<()> {
+pub fn write_fee_rate_governor<W: Write>(out: &mut FieldWriter<W>) -> Result<()> {
     out.u64s(&[10_000, 20_000, 5_000, 100_000])?;
     out.bytes(&[50])
 }
 
 /// Writes the rent: lamports per byte and year, years for exemption, percentage burned.
-pub fn write_rent<W: Write>(out: &mut Out<W>) -> Result<()> {
+pub fn write_rent<W: Write>(out: &mut FieldWriter<W>) -> Result<()> {
     out.u64s(&[3_480])?;
     out.f64s(&[2.0])?;
     out.bytes(&[50])

@@ -8,7 +8,7 @@ use slotpress_base::{Error, IoContext, KeptDir, Result, ShowPath};
 
 use super::SynthState;
 use super::bank::Bank;
-use super::fields::Out;
+use super::fields::FieldWriter;
 use super::genesis::write_genesis;
 use super::layout::SynthLayout;
 use super::status_cache::write_status_cache;
@@ -63,7 +63,7 @@ impl StateDirectory {
         ledger.join(format!("accounts/run/{slot}.{id}"))
     }
 
-    pub fn add(&mut self, slot: u64, id: u32, storage: &Placed) -> Result<()> {
+    pub fn add(&mut self, slot: u64, id: u32, storage: &PlacedStorage) -> Result<()> {
         let CutRecords { cut_bytes, list } = if self.is_full { &storage.full } else { &storage.newer };
         let mut item = Vec::with_capacity(32 + list.len());
         for field in [slot, u64::from(id), *cut_bytes, (list.len() / self.agave.obsolete_record_bytes()) as u64] {
@@ -134,7 +134,7 @@ impl StateDirectory {
     }
 }
 
-pub struct Placed {
+pub struct PlacedStorage {
     length: u64,
     full: CutRecords,
     newer: CutRecords,
@@ -148,12 +148,12 @@ struct CutRecords {
     list: Vec<u8>,
 }
 
-impl Placed {
+impl PlacedStorage {
     /// Encodes a storage's obsolete records for the lists. Does not keep the storage's bytes.
     pub fn of(storage: &Storage, agave: AgaveVersion, has_two_states: bool) -> std::io::Result<Self> {
         let cut = |is_full: bool| {
             let mut cut_bytes = 0;
-            let mut out = Out(Vec::new());
+            let mut out = FieldWriter(Vec::new());
             for record in storage.obsolete.iter().filter(|record| record.in_full || !is_full) {
                 cut_bytes += storage.cut_bytes(record);
                 agave.write_obsolete(&mut out, record)?;

@@ -2,13 +2,13 @@
 
 use std::io::{Result, Write};
 
-pub struct Out<W>(pub W);
+pub struct FieldWriter<W>(pub W);
 
 pub fn push_u64s(out: &mut Vec<u8>, fields: &[u64]) {
     fields.iter().for_each(|field| out.extend_from_slice(&field.to_le_bytes()));
 }
 
-impl<W: Write> Out<W> {
+impl<W: Write> FieldWriter<W> {
     pub fn u64s(&mut self, fields: &[u64]) -> Result<()> {
         fields.iter().try_for_each(|field| self.0.write_all(&field.to_le_bytes()))
     }

@@ -8,7 +8,7 @@
 use std::io::{Result, Write};
 
 use super::chain::{self, rent_exempt_lamports};
-use super::fields::Out;
+use super::fields::FieldWriter;
 use super::keys;
 use super::rng::Rng;
 use super::universe::Universe;
@@ -19,7 +19,7 @@ const CLUSTER_DEVELOPMENT: u32 = 3;
 const TICK_NANOSECONDS: u32 = (chain::SLOT_NANOSECONDS / chain::TICKS_PER_SLOT) as u32;
 
 pub fn write_genesis(universe: &Universe, to: impl Write) -> Result<()> {
-    let mut out = Out(to);
+    let mut out = FieldWriter(to);
     let mut accounts = [0, 1].map(|at| Rng::new(universe.number(PURPOSE_GENESIS, at)).key());
     accounts.sort_unstable();
     out.u64s(&[chain::GENESIS_UNIX_TIME, accounts.len() as u64])?;

@@ -8,7 +8,7 @@ use slotpress_format::ledger::record::record_bytes;
 use slotpress_format::{RECORD_HEADER_BYTES, STORAGE_BYTES_MAX};
 
 use super::accounts::Shape;
-use super::mix::Kind;
+use super::mix::AccountKind;
 use super::rng::{Rng, mix};
 use super::stakes::{Scale, SynthStakes};
 use super::staking::{STAKE_BYTES, VOTE_BYTES};
@@ -48,7 +48,7 @@ pub enum Successor {
 /// Share of a storage's accounts that are replaced or closed within the state in which they were
 /// born.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Class {
+enum ChangeClass {
     Quiet,
     /// This many of 1,000 records are obsolete.
     Churned(u64),
@@ -215,7 +215,7 @@ impl SynthLayout {
     pub fn predecessor(&self, storage: u64) -> Option<u64> {
         let state = self.state_of(storage);
         let previous = storage.checked_sub(stride(state.end - state.start))?;
-        (previous >= state.start && self.class(previous) != Class::Quiet).then_some(previous)
+        (previous >= state.start && self.class(previous) != ChangeClass::Quiet).then_some(previous)
     }
 
     /// Returns the storages of the full state whose accounts are replaced by this storage of the
@@ -235,16 +235,16 @@ impl SynthLayout {
         (!self.is_incremental(storage) && at < self.replaced_until.len() as u64).then_some(self.full_count + at)
     }
 
-    fn class(&self, storage: u64) -> Class {
+    fn class(&self, storage: u64) -> ChangeClass {
         if self.emptied.contains(&storage) {
-            return Class::Emptied;
+            return ChangeClass::Emptied;
         }
         let mut rng = Rng::new(self.universe.number(PURPOSE_CLASS, storage));
         match rng.below(100) {
-            _ if self.successor(storage).is_none() => Class::Quiet,
-            0..7 => Class::Churned(20 + rng.below(380)),
-            7..12 => Class::Stale,
-            _ => Class::Quiet,
+            _ if self.successor(storage).is_none() => ChangeClass::Quiet,
+            0..7 => ChangeClass::Churned(20 + rng.below(380)),
+            7..12 => ChangeClass::Stale,
+            _ => ChangeClass::Quiet,
         }
     }
 
@@ -255,16 +255,16 @@ impl SynthLayout {
         let by = self.successor(storage).unwrap_or(storage);
         (by, move |origin: Origin, shape: Shape| {
             let share = match class {
-                Class::Quiet => return None,
-                Class::Churned(share) => share,
-                Class::Stale => 30,
-                Class::Emptied => 1000,
+                ChangeClass::Quiet => return None,
+                ChangeClass::Churned(share) => share,
+                ChangeClass::Stale => 30,
+                ChangeClass::Emptied => 1000,
             };
             let mut rng = Rng::new(mix(self.universe.number(PURPOSE_SUPERSEDED, storage), origin.index));
             if !rng.permille(share) {
                 return None;
             }
-            let is_obsolete = class != Class::Stale;
+            let is_obsolete = class != ChangeClass::Stale;
             Some(RecordChange { is_obsolete, successor: successor(&mut rng, shape, is_obsolete) })
         })
     }
@@ -292,7 +292,8 @@ fn stride(count: u64) -> u64 {
 }
 
 fn is_often_written(shape: Shape) -> bool {
-    shape.data_len <= 16 * 1024 && !matches!(shape.kind, Kind::Metadata | Kind::Program | Kind::Code | Kind::Buffer)
+    shape.data_len <= 16 * 1024
+        && !matches!(shape.kind, AccountKind::Metadata | AccountKind::Program | AccountKind::Code | AccountKind::Buffer)
 }
 
 fn successor(rng: &mut Rng, shape: Shape, is_obsolete: bool) -> Successor {

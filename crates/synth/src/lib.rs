@@ -53,7 +53,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use derive_setters::Setters;
-use directory::{Placed, StateDirectory, claim_empty, link_or_copy};
+use directory::{PlacedStorage, StateDirectory, claim_empty, link_or_copy};
 use layout::SynthLayout;
 pub use mix::Mix;
 use parking_lot::Mutex;
@@ -230,7 +230,7 @@ fn make(options: &SynthOptions, progress: &dyn Progress, started: Instant) -> Re
     let pool = Pool::start(options.threads)?;
     let place_one = |at| place(&layout, at, agave, &full_dir, has_two_states.then_some(out_dir), &sums, progress);
     for round in rounds(&layout) {
-        let placed: Vec<(Placed, u64)> =
+        let placed: Vec<(PlacedStorage, u64)> =
             pool.run(|| round.clone().into_par_iter().map(place_one).collect::<Result<_>>())?;
         for (at, (placed, bytes)) in round.zip(&placed) {
             let slot = SynthLayout::slot(at);
@@ -294,7 +294,7 @@ fn place(
     newer_dir: Option<&PathBuf>,
     sums: &Mutex<StateSums>,
     progress: &dyn Progress,
-) -> Result<(Placed, u64)> {
+) -> Result<(PlacedStorage, u64)> {
     progress.check()?;
     let slot = SynthLayout::slot(at);
     let id = layout.id(at);
@@ -306,7 +306,7 @@ fn place(
         link_or_copy(&path, &StateDirectory::storage_path(full_dir, slot, id))?;
     }
     sums.lock().add(&storage.sums);
-    let placed = Placed::of(&storage, agave, newer_dir.is_some()).or_path("make the lists of", &path)?;
+    let placed = PlacedStorage::of(&storage, agave, newer_dir.is_some()).or_path("make the lists of", &path)?;
     let bytes = storage.bytes.len() as u64;
     progress.advance(bytes, bytes);
     BUFFER.set(storage.bytes);

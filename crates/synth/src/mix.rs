@@ -1,7 +1,7 @@
 //! Mixes of account kinds: mainnet's, and others for measurements on other data.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum AccountKind {
     Token,
     Wallet,
     Nonce,
@@ -44,37 +44,46 @@ pub enum Mix {
 
 impl Mix {
     /// Returns how many of 100,000 accounts are of each kind. The rest is program state.
-    pub(super) fn shares(self) -> &'static [(u64, Kind)] {
+    pub(super) fn shares(self) -> &'static [(u64, AccountKind)] {
         match self {
             Self::Mainnet => &MAINNET,
-            Self::Tokens => {
-                &[(92_000, Kind::Token), (5_000, Kind::Token2022), (2_500, Kind::Mint), (500, Kind::Mint2022)]
-            }
-            Self::Nfts => {
-                &[(25_000, Kind::Token), (25_000, Kind::Mint), (25_000, Kind::Metadata), (25_000, Kind::Edition)]
-            }
-            Self::Programs => {
-                &[(50_000, Kind::Token), (43_700, Kind::Wallet), (6_000, Kind::Program), (300, Kind::Buffer)]
-            }
-            Self::Empty => &[(95_000, Kind::Wallet), (5_000, Kind::Nonce)],
-            Self::Random => &[(100_000, Kind::Random)],
+            Self::Tokens => &[
+                (92_000, AccountKind::Token),
+                (5_000, AccountKind::Token2022),
+                (2_500, AccountKind::Mint),
+                (500, AccountKind::Mint2022),
+            ],
+            Self::Nfts => &[
+                (25_000, AccountKind::Token),
+                (25_000, AccountKind::Mint),
+                (25_000, AccountKind::Metadata),
+                (25_000, AccountKind::Edition),
+            ],
+            Self::Programs => &[
+                (50_000, AccountKind::Token),
+                (43_700, AccountKind::Wallet),
+                (6_000, AccountKind::Program),
+                (300, AccountKind::Buffer),
+            ],
+            Self::Empty => &[(95_000, AccountKind::Wallet), (5_000, AccountKind::Nonce)],
+            Self::Random => &[(100_000, AccountKind::Random)],
         }
     }
 }
 
-const MAINNET: [(u64, Kind); 12] = [
-    (60_000, Kind::Token),
-    (13_000, Kind::Wallet),
-    (4_500, Kind::Token2022),
-    (4_000, Kind::Mint),
-    (4_000, Kind::Metadata),
-    (2_500, Kind::Edition),
-    (1_200, Kind::Stake),
-    (500, Kind::Nonce),
-    (30, Kind::LookupTable),
-    (10, Kind::Program),
-    (1, Kind::Buffer),
-    (300, Kind::Mint2022),
+const MAINNET: [(u64, AccountKind); 12] = [
+    (60_000, AccountKind::Token),
+    (13_000, AccountKind::Wallet),
+    (4_500, AccountKind::Token2022),
+    (4_000, AccountKind::Mint),
+    (4_000, AccountKind::Metadata),
+    (2_500, AccountKind::Edition),
+    (1_200, AccountKind::Stake),
+    (500, AccountKind::Nonce),
+    (30, AccountKind::LookupTable),
+    (10, AccountKind::Program),
+    (1, AccountKind::Buffer),
+    (300, AccountKind::Mint2022),
 ];
 
 #[cfg(test)]

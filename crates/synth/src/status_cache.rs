@@ -10,7 +10,7 @@ use slotpress_format::STATUS_CACHE_SLOTS_MAX;
 
 use super::bank::BLOCKHASHES;
 use super::chain;
-use super::fields::Out;
+use super::fields::FieldWriter;
 use super::rng::Rng;
 use super::universe::Universe;
 
@@ -30,7 +30,7 @@ const BLOCKHASHES_PER_SLOT_MAX: u64 = 40;
 /// Writes the status cache of the bank at `height`: the results of transactions in the last
 /// 300 blocks.
 pub fn write_status_cache(universe: &Universe, height: u64, storage_bytes: u64, to: impl Write) -> Result<()> {
-    let mut out = Out(to);
+    let mut out = FieldWriter(to);
     let per_slot = (storage_bytes / STORAGE_BYTES_PER_TRANSACTION).clamp(1, TRANSACTIONS_PER_SLOT_MAX);
     let oldest_blockhash = height + 1 - BLOCKHASHES;
     out.u64s(&[STATUS_CACHE_SLOTS_MAX])?;
@@ -52,7 +52,7 @@ pub fn write_status_cache(universe: &Universe, height: u64, storage_bytes: u64, 
     out.0.flush()
 }
 
-fn write_results<W: Write>(out: &mut Out<W>, rng: &mut Rng, count: u64) -> Result<()> {
+fn write_results<W: Write>(out: &mut FieldWriter<W>, rng: &mut Rng, count: u64) -> Result<()> {
     for _ in 0..count {
         let mut key = [0; KEY_BYTES];
         rng.fill(&mut key);

@@ -10,7 +10,7 @@ use slotpress_format::ledger::programs::{CLOCK, STAKE_HISTORY, address};
 pub use slotpress_format::ledger::programs::{SLOT_HISTORY, SYSVAR as SYSVAR_OWNER};
 
 use super::chain;
-use super::fields::Out;
+use super::fields::FieldWriter;
 use super::stakes::SynthStakes;
 use super::universe::Universe;
 
@@ -39,8 +39,8 @@ pub fn sysvars(universe: &Universe, height: u64, stakes: &SynthStakes) -> Result
     let slot = chain::slot_at(height);
     let epoch = chain::epoch_of(slot);
     let epoch_start = epoch * chain::SLOTS_PER_EPOCH;
-    let sysvar = |address, content: &dyn Fn(&mut Out<Vec<u8>>) -> Result<()>| {
-        let mut out = Out(Vec::new());
+    let sysvar = |address, content: &dyn Fn(&mut FieldWriter<Vec<u8>>) -> Result<()>| {
+        let mut out = FieldWriter(Vec::new());
         content(&mut out).map(|()| (address, out.0))
     };
     Ok(vec![
@@ -98,7 +98,7 @@ fn slot_history(newest: u64) -> Result<Vec<u8>> {
             blocks[bit as usize / 64] |= 1 << (bit % 64);
         }
     }
-    let mut out = Out(Vec::with_capacity(SLOT_HISTORY_BYTES));
+    let mut out = FieldWriter(Vec::with_capacity(SLOT_HISTORY_BYTES));
     out.bytes(&[1])?;
     out.u64s(&[blocks.len() as u64])?;
     out.u64s(&blocks)?;

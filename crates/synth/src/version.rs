@@ -3,7 +3,7 @@
 
 use std::io::{Result, Write};
 
-use super::fields::Out;
+use super::fields::FieldWriter;
 use super::storage::Obsolete;
 
 /// An Agave version, by the files it leaves after a graceful stop.
@@ -40,7 +40,7 @@ impl AgaveVersion {
         if self == Self::V4_5 { 20 } else { 24 }
     }
 
-    pub fn write_obsolete<W: Write>(self, out: &mut Out<W>, record: &Obsolete) -> Result<()> {
+    pub fn write_obsolete<W: Write>(self, out: &mut FieldWriter<W>, record: &Obsolete) -> Result<()> {
         match self {
             // Storages have fewer than 2^32 such units.
             Self::V4_5 => out.u32((record.offset / OFFSET_UNIT_BYTES) as u32)?,
@@ -57,7 +57,7 @@ impl AgaveVersion {
         if self != Self::V4_5 {
             return slotpress_format::write_storages_list(to, storages);
         }
-        let mut out = Out(to);
+        let mut out = FieldWriter(to);
         out.u64s(&[storages.len() as u64])?;
         storages.into_iter().try_for_each(|(slot, id)| {
             out.u32(STORAGE_APPEND_VEC)?;
@@ -68,7 +68,7 @@ impl AgaveVersion {
 }
 
 pub fn write_startup_hints(to: &mut impl Write, accounts: u64) -> Result<()> {
-    let mut out = Out(to);
+    let mut out = FieldWriter(to);
     out.u64s(&[1])?;
     out.u32(HINT_ACCOUNTS)?;
     out.u64s(&[accounts])

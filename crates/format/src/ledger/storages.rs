@@ -164,11 +164,11 @@ impl fmt::Display for MissingFile {
     }
 }
 
-pub type Listed = (Vec<StorageFile>, Vec<MissingFile>);
+pub type FoundStorages = (Vec<StorageFile>, Vec<MissingFile>);
 
 /// Looks for every storage of the list in the roots, on `threads` threads. Also returns the files
 /// that are missing.
-pub fn stat_listed(list: &[ListedStorage], roots: &[StorageRoot], threads: usize) -> Result<Listed> {
+pub fn stat_listed(list: &[ListedStorage], roots: &[StorageRoot], threads: usize) -> Result<FoundStorages> {
     let roots = numbered(roots)?;
     let find = |listed: &ListedStorage| {
         let ListedStorage { slot, id, endings } = *listed;

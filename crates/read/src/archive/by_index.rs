@@ -15,7 +15,7 @@ mod events;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use events::{EntryCarry, FrameEvents, FrameReader};
 use slotpress_base::{
-    AHEAD_BYTES, Ahead, Error, ErrorKind, ItemReader, Result, range_bytes, read_ahead, run_in_order, to_usize,
+    AHEAD_BYTES, AheadItem, Error, ErrorKind, ItemReader, Result, range_bytes, read_ahead, run_in_order, to_usize,
 };
 use slotpress_format::{
     Entry, EntryParser, FrameSpan, FrameStart, RecordWalker, TarEnd, frame_hash, parse_frame_start,
@@ -43,7 +43,7 @@ pub fn read_by_index(
         let walker = RecordWalker::default();
         let mut worker = FrameReader { decoder, compressed: Vec::new(), records, walker };
         let reading = &reading;
-        Ok(move |item: Ahead<'_, FrameItem>, content: &mut Vec<u8>| reading.read_frame(item, &mut worker, content))
+        Ok(move |item: AheadItem<'_, FrameItem>, content: &mut Vec<u8>| reading.read_frame(item, &mut worker, content))
     };
     let mut read = ReadArchive { is_whole: true, is_of_firedancer: is_noted(tail), ..ReadArchive::default() };
     read.tar_bytes = tail.index.tar_bytes();
@@ -144,7 +144,7 @@ impl<'a> IndexReader<'a> {
     /// Returns the documents that end in the frame, and the lengths that were read.
     fn read_frame(
         &self,
-        item: Ahead<'_, FrameItem>,
+        item: AheadItem<'_, FrameItem>,
         worker: &mut FrameReader<'_>,
         content: &mut Vec<u8>,
     ) -> Result<(Documents, DataFrame)> {

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
 use slotpress_base::{
-    AHEAD_BYTES, Ahead, ErrorKind, ItemReader, Progress, Result, ShowPath, read_ahead, run_in_order, to_usize,
+    AHEAD_BYTES, AheadItem, ErrorKind, ItemReader, Progress, Result, ShowPath, read_ahead, run_in_order, to_usize,
 };
 use slotpress_format::{Entry, EntryKind, RecordWalker};
 
@@ -80,7 +80,7 @@ fn read_storages(
     let new_worker = || {
         let mut worker = visitor.new_worker();
         let mut walker = RecordWalker::default();
-        Ok(move |mut ahead: Ahead<'_, (u32, &PlannedStorage)>, buffer: &mut Vec<u8>| {
+        Ok(move |mut ahead: AheadItem<'_, (u32, &PlannedStorage)>, buffer: &mut Vec<u8>| {
             let (number, storage) = *ahead.item();
             let storage_ref = StorageRef { number, slot: storage.file.slot, id: storage.file.id };
             worker.begin(storage_ref);

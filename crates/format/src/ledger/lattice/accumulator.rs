@@ -59,18 +59,18 @@ impl LatticeAccumulator {
 
 struct LaneAccumulator {
     kernel: Kernel,
-    groups: [Group; CHUNK_BLOCKS],
-    roots: Group,
+    groups: [AccountGroup; CHUNK_BLOCKS],
+    roots: AccountGroup,
     words: Box<LaneWords>,
     sums: Box<LaneSums>,
 }
 
 impl LaneAccumulator {
     fn new(kernel: Kernel) -> Self {
-        let group = |blocks| Group::new(blocks, kernel.width, [flags::CHUNK_START, flags::CHUNK_END]);
+        let group = |blocks| AccountGroup::new(blocks, kernel.width, [flags::CHUNK_START, flags::CHUNK_END]);
         Self {
             groups: std::array::from_fn(|at| group(at + 1)),
-            roots: Group::new(1, kernel.width, [flags::PARENT, 0]),
+            roots: AccountGroup::new(1, kernel.width, [flags::PARENT, 0]),
             kernel,
             words: LaneWords::zero(),
             sums: LaneSums::zero(),
@@ -106,7 +106,7 @@ impl LaneAccumulator {
     }
 }
 
-struct Group {
+struct AccountGroup {
     blocks: usize,
     width: usize,
     flags: [u32; 2],
@@ -118,7 +118,7 @@ struct Group {
     used: usize,
 }
 
-impl Group {
+impl AccountGroup {
     fn new(blocks: usize, width: usize, flags: [u32; 2]) -> Self {
         Self { blocks, width, flags, messages: Vec::new(), last_lengths: [0; WIDTH_MAX], used: 0 }
     }

@@ -64,9 +64,9 @@ impl InstructionSet {
 
 /// Words in lanes, aligned so that no vector crosses a cache line.
 #[repr(align(64))]
-pub(super) struct Aligned<const WORDS: usize>(pub [u32; WORDS]);
+pub(super) struct AlignedWords<const WORDS: usize>(pub [u32; WORDS]);
 
-impl<const WORDS: usize> Aligned<WORDS> {
+impl<const WORDS: usize> AlignedWords<WORDS> {
     pub fn zero() -> Box<Self> {
         Box::new(Self([0; WORDS]))
     }
@@ -74,11 +74,11 @@ impl<const WORDS: usize> Aligned<WORDS> {
 
 /// Sums of extended outputs in lanes: word `w` of output block `b` of lane `l` is at `(b * 16 + w)
 /// * width + l`. Each word holds two elements, which wrap on their own. 32 KiB.
-pub(super) type LaneSums = Aligned<{ OUTPUT_WORDS * WIDTH_MAX }>;
+pub(super) type LaneSums = AlignedWords<{ OUTPUT_WORDS * WIDTH_MAX }>;
 
 /// Messages of at most a chunk, in lanes: word `w` of block `b` of lane `l` is at `(b * 16 + w) *
 /// width + l`. 16 KiB.
-pub(super) type LaneWords = Aligned<{ CHUNK_BLOCKS * BLOCK_WORDS * WIDTH_MAX }>;
+pub(super) type LaneWords = AlignedWords<{ CHUNK_BLOCKS * BLOCK_WORDS * WIDTH_MAX }>;
 
 /// Tree nodes with the same number of blocks, one in each lane. A node is a whole account, or the
 /// root of a long one.
