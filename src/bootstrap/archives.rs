@@ -2,7 +2,6 @@
 //! while they arrive, and gives them their names.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use derive_setters::Setters;
@@ -10,7 +9,7 @@ use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use slotpress_base::{Elapsed, Progress, Result, Stopwatch};
 use slotpress_format::{ArchiveName, Root};
-use slotpress_net::find::Expected;
+use slotpress_net::find::{Expected, Node};
 use slotpress_net::{Client, FetchLimits, Fetched, FindOptions, SourceArg, Url};
 
 use super::downloads::Downloads;
@@ -157,7 +156,7 @@ pub fn fetch(client: &Client, options: &FetchOptions, progress: &dyn Progress) -
             }
         };
         for only in names {
-            (left.node.only, left.given_up, left.again) = (only, None, BTreeMap::new());
+            left = Left { found: left.found, node: Node { only, ..left.node }, ..Left::default() };
             let done = run(&mut downloads, &mut left, &take_all)?;
             archives.splice(0..0, done.archives);
             given_up = done.given_up;

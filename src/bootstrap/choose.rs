@@ -18,6 +18,8 @@ pub struct ChosenArchive {
     /// Root of the archive, if its offer states one.
     pub root: Option<Root>,
     pub place: ChosenPlaces,
+    /// True if a file of its name is in the archives directory.
+    pub(super) is_in_place: bool,
 }
 
 /// Places that have an archive.
@@ -92,7 +94,7 @@ impl ChosenArchive {
                 (ChosenPlaces::Servers(remotes), best.length_bytes)
             }
         };
-        Self { name: best.name.clone(), length_bytes, root: best.root, place }
+        Self { name: best.name.clone(), length_bytes, root: best.root, place, is_in_place: false }
     }
 
     /// Path, or URL without secrets, of the place that is read first.
@@ -103,6 +105,11 @@ impl ChosenArchive {
                 remotes.first().map_or(String::new(), |remote| slotpress_net::shown(&remote.url))
             }
         }
+    }
+
+    /// The source for which a failure counts: the server that is asked first, or the path.
+    pub(super) fn counted_for(&self) -> String {
+        self.remotes().first().map_or_else(|| self.first_place(), Remote::origin)
     }
 
     /// Text that describes all places, without secrets.

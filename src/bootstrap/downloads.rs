@@ -17,11 +17,11 @@ use slotpress_base::{
 };
 use slotpress_format::ArchiveName;
 use slotpress_net::fetch::partial::kept_bytes;
+use slotpress_net::find::find;
 use slotpress_net::find::rank::Offered;
-use slotpress_net::find::{Node, find};
 use slotpress_net::patience::Patience;
 use slotpress_net::{
-    Download, Fault, Fetched, NetError, Offer, PartialFile, Remote, SourceArg, accept_file, patient_offers,
+    Download, Fault, Fetched, NetError, PartialFile, Remote, SourceArg, accept_file, patient_offers,
     remove_left_journal,
 };
 use slotpress_read::Publishable;
@@ -29,7 +29,7 @@ use slotpress_read::Publishable;
 use super::archives::FetchedArchive;
 use super::choose::{ChosenArchive, ChosenPlaces};
 use super::look::FetchContext;
-use super::next::{GivenUp, Happened, KEPT_HINT, Left, Taken};
+use super::next::{KEPT_HINT, Left, Reason};
 use super::run::{Failed, ObtainedArchive, World};
 use super::trust::Vouchers;
 
@@ -79,10 +79,7 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
     /// Replaces the offers and the facts about this node, but keeps the list of failures.
     pub fn use_found(&mut self, left: &mut Left, found: Left) -> Result<()> {
         self.answering.extend(found.found.offers.iter().map(|(_, source, _)| source.clone()));
-        let bad = std::mem::take(&mut left.node.bad);
-        (left.found, left.node) = (found.found, Node { bad, ..found.node });
-        let is_newer = |one: &GivenUp| left.given_up.as_ref().is_none_or(|known| known.slot < one.slot);
-        left.given_up = found.given_up.filter(is_newer).or(left.given_up.take());
+        left.renew(found);
         self.refuse_other_roots(left)
     }
 
@@ -100,7 +97,7 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
     }
 
     /// Uses an existing file.
-    fn begin_file(&self, choice: &ChosenArchive, path: &Path, taken: &Taken) -> Result<ObtainedArchive, Box<Failed>> {
+    fn begin_file(&self, choice: &ChosenArchive, path: &Path) -> Result<ObtainedArchive, Box<Failed>> {
         let FetchContext { limits, dir, accepts_files, .. } = &self.context;
         let accepted = match accepts_files {
             true => accept_file(path, limits.expect_root, &Forward::new(self.progress, input_only))
@@ -111,7 +108,7 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
             Ok(root) => {
                 remove_left_journal(dir, &choice.name.to_string())?;
                 let archive = FetchedArchive { root, ..FetchedArchive::of(&choice.name) };
-                Ok(ObtainedArchive::of_file(archive, path.to_path_buf(), taken))
+                Ok(ObtainedArchive::of_file(archive, path.to_path_buf(), choice))
             }
             Err(error) => Err(unusable(error)),
         }
@@ -130,17 +127,17 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
             let now = |before: &Remote| self.context.client.head(&before.asked, self.progress);
             first.is_none_or(|before| now(before).is_ok_and(|now| now.is_as(before)))
         };
-        let happened = match fault {
-            Fault::Wrong if has_older && rejected.is_empty() => Happened::KeptIsWrong,
-            Fault::Lost if rejected.is_empty() && !is_as_before() => Happened::PublishedAgain,
-            _ => Happened::Unusable(rejected),
+        let reason = match fault {
+            Fault::Wrong if has_older && rejected.is_empty() => Reason::KeptIsWrong,
+            Fault::Lost if rejected.is_empty() && !is_as_before() => Reason::PublishedAgain,
+            _ => Reason::Unusable(rejected),
         };
         let error = match error.kind() {
             ErrorKind::Network if error.hint().is_none() && is_kept => error.with_hint(KEPT_HINT),
             ErrorKind::Damaged if error.hint().is_none() => error.with_hint(SOURCES_HINT),
             _ => error,
         };
-        Box::new(Failed { happened, error })
+        Box::new(Failed { reason: Some(reason), error })
     }
 }
 
@@ -149,11 +146,12 @@ impl World for Downloads<'_, '_> {
         self.progress
     }
 
-    fn taken(&self, choice: &ChosenArchive) -> Taken {
-        let in_place = choice.name.path_in(self.context.dir);
-        let is_in_place = in_place.symlink_metadata().is_ok();
-        let place = if is_in_place { in_place.shown() } else { choice.first_place() };
-        Taken { place, is_in_place, ..Taken::of(choice) }
+    fn placed(&self, choice: ChosenArchive) -> ChosenArchive {
+        let path = choice.name.path_in(self.context.dir);
+        match path.symlink_metadata() {
+            Ok(_) => ChosenArchive { place: ChosenPlaces::Local(path), is_in_place: true, ..choice },
+            Err(_) => choice,
+        }
     }
 
     fn look(&mut self, left: &mut Left) -> Result<()> {
@@ -175,7 +173,7 @@ impl World for Downloads<'_, '_> {
         self.refuse_other_roots(left)
     }
 
-    fn look_for_newest(&mut self, left: &mut Left, full: &Taken) -> Result<()> {
+    fn look_for_newest(&mut self, left: &mut Left, full: &ChosenArchive) -> Result<()> {
         let FetchContext { client, limits, dir, accepts_files, .. } = self.context;
         let options = self.context.find.clone().measured_max(0);
         let (progress, answering) = (self.progress, &self.answering);
@@ -186,7 +184,7 @@ impl World for Downloads<'_, '_> {
         let mut unasked: Vec<&SourceArg> = options.sources.iter().chain([&local]).collect();
         let mut asks_cluster = options.asks_cluster();
         left.found.offers.retain(|(offer, ..)| offer.is_full());
-        Patience::new(limits.give_up_after).ask(progress, || {
+        let answered = Patience::new(limits.give_up_after).ask(progress, || {
             let mut failed = None;
             unasked.retain(|source| {
                 // What is wrong with local archives was said when they were first looked for.
@@ -220,7 +218,15 @@ impl World for Downloads<'_, '_> {
                 Some(error) if left.newest_on(full).is_none() => Err(error),
                 _ => Ok(()),
             }
-        })
+        });
+        match answered {
+            Err(error) if error.kind() == ErrorKind::Network => {
+                let slot = full.name.slot;
+                progress.warn(&format!("{error}: no incremental archive on slot {slot} is known"));
+                Ok(())
+            }
+            answered => answered,
+        }
     }
 
     fn confirm(&mut self, choice: &ChosenArchive) -> Result<Option<Error>> {
@@ -236,22 +242,11 @@ impl World for Downloads<'_, '_> {
         Ok(too_few)
     }
 
-    fn begin(
-        &mut self,
-        left: &Left,
-        choice: &ChosenArchive,
-        taken: &mut Taken,
-        is_shown: bool,
-    ) -> Result<ObtainedArchive, Box<Failed>> {
-        let FetchContext { client, limits, dir, accepts_files, .. } = self.context;
+    fn begin(&mut self, left: &Left, choice: &ChosenArchive, is_shown: bool) -> Result<ObtainedArchive, Box<Failed>> {
+        let FetchContext { client, limits, accepts_files, .. } = self.context;
         let name = choice.name.to_string();
-        let path = match &choice.place {
-            _ if taken.is_in_place => Some(choice.name.path_in(dir)),
-            ChosenPlaces::Local(path) => Some(path.clone()),
-            ChosenPlaces::Servers(_) => None,
-        };
-        if let Some(path) = path {
-            return self.begin_file(choice, &path, taken);
+        if let ChosenPlaces::Local(path) = &choice.place {
+            return self.begin_file(choice, path);
         }
         let remotes = choice.remotes().to_vec();
         let (first, progress) = (remotes.first().cloned(), self.progress);
@@ -262,13 +257,8 @@ impl World for Downloads<'_, '_> {
             self.begun.push(choice.name.clone());
         }
         let download = Download::begin(client.clone(), file, remotes, limits.clone(), progress);
-        // A length is the source's claim: another one may state a shorter archive of that name.
-        let is_shorter = |other: &Offer| {
-            let lengths = other.length_bytes.zip(choice.length_bytes);
-            other.name == choice.name && lengths.is_some_and(|(other, own)| other < own)
-        };
         let download = Arc::new(download.map_err(|error| match error.kind() {
-            ErrorKind::NoSpace if left.found.offers.iter().any(|(offer, ..)| is_shorter(offer)) => unusable(error),
+            ErrorKind::NoSpace if left.is_overstated(choice) => unusable(error),
             _ => self.failed(error, first.as_ref(), None),
         })?);
         let (kept, length) = (download.kept_bytes(), download.length_bytes());
@@ -286,7 +276,7 @@ impl World for Downloads<'_, '_> {
         let run = move || (running.run(&Forward::new(progress, shown)), Instant::now());
         self.running = Some(spawn(self.scope, run)?);
         let archive = FetchedArchive::of(&choice.name);
-        Ok(ObtainedArchive { archive, taken: taken.clone(), download: Some(download), had_bytes, file: None })
+        Ok(ObtainedArchive { archive, choice: choice.clone(), download: Some(download), had_bytes, file: None })
     }
 
     fn finish(&mut self, obtained: &mut ObtainedArchive) -> Result<(), Box<Failed>> {
@@ -319,7 +309,7 @@ impl World for Downloads<'_, '_> {
 fn unusable(error: Error) -> Box<Failed> {
     match error.kind() {
         ErrorKind::Interrupted => error.into(),
-        _ => Box::new(Failed { happened: Happened::Unusable(Vec::new()), error }),
+        _ => Box::new(Failed { reason: Some(Reason::Unusable(Vec::new())), error }),
     }
 }
 

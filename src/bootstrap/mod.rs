@@ -234,7 +234,12 @@ pub fn bootstrap(client: &Client, options: &BootstrapOptions, progress: &dyn Pro
     let context = options.context(client)?;
     let (report, found) = context.look(false, progress)?;
     let (full, incremental) = found.choices(report.require_candidate()?);
-    preview(options, &full, incremental.as_ref(), false)?.room?;
+    let overstates = |choice: &ChosenArchive| found.is_overstated(choice);
+    match preview(options, &full, incremental.as_ref(), false)?.room {
+        // Another archive may be shorter.
+        Err(_) if overstates(&full) || incremental.as_ref().is_some_and(overstates) => {}
+        room => room?,
+    }
     let servers: Vec<Url> = options.find.sources.iter().filter_map(|source| source.url().cloned()).collect();
     let servers: Vec<Url> = servers.iter().chain(&options.find.rpc).map(directory_of).collect();
     // The genesis is small, so it is fetched first: if it is wrong, nothing else need be fetched.

@@ -1,15 +1,14 @@
-//! Decides what `fetch` and `bootstrap` do after a failure. Pure: [`Left`] is the whole state, and
-//! [`Left::after`] makes all decisions.
+//! What may be used, and why a place is out. Pure: [`Left`] is the whole state of a run.
 //!
-//! Each failure removes archives or sources that cannot be used, and the others are ranked again as
-//! at the start. So a run always ends: there are finitely many archives, and the number of steps
-//! that remove nothing or ask the sources again is limited.
+//! Each failure is recorded with its reason, which takes archives or sources out, and the others are
+//! ranked again as at the start. So a run always ends: there are finitely many archives, a source
+//! that fails often brings no new ones in, and what is asked for again is counted.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 use slotpress_base::{Error, ErrorKind, hint, one_line};
-use slotpress_format::{ArchiveName, Root};
+use slotpress_format::ArchiveName;
 use slotpress_net::find::rank::{Offered, Ranking};
 use slotpress_net::find::{Bad, Node};
 use slotpress_net::{Candidate, Offer, Remote};
@@ -20,95 +19,60 @@ use crate::restore::unread;
 /// Hint after a failed download.
 pub const KEPT_HINT: &str = "received bytes are kept: run the same command again to continue";
 
-/// Limit on the steps that remove nothing or ask the sources again, for each source that fails. Each
-/// may cost a whole download.
+/// Number of times that the same is asked for again, for each source that fails. Each may cost a whole
+/// download.
 const AGAIN_MAX: usize = 8;
 
-/// Limit on these steps for all sources together: a cluster may name other servers each time.
+/// The same for all sources together: a cluster may name other servers each time.
 const AGAIN_IN_ALL_MAX: usize = 64;
 
-/// An archive that was chosen, and where it comes from.
+/// The archives of one attempt.
 #[derive(Clone, Debug)]
-pub struct Taken {
-    pub name: ArchiveName,
-    /// The source that is asked first: a URL without secrets, or a path.
-    pub place: String,
-    /// True if the archive is in the archives directory.
-    pub is_in_place: bool,
-    pub root: Option<Root>,
-    /// Origins of its servers, that which is asked first at the front; empty for a local file.
-    pub servers: Vec<String>,
+pub struct Attempt {
+    pub full: ChosenArchive,
+    pub incremental: Option<ChosenArchive>,
 }
 
-impl Taken {
-    /// Describes an archive that is not in the archives directory.
-    pub fn of(choice: &ChosenArchive) -> Self {
-        let servers = choice.remotes().iter().map(Remote::origin).collect();
-        let (name, place) = (choice.name.clone(), choice.first_place());
-        Self { name, place, is_in_place: false, root: choice.root, servers }
+impl Attempt {
+    pub fn of_full(full: ChosenArchive) -> Self {
+        Self { full, incremental: None }
     }
 
-    /// The source for which a failure counts: the server that is asked first, or the path.
-    fn counted_for(&self) -> &str {
-        self.servers.first().unwrap_or(&self.place)
-    }
-}
-
-/// The archives of the attempt that failed.
-#[derive(Clone, Debug)]
-pub struct Asked {
-    pub full: Taken,
-    pub incremental: Option<Taken>,
-}
-
-impl Asked {
-    /// The archive that failed: the incremental one if there is one.
-    pub fn newest(&self) -> &Taken {
+    /// The archive that is tried: the incremental one if there is one.
+    pub fn newest(&self) -> &ChosenArchive {
         self.incremental.as_ref().unwrap_or(&self.full)
     }
 
     fn names(&self) -> Vec<ArchiveName> {
-        [Some(&self.full), self.incremental.as_ref()].into_iter().flatten().map(|taken| taken.name.clone()).collect()
+        [Some(&self.full), self.incremental.as_ref()].into_iter().flatten().map(|one| one.name.clone()).collect()
     }
 }
 
-/// How an attempt failed.
+/// Why an archive is not used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Happened {
-    /// The archive is wrong, and an earlier run fetched a part of it.
+pub enum Reason {
+    /// It is wrong, and an earlier run fetched a part of it.
     KeptIsWrong,
     /// The source now has another archive under the same name.
     PublishedAgain,
-    /// The archive cannot be fetched, is wrong, has changed, or cannot be used on this node. Lists
-    /// the sources that sent wrong bytes. They and the first source are not used for it again.
+    /// It cannot be fetched, is wrong, has changed, or cannot be used on this node. Lists the sources
+    /// that sent wrong bytes. They and the first source are not used for it again.
     Unusable(Vec<String>),
     /// The restore found the state to be wrong. If there are two archives, either may be at fault.
     Refused,
-    /// Too few trusted servers confirm the archive.
+    /// Too few trusted servers confirm it.
     Unconfirmed,
-    /// No usable incremental archive is left for the copy of the full archive in use.
-    Vanished,
-    /// No other archive would help.
-    Final,
 }
 
-/// What to do next.
+/// What follows on a full archive that was read.
 #[derive(Clone, Debug)]
-pub enum Step {
-    /// The same archive from the same source.
-    Again,
-    /// The same archive from another source.
-    OtherSource,
-    /// Another archive or pair of archives.
-    NextArchive,
-    /// Another archive or pair, after a pair with a full archive of this node failed.
-    WithoutBase,
-    /// The full archive without an incremental one.
-    FullAlone,
-    /// Ask the sources again.
-    AskAgain,
-    /// End the run.
-    End(Error),
+pub enum On {
+    /// This incremental archive.
+    Take(ChosenArchive),
+    /// Nothing: the state is that of the full archive.
+    Alone,
+    /// Another full archive: it gives a better state.
+    Leave,
 }
 
 /// A state that is newer than the result of the run, but failed.
@@ -135,9 +99,15 @@ pub struct Left {
     pub node: Node,
     /// The newest state that was given up.
     pub given_up: Option<GivenUp>,
-    /// Number of steps that removed nothing or asked the sources again, by the server that had
-    /// failed. Counted for each, so that one server cannot use up what is meant for the others.
+    /// Number of times that the same was asked for again, by the server that had failed. Counted for
+    /// each, so that one server cannot use up what is meant for the others.
     pub again: BTreeMap<String, usize>,
+    /// True if the sources may have other archives by now.
+    pub is_outdated: bool,
+    /// The last failure.
+    pub last: Option<Error>,
+    /// What is to be said of it when another attempt begins.
+    pub untold: Option<String>,
 }
 
 impl Left {
@@ -147,10 +117,31 @@ impl Left {
     }
 
     /// The best candidate; a last resort only if there is no other.
-    pub fn best(&self) -> Option<Candidate> {
+    fn best(&self) -> Option<Candidate> {
         let mut candidates = self.candidates();
         let best = candidates.iter().position(|candidate| !self.is_last_resort(candidate)).unwrap_or(0);
         (best < candidates.len()).then(|| candidates.swap_remove(best))
+    }
+
+    /// The best candidate.
+    ///
+    /// # Errors
+    /// None is left, or only archives of this node.
+    pub fn require_best(&self) -> Result<Candidate, Error> {
+        match self.best() {
+            None => Err(self.node.nothing_left(&self.last_error())),
+            Some(best) if self.is_last_resort(&best) => {
+                let why = self.last_error();
+                Err(only_here(&best, &why.to_string(), why.kind()))
+            }
+            Some(best) => Ok(best),
+        }
+    }
+
+    /// The last failure.
+    pub fn last_error(&self) -> Error {
+        let none = || Error::new(ErrorKind::Network, "no source has a usable snapshot");
+        self.last.clone().unwrap_or_else(none)
     }
 
     /// True if a newer state of a source was given up, and all archives of the candidate are on
@@ -164,20 +155,21 @@ impl Left {
         self.given_up.as_ref().is_some_and(is_better) && candidate.offers().all(is_here)
     }
 
-    /// True if no better candidate is left than the full archive in use, alone or with an
-    /// incremental one. Compares slots too: the best candidate may be the same full archive from
-    /// another place, with a newer incremental archive that failed with the copy in use.
-    pub fn is_best_on(&self, full: &Taken) -> bool {
-        let slot = self.newest_on(full).map_or(full.name.slot, |newest| newest.name.slot);
-        self.best().is_some_and(|best| best.full.name == full.name && best.slot() <= slot)
-    }
-
-    /// True if `choice`, an incremental archive on the full one in use, should not be fetched,
-    /// because another candidate is now better. Always false without a failure, unless `choice` is
-    /// older than the planned incremental archive.
-    pub fn is_beaten(&self, choice: &ChosenArchive, planned: &Asked, has_failed: bool) -> bool {
-        let is_older = planned.incremental.as_ref().is_some_and(|planned| choice.name.slot < planned.name.slot);
-        (has_failed || is_older) && !self.is_best_on(&planned.full)
+    /// Decides what is used with a full archive that was read. `planned` is the slot of the
+    /// incremental archive with which it was chosen; `has_failed` tells whether one has failed since.
+    pub fn on(&self, full: &ChosenArchive, planned: Option<u64>, has_failed: bool) -> On {
+        let newest = self.newest_on(full);
+        let slot = newest.as_ref().map_or(full.name.slot, |newest| newest.name.slot);
+        // Compares slots too: the best candidate may be the same full archive from another place, with
+        // a newer incremental archive that failed with the copy in use.
+        let is_best =
+            |best: &Candidate| !self.is_last_resort(best) && best.full.name == full.name && best.slot() <= slot;
+        let must_win = has_failed || planned.is_some_and(|planned| slot < planned);
+        match newest {
+            _ if must_win && !self.best().as_ref().is_some_and(is_best) => On::Leave,
+            Some(newest) => On::Take(newest),
+            None => On::Alone,
+        }
     }
 
     /// True if an incremental archive on this full one is wanted.
@@ -186,14 +178,45 @@ impl Left {
         self.found.wants_incremental && self.node.only.is_none() && !is_enough
     }
 
-    /// Adds offers that are not known yet, and whose slot the cluster may have reached.
+    /// Adds offers that are not known yet, and whose slot the cluster may have reached. A source that
+    /// has failed often brings no new ones in.
     pub fn add(&mut self, offers: impl IntoIterator<Item = Offered>) {
-        for (offer, source, is_operator) in offers {
-            let is_known = |(known, ..): &Offered| known.name == offer.name && known.place == offer.place;
-            if self.found.is_possible(&offer) && !self.found.offers.iter().any(is_known) {
-                self.found.offers.push((offer, source, is_operator));
+        for offered in offers {
+            let is_known = is_among(&self.found.offers, &offered);
+            if !is_known && self.found.is_possible(&offered.0) && !self.is_worn_out(&offered) {
+                self.found.offers.push(offered);
             }
         }
+    }
+
+    /// Takes over what sources offer now, and the facts about this node. Keeps the failures.
+    pub fn renew(&mut self, found: Self) {
+        let known = std::mem::replace(&mut self.found, found.found).offers;
+        self.node = Node { bad: std::mem::take(&mut self.node.bad), ..found.node };
+        let offers = std::mem::take(&mut self.found.offers).into_iter();
+        let offers = offers.filter(|offered| is_among(&known, offered) || !self.is_worn_out(offered)).collect();
+        self.found.offers = offers;
+        let is_newer = |one: &GivenUp| self.given_up.as_ref().is_none_or(|known| known.slot < one.slot);
+        self.given_up = found.given_up.filter(is_newer).or(self.given_up.take());
+    }
+
+    /// True if a server has failed so often that it brings no new archives in. A cluster may name
+    /// other servers each time, so their failures count together.
+    fn is_worn_out(&self, (offer, _, is_operator): &Offered) -> bool {
+        let Some(server) = offer.remote().map(Remote::origin) else { return false };
+        let again = self.again.get(&server).copied().unwrap_or_default();
+        let of_all = self.node.bad.len().saturating_add(self.again_in_all());
+        self.node.faults_of(offer).saturating_add(again) >= AGAIN_MAX || (!is_operator && of_all >= AGAIN_IN_ALL_MAX)
+    }
+
+    /// True if another archive is less than half as long as this one, whose length, the source's
+    /// claim, is more than the disk has room for: then that one is tried.
+    pub fn is_overstated(&self, choice: &ChosenArchive) -> bool {
+        let length_bytes = choice.length_bytes.unwrap_or_default();
+        self.found.offers.iter().any(|(other, ..)| {
+            let is_like_it = other.is_full() || choice.name.base_slot.is_some();
+            is_like_it && other.length_bytes.is_some_and(|other| other < length_bytes / 2)
+        })
     }
 
     /// The archives of a candidate, each with all places that have it.
@@ -213,56 +236,47 @@ impl Left {
     }
 
     /// The newest incremental archive on the full one in use.
-    pub fn newest_on(&self, full: &Taken) -> Option<ChosenArchive> {
-        let newest = self.found.newest_on(&full.name, &full.place, &self.node, None)?;
+    pub fn newest_on(&self, full: &ChosenArchive) -> Option<ChosenArchive> {
+        let place = full.first_place();
+        let newest = self.found.newest_on(&full.name, &place, &self.node, None)?;
         let offers = self.found.offers.iter().map(|(offer, ..)| offer);
-        let allowed: Vec<_> = offers.filter(|offer| self.node.allows(offer, Some(&full.place))).collect();
+        let allowed: Vec<_> = offers.filter(|offer| self.node.allows(offer, Some(&place))).collect();
         Some(ChosenArchive::of(newest, &allowed))
     }
 
-    /// Records a failure, and decides what to do next.
-    pub fn after(&mut self, asked: &Asked, happened: &Happened, error: &Error) -> Step {
-        use Happened::{Final, KeptIsWrong, PublishedAgain, Refused, Vanished};
-        let of = asked.newest();
-        let may_be_again = self.again_at(of) < AGAIN_MAX && self.again.values().sum::<usize>() < AGAIN_IN_ALL_MAX;
-        match happened {
-            Final => return Step::End(error.clone()),
-            KeptIsWrong if may_be_again => return self.once_more(of, Step::Again),
+    /// Records why the newest archive of an attempt is not used.
+    pub fn record(&mut self, tried: &Attempt, reason: &Reason, error: &Error) {
+        let of = tried.newest();
+        let again = self.again.get(&of.counted_for()).copied().unwrap_or_default();
+        let may_be_again = again < AGAIN_MAX && self.again_in_all() < AGAIN_IN_ALL_MAX;
+        self.last = Some(error.clone());
+        match reason {
+            Reason::KeptIsWrong if may_be_again => return self.count(of),
             // The source no longer has what it offered. Another source may still have it; asking
             // again finds the new archive.
-            PublishedAgain if may_be_again => {
-                self.found.offers.retain(|(offer, ..)| offer.name != of.name || offer.shown() != of.place);
+            Reason::PublishedAgain if may_be_again => {
+                let place = of.first_place();
+                self.found.offers.retain(|(offer, ..)| offer.name != of.name || offer.shown() != place);
             }
-            // Keep the known incremental archives: they may be used with the same full archive from
-            // another place. At the limit of steps, remove all that are based on its slot.
-            Vanished if may_be_again => self.count(of),
-            Vanished => {
-                let is_on_it = |name: &ArchiveName| name.base_slot == Some(asked.full.name.slot);
-                self.found.offers.retain(|(offer, ..)| !is_on_it(&offer.name));
-            }
-            _ => self.mark_bad(asked, happened, error),
+            _ => self.mark_bad(tried, reason, error),
         }
-        self.give_up(asked, error);
+        self.give_up(tried, error);
         // A newer incremental archive may have replaced this one at the source.
-        if asked.incremental.is_some() && may_be_again && !matches!(happened, Refused | Vanished) {
-            return self.once_more(of, Step::AskAgain);
+        let is_replaced = tried.incremental.is_some() && *reason != Reason::Refused;
+        let may_return = || matches!(reason, Reason::PublishedAgain | Reason::Refused) && self.best().is_none();
+        if may_be_again && (is_replaced || may_return()) {
+            self.is_outdated = true;
+            self.count(of);
         }
-        let Some(best) = self.best() else {
-            return match may_be_again && matches!(happened, PublishedAgain | Refused) {
-                true => self.once_more(of, Step::AskAgain),
-                false => Step::End(self.node.nothing_left(error)),
-            };
-        };
-        if self.is_last_resort(&best) {
-            return Step::End(only_here(&best, &error.to_string(), error.kind()));
-        }
-        let is_still_on_offer = best.offers().any(|offer| offer.name == of.name);
-        match best.full.name == asked.full.name {
-            _ if is_still_on_offer && *happened != Vanished => Step::OtherSource,
-            true if best.incremental.is_none() && asked.incremental.is_some() => Step::FullAlone,
-            false if asked.full.servers.is_empty() => Step::WithoutBase,
-            _ => Step::NextArchive,
-        }
+    }
+
+    /// Records that no source has the incremental archive any more with which a full one was chosen.
+    pub fn record_lost(&mut self, planned: &Attempt) {
+        let what = format!("no source has an incremental archive on {} any more", planned.full.first_place());
+        let error = Error::new(ErrorKind::Network, what);
+        self.give_up(planned, &error);
+        self.count(planned.newest());
+        (self.untold, self.last) = (Some(error.to_string()), Some(error));
     }
 
     /// Removes archives that Agave does not read, since a restore refuses them. If they offered a newer
@@ -297,41 +311,33 @@ impl Left {
         }
     }
 
-    fn again_at(&self, of: &Taken) -> usize {
-        self.again.get(of.counted_for()).copied().unwrap_or_default()
+    fn again_in_all(&self) -> usize {
+        self.again.values().sum()
     }
 
-    fn count(&mut self, of: &Taken) {
-        let again = self.again.entry(of.counted_for().to_string()).or_default();
+    fn count(&mut self, of: &ChosenArchive) {
+        let again = self.again.entry(of.counted_for()).or_default();
         *again = again.saturating_add(1);
     }
 
-    fn once_more(&mut self, of: &Taken, step: Step) -> Step {
-        self.count(of);
-        step
-    }
-
     /// Records the archive as bad: only at its source, or wherever it is found.
-    fn mark_bad(&mut self, asked: &Asked, happened: &Happened, error: &Error) {
-        let Taken { name, place, is_in_place, root, .. } = asked.newest().clone();
-        let is_refused = *happened == Happened::Refused;
+    fn mark_bad(&mut self, tried: &Attempt, reason: &Reason, error: &Error) {
+        let of = tried.newest();
+        let is_refused = *reason == Reason::Refused;
+        // A full archive that is in the archives directory stays there, so the incremental archive
+        // cannot be tried with another copy of it: it is bad with any full archive.
+        let is_one_of_two = is_refused && tried.incremental.is_some() && !tried.full.is_in_place;
         let bad = Bad {
-            name,
-            place: Some(place).filter(|_| *happened != Happened::Unconfirmed),
-            is_in_place,
+            name: of.name.clone(),
+            place: (*reason != Reason::Unconfirmed).then(|| of.first_place()),
+            is_in_place: of.is_in_place,
             // If the content is wrong, the same bytes are wrong from any source. If a source does
             // not send the bytes, another one may.
-            root: root.filter(|_| is_refused),
-            // A full archive that is in the archives directory stays there, so the incremental
-            // archive cannot be tried with another copy of it: it is bad with any full archive.
-            with: asked
-                .incremental
-                .as_ref()
-                .filter(|_| is_refused && !asked.full.is_in_place)
-                .map(|_| asked.full.place.clone()),
+            root: of.root.filter(|_| is_refused),
+            with: is_one_of_two.then(|| tried.full.first_place()),
             why: one_line(&error.to_string()),
         };
-        if let Happened::Unusable(places) = happened {
+        if let Reason::Unusable(places) = reason {
             let others = places.iter().filter(|place| bad.place.as_ref() != Some(*place));
             self.node.bad.extend(others.map(|place| Bad { place: Some(place.clone()), ..bad.clone() }));
         }
@@ -339,13 +345,17 @@ impl Left {
     }
 
     /// Remembers the newest state that failed.
-    fn give_up(&mut self, asked: &Asked, error: &Error) {
-        let newest = asked.newest();
+    fn give_up(&mut self, tried: &Attempt, error: &Error) {
+        let newest = tried.newest();
         if self.given_up.as_ref().is_none_or(|known| known.slot < newest.name.slot) {
-            let (archives, slot, is_remote) = (asked.names(), newest.name.slot, !newest.servers.is_empty());
+            let (archives, slot, is_remote) = (tried.names(), newest.name.slot, !newest.is_local());
             self.given_up = Some(GivenUp { archives, slot, why: one_line(&error.to_string()), is_remote });
         }
     }
+}
+
+fn is_among(known: &[Offered], (offer, ..): &Offered) -> bool {
+    known.iter().any(|(known, ..)| known.name == offer.name && known.place == offer.place)
 }
 
 /// Error for a run in which no source gives a usable archive, and only the node's own archives are

@@ -1,5 +1,5 @@
 //! The loop of `fetch` and `bootstrap`: supplies a reader with the archives of the best candidate.
-//! After a failure, does what [`next`](super::next) decides, until the reader succeeds. The two
+//! After a failure, [`next`](super::next) ranks what is left, until the reader succeeds. The two
 //! commands differ in the reader.
 //!
 //! All effects go through a [`World`]: it asks servers and writes files, or is simulated by a test.
@@ -17,26 +17,23 @@ use slotpress_read::{Publishable, Source};
 
 use super::archives::FetchedArchive;
 use super::choose::ChosenArchive;
-use super::next::{Asked, GivenUp, Happened, KEPT_HINT, Left, Step, Taken};
-use super::supply::{ArchiveSupply, Stop};
+use super::next::{Attempt, GivenUp, KEPT_HINT, Left, Reason};
+use super::supply::ArchiveSupply;
 use crate::restore::{Supplied, Supply};
 
 /// Effects that the loop needs.
 pub trait World {
     fn progress(&self) -> &dyn Progress;
 
-    /// Returns where an archive would come from now.
-    fn taken(&self, choice: &ChosenArchive) -> Taken;
+    /// Puts a file of the archives directory in place of other places that have the archive.
+    fn placed(&self, choice: ChosenArchive) -> ChosenArchive;
 
     /// Asks the sources for all their archives, and looks for archives on this node.
     fn look(&mut self, left: &mut Left) -> Result<()>;
 
     /// Asks the sources again for incremental archives on the full one in use, until a source
-    /// offers one.
-    ///
-    /// # Errors
-    /// No source offers one, and a source that answered before does not answer now.
-    fn look_for_newest(&mut self, left: &mut Left, full: &Taken) -> Result<()>;
+    /// offers one. Warns if none does, and a source that answered before does not answer now.
+    fn look_for_newest(&mut self, left: &mut Left, full: &ChosenArchive) -> Result<()>;
 
     /// Asks the trusted servers to confirm an archive. Returns `None` if enough of them do,
     /// otherwise the error to report.
@@ -45,15 +42,9 @@ pub trait World {
     /// A trusted server contradicts the archive.
     fn confirm(&mut self, choice: &ChosenArchive) -> Result<Option<Error>>;
 
-    /// Starts a download in the background, unless the file exists. Updates `taken` if the archive
-    /// comes from another place than expected. Reports the download's progress if `is_shown`.
-    fn begin(
-        &mut self,
-        left: &Left,
-        choice: &ChosenArchive,
-        taken: &mut Taken,
-        is_shown: bool,
-    ) -> Result<ObtainedArchive, Box<Failed>>;
+    /// Starts a download in the background, unless the file exists. Reports the download's progress
+    /// if `is_shown`.
+    fn begin(&mut self, left: &Left, choice: &ChosenArchive, is_shown: bool) -> Result<ObtainedArchive, Box<Failed>>;
 
     /// Waits for the download. For `fetch`, gives the archive its name.
     fn finish(&mut self, obtained: &mut ObtainedArchive) -> Result<(), Box<Failed>>;
@@ -69,20 +60,21 @@ pub trait World {
 /// Failure of an archive.
 #[derive(Clone, Debug)]
 pub struct Failed {
-    pub happened: Happened,
+    /// `None` if no other archive would help.
+    pub reason: Option<Reason>,
     pub error: Error,
 }
 
 impl From<Error> for Box<Failed> {
     fn from(error: Error) -> Self {
-        Self::new(Failed { happened: Happened::Final, error })
+        Self::new(Failed { reason: None, error })
     }
 }
 
 /// An archive that is arriving, or exists.
 pub struct ObtainedArchive {
     pub archive: FetchedArchive,
-    pub taken: Taken,
+    pub choice: ChosenArchive,
     /// Download of the archive; `None` if the file existed.
     pub download: Option<Arc<Download>>,
     /// True if an earlier run left bytes of the archive.
@@ -105,10 +97,10 @@ pub fn facts_of(path: &Path) -> FileFacts {
 
 impl ObtainedArchive {
     /// Describes an archive that exists as a file.
-    pub fn of_file(archive: FetchedArchive, path: PathBuf, taken: &Taken) -> Self {
-        let (taken, file) = (taken.clone(), Some(facts_of(&path)));
+    pub fn of_file(archive: FetchedArchive, path: PathBuf, choice: &ChosenArchive) -> Self {
+        let (choice, file) = (choice.clone(), Some(facts_of(&path)));
         let archive = FetchedArchive { path: Some(path), ..archive };
-        Self { archive, taken, download: None, had_bytes: false, file }
+        Self { archive, choice, download: None, had_bytes: false, file }
     }
 
     /// True if a local file was replaced or changed since it was chosen.
@@ -145,63 +137,57 @@ pub struct Done<R> {
 /// # Errors
 /// No candidate is left, or a failure ends the run.
 pub fn run<R>(world: &mut dyn World, left: &mut Left, read: &dyn Fn(&mut dyn Supply) -> Result<R>) -> Result<Done<R>> {
-    let mut last = Error::new(ErrorKind::Network, "no source has a usable snapshot");
     loop {
-        let Some(best) = left.best() else { return Err(left.node.nothing_left(&last)) };
+        if std::mem::take(&mut left.is_outdated) {
+            world.look(left)?;
+        }
+        let best = left.require_best()?;
+        tell(world, left, "");
         let mut supply = ArchiveSupply::new(world, left, &best);
         let result = guarded(|| read(&mut supply));
-        match supply.end(result) {
-            Ok(done) => return Ok(done),
-            // The supply has recorded this failure already.
-            Err(Stop::Decided(_)) => {}
-            Err(Stop::Failed(asked, failed)) => {
-                last = failed.error.clone();
-                if let Step::AskAgain = follow(world, left, &asked, &failed)? {
-                    world.look(left)?;
-                }
-            }
+        if let Some(done) = supply.end(result)? {
+            return Ok(done);
         }
     }
 }
 
-/// Decides what to do after a failure, and tells the operator.
+/// Tells the last failure, when it is known how the run goes on.
+pub fn tell(world: &dyn World, left: &mut Left, then: &str) {
+    if let Some(failure) = left.untold.take() {
+        world.progress().warn(&format!("{failure}{then}"));
+    }
+}
+
+/// Records a failure, and removes a partial file that no later run could use.
 ///
 /// # Errors
 /// The failure ends the run.
-pub fn follow(world: &mut dyn World, left: &mut Left, asked: &Asked, failed: &Failed) -> Result<Step> {
-    let Failed { happened, error } = failed;
+pub fn record(world: &mut dyn World, left: &mut Left, tried: &Attempt, failed: &Failed) -> Result<()> {
+    let Failed { reason, error } = failed;
     if error.kind() == ErrorKind::Interrupted || world.progress().is_interrupted() {
         return Err(Error::interrupted().with_hint(KEPT_HINT));
     }
-    let newest = asked.newest();
+    let newest = tried.newest();
     let fetched_bytes = left.node.kept_bytes(&newest.name);
     world.kept().iter().for_each(|(name, bytes)| left.node.keeps(name, *bytes));
     let kept_bytes = left.node.kept_bytes(&newest.name);
     // What failed a check is not kept, and was fetched all the same.
     let fetched_bytes = fetched_bytes.max(kept_bytes);
-    // Removes a partial file that no later run could use.
-    if *happened == Happened::Refused || error.kind() == ErrorKind::Unsupported || kept_bytes == 0 {
+    if *reason == Some(Reason::Refused) || error.kind() == ErrorKind::Unsupported || kept_bytes == 0 {
         remove(world, left, |name| *name == newest.name);
     }
-    let step = left.after(asked, happened, error);
-    let (place, full) = (&newest.place, &asked.full);
-    let in_vain = match &asked.incremental {
+    let Some(reason) = reason else { return Err(error.clone()) };
+    left.record(tried, reason, error);
+    let in_vain = match &tried.incremental {
         _ if fetched_bytes == 0 => String::new(),
         Some(_) => format!("; {} of {} were fetched for nothing", bytes(fetched_bytes), newest.name),
         None => format!("; {} of {} may be fetched again", bytes(fetched_bytes), newest.name),
     };
-    let what = match &step {
-        Step::End(error) => return Err(error.clone()),
-        Step::Again => "an earlier run may have fetched the wrong bytes".to_string(),
-        Step::OtherSource => format!("{place} is not used any more{in_vain}; another source is asked"),
-        Step::AskAgain if asked.incremental.is_some() => "looking for the newest incremental archive again".to_string(),
-        Step::AskAgain => format!("{place} is not used any more; the sources are asked again"),
-        Step::FullAlone => format!("no incremental archive could be fetched; this is the state of {}", full.name),
-        Step::WithoutBase => format!("{} is not used any more{in_vain}; a full archive is fetched", full.place),
-        Step::NextArchive => format!("{place} is not used any more{in_vain}; the next best is fetched"),
-    };
-    world.progress().warn(&format!("{error}: {what}"));
-    Ok(step)
+    left.untold = Some(match reason {
+        Reason::KeptIsWrong => format!("{error}: an earlier run may have fetched the wrong bytes"),
+        _ => format!("{error}: {} is not used any more{in_vain}", newest.first_place()),
+    });
+    Ok(())
 }
 
 /// Removes partial files that this run does not need any more.

@@ -9,31 +9,13 @@ use slotpress_net::Candidate;
 use slotpress_read::Source;
 
 use super::choose::ChosenArchive;
-use super::next::{Asked, Happened, Left, Step, Taken};
-use super::run::{Done, Failed, ObtainedArchive, World, follow, remove};
+use super::next::{Attempt, Left, On, Reason};
+use super::run::{Done, Failed, ObtainedArchive, World, record, remove, tell};
 use crate::restore::{Supplied, Supply};
 
-/// Why a supply stopped.
-#[derive(Clone, Debug)]
-pub enum Stop {
-    /// An archive failed.
-    Failed(Box<Asked>, Box<Failed>),
-    /// The failure has been recorded already, and the next step has been decided.
-    Decided(Error),
-}
-
-impl Stop {
-    fn of(asked: Asked, failed: Box<Failed>) -> Self {
-        Self::Failed(Box::new(asked), failed)
-    }
-
-    fn error(&self) -> &Error {
-        match self {
-            Self::Failed(_, failed) => &failed.error,
-            Self::Decided(error) => error,
-        }
-    }
-}
+/// Why a supply stops: an error that ends the run; `None` if a failure was recorded, and another
+/// candidate is next.
+type Stop = Option<Error>;
 
 /// Supply of the archives of one candidate.
 pub struct ArchiveSupply<'r> {
@@ -53,51 +35,52 @@ impl<'r> ArchiveSupply<'r> {
     pub fn new(world: &'r mut dyn World, left: &'r mut Left, candidate: &Candidate) -> Self {
         remove(world, left, |name| !candidate.offers().any(|offer| offer.name == *name));
         let (full, planned) = left.choices(candidate);
+        let (full, planned) = (world.placed(full), planned.map(|planned| world.placed(planned)));
         Self { world, left, full, planned, obtained: Vec::new(), stopped: None }
     }
 
     /// Ends the supply with the reader's result. Stops a running download, and keeps its bytes.
+    /// Returns `None` if another candidate is next.
     ///
     /// # Errors
-    /// The reader or a download failed.
-    pub fn end<R>(mut self, result: Result<R>) -> Result<Done<R>, Stop> {
+    /// A failure ends the run.
+    pub fn end<R>(mut self, result: Result<R>) -> Result<Option<Done<R>>> {
         if let Some(download) = self.obtained.last().and_then(|last| last.download.as_ref()) {
             download.file().stop();
         }
-        if let Err(stop) = self.finish_last() {
-            self.stopped = Some(stop);
-        }
+        let finished = self.finish_last();
         let error = match result {
             Ok(result) => {
-                let slot = self.obtained.last().map(|newest| newest.taken.name.slot);
+                let slot = self.obtained.last().map(|newest| newest.choice.name.slot);
                 let given_up = self.left.given_up.take().filter(|better| Some(better.slot) > slot);
                 let archives = self.obtained.into_iter().map(|obtained| obtained.archive).collect();
-                return Ok(Done { result, archives, given_up });
+                return Ok(Some(Done { result, archives, given_up }));
             }
             Err(error) => error,
         };
         if error.kind() == ErrorKind::Damaged {
             self.mark_failed();
         }
-        // The download's failure says more than the reader's, unless the reader stopped the
-        // download.
-        match self.stopped.take() {
-            Some(Stop::Failed(_, failed)) if failed.error.kind() == ErrorKind::Interrupted => {}
-            Some(stop) => return Err(stop),
-            None => {}
+        if let Some(stopped) = self.stopped {
+            return stopped.map_or(Ok(None), Err);
         }
-        let swapped = self.obtained.iter().find(|obtained| obtained.is_swapped()).map(|swapped| swapped.taken.clone());
-        let mut taken = self.obtained.into_iter().map(|obtained| obtained.taken);
-        let (full, incremental) = (taken.next(), taken.next());
-        let asked = Asked { full: full.unwrap_or_else(|| self.world.taken(&self.full)), incremental };
-        let (asked, happened) = match (swapped, error.kind()) {
-            (Some(full), _) => (Asked { full, incremental: None }, Happened::Unusable(Vec::new())),
-            (None, ErrorKind::Damaged) => (asked, Happened::Refused),
+        let swapped = self.obtained.iter().find(|obtained| obtained.is_swapped());
+        let reason = match error.kind() {
             // For example, the state is one that only Firedancer loads.
-            (None, ErrorKind::Unsupported) => (asked, Happened::Unusable(Vec::new())),
-            (None, _) => (asked, Happened::Final),
+            _ if swapped.is_some() => Some(Reason::Unusable(Vec::new())),
+            ErrorKind::Unsupported => Some(Reason::Unusable(Vec::new())),
+            ErrorKind::Damaged => Some(Reason::Refused),
+            _ => None,
         };
-        Err(Stop::of(asked, Box::new(Failed { happened, error })))
+        let full = swapped.map_or(&self.full, |swapped| &swapped.choice).clone();
+        let incremental = self.obtained.get(1).filter(|_| swapped.is_none()).map(|newest| newest.choice.clone());
+        let (tried, failed) = match finished {
+            // The download's failure says more than the reader's, unless the reader stopped the
+            // download.
+            Err(failed) if failed.error.kind() != ErrorKind::Interrupted => (Attempt::of_full(self.full), failed),
+            _ => (Attempt { full, incremental }, Box::new(Failed { reason, error })),
+        };
+        record(self.world, self.left, &tried, &failed).map(|()| None)
     }
 
     /// Records in partial files that their content failed a check, so that the next run checks the
@@ -109,11 +92,16 @@ impl<'r> ArchiveSupply<'r> {
         files.filter(|file| Source::path(&***file).exists()).for_each(|file| drop(file.distrust()));
     }
 
+    /// Records a failure. Another candidate is next, unless it ends the run.
+    fn give_up<T>(&mut self, tried: &Attempt, failed: &Failed) -> Result<T, Stop> {
+        record(self.world, self.left, tried, failed)?;
+        Err(None)
+    }
+
     /// Waits for the download of the last archive.
-    fn finish_last(&mut self) -> Result<(), Stop> {
+    fn finish_last(&mut self) -> Result<(), Box<Failed>> {
         let Some(last) = self.obtained.last_mut() else { return Ok(()) };
-        let asked = Asked { full: last.taken.clone(), incremental: None };
-        self.world.finish(last).map_err(|failed| Stop::of(asked, failed))?;
+        self.world.finish(last)?;
         if let Some(fetched) = &last.archive.fetched {
             self.left.node.keeps(&last.archive.name, fetched.length_bytes);
         }
@@ -121,107 +109,87 @@ impl<'r> ArchiveSupply<'r> {
     }
 
     fn begin_full(&mut self) -> Result<ObtainedArchive, Stop> {
-        let mut taken = self.world.taken(&self.full);
-        let planned = self.planned.as_ref().map(|choice| self.world.taken(choice));
+        let planned = Attempt { full: self.full.clone(), incremental: self.planned.clone() };
         // Asks trusted servers before anything is downloaded.
-        self.require_confirmed(Asked { full: taken.clone(), incremental: planned })?;
-        let begun = self.world.begin(self.left, &self.full, &mut taken, false);
-        begun.map_err(|failed| Stop::of(Asked { full: taken, incremental: None }, failed))
+        self.require_confirmed(&planned)?;
+        match self.world.begin(self.left, &self.full, false) {
+            Ok(obtained) => Ok(obtained),
+            Err(failed) => self.give_up(&Attempt::of_full(planned.full), &failed),
+        }
     }
 
-    fn require_confirmed(&mut self, asked: Asked) -> Result<(), Stop> {
-        let choice = self.planned.as_ref().filter(|_| asked.incremental.is_some()).unwrap_or(&self.full);
-        let failed = match self.world.confirm(choice) {
-            Ok(None) => return Ok(()),
-            Ok(Some(error)) => Box::new(Failed { happened: Happened::Unconfirmed, error }),
-            Err(error) => error.into(),
-        };
-        Err(Stop::of(asked, failed))
-    }
-
-    /// Wraps an error that ends the run, since it is not an archive's fault.
-    fn ended(&self, error: Error) -> Stop {
-        Stop::of(Asked { full: self.world.taken(&self.full), incremental: None }, error.into())
+    fn require_confirmed(&mut self, tried: &Attempt) -> Result<(), Stop> {
+        match self.world.confirm(tried.newest())? {
+            None => Ok(()),
+            Some(error) => self.give_up(tried, &Failed { reason: Some(Reason::Unconfirmed), error }),
+        }
     }
 
     /// Fetches the newest incremental archive on the full one. Returns `None` if the full one is
     /// used alone.
-    fn next_incremental(&mut self, full: &Taken) -> Result<Option<ObtainedArchive>, Stop> {
-        let planned = self.planned.as_ref().map(|choice| self.world.taken(choice));
-        let is_planned = planned.is_some();
-        let mut asked = Asked { full: full.clone(), incremental: planned };
-        let (mut asks_again, mut has_failed) = (true, false);
+    fn next_incremental(&mut self) -> Result<Option<ObtainedArchive>, Stop> {
+        let full = self.full.clone();
+        let (planned_slot, mut has_failed) = (self.planned.as_ref().map(|planned| planned.name.slot), false);
         while self.left.wants_incremental(&full.name) {
-            let answer = if asks_again { self.world.look_for_newest(self.left, full) } else { Ok(()) };
-            let silent = match answer {
-                Err(error) if error.kind() != ErrorKind::Network => return Err(self.ended(error)),
-                answer => answer.err(),
+            if std::mem::take(&mut self.left.is_outdated) || !has_failed {
+                self.world.look_for_newest(self.left, &full)?;
+            }
+            let on = self.left.on(&full, planned_slot, has_failed);
+            if !has_failed
+                && !matches!(on, On::Take(_))
+                && let Some(planned) = &self.planned
+            {
+                self.left.record_lost(&Attempt { full: full.clone(), incremental: Some(planned.clone()) });
+            }
+            let choice = match on {
+                On::Take(choice) => self.world.placed(choice),
+                On::Alone => break,
+                On::Leave => return Err(None),
             };
-            let failed = match (self.left.newest_on(full), silent) {
-                (Some(choice), _) if self.left.is_beaten(&choice, &asked, has_failed) => {
-                    let what = format!("{} is not used any more; the next best is fetched", full.place);
-                    self.world.progress().warn(&what);
-                    return Err(Stop::Decided(Error::new(ErrorKind::Network, what)));
+            tell(self.world, self.left, "");
+            match self.try_incremental(&choice) {
+                Ok(obtained) => return Ok(Some(obtained)),
+                Err(failed) => {
+                    let tried = Attempt { full: full.clone(), incremental: Some(choice) };
+                    record(self.world, self.left, &tried, &failed)?;
+                    has_failed = true;
                 }
-                (Some(choice), _) => match self.try_incremental(&choice, &mut asked) {
-                    Ok(obtained) => return Ok(Some(obtained)),
-                    Err(failed) => failed,
-                },
-                (None, silent) if asked.incremental.is_none() => {
-                    if let Some(error) = silent {
-                        let slot = full.name.slot;
-                        let what = format!("{error}: no incremental archive on slot {slot} is known");
-                        self.world.progress().warn(&what);
-                    }
-                    break;
-                }
-                (None, silent) => {
-                    let vanished = format!("no source has an incremental archive on {} any more", full.place);
-                    let error = silent.unwrap_or_else(|| Error::new(ErrorKind::Network, vanished));
-                    Box::new(Failed { happened: Happened::Vanished, error })
-                }
-            };
-            let step = follow(self.world, self.left, &asked, &failed).map_err(|error| self.ended(error))?;
-            (asks_again, has_failed) = (matches!(step, Step::AskAgain), true);
-            let is_over = failed.happened == Happened::Vanished || !self.left.is_best_on(full);
-            match step {
-                Step::FullAlone => break,
-                Step::WithoutBase | Step::NextArchive if is_over => return Err(Stop::Decided(failed.error)),
-                _ => {}
             }
         }
+        let alone = format!(": no incremental archive could be fetched; this is the state of {}", full.name);
+        tell(self.world, self.left, &alone);
         // The trusted servers were asked for the planned incremental archive, not for the full one.
-        if is_planned {
-            self.require_confirmed(Asked { full: full.clone(), incremental: None })?;
+        if self.planned.is_some() {
+            self.require_confirmed(&Attempt::of_full(full))?;
         }
         Ok(None)
     }
 
-    fn try_incremental(&mut self, choice: &ChosenArchive, asked: &mut Asked) -> Result<ObtainedArchive, Box<Failed>> {
-        let taken = asked.incremental.insert(self.world.taken(choice));
+    fn try_incremental(&mut self, choice: &ChosenArchive) -> Result<ObtainedArchive, Box<Failed>> {
         let is_confirmed = self.planned.as_ref().is_some_and(|planned| planned.name == choice.name);
         if !is_confirmed && let Some(too_few) = self.world.confirm(choice)? {
             let message = format!("{} has appeared meanwhile, and is left out: {too_few}", choice.name);
             let error = Error::new(ErrorKind::Network, message);
-            return Err(Box::new(Failed { happened: Happened::Unconfirmed, error }));
+            return Err(Box::new(Failed { reason: Some(Reason::Unconfirmed), error }));
         }
-        let full = &asked.full.name;
+        let full = &self.full.name;
         remove(self.world, self.left, |name| name != full && *name != choice.name);
-        let mut obtained = self.world.begin(self.left, choice, taken, true)?;
+        let mut obtained = self.world.begin(self.left, choice, true)?;
         self.world.finish(&mut obtained)?;
         Ok(obtained)
     }
 
     fn supply_next(&mut self) -> Result<Option<Supplied>, Stop> {
-        self.finish_last()?;
-        let full = self.obtained.first().map(|full| full.taken.clone());
-        let obtained = match full {
-            None => Some(self.begin_full()?),
-            Some(full) if self.obtained.len() == 1 => self.next_incremental(&full)?,
-            Some(_) => None,
+        if let Err(failed) = self.finish_last() {
+            return self.give_up(&Attempt::of_full(self.full.clone()), &failed);
+        }
+        let obtained = match self.obtained.len() {
+            0 => Some(self.begin_full()?),
+            1 => self.next_incremental()?,
+            _ => None,
         };
         let Some(obtained) = obtained else { return Ok(None) };
-        let supplied = obtained.supplied().map_err(|error| self.ended(error))?;
+        let supplied = obtained.supplied()?;
         self.obtained.push(obtained);
         Ok(Some(supplied))
     }
@@ -230,7 +198,7 @@ impl<'r> ArchiveSupply<'r> {
 impl Supply for ArchiveSupply<'_> {
     fn next(&mut self) -> Result<Option<Supplied>> {
         self.supply_next().map_err(|stop| {
-            let error = stop.error().clone();
+            let error = stop.clone().unwrap_or_else(|| self.left.last_error());
             self.stopped = Some(stop);
             error
         })

@@ -26,6 +26,12 @@ pub enum Fate {
     Unconfirmed,
     /// It is gone when the sources are asked again.
     Vanishes,
+    /// It has a later slot each time the sources are asked again, and its content is wrong.
+    Renames,
+    /// The same, with a slot that no chain has reached.
+    Invents,
+    /// Its source states a length for which no disk has room.
+    Overstates,
 }
 
 /// An archive at a place.
@@ -73,7 +79,7 @@ impl Drawn {
         if self.held.iter().any(is_same) {
             return;
         }
-        let fate = match draws.below(11) {
+        let fate = match draws.below(14) {
             _ if server.is_some() && server == self.honest => Fate::Comes,
             0 | 1 => Fate::Lies,
             2 | 3 => Fate::Fails,
@@ -83,6 +89,9 @@ impl Drawn {
             7 => Fate::Vanishes,
             8 => Fate::Slow,
             9 => Fate::Breaks,
+            10 => Fate::Renames,
+            11 => Fate::Invents,
+            12 => Fate::Overstates,
             _ => Fate::Comes,
         };
         self.held.push(Held { server, base_day, day, fate });

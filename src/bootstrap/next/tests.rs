@@ -40,21 +40,30 @@ pub fn left(offers: Vec<Offered>) -> Left {
 }
 
 /// The archives of the best candidate, with or without the incremental one.
-fn asked(left: &Left, has_incremental: bool) -> Asked {
+fn tried(left: &Left, has_incremental: bool) -> Attempt {
     let (full, incremental) = left.choices(&left.best().expect("a candidate"));
-    Asked { full: Taken::of(&full), incremental: incremental.filter(|_| has_incremental).as_ref().map(Taken::of) }
+    Attempt { full, incremental: incremental.filter(|_| has_incremental) }
 }
 
-fn told(step: &Step) -> &'static str {
-    match step {
-        Step::Again => "it is fetched again",
-        Step::OtherSource => "the next source of the same archive",
-        Step::NextArchive => "the next best archive",
-        Step::WithoutBase => "the best of the others",
-        Step::FullAlone => "the state of the full archive alone",
-        Step::AskAgain => "slotpress asks the sources again",
-        Step::End(error) if error.hint() == Some(hint::USE_RESTORE) => "the run ends, and names local archives",
-        Step::End(_) => "the run ends with all reasons",
+/// Says what the run does next.
+fn follows(left: &Left, tried: &Attempt, reason: Option<&Reason>) -> &'static str {
+    let failed = tried.newest();
+    if left.is_outdated {
+        return "slotpress asks the sources again";
+    }
+    // The state of two archives is checked at the end, when neither can be replaced.
+    let planned = tried.incremental.as_ref().filter(|_| reason != Some(&Reason::Refused));
+    let on = planned.map(|planned| left.on(&tried.full, Some(planned.name.slot), reason.is_some()));
+    match (on, left.require_best()) {
+        (Some(On::Alone), _) => "the state of the full archive alone",
+        (_, Err(error)) if error.hint() == Some(hint::USE_RESTORE) => "the run ends, and names local archives",
+        (_, Err(_)) => "the run ends with all reasons",
+        (_, Ok(best)) => match best.offers().find(|offer| offer.name == failed.name) {
+            Some(offer) if offer.shown() == failed.first_place() && reason.is_some() => "it is fetched again",
+            Some(_) if reason.is_some() => "the next source of the same archive",
+            _ if tried.full.is_local() => "the best of the others",
+            _ => "the next best archive",
+        },
     }
 }
 
@@ -89,104 +98,78 @@ impl Offers {
     }
 }
 
-/// A failure: what is on offer, whether the incremental archive failed, how, the number of earlier
-/// steps that removed nothing, its description, and the expected step.
-type Row = (Offers, bool, fn(&Asked) -> Happened, usize, &'static str, &'static str);
+/// A failure: what is on offer, whether the incremental archive failed, why (`None`: it is not on
+/// offer any more), how often something was asked for again, its description, and what follows.
+type Row = (Offers, bool, Option<Reason>, usize, &'static str, &'static str);
 
+const UNUSABLE: Reason = Reason::Unusable(Vec::new());
+
+#[rustfmt::skip]
 const ROWS: &[Row] = &[
-    (
-        Offers::One,
-        false,
-        |_| Happened::KeptIsWrong,
-        0,
-        "a frame is wrong, and an earlier run fetched a part of it",
-        "Again",
-    ),
-    (
-        Offers::Two,
-        false,
-        |_| Happened::PublishedAgain,
-        0,
-        "the source has another archive under the name",
-        "OtherSource",
-    ),
-    (Offers::One, false, |_| Happened::PublishedAgain, 0, "the source has another archive under the name", "AskAgain"),
-    (Offers::One, false, |_| Happened::PublishedAgain, AGAIN_MAX, "the same, for the ninth time", "End"),
-    (Offers::Two, false, |_| Happened::Unusable(Vec::new()), 0, "gone, given up, or wrong", "OtherSource"),
-    (Offers::One, false, |_| Happened::Unusable(Vec::new()), 0, "gone, given up, or wrong", "End"),
-    (Offers::Two, false, |_| Happened::Refused, 0, "the full archive turns out wrong while it is read", "OtherSource"),
-    (Offers::One, false, |_| Happened::Refused, 0, "the full archive turns out wrong while it is read", "AskAgain"),
-    (
-        Offers::Base,
-        false,
-        |_| Happened::Unusable(Vec::new()),
-        0,
-        "the node's archive is a pipe, directory or link, or too short",
-        "WithoutBase",
-    ),
-    (
-        Offers::Base,
-        true,
-        |_| Happened::Refused,
-        0,
-        "the full and the incremental archive do not give the state",
-        "WithoutBase",
-    ),
-    (
-        Offers::Two,
-        true,
-        |_| Happened::Refused,
-        0,
-        "the full and the incremental archive do not give the state",
-        "OtherSource",
-    ),
-    (
-        Offers::Two,
-        true,
-        |_| Happened::Unusable(Vec::new()),
-        0,
-        "the incremental archive is gone, given up or wrong",
-        "AskAgain",
-    ),
-    (Offers::Two, true, |_| Happened::Unusable(Vec::new()), AGAIN_MAX, "the same, for the ninth time", "OtherSource"),
-    (
-        Offers::One,
-        true,
-        |_| Happened::Unconfirmed,
-        0,
-        "too few trusted servers confirm the incremental archive",
-        "AskAgain",
-    ),
-    (
-        Offers::Base,
-        false,
-        |_| Happened::Unconfirmed,
-        0,
-        "too few trusted servers confirm the full archive alone",
-        "WithoutBase",
-    ),
-    (Offers::One, true, |_| Happened::Vanished, 0, "no source has an incremental archive any more", "FullAlone"),
-    (Offers::Base, true, |_| Happened::Vanished, 0, "no source has an incremental archive any more", "WithoutBase"),
-    (Offers::BaseOnly, true, |_| Happened::Vanished, 0, "no source has an incremental archive any more", "End"),
-    (Offers::Two, false, |_| Happened::Final, 0, "the disk is full; Ctrl-C; a trusted server has another hash", "End"),
+    (Offers::One, false, Some(Reason::KeptIsWrong), 0, "a frame is wrong, and an earlier run fetched a part of it", "it is fetched"),
+    (Offers::Two, false, Some(Reason::PublishedAgain), 0, "the source has another archive under the name", "the next source"),
+    (Offers::One, false, Some(Reason::PublishedAgain), 0, "the source has another archive under the name", "slotpress asks"),
+    (Offers::One, false, Some(Reason::PublishedAgain), AGAIN_MAX, "the same, for the ninth time", "the run ends with"),
+    (Offers::Two, false, Some(UNUSABLE), 0, "gone, given up, or wrong", "the next source"),
+    (Offers::One, false, Some(UNUSABLE), 0, "gone, given up, or wrong", "the run ends with"),
+    (Offers::One, false, Some(Reason::Refused), 0, "the full archive turns out wrong while it is read", "slotpress asks"),
+    (Offers::Base, false, Some(UNUSABLE), 0, "the node's archive is a pipe, directory or link, or too short", "the best of"),
+    (Offers::Base, true, Some(Reason::Refused), 0, "the full and the incremental archive do not give the state", "the best of"),
+    (Offers::Two, true, Some(Reason::Refused), 0, "the full and the incremental archive do not give the state", "the next source"),
+    (Offers::Two, true, Some(UNUSABLE), 0, "the incremental archive is gone, given up or wrong", "slotpress asks"),
+    (Offers::Two, true, Some(UNUSABLE), AGAIN_MAX, "the same, for the ninth time", "the next source"),
+    (Offers::One, true, Some(Reason::Unconfirmed), 0, "too few trusted servers confirm the incremental archive", "slotpress asks"),
+    (Offers::One, true, None, 0, "no source has an incremental archive any more", "the state of the full archive alone"),
+    (Offers::Base, true, None, 0, "no source has an incremental archive any more", "the best of"),
+    (Offers::BaseOnly, true, None, 0, "no source has an incremental archive any more", "the run ends, and names local archives"),
 ];
 
-/// Prints what follows on each failure (`--nocapture`).
+/// The table in docs/bootstrap.md must agree with [`Left::record`] and [`Left::on`].
 #[test]
 fn what_follows_on_each_failure() {
     let mut table = String::from("| failure | archives of | what follows |\n|---|---|---|\n");
-    for (offers, has_incremental, happened, again, what, expected) in ROWS {
+    for (offers, has_incremental, reason, again, what, expected) in ROWS {
         let mut left = offers.left();
-        let asked = asked(&left, *has_incremental);
-        left.again.insert(asked.newest().counted_for().to_string(), *again);
-        if happened(&asked) == Happened::Vanished {
-            left.found.offers.retain(|(offer, ..)| offer.is_full());
+        let tried = tried(&left, *has_incremental);
+        left.again.insert(tried.newest().counted_for(), *again);
+        match reason {
+            Some(reason) => left.record(&tried, reason, &Error::new(ErrorKind::Network, "why")),
+            None => {
+                left.found.offers.retain(|(offer, ..)| offer.is_full());
+                left.record_lost(&tried);
+            }
         }
-        let step = left.after(&asked, &happened(&asked), &Error::new(ErrorKind::Network, "why"));
-        assert!(format!("{step:?}").starts_with(expected), "{what}, {}: {step:?}", offers.told());
-        let _ = writeln!(table, "| {what} | {} | {} |", offers.told(), told(&step));
+        let follows = follows(&left, &tried, reason.as_ref());
+        assert!(follows.starts_with(expected), "{what}, {}: {follows}", offers.told());
+        let _ = writeln!(table, "| {what} | {} | {follows} |", offers.told());
     }
     println!("{table}");
+}
+
+/// What is used with a full archive that was read, by what has failed, what was planned, and whether
+/// another candidate is better.
+#[test]
+fn what_is_used_with_a_full_archive() {
+    let with = |offers: &[Offered]| left([&[offer(Some(1), None, 20)], offers].concat());
+    let incremental = |slot| offer(Some(1), Some(20), slot);
+    let better = offer(Some(2), None, 50);
+    for (offers, planned, has_failed, expected) in [
+        (vec![incremental(40)], None, false, "Take"),
+        (vec![incremental(40), better.clone()], Some(40), false, "Take"),
+        (vec![incremental(30)], Some(40), false, "Take"),
+        (vec![incremental(30), better.clone()], Some(40), false, "Leave"),
+        (vec![incremental(40)], Some(40), true, "Take"),
+        (vec![incremental(40), better.clone()], Some(40), true, "Leave"),
+        (vec![], None, false, "Alone"),
+        (vec![better.clone()], None, false, "Alone"),
+        (vec![], Some(40), false, "Alone"),
+        (vec![better], Some(40), true, "Leave"),
+    ] {
+        let left = with(&offers);
+        let full = ChosenArchive::of(&left.found.offers[0].0, &[]);
+        let on = format!("{:?}", left.on(&full, planned, has_failed));
+        assert!(on.starts_with(expected), "{} offers, {planned:?}, {has_failed}: {on}", offers.len());
+    }
 }
 
 /// A server that has another file at each request uses up its own repetitions only.
@@ -194,13 +177,21 @@ fn what_follows_on_each_failure() {
 fn one_liar_does_not_use_up_what_others_have() {
     let mut left = Offers::Two.left();
     let error = Error::new(ErrorKind::Network, "why");
-    let mut liar = asked(&left, false);
+    let liar = tried(&left, false);
     for _ in 0..2 * AGAIN_MAX {
-        left.after(&liar, &Happened::KeptIsWrong, &error);
+        left.record(&liar, &Reason::KeptIsWrong, &error);
     }
-    liar.full.place = "http://s2.example/another".to_string();
-    liar.full.servers = vec!["http://s2.example".to_string()];
-    assert!(matches!(left.after(&liar, &Happened::KeptIsWrong, &error), Step::Again));
+    let other = tried(&left, false);
+    assert_ne!(other.full.counted_for(), liar.full.counted_for(), "the liar is out");
+    let bad = left.node.bad.len();
+    left.record(&other, &Reason::KeptIsWrong, &error);
+    assert_eq!(left.node.bad.len(), bad, "the other is asked again");
+    let is_added = |left: &mut Left, server| {
+        let before = left.found.offers.len();
+        left.add([offer(Some(server), Some(20), 60)]);
+        left.found.offers.len() > before
+    };
+    assert!(!is_added(&mut left, 1) && is_added(&mut left, 2), "the liar brings nothing new in");
 }
 
 /// A source that names a slot which the cluster has not reached is not asked for its archive.
@@ -210,5 +201,5 @@ fn slots_that_are_not_reached() {
     left.found.slot = Some(100);
     left.add([offer(Some(1), Some(20), 60), offer(Some(1), Some(20), 1_000_000_000_000_000)]);
     let (full, _) = left.choices(&left.best().expect("a candidate"));
-    assert_eq!(left.newest_on(&Taken::of(&full)).map(|newest| newest.name.slot), Some(60));
+    assert_eq!(left.newest_on(&full).map(|newest| newest.name.slot), Some(60));
 }

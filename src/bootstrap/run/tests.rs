@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use slotpress_base::NoProgress;
-use slotpress_net::find::rank::Offered;
+use slotpress_net::find::rank::{Offered, Ranking};
 use slotpress_net::{Candidate, Fetched};
 
 use super::*;
@@ -19,6 +19,9 @@ use worlds::{Drawn, Fate};
 /// Limit on begun downloads, more than any world needs: an archive can fail once alone and once
 /// with each other archive, and the sources are asked again only a few times.
 const BEGUN_MAX: usize = 1_000;
+
+/// A slot that no chain has reached.
+const INVENTED_SLOT: u64 = 1_000_000_000_000_000;
 
 fn slot_of(day: usize) -> u64 {
     10 * (day as u64 + 1)
@@ -43,7 +46,10 @@ impl MadeUp {
         let mut world =
             Self { offers: Vec::new(), fates: BTreeMap::new(), confirmed, bad, kept: Vec::new(), begun: 0, seed };
         for held in &drawn.held {
-            let offered = offer(held.server, held.base_day.map(slot_of), slot_of(held.day));
+            let mut offered = offer(held.server, held.base_day.map(slot_of), slot_of(held.day));
+            if held.fate == Fate::Overstates && held.server.is_some() {
+                offered.0.length_bytes = Some(1000 * FULL_BYTES);
+            }
             if held.server.is_some() && held.server == drawn.honest {
                 world.confirmed.insert(offered.0.name.to_string());
             }
@@ -55,16 +61,32 @@ impl MadeUp {
 
     /// Reads the supplied archives. Finds out at the end if bytes are wrong.
     fn read(&self, supply: &mut dyn Supply) -> Result<u64> {
-        let (mut places, mut slot) = (Vec::new(), 0);
+        let (mut is_wrong, mut slot) = (false, 0);
         while let Some(supplied) = supply.next()? {
             let Supplied::File(path) = supplied else { panic!("no download is made up") };
-            let place = path.to_string_lossy().into_owned();
-            slot = self.offers.iter().find(|(offer, ..)| offer.shown() == place).expect("an offer").0.name.slot;
-            places.push(place);
+            slot = ArchiveName::from_path(&path).expect("a name").slot;
+            let fate = self.fates.get(&*path.to_string_lossy()).copied();
+            is_wrong |= matches!(fate, None | Some(Fate::Lies | Fate::Renames | Fate::Invents));
         }
-        match places.iter().any(|place| self.fates[place] == Fate::Lies) {
-            true => Err(Error::damaged("a lie")),
-            false => Ok(slot),
+        if is_wrong { Err(Error::damaged("a lie")) } else { Ok(slot) }
+    }
+
+    /// Asks the servers again: archives are renamed, or have slots that no chain has reached.
+    fn look_again(&mut self) {
+        let fates = &mut self.fates;
+        for (offered, source, _) in &mut self.offers {
+            let fate = fates[&offered.shown()];
+            let slots = match fate {
+                Fate::Renames => 1,
+                Fate::Invents if offered.name.slot < INVENTED_SLOT => INVENTED_SLOT,
+                _ => continue,
+            };
+            let Some(server) = source.strip_prefix("http://s").and_then(|name| name.split('.').next()) else {
+                continue;
+            };
+            let server = server.parse().expect("a number");
+            *offered = offer(Some(server), offered.name.base_slot, offered.name.slot + slots).0;
+            fates.insert(offered.shown(), fate);
         }
     }
 }
@@ -74,20 +96,22 @@ impl World for MadeUp {
         &NoProgress
     }
 
-    fn taken(&self, choice: &ChosenArchive) -> Taken {
-        Taken::of(choice)
+    fn placed(&self, choice: ChosenArchive) -> ChosenArchive {
+        choice
     }
 
     fn look(&mut self, left: &mut Left) -> Result<()> {
-        left.found.offers = self.offers.clone();
+        self.look_again();
+        left.renew(Left { found: Ranking { offers: self.offers.clone(), ..left.found.clone() }, ..Left::default() });
         Ok(())
     }
 
-    fn look_for_newest(&mut self, left: &mut Left, _: &Taken) -> Result<()> {
+    fn look_for_newest(&mut self, left: &mut Left, _: &ChosenArchive) -> Result<()> {
         left.found.offers.retain(|(offer, ..)| offer.is_full());
+        self.look_again();
         let fates = &self.fates;
         self.offers.retain(|(offer, ..)| fates[&offer.shown()] != Fate::Vanishes || offer.is_local());
-        left.add(self.offers.iter().filter(|(offer, ..)| !offer.is_full()).cloned());
+        left.add(self.offers.iter().filter(|(offer, ..)| !offer.is_full() || !offer.is_local()).cloned());
         Ok(())
     }
 
@@ -97,42 +121,38 @@ impl World for MadeUp {
         Ok(too_few.then(|| Error::new(ErrorKind::Network, "no trusted server confirms it")))
     }
 
-    fn begin(
-        &mut self,
-        _: &Left,
-        choice: &ChosenArchive,
-        taken: &mut Taken,
-        _: bool,
-    ) -> Result<ObtainedArchive, Box<Failed>> {
-        assert!(!self.bad.contains(&taken.place), "seed {}: {} is asked for again", self.seed, taken.place);
+    fn begin(&mut self, left: &Left, choice: &ChosenArchive, _: bool) -> Result<ObtainedArchive, Box<Failed>> {
+        let place = choice.first_place();
+        assert!(!self.bad.contains(&place), "seed {}: {place} is asked for again", self.seed);
         self.begun += 1;
-        assert!(self.begun < BEGUN_MAX, "seed {}: no end", self.seed);
-        let is_local = taken.servers.is_empty();
-        let happened = match self.fates.get_mut(&taken.place).expect("a place") {
-            Fate::NoRanges if is_local => Happened::Unusable(Vec::new()),
+        assert!(self.begun < BEGUN_MAX, "seed {}: no end: {:?}", self.seed, self.fates);
+        let is_local = choice.is_local();
+        let reason = match self.fates.get_mut(&place).expect("a place") {
+            Fate::NoRanges if is_local => Some(Reason::Unusable(Vec::new())),
             Fate::PublishedAgain(often) if !is_local && *often > 0 => {
                 *often -= 1;
-                Happened::PublishedAgain
+                Some(Reason::PublishedAgain)
             }
-            Fate::Fails => Happened::Unusable(Vec::new()),
+            Fate::Fails => Some(Reason::Unusable(Vec::new())),
+            // The disk has no room for it.
+            Fate::Overstates if !is_local => left.is_overstated(choice).then(|| Reason::Unusable(Vec::new())),
             _ => {
                 if !is_local {
                     self.kept.push((choice.name.clone(), choice.length_bytes.unwrap_or(FULL_BYTES)));
                 }
-                let archive =
-                    FetchedArchive { path: Some(taken.place.clone().into()), ..FetchedArchive::of(&choice.name) };
-                let taken = taken.clone();
-                return Ok(ObtainedArchive { archive, taken, download: None, had_bytes: false, file: None });
+                let archive = FetchedArchive { path: Some(place.into()), ..FetchedArchive::of(&choice.name) };
+                let choice = choice.clone();
+                return Ok(ObtainedArchive { archive, choice, download: None, had_bytes: false, file: None });
             }
         };
-        if happened == Happened::Unusable(Vec::new()) {
-            self.bad.insert(taken.place.clone());
+        if matches!(reason, Some(Reason::Unusable(_))) {
+            self.bad.insert(place);
         }
-        Err(Box::new(Failed { happened, error: Error::new(ErrorKind::Network, "why") }))
+        Err(Box::new(Failed { reason, error: Error::new(ErrorKind::Network, "why") }))
     }
 
     fn finish(&mut self, obtained: &mut ObtainedArchive) -> Result<(), Box<Failed>> {
-        if let Some((_, bytes)) = self.kept.iter().find(|(name, _)| *name == obtained.taken.name) {
+        if let Some((_, bytes)) = self.kept.iter().find(|(name, _)| *name == obtained.choice.name) {
             let mut fetched = Fetched::default();
             fetched.length_bytes = *bytes;
             obtained.archive.fetched = Some(fetched);
@@ -180,10 +200,11 @@ fn ten_thousand_worlds() {
         assert!(honest.is_none_or(|honest| slot >= honest), "seed {seed}: {slot}, not {honest:?}: {drawn:?}, {bad:?}");
         // A full archive is paired with another server's incremental one only if its own server
         // offers none. So such pairs may appear late, when a server loses its incremental archive;
-        // they are not compared.
+        // they are not compared. Nor are lies that have appeared meanwhile.
+        let is_new = |place: String| matches!(world.fates.get(&place), Some(Fate::Renames | Fate::Invents));
         let is_of_one = |candidate: &&Candidate| {
             let servers: BTreeSet<String> = candidate.remotes().map(|(_, remote)| remote.origin()).collect();
-            servers.len() < 2
+            servers.len() < 2 && !candidate.offers().any(|offer| is_new(offer.shown()))
         };
         let best = left.candidates().iter().filter(is_of_one).map(Candidate::slot).max().unwrap_or_default();
         assert!(says || best <= slot, "seed {seed}: {slot}, and {best} is left: {drawn:?}, {bad:?}, {:?}", left.again);

@@ -59,20 +59,36 @@ fn slot_of(day: usize) -> u64 {
 fn bytes_of(held: &Held) -> (&'static str, &'static [u8]) {
     let (name, right) = &chain()[&(held.base_day, held.day)];
     let other = chain().iter().find(|((base, day), _)| *base == held.base_day && *day != held.day).expect("another");
-    (name, if held.fate == Fate::Lies { &other.1.1 } else { right })
+    let is_wrong = matches!(held.fate, Fate::Lies | Fate::Renames | Fate::Invents);
+    (name, if is_wrong { &other.1.1 } else { right })
 }
+
+/// The name of an archive when its server is asked for the `asked`th time.
+fn name_of(held: &Held, asked: usize) -> String {
+    let mut name = ArchiveName::parse(bytes_of(held).0).expect("a name");
+    name.slot += match held.fate {
+        Fate::Renames => asked as u64,
+        Fate::Invents if asked > 1 => 1_000_000_000_000_000,
+        _ => 0,
+    };
+    name.to_string()
+}
+
+/// A length for which no disk has room.
+const OVERSTATED_BYTES: usize = 2 << 40;
 
 fn serve(held: Vec<Held>) -> Server {
     let (asked, gets) = (AtomicUsize::new(0), AtomicUsize::new(0));
     Server::start(move |request, stream| {
         let is_there = |held: &&Held| held.fate != Fate::Vanishes || asked.load(Relaxed) < 2;
         if request.path == "/dir/" {
-            asked.fetch_add(1, Relaxed);
-            let names: Vec<&str> = held.iter().filter(is_there).map(|held| bytes_of(held).0).collect();
+            let asked = asked.fetch_add(1, Relaxed);
+            let names: Vec<String> = held.iter().filter(is_there).map(|held| name_of(held, asked)).collect();
             return answer(stream, "200 OK", &[], names.join("\n").as_bytes());
         }
         let wanted = request.path.trim_start_matches("/dir/");
-        let Some(held) = held.iter().filter(is_there).find(|held| bytes_of(held).0 == wanted) else {
+        let is_wanted = |held: &&Held| (0..asked.load(Relaxed)).any(|asked| name_of(held, asked) == wanted);
+        let Some(held) = held.iter().filter(is_there).find(is_wanted) else {
             return answer(stream, "404 Not Found", &[], b"");
         };
         let bytes = bytes_of(held).1;
@@ -94,18 +110,27 @@ fn serve(held: Vec<Held>) -> Server {
                 }
                 Ok(Then::Keep)
             }
-            Fate::Slow if is_get => in_parts(request, stream, bytes, 8),
-            Fate::Breaks if is_get && number % 2 == 0 => in_parts(request, stream, bytes, 4),
+            Fate::Overstates if is_get => in_parts(request, stream, bytes, 1, OVERSTATED_BYTES),
+            Fate::Overstates => {
+                let length = OVERSTATED_BYTES.to_string();
+                head(stream, "200 OK", &[("ETag", "\"a\""), ("Accept-Ranges", "bytes"), ("Content-Length", &length)])?;
+                Ok(Then::Keep)
+            }
+            Fate::Slow if is_get => in_parts(request, stream, bytes, 8, bytes.len()),
+            Fate::Breaks if is_get && number % 2 == 0 => in_parts(request, stream, bytes, 4, bytes.len()),
             _ => file(request, stream, bytes, "\"a\""),
         }
     })
 }
 
-/// Sends a range in parts; of four parts, only the first two.
-fn in_parts(request: &Request, stream: &mut TcpStream, bytes: &[u8], parts: usize) -> io::Result<Then> {
+/// Sends a range in parts; of four parts, only the first two. States the length of the file.
+fn in_parts(request: &Request, stream: &mut TcpStream, bytes: &[u8], parts: usize, stated: usize) -> io::Result<Then> {
     let Some(range) = request.range() else { return file(request, stream, bytes, "\"a\"") };
     let (start, end) = (range.start as usize, (range.end as usize).min(bytes.len()));
-    let place = format!("bytes {start}-{}/{}", end - 1, bytes.len());
+    if start >= end {
+        return answer(stream, "416 Range Not Satisfiable", &[], b"");
+    }
+    let place = format!("bytes {start}-{}/{stated}", end - 1);
     let length = (end - start).to_string();
     let fields = [("ETag", "\"a\""), ("Content-Range", &place), ("Content-Length", &length)];
     head(stream, "206 Partial Content", &fields)?;

@@ -102,11 +102,16 @@ impl Node {
         self.kept.push((name.clone(), bytes));
     }
 
-    /// Number of archives from this offer's server that have failed.
+    /// Number of archives from this offer's server that have failed. If either archive of a pair may
+    /// be wrong, it counts for the server of the full one, and for that of both.
     pub fn faults_of(&self, offer: &Offer) -> usize {
         let Some(server) = server_of(&offer.shown()) else { return 0 };
-        let is_its = |bad: &&Bad| bad.place.as_deref().and_then(server_of).as_ref() == Some(&server);
-        self.bad.iter().filter(is_its).count()
+        let is_its = |place: &Option<String>| place.as_deref().and_then(server_of).as_ref() == Some(&server);
+        let is_fault = |bad: &&Bad| match bad.with {
+            Some(_) => is_its(&bad.with) && (offer.is_full() || is_its(&bad.place)),
+            None => is_its(&bad.place),
+        };
+        self.bad.iter().filter(is_fault).count()
     }
 
     /// Error for when no candidate is left: `last`, and why the others failed.
