@@ -23,16 +23,21 @@ use slotpress_format::archive::genesis_archive::unpack;
 use slotpress_format::{GENESIS_ARCHIVE_NAME, GENESIS_BYTES_MAX, GENESIS_FILE_NAME, Genesis, Hash};
 use slotpress_net::{Client, NetErrorKind, Url, below, shown};
 
-/// A genesis whose hash is the expected one.
+/// The genesis of the ledger, or those that servers have.
+#[derive(Default)]
 pub struct FoundGenesis {
-    pub hash: Hash,
-    /// `None` if the ledger has the genesis already.
-    pub fetched: Option<FetchedGenesis>,
+    /// Hash of the ledger's genesis.
+    pub hash: Option<Hash>,
+    /// Those of servers, each once, if the ledger has none. The state tells which one is right.
+    pub fetched: Vec<FetchedGenesis>,
 }
 
 /// A genesis of a server.
 pub struct FetchedGenesis {
     pub genesis: Genesis,
+    pub hash: Hash,
+    /// URL of its archive, without secrets.
+    pub url: String,
     archive: Vec<u8>,
     file: Vec<u8>,
 }
@@ -48,29 +53,34 @@ impl FetchedGenesis {
     }
 }
 
-/// Returns the genesis of the ledger or, if it has none, the genesis of the first server that
-/// has one.
+/// Returns the genesis of the ledger or, if it has none, those of the servers: without an expected
+/// hash, a server may have that of another chain. Servers without archives are asked only if the
+/// others have none.
 ///
 /// # Errors
 /// The hash is not the expected one, or a hash is expected and no genesis was found.
 pub fn find(
     client: &Client,
-    servers: &[Url],
+    servers: impl Iterator<Item = (Url, bool)>,
     ledger: &Path,
     expected: Option<Hash>,
     progress: &dyn Progress,
-) -> Result<Option<FoundGenesis>> {
-    let path = ledger.join(GENESIS_FILE_NAME);
+) -> Result<FoundGenesis> {
+    let (path, mut found) = (ledger.join(GENESIS_FILE_NAME), FoundGenesis::default());
     if path.exists() {
         let mut bytes = Vec::new();
         open_file(&path)?.take(GENESIS_BYTES_MAX + 1).read_to_end(&mut bytes).or_path("read", &path)?;
         let hash = hash_of(&bytes);
         check(hash, expected).map_err(|error| error.within(path.shown()))?;
-        return Ok(Some(FoundGenesis { hash, fetched: None }));
+        found.hash = Some(hash);
+        return Ok(found);
     }
     let mut failed = None;
-    for server in servers {
-        let url = below(server, GENESIS_ARCHIVE_NAME);
+    for (server, has_archives) in servers {
+        if !found.fetched.is_empty() && (!has_archives || expected.is_some()) {
+            continue;
+        }
+        let url = below(&server, GENESIS_ARCHIVE_NAME);
         let archive = match client.small(&url, to_usize(GENESIS_BYTES_MAX), progress) {
             Ok(archive) => archive,
             Err(error) if error.kind() == NetErrorKind::Interrupted => return Err(error.into()),
@@ -79,19 +89,22 @@ pub fn find(
                 continue;
             }
         };
+        let url = shown(&url);
         let unpacked = unpack(&archive).and_then(|file| Ok((Genesis::of_bytes(&file)?, file)));
         let (genesis, file) = match unpacked {
             Ok(unpacked) => unpacked,
             Err(error) => {
-                progress.warn(&format!("{}: {error}", shown(&url)));
+                progress.warn(&format!("{url}: {error}"));
                 continue;
             }
         };
         let hash = hash_of(&file);
-        check(hash, expected).map_err(|error| error.within(shown(&url)))?;
-        return Ok(Some(FoundGenesis { hash, fetched: Some(FetchedGenesis { genesis, archive, file }) }));
+        check(hash, expected).map_err(|error| error.within(&url))?;
+        if !found.fetched.iter().any(|known| known.hash == hash) {
+            found.fetched.push(FetchedGenesis { genesis, hash, url, archive, file });
+        }
     }
-    match expected {
+    match expected.filter(|_| found.fetched.is_empty()) {
         Some(expected) => {
             let why = failed.map(|error| format!(" ({error})")).unwrap_or_default();
             let message = format!("no source has a genesis to compare with the expected hash {expected}{why}");
@@ -99,8 +112,10 @@ pub fn find(
                 .with_hint("give a source that has genesis.tar.bz2, or put the cluster's genesis.bin into the ledger"))
         }
         None => {
-            progress.tell("No source has a genesis; the validator will fetch it.");
-            Ok(None)
+            if found.fetched.is_empty() {
+                progress.tell("No source has a genesis; the validator will fetch it.");
+            }
+            Ok(found)
         }
     }
 }

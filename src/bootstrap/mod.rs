@@ -46,7 +46,7 @@ use slotpress_base::{Elapsed, Error, KeptDir, Progress, Result, Space, Stopwatch
 use slotpress_format::{Hash, Root};
 use slotpress_net::fetch::partial::reserved_bytes;
 use slotpress_net::find::Expected;
-use slotpress_net::{Candidate, Client, FetchLimits, FindOptions, SourceArg, Url};
+use slotpress_net::{Candidate, Client, FetchLimits, FindOptions, SourceArg, Url, shown};
 use slotpress_read::CheckMode;
 use trust::Trust;
 pub use trust::{NotVouching, Vouchers};
@@ -240,15 +240,15 @@ pub fn bootstrap(client: &Client, options: &BootstrapOptions, progress: &dyn Pro
         Err(_) if overstates(&full) || incremental.as_ref().is_some_and(overstates) => {}
         room => room?,
     }
-    let servers: Vec<Url> = options.find.sources.iter().filter_map(|source| source.url().cloned()).collect();
-    let servers: Vec<Url> = servers.iter().chain(&options.find.rpc).map(directory_of).collect();
+    let sources = options.find.sources.iter().filter_map(SourceArg::url);
+    let has_archives = |url| report.ranking.offers.iter().any(|(_, from, _)| *from == shown(url));
+    let servers = sources.chain(&options.find.rpc).map(|url| (directory_of(url), has_archives(url)));
     // The genesis is small, so it is fetched first: if it is wrong, nothing else need be fetched.
-    let genesis = genesis::find(client, &servers, ledger, options.find.expected_genesis_hash, progress)?;
+    let genesis = genesis::find(client, servers, ledger, options.find.expected_genesis_hash, progress)?;
     KeptDir::open_or_make(ledger, &mut |_, _| {})?;
     report.relaxed.iter().for_each(|relaxed| progress.tell(&format!("Note: {relaxed}.")));
     let mut restore = options.restore.clone();
-    let fetched_genesis = genesis.as_ref().and_then(|genesis| genesis.fetched.as_ref());
-    restore.genesis = fetched_genesis.map(|fetched| fetched.genesis);
+    restore.genesis = genesis.fetched.iter().map(|fetched| fetched.genesis).collect();
     // Servers confirm only the name of an archive, so the state must be checked against the name.
     if !options.trusted.is_empty() {
         restore.check.mode = CheckMode::State;
@@ -260,8 +260,13 @@ pub fn bootstrap(client: &Client, options: &BootstrapOptions, progress: &dyn Pro
         let done = run::run(&mut downloads, &mut left, &read)?;
         Ok::<_, Error>((done, downloads.confirmed, downloads.last_byte_at))
     })?;
+    let (right, wrong): (Vec<_>, Vec<_>) =
+        genesis.fetched.iter().partition(|fetched| done.result.genesis == Some(fetched.genesis));
+    for fetched in wrong {
+        progress.warn(&format!("{}: the genesis is of another chain than the state: it is not used", fetched.url));
+    }
     // The ledger is complete without it: Agave fetches a genesis that is not there.
-    if let Some(Err(error)) = fetched_genesis.map(|fetched| fetched.place(ledger)) {
+    if let Some(Err(error)) = right.first().map(|fetched| fetched.place(ledger)) {
         progress.warn(&format!("{error}; the validator will fetch the genesis"));
     }
     let archives = done.archives.into_iter().map(|archive| FetchedArchive { path: None, ..archive });
@@ -269,7 +274,7 @@ pub fn bootstrap(client: &Client, options: &BootstrapOptions, progress: &dyn Pro
         archives: archives.collect(),
         vouchers: Vouchers { is_expected: Some(options.restore.check.expect_hash.is_some()), ..confirmed },
         given_up: done.given_up,
-        genesis_hash: genesis.map(|genesis| genesis.hash),
+        genesis_hash: genesis.hash.or(right.first().map(|fetched| fetched.hash)),
         restore: done.result,
         after_last_byte: last_byte_at.map(|at| at.elapsed()),
         elapsed: stopwatch.elapsed(),

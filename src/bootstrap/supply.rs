@@ -13,9 +13,9 @@ use super::next::{Attempt, Left, On, Reason};
 use super::run::{Done, Failed, ObtainedArchive, World, record, remove, tell};
 use crate::restore::{Supplied, Supply};
 
-/// Why a supply stops: an error that ends the run; `None` if a failure was recorded, and another
-/// candidate is next.
-type Stop = Option<Error>;
+/// Why a supply stops: a failure to be recorded when the reader has let go of the files; `None` if all
+/// is recorded, and another candidate is next.
+type Stop = Option<Box<(Attempt, Failed)>>;
 
 /// Supply of the archives of one candidate.
 pub struct ArchiveSupply<'r> {
@@ -61,9 +61,6 @@ impl<'r> ArchiveSupply<'r> {
         if error.kind() == ErrorKind::Damaged {
             self.mark_failed();
         }
-        if let Some(stopped) = self.stopped {
-            return stopped.map_or(Ok(None), Err);
-        }
         let swapped = self.obtained.iter().find(|obtained| obtained.is_swapped());
         let reason = match error.kind() {
             // For example, the state is one that only Firedancer loads.
@@ -74,13 +71,21 @@ impl<'r> ArchiveSupply<'r> {
         };
         let full = swapped.map_or(&self.full, |swapped| &swapped.choice).clone();
         let incremental = self.obtained.get(1).filter(|_| swapped.is_none()).map(|newest| newest.choice.clone());
-        let (tried, failed) = match finished {
+        // A partial file can be removed when nothing holds it.
+        drop(self.obtained);
+        let stop = match (self.stopped, finished) {
+            (Some(stop), _) => stop,
             // The download's failure says more than the reader's, unless the reader stopped the
             // download.
-            Err(failed) if failed.error.kind() != ErrorKind::Interrupted => (Attempt::of_full(self.full), failed),
-            _ => (Attempt { full, incremental }, Box::new(Failed { reason, error })),
+            (None, Err(failed)) if failed.error.kind() != ErrorKind::Interrupted => {
+                Some(Box::new((Attempt::of_full(self.full), *failed)))
+            }
+            (None, _) => Some(Box::new((Attempt { full, incremental }, Failed { reason, error }))),
         };
-        record(self.world, self.left, &tried, &failed).map(|()| None)
+        if let Some(stop) = stop {
+            record(self.world, self.left, &stop.0, &stop.1)?;
+        }
+        Ok(None)
     }
 
     /// Records in partial files that their content failed a check, so that the next run checks the
@@ -92,10 +97,9 @@ impl<'r> ArchiveSupply<'r> {
         files.filter(|file| Source::path(&***file).exists()).for_each(|file| drop(file.distrust()));
     }
 
-    /// Records a failure. Another candidate is next, unless it ends the run.
-    fn give_up<T>(&mut self, tried: &Attempt, failed: &Failed) -> Result<T, Stop> {
-        record(self.world, self.left, tried, failed)?;
-        Err(None)
+    /// Ends the run with an error, which is no archive's fault.
+    fn ended(&self, error: Error) -> Stop {
+        Some(Box::new((Attempt::of_full(self.full.clone()), Failed { reason: None, error })))
     }
 
     /// Waits for the download of the last archive.
@@ -114,14 +118,15 @@ impl<'r> ArchiveSupply<'r> {
         self.require_confirmed(&planned)?;
         match self.world.begin(self.left, &self.full, false) {
             Ok(obtained) => Ok(obtained),
-            Err(failed) => self.give_up(&Attempt::of_full(planned.full), &failed),
+            Err(failed) => Err(Some(Box::new((Attempt::of_full(planned.full), *failed)))),
         }
     }
 
     fn require_confirmed(&mut self, tried: &Attempt) -> Result<(), Stop> {
-        match self.world.confirm(tried.newest())? {
+        let reason = Some(Reason::Unconfirmed);
+        match self.world.confirm(tried.newest()).map_err(|error| self.ended(error))? {
             None => Ok(()),
-            Some(error) => self.give_up(tried, &Failed { reason: Some(Reason::Unconfirmed), error }),
+            Some(error) => Err(Some(Box::new((tried.clone(), Failed { reason, error })))),
         }
     }
 
@@ -132,7 +137,7 @@ impl<'r> ArchiveSupply<'r> {
         let (planned_slot, mut has_failed) = (self.planned.as_ref().map(|planned| planned.name.slot), false);
         while self.left.wants_incremental(&full.name) {
             if std::mem::take(&mut self.left.is_outdated) || !has_failed {
-                self.world.look_for_newest(self.left, &full)?;
+                self.world.look_for_newest(self.left, &full).map_err(|error| self.ended(error))?;
             }
             let on = self.left.on(&full, planned_slot, has_failed);
             if !has_failed
@@ -151,7 +156,7 @@ impl<'r> ArchiveSupply<'r> {
                 Ok(obtained) => return Ok(Some(obtained)),
                 Err(failed) => {
                     let tried = Attempt { full: full.clone(), incremental: Some(choice) };
-                    record(self.world, self.left, &tried, &failed)?;
+                    record(self.world, self.left, &tried, &failed).map_err(|error| self.ended(error))?;
                     has_failed = true;
                 }
             }
@@ -180,16 +185,14 @@ impl<'r> ArchiveSupply<'r> {
     }
 
     fn supply_next(&mut self) -> Result<Option<Supplied>, Stop> {
-        if let Err(failed) = self.finish_last() {
-            return self.give_up(&Attempt::of_full(self.full.clone()), &failed);
-        }
+        self.finish_last().map_err(|failed| Some(Box::new((Attempt::of_full(self.full.clone()), *failed))))?;
         let obtained = match self.obtained.len() {
             0 => Some(self.begin_full()?),
             1 => self.next_incremental()?,
             _ => None,
         };
         let Some(obtained) = obtained else { return Ok(None) };
-        let supplied = obtained.supplied()?;
+        let supplied = obtained.supplied().map_err(|error| self.ended(error))?;
         self.obtained.push(obtained);
         Ok(Some(supplied))
     }
@@ -198,7 +201,7 @@ impl<'r> ArchiveSupply<'r> {
 impl Supply for ArchiveSupply<'_> {
     fn next(&mut self) -> Result<Option<Supplied>> {
         self.supply_next().map_err(|stop| {
-            let error = stop.clone().unwrap_or_else(|| self.left.last_error());
+            let error = stop.as_ref().map_or_else(|| self.left.last_error(), |stop| stop.1.error.clone());
             self.stopped = Some(stop);
             error
         })

@@ -216,6 +216,7 @@ impl Run<'_> {
         storages.sort_unstable_by_key(|storage| (storage.slot, storage.id));
         let newest = unpacked.pop().ok_or_else(no_archive)?;
         let (slot, hash) = (newest.bank.slot, newest.bank.snapshot_hash());
+        let genesis = self.options.genesis.iter().find(|genesis| genesis.is_of(&newest.bank)).copied();
         let base_slot = unpacked.pop().map(|full| full.bank.slot);
         let added = storages.iter().filter(|storage| base_slot.is_some_and(|base_slot| storage.slot > base_slot));
         let is_rebased = is_rebased(slot, added.map(|storage| (storage.slot, storage.archive_id)));
@@ -239,6 +240,7 @@ impl Run<'_> {
             replaced,
             assurance,
             elapsed: Elapsed::default(),
+            genesis,
         })
     }
 

@@ -66,9 +66,9 @@ pub struct RestoreTarget {
     pub check: CheckOptions,
     /// Use of page cache, and rate limit. Default: gentle on the page cache, without a rate limit.
     pub io_policy: IoPolicy,
-    /// Genesis of the chain, where it is not in the ledger yet.
+    /// Genesis blocks of which one must be that of the chain, where it is not in the ledger yet.
     #[doc(hidden)]
-    pub genesis: Option<Genesis>,
+    pub genesis: Vec<Genesis>,
 }
 
 impl RestoreTarget {
@@ -80,7 +80,7 @@ impl RestoreTarget {
             threads: available_threads(),
             check: CheckOptions::default(),
             io_policy: IoPolicy::default(),
-            genesis: None,
+            genesis: Vec::new(),
         }
     }
 }
@@ -120,4 +120,8 @@ pub struct RestoreReport {
     /// Time from the start until everything was on disk.
     #[serde(flatten)]
     pub elapsed: Elapsed,
+    /// The genesis in [`RestoreTarget::genesis`] that is of the chain.
+    #[doc(hidden)]
+    #[serde(skip)]
+    pub genesis: Option<Genesis>,
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::path::Path;
 
 use crate::common::site::*;
 use crate::common::*;
@@ -137,6 +138,23 @@ fn a_genesis_of_another_chain() {
         let is_there = |name: &str| ledger.join(name).exists();
         assert!(is_there("snapshots") == (code == 0) && !is_there("genesis.bin"), "{said:?}");
     }
+}
+
+/// Of the genesis blocks that servers have, that of the state's chain is used, and the others are named.
+#[test]
+fn a_server_with_the_genesis_of_another_chain() {
+    let (right, wrong) = (fixture("genesis.bin"), fixture_of(AGAVE_4_4, "genesis.bin"));
+    let serving = |genesis: &Path| {
+        let mut files = archives(&[]);
+        files.insert("genesis.tar.bz2".to_string(), packed(&fs::read(genesis).expect("read")));
+        serve(&files, Way::Ranges)
+    };
+    let (other, server, dir) = (serving(&wrong), serving(&right), temp_dir());
+    let ledger = dir.path().join("ledger");
+    let said = run(&["bootstrap", &other.url(""), &server.url(""), "--ledger", text(&ledger)]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(said.stderr.contains(&format!("{}: the genesis is of another chain", other.url("/genesis.tar.bz2"))));
+    assert_eq!(fs::read(ledger.join("genesis.bin")).expect("there"), fs::read(right).expect("read"));
 }
 
 /// A validator that fell behind: the old state stays until the new one is complete, and is then
