@@ -151,7 +151,7 @@ pub fn fetch(client: &Client, options: &FetchOptions, progress: &dyn Progress) -
             false => {
                 let (report, found) = downloads.context.look(false, progress)?;
                 report.require_candidate()?;
-                downloads.use_found(&mut left, found)?;
+                downloads.use_found(&mut left, found);
                 vec![None]
             }
         };

@@ -13,7 +13,7 @@ use std::time::Instant;
 use slotpress_base::quantity::bytes;
 use slotpress_base::threads::{panicked, spawn};
 use slotpress_base::{
-    Error, ErrorKind, Forward, IoContext, KeptDir, Progress, ProgressEvent, Result, ShowPath, Stage, hint, open_file,
+    Error, ErrorKind, Forward, IoContext, KeptDir, Progress, ProgressEvent, Result, ShowPath, Stage, open_file,
 };
 use slotpress_format::ArchiveName;
 use slotpress_net::fetch::partial::kept_bytes;
@@ -77,23 +77,9 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
     }
 
     /// Replaces the offers and the facts about this node, but keeps the list of failures.
-    pub fn use_found(&mut self, left: &mut Left, found: Left) -> Result<()> {
+    pub fn use_found(&mut self, left: &mut Left, found: Left) {
         self.answering.extend(found.found.offers.iter().map(|(_, source, _)| source.clone()));
         left.renew(found);
-        self.refuse_other_roots(left)
-    }
-
-    /// Removes offers that announce another root than the expected one.
-    fn refuse_other_roots(&self, left: &mut Left) -> Result<()> {
-        let offers = &mut left.found.offers;
-        let Some(expected) = self.context.limits.expect_root.filter(|_| !offers.is_empty()) else { return Ok(()) };
-        let offered = offers.len();
-        offers.retain(|(offer, ..)| offer.root.is_none_or(|root| root == expected));
-        if !offers.is_empty() {
-            return Ok(());
-        }
-        let message = format!("no source has the archive of root {expected}: all {offered} on offer have other roots");
-        Err(Error::new(ErrorKind::Network, message).with_hint(hint::USE_FIND))
     }
 
     /// Uses an existing file.
@@ -157,7 +143,8 @@ impl World for Downloads<'_, '_> {
     fn look(&mut self, left: &mut Left) -> Result<()> {
         if !self.is_exact() {
             let (_, found) = self.context.look(false, self.progress)?;
-            return self.use_found(left, found);
+            self.use_found(left, found);
+            return Ok(());
         }
         let FetchContext { client, find, limits, .. } = &self.context;
         let mut offers: Vec<Offered> = Vec::new();
@@ -170,7 +157,7 @@ impl World for Downloads<'_, '_> {
             }
         }
         left.found.offers = offers;
-        self.refuse_other_roots(left)
+        Ok(())
     }
 
     fn look_for_newest(&mut self, left: &mut Left, full: &ChosenArchive) -> Result<()> {

@@ -255,7 +255,7 @@ pub fn bootstrap(client: &Client, options: &BootstrapOptions, progress: &dyn Pro
     }
     let (done, confirmed, last_byte_at) = std::thread::scope(|scope| {
         let (mut downloads, mut left) = (Downloads::new(scope, context, progress)?, Left::default());
-        downloads.use_found(&mut left, found)?;
+        downloads.use_found(&mut left, found);
         let read = |supply: &mut dyn Supply| restore_supplied(supply, &restore, &options.expect_roots, progress);
         let done = run::run(&mut downloads, &mut left, &read)?;
         Ok::<_, Error>((done, downloads.confirmed, downloads.last_byte_at))

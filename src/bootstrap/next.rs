@@ -304,11 +304,8 @@ impl Left {
             why: error.to_string(),
             is_remote: newest.remotes().next().is_some(),
         });
-        match best {
-            None => Err(error),
-            Some(best) if self.is_last_resort(&best) => Err(only_here(&best, &error.to_string(), error.kind())),
-            Some(_) => Ok(()),
-        }
+        self.last = Some(error);
+        self.require_best().map(drop)
     }
 
     fn again_in_all(&self) -> usize {
