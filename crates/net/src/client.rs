@@ -19,12 +19,12 @@ use reqwest::redirect::Policy;
 use reqwest::{Certificate, Proxy};
 use slotpress_base::{Error, IoContext, Progress, Result, ShowPath, TokenBucket, cannot_start, panic_point};
 use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::address::is_public;
 use super::error::PrivateOnly;
 use super::redirect::{Reach, Scope};
-use super::stores::Stores;
 use super::{ClientOptions, NetError, NetErrorKind, Url, shown};
 
 /// Number of threads for transfers and TLS handshakes. More do not help: callers process the bytes
@@ -56,7 +56,8 @@ pub struct Client {
     pub(super) inner: Arc<Inner>,
     /// True if the operator named the requested URLs: these may have private addresses.
     pub(super) is_operator: bool,
-    pub(super) stores: Option<Arc<dyn Stores>>,
+    #[cfg(feature = "s3")]
+    pub(super) s3: Option<crate::s3::S3Options>,
 }
 
 #[derive(Debug)]
@@ -110,7 +111,12 @@ impl Client {
             runtime: Some(runtime),
             options: options.clone(),
         };
-        Ok(Self { inner: Arc::new(inner), is_operator: true, stores: options.stores.clone() })
+        Ok(Self {
+            inner: Arc::new(inner),
+            is_operator: true,
+            #[cfg(feature = "s3")]
+            s3: options.s3.clone(),
+        })
     }
 
     /// Returns the same client for URLs that others named (peers, listings). They must have public
@@ -121,17 +127,19 @@ impl Client {
         Self { is_operator: false, ..self.clone() }
     }
 
-    #[must_use]
-    #[doc(hidden)]
-    pub fn with_stores(&self, stores: Arc<dyn Stores>) -> Self {
-        Self { stores: Some(stores), ..self.clone() }
-    }
-
     /// Connections for requests that callers make themselves. They may lead to any address, and
     /// follow no redirects.
     #[doc(hidden)]
     pub fn connections(&self) -> &reqwest::Client {
         self.inner.connections(Reach::Anywhere)
+    }
+
+    /// Runs work beside other work, on the client's own threads.
+    #[doc(hidden)]
+    pub fn spawn<T: Send + 'static>(&self, tasks: &mut JoinSet<T>, work: impl Future<Output = T> + Send + 'static) {
+        if let Some(runtime) = &self.inner.runtime {
+            tasks.spawn_on(work, runtime.handle());
+        }
     }
 
     pub(super) fn scope<'a>(&self, named: &'a Url) -> Scope<'a> {

@@ -30,12 +30,16 @@ mod error;
 pub mod fetch;
 pub mod find;
 mod listing;
+#[cfg(not(feature = "s3"))]
+mod no_s3;
 pub mod options;
 pub mod patience;
 mod redirect;
 mod remote;
 mod request;
 mod rpc;
+#[cfg(feature = "s3")]
+pub mod s3;
 pub mod servers;
 pub mod stores;
 pub mod stream_source;
@@ -50,12 +54,11 @@ pub use fetch::{Download, Fault, FetchLimits, Fetched, GivenBytes, STREAMS_DEFAU
 pub use find::{Candidate, Cluster, ClusterFacts, FindOptions, FindReport, MAX_AGE_DEFAULT, MaxAge, patient_offers};
 pub use options::ClientOptions;
 pub use remote::{Remote, origin_of};
-pub use request::check_clock;
 pub use reqwest::{self, Url};
 pub use rpc::{CLUSTER_NODES_BYTES_MAX, RPC_BYTES_MAX};
 pub use servers::{Offer, OfferPlace, SourceArg, below};
 use slotpress_base::{Error, Result, one_line};
-pub use stores::{Answer, SCHEME, Stores};
+pub use stores::SCHEME;
 pub use stream_source::StreamSource;
 pub use transfer::Body;
 pub use url_source::{UrlSource, archive_at_url};

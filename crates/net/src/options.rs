@@ -3,12 +3,9 @@
 #![warn(missing_docs)]
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use derive_setters::Setters;
-
-use crate::Stores;
 
 /// Least transfer rate. A slower connection fails like a silent one, and a server that sends less
 /// for two minutes is given up. At this rate an archive of 1 GiB would take 12 days: validators'
@@ -37,10 +34,10 @@ pub struct ClientOptions {
     /// `NO_PROXY` say.
     #[setters(into)]
     pub proxy: Option<String>,
-    /// Reader of `s3://` URLs; `None` to refuse them.
+    /// How URLs `s3://` are read; `None` to refuse them.
+    #[cfg(feature = "s3")]
     #[setters(skip)]
-    #[doc(hidden)]
-    pub stores: Option<Arc<dyn Stores>>,
+    pub(crate) s3: Option<crate::s3::S3Options>,
     /// Lets servers lead to private addresses that the operator did not name, by redirects or as
     /// peers. Default: false, so that no server reaches into the operator's network.
     pub allow_private: bool,
@@ -58,7 +55,8 @@ impl Default for ClientOptions {
             document_timeout: Duration::from_secs(60),
             ca_file: None,
             proxy: None,
-            stores: None,
+            #[cfg(feature = "s3")]
+            s3: None,
             allow_private: false,
             max_rate_bytes_per_second: None,
         }

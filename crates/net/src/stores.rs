@@ -1,37 +1,13 @@
-//! Reads from stores as from servers. A URL `s3://BUCKET/KEY` names a file, and each request for it
-//! is signed right before it is sent. The signing is done by an implementation of [`Stores`] that
-//! the client is given.
+//! URLs of stores, `s3://BUCKET/KEY`. With the feature `s3`, `s3` reads them.
 
-use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
+use slotpress_base::{Error, Result};
 
-use reqwest::Method;
-use slotpress_base::{Error, Progress, Result};
-use slotpress_format::ArchiveName;
-
-use super::{Client, NetError, Url, shown};
+use super::Url;
 
 /// Scheme of URLs of stores.
 pub const SCHEME: &str = "s3";
 
 pub(super) const SCHEME_PREFIX: &str = "s3://";
-
-/// Future of a store's answer.
-pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, NetError>> + Send + 'a>>;
-
-/// Access to stores by `s3://` URLs.
-pub trait Stores: fmt::Debug + Send + Sync {
-    /// Returns the signed URL for a request that is sent at once. Its query may be a key.
-    fn signed<'a>(&'a self, client: &'a Client, method: &'a Method, url: &'a Url) -> Answer<'a, Url>;
-
-    /// Asks why a file cannot be read. Fails with the reason, if the store tells more than a
-    /// status.
-    fn why_not<'a>(&'a self, client: &'a Client, url: &'a Url) -> Answer<'a, ()>;
-
-    /// Lists the names of files below a prefix.
-    fn names<'a>(&'a self, client: &'a Client, url: &'a Url) -> Answer<'a, Vec<String>>;
-}
 
 /// True for characters that need no encoding in a URL or signature. Other characters are refused,
 /// so that each key has only one spelling.
@@ -51,38 +27,6 @@ pub(super) fn checked(url: Url) -> Result<Url> {
         // The message does not repeat the argument: it may contain a key.
         false => Err(Error::usage("an argument is not a store's URL: s3://BUCKET/PREFIX")
             .with_hint("a prefix has letters, digits and ._-=+/; keys come from the environment, never from a URL")),
-    }
-}
-
-impl Client {
-    fn stores(&self, url: &Url) -> Result<&dyn Stores, NetError> {
-        let none = || NetError::forbidden(url, "this program was built without stores");
-        self.stores.as_deref().ok_or_else(none)
-    }
-
-    pub(super) async fn signed(&self, method: &Method, url: &Url) -> Result<Url, NetError> {
-        // Only URLs that the operator named are signed, never one that a server named.
-        if !self.is_operator {
-            return Err(NetError::forbidden(url, "a store that was not given as a source"));
-        }
-        let signed = self.stores(url)?.signed(self, method, url).await?;
-        match signed.scheme() {
-            "http" | "https" => Ok(signed),
-            _ => Err(NetError::forbidden(url, format!("a store at {}", shown(&signed)))),
-        }
-    }
-
-    /// Replaces an error by the store's explanation, unless a later attempt may succeed.
-    pub(super) async fn explained(&self, url: &Url, error: NetError) -> NetError {
-        match self.stores(url) {
-            Ok(stores) if !error.is_retryable() => stores.why_not(self, url).await.err().unwrap_or(error),
-            _ => error,
-        }
-    }
-
-    pub(super) fn store_names(&self, url: &Url, stop: &dyn Progress) -> Result<Vec<ArchiveName>, NetError> {
-        let names = self.wait(stop, async { self.stores(url)?.names(self, url).await })?;
-        Ok(names.iter().filter_map(|name| ArchiveName::parse(name)).collect())
     }
 }
 

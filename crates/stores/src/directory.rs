@@ -13,12 +13,10 @@ use slotpress_base::progress::{self};
 use slotpress_base::{
     Error, ErrorKind, IoContext, IoHint, KeptDir, Progress, Result, ShowPath, SpaceWatch, StreamWriter,
 };
+use slotpress_net::s3::{Condition, Object, Put, Small};
 use slotpress_read::{
     LocalFile, Locked, TEMPORARY_PREFIX, Unpublished, already_exists, check_output_dir, modified_ns, try_lock,
 };
-
-use crate::store::{Object, Small};
-use crate::{Condition, Put};
 
 /// Limit on waits for the lock. Writing a small file takes a moment, so whoever holds the lock
 /// longer is another program.

@@ -5,48 +5,17 @@ use std::future::Future;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::SystemTime;
 
 use object_store::{Attribute, Attributes};
 use slotpress_base::{CancelToken, Error, KeptDir, Progress, Result, quantity};
 use slotpress_format::{ArchiveName, Root};
 use slotpress_net::patience::Patience;
+use slotpress_net::s3::{Bucket, Condition, Object, Put, SMALL_BYTES_MAX, Small};
 use slotpress_net::{Client, NetError, NetErrorKind, Url, UrlSource, below, shown};
 use slotpress_read::{SharedSource, already_exists};
 
-use crate::bucket::Bucket;
 use crate::directory::Directory;
 use crate::{StoreOptions, Target, Upload, UploadState};
-
-/// Limit on documents that are read or written in one piece: an index of thousands of archives
-/// takes some megabytes.
-pub(crate) const SMALL_BYTES_MAX: u64 = 8 * 1024 * 1024;
-
-/// A file in a store.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-#[warn(missing_docs)]
-#[allow(missing_docs, reason = "the names say it")]
-pub struct Object {
-    /// Name relative to the target's directory or prefix.
-    pub name: String,
-    pub length_bytes: u64,
-    /// Time of writing, by the store's clock.
-    pub modified: SystemTime,
-    /// Entity tag, which changes with every write, if the store has tags.
-    pub e_tag: Option<String>,
-}
-
-/// A small file with its contents.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-#[warn(missing_docs)]
-pub struct Small {
-    /// Contents of the file.
-    pub bytes: Vec<u8>,
-    /// Entity tag, if the store has tags.
-    pub e_tag: Option<String>,
-}
 
 /// HTTP headers that a bucket sends with an archive, which never changes under its name, with its
 /// root if that is known before sending. A directory ignores headers: the server in front of it
@@ -61,28 +30,6 @@ pub fn headers_of(name: &ArchiveName, root: Option<Root>) -> Attributes {
         headers.insert(Attribute::Metadata("slotpress-root".into()), root.to_string().into());
     }
     headers
-}
-
-/// Condition for writing a small file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[warn(missing_docs)]
-#[allow(missing_docs, reason = "the names say it")]
-pub enum Condition {
-    Always,
-    /// No file has the name.
-    Absent,
-    /// The file still has this entity tag.
-    Unchanged(String),
-}
-
-/// Result of a conditional write.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[warn(missing_docs)]
-pub enum Put {
-    /// The file was written.
-    Done,
-    /// The condition was not met, or another program has changed the file since.
-    Refused,
 }
 
 /// A target for reading and writing. Clones share connections and credentials.
@@ -122,17 +69,21 @@ impl InBucket {
         progress: &dyn Progress,
         request: impl Fn() -> F,
     ) -> Result<T> {
-        let has_answered = &self.bucket.has_answered;
-        Patience::new(self.options.give_up_after).ask(progress, || match self.client.wait(progress, request()) {
-            Err(error) if error.kind() == NetErrorKind::Connect => {
-                let waits = self.options.waits_for_first || has_answered.load(Relaxed);
-                if waits { Err(error.into()) } else { Ok(Err(error.into())) }
-            }
-            answer => {
-                has_answered.store(true, Relaxed);
-                Ok(Ok(answer?))
-            }
+        Patience::new(self.options.give_up_after).ask(progress, || {
+            let answer = self.client.wait(progress, request());
+            // The inner error is not asked about again.
+            if self.may_answer(answer.as_ref().err()) { Ok(Ok(answer?)) } else { Ok(answer.map_err(Error::from)) }
         })?
+    }
+
+    /// False if an attempt to connect failed, the store has never answered, and nobody waits for its
+    /// first answer.
+    pub fn may_answer(&self, error: Option<&NetError>) -> bool {
+        let has_answered = &self.bucket.has_answered;
+        if error.is_none_or(|error| error.kind() != NetErrorKind::Connect) {
+            has_answered.store(true, Relaxed);
+        }
+        self.options.waits_for_first || has_answered.load(Relaxed)
     }
 
     #[doc(hidden)]
@@ -154,7 +105,7 @@ impl Store {
             Target::S3(url) => Backend::S3(Box::new(InBucket {
                 bucket: options.s3.bucket(client, url)?,
                 url: url.clone(),
-                client: client.with_stores(Arc::new(options.s3.clone())),
+                client: client.with_s3(&options.s3),
                 options: options.clone(),
             })),
         };

@@ -1,38 +1,26 @@
-//! Uploads a large file: bytes come in order, and threads send parts until they are stored.
+//! Uploads a large file: bytes come in order, and several parts are sent at a time.
 
 use std::collections::BTreeMap;
 use std::mem;
-use std::sync::Arc;
-use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, SendTimeoutError, Sender, bounded};
 use object_store::{Attributes, PutPayload};
-use parking_lot::Mutex;
-use slotpress_base::progress::{self};
 use slotpress_base::quantity::bytes as show_bytes;
-use slotpress_base::threads::guarded;
-use slotpress_base::{
-    CancelToken, Error, ErrorKind, NoProgress, Progress, ProgressEvent, Result, cannot_start, panic_point,
-};
+use slotpress_base::threads::panicked;
+use slotpress_base::{Error, ErrorKind, NoProgress, Progress, Result, panic_point};
 use slotpress_net::patience::Patience;
 use slotpress_net::{NetError, NetErrorKind, Url, shown};
-use tokio::time::timeout;
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::{sleep, timeout};
 
 use crate::UploadState;
 use crate::directory::FileUpload;
 use crate::parts::{PARTS_MAX, Parts};
 use crate::store::InBucket;
 
-/// Interval for checking whether to stop while waiting for a part.
-const STOP_CHECK: Duration = Duration::from_millis(50);
-
 /// Time limit for the requests that abort a failed upload; after it, the bucket's lifecycle rule
 /// must remove the parts.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Limit on warnings of threads that are not reported yet.
-const WARNINGS_MAX: usize = 100;
 
 /// A large file that is being written. It appears whole when [`Upload::finish`] returns, or not at
 /// all. Dropping an upload aborts it; one that was [kept](Upload::keep) can be resumed.
@@ -42,14 +30,15 @@ pub struct Upload(Backend);
 
 #[derive(Debug)]
 enum Backend {
-    File(Box<FileUpload>),
+    /// `None` once it has its name.
+    File(Option<Box<FileUpload>>),
     Parts(Box<PartsUpload>),
 }
 
 #[warn(missing_docs)]
 impl Upload {
     pub(crate) fn into_dir(file: FileUpload) -> Self {
-        Self(Backend::File(Box::new(file)))
+        Self(Backend::File(Some(Box::new(file))))
     }
 
     pub(crate) fn begin(
@@ -61,7 +50,7 @@ impl Upload {
     ) -> Result<Self> {
         let parts = Parts::new(bytes_max, at.options.memory_bytes)?;
         let upload_id = at.with_retries(progress, || at.bucket.begin(at.url_of(name), headers))?;
-        Ok(Self(Backend::Parts(Box::new(PartsUpload::start(at, name, upload_id, parts, Vec::new(), 0)?))))
+        Ok(Self(Backend::Parts(Box::new(PartsUpload::new(at, name, upload_id, parts)))))
     }
 
     pub(crate) fn resume(at: &InBucket, name: &str, state: &UploadState, length_bytes: u64) -> Result<Option<Self>> {
@@ -69,9 +58,12 @@ impl Upload {
             return Ok(None);
         }
         let parts = Parts::of_size(state.part_bytes, at.options.memory_bytes)?;
+        let mut upload = PartsUpload::new(at, name, state.upload_id.clone(), parts);
+        upload.tags = state.tags.iter().cloned().enumerate().collect();
+        (upload.stored_parts, upload.started_parts) = (state.tags.len(), state.tags.len());
         // The last part may be shorter than the others.
-        let sent_bytes = state.done_bytes().min(length_bytes);
-        let upload = PartsUpload::start(at, name, state.upload_id.clone(), parts, state.tags.clone(), sent_bytes)?;
+        upload.resumed_bytes = state.done_bytes().min(length_bytes);
+        upload.length_bytes = upload.resumed_bytes;
         Ok(Some(Self(Backend::Parts(Box::new(upload)))))
     }
 
@@ -88,21 +80,22 @@ impl Upload {
     }
 
     /// Writes the next bytes; waits while the maximum number of parts is in flight. Without bytes,
-    /// checks whether an earlier part has failed.
+    /// takes notice of the parts that have arrived or failed.
     ///
     /// # Errors
     /// A part cannot be sent, or the disk fails; there are more bytes than announced; the user
     /// interrupts.
     pub fn write(&mut self, bytes: &[u8], progress: &dyn Progress) -> Result<()> {
         match &mut self.0 {
-            Backend::File(upload) => upload.write(bytes),
+            Backend::File(Some(upload)) => upload.write(bytes),
+            Backend::File(None) => Err(Error::failed("a file that is finished takes no more bytes")),
             Backend::Parts(upload) => upload.write(bytes, progress),
         }
     }
 
     /// Number of stored parts from the first one up to the first gap; `None` for a directory.
     pub fn part_count(&self) -> Option<usize> {
-        self.parts().map(|upload| upload.shared.sent.lock().count)
+        self.parts().map(|upload| upload.stored_parts)
     }
 
     /// State of the upload with the tags of all parts; `None` for a directory.
@@ -115,43 +108,23 @@ impl Upload {
     /// # Errors
     /// See [`Upload::write`]. The name is taken (only in a directory), or the store lost what was
     /// sent.
-    pub fn finish(self, progress: &dyn Progress) -> Result<()> {
-        match self.0 {
-            Backend::File(upload) => upload.finish(),
-            Backend::Parts(mut upload) => upload.finish(progress),
+    pub fn finish(&mut self, progress: &dyn Progress) -> Result<()> {
+        match &mut self.0 {
+            Backend::File(upload) => upload.take().map_or(Ok(()), |upload| upload.finish()),
+            Backend::Parts(upload) => upload.finish(progress),
         }
     }
 
-    /// Like [`finish`](Self::finish), but on failure keeps what was sent for another process, and
-    /// passes the state to `keep`. If the store has lost a part, only a new upload helps, and
-    /// nothing is kept.
-    ///
-    /// # Errors
-    /// See [`Upload::finish`].
-    pub fn finish_or_keep(self, progress: &dyn Progress, keep: &mut dyn FnMut(UploadState)) -> Result<()> {
+    /// Ends after a failure, and keeps what was sent for another process; `None` for a directory, or
+    /// if the store has lost a part, so that only a new upload helps.
+    pub fn keep(self, error: &Error) -> Option<UploadState> {
         match self.0 {
-            Backend::File(upload) => upload.finish(),
-            Backend::Parts(mut upload) => {
-                let finished = upload.finish(progress);
-                if finished.as_ref().is_err_and(|error| !is_lost(error)) {
-                    keep(upload.detach());
-                }
-                finished
+            Backend::Parts(mut upload) if !is_lost(error) => {
+                upload.is_closed = true;
+                Some(upload.state())
             }
+            _ => None,
         }
-    }
-
-    /// Ends, and keeps what was sent for another process.
-    pub fn keep(self) -> Option<UploadState> {
-        match self.0 {
-            Backend::File(_) => None,
-            Backend::Parts(mut upload) => Some(upload.detach()),
-        }
-    }
-
-    /// Like [`keep`](Self::keep), after a failure; `None` if the store has lost a part.
-    pub fn keep_after(self, error: &Error) -> Option<UploadState> {
-        if is_lost(error) { None } else { self.keep() }
     }
 }
 
@@ -161,130 +134,54 @@ fn is_lost(error: &Error) -> bool {
     matches!(kind, Some(NetErrorKind::Gone | NetErrorKind::Changed))
 }
 
+/// A part after one attempt to send it: its number, its content, and its tag.
+type Sent = (usize, PutPayload, Result<String, NetError>);
+
 #[derive(Debug)]
 struct PartsUpload {
-    shared: Arc<Shared>,
-    parts: Parts,
-    resumed_bytes: u64,
-    length_bytes: u64,
-    /// Parts passed to threads, including those of an earlier process.
-    started_parts: u64,
-    filling: Vec<u8>,
-    parts_tx: Option<Sender<(usize, PutPayload)>>,
-    threads: Vec<JoinHandle<()>>,
-    is_closed: bool,
-}
-
-/// State shared by the threads, which is also their [`Progress`].
-#[derive(Debug)]
-struct Shared {
     at: InBucket,
     url: Url,
     upload_id: String,
-    stop: CancelToken,
-    sent: Mutex<SentParts>,
-    failure: Mutex<Option<Error>>,
-    warnings: Mutex<Vec<String>>,
-}
-
-/// Tags of stored parts, which arrive in any order.
-#[derive(Debug, Default)]
-struct SentParts {
+    parts: Parts,
+    /// With the store, which any part that arrives renews.
+    patience: Patience,
+    resumed_bytes: u64,
+    length_bytes: u64,
+    filling: Vec<u8>,
+    /// Parts begun, including those of an earlier process.
+    started_parts: usize,
+    sending: JoinSet<Sent>,
+    /// Tags of stored parts, which arrive in any order.
     tags: BTreeMap<usize, String>,
-    count: usize,
-}
-
-impl SentParts {
-    fn add(&mut self, number: usize, tag: String) {
-        self.tags.insert(number, tag);
-        while self.tags.contains_key(&self.count) {
-            self.count = self.count.saturating_add(1);
-        }
-    }
-
-    fn after(&self, known: usize) -> Vec<String> {
-        self.tags.range(known.min(self.count)..self.count).map(|(_, tag)| tag.clone()).collect()
-    }
-}
-
-impl Progress for Shared {
-    fn event(&self, event: ProgressEvent<'_>) {
-        let ProgressEvent::Warning(message) = event else { return };
-        let mut warnings = self.warnings.lock();
-        if warnings.len() < WARNINGS_MAX {
-            warnings.push(message.to_string());
-        }
-    }
-
-    fn is_interrupted(&self) -> bool {
-        self.stop.is_interrupted()
-    }
-}
-
-impl Shared {
-    fn send(&self, number: usize, payload: &PutPayload) -> Result<()> {
-        panic_point("part sender");
-        let tag =
-            self.at.with_retries(self, || self.at.bucket.part(&self.url, &self.upload_id, number, payload.clone()))?;
-        self.sent.lock().add(number, tag);
-        Ok(())
-    }
-
-    fn send_all(&self, parts: &Receiver<(usize, PutPayload)>) {
-        for (number, payload) in parts {
-            if let Err(error) = guarded(|| self.send(number, &payload)) {
-                self.failure.lock().get_or_insert(error);
-                // The other threads can stop too.
-                self.stop.cancel();
-                return;
-            }
-        }
-    }
+    /// Stored parts from the first one up to the first gap.
+    stored_parts: usize,
+    is_closed: bool,
 }
 
 impl PartsUpload {
-    /// Starts an upload, some parts of which may be stored already: `tags` are theirs, and
-    /// `sent_bytes` is their total length.
-    fn start(
-        at: &InBucket,
-        name: &str,
-        upload_id: String,
-        parts: Parts,
-        tags: Vec<String>,
-        sent_bytes: u64,
-    ) -> Result<Self> {
-        let started_parts = tags.len() as u64;
-        let shared = Arc::new(Shared {
+    fn new(at: &InBucket, name: &str, upload_id: String, parts: Parts) -> Self {
+        Self {
             at: at.clone(),
             url: at.url_of(name),
             upload_id,
-            stop: CancelToken::default(),
-            sent: Mutex::new(SentParts { count: tags.len(), tags: tags.into_iter().enumerate().collect() }),
-            failure: Mutex::default(),
-            warnings: Mutex::default(),
-        });
-        let (sender, receiver) = bounded(0);
-        let mut upload = Self {
-            shared,
             parts,
-            resumed_bytes: sent_bytes,
-            length_bytes: sent_bytes,
-            started_parts,
+            patience: Patience::new(at.options.give_up_after),
+            resumed_bytes: 0,
+            length_bytes: 0,
             filling: Vec::new(),
-            parts_tx: Some(sender),
-            threads: Vec::new(),
+            started_parts: 0,
+            sending: JoinSet::new(),
+            tags: BTreeMap::new(),
+            stored_parts: 0,
             is_closed: false,
-        };
-        for _ in 0..parts.in_flight {
-            let (shared, receiver) = (upload.shared.clone(), receiver.clone());
-            let thread = Builder::new().name("slotpress-part".to_string()).spawn(move || shared.send_all(&receiver));
-            upload.threads.push(thread.map_err(|error| cannot_start(&error))?);
         }
-        Ok(upload)
     }
 
     fn write(&mut self, mut bytes: &[u8], progress: &dyn Progress) -> Result<()> {
-        self.check(progress)?;
+        progress.check()?;
+        while let Some(sent) = self.sending.try_join_next() {
+            self.sent(sent, progress)?;
+        }
         let part_bytes = self.parts.part_bytes as usize;
         self.length_bytes = self.length_bytes.saturating_add(bytes.len() as u64);
         while !bytes.is_empty() {
@@ -302,51 +199,68 @@ impl PartsUpload {
         Ok(())
     }
 
-    /// Passes the filled part to a thread as soon as one is idle.
+    /// Sends the filled part as soon as there is room for one more in flight.
     fn send(&mut self, progress: &dyn Progress) -> Result<()> {
-        if self.started_parts >= PARTS_MAX {
+        if self.started_parts as u64 >= PARTS_MAX {
             let whole = show_bytes(self.parts.part_bytes.saturating_mul(PARTS_MAX));
-            let message = format!("{}: longer than the {whole} that it was to have", shown(&self.shared.url));
+            let message = format!("{}: longer than the {whole} that it was to have", shown(&self.url));
             return Err(Error::failed(message).with_hint("the source grew while it was sent: run this again"));
         }
-        let mut next = (self.started_parts as usize, PutPayload::from(mem::take(&mut self.filling)));
+        self.wait_for_less_than(self.parts.in_flight, progress)?;
+        let payload = PutPayload::from(mem::take(&mut self.filling));
+        self.begin(self.started_parts, payload);
         self.started_parts = self.started_parts.saturating_add(1);
-        loop {
-            self.check(progress)?;
-            let Some(parts_tx) = &self.parts_tx else { return Err(Error::interrupted()) };
-            match parts_tx.send_timeout(next, STOP_CHECK) {
-                Ok(()) => return Ok(()),
-                Err(SendTimeoutError::Timeout(unsent)) => next = unsent,
-                // All threads have ended with an error.
-                Err(SendTimeoutError::Disconnected(_)) => {
-                    self.check(progress)?;
-                    return Err(Error::failed("the threads of an upload have ended"));
-                }
-            }
-        }
+        Ok(())
     }
 
-    /// Reports warnings of the threads, and returns their error.
-    fn check(&self, progress: &dyn Progress) -> Result<()> {
-        for warning in mem::take(&mut *self.shared.warnings.lock()) {
-            progress.warn(&warning);
+    /// Makes one attempt to send a part, after the store's pause.
+    fn begin(&mut self, number: usize, payload: PutPayload) {
+        let (bucket, url, upload_id) = (self.at.bucket.clone(), self.url.clone(), self.upload_id.clone());
+        let pause = self.patience.pause();
+        self.at.client.spawn(&mut self.sending, async move {
+            sleep(pause).await;
+            panic_point("part sender");
+            let tag = bucket.part(&url, &upload_id, number, payload.clone()).await;
+            (number, payload, tag)
+        });
+    }
+
+    /// Waits until fewer parts are in flight.
+    fn wait_for_less_than(&mut self, in_flight: usize, progress: &dyn Progress) -> Result<()> {
+        while self.sending.len() >= in_flight {
+            let sending = &mut self.sending;
+            let Some(sent) = self.at.client.wait(progress, async { Ok(sending.join_next().await) })? else { break };
+            self.sent(sent, progress)?;
         }
-        progress.check()?;
-        self.shared.failure.lock().clone().map_or(Ok(()), Err)
+        Ok(())
+    }
+
+    /// Records a part that has arrived, or sends it again.
+    fn sent(&mut self, sent: Result<Sent, JoinError>, progress: &dyn Progress) -> Result<()> {
+        let (number, payload, tag) = sent.map_err(|error| match error.try_into_panic() {
+            Ok(payload) => panicked(payload.as_ref()),
+            Err(_) => Error::interrupted(),
+        })?;
+        let may_answer = self.at.may_answer(tag.as_ref().err());
+        match tag {
+            Ok(tag) => {
+                self.patience.renew();
+                self.tags.insert(number, tag);
+                while self.tags.contains_key(&self.stored_parts) {
+                    self.stored_parts = self.stored_parts.saturating_add(1);
+                }
+            }
+            Err(error) if may_answer && self.patience.count_failure(&error, progress) => {
+                self.begin(number, payload);
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
     }
 
     fn state(&self) -> UploadState {
-        UploadState {
-            upload_id: self.shared.upload_id.clone(),
-            part_bytes: self.parts.part_bytes,
-            tags: self.shared.sent.lock().after(0),
-        }
-    }
-
-    fn detach(&mut self) -> UploadState {
-        self.end_threads(&NoProgress);
-        self.is_closed = true;
-        self.state()
+        let tags = self.tags.range(..self.stored_parts).map(|(_, tag)| tag.clone()).collect();
+        UploadState { upload_id: self.upload_id.clone(), part_bytes: self.parts.part_bytes, tags }
     }
 
     fn finish(&mut self, progress: &dyn Progress) -> Result<()> {
@@ -354,26 +268,20 @@ impl PartsUpload {
         if !self.filling.is_empty() || self.started_parts == 0 {
             self.send(progress)?;
         }
-        self.parts_tx = None;
-        while self.threads.iter().any(|thread| !thread.is_finished()) {
-            progress::wait(progress, STOP_CHECK.min(Duration::from_millis(5)));
-            self.check(progress)?;
-        }
-        self.check(progress)?;
-        let state = self.state();
-        if state.tags.len() as u64 != self.started_parts {
-            let (url, arrived, sent) = (shown(&self.shared.url), state.tags.len(), self.started_parts);
+        self.wait_for_less_than(1, progress)?;
+        if self.stored_parts != self.started_parts {
+            let (url, arrived, sent) = (shown(&self.url), self.stored_parts, self.started_parts);
             let message = format!("{url}: {arrived} of {sent} parts have arrived");
             return Err(Error::new(ErrorKind::Network, message).with_hint("run this again"));
         }
-        self.complete(&state.tags, progress)?;
+        self.complete(&self.state().tags, progress)?;
         self.is_closed = true;
         Ok(())
     }
 
     /// Completes the upload. If the answer is lost, looks for the file.
     fn complete(&self, tags: &[String], progress: &dyn Progress) -> Result<()> {
-        let Shared { at, url, upload_id, .. } = &*self.shared;
+        let Self { at, url, upload_id, .. } = self;
         let completed = at.with_retries(progress, || at.bucket.complete(url, upload_id, tags));
         let is_dropped = |error: &Error| NetError::of(error).is_some_and(|error| error.kind() == NetErrorKind::Gone);
         let there = match &completed {
@@ -391,25 +299,15 @@ impl PartsUpload {
                 .with_hint("run this again; if the error stays, look at the store's own log"))
         })
     }
-
-    fn end_threads(&mut self, progress: &dyn Progress) {
-        self.shared.stop.cancel();
-        self.parts_tx = None;
-        for thread in mem::take(&mut self.threads) {
-            // A panic was recorded as a failure.
-            let _ = thread.join();
-        }
-        let _ = self.check(progress);
-    }
 }
 
 impl Drop for PartsUpload {
     fn drop(&mut self) {
-        self.end_threads(&NoProgress);
+        let Self { at, url, upload_id, sending, .. } = self;
+        let _ = at.client.wait(&NoProgress, async { Ok(sending.shutdown().await) });
         if self.is_closed {
             return;
         }
-        let Shared { at, url, upload_id, .. } = &*self.shared;
         // Repeated like other requests: parts that are left cost money.
         let abort = || timeout(ABORT_TIMEOUT, at.bucket.abort(url.clone(), upload_id.clone()));
         let abort = || Ok(at.client.wait(&NoProgress, async { abort().await.unwrap_or(Ok(())) })?);

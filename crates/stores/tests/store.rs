@@ -11,7 +11,9 @@ use gateway::{BUCKET, Done, Gateway, Instead, KEY, PAGE, SECRET, wait_for};
 use needs::needs;
 use slotpress_base::{CancelToken, Error, ErrorKind, NoProgress, Progress, ProgressEvent, Until};
 use slotpress_net::{Client, ClientOptions, NetError, NetErrorKind};
-use slotpress_stores::{Attribute, Attributes, Condition, PART_BYTES_MIN, Put, S3Options, Store, StoreOptions, Target};
+use slotpress_stores::{
+    Attribute, Attributes, Condition, PART_BYTES_MIN, Put, S3Options, Store, StoreOptions, Target, Upload,
+};
 
 /// Sets the gateway's credentials for this process, once. [`store_with`] does so before it opens a
 /// store, which reads them.
@@ -96,6 +98,12 @@ fn small_files(store: &Store) {
     }
 }
 
+/// Takes notice of the parts that have arrived, and counts them.
+fn stored_parts(upload: &mut Upload) -> Option<usize> {
+    upload.write(&[], &NoProgress).expect("no part has failed");
+    upload.part_count()
+}
+
 fn large_files(store: &Store) {
     let bytes = content(5 * PART_BYTES_MIN as usize / 2);
     let upload = |replace| store.upload("large", &Attributes::new(), 1 << 30, replace, &NoProgress);
@@ -117,7 +125,7 @@ fn large_files(store: &Store) {
     let mut dropped = upload(true).expect("begun");
     dropped.write(&bytes, &NoProgress).expect("written");
     // A store may keep a part that is in flight while its upload is aborted.
-    wait_for("both parts", || dropped.state().is_none_or(|state| state.tags.len() == 2));
+    wait_for("both parts", || stored_parts(&mut dropped).is_none_or(|parts| parts == 2));
     drop(dropped);
     assert_eq!(store.list(&NoProgress).expect("listed").len(), 1);
     upload(true).expect("begun").finish(&NoProgress).expect("an empty one");
@@ -170,8 +178,8 @@ fn an_upload_is_gone_on_with() {
     let bytes = content(5 * PART_BYTES_MIN as usize + 5);
     let mut first = store.upload("large", &Attributes::new(), 1 << 30, false, &NoProgress).expect("begun");
     first.write(&bytes[..3 * PART_BYTES_MIN as usize], &NoProgress).expect("written");
-    wait_for("the third part", || first.state().expect("a state").tags.len() == 3);
-    let kept = serde_json::to_string(&first.keep().expect("kept")).expect("JSON");
+    wait_for("the third part", || stored_parts(&mut first) == Some(3));
+    let kept = serde_json::to_string(&first.keep(&Error::interrupted()).expect("kept")).expect("JSON");
     assert!(!kept.contains(SECRET) && !kept.contains(KEY), "{kept}");
     let state = serde_json::from_str(&kept).expect("a state");
     let mut second = store.resume("large", &state, bytes.len() as u64).expect("resumed").expect("of a bucket");
@@ -213,12 +221,11 @@ fn a_completion_that_fails() {
         let mut first = store.upload("large", &Attributes::new(), 1 << 30, true, &NoProgress).expect("begun");
         first.write(&bytes, &NoProgress).expect("written");
         gateway.fail(&of, usize::MAX, instead);
-        let mut kept = None;
-        first.finish_or_keep(&NoProgress, &mut |state| kept = Some(state)).expect_err(&at);
+        let error = first.finish(&NoProgress).expect_err(&at);
+        let state = first.keep(&error).expect(&at);
         gateway.fail_no_more();
-        let state = kept.expect(&at);
         assert_eq!(state.tags.len(), 3, "{at}");
-        let second = store.resume("large", &state, bytes.len() as u64).expect(&at).expect("of a bucket");
+        let mut second = store.resume("large", &state, bytes.len() as u64).expect(&at).expect("of a bucket");
         assert_eq!(second.resumed_bytes(), bytes.len() as u64, "{at}");
         second.finish(&NoProgress).expect(&at);
         assert_eq!(gateway.count(&["PUT ", "partNumber="]), 3, "{at}");
@@ -236,13 +243,13 @@ fn a_part_that_is_lost() {
     let bytes = content(2 * PART_BYTES_MIN as usize + 5);
     let mut first = store.upload("large", &Attributes::new(), 1 << 30, false, &NoProgress).expect("begun");
     first.write(&bytes, &NoProgress).expect("written");
-    wait_for("two parts", || first.state().expect("a state").tags.len() == 2);
-    let mut state = first.keep().expect("kept");
+    wait_for("two parts", || stored_parts(&mut first) == Some(2));
+    let mut state = first.keep(&Error::interrupted()).expect("kept");
     state.tags.swap(0, 1);
     let mut second = store.resume("large", &state, bytes.len() as u64).expect("resumed").expect("of a bucket");
     second.write(&bytes[2 * PART_BYTES_MIN as usize..], &NoProgress).expect("written");
-    let mut kept = None;
-    let error = second.finish_or_keep(&NoProgress, &mut |state| kept = Some(state)).expect_err("another part");
+    let error = second.finish(&NoProgress).expect_err("another part");
+    let kept = second.keep(&error);
     assert!(error.to_string().contains("400 InvalidPart") && kept.is_none(), "{error} {kept:?}");
     assert_eq!(gateway.left_parts(), 0, "it is forgotten");
     // A state with more parts than the file has.

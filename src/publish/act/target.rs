@@ -212,18 +212,10 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
 
     fn send(&self, ready: &PreparedArchive) -> Result<()> {
         let mut upload = self.begin_or_resume(ready)?;
-        match self.send_bytes(&mut upload, ready) {
-            Ok(()) => {
-                let mut kept = None;
-                let done = upload.finish_or_keep(self.run.progress, &mut |state| kept = Some(state));
-                self.remember(ready, kept)?;
-                done
-            }
-            Err(error) => {
-                self.remember(ready, upload.keep_after(&error))?;
-                Err(error)
-            }
-        }
+        let sent = self.send_bytes(&mut upload, ready).and_then(|()| upload.finish(self.run.progress));
+        let kept = sent.as_ref().err().and_then(|error| upload.keep(error));
+        self.remember(ready, kept)?;
+        sent
     }
 
     fn begin_or_resume(&self, ready: &PreparedArchive) -> Result<Upload> {

@@ -16,13 +16,13 @@ use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody, HttpService,
 };
 use object_store::{ClientConfigKey, ClientOptions};
+use reqwest::header::{DATE, HeaderMap, RETRY_AFTER};
+use reqwest::{Method, StatusCode};
 use slotpress_base::{clock, hint, one_line};
-use slotpress_net::reqwest::header::{DATE, HeaderMap, RETRY_AFTER};
-use slotpress_net::reqwest::{self, Method, StatusCode};
-use slotpress_net::{NetError, NetErrorKind, Url};
 use tokio::time::timeout;
 
-use crate::store::SMALL_BYTES_MAX;
+use super::SMALL_BYTES_MAX;
+use crate::{NetError, NetErrorKind, Url};
 
 /// Time limit for the answer to a small request. It also ends a request that hyper lost because its
 /// connection ended just as the request was handed over (hyperium/hyper#4122).
@@ -42,7 +42,7 @@ const METADATA_TIMEOUT: Duration = Duration::from_secs(5);
 /// Limit on the size of an answer. A list of 1,000 files takes half a megabyte.
 const ANSWER_BYTES_MAX: u64 = SMALL_BYTES_MAX;
 
-/// Makes `object_store` send its requests through connections of [`slotpress_net`].
+/// Makes `object_store` send its requests through the connections of a client.
 #[derive(Debug)]
 pub struct Connector(pub reqwest::Client);
 

@@ -13,15 +13,15 @@ use object_store::{
     Attributes, ClientOptions, GetOptions, ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions,
     PutPayload, RetryConfig, UpdateVersion,
 };
+use reqwest::Method;
 use slotpress_base::{Error, Result};
-use slotpress_net::reqwest::Method;
-use slotpress_net::{Client, NetError, NetErrorKind, Url, check_clock, parse_url};
 
-use crate::answers::Connector;
-use crate::credentials::{Profile, anonymous};
-use crate::failure::from_store_error;
-use crate::store::{Object, SMALL_BYTES_MAX, Small};
-use crate::{Condition, Put, S3Options};
+use super::answers::Connector;
+use super::credentials::{Profile, anonymous};
+use super::failure::from_store_error;
+use super::{Condition, Object, Put, S3Options, SMALL_BYTES_MAX, Small};
+use crate::request::check_clock;
+use crate::{Client, NetError, NetErrorKind, Url, parse_url};
 
 /// Limit on listed files below a prefix: with a full and an incremental archive every hour, it
 /// lasts for ten years.
@@ -53,7 +53,7 @@ impl Bucket {
         let mut builder = AmazonS3Builder::from_env()
             .with_bucket_name(name)
             .with_http_connector(Connector(client.connections().clone()))
-            // `answers` limits requests, and `slotpress_net::patience` retries them.
+            // `answers` limits requests, and `patience` retries them.
             .with_client_options(ClientOptions::new().with_allow_http(false))
             .with_retry(RetryConfig { max_retries: 0, ..RetryConfig::default() })
             // Some stores refuse bulk deletion.

@@ -23,7 +23,8 @@ use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use crate::profile::{self, Section};
+use super::profile::{self, Section};
+use crate::{NetError, NetErrorKind};
 
 /// Time limit for a credentials program, which may ask a server.
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(60);
@@ -151,9 +152,9 @@ impl CredentialProvider for Program {
     }
 }
 
-fn failed(why: &str) -> slotpress_net::NetError {
+fn failed(why: &str) -> NetError {
     let why = format!("no credentials: the profile's credential_process {why}");
-    slotpress_net::NetError::without_url(slotpress_net::NetErrorKind::Denied, &why)
+    NetError::without_url(NetErrorKind::Denied, &why)
         .with_hint("run it by hand: it must print JSON with AccessKeyId and SecretAccessKey")
 }
 

@@ -4,9 +4,9 @@ use std::error::Error as StdError;
 use std::time::Duration;
 
 use slotpress_base::{Error, ErrorKind, hint, one_line};
-use slotpress_net::{NetError, NetErrorKind, Url};
 
-use crate::answers::{Failure, Refused};
+use super::answers::{Failure, Refused};
+use crate::{NetError, NetErrorKind, Url};
 
 /// Stores refuse signatures if clocks differ by more than 15 minutes; a difference of half of that
 /// is reported as a possible reason.

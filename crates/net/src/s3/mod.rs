@@ -1,0 +1,161 @@
+//! Buckets of S3 and compatible services. A URL `s3://BUCKET/KEY` names a file, and each request for
+//! it is signed right before it is sent.
+//!
+//! `object_store` signs. Answers are untrusted: `answers` limits their time and length, and `failure`
+//! says what a refusal means.
+
+mod answers;
+mod bucket;
+mod credentials;
+mod failure;
+mod profile;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+pub use bucket::Bucket;
+use derive_setters::Setters;
+use parking_lot::Mutex;
+use reqwest::Method;
+use slotpress_base::{Progress, Result};
+use slotpress_format::ArchiveName;
+
+use crate::{Client, ClientOptions, NetError, Url, shown};
+
+/// Limit on documents that are read or written in one piece: an index of thousands of archives
+/// takes some megabytes.
+pub const SMALL_BYTES_MAX: u64 = 8 * 1024 * 1024;
+
+/// A file in a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[warn(missing_docs)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct Object {
+    /// Name relative to the target's directory or prefix.
+    pub name: String,
+    pub length_bytes: u64,
+    /// Time of writing, by the store's clock.
+    pub modified: SystemTime,
+    /// Entity tag, which changes with every write, if the store has tags.
+    pub e_tag: Option<String>,
+}
+
+/// A small file with its contents.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[warn(missing_docs)]
+pub struct Small {
+    /// Contents of the file.
+    pub bytes: Vec<u8>,
+    /// Entity tag, if the store has tags.
+    pub e_tag: Option<String>,
+}
+
+/// Condition for writing a small file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[warn(missing_docs)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum Condition {
+    Always,
+    /// No file has the name.
+    Absent,
+    /// The file still has this entity tag.
+    Unchanged(String),
+}
+
+/// Result of a conditional write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[warn(missing_docs)]
+pub enum Put {
+    /// The file was written.
+    Done,
+    /// The condition was not met, or another program has changed the file since.
+    Refused,
+}
+
+/// How buckets are reached. Credentials are not an option: they come from the environment, a
+/// profile in AWS's configuration, or the machine's metadata service.
+#[derive(Clone, Debug, Default, Setters)]
+#[non_exhaustive]
+#[warn(missing_docs)]
+pub struct S3Options {
+    /// URL of a service with S3's interface. Default: `AWS_ENDPOINT_URL`, or AWS itself.
+    #[setters(into)]
+    pub endpoint: Option<String>,
+    /// Region. Default: that of `AWS_REGION` or the profile.
+    #[setters(into)]
+    pub region: Option<String>,
+    /// Does not sign requests, for public buckets. Default: false.
+    pub anonymous: bool,
+    /// Buckets in use; clones share them and their credentials.
+    #[setters(skip)]
+    buckets: Buckets,
+}
+
+type Buckets = Arc<Mutex<BTreeMap<String, Arc<Bucket>>>>;
+
+impl S3Options {
+    /// Lets a client read URLs `s3://BUCKET/KEY` with these options.
+    #[must_use]
+    pub fn for_client(&self, mut client: ClientOptions) -> ClientOptions {
+        client.s3 = Some(self.clone());
+        client
+    }
+
+    /// The bucket of a URL, which is not contacted yet.
+    ///
+    /// # Errors
+    /// The endpoint or the credentials in the environment are invalid.
+    #[doc(hidden)]
+    pub fn bucket(&self, client: &Client, url: &Url) -> Result<Arc<Bucket>> {
+        let name = url.host_str().unwrap_or_default().to_string();
+        let mut buckets = self.buckets.lock();
+        if let Some(bucket) = buckets.get(&name) {
+            return Ok(bucket.clone());
+        }
+        let bucket = Arc::new(Bucket::open(client, &name, self)?);
+        buckets.insert(name, bucket.clone());
+        Ok(bucket)
+    }
+}
+
+impl Client {
+    /// Returns the same client with these options for URLs of buckets.
+    #[must_use]
+    #[doc(hidden)]
+    pub fn with_s3(&self, s3: &S3Options) -> Self {
+        Self { s3: Some(s3.clone()), ..self.clone() }
+    }
+
+    fn bucket(&self, url: &Url) -> Result<Arc<Bucket>, NetError> {
+        let s3 = self.s3.as_ref().ok_or_else(|| NetError::forbidden(url, "this client reads no stores"))?;
+        s3.bucket(self, url).map_err(|error| failure::to_net_error(url, &error))
+    }
+
+    /// Signs the URL of a request that is sent at once. Its query may be a key.
+    pub(super) async fn signed(&self, method: &Method, url: &Url) -> Result<Url, NetError> {
+        // Only URLs that the operator named are signed, never one that a server named.
+        if !self.is_operator {
+            return Err(NetError::forbidden(url, "a store that was not given as a source"));
+        }
+        let signed = self.bucket(url)?.signed(method, url).await?;
+        match signed.scheme() {
+            "http" | "https" => Ok(signed),
+            _ => Err(NetError::forbidden(url, format!("a store at {}", shown(&signed)))),
+        }
+    }
+
+    /// Replaces an error by the store's explanation, unless a later attempt may succeed.
+    pub(super) async fn explained(&self, url: &Url, error: NetError) -> NetError {
+        match self.bucket(url) {
+            Ok(bucket) if !error.is_retryable() => bucket.why_not(url).await.err().unwrap_or(error),
+            _ => error,
+        }
+    }
+
+    /// The archives right below a prefix.
+    pub(super) fn store_names(&self, url: &Url, stop: &dyn Progress) -> Result<Vec<ArchiveName>, NetError> {
+        let objects = self.wait(stop, async { self.bucket(url)?.list(url).await })?;
+        Ok(objects.iter().filter_map(|object| ArchiveName::parse(&object.name)).collect())
+    }
+}
