@@ -304,7 +304,10 @@ impl PartsUpload {
 impl Drop for PartsUpload {
     fn drop(&mut self) {
         let Self { at, url, upload_id, sending, .. } = self;
-        let _ = at.client.wait(&NoProgress, async { Ok(sending.shutdown().await) });
+        let _ = at.client.wait(&NoProgress, async {
+            sending.shutdown().await;
+            Ok(())
+        });
         if self.is_closed {
             return;
         }

@@ -352,6 +352,7 @@ fn ended(gateway: &Gateway, of: &[&str], instead: Instead) -> Error {
     };
     let bytes = content(2 * PART_BYTES_MIN as usize);
     let error = upload.write(&bytes, &NoProgress).and_then(|()| upload.finish(&NoProgress)).expect_err("refused");
+    drop(upload);
     gateway.fail_no_more();
     wait_for("the end of what was on its way", || gateway.left_parts() == 0);
     assert!(!gateway.bucket().join("mainnet/large").exists());
@@ -439,6 +440,7 @@ fn an_upload_that_is_stopped() {
     told.1.cancel();
     gateway.fail(&["DELETE ", "uploadId="], 1, Instead::Refused(503, "SlowDown"));
     assert_eq!(upload.finish(&told).expect_err("stopped").kind(), ErrorKind::Interrupted);
+    drop(upload);
     wait_for("the end of what was on its way", || gateway.left_parts() == 0);
     assert!(gateway.count(&["DELETE ", "uploadId="]) > 1, "asked again after a refusal");
     assert!(store.list(&NoProgress).expect("listed").is_empty());
