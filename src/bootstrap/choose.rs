@@ -91,7 +91,8 @@ impl ChosenArchive {
                         remotes.push(remote.clone());
                     }
                 }
-                (ChosenPlaces::Servers(remotes), best.length_bytes)
+                let first = same().find(|offer| !offer.is_local());
+                (ChosenPlaces::Servers(remotes), first.and_then(|first| first.length_bytes))
             }
         };
         Self { name: best.name.clone(), length_bytes, root: best.root, place, is_in_place: false }

@@ -69,6 +69,10 @@ impl Bad {
     }
 }
 
+/// Number of incremental archives of one server that are tried with one copy of a full archive: each
+/// may cost a whole restore.
+const PAIR_FAULTS_MAX: usize = 3;
+
 /// The node that the state is for.
 #[derive(Clone, Debug, Default)]
 pub struct Node {
@@ -86,9 +90,13 @@ pub struct Node {
 
 impl Node {
     /// True if an offer has not failed; for an incremental archive, together with the full one at
-    /// `full_place`.
+    /// `full_place`, and not too many of its server have.
     pub fn allows(&self, offer: &Offer, full_place: Option<&str>) -> bool {
-        !self.bad.iter().any(|bad| bad.is(offer) && (bad.with.is_none() || bad.with.as_deref() == full_place))
+        let (server, is_with) = (server_of(&offer.shown()), |bad: &&Bad| bad.with.as_deref() == full_place);
+        let of_pairs = self.bad.iter().filter(|bad| bad.with.is_some()).filter(is_with);
+        let of_server = of_pairs.filter(|bad| bad.place.as_deref().and_then(server_of) == server).count();
+        let is_bad = self.bad.iter().any(|bad| bad.is(offer) && (bad.with.is_none() || is_with(&bad)));
+        !is_bad && (server.is_none() || of_server < PAIR_FAULTS_MAX)
     }
 
     /// Number of bytes of an archive that have been fetched.
