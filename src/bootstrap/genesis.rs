@@ -13,15 +13,16 @@
     )
 )]
 
-use std::fs;
 use std::io::{Read, Write};
 use std::path::Path;
+use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
-use slotpress_base::{Error, ErrorKind, IoContext, Progress, Result, ShowPath, open_file, to_usize};
+use slotpress_base::{Error, ErrorKind, IoContext, KeptDir, Progress, Result, ShowPath, open_file, to_usize};
 use slotpress_format::archive::genesis_archive::unpack;
 use slotpress_format::{GENESIS_ARCHIVE_NAME, GENESIS_BYTES_MAX, GENESIS_FILE_NAME, Genesis, Hash};
 use slotpress_net::{Client, NetErrorKind, Url, below, shown};
+use slotpress_read::Unpublished;
 
 /// The genesis of the ledger, or those that servers have.
 #[derive(Default)]
@@ -133,26 +134,11 @@ fn check(hash: Hash, expected: Option<Hash>) -> Result<()> {
 }
 
 fn place(dir: &Path, name: &str, bytes: &[u8]) -> Result<()> {
-    let path = dir.join(name);
-    let mut file = tempfile::Builder::new()
-        .prefix("slotpress-partial-")
-        .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))
-        .tempfile_in(dir)
-        .or_path("create a file in", dir)?;
-    file.write_all(bytes).and_then(|()| file.as_file().sync_all()).or_path("write", &path)?;
-    match file.persist_noclobber(&path) {
-        Err(error) if error.error.kind() != std::io::ErrorKind::AlreadyExists => {
-            Err(Error::io("write", &path, &error.error))
-        }
-        _ => {
-            // The file gets owner and group of the ledger, not those of the user who runs
-            // slotpress.
-            let owner = fs::metadata(dir).or_path("read", dir)?;
-            let (user, group) =
-                (std::os::unix::fs::MetadataExt::uid(&owner), std::os::unix::fs::MetadataExt::gid(&owner));
-            std::os::unix::fs::chown(&path, Some(user), Some(group)).ok();
-            Ok(())
-        }
+    let file = Unpublished::create_in(&Arc::new(KeptDir::open(dir)?))?;
+    file.file().write_all(bytes).or_path("write", file.path())?;
+    match file.publish(name, false) {
+        Err(error) if error.kind() == ErrorKind::Exists => Ok(()),
+        published => published.map(drop),
     }
 }
 
