@@ -93,9 +93,11 @@ impl Ranking {
 
     /// Returns the candidates that a node may use, best first, and those that are too old.
     pub fn rank(&self, node: &Node) -> (Vec<Candidate>, Vec<Candidate>) {
-        let newest = self.slot.or(self.offers.iter().map(|(offer, ..)| offer.name.slot).max());
-        let mut candidates: Vec<Candidate> =
-            self.pairs(node).into_iter().map(|pair| self.candidate(pair, newest, node)).collect();
+        let pairs = self.pairs(node);
+        let slot = |((full, ..), incremental): &Pair<'_>| incremental.map_or(full.name.slot, |on| on.name.slot);
+        // A made-up slot that has failed must not make all others look equally old.
+        let newest = self.slot.or(pairs.iter().map(slot).max());
+        let mut candidates: Vec<Candidate> = pairs.into_iter().map(|pair| self.candidate(pair, newest, node)).collect();
         // If the operator named an archive by URLs, these are used in the given order.
         if node.only.is_some() {
             return (candidates, Vec::new());
