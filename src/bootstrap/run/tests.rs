@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use slotpress_base::NoProgress;
 use slotpress_net::find::rank::{Offered, Ranking};
-use slotpress_net::{Candidate, Fetched};
+use slotpress_net::{Candidate, Fetched, Offer};
 
 use super::*;
 use crate::bootstrap::next::tests::{FULL_BYTES, left, offer};
@@ -111,7 +111,9 @@ impl World for MadeUp {
         self.look_again();
         let fates = &self.fates;
         self.offers.retain(|(offer, ..)| fates[&offer.shown()] != Fate::Vanishes || offer.is_local());
-        left.add(self.offers.iter().filter(|(offer, ..)| !offer.is_full() || !offer.is_local()).cloned());
+        // Of full archives, only those that have appeared meanwhile matter.
+        let is_new = |offer: &Offer| matches!(self.fates[&offer.shown()], Fate::Renames | Fate::Invents);
+        left.add(self.offers.iter().filter(|(offer, ..)| !offer.is_full() || is_new(offer)).cloned());
         Ok(())
     }
 
