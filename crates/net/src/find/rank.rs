@@ -217,10 +217,10 @@ impl Ranking {
     }
 }
 
-/// Moves candidates on the node's own full archive ([`Candidate::goes_on_base`]) behind the others.
-/// Those that need fewer bytes than the best of the others stay where they are. Removes those that
-/// a restore would refuse, because the node has another full archive, with a slot between those of
-/// the two.
+/// Moves candidates on the node's own full archive ([`Candidate::goes_on_base`]) behind the others,
+/// unless they need fewer bytes than the best one whose full archive is fetched. Removes those that a
+/// restore would refuse, because the node has another full archive, with a slot between those of the
+/// two.
 fn bases_behind(candidates: &mut Vec<Candidate>, node: &Node) {
     let remote = candidates.iter().filter(|candidate| !candidate.full.is_local());
     let newest = remote.map(|candidate| candidate.full.name.slot).max();
@@ -229,7 +229,8 @@ fn bases_behind(candidates: &mut Vec<Candidate>, node: &Node) {
         let between = candidate.full.name.slot.saturating_add(1)..candidate.slot();
         !is_base(candidate) || !node.full_slots.iter().any(|slot| between.contains(slot))
     });
-    let fewer = candidates.iter().find(|candidate| !is_base(candidate)).and_then(Candidate::left_bytes);
+    // Another full archive of the node saves as many bytes, so the ages decide between the two.
+    let fewer = candidates.iter().find(|candidate| !candidate.full.is_local()).and_then(Candidate::left_bytes);
     candidates.sort_by_key(|candidate| {
         is_base(candidate) && fewer.zip(candidate.left_bytes()).is_some_and(|(fewer, own)| own >= fewer)
     });
@@ -368,6 +369,15 @@ mod tests {
         assert_eq!(best(Some(7)), (10, 20_010, Some(1_000_000_000)));
         assert_eq!(best(None), (10, 20_010, Some(1_000_000_000)), "a list that does not tell");
         assert_eq!(best(Some(8)), (20_010, 20_010, Some(100_000_000_000)), "of another state at that slot");
+        let two = vec![
+            remote(None, 1010, 100_000_000_000, None),
+            offer(None, 1010, 1, Some(100_000_000_000)),
+            remote(Some(1010), 1015, 1_000, None),
+            local(),
+            remote(Some(10), 20_010, 2_000, None),
+        ];
+        let best = ranking(two).rank(&Node::default()).0.swap_remove(0);
+        assert_eq!((best.full.name.slot, best.slot()), (10, 20_010), "the newest on two full archives of the node");
     }
 
     #[test]
