@@ -63,9 +63,9 @@ pub struct Bad {
 
 impl Bad {
     fn is(&self, offer: &Offer) -> bool {
-        let is_there = self.place.as_ref().is_none_or(|place| *place == offer.shown());
         let are_its_bytes = self.root.is_some() && self.root == offer.root;
-        self.name == offer.name && (self.is_in_place || is_there || are_its_bytes)
+        let is_there = || self.place.as_ref().is_none_or(|place| *place == offer.shown());
+        self.name == offer.name && (self.is_in_place || are_its_bytes || is_there())
     }
 }
 
@@ -92,11 +92,18 @@ impl Node {
     /// True if an offer has not failed; for an incremental archive, together with the full one at
     /// `full_place`, and not too many of its server have.
     pub fn allows(&self, offer: &Offer, full_place: Option<&str>) -> bool {
-        let (server, is_with) = (server_of(&offer.shown()), |bad: &&Bad| bad.with.as_deref() == full_place);
-        let of_pairs = self.bad.iter().filter(|bad| bad.with.is_some()).filter(is_with);
-        let of_server = of_pairs.filter(|bad| bad.place.as_deref().and_then(server_of) == server).count();
-        let is_bad = self.bad.iter().any(|bad| bad.is(offer) && (bad.with.is_none() || is_with(&bad)));
-        !is_bad && (server.is_none() || of_server < PAIR_FAULTS_MAX)
+        let is_with = |bad: &&Bad| bad.with.as_deref() == full_place;
+        if self.bad.iter().any(|bad| bad.is(offer) && (bad.with.is_none() || is_with(&bad))) {
+            return false;
+        }
+        let of_pairs: Vec<&Bad> = self.bad.iter().filter(|bad| bad.with.is_some()).filter(is_with).collect();
+        if of_pairs.len() < PAIR_FAULTS_MAX {
+            return true;
+        }
+        let place = offer.shown();
+        let server = server_of(&place);
+        let of_server = of_pairs.iter().filter(|bad| bad.place.as_deref().and_then(server_of) == server);
+        server.is_none() || of_server.count() < PAIR_FAULTS_MAX
     }
 
     /// Number of bytes of an archive that have been fetched.
@@ -113,8 +120,15 @@ impl Node {
     /// Number of archives from this offer's server that have failed. If either archive of a pair may
     /// be wrong, it counts for the server of the full one, and for that of both.
     pub fn faults_of(&self, offer: &Offer) -> usize {
-        let Some(server) = server_of(&offer.shown()) else { return 0 };
-        let is_its = |place: &Option<String>| place.as_deref().and_then(server_of).as_ref() == Some(&server);
+        if self.bad.is_empty() {
+            return 0;
+        }
+        let place = offer.shown();
+        let server = server_of(&place);
+        if server.is_none() {
+            return 0;
+        }
+        let is_its = |place: &Option<String>| place.as_deref().and_then(server_of) == server;
         let is_fault = |bad: &&Bad| match bad.with {
             Some(_) => is_its(&bad.with) && (offer.is_full() || is_its(&bad.place)),
             None => is_its(&bad.place),
@@ -142,6 +156,9 @@ impl Node {
     }
 }
 
-fn server_of(place: &str) -> Option<String> {
-    crate::parse_url(place).ok().map(|url| crate::origin_of(&url))
+/// Scheme, host and port of the URL of a place; `None` for a path.
+fn server_of(place: &str) -> Option<&str> {
+    let (scheme, rest) = place.split_once("://")?;
+    let host_bytes = rest.find('/').unwrap_or(rest.len());
+    place.get(..scheme.len().saturating_add(3).saturating_add(host_bytes))
 }
