@@ -10,8 +10,9 @@ use slotpress_base::threads::panicked;
 use slotpress_base::{Error, ErrorKind, NoProgress, Progress, Result, panic_point};
 use slotpress_net::patience::Patience;
 use slotpress_net::{NetError, NetErrorKind, Url, shown};
+use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use crate::UploadState;
 use crate::directory::FileUpload;
@@ -21,6 +22,10 @@ use crate::store::InBucket;
 /// Time limit for the requests that abort a failed upload; after it, the bucket's lifecycle rule
 /// must remove the parts.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Time for which an abort waits for parts that are on their way. A store may keep a part that it has
+/// received, but stores only after the abort.
+const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A large file that is being written. It appears whole when [`Upload::finish`] returns, or not at
 /// all. Dropping an upload aborts it; one that was [kept](Upload::keep) can be resumed.
@@ -151,6 +156,8 @@ struct PartsUpload {
     /// Parts begun, including those of an earlier process.
     started_parts: usize,
     sending: JoinSet<Sent>,
+    /// True if parts are not to be sent again.
+    stop: watch::Sender<bool>,
     /// Tags of stored parts, which arrive in any order.
     tags: BTreeMap<usize, String>,
     /// Stored parts from the first one up to the first gap.
@@ -171,6 +178,7 @@ impl PartsUpload {
             filling: Vec::new(),
             started_parts: 0,
             sending: JoinSet::new(),
+            stop: watch::Sender::new(false),
             tags: BTreeMap::new(),
             stored_parts: 0,
             is_closed: false,
@@ -217,8 +225,11 @@ impl PartsUpload {
     fn begin(&mut self, number: usize, payload: PutPayload) {
         let (bucket, url, upload_id) = (self.at.bucket.clone(), self.url.clone(), self.upload_id.clone());
         let pause = self.patience.pause();
+        let mut stop = self.stop.subscribe();
         self.at.client.spawn(&mut self.sending, async move {
-            sleep(pause).await;
+            if timeout(pause, stop.wait_for(|is_stopped| *is_stopped)).await.is_ok() {
+                return (number, payload, Err(NetError::interrupted()));
+            }
             panic_point("part sender");
             let tag = bucket.part(&url, &upload_id, number, payload.clone()).await;
             (number, payload, tag)
@@ -303,8 +314,13 @@ impl PartsUpload {
 
 impl Drop for PartsUpload {
     fn drop(&mut self) {
-        let Self { at, url, upload_id, sending, .. } = self;
+        self.stop.send_replace(true);
+        let Self { at, url, upload_id, sending, is_closed, .. } = self;
         let _ = at.client.wait(&NoProgress, async {
+            if !*is_closed {
+                let arrival = async { while sending.join_next().await.is_some() {} };
+                let _ = timeout(ARRIVAL_TIMEOUT, arrival).await;
+            }
             sending.shutdown().await;
             Ok(())
         });

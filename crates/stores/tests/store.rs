@@ -359,6 +359,15 @@ fn ended(gateway: &Gateway, of: &[&str], instead: Instead) -> Error {
     error
 }
 
+/// A store keeps a part that it has received, even if the upload is aborted before it stores the part.
+#[test]
+fn a_part_that_is_stored_late() {
+    needs!("versitygw");
+    let gateway = Gateway::start();
+    gateway.fail(&["partNumber=1&"], 1, Instead::Late);
+    ended(&gateway, &["partNumber=2&"], Instead::Refused(403, "AccessDenied"));
+}
+
 #[test]
 fn words_for_what_is_refused() {
     needs!("versitygw");

@@ -42,6 +42,8 @@ pub enum Instead {
     Says(&'static str, Done),
     /// Never answers.
     Silence(Done),
+    /// Receives the request, and passes it on when an upload was aborted, or a second later.
+    Late,
 }
 
 /// Whether the request is passed on.
@@ -61,6 +63,7 @@ struct State {
     is_gone: AtomicBool,
     left_alone: AtomicUsize,
     silences: AtomicUsize,
+    aborts: AtomicUsize,
 }
 
 pub struct Gateway {
@@ -248,6 +251,18 @@ fn pass_on(client: TcpStream, socket: &Path, state: &State) {
         }
         _ => {}
     }
+    let mut late = Vec::new();
+    let mut body: Box<dyn Read> = match instead {
+        Some(Instead::Late) => {
+            let _ = body.read_to_end(&mut late);
+            let start = Instant::now();
+            while state.aborts.load(SeqCst) == 0 && start.elapsed() < Duration::from_secs(1) {
+                thread::sleep(Duration::from_millis(5));
+            }
+            Box::new(&late[..])
+        }
+        _ => Box::new(body),
+    };
     let Ok(mut gateway) = UnixStream::connect(socket) else { return };
     // One request for each connection, so that every head is examined. If the body is incomplete,
     // this connection ends like the client's: otherwise the gateway would wait.
@@ -256,7 +271,7 @@ fn pass_on(client: TcpStream, socket: &Path, state: &State) {
         // The gateway may answer before it has read everything.
         .or_else(|_| std::io::copy(&mut body, &mut std::io::sink()).map(|_| length));
     let sent = passed.is_ok_and(|passed_bytes| passed_bytes == length);
-    if sent && instead.is_some() {
+    if sent && instead.is_some() && !matches!(instead, Some(Instead::Late)) {
         let _ = gateway.read_to_end(&mut Vec::new());
         match instead {
             Some(Instead::Says(document, _)) => say(&client, &head, document),
@@ -270,5 +285,8 @@ fn pass_on(client: TcpStream, socket: &Path, state: &State) {
     }
     if sent {
         let _ = std::io::copy(&mut gateway, &mut &client);
+        if head.starts_with("DELETE ") && head.contains("uploadId=") {
+            state.aborts.fetch_add(1, SeqCst);
+        }
     }
 }
