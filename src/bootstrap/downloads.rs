@@ -123,7 +123,7 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
             ErrorKind::Damaged if error.hint().is_none() => error.with_hint(SOURCES_HINT),
             _ => error,
         };
-        Box::new(Failed { reason: Some(reason), error })
+        Failed::of(reason, error)
     }
 }
 
@@ -296,7 +296,7 @@ impl World for Downloads<'_, '_> {
 fn unusable(error: Error) -> Box<Failed> {
     match error.kind() {
         ErrorKind::Interrupted => error.into(),
-        _ => Box::new(Failed { reason: Some(Reason::Unusable(Vec::new())), error }),
+        _ => Failed::of(Reason::Unusable(Vec::new()), error),
     }
 }
 

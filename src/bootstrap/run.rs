@@ -65,6 +65,13 @@ pub struct Failed {
     pub error: Error,
 }
 
+impl Failed {
+    /// A failure after which other archives are tried.
+    pub fn of(reason: Reason, error: Error) -> Box<Self> {
+        Box::new(Self { reason: Some(reason), error })
+    }
+}
+
 impl From<Error> for Box<Failed> {
     fn from(error: Error) -> Self {
         Self::new(Failed { reason: None, error })

@@ -13,20 +13,20 @@ use super::next::{Attempt, Left, On, Reason};
 use super::run::{Done, Failed, ObtainedArchive, World, record, remove, tell};
 use crate::restore::{Supplied, Supply};
 
-/// Why a supply stops: a failure to be recorded when the reader has let go of the files; `None` if all
-/// is recorded, and another candidate is next.
-type Stop = Option<Box<(Attempt, Failed)>>;
-
 /// Supply of the archives of one candidate.
 pub struct ArchiveSupply<'r> {
     world: &'r mut dyn World,
     left: &'r mut Left,
-    full: ChosenArchive,
-    /// The incremental archive that was the newest at first.
-    planned: Option<ChosenArchive>,
+    /// The archives that were the best at first.
+    planned: Attempt,
+    /// The archives that a failure concerns.
+    trying: Attempt,
     /// Archives supplied so far.
     obtained: Vec<ObtainedArchive>,
-    stopped: Option<Stop>,
+    /// Failure that ended the supply. It is recorded when the reader has let go of the files.
+    failed: Option<Box<Failed>>,
+    /// True if that failure is recorded already, and another candidate is next.
+    is_recorded: bool,
 }
 
 impl<'r> ArchiveSupply<'r> {
@@ -34,9 +34,11 @@ impl<'r> ArchiveSupply<'r> {
     /// it. Removes partial files of other archives.
     pub fn new(world: &'r mut dyn World, left: &'r mut Left, candidate: &Candidate) -> Self {
         remove(world, left, |name| !candidate.offers().any(|offer| offer.name == *name));
-        let (full, planned) = left.choices(candidate);
-        let (full, planned) = (world.placed(full), planned.map(|planned| world.placed(planned)));
-        Self { world, left, full, planned, obtained: Vec::new(), stopped: None }
+        let (full, incremental) = left.choices(candidate);
+        let incremental = incremental.map(|incremental| world.placed(incremental));
+        let planned = Attempt { full: world.placed(full), incremental };
+        let trying = Attempt::of_full(planned.full.clone());
+        Self { world, left, planned, trying, obtained: Vec::new(), failed: None, is_recorded: false }
     }
 
     /// Ends the supply with the reader's result. Stops a running download, and keeps its bytes.
@@ -62,29 +64,30 @@ impl<'r> ArchiveSupply<'r> {
             self.mark_failed();
         }
         let swapped = self.obtained.iter().find(|obtained| obtained.is_swapped());
-        let reason = match error.kind() {
-            // For example, the state is one that only Firedancer loads.
-            _ if swapped.is_some() => Some(Reason::Unusable(Vec::new())),
-            ErrorKind::Unsupported => Some(Reason::Unusable(Vec::new())),
-            ErrorKind::Damaged => Some(Reason::Refused),
-            _ => None,
-        };
-        let full = swapped.map_or(&self.full, |swapped| &swapped.choice).clone();
-        let incremental = self.obtained.get(1).filter(|_| swapped.is_none()).map(|newest| newest.choice.clone());
+        let swapped = swapped.map(|swapped| Attempt::of_full(swapped.choice.clone()));
         // A partial file can be removed when nothing holds it.
-        drop(self.obtained);
-        let stop = match (self.stopped, finished) {
-            (Some(stop), _) => stop,
+        self.obtained.clear();
+        if self.is_recorded {
+            return Ok(None);
+        }
+        let failed = match (self.failed.take(), finished) {
+            (Some(failed), _) => failed,
             // The download's failure says more than the reader's, unless the reader stopped the
             // download.
-            (None, Err(failed)) if failed.error.kind() != ErrorKind::Interrupted => {
-                Some(Box::new((Attempt::of_full(self.full), *failed)))
+            (None, Err(failed)) if failed.error.kind() != ErrorKind::Interrupted => failed,
+            (None, _) => {
+                let reason = match error.kind() {
+                    // For example, the state is one that only Firedancer loads.
+                    ErrorKind::Unsupported => Some(Reason::Unusable(Vec::new())),
+                    _ if swapped.is_some() => Some(Reason::Unusable(Vec::new())),
+                    ErrorKind::Damaged => Some(Reason::Refused),
+                    _ => None,
+                };
+                self.trying = swapped.unwrap_or(self.trying);
+                Box::new(Failed { reason, error })
             }
-            (None, _) => Some(Box::new((Attempt { full, incremental }, Failed { reason, error }))),
         };
-        if let Some(stop) = stop {
-            record(self.world, self.left, &stop.0, &stop.1)?;
-        }
+        record(self.world, self.left, &self.trying, &failed)?;
         Ok(None)
     }
 
@@ -97,11 +100,6 @@ impl<'r> ArchiveSupply<'r> {
         files.filter(|file| Source::path(&***file).exists()).for_each(|file| drop(file.distrust()));
     }
 
-    /// Ends the run with an error, which is no archive's fault.
-    fn ended(&self, error: Error) -> Stop {
-        Some(Box::new((Attempt::of_full(self.full.clone()), Failed { reason: None, error })))
-    }
-
     /// Waits for the download of the last archive.
     fn finish_last(&mut self) -> Result<(), Box<Failed>> {
         let Some(last) = self.obtained.last_mut() else { return Ok(()) };
@@ -112,87 +110,83 @@ impl<'r> ArchiveSupply<'r> {
         Ok(())
     }
 
-    fn begin_full(&mut self) -> Result<ObtainedArchive, Stop> {
-        let planned = Attempt { full: self.full.clone(), incremental: self.planned.clone() };
+    fn begin_full(&mut self) -> Result<ObtainedArchive, Box<Failed>> {
         // Asks trusted servers before anything is downloaded.
-        self.require_confirmed(&planned)?;
-        match self.world.begin(self.left, &self.full, false) {
-            Ok(obtained) => Ok(obtained),
-            Err(failed) => Err(Some(Box::new((Attempt::of_full(planned.full), *failed)))),
-        }
+        self.trying.incremental = self.planned.incremental.clone();
+        self.require_confirmed()?;
+        self.trying.incremental = None;
+        self.world.begin(self.left, &self.trying.full, false)
     }
 
-    fn require_confirmed(&mut self, tried: &Attempt) -> Result<(), Stop> {
-        let reason = Some(Reason::Unconfirmed);
-        match self.world.confirm(tried.newest()).map_err(|error| self.ended(error))? {
+    fn require_confirmed(&mut self) -> Result<(), Box<Failed>> {
+        match self.world.confirm(self.trying.newest())? {
             None => Ok(()),
-            Some(error) => Err(Some(Box::new((tried.clone(), Failed { reason, error })))),
+            Some(error) => Err(Failed::of(Reason::Unconfirmed, error)),
         }
     }
 
     /// Fetches the newest incremental archive on the full one. Returns `None` if the full one is
     /// used alone.
-    fn next_incremental(&mut self) -> Result<Option<ObtainedArchive>, Stop> {
-        let full = self.full.clone();
-        let (planned_slot, mut has_failed) = (self.planned.as_ref().map(|planned| planned.name.slot), false);
+    fn next_incremental(&mut self) -> Result<Option<ObtainedArchive>, Box<Failed>> {
+        let full = self.trying.full.clone();
+        let planned_slot = self.planned.incremental.as_ref().map(|planned| planned.name.slot);
+        let mut has_failed = false;
         while self.left.wants_incremental(&full.name) {
             if std::mem::take(&mut self.left.is_outdated) || !has_failed {
-                self.world.look_for_newest(self.left, &full).map_err(|error| self.ended(error))?;
+                self.world.look_for_newest(self.left, &full)?;
             }
             let on = self.left.on(&full, planned_slot, has_failed);
-            if !has_failed
-                && !matches!(on, On::Take(_))
-                && let Some(planned) = &self.planned
-            {
-                self.left.record_lost(&Attempt { full: full.clone(), incremental: Some(planned.clone()) });
+            if !has_failed && planned_slot.is_some() && !matches!(on, On::Take(_)) {
+                self.left.record_lost(&self.planned);
             }
             let choice = match on {
                 On::Take(choice) => self.world.placed(choice),
                 On::Alone => break,
-                On::Leave => return Err(None),
+                On::Leave => {
+                    self.is_recorded = true;
+                    return Err(self.left.last_error().into());
+                }
             };
             tell(self.world, self.left, "");
+            self.trying.incremental = Some(choice.clone());
             match self.try_incremental(&choice) {
                 Ok(obtained) => return Ok(Some(obtained)),
-                Err(failed) => {
-                    let tried = Attempt { full: full.clone(), incremental: Some(choice) };
-                    record(self.world, self.left, &tried, &failed).map_err(|error| self.ended(error))?;
-                    has_failed = true;
-                }
+                Err(failed) => record(self.world, self.left, &self.trying, &failed)?,
             }
+            self.trying.incremental = None;
+            has_failed = true;
         }
         let alone = format!(": no incremental archive could be fetched; this is the state of {}", full.name);
         tell(self.world, self.left, &alone);
         // The trusted servers were asked for the planned incremental archive, not for the full one.
-        if self.planned.is_some() {
-            self.require_confirmed(&Attempt::of_full(full))?;
+        if planned_slot.is_some() {
+            self.require_confirmed()?;
         }
         Ok(None)
     }
 
     fn try_incremental(&mut self, choice: &ChosenArchive) -> Result<ObtainedArchive, Box<Failed>> {
-        let is_confirmed = self.planned.as_ref().is_some_and(|planned| planned.name == choice.name);
+        let is_confirmed = self.planned.newest().name == choice.name;
         if !is_confirmed && let Some(too_few) = self.world.confirm(choice)? {
             let message = format!("{} has appeared meanwhile, and is left out: {too_few}", choice.name);
-            let error = Error::new(ErrorKind::Network, message);
-            return Err(Box::new(Failed { reason: Some(Reason::Unconfirmed), error }));
+            return Err(Failed::of(Reason::Unconfirmed, Error::new(ErrorKind::Network, message)));
         }
-        let full = &self.full.name;
+        let full = &self.trying.full.name;
         remove(self.world, self.left, |name| name != full && *name != choice.name);
         let mut obtained = self.world.begin(self.left, choice, true)?;
         self.world.finish(&mut obtained)?;
         Ok(obtained)
     }
 
-    fn supply_next(&mut self) -> Result<Option<Supplied>, Stop> {
-        self.finish_last().map_err(|failed| Some(Box::new((Attempt::of_full(self.full.clone()), *failed))))?;
+    fn supply_next(&mut self) -> Result<Option<Supplied>, Box<Failed>> {
+        self.finish_last()?;
         let obtained = match self.obtained.len() {
             0 => Some(self.begin_full()?),
             1 => self.next_incremental()?,
             _ => None,
         };
         let Some(obtained) = obtained else { return Ok(None) };
-        let supplied = obtained.supplied().map_err(|error| self.ended(error))?;
+        let supplied = obtained.supplied()?;
         self.obtained.push(obtained);
         Ok(Some(supplied))
     }
@@ -200,9 +194,9 @@ impl<'r> ArchiveSupply<'r> {
 
 impl Supply for ArchiveSupply<'_> {
     fn next(&mut self) -> Result<Option<Supplied>> {
-        self.supply_next().map_err(|stop| {
-            let error = stop.as_ref().map_or_else(|| self.left.last_error(), |stop| stop.1.error.clone());
-            self.stopped = Some(stop);
+        self.supply_next().map_err(|failed| {
+            let error = failed.error.clone();
+            self.failed = Some(failed);
             error
         })
     }
