@@ -63,8 +63,14 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(120);
 impl NetError {
     /// Creates an error of a request to `url`.
     pub fn new(kind: NetErrorKind, url: &Url, why: impl fmt::Display) -> Self {
-        let message = format!("{}: {}", shown(url), one_line(&why.to_string()));
-        Self { message, ..Self::without_url(kind, "") }
+        Self::without_url(kind, &why.to_string()).at(url)
+    }
+
+    /// Names the URL of the request in the message.
+    #[must_use]
+    pub fn at(mut self, url: &Url) -> Self {
+        self.message = format!("{}: {}", shown(url), self.message);
+        self
     }
 
     pub fn forbidden(url: &Url, why: impl fmt::Display) -> Self {
@@ -96,14 +102,14 @@ impl NetError {
         Self { kind, message: one_line(why), hint: None, retry_after: None }
     }
 
-    /// Creates an error for an answer with a status other than success.
-    pub fn status(url: &Url, status: u16, reason: &str, retry_after: Option<&str>) -> Self {
+    /// Creates an error for an answer with a status other than success, without its URL.
+    pub fn of_status(status: u16, reason: &str, retry_after: Option<&str>) -> Self {
         let kind = match status {
             404 | 410 => NetErrorKind::Gone,
             412 | 416 => NetErrorKind::Changed,
             code => NetErrorKind::Status(code),
         };
-        let mut error = Self::new(kind, url, format!("the server answers {status} {reason}"));
+        let mut error = Self::without_url(kind, &format!("the server answers {status} {reason}"));
         let seconds = retry_after.and_then(|text| text.trim().parse::<u64>().ok());
         error.retry_after = seconds.map(|seconds| Duration::from_secs(seconds).min(RETRY_AFTER_MAX));
         error

@@ -81,7 +81,7 @@ fn no_answer(url: &Url, limit: Duration) -> NetError {
 /// Error for an answer whose status is not success.
 pub fn refused(url: &Url, response: &Response) -> NetError {
     let reason = response.status().canonical_reason().unwrap_or("unknown status");
-    NetError::status(url, response.status().as_u16(), reason, field(response.headers(), RETRY_AFTER))
+    NetError::of_status(response.status().as_u16(), reason, field(response.headers(), RETRY_AFTER)).at(url)
 }
 
 /// Value of a header; `None` if it is missing, or not text.

@@ -5,7 +5,6 @@
 //! request to 30 s.
 
 use std::error::Error as _;
-use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::time::Duration;
@@ -16,12 +15,12 @@ use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody, HttpService,
 };
 use object_store::{ClientConfigKey, ClientOptions};
-use reqwest::header::{DATE, HeaderMap, RETRY_AFTER};
-use reqwest::{Method, StatusCode};
-use slotpress_base::{clock, hint, one_line};
+use reqwest::Method;
+use slotpress_base::hint;
 use tokio::time::timeout;
 
 use super::SMALL_BYTES_MAX;
+use super::failure::refusal;
 use crate::{NetError, NetErrorKind, Url};
 
 /// Time limit for the answer to a small request. It also ends a request that hyper lost because its
@@ -68,18 +67,17 @@ impl HttpService for Requests {
         let mut url = parsed.map_err(|error| HttpError::new(HttpErrorKind::Unknown, error))?;
         url.set_query(None);
         let limit = self.limit(&request);
-        let answered = match timeout(limit, answer(&self.http, &url, request)).await {
-            Ok(answered) => answered,
-            Err(_) => {
-                let why = format!("no answer within {} s", limit.as_secs());
-                Err(Box::new(Failure::Net(NetError::new(NetErrorKind::Timeout, &url, why))))
-            }
-        };
-        answered.map_err(|failure| {
-            let failure = if self.is_metadata { Box::new(Failure::Net(no_credentials(&url))) } else { failure };
-            HttpError::new_boxed(HttpErrorKind::Unknown, failure)
-        })
+        let answered = timeout(limit, answer(&self.http, &url, request)).await.unwrap_or_else(|_| {
+            let why = format!("no answer within {} s", limit.as_secs());
+            Err(failed(NetError::new(NetErrorKind::Timeout, &url, why)))
+        });
+        answered.map_err(|error| if self.is_metadata { failed(no_credentials(&url)) } else { error })
     }
+}
+
+/// Wraps an error, so that `object_store` passes it on.
+fn failed(error: impl std::error::Error + Send + Sync + 'static) -> HttpError {
+    HttpError::new(HttpErrorKind::Unknown, error)
 }
 
 impl Requests {
@@ -94,56 +92,23 @@ impl Requests {
     }
 }
 
-/// Failure of a request, passed on by `object_store`.
-#[derive(Debug)]
-pub enum Failure {
-    /// The request or its answer was lost.
-    Net(NetError),
-    Refused(Refused),
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Net(error) => error.fmt(f),
-            Self::Refused(refused) => write!(f, "{} {}", refused.status, refused.code),
-        }
-    }
-}
-
-impl std::error::Error for Failure {}
-
-#[derive(Clone, Debug)]
-pub struct Refused {
-    pub status: StatusCode,
-    /// S3's error code, if the answer had one; answers to `HEAD` have none.
-    pub code: String,
-    pub message: String,
-    pub region: Option<String>,
-    pub retry_after: Option<String>,
-    pub clocks_differ_by: Duration,
-}
-
-async fn answer(http: &reqwest::Client, url: &Url, request: HttpRequest) -> Result<HttpResponse, Box<Failure>> {
+async fn answer(http: &reqwest::Client, url: &Url, request: HttpRequest) -> Result<HttpResponse, HttpError> {
     let is_post = request.method() == Method::POST;
     let is_list = request.uri().query().is_some_and(|query| query.contains("list-type="));
-    let response = HttpService::call(http, request)
-        .await
-        .map_err(|error| Box::new(Failure::Net(from_transport_error(url, &error))))?;
-    let (head, body) = response.into_parts();
-    let body = read(url, body).await.map_err(|error| Box::new(Failure::Net(error)))?;
+    let response = HttpService::call(http, request).await;
+    let (head, body) = response.map_err(|error| failed(from_transport_error(url, &error)))?.into_parts();
+    let body = read(url, body).await.map_err(failed)?;
     // The status of a completed upload is sent before the store knows whether it succeeds.
-    let is_late = head.status.is_success() && is_post && find(&body, b"<Error>").is_some();
+    let is_late = is_post && find(&body, b"<Error>").is_some();
+    if !head.status.is_success() || is_late {
+        return Err(failed(refusal(head.status, &head.headers, &body)));
+    }
     // `object_store` would read any other document as an empty list.
-    if head.status.is_success() && is_list && find(&body, b"<ListBucketResult").is_none() {
+    if is_list && find(&body, b"<ListBucketResult").is_none() {
         let why = "the answer is not the list of a bucket: the endpoint does not speak S3";
-        let error = NetError::new(NetErrorKind::BadAnswer, url, why).with_hint("check the endpoint");
-        return Err(Box::new(Failure::Net(error)));
+        return Err(failed(NetError::new(NetErrorKind::BadAnswer, url, why).with_hint("check the endpoint")));
     }
-    if head.status.is_success() && !is_late {
-        return Ok(HttpResponse::from_parts(head, body.into()));
-    }
-    Err(Box::new(Failure::Refused(refused(head.status, &head.headers, &body))))
+    Ok(HttpResponse::from_parts(head, body.into()))
 }
 
 async fn read(url: &Url, mut body: HttpResponseBody) -> Result<Vec<u8>, NetError> {
@@ -175,26 +140,6 @@ fn no_credentials(url: &Url) -> NetError {
     let why =
         "no credentials: the environment and the profile have none, and the machine's metadata service gives none";
     NetError::new(NetErrorKind::Denied, url, why).with_hint(hint::GIVE_CREDENTIALS)
-}
-
-fn refused(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Refused {
-    let text = String::from_utf8_lossy(body);
-    let element = |name: &str| {
-        let (_, rest) = text.split_once(&format!("<{name}>"))?;
-        Some(one_line(rest.split_once('<')?.0))
-    };
-    let field = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(one_line);
-    let date = headers.get(DATE).and_then(|value| httpdate::parse_http_date(value.to_str().ok()?).ok());
-    let now = clock::now();
-    let clocks_differ_by = date.map(|date| date.duration_since(now).unwrap_or_else(|before| before.duration()));
-    Refused {
-        status,
-        code: element("Code").unwrap_or_default(),
-        message: element("Message").unwrap_or_default(),
-        region: field("x-amz-bucket-region").or_else(|| element("Region")),
-        retry_after: field(RETRY_AFTER.as_str()),
-        clocks_differ_by: clocks_differ_by.unwrap_or_default(),
-    }
 }
 
 fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {

@@ -1,43 +1,46 @@
 //! Turns a store's refusals into errors with hints.
 
 use std::error::Error as StdError;
+use std::fmt;
 use std::time::Duration;
 
-use slotpress_base::{Error, ErrorKind, hint, one_line};
+use reqwest::StatusCode;
+use reqwest::header::{DATE, HeaderMap, RETRY_AFTER};
+use slotpress_base::{Error, ErrorKind, clock, hint, one_line};
 
-use super::answers::{Failure, Refused};
 use crate::{NetError, NetErrorKind, Url};
 
 /// Stores refuse signatures if clocks differ by more than 15 minutes; a difference of half of that
 /// is reported as a possible reason.
 const CLOCKS_DIFFER_BY: Duration = Duration::from_secs(450);
 
+/// A store's refusal, without the URL of the file.
+#[derive(Debug)]
+pub struct Refusal(NetError);
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl StdError for Refusal {}
+
 pub fn from_store_error(url: &Url, error: &object_store::Error) -> NetError {
-    let mut next: Option<&(dyn StdError + 'static)> = Some(error);
+    let mut cause: &(dyn StdError + 'static) = error;
     // Chains of causes are short; the limit guards against a loop.
     for _ in 0..16 {
-        let Some(cause) = next else { break };
-        match cause.downcast_ref::<Failure>() {
-            Some(Failure::Net(error)) => return error.clone(),
-            Some(Failure::Refused(refused)) => return from_error_response(url, refused),
-            None => {}
+        if let Some(Refusal(error)) = cause.downcast_ref() {
+            return error.clone().at(url);
         }
         if let Some(error) = cause.downcast_ref::<NetError>() {
             return error.clone();
         }
-        next = cause.source();
-    }
-    NetError::new(NetErrorKind::BadAnswer, url, last_cause(error))
-}
-
-/// The innermost cause; outer errors name URLs with their queries, which may be secret.
-fn last_cause(error: &object_store::Error) -> String {
-    let mut cause: &(dyn StdError + 'static) = error;
-    for _ in 0..16 {
         let Some(inner) = cause.source() else { break };
         cause = inner;
     }
-    one_line(&cause.to_string())
+    // Outer errors name URLs with their queries, which may be secret.
+    NetError::new(NetErrorKind::BadAnswer, url, cause)
 }
 
 /// Converts an error of preparing a store to a network error.
@@ -69,11 +72,23 @@ const CODES: &[(NetErrorKind, &str)] = &[
     (NetErrorKind::Status(500), "InternalError"),
 ];
 
-fn from_error_response(url: &Url, refused: &Refused) -> NetError {
-    let Refused { status, code, message, region, retry_after, clocks_differ_by } = refused;
+/// Judges an answer that refuses a request. Answers to `HEAD` have no code.
+pub fn refusal(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Refusal {
+    let text = String::from_utf8_lossy(body);
+    let element = |name: &str| {
+        let (_, rest) = text.split_once(&format!("<{name}>"))?;
+        Some(one_line(rest.split_once('<')?.0))
+    };
+    let field = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(one_line);
+    let code = element("Code").unwrap_or_default();
+    let message = element("Message").unwrap_or_default();
+    let region = field("x-amz-bucket-region").or_else(|| element("Region"));
+    let date = field(DATE.as_str()).and_then(|text| httpdate::parse_http_date(&text).ok());
+    let difference = date.map(|date| date.duration_since(clock::now()).unwrap_or_else(|before| before.duration()));
+    let clocks_differ_by = difference.unwrap_or_default();
     let status = status.as_u16();
     let is_clock_off = ["RequestTimeTooSkewed", "RequestExpired"].contains(&code.as_str())
-        || (status == 403 && *clocks_differ_by > CLOCKS_DIFFER_BY);
+        || (status == 403 && clocks_differ_by > CLOCKS_DIFFER_BY);
     let by_code = CODES.iter().find(|(_, codes)| codes.split(' ').any(|known| known == code)).map(|(kind, _)| *kind);
     let kind = by_code.unwrap_or(match status {
         _ if is_clock_off => NetErrorKind::Forbidden,
@@ -86,9 +101,10 @@ fn from_error_response(url: &Url, refused: &Refused) -> NetError {
         507 => NetErrorKind::Full,
         _ => NetErrorKind::Status(status),
     });
-    let said: Vec<&str> = [code.as_str(), message].into_iter().filter(|said| !said.is_empty()).collect();
-    let error = NetError::status(url, status, &said.join(": "), retry_after.as_deref()).of_kind(kind);
-    match kind {
+    let said: Vec<&str> = [code.as_str(), &message].into_iter().filter(|said| !said.is_empty()).collect();
+    let retry_after = field(RETRY_AFTER.as_str());
+    let error = NetError::of_status(status, &said.join(": "), retry_after.as_deref()).of_kind(kind);
+    Refusal(match kind {
         _ if is_clock_off => error.with_hint(format!(
             "set the clock (chronyc makestep, timedatectl set-ntp true): it is {} minutes off the store's, and \
              signatures are good for 15 minutes",
@@ -101,5 +117,5 @@ fn from_error_response(url: &Url, refused: &Refused) -> NetError {
             None => "check the bucket's name, the region (AWS_REGION) and the endpoint (AWS_ENDPOINT_URL)".to_string(),
         }),
         _ => error,
-    }
+    })
 }
