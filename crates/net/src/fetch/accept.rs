@@ -13,13 +13,6 @@ use slotpress_format::{ArchiveName, Root};
 use slotpress_read::archive::tail::check_hashes;
 use slotpress_read::{ArchiveShape, LocalFile, Source, Tail, walk_shape};
 
-/// The archive that was requested.
-#[derive(Clone, Copy, Debug)]
-pub struct Wanted<'a> {
-    pub name: &'a str,
-    pub root: Option<Root>,
-}
-
 /// Proof that an archive was accepted. Only [`accept`] creates one.
 #[derive(Clone, Copy, Debug)]
 pub struct Accepted {
@@ -34,15 +27,17 @@ impl Accepted {
     }
 }
 
-/// Accepts an archive that was read to its end. Skips the hashes of frames in `compared`, which
-/// have been compared already, and reports the bytes of the others as progress.
+/// Accepts an archive that was read to its end and was requested by this name and root. Skips the
+/// hashes of frames in `compared`, which have been compared already, and reports the bytes of the
+/// others as progress.
 ///
 /// # Errors
 /// Kind [`Damaged`](ErrorKind::Damaged) if the archive is damaged, or not the requested one.
 pub fn accept(
     source: &dyn Source,
     shape: &ArchiveShape,
-    wanted: Wanted<'_>,
+    name: &str,
+    root_wanted: Option<Root>,
     compared: &RangeSet<u64>,
     progress: &dyn Progress,
 ) -> Result<Accepted> {
@@ -51,7 +46,7 @@ pub fn accept(
         return wrong(format!("the archive ends after {} of {length_bytes} bytes", shape.length_bytes));
     }
     let extension = shape.compression.extension();
-    if let Some(name) = ArchiveName::parse(wanted.name).filter(|name| name.extension != extension) {
+    if let Some(name) = ArchiveName::parse(name).filter(|name| name.extension != extension) {
         let (is, says) = (extension.as_str(), name.extension.as_str());
         return wrong(format!("the archive is a .{is}, and its name says .{says}"));
     }
@@ -61,7 +56,7 @@ pub fn accept(
     if shape.has_hashes && root.is_none() {
         return wrong("the archive has frame hashes, but its end, which leads to them, is damaged".to_string());
     }
-    if let Some(why) = is_other_root(wanted.root, root) {
+    if let Some(why) = is_other_root(root_wanted, root) {
         return wrong(why);
     }
     if let Some(tail) = tail {
@@ -87,7 +82,7 @@ pub fn accept_file(path: &Path, root: Option<Root>, progress: &dyn Progress) -> 
         progress.stage(Stage::Checking, source.length_bytes());
         let shape = walk_shape(&source, progress)?;
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        accept(&source, &shape, Wanted { name, root }, &RangeSet::new(), progress)
+        accept(&source, &shape, name, root, &RangeSet::new(), progress)
     };
     accepted().map_err(|error| match error.kind() {
         ErrorKind::Damaged => error.within(path.shown()),

@@ -1,18 +1,19 @@
 //! One download from start to end: decides what to keep of an earlier run, fetches the rest by
 //! ranges or in order, walks the archive while it arrives, and accepts or rejects it.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, OnceLock};
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use rangemap::RangeSet;
 use slotpress_base::quantity::bytes;
 use slotpress_base::threads::{guarded, panicked, spawn};
-use slotpress_base::{Arriving, Error, ErrorKind, Progress, ProgressEvent, Result, Until, hint, panic_point};
+use slotpress_base::{Arriving, Error, ErrorKind, Forward, Progress, ProgressEvent, Result, Until, hint, panic_point};
 use slotpress_read::{first_read_at, walk_shape};
 
-use super::accept::{Accepted, Wanted, accept};
+use super::accept::{Accepted, accept};
 use super::journal::{Identity, bytes_in};
 use super::mirrors::{Mirror, MirrorState};
 use super::partial::{PartialFile, Patient};
@@ -134,47 +135,45 @@ impl Download {
     fn run_to_end(&self, progress: &dyn Progress) -> Result<Fetched> {
         panic_point("download");
         let started = Instant::now();
-        let stopping =
-            Stopping { progress, file: &self.file, too_slow: AtomicBool::new(false), damage: OnceLock::new() };
-        let result = std::thread::scope(|scope| {
-            let clerk = spawn(scope, || guarded(|| self.keep_journal(&stopping)));
+        let (is_slow, is_damaged) = (AtomicBool::new(false), AtomicBool::new(false));
+        let is_over = || self.file.is_unwanted() || is_slow.load(Relaxed) || is_damaged.load(Relaxed);
+        let stopping = Forward::until(progress, is_over);
+        let (fetched, kept, walked) = std::thread::scope(|scope| {
+            let clerk = spawn(scope, || guarded(|| self.keep_journal(progress, &is_slow)));
             // Walks the archive close behind the bytes that arrive, while they are in memory.
             let walker = spawn(scope, || {
                 let walked = guarded(|| walk_shape(&Patient(&self.file), &stopping));
-                if let Err(error) = &walked
-                    && error.kind() == ErrorKind::Damaged
-                {
-                    drop(stopping.damage.set(error.clone()));
-                }
+                let is_wrong = walked.as_ref().is_err_and(|error| error.kind() == ErrorKind::Damaged);
+                is_damaged.store(is_wrong, Relaxed);
                 walked
             });
             let fetched = guarded(|| self.fetch(&stopping));
             // Ends the clerk, and tells readers at the end of the file that no more comes.
             self.file.end(fetched.as_ref().map(drop).map_err(Clone::clone));
-            let kept = clerk.and_then(|clerk| clerk.join().unwrap_or_else(|payload| Err(panicked(payload.as_ref()))));
-            let walked =
-                walker.and_then(|walker| walker.join().unwrap_or_else(|payload| Err(panicked(payload.as_ref()))));
-            let compared = fetched?;
-            kept?;
-            let shape = walked.map_err(|error| match error.kind() {
-                // The file's reader gave up while the walker waited: the reader's error says more.
-                ErrorKind::Failed if self.file.is_unwanted() => Error::interrupted(),
-                _ => error,
-            })?;
-            let wanted = Wanted { name: self.file.archive_name(), root: self.limits.expect_root };
-            // The bytes were counted when they arrived.
-            accept(&*self.file, &shape, wanted, &compared, &Until(|| progress.is_interrupted()))
+            (fetched, joined(clerk), joined(walker))
         });
-        let result = match (result, stopping.damage.into_inner()) {
-            (Err(error), Some(damage)) if matches!(Fault::of(&error), None | Some(Fault::Failed)) => Err(damage),
-            (Err(_), _) if stopping.too_slow.load(Relaxed) => {
-                let rate = bytes(self.limits.min_rate_bytes_per_second.unwrap_or_default());
-                let (name, time) = (self.file.archive_name(), RATE_WINDOW.as_secs());
-                let message = format!("{name} came slower than the least rate, {rate}/s, for {time} s");
-                Err(Error::new(ErrorKind::Network, message))
+        let result = match (fetched, walked) {
+            // The damage says more than a failure that it may have caused.
+            (Err(error), Err(damage))
+                if is_damaged.load(Relaxed) && matches!(Fault::of(&error), None | Some(Fault::Failed)) =>
+            {
+                Err(damage)
             }
-            (other, _) => other,
+            (Ok(_), Err(error)) => Err(error),
+            (Err(error), _) => Err(error),
+            (Ok(compared), Ok(shape)) => kept.and_then(|()| {
+                // The bytes were counted when they arrived.
+                let until = Until(|| progress.is_interrupted());
+                accept(&*self.file, &shape, self.file.archive_name(), self.limits.expect_root, &compared, &until)
+            }),
         };
+        let result = result.map_err(|error| match error.kind() {
+            ErrorKind::Damaged => error,
+            _ if is_slow.load(Relaxed) => self.too_slow(),
+            // The file's reader gave up while the walker waited: the reader's error says more.
+            ErrorKind::Failed if self.file.is_unwanted() => Error::interrupted(),
+            _ => error,
+        });
         let synced = match &result {
             Err(error) if Fault::of(error) == Some(Fault::Wrong) => self.file.distrust(),
             _ => self.file.sync(),
@@ -189,6 +188,12 @@ impl Download {
             servers: self.given().filter(|given| given.bytes > 0).collect(),
             elapsed: started.elapsed(),
         })
+    }
+
+    fn too_slow(&self) -> Error {
+        let rate = bytes(self.limits.min_rate_bytes_per_second.unwrap_or_default());
+        let (name, time) = (self.file.archive_name(), RATE_WINDOW.as_secs());
+        Error::new(ErrorKind::Network, format!("{name} came slower than the least rate, {rate}/s, for {time} s"))
     }
 
     /// Fetches what is missing. Returns the ranges that were compared with frame hashes.
@@ -217,7 +222,7 @@ impl Download {
 
     /// Syncs the file and writes the journal, each second or sooner when much has arrived; reports
     /// progress; watches the rate. Returns when the download ends.
-    fn keep_journal(&self, stopping: &Stopping<'_>) -> Result<()> {
+    fn keep_journal(&self, progress: &dyn Progress, is_slow: &AtomicBool) -> Result<()> {
         let (mut synced, mut window) = (Instant::now(), Instant::now());
         let mut bytes_before = self.given_bytes();
         // After a kill, bytes that are not in the journal are fetched again. This bounds them to
@@ -229,7 +234,7 @@ impl Download {
         loop {
             panic_point("journal");
             let Some(unsynced_bytes) = self.file.wait_for_unsynced(unsynced_max, TELL_EVERY) else { return Ok(()) };
-            self.tell(stopping.progress);
+            self.tell(progress);
             if unsynced_bytes >= unsynced_max || (synced.elapsed() >= SYNC_EVERY && unsynced_bytes > 0) {
                 self.file.sync()?;
                 synced = Instant::now();
@@ -239,7 +244,7 @@ impl Download {
             {
                 let bytes = self.given_bytes();
                 if (bytes.saturating_sub(bytes_before) as f64) < min_rate as f64 * window.elapsed().as_secs_f64() {
-                    stopping.too_slow.store(true, Relaxed);
+                    is_slow.store(true, Relaxed);
                 }
                 (bytes_before, window) = (bytes, Instant::now());
             }
@@ -283,24 +288,6 @@ fn is_ranged(remote: &Remote) -> bool {
     remote.accepts_ranges && remote.length_bytes.is_some_and(|length| length > 0)
 }
 
-/// Ends all transfers when the file is no longer wanted, the download is too slow, or the bytes
-/// turn out to be no archive.
-struct Stopping<'a> {
-    progress: &'a dyn Progress,
-    file: &'a PartialFile,
-    too_slow: AtomicBool,
-    damage: OnceLock<Error>,
-}
-
-impl Progress for Stopping<'_> {
-    fn event(&self, event: ProgressEvent<'_>) {
-        self.progress.event(event);
-    }
-
-    fn is_interrupted(&self) -> bool {
-        self.progress.is_interrupted()
-            || self.file.is_unwanted()
-            || self.too_slow.load(Relaxed)
-            || self.damage.get().is_some()
-    }
+fn joined<T>(thread: Result<ScopedJoinHandle<'_, Result<T>>>) -> Result<T> {
+    thread?.join().unwrap_or_else(|payload| Err(panicked(payload.as_ref())))
 }

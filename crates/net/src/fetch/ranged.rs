@@ -17,8 +17,9 @@ use slotpress_read::first_read_at;
 
 use super::accept::is_other_root;
 use super::mirrors::{Mirror, MirrorState};
+use super::partial::PartialFile;
 use super::pieces::{Job, Pieces, cut_pieces, pieces_of_frames, takeover_after};
-use super::receive::{Receiver, Receiving};
+use super::receive::Receiver;
 use super::tail::{Frames, mark_tail};
 use super::{Download, Fault, FetchLimits};
 use crate::find::reasons;
@@ -87,7 +88,10 @@ impl Download {
         let shared_from = hashes.map(|hashes| hashes.offset_bytes);
         let fetching = Fetching {
             client,
-            to: Receiving { file, frames, pieces: Mutex::new(pieces), progress },
+            file,
+            frames,
+            pieces: Mutex::new(pieces),
+            progress,
             mirrors,
             shared_from,
             length_bytes,
@@ -97,15 +101,19 @@ impl Download {
             started: Instant::now(),
         };
         fetching.run(limits.connections())?;
-        let hashed_end = fetching.to.frames.map_or(0, |frames| frames.end());
+        let hashed_end = fetching.frames.map_or(0, |frames| frames.end());
         Ok(std::iter::once(0..hashed_end).filter(|range| !range.is_empty()).collect())
     }
 }
 
 /// A download while its connections run.
-struct Fetching<'a> {
+pub struct Fetching<'a> {
     client: &'a Client,
-    to: Receiving<'a>,
+    pub file: &'a PartialFile,
+    /// Frames with hashes, if the archive has them.
+    pub frames: Option<Frames>,
+    pub pieces: Mutex<Pieces>,
+    pub progress: &'a dyn Progress,
     mirrors: &'a [Mirror],
     /// Two servers have the same archive if their files are equal from this offset (of the frame
     /// hashes) on; `None` without hashes.
@@ -121,7 +129,7 @@ struct Fetching<'a> {
 impl Fetching<'_> {
     fn run(&self, connections: usize) -> Result<()> {
         // Another connection may have ended the download, or fetched the rest.
-        let stopping = Until(|| self.to.progress.is_interrupted() || self.is_ended() || self.is_complete.load(Relaxed));
+        let stopping = Until(|| self.progress.is_interrupted() || self.is_ended() || self.is_complete.load(Relaxed));
         std::thread::scope(|scope| -> Result<()> {
             let mut threads = Vec::new();
             for number in 0..connections {
@@ -158,7 +166,7 @@ impl Fetching<'_> {
     /// Fetches piece after piece over one connection, until all have arrived.
     fn stream(&self, number: usize, stopping: &dyn Progress) -> Result<()> {
         loop {
-            self.to.progress.check()?;
+            self.progress.check()?;
             if self.is_ended() || self.is_complete.load(Relaxed) {
                 return Ok(());
             }
@@ -175,7 +183,7 @@ impl Fetching<'_> {
                 continue;
             }
             let job = {
-                let mut pieces = self.to.pieces.lock();
+                let mut pieces = self.pieces.lock();
                 match pieces.take(self.started.elapsed(), server) {
                     Some(job) => job,
                     None if pieces.is_complete() => {
@@ -189,7 +197,7 @@ impl Fetching<'_> {
                 }
             };
             let result = self.fetch(&job, mirror, stopping);
-            self.to.pieces.lock().give_back(job.piece);
+            self.pieces.lock().give_back(job.piece);
             self.changed.notify_all();
             result?;
         }
@@ -226,15 +234,15 @@ impl Fetching<'_> {
             return mirror.drop_for(other(ANOTHER));
         }
         let end = start..self.length_bytes;
-        match self.client.sends_same(&mirror.remote, &end, stopping, &mut |at, bytes| self.to.file.has(at, bytes)) {
+        match self.client.sends_same(&mirror.remote, &end, stopping, &mut |at, bytes| self.file.has(at, bytes)) {
             Ok(true) => mirror.approve(),
             Ok(false) => {
                 let error = other(ANOTHER);
-                self.to.progress.warn(&error.to_string());
+                self.progress.warn(&error.to_string());
                 mirror.drop_for(error);
             }
             Err(error) if error.kind() == NetErrorKind::Interrupted => {}
-            Err(error) => drop(mirror.count_failure(&error, self.to.progress)),
+            Err(error) => drop(mirror.count_failure(&error, self.progress)),
         }
     }
 
@@ -245,15 +253,15 @@ impl Fetching<'_> {
     /// The file cannot be written.
     fn fetch(&self, job: &Job, mirror: &Mirror, stopping: &dyn Progress) -> Result<()> {
         panic_point("stream");
-        let mut receiver = Receiver::new(&self.to, job);
+        let mut receiver = Receiver::new(self, job);
         // Another connection may have fetched this piece meanwhile.
-        let until = Until(|| self.to.pieces.lock().is_there(job.piece) || stopping.is_interrupted());
+        let until = Until(|| self.pieces.lock().is_there(job.piece) || stopping.is_interrupted());
         while !receiver.missing().is_empty() {
             let missing = receiver.missing();
             let result = mirror.request(self.client, missing, &until, &mut |bytes| receiver.take(bytes));
             if let Some(frame) = receiver.wrong_frame {
                 let why = format!("{}: the frame at offset {} does not match its hash", mirror.shown(), frame.start);
-                self.to.progress.warn(&format!("{why}: this server is no longer used"));
+                self.progress.warn(&format!("{why}: this server is no longer used"));
                 mirror.drop_for(Error::damaged(why));
                 return Ok(());
             }
@@ -262,9 +270,9 @@ impl Fetching<'_> {
                 receiver.finish()?;
                 return if error.kind() == ErrorKind::Interrupted { Ok(()) } else { Err(error) };
             };
-            if !mirror.count_failure(cause, self.to.progress) {
+            if !mirror.count_failure(cause, self.progress) {
                 if self.mirrors.len() > 1 {
-                    self.to.progress.warn(&format!("{error}: nothing more is taken from there"));
+                    self.progress.warn(&format!("{error}: nothing more is taken from there"));
                 }
                 break;
             }

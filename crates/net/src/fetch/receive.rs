@@ -4,30 +4,19 @@
 
 use std::ops::Range;
 
-use parking_lot::Mutex;
 use slotpress_base::bytes::count;
-use slotpress_base::{Error, Progress, Result, panic_point, split_at_most, to_usize};
+use slotpress_base::{Error, Result, panic_point, split_at_most, to_usize};
 use slotpress_format::FrameHash;
 
-use super::partial::PartialFile;
-use super::pieces::{Job, Pieces};
-use super::tail::Frames;
+use super::pieces::Job;
+use super::ranged::Fetching;
 
 /// Number of bytes that are written at a time where the archive has no frame hashes.
 const UNFRAMED_BYTES: u64 = 256 * 1024;
 
-/// What all requests of a download share.
-pub struct Receiving<'a> {
-    pub file: &'a PartialFile,
-    /// Frames with hashes, if the archive has them.
-    pub frames: Option<Frames>,
-    pub pieces: Mutex<Pieces>,
-    pub progress: &'a dyn Progress,
-}
-
 /// Takes the bytes of a piece, in order.
 pub struct Receiver<'a> {
-    to: &'a Receiving<'a>,
+    to: &'a Fetching<'a>,
     job: &'a Job,
     /// Offset of the first byte in `buffer`.
     at: u64,
@@ -37,7 +26,7 @@ pub struct Receiver<'a> {
 }
 
 impl<'a> Receiver<'a> {
-    pub fn new(to: &'a Receiving<'a>, job: &'a Job) -> Self {
+    pub fn new(to: &'a Fetching<'a>, job: &'a Job) -> Self {
         Self { to, job, at: job.range.start, buffer: Vec::new(), wrong_frame: None }
     }
 
