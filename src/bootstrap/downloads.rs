@@ -21,16 +21,16 @@ use slotpress_net::find::find;
 use slotpress_net::find::rank::Offered;
 use slotpress_net::patience::Patience;
 use slotpress_net::{
-    Download, Fault, Fetched, NetError, PartialFile, Remote, SourceArg, accept_file, patient_offers,
+    Download, DownloadFailure, Fetched, NetError, PartialFile, Remote, SourceArg, accept_file, patient_offers,
     remove_left_journal,
 };
 use slotpress_read::Publishable;
 
-use super::archives::FetchedArchive;
 use super::choose::{ChosenArchive, ChosenPlaces};
+use super::fetch::FetchedArchive;
 use super::look::FetchContext;
-use super::next::{KEPT_HINT, Left, Reason};
-use super::run::{Failed, ObtainedArchive, World};
+use super::next::{KEPT_HINT, Reason, Selection};
+use super::run::{ArchiveFailure, ObtainedArchive, World};
 use super::trust::Vouchers;
 
 /// Hint after sources sent a wrong archive.
@@ -77,13 +77,13 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
     }
 
     /// Replaces the offers and the facts about this node, but keeps the list of failures.
-    pub fn use_found(&mut self, left: &mut Left, found: Left) {
+    pub fn use_found(&mut self, selection: &mut Selection, found: Selection) {
         self.answering.extend(found.found.offers.iter().map(|(_, source, _)| source.clone()));
-        left.renew(found);
+        selection.renew(found);
     }
 
     /// Uses an existing file.
-    fn begin_file(&self, choice: &ChosenArchive, path: &Path) -> Result<ObtainedArchive, Box<Failed>> {
+    fn begin_file(&self, choice: &ChosenArchive, path: &Path) -> Result<ObtainedArchive, Box<ArchiveFailure>> {
         let FetchContext { limits, dir, accepts_files, .. } = &self.context;
         let accepted = match accepts_files {
             true => accept_file(path, limits.expect_root, &Forward::new(self.progress, input_only))
@@ -101,8 +101,8 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
     }
 
     /// Classifies the failure of a download.
-    fn failed(&self, error: Error, first: Option<&Remote>, download: Option<(&Download, bool)>) -> Box<Failed> {
-        let Some(fault) = Fault::of(&error) else { return error.into() };
+    fn failed(&self, error: Error, first: Option<&Remote>, download: Option<(&Download, bool)>) -> Box<ArchiveFailure> {
+        let Some(fault) = DownloadFailure::of(&error) else { return error.into() };
         let rejected = download.map(|(download, _)| download.rejected()).unwrap_or_default();
         let has_older = download
             .is_some_and(|(download, had_bytes)| had_bytes && download.given_bytes() < download.file().done_bytes());
@@ -114,8 +114,8 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
             first.is_none_or(|before| now(before).is_ok_and(|now| now.is_as(before)))
         };
         let reason = match fault {
-            Fault::Wrong if has_older && rejected.is_empty() => Reason::KeptIsWrong,
-            Fault::Lost if rejected.is_empty() && !is_as_before() => Reason::PublishedAgain,
+            DownloadFailure::Wrong if has_older && rejected.is_empty() => Reason::KeptIsWrong,
+            DownloadFailure::Lost if rejected.is_empty() && !is_as_before() => Reason::PublishedAgain,
             _ => Reason::Unusable(rejected),
         };
         let error = match error.kind() {
@@ -123,7 +123,7 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
             ErrorKind::Damaged if error.hint().is_none() => error.with_hint(SOURCES_HINT),
             _ => error,
         };
-        Failed::of(reason, error)
+        ArchiveFailure::of(reason, error)
     }
 }
 
@@ -140,10 +140,10 @@ impl World for Downloads<'_, '_> {
         }
     }
 
-    fn look(&mut self, left: &mut Left) -> Result<()> {
+    fn look(&mut self, selection: &mut Selection) -> Result<()> {
         if !self.is_exact() {
             let (_, found) = self.context.look(false, self.progress)?;
-            self.use_found(left, found);
+            self.use_found(selection, found);
             return Ok(());
         }
         let FetchContext { client, find, limits, .. } = &self.context;
@@ -152,15 +152,15 @@ impl World for Downloads<'_, '_> {
             match patient_offers(client, source, limits.give_up_after, self.progress, self.progress) {
                 Ok(found) => offers.extend(found.into_iter().map(|offer| (offer, source.to_string(), true))),
                 // Other sources may still have the archive.
-                Err(_) if !left.found.offers.is_empty() && !self.progress.is_interrupted() => {}
+                Err(_) if !selection.found.offers.is_empty() && !self.progress.is_interrupted() => {}
                 Err(error) => return Err(error),
             }
         }
-        left.found.offers = offers;
+        selection.found.offers = offers;
         Ok(())
     }
 
-    fn look_for_newest(&mut self, left: &mut Left, full: &ChosenArchive) -> Result<()> {
+    fn look_for_newest(&mut self, selection: &mut Selection, full: &ChosenArchive) -> Result<()> {
         let FetchContext { client, limits, dir, accepts_files, .. } = self.context;
         let options = self.context.find.clone().measured_max(0);
         let (progress, answering) = (self.progress, &self.answering);
@@ -170,7 +170,7 @@ impl World for Downloads<'_, '_> {
         // incremental archive. Sources that have answered now are not asked again.
         let mut unasked: Vec<&SourceArg> = options.sources.iter().chain([&local]).collect();
         let mut asks_cluster = options.asks_cluster();
-        left.found.offers.retain(|(offer, ..)| offer.is_full());
+        selection.found.offers.retain(|(offer, ..)| offer.is_full());
         let answered = Patience::new(limits.give_up_after).ask(progress, || {
             let mut failed = None;
             unasked.retain(|source| {
@@ -180,7 +180,7 @@ impl World for Downloads<'_, '_> {
                 let answer = client.offers_and_failure(source, &silent).and_then(|(found, failure)| {
                     // Leaves out local full archives: this run may have just fetched one.
                     let found = found.into_iter().filter(|offer| !offer.is_full() || !offer.is_local());
-                    left.add(found.map(|offer| (offer, source.to_string(), true)));
+                    selection.add(found.map(|offer| (offer, source.to_string(), true)));
                     failure.map_or(Ok(()), |failure| Err(failure.into()))
                 });
                 let may_pass = |error: &Error| NetError::of(error).is_some_and(NetError::is_retryable);
@@ -193,16 +193,16 @@ impl World for Downloads<'_, '_> {
                 match find(client, &options, progress) {
                     Ok(found) => {
                         asks_cluster = false;
-                        left.add(found.ranking.offers);
+                        selection.add(found.ranking.offers);
                     }
                     Err(error) => failed = Some(error),
                 }
             }
             // A restore refuses the others.
-            left.found.offers.retain(|(offer, ..)| accepts_files || offer.name.extension.is_read_by_agave());
+            selection.found.offers.retain(|(offer, ..)| accepts_files || offer.name.extension.is_read_by_agave());
             progress.check()?;
             match failed {
-                Some(error) if left.newest_on(full).is_none() => Err(error),
+                Some(error) if selection.newest_on(full).is_none() => Err(error),
                 _ => Ok(()),
             }
         });
@@ -229,7 +229,12 @@ impl World for Downloads<'_, '_> {
         Ok(too_few)
     }
 
-    fn begin(&mut self, left: &Left, choice: &ChosenArchive, is_shown: bool) -> Result<ObtainedArchive, Box<Failed>> {
+    fn begin(
+        &mut self,
+        selection: &Selection,
+        choice: &ChosenArchive,
+        is_shown: bool,
+    ) -> Result<ObtainedArchive, Box<ArchiveFailure>> {
         let FetchContext { client, limits, accepts_files, .. } = self.context;
         let name = choice.name.to_string();
         if let ChosenPlaces::Local(path) = &choice.place {
@@ -245,7 +250,7 @@ impl World for Downloads<'_, '_> {
         }
         let download = Download::begin(client.clone(), file, remotes, limits.clone(), progress);
         let download = Arc::new(download.map_err(|error| match error.kind() {
-            ErrorKind::NoSpace if left.is_overstated(choice) => unusable(error),
+            ErrorKind::NoSpace if selection.is_overstated(choice) => unusable(error),
             _ => self.failed(error, first.as_ref(), None),
         })?);
         let (kept, length) = (download.kept_bytes(), download.length_bytes());
@@ -266,7 +271,7 @@ impl World for Downloads<'_, '_> {
         Ok(ObtainedArchive { archive, choice: choice.clone(), download: Some(download), had_bytes, file: None })
     }
 
-    fn finish(&mut self, obtained: &mut ObtainedArchive) -> Result<(), Box<Failed>> {
+    fn finish(&mut self, obtained: &mut ObtainedArchive) -> Result<(), Box<ArchiveFailure>> {
         let ObtainedArchive { archive, download: Some(download), had_bytes, .. } = obtained else { return Ok(()) };
         let Some(thread) = self.running.take() else { return Ok(()) };
         let (result, at) = thread.join().unwrap_or_else(|payload| (Err(panicked(payload.as_ref())), Instant::now()));
@@ -293,10 +298,10 @@ impl World for Downloads<'_, '_> {
 }
 
 /// Classifies a failure that concerns only this archive.
-fn unusable(error: Error) -> Box<Failed> {
+fn unusable(error: Error) -> Box<ArchiveFailure> {
     match error.kind() {
         ErrorKind::Interrupted => error.into(),
-        _ => Failed::of(Reason::Unusable(Vec::new()), error),
+        _ => ArchiveFailure::of(Reason::Unusable(Vec::new()), error),
     }
 }
 

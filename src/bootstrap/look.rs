@@ -9,7 +9,7 @@ use slotpress_net::find::{Expected, Node, Refused, find};
 use slotpress_net::{Client, FetchLimits, FindOptions, FindReport};
 
 use super::bases;
-use super::next::{Left, only_here};
+use super::next::{Selection, only_here};
 use super::trust::Trust;
 
 /// Settings that `fetch` and `bootstrap` share.
@@ -35,7 +35,7 @@ pub struct FetchContext<'a> {
 impl FetchContext<'_> {
     /// Asks the sources for their archives, and looks for archives and partial files in the
     /// directory.
-    pub fn look(&self, is_plan: bool, progress: &dyn Progress) -> Result<(FindReport, Left)> {
+    pub fn look(&self, is_plan: bool, progress: &dyn Progress) -> Result<(FindReport, Selection)> {
         // A single source need not be measured, so the download begins sooner.
         let mut options = self.find.clone().measures_single(false);
         // Ages are read from bank files for a plan, and where that takes no request. For a maximum
@@ -57,16 +57,16 @@ impl FetchContext<'_> {
                 kept => node.keeps(&offer.name, kept),
             }
         }
-        let mut left = Left { found: report.ranking.clone(), node, ..Left::default() };
+        let mut selection = Selection { found: report.ranking.clone(), node, ..Selection::default() };
         if !self.accepts_files {
-            left.leave_out_unread()?;
+            selection.leave_out_unread()?;
         }
-        let found = std::mem::replace(&mut report.candidates, left.candidates());
+        let found = std::mem::replace(&mut report.candidates, selection.candidates());
         if report.candidates.is_empty() && self.expected.is_any() && !found.is_empty() {
             return Err(self.expected.is_nowhere(&found));
         }
         self.warn_of_silent(&report, progress)?;
-        if let Some(given_up) = &left.given_up {
+        if let Some(given_up) = &selection.given_up {
             progress.warn(&format!("{}: it is passed over", given_up.why));
         }
         if let Some(age) =
@@ -75,7 +75,7 @@ impl FetchContext<'_> {
             let (age, limit) = (quantity::age(age), quantity::age(report.max_age));
             progress.warn(&format!("by its bank file, the state will be {age} old at boot, more than {limit}"));
         }
-        Ok((report, left))
+        Ok((report, selection))
     }
 
     /// Warns of each named source that has no archive.

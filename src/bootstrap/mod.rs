@@ -18,11 +18,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-pub(crate) mod archives;
-pub(crate) mod bases;
-pub(crate) mod choose;
+pub mod bases;
+pub mod choose;
 mod downloads;
-pub(crate) mod genesis;
+pub mod fetch;
+pub mod genesis;
 mod look;
 pub(crate) mod next;
 mod run;
@@ -32,14 +32,13 @@ pub(crate) mod trust;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use archives::FetchedArchive;
 use bases::Route;
 use choose::ChosenArchive;
 use derive_setters::Setters;
 use downloads::Downloads;
+use fetch::FetchedArchive;
 use look::FetchContext;
-pub use next::GivenUp;
-use next::Left;
+use next::{GivenUp, Selection};
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use slotpress_base::{Elapsed, Error, KeptDir, Progress, Result, Space, Stopwatch, text};
@@ -193,10 +192,10 @@ fn ages<S: Serializer>(candidate: &Candidate, serializer: S) -> std::result::Res
 /// # Errors
 /// See [`bootstrap()`].
 pub fn plan_bootstrap(client: &Client, options: &BootstrapOptions, progress: &dyn Progress) -> Result<BootstrapPlan> {
-    let (report, left) = options.context(client)?.look(true, progress)?;
+    let (report, selection) = options.context(client)?.look(true, progress)?;
     let candidate = report.require_candidate()?.clone();
-    let (full, incremental) = left.choices(&candidate);
-    let kept_bytes = left.node.kept_bytes(&full.name);
+    let (full, incremental) = selection.choices(&candidate);
+    let kept_bytes = selection.node.kept_bytes(&full.name);
     let Preview { space, existing, room } = preview(options, &full, incremental.as_ref(), true)?;
     let ways = bases::ways(&report);
     Ok(BootstrapPlan { full, incremental, ways, candidate, kept_bytes, space, existing, room })
@@ -254,10 +253,10 @@ pub fn bootstrap(client: &Client, options: &BootstrapOptions, progress: &dyn Pro
         restore.check.mode = CheckMode::State;
     }
     let (done, confirmed, last_byte_at) = std::thread::scope(|scope| {
-        let (mut downloads, mut left) = (Downloads::new(scope, context, progress)?, Left::default());
-        downloads.use_found(&mut left, found);
+        let (mut downloads, mut selection) = (Downloads::new(scope, context, progress)?, Selection::default());
+        downloads.use_found(&mut selection, found);
         let read = |supply: &mut dyn Supply| restore_supplied(supply, &restore, &options.expect_roots, progress);
-        let done = run::run(&mut downloads, &mut left, &read)?;
+        let done = run::run(&mut downloads, &mut selection, &read)?;
         Ok::<_, Error>((done, downloads.confirmed, downloads.last_byte_at))
     })?;
     let (right, wrong): (Vec<_>, Vec<_>) =

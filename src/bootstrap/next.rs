@@ -1,4 +1,4 @@
-//! What may be used, and why a place is out. Pure: [`Left`] is the whole state of a run.
+//! What may be used, and why a place is out. Pure: [`Selection`] is the whole state of a run.
 //!
 //! Each failure is recorded with its reason, which takes archives or sources out, and the others are
 //! ranked again as at the start. So a run always ends: there are finitely many archives, a source
@@ -10,7 +10,7 @@ use serde::Serialize;
 use slotpress_base::{Error, ErrorKind, hint, one_line};
 use slotpress_format::ArchiveName;
 use slotpress_net::find::rank::{Offered, Ranking};
-use slotpress_net::find::{Bad, Node};
+use slotpress_net::find::{FailedArchive, Node};
 use slotpress_net::{Candidate, Offer, Remote};
 
 use super::choose::ChosenArchive;
@@ -66,7 +66,7 @@ pub enum Reason {
 
 /// What follows on a full archive that was read.
 #[derive(Clone, Debug)]
-pub enum On {
+pub enum Next {
     /// This incremental archive.
     Take(ChosenArchive),
     /// Nothing: the state is that of the full archive.
@@ -92,7 +92,7 @@ pub struct GivenUp {
 
 /// What is left to choose from: offers of the sources, and what has failed.
 #[derive(Clone, Debug, Default)]
-pub struct Left {
+pub struct Selection {
     /// Offers of the sources.
     pub found: Ranking,
     /// Archives of this node, the expected state, and what has failed.
@@ -110,7 +110,7 @@ pub struct Left {
     pub untold: Option<String>,
 }
 
-impl Left {
+impl Selection {
     /// All candidates, best first.
     pub fn candidates(&self) -> Vec<Candidate> {
         self.found.rank(&self.node).0
@@ -157,7 +157,7 @@ impl Left {
 
     /// Decides what is used with a full archive that was read. `planned` is the slot of the
     /// incremental archive with which it was chosen; `has_failed` tells whether one has failed since.
-    pub fn on(&self, full: &ChosenArchive, planned: Option<u64>, has_failed: bool) -> On {
+    pub fn next_on(&self, full: &ChosenArchive, planned: Option<u64>, has_failed: bool) -> Next {
         let newest = self.newest_on(full);
         let slot = newest.as_ref().map_or(full.name.slot, |newest| newest.name.slot);
         // Compares slots too: the best candidate may be the same full archive from another place, with
@@ -166,9 +166,9 @@ impl Left {
             |best: &Candidate| !self.is_last_resort(best) && best.full.name == full.name && best.slot() <= slot;
         let must_win = has_failed || planned.is_some_and(|planned| slot < planned);
         match newest {
-            _ if must_win && !self.best().as_ref().is_some_and(is_best) => On::Leave,
-            Some(newest) => On::Take(newest),
-            None => On::Alone,
+            _ if must_win && !self.best().as_ref().is_some_and(is_best) => Next::Leave,
+            Some(newest) => Next::Take(newest),
+            None => Next::Alone,
         }
     }
 
@@ -192,7 +192,7 @@ impl Left {
     /// Takes over what sources offer now, and the facts about this node. Keeps the failures.
     pub fn renew(&mut self, found: Self) {
         let known = std::mem::replace(&mut self.found, found.found).offers;
-        self.node = Node { bad: std::mem::take(&mut self.node.bad), ..found.node };
+        self.node = Node { failed: std::mem::take(&mut self.node.failed), ..found.node };
         let offers = std::mem::take(&mut self.found.offers).into_iter();
         let offers = offers.filter(|offered| is_among(&known, offered) || !self.is_worn_out(offered)).collect();
         self.found.offers = offers;
@@ -205,7 +205,7 @@ impl Left {
     fn is_worn_out(&self, (offer, _, is_operator): &Offered) -> bool {
         let Some(server) = offer.remote().map(Remote::origin) else { return false };
         let again = self.again.get(&server).copied().unwrap_or_default();
-        let of_all = self.node.bad.len().saturating_add(self.again_in_all());
+        let of_all = self.node.failed.len().saturating_add(self.again_in_all());
         self.node.faults_of(offer).saturating_add(again) >= AGAIN_MAX || (!is_operator && of_all >= AGAIN_IN_ALL_MAX)
     }
 
@@ -324,7 +324,7 @@ impl Left {
         // A full archive that is in the archives directory stays there, so the incremental archive
         // cannot be tried with another copy of it: it is bad with any full archive.
         let is_one_of_two = is_refused && tried.incremental.is_some() && !tried.full.is_in_place;
-        let bad = Bad {
+        let failed = FailedArchive {
             name: of.name.clone(),
             place: (*reason != Reason::Unconfirmed).then(|| of.first_place()),
             is_in_place: of.is_in_place,
@@ -335,10 +335,10 @@ impl Left {
             why: one_line(&error.to_string()),
         };
         if let Reason::Unusable(places) = reason {
-            let others = places.iter().filter(|place| bad.place.as_ref() != Some(*place));
-            self.node.bad.extend(others.map(|place| Bad { place: Some(place.clone()), ..bad.clone() }));
+            let others = places.iter().filter(|place| failed.place.as_ref() != Some(*place));
+            self.node.failed.extend(others.map(|place| FailedArchive { place: Some(place.clone()), ..failed.clone() }));
         }
-        self.node.bad.push(bad);
+        self.node.failed.push(failed);
     }
 
     /// Remembers the newest state that failed.

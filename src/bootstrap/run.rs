@@ -15,9 +15,9 @@ use slotpress_format::ArchiveName;
 use slotpress_net::Download;
 use slotpress_read::{Publishable, Source};
 
-use super::archives::FetchedArchive;
 use super::choose::ChosenArchive;
-use super::next::{Attempt, GivenUp, KEPT_HINT, Left, Reason};
+use super::fetch::FetchedArchive;
+use super::next::{Attempt, GivenUp, KEPT_HINT, Reason, Selection};
 use super::supply::ArchiveSupply;
 use crate::restore::{Supplied, Supply};
 
@@ -29,11 +29,11 @@ pub trait World {
     fn placed(&self, choice: ChosenArchive) -> ChosenArchive;
 
     /// Asks the sources for all their archives, and looks for archives on this node.
-    fn look(&mut self, left: &mut Left) -> Result<()>;
+    fn look(&mut self, selection: &mut Selection) -> Result<()>;
 
     /// Asks the sources again for incremental archives on the full one in use, until a source
     /// offers one. Warns if none does, and a source that answered before does not answer now.
-    fn look_for_newest(&mut self, left: &mut Left, full: &ChosenArchive) -> Result<()>;
+    fn look_for_newest(&mut self, selection: &mut Selection, full: &ChosenArchive) -> Result<()>;
 
     /// Asks the trusted servers to confirm an archive. Returns `None` if enough of them do,
     /// otherwise the error to report.
@@ -44,10 +44,15 @@ pub trait World {
 
     /// Starts a download in the background, unless the file exists. Reports the download's progress
     /// if `is_shown`.
-    fn begin(&mut self, left: &Left, choice: &ChosenArchive, is_shown: bool) -> Result<ObtainedArchive, Box<Failed>>;
+    fn begin(
+        &mut self,
+        selection: &Selection,
+        choice: &ChosenArchive,
+        is_shown: bool,
+    ) -> Result<ObtainedArchive, Box<ArchiveFailure>>;
 
     /// Waits for the download. For `fetch`, gives the archive its name.
-    fn finish(&mut self, obtained: &mut ObtainedArchive) -> Result<(), Box<Failed>>;
+    fn finish(&mut self, obtained: &mut ObtainedArchive) -> Result<(), Box<ArchiveFailure>>;
 
     /// Archives whose partial files this run has made or continued, and the number of their bytes
     /// on disk.
@@ -59,22 +64,22 @@ pub trait World {
 
 /// Failure of an archive.
 #[derive(Clone, Debug)]
-pub struct Failed {
+pub struct ArchiveFailure {
     /// `None` if no other archive would help.
     pub reason: Option<Reason>,
     pub error: Error,
 }
 
-impl Failed {
+impl ArchiveFailure {
     /// A failure after which other archives are tried.
     pub fn of(reason: Reason, error: Error) -> Box<Self> {
         Box::new(Self { reason: Some(reason), error })
     }
 }
 
-impl From<Error> for Box<Failed> {
+impl From<Error> for Box<ArchiveFailure> {
     fn from(error: Error) -> Self {
-        Self::new(Failed { reason: None, error })
+        Self::new(ArchiveFailure { reason: None, error })
     }
 }
 
@@ -132,7 +137,7 @@ impl ObtainedArchive {
 }
 
 /// Result of a run that succeeded.
-pub struct Done<R> {
+pub struct Finished<R> {
     pub result: R,
     pub archives: Vec<FetchedArchive>,
     pub given_up: Option<GivenUp>,
@@ -143,14 +148,18 @@ pub struct Done<R> {
 ///
 /// # Errors
 /// No candidate is left, or a failure ends the run.
-pub fn run<R>(world: &mut dyn World, left: &mut Left, read: &dyn Fn(&mut dyn Supply) -> Result<R>) -> Result<Done<R>> {
+pub fn run<R>(
+    world: &mut dyn World,
+    selection: &mut Selection,
+    read: &dyn Fn(&mut dyn Supply) -> Result<R>,
+) -> Result<Finished<R>> {
     loop {
-        if std::mem::take(&mut left.is_outdated) {
-            world.look(left)?;
+        if std::mem::take(&mut selection.is_outdated) {
+            world.look(selection)?;
         }
-        let best = left.require_best()?;
-        tell(world, left, "");
-        let mut supply = ArchiveSupply::new(world, left, &best);
+        let best = selection.require_best()?;
+        tell(world, selection, "");
+        let mut supply = ArchiveSupply::new(world, selection, &best);
         let result = guarded(|| read(&mut supply));
         if let Some(done) = supply.end(result)? {
             return Ok(done);
@@ -159,8 +168,8 @@ pub fn run<R>(world: &mut dyn World, left: &mut Left, read: &dyn Fn(&mut dyn Sup
 }
 
 /// Tells the last failure, when it is known how the run goes on.
-pub fn tell(world: &dyn World, left: &mut Left, then: &str) {
-    if let Some(failure) = left.untold.take() {
+pub fn tell(world: &dyn World, selection: &mut Selection, then: &str) {
+    if let Some(failure) = selection.untold.take() {
         world.progress().warn(&format!("{failure}{then}"));
     }
 }
@@ -169,28 +178,33 @@ pub fn tell(world: &dyn World, left: &mut Left, then: &str) {
 ///
 /// # Errors
 /// The failure ends the run.
-pub fn record(world: &mut dyn World, left: &mut Left, tried: &Attempt, failed: &Failed) -> Result<()> {
-    let Failed { reason, error } = failed;
+pub fn record(
+    world: &mut dyn World,
+    selection: &mut Selection,
+    tried: &Attempt,
+    failed: &ArchiveFailure,
+) -> Result<()> {
+    let ArchiveFailure { reason, error } = failed;
     if error.kind() == ErrorKind::Interrupted || world.progress().is_interrupted() {
         return Err(Error::interrupted().with_hint(KEPT_HINT));
     }
     let newest = tried.newest();
-    let fetched_bytes = left.node.kept_bytes(&newest.name);
-    world.kept().iter().for_each(|(name, bytes)| left.node.keeps(name, *bytes));
-    let kept_bytes = left.node.kept_bytes(&newest.name);
+    let fetched_bytes = selection.node.kept_bytes(&newest.name);
+    world.kept().iter().for_each(|(name, bytes)| selection.node.keeps(name, *bytes));
+    let kept_bytes = selection.node.kept_bytes(&newest.name);
     // What failed a check is not kept, and was fetched all the same.
     let fetched_bytes = fetched_bytes.max(kept_bytes);
     if *reason == Some(Reason::Refused) || error.kind() == ErrorKind::Unsupported || kept_bytes == 0 {
-        remove(world, left, |name| *name == newest.name);
+        remove(world, selection, |name| *name == newest.name);
     }
     let Some(reason) = reason else { return Err(error.clone()) };
-    left.record(tried, reason, error);
+    selection.record(tried, reason, error);
     let in_vain = match &tried.incremental {
         _ if fetched_bytes == 0 => String::new(),
         Some(_) => format!("; {} of {} were fetched for nothing", bytes(fetched_bytes), newest.name),
         None => format!("; {} of {} may be fetched again", bytes(fetched_bytes), newest.name),
     };
-    left.untold = Some(match reason {
+    selection.untold = Some(match reason {
         Reason::KeptIsWrong => format!("{error}: an earlier run may have fetched the wrong bytes"),
         _ => format!("{error}: {} is not used any more{in_vain}", newest.first_place()),
     });
@@ -198,10 +212,10 @@ pub fn record(world: &mut dyn World, left: &mut Left, tried: &Attempt, failed: &
 }
 
 /// Removes partial files that this run does not need any more.
-pub fn remove(world: &mut dyn World, left: &mut Left, is_useless: impl Fn(&ArchiveName) -> bool) {
+pub fn remove(world: &mut dyn World, selection: &mut Selection, is_useless: impl Fn(&ArchiveName) -> bool) {
     for (name, _) in world.kept().into_iter().filter(|(name, _)| is_useless(name)) {
         world.remove(&name);
-        left.node.keeps(&name, 0);
+        selection.node.keeps(&name, 0);
     }
 }
 

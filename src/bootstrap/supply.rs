@@ -9,14 +9,14 @@ use slotpress_net::Candidate;
 use slotpress_read::Source;
 
 use super::choose::ChosenArchive;
-use super::next::{Attempt, Left, On, Reason};
-use super::run::{Done, Failed, ObtainedArchive, World, record, remove, tell};
+use super::next::{Attempt, Next, Reason, Selection};
+use super::run::{ArchiveFailure, Finished, ObtainedArchive, World, record, remove, tell};
 use crate::restore::{Supplied, Supply};
 
 /// Supply of the archives of one candidate.
 pub struct ArchiveSupply<'r> {
     world: &'r mut dyn World,
-    left: &'r mut Left,
+    selection: &'r mut Selection,
     /// The archives that were the best at first.
     planned: Attempt,
     /// The archives that a failure concerns.
@@ -24,7 +24,7 @@ pub struct ArchiveSupply<'r> {
     /// Archives supplied so far.
     obtained: Vec<ObtainedArchive>,
     /// Failure that ended the supply. It is recorded when the reader has let go of the files.
-    failed: Option<Box<Failed>>,
+    failed: Option<Box<ArchiveFailure>>,
     /// True if that failure is recorded already, and another candidate is next.
     is_recorded: bool,
 }
@@ -32,13 +32,13 @@ pub struct ArchiveSupply<'r> {
 impl<'r> ArchiveSupply<'r> {
     /// Creates a supply of the candidate's full archive, and then of the newest incremental one on
     /// it. Removes partial files of other archives.
-    pub fn new(world: &'r mut dyn World, left: &'r mut Left, candidate: &Candidate) -> Self {
-        remove(world, left, |name| !candidate.offers().any(|offer| offer.name == *name));
-        let (full, incremental) = left.choices(candidate);
+    pub fn new(world: &'r mut dyn World, selection: &'r mut Selection, candidate: &Candidate) -> Self {
+        remove(world, selection, |name| !candidate.offers().any(|offer| offer.name == *name));
+        let (full, incremental) = selection.choices(candidate);
         let incremental = incremental.map(|incremental| world.placed(incremental));
         let planned = Attempt { full: world.placed(full), incremental };
         let trying = Attempt::of_full(planned.full.clone());
-        Self { world, left, planned, trying, obtained: Vec::new(), failed: None, is_recorded: false }
+        Self { world, selection, planned, trying, obtained: Vec::new(), failed: None, is_recorded: false }
     }
 
     /// Ends the supply with the reader's result. Stops a running download, and keeps its bytes.
@@ -46,7 +46,7 @@ impl<'r> ArchiveSupply<'r> {
     ///
     /// # Errors
     /// A failure ends the run.
-    pub fn end<R>(mut self, result: Result<R>) -> Result<Option<Done<R>>> {
+    pub fn end<R>(mut self, result: Result<R>) -> Result<Option<Finished<R>>> {
         if let Some(download) = self.obtained.last().and_then(|last| last.download.as_ref()) {
             download.file().stop();
         }
@@ -54,9 +54,9 @@ impl<'r> ArchiveSupply<'r> {
         let error = match result {
             Ok(result) => {
                 let slot = self.obtained.last().map(|newest| newest.choice.name.slot);
-                let given_up = self.left.given_up.take().filter(|better| Some(better.slot) > slot);
+                let given_up = self.selection.given_up.take().filter(|better| Some(better.slot) > slot);
                 let archives = self.obtained.into_iter().map(|obtained| obtained.archive).collect();
-                return Ok(Some(Done { result, archives, given_up }));
+                return Ok(Some(Finished { result, archives, given_up }));
             }
             Err(error) => error,
         };
@@ -84,10 +84,10 @@ impl<'r> ArchiveSupply<'r> {
                     _ => None,
                 };
                 self.trying = swapped.unwrap_or(self.trying);
-                Box::new(Failed { reason, error })
+                Box::new(ArchiveFailure { reason, error })
             }
         };
-        record(self.world, self.left, &self.trying, &failed)?;
+        record(self.world, self.selection, &self.trying, &failed)?;
         Ok(None)
     }
 
@@ -101,63 +101,63 @@ impl<'r> ArchiveSupply<'r> {
     }
 
     /// Waits for the download of the last archive.
-    fn finish_last(&mut self) -> Result<(), Box<Failed>> {
+    fn finish_last(&mut self) -> Result<(), Box<ArchiveFailure>> {
         let Some(last) = self.obtained.last_mut() else { return Ok(()) };
         self.world.finish(last)?;
         if let Some(fetched) = &last.archive.fetched {
-            self.left.node.keeps(&last.archive.name, fetched.length_bytes);
+            self.selection.node.keeps(&last.archive.name, fetched.length_bytes);
         }
         Ok(())
     }
 
-    fn begin_full(&mut self) -> Result<ObtainedArchive, Box<Failed>> {
+    fn begin_full(&mut self) -> Result<ObtainedArchive, Box<ArchiveFailure>> {
         // Asks trusted servers before anything is downloaded.
         self.trying.incremental = self.planned.incremental.clone();
         self.require_confirmed()?;
         self.trying.incremental = None;
-        self.world.begin(self.left, &self.trying.full, false)
+        self.world.begin(self.selection, &self.trying.full, false)
     }
 
-    fn require_confirmed(&mut self) -> Result<(), Box<Failed>> {
+    fn require_confirmed(&mut self) -> Result<(), Box<ArchiveFailure>> {
         match self.world.confirm(self.trying.newest())? {
             None => Ok(()),
-            Some(error) => Err(Failed::of(Reason::Unconfirmed, error)),
+            Some(error) => Err(ArchiveFailure::of(Reason::Unconfirmed, error)),
         }
     }
 
     /// Fetches the newest incremental archive on the full one. Returns `None` if the full one is
     /// used alone.
-    fn next_incremental(&mut self) -> Result<Option<ObtainedArchive>, Box<Failed>> {
+    fn next_incremental(&mut self) -> Result<Option<ObtainedArchive>, Box<ArchiveFailure>> {
         let full = self.trying.full.clone();
         let planned_slot = self.planned.incremental.as_ref().map(|planned| planned.name.slot);
         let mut has_failed = false;
-        while self.left.wants_incremental(&full.name) {
-            if std::mem::take(&mut self.left.is_outdated) || !has_failed {
-                self.world.look_for_newest(self.left, &full)?;
+        while self.selection.wants_incremental(&full.name) {
+            if std::mem::take(&mut self.selection.is_outdated) || !has_failed {
+                self.world.look_for_newest(self.selection, &full)?;
             }
-            let on = self.left.on(&full, planned_slot, has_failed);
-            if !has_failed && planned_slot.is_some() && !matches!(on, On::Take(_)) {
-                self.left.record_lost(&self.planned);
+            let next = self.selection.next_on(&full, planned_slot, has_failed);
+            if !has_failed && planned_slot.is_some() && !matches!(next, Next::Take(_)) {
+                self.selection.record_lost(&self.planned);
             }
-            let choice = match on {
-                On::Take(choice) => self.world.placed(choice),
-                On::Alone => break,
-                On::Leave => {
+            let choice = match next {
+                Next::Take(choice) => self.world.placed(choice),
+                Next::Alone => break,
+                Next::Leave => {
                     self.is_recorded = true;
-                    return Err(self.left.last_error().into());
+                    return Err(self.selection.last_error().into());
                 }
             };
-            tell(self.world, self.left, "");
+            tell(self.world, self.selection, "");
             self.trying.incremental = Some(choice.clone());
             match self.try_incremental(&choice) {
                 Ok(obtained) => return Ok(Some(obtained)),
-                Err(failed) => record(self.world, self.left, &self.trying, &failed)?,
+                Err(failed) => record(self.world, self.selection, &self.trying, &failed)?,
             }
             self.trying.incremental = None;
             has_failed = true;
         }
         let alone = format!(": no incremental archive could be fetched; this is the state of {}", full.name);
-        tell(self.world, self.left, &alone);
+        tell(self.world, self.selection, &alone);
         // The trusted servers were asked for the planned incremental archive, not for the full one.
         if planned_slot.is_some() {
             self.require_confirmed()?;
@@ -165,20 +165,20 @@ impl<'r> ArchiveSupply<'r> {
         Ok(None)
     }
 
-    fn try_incremental(&mut self, choice: &ChosenArchive) -> Result<ObtainedArchive, Box<Failed>> {
+    fn try_incremental(&mut self, choice: &ChosenArchive) -> Result<ObtainedArchive, Box<ArchiveFailure>> {
         let is_confirmed = self.planned.newest().name == choice.name;
         if !is_confirmed && let Some(too_few) = self.world.confirm(choice)? {
             let message = format!("{} has appeared meanwhile, and is left out: {too_few}", choice.name);
-            return Err(Failed::of(Reason::Unconfirmed, Error::new(ErrorKind::Network, message)));
+            return Err(ArchiveFailure::of(Reason::Unconfirmed, Error::new(ErrorKind::Network, message)));
         }
         let full = &self.trying.full.name;
-        remove(self.world, self.left, |name| name != full && *name != choice.name);
-        let mut obtained = self.world.begin(self.left, choice, true)?;
+        remove(self.world, self.selection, |name| name != full && *name != choice.name);
+        let mut obtained = self.world.begin(self.selection, choice, true)?;
         self.world.finish(&mut obtained)?;
         Ok(obtained)
     }
 
-    fn supply_next(&mut self) -> Result<Option<Supplied>, Box<Failed>> {
+    fn supply_next(&mut self) -> Result<Option<Supplied>, Box<ArchiveFailure>> {
         self.finish_last()?;
         let obtained = match self.obtained.len() {
             0 => Some(self.begin_full()?),

@@ -10,7 +10,7 @@ use slotpress_base::{Progress, clock};
 use slotpress_format::{ArchiveName, parse_number};
 
 use super::content_range::ContentRange;
-use super::request::{Ask, check_encoding, field, refused, send};
+use super::request::{RequestParts, check_encoding, field, refused, send};
 use super::{Client, NetError, Url, shown, stores};
 
 /// Limit on the length of a file name in bytes. Names of archives take about 120 at most.
@@ -103,13 +103,13 @@ impl Client {
     #[doc(hidden)]
     pub fn head(&self, url: &Url, stop: &dyn Progress) -> Result<Remote, NetError> {
         self.wait(stop, async {
-            let (response, at) = send(self, &self.scope(url), url, &Ask::new(Method::HEAD)).await?;
+            let (response, at) = send(self, &self.scope(url), url, &RequestParts::new(Method::HEAD)).await?;
             let unknown = [StatusCode::METHOD_NOT_ALLOWED, StatusCode::NOT_IMPLEMENTED];
             let (response, at) = match unknown.contains(&response.status()) {
                 true => {
-                    let mut ask = Ask::new(Method::GET);
-                    ask.headers.insert(RANGE, HeaderValue::from_static("bytes=0-0"));
-                    send(self, &self.scope(url), url, &ask).await?
+                    let mut parts = RequestParts::new(Method::GET);
+                    parts.headers.insert(RANGE, HeaderValue::from_static("bytes=0-0"));
+                    send(self, &self.scope(url), url, &parts).await?
                 }
                 false => (response, at),
             };

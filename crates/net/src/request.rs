@@ -11,13 +11,13 @@ use super::redirect::{REDIRECTS_MAX, Scope, follow};
 use super::{Client, NetError, NetErrorKind, Url, stores};
 
 /// A request without its URL.
-pub struct Ask<'a> {
+pub struct RequestParts<'a> {
     pub method: Method,
     pub headers: HeaderMap,
     pub body: Option<&'a [u8]>,
 }
 
-impl Ask<'_> {
+impl RequestParts<'_> {
     pub fn new(method: Method) -> Self {
         Self { method, headers: HeaderMap::new(), body: None }
     }
@@ -37,17 +37,22 @@ pub fn check_clock(url: &Url) -> Result<(), NetError> {
 
 /// Sends a request to `from` and follows at most [`REDIRECTS_MAX`] redirects. Returns the head of
 /// the answer, and the URL that gave it.
-pub async fn send(client: &Client, scope: &Scope<'_>, from: &Url, ask: &Ask<'_>) -> Result<(Response, Url), NetError> {
+pub async fn send(
+    client: &Client,
+    scope: &Scope<'_>,
+    from: &Url,
+    parts: &RequestParts<'_>,
+) -> Result<(Response, Url), NetError> {
     let mut url = from.clone();
     for _ in 0..=REDIRECTS_MAX {
         // Each request is signed anew, since downloads may take longer than a signature is valid.
         let (to, connections) = match url.scheme() {
-            stores::SCHEME => (client.signed(&ask.method, &url).await?, client.connections()),
+            stores::SCHEME => (client.signed(&parts.method, &url).await?, client.connections()),
             _ => (url.clone(), client.inner.connections(scope.reach(&url)?)),
         };
         check_clock(&to)?;
-        let mut request = connections.request(ask.method.clone(), to).headers(ask.headers.clone());
-        if let Some(body) = ask.body {
+        let mut request = connections.request(parts.method.clone(), to).headers(parts.headers.clone());
+        if let Some(body) = parts.body {
             request = request.body(body.to_vec());
         }
         let limit = client.inner.options.head_timeout;
@@ -61,7 +66,7 @@ pub async fn send(client: &Client, scope: &Scope<'_>, from: &Url, ask: &Ask<'_>)
         // follow only these two.
         let keeps_method = matches!(status, StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT);
         let is_redirect = keeps_method
-            || (ask.body.is_none()
+            || (parts.body.is_none()
                 && matches!(status, StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND | StatusCode::SEE_OTHER));
         if !is_redirect {
             return Ok((response, url));

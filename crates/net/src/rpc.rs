@@ -7,7 +7,7 @@ use slotpress_base::Progress;
 use tokio::time::timeout;
 
 use super::remote::content_length;
-use super::request::{Ask, check_encoding, refused, send};
+use super::request::{RequestParts, check_encoding, refused, send};
 use super::{Client, NetError, NetErrorKind, Url};
 
 /// Limit on the size of an ordinary RPC answer in bytes.
@@ -24,7 +24,7 @@ impl Client {
     /// `max_bytes`, or takes longer than `document_timeout`.
     #[doc(hidden)]
     pub fn small(&self, url: &Url, max_bytes: usize, stop: &dyn Progress) -> Result<Vec<u8>, NetError> {
-        self.document(url, &Ask::new(Method::GET), max_bytes, stop)
+        self.document(url, &RequestParts::new(Method::GET), max_bytes, stop)
     }
 
     /// Calls a method of a JSON-RPC server, and returns its `result`.
@@ -41,9 +41,10 @@ impl Client {
         stop: &dyn Progress,
     ) -> Result<Value, NetError> {
         let call = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).to_string();
-        let mut ask = Ask { method: Method::POST, body: Some(call.as_bytes()), ..Ask::new(Method::POST) };
-        ask.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let answer = self.document(url, &ask, max_bytes, stop)?;
+        let mut parts =
+            RequestParts { method: Method::POST, body: Some(call.as_bytes()), ..RequestParts::new(Method::POST) };
+        parts.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let answer = self.document(url, &parts, max_bytes, stop)?;
         let bad = |why: &str| NetError::bad_answer(url, format!("{method}: {why}"));
         let mut answer: Value = serde_json::from_slice(&answer).map_err(|_| bad("the answer is not JSON"))?;
         if let Some(error) = answer.get("error").filter(|error| !error.is_null()) {
@@ -53,20 +54,26 @@ impl Client {
         answer.get_mut("result").map(Value::take).ok_or_else(|| bad("the answer has no result"))
     }
 
-    fn document(&self, url: &Url, ask: &Ask<'_>, max_bytes: usize, stop: &dyn Progress) -> Result<Vec<u8>, NetError> {
+    fn document(
+        &self,
+        url: &Url,
+        parts: &RequestParts<'_>,
+        max_bytes: usize,
+        stop: &dyn Progress,
+    ) -> Result<Vec<u8>, NetError> {
         let limit = self.inner.options.document_timeout;
         let late =
             || NetError::new(NetErrorKind::Timeout, url, format!("no whole answer within {} s", limit.as_secs_f32()));
         self.wait(stop, async {
-            timeout(limit, self.read_document(url, ask, max_bytes)).await.unwrap_or_else(|_| Err(late()))
+            timeout(limit, self.read_document(url, parts, max_bytes)).await.unwrap_or_else(|_| Err(late()))
         })
     }
 
-    async fn read_document(&self, url: &Url, ask: &Ask<'_>, max_bytes: usize) -> Result<Vec<u8>, NetError> {
+    async fn read_document(&self, url: &Url, parts: &RequestParts<'_>, max_bytes: usize) -> Result<Vec<u8>, NetError> {
         let too_long = |url: &Url| {
             NetError::new(NetErrorKind::TooLong, url, format!("the answer is longer than {max_bytes} bytes"))
         };
-        let (mut response, url) = send(self, &self.scope(url), url, ask).await?;
+        let (mut response, url) = send(self, &self.scope(url), url, parts).await?;
         if !response.status().is_success() {
             return Err(refused(&url, &response));
         }

@@ -13,7 +13,7 @@ use super::content_range::ContentRange;
 use super::options::BYTES_PER_SECOND_MIN;
 use super::redirect::Scope;
 use super::remote::{content_length, validators};
-use super::request::{Ask, check_encoding, field, refused, send};
+use super::request::{RequestParts, check_encoding, field, refused, send};
 use super::{Client, NetError, NetErrorKind, Remote, Url};
 
 /// The body of an answer, which is received piece by piece.
@@ -43,19 +43,19 @@ impl Client {
         self.wait(stop, async {
             let named = remote.is_operator.then_some(&remote.asked);
             let scope = Scope { named, allow_private: self.inner.options.allow_private };
-            let mut ask = Ask::new(Method::GET);
+            let mut parts = RequestParts::new(Method::GET);
             if let Some(range) = &range {
                 // HTTP cannot express an empty range.
                 if range.is_empty() {
                     return Err(NetError::bad_answer(&remote.url, "an empty range cannot be asked for"));
                 }
                 let text = format!("bytes={}-{}", range.start, range.end.saturating_sub(1));
-                ask.headers.insert(RANGE, value(&remote.url, &text)?);
+                parts.headers.insert(RANGE, value(&remote.url, &text)?);
                 if let Some(validator) = remote.etag.as_ref().or(remote.last_modified.as_ref()) {
-                    ask.headers.insert(IF_RANGE, value(&remote.url, validator)?);
+                    parts.headers.insert(IF_RANGE, value(&remote.url, validator)?);
                 }
             }
-            let (response, url) = send(self, &scope, &remote.url, &ask).await?;
+            let (response, url) = send(self, &scope, &remote.url, &parts).await?;
             expect(remote, range.as_ref(), url, response)
         })
     }

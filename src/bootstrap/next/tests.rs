@@ -33,29 +33,29 @@ pub fn offer(server: Option<usize>, base_slot: Option<u64>, slot: u64) -> Offere
     (offer, source, true)
 }
 
-pub fn left(offers: Vec<Offered>) -> Left {
+pub fn selection(offers: Vec<Offered>) -> Selection {
     let restore_bytes_per_second = 200_000_000;
     let found = Ranking { offers, wants_incremental: true, restore_bytes_per_second, ..Ranking::default() };
-    Left { found, ..Left::default() }
+    Selection { found, ..Selection::default() }
 }
 
 /// The archives of the best candidate, with or without the incremental one.
-fn tried(left: &Left, has_incremental: bool) -> Attempt {
-    let (full, incremental) = left.choices(&left.best().expect("a candidate"));
+fn tried(selection: &Selection, has_incremental: bool) -> Attempt {
+    let (full, incremental) = selection.choices(&selection.best().expect("a candidate"));
     Attempt { full, incremental: incremental.filter(|_| has_incremental) }
 }
 
 /// Says what the run does next.
-fn follows(left: &Left, tried: &Attempt, reason: Option<&Reason>) -> &'static str {
+fn follows(selection: &Selection, tried: &Attempt, reason: Option<&Reason>) -> &'static str {
     let failed = tried.newest();
-    if left.is_outdated {
+    if selection.is_outdated {
         return "slotpress asks the sources again";
     }
     // The state of two archives is checked at the end, when neither can be replaced.
     let planned = tried.incremental.as_ref().filter(|_| reason != Some(&Reason::Refused));
-    let on = planned.map(|planned| left.on(&tried.full, Some(planned.name.slot), reason.is_some()));
-    match (on, left.require_best()) {
-        (Some(On::Alone), _) => "the state of the full archive alone",
+    let on = planned.map(|planned| selection.next_on(&tried.full, Some(planned.name.slot), reason.is_some()));
+    match (on, selection.require_best()) {
+        (Some(Next::Alone), _) => "the state of the full archive alone",
         (_, Err(error)) if error.hint() == Some(hint::USE_RESTORE) => "the run ends, and names local archives",
         (_, Err(_)) => "the run ends with all reasons",
         (_, Ok(best)) => match best.offers().find(|offer| offer.name == failed.name) {
@@ -77,8 +77,8 @@ enum Offers {
 }
 
 impl Offers {
-    fn left(self) -> Left {
-        left(match self {
+    fn selection(self) -> Selection {
+        selection(match self {
             Self::Two => {
                 [1, 2].iter().flat_map(|at| [offer(Some(*at), None, 20), offer(Some(*at), Some(20), 40)]).collect()
             }
@@ -124,22 +124,22 @@ const ROWS: &[Row] = &[
     (Offers::BaseOnly, true, None, 0, "no source has an incremental archive any more", "the run ends, and names local archives"),
 ];
 
-/// The table in docs/bootstrap.md must agree with [`Left::record`] and [`Left::on`].
+/// The table in docs/bootstrap.md must agree with [`Selection::record`] and [`Selection::on`].
 #[test]
 fn what_follows_on_each_failure() {
     let mut table = String::from("| failure | archives of | what follows |\n|---|---|---|\n");
     for (offers, has_incremental, reason, again, what, expected) in ROWS {
-        let mut left = offers.left();
-        let tried = tried(&left, *has_incremental);
-        left.again.insert(tried.newest().counted_for(), *again);
+        let mut selection = offers.selection();
+        let tried = tried(&selection, *has_incremental);
+        selection.again.insert(tried.newest().counted_for(), *again);
         match reason {
-            Some(reason) => left.record(&tried, reason, &Error::new(ErrorKind::Network, "why")),
+            Some(reason) => selection.record(&tried, reason, &Error::new(ErrorKind::Network, "why")),
             None => {
-                left.found.offers.retain(|(offer, ..)| offer.is_full());
-                left.record_lost(&tried);
+                selection.found.offers.retain(|(offer, ..)| offer.is_full());
+                selection.record_lost(&tried);
             }
         }
-        let follows = follows(&left, &tried, reason.as_ref());
+        let follows = follows(&selection, &tried, reason.as_ref());
         assert!(follows.starts_with(expected), "{what}, {}: {follows}", offers.told());
         let _ = writeln!(table, "| {what} | {} | {follows} |", offers.told());
     }
@@ -150,7 +150,7 @@ fn what_follows_on_each_failure() {
 /// another candidate is better.
 #[test]
 fn what_is_used_with_a_full_archive() {
-    let with = |offers: &[Offered]| left([&[offer(Some(1), None, 20)], offers].concat());
+    let with = |offers: &[Offered]| selection([&[offer(Some(1), None, 20)], offers].concat());
     let incremental = |slot| offer(Some(1), Some(20), slot);
     let better = offer(Some(2), None, 50);
     for (offers, planned, has_failed, expected) in [
@@ -165,9 +165,9 @@ fn what_is_used_with_a_full_archive() {
         (vec![], Some(40), false, "Alone"),
         (vec![better], Some(40), true, "Leave"),
     ] {
-        let left = with(&offers);
-        let full = ChosenArchive::of(&left.found.offers[0].0, &[]);
-        let on = format!("{:?}", left.on(&full, planned, has_failed));
+        let selection = with(&offers);
+        let full = ChosenArchive::of(&selection.found.offers[0].0, &[]);
+        let on = format!("{:?}", selection.next_on(&full, planned, has_failed));
         assert!(on.starts_with(expected), "{} offers, {planned:?}, {has_failed}: {on}", offers.len());
     }
 }
@@ -175,31 +175,31 @@ fn what_is_used_with_a_full_archive() {
 /// A server that has another file at each request uses up its own repetitions only.
 #[test]
 fn one_liar_does_not_use_up_what_others_have() {
-    let mut left = Offers::Two.left();
+    let mut selection = Offers::Two.selection();
     let error = Error::new(ErrorKind::Network, "why");
-    let liar = tried(&left, false);
+    let liar = tried(&selection, false);
     for _ in 0..2 * AGAIN_MAX {
-        left.record(&liar, &Reason::KeptIsWrong, &error);
+        selection.record(&liar, &Reason::KeptIsWrong, &error);
     }
-    let other = tried(&left, false);
+    let other = tried(&selection, false);
     assert_ne!(other.full.counted_for(), liar.full.counted_for(), "the liar is out");
-    let bad = left.node.bad.len();
-    left.record(&other, &Reason::KeptIsWrong, &error);
-    assert_eq!(left.node.bad.len(), bad, "the other is asked again");
-    let is_added = |left: &mut Left, server| {
-        let before = left.found.offers.len();
-        left.add([offer(Some(server), Some(20), 60)]);
-        left.found.offers.len() > before
+    let bad = selection.node.failed.len();
+    selection.record(&other, &Reason::KeptIsWrong, &error);
+    assert_eq!(selection.node.failed.len(), bad, "the other is asked again");
+    let is_added = |selection: &mut Selection, server| {
+        let before = selection.found.offers.len();
+        selection.add([offer(Some(server), Some(20), 60)]);
+        selection.found.offers.len() > before
     };
-    assert!(!is_added(&mut left, 1) && is_added(&mut left, 2), "the liar brings nothing new in");
+    assert!(!is_added(&mut selection, 1) && is_added(&mut selection, 2), "the liar brings nothing new in");
 }
 
 /// A source that names a slot which the cluster has not reached is not asked for its archive.
 #[test]
 fn slots_that_are_not_reached() {
-    let mut left = Offers::One.left();
-    left.found.slot = Some(100);
-    left.add([offer(Some(1), Some(20), 60), offer(Some(1), Some(20), 1_000_000_000_000_000)]);
-    let (full, _) = left.choices(&left.best().expect("a candidate"));
-    assert_eq!(left.newest_on(&full).map(|newest| newest.name.slot), Some(60));
+    let mut selection = Offers::One.selection();
+    selection.found.slot = Some(100);
+    selection.add([offer(Some(1), Some(20), 60), offer(Some(1), Some(20), 1_000_000_000_000_000)]);
+    let (full, _) = selection.choices(&selection.best().expect("a candidate"));
+    assert_eq!(selection.newest_on(&full).map(|newest| newest.name.slot), Some(60));
 }

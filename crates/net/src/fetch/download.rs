@@ -17,7 +17,7 @@ use super::accept::{Accepted, accept};
 use super::journal::{Identity, bytes_in};
 use super::mirrors::{Mirror, MirrorState};
 use super::partial::{PartialFile, Patient};
-use super::{Fault, FetchLimits, Fetched, GivenBytes, in_order, ranged};
+use super::{DownloadFailure, FetchLimits, Fetched, GivenBytes, in_order, ranged};
 use crate::{Client, NetError, NetErrorKind, Remote};
 
 /// Longest time between two writes of the journal while bytes arrive. After a kill, bytes that
@@ -124,7 +124,7 @@ impl Download {
     /// the file are told the result, and what has arrived is on disk and in the journal.
     ///
     /// # Errors
-    /// [`Fault::of`] tells what an error means for the source.
+    /// [`DownloadFailure::of`] tells what an error means for the source.
     pub fn run(&self, progress: &dyn Progress) -> Result<Fetched> {
         // Readers wait for the result, so they must learn of a panic too.
         let result = guarded(|| self.run_to_end(progress));
@@ -155,7 +155,8 @@ impl Download {
         let result = match (fetched, walked) {
             // The damage says more than a failure that it may have caused.
             (Err(error), Err(damage))
-                if is_damaged.load(Relaxed) && matches!(Fault::of(&error), None | Some(Fault::Failed)) =>
+                if is_damaged.load(Relaxed)
+                    && matches!(DownloadFailure::of(&error), None | Some(DownloadFailure::Failed)) =>
             {
                 Err(damage)
             }
@@ -175,7 +176,7 @@ impl Download {
             _ => error,
         });
         let synced = match &result {
-            Err(error) if Fault::of(error) == Some(Fault::Wrong) => self.file.distrust(),
+            Err(error) if DownloadFailure::of(error) == Some(DownloadFailure::Wrong) => self.file.distrust(),
             _ => self.file.sync(),
         };
         let accepted: Accepted = result?;

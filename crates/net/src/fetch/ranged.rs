@@ -21,7 +21,7 @@ use super::partial::PartialFile;
 use super::pieces::{Job, Pieces, cut_pieces, pieces_of_frames, takeover_after};
 use super::receive::Receiver;
 use super::tail::{Frames, mark_tail};
-use super::{Download, Fault, FetchLimits};
+use super::{Download, DownloadFailure, FetchLimits};
 use crate::find::reasons;
 use crate::{Client, NetError, NetErrorKind};
 
@@ -294,10 +294,10 @@ impl Fetching<'_> {
         });
         let whys: Vec<Error> = whys.collect();
         let message = reasons("no server is left", whys.iter().map(ToString::to_string));
-        let is_any = |fault| whys.iter().any(|why| Fault::of(why) == Some(fault));
+        let is_any = |fault| whys.iter().any(|why| DownloadFailure::of(why) == Some(fault));
         match () {
-            () if is_any(Fault::Wrong) => Error::damaged(message),
-            () if is_any(Fault::Lost) => NetError::without_url(NetErrorKind::Changed, &message).into(),
+            () if is_any(DownloadFailure::Wrong) => Error::damaged(message),
+            () if is_any(DownloadFailure::Lost) => NetError::without_url(NetErrorKind::Changed, &message).into(),
             () => Error::new(ErrorKind::Network, message),
         }
     }

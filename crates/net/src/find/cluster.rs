@@ -57,7 +57,7 @@ pub struct ClusterFacts {
 
 /// Answers of all RPC servers.
 #[derive(Debug, Default)]
-pub struct Known {
+pub struct ClusterAnswers {
     pub facts: ClusterFacts,
     pub slot_time: Option<SlotTime>,
     pub peers: Vec<Url>,
@@ -69,7 +69,7 @@ const SAMPLES: usize = 10;
 /// An entry of `getClusterNodes`.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Node {
+struct ClusterNode {
     rpc: Option<String>,
     shred_version: Option<u16>,
 }
@@ -84,10 +84,10 @@ pub fn ask(
     options: &FindOptions,
     relaxed: &mut Vec<String>,
     progress: &dyn Progress,
-) -> Result<Known> {
+) -> Result<ClusterAnswers> {
     let preset = options.cluster.and_then(|cluster| Url::parse(cluster.rpc_url()).ok());
     let servers: Vec<Url> = options.rpc.iter().cloned().chain(preset).collect();
-    let mut known = Known::default();
+    let mut known = ClusterAnswers::default();
     let mut nodes = Vec::new();
     let mut failed = None;
     let expected = match (options.expected_genesis_hash, options.cluster) {
@@ -122,14 +122,14 @@ pub fn ask(
 fn ask_one(
     client: &Client,
     url: &Url,
-    known: &mut Known,
-    nodes: &mut Vec<Node>,
+    known: &mut ClusterAnswers,
+    nodes: &mut Vec<ClusterNode>,
     relaxed: &mut Vec<String>,
     progress: &dyn Progress,
 ) -> Result<()> {
     let call = |method: &str, params: Value, max_bytes| client.rpc(url, method, params, max_bytes, progress);
     let bad = |what: &str| Error::from(NetError::new(NetErrorKind::BadAnswer, url, what));
-    let Known { facts, slot_time, .. } = known;
+    let ClusterAnswers { facts, slot_time, .. } = known;
     let genesis = call("getGenesisHash", json!([]), RPC_BYTES_MAX)?;
     let genesis: Hash = genesis.as_str().and_then(|text| text.parse().ok()).ok_or_else(|| bad("no genesis hash"))?;
     match facts.genesis_hash {
@@ -155,7 +155,9 @@ fn ask_one(
         Ok(Value::Array(list)) => {
             let left = (PEERS_MAX * 4).saturating_sub(nodes.len());
             // Skips nodes that cannot be parsed, and keeps the rest of the list.
-            nodes.extend(list.into_iter().take(left).filter_map(|node| serde_json::from_value::<Node>(node).ok()));
+            nodes.extend(
+                list.into_iter().take(left).filter_map(|node| serde_json::from_value::<ClusterNode>(node).ok()),
+            );
         }
         Ok(_) => relaxed.push(format!("an RPC server tells no peers: {}", bad("getClusterNodes: no list"))),
         // Agave without `--full-rpc-api` does not know this method.
@@ -176,7 +178,7 @@ fn slot_time_of(samples: &Value) -> Option<SlotTime> {
 }
 
 /// RPC addresses of the nodes whose shred version is this one or unknown.
-fn peers(nodes: &[Node], shred_version: Option<u16>) -> Vec<Url> {
+fn peers(nodes: &[ClusterNode], shred_version: Option<u16>) -> Vec<Url> {
     let of_cluster = nodes.iter().filter(|node| node.shred_version.is_none() || node.shred_version == shred_version);
     // Accepts only an address and a port: a peer that names a host or a path may be malicious.
     let addresses = of_cluster.filter_map(|node| node.rpc.as_ref()?.parse::<std::net::SocketAddr>().ok());
@@ -212,7 +214,7 @@ mod tests {
 
     #[test]
     fn peers_of_one_cluster() {
-        let node = |rpc: Option<&str>, shred_version| Node { rpc: rpc.map(str::to_string), shred_version };
+        let node = |rpc: Option<&str>, shred_version| ClusterNode { rpc: rpc.map(str::to_string), shred_version };
         let nodes = [
             node(Some("1.2.3.4:8899"), Some(5)),
             node(Some("1.2.3.4:8899"), Some(5)),

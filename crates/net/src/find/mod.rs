@@ -19,7 +19,7 @@ pub use ask::date_by_banks;
 pub use ask::patient_offers;
 use ask::{ask_all, local_slot_time};
 pub use cluster::{Cluster, ClusterFacts};
-pub use node::{Bad, Expected, Node};
+pub use node::{Expected, FailedArchive, Node};
 pub use options::{FindOptions, MAX_AGE_DEFAULT, MaxAge, RESTORE_BYTES_PER_SECOND_DEFAULT};
 use rank::Ranking;
 use serde::ser::SerializeStruct;

@@ -45,7 +45,7 @@ impl Expected {
 
 /// An archive that has failed and is not used again in this run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Bad {
+pub struct FailedArchive {
     pub name: ArchiveName,
     /// Where it lies: a URL without secrets, or a path. `None` if all archives of this name are
     /// bad.
@@ -61,7 +61,7 @@ pub struct Bad {
     pub why: String,
 }
 
-impl Bad {
+impl FailedArchive {
     fn is(&self, offer: &Offer) -> bool {
         let are_its_bytes = self.root.is_some() && self.root == offer.root;
         let is_there = || self.place.as_ref().is_none_or(|place| *place == offer.shown());
@@ -85,24 +85,25 @@ pub struct Node {
     pub full_slots: Vec<u64>,
     /// Number of bytes of each archive that this or an earlier run has fetched.
     pub kept: Vec<(ArchiveName, u64)>,
-    pub bad: Vec<Bad>,
+    pub failed: Vec<FailedArchive>,
 }
 
 impl Node {
     /// True if an offer has not failed; for an incremental archive, together with the full one at
     /// `full_place`, and not too many of its server have.
     pub fn allows(&self, offer: &Offer, full_place: Option<&str>) -> bool {
-        let is_with = |bad: &&Bad| bad.with.as_deref() == full_place;
-        if self.bad.iter().any(|bad| bad.is(offer) && (bad.with.is_none() || is_with(&bad))) {
+        let is_with = |failed: &&FailedArchive| failed.with.as_deref() == full_place;
+        if self.failed.iter().any(|failed| failed.is(offer) && (failed.with.is_none() || is_with(&failed))) {
             return false;
         }
-        let of_pairs: Vec<&Bad> = self.bad.iter().filter(|bad| bad.with.is_some()).filter(is_with).collect();
+        let of_pairs: Vec<&FailedArchive> =
+            self.failed.iter().filter(|failed| failed.with.is_some()).filter(is_with).collect();
         if of_pairs.len() < PAIR_FAULTS_MAX {
             return true;
         }
         let place = offer.shown();
         let server = server_of(&place);
-        let of_server = of_pairs.iter().filter(|bad| bad.place.as_deref().and_then(server_of) == server);
+        let of_server = of_pairs.iter().filter(|failed| failed.place.as_deref().and_then(server_of) == server);
         server.is_none() || of_server.count() < PAIR_FAULTS_MAX
     }
 
@@ -120,7 +121,7 @@ impl Node {
     /// Number of archives from this offer's server that have failed. If either archive of a pair may
     /// be wrong, it counts for the server of the full one, and for that of both.
     pub fn faults_of(&self, offer: &Offer) -> usize {
-        if self.bad.is_empty() {
+        if self.failed.is_empty() {
             return 0;
         }
         let place = offer.shown();
@@ -129,28 +130,28 @@ impl Node {
             return 0;
         }
         let is_its = |place: &Option<String>| place.as_deref().and_then(server_of) == server;
-        let is_fault = |bad: &&Bad| match bad.with {
-            Some(_) => is_its(&bad.with) && (offer.is_full() || is_its(&bad.place)),
-            None => is_its(&bad.place),
+        let is_fault = |failed: &&FailedArchive| match failed.with {
+            Some(_) => is_its(&failed.with) && (offer.is_full() || is_its(&failed.place)),
+            None => is_its(&failed.place),
         };
-        self.bad.iter().filter(is_fault).count()
+        self.failed.iter().filter(is_fault).count()
     }
 
     /// Error for when no candidate is left: `last`, and why the others failed.
     pub fn nothing_left(&self, last: &Error) -> Error {
-        let in_place = self.bad.iter().filter(|bad| bad.is_in_place).find_map(|bad| bad.place.as_ref());
+        let in_place = self.failed.iter().filter(|failed| failed.is_in_place).find_map(|failed| failed.place.as_ref());
         let hint = match (in_place, last.hint()) {
             (_, Some(hint)) if last.kind() == ErrorKind::Unsupported => hint.to_string(),
             (Some(place), _) => format!("move {place} away, so that another source's can be fetched"),
             (None, Some(hint)) => hint.to_string(),
             (None, None) => "give other sources, or try again later".to_string(),
         };
-        if self.bad.len() < 2 {
+        if self.failed.len() < 2 {
             return last.clone().with_hint(hint);
         }
-        let whys = self.bad.iter().map(|bad| match &bad.place {
-            Some(place) if !bad.why.contains(place) => format!("{place}: {}", bad.why),
-            _ => bad.why.clone(),
+        let whys = self.failed.iter().map(|failed| match &failed.place {
+            Some(place) if !failed.why.contains(place) => format!("{place}: {}", failed.why),
+            _ => failed.why.clone(),
         });
         Error::new(last.kind(), reasons("no source is left", whys)).with_hint(hint)
     }

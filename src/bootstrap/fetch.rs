@@ -14,7 +14,7 @@ use slotpress_net::{Client, FetchLimits, Fetched, FindOptions, SourceArg, Url};
 
 use super::downloads::Downloads;
 use super::look::FetchContext;
-use super::next::{GivenUp, Left};
+use super::next::{GivenUp, Selection};
 use super::run::{World, run};
 use super::trust::{Trust, Vouchers};
 use crate::restore::Supply;
@@ -139,11 +139,11 @@ pub fn fetch(client: &Client, options: &FetchOptions, progress: &dyn Progress) -
     };
     std::thread::scope(|scope| {
         let mut downloads = Downloads::new(scope, context, progress)?;
-        let (mut left, mut archives, mut given_up) = (Left::default(), Vec::new(), None);
+        let (mut selection, mut archives, mut given_up) = (Selection::default(), Vec::new(), None);
         let names: Vec<Option<ArchiveName>> = match downloads.is_exact() {
             true => {
-                downloads.look(&mut left)?;
-                let mut names: Vec<_> = left.found.offers.iter().map(|(offer, ..)| offer.name.clone()).collect();
+                downloads.look(&mut selection)?;
+                let mut names: Vec<_> = selection.found.offers.iter().map(|(offer, ..)| offer.name.clone()).collect();
                 names.sort_by_cached_key(|name| (name.base_slot.is_none(), Reverse(name.slot), name.to_string()));
                 names.dedup();
                 names.into_iter().map(Some).collect()
@@ -151,13 +151,14 @@ pub fn fetch(client: &Client, options: &FetchOptions, progress: &dyn Progress) -
             false => {
                 let (report, found) = downloads.context.look(false, progress)?;
                 report.require_candidate()?;
-                downloads.use_found(&mut left, found);
+                downloads.use_found(&mut selection, found);
                 vec![None]
             }
         };
         for only in names {
-            left = Left { found: left.found, node: Node { only, ..left.node }, ..Left::default() };
-            let done = run(&mut downloads, &mut left, &take_all)?;
+            selection =
+                Selection { found: selection.found, node: Node { only, ..selection.node }, ..Selection::default() };
+            let done = run(&mut downloads, &mut selection, &take_all)?;
             archives.splice(0..0, done.archives);
             given_up = done.given_up;
             // The newest archive comes first. Once trusted servers have confirmed it, they have
