@@ -43,7 +43,8 @@ pub struct Route {
 pub fn ways(report: &FindReport) -> Vec<Route> {
     let mut ways: Vec<Route> = Vec::new();
     for candidate in &report.candidates {
-        let (full, is_full_local) = (candidate.full.name.clone(), candidate.full.is_local());
+        let full = candidate.full.name.clone();
+        let is_full_local = candidate.full.is_local();
         let incremental = candidate.incremental.as_ref().map(|offer| offer.name.clone());
         let is_same = |way: &Route| (&way.full, &way.incremental) == (&full, &incremental);
         if ways.len() >= WAYS_MAX || ways.iter().any(is_same) {

@@ -65,7 +65,9 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
         progress: &'env dyn Progress,
     ) -> Result<Self> {
         let dir = KeptDir::open_or_make(context.dir, &mut |_, _| {})?;
-        let (answering, begun, confirmed) = (BTreeSet::new(), Vec::new(), Vouchers::default());
+        let answering = BTreeSet::new();
+        let begun = Vec::new();
+        let confirmed = Vouchers::default();
         Ok(Self { scope, context, dir, progress, answering, begun, running: None, confirmed, last_byte_at: None })
     }
 
@@ -85,10 +87,11 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
     /// Uses an existing file.
     fn begin_file(&self, choice: &ChosenArchive, path: &Path) -> Result<ObtainedArchive, Box<ArchiveFailure>> {
         let FetchContext { limits, dir, accepts_files, .. } = &self.context;
-        let accepted = match accepts_files {
-            true => accept_file(path, limits.expect_root, &Forward::new(self.progress, input_only))
-                .map(|accepted| accepted.root),
-            false => is_as_long(path, choice.length_bytes).map(|()| None),
+        let accepted = if *accepts_files {
+            accept_file(path, limits.expect_root, &Forward::new(self.progress, input_only))
+                .map(|accepted| accepted.root)
+        } else {
+            is_as_long(path, choice.length_bytes).map(|()| None)
         };
         match accepted {
             Ok(root) => {
@@ -163,8 +166,9 @@ impl World for Downloads<'_, '_> {
     fn look_for_newest(&mut self, selection: &mut Selection, full: &ChosenArchive) -> Result<()> {
         let FetchContext { client, limits, dir, accepts_files, .. } = self.context;
         let options = self.context.find.clone().measured_max(0);
-        let (progress, answering) = (self.progress, &self.answering);
-        progress.stage(Stage::AskingForIncremental, None);
+        let progress = self.progress;
+        let answering = &self.answering;
+        progress.stage("Asking for the newest incremental archive", None);
         let local = SourceArg::LocalDir(PathBuf::from(dir));
         // Sources that answered before, but fail now, are asked again until any source has an
         // incremental archive. Sources that have answered now are not asked again.
@@ -181,7 +185,10 @@ impl World for Downloads<'_, '_> {
                     // Leaves out local full archives: this run may have just fetched one.
                     let found = found.into_iter().filter(|offer| !offer.is_full() || !offer.is_local());
                     selection.add(found.map(|offer| (offer, source.to_string(), true)));
-                    failure.map_or(Ok(()), |failure| Err(failure.into()))
+                    match failure {
+                        Some(failure) => Err(failure.into()),
+                        None => Ok(()),
+                    }
                 });
                 let may_pass = |error: &Error| NetError::of(error).is_some_and(NetError::is_retryable);
                 let failure = answer.err().filter(may_pass).filter(|_| answering.contains(&source.to_string()));
@@ -241,7 +248,8 @@ impl World for Downloads<'_, '_> {
             return self.begin_file(choice, path);
         }
         let remotes = choice.remotes().to_vec();
-        let (first, progress) = (remotes.first().cloned(), self.progress);
+        let first = remotes.first().cloned();
+        let progress = self.progress;
         progress.tell(&format!("Fetching {name} from {}", choice.shown()));
         let file = Arc::new(PartialFile::open_in(&self.dir, &name)?);
         let had_bytes = file.done_bytes() > 0;
@@ -253,7 +261,8 @@ impl World for Downloads<'_, '_> {
             ErrorKind::NoSpace if selection.is_overstated(choice) => unusable(error),
             _ => self.failed(error, first.as_ref(), None),
         })?);
-        let (kept, length) = (download.kept_bytes(), download.length_bytes());
+        let kept = download.kept_bytes();
+        let length = download.length_bytes();
         if kept > 0 {
             let of = length.map(|length| format!(" of {}", bytes(length))).unwrap_or_default();
             progress.tell(&format!("Resuming {name}: {}{of} are there", bytes(kept)));
@@ -264,7 +273,8 @@ impl World for Downloads<'_, '_> {
             progress.stage(Stage::Fetching, length);
             progress.advance(kept, 0);
         }
-        let (running, shown) = (download.clone(), if is_shown { input_only } else { beside_restore });
+        let running = download.clone();
+        let shown = if is_shown { input_only } else { beside_restore };
         let run = move || (running.run(&Forward::new(progress, shown)), Instant::now());
         self.running = Some(spawn(self.scope, run)?);
         let archive = FetchedArchive::of(&choice.name);

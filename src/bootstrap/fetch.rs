@@ -81,7 +81,8 @@ impl FetchedArchive {
 
 impl Serialize for FetchedArchive {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        let (name, fetched) = (&self.name, self.fetched.as_ref());
+        let name = &self.name;
+        let fetched = self.fetched.as_ref();
         let mut fields = serializer.serialize_struct("FetchedArchive", 12)?;
         fields.serialize_field("name", name)?;
         fields.serialize_field("path", &self.path.as_ref().map(|path| path.to_string_lossy()))?;
@@ -139,21 +140,20 @@ pub fn fetch(client: &Client, options: &FetchOptions, progress: &dyn Progress) -
     };
     std::thread::scope(|scope| {
         let mut downloads = Downloads::new(scope, context, progress)?;
-        let (mut selection, mut archives, mut given_up) = (Selection::default(), Vec::new(), None);
-        let names: Vec<Option<ArchiveName>> = match downloads.is_exact() {
-            true => {
-                downloads.look(&mut selection)?;
-                let mut names: Vec<_> = selection.found.offers.iter().map(|(offer, ..)| offer.name.clone()).collect();
-                names.sort_by_cached_key(|name| (name.base_slot.is_none(), Reverse(name.slot), name.to_string()));
-                names.dedup();
-                names.into_iter().map(Some).collect()
-            }
-            false => {
-                let (report, found) = downloads.context.look(false, progress)?;
-                report.require_candidate()?;
-                downloads.use_found(&mut selection, found);
-                vec![None]
-            }
+        let mut selection = Selection::default();
+        let mut archives = Vec::new();
+        let mut given_up = None;
+        let names: Vec<Option<ArchiveName>> = if downloads.is_exact() {
+            downloads.look(&mut selection)?;
+            let mut names: Vec<_> = selection.found.offers.iter().map(|(offer, ..)| offer.name.clone()).collect();
+            names.sort_by_cached_key(|name| (name.base_slot.is_none(), Reverse(name.slot), name.to_string()));
+            names.dedup();
+            names.into_iter().map(Some).collect()
+        } else {
+            let (report, found) = downloads.context.look(false, progress)?;
+            report.require_candidate()?;
+            downloads.use_found(&mut selection, found);
+            vec![None]
         };
         for only in names {
             selection =

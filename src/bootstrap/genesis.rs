@@ -67,7 +67,8 @@ pub fn find(
     expected: Option<Hash>,
     progress: &dyn Progress,
 ) -> Result<FoundGenesis> {
-    let (path, mut found) = (ledger.join(GENESIS_FILE_NAME), FoundGenesis::default());
+    let path = ledger.join(GENESIS_FILE_NAME);
+    let mut found = FoundGenesis::default();
     if path.exists() {
         let mut bytes = Vec::new();
         open_file(&path)?.take(GENESIS_BYTES_MAX + 1).read_to_end(&mut bytes).or_path("read", &path)?;

@@ -96,10 +96,7 @@ impl FetchContext<'_> {
         let asks_servers = !silent.is_empty() || self.find.asks_cluster();
         let is_asked_for = self.expected.is_any() || self.expects_roots;
         if asks_servers && !is_asked_for && offers.iter().all(|(offer, ..)| offer.is_local()) {
-            let why = match silent.is_empty() {
-                true => "no server has a usable snapshot".to_string(),
-                false => silent.join("; "),
-            };
+            let why = if silent.is_empty() { "no server has a usable snapshot".to_string() } else { silent.join("; ") };
             return Err(only_here(best, &why, ErrorKind::Network));
         }
         silent.iter().for_each(|why| progress.warn(&format!("{why}: this source is passed over")));

@@ -253,7 +253,8 @@ pub fn bootstrap(client: &Client, options: &BootstrapOptions, progress: &dyn Pro
         restore.check.mode = CheckMode::State;
     }
     let (done, confirmed, last_byte_at) = std::thread::scope(|scope| {
-        let (mut downloads, mut selection) = (Downloads::new(scope, context, progress)?, Selection::default());
+        let mut downloads = Downloads::new(scope, context, progress)?;
+        let mut selection = Selection::default();
         downloads.use_found(&mut selection, found);
         let read = |supply: &mut dyn Supply| restore_supplied(supply, &restore, &options.expect_roots, progress);
         let done = run::run(&mut downloads, &mut selection, &read)?;

@@ -345,7 +345,9 @@ impl Selection {
     fn give_up(&mut self, tried: &Attempt, error: &Error) {
         let newest = tried.newest();
         if self.given_up.as_ref().is_none_or(|known| known.slot < newest.name.slot) {
-            let (archives, slot, is_remote) = (tried.names(), newest.name.slot, !newest.is_local());
+            let archives = tried.names();
+            let slot = newest.name.slot;
+            let is_remote = !newest.is_local();
             self.given_up = Some(GivenUp { archives, slot, why: one_line(&error.to_string()), is_remote });
         }
     }

@@ -110,7 +110,8 @@ pub fn facts_of(path: &Path) -> FileFacts {
 impl ObtainedArchive {
     /// Describes an archive that exists as a file.
     pub fn of_file(archive: FetchedArchive, path: PathBuf, choice: &ChosenArchive) -> Self {
-        let (choice, file) = (choice.clone(), Some(facts_of(&path)));
+        let choice = choice.clone();
+        let file = Some(facts_of(&path));
         let archive = FetchedArchive { path: Some(path), ..archive };
         Self { archive, choice, download: None, had_bytes: false, file }
     }

@@ -42,9 +42,10 @@ impl fmt::Display for Vouchers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let expected = (self.is_expected == Some(true)).then_some("the expected hash".to_string());
         let names: Vec<String> = expected.into_iter().chain(self.by.iter().cloned()).collect();
-        match names.is_empty() {
-            true => f.write_str("no other server: slot and hash are only what the source claims")?,
-            false => f.write_str(&names.join(", "))?,
+        if names.is_empty() {
+            f.write_str("no other server: slot and hash are only what the source claims")?
+        } else {
+            f.write_str(&names.join(", "))?
         }
         self.not_by.iter().try_for_each(|NotVouching { server, why }| write!(f, "; not {server}: {why}"))
     }
@@ -67,12 +68,11 @@ impl<'a> Trust<'a> {
     /// # Errors
     /// There are fewer servers than the quorum, so that they could never confirm a state.
     pub fn new(client: &'a Client, trusted: &'a [Url], quorum: usize) -> Result<Self> {
-        match trusted.is_empty() || quorum <= trusted.len() {
-            true => Ok(Self { client, trusted, quorum }),
-            false => {
-                Err(Error::usage(format!("a quorum of {quorum} needs as many trusted servers, not {}", trusted.len()))
-                    .with_hint("name more trusted servers, or ask for a smaller quorum"))
-            }
+        if trusted.is_empty() || quorum <= trusted.len() {
+            Ok(Self { client, trusted, quorum })
+        } else {
+            Err(Error::usage(format!("a quorum of {quorum} needs as many trusted servers, not {}", trusted.len()))
+                .with_hint("name more trusted servers, or ask for a smaller quorum"))
         }
     }
 
@@ -83,7 +83,9 @@ impl<'a> Trust<'a> {
     /// # Errors
     /// A server has another hash for the slot: either it or the source is wrong.
     pub fn confirm(&self, choice: &ChosenArchive, progress: &dyn Progress) -> Result<Vouchers> {
-        let (name, mut confirmed, mut asked) = (&choice.name, Vouchers::default(), BTreeSet::new());
+        let name = &choice.name;
+        let mut confirmed = Vouchers::default();
+        let mut asked = BTreeSet::new();
         // Counts a server once, even if several URLs name it.
         for url in self.trusted.iter().filter(|url| asked.insert(origin_of(url))) {
             progress.check()?;
@@ -130,12 +132,13 @@ impl<'a> Trust<'a> {
         let is_same_state = |offer: &Offer| (offer.name.slot, offer.name.hash) == (name.slot, name.hash);
         // A validator does not have a rebased archive, but may have the full one of the same slot.
         let full = ArchiveName { base_slot: None, ..name.clone() };
-        let has = match offers.iter().any(is_same_state) {
-            true => Ok(true),
-            false => match has_archive(client, url, name, progress)? {
+        let has = if offers.iter().any(is_same_state) {
+            Ok(true)
+        } else {
+            match has_archive(client, url, name, progress)? {
                 Ok(false) if *name != full => has_archive(client, url, &full, progress)?,
                 has => has,
-            },
+            }
         };
         Ok(match has {
             Ok(true) => None,

@@ -327,9 +327,10 @@ mod tests {
         fn resolve(&self, _: Name) -> Resolving {
             let is_away = self.0.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok();
             Box::pin(async move {
-                match is_away {
-                    true => Err(std::io::Error::other("temporary failure in name resolution").into()),
-                    false => Ok(Box::new(std::iter::once(SocketAddr::from(([127, 0, 0, 1], 0)))) as Addrs),
+                if is_away {
+                    Err(std::io::Error::other("temporary failure in name resolution").into())
+                } else {
+                    Ok(Box::new(std::iter::once(SocketAddr::from(([127, 0, 0, 1], 0)))) as Addrs)
                 }
             })
         }

@@ -25,7 +25,8 @@ impl ContentRange {
             return total_bytes.map(|total| Self { range: None, total_bytes: Some(total) });
         }
         let (first, last) = range.split_once('-')?;
-        let (first, end) = (parse_number(first)?, parse_number(last)?.checked_add(1)?);
+        let first = parse_number(first)?;
+        let end = parse_number(last)?.checked_add(1)?;
         let fits = first < end && total_bytes.is_none_or(|total| end <= total);
         fits.then_some(Self { range: Some(first..end), total_bytes })
     }

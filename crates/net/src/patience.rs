@@ -86,7 +86,9 @@ impl Patience {
     pub fn count_failure(&self, error: &NetError, progress: &dyn Progress) -> bool {
         let verdict = self.failed(error, Instant::now());
         if let Verdict::Tell(pause) = verdict {
-            let (now, pause, end) = (time_of_day(clock::now()), pause.as_secs_f32(), self.give_up_after.as_secs_f32());
+            let now = time_of_day(clock::now());
+            let pause = pause.as_secs_f32();
+            let end = self.give_up_after.as_secs_f32();
             progress
                 .warn(&format!("{now}: {error}: asked again in {pause} s, and given up after {end} s without success"));
         }

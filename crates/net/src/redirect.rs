@@ -70,10 +70,7 @@ pub fn follow(from: &Url, location: &[u8]) -> Result<Url, NetError> {
         (_, "http" | "https") if url.host().is_some() => {}
         _ => return Err(bad("a redirect to something that is not http or https")),
     }
-    let (user, password) = match is_same_server(from, &url) {
-        true => (from.username(), from.password()),
-        false => ("", None),
-    };
+    let (user, password) = if is_same_server(from, &url) { (from.username(), from.password()) } else { ("", None) };
     // These fail only for URLs without a host.
     let _ = url.set_username(user);
     let _ = url.set_password(password);

@@ -105,13 +105,12 @@ impl Client {
         self.wait(stop, async {
             let (response, at) = send(self, &self.scope(url), url, &RequestParts::new(Method::HEAD)).await?;
             let unknown = [StatusCode::METHOD_NOT_ALLOWED, StatusCode::NOT_IMPLEMENTED];
-            let (response, at) = match unknown.contains(&response.status()) {
-                true => {
-                    let mut parts = RequestParts::new(Method::GET);
-                    parts.headers.insert(RANGE, HeaderValue::from_static("bytes=0-0"));
-                    send(self, &self.scope(url), url, &parts).await?
-                }
-                false => (response, at),
+            let (response, at) = if unknown.contains(&response.status()) {
+                let mut parts = RequestParts::new(Method::GET);
+                parts.headers.insert(RANGE, HeaderValue::from_static("bytes=0-0"));
+                send(self, &self.scope(url), url, &parts).await?
+            } else {
+                (response, at)
             };
             let remote = match remote_of(url, at, &response) {
                 Err(error) if url.scheme() == stores::SCHEME => return Err(self.explained(url, error).await),

@@ -106,8 +106,9 @@ pub fn check_encoding(url: &Url, response: &Response) -> Result<(), NetError> {
         "zstd" => path.ends_with(".zst"),
         _ => false,
     };
-    match is_stored {
-        true => Ok(()),
-        false => Err(NetError::bad_answer(url, format!("sent encoded as {encoding}, which was not asked for"))),
+    if is_stored {
+        Ok(())
+    } else {
+        Err(NetError::bad_answer(url, format!("sent encoded as {encoding}, which was not asked for")))
     }
 }

@@ -208,7 +208,8 @@ impl Offer {
             let why = "what is there does not have the name of a snapshot archive";
             return Err(NetError::bad_answer(&remote.url, why));
         };
-        let (length_bytes, modified) = (remote.length_bytes, remote.modified());
+        let length_bytes = remote.length_bytes;
+        let modified = remote.modified();
         Ok(Self { length_bytes, modified, ..Self::new(name, OfferPlace::Remote(remote)) })
     }
 
@@ -226,7 +227,8 @@ impl Offer {
         };
         let length_bytes = file.length_bytes()?;
         let modified = path.metadata().and_then(|metadata| metadata.modified()).ok();
-        let (place, length_bytes) = (OfferPlace::Local(path.to_path_buf()), Some(length_bytes));
+        let place = OfferPlace::Local(path.to_path_buf());
+        let length_bytes = Some(length_bytes);
         let rebased_on = hashes.and_then(|hashes| hashes.rebased_on);
         Some(Self { length_bytes, modified, rebased_on, ..Self::new(name, place) })
     }
@@ -293,10 +295,13 @@ impl Client {
         let names = |listed: &ArchiveList| listed.archives.iter().map(|listed| listed.name.clone()).collect();
         if let Some(names) = stored.or(listed.as_ref().map(names)) {
             let mut offers = self.heads(url, names, stop)?;
-            listed.iter().for_each(|listed| add_facts(&mut offers, listed));
+            if let Some(listed) = &listed {
+                add_facts(&mut offers, listed);
+            }
             return Ok(offers);
         }
-        let (mut offers, mut refused) = (Vec::new(), None);
+        let mut offers = Vec::new();
+        let mut refused = None;
         for path in [NEWEST_FULL, NEWEST_INCREMENTAL] {
             match self.head(&below(url, path.trim_start_matches('/')), stop).and_then(Offer::of_remote) {
                 Ok(offer) => offers.push(offer),
@@ -424,8 +429,8 @@ mod tests {
 
     #[test]
     fn listings() {
-        let (full, incremental) =
-            (format!("snapshot-5-{HASH}.tar.zst"), format!("incremental-snapshot-5-9-{HASH}.tar.zst"));
+        let full = format!("snapshot-5-{HASH}.tar.zst");
+        let incremental = format!("incremental-snapshot-5-9-{HASH}.tar.zst");
         for listing in [
             format!(
                 "<a href=\"{full}\">snapshot-5-D5jEKFz..&gt;</a> 5 <a href='./{incremental}'>x</a>\n<a href=\"../\">../</a>"

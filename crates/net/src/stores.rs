@@ -22,11 +22,12 @@ pub(super) fn checked(url: Url) -> Result<Url> {
     let is_bucket =
         !bucket.is_empty() && url.port().is_none() && bucket.chars().all(|char| is_plain(char) && char != '/');
     let has_gap = url.path().trim_start_matches('/').contains("//");
-    match is_only_path && url.password().is_none() && is_bucket && !has_gap && url.path().chars().all(is_plain) {
-        true => Ok(url),
+    if is_only_path && url.password().is_none() && is_bucket && !has_gap && url.path().chars().all(is_plain) {
+        Ok(url)
+    } else {
         // The message does not repeat the argument: it may contain a key.
-        false => Err(Error::usage("an argument is not a store's URL: s3://BUCKET/PREFIX")
-            .with_hint("a prefix has letters, digits and ._-=+/; keys come from the environment, never from a URL")),
+        Err(Error::usage("an argument is not a store's URL: s3://BUCKET/PREFIX")
+            .with_hint("a prefix has letters, digits and ._-=+/; keys come from the environment, never from a URL"))
     }
 }
 

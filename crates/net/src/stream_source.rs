@@ -59,7 +59,8 @@ impl StreamSource {
             Ok((body, first.map(|(_, first)| first.to_vec())))
         });
         let (body, first) = begun.map_err(later)?;
-        let (is_over, piece) = (first.is_none(), first.unwrap_or_default());
+        let is_over = first.is_none();
+        let piece = first.unwrap_or_default();
         transferred.bytes = piece.len() as u64;
         let front = piece.iter().take(to_usize(FRONT_BYTES)).copied().collect();
         let reading = Mutex::new(Reading { body, transferred, front, piece, piece_at: 0, is_over });

@@ -101,12 +101,14 @@ impl Body {
         let enough_bytes =
             u64::try_from(limit.as_millis()).unwrap_or(u64::MAX).saturating_mul(BYTES_PER_SECOND_MIN) / 1000;
         client.wait(stop, async {
-            let (asked, got_bytes) = (Instant::now(), self.got_bytes);
+            let asked = Instant::now();
+            let got_bytes = self.got_bytes;
             let piece = match timeout(limit.saturating_sub(self.waited), self.response.chunk()).await {
                 Ok(Ok(piece)) => piece,
                 Ok(Err(error)) => return Err(NetError::of_body(&self.url, &error.without_url(), got_bytes)),
                 Err(_) => {
-                    let (limit, after) = (limit.as_secs_f32(), bytes(got_bytes));
+                    let limit = limit.as_secs_f32();
+                    let after = bytes(got_bytes);
                     let why = match self.lately_bytes {
                         0 => format!("nothing came for {limit} s, after {after}"),
                         few => format!("only {} came in {limit} s, after {after}", bytes(few)),
@@ -176,7 +178,9 @@ fn expect(remote: &Remote, asked: Option<&Range<u64>>, url: Url, response: Respo
     }
     // If the answer states no length, the size known before is the limit.
     let length_bytes = length_bytes.or(remote.length_bytes);
-    let (got_bytes, waited, lately_bytes) = (0, Duration::ZERO, 0);
+    let got_bytes = 0;
+    let waited = Duration::ZERO;
+    let lately_bytes = 0;
     Ok(Body { is_whole, url, response, start, length_bytes, got_bytes, waited, lately_bytes })
 }
 

@@ -53,7 +53,8 @@ impl ServedArchives {
 pub async fn keep_scanning(server: Arc<Server>) {
     loop {
         tokio::time::sleep(SCAN_INTERVAL).await;
-        let (scanned, known) = (server.clone(), server.archives.last());
+        let scanned = server.clone();
+        let known = server.archives.last();
         let found = tokio::task::spawn_blocking(move || look(&scanned.archives.dirs, &known)).await;
         let found = found.map_err(|error| error.to_string());
         let mut last = server.archives.last.lock();

@@ -55,8 +55,5 @@ async fn read(reading: &Arc<Reading>, offset: u64, length: u64, last: Bytes) -> 
         reading.read(offset, &mut buffer)?;
         Ok(buffer.freeze())
     };
-    match is_resident {
-        true => read(),
-        false => tokio::task::spawn_blocking(read).await.map_err(io::Error::other)?,
-    }
+    if is_resident { read() } else { tokio::task::spawn_blocking(read).await.map_err(io::Error::other)? }
 }

@@ -88,7 +88,8 @@ fn single_range(text: &str, length_bytes: u64) -> Option<Range<u64>> {
         ("", suffix) => length_bytes.saturating_sub(number(suffix)?)..length_bytes,
         (first, "") => number(first)?..length_bytes,
         (first, last) => {
-            let (first, last) = (number(first)?, number(last)?);
+            let first = number(first)?;
+            let last = number(last)?;
             (first <= last).then(|| first..last.saturating_add(1).min(length_bytes))?
         }
     };
@@ -172,8 +173,8 @@ mod tests {
         let part = Verdict::Part(0..10);
         let range = (RANGE, "bytes=0-9");
         let same = httpdate::fmt_http_date(version().modified);
-        let (before, after) =
-            (httpdate::fmt_http_date(version().modified - DAY), httpdate::fmt_http_date(version().modified + DAY));
+        let before = httpdate::fmt_http_date(version().modified - DAY);
+        let after = httpdate::fmt_http_date(version().modified + DAY);
         for (headers, expected) in [
             (vec![], whole.clone()),
             (vec![range.clone()], part.clone()),
@@ -227,7 +228,8 @@ mod tests {
 
         #[test]
         fn a_range_means_its_bytes(length in 1u64..1_000_000, a in any::<u64>(), b in any::<u64>()) {
-            let (first, last) = (a % length, b % length);
+            let first = a % length;
+            let last = b % length;
             let expected = if first <= last { Verdict::Part(first..last + 1) } else { Verdict::Whole };
             prop_assert_eq!(parse_range(&format!("bytes={first}-{last}"), length), expected);
             prop_assert_eq!(parse_range(&format!("bytes={first}-"), length), Verdict::Part(first..length));

@@ -155,8 +155,10 @@ async fn talk(
     client: SocketAddr,
     admission: Arc<Admission>,
 ) {
-    let (options, mut stop) = (&endpoint.options, endpoint.stop.clone());
-    let (admission, steps) = (&admission, &Arc::new(Steps::default()));
+    let options = &endpoint.options;
+    let mut stop = endpoint.stop.clone();
+    let admission = &admission;
+    let steps = &Arc::new(Steps::default());
     let service = service_fn(|request: Request<Incoming>| async move {
         let (parts, request_body) = request.into_parts();
         let has_body = !request_body.is_end_stream();
@@ -179,7 +181,8 @@ async fn talk(
         .title_case_headers(true)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
-    let (mut is_stopping, mut before) = (false, None);
+    let mut is_stopping = false;
+    let mut before = None;
     loop {
         tokio::select! {
             ended = connection.as_mut() => return tell_of_head(endpoint, client, &ended),

@@ -188,7 +188,8 @@ struct Server {
 
 impl Server {
     fn new(options: &ServeOptions, log: SyncSender<Event>) -> Result<Self> {
-        let (metrics, options) = (Arc::new(Metrics::new()), Arc::new(options.clone()));
+        let metrics = Arc::new(Metrics::new());
+        let options = Arc::new(options.clone());
         Ok(Self {
             archives: ServedArchives::new(options.dirs.clone())?,
             transfers: Transfers::new(options.gathers_ranges, metrics.clone()),

@@ -92,7 +92,8 @@ impl Metrics {
         self.transfers.set(gauge(transfers as u64));
         self.connections.set(gauge(connections as u64));
         let choice = catalog.choice();
-        let (full, incremental) = (choice.map(|choice| choice.full), choice.and_then(|choice| choice.incremental));
+        let full = choice.map(|choice| choice.full);
+        let incremental = choice.and_then(|choice| choice.incremental);
         let age = incremental.or(full).map(|archive| archive.age(unix_ns(clock::now())));
         self.newest_age_seconds.set(gauge(age.unwrap_or_default().as_secs()));
         self.archives.set(gauge(catalog.archives().len() as u64));

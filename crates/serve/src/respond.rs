@@ -155,11 +155,13 @@ impl Exchange<'_> {
         };
         // The opened file is sent: another one may have taken the name since the scan.
         let size_bytes = u64::try_from(stat.st_size).unwrap_or_default();
-        let (file_id, modified_ns) = (scan::file_id(&stat), scan::modified_ns(&stat));
+        let file_id = scan::file_id(&stat);
+        let modified_ns = scan::modified_ns(&stat);
         let opened = Archive { file_id, size_bytes, modified_ns, ..archive.clone() };
         let hashes = archive.hashes.filter(|_| opened == archive);
         let etag = Archive { hashes, ..opened }.etag();
-        let (name, content_type) = (archive.name.to_string(), archive.name.extension.content_type());
+        let name = archive.name.to_string();
+        let content_type = archive.name.extension.content_type();
         self.send(OpenFile { name, content_type, file, stat, etag })
     }
 
@@ -174,14 +176,18 @@ impl Exchange<'_> {
         };
         let Ok(Some((file, stat))) = tokio::task::spawn_blocking(open).await else { return missing() };
         let etag = format!("\"{:x}-{:x}\"", stat.st_size, scan::modified_ns(&stat));
-        let (name, content_type) = (GENESIS_ARCHIVE_NAME.to_string(), "application/x-bzip2");
+        let name = GENESIS_ARCHIVE_NAME.to_string();
+        let content_type = "application/x-bzip2";
         self.send(OpenFile { name, content_type, file, stat, etag })
     }
 
     /// Sends a file or a part of it, or another answer if a condition of the request asks for that.
     fn send(self, open: OpenFile) -> Response<Content> {
-        let (server, request, stat) = (self.server, self.request, &open.stat);
-        let (modified_ns, length_bytes) = (scan::modified_ns(stat), u64::try_from(stat.st_size).unwrap_or_default());
+        let server = self.server;
+        let request = self.request;
+        let stat = &open.stat;
+        let modified_ns = scan::modified_ns(stat);
+        let length_bytes = u64::try_from(stat.st_size).unwrap_or_default();
         let modified = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(modified_ns / 1_000_000_000));
         let version = Version { etag: open.etag, modified: modified.unwrap_or(SystemTime::UNIX_EPOCH), length_bytes };
         let (status, range) = match judge(&request.method, &request.headers, &version, clock::now()) {
@@ -206,7 +212,8 @@ impl Exchange<'_> {
         if request.method == Method::GET && !range.is_empty() {
             let is_whole = range == (0..length_bytes);
             let running = server.transfers.start(open.name, self.client, range.clone(), is_whole);
-            let (id, io_hint) = (scan::file_id(stat), server.options.io_hint);
+            let id = scan::file_id(stat);
+            let io_hint = server.options.io_hint;
             let shared = server.files.share(open.file, id, modified_ns, length_bytes, io_hint);
             let reading = Arc::new(Reading::new(shared, range));
             *response.body_mut() = Content::File(FileContent { reading, running, client: None });

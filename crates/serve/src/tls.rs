@@ -82,7 +82,8 @@ fn config(files: &TlsFiles, [cert, key]: &[Vec<u8>; 2]) -> Result<Arc<ServerConf
         .with_safe_default_protocol_versions()
         .and_then(|builder| builder.with_no_client_auth().with_single_cert(certificates, key))
         .map_err(|error| {
-            let (cert, key) = (files.cert.shown(), files.key.shown());
+            let cert = files.cert.shown();
+            let key = files.key.shown();
             Error::failed(format!("cannot use {cert} with {key}: {error}"))
                 .with_hint("give the certificate, followed by those that signed it, and the key that belongs to it")
         })?;
@@ -95,7 +96,8 @@ fn read_pem(path: &Path) -> Result<Vec<u8>> {
     let file = slotpress_base::files::open_file(path)?;
     file.take(PEM_BYTES_MAX + 1).read_to_end(&mut pem).or_path("read", path)?;
     if pem.len() as u64 > PEM_BYTES_MAX {
-        let (path, limit) = (path.shown(), bytes(PEM_BYTES_MAX));
+        let path = path.shown();
+        let limit = bytes(PEM_BYTES_MAX);
         return Err(Error::failed(format!("{path} has more than the {limit} that a certificate or a key may have"))
             .with_hint("give a file in PEM, with this certificate and those that signed it, or this key alone"));
     }

@@ -93,7 +93,8 @@ struct Transfer {
 impl Transfer {
     fn told(&self, end: Instant) -> Finished {
         let sent_bytes = self.sent_bytes.load(Relaxed);
-        let (elapsed, is_complete) = (end.saturating_duration_since(self.start), sent_bytes == self.told.total_bytes);
+        let elapsed = end.saturating_duration_since(self.start);
+        let is_complete = sent_bytes == self.told.total_bytes;
         Finished { sent_bytes, elapsed, is_complete, ..self.told.clone() }
     }
 }
@@ -123,7 +124,8 @@ impl Transfers {
     pub fn start(self: &Arc<Self>, name: String, client: SocketAddr, range: Range<u64>, is_whole: bool) -> Running {
         let is_gathered = self.gathers_ranges && !is_whole;
         let number = if is_gathered { 0 } else { self.next_number.fetch_add(1, Relaxed) };
-        let (key, now) = ((client.ip().to_canonical(), name, number), Instant::now());
+        let key = (client.ip().to_canonical(), name, number);
+        let now = Instant::now();
         let mut open = self.open.lock();
         let transfer = open.entry(key.clone()).or_insert_with(|| Transfer {
             told: Finished {

@@ -35,10 +35,7 @@ impl Directory {
     }
 
     pub fn below(&self, name: &str, makes: bool) -> Result<Option<Self>> {
-        let below = match makes {
-            true => Some(self.0.open_or_make_dir(name, &mut || ())?),
-            false => self.0.open_dir(name)?,
-        };
+        let below = if makes { Some(self.0.open_or_make_dir(name, &mut || ())?) } else { self.0.open_dir(name)? };
         Ok(below.map(|dir| Self(Arc::new(dir))))
     }
 
@@ -73,19 +70,22 @@ impl Directory {
         if self.0.found(name)?.is_none() {
             return Ok(None);
         }
-        let (path, file) = (self.path_of(name), self.0.open_file(name)?);
+        let path = self.path_of(name);
+        let file = self.0.open_file(name)?;
         let e_tag = object(name, &fstat(&file).or_path("read", &path)?).e_tag;
         let mut bytes = Vec::new();
         file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes).or_path("read", &path)?;
-        match bytes.len() as u64 > bytes_max {
-            true => Err(Error::failed(format!("{} has more than the {bytes_max} bytes that are read", path.shown()))
-                .with_hint("another program wrote it: move it away, or give another target")),
-            false => Ok(Some(Small { bytes, e_tag })),
+        if bytes.len() as u64 > bytes_max {
+            Err(Error::failed(format!("{} has more than the {bytes_max} bytes that are read", path.shown()))
+                .with_hint("another program wrote it: move it away, or give another target"))
+        } else {
+            Ok(Some(Small { bytes, e_tag }))
         }
     }
 
     pub fn open_source(&self, name: &str) -> Result<LocalFile> {
-        let (path, file) = (self.path_of(name), self.0.open_file(name)?);
+        let path = self.path_of(name);
+        let file = self.0.open_file(name)?;
         let length_bytes = file.metadata().or_path("read", &path)?.len();
         Ok(LocalFile::new(path, file, length_bytes))
     }
@@ -122,10 +122,7 @@ impl Directory {
             return Err(already_exists(&self.path_of(name)));
         }
         // Several uploads that replace a file may run; each gets the name in turn.
-        let file = match replace {
-            true => Unpublished::create_in(&self.0)?,
-            false => Unpublished::create_in_for(&self.0, name)?,
-        };
+        let file = if replace { Unpublished::create_in(&self.0)? } else { Unpublished::create_in_for(&self.0, name)? };
         let to = StreamWriter::new(file.file().try_clone().or_path("write", file.path())?, IoHint::Gentle);
         Ok(FileUpload { dir: self.clone(), name: name.to_string(), file, to, watch: SpaceWatch::default(), replace })
     }
@@ -142,7 +139,8 @@ impl Directory {
             }
             progress.check()?;
         }
-        let (dir, waited) = (self.0.path().shown(), LOCK_WAIT.saturating_mul(LOCK_WAITS_MAX).as_secs());
+        let dir = self.0.path().shown();
+        let waited = LOCK_WAIT.saturating_mul(LOCK_WAITS_MAX).as_secs();
         let message = format!("the directory {dir} is in use: another program has held its lock for {waited} s");
         Err(Error::new(ErrorKind::InUse, message)
             .with_hint("wait until that program has ended, or give another target"))

@@ -222,7 +222,9 @@ impl Store {
     ) -> Result<Put> {
         check_name(name)?;
         if bytes.len() as u64 > SMALL_BYTES_MAX {
-            let (name, has, limit) = (self.shown(name), bytes.len(), quantity::bytes(SMALL_BYTES_MAX));
+            let name = self.shown(name);
+            let has = bytes.len();
+            let limit = quantity::bytes(SMALL_BYTES_MAX);
             let message =
                 format!("{name} would have {has} bytes, more than the {limit} of a file that is written at once");
             return Err(Error::failed(message)
@@ -341,11 +343,10 @@ impl Store {
 /// Names come from journals and lists; none may lead outside the target.
 fn check_name(name: &str) -> Result<()> {
     let is_plain = |char: char| char.is_ascii_alphanumeric() || "._-=+".contains(char);
-    match !name.is_empty() && name.len() <= 255 && name.chars().all(is_plain) && name != "." && name != ".." {
-        true => Ok(()),
-        false => {
-            let message = format!("{name:?} cannot be the name of a file in a store");
-            Err(Error::failed(message).with_hint("names have 1 to 255 letters, digits, and . _ - = +"))
-        }
+    if !name.is_empty() && name.len() <= 255 && name.chars().all(is_plain) && name != "." && name != ".." {
+        Ok(())
+    } else {
+        let message = format!("{name:?} cannot be the name of a file in a store");
+        Err(Error::failed(message).with_hint("names have 1 to 255 letters, digits, and . _ - = +"))
     }
 }

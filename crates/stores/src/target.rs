@@ -37,12 +37,11 @@ impl FromStr for Target {
         if !text.contains("://") {
             return Ok(Self::Dir(PathBuf::from(text)));
         }
-        let url = match text.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("s3://")) {
-            true => parse_url(text)?,
-            false => {
-                return Err(Error::usage("a target is a directory or s3://BUCKET/PREFIX")
-                    .with_hint("for a service that speaks S3, give its URL as the endpoint"));
-            }
+        let url = if text.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("s3://")) {
+            parse_url(text)?
+        } else {
+            return Err(Error::usage("a target is a directory or s3://BUCKET/PREFIX")
+                .with_hint("for a service that speaks S3, give its URL as the endpoint"));
         };
         debug_assert_eq!(url.scheme(), SCHEME);
         Ok(Self::S3(below(&url, "")))

@@ -115,7 +115,10 @@ impl Upload {
     /// sent.
     pub fn finish(&mut self, progress: &dyn Progress) -> Result<()> {
         match &mut self.0 {
-            Backend::File(upload) => upload.take().map_or(Ok(()), |upload| upload.finish()),
+            Backend::File(upload) => match upload.take() {
+                Some(upload) => upload.finish(),
+                None => Ok(()),
+            },
             Backend::Parts(upload) => upload.finish(progress),
         }
     }
@@ -223,7 +226,9 @@ impl PartsUpload {
 
     /// Makes one attempt to send a part, after the store's pause.
     fn begin(&mut self, number: usize, payload: PutPayload) {
-        let (bucket, url, upload_id) = (self.at.bucket.clone(), self.url.clone(), self.upload_id.clone());
+        let bucket = self.at.bucket.clone();
+        let url = self.url.clone();
+        let upload_id = self.upload_id.clone();
         let pause = self.patience.pause();
         let mut stop = self.stop.subscribe();
         self.at.client.spawn(&mut self.sending, async move {
@@ -281,7 +286,9 @@ impl PartsUpload {
         }
         self.wait_for_less_than(1, progress)?;
         if self.stored_parts != self.started_parts {
-            let (url, arrived, sent) = (shown(&self.url), self.stored_parts, self.started_parts);
+            let url = shown(&self.url);
+            let arrived = self.stored_parts;
+            let sent = self.started_parts;
             let message = format!("{url}: {arrived} of {sent} parts have arrived");
             return Err(Error::new(ErrorKind::Network, message).with_hint("run this again"));
         }

@@ -42,7 +42,8 @@ struct MadeUp {
 
 impl MadeUp {
     fn of(drawn: &Drawn, seed: u64) -> Self {
-        let (confirmed, failed) = (BTreeSet::new(), BTreeSet::new());
+        let confirmed = BTreeSet::new();
+        let failed = BTreeSet::new();
         let mut world =
             Self { offers: Vec::new(), fates: BTreeMap::new(), confirmed, failed, kept: Vec::new(), begun: 0, seed };
         for held in &drawn.held {
@@ -61,7 +62,8 @@ impl MadeUp {
 
     /// Reads the supplied archives. Finds out at the end if bytes are wrong.
     fn read(&self, supply: &mut dyn Supply) -> Result<u64> {
-        let (mut is_wrong, mut slot) = (false, 0);
+        let mut is_wrong = false;
+        let mut slot = 0;
         while let Some(supplied) = supply.next()? {
             let Supplied::File(path) = supplied else { panic!("no download is made up") };
             slot = ArchiveName::from_path(&path).expect("a name").slot;
@@ -183,7 +185,9 @@ impl World for MadeUp {
 /// it ends with that source's state or a newer one. If it ends with an older state than the best
 /// candidate left, it reports the state that it gave up.
 fn play(seeds: impl Iterator<Item = u64>) {
-    let (mut done, mut ended, mut told) = (0, 0, 0);
+    let mut done = 0;
+    let mut ended = 0;
+    let mut told = 0;
     for seed in seeds {
         let drawn = Drawn::of_seed(seed);
         let honest = drawn.honest_day().map(slot_of);

@@ -47,7 +47,8 @@ pub fn accept(
     }
     let extension = shape.compression.extension();
     if let Some(name) = ArchiveName::parse(name).filter(|name| name.extension != extension) {
-        let (is, says) = (extension.as_str(), name.extension.as_str());
+        let is = extension.as_str();
+        let says = name.extension.as_str();
         return wrong(format!("the archive is a .{is}, and its name says .{says}"));
     }
     let tail = Tail::read(source)?;

@@ -68,7 +68,8 @@ impl Download {
         let mirrors = remotes.into_iter().map(|remote| Mirror::new(remote, limits.give_up_after)).collect();
         let kept_bytes = AtomicU64::default();
         let mut download = Self { client, file, mirrors, limits, kept_bytes, is_surely_kept: false };
-        let (file, limits) = (&download.file, &download.limits);
+        let file = &download.file;
+        let limits = &download.limits;
         let first = &download.first()?.remote;
         if first.length_bytes.is_some_and(|length| length > limits.max_bytes) {
             return Err(in_order::too_long(first, limits.max_bytes));
@@ -76,12 +77,14 @@ impl Download {
         let before = file.identity();
         let now = identity_of(first);
         let is_surely_kept = before.is_surely(&now);
-        let (before_bytes, is_same_length) = (file.done_bytes(), is_surely_kept || before.may_be(&now));
+        let before_bytes = file.done_bytes();
+        let is_same_length = is_surely_kept || before.may_be(&now);
         let keeps = before_bytes > 0 && is_same_length;
         if before_bytes > 0 && !keeps {
-            let why = match is_ranged(first) {
-                true => "the server now has another archive of the same name",
-                false => "the server sends no ranges",
+            let why = if is_ranged(first) {
+                "the server now has another archive of the same name"
+            } else {
+                "the server sends no ranges"
             };
             progress.warn(&format!("discarding {} of an earlier download: {why}", bytes(before_bytes)));
         }
@@ -135,7 +138,8 @@ impl Download {
     fn run_to_end(&self, progress: &dyn Progress) -> Result<Fetched> {
         panic_point("download");
         let started = Instant::now();
-        let (is_slow, is_damaged) = (AtomicBool::new(false), AtomicBool::new(false));
+        let is_slow = AtomicBool::new(false);
+        let is_damaged = AtomicBool::new(false);
         let is_over = || self.file.is_unwanted() || is_slow.load(Relaxed) || is_damaged.load(Relaxed);
         let stopping = Forward::until(progress, is_over);
         let (fetched, kept, walked) = std::thread::scope(|scope| {
@@ -193,7 +197,8 @@ impl Download {
 
     fn too_slow(&self) -> Error {
         let rate = bytes(self.limits.min_rate_bytes_per_second.unwrap_or_default());
-        let (name, time) = (self.file.archive_name(), RATE_WINDOW.as_secs());
+        let name = self.file.archive_name();
+        let time = RATE_WINDOW.as_secs();
         Error::new(ErrorKind::Network, format!("{name} came slower than the least rate, {rate}/s, for {time} s"))
     }
 
@@ -224,7 +229,8 @@ impl Download {
     /// Syncs the file and writes the journal, each second or sooner when much has arrived; reports
     /// progress; watches the rate. Returns when the download ends.
     fn keep_journal(&self, progress: &dyn Progress, is_slow: &AtomicBool) -> Result<()> {
-        let (mut synced, mut window) = (Instant::now(), Instant::now());
+        let mut synced = Instant::now();
+        let mut window = Instant::now();
         let mut bytes_before = self.given_bytes();
         // After a kill, bytes that are not in the journal are fetched again. This bounds them to
         // half a request per connection, and to a small part of a small archive.
@@ -254,7 +260,8 @@ impl Download {
 
     fn tell(&self, progress: &dyn Progress) {
         let given: Vec<(String, u64)> = self.given().map(|given| (given.server, given.bytes)).collect();
-        let (there_bytes, length_bytes) = (self.file.done_bytes(), self.length_bytes());
+        let there_bytes = self.file.done_bytes();
+        let length_bytes = self.length_bytes();
         let arriving = Arriving { there_bytes, length_bytes, given: &given, waited: self.file.waited() };
         progress.event(ProgressEvent::Arriving(arriving));
     }

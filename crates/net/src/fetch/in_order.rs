@@ -19,7 +19,8 @@ impl Download {
         let mut marked_bytes = 0u64;
         let end_bytes = mirror.ask(progress, || {
             let mut body = client.open(&mirror.remote, None, progress)?;
-            let (mut end, mut new_bytes) = (0u64, 0);
+            let mut end = 0u64;
+            let mut new_bytes = 0;
             while let Some((at, bytes)) = body.next(client, progress)? {
                 panic_point("whole file");
                 count(&mut end, bytes.len() as u64);

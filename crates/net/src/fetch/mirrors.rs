@@ -47,7 +47,8 @@ pub enum MirrorState {
 impl Mirror {
     /// Creates a mirror whose archive has not been compared yet.
     pub fn new(remote: Remote, give_up_after: Duration) -> Self {
-        let (given_bytes, requests) = (AtomicU64::default(), AtomicU64::default());
+        let given_bytes = AtomicU64::default();
+        let requests = AtomicU64::default();
         Self { remote, patience: Patience::new(give_up_after), given_bytes, requests, state: Mutex::default() }
     }
 

@@ -116,7 +116,8 @@ impl PartialFile {
         // The file may have been shortened since the journal was written.
         journal.ranges.remove(metadata.len()..u64::MAX);
         let state = Mutex::new(State { journal, ..State::default() });
-        let (journal, writing) = (Mutex::default(), Mutex::default());
+        let journal = Mutex::default();
+        let writing = Mutex::default();
         Ok(Self {
             dir: dir.clone(),
             name,

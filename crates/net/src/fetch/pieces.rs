@@ -135,7 +135,9 @@ pub fn cut_pieces(length_bytes: u64, piece_bytes: impl Fn(u64) -> u64) -> impl I
 /// Groups neighbouring frames, given by their ends, into pieces of about `piece_bytes`.
 pub fn pieces_of_frames(frame_ends: &[u64], piece_bytes: impl Fn(u64) -> u64) -> Vec<Range<u64>> {
     let length_bytes = frame_ends.last().copied().unwrap_or(0);
-    let (mut pieces, mut start, mut end) = (Vec::new(), 0u64, 0u64);
+    let mut pieces = Vec::new();
+    let mut start = 0u64;
+    let mut end = 0u64;
     for frame_end in frame_ends.iter().copied() {
         let wanted = piece_bytes(length_bytes.saturating_sub(start));
         if frame_end.saturating_sub(start) > wanted && end > start {

@@ -150,7 +150,10 @@ impl Fetching<'_> {
             }
             Ok(())
         })?;
-        self.ended.lock().take().map_or(Ok(()), Err)
+        match self.ended.lock().take() {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
     }
 
     /// Ends the download with an error. The first error stays.

@@ -54,7 +54,8 @@ impl Download {
         is_known: bool,
         progress: &dyn Progress,
     ) -> Result<()> {
-        let (mut kept, mut right) = (self.file.unchecked(), RangeSet::new());
+        let mut kept = self.file.unchecked();
+        let mut right = RangeSet::new();
         match frames {
             Some(frames) if !is_known => {
                 let all = kept.clone();
@@ -64,7 +65,8 @@ impl Download {
                 }
                 let lost_bytes = bytes_in(&kept).saturating_sub(bytes_in(&right));
                 if lost_bytes > 0 {
-                    let (lost, kept) = (quantity::bytes(lost_bytes), quantity::bytes(bytes_in(&kept)));
+                    let lost = quantity::bytes(lost_bytes);
+                    let kept = quantity::bytes(bytes_in(&kept));
                     progress.warn(&format!("{lost} of the {kept} of an earlier run do not match: fetched again"));
                 }
                 // The part after the last frame is right: the index in it could be read.
@@ -107,7 +109,8 @@ impl ArrivingTail<'_> {
             }
             // All that follows is read too.
             for gap in there.gaps(&(offset_bytes..*length_bytes)) {
-                let (start, time_max) = (Instant::now(), time_max(range_bytes(&gap)));
+                let start = Instant::now();
+                let time_max = time_max(range_bytes(&gap));
                 let is_late = || mirrors.len() > 1 && start.elapsed() >= time_max;
                 let until = Forward::until(*progress, is_late);
                 let fetched = mirror.range(client, gap.clone(), &until, &mut |at, bytes| file.write(at, bytes));
@@ -213,7 +216,9 @@ impl Frames {
 
     /// Frames that lie completely within a written range and match their hashes.
     fn right_within(&self, file: &PartialFile, range: &Range<u64>, progress: &dyn Progress) -> Result<Vec<Range<u64>>> {
-        let (mut right, mut buffer, mut at) = (Vec::new(), Vec::new(), self.start_of(range.start));
+        let mut right = Vec::new();
+        let mut buffer = Vec::new();
+        let mut at = self.start_of(range.start);
         while let Some((frame, hash)) = self.frame_at(at).filter(|_| at < range.end) {
             at = frame.end;
             progress.check()?;

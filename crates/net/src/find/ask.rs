@@ -87,7 +87,8 @@ fn bank_front(
     progress: &dyn Progress,
 ) -> Result<Option<BankFront>> {
     let io_policy = IoPolicy::default();
-    let (stop, is_over) = (CancelToken::default(), AtomicBool::new(false));
+    let stop = CancelToken::default();
+    let is_over = AtomicBool::new(false);
     let front = std::thread::scope(|scope| {
         // If no thread can be started, the read ends by its own time limits.
         let _watching = spawn(scope, || {

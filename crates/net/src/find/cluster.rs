@@ -172,7 +172,8 @@ fn slot_time_of(samples: &Value) -> Option<SlotTime> {
         let mut samples = samples.as_array()?.iter().take(SAMPLES);
         samples.try_fold(0u64, |sum, sample| sum.checked_add(sample.get(field)?.as_u64()?))
     };
-    let (slots, seconds) = (sum("numSlots")?, sum("samplePeriodSecs")?);
+    let slots = sum("numSlots")?;
+    let seconds = sum("samplePeriodSecs")?;
     let micros = seconds.checked_mul(1_000_000)?.checked_div(slots)?;
     SlotTime::new(Duration::from_micros(micros), SlotTimeSource::Rpc)
 }

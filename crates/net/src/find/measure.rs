@@ -39,8 +39,11 @@ pub fn measure(
         }
         let length = remote.length_bytes.filter(|length| remote.accepts_ranges && *length > 0);
         let range = length.map(|length| 0..length.min(BYTES_MAX));
-        let (asked, mut start) = (Instant::now(), None);
-        let (mut got_bytes, mut all_bytes, mut last) = (0, 0, Duration::ZERO);
+        let asked = Instant::now();
+        let mut start = None;
+        let mut got_bytes = 0;
+        let mut all_bytes = 0;
+        let mut last = Duration::ZERO;
         let mut transfer = || -> Result<(), NetError> {
             let mut body = client.open(remote, range.clone(), progress)?;
             while last < TIME_MAX

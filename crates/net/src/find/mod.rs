@@ -158,10 +158,7 @@ impl Refused {
     /// Text that names the source and the reason.
     #[doc(hidden)]
     pub fn told(&self) -> String {
-        match self.why.contains(&self.source) {
-            true => self.why.clone(),
-            false => format!("{}: {}", self.source, self.why),
-        }
+        if self.why.contains(&self.source) { self.why.clone() } else { format!("{}: {}", self.source, self.why) }
     }
 }
 
@@ -348,8 +345,8 @@ impl FindReport {
         let ranking = &self.ranking;
         let fulls = ranking.offers.iter().filter(|(offer, ..)| offer.is_full());
         let has_incremental = |full: &Offer| ranking.offers.iter().any(|(offer, ..)| offer.goes_on(&full.name));
-        let (has_full, is_alone) =
-            (fulls.clone().next().is_some(), !fulls.clone().any(|(full, ..)| has_incremental(full)));
+        let has_full = fulls.clone().next().is_some();
+        let is_alone = !fulls.clone().any(|(full, ..)| has_incremental(full));
         let are_dated = fulls.clone().all(|(full, ..)| ranking.age(full.name.slot).is_some());
         if options.wants_incremental && has_full && is_alone {
             self.relaxed.push("no incremental archive matches a full one: using full archives only".to_string());

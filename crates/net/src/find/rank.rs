@@ -178,7 +178,8 @@ impl Ranking {
                 continue;
             }
             let newest_of = |source| self.newest_on(&full.name, &full.shown(), node, source);
-            let (own, any) = (newest_of(Some(source)), newest_of(None));
+            let own = newest_of(Some(source));
+            let any = newest_of(None);
             // An incremental archive of another source is used if the full archive's own source has
             // none. A local full archive is also worth combining with a newer one from elsewhere.
             let any = any.filter(|any| own.is_none_or(|own| full.is_local() && own.name.slot < any.name.slot));
@@ -308,7 +309,8 @@ mod tests {
     #[test]
     fn mainnet() {
         // 110 GB take 880 s at 1 Gbit/s, and 550 s to restore; the state is 200 s old.
-        let (bytes, rate) = (Some(110_000_000_000), Some(125_000_000));
+        let bytes = Some(110_000_000_000);
+        let rate = Some(125_000_000);
         assert_eq!(at_boot((200_000, bytes, bytes, rate), 200_000_000), Duration::from_secs(200 + 880 + 550));
         // The full archive is on the disk; an incremental one of 2 GB is fetched.
         let facts = (200_000, Some(2_000_000_000), Some(112_000_000_000), rate);

@@ -132,7 +132,8 @@ impl Bucket {
         let Some(found) = found_or_none(&url, self.s3.get_opts(&key(&url)?, GetOptions::default()).await)? else {
             return Ok(None);
         };
-        let (e_tag, length_bytes) = (found.meta.e_tag.clone(), found.meta.size);
+        let e_tag = found.meta.e_tag.clone();
+        let length_bytes = found.meta.size;
         if length_bytes > bytes_max.min(SMALL_BYTES_MAX) {
             let why = format!("has {length_bytes} bytes, more than the {bytes_max} that are read");
             return Err(NetError::new(NetErrorKind::TooLong, &url, why));

@@ -85,13 +85,15 @@ impl Profile {
         let sections: Vec<Section> = of_credentials.into_iter().chain(of_config).collect();
         let value = |key: &str| sections.iter().find_map(|section| section.get(key)).cloned();
         let keys = || {
-            let (key_id, secret_key) = (value("aws_access_key_id")?, value("aws_secret_access_key")?);
+            let key_id = value("aws_access_key_id")?;
+            let secret_key = value("aws_secret_access_key")?;
             Some(CredentialSource::Keys(AwsCredential { key_id, secret_key, token: value("aws_session_token") }))
         };
         let is_set = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty());
-        let credentials = match is_set("AWS_ACCESS_KEY_ID") || is_set("AWS_WEB_IDENTITY_TOKEN_FILE") {
-            true => None,
-            false => keys().or_else(|| value("credential_process").map(CredentialSource::Program)),
+        let credentials = if is_set("AWS_ACCESS_KEY_ID") || is_set("AWS_WEB_IDENTITY_TOKEN_FILE") {
+            None
+        } else {
+            keys().or_else(|| value("credential_process").map(CredentialSource::Program))
         };
         Ok(Some(Self { region: value("region"), credentials }))
     }
