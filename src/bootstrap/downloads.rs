@@ -18,10 +18,9 @@ use slotpress_base::{
 use slotpress_format::ArchiveName;
 use slotpress_net::fetch::partial::kept_bytes;
 use slotpress_net::find::find;
-use slotpress_net::find::rank::Offered;
 use slotpress_net::patience::Patience;
 use slotpress_net::{
-    Download, DownloadFailure, Fetched, NetError, PartialFile, Remote, SourceArg, accept_file, patient_offers,
+    Download, DownloadFailure, Fetched, NetError, Offer, PartialFile, Remote, SourceArg, accept_file, patient_offers,
     remove_left_journal,
 };
 use slotpress_read::Publishable;
@@ -80,7 +79,7 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
 
     /// Replaces the offers and the facts about this node, but keeps the list of failures.
     pub fn use_found(&mut self, selection: &mut Selection, found: Selection) {
-        self.answering.extend(found.found.offers.iter().map(|(_, source, _)| source.clone()));
+        self.answering.extend(found.found.offers.iter().map(|offer| offer.source.clone()));
         selection.renew(found);
     }
 
@@ -150,10 +149,10 @@ impl World for Downloads<'_, '_> {
             return Ok(());
         }
         let FetchContext { client, find, limits, .. } = &self.context;
-        let mut offers: Vec<Offered> = Vec::new();
+        let mut offers: Vec<Offer> = Vec::new();
         for source in &find.sources {
             match patient_offers(client, source, limits.give_up_after, self.progress, self.progress) {
-                Ok(found) => offers.extend(found.into_iter().map(|offer| (offer, source.to_string(), true))),
+                Ok(found) => offers.extend(found),
                 // Other sources may still have the archive.
                 Err(_) if !selection.found.offers.is_empty() && !self.progress.is_interrupted() => {}
                 Err(error) => return Err(error),
@@ -174,7 +173,7 @@ impl World for Downloads<'_, '_> {
         // incremental archive. Sources that have answered now are not asked again.
         let mut unasked: Vec<&SourceArg> = options.sources.iter().chain([&local]).collect();
         let mut asks_cluster = options.asks_cluster();
-        selection.found.offers.retain(|(offer, ..)| offer.is_full());
+        selection.found.offers.retain(Offer::is_full);
         let answered = Patience::new(limits.give_up_after).ask(progress, || {
             let mut failed = None;
             unasked.retain(|source| {
@@ -184,7 +183,7 @@ impl World for Downloads<'_, '_> {
                 let answer = client.offers_and_failure(source, &silent).and_then(|(found, failure)| {
                     // Leaves out local full archives: this run may have just fetched one.
                     let found = found.into_iter().filter(|offer| !offer.is_full() || !offer.is_local());
-                    selection.add(found.map(|offer| (offer, source.to_string(), true)));
+                    selection.add(found);
                     match failure {
                         Some(failure) => Err(failure.into()),
                         None => Ok(()),
@@ -206,7 +205,7 @@ impl World for Downloads<'_, '_> {
                 }
             }
             // A restore refuses the others.
-            selection.found.offers.retain(|(offer, ..)| accepts_files || offer.name.extension.is_read_by_agave());
+            selection.found.offers.retain(|offer| accepts_files || offer.name.extension.is_read_by_agave());
             progress.check()?;
             match failed {
                 Some(error) if selection.newest_on(full).is_none() => Err(error),

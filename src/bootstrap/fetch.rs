@@ -145,7 +145,7 @@ pub fn fetch(client: &Client, options: &FetchOptions, progress: &dyn Progress) -
         let mut given_up = None;
         let names: Vec<Option<ArchiveName>> = if downloads.is_exact() {
             downloads.look(&mut selection)?;
-            let mut names: Vec<_> = selection.found.offers.iter().map(|(offer, ..)| offer.name.clone()).collect();
+            let mut names: Vec<_> = selection.found.offers.iter().map(|offer| offer.name.clone()).collect();
             names.sort_by_cached_key(|name| (name.base_slot.is_none(), Reverse(name.slot), name.to_string()));
             names.dedup();
             names.into_iter().map(Some).collect()

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use slotpress_base::{ErrorKind, Progress, Result, quantity};
 use slotpress_net::fetch::partial::kept_bytes;
 use slotpress_net::find::{Expected, Node, Refused, find};
-use slotpress_net::{Client, FetchLimits, FindOptions, FindReport};
+use slotpress_net::{Client, FetchLimits, FindOptions, FindReport, Offer};
 
 use super::bases;
 use super::next::{Selection, only_here};
@@ -51,7 +51,7 @@ impl FetchContext<'_> {
             full_slots: fulls.iter().map(|name| name.slot).collect(),
             ..Node::default()
         };
-        for (offer, ..) in &report.ranking.offers {
+        for offer in &report.ranking.offers {
             match kept_bytes(self.dir, &offer.name.to_string()) {
                 0 => {}
                 kept => node.keeps(&offer.name, kept),
@@ -88,14 +88,14 @@ impl FetchContext<'_> {
         let Some(best) = report.candidates.first() else { return Ok(()) };
         let offers = &report.ranking.offers;
         let named = self.find.sources.iter().filter(|source| source.url().is_some()).map(ToString::to_string);
-        let silent = named.filter(|source| !offers.iter().any(|(_, from, _)| from == source));
+        let silent = named.filter(|source| !offers.iter().any(|offer| offer.source == *source));
         let silent: Vec<String> = silent
             .filter_map(|source| report.refused.iter().find(|refused| refused.source == source))
             .map(Refused::told)
             .collect();
         let asks_servers = !silent.is_empty() || self.find.asks_cluster();
         let is_asked_for = self.expected.is_any() || self.expects_roots;
-        if asks_servers && !is_asked_for && offers.iter().all(|(offer, ..)| offer.is_local()) {
+        if asks_servers && !is_asked_for && offers.iter().all(Offer::is_local) {
             let why = if silent.is_empty() { "no server has a usable snapshot".to_string() } else { silent.join("; ") };
             return Err(only_here(best, &why, ErrorKind::Network));
         }

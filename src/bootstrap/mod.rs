@@ -240,7 +240,7 @@ pub fn bootstrap(client: &Client, options: &BootstrapOptions, progress: &dyn Pro
         room => room?,
     }
     let sources = options.find.sources.iter().filter_map(SourceArg::url);
-    let has_archives = |url| report.ranking.offers.iter().any(|(_, from, _)| *from == shown(url));
+    let has_archives = |url| report.ranking.offers.iter().any(|offer| offer.source == shown(url));
     let servers = sources.chain(&options.find.rpc).map(|url| (directory_of(url), has_archives(url)));
     // The genesis is small, so it is fetched first: if it is wrong, nothing else need be fetched.
     let genesis = genesis::find(client, servers, ledger, options.find.expected_genesis_hash, progress)?;

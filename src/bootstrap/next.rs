@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use slotpress_base::{Error, ErrorKind, hint, one_line};
 use slotpress_format::ArchiveName;
-use slotpress_net::find::rank::{Offered, Ranking};
+use slotpress_net::find::rank::Ranking;
 use slotpress_net::find::{FailedArchive, Node};
 use slotpress_net::{Candidate, Offer, Remote};
 
@@ -148,7 +148,7 @@ impl Selection {
     /// this node only. The run then ends with an error, and does not use an older state unasked.
     fn is_last_resort(&self, candidate: &Candidate) -> bool {
         let is_here = |offer: &Offer| {
-            let mut all = self.found.offers.iter().map(|(offer, ..)| offer).filter(|other| other.name == offer.name);
+            let mut all = self.found.offers.iter().filter(|other| other.name == offer.name);
             all.all(Offer::is_local)
         };
         let is_better = |given_up: &GivenUp| given_up.is_remote && given_up.slot > candidate.slot();
@@ -180,11 +180,11 @@ impl Selection {
 
     /// Adds offers that are not known yet, and whose slot the cluster may have reached. A source that
     /// has failed often brings no new ones in.
-    pub fn add(&mut self, offers: impl IntoIterator<Item = Offered>) {
-        for offered in offers {
-            let is_known = is_among(&self.found.offers, &offered);
-            if !is_known && self.found.is_possible(&offered.0) && !self.is_worn_out(&offered) {
-                self.found.offers.push(offered);
+    pub fn add(&mut self, offers: impl IntoIterator<Item = Offer>) {
+        for offer in offers {
+            let is_known = is_among(&self.found.offers, &offer);
+            if !is_known && self.found.is_possible(&offer) && !self.is_worn_out(&offer) {
+                self.found.offers.push(offer);
             }
         }
     }
@@ -194,7 +194,7 @@ impl Selection {
         let known = std::mem::replace(&mut self.found, found.found).offers;
         self.node = Node { failed: std::mem::take(&mut self.node.failed), ..found.node };
         let offers = std::mem::take(&mut self.found.offers).into_iter();
-        let offers = offers.filter(|offered| is_among(&known, offered) || !self.is_worn_out(offered)).collect();
+        let offers = offers.filter(|offer| is_among(&known, offer) || !self.is_worn_out(offer)).collect();
         self.found.offers = offers;
         let is_newer = |one: &GivenUp| self.given_up.as_ref().is_none_or(|known| known.slot < one.slot);
         self.given_up = found.given_up.filter(is_newer).or(self.given_up.take());
@@ -202,18 +202,19 @@ impl Selection {
 
     /// True if a server has failed so often that it brings no new archives in. A cluster may name
     /// other servers each time, so their failures count together.
-    fn is_worn_out(&self, (offer, _, is_operator): &Offered) -> bool {
+    fn is_worn_out(&self, offer: &Offer) -> bool {
         let Some(server) = offer.remote().map(Remote::origin) else { return false };
         let again = self.again.get(&server).copied().unwrap_or_default();
         let of_all = self.node.failed.len().saturating_add(self.again_in_all());
-        self.node.faults_of(offer).saturating_add(again) >= AGAIN_MAX || (!is_operator && of_all >= AGAIN_IN_ALL_MAX)
+        self.node.faults_of(offer).saturating_add(again) >= AGAIN_MAX
+            || (!offer.is_operator() && of_all >= AGAIN_IN_ALL_MAX)
     }
 
     /// True if another archive is less than half as long as this one, whose length, the source's
     /// claim, is more than the disk has room for: then that one is tried.
     pub fn is_overstated(&self, choice: &ChosenArchive) -> bool {
         let length_bytes = choice.length_bytes.unwrap_or_default();
-        self.found.offers.iter().any(|(other, ..)| {
+        self.found.offers.iter().any(|other| {
             let is_like_it = other.is_full() || choice.name.base_slot.is_some();
             is_like_it && other.length_bytes.is_some_and(|other| other < length_bytes / 2)
         })
@@ -221,7 +222,7 @@ impl Selection {
 
     /// The archives of a candidate, each with all places that have it.
     pub fn choices(&self, candidate: &Candidate) -> (ChosenArchive, Option<ChosenArchive>) {
-        let offers = self.found.offers.iter().map(|(offer, ..)| offer);
+        let offers = self.found.offers.iter();
         // Leaves out places of the full archive with which the incremental one failed.
         let may_go = |full: &&Offer| {
             let place = full.shown();
@@ -239,7 +240,7 @@ impl Selection {
     pub fn newest_on(&self, full: &ChosenArchive) -> Option<ChosenArchive> {
         let place = full.first_place();
         let newest = self.found.newest_on(&full.name, &place, &self.node, None)?;
-        let offers = self.found.offers.iter().map(|(offer, ..)| offer);
+        let offers = self.found.offers.iter();
         let allowed: Vec<_> = offers.filter(|offer| self.node.allows(offer, Some(&place))).collect();
         Some(ChosenArchive::of(newest, &allowed))
     }
@@ -252,11 +253,11 @@ impl Selection {
         self.last = Some(error.clone());
         match reason {
             Reason::KeptIsWrong if may_be_again => return self.count(of),
-            // The source no longer has what it offered. Another source may still have it; asking
+            // The source no longer has what it offer. Another source may still have it; asking
             // again finds the new archive.
             Reason::PublishedAgain if may_be_again => {
                 let place = of.first_place();
-                self.found.offers.retain(|(offer, ..)| offer.name != of.name || offer.shown() != place);
+                self.found.offers.retain(|offer| offer.name != of.name || offer.shown() != place);
             }
             _ => self.mark_bad(tried, reason, error),
         }
@@ -279,19 +280,19 @@ impl Selection {
         (self.untold, self.last) = (Some(error.to_string()), Some(error));
     }
 
-    /// Removes archives that Agave does not read, since a restore refuses them. If they offered a newer
+    /// Removes archives that Agave does not read, since a restore refuses them. If they offer a newer
     /// state than what is left, remembers it as given up.
     ///
     /// # Errors
     /// Without them, nothing is left, or only archives of this node.
     pub fn leave_out_unread(&mut self) -> Result<(), Error> {
         let is_unread = |offer: &Offer| !offer.name.extension.is_read_by_agave();
-        if !self.found.offers.iter().any(|(offer, ..)| is_unread(offer)) {
+        if !self.found.offers.iter().any(is_unread) {
             return Ok(());
         }
         let newest =
             self.candidates().into_iter().filter(|one| one.offers().any(is_unread)).max_by_key(Candidate::slot);
-        self.found.offers.retain(|(offer, ..)| !is_unread(offer));
+        self.found.offers.retain(|offer| !is_unread(&offer));
         let best = self.best();
         let Some(newest) = newest.filter(|newest| best.as_ref().is_none_or(|best| best.slot() < newest.slot())) else {
             return Ok(());
@@ -353,8 +354,8 @@ impl Selection {
     }
 }
 
-fn is_among(known: &[Offered], (offer, ..): &Offered) -> bool {
-    known.iter().any(|(known, ..)| known.name == offer.name && known.place == offer.place)
+fn is_among(known: &[Offer], offer: &Offer) -> bool {
+    known.iter().any(|known| known.name == offer.name && known.place == offer.place)
 }
 
 /// Error for a run in which no source gives a usable archive, and only the node's own archives are

@@ -122,6 +122,9 @@ pub struct Offer {
     pub name: ArchiveName,
     #[doc(hidden)]
     pub place: OfferPlace,
+    /// Source that offers it: the URL or path that was asked, without secrets.
+    #[doc(hidden)]
+    pub source: String,
     /// Length in bytes; `None` if the server does not tell it.
     pub length_bytes: Option<u64>,
     /// Root of its frame hashes, if a list names it. Nothing proves it.
@@ -162,6 +165,7 @@ impl Offer {
         Self {
             name,
             place,
+            source: String::new(),
             length_bytes: None,
             root: None,
             modified: None,
@@ -193,6 +197,12 @@ impl Offer {
             OfferPlace::Remote(remote) => Some(remote),
             OfferPlace::Local(_) => None,
         }
+    }
+
+    /// True if the operator named the source; false if it is a peer.
+    #[doc(hidden)]
+    pub fn is_operator(&self) -> bool {
+        self.remote().is_none_or(|remote| remote.is_operator)
     }
 
     /// Its URL without secrets, or its path.
@@ -274,6 +284,9 @@ impl Client {
             return Err(Error::failed(format!("{source} has no snapshot archive")).with_hint(
                 "archives are named snapshot-SLOT-HASH.tar.zst or incremental-snapshot-BASE-SLOT-HASH.tar.zst",
             ));
+        }
+        for offer in &mut offers {
+            offer.source = source.to_string();
         }
         offers.sort_by_key(|offer| Reverse((offer.name.slot, offer.name.base_slot)));
         Ok((offers, failure))

@@ -17,7 +17,7 @@ fn name(base_slot: Option<u64>, slot: u64) -> ArchiveName {
 }
 
 /// Creates an offer of a server, or of this node (`None`).
-pub fn offer(server: Option<usize>, base_slot: Option<u64>, slot: u64) -> Offered {
+pub fn offer(server: Option<usize>, base_slot: Option<u64>, slot: u64) -> Offer {
     let name = name(base_slot, slot);
     let (source, place) = match server {
         Some(number) => {
@@ -30,10 +30,11 @@ pub fn offer(server: Option<usize>, base_slot: Option<u64>, slot: u64) -> Offere
     let length_bytes = Some(if base_slot.is_none() { FULL_BYTES } else { INCREMENTAL_BYTES });
     let mut offer = Offer::new(name, place);
     offer.length_bytes = length_bytes;
-    (offer, source, true)
+    offer.source = source;
+    offer
 }
 
-pub fn selection(offers: Vec<Offered>) -> Selection {
+pub fn selection(offers: Vec<Offer>) -> Selection {
     let restore_bytes_per_second = 200_000_000;
     let found = Ranking { offers, wants_incremental: true, restore_bytes_per_second, ..Ranking::default() };
     Selection { found, ..Selection::default() }
@@ -135,7 +136,7 @@ fn what_follows_on_each_failure() {
         match reason {
             Some(reason) => selection.record(&tried, reason, &Error::new(ErrorKind::Network, "why")),
             None => {
-                selection.found.offers.retain(|(offer, ..)| offer.is_full());
+                selection.found.offers.retain(Offer::is_full);
                 selection.record_lost(&tried);
             }
         }
@@ -150,7 +151,7 @@ fn what_follows_on_each_failure() {
 /// another candidate is better.
 #[test]
 fn what_is_used_with_a_full_archive() {
-    let with = |offers: &[Offered]| selection([&[offer(Some(1), None, 20)], offers].concat());
+    let with = |offers: &[Offer]| selection([&[offer(Some(1), None, 20)], offers].concat());
     let incremental = |slot| offer(Some(1), Some(20), slot);
     let better = offer(Some(2), None, 50);
     for (offers, planned, has_failed, expected) in [
@@ -166,7 +167,7 @@ fn what_is_used_with_a_full_archive() {
         (vec![better], Some(40), true, "Leave"),
     ] {
         let selection = with(&offers);
-        let full = ChosenArchive::of(&selection.found.offers[0].0, &[]);
+        let full = ChosenArchive::of(&selection.found.offers[0], &[]);
         let on = format!("{:?}", selection.next_on(&full, planned, has_failed));
         assert!(on.starts_with(expected), "{} offers, {planned:?}, {has_failed}: {on}", offers.len());
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use slotpress_base::NoProgress;
-use slotpress_net::find::rank::{Offered, Ranking};
+use slotpress_net::find::rank::Ranking;
 use slotpress_net::{Candidate, Fetched, Offer};
 
 use super::*;
@@ -29,7 +29,7 @@ fn slot_of(day: usize) -> u64 {
 
 /// A world of sources and of archives on the node. One source may be honest.
 struct MadeUp {
-    offers: Vec<Offered>,
+    offers: Vec<Offer>,
     fates: BTreeMap<String, Fate>,
     /// Names of the archives that trusted servers confirm. A name identifies a state.
     confirmed: BTreeSet<String>,
@@ -49,12 +49,12 @@ impl MadeUp {
         for held in &drawn.held {
             let mut offered = offer(held.server, held.base_day.map(slot_of), slot_of(held.day));
             if held.fate == Fate::Overstates && held.server.is_some() {
-                offered.0.length_bytes = Some(1000 * FULL_BYTES);
+                offered.length_bytes = Some(1000 * FULL_BYTES);
             }
             if held.server.is_some() && held.server == drawn.honest {
-                world.confirmed.insert(offered.0.name.to_string());
+                world.confirmed.insert(offered.name.to_string());
             }
-            world.fates.insert(offered.0.shown(), held.fate);
+            world.fates.insert(offered.shown(), held.fate);
             world.offers.push(offered);
         }
         world
@@ -76,18 +76,18 @@ impl MadeUp {
     /// Asks the servers again: archives are renamed, or have slots that no chain has reached.
     fn look_again(&mut self) {
         let fates = &mut self.fates;
-        for (offered, source, _) in &mut self.offers {
+        for offered in &mut self.offers {
             let fate = fates[&offered.shown()];
             let slots = match fate {
                 Fate::Renames => 1,
                 Fate::Invents if offered.name.slot < INVENTED_SLOT => INVENTED_SLOT,
                 _ => continue,
             };
-            let Some(server) = source.strip_prefix("http://s").and_then(|name| name.split('.').next()) else {
+            let Some(server) = offered.source.strip_prefix("http://s").and_then(|name| name.split('.').next()) else {
                 continue;
             };
             let server = server.parse().expect("a number");
-            *offered = offer(Some(server), offered.name.base_slot, offered.name.slot + slots).0;
+            *offered = offer(Some(server), offered.name.base_slot, offered.name.slot + slots);
             fates.insert(offered.shown(), fate);
         }
     }
@@ -112,13 +112,13 @@ impl World for MadeUp {
     }
 
     fn look_for_newest(&mut self, selection: &mut Selection, _: &ChosenArchive) -> Result<()> {
-        selection.found.offers.retain(|(offer, ..)| offer.is_full());
+        selection.found.offers.retain(Offer::is_full);
         self.look_again();
         let fates = &self.fates;
-        self.offers.retain(|(offer, ..)| fates[&offer.shown()] != Fate::Vanishes || offer.is_local());
+        self.offers.retain(|offer| fates[&offer.shown()] != Fate::Vanishes || offer.is_local());
         // Of full archives, only those that have appeared meanwhile matter.
         let is_new = |offer: &Offer| matches!(self.fates[&offer.shown()], Fate::Renames | Fate::Invents);
-        selection.add(self.offers.iter().filter(|(offer, ..)| !offer.is_full() || is_new(offer)).cloned());
+        selection.add(self.offers.iter().filter(|offer| !offer.is_full() || is_new(offer)).cloned());
         Ok(())
     }
 

@@ -232,28 +232,28 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
     report.asked_count = targets.len();
     let answers = ask_all(client, &targets, progress)?;
 
-    let mut offers = Vec::new();
-    for ((source, is_operator), answer) in targets.iter().zip(answers) {
+    let mut offers: Vec<Offer> = Vec::new();
+    for ((source, _), answer) in targets.iter().zip(answers) {
         match answer {
-            Ok(found) => offers.extend(found.into_iter().map(|offer| (offer, source.to_string(), *is_operator))),
+            Ok(found) => offers.extend(found),
             Err(why) => report.refuse(source.to_string(), why, false),
         }
     }
     let slot = report.cluster.slot;
-    offers.retain(|(offer, source, _)| {
+    offers.retain(|offer| {
         let is_possible = rank::is_possible(slot, offer);
         if !is_possible {
             let why = format!("names slot {}, which the cluster has not reached", offer.name.slot);
-            report.refuse(source.clone(), why, false);
+            report.refuse(offer.source.clone(), why, false);
         }
         is_possible
     });
-    let by_offer = || offers.iter().find_map(|(offer, ..)| offer.slot_time);
+    let by_offer = || offers.iter().find_map(|offer| offer.slot_time);
     let mut slot_time = known.slot_time.or_else(by_offer).or_else(|| local_slot_time(&options.sources));
     // This takes a few requests, so it is done only if ages are required or shown.
     if slot.is_none() && (options.max_age.is_some() || options.dates_by_banks) {
-        let named = offers.iter_mut().filter(|(_, _, is_operator)| *is_operator);
-        slot_time = slot_time.or(date_by_banks(client, named.map(|(offer, ..)| offer), progress)?);
+        let named = offers.iter_mut().filter(|offer| offer.is_operator());
+        slot_time = slot_time.or(date_by_banks(client, named, progress)?);
     }
     let slot_time = slot_time.unwrap_or_default();
     report.slot_time = slot_time;
@@ -343,11 +343,11 @@ impl FindReport {
     /// Adds warnings about what is not known of the cluster, or not offered.
     fn relax(&mut self, options: &FindOptions) {
         let ranking = &self.ranking;
-        let fulls = ranking.offers.iter().filter(|(offer, ..)| offer.is_full());
-        let has_incremental = |full: &Offer| ranking.offers.iter().any(|(offer, ..)| offer.goes_on(&full.name));
+        let fulls = ranking.offers.iter().filter(|offer| offer.is_full());
+        let has_incremental = |full: &Offer| ranking.offers.iter().any(|offer| offer.goes_on(&full.name));
         let has_full = fulls.clone().next().is_some();
-        let is_alone = !fulls.clone().any(|(full, ..)| has_incremental(full));
-        let are_dated = fulls.clone().all(|(full, ..)| ranking.age(full.name.slot).is_some());
+        let is_alone = !fulls.clone().any(has_incremental);
+        let are_dated = fulls.clone().all(|full| ranking.age(full.name.slot).is_some());
         if options.wants_incremental && has_full && is_alone {
             self.relaxed.push("no incremental archive matches a full one: using full archives only".to_string());
         }

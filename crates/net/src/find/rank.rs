@@ -30,16 +30,13 @@ pub(super) fn is_possible(slot: Option<u64>, offer: &Offer) -> bool {
     slot.is_none_or(|slot| offer.name.slot <= slot.saturating_add(FUTURE_SLOTS_MAX))
 }
 
-/// An offer, its source, and whether the operator named the source.
-pub type Offered = (Offer, String, bool);
-
 /// A full archive, and an incremental one on it.
-type Pair<'a> = (&'a Offered, Option<&'a Offer>);
+type Pair<'a> = (&'a Offer, Option<&'a Offer>);
 
 /// Input of the ranking: what sources offer, and facts of their cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Ranking {
-    pub offers: Vec<Offered>,
+    pub offers: Vec<Offer>,
     /// The cluster's slot.
     pub slot: Option<u64>,
     pub slot_time: SlotTime,
@@ -61,7 +58,7 @@ impl Ranking {
     /// Computes ages from the times in the offers' bank files.
     pub fn date(&mut self, now: SystemTime) {
         let age = |offer: &Offer| Some((offer.name.slot, now.duration_since(offer.bank_time?).unwrap_or_default()));
-        self.ages = self.offers.iter().filter_map(|(offer, ..)| age(offer)).collect();
+        self.ages = self.offers.iter().filter_map(age).collect();
     }
 
     /// Age of the bank of a slot, from the cluster's slot or else from bank files. A bank is older
@@ -94,7 +91,7 @@ impl Ranking {
     /// Returns the candidates that a node may use, best first, and those that are too old.
     pub fn rank(&self, node: &Node) -> (Vec<Candidate>, Vec<Candidate>) {
         let pairs = self.pairs(node);
-        let slot = |((full, ..), incremental): &Pair<'_>| incremental.map_or(full.name.slot, |on| on.name.slot);
+        let slot = |(full, incremental): &Pair<'_>| incremental.map_or(full.name.slot, |on| on.name.slot);
         // A made-up slot that has failed must not make all others look equally old.
         let newest = self.slot.or(pairs.iter().map(slot).max());
         let mut candidates: Vec<Candidate> = pairs.into_iter().map(|pair| self.candidate(pair, newest, node)).collect();
@@ -125,9 +122,8 @@ impl Ranking {
         (candidates, stale)
     }
 
-    fn candidate(&self, (from, incremental): Pair<'_>, newest: Option<u64>, node: &Node) -> Candidate {
-        let (full, source, is_operator) = from.clone();
-        let offers = || std::iter::once(&full).chain(incremental);
+    fn candidate(&self, (full, incremental): Pair<'_>, newest: Option<u64>, node: &Node) -> Candidate {
+        let offers = || std::iter::once(full).chain(incremental);
         let slot = offers().last().map_or(full.name.slot, |last| last.name.slot);
         let behind = self.slot_time.of_slots(newest.unwrap_or(slot).saturating_sub(slot));
         let age = self.age(slot);
@@ -146,8 +142,8 @@ impl Ranking {
         };
         Candidate {
             incremental: incremental.cloned(),
-            source,
-            is_operator,
+            source: full.source.clone(),
+            is_operator: full.is_operator(),
             age_slots,
             age,
             kept_bytes,
@@ -156,7 +152,7 @@ impl Ranking {
             expected_age,
             expected_age_slots: expected_age.map(|age| self.slot_time.slots_in(age)),
             rank: behind.saturating_add(rest),
-            full,
+            full: full.clone(),
         }
     }
 
@@ -173,12 +169,12 @@ impl Ranking {
             None => offer.is_full(),
         };
         let mut pairs = Vec::new();
-        for from @ (full, source, _) in &self.offers {
+        for full in &self.offers {
             if !may_be(full) || !node.allows(full, None) {
                 continue;
             }
             let newest_of = |source| self.newest_on(&full.name, &full.shown(), node, source);
-            let own = newest_of(Some(source));
+            let own = newest_of(Some(&full.source));
             let any = newest_of(None);
             // An incremental archive of another source is used if the full archive's own source has
             // none. A local full archive is also worth combining with a newer one from elsewhere.
@@ -186,10 +182,10 @@ impl Ranking {
             // The full archive alone can be the youngest at boot, if fetching the incremental one
             // takes longer than the time between their slots.
             let incrementals = [any, own].into_iter().flatten().map(Some).chain([None]);
-            pairs.extend(incrementals.map(|incremental| (from, incremental)));
+            pairs.extend(incrementals.map(|incremental| (full, incremental)));
         }
         let is_named = |offer: &Offer| node.expected.is_named(&offer.name);
-        pairs.retain(|((full, ..), incremental)| is_named(full) || incremental.is_some_and(is_named));
+        pairs.retain(|(full, incremental)| is_named(full) || incremental.is_some_and(is_named));
         pairs
     }
 
@@ -205,16 +201,15 @@ impl Ranking {
         if !self.wants_incremental || is_enough || node.only.is_some() {
             return None;
         }
-        let fits = self.offers.iter().filter(|(offer, from, _)| {
+        let fits = self.offers.iter().filter(|offer| {
             let is_fit = offer.goes_on(full) && node.expected.is_named(&offer.name);
-            is_fit && source.is_none_or(|source| source == from) && node.allows(offer, Some(full_place))
+            is_fit && source.is_none_or(|source| *source == offer.source) && node.allows(offer, Some(full_place))
         });
         // Among equal slots, the choice must not depend on the order of offers.
-        let newest = fits.max_by_key(|(offer, from, is_operator)| {
+        fits.max_by_key(|offer| {
             let faults = Reverse(node.faults_of(offer));
-            (offer.name.slot, offer.is_local(), faults, *is_operator, Reverse(from.clone()))
-        });
-        newest.map(|(offer, ..)| offer)
+            (offer.name.slot, offer.is_local(), faults, offer.is_operator(), Reverse(offer.source.clone()))
+        })
     }
 }
 
@@ -279,15 +274,15 @@ mod tests {
     use super::*;
     use crate::OfferPlace;
 
-    fn offer(base_slot: Option<u64>, slot: u64, source: u64, length_bytes: Option<u64>) -> (Offer, String, bool) {
+    fn offer(base_slot: Option<u64>, slot: u64, source: u64, length_bytes: Option<u64>) -> Offer {
         let name = ArchiveName { base_slot, slot, hash: Hash([7; 32]), extension: Extension::TarZstd };
         let place = OfferPlace::Local(PathBuf::from(format!("/{source}/{name}")));
-        (Offer { length_bytes, ..Offer::new(name, place) }, format!("source {source}"), source.is_multiple_of(2))
+        Offer { length_bytes, source: format!("source {source}"), ..Offer::new(name, place) }
     }
 
     prop_compose! {
         fn offers()(list in proptest::collection::vec((proptest::option::of(1u64..20), 1u64..20, 0u64..4, proptest::option::of(any::<u64>())), 0..20))
-            -> Vec<(Offer, String, bool)> {
+            -> Vec<Offer> {
             list.into_iter().map(|(base, slot, source, bytes)| offer(base, slot + base.unwrap_or(0), source, bytes)).collect()
         }
     }
@@ -317,7 +312,7 @@ mod tests {
         assert_eq!(at_boot(facts, 200_000_000), Duration::from_secs(200 + 16 + 560));
     }
 
-    fn ranking(offers: Vec<Offered>) -> Ranking {
+    fn ranking(offers: Vec<Offer>) -> Ranking {
         let restore_bytes_per_second = super::super::RESTORE_BYTES_PER_SECOND_DEFAULT;
         Ranking { offers, wants_incremental: true, restore_bytes_per_second, ..Ranking::default() }
     }
@@ -328,10 +323,10 @@ mod tests {
     fn ages_by_the_times_of_banks() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
         let dated = |slot: u64, age_seconds: Option<u64>| {
-            let (mut offer, source, is_operator) = offer(None, slot, 0, None);
+            let mut offer = offer(None, slot, 0, None);
             offer.bank_time = age_seconds.map(|seconds| now - Duration::from_secs(seconds));
             offer.modified = Some(now);
-            (offer, source, is_operator)
+            offer
         };
         let ages = |list: &[(u64, Option<u64>)], slot: u64| {
             let mut ranking = ranking(list.iter().map(|(slot, age)| dated(*slot, *age)).collect());
@@ -351,11 +346,11 @@ mod tests {
     #[test]
     fn an_incremental_on_a_full_archive_that_is_there() {
         let remote = |base_slot, slot: u64, bytes: u64, rebased_on: Option<u8>| {
-            let (mut offer, ..) = offer(base_slot, slot, 0, Some(bytes));
+            let mut offer = offer(base_slot, slot, 0, Some(bytes));
             let url = crate::parse_url(&format!("http://host/{}", offer.name)).expect("a URL");
             offer.place = OfferPlace::Remote(crate::Remote::of_url(&url));
             offer.rebased_on = rebased_on.map(|byte| Hash([byte; 32]));
-            (offer, "http://host".to_string(), true)
+            Offer { source: "http://host".to_string(), ..offer }
         };
         let local = || offer(None, 10, 1, Some(100_000_000_000));
         let best = |rebased_on: Option<u8>| {
@@ -398,10 +393,10 @@ mod tests {
     #[test]
     fn a_full_archive_alone_beside_a_slow_incremental() {
         let remote = |base_slot, slot: u64, host: &str| {
-            let (mut offer, ..) = offer(base_slot, slot, 0, Some(1_000_000));
+            let mut offer = offer(base_slot, slot, 0, Some(1_000_000));
             let url = crate::parse_url(&format!("http://{host}/{}", offer.name)).expect("a URL");
             offer.place = OfferPlace::Remote(crate::Remote::of_url(&url));
-            (offer, format!("http://{host}"), true)
+            Offer { source: format!("http://{host}"), ..offer }
         };
         let slots = |rate: u64| -> Vec<u64> {
             let list = vec![remote(None, 1000, "good"), remote(Some(1000), 1010, "slow"), remote(None, 900, "good")];
@@ -448,7 +443,7 @@ mod tests {
 
         #[test]
         fn pairs_fit_and_the_order_does_not_depend_on_who_answered_first(list in offers(), seed in any::<u64>()) {
-            let order = |list: Vec<(Offer, String, bool)>| {
+            let order = |list: Vec<Offer>| {
                 let candidates = Ranking { restore_bytes_per_second: 1_000_000, ..ranking(list) }.rank(&Node::default()).0;
                 candidates.into_iter().map(|one| (one.source, one.full, one.incremental)).collect::<Vec<_>>()
             };
@@ -460,8 +455,8 @@ mod tests {
             }
             let ranked = order(list.clone());
             // Offers of the same archive at the same place count once.
-            let fulls = list.iter().filter(|(offer, ..)| offer.name.base_slot.is_none());
-            let places: BTreeSet<_> = fulls.map(|(offer, source, _)| (offer.shown(), source)).collect();
+            let fulls = list.iter().filter(|offer| offer.name.base_slot.is_none());
+            let places: BTreeSet<_> = fulls.map(|offer| (offer.shown(), &offer.source)).collect();
             prop_assert_eq!(ranked.len(), places.len());
             for (_, full, incremental) in &ranked {
                 prop_assert!(incremental.as_ref().is_none_or(|one| one.name.base_slot == Some(full.name.slot)));
@@ -471,7 +466,7 @@ mod tests {
                 .collect::<Vec<_>>();
             // Offers that differ only in length cannot be told apart by name, so their order may
             // differ.
-            let mut lengths: Vec<_> = list.iter().map(|(offer, source, _)| (offer.name.to_string(), source.clone())).collect();
+            let mut lengths: Vec<_> = list.iter().map(|offer| (offer.name.to_string(), offer.source.clone())).collect();
             lengths.sort();
             lengths.dedup();
             if lengths.len() == list.len() {
