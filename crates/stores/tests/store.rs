@@ -303,7 +303,8 @@ fn a_store_that_fails_for_a_while() {
     upload.finish(&told).expect("finished");
     assert!(std::fs::read(gateway.bucket().join("mainnet/large")).expect("read") == bytes);
     let told = told.0.into_inner().expect("unlocked");
-    assert!(told.iter().any(|told| told.contains("503") && told.contains("SlowDown")), "{told:?}");
+    // Parts fail in any order, and the second failure is told.
+    assert!(told.iter().any(|told| told.contains("asked again in")), "{told:?}");
 
     // The answer to a conditional write is lost: the repeated request finds what the first one
     // wrote.
