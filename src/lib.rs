@@ -68,27 +68,6 @@ pub mod rebase;
 pub mod recompress;
 pub mod restore;
 
-pub use archive::dry_run::{ArchivePreview, preview_archive};
-pub use archive::encode::{ArchiveFormat, Codec};
-pub use archive::encoding::EncodingOptions;
-pub use archive::layout::RecordLayout;
-pub use archive::ledger_source::ledger_as_archive;
-#[cfg(feature = "stores")]
-pub use archive::sink::StoreSink;
-pub use archive::sink::{DirSink, Sink, StreamSink};
-pub use archive::{ArchiveOptions, ArchiveReport, NewArchive, archive};
-#[cfg(feature = "net")]
-pub use bootstrap::fetch::{FetchOptions, FetchReport, fetch};
-#[cfg(feature = "net")]
-pub use bootstrap::{BootstrapOptions, BootstrapPlan, BootstrapReport, bootstrap, plan_bootstrap};
-#[cfg(feature = "export")]
-pub use export::output::ExportTo;
-#[cfg(feature = "export")]
-pub use export::{ExportInput, ExportOptions, ExportReport, export};
-pub use rebase::changes::ChangeCounts;
-pub use rebase::{RebaseInput, RebaseOptions, RebaseReport, rebase};
-pub use recompress::{RecompressOptions, RecompressReport, RecompressSource, recompress};
-pub use restore::{ExistingState, RestoreOptions, RestoreReport, RestoreTarget, restore};
 #[doc(inline)]
 pub use slotpress_base::{CancelToken, Error, ErrorKind, NoProgress, Progress, ProgressEvent, Result};
 #[doc(inline)]
@@ -280,9 +259,7 @@ pub mod net {
         archive_at_url,
     };
 
-    pub use crate::bootstrap::fetch::FetchedArchive;
-    pub use crate::bootstrap::next::GivenUp;
-    pub use crate::bootstrap::trust::{NotVouching, Vouchers};
+    pub use crate::bootstrap::fetch::{FetchOptions, FetchReport, FetchedArchive, fetch};
 }
 
 /// HTTP server for a directory of archives.

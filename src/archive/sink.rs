@@ -231,7 +231,6 @@ impl Sink for StoreSink<'_> {
     }
 
     fn publish(&mut self, name: &str) -> Result<Option<PathBuf>> {
-        let path = self.path();
         let (mut upload, promised) = self.begun.take().ok_or_else(not_begun)?;
         if promised != name {
             return Err(Error::damaged(format!("by its content, the archive is {name}, not what its name says")));

@@ -20,7 +20,7 @@ use slotpress_net::fetch::partial::kept_bytes;
 use slotpress_net::find::find;
 use slotpress_net::patience::Patience;
 use slotpress_net::{
-    Download, DownloadFailure, Fetched, NetError, Offer, PartialFile, Remote, SourceArg, accept_file, patient_offers,
+    Download, DownloadFault, Fetched, NetError, Offer, PartialFile, Remote, SourceArg, accept_file, patient_offers,
     remove_left_journal,
 };
 use slotpress_read::Publishable;
@@ -29,7 +29,7 @@ use super::choose::{ChosenArchive, ChosenPlaces};
 use super::fetch::FetchedArchive;
 use super::look::FetchContext;
 use super::next::{KEPT_HINT, Reason, Selection};
-use super::run::{ArchiveFailure, ObtainedArchive, World};
+use super::run::{ArchiveFault, ObtainedArchive, World};
 use super::trust::Vouchers;
 
 /// Hint after sources sent a wrong archive.
@@ -84,7 +84,7 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
     }
 
     /// Uses an existing file.
-    fn begin_file(&self, choice: &ChosenArchive, path: &Path) -> Result<ObtainedArchive, Box<ArchiveFailure>> {
+    fn begin_file(&self, choice: &ChosenArchive, path: &Path) -> Result<ObtainedArchive, Box<ArchiveFault>> {
         let FetchContext { limits, dir, accepts_files, .. } = &self.context;
         let accepted = if *accepts_files {
             accept_file(path, limits.expect_root, &Forward::new(self.progress, input_only))
@@ -103,8 +103,8 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
     }
 
     /// Classifies the failure of a download.
-    fn failed(&self, error: Error, first: Option<&Remote>, download: Option<(&Download, bool)>) -> Box<ArchiveFailure> {
-        let Some(fault) = DownloadFailure::of(&error) else { return error.into() };
+    fn failed(&self, error: Error, first: Option<&Remote>, download: Option<(&Download, bool)>) -> Box<ArchiveFault> {
+        let Some(fault) = DownloadFault::of(&error) else { return error.into() };
         let rejected = download.map(|(download, _)| download.rejected()).unwrap_or_default();
         let has_older = download
             .is_some_and(|(download, had_bytes)| had_bytes && download.given_bytes() < download.file().done_bytes());
@@ -116,8 +116,8 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
             first.is_none_or(|before| now(before).is_ok_and(|now| now.is_as(before)))
         };
         let reason = match fault {
-            DownloadFailure::Wrong if has_older && rejected.is_empty() => Reason::KeptIsWrong,
-            DownloadFailure::Lost if rejected.is_empty() && !is_as_before() => Reason::PublishedAgain,
+            DownloadFault::Wrong if has_older && rejected.is_empty() => Reason::KeptIsWrong,
+            DownloadFault::Lost if rejected.is_empty() && !is_as_before() => Reason::PublishedAgain,
             _ => Reason::Unusable(rejected),
         };
         let error = match error.kind() {
@@ -125,7 +125,7 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
             ErrorKind::Damaged if error.hint().is_none() => error.with_hint(SOURCES_HINT),
             _ => error,
         };
-        ArchiveFailure::of(reason, error)
+        ArchiveFault::of(reason, error)
     }
 }
 
@@ -167,7 +167,7 @@ impl World for Downloads<'_, '_> {
         let options = self.context.find.clone().measured_max(0);
         let progress = self.progress;
         let answering = &self.answering;
-        progress.stage("Asking for the newest incremental archive", None);
+        progress.stage(Stage::AskingForIncremental, None);
         let local = SourceArg::LocalDir(PathBuf::from(dir));
         // Sources that answered before, but fail now, are asked again until any source has an
         // incremental archive. Sources that have answered now are not asked again.
@@ -240,7 +240,7 @@ impl World for Downloads<'_, '_> {
         selection: &Selection,
         choice: &ChosenArchive,
         is_shown: bool,
-    ) -> Result<ObtainedArchive, Box<ArchiveFailure>> {
+    ) -> Result<ObtainedArchive, Box<ArchiveFault>> {
         let FetchContext { client, limits, accepts_files, .. } = self.context;
         let name = choice.name.to_string();
         if let ChosenPlaces::Local(path) = &choice.place {
@@ -280,7 +280,7 @@ impl World for Downloads<'_, '_> {
         Ok(ObtainedArchive { archive, choice: choice.clone(), download: Some(download), had_bytes, file: None })
     }
 
-    fn finish(&mut self, obtained: &mut ObtainedArchive) -> Result<(), Box<ArchiveFailure>> {
+    fn finish(&mut self, obtained: &mut ObtainedArchive) -> Result<(), Box<ArchiveFault>> {
         let ObtainedArchive { archive, download: Some(download), had_bytes, .. } = obtained else { return Ok(()) };
         let Some(thread) = self.running.take() else { return Ok(()) };
         let (result, at) = thread.join().unwrap_or_else(|payload| (Err(panicked(payload.as_ref())), Instant::now()));
@@ -307,10 +307,10 @@ impl World for Downloads<'_, '_> {
 }
 
 /// Classifies a failure that concerns only this archive.
-fn unusable(error: Error) -> Box<ArchiveFailure> {
+fn unusable(error: Error) -> Box<ArchiveFault> {
     match error.kind() {
         ErrorKind::Interrupted => error.into(),
-        _ => ArchiveFailure::of(Reason::Unusable(Vec::new()), error),
+        _ => ArchiveFault::of(Reason::Unusable(Vec::new()), error),
     }
 }
 

@@ -18,11 +18,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-pub mod bases;
-pub mod choose;
+pub(crate) mod bases;
+pub(crate) mod choose;
 mod downloads;
-pub mod fetch;
-pub mod genesis;
+pub(crate) mod fetch;
+pub(crate) mod genesis;
 mod look;
 pub(crate) mod next;
 mod run;
@@ -38,7 +38,8 @@ use derive_setters::Setters;
 use downloads::Downloads;
 use fetch::FetchedArchive;
 use look::FetchContext;
-use next::{GivenUp, Selection};
+pub use next::GivenUp;
+use next::Selection;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use slotpress_base::{Elapsed, Error, KeptDir, Progress, Result, Space, Stopwatch, text};

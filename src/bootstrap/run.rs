@@ -49,10 +49,10 @@ pub trait World {
         selection: &Selection,
         choice: &ChosenArchive,
         is_shown: bool,
-    ) -> Result<ObtainedArchive, Box<ArchiveFailure>>;
+    ) -> Result<ObtainedArchive, Box<ArchiveFault>>;
 
     /// Waits for the download. For `fetch`, gives the archive its name.
-    fn finish(&mut self, obtained: &mut ObtainedArchive) -> Result<(), Box<ArchiveFailure>>;
+    fn finish(&mut self, obtained: &mut ObtainedArchive) -> Result<(), Box<ArchiveFault>>;
 
     /// Archives whose partial files this run has made or continued, and the number of their bytes
     /// on disk.
@@ -64,22 +64,22 @@ pub trait World {
 
 /// Failure of an archive.
 #[derive(Clone, Debug)]
-pub struct ArchiveFailure {
+pub struct ArchiveFault {
     /// `None` if no other archive would help.
     pub reason: Option<Reason>,
     pub error: Error,
 }
 
-impl ArchiveFailure {
+impl ArchiveFault {
     /// A failure after which other archives are tried.
     pub fn of(reason: Reason, error: Error) -> Box<Self> {
         Box::new(Self { reason: Some(reason), error })
     }
 }
 
-impl From<Error> for Box<ArchiveFailure> {
+impl From<Error> for Box<ArchiveFault> {
     fn from(error: Error) -> Self {
-        Self::new(ArchiveFailure { reason: None, error })
+        Self::new(ArchiveFault { reason: None, error })
     }
 }
 
@@ -179,13 +179,8 @@ pub fn tell(world: &dyn World, selection: &mut Selection, then: &str) {
 ///
 /// # Errors
 /// The failure ends the run.
-pub fn record(
-    world: &mut dyn World,
-    selection: &mut Selection,
-    tried: &Attempt,
-    failed: &ArchiveFailure,
-) -> Result<()> {
-    let ArchiveFailure { reason, error } = failed;
+pub fn record(world: &mut dyn World, selection: &mut Selection, tried: &Attempt, failed: &ArchiveFault) -> Result<()> {
+    let ArchiveFault { reason, error } = failed;
     if error.kind() == ErrorKind::Interrupted || world.progress().is_interrupted() {
         return Err(Error::interrupted().with_hint(KEPT_HINT));
     }

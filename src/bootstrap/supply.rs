@@ -10,7 +10,7 @@ use slotpress_read::Source;
 
 use super::choose::ChosenArchive;
 use super::next::{Attempt, Next, Reason, Selection};
-use super::run::{ArchiveFailure, Finished, ObtainedArchive, World, record, remove, tell};
+use super::run::{ArchiveFault, Finished, ObtainedArchive, World, record, remove, tell};
 use crate::restore::{Supplied, Supply};
 
 /// Supply of the archives of one candidate.
@@ -24,7 +24,7 @@ pub struct ArchiveSupply<'r> {
     /// Archives supplied so far.
     obtained: Vec<ObtainedArchive>,
     /// Failure that ended the supply. It is recorded when the reader has let go of the files.
-    failed: Option<Box<ArchiveFailure>>,
+    failed: Option<Box<ArchiveFault>>,
     /// True if that failure is recorded already, and another candidate is next.
     is_recorded: bool,
 }
@@ -84,7 +84,7 @@ impl<'r> ArchiveSupply<'r> {
                     _ => None,
                 };
                 self.trying = swapped.unwrap_or(self.trying);
-                Box::new(ArchiveFailure { reason, error })
+                Box::new(ArchiveFault { reason, error })
             }
         };
         record(self.world, self.selection, &self.trying, &failed)?;
@@ -101,7 +101,7 @@ impl<'r> ArchiveSupply<'r> {
     }
 
     /// Waits for the download of the last archive.
-    fn finish_last(&mut self) -> Result<(), Box<ArchiveFailure>> {
+    fn finish_last(&mut self) -> Result<(), Box<ArchiveFault>> {
         let Some(last) = self.obtained.last_mut() else { return Ok(()) };
         self.world.finish(last)?;
         if let Some(fetched) = &last.archive.fetched {
@@ -110,7 +110,7 @@ impl<'r> ArchiveSupply<'r> {
         Ok(())
     }
 
-    fn begin_full(&mut self) -> Result<ObtainedArchive, Box<ArchiveFailure>> {
+    fn begin_full(&mut self) -> Result<ObtainedArchive, Box<ArchiveFault>> {
         // Asks trusted servers before anything is downloaded.
         self.trying.incremental = self.planned.incremental.clone();
         self.require_confirmed()?;
@@ -118,16 +118,16 @@ impl<'r> ArchiveSupply<'r> {
         self.world.begin(self.selection, &self.trying.full, false)
     }
 
-    fn require_confirmed(&mut self) -> Result<(), Box<ArchiveFailure>> {
+    fn require_confirmed(&mut self) -> Result<(), Box<ArchiveFault>> {
         match self.world.confirm(self.trying.newest())? {
             None => Ok(()),
-            Some(error) => Err(ArchiveFailure::of(Reason::Unconfirmed, error)),
+            Some(error) => Err(ArchiveFault::of(Reason::Unconfirmed, error)),
         }
     }
 
     /// Fetches the newest incremental archive on the full one. Returns `None` if the full one is
     /// used alone.
-    fn next_incremental(&mut self) -> Result<Option<ObtainedArchive>, Box<ArchiveFailure>> {
+    fn next_incremental(&mut self) -> Result<Option<ObtainedArchive>, Box<ArchiveFault>> {
         let full = self.trying.full.clone();
         let planned_slot = self.planned.incremental.as_ref().map(|planned| planned.name.slot);
         let mut has_failed = false;
@@ -165,11 +165,11 @@ impl<'r> ArchiveSupply<'r> {
         Ok(None)
     }
 
-    fn try_incremental(&mut self, choice: &ChosenArchive) -> Result<ObtainedArchive, Box<ArchiveFailure>> {
+    fn try_incremental(&mut self, choice: &ChosenArchive) -> Result<ObtainedArchive, Box<ArchiveFault>> {
         let is_confirmed = self.planned.newest().name == choice.name;
         if !is_confirmed && let Some(too_few) = self.world.confirm(choice)? {
             let message = format!("{} has appeared meanwhile, and is left out: {too_few}", choice.name);
-            return Err(ArchiveFailure::of(Reason::Unconfirmed, Error::new(ErrorKind::Network, message)));
+            return Err(ArchiveFault::of(Reason::Unconfirmed, Error::new(ErrorKind::Network, message)));
         }
         let full = &self.trying.full.name;
         remove(self.world, self.selection, |name| name != full && *name != choice.name);
@@ -178,7 +178,7 @@ impl<'r> ArchiveSupply<'r> {
         Ok(obtained)
     }
 
-    fn supply_next(&mut self) -> Result<Option<Supplied>, Box<ArchiveFailure>> {
+    fn supply_next(&mut self) -> Result<Option<Supplied>, Box<ArchiveFault>> {
         self.finish_last()?;
         let obtained = match self.obtained.len() {
             0 => Some(self.begin_full()?),

@@ -130,49 +130,52 @@ impl<'a> Trust<'a> {
             return Err(Error::damaged(message).with_hint("do not use it: the two sources contradict each other"));
         }
         let is_same_state = |offer: &Offer| (offer.name.slot, offer.name.hash) == (name.slot, name.hash);
+        let mut has = offers.iter().any(is_same_state);
+        let mut failed = silent;
         // A validator does not have a rebased archive, but may have the full one of the same slot.
-        let full = ArchiveName { base_slot: None, ..name.clone() };
-        let has = if offers.iter().any(is_same_state) {
-            Ok(true)
-        } else {
-            match has_archive(client, url, name, progress)? {
-                Ok(false) if *name != full => has_archive(client, url, &full, progress)?,
-                has => has,
+        let full = name.base_slot.map(|_| ArchiveName { base_slot: None, ..name.clone() });
+        for name in [Some(name.clone()), full].into_iter().flatten() {
+            if has {
+                break;
             }
-        };
-        Ok(match has {
-            Ok(true) => None,
-            Ok(false) if silent.is_none() => Some("it does not have the archive".to_string()),
-            has => silent.or(has.err()).map(|error| format!("it cannot be asked: {error}")),
+            match has_archive(client, url, &name, progress) {
+                Ok(answer) => has = answer,
+                Err(error) => {
+                    failed = failed.or(Some(error));
+                    break;
+                }
+            }
+        }
+        progress.check()?;
+        Ok(match failed {
+            _ if has => None,
+            None => Some("it does not have the archive".to_string()),
+            Some(error) => Some(format!("it cannot be asked: {error}")),
         })
     }
 }
 
 /// True if a server has the archive. Also asks for a random name, which must not exist, since some
-/// servers answer every path with 200 and a page. The inner error says why the server cannot
-/// be asked.
-fn has_archive(
-    client: &Client,
-    url: &Url,
-    name: &ArchiveName,
-    progress: &dyn Progress,
-) -> Result<Result<bool, NetError>> {
-    let head = |name: &ArchiveName| match client.head(&below(url, &name.to_string()), progress) {
-        Err(error) if error.kind() == NetErrorKind::Interrupted => Err(Error::from(error)),
-        answer => Ok(answer),
-    };
+/// servers answer every path with 200 and a page.
+///
+/// # Errors
+/// The server cannot be asked, or the user asks to stop.
+fn has_archive(client: &Client, url: &Url, name: &ArchiveName, progress: &dyn Progress) -> Result<bool, NetError> {
+    let head = |name: &ArchiveName| client.head(&below(url, &name.to_string()), progress);
     let is_it = |remote: &Remote| {
         remote.archive_name().as_ref() == Some(name)
             && remote.length_bytes.is_some_and(|length_bytes| length_bytes >= ARCHIVE_BYTES_MIN)
     };
-    match head(name)? {
+    match head(name) {
         Ok(remote) if is_it(&remote) => {}
-        Err(error) if !is_no(&error) => return Ok(Err(error)),
-        _ => return Ok(Ok(false)),
+        Err(error) if !is_no(&error) => return Err(error),
+        _ => return Ok(false),
     }
-    let made_up =
-        ArchiveName { hash: Hash(*blake3::hash(&random::of_system().to_le_bytes()).as_bytes()), ..name.clone() };
-    Ok(Ok(head(&made_up)?.is_err_and(|error| error.kind() == NetErrorKind::Gone)))
+    let hash = Hash(*blake3::hash(&random::of_system().to_le_bytes()).as_bytes());
+    match head(&ArchiveName { hash, ..name.clone() }) {
+        Err(error) if error.kind() == NetErrorKind::Interrupted => Err(error),
+        answer => Ok(answer.is_err_and(|error| error.kind() == NetErrorKind::Gone)),
+    }
 }
 
 /// True if a server has answered that it does not have something.

@@ -215,13 +215,6 @@ impl From<NetError> for Error {
     }
 }
 
-/// Converts the error, so that a `Source` can return it. The kind is lost.
-impl From<NetError> for io::Error {
-    fn from(error: NetError) -> Self {
-        io::Error::other(error)
-    }
-}
-
 /// Words for what rustls says of certificates in its own terms.
 fn in_words(why: &str) -> &str {
     match () {

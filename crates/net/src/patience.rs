@@ -20,7 +20,7 @@ const PAUSE_MAX: u32 = 4;
 
 /// What follows from a failed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum RetryDecision {
     /// The server is asked again after a pause.
     Again,
     /// The server is asked again after this pause, and the operator should be told.
@@ -58,18 +58,18 @@ impl Patience {
     }
 
     /// Counts a failure at time `now`.
-    pub fn failed(&self, error: &NetError, now: Instant) -> Verdict {
+    pub fn failed(&self, error: &NetError, now: Instant) -> RetryDecision {
         if !error.is_retryable() {
-            return Verdict::Useless;
+            return RetryDecision::Useless;
         }
         let mut failures = self.failures.lock();
         let since = *failures.since.get_or_insert(now);
         let left = self.give_up_after.saturating_sub(now.saturating_duration_since(since));
         if left.is_zero() {
-            return Verdict::TooLong;
+            return RetryDecision::TooLong;
         }
         if failures.pause_until.is_some_and(|until| now < until) {
-            return Verdict::Again;
+            return RetryDecision::Again;
         }
         failures.count = failures.count.saturating_add(1);
         let part = |part| self.give_up_after.checked_div(part).unwrap_or_default();
@@ -78,21 +78,21 @@ impl Patience {
         let pause = pause.min(part(PAUSE_MAX)).max(error.retry_after().unwrap_or_default()).min(left);
         failures.pause_until = now.checked_add(pause);
         // One failure is not worth a line.
-        if failures.count == 2 { Verdict::Tell(pause) } else { Verdict::Again }
+        if failures.count == 2 { RetryDecision::Tell(pause) } else { RetryDecision::Again }
     }
 
     /// Counts a failed request, and warns the operator if it is worth it. Returns true if the
     /// server may be asked again.
     pub fn count_failure(&self, error: &NetError, progress: &dyn Progress) -> bool {
         let verdict = self.failed(error, Instant::now());
-        if let Verdict::Tell(pause) = verdict {
+        if let RetryDecision::Tell(pause) = verdict {
             let now = time_of_day(clock::now());
             let pause = pause.as_secs_f32();
             let end = self.give_up_after.as_secs_f32();
             progress
                 .warn(&format!("{now}: {error}: asked again in {pause} s, and given up after {end} s without success"));
         }
-        matches!(verdict, Verdict::Again | Verdict::Tell(_))
+        matches!(verdict, RetryDecision::Again | RetryDecision::Tell(_))
     }
 
     /// Adds the reason why the server is given up to its last error.

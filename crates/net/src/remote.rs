@@ -127,7 +127,7 @@ fn remote_of(asked: &Url, url: Url, response: &Response) -> Result<Remote, NetEr
         StatusCode::OK => (content_length(&url, headers)?, false),
         StatusCode::PARTIAL_CONTENT => {
             let range = field(headers, CONTENT_RANGE).and_then(ContentRange::parse);
-            let range = range.ok_or_else(|| NetError::bad_answer(&url, "a range without a place"))?;
+            let range = range.ok_or_else(|| NetError::bad_answer(&url, "a range without a position"))?;
             (range.total_bytes, true)
         }
         _ => return Err(refused(&url, response)),

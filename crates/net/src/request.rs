@@ -31,7 +31,7 @@ pub fn check_clock(url: &Url) -> Result<(), NetError> {
     if url.scheme() == "http" || clock::is_date() {
         return Ok(());
     }
-    let why = "this machine's clock says no date: no certificate and no signature is good then";
+    let why = "this machine's clock says no date, so no certificate and no signature can be checked";
     Err(NetError::forbidden(url, why).with_hint("set the clock (chronyc makestep, timedatectl set-ntp true)"))
 }
 
@@ -72,7 +72,7 @@ pub async fn send(
             return Ok((response, url));
         }
         let location = response.headers().get(LOCATION);
-        let location = location.ok_or_else(|| NetError::bad_answer(&url, "a redirect that leads nowhere"))?;
+        let location = location.ok_or_else(|| NetError::bad_answer(&url, "a redirect without a location"))?;
         url = follow(&url, location.as_bytes())?;
     }
     let why = format!("more than {REDIRECTS_MAX} redirects");
@@ -109,6 +109,6 @@ pub fn check_encoding(url: &Url, response: &Response) -> Result<(), NetError> {
     if is_stored {
         Ok(())
     } else {
-        Err(NetError::bad_answer(url, format!("sent encoded as {encoding}, which was not asked for")))
+        Err(NetError::bad_answer(url, format!("sent encoded as {encoding}, which was not requested")))
     }
 }

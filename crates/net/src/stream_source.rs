@@ -22,10 +22,10 @@ pub struct StreamSource {
     remote: Remote,
     path: PathBuf,
     stop: CancelToken,
-    reading: Mutex<Reading>,
+    reading: Mutex<Transfer>,
 }
 
-struct Reading {
+struct Transfer {
     body: Body,
     transferred: Transferred,
     /// First bytes of the archive, which can be read again.
@@ -63,7 +63,7 @@ impl StreamSource {
         let piece = first.unwrap_or_default();
         transferred.bytes = piece.len() as u64;
         let front = piece.iter().take(to_usize(FRONT_BYTES)).copied().collect();
-        let reading = Mutex::new(Reading { body, transferred, front, piece, piece_at: 0, is_over });
+        let reading = Mutex::new(Transfer { body, transferred, front, piece, piece_at: 0, is_over });
         Ok(Self { client: client.clone(), path: PathBuf::from(shown(&remote.url)), remote, stop, reading })
     }
 
@@ -85,7 +85,7 @@ fn later(error: Error) -> Error {
     }
 }
 
-impl Reading {
+impl Transfer {
     fn read(&mut self, of: &StreamSource, to: &mut [u8], offset_bytes: u64) -> Result<usize> {
         if let Some(front) = self.front.get(to_usize(offset_bytes)..).filter(|front| !front.is_empty()) {
             return Ok(copy_at_most(front, to));

@@ -151,7 +151,7 @@ fn expect(remote: &Remote, asked: Option<&Range<u64>>, url: Url, response: Respo
         (StatusCode::OK, _) => (true, 0, stated, stated),
         (StatusCode::PARTIAL_CONTENT, Some(asked)) => {
             let range = field(headers, CONTENT_RANGE).and_then(ContentRange::parse);
-            let range = range.ok_or_else(|| bad("a range without a place"))?;
+            let range = range.ok_or_else(|| bad("a range without a position"))?;
             if range.range.as_ref() != Some(asked) {
                 return Err(bad("sent another range than the requested one"));
             }

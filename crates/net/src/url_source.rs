@@ -54,19 +54,19 @@ pub struct UrlSource {
 #[derive(Debug, Default)]
 struct Cache {
     /// Pieces in the order of their last use.
-    pieces: Vec<Piece>,
-    tail: Option<Piece>,
+    pieces: Vec<CachedRange>,
+    tail: Option<CachedRange>,
     /// End and length of the last piece that was requested.
     last: Option<(u64, u64)>,
 }
 
 #[derive(Debug)]
-struct Piece {
+struct CachedRange {
     start: u64,
     bytes: Vec<u8>,
 }
 
-impl Piece {
+impl CachedRange {
     fn copy(&self, to: &mut [u8], offset_bytes: u64) -> Option<usize> {
         let from = usize::try_from(offset_bytes.checked_sub(self.start)?).ok()?;
         let bytes = self.bytes.get(from..).filter(|bytes| !bytes.is_empty())?;
@@ -164,7 +164,7 @@ impl UrlSource {
         let range = self.piece_around(&mut self.cache.lock(), offset_bytes);
         let mut bytes = Vec::with_capacity(to_usize(range_bytes(&range)));
         self.fetch(&range, &mut |piece| bytes.extend_from_slice(piece))?;
-        let piece = Piece { start: range.start, bytes };
+        let piece = CachedRange { start: range.start, bytes };
         let copied = piece.copy(to, offset_bytes).unwrap_or_default();
         self.cache.lock().keep(piece, is_in_tail);
         Ok(copied)
@@ -183,7 +183,7 @@ impl Cache {
         Some(copied)
     }
 
-    fn keep(&mut self, piece: Piece, is_tail: bool) {
+    fn keep(&mut self, piece: CachedRange, is_tail: bool) {
         if is_tail {
             self.tail = Some(piece);
             return;

@@ -19,7 +19,7 @@ pub struct Version {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum FileAnswer {
     Whole,
     /// A non-empty part of the file (206).
     Part(Range<u64>),
@@ -36,26 +36,26 @@ pub enum Verdict {
 const STRONG_DATE_AGE: Duration = Duration::from_secs(2);
 
 /// Decides the answer to a request with these headers for a file of this version.
-pub fn judge(method: &Method, headers: &HeaderMap, version: &Version, now: SystemTime) -> Verdict {
+pub fn judge(method: &Method, headers: &HeaderMap, version: &Version, now: SystemTime) -> FileAnswer {
     let date = |name: HeaderName| single(headers, &name).and_then(|text| httpdate::parse_http_date(text).ok());
     if headers.contains_key(IF_MATCH) {
         if !tags(headers, &IF_MATCH).any(|tag| tag == "*" || tag == version.etag) {
-            return Verdict::PreconditionFailed;
+            return FileAnswer::PreconditionFailed;
         }
     } else if date(IF_UNMODIFIED_SINCE).is_some_and(|since| version.modified > since) {
-        return Verdict::PreconditionFailed;
+        return FileAnswer::PreconditionFailed;
     }
     if headers.contains_key(IF_NONE_MATCH) {
         if tags(headers, &IF_NONE_MATCH).any(|tag| tag == "*" || tag.trim_start_matches("W/") == version.etag) {
-            return Verdict::NotModified;
+            return FileAnswer::NotModified;
         }
     } else if date(IF_MODIFIED_SINCE).is_some_and(|since| version.modified <= since) {
-        return Verdict::NotModified;
+        return FileAnswer::NotModified;
     }
     // Ranges are defined only for GET.
-    let Some(range) = single(headers, &RANGE).filter(|_| method == Method::GET) else { return Verdict::Whole };
+    let Some(range) = single(headers, &RANGE).filter(|_| method == Method::GET) else { return FileAnswer::Whole };
     if headers.contains_key(IF_RANGE) && !single(headers, &IF_RANGE).is_some_and(|tag| is_same(tag, version, now)) {
-        return Verdict::Whole;
+        return FileAnswer::Whole;
     }
     parse_range(range, version.length_bytes)
 }
@@ -70,11 +70,11 @@ fn is_same(tag: &str, version: &Version, now: SystemTime) -> bool {
     }
 }
 
-pub fn parse_range(text: &str, length_bytes: u64) -> Verdict {
+pub fn parse_range(text: &str, length_bytes: u64) -> FileAnswer {
     match single_range(text, length_bytes) {
-        None => Verdict::Whole,
-        Some(range) if range.is_empty() => Verdict::Unsatisfiable,
-        Some(range) => Verdict::Part(range),
+        None => FileAnswer::Whole,
+        Some(range) if range.is_empty() => FileAnswer::Unsatisfiable,
+        Some(range) => FileAnswer::Part(range),
     }
 }
 
@@ -130,7 +130,7 @@ mod tests {
         Version { etag: "\"abc\"".into(), modified: SystemTime::UNIX_EPOCH + DAY * 20_000, length_bytes: 1000 }
     }
 
-    fn judged(method: Method, headers: &[(HeaderName, &str)]) -> Verdict {
+    fn judged(method: Method, headers: &[(HeaderName, &str)]) -> FileAnswer {
         let headers = headers.iter().map(|(name, value)| (name.clone(), HeaderValue::from_str(value).expect("text")));
         let mut map = HeaderMap::new();
         for (name, value) in headers {
@@ -142,35 +142,35 @@ mod tests {
     #[test]
     fn ranges() {
         for (text, expected) in [
-            ("bytes=0-0", Verdict::Part(0..1)),
-            ("bytes=0-", Verdict::Part(0..1000)),
-            ("bytes=500-2000", Verdict::Part(500..1000)),
-            ("Bytes = 999-", Verdict::Part(999..1000)),
-            ("bytes=-1", Verdict::Part(999..1000)),
-            ("bytes=-5000", Verdict::Part(0..1000)),
-            ("bytes=, 5-6 ,", Verdict::Part(5..7)),
-            ("bytes=5-99999999999999999999999", Verdict::Part(5..1000)),
-            ("bytes=1000-", Verdict::Unsatisfiable),
-            ("bytes=99999999999999999999999-", Verdict::Unsatisfiable),
-            ("bytes=-0", Verdict::Unsatisfiable),
-            ("bytes=6-5", Verdict::Whole),
-            ("bytes=0-1,5-6", Verdict::Whole),
-            ("bytes=+1-2", Verdict::Whole),
-            ("bytes=1-2x", Verdict::Whole),
-            ("bytes=-", Verdict::Whole),
-            ("bytes=", Verdict::Whole),
-            ("bytes", Verdict::Whole),
-            ("lines=0-1", Verdict::Whole),
+            ("bytes=0-0", FileAnswer::Part(0..1)),
+            ("bytes=0-", FileAnswer::Part(0..1000)),
+            ("bytes=500-2000", FileAnswer::Part(500..1000)),
+            ("Bytes = 999-", FileAnswer::Part(999..1000)),
+            ("bytes=-1", FileAnswer::Part(999..1000)),
+            ("bytes=-5000", FileAnswer::Part(0..1000)),
+            ("bytes=, 5-6 ,", FileAnswer::Part(5..7)),
+            ("bytes=5-99999999999999999999999", FileAnswer::Part(5..1000)),
+            ("bytes=1000-", FileAnswer::Unsatisfiable),
+            ("bytes=99999999999999999999999-", FileAnswer::Unsatisfiable),
+            ("bytes=-0", FileAnswer::Unsatisfiable),
+            ("bytes=6-5", FileAnswer::Whole),
+            ("bytes=0-1,5-6", FileAnswer::Whole),
+            ("bytes=+1-2", FileAnswer::Whole),
+            ("bytes=1-2x", FileAnswer::Whole),
+            ("bytes=-", FileAnswer::Whole),
+            ("bytes=", FileAnswer::Whole),
+            ("bytes", FileAnswer::Whole),
+            ("lines=0-1", FileAnswer::Whole),
         ] {
             assert_eq!(parse_range(text, 1000), expected, "{text}");
         }
-        assert_eq!(parse_range("bytes=0-", 0), Verdict::Unsatisfiable);
+        assert_eq!(parse_range("bytes=0-", 0), FileAnswer::Unsatisfiable);
     }
 
     #[test]
     fn conditions() {
-        let whole = Verdict::Whole;
-        let part = Verdict::Part(0..10);
+        let whole = FileAnswer::Whole;
+        let part = FileAnswer::Part(0..10);
         let range = (RANGE, "bytes=0-9");
         let same = httpdate::fmt_http_date(version().modified);
         let before = httpdate::fmt_http_date(version().modified - DAY);
@@ -185,16 +185,16 @@ mod tests {
             (vec![range.clone(), (IF_RANGE, &same)], part.clone()),
             (vec![range.clone(), (IF_RANGE, &after)], whole.clone()),
             (vec![range.clone(), (IF_RANGE, &before)], whole.clone()),
-            (vec![(IF_NONE_MATCH, "\"x\", W/\"abc\"")], Verdict::NotModified),
-            (vec![(IF_NONE_MATCH, "*")], Verdict::NotModified),
+            (vec![(IF_NONE_MATCH, "\"x\", W/\"abc\"")], FileAnswer::NotModified),
+            (vec![(IF_NONE_MATCH, "*")], FileAnswer::NotModified),
             (vec![(IF_NONE_MATCH, "\"x\""), (IF_MODIFIED_SINCE, &after)], whole.clone()),
-            (vec![(IF_MODIFIED_SINCE, &same)], Verdict::NotModified),
+            (vec![(IF_MODIFIED_SINCE, &same)], FileAnswer::NotModified),
             (vec![(IF_MODIFIED_SINCE, &before)], whole.clone()),
             (vec![(IF_MODIFIED_SINCE, "yesterday")], whole.clone()),
             (vec![(IF_MATCH, "\"abc\""), range.clone()], part),
-            (vec![(IF_MATCH, "W/\"abc\"")], Verdict::PreconditionFailed),
-            (vec![(IF_MATCH, "\"x\"")], Verdict::PreconditionFailed),
-            (vec![(IF_UNMODIFIED_SINCE, &before)], Verdict::PreconditionFailed),
+            (vec![(IF_MATCH, "W/\"abc\"")], FileAnswer::PreconditionFailed),
+            (vec![(IF_MATCH, "\"x\"")], FileAnswer::PreconditionFailed),
+            (vec![(IF_UNMODIFIED_SINCE, &before)], FileAnswer::PreconditionFailed),
             (vec![(IF_UNMODIFIED_SINCE, &same)], whole.clone()),
         ] {
             assert_eq!(judged(Method::GET, &headers), expected, "{headers:?}");
@@ -209,14 +209,14 @@ mod tests {
         headers.insert(IF_RANGE, same);
         headers.insert(RANGE, HeaderValue::from_static("bytes=0-9"));
         let judged = |age| judge(&Method::GET, &headers, &version(), version().modified + age);
-        assert_eq!(judged(Duration::from_millis(900)), Verdict::Whole);
-        assert_eq!(judged(STRONG_DATE_AGE), Verdict::Part(0..10));
+        assert_eq!(judged(Duration::from_millis(900)), FileAnswer::Whole);
+        assert_eq!(judged(STRONG_DATE_AGE), FileAnswer::Part(0..10));
     }
 
     proptest! {
         #[test]
         fn what_is_sent_is_inside(text in "bytes=[-0-9, ]{0,20}", length in 0u64..2000) {
-            if let Verdict::Part(range) = parse_range(&text, length) {
+            if let FileAnswer::Part(range) = parse_range(&text, length) {
                 prop_assert!(range.start < range.end && range.end <= length);
             }
         }
@@ -230,10 +230,10 @@ mod tests {
         fn a_range_means_its_bytes(length in 1u64..1_000_000, a in any::<u64>(), b in any::<u64>()) {
             let first = a % length;
             let last = b % length;
-            let expected = if first <= last { Verdict::Part(first..last + 1) } else { Verdict::Whole };
+            let expected = if first <= last { FileAnswer::Part(first..last + 1) } else { FileAnswer::Whole };
             prop_assert_eq!(parse_range(&format!("bytes={first}-{last}"), length), expected);
-            prop_assert_eq!(parse_range(&format!("bytes={first}-"), length), Verdict::Part(first..length));
-            prop_assert_eq!(parse_range(&format!("bytes=-{}", last + 1), length), Verdict::Part(length - last - 1..length));
+            prop_assert_eq!(parse_range(&format!("bytes={first}-"), length), FileAnswer::Part(first..length));
+            prop_assert_eq!(parse_range(&format!("bytes=-{}", last + 1), length), FileAnswer::Part(length - last - 1..length));
         }
     }
 }

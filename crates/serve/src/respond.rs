@@ -19,7 +19,7 @@ use slotpress_format::GENESIS_ARCHIVE_NAME;
 use slotpress_format::archive::listing;
 use slotpress_read::catalog::{Archive, scan};
 
-use super::conditions::{Verdict, Version, judge};
+use super::conditions::{FileAnswer, Version, judge};
 use super::connection::{Endpoint, Site};
 use super::files::Reading;
 use super::limits::Admission;
@@ -84,13 +84,17 @@ impl Exchange<'_> {
             }
         }
         let mut response = match self.request.method {
-            _ if !is_for_one_host(self.request) => plain(StatusCode::BAD_REQUEST, "One Host field, please.\n"),
+            _ if !is_for_one_host(self.request) => {
+                plain(StatusCode::BAD_REQUEST, "A request needs exactly one Host field.\n")
+            }
             Method::GET | Method::HEAD | Method::OPTIONS if has_body => {
-                plain(StatusCode::PAYLOAD_TOO_LARGE, "Requests have no body here.\n")
+                plain(StatusCode::PAYLOAD_TOO_LARGE, "A request must not have a body.\n")
             }
             Method::GET | Method::HEAD => self.route().await,
             Method::OPTIONS => with(empty(StatusCode::NO_CONTENT), ALLOW, METHODS),
-            _ => with(plain(StatusCode::METHOD_NOT_ALLOWED, "Only GET, HEAD and OPTIONS.\n"), ALLOW, METHODS),
+            _ => {
+                with(plain(StatusCode::METHOD_NOT_ALLOWED, "Only GET, HEAD and OPTIONS are allowed.\n"), ALLOW, METHODS)
+            }
         };
         if let Content::File(content) = response.body_mut() {
             content.client = admission;
@@ -191,12 +195,12 @@ impl Exchange<'_> {
         let modified = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(modified_ns / 1_000_000_000));
         let version = Version { etag: open.etag, modified: modified.unwrap_or(SystemTime::UNIX_EPOCH), length_bytes };
         let (status, range) = match judge(&request.method, &request.headers, &version, clock::now()) {
-            Verdict::Whole => (StatusCode::OK, 0..length_bytes),
-            Verdict::Part(range) => (StatusCode::PARTIAL_CONTENT, range),
-            Verdict::NotModified => return described(StatusCode::NOT_MODIFIED, &version),
-            Verdict::PreconditionFailed => return plain(StatusCode::PRECONDITION_FAILED, "The file has changed.\n"),
-            Verdict::Unsatisfiable => {
-                let response = plain(StatusCode::RANGE_NOT_SATISFIABLE, "There are no such bytes.\n");
+            FileAnswer::Whole => (StatusCode::OK, 0..length_bytes),
+            FileAnswer::Part(range) => (StatusCode::PARTIAL_CONTENT, range),
+            FileAnswer::NotModified => return described(StatusCode::NOT_MODIFIED, &version),
+            FileAnswer::PreconditionFailed => return plain(StatusCode::PRECONDITION_FAILED, "The file has changed.\n"),
+            FileAnswer::Unsatisfiable => {
+                let response = plain(StatusCode::RANGE_NOT_SATISFIABLE, "The file does not have these bytes.\n");
                 return with(response, CONTENT_RANGE, &format!("bytes */{length_bytes}"));
             }
         };
@@ -242,7 +246,7 @@ fn without_body(request: &Parts, mut response: Response<Content>) -> Response<Co
 fn metrics_answer(facts: &dyn Facts, request: &Parts) -> Response<Content> {
     match request.uri.path() {
         _ if ![Method::GET, Method::HEAD].contains(&request.method) => {
-            with(plain(StatusCode::METHOD_NOT_ALLOWED, "Only GET and HEAD.\n"), ALLOW, "GET, HEAD")
+            with(plain(StatusCode::METHOD_NOT_ALLOWED, "Only GET and HEAD are allowed.\n"), ALLOW, "GET, HEAD")
         }
         "/metrics" => text(metrics::CONTENT_TYPE, metrics::text(&facts.metrics())),
         "/healthz" => health(facts),

@@ -143,7 +143,7 @@ fn is_lost(error: &Error) -> bool {
 }
 
 /// A part after one attempt to send it: its number, its content, and its tag.
-type Sent = (usize, PutPayload, Result<String, NetError>);
+type SentPart = (usize, PutPayload, Result<String, NetError>);
 
 #[derive(Debug)]
 struct PartsUpload {
@@ -158,7 +158,7 @@ struct PartsUpload {
     filling: Vec<u8>,
     /// Parts begun, including those of an earlier process.
     started_parts: usize,
-    sending: JoinSet<Sent>,
+    sending: JoinSet<SentPart>,
     /// True if parts are not to be sent again.
     stop: watch::Sender<bool>,
     /// Tags of stored parts, which arrive in any order.
@@ -214,7 +214,7 @@ impl PartsUpload {
     fn send(&mut self, progress: &dyn Progress) -> Result<()> {
         if self.started_parts as u64 >= PARTS_MAX {
             let whole = show_bytes(self.parts.part_bytes.saturating_mul(PARTS_MAX));
-            let message = format!("{}: longer than the {whole} that it was to have", shown(&self.url));
+            let message = format!("{}: longer than the {whole} that were announced", shown(&self.url));
             return Err(Error::failed(message).with_hint("the source grew while it was sent: run this again"));
         }
         self.wait_for_less_than(self.parts.in_flight, progress)?;
@@ -252,7 +252,7 @@ impl PartsUpload {
     }
 
     /// Records a part that has arrived, or sends it again.
-    fn sent(&mut self, sent: Result<Sent, JoinError>, progress: &dyn Progress) -> Result<()> {
+    fn sent(&mut self, sent: Result<SentPart, JoinError>, progress: &dyn Progress) -> Result<()> {
         let (number, payload, tag) = sent.map_err(|error| match error.try_into_panic() {
             Ok(payload) => panicked(payload.as_ref()),
             Err(_) => Error::interrupted(),

@@ -125,7 +125,7 @@ const ROWS: &[Row] = &[
     (Offers::BaseOnly, true, None, 0, "no source has an incremental archive any more", "the run ends, and names local archives"),
 ];
 
-/// The table in docs/bootstrap.md must agree with [`Selection::record`] and [`Selection::on`].
+/// Prints what follows on each failure (`--nocapture`).
 #[test]
 fn what_follows_on_each_failure() {
     let mut table = String::from("| failure | archives of | what follows |\n|---|---|---|\n");

@@ -133,7 +133,7 @@ impl World for MadeUp {
         selection: &Selection,
         choice: &ChosenArchive,
         _: bool,
-    ) -> Result<ObtainedArchive, Box<ArchiveFailure>> {
+    ) -> Result<ObtainedArchive, Box<ArchiveFault>> {
         let place = choice.first_place();
         assert!(!self.failed.contains(&place), "seed {}: {place} is asked for again", self.seed);
         self.begun += 1;
@@ -160,10 +160,10 @@ impl World for MadeUp {
         if matches!(reason, Some(Reason::Unusable(_))) {
             self.failed.insert(place);
         }
-        Err(Box::new(ArchiveFailure { reason, error: Error::new(ErrorKind::Network, "why") }))
+        Err(Box::new(ArchiveFault { reason, error: Error::new(ErrorKind::Network, "why") }))
     }
 
-    fn finish(&mut self, obtained: &mut ObtainedArchive) -> Result<(), Box<ArchiveFailure>> {
+    fn finish(&mut self, obtained: &mut ObtainedArchive) -> Result<(), Box<ArchiveFault>> {
         if let Some((_, bytes)) = self.kept.iter().find(|(name, _)| *name == obtained.choice.name) {
             let mut fetched = Fetched::default();
             fetched.length_bytes = *bytes;

@@ -17,7 +17,7 @@ use super::accept::{Accepted, accept};
 use super::journal::{Identity, bytes_in};
 use super::mirrors::{Mirror, MirrorState};
 use super::partial::{PartialFile, Patient};
-use super::{DownloadFailure, FetchLimits, Fetched, GivenBytes, in_order, ranged};
+use super::{DownloadFault, FetchLimits, Fetched, GivenBytes, in_order, ranged};
 use crate::{Client, NetError, NetErrorKind, Remote};
 
 /// Longest time between two writes of the journal while bytes arrive. After a kill, bytes that
@@ -127,7 +127,7 @@ impl Download {
     /// the file are told the result, and what has arrived is on disk and in the journal.
     ///
     /// # Errors
-    /// [`DownloadFailure::of`] tells what an error means for the source.
+    /// [`DownloadFault::of`] tells what an error means for the source.
     pub fn run(&self, progress: &dyn Progress) -> Result<Fetched> {
         // Readers wait for the result, so they must learn of a panic too.
         let result = guarded(|| self.run_to_end(progress));
@@ -160,7 +160,7 @@ impl Download {
             // The damage says more than a failure that it may have caused.
             (Err(error), Err(damage))
                 if is_damaged.load(Relaxed)
-                    && matches!(DownloadFailure::of(&error), None | Some(DownloadFailure::Failed)) =>
+                    && matches!(DownloadFault::of(&error), None | Some(DownloadFault::Failed)) =>
             {
                 Err(damage)
             }
@@ -180,7 +180,7 @@ impl Download {
             _ => error,
         });
         let synced = match &result {
-            Err(error) if DownloadFailure::of(error) == Some(DownloadFailure::Wrong) => self.file.distrust(),
+            Err(error) if DownloadFault::of(error) == Some(DownloadFault::Wrong) => self.file.distrust(),
             _ => self.file.sync(),
         };
         let accepted: Accepted = result?;

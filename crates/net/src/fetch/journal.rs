@@ -74,7 +74,7 @@ impl Identity {
 
 /// The journal as it is written, in JSON.
 #[derive(Serialize, Deserialize)]
-struct Lines {
+struct JournalFile {
     slotpress_fetch: u32,
     #[serde(flatten)]
     identity: Identity,
@@ -93,7 +93,7 @@ impl DownloadJournal {
     }
 
     fn parse(bytes: &[u8]) -> Option<Self> {
-        let lines: Lines = serde_json::from_slice(bytes).ok()?;
+        let lines: JournalFile = serde_json::from_slice(bytes).ok()?;
         // Without a length, the bytes came in order, and come again from the beginning.
         let length_bytes = lines.identity.length_bytes.unwrap_or_default();
         let is_range = |start: u64, end: u64| start < end && end <= length_bytes;
@@ -108,7 +108,7 @@ impl DownloadJournal {
     /// Replaces the journal. The ranges that it lists must be on disk.
     pub fn write(&self, dir: &KeptDir, name: &str) -> Result<()> {
         let path = &dir.path_of(name);
-        let lines = Lines {
+        let lines = JournalFile {
             slotpress_fetch: VERSION,
             identity: self.identity.clone(),
             ranges: self.ranges.iter().take(RANGES_MAX).map(|range| (range.start, range.end)).collect(),

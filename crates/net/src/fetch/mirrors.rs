@@ -192,7 +192,7 @@ mod tests {
 
     use super::*;
     use crate::Url;
-    use crate::patience::Verdict;
+    use crate::patience::RetryDecision;
 
     const GIVE_UP_AFTER: Duration = Duration::from_secs(120);
 
@@ -206,9 +206,9 @@ mod tests {
         let mut tries = 0;
         let mut at = start;
         // Asks as soon as each pause is over; eight connections fail at the same moment.
-        while mirror.patience.failed(&timeout(), at) != Verdict::TooLong {
+        while mirror.patience.failed(&timeout(), at) != RetryDecision::TooLong {
             for _ in 0..7 {
-                assert_eq!(mirror.patience.failed(&timeout(), at), Verdict::Again);
+                assert_eq!(mirror.patience.failed(&timeout(), at), RetryDecision::Again);
             }
             tries += 1;
             at = mirror.patience.pause_until().expect("a pause");
@@ -219,7 +219,7 @@ mod tests {
         assert!(!mirror.count_failure(&timeout(), &NoProgress));
         assert!(matches!(mirror.state(), MirrorState::Dropped(why) if why.to_string().contains("kept for 0 s")));
         // New bytes set the clock back if they are enough.
-        for (bytes, verdict) in [(ENOUGH_BYTES, Verdict::Again), (ENOUGH_BYTES - 1, Verdict::TooLong)] {
+        for (bytes, verdict) in [(ENOUGH_BYTES, RetryDecision::Again), (ENOUGH_BYTES - 1, RetryDecision::TooLong)] {
             let mirror = Mirror::new(Remote::of_url(&url), GIVE_UP_AFTER);
             mirror.patience.failed(&timeout(), start);
             mirror.gave(bytes, &mut 0);
@@ -227,6 +227,6 @@ mod tests {
         }
         let mirror = Mirror::new(Remote::of_url(&url), GIVE_UP_AFTER);
         mirror.approve();
-        assert_eq!(mirror.patience.failed(&error(NetErrorKind::Gone), start), Verdict::Useless, "at once");
+        assert_eq!(mirror.patience.failed(&error(NetErrorKind::Gone), start), RetryDecision::Useless, "at once");
     }
 }

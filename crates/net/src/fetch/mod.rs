@@ -1,7 +1,7 @@
 //! Resumable downloads: fetches an archive from one or more servers into a partial file, which can
 //! be read while it arrives.
 //!
-//! [`Download`] is one attempt to fetch an archive, and [`DownloadFailure`] says what its failure means for
+//! [`Download`] is one attempt to fetch an archive, and [`DownloadFault`] says what its failure means for
 //! the source. [`PartialFile`] holds the bytes. `ranged` and `in_order` are the two ways to get
 //! them, and [`accept`] decides whether they are the requested archive. Requests to servers are
 //! made elsewhere ([`net`](crate)); callers decide which archive to fetch, and what to do after a
@@ -91,7 +91,7 @@ impl Default for FetchLimits {
 
 /// What a failed download means for its source. Bytes that arrived stay in the partial file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DownloadFailure {
+pub enum DownloadFault {
     /// The source no longer has the archive, or has another one under its name.
     Lost,
     /// The bytes are damaged, or belong to another archive than the requested one.
@@ -100,7 +100,7 @@ pub enum DownloadFailure {
     Failed,
 }
 
-impl DownloadFailure {
+impl DownloadFault {
     /// Classifies a failure. Returns `None` if any other source would fail in the same way.
     pub fn of(error: &Error) -> Option<Self> {
         match (NetError::of(error).map(NetError::kind), error.kind()) {

@@ -48,7 +48,7 @@ pub struct PartialFile {
     name: String,
     path: PathBuf,
     file: File,
-    state: Mutex<State>,
+    state: Mutex<PartialState>,
     changed: Condvar,
     /// Signals that enough bytes have arrived since the journal was written: a killed run should
     /// not lose more.
@@ -60,7 +60,7 @@ pub struct PartialFile {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct PartialState {
     /// Marked ranges.
     journal: DownloadJournal,
     is_complete: bool,
@@ -115,7 +115,7 @@ impl PartialFile {
         let mut journal = DownloadJournal::read(dir, &journal_name(&name))?.unwrap_or_default();
         // The file may have been shortened since the journal was written.
         journal.ranges.remove(metadata.len()..u64::MAX);
-        let state = Mutex::new(State { journal, ..State::default() });
+        let state = Mutex::new(PartialState { journal, ..PartialState::default() });
         let journal = Mutex::default();
         let writing = Mutex::default();
         Ok(Self {
@@ -284,8 +284,8 @@ impl PartialFile {
     pub fn wait_for_unsynced(&self, bytes: u64, time: Duration) -> Option<u64> {
         let mut state = self.state.lock();
         state.unsynced_max = bytes;
-        let is_over = |state: &State| state.is_complete || state.error.is_some();
-        let is_early = |state: &mut State| !is_over(state) && state.unsynced_bytes < bytes;
+        let is_over = |state: &PartialState| state.is_complete || state.error.is_some();
+        let is_early = |state: &mut PartialState| !is_over(state) && state.unsynced_bytes < bytes;
         self.is_due.wait_while_for(&mut state, is_early, time);
         (!is_over(&state)).then_some(state.unsynced_bytes)
     }

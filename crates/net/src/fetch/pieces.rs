@@ -26,7 +26,7 @@ struct Piece {
 
 /// A range to fetch, and the number of its piece.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Job {
+pub struct PieceRequest {
     pub piece: usize,
     pub range: Range<u64>,
 }
@@ -70,7 +70,7 @@ impl Pieces {
 
     /// Takes the next range to fetch from a server; `None` if there is no work for one more
     /// connection. `now` must never decrease.
-    pub fn take(&mut self, now: Duration, server: usize) -> Option<Job> {
+    pub fn take(&mut self, now: Duration, server: usize) -> Option<PieceRequest> {
         let is_wanted = |piece: &Piece| !piece.missing.is_empty();
         let is_free = |piece: &Piece| piece.workers == 0 && is_wanted(piece);
         let is_slow = |piece: &Piece| {
@@ -93,7 +93,7 @@ impl Pieces {
             piece.slower = Some(piece.server);
         }
         (piece.begun, piece.server) = (now, server);
-        Some(Job { piece: at, range: piece.missing.clone() })
+        Some(PieceRequest { piece: at, range: piece.missing.clone() })
     }
 
     /// Records that a piece has arrived up to `end_bytes`.
@@ -166,8 +166,8 @@ mod tests {
         let pieces = cut_pieces(2_500_000, |_| 1_000_000);
         let mut pieces = Pieces::new(pieces, &RangeSet::new(), |missing| missing, takeover);
         let at = Duration::from_secs;
-        let jobs: Vec<Job> = (0..3).map(|_| pieces.take(at(1), 0).expect("a job")).collect();
-        assert_eq!(jobs[2].range, 2_000_000..2_500_000);
+        let requests: Vec<PieceRequest> = (0..3).map(|_| pieces.take(at(1), 0).expect("a job")).collect();
+        assert_eq!(requests[2].range, 2_000_000..2_500_000);
         assert_eq!(pieces.take(at(2), 0), None, "none is slow yet");
         let second = pieces.take(at(3), 0).expect("the oldest");
         assert_eq!(second.piece, 0);
@@ -213,17 +213,17 @@ mod tests {
             let pieces = cut_pieces(length, |left| (left / 4).max(piece));
             let mut pieces = Pieces::new(pieces, &done, widened, Duration::ZERO);
             let mut failures = failures.into_iter();
-            while let Some(job) = pieces.take(Duration::ZERO, 0) {
-                prop_assert!(job.range.end <= length && !job.range.is_empty());
+            while let Some(request) = pieces.take(Duration::ZERO, 0) {
+                prop_assert!(request.range.end <= length && !request.range.is_empty());
                 let end = match failures.next() {
-                    Some(true) => (job.range.start + job.range.end) / 2,
-                    _ => job.range.end,
+                    Some(true) => (request.range.start + request.range.end) / 2,
+                    _ => request.range.end,
                 };
-                if end > job.range.start {
-                    done.insert(job.range.start..end);
+                if end > request.range.start {
+                    done.insert(request.range.start..end);
                 }
-                pieces.arrived(job.piece, end);
-                pieces.give_back(job.piece);
+                pieces.arrived(request.piece, end);
+                pieces.give_back(request.piece);
             }
             prop_assert!(pieces.is_complete());
             prop_assert_eq!(done.gaps(&(0..length)).count(), 0);

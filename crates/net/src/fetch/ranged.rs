@@ -18,10 +18,10 @@ use slotpress_read::first_read_at;
 use super::accept::is_other_root;
 use super::mirrors::{Mirror, MirrorState};
 use super::partial::PartialFile;
-use super::pieces::{Job, Pieces, cut_pieces, pieces_of_frames, takeover_after};
+use super::pieces::{PieceRequest, Pieces, cut_pieces, pieces_of_frames, takeover_after};
 use super::receive::Receiver;
 use super::tail::{Frames, mark_tail};
-use super::{Download, DownloadFailure, FetchLimits};
+use super::{Download, DownloadFault, FetchLimits};
 use crate::find::reasons;
 use crate::{Client, NetError, NetErrorKind};
 
@@ -185,10 +185,10 @@ impl Fetching<'_> {
                 progress::wait(stopping, pause.min(LOOK_AGAIN));
                 continue;
             }
-            let job = {
+            let request = {
                 let mut pieces = self.pieces.lock();
                 match pieces.take(self.started.elapsed(), server) {
-                    Some(job) => job,
+                    Some(request) => request,
                     None if pieces.is_complete() => {
                         self.is_complete.store(true, Relaxed);
                         return Ok(());
@@ -199,8 +199,8 @@ impl Fetching<'_> {
                     }
                 }
             };
-            let result = self.fetch(&job, mirror, stopping);
-            self.pieces.lock().give_back(job.piece);
+            let result = self.fetch(&request, mirror, stopping);
+            self.pieces.lock().give_back(request.piece);
             self.changed.notify_all();
             result?;
         }
@@ -254,11 +254,11 @@ impl Fetching<'_> {
     ///
     /// # Errors
     /// The file cannot be written.
-    fn fetch(&self, job: &Job, mirror: &Mirror, stopping: &dyn Progress) -> Result<()> {
+    fn fetch(&self, request: &PieceRequest, mirror: &Mirror, stopping: &dyn Progress) -> Result<()> {
         panic_point("stream");
-        let mut receiver = Receiver::new(self, job);
+        let mut receiver = Receiver::new(self, request);
         // Another connection may have fetched this piece meanwhile.
-        let until = Until(|| self.pieces.lock().is_there(job.piece) || stopping.is_interrupted());
+        let until = Until(|| self.pieces.lock().is_there(request.piece) || stopping.is_interrupted());
         while !receiver.missing().is_empty() {
             let missing = receiver.missing();
             let result = mirror.request(self.client, missing, &until, &mut |bytes| receiver.take(bytes));
@@ -297,10 +297,10 @@ impl Fetching<'_> {
         });
         let whys: Vec<Error> = whys.collect();
         let message = reasons("no server is left", whys.iter().map(ToString::to_string));
-        let is_any = |fault| whys.iter().any(|why| DownloadFailure::of(why) == Some(fault));
+        let is_any = |fault| whys.iter().any(|why| DownloadFault::of(why) == Some(fault));
         match () {
-            () if is_any(DownloadFailure::Wrong) => Error::damaged(message),
-            () if is_any(DownloadFailure::Lost) => NetError::without_url(NetErrorKind::Changed, &message).into(),
+            () if is_any(DownloadFault::Wrong) => Error::damaged(message),
+            () if is_any(DownloadFault::Lost) => NetError::without_url(NetErrorKind::Changed, &message).into(),
             () => Error::new(ErrorKind::Network, message),
         }
     }

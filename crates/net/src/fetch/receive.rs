@@ -8,7 +8,7 @@ use slotpress_base::bytes::count;
 use slotpress_base::{Error, Result, panic_point, split_at_most, to_usize};
 use slotpress_format::FrameHash;
 
-use super::pieces::Job;
+use super::pieces::PieceRequest;
 use super::ranged::Fetching;
 
 /// Number of bytes that are written at a time where the archive has no frame hashes.
@@ -17,7 +17,7 @@ const UNFRAMED_BYTES: u64 = 256 * 1024;
 /// Takes the bytes of a piece, in order.
 pub struct Receiver<'a> {
     to: &'a Fetching<'a>,
-    job: &'a Job,
+    request: &'a PieceRequest,
     /// Offset of the first byte in `buffer`.
     at: u64,
     buffer: Vec<u8>,
@@ -26,13 +26,13 @@ pub struct Receiver<'a> {
 }
 
 impl<'a> Receiver<'a> {
-    pub fn new(to: &'a Fetching<'a>, job: &'a Job) -> Self {
-        Self { to, job, at: job.range.start, buffer: Vec::new(), wrong_frame: None }
+    pub fn new(to: &'a Fetching<'a>, request: &'a PieceRequest) -> Self {
+        Self { to, request, at: request.range.start, buffer: Vec::new(), wrong_frame: None }
     }
 
     /// The part of the piece that has not come yet.
     pub fn missing(&self) -> Range<u64> {
-        self.at.saturating_add(self.buffer.len() as u64)..self.job.range.end
+        self.at.saturating_add(self.buffer.len() as u64)..self.request.range.end
     }
 
     /// Takes the next bytes. Returns their number.
@@ -60,7 +60,7 @@ impl<'a> Receiver<'a> {
     fn frame(&self) -> (Range<u64>, Option<FrameHash>) {
         match self.to.frames.as_ref().and_then(|frames| frames.frame_at(self.at)) {
             Some((frame, hash)) => (frame, Some(*hash)),
-            None => (self.at..self.at.saturating_add(UNFRAMED_BYTES).min(self.job.range.end), None),
+            None => (self.at..self.at.saturating_add(UNFRAMED_BYTES).min(self.request.range.end), None),
         }
     }
 
@@ -75,7 +75,7 @@ impl<'a> Receiver<'a> {
         self.to.progress.advance(new, new);
         count(&mut self.at, self.buffer.len() as u64);
         self.buffer.clear();
-        self.to.pieces.lock().arrived(self.job.piece, self.at);
+        self.to.pieces.lock().arrived(self.request.piece, self.at);
         Ok(())
     }
 
