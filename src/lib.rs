@@ -293,20 +293,19 @@ pub mod program {
     pub use crate::levels::{
         codec::list::{add_clustered, parse_codecs, parse_levels},
         codec::{CLUSTERED_CODEC, REFERENCE_CODEC},
-        frames::{FrameSizeRow, measure_frames},
         in_order,
         input::{Input, InputKind, MEMORY_BYTES_MAX},
         latency::{Latency, timer_seconds},
         link::break_even::{BreakEven, SoonerAt},
-        link::network::{Limit, Link, WINDOW_BYTES},
+        link::network::{Link, WINDOW_BYTES},
         link::recommend::LinkRecommendation,
         link::{
             LinkQuestion, LinkReport, LinkRow, PLACE_BYTES_PER_SECOND, READ_BYTES_PER_SECOND, STAGES, TransferMode,
         },
         measure::measure_levels,
+        pieces::{PieceRow, SizeUnit, measure_frames, measure_sizes},
         recommend::{is_plain, pareto_curve},
         reference_row,
-        sizes::{SizeClassRow, SizeUnit, measure_sizes},
         statistics::Warning,
     };
     #[cfg(feature = "net")]

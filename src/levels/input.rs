@@ -7,9 +7,11 @@
 
 #![allow(missing_docs, reason = "the names say it")]
 
+use std::ops::Range;
+
 use slotpress_base::quantity::bytes;
 use slotpress_base::{Error, Progress, Result, ShowPath, Stage};
-use slotpress_format::FrameCutter;
+use slotpress_format::{BLOCK_BYTES, Entry, EntryKind, FrameCutter, FrameSpan};
 
 use crate::archive::layout::CarriedPosition;
 use crate::levels::MeasureOptions;
@@ -45,9 +47,8 @@ impl InputKind {
 #[derive(Debug)]
 pub struct ContentFrame {
     pub content: Vec<u8>,
-    /// Bytes before the first entry that begins in the frame; above 0 if the frame begins inside an
-    /// entry.
-    pub until_entry_bytes: u64,
+    /// Places of the storages that the frame holds completely; none if the content is not a snapshot's.
+    pub storages: Vec<Range<usize>>,
     /// Position of the records at the frame's start, for clustering; only if the frame begins
     /// inside an entry.
     pub carry: Option<CarriedPosition>,
@@ -55,7 +56,11 @@ pub struct ContentFrame {
 
 impl ContentFrame {
     pub fn new(content: Vec<u8>) -> Self {
-        Self { content, until_entry_bytes: 0, carry: None }
+        Self { content, storages: Vec::new(), carry: None }
+    }
+
+    pub fn storages(&self) -> impl Iterator<Item = &[u8]> {
+        self.storages.iter().filter_map(|place| self.content.get(place.clone()))
     }
 }
 
@@ -96,12 +101,12 @@ impl Input {
         };
         let chosen = Chosen::of(spans(), &chosen);
         let mut frames = source.load(&chosen, options.threads, progress)?;
-        for (frame, chosen) in frames.iter_mut().zip(chosen) {
-            let offset_bytes = chosen.span.offset_bytes;
-            let entry = usize::try_from(chosen.span.first_entry).ok().and_then(|number| source.entries.get(number));
-            if let Some(entry) = entry.filter(|_| offset_bytes > 0) {
-                frame.until_entry_bytes = entry.tar_bytes().saturating_sub(offset_bytes);
-                frame.carry = Some(CarriedPosition::found(*entry, offset_bytes, &frame.content));
+        for (frame, Chosen { span, .. }) in frames.iter_mut().zip(chosen) {
+            let first = usize::try_from(span.first_entry).unwrap_or(usize::MAX);
+            let entries = source.entries.get(first..).unwrap_or_default();
+            frame.storages = whole_storages(entries, &span);
+            if let Some(entry) = entries.first().filter(|_| span.offset_bytes > 0) {
+                frame.carry = Some(CarriedPosition::found(*entry, span.offset_bytes, &frame.content));
             }
         }
         if frames.iter().all(|frame| frame.content.is_empty()) {
@@ -109,6 +114,23 @@ impl Input {
         }
         Ok(Self { kind: source.kind, total_bytes, total_frames, frames })
     }
+}
+
+/// Finds the storages that a frame holds completely. `entries` are those from the frame's first one on.
+fn whole_storages(entries: &[Entry], span: &FrameSpan) -> Vec<Range<usize>> {
+    let (mut places, mut end) = (Vec::new(), 0);
+    for (number, entry) in entries.iter().enumerate() {
+        let before_bytes = if number == 0 { span.offset_bytes } else { 0 };
+        let content = end + BLOCK_BYTES;
+        end += entry.tar_bytes().saturating_sub(before_bytes);
+        if end > span.length_bytes {
+            break;
+        }
+        if matches!(entry.kind, EntryKind::Storage { .. }) && before_bytes == 0 {
+            places.push(content as usize..(content + entry.content_bytes) as usize);
+        }
+    }
+    places
 }
 
 /// Number of frames in the sample; `None` if the whole input is measured.
@@ -126,5 +148,25 @@ fn sample_frames(options: &MeasureOptions, total_bytes: u64, total_frames: u64) 
         ))
         .with_hint("take a larger sample, or smaller frames where there is a choice")),
         (frames, _) => Ok(Some(frames.max(2))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn storages_that_a_frame_holds() {
+        let entry = |kind, content_bytes| Entry { kind, content_bytes };
+        let storage = |id, content_bytes| entry(EntryKind::Storage { slot: 3, id }, content_bytes);
+        let entries = [entry(EntryKind::Version, 5), storage(1, 700), storage(2, 0), storage(3, 9000), storage(4, 8)];
+        let places = |first: usize, offset_bytes, length_bytes| {
+            whole_storages(&entries[first..], &FrameSpan { first_entry: first as u64, offset_bytes, length_bytes })
+        };
+        // The last of three entries goes on in the next frame.
+        assert_eq!(places(0, 0, 4000), [1536..2236, 3072..3072]);
+        assert_eq!(places(3, 1000, 9728 - 1000 + 1024), [8728 + 512..8728 + 520], "not the one that began before");
+        assert!(places(4, 0, 512).is_empty());
+        assert!(whole_storages(&[], &FrameSpan { first_entry: 9, offset_bytes: 0, length_bytes: 9 }).is_empty());
     }
 }

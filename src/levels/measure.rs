@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use slotpress_base::threads::{guarded, panicked, spawn};
-use slotpress_base::{Elapsed, Error, ErrorKind, Progress, Result, Stage, Step, Stopwatch, quantity};
+use slotpress_base::threads::guarded;
+use slotpress_base::{Elapsed, Error, ErrorKind, Pool, Progress, Result, Stage, Step, Stopwatch, quantity};
 
 use crate::archive::layout::{CarriedPosition, FrameClusterer, FrameLink, RecordLayout, clustering_bytes};
 use crate::levels::codec::{Decoder, Encoder, FrameCodec};
@@ -230,6 +230,12 @@ impl Worker {
     }
 }
 
+/// Workers, each for a thread of the pool.
+struct Team {
+    pool: Pool,
+    workers: Vec<Mutex<Worker>>,
+}
+
 type Work<'a> = dyn Fn(&mut Worker, &Batch<'_>) -> Result<()> + Sync + 'a;
 
 impl<'a> Bench<'a> {
@@ -249,29 +255,31 @@ impl<'a> Bench<'a> {
         let content_bytes: u64 = self.batches.iter().map(|batch| batch.sizes().0).sum();
         self.progress.stage(Stage::Measurement(stage), Some(content_bytes * (1 + 2 * self.options.repeat as u64)));
         let count = self.options.threads.clamp(1, self.batches.len().max(1));
-        let mut workers = (0..count).map(|_| Worker::new(codec)).collect::<Result<Vec<_>>>()?;
+        let workers = (0..count).map(|_| Worker::new(codec).map(Mutex::new)).collect::<Result<_>>()?;
+        let team = Team { pool: Pool::start(count)?, workers };
         let warm_up = Instant::now() + self.each.unwrap_or(WARM_UP_TIME);
-        let reached = self.pass(&mut workers, Some(warm_up), false, &Worker::encode)?;
+        let reached = self.pass(&team, Some(warm_up), false, &Worker::encode)?;
         if self.each.is_some() {
             self.batches.truncate(reached.batches);
         }
-        let compress = self.repeat("compress", &mut workers, &Worker::encode)?;
-        self.pass(&mut workers, None, true, &Worker::check)?;
-        let decompress = self.repeat("decompress", &mut workers, &Worker::decode)?;
+        let compress = self.repeat("compress", &team, &Worker::encode)?;
+        self.pass(&team, None, true, &Worker::check)?;
+        let decompress = self.repeat("decompress", &team, &Worker::decode)?;
 
         let sizes = self.batches.iter().map(Batch::sizes);
         let (input_bytes, output_bytes) = sizes.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
         let longest = self.batches.iter().flat_map(|batch| &batch.pieces).map(|piece| piece.len()).max().unwrap_or(0);
         let buffer_bytes = (longest + codec.encoded_bytes_max(longest)) as u64;
         let encoding_bytes = buffer_bytes + clustering_bytes(codec.layout(), longest as u64);
-        let most = |worker: &Worker| {
+        let most = |worker: &Mutex<Worker>| {
+            let worker = worker.lock();
             let (encoder, decoder) = (worker.encoder.context_bytes(), worker.decoder.context_bytes());
             (encoder as u64 + encoding_bytes).max(decoder as u64 + buffer_bytes)
         };
         let runs = compress.taken.len().min(decompress.taken.len());
-        let warnings = shape_warning(self.batches.len(), self.options.threads).into_iter();
-        let warnings = warnings.chain(compress.warnings()).chain(decompress.warnings());
-        let warnings = warnings.chain(few_runs_warning(runs, self.options.repeat)).collect();
+        let mut warnings: Vec<Warning> = shape_warning(self.batches.len(), self.options.threads).into_iter().collect();
+        warnings.extend([&compress, &decompress].into_iter().flat_map(Runs::warnings));
+        warnings.extend(few_runs_warning(runs, self.options.repeat));
         let row = LevelRow {
             codec,
             input_bytes,
@@ -281,7 +289,7 @@ impl<'a> Bench<'a> {
             cpu_percent: compress.median(Elapsed::cpu_percent),
             compress_cpu_seconds: compress.median(|taken| taken.cpu.as_secs_f64()),
             decompress_cpu_percent: decompress.median(Elapsed::cpu_percent),
-            peak_memory_bytes: workers.iter().map(most).sum(),
+            peak_memory_bytes: team.workers.iter().map(most).sum(),
             warnings,
             ..LevelRow::default()
         };
@@ -294,32 +302,26 @@ impl<'a> Bench<'a> {
 
     /// Makes runs until both their number and their minimum time are reached, or the time for
     /// further runs is over.
-    fn repeat(&self, what: &'static str, workers: &mut [Worker], work: &Work<'_>) -> Result<Runs> {
-        workers.iter_mut().for_each(|worker| worker.times = self.each.map(|_| Vec::new()));
+    fn repeat(&self, what: &'static str, team: &Team, work: &Work<'_>) -> Result<Runs> {
+        team.workers.iter().for_each(|worker| worker.lock().times = self.each.map(|_| Vec::new()));
         let start = Instant::now();
         let mut runs = Runs { what, taken: Vec::new(), busy: Elapsed::default(), latency: Latency::default() };
         let is_late = || self.runs_end.is_some_and(|end| Instant::now() >= end);
         let is_wanted = |runs: usize| runs < self.options.repeat.max(1) || start.elapsed() < self.options.min_time;
         while runs.taken.is_empty() || (is_wanted(runs.taken.len()) && !is_late()) {
-            let pass = self.pass(workers, None, runs.taken.len() < self.options.repeat, work)?;
+            let pass = self.pass(team, None, runs.taken.len() < self.options.repeat, work)?;
             runs.busy.wall += pass.busy.wall;
             runs.busy.cpu += pass.busy.cpu;
             runs.taken.push(pass.taken);
         }
-        let times = workers.first_mut().and_then(|worker| worker.times.take());
+        let times = team.workers.first().and_then(|worker| worker.lock().times.take());
         runs.latency = Latency::of(times.unwrap_or_default());
         Ok(runs)
     }
 
     /// Makes one pass over all batches. With a deadline, it ends there, but after one batch at the
     /// earliest.
-    fn pass(
-        &self,
-        workers: &mut [Worker],
-        deadline: Option<Instant>,
-        is_progress: bool,
-        work: &Work<'_>,
-    ) -> Result<Pass> {
+    fn pass(&self, team: &Team, deadline: Option<Instant>, is_progress: bool, work: &Work<'_>) -> Result<Pass> {
         let next = AtomicUsize::new(0);
         let is_failed = AtomicBool::new(false);
         let is_reached = || next.load(Relaxed) > 0 && deadline.is_some_and(|deadline| Instant::now() >= deadline);
@@ -341,20 +343,12 @@ impl<'a> Bench<'a> {
             Ok(Elapsed { wall: elapsed, ..stopwatch.elapsed() })
         };
         let stopwatch = Stopwatch::start();
-        let busy: Vec<Elapsed> = match workers {
-            // A single worker runs on this thread: starting one takes longer than a pass over a few
-            // small pieces.
-            [worker] => vec![guarded(|| run(worker))?],
-            workers => std::thread::scope(|scope| {
-                let run = &run;
-                let start = |worker| spawn(scope, move || guarded(|| run(worker)));
-                let threads: Vec<_> = workers.iter_mut().map(start).collect();
-                let ended = |thread: Result<std::thread::ScopedJoinHandle<'_, Result<Elapsed>>>| {
-                    thread?.join().unwrap_or_else(|payload| Err(panicked(payload.as_ref())))
-                };
-                threads.into_iter().map(ended).collect::<Vec<_>>().into_iter().collect::<Result<_>>()
-            })?,
-        };
+        let run = |at: usize| guarded(|| run(&mut team.workers[at].lock()));
+        // A single worker runs on this thread: waking another one may take longer than a pass over a few
+        // small pieces.
+        let is_alone = team.workers.len() == 1;
+        let busy = if is_alone { vec![run(0)] } else { team.pool.run(|| rayon::broadcast(|it| run(it.index()))) };
+        let busy = busy.into_iter().collect::<Result<Vec<Elapsed>>>()?;
         let taken = if let [worker] = busy.as_slice() { *worker } else { stopwatch.elapsed() };
         let sum = |of: fn(&Elapsed) -> Duration| busy.iter().map(of).sum();
         let busy = Elapsed { wall: sum(|taken| taken.wall), cpu: sum(|taken| taken.cpu) };

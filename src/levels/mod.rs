@@ -2,22 +2,20 @@
 //!
 //! [`measure()`] compresses and decompresses frames of an input at every level with the encoders of
 //! `archive` and `restore`, checks the result, and reports a [`LevelRow`] for each. [`recommend()`]
-//! chooses among the rows. Frames are held in memory by `input`; `sizes` measures storages or
-//! records by their size, `frames` measures frame sizes, and `link` computes times over a network
-//! link. `src/cli/levels` prints the results. `docs/levels.md` explains the numbers.
+//! chooses among the rows. Frames are held in memory by `input`; `pieces` measures storages, records
+//! and frames of any size alone, and `link` computes times over a network link. `src/cli/levels`
+//! prints the results. `docs/levels.md` explains the numbers.
 
 pub(crate) mod codec;
-pub(crate) mod frames;
 pub(crate) mod input;
 pub(crate) mod latency;
 pub(crate) mod link;
 pub(crate) mod measure;
+pub(crate) mod pieces;
 pub(crate) mod recommend;
 mod sample;
-pub(crate) mod sizes;
 mod source;
 pub(crate) mod statistics;
-mod units;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -185,9 +183,10 @@ impl LevelRow {
     /// either row had to wait for cores, because elapsed time then depends on other programs.
     pub fn time_factor_of(&self, reference: &Self) -> f64 {
         let cpu = (self.compress_cpu_seconds, reference.compress_cpu_seconds);
-        match self.is_by_cpu_against(reference) && cpu.0 > 0.0 && cpu.1 > 0.0 {
-            true => cpu.0 / cpu.1,
-            false => self.compress.median / reference.compress.median.max(1e-9),
+        if self.is_by_cpu_against(reference) && cpu.0 > 0.0 && cpu.1 > 0.0 {
+            cpu.0 / cpu.1
+        } else {
+            self.compress.median / reference.compress.median.max(1e-9)
         }
     }
 

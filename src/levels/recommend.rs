@@ -85,27 +85,23 @@ pub fn recommend(rows: &[LevelRow]) -> Option<Recommendation> {
         let clients = format_of(row.codec).and_then(readers_in_words);
         CodecChoice { codec: row.codec, reason: reason + &clients.map_or(String::new(), |words| format!("; {words}")) }
     };
-    let others = curve_of(rows.iter().collect()).into_iter().filter(|row| !is_offered(row) && !is_plain(row));
-    let other =
-        |row| choice(row, format!("{}; archive does not make it, and validators may not read it", against(row)));
+    let is_other = |row: &&LevelRow| !is_offered(row) && !is_plain(row);
+    let others = curve_of(rows.iter().collect()).into_iter().filter(is_other).map(|row| {
+        let reason = format!("{}; archive does not make it, and validators may not read it", against(row));
+        choice(row, reason)
+    });
+    let mut of_smallest = "no measured choice is smaller".to_string();
+    if smallest.codec != fastest.codec {
+        of_smallest += &format!(" ({})", against(smallest));
+    }
+    let is_fastest = knee.codec == fastest.codec;
+    let of_knee = if is_fastest { "nothing else is worth it".to_string() } else { against(knee) };
     Some(Recommendation {
         shortest_time: choice(fastest, format!("no measured choice takes less {time}")),
-        smallest_size: choice(
-            smallest,
-            match smallest.codec == fastest.codec {
-                true => "no measured choice is smaller".to_string(),
-                false => format!("no measured choice is smaller ({})", against(smallest)),
-            },
-        ),
-        knee: choice(
-            knee,
-            match knee.codec == fastest.codec {
-                true => "nothing else is worth it".to_string(),
-                false => against(knee),
-            },
-        ),
+        smallest_size: choice(smallest, of_smallest),
+        knee: choice(knee, of_knee),
         measured_well_enough: !around.copied().any(|row| scatters(&row)),
-        others: others.map(other).collect(),
+        others: others.collect(),
     })
 }
 

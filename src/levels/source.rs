@@ -4,7 +4,8 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use slotpress_base::{Error, ErrorKind, IoContext, Progress, Result, ShowPath, Stage, run_in_order};
+use rayon::prelude::*;
+use slotpress_base::{Error, ErrorKind, IoContext, Pool, Progress, Result, ShowPath, Stage};
 use slotpress_format::{
     ArchiveName, END_OF_ARCHIVE_BYTES, Entry, EntryParser, FrameSpan, LedgerLock, TarEvent, find_bank_snapshot,
 };
@@ -178,19 +179,14 @@ fn load_each(
     progress: &dyn Progress,
     fill: &(dyn Fn(&Chosen, &mut [u8]) -> Result<()> + Sync),
 ) -> Result<Vec<ContentFrame>> {
-    let mut frames = Vec::with_capacity(chosen.len());
-    let new_worker = || {
-        Ok(|frame: &Chosen, content: &mut Vec<u8>| {
-            content.resize(frame.span.length_bytes as usize, 0);
-            fill(frame, content)
-        })
+    let load = |frame: &Chosen| {
+        progress.check()?;
+        let mut content = vec![0; frame.span.length_bytes as usize];
+        fill(frame, &mut content)?;
+        progress.advance(frame.span.length_bytes, 0);
+        Ok(ContentFrame::new(content))
     };
-    run_in_order(chosen.iter().map(Ok), threads, &new_worker, progress, &mut |content, ()| {
-        progress.advance(content.len() as u64, content.len() as u64);
-        frames.push(ContentFrame::new(content.to_vec()));
-        Ok(())
-    })?;
-    Ok(frames)
+    Pool::start(threads)?.run(|| chosen.par_iter().map(load).collect())
 }
 
 /// Decodes a file from its start, and keeps the chosen frames.

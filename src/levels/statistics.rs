@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use slotpress_base::Elapsed;
 
 /// Median and spread of repeated runs, in the unit of the runs.
@@ -24,12 +24,10 @@ impl Summary {
     pub fn of(runs: &[f64]) -> Self {
         let mut sorted = runs.to_vec();
         sorted.sort_by(f64::total_cmp);
-        Self {
-            median: median_of_sorted(&sorted),
-            min: sorted.first().copied().unwrap_or(0.0),
-            max: sorted.last().copied().unwrap_or(0.0),
-            runs: runs.len(),
-        }
+        let [Some(min), Some(max)] = [sorted.first(), sorted.last()] else { return Self::default() };
+        let middle = sorted.len() / 2;
+        let median = if sorted.len() % 2 == 1 { sorted[middle] } else { (sorted[middle - 1] + sorted[middle]) / 2.0 };
+        Self { median, min: *min, max: *max, runs: runs.len() }
     }
 
     /// Difference between slowest and fastest run, in percent of the median.
@@ -39,18 +37,7 @@ impl Summary {
 }
 
 pub fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    median_of_sorted(&sorted)
-}
-
-fn median_of_sorted(sorted: &[f64]) -> f64 {
-    let middle = sorted.len() / 2;
-    match sorted.len() {
-        0 => 0.0,
-        length if length % 2 == 1 => sorted[middle],
-        _ => (sorted[middle - 1] + sorted[middle]) / 2.0,
-    }
+    Summary::of(values).median
 }
 
 /// Spread of the runs, in percent of their median, above which a warning is given.
@@ -64,10 +51,12 @@ const RUN_TIME_MIN: Duration = Duration::from_millis(20);
 const LOST_PERCENT_MAX: f64 = 5.0;
 
 /// A reason to doubt a measurement. Serialized as its text.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(transparent)]
 #[doc(hidden)]
 pub struct Warning {
     /// What it is about: `frames`, `load`, `runs` or `times`.
+    #[serde(skip)]
     pub about: &'static str,
     /// What was seen, without advice.
     pub text: String,
@@ -76,12 +65,6 @@ pub struct Warning {
 impl Warning {
     pub(crate) fn new(about: &'static str, text: String) -> Self {
         Self { about, text }
-    }
-}
-
-impl Serialize for Warning {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.text)
     }
 }
 
@@ -103,12 +86,13 @@ pub fn few_runs_warning(runs: usize, wanted: usize) -> Option<Warning> {
 /// Warns of runs that scatter, or are so short that the start of threads takes a notable part.
 pub fn run_warning(what: &'static str, runs: &[f64]) -> Option<Warning> {
     let summary = Summary::of(runs);
-    let (seconds, spread_percent) = (summary.median, summary.spread_percent());
-    match seconds < RUN_TIME_MIN.as_secs_f64() {
-        true => Some(Warning::new("times", format!("one run takes only {:.1} ms", seconds * 1e3))),
-        false => (spread_percent > SPREAD_PERCENT_MAX)
-            .then(|| Warning::new("times", format!("{what} times differ by {spread_percent:.0} %"))),
+    let seconds = summary.median;
+    let spread_percent = summary.spread_percent();
+    if seconds < RUN_TIME_MIN.as_secs_f64() {
+        return Some(Warning::new("times", format!("one run takes only {:.1} ms", seconds * 1e3)));
     }
+    let text = || format!("{what} times differ by {spread_percent:.0} %");
+    (spread_percent > SPREAD_PERCENT_MAX).then(|| Warning::new("times", text()))
 }
 
 /// Warns if workers, which only compute, took more elapsed time than CPU time (`busy`): then they had

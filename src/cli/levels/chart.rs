@@ -104,9 +104,10 @@ impl Chart {
     /// Chooses two to six round values for the x axis, so few that their labels do not touch.
     fn ticks(&self, from: f64, to: f64) -> Vec<f64> {
         const TICKS: std::ops::RangeInclusive<usize> = 2..=6;
-        let sets: [(f64, &[f64]); 4] = match self.is_of_bytes {
-            true => [(4.0, &[1.0]), (16.0, &[1.0]), (64.0, &[1.0]), (1024.0, &[1.0])],
-            false => [(10.0, &[1.0, 2.0, 3.0, 5.0]), (10.0, &[1.0, 2.0, 5.0]), (10.0, &[1.0, 3.0]), (10.0, &[1.0])],
+        let sets: [(f64, &[f64]); 4] = if self.is_of_bytes {
+            [(4.0, &[1.0]), (16.0, &[1.0]), (64.0, &[1.0]), (1024.0, &[1.0])]
+        } else {
+            [(10.0, &[1.0, 2.0, 3.0, 5.0]), (10.0, &[1.0, 2.0, 5.0]), (10.0, &[1.0, 3.0]), (10.0, &[1.0])]
         };
         let ticks = |(base, factors): (f64, &[f64])| -> Vec<f64> {
             let powers = (-20..=40).map(|power| base.powi(power));

@@ -24,12 +24,13 @@ pub struct SourceArgs {
     // Required by the parser alone, because a subcommand takes the place of the table's.
     #[arg(value_name = "INPUT", required = true)]
     path: Option<PathBuf>,
-    /// Sample size; the sample is spread evenly over the input [default: all, up to 1 GiB;
-    /// `levels frames` up to 256 MiB]
+    /// Sample size [default: all, up to 1 GiB; `levels frames` up to 256 MiB]
+    ///
+    /// The sample is spread evenly over the input.
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     sample: Option<u64>,
     /// Random seed of the sample
-    #[arg(long, value_name = "N", default_value_t = 0, hide_short_help = true)]
+    #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
     /// The bank snapshot of a ledger [default: the newest complete one]
     #[arg(long, value_parser = values::slot)]
@@ -49,10 +50,8 @@ impl SourceArgs {
     /// Options for reading the input with `threads` threads, holding at most `held_bytes` of it in
     /// memory.
     pub fn options(&self, threads: usize, held_bytes: u64) -> MeasureOptions {
-        let paths = match self.path().is_dir() {
-            true => self.directories.paths(self.path()),
-            false => LedgerPaths::new(self.path()),
-        };
+        let paths =
+            if self.path().is_dir() { self.directories.paths(self.path()) } else { LedgerPaths::new(self.path()) };
         MeasureOptions::new("")
             .paths(paths)
             .slot(self.slot)
@@ -122,9 +121,9 @@ pub struct MeasureArgs {
     /// Levels of zstd, single or as ranges: 1-10, or 1,3,-5--1 [default: 1-10]
     #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
     levels: Option<String>,
-    /// Codecs to compare, with levels: zstd,lz4,zlib:1,6,9 [default: zstd; `levels` without a
-    /// subcommand also measures clustered]
+    /// Codecs to compare, with levels: zstd,lz4,zlib:1,6,9 [default: zstd]
     ///
+    /// Without it, `levels` without a subcommand also measures clustered.
     /// zstd (levels of --levels, or its own), clustered (zstd with `--layout clustered`; 1 to 3),
     /// lz4 (as `archive --format lz4`), zlib (1 to 9; default 1, 6 and 9), bzip2 (1 to
     /// 9; default 9), snappy, lzo (1 and 999; default both), none (a copy in memory).

@@ -6,7 +6,7 @@ use clap::Args;
 use slotpress::Result;
 use slotpress::levels::FrameCodec;
 use slotpress::program::{
-    BreakEven, Limit, Link, LinkQuestion, LinkReport, LinkRow, PLACE_BYTES_PER_SECOND, READ_BYTES_PER_SECOND, SoonerAt,
+    BreakEven, Link, LinkQuestion, LinkReport, LinkRow, PLACE_BYTES_PER_SECOND, READ_BYTES_PER_SECOND, SoonerAt,
     TransferMode, WINDOW_BYTES,
 };
 use slotpress_base::quantity::{self, TimeUnit};
@@ -203,9 +203,9 @@ fn heavier_at(pair: &BreakEven) -> String {
 fn describe(report: &LinkReport) -> Vec<String> {
     let link = &report.question.link;
     let limit = match report.limit {
-        Limit::Bandwidth if link.nodes > 1 => "a share of the bandwidth".to_string(),
-        Limit::Bandwidth => "the bandwidth".to_string(),
-        Limit::Window => format!("a window of {} per round trip", quantity::bytes(link.window_bytes)),
+        "bandwidth" if link.nodes > 1 => "a share of the bandwidth".to_string(),
+        "bandwidth" => "the bandwidth".to_string(),
+        _ => format!("a window of {} per round trip", quantity::bytes(link.window_bytes)),
     };
     vec![
         format!(

@@ -2,13 +2,12 @@
 //! [`report`]; [`input`] has the flags that they share.
 
 mod chart;
-mod frames;
 pub mod input;
 mod link;
 mod page;
+mod pieces;
 mod provenance;
 mod report;
-mod sizes;
 mod table;
 
 use clap::{Args, Subcommand};
@@ -38,16 +37,16 @@ pub struct LevelsArgs {
 
 #[derive(Debug, Subcommand)]
 enum View {
-    Sizes(Box<sizes::SizesArgs>),
-    Frames(Box<frames::FramesArgs>),
+    Sizes(Box<pieces::SizesArgs>),
+    Frames(Box<pieces::FramesArgs>),
     Link(Box<link::LinkArgs>),
 }
 
 pub fn run(args: &LevelsArgs, ui: &Ui) -> Result<()> {
     match &args.view {
         None => table::run(&args.table, ui),
-        Some(View::Sizes(args)) => sizes::run(args, ui),
-        Some(View::Frames(args)) => frames::run(args, ui),
+        Some(View::Sizes(args)) => pieces::run_sizes(args, ui),
+        Some(View::Frames(args)) => pieces::run_frames(args, ui),
         Some(View::Link(args)) => link::run(args, ui),
     }
 }

@@ -24,10 +24,6 @@ const KNOWN: [Known; 8] = [
     ("none", &[], &[0]),
 ];
 
-/// Limit on codecs and levels in a list: each takes seconds to measure, so more must be a typing
-/// error.
-const CODECS_MAX: usize = 1100;
-
 /// Parses a list such as `zstd,lz4,zlib:1,6,9` to codecs at levels, in the given order, without
 /// duplicates. The result is never empty. A codec without levels in the list gets its default
 /// levels, zstd those of `zstd_levels`.
@@ -58,10 +54,7 @@ pub fn parse_codecs(text: &str, zstd_levels: &[i32]) -> Result<Vec<FrameCodec>> 
             }
         }
     }
-    match list.len() > CODECS_MAX {
-        true => Err(wrong(&format!("{} codecs and levels are too many", list.len()))),
-        false => Ok(list),
-    }
+    Ok(list)
 }
 
 /// Adds the codec `clustered` after each of zstd's levels 1 to 3 in the list.

@@ -27,7 +27,7 @@ pub mod recommend;
 use serde::Serialize;
 
 use self::break_even::{BreakEven, break_evens};
-use self::network::{Limit, Link};
+use self::network::Link;
 use self::recommend::{LinkRecommendation, recommend};
 use crate::levels::LevelRow;
 use crate::levels::codec::{FrameCodec, REFERENCE_CODEC};
@@ -86,12 +86,6 @@ impl LinkQuestion {
             decompress_seconds: measured.decompress.median * scale,
             ..LinkRow::default()
         })
-    }
-
-    /// A plain tar, limited only by disks and link.
-    fn uncompressed(&self, bytes: u64) -> LinkRow {
-        let codec = FrameCodec { name: UNCOMPRESSED, level: 0 };
-        self.timed(LinkRow { codec, tar_bytes: bytes, archive_bytes: bytes, ..LinkRow::default() })
     }
 
     /// Computes the times of the stages.
@@ -192,7 +186,8 @@ pub struct LinkReport {
     pub question: LinkQuestion,
     pub tar_bytes: u64,
     pub node_bytes_per_second: f64,
-    pub limit: Limit,
+    /// What limits the rate of a node: `bandwidth` or `window`.
+    pub limit: &'static str,
     #[serde(skip)]
     pub rows: Vec<LinkRow>,
     /// Break-evens between neighbouring rows, for each way of sending.
@@ -210,12 +205,12 @@ impl LinkReport {
         let mut rows: Vec<LinkRow> = others.into_iter().map(|row| question.row(row, tar_bytes)).collect();
         // zstd comes first, as the usual choice.
         rows.sort_by_key(|row| (row.codec.name != REFERENCE_CODEC, row.codec.name, row.codec.level));
-        let plain = plain.first().map(|row| question.row(row, tar_bytes));
-        rows.insert(0, plain.unwrap_or_else(|| question.uncompressed(tar_bytes)));
+        let computed = uncompressed(tar_bytes);
+        rows.insert(0, question.row(plain.first().copied().unwrap_or(&computed), tar_bytes));
         Self {
             tar_bytes,
             node_bytes_per_second: question.link.bytes_per_second(),
-            limit: question.link.limit(),
+            limit: if question.link.is_limited_by_window() { "window" } else { "bandwidth" },
             break_evens: break_evens(&rows, &question),
             recommendations: TransferMode::ALL
                 .iter()
@@ -225,6 +220,12 @@ impl LinkReport {
             question,
         }
     }
+}
+
+/// A plain tar, limited only by disks and link.
+fn uncompressed(bytes: u64) -> LevelRow {
+    let codec = FrameCodec { name: UNCOMPRESSED, level: 0 };
+    LevelRow { codec, input_bytes: bytes, output_bytes: bytes, ..LevelRow::default() }
 }
 
 #[cfg(test)]
@@ -290,7 +291,7 @@ pub(crate) mod tests {
         let ramp = 0.06 * (2.0 + 3.582 - (1.0 - 14_480.0 / 173_400.0) / std::f64::consts::LN_2);
         let streaming = times.total(TransferMode::Streaming) - 100.0;
         assert!((ramp..ramp + 0.08).contains(&streaming), "{streaming} {ramp}");
-        let plain = question(Link::new(1e11)).uncompressed(1_000_000_000);
+        let plain = question(Link::new(1e11)).row(&uncompressed(1_000_000_000), 1_000_000_000);
         assert_eq!((plain.stage_seconds[0], plain.slowest()), (0.5, "place"));
     }
 

@@ -38,14 +38,6 @@ pub struct Link {
     pub window_bytes: u64,
 }
 
-/// Cause that limits the rate of a transfer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Limit {
-    Bandwidth,
-    Window,
-}
-
 impl Link {
     /// A link without delay, for one node and one stream.
     #[cfg(test)]
@@ -64,12 +56,9 @@ impl Link {
         self.share().min(f64::from(self.streams) * self.window_rate())
     }
 
-    /// Determines the cause that limits the rate.
-    pub fn limit(&self) -> Limit {
-        match self.share() <= f64::from(self.streams) * self.window_rate() {
-            true => Limit::Bandwidth,
-            false => Limit::Window,
-        }
+    /// True if the window limits the rate, and not the bandwidth.
+    pub fn is_limited_by_window(&self) -> bool {
+        self.bytes_per_second() < self.share()
     }
 
     /// Bandwidth in bit/s above which more does not help, because the window limits the rate;
@@ -97,9 +86,10 @@ impl Link {
         // The window doubles every round trip from `initial` to `window`, and one window is sent
         // per round trip: (window - initial) / ln 2 bytes in log2(window / initial) round trips.
         let ramp_bytes = (window - initial) / std::f64::consts::LN_2;
-        let transfer = match bytes < ramp_bytes {
-            true => self.rtt_seconds * (bytes * std::f64::consts::LN_2 / initial).ln_1p() / std::f64::consts::LN_2,
-            false => self.rtt_seconds * (window / initial).log2() + (bytes - ramp_bytes) / rate,
+        let transfer = if bytes < ramp_bytes {
+            self.rtt_seconds * (bytes * std::f64::consts::LN_2 / initial).ln_1p() / std::f64::consts::LN_2
+        } else {
+            self.rtt_seconds * (window / initial).log2() + (bytes - ramp_bytes) / rate
         };
         setup_seconds + transfer
     }
@@ -130,7 +120,7 @@ pub(crate) mod tests {
     fn a_wide_link_without_delay_carries_all_but_the_headers() {
         let link = Link::new(1e9);
         assert!(near(link.bytes_per_second(), 125e6 * 1448.0 / 1538.0));
-        assert_eq!(link.limit(), Limit::Bandwidth);
+        assert!(!link.is_limited_by_window());
         assert!(near(link.seconds_for(1e9), 8.497));
     }
 
@@ -139,8 +129,8 @@ pub(crate) mod tests {
     fn a_window_per_round_trip() {
         let link = Link { rtt_seconds: 0.06, ..Link::new(1e9) };
         assert!(near(link.bytes_per_second(), 46.60e6), "{}", link.bytes_per_second());
-        assert_eq!(link.limit(), Limit::Window);
-        assert_eq!(Link { streams: 4, ..link }.limit(), Limit::Bandwidth);
+        assert!(link.is_limited_by_window());
+        assert!(!Link { streams: 4, ..link }.is_limited_by_window());
         // 373 Mbit/s of payload, and headers.
         assert!(near(link.useful_bits_per_second().expect("an end"), 396.0e6));
         assert_eq!(Link::new(1e9).useful_bits_per_second(), None);

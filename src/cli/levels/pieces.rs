@@ -1,0 +1,311 @@
+//! Runs `slotpress levels sizes` and `slotpress levels frames`: what is saved by compressing each
+//! record, storage or small frame alone.
+
+use std::time::Duration;
+
+use clap::Args;
+use slotpress::levels::{FrameCodec, MeasureOptions};
+use slotpress::program::{
+    Input, Latency, MEMORY_BYTES_MAX, PieceRow, SizeUnit, measure_frames, measure_sizes, timer_seconds,
+};
+use slotpress::{Progress, Result};
+use slotpress_base::quantity;
+use slotpress_format::FRAME_SIZE_BYTES_MAX;
+
+use super::chart::Chart;
+use super::input::{RepeatArgs, SourceArgs, one_codec};
+use super::page::ExportArgs;
+use super::report::Report;
+use super::show;
+use crate::cli::tables::{Table, TableOf, Unit, json};
+use crate::cli::ui::Ui;
+use crate::cli::values;
+
+/// The input, and the codec that compresses each piece of it alone.
+#[derive(Debug, Args)]
+struct PieceArgs {
+    #[command(flatten)]
+    source: SourceArgs,
+    /// One codec at one level: zstd:3, lz4, zlib:6
+    #[arg(long, value_name = "CODEC", default_value = "zstd:1")]
+    codec: String,
+    #[command(flatten)]
+    exports: ExportArgs,
+}
+
+impl PieceArgs {
+    /// Reads the input, or a sample of `bytes_max` at most, in the largest frames: they cut the fewest
+    /// storages.
+    fn read(&self, bytes_max: u64, ui: &Ui) -> Result<(FrameCodec, Input, MeasureOptions)> {
+        let codec = one_codec(&self.codec)?;
+        self.exports.check(self.source.path())?;
+        let options = self.source.options(values::threads_or_all(None), self.source.held_bytes(bytes_max));
+        let options = options.frame_size_bytes(FRAME_SIZE_BYTES_MAX);
+        Ok((codec, self.source.read(&options, ui)?, options))
+    }
+
+    fn show(&self, report: &Report, input: &Input, ui: &Ui) -> Result<()> {
+        show(report, &self.source.subject(input, "one worker"), &self.exports, ui)
+    }
+}
+
+/// Show what storages or records of each size save when each is compressed alone
+///
+/// The input is a ledger or an archive, read in frames of 32 MiB; a larger storage is left out.
+/// From each size class, up to 20,000 units or 32 MiB are measured, spread evenly over the class.
+#[derive(Debug, Args)]
+pub struct SizesArgs {
+    #[command(flatten)]
+    pieces: PieceArgs,
+    /// What is compressed alone
+    #[arg(long, default_value = "record", value_parser = values::choice(UNITS))]
+    unit: SizeUnit,
+    #[command(flatten)]
+    repeat: RepeatArgs,
+}
+
+const UNITS: &[(&str, SizeUnit, &str)] = &[
+    ("storage", SizeUnit::Storage, "Storage files, as an archive holds them"),
+    ("record", SizeUnit::Record, "Records of storages: header and data"),
+];
+
+pub fn run_sizes(args: &SizesArgs, ui: &Ui) -> Result<()> {
+    let (codec, input, options) = args.pieces.read(MEMORY_BYTES_MAX, ui)?;
+    let rows = measure_sizes(&input, args.unit, codec, &args.repeat.apply(options), ui)?;
+    args.pieces.show(&sizes_report(&rows, args.unit.as_str(), codec), &input, ui)
+}
+
+/// Divides a sum over the measured pieces by their number.
+fn average(row: &PieceRow, sum: f64) -> f64 {
+    sum / row.measured_pieces.max(1) as f64
+}
+
+fn sizes_report(rows: &[PieceRow], unit: &'static str, codec: FrameCodec) -> Report {
+    let classes = rows.split_last().map_or(rows, |(_, classes)| classes);
+    let points = classes.iter().map(|row| (average(row, row.row.input_bytes as f64), row.row.saving_percent()));
+    let caption = format!("What compressing saves, by the size of a {unit}; below 0, it grows.");
+    let x_label = "size before compressing (logarithmic)";
+    Report {
+        facts: vec![format!("each {unit} alone, {codec}, one core")],
+        chart: Some(Chart::by_size(caption, x_label, "saving in %", codec.to_string(), points.collect())),
+        tables: vec![sizes_table(rows, unit, codec)],
+        ..Report::default()
+    }
+}
+
+fn sizes_table(rows: &[PieceRow], unit: &'static str, codec: FrameCodec) -> Table {
+    let table = TableOf::new("sizes-table", "unit_size_class", rows)
+        .data("unit", |_| unit)
+        .data("codec", |_| codec.name)
+        .data("level", |_| codec.level)
+        .both("size", Unit::Text, "class", |row| row.class)
+        .data("from_bytes", |row| row.from_bytes)
+        .data("below_bytes", |row| row.below_bytes)
+        .both("count", Unit::Count, "units", |row| row.pieces)
+        .data("unit_bytes", |row| row.piece_bytes)
+        .data("measured_units", |row| row.measured_pieces)
+        .data("input_bytes", |row| row.row.input_bytes)
+        .data("output_bytes", |row| row.row.output_bytes)
+        .data("compress_seconds", |row| row.row.compress.median)
+        .data("decompress_seconds", |row| row.row.decompress.median)
+        .shown("average", Unit::Bytes, |row| average(row, row.row.input_bytes as f64))
+        .shown("compressed", Unit::Bytes, |row| average(row, row.row.output_bytes as f64))
+        .both("saving %", Unit::Percent, "saving_percent", |row| row.row.saving_percent())
+        .shown("compress", Unit::Time, |row| average(row, row.row.compress.median))
+        .shown("decompress", Unit::Time, |row| average(row, row.row.decompress.median))
+        .finish();
+    Table { best: rows.len().checked_sub(1), spare: &[3, 1, 2, 6], ..table }
+}
+
+/// Compare frame sizes: ratio, speed, worst-case times
+///
+/// Frames of 32 B to 32 MiB are cut out of the input; each is compressed and decompressed on its
+/// own, on one core.
+#[derive(Debug, Args)]
+pub struct FramesArgs {
+    #[command(flatten)]
+    pieces: PieceArgs,
+    /// Frame sizes, 1 to 32MiB: 4KiB,8MiB [default: 32 B to 32 MiB in steps of a factor of 4]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = frame_size)]
+    sizes: Vec<u64>,
+    /// Minimum time for compressing frames of each size, in seconds; the same again for
+    /// decompressing
+    #[arg(long, value_name = "S", default_value = "0.5", value_parser = values::duration)]
+    min_time: Duration,
+}
+
+/// Maximum content held in memory without `--sample`: compressing it once takes a second at the
+/// fast levels.
+const FRAMES_BYTES_MAX: u64 = 256 << 20;
+
+fn frame_size(text: &str) -> Result<u64, String> {
+    match values::size(text)? {
+        bytes @ 1..=FRAME_SIZE_BYTES_MAX => Ok(bytes),
+        _ => Err("frames have 1 byte to 32 MiB".to_string()),
+    }
+}
+
+/// Frame sizes in ascending order, each once. Without a choice, powers of four: 32 B, 128 B, … 32 MiB.
+fn frame_sizes(asked: &[u64]) -> Vec<u64> {
+    let mut sizes = asked.to_vec();
+    if sizes.is_empty() {
+        sizes.extend((0..=10).map(|power| 32 << (2 * power)));
+    }
+    sizes.sort_unstable();
+    sizes.dedup();
+    sizes
+}
+
+pub fn run_frames(args: &FramesArgs, ui: &Ui) -> Result<()> {
+    let sizes = frame_sizes(&args.sizes);
+    let (codec, input, _) = args.pieces.read(FRAMES_BYTES_MAX, ui)?;
+    let (timer_seconds, mut rows) = (timer_seconds(), Vec::new());
+    let result = measure_frames(&input, codec, &sizes, args.min_time, ui, &mut rows);
+    let Some(last) = rows.last().map(|row| row.from_bytes) else { return result };
+    args.pieces.show(&frames_report(&rows, codec, timer_seconds), &input, ui)?;
+    if result.is_ok()
+        && let Some(next) = sizes.iter().find(|size| **size > last)
+    {
+        let [next, last] = [*next, last].map(quantity::bytes);
+        ui.warn(&format!("frames of {next} and more would be the same as those of {last}: the input has no more"));
+    }
+    result
+}
+
+fn frames_report(rows: &[PieceRow], codec: FrameCodec, timer_seconds: f64) -> Report {
+    let points = rows.iter().map(|row| (row.from_bytes as f64, row.row.ratio())).collect();
+    let caption = "Ratio by frame size: small frames hold too little to compress well.".to_string();
+    let chart = Chart::by_size(caption, "frame size (logarithmic)", "ratio", codec.to_string(), points);
+    let compress = latency(rows, "compress-table", "compress", |row| &row.compress);
+    let decompress = latency(rows, "decompress-table", "decompress", |row| &row.decompress);
+    Report {
+        facts: vec![format!(
+            "{codec}, one core; each frame alone; every time contains {} of reading the clock",
+            quantity::time(timer_seconds)
+        )],
+        chart: (rows.len() > 1).then_some(chart),
+        tables: vec![frames_table(rows, codec, timer_seconds), compress, decompress],
+        ..Report::default()
+    }
+}
+
+fn frames_table(rows: &[PieceRow], codec: FrameCodec, timer_seconds: f64) -> Table {
+    let table = TableOf::new("frames-table", "frame_size", rows)
+        .data("codec", |_| codec.name)
+        .data("level", |_| codec.level)
+        .both("frame", Unit::Bytes, "frame_size_bytes", |row| row.from_bytes)
+        .both("frames", Unit::Count, "frames", |row| row.measured_pieces)
+        .data("input_bytes", |row| row.row.input_bytes)
+        .data("output_bytes", |row| row.row.output_bytes)
+        .both("ratio", Unit::Ratio, "ratio", |row| row.row.ratio())
+        .both("saving %", Unit::Percent, "saving_percent", |row| row.row.saving_percent())
+        .shown("comp. MiB/s", Unit::Rate, |row| row.bytes_per_second(&row.compress))
+        .shown("decomp. MiB/s", Unit::Rate, |row| row.bytes_per_second(&row.decompress))
+        .data("compress_mb_per_second", |row| row.bytes_per_second(&row.compress) / 1e6)
+        .data("decompress_mb_per_second", |row| row.bytes_per_second(&row.decompress) / 1e6)
+        .both("memory", Unit::Bytes, "worker_memory_bytes", |row| row.row.peak_memory_bytes)
+        .data("compress", |row| json(&row.compress))
+        .data("decompress", |row| json(&row.decompress))
+        .data("timer_seconds", |_| timer_seconds)
+        .finish();
+    Table { spare: &[6, 2, 1], ..table }
+}
+
+fn latency(rows: &[PieceRow], id: &'static str, what: &str, of: impl Fn(&PieceRow) -> &Latency) -> Table {
+    let table = TableOf::new(id, "", rows)
+        .shown("frame", Unit::Bytes, |row| row.from_bytes)
+        .shown("average", Unit::Time, |row| of(row).average_seconds)
+        .shown("+-", Unit::Time, |row| of(row).deviation_seconds)
+        .shown("min", Unit::Time, |row| of(row).min_seconds)
+        .shown("50", Unit::Time, |row| of(row).p50_seconds)
+        .shown("90", Unit::Time, |row| of(row).p90_seconds)
+        .shown("99", Unit::Time, |row| of(row).p99_seconds)
+        .shown("99.99", Unit::Time, |row| of(row).p99_99_seconds)
+        .shown("99.9999", Unit::Time, |row| of(row).p99_9999_seconds)
+        .shown("max", Unit::Time, |row| of(row).max_seconds)
+        .finish();
+    let title = format!("{what}: time of one frame, percentiles");
+    Table { title, spare: &[5, 7, 8, 3, 2], ..table }
+}
+
+#[cfg(test)]
+mod tests {
+    use slotpress::levels::{LevelRow, Summary};
+
+    use super::*;
+
+    fn level_row(input_bytes: u64, output_bytes: u64, peak_memory_bytes: u64) -> LevelRow {
+        let mut row = LevelRow::default();
+        (row.input_bytes, row.output_bytes, row.peak_memory_bytes) = (input_bytes, output_bytes, peak_memory_bytes);
+        (row.compress, row.decompress) = (Summary::of(&[0.0123]), Summary::of(&[0.0045]));
+        row
+    }
+
+    fn row(from_bytes: u64) -> PieceRow {
+        let bytes = from_bytes as f64;
+        let latency = |bytes_per_second: f64, samples: u64| {
+            let average_seconds = 400e-9 + bytes / bytes_per_second;
+            let above = |one_in: u64, factor: f64| (samples >= one_in).then_some(average_seconds * factor);
+            Latency {
+                samples,
+                average_seconds,
+                deviation_seconds: average_seconds * 0.2,
+                min_seconds: average_seconds * 0.8,
+                max_seconds: average_seconds * 40.0,
+                p50_seconds: above(2, 0.95),
+                p90_seconds: above(10, 1.2),
+                p99_seconds: above(100, 2.0),
+                p99_99_seconds: above(10_000, 5.0),
+                p99_9999_seconds: above(1_000_000, 30.0),
+            }
+        };
+        let frames = ((64u64 << 20) / from_bytes).min(1_200_000);
+        let input_bytes = frames * from_bytes;
+        let output_bytes = frames * (21 + (bytes * (0.28 + 2.0 / bytes.sqrt())) as u64);
+        PieceRow {
+            from_bytes,
+            measured_pieces: frames,
+            row: level_row(input_bytes, output_bytes, 2 * from_bytes + 600_000),
+            compress: latency(750e6, frames),
+            decompress: latency(2.5e9, frames),
+            ..PieceRow::default()
+        }
+    }
+
+    fn measured() -> Report {
+        frames_report(&[32, 512, 128 << 10, 2 << 20, 8 << 20, 32 << 20].map(row), FrameCodec::zstd(1), 25e-9)
+    }
+
+    #[test]
+    fn a_screen() {
+        let lines = measured().lines(80);
+        assert!(lines.iter().all(|line| line.chars().count() <= 80), "{}", lines.join("\n"));
+        insta::assert_snapshot!(lines.join("\n"));
+    }
+
+    #[test]
+    fn values_for_programs() {
+        insta::assert_snapshot!(measured().csv().expect("made"));
+    }
+
+    #[test]
+    fn lists() {
+        assert_eq!(frame_sizes(&[]).len(), 11);
+        assert_eq!(frame_sizes(&[]).last(), Some(&FRAME_SIZE_BYTES_MAX));
+        assert_eq!(frame_sizes(&[8, 1, 32, 8]), [1, 8, 32]);
+        assert_eq!(frame_size("4k"), Ok(4096));
+        for text in ["", "0", "33MiB", "x", "-1", "99999999999999999999"] {
+            assert!(frame_size(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn codecs() {
+        let parsed = |text| one_codec(text).ok().map(|codec| (codec.name, codec.level));
+        assert_eq!(parsed("zstd:-3"), Some(("zstd", -3)));
+        assert_eq!(parsed("zstd"), Some(("zstd", 1)));
+        for text in ["zlib", "zstd:1-3", "zstd:1,lz4", "lz5", ""] {
+            assert_eq!(parsed(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Measures pieces of the input, each compressed and decompressed alone, on one core: storages or
+//! records by their size, and frames of 32 B to 32 MiB.
+//!
+//! Of each size, as many pieces are measured as an exact result needs. They are spread evenly over the
+//! input, and ordered so that any first part of them is spread too. The storages or records of a class
+//! are timed together, because a small one takes less time than reading the clock; frames are timed one
+//! by one, for their percentiles. In the names of classes, 1 KB is 1000 bytes, as in published
+//! measurements of transactions and blocks.
+
+#![allow(missing_docs, reason = "the names say it")]
+
+use std::time::Duration;
+
+use slotpress_base::{Error, Progress, Result, Stage, Stopwatch, quantity};
+use slotpress_format::{RECORD_HEADER_BYTES, RawRecord, Records};
+
+use crate::levels::codec::FrameCodec;
+use crate::levels::input::Input;
+use crate::levels::latency::Latency;
+use crate::levels::measure::{Batch, Bench};
+use crate::levels::statistics::load_warning;
+use crate::levels::{LevelRow, MeasureOptions};
+
+/// Lower bound of each class in bytes, and its name.
+const CLASSES: [(u64, &str); 16] = [
+    (0, "0-250 B"),
+    (250, "250-500 B"),
+    (500, "500 B-1 KB"),
+    (1_000, "1-10 KB"),
+    (10_000, "10-100 KB"),
+    (100_000, "100-200 KB"),
+    (200_000, "200-300 KB"),
+    (300_000, "300-400 KB"),
+    (400_000, "400-500 KB"),
+    (500_000, "500-600 KB"),
+    (600_000, "600-700 KB"),
+    (700_000, "700-800 KB"),
+    (800_000, "800-900 KB"),
+    (900_000, "900 KB-1 MB"),
+    (1_000_000, "1-2 MB"),
+    (2_000_000, "larger"),
+];
+
+/// Limit on pieces measured per class: enough for an average within 1 %.
+const CLASS_PIECES_MAX: usize = 20_000;
+
+/// Limit on bytes measured per class, unless one piece is larger: compressed copies are held in
+/// memory, and codecs may be slow.
+const CLASS_BYTES_MAX: usize = 32 << 20;
+
+/// Limit on frames per size: enough for the percentile that one in a million exceeds.
+const FRAMES_MAX: usize = 1_200_000;
+
+/// Limit on the first pass over the frames of a size, which is not counted: enough for 256 MiB at
+/// levels up to about 12; higher levels get fewer frames.
+const FIRST_PASS_MAX: Duration = Duration::from_secs(10);
+
+/// What is compressed alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SizeUnit {
+    Storage,
+    Record,
+}
+
+impl SizeUnit {
+    /// Name in the singular.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Storage => "storage",
+            Self::Record => "record",
+        }
+    }
+}
+
+/// Pieces of a size class, of all classes, or of a frame size, and what was measured of them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PieceRow {
+    /// Name of the class; empty for frames.
+    pub class: &'static str,
+    /// Least size of a piece in bytes; for frames, their size.
+    pub from_bytes: u64,
+    /// Upper bound of a piece's size in bytes, exclusive; `None` for the last class, and for frames.
+    pub below_bytes: Option<u64>,
+    /// Number of pieces, measured or not, and their bytes; 0 for frames.
+    pub pieces: u64,
+    pub piece_bytes: u64,
+    pub measured_pieces: u64,
+    pub row: LevelRow,
+    /// Times of single pieces; for frames only.
+    pub compress: Latency,
+    pub decompress: Latency,
+}
+
+impl PieceRow {
+    /// Bytes of content per second on one core, from the average of `latency`.
+    pub fn bytes_per_second(&self, latency: &Latency) -> f64 {
+        self.row.input_bytes as f64 / (self.measured_pieces as f64).max(1.0) / latency.average_seconds.max(1e-12)
+    }
+
+    /// Adds a class. Its measurements are extrapolated from the measured pieces to all pieces.
+    fn add(&mut self, class: &Self) {
+        let scale = class.piece_bytes as f64 / (class.row.input_bytes as f64).max(1.0);
+        self.pieces += class.pieces;
+        self.piece_bytes += class.piece_bytes;
+        self.measured_pieces += class.pieces;
+        self.row.input_bytes += class.piece_bytes;
+        self.row.output_bytes += (class.row.output_bytes as f64 * scale) as u64;
+        self.row.compress.median += class.row.compress.median * scale;
+        self.row.decompress.median += class.row.decompress.median * scale;
+    }
+}
+
+/// Measures the storages or records of each size class. Returns a row for each class that has any,
+/// then one for all.
+///
+/// # Errors
+/// If the input has none, if one is not restored to the same bytes, or if the user interrupts it.
+pub fn measure_sizes(
+    input: &Input,
+    unit: SizeUnit,
+    codec: FrameCodec,
+    options: &MeasureOptions,
+    progress: &dyn Progress,
+) -> Result<Vec<PieceRow>> {
+    progress.stage(Stage::Counting, None);
+    let options = options.clone().threads(1);
+    let mut classes: Vec<Vec<&[u8]>> = vec![Vec::new(); CLASSES.len()];
+    for frame in &input.frames {
+        progress.check()?;
+        for storage in frame.storages() {
+            match unit {
+                SizeUnit::Storage => classes[class_of(storage.len() as u64)].push(storage),
+                SizeUnit::Record => records(storage).for_each(|it| classes[class_of(it.len() as u64)].push(it)),
+            }
+        }
+    }
+    let mut rows = Vec::new();
+    let mut all = PieceRow { class: "all", ..PieceRow::default() };
+    for (number, pieces) in classes.iter().enumerate().filter(|(_, pieces)| !pieces.is_empty()) {
+        let (from_bytes, class) = CLASSES[number];
+        let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
+        let wanted = CLASS_PIECES_MAX.min(CLASS_BYTES_MAX * pieces.len() / bytes.max(1));
+        let mut bench = Bench::new(Batch::of(&spread(|| pieces.iter().copied(), wanted)), &options, progress);
+        let (row, _) = bench.measure(codec, format!("{}s of {class}", unit.as_str()))?;
+        let row = PieceRow {
+            class,
+            from_bytes,
+            below_bytes: CLASSES.get(number + 1).map(|(below, _)| *below),
+            pieces: pieces.len() as u64,
+            piece_bytes: bytes as u64,
+            measured_pieces: bench.pieces(),
+            row,
+            ..PieceRow::default()
+        };
+        all.add(&row);
+        rows.push(row);
+    }
+    if rows.is_empty() {
+        let unit = unit.as_str();
+        return Err(Error::usage(format!("the input has no {unit}s: it is not a ledger or a snapshot archive"))
+            .with_hint("`levels frames` measures any file, cut into pieces"));
+    }
+    rows.push(all);
+    Ok(rows)
+}
+
+/// Measures frames of each size, and appends its row. `sizes` are in ascending order. Those beyond
+/// the first one that holds every frame of the input are skipped, because they would give the same
+/// frames. Compressing the frames of a size, and decompressing them, takes at least `min_time`.
+///
+/// # Errors
+/// If a frame is not restored to the same bytes, or if the user interrupts it.
+pub fn measure_frames(
+    input: &Input,
+    codec: FrameCodec,
+    sizes: &[u64],
+    min_time: Duration,
+    progress: &dyn Progress,
+    rows: &mut Vec<PieceRow>,
+) -> Result<()> {
+    let options = MeasureOptions::new("").repeat(1).threads(1).min_time(min_time);
+    let stopwatch = Stopwatch::start_on_thread();
+    let largest = input.frames.iter().map(|frame| frame.content.len() as u64).max().unwrap_or(0);
+    let smaller = sizes.iter().take_while(|size| **size < largest);
+    for &from_bytes in smaller.chain(sizes.iter().find(|size| **size >= largest)) {
+        let mut bench = Bench::new(Batch::of(&frames_of(input, from_bytes, FRAMES_MAX)), &options, progress);
+        bench.each = Some(FIRST_PASS_MAX);
+        let stage = format!("Frames of {}", quantity::bytes(from_bytes));
+        let (row, [compress, decompress]) = bench.measure(codec, stage)?;
+        let measured_pieces = bench.pieces();
+        rows.push(PieceRow { from_bytes, measured_pieces, row, compress, decompress, ..PieceRow::default() });
+    }
+    // This thread only computes. Some frame's time includes the time that it waited.
+    let taken = stopwatch.elapsed();
+    if let Some(warning) = load_warning(&taken, &[taken.wall.as_secs_f64()]) {
+        progress.warn(&format!("{}; averages and longest times include it: stop it, and measure again", warning.text));
+    }
+    Ok(())
+}
+
+/// Cuts at most `wanted` frames of a size out of the input's frames, without their rests. One that is
+/// shorter is taken whole, but not if it is shorter than half of the longest (an end of the input): it
+/// does not represent the size.
+fn frames_of<'a>(input: &'a Input, size_bytes: u64, wanted: usize) -> Vec<&'a [u8]> {
+    let size = usize::try_from(size_bytes).unwrap_or(usize::MAX).max(1);
+    let cut = move |content: &'a [u8]| content.chunks_exact(size).chain((content.len() < size).then_some(content));
+    let all = || input.frames.iter().flat_map(move |frame| cut(&frame.content));
+    let longest = all().map(<[u8]>::len).max().unwrap_or(0);
+    spread(|| all().filter(move |piece| piece.len() * 2 >= longest), wanted)
+}
+
+/// Chooses `wanted` pieces, at least one and at most all, spread evenly, and ordered so that any first
+/// part of them is spread too.
+fn spread<'a, P: Iterator<Item = &'a [u8]>>(pieces: impl Fn() -> P, wanted: usize) -> Vec<&'a [u8]> {
+    /// Number of passes over the pieces in which they are ordered.
+    const ROUNDS: usize = 16;
+    let count = pieces().count().max(1);
+    let wanted = wanted.clamp(1, count);
+    // Piece n is taken where n * wanted / count reaches the next whole number.
+    let is_taken = |number: usize| (number * wanted) % count < wanted;
+    let taken: Vec<&[u8]> =
+        pieces().enumerate().filter(|(number, _)| is_taken(*number)).map(|(_, piece)| piece).collect();
+    (0..ROUNDS).flat_map(|round| taken.iter().skip(round).step_by(ROUNDS).copied()).collect()
+}
+
+/// Records of a storage, header and data without padding, up to the end mark or the first invalid
+/// record.
+fn records(storage: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let end = |record: &RawRecord<'_>| record.start + RECORD_HEADER_BYTES + record.data.len();
+    Records::new(storage).filter_map(move |record| storage.get(record.start..end(&record)))
+}
+
+fn class_of(bytes: u64) -> usize {
+    CLASSES.partition_point(|(from, _)| *from <= bytes).saturating_sub(1)
+}
+
+#[cfg(test)]
+#[path = "pieces_tests.rs"]
+mod tests;
