@@ -4,12 +4,14 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use slotpress::archive::{ArchiveOptions, ArchivePreview, ArchiveReport, archive, preview_archive};
+use slotpress::verify::CheckOptions;
 use slotpress::{Error, ErrorKind, Result};
 use slotpress_base::text::ShowPath;
 
 use super::arguments::{DirectoryArgs, say_read_back};
 use super::network::ConnectionArgs;
-use super::output::{NewArchiveArgs, Output};
+use super::output::{NewArchiveArgs, Output, path_of};
+use super::planned::memory_or_half;
 use super::render::Row;
 use super::restore::shell_word;
 use super::ui::Ui;
@@ -81,7 +83,7 @@ pub fn run(args: &ArchiveArgs, ui: &Ui) -> Result<()> {
         .base_slot(args.base_slot)
         .force_base(args.force_base)
         .encoding(args.new.options(&output, 0, ui)?)
-        .read_back(args.verify.then(|| values::read_back(args.new.work.memory)));
+        .read_back(args.verify.then(|| CheckOptions::default().memory_bytes(memory_or_half(args.new.work.memory))));
     if args.dry_run {
         if !matches!(output, Output::Dir(_)) {
             return Err(Error::usage("--dry-run needs an output directory: it compares sizes with the space there"));
@@ -108,7 +110,7 @@ fn show_preview(preview: &ArchivePreview, ui: &Ui) -> Result<()> {
 
 fn show(report: &ArchiveReport, ui: &Ui) {
     let new = &report.archive;
-    let path = new.path.clone().unwrap_or_else(|| PathBuf::from(new.name.to_string()));
+    let path = path_of(new);
     ui.report("archive", &path.shown(), report, REPORT);
     report.read_back.iter().for_each(|read_back| say_read_back(read_back, ui));
     if new.name.base_slot.is_some() && report.read_back.as_ref().is_none_or(|it| it.accounts.is_none()) {

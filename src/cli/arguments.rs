@@ -58,6 +58,7 @@ pub struct DirectoryArgs {
     #[arg(long, value_name = "DIR")]
     snapshots: Option<PathBuf>,
     /// The validator's --accounts paths; may be given more than once [default: LEDGER/accounts]
+    ///
     /// [env: SLOTPRESS_ACCOUNTS, separated by colons]
     #[arg(long, value_name = "DIR")]
     accounts: Vec<PathBuf>,
@@ -82,8 +83,9 @@ pub struct NewLedgerArgs {
     ledger: PathBuf,
     #[command(flatten)]
     directories: DirectoryArgs,
-    /// Replace the state of an existing ledger; the old one is moved aside when the new one is
-    /// complete
+    /// Replace the state of an existing ledger
+    ///
+    /// The old state is moved aside when the new one is complete.
     #[arg(long)]
     replace_state: bool,
 }
@@ -209,29 +211,34 @@ impl ExpectedArgs {
     }
 }
 
-/// Whether the state was checked, and what shows that no storage is missing.
-pub const STATE: Row<'_> = ("state", "{state}[ ({state_reason})][, {accounts_checked} accounts]; complete: {complete}");
+/// Whether the state was checked.
+pub const STATE: Row<'_> = ("state", "{state}[ ({state_reason})][, {accounts_checked} accounts]");
+
+/// What shows that no storage is missing.
+pub const COMPLETE: Row<'_> = ("complete", "{complete}");
 
 pub fn say_read_back(report: &ReadBackReport, ui: &Ui) {
-    let text = match report.unknown.is_empty() {
-        true => "GOOD: read back: {storages}[, {accounts}]; checked: {checks}",
-        false => "no failure was found; read back: {storages}[, {accounts}]; checked: {checks}; not checked: {unknown}",
+    let text = if report.unknown.is_empty() {
+        "GOOD: read back: {storages}[, {accounts}]; checked: {checks}"
+    } else {
+        "no failure was found; read back: {storages}[, {accounts}]; checked: {checks}; not checked: {unknown}"
     };
     ui.say_of(report, text);
 }
 
 #[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Retention")]
 pub struct RetentionArgs {
-    /// Number of newest results of `rebase` to keep; they are deleted with their full archive, too
-    /// [default: all, and with `publish` --rebase-onto]
+    /// Number of newest results of `rebase` to keep [default: all, and with `publish` --rebase-onto]
+    ///
+    /// They are deleted with their full archive, too.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=10_000))]
     keep_rebased: Option<u64>,
     /// Also keep what was modified or published within this time, for example 24h or 7d
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     keep_within: Option<Duration>,
-    /// Also keep the newest state of each of the newest N days that have one: by UTC and the time
-    /// in the bank file; an archive of unknown time stays
+    /// Also keep the newest state of each of the newest N days that have one
+    ///
+    /// Days are those of UTC, and the time is that in the bank file; an archive of unknown time stays.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=10_000))]
     keep_daily: Option<u64>,
     /// The same of weeks, which begin on Monday

@@ -34,15 +34,17 @@ pub struct BootstrapArgs {
     sources: Vec<String>,
     #[command(flatten)]
     target: NewLedgerArgs,
-    /// If the target holds a ledger, leave it as it is, unchecked, and end with exit code 0
+    /// Leave a ledger that is there as it is, unchecked, and end with exit code 0
     #[arg(long, conflicts_with = "replace_state")]
     skip_existing: bool,
     /// Use a full archive only
     #[arg(long)]
     no_incremental: bool,
     /// A full archive that this node has, in addition to those in its snapshots directory; may be
-    /// given more than once. If a source has an incremental archive on one of them, and it gives a
-    /// younger state for fewer bytes, only that archive is fetched
+    /// given more than once
+    ///
+    /// If a source has an incremental archive on one of them, and it gives a younger state for fewer
+    /// bytes, only that archive is fetched.
     #[arg(long, value_name = "FILE", conflicts_with = "no_incremental")]
     base: Vec<PathBuf>,
     /// Expected genesis hash of the cluster

@@ -13,8 +13,9 @@ use super::values;
 /// Compression of a new archive by zstd.
 #[derive(Clone, Debug, Args)]
 pub struct ZstdArgs {
-    /// zstd level: 1 to 22, or negative for faster and larger; `slotpress levels` helps to choose
-    /// [default: 1]
+    /// zstd level: 1 to 22, or negative for faster and larger [default: 1]
+    ///
+    /// `slotpress levels` helps to choose.
     #[arg(long, alias = "level", value_name = "N", value_parser = values::zstd_level, allow_negative_numbers = true)]
     zstd_level: Option<i32>,
     /// Keep the records of storages byte for byte, or sort them for better compression and zero
@@ -28,8 +29,7 @@ pub struct ZstdArgs {
 pub struct EncodingArgs {
     #[command(flatten)]
     zstd: ZstdArgs,
-    /// zstd for .tar.zst; lz4 for .tar.lz4 (not read by Firedancer); none for a plain .tar (not
-    /// read by Agave)
+    /// Format of the new archive; Firedancer does not read lz4, and Agave no plain tar
     #[arg(long, default_value = "zstd", value_parser = values::choice(FORMATS))]
     format: ArchiveFormat,
     /// Bytes of tar in one zstd frame, 64KiB to 32MiB

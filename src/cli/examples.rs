@@ -29,7 +29,7 @@ fn describe_one(command: Command, path: &[&str]) -> Command {
     });
     let Some(examples) = of(path) else { return command };
     let indented = examples.lines().map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n");
-    let after = command.get_after_help().map(|text| format!("\n\n{text}")).unwrap_or_default();
+    let after = command.get_after_long_help().map(|text| format!("\n\n{text}")).unwrap_or_default();
     command.after_long_help(format!("Examples:\n{indented}{after}"))
 }
 

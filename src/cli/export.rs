@@ -13,7 +13,7 @@ use slotpress_read::spill_dir;
 
 use super::arguments::{CheckArgs, WorkArgs};
 use super::network::{StateArgs, StateInput};
-use super::planned::{self, COMMAND_BYTES, DECODING_WORKER_BYTES, THREAD_BYTES};
+use super::planned::{DECODING_WORKER_BYTES, divided};
 use super::stores::store_of;
 use super::ui::Ui;
 use super::{stdout, values};
@@ -26,8 +26,10 @@ use super::{stdout, values};
 /// TABLE/snapshot_slot=SLOT/part-….parquet, and _manifest-SLOT.json last.
 #[derive(Debug, Args)]
 pub struct ExportArgs {
-    /// Export only what changed since this older state, which must be what the output has last: rows
-    /// that were added, changed or closed. A full archive, with an incremental one on it, or a ledger
+    /// Export only what changed since this older state: rows that were added, changed or closed
+    ///
+    /// It is a full archive, with an incremental one on it, or a ledger, and must be what the output has
+    /// last.
     #[arg(long, value_names = ["OLD_FULL", "OLD_INCREMENTAL"], num_args = 1..=2)]
     since: Vec<PathBuf>,
     /// The directory (made if it is missing) or store (s3://BUCKET/PREFIX) for the tables, or - for
@@ -46,18 +48,16 @@ pub struct ExportArgs {
     /// Data of accounts: none, full, or OFFSET:LENGTH
     #[arg(long, value_name = "PART", default_value = "none", value_parser = data_part)]
     data: DataPart,
-    /// Only accounts of this program, by its address or its name in `inspect --by-owner`; may be
-    /// given more than once
+    /// Only accounts of this program, by its address or its name in `inspect --by-owner`
     #[arg(long, value_name = "PROGRAM", value_delimiter = ',', value_parser = values::owner, help_heading = "Filters")]
     owner: Vec<Address>,
-    /// Only this mint, and its token accounts; may be given more than once
+    /// Only this mint, and its token accounts
     #[arg(long, value_name = "MINT", value_delimiter = ',', value_parser = values::pubkey, help_heading = "Filters")]
     mint: Vec<Address>,
-    /// Only token accounts of this wallet; may be given more than once
+    /// Only token accounts of this wallet
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',', value_parser = values::pubkey, help_heading = "Filters")]
     wallet: Vec<Address>,
-    /// Only this account, or those in a file: one per line; # begins a comment; may be given more
-    /// than once
+    /// Only this account, or those in a file: one per line; # begins a comment
     #[arg(long, value_name = "ADDRESS|@FILE", value_delimiter = ',', help_heading = "Filters")]
     address: Vec<String>,
     /// Only accounts whose data is of this length
@@ -98,34 +98,6 @@ const ORDERS: &[(&str, RowOrder, &str)] = &[
     ("clustered", RowOrder::Clustered, "By owner, mint or voter, then address: queries for these read little"),
     ("none", RowOrder::Unordered, "As they are read, which takes less time"),
 ];
-
-/// Shares of `--memory`.
-#[derive(Debug, PartialEq, Eq)]
-struct Share {
-    /// Number of workers, which take at most half of the memory.
-    threads: usize,
-    /// Bytes for files being written, and as much again for finding superseded records.
-    files_bytes: u64,
-}
-
-impl Share {
-    /// # Errors
-    /// If one worker and one file do not fit into the memory that was asked for.
-    fn of(bytes: u64, is_asked: bool, threads: usize, worker_bytes: u64, options: &ExportOptions) -> Result<Self> {
-        let worker_bytes = worker_bytes + THREAD_BYTES;
-        let least = COMMAND_BYTES + worker_bytes + 2 * options.memory_bytes_min();
-        if is_asked && bytes < least {
-            let [asked, least] = [bytes, least].map(values::show_bytes);
-            return Err(Error::usage(format!("--memory {asked}: one worker and the files that it fills take {least}"))
-                .with_hint("give that much, or fewer tables"));
-        }
-        let bytes = bytes.max(least);
-        let fit = (bytes / 2).saturating_sub(COMMAND_BYTES) / worker_bytes;
-        let threads = (threads as u64).min(fit).max(1);
-        let files_bytes = (bytes - COMMAND_BYTES - threads * worker_bytes) / 2;
-        Ok(Self { threads: threads as usize, files_bytes })
-    }
-}
 
 fn data_part(text: &str) -> Result<DataPart, String> {
     let wrong = || "it is none, full, or OFFSET:LENGTH, as in 0:32".to_string();
@@ -170,7 +142,6 @@ impl ExportArgs {
     }
 
     fn options(&self, is_stdout: bool, store_bytes: u64, ui: &Ui) -> Result<ExportOptions> {
-        let memory_bytes = planned::memory_or(self.work.memory, values::memory_or_half(None));
         let mut options = ExportOptions::default().filter(self.filter()?).data(self.data);
         options.order = self.order;
         options.changes = !self.since.is_empty();
@@ -184,12 +155,13 @@ impl ExportArgs {
             }
         }
         let worker_bytes = DECODING_WORKER_BYTES + options.worker_bytes();
-        let share =
-            Share::of(memory_bytes, self.work.memory.is_some(), self.work.workers.threads(), worker_bytes, &options)?;
-        options.memory_bytes = share.files_bytes;
-        let other_bytes = (2 * share.files_bytes).saturating_add(store_bytes);
-        let threads = self.work.workers.that_fit(|| Ok(worker_bytes), other_bytes, ui)?.min(share.threads);
-        options.visit = VerifyOptions::default().threads(threads).check(self.check.options(Some(share.files_bytes)));
+        // A share for the files being written, and one for finding superseded records.
+        let (threads, share_bytes) =
+            divided(self.work.memory, self.work.workers.threads(), worker_bytes, options.memory_bytes_min())?;
+        options.memory_bytes = share_bytes;
+        let other_bytes = (2 * share_bytes).saturating_add(store_bytes);
+        let threads = self.work.workers.that_fit(|| Ok(worker_bytes), other_bytes, ui)?.min(threads);
+        options.visit = VerifyOptions::default().threads(threads).check(self.check.options(Some(share_bytes)));
         Ok(options)
     }
 }
@@ -239,26 +211,5 @@ fn show(report: &ExportReport, ui: &Ui) {
     for table in &report.tables {
         let [rows, files] = [values::count_of(table.rows, "row"), values::count_of(table.files.len() as u64, "file")];
         ui.row(table.table.name(), &format!("{rows} in {files}, {}", values::show_bytes(table.bytes)));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    proptest::proptest! {
-        #[test]
-        fn all_that_is_used_fits(bytes in 0u64..1 << 40, threads in 1usize..512, is_asked: bool, tables in 1usize..3) {
-            let options = ExportOptions::default().tables([Table::Accounts, Table::TokenAccounts][..tables].to_vec());
-            let worker_bytes = DECODING_WORKER_BYTES + options.worker_bytes();
-            match Share::of(bytes, is_asked, threads, worker_bytes, &options) {
-                Ok(share) => {
-                    let used = share.threads as u64 * (worker_bytes + THREAD_BYTES) + 2 * share.files_bytes + COMMAND_BYTES;
-                    proptest::prop_assert!(used <= bytes || !is_asked);
-                    proptest::prop_assert!(share.files_bytes >= options.memory_bytes_min() && (1..=threads).contains(&share.threads));
-                }
-                Err(_) => proptest::prop_assert!(is_asked && bytes < 512 << 20),
-            }
-        }
     }
 }

@@ -39,7 +39,7 @@ pub struct InspectArgs {
 pub fn run(args: &InspectArgs, ui: &Ui) -> Result<()> {
     let is_by_owner = args.by_owner || args.owner.is_some();
     // Memory for summing accounts, in addition to the workers' buffers.
-    let memory_bytes = planned::memory_or(args.work.memory, values::memory_or_half(None));
+    let memory_bytes = planned::memory_or_half(args.work.memory);
     let other_bytes = if is_by_owner { memory_bytes } else { 0 };
     let first = &args.state.inputs[0];
     let worker_bytes = if first.is_dir() { LOOKING_WORKER_BYTES } else { DECODING_WORKER_BYTES };
@@ -60,19 +60,19 @@ pub fn run(args: &InspectArgs, ui: &Ui) -> Result<()> {
 fn show(input: &StateInput, threads: usize, ui: &Ui) -> Result<()> {
     if let StateInput::Ledger(paths, slot) = input {
         let found = inspect_ledger(paths, *slot, threads, ui)?;
-        let rows = [&[("kind", "bank snapshot, {layout}")], BANK, LEDGER].concat();
+        let forks = hard_forks(&found.bank);
+        let rows = [&[("kind", "bank snapshot, {layout}")], BANK, LEDGER, &[("hard forks", &*forks)]].concat();
         ui.report("inspect", &found.path.shown(), &found, &rows);
-        say_hard_forks(&found.bank, ui);
     }
     if let StateInput::Archives(full, Some(incremental)) = input {
-        check_pair(&full.named, &incremental.named)?;
+        check_pair(full, incremental)?;
     }
-    input.archives().try_for_each(|archive| show_archive(&inspect_archive(&archive.named, threads, ui)?, ui))
+    input.archives().try_for_each(|archive| show_archive(&inspect_archive(archive, threads, ui)?, ui))
 }
 
 fn show_archive(found: &ArchiveInspection, ui: &Ui) -> Result<()> {
     let name = match found.name_matches {
-        Some(true) => "matches the contents",
+        Some(true) => "",
         Some(false) => "does not match the contents: the bank file is of another slot or hash",
         None => "not an archive's name: no validator would find it",
     };
@@ -86,22 +86,34 @@ fn show_archive(found: &ArchiveInspection, ui: &Ui) -> Result<()> {
         Some(_) => "incremental archive on slot {base_slot}, snapshot version {version}",
         None => "full archive, snapshot version {version}",
     };
-    let rows = [&[("kind", kind), ("name", name)], BANK, ARCHIVE, &[("made by", made_by), ("root", "{root}")]].concat();
-    ui.report("inspect", &found.path.shown(), found, &rows);
-    say_hard_forks(&found.bank, ui);
+    let frames = match &found.frames {
+        frames if frames.content_bytes_max == 0 => "{frames}, no size stated",
+        _ => "{frames}, up to {frame_bytes_max} of tar",
+    };
+    let checksums = match &found.frames {
+        frames if frames.frames_with_checksum == 0 => ", no checksums",
+        frames if frames.frames_with_checksum == frames.frames => ", with checksums",
+        _ => ", {frames_with_checksum} with checksums",
+    };
+    let frames = if found.frames.frames == 0 { String::new() } else { format!("{frames}{checksums}") };
+    let forks = hard_forks(&found.bank);
     let refusals_of = found.clients.iter().map(|reading| (reading.client, &reading.refusals)).collect();
-    for (name, refusals) in lines_of(refusals_of) {
-        let verdict = if refusals.is_empty() { "reads it".to_string() } else { format!("NO: {}", refusals.join("; ")) };
-        ui.say(&format!("  clients      {name}: {verdict}"));
-    }
+    let verdict = |(name, refusals): (String, &Vec<&str>)| {
+        if refusals.is_empty() { format!("{name}: reads it") } else { format!("{name}: NO: {}", refusals.join("; ")) }
+    };
+    let verdicts: Vec<String> = lines_of(refusals_of).into_iter().map(verdict).collect();
+    let labels = ["clients"].into_iter().chain(std::iter::repeat(""));
+    let clients: Vec<Row<'_>> = labels.zip(verdicts.iter().map(String::as_str)).collect();
+    let last: &[Row<'_>] = &[("made by", made_by), ("root", "{root}"), ("hard forks", &forks)];
+    let rows = [&[("kind", kind), ("name", name)], BANK, ARCHIVE, &[("frames", &*frames)], last, &clients].concat();
+    ui.report("inspect", &found.path.shown(), found, &rows);
     Ok(())
 }
 
-fn say_hard_forks(bank: &BankFields, ui: &Ui) {
+/// The slots of hard forks, and how many restarts each counts.
+fn hard_forks(bank: &BankFields) -> String {
     let forks: Vec<String> = bank.hard_forks.iter().map(|(slot, count)| format!("{slot} ({count})")).collect();
-    if !forks.is_empty() {
-        ui.say(&format!("  hard forks   {}", forks.join(", ")));
-    }
+    forks.join(", ")
 }
 
 const BANK: &[Row<'_>] = &[
@@ -116,7 +128,6 @@ const ARCHIVE: &[Row<'_>] = &[
     ("storages", "{storages}, {storage_bytes}, the largest {storage_bytes_max}"),
     ("other files", "bank file {bank_file_bytes}, status cache {status_cache_bytes}"),
     ("size", "{file_bytes} from {tar_bytes} of tar (ratio {tar_bytes/file_bytes})"),
-    ("frames", "[{frames}][, up to {frame_bytes_max} of tar][, {frames_with_checksum} with checksums]"),
 ];
 
 const LEDGER: &[Row<'_>] = &[

@@ -5,13 +5,14 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde::Serialize;
+use serde_json::json;
 use slotpress::types::{Address, ArchiveName};
 use slotpress::verify::VerifyOptions;
 use slotpress::{Error, Result, Snapshot};
-use slotpress_base::text::{self, ShowPath};
-use slotpress_read::{AccountsSummary, FoundAccount, RecordTotals, find_account, inspect_accounts};
+use slotpress_base::text::ShowPath;
+use slotpress_read::{AccountsSummary, RecordTotals, find_account, inspect_accounts};
 
+use super::json::Both;
 use super::lines::columns_of_results;
 use super::render::Row;
 use super::tables::{Table, TableOf, Unit};
@@ -24,16 +25,6 @@ const OWNER_ROWS_MAX: usize = 20;
 /// How much of an account's data is printed as text: all of nearly every account, in at most 64
 /// lines.
 const DATA_BYTES_MAX: usize = 1024;
-
-/// The `account` report in `--json`.
-#[derive(Serialize)]
-struct AccountFields<'a> {
-    #[serde(serialize_with = "text::path")]
-    path: &'a Path,
-    #[serde(flatten)]
-    found: &'a FoundAccount,
-    data_base64: String,
-}
 
 pub fn run_accounts(input: Snapshot<'_>, owner: Option<Address>, options: &VerifyOptions, ui: &Ui) -> Result<()> {
     let incremental = match &input {
@@ -51,7 +42,7 @@ pub fn run_accounts(input: Snapshot<'_>, owner: Option<Address>, options: &Verif
     let paths: Vec<String> =
         [Some(&found.path), incremental.as_ref()].into_iter().flatten().map(|it| it.shown()).collect();
     ui.part(&paths.join("\n"), &found, ACCOUNTS);
-    table_of_owners(&found).lines(columns_of_results()).iter().for_each(|line| ui.say(line));
+    ui.say(&format!("\n{}", table_of_owners(&found).lines(columns_of_results()).join("\n")));
     Ok(())
 }
 
@@ -95,10 +86,10 @@ pub fn run_account(input: Snapshot<'_>, pubkey: Address, threads: usize, shown: 
             None => error,
         });
     };
-    let data_base64 = STANDARD.encode(&found.data);
+    let more = json!({ "path": shown.to_string_lossy(), "data_base64": STANDARD.encode(&found.data) });
     let state = if found.is_closed() { "closed: its newest record has no lamports" } else { "[]" };
     let rows = [&[("state", state)], ACCOUNT].concat();
-    ui.report("account", &pubkey.to_string(), &AccountFields { path: shown, found: &found, data_base64 }, &rows);
+    ui.report("account", &pubkey.to_string(), &Both { first: &found, second: &more }, &rows);
     let data = &found.data[..found.data.len().min(DATA_BYTES_MAX)];
     for (number, bytes) in data.chunks(16).enumerate() {
         ui.say(&hex_row(number * 16, bytes));

@@ -1,6 +1,8 @@
 //! Shapes of JSON lines that are not reports of the library.
 
 use serde::Serialize;
+use serde_json::json;
+use slotpress_base::text;
 
 #[derive(Serialize)]
 pub struct Typed<'a, R> {
@@ -18,22 +20,7 @@ pub struct Both<'a, A, B> {
     pub second: &'a B,
 }
 
-#[derive(Serialize)]
-#[serde(tag = "type", rename = "error")]
-pub struct ErrorLine<'a> {
-    pub message: String,
-    pub hint: Option<&'a str>,
-    pub exit_code: u8,
-}
-
-#[derive(Serialize)]
-#[serde(tag = "type", rename = "status")]
-pub struct StatusLine<'a> {
-    pub message: &'a str,
-}
-
-#[derive(Serialize)]
-#[serde(tag = "type", rename = "warning")]
-pub struct WarningLine<'a> {
-    pub message: &'a str,
+/// An error as a line of JSON.
+pub fn error_line(message: &str, hint: Option<&str>, exit_code: u8) -> String {
+    text::json(&json!({ "type": "error", "message": message, "hint": hint, "exit_code": exit_code }))
 }

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
-use serde::Serialize;
 use serde_json::json;
 use slotpress::catalog::{Archive, Catalog, FileFault, NodeChoice, Partial, find_partials};
 use slotpress::net::{Client, SourceArg};
@@ -42,14 +41,6 @@ pub struct ListArgs {
     max_age: Option<Duration>,
     #[command(flatten)]
     network: NetworkArgs,
-}
-
-#[derive(Serialize)]
-struct ListedFields {
-    #[serde(flatten)]
-    fields: ArchiveFields,
-    file: String,
-    chosen: bool,
 }
 
 pub fn run(args: &ListArgs, ui: &Ui) -> Result<()> {
@@ -108,9 +99,9 @@ fn show(catalog: &Catalog, partials: &[Partial], args: &ListArgs, ui: &Ui) {
     let now = clock::now();
     for archive in catalog.archives().iter().filter(|archive| !args.newest || is_chosen(archive, catalog)) {
         let (path, fields) = (archive.path(), ArchiveFields::new(archive, catalog, now));
-        let file = path.to_string_lossy().into_owned();
-        let fields = ListedFields { fields, file, chosen: is_chosen(archive, catalog) };
-        ui.item("archive_listed", &fields, &path.shown(), &line(archive, catalog, &fields, now));
+        let more = json!({ "file": path.to_string_lossy(), "chosen": is_chosen(archive, catalog) });
+        let both = Both { first: &fields, second: &more };
+        ui.item("archive_listed", &both, &path.shown(), &line(archive, catalog, &fields, now));
     }
     for unusable in catalog.unusable() {
         let line = format!("! {}", line_of_unusable(&unusable.archive, &unusable.fault, now));
@@ -191,10 +182,11 @@ pub fn catalog_at(place: &Path, network: &NetworkArgs, ui: &Ui) -> Result<Option
         Some(text) => ask(text, place, network, ui)?,
         None => return catalog_in(place),
     };
-    match is_empty(&catalog) {
-        true => Err(Error::failed(format!("no archives in {}", place.shown()))
-            .with_hint("archives are named snapshot-SLOT-HASH.tar.zst or incremental-snapshot-BASE-SLOT-HASH.tar.zst")),
-        false => Ok(Some(catalog)),
+    if is_empty(&catalog) {
+        Err(Error::failed(format!("no archives in {}", place.shown()))
+            .with_hint("archives are named snapshot-SLOT-HASH.tar.zst or incremental-snapshot-BASE-SLOT-HASH.tar.zst"))
+    } else {
+        Ok(Some(catalog))
     }
 }
 
@@ -234,8 +226,8 @@ fn is_chosen(archive: &Archive, catalog: &Catalog) -> bool {
     catalog.choice().is_some_and(|choice| is_same(choice.full) || choice.incremental.is_some_and(is_same))
 }
 
-fn line(archive: &Archive, catalog: &Catalog, fields: &ListedFields, now: SystemTime) -> String {
-    let mut text = String::from(if fields.chosen { "* {name}\n    " } else { "  {name}\n    " });
+fn line(archive: &Archive, catalog: &Catalog, fields: &ArchiveFields, now: SystemTime) -> String {
+    let mut text = String::from(if is_chosen(archive, catalog) { "* {name}\n    " } else { "  {name}\n    " });
     text += if archive.size_bytes == 0 { "size not known" } else { "{size_bytes}" };
     text += if catalog.age_of(archive, unix_ns(now)).is_some() { ", {age_seconds} old" } else { ", age unknown" };
     if archive.modified_ns > 0 {

@@ -30,15 +30,17 @@ const TIME_LEFT_PART: f64 = 0.005;
 const COLUMNS_FREE: usize = 4;
 
 /// Collects reports of progress from all threads. Never holds its lock while something is drawn.
+#[derive(Default)]
 pub struct Meter {
     input_bytes: AtomicU64,
     output_bytes: AtomicU64,
     state: Mutex<MeterState>,
 }
 
+#[derive(Default)]
 struct MeterState {
     name: String,
-    stage_start: Instant,
+    stage_start: Option<Instant>,
     total_bytes: Option<u64>,
     note: String,
     arrival: Option<Arrival>,
@@ -69,21 +71,6 @@ pub struct MeterReading {
 }
 
 impl Meter {
-    pub fn new() -> Self {
-        let state = MeterState {
-            name: String::new(),
-            stage_start: Instant::now(),
-            total_bytes: None,
-            note: String::new(),
-            arrival: None,
-            steps: Vec::new(),
-            steps_start: None,
-            step: None,
-            next_step: 0,
-        };
-        Self { input_bytes: AtomicU64::new(0), output_bytes: AtomicU64::new(0), state: Mutex::new(state) }
-    }
-
     fn state(&self) -> MutexGuard<'_, MeterState> {
         self.state.lock()
     }
@@ -100,7 +87,7 @@ impl Meter {
         self.output_bytes.store(0, Relaxed);
         let mut state = self.state();
         let now = Instant::now();
-        (state.name, state.stage_start, state.total_bytes) = (stage.to_string(), now, total_bytes);
+        (state.name, state.stage_start, state.total_bytes) = (stage.to_string(), Some(now), total_bytes);
         state.note.clear();
         let next = state.next_step;
         state.step = state.steps.iter().skip(next).position(|step| step.stage == *stage).map(|at| next + at);
@@ -120,7 +107,7 @@ impl Meter {
     }
 
     pub fn stage_elapsed(&self) -> Duration {
-        self.state().stage_start.elapsed()
+        self.state().stage_start.map_or(Duration::ZERO, |start| start.elapsed())
     }
 
     /// Shows how a download proceeds, in place of the rate.
@@ -139,7 +126,7 @@ impl Meter {
     pub fn read(&self) -> MeterReading {
         let state = self.state();
         let (input_bytes, output_bytes) = (self.input_bytes.load(Relaxed), self.output_bytes.load(Relaxed));
-        let elapsed = state.stage_start.elapsed();
+        let elapsed = state.stage_start.map_or(Duration::ZERO, |start| start.elapsed());
         let overall = state.step.and_then(|step| {
             let steps: Vec<u64> = state.steps.iter().map(|step| step.input_bytes).collect::<Option<_>>()?;
             let done = steps[..step].iter().sum::<u64>() + input_bytes.min(steps[step]);
@@ -317,7 +304,7 @@ mod tests {
     fn ratio_and_time_left_are_shown_only_where_they_are_meaningful() {
         let archiving = MeterReading { output_bytes: 15 << 30, ..restoring() };
         assert!(archiving.plain_line().contains("ratio 3.000") && !restoring().plain_line().contains("ratio"));
-        let meter = Meter::new();
+        let meter = Meter::default();
         meter.stage(&Stage::Restoring, Some(100));
         assert!(!meter.read().bar_line(80, true).contains("left"));
         meter.advance(50, 0);
@@ -339,7 +326,7 @@ mod tests {
 
     #[test]
     fn the_percentage_is_of_all_steps() {
-        let meter = Meter::new();
+        let meter = Meter::default();
         let step = Step::new;
         meter.steps(&[
             step(Stage::Restoring, Some(60)),

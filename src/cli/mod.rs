@@ -60,7 +60,7 @@ use crate::cli::ui::Ui;
 #[derive(Debug, Parser)]
 #[command(name = "slotpress", version = manual::short_version(), long_version = manual::long_version(), about, max_term_width = 100, propagate_version = true)]
 #[command(
-    after_help = "Flags that are the same for all commands on a machine can be set in the environment: their help \
+    after_long_help = "Flags that are the same for all commands on a machine can be set in the environment: their help \
     names the variable.\n\
     Exit codes: 0 done, 1 failed, 2 wrong arguments, 3 damaged or does not match its name, 4 network error, 5 the output \
     exists already, 6 the archive is not there, 130 interrupted. `--version` prints details of the build, `-V` one line."
@@ -203,12 +203,25 @@ fn run(verb: Verb, ui: &Ui) -> Result<(), Error> {
 
 /// Headings of flags that are alike in many commands, or that few people type: only `--help` shows
 /// them, not `-h`.
-const SELDOM: [&str; 7] = ["Hooks", "Monitoring", "Network", "Output", "Resource use", "Stores", "Targets"];
+const SELDOM: [&str; 8] =
+    ["Hooks", "Monitoring", "Network", "Output", "Resource use", "Retention by time", "Stores", "Targets"];
+
+/// Other flags that few people type.
+const SELDOM_FLAGS: &str = "any-format check data-size expect-genesis-hash expect-root expect-slot force-base \
+    frame-size head-timeout incremental-snapshot-archive-path layout max-connections max-connections-per-client memcmp \
+    order pins place-rate read-rate repeat seed sources-from stall-timeout trusted-proxy window with-mints";
 
 /// Builds clap's command with the examples and the handling of environment variables.
 fn command() -> Command {
     fn shorten(command: Command) -> Command {
-        let is_seldom = |arg: &Arg| arg.get_help_heading().is_some_and(|heading| SELDOM.contains(&heading));
+        // The filters alone fill half a screen.
+        let of_export: &[&str] = if command.get_name() == "export" { &["Check", "Ledger"] } else { &[] };
+        let is_seldom = |arg: &Arg| {
+            let mut flags = SELDOM_FLAGS.split_whitespace();
+            let is_listed = arg.get_long().is_some_and(|name| flags.any(|flag| flag == name));
+            let is_below = |heading| SELDOM.contains(&heading) || of_export.contains(&heading);
+            is_listed || arg.get_help_heading().is_some_and(is_below)
+        };
         command.mut_args(|arg| if is_seldom(&arg) { arg.hide_short_help(true) } else { arg }).mut_subcommands(shorten)
     }
     shorten(examples::describe(environment::describe(Cli::command())))

@@ -4,16 +4,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
-use serde::Serialize;
+use serde_json::json;
 use slotpress::catalog::{Archive, Catalog, NodeChoice};
 use slotpress::net::{Client, ClientOptions, Cluster, FetchLimits, FindOptions, MaxAge, SourceArg, Url};
 use slotpress::types::{ArchiveName, Root};
 use slotpress::{CancelToken, Error, ErrorKind, LedgerPaths, NamedArchive, Result, Snapshot};
-use slotpress_base::text::{self, ShowPath};
-use slotpress_net::url_source::Transferred;
+use slotpress_base::text::ShowPath;
 use slotpress_net::{STREAMS_DEFAULT, STREAMS_MAX, StreamSource, UrlSource, is_url, parse_url, shown, url_of_host};
+use slotpress_read::SharedSource;
 
 use super::arguments::DirectoryArgs;
+use super::json::Both;
 use super::ui::Ui;
 use super::{list, values};
 
@@ -172,70 +173,47 @@ pub fn refuse_url(path: &Path, what_to_type: &dyn Fn(&str) -> String) -> Result<
 
 /// Completes a host name to a URL, and hides passwords in a URL; `None` for text that is neither.
 fn meant_url(text: &str) -> Option<String> {
-    match is_url(text) {
-        true => parse_url(text).ok().map(|url| shown(&url)),
-        false => url_of_host(text),
-    }
+    if is_url(text) { parse_url(text).ok().map(|url| shown(&url)) } else { url_of_host(text) }
 }
 
-/// An archive named on the command line by its path or its URL.
-pub struct ArchiveInput {
-    pub named: NamedArchive,
-    /// What was transferred so far; `None` for a file.
-    transferred: Option<Box<dyn Fn() -> Transferred>>,
-}
-
-#[derive(Serialize)]
-struct TransferFields<'a> {
-    #[serde(serialize_with = "text::path")]
-    url: &'a Path,
-    #[serde(flatten)]
-    transferred: Transferred,
-    file_bytes: u64,
-}
-
-impl ArchiveInput {
-    /// Opens a path, or the URL of an archive. An archive from a server without ranges can be read
-    /// only once.
-    pub fn open(path: &Path, is_read_twice: bool, args: &NetworkArgs, ui: &Ui) -> Result<Self> {
-        let Some(text) = list::url_of(path) else {
-            refuse_url(path, &|url| format!("for a server, write {url}"))?;
-            return Ok(Self { named: NamedArchive::from_path(path), transferred: None });
-        };
-        let url = match text.parse::<SourceArg>()? {
-            SourceArg::Archive(url) => url,
-            place => {
-                return Err(Error::usage(format!("{place} holds archives, but one archive is needed here"))
-                    .with_hint(format!("`slotpress list {place}` shows their names")));
-            }
-        };
-        let client = Client::new(&args.options())?;
-        let stop = CancelToken::from(ui.stop_flag());
-        let remote = client.head(&url, ui)?;
-        let name = remote.archive_name();
-        if remote.accepts_ranges && remote.length_bytes.is_some() {
-            let source = Arc::new(UrlSource::of_remote(&client, remote, stop)?);
-            let named = NamedArchive::from_source(source.clone(), name);
-            return Ok(Self { named, transferred: Some(Box::new(move || source.transferred())) });
+/// Opens an archive named on the command line by its path or its URL. One from a server without ranges
+/// can be read only once.
+pub fn open_archive(path: &Path, is_read_twice: bool, args: &NetworkArgs, ui: &Ui) -> Result<NamedArchive> {
+    let Some(text) = list::url_of(path) else {
+        refuse_url(path, &|url| format!("for a server, write {url}"))?;
+        return Ok(NamedArchive::from_path(path));
+    };
+    let url = match text.parse::<SourceArg>()? {
+        SourceArg::Archive(url) => url,
+        place => {
+            return Err(Error::usage(format!("{place} holds archives, but one archive is needed here"))
+                .with_hint(format!("`slotpress list {place}` shows their names")));
         }
-        if is_read_twice {
-            let url_shown = shown(&remote.url);
-            let what =
-                format!("{url_shown}: the server does not send ranges of the file, and parts of it are read twice");
-            let hint = format!("`slotpress fetch {} -o DIR` fetches it; then use the file", shown(&url));
-            return Err(Error::new(ErrorKind::Network, what).with_hint(hint));
-        }
-        let source = Arc::new(StreamSource::open(&client, remote, stop)?);
-        let named = NamedArchive::from_source(source.clone(), name);
-        Ok(Self { named, transferred: Some(Box::new(move || source.transferred())) })
-    }
+    };
+    let client = Client::new(&args.options())?;
+    let stop = CancelToken::from(ui.stop_flag());
+    let remote = client.head(&url, ui)?;
+    let name = remote.archive_name();
+    let source: SharedSource = if remote.accepts_ranges && remote.length_bytes.is_some() {
+        Arc::new(UrlSource::of_remote(&client, remote, stop)?)
+    } else if is_read_twice {
+        let at = shown(&remote.url);
+        let what = format!("{at}: the server does not send ranges of the file, and parts of it are read twice");
+        let hint = format!("`slotpress fetch {} -o DIR` fetches it; then use the file", shown(&url));
+        return Err(Error::new(ErrorKind::Network, what).with_hint(hint));
+    } else {
+        Arc::new(StreamSource::open(&client, remote, stop)?)
+    };
+    Ok(NamedArchive::from_source(source, name))
+}
 
-    pub fn show_transfer(&self, ui: &Ui) {
-        let Some(transferred) = &self.transferred else { return };
-        let file_bytes = self.named.length_bytes().unwrap_or_default();
-        let fields = TransferFields { url: &self.named.path, transferred: transferred(), file_bytes };
-        ui.report("transfer", "", &fields, &[("transferred", "{transferred_bytes} of {file_bytes} in {requests}")]);
-    }
+/// Says how much of an archive was transferred, if it came from a server.
+pub fn show_transfer(archive: &NamedArchive, ui: &Ui) {
+    let Some(transferred) = archive.source.as_ref().and_then(|source| source.transferred()) else { return };
+    let file_bytes = archive.length_bytes().unwrap_or_default();
+    let file = json!({ "url": archive.path.to_string_lossy(), "file_bytes": file_bytes });
+    let fields = Both { first: &file, second: &transferred };
+    ui.report("transfer", "", &fields, &[("transferred", "{transferred_bytes} of {file_bytes} in {requests}")]);
 }
 
 /// Path of an archive that was found at a place, or its URL with the user and password of the
@@ -296,9 +274,10 @@ pub fn archives_of(paths: &[PathBuf], catalog_at: &dyn Fn(&Path) -> Result<Optio
 /// A state: a full archive, possibly with an incremental one, or a ledger.
 #[derive(Debug, Args)]
 pub struct StateArgs {
-    /// An archive, or a full and an incremental one, by path or URL; or a ledger directory. A
-    /// directory of archives, a server, a mirror or a store stands for what a node would choose (with
-    /// `verify`, for each of its archives)
+    /// An archive, or a full and an incremental one, by path or URL; or a ledger directory
+    ///
+    /// A directory of archives, a server, a mirror or a store stands for what a node would choose
+    /// (with `verify`, for each of its archives).
     #[arg(value_name = "ARCHIVE|LEDGER|DIR|URL", required = true, help_heading = None::<&'static str>)]
     pub inputs: Vec<PathBuf>,
     /// The bank snapshot of a ledger [default: the newest complete one]
@@ -312,7 +291,7 @@ pub struct StateArgs {
 
 pub enum StateInput {
     Ledger(LedgerPaths, Option<u64>),
-    Archives(ArchiveInput, Option<ArchiveInput>),
+    Archives(NamedArchive, Option<NamedArchive>),
 }
 
 impl StateArgs {
@@ -350,7 +329,7 @@ impl StateArgs {
                 .with_hint("--expect-slot compares an archive's slot")),
             [] => Err(Error::usage("no archive is given")),
             [full, more @ ..] => {
-                let open = |path: &PathBuf| ArchiveInput::open(path, is_read_twice, &self.network, ui);
+                let open = |path: &PathBuf| open_archive(path, is_read_twice, &self.network, ui);
                 Ok(StateInput::Archives(open(full)?, more.first().map(open).transpose()?))
             }
         }
@@ -362,15 +341,12 @@ impl StateInput {
     pub fn snapshot(&self) -> Snapshot<'_> {
         match self {
             Self::Ledger(paths, slot) => Snapshot::Ledger { paths, slot: *slot, base_slot: None },
-            Self::Archives(full, incremental) => Snapshot::Archives {
-                full: &full.named,
-                incremental: incremental.as_ref().map(|archive| &archive.named),
-            },
+            Self::Archives(full, incremental) => Snapshot::Archives { full, incremental: incremental.as_ref() },
         }
     }
 
     /// The archives, the full one first; none for a ledger.
-    pub fn archives(&self) -> impl Iterator<Item = &ArchiveInput> {
+    pub fn archives(&self) -> impl Iterator<Item = &NamedArchive> {
         let (full, incremental) = match self {
             Self::Ledger(..) => (None, None),
             Self::Archives(full, incremental) => (Some(full), incremental.as_ref()),
@@ -379,6 +355,6 @@ impl StateInput {
     }
 
     pub fn show_transfers(&self, ui: &Ui) {
-        self.archives().for_each(|archive| archive.show_transfer(ui));
+        self.archives().for_each(|archive| show_transfer(archive, ui));
     }
 }

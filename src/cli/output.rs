@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::json;
-use slotpress::archive::{DirSink, EncodingOptions, Sink, StoreSink, StreamSink};
+use slotpress::archive::{DirSink, EncodingOptions, NewArchive, Sink, StoreSink, StreamSink};
 use slotpress::stores::Store;
 use slotpress::{Error, ErrorKind, Progress, Result};
 use slotpress_base::InterruptibleWriter;
@@ -26,8 +26,7 @@ pub struct NewArchiveArgs {
     /// Replace an archive of the same name
     #[arg(long)]
     force: bool,
-    /// If an archive of the same name exists, leave it as it is, unchecked, and end with exit code
-    /// 0
+    /// Leave an archive of the same name as it is, unchecked, and end with exit code 0
     #[arg(long, conflicts_with = "force")]
     skip_existing: bool,
     #[command(flatten)]
@@ -62,6 +61,11 @@ impl NewArchiveArgs {
         };
         if self.skip_existing { skip_existing(error, ui).map(|()| None) } else { Err(error) }
     }
+}
+
+/// Path of a new archive; its name if it went elsewhere than into a directory.
+pub fn path_of(new: &NewArchive) -> PathBuf {
+    new.path.clone().unwrap_or_else(|| PathBuf::from(new.name.to_string()))
 }
 
 /// Turns the error about what exists already into a notice; passes on every other error.

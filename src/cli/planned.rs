@@ -2,6 +2,7 @@
 //! reduces the number of workers.
 
 use slotpress::{Error, Progress, Result};
+use slotpress_base::memory::available_bytes;
 use slotpress_base::{MemoryLimit, tightest_limit};
 use slotpress_format::FRAME_SIZE_BYTES_DEFAULT;
 
@@ -9,14 +10,14 @@ use super::ui::Ui;
 use super::values;
 
 /// Memory of a thread: its stack, and freed memory that the allocator keeps for it.
-pub const THREAD_BYTES: u64 = 4 << 20;
+const THREAD_BYTES: u64 = 4 << 20;
 
 /// Address space that the C library reserves for each further thread. It counts only against a
 /// limit of addresses (`ulimit -v`).
 const THREAD_ADDRESSES_BYTES: u64 = 64 << 20;
 
 /// Memory of every command apart from buffers: parsed documents, the lists of a small archive.
-pub const COMMAND_BYTES: u64 = 16 << 20;
+const COMMAND_BYTES: u64 = 16 << 20;
 
 const SMALLER: &str = "raise the limit, or ask for less memory";
 
@@ -85,6 +86,34 @@ pub fn memory_or(asked: Option<u64>, default_bytes: u64) -> u64 {
     asked.unwrap_or_else(|| tightest_limit().map_or(default_bytes, |limit| default_bytes.min(limit.left_bytes / 4)))
 }
 
+/// The memory asked for; otherwise half of the free memory, but at most a quarter of what the tightest
+/// limit leaves.
+pub fn memory_or_half(asked: Option<u64>) -> u64 {
+    /// Used if free memory cannot be determined.
+    const UNKNOWN_BYTES: u64 = 2 << 30;
+    memory_or(asked, available_bytes().map_or(UNKNOWN_BYTES, |bytes| bytes / 2))
+}
+
+/// Divides memory into workers, which take at most half of it, and two equal shares of at least
+/// `share_bytes_min`. Returns the number of workers, and the bytes of a share.
+///
+/// # Errors
+/// If one worker and the shares do not fit into the memory that was asked for.
+#[cfg(feature = "export")]
+pub fn divided(asked: Option<u64>, threads: usize, worker_bytes: u64, share_bytes_min: u64) -> Result<(usize, u64)> {
+    let worker_bytes = worker_bytes + THREAD_BYTES;
+    let least = COMMAND_BYTES + worker_bytes + 2 * share_bytes_min;
+    if let Some(asked) = asked.filter(|asked| *asked < least) {
+        let [asked, least] = [asked, least].map(values::show_bytes);
+        return Err(Error::usage(format!("--memory {asked}: one worker and the files that it fills take {least}"))
+            .with_hint("give that much, or fewer tables"));
+    }
+    let bytes = memory_or_half(asked).max(least);
+    let fit = (bytes / 2).saturating_sub(COMMAND_BYTES) / worker_bytes;
+    let threads = (threads as u64).min(fit).max(1);
+    Ok((threads as usize, (bytes - COMMAND_BYTES - threads * worker_bytes) / 2))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -100,5 +129,25 @@ mod tests {
         assert!(fitting(&limit(150 << 20), 8, worker, u64::MAX).is_err());
         let addresses = MemoryLimit { is_of_addresses: true, ..limit(450 << 20) };
         assert_eq!(fitting(&addresses, 8, worker, other).expect("fits"), 2, "threads reserve addresses");
+    }
+
+    #[cfg(feature = "export")]
+    proptest::proptest! {
+        #[test]
+        fn all_that_is_used_fits(
+            bytes in 0u64..1 << 40,
+            threads in 1usize..512,
+            worker_bytes in 1u64 << 20..200 << 20,
+            least_bytes in 0u64..100 << 20,
+        ) {
+            match divided(Some(bytes), threads, worker_bytes, least_bytes) {
+                Ok((number, share_bytes)) => {
+                    let used = number as u64 * (worker_bytes + THREAD_BYTES) + 2 * share_bytes + COMMAND_BYTES;
+                    proptest::prop_assert!(used <= bytes && share_bytes >= least_bytes);
+                    proptest::prop_assert!((1..=threads).contains(&number));
+                }
+                Err(_) => proptest::prop_assert!(bytes < 512 << 20),
+            }
+        }
     }
 }

@@ -8,7 +8,10 @@ use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
-use slotpress::catalog::{Archive, Catalog, FileFault, Keep, UnusableFile, find_partials, plan_prune, remove};
+use serde_json::json;
+use slotpress::catalog::{
+    Archive, Catalog, FileFault, Keep, KeepReason, UnusableFile, find_partials, plan_prune, remove,
+};
 use slotpress::types::Space;
 use slotpress::{Error, Progress, Result};
 use slotpress_base::text::ShowPath;
@@ -28,9 +31,9 @@ use super::values;
 const ENOUGH: [&str; 7] =
     ["keep_within", "keep_daily", "keep_weekly", "keep_epoch_ends", "keep_bytes", "keep_free", "unusable"];
 
-/// Remove old archives from directories and their subdirectories `remote`, or from stores
+/// Remove old archives from directories or stores
 ///
-/// Always keeps the archives that a node would choose, the newest incremental archive, and every
+/// Also looks into a subdirectory `remote`. Always keeps the archives that a node would choose, the newest incremental archive, and every
 /// full archive on which a kept incremental one is based. Results of `rebase` are counted apart,
 /// and keep no full archive. Files that have the name of an archive and are not usable (empty,
 /// truncated, something else) are shown and not counted; only --unusable removes them. A target of
@@ -48,40 +51,40 @@ pub struct PruneArgs {
     #[arg(long, value_name = "N", required_unless_present_any = ENOUGH, help_heading = "Retention",
           value_parser = clap::value_parser!(u64).range(0..=10_000))]
     keep_incremental: Option<u64>,
-    /// Remove the oldest of the kept archives until those of the directory take at most this much:
-    /// last those that days, weeks and epochs keep
+    /// Remove the oldest of the kept archives until those of the directory take at most this much
+    ///
+    /// Those that days, weeks and epochs keep are removed last.
     #[arg(long, value_name = "SIZE", value_parser = values::size, help_heading = "Retention")]
     keep_bytes: Option<u64>,
     /// The same until this much is free on the file system
     #[arg(long, value_name = "SIZE", value_parser = values::size, help_heading = "Retention")]
     keep_free: Option<u64>,
-    #[command(flatten)]
-    retention: RetentionArgs,
-    /// Also remove files that have the name of an archive and are not usable, unless they changed
-    /// within the last minute, and downloads that did not end, unless they are in use
+    /// Also remove files that have the name of an archive and are not usable, and unfinished downloads
+    ///
+    /// Files that changed within the last minute stay, and downloads that are in use.
     #[arg(long)]
     unusable: bool,
     /// Only show what would be removed
     #[arg(long)]
     dry_run: bool,
+    #[command(flatten, next_help_heading = "Retention")]
+    retention: RetentionArgs,
     #[command(flatten)]
     connection: ConnectionArgs,
 }
 
-#[derive(Serialize)]
-#[serde(tag = "type", rename = "prune_archive")]
-struct ArchiveLine {
-    name: String,
-    path: String,
-    size_bytes: u64,
-    removed: bool,
+/// What becomes of an archive.
+struct Fate<'a> {
+    archive: &'a Archive,
+    may_go: bool,
     kept_because: Option<&'static str>,
-    unusable: Option<String>,
+    fault: Option<&'a FileFault>,
+    /// What is printed if it stays.
+    stays: String,
 }
 
 #[derive(Default, Serialize)]
-#[serde(tag = "type", rename = "prune")]
-struct SummaryLine {
+struct Summary {
     path: String,
     dry_run: bool,
     removed: u64,
@@ -122,13 +125,14 @@ pub fn run(args: &PruneArgs, ui: &Ui) -> Result<()> {
 
 /// Refuses a target of `publish`: its index would still name archives that are removed.
 fn refuse_published(target: &Path, documents: impl IntoIterator<Item = Vec<u8>>) -> Result<()> {
-    match documents.into_iter().any(|document| parse_list(&document).is_some()) {
-        false => Ok(()),
-        true => Err(Error::failed(format!(
+    if documents.into_iter().any(|document| parse_list(&document).is_some()) {
+        Err(Error::failed(format!(
             "{} is a target of `slotpress publish`, whose index would name what is gone",
             target.shown()
         ))
-        .with_hint("let `slotpress publish` prune it: --keep-full, --keep-incremental")),
+        .with_hint("let `slotpress publish` prune it: --keep-full, --keep-incremental"))
+    } else {
+        Ok(())
     }
 }
 
@@ -136,24 +140,24 @@ fn refuse_published(target: &Path, documents: impl IntoIterator<Item = Vec<u8>>)
 /// error, because an unreadable file may be an index of `publish`.
 fn read_small(dir: &Path, path: &str) -> Result<Option<Vec<u8>>> {
     let at = dir.join(path);
+    let found = fs::symlink_metadata(&at).map_err(|error| error.kind());
+    if matches!(found, Err(io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)) {
+        return Ok(None);
+    }
     let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
     let read = || {
         let mut bytes = Vec::new();
         let file = KeptDir::open(&dir.join(above))?.open_file(name)?;
         file.take(INDEX_BYTES_MAX + 1).read_to_end(&mut bytes).or_path("read", &at)?;
-        match bytes.len() as u64 > INDEX_BYTES_MAX {
-            true => Err(Error::failed(format!("{} has more than {INDEX_BYTES_MAX} bytes", at.shown()))),
-            false => Ok(Some(bytes)),
-        }
+        let is_too_long = bytes.len() as u64 > INDEX_BYTES_MAX;
+        let too_long = || Error::failed(format!("{} has more than {INDEX_BYTES_MAX} bytes", at.shown()));
+        if is_too_long { Err(too_long()) } else { Ok(Some(bytes)) }
     };
-    match fs::symlink_metadata(&at).map_err(|error| error.kind()) {
-        Err(io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
-        _ => read().map_err(|error| {
-            error
-                .within(format!("{} may be a target of `slotpress publish`", dir.shown()))
-                .with_hint("if nothing publishes there, remove that file; else let `slotpress publish` prune it")
-        }),
-    }
+    read().map_err(|error| {
+        error
+            .within(format!("{} may be a target of `slotpress publish`", dir.shown()))
+            .with_hint("if nothing publishes there, remove that file; else let `slotpress publish` prune it")
+    })
 }
 
 fn prune(
@@ -164,56 +168,74 @@ fn prune(
     ui: &Ui,
 ) -> Result<()> {
     let now = clock::now();
-    let mut pruning = Pruning {
-        summary: SummaryLine {
-            path: dir.to_string_lossy().into_owned(),
-            dry_run: args.dry_run,
-            ..SummaryLine::default()
-        },
-        failed: None,
-        args,
-        remove,
-        ui,
-    };
-    // Remove unusable files first, so that their space counts as free.
-    for UnusableFile { archive, fault, .. } in catalog.unusable() {
+    let unusable = catalog.unusable().iter().map(|UnusableFile { archive, fault, .. }| {
         let is_settled = archive.age(unix_ns(now)) >= UNCHANGED_MIN;
-        let may_go = args.unusable && *fault != FileFault::Unreadable && is_settled;
         let hint = match (args.unusable, is_settled) {
             (false, _) => "--unusable removes it",
             (true, false) => "it changed a moment ago, and stays",
             (true, true) => "it stays",
         };
-        let stays = format!("! {}; {hint}", line_of_unusable(archive, fault, now));
-        pruning.one(archive, may_go, None, Some(fault), &stays)?;
-    }
-    let counts = [args.keep_full, args.keep_incremental, args.keep_bytes, args.keep_free];
-    let by_default = match args.retention.is_by_time_alone() && counts.iter().all(Option::is_none) {
-        true => 0,
-        false => usize::MAX,
-    };
-    let count_of = |count: Option<u64>| count.map_or(by_default, |count| count as usize);
-    let newest = Keep::new(count_of(args.keep_full), count_of(args.keep_incremental));
-    let keep = args.retention.apply(newest, by_default).bytes_max(bytes_max(catalog, dir, args)?);
+        Fate {
+            archive,
+            may_go: args.unusable && *fault != FileFault::Unreadable && is_settled,
+            kept_because: None,
+            fault: Some(fault),
+            stays: format!("! {}; {hint}", line_of_unusable(archive, fault, now)),
+        }
+    });
+    // Unusable files go first: their space counts as free.
+    let mut fates: Vec<Fate<'_>> = unusable.collect();
+    let freed_bytes = fates.iter().filter(|fate| fate.may_go).map(|fate| fate.archive.size_bytes).sum();
+    let keep = keep(catalog, dir, freed_bytes, args)?;
     if keep.epoch_ends > 0 && catalog.epoch_schedule.is_none() && !catalog.archives().is_empty() {
         let dir = dir.shown();
         ui.warn(&format!("{dir}: the bank file of the newest full archive cannot be read, so the epochs are not known: all archives stay"));
     }
     let plan = plan_prune(catalog, &keep, unix_ns(now));
-    // Remove incremental archives first: if the run is interrupted, none is left without its full
-    // archive.
-    let all = || catalog.archives().iter().zip(&plan);
-    for (archive, reason) in all().filter(|(a, _)| !a.is_full()).chain(all().filter(|(a, _)| a.is_full())) {
+    let fate = |(archive, reason): (_, &Option<KeepReason>)| {
         let kept_because = reason.map(|reason| reason.as_str());
-        let stays = kept_because.map(|reason| format!("kept {}: {reason}", shown_with_size(archive)));
-        pruning.one(archive, reason.is_none(), kept_because, None, &stays.unwrap_or_default())?;
-    }
-    let Pruning { summary, failed, .. } = pruning;
+        let stays = kept_because.map(|why| format!("kept {}: {}", shown_with_size(archive), why.replace('_', " ")));
+        Fate { archive, may_go: reason.is_none(), kept_because, fault: None, stays: stays.unwrap_or_default() }
+    };
+    // Remove incremental archives before full ones: if the run is interrupted, none is left without its
+    // full archive.
+    let (full, incremental): (Vec<Fate<'_>>, Vec<Fate<'_>>) =
+        catalog.archives().iter().zip(&plan).map(fate).partition(|fate| fate.archive.is_full());
+    fates.extend(incremental.into_iter().chain(full));
+
+    let path = dir.to_string_lossy().into_owned();
+    let mut summary = Summary { path, dry_run: args.dry_run, ..Summary::default() };
     let words = if args.dry_run { "would remove" } else { "removed" };
+    let mut failed = None;
+    for Fate { archive, may_go, kept_because, fault, stays } in fates {
+        ui.check()?;
+        let removed = if may_go && !args.dry_run { remove(archive) } else { Ok(()) };
+        let goes = may_go && removed.is_ok();
+        // The last failure ends the run; those before it are warnings.
+        if let Err(error) = removed
+            && let Some(earlier) = failed.replace(error)
+        {
+            ui.warn(&earlier.to_string());
+        }
+        let (count, bytes) = match (goes, fault) {
+            (true, _) => (&mut summary.removed, &mut summary.removed_bytes),
+            (false, None) => (&mut summary.kept, &mut summary.kept_bytes),
+            (false, Some(_)) => (&mut summary.unusable, &mut summary.unusable_bytes),
+        };
+        *count += 1;
+        *bytes += archive.size_bytes;
+        let path = archive.path();
+        let fields = json!({
+            "name": archive.name.to_string(), "path": path.to_string_lossy(), "size_bytes": archive.size_bytes,
+            "removed": goes && !args.dry_run, "kept_because": kept_because, "unusable": fault.map(FileFault::to_string),
+        });
+        let line = if goes { format!("{words} {}", shown_with_size(archive)) } else { stays };
+        ui.item("prune_archive", &fields, &if goes { path.shown() } else { String::new() }, &line);
+    }
     let archives = values::count_of(summary.removed, "archive");
     let [removed, kept] = [summary.removed_bytes, summary.kept_bytes].map(values::show_bytes);
-    ui.print_json(&summary);
-    ui.say(&format!("{words} {archives} ({removed}), kept {} ({kept})", summary.kept));
+    let line = format!("{words} {archives} ({removed}), kept {} ({kept})", summary.kept);
+    ui.item("prune", &summary, "", &line);
     if let Some(bytes_max) = keep.bytes_max.filter(|bytes_max| summary.kept_bytes > *bytes_max) {
         let more = values::show_bytes(summary.kept_bytes - bytes_max);
         ui.warn(&format!(
@@ -222,63 +244,6 @@ fn prune(
         ));
     }
     failed.map_or(Ok(()), Err)
-}
-
-struct Pruning<'a> {
-    summary: SummaryLine,
-    failed: Option<Error>,
-    args: &'a PruneArgs,
-    remove: &'a dyn Fn(&Archive) -> Result<()>,
-    ui: &'a Ui,
-}
-
-impl Pruning<'_> {
-    /// Removes an archive if it may go, counts it, and prints what became of it; `stays` is what is
-    /// printed otherwise.
-    fn one(
-        &mut self,
-        archive: &Archive,
-        may_go: bool,
-        kept_because: Option<&'static str>,
-        fault: Option<&FileFault>,
-        stays: &str,
-    ) -> Result<()> {
-        self.ui.check()?;
-        let is_dry = self.args.dry_run;
-        let goes = may_go && (is_dry || self.is_gone((self.remove)(archive)));
-        let summary = &mut self.summary;
-        let (count, bytes) = match (goes, fault) {
-            (true, _) => (&mut summary.removed, &mut summary.removed_bytes),
-            (false, None) => (&mut summary.kept, &mut summary.kept_bytes),
-            (false, Some(_)) => (&mut summary.unusable, &mut summary.unusable_bytes),
-        };
-        *count += 1;
-        *bytes += archive.size_bytes;
-        self.ui.print_json(&ArchiveLine {
-            name: archive.name.to_string(),
-            path: archive.path().to_string_lossy().into_owned(),
-            size_bytes: archive.size_bytes,
-            removed: goes && !is_dry,
-            kept_because,
-            unusable: fault.map(FileFault::to_string),
-        });
-        if goes {
-            self.ui.short(&archive.path().shown());
-            self.ui.say(&format!("{} {}", if is_dry { "would remove" } else { "removed" }, shown_with_size(archive)));
-        } else {
-            self.ui.say(stays);
-        }
-        Ok(())
-    }
-
-    /// Keeps a failure for the end, and warns of the one before it.
-    fn is_gone(&mut self, removed: Result<()>) -> bool {
-        let Err(error) = removed else { return true };
-        if let Some(earlier) = self.failed.replace(error) {
-            self.ui.warn(&earlier.to_string());
-        }
-        false
-    }
 }
 
 fn shown_with_size(archive: &Archive) -> String {
@@ -299,12 +264,21 @@ fn prune_partials(dir: &Path, args: &PruneArgs, ui: &Ui) -> Result<()> {
     Ok(())
 }
 
-/// Maximum total size of the kept archives, in bytes, from `--keep-bytes` and from the space that
-/// `--keep-free` asks for; `None` for no limit.
-fn bytes_max(catalog: &Catalog, dir: &Path, args: &PruneArgs) -> Result<Option<u64>> {
-    let Some(keep_free) = args.keep_free else { return Ok(args.keep_bytes) };
-    let bytes: u64 = catalog.archives().iter().map(|archive| archive.size_bytes).sum();
-    let free_bytes = Space::new(dir, 0)?.free_bytes;
-    let bytes_max = bytes.saturating_sub(keep_free.saturating_sub(free_bytes));
-    Ok(Some(args.keep_bytes.map_or(bytes_max, |keep_bytes| keep_bytes.min(bytes_max))))
+/// What the flags keep. `freed_bytes` of unusable files are about to be removed.
+fn keep(catalog: &Catalog, dir: &Path, freed_bytes: u64, args: &PruneArgs) -> Result<Keep> {
+    let bytes_max = match args.keep_free {
+        None => args.keep_bytes,
+        Some(keep_free) => {
+            let bytes: u64 = catalog.archives().iter().map(|archive| archive.size_bytes).sum();
+            let free_bytes = Space::new(dir, 0)?.free_bytes.saturating_add(freed_bytes);
+            let bytes_max = bytes.saturating_sub(keep_free.saturating_sub(free_bytes));
+            Some(args.keep_bytes.map_or(bytes_max, |keep_bytes| keep_bytes.min(bytes_max)))
+        }
+    };
+    let counts = [args.keep_full, args.keep_incremental, args.keep_bytes, args.keep_free];
+    let is_by_time = args.retention.is_by_time_alone() && counts.iter().all(Option::is_none);
+    let by_default = if is_by_time { 0 } else { usize::MAX };
+    let count_of = |count: Option<u64>| count.map_or(by_default, |count| count as usize);
+    let newest = Keep::new(count_of(args.keep_full), count_of(args.keep_incremental));
+    Ok(args.retention.apply(newest, by_default).bytes_max(bytes_max))
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use serde::Serialize;
+use serde_json::json;
 use slotpress::catalog::Keep;
 use slotpress::program::decoding_side_bytes;
 use slotpress::publish::{PublishEvent, PublishOptions, Writer, publish};
@@ -82,7 +82,7 @@ pub struct PublishArgs {
     #[arg(long, value_name = "TIME", default_value = "2h", value_parser = values::duration, help_heading = "Retention",
           env = "SLOTPRESS_PUBLISH_GRACE")]
     grace: Duration,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Retention by time")]
     retention: RetentionArgs,
     /// Program to run after each archive that was published; its environment says what happened
     /// (PUBLISH_…). It is killed after a minute
@@ -107,14 +107,6 @@ const WRITERS: &[(&str, Writer, &str)] = &[
     ("agave", Writer::Agave, "By hard links, or else by reflinks"),
     ("firedancer", Writer::Firedancer, "By reflinks"),
 ];
-
-#[derive(Serialize)]
-struct HintField<'a> {
-    /// Advice about a failure, in terms of flags: `null` if there is none, left out for other
-    /// events.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    hint: Option<Option<&'a str>>,
-}
 
 /// Variables of flags that are gone, and what replaces them.
 const GONE: [(&str, &str); 2] = [
@@ -189,14 +181,14 @@ fn options(args: &PublishArgs, ui: &Ui) -> Result<PublishOptions> {
 
 fn show(event: &PublishEvent, ui: &Ui) {
     let hint = match event {
-        PublishEvent::Failed { error, .. } => Some(error.hint().and_then(hints::fitting)),
-        _ => None,
+        PublishEvent::Failed { error, .. } => json!({ "hint": error.hint().and_then(hints::fitting) }),
+        _ => json!({}),
     };
     if let PublishEvent::Published(published) = event {
         ui.short(&published.name.to_string());
     }
     let (level, text) = words(event);
-    ui.log_event(event.kind().unwrap_or_default(), level, &Both { first: &HintField { hint }, second: event }, text);
+    ui.log_event(event.kind().unwrap_or_default(), level, &Both { first: &hint, second: event }, text);
 }
 
 fn words(event: &PublishEvent) -> (Level, &'static str) {

@@ -11,8 +11,8 @@ use slotpress_base::text::ShowPath;
 
 use super::archive::WHAT;
 use super::arguments::ExpectedArgs;
-use super::network::{ArchiveInput, StateArgs, StateInput};
-use super::output::{NewArchiveArgs, Output};
+use super::network::{StateArgs, StateInput, open_archive, show_transfer};
+use super::output::{NewArchiveArgs, Output, path_of};
 use super::render::Row;
 use super::ui::Ui;
 
@@ -67,21 +67,20 @@ pub fn run(args: &RebaseArgs, ui: &Ui) -> Result<()> {
     };
     let encoding = new.options(&output, new.encoding.decoding_bytes() + check.memory_bytes, ui)?;
     let options = RebaseOptions::default().encoding(encoding.clone()).check(check);
-    let onto = ArchiveInput::open(&args.onto, true, network, ui)?;
+    let onto = open_archive(&args.onto, true, network, ui)?;
     let state = args.state.open(true, ui)?;
     let ledger;
     let (full, incremental) = match &state {
-        StateInput::Archives(full, incremental) => (&full.named, incremental.as_ref().map(|archive| &archive.named)),
+        StateInput::Archives(full, incremental) => (full, incremental.as_ref()),
         StateInput::Ledger(paths, slot) => {
             let options = ArchiveOptions::new(&paths.ledger).paths(paths.clone()).slot(*slot).encoding(encoding);
             ledger = ledger_as_archive(&options, ui)?;
             (&ledger, None)
         }
     };
-    let input = RebaseInput { new: full, incremental, onto: &onto.named };
+    let input = RebaseInput { new: full, incremental, onto: &onto };
     let Some(report) = new.write(&mut output, ui, |sink| rebase(input, sink, &options, ui))? else { return Ok(()) };
-    let path = report.archive.path.as_ref().map_or_else(|| report.archive.name.to_string(), |path| path.shown());
-    ui.report("rebase", &path, &report, REPORT);
-    state.archives().chain([&onto]).for_each(|input| input.show_transfer(ui));
+    ui.report("rebase", &path_of(&report.archive).shown(), &report, REPORT);
+    state.archives().chain([&onto]).for_each(|archive| show_transfer(archive, ui));
     Ok(())
 }

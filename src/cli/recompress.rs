@@ -11,9 +11,9 @@ use slotpress_base::IoContext;
 use slotpress_base::text::ShowPath;
 
 use super::archive::WHAT;
-use super::arguments::{CheckArgs, STATE};
+use super::arguments::{COMPLETE, CheckArgs, STATE};
 use super::network::{ConnectionArgs, archives_of, refuse_url};
-use super::output::{NewArchiveArgs, Output};
+use super::output::{NewArchiveArgs, Output, path_of};
 use super::render::Row;
 use super::ui::Ui;
 use super::{list, values};
@@ -67,29 +67,27 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
     let other_bytes = args.new.encoding.decoding_bytes() + check.memory_bytes;
     let encoding = args.new.options(&output, other_bytes, ui)?;
     for (number, archive) in archives.iter().enumerate() {
-        let source = match is_stream(archive) {
+        let source = if is_stream(archive) {
             // Do not read through the standard library's buffer: waiting until the file descriptor is
             // readable would miss bytes in that buffer.
-            true => {
-                let input = std::io::stdin().as_fd().try_clone_to_owned();
-                RecompressSource::Stream(File::from(input.or_path("open", Path::new("standard input"))?))
-            }
-            false => RecompressSource::File(archive.clone()),
+            let input = std::io::stdin().as_fd().try_clone_to_owned();
+            RecompressSource::Stream(File::from(input.or_path("open", Path::new("standard input"))?))
+        } else {
+            RecompressSource::File(archive.clone())
         };
         let options = RecompressOptions::default()
             .encoding(encoding.clone())
             .base_slot(args.base_slot)
             .base(args.base.clone().or_else(|| (number > 0).then(|| archives[0].clone())))
-            .check(match number + 1 < archives.len() {
+            .check(if number + 1 < archives.len() {
                 // What is expected is about the state of both together.
-                true => check.clone().expect_hash(None).expect_slot(None),
-                false => check.clone(),
+                check.clone().expect_hash(None).expect_slot(None)
+            } else {
+                check.clone()
             });
         let report = args.new.write(&mut output, ui, |sink| recompress(source, sink, &options, ui))?;
         if let Some(report) = &report {
-            let path =
-                report.archive.path.as_ref().map_or_else(|| report.archive.name.to_string(), |path| path.shown());
-            ui.report("recompress", &path, report, REPORT);
+            ui.report("recompress", &path_of(&report.archive).shown(), report, REPORT);
         }
     }
     Ok(())
@@ -101,4 +99,5 @@ const REPORT: &[Row<'_>] = &[
     ("elapsed", "{elapsed_seconds} at {tar_bytes/elapsed_seconds}, CPU load {cpu_seconds%elapsed_seconds}"),
     ("root", "{root}"),
     STATE,
+    COMPLETE,
 ];

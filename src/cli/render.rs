@@ -8,23 +8,28 @@ use super::values::{count_of, show_age, show_bytes, show_count, show_duration, s
 
 /// A label, and a text in which `{name}` stands for a field, `{a/b}` for the ratio or the rate of two,
 /// and `{a%b}` for one in percent of the other. A part in brackets is left out where one of its fields
-/// is null, 0, false or empty; so is a row where one is null, or where nothing remains.
+/// is null, 0, false or empty; so is a row where one is null, or where nothing remains. A count whose name
+/// is the row's label is shown without what is counted.
 pub type Row<'a> = (&'a str, &'a str);
 
 pub fn lines(report: &Value, rows: &[Row<'_>]) -> Vec<String> {
     let width = rows.iter().map(|(label, _)| label.len()).max().unwrap_or_default().max(LABEL_COLUMNS);
-    let texts = rows.iter().filter_map(|(label, text)| Some((label, filled(text, report)?)));
+    let texts = rows.iter().filter_map(|(label, text)| Some((label, filled_in(text, report, label)?)));
     texts.map(|(label, text)| format!("  {label:width$}  {text}")).collect()
 }
 
 /// Least width of labels, so that parts of a report stand below each other.
 pub const LABEL_COLUMNS: usize = 8;
 
-/// The text of a row; `None` if it is left out.
+/// The text of a row without a label; `None` if it is left out.
 pub fn filled(text: &str, report: &Value) -> Option<String> {
+    filled_in(text, report, "")
+}
+
+fn filled_in(text: &str, report: &Value, label: &str) -> Option<String> {
     let mut filled = String::new();
     for (at, part) in text.split(['[', ']']).enumerate() {
-        match with_fields(part, report, at % 2 == 1) {
+        match with_fields(part, report, label, at % 2 == 1) {
             Some(part) => filled += &part,
             None if at % 2 == 0 => return None,
             None => {}
@@ -33,7 +38,7 @@ pub fn filled(text: &str, report: &Value) -> Option<String> {
     Some(filled).filter(|text| !text.is_empty())
 }
 
-fn with_fields(text: &str, report: &Value, is_optional: bool) -> Option<String> {
+fn with_fields(text: &str, report: &Value, label: &str, is_optional: bool) -> Option<String> {
     let mut filled = String::new();
     for (at, part) in text.split(['{', '}']).enumerate() {
         if at % 2 == 0 {
@@ -43,7 +48,8 @@ fn with_fields(text: &str, report: &Value, is_optional: bool) -> Option<String> 
         } else {
             let value = report.get(part)?;
             let is_nothing = [json!(0), json!(false), json!("")].contains(value);
-            filled += &shown(part, value).filter(|_| !is_optional || !is_nothing)?;
+            let count = value.as_u64().filter(|_| part == label && part.ends_with('s')).map(show_count);
+            filled += &count.or_else(|| shown(part, value)).filter(|_| !is_optional || !is_nothing)?;
         }
     }
     Some(filled)
@@ -63,7 +69,12 @@ fn shown(name: &str, value: &Value) -> Option<String> {
             _ => text.clone(),
         }),
         Value::Array(items) => joined(items.iter().filter_map(|item| shown(name, item)), ", "),
-        Value::Object(fields) => joined(fields.iter().filter_map(|(name, value)| shown(name, value)), " "),
+        // What has a name, such as a server, and how much came from it.
+        Value::Object(fields) => {
+            let (names, amounts): (Vec<_>, Vec<_>) = fields.iter().partition(|(_, value)| value.is_string());
+            let parts = names.into_iter().chain(amounts).filter_map(|(name, value)| shown(name, value));
+            joined(parts, ": ")
+        }
         _ => {
             let (number, whole) = (value.as_f64()?, value.as_u64().unwrap_or_default());
             Some(match unit {
@@ -71,7 +82,7 @@ fn shown(name: &str, value: &Value) -> Option<String> {
                 "bytes" => show_bytes(whole),
                 "seconds" if is_age => show_age(Duration::from_secs_f64(number.max(0.0))),
                 "seconds" => show_duration(Duration::from_secs_f64(number)),
-                "slot" | "epoch" | "height" | "level" => value.to_string(),
+                "slot" | "epoch" | "height" | "level" | "status" => value.to_string(),
                 _ => unit.strip_suffix('s').map_or(show_count(whole), |one| count_of(whole, one)),
             })
         }
@@ -104,7 +115,7 @@ mod tests {
             "slot": 350006937, "base_slot": null, "output_bytes": 1 << 20, "input_bytes": 3 << 20, "root": null,
             "elapsed_seconds": 1.5, "cpu_seconds": 3.0, "storages": 1, "frames": 1234, "accounts_new": 0,
             "names": ["a", "b"], "none": [], "in_use": true, "servers": [{ "server": "a", "bytes": 5 }],
-            "balance_lamports": "18446744073709551615", "capitalization": "1234",
+            "balance_lamports": "18446744073709551615", "capitalization": "1234", "status": 404,
         });
         let rows = [
             ("slot", "{slot}[ on {base_slot}], {storages}, {frames}"),
@@ -112,6 +123,7 @@ mod tests {
             ("root", "{root}"),
             ("elapsed", "{elapsed_seconds} at {input_bytes/elapsed_seconds}, CPU load {cpu_seconds%elapsed_seconds}"),
             ("", "{accounts_new} new[, {accounts_new} more], {names}, {in_use}; {servers}"),
+            ("frames", "{frames}, {storages}, {status}"),
             ("supply", "{balance_lamports}, {capitalization}"),
             ("none", "{none}"),
             ("new", "[{accounts_new} accounts]"),
@@ -121,7 +133,8 @@ mod tests {
             "  slot      350006937, 1 storage, 1,234 frames",
             "  size      1 MiB from 3 MiB (ratio 3.000)",
             "  elapsed   1.50 s at 2 MiB/s, CPU load 200 %",
-            "            0 new, a, b, yes; 5 B a",
+            "            0 new, a, b, yes; a: 5 B",
+            "  frames    1,234, 1 storage, 404",
             "  supply    18,446,744,073,709,551,615 lamports, 1,234",
         ];
         assert_eq!(lines(&report, &rows), expected);

@@ -9,7 +9,7 @@ use slotpress::types::Root;
 use slotpress::{Error, Progress, Result};
 use slotpress_base::text::{self, ShowPath};
 
-use super::arguments::{CheckArgs, IoPolicyArgs, NewLedgerArgs, STATE, WorkArgs};
+use super::arguments::{COMPLETE, CheckArgs, IoPolicyArgs, NewLedgerArgs, STATE, WorkArgs};
 use super::json::Both;
 use super::list;
 use super::network::{archives_of, refuse_url};
@@ -86,9 +86,10 @@ pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
 /// with it.
 fn not_an_archive(dir: &Path) -> Error {
     let word = shell_word(dir);
-    let hint = match dir.join("snapshots").is_dir() {
-        true => format!("`slotpress archive {word} -o DIR` makes an archive of a ledger"),
-        false => format!("`slotpress list {word}` shows the archives in a directory"),
+    let hint = if dir.join("snapshots").is_dir() {
+        format!("`slotpress archive {word} -o DIR` makes an archive of a ledger")
+    } else {
+        format!("`slotpress list {word}` shows the archives in a directory")
     };
     Error::usage(format!("{} is a directory: restore takes archives", dir.shown())).with_hint(hint)
 }
@@ -103,6 +104,7 @@ const REPORT: &[Row<'_>] = &[
     ("slot", "{slot}[ on the full archive of slot {base_slot}], {storages}"),
     ("size", "{output_bytes} from {input_bytes}"),
     STATE,
+    COMPLETE,
 ];
 
 /// Prints what to delete, and how to start a validator on the ledger, as lines to paste.
@@ -113,11 +115,13 @@ pub fn say_start(report: &RestoreReport, target: &RestoreTarget, ui: &Ui) {
     }
     // Firedancer builds its own accounts database from the archives, and ignores the rest of the
     // ledger. These are the keys of its default.toml (src/app/firedancer/config/default.toml).
-    let (snapshots, genesis) =
-        (absolute(target.paths.snapshots_dir()), absolute(&target.paths.ledger.join("genesis.bin")));
-    let genesis = if genesis.exists() { format!(", genesis = {}", toml_string(&genesis)) } else { String::new() };
-    ui.say(&format!("Firedancer reads the archives, with [paths] snapshots = {}{genesis}", toml_string(&snapshots)));
-    ui.say("Start Agave with its usual flags and:");
+    let genesis = absolute(&target.paths.ledger.join("genesis.bin"));
+    ui.say("Start Firedancer, which reads the archives, with this in its TOML:\n  [paths]");
+    ui.say(&format!("  snapshots = {}", toml_string(&absolute(target.paths.snapshots_dir()))));
+    if genesis.exists() {
+        ui.say(&format!("  genesis = {}", toml_string(&genesis)));
+    }
+    ui.say("Or start Agave with its usual flags and:");
     ui.say(&format!("  agave-validator {}", validator_flags(target, report).join(" ")));
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use serde::Serialize;
+use serde_json::json;
 use slotpress::serve::{Event, Finished, ServeOptions, TlsFiles};
 use slotpress::{Error, Progress, Result};
 use slotpress_serve::{CLIENT_CONNECTIONS_DEFAULT, CONNECTIONS_DEFAULT, FIREDANCER_RATE_MIN, THREADS_DEFAULT_MAX};
@@ -84,14 +84,6 @@ fn timeout(text: &str) -> std::result::Result<Duration, String> {
     }
 }
 
-#[derive(Serialize)]
-struct ListeningFields {
-    listen: SocketAddr,
-    url: String,
-    metrics: Option<SocketAddr>,
-    archives: usize,
-}
-
 pub fn run(args: &ServeArgs, ui: &Ui) -> Result<()> {
     let io_hint = args.priority.apply(ui);
     for (flag, rate) in [("--max-rate", args.max_rate), ("--max-rate-per-client", args.max_rate_per_client)] {
@@ -129,7 +121,8 @@ fn show(event: Event, scheme: &str, logs_all: bool, ui: &Ui) {
             let url = format!("{scheme}://{listen}");
             let line = format!("serving {} on {url}", values::count_of(archives as u64, "archive"));
             let metrics_line = metrics.map(|metrics| format!("metrics on http://{metrics}/metrics"));
-            ui.object("serve", &ListeningFields { listen, url, metrics, archives });
+            let fields = json!({ "listen": listen, "url": url, "metrics": metrics, "archives": archives });
+            ui.object("serve", &fields);
             for line in [Some(line), metrics_line].iter().flatten() {
                 ui.short(line);
                 ui.say(line);

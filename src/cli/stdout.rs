@@ -29,9 +29,10 @@ static LOOK: extern "C" fn() = {
 };
 
 fn check_open() -> io::Result<()> {
-    match IS_CLOSED.load(Relaxed) {
-        true => Err(io::Error::from_raw_os_error(rustix::io::Errno::BADF.raw_os_error())),
-        false => Ok(()),
+    if IS_CLOSED.load(Relaxed) {
+        Err(io::Error::from_raw_os_error(rustix::io::Errno::BADF.raw_os_error()))
+    } else {
+        Ok(())
     }
 }
 

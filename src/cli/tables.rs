@@ -9,11 +9,12 @@ use comfy_table::{CellAlignment, ContentArrangement};
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 use slotpress_base::quantity::{self, TimeUnit};
-use textwrap::Options;
+use textwrap::{Options, WordSplitter};
 
 /// Wraps a sentence to a terminal.
 pub fn wrapped(sentence: &str, columns: usize) -> Vec<String> {
-    let options = Options::new(columns).break_words(false);
+    // A flag in two lines could not be pasted.
+    let options = Options::new(columns).break_words(false).word_splitter(WordSplitter::NoHyphenation);
     textwrap::wrap(sentence, options).into_iter().map(Cow::into_owned).collect()
 }
 

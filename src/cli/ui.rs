@@ -11,12 +11,13 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle as BarStyle};
 use parking_lot::Mutex;
 use serde::Serialize;
+use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use slotpress::progress::Stage;
 use slotpress::{Error, Progress, ProgressEvent, Result};
 use slotpress_base::text::{escaped_lines, json};
 
-use super::json::{Both, ErrorLine, StatusLine, Typed, WarningLine};
+use super::json::{Both, Typed, error_line};
 use super::meter::Meter;
 use super::render::{self, LABEL_COLUMNS, Row};
 use super::{ScreenArgs, hints, lines, stdout};
@@ -94,7 +95,7 @@ impl Ui {
             print_error: Mutex::default(),
             interrupted,
             shown_warnings: Mutex::default(),
-            meter: Arc::new(Meter::new()),
+            meter: Arc::default(),
             what_happens: Mutex::new(what_happens),
             bar: Mutex::default(),
             next_line_ms: AtomicU64::new(0),
@@ -202,7 +203,7 @@ impl Ui {
     /// else as a line.
     pub fn log_event(&self, kind: &str, level: Level, event: &impl Serialize, text: &str) {
         let time = lines::time_now();
-        let timed = Both { first: &serde_json::json!({ "time": time }), second: event };
+        let timed = Both { first: &json!({ "time": time }), second: event };
         if !self.args.json {
             let fields = serde_json::to_value(event).unwrap_or_default();
             self.log_at(level, &format!("{time} {}", render::filled(text, &fields).unwrap_or_default()));
@@ -218,8 +219,8 @@ impl Ui {
         }
         let text = match (self.args.json, level) {
             (false, _) => escaped_lines(line).into_owned(),
-            (true, Level::Info) => json(&StatusLine { message: line }),
-            (true, _) => json(&WarningLine { message: line }),
+            (true, Level::Info) => json(&json!({ "type": "status", "message": line })),
+            (true, _) => json(&json!({ "type": "warning", "message": line })),
         };
         self.stderr_at(level, &text);
     }
@@ -228,8 +229,7 @@ impl Ui {
         self.end_stage();
         let (message, hint) = (error.to_string(), error.hint().and_then(hints::fitting));
         if self.args.json {
-            let exit_code = error.kind().exit_code();
-            return self.stderr_at(Level::Error, &json(&ErrorLine { message, hint, exit_code }));
+            return self.stderr_at(Level::Error, &error_line(&message, hint, error.kind().exit_code()));
         }
         self.labelled(Level::Error, "error:", "1;31", &message);
         if let Some(hint) = hint {
@@ -268,9 +268,10 @@ impl Ui {
         let (meter, interrupted) = (self.meter.clone(), self.interrupted.clone());
         let line = move |_: &ProgressState, to: &mut dyn std::fmt::Write| {
             // After an interruption, a message is in place of the bar.
-            let line = match interrupted.load(Relaxed) {
-                true => String::new(),
-                false => meter.read().bar_line(lines::columns(), lines::is_utf8()),
+            let line = if interrupted.load(Relaxed) {
+                String::new()
+            } else {
+                meter.read().bar_line(lines::columns(), lines::is_utf8())
             };
             // Writing to a string cannot fail.
             let _ = to.write_str(&line);
@@ -348,9 +349,10 @@ impl Ui {
             let reading = self.meter.read();
             self.stderr_at(
                 Level::Info,
-                &match self.args.json {
-                    true => json(&Typed { kind: "progress", report: &reading }),
-                    false => reading.plain_line(),
+                &if self.args.json {
+                    json(&Typed { kind: "progress", report: &reading })
+                } else {
+                    reading.plain_line()
                 },
             );
         }
@@ -367,7 +369,7 @@ impl Ui {
         }
         drop(shown);
         if self.args.json {
-            self.stderr_at(Level::Warning, &json(&WarningLine { message }));
+            self.log_at(Level::Warning, message);
         } else if !self.args.quiet {
             self.labelled(Level::Warning, "warning:", "1;33", message);
         }

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use slotpress_base::text;
 
-use super::json::ErrorLine;
+use super::json::error_line;
 
 pub const EXIT_CODE: u8 = 2;
 
@@ -34,8 +34,7 @@ pub fn print(mut error: clap::Error, arguments: &[OsString], variable: Option<St
         return our_hint.map_or(Ok(()), |text| writeln!(io::stderr(), "hint: {text}"));
     }
     let hint = our_hint.as_deref().or(Some("see --help"));
-    let line = ErrorLine { message: message_of(error), hint, exit_code: EXIT_CODE };
-    writeln!(io::stderr(), "{}", text::json(&line))
+    writeln!(io::stderr(), "{}", error_line(&message_of(error), hint, EXIT_CODE))
 }
 
 /// Hint for a command that this build does not have.

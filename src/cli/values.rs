@@ -11,9 +11,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use slotpress::Error;
 use slotpress::program::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN, is_zstd_level};
 use slotpress::types::Address;
-use slotpress::verify::CheckOptions;
 use slotpress_base::IoContext;
-use slotpress_base::memory::available_bytes;
 pub use slotpress_base::quantity::{
     age as show_age, bytes as show_bytes, count as show_count, count_of, duration as show_duration,
     rate_of as show_rate, ratio as show_ratio,
@@ -142,17 +140,6 @@ pub fn owner(text: &str) -> Result<Address, String> {
         || pubkey(text).map_err(|error| format!("{error}, and no program that --by-owner names is called {text}")),
         Ok,
     )
-}
-
-/// The memory asked for, or half of the free memory, in bytes.
-pub fn memory_or_half(asked: Option<u64>) -> u64 {
-    /// Used if free memory cannot be determined.
-    const UNKNOWN_BYTES: u64 = 2 << 30;
-    asked.unwrap_or_else(|| available_bytes().map_or(UNKNOWN_BYTES, |bytes| bytes / 2))
-}
-
-pub fn read_back(memory: Option<u64>) -> CheckOptions {
-    CheckOptions::default().memory_bytes(memory_or_half(memory))
 }
 
 /// Refuses a directory inside a ledger (its snapshots, or one bank snapshot) in place of the

@@ -16,14 +16,13 @@ use slotpress_read::{lines_of, names_of};
 use super::arguments::{CheckArgs, WorkArgs};
 use super::network::{StateArgs, catalog_of};
 use super::planned::{self, DECODING_WORKER_BYTES};
-use super::render::Row;
 use super::ui::Ui;
 use super::verify_all::verify_all;
 use super::{list, render, values};
 
-/// Verify an archive, a full and an incremental archive together, a ledger, or all archives of a
-/// directory or server
+/// Verify an archive, a pair of archives, a ledger, a directory or a server
 ///
+/// A pair is a full and an incremental archive. Of a directory or a server, verifies all archives.
 /// Recomputes capitalization and lattice hash over all accounts, and lists everything that is
 /// wrong, with its place. Nothing is unpacked. An archive cannot prove that its state is the
 /// cluster's: use --expect-hash with the hash of a trusted node.
@@ -34,11 +33,14 @@ pub struct VerifyArgs {
     #[arg(long)]
     newest: bool,
     /// The clients that will load it; what they tolerate is a warning only [default: every
-    /// deviation is a failure]. agave stands for Agave 4.2 to 4.5
+    /// deviation is a failure]
+    ///
+    /// agave stands for Agave 4.2 to 4.5.
     #[arg(long = "for", value_delimiter = ',', value_name = "CLIENTS", value_parser = values::choice(CLIENTS))]
     clients: Vec<&'static [SnapshotClient]>,
-    /// Check frames, entries, name and bank file only; with an index, accounts are not even
-    /// decompressed
+    /// Check frames, entries, name and bank file only
+    ///
+    /// With an index, accounts are not even decompressed.
     #[arg(long)]
     quick: bool,
     #[command(flatten)]
@@ -74,7 +76,7 @@ const CLIENTS: &[(&str, &[SnapshotClient], &str)] = &[
 ];
 
 pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
-    let memory_bytes = planned::memory_or(args.work.memory, values::memory_or_half(None));
+    let memory_bytes = planned::memory_or_half(args.work.memory);
     // A set, because `--for` may name a client twice.
     let clients: BTreeSet<SnapshotClient> = args.clients.iter().copied().flatten().copied().collect();
     let options = VerifyOptions::default()
@@ -216,8 +218,22 @@ fn lines_of_failures(word: &str, failures: &[Failure], unlisted: u64, report: &V
             continue;
         }
         lines.push(format!("{word}: {}: {}", failure.check.name(), failure.message));
-        let details = if report.paths.len() > 1 { DETAILS } else { &DETAILS[1..] };
-        lines.extend(render::lines(&serde_json::to_value(failure).unwrap_or_default(), details));
+        let offset = match &failure.place {
+            place if place.entry.is_some() => "{offset_bytes} of the entry",
+            place if place.frame.is_some() => "{offset_bytes} of the file",
+            _ => "{offset_bytes} of the tar stream",
+        };
+        let path = if report.paths.len() > 1 { "{path}" } else { "" };
+        let rows = [
+            ("file", path),
+            ("frame", "{frame}"),
+            ("entry", "{entry}"),
+            ("offset", offset),
+            ("account", "{account}"),
+            ("expected", "{expected}"),
+            ("found", "{found}"),
+        ];
+        lines.extend(render::lines(&serde_json::to_value(failure).unwrap_or_default(), &rows));
     }
     lines.extend(hints.into_iter().map(|hint| format!("  what to do: {hint}")));
     if more > 0 {
@@ -225,14 +241,3 @@ fn lines_of_failures(word: &str, failures: &[Failure], unlisted: u64, report: &V
     }
     lines
 }
-
-/// Where a failure is, and what was found there.
-const DETAILS: &[Row<'_>] = &[
-    ("file", "{path}"),
-    ("frame", "{frame}"),
-    ("entry", "{entry}"),
-    ("offset", "{offset_bytes}"),
-    ("account", "{account}"),
-    ("expected", "{expected}"),
-    ("found", "{found}"),
-];

@@ -8,7 +8,7 @@ use slotpress::verify::{ArchiveVerdict, CatalogVerdict, VerifyOptions, VerifyRep
 use slotpress::{Error, Progress, Result};
 use slotpress_base::text::ShowPath;
 
-use super::network::{ArchiveInput, path_at};
+use super::network::{open_archive, path_at};
 use super::ui::Ui;
 use super::values::count_of;
 use super::verify::VerifyArgs;
@@ -28,7 +28,7 @@ pub fn verify_all(
     }
     let open = |archive: &slotpress::catalog::Archive, mode| {
         let path = place.map_or_else(|| archive.path(), |place| path_at(archive, place));
-        Ok(ArchiveInput::open(&path, args.reads_twice(mode), &args.state.network, ui)?.named)
+        open_archive(&path, args.reads_twice(mode), &args.state.network, ui)
     };
     let verdict = verify_catalog(catalog, &open, options, ui, &mut |verdict| show(verdict, ui))?;
     ui.object("verified", &verdict);
@@ -82,10 +82,10 @@ fn summary(found: &CatalogVerdict) -> String {
     let left_out = left_out.iter().map(|check| check.name()).collect::<Vec<_>>().join(", ");
     let rest = archives - good - partly - damaged;
     let parts = [
-        (*partly, format!("{partly} without a failure, but not all checks were made: {left_out}")),
-        (*damaged, format!("{damaged} damaged")),
-        (rest, format!("{rest} not verified")),
+        (*partly, format!("; {partly} without a failure, but not all checks were made: {left_out}")),
+        (*damaged, format!("; {damaged} damaged")),
+        (rest, format!("; {rest} not verified")),
     ];
-    let others = parts.into_iter().filter(|(count, _)| *count > 0).map(|(_, text)| format!("; {text}"));
-    format!("{good} of {} good{}", count_of(*archives, "archive"), others.collect::<String>())
+    let others: String = parts.into_iter().filter(|(count, _)| *count > 0).map(|(_, text)| text).collect();
+    format!("{}: {good} good{others}", count_of(*archives, "archive"))
 }

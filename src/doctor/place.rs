@@ -119,10 +119,11 @@ fn space(dir: &Path) -> Option<Finding> {
     let free = stat.f_bavail.saturating_mul(stat.f_frsize);
     let all = stat.f_blocks.saturating_mul(stat.f_frsize).max(1);
     let found = format!("{} free of {}, for {}", quantity::bytes(free), quantity::bytes(all), dir.shown());
-    let means = "`archive --dry-run` and `restore --dry-run` show how much they need";
-    Some(match (free as f64) < 0.05 * all as f64 {
-        true => Finding::note("space", found, format!("nearly full; {means}")),
-        false => Finding::good("space", found, means),
+    let means = "`archive --dry-run` and `bootstrap --dry-run` show how much they need";
+    Some(if (free as f64) < 0.05 * all as f64 {
+        Finding::note("space", found, format!("nearly full; {means}"))
+    } else {
+        Finding::good("space", found, means)
     })
 }
 

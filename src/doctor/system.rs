@@ -25,9 +25,10 @@ fn open_files() -> Finding {
     let limit = getrlimit(Resource::Nofile).current;
     let found = limit.map_or("no limit".to_string(), |limit| format!("{limit} at most"));
     let few = "too few for many workers or connections: raise the limit (ulimit -n, LimitNOFILE of the service)";
-    match limit.is_some_and(|limit| limit < FILES_WANTED) {
-        true => Finding::note("open files", found, few),
-        false => Finding::good("open files", found, "enough for slotpress"),
+    if limit.is_some_and(|limit| limit < FILES_WANTED) {
+        Finding::note("open files", found, few)
+    } else {
+        Finding::good("open files", found, "enough for slotpress")
     }
 }
 
@@ -39,9 +40,10 @@ fn memory_limit() -> Finding {
     let few = "too little for a worker on every core: fewer workers will run";
     let by = limit.map_or("available, no limit".to_string(), |limit| format!("left by {}", limit.name));
     let found = format!("{} {by}", quantity::bytes(bytes));
-    match bytes < (available_threads() as u64).saturating_mul(WORKER_BYTES) {
-        true => Finding::note("memory", found, few),
-        false => Finding::good("memory", found, "enough for a worker on every core"),
+    if bytes < (available_threads() as u64).saturating_mul(WORKER_BYTES) {
+        Finding::note("memory", found, few)
+    } else {
+        Finding::good("memory", found, "enough for a worker on every core")
     }
 }
 
@@ -51,8 +53,9 @@ fn processors() -> Finding {
     let all = text.lines().filter(|line| line.starts_with("processor")).count().max(usable);
     let kept_away = "affinity or the control group (CPUQuota of the service) keeps the others away";
     let found = format!("{usable} of {all} may be used");
-    match usable < all {
-        true => Finding::note("processors", found, kept_away),
-        false => Finding::good("processors", found, "one worker runs on each"),
+    if usable < all {
+        Finding::note("processors", found, kept_away)
+    } else {
+        Finding::good("processors", found, "one worker runs on each")
     }
 }

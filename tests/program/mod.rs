@@ -12,6 +12,7 @@ mod works {
     mod readme;
     mod release;
     mod screen;
+    mod screens;
     mod threads;
 }
 mod refused {

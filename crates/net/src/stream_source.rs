@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use parking_lot::Mutex;
 use slotpress_base::bytes::count;
 use slotpress_base::{CancelToken, Error, ErrorKind, Result, ShowPath, copy_at_most, hint, to_usize};
-use slotpress_read::Source;
+use slotpress_read::{Source, Transferred};
 
 use super::patience::Patience;
-use super::url_source::{READ_PATIENCE, Transferred};
+use super::url_source::READ_PATIENCE;
 use super::{Body, Client, Remote, shown};
 
 /// Number of bytes at the beginning that are kept: those that tell the compression are read twice.
@@ -70,10 +70,6 @@ impl StreamSource {
     pub fn remote(&self) -> &Remote {
         &self.remote
     }
-
-    pub fn transferred(&self) -> Transferred {
-        self.reading.lock().transferred
-    }
 }
 
 /// Without ranges, a transfer cannot go on where it broke off.
@@ -123,6 +119,10 @@ impl Source for StreamSource {
 
     fn length_bytes(&self) -> Option<u64> {
         self.remote.length_bytes
+    }
+
+    fn transferred(&self) -> Option<Transferred> {
+        Some(self.reading.lock().transferred)
     }
 
     fn read_at(&self, to: &mut [u8], offset_bytes: u64) -> io::Result<usize> {

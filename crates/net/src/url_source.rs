@@ -8,9 +8,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use serde::Serialize;
 use slotpress_base::{CancelToken, Error, ErrorKind, Result, copy_at_most, hint, range_bytes, to_usize};
-use slotpress_read::{NamedArchive, Source};
+use slotpress_read::{NamedArchive, Source, Transferred};
 
 use super::fetch::mirrors::Mirror;
 use super::{Client, NetError, NetErrorKind, Remote, Url, shown};
@@ -31,14 +30,6 @@ const TAIL_BYTES: u64 = 8 * 1024 * 1024;
 
 /// Time after which a failing server is given up: somebody waits for the answer.
 pub(crate) const READ_PATIENCE: Duration = Duration::from_secs(15);
-
-/// Number of requests and bytes of a source.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Transferred {
-    pub requests: u64,
-    #[serde(rename = "transferred_bytes")]
-    pub bytes: u64,
-}
 
 /// An archive on a server that sends ranges.
 #[derive(Debug)]
@@ -105,12 +96,6 @@ impl UrlSource {
 
     pub fn remote(&self) -> &Remote {
         &self.mirror.remote
-    }
-
-    pub fn transferred(&self) -> Transferred {
-        // The first request was that for the file's facts.
-        let requests = self.mirror.requests.load(Ordering::Relaxed).saturating_add(1);
-        Transferred { requests, bytes: self.mirror.given_bytes() }
     }
 
     /// Chooses the range to request for a small read at an offset.
@@ -206,6 +191,12 @@ impl Source for UrlSource {
 
     fn read_at(&self, to: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
         self.read(to, offset_bytes).map_err(io::Error::other)
+    }
+
+    fn transferred(&self) -> Option<Transferred> {
+        // The first request was that for the file's facts.
+        let requests = self.mirror.requests.load(Ordering::Relaxed).saturating_add(1);
+        Some(Transferred { requests, bytes: self.mirror.given_bytes() })
     }
 }
 

@@ -32,7 +32,7 @@ pub use archive::front::BankFront;
 pub use archive::in_order::read_in_order;
 pub use archive::range::read_range;
 pub use archive::shape::{ArchiveShape, walk_shape};
-pub use archive::source::{LocalFile, SharedSource, Source};
+pub use archive::source::{LocalFile, SharedSource, Source, Transferred};
 pub use archive::tail::{Tail, first_read_at};
 pub use archive::visit::{EntrySink, EntryUse, RecordVisitor, RecordWorker, StorageRef, Visitor};
 pub use archive::walk::{Recycler, SeenFrame};

@@ -192,6 +192,24 @@ fn newer_versions_win_whatever_the_order() {
     check_counts(&indexed, &records, &[], &|_| true);
 }
 
+/// An empty storage has no records, but counts among the entries: those after it keep their names.
+#[test]
+fn an_empty_storage_shifts_no_names() {
+    let mut entries = entries(&fixture(FULL_26));
+    let storages = entries.iter_mut().filter(|entry| entry.path.starts_with("accounts/") && entry.kind == b'0');
+    storages.step_by(9).for_each(|storage| storage.content.clear());
+    let out = temp_dir();
+    let tar = out.path().join(FULL_26.replace(".tar.zst", ".tar"));
+    fs::write(&tar, make_tar(&entries)).expect("written");
+    let mut recompress = slotpress();
+    recompress.arg("recompress").arg(&tar).arg("-o").arg(out.path()).args(["--check", "frames"]).assert().success();
+    let indexed = out.path().join(FULL_26);
+    assert!(inspect(&indexed, &[])[0]["root"].is_string(), "it has an index");
+    for sample in newest(&records(&tar)).values().step_by(97) {
+        check_account(&indexed, sample);
+    }
+}
+
 /// Storages are searched in rounds, the newest first. Damage in the oldest storage does not matter
 /// to an account of the newest one; accounts of the oldest are found too.
 #[test]
@@ -229,7 +247,7 @@ fn the_screen_is_eighty_columns_wide() {
         text
     };
     let text = run(&["--by-owner"]);
-    for part in ["1,895 accounts", "  Stake\n", "Upgradeable Loader"] {
+    for part in ["  accounts    1,895, 3.91 MiB in storages\n", "  Stake\n", "Upgradeable Loader"] {
         assert!(text.contains(part), "{part}: {text}");
     }
     let clock = "SysvarC1ock11111111111111111111111111111111";

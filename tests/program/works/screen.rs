@@ -214,6 +214,19 @@ fn help_fits_80_columns() {
     }
 }
 
+/// `-h` shows on one screen what people type.
+#[test]
+fn short_help_fits_a_screen() {
+    const LINES: usize = 40;
+    let names = "archive restore verify recompress rebase bootstrap fetch find inspect serve list prune publish synth demo \
+                 doctor levels levels_sizes levels_frames levels_link completions man";
+    for name in names.split_whitespace().chain(cfg!(feature = "export").then_some("export")) {
+        let output = slotpress().args(name.split('_')).arg("-h").env("COLUMNS", "80").output().expect("runs");
+        let help = String::from_utf8(output.stdout).expect("text");
+        assert!((5..=LINES).contains(&help.lines().count()), "{name} has {} lines:\n{help}", help.lines().count());
+    }
+}
+
 /// Each flag stands under the heading of its subject.
 #[test]
 fn flags_stand_under_their_headings() {

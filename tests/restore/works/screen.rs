@@ -16,7 +16,7 @@ fn restore_ends_with_lines_to_paste() {
     let stdout = String::from_utf8(output.stdout).expect("text");
     assert!(output.status.success(), "{stdout}");
     let dir = text(dir.path());
-    assert!(stdout.contains(&format!("[paths] snapshots = \"{dir}/led ger\"\n")), "{stdout}");
+    assert!(stdout.contains(&format!("\n  [paths]\n  snapshots = \"{dir}/led ger\"\n")), "{stdout}");
     let agave = format!("  agave-validator --ledger '{dir}/led ger' --accounts {dir}/accounts --no-snapshot-fetch\n");
     assert!(stdout.ends_with(&agave), "{stdout}");
     let stderr = String::from_utf8(output.stderr).expect("text");

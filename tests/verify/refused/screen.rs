@@ -59,7 +59,7 @@ fn a_state_is_chosen_of_many_archives() {
         let (code, said, _) = run(&[&["verify", "--newest"], archives].concat());
         assert!(code == 0 && said.contains("  slot 3550 on 3500") && said.contains("GOOD: "), "{said}");
         let (code, said, _) = run(&[&["verify"], archives].concat());
-        assert!(code == 3 && said.ends_with("\n4 of 6 archives good; 2 damaged\n"), "{said}");
+        assert!(code == 3 && said.ends_with("\n6 archives: 4 good; 2 damaged\n"), "{said}");
         let (code, said, errors) = run(&[&["recompress", "--force", "-o", text(out.path())], archives].concat());
         let made = [FULL_3500, INCREMENTAL_3500_3550].map(|name| out.path().join(name));
         assert!(code == 0 && made.iter().all(|path| said.contains(text(path))), "{said}{errors}");

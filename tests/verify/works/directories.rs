@@ -20,7 +20,7 @@ fn a_directory_is_verified() {
     };
     let (code, said) = verify();
     assert_eq!((code, said.lines().filter(|line| line.starts_with("ok  ")).count()), (Some(0), 2), "{said}");
-    assert!(said.ends_with("\n2 of 2 archives good\n"), "{said}");
+    assert!(said.ends_with("\n2 archives: 2 good\n"), "{said}");
     let mut bytes = fs::read(fixture(FULL_26)).expect("read");
     fs::write(dir.path().join(FULL_26.replace("-26-", "-9-")), &bytes[..bytes.len() / 2]).expect("written");
     let at = bytes.len() / 2;
@@ -31,7 +31,7 @@ fn a_directory_is_verified() {
     let failed: Vec<&str> = said.lines().filter(|line| line.starts_with("FAILED  ")).collect();
     let is_of = |slot: &str, why: &str| failed.iter().any(|line| line.contains(slot) && line.contains(why));
     assert!(failed.len() == 2 && is_of("-27-", "and 1 more") && is_of("-9-", "the archive is cut off"), "{said}");
-    assert!(said.ends_with("\n2 of 4 archives good; 2 damaged\n"), "{said}");
+    assert!(said.ends_with("\n4 archives: 2 good; 2 damaged\n"), "{said}");
 }
 
 /// What a quick check leaves out is said, for an archive whose accounts are damaged too.
@@ -45,7 +45,7 @@ fn a_quick_check_is_not_a_whole_one() {
     fs::write(&path, bytes).expect("written");
     let output = slotpress().args(["verify", "--quick"]).arg(dir.path()).output().expect("runs");
     let left_out = "1 without a failure, but not all checks were made: frames, entries, records, state";
-    let said = format!("partly  {}\n0 of 1 archive good; {left_out}\n", path.display());
+    let said = format!("partly  {}\n1 archive: 0 good; {left_out}\n", path.display());
     assert_eq!((output.status.code(), String::from_utf8(output.stdout).expect("text")), (Some(0), said));
     let lines = json_lines(slotpress().args(["verify", "--quick", "--json"]).arg(dir.path()));
     let last = lines.last().expect("a line");
@@ -128,7 +128,7 @@ fn an_incremental_archive_alone_is_not_reported_as_good() {
     let why = "its full archive is not here";
     let (code, [said, errors]) = verify(&[]);
     let left_out = "1 without a failure, but not all checks were made: records, state";
-    assert_eq!((code, said), (Some(1), format!("partly  {path}: {why}\n0 of 1 archive good; {left_out}\n")));
+    assert_eq!((code, said), (Some(1), format!("partly  {path}: {why}\n1 archive: 0 good; {left_out}\n")));
     let errors = errors.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(errors.contains(&format!("its state was not checked: {why}")), "{errors}");
     assert!(errors.contains("hint: give its full archive too, or check only frames: --check frames"), "{errors}");
@@ -138,7 +138,7 @@ fn an_incremental_archive_alone_is_not_reported_as_good() {
     assert_eq!((code, &line.expect("a line")["reason"]), (Some(1), &why.into()));
     for flags in [&["--check", "frames"], &["--quick", "--check=state"]] {
         let (code, [said, _]) = verify(flags);
-        assert!(code == Some(0) && said.starts_with(&format!("partly  {path}\n0 of 1 archive good; ")), "{said}");
+        assert!(code == Some(0) && said.starts_with(&format!("partly  {path}\n1 archive: 0 good; ")), "{said}");
     }
     let catalog = slotpress::catalog::scan(&[dir.path().into()]).expect("scanned");
     let open = |archive: &Archive, _| Ok(NamedArchive::from_path(archive.path()));

@@ -13,10 +13,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags};
+use serde::Serialize;
 use slotpress_base::bytes::count;
 use slotpress_base::{Error, IoContext, IoHint, Result, ShowPath, StreamReader, range_bytes, to_usize};
 
 use crate::Unpublished;
+
+/// Number of requests and bytes of a source.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Transferred {
+    pub requests: u64,
+    #[serde(rename = "transferred_bytes")]
+    pub bytes: u64,
+}
 
 /// Bytes of an archive, readable at any offset from any thread.
 #[warn(missing_docs)]
@@ -41,6 +50,11 @@ pub trait Source: Debug + Send + Sync {
     /// again.
     fn is_stream(&self) -> bool {
         false
+    }
+
+    /// What was transferred so far; `None` for a source on this machine.
+    fn transferred(&self) -> Option<Transferred> {
+        None
     }
 
     /// Fills `to` with the bytes from `offset_bytes` on.
