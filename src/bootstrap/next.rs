@@ -292,7 +292,7 @@ impl Selection {
         }
         let newest =
             self.candidates().into_iter().filter(|one| one.offers().any(is_unread)).max_by_key(Candidate::slot);
-        self.found.offers.retain(|offer| !is_unread(&offer));
+        self.found.offers.retain(|offer| !is_unread(offer));
         let best = self.best();
         let Some(newest) = newest.filter(|newest| best.as_ref().is_none_or(|best| best.slot() < newest.slot())) else {
             return Ok(());
