@@ -23,8 +23,10 @@ if [ "$(stat -f -c %T "$work")" = tmpfs ]; then
 fi
 
 "$slotpress" -q synth "$work/ledger" --size "$size" >/dev/null
-mkdir "$work/out" "$work/reference"
+mkdir "$work/out" "$work/reference" "$work/other"
 "$slotpress" -q archive "$work/ledger" -o "$work/reference" >/dev/null
+# Each program reads its own archive, whose index it knows.
+[ -z "${OTHER:-}" ] || "$OTHER" -q archive "$work/ledger" -o "$work/other" >/dev/null
 archive=$(ls "$work"/reference/*.tar.zst)
 bytes=$(du -sb "$work/ledger/accounts/run" | cut -f1)
 files=$(ls "$work/ledger/accounts/run" | wc -l)
@@ -39,6 +41,7 @@ cold() { # NAME COMMAND...
     # Restored without a copy of the archive.
     case $1 in
         *agave) new_ledger "$work/restored" "$agave" ;;
+        other-frames | other-restore) new_ledger "$work/restored" "$work/other/${archive##*/}" ;;
         *frames | *restore) new_ledger "$work/restored" "$archive" ;;
     esac
     sync
@@ -73,9 +76,9 @@ disk() {
     rm "$work/fio"
 }
 
-round() { # PREFIX PROGRAM
+round() { # PREFIX PROGRAM ARCHIVE
     cold "$1archive" "$2" -q archive "$work/ledger" -o "$work/out" --threads "$threads"
-    cold "$1verify" "$2" -q verify "$archive" --threads "$threads"
+    cold "$1verify" "$2" -q verify "$3" --threads "$threads"
     cold "$1verify-ledger" "$2" -q verify "$work/ledger" --threads "$threads"
     cold "$1frames" "$2" -q restore "$work/restored/${archive##*/}" --ledger "$work/restored" --check frames --threads "$threads"
     cold "$1restore" "$2" -q restore "$work/restored/${archive##*/}" --ledger "$work/restored" --threads "$threads"
@@ -87,8 +90,8 @@ mkdir -p "$work/times"
 for round in $(seq "$rounds"); do
     echo "round $round of $rounds" >&2
     disk
-    [ -z "${OTHER:-}" ] || round other- "$OTHER"
-    round "" "$slotpress"
+    [ -z "${OTHER:-}" ] || round other- "$OTHER" "$work/other/${archive##*/}"
+    round "" "$slotpress" "$archive"
     cold tar sh -c "tar -C '$work/ledger/accounts' -cf - run | zstd -q -1 -T$threads -o '$work/out/tar.zst' && sync '$work/out/tar.zst'"
     cold untar sh -c "mkdir '$work/restored' && zstd -qdc '$archive' | tar -C '$work/restored' -xf - && sync -f '$work/restored'"
 done
