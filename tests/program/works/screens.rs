@@ -30,6 +30,7 @@ fn screen(dir: &Path, line: &str) -> String {
     let output = command.args(line.split(' ')).current_dir(dir).output().expect("runs");
     let printed = [output.stdout, output.stderr].concat();
     let printed = String::from_utf8(printed).expect("text").replace(text(dir), "DIR");
+    let printed = printed.replace(concat!("slotpress ", env!("CARGO_PKG_VERSION")), "slotpress VERSION");
     let lines: Vec<String> = printed.lines().map(without_times).collect();
     format!("$ slotpress {line}\n{}\n\n", lines.join("\n"))
 }
