@@ -19,7 +19,7 @@
 //! | `serve` | serves a directory of archives by HTTP | `serve` |
 //! | `stores` | directories and buckets to write archives to | `stores` |
 //! | `publish` | publishes a validator's archives as they appear | `serve` and `stores` |
-//! | `levels` | measures levels and codecs | `levels`; `codecs` adds codecs written in C |
+//! | `levels` | measures levels and codecs | `levels` |
 //! | `tables` | exports accounts as Parquet or CSV | `export` |
 //!
 //! Functions never print, read flags or exit. They block the calling thread until they are done.
@@ -75,7 +75,7 @@ pub use slotpress_format::LedgerPaths;
 #[doc(inline)]
 pub use slotpress_read::{NamedArchive, Snapshot};
 
-/// What a [`Progress`] is told.
+/// Details of progress events.
 pub mod progress {
     #[doc(inline)]
     pub use slotpress_base::{Arriving, Stage, Step};
@@ -109,8 +109,8 @@ pub mod types {
 /// ```
 ///
 /// [`verify_catalog`] verifies all archives of a directory, each incremental archive together with
-/// its full one. The caller passes a function that opens an archive. The second argument of that
-/// function is [`CheckMode::State`] if the archive will be read more than once:
+/// its full one. The caller passes a function that opens an archive. With [`CheckMode::State`], the
+/// second argument, the archive will be read more than once:
 ///
 /// ```no_run
 /// use slotpress::{CancelToken, NamedArchive, catalog};
@@ -228,11 +228,11 @@ pub mod inspect {
     pub use slotpress_read::{ArchiveInspection, LedgerInspection, inspect_archive, inspect_ledger};
 }
 
-/// Servers of archives: what they offer, its age, and downloads.
+/// Finds archives on servers, and downloads them.
 ///
 /// `find` ranks the states that servers offer by their age at boot. `fetch` downloads archives, and
 /// resumes interrupted downloads. `archive_at_url` returns a [`NamedArchive`] that is read by range
-/// requests, without a download. Buckets are read like servers with a client of
+/// requests, without a download. To read buckets, pass client options through
 /// `stores::S3Options::for_client`.
 ///
 /// ```no_run

@@ -24,6 +24,7 @@ pub struct Codec {
 
 /// Compression format of an archive. It determines the extension of the file's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ArchiveFormat {
     /// `.tar.zst`, compressed by zstd.
     Zstd {

@@ -18,15 +18,14 @@ pub struct EncodingOptions {
     pub codec: Codec,
     /// Bytes of tar in a frame, from 64 KiB to 32 MiB. Default: 8 MiB.
     pub frame_size_bytes: u64,
-    /// Compressing threads, 1 to 1024. Fewer start if they do not fit into `memory_bytes`. When an
-    /// archive is made from other archives, about half as many threads decode. Default: one
-    /// per core.
+    /// Compressing threads, 1 to 1024. Fewer start if `memory_bytes` is too small. When an archive
+    /// is made from other archives, about half as many threads decode. Default: one per core.
     pub threads: usize,
     /// Limit in bytes on the memory of all workers and of what is read ahead. Fewer workers start
     /// if it is too small. Default: none.
     #[setters(into)]
     pub memory_bytes: Option<u64>,
-    /// Use of page cache, and rate limit. Default: gentle on the page cache, without a rate limit.
+    /// Page cache use and rate limit. Default: gentle on the page cache, without a rate limit.
     pub io_policy: IoPolicy,
 }
 

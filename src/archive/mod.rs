@@ -105,7 +105,7 @@ pub struct ArchiveReport {
     pub threads: usize,
 }
 
-/// An archive that was written, in the reports of all that write one.
+/// A written archive, as part of several reports.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct NewArchive {
@@ -121,9 +121,8 @@ pub struct NewArchive {
     pub output_bytes: u64,
     /// Number of frames, without skippable ones.
     pub frames: u64,
-    /// Storages whose records kept their order although the layout is clustered. A storage counts
-    /// once for each frame that holds a part of it. See
-    /// [`RecordLayout::Clustered`](RecordLayout::Clustered).
+    /// Storages whose records kept their order although the layout is clustered. Counted once per
+    /// frame that holds a part. See [`RecordLayout::Clustered`](RecordLayout::Clustered).
     pub unclustered_pieces: u64,
     /// Root of the archive: one hash that covers its length, the hashes of all frames, and the
     /// index. Only zstd archives have one.

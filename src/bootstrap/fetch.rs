@@ -118,7 +118,7 @@ pub struct FetchReport {
 
 /// Fetches a full archive and the newest incremental one on it. If all sources are URLs of
 /// archives, fetches these instead. Archives of local sources are checked, but not copied: they
-/// stay where they are. Continues an earlier run that did not end.
+/// stay where they are. Resumes an interrupted run.
 ///
 /// # Errors
 /// [`ErrorKind::Network`](slotpress_base::ErrorKind::Network) if a later run may succeed: it

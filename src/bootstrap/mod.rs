@@ -74,8 +74,8 @@ pub struct BootstrapOptions {
     /// is always checked, because they confirm only a name. Default: none.
     #[setters(into)]
     pub trusted: Vec<Url>,
-    /// Number of trusted servers that must confirm the state, at most the length of `trusted`
-    /// unless that is empty; 0 counts as 1. Default: 1.
+    /// Number of trusted servers that must confirm the state, 1 to the length of `trusted`.
+    /// Default: 1.
     pub quorum: usize,
     /// Roots that the archives must have: first the root of the full archive, then the root of the
     /// incremental one. Default: none, and any root is accepted.
@@ -120,7 +120,7 @@ pub struct BootstrapReport {
     /// Archives from which the ledger was restored, the full one first. Their paths are
     /// in `restore`.
     pub archives: Vec<FetchedArchive>,
-    /// Answers of the trusted servers about the newest archive, and whether a hash was expected.
+    /// What trusted servers said about the newest archive, and whether a hash was given.
     #[serde(flatten)]
     pub vouchers: Vouchers,
     /// A newer state that a source offered, but that could not be used.

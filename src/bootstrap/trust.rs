@@ -18,7 +18,7 @@ use super::choose::ChosenArchive;
 pub struct NotVouching {
     /// URL of the server, without user and query.
     pub server: String,
-    /// Reason, as a clause that begins with "it".
+    /// Reason, as a clause starting with "it".
     #[serde(rename = "reason")]
     pub why: String,
 }

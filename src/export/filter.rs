@@ -91,10 +91,10 @@ pub struct Filter {
     /// Programs that own the accounts.
     #[serde(serialize_with = "listed")]
     pub owners: HashSet<Address>,
-    /// Mints, and those of token accounts; with them, only mints and token accounts are wanted.
+    /// Mints to export with their token accounts; other accounts are excluded.
     #[serde(serialize_with = "listed")]
     pub mints: HashSet<Address>,
-    /// Wallets that own token accounts; with them, only token accounts are wanted.
+    /// Owners of token accounts to export; other accounts are excluded.
     #[serde(serialize_with = "listed")]
     pub wallets: HashSet<Address>,
     /// Addresses of the accounts themselves.

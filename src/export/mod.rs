@@ -48,6 +48,7 @@ const ROW_BYTES_MAX: u64 = 1 << 20;
 /// Format of the files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum TableFormat {
     /// Parquet, compressed with zstd.
     #[default]
@@ -104,7 +105,7 @@ impl DataPart {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum RowOrder {
     /// By the first columns up to `address`: accounts by owner, token accounts by mint, stakes by
-    /// voter. Files have ranges of their own.
+    /// voter. Each file covers its own key range.
     #[serde(rename = "clustered")]
     Clustered,
     /// None: rows are written as they are read.
@@ -130,8 +131,8 @@ pub struct ExportOptions {
     pub changes: bool,
     /// Format of the files. Default: Parquet.
     pub format: TableFormat,
-    /// Settings for reading and checking the state. Default: checks the state, on all cores, with 1
-    /// GiB.
+    /// Settings for reading and checking the state. Default: checks the state on all cores, in 1
+    /// GiB of memory.
     pub visit: VerifyOptions,
     /// Memory for writing files, besides that of the visit, in bytes. With more, more rows are
     /// sorted at a time. Default: 1 GiB.
@@ -272,13 +273,13 @@ impl<'a> From<Snapshot<'a>> for ExportInput<'a> {
 /// Writes the accounts of a state as tables. Files get their names only if the state is right, or
 /// if the caller asked not to check it. A stream gets rows before that is known.
 ///
-/// With `since`, only the changes since that older state are written, which must be what the output
-/// has last. Both states are checked; an expected slot or hash is that of the new one.
+/// With `since`, only the changes since that older state are written, which must be the output's
+/// latest state. Both states are checked; an expected slot or hash is that of the new one.
 ///
 /// # Errors
-/// See [`visit_accounts`](crate::accounts::visit_accounts). Also fails if an incremental archive is given
-/// without its full one, if the output has tables of the slot, or another state than `since` last, or
-/// if the disk or store fails.
+/// See [`visit_accounts`](crate::accounts::visit_accounts). Also fails if an incremental
+/// archive is given without its full one, if the output already has the slot, or its latest state
+/// is not `since`, or if the disk or store fails.
 pub fn export<'a>(
     input: impl Into<ExportInput<'a>>,
     to: ExportTo<'_>,

@@ -56,7 +56,7 @@ pub struct Manifest {
     pub data: DataPart,
     /// Format of the files.
     pub format: TableFormat,
-    /// Number of accounts that the exported tables' programs own but cannot have written. They are only in the
+    /// Number of accounts whose data their owner program cannot have written. They are only in the
     /// table of accounts.
     pub unparsed_accounts: u64,
     /// Number of token accounts and mints with an extension that is cut off.

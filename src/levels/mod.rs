@@ -34,7 +34,7 @@ pub use self::statistics::Summary;
 use self::statistics::Warning;
 use crate::archive::encode::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN, is_zstd_level};
 
-/// Settings for [`measure()`] and [`measure_levels`].
+/// Settings for [`measure()`].
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct MeasureOptions {
@@ -159,7 +159,7 @@ impl LevelRow {
         self.input_bytes as f64 / (self.output_bytes as f64).max(1.0)
     }
 
-    /// Saving in percent of the input; negative if the output is larger.
+    /// Percentage of the input that is saved; negative if the output is larger.
     pub fn saving_percent(&self) -> f64 {
         100.0 * (1.0 - self.output_bytes as f64 / (self.input_bytes as f64).max(1.0))
     }

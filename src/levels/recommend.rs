@@ -23,6 +23,7 @@ const WORTH_PERCENT_MIN: f64 = 3.0;
 
 /// A codec at a level, and why it was chosen.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct CodecChoice {
     /// Codec and level.
     #[serde(flatten)]
@@ -41,6 +42,7 @@ impl CodecChoice {
 /// Recommended levels, from [`recommend()`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "type", rename = "recommendation")]
+#[non_exhaustive]
 pub struct Recommendation {
     /// The level that takes the least time.
     pub shortest_time: CodecChoice,
@@ -48,7 +50,7 @@ pub struct Recommendation {
     pub smallest_size: CodecChoice,
     /// Best of both: the knee of the curve of size against time.
     pub knee: CodecChoice,
-    /// True if the times of the knee and of its neighbours do not scatter.
+    /// True if the times of the knee and its neighbours are consistent.
     pub measured_well_enough: bool,
     /// Codecs that `archive` does not write, and that no measured one beats in both size and time.
     #[serde(skip_serializing_if = "Vec::is_empty")]

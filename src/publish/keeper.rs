@@ -40,7 +40,7 @@ const LOOKS_MAX: usize = 8;
 /// # Errors
 /// If a directory cannot be used, or another process works in the directory of pins. With
 /// `is_once`, also the gravest failure, of kind
-/// [`DamagedArchive`](slotpress_base::error::ErrorKind::Damaged) if an archive was damaged.
+/// [`Damaged`](slotpress_base::error::ErrorKind::Damaged) if an archive was damaged.
 pub fn publish(
     options: &PublishOptions,
     on_event: &mut dyn FnMut(&PublishEvent),

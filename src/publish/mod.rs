@@ -59,8 +59,8 @@ pub struct PublishOptions {
     /// Default: a directory next to `snapshots`, with the same name and `.publish` appended.
     #[setters(into)]
     pub pins: PathBuf,
-    /// The only client that writes the archives. Default: not known, so that they are pinned as
-    /// Firedancer's, which is right for every client.
+    /// The only client that writes the archives. Default: unknown, which pins as for Firedancer;
+    /// that is safe for every client.
     #[setters(into)]
     pub writer: Option<Writer>,
     /// Settings for checking and recompressing.
@@ -93,8 +93,7 @@ pub struct PublishOptions {
     /// Address for serving metrics and health. Default: none.
     #[setters(into)]
     pub metrics: Option<SocketAddr>,
-    /// Age of a target's newest archive above which health requests report a failure. Default:
-    /// none.
+    /// Age of a target's newest archive above which `/healthz` fails. Default: none.
     #[setters(into)]
     pub alert_after: Option<Duration>,
     /// Ends once everything present is published. Default: false.

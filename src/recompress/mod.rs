@@ -30,8 +30,8 @@ use crate::archive::sink::Sink;
 pub enum RecompressSource {
     /// Path of an archive.
     File(PathBuf),
-    /// A pipe, a terminal or a file. It has no name with which its content could be compared.
-    /// Waiting for its bytes ends if the result cannot be written, or the user interrupts.
+    /// A pipe, a terminal or a file. It has no name to check its content against. Reading stops if
+    /// writing fails or the user interrupts.
     Stream(File),
 }
 
@@ -44,16 +44,16 @@ pub struct RecompressOptions {
     /// Base slot of an incremental archive that has no name. Default: none, a full archive.
     #[setters(into)]
     pub base_slot: Option<u64>,
-    /// The full archive of an incremental one. It is read only to check the state that both make
-    /// up. Default: none; then an incremental archive is an error, except
-    /// with [`CheckMode::Frames`](slotpress_read::CheckMode::Frames).
+    /// The full archive of an incremental one. It is read only to check the combined state.
+    /// Default: none; then an incremental archive is an error, except with
+    /// [`CheckMode::Frames`](slotpress_read::CheckMode::Frames).
     #[setters(into)]
     pub base: Option<PathBuf>,
     /// Checks that are made while the archive is read. Default: all, including the state.
     pub check: CheckOptions,
 }
 
-/// What [`recompress()`] has written.
+/// Result of [`recompress()`].
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct RecompressReport {

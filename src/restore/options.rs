@@ -52,7 +52,7 @@ impl RestoreOptions {
     }
 }
 
-/// Destination of a restore, and its settings other than the archives.
+/// Destination and settings of a restore.
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct RestoreTarget {

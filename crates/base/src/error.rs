@@ -15,7 +15,7 @@ use crate::ShowPath;
 /// Result of this library's functions that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Kind of a failure. It tells what a caller can do about it, and the program's exit code. Whatever
+/// Kind of failure. It says what a caller can do about it, and the program's exit code. Whatever
 /// the kind, nothing incomplete has its final name, so the same call can be made again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -39,11 +39,11 @@ pub enum ErrorKind {
     /// same call always fails.
     Usage,
     /// An archive or a ledger is damaged, or is not what its name says (exit code 3). Take it from
-    /// another source. `check::Failure::of_error` tells the broken rule, the entry and the account, and
+    /// another source. `verify::Failure::of_error` has the broken rule, entry and account, and
     /// [`Error::offset_bytes`] the place in the file, as far as they are known.
     Damaged,
-    /// The archive is sound, but only Firedancer loads it (exit code 1), or only Firedancer of before
-    /// September 2026. Take an archive of another validator.
+    /// The archive is sound, but only Firedancer loads it (exit code 1), or only versions from
+    /// before September 2026. Take an archive of another validator.
     Unsupported,
     /// The network or a server failed (exit code 4). The same call may succeed later. It continues
     /// with the bytes that have arrived.
@@ -85,7 +85,7 @@ impl ErrorKind {
     }
 }
 
-/// A failure: what failed on which path, why, and a hint if there is advice.
+/// An error: what failed, on which path, why, and any advice.
 #[derive(Clone, Debug)]
 pub struct Error {
     kind: ErrorKind,

@@ -34,7 +34,7 @@ pub enum Stage {
     Inspecting,
     /// The machine is examined.
     Looking,
-    /// Storages are made up.
+    /// Synthetic storages are generated.
     MakingStorages,
     /// A disk or a server is measured.
     Measuring,
@@ -52,7 +52,7 @@ pub enum Stage {
     Sampling,
     /// Records of storages that must be split are read.
     Scanning,
-    /// An account is searched.
+    /// An account is searched for.
     Searching,
     /// Files are sent to a store.
     Sending,
@@ -70,7 +70,7 @@ pub enum Stage {
     Visiting,
     /// Files of tables are written.
     Writing,
-    /// A bank snapshot is made up.
+    /// A synthetic bank snapshot is written.
     WritingBank,
     /// Something is compressed and decompressed: a level, a size of storages, frames of a size.
     Measurement(String),
@@ -91,10 +91,10 @@ impl fmt::Display for Stage {
 /// A step that an operation is going to take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Stage that the step is.
+    /// The stage.
     pub stage: Stage,
-    /// Input bytes that the stage counts in total. `Some(0)` if it counts none, `None` if the
-    /// number is unknown.
+    /// Total input bytes of the stage. `Some(0)` if it reports none, `None` if the number is
+    /// unknown.
     pub input_bytes: Option<u64>,
 }
 
@@ -158,7 +158,7 @@ pub struct Arriving<'a> {
     pub there_bytes: u64,
     /// Length of the archive, if it is known.
     pub length_bytes: Option<u64>,
-    /// Servers, and the bytes that each of them gave.
+    /// Servers, and the bytes each has sent.
     pub given: &'a [(String, u64)],
     /// Time that readers have waited for bytes.
     pub waited: Duration,

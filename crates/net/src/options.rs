@@ -8,7 +8,7 @@ use std::time::Duration;
 use derive_setters::Setters;
 
 /// Least transfer rate. A slower connection fails like a silent one, and a server that sends less
-/// for two minutes is given up. At this rate an archive of 1 GiB would take 12 days: validators'
+/// for two minutes is abandoned. At this rate an archive of 1 GiB would take 12 days: validators'
 /// lines are faster, even if 64 connections share one.
 pub const BYTES_PER_SECOND_MIN: u64 = 1024;
 
@@ -38,8 +38,8 @@ pub struct ClientOptions {
     #[cfg(feature = "s3")]
     #[setters(skip)]
     pub(crate) s3: Option<crate::s3::S3Options>,
-    /// Lets servers lead to private addresses that the operator did not name, by redirects or as
-    /// peers. Default: false, so that no server reaches into the operator's network.
+    /// Allows redirects and peers at private addresses that the operator did not name. Default:
+    /// false, so that no server reaches into the operator's network.
     pub allow_private: bool,
     /// Limit on the rate of all transfers together. Default: none.
     #[setters(into)]

@@ -73,7 +73,7 @@ pub struct ServeOptions {
     /// served.
     #[setters(into)]
     pub dirs: Vec<PathBuf>,
-    /// Address to listen at; port 0 takes a free one, which [`Event::Listening`] tells.
+    /// Address to listen at; port 0 picks a free one, reported by [`Event::Listening`].
     pub listen: SocketAddr,
     /// Certificate and key for encryption. Default: none, plain HTTP.
     #[setters(into)]
@@ -97,15 +97,16 @@ pub struct ServeOptions {
     /// Default: none.
     #[setters(into)]
     pub trusted_proxies: Vec<IpAddr>,
-    /// Page cache policy for served files. Default: gentle, which drops what serving brought there.
+    /// Page cache policy for served files. Default: gentle, which drops the pages that serving
+    /// loaded.
     pub io_hint: IoHint,
     /// Threads that answer requests; 0 counts as 1. Further threads, which may wait for the disk,
     /// are started as needed. Default: one per core, at most 8.
     pub threads: usize,
     /// Time for a complete request, since the connection or the last answer. Default: 15 seconds.
     pub head_timeout: Duration,
-    /// Time in which a client must take the piece that waits for it, of 512 KiB, or less under a rate
-    /// limit or with more than 64 connections. Default: 60 seconds.
+    /// Time within which a client must accept the pending 512 KiB piece, or less under a rate limit
+    /// or with more than 64 connections. Default: 60 seconds.
     pub stall_timeout: Duration,
     /// Time for which transfers may continue after a request to stop. Default: 60 seconds.
     pub grace: Duration,

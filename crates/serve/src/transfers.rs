@@ -64,6 +64,7 @@ fn address<S: Serializer>(client: &SocketAddr, serializer: S) -> Result<S::Ok, S
 /// A request that was answered without a transfer, or a refused connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[warn(missing_docs)]
+#[non_exhaustive]
 pub struct Answered {
     /// Address of the client.
     pub client: IpAddr,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use derive_setters::Setters;
 use slotpress_net::s3::S3Options;
 
-/// Options for writing targets.
+/// Options for writing to targets.
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 #[warn(missing_docs)]
@@ -18,8 +18,8 @@ pub struct StoreOptions {
     /// Time without success after which a failing store is given up. Default: 10 minutes, longer
     /// than it takes to move a service to another machine.
     pub give_up_after: Duration,
-    /// Repeats requests also to a store that has never answered, as a service does. Default: false,
-    /// so that a wrong endpoint is noticed at once.
+    /// Retries even if the store has never answered, as a service should. Default: false, so that a
+    /// wrong endpoint is noticed at once.
     pub waits_for_first: bool,
 }
 

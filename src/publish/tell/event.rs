@@ -87,6 +87,7 @@ pub enum PublishEvent {
 
 /// An archive that is ready to be published, or was published.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct ReadyArchive {
     /// Name of the archive.
     #[serde(flatten, serialize_with = "name_and_parts")]

@@ -44,7 +44,7 @@ pub enum IoHint {
     None,
 }
 
-/// Policy for reading and writing that spares other programs.
+/// I/O policy that limits the impact on other programs.
 #[derive(Clone, Debug, Default, Setters)]
 #[non_exhaustive]
 #[warn(missing_docs)]
@@ -59,8 +59,7 @@ pub struct IoPolicy {
 
 #[warn(missing_docs)]
 impl IoPolicy {
-    /// Limits reading to this many bytes per second, for all readers with a clone of this
-    /// policy together.
+    /// Limits reading to this many bytes per second, in total for all clones of this policy.
     #[must_use]
     pub fn rate(self, bytes_per_second: u64) -> Self {
         Self { pace: Some(Arc::new(Pace::new(bytes_per_second))), ..self }

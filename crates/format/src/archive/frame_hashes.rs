@@ -12,7 +12,7 @@ pub fn frame_hash(frame: &[u8]) -> FrameHash {
     blake3::hash(frame).into()
 }
 
-/// One number that stands for every byte of an archive: blake3 over the archive's length (u64,
+/// One hash that covers every byte of an archive: blake3 over the archive's length (u64,
 /// little-endian) and all bytes from the index to the end. The frame hashes in the index cover the
 /// bytes before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -31,8 +31,8 @@ pub struct BankFields {
     pub capitalization: u64,
     /// Number of transactions since genesis.
     pub transaction_count: u64,
-    /// All hard forks up to this bank: slot, and how many restarts there count. A cluster agrees on
-    /// them at a restart.
+    /// All hard forks up to this bank: slot, and number of restarts there. A cluster agrees on them
+    /// when it restarts.
     #[serde(serialize_with = "hard_forks")]
     pub hard_forks: Vec<(u64, u64)>,
 }

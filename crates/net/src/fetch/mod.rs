@@ -56,13 +56,13 @@ pub struct FetchLimits {
     /// the archive, down to a sixteenth of this. Default: 16 MiB. With this, the time between two
     /// requests does not matter, and a reader does not wait long for the oldest one.
     pub piece_bytes_max: u64,
-    /// Least rate: the download fails if it is slower than this over 15 seconds. Default: none.
+    /// Minimum rate: the download fails if it is slower than this over 15 seconds. Default: none.
     #[setters(into)]
     pub min_rate_bytes_per_second: Option<u64>,
     /// Root that the archive must have; offers with another one are left out. Default: any.
     #[setters(into)]
     pub expect_root: Option<Root>,
-    /// Time after which a failing server is given up, if it sent less than 1 KiB/s meanwhile.
+    /// Time after which a failing server is abandoned, if it sent less than 1 KiB/s meanwhile.
     /// Pauses between two requests grow up to a quarter of this time. Default: 2 minutes, longer
     /// than a machine takes to restart.
     pub give_up_after: Duration,

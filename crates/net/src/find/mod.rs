@@ -54,7 +54,7 @@ pub struct Candidate {
     /// True if the operator named the source; false if it is a peer.
     pub is_operator: bool,
     /// Number of slots since the state's slot; computed from [`Candidate::age`] if only a bank file
-    /// tells that. `None` if unknown.
+    /// has it. `None` if unknown.
     pub age_slots: Option<u64>,
     /// Time since the state's slot; `None` if unknown.
     pub age: Option<Duration>,
@@ -139,7 +139,7 @@ impl Serialize for Candidate {
     }
 }
 
-/// A source, or one of its states, that is of no use.
+/// An unusable source or state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 #[warn(missing_docs)]
@@ -174,7 +174,7 @@ pub struct FindReport {
     /// Ranks the candidates again after a failure.
     #[doc(hidden)]
     pub ranking: Ranking,
-    /// Warnings: what could not be asked or checked.
+    /// Requirements that could not be checked.
     pub relaxed: Vec<String>,
     #[doc(hidden)]
     pub cluster: ClusterFacts,

@@ -37,8 +37,8 @@ pub struct FindOptions {
     pub measured_max: usize,
     /// Measures a server even if there is no other to compare it with. Default: true.
     pub measures_single: bool,
-    /// Reads bank files to learn ages that no RPC server tells, even without a maximum age; this
-    /// takes some requests. Default: true.
+    /// Reads bank files for ages that no RPC server reports, even without a maximum age; this takes
+    /// some requests. Default: true.
     pub dates_by_banks: bool,
     /// Genesis hash that RPC servers must have. Default: that of `cluster`; without a cluster, any.
     #[setters(into)]
@@ -46,7 +46,7 @@ pub struct FindOptions {
 }
 
 impl FindOptions {
-    /// Options for these sources, with the defaults of all others.
+    /// Options for these sources, with defaults for the rest.
     pub fn new(sources: impl IntoIterator<Item = SourceArg>) -> Self {
         Self { sources: Vec::from_iter(sources), ..Self::default() }
     }

@@ -152,7 +152,7 @@ pub struct NamedArchive {
 }
 
 impl NamedArchive {
-    /// An archive in a file, with the name that the path ends in.
+    /// An archive in a file, named by the path's last component.
     pub fn from_path(path: impl Into<PathBuf>) -> Self {
         let path = path.into();
         // Parsed loosely, because the rules check the name later.

@@ -18,17 +18,17 @@ pub struct Keep {
     /// Keeps archives that were modified at most this time ago. [`Keep::new`] sets 0, which keeps
     /// none.
     pub within: Duration,
-    /// Number of newest days, in UTC, of which the newest state is kept: a full archive, or an
+    /// Keeps the newest state of each of the last N days (UTC) that have one: a full archive, or an
     /// incremental one with its full one. Days without a state do not count. An archive of unknown
     /// time is kept. [`Keep::new`] sets 0, as for the next two.
     pub daily: usize,
     /// Number of newest weeks, from Monday to Sunday, of which the newest state is kept.
     pub weekly: usize,
-    /// Number of newest epochs that are over of which the newest state is kept.
+    /// Keeps the newest state of each of the last N finished epochs.
     pub epoch_ends: usize,
-    /// Limit on the total size in bytes. Results of `rebase` are deleted first, then archives that
-    /// only their number or age keeps, then those of days, of weeks and of epochs; of each the
-    /// oldest first, incremental ones before their full archive. [`Keep::new`] sets none.
+    /// Limit on the total size in bytes. Results of `rebase` are deleted first, then archives kept
+    /// only by count or age, then daily, weekly and epoch ones; oldest first within each,
+    /// incremental ones before their full archive. [`Keep::new`] sets none.
     #[setters(into)]
     pub bytes_max: Option<u64>,
 }
@@ -42,8 +42,9 @@ impl Keep {
     }
 }
 
-/// Reason why an archive is kept. Of several, the last one counts.
+/// Reason why an archive is kept. If several apply, the last is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum KeepReason {
     /// It is the full archive of a kept incremental one.
     Base,

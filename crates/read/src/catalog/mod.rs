@@ -44,7 +44,7 @@ pub struct Archive {
     pub is_remote: bool,
     /// Length of the file in bytes; 0 if it is unknown.
     pub size_bytes: u64,
-    /// Time of the modification, in nanoseconds since 1970.
+    /// Modification time, in nanoseconds since 1970.
     pub modified_ns: u64,
     /// Time of the newest blockhash in the bank file, in seconds since 1970: 0 if it could not be
     /// read, `None` if it was not looked for.
@@ -137,8 +137,8 @@ impl Serialize for UnusableFile {
 }
 
 impl Archive {
-    /// An archive in a directory, or below a URL on a server, of which no more is known. A size of 0
-    /// stands for an unknown one.
+    /// An archive in a directory or below a URL, with nothing else known. A size of 0 stands for an
+    /// unknown one.
     pub fn of_server(name: ArchiveName, dir: impl Into<PathBuf>, size_bytes: u64) -> Self {
         Self {
             name,

@@ -152,8 +152,7 @@ pub struct LedgerInspection {
     pub file_bytes: u64,
     /// Number of storages in which all records are obsolete.
     pub emptied_storages: u64,
-    /// True if a process such as a validator holds the ledger's lock; `None` if the system does not
-    /// tell.
+    /// True if a process such as a validator holds the ledger's lock; `None` if unknown.
     #[serde(rename = "in_use")]
     pub is_in_use: Option<bool>,
 }
@@ -180,8 +179,8 @@ pub fn check_pair(full: &NamedArchive, incremental: &NamedArchive) -> Result<()>
     judge_pair(full, PairMember::of_archive(incremental, banks.1.as_ref()), &failures)
 }
 
-/// Inspects an archive of any maker. With an index, reads only the frames with version and bank
-/// file. Without one, decodes the archive once on up to `threads` threads.
+/// Inspects an archive written by any client. With an index, reads only the frames with version and
+/// bank file. Without one, decodes the archive once on up to `threads` threads.
 ///
 /// # Errors
 /// It cannot be read, is damaged, or holds no bank file.

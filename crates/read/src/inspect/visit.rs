@@ -32,7 +32,7 @@ pub struct Account<'a> {
 
 /// Visits accounts; each worker has a visitor of its own.
 pub trait AccountVisitor {
-    /// Error that ends the visit, also made of an error of the reading.
+    /// Error that ends the visit; reading errors convert into it.
     type Error: From<Error> + Send;
 
     /// Called once for each account, by one of the workers, in no particular order.
@@ -44,8 +44,8 @@ pub trait AccountVisitor {
 
 /// Passes the newest version of every account to the visitors of all workers, and returns the
 /// visitors. Reads the input twice, first to find superseded records, so a URL is transferred
-/// twice. After the first pass, all records are known to be readable; only at the end is it known
-/// whether the state is right.
+/// twice. After the first pass, all records are readable; whether the state is right is known only
+/// at the end.
 ///
 /// Half of the memory is for the log of records, 20 bytes each. The other half is for marks of
 /// superseded records, about 2 bytes each.

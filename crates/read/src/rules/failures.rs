@@ -25,7 +25,7 @@ pub struct FailurePlace {
     /// Path of the archive, or of the bank snapshot's directory.
     #[serde(serialize_with = "slotpress_base::text::optional_path")]
     pub path: Option<PathBuf>,
-    /// Number among the frames that hold tar data, from 0.
+    /// Index among the frames with tar data, from 0.
     pub frame: Option<u64>,
     /// With an entry: offset in its content. With a frame but no entry: offset in the file.
     /// Otherwise: offset in the tar stream.
@@ -69,7 +69,7 @@ pub struct Failure {
     pub check: Check,
     /// Rule that is broken.
     pub rule: Rule,
-    /// What is wrong, as a clause without place and values.
+    /// What is wrong, without place or values.
     pub message: String,
     /// Where it is, as far as that is known.
     #[serde(flatten)]

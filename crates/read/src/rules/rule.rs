@@ -152,8 +152,9 @@ macro_rules! rules {
         /// A rule that a sound archive obeys.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
         #[serde(rename_all = "kebab-case")]
+        #[non_exhaustive]
         pub enum Rule {
-            $(#[doc = concat!("What breaks it: ", $what, ".")] $rule,)*
+            $(#[doc = concat!("Broken if: ", $what, ".")] $rule,)*
         }
 
         impl Rule {
@@ -381,8 +382,8 @@ impl Rule {
         self.row().severity == Severity::Packing
     }
 
-    /// True if nothing may be made from an archive that breaks the rule. Packing and what is normal
-    /// for versions of Agave are not refused.
+    /// True if an archive that breaks the rule must not be used as input. Packing and what is
+    /// normal for versions of Agave are not refused.
     pub fn is_refused(self) -> bool {
         matches!(self.row().severity, Severity::Broken | Severity::OfFiredancer)
     }
@@ -397,8 +398,8 @@ impl Rule {
         self.is_refused() && !is_tolerated || self == Order
     }
 
-    /// Restriction of a client that loads an archive which breaks the rule. That of Agave was
-    /// observed with Agave's own archiver.
+    /// Caveat for a client that loads an archive despite breaking the rule. Agave's was observed
+    /// with its archiver.
     pub fn note(self, client: SnapshotClient) -> Option<&'static str> {
         match (self, client) {
             (Self::StoragePadded, Agave44) => Some("it cannot archive a storage that zero bytes pad"),

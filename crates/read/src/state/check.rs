@@ -17,7 +17,7 @@ use slotpress_format::Hash;
 use super::spill::spill_dir;
 use crate::{Failures, Rule};
 
-/// Extent of the checks.
+/// Which checks to run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[warn(missing_docs)]
 pub enum CheckMode {
@@ -39,8 +39,8 @@ pub struct CheckOptions {
     /// Extent of the checks. Default: all, with the state.
     pub mode: CheckMode,
     /// Memory for finding superseded records, in bytes; what does not fit is spilled. Default: 1
-    /// GiB, to leave memory to a validator on the same machine. Mainnet's records take ten times as
-    /// much.
+    /// GiB, to leave memory for a validator on the same machine. Mainnet's records take ten times
+    /// as much.
     pub memory_bytes: u64,
     /// Directory for spilling. Default: that of the output, or the system's directory for temporary
     /// files.

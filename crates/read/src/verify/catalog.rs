@@ -28,8 +28,8 @@ pub struct ArchiveVerdict<'a> {
 }
 
 impl ArchiveVerdict<'_> {
-    /// Returns why the state of an incremental archive was not checked, although the options ask
-    /// for that and its frames and files are good: its full archive is damaged, or is not there.
+    /// Returns why the state of an incremental archive was not checked, although requested, and its
+    /// frames and entries are good: its full archive is damaged, or is not there.
     pub fn why_not_checked(&self) -> Option<String> {
         let why = match self.base {
             ArchiveBase::Damaged(name) => format!("its full archive {name} is damaged"),
@@ -85,11 +85,11 @@ pub struct CatalogVerdict {
     pub archives: u64,
     /// Number of archives that passed all checks.
     pub good: u64,
-    /// Number of archives without a failure of which not all checks were made.
+    /// Number of archives without failures but with incomplete checks.
     pub partly: u64,
-    /// Number of archives that are damaged, or are none.
+    /// Number of files that are damaged or not archives.
     pub damaged: u64,
-    /// Checks that were not made, or not to their end, of some archive without a failure.
+    /// Checks that did not complete on some archive without failures.
     pub left_out: BTreeSet<Check>,
     /// Error of the first archive that could not be verified, or whose state was not checked.
     #[serde(skip)]

@@ -28,12 +28,12 @@ use crate::verify::ledger::read_ledger;
 use crate::verify::part::VerifiedPart;
 use crate::{Failures, NamedArchive, RATIO_TYPICAL, SeenSlots, Snapshot, VerifyReport, judge_pair};
 
-/// Verifies a snapshot. What is wrong with it is in the report. The lock of a ledger is held
-/// meanwhile.
+/// Verifies a snapshot. The report says what is wrong with it. A ledger's lock is held during the
+/// call.
 ///
 /// # Errors
-/// An archive or a file cannot be read; the ledger is in use; the disk has no room for what does not
-/// fit in memory; or the state of an incremental archive without its full one was to be checked.
+/// An archive or a file cannot be read; the ledger is in use; the disk has no room for
+/// what does not fit in memory; or the state of a lone incremental archive was to be checked.
 pub fn verify(snapshot: Snapshot<'_>, options: &VerifyOptions, progress: &dyn Progress) -> Result<VerifyReport> {
     read_snapshot(snapshot, VerifyJob::verify(options, progress))
 }

@@ -17,7 +17,7 @@ pub struct ReadBackReport {
     pub storages: u64,
     /// Number of accounts in the state; `None` if the state was not checked.
     pub accounts: Option<u64>,
-    /// Names of the checks that were made to their end.
+    /// Names of the checks that completed.
     pub checks: Vec<&'static str>,
     /// Names of the other checks, each with the reason in parentheses.
     pub unknown: Vec<String>,

@@ -19,7 +19,7 @@ pub struct CheckResult {
     pub name: Check,
     /// True if the check found nothing wrong, as far as it was made.
     pub ok: bool,
-    /// Reason for which the check was not made to its end; `None` if it was.
+    /// Why the check did not complete; `None` if it did.
     pub skipped: Option<String>,
 }
 
@@ -77,7 +77,7 @@ pub struct VerifyReport {
 }
 
 /// Counts of what a verification read, over all archives of the input. A count is 0 if its check
-/// was not made.
+/// was not run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Counts {
@@ -190,7 +190,7 @@ impl VerifyReport {
         self.roots.is_empty()
     }
 
-    /// Checks that were not made to their end. A ledger has no frames to check.
+    /// Checks that did not complete. A ledger has no frames to check.
     pub fn left_out(&self) -> impl Iterator<Item = &CheckResult> {
         let is_missing = |check: &&CheckResult| check.name != Check::Frames || !self.is_ledger();
         self.checks.iter().filter(|check| check.skipped.is_some()).filter(is_missing)
