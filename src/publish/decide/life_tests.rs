@@ -283,10 +283,12 @@ impl World<'_> {
         }
         if self.rebasing.is_some() && (self.is_peace || self.percent(30)) {
             let (name, stop) = self.rebasing.take().expect("it runs");
-            let result = match stop.is_interrupted() {
-                true => Err(Error::interrupted()),
-                false if !self.is_peace && self.percent(20) => Err(Error::failed("a disk")),
-                false => Ok(()),
+            let result = if stop.is_interrupted() {
+                Err(Error::interrupted())
+            } else if !self.is_peace && self.percent(20) {
+                Err(Error::failed("a disk"))
+            } else {
+                Ok(())
             };
             if result.is_ok() {
                 let mut made = archive(name.base_slot, name.slot, 0);

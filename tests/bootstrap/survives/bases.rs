@@ -121,10 +121,14 @@ fn when_the_sources_fail_too() {
     let heads: Files = [&mirror.new, &mirror.rebased]
         .map(|name| (name.clone(), fs::read(mirror.server.path(name)).expect("read")))
         .into();
-    let poor = Server::start(move |request: &Request, stream| match request.path.ends_with("/api/v1/archives") {
-        true => answer(stream, "200 OK", &[("Content-Type", "application/json")], list.as_bytes()),
-        false if request.method == "GET" => answer(stream, "404 Not Found", &[], b""),
-        false => respond(&heads, Way::Ranges, request, stream),
+    let poor = Server::start(move |request: &Request, stream| {
+        if request.path.ends_with("/api/v1/archives") {
+            answer(stream, "200 OK", &[("Content-Type", "application/json")], list.as_bytes())
+        } else if request.method == "GET" {
+            answer(stream, "404 Not Found", &[], b"")
+        } else {
+            respond(&heads, Way::Ranges, request, stream)
+        }
     });
     let said = run(&["bootstrap", &poor.url(""), "--ledger", text(&ledger)]);
     assert_eq!(said.code, Some(4), "{said:?}");

@@ -185,10 +185,11 @@ fn by_periods(catalog: &Catalog, keep: &Keep, newest_slot: u64) -> Vec<Option<Ke
     let mut keep_newest = |count: usize, reason: KeepReason, period_of: &dyn Fn(usize) -> Option<u64>| {
         let mut periods = BTreeSet::new();
         for at in &states {
-            let is_new = |period: &u64| periods.len() < count && !periods.contains(period);
-            let Some(period) = period_of(*at).filter(is_new) else { continue };
-            periods.insert(period);
-            if let Some(kept) = reasons.get_mut(*at) {
+            let Some(period) = period_of(*at) else { continue };
+            if periods.len() < count
+                && periods.insert(period)
+                && let Some(kept) = reasons.get_mut(*at)
+            {
                 *kept = Some(reason);
             }
         }

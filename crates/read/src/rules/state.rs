@@ -64,12 +64,12 @@ fn judge_cached_slots(cached: &[u64], history: &[u64], bank: &BankFile, failures
     let cached: HashSet<u64> = cached.iter().copied().collect();
     let Some(missing) = history.iter().find(|slot| !cached.contains(slot)) else { return Ok(()) };
     let is_new = bank.slot.saturating_sub(*missing) < cached.len() as u64;
-    let rule = match is_new || cached.is_empty() {
-        true => Rule::CachedSlots,
+    let is_gap = !is_new && !cached.is_empty();
+    if is_gap && bank.lacks_stakes() && cached.len() == 1 {
         // Reported already, as `FewCachedSlots`.
-        false if bank.lacks_stakes() && cached.len() == 1 => return Ok(()),
-        false => Rule::CachedSlotsGap,
-    };
+        return Ok(());
+    }
+    let rule = if is_gap { Rule::CachedSlotsGap } else { Rule::CachedSlots };
     failures.add_at(rule, place, format!("slot {missing}"), "a cache without it")
 }
 

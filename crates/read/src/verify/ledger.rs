@@ -119,13 +119,13 @@ fn plan_judged(
         expected += "; or the base slot, if this is an incremental archive";
     }
     let plan_options = PlanOptions::new(base_slot, job.options.threads);
-    Plan::new_with(snapshot, &plan_options, job.progress, &mut |fault| match fault.is_missing {
-        true if missing.len() >= MISSING_MAX || !missing.insert(fault.slot) => Ok(()),
-        true => add_missing(fault.slot, fault.id, &expected, failures),
-        false => {
+    Plan::new_with(snapshot, &plan_options, job.progress, &mut |fault| {
+        if !fault.is_missing {
             failures.lose_accounts();
-            failures.add_error(Rule::Ledger, &FailurePlace::storage(fault.slot, fault.id), &fault.error)
+            return failures.add_error(Rule::Ledger, &FailurePlace::storage(fault.slot, fault.id), &fault.error);
         }
+        let is_new = missing.len() < MISSING_MAX && missing.insert(fault.slot);
+        if is_new { add_missing(fault.slot, fault.id, &expected, failures) } else { Ok(()) }
     })
 }
 

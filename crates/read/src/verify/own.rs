@@ -46,14 +46,7 @@ pub fn read_back_archive(
         ..VerifyOptions::default()
     };
     let report = verify(Snapshot::Archives { full, incremental }, &options, &part_of(progress))?;
-    // The full archive may not have its name yet. What is normal for the client that wrote the
-    // source is no fault of the result.
-    let is_of_base = |failure: &Failure| base.is_some_and(|base| failure.place.path.as_ref() == Some(&base.path));
-    let is_unnamed_base = |failure: &Failure| failure.rule == Rule::NameUnknown && is_of_base(failure);
-    let is_wrong = |failure: &&Failure| !failure.rule.is_of_version() && !is_unnamed_base(failure);
-    let is_ours = |failure: &&Failure| failure.rule == Rule::Index;
-    let failure = report.failures.iter().find(is_wrong).or_else(|| report.warnings.iter().find(is_ours));
-    let Some(failure) = failure else { return Ok(ReadBackReport::new(&report)) };
+    let Some(failure) = failure_of_result(&report, base) else { return Ok(ReadBackReport::new(&report)) };
     let name = archive.name.as_ref().map_or_else(|| archive.path.shown(), ToString::to_string);
     let (how, hint) = match base {
         Some(base) => (format!(", read back on {},", base.path.shown()), HINT_OF_A_PAIR),
@@ -61,6 +54,17 @@ pub fn read_back_archive(
     };
     let what = format!("the archive of {name}{how} is not valid, and was removed");
     Err(failure.to_error().within(what).with_hint(hint))
+}
+
+/// A failure that is not the source's: what is normal for the client that wrote the source stays in
+/// the result. The full archive may not have its name yet.
+fn failure_of_result<'a>(report: &'a VerifyReport, base: Option<&NamedArchive>) -> Option<&'a Failure> {
+    let is_of_result = |failure: &&Failure| {
+        let is_of_base = base.is_some_and(|base| failure.place.path.as_ref() == Some(&base.path));
+        !failure.rule.is_of_version() && !(is_of_base && failure.rule == Rule::NameUnknown)
+    };
+    let ours = report.warnings.iter().find(|warning| warning.rule == Rule::Index);
+    report.failures.iter().find(is_of_result).or(ours)
 }
 
 impl ReadBackReport {
