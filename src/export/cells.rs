@@ -161,7 +161,6 @@ mod tests {
             cells(&row).for_each(drop);
         }
 
-        /// Keys sort as the columns do: as text. Leading zeros make texts shorter.
         #[test]
         fn keys_sort_as_columns(keys in proptest::collection::vec((0usize..33, any::<[u8; 32]>(), 0u8..2), 2)) {
             // With the same last byte, one text replaces the other.

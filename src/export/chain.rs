@@ -7,7 +7,6 @@ use slotpress_stores::Store;
 
 use super::output::{MANIFEST_BYTES_MAX, manifest_name, manifest_slot};
 
-/// Fields that both manifests must have in common.
 const SAME: [&str; 3] = ["filter", "data", "format"];
 
 /// Limit on what a message shows of a field.

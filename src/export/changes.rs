@@ -12,11 +12,9 @@ use super::table::{ADDED, Cell, Table};
 /// Where a table's rows have the slot of the storage.
 struct Comparison {
     key_columns: usize,
-    /// Number of columns between the key and that slot.
     columns_to_slot: usize,
 }
 
-/// A row of one of the states.
 struct StateRow<'a> {
     key: &'a [u8],
     is_new: bool,

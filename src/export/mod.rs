@@ -246,7 +246,6 @@ impl ExportOptions {
     }
 }
 
-/// Name of the newest archive of a state.
 fn name_of<'a>(input: &Snapshot<'a>) -> Option<&'a ArchiveName> {
     match input {
         Snapshot::Archives { full, incremental } => incremental.unwrap_or(full).name.as_ref(),

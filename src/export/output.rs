@@ -234,7 +234,6 @@ struct PublishingRun<'a> {
 }
 
 impl PublishingRun<'_> {
-    /// Fails if another run has taken over from this one.
     fn check_ours(&self, progress: &dyn Progress) -> Result<()> {
         let store = &self.place.store;
         let slot = self.manifest.slot;

@@ -46,7 +46,6 @@ pub(super) const ENCODER_BYTES: u64 = 48 << 20;
 /// and stores send them in one piece.
 pub(super) const FILE_BYTES: u64 = 896 << 20;
 
-/// Key of a row: a value for each column by which rows are sorted.
 type RowKey = Vec<Option<String>>;
 
 /// A complete file of a table.
@@ -219,7 +218,6 @@ pub(super) fn csv(mut rows: &[u8]) -> Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Begins a file of row groups; also returns what encodes them.
 fn parquet_writer<W: Write + Send>(
     table: Table,
     options: &ExportOptions,

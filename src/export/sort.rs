@@ -40,7 +40,6 @@ type SortRow = (Vec<u8>, RowTail);
 
 type SortRows<'a> = Box<dyn Iterator<Item = Result<SortRow>> + Send + 'a>;
 
-/// Offset and length of each block of a sorted run in the file.
 type Blocks = Vec<(u64, u32)>;
 
 pub(super) fn changed() -> Error {
@@ -59,7 +58,6 @@ pub(super) fn split_counted(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     rest.split_at_checked(u32::from_le_bytes(*length) as usize)
 }
 
-/// Adds bytes, and their number before them.
 fn push_counted(to: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     let start = to.len() + 4;
     to.extend_from_slice(&[0; 4]);

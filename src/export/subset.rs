@@ -29,14 +29,12 @@ use super::{ExportOptions, RowOrder, TableFormat};
 /// read of one, and a test validator holds all accounts in memory.
 const FILES_MAX: usize = 30_000;
 
-/// Name of the one file that surfpool loads.
 const SURFPOOL_NAME: &str = "surfpool.json";
 
 /// Limit on addresses of the filter for which those of code are derived: it bounds memory. Code of
 /// other programs is found by the second read.
 const DERIVED_MAX: usize = 10_000;
 
-/// Addresses of accounts, with the program that must own each.
 type NamedAccounts = HashMap<[u8; 32], [u8; 32]>;
 
 struct Subset<'a> {

@@ -49,7 +49,6 @@ pub(super) enum Cell<'a> {
 /// The change of a row that the state before did not have.
 pub(super) const ADDED: Cell<'static> = Cell::Text("added");
 
-/// Column at which the key of every table ends.
 const KEY_END: &str = "address:address";
 
 /// Columns of a table: name and type of each. A type ends with `?` if the column may be null. An

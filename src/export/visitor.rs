@@ -29,7 +29,6 @@ pub(super) fn no_bank() -> Error {
     Error::damaged("the bank file cannot be read, so the slot of the state is unknown")
 }
 
-/// Facts that are known before the first account is exported.
 struct ExportStart {
     bank: BankFile,
     manifest: Manifest,
@@ -58,7 +57,6 @@ pub(super) struct Exporter<'a, 's> {
     idle: Mutex<Vec<Vec<RowBatch>>>,
     unparsed: AtomicU64,
     cut_off: AtomicU64,
-    /// Number of rows and bytes that were written to a stream.
     streamed: (AtomicU64, AtomicU64),
 }
 

@@ -88,7 +88,6 @@ struct Keeper<'r, 'e> {
     run: &'r PublishRun<'e>,
     /// The ready archives of the last look: what was read of them is not read again.
     ready: Catalog,
-    /// Work that ended before the last look began.
     ended: Vec<EndedWork>,
     teller: Teller<'r>,
 }

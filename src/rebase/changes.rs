@@ -159,7 +159,6 @@ mod tests {
         log.end_state().expect("logged")
     }
 
-    /// Storage and lamports of the newest version of each account.
     fn newest(state: &State) -> BTreeMap<u8, (u32, u64)> {
         let mut newest: BTreeMap<u8, (u32, u64)> = BTreeMap::new();
         for ((number, account), lamports) in state {

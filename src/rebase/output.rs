@@ -102,7 +102,6 @@ struct NewStorages<'a, 'f> {
     frames: &'a mut FramesOut<'f>,
     slots: SlotsBetween,
     buffer: Vec<u8>,
-    /// Records of the old state that are not summed up yet.
     outdated: Vec<u8>,
     pool: Pool,
     written: RebasedTotals,
@@ -202,7 +201,6 @@ fn is_storage(entry: &Entry) -> bool {
 }
 
 struct RereadVisitor<'a> {
-    /// Records that the sink gets.
     wanted: &'a Marks,
     has_documents: bool,
     state: Mutex<RereadState>,
@@ -250,7 +248,6 @@ impl Visitor for RereadVisitor<'_> {
     }
 }
 
-/// Walks over the records of a storage, and passes on those that are marked.
 #[derive(Default)]
 struct MarkedWalk<'a> {
     walker: RecordWalker,
@@ -286,7 +283,6 @@ impl RecordSink for MarkedSink<'_, '_> {
     fn fault(&mut self, _: RecordFault) {}
 }
 
-/// State that is read again.
 enum WhichState<'a> {
     /// The new one, with the places in its bank file.
     New(BankPlaces),
@@ -308,7 +304,6 @@ struct OutputSink<'a, 'o, 'p, 'f> {
 const EMPTY_MAP: [u8; 8] = [0; 8];
 
 impl OutputSink<'_, '_, '_, '_> {
-    /// Range of the storage map, if the entry is the bank file.
     fn map_of(&self, kind: EntryKind) -> Option<Range<u64>> {
         match (&self.of, kind) {
             (WhichState::New(places), EntryKind::BankFile(_)) => Some(places.storage_map..places.storage_map_end),

@@ -98,7 +98,6 @@ pub fn rebase(
 }
 
 impl RebaseJob<'_> {
-    /// The archives of the new state, oldest first.
     fn new_archives(&self) -> impl DoubleEndedIterator<Item = &NamedArchive> {
         [&self.full].into_iter().chain(&self.incremental)
     }
@@ -186,7 +185,6 @@ impl RebaseJob<'_> {
     }
 }
 
-/// Checks that the old state and the written records add up to the new state.
 fn check_sum(old: &BankFile, new: &BankFile, changes: ChangeCounts, written: &RebasedTotals) -> Result<()> {
     let ChangeCounts { accounts_changed, accounts_new, accounts_closed, .. } = changes;
     let mut sum = sum_of(old);

@@ -33,7 +33,6 @@ const OFFSET_UNIT_BYTES: u64 = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct StateItem {
     pub fingerprint: Fingerprint,
-    /// Storage number, reading and tombstone flag.
     place: u32,
     offset_units: u32,
     /// Hash of lamports, owner, executable flag and data.
@@ -88,7 +87,6 @@ pub struct StateLog {
     content_hasher: HighwayHasher,
     pub items: VersionLog<StateItem>,
     reading: AtomicU32,
-    /// Slot of each storage, by reading and number.
     slots: [Mutex<Vec<u64>>; READINGS],
     error: Mutex<Option<Error>>,
 }
@@ -150,7 +148,6 @@ impl StateVisitor for StateLog {
 struct LoggingWorker<'a> {
     log: &'a StateLog,
     reading: u32,
-    /// Last storage whose slot was recorded.
     storage: Option<u32>,
     batch: LogBatch<StateItem>,
 }

@@ -69,7 +69,6 @@ pub fn run(
     Ok(DecodedSource { entries, bank, input_bytes, left_out, is_of_firedancer })
 }
 
-/// True for a storage that no client loads.
 fn is_empty_storage(entry: &Entry) -> bool {
     matches!(entry.kind, EntryKind::Storage { .. }) && entry.content_bytes == 0
 }

@@ -124,7 +124,6 @@ fn warn_of_kind(decoded: &DecodedSource, progress: &dyn Progress) {
     }
 }
 
-/// Refuses a source and sink with which the requested checks cannot be made.
 fn check_ways(
     source: &RecompressSource,
     sink: &dyn Sink,
@@ -151,7 +150,6 @@ fn check_room(dir: &Path, source_bytes: u64, progress: &dyn Progress) -> Result<
     Ok(())
 }
 
-/// Base slot of the source, from its name or the options.
 fn base_slot_of(source: &RecompressSource, options: &RecompressOptions) -> Result<Option<u64>> {
     let name = match source {
         RecompressSource::File(path) => ArchiveName::from_path(path),

@@ -31,7 +31,6 @@ const QUARANTINE: &str = "quarantine";
 /// Number of newest damaged archives kept: enough for a diagnosis without filling the disk.
 const QUARANTINED_MAX: usize = 3;
 
-/// Reasons why a file cannot get a hard link.
 const NOT_OURS: &str = ": run as the user that owns it, usually the validator's";
 const OTHER_MOUNT: &str = ": the pins are on another mount (each path of ReadWritePaths= in a unit is one)";
 
@@ -224,7 +223,6 @@ pub fn link(dir: impl AsFd, path: &Path, archive: &Archive, to: &KeptDir) -> Res
     Ok(Ok(is_it))
 }
 
-/// True if the file system can make a copy that shares blocks.
 fn has_reflinks(dir: &Arc<KeptDir>) -> Result<bool> {
     let from = Unpublished::create_in(dir)?;
     let to = Unpublished::create_in(dir)?;

@@ -24,7 +24,6 @@ use crate::restore::copies::has_same_content;
 
 const PIECE_BYTES: u64 = 1 << 20;
 
-/// Interval between checks whether parts have arrived.
 const PARTS_CHECK: Duration = Duration::from_millis(20);
 
 /// Number of parts that arrive before they are recorded: the journal is written as a whole, and a
@@ -132,7 +131,6 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
         self.run.journal.change(|entries| change(&mut entries.targets.entry(name).or_default().pending_deletes))
     }
 
-    /// Changes the index, and deletes archives that were removed from it.
     fn publish(&mut self, there: &IndexedStore, step: IndexStep<'_>) -> Result<()> {
         let options = self.run.options;
         let keep = options.keep.within(options.keep.within.max(options.grace));
@@ -235,7 +233,6 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
         self.store.upload(&name, &headers, archive.size_bytes, false, self.run.progress)
     }
 
-    /// Sends what is left of the file, and records which parts have arrived.
     fn send_bytes(&self, upload: &mut Upload, ready: &PreparedArchive) -> Result<()> {
         let path = ready.archive.path();
         let bytes = ready.archive.size_bytes;

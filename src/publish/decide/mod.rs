@@ -94,7 +94,6 @@ pub struct Board<'a> {
     verdicts: BTreeMap<StateKey, Retry>,
     /// Damaged archives that the keeper has not moved aside yet.
     damaged: Vec<DamagedArchive>,
-    /// Pins of files that have changed.
     stale: Vec<ArchiveName>,
     /// Archives left out, by what was told, and the errors with which a run with `--once` ends.
     left_out: BTreeMap<String, (ArchiveName, Error)>,
@@ -226,7 +225,6 @@ impl<'a> Board<'a> {
         Chores { refuse: mem::take(&mut self.damaged), drop: pins.drop, add, remove, is_over }
     }
 
-    /// Ready archives to be removed, because no target wants them.
     fn to_remove(&self) -> Vec<ArchiveName> {
         // A target that has not answered yet may need any archive.
         if self.targets.iter().any(TargetState::is_silent) {

@@ -17,30 +17,25 @@ pub type Variables = Vec<(String, String)>;
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the names of fields say it")]
 pub enum PublishEvent {
     /// The run has begun.
     Watching {
-        /// Directory of the validator's archives.
         #[serde(serialize_with = "text::path")]
         snapshots: PathBuf,
-        /// Paths and URLs of the targets.
         targets: Vec<String>,
-        /// Address of metrics and health, if they are served.
         metrics: Option<SocketAddr>,
     },
     /// An archive was pinned: the validator's purge no longer removes its content.
     Pinned {
-        /// Name of the archive.
         #[serde(flatten, serialize_with = "name_and_parts")]
         name: ArchiveName,
     },
     /// An archive was left out: it is being written, it cannot be pinned or rebased, or there is no
     /// room.
     Skipped {
-        /// Name of the archive.
         #[serde(flatten, serialize_with = "name_and_parts")]
         name: ArchiveName,
-        /// Reason, as a clause.
         #[serde(rename = "reason")]
         why: String,
     },
@@ -48,10 +43,8 @@ pub enum PublishEvent {
     Prepared(ReadyArchive),
     /// An archive is damaged, and will not be published.
     Refused {
-        /// Name of the archive.
         #[serde(flatten, serialize_with = "name_and_parts")]
         name: ArchiveName,
-        /// What is wrong with it.
         #[serde(rename = "message", serialize_with = "text::display")]
         error: Error,
         /// Path in the quarantine; `None` if it was not kept.
@@ -61,15 +54,9 @@ pub enum PublishEvent {
     /// An archive is on a target, and in the target's index.
     Published(ReadyArchive),
     /// Archives were removed from a target.
-    Pruned {
-        /// Path or URL of the target.
-        target: String,
-        /// Names of the archives.
-        names: Vec<String>,
-    },
+    Pruned { target: String, names: Vec<String> },
     /// An operation failed on this machine or on a target.
     Failed {
-        /// What failed, and why.
         #[serde(rename = "message", serialize_with = "text::display")]
         error: Error,
         /// The target that failed; `None` for failures elsewhere.

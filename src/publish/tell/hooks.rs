@@ -131,7 +131,6 @@ mod tests {
 
     use super::*;
 
-    /// Runs a script as the hook of that many failures; returns the failures of the hook.
     fn run(dir: &Path, script: &str, count: usize, timeout: Duration) -> Vec<String> {
         let program = dir.join("hook");
         fs::write(&program, format!("#!/bin/sh\n{script}\n")).expect("written");
@@ -146,7 +145,6 @@ mod tests {
         hooks.end(&NoProgress).iter().map(ToString::to_string).collect()
     }
 
-    /// At the end of a run, waiting hooks share the time of one.
     #[test]
     fn the_end_of_a_run_waits_as_long_as_for_one() {
         let dir = tempfile::tempdir().expect("a directory");

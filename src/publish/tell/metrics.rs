@@ -47,7 +47,6 @@ const REASONS: [&str; 4] = ["archive", "skipped", "target", "other"];
 pub struct PublishMetrics {
     series: MetricSeries,
     registry: Mutex<Registry>,
-    /// What each target has; nothing until the target has answered.
     targets: Mutex<BTreeMap<String, Catalog>>,
     start: Instant,
     alert_after: Option<Duration>,

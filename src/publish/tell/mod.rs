@@ -24,7 +24,6 @@ pub struct Teller<'a> {
     on_event: &'a mut dyn FnMut(&PublishEvent),
     hooks: Hooks<'a>,
     metrics: Arc<PublishMetrics>,
-    /// Answers requests for metrics and health until it is dropped.
     telling: Option<Telling>,
     gravest: Option<Error>,
 }

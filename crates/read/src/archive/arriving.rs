@@ -161,7 +161,6 @@ mod tests {
         });
     }
 
-    /// An idle sender does not delay an interrupt, and readers get an error.
     #[test]
     fn an_idle_pipe_is_interrupted() {
         struct Interrupted;

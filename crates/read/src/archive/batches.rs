@@ -20,7 +20,6 @@ pub struct StorageBatch {
 struct BatchItem {
     storage: StorageRef,
     range: Range<usize>,
-    /// State of the walk over the storage's records where the part begins.
     walker: RecordWalker,
     is_last: bool,
 }

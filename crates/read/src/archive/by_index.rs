@@ -103,7 +103,6 @@ impl<'a> IndexReader<'a> {
         Ok(Self { archive, pieces, tail, uses, pass, visitor })
     }
 
-    /// Frames to read, linked by channels, in the order of reading.
     fn items(&self) -> Box<dyn Iterator<Item = FrameItem> + Send + '_> {
         if self.pass.is_newest_first {
             Box::new(newest_first(self.forward_items().collect()).into_iter())
@@ -174,7 +173,6 @@ impl<'a> IndexReader<'a> {
         Ok((self.parse_frame(item, worker, content)?, frame))
     }
 
-    /// Shows the frame header to the visitor and checks it against the seek table.
     fn check_header(&self, number: usize, frame: &DataFrame, bytes: &[u8]) -> Result<()> {
         let start = parse_frame_start(bytes).map_err(|error| error.at_offset(frame.offset_bytes))?;
         let number = Some(number as u64);
@@ -232,7 +230,6 @@ impl<'a> IndexReader<'a> {
     }
 }
 
-/// Checks a frame inside the end of the tar stream, where only zeros may follow.
 fn check_zeros(frame: &DataFrame, content: &[u8]) -> Result<()> {
     if content.iter().all(|byte| *byte == 0) {
         Ok(())
@@ -241,7 +238,6 @@ fn check_zeros(frame: &DataFrame, content: &[u8]) -> Result<()> {
     }
 }
 
-/// Decodes a frame, which must have the length that the seek table says.
 fn decode(decoder: &mut FrameDecoder, frame: &DataFrame, bytes: &[u8], content: &mut Vec<u8>) -> Result<()> {
     let content_bytes = u64::from(frame.content_bytes);
     decoder.decode(bytes, frame.offset_bytes, content_bytes, content)?;

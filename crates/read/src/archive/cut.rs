@@ -114,7 +114,6 @@ mod tests {
         is_plainly_cut(&LocalFile::open(&path).expect("opened")).expect("read")
     }
 
-    /// Compresses partly compressible content into one frame.
     fn frame(content_bytes: usize, level: i32, has_checksum: bool) -> Vec<u8> {
         let mut content = vec![0; content_bytes];
         let mut draw = 1u64;

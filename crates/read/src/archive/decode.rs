@@ -12,7 +12,6 @@ use crate::{Compression, Recycler};
 /// A frame that does not decode: its number among the frames that hold content, from 0, and why.
 pub type FrameFault = (u64, Error);
 
-/// What becomes of the content of a frame, or of a frame that does not decode.
 type OnDecoded<'a> = dyn FnMut(Result<&[u8], FrameFault>) -> Result<()> + 'a;
 
 /// Decodes a stream in order. Calls `on_frame` for every frame before it is read.

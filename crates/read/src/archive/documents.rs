@@ -112,7 +112,6 @@ impl Documents {
     }
 }
 
-/// A parser to which bytes are pushed. It runs on a thread of its own.
 struct PushParser {
     pieces: Sender<Vec<u8>>,
     thread: JoinHandle<Documents>,

@@ -28,7 +28,6 @@ pub struct ArchiveShape {
     pub has_hashes: bool,
 }
 
-/// Blocks between two checks for an interrupt.
 const BLOCKS_PER_LOOK: u64 = 1024;
 
 /// Walks a source to its end. Waits for bytes that have not arrived yet.
@@ -119,7 +118,6 @@ impl FrameWalk<'_> {
         }
     }
 
-    /// Checks that the last frame ends with the zeros that end a tar stream.
     fn check_end(&self, frame: Range<u64>, content_bytes_max: u64) -> Result<()> {
         let start = frame.start;
         let length = frame.end.saturating_sub(frame.start);
@@ -200,7 +198,6 @@ pub(super) mod tests {
         builder.into_inner().expect("ended")
     }
 
-    /// The same tar as zstd (in frames of `frame` bytes), lz4, gzip, and plain.
     fn archives(content: &[u8], frame: usize) -> Vec<Vec<u8>> {
         use std::io::Write;
         let tar = tar(content);

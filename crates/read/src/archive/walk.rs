@@ -160,7 +160,6 @@ impl<'a, R: Read> FrameWalker<'a, R> {
         }
     }
 
-    /// Reads a whole frame, or prepares to stream it if it turns out to be large.
     fn start_frame(&mut self, header: &FrameHeader, number: u64, offset_bytes: u64) -> Result<Option<StreamPiece>> {
         let mut bytes = self.recycler.take();
         let stated = header.content_bytes;
@@ -291,8 +290,6 @@ mod tests {
     }
 
     proptest! {
-        /// Streams of several frames, of known and unknown content size, with skippable frames
-        /// anywhere.
         #[test]
         fn streams_of_many_frames(
             frames in proptest::collection::vec((proptest::collection::vec(any::<u8>(), 0..5000), 0u8..4), 0..6),
@@ -313,7 +310,6 @@ mod tests {
             prop_assert_eq!(decode(&stream).expect("a good stream"), expected);
         }
 
-        /// A stream that is cut anywhere but between frames is refused.
         #[test]
         fn truncation_is_found(content in proptest::collection::vec(any::<u8>(), 0..3000), at in any::<prop::sample::Index>()) {
             let stream = zstd::bulk::compress(&content, 1).expect("compresses");

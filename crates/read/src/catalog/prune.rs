@@ -59,7 +59,6 @@ pub fn plan_prune(catalog: &Catalog, keep: &Keep, now_ns: u64) -> Vec<Option<Kee
     reasons
 }
 
-/// Stops keeping results of `rebase` whose full archive is present but not kept.
 fn drop_rebased_with_base(archives: &[Archive], reasons: &mut [Option<KeepReason>]) {
     let slots_of_fulls = |stays: bool| -> BTreeSet<u64> {
         let fulls = archives.iter().zip(&*reasons).filter(|(one, reason)| one.is_full() && reason.is_some() == stays);

@@ -20,7 +20,6 @@ use crate::{Check, CheckMode, Snapshot, StorageRef, VerifyOptions};
 /// grow with them: this many take about 200 MB.
 const OWNERS_MAX: usize = 1_000_000;
 
-/// Owners that a worker collects before it merges them.
 const WORKER_OWNERS_MAX: usize = 16 * 1024;
 
 #[allow(missing_docs, reason = "the names say it")]

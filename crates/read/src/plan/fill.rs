@@ -73,7 +73,6 @@ impl Plan {
         })
     }
 
-    /// Writes part of one entry, from `offset` after the start of its header.
     fn fill_entry(&self, number: usize, mut offset: u64, mut to: &mut [u8]) -> Result<()> {
         let Some(entry) = self.entry(number) else { return Ok(()) };
         if offset < BLOCK_BYTES {

@@ -78,7 +78,6 @@ pub struct Plan {
     pub io_hint: IoHint,
 }
 
-/// Limit on the missing storages that are reported.
 const MISSING_MAX: usize = 1000;
 
 #[derive(Clone, Debug)]

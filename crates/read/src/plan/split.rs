@@ -119,7 +119,6 @@ impl<'a> SplitStorage<'a> {
         Ok(Self { root, storage, meta, data, io_hint })
     }
 
-    /// Calls `work` with both files, then checks that they did not change.
     fn with_files<T>(&self, work: impl FnOnce(OpenStorage<'_>, Option<OpenStorage<'_>>) -> Result<T>) -> Result<T> {
         let meta_path = || self.root.path.join(self.storage.file_name());
         let data_path = || self.root.path.join(self.storage.data_file_name());
@@ -225,7 +224,6 @@ impl<'a> SplitStorage<'a> {
     }
 }
 
-/// Reads and checks the header of a file, and returns the unique id in it.
 fn read_uid(kind: SplitFile, source: &OpenStorage<'_>, read: &mut ReadAt<'_>) -> Result<u64> {
     let mut header = [0; FILE_HEADER_BYTES];
     if source.file_bytes < header.len() as u64 {
@@ -287,7 +285,6 @@ impl SplitPiece<'_> {
         copy_at_most(wanted, self.to.get_mut(part).unwrap_or_default());
     }
 
-    /// Writes the record of an entry, which begins at `at` of the content.
     fn put_record(&mut self, at: u64, entry: &MetaEntry<'_>, data: Option<&OpenStorage<'_>>) -> Result<()> {
         let data_at = at.saturating_add(RECORD_HEADER_BYTES as u64);
         let data_end = data_at.saturating_add(u64::from(entry.data_len));

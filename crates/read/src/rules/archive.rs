@@ -177,7 +177,6 @@ fn check_window(header: &FrameHeader, place: FailurePlace, failures: &Failures) 
 /// What was seen of the frames. By the index, they come in any order.
 #[derive(Debug, Default)]
 struct FrameWatch {
-    /// Number and offset of the last frame with tar data.
     last: Option<(u64, u64)>,
     has_index: bool,
     is_over: bool,

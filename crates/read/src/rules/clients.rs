@@ -10,7 +10,6 @@ use super::rule::{Rule, SnapshotClient};
 
 use SnapshotClient::*;
 
-/// Joint name of [`SnapshotClient::AGAVE`].
 const AGAVE_TOGETHER: &str = "Agave 4.2 to 4.5";
 
 /// Names of clients. If all of [`SnapshotClient::AGAVE`] are among them, they share the name "Agave

@@ -93,7 +93,6 @@ fn judge_status_cache(
     judge_transactions(cache, place, failures)
 }
 
-/// Checks the fields of a bank file against each other and against its entry's name.
 fn judge_bank(bank: &BankFile, entry_slot: Option<u64>, place: &FailurePlace, failures: &Failures) -> Result<()> {
     if let Some(slot) = entry_slot.filter(|slot| *slot != bank.slot) {
         failures.add_at(Rule::BankFile, place, format!("slot {slot}"), format!("slot {}", bank.slot))?;
@@ -177,7 +176,6 @@ fn rule_of(demand: Demand) -> Rule {
     }
 }
 
-/// Records requirements of clients that the parser found to be violated.
 fn judge_breaches(breaches: &[Breach], place: &FailurePlace, failures: &Failures) -> Result<()> {
     breaches.iter().try_for_each(|Breach { demand, expected, found, offset_bytes, account }| {
         let place = FailurePlace { account: *account, ..place.clone().at(*offset_bytes) };

@@ -327,7 +327,6 @@ mod tests {
         assert_eq!(per_rule.into_iter().collect::<Vec<_>>(), [(Rule::BankHash, 2)]);
     }
 
-    /// A limited number of failures of each rule is kept; all are counted.
     #[test]
     fn few_are_kept_of_many() {
         let failures = Failures::new();

@@ -102,7 +102,6 @@ impl Check {
     }
 }
 
-/// Sets of clients that refuse what breaks a rule.
 const ALL: &[SnapshotClient] = &[Agave42, Agave43, Agave44, Agave45, Firedancer, Sig];
 const ALL_BUT_SIG: &[SnapshotClient] = &SnapshotClient::ALL;
 const NOBODY: &[SnapshotClient] = &[];
@@ -132,7 +131,6 @@ const SIG_SOURCE: &str = "read in sig's loader of 31 July 2026 (v2/lib/solana/sn
 const READ: &str = "read in solana-runtime 4.2.2, 4.4.0 and 4.5.0-alpha.4";
 const OWN: &str = "no client checks it; slotpress writes it, or is asked to check it";
 
-/// Advice for a broken rule.
 const DOWNLOAD: &str = "download the archive again; if the result is the same, from another source";
 const BASE: &str = "give the full archive that it builds on";
 const SOURCE: &str = "do not use it; take the archive from another source";
@@ -194,7 +192,6 @@ struct RuleRow {
     severity: Severity,
     refused_by: &'static [SnapshotClient],
     remedy: &'static str,
-    /// How the rule is known.
     source: &'static str,
     what: &'static str,
 }

@@ -98,7 +98,6 @@ mod tests {
     use super::*;
     use crate::state::well_known::WellKnownAccount;
 
-    /// A bank in slot 700. Epochs have 100 slots, so it is in epoch 7.
     fn bank() -> BankFile {
         BankFile { slot: 700, slots_per_epoch: 100, vote_account_count: 1, ..BankFile::default() }
     }

@@ -39,12 +39,10 @@ pub struct StateBuilder {
     pub(super) printer: Fingerprinter,
     pub(super) log: VersionLog,
     newer: Option<KnownAccounts>,
-    /// Number of the first storage that is older than the accounts in `newer`.
     older_storages: u32,
     pub(super) kept_records: Option<KeptRecords>,
     pub stakes: StakeAccounts,
     pub well_known: Newest<WellKnownAccount>,
-    /// Slot of each storage, by its number.
     slots: RwLock<Vec<u64>>,
     sums: Mutex<PassSums>,
     pub(super) error: Mutex<Option<Error>>,

@@ -19,7 +19,6 @@ const KNOWN_BUCKET_ITEMS: usize = 4;
 
 pub struct KnownPartition {
     sorted: Vec<Fingerprint>,
-    /// Start of each bucket in the list, and the end of the last.
     starts: Vec<u32>,
     /// Number of first fingerprint bits that choose the partition, and of the next ones that choose
     /// the bucket.

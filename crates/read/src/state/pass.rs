@@ -98,7 +98,6 @@ impl<'a> AccountsWorker<'a> {
         }
     }
 
-    /// Keeps the first error, which ends the reading.
     fn tell(&self, result: Result<()>) {
         if let Err(error) = result {
             self.accounts.error.lock().get_or_insert(error);

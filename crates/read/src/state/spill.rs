@@ -18,7 +18,6 @@ pub struct Spill {
     pub(super) room_bytes: u64,
     file: Mutex<Option<Arc<File>>>,
     bytes: AtomicU64,
-    /// What needs the file, for messages.
     purpose: &'static str,
     /// Present if it is not known how many bytes there will be.
     watch: Option<SpaceWatch>,

@@ -161,7 +161,6 @@ mod tests {
 
     use super::*;
 
-    /// Data of a stake account delegated to a voter (`StakeStateV2::Stake`).
     fn delegated_to(voter: u8) -> Vec<u8> {
         let mut data = vec![0; 200];
         data[0] = 2;

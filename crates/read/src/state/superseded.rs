@@ -117,7 +117,6 @@ mod tests {
     use crate::state::marks::mark_of;
 
     proptest! {
-        /// Records without a mark are the newest versions, as in a plain map.
         #[test]
         fn the_newest_are_left(records in proptest::collection::hash_map((0u8..30, 0u32..12), any::<bool>(), 0..200)) {
             let mut versions: Vec<RecordVersion> = Vec::new();

@@ -256,7 +256,6 @@ mod tests {
         assert_eq!(fs::read_dir(dir.path()).expect("read").count(), 1, "no temporary file stays");
     }
 
-    /// Many runs that start at once remove stale files only, never each other's.
     #[test]
     fn many_runs_start_at_once() {
         let dir = tempfile::tempdir().expect("a directory");

@@ -162,7 +162,6 @@ mod tests {
         assert!(!path.exists());
     }
 
-    /// Directories that another user's run left in a shared directory do not make other runs fail.
     #[test]
     fn directories_of_other_users_stay() {
         use std::os::unix::fs::PermissionsExt;

@@ -156,7 +156,6 @@ impl VerifyReport {
     }
 }
 
-/// Names that archives should have, by their contents. `read` has the newest first.
 fn own_names(read: &[VerifiedPart]) -> Vec<(PathBuf, ArchiveName)> {
     let name_of = |(number, one): (usize, &VerifiedPart)| {
         let base = read.get(number.saturating_add(1)).and_then(|base| base.bank.as_ref());
