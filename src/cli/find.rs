@@ -92,7 +92,7 @@ fn show(report: &FindReport, ui: &Ui) {
     if shown > 0 {
         let rate = values::show_bytes(report.restore_bytes_per_second);
         ui.say(&format!("at boot: age now + fetch (one connection) + restore at {rate}/s (assumed)"));
-        ui.say(&format!("a slot takes {}", report.slot_time));
+        ui.say(&format!("a slot takes {}", report.ranking.slot_time));
         ui.say("slots and hashes are what servers claim: compare them with a node you trust");
     }
 }

@@ -25,7 +25,7 @@ use rank::Ranking;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use slotpress_base::{Error, ErrorKind, Progress, Result, Stage, clock, hint, quantity};
-use slotpress_format::{SlotTime, SlotTimeSource};
+use slotpress_format::SlotTimeSource;
 
 use crate::{Client, Offer, Remote, SourceArg};
 
@@ -180,8 +180,6 @@ pub struct FindReport {
     pub cluster: ClusterFacts,
     /// Number of sources that were asked, including peers and RPC servers.
     pub asked_count: usize,
-    #[doc(hidden)]
-    pub slot_time: SlotTime,
     /// Limit on the age at boot: older states are refused.
     pub max_age: Duration,
     /// Assumed rate of a restore, used for expected ages, in compressed bytes per second.
@@ -197,9 +195,9 @@ impl Serialize for FindReport {
         fields.serialize_field("refused", &self.refused.len())?;
         fields.serialize_field("asked", &self.asked_count)?;
         fields.serialize_field("relaxed", &self.relaxed)?;
-        fields.serialize_field("slot_ms", &self.slot_time.milliseconds())?;
-        fields.serialize_field("slot_time_source", &self.slot_time.source())?;
-        fields.serialize_field("max_age_slots", &self.slot_time.slots_in(self.max_age))?;
+        fields.serialize_field("slot_ms", &self.ranking.slot_time.milliseconds())?;
+        fields.serialize_field("slot_time_source", &self.ranking.slot_time.source())?;
+        fields.serialize_field("max_age_slots", &self.ranking.slot_time.slots_in(self.max_age))?;
         fields.serialize_field("max_age_seconds", &self.max_age.as_secs_f64())?;
         fields.serialize_field("assumed_restore_bytes_per_second", &self.restore_bytes_per_second)?;
         fields.serialize_field("cluster", &self.cluster)?;
@@ -256,7 +254,6 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
         slot_time = slot_time.or(date_by_banks(client, named, progress)?);
     }
     let slot_time = slot_time.unwrap_or_default();
-    report.slot_time = slot_time;
     report.ranking = Ranking {
         offers,
         slot,
@@ -351,8 +348,8 @@ impl FindReport {
         if options.wants_incremental && has_full && is_alone {
             self.relaxed.push("no incremental archive matches a full one: using full archives only".to_string());
         }
-        if self.slot_time.source() == SlotTimeSource::Assumed {
-            let slot_time = self.slot_time;
+        if self.ranking.slot_time.source() == SlotTimeSource::Assumed {
+            let slot_time = self.ranking.slot_time;
             self.relaxed.push(format!("it is unknown how long slots take: ages are by slots of {slot_time}"));
         }
         if self.cluster.slot.is_none() && has_full {
@@ -369,7 +366,7 @@ impl FindReport {
                 self.refuse(stale.source, format!("slot {slot} {UNKNOWN_AGE}"), false);
                 continue;
             };
-            let slots = quantity::count(self.slot_time.slots_in(expected_age));
+            let slots = quantity::count(self.ranking.slot_time.slots_in(expected_age));
             let [age, limit] = [expected_age, limit].map(quantity::age);
             let why = format!("slot {slot} would be {age} ({slots} slots) old at boot, more than {limit}");
             self.refuse(stale.source, why, true);
