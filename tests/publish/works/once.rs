@@ -132,7 +132,7 @@ fn no_file_gets_a_second_name_unless_only_agave_writes() {
             continue;
         }
         assert!(output.status.code() == Some(2) && stderr.contains("has no reflinks"), "{stderr}");
-        assert!(stderr.contains("hint: where only Agave writes archives: --writer agave"), "{stderr}");
+        assert!(stderr.contains("hint: if only Agave writes archives here, use --writer agave"), "{stderr}");
         assert!(stage.published().is_empty());
     }
 }

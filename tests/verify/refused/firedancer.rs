@@ -19,7 +19,7 @@ fn archives_of_old_firedancers() {
         }
         let output = command("verify").args(&archives).output().expect("runs");
         let said = String::from_utf8_lossy(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(said.contains("only for Firedancer of before September 2026") && said.contains(HINT), "{said}");
+        assert!(said.contains("only for Firedancer from before September 2026") && said.contains(HINT), "{said}");
     }
 }
 
