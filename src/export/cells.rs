@@ -1,4 +1,4 @@
-//! Rows as bytes that sort as their keys do: the form in which rows are sorted.
+//! Encodes rows as bytes that sort as their keys do.
 
 use slotpress_base::Result;
 
@@ -6,7 +6,7 @@ use super::sort::{changed, split_counted};
 use super::table::Cell;
 use five8::BASE58_ENCODED_32_MAX_LEN;
 
-// The first byte of each cell. Null is the least, so rows without a voter come first.
+// The first byte of each cell. Null is lowest, so rows without a voter come first.
 const NULL: u8 = 0;
 const BASE58: u8 = 1;
 const ADDRESS: u8 = 2;
@@ -15,12 +15,12 @@ const TRUE: u8 = 4;
 const TEXT: u8 = 5;
 const BYTES: u8 = 6;
 const CREDITS: u8 = 7;
-/// Plus the number of bytes, which is at most 8. So is `AMOUNT`.
+/// This and `AMOUNT` get the number of bytes (at most 8) added.
 const INTEGER: u8 = 16;
 const AMOUNT: u8 = 32;
 
-/// Base58 texts of the addresses in a column. Those of few accounts come again and again, as owners
-/// do, so one is kept for each last byte of an address.
+/// Base58 texts of the addresses in a column. Some, like owners, recur, so the latest is kept for
+/// each last byte of an address.
 pub(super) struct Texts(Vec<([u8; 32], [u8; BASE58_ENCODED_32_MAX_LEN])>);
 
 impl Texts {
@@ -37,7 +37,7 @@ impl Texts {
     }
 }
 
-/// Base58 text, filled up with zeros to the length of the longest.
+/// Base58 text, padded with zeros to the longest length.
 fn text_of(key: &[u8; 32]) -> [u8; BASE58_ENCODED_32_MAX_LEN] {
     let mut text = [0; BASE58_ENCODED_32_MAX_LEN];
     let length = five8::encode_32(key, &mut text);
@@ -45,8 +45,8 @@ fn text_of(key: &[u8; 32]) -> [u8; BASE58_ENCODED_32_MAX_LEN] {
     text
 }
 
-/// Adds a cell to a row. With `texts`, an address is text. It takes as many bytes as the longest, so
-/// that shorter ones sort as columns of text do.
+/// Adds a cell to a row. With `texts`, an address is text. Texts are padded to the longest length,
+/// so that they sort as a text column does.
 pub(super) fn push_cell(row: &mut Vec<u8>, cell: Cell<'_>, texts: Option<&mut Texts>) {
     let number = match cell {
         Cell::Integer(integer) => integer as u64,

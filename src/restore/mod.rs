@@ -130,7 +130,7 @@ pub(crate) fn restore_supplied(
     Ok(RestoreReport { elapsed: stopwatch.elapsed(), ..report })
 }
 
-/// Input of all steps of a restore.
+/// What all steps of a restore need.
 #[derive(Clone, Copy)]
 struct Run<'a> {
     target: &'a Target,
@@ -206,8 +206,8 @@ impl Run<'_> {
         Ok(Restored { storages, unpacked, assurance })
     }
 
-    /// Moves the unpacked files and the archives into place. The ledger gets bank file, status cache
-    /// and version of the newest archive.
+    /// Moves the unpacked files and the archives into place. The ledger gets the newest archive's
+    /// bank file, status cache and version.
     fn place(self, opened: Vec<Opened>, restored: Restored, roots: Vec<PartialDir>) -> Result<RestoreReport> {
         let Self { target, progress, .. } = self;
         let Restored { mut unpacked, mut storages, assurance } = restored;
@@ -298,7 +298,7 @@ struct Restored {
 }
 
 impl Unpacked {
-    /// True if the bank file's storage map names these storages. The lengths of the full archive's may
+    /// True if the bank file's storage map names these storages. Those of the full archive may
     /// differ: the validator may have rewritten these storages before it wrote the map, or emptied
     /// them.
     fn maps(&self, storages: &[AssignedStorage]) -> Result<bool> {
@@ -318,8 +318,8 @@ impl Unpacked {
     }
 
     /// Empties the storage map of the bank file, as Agave 4.4 and later do: archiving the ledger
-    /// would take lengths from a wrong map. With a full archive of another writer, the map names that
-    /// writer's storages.
+    /// would take lengths from a wrong map. If another writer made the full archive, the map has
+    /// that writer's storages.
     fn leave_out_storage_map(&mut self, owner: &Owner) -> Result<()> {
         const WITHOUT_MAP: &str = "bank-file-without-map";
         let (dir, places) = (&self.bank_snapshot, self.bank.places);

@@ -8,8 +8,7 @@ use slotpress_base::{Elapsed, IoPolicy, available_threads, text};
 use slotpress_format::{Genesis, Hash, LedgerPaths, Root};
 use slotpress_read::{Assurance, CheckOptions};
 
-/// Treatment of bank snapshots and accounts that the target holds already. Archives are
-/// not affected.
+/// What to do with bank snapshots and accounts already in the target. Archives are not affected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ExistingState {
     /// Refuses to restore.
@@ -30,14 +29,14 @@ pub struct RestoreOptions {
     /// can come from there. Default: none.
     #[setters(into)]
     pub incremental: Option<PathBuf>,
-    /// Roots that the archives must have, in their order. With these, every frame is compared with
-    /// its hash. Default: any.
+    /// Roots that the archives must have, in order. With these, every frame is compared with its
+    /// hash. Default: any.
     #[setters(into)]
     pub expect_roots: Vec<Root>,
     /// True to rename archives into the snapshots directory, which must be on their file system. Default:
     /// copies them.
     pub is_moved: bool,
-    /// Destination, and settings other than the archives.
+    /// Destination, and all other settings.
     pub target: RestoreTarget,
 }
 
@@ -58,7 +57,7 @@ impl RestoreOptions {
 pub struct RestoreTarget {
     /// Ledger, snapshots directory, accounts paths.
     pub paths: LedgerPaths,
-    /// Treatment of an existing state. Default: refuses to restore.
+    /// What to do with an existing state. Default: refuse.
     pub existing_state: ExistingState,
     /// Number of threads that decode and write, 1 to 1024. Default: one per core.
     pub threads: usize,

@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 use crate::common::*;
 
 /// Runs the program so that it panics when a thread reaches a place (`threads::panic_point`) for
-/// the `number`th time. It must end with an error, exit code 1, and no message of the standard
-/// library. Returns its errors, or `None` if the place was reached less often.
+/// the `number`th time. It must end with an error, exit code 1, and no message from the standard
+/// library. Returns its errors, or `None` if the place was reached fewer times.
 #[cfg(debug_assertions)]
 pub fn panics_at(arguments: &[&str], place: &str, number: u64, stdin: Option<&Path>) -> Option<String> {
     let mut command = Command::new(slotpress_path());

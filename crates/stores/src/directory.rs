@@ -18,8 +18,8 @@ use slotpress_read::{
     LocalFile, Locked, TEMPORARY_PREFIX, Unpublished, already_exists, check_output_dir, modified_ns, try_lock,
 };
 
-/// Limit on waits for the lock. Writing a small file takes a moment, so whoever holds the lock
-/// longer is another program.
+/// Limit on waits for the lock. Writing a small file takes a moment, so a longer lock is another
+/// program's.
 const LOCK_WAITS_MAX: u32 = 200;
 const LOCK_WAIT: Duration = Duration::from_millis(50);
 
@@ -121,7 +121,7 @@ impl Directory {
         if !replace && self.0.found(name)?.is_some() {
             return Err(already_exists(&self.path_of(name)));
         }
-        // Several uploads that replace a file may run; each gets the name in turn.
+        // Uploads that replace a file may run at once; each gets the name in turn.
         let file = if replace { Unpublished::create_in(&self.0)? } else { Unpublished::create_in_for(&self.0, name)? };
         let to = StreamWriter::new(file.file().try_clone().or_path("write", file.path())?, IoHint::Gentle);
         Ok(FileUpload { dir: self.clone(), name: name.to_string(), file, to, watch: SpaceWatch::default(), replace })

@@ -30,11 +30,11 @@ const SLOT_HASHES_COUNT: u64 = 512;
 const RECENT_BLOCKHASHES_COUNT: u64 = 150;
 const STAKE_HISTORY_BYTES: usize = 8 + 512 * 32;
 
-/// Approximate bytes of all sysvars, with their record headers.
+/// Approximate size of all sysvars, with record headers.
 pub const SYSVARS_BYTES: u64 = 180_000;
 
-/// Returns address and data of each sysvar at the end of the block at `height`, in the alphabetical
-/// order of their names.
+/// Returns each sysvar's address and data after the block at `height`, in alphabetical order of
+/// names.
 pub fn sysvars(universe: &Universe, height: u64, stakes: &SynthStakes) -> Result<Vec<([u8; 32], Vec<u8>)>> {
     let slot = chain::slot_at(height);
     let epoch = chain::epoch_of(slot);

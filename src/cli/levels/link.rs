@@ -23,10 +23,10 @@ const WHAT_IS_COUNTED: &str = "Time until storages are on the node's disk; the v
 
 /// Find the level with which nodes start soonest over a link
 ///
-/// Measures the levels in memory. From this, the link and the disks, it computes the time until a
+/// Measures the levels in memory. From these, the link and the disks, computes the time until a
 /// node can be started (archive, send, decode and place; streamed, or one after the other), the
-/// bandwidth at which one level overtakes another, and the cost of egress. docs/levels.md
-/// describes the model and how well it predicts.
+/// bandwidth at which one level overtakes another, and the cost of egress. docs/levels.md describes
+/// the model and how well it predicts.
 #[derive(Debug, Args)]
 pub struct LinkArgs {
     #[command(flatten)]
@@ -58,7 +58,7 @@ struct LinkFlags {
     /// (not read by Agave)
     #[arg(long)]
     any_format: bool,
-    /// The most that a connection has in flight [default: 2.67 MiB, what Linux's default buffers
+    /// The most bytes in flight per connection [default: 2.67 MiB, what Linux's default buffers
     /// allow]
     #[arg(long, value_name = "SIZE", value_parser = window)]
     window: Option<u64>,
@@ -225,7 +225,7 @@ fn describe(report: &LinkReport) -> Vec<String> {
 }
 
 /// Parses a bandwidth to bit/s: `1Gbit`, `100Mbit/s`, `12.5MB/s`, `940Mbps`. `b` is bits, `B`
-/// bytes; k, M, G and T count in 1000, Ki, Mi, Gi and Ti in 1024.
+/// bytes; k, M, G, T: powers of 1000; Ki, Mi, Gi, Ti: of 1024.
 fn parse_bandwidth(text: &str) -> Result<f64, String> {
     /// One petabit per second; larger values are typing errors.
     const BITS_MAX: f64 = 1e15;
@@ -265,7 +265,7 @@ fn parse_price(text: &str) -> Result<f64, String> {
 
 /// Formats a bandwidth with three digits: `410 Mbit/s`, `1.25 Gbit/s`.
 fn show_bandwidth(bits_per_second: f64) -> String {
-    // From 999.5 on, the value rounds to 1000: use the next unit.
+    // 999.5 and above round to 1000: use the next unit.
     let (value, prefix) = match bits_per_second {
         bits if bits < 999.5 => (bits, ""),
         bits if bits < 999.5e3 => (bits / 1e3, "k"),

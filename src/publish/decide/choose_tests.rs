@@ -1,4 +1,4 @@
-//! Decisions of the plan in made-up situations.
+//! What the board decides in made-up situations.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -41,7 +41,7 @@ fn published(names: &[ArchiveName]) -> TargetState {
     TargetState { contents, is_known: true, ..TargetState::default() }
 }
 
-/// Leaks the options, which are small, so that a test can borrow them for any time.
+/// Leaks the options, which are small, so that they are `'static`.
 fn leak(options: PublishOptions) -> &'static PublishOptions {
     Box::leak(Box::new(options))
 }
@@ -60,7 +60,7 @@ fn prepared(state: &Board<'_>) -> Option<ArchiveName> {
     state.next_to_prepare().map(|archive| archive.name.clone())
 }
 
-/// End of a preparation that failed.
+/// A preparation that failed.
 fn not_made(pinned: &Archive) -> EndedWork {
     let name = pinned.name.clone();
     let source = Some((FileIdentity::from(pinned), true));
@@ -288,7 +288,7 @@ fn some_archives() -> impl Strategy<Value = Vec<ArchiveName>> {
 }
 
 proptest! {
-    /// Each rebased archive gets to the targets, none is made twice, and everything else happens as
+    /// Each rebased archive reaches the targets, none is made twice, and all else happens as
     /// without rebasing.
     #[test]
     fn rebased_archives_change_nothing_else(

@@ -76,7 +76,7 @@ fn a_damaged_rebased_archive_where_the_old_full_one_is_on_offer() {
     }
 }
 
-/// The only source loses its incremental archive. The run makes the older state; the last line says
+/// The only source loses its incremental archive. The run gets the older state; the last line says
 /// which newer one was given up, and why.
 #[test]
 fn the_last_line_tells_what_was_given_up() {
@@ -110,7 +110,7 @@ fn the_last_line_tells_what_was_given_up() {
     }
 }
 
-/// Nine mirrors have damaged archives, one is honest: the run ends with its state.
+/// Nine mirrors have damaged archives; the run gets the state of the honest one.
 #[test]
 fn nine_mirrors_that_lie_and_one_that_does_not() {
     let files = archives(&[]);
@@ -118,7 +118,7 @@ fn nine_mirrors_that_lie_and_one_that_does_not() {
     let liars: Vec<Server> = (0..9)
         .map(|number| {
             let mut files = files.clone();
-            // Each mirror's archive is damaged at another place, and has another name.
+            // Each mirror's archive is damaged elsewhere, and has a different name.
             let mut bytes = files.remove(&incremental).expect("there");
             let middle = bytes.len() / 2 + number;
             bytes[middle] ^= 1;
@@ -141,8 +141,8 @@ fn nine_mirrors_that_lie_and_one_that_does_not() {
     }
 }
 
-/// The node has a full archive and an incremental one on it, from a run of the day before. A mirror
-/// has a newer rebased archive on the same full archive: only that is fetched.
+/// The node has a full archive and an incremental one on it, from the day before. A mirror has a
+/// newer rebased archive on the same full archive: only that is fetched.
 #[test]
 fn the_second_day_of_a_node_that_goes_on_its_own_archive() {
     let (mirror, dir) = (Mirror::start(), temp_dir());
@@ -197,8 +197,8 @@ fn a_base_that_is_swapped() {
             let base = mirror.put_old(&if is_in_dir { ledger.clone() } else { dir.path().join("base") });
             let (files, list, rebased) = (files.clone(), list.clone(), mirror.rebased.clone());
             let (swapped, is_swapped) = (base.clone(), AtomicBool::new(false));
-            // The genesis is requested when the base is chosen and not yet read; the rebased
-            // archive is requested when the base was read.
+            // The genesis is requested when the base is chosen but not yet read; the rebased
+            // archive, when it has been read.
             let server = Server::start(move |request: &Request, stream| {
                 let now = if is_late {
                     is_get_of(request, &rebased) && request.range().is_some()

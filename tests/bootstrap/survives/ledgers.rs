@@ -1,4 +1,4 @@
-//! Ledgers that are made although something fails on the way.
+//! Ledgers that are made although something fails.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -127,8 +127,8 @@ fn an_interrupted_run_keeps_its_download() {
     assert!(!ledger.join("snapshots/26").exists());
 }
 
-/// Two servers have different archives of one name. The first loses its file midway: that of the
-/// other is fetched whole.
+/// Two servers have different archives of one name. The first loses its file midway: all of the
+/// other's is fetched.
 #[test]
 fn a_source_that_vanishes_is_replaced_by_another() {
     let (one, two) = (archives(&["--zstd-level", "1"]), archives(&["--zstd-level", "9"]));
@@ -136,7 +136,7 @@ fn a_source_that_vanishes_is_replaced_by_another() {
     let gets = std::sync::atomic::AtomicUsize::new(0);
     let vanishing = Server::start(move |request, stream| {
         let is_get = request.method == "GET" && request.path.starts_with("/snapshot-");
-        // Measured once, then gone.
+        // Lost after one request.
         if is_get && gets.fetch_add(1, std::sync::atomic::Ordering::Relaxed) >= 1 {
             return answer(stream, "404 Not Found", &[], b"");
         }
@@ -153,7 +153,7 @@ fn a_source_that_vanishes_is_replaced_by_another() {
     }
 }
 
-/// Makes archives in which one account differs, with right checksums, index and hashes.
+/// Makes archives in which one account differs, with valid checksums, index and hashes.
 fn forged(files: &Files) -> Files {
     let dir = temp_dir();
     let mut forged = Files::new();
@@ -162,7 +162,7 @@ fn forged(files: &Files) -> Files {
         fs::write(&path, bytes).expect("written");
         let mut entries = entries(&path);
         let storage = entries.iter_mut().find(|entry| entry.path.starts_with("accounts/") && !entry.content.is_empty());
-        // A byte of the balance of its first account.
+        // Flips a bit of the first account's balance.
         storage.expect("a storage").content[48] ^= 1;
         let tar = dir.path().join("forged.tar");
         fs::write(&tar, make_tar(&entries)).expect("written");
@@ -210,8 +210,8 @@ fn asks_for_incremental(request: &Request) -> bool {
     request.path.starts_with("/incremental-snapshot.tar") || request.path.starts_with("/api/")
 }
 
-/// A server that does not answer a number of requests for the newest incremental archive, after it
-/// has sent the full one.
+/// A server that ignores a number of requests for the newest incremental archive, after it has sent
+/// the full one.
 fn away_at_the_end(files: Files, failures: usize) -> Server {
     let (has_begun, left) = (AtomicBool::new(false), AtomicUsize::new(failures));
     Server::start(move |request, stream| {
@@ -226,7 +226,7 @@ fn away_at_the_end(files: Files, failures: usize) -> Server {
     })
 }
 
-/// The run waits for it: the ledger is that of the incremental archive.
+/// The run waits: the ledger has the incremental archive's state.
 #[test]
 fn a_server_that_is_away_for_the_newest_incremental_is_waited_for() {
     let (server, dir) = (away_at_the_end(archives(&[]), 4), temp_dir());
@@ -283,8 +283,8 @@ fn a_server_that_stays_away_leaves_the_full_archive() {
     assert!(warnings.iter().any(|line| line.contains("this is the state of snapshot-26-")), "{warnings:?}");
 }
 
-/// An incremental archive disappears while it is fetched. The next newest is taken, here none; the
-/// full archive is not fetched again.
+/// An incremental archive disappears while it is fetched. The next newest would follow; none does;
+/// the full archive is not fetched again.
 #[test]
 fn an_incremental_archive_that_vanishes_is_looked_for_again() {
     let files = archives(&[]);

@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::common::swaps::*;
 use crate::common::*;
 
-/// The same when the fetched state replaces an old one.
+/// The same holds when it replaces an old state.
 #[cfg(feature = "net")]
 #[test]
 fn directories_of_a_bootstrap_swapped_for_links() {

@@ -11,11 +11,11 @@ use crate::common::served::Server;
 use crate::common::*;
 use crate::publish::stage::Stage;
 
-/// The fields of each type. A field of an object, or of objects in a list, has the name of that
-/// field, a dot, and its own.
+/// The fields of each type. A field of a nested object, also of one in a list, is named
+/// `parent.child`.
 type Fields = BTreeMap<String, BTreeSet<String>>;
 
-/// Returns the names in backquotes.
+/// Returns the names in backticks.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     let is_name =
         |name: &&str| !name.is_empty() && name.chars().all(|char| char.is_ascii_alphanumeric() || "._".contains(char));
@@ -37,7 +37,7 @@ fn named(column: &str) -> BTreeSet<String> {
     }
 }
 
-/// Returns a text without its parentheses.
+/// Removes parenthesized parts of a text.
 fn without_asides(text: &str) -> String {
     text.split('(')
         .enumerate()
@@ -45,8 +45,8 @@ fn without_asides(text: &str) -> String {
         .collect()
 }
 
-/// Reads docs/json.md: rows of fields below a heading with one type; a row for each type in a table
-/// of types.
+/// Reads docs/json.md: a type's heading has a table of its fields; a table of types has a row per
+/// type.
 fn documented() -> Fields {
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/json.md")).expect("the document");
     let mut types = Fields::new();
@@ -162,7 +162,7 @@ fn run_locally(printed: &mut Printed, dir: &Path) {
     printed.run(&["levels", "sizes", full, "--repeat", "1", "--min-time", "0"]);
 }
 
-/// Runs a server and clients; the slowest rate makes one take long enough for a line of progress.
+/// Runs a server and clients; the lowest rate makes `archive` slow enough to print progress.
 fn run_with_server(printed: &mut Printed, dir: &Path) {
     let at = |name: &str| text(&dir.join(name)).to_string();
     let server = Server::start(&["--access-log"]);

@@ -44,7 +44,7 @@ fn packages_have_the_documents_that_theirs_link_to() {
             assert!(shipped.contains(&beside(link)), "{} links to {link}, which no package has", path.display());
         }
     }
-    // Lists of files: of the deb and the rpm, and of the tarball from which they are made.
+    // The file lists of the deb and the rpm, and of the tarball they are made from.
     let (packages, tarball) = (read("Cargo.toml"), read("contrib/release/build"));
     let copied: Vec<&str> = tarball.lines().filter(|line| line.trim_start().starts_with("cp -r ")).collect();
     for name in ["README.md", "CHANGELOG.md", "SECURITY.md", "docs", "contrib/grafana"] {
@@ -96,7 +96,7 @@ fn a_release_names_who_publishes_it() {
         assert!(!is_good && said.contains("is a placeholder"), "{placeholder}: {said}");
         fs::write(&path, text).expect("written");
     }
-    // A value that is filled in at only one place.
+    // A value that is filled in only in one place.
     for name in &FILES[2..] {
         copy(name);
         let (is_good, said) = check();

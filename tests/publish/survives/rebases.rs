@@ -12,7 +12,7 @@ use crate::publish::stage::*;
 use crate::publish::works::lives::Running;
 use crate::publish::works::rebased::{ONTO_ONE, assert_is_listed, with_two_full_archives};
 
-/// Niceness of the thread that rebases. It makes a temporary file only when both states are read.
+/// Niceness of the thread that rebases. It makes a temporary file only after reading both states.
 const NICENESS_OF_REBASES: i32 = 19;
 
 /// Starts a run that rebases for about ten seconds, and makes no other files.
@@ -45,7 +45,7 @@ fn killed_at_the_lowest_priority() {
     stage.assert_nothing_is_pinned();
 }
 
-/// The next archive is not a newer state of the same cluster, which is reported once.
+/// That the next archive is of a different cluster is reported once.
 #[test]
 fn the_next_full_archive_comes_first() {
     let (stage, running) = slow_rebase();
@@ -101,7 +101,7 @@ fn a_panic_while_rebasing() {
     assert_is_listed(&stage.mirror());
 }
 
-/// A damaged full archive of the target is read once, and then no more.
+/// A damaged full archive of the target is read only once.
 #[test]
 fn a_damaged_full_archive() {
     let stage = with_two_full_archives();

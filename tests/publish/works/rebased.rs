@@ -63,7 +63,7 @@ fn a_node_with_an_older_full_archive_gets_what_changed() {
     assert_eq!(name(&archive(&ledger, out.path(), &[])), name(&chain()[2]), "it is the new state");
 }
 
-/// Rebased archives are removed with their full archive, and by their own limit.
+/// Rebased archives are removed with their full archive, or above their limit.
 #[test]
 fn rebased_archives_go() {
     let stage = with_two_full_archives();

@@ -1,5 +1,5 @@
-//! `restore`, killed or interrupted at any moment: no ledger looks complete, and the next run
-//! cleans up and succeeds. An interrupted run cleans up itself.
+//! `restore`, killed or interrupted at any moment: no partial ledger looks complete, and the next
+//! run succeeds. An interrupted run cleans up after itself.
 
 use std::fs;
 use std::path::{Path, PathBuf};

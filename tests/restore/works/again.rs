@@ -4,8 +4,8 @@ use crate::common::screen::run;
 use crate::common::*;
 use crate::publish::stage::Stage;
 
-/// Archives of a ledger that was restored from a pair of Agave 4.2 are taken by every command, the
-/// full one and the pair.
+/// Every command accepts archives of a ledger restored from an Agave 4.2 pair, the full one and the
+/// pair.
 #[test]
 fn every_command_takes_archives_of_a_restored_ledger() {
     let dir = temp_dir();

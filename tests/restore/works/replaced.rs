@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::common::screen::*;
 use crate::common::*;
 
-/// An old state is moved aside. Files of the validator and archives stay.
+/// An old state is moved aside. Archives and the validator's files stay.
 #[test]
 fn restore_replaces_a_state() {
     let dir = temp_dir();
@@ -23,7 +23,7 @@ fn restore_replaces_a_state() {
     let before = tree(&target);
     let (code, _, stderr) = restore(&[]);
     assert!(code == 5 && stderr.contains("--replace-state"), "{stderr}");
-    // What is there already is not to be replaced.
+    // A state that is already there is not replaced.
     let (code, _, stderr) = run(&["restore", text(&full), "--ledger", text(&target)]);
     assert!(code == 5 && stderr == "error: slot 26 is already there: start the validator\n", "{stderr}");
     // A run that is refused changes nothing.
@@ -68,7 +68,7 @@ fn an_older_state_beside_newer_archives() {
         assert!(fs::read(aside).expect("moved") == fs::read(fixture(INCREMENTAL_26_40)).expect("read"));
         assert!(!newer.exists() && target.join("snapshots/26/fastboot_version").exists());
     }
-    // A validator would not use one of another base.
+    // A validator would not use it: its base differs.
     let dir = temp_dir();
     let other = dir.path().join(INCREMENTAL_26_40.replace("-26-40-", "-20-40-"));
     fs::copy(fixture(INCREMENTAL_26_40), &other).expect("copied");

@@ -16,7 +16,7 @@ pub const SEEKABLE_MAGIC: u32 = 0x8F92_EAB1;
 /// Length of the fields after the items: number of frames, descriptor, magic.
 pub const SEEK_TABLE_FOOTER_BYTES: usize = 9;
 
-/// Maximum number of frames in the format.
+/// Most frames the format allows.
 pub const SEEK_TABLE_FRAMES_MAX: u32 = 0x0800_0000;
 
 const SEEK_TABLE_KIND: u8 = 14;
@@ -99,7 +99,7 @@ mod tests {
             prop_assert_eq!(parse_seek_table(&frame).expect("own table"), items);
         }
 
-        /// A number that must agree with another one is checked.
+        /// Numbers that must agree are compared.
         #[test]
         fn tables_that_contradict_themselves(count in 0u32..20, at in 0usize..8) {
             let items = vec![SeekTableItem { compressed_bytes: 1, content_bytes: 2 }; count as usize];

@@ -1,5 +1,5 @@
-//! Reads little-endian fields from a stream, in bounded memory. The parsers of bank file, status
-//! cache, storages list and obsolete records are built on it.
+//! Reads little-endian fields from a stream, in bounded memory. Parsers of the bank file, status
+//! cache, storages list and obsolete records use it.
 //!
 //! The reader knows the total length, so it refuses a count of items that cannot fit.
 
@@ -14,7 +14,7 @@ use crate::ledger::demands::BREACHES_PER_DEMAND_MAX;
 use crate::ledger::demands::firedancer::CountLimit;
 use crate::{Address, Breach, Demand, Hash};
 
-/// Read-ahead for a streamed file. It makes the cost of system calls negligible.
+/// Buffer size for streamed files; it makes system calls negligible.
 pub const READ_BUFFER_BYTES: usize = 256 * 1024;
 
 /// Cursor over a stream of fields. It knows its offset, and where the stream ends.
@@ -26,7 +26,7 @@ pub struct FieldReader<R> {
     breaches: Vec<Breach>,
 }
 
-/// Tells I/O errors from damage. A decoder's error, or an early end, is damage.
+/// Distinguishes I/O errors from damage (decoder errors, early ends).
 fn unreadable(what: &str, position: u64, error: &io::Error) -> Error {
     match error.raw_os_error() {
         Some(_) => Error::io("read", Path::new(what), error),
@@ -112,7 +112,7 @@ impl<R: BufRead> FieldReader<R> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// Reads a boolean, or the byte in front of an optional field: 0 or 1.
+    /// Reads a boolean, or the byte before an optional field: 0 or 1.
     pub fn flag(&mut self, name: &str) -> Result<bool> {
         match self.u8()? {
             0 => Ok(false),

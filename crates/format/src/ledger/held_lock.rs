@@ -1,6 +1,6 @@
-//! Finds the process that holds a ledger's lock, without touching the lock. A validator that starts
-//! while somebody else holds the lock fails, even if that lasts a microsecond. Linux lists all
-//! locks in `/proc/locks` (`proc_locks(5)`).
+//! Finds the process that holds a ledger's lock, without touching the lock. Taking it even for a
+//! microsecond would fail a validator that starts just then. Linux lists all locks in `/proc/locks`
+//! (`proc_locks(5)`).
 
 use std::fs;
 use std::io::{self, BufRead, BufReader};
@@ -51,7 +51,7 @@ impl std::fmt::Display for LockHolder {
 pub enum LockState {
     Free,
     Held(LockHolder),
-    /// The system does not tell.
+    /// The system does not say.
     Unknown,
 }
 
@@ -65,7 +65,7 @@ pub fn ledger_lock_state(ledger: &Path) -> LockState {
     }
 }
 
-/// Finds the process that has locked an open file, if the system tells.
+/// Finds the process that has locked an open file, if the system says.
 pub fn lock_holder(file: &impl AsFd) -> Option<LockHolder> {
     match lock_state(file) {
         Some(LockState::Held(holder)) => Some(holder),
@@ -108,8 +108,8 @@ fn device_of_mount(file: BorrowedFd<'_>) -> Option<(u32, u32)> {
     device
 }
 
-/// Calls `wants_more` for each line until it returns false. The system makes such a file while it
-/// is read, and it can be long.
+/// Calls `wants_more` for each line until it returns false. The kernel makes these files as they
+/// are read; they can be long.
 fn for_each_line(path: &Path, mut wants_more: impl FnMut(&str) -> bool) -> io::Result<()> {
     let mut reader = BufReader::new(fs::File::open(path)?);
     let mut line = Vec::new();
@@ -128,7 +128,7 @@ fn for_each_line(path: &Path, mut wants_more: impl FnMut(&str) -> bool) -> io::R
 /// Parses a line of `/proc/locks`, as `4: FLOCK  ADVISORY  WRITE 27749 fe:00:10100749 0 EOF`.
 /// Returns the locked file and the process; the process is `None` if it is in another container, or
 /// if the lock belongs to an open file. Returns `None` for leases, and for lines with `->`, which
-/// tell of processes that wait.
+/// show waiting processes.
 fn parse_lock(line: &str) -> Option<(LockedFile, Option<u32>)> {
     let mut words = line.split_ascii_whitespace();
     words.next()?.strip_suffix(':')?;

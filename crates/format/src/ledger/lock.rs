@@ -11,7 +11,7 @@ use crate::ledger::held_lock::LockHolder;
 use crate::{GRACEFUL_STOP, bank_snapshot_slots, lock_holder};
 
 /// Holds `<ledger>/ledger.lock` until it is dropped. As in Agave, it is an exclusive `flock`, taken
-/// without waiting, on a file that stays.
+/// without waiting, on a permanent file.
 #[derive(Debug, Default)]
 pub struct LedgerLock(Option<File>);
 
@@ -32,8 +32,8 @@ fn looks_like_ledger(dir: &Path) -> bool {
 
 impl LedgerLock {
     /// Takes the lock. Makes the lock file if it is missing, as a validator would; but a directory
-    /// that contains nothing of a ledger needs no lock. A read-only file system without a lock file
-    /// counts as locked, since no validator can run there either.
+    /// with no part of a ledger needs no lock. A read-only file system without a lock file counts
+    /// as locked, since no validator can run there either.
     ///
     /// # Errors
     /// A validator or another slotpress holds the lock ([`ErrorKind::InUse`]).
@@ -44,8 +44,8 @@ impl LedgerLock {
         Self::acquire_in(&KeptDir::open(ledger)?)
     }
 
-    /// Like [`acquire`](Self::acquire), for a directory that is to become a ledger: makes the lock
-    /// file in any case.
+    /// Like [`acquire`](Self::acquire), for a directory that is to become a ledger: always makes
+    /// the lock file.
     ///
     /// # Errors
     /// See [`acquire`](Self::acquire).

@@ -1,4 +1,4 @@
-//! Parses mints of the programs Token and Token-2022, and the metadata that Token-2022 keeps in
+//! Parses mints of the Token and Token-2022 programs, and the metadata that Token-2022 keeps in
 //! them.
 
 use slotpress_base::{array_at, u32_at, u64_at};
@@ -18,7 +18,7 @@ pub struct Mint<'a> {
     pub mint_authority: Option<[u8; 32]>,
     /// Number of tokens, in the smallest unit.
     pub supply: u64,
-    /// Number of decimal digits behind the point.
+    /// Number of digits after the decimal point.
     pub decimals: u8,
     pub is_initialized: bool,
     /// Address that may freeze token accounts.
@@ -28,8 +28,8 @@ pub struct Mint<'a> {
 }
 
 impl<'a> Mint<'a> {
-    /// Parses the data of a mint. With extensions, it is padded with zeros to the length of a token
-    /// account, and a byte tells that it is a mint.
+    /// Parses the data of a mint. A mint with extensions is zero-padded to a token account's
+    /// length, and a byte marks it as a mint.
     pub(super) fn parse(data: &'a [u8]) -> Option<Self> {
         let (base, rest) = data.split_first_chunk::<MINT_BYTES>()?;
         let extensions = match rest.split_at_checked(TOKEN_ACCOUNT_BYTES.saturating_sub(MINT_BYTES)) {
@@ -52,7 +52,7 @@ impl<'a> Mint<'a> {
         })
     }
 
-    /// Metadata in the mint itself. `None` also if it cannot be read, as the program could not.
+    /// Metadata in the mint itself. Also `None` if the program could not read it either.
     pub fn metadata(&self) -> Option<TokenMetadata<'a>> {
         let is_metadata = |found: &Result<(u16, &'a [u8]), _>| matches!(found, Ok((TOKEN_METADATA, _)));
         let mut extensions = self.extensions;
@@ -61,17 +61,17 @@ impl<'a> Mint<'a> {
     }
 }
 
-/// Metadata of a mint. An extension has at most 65,535 bytes, so these are all.
+/// Metadata of a mint. All of it fits into an extension, at most 65,535 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenMetadata<'a> {
     pub name: &'a str,
     pub symbol: &'a str,
-    /// Address of a longer description.
+    /// Link to a longer description.
     pub uri: &'a str,
 }
 
 impl<'a> TokenMetadata<'a> {
-    /// Update authority, mint, name, symbol, URI, pairs of texts (borsh).
+    /// Borsh: update authority, mint, name, symbol, URI, string pairs.
     fn parse(value: &'a [u8]) -> Option<Self> {
         let mut rest = value.get(32 + 32..)?;
         let parsed = Self { name: text(&mut rest)?, symbol: text(&mut rest)?, uri: text(&mut rest)? };
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
     use crate::ledger::tokens::ExtensionCutOff;
 
-    /// Makes a mint by offsets.
+    /// Makes a mint, by field.
     fn mint() -> Vec<u8> {
         let mut data = vec![0; MINT_BYTES];
         data[0] = 1;

@@ -17,7 +17,7 @@ pub struct StatusCache {
     pub slots: Vec<u64>,
     pub transaction_count: u64,
     pub blockhash_count: u64,
-    /// Demands of clients that the file does not meet.
+    /// Client requirements that the file breaks.
     pub breaches: Vec<Breach>,
     pub transaction_error_max: u32,
     pub instruction_error_max: u32,
@@ -37,7 +37,7 @@ const WITH_A_BYTE: [u32; 3] = [30, 31, 35];
 const TRANSACTION_ERROR_MAX: u32 = 39;
 const TRANSACTION_ERROR_MAX_4_3: u32 = 38;
 
-/// Instruction errors with a payload: a program's own number, or a text.
+/// Instruction errors with a payload: a program's own code, or a string.
 const CUSTOM: u32 = 25;
 const WITH_A_TEXT: u32 = 44;
 /// Last instruction error of Agave 4.4 and 4.5 (`BailOut`), and of 4.3.
@@ -166,7 +166,7 @@ mod tests {
         assert!(parse(&[cache(&[(5, 1)], &[]), vec![0]].concat()).is_err(), "a byte left over");
     }
 
-    /// `BailOut`, as a transaction's or an instruction's error, is known since Agave 4.4.
+    /// Agave 4.4 added `BailOut`, as a transaction and as an instruction error.
     #[test]
     fn errors_of_4_4() {
         for (error, is_newer) in [

@@ -1,4 +1,4 @@
-//! Parses accounts of the programs Token and Token-2022. Their layouts are fixed; in Token-2022,
+//! Parses accounts of the Token and Token-2022 programs. Their layouts are fixed; in Token-2022,
 //! extensions follow. `mints` parses mints and their metadata.
 
 use slotpress_base::{array_at, u32_at, u64_at};
@@ -104,7 +104,7 @@ pub(super) fn optional<T>(tag: u32, value: T) -> Option<Option<T>> {
 }
 
 /// Iterates over consecutive extensions. Each has a type, a length and a value. They end where the
-/// bytes end, or at the type 0.
+/// bytes end, or at type 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extensions<'a>(&'a [u8]);
 
@@ -114,7 +114,7 @@ impl<'a> Extensions<'a> {
     }
 }
 
-/// Yields type and value of each extension. Yields an error and ends where an extension's length or
+/// Yields each extension's type and value. Yields an error and ends where an extension's length or
 /// value is cut off.
 impl<'a> Iterator for Extensions<'a> {
     type Item = Result<(u16, &'a [u8]), ExtensionCutOff>;
@@ -137,7 +137,7 @@ impl<'a> Iterator for Extensions<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExtensionCutOff;
 
-/// Extensions by type, from 1 on: the names that RPC servers give them.
+/// RPC servers' names of extensions, in the order of type, from 1.
 const NAMES: &str = "
     transferFeeConfig transferFeeAmount mintCloseAuthority confidentialTransferMint
     confidentialTransferAccount defaultAccountState immutableOwner memoTransfer nonTransferable
@@ -156,7 +156,7 @@ pub fn extension_name(kind: u16) -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    /// Makes an account by offsets, from the layout that the program documents.
+    /// Makes an account field by field, as the program documents its layout.
     fn account() -> Vec<u8> {
         let mut data = vec![0; TOKEN_ACCOUNT_BYTES];
         data[..32].fill(1);

@@ -1,8 +1,8 @@
 //! Downloads by ranges, over several connections, from one or more servers. Compares frames with
 //! the archive's hashes, if it has any.
 //!
-//! The end is fetched first, because its index tells where frames begin. The rest is cut into
-//! pieces of whole frames, which all connections fetch in the order of the file.
+//! The end is fetched first, because its index says where frames begin. The rest is cut into pieces
+//! of whole frames, which all connections fetch in the order of the file.
 
 use std::ops::Range;
 use std::sync::atomic::AtomicBool;
@@ -25,14 +25,14 @@ use super::{Download, DownloadFault, FetchLimits};
 use crate::find::reasons;
 use crate::{Client, NetError, NetErrorKind};
 
-/// Longest end of an archive (hashes and index) that is compared with another server's, in bytes.
+/// Most bytes of an archive's tail (hashes and index) that are compared with another server's.
 /// Servers whose ends are equal have the same archive. Mainnet's end takes 8 MiB.
 const COMPARED_BYTES_MAX: u64 = 32 * 1024 * 1024;
 
 /// Time after which a connection without work looks for work again.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// Length of a piece for the number of bytes left. Pieces get shorter towards the end: `restore`
+/// Length of a piece when so many bytes are left. Pieces get shorter towards the end: `restore`
 /// reads in order, and must still read the rest of the last pieces after the last byte has arrived.
 pub fn piece_bytes(left_bytes: u64, limits: &FetchLimits) -> u64 {
     let most = limits.piece_bytes_max.max(1);
@@ -115,8 +115,8 @@ pub struct Fetching<'a> {
     pub pieces: Mutex<Pieces>,
     pub progress: &'a dyn Progress,
     mirrors: &'a [Mirror],
-    /// Two servers have the same archive if their files are equal from this offset (of the frame
-    /// hashes) on; `None` without hashes.
+    /// Servers have the same archive if their files are equal from this offset (frame hashes) to
+    /// the end; `None` without hashes.
     shared_from: Option<u64>,
     length_bytes: u64,
     changed: Condvar,
@@ -156,7 +156,7 @@ impl Fetching<'_> {
         }
     }
 
-    /// Ends the download with an error. The first error stays.
+    /// Ends the download with an error. Keeps the first error.
     fn end(&self, why: impl Into<Error>) {
         self.ended.lock().get_or_insert(why.into());
         self.changed.notify_all();

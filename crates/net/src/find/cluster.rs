@@ -1,4 +1,4 @@
-//! Asks RPC servers for facts of their cluster: slot, genesis hash, peers.
+//! Asks RPC servers about their cluster: slot, genesis hash, peers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -44,7 +44,7 @@ impl Cluster {
     }
 }
 
-/// Facts of a cluster, as RPC servers tell them. Nothing proves them.
+/// Facts about a cluster, as RPC servers report them, unproven.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ClusterFacts {
@@ -63,7 +63,7 @@ pub struct ClusterAnswers {
     pub peers: Vec<Url>,
 }
 
-/// Number of performance samples that are asked for. Each covers one minute.
+/// Number of performance samples to request. Each covers one minute.
 const SAMPLES: usize = 10;
 
 /// An entry of `getClusterNodes`.
@@ -78,7 +78,7 @@ struct ClusterNode {
 /// in `relaxed`.
 ///
 /// # Errors
-/// No server answers and there are no other sources, or a server is of another cluster.
+/// No server answers and there are no other sources, or a server is in another cluster.
 pub fn ask(
     client: &Client,
     options: &FindOptions,

@@ -1,5 +1,5 @@
-//! Recognizes files that are evidently cut off, with few reads. A listing cannot walk every archive
-//! from start to end, as [`shape`](super::shape) does.
+//! Recognizes plainly truncated files with a few reads. A listing cannot walk every archive from
+//! start to end, as [`shape`](super::shape) does.
 
 use slotpress_base::{Result, split_at_most, to_usize};
 use slotpress_format::{
@@ -10,8 +10,8 @@ use slotpress_format::{
 use super::shape::read_up_to;
 use super::source::Source;
 
-/// True if few reads show that a zstd file is incomplete: it is empty, or its last bytes are not the
-/// end of a frame. Does not find a cut between two frames.
+/// True if a few reads show a zstd file to be incomplete: it is empty, or its last bytes are not
+/// the end of a frame. Does not find a cut between two frames.
 ///
 /// # Errors
 /// The source cannot be read.
@@ -20,10 +20,9 @@ pub fn is_plainly_cut(source: &dyn Source) -> Result<bool> {
     Ok(length_bytes == 0 || ends_within_a_frame(source, length_bytes)?)
 }
 
-/// Bytes read at the end of a file. zstd blocks are at most 128 KiB, so
-/// a whole archive ends in a chain of at least three here, each ending where the next starts. The
-/// end of a cut file looks like one block in about one of 40 files, and like a chain of this length
-/// in less than one of a million.
+/// Bytes read at the end of a file. zstd blocks are at most 128 KiB, so these bytes of a whole
+/// archive end in a chain of three or more, each followed by the next. The end of a cut file looks
+/// like a block in about 1 of 40 files, and like such a chain in fewer than 1 in a million.
 const END_BYTES: u64 = 512 * 1024;
 
 /// Possible meanings of a position near the end of an archive, combined as bits: the end of a
@@ -80,7 +79,7 @@ fn place_of_block(here: &[u8], is: impl Fn(u64) -> u8) -> u8 {
     }
 }
 
-/// Classifies a position as the start of a frame, which is also the end of the frame before.
+/// Classifies a position as the start of a frame, and so the end of the one before.
 fn place_of_frame(here: &[u8], is: impl Fn(u64) -> u8) -> u8 {
     let magic = here.first_chunk().copied().map(u32::from_le_bytes).unwrap_or_default();
     if magic != ZSTD_MAGIC && magic & !15 != SKIPPABLE_MAGIC {
@@ -132,7 +131,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
         /// Whole archives of one frame, as Agave writes them, never count as cut. Cut ones do,
-        /// wherever they are cut. The same holds behind other frames. Skippable frames may follow
+        /// wherever they are cut. The same holds after other frames. Skippable frames may follow
         /// whole ones.
         #[test]
         fn cuts_of_a_single_frame(

@@ -1,4 +1,4 @@
-//! An archive, named and open, and how it is read.
+//! An open archive, its name, and how to read it.
 
 use std::fs;
 use std::io::Read;
@@ -31,7 +31,7 @@ pub struct ArchivePass<'a> {
     pub decoders: Option<usize>,
     /// True to read only frames with wanted content. Has no effect without an index.
     pub is_wanted_only: bool,
-    /// True to read the last storages first, which are the newest. Has no effect without an index.
+    /// True to read the newest (last) storages first. Has no effect without an index.
     pub is_newest_first: bool,
     /// True to compare the frames that are read with their hashes, if the archive has frame hashes.
     pub checks_hashes: bool,
@@ -48,7 +48,7 @@ impl<'a> ArchivePass<'a> {
 #[derive(Debug, Default)]
 pub struct ReadArchive {
     pub documents: Documents,
-    /// Statistics of frames. When reading by the index, only `frames` and `skippable_bytes` are set.
+    /// Statistics of frames. With an index, only `frames` and `skippable_bytes` are set.
     pub frames: FrameStatistics,
     /// Length of the tar stream in bytes, as far as it was read.
     pub tar_bytes: u64,
@@ -106,8 +106,7 @@ impl OpenArchive {
         self.name.as_ref().and_then(|name| name.base_slot)
     }
 
-    /// The root over all frame hashes; `None` without frame hashes, or if the index is not
-    /// followed.
+    /// The root over all frame hashes; `None` without frame hashes, or if the index is ignored.
     pub fn root(&self) -> Option<Root> {
         Some(self.tail.as_ref()?.hashes.as_ref()?.root)
     }
@@ -168,7 +167,7 @@ impl NamedArchive {
     /// Opens the archive.
     ///
     /// # Errors
-    /// It cannot be read, or is not an archive by its first bytes.
+    /// It cannot be read, or does not start as an archive does.
     pub(crate) fn open(&self, io_policy: &IoPolicy) -> Result<OpenArchive> {
         let mut archive = match &self.source {
             Some(source) => OpenArchive::of_source(source.clone(), None, io_policy)?,

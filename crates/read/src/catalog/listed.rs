@@ -12,7 +12,7 @@ use slotpress_format::{
 use super::keep::KeepReason;
 use super::{Archive, Catalog, FrameHashes};
 
-/// Maximum length of an index of `publish`, in bytes: some ten thousand archives.
+/// Maximum length of an index of `publish`, in bytes: about 10,000 archives.
 pub const INDEX_BYTES_MAX: u64 = 8 << 20;
 
 #[allow(missing_docs, reason = "the names say it")]
@@ -20,7 +20,7 @@ pub const INDEX_BYTES_MAX: u64 = 8 << 20;
 pub struct ListedArchive {
     pub name: ArchiveName,
     pub size_bytes: Option<u64>,
-    /// Time of the modification, by the clock of the machine that made the list.
+    /// Modification time, by the clock of the machine that made the list.
     pub modified_unix_seconds: Option<u64>,
     /// Time of the newest blockhash in the archive's bank file.
     pub bank_unix_seconds: Option<u64>,

@@ -15,7 +15,7 @@ struct Account {
 }
 
 /// A split storage as docs/snapshot-format.md#split-storages describes it, and the append vec that
-/// an archive must have for it.
+/// stands for it in an archive.
 #[derive(Debug)]
 struct Made {
     meta: Vec<u8>,
@@ -110,7 +110,7 @@ fn read_whole(dir: &Path, made: &Made, has_data: bool) -> Result<(Vec<u8>, Stora
     let root = StorageRoot::open(dir.to_path_buf()).expect("opened");
     let opened = SplitStorage::open(&root, &storage, IoHint::Gentle)?;
     let scanned = opened.scan(&made.obsolete, &mut Vec::new(), &mut |_| Ok(()))?;
-    // Damaged files must not fill the memory: an entry is at most twice as long as both files.
+    // Damaged files must not exhaust memory: an entry is at most twice as long as both files.
     assert!(scanned.content_bytes <= (made.meta.len() + made.data.len()) as u64 * 2, "bounded by the files");
     let mut whole = vec![0xee; scanned.content_bytes as usize];
     opened.read(&scanned.checkpoints, &made.obsolete, 0, &mut whole)?;
@@ -184,8 +184,8 @@ fn damage_is_named() {
     let lengths = [0, 165, 5000, 4008, 9000];
     let accounts = lengths.map(|data_len| Account { data_len, is_obsolete: false });
     let sound = make(&accounts);
-    // Entries begin at 64, then + 96 (88, padded), + 256 (88 + 165, padded), + 96 (88 + 8), + 4096
-    // (88 + 4008).
+    // Entries begin at 64 and take 96 (88, padded), 256 (88 + 165, padded), 96 (88 + 8), 4096 (88 +
+    // 4008).
     let [third, fifth] = [64 + 96 + 256, 64 + 96 + 256 + 96 + 4096];
     assert_eq!(sound.meta.len(), fifth + 96);
     type Change = Box<dyn Fn(&mut Made)>;

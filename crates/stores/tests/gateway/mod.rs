@@ -20,7 +20,7 @@ pub const BUCKET: &str = "archives";
 
 /// A failure of the next `times` requests that match.
 pub struct Fault {
-    /// Texts that must all be in the request's head.
+    /// Strings that the request's head must contain.
     pub of: Vec<String>,
     pub times: usize,
     pub instead: Instead,
@@ -53,7 +53,7 @@ pub enum Done {
     No,
 }
 
-/// Page of a web server that is no store.
+/// Page of a web server, not a store.
 pub const PAGE: &str = "<!DOCTYPE html><html><body>Welcome</body></html>";
 
 #[derive(Default)]
@@ -83,7 +83,7 @@ impl Drop for Gateway {
 impl Gateway {
     /// Starts a store with one empty bucket.
     pub fn start() -> Self {
-        // On a disk, because not every kernel has extended attributes in memory.
+        // On a disk, because not every kernel's tmpfs has extended attributes.
         let dir = tempfile::Builder::new().prefix("slotpress-test-").tempdir().expect("a directory");
         fs::create_dir_all(dir.path().join("buckets").join(BUCKET)).expect("made");
         let socket = dir.path().join("socket");
@@ -147,12 +147,12 @@ impl Gateway {
         self.state.faults.lock().expect("locked").clear();
     }
 
-    /// Makes all new connections end at once, or not.
+    /// Sets whether new connections are closed.
     pub fn set_gone(&self, is_gone: bool) {
         self.state.is_gone.store(is_gone, SeqCst);
     }
 
-    /// Number of connections that ended at once.
+    /// Number of connections closed this way.
     pub fn left_alone(&self) -> usize {
         self.state.left_alone.load(SeqCst)
     }

@@ -13,7 +13,7 @@ use super::lanes::{
 };
 use super::{AccountView, LatticeHash};
 
-/// Sum over accounts. Accounts are added one by one, and hashed when enough of them wait.
+/// Sum over accounts. Accounts are added one by one, and hashed when enough are waiting.
 /// [`take`](Self::take) returns the sum.
 ///
 /// Uses at most 200 KiB of memory, and 32 KiB more while it hashes a long account.
@@ -33,7 +33,7 @@ impl LatticeAccumulator {
         Self { sum: LatticeHash::zero(), lanes: Kernel::new(InstructionSet::best()).map(LaneAccumulator::new) }
     }
 
-    /// Makes an accumulator that uses the given code, for tests and measurements. Returns `None` if
+    /// Makes an accumulator for an instruction set, for tests and measurements. Returns `None` if
     /// this machine does not support it.
     pub fn with_backend(backend: InstructionSet) -> Option<Self> {
         let lanes = Kernel::new(backend).map(LaneAccumulator::new);
@@ -110,9 +110,8 @@ struct AccountGroup {
     blocks: usize,
     width: usize,
     flags: [u32; 2],
-    /// Messages in a row, each padded with zeros to its last block; empty before the first account.
-    /// All of them move into the lanes together: one by one, each account would touch a cache line
-    /// for every word.
+    /// Adjacent messages, each padded with zeros to its last block; empty before the first account.
+    /// They move into the lanes together: one alone would touch a cache line for each word.
     messages: Vec<u8>,
     last_lengths: [u32; WIDTH_MAX],
     used: usize,
@@ -154,7 +153,7 @@ impl AccountGroup {
 /// halves of its tree.
 fn halves_of_long(account: &AccountView<'_>) -> [ChainingValue; 2] {
     /// Longest message that is first copied into one buffer. The crate fills its lanes only from
-    /// pieces that begin with a chunk; in longer messages, it reaches such pieces soon.
+    /// pieces that start on a chunk boundary; longer messages soon reach one.
     const TOGETHER_BYTES_MAX: usize = 32 * 1024;
     let length = account.message_bytes();
     if length > TOGETHER_BYTES_MAX {

@@ -29,14 +29,14 @@ pub fn kept_bytes(dir: &Path, archive_name: &str) -> u64 {
     journal.map_or(0, |journal| journal.done_bytes())
 }
 
-/// Number of bytes on disk that an earlier run took for an archive: it reserves the whole file.
+/// Number of bytes on disk that an earlier run reserved for an archive: the whole file.
 pub fn reserved_bytes(dir: &Path, archive_name: &str) -> u64 {
     let found = dir.join(partial_name(archive_name)).symlink_metadata();
     found.map_or(0, |found| found.blocks().saturating_mul(512))
 }
 
-/// Removes the journal of an archive that has its final name. A run leaves it if it is killed
-/// between renaming the file and removing the journal.
+/// Removes the journal of an archive that has its final name. A run that is killed between renaming
+/// the file and removing its journal leaves it.
 pub fn remove_left_journal(dir: &Path, archive_name: &str) -> Result<()> {
     let dir = KeptDir::open(dir)?;
     let name = partial_name(archive_name);
