@@ -295,15 +295,18 @@ fn reading_is_no_faster_than_allowed() {
 
 /// Returns the program's arguments in tests of direct reading, in which no input is in the page
 /// cache.
-fn cold_runs(scene: &Scene, number: usize) -> [Vec<String>; 4] {
+fn cold_runs(scene: &Scene, number: usize) -> [Vec<String>; 5] {
     let [ledger, archive] = [&scene.ledger, &scene.archive].map(|path| text(path).to_string());
     let out = text(&scene.new_dir(&format!("out-{number}"))).to_string();
     let restored = format!("{out}/ledger");
+    let in_order = without_index(&scene.archive, scene.dir.path());
+    let in_order = text(&in_order);
     [
         format!("archive {ledger} -o {out} --frame-size {FRAME_SIZE_BYTES} -v"),
         format!("verify {ledger} -v"),
         format!("verify {archive} -v"),
         format!("restore {archive} --ledger {restored} -v"),
+        format!("verify {in_order} -v"),
     ]
     .map(|line| line.split(' ').map(str::to_string).collect())
 }
@@ -341,7 +344,7 @@ fn check_direct_reading(scene: &Scene) {
         "{opened:?}"
     );
     scene.make_cold();
-    assert_eq!(direct(2, &warm, ""), [0; 4]);
+    assert_eq!(direct(2, &warm, ""), [0; 5]);
     let opened = direct(3, &|| scene.make_cold(), "--io-hint none");
     assert_eq!([opened[0], opened[3]], [0; 2]);
 }

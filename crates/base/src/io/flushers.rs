@@ -22,8 +22,9 @@ const THREADS: usize = 4;
 /// wait at the limit. Half of them are in the disk's queue, the others wait for a thread.
 pub const FLUSHED_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// Limit on the files that were handed over, which are open: a quarter of the usual limit of a process.
-const FILES_MAX: usize = 256;
+/// Least number of bytes that a range counts for. So at most 256 files are open, a quarter of the usual
+/// limit of a process.
+const RANGE_BYTES_MIN: u64 = FLUSHED_BYTES_MAX / 256;
 
 /// Writes back ranges of new files, drops them from the page cache once they are on disk, and closes
 /// the files.
@@ -37,18 +38,16 @@ pub struct Flushers {
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
-    /// Told when a range is done.
+    /// Told when a range was submitted or dropped.
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Ranges that were handed over and are not done, and their bytes.
-    ranges: usize,
+    /// Bytes of all ranges that were handed over and not dropped.
     bytes: u64,
-    /// Those of them that the disk has, oldest first, and their bytes.
+    /// Those of them that the disk has, oldest first.
     submitted: VecDeque<Written>,
-    submitted_bytes: u64,
     /// The first error.
     error: Option<Error>,
 }
@@ -62,20 +61,13 @@ struct Written {
 
 impl Written {
     fn bytes(&self) -> u64 {
-        self.range.end - self.range.start
+        (self.range.end - self.range.start).max(RANGE_BYTES_MIN)
     }
 }
 
 impl State {
-    /// Takes the oldest submitted ranges, until no more than `bytes` and `files` are left.
-    fn take_oldest(&mut self, bytes: u64, files: usize) -> Vec<Written> {
-        let mut oldest = Vec::new();
-        while self.submitted_bytes > bytes || self.submitted.len() > files {
-            let Some(one) = self.submitted.pop_front() else { break };
-            self.submitted_bytes -= one.bytes();
-            oldest.push(one);
-        }
-        oldest
+    fn submitted_bytes(&self) -> u64 {
+        self.submitted.iter().map(Written::bytes).sum()
     }
 
     fn note(&mut self, done: Result<()>) {
@@ -92,26 +84,36 @@ impl Shared {
         });
         let mut state = self.state.lock();
         state.note(submitted);
-        state.submitted_bytes += new.bytes();
         state.submitted.push_back(new);
-        let oldest = state.take_oldest(FLUSHED_BYTES_MAX / 2, FILES_MAX / 2);
         drop(state);
         self.changed.notify_all();
-        self.end(oldest);
+        self.drop_oldest(FLUSHED_BYTES_MAX / 2);
     }
 
-    /// Waits until ranges are on disk, drops their pages, and closes the files.
-    fn end(&self, ranges: Vec<Written>) {
-        for one in ranges {
-            let (bytes, written) = (one.bytes(), write_out(&one.file, &one.range).or_path("write", &one.path));
-            drop(one);
+    /// While the disk has more bytes than these, waits until the oldest range is on disk, drops its
+    /// pages, and closes the file.
+    fn drop_oldest(&self, bytes_max: u64) {
+        loop {
+            let mut state = self.state.lock();
+            if state.submitted_bytes() <= bytes_max {
+                return;
+            }
+            let Some(oldest) = state.submitted.pop_front() else { return };
+            drop(state);
+            let written = write_out(&oldest.file, &oldest.range).or_path("write", &oldest.path);
+            let bytes = oldest.bytes();
+            drop(oldest);
             let mut state = self.state.lock();
             state.note(written);
             state.bytes -= bytes;
-            state.ranges -= 1;
             drop(state);
             self.changed.notify_all();
         }
+    }
+
+    /// Waits until the threads have nothing to do.
+    fn settle(&self) {
+        self.changed.wait_while(&mut self.state.lock(), |state| state.bytes > state.submitted_bytes());
     }
 }
 
@@ -131,18 +133,14 @@ impl Flushers {
     /// The disk failed to write this or an older range.
     pub fn add(&self, file: File, path: PathBuf, range: Range<u64>) -> Result<()> {
         let Some(pool) = self.pool.as_ref().filter(|_| !range.is_empty()) else { return Ok(()) };
-        let new = Written { file, path, range };
-        let mut state = self.shared.state.lock();
-        self.shared.changed.wait_while(&mut state, |state| {
-            state.error.is_none() && (state.bytes > FLUSHED_BYTES_MAX || state.ranges > FILES_MAX)
-        });
+        let (new, shared) = (Written { file, path, range }, self.shared.clone());
+        let mut state = shared.state.lock();
+        shared.changed.wait_while(&mut state, |state| state.error.is_none() && state.bytes > FLUSHED_BYTES_MAX);
         if let Some(error) = &state.error {
             return Err(error.clone());
         }
         state.bytes += new.bytes();
-        state.ranges += 1;
         drop(state);
-        let shared = self.shared.clone();
         pool.spawn(move || shared.submit(new));
         Ok(())
     }
@@ -152,11 +150,8 @@ impl Flushers {
     /// # Errors
     /// The disk failed to write a range.
     pub fn finish(&self) -> Result<()> {
-        let mut state = self.shared.state.lock();
-        self.shared.changed.wait_while(&mut state, |state| state.ranges > state.submitted.len());
-        let rest = state.take_oldest(0, 0);
-        drop(state);
-        self.shared.end(rest);
+        self.shared.settle();
+        self.shared.drop_oldest(0);
         self.shared.state.lock().error.clone().map_or(Ok(()), Err)
     }
 }
@@ -164,7 +159,6 @@ impl Flushers {
 impl Drop for Flushers {
     /// Waits for the threads, so that none holds a file of a directory that is removed.
     fn drop(&mut self) {
-        let mut state = self.shared.state.lock();
-        self.shared.changed.wait_while(&mut state, |state| state.ranges > state.submitted.len());
+        self.shared.settle();
     }
 }

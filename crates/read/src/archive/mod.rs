@@ -39,7 +39,9 @@ impl OpenArchive {
     pub fn read(&self, pass: &ArchivePass<'_>, visitor: &dyn Visitor) -> Result<ReadArchive> {
         match &self.tail {
             Some(tail) => read_by_index(self, tail, pass, visitor),
-            None => read_in_order(self.stream(pass.progress), self.compression, pass, visitor, None),
+            None => {
+                self.read_pieces(pass.progress, |stream| read_in_order(stream, self.compression, pass, visitor, None))
+            }
         }
     }
 }

@@ -2,15 +2,19 @@
 
 use std::fs;
 use std::io::Read;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use slotpress_base::{Error, ErrorKind, IoContext, IoPolicy, Progress, Result, ShowPath, split_at_most};
+use slotpress_base::{
+    AHEAD_BYTES, Error, ErrorKind, IoContext, IoPolicy, ItemReader, Progress, Result, ShowPath, range_bytes,
+    read_ahead, split_at_most,
+};
 use slotpress_format::{ArchiveName, BLOCK, Root};
 
 use super::compression::sniff;
 use super::decode::decode_in_order;
-use super::source::stream;
+use super::source::{PieceReader, PieceStream, stream};
 use super::walk::FrameStatistics;
 use crate::{Compression, Documents, LocalFile, SharedSource, Tail};
 
@@ -121,6 +125,38 @@ impl OpenArchive {
     pub fn stream<'a>(&'a self, progress: &'a dyn Progress) -> Box<dyn Read + Send + 'a> {
         let reader = stream(self.source.as_ref(), self.io_policy.io_hint);
         Box::new(self.io_policy.paced(reader, progress))
+    }
+
+    /// Calls `work` with a stream of the compressed bytes, at the rate of the I/O policy. Of a file that
+    /// is not in memory, pieces are read ahead, past the page cache.
+    pub(super) fn read_pieces<R>(
+        &self,
+        progress: &dyn Progress,
+        work: impl FnOnce(Box<dyn Read + Send + '_>) -> Result<R>,
+    ) -> Result<R> {
+        /// Length of a piece: one request of a reading thread.
+        const PIECE_BYTES: u64 = 1024 * 1024;
+        let (reader, end) = (PieceReader::new(self.source.as_ref(), self.io_policy.io_hint), self.length_bytes());
+        // In the middle, because start and end were looked at.
+        let middle = (end / 2)..end.min((end / 2).saturating_add(PIECE_BYTES));
+        if !reader.is_cold(&middle) {
+            return work(self.stream(progress));
+        }
+        let piece = |number: u64| {
+            number.saturating_mul(PIECE_BYTES)..end.min(number.saturating_add(1).saturating_mul(PIECE_BYTES))
+        };
+        let reading = ItemReader {
+            is_cold: &|range| reader.is_cold(range),
+            read: &|range: &Range<u64>, to| {
+                self.io_policy.wait(range_bytes(range), progress);
+                reader.read(range, to).map(drop)
+            },
+            item_bytes_max: PIECE_BYTES,
+            ahead_bytes_max: AHEAD_BYTES,
+        };
+        read_ahead((0..end.div_ceil(PIECE_BYTES)).map(piece), &reading, |pieces| {
+            work(Box::new(PieceStream { pieces, piece: Vec::new(), used: 0 }))
+        })
     }
 
     /// Decodes the archive from its start; the first frame that does not decode is an error.

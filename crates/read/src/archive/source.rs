@@ -15,7 +15,7 @@ use std::sync::Arc;
 use rustix::fs::{Mode, OFlags};
 use serde::Serialize;
 use slotpress_base::bytes::count;
-use slotpress_base::{Error, IoContext, IoHint, Result, ShowPath, StreamReader, range_bytes, to_usize};
+use slotpress_base::{AheadItem, Error, IoContext, IoHint, Result, ShowPath, StreamReader, range_bytes, to_usize};
 
 use crate::Unpublished;
 
@@ -192,6 +192,26 @@ impl<'a> PieceReader<'a> {
         buffer.resize(to_usize(range_bytes(range)), 0);
         self.source.read_exact_at(buffer, range.start).or_path("read", path)?;
         Ok(buffer)
+    }
+}
+
+/// A stream of pieces that are read ahead.
+pub(super) struct PieceStream<'a, 'b> {
+    pub pieces: &'a mut (dyn Iterator<Item = Result<AheadItem<'b, Range<u64>>>> + Send),
+    pub piece: Vec<u8>,
+    pub used: usize,
+}
+
+impl Read for PieceStream<'_, '_> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        if self.used == self.piece.len() {
+            let Some(next) = self.pieces.next() else { return Ok(0) };
+            next.and_then(|next| next.read(&mut self.piece)).map_err(io::Error::other)?;
+            self.used = 0;
+        }
+        let read = self.piece.get(self.used..).unwrap_or_default().read(to)?;
+        self.used = self.used.saturating_add(read);
+        Ok(read)
     }
 }
 
