@@ -1,7 +1,6 @@
 //! Shapes of JSON lines that are not reports of the library.
 
 use serde::Serialize;
-use serde_json::json;
 use slotpress_base::text;
 
 #[derive(Serialize)]
@@ -22,5 +21,12 @@ pub struct Both<'a, A, B> {
 
 /// An error as a line of JSON.
 pub fn error_line(message: &str, hint: Option<&str>, exit_code: u8) -> String {
-    text::json(&json!({ "type": "error", "message": message, "hint": hint, "exit_code": exit_code }))
+    #[derive(Serialize)]
+    #[serde(tag = "type", rename = "error")]
+    struct ErrorLine<'a> {
+        message: &'a str,
+        hint: Option<&'a str>,
+        exit_code: u8,
+    }
+    text::json(&ErrorLine { message, hint, exit_code })
 }

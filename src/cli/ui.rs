@@ -219,8 +219,8 @@ impl Ui {
         }
         let text = match (self.args.json, level) {
             (false, _) => escaped_lines(line).into_owned(),
-            (true, Level::Info) => json(&json!({ "type": "status", "message": line })),
-            (true, _) => json(&json!({ "type": "warning", "message": line })),
+            (true, Level::Info) => json(&Typed { kind: "status", report: &json!({ "message": line }) }),
+            (true, _) => json(&Typed { kind: "warning", report: &json!({ "message": line }) }),
         };
         self.stderr_at(level, &text);
     }

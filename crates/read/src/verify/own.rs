@@ -61,7 +61,8 @@ pub fn read_back_archive(
 fn failure_of_result<'a>(report: &'a VerifyReport, base: Option<&NamedArchive>) -> Option<&'a Failure> {
     let is_of_result = |failure: &&Failure| {
         let is_of_base = base.is_some_and(|base| failure.place.path.as_ref() == Some(&base.path));
-        !failure.rule.is_of_version() && !(is_of_base && failure.rule == Rule::NameUnknown)
+        let is_unnamed_base = is_of_base && failure.rule == Rule::NameUnknown;
+        !failure.rule.is_of_version() && !is_unnamed_base
     };
     let ours = report.warnings.iter().find(|warning| warning.rule == Rule::Index);
     report.failures.iter().find(is_of_result).or(ours)
