@@ -73,7 +73,7 @@ fn few_lines_end_with_the_command_that_starts() {
     };
     let check_lines = |said: &str| {
         let lines: Vec<&str> = said.lines().collect();
-        assert!(lines.len() <= 12 && lines.last().is_some_and(|last| last.starts_with("  agave-validator ")), "{said}");
+        assert!(lines.len() <= 13 && lines.last().is_some_and(|last| last.starts_with("  agave-validator ")), "{said}");
         assert!(said.contains("checked, ") && !said.contains("checks the rest"), "{said}");
     };
     let (code, said, warned) = bootstrap(&[]);
