@@ -108,9 +108,10 @@ pub mod types {
 /// # Ok::<(), slotpress::Error>(())
 /// ```
 ///
-/// [`verify_catalog`] verifies all archives of a directory, each incremental archive together with
-/// its full one. The caller passes a function that opens an archive. With [`CheckMode::State`], the
-/// second argument, the archive will be read more than once:
+/// [`verify_catalog`](verify::verify_catalog) verifies all archives of a directory, each
+/// incremental archive together with its full one. The caller passes a function that opens an
+/// archive. With [`CheckMode::State`](verify::CheckMode::State), the second argument, the archive
+/// will be read more than once:
 ///
 /// ```no_run
 /// use slotpress::{CancelToken, NamedArchive, catalog};

@@ -48,7 +48,7 @@ impl ArchivePreview {
 /// the ledger's lock, and writes nothing.
 ///
 /// # Errors
-/// Those of [`archive()`](crate::archive()), except for errors of writing; the sink is not a
+/// Those of [`archive()`](crate::archive::archive()), except for errors of writing; the sink is not a
 /// directory; the sample cannot be read. Lack of space is not an error here: see
 /// [`ArchivePreview::has_room`].
 pub fn preview_archive(options: &ArchiveOptions, sink: &dyn Sink, progress: &dyn Progress) -> Result<ArchivePreview> {

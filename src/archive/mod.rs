@@ -122,7 +122,7 @@ pub struct NewArchive {
     /// Number of frames, without skippable ones.
     pub frames: u64,
     /// Storages whose records kept their order although the layout is clustered. Counted once per
-    /// frame that holds a part. See [`RecordLayout::Clustered`](RecordLayout::Clustered).
+    /// frame that holds a part. See [`RecordLayout::Clustered`].
     pub unclustered_pieces: u64,
     /// Root of the archive: one hash that covers its length, the hashes of all frames, and the
     /// index. Only zstd archives have one.

@@ -6,8 +6,8 @@
 //! all closed accounts.
 //!
 //! # Method
-//! Each state is verified while its records are logged ([`states`]). Sorting the log by account
-//! shows what differs ([`changes`]). Then both states are read once more ([`output`]): new and
+//! Each state is verified while its records are logged (`states`). Sorting the log by account
+//! shows what differs (`changes`). Then both states are read once more (`output`): new and
 //! changed records are copied, accounts that only the old state has get a tombstone, and outdated
 //! records are subtracted from the old state's sums. The result gets its name only if the sums then
 //! equal the sums of the new state.

@@ -1,5 +1,5 @@
 //! Reads archives ([`archive`]) and ledgers ([`plan`]), checks them ([`rules`], [`state`],
-//! [`verify`]), and shows what they contain ([`inspect`]). [`store`] gives files their final names,
+//! [`verify`](mod@verify)), and shows what they contain ([`inspect`]). [`store`] gives files their final names,
 //! and [`catalog`] lists the archives of a directory.
 
 // The crate parses bytes that other programs wrote.
