@@ -6,7 +6,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use slotpress_base::{Error, IoContext, IoHint, KeptDir, Progress, Result, ShowPath, SpaceWatch, StreamWriter};
+#[cfg(feature = "stores")]
+use slotpress_base::Progress;
+use slotpress_base::{Error, IoContext, IoHint, KeptDir, Result, ShowPath, SpaceWatch, StreamWriter};
 use slotpress_format::ArchiveName;
 use slotpress_read::{Unpublished, already_exists, check_output_dir};
 #[cfg(feature = "stores")]
