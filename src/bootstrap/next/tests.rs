@@ -1,6 +1,5 @@
 //! Tests the decision after each failure, as a table.
 
-use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use slotpress_format::Hash;
@@ -125,10 +124,8 @@ const ROWS: &[Row] = &[
     (Offers::BaseOnly, true, None, 0, "no source has an incremental archive any more", "the run ends, and names local archives"),
 ];
 
-/// Prints what follows on each failure (`--nocapture`).
 #[test]
 fn what_follows_on_each_failure() {
-    let mut table = String::from("| failure | archives of | what follows |\n|---|---|---|\n");
     for (offers, has_incremental, reason, again, what, expected) in ROWS {
         let mut selection = offers.selection();
         let tried = tried(&selection, *has_incremental);
@@ -142,9 +139,7 @@ fn what_follows_on_each_failure() {
         }
         let follows = follows(&selection, &tried, reason.as_ref());
         assert!(follows.starts_with(expected), "{what}, {}: {follows}", offers.told());
-        let _ = writeln!(table, "| {what} | {} | {follows} |", offers.told());
     }
-    println!("{table}");
 }
 
 /// What is used with a full archive that was read, by what has failed, what was planned, and whether
