@@ -286,10 +286,7 @@ pub mod program {
     pub use crate::archive::encoding::{check_frame_size, worker_memory_bytes};
     pub use crate::archive::reframe::decoding_side_bytes;
     #[cfg(feature = "net")]
-    pub use crate::bootstrap::{
-        bases::Route,
-        choose::{ChosenArchive, ChosenPlaces},
-    };
+    pub use crate::bootstrap::bases::Route;
     #[cfg(feature = "levels")]
     pub use crate::levels::{
         codec::list::{add_clustered, parse_codecs, parse_levels},
@@ -299,7 +296,6 @@ pub mod program {
         latency::{Latency, timer_seconds},
         link::break_even::{BreakEven, SoonerAt},
         link::network::{Link, WINDOW_BYTES},
-        link::recommend::LinkRecommendation,
         link::{
             LinkQuestion, LinkReport, LinkRow, PLACE_BYTES_PER_SECOND, READ_BYTES_PER_SECOND, STAGES, TransferMode,
         },
