@@ -13,8 +13,8 @@ use slotpress_read::archive::source::written;
 use slotpress_read::archive::{OpenArchive, front};
 use slotpress_read::state::sums::StateSum;
 use slotpress_read::{
-    Check, CheckMode, CheckOptions, LocalFile, NamedArchive, RATIO_TYPICAL, REBASED_ON, Rule, VerifyOptions,
-    for_firedancer_only, judge_order, read_back_archive, typical_records, verify_archives_showing,
+    Check, CheckMode, CheckOptions, LocalFile, NamedArchive, RATIO_TYPICAL, REBASED_ON, Rule, Snapshot, VerifyOptions,
+    for_firedancer_only, judge_order, read_back_archive, typical_records, verify_showing,
 };
 
 use super::changes::{ChangeCounts, Changes};
@@ -233,7 +233,7 @@ fn read_state(
     refused: fn(Rule) -> bool,
     progress: &dyn Progress,
 ) -> Result<(BankFile, usize)> {
-    let (report, bank) = verify_archives_showing(full, incremental, options, log, progress)?;
+    let (report, bank) = verify_showing(Snapshot::Archives { full, incremental }, options, log, progress)?;
     let path = || incremental.unwrap_or(full).path.shown();
     if let Some(failure) = report.failures.iter().find(|failure| refused(failure.rule)) {
         let place = failure.place.path.as_ref().map_or_else(path, |path| path.shown());

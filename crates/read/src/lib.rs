@@ -82,4 +82,4 @@ pub use verify::catalog::{ArchiveBase, ArchiveVerdict, CatalogVerdict, verify_ca
 pub use verify::job::VerifyOptions;
 pub use verify::own::{ReadBackReport, read_back_archive};
 pub use verify::report::{CheckResult, VerifyReport};
-pub use verify::{verify, verify_archives_showing};
+pub use verify::{verify, verify_showing};

@@ -45,24 +45,19 @@ pub(crate) fn read_snapshot(snapshot: Snapshot<'_>, job: VerifyJob<'_>) -> Resul
     }
 }
 
-/// Verifies an archive, or a full and an incremental one, and shows a visitor every record of the
-/// first pass that no newer archive is known to supersede. Also returns the bank file, if it could
-/// be read.
+/// Verifies a snapshot, and shows a visitor every record of the first pass that no newer archive is
+/// known to supersede. Also returns the bank file, if it could be read.
 ///
 /// # Errors
 /// Those of [`verify`] and of the visitor.
-pub fn verify_archives_showing(
-    archive: &NamedArchive,
-    incremental: Option<&NamedArchive>,
+pub fn verify_showing(
+    snapshot: Snapshot<'_>,
     options: &VerifyOptions,
     observer: &dyn StateVisitor,
     progress: &dyn Progress,
 ) -> Result<(VerifyReport, Option<BankFile>)> {
-    let mut report = read_archives(
-        archive,
-        incremental,
-        VerifyJob { observer: Some(observer), ..VerifyJob::verify(options, progress) },
-    )?;
+    let job = VerifyJob { observer: Some(observer), ..VerifyJob::verify(options, progress) };
+    let mut report = read_snapshot(snapshot, job)?;
     let bank = report.bank.take();
     Ok((report, bank))
 }
