@@ -262,7 +262,7 @@ fn an_rpc_server_that_tells_no_peers() {
         let options = FindOptions::default().rpc(servers.iter().map(|server| url(&server.url(""))).collect::<Vec<_>>());
         let report = find(&client(), &options, &NoProgress).expect("found");
         assert_eq!(ranked(&report).len(), 1);
-        let told: Vec<&String> = report.relaxed.iter().filter(|note| note.contains("tells no peers")).collect();
+        let told: Vec<&String> = report.relaxed.iter().filter(|note| note.contains("lists no peers")).collect();
         assert_eq!(told.len(), notes, "{told:?}");
         assert!(told.iter().all(|note| note.contains(&tells_none.address.to_string())), "{told:?}");
         assert!(told.iter().all(|note| note.ends_with("getClusterNodes: Method not found")), "{told:?}");

@@ -37,7 +37,7 @@ fn a_good_server() {
     let client = client();
     let remote = head(&client, &server.url("/dir/a.tar.zst?key=secret")).expect("a head");
     assert_eq!((remote.length_bytes, remote.accepts_ranges), (Some(3_000_000), true));
-    assert_eq!((remote.etag.as_deref(), remote.file_name.as_str()), (Some(ETAG), "a.tar.zst"));
+    assert_eq!(remote.etag.as_deref(), Some(ETAG));
     let (result, got) = get(&client, &remote, None);
     assert!(result.expect("whole") && got == bytes);
     for range in [0..1, 5..6, 1_000_000..2_999_999, 2_999_999..3_000_000] {
@@ -206,7 +206,7 @@ fn redirects() {
     });
     let client = client();
     let remote = head(&client, &server.url("/1")).expect("four are followed");
-    assert_eq!((remote.file_name.as_str(), remote.url.path()), ("good.tar.zst", "/good.tar.zst"));
+    assert_eq!(remote.url.path(), "/good.tar.zst");
     for (path, kind) in [
         ("/0", NetErrorKind::Forbidden),
         ("/circle", NetErrorKind::Forbidden),
@@ -272,7 +272,7 @@ fn hostile_names() {
         _ => file(request, stream, b"x", ETAG),
     });
     let remote = head(&client(), &server.url("/snapshot.tar.bz2")).expect("a head");
-    assert!(remote.archive_name().is_none() && !remote.file_name.contains('/'), "{}", remote.file_name);
+    assert!(remote.archive_name().is_none(), "{}", remote.url);
 }
 
 #[test]
@@ -351,7 +351,8 @@ fn interrupts_end_every_wait() {
     let patient = options().head_timeout(WAIT_MAX * 2).read_timeout(WAIT_MAX * 2);
     let client = Client::new(&patient).expect("a client");
     for path in ["/silent", "/half", "/endless"] {
-        let (stop, has_begun) = (Stop(AtomicBool::new(false)), AtomicBool::new(false));
+        let stop = Stop(AtomicBool::new(false));
+        let has_begun = AtomicBool::new(false);
         thread::scope(|scope| {
             let waiting = scope.spawn(|| {
                 let remote = client.head(&url(&server.url(path)), &stop)?;

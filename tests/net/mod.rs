@@ -33,7 +33,8 @@ pub fn head(client: &Client, text: &str) -> Result<Remote, NetError> {
 /// Transfers a file and checks the place of each piece; returns whether the server sent the whole
 /// file, and its bytes.
 pub fn get(client: &Client, remote: &Remote, range: Option<Range<u64>>) -> (Result<bool, NetError>, Vec<u8>) {
-    let (mut bytes, mut start) = (Vec::new(), None);
+    let mut bytes = Vec::new();
+    let mut start = None;
     let transfer = || {
         let mut body = client.open(remote, range, &NoProgress)?;
         while let Some((offset, piece)) = body.next(client, &NoProgress)? {

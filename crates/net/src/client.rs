@@ -152,14 +152,12 @@ impl Client {
     /// [`NetErrorKind::InsideRuntime`] on such a thread.
     #[doc(hidden)]
     pub fn check_thread(&self) -> Result<(), NetError> {
-        match Handle::try_current() {
-            Err(_) => Ok(()),
-            Ok(_) => Err(NetError::without_url(
-                NetErrorKind::InsideRuntime,
-                "called inside a tokio runtime, whose thread it would block",
-            )
-            .with_hint("call it on a thread of its own: std::thread::spawn")),
+        if Handle::try_current().is_err() {
+            return Ok(());
         }
+        let why = "called inside a tokio runtime, whose thread it would block";
+        Err(NetError::without_url(NetErrorKind::InsideRuntime, why)
+            .with_hint("call it on a thread of its own: std::thread::spawn"))
     }
 
     /// Blocks the calling thread until `work` is done.

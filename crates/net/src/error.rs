@@ -124,43 +124,44 @@ impl NetError {
     /// Converts an error of the HTTP library that occurred before the head of the answer was
     /// complete.
     pub fn of_request(url: &Url, error: &reqwest::Error) -> Self {
-        let causes = Causes::of(error);
-        let why = in_words(&causes.last);
-        if causes.is_forbidden {
+        let causes = causes_of(error);
+        let why = words_of(error);
+        let why = in_words(&why);
+        if causes.iter().any(|cause| cause.is::<PrivateOnly>()) {
             return Self::forbidden(url, why).with_hint(hint::ALLOW_PRIVATE);
         }
-        let is_https = url.scheme() == "https";
-        if causes.is_tls && causes.is_no_tls {
+        let tls = causes.iter().find_map(|cause| cause.downcast_ref::<rustls::Error>());
+        if let Some(rustls::Error::InvalidMessage(_)) = tls {
             return Self::new(NetErrorKind::Tls, url, "the server does not speak TLS: use http:// in its URL");
         }
-        if !is_https && causes.is_no_http {
-            return Self::new(
-                NetErrorKind::BadAnswer,
-                url,
-                "the answer is not HTTP: if the server speaks TLS, use https:// in its URL",
-            );
-        }
-        if causes.is_tls {
+        if tls.is_some() {
             return Self::new(NetErrorKind::Tls, url, format!("no trusted connection: {why}"))
                 .with_hint(hint::GIVE_CA_FILE);
         }
-        match () {
-            () if error.is_timeout() && is_https => {
-                let why = "no connection in time; if the server does not speak TLS, use http:// in its URL";
-                Self::new(NetErrorKind::Timeout, url, why)
-            }
-            () if error.is_timeout() => Self::new(NetErrorKind::Timeout, url, "no connection in time"),
-            () if error.is_connect() => Self::new(NetErrorKind::Connect, url, format!("cannot connect: {why}")),
-            // The server closed the connection before it answered. This is normal for a connection
-            // that was kept from an earlier request.
-            () if causes.is_closed => Self::new(NetErrorKind::Connect, url, format!("closed without an answer: {why}")),
-            () => Self::bad_answer(url, why),
+        let is_https = url.scheme() == "https";
+        // hyper's text for an answer that does not begin with a letter, such as a TLS alert.
+        if !is_https && causes.iter().any(|cause| cause.to_string().contains("invalid HTTP version")) {
+            let why = "the answer is not HTTP: if the server speaks TLS, use https:// in its URL";
+            return Self::bad_answer(url, why);
         }
+        if error.is_timeout() {
+            let hint = if is_https { "; if the server does not speak TLS, use http:// in its URL" } else { "" };
+            return Self::new(NetErrorKind::Timeout, url, format!("no connection in time{hint}"));
+        }
+        if error.is_connect() {
+            return Self::new(NetErrorKind::Connect, url, format!("cannot connect: {why}"));
+        }
+        // The server closed the connection before it answered. This is normal for a connection that
+        // was kept from an earlier request.
+        if causes.iter().any(|cause| is_closed(*cause)) {
+            return Self::new(NetErrorKind::Connect, url, format!("closed without an answer: {why}"));
+        }
+        Self::bad_answer(url, why)
     }
 
     /// Converts an error of the HTTP library that occurred after `got_bytes` bytes of the body.
     pub(super) fn of_body(url: &Url, error: &reqwest::Error, got_bytes: u64) -> Self {
-        let why = Causes::of(error).last;
+        let why = words_of(error);
         Self::new(NetErrorKind::Truncated { got_bytes }, url, format!("ended early, after {}: {why}", bytes(got_bytes)))
     }
 
@@ -217,12 +218,12 @@ impl From<NetError> for Error {
 
 /// Words for what rustls says of certificates in its own terms.
 fn in_words(why: &str) -> &str {
-    match () {
-        () if why.contains("CaUsedAsEndEntity") => {
-            "a CA's own certificate is not a server's: make one for the server, and sign it with that CA's key"
-        }
-        () if why.contains("UnknownIssuer") => "the issuer of its certificate is not known here",
-        () => why,
+    if why.contains("CaUsedAsEndEntity") {
+        "a CA's own certificate is not a server's: make one for the server, and sign it with that CA's key"
+    } else if why.contains("UnknownIssuer") {
+        "the issuer of its certificate is not known here"
+    } else {
+        why
     }
 }
 
@@ -238,52 +239,34 @@ impl fmt::Display for PrivateOnly {
 
 impl std::error::Error for PrivateOnly {}
 
-/// What the causes of an error of the HTTP library tell.
-#[derive(Default)]
-struct Causes {
-    /// Text of the first cause in time, which is the last in the chain.
-    last: String,
-    is_tls: bool,
-    /// The server does not speak TLS.
-    is_no_tls: bool,
-    /// The server does not speak HTTP, but may speak TLS.
-    is_no_http: bool,
-    is_forbidden: bool,
-    is_closed: bool,
+/// The causes of an error of the HTTP library. The last one came first in time.
+fn causes_of(error: &reqwest::Error) -> Vec<&(dyn std::error::Error + 'static)> {
+    let mut causes = Vec::new();
+    let mut next = error.source();
+    // Chains are short. The limit ends a chain that is a loop.
+    while let Some(cause) = next.filter(|_| causes.len() < 16) {
+        causes.push(cause);
+        next = match cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+            Some(inner) => Some(inner),
+            None => cause.source(),
+        };
+    }
+    causes
 }
 
-impl Causes {
-    fn of(error: &reqwest::Error) -> Self {
-        let mut causes = Self { last: error.to_string(), ..Self::default() };
-        let mut next: Option<&(dyn std::error::Error + 'static)> = error.source();
-        // Chains are short. The limit ends a chain that is a loop.
-        for _ in 0..16 {
-            let Some(cause) = next else { break };
-            causes.last = cause.to_string();
-            let tls = cause.downcast_ref::<rustls::Error>();
-            causes.is_tls |= tls.is_some();
-            causes.is_no_tls |= matches!(tls, Some(rustls::Error::InvalidMessage(_)));
-            // hyper's text for an answer that does not begin with a letter, such as a TLS alert.
-            causes.is_no_http |= causes.last.contains("invalid HTTP version");
-            causes.is_forbidden |= cause.is::<PrivateOnly>();
-            // hyper's texts for a connection that ended before the answer, or before the request.
-            causes.is_closed |= ["connection closed before message completed", "operation was canceled"]
-                .iter()
-                .any(|words| causes.last.contains(words));
-            let inner = cause.downcast_ref::<io::Error>();
-            if let Some(error) = inner {
-                use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
-                causes.is_closed |=
-                    matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof);
-            }
-            next = match inner.and_then(io::Error::get_ref) {
-                Some(inner) => Some(inner),
-                None => cause.source(),
-            };
-        }
-        if let Some(end) = causes.last.find(" (os error ") {
-            causes.last.truncate(end);
-        }
-        causes
+/// Text of the first cause in time, without the number of the system's error.
+fn words_of(error: &reqwest::Error) -> String {
+    let words = causes_of(error).last().map_or_else(|| error.to_string(), ToString::to_string);
+    words.split(" (os error ").next().unwrap_or_default().to_string()
+}
+
+/// True for a connection that ended before the answer, or before the request.
+fn is_closed(cause: &(dyn std::error::Error + 'static)) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    if let Some(error) = cause.downcast_ref::<io::Error>() {
+        return matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof);
     }
+    // hyper's texts.
+    let words = cause.to_string();
+    words.contains("connection closed before message completed") || words.contains("operation was canceled")
 }

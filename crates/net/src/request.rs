@@ -1,7 +1,5 @@
 //! Sends a request and follows its redirects, up to the head of the final answer.
 
-use std::time::Duration;
-
 use reqwest::header::{CONTENT_ENCODING, HeaderMap, HeaderName, LOCATION, RETRY_AFTER};
 use reqwest::{Method, Response, StatusCode};
 use slotpress_base::clock;
@@ -59,7 +57,10 @@ pub async fn send(
         let response = match timeout(limit, request.send()).await {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => return Err(NetError::of_request(&url, &error.without_url())),
-            Err(_) => return Err(no_answer(&url, limit)),
+            Err(_) => {
+                let why = format!("no answer within {} s", limit.as_secs_f32());
+                return Err(NetError::new(NetErrorKind::Timeout, &url, why));
+            }
         };
         let status = response.status();
         // Other redirects turn POST into GET, which is another request. So requests with a body
@@ -79,14 +80,11 @@ pub async fn send(
     Err(NetError::forbidden(from, why))
 }
 
-fn no_answer(url: &Url, limit: Duration) -> NetError {
-    NetError::new(NetErrorKind::Timeout, url, format!("no answer within {} s", limit.as_secs_f32()))
-}
-
 /// Error for an answer whose status is not success.
 pub fn refused(url: &Url, response: &Response) -> NetError {
-    let reason = response.status().canonical_reason().unwrap_or("unknown status");
-    NetError::of_status(response.status().as_u16(), reason, field(response.headers(), RETRY_AFTER)).at(url)
+    let status = response.status();
+    let reason = status.canonical_reason().unwrap_or("unknown status");
+    NetError::of_status(status.as_u16(), reason, field(response.headers(), RETRY_AFTER)).at(url)
 }
 
 /// Value of a header; `None` if it is missing, or not text.
@@ -107,8 +105,8 @@ pub fn check_encoding(url: &Url, response: &Response) -> Result<(), NetError> {
         _ => false,
     };
     if is_stored {
-        Ok(())
-    } else {
-        Err(NetError::bad_answer(url, format!("sent encoded as {encoding}, which was not requested")))
+        return Ok(());
     }
+    let why = format!("sent encoded as {encoding}, which was not requested");
+    Err(NetError::bad_answer(url, why))
 }

@@ -41,8 +41,8 @@ impl Client {
         stop: &dyn Progress,
     ) -> Result<Value, NetError> {
         let call = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).to_string();
-        let mut parts =
-            RequestParts { method: Method::POST, body: Some(call.as_bytes()), ..RequestParts::new(Method::POST) };
+        let mut parts = RequestParts::new(Method::POST);
+        parts.body = Some(call.as_bytes());
         parts.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let answer = self.document(url, &parts, max_bytes, stop)?;
         let bad = |why: &str| NetError::bad_answer(url, format!("{method}: {why}"));

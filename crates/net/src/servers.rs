@@ -55,10 +55,12 @@ pub enum SourceArg {
 impl SourceArg {
     fn of_url(url: Url) -> Self {
         let last = url.path_segments().and_then(|mut segments| segments.next_back()).unwrap_or_default();
-        match () {
-            () if last.contains(".tar") => Self::Archive(url),
-            () if url.scheme() == stores::SCHEME => Self::Place(below(&url, "")),
-            () => Self::Place(url),
+        if last.contains(".tar") {
+            Self::Archive(url)
+        } else if url.scheme() == stores::SCHEME {
+            Self::Place(below(&url, ""))
+        } else {
+            Self::Place(url)
         }
     }
 
@@ -88,11 +90,14 @@ impl FromStr for SourceArg {
             )));
         }
         let path = Path::new(text);
-        let metadata = fs::metadata(path).or_path("open", path).map_err(|error| match url_of_host(text) {
-            Some(url) => error.with_hint(format!("for a server, write {url}")),
-            None => error.with_hint("a source is a URL, an archive, or a directory of archives"),
-        })?;
-        Ok(if metadata.is_dir() { Self::LocalDir(path.to_path_buf()) } else { Self::LocalFile(path.to_path_buf()) })
+        match fs::metadata(path).or_path("open", path) {
+            Ok(metadata) if metadata.is_dir() => Ok(Self::LocalDir(path.to_path_buf())),
+            Ok(_) => Ok(Self::LocalFile(path.to_path_buf())),
+            Err(error) => Err(match url_of_host(text) {
+                Some(url) => error.with_hint(format!("for a server, write {url}")),
+                None => error.with_hint("a source is a URL, an archive, or a directory of archives"),
+            }),
+        }
     }
 }
 
@@ -218,9 +223,11 @@ impl Offer {
             let why = "what is there does not have the name of a snapshot archive";
             return Err(NetError::bad_answer(&remote.url, why));
         };
-        let length_bytes = remote.length_bytes;
-        let modified = remote.modified();
-        Ok(Self { length_bytes, modified, ..Self::new(name, OfferPlace::Remote(remote)) })
+        Ok(Self {
+            length_bytes: remote.length_bytes,
+            modified: remote.modified(),
+            ..Self::new(name, OfferPlace::Remote(remote))
+        })
     }
 
     /// Creates an offer of a local file. Returns `None` if it is no archive, or damaged; warns in
@@ -235,12 +242,12 @@ impl Offer {
                 return None;
             }
         };
-        let length_bytes = file.length_bytes()?;
-        let modified = path.metadata().and_then(|metadata| metadata.modified()).ok();
-        let place = OfferPlace::Local(path.to_path_buf());
-        let length_bytes = Some(length_bytes);
-        let rebased_on = hashes.and_then(|hashes| hashes.rebased_on);
-        Some(Self { length_bytes, modified, rebased_on, ..Self::new(name, place) })
+        Some(Self {
+            length_bytes: file.length_bytes(),
+            modified: path.metadata().and_then(|metadata| metadata.modified()).ok(),
+            rebased_on: hashes.and_then(|hashes| hashes.rebased_on),
+            ..Self::new(name, OfferPlace::Local(path.to_path_buf()))
+        })
     }
 }
 
@@ -359,7 +366,8 @@ fn add_facts(offers: &mut [Offer], listed: &ArchiveList) {
     for offer in offers {
         offer.slot_time = Some(listed.slot_time).filter(|slot_time| slot_time.source() != SlotTimeSource::Assumed);
         let Some(listed) = listed.archives.iter().find(|listed| listed.name == offer.name) else { continue };
-        (offer.root, offer.rebased_on) = (listed.root, listed.rebased_on);
+        offer.root = listed.root;
+        offer.rebased_on = listed.rebased_on;
         let time = |seconds: u64| SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds));
         offer.bank_time = listed.bank_unix_seconds.filter(|seconds| *seconds > 0).and_then(time);
         offer.modified = listed.modified_unix_seconds.and_then(time).or(offer.modified);

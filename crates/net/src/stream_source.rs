@@ -59,16 +59,16 @@ impl StreamSource {
             Ok((body, first.map(|(_, first)| first.to_vec())))
         });
         let (body, first) = begun.map_err(later)?;
-        let is_over = first.is_none();
-        let piece = first.unwrap_or_default();
-        transferred.bytes = piece.len() as u64;
-        let front = piece.iter().take(to_usize(FRONT_BYTES)).copied().collect();
-        let reading = Mutex::new(Transfer { body, transferred, front, piece, piece_at: 0, is_over });
-        Ok(Self { client: client.clone(), path: PathBuf::from(shown(&remote.url)), remote, stop, reading })
-    }
-
-    pub fn remote(&self) -> &Remote {
-        &self.remote
+        let mut transfer =
+            Transfer { body, transferred, front: Vec::new(), piece: Vec::new(), piece_at: 0, is_over: false };
+        transfer.take(first);
+        Ok(Self {
+            client: client.clone(),
+            path: PathBuf::from(shown(&remote.url)),
+            remote,
+            stop,
+            reading: Mutex::new(transfer),
+        })
     }
 }
 
@@ -87,14 +87,9 @@ impl Transfer {
             return Ok(copy_at_most(front, to));
         }
         while !self.is_over && offset_bytes >= self.end() {
-            self.piece_at = self.end();
             let next = self.body.next(&of.client, &of.stop).map_err(|error| later(error.into()))?;
-            self.is_over = next.is_none();
-            self.piece = next.map_or(Vec::new(), |(_, piece)| piece.to_vec());
-            count(&mut self.transferred.bytes, self.piece.len() as u64);
-            if self.piece_at < FRONT_BYTES && self.piece_at == self.front.len() as u64 {
-                self.front.extend(self.piece.iter().take(to_usize(FRONT_BYTES.saturating_sub(self.piece_at))));
-            }
+            let next = next.map(|(_, piece)| piece.to_vec());
+            self.take(next);
         }
         let within = offset_bytes.checked_sub(self.piece_at);
         match within.and_then(|within| self.piece.get(to_usize(within)..)) {
@@ -102,6 +97,18 @@ impl Transfer {
             None if self.is_over && within.is_some() => Ok(0),
             None => Err(Error::failed("the server sends no ranges: what was sent before cannot be read again")
                 .with_hint(hint::USE_FETCH)),
+        }
+    }
+
+    /// Takes the next piece; `None` at the end.
+    fn take(&mut self, next: Option<Vec<u8>>) {
+        self.piece_at = self.end();
+        self.is_over = next.is_none();
+        self.piece = next.unwrap_or_default();
+        count(&mut self.transferred.bytes, self.piece.len() as u64);
+        if self.piece_at < FRONT_BYTES {
+            let kept_bytes = to_usize(FRONT_BYTES.saturating_sub(self.piece_at));
+            self.front.extend(self.piece.iter().take(kept_bytes));
         }
     }
 

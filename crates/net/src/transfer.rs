@@ -3,17 +3,16 @@
 use std::ops::{Deref, Range};
 use std::time::{Duration, Instant};
 
-use reqwest::header::{CONTENT_RANGE, HeaderValue, IF_RANGE, RANGE};
+use reqwest::header::{HeaderValue, IF_RANGE, RANGE};
 use reqwest::{Method, Response, StatusCode};
 use slotpress_base::quantity::bytes;
 use slotpress_base::{Progress, range_bytes};
 use tokio::time::{sleep, timeout};
 
-use super::content_range::ContentRange;
 use super::options::BYTES_PER_SECOND_MIN;
 use super::redirect::Scope;
-use super::remote::{content_length, validators};
-use super::request::{RequestParts, check_encoding, field, refused, send};
+use super::remote::{content_length, content_range, validators};
+use super::request::{RequestParts, check_encoding, refused, send};
 use super::{Client, NetError, NetErrorKind, Remote, Url};
 
 /// The body of an answer, which is received piece by piece.
@@ -58,30 +57,6 @@ impl Client {
             let (response, url) = send(self, &scope, &remote.url, &parts).await?;
             expect(remote, range.as_ref(), url, response)
         })
-    }
-
-    /// True if `is_here` accepts all bytes that the server sends of a range. It is called with the
-    /// offset of the bytes. Stops at the first difference.
-    ///
-    /// # Errors
-    /// See [`Client::open`] and [`Body::next`].
-    #[doc(hidden)]
-    pub fn sends_same(
-        &self,
-        remote: &Remote,
-        range: &Range<u64>,
-        stop: &dyn Progress,
-        is_here: &mut dyn FnMut(u64, &[u8]) -> bool,
-    ) -> Result<bool, NetError> {
-        let mut body = self.open(remote, Some(range.clone()), stop)?;
-        let mut at = range.start;
-        while let Some((offset_bytes, bytes)) = body.next(self, stop)? {
-            if offset_bytes != at || !is_here(offset_bytes, &bytes) {
-                return Ok(false);
-            }
-            at = offset_bytes.saturating_add(bytes.len() as u64);
-        }
-        Ok(at == range.end)
     }
 }
 
@@ -150,8 +125,7 @@ fn expect(remote: &Remote, asked: Option<&Range<u64>>, url: Url, response: Respo
     let (is_whole, start, length_bytes, total_bytes) = match (response.status(), asked) {
         (StatusCode::OK, _) => (true, 0, stated, stated),
         (StatusCode::PARTIAL_CONTENT, Some(asked)) => {
-            let range = field(headers, CONTENT_RANGE).and_then(ContentRange::parse);
-            let range = range.ok_or_else(|| bad("a range without a position"))?;
+            let range = content_range(&url, headers)?;
             if range.range.as_ref() != Some(asked) {
                 return Err(bad("sent another range than the requested one"));
             }
@@ -178,10 +152,7 @@ fn expect(remote: &Remote, asked: Option<&Range<u64>>, url: Url, response: Respo
     }
     // If the answer states no length, the size known before is the limit.
     let length_bytes = length_bytes.or(remote.length_bytes);
-    let got_bytes = 0;
-    let waited = Duration::ZERO;
-    let lately_bytes = 0;
-    Ok(Body { is_whole, url, response, start, length_bytes, got_bytes, waited, lately_bytes })
+    Ok(Body { is_whole, url, response, start, length_bytes, got_bytes: 0, waited: Duration::ZERO, lately_bytes: 0 })
 }
 
 fn value(url: &Url, text: &str) -> Result<HeaderValue, NetError> {

@@ -5,9 +5,9 @@
 //! unpacking, matches its frame hashes, and is the requested one. The content is checked by
 //! `restore` and `verify`.
 
+use std::ops::Range;
 use std::path::Path;
 
-use rangemap::RangeSet;
 use slotpress_base::{Error, ErrorKind, Progress, Result, ShowPath, Stage};
 use slotpress_format::{ArchiveName, Root};
 use slotpress_read::archive::tail::check_hashes;
@@ -28,8 +28,8 @@ impl Accepted {
 }
 
 /// Accepts an archive that was read to its end and was requested by this name and root. Skips the
-/// hashes of frames in `compared`, which have been compared already, and reports the bytes of the
-/// others as progress.
+/// frames in the first `compared_bytes`, whose hashes have been compared already, and reports the
+/// bytes of the others as progress.
 ///
 /// # Errors
 /// Kind [`Damaged`](ErrorKind::Damaged) if the archive is damaged, or not the requested one.
@@ -38,7 +38,7 @@ pub fn accept(
     shape: &ArchiveShape,
     name: &str,
     root_wanted: Option<Root>,
-    compared: &RangeSet<u64>,
+    compared_bytes: u64,
     progress: &dyn Progress,
 ) -> Result<Accepted> {
     let wrong = |why: String| Err(Error::damaged(why).with_hint("fetch it from another source"));
@@ -61,7 +61,8 @@ pub fn accept(
         return wrong(why);
     }
     if let Some(tail) = tail {
-        check_hashes(source, &tail, &|range| compared.gaps(range).next().is_none(), progress)?;
+        let is_compared = |range: &Range<u64>| range.end <= compared_bytes;
+        check_hashes(source, &tail, &is_compared, progress)?;
     }
     Ok(Accepted { root })
 }
@@ -83,7 +84,7 @@ pub fn accept_file(path: &Path, root: Option<Root>, progress: &dyn Progress) -> 
         progress.stage(Stage::Checking, source.length_bytes());
         let shape = walk_shape(&source, progress)?;
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        accept(&source, &shape, name, root, &RangeSet::new(), progress)
+        accept(&source, &shape, name, root, 0, progress)
     };
     accepted().map_err(|error| match error.kind() {
         ErrorKind::Damaged => error.within(path.shown()),

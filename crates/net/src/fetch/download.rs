@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
-use rangemap::RangeSet;
 use slotpress_base::quantity::bytes;
 use slotpress_base::threads::{guarded, panicked, spawn};
 use slotpress_base::{Arriving, Error, ErrorKind, Forward, Progress, ProgressEvent, Result, Until, hint, panic_point};
@@ -15,17 +14,17 @@ use slotpress_read::{first_read_at, walk_shape};
 
 use super::accept::{Accepted, accept};
 use super::journal::{Identity, bytes_in};
-use super::mirrors::{Mirror, MirrorState};
+use super::mirrors::Mirror;
 use super::partial::{PartialFile, Patient};
-use super::{DownloadFault, FetchLimits, Fetched, GivenBytes, in_order, ranged};
+use super::{DownloadFault, FetchLimits, Fetched, GivenBytes, in_order};
 use crate::{Client, NetError, NetErrorKind, Remote};
 
 /// Longest time between two writes of the journal while bytes arrive. After a kill, bytes that
 /// arrived after the last write are fetched again.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
 
-/// The journal is written before more than 1/32 of the archive is missing in it, so that two kills
-/// cost less than a tenth of the download.
+/// The journal is also written before more than 1/32 of the archive is missing in it, so that two
+/// kills cost less than a tenth of a download of a few seconds.
 const LOST_PART: u64 = 32;
 
 /// Lower bound for this part of the archive, in bytes: fewer are fetched faster than the journal is
@@ -65,12 +64,10 @@ impl Download {
         limits: FetchLimits,
         progress: &dyn Progress,
     ) -> Result<Self> {
-        let mirrors = remotes.into_iter().map(|remote| Mirror::new(remote, limits.give_up_after)).collect();
-        let kept_bytes = AtomicU64::default();
-        let mut download = Self { client, file, mirrors, limits, kept_bytes, is_surely_kept: false };
-        let file = &download.file;
-        let limits = &download.limits;
-        let first = &download.first()?.remote;
+        let Some(first) = remotes.first() else {
+            let message = format!("{}: no server is known that has it", file.archive_name());
+            return Err(Error::new(ErrorKind::Network, message).with_hint(hint::USE_FIND));
+        };
         if first.length_bytes.is_some_and(|length| length > limits.max_bytes) {
             return Err(in_order::too_long(first, limits.max_bytes));
         }
@@ -78,8 +75,7 @@ impl Download {
         let now = identity_of(first);
         let is_surely_kept = before.is_surely(&now);
         let before_bytes = file.done_bytes();
-        let is_same_length = is_surely_kept || before.may_be(&now);
-        let keeps = before_bytes > 0 && is_same_length;
+        let keeps = before_bytes > 0 && (is_surely_kept || before.may_be(&now));
         if before_bytes > 0 && !keeps {
             let why = if is_ranged(first) {
                 "the server now has another archive of the same name"
@@ -90,19 +86,14 @@ impl Download {
         }
         // Kept bytes belong to the archive of the earlier run until they are compared.
         file.begin(if keeps { before } else { now }, first.length_bytes, keeps)?;
-        if !is_surely_kept {
+        let mut kept_bytes = 0;
+        if is_surely_kept {
+            kept_bytes = bytes_in(&file.unchecked());
+        } else {
             file.give_up_from(first_read_at(first.length_bytes.unwrap_or_default()));
         }
-        let kept_bytes = if is_surely_kept { bytes_in(&file.unchecked()) } else { 0 };
-        (download.kept_bytes, download.is_surely_kept) = (kept_bytes.into(), is_surely_kept);
-        Ok(download)
-    }
-
-    fn first(&self) -> Result<&Mirror> {
-        self.mirrors.first().ok_or_else(|| {
-            let message = format!("{}: no server is known that has it", self.file.archive_name());
-            Error::new(ErrorKind::Network, message).with_hint(hint::USE_FIND)
-        })
+        let mirrors = remotes.into_iter().map(|remote| Mirror::new(remote, limits.give_up_after)).collect();
+        Ok(Self { client, file, mirrors, limits, kept_bytes: kept_bytes.into(), is_surely_kept })
     }
 
     /// Returns the server whose archive is the wanted one.
@@ -156,20 +147,16 @@ impl Download {
             self.file.end(fetched.as_ref().map(drop).map_err(Clone::clone));
             (fetched, joined(clerk), joined(walker))
         });
+        let is_weak = |error: &Error| matches!(DownloadFault::of(error), None | Some(DownloadFault::Failed));
         let result = match (fetched, walked) {
             // The damage says more than a failure that it may have caused.
-            (Err(error), Err(damage))
-                if is_damaged.load(Relaxed)
-                    && matches!(DownloadFault::of(&error), None | Some(DownloadFault::Failed)) =>
-            {
-                Err(damage)
-            }
-            (Ok(_), Err(error)) => Err(error),
-            (Err(error), _) => Err(error),
-            (Ok(compared), Ok(shape)) => kept.and_then(|()| {
+            (Err(error), Err(damage)) if is_damaged.load(Relaxed) && is_weak(&error) => Err(damage),
+            (Err(error), _) | (Ok(_), Err(error)) => Err(error),
+            (Ok(compared_bytes), Ok(shape)) => kept.and_then(|()| {
                 // The bytes were counted when they arrived.
                 let until = Until(|| progress.is_interrupted());
-                accept(&*self.file, &shape, self.file.archive_name(), self.limits.expect_root, &compared, &until)
+                let name = self.file.archive_name();
+                accept(&*self.file, &shape, name, self.limits.expect_root, compared_bytes, &until)
             }),
         };
         let result = result.map_err(|error| match error.kind() {
@@ -202,22 +189,22 @@ impl Download {
         Error::new(ErrorKind::Network, format!("{name} came slower than the least rate, {rate}/s, for {time} s"))
     }
 
-    /// Fetches what is missing. Returns the ranges that were compared with frame hashes.
-    fn fetch(&self, progress: &dyn Progress) -> Result<RangeSet<u64>> {
-        let first = self.first()?;
-        match first.remote.length_bytes {
-            Some(length_bytes) if is_ranged(&first.remote) => match self.fetch_ranges(first, length_bytes, progress) {
+    /// Fetches what is missing. Returns the length of the part that was compared with frame hashes.
+    fn fetch(&self, progress: &dyn Progress) -> Result<u64> {
+        let Some(first) = self.mirrors.first() else { return Ok(0) };
+        let remote = &first.remote;
+        if let Some(length_bytes) = remote.length_bytes.filter(|_| is_ranged(remote)) {
+            match self.fetch_ranges(first, length_bytes, progress) {
                 Err(error) if self.sends_no_ranges(&error) => {
                     progress.warn(&format!("{error}: using one connection, from the beginning"));
-                    let identity = Identity { length_bytes: None, ..identity_of(&first.remote) };
-                    self.file.begin(identity, first.remote.length_bytes, false)?;
+                    let identity = Identity { length_bytes: None, ..identity_of(remote) };
+                    self.file.begin(identity, remote.length_bytes, false)?;
                     self.kept_bytes.store(0, Relaxed);
                 }
                 fetched => return fetched,
-            },
-            _ => {}
+            }
         }
-        self.fetch_in_order(first, progress).map(|()| RangeSet::new())
+        self.fetch_in_order(first, progress).map(|()| 0)
     }
 
     /// True if the first server announced ranges and does not send them, which shows before any byte
@@ -232,12 +219,8 @@ impl Download {
         let mut synced = Instant::now();
         let mut window = Instant::now();
         let mut bytes_before = self.given_bytes();
-        // After a kill, bytes that are not in the journal are fetched again. This bounds them to
-        // half a request per connection, and to a small part of a small archive.
-        let length_bytes = self.length_bytes();
-        let piece_bytes = ranged::piece_bytes(length_bytes.unwrap_or_default(), &self.limits);
-        let part_bytes = length_bytes.map_or(u64::MAX, |length| (length / LOST_PART).max(LOST_BYTES_MIN));
-        let unsynced_max = (piece_bytes.saturating_mul(self.limits.connections() as u64) / 2).min(part_bytes);
+        let part_bytes = |length: u64| (length / LOST_PART).max(LOST_BYTES_MIN);
+        let unsynced_max = self.length_bytes().map_or(u64::MAX, part_bytes);
         loop {
             panic_point("journal");
             let Some(unsynced_bytes) = self.file.wait_for_unsynced(unsynced_max, TELL_EVERY) else { return Ok(()) };
@@ -260,10 +243,12 @@ impl Download {
 
     fn tell(&self, progress: &dyn Progress) {
         let given: Vec<(String, u64)> = self.given().map(|given| (given.server, given.bytes)).collect();
-        let there_bytes = self.file.done_bytes();
-        let length_bytes = self.length_bytes();
-        let arriving = Arriving { there_bytes, length_bytes, given: &given, waited: self.file.waited() };
-        progress.event(ProgressEvent::Arriving(arriving));
+        progress.event(ProgressEvent::Arriving(Arriving {
+            there_bytes: self.file.done_bytes(),
+            length_bytes: self.length_bytes(),
+            given: &given,
+            waited: self.file.waited(),
+        }));
     }
 
     pub fn given_bytes(&self) -> u64 {
@@ -276,8 +261,7 @@ impl Download {
 
     /// Servers that sent wrong bytes.
     pub fn rejected(&self) -> Vec<String> {
-        let is_wrong =
-            |mirror: &&Mirror| matches!(mirror.state(), MirrorState::Dropped(why) if why.kind() == ErrorKind::Damaged);
+        let is_wrong = |mirror: &&Mirror| mirror.dropped_for().is_some_and(|error| error.kind() == ErrorKind::Damaged);
         self.mirrors.iter().filter(is_wrong).map(Mirror::shown).collect()
     }
 }

@@ -14,7 +14,9 @@ const MARK_BYTES: u64 = 256 * 1024;
 
 impl Download {
     pub(super) fn fetch_in_order(&self, mirror: &Mirror, progress: &dyn Progress) -> Result<()> {
-        let Self { client, file, limits, .. } = self;
+        let client = &self.client;
+        let file = &self.file;
+        let max_bytes = self.limits.max_bytes;
         // Bytes before this are marked: readers may have seen them.
         let mut marked_bytes = 0u64;
         let end_bytes = mirror.ask(progress, || {
@@ -24,8 +26,8 @@ impl Download {
             while let Some((at, bytes)) = body.next(client, progress)? {
                 panic_point("whole file");
                 count(&mut end, bytes.len() as u64);
-                if end > limits.max_bytes {
-                    return Err(too_long(&mirror.remote, limits.max_bytes));
+                if end > max_bytes {
+                    return Err(too_long(&mirror.remote, max_bytes));
                 }
                 let (again, new) = split_at_most(&bytes, to_usize(marked_bytes.saturating_sub(at)));
                 if !file.has(at, again) {

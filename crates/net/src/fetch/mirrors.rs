@@ -31,8 +31,8 @@ pub struct Mirror {
 }
 
 /// Whether bytes are taken from a server.
-#[derive(Clone, Debug, Default)]
-pub enum MirrorState {
+#[derive(Debug, Default)]
+enum MirrorState {
     /// The server's archive has not been compared yet.
     #[default]
     Unknown,
@@ -47,17 +47,29 @@ pub enum MirrorState {
 impl Mirror {
     /// Creates a mirror whose archive has not been compared yet.
     pub fn new(remote: Remote, give_up_after: Duration) -> Self {
-        let given_bytes = AtomicU64::default();
-        let requests = AtomicU64::default();
-        Self { remote, patience: Patience::new(give_up_after), given_bytes, requests, state: Mutex::default() }
+        Self {
+            remote,
+            patience: Patience::new(give_up_after),
+            given_bytes: AtomicU64::default(),
+            requests: AtomicU64::default(),
+            state: Mutex::default(),
+        }
     }
 
     pub fn shown(&self) -> String {
         shown(&self.remote.url)
     }
 
-    pub fn state(&self) -> MirrorState {
-        self.state.lock().clone()
+    pub fn is_good(&self) -> bool {
+        matches!(*self.state.lock(), MirrorState::Good)
+    }
+
+    /// Why the server is not used, if it was dropped.
+    pub fn dropped_for(&self) -> Option<Error> {
+        match &*self.state.lock() {
+            MirrorState::Dropped(why) => Some(why.clone()),
+            _ => None,
+        }
     }
 
     pub fn approve(&self) {
@@ -217,7 +229,7 @@ mod tests {
         assert!((6..12).contains(&tries), "{tries}");
         let mirror = Mirror::new(Remote::of_url(&url), Duration::ZERO);
         assert!(!mirror.count_failure(&timeout(), &NoProgress));
-        assert!(matches!(mirror.state(), MirrorState::Dropped(why) if why.to_string().contains("kept for 0 s")));
+        assert!(mirror.dropped_for().is_some_and(|why| why.to_string().contains("kept for 0 s")));
         // New bytes set the clock back if they are enough.
         for (bytes, verdict) in [(ENOUGH_BYTES, RetryDecision::Again), (ENOUGH_BYTES - 1, RetryDecision::TooLong)] {
             let mirror = Mirror::new(Remote::of_url(&url), GIVE_UP_AFTER);

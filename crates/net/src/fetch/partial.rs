@@ -50,9 +50,6 @@ pub struct PartialFile {
     file: File,
     state: Mutex<PartialState>,
     changed: Condvar,
-    /// Signals that enough bytes have arrived since the journal was written: a killed run should
-    /// not lose more.
-    is_due: Condvar,
     /// Held while the journal is written.
     journal: Mutex<()>,
     /// Held while bytes are written and marked: another connection may fetch the same ones.
@@ -63,9 +60,9 @@ pub struct PartialFile {
 struct PartialState {
     /// Marked ranges.
     journal: DownloadJournal,
-    is_complete: bool,
+    /// How the download ended; `None` while it runs.
+    end: Option<Result<()>>,
     is_distrusted: bool,
-    error: Option<Error>,
     is_unwanted: bool,
     /// Number of waiting readers.
     waiting: usize,
@@ -75,12 +72,17 @@ struct PartialState {
     waited: Duration,
     /// Number of marked bytes that are not in the journal yet.
     unsynced_bytes: u64,
-    /// Number of unsynced bytes at which the journal must be written.
-    unsynced_max: u64,
     /// Ranges of an earlier run that are not yet known to belong to this archive. They are not
     /// read.
     unchecked: RangeSet<u64>,
     accepted: Option<Accepted>,
+}
+
+impl PartialState {
+    /// Ranges that a later run may use.
+    fn kept(&self) -> RangeSet<u64> {
+        self.journal.ranges.union(&self.unchecked).collect()
+    }
 }
 
 impl PartialFile {
@@ -115,19 +117,15 @@ impl PartialFile {
         let mut journal = DownloadJournal::read(dir, &journal_name(&name))?.unwrap_or_default();
         // The file may have been shortened since the journal was written.
         journal.ranges.remove(metadata.len()..u64::MAX);
-        let state = Mutex::new(PartialState { journal, ..PartialState::default() });
-        let journal = Mutex::default();
-        let writing = Mutex::default();
         Ok(Self {
             dir: dir.clone(),
             name,
             path,
             file,
-            state,
+            state: Mutex::new(PartialState { journal, ..PartialState::default() }),
             changed: Condvar::new(),
-            is_due: Condvar::new(),
-            journal,
-            writing,
+            journal: Mutex::default(),
+            writing: Mutex::default(),
         })
     }
 
@@ -174,7 +172,7 @@ impl PartialFile {
             }
         }
         state.journal.identity = identity;
-        (state.is_complete, state.error, state.is_distrusted, state.accepted) = (false, None, false, None);
+        (state.end, state.is_distrusted, state.accepted) = (None, false, None);
         state.unchecked = std::mem::take(&mut state.journal.ranges);
         Ok(())
     }
@@ -269,9 +267,6 @@ impl PartialFile {
         let mut state = self.state.lock();
         count(&mut state.unsynced_bytes, range_bytes(&range));
         state.journal.ranges.insert(range);
-        if state.unsynced_bytes >= state.unsynced_max {
-            self.is_due.notify_one();
-        }
         self.changed.notify_all();
     }
 
@@ -283,45 +278,34 @@ impl PartialFile {
     /// how many are missing, or `None` after the download has ended.
     pub fn wait_for_unsynced(&self, bytes: u64, time: Duration) -> Option<u64> {
         let mut state = self.state.lock();
-        state.unsynced_max = bytes;
-        let is_over = |state: &PartialState| state.is_complete || state.error.is_some();
-        let is_early = |state: &mut PartialState| !is_over(state) && state.unsynced_bytes < bytes;
-        self.is_due.wait_while_for(&mut state, is_early, time);
-        (!is_over(&state)).then_some(state.unsynced_bytes)
+        let is_early = |state: &mut PartialState| state.end.is_none() && state.unsynced_bytes < bytes;
+        self.changed.wait_while_for(&mut state, is_early, time);
+        state.end.is_none().then_some(state.unsynced_bytes)
     }
 
     /// Syncs what has arrived, then writes the journal.
     pub fn sync(&self) -> Result<()> {
         let _one = self.journal.lock();
-        let (journal, unsynced_bytes) = {
+        let (written, unsynced_bytes) = {
             let state = self.state.lock();
-            let mut journal = state.journal.clone();
-            journal.ranges.extend(state.unchecked.iter().cloned());
-            (journal, state.unsynced_bytes)
+            (state.kept(), state.unsynced_bytes)
         };
         self.file.sync_data().or_path("write", &self.path)?;
-        // Ranges that were given up during the sync must not come back.
-        let mut state = self.state.lock();
-        state.unsynced_bytes = state.unsynced_bytes.saturating_sub(unsynced_bytes);
-        let mut synced = journal.clone();
-        let mut there = state.journal.ranges.clone();
-        there.extend(state.unchecked.iter().cloned());
-        for gone in journal.ranges.iter().flat_map(|range| there.gaps(range).collect::<Vec<_>>()) {
-            synced.ranges.remove(gone);
-        }
+        let journal = {
+            let mut state = self.state.lock();
+            state.unsynced_bytes = state.unsynced_bytes.saturating_sub(unsynced_bytes);
+            // Ranges that were given up during the sync must not come back.
+            let ranges = written.intersection(&state.kept()).collect();
+            DownloadJournal { identity: state.journal.identity.clone(), ranges }
+        };
         // Connections and readers need not wait until the journal is synced.
-        drop(state);
-        self.write_journal(&synced)
+        self.write_journal(&journal)
     }
 
-    /// Tells readers that no more bytes come: the archive is complete, or the download failed.
+    /// Tells readers that no more bytes come: the archive is complete, or the download failed. The
+    /// first end counts.
     pub fn end(&self, result: Result<()>) {
-        let mut state = self.state.lock();
-        match result {
-            Ok(()) => state.is_complete = true,
-            Err(error) => state.error = Some(error),
-        }
-        self.is_due.notify_all();
+        self.state.lock().end.get_or_insert(result);
         self.changed.notify_all();
     }
 

@@ -10,20 +10,20 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use rangemap::RangeSet;
+use slotpress_base::bytes::count;
 use slotpress_base::threads::{guarded, panicked, spawn};
 use slotpress_base::{Error, ErrorKind, Progress, Result, Until, panic_point, progress};
 use slotpress_read::first_read_at;
 
 use super::accept::is_other_root;
-use super::mirrors::{Mirror, MirrorState};
+use super::mirrors::Mirror;
 use super::partial::PartialFile;
 use super::pieces::{PieceRequest, Pieces, cut_pieces, pieces_of_frames, takeover_after};
 use super::receive::Receiver;
 use super::tail::{Frames, mark_tail};
 use super::{Download, DownloadFault, FetchLimits};
 use crate::find::reasons;
-use crate::{Client, NetError, NetErrorKind};
+use crate::{NetError, NetErrorKind};
 
 /// Most bytes of an archive's tail (hashes and index) that are compared with another server's.
 /// Servers whose ends are equal have the same archive. Mainnet's end takes 8 MiB.
@@ -34,26 +34,21 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Length of a piece when so many bytes are left. Pieces get shorter towards the end: `restore`
 /// reads in order, and must still read the rest of the last pieces after the last byte has arrived.
-pub fn piece_bytes(left_bytes: u64, limits: &FetchLimits) -> u64 {
+fn piece_bytes(left_bytes: u64, limits: &FetchLimits) -> u64 {
     let most = limits.piece_bytes_max.max(1);
     (left_bytes / 8).checked_div(limits.connections() as u64).unwrap_or_default().clamp(most.div_ceil(16), most)
 }
 
 impl Download {
     /// Fetches the missing ranges of the first mirror's archive. Other mirrors are used only if
-    /// they have the same frame hashes. Returns the ranges that were compared with frame hashes.
-    pub(super) fn fetch_ranges(
-        &self,
-        first: &Mirror,
-        length_bytes: u64,
-        progress: &dyn Progress,
-    ) -> Result<RangeSet<u64>> {
-        let Self { client, file, mirrors, limits, .. } = self;
+    /// they have the same frame hashes. Returns the length of the part that was compared with these.
+    pub(super) fn fetch_ranges(&self, first: &Mirror, length_bytes: u64, progress: &dyn Progress) -> Result<u64> {
+        let file = &self.file;
         first.approve();
         let (tail, fetched) = self.fetch_tail(first, length_bytes, progress)?;
         let hashes = tail.as_ref().and_then(|tail| tail.hashes.as_ref());
         let root = hashes.map(|hashes| hashes.root);
-        if let Some(why) = is_other_root(limits.expect_root, root) {
+        if let Some(why) = is_other_root(self.limits.expect_root, root) {
             return Err(Error::damaged(format!("{}: {why}", first.shown())));
         }
         let is_known = root.is_some() && file.identity().root == root;
@@ -65,77 +60,78 @@ impl Download {
             file.set_root(root);
         }
         mark_tail(file, frames.as_ref(), &fetched, progress)?;
-        let piece_bytes = |left_bytes| piece_bytes(left_bytes, limits);
-        let ranges = match &frames {
-            Some(frames) => {
-                let end = frames.end();
-                // Readers first read a fixed number of bytes at the end of the archive. So the
-                // frame in which these begin is fetched first.
-                let window = frames.start_of(first_read_at(length_bytes).min(end));
-                let before = frames.ends.partition_point(|frame_end| *frame_end <= window);
-                let mut ranges: Vec<Range<u64>> = [window..end, end..length_bytes].into();
-                ranges.retain(|range| !range.is_empty());
-                ranges.extend(pieces_of_frames(frames.ends.get(..before).unwrap_or_default(), piece_bytes));
-                ranges
-            }
-            None => cut_pieces(length_bytes, piece_bytes).collect(),
-        };
         let widened = |missing: Range<u64>| match &frames {
             Some(frames) => frames.start_of(missing.start)..frames.end_of(missing.end),
             None => missing,
         };
-        let pieces = Pieces::new(ranges, &file.done(), widened, takeover_after(limits));
+        let ranges = ranges_to_fetch(frames.as_ref(), length_bytes, &self.limits);
+        let pieces = Pieces::new(ranges, &file.done(), widened, takeover_after(&self.limits));
         let shared_from = hashes.map(|hashes| hashes.offset_bytes);
         let fetching = Fetching {
-            client,
-            file,
+            download: self,
             frames,
             pieces: Mutex::new(pieces),
             progress,
-            mirrors,
             shared_from,
             length_bytes,
             changed: Condvar::new(),
-            ended: Mutex::new(None),
+            first_error: Mutex::new(None),
             is_complete: AtomicBool::new(false),
             started: Instant::now(),
         };
-        fetching.run(limits.connections())?;
-        let hashed_end = fetching.frames.map_or(0, |frames| frames.end());
-        Ok(std::iter::once(0..hashed_end).filter(|range| !range.is_empty()).collect())
+        fetching.run()?;
+        Ok(fetching.frames.map_or(0, |frames| frames.end()))
     }
+}
+
+/// The whole archive, in pieces of whole frames where it has hashes, in the order in which they are
+/// fetched.
+fn ranges_to_fetch(frames: Option<&Frames>, length_bytes: u64, limits: &FetchLimits) -> Vec<Range<u64>> {
+    let piece_bytes = |left_bytes| piece_bytes(left_bytes, limits);
+    let Some(frames) = frames else { return cut_pieces(length_bytes, piece_bytes).collect() };
+    let end = frames.end();
+    // Readers first read a fixed number of bytes at the end of the archive. So the frame in which
+    // these begin is fetched first.
+    let window = frames.start_of(first_read_at(length_bytes).min(end));
+    let before = frames.ends.partition_point(|frame_end| *frame_end <= window);
+    let mut ranges: Vec<Range<u64>> = [window..end, end..length_bytes].into();
+    ranges.retain(|range| !range.is_empty());
+    ranges.extend(pieces_of_frames(frames.ends.get(..before).unwrap_or_default(), piece_bytes));
+    ranges
 }
 
 /// A download while its connections run.
 pub struct Fetching<'a> {
-    client: &'a Client,
-    pub file: &'a PartialFile,
+    download: &'a Download,
     /// Frames with hashes, if the archive has them.
     pub frames: Option<Frames>,
     pub pieces: Mutex<Pieces>,
     pub progress: &'a dyn Progress,
-    mirrors: &'a [Mirror],
     /// Servers have the same archive if their files are equal from this offset (frame hashes) to
     /// the end; `None` without hashes.
     shared_from: Option<u64>,
     length_bytes: u64,
     changed: Condvar,
-    ended: Mutex<Option<Error>>,
+    first_error: Mutex<Option<Error>>,
     /// True once nothing is missing. Ends requests that compare servers, or fetch the same piece.
     is_complete: AtomicBool,
     started: Instant,
 }
 
 impl Fetching<'_> {
-    fn run(&self, connections: usize) -> Result<()> {
+    fn run(&self) -> Result<()> {
         // Another connection may have ended the download, or fetched the rest.
         let stopping = Until(|| self.progress.is_interrupted() || self.is_ended() || self.is_complete.load(Relaxed));
         std::thread::scope(|scope| -> Result<()> {
             let mut threads = Vec::new();
-            for number in 0..connections {
+            for number in 0..self.download.limits.connections() {
                 let stopping = &stopping;
-                // Reports at once: others would wait for the piece of a connection that panicked.
-                let stream = move || guarded(|| self.stream(number, stopping)).map_err(|error| self.end(error));
+                let stream = move || {
+                    // Reports at once: others would wait for the piece of a connection that panicked.
+                    if let Err(error) = guarded(|| self.stream(number, stopping)) {
+                        self.end(error);
+                    }
+                };
                 match spawn(scope, stream) {
                     Ok(thread) => threads.push(thread),
                     // Fewer connections are enough.
@@ -150,20 +146,24 @@ impl Fetching<'_> {
             }
             Ok(())
         })?;
-        match self.ended.lock().take() {
+        match self.first_error.lock().take() {
             Some(error) => Err(error),
             None => Ok(()),
         }
     }
 
+    pub fn file(&self) -> &PartialFile {
+        &self.download.file
+    }
+
     /// Ends the download with an error. Keeps the first error.
     fn end(&self, why: impl Into<Error>) {
-        self.ended.lock().get_or_insert(why.into());
+        self.first_error.lock().get_or_insert(why.into());
         self.changed.notify_all();
     }
 
     fn is_ended(&self) -> bool {
-        self.ended.lock().is_some()
+        self.first_error.lock().is_some()
     }
 
     /// Fetches piece after piece over one connection, until all have arrived.
@@ -174,7 +174,7 @@ impl Fetching<'_> {
                 return Ok(());
             }
             let Some((server, mirror)) = self.mirror_for(number, stopping) else {
-                if self.mirrors.iter().all(|mirror| matches!(mirror.state(), MirrorState::Dropped(_))) {
+                if self.download.mirrors.iter().all(|mirror| mirror.dropped_for().is_some()) {
                     self.end(self.nobody_left());
                 }
                 progress::wait(stopping, LOOK_AGAIN);
@@ -209,44 +209,65 @@ impl Fetching<'_> {
     /// Chooses the server for a connection. Spreads connections over all good servers, and prefers
     /// those that are not pausing.
     fn mirror_for(&self, number: usize, stopping: &dyn Progress) -> Option<(usize, &Mirror)> {
-        let from = number.checked_rem(self.mirrors.len()).unwrap_or_default();
-        let all = || self.mirrors.iter().enumerate().skip(from).chain(self.mirrors.iter().enumerate().take(from));
-        let is_good = |mirror: &Mirror| matches!(mirror.state(), MirrorState::Good);
-        let ready = all().filter(|(_, mirror)| mirror.patience.pause().is_zero()).find(|(_, mirror)| {
-            if mirror.begin_comparing() {
+        let from = number.checked_rem(self.download.mirrors.len()).unwrap_or_default();
+        let all = self.download.mirrors.iter().enumerate();
+        let mut pausing = None;
+        for (server, mirror) in all.clone().skip(from).chain(all.take(from)) {
+            let is_ready = mirror.patience.pause().is_zero();
+            if is_ready && mirror.begin_comparing() {
                 self.compare(mirror, stopping);
                 mirror.end_comparing();
             }
-            is_good(mirror)
-        });
-        ready.or_else(|| all().find(|(_, mirror)| is_good(mirror)))
+            if mirror.is_good() {
+                if is_ready {
+                    return Some((server, mirror));
+                }
+                pausing.get_or_insert((server, mirror));
+            }
+        }
+        pausing
     }
 
     /// Compares a server's frame hashes with those of the first. Approves the server if they are
     /// equal, and drops it otherwise.
     fn compare(&self, mirror: &Mirror, stopping: &dyn Progress) {
-        const ANOTHER: &str = "another archive of the same name: not used";
-        let other = |why| NetError::bad_answer(&mirror.remote.url, why);
+        const DIFFERENT: &str = "a different archive of the same name: not used";
+        let unfit = |why| NetError::bad_answer(&mirror.remote.url, why);
         let Some(start) =
             self.shared_from.filter(|start| self.length_bytes.saturating_sub(*start) <= COMPARED_BYTES_MAX)
         else {
             let why = "not used: without frame hashes, it is not known whether its archive has the same bytes";
-            return mirror.drop_for(other(why));
+            return mirror.drop_for(unfit(why));
         };
         if mirror.remote.length_bytes != Some(self.length_bytes) || !mirror.remote.accepts_ranges {
-            return mirror.drop_for(other(ANOTHER));
+            return mirror.drop_for(unfit(DIFFERENT));
         }
-        let end = start..self.length_bytes;
-        match self.client.sends_same(&mirror.remote, &end, stopping, &mut |at, bytes| self.file.has(at, bytes)) {
+        match self.sends_same(mirror, start, stopping) {
             Ok(true) => mirror.approve(),
             Ok(false) => {
-                let error = other(ANOTHER);
+                let error = unfit(DIFFERENT);
                 self.progress.warn(&error.to_string());
                 mirror.drop_for(error);
             }
             Err(error) if error.kind() == NetErrorKind::Interrupted => {}
-            Err(error) => drop(mirror.count_failure(&error, self.progress)),
+            Err(error) => {
+                let _is_asked_again = mirror.count_failure(&error, self.progress);
+            }
         }
+    }
+
+    /// True if a server sends the bytes that are in the file, from an offset to the end.
+    fn sends_same(&self, mirror: &Mirror, start: u64, stopping: &dyn Progress) -> Result<bool, NetError> {
+        let client = &self.download.client;
+        let mut body = client.open(&mirror.remote, Some(start..self.length_bytes), stopping)?;
+        let mut at = start;
+        while let Some((offset_bytes, bytes)) = body.next(client, stopping)? {
+            if offset_bytes != at || !self.file().has(at, &bytes) {
+                return Ok(false);
+            }
+            count(&mut at, bytes.len() as u64);
+        }
+        Ok(at == self.length_bytes)
     }
 
     /// Fetches a piece from one server. Failures of the server are recorded in its mirror. While it
@@ -261,7 +282,7 @@ impl Fetching<'_> {
         let until = Until(|| self.pieces.lock().is_there(request.piece) || stopping.is_interrupted());
         while !receiver.missing().is_empty() {
             let missing = receiver.missing();
-            let result = mirror.request(self.client, missing, &until, &mut |bytes| receiver.take(bytes));
+            let result = mirror.request(&self.download.client, missing, &until, &mut |bytes| receiver.take(bytes));
             if let Some(frame) = receiver.wrong_frame {
                 let why = format!("{}: the frame at offset {} does not match its hash", mirror.shown(), frame.start);
                 self.progress.warn(&format!("{why}: this server is no longer used"));
@@ -269,19 +290,20 @@ impl Fetching<'_> {
                 return Ok(());
             }
             let Err(error) = result else { continue };
-            let Some(cause) = NetError::of(&error).filter(|_| error.kind() != ErrorKind::Interrupted) else {
+            if error.kind() == ErrorKind::Interrupted {
+                break;
+            }
+            let Some(cause) = NetError::of(&error) else {
                 receiver.finish()?;
-                return if error.kind() == ErrorKind::Interrupted { Ok(()) } else { Err(error) };
+                return Err(error);
             };
             if !mirror.count_failure(cause, self.progress) {
-                if self.mirrors.len() > 1 {
-                    self.progress.warn(&format!("{error}: nothing more is taken from there"));
+                if self.download.mirrors.len() > 1 {
+                    self.progress.warn(&format!("{error}: this server is no longer used"));
                 }
                 break;
             }
-            let is_ready =
-                |other: &Mirror| matches!(other.state(), MirrorState::Good) && other.patience.pause().is_zero();
-            if self.mirrors.iter().any(is_ready) {
+            if self.download.mirrors.iter().any(|other| other.is_good() && other.patience.pause().is_zero()) {
                 break;
             }
             progress::wait(&until, mirror.patience.pause());
@@ -291,17 +313,15 @@ impl Fetching<'_> {
 
     /// Error for when no server is left. Its kind is that of the gravest fault.
     fn nobody_left(&self) -> Error {
-        let whys = self.mirrors.iter().filter_map(|mirror| match mirror.state() {
-            MirrorState::Dropped(why) => Some(why),
-            _ => None,
-        });
-        let whys: Vec<Error> = whys.collect();
-        let message = reasons("no server is left", whys.iter().map(ToString::to_string));
-        let is_any = |fault| whys.iter().any(|why| DownloadFault::of(why) == Some(fault));
-        match () {
-            () if is_any(DownloadFault::Wrong) => Error::damaged(message),
-            () if is_any(DownloadFault::Lost) => NetError::without_url(NetErrorKind::Changed, &message).into(),
-            () => Error::new(ErrorKind::Network, message),
+        let errors: Vec<Error> = self.download.mirrors.iter().filter_map(Mirror::dropped_for).collect();
+        let message = reasons("no server is left", errors.iter().map(ToString::to_string));
+        let is_any = |fault| errors.iter().any(|error| DownloadFault::of(error) == Some(fault));
+        if is_any(DownloadFault::Wrong) {
+            Error::damaged(message)
+        } else if is_any(DownloadFault::Lost) {
+            NetError::without_url(NetErrorKind::Changed, &message).into()
+        } else {
+            Error::new(ErrorKind::Network, message)
         }
     }
 }

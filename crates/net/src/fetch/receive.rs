@@ -58,10 +58,12 @@ impl<'a> Receiver<'a> {
     /// The frame that is being collected, and its hash. Where there are no frames, a number of bytes:
     /// those after the last frame need no hash, since servers were compared by them.
     fn frame(&self) -> (Range<u64>, Option<FrameHash>) {
-        match self.to.frames.as_ref().and_then(|frames| frames.frame_at(self.at)) {
-            Some((frame, hash)) => (frame, Some(*hash)),
-            None => (self.at..self.at.saturating_add(UNFRAMED_BYTES).min(self.request.range.end), None),
+        let frames = self.to.frames.as_ref();
+        if let Some((frame, hash)) = frames.and_then(|frames| frames.frame_at(self.at)) {
+            return (frame, Some(*hash));
         }
+        let end = self.at.saturating_add(UNFRAMED_BYTES);
+        (self.at..end.min(self.request.range.end), None)
     }
 
     /// Writes what has been collected.
@@ -71,7 +73,7 @@ impl<'a> Receiver<'a> {
             self.wrong_frame = Some(frame);
             return Err(Error::interrupted());
         }
-        let new = self.to.file.write_marked(self.at, &self.buffer)?;
+        let new = self.to.file().write_marked(self.at, &self.buffer)?;
         self.to.progress.advance(new, new);
         count(&mut self.at, self.buffer.len() as u64);
         self.buffer.clear();

@@ -94,9 +94,9 @@ struct ArrivingTail<'a> {
 
 impl ArrivingTail<'_> {
     fn read(&self, to: &mut [u8], offset_bytes: u64) -> Result<usize> {
-        let Self { download: Download { client, file, mirrors, limits, .. }, mirror, progress, length_bytes, .. } =
-            self;
-        let to = at_most_mut(to, to_usize(length_bytes.saturating_sub(offset_bytes)));
+        let file = &self.download.file;
+        let left_bytes = self.length_bytes.saturating_sub(offset_bytes);
+        let to = at_most_mut(to, to_usize(left_bytes));
         let mut there = file.done();
         if self.download.is_surely_kept {
             there.extend(file.unchecked());
@@ -104,28 +104,34 @@ impl ArrivingTail<'_> {
         there.extend(self.fetched.lock().iter().cloned());
         let end = offset_bytes.saturating_add(to.len() as u64);
         if !to.is_empty() && there.gaps(&(offset_bytes..end)).next().is_some() {
-            if length_bytes.saturating_sub(offset_bytes) > limits.tail_bytes_max {
+            if left_bytes > self.download.limits.tail_bytes_max {
                 return Err(Error::damaged("the end of the archive is longer than allowed"));
             }
             // All that follows is read too.
-            for gap in there.gaps(&(offset_bytes..*length_bytes)) {
-                let start = Instant::now();
-                let time_max = time_max(range_bytes(&gap));
-                let is_late = || mirrors.len() > 1 && start.elapsed() >= time_max;
-                let until = Forward::until(*progress, is_late);
-                let fetched = mirror.range(client, gap.clone(), &until, &mut |at, bytes| file.write(at, bytes));
-                match fetched {
-                    Err(error) if error.kind() == ErrorKind::Interrupted && !progress.is_interrupted() => {
-                        let why = format!("the end of the archive did not come within {} s", time_max.as_secs());
-                        return Err(NetError::new(NetErrorKind::Timeout, &mirror.remote.url, why).into());
-                    }
-                    fetched => fetched?,
-                }
-                self.fetched.lock().insert(gap);
+            for gap in there.gaps(&(offset_bytes..self.length_bytes)) {
+                self.fetch(gap)?;
             }
         }
         file.read_written(to, offset_bytes)?;
         Ok(to.len())
+    }
+
+    fn fetch(&self, gap: Range<u64>) -> Result<()> {
+        let download = self.download;
+        let start = Instant::now();
+        let time_max = time_max(range_bytes(&gap));
+        let is_late = || download.mirrors.len() > 1 && start.elapsed() >= time_max;
+        let until = Forward::until(self.progress, is_late);
+        let mut take = |at: u64, bytes: &[u8]| download.file.write(at, bytes);
+        match self.mirror.range(&download.client, gap.clone(), &until, &mut take) {
+            Err(error) if error.kind() == ErrorKind::Interrupted && !self.progress.is_interrupted() => {
+                let why = format!("the end of the archive did not come within {} s", time_max.as_secs());
+                return Err(NetError::new(NetErrorKind::Timeout, &self.mirror.remote.url, why).into());
+            }
+            fetched => fetched?,
+        }
+        self.fetched.lock().insert(gap);
+        Ok(())
     }
 }
 

@@ -129,22 +129,21 @@ pub fn ask_all(
     let has_found = AtomicBool::new(false);
     let ask = |(number, (source, is_operator)): (usize, &(SourceArg, bool))| {
         panic_point("asking");
-        let answer = match is_operator {
-            _ if until.is_interrupted() => return Ok((number, unasked())),
-            true => {
-                let stop = Forward::until(&until, || has_found.load(Ordering::Relaxed));
-                patient_offers(client, source, BUSY_TIME_MAX, &stop, &until)
-            }
-            false => told.offers(source, &until),
+        if until.is_interrupted() {
+            return Ok((number, unasked()));
+        }
+        let answer = if *is_operator {
+            let stop = Forward::until(&until, || has_found.load(Ordering::Relaxed));
+            patient_offers(client, source, BUSY_TIME_MAX, &stop, &until)
+        } else {
+            told.offers(source, &until)
         };
         has_found.fetch_or(answer.is_ok() && source.url().is_some(), Ordering::Relaxed);
-        Ok((
-            number,
-            match answer {
-                Err(error) if error.kind() == ErrorKind::Interrupted => unasked(),
-                answer => answer.map_err(|error| why(&error)),
-            },
-        ))
+        let answer = match answer {
+            Err(error) if error.kind() == ErrorKind::Interrupted => unasked(),
+            answer => answer.map_err(|error| why(&error)),
+        };
+        Ok((number, answer))
     };
     // The sources are taken in their order: those that the operator named are asked first.
     let ask_each = || targets.iter().enumerate().par_bridge().map(|target| guarded(|| ask(target))).collect();

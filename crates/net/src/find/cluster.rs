@@ -61,13 +61,14 @@ pub struct ClusterAnswers {
     pub facts: ClusterFacts,
     pub slot_time: Option<SlotTime>,
     pub peers: Vec<Url>,
+    nodes: Vec<ClusterNode>,
 }
 
 /// Number of performance samples to request. Each covers one minute.
 const SAMPLES: usize = 10;
 
 /// An entry of `getClusterNodes`.
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ClusterNode {
     rpc: Option<String>,
@@ -86,18 +87,12 @@ pub fn ask(
     progress: &dyn Progress,
 ) -> Result<ClusterAnswers> {
     let preset = options.cluster.and_then(|cluster| Url::parse(cluster.rpc_url()).ok());
-    let servers: Vec<Url> = options.rpc.iter().cloned().chain(preset).collect();
+    let of_preset = || options.cluster?.genesis_hash().parse().ok();
     let mut known = ClusterAnswers::default();
-    let mut nodes = Vec::new();
+    known.facts.genesis_hash = options.expected_genesis_hash.or_else(of_preset);
     let mut failed = None;
-    let expected = match (options.expected_genesis_hash, options.cluster) {
-        (Some(hash), _) => Some(hash),
-        (None, Some(cluster)) => cluster.genesis_hash().parse().ok(),
-        (None, None) => None,
-    };
-    known.facts.genesis_hash = expected;
-    for url in &servers {
-        match ask_one(client, url, &mut known, &mut nodes, relaxed, progress) {
+    for url in options.rpc.iter().chain(&preset) {
+        match known.ask(client, url, relaxed, progress) {
             Ok(()) => {}
             Err(error) if error.kind() == ErrorKind::Network => {
                 relaxed.push(format!("an RPC server was left out: {error}"));
@@ -112,68 +107,62 @@ pub fn ask(
     {
         return Err(error);
     }
-    known.facts.peer_count = nodes.len();
-    known.facts.shred_version = most_common(nodes.iter().filter_map(|node| node.shred_version));
-    known.peers = peers(&nodes, known.facts.shred_version);
+    let versions = known.nodes.iter().filter_map(|node| node.shred_version);
+    known.facts.shred_version = most_common(versions);
+    known.facts.peer_count = known.nodes.len();
+    known.peers = peers(&known.nodes, known.facts.shred_version);
     Ok(known)
 }
 
-/// Asks one server, and adds its answers to `known` and `nodes`.
-fn ask_one(
-    client: &Client,
-    url: &Url,
-    known: &mut ClusterAnswers,
-    nodes: &mut Vec<ClusterNode>,
-    relaxed: &mut Vec<String>,
-    progress: &dyn Progress,
-) -> Result<()> {
-    let call = |method: &str, params: Value, max_bytes| client.rpc(url, method, params, max_bytes, progress);
-    let bad = |what: &str| Error::from(NetError::new(NetErrorKind::BadAnswer, url, what));
-    let ClusterAnswers { facts, slot_time, .. } = known;
-    let genesis = call("getGenesisHash", json!([]), RPC_BYTES_MAX)?;
-    let genesis: Hash = genesis.as_str().and_then(|text| text.parse().ok()).ok_or_else(|| bad("no genesis hash"))?;
-    match facts.genesis_hash {
-        Some(known) if known != genesis => {
-            return Err(Error::failed(format!(
-                "{} is of another cluster: its genesis hash is {genesis}, not {known}",
-                shown(url)
-            ))
-            .with_hint("give RPC servers of one cluster only"));
+impl ClusterAnswers {
+    /// Asks one server, and adds its answers.
+    fn ask(&mut self, client: &Client, url: &Url, relaxed: &mut Vec<String>, progress: &dyn Progress) -> Result<()> {
+        let call = |method: &str, params: Value, max_bytes| client.rpc(url, method, params, max_bytes, progress);
+        let bad = |what: &str| Error::from(NetError::new(NetErrorKind::BadAnswer, url, what));
+        let facts = &mut self.facts;
+        let genesis = call("getGenesisHash", json!([]), RPC_BYTES_MAX)?;
+        let genesis = genesis.as_str().and_then(|text| text.parse().ok());
+        let genesis: Hash = genesis.ok_or_else(|| bad("no genesis hash"))?;
+        if let Some(expected) = facts.genesis_hash
+            && expected != genesis
+        {
+            let server = shown(url);
+            let message = format!("{server} serves another cluster: its genesis hash is {genesis}, not {expected}");
+            return Err(Error::failed(message).with_hint("give RPC servers of one cluster only"));
         }
-        _ => facts.genesis_hash = Some(genesis),
-    }
-    let slot = call("getSlot", json!([{"commitment": "confirmed"}]), RPC_BYTES_MAX)?;
-    let slot = slot.as_u64().ok_or_else(|| bad("getSlot: no slot"))?;
-    facts.slot = facts.slot.max(Some(slot));
-    // Not every server answers the following requests, and none is required.
-    if slot_time.is_none()
-        && let Ok(samples) = call("getRecentPerformanceSamples", json!([SAMPLES]), RPC_BYTES_MAX)
-    {
-        *slot_time = slot_time_of(&samples);
-    }
-    match call("getClusterNodes", json!([]), CLUSTER_NODES_BYTES_MAX) {
-        Ok(Value::Array(list)) => {
-            let left = (PEERS_MAX * 4).saturating_sub(nodes.len());
-            // Skips nodes that cannot be parsed, and keeps the rest of the list.
-            nodes.extend(
-                list.into_iter().take(left).filter_map(|node| serde_json::from_value::<ClusterNode>(node).ok()),
-            );
+        facts.genesis_hash = Some(genesis);
+        let slot = call("getSlot", json!([{"commitment": "confirmed"}]), RPC_BYTES_MAX)?;
+        let slot = slot.as_u64().ok_or_else(|| bad("getSlot: no slot"))?;
+        facts.slot = facts.slot.max(Some(slot));
+        // Not every server answers the following requests, and none is required.
+        if self.slot_time.is_none()
+            && let Ok(samples) = call("getRecentPerformanceSamples", json!([SAMPLES]), RPC_BYTES_MAX)
+        {
+            self.slot_time = slot_time_of(&samples);
         }
-        Ok(_) => relaxed.push(format!("an RPC server tells no peers: {}", bad("getClusterNodes: no list"))),
         // Agave without `--full-rpc-api` does not know this method.
-        Err(error) => relaxed.push(format!("an RPC server tells no peers: {error}")),
+        match call("getClusterNodes", json!([]), CLUSTER_NODES_BYTES_MAX) {
+            Ok(Value::Array(list)) => {
+                let left = (PEERS_MAX * 4).saturating_sub(self.nodes.len());
+                // Skips nodes that cannot be parsed, and keeps the rest of the list.
+                let nodes = list.into_iter().take(left).filter_map(|node| serde_json::from_value(node).ok());
+                self.nodes.extend(nodes);
+            }
+            Ok(_) => relaxed.push(format!("an RPC server lists no peers: {}", bad("getClusterNodes: no list"))),
+            Err(error) => relaxed.push(format!("an RPC server lists no peers: {error}")),
+        }
+        progress.check()
     }
-    progress.check()
 }
 
 /// Time per slot, from performance samples.
 fn slot_time_of(samples: &Value) -> Option<SlotTime> {
-    let sum = |field: &str| {
-        let mut samples = samples.as_array()?.iter().take(SAMPLES);
-        samples.try_fold(0u64, |sum, sample| sum.checked_add(sample.get(field)?.as_u64()?))
-    };
-    let slots = sum("numSlots")?;
-    let seconds = sum("samplePeriodSecs")?;
+    let mut slots = 0u64;
+    let mut seconds = 0u64;
+    for sample in samples.as_array()?.iter().take(SAMPLES) {
+        slots = slots.checked_add(sample.get("numSlots")?.as_u64()?)?;
+        seconds = seconds.checked_add(sample.get("samplePeriodSecs")?.as_u64()?)?;
+    }
     let micros = seconds.checked_mul(1_000_000)?.checked_div(slots)?;
     SlotTime::new(Duration::from_micros(micros), SlotTimeSource::Rpc)
 }
@@ -210,7 +199,7 @@ mod tests {
         for nothing in [json!([]), json!([sample(0)]), json!([sample(u64::MAX), sample(1)]), json!({}), json!([{}])] {
             assert_eq!(time(nothing), None);
         }
-        assert_eq!(time(json!([sample(1)])), None, "a minute is no slot");
+        assert_eq!(time(json!([sample(1)])), None, "no slot takes a minute");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use slotpress_base::bytes::count;
 use slotpress_base::{Progress, Result, Stage, per_second};
 
 use super::Candidate;
-use crate::{Client, NetError, NetErrorKind};
+use crate::{Client, NetError, NetErrorKind, Remote};
 
 /// Duration of one transfer, from its first byte.
 const TIME_MAX: Duration = Duration::from_secs(2);
@@ -37,40 +37,38 @@ pub fn measure(
         if rates.contains_key(&server) {
             continue;
         }
-        let length = remote.length_bytes.filter(|length| remote.accepts_ranges && *length > 0);
-        let range = length.map(|length| 0..length.min(BYTES_MAX));
-        let asked = Instant::now();
-        let mut start = None;
-        let mut got_bytes = 0;
-        let mut all_bytes = 0;
-        let mut last = Duration::ZERO;
-        let mut transfer = || -> Result<(), NetError> {
-            let mut body = client.open(remote, range.clone(), progress)?;
-            while last < TIME_MAX
-                && got_bytes < BYTES_MAX
-                && let Some((_, bytes)) = body.next(client, progress)?
-            {
-                count(&mut all_bytes, bytes.len() as u64);
-                // The first bytes do not count: they came before the clock was started.
-                if let Some(start) = start {
-                    count(&mut got_bytes, bytes.len() as u64);
-                    progress.advance(bytes.len() as u64, 0);
-                    last = Instant::now().saturating_duration_since(start);
-                } else {
-                    start = Some(Instant::now());
-                }
-            }
-            Ok(())
-        };
-        let rate = match transfer() {
+        let rate = match rate_of(client, remote, progress) {
             Err(error) if error.kind() == NetErrorKind::Interrupted => return Err(error.into()),
             Err(_) => 0,
-            // All bytes came at once: the time has to include the round trip.
-            Ok(()) if got_bytes == 0 => per_second(all_bytes, asked.elapsed()),
-            Ok(()) => per_second(got_bytes, last),
-        }
-        .max(RATE_MIN_BYTES_PER_SECOND);
-        rates.insert(server, rate);
+            Ok(rate) => rate,
+        };
+        rates.insert(server, rate.max(RATE_MIN_BYTES_PER_SECOND));
     }
     Ok(())
+}
+
+/// Measures one server by a transfer of this file, in bytes per second.
+fn rate_of(client: &Client, remote: &Remote, progress: &dyn Progress) -> Result<u64, NetError> {
+    let length = remote.length_bytes.filter(|length| remote.accepts_ranges && *length > 0);
+    let range = length.map(|length| 0..length.min(BYTES_MAX));
+    let asked = Instant::now();
+    let mut body = client.open(remote, range, progress)?;
+    // The first bytes do not count: they came before the clock was started.
+    let Some((_, first)) = body.next(client, progress)? else { return Ok(0) };
+    let start = Instant::now();
+    let mut got_bytes = 0;
+    let mut last = Duration::ZERO;
+    while last < TIME_MAX
+        && got_bytes < BYTES_MAX
+        && let Some((_, bytes)) = body.next(client, progress)?
+    {
+        count(&mut got_bytes, bytes.len() as u64);
+        progress.advance(bytes.len() as u64, 0);
+        last = start.elapsed();
+    }
+    if got_bytes == 0 {
+        // All bytes came at once: the time has to include the round trip.
+        return Ok(per_second(first.len() as u64, asked.elapsed()));
+    }
+    Ok(per_second(got_bytes, last))
 }

@@ -237,34 +237,32 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
             Err(why) => report.refuse(source.to_string(), why, false),
         }
     }
-    let slot = report.cluster.slot;
-    offers.retain(|offer| {
-        let is_possible = rank::is_possible(slot, offer);
-        if !is_possible {
-            let why = format!("names slot {}, which the cluster has not reached", offer.name.slot);
-            report.refuse(offer.source.clone(), why, false);
-        }
-        is_possible
-    });
-    let by_offer = || offers.iter().find_map(|offer| offer.slot_time);
-    let mut slot_time = known.slot_time.or_else(by_offer).or_else(|| local_slot_time(&options.sources));
-    // This takes a few requests, so it is done only if ages are required or shown.
-    if slot.is_none() && (options.max_age.is_some() || options.dates_by_banks) {
-        let named = offers.iter_mut().filter(|offer| offer.is_operator());
-        slot_time = slot_time.or(date_by_banks(client, named, progress)?);
-    }
-    let slot_time = slot_time.unwrap_or_default();
-    report.ranking = Ranking {
-        offers,
-        slot,
-        slot_time,
+    let mut ranking = Ranking {
+        slot: report.cluster.slot,
         max_age: options.max_age,
         wants_incremental: options.wants_incremental,
         restore_bytes_per_second: options.restore_bytes_per_second,
         ..Ranking::default()
     };
-    report.ranking.date(clock::now());
-    report.max_age = report.ranking.max_age();
+    for offer in offers {
+        if ranking.is_possible(&offer) {
+            ranking.offers.push(offer);
+        } else {
+            let why = format!("names slot {}, which the cluster has not reached", offer.name.slot);
+            report.refuse(offer.source, why, false);
+        }
+    }
+    let by_offer = || ranking.offers.iter().find_map(|offer| offer.slot_time);
+    let mut slot_time = known.slot_time.or_else(by_offer).or_else(|| local_slot_time(&options.sources));
+    // This takes a few requests, so it is done only if ages are required or shown.
+    if ranking.slot.is_none() && (options.max_age.is_some() || options.dates_by_banks) {
+        let named = ranking.offers.iter_mut().filter(|offer| offer.is_operator());
+        slot_time = slot_time.or(date_by_banks(client, named, progress)?);
+    }
+    ranking.slot_time = slot_time.unwrap_or_default();
+    ranking.date(clock::now());
+    report.max_age = ranking.max_age();
+    report.ranking = ranking;
     report.rank_and_measure(client, options, progress)?;
     report.relax(options);
     Ok(report)
@@ -298,11 +296,14 @@ impl FindReport {
         if let Some(best) = self.candidates.first() {
             return Ok(best);
         }
-        let hint = match () {
-            () if self.refused.iter().any(|refused| refused.is_stale) => hint::RAISE_MAX_AGE,
-            () if self.refused.iter().any(|refused| refused.why.ends_with(UNKNOWN_AGE)) => hint::GIVE_RPC,
-            () if self.refused.len() > REASONS_MAX => hint::USE_FIND_JSON,
-            () => "check the addresses, try again later, or give other sources",
+        let hint = if self.refused.iter().any(|refused| refused.is_stale) {
+            hint::RAISE_MAX_AGE
+        } else if self.refused.iter().any(|refused| refused.why.ends_with(UNKNOWN_AGE)) {
+            hint::GIVE_RPC
+        } else if self.refused.len() > REASONS_MAX {
+            hint::USE_FIND_JSON
+        } else {
+            "check the addresses, try again later, or give other sources"
         };
         let message = reasons("no source has a usable snapshot", self.refused.iter().map(Refused::told));
         Err(Error::new(ErrorKind::Network, message).with_hint(hint))

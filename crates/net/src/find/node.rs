@@ -1,6 +1,8 @@
 //! What restricts the choice for one node: the archives that it has, the state that it expects, and
 //! archives that have failed in this run.
 
+use std::collections::BTreeMap;
+
 use slotpress_base::{Error, ErrorKind, hint};
 use slotpress_format::{ArchiveName, Hash, Root};
 use slotpress_read::CheckOptions;
@@ -83,8 +85,8 @@ pub struct Node {
     /// the validator would make its next incremental archive on the newer one, and closed accounts
     /// would come back.
     pub full_slots: Vec<u64>,
-    /// Number of bytes of each archive that this or an earlier run has fetched.
-    pub kept: Vec<(ArchiveName, u64)>,
+    /// Number of bytes of each archive, by its name, that this or an earlier run has fetched.
+    pub(super) kept: BTreeMap<String, u64>,
     pub failed: Vec<FailedArchive>,
 }
 
@@ -109,13 +111,12 @@ impl Node {
 
     /// Number of bytes of an archive that have been fetched.
     pub fn kept_bytes(&self, name: &ArchiveName) -> u64 {
-        self.kept.iter().find(|(kept, _)| kept == name).map_or(0, |(_, bytes)| *bytes)
+        self.kept.get(&name.to_string()).copied().unwrap_or(0)
     }
 
     /// Sets the number of bytes of an archive that have been fetched.
     pub fn keeps(&mut self, name: &ArchiveName, bytes: u64) {
-        self.kept.retain(|(kept, _)| kept != name);
-        self.kept.push((name.clone(), bytes));
+        self.kept.insert(name.to_string(), bytes);
     }
 
     /// Number of archives from this offer's server that have failed. If either archive of a pair may

@@ -9,6 +9,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
+use slotpress_base::bytes::count;
 use slotpress_format::{ArchiveName, SlotTime};
 
 use super::{Candidate, MAX_AGE_DEFAULT, MaxAge, Node, sum_of};
@@ -25,13 +26,13 @@ const UNKNOWN_BYTES: u64 = 110_000_000_000;
 /// lags by more than some minutes is of no use.
 const FUTURE_SLOTS_MAX: u64 = 1_000;
 
-/// True if the cluster, whose slot is this one, may have reached the slot of an offer.
-pub(super) fn is_possible(slot: Option<u64>, offer: &Offer) -> bool {
-    slot.is_none_or(|slot| offer.name.slot <= slot.saturating_add(FUTURE_SLOTS_MAX))
-}
-
 /// A full archive, and an incremental one on it.
 type Pair<'a> = (&'a Offer, Option<&'a Offer>);
+
+/// Slot of the state.
+fn slot_of((full, incremental): &Pair<'_>) -> u64 {
+    incremental.unwrap_or(full).name.slot
+}
 
 /// Input of the ranking: what sources offer, and facts of their cluster.
 #[derive(Clone, Debug, Default)]
@@ -52,7 +53,7 @@ pub struct Ranking {
 impl Ranking {
     /// True if the cluster may have reached the slot of an offer.
     pub fn is_possible(&self, offer: &Offer) -> bool {
-        is_possible(self.slot, offer)
+        self.slot.is_none_or(|slot| offer.name.slot <= slot.saturating_add(FUTURE_SLOTS_MAX))
     }
 
     /// Computes ages from the times in the offers' bank files.
@@ -91,9 +92,8 @@ impl Ranking {
     /// Returns the candidates that a node may use, best first, and those that are too old.
     pub fn rank(&self, node: &Node) -> (Vec<Candidate>, Vec<Candidate>) {
         let pairs = self.pairs(node);
-        let slot = |(full, incremental): &Pair<'_>| incremental.map_or(full.name.slot, |on| on.name.slot);
         // A made-up slot that has failed must not make all others look equally old.
-        let newest = self.slot.or(pairs.iter().map(slot).max());
+        let newest = self.slot.or(pairs.iter().map(slot_of).max());
         let mut candidates: Vec<Candidate> = pairs.into_iter().map(|pair| self.candidate(pair, newest, node)).collect();
         // If the operator named an archive by URLs, these are used in the given order.
         if node.only.is_some() {
@@ -124,17 +124,20 @@ impl Ranking {
 
     fn candidate(&self, (full, incremental): Pair<'_>, newest: Option<u64>, node: &Node) -> Candidate {
         let offers = || std::iter::once(full).chain(incremental);
-        let slot = offers().last().map_or(full.name.slot, |last| last.name.slot);
+        let slot = slot_of(&(full, incremental));
         let behind = self.slot_time.of_slots(newest.unwrap_or(slot).saturating_sub(slot));
         let age = self.age(slot);
         let remotes = || offers().filter_map(|offer| offer.remote().map(|remote| (offer, remote)));
-        let kept_bytes = remotes().map(|(offer, _)| node.kept_bytes(&offer.name)).fold(0, u64::saturating_add);
-        let fetch_time = remotes().map(|(offer, remote)| {
-            let left = offer.length_bytes.map(|bytes| bytes.saturating_sub(node.kept_bytes(&offer.name)));
-            fetch_time(left, self.rate(remote))
-        });
-        let fetch_time = fetch_time.fold(Duration::ZERO, Duration::saturating_add);
-        let rest = fetch_time.saturating_add(restore_time(sum_of(offers()), self.restore_bytes_per_second));
+        let mut kept_bytes = 0;
+        let mut fetching = Duration::ZERO;
+        for (offer, remote) in remotes() {
+            let kept = node.kept_bytes(&offer.name);
+            count(&mut kept_bytes, kept);
+            let left = offer.length_bytes.map(|bytes| bytes.saturating_sub(kept));
+            fetching = fetching.saturating_add(fetch_time(left, self.rate(remote)));
+        }
+        let restoring = restore_time(sum_of(offers()), self.restore_bytes_per_second);
+        let rest = fetching.saturating_add(restoring);
         let expected_age = age.map(|age| age.saturating_add(rest));
         let age_slots = match self.slot {
             Some(now) => Some(now.saturating_sub(slot)),
@@ -147,7 +150,7 @@ impl Ranking {
             age_slots,
             age,
             kept_bytes,
-            fetch_time,
+            fetch_time: fetching,
             rate_bytes_per_second: remotes().next().and_then(|(_, remote)| self.rate(remote)),
             expected_age,
             expected_age_slots: expected_age.map(|age| self.slot_time.slots_in(age)),
@@ -189,6 +192,12 @@ impl Ranking {
         pairs
     }
 
+    /// True if an incremental archive on this full one is wanted.
+    pub fn wants_incremental_on(&self, full: &ArchiveName, node: &Node) -> bool {
+        let is_enough = node.expected.is_any() && node.expected.is_named(full);
+        self.wants_incremental && !is_enough && node.only.is_none()
+    }
+
     /// Newest incremental archive on the full archive at `full_place`, from one source or any.
     pub fn newest_on(
         &self,
@@ -197,8 +206,7 @@ impl Ranking {
         node: &Node,
         source: Option<&String>,
     ) -> Option<&Offer> {
-        let is_enough = node.expected.is_any() && node.expected.is_named(full);
-        if !self.wants_incremental || is_enough || node.only.is_some() {
+        if !self.wants_incremental_on(full, node) {
             return None;
         }
         let fits = self.offers.iter().filter(|offer| {

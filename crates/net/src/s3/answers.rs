@@ -84,10 +84,12 @@ impl Requests {
     fn limit(&self, request: &HttpRequest) -> Duration {
         let query = request.uri().query().unwrap_or_default();
         let sent = Duration::from_secs(request.body().content_length() as u64 / SENT_BYTES_PER_SECOND_MIN);
-        match () {
-            () if self.is_metadata => METADATA_TIMEOUT,
-            () if request.method() == Method::POST && query.contains("uploadId=") => COMPLETE_TIMEOUT,
-            () => ANSWER_TIMEOUT.saturating_add(sent),
+        if self.is_metadata {
+            METADATA_TIMEOUT
+        } else if request.method() == Method::POST && query.contains("uploadId=") {
+            COMPLETE_TIMEOUT
+        } else {
+            ANSWER_TIMEOUT.saturating_add(sent)
         }
     }
 }

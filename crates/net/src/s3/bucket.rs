@@ -58,25 +58,25 @@ impl Bucket {
             .with_retry(RetryConfig { max_retries: 0, ..RetryConfig::default() })
             // Some stores refuse bulk deletion.
             .with_disable_bulk_delete(true);
-        let profile = if options.anonymous { None } else { Profile::of_environment()? };
         if let Some(endpoint) = &options.endpoint {
-            let endpoint = parse_url(endpoint).map_err(|error| error.within("the endpoint"))?;
-            let is_secret = !endpoint.username().is_empty() || endpoint.password().is_some();
-            if is_secret || endpoint.query().is_some() || !endpoint.scheme().starts_with("http") {
-                return Err(Error::usage("the endpoint is not the URL of a service")
-                    .with_hint("it is https://HOST[:PORT]; credentials come from the environment"));
-            }
-            builder = builder.with_config(AmazonS3ConfigKey::S3Endpoint, endpoint.as_str().trim_end_matches('/'));
-        }
-        let is_region_set = ["AWS_REGION", "AWS_DEFAULT_REGION"].iter().any(|name| std::env::var_os(name).is_some());
-        let of_profile = profile.as_ref().and_then(|profile| profile.region.clone()).filter(|_| !is_region_set);
-        if let Some(region) = options.region.clone().or(of_profile) {
-            builder = builder.with_region(region);
+            builder = builder.with_config(AmazonS3ConfigKey::S3Endpoint, checked_endpoint(endpoint)?);
         }
         if options.anonymous {
             builder = builder.with_credentials(anonymous()).with_skip_signature(true);
-        } else if let Some(credentials) = profile.and_then(Profile::credentials) {
-            builder = builder.with_credentials(credentials);
+        }
+        if let Some(region) = &options.region {
+            builder = builder.with_region(region);
+        }
+        let profile = if options.anonymous { None } else { Profile::of_environment()? };
+        if let Some(profile) = profile {
+            let is_set = |name: &str| std::env::var_os(name).is_some();
+            let is_region_set = options.region.is_some() || is_set("AWS_REGION") || is_set("AWS_DEFAULT_REGION");
+            if let Some(region) = profile.region.as_ref().filter(|_| !is_region_set) {
+                builder = builder.with_region(region);
+            }
+            if let Some(credentials) = profile.credentials {
+                builder = builder.with_credentials(credentials);
+            }
         }
         let s3 = builder.build().map_err(|error| Error::usage(format!("cannot prepare for s3://{name}: {error}")))?;
         Ok(Self { s3, is_anonymous: options.anonymous, has_answered: AtomicBool::new(false) })
@@ -192,6 +192,17 @@ impl Bucket {
     pub async fn abort(&self, url: Url, upload_id: String) -> NetResult<()> {
         found_or_none(&url, self.s3.abort_multipart(&key(&url)?, &upload_id).await).map(drop)
     }
+}
+
+/// URL of a service, without a slash at its end.
+fn checked_endpoint(text: &str) -> Result<String> {
+    let url = parse_url(text).map_err(|error| error.within("the endpoint"))?;
+    let is_secret = !url.username().is_empty() || url.password().is_some() || url.query().is_some();
+    if is_secret || !url.scheme().starts_with("http") {
+        return Err(Error::usage("the endpoint is not the URL of a service")
+            .with_hint("it is https://HOST[:PORT]; credentials come from the environment"));
+    }
+    Ok(url.as_str().trim_end_matches('/').to_string())
 }
 
 /// Key of a URL; refuses characters with more than one encoding.

@@ -47,12 +47,7 @@ pub fn anonymous() -> AwsCredentialProvider {
 
 pub struct Profile {
     pub region: Option<String>,
-    credentials: Option<CredentialSource>,
-}
-
-enum CredentialSource {
-    Keys(AwsCredential),
-    Program(String),
+    pub credentials: Option<AwsCredentialProvider>,
 }
 
 impl Profile {
@@ -84,25 +79,22 @@ impl Profile {
         }
         let sections: Vec<Section> = of_credentials.into_iter().chain(of_config).collect();
         let value = |key: &str| sections.iter().find_map(|section| section.get(key)).cloned();
-        let keys = || {
-            let key_id = value("aws_access_key_id")?;
-            let secret_key = value("aws_secret_access_key")?;
-            Some(CredentialSource::Keys(AwsCredential { key_id, secret_key, token: value("aws_session_token") }))
+        let keys = || -> Option<AwsCredentialProvider> {
+            let credential = AwsCredential {
+                key_id: value("aws_access_key_id")?,
+                secret_key: value("aws_secret_access_key")?,
+                token: value("aws_session_token"),
+            };
+            Some(Arc::new(StaticCredentialProvider::new(credential)))
+        };
+        let program = || -> Option<AwsCredentialProvider> {
+            let command = value("credential_process")?;
+            Some(Arc::new(Program { command, cached: Mutex::new(None) }))
         };
         let is_set = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty());
-        let credentials = if is_set("AWS_ACCESS_KEY_ID") || is_set("AWS_WEB_IDENTITY_TOKEN_FILE") {
-            None
-        } else {
-            keys().or_else(|| value("credential_process").map(CredentialSource::Program))
-        };
+        let is_given = is_set("AWS_ACCESS_KEY_ID") || is_set("AWS_WEB_IDENTITY_TOKEN_FILE");
+        let credentials = if is_given { None } else { keys().or_else(program) };
         Ok(Some(Self { region: value("region"), credentials }))
-    }
-
-    pub fn credentials(self) -> Option<AwsCredentialProvider> {
-        Some(match self.credentials? {
-            CredentialSource::Keys(keys) => Arc::new(StaticCredentialProvider::new(keys)),
-            CredentialSource::Program(command) => Arc::new(Program { command, cached: Mutex::new(None) }),
-        })
     }
 }
 

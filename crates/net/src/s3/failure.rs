@@ -56,21 +56,30 @@ pub fn to_net_error(url: &Url, error: &Error) -> NetError {
     }
 }
 
-/// What S3's error codes mean. Others are judged by their status. `XAdminUserNotFound` is that of
-/// versitygw, which answers 404.
-const CODES: &[(NetErrorKind, &str)] = &[
-    (NetErrorKind::Gone, "NoSuchUpload NoSuchKey NoSuchVersion NotFound"),
-    (NetErrorKind::Changed, "InvalidPart InvalidPartOrder ConditionalRequestConflict"),
-    (NetErrorKind::Denied, "ExpiredToken ExpiredTokenException TokenRefreshRequired InvalidToken"),
-    (NetErrorKind::Denied, "InvalidAccessKeyId SignatureDoesNotMatch UnrecognizedClientException XAdminUserNotFound"),
-    (NetErrorKind::Forbidden, "NoSuchBucket RequestTimeTooSkewed RequestExpired NotImplemented EntityTooLarge"),
-    (NetErrorKind::Forbidden, "AuthorizationHeaderMalformed AuthorizationQueryParametersError"),
-    (NetErrorKind::Forbidden, "IllegalLocationConstraintException"),
-    (NetErrorKind::Full, "QuotaExceeded XMinioStorageFull InsufficientStorage"),
-    // S3 sends 400 for a request that arrived too slowly; it can be retried, as after an overload.
-    (NetErrorKind::Status(503), "RequestTimeout SlowDown ServiceUnavailable"),
-    (NetErrorKind::Status(500), "InternalError"),
-];
+/// What S3's error codes mean. Others are judged by their status.
+fn kind_of_code(code: &str) -> Option<NetErrorKind> {
+    match code {
+        "NoSuchUpload" | "NoSuchKey" | "NoSuchVersion" | "NotFound" => Some(NetErrorKind::Gone),
+        "InvalidPart" | "InvalidPartOrder" | "ConditionalRequestConflict" => Some(NetErrorKind::Changed),
+        "ExpiredToken" | "ExpiredTokenException" | "TokenRefreshRequired" | "InvalidToken" => {
+            Some(NetErrorKind::Denied)
+        }
+        // The last is versitygw's, which answers 404.
+        "InvalidAccessKeyId" | "SignatureDoesNotMatch" | "UnrecognizedClientException" | "XAdminUserNotFound" => {
+            Some(NetErrorKind::Denied)
+        }
+        "NoSuchBucket" | "RequestTimeTooSkewed" | "RequestExpired" | "NotImplemented" | "EntityTooLarge" => {
+            Some(NetErrorKind::Forbidden)
+        }
+        "AuthorizationHeaderMalformed" | "AuthorizationQueryParametersError" => Some(NetErrorKind::Forbidden),
+        "IllegalLocationConstraintException" => Some(NetErrorKind::Forbidden),
+        "QuotaExceeded" | "XMinioStorageFull" | "InsufficientStorage" => Some(NetErrorKind::Full),
+        // S3 sends 400 for a request that arrived too slowly; it can be retried, as after an overload.
+        "RequestTimeout" | "SlowDown" | "ServiceUnavailable" => Some(NetErrorKind::Status(503)),
+        "InternalError" => Some(NetErrorKind::Status(500)),
+        _ => None,
+    }
+}
 
 /// Judges an answer that refuses a request. Answers to `HEAD` have no code.
 pub fn refusal(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Refusal {
@@ -89,8 +98,7 @@ pub fn refusal(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Refusal 
     let status = status.as_u16();
     let is_clock_off = ["RequestTimeTooSkewed", "RequestExpired"].contains(&code.as_str())
         || (status == 403 && clocks_differ_by > CLOCKS_DIFFER_BY);
-    let by_code = CODES.iter().find(|(_, codes)| codes.split(' ').any(|known| known == code)).map(|(kind, _)| *kind);
-    let kind = by_code.unwrap_or(match status {
+    let kind = kind_of_code(&code).unwrap_or(match status {
         _ if is_clock_off => NetErrorKind::Forbidden,
         301 | 307 | 308 | 405 | 501 => NetErrorKind::Forbidden,
         400 if code.is_empty() && region.is_some() => NetErrorKind::Forbidden,

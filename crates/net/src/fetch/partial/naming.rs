@@ -25,6 +25,7 @@ impl PartialFile {
 /// file is written first, so its length says nothing.
 pub fn kept_bytes(dir: &Path, archive_name: &str) -> u64 {
     let name = journal_name(&partial_name(archive_name));
+    // A journal that cannot be read keeps nothing.
     let journal = KeptDir::open(dir).and_then(|dir| DownloadJournal::read(&dir, &name)).ok().flatten();
     journal.map_or(0, |journal| journal.done_bytes())
 }
@@ -41,7 +42,10 @@ pub fn remove_left_journal(dir: &Path, archive_name: &str) -> Result<()> {
     let dir = KeptDir::open(dir)?;
     let name = partial_name(archive_name);
     // As long as the partial file exists, the journal belongs to it.
-    if dir.found(&name)?.is_some() { Ok(()) } else { remove_journal(&dir, &name) }
+    if dir.found(&name)?.is_some() {
+        return Ok(());
+    }
+    remove_journal(&dir, &name)
 }
 
 fn remove_journal(dir: &KeptDir, partial: &str) -> Result<()> {
@@ -65,7 +69,7 @@ impl Publishable for PartialFile {
     fn publish(&self, name: &str) -> Result<PathBuf> {
         let to = self.dir.path_of(name);
         if self.state.lock().accepted.is_none() || name != self.archive_name() {
-            return Err(Error::failed(format!("{} was not checked as {name}", self.path.shown())));
+            return Err(Error::failed(format!("{} was not accepted as {name}", self.path.shown())));
         }
         self.file.sync_all().or_path("write", &self.path)?;
         self.dir.rename_no_replace(&self.name, name).map_err(|error| match error {

@@ -17,7 +17,7 @@ impl Source for PartialFile {
 
     fn length_bytes(&self) -> Option<u64> {
         let state = self.state.lock();
-        let at_end = || state.is_complete.then(|| state.journal.done_bytes());
+        let at_end = || matches!(state.end, Some(Ok(()))).then(|| state.journal.done_bytes());
         state.journal.identity.length_bytes.or_else(at_end)
     }
 
@@ -37,13 +37,13 @@ impl PartialFile {
                 let there = to_usize(end.saturating_sub(offset_bytes));
                 return self.file.read_at(at_most_mut(to, there), offset_bytes);
             }
-            let is_end = state.is_complete
+            let is_end = matches!(state.end, Some(Ok(())))
                 || to.is_empty()
                 || state.journal.identity.length_bytes.is_some_and(|end| offset_bytes >= end);
             if is_end {
                 return Ok(0);
             }
-            if let Some(error) = &state.error {
+            if let Some(Err(error)) = &state.end {
                 return Err(io::Error::other(error.to_string()));
             }
             if state.is_unwanted {
