@@ -43,23 +43,20 @@ pub struct Route {
 pub fn ways(report: &FindReport) -> Vec<Route> {
     let mut ways: Vec<Route> = Vec::new();
     for candidate in &report.candidates {
-        let full = candidate.full.name.clone();
-        let is_full_local = candidate.full.is_local();
-        let incremental = candidate.incremental.as_ref().map(|offer| offer.name.clone());
-        let is_same = |way: &Route| (&way.full, &way.incremental) == (&full, &incremental);
-        if ways.len() >= WAYS_MAX || ways.iter().any(is_same) {
-            continue;
-        }
-        ways.push(Route {
-            full,
-            incremental,
-            is_full_local,
+        let way = Route {
+            full: candidate.full.name.clone(),
+            incremental: candidate.incremental.as_ref().map(|offer| offer.name.clone()),
+            is_full_local: candidate.full.is_local(),
             slot: candidate.slot(),
             fetch_bytes: candidate.fetch_bytes(),
             fetch_time: candidate.fetch_time(),
             restore_time: candidate.restore_time(report.restore_bytes_per_second),
             expected_age: candidate.expected_age,
-        });
+        };
+        let is_same = |known: &Route| (&known.full, &known.incremental) == (&way.full, &way.incremental);
+        if ways.len() < WAYS_MAX && !ways.iter().any(is_same) {
+            ways.push(way);
+        }
     }
     ways
 }

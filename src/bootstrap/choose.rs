@@ -8,6 +8,7 @@ use serde::{Serialize, Serializer};
 use slotpress_base::ShowPath;
 use slotpress_format::{ArchiveName, Root};
 use slotpress_net::{Offer, OfferPlace, Remote};
+use slotpress_read::catalog::REMOTE;
 
 /// An archive that was chosen.
 #[derive(Clone, Debug)]
@@ -17,19 +18,12 @@ pub struct ChosenArchive {
     pub length_bytes: Option<u64>,
     /// Root of the archive, if its offer states one.
     pub root: Option<Root>,
-    pub place: ChosenPlaces,
+    /// Path of the archive, if it is a local file.
+    pub path: Option<PathBuf>,
+    /// Servers that have the archive, best first; none for a local file.
+    pub(super) remotes: Vec<Remote>,
     /// True if a file of its name is in the archives directory.
     pub(super) is_in_place: bool,
-}
-
-/// Places that have an archive.
-#[derive(Clone, Debug)]
-#[allow(missing_docs, reason = "the names say it")]
-pub enum ChosenPlaces {
-    /// A local file.
-    Local(PathBuf),
-    /// Servers, best first.
-    Servers(Vec<Remote>),
 }
 
 impl Serialize for ChosenArchive {
@@ -47,21 +41,13 @@ impl Serialize for ChosenArchive {
 impl ChosenArchive {
     /// True if the archive is a local file.
     pub fn is_local(&self) -> bool {
-        matches!(self.place, ChosenPlaces::Local(_))
-    }
-
-    /// Servers that have the archive, best first; empty for a local file.
-    pub(super) fn remotes(&self) -> &[Remote] {
-        match &self.place {
-            ChosenPlaces::Local(_) => &[],
-            ChosenPlaces::Servers(remotes) => remotes,
-        }
+        self.path.is_some()
     }
 
     /// True if the archive takes no room in this archives directory: it is there, or the file system
     /// clones it.
     pub fn takes_no_room(&self, dir: &Path) -> bool {
-        matches!(&self.place, ChosenPlaces::Local(path) if lies_in(path, dir) || may_clone(path, dir))
+        self.path.as_deref().is_some_and(|path| lies_in(path, dir) || may_clone(path, dir))
     }
 
     /// Collects all places that have the archive `best`, and puts `best` first. If one place is a
@@ -72,58 +58,56 @@ impl ChosenArchive {
             offer.name == best.name && best.root.zip(offer.root).is_none_or(|(best, root)| best == root)
         };
         let same = || std::iter::once(best).chain(all.iter().copied()).filter(|offer| is_same(offer));
-        let is_cut = |local: &Offer| {
-            let mut remote = same().filter(|offer| matches!(offer.place, OfferPlace::Remote(_)));
-            remote.any(|remote| remote.length_bytes.zip(local.length_bytes).is_some_and(|(all, local)| local < all))
+        let remotes = || same().filter(|offer| !offer.is_local());
+        let is_longer = |remote: &Offer, local: &Offer| {
+            remote.length_bytes.zip(local.length_bytes).is_some_and(|(remote, local)| remote > local)
         };
-        let local = same().find_map(|offer| match &offer.place {
-            OfferPlace::Local(path) if !is_cut(offer) => Some((path.clone(), offer.length_bytes)),
-            _ => None,
-        });
-        let (place, length_bytes) = match local {
-            Some((path, length_bytes)) => (ChosenPlaces::Local(path), length_bytes),
-            None => {
-                let mut remotes: Vec<Remote> = Vec::new();
-                for offer in same() {
-                    if let OfferPlace::Remote(remote) = &offer.place
-                        && !remotes.iter().any(|known| known.url == remote.url)
-                    {
-                        remotes.push(remote.clone());
-                    }
-                }
-                let first = same().find(|offer| !offer.is_local());
-                (ChosenPlaces::Servers(remotes), first.and_then(|first| first.length_bytes))
+        let is_whole = |local: &&Offer| !remotes().any(|remote| is_longer(remote, local));
+        let local = same().filter(|offer| offer.is_local()).find(is_whole);
+        let mut chosen = Self {
+            name: best.name.clone(),
+            length_bytes: local.or_else(|| remotes().next()).and_then(|first| first.length_bytes),
+            root: best.root,
+            path: None,
+            remotes: Vec::new(),
+            is_in_place: false,
+        };
+        if let Some(OfferPlace::Local(path)) = local.map(|local| &local.place) {
+            chosen.path = Some(path.clone());
+            return chosen;
+        }
+        for remote in same().filter_map(Offer::remote) {
+            if !chosen.remotes.iter().any(|known| known.url == remote.url) {
+                chosen.remotes.push(remote.clone());
             }
-        };
-        Self { name: best.name.clone(), length_bytes, root: best.root, place, is_in_place: false }
+        }
+        chosen
     }
 
     /// Path, or URL without secrets, of the place that is read first.
     pub fn first_place(&self) -> String {
-        match &self.place {
-            ChosenPlaces::Local(path) => path.shown(),
-            ChosenPlaces::Servers(remotes) => {
-                remotes.first().map_or(String::new(), |remote| slotpress_net::shown(&remote.url))
-            }
+        match (&self.path, self.remotes.first()) {
+            (Some(path), _) => path.shown(),
+            (None, Some(remote)) => slotpress_net::shown(&remote.url),
+            (None, None) => String::new(),
         }
     }
 
     /// The source for which a failure counts: the server that is asked first, or the path.
     pub(super) fn counted_for(&self) -> String {
-        self.remotes().first().map_or_else(|| self.first_place(), Remote::origin)
+        self.remotes.first().map_or_else(|| self.first_place(), Remote::origin)
     }
 
     /// Text that describes all places, without secrets.
     pub fn shown(&self) -> String {
         let first = self.first_place();
-        match &self.place {
-            ChosenPlaces::Servers(remotes) if remotes.len() > 1 => format!("{first} and {} more", remotes.len() - 1),
-            _ => first,
+        match self.remotes.len() {
+            0 | 1 => first,
+            places => format!("{first} and {} more", places - 1),
         }
     }
 }
 
-/// True if an archive is in the directory or in its subdirectory `remote`, so that it is not copied.
 /// True if both are on one file system of a kind that clones files. If it does not, the restore
 /// counts the copy.
 fn may_clone(path: &Path, dir: &Path) -> bool {
@@ -136,8 +120,9 @@ fn may_clone(path: &Path, dir: &Path) -> bool {
         && rustix::fs::statfs(above).is_ok_and(|stat| CLONING.contains(&(stat.f_type as u64)))
 }
 
+/// True if an archive is in the directory or in its subdirectory `remote`, so that it is not copied.
 fn lies_in(path: &Path, dir: &Path) -> bool {
     let path = std::path::absolute(path).ok();
     let parent = path.and_then(|path| path.parent().and_then(|parent| parent.canonicalize().ok()));
-    [dir.to_path_buf(), dir.join("remote")].iter().any(|dir| parent.is_some() && parent == dir.canonicalize().ok())
+    [dir.to_path_buf(), dir.join(REMOTE)].iter().any(|dir| parent.is_some() && parent == dir.canonicalize().ok())
 }

@@ -25,11 +25,11 @@ use slotpress_net::{
 };
 use slotpress_read::Publishable;
 
-use super::choose::{ChosenArchive, ChosenPlaces};
+use super::choose::ChosenArchive;
 use super::fetch::FetchedArchive;
 use super::look::FetchContext;
 use super::next::{KEPT_HINT, Reason, Selection};
-use super::run::{ArchiveFault, ObtainedArchive, World};
+use super::run::{ArchiveFault, Attempted, ObtainedArchive, World, facts_of};
 use super::trust::Vouchers;
 
 /// Hint after sources sent a wrong archive.
@@ -64,17 +64,24 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
         progress: &'env dyn Progress,
     ) -> Result<Self> {
         let dir = KeptDir::open_or_make(context.dir, &mut |_, _| {})?;
-        let answering = BTreeSet::new();
-        let begun = Vec::new();
-        let confirmed = Vouchers::default();
-        Ok(Self { scope, context, dir, progress, answering, begun, running: None, confirmed, last_byte_at: None })
+        Ok(Self {
+            scope,
+            context,
+            dir,
+            progress,
+            answering: BTreeSet::new(),
+            begun: Vec::new(),
+            running: None,
+            confirmed: Vouchers::default(),
+            last_byte_at: None,
+        })
     }
 
     /// True for a `fetch` whose sources are all URLs of archives: only these archives are fetched.
     pub fn is_exact(&self) -> bool {
         let sources = &self.context.find.sources;
         let is_exact = |source: &SourceArg| matches!(source, SourceArg::Archive(_));
-        self.context.accepts_files && !sources.is_empty() && sources.iter().all(is_exact)
+        self.context.is_fetch() && !sources.is_empty() && sources.iter().all(is_exact)
     }
 
     /// Replaces the offers and the facts about this node, but keeps the list of failures.
@@ -84,36 +91,31 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
     }
 
     /// Uses an existing file.
-    fn begin_file(&self, choice: &ChosenArchive, path: &Path) -> Result<ObtainedArchive, Box<ArchiveFault>> {
-        let FetchContext { limits, dir, accepts_files, .. } = &self.context;
-        let accepted = if *accepts_files {
-            accept_file(path, limits.expect_root, &Forward::new(self.progress, input_only))
-                .map(|accepted| accepted.root)
+    fn begin_file(&self, choice: &ChosenArchive, path: &Path) -> Attempted<ObtainedArchive> {
+        let context = &self.context;
+        let root = if context.is_fetch() {
+            let shown = Forward::new(self.progress, input_only);
+            accept_file(path, context.limits.expect_root, &shown).map(|accepted| accepted.root)
         } else {
-            is_as_long(path, choice.length_bytes).map(|()| None)
+            check_length(path, choice.length_bytes).map(|()| None)
         };
-        match accepted {
-            Ok(root) => {
-                remove_left_journal(dir, &choice.name.to_string())?;
-                let archive = FetchedArchive { root, ..FetchedArchive::of(&choice.name) };
-                Ok(ObtainedArchive::of_file(archive, path.to_path_buf(), choice))
-            }
-            Err(error) => Err(unusable(error)),
-        }
+        let root = root.map_err(unusable)?;
+        remove_left_journal(context.dir, &choice.name.to_string())?;
+        let archive = FetchedArchive { root, path: Some(path.to_path_buf()), ..FetchedArchive::of(&choice.name) };
+        Ok(ObtainedArchive { archive, choice: choice.clone(), download: None, file: Some(facts_of(path)) })
     }
 
     /// Classifies the failure of a download.
-    fn failed(&self, error: Error, first: Option<&Remote>, download: Option<(&Download, bool)>) -> Box<ArchiveFault> {
+    fn failed(&self, error: Error, download: &Download) -> Box<ArchiveFault> {
         let Some(fault) = DownloadFault::of(&error) else { return error.into() };
-        let rejected = download.map(|(download, _)| download.rejected()).unwrap_or_default();
-        let has_older = download
-            .is_some_and(|(download, had_bytes)| had_bytes && download.given_bytes() < download.file().done_bytes());
+        let rejected = download.rejected();
+        let has_older = download.given_bytes() < download.file().done_bytes();
         // What came in order comes again from the beginning.
-        let is_kept = download.is_some_and(|(download, _)| download.file().identity().length_bytes.is_some());
+        let is_kept = download.file().identity().length_bytes.is_some();
         // If the server's file is unchanged, asking again would not help.
         let is_as_before = || {
             let now = |before: &Remote| self.context.client.head(&before.asked, self.progress);
-            first.is_none_or(|before| now(before).is_ok_and(|now| now.is_as(before)))
+            download.first_remote().is_none_or(|before| now(before).is_ok_and(|now| now.is_as(before)))
         };
         let reason = match fault {
             DownloadFault::Wrong if has_older && rejected.is_empty() => Reason::KeptIsWrong,
@@ -127,6 +129,24 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
         };
         ArchiveFault::of(reason, error)
     }
+
+    /// Adds the archives that a source offers now. Returns an error after which the source, which
+    /// answered before, may still offer more.
+    fn ask_again(&self, source: &SourceArg, selection: &mut Selection) -> Option<Error> {
+        // What is wrong with local archives was said when they were first looked for.
+        let silent =
+            Forward::new(self.progress, |event| (!matches!(event, ProgressEvent::Warning(_))).then_some(event));
+        let failure: Error = match self.context.client.offers_and_failure(source, &silent) {
+            Ok((found, failure)) => {
+                // Leaves out local full archives: this run may have just fetched one.
+                selection.add(found.into_iter().filter(|offer| !offer.is_full() || !offer.is_local()));
+                failure?.into()
+            }
+            Err(error) => error,
+        };
+        let may_pass = NetError::of(&failure).is_some_and(NetError::is_retryable);
+        (may_pass && self.answering.contains(&source.to_string())).then_some(failure)
+    }
 }
 
 impl World for Downloads<'_, '_> {
@@ -137,7 +157,7 @@ impl World for Downloads<'_, '_> {
     fn placed(&self, choice: ChosenArchive) -> ChosenArchive {
         let path = choice.name.path_in(self.context.dir);
         match path.symlink_metadata() {
-            Ok(_) => ChosenArchive { place: ChosenPlaces::Local(path), is_in_place: true, ..choice },
+            Ok(_) => ChosenArchive { path: Some(path), remotes: Vec::new(), is_in_place: true, ..choice },
             Err(_) => choice,
         }
     }
@@ -148,13 +168,14 @@ impl World for Downloads<'_, '_> {
             self.use_found(selection, found);
             return Ok(());
         }
-        let FetchContext { client, find, limits, .. } = &self.context;
+        let FetchContext { client, limits, .. } = self.context;
+        let progress = self.progress;
         let mut offers: Vec<Offer> = Vec::new();
-        for source in &find.sources {
-            match patient_offers(client, source, limits.give_up_after, self.progress, self.progress) {
+        for source in &self.context.find.sources {
+            match patient_offers(client, source, limits.give_up_after, progress, progress) {
                 Ok(found) => offers.extend(found),
                 // Other sources may still have the archive.
-                Err(_) if !selection.found.offers.is_empty() && !self.progress.is_interrupted() => {}
+                Err(_) if !selection.found.offers.is_empty() && !progress.is_interrupted() => {}
                 Err(error) => return Err(error),
             }
         }
@@ -163,12 +184,12 @@ impl World for Downloads<'_, '_> {
     }
 
     fn look_for_newest(&mut self, selection: &mut Selection, full: &ChosenArchive) -> Result<()> {
-        let FetchContext { client, limits, dir, accepts_files, .. } = self.context;
+        let FetchContext { client, limits, .. } = self.context;
+        let is_fetch = self.context.is_fetch();
         let options = self.context.find.clone().measured_max(0);
         let progress = self.progress;
-        let answering = &self.answering;
         progress.stage(Stage::AskingForIncremental, None);
-        let local = SourceArg::LocalDir(PathBuf::from(dir));
+        let local = SourceArg::LocalDir(PathBuf::from(self.context.dir));
         // Sources that answered before, but fail now, are asked again until any source has an
         // incremental archive. Sources that have answered now are not asked again.
         let mut unasked: Vec<&SourceArg> = options.sources.iter().chain([&local]).collect();
@@ -176,25 +197,12 @@ impl World for Downloads<'_, '_> {
         selection.found.offers.retain(Offer::is_full);
         let answered = Patience::new(limits.give_up_after).ask(progress, || {
             let mut failed = None;
-            unasked.retain(|source| {
-                // What is wrong with local archives was said when they were first looked for.
-                let silent =
-                    Forward::new(progress, |event| (!matches!(event, ProgressEvent::Warning(_))).then_some(event));
-                let answer = client.offers_and_failure(source, &silent).and_then(|(found, failure)| {
-                    // Leaves out local full archives: this run may have just fetched one.
-                    let found = found.into_iter().filter(|offer| !offer.is_full() || !offer.is_local());
-                    selection.add(found);
-                    match failure {
-                        Some(failure) => Err(failure.into()),
-                        None => Ok(()),
-                    }
-                });
-                let may_pass = |error: &Error| NetError::of(error).is_some_and(NetError::is_retryable);
-                let failure = answer.err().filter(may_pass).filter(|_| answering.contains(&source.to_string()));
-                let is_asked_again = failure.is_some();
-                failed = failure.or(failed.take());
-                is_asked_again
-            });
+            for source in std::mem::take(&mut unasked) {
+                if let Some(error) = self.ask_again(source, selection) {
+                    unasked.push(source);
+                    failed = Some(error);
+                }
+            }
             if asks_cluster {
                 match find(client, &options, progress) {
                     Ok(found) => {
@@ -205,7 +213,7 @@ impl World for Downloads<'_, '_> {
                 }
             }
             // A restore refuses the others.
-            selection.found.offers.retain(|offer| accepts_files || offer.name.extension.is_read_by_agave());
+            selection.found.offers.retain(|offer| is_fetch || offer.name.extension.is_read_by_agave());
             progress.check()?;
             match failed {
                 Some(error) if selection.newest_on(full).is_none() => Err(error),
@@ -222,52 +230,44 @@ impl World for Downloads<'_, '_> {
         }
     }
 
-    fn confirm(&mut self, choice: &ChosenArchive) -> Result<Option<Error>> {
+    fn confirm(&mut self, choice: &ChosenArchive) -> Attempted<()> {
         let trust = &self.context.trust;
         if trust.trusted.is_empty() {
-            return Ok(None);
+            return Ok(());
         }
         let confirmed = trust.confirm(choice, self.progress)?;
-        let too_few = trust.too_few(&confirmed, &choice.name);
-        if too_few.is_none() {
-            self.confirmed = confirmed;
+        if let Some(too_few) = trust.too_few(&confirmed, &choice.name) {
+            return Err(ArchiveFault::of(Reason::Unconfirmed, too_few));
         }
-        Ok(too_few)
+        self.confirmed = confirmed;
+        Ok(())
     }
 
-    fn begin(
-        &mut self,
-        selection: &Selection,
-        choice: &ChosenArchive,
-        is_shown: bool,
-    ) -> Result<ObtainedArchive, Box<ArchiveFault>> {
-        let FetchContext { client, limits, accepts_files, .. } = self.context;
+    fn begin(&mut self, selection: &Selection, choice: &ChosenArchive) -> Attempted<ObtainedArchive> {
+        let FetchContext { client, limits, .. } = self.context;
         let name = choice.name.to_string();
-        if let ChosenPlaces::Local(path) = &choice.place {
+        if let Some(path) = &choice.path {
             return self.begin_file(choice, path);
         }
-        let remotes = choice.remotes().to_vec();
-        let first = remotes.first().cloned();
         let progress = self.progress;
         progress.tell(&format!("Fetching {name} from {}", choice.shown()));
         let file = Arc::new(PartialFile::open_in(&self.dir, &name)?);
-        let had_bytes = file.done_bytes() > 0;
         if !self.begun.contains(&choice.name) {
             self.begun.push(choice.name.clone());
         }
-        let download = Download::begin(client.clone(), file, remotes, limits.clone(), progress);
-        let download = Arc::new(download.map_err(|error| match error.kind() {
-            ErrorKind::NoSpace if selection.is_overstated(choice) => unusable(error),
-            _ => self.failed(error, first.as_ref(), None),
+        let download = Download::begin(client.clone(), file, choice.remotes.clone(), limits.clone(), progress);
+        let download = Arc::new(download.map_err(|error| {
+            let is_too_long = error.kind() == ErrorKind::NoSpace && selection.is_overstated(choice);
+            if is_too_long || DownloadFault::of(&error).is_some() { unusable(error) } else { error.into() }
         })?);
         let kept = download.kept_bytes();
         let length = download.length_bytes();
         if kept > 0 {
-            let of = length.map(|length| format!(" of {}", bytes(length))).unwrap_or_default();
+            let of = length.map_or(String::new(), |length| format!(" of {}", bytes(length)));
             progress.tell(&format!("Resuming {name}: {}{of} are there", bytes(kept)));
         }
-        // While a restore reads the archive, progress shows the bytes of the restore.
-        let is_shown = is_shown || accepts_files;
+        // While a restore reads a full archive, progress shows the bytes of the restore.
+        let is_shown = self.context.is_fetch() || choice.name.base_slot.is_some();
         if is_shown {
             progress.stage(Stage::Fetching, length);
             progress.advance(kept, 0);
@@ -277,18 +277,19 @@ impl World for Downloads<'_, '_> {
         let run = move || (running.run(&Forward::new(progress, shown)), Instant::now());
         self.running = Some(spawn(self.scope, run)?);
         let archive = FetchedArchive::of(&choice.name);
-        Ok(ObtainedArchive { archive, choice: choice.clone(), download: Some(download), had_bytes, file: None })
+        Ok(ObtainedArchive { archive, choice: choice.clone(), download: Some(download), file: None })
     }
 
-    fn finish(&mut self, obtained: &mut ObtainedArchive) -> Result<(), Box<ArchiveFault>> {
-        let ObtainedArchive { archive, download: Some(download), had_bytes, .. } = obtained else { return Ok(()) };
+    fn finish(&mut self, obtained: &mut ObtainedArchive) -> Attempted<()> {
+        let Some(download) = &obtained.download else { return Ok(()) };
         let Some(thread) = self.running.take() else { return Ok(()) };
         let (result, at) = thread.join().unwrap_or_else(|payload| (Err(panicked(payload.as_ref())), Instant::now()));
-        let failed = |error| self.failed(error, download.first_remote(), Some((&**download, *had_bytes)));
-        let fetched = result.map_err(failed)?;
+        let fetched = result.map_err(|error| self.failed(error, download))?;
         self.last_byte_at = Some(at);
-        (archive.root, archive.fetched) = (fetched.root, Some(fetched));
-        if self.context.accepts_files {
+        let archive = &mut obtained.archive;
+        archive.root = fetched.root;
+        archive.fetched = Some(fetched);
+        if self.context.is_fetch() {
             archive.path = Some(download.file().publish(&archive.name.to_string())?);
         }
         Ok(())
@@ -315,15 +316,15 @@ fn unusable(error: Error) -> Box<ArchiveFault> {
 }
 
 /// Fails if a file does not have the length that its source states.
-fn is_as_long(path: &Path, told_bytes: Option<u64>) -> Result<()> {
+fn check_length(path: &Path, stated_bytes: Option<u64>) -> Result<()> {
     let length_bytes = open_file(path)?.metadata().or_path("read", path)?.len();
-    match told_bytes.filter(|told| *told != length_bytes) {
-        None => Ok(()),
-        Some(told) => {
-            let message = format!("{} has {length_bytes} bytes, not the {told} that its source states", path.shown());
-            Err(Error::damaged(message).with_hint("it was cut off or replaced: move it away"))
-        }
+    if let Some(stated) = stated_bytes
+        && stated != length_bytes
+    {
+        let message = format!("{} has {length_bytes} bytes, not the {stated} that its source states", path.shown());
+        return Err(Error::damaged(message).with_hint("it was cut off or replaced: move it away"));
     }
+    Ok(())
 }
 
 /// Forwards events of a download, except output bytes and `Arriving`: a download writes only the

@@ -9,7 +9,6 @@ use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use slotpress_base::{Elapsed, Progress, Result, Stopwatch};
 use slotpress_format::{ArchiveName, Root};
-use slotpress_net::find::{Expected, Node};
 use slotpress_net::{Client, FetchLimits, Fetched, FindOptions, SourceArg, Url};
 
 use super::downloads::Downloads;
@@ -128,15 +127,11 @@ pub fn fetch(client: &Client, options: &FetchOptions, progress: &dyn Progress) -
     let stopwatch = Stopwatch::start();
     let context = FetchContext {
         client,
-        find: options.find.clone(),
+        find: &options.find,
         limits: &options.limits,
         trust: Trust::new(client, &options.trusted, options.quorum)?,
-        expected: Expected::default(),
-        expects_roots: options.limits.expect_root.is_some(),
         dir: &options.dir,
-        bases: &[],
-        replaces_state: false,
-        accepts_files: true,
+        bootstrap: None,
     };
     std::thread::scope(|scope| {
         let mut downloads = Downloads::new(scope, context, progress)?;
@@ -145,7 +140,9 @@ pub fn fetch(client: &Client, options: &FetchOptions, progress: &dyn Progress) -
         let mut given_up = None;
         let names: Vec<Option<ArchiveName>> = if downloads.is_exact() {
             downloads.look(&mut selection)?;
-            let mut names: Vec<_> = selection.found.offers.iter().map(|offer| offer.name.clone()).collect();
+            let offers = selection.found.offers.iter();
+            let mut names: Vec<ArchiveName> = offers.map(|offer| offer.name.clone()).collect();
+            // The newest incremental one first.
             names.sort_by_cached_key(|name| (name.base_slot.is_none(), Reverse(name.slot), name.to_string()));
             names.dedup();
             names.into_iter().map(Some).collect()
@@ -156,8 +153,8 @@ pub fn fetch(client: &Client, options: &FetchOptions, progress: &dyn Progress) -
             vec![None]
         };
         for only in names {
-            selection =
-                Selection { found: selection.found, node: Node { only, ..selection.node }, ..Selection::default() };
+            selection.node.only = only;
+            selection = Selection { found: selection.found, node: selection.node, ..Selection::default() };
             let done = run(&mut downloads, &mut selection, &take_all)?;
             archives.splice(0..0, done.archives);
             given_up = done.given_up;

@@ -25,7 +25,6 @@ use slotpress_net::{Client, NetErrorKind, Url, below, shown};
 use slotpress_read::Unpublished;
 
 /// The genesis of the ledger, or those that servers have.
-#[derive(Default)]
 pub struct FoundGenesis {
     /// Hash of the ledger's genesis.
     pub hash: Option<Hash>,
@@ -44,6 +43,12 @@ pub struct FetchedGenesis {
 }
 
 impl FetchedGenesis {
+    fn of_archive(url: &Url, archive: Vec<u8>) -> Result<Self> {
+        let file = unpack(&archive)?;
+        let genesis = Genesis::of_bytes(&file)?;
+        Ok(Self { genesis, hash: hash_of(&file), url: shown(url), archive, file })
+    }
+
     /// Writes the genesis to the ledger.
     ///
     /// # Errors
@@ -68,18 +73,17 @@ pub fn find(
     progress: &dyn Progress,
 ) -> Result<FoundGenesis> {
     let path = ledger.join(GENESIS_FILE_NAME);
-    let mut found = FoundGenesis::default();
     if path.exists() {
         let mut bytes = Vec::new();
         open_file(&path)?.take(GENESIS_BYTES_MAX + 1).read_to_end(&mut bytes).or_path("read", &path)?;
         let hash = hash_of(&bytes);
         check(hash, expected).map_err(|error| error.within(path.shown()))?;
-        found.hash = Some(hash);
-        return Ok(found);
+        return Ok(FoundGenesis { hash: Some(hash), fetched: Vec::new() });
     }
+    let mut fetched: Vec<FetchedGenesis> = Vec::new();
     let mut failed = None;
     for (server, has_archives) in servers {
-        if !found.fetched.is_empty() && (!has_archives || expected.is_some()) {
+        if !fetched.is_empty() && (!has_archives || expected.is_some()) {
             continue;
         }
         let url = below(&server, GENESIS_ARCHIVE_NAME);
@@ -91,35 +95,26 @@ pub fn find(
                 continue;
             }
         };
-        let url = shown(&url);
-        let unpacked = unpack(&archive).and_then(|file| Ok((Genesis::of_bytes(&file)?, file)));
-        let (genesis, file) = match unpacked {
-            Ok(unpacked) => unpacked,
-            Err(error) => {
-                progress.warn(&format!("{url}: {error}"));
-                continue;
+        match FetchedGenesis::of_archive(&url, archive) {
+            Ok(genesis) => {
+                check(genesis.hash, expected).map_err(|error| error.within(&genesis.url))?;
+                if !fetched.iter().any(|known| known.hash == genesis.hash) {
+                    fetched.push(genesis);
+                }
             }
-        };
-        let hash = hash_of(&file);
-        check(hash, expected).map_err(|error| error.within(&url))?;
-        if !found.fetched.iter().any(|known| known.hash == hash) {
-            found.fetched.push(FetchedGenesis { genesis, hash, url, archive, file });
+            Err(error) => progress.warn(&format!("{}: {error}", shown(&url))),
         }
     }
-    match expected.filter(|_| found.fetched.is_empty()) {
-        Some(expected) => {
-            let why = failed.map(|error| format!(" ({error})")).unwrap_or_default();
-            let message = format!("no source has a genesis to compare with the expected hash {expected}{why}");
-            Err(Error::new(ErrorKind::Network, message)
-                .with_hint("give a source that has genesis.tar.bz2, or put the cluster's genesis.bin into the ledger"))
-        }
-        None => {
-            if found.fetched.is_empty() {
-                progress.tell("No source has a genesis; the validator will fetch it.");
-            }
-            Ok(found)
-        }
+    if let Some(expected) = expected.filter(|_| fetched.is_empty()) {
+        let why = failed.map(|error| format!(" ({error})")).unwrap_or_default();
+        let message = format!("no source has a genesis to compare with the expected hash {expected}{why}");
+        return Err(Error::new(ErrorKind::Network, message)
+            .with_hint("give a source that has genesis.tar.bz2, or put the cluster's genesis.bin into the ledger"));
     }
+    if fetched.is_empty() {
+        progress.tell("No source has a genesis; the validator will fetch it.");
+    }
+    Ok(FoundGenesis { hash: None, fetched })
 }
 
 fn hash_of(genesis: &[u8]) -> Hash {
@@ -127,11 +122,11 @@ fn hash_of(genesis: &[u8]) -> Hash {
 }
 
 fn check(hash: Hash, expected: Option<Hash>) -> Result<()> {
-    match expected.filter(|expected| *expected != hash) {
-        Some(expected) => Err(Error::damaged(format!("the genesis hash is {hash}, not {expected}"))
-            .with_hint("the genesis is of another cluster: give sources of the expected one")),
-        None => Ok(()),
+    if let Some(expected) = expected.filter(|expected| *expected != hash) {
+        return Err(Error::damaged(format!("the genesis hash is {hash}, not {expected}"))
+            .with_hint("the genesis is of another cluster: give sources of the expected one"));
     }
+    Ok(())
 }
 
 fn place(dir: &Path, name: &str, bytes: &[u8]) -> Result<()> {

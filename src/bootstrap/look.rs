@@ -1,38 +1,36 @@
 //! Asks the sources what they have, and looks for archives on this node: for a plan, before a run,
 //! and again after failures.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use slotpress_base::{ErrorKind, Progress, Result, quantity};
 use slotpress_net::fetch::partial::kept_bytes;
-use slotpress_net::find::{Expected, Node, Refused, find};
+use slotpress_net::find::{Expected, Node, find};
 use slotpress_net::{Client, FetchLimits, FindOptions, FindReport, Offer};
 
-use super::bases;
 use super::next::{Selection, only_here};
 use super::trust::Trust;
+use super::{BootstrapOptions, bases};
+use crate::restore::ExistingState;
 
 /// Settings that `fetch` and `bootstrap` share.
 pub struct FetchContext<'a> {
     pub client: &'a Client,
-    pub find: FindOptions,
+    pub find: &'a FindOptions,
     pub limits: &'a FetchLimits,
     pub trust: Trust<'a>,
-    pub expected: Expected,
-    /// True if the operator gave roots that the archives must have.
-    pub expects_roots: bool,
     /// Archives directory.
     pub dir: &'a Path,
-    /// Full archives that the node has elsewhere.
-    pub bases: &'a [PathBuf],
-    /// True if newer archives in the directory, which would hide the state, are moved aside.
-    pub replaces_state: bool,
-    /// True for `fetch`: complete downloads are checked and get their names, which a restore
+    /// `None` for `fetch`: complete downloads are checked and get their names, which a restore
     /// does otherwise.
-    pub accepts_files: bool,
+    pub bootstrap: Option<&'a BootstrapOptions>,
 }
 
 impl FetchContext<'_> {
+    pub fn is_fetch(&self) -> bool {
+        self.bootstrap.is_none()
+    }
+
     /// Asks the sources for their archives, and looks for archives and partial files in the
     /// directory.
     pub fn look(&self, is_plan: bool, progress: &dyn Progress) -> Result<(FindReport, Selection)> {
@@ -43,36 +41,37 @@ impl FetchContext<'_> {
         let asks_servers = options.asks_cluster() || options.sources.iter().any(|source| source.url().is_some());
         options.dates_by_banks = is_plan || !asks_servers;
         // Local full archives are candidates too: they need not be fetched.
-        options.sources.extend(bases::local_sources(self.dir, self.bases)?);
+        let named = self.bootstrap.map_or(&[][..], |bootstrap| &bootstrap.bases);
+        options.sources.extend(bases::local_sources(self.dir, named)?);
         let mut report = find(self.client, &options, progress)?;
-        let fulls = if self.replaces_state { Vec::new() } else { bases::fulls_in(self.dir) };
-        let mut node = Node {
-            expected: self.expected,
-            full_slots: fulls.iter().map(|name| name.slot).collect(),
-            ..Node::default()
-        };
+        let mut node = Node::default();
+        if let Some(bootstrap) = self.bootstrap {
+            node.expected = Expected::of_check(&bootstrap.restore.check);
+        }
+        // A run that replaces a state moves newer archives, which would hide its own, aside.
+        if self.bootstrap.is_none_or(|bootstrap| bootstrap.restore.existing_state == ExistingState::Refuse) {
+            node.full_slots = bases::fulls_in(self.dir).iter().map(|name| name.slot).collect();
+        }
         for offer in &report.ranking.offers {
-            match kept_bytes(self.dir, &offer.name.to_string()) {
-                0 => {}
-                kept => node.keeps(&offer.name, kept),
-            }
+            node.keeps(&offer.name, kept_bytes(self.dir, &offer.name.to_string()));
         }
         let mut selection = Selection { found: report.ranking.clone(), node, ..Selection::default() };
-        if !self.accepts_files {
+        if !self.is_fetch() {
             selection.leave_out_unread()?;
         }
         let found = std::mem::replace(&mut report.candidates, selection.candidates());
-        if report.candidates.is_empty() && self.expected.is_any() && !found.is_empty() {
-            return Err(self.expected.is_nowhere(&found));
+        let expected = selection.node.expected;
+        if report.candidates.is_empty() && expected.is_any() && !found.is_empty() {
+            return Err(expected.is_nowhere(&found));
         }
-        self.warn_of_silent(&report, progress)?;
+        self.warn_of_silent(&report, expected, progress)?;
         if let Some(given_up) = &selection.given_up {
             progress.warn(&format!("{}: it is passed over", given_up.why));
         }
-        if let Some(age) =
-            report.candidates.first().and_then(|best| best.expected_age).filter(|age| *age > report.max_age)
-        {
-            let (age, limit) = (quantity::age(age), quantity::age(report.max_age));
+        let age = report.candidates.first().and_then(|best| best.expected_age);
+        if let Some(age) = age.filter(|age| *age > report.max_age) {
+            let age = quantity::age(age);
+            let limit = quantity::age(report.max_age);
             progress.warn(&format!("by its bank file, the state will be {age} old at boot, more than {limit}"));
         }
         Ok((report, selection))
@@ -83,23 +82,34 @@ impl FetchContext<'_> {
     /// # Errors
     /// No source has an archive, and the operator did not ask for a certain state: the node's own
     /// archives may be too old.
-    fn warn_of_silent(&self, report: &FindReport, progress: &dyn Progress) -> Result<()> {
+    fn warn_of_silent(&self, report: &FindReport, expected: Expected, progress: &dyn Progress) -> Result<()> {
         // If there is no candidate at all, another error lists the sources.
         let Some(best) = report.candidates.first() else { return Ok(()) };
         let offers = &report.ranking.offers;
-        let named = self.find.sources.iter().filter(|source| source.url().is_some()).map(ToString::to_string);
-        let silent = named.filter(|source| !offers.iter().any(|offer| offer.source == *source));
-        let silent: Vec<String> = silent
-            .filter_map(|source| report.refused.iter().find(|refused| refused.source == source))
-            .map(Refused::told)
-            .collect();
+        let mut silent = Vec::new();
+        for source in self.find.sources.iter().filter(|source| source.url().is_some()) {
+            let source = source.to_string();
+            let refused = report.refused.iter().find(|refused| refused.source == source);
+            if let Some(refused) = refused.filter(|_| !offers.iter().any(|offer| offer.source == source)) {
+                silent.push(refused.told());
+            }
+        }
         let asks_servers = !silent.is_empty() || self.find.asks_cluster();
-        let is_asked_for = self.expected.is_any() || self.expects_roots;
+        let expects_root = match self.bootstrap {
+            Some(bootstrap) => !bootstrap.expect_roots.is_empty(),
+            None => self.limits.expect_root.is_some(),
+        };
+        let is_asked_for = expected.is_any() || expects_root;
         if asks_servers && !is_asked_for && offers.iter().all(Offer::is_local) {
-            let why = if silent.is_empty() { "no server has a usable snapshot".to_string() } else { silent.join("; ") };
+            let mut why = silent.join("; ");
+            if silent.is_empty() {
+                why = "no server has a usable snapshot".to_string();
+            }
             return Err(only_here(best, &why, ErrorKind::Network));
         }
-        silent.iter().for_each(|why| progress.warn(&format!("{why}: this source is passed over")));
+        for why in silent {
+            progress.warn(&format!("{why}: this source is passed over"));
+        }
         Ok(())
     }
 }

@@ -39,19 +39,19 @@ use downloads::Downloads;
 use fetch::FetchedArchive;
 use look::FetchContext;
 pub use next::GivenUp;
-use next::Selection;
+use next::{Attempt, Selection};
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
+use slotpress_base::bytes::count;
 use slotpress_base::{Elapsed, Error, KeptDir, Progress, Result, Space, Stopwatch, text};
 use slotpress_format::{Hash, Root};
 use slotpress_net::fetch::partial::reserved_bytes;
-use slotpress_net::find::Expected;
 use slotpress_net::{Candidate, Client, FetchLimits, FindOptions, SourceArg, Url, shown};
 use slotpress_read::CheckMode;
 use trust::Trust;
 pub use trust::{NotVouching, Vouchers};
 
-use crate::restore::{ExistingState, MAINNET_RATIO, Preview, RestoreReport, RestoreTarget, Supply, restore_supplied};
+use crate::restore::{MAINNET_RATIO, Preview, RestoreReport, RestoreTarget, Supply, restore_supplied};
 
 /// Sources and settings of a bootstrap.
 #[derive(Clone, Debug, Setters)]
@@ -100,15 +100,11 @@ impl BootstrapOptions {
     fn context<'a>(&'a self, client: &'a Client) -> Result<FetchContext<'a>> {
         Ok(FetchContext {
             client,
-            find: self.find.clone(),
+            find: &self.find,
             limits: &self.limits,
             trust: Trust::new(client, &self.trusted, self.quorum)?,
-            expected: Expected::of_check(&self.restore.check),
-            expects_roots: !self.expect_roots.is_empty(),
             dir: self.restore.paths.snapshots_dir(),
-            bases: &self.bases,
-            replaces_state: self.restore.existing_state != ExistingState::Refuse,
-            accepts_files: false,
+            bootstrap: Some(self),
         })
     }
 }
@@ -195,29 +191,28 @@ fn ages<S: Serializer>(candidate: &Candidate, serializer: S) -> std::result::Res
 pub fn plan_bootstrap(client: &Client, options: &BootstrapOptions, progress: &dyn Progress) -> Result<BootstrapPlan> {
     let (report, selection) = options.context(client)?.look(true, progress)?;
     let candidate = report.require_candidate()?.clone();
-    let (full, incremental) = selection.choices(&candidate);
+    let chosen = selection.choices(&candidate);
+    let Preview { space, existing, room } = preview(options, &chosen, true)?;
+    let Attempt { full, incremental } = chosen;
     let kept_bytes = selection.node.kept_bytes(&full.name);
-    let Preview { space, existing, room } = preview(options, &full, incremental.as_ref(), true)?;
     let ways = bases::ways(&report);
     Ok(BootstrapPlan { full, incremental, ways, candidate, kept_bytes, space, existing, room })
 }
 
 /// Looks at what the restore would need and replace.
-fn preview(
-    options: &BootstrapOptions,
-    full: &ChosenArchive,
-    incremental: Option<&ChosenArchive>,
-    is_dry: bool,
-) -> Result<Preview> {
-    let choices = || std::iter::once(full).chain(incremental);
-    let length = |choice: &ChosenArchive| choice.length_bytes.unwrap_or(0);
-    // Of archives to fetch, an earlier run may have taken the room.
+fn preview(options: &BootstrapOptions, chosen: &Attempt, is_dry: bool) -> Result<Preview> {
     let dir = options.restore.paths.snapshots_dir();
-    let added = |choice: &ChosenArchive| length(choice).saturating_sub(reserved_bytes(dir, &choice.name.to_string()));
-    let added_bytes = choices().filter(|choice| !choice.takes_no_room(dir)).map(added).sum();
-    let newest = &incremental.unwrap_or(full).name;
-    let unpacked_bytes = choices().map(length).sum::<u64>().saturating_mul(MAINNET_RATIO);
-    Preview::new(&options.restore, newest, [unpacked_bytes, added_bytes], is_dry)
+    let mut unpacked_bytes = 0u64;
+    let mut added_bytes = 0u64;
+    for archive in chosen.archives() {
+        let length_bytes = archive.length_bytes.unwrap_or(0);
+        count(&mut unpacked_bytes, length_bytes.saturating_mul(MAINNET_RATIO));
+        if !archive.takes_no_room(dir) {
+            // An earlier run may have taken the room.
+            count(&mut added_bytes, length_bytes.saturating_sub(reserved_bytes(dir, &archive.name.to_string())));
+        }
+    }
+    Preview::new(&options.restore, &chosen.newest().name, [unpacked_bytes, added_bytes], is_dry)
 }
 
 /// Finds the best state, fetches its archives, and restores them while they arrive. The result is a
@@ -233,12 +228,11 @@ pub fn bootstrap(client: &Client, options: &BootstrapOptions, progress: &dyn Pro
     let ledger = &options.restore.paths.ledger;
     let context = options.context(client)?;
     let (report, found) = context.look(false, progress)?;
-    let (full, incremental) = found.choices(report.require_candidate()?);
-    let overstates = |choice: &ChosenArchive| found.is_overstated(choice);
-    match preview(options, &full, incremental.as_ref(), false)?.room {
-        // Another archive may be shorter.
-        Err(_) if overstates(&full) || incremental.as_ref().is_some_and(overstates) => {}
-        room => room?,
+    let chosen = found.choices(report.require_candidate()?);
+    let room = preview(options, &chosen, false)?.room;
+    // Another archive may be shorter.
+    if !chosen.archives().any(|archive| found.is_overstated(archive)) {
+        room?;
     }
     let sources = options.find.sources.iter().filter_map(SourceArg::url);
     let has_archives = |url| report.ranking.offers.iter().any(|offer| offer.source == shown(url));

@@ -34,17 +34,14 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    pub fn of_full(full: ChosenArchive) -> Self {
-        Self { full, incremental: None }
-    }
-
     /// The archive that is tried: the incremental one if there is one.
     pub fn newest(&self) -> &ChosenArchive {
         self.incremental.as_ref().unwrap_or(&self.full)
     }
 
-    fn names(&self) -> Vec<ArchiveName> {
-        [Some(&self.full), self.incremental.as_ref()].into_iter().flatten().map(|one| one.name.clone()).collect()
+    /// Both archives, the full one first.
+    pub fn archives(&self) -> impl Iterator<Item = &ChosenArchive> {
+        std::iter::once(&self.full).chain(&self.incremental)
     }
 }
 
@@ -119,8 +116,8 @@ impl Selection {
     /// The best candidate; a last resort only if there is no other.
     fn best(&self) -> Option<Candidate> {
         let mut candidates = self.candidates();
-        let best = candidates.iter().position(|candidate| !self.is_last_resort(candidate)).unwrap_or(0);
-        (best < candidates.len()).then(|| candidates.swap_remove(best))
+        candidates.sort_by_key(|candidate| self.is_last_resort(candidate));
+        candidates.into_iter().next()
     }
 
     /// The best candidate.
@@ -172,12 +169,6 @@ impl Selection {
         }
     }
 
-    /// True if an incremental archive on this full one is wanted.
-    pub fn wants_incremental(&self, full: &ArchiveName) -> bool {
-        let is_enough = self.node.expected.is_any() && self.node.expected.is_named(full);
-        self.found.wants_incremental && self.node.only.is_none() && !is_enough
-    }
-
     /// Adds offers that are not known yet, and whose slot the cluster may have reached. A source that
     /// has failed often brings no new ones in.
     pub fn add(&mut self, offers: impl IntoIterator<Item = Offer>) {
@@ -192,9 +183,10 @@ impl Selection {
     /// Takes over what sources offer now, and the facts about this node. Keeps the failures.
     pub fn renew(&mut self, found: Self) {
         let known = std::mem::replace(&mut self.found, found.found).offers;
-        self.node = Node { failed: std::mem::take(&mut self.node.failed), ..found.node };
-        let offers = std::mem::take(&mut self.found.offers).into_iter();
-        let offers = offers.filter(|offer| is_among(&known, offer) || !self.is_worn_out(offer)).collect();
+        let failed = std::mem::replace(&mut self.node, found.node).failed;
+        self.node.failed = failed;
+        let mut offers = std::mem::take(&mut self.found.offers);
+        offers.retain(|offer| is_among(&known, offer) || !self.is_worn_out(offer));
         self.found.offers = offers;
         let is_newer = |one: &GivenUp| self.given_up.as_ref().is_none_or(|known| known.slot < one.slot);
         self.given_up = found.given_up.filter(is_newer).or(self.given_up.take());
@@ -221,28 +213,31 @@ impl Selection {
     }
 
     /// The archives of a candidate, each with all places that have it.
-    pub fn choices(&self, candidate: &Candidate) -> (ChosenArchive, Option<ChosenArchive>) {
-        let offers = self.found.offers.iter();
+    pub fn choices(&self, candidate: &Candidate) -> Attempt {
+        let place = candidate.full.shown();
         // Leaves out places of the full archive with which the incremental one failed.
         let may_go = |full: &&Offer| {
-            let place = full.shown();
             self.node.allows(full, None)
-                && candidate.incremental.as_ref().is_none_or(|on| self.node.allows(on, Some(&place)))
+                && candidate.incremental.as_ref().is_none_or(|on| self.node.allows(on, Some(&full.shown())))
         };
-        let fulls: Vec<_> = offers.clone().filter(may_go).collect();
-        let place = candidate.full.shown();
-        let on: Vec<_> = offers.filter(|offer| self.node.allows(offer, Some(&place))).collect();
-        let incremental = candidate.incremental.as_ref().map(|offer| ChosenArchive::of(offer, &on));
-        (ChosenArchive::of(&candidate.full, &fulls), incremental)
+        let fulls: Vec<_> = self.found.offers.iter().filter(may_go).collect();
+        Attempt {
+            full: ChosenArchive::of(&candidate.full, &fulls),
+            incremental: candidate.incremental.as_ref().map(|offer| self.chosen_on(offer, &place)),
+        }
+    }
+
+    /// An incremental archive on the full one at a place, with all places that have it.
+    fn chosen_on(&self, incremental: &Offer, full_place: &str) -> ChosenArchive {
+        let allowed = self.found.offers.iter().filter(|offer| self.node.allows(offer, Some(full_place)));
+        ChosenArchive::of(incremental, &allowed.collect::<Vec<_>>())
     }
 
     /// The newest incremental archive on the full one in use.
     pub fn newest_on(&self, full: &ChosenArchive) -> Option<ChosenArchive> {
         let place = full.first_place();
         let newest = self.found.newest_on(&full.name, &place, &self.node, None)?;
-        let offers = self.found.offers.iter();
-        let allowed: Vec<_> = offers.filter(|offer| self.node.allows(offer, Some(&place))).collect();
-        Some(ChosenArchive::of(newest, &allowed))
+        Some(self.chosen_on(newest, &place))
     }
 
     /// Records why the newest archive of an attempt is not used.
@@ -290,21 +285,15 @@ impl Selection {
         if !self.found.offers.iter().any(is_unread) {
             return Ok(());
         }
-        let newest =
-            self.candidates().into_iter().filter(|one| one.offers().any(is_unread)).max_by_key(Candidate::slot);
+        let candidates = self.candidates().into_iter().filter(|one| one.offers().any(is_unread));
+        let newest = candidates.max_by_key(Candidate::slot).map(|newest| self.choices(&newest));
         self.found.offers.retain(|offer| !is_unread(offer));
-        let best = self.best();
-        let Some(newest) = newest.filter(|newest| best.as_ref().is_none_or(|best| best.slot() < newest.slot())) else {
-            return Ok(());
-        };
-        let offer = newest.offers().find(|offer| is_unread(offer)).unwrap_or(&newest.full);
-        let error = unread(&offer.shown(), offer.name.extension);
-        self.given_up = Some(GivenUp {
-            archives: newest.offers().map(|offer| offer.name.clone()).collect(),
-            slot: newest.slot(),
-            why: error.to_string(),
-            is_remote: newest.remotes().next().is_some(),
-        });
+        let best_slot = self.best().map(|best| best.slot());
+        let Some(newest) = newest.filter(|newest| best_slot < Some(newest.newest().name.slot)) else { return Ok(()) };
+        let is_unread = |archive: &&ChosenArchive| !archive.name.extension.is_read_by_agave();
+        let archive = newest.archives().find(is_unread).unwrap_or(&newest.full);
+        let error = unread(&archive.first_place(), archive.name.extension);
+        self.give_up(&newest, &error);
         self.last = Some(error);
         self.require_best().map(drop)
     }
@@ -346,7 +335,7 @@ impl Selection {
     fn give_up(&mut self, tried: &Attempt, error: &Error) {
         let newest = tried.newest();
         if self.given_up.as_ref().is_none_or(|known| known.slot < newest.name.slot) {
-            let archives = tried.names();
+            let archives = tried.archives().map(|archive| archive.name.clone()).collect();
             let slot = newest.name.slot;
             let is_remote = !newest.is_local();
             self.given_up = Some(GivenUp { archives, slot, why: one_line(&error.to_string()), is_remote });

@@ -5,7 +5,7 @@
 //! All effects go through a [`World`]: it asks servers and writes files, or is simulated by a test.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use slotpress_base::quantity::bytes;
@@ -13,7 +13,6 @@ use slotpress_base::threads::guarded;
 use slotpress_base::{Error, ErrorKind, Progress, Result};
 use slotpress_format::ArchiveName;
 use slotpress_net::Download;
-use slotpress_read::{Publishable, Source};
 
 use super::choose::ChosenArchive;
 use super::fetch::FetchedArchive;
@@ -35,24 +34,17 @@ pub trait World {
     /// offers one. Warns if none does, and a source that answered before does not answer now.
     fn look_for_newest(&mut self, selection: &mut Selection, full: &ChosenArchive) -> Result<()>;
 
-    /// Asks the trusted servers to confirm an archive. Returns `None` if enough of them do,
-    /// otherwise the error to report.
+    /// Asks the trusted servers to confirm an archive.
     ///
     /// # Errors
-    /// A trusted server contradicts the archive.
-    fn confirm(&mut self, choice: &ChosenArchive) -> Result<Option<Error>>;
+    /// Too few servers confirm it, or one contradicts it, which ends the run.
+    fn confirm(&mut self, choice: &ChosenArchive) -> Attempted<()>;
 
-    /// Starts a download in the background, unless the file exists. Reports the download's progress
-    /// if `is_shown`.
-    fn begin(
-        &mut self,
-        selection: &Selection,
-        choice: &ChosenArchive,
-        is_shown: bool,
-    ) -> Result<ObtainedArchive, Box<ArchiveFault>>;
+    /// Starts a download in the background, unless the file exists.
+    fn begin(&mut self, selection: &Selection, choice: &ChosenArchive) -> Attempted<ObtainedArchive>;
 
     /// Waits for the download. For `fetch`, gives the archive its name.
-    fn finish(&mut self, obtained: &mut ObtainedArchive) -> Result<(), Box<ArchiveFault>>;
+    fn finish(&mut self, obtained: &mut ObtainedArchive) -> Attempted<()>;
 
     /// Archives whose partial files this run has made or continued, and the number of their bytes
     /// on disk.
@@ -69,6 +61,9 @@ pub struct ArchiveFault {
     pub reason: Option<Reason>,
     pub error: Error,
 }
+
+/// Result of an attempt to get an archive.
+pub type Attempted<T> = Result<T, Box<ArchiveFault>>;
 
 impl ArchiveFault {
     /// A failure after which other archives are tried.
@@ -89,8 +84,6 @@ pub struct ObtainedArchive {
     pub choice: ChosenArchive,
     /// Download of the archive; `None` if the file existed.
     pub download: Option<Arc<Download>>,
-    /// True if an earlier run left bytes of the archive.
-    pub had_bytes: bool,
     /// Facts of an existing file when it was chosen.
     pub file: Option<FileFacts>,
 }
@@ -108,32 +101,17 @@ pub fn facts_of(path: &Path) -> FileFacts {
 }
 
 impl ObtainedArchive {
-    /// Describes an archive that exists as a file.
-    pub fn of_file(archive: FetchedArchive, path: PathBuf, choice: &ChosenArchive) -> Self {
-        let choice = choice.clone();
-        let file = Some(facts_of(&path));
-        let archive = FetchedArchive { path: Some(path), ..archive };
-        Self { archive, choice, download: None, had_bytes: false, file }
-    }
-
     /// True if a local file was replaced or changed since it was chosen.
     pub fn is_swapped(&self) -> bool {
         self.archive.path.as_deref().zip(self.file).is_some_and(|(path, before)| facts_of(path) != before)
     }
 
-    pub fn supplied(&self) -> Result<Supplied> {
-        match (&self.download, &self.archive.path) {
-            (Some(download), _) => {
-                let (source, file): (Arc<dyn Source>, Arc<dyn Publishable>) =
-                    (download.file().clone(), download.file().clone());
-                Ok(Supplied::Arriving { source, name: Some(self.archive.name.clone()), file })
-            }
-            (None, Some(path)) => Ok(Supplied::File(path.clone())),
-            (None, None) => {
-                let message = format!("{}: there is neither a file nor a download of it", self.archive.name);
-                Err(Error::failed(message).with_hint("run the same command again"))
-            }
-        }
+    pub fn supplied(&self) -> Supplied {
+        let Some(download) = &self.download else {
+            return Supplied::File(self.archive.path.clone().unwrap_or_default());
+        };
+        let name = Some(self.archive.name.clone());
+        Supplied::Arriving { source: download.file().clone(), name, file: download.file().clone() }
     }
 }
 
@@ -186,7 +164,9 @@ pub fn record(world: &mut dyn World, selection: &mut Selection, tried: &Attempt,
     }
     let newest = tried.newest();
     let fetched_bytes = selection.node.kept_bytes(&newest.name);
-    world.kept().iter().for_each(|(name, bytes)| selection.node.keeps(name, *bytes));
+    for (name, bytes) in world.kept() {
+        selection.node.keeps(&name, bytes);
+    }
     let kept_bytes = selection.node.kept_bytes(&newest.name);
     // What failed a check is not kept, and was fetched all the same.
     let fetched_bytes = fetched_bytes.max(kept_bytes);

@@ -5,12 +5,13 @@
 //! one vanished half-way, the restored full archive would be useless.
 
 use slotpress_base::{Error, ErrorKind, Result};
+use slotpress_format::ArchiveName;
 use slotpress_net::Candidate;
 use slotpress_read::Source;
 
 use super::choose::ChosenArchive;
 use super::next::{Attempt, Next, Reason, Selection};
-use super::run::{ArchiveFault, Finished, ObtainedArchive, World, record, remove, tell};
+use super::run::{ArchiveFault, Attempted, Finished, ObtainedArchive, World, record, remove, tell};
 use crate::restore::{Supplied, Supply};
 
 /// Supply of the archives of one candidate.
@@ -33,11 +34,12 @@ impl<'r> ArchiveSupply<'r> {
     /// Creates a supply of the candidate's full archive, and then of the newest incremental one on
     /// it. Removes partial files of other archives.
     pub fn new(world: &'r mut dyn World, selection: &'r mut Selection, candidate: &Candidate) -> Self {
-        remove(world, selection, |name| !candidate.offers().any(|offer| offer.name == *name));
-        let (full, incremental) = selection.choices(candidate);
-        let incremental = incremental.map(|incremental| world.placed(incremental));
-        let planned = Attempt { full: world.placed(full), incremental };
-        let trying = Attempt::of_full(planned.full.clone());
+        let is_of_it = |name: &ArchiveName| candidate.offers().any(|offer| offer.name == *name);
+        remove(world, selection, |name| !is_of_it(name));
+        let mut planned = selection.choices(candidate);
+        planned.full = world.placed(planned.full);
+        planned.incremental = planned.incremental.map(|incremental| world.placed(incremental));
+        let trying = planned.clone();
         Self { world, selection, planned, trying, obtained: Vec::new(), failed: None, is_recorded: false }
     }
 
@@ -64,7 +66,7 @@ impl<'r> ArchiveSupply<'r> {
             self.mark_failed();
         }
         let swapped = self.obtained.iter().find(|obtained| obtained.is_swapped());
-        let swapped = swapped.map(|swapped| Attempt::of_full(swapped.choice.clone()));
+        let swapped = swapped.map(|swapped| Attempt { full: swapped.choice.clone(), incremental: None });
         // A partial file can be removed when nothing holds it.
         self.obtained.clear();
         if self.is_recorded {
@@ -94,14 +96,17 @@ impl<'r> ArchiveSupply<'r> {
     /// Records in partial files that their content failed a check, so that the next run checks the
     /// kept bytes.
     fn mark_failed(&self) {
-        let downloads = self.obtained.iter().filter_map(|obtained| obtained.download.as_ref());
-        let files = downloads.map(|download| download.file());
-        // An error is ignored: at worst, the next run fails at the same bytes.
-        files.filter(|file| Source::path(&***file).exists()).for_each(|file| drop(file.distrust()));
+        for download in self.obtained.iter().filter_map(|obtained| obtained.download.as_ref()) {
+            let file = &**download.file();
+            if Source::path(file).exists() {
+                // An error is ignored: at worst, the next run fails at the same bytes.
+                let _ = file.distrust();
+            }
+        }
     }
 
     /// Waits for the download of the last archive.
-    fn finish_last(&mut self) -> Result<(), Box<ArchiveFault>> {
+    fn finish_last(&mut self) -> Attempted<()> {
         let Some(last) = self.obtained.last_mut() else { return Ok(()) };
         self.world.finish(last)?;
         if let Some(fetched) = &last.archive.fetched {
@@ -110,28 +115,20 @@ impl<'r> ArchiveSupply<'r> {
         Ok(())
     }
 
-    fn begin_full(&mut self) -> Result<ObtainedArchive, Box<ArchiveFault>> {
-        // Asks trusted servers before anything is downloaded.
-        self.trying.incremental = self.planned.incremental.clone();
-        self.require_confirmed()?;
+    fn begin_full(&mut self) -> Attempted<ObtainedArchive> {
+        // Trusted servers are asked before anything is downloaded.
+        self.world.confirm(self.planned.newest())?;
         self.trying.incremental = None;
-        self.world.begin(self.selection, &self.trying.full, false)
-    }
-
-    fn require_confirmed(&mut self) -> Result<(), Box<ArchiveFault>> {
-        match self.world.confirm(self.trying.newest())? {
-            None => Ok(()),
-            Some(error) => Err(ArchiveFault::of(Reason::Unconfirmed, error)),
-        }
+        self.world.begin(self.selection, &self.trying.full)
     }
 
     /// Fetches the newest incremental archive on the full one. Returns `None` if the full one is
     /// used alone.
-    fn next_incremental(&mut self) -> Result<Option<ObtainedArchive>, Box<ArchiveFault>> {
+    fn next_incremental(&mut self) -> Attempted<Option<ObtainedArchive>> {
         let full = self.trying.full.clone();
         let planned_slot = self.planned.incremental.as_ref().map(|planned| planned.name.slot);
         let mut has_failed = false;
-        while self.selection.wants_incremental(&full.name) {
+        while self.selection.found.wants_incremental_on(&full.name, &self.selection.node) {
             if std::mem::take(&mut self.selection.is_outdated) || !has_failed {
                 self.world.look_for_newest(self.selection, &full)?;
             }
@@ -160,25 +157,23 @@ impl<'r> ArchiveSupply<'r> {
         tell(self.world, self.selection, &alone);
         // The trusted servers were asked for the planned incremental archive, not for the full one.
         if planned_slot.is_some() {
-            self.require_confirmed()?;
+            self.world.confirm(&full)?;
         }
         Ok(None)
     }
 
-    fn try_incremental(&mut self, choice: &ChosenArchive) -> Result<ObtainedArchive, Box<ArchiveFault>> {
-        let is_confirmed = self.planned.newest().name == choice.name;
-        if !is_confirmed && let Some(too_few) = self.world.confirm(choice)? {
-            let message = format!("{} has appeared meanwhile, and is left out: {too_few}", choice.name);
-            return Err(ArchiveFault::of(Reason::Unconfirmed, Error::new(ErrorKind::Network, message)));
+    fn try_incremental(&mut self, choice: &ChosenArchive) -> Attempted<ObtainedArchive> {
+        if self.planned.newest().name != choice.name {
+            self.world.confirm(choice).map_err(|failed| late(&choice.name, failed))?;
         }
         let full = &self.trying.full.name;
         remove(self.world, self.selection, |name| name != full && *name != choice.name);
-        let mut obtained = self.world.begin(self.selection, choice, true)?;
+        let mut obtained = self.world.begin(self.selection, choice)?;
         self.world.finish(&mut obtained)?;
         Ok(obtained)
     }
 
-    fn supply_next(&mut self) -> Result<Option<Supplied>, Box<ArchiveFault>> {
+    fn supply_next(&mut self) -> Attempted<Option<Supplied>> {
         self.finish_last()?;
         let obtained = match self.obtained.len() {
             0 => Some(self.begin_full()?),
@@ -186,10 +181,19 @@ impl<'r> ArchiveSupply<'r> {
             _ => None,
         };
         let Some(obtained) = obtained else { return Ok(None) };
-        let supplied = obtained.supplied()?;
+        let supplied = obtained.supplied();
         self.obtained.push(obtained);
         Ok(Some(supplied))
     }
+}
+
+/// Says of an archive that is not confirmed that it has appeared meanwhile.
+fn late(name: &ArchiveName, mut failed: Box<ArchiveFault>) -> Box<ArchiveFault> {
+    if failed.reason.is_some() {
+        let message = format!("{name} has appeared meanwhile, and is left out: {}", failed.error);
+        failed.error = Error::new(ErrorKind::Network, message);
+    }
+    failed
 }
 
 impl Supply for ArchiveSupply<'_> {

@@ -119,7 +119,7 @@ impl<'a> Trust<'a> {
         // The server names its archives by redirects, or in a list.
         let answer = client.offers(&SourceArg::Place(url.clone()), progress);
         progress.check()?;
-        let (offers, silent): (Vec<Offer>, _) = match answer {
+        let (offers, mut failed): (Vec<Offer>, _) = match answer {
             Ok(offers) => (offers, None),
             Err(error) => (Vec::new(), NetError::of(&error).filter(|error| !is_no(error)).cloned()),
         };
@@ -130,28 +130,26 @@ impl<'a> Trust<'a> {
             return Err(Error::damaged(message).with_hint("do not use it: the two sources contradict each other"));
         }
         let is_same_state = |offer: &Offer| (offer.name.slot, offer.name.hash) == (name.slot, name.hash);
-        let mut has = offers.iter().any(is_same_state);
-        let mut failed = silent;
+        if offers.iter().any(is_same_state) {
+            return Ok(None);
+        }
         // A validator does not have a rebased archive, but may have the full one of the same slot.
         let full = name.base_slot.map(|_| ArchiveName { base_slot: None, ..name.clone() });
         for name in [Some(name.clone()), full].into_iter().flatten() {
-            if has {
-                break;
-            }
             match has_archive(client, url, &name, progress) {
-                Ok(answer) => has = answer,
+                Ok(true) => return Ok(None),
+                Ok(false) => {}
                 Err(error) => {
+                    progress.check()?;
                     failed = failed.or(Some(error));
                     break;
                 }
             }
         }
-        progress.check()?;
-        Ok(match failed {
-            _ if has => None,
-            None => Some("it does not have the archive".to_string()),
-            Some(error) => Some(format!("it cannot be asked: {error}")),
-        })
+        Ok(Some(match failed {
+            None => "it does not have the archive".to_string(),
+            Some(error) => format!("it cannot be asked: {error}"),
+        }))
     }
 }
 

@@ -41,7 +41,7 @@ pub fn selection(offers: Vec<Offer>) -> Selection {
 
 /// The archives of the best candidate, with or without the incremental one.
 fn tried(selection: &Selection, has_incremental: bool) -> Attempt {
-    let (full, incremental) = selection.choices(&selection.best().expect("a candidate"));
+    let Attempt { full, incremental } = selection.choices(&selection.best().expect("a candidate"));
     Attempt { full, incremental: incremental.filter(|_| has_incremental) }
 }
 
@@ -196,6 +196,6 @@ fn slots_that_are_not_reached() {
     let mut selection = Offers::One.selection();
     selection.found.slot = Some(100);
     selection.add([offer(Some(1), Some(20), 60), offer(Some(1), Some(20), 1_000_000_000_000_000)]);
-    let (full, _) = selection.choices(&selection.best().expect("a candidate"));
+    let full = selection.choices(&selection.best().expect("a candidate")).full;
     assert_eq!(selection.newest_on(&full).map(|newest| newest.name.slot), Some(60));
 }

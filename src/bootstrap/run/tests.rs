@@ -122,18 +122,16 @@ impl World for MadeUp {
         Ok(())
     }
 
-    fn confirm(&mut self, choice: &ChosenArchive) -> Result<Option<Error>> {
+    fn confirm(&mut self, choice: &ChosenArchive) -> Attempted<()> {
         let is_in_doubt = self.fates[&choice.first_place()] == Fate::Unconfirmed;
-        let too_few = is_in_doubt && !self.confirmed.contains(&choice.name.to_string());
-        Ok(too_few.then(|| Error::new(ErrorKind::Network, "no trusted server confirms it")))
+        if is_in_doubt && !self.confirmed.contains(&choice.name.to_string()) {
+            let error = Error::new(ErrorKind::Network, "no trusted server confirms it");
+            return Err(ArchiveFault::of(Reason::Unconfirmed, error));
+        }
+        Ok(())
     }
 
-    fn begin(
-        &mut self,
-        selection: &Selection,
-        choice: &ChosenArchive,
-        _: bool,
-    ) -> Result<ObtainedArchive, Box<ArchiveFault>> {
+    fn begin(&mut self, selection: &Selection, choice: &ChosenArchive) -> Attempted<ObtainedArchive> {
         let place = choice.first_place();
         assert!(!self.failed.contains(&place), "seed {}: {place} is asked for again", self.seed);
         self.begun += 1;
@@ -154,7 +152,7 @@ impl World for MadeUp {
                 }
                 let archive = FetchedArchive { path: Some(place.into()), ..FetchedArchive::of(&choice.name) };
                 let choice = choice.clone();
-                return Ok(ObtainedArchive { archive, choice, download: None, had_bytes: false, file: None });
+                return Ok(ObtainedArchive { archive, choice, download: None, file: None });
             }
         };
         if matches!(reason, Some(Reason::Unusable(_))) {
@@ -163,7 +161,7 @@ impl World for MadeUp {
         Err(Box::new(ArchiveFault { reason, error: Error::new(ErrorKind::Network, "why") }))
     }
 
-    fn finish(&mut self, obtained: &mut ObtainedArchive) -> Result<(), Box<ArchiveFault>> {
+    fn finish(&mut self, obtained: &mut ObtainedArchive) -> Attempted<()> {
         if let Some((_, bytes)) = self.kept.iter().find(|(name, _)| *name == obtained.choice.name) {
             let mut fetched = Fetched::default();
             fetched.length_bytes = *bytes;
