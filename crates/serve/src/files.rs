@@ -94,7 +94,8 @@ impl Reading {
     /// True if this window and the next are in the page cache, so that reading does not block.
     pub fn is_resident(&self, offset: u64) -> bool {
         let window = bytes_of(offset / WINDOW_BYTES);
-        let range = window.start..window.end.saturating_add(WINDOW_BYTES).min(self.shared.length_bytes);
+        let end = window.end.saturating_add(WINDOW_BYTES);
+        let range = window.start..end.min(self.shared.length_bytes);
         Cold::look(&self.shared.file, &range, self.shared.length_bytes) == Cold::default()
     }
 
@@ -104,7 +105,9 @@ impl Reading {
             return;
         }
         let dropped = self.shared.windows.lock().pass(self.number, offset);
-        dropped.iter().for_each(|cold| cold.drop_from(&self.shared.file));
+        for cold in dropped {
+            cold.drop_from(&self.shared.file);
+        }
     }
 
     /// Number of bytes to read at an offset: `most`, but not beyond the window and the range.
@@ -126,7 +129,9 @@ impl Reading {
 impl Drop for Reading {
     fn drop(&mut self) {
         let dropped = self.shared.windows.lock().leave(self.number);
-        dropped.iter().for_each(|cold| cold.drop_from(&self.shared.file));
+        for cold in dropped {
+            cold.drop_from(&self.shared.file);
+        }
     }
 }
 
@@ -167,9 +172,9 @@ impl<C> Windows<C> {
     }
 
     fn take(&mut self, windows: Range<u64>) -> Vec<C> {
-        let numbers: Vec<u64> = self.brought.range(windows).map(|(number, _)| *number).collect();
-        let unneeded = numbers.into_iter().filter(|number| !self.is_needed(*number)).collect::<Vec<_>>();
-        unneeded.into_iter().filter_map(|number| self.brought.remove(&number)).collect()
+        let numbers = self.brought.range(windows).map(|(number, _)| *number);
+        let unneeded: Vec<u64> = numbers.filter(|number| !self.is_needed(*number)).collect();
+        unneeded.iter().filter_map(|number| self.brought.remove(number)).collect()
     }
 }
 

@@ -41,6 +41,8 @@ const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 pub struct ClientLimits {
     options: Arc<ServeOptions>,
     start: Instant,
+    /// The lower of the two rates.
+    rate: Option<u64>,
     total: Mutex<Option<TokenBucket>>,
     connections: AtomicUsize,
     clients: Mutex<HashMap<IpAddr, Arc<ClientUse>>>,
@@ -77,6 +79,7 @@ impl ClientLimits {
     pub fn new(options: Arc<ServeOptions>) -> Arc<Self> {
         Arc::new(Self {
             start: Instant::now(),
+            rate: options.total_rate.into_iter().chain(options.client_rate).min(),
             total: Mutex::new(options.total_rate.map(TokenBucket::new)),
             options,
             connections: AtomicUsize::new(0),
@@ -135,25 +138,22 @@ impl ClientLimits {
 impl Admission {
     pub async fn wait(&self, bytes: u64) {
         let limits = &self.limits;
-        if self.rate().is_none() {
+        if limits.rate.is_none() {
             return;
         }
         let mut turn = self.client.turn.lock().await;
         if let Some(bucket) = turn.as_mut() {
             sleep(bucket.take(limits.start.elapsed(), bytes)).await;
         }
-        let wait = limits.total.lock().as_mut().map(|bucket| bucket.take(limits.start.elapsed(), bytes));
+        let now = limits.start.elapsed();
+        let wait = limits.total.lock().as_mut().map(|bucket| bucket.take(now, bytes));
         sleep(wait.unwrap_or_default()).await;
-    }
-
-    fn rate(&self) -> Option<u64> {
-        [self.limits.options.total_rate, self.limits.options.client_rate].into_iter().flatten().min()
     }
 
     /// Number of bytes to send at a time.
     pub fn piece_bytes(&self) -> u64 {
         let share = PIECES_BYTES.checked_div(self.limits.connections() as u64).unwrap_or(PIECES_BYTES);
-        let most = self.rate().map_or(PIECE_BYTES, |rate| (rate / 64).clamp(PIECE_MIN, PIECE_MAX));
+        let most = self.limits.rate.map_or(PIECE_BYTES, |rate| (rate / 64).clamp(PIECE_MIN, PIECE_MAX));
         share.clamp(PIECE_MIN, most)
     }
 }

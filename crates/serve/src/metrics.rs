@@ -5,7 +5,7 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Metric, Registry};
 
 use slotpress_base::clock;
 use slotpress_read::{Catalog, unix_ns};
@@ -34,13 +34,20 @@ pub struct Metrics {
     registry: Mutex<Registry>,
 }
 
+/// Adds a metric to a registry.
+fn add<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
+    let metric = M::default();
+    registry.register(name, help, metric.clone());
+    metric
+}
+
 /// Statuses of responses of this server.
 const STATUSES: [u16; 13] = [200, 204, 206, 303, 304, 400, 404, 405, 412, 413, 416, 431, 503];
 
 impl Metrics {
     pub fn new() -> Self {
-        let metrics = Self::default();
-        let registry = registry("slotpress_serve", |registry| metrics.register(registry));
+        let mut metrics = Self::default();
+        let registry = registry("slotpress_serve", |registry| metrics = Self::of(registry));
         // If a counter appeared only at its first event, no rate would show that event.
         for status in STATUSES {
             drop(metrics.responses.get_or_create(&[("status", status)]));
@@ -55,18 +62,21 @@ impl Metrics {
         metrics
     }
 
-    fn register(&self, registry: &mut Registry) {
-        registry.register("sent_bytes", "Bytes of archives sent", self.sent_bytes.clone());
-        registry.register("transfers", "Transfers that run", self.transfers.clone());
-        registry.register("transfers_ended", "Transfers that have ended", self.ended.clone());
-        registry.register("archives", "Archives that are served", self.archives.clone());
-        registry.register("newest_slot", "Slot of the archive that a node would choose", self.newest_slot.clone());
+    fn of(registry: &mut Registry) -> Self {
         let age = "Seconds since the newest archive that a node would choose was modified";
-        registry.register("newest_age_seconds", age, self.newest_age_seconds.clone());
-        registry.register("connections", "Open connections", self.connections.clone());
-        registry.register("connections_refused", "Connections over a limit", self.refused.clone());
-        registry.register("connections_stalled", "Connections closed because the reader stalled", self.stalled.clone());
-        registry.register("responses", "Responses by status", self.responses.clone());
+        Self {
+            sent_bytes: add(registry, "sent_bytes", "Bytes of archives sent"),
+            transfers: add(registry, "transfers", "Transfers that run"),
+            ended: add(registry, "transfers_ended", "Transfers that have ended"),
+            archives: add(registry, "archives", "Archives that are served"),
+            newest_slot: add(registry, "newest_slot", "Slot of the archive that a node would choose"),
+            newest_age_seconds: add(registry, "newest_age_seconds", age),
+            connections: add(registry, "connections", "Open connections"),
+            refused: add(registry, "connections_refused", "Connections over a limit"),
+            stalled: add(registry, "connections_stalled", "Connections closed because the reader stalled"),
+            responses: add(registry, "responses", "Responses by status"),
+            registry: Mutex::default(),
+        }
     }
 
     pub fn response(&self, status: u16) {

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -53,10 +54,9 @@ pub async fn answer(endpoint: &Endpoint, peer: SocketAddr, request: &Parts, has_
         }
     };
     if has_body {
-        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        response = with(response, CONNECTION, "close");
     }
-    response.headers_mut().insert(SERVER, HeaderValue::from_static("slotpress"));
-    response
+    with(response, SERVER, "slotpress")
 }
 
 /// A request of a client for archives.
@@ -92,9 +92,7 @@ impl Exchange<'_> {
             }
             Method::GET | Method::HEAD => self.route().await,
             Method::OPTIONS => with(empty(StatusCode::NO_CONTENT), ALLOW, METHODS),
-            _ => {
-                with(plain(StatusCode::METHOD_NOT_ALLOWED, "Only GET, HEAD and OPTIONS are allowed.\n"), ALLOW, METHODS)
-            }
+            _ => not_allowed("Only GET, HEAD and OPTIONS are allowed.\n", METHODS),
         };
         if let Content::File(content) = response.body_mut() {
             content.client = admission;
@@ -115,31 +113,23 @@ impl Exchange<'_> {
 
     async fn route(self) -> Response<Content> {
         let server = self.server;
+        let catalog = server.archives.last();
+        let choice = catalog.choice();
         let path = self.request.uri.path();
         match path {
             "/" => {
-                let host = self.request.headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-                let html = page::page(&server.list(), host, self.is_tls);
-                let response = text("text/html; charset=utf-8", html);
-                page::HEADERS
-                    .iter()
-                    .fold(response, |response, (name, value)| with(response, name.clone(), value.as_str()))
+                let host = self.request.headers.get(HOST).and_then(|host| host.to_str().ok());
+                let html = page::page(&server.list(), host.unwrap_or_default(), self.is_tls);
+                let mut response = text("text/html; charset=utf-8", html);
+                for (name, value) in page::HEADERS.iter() {
+                    response = with(response, name.clone(), value);
+                }
+                response
             }
             "/healthz" => health(server),
             listing::LISTING_PATH => text("application/json", json(&server.list())),
-            listing::NEWEST_FULL | listing::NEWEST_INCREMENTAL => {
-                let catalog = server.archives.last();
-                let choice = catalog.choice();
-                let is_full = path == listing::NEWEST_FULL;
-                match choice.and_then(|choice| if is_full { Some(choice.full) } else { choice.incremental }) {
-                    Some(archive) => {
-                        let response = with(empty(StatusCode::SEE_OTHER), CONTENT_LENGTH, "0");
-                        let response = with(response, LOCATION, &format!("/{}", archive.name));
-                        with(response, CACHE_CONTROL, "no-cache")
-                    }
-                    None => missing(),
-                }
-            }
+            listing::NEWEST_FULL => see_other(choice.map(|choice| choice.full)),
+            listing::NEWEST_INCREMENTAL => see_other(choice.and_then(|choice| choice.incremental)),
             _ if path.strip_prefix('/') == Some(GENESIS_ARCHIVE_NAME) => self.genesis().await,
             _ => self.archive().await,
         }
@@ -158,31 +148,35 @@ impl Exchange<'_> {
             Ok(Err(_)) | Err(_) => return try_again("The archive cannot be read.\n"),
         };
         // The opened file is sent: another one may have taken the name since the scan.
-        let size_bytes = u64::try_from(stat.st_size).unwrap_or_default();
-        let file_id = scan::file_id(&stat);
-        let modified_ns = scan::modified_ns(&stat);
-        let opened = Archive { file_id, size_bytes, modified_ns, ..archive.clone() };
+        let opened = Archive {
+            file_id: scan::file_id(&stat),
+            size_bytes: u64::try_from(stat.st_size).unwrap_or_default(),
+            modified_ns: scan::modified_ns(&stat),
+            ..archive.clone()
+        };
         let hashes = archive.hashes.filter(|_| opened == archive);
         let etag = Archive { hashes, ..opened }.etag();
-        let name = archive.name.to_string();
-        let content_type = archive.name.extension.content_type();
-        self.send(OpenFile { name, content_type, file, stat, etag })
+        self.send(OpenFile {
+            name: archive.name.to_string(),
+            content_type: archive.name.extension.content_type(),
+            file,
+            stat,
+            etag,
+        })
     }
 
     /// Sends the genesis archive that `publish` puts beside archives.
     async fn genesis(self) -> Response<Content> {
         let options = self.server.options.clone();
-        let open = move || {
-            let file =
-                options.dirs.iter().find_map(|dir| KeptDir::open(dir).ok()?.open_file(GENESIS_ARCHIVE_NAME).ok())?;
-            let stat = rustix::fs::fstat(&file).ok()?;
-            Some((file, stat))
-        };
-        let Ok(Some((file, stat))) = tokio::task::spawn_blocking(open).await else { return missing() };
-        let etag = format!("\"{:x}-{:x}\"", stat.st_size, scan::modified_ns(&stat));
-        let name = GENESIS_ARCHIVE_NAME.to_string();
-        let content_type = "application/x-bzip2";
-        self.send(OpenFile { name, content_type, file, stat, etag })
+        let opened = tokio::task::spawn_blocking(move || open_genesis(&options.dirs)).await;
+        let Ok(Some((file, stat))) = opened else { return missing() };
+        self.send(OpenFile {
+            name: GENESIS_ARCHIVE_NAME.to_string(),
+            content_type: "application/x-bzip2",
+            etag: format!("\"{:x}-{:x}\"", stat.st_size, scan::modified_ns(&stat)),
+            file,
+            stat,
+        })
     }
 
     /// Sends a file or a part of it, or another answer if a condition of the request asks for that.
@@ -226,6 +220,12 @@ impl Exchange<'_> {
     }
 }
 
+fn open_genesis(dirs: &[PathBuf]) -> Option<(File, Stat)> {
+    let file = dirs.iter().find_map(|dir| KeptDir::open(dir).ok()?.open_file(GENESIS_ARCHIVE_NAME).ok())?;
+    let stat = rustix::fs::fstat(&file).ok()?;
+    Some((file, stat))
+}
+
 /// Number of characters to which a request is cut in the log.
 const LOGGED_CHARS_MAX: usize = 256;
 
@@ -246,7 +246,7 @@ fn without_body(request: &Parts, mut response: Response<Content>) -> Response<Co
 fn metrics_answer(facts: &dyn Facts, request: &Parts) -> Response<Content> {
     match request.uri.path() {
         _ if ![Method::GET, Method::HEAD].contains(&request.method) => {
-            with(plain(StatusCode::METHOD_NOT_ALLOWED, "Only GET and HEAD are allowed.\n"), ALLOW, "GET, HEAD")
+            not_allowed("Only GET and HEAD are allowed.\n", "GET, HEAD")
         }
         "/metrics" => text(metrics::CONTENT_TYPE, metrics::text(&facts.metrics())),
         "/healthz" => health(facts),
@@ -267,6 +267,18 @@ struct OpenFile {
     file: File,
     stat: Stat,
     etag: String,
+}
+
+fn not_allowed(words: &str, methods: &str) -> Response<Content> {
+    with(plain(StatusCode::METHOD_NOT_ALLOWED, words), ALLOW, methods)
+}
+
+/// Redirects to an archive.
+fn see_other(archive: Option<&Archive>) -> Response<Content> {
+    let Some(archive) = archive else { return missing() };
+    let response = with(empty(StatusCode::SEE_OTHER), CONTENT_LENGTH, "0");
+    let response = with(response, LOCATION, &format!("/{}", archive.name));
+    with(response, CACHE_CONTROL, "no-cache")
 }
 
 fn missing() -> Response<Content> {

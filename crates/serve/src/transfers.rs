@@ -164,12 +164,18 @@ impl Transfers {
     pub fn over(&self, quiet: Duration) -> Vec<Finished> {
         let mut open = self.open.lock();
         let is_crowded = open.len() > OPEN_MAX;
-        let is_over = |(key, transfer): &(&Key, &Transfer)| {
-            transfer.running == 0 && (key.2 > 0 || is_crowded || transfer.last.elapsed() >= quiet)
-        };
-        let over: Vec<Key> = open.iter().filter(is_over).map(|(key, _)| key.clone()).collect();
-        let over = over.iter().filter_map(|key| open.remove(key)).map(|transfer| transfer.told(transfer.last));
-        over.inspect(|finished| self.metrics.finished(finished.is_complete)).collect()
+        let mut over = Vec::new();
+        open.retain(|key, transfer| {
+            let is_quiet = key.2 > 0 || is_crowded || transfer.last.elapsed() >= quiet;
+            let is_over = transfer.running == 0 && is_quiet;
+            if is_over {
+                let finished = transfer.told(transfer.last);
+                self.metrics.finished(finished.is_complete);
+                over.push(finished);
+            }
+            !is_over
+        });
+        over
     }
 }
 
