@@ -14,7 +14,8 @@ fn lists_that_lie() {
     needs!("versitygw");
     const AGAIN: &str = "<ListBucketResult><IsTruncated>true</IsTruncated>\
                          <NextContinuationToken>again</NextContinuationToken></ListBucketResult>";
-    let (gateway, out) = (Gateway::start(), temp_dir());
+    let gateway = Gateway::start();
+    let out = temp_dir();
     for (document, words) in [(PAGE, "does not speak S3"), (AGAIN, "has no end")] {
         gateway.fail(&["GET ", "list-type=2"], usize::MAX, Instead::Says(document, Done::No));
         for command in [
@@ -52,7 +53,8 @@ fn a_damaged_archive_is_not_uploaded() {
 /// Nothing listens at the endpoint: a person is told at once, and is not kept waiting.
 #[test]
 fn an_endpoint_that_was_never_reached() {
-    let (out, dir) = (temp_dir(), temp_dir());
+    let out = temp_dir();
+    let dir = temp_dir();
     let archive = format!("s3://bucket/{FULL_26}");
     for arguments in [
         &["list", "s3://bucket/"][..],

@@ -18,8 +18,11 @@ use crate::stores::*;
 fn an_archive_goes_straight_into_a_bucket() {
     needs!("versitygw");
     let gateway = Gateway::start();
-    let (ledger, out, elsewhere) = (ledger("ledger-at-40"), temp_dir(), temp_dir());
-    let (ledger, out_dir) = (text(ledger.path()), text(out.path()));
+    let ledger = ledger("ledger-at-40");
+    let out = temp_dir();
+    let elsewhere = temp_dir();
+    let ledger = text(ledger.path());
+    let out_dir = text(out.path());
     let archive = |to: &str, flags: &[&str]| {
         let mut command = command(&gateway, &["archive", ledger, "-o", to]);
         command.args(flags).current_dir(elsewhere.path()).env("TMPDIR", elsewhere.path());
@@ -117,7 +120,8 @@ fn sources_of_one_root_are_mixed() {
     let files = larger_archive();
     put(&gateway, &files);
     let limited = || {
-        let (served, left) = (files.clone(), Arc::new(AtomicUsize::new(2)));
+        let served = files.clone();
+        let left = Arc::new(AtomicUsize::new(2));
         let counted = left.clone();
         let server = Server::start(move |request, stream| {
             let is_range = request.method == "GET" && request.range().is_some();
@@ -128,7 +132,8 @@ fn sources_of_one_root_are_mixed() {
         });
         (server, left)
     };
-    let ((mirror, of_mirror), (peer, of_peer)) = (limited(), limited());
+    let (mirror, of_mirror) = limited();
+    let (peer, of_peer) = limited();
     gateway.fail(&["GET ", "range: bytes="], usize::MAX, Instead::Refused(503, "SlowDown"));
     let name = files.keys().next().expect("an archive");
     let url = format!("{}/{name}", target());

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat, flock, fstat, openat, statat};
 use rustix::io::Errno;
-use slotpress_base::progress::{self};
+use slotpress_base::progress;
 use slotpress_base::{
     Error, ErrorKind, IoContext, IoHint, KeptDir, Progress, Result, ShowPath, SpaceWatch, StreamWriter,
 };
@@ -76,7 +76,7 @@ impl Directory {
         let mut bytes = Vec::new();
         file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes).or_path("read", &path)?;
         if bytes.len() as u64 > bytes_max {
-            Err(Error::failed(format!("{} has more than the {bytes_max} bytes that are read", path.shown()))
+            Err(Error::failed(format!("{} exceeds the {bytes_max} bytes that are read", path.shown()))
                 .with_hint("another program wrote it: move it away, or give another target"))
         } else {
             Ok(Some(Small { bytes, e_tag }))
@@ -93,16 +93,14 @@ impl Directory {
     pub fn put_small(&self, name: &str, bytes: &[u8], condition: &Condition, progress: &dyn Progress) -> Result<Put> {
         let file = Unpublished::create_in(&self.0)?;
         file.file().write_all(bytes).or_path("write", file.path())?;
-        let _lock = match condition {
-            Condition::Unchanged(e_tag) => {
-                let lock = self.lock(progress)?;
-                if self.stat(name)?.and_then(|object| object.e_tag).as_ref() != Some(e_tag) {
-                    return Ok(Put::Refused);
-                }
-                Some(lock)
+        // Held until the file has its name.
+        let mut _lock = None;
+        if let Condition::Unchanged(e_tag) = condition {
+            _lock = Some(self.lock(progress)?);
+            if self.stat(name)?.and_then(|object| object.e_tag).as_ref() != Some(e_tag) {
+                return Ok(Put::Refused);
             }
-            Condition::Always | Condition::Absent => None,
-        };
+        }
         match file.publish(name, *condition != Condition::Absent) {
             Ok(_) => Ok(Put::Done),
             Err(error) if error.kind() == ErrorKind::Exists => Ok(Put::Refused),
@@ -122,9 +120,16 @@ impl Directory {
             return Err(already_exists(&self.path_of(name)));
         }
         // Uploads that replace a file may run at once; each gets the name in turn.
-        let file = if replace { Unpublished::create_in(&self.0)? } else { Unpublished::create_in_for(&self.0, name)? };
-        let to = StreamWriter::new(file.file().try_clone().or_path("write", file.path())?, IoHint::Gentle);
-        Ok(FileUpload { dir: self.clone(), name: name.to_string(), file, to, watch: SpaceWatch::default(), replace })
+        let file = if replace { Unpublished::create_in(&self.0) } else { Unpublished::create_in_for(&self.0, name) }?;
+        let writer = file.file().try_clone().or_path("write", file.path())?;
+        Ok(FileUpload {
+            dir: self.clone(),
+            name: name.to_string(),
+            file,
+            to: StreamWriter::new(writer, IoHint::Gentle),
+            watch: SpaceWatch::default(),
+            replace,
+        })
     }
 
     fn lock(&self, progress: &dyn Progress) -> Result<DirLock> {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use slotpress_base::{Error, Result, ShowPath};
-use slotpress_net::{SCHEME, Url, below, parse_url, shown};
+use slotpress_net::{Url, below, parse_url, shown};
 
 /// A place to publish archives: a directory, or `s3://BUCKET/PREFIX`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,13 +37,11 @@ impl FromStr for Target {
         if !text.contains("://") {
             return Ok(Self::Dir(PathBuf::from(text)));
         }
-        let url = if text.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("s3://")) {
-            parse_url(text)?
-        } else {
+        if !text.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("s3://")) {
             return Err(Error::usage("a target is a directory or s3://BUCKET/PREFIX")
                 .with_hint("for a service that speaks S3, give its URL as the endpoint"));
-        };
-        debug_assert_eq!(url.scheme(), SCHEME);
+        }
+        let url = parse_url(text)?;
         Ok(Self::S3(below(&url, "")))
     }
 }

@@ -299,8 +299,9 @@ impl PartsUpload {
 
     /// Completes the upload. If the answer is lost, looks for the file.
     fn complete(&self, tags: &[String], progress: &dyn Progress) -> Result<()> {
-        let Self { at, url, upload_id, .. } = self;
-        let completed = at.with_retries(progress, || at.bucket.complete(url, upload_id, tags));
+        let at = &self.at;
+        let url = &self.url;
+        let completed = at.with_retries(progress, || at.bucket.complete(url, &self.upload_id, tags));
         let is_dropped = |error: &Error| NetError::of(error).is_some_and(|error| error.kind() == NetErrorKind::Gone);
         let there = match &completed {
             Err(error) if !is_dropped(error) => return completed,
@@ -317,26 +318,30 @@ impl PartsUpload {
                 .with_hint("run this again; if the error stays, look at the store's own log"))
         })
     }
+
+    fn abort(&self) -> Result<()> {
+        let abort = self.at.bucket.abort(self.url.clone(), self.upload_id.clone());
+        let abort = async { timeout(ABORT_TIMEOUT, abort).await.unwrap_or(Ok(())) };
+        Ok(self.at.client.wait(&NoProgress, abort)?)
+    }
 }
 
 impl Drop for PartsUpload {
     fn drop(&mut self) {
         self.stop.send_replace(true);
-        let Self { at, url, upload_id, sending, is_closed, .. } = self;
-        let _ = at.client.wait(&NoProgress, async {
-            if !*is_closed {
+        let is_closed = self.is_closed;
+        let sending = &mut self.sending;
+        let _ = self.at.client.wait(&NoProgress, async {
+            if !is_closed {
                 let arrival = async { while sending.join_next().await.is_some() {} };
                 let _ = timeout(ARRIVAL_TIMEOUT, arrival).await;
             }
             sending.shutdown().await;
             Ok(())
         });
-        if self.is_closed {
-            return;
+        if !is_closed {
+            // Repeated like other requests: parts that are left cost money.
+            let _ = Patience::new(ABORT_TIMEOUT).ask(&NoProgress, || self.abort());
         }
-        // Repeated like other requests: parts that are left cost money.
-        let abort = || timeout(ABORT_TIMEOUT, at.bucket.abort(url.clone(), upload_id.clone()));
-        let abort = || Ok(at.client.wait(&NoProgress, async { abort().await.unwrap_or(Ok(())) })?);
-        let _ = Patience::new(ABORT_TIMEOUT).ask(&NoProgress, abort);
     }
 }

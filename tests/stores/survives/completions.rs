@@ -45,7 +45,8 @@ fn ended_while_it_is_completed() {
     needs!("versitygw");
     for signal in [Signal::TERM, Signal::INT, Signal::KILL] {
         for done in [Done::No, Done::Yes] {
-            let (gateway, (stage, made)) = (Gateway::start(), with_three_parts());
+            let gateway = Gateway::start();
+            let (stage, made) = with_three_parts();
             gateway.fail(&COMPLETE, usize::MAX, Instead::Silence(done));
             let child = start(&gateway, &stage, &[]);
             wait_for("the completion", || gateway.silences() > 0);
@@ -59,7 +60,8 @@ fn ended_while_it_is_completed() {
 #[test]
 fn ended_while_it_looks_at_what_is_there() {
     needs!("versitygw");
-    let (gateway, (stage, made)) = (Gateway::start(), with_three_parts());
+    let gateway = Gateway::start();
+    let (stage, made) = with_three_parts();
     assert!(once(&gateway, &stage, &[]).status.success());
     let bucket = gateway.bucket().join("mainnet");
     fs::remove_dir_all(bucket.join("api")).expect("removed");
@@ -88,7 +90,8 @@ fn a_completion_that_fails() {
         (head, Instead::Says(PAGE, Done::No)),
     ] {
         let at = format!("{of:?} {instead:?}");
-        let (gateway, (stage, made)) = (Gateway::start(), with_three_parts());
+        let gateway = Gateway::start();
+        let (stage, made) = with_three_parts();
         // The name is also requested before the upload.
         gateway.fail(&COMPLETE, usize::MAX, Instead::Silence(Done::No));
         let child = start(&gateway, &stage, &[]);
@@ -96,7 +99,8 @@ fn a_completion_that_fails() {
         end_by(child, Signal::TERM);
         gateway.fail_no_more();
         gateway.fail(of, usize::MAX, instead);
-        let (asked, child) = (gateway.count(of), start(&gateway, &stage, &[]));
+        let asked = gateway.count(of);
+        let child = start(&gateway, &stage, &[]);
         wait_for("what fails", || gateway.count(of) > asked);
         end_by(child, Signal::TERM);
         ends_well(&at, &gateway, &stage, &made);
@@ -108,7 +112,8 @@ fn a_completion_that_fails() {
 fn a_part_that_is_lost() {
     needs!("versitygw");
     for is_another in [true, false] {
-        let (gateway, (stage, made)) = (Gateway::start(), with_three_parts());
+        let gateway = Gateway::start();
+        let (stage, made) = with_three_parts();
         gateway.fail(&COMPLETE, usize::MAX, Instead::Silence(Done::No));
         let child = start(&gateway, &stage, &[]);
         wait_for("the completion", || gateway.silences() > 0);

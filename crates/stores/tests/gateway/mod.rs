@@ -104,7 +104,8 @@ impl Gateway {
         wait_for("versitygw", || UnixStream::connect(&socket).is_ok());
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
-                let (state, socket) = (state.clone(), socket.clone());
+                let state = state.clone();
+                let socket = socket.clone();
                 thread::spawn(move || pass_on(client, &socket, &state));
             }
         });
@@ -129,9 +130,10 @@ impl Gateway {
         let mut dirs = vec![self.bucket().join(".sgwtmp")];
         while let Some(dir) = dirs.pop() {
             for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
-                match entry.file_type().expect("a type").is_dir() {
-                    true => dirs.push(entry.path()),
-                    false => parts.push(entry.path()),
+                if entry.file_type().expect("a type").is_dir() {
+                    dirs.push(entry.path())
+                } else {
+                    parts.push(entry.path())
                 }
             }
         }
@@ -172,7 +174,7 @@ impl Gateway {
 pub fn wait_for(what: &str, mut is_there: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_there() {
-        assert!(start.elapsed() < Duration::from_secs(60), "{what} has not come");
+        assert!(start.elapsed() < Duration::from_secs(60), "{what} never came");
         thread::sleep(Duration::from_millis(5));
     }
 }
@@ -195,98 +197,122 @@ fn pass_on(client: TcpStream, socket: &Path, state: &State) {
         return;
     }
     let mut reader = BufReader::new(client.try_clone().expect("a connection"));
-    let (mut head, mut length) = (String::new(), 0);
+    let Some((head, length)) = read_head(&mut reader) else { return };
+    state.heads.lock().expect("locked").push(head.clone());
+    let instead = state.take_fault(&head);
+    let mut body = reader.take(length);
+    if answer_instead(&client, &head, instead.as_ref(), &mut body, state) {
+        return;
+    }
+    let mut late = Vec::new();
+    if let Some(Instead::Late) = instead {
+        let _ = body.read_to_end(&mut late);
+        let start = Instant::now();
+        while state.aborts.load(SeqCst) == 0 && start.elapsed() < Duration::from_secs(1) {
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+    let Ok(mut gateway) = UnixStream::connect(socket) else { return };
+    if !forward(&head, &mut late.as_slice().chain(body), length, &mut gateway) {
+        return;
+    }
+    if matches!(instead, None | Some(Instead::Late)) {
+        let _ = std::io::copy(&mut gateway, &mut &client);
+        if head.starts_with("DELETE ") && head.contains("uploadId=") {
+            state.aborts.fetch_add(1, SeqCst);
+        }
+        return;
+    }
+    let _lost_answer = gateway.read_to_end(&mut Vec::new());
+    match instead {
+        Some(Instead::Says(document, _)) => say(&client, &head, document),
+        Some(Instead::Silence(_)) => be_silent(&client, state),
+        _ => {}
+    }
+}
+
+/// Reads the head of a request; returns it with the length of the body.
+fn read_head(reader: &mut impl BufRead) -> Option<(String, u64)> {
+    let mut head = String::new();
+    let mut length = 0;
     loop {
         let mut line = String::new();
         if !reader.read_line(&mut line).is_ok_and(|read| read > 0) {
-            return;
+            return None;
         }
         if let Some((_, value)) = line.to_ascii_lowercase().split_once("content-length:") {
             length = value.trim().parse().expect("a length");
         }
         if line == "\r\n" {
-            break;
+            return Some((head, length));
         }
         head.push_str(&line);
     }
-    state.heads.lock().expect("locked").push(head.clone());
-    let instead = {
-        let mut faults = state.faults.lock().expect("locked");
-        let fault = faults.iter_mut().find(|fault| fault.times > 0 && fault.of.iter().all(|of| head.contains(of)));
-        fault.map(|fault| {
-            fault.times -= 1;
-            fault.instead.clone()
-        })
-    };
-    let mut body = reader.take(length);
-    let refuse = |status: u16, code: &str, field: &str, body: &mut dyn Read| {
-        let _ = std::io::copy(body, &mut std::io::sink());
-        let is_head = head.starts_with("HEAD ");
-        let xml =
-            if is_head { String::new() } else { format!("<Error><Code>{code}</Code><Message>said</Message></Error>") };
-        let length = xml.len();
-        let _ =
-            write!(&client, "HTTP/1.1 {status} x\r\nContent-Length: {length}\r\n{field}Connection: close\r\n\r\n{xml}");
-    };
-    match &instead {
-        Some(Instead::Refused(status, code)) => return refuse(*status, code, "", &mut body),
-        Some(Instead::RefusedWith(status, code, field)) => {
-            return refuse(*status, code, &format!("{field}\r\n"), &mut body);
-        }
-        Some(Instead::Closed) => return,
-        Some(Instead::NotKept) => {
-            let _ = std::io::copy(&mut body, &mut std::io::sink());
-            let _ = write!(&client, "HTTP/1.1 200 OK\r\nETag: \"x\"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
-            return;
-        }
-        Some(Instead::Says(document, Done::No)) => {
-            let _ = std::io::copy(&mut body, &mut std::io::sink());
-            return say(&client, &head, document);
-        }
-        Some(Instead::Silence(Done::No)) => {
-            let _ = std::io::copy(&mut body, &mut std::io::sink());
-            state.silences.fetch_add(1, SeqCst);
-            let _ = (&client).read(&mut [0]);
-            return;
-        }
-        _ => {}
+}
+
+impl State {
+    /// What happens in place of a request with this head.
+    fn take_fault(&self, head: &str) -> Option<Instead> {
+        let mut faults = self.faults.lock().expect("locked");
+        let fault = faults.iter_mut().find(|fault| fault.times > 0 && fault.of.iter().all(|of| head.contains(of)))?;
+        fault.times -= 1;
+        Some(fault.instead.clone())
     }
-    let mut late = Vec::new();
-    let mut body: Box<dyn Read> = match instead {
-        Some(Instead::Late) => {
-            let _ = body.read_to_end(&mut late);
-            let start = Instant::now();
-            while state.aborts.load(SeqCst) == 0 && start.elapsed() < Duration::from_secs(1) {
-                thread::sleep(Duration::from_millis(5));
-            }
-            Box::new(&late[..])
+}
+
+/// Answers a request in the store's place. Returns false if the request is to be passed on.
+fn answer_instead(
+    mut client: &TcpStream,
+    head: &str,
+    instead: Option<&Instead>,
+    body: &mut dyn Read,
+    state: &State,
+) -> bool {
+    let Some(instead) = instead else { return false };
+    if matches!(
+        instead,
+        Instead::AnswerLost | Instead::Late | Instead::Says(_, Done::Yes) | Instead::Silence(Done::Yes)
+    ) {
+        return false;
+    }
+    if let Instead::Closed = instead {
+        return true;
+    }
+    let _ = std::io::copy(body, &mut std::io::sink());
+    match instead {
+        Instead::Refused(status, code) => refuse(client, head, *status, code, ""),
+        Instead::RefusedWith(status, code, field) => refuse(client, head, *status, code, &format!("{field}\r\n")),
+        Instead::Says(document, _) => say(client, head, document),
+        Instead::Silence(_) => be_silent(client, state),
+        _ => {
+            let _ = write!(client, "HTTP/1.1 200 OK\r\nETag: \"x\"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
         }
-        _ => Box::new(body),
-    };
-    let Ok(mut gateway) = UnixStream::connect(socket) else { return };
-    // One request for each connection, so that every head is examined. If the body is incomplete,
-    // this connection ends like the client's: otherwise the gateway would wait.
-    let passed = write!(gateway, "{head}Connection: close\r\n\r\n")
-        .and_then(|()| std::io::copy(&mut body, &mut gateway))
+    }
+    true
+}
+
+fn refuse(mut client: &TcpStream, head: &str, status: u16, code: &str, field: &str) {
+    let mut xml = format!("<Error><Code>{code}</Code><Message>said</Message></Error>");
+    if head.starts_with("HEAD ") {
+        xml.clear();
+    }
+    let length = xml.len();
+    let _ = write!(client, "HTTP/1.1 {status} x\r\nContent-Length: {length}\r\n{field}Connection: close\r\n\r\n{xml}");
+}
+
+fn be_silent(mut client: &TcpStream, state: &State) {
+    state.silences.fetch_add(1, SeqCst);
+    let _ = client.read(&mut [0]);
+}
+
+/// Sends a request to the gateway: one for each connection, so that every head is examined. Returns
+/// false if the body is incomplete: the connection then ends like the client's, since the gateway
+/// would wait.
+fn forward(head: &str, body: &mut dyn Read, length: u64, gateway: &mut UnixStream) -> bool {
+    let sent = write!(gateway, "{head}Connection: close\r\n\r\n").and_then(|()| std::io::copy(&mut *body, gateway));
+    match sent {
+        Ok(sent_bytes) => sent_bytes == length,
         // The gateway may answer before it has read everything.
-        .or_else(|_| std::io::copy(&mut body, &mut std::io::sink()).map(|_| length));
-    let sent = passed.is_ok_and(|passed_bytes| passed_bytes == length);
-    if sent && instead.is_some() && !matches!(instead, Some(Instead::Late)) {
-        let _ = gateway.read_to_end(&mut Vec::new());
-        match instead {
-            Some(Instead::Says(document, _)) => say(&client, &head, document),
-            Some(Instead::Silence(_)) => {
-                state.silences.fetch_add(1, SeqCst);
-                let _ = (&client).read(&mut [0]);
-            }
-            _ => {}
-        }
-        return;
-    }
-    if sent {
-        let _ = std::io::copy(&mut gateway, &mut &client);
-        if head.starts_with("DELETE ") && head.contains("uploadId=") {
-            state.aborts.fetch_add(1, SeqCst);
-        }
+        Err(_) => std::io::copy(body, &mut std::io::sink()).is_ok(),
     }
 }
