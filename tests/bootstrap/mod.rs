@@ -51,11 +51,13 @@ pub struct Mirror {
 
 impl Mirror {
     pub fn start() -> Self {
-        let (dir, olds) = (temp_dir(), temp_dir());
+        let dir = temp_dir();
+        let olds = temp_dir();
         let [old, new] = two_full_archives("agave-4.2.2", dir.path());
         let rebased = name(&rebase(&[&new], &old, dir.path(), &["--frame-size", "64KiB"]));
         fs::copy(&old, olds.path().join(name(&old))).expect("copied");
-        let (old, new) = (name(&old), name(&new));
+        let old = name(&old);
+        let new = name(&new);
         Self { server: Server::start_in(dir, &[]), olds, old, new, rebased }
     }
 
@@ -68,8 +70,9 @@ impl Mirror {
 
     fn restored_from_old(&self) -> BTreeMap<String, Option<Vec<u8>>> {
         let dir = temp_dir();
-        let (ledger, old, rebased) =
-            (dir.path().join("ledger"), self.put_old(dir.path()), self.server.path(&self.rebased));
+        let ledger = dir.path().join("ledger");
+        let old = self.put_old(dir.path());
+        let rebased = self.server.path(&self.rebased);
         let said = run(&["restore", text(&old), text(&rebased), "--ledger", text(&ledger)]);
         assert_eq!(said.code, Some(0), "{said:?}");
         ledger_tree(&ledger)
@@ -100,11 +103,14 @@ struct Fleet {
 
 impl Fleet {
     fn start(count: usize) -> Self {
-        let (dir, olds, genesis) = (temp_dir(), temp_dir(), temp_dir());
+        let dir = temp_dir();
+        let olds = temp_dir();
+        let genesis = temp_dir();
         // States of one synthetic chain, one for each day.
         let archive_of_day = |day: usize, out: &Path| {
             let ledger = temp_dir();
-            let (ledger, size) = (ledger.path().join("ledger"), format!("{}MiB", day + 2));
+            let ledger = ledger.path().join("ledger");
+            let size = format!("{}MiB", day + 2);
             let said = run(&["synth", text(&ledger), "--size", "16MiB", "--incremental", &size]);
             assert_eq!(said.code, Some(0), "{said:?}");
             let said = run(&["archive", text(&ledger), "-o", text(out)]);

@@ -8,8 +8,10 @@ use crate::common::*;
 
 #[test]
 fn what_is_no_full_archive_is_no_base() {
-    let (mirror, dir) = (Mirror::start(), temp_dir());
-    let (ledger, url) = (dir.path().join("ledger"), mirror.server.url(""));
+    let mirror = Mirror::start();
+    let dir = temp_dir();
+    let ledger = dir.path().join("ledger");
+    let url = mirror.server.url("");
     for base in [mirror.server.path(&mirror.rebased), dir.path().join(&mirror.old), fixture("genesis.bin")] {
         let said = run(&["bootstrap", &url, "--ledger", text(&ledger), "--base", text(&base)]);
         assert_eq!(said.code, Some(2), "{said:?}");
@@ -22,8 +24,10 @@ fn what_is_no_full_archive_is_no_base() {
 /// archive on it. The old archive is used only if that one is moved aside.
 #[test]
 fn an_archive_between_the_two() {
-    let (mirror, dir) = (Mirror::start(), temp_dir());
-    let (ledger, url) = (dir.path().join("ledger"), mirror.server.url(""));
+    let mirror = Mirror::start();
+    let dir = temp_dir();
+    let ledger = dir.path().join("ledger");
+    let url = mirror.server.url("");
     mirror.put_old(&ledger);
     let between = mirror.old.replace("-26-", "-30-");
     fs::copy(ledger.join(&mirror.old), ledger.join(&between)).expect("copied");
@@ -43,7 +47,8 @@ fn an_archive_between_the_two() {
 /// nothing is fetched in vain.
 #[test]
 fn a_base_of_another_cluster() {
-    let (mirror, dir) = (Mirror::start(), temp_dir());
+    let mirror = Mirror::start();
+    let dir = temp_dir();
     let ledger = dir.path().join("ledger");
     fs::create_dir_all(&ledger).expect("made");
     let other = fixture_of("agave-4.4.0", "snapshot-26-");

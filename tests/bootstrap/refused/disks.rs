@@ -10,9 +10,11 @@ use crate::common::*;
 fn disks() {
     let files = archives(&[]);
     let server = serve(&files, Way::Ranges);
-    let (here, there) = (temp_dir(), tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory"));
-    let (ledger, snapshots, accounts) =
-        (here.path().join("ledger"), there.path().join("snapshots"), there.path().join("accounts"));
+    let here = temp_dir();
+    let there = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let ledger = here.path().join("ledger");
+    let snapshots = there.path().join("snapshots");
+    let accounts = there.path().join("accounts");
     let flags = ["--snapshots", text(&snapshots), "--accounts", text(&accounts)];
     let said = run(&[&["bootstrap", &server.url(""), "--ledger", text(&ledger)][..], &flags].concat());
     assert_eq!(said.code, Some(0), "{said:?}");

@@ -9,7 +9,8 @@ use crate::common::*;
 #[test]
 fn trusted_servers_vouch_or_refuse() {
     let files = archives(&[]);
-    let (server, dir) = (serve(&files, Way::Ranges), temp_dir());
+    let server = serve(&files, Way::Ranges);
+    let dir = temp_dir();
     let bootstrap = |trusted: &Server, ledger: &str| {
         let ledger = dir.path().join(ledger);
         run(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--trust", &trusted.url("")])
@@ -90,7 +91,8 @@ fn so_many_must_confirm() {
 #[test]
 fn what_is_expected_is_compared_with_names_first() {
     let files = archives(&[]);
-    let (server, dir) = (serve(&files, Way::Ranges), temp_dir());
+    let server = serve(&files, Way::Ranges);
+    let dir = temp_dir();
     let ledger = dir.path().join("ledger");
     let is_fetch = |request: &Request| request.method == "GET" && request.path.ends_with(".tar.zst");
     let other_hash = "11111111111111111111111111111112";

@@ -21,7 +21,8 @@ fn sources_that_have_nothing_are_named() {
         all("200 OK", r#"{"version":1,"archives":[{"name":"x","size_bytes":-1}]}"#),
     ];
     let silent: Vec<String> = servers.iter().map(|server| server.url("/")).chain([format!("{DEAD}/")]).collect();
-    let (good, hash) = (serve(&files, Way::Ranges), "D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi");
+    let good = serve(&files, Way::Ranges);
+    let hash = "D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi";
     for (command, flag) in [("fetch", "-o"), ("bootstrap", "--ledger")] {
         for source in &silent {
             // The server stays busy: the run does not wait for the whole time.

@@ -14,7 +14,8 @@ fn is_fetch(request: &Request) -> bool {
 /// A trusted server that cannot be asked has not denied the archive.
 #[test]
 fn a_trusted_server_that_cannot_be_asked() {
-    let (good, dir) = (serve(&full_only(), Way::Ranges), temp_dir());
+    let good = serve(&full_only(), Way::Ranges);
+    let dir = temp_dir();
     for command in [["fetch", "-o"], ["bootstrap", "--ledger"]] {
         let to = dir.path().join(command[0]);
         let said = run(&[command[0], &good.url(""), command[1], text(&to), "--trust", DEAD]);
@@ -98,7 +99,8 @@ fn an_archive_without_room() {
 /// A trusted server that has archives, but fails when it is asked which, has not denied one.
 #[test]
 fn a_trusted_server_whose_list_fails() {
-    let (good, dir) = (serve(&full_only(), Way::Ranges), temp_dir());
+    let good = serve(&full_only(), Way::Ranges);
+    let dir = temp_dir();
     let trusted = Server::start(|request, stream| {
         if request.path.ends_with(".tar.zst") {
             answer(stream, "404 Not Found", &[], b"")
@@ -115,7 +117,8 @@ fn a_trusted_server_whose_list_fails() {
 /// If the genesis is to be compared and no source has it, nothing is fetched.
 #[test]
 fn an_expected_genesis_that_no_source_has() {
-    let (good, dir) = (serve(&full_only(), Way::Ranges), temp_dir());
+    let good = serve(&full_only(), Way::Ranges);
+    let dir = temp_dir();
     let ledger = dir.path().join("ledger");
     let hash = ["--expect-genesis-hash", "11111111111111111111111111111112"];
     let said = run(&[&["bootstrap", &good.url(""), "--ledger", text(&ledger)], &hash[..]].concat());
@@ -128,13 +131,15 @@ fn an_expected_genesis_that_no_source_has() {
 #[test]
 fn roots_that_are_not_those_expected() {
     let files = archives(&[]);
-    let (server, dir) = (serve(&files, Way::Ranges), temp_dir());
+    let server = serve(&files, Way::Ranges);
+    let dir = temp_dir();
     let root_of = |prefix: &str| {
         let (name, bytes) = files.iter().find(|(name, _)| name.starts_with(prefix)).expect("an archive");
         std::fs::write(dir.path().join(name), bytes).expect("written");
         run(&["inspect", text(&dir.path().join(name))]).line("inspect")["root"].as_str().expect("a root").to_string()
     };
-    let (full, incremental) = (root_of("snapshot-"), root_of("incremental-"));
+    let full = root_of("snapshot-");
+    let incremental = root_of("incremental-");
     let bootstrap = |name: &str, roots: &str| {
         let ledger = dir.path().join(name);
         run(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--expect-root", roots])

@@ -65,7 +65,9 @@ fn what_goes_on_it_is_not_as_it_was_told() {
     let lies: BTreeMap<&str, Option<Vec<u8>>> =
         [("gone", None), ("damaged", Some(damaged)), ("cut off", Some(cut))].into();
     for (what, rebased) in lies {
-        let (files, list, name) = (files.clone(), list.clone(), mirror.rebased.clone());
+        let files = files.clone();
+        let list = list.clone();
+        let name = mirror.rebased.clone();
         let liar = Server::start(move |request: &Request, stream| {
             let mut files = files.clone();
             if request.path.ends_with("/api/v1/archives") {
@@ -115,7 +117,8 @@ fn a_list_that_lies_about_the_base() {
 #[test]
 fn when_the_sources_fail_too() {
     let mirror = Mirror::start();
-    let (list, dir) = (mirror.list(), temp_dir());
+    let list = mirror.list();
+    let dir = temp_dir();
     let ledger = dir.path().join("ledger");
     let old = mirror.put_old(&ledger);
     let heads: Files = [&mirror.new, &mirror.rebased]

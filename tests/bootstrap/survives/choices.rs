@@ -7,6 +7,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use serde_json::{Value, json};
+
 use crate::bootstrap::Mirror;
 use crate::common::http::{Request, Server, answer};
 use crate::common::site::*;
@@ -51,20 +53,21 @@ fn a_damaged_rebased_archive_where_the_old_full_one_is_on_offer() {
         [(false, bytes(&old)), (true, bytes(&old)), (true, bytes(&again.path().join(&mirror.old)))]
     {
         files.insert(mirror.old.clone(), theirs);
-        let list = mirror.list().replacen(
-            "\"archives\":[",
-            &format!("\"archives\":[{{\"name\":\"{}\",\"size_bytes\":{}}},", mirror.old, files[&mirror.old].len()),
-            1,
-        );
-        let server = mirror_of(files.clone(), list);
+        let mut list: Value = serde_json::from_str(&mirror.list()).expect("JSON");
+        let old_bytes = files[&mirror.old].len();
+        list["archives"]
+            .as_array_mut()
+            .expect("a list")
+            .insert(0, json!({"name": mirror.old, "size_bytes": old_bytes}));
+        let server = mirror_of(files.clone(), list.to_string());
         let dir = temp_dir();
         let ledger = dir.path().join("ledger");
         let url = server.url("");
         let mut arguments = vec!["bootstrap", &url, "--ledger", text(&ledger)];
         if is_in_dir {
-            drop(mirror.put_old(&ledger))
+            let _ = mirror.put_old(&ledger);
         } else {
-            arguments.extend(["--base", text(&old)])
+            arguments.extend(["--base", text(&old)]);
         }
         let said = run(&arguments);
         assert_eq!((said.code, &said.line("restore")["slot"]), (Some(0), &40.into()), "{said:?}");
@@ -72,7 +75,7 @@ fn a_damaged_rebased_archive_where_the_old_full_one_is_on_offer() {
         assert_eq!((archives.len(), archives[0]["name"].as_str()), (1, Some(mirror.new.as_str())), "{said:?}");
         let requests = server.requests();
         assert!(!requests.iter().any(|request| is_get_of(request, &mirror.old)), "{said:?}");
-        assert!(said.line("bootstrap")["given_up"].is_null(), "the same state was had otherwise: {said:?}");
+        assert!(said.line("bootstrap")["given_up"].is_null(), "the new full one has that state: {said:?}");
     }
 }
 
@@ -144,8 +147,9 @@ fn nine_mirrors_that_lie_and_one_that_does_not() {
 /// The node has a full archive and an incremental one on it, from the day before. A mirror has a
 /// newer rebased archive on the same full archive: only that is fetched.
 #[test]
-fn the_second_day_of_a_node_that_goes_on_its_own_archive() {
-    let (mirror, dir) = (Mirror::start(), temp_dir());
+fn the_second_day_of_a_node_with_its_own_archives() {
+    let mirror = Mirror::start();
+    let dir = temp_dir();
     let ledger = dir.path().join("ledger");
     let old = mirror.put_old(&ledger);
     fs::copy(fixture(INCREMENTAL_26_40), ledger.join(INCREMENTAL_26_40.replace("-26-40-", "-26-33-"))).expect("copied");
@@ -166,15 +170,14 @@ enum Swap {
     Gone,
 }
 
-fn swap(base: &Path, swap: Swap) {
-    match swap {
-        Swap::Shorter => {
-            let file = fs::File::options().write(true).open(base).expect("opened");
-            return file.set_len(file.metadata().expect("its length").len() / 3).expect("cut off");
-        }
-        _ => fs::remove_file(base).expect("removed"),
+fn swap(base: &Path, kind: Swap) {
+    if let Swap::Shorter = kind {
+        let file = fs::File::options().write(true).open(base).expect("opened");
+        file.set_len(file.metadata().expect("its length").len() / 3).expect("cut off");
+        return;
     }
-    match swap {
+    fs::remove_file(base).expect("removed");
+    match kind {
         Swap::Pipe => {
             rustix::fs::mkfifoat(rustix::fs::CWD, base, rustix::fs::Mode::from_raw_mode(0o644)).expect("made");
         }
@@ -195,8 +198,11 @@ fn a_base_that_is_swapped() {
             let dir = temp_dir();
             let ledger = dir.path().join("ledger");
             let base = mirror.put_old(&if is_in_dir { ledger.clone() } else { dir.path().join("base") });
-            let (files, list, rebased) = (files.clone(), list.clone(), mirror.rebased.clone());
-            let (swapped, is_swapped) = (base.clone(), AtomicBool::new(false));
+            let files = files.clone();
+            let list = list.clone();
+            let rebased = mirror.rebased.clone();
+            let swapped = base.clone();
+            let is_swapped = AtomicBool::new(false);
             // The genesis is requested when the base is chosen but not yet read; the rebased
             // archive, when it has been read.
             let server = Server::start(move |request: &Request, stream| {

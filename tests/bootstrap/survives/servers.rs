@@ -12,7 +12,8 @@ use crate::common::*;
 /// A server that replaces its incremental archive when a transfer was cut half-way, `replaced`
 /// times. Then the newest stays, and is sent whole.
 fn replacing(files: &Arc<Files>, way: Way, replaced: usize) -> Server {
-    let (served, generation) = (files.clone(), AtomicUsize::new(0));
+    let served = files.clone();
+    let generation = AtomicUsize::new(0);
     let real = served.keys().find(|name| name.starts_with("incremental-")).expect("one").clone();
     Server::start(move |request, stream| {
         let now = generation.load(Relaxed);
@@ -29,8 +30,10 @@ fn replacing(files: &Arc<Files>, way: Way, replaced: usize) -> Server {
                     return respond(&renamed, way, request, stream);
                 }
                 let range = request.range().filter(|_| way == Way::Ranges).unwrap_or(0..bytes.len() as u64);
-                let (start, end) = (range.start as usize, (range.end as usize).min(bytes.len()));
-                let (place, length) = (format!("bytes {start}-{}/{}", end - 1, bytes.len()), (end - start).to_string());
+                let start = range.start as usize;
+                let end = (range.end as usize).min(bytes.len());
+                let place = format!("bytes {start}-{}/{}", end - 1, bytes.len());
+                let length = (end - start).to_string();
                 let tag = etag(bytes);
                 let fields = [("Content-Length", length.as_str()), ("ETag", &tag), ("Content-Range", &place)];
                 match way {

@@ -44,7 +44,8 @@ fn arrived_bytes(ledger: &Path) -> u64 {
 #[test]
 fn nodes_outlive_their_server() {
     let files = larger_archive();
-    let (www, nodes) = (temp_dir(), temp_dir());
+    let www = temp_dir();
+    let nodes = temp_dir();
     for (name, bytes) in &files {
         fs::write(www.path().join(name), bytes).expect("written");
     }
@@ -69,7 +70,8 @@ fn nodes_outlive_their_server() {
         // Each node gets an eighth more between two kills, because it gives up a server that sends
         // nothing in between.
         let before = arrived();
-        let (enough, all) = (length_bytes / 8, length_bytes / 4 * 3);
+        let enough = length_bytes / 8;
+        let all = length_bytes / 4 * 3;
         wait_for("an eighth more at each node", || {
             before.iter().zip(arrived()).all(|(before, now)| now >= all.min(before + enough))
         });

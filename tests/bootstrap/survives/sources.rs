@@ -10,7 +10,8 @@ use crate::common::*;
 /// The run does not wait at its end for a source that has not answered before.
 #[test]
 fn a_dead_source_beside_one_without_an_incremental() {
-    let (good, dir) = (serve(&full_only(), Way::Ranges), temp_dir());
+    let good = serve(&full_only(), Way::Ranges);
+    let dir = temp_dir();
     let ledger = dir.path().join("ledger");
     let said = run(&["bootstrap", DEAD, &good.url(""), "--ledger", text(&ledger)]);
     assert_eq!(said.code, Some(0), "{said:?}");
@@ -29,7 +30,8 @@ fn a_source_that_is_busy_at_first() {
         ("fetch", "-o", format!("/{name}")),
         ("bootstrap", "--ledger", String::new()),
     ] {
-        let (served, busy) = (files.clone(), AtomicUsize::new(4));
+        let served = files.clone();
+        let busy = AtomicUsize::new(4);
         let server = Server::start(move |request, stream| {
             if busy.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok() {
                 return answer(stream, "429 Too Many Requests", &[("Retry-After", "1")], b"");
@@ -48,7 +50,8 @@ fn a_source_that_is_busy_at_first() {
     }
     // The run does not wait if another source has an archive.
     let busy = Server::start(|_, stream| answer(stream, "429 Too Many Requests", &[("Retry-After", "90")], b""));
-    let (good, dir) = (serve(&files, Way::Ranges), temp_dir());
+    let good = serve(&files, Way::Ranges);
+    let dir = temp_dir();
     let said = run(&["fetch", &busy.url(""), &good.url(""), "-o", text(dir.path())]);
     assert_eq!(said.code, Some(0), "{said:?}");
 }
@@ -59,7 +62,9 @@ fn a_made_up_state_is_not_confirmed() {
     let files = full_only();
     let (name, bytes) = full(&files);
     let made_up = Files::from([(name.replace("-26-", "-99-"), bytes)]);
-    let (liar, good, trusted) = (serve(&made_up, Way::Ranges), serve(&files, Way::Ranges), serve(&files, Way::Ranges));
+    let liar = serve(&made_up, Way::Ranges);
+    let good = serve(&files, Way::Ranges);
+    let trusted = serve(&files, Way::Ranges);
     for (command, flag) in [("bootstrap", "--ledger"), ("fetch", "-o")] {
         let dir = temp_dir();
         let out = dir.path().join("out");

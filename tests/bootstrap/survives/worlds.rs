@@ -78,7 +78,8 @@ fn name_of(held: &Held, asked: usize) -> String {
 const OVERSTATED_BYTES: usize = 2 << 40;
 
 fn serve(held: Vec<Held>) -> Server {
-    let (asked, gets) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let asked = AtomicUsize::new(0);
+    let gets = AtomicUsize::new(0);
     Server::start(move |request, stream| {
         let is_there = |held: &&Held| held.fate != Fate::Vanishes || asked.load(Relaxed) < 2;
         if request.path == "/dir/" {
@@ -126,7 +127,8 @@ fn serve(held: Vec<Held>) -> Server {
 /// Sends a range in parts; of four parts, only the first two. States the length of the file.
 fn in_parts(request: &Request, stream: &mut TcpStream, bytes: &[u8], parts: usize, stated: usize) -> io::Result<Then> {
     let Some(range) = request.range() else { return file(request, stream, bytes, "\"a\"") };
-    let (start, end) = (range.start as usize, (range.end as usize).min(bytes.len()));
+    let start = range.start as usize;
+    let end = (range.end as usize).min(bytes.len());
     if start >= end {
         return answer(stream, "416 Range Not Satisfiable", &[], b"");
     }
@@ -167,7 +169,8 @@ fn newest_that_comes(drawn: &Drawn) -> Option<usize> {
 /// one.
 fn play(drawn: &Drawn, seed: u64) -> (Said, Option<u64>) {
     let dir = temp_dir();
-    let (ledger, bases) = (dir.path().join("ledger"), put_bases(drawn, dir.path()));
+    let ledger = dir.path().join("ledger");
+    let bases = put_bases(drawn, dir.path());
     let mut by_server: BTreeMap<usize, Vec<Held>> = BTreeMap::new();
     for held in &drawn.held {
         held.server.iter().for_each(|server| by_server.entry(*server).or_default().push(*held));
@@ -189,9 +192,11 @@ fn play(drawn: &Drawn, seed: u64) -> (Said, Option<u64>) {
 /// could have arrived, the last line must say so.
 #[test]
 fn the_program_in_random_worlds() {
-    let (first, count) = (number_of("WORLDS_FIRST", 0), number_of("WORLDS_REAL", 6));
+    let first = number_of("WORLDS_FIRST", 0);
+    let count = number_of("WORLDS_REAL", 6);
     println!("worlds {first} to {}", first + count);
-    let (mut done, mut told) = (0, 0);
+    let mut done = 0;
+    let mut told = 0;
     for seed in first..first + count {
         let drawn = Drawn::of_seed(seed);
         let (said, slot) = play(&drawn, seed);

@@ -12,13 +12,16 @@ use crate::common::*;
 #[test]
 fn a_clone_takes_no_room() {
     needs!("sys_admin", "loop_xfs", "mount", "umount", "mkfs.xfs");
-    let (mirror, disk) = (Mirror::start(), XfsDisk::new());
-    let (ledger, base) = (disk.path().join("ledger"), mirror.put_old(&disk.path().join("elsewhere")));
+    let mirror = Mirror::start();
+    let disk = XfsDisk::new();
+    let ledger = disk.path().join("ledger");
+    let base = mirror.put_old(&disk.path().join("elsewhere"));
     let url = mirror.server.url("");
     let said = run(&["bootstrap", &url, "--ledger", text(&ledger), "--base", text(&base), "--dry-run"]);
     assert_eq!(said.code, Some(0), "{said:?}");
     let bytes = |path: &Path| fs::metadata(path).expect("there").len();
-    let (old, rebased) = (bytes(&base), bytes(&mirror.server.path(&mirror.rebased)));
+    let old = bytes(&base);
+    let rebased = bytes(&mirror.server.path(&mirror.rebased));
     let needed = said.line("bootstrap_plan")["space"][0]["needed_bytes"].as_u64();
     assert_eq!(needed, Some(4 * (old + rebased) + rebased), "{said:?}");
 }
@@ -31,7 +34,8 @@ fn only_what_changed_is_fetched() {
     let expected = mirror.restored_from_old();
     for place in ["ledger", "ledger/remote", "elsewhere"] {
         let dir = temp_dir();
-        let (ledger, base) = (dir.path().join("ledger"), mirror.put_old(&dir.path().join(place)));
+        let ledger = dir.path().join("ledger");
+        let base = mirror.put_old(&dir.path().join(place));
         let url = mirror.server.url("");
         let mut arguments = vec!["bootstrap", &url, "--ledger", text(&ledger)];
         if place == "elsewhere" {
@@ -81,7 +85,8 @@ fn only_what_changed_is_fetched() {
 /// `fetch` does the same into a directory that has the old archive.
 #[test]
 fn fetch_goes_on_what_is_there() {
-    let (mirror, dir) = (Mirror::start(), temp_dir());
+    let mirror = Mirror::start();
+    let dir = temp_dir();
     mirror.put_old(dir.path());
     let said = run(&["fetch", &mirror.server.url(""), "-o", text(dir.path())]);
     assert_eq!(said.code, Some(0), "{said:?}");
@@ -94,7 +99,8 @@ fn fetch_goes_on_what_is_there() {
 /// newer than the mirror's.
 #[test]
 fn without_an_old_archive_the_newest_is_fetched() {
-    let (mirror, dir) = (Mirror::start(), temp_dir());
+    let mirror = Mirror::start();
+    let dir = temp_dir();
     let ledger = dir.path().join("ledger");
     let said = run(&["bootstrap", &mirror.server.url(""), "--ledger", text(&ledger)]);
     assert_eq!(said.code, Some(0), "{said:?}");
@@ -105,7 +111,8 @@ fn without_an_old_archive_the_newest_is_fetched() {
 /// A validator that has the state of a rebased archive confirms it.
 #[test]
 fn a_validator_vouches_for_a_rebased_archive() {
-    let (mirror, dir) = (Mirror::start(), temp_dir());
+    let mirror = Mirror::start();
+    let dir = temp_dir();
     let url = mirror.server.url("");
     // Like a validator, it has only the full archive of that slot.
     let validator = mirror.validator();

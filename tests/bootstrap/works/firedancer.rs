@@ -13,7 +13,9 @@ fn files(archives: &[std::path::PathBuf]) -> Files {
 /// Candidates that only Firedancer loads are skipped with a warning: the next one is taken.
 #[test]
 fn what_agave_does_not_load_is_passed_over() {
-    let (agaves, expected, newer) = (files(&[fixture(FULL_26)]), temp_dir(), "firedancer-2026-08/validator");
+    let agaves = files(&[fixture(FULL_26)]);
+    let expected = temp_dir();
+    let newer = "firedancer-2026-08/validator";
     let expected = expected.path().join("ledger");
     assert_eq!(run(&["restore", text(&fixture(FULL_26)), "--ledger", text(&expected)]).code, Some(0));
     for way in [Way::Ranges, Way::Whole] {
@@ -21,7 +23,8 @@ fn what_agave_does_not_load_is_passed_over() {
         // else.
         let only_newer = serve(&files(&[full(newer), incremental(newer)]), way);
         let mixed = serve(&files(&[fixture(FULL_26), incremental(OLD)]), way);
-        let (theirs, dir) = (serve(&agaves, way), temp_dir());
+        let theirs = serve(&agaves, way);
+        let dir = temp_dir();
         for (number, servers) in [vec![&only_newer, &theirs], vec![&mixed], vec![&only_newer]].iter().enumerate() {
             let ledger = dir.path().join(format!("ledger-{number}"));
             let urls: Vec<String> = servers.iter().map(|server| server.url("")).collect();
@@ -47,7 +50,8 @@ fn what_agave_does_not_load_is_passed_over() {
 fn what_agave_loads_is_taken() {
     let files = files(&[full(NEW), incremental(NEW)]);
     let expected = restored(&files);
-    let (server, dir) = (serve(&files, Way::Ranges), temp_dir());
+    let server = serve(&files, Way::Ranges);
+    let dir = temp_dir();
     let ledger = dir.path().join("ledger");
     let said = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
     assert_eq!(said.code, Some(0), "{said:?}");
@@ -68,9 +72,11 @@ fn the_next_pair_is_taken() {
             "0 hashes per tick",
         ),
     ] {
-        let (refused, server) = (serve(&files(&refused), Way::Ranges), serve(&files(&next), Way::Ranges));
+        let refused = serve(&files(&refused), Way::Ranges);
+        let server = serve(&files(&next), Way::Ranges);
         for (number, archives) in [&next[..], &[full(NEW)]].into_iter().enumerate() {
-            let (dir, urls) = (temp_dir(), [refused.url(""), server.url("")]);
+            let dir = temp_dir();
+            let urls = [refused.url(""), server.url("")];
             let [ledger, expected] = ["ledger", "expected"].map(|name| dir.path().join(name));
             let restored = slotpress().arg("restore").args(archives).arg("--ledger").arg(&expected).assert();
             restored.success();

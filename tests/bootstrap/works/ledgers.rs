@@ -12,7 +12,8 @@ fn a_ledger_comes_out_as_if_restored_from_disk() {
     for files in [archives(&[]), agaves_archives()] {
         let expected = restored(&files);
         for way in [Way::Ranges, Way::Whole, Way::Liar] {
-            let (server, dir) = (serve(&files, way), temp_dir());
+            let server = serve(&files, way);
+            let dir = temp_dir();
             let ledger = dir.path().join("ledger");
             let said = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
             assert_eq!(said.code, Some(0), "{way:?} {said:?}");
@@ -25,7 +26,8 @@ fn a_ledger_comes_out_as_if_restored_from_disk() {
 
 #[test]
 fn a_full_archive_alone_does() {
-    let (server, dir) = (serve(&archives(&[]), Way::Ranges), temp_dir());
+    let server = serve(&archives(&[]), Way::Ranges);
+    let dir = temp_dir();
     let ledger = dir.path().join("ledger");
     let said = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--no-incremental"]);
     assert_eq!(said.code, Some(0), "{said:?}");
@@ -36,7 +38,8 @@ fn a_full_archive_alone_does() {
 
 #[test]
 fn a_dry_run_writes_nothing() {
-    let (server, dir) = (serve(&archives(&[]), Way::Ranges), temp_dir());
+    let server = serve(&archives(&[]), Way::Ranges);
+    let dir = temp_dir();
     let ledger = dir.path().join("ledger");
     let said = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--dry-run"]);
     assert_eq!(said.code, Some(0), "{said:?}");
@@ -63,8 +66,10 @@ fn a_dry_run_writes_nothing() {
 /// warning if it is not known whose state it is.
 #[test]
 fn few_lines_end_with_the_command_that_starts() {
-    let (server, dir) = (serve(&archives(&[]), Way::Ranges), temp_dir());
-    let (url, ledger) = (server.url(""), dir.path().join("ledger"));
+    let server = serve(&archives(&[]), Way::Ranges);
+    let dir = temp_dir();
+    let url = server.url("");
+    let ledger = dir.path().join("ledger");
     let bootstrap = |flags: &[&str]| {
         let output =
             slotpress().args(["bootstrap", &url, "--ledger", text(&ledger)]).args(flags).output().expect("runs");
@@ -106,7 +111,8 @@ fn a_genesis_is_fetched_and_compared() {
     let genesis = fs::read(fixture("genesis.bin")).expect("read");
     let mut files = archives(&[]);
     files.insert("genesis.tar.bz2".to_string(), packed(&genesis));
-    let (server, dir) = (serve(&files, Way::Ranges), temp_dir());
+    let server = serve(&files, Way::Ranges);
+    let dir = temp_dir();
     let ledger = dir.path().join("ledger");
     let hash =
         slotpress_format::ledger::names::Hash(<sha2::Sha256 as sha2::Digest>::digest(&genesis).into()).to_string();
@@ -130,7 +136,8 @@ fn a_genesis_of_another_chain() {
     {
         let mut files = archives(&[]);
         files.insert("genesis.tar.bz2".to_string(), packed(genesis));
-        let (server, dir) = (serve(&files, Way::Ranges), temp_dir());
+        let server = serve(&files, Way::Ranges);
+        let dir = temp_dir();
         let ledger = dir.path().join("ledger");
         let said = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
         assert_eq!(said.code, Some(code), "{said:?}");
@@ -143,13 +150,16 @@ fn a_genesis_of_another_chain() {
 /// Of the genesis blocks that servers have, that of the state's chain is used, and the others are named.
 #[test]
 fn a_server_with_the_genesis_of_another_chain() {
-    let (right, wrong) = (fixture("genesis.bin"), fixture_of(AGAVE_4_4, "genesis.bin"));
+    let right = fixture("genesis.bin");
+    let wrong = fixture_of(AGAVE_4_4, "genesis.bin");
     let serving = |genesis: &Path| {
         let mut files = archives(&[]);
         files.insert("genesis.tar.bz2".to_string(), packed(&fs::read(genesis).expect("read")));
         serve(&files, Way::Ranges)
     };
-    let (other, server, dir) = (serving(&wrong), serving(&right), temp_dir());
+    let other = serving(&wrong);
+    let server = serving(&right);
+    let dir = temp_dir();
     let ledger = dir.path().join("ledger");
     let said = run(&["bootstrap", &other.url(""), &server.url(""), "--ledger", text(&ledger)]);
     assert_eq!(said.code, Some(0), "{said:?}");
@@ -161,7 +171,8 @@ fn a_server_with_the_genesis_of_another_chain() {
 /// moved beside it.
 #[test]
 fn an_old_state_is_moved_aside() {
-    let (server, dir) = (serve(&archives(&[]), Way::Ranges), temp_dir());
+    let server = serve(&archives(&[]), Way::Ranges);
+    let dir = temp_dir();
     let ledger = dir.path().join("ledger");
     let url = server.url("");
     let bootstrap = |flags: &[&str]| run(&[&["bootstrap", url.as_str(), "--ledger", text(&ledger)], flags].concat());

@@ -62,7 +62,8 @@ fn storages_are_restored_before_the_last_byte() {
     let kept_back = full(&files).1.len() as u64 * 2 / 3;
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
-    let (served, watched) = (files.clone(), ledger.clone());
+    let served = files.clone();
+    let watched = ledger.clone();
     let storages = move || {
         let is_storage =
             |path: &String| path.contains("accounts") && path.rsplit('/').next().is_some_and(is_storage_name);

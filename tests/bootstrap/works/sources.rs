@@ -6,7 +6,9 @@ use crate::common::*;
 /// The newest archive is a plain tar: the next newest is taken, and the last line says why.
 #[test]
 fn what_agave_does_not_read_is_passed_over() {
-    let (ledger, out, mirror) = (ledger("ledger-at-40"), temp_dir(), temp_dir());
+    let ledger = ledger("ledger-at-40");
+    let out = temp_dir();
+    let mirror = temp_dir();
     let plain = archive(ledger.path(), out.path(), &["--format", "none"]);
     for path in [&plain, &fixture(FULL_26)] {
         std::fs::copy(path, mirror.path().join(name(path))).expect("copied");

@@ -13,7 +13,8 @@ use crate::common::*;
 /// Another archive of the same name is never mixed with the first.
 #[test]
 fn another_archive_of_the_same_name_is_not_mixed() {
-    let (one, two) = (archives(&["--zstd-level", "1"]), archives(&["--zstd-level", "9"]));
+    let one = archives(&["--zstd-level", "1"]);
+    let two = archives(&["--zstd-level", "9"]);
     let (full, bytes) = one.iter().find(|(name, _)| name.starts_with("snapshot-")).expect("a full archive");
     assert_ne!(two[full], *bytes);
     let servers = [serve(&one, Way::Ranges), serve(&two, Way::Ranges)];
@@ -33,7 +34,8 @@ fn another_archive_of_the_same_name_is_not_mixed() {
 /// The bytes of an earlier run are of another archive: they are dropped with a message.
 #[test]
 fn what_is_of_another_archive_is_not_kept() {
-    let (one, two) = (archives(&["--zstd-level", "1"]), archives(&["--zstd-level", "9"]));
+    let one = archives(&["--zstd-level", "1"]);
+    let two = archives(&["--zstd-level", "9"]);
     let (full, bytes) = one.iter().find(|(name, _)| name.starts_with("snapshot-")).expect("a full archive");
     for (way, kept_from) in [(Way::Ranges, 0), (Way::Whole, 0), (Way::Whole, 5000)] {
         let dir = temp_dir();
@@ -63,7 +65,8 @@ fn an_overstated_length_does_not_end_the_run() {
     });
     let served = bytes.clone();
     let honest = Server::start(move |request, stream| file(request, stream, &served, &etag(&served)));
-    let (dir, urls) = (temp_dir(), [&liar, &honest].map(|server| server.url(&format!("/{name}"))));
+    let dir = temp_dir();
+    let urls = [&liar, &honest].map(|server| server.url(&format!("/{name}")));
     let said = run(&["fetch", &urls[0], &urls[1], "-o", text(dir.path())]);
     assert_eq!(said.code, Some(0), "{said:?}");
     assert!(fs::read(dir.path().join(&name)).expect("fetched") == bytes);
@@ -104,7 +107,9 @@ fn hostile_servers_are_refused() {
 #[test]
 fn what_nobody_vouches_for_is_not_fetched() {
     let files = archives(&[]);
-    let (server, empty, dir) = (serve(&files, Way::Ranges), serve(&Files::new(), Way::Ranges), temp_dir());
+    let server = serve(&files, Way::Ranges);
+    let empty = serve(&Files::new(), Way::Ranges);
+    let dir = temp_dir();
     let is_fetch = |request: &Request| request.method == "GET" && request.path.ends_with(".tar.zst");
     let said = run(&["fetch", &server.url(""), "-o", text(dir.path()), "--trust", &empty.url("")]);
     assert_eq!(said.code, Some(4), "{said:?}");
@@ -125,7 +130,9 @@ fn what_appears_and_nobody_vouches_for_is_left_out() {
     full_only.retain(|name, _| name.starts_with("snapshot-"));
     let trusted = serve(&full_only, Way::Ranges);
     for command in ["fetch", "bootstrap"] {
-        let (all, first, gets) = (files.clone(), full_only.clone(), AtomicUsize::new(0));
+        let all = files.clone();
+        let first = full_only.clone();
+        let gets = AtomicUsize::new(0);
         let server = Server::start(move |request, stream| {
             let is_get = request.method == "GET" && request.path.starts_with("/snapshot-");
             let gets = if is_get { gets.fetch_add(1, Relaxed) + 1 } else { gets.load(Relaxed) };
@@ -148,7 +155,8 @@ fn what_appears_and_nobody_vouches_for_is_left_out() {
 /// Where all sources are on this machine, nothing is to be fetched.
 #[test]
 fn a_local_directory() {
-    let (from, to) = (temp_dir(), temp_dir());
+    let from = temp_dir();
+    let to = temp_dir();
     let said = run(&["fetch", text(from.path()), "-o", text(to.path())]);
     assert_eq!(said.code, Some(2), "{said:?}");
     assert!(said.stderr.contains("`cp`"), "{said:?}");

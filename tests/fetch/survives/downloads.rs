@@ -28,7 +28,8 @@ fn a_download_goes_on_where_it_stood() {
     // halves would become transfers of a few bytes, and after each the client pauses.
     const LONG_BYTES: u64 = 128 * 1024;
     let sent = Arc::new(AtomicU64::new(0));
-    let (served, budget) = (files.clone(), sent.clone());
+    let served = files.clone();
+    let budget = sent.clone();
     let dying = Server::start(move |request, stream| {
         if request.method == "HEAD" || request.range().is_none() {
             return respond(&served, Way::Ranges, request, stream);
@@ -76,7 +77,8 @@ fn a_download_goes_on_where_it_stood() {
     assert!(kept_bytes > 0, "{said:?}");
     // A frame that crosses the start of the fetched end is requested again: with its mark, at most
     // as long as its tar.
-    let (asked, again) = (asked_bytes(&good, length), 2 * 256 * 1024);
+    let asked = asked_bytes(&good, length);
+    let again = 2 * 256 * 1024;
     assert!(asked <= length - kept_bytes + again, "{asked} of {length}, {kept_bytes} kept");
 }
 
@@ -86,7 +88,9 @@ fn a_download_goes_on_where_it_stood() {
 fn another_mirror_goes_on() {
     let (name, bytes) = full(&larger_archive());
     let length = bytes.len() as u64;
-    let (dir, served, asked) = (temp_dir(), bytes.clone(), AtomicU64::new(0));
+    let dir = temp_dir();
+    let served = bytes.clone();
+    let asked = AtomicU64::new(0);
     let gone = Server::start(move |request, stream| {
         let range = request.range().map_or(0, |range| range.end.min(length) - range.start);
         if request.method != "HEAD" && asked.fetch_add(range, Relaxed) + range > length * 3 / 4 {
@@ -169,7 +173,8 @@ fn what_arrived_is_hardly_fetched_again() {
     let length = bytes.len() as u64;
     let files = Files::from([(FULL_26.to_string(), bytes.clone())]);
     for kill in 0..kills {
-        let (server, dir) = (serve(&files, Way::Ranges), temp_dir());
+        let server = serve(&files, Way::Ranges);
+        let dir = temp_dir();
         let url = server.url(&format!("/{FULL_26}"));
         let mut child = std::process::Command::new(slotpress_path())
             .args(["fetch", &url, "-o", text(dir.path()), "--streams", "8", "--max-rate", "4MiB", "-q"])
@@ -205,13 +210,15 @@ fn what_arrived_is_hardly_fetched_again() {
 #[test]
 fn a_download_that_is_killed_twice() {
     const CHUNK_BYTES: usize = 32 * 1024;
-    let (streams, size) = (number_of("KILLED_STREAMS", 4), number_of("KILLED_MIB", 64) as usize);
+    let streams = number_of("KILLED_STREAMS", 4);
+    let size = number_of("KILLED_MIB", 64) as usize;
     let mut content = vec![0; size << 20];
     blake3::Hasher::new().finalize_xof().fill(&mut content);
     content.extend([0; 1024]);
     let bytes = zstd::bulk::compress(&content, 1).expect("compresses");
     let length = bytes.len() as u64;
-    let (served, sent) = (bytes.clone(), Arc::new(AtomicU64::new(0)));
+    let served = bytes.clone();
+    let sent = Arc::new(AtomicU64::new(0));
     let counted = sent.clone();
     let server = Server::start(move |request, stream| {
         let Some(range) = request.range().filter(|_| request.method == "GET") else {
@@ -229,7 +236,9 @@ fn a_download_that_is_killed_twice() {
         }
         Ok(Then::Keep)
     });
-    let (dir, url, streams) = (temp_dir(), server.url(&format!("/{FULL_26}")), streams.to_string());
+    let dir = temp_dir();
+    let url = server.url(&format!("/{FULL_26}"));
+    let streams = streams.to_string();
     let arguments = ["fetch", &url, "-o", text(dir.path()), "--streams", &streams];
     for third in 1..3 {
         let mut command = std::process::Command::new(slotpress_path());

@@ -19,7 +19,8 @@ use crate::common::*;
 #[test]
 fn stalls_are_given_up_and_what_came_is_kept() {
     let (name, bytes) = full(&larger_archive());
-    let (served, length) = (bytes.clone(), bytes.len());
+    let served = bytes.clone();
+    let length = bytes.len();
     let stalls = AtomicUsize::new(3);
     let server = Server::start(move |request, stream| {
         let Some(range) = request.range().filter(|range| range.end - range.start > 100_000) else {
@@ -56,10 +57,12 @@ fn stalls_are_given_up_and_what_came_is_kept() {
 /// During the fetch, another archive gets the name on the only server.
 #[test]
 fn a_change_midway_is_no_mixture() {
-    let (one, two) = (full(&archives(&["--zstd-level", "1"])), full(&archives(&["--zstd-level", "9"])));
+    let one = full(&archives(&["--zstd-level", "1"]));
+    let two = full(&archives(&["--zstd-level", "9"]));
     assert!(one.0 == two.0 && one.1 != two.1);
     let served = AtomicUsize::new(0);
-    let (old, new) = (one.1.clone(), two.1.clone());
+    let old = one.1.clone();
+    let new = two.1.clone();
     let server = Server::start(move |request, stream| {
         let is_new = request.method == "GET" && served.fetch_add(1, Relaxed) >= 2;
         let bytes = if is_new { &new } else { &old };

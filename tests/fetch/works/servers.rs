@@ -9,7 +9,8 @@ fn archives_come_whole_from_every_kind_of_server() {
     let is_of_archive = |request: &&Request| request.method == "GET" && !request.path.starts_with("/api/");
     for files in [archives(&[]), agaves_archives()] {
         for way in [Way::Ranges, Way::Whole, Way::Liar] {
-            let (server, dir) = (serve(&files, way), temp_dir());
+            let server = serve(&files, way);
+            let dir = temp_dir();
             let said = run(&["fetch", &server.url(""), "-o", text(dir.path())]);
             assert_eq!(said.code, Some(0), "{way:?} {said:?}");
             assert!(files_in(dir.path()) == files, "{way:?}: {:?}", names(dir.path()));

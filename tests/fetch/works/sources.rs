@@ -13,8 +13,10 @@ use crate::common::*;
 
 #[test]
 fn sources_of_a_file() {
-    let (good, dir) = (serve(&full_only(), Way::Ranges), temp_dir());
-    let (file, out) = (dir.path().join("mirrors"), dir.path().join("out"));
+    let good = serve(&full_only(), Way::Ranges);
+    let dir = temp_dir();
+    let file = dir.path().join("mirrors");
+    let out = dir.path().join("out");
     let lines = format!("# ours\n\n  {}  \n{DEAD}\n", good.url(""));
     fs::write(&file, lines).expect("written");
     let fetch = || run(&["fetch", "--sources-from", text(&file), "-o", text(&out)]);
@@ -54,15 +56,18 @@ impl Progress for Seen {
 /// A local archive is checked like a downloaded one: with progress, age, and the place of damage.
 #[test]
 fn archives_of_a_local_directory() {
-    let (dir, out) = (temp_dir(), temp_dir());
+    let dir = temp_dir();
+    let out = temp_dir();
     let ledger = ledger("ledger-at-26");
     let archive = archive(ledger.path(), dir.path(), &[]);
     let sources = [text(dir.path()).parse::<SourceArg>().expect("a directory")];
-    let (client, seen) = (Client::new(&ClientOptions::default()).expect("a client"), Seen::default());
+    let client = Client::new(&ClientOptions::default()).expect("a client");
+    let seen = Seen::default();
     let options = FetchOptions::new(sources, out.path());
     let report = fetch(&client, &options, &seen).expect("fetched");
     assert_eq!(report.archives[0].path.as_deref(), Some(&*archive));
-    let (stages, bytes) = (seen.stages.into_inner().expect("nobody panicked"), seen.bytes.into_inner());
+    let stages = seen.stages.into_inner().expect("nobody panicked");
+    let bytes = seen.bytes.into_inner();
     let warnings = seen.warnings.into_inner().expect("nobody panicked");
     let length = fs::metadata(&archive).expect("there").len();
     assert!(stages.contains(&("Checking".to_string(), Some(length))), "{stages:?}");

@@ -169,7 +169,8 @@ fn stalled_readers_are_cut_off_and_slow_ones_are_not() {
     read_head(&mut slow).expect("a head");
     let mut body = vec![0; content.len()];
     // Sends little by little until the server has cut all the others, which were there before.
-    let (mut read, most) = (0, body.len() - (1 << 20));
+    let mut read = 0;
+    let most = body.len() - (1 << 20);
     wait_for("the stalled readers to be cut off", || {
         let end = (read + (64 << 10)).min(most);
         slow.read_exact(&mut body[read..end]).expect("more");

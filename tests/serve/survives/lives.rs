@@ -147,7 +147,9 @@ fn the_page_cache_is_left_as_it_was() {
     let server = Server::start_in(dir, &[]);
     std::thread::scope(|scope| {
         for from in [0, 0, 30 << 20] {
-            let (server, content, name) = (&server, &content, &name);
+            let server = &server;
+            let content = &content;
+            let name = &name;
             scope.spawn(move || {
                 let response = server.get(&format!("/{name}"), &format!("Range: bytes={from}-\r\n"));
                 assert!(response.body == content[from..]);

@@ -37,7 +37,8 @@ fn both_redirects_and_exact_names() {
 
 #[test]
 fn redirects_never_choose_a_rebased_archive() {
-    let (dir, served) = (temp_dir(), temp_dir());
+    let dir = temp_dir();
+    let served = temp_dir();
     let [old, new] = two_full_archives(AGAVE_4_5, dir.path());
     fs::copy(&old, served.path().join(name(&old))).expect("copied");
     let rebased = rebase(&[&new], &old, served.path(), &[]);
@@ -278,7 +279,8 @@ fn is_same(path: &std::path::Path, content: &[u8]) -> bool {
 #[test]
 fn curl() {
     needs!("curl");
-    let ((server, name, content), dir) = (large_to_fetch(), temp_dir());
+    let (server, name, content) = large_to_fetch();
+    let dir = temp_dir();
     let url = server.url(&format!("/{name}"));
     assert!(run(dir.path(), "curl", &["-fsSL", "-o", "new", &server.url("/snapshot.tar.bz2")]));
     assert!(is_same(&dir.path().join("new"), &content));
@@ -292,7 +294,8 @@ fn curl() {
 #[test]
 fn wget() {
     needs!("wget");
-    let ((server, name, content), dir) = (large_to_fetch(), temp_dir());
+    let (server, name, content) = large_to_fetch();
+    let dir = temp_dir();
     assert!(run(dir.path(), "wget", &["-q", "--trust-server-names", &server.url("/snapshot.tar.bz2")]));
     assert!(is_same(&dir.path().join(&name), &content), "named after the archive");
     fs::write(dir.path().join(&name), &content[..content.len() / 2]).expect("written");
@@ -303,7 +306,8 @@ fn wget() {
 #[test]
 fn aria2c() {
     needs!("aria2c");
-    let ((server, name, content), dir) = (large_to_fetch(), temp_dir());
+    let (server, name, content) = large_to_fetch();
+    let dir = temp_dir();
     let flags = ["-q", "-x", "8", "-s", "8", "-k", "1M", "--file-allocation=none", "-o", "new"];
     assert!(run(dir.path(), "aria2c", &[&flags[..], &[&server.url(&format!("/{name}"))]].concat()));
     assert!(is_same(&dir.path().join("new"), &content));
@@ -312,7 +316,8 @@ fn aria2c() {
 /// Mirrors of one archive have the same tag, although their files' times differ.
 #[test]
 fn a_root_is_the_tag() {
-    let (one, other) = (temp_dir(), temp_dir());
+    let one = temp_dir();
+    let other = temp_dir();
     let output =
         slotpress().args(["recompress", "--json", "-o"]).arg(one.path()).arg(fixture(FULL_26)).output().expect("run");
     let made: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");

@@ -71,7 +71,8 @@ fn nginx_in_front() {
     let fetched: Vec<bool> = std::thread::scope(|scope| {
         let clients: Vec<_> = (1..=100)
             .map(|client| {
-                let (url, expected) = (&url, &expected);
+                let url = &url;
+                let expected = &expected;
                 scope.spawn(move || {
                     let from = format!("127.0.1.{client}");
                     let output = Command::new("curl").args(["-fsS", "--interface", &from, url]).output();

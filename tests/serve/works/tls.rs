@@ -15,7 +15,8 @@ fn certificate(dir: &Path) {
 
 /// Starts a server with the certificate of this directory.
 fn encrypted_server(dir: &Path) -> Server {
-    let (cert, key) = (dir.join("cert.pem"), dir.join("key.pem"));
+    let cert = dir.join("cert.pem");
+    let key = dir.join("key.pem");
     Server::start_in(two_archives(), &["--tls-cert", text(&cert), "--tls-key", text(&key)])
 }
 
@@ -34,12 +35,14 @@ fn fetch(server: &Server, trusted: &Path, arguments: &[&str]) -> Option<Vec<u8>>
 #[test]
 fn certificates_are_read_again() {
     needs!("openssl", "curl");
-    let (dir, old) = (temp_dir(), temp_dir());
+    let dir = temp_dir();
+    let old = temp_dir();
     certificate(dir.path());
     for file in ["cert.pem", "key.pem"] {
         fs::copy(dir.path().join(file), old.path().join(file)).expect("copied");
     }
-    let (cert, key) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
+    let cert = dir.path().join("cert.pem");
+    let key = dir.path().join("key.pem");
     let server = encrypted_server(dir.path());
     let file = fs::read(fixture(FULL_26)).expect("read");
     let old_cert = old.path().join("cert.pem");
@@ -69,7 +72,8 @@ fn the_scheme_that_is_meant() {
     needs!("openssl");
     let dir = temp_dir();
     certificate(dir.path());
-    let (encrypted, plain) = (encrypted_server(dir.path()), Server::start(&[]));
+    let encrypted = encrypted_server(dir.path());
+    let plain = Server::start(&[]);
     let out = dir.path().join("out");
     for (url, meant) in [
         (format!("http://{}", encrypted.address), "https://"),
@@ -94,7 +98,8 @@ fn the_scheme_that_is_meant() {
 #[test]
 fn a_key_of_another_certificate_is_refused() {
     needs!("openssl");
-    let (dir, other) = (two_archives(), temp_dir());
+    let dir = two_archives();
+    let other = temp_dir();
     certificate(dir.path());
     certificate(other.path());
     let output = slotpress()

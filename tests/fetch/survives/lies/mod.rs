@@ -129,7 +129,8 @@ fn lies_come_to_nothing() {
     let only = std::env::var("LIES_ONLY").unwrap_or_default();
     let mut table =
         String::from("| What servers do | Archive | Exit codes | Named at the end | Runs |\n|---|---|---|---|---:|\n");
-    let (mut all, mut wrong) = (0, Vec::new());
+    let mut all = 0;
+    let mut wrong = Vec::new();
     for lie in table::LIES.iter().filter(|lie| lie.name.contains(&only)) {
         let mut runs = 0;
         for _ in 0..times {

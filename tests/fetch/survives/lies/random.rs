@@ -14,8 +14,10 @@ const TIMEOUT: Duration = Duration::from_secs(240);
 
 #[test]
 fn random_scripts_end_with_an_archive_or_nothing() {
-    let (seed, first) = (number_of("LIES_SEED", 1), number_of("LIES_FIRST", 0));
-    let (mut named, count) = (0, number_of("LIES_SCRIPTS", 60));
+    let seed = number_of("LIES_SEED", 1);
+    let first = number_of("LIES_FIRST", 0);
+    let mut named = 0;
+    let count = number_of("LIES_SCRIPTS", 60);
     for number in first..first + count {
         let mut draws = Draws(seed.wrapping_mul(1_000_003).wrapping_add(number));
         let bytes: Vec<u8> = (0..3 + draws.below(60)).map(|_| draws.below(256) as u8).collect();

@@ -46,7 +46,8 @@ fn fetched_bytes(journal: &Path) -> u64 {
 fn a_fetch_outlives_its_server() {
     let archive = Archive::of(Kind::Single);
     for _ in 0..number_of("LIES_RUNS", 1) {
-        let (www, out) = (temp_dir(), temp_dir());
+        let www = temp_dir();
+        let out = temp_dir();
         fs::write(www.path().join(&archive.name), &archive.right).expect("written");
         let address = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address");
         let mut server = serve(www.path(), address);

@@ -177,7 +177,8 @@ impl Script {
         let is = |bit: u8| flags & (1 << bit) != 0;
         let manner = |bits: u8| [Manner::Ranges, Manner::Ranges, Manner::Whole, Manner::NoHead][usize::from(bits % 4)];
         let acts = acts.chunks_exact(3).take(48).filter_map(|act| act.first_chunk::<3>());
-        let (mut first, mut second) = (Vec::new(), Vec::new());
+        let mut first = Vec::new();
+        let mut second = Vec::new();
         for act in acts {
             let to = if act[0] < 128 { &mut first } else { &mut second };
             to.push(Act::of(&[act[0] % 128, act[1], act[2]], !is(0)));
