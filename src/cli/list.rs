@@ -141,7 +141,7 @@ pub fn line_of_partial(partial: &Partial) -> String {
     let age = values::show_age(partial.age(unix_ns(clock::now())));
     let size = values::show_bytes(partial.size_bytes);
     let use_of_it = if partial.is_in_use { ", in use" } else { "" };
-    format!("{partial}\n    unfinished download, {size} so far, {age} old{use_of_it}")
+    format!("{partial}\n    unfinished download, {size} on disk, {age} old{use_of_it}")
 }
 
 /// Warns of unfinished downloads that no process is using, in a directory.

@@ -90,7 +90,7 @@ fn archives(dir: &Path) -> Vec<Finding> {
     });
     let partials = partials.iter().filter(|partial| !partial.is_in_use).map(|partial| {
         let (size, age) = (quantity::bytes(partial.size_bytes), quantity::age(partial.age(now)));
-        let found = format!("{partial}: unfinished download, {size} so far, {age} old");
+        let found = format!("{partial}: unfinished download, {size} on disk, {age} old");
         Finding::note("download", found, "fetch and bootstrap continue it; `slotpress prune --unusable` removes it")
     });
     unusable.chain(partials).collect()

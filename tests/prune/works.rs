@@ -246,6 +246,7 @@ fn downloads_that_did_not_end() {
     ] {
         let said = say(&arguments);
         assert!(said.contains(&shown) && said.contains("KiB"), "{said}");
+        assert!(!said.contains("so far"), "the room is reserved at the start: {said}");
         assert!(partial.exists());
     }
     let held = fs::File::open(&partial).expect("opened");
