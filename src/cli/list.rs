@@ -12,7 +12,6 @@ use slotpress::{Error, Progress, Result, catalog};
 use slotpress_base::clock;
 use slotpress_base::text::ShowPath;
 use slotpress_net::find::date_by_banks;
-use slotpress_net::shown;
 use slotpress_read::catalog::listed::parse_list;
 use slotpress_read::{ArchiveFields, look_for_reasons, look_for_times, scan_with_copies, unix_ns};
 
@@ -198,15 +197,16 @@ pub fn ask(text: &str, place: &Path, network: &NetworkArgs, ui: &Ui) -> Result<C
     {
         let index = super::stores::index_of(&store, &network.connection, ui).ok().flatten();
         let mut catalog = super::stores::catalog(&store, false, &network.connection, ui)?;
-        catalog.take_reasons(&index.and_then(|index| parse_list(&index.bytes)).unwrap_or_default());
+        let index = index.and_then(|index| parse_list(&index.bytes, "")).unwrap_or_default();
+        catalog.set_reasons(index.archives());
         return Ok(catalog);
     }
     let client = Client::new(&network.options())?;
     let source = text.parse::<SourceArg>()?;
     if let SourceArg::Place(url) = &source
-        && let Some(listed) = client.listing(url, ui)?
+        && let Some(catalog) = client.listing(url, ui)?
     {
-        return Ok(Catalog::of_listing(listed, &shown(url)));
+        return Ok(catalog);
     }
     let mut offers = client.offers(&source, ui)?;
     date_by_banks(&client, offers.iter_mut(), ui)?;
@@ -216,7 +216,7 @@ pub fn ask(text: &str, place: &Path, network: &NetworkArgs, ui: &Ui) -> Result<C
         Archive {
             modified_ns: offer.modified.map_or(0, unix_ns),
             bank_unix_seconds: offer.bank_time.map(|time| unix_ns(time) / 1_000_000_000),
-            ..Archive::of_server(offer.name, dir, offer.length_bytes.unwrap_or_default())
+            ..Archive::new(offer.name, dir, offer.length_bytes.unwrap_or_default())
         }
     })))
 }

@@ -249,7 +249,7 @@ fn catalog_of_names(paths: &[PathBuf]) -> Result<Catalog> {
         let unknown = || Error::usage(format!("{} does not have the name of an archive", path.shown()));
         let name = ArchiveName::from_path(path).ok_or_else(unknown)?;
         let dir = path.parent().unwrap_or(Path::new("")).to_path_buf();
-        Ok(Archive { dir, ..Archive::of_server(name, "", 0) })
+        Ok(Archive { dir, ..Archive::new(name, "", 0) })
     };
     Ok(Catalog::with_copies(paths.iter().map(archive).collect::<Result<_>>()?))
 }

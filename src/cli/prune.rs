@@ -125,7 +125,7 @@ pub fn run(args: &PruneArgs, ui: &Ui) -> Result<()> {
 
 /// Refuses a target of `publish`: its index would still name archives that are removed.
 fn refuse_published(target: &Path, documents: impl IntoIterator<Item = Vec<u8>>) -> Result<()> {
-    if documents.into_iter().any(|document| parse_list(&document).is_some()) {
+    if documents.into_iter().any(|document| parse_list(&document, "").is_some()) {
         Err(Error::failed(format!(
             "{} is a target of `slotpress publish`, whose index would name what is gone",
             target.shown()

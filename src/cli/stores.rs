@@ -74,7 +74,7 @@ pub fn catalog(store: &Store, is_dated: bool, args: &ConnectionArgs, ui: &Ui) ->
     for object in store.list(ui)? {
         let Some(name) = ArchiveName::parse(&object.name) else { continue };
         ui.check()?;
-        let mut archive = Archive::of_server(name, &dir, object.length_bytes);
+        let mut archive = Archive::new(name, &dir, object.length_bytes);
         archive.modified_ns = unix_ns(object.modified);
         if is_dated || !archive.is_full() {
             let url = parse_url(&format!("{}/{}", dir.trim_end_matches('/'), archive.name))?;

@@ -226,8 +226,8 @@ pub fn names(bytes: &[u8]) {
 
 /// A server's list of archives.
 pub fn listing(bytes: &[u8]) {
-    if let Some(listed) = slotpress_read::catalog::listed::parse_list(bytes) {
-        assert!(listed.archives.len() <= bytes.len());
+    if let Some(listed) = slotpress_read::catalog::listed::parse_list(bytes, "") {
+        assert!(listed.archives().len() <= bytes.len());
     }
 }
 

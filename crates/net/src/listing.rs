@@ -2,10 +2,10 @@
 
 use slotpress_base::Progress;
 use slotpress_format::LISTING_PATH;
-use slotpress_read::ArchiveList;
+use slotpress_read::Catalog;
 use slotpress_read::catalog::listed::parse_list;
 
-use super::{Client, NetError, NetErrorKind, Url};
+use super::{Client, NetError, NetErrorKind, Url, shown};
 
 /// Limit on the size of a list in bytes: enough for tens of thousands of names, or some thousands
 /// of archives with all fields.
@@ -18,11 +18,11 @@ impl Client {
     /// # Errors
     /// The server cannot be reached, or the user asks to stop.
     #[doc(hidden)]
-    pub fn listing(&self, url: &Url, stop: &dyn Progress) -> Result<Option<ArchiveList>, NetError> {
+    pub fn listing(&self, url: &Url, stop: &dyn Progress) -> Result<Option<Catalog>, NetError> {
         let mut list = url.clone();
         list.set_path(&format!("{}{LISTING_PATH}", url.path().trim_end_matches('/')));
         match self.small(&list, LISTING_BYTES_MAX, stop) {
-            Ok(document) => Ok(parse_list(&document)),
+            Ok(document) => Ok(parse_list(&document, &shown(url))),
             Err(error) => match error.kind() {
                 NetErrorKind::Connect | NetErrorKind::Timeout | NetErrorKind::Tls | NetErrorKind::Interrupted => {
                     Err(error)

@@ -18,7 +18,7 @@ use slotpress_base::{Error, IoContext, Progress, Result, ShowPath};
 use slotpress_format::{ArchiveName, Hash, NEWEST_FULL, NEWEST_INCREMENTAL, Root, SlotTime, SlotTimeSource};
 use slotpress_read::catalog::REMOTE;
 use slotpress_read::catalog::usable::judge;
-use slotpress_read::{ArchiveList, LocalFile, Source};
+use slotpress_read::{Catalog, LocalFile, Source};
 
 use super::listing::LISTING_BYTES_MAX;
 use super::{Client, NetError, NetErrorKind, Remote, Url, is_url, parse_url, shown, stores, url_of_host};
@@ -312,7 +312,7 @@ impl Client {
         // A store's own listing says which archives exist. A list that `publish` wrote adds facts.
         let stored = if is_store { Some(self.store_names(url, stop)?) } else { None };
         let listed = if self.is_operator { self.listing(url, stop)? } else { None };
-        let names = |listed: &ArchiveList| listed.archives.iter().map(|listed| listed.name.clone()).collect();
+        let names = |listed: &Catalog| listed.archives().iter().map(|listed| listed.name.clone()).collect();
         if let Some(names) = stored.or(listed.as_ref().map(names)) {
             let mut offers = self.heads(url, names, stop)?;
             if let Some(listed) = &listed {
@@ -362,15 +362,17 @@ impl Client {
 }
 
 /// Adds facts from a server's list to its offers.
-fn add_facts(offers: &mut [Offer], listed: &ArchiveList) {
+fn add_facts(offers: &mut [Offer], listed: &Catalog) {
     for offer in offers {
         offer.slot_time = Some(listed.slot_time).filter(|slot_time| slot_time.source() != SlotTimeSource::Assumed);
-        let Some(listed) = listed.archives.iter().find(|listed| listed.name == offer.name) else { continue };
-        offer.root = listed.root;
-        offer.rebased_on = listed.rebased_on;
-        let time = |seconds: u64| SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds));
-        offer.bank_time = listed.bank_unix_seconds.filter(|seconds| *seconds > 0).and_then(time);
-        offer.modified = listed.modified_unix_seconds.and_then(time).or(offer.modified);
+        let Some(listed) = listed.archives().iter().find(|listed| listed.name == offer.name) else { continue };
+        offer.root = listed.hashes.map(|hashes| hashes.root);
+        offer.rebased_on = listed.rebased_on();
+        let seconds = listed.bank_unix_seconds.filter(|seconds| *seconds > 0);
+        offer.bank_time = seconds.and_then(|seconds| SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds)));
+        if listed.modified_ns > 0 {
+            offer.modified = SystemTime::UNIX_EPOCH.checked_add(Duration::from_nanos(listed.modified_ns));
+        }
     }
 }
 

@@ -38,7 +38,6 @@ pub use archive::visit::{EntrySink, EntryUse, RecordVisitor, RecordWorker, Stora
 pub use archive::walk::{Recycler, SeenFrame};
 pub use archive::{ArchivePass, NamedArchive, ReadArchive};
 pub use catalog::keep::Keep;
-pub use catalog::listed::{ArchiveList, ListedArchive};
 pub use catalog::listing::{ArchiveFields, ListFields};
 pub use catalog::partials::Partial;
 pub use catalog::scan::{

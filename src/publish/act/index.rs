@@ -96,7 +96,7 @@ impl TargetIndex {
             modified_ns: unix_ns(now),
             bank_unix_seconds: archive.bank_unix_seconds,
             hashes: archive.hashes,
-            ..Archive::of_server(archive.name.clone(), "", archive.size_bytes)
+            ..Archive::new(archive.name.clone(), "", archive.size_bytes)
         };
         self.catalog = self.with(self.catalog.archives().iter().cloned().chain([listed]));
         // The durations of slots and epochs are taken from the newest full archive.
@@ -174,11 +174,11 @@ impl IndexedStore {
         let Some(small) = self.index.get_small(INDEX, INDEX_BYTES_MAX, progress)? else {
             return Ok(TargetIndex { catalog: Catalog::default(), condition: Condition::Absent });
         };
-        let listed = parse_list(&small.bytes).ok_or_else(|| {
+        let catalog = parse_list(&small.bytes, "").ok_or_else(|| {
             Error::failed(format!("{} is not an index of archives", self.index.shown(INDEX)))
                 .with_hint("choose another target: another program wrote the files there")
         })?;
-        Ok(TargetIndex { catalog: Catalog::of_listing(listed, ""), condition: unchanged(small.e_tag) })
+        Ok(TargetIndex { catalog, condition: unchanged(small.e_tag) })
     }
 
     /// Changes the index and `latest.json`, and reads both back. Removes archives from the index
@@ -198,7 +198,7 @@ impl IndexedStore {
             // Read `latest.json` before the index: if another program changes both in between, the
             // condition for writing fails, and the attempt is repeated.
             let latest = self.store.get_small(LATEST_JSON, INDEX_BYTES_MAX, progress)?;
-            let named = latest.as_ref().and_then(|latest| parse_list(&latest.bytes)).unwrap_or_default();
+            let named = latest.as_ref().and_then(|latest| parse_list(&latest.bytes, "")).unwrap_or_default();
             let latest_is = latest.map_or(Condition::Absent, |latest| unchanged(latest.e_tag));
             let mut index = self.read(progress)?;
             let now = clock::now();
@@ -211,7 +211,7 @@ impl IndexedStore {
                 IndexStep::Agree => None,
             };
             let gone = index.prune(keep, coming, now);
-            let is_right = named.archives.iter().map(|archive| &archive.name).eq(&index.newest_pair());
+            let is_right = named.archives().iter().map(|archive| &archive.name).eq(&index.newest_pair());
             if !matches!(step, IndexStep::Add(_)) && gone.is_empty() && is_right {
                 return Ok(index);
             }

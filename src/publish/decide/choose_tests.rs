@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
-use slotpress_format::SlotTime;
 use slotpress_format::ledger::names::*;
+use slotpress_format::{FrameHashesAt, SlotTime};
 use slotpress_read::catalog::{Archive, FrameHashes};
 
 use super::choose::*;
@@ -21,7 +21,7 @@ fn on(base: u64, slot: u64) -> ArchiveName {
 }
 
 fn archives(names: &[ArchiveName]) -> Vec<Archive> {
-    names.iter().map(|name| Archive::of_server(name.clone(), "/snapshots", 10)).collect()
+    names.iter().map(|name| Archive::new(name.clone(), "/snapshots", 10)).collect()
 }
 
 fn ready(names: &[ArchiveName]) -> Vec<PreparedArchive> {
@@ -32,7 +32,8 @@ fn ready(names: &[ArchiveName]) -> Vec<PreparedArchive> {
 fn rebased(name: ArchiveName) -> PreparedArchive {
     let mut rebased = ready(&[name]).remove(0);
     let root = "1".repeat(64).parse().expect("a root");
-    rebased.archive.hashes = Some(FrameHashes { root, offset_bytes: 0, frames: 1, rebased_on: Some(Hash([7; 32])) });
+    let at = FrameHashesAt { offset_bytes: 0, frames: 1 };
+    rebased.archive.hashes = Some(FrameHashes { root, at, rebased_on: Some(Hash([7; 32])) });
     rebased
 }
 

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use slotpress_base::{Error, ErrorKind, Progress};
-use slotpress_format::SlotTime;
 use slotpress_format::ledger::names::*;
+use slotpress_format::{FrameHashesAt, SlotTime};
 use slotpress_read::catalog::prune::plan_prune;
 use slotpress_read::catalog::{Archive, FrameHashes};
 use slotpress_read::{Catalog, Keep};
@@ -87,7 +87,7 @@ struct World<'a> {
 
 fn archive(base_slot: Option<u64>, slot: u64, inode: u64) -> Archive {
     let name = ArchiveName { base_slot, slot, hash: Hash([7; 32]), extension: Extension::TarZstd };
-    let mut archive = Archive::of_server(name, "/snapshots", 10);
+    let mut archive = Archive::new(name, "/snapshots", 10);
     archive.file_id.inode = inode;
     archive
 }
@@ -293,7 +293,8 @@ impl World<'_> {
             if result.is_ok() {
                 let mut made = archive(name.base_slot, name.slot, 0);
                 let root = "1".repeat(64).parse().expect("a root");
-                made.hashes = Some(FrameHashes { root, offset_bytes: 0, frames: 1, rebased_on: Some(name.hash) });
+                let at = FrameHashesAt { offset_bytes: 0, frames: 1 };
+                made.hashes = Some(FrameHashes { root, at, rebased_on: Some(name.hash) });
                 self.ready.insert(key(&name), ready(made));
             }
             board.end(EndedWork { name, result, elapsed: Duration::ZERO, source: None });

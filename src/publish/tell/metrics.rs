@@ -218,7 +218,7 @@ mod tests {
         let contents = |age_seconds| {
             let name = ArchiveName { base_slot: None, slot: 7, hash: Hash([7; 32]), extension: Extension::TarZstd };
             let modified_ns = unix_ns(clock::now() - Duration::from_secs(age_seconds));
-            let index = Catalog::new([Archive { modified_ns, ..Archive::of_server(name, "", 1) }]);
+            let index = Catalog::new([Archive { modified_ns, ..Archive::new(name, "", 1) }]);
             TargetContents { index, ..TargetContents::default() }
         };
         metrics.see("a", &contents(0), 0, true);

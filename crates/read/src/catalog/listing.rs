@@ -100,9 +100,7 @@ impl ArchiveFields {
             kept_because: archive.kept_because.map(KeepReason::as_str),
             etag: (archive.file_id != FileId::default() || archive.hashes.is_some()).then(|| archive.etag()),
             root: archive.hashes.map(|hashes| hashes.root),
-            frame_hashes: archive
-                .hashes
-                .map(|hashes| FrameHashesAt { offset_bytes: hashes.offset_bytes, frames: hashes.frames }),
+            frame_hashes: archive.hashes.map(|hashes| hashes.at),
             rebased_on: archive.rebased_on(),
         }
     }
@@ -135,10 +133,10 @@ mod tests {
 
     #[test]
     fn a_list_is_parsed_to_what_was_listed() {
-        let mut archive = Archive::of_server(ArchiveName::parse(NAME).expect("a name"), "/dir", 5);
+        let mut archive = Archive::new(ArchiveName::parse(NAME).expect("a name"), "/dir", 5);
         (archive.modified_ns, archive.bank_unix_seconds) = (7_000_000_000, Some(4));
-        archive.hashes =
-            Some(FrameHashes { root: Root::new(5, [b"x".as_slice()]), offset_bytes: 3, frames: 2, rebased_on: None });
+        let at = FrameHashesAt { offset_bytes: 3, frames: 2 };
+        archive.hashes = Some(FrameHashes { root: Root::new(5, [b"x".as_slice()]), at, rebased_on: None });
         let catalog = Catalog::new([archive.clone()]);
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(10);
         let fields = ArchiveFields::new(&archive, &catalog, now);
@@ -146,14 +144,13 @@ mod tests {
         let depth = slotpress_format::archive::listing::LISTING_PATH.matches('/').count() - 1;
         assert_eq!((ARCHIVES_FROM_LISTING, fields.path.as_str()), ("../".repeat(depth).as_str(), NAME));
         let json = format!(r#"{{"version":1,"archives":[{}]}}"#, serde_json::to_string(&fields).expect("JSON"));
-        let listed = parse_list(json.as_bytes()).expect("a list");
-        assert_eq!(Catalog::of_listing(listed, "/dir/"), catalog);
+        assert_eq!(parse_list(json.as_bytes(), "/dir/").expect("a list"), catalog);
         let slots = r#""slot_ms":200,"slot_time_source":"bank-file","archives":[]"#;
-        let listed = parse_list(format!(r#"{{"version":1,{slots}}}"#).as_bytes()).expect("a list");
+        let listed = parse_list(format!(r#"{{"version":1,{slots}}}"#).as_bytes(), "").expect("a list");
         assert_eq!((listed.slot_time.milliseconds(), listed.slot_time.source()), (200, SlotTimeSource::BankFile));
         let lies = slots.replace("200", "200000");
         assert_eq!(
-            parse_list(format!(r#"{{"version":1,{lies}}}"#).as_bytes()).expect("a list").slot_time,
+            parse_list(format!(r#"{{"version":1,{lies}}}"#).as_bytes(), "").expect("a list").slot_time,
             SlotTime::ASSUMED
         );
     }

@@ -19,7 +19,7 @@ mod tests;
 pub mod usable;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -28,10 +28,10 @@ use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use slotpress_base::ShowPath;
 use slotpress_base::clock::{self, since_1970};
-use slotpress_format::ledger::names::Extension;
-use slotpress_format::{ArchiveName, EpochSchedule, Hash, Root, SlotTime};
+use slotpress_format::{ArchiveName, EpochSchedule, FrameHashesAt, Hash, Root, SlotTime};
 
 use self::keep::KeepReason;
+use crate::rules::clients::readers;
 
 /// A file that is named like an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,13 +61,11 @@ pub struct Archive {
 /// Position of an archive's frame hashes, and the root over them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHashes {
-    /// blake3 over the archive's length and its bytes from `offset_bytes` to the end. These bytes
+    /// blake3 over the archive's length and its bytes from the frame hashes to the end. These bytes
     /// hold the hashes of all frames, so the root changes with any byte of the archive.
     pub root: Root,
-    /// Offset of the frame hashes in the file, in bytes.
-    pub offset_bytes: u64,
-    /// Number of frames that have a hash.
-    pub frames: u64,
+    /// Position and number of the frame hashes.
+    pub at: FrameHashesAt,
     /// For results of `rebase`: snapshot hash of the full archive on which this one builds.
     pub rebased_on: Option<Hash>,
 }
@@ -139,7 +137,7 @@ impl Serialize for UnusableFile {
 impl Archive {
     /// An archive in a directory or below a URL, with nothing else known. A size of 0 stands for an
     /// unknown one.
-    pub fn of_server(name: ArchiveName, dir: impl Into<PathBuf>, size_bytes: u64) -> Self {
+    pub fn new(name: ArchiveName, dir: impl Into<PathBuf>, size_bytes: u64) -> Self {
         Self {
             name,
             dir: dir.into(),
@@ -191,25 +189,15 @@ impl Archive {
         self.name.base_slot.is_none()
     }
 
-    /// Sort key: newest slot first; within a slot, first the formats that more clients read.
-    fn order(&self) -> (Reverse<u64>, usize, [u8; 32], bool, PathBuf) {
-        (Reverse(self.name.slot), rank(self.name.extension), self.name.hash.0, self.is_remote, self.dir.clone())
+    /// Sort key: newest slot first; within a slot, first the format that most clients read.
+    fn order(&self) -> (Reverse<u64>, Reverse<usize>, [u8; 32], bool, PathBuf) {
+        let readers = readers(self.name.extension).len();
+        (Reverse(self.name.slot), Reverse(readers), self.name.hash.0, self.is_remote, self.dir.clone())
     }
 }
 
 /// Subdirectory for downloads, as in Agave.
 pub const REMOTE: &str = "remote";
-
-/// Rank of a format among archives of a slot; 0 is best. Agave and Firedancer read `.tar.zst`, only
-/// Agave reads `.tar.lz4`, only Firedancer reads `.tar`, and neither reads the others.
-fn rank(extension: Extension) -> usize {
-    match extension {
-        Extension::TarZstd => 0,
-        Extension::TarLz4 => 1,
-        Extension::Tar => 2,
-        Extension::TarBzip2 | Extension::TarGzip => 3,
-    }
-}
 
 /// The archives from which a node without a state would start.
 #[derive(Clone, Copy, Debug)]
@@ -267,28 +255,13 @@ impl Catalog {
 
     /// Like [`new`](Self::new), but keeps all files that have the same name.
     pub fn with_copies(mut archives: Vec<Archive>) -> Self {
-        archives.sort_by_cached_key(Archive::order);
-        let (fulls, incrementals): (Vec<_>, Vec<_>) = archives.into_iter().partition(Archive::is_full);
-        let mut by_base: BTreeMap<u64, Vec<Archive>> = BTreeMap::new();
-        for archive in incrementals {
-            by_base.entry(archive.name.base_slot.unwrap_or_default()).or_default().push(archive);
-        }
-        let mut sorted: Vec<Archive> = Vec::new();
-        for full in fulls {
+        let fulls: BTreeSet<u64> = archives.iter().filter(|it| it.is_full()).map(|it| it.name.slot).collect();
+        archives.sort_by_cached_key(|archive| {
+            let base = archive.name.base_slot.unwrap_or(archive.name.slot);
             // Incremental archives follow the last full archive of their base slot.
-            let slot = full.name.slot;
-            if let Some(last) = sorted.last().filter(|last| last.name.slot != slot || !last.is_full()) {
-                let before = last.name.base_slot.unwrap_or(last.name.slot);
-                sorted.extend(by_base.remove(&before).unwrap_or_default());
-            }
-            sorted.push(full);
-        }
-        if let Some(last) = sorted.last() {
-            let before = last.name.base_slot.unwrap_or(last.name.slot);
-            sorted.extend(by_base.remove(&before).unwrap_or_default());
-        }
-        sorted.extend(by_base.into_values().rev().flatten());
-        Self { archives: sorted, ..Self::default() }
+            (!fulls.contains(&base), Reverse(base), !archive.is_full(), archive.order())
+        });
+        Self { archives, ..Self::default() }
     }
 
     /// Usable archives: full ones, newest first, each followed by its incremental ones, newest
@@ -318,7 +291,7 @@ impl Catalog {
     /// `rebase`, because a node may have a full archive of a slot between their base slot and their
     /// slot.
     pub fn choice(&self) -> Option<NodeChoice<'_>> {
-        let is_read = |archive: &&Archive| rank(archive.name.extension) < 3 && !archive.is_rebased();
+        let is_read = |archive: &&Archive| !readers(archive.name.extension).is_empty() && !archive.is_rebased();
         let full = self.archives.iter().filter(is_read).find(|archive| archive.is_full())?;
         let incremental =
             self.archives.iter().filter(is_read).find(|archive| archive.name.base_slot == Some(full.name.slot));

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use slotpress_base::{Error, IoContext, IoPolicy, KeptDir, Result, ShowPath};
 use slotpress_format::{ArchiveName, LISTING_PATH};
 
-use super::listed::{ArchiveList, INDEX_BYTES_MAX, parse_list};
+use super::listed::{INDEX_BYTES_MAX, parse_list};
 use super::usable::judge_file;
 use super::{Archive, Catalog, FileFault, FileId, REMOTE, UnusableFile, unix_ns};
 use crate::LocalFile;
@@ -145,19 +145,16 @@ fn front_of(archive: &Archive) -> Option<BankFront> {
 /// Takes from the indexes of targets of `publish` in these directories why archives stay there. An
 /// index that is missing or cannot be read says nothing.
 pub fn look_for_reasons(catalog: &mut Catalog, dirs: &[PathBuf]) {
-    let of_dir = |dir: &PathBuf| index_of(dir).unwrap_or_default();
-    catalog.take_reasons(&ArchiveList {
-        archives: dirs.iter().flat_map(|dir| of_dir(dir).archives).collect(),
-        ..ArchiveList::default()
-    });
+    let indexes: Vec<Catalog> = dirs.iter().filter_map(|dir| index_of(dir)).collect();
+    catalog.set_reasons(indexes.iter().flat_map(Catalog::archives));
 }
 
-fn index_of(dir: &Path) -> Option<ArchiveList> {
+fn index_of(dir: &Path) -> Option<Catalog> {
     let (below, name) = LISTING_PATH.trim_start_matches('/').rsplit_once('/')?;
     let file = KeptDir::open(&dir.join(below)).ok()?.open_file(name).ok()?;
     let mut document = Vec::new();
     file.take(INDEX_BYTES_MAX).read_to_end(&mut document).ok()?;
-    parse_list(&document)
+    parse_list(&document, "")
 }
 
 fn archives_of(dirs: &[PathBuf]) -> Result<Vec<Archive>> {
@@ -191,7 +188,7 @@ fn list(dir: &Path, is_remote: bool, fd: &OwnedFd, found: &mut Vec<Archive>) -> 
         }
         let modified_ns = modified_ns(&stat);
         let file_id = file_id(&stat);
-        let archive = Archive::of_server(name, dir, stat.st_size.try_into().unwrap_or_default());
+        let archive = Archive::new(name, dir, stat.st_size.try_into().unwrap_or_default());
         found.push(Archive { is_remote, modified_ns, file_id, ..archive });
     }
     Ok(())

@@ -4,7 +4,8 @@ use std::fs;
 use std::io::Read;
 
 use proptest::prelude::*;
-use slotpress_format::{EpochSchedule, Hash, skippable_frame};
+use slotpress_format::ledger::names::Extension;
+use slotpress_format::{EpochSchedule, FrameHashesAt, Hash, skippable_frame};
 
 use super::keep::{Keep, KeepReason};
 use super::prune::plan_prune;
@@ -52,7 +53,8 @@ fn any_schedule() -> impl Strategy<Value = Option<EpochSchedule>> {
 
 fn rebased(archive: Archive) -> Archive {
     let root = Root::new(1, [b"x".as_slice()]);
-    let hashes = FrameHashes { root, offset_bytes: 0, frames: 1, rebased_on: Some(Hash([9; 32])) };
+    let at = FrameHashesAt { offset_bytes: 0, frames: 1 };
+    let hashes = FrameHashes { root, at, rebased_on: Some(Hash([9; 32])) };
     Archive { hashes: Some(hashes), ..archive }
 }
 

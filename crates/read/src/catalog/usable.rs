@@ -4,7 +4,7 @@
 use std::io;
 
 use slotpress_base::{ErrorKind, IoHint, Result, split_at_most};
-use slotpress_format::{BLOCK, BLOCK_BYTES};
+use slotpress_format::{BLOCK, BLOCK_BYTES, FrameHashesAt};
 
 use super::{Archive, FileFault, FrameHashes};
 use crate::archive::compression::sniff;
@@ -36,11 +36,9 @@ pub fn judge(source: &dyn Source) -> Result<Option<FrameHashes>, FileFault> {
     if let Some(tail) = tail
         && let Some(hashes) = tail.hashes
     {
-        let root = hashes.root;
-        let offset_bytes = hashes.offset_bytes;
-        let frames = hashes.frames.len() as u64;
+        let at = FrameHashesAt { offset_bytes: hashes.offset_bytes, frames: hashes.frames.len() as u64 };
         let rebased_on = rebased_on(&tail.index.settings).and_then(|hash| hash.parse().ok());
-        return Ok(Some(FrameHashes { root, offset_bytes, frames, rebased_on }));
+        return Ok(Some(FrameHashes { root: hashes.root, at, rebased_on }));
     }
     let is_cut = match compression {
         Compression::Zstd => is_plainly_cut(source).map_err(|_| FileFault::Unreadable)?,
