@@ -10,9 +10,9 @@ use slotpress::stores::{S3Options, Store, StoreOptions, Target};
 use slotpress::types::ArchiveName;
 use slotpress::{CancelToken, Progress, Result};
 use slotpress_base::IoPolicy;
-use slotpress_format::LISTING_PATH;
+use slotpress_format::{BankFile, LISTING_PATH};
 use slotpress_net::{UrlSource, parse_url};
-use slotpress_read::archive::front::{self, BankFront};
+use slotpress_read::archive::front;
 use slotpress_read::catalog::listed::INDEX_BYTES_MAX;
 use slotpress_read::catalog::usable::judge;
 use slotpress_read::{archive, unix_ns};
@@ -81,23 +81,24 @@ pub fn catalog(store: &Store, is_dated: bool, args: &ConnectionArgs, ui: &Ui) ->
             let source = UrlSource::open(&client, &url, CancelToken::from(ui.stop_flag()));
             // An archive that cannot be read counts as a validator's, so its full archive is kept.
             archive.hashes = source.as_ref().ok().and_then(|source| judge(source).ok()).flatten();
-            if let Some(front) = source.ok().filter(|_| is_dated).and_then(|source| front_of(source, &archive.name)) {
-                archive.bank_unix_seconds = front.time.map(|time| unix_ns(time) / 1_000_000_000);
-                if archive.is_full() && newest.is_none_or(|(slot, _)| slot < archive.name.slot) {
-                    newest = Some((archive.name.slot, front));
+            if let Some(bank) = source.ok().filter(|_| is_dated).and_then(|source| bank_of(source, &archive.name)) {
+                archive.bank_unix_seconds = bank.time().map(|time| unix_ns(time) / 1_000_000_000);
+                if archive.is_full() && newest.is_none_or(|(slot, ..)| slot < archive.name.slot) {
+                    newest = Some((archive.name.slot, bank.slot_time(), bank.epoch_schedule()));
                 }
             }
         }
         archives.push(archive);
     }
     let mut catalog = Catalog::by_length(archives);
-    if let Some((_, front)) = newest {
-        catalog.slot_time = front.slot_time.unwrap_or_default();
-        catalog.epoch_schedule = front.epoch_schedule;
+    if let Some((_, slot_time, epoch_schedule)) = newest {
+        catalog.slot_time = slot_time.unwrap_or_default();
+        catalog.epoch_schedule = Some(epoch_schedule);
     }
     Ok(catalog)
 }
 
-fn front_of(source: UrlSource, name: &ArchiveName) -> Option<BankFront> {
-    front::by_index(&archive::OpenArchive::of_source(Arc::new(source), Some(name.clone()), &IoPolicy::default()).ok()?)
+fn bank_of(source: UrlSource, name: &ArchiveName) -> Option<BankFile> {
+    let opened = archive::OpenArchive::of_source(Arc::new(source), Some(name.clone()), &IoPolicy::default());
+    front::bank_by_index(&opened.ok()?)
 }

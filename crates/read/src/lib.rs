@@ -28,7 +28,6 @@ pub use archive::arriving::ArrivingSource;
 pub use archive::compression::Compression;
 pub use archive::decode::FrameDecoder;
 pub use archive::documents::{Documents, ParsedBank};
-pub use archive::front::BankFront;
 pub use archive::in_order::read_in_order;
 pub use archive::range::read_range;
 pub use archive::shape::{ArchiveShape, walk_shape};

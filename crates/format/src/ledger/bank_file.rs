@@ -9,16 +9,20 @@ use std::io::BufRead;
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
-use slotpress_base::{Error, Result};
+use slotpress_base::{Error, Result, clock};
 
 use crate::ledger::blockhash_queue::BlockhashQueue;
 use crate::ledger::demands::firedancer;
 use crate::ledger::lattice::LATTICE_HASH_BYTES;
 use crate::ledger::leaders::leader;
 use crate::ledger::stakes::{KeepStakes, Voters, read_stakes, skip_nodes_and_voters};
-use crate::{Address, BankHashParts, Breach, Demand, FieldReader, Hash, LatticeHash, Stakes, hard_forks_between};
+use crate::{
+    Address, BankHashParts, Breach, Demand, FieldReader, Hash, LatticeHash, SlotTime, SlotTimeSource, Stakes,
+    hard_forks_between,
+};
 
 /// Fields of a bank file that slotpress or an operator needs.
 #[derive(Clone, Debug, Default)]
@@ -161,6 +165,20 @@ impl BankFile {
             first_normal_epoch: self.first_normal_epoch,
             first_normal_slot: self.first_normal_slot,
         }
+    }
+
+    /// Returns the duration of slots; `None` if the file states one that slots cannot have.
+    pub fn slot_time(&self) -> Option<SlotTime> {
+        let per_slot = Duration::from_nanos(u64::try_from(self.ns_per_slot).ok()?);
+        SlotTime::new(per_slot, SlotTimeSource::BankFile)
+    }
+
+    /// Returns the time of the newest blockhash, by the clock of the node that wrote the file;
+    /// `None` if it is 0 or in the future.
+    pub fn time(&self) -> Option<SystemTime> {
+        let since_1970 = Duration::from_millis(self.blockhashes.newest_ms);
+        let time = SystemTime::UNIX_EPOCH.checked_add(since_1970)?;
+        (!since_1970.is_zero() && time <= clock::now()).then_some(time)
     }
 }
 

@@ -11,11 +11,11 @@ use rayon::prelude::*;
 use slotpress_base::pool::Pool;
 use slotpress_base::threads::{guarded, spawn};
 use slotpress_base::{CancelToken, Error, ErrorKind, Forward, IoPolicy, Progress, ProgressEvent, Result, panic_point};
-use slotpress_format::{ArchiveName, SlotTime, SlotTimeSource};
+use slotpress_format::{ArchiveName, BankFile, SlotTime, SlotTimeSource};
 use slotpress_read::archive::OpenArchive;
-use slotpress_read::archive::front::{self};
+use slotpress_read::archive::front;
 use slotpress_read::catalog::scan::scan;
-use slotpress_read::{BankFront, Catalog, look_for_times};
+use slotpress_read::{Catalog, look_for_times};
 
 use crate::patience::Patience;
 use crate::{Client, NetError, NetErrorKind, Offer, OfferPlace, Remote, SourceArg, UrlSource};
@@ -63,15 +63,15 @@ pub fn date_by_banks<'a>(
         if offer.bank_time.is_some() {
             return Ok(slot_time);
         }
-        let front = match &offer.place {
+        let bank = match &offer.place {
             OfferPlace::Remote(remote) => bank_front(client, remote, &offer.name, progress)?,
             OfferPlace::Local(path) => {
                 let archive = OpenArchive::open(path, &IoPolicy::default());
-                archive.ok().and_then(|archive| front::of(&archive))
+                archive.ok().and_then(|archive| front::bank(&archive).ok()?)
             }
         };
-        if let Some(front) = front {
-            (offer.bank_time, slot_time) = (front.time, front.slot_time);
+        if let Some(bank) = bank {
+            (offer.bank_time, slot_time) = (bank.time(), bank.slot_time());
             return Ok(slot_time);
         }
     }
@@ -85,7 +85,7 @@ fn bank_front(
     remote: &Remote,
     name: &ArchiveName,
     progress: &dyn Progress,
-) -> Result<Option<BankFront>> {
+) -> Result<Option<BankFile>> {
     let io_policy = IoPolicy::default();
     let stop = CancelToken::default();
     let is_over = AtomicBool::new(false);
@@ -104,7 +104,7 @@ fn bank_front(
             let source = UrlSource::of_remote(client, remote.clone(), stop.clone());
             let archive =
                 source.and_then(|source| OpenArchive::of_source(Arc::new(source), Some(name.clone()), &io_policy));
-            Ok(archive.ok().and_then(|archive| front::by_index(&archive)))
+            Ok(archive.ok().and_then(|archive| front::bank_by_index(&archive)))
         });
         is_over.store(true, Ordering::Relaxed);
         front

@@ -11,14 +11,14 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use slotpress_base::{Error, IoContext, IoPolicy, KeptDir, Result, ShowPath};
-use slotpress_format::{ArchiveName, LISTING_PATH};
+use slotpress_format::{ArchiveName, BankFile, LISTING_PATH};
 
 use super::listed::{INDEX_BYTES_MAX, parse_list};
 use super::usable::judge_file;
 use super::{Archive, Catalog, FileFault, FileId, REMOTE, UnusableFile, unix_ns};
 use crate::LocalFile;
 use crate::archive::OpenArchive;
-use crate::archive::front::{self, BankFront};
+use crate::archive::front;
 
 /// Limit on the archives of one scan: validators keep six, mirrors some hundreds.
 const ARCHIVES_MAX: usize = 10_000;
@@ -120,11 +120,12 @@ fn look_for_times_of(newest_max: usize, catalog: &mut Catalog, known: &Catalog) 
         let tells_slot_time = Some(number) == full;
         let knows_slot_time = known.slot_time_from == name;
         if archive.bank_unix_seconds.is_none() || (tells_slot_time && !knows_slot_time) {
-            let front = front_of(archive).unwrap_or_default();
-            archive.bank_unix_seconds = Some(front.time.map_or(0, |time| unix_ns(time) / 1_000_000_000));
+            let bank = bank_of(archive);
+            let time = bank.as_ref().and_then(BankFile::time);
+            archive.bank_unix_seconds = Some(time.map_or(0, |time| unix_ns(time) / 1_000_000_000));
             if tells_slot_time {
-                catalog.slot_time = front.slot_time.unwrap_or_default();
-                catalog.epoch_schedule = front.epoch_schedule;
+                catalog.slot_time = bank.as_ref().and_then(BankFile::slot_time).unwrap_or_default();
+                catalog.epoch_schedule = bank.map(|bank| bank.epoch_schedule());
             }
         } else if tells_slot_time {
             (catalog.slot_time, catalog.epoch_schedule) = (known.slot_time, known.epoch_schedule);
@@ -135,11 +136,11 @@ fn look_for_times_of(newest_max: usize, catalog: &mut Catalog, known: &Catalog) 
     }
 }
 
-fn front_of(archive: &Archive) -> Option<BankFront> {
+fn bank_of(archive: &Archive) -> Option<BankFile> {
     let (file, _) = archive.open().ok()?;
-    let source = LocalFile::new(archive.path(), file, archive.size_bytes);
-    let io_policy = IoPolicy::default();
-    front::of(&OpenArchive::of_source(Arc::new(source), Some(archive.name.clone()), &io_policy).ok()?)
+    let source = Arc::new(LocalFile::new(archive.path(), file, archive.size_bytes));
+    let opened = OpenArchive::of_source(source, Some(archive.name.clone()), &IoPolicy::default()).ok()?;
+    front::bank(&opened).ok()?
 }
 
 /// Takes from the indexes of targets of `publish` in these directories why archives stay there. An
