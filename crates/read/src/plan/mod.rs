@@ -3,7 +3,7 @@
 //! Lengths come from the bank file's storage map (without one, from file sizes) and the lists of
 //! obsolete records. Map and lists are streamed. Append vecs are only looked up by name and size;
 //! the `.meta` files of split storages are read once, in parallel, because nothing else gives their
-//! lengths. `source` reads the contents of planned entries, `split` those of split storages.
+//! lengths. `fill` reads the contents of planned entries, `split` those of split storages.
 
 mod file;
 mod fill;
@@ -14,9 +14,12 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use rayon::prelude::*;
 use slotpress_base::bytes::count;
 use slotpress_base::files::not_a_file;
-use slotpress_base::{Error, IoContext, IoHint, IoPolicy, Progress, Result, ShowPath, Stage, hint, to_usize};
+use slotpress_base::{
+    Error, ErrorKind, IoContext, IoHint, IoPolicy, Pool, Progress, Result, ShowPath, Stage, hint, to_usize,
+};
 use slotpress_format::ledger::lists::ObsoleteSummary;
 use slotpress_format::{
     BankFile, BankSnapshot, ENTRIES_MAX, Entry, EntryKind, ObsoleteLists, StorageFile, StorageRoot, modified_ns,
@@ -24,7 +27,8 @@ use slotpress_format::{
 };
 pub use storage_length::StorageFault;
 
-use crate::plan::split::scan_splits;
+use crate::plan::file::not_planned;
+use crate::plan::split::SplitStorage;
 use crate::plan::storage_length::{Checkpoint, OnFault, StorageLength, read_obsolete, storage_length};
 
 #[derive(Clone, Debug)]
@@ -146,11 +150,11 @@ impl Plan {
                 map_bytes,
             })
             .collect();
-        let scanned = scan_wanted(&wanted, lists.as_ref(), roots, options, progress)?;
         // Agave 4.4 and later write no storage map. Then file sizes and obsolete records give the
         // lengths, and for a ledger, the storages list says which files must exist.
         let has_map = bank.storage_count > 0;
-        let planned = plan_storages(&wanted, scanned, roots, has_map, on_fault)?;
+        let lengths = LengthReader { lists: lists.as_ref(), roots, has_map, io_policy: &options.io_policy, progress };
+        let planned = plan_storages(&wanted, lengths.read_all(&wanted, options.threads)?, on_fault)?;
         if planned.storages.last().is_some_and(|storage| storage.file.slot > u64::from(u32::MAX)) {
             progress.warn("slots of 2^32 and above: Firedancer cannot load this archive");
         }
@@ -237,41 +241,59 @@ fn read_bank(
     Ok((bank, map_bytes))
 }
 
-/// Scans the split storages among `wanted`. Returns one result for each, in order.
-fn scan_wanted(
-    wanted: &[UnplannedStorage<'_>],
-    lists: Option<&ObsoleteLists>,
-    roots: &[StorageRoot],
-    options: &PlanOptions,
-    progress: &dyn Progress,
-) -> Result<Vec<Result<StorageLength>>> {
-    let splits = || wanted.iter().filter(|storage| storage.file.is_split());
-    if splits().next().is_none() {
-        return Ok(Vec::new());
-    }
-    progress.stage(Stage::Scanning, Some(splits().map(|storage| storage.file.file_bytes).sum()));
-    let to_scan = splits().map(|storage| (storage.file, storage.obsolete));
-    scan_splits(to_scan, lists, roots, (options.threads, &options.io_policy), progress)
+/// What the lengths of storages in the archive follow from, besides their files.
+struct LengthReader<'a> {
+    lists: Option<&'a ObsoleteLists>,
+    roots: &'a [StorageRoot],
+    has_map: bool,
+    io_policy: &'a IoPolicy,
+    progress: &'a dyn Progress,
 }
 
-/// Plans the storages: computes the length of each. `scanned` has the results for split ones.
-/// Leaves out storages without remaining records, and invalid ones for which `on_fault` returns no
-/// error.
+impl LengthReader<'_> {
+    /// Reads the lengths of storages, in their order. Damage to a storage is its result.
+    fn read_all(&self, storages: &[UnplannedStorage<'_>], threads: usize) -> Result<Vec<Result<StorageLength>>> {
+        let splits = storages.iter().filter(|storage| storage.file.is_split());
+        if splits.clone().next().is_some() {
+            self.progress.stage(Stage::Scanning, Some(splits.map(|storage| storage.file.file_bytes).sum()));
+        }
+        let lengths = || storages.par_iter().map_init(Vec::new, |window, storage| self.read(storage, window)).collect();
+        Pool::start(threads)?.run(lengths)
+    }
+
+    /// Reads the length of a storage, that of a split one from its whole `.meta` file, through
+    /// `window`.
+    fn read(&self, storage: &UnplannedStorage<'_>, window: &mut Vec<u8>) -> Result<Result<StorageLength>> {
+        let UnplannedStorage { file, obsolete, map_bytes } = *storage;
+        let root = self.roots.get(usize::from(file.root)).ok_or_else(|| not_planned(file))?;
+        if !file.is_split() {
+            let length = storage_length(file, &obsolete, map_bytes, self.has_map);
+            return Ok(length.map_err(|error| error.within(root.path.join(file.file_name()).shown())));
+        }
+        let items = self.lists.map(|lists| lists.read_items(obsolete.list_offset, obsolete.count, true)).transpose()?;
+        let on_read = &mut |bytes| {
+            self.progress.check()?;
+            self.io_policy.wait(bytes, self.progress);
+            self.progress.advance(bytes, 0);
+            Ok(())
+        };
+        let opened = SplitStorage::open(root, file, self.io_policy.io_hint)?;
+        match opened.scan(&items.unwrap_or_default(), window, on_read) {
+            Err(error) if error.kind() != ErrorKind::Damaged => Err(error),
+            length => Ok(length),
+        }
+    }
+}
+
+/// Plans storages of these lengths. Leaves out those without remaining records, and invalid ones for
+/// which `on_fault` returns no error.
 fn plan_storages(
-    wanted: &[UnplannedStorage<'_>],
-    scanned: Vec<Result<StorageLength>>,
-    roots: &[StorageRoot],
-    has_map: bool,
+    storages: &[UnplannedStorage<'_>],
+    lengths: Vec<Result<StorageLength>>,
     on_fault: &mut OnFault<'_>,
 ) -> Result<Plan> {
-    let mut planned = Plan { storages: Vec::with_capacity(wanted.len()), ..Plan::default() };
-    let mut scanned = scanned.into_iter();
-    for UnplannedStorage { file, obsolete, map_bytes } in wanted {
-        let length = if file.is_split() {
-            scanned.next().unwrap_or_else(|| Ok(StorageLength::default()))
-        } else {
-            storage_length(file, obsolete, *map_bytes, has_map).map_err(|error| error.within(shown_path(file, roots)))
-        };
+    let mut planned = Plan { storages: Vec::with_capacity(storages.len()), ..Plan::default() };
+    for (UnplannedStorage { file, obsolete, .. }, length) in storages.iter().zip(lengths) {
         let length = match length {
             Ok(length) => length,
             Err(error) => {
@@ -297,11 +319,6 @@ fn plan_storages(
         }
     }
     Ok(planned)
-}
-
-fn shown_path(file: &StorageFile, roots: &[StorageRoot]) -> String {
-    let root = roots.get(usize::from(file.root)).map_or(Path::new(""), |root| root.path.as_path());
-    root.join(file.file_name()).shown()
 }
 
 /// The entries before the storages, in Agave's order. Firedancer requires the bank file before the

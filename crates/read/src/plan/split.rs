@@ -8,8 +8,7 @@ use std::fs::File;
 
 use slotpress_base::bytes::count;
 use slotpress_base::{
-    Error, ErrorKind, IoHint, IoPolicy, Progress, Result, ShowPath, copy_at_most, range_bytes, run_in_order,
-    split_at_most, to_usize,
+    Error, ErrorKind, IoHint, IoPolicy, Progress, Result, ShowPath, copy_at_most, range_bytes, split_at_most, to_usize,
 };
 use slotpress_format::ledger::lists::ObsoleteSummary;
 use slotpress_format::{
@@ -34,72 +33,7 @@ const SCAN_WINDOW_BYTES: usize = 1024 * 1024;
 /// second-level cache.
 const READ_WINDOW_BYTES: usize = 256 * 1024;
 
-/// Small files are scanned in batches of up to this many bytes: passing each of 430,000 files to
-/// another thread would take longer than reading it.
-const BATCH_BYTES: u64 = 4 * 1024 * 1024;
-
-/// Limit on the files of a batch, so that each worker gets a few batches even if all files are
-/// tiny.
-const BATCH_STORAGES_MAX: usize = 256;
-
 const START: Checkpoint = Checkpoint { entry_offset: 0, meta_offset: FILE_HEADER_BYTES as u64 };
-
-/// Scans split storages, given with their obsolete records, on all workers. Damage to a storage is
-/// part of the results; other errors end the scan.
-pub(super) fn scan_splits<'a>(
-    storages: impl Iterator<Item = (&'a StorageFile, ObsoleteSummary)> + Send,
-    obsolete: Option<&ObsoleteLists>,
-    roots: &[StorageRoot],
-    (threads, io_policy): (usize, &IoPolicy),
-    progress: &dyn Progress,
-) -> Result<Vec<Result<StorageLength>>> {
-    let scan_one = |(storage, own): &(&StorageFile, ObsoleteSummary), window: &mut Vec<u8>| {
-        let items = obsolete.map(|lists| lists.read_items(own.list_offset, own.count, true)).transpose()?;
-        let items = items.unwrap_or_default();
-        let root = roots.get(usize::from(storage.root)).ok_or_else(|| not_planned(storage))?;
-        let opened = SplitStorage::open(root, storage, io_policy.io_hint)?;
-        let on_read = &mut |bytes| {
-            progress.check()?;
-            io_policy.wait(bytes, progress);
-            progress.advance(bytes, 0);
-            Ok(())
-        };
-        match opened.scan(&items, window, on_read) {
-            Err(error) if error.kind() != ErrorKind::Damaged => Err(error),
-            result => Ok(result),
-        }
-    };
-    let new_worker = || {
-        let mut window = Vec::new();
-        Ok(move |batch: Vec<_>, _: &mut Vec<u8>| {
-            batch.iter().map(|one| scan_one(one, &mut window)).collect::<Result<Vec<_>>>()
-        })
-    };
-    let mut scanned = Vec::new();
-    run_in_order(batches_of(storages), threads, &new_worker, progress, &mut |_, results| {
-        scanned.extend(results);
-        Ok(())
-    })?;
-    Ok(scanned)
-}
-
-fn batches_of<'a>(
-    storages: impl Iterator<Item = (&'a StorageFile, ObsoleteSummary)> + Send,
-) -> impl Iterator<Item = Result<Vec<(&'a StorageFile, ObsoleteSummary)>>> + Send {
-    let mut storages = storages.peekable();
-    std::iter::from_fn(move || {
-        let first = storages.next()?;
-        let mut bytes = first.0.file_bytes;
-        let mut batch = vec![first];
-        while batch.len() < BATCH_STORAGES_MAX
-            && let Some(next) = storages.next_if(|(next, _)| bytes.saturating_add(next.file_bytes) <= BATCH_BYTES)
-        {
-            count(&mut bytes, next.0.file_bytes);
-            batch.push(next);
-        }
-        Some(Ok(batch))
-    })
-}
 
 pub(super) struct SplitStorage<'a> {
     root: &'a StorageRoot,
@@ -141,7 +75,7 @@ impl<'a> SplitStorage<'a> {
 
     /// Reads and checks the whole `.meta` file through `window`, which the caller should reuse, and
     /// the header of the `.data` file. Calls `on_read` with the number of bytes before each read.
-    fn scan(
+    pub fn scan(
         &self,
         obsolete: &[ObsoleteItem],
         window: &mut Vec<u8>,
