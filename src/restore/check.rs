@@ -32,7 +32,7 @@ impl Unpacker<'_> {
             let read_again = &mut |task: Task<'_>, _: &HashSet<u32>| {
                 progress.stage(Stage::Subtracting, None);
                 let Task::Subtract(superseded) = task else { return Ok(()) };
-                if superseded.has_duplicates() {
+                if !superseded.duplicates.is_empty() {
                     let error = Error::damaged("an account occurs twice in one storage");
                     return Err(error.with_hint(hint::USE_VERIFY));
                 }

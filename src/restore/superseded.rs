@@ -17,8 +17,7 @@ use std::os::unix::fs::FileExt;
 
 use slotpress_base::{Error, IoContext, IoHint, Progress, Result, run_in_order, split_at_most, to_usize};
 use slotpress_format::{ACCOUNT_DATA_BYTES_MAX, RECORD_HEADER_BYTES, Record, RecordHeader};
-use slotpress_read::state::marks::offsets;
-use slotpress_read::{AccountsPass, RecordVisitor, StorageRef, Superseded};
+use slotpress_read::{AccountsPass, RecordVersion, RecordVisitor, StorageRef, Superseded};
 
 use crate::restore::assign::AssignedStorage;
 use crate::restore::place::PartialDir;
@@ -38,14 +37,17 @@ pub fn read_superseded(
 ) -> Result<()> {
     let new_worker = || {
         let mut worker = records.new_worker();
-        Ok(move |(number, marks), buffer: &mut Vec<u8>| {
+        Ok(move |records: &[RecordVersion], buffer: &mut Vec<u8>| {
+            let number = records.first().map(RecordVersion::storage).unwrap_or_default();
             let missing = || Error::failed(format!("storage number {number} was not placed"));
             let storage = storages.get(number as usize).ok_or_else(missing)?;
             let root = roots.get(usize::from(storage.root)).ok_or_else(missing)?;
             let name = storage.file_name();
             let file = root.dir().open_file(&name)?;
             worker.begin(StorageRef { number, slot: storage.slot, id: storage.id });
-            for offset_bytes in offsets(marks) {
+            let mut offsets: Vec<u64> = records.iter().map(RecordVersion::offset_bytes).collect();
+            offsets.sort_unstable();
+            for offset_bytes in offsets {
                 let (header, data) =
                     read_record(&file, offset_bytes, buffer).or_path("read", &root.path.join(&name))?;
                 worker.record(Record { offset_bytes, header: &header, data });
@@ -54,9 +56,8 @@ pub fn read_superseded(
             io_hint.write_behind(&file, &(0..storage.content_bytes)).or_path("write", &root.path.join(&name))
         })
     };
-    run_in_order(superseded.records.by_storage().map(Ok), threads, &new_worker, progress, &mut |_, ()| {
-        records.accounts.check()
-    })
+    let by_storage = superseded.records.chunk_by(|one, other| one.storage() == other.storage());
+    run_in_order(by_storage.map(Ok), threads, &new_worker, progress, &mut |_, ()| records.accounts.check())
 }
 
 fn read_record<'a>(

@@ -7,17 +7,18 @@
 use std::path::Path;
 
 use parking_lot::{Mutex, RwLock};
-use slotpress_base::{Error, Result};
+use slotpress_base::{Error, Result, hint};
 use slotpress_format::{BankFile, LatticeAccumulator};
 
 use crate::rules::state::judge_state;
 use crate::state::fingerprint::{Fingerprint, Fingerprinter};
 use crate::state::kept_records::KeptRecords;
 use crate::state::known::KnownAccounts;
+use crate::state::marks::Marks;
 use crate::state::newest::Newest;
 use crate::state::stakes::StakeAccounts;
 use crate::state::sums::PassSums;
-use crate::state::superseded::{FoundAmong, superseded_among};
+use crate::state::superseded::superseded_among;
 use crate::state::version::ITEM_BYTES;
 use crate::state::versions::VersionLog;
 use crate::state::well_known::WellKnownAccount;
@@ -79,18 +80,19 @@ impl StateBuilder {
         self.log.check_room_foreseen(memory_bytes)
     }
 
-    /// Applies the result of sorting the log to the accounts and records that were kept. Drops
-    /// superseded accounts. Subtracts superseded records, and removes their marks.
+    /// Drops superseded accounts. Subtracts the superseded records that were kept, and removes them
+    /// from the list.
     pub(super) fn settle_kept(&self, superseded: &mut Superseded) {
-        self.stakes.drop_superseded(&superseded.records);
+        let mut marks = Marks::default();
+        marks.extend(superseded.records.iter().map(RecordVersion::mark));
+        self.stakes.drop_superseded(&marks);
         let Some(kept_records) = &self.kept_records else { return };
         let mut lattice = LatticeAccumulator::new();
         let mut sums = PassSums::default();
-        kept_records.show(&mut superseded.records, &mut |header, data| {
+        kept_records.take_from(&mut superseded.records, &mut |header, data| {
             lattice.add(&header.account(data));
             sums.state.lamports = sums.state.lamports.wrapping_add(u128::from(header.lamports));
         });
-        superseded.drop_unmarked();
         sums.state.lattice.add(&lattice.take());
         self.merge(&sums, true);
     }
@@ -149,17 +151,23 @@ impl StateBuilder {
         })
     }
 
-    pub(super) fn mark_superseded(&self, threads: usize) -> Result<Superseded> {
-        let mut all = Superseded::default();
+    /// Marks all superseded records, and empties the log.
+    pub(super) fn mark_superseded(&self, threads: usize) -> Result<Marks> {
+        let mut marks = Marks::default();
         self.log.for_each_partition(threads, &|sorted| self.superseded_among(sorted, true), &mut |found| {
-            all.add(&found);
+            if !found.duplicates.is_empty() {
+                // It is undefined which of the two records counts.
+                let error = Error::damaged("an account occurs more than once in one storage");
+                return Err(error.with_hint(hint::USE_VERIFY));
+            }
+            self.count(&found);
+            marks.extend(found.records.iter().map(RecordVersion::mark));
             Ok(())
         })?;
-        self.count(&all);
-        Ok(all)
+        Ok(marks)
     }
 
-    fn superseded_among(&self, sorted: &[RecordVersion], marks_tombstones: bool) -> FoundAmong {
+    fn superseded_among(&self, sorted: &[RecordVersion], marks_tombstones: bool) -> Superseded {
         let slots = self.slots.read();
         let slot_of = |storage: u32| slots.get(storage as usize).copied().unwrap_or_default();
         superseded_among(sorted, &slot_of, marks_tombstones)

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use slotpress_base::{Error, Progress, Result, Stage, hint};
+use slotpress_base::{Error, Progress, Result, Stage};
 use slotpress_format::BankFile;
 
 use super::accounts::StateBuilder;
@@ -28,7 +28,7 @@ pub fn finish_check(
     progress.stage(Stage::Sorting, None);
     accounts.find_superseded(threads, &mut |mut round| {
         progress.check()?;
-        if round.has_duplicates() {
+        if !round.duplicates.is_empty() {
             // It is undefined which of the two records counts.
             failures.skip(Check::State, "an account occurs twice in one storage");
         }
@@ -69,10 +69,6 @@ pub fn finish_visit(
     show_all: &mut dyn FnMut(Task<'_>) -> Result<()>,
 ) -> Result<()> {
     let superseded = accounts.mark_superseded(threads)?;
-    if superseded.has_duplicates() {
-        // It is undefined which of the two records counts.
-        return Err(Error::damaged("an account occurs more than once in one storage").with_hint(hint::USE_VERIFY));
-    }
     let bank = bank.filter(|_| failures.skipped(Check::State).is_none());
     show_all(Task::Show(visitor, &superseded, bank.is_some()))?;
     accounts.check()?;

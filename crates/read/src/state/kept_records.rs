@@ -14,7 +14,8 @@ use parking_lot::Mutex;
 use slotpress_format::{RECORD_HEADER_BYTES, Record, RecordHeader};
 
 use super::fingerprint::Fingerprint;
-use super::marks::{Mark, Marks, mark_of};
+use super::marks::{Mark, mark_of};
+use crate::RecordVersion;
 
 /// The table may always take this much memory: 6.7 million accounts set a tenth of its 67 million
 /// bits.
@@ -72,15 +73,18 @@ impl KeptRecords {
         }
     }
 
-    /// Passes marked records that were kept to `look`, and removes their marks.
-    pub fn show(&self, marks: &mut Marks, look: &mut dyn FnMut(&RecordHeader, &[u8])) {
-        for (mark, bytes) in &self.kept.lock().records {
-            if let Some((header, data)) = bytes.split_first_chunk()
-                && marks.remove(*mark)
-            {
-                look(&RecordHeader::parse(header), data);
+    /// Passes superseded records that were kept to `look`, and removes them from the list.
+    pub fn take_from(&self, superseded: &mut Vec<RecordVersion>, look: &mut dyn FnMut(&RecordHeader, &[u8])) {
+        let kept = self.kept.lock();
+        superseded.retain(|version| {
+            match kept.records.get(&version.mark()).and_then(|bytes| bytes.split_first_chunk()) {
+                Some((header, data)) => {
+                    look(&RecordHeader::parse(header), data);
+                    false
+                }
+                None => true,
             }
-        }
+        });
     }
 }
 
@@ -131,17 +135,14 @@ mod tests {
                 kept_records.look_at(storage, &print, &Record { offset_bytes, header: &header, data: &data });
             }
             // The first record is kept only if another account set the same bit.
-            let mut marks = Marks::default();
-            marks.insert(mark_of(5, offset_bytes));
-            kept_records.show(&mut marks, &mut |found, found_data| {
+            let mut superseded = vec![RecordVersion::new(print, 5, false, offset_bytes)];
+            kept_records.take_from(&mut superseded, &mut |found, found_data| {
                 assert_eq!((found, found_data), (&header, data.as_slice()));
                 assert!(number > 0, "a tombstone is never kept");
                 kept += 1;
             });
-            assert_eq!(
-                marks.count(),
-                u64::from(!kept_records.kept.lock().records.contains_key(&mark_of(5, offset_bytes)))
-            );
+            let is_kept = kept_records.kept.lock().records.contains_key(&mark_of(5, offset_bytes));
+            assert_eq!(superseded.is_empty(), is_kept);
         }
         assert!((300..600).contains(&kept), "as many as fit: {kept}");
         assert!(kept_records.kept.lock().bytes <= 1 << 19);

@@ -7,15 +7,10 @@ pub type Mark = (u32, u32);
 
 /// Records start at multiples of 8 bytes, so an offset in a storage (at most 16 GiB) fits in 32
 /// bits.
-const UNIT_BYTES: u64 = 8;
+pub const UNIT_BYTES: u64 = 8;
 
 pub fn mark_of(storage: u32, offset_bytes: u64) -> Mark {
     (storage, (offset_bytes / UNIT_BYTES) as u32)
-}
-
-/// Offsets of marked records of one storage, in bytes.
-pub fn offsets(marks: &RoaringBitmap) -> impl Iterator<Item = u64> + '_ {
-    marks.iter().map(|units| u64::from(units) * UNIT_BYTES)
 }
 
 /// Memory of a storage's bitmap besides its marks.
@@ -35,21 +30,12 @@ impl Marks {
         self.0[storage].insert(units);
     }
 
-    /// Removes a mark; `false` if the record was not marked.
-    pub fn remove(&mut self, (storage, units): Mark) -> bool {
-        self.0.get_mut(storage as usize).is_some_and(|marks| marks.remove(units))
-    }
-
     pub fn contains(&self, (storage, units): Mark) -> bool {
         self.of_storage(storage).is_some_and(|marks| marks.contains(units))
     }
 
     pub fn of_storage(&self, storage: u32) -> Option<&RoaringBitmap> {
         self.0.get(storage as usize).filter(|marks| !marks.is_empty())
-    }
-
-    pub fn by_storage(&self) -> impl Iterator<Item = (u32, &RoaringBitmap)> {
-        (0..).zip(&self.0).filter(|(_, marks)| !marks.is_empty())
     }
 
     pub fn count(&self) -> u64 {
@@ -59,6 +45,12 @@ impl Marks {
     /// Memory of the bitmaps besides the marks themselves, in bytes.
     pub fn overhead_bytes(&self) -> u64 {
         self.0.len() as u64 * STORAGE_MARKS_BYTES
+    }
+}
+
+impl Extend<Mark> for Marks {
+    fn extend<T: IntoIterator<Item = Mark>>(&mut self, marks: T) {
+        marks.into_iter().for_each(|mark| self.insert(mark));
     }
 }
 

@@ -5,9 +5,9 @@ use slotpress_base::{Error, Result};
 use slotpress_format::{Address, LatticeAccumulator, Record, RecordFault, RecordFaultKind, RecordSink};
 
 use super::accounts::StateBuilder;
-use crate::state::marks::is_marked;
+use crate::state::marks::{Marks, is_marked};
 use crate::state::sums::PassSums;
-use crate::state::superseded::is_listed;
+use crate::state::superseded::{in_storage, is_listed};
 use crate::state::version::LogBatch;
 use crate::state::visitor::{StateVisitor, StateWorker};
 use crate::{Check, FailurePlace, Failures, RecordVersion, RecordVisitor, RecordWorker, Rule, StorageRef, Superseded};
@@ -24,7 +24,7 @@ pub enum Task<'a> {
     Log,
     /// Pass every record to the visitor. If the state is checked (`true`), hash those that nothing
     /// supersedes.
-    Show(&'a dyn StateVisitor, &'a Superseded, bool),
+    Show(&'a dyn StateVisitor, &'a Marks, bool),
 }
 
 pub struct AccountsPass<'a> {
@@ -180,8 +180,10 @@ impl RecordWorker for AccountsWorker<'_> {
     fn begin(&mut self, storage: StorageRef) {
         self.storage = storage;
         match self.task {
-            Task::Subtract(superseded) => self.listed = superseded.listed_in(storage.number),
-            Task::Show(_, superseded, _) => self.marks = superseded.records.of_storage(storage.number),
+            Task::Subtract(Superseded { records, duplicates, .. }) => {
+                self.listed = [records, duplicates].map(|list| in_storage(list, storage.number));
+            }
+            Task::Show(_, superseded, _) => self.marks = superseded.of_storage(storage.number),
             Task::Add(_) | Task::Log => {}
         }
     }

@@ -2,7 +2,7 @@
 //! partitions. No I/O.
 
 use crate::state::fingerprint::Fingerprint;
-use crate::state::marks::{Mark, mark_of};
+use crate::state::marks::{Mark, UNIT_BYTES, mark_of};
 
 /// An item of a log: some facts about one record of an account.
 pub trait LogItem: Copy + Ord + Send + Sync {
@@ -47,6 +47,10 @@ impl RecordVersion {
 
     pub fn mark(&self) -> Mark {
         (self.storage(), self.offset_units)
+    }
+
+    pub fn offset_bytes(&self) -> u64 {
+        u64::from(self.offset_units) * UNIT_BYTES
     }
 
     pub fn storage(&self) -> u32 {

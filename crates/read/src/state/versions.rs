@@ -40,7 +40,6 @@ use slotpress_format::STORAGES_MAX;
 
 use crate::state::known::{KnownAccounts, KnownPartition};
 use crate::state::spill::Spill;
-use crate::state::superseded::FoundAmong;
 use crate::state::version::{LogBatch, LogItem, PARTITIONS, group_by_account};
 use crate::{RecordVersion, Superseded};
 
@@ -222,13 +221,12 @@ impl VersionLog {
     pub fn find_superseded(
         &self,
         threads: usize,
-        among: &(dyn Fn(&[RecordVersion]) -> FoundAmong + Sync),
+        among: &(dyn Fn(&[RecordVersion]) -> Superseded + Sync),
         on_round: &mut dyn FnMut(Superseded) -> Result<()>,
     ) -> Result<()> {
         let mut round = Superseded::default();
         self.for_each_partition(threads, among, &mut |found| {
-            round.add(&found);
-            round.list(found);
+            round.add(found);
             let free_bytes = self.log_bytes.saturating_sub(self.held_bytes.load(Relaxed));
             if round.memory_bytes() > self.sort_bytes.saturating_add(free_bytes) {
                 round.sort();
