@@ -7,7 +7,6 @@ use slotpress_base::{Error, Interruptible, IoPolicy, Progress, Result, ShowPath,
 use slotpress_format::{ArchiveName, BLOCK_BYTES};
 use slotpress_read::archive::OpenArchive;
 use slotpress_read::archive::compression::sniff;
-use slotpress_read::archive::front::is_noted;
 use slotpress_read::{Compression, PairMember};
 
 use super::{RecompressOptions, RecompressSource};
@@ -66,14 +65,6 @@ impl<'s> RecompressInput<'s> {
             Self::Stream { .. } => PairMember::new(Path::new(STANDARD_INPUT), None),
         };
         PairMember { base_slot, ..member }
-    }
-
-    /// True if the index of a file says that it was made from an archive of Firedancer.
-    pub fn is_noted(&self) -> bool {
-        match self {
-            Self::File { archive, .. } => archive.tail.as_ref().is_some_and(is_noted),
-            Self::Stream { .. } => false,
-        }
     }
 
     pub fn length_bytes(&self) -> Option<u64> {

@@ -54,10 +54,9 @@ pub fn run(
     let mut reframing = Reframing { frames, is_left_out: false };
     let (stream, compression) = input.stream(&options.encoding.io_policy, job.progress);
     let mut read = read_in_order(stream, compression, &pass, &reader, Some(&mut reframing))?;
-    let is_of_firedancer = read.is_of_firedancer || input.is_noted();
     let (mut entries, bank) = match &*input {
         RecompressInput::File { archive, .. } => reader.rules.finish(archive, &mut read)?,
-        RecompressInput::Stream { .. } => reader.rules.finish_entries(read.documents, read.is_whole)?,
+        RecompressInput::Stream { .. } => reader.rules.finish_entries(&mut read)?,
     };
     failures.require_client()?;
     let Some(bank) = bank else { return Err(Error::damaged("the archive holds no bank file")) };
@@ -65,7 +64,7 @@ pub fn run(
     entries.retain(|entry| !is_empty_storage(entry));
     let left_out = (read_entries - entries.len()) as u64;
     let input_bytes = input.length_bytes().unwrap_or(input_bytes.into_inner());
-    let is_of_firedancer = is_of_firedancer || bank.lacks_stakes();
+    let is_of_firedancer = read.is_of_firedancer;
     Ok(DecodedSource { entries, bank, input_bytes, left_out, is_of_firedancer })
 }
 

@@ -25,7 +25,7 @@ impl RecompressJob<'_> {
         let unpacked_bytes = bytes.saturating_mul(RATIO_TYPICAL);
         let memory_bytes = self.options.check.memory_bytes;
         let accounts = StateBuilder::new(memory_bytes, &spill_dir, unpacked_bytes)?;
-        accounts.check_room_foreseen(memory_bytes)?;
+        accounts.log.check_room_foreseen(memory_bytes)?;
         Ok(accounts)
     }
 

@@ -251,7 +251,7 @@ impl Run<'_> {
         let bytes = unpacked_bytes(archives, RATIO_TYPICAL);
         let spill_dir = options.check.spill_dir(Some(self.target.snapshots_dir.path()));
         let accounts = StateBuilder::new(options.check.memory_bytes, &spill_dir, bytes)?;
-        accounts.check_room_foreseen(options.check.memory_bytes)?;
+        accounts.log.check_room_foreseen(options.check.memory_bytes)?;
         Ok(accounts)
     }
 

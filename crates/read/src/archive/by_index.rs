@@ -23,7 +23,6 @@ use slotpress_format::{
 
 use super::decode::FrameDecoder;
 use super::documents::{DocumentReader, Documents};
-use super::front::is_noted;
 use super::opened::{ArchivePass, OpenArchive, ReadArchive};
 use super::source::PieceReader;
 use super::tail::{DataFrame, Tail};
@@ -45,7 +44,7 @@ pub fn read_by_index(
         let reading = &reading;
         Ok(move |item: AheadItem<'_, FrameItem>, content: &mut Vec<u8>| reading.read_frame(item, &mut worker, content))
     };
-    let mut read = ReadArchive { is_whole: true, is_of_firedancer: is_noted(tail), ..ReadArchive::default() };
+    let mut read = ReadArchive { is_whole: true, ..ReadArchive::default() };
     read.tar_bytes = tail.index.tar_bytes();
     (read.frames.frames, read.frames.skippable_bytes) = (tail.frames.len() as u64, tail.skippable_bytes);
     let ahead = ItemReader {

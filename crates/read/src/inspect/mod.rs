@@ -210,7 +210,7 @@ fn inspect_open(archive: &OpenArchive, threads: usize, progress: &dyn Progress) 
     Ok(ArchiveInspection {
         path: archive.path_buf(),
         name_matches: archive.name.as_ref().map(|name| name.slot == bank.slot && name.hash == hash),
-        is_of_firedancer: read.is_of_firedancer || bank.lacks_stakes(),
+        is_of_firedancer: read.is_of_firedancer,
         name: archive.name.clone(),
         compression: archive.compression,
         writer: index.map(|index| index.writer.clone()),

@@ -15,8 +15,9 @@ use super::entries::EntryChecker;
 use super::failures::{FailurePlace, Failures};
 use super::rule::{Check, Rule};
 use crate::archive::OpenArchive;
+use crate::archive::front::is_noted;
 use crate::archive::visit::ReadFault;
-use crate::{Documents, ReadArchive, SeenFrame};
+use crate::{ReadArchive, SeenFrame};
 
 pub type SeenSlots = Mutex<HashSet<u64>>;
 
@@ -140,25 +141,27 @@ impl<'a> ArchiveRules<'a> {
         self.failures.add_at(rule, &place, "1024 zero bytes, then nothing", found)
     }
 
-    /// Makes the checks at the end of the archive. Returns its entries and its bank file.
+    /// Makes the checks at the end of the archive. Returns its entries and its bank file. Adds to what
+    /// was read whether Firedancer wrote the archive.
     pub fn finish(&self, archive: &OpenArchive, read: &mut ReadArchive) -> Result<(Vec<Entry>, Option<BankFile>)> {
         if !self.is_by_index {
             self.frames.lock().finish(archive.source.is_stream(), self.failures)?;
             read.frames.frames = self.frames.lock().count();
         }
-        let documents = std::mem::take(&mut read.documents);
-        let (entries, bank) = self.finish_entries(documents, read.is_whole)?;
+        let (entries, bank) = self.finish_entries(read)?;
         judge_name(archive, bank.as_ref(), self.failures)?;
+        read.is_of_firedancer |= archive.tail.as_ref().is_some_and(is_noted);
         Ok((entries, bank))
     }
 
     /// The part of [`finish`](Self::finish) without frames and name: only this applies to a stream
     /// without a name.
-    pub fn finish_entries(&self, documents: Documents, is_whole: bool) -> Result<(Vec<Entry>, Option<BankFile>)> {
+    pub fn finish_entries(&self, read: &mut ReadArchive) -> Result<(Vec<Entry>, Option<BankFile>)> {
         let entries = std::mem::take(&mut *self.entries.lock());
-        entries.finish(is_whole, self.failures)?;
-        let bank = judge_documents(documents, entries.bank_slot(), self.failures)?;
+        entries.finish(read.is_whole, self.failures)?;
+        let bank = judge_documents(std::mem::take(&mut read.documents), entries.bank_slot, self.failures)?;
         entries.judge_shared_slot(bank.as_ref(), self.failures)?;
+        read.is_of_firedancer |= bank.as_ref().is_some_and(BankFile::lacks_stakes);
         Ok((entries.entries, bank))
     }
 }

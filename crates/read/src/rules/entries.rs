@@ -16,7 +16,7 @@ pub struct EntryChecker {
     has_version: bool,
     has_status_cache: bool,
     dir_slot: Option<u64>,
-    bank_slot: Option<u64>,
+    pub bank_slot: Option<u64>,
     slot_max: Option<(u64, u32)>,
     content_bytes: u64,
     pub entries: Vec<Entry>,
@@ -28,10 +28,6 @@ impl EntryChecker {
     /// Starts the checks; with `base_slot`, only storages of newer slots are allowed.
     pub fn new(base_slot: Option<u64>) -> Self {
         Self { base_slot, ..Self::default() }
-    }
-
-    pub fn bank_slot(&self) -> Option<u64> {
-        self.bank_slot
     }
 
     fn slots(&self) -> impl Iterator<Item = u64> {
@@ -57,7 +53,7 @@ impl EntryChecker {
                 twice(&mut self.has_status_cache, Rule::DuplicateEntry, entry, failures)?;
             }
             EntryKind::SlotDir(slot) => {
-                let other = self.bank_slot().or(self.dir_slot.replace(slot)).filter(|other| *other != slot);
+                let other = self.bank_slot.or(self.dir_slot.replace(slot)).filter(|other| *other != slot);
                 if let Some(other) = other {
                     let expected = format!("snapshots/{other}/ only");
                     let found = format!("snapshots/{slot}/ too");
@@ -122,7 +118,7 @@ impl EntryChecker {
     /// True if a storage is the second one of its slot. Firedancer wrote several storages of one slot
     /// before September 2026: [`Self::judge_shared_slot`] decides when the bank file is known.
     fn is_other_of_slot(&mut self, slot: u64, id: u32, seen_slots: &mut HashSet<u64>) -> bool {
-        let is_new = self.bank_slot() == Some(slot) && self.ids_of_bank_slot.insert(id);
+        let is_new = self.bank_slot == Some(slot) && self.ids_of_bank_slot.insert(id);
         let is_other = !seen_slots.insert(slot);
         if is_other && is_new && self.ids_of_bank_slot.len() > 1 {
             self.shared = self.shared.or(Some(id));
@@ -134,7 +130,7 @@ impl EntryChecker {
     /// Reports several storages of the bank's slot: as [`Rule::SharedSlot`] if the bank file holds
     /// no stakes and all storages are of that slot, else as [`Rule::DuplicateStorage`].
     pub fn judge_shared_slot(&self, bank: Option<&BankFile>, failures: &Failures) -> Result<()> {
-        let (Some(slot), Some(id)) = (self.bank_slot(), self.shared) else { return Ok(()) };
+        let (Some(slot), Some(id)) = (self.bank_slot, self.shared) else { return Ok(()) };
         let place = FailurePlace::entry(EntryKind::Storage { slot, id });
         if bank.is_some_and(BankFile::lacks_stakes) && self.slots().all(|of| of == slot) {
             failures.add_at(Rule::SharedSlot, &place, one_of(slot), self.slots().count())

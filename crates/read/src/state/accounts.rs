@@ -38,7 +38,7 @@ pub fn typical_records(storages_bytes: u64) -> u64 {
 /// The state while it is computed, shared by all workers.
 pub struct StateBuilder {
     pub(super) printer: Fingerprinter,
-    pub(super) log: VersionLog,
+    pub log: VersionLog,
     newer: Option<KnownAccounts>,
     older_storages: u32,
     pub(super) kept_records: Option<KeptRecords>,
@@ -75,17 +75,12 @@ impl StateBuilder {
         Ok(Self { kept_records, ..Self::new(memory_bytes - memory_bytes / 8, spill_dir, storages_bytes)? })
     }
 
-    /// Checks that the disk has room for what is not expected to fit in memory.
-    pub fn check_room_foreseen(&self, memory_bytes: u64) -> Result<()> {
-        self.log.check_room_foreseen(memory_bytes)
-    }
-
     /// Drops superseded accounts. Subtracts the superseded records that were kept, and removes them
     /// from the list.
     pub(super) fn settle_kept(&self, superseded: &mut Superseded) {
         let mut marks = Marks::default();
         marks.extend(superseded.records.iter().map(RecordVersion::mark));
-        self.stakes.drop_superseded(&marks);
+        self.stakes.newest.drop_superseded(&marks);
         let Some(kept_records) = &self.kept_records else { return };
         let mut lattice = LatticeAccumulator::new();
         let mut sums = PassSums::default();
@@ -125,10 +120,6 @@ impl StateBuilder {
     /// The merged sums; complete once all workers have ended.
     pub fn sums(&self) -> PassSums {
         self.sums.lock().clone()
-    }
-
-    pub fn spilled_bytes(&self) -> u64 {
-        self.log.spilled_bytes()
     }
 
     /// Returns the first error of a worker that no archive caused, such as a full disk.

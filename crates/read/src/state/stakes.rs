@@ -3,7 +3,7 @@
 //!
 //! For each address, the newest version that is a vote account or a delegated stake account is kept
 //! (about 150 bytes). If a newer version is of another kind, that shows only when superseded
-//! records were found ([`StakeAccounts::drop_superseded`]).
+//! records were found ([`Newest::drop_superseded`]).
 
 use std::collections::HashSet;
 
@@ -12,7 +12,6 @@ use slotpress_format::{
     DELEGATIONS_MAX, Delegation, Hash, Record, STAKE, Stakes, VOTE, VOTE_ACCOUNTS_MAX, VoteAccount,
 };
 
-use super::marks::Marks;
 use super::newest::Newest;
 use crate::{Check, FailurePlace, Failures, Rule, StorageRef};
 
@@ -37,7 +36,7 @@ fn readable(stakes: &Stakes) -> impl Iterator<Item = &([u8; 32], VoteAccount)> {
 
 #[derive(Debug)]
 pub struct StakeAccounts {
-    newest: Newest<StakedAccount>,
+    pub(super) newest: Newest<StakedAccount>,
     /// True if Firedancer, which keeps no rent epochs, wrote one of the archives.
     pub lacks_rent_epochs: bool,
 }
@@ -64,10 +63,6 @@ impl StakeAccounts {
         if let Some(staked) = staked {
             self.newest.keep(header.pubkey, storage, record.offset_bytes, staked);
         }
-    }
-
-    pub fn drop_superseded(&self, superseded: &Marks) {
-        self.newest.drop_superseded(superseded);
     }
 
     fn delegation(&self, address: &[u8; 32]) -> Option<Delegation> {

@@ -110,7 +110,7 @@ fn report_on(read: Vec<VerifiedPart>, accounts: &StateBuilder, job: &VerifyJob<'
     let roots = read.iter().rev().filter_map(VerifiedPart::archive).map(OpenArchive::root).collect();
     let mut counts = Counts::default();
     read.iter().for_each(|one| add_part(&mut counts, one));
-    counts.add_state(&accounts.sums(), accounts.spilled_bytes());
+    counts.add_state(&accounts.sums(), accounts.log.spilled_bytes());
     let mut failures = Failures::new();
     let mut paths = Vec::new();
     let names = own_names(&read);

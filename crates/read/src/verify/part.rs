@@ -59,11 +59,10 @@ impl VerifiedPart {
         }
         drop(visitor);
         let storages = entries.iter().filter(|entry| matches!(entry.kind, EntryKind::Storage { .. }));
-        let is_of_firedancer = read.is_of_firedancer || bank.as_ref().is_some_and(BankFile::lacks_stakes);
         let path = archive.path_buf();
         let root = archive.root();
         Ok(Self {
-            facts: StatePart { path, root, first_storage, is_of_firedancer },
+            facts: StatePart { path, root, first_storage, is_of_firedancer: read.is_of_firedancer },
             failures,
             storage_count: u32::try_from(storages.count()).unwrap_or(u32::MAX),
             tar_bytes: read.tar_bytes,
