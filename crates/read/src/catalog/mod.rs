@@ -80,7 +80,7 @@ pub struct FileId {
 }
 
 /// Fault that makes a file with an archive's name unusable.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum FileFault {

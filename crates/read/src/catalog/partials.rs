@@ -4,14 +4,13 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, FileType};
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use slotpress_base::{IoContext, KeptDir, Result, ShowPath, clock};
 use slotpress_format::{ArchiveName, lock_holder};
 
 use super::REMOTE;
-use super::scan::{modified_ns, open_dir};
+use super::scan::{modified_ns, open_dir, regular_files};
 use crate::{Locked, try_lock, unix_ns};
 
 /// Prefix of partial files and their journals. Not `tmp-`: Agave deletes files with that prefix
@@ -79,25 +78,21 @@ impl Partial {
 /// # Errors
 /// The directory cannot be read.
 pub fn find_partials(dir: &Path) -> Result<Vec<Partial>> {
+    let parse = |name: &str| name.strip_prefix(FETCH_PREFIX).and_then(ArchiveName::parse);
     let mut found = Vec::new();
     for (dir, is_own) in [(dir.to_path_buf(), true), (dir.join(REMOTE), false)] {
         let opened = match open_dir(&dir) {
             Err(_) if !is_own => continue,
             opened => opened.or_path("read", &dir)?,
         };
-        for entry in rustix::fs::Dir::read_from(&opened).or_path("read", &dir)? {
-            let entry = entry.or_path("read", &dir)?;
-            let file_name = entry.file_name().to_str().unwrap_or_default();
-            let Some(name) = file_name.strip_prefix(FETCH_PREFIX).and_then(ArchiveName::parse) else { continue };
-            let Ok(stat) = rustix::fs::statat(&opened, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) else { continue };
-            if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-                continue;
-            }
+        for (name, stat) in regular_files(&dir, &opened, &parse)? {
             // `st_blocks` counts blocks of 512 bytes on any file system.
             let size_bytes = u64::try_from(stat.st_blocks).unwrap_or_default().saturating_mul(512);
-            let kept = KeptDir::open(&dir)?;
-            let is_in_use = kept.open_file(file_name).is_ok_and(|file| lock_holder(&file).is_some());
-            found.push(Partial { name, dir: dir.clone(), size_bytes, modified_ns: modified_ns(&stat), is_in_use });
+            let modified_ns = modified_ns(&stat);
+            let mut partial = Partial { name, dir: dir.clone(), size_bytes, modified_ns, is_in_use: false };
+            let file = KeptDir::open(&dir)?.open_file(partial.file_name());
+            partial.is_in_use = file.is_ok_and(|file| lock_holder(&file).is_some());
+            found.push(partial);
         }
     }
     found.sort_by_key(|partial| (partial.modified_ns, partial.file_name()));

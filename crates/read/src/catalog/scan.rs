@@ -63,28 +63,24 @@ pub fn scan_names(dirs: &[PathBuf]) -> Result<Catalog> {
 /// the unusable ones.
 fn judged(dirs: &[PathBuf], known: &Catalog) -> Result<(Vec<Archive>, Vec<UnusableFile>)> {
     // By their paths: `serve` looks each second, and a directory may have thousands of archives.
-    let known_usable: HashMap<PathBuf, &Archive> = known.archives.iter().map(|one| (one.path(), one)).collect();
-    let known_unusable: HashMap<PathBuf, &UnusableFile> =
-        known.unusable.iter().map(|one| (one.archive.path(), one)).collect();
+    let usable = known.archives.iter().map(|archive| (archive, None));
+    let others = known.unusable.iter().map(|unusable| (&unusable.archive, Some(unusable.fault)));
+    let known: HashMap<PathBuf, (&Archive, Option<FileFault>)> =
+        usable.chain(others).map(|known| (known.0.path(), known)).collect();
     let mut archives = Vec::new();
     let mut unusable = Vec::new();
     for archive in archives_of(dirs)? {
-        let path = archive.path();
         let is_same = |other: &Archive| {
             Archive { hashes: None, bank_unix_seconds: None, kept_because: None, ..other.clone() } == archive
         };
-        if let Some(known) = known_usable.get(&path).filter(|known| is_same(known)) {
-            archives.push((*known).clone());
-            continue;
-        }
-        // A file that could not be read may be readable now.
-        let known = known_unusable.get(&path).filter(|known| is_same(&known.archive));
-        if let Some(known) = known.filter(|known| known.fault != FileFault::Unreadable) {
-            unusable.push((*known).clone());
-            continue;
-        }
-        match judge_file(&archive) {
-            Ok(hashes) => archives.push(Archive { hashes, ..archive }),
+        let found = match known.get(&archive.path()).filter(|(known, _)| is_same(known)) {
+            Some((known, None)) => Ok((*known).clone()),
+            Some((_, Some(fault))) if *fault != FileFault::Unreadable => Err(*fault),
+            // A file that could not be read may be readable now.
+            _ => judge_file(&archive).map(|hashes| Archive { hashes, ..archive.clone() }),
+        };
+        match found {
+            Ok(archive) => archives.push(archive),
             Err(fault) => unusable.push(UnusableFile { archive, fault }),
         }
     }
@@ -109,17 +105,16 @@ pub fn look_for_all_times(catalog: &mut Catalog) {
 }
 
 fn look_for_times_of(newest_max: usize, catalog: &mut Catalog, known: &Catalog) {
-    let mut newest: Vec<usize> = (0..catalog.archives.len()).collect();
-    newest.sort_by_key(|number| catalog.archives.get(*number).map(|archive| Reverse(archive.name.slot)));
-    let full = catalog.archives.iter().position(Archive::is_full).or(newest.first().copied());
-    newest.truncate(newest_max);
-    newest.extend(full.filter(|full| !newest.contains(full)));
-    for number in newest {
-        let Some(archive) = catalog.archives.get_mut(number) else { continue };
+    let mut newest: Vec<&mut Archive> = catalog.archives.iter_mut().collect();
+    newest.sort_by_key(|archive| Reverse(archive.name.slot));
+    let full = newest.iter().position(|archive| archive.is_full()).unwrap_or(0);
+    for (number, archive) in newest.into_iter().enumerate() {
+        let tells_slot_time = number == full;
+        if number >= newest_max && !tells_slot_time {
+            continue;
+        }
         let name = Some(archive.name.clone());
-        let tells_slot_time = Some(number) == full;
-        let knows_slot_time = known.slot_time_from == name;
-        if archive.bank_unix_seconds.is_none() || (tells_slot_time && !knows_slot_time) {
+        if archive.bank_unix_seconds.is_none() || (tells_slot_time && known.slot_time_from != name) {
             let bank = bank_of(archive);
             let time = bank.as_ref().and_then(BankFile::time);
             archive.bank_unix_seconds = Some(time.map_or(0, |time| unix_ns(time) / 1_000_000_000));
@@ -175,14 +170,7 @@ fn archives_of(dirs: &[PathBuf]) -> Result<Vec<Archive>> {
 }
 
 fn list(dir: &Path, is_remote: bool, fd: &OwnedFd, found: &mut Vec<Archive>) -> Result<()> {
-    for entry in Dir::read_from(fd).or_path("read", dir)? {
-        let entry = entry.or_path("read", dir)?;
-        let Some(name) = entry.file_name().to_str().ok().and_then(ArchiveName::parse) else { continue };
-        // A file that has gone or cannot be examined is not listed.
-        let Ok(stat) = rustix::fs::statat(fd, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) else { continue };
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            continue;
-        }
+    for (name, stat) in regular_files(dir, fd, &ArchiveName::parse)? {
         if found.len() >= ARCHIVES_MAX {
             return Err(Error::failed(format!("{} holds more than {ARCHIVES_MAX} archives", dir.shown()))
                 .with_hint("give the directory that a validator writes its archives to"));
@@ -193,6 +181,25 @@ fn list(dir: &Path, is_remote: bool, fd: &OwnedFd, found: &mut Vec<Archive>) -> 
         found.push(Archive { is_remote, modified_ns, file_id, ..archive });
     }
     Ok(())
+}
+
+/// The regular files of a directory whose names `parse` takes. A file that has gone or cannot be
+/// examined is not listed.
+pub(super) fn regular_files(
+    dir: &Path,
+    fd: &OwnedFd,
+    parse: &dyn Fn(&str) -> Option<ArchiveName>,
+) -> Result<Vec<(ArchiveName, Stat)>> {
+    let mut files = Vec::new();
+    for entry in Dir::read_from(fd).or_path("read", dir)? {
+        let entry = entry.or_path("read", dir)?;
+        let Some(name) = entry.file_name().to_str().ok().and_then(parse) else { continue };
+        match rustix::fs::statat(fd, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile => files.push((name, stat)),
+            _ => {}
+        }
+    }
+    Ok(files)
 }
 
 /// Nanoseconds since 1970; 0 for earlier times.

@@ -39,8 +39,8 @@ pub fn typical_records(storages_bytes: u64) -> u64 {
 pub struct StateBuilder {
     pub(super) printer: Fingerprinter,
     pub log: VersionLog,
-    newer: Option<KnownAccounts>,
-    older_storages: u32,
+    /// Accounts of a newer archive, and the number of the first storage of the older one.
+    newer: Option<(KnownAccounts, u32)>,
     pub(super) kept_records: Option<KeptRecords>,
     pub stakes: StakeAccounts,
     pub well_known: Newest<WellKnownAccount>,
@@ -58,7 +58,6 @@ impl StateBuilder {
             printer: Fingerprinter::new()?,
             log: VersionLog::new(memory_bytes, spill_dir, room_bytes),
             newer: None,
-            older_storages: 0,
             kept_records: None,
             stakes: StakeAccounts::default(),
             well_known: Newest::of_well_known(),
@@ -105,8 +104,7 @@ impl StateBuilder {
     /// Makes a table of all accounts so far, if memory suffices: they are newer than everything
     /// that follows. Their older versions are then skipped.
     pub fn begin_older_archive(&mut self, threads: usize) -> Result<()> {
-        self.newer = self.log.known_accounts(threads)?;
-        self.older_storages = self.storage_count();
+        self.newer = self.log.known_accounts(threads)?.map(|known| (known, self.storage_count()));
         Ok(())
     }
 
@@ -172,8 +170,7 @@ impl StateBuilder {
 
     /// True if a newer archive, which was read before, is known to hold the account.
     pub(super) fn is_in_newer(&self, storage: u32, fingerprint: &Fingerprint) -> bool {
-        let newer = self.newer.as_ref().filter(|_| storage >= self.older_storages);
-        newer.is_some_and(|newer| newer.contains(fingerprint))
+        self.newer.as_ref().is_some_and(|(newer, first)| storage >= *first && newer.contains(fingerprint))
     }
 
     pub(super) fn merge(&self, worker: &PassSums, is_subtraction: bool) {

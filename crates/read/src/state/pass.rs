@@ -41,7 +41,20 @@ impl<'a> AccountsPass<'a> {
 
 impl RecordVisitor for AccountsPass<'_> {
     fn new_worker(&self) -> Box<dyn RecordWorker + '_> {
-        Box::new(AccountsWorker::new(self))
+        let shown = match self.task {
+            Task::Show(visitor, ..) | Task::Add(Some(visitor)) => Some(visitor.new_worker()),
+            _ => None,
+        };
+        Box::new(AccountsWorker {
+            pass: self,
+            storage: StorageRef::default(),
+            shown,
+            listed: [&[]; 2],
+            marks: None,
+            batch: LogBatch::default(),
+            sums: PassSums::default(),
+            lattice: LatticeAccumulator::new(),
+        })
     }
 
     fn check(&self) -> Result<()> {
@@ -63,9 +76,7 @@ impl RecordVisitor for AccountsPass<'_> {
 
 /// Part of the state that one worker computes. It is merged when the worker is dropped.
 struct AccountsWorker<'a> {
-    accounts: &'a StateBuilder,
-    failures: &'a Failures,
-    task: Task<'a>,
+    pass: &'a AccountsPass<'a>,
     storage: StorageRef,
     shown: Option<Box<dyn StateWorker + 'a>>,
     /// Two lists for the current storage: records to subtract, and records of accounts that it
@@ -78,62 +89,44 @@ struct AccountsWorker<'a> {
     lattice: LatticeAccumulator,
 }
 
-impl<'a> AccountsWorker<'a> {
-    fn new(pass: &'a AccountsPass<'a>) -> Self {
-        let AccountsPass { accounts, failures, task } = pass;
-        Self {
-            accounts,
-            failures,
-            task: *task,
-            storage: StorageRef::default(),
-            shown: match task {
-                Task::Show(visitor, ..) | Task::Add(Some(visitor)) => Some(visitor.new_worker()),
-                _ => None,
-            },
-            listed: [&[]; 2],
-            marks: None,
-            batch: LogBatch::default(),
-            sums: PassSums::default(),
-            lattice: LatticeAccumulator::new(),
-        }
-    }
-
+impl AccountsWorker<'_> {
     fn tell(&self, result: Result<()>) {
         if let Err(error) = result {
-            self.accounts.error.lock().get_or_insert(error);
+            self.pass.accounts.error.lock().get_or_insert(error);
         }
     }
 
     fn flush(&mut self) {
-        let result = self.accounts.log.append(&mut self.batch);
+        let result = self.pass.accounts.log.append(&mut self.batch);
         self.batch.clear();
         self.tell(result);
     }
 
     /// Adds a record to the state. Keeps its account if that is compared with the bank file.
     fn add(&mut self, record: &Record<'_>) {
-        self.accounts.stakes.look_at(self.storage, record);
+        self.pass.accounts.stakes.look_at(self.storage, record);
         self.contribute(record);
     }
 
     /// Logs a record, unless a newer archive is known to hold its account.
     fn log(&mut self, record: &Record<'_>, is_added: bool) {
+        let accounts = self.pass.accounts;
         let storage = self.storage;
         let is_tombstone = record.header.lamports == 0;
-        let fingerprint = self.accounts.printer.of(&record.header.pubkey);
+        let fingerprint = accounts.printer.of(&record.header.pubkey);
         self.sums.records += 1;
         self.sums.tombstones += u64::from(is_tombstone);
-        if self.accounts.is_in_newer(storage.number, &fingerprint) {
+        if accounts.is_in_newer(storage.number, &fingerprint) {
             self.sums.superseded += 1;
             return;
         }
-        if let Some(kept_records) = self.accounts.kept_records.as_ref().filter(|_| is_added) {
+        if let Some(kept_records) = accounts.kept_records.as_ref().filter(|_| is_added) {
             kept_records.look_at(storage.number, &fingerprint, record);
         }
         if self.batch.push(RecordVersion::new(fingerprint, storage.number, is_tombstone, record.offset_bytes)) {
             self.flush();
         }
-        self.accounts.well_known.look_at(storage, record);
+        accounts.well_known.look_at(storage, record);
         if is_added && !is_tombstone {
             self.add(record);
         }
@@ -141,8 +134,8 @@ impl<'a> AccountsWorker<'a> {
     }
 
     fn visit(&mut self, record: &Record<'_>, is_checked: bool) {
-        let is_in_newer =
-            || self.accounts.is_in_newer(self.storage.number, &self.accounts.printer.of(&record.header.pubkey));
+        let accounts = self.pass.accounts;
+        let is_in_newer = || accounts.is_in_newer(self.storage.number, &accounts.printer.of(&record.header.pubkey));
         let is_superseded = is_marked(self.marks, record.offset_bytes) || is_in_newer();
         if is_checked && !is_superseded && record.header.lamports > 0 {
             self.add(record);
@@ -151,7 +144,7 @@ impl<'a> AccountsWorker<'a> {
     }
 
     fn subtract(&mut self, record: &Record<'_>) {
-        let fingerprint = self.accounts.printer.of(&record.header.pubkey);
+        let fingerprint = self.pass.accounts.printer.of(&record.header.pubkey);
         let [is_superseded, is_twice] = self.listed.map(|list| is_listed(list, &fingerprint));
         if is_superseded {
             self.contribute(record);
@@ -159,7 +152,7 @@ impl<'a> AccountsWorker<'a> {
         if is_twice {
             let mut place = FailurePlace::storage(self.storage.slot, self.storage.id).at(record.offset_bytes);
             place.account = Some(Address(record.header.pubkey));
-            self.tell(self.failures.add_at(Rule::DuplicateAccount, &place, "once", "more than once"));
+            self.tell(self.pass.failures.add_at(Rule::DuplicateAccount, &place, "once", "more than once"));
         }
     }
 
@@ -179,7 +172,7 @@ impl<'a> AccountsWorker<'a> {
 impl RecordWorker for AccountsWorker<'_> {
     fn begin(&mut self, storage: StorageRef) {
         self.storage = storage;
-        match self.task {
+        match self.pass.task {
             Task::Subtract(Superseded { records, duplicates, .. }) => {
                 self.listed = [records, duplicates].map(|list| in_storage(list, storage.number));
             }
@@ -191,7 +184,7 @@ impl RecordWorker for AccountsWorker<'_> {
 
 impl RecordSink for AccountsWorker<'_> {
     fn record(&mut self, record: Record<'_>) {
-        match self.task {
+        match self.pass.task {
             Task::Add(_) => self.log(&record, true),
             Task::Log => self.log(&record, false),
             Task::Show(_, _, is_checked) => self.visit(&record, is_checked),
@@ -200,13 +193,13 @@ impl RecordSink for AccountsWorker<'_> {
     }
 
     fn fault(&mut self, fault: RecordFault) {
-        if matches!(self.task, Task::Subtract(_) | Task::Show(..)) {
+        if matches!(self.pass.task, Task::Subtract(_) | Task::Show(..)) {
             return; // The first pass reported it.
         }
-        if matches!(self.task, Task::Log) && fault.kind.loses_records() {
-            self.failures.lose_accounts();
+        if matches!(self.pass.task, Task::Log) && fault.kind.loses_records() {
+            self.pass.failures.lose_accounts();
         }
-        self.tell(tell_fault(self.storage, fault, self.failures));
+        self.tell(tell_fault(self.storage, fault, self.pass.failures));
     }
 }
 
@@ -231,6 +224,6 @@ impl Drop for AccountsWorker<'_> {
     fn drop(&mut self) {
         self.flush();
         self.sums.state.lattice.add(&self.lattice.take());
-        self.accounts.merge(&self.sums, matches!(self.task, Task::Subtract(..)));
+        self.pass.accounts.merge(&self.sums, matches!(self.pass.task, Task::Subtract(..)));
     }
 }
