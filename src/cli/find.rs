@@ -88,7 +88,7 @@ fn show(report: &FindReport, ui: &Ui) {
     for (why, sources) in reasons.iter().take(REASONS_MAX) {
         ui.say(&format!("{:>6}  {}\n        {why}", sources.len(), cut(&sources.join(", "), 70)));
     }
-    report.relaxed.iter().for_each(|relaxed| ui.say(&format!("note: {relaxed}")));
+    report.notes.iter().for_each(|note| ui.say(&format!("note: {note}")));
     if shown > 0 {
         let rate = values::show_bytes(report.restore_bytes_per_second);
         ui.say(&format!("at boot: age now + fetch (one connection) + restore at {rate}/s (assumed)"));

@@ -19,7 +19,7 @@ pub use slotpress_base::quantity::{
 use slotpress_base::text::ShowPath;
 use slotpress_base::threads::{THREADS_MAX, available_threads};
 use slotpress_format::parse_number;
-use slotpress_read::owner_of_name;
+use slotpress_read::owner_by_name;
 
 /// Makes a parser for a flag with named values, each with its help text.
 pub fn choice<T: Clone + Send + Sync + 'static>(
@@ -136,7 +136,7 @@ pub fn pubkey(text: &str) -> Result<Address, String> {
 
 /// Parses a program that owns accounts: its address, or a name shown by `--by-owner`.
 pub fn owner(text: &str) -> Result<Address, String> {
-    owner_of_name(text).map_or_else(
+    owner_by_name(text).map_or_else(
         || pubkey(text).map_err(|error| format!("{error}, and no program that --by-owner names is called {text}")),
         Ok,
     )

@@ -239,7 +239,7 @@ pub(super) struct Sorter {
 impl Sorter {
     /// Creates a sorter that makes its temporary file in `dir`, once it needs one.
     pub fn new(dir: &Path) -> Self {
-        Self { spill: Spill::of_unknown_length(dir, "sorting rows"), held: Mutex::default(), spilled: Mutex::default() }
+        Self { spill: Spill::growing(dir, "sorting rows"), held: Mutex::default(), spilled: Mutex::default() }
     }
 
     /// Sorts a run that is full, and writes it to the file. Keeps any other, such as the last one of a

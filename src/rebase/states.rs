@@ -171,7 +171,7 @@ impl StateWorker for LoggingWorker<'_> {
         }
         let is_tombstone = record.header.lamports == 0;
         let item = StateItem {
-            fingerprint: self.log.printer.of(&record.header.pubkey),
+            fingerprint: self.log.printer.fingerprint(&record.header.pubkey),
             place: number << STORAGE_SHIFT | self.reading << 1 | u32::from(is_tombstone),
             offset_units: (record.offset_bytes / OFFSET_UNIT_BYTES) as u32,
             content: if is_tombstone { [0; 16] } else { self.log.content_of(record, self.reading) },

@@ -162,7 +162,7 @@ fn ages_are_times() {
     let (age, said) = ages(FAST_SLOT, "45m");
     assert_eq!(age, (json!(9_000), json!(1800.0)), "{said}");
     assert_eq!(
-        (&said["slot_ms"], &said["slot_time_source"], &said["relaxed"]),
+        (&said["slot_ms"], &said["slot_time_source"], &said["notes"]),
         (&json!(200), &json!("rpc"), &json!([]))
     );
     assert_eq!((&said["max_age_slots"], &said["max_age_seconds"]), (&json!(13_500), &json!(2700.0)));
@@ -170,7 +170,7 @@ fn ages_are_times() {
     let (age, said) = ages(100_000, "45m");
     assert_eq!(age, (Value::Null, Value::Null), "too old: {said}");
     assert_eq!((&said["slot_ms"], &said["slot_time_source"]), (&json!(400), &json!("assumed")));
-    assert!(said["relaxed"][0].as_str().is_some_and(|note| note.contains("400 ms (assumed)")), "{said}");
+    assert!(said["notes"][0].as_str().is_some_and(|note| note.contains("400 ms (assumed)")), "{said}");
     // A number without a unit means slots of any length.
     for slot in [FAST_SLOT, 100_000] {
         let (age, said) = ages(slot, "9500");
@@ -210,7 +210,7 @@ fn sources_of_every_kind() {
     assert_eq!(found, [(120, Some(160)), (100, Some(150)), (125, None), (5, None)]);
     // The link of the listing was not followed; only its name was used.
     assert!(mirror.requests().iter().any(|request| request.path == format!("/dir/{}", full(5))));
-    assert!(report.relaxed.iter().any(|note| note.contains("no RPC server")), "{:?}", report.relaxed);
+    assert!(report.notes.iter().any(|note| note.contains("no RPC server")), "{:?}", report.notes);
 }
 
 #[test]
@@ -262,7 +262,7 @@ fn an_rpc_server_that_tells_no_peers() {
         let options = FindOptions::default().rpc(servers.iter().map(|server| url(&server.url(""))).collect::<Vec<_>>());
         let report = find(&client(), &options, &NoProgress).expect("found");
         assert_eq!(ranked(&report).len(), 1);
-        let told: Vec<&String> = report.relaxed.iter().filter(|note| note.contains("lists no peers")).collect();
+        let told: Vec<&String> = report.notes.iter().filter(|note| note.contains("lists no peers")).collect();
         assert_eq!(told.len(), notes, "{told:?}");
         assert!(told.iter().all(|note| note.contains(&tells_none.address.to_string())), "{told:?}");
         assert!(told.iter().all(|note| note.ends_with("getClusterNodes: Method not found")), "{told:?}");

@@ -82,7 +82,8 @@ impl State {
         let mut versions = BTreeMap::new();
         for tar in [Some(&self.full), self.incremental.as_ref().map(|(_, tar)| tar)].into_iter().flatten() {
             for at in tar.storages() {
-                let (slot, content) = (slot_of(&tar.members[at].path()), &tar.members[at].content);
+                let slot = slot_of(&tar.members[at].path());
+                let content = &tar.members[at].content;
                 for (at, length) in records(content) {
                     let header: [u8; RECORD_HEADER_BYTES] =
                         content[at..at + RECORD_HEADER_BYTES].try_into().expect("136");
@@ -147,7 +148,8 @@ impl State {
 
     /// Makes everything else anew.
     pub fn finish(mut self, what: impl ToString) -> Altered {
-        let (mut lattice, mut lamports) = (LatticeAccumulator::new(), 0u64);
+        let mut lattice = LatticeAccumulator::new();
+        let mut lamports = 0u64;
         for (_, header, data) in self.versions().values() {
             let header = RecordHeader::parse(header);
             if header.lamports > 0 {
@@ -155,7 +157,8 @@ impl State {
                 lamports = lamports.wrapping_add(header.lamports);
             }
         }
-        let (lattice, storages) = (lattice.take(), self.lengths());
+        let lattice = lattice.take();
+        let storages = self.lengths();
         let member = self.newest_tar().member(is_bank_file);
         let mut content = member.content.clone();
         let mut set = |name: &str, bytes: &[u8]| {

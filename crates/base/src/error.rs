@@ -39,7 +39,7 @@ pub enum ErrorKind {
     /// same call always fails.
     Usage,
     /// An archive or a ledger is damaged, or is not what its name says (exit code 3). Take it from
-    /// another source. `verify::Failure::of_error` has the broken rule, entry and account, and
+    /// another source. `verify::Failure::from_error` has the broken rule, entry and account, and
     /// [`Error::offset_bytes`] the place in the file, as far as they are known.
     Damaged,
     /// The archive is sound, but only Firedancer loads it (exit code 1), or only versions from

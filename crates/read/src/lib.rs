@@ -47,7 +47,7 @@ pub use catalog::usable::judge_file;
 pub use catalog::{Catalog, FileFault, FileId, REMOTE, UnusableFile, unix_ns};
 pub use inspect::account::{FoundAccount, find_account};
 pub use inspect::accounts::{AccountsSummary, OwnerTotals, RecordTotals, inspect_accounts};
-pub use inspect::owners::{owner_name, owner_of_name};
+pub use inspect::owners::{owner_by_name, owner_name};
 pub use inspect::visit::{Account, AccountVisitor, visit_accounts, visit_state};
 pub use inspect::{ArchiveInspection, ClientReading, LedgerInspection, check_pair, inspect_archive, inspect_ledger};
 pub use plan::{Plan, PlanOptions};

@@ -20,7 +20,8 @@ fn what_makes_no_sense_is_refused() {
 /// Two archives that are no pair show no account of either, whatever is asked of them.
 #[test]
 fn no_pair_is_taken_for_one() {
-    let (full, incremental) = (fixture(FULL_26), fixture(INCREMENTAL_26_40));
+    let full = fixture(FULL_26);
+    let incremental = fixture(INCREMENTAL_26_40);
     let nobody = "9xQeWvG816bUx9EPjHmaT23yvVM2ZWbrrpZb9PusVFim";
     // Names say which is which, so the order does not matter.
     let clock = "SysvarC1ock11111111111111111111111111111111";

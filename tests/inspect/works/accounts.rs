@@ -214,7 +214,8 @@ fn an_empty_storage_shifts_no_names() {
 /// to an account of the newest one; accounts of the oldest are found too.
 #[test]
 fn a_search_stops_at_the_newest_storage_that_has_it() {
-    let (ledger, out) = (temp_dir(), temp_dir());
+    let ledger = temp_dir();
+    let out = temp_dir();
     synthetic_ledger(ledger.path(), 36 << 20, 200);
     let ours = archive(ledger.path(), out.path(), &["--frame-size", "512KiB", "--zstd-level", "1"]);
     let newest = newest(&records(&ours));
@@ -312,7 +313,8 @@ fn a_ledgers_lock_is_looked_at_only() {
 /// A full and an incremental archive together; owners by address and by name.
 #[test]
 fn a_pair_and_owners_by_name() {
-    let (full, incremental) = (fixture(FULL_26), fixture(INCREMENTAL_26_40));
+    let full = fixture(FULL_26);
+    let incremental = fixture(INCREMENTAL_26_40);
     let run = |flags: &[&str]| {
         let output = slotpress().arg("inspect").args([&full, &incremental]).args(flags).output().expect("runs");
         assert!(output.status.success(), "{flags:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -330,6 +332,7 @@ fn a_pair_and_owners_by_name() {
     let ledger = ledger("ledger-at-40");
     let output =
         slotpress().arg("inspect").arg(ledger.path()).args(["--owner", "Token", "--json"]).output().expect("runs");
-    let (pair, ledger) = (first_line(by_name.as_bytes()), first_line(&output.stdout));
+    let pair = first_line(by_name.as_bytes());
+    let ledger = first_line(&output.stdout);
     assert_eq!((&pair["accounts"], &pair["lamports"]), (&ledger["accounts"], &ledger["lamports"]));
 }

@@ -15,7 +15,8 @@ use crate::inspect::*;
 /// Makes an archive of some MiB with an index; returns it and its bytes.
 fn indexed() -> (TempDir, PathBuf, Vec<u8>) {
     let dir = temp_dir();
-    let (ledger, out) = (dir.path().join("ledger"), dir.path().join("out"));
+    let ledger = dir.path().join("ledger");
+    let out = dir.path().join("out");
     let made = slotpress().args(["synth", "--size", "48MiB", "-q"]).arg(&ledger).output().expect("runs");
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     fs::create_dir(&out).expect("made");
@@ -48,7 +49,8 @@ fn a_url_says_what_a_file_says_in_few_requests() {
     assert_eq!(without_path(said.remove(0)), own);
     let transfer = said.remove(0);
     assert_eq!(transfer["type"], "transfer");
-    let (requests, got) = (transfer["requests"].as_u64().expect("a count"), transfer["transferred_bytes"].as_u64());
+    let requests = transfer["requests"].as_u64().expect("a count");
+    let got = transfer["transferred_bytes"].as_u64();
     let asked = server.requests();
     let is_authorized =
         |request: &Request| request.headers.get("authorization").is_some_and(|text| text.starts_with("Basic "));
@@ -92,7 +94,8 @@ fn archives_without_an_index_and_of_other_compressions() {
 /// transfer.
 #[test]
 fn a_server_is_a_source_like_any_other() {
-    let (slotpress, agave) = (served::Server::start(&[]), site::serve(&site::agaves_archives(), Way::Whole));
+    let slotpress = served::Server::start(&[]);
+    let agave = site::serve(&site::agaves_archives(), Way::Whole);
     let indexed = site::serve(&site::archives(&[]), Way::Whole);
     for (url, has_ranges) in [(slotpress.url(""), true), (agave.url(""), false), (indexed.url(""), false)] {
         for flags in [&["--quick"][..], &["--check", "frames"], &[]] {

@@ -424,8 +424,12 @@ fn verdicts_on_accounts_agree_with_agave() {
     let asked = std::env::var("ACCOUNTS_STATES").ok();
     let is_asked =
         |number: &usize| asked.as_ref().is_none_or(|asked| asked.split(',').any(|it| *it == number.to_string()));
-    let (mut states, mut equal, mut stricter, mut looser) = (0, 0, 0, 0);
-    let (mut cautious, mut dangerous) = (Vec::new(), Vec::new());
+    let mut states = 0;
+    let mut equal = 0;
+    let mut stricter = 0;
+    let mut looser = 0;
+    let mut cautious = Vec::new();
+    let mut dangerous = Vec::new();
     for number in (0..STATES.len()).filter(is_asked) {
         let all = match number {
             VOTES => fields_of_accounts(number),
@@ -464,7 +468,8 @@ fn verdicts_on_accounts_agree_with_agave() {
             }
         }
     }
-    let (careful, wrong) = (cautious.len(), dangerous.len());
+    let careful = cautious.len();
+    let wrong = dangerous.len();
     eprintln!(
         "{states} states: {equal} agreed, {stricter} stricter, {looser} looser, {careful} cautious, {wrong} dangerous"
     );

@@ -159,7 +159,8 @@ fn verdicts_agree_with_firedancer() {
 #[test]
 #[ignore = "asks Agave itself: AGAVE_ORACLE names programs built on its crates"]
 fn verdicts_agree_with_agave() {
-    let (corpus, oracles) = (corpus(), Oracle::required());
+    let corpus = corpus();
+    let oracles = Oracle::required();
     let mut disagreements = Vec::new();
     let mut counts = [0, 0];
     for altered in &corpus {
@@ -191,7 +192,8 @@ fn verdicts_agree_with_agave() {
 #[test]
 #[ignore = "asks Agave itself: AGAVE_ORACLE names programs built on its crates"]
 fn verdicts_on_fields_agree_with_agave() {
-    let (all, oracles) = (altered_fields(), Oracle::required());
+    let all = altered_fields();
+    let oracles = Oracle::required();
     let mut disagreements = Vec::new();
     let mut counts = [0; 2];
     for altered in &all {
@@ -209,9 +211,12 @@ fn verdicts_on_fields_agree_with_agave() {
 #[ignore = "asks Agave itself: AGAVE_ORACLE names programs built on its crates"]
 fn verdicts_on_random_fields_agree_with_agave() {
     let number = |name: &str, default| std::env::var(name).map_or(default, |text| text.parse().expect("a number"));
-    let (seed, runs, oracles) = (number("FIELDS_SEED", 1), number("FIELDS_RUNS", 20), Oracle::required());
+    let seed = number("FIELDS_SEED", 1);
+    let runs = number("FIELDS_RUNS", 20);
+    let oracles = Oracle::required();
     let mut random = RandomFields::new(seed);
-    let (mut counts, mut disagreements) = ([0; 2], Vec::new());
+    let mut counts = [0; 2];
+    let mut disagreements = Vec::new();
     for run in 0..runs {
         let (altered, chain) = random.next_archive();
         let dir = tempfile::tempdir().expect("a directory");
@@ -219,7 +224,8 @@ fn verdicts_on_random_fields_agree_with_agave() {
         found.iter().for_each(|text| eprintln!("run {run}: {text}"));
         disagreements.extend(found);
         if run % 10 == 9 {
-            let (seen, wrong) = (run + 1, disagreements.len());
+            let seen = run + 1;
+            let wrong = disagreements.len();
             eprintln!("{seen} archives: Agave accepts {}, refuses {}; {wrong} disagreements", counts[1], counts[0]);
         }
     }

@@ -235,10 +235,12 @@ fn walk(
             }
         };
         at += length;
-        let (name, items_start) = (format!("{prefix}{name}"), at);
+        let name = format!("{prefix}{name}");
+        let items_start = at;
         let number = found.as_ref().map(|found| found.len());
         if let Some(found) = found {
-            let (range, items) = (start..at, at..at);
+            let range = start..at;
+            let items = at..at;
             found.push(FieldPlace { name: name.clone(), range, holds, items, first_end: at });
         }
         let below = format!("{name} / ");

@@ -67,8 +67,13 @@ fn every_flipped_bit_is_found_or_without_meaning() {
     let missed = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for worker in 0..std::thread::available_parallelism().map_or(2, usize::from) {
-            let (bytes, bits, next, missed, path) = (&bytes, &bits, &next, &missed, &path);
-            let (version, frame_starts) = (&version, &frame_starts);
+            let bytes = &bytes;
+            let bits = &bits;
+            let next = &next;
+            let missed = &missed;
+            let path = &path;
+            let version = &version;
+            let frame_starts = &frame_starts;
             let own = dir.path().join(format!("worker-{worker}"));
             std::fs::create_dir(&own).expect("a directory");
             let copy = put(&own, path.file_name().expect("a name").to_str().expect("text"), bytes);

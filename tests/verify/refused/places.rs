@@ -30,7 +30,8 @@ fn records() {
         (member.path(), [key(second), key(third)])
     };
     let last = tar.members.last_mut().expect("a storage");
-    let (cut_entry, at) = (last.path(), crate::verify::fixtures::records(&last.content).last().expect("a record").0);
+    let cut_entry = last.path();
+    let at = crate::verify::fixtures::records(&last.content).last().expect("a record").0;
     let content = last.content[..at + 99].to_vec();
     last.set_content(content);
     let report = verify_tar(&tar);

@@ -48,7 +48,8 @@ fn in_words(place: &FailurePlace) -> String {
 
 fn line(failure: &Failure) -> String {
     let of = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_string());
-    let (check, place) = (failure.check.name(), in_words(&failure.place));
+    let check = failure.check.name();
+    let place = in_words(&failure.place);
     format!("  {check} {:?} [{place}] expected {}; found {}\n", failure.rule, of(&failure.expected), of(&failure.found))
 }
 
@@ -153,7 +154,7 @@ fn a_visit_of_a_wrong_state_fails_at_its_end() {
             Ok(_) => assert_eq!(what, "nothing"),
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::Damaged, "{what}: {error}");
-                let failure = Failure::of_error(&error).expect("the broken rule as data");
+                let failure = Failure::from_error(&error).expect("the broken rule as data");
                 assert_eq!((failure.check, failure.to_string()), (Check::State, error.to_string()), "{what}");
             }
         }

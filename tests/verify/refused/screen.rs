@@ -41,7 +41,8 @@ fn archives_in_any_order() {
 /// A snapshots directory as validators have it: two full archives, and two incremental ones on each.
 #[test]
 fn a_state_is_chosen_of_many_archives() {
-    let (dir, out) = (temp_dir(), temp_dir());
+    let dir = temp_dir();
+    let out = temp_dir();
     let names = [FULL_26, INCREMENTAL_26_40, FULL_3500, INCREMENTAL_3500_3550];
     for name in names {
         fs::copy(fixture(name), dir.path().join(name)).expect("copied");
@@ -97,7 +98,8 @@ fn the_name_of_a_renamed_archive_is_told() {
 fn an_archive_without_a_name_may_be_an_incremental_one() {
     let dir = temp_dir();
     let [_, (_, incremental)] = pairs(dir.path());
-    let (target, out) = (dir.path().join("ledger"), dir.path().join("out"));
+    let target = dir.path().join("ledger");
+    let out = dir.path().join("out");
     fs::create_dir(&out).expect("made");
     let words = ["add up to the bank file's", "if it is an incremental archive, give its full archive"];
     fails(&["restore", &incremental, "--ledger", text(&target)], 3, &words);
@@ -110,7 +112,8 @@ fn an_archive_without_a_name_may_be_an_incremental_one() {
 /// What is not zstd is good for a client that reads it, and otherwise not good.
 #[test]
 fn other_compressions() {
-    let (dir, lz4) = (temp_dir(), temp_dir());
+    let dir = temp_dir();
+    let lz4 = temp_dir();
     assert_eq!(run(&["recompress", text(&fixture(FULL_26)), "--format", "lz4", "-o", text(lz4.path())]).0, 0);
     let tar = tar_of(&fixture(FULL_26));
     let put = |extension: &str, bytes: &[u8]| {
@@ -138,10 +141,12 @@ fn other_compressions() {
 #[test]
 fn archives_that_are_no_pair() {
     let [full, other, incremental] = [FULL_26, FULL_3500, INCREMENTAL_26_40].map(fixture);
-    let (dir, out) = (temp_dir(), temp_dir());
+    let dir = temp_dir();
+    let out = temp_dir();
     let unnamed = dir.path().join("full.tar.zst");
     fs::copy(&other, &unnamed).expect("copied");
-    let (target, out) = (out.path().join("ledger"), out.path().join("out"));
+    let target = out.path().join("ledger");
+    let out = out.path().join("out");
     fs::create_dir(&out).expect("made");
     for (first, second, words) in [
         (&full, &full, "both archives are full ones"),
@@ -203,7 +208,8 @@ fn a_temporary_directory_without_room_is_refused_at_once() {
     const HUGE_BYTES: u64 = 8 << 40;
     let dir = temp_dir();
     let on_disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
-    let (archive, temporary) = (dir.path().join(FULL_26), on_disk.path());
+    let archive = dir.path().join(FULL_26);
+    let temporary = on_disk.path();
     fs::copy(fixture(FULL_26), &archive).expect("copied");
     // A hole after the archive: its length gives the estimated unpacked size.
     fs::File::options().write(true).open(&archive).and_then(|file| file.set_len(HUGE_BYTES)).expect("grown");

@@ -113,7 +113,8 @@ fn nothing_is_bootstrapped_that_verify_refuses() {
     let count = AtomicUsize::new(0);
     each_of_a_sample(|altered| {
         let files: Files = altered.incremental.iter().chain([&altered.full]).cloned().collect();
-        let (server, dir) = (serve(&files, Way::Ranges), tempfile::tempdir().expect("a directory"));
+        let server = serve(&files, Way::Ranges);
+        let dir = tempfile::tempdir().expect("a directory");
         let ledger = dir.path().join("ledger");
         let mut to_bootstrap = BootstrapOptions::new([server.url("").parse().expect("a URL")], &ledger);
         to_bootstrap.restore = to_bootstrap.restore.threads(2);

@@ -43,7 +43,9 @@ struct CachePlaces {
 impl CachePlaces {
     fn of(cache: &[u8]) -> Self {
         let u32_at = |at: usize| u32::from_le_bytes(cache[at..at + 4].try_into().expect("4"));
-        let (mut blockhashes, mut results, mut at) = (Vec::new(), Vec::new(), 8);
+        let mut blockhashes = Vec::new();
+        let mut results = Vec::new();
+        let mut at = 8;
         for _ in 0..u64_at(cache, 0) {
             let count = u64_at(cache, at + 9);
             at += 17;
@@ -160,7 +162,8 @@ fn no_client_loads_it() {
         let length = if bank[at] == 0 { 1 } else { 9 };
         bank.splice(at..at + length, [1, 0, 0, 0, 0, 0, 0, 0, 0]);
     });
-    let (dir, out) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+    let dir = tempfile::tempdir().expect("a directory");
+    let out = tempfile::tempdir().expect("a directory");
     let report = verify(&put(dir.path(), FULL, &zstd(&tar.write())), None, &[]);
     assert!(report.ok && refusing(&report) == SnapshotClient::AGAVE, "{}", shown(&report));
     let member = tar.member(|path| path == "snapshots/status_cache");
@@ -223,7 +226,8 @@ pub fn only_for_firedancer() -> [(&'static str, Tar); 5] {
         (
             "two offsets",
             with_cache(|cache, places| {
-                let (one, other) = (places.blockhashes[0], places.blockhashes[1]);
+                let one = places.blockhashes[0];
+                let other = places.blockhashes[1];
                 cache.copy_within(one..one + 32, other);
                 let offset = (u64_at(cache, one + 32) + 1) % 12;
                 cache[other + 32..other + 40].copy_from_slice(&offset.to_le_bytes());

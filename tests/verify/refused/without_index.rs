@@ -52,7 +52,8 @@ fn the_first_damaged_frame_is_reported() {
     let sound = verify_frames(&tar.write(), 40_000, &[], true).0;
     assert!(sound.ok, "{}", shown(&sound));
     let storages = tar.storages();
-    let (early, late) = (storages[2], storages[storages.len() - 2]);
+    let early = storages[2];
+    let late = storages[storages.len() - 2];
     for at in [early, late] {
         tar.members[at].content[96] = 9;
     }
@@ -87,7 +88,9 @@ fn the_first_damaged_frame_is_reported() {
 fn a_damaged_header_does_not_hide_faults_before_it() {
     let mut tar = Tar::read(FULL);
     let storages = tar.storages();
-    let (early, broken, late) = (storages[2], storages[3], storages[storages.len() - 2]);
+    let early = storages[2];
+    let broken = storages[3];
+    let late = storages[storages.len() - 2];
     let offset: usize = tar.members[..broken].iter().map(|it| 512 + it.content.len().next_multiple_of(512)).sum();
     tar.members[broken].header.as_mut_bytes()[0] ^= 1;
     tar.members[early].content[96] = 9;

@@ -37,7 +37,8 @@ fn a_directory_is_verified() {
 /// What a quick check leaves out is said, for an archive whose accounts are damaged too.
 #[test]
 fn a_quick_check_is_not_a_whole_one() {
-    let (ledger, dir) = (ledger("ledger-at-26"), temp_dir());
+    let ledger = ledger("ledger-at-26");
+    let dir = temp_dir();
     let path = archive(ledger.path(), dir.path(), &["--frame-size", "64KiB"]);
     let mut bytes = fs::read(&path).expect("read");
     let middle = bytes.len() / 2;
@@ -76,7 +77,8 @@ fn a_directory_has_the_verdicts_of_its_files() {
 #[test]
 fn a_good_archive_is_not_blamed_for_its_full_one() {
     let bytes = fs::read(fixture(FULL_26)).expect("read");
-    let (mut flipped, cut) = (bytes.clone(), &bytes[..bytes.len() / 2]);
+    let mut flipped = bytes.clone();
+    let cut = &bytes[..bytes.len() / 2];
     flipped[bytes.len() / 2] ^= 1;
     for damaged in [&flipped, cut] {
         let dir = two_archives();

@@ -8,7 +8,8 @@ use crate::common::*;
 
 #[test]
 fn they_are_verified_for_each_client() {
-    let (full, incremental) = (full(NEW), incremental(NEW));
+    let full = full(NEW);
+    let incremental = incremental(NEW);
     for archives in [&[full.as_path()][..], &[&full, &incremental]] {
         let (code, report, stderr) = verify(archives, &["--for", "agave,firedancer"]);
         assert!(code == 0 && report["warnings"] == serde_json::json!([]), "{report} {stderr}");

@@ -122,7 +122,8 @@ fn try_generated_chains(oracle: &Oracle) {
             };
             archives.iter().find(is_it).expect("an archive").clone()
         };
-        let (full, incremental) = (of_kind("snapshot-"), of_kind("incremental-"));
+        let full = of_kind("snapshot-");
+        let incremental = of_kind("incremental-");
         for report in [verify(&full, None, &[]), verify(&full, Some(&incremental), &[])] {
             assert!(report.ok, "seed {seed}: {}", shown(&report));
             assert!(report.checks.iter().all(|check| check.skipped.is_none()));

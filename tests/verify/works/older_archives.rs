@@ -32,7 +32,8 @@ fn archives_with_an_older_index_are_read() {
 #[ignore = "SLOTPRESS_OLD names a slotpress that writes marks"]
 fn older_programs_read_newer_archives() {
     let older = std::env::var_os("SLOTPRESS_OLD").expect("SLOTPRESS_OLD names a program");
-    let (dir, full) = (temp_dir(), fixture(FULL_26));
+    let dir = temp_dir();
+    let full = fixture(FULL_26);
     let (code, written, stderr) =
         run_json(&["recompress", text(&full), "-o", text(dir.path()), "--frame-size", "64KiB"], None);
     assert_eq!(code, 0, "{stderr}");

@@ -21,7 +21,8 @@ fn packed(entries: &[TarEntry], dir: &Path) -> PathBuf {
 
 #[test]
 fn archives_of_agave_and_of_slotpress() {
-    let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
+    let ledger = ledger("ledger-at-26");
+    let out = temp_dir();
     let own = archive(ledger.path(), out.path(), &[]);
     for archive in [own, fixture(FULL_26), fixture_of(AGAVE_4_4, "snapshot-26-"), fixture_of(AGAVE_4_5, "snapshot-26-")]
     {
@@ -35,7 +36,8 @@ fn archives_of_agave_and_of_slotpress() {
 fn what_sig_refuses() {
     let sound = entries(&fixture(FULL_26));
     let position = |path: &str| sound.iter().position(|entry| entry.path.starts_with(path)).expect("an entry");
-    let (bank, storage) = (position("snapshots/26/26"), position("accounts/17.17"));
+    let bank = position("snapshots/26/26");
+    let storage = position("accounts/17.17");
     type Change = Box<dyn Fn(&mut Vec<TarEntry>)>;
     let moved = |from: usize, to: usize| -> Change {
         Box::new(move |entries| {
@@ -64,13 +66,15 @@ fn what_sig_refuses() {
         (Box::new(move |entries| entries[storage].path = "accounts/27.17".to_string()), "storage-too-new"),
     ];
     for (change, rule) in changes {
-        let (dir, mut entries) = (temp_dir(), sound.clone());
+        let dir = temp_dir();
+        let mut entries = sound.clone();
         change(&mut entries);
         let (code, rules) = verdict(&packed(&entries, dir.path()));
         assert!(code == 3 && rules.iter().any(|broken| broken == rule), "{rule}: {code} {rules:?}");
     }
     // An empty storage is passed over: the other clients refuse it.
-    let (dir, mut entries) = (temp_dir(), sound.clone());
+    let dir = temp_dir();
+    let mut entries = sound.clone();
     entries[storage].content.clear();
     let archive = packed(&entries, dir.path());
     assert!(!verdict(&archive).1.contains(&"empty-storage".to_string()));

@@ -130,7 +130,7 @@ pub fn check_data_header(
     data_len: u32,
 ) -> Result<()> {
     if header[..32] != *pubkey {
-        return Err(damaged(offset, format_args!("the data of another account than the .meta file says")));
+        return Err(damaged(offset, format_args!("data of another account than in the .meta file")));
     }
     let found = u32_at::<32, _>(header);
     if found != data_len {
@@ -184,7 +184,7 @@ impl<'a> MetaWalk<'a> {
         let (header, _) = self.held(offset)?;
         let data_len = u32_at::<84, _>(header);
         if u64::from(data_len) > ACCOUNT_DATA_BYTES_MAX {
-            let why = format_args!("an account of {data_len} bytes of data; {ACCOUNT_DATA_BYTES_MAX} is the most");
+            let why = format_args!("an account of {data_len} bytes of data; the maximum is {ACCOUNT_DATA_BYTES_MAX}");
             return Err(damaged(offset, why));
         }
         let is_inline = data_len <= INLINE_DATA_BYTES_MAX;
@@ -216,7 +216,7 @@ impl<'a> MetaWalk<'a> {
         let why = if !data_offset.is_multiple_of(DATA_ALIGNMENT) {
             "which is not a multiple of 4096".to_string()
         } else if data_offset < self.next_data {
-            format!("where {} or more must follow", self.next_data)
+            format!("which must be {} or more", self.next_data)
         } else if end > data_bytes {
             format!("up to {end}, past the end of that file at {data_bytes}")
         } else {

@@ -76,14 +76,14 @@ struct ClusterNode {
 }
 
 /// Asks all named RPC servers. One answer is enough; the failures of others become warnings
-/// in `relaxed`.
+/// in `notes`.
 ///
 /// # Errors
 /// No server answers and there are no other sources, or a server is in another cluster.
 pub fn ask(
     client: &Client,
     options: &FindOptions,
-    relaxed: &mut Vec<String>,
+    notes: &mut Vec<String>,
     progress: &dyn Progress,
 ) -> Result<ClusterAnswers> {
     let preset = options.cluster.and_then(|cluster| Url::parse(cluster.rpc_url()).ok());
@@ -92,10 +92,10 @@ pub fn ask(
     known.facts.genesis_hash = options.expected_genesis_hash.or_else(of_preset);
     let mut failed = None;
     for url in options.rpc.iter().chain(&preset) {
-        match known.ask(client, url, relaxed, progress) {
+        match known.ask(client, url, notes, progress) {
             Ok(()) => {}
             Err(error) if error.kind() == ErrorKind::Network => {
-                relaxed.push(format!("an RPC server was left out: {error}"));
+                notes.push(format!("an RPC server was left out: {error}"));
                 failed = Some(error);
             }
             Err(error) => return Err(error),
@@ -116,7 +116,7 @@ pub fn ask(
 
 impl ClusterAnswers {
     /// Asks one server, and adds its answers.
-    fn ask(&mut self, client: &Client, url: &Url, relaxed: &mut Vec<String>, progress: &dyn Progress) -> Result<()> {
+    fn ask(&mut self, client: &Client, url: &Url, notes: &mut Vec<String>, progress: &dyn Progress) -> Result<()> {
         let call = |method: &str, params: Value, max_bytes| client.rpc(url, method, params, max_bytes, progress);
         let bad = |what: &str| Error::from(NetError::new(NetErrorKind::BadAnswer, url, what));
         let facts = &mut self.facts;
@@ -148,8 +148,8 @@ impl ClusterAnswers {
                 let nodes = list.into_iter().take(left).filter_map(|node| serde_json::from_value(node).ok());
                 self.nodes.extend(nodes);
             }
-            Ok(_) => relaxed.push(format!("an RPC server lists no peers: {}", bad("getClusterNodes: no list"))),
-            Err(error) => relaxed.push(format!("an RPC server lists no peers: {error}")),
+            Ok(_) => notes.push(format!("an RPC server lists no peers: {}", bad("getClusterNodes: no list"))),
+            Err(error) => notes.push(format!("an RPC server lists no peers: {error}")),
         }
         progress.check()
     }

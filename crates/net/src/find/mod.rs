@@ -175,7 +175,7 @@ pub struct FindReport {
     #[doc(hidden)]
     pub ranking: Ranking,
     /// Requirements that could not be checked.
-    pub relaxed: Vec<String>,
+    pub notes: Vec<String>,
     #[doc(hidden)]
     pub cluster: ClusterFacts,
     /// Number of sources that were asked, including peers and RPC servers.
@@ -194,7 +194,7 @@ impl Serialize for FindReport {
         fields.serialize_field("candidates", &self.candidates.len())?;
         fields.serialize_field("refused", &self.refused.len())?;
         fields.serialize_field("asked", &self.asked_count)?;
-        fields.serialize_field("relaxed", &self.relaxed)?;
+        fields.serialize_field("notes", &self.notes)?;
         fields.serialize_field("slot_ms", &self.ranking.slot_time.milliseconds())?;
         fields.serialize_field("slot_time_source", &self.ranking.slot_time.source())?;
         fields.serialize_field("max_age_slots", &self.ranking.slot_time.slots_in(self.max_age))?;
@@ -215,7 +215,7 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
     client.check_thread()?;
     progress.stage(Stage::Asking, None);
     let mut report = FindReport { restore_bytes_per_second: options.restore_bytes_per_second, ..Default::default() };
-    let known = cluster::ask(client, options, &mut report.relaxed, progress)?;
+    let known = cluster::ask(client, options, &mut report.notes, progress)?;
     report.cluster = known.facts;
 
     let mut asked: BTreeSet<String> = BTreeSet::new();
@@ -347,15 +347,15 @@ impl FindReport {
         let is_alone = !fulls.clone().any(has_incremental);
         let are_dated = fulls.clone().all(|full| ranking.age(full.name.slot).is_some());
         if options.wants_incremental && has_full && is_alone {
-            self.relaxed.push("no incremental archive matches a full one: using full archives only".to_string());
+            self.notes.push("no incremental archive matches a full one: using full archives only".to_string());
         }
         if self.ranking.slot_time.source() == SlotTimeSource::Assumed {
             let slot_time = self.ranking.slot_time;
-            self.relaxed.push(format!("it is unknown how long slots take: ages are by slots of {slot_time}"));
+            self.notes.push(format!("it is unknown how long slots take: ages are by slots of {slot_time}"));
         }
         if self.cluster.slot.is_none() && has_full {
             let ages = if are_dated { "ages are by the times in bank files" } else { "not every age is known" };
-            self.relaxed.push(format!("no RPC server reports the current slot: {ages}"));
+            self.notes.push(format!("no RPC server reports the current slot: {ages}"));
         }
     }
 

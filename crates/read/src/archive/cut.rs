@@ -16,8 +16,11 @@ use super::source::Source;
 /// # Errors
 /// The source cannot be read.
 pub fn is_plainly_cut(source: &dyn Source) -> Result<bool> {
-    let Some(length_bytes) = source.length_bytes() else { return Ok(false) };
-    Ok(length_bytes == 0 || ends_within_a_frame(source, length_bytes)?)
+    match source.length_bytes() {
+        None => Ok(false),
+        Some(0) => Ok(true),
+        Some(length_bytes) => ends_within_a_frame(source, length_bytes),
+    }
 }
 
 /// Bytes read at the end of a file. zstd blocks are at most 128 KiB, so these bytes of a whole
@@ -27,9 +30,10 @@ const END_BYTES: u64 = 512 * 1024;
 
 /// Possible meanings of a position near the end of an archive, combined as bits: the end of a
 /// frame, or the start of a block in a frame without or with a checksum.
-const FRAME_END: u8 = 1;
-const BLOCK: u8 = 2;
-const BLOCK_BEFORE_CHECKSUM: u8 = 4;
+type Classes = u8;
+const FRAME_END: Classes = 1;
+const BLOCK: Classes = 2;
+const BLOCK_BEFORE_CHECKSUM: Classes = 4;
 
 /// True if no chain of zstd blocks and frames leads to the end of the file. Works backwards: each
 /// position is classified by the position that its header points to.
@@ -43,26 +47,26 @@ fn ends_within_a_frame(source: &dyn Source, length_bytes: u64) -> Result<bool> {
     if bytes.last_chunk::<SEEK_TABLE_FOOTER_BYTES>().is_some_and(|footer| seek_table_bytes(footer).is_some()) {
         return Ok(false);
     }
-    let mut places = vec![0u8; bytes.len().saturating_add(1)];
-    if let Some(last) = places.last_mut() {
+    let mut classes: Vec<Classes> = vec![0; bytes.len().saturating_add(1)];
+    if let Some(last) = classes.last_mut() {
         *last = FRAME_END;
     }
     for at in (0..bytes.len()).rev() {
         let here = split_at_most(&bytes, at).1;
-        let is = |behind: u64| places.get(at.saturating_add(to_usize(behind))).copied().unwrap_or_default();
-        let place = place_of_block(here, is) | place_of_frame(here, is);
-        if let Some(known) = places.get_mut(at) {
-            *known = place;
+        let classes_at = |after: u64| classes.get(at.saturating_add(to_usize(after))).copied().unwrap_or_default();
+        let found = classes_of_block(here, classes_at) | classes_of_frame(here, classes_at);
+        if let Some(classes) = classes.get_mut(at) {
+            *classes = found;
         }
     }
     // The first position that was read may lie inside a block, or inside its checksum.
     let first = if start == 0 { 1 } else { to_usize(BLOCK_CONTENT_BYTES_MAX.saturating_add(8)) };
-    Ok(split_at_most(&places, first).0.iter().all(|place| *place == 0))
+    Ok(split_at_most(&classes, first).0.iter().all(|classes| *classes == 0))
 }
 
-/// Classifies a position as the start of a block. `is(n)` gives the classes of the position `n`
-/// bytes later.
-fn place_of_block(here: &[u8], is: impl Fn(u64) -> u8) -> u8 {
+/// Classifies a position as the start of a block. `classes_at(n)` gives the classes of the position
+/// `n` bytes later.
+fn classes_of_block(here: &[u8], classes_at: impl Fn(u64) -> Classes) -> Classes {
     let Some(header) = here.first_chunk::<3>() else { return 0 };
     // Most positions are not the start of a block: this avoids making an error for each.
     if u64::from(u32::from_le_bytes([header[0], header[1], header[2], 0]) >> 3) > BLOCK_CONTENT_BYTES_MAX {
@@ -71,25 +75,27 @@ fn place_of_block(here: &[u8], is: impl Fn(u64) -> u8) -> u8 {
     let Ok(block) = parse_block_header(*header) else { return 0 };
     let end = u64::from(block.stored_bytes).saturating_add(3);
     if block.is_last {
-        let without = if is(end) & FRAME_END != 0 { BLOCK } else { 0 };
-        let with = if is(end.saturating_add(4)) & FRAME_END != 0 { BLOCK_BEFORE_CHECKSUM } else { 0 };
+        let without = if classes_at(end) & FRAME_END != 0 { BLOCK } else { 0 };
+        let with = if classes_at(end.saturating_add(4)) & FRAME_END != 0 { BLOCK_BEFORE_CHECKSUM } else { 0 };
         without | with
     } else {
-        is(end) & (BLOCK | BLOCK_BEFORE_CHECKSUM)
+        classes_at(end) & (BLOCK | BLOCK_BEFORE_CHECKSUM)
     }
 }
 
 /// Classifies a position as the start of a frame, and so the end of the one before.
-fn place_of_frame(here: &[u8], is: impl Fn(u64) -> u8) -> u8 {
+fn classes_of_frame(here: &[u8], classes_at: impl Fn(u64) -> Classes) -> Classes {
     let magic = here.first_chunk().copied().map(u32::from_le_bytes).unwrap_or_default();
     if magic != ZSTD_MAGIC && magic & !15 != SKIPPABLE_MAGIC {
         return 0;
     }
     let is_frame = match parse_frame_start(split_at_most(here, FRAME_HEADER_BYTES_MAX).0) {
-        Ok(FrameStart::Skippable { content_bytes, .. }) => is(skippable_frame_bytes(content_bytes)) & FRAME_END != 0,
+        Ok(FrameStart::Skippable { content_bytes, .. }) => {
+            classes_at(skippable_frame_bytes(content_bytes)) & FRAME_END != 0
+        }
         Ok(FrameStart::Zstd(header)) => {
             let block = if header.has_checksum { BLOCK_BEFORE_CHECKSUM } else { BLOCK };
-            is(header.header_bytes as u64) & block != 0
+            classes_at(header.header_bytes as u64) & block != 0
         }
         Err(_) => false,
     };

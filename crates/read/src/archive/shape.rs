@@ -126,7 +126,7 @@ impl FrameWalk<'_> {
             return Ok(());
         }
         let mut bytes = vec![0; to_usize(length)];
-        self.source.read_exact_at(&mut bytes, start).map_err(|error| of_reading(self.source, error))?;
+        self.source.read_exact_at(&mut bytes, start).map_err(|error| reading_error(self.source, error))?;
         let mut content = Vec::with_capacity(to_usize(content_bytes_max));
         zstd_safe::decompress(&mut content, &bytes).map_err(|code| undecodable(start, code))?;
         check_zeros(content.last_chunk::<{ END_OF_ARCHIVE.len() }>().map_or(content.as_slice(), |end| end))
@@ -158,10 +158,10 @@ fn check_zeros(end: &[u8]) -> Result<()> {
 }
 
 pub(super) fn read_up_to(source: &dyn Source, to: &mut [u8], offset_bytes: u64) -> Result<usize> {
-    source.read_up_to(to, offset_bytes).map_err(|error| of_reading(source, error))
+    source.read_up_to(to, offset_bytes).map_err(|error| reading_error(source, error))
 }
 
-fn of_reading(source: &dyn Source, error: io::Error) -> Error {
+fn reading_error(source: &dyn Source, error: io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::UnexpectedEof => cut_off(source.length_bytes().unwrap_or_default()),
         _ => Err::<(), _>(error).or_path("read", source.path()).err().unwrap_or_else(Error::interrupted),

@@ -3,7 +3,7 @@
 use slotpress_format::Address;
 use slotpress_format::ledger::programs;
 
-const KNOWN: [([u8; 32], &str); 29] = [
+const OWNER_NAMES: [([u8; 32], &str); 29] = [
     (programs::SYSTEM, "System"),
     (programs::STAKE, "Stake"),
     (programs::VOTE, "Vote"),
@@ -36,9 +36,9 @@ const KNOWN: [([u8; 32], &str); 29] = [
 ];
 
 pub fn owner_name(owner: &Address) -> Option<&'static str> {
-    KNOWN.iter().find(|(key, _)| *key == owner.0).map(|(_, name)| *name)
+    OWNER_NAMES.iter().find(|(key, _)| *key == owner.0).map(|(_, name)| *name)
 }
 
-pub fn owner_of_name(name: &str) -> Option<Address> {
-    KNOWN.iter().find(|(_, known)| known.eq_ignore_ascii_case(name)).map(|(key, _)| Address(*key))
+pub fn owner_by_name(name: &str) -> Option<Address> {
+    OWNER_NAMES.iter().find(|(_, known)| known.eq_ignore_ascii_case(name)).map(|(key, _)| Address(*key))
 }

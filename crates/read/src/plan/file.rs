@@ -26,7 +26,7 @@ pub(super) struct OpenStorage<'a> {
 
 impl<'a> OpenStorage<'a> {
     /// Wraps the file of an append vec, or the `.meta` file of a split storage.
-    pub fn of_storage(file: &'a File, path: &'a dyn Fn() -> PathBuf, storage: &StorageFile, io_hint: IoHint) -> Self {
+    pub fn from_storage(file: &'a File, path: &'a dyn Fn() -> PathBuf, storage: &StorageFile, io_hint: IoHint) -> Self {
         let StorageFile { file_bytes, modified_ns, .. } = *storage;
         Self { file, path, file_bytes, modified_ns, io_hint }
     }

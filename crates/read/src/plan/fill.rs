@@ -115,7 +115,7 @@ impl Plan {
         let name = storage.file.file_name();
         let file = root.open_storage(&name)?;
         let path = || root.path.join(&name);
-        let source = OpenStorage::of_storage(&file, &path, &storage.file, self.io_hint);
+        let source = OpenStorage::from_storage(&file, &path, &storage.file, self.io_hint);
         match &self.obsolete_accounts {
             Some(lists) if storage.obsolete_count > 0 => {
                 let kept = lists

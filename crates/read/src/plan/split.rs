@@ -7,6 +7,7 @@
 use std::fs::File;
 
 use slotpress_base::bytes::count;
+use slotpress_base::quantity::count_of;
 use slotpress_base::{
     Error, ErrorKind, IoHint, IoPolicy, Progress, Result, ShowPath, copy_at_most, range_bytes, split_at_most, to_usize,
 };
@@ -56,7 +57,7 @@ impl<'a> SplitStorage<'a> {
     fn with_files<T>(&self, work: impl FnOnce(OpenStorage<'_>, Option<OpenStorage<'_>>) -> Result<T>) -> Result<T> {
         let meta_path = || self.root.path.join(self.storage.file_name());
         let data_path = || self.root.path.join(self.storage.data_file_name());
-        let meta = OpenStorage::of_storage(&self.meta, &meta_path, self.storage, self.io_hint);
+        let meta = OpenStorage::from_storage(&self.meta, &meta_path, self.storage, self.io_hint);
         let data = self.data.as_ref().map(|(file, SplitDataFile { file_bytes, modified_ns })| OpenStorage {
             file,
             path: &data_path,
@@ -161,7 +162,7 @@ impl<'a> SplitStorage<'a> {
 fn read_uid(kind: SplitFile, source: &OpenStorage<'_>, read: &mut ReadAt<'_>) -> Result<u64> {
     let mut header = [0; FILE_HEADER_BYTES];
     if source.file_bytes < header.len() as u64 {
-        let error = Error::damaged(format!("{} bytes, less than the file's own header takes", source.file_bytes));
+        let error = Error::damaged(format!("{}, shorter than the file's header", count_of(source.file_bytes, "byte")));
         return Err(error.within((source.path)().shown()));
     }
     read(&mut header, 0)?;

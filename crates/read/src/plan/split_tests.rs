@@ -8,6 +8,9 @@ use slotpress_format::{ObsoleteItem, modified_ns};
 
 use super::*;
 
+/// Longest data that the .meta file holds itself.
+const INLINE_BYTES_MAX: usize = 4008;
+
 #[derive(Clone, Debug)]
 struct Account {
     data_len: usize,
@@ -17,7 +20,7 @@ struct Account {
 /// A split storage as docs/snapshot-format.md#split-storages describes it, and the append vec that
 /// stands for it in an archive.
 #[derive(Debug)]
-struct Made {
+struct SplitFixture {
     meta: Vec<u8>,
     data: Vec<u8>,
     obsolete: Vec<ObsoleteItem>,
@@ -32,23 +35,23 @@ fn file_header(magic: &[u8; 16]) -> Vec<u8> {
     header
 }
 
-fn make(accounts: &[Account]) -> Made {
+fn make(accounts: &[Account]) -> SplitFixture {
     let meta = file_header(b"agave meta file\0");
     let data = file_header(b"agave data file\0");
-    let mut made = Made { meta, data, obsolete: Vec::new(), entry: Vec::new() };
+    let mut made = SplitFixture { meta, data, obsolete: Vec::new(), entry: Vec::new() };
     for (number, Account { data_len, is_obsolete }) in accounts.iter().enumerate() {
-        let Made { meta, data, obsolete, entry } = &mut made;
+        let SplitFixture { meta, data, obsolete, entry } = &mut made;
         let content: Vec<u8> = (0..*data_len).map(|at| (at * 7 + number) as u8 | 1).collect();
         let pubkey = [number as u8 + 1; 32];
         meta.resize(meta.len().next_multiple_of(32), 0);
         let offset = meta.len() as u64;
         meta.extend_from_slice(&pubkey);
-        meta.extend_from_slice(&[0xaa; 32]);
-        meta.extend_from_slice(&[3; 8]);
-        meta.extend_from_slice(&[0xff; 8]);
-        meta.extend_from_slice(&[(number % 2) as u8, 9, 9, 9]);
+        meta.extend_from_slice(&[0xaa; 32]); // owner
+        meta.extend_from_slice(&[3; 8]); // lamports
+        meta.extend_from_slice(&[0xff; 8]); // rent epoch
+        meta.extend_from_slice(&[(number % 2) as u8, 9, 9, 9]); // executable flag, padding
         meta.extend_from_slice(&(*data_len as u32).to_le_bytes());
-        if *data_len <= 4008 {
+        if *data_len <= INLINE_BYTES_MAX {
             meta.extend_from_slice(&content);
         } else {
             data.resize(data.len().next_multiple_of(4096), 0);
@@ -88,7 +91,7 @@ fn accounts() -> impl Strategy<Value = Vec<Account>> {
     proptest::collection::vec(account, 0..30)
 }
 
-fn storage_of(dir: &Path, made: &Made, has_data: bool) -> StorageFile {
+fn storage_of(dir: &Path, made: &SplitFixture, has_data: bool) -> StorageFile {
     let stat = |ending: &str, bytes: &[u8]| {
         let path = dir.join(format!("7.9.{ending}"));
         fs::write(&path, bytes).expect("written");
@@ -105,7 +108,7 @@ fn storage_of(dir: &Path, made: &Made, has_data: bool) -> StorageFile {
 }
 
 /// Scans and reads a whole storage; returns the bytes of its archive entry.
-fn read_whole(dir: &Path, made: &Made, has_data: bool) -> Result<(Vec<u8>, StorageLength)> {
+fn read_whole(dir: &Path, made: &SplitFixture, has_data: bool) -> Result<(Vec<u8>, StorageLength)> {
     let storage = storage_of(dir, made, has_data);
     let root = StorageRoot::open(dir.to_path_buf()).expect("opened");
     let opened = SplitStorage::open(&root, &storage, IoHint::Gentle)?;
@@ -128,7 +131,7 @@ proptest! {
     ) {
         let made = make(&accounts);
         let dir = tempfile::tempdir().expect("a directory");
-        let has_data = accounts.iter().any(|account| account.data_len > 4008);
+        let has_data = accounts.iter().any(|account| account.data_len > INLINE_BYTES_MAX);
         let (whole, scanned) = read_whole(dir.path(), &made, has_data).expect("sound");
         prop_assert!(whole == made.entry);
         prop_assert!(scanned.checkpoints.len() as u64 <= scanned.content_bytes / CHECKPOINT_BYTES);
@@ -188,7 +191,7 @@ fn damage_is_named() {
     // 4008).
     let [third, fifth] = [64 + 96 + 256, 64 + 96 + 256 + 96 + 4096];
     assert_eq!(sound.meta.len(), fifth + 96);
-    type Change = Box<dyn Fn(&mut Made)>;
+    type Change = Box<dyn Fn(&mut SplitFixture)>;
     let set = |is_meta: bool, at: usize, bytes: &[u8]| -> Change {
         let bytes = bytes.to_vec();
         Box::new(move |made| {
@@ -196,7 +199,8 @@ fn damage_is_named() {
             file[at..at + bytes.len()].copy_from_slice(&bytes);
         })
     };
-    let (meta, data) = (|at, bytes: &[u8]| set(true, at, bytes), |at, bytes: &[u8]| set(false, at, bytes));
+    let meta = |at, bytes: &[u8]| set(true, at, bytes);
+    let data = |at, bytes: &[u8]| set(false, at, bytes);
     let cases: Vec<(Change, &str)> = vec![
         (meta(0, b"agave data file"), "7.9.meta: not the magic of a .meta file, at offset 0"),
         (data(0, b"x"), "7.9.data: not the magic of a .data file, at offset 0"),
@@ -205,20 +209,17 @@ fn damage_is_named() {
         (data(40, &[1]), "7.9.data: uid 000000000000fe01, where the .meta file has 000000000000feed, at offset 40"),
         (
             meta(third + 84, &[0xff; 4]),
-            "7.9.meta: an account of 4294967295 bytes of data; 10485760 is the most, at offset 416",
+            "7.9.meta: an account of 4294967295 bytes of data; the maximum is 10485760, at offset 416",
         ),
         (
             meta(third + 88, &[1]),
             "its data is at 4097 of the .data file, which is not a multiple of 4096, at offset 416",
         ),
-        (
-            meta(third + 88, &[0; 2]),
-            "its data is at 0 of the .data file, where 4096 or more must follow, at offset 416",
-        ),
-        (meta(fifth + 88, &[0, 0x10]), "its data is at 4096 of the .data file, where 12288 or more must follow"),
+        (meta(third + 88, &[0; 2]), "its data is at 0 of the .data file, which must be 4096 or more, at offset 416"),
+        (meta(fifth + 88, &[0, 0x10]), "its data is at 4096 of the .data file, which must be 12288 or more"),
         (meta(third + 88, &[0, 0, 0, 1]), "past the end of that file at 21324, at offset 416"),
         (meta(third + 88, &[0xff; 8]), "which is not a multiple of 4096"),
-        (meta(third, &[0]), "7.9.data: the data of another account than the .meta file says, at offset 4096"),
+        (meta(third, &[0]), "7.9.data: data of another account than in the .meta file, at offset 4096"),
         (data(4096 + 32, &[0]), "7.9.data: 4864 bytes of data, where the .meta file says 5000, at offset 4096"),
         (
             Box::new(|made| made.meta.truncate(made.meta.len() - 1)),
@@ -228,8 +229,8 @@ fn damage_is_named() {
             Box::new(|made| made.meta.extend_from_slice(&[0; 33])),
             "an entry that runs past the end of the file, at offset 4704",
         ),
-        (Box::new(|made| made.meta.truncate(63)), "7.9.meta: 63 bytes, less than the file's own header takes"),
-        (Box::new(|made| made.data.truncate(1)), "7.9.data: 1 bytes, less than the file's own header takes"),
+        (Box::new(|made| made.meta.truncate(63)), "7.9.meta: 63 bytes, shorter than the file's header"),
+        (Box::new(|made| made.data.truncate(1)), "7.9.data: 1 byte, shorter than the file's header"),
         (
             Box::new(|made| made.obsolete.push(ObsoleteItem { offset: 96, data_len: 0 })),
             "7.9.meta: an obsolete record at offset 96 with 0 bytes of data, which is not an entry of the file, or is listed twice",

@@ -85,7 +85,7 @@ pub struct Failure {
 impl Failure {
     /// Returns the failure that caused an error of
     /// [`ErrorKind::Damaged`](slotpress_base::ErrorKind::Damaged): its rule, entry and account.
-    pub fn of_error(error: &Error) -> Option<&Self> {
+    pub fn from_error(error: &Error) -> Option<&Self> {
         error.source()?.downcast_ref()
     }
 
@@ -105,7 +105,7 @@ impl Failure {
     }
 
     /// Failure of what every client refuses; `None` if a client loads it.
-    pub(crate) fn of_all(verdicts: &[ClientVerdict]) -> Option<Self> {
+    pub(crate) fn from_verdicts(verdicts: &[ClientVerdict]) -> Option<Self> {
         let said = verdicts.iter().map(|it| Some((it.client, it.because?))).collect::<Option<Vec<_>>>()?;
         let said: Vec<String> = lines_of(said).into_iter().map(|(client, why)| format!("{client}: {why}")).collect();
         Some(Self::new(Rule::NoClient, FailurePlace::default(), String::new(), said.join("; ")))
@@ -144,7 +144,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// A failure is the source of the error that it caused: [`Failure::of_error`].
+/// A failure is the source of the error that it caused: [`Failure::from_error`].
 impl StdError for Failure {}
 
 /// Collects failures from all workers, or ends the work at the first failure of a refused rule.
@@ -241,7 +241,7 @@ impl Failures {
     pub fn require_client(&self) -> Result<()> {
         let broken = self.broken_rules();
         let of_version = broken.keys().copied().filter(|rule| rule.is_of_version());
-        match Failure::of_all(&verdicts(of_version, &SnapshotClient::ALL)) {
+        match Failure::from_verdicts(&verdicts(of_version, &SnapshotClient::ALL)) {
             Some(failure) => Err(failure.to_error()),
             None => Ok(()),
         }

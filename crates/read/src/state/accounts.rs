@@ -60,7 +60,7 @@ impl StateBuilder {
             newer: None,
             kept_records: None,
             stakes: StakeAccounts::default(),
-            well_known: Newest::of_well_known(),
+            well_known: Newest::well_known_accounts(),
             slots: RwLock::default(),
             sums: Mutex::default(),
             error: Mutex::default(),

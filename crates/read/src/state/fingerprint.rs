@@ -41,7 +41,7 @@ impl Fingerprinter {
         Ok(Self(keys))
     }
 
-    pub fn of(&self, pubkey: &[u8; 32]) -> Fingerprint {
+    pub fn fingerprint(&self, pubkey: &[u8; 32]) -> Fingerprint {
         let mut words = [0; WORDS];
         for (word, bytes) in words.iter_mut().zip(pubkey.chunks_exact(4)) {
             *word = u64::from(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]));
@@ -81,7 +81,7 @@ mod tests {
     fn fingerprints_differ_and_spread() {
         let printer = Fingerprinter::new().expect("random bytes");
         let keys: HashSet<[u8; 32]> = similar_keys().collect();
-        let prints: HashSet<Fingerprint> = keys.iter().map(|key| printer.of(key)).collect();
+        let prints: HashSet<Fingerprint> = keys.iter().map(|key| printer.fingerprint(key)).collect();
         assert_eq!(prints.len(), keys.len());
         // The first bits choose a partition: each of 64 partitions gets about 900 fingerprints.
         let mut parts: HashMap<u32, u32> = HashMap::new();
@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn another_run_has_other_fingerprints() {
         let [one, other] = [(); 2].map(|()| Fingerprinter::new().expect("random bytes"));
-        assert_eq!(one.of(&[7; 32]), one.of(&[7; 32]));
-        assert_ne!(one.of(&[7; 32]), other.of(&[7; 32]));
+        assert_eq!(one.fingerprint(&[7; 32]), one.fingerprint(&[7; 32]));
+        assert_ne!(one.fingerprint(&[7; 32]), other.fingerprint(&[7; 32]));
     }
 }

@@ -128,7 +128,7 @@ mod tests {
         for number in 0..2000u32 {
             let mut key = [0; 32];
             key[..4].copy_from_slice(&number.to_le_bytes());
-            let print = printer.of(&key);
+            let print = printer.fingerprint(&key);
             let header = header(u64::from(number));
             let offset_bytes = 8 * u64::from(number);
             for storage in [9, 5] {

@@ -30,16 +30,16 @@ proptest! {
         let mut log = VersionLog::new(0, &std::env::temp_dir(), 0);
         let mut batch = LogBatch::default();
         for (key, storage) in &records {
-            batch.push(RecordVersion::new(printer.of(&[*key; 32]), *storage, is_tombstone(*key, *storage), 8 * u64::from(*key)));
+            batch.push(RecordVersion::new(printer.fingerprint(&[*key; 32]), *storage, is_tombstone(*key, *storage), 8 * u64::from(*key)));
             let entry = newest.entry(*key).or_insert((slot_of(*storage), *storage));
             *entry = (*entry).max((slot_of(*storage), *storage));
         }
         log.append(&mut batch).expect("appended");
         let known = log.known_accounts(2).expect("threads").expect("small");
         for (key, _) in &records {
-            prop_assert!(known.contains(&printer.of(&[*key; 32])));
+            prop_assert!(known.contains(&printer.fingerprint(&[*key; 32])));
         }
-        prop_assert!(!known.contains(&printer.of(&[200; 32])));
+        prop_assert!(!known.contains(&printer.fingerprint(&[200; 32])));
         let mut found = Superseded::default();
         log.find_superseded(2, &|sorted| superseded_among(sorted, &slot_of, false), &mut |round| { found = round; Ok(()) }).expect("found");
         let expected = records.iter().filter(|(key, storage)| newest[key].1 != *storage);
@@ -64,9 +64,10 @@ fn spilling_loses_nothing() {
     for account in 0..accounts {
         let mut key = [0; 32];
         key[..4].copy_from_slice(&account.to_le_bytes());
-        let mut is_full = batch.push(RecordVersion::new(printer.of(&key), account % 7, false, 8 * u64::from(account)));
+        let mut is_full =
+            batch.push(RecordVersion::new(printer.fingerprint(&key), account % 7, false, 8 * u64::from(account)));
         if account % 10 == 0 {
-            is_full = batch.push(RecordVersion::new(printer.of(&key), 8, false, 8 * u64::from(account)));
+            is_full = batch.push(RecordVersion::new(printer.fingerprint(&key), 8, false, 8 * u64::from(account)));
         }
         if is_full {
             log.append(&mut batch).expect("appended");

@@ -49,7 +49,7 @@ pub struct WellKnownAccount {
 pub type WellKnownAccounts = BTreeMap<[u8; 32], WellKnownAccount>;
 
 impl Newest<WellKnownAccount> {
-    pub fn of_well_known() -> Self {
+    pub fn well_known_accounts() -> Self {
         Self::new(ADDRESSES.len())
     }
 
@@ -80,7 +80,7 @@ mod tests {
     /// Data beyond the limit, and accounts at other addresses, are not kept.
     #[test]
     fn what_is_kept() {
-        let known = Newest::of_well_known();
+        let known = Newest::well_known_accounts();
         let look_at = |address: [u8; 32], data: &[u8]| {
             let mut header = RecordHeader::parse(&[0; 136]);
             (header.owner, header.pubkey, header.lamports) = ([8; 32], address, 1);

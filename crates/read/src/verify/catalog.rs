@@ -66,7 +66,7 @@ pub enum ArchiveBase<'a> {
 
 impl<'a> ArchiveBase<'a> {
     /// Chooses a full archive of the slot that is not among the damaged ones, if there is one.
-    fn of(base_slot: Option<u64>, all: &[&'a Archive], damaged: &[PathBuf]) -> Self {
+    fn choose(base_slot: Option<u64>, all: &[&'a Archive], damaged: &[PathBuf]) -> Self {
         let Some(slot) = base_slot else { return Self::Itself };
         let mut there = all.iter().filter(|full| full.is_full() && full.name.slot == slot);
         match (there.clone().find(|full| !damaged.contains(&full.path())), there.next()) {
@@ -161,7 +161,7 @@ pub fn verify_catalog(
     let all: Vec<&Archive> = unusable(true).chain(catalog.archives()).chain(unusable(false)).collect();
     let mut found = CatalogVerdict { archives: all.len() as u64, ..CatalogVerdict::default() };
     for archive in all.iter().copied() {
-        let base = ArchiveBase::of(archive.name.base_slot, &all, &damaged);
+        let base = ArchiveBase::choose(archive.name.base_slot, &all, &damaged);
         let report = verify_one(archive, base, open, options, progress);
         let verdict = ArchiveVerdict { archive, base, report, asks_state: options.why_not_state().is_none() };
         match &verdict.report {

@@ -127,7 +127,7 @@ fn report_on(read: Vec<VerifiedPart>, accounts: &StateBuilder, job: &VerifyJob<'
         let asked = SnapshotClient::WHERE_ASKED.iter().filter(|client| options.clients.contains(client));
         SnapshotClient::ALL.iter().chain(asked).copied().collect()
     };
-    let mut report = VerifyReport::of_failures(failures, &options.clients, &clients, paths);
+    let mut report = VerifyReport::from_failures(failures, &options.clients, &clients, paths);
     (report.base_slot, report.roots, report.counts) = (base_slot, roots, counts);
     (report.expected_hash, report.expected_slot) = (options.check.expect_hash, options.check.expect_slot);
     report.set_bank(bank.as_ref(), has_index);

@@ -166,5 +166,5 @@ fn failed_report(error: Error, failures: Failures, path: &Path, job: &VerifyJob<
     }
     failures.skip(Check::Frames, "a ledger has none");
     let paths = vec![PathBuf::from(path)];
-    Ok(VerifyReport::of_failures(failures, &job.options.clients, CLIENTS_OF_LEDGERS, paths))
+    Ok(VerifyReport::from_failures(failures, &job.options.clients, CLIENTS_OF_LEDGERS, paths))
 }

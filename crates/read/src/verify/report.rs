@@ -116,7 +116,7 @@ impl Counts {
 impl VerifyReport {
     /// Makes a report with the verdicts of `clients`. With `asked`, deviations that all these tolerate
     /// are warnings.
-    pub(crate) fn of_failures(
+    pub(crate) fn from_failures(
         failures: Failures,
         asked: &[SnapshotClient],
         clients: &[SnapshotClient],
@@ -142,7 +142,7 @@ impl VerifyReport {
         let (mut failures, warnings): (Vec<Failure>, Vec<Failure>) =
             failures.into_iter().partition(|failure| is_failure(failure.rule));
         if failures.is_empty() && asked.is_empty() {
-            failures.extend(Failure::of_all(&clients));
+            failures.extend(Failure::from_verdicts(&clients));
         }
         let checks = Check::ALL
             .into_iter()
