@@ -33,11 +33,11 @@ pub fn run_accounts(input: Snapshot<'_>, owner: Option<Address>, options: &Verif
     };
     let found = inspect_accounts(input, owner, options, ui)?;
     ui.object("accounts", &found);
-    for owner in found.owner_rows() {
+    for owner in &found.owners {
         if ui.is_pipe_broken() {
             return Ok(());
         }
-        ui.object("owner", &owner);
+        ui.object("owner", owner);
     }
     let paths: Vec<String> =
         [Some(&found.path), incremental.as_ref()].into_iter().flatten().map(|it| it.shown()).collect();
@@ -57,12 +57,13 @@ const ACCOUNTS: &[Row<'_>] = &[
 /// The owners with most bytes, and the sum of all others.
 fn table_of_owners(found: &AccountsSummary) -> Table {
     let mut rows: Vec<(String, RecordTotals)> = found
-        .owner_rows()
+        .owners
+        .iter()
         .take(OWNER_ROWS_MAX)
         .map(|row| (row.name.map_or(row.owner.to_string(), |name| format!("{}\n  {name}", row.owner)), row.totals))
         .collect();
     let mut rest = RecordTotals::default();
-    found.owners.iter().skip(OWNER_ROWS_MAX).for_each(|(_, totals)| rest.add(totals));
+    found.owners.iter().skip(OWNER_ROWS_MAX).for_each(|row| rest.add(&row.totals));
     if rest != RecordTotals::default() {
         rows.push((format!("{} more", show_count((found.owners.len() - OWNER_ROWS_MAX) as u64)), rest));
     }

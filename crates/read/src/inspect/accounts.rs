@@ -70,7 +70,8 @@ pub struct AccountsSummary {
     #[serde(flatten)]
     pub totals: RecordTotals,
     #[serde(serialize_with = "text::count")]
-    pub owners: Vec<(Address, RecordTotals)>,
+    /// Owners, most stored bytes first.
+    pub owners: Vec<OwnerTotals>,
     /// Records that a newer one supersedes. The totals do not count them.
     pub superseded_records: u64,
     pub superseded_bytes: u64,
@@ -86,14 +87,6 @@ pub struct OwnerTotals {
     pub name: Option<&'static str>,
     #[serde(flatten)]
     pub totals: RecordTotals,
-}
-
-impl AccountsSummary {
-    /// Rows by owner, most stored bytes first.
-    pub fn owner_rows(&self) -> impl Iterator<Item = OwnerTotals> {
-        let rows = self.owners.iter().copied();
-        rows.map(|(owner, totals)| OwnerTotals { owner, name: owner_name(&owner), totals })
-    }
 }
 
 /// Counts the accounts of an archive or ledger, or those of one owner, without checking the state.
@@ -123,8 +116,9 @@ pub fn inspect_accounts(
         return Err(Error::failed(format!("the accounts have more than {OWNERS_MAX} owners"))
             .with_hint("count the accounts of one owner"));
     }
-    let mut owners: Vec<_> = counted.owners.into_iter().collect();
-    owners.sort_unstable_by_key(|(owner, totals)| {
+    let row = |(owner, totals)| OwnerTotals { owner, name: owner_name(&owner), totals };
+    let mut owners: Vec<OwnerTotals> = counted.owners.into_iter().map(row).collect();
+    owners.sort_unstable_by_key(|OwnerTotals { owner, totals, .. }| {
         (std::cmp::Reverse((totals.stored_bytes, totals.accounts, totals.tombstones)), *owner)
     });
     Ok(AccountsSummary {
