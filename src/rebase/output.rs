@@ -13,7 +13,7 @@ use slotpress_format::{
     RecordSink, RecordWalker, Records,
 };
 use slotpress_read::archive::OpenArchive;
-use slotpress_read::archive::visit::ReadFault;
+use slotpress_read::archive::visit::{ReadFault, unread_records};
 use slotpress_read::state::marks::{Marks, is_marked};
 use slotpress_read::state::sums::StateSum;
 use slotpress_read::{ArchivePass, EntrySink, EntryUse, Visitor, read_in_order};
@@ -240,10 +240,11 @@ impl Visitor for RereadVisitor<'_> {
         Ok(EntryUse { is_for_sink, ..EntryUse::default() })
     }
 
-    fn fault(&self, fault: ReadFault<'_>) -> Result<()> {
-        match fault {
-            fault @ ReadFault::LostRecords { .. } => Err(fault.into_error()),
-            _ => Ok(()), // The first reading has judged this problem.
+    fn fault(&self, _: ReadFault<'_>, lost: Option<&'static str>) -> Result<()> {
+        // The first reading has judged the fault.
+        match lost {
+            Some(which) => Err(unread_records(which)),
+            None => Ok(()),
         }
     }
 }

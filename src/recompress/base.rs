@@ -10,8 +10,8 @@ use std::path::Path;
 use slotpress_base::{Error, IoPolicy, Result, ShowPath, Stage, Watch};
 use slotpress_read::archive::OpenArchive;
 use slotpress_read::{
-    AccountsPass, ArchivePass, ArchiveRules, Failures, FirstPass, PairMember, Rule, SeenSlots, StateBuilder, Task,
-    judge_pair, read_again,
+    AccountsPass, ArchivePass, ArchiveRules, Failures, PairMember, Rule, SeenSlots, StateBuilder, Task, judge_pair,
+    read_again,
 };
 
 use super::run::RecompressJob;
@@ -51,10 +51,10 @@ impl BaseArchive {
         let failures = Failures::refusing(Rule::is_refused_of_source).below(true);
         let seen_slots = SeenSlots::default();
         let records = AccountsPass::new(accounts, &failures, Task::Add(None));
-        let rules = ArchiveRules::of_archive(&self.archive, None, &seen_slots, &failures);
-        let visitor = FirstPass { rules, records: Some(&records), has_sink: false };
-        let mut read = self.archive.read(&ArchivePass::new(options.encoding.threads, progress), &visitor)?;
-        let (_, bank) = visitor.rules.finish(&self.archive, &mut read)?;
+        let rules =
+            ArchiveRules::from_archive(&self.archive, None, &seen_slots, &failures).with_records(Some(&records));
+        let mut read = self.archive.read(&ArchivePass::new(options.encoding.threads, progress), &rules)?;
+        let (_, bank) = rules.finish(&self.archive, &mut read)?;
         let Some(bank) = bank else { return Err(Error::damaged("the archive holds no bank file")) };
         judge_pair(PairMember::of_archive(&self.archive, Some(&bank)), incremental, &Failures::strict())
     }

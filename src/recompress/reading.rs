@@ -6,8 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use slotpress_base::{Error, Forward, Progress, ProgressEvent, Result};
 use slotpress_format::{BankFile, Entry, EntryKind};
 use slotpress_read::{
-    AccountsPass, ArchivePass, ArchiveRules, EntrySink, Failures, FirstPass, Rule, SeenSlots, StateBuilder, Task,
-    read_in_order,
+    AccountsPass, ArchivePass, ArchiveRules, EntrySink, Failures, Rule, SeenSlots, StateBuilder, Task, read_in_order,
 };
 
 use super::input::RecompressInput;
@@ -38,9 +37,10 @@ pub fn run(
     let options = job.options;
     let failures = Failures::refusing(Rule::is_refused_of_source);
     let seen_slots = SeenSlots::default();
-    let rules = ArchiveRules::new(job.base_slot, false, input.length_bytes(), &seen_slots, &failures);
     let records = state.map(|accounts| AccountsPass::new(accounts, &failures, Task::Add(None)));
-    let reader = FirstPass { rules, records: records.as_ref(), has_sink: true };
+    let rules = ArchiveRules::new(job.base_slot, false, input.length_bytes(), &seen_slots, &failures)
+        .with_records(records.as_ref())
+        .with_sink();
     let input_bytes = AtomicU64::default();
     let count = Forward::new(reads, |event| {
         if let ProgressEvent::Bytes { input, .. } = event {
@@ -53,10 +53,10 @@ pub fn run(
     let pass = ArchivePass { decoders: Some(threads.div_ceil(2)), ..ArchivePass::new(threads, &count) };
     let mut reframing = Reframing { frames, is_left_out: false };
     let (stream, compression) = input.stream(&options.encoding.io_policy, job.progress);
-    let mut read = read_in_order(stream, compression, &pass, &reader, Some(&mut reframing))?;
+    let mut read = read_in_order(stream, compression, &pass, &rules, Some(&mut reframing))?;
     let (mut entries, bank) = match &*input {
-        RecompressInput::File { archive, .. } => reader.rules.finish(archive, &mut read)?,
-        RecompressInput::Stream { .. } => reader.rules.finish_entries(&mut read)?,
+        RecompressInput::File { archive, .. } => rules.finish(archive, &mut read)?,
+        RecompressInput::Stream { .. } => rules.finish_entries(&mut read)?,
     };
     failures.require_client()?;
     let Some(bank) = bank else { return Err(Error::damaged("the archive holds no bank file")) };

@@ -12,8 +12,8 @@ use slotpress_read::archive::OpenArchive;
 use slotpress_read::archive::tail::check_hashes;
 use slotpress_read::archive::visit::ReadFault;
 use slotpress_read::{
-    AccountsPass, ArchivePass, ArchiveRules, EntrySink, EntryUse, Failures, FirstPass, RecordVisitor, Rule, SeenFrame,
-    SeenSlots, StateBuilder, Tail, Task, Visitor,
+    AccountsPass, ArchivePass, ArchiveRules, EntrySink, EntryUse, Failures, RecordVisitor, Rule, SeenFrame, SeenSlots,
+    StateBuilder, Tail, Task, Visitor,
 };
 
 use crate::restore::Run;
@@ -61,9 +61,11 @@ impl Unpacker<'_> {
         let failures = Failures::refusing(Rule::is_refused).below(is_below);
         let accounts = self.state.as_ref();
         let records = accounts.map(|accounts| AccountsPass::new(accounts, &failures, Task::Add(None)));
-        let rules = ArchiveRules::of_archive(archive, base_slot, &self.seen_slots, &failures);
+        let rules = ArchiveRules::from_archive(archive, base_slot, &self.seen_slots, &failures)
+            .with_records(records.as_ref())
+            .with_sink();
         let reader = Unpacking {
-            first: FirstPass { rules, records: records.as_ref(), has_sink: true },
+            rules,
             run: self.run,
             roots: self.roots,
             bank_snapshot: &bank_snapshot,
@@ -76,7 +78,7 @@ impl Unpacker<'_> {
         let pass = ArchivePass { checks_hashes, ..ArchivePass::new(options.threads, progress) };
         let mut read = archive.read(&pass, &reader)?;
         flushers.finish()?;
-        let (_, bank) = reader.first.rules.finish(archive, &mut read)?;
+        let (_, bank) = reader.rules.finish(archive, &mut read)?;
         let broken = failures.broken_rules();
         if let Some(rule) = broken.into_keys().find(|rule| !is_silent(*rule)) {
             let path = archive.path().shown();
@@ -107,7 +109,7 @@ fn compared_root(archive: &OpenArchive, progress: &dyn Progress) -> Result<Optio
 }
 
 struct Unpacking<'a> {
-    first: FirstPass<'a>,
+    rules: ArchiveRules<'a>,
     run: Run<'a>,
     roots: &'a [PartialDir],
     bank_snapshot: &'a PartialDir,
@@ -119,7 +121,7 @@ struct Unpacking<'a> {
 
 impl Visitor for Unpacking<'_> {
     fn entry(&self, entry: &Entry) -> Result<EntryUse> {
-        let wanted = self.first.entry(entry)?;
+        let wanted = self.rules.entry(entry)?;
         // The order of assignments gives storages their numbers.
         let destination = self.assigner.lock().assign(entry)?;
         self.destinations.write().push(destination);
@@ -127,15 +129,15 @@ impl Visitor for Unpacking<'_> {
     }
 
     fn frame(&self, frame: SeenFrame) -> Result<()> {
-        self.first.frame(frame)
+        self.rules.frame(frame)
     }
 
-    fn fault(&self, fault: ReadFault<'_>) -> Result<()> {
-        self.first.fault(fault)
+    fn fault(&self, fault: ReadFault<'_>, lost: Option<&'static str>) -> Result<()> {
+        self.rules.fault(fault, lost)
     }
 
     fn records(&self) -> Option<&dyn RecordVisitor> {
-        self.first.records()
+        self.rules.records()
     }
 
     fn new_sink(&self) -> Option<Box<dyn EntrySink + '_>> {

@@ -62,7 +62,6 @@ pub use state::accounts::{RATIO_TYPICAL, StateBuilder, typical_records};
 pub use state::check::{Assurance, CheckMode, CheckOptions, Completeness, STATE_MEMORY_BYTES_DEFAULT, judge_expected};
 pub use state::fingerprint::{Fingerprint, Fingerprinter};
 pub use state::finish::require_state;
-pub use state::first_pass::FirstPass;
 pub use state::pass::{AccountsPass, Task};
 pub use state::spill::{Spill, spill_dir};
 pub use state::storages::read_again;

@@ -156,10 +156,8 @@ impl<'a> IndexReader<'a> {
             self.check_header(number, &frame, bytes).and_then(|()| decode(&mut worker.decoder, &frame, bytes, content));
         match decoded {
             Err(error) if error.kind() == ErrorKind::Damaged => {
-                let number = number as u64;
-                self.visitor.fault(ReadFault::LostFrame { number, error: &error, is_after_end: false })?;
-                self.visitor
-                    .fault(ReadFault::LostRecords { which: "those in frames that do not decode were not read" })?;
+                let fault = ReadFault::LostFrame { number: number as u64, error: &error, is_after_end: false };
+                self.visitor.fault(fault, Some("those in frames that do not decode were not read"))?;
                 return Ok(Default::default());
             }
             decoded => decoded?,
@@ -167,7 +165,8 @@ impl<'a> IndexReader<'a> {
         let hashes = self.tail.hashes.as_ref().filter(|_| self.pass.checks_hashes);
         let hash = hashes.and_then(|hashes| hashes.frames.get(number));
         if hash.is_some_and(|hash| frame_hash(bytes) != *hash) {
-            self.visitor.fault(ReadFault::WrongHash { number: number as u64, offset_bytes: frame.offset_bytes })?;
+            let fault = ReadFault::WrongHash { number: number as u64, offset_bytes: frame.offset_bytes };
+            self.visitor.fault(fault, None)?;
         }
         Ok((self.parse_frame(item, worker, content)?, frame))
     }

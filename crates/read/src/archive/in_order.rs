@@ -145,8 +145,10 @@ impl<'a> EntryReader<'a, '_> {
         }?;
         let visitor = self.events.visitor;
         let Err(error) = result else { return Ok(()) };
-        visitor.fault(ReadFault::DamagedHeader { error: &error, offset_bytes: self.parser.position() })?;
-        self.lose()
+        let fault = ReadFault::DamagedHeader { error: &error, offset_bytes: self.parser.position() };
+        visitor.fault(fault, Some(NOTHING_AFTER))?;
+        self.lose();
+        Ok(())
     }
 
     /// Parses the next bytes. Returns an error of the parser inside; one of visitor or sink ends all.
@@ -164,18 +166,18 @@ impl<'a> EntryReader<'a, '_> {
     /// Reports a frame that does not decode, and ends the reading.
     fn lose_frame(&mut self, (number, error): FrameFault) -> Result<()> {
         let is_after_end = self.is_over();
-        self.events.visitor.fault(ReadFault::LostFrame { number, error: &error, is_after_end })?;
+        let lost = (!is_after_end).then_some(NOTHING_AFTER);
+        self.events.visitor.fault(ReadFault::LostFrame { number, error: &error, is_after_end }, lost)?;
         if !is_after_end {
-            self.lose()?;
+            self.lose();
         }
         self.is_ended = true;
         Err(error)
     }
 
-    fn lose(&mut self) -> Result<()> {
+    fn lose(&mut self) {
         self.events.abandon();
         self.is_lost = true;
-        self.events.visitor.fault(ReadFault::LostRecords { which: NOTHING_AFTER })
     }
 
     /// True behind the end of the tar stream.
@@ -199,19 +201,17 @@ impl<'a> EntryReader<'a, '_> {
             Ok(frames) => {
                 read.frames = frames;
                 if !is_lost {
-                    ReadFault::of_end(&parser, &mut |fault| visitor.fault(fault))?;
                     read.is_whole |= parser.is_between_entries();
-                    if !read.is_whole {
-                        visitor.fault(ReadFault::LostRecords { which: NOTHING_AFTER })?;
+                    if parser.end() != TarEnd::Clean {
+                        let lost = (!read.is_whole).then_some(NOTHING_AFTER);
+                        visitor.fault(ReadFault::End { parser: &parser }, lost)?;
                     }
                 }
             }
             Err(_) if is_ended => {}
             Err(error) if error.kind() == ErrorKind::Damaged => {
-                visitor.fault(ReadFault::Unreadable { error: &error, is_after_end: is_over })?;
-                if !is_over {
-                    visitor.fault(ReadFault::LostRecords { which: NOTHING_AFTER })?;
-                }
+                let lost = (!is_over).then_some(NOTHING_AFTER);
+                visitor.fault(ReadFault::Unreadable { error: &error, is_after_end: is_over }, lost)?;
             }
             Err(error) => return Err(error),
         }

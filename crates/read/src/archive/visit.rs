@@ -46,40 +46,34 @@ pub enum ReadFault<'a> {
     /// A tar header is not one of a snapshot. `offset_bytes` counts from the start of the tar stream.
     DamagedHeader { error: &'a Error, offset_bytes: u64 },
     /// The tar stream does not end as it should.
-    End { parser: &'a EntryParser, error: &'a Error },
-    /// Records are missing, because a part of the archive could not be read.
-    LostRecords { which: &'static str },
+    End { parser: &'a EntryParser },
 }
 
 impl ReadFault<'_> {
     pub fn into_error(self) -> Error {
         match self {
-            Self::LostFrame { error, .. }
-            | Self::Unreadable { error, .. }
-            | Self::DamagedHeader { error, .. }
-            | Self::End { error, .. } => error.clone(),
+            Self::LostFrame { error, .. } | Self::Unreadable { error, .. } | Self::DamagedHeader { error, .. } => {
+                error.clone()
+            }
+            Self::End { parser } => match parser.finish() {
+                Err(error) => error,
+                Ok(()) if parser.end() == TarEnd::Junk => {
+                    Error::damaged("bytes that are not zero follow the end of the tar stream")
+                        .with_hint("Agave ignores them, others refuse the archive: find out where they come from")
+                }
+                Ok(()) => Error::damaged("too many zeros follow the end of the tar stream"),
+            },
             Self::WrongHash { offset_bytes, .. } => {
                 Error::damaged(format!("the frame at offset {offset_bytes} does not match its hash"))
                     .with_hint("take the archive from another source")
             }
-            Self::LostRecords { which } => Error::damaged(format!("not all records can be read: {which}")),
         }
     }
+}
 
-    /// Reports how the tar stream ends, if it does not end cleanly.
-    pub(super) fn of_end(parser: &EntryParser, tell: &mut dyn FnMut(ReadFault<'_>) -> Result<()>) -> Result<()> {
-        let end = parser.end();
-        if end == TarEnd::Clean {
-            return Ok(());
-        }
-        let error = match parser.finish() {
-            Err(error) => error,
-            Ok(()) if end == TarEnd::Junk => Error::damaged("bytes that are not zero follow the end of the tar stream")
-                .with_hint("Agave ignores them, others refuse the archive: find out where they come from"),
-            Ok(()) => Error::damaged("too many zeros follow the end of the tar stream"),
-        };
-        tell(ReadFault::End { parser, error: &error })
-    }
+/// Error for records that cannot be read, because a part of the archive cannot.
+pub fn unread_records(which: &str) -> Error {
+    Error::damaged(format!("not all records can be read: {which}"))
 }
 
 /// Decides the use of entries and judges faults. All workers share it.
@@ -95,9 +89,10 @@ pub trait Visitor: Sync {
         Ok(())
     }
 
-    /// Called for every fault. An error ends the reading; otherwise it goes on as far as
-    /// possible.
-    fn fault(&self, fault: ReadFault<'_>) -> Result<()> {
+    /// Called for every fault, and which records are lost by it. An error ends the reading; otherwise
+    /// it goes on as far as possible.
+    fn fault(&self, fault: ReadFault<'_>, lost: Option<&'static str>) -> Result<()> {
+        let _ = lost;
         Err(fault.into_error())
     }
 

@@ -193,7 +193,7 @@ pub fn inspect_archive(input: &NamedArchive, threads: usize, progress: &dyn Prog
 fn inspect_open(archive: &OpenArchive, threads: usize, progress: &dyn Progress) -> Result<ArchiveInspection> {
     let failures = Failures::new();
     let seen_slots = SeenSlots::default();
-    let rules = ArchiveRules::of_archive(archive, archive.base_slot(), &seen_slots, &failures);
+    let rules = ArchiveRules::from_archive(archive, archive.base_slot(), &seen_slots, &failures);
     let inspector = Inspector { rules, has_tail: archive.tail.is_some() };
     progress.stage(Stage::Inspecting, archive.tail.is_none().then_some(archive.length_bytes()));
     let mut read =
@@ -277,10 +277,10 @@ impl Visitor for Inspector<'_> {
         self.rules.frame(frame)
     }
 
-    fn fault(&self, fault: ReadFault<'_>) -> Result<()> {
+    fn fault(&self, fault: ReadFault<'_>, lost: Option<&'static str>) -> Result<()> {
         match fault {
             // A wrong end, which some clients refuse, is reported; unreadable parts are errors.
-            ReadFault::End { parser, .. } if !parser.is_between_entries() => self.rules.fault(fault),
+            ReadFault::End { parser } if !parser.is_between_entries() => self.rules.fault(fault, lost),
             fault => Err(fault.into_error()),
         }
     }

@@ -1,13 +1,13 @@
-//! Applies the rules to one archive while it is read: frames, entries, damage, and finally
-//! documents.
+//! The visitor of all commands that read a whole archive. Applies the rules while the archive is
+//! read: to frames, entries, damage, and finally documents. Logs records for the state check.
 
 use std::collections::HashSet;
 
 use parking_lot::Mutex;
 use slotpress_base::{Error, Result};
 use slotpress_format::{
-    AGAVE_WINDOW_BYTES_MAX, BankFile, Entry, EntryParser, FIREDANCER_WINDOW_BYTES_MAX, FRAME_HEADER_BYTES_MAX,
-    FrameHeader, FrameStart, TarEnd,
+    AGAVE_WINDOW_BYTES_MAX, BankFile, Entry, EntryKind, EntryParser, FIREDANCER_WINDOW_BYTES_MAX,
+    FRAME_HEADER_BYTES_MAX, FrameHeader, FrameStart, TarEnd,
 };
 
 use super::documents::{judge_documents, judge_name};
@@ -17,7 +17,7 @@ use super::rule::{Check, Rule};
 use crate::archive::OpenArchive;
 use crate::archive::front::is_noted;
 use crate::archive::visit::ReadFault;
-use crate::{ReadArchive, SeenFrame};
+use crate::{AccountsPass, EntryUse, ReadArchive, RecordVisitor, SeenFrame, Visitor};
 
 pub type SeenSlots = Mutex<HashSet<u64>>;
 
@@ -29,6 +29,8 @@ pub struct ArchiveRules<'a> {
     length_bytes: Option<u64>,
     entries: Mutex<EntryChecker>,
     frames: Mutex<FrameWatch>,
+    records: Option<&'a AccountsPass<'a>>,
+    has_sink: bool,
 }
 
 impl<'a> ArchiveRules<'a> {
@@ -42,10 +44,11 @@ impl<'a> ArchiveRules<'a> {
         failures: &'a Failures,
     ) -> Self {
         let entries = Mutex::new(EntryChecker::new(base_slot));
-        Self { failures, seen_slots, is_by_index, length_bytes, entries, frames: Mutex::default() }
+        let frames = Mutex::default();
+        Self { failures, seen_slots, is_by_index, length_bytes, entries, frames, records: None, has_sink: false }
     }
 
-    pub fn of_archive(
+    pub fn from_archive(
         archive: &OpenArchive,
         base_slot: Option<u64>,
         seen_slots: &'a SeenSlots,
@@ -54,28 +57,19 @@ impl<'a> ArchiveRules<'a> {
         Self::new(base_slot, archive.tail.is_some(), archive.source.length_bytes(), seen_slots, failures)
     }
 
-    pub fn entry(&self, entry: &Entry) -> Result<()> {
-        self.entries.lock().entry(entry, &mut self.seen_slots.lock(), self.failures)
+    /// Passes the records of all storages to the state check, too.
+    #[must_use]
+    pub fn with_records(self, records: Option<&'a AccountsPass<'a>>) -> Self {
+        Self { records, ..self }
     }
 
-    pub fn frame(&self, frame: SeenFrame) -> Result<()> {
-        let mut watch = self.frames.lock();
-        match frame.start {
-            _ if watch.is_over => Ok(()),
-            FrameStart::Zstd(header) => {
-                watch.last = frame.number.map(|number| (number, frame.offset_bytes));
-                drop(watch);
-                check_window(&header, FailurePlace::frame(frame.number, Some(frame.offset_bytes)), self.failures)
-            }
-            FrameStart::Skippable { .. } => {
-                watch.has_index |= frame.is_index;
-                Ok(())
-            }
-        }
+    /// Passes all contents to a sink, too.
+    #[must_use]
+    pub fn with_sink(self) -> Self {
+        Self { has_sink: true, ..self }
     }
 
-    /// Records a fault; returns an error if it must end the work.
-    pub fn fault(&self, fault: ReadFault<'_>) -> Result<()> {
+    fn judge_fault(&self, fault: ReadFault<'_>) -> Result<()> {
         let failures = self.failures;
         match fault {
             ReadFault::LostFrame { number, error, is_after_end } => {
@@ -95,15 +89,7 @@ impl<'a> ArchiveRules<'a> {
             ReadFault::DamagedHeader { error, offset_bytes } => {
                 failures.add_error(Rule::TarDamaged, &FailurePlace::default().at(offset_bytes), error)
             }
-            ReadFault::End { parser, error } => self.end(parser, error),
-            ReadFault::LostRecords { which } => {
-                if !self.is_by_index {
-                    failures.skip(Check::Entries, which);
-                }
-                failures.skip(Check::Records, which);
-                failures.lose_accounts();
-                Ok(())
-            }
+            ReadFault::End { parser } => self.end(parser, &fault.into_error()),
         }
     }
 
@@ -163,6 +149,53 @@ impl<'a> ArchiveRules<'a> {
         entries.judge_shared_slot(bank.as_ref(), self.failures)?;
         read.is_of_firedancer |= bank.as_ref().is_some_and(BankFile::lacks_stakes);
         Ok((entries.entries, bank))
+    }
+}
+
+impl Visitor for ArchiveRules<'_> {
+    fn entry(&self, entry: &Entry) -> Result<EntryUse> {
+        self.entries.lock().entry(entry, &mut self.seen_slots.lock(), self.failures)?;
+        let is_for_sink = self.has_sink;
+        let EntryKind::Storage { slot, id } = entry.kind else {
+            return Ok(EntryUse { is_document: true, is_for_sink, records_of: None });
+        };
+        // An empty storage has no number: `recompress` leaves it out.
+        let records = self.records.filter(|_| entry.content_bytes > 0);
+        let records_of = records.map(|records| records.accounts.add_storage(slot, id));
+        Ok(EntryUse { is_document: false, is_for_sink, records_of })
+    }
+
+    fn frame(&self, frame: SeenFrame) -> Result<()> {
+        let mut watch = self.frames.lock();
+        match frame.start {
+            _ if watch.is_over => Ok(()),
+            FrameStart::Zstd(header) => {
+                watch.last = frame.number.map(|number| (number, frame.offset_bytes));
+                drop(watch);
+                check_window(&header, FailurePlace::frame(frame.number, Some(frame.offset_bytes)), self.failures)
+            }
+            FrameStart::Skippable { .. } => {
+                watch.has_index |= frame.is_index;
+                Ok(())
+            }
+        }
+    }
+
+    /// Records a fault; returns an error if it must end the work.
+    fn fault(&self, fault: ReadFault<'_>, lost: Option<&'static str>) -> Result<()> {
+        self.judge_fault(fault)?;
+        if let Some(which) = lost {
+            if !self.is_by_index {
+                self.failures.skip(Check::Entries, which);
+            }
+            self.failures.skip(Check::Records, which);
+            self.failures.lose_accounts();
+        }
+        Ok(())
+    }
+
+    fn records(&self) -> Option<&dyn RecordVisitor> {
+        self.records.map(|records| records as &dyn RecordVisitor)
     }
 }
 

@@ -3,7 +3,6 @@
 //!
 //! [`accounts`] hashes and logs records as they are read, [`versions`] finds the superseded ones,
 //! and [`finish`] subtracts them, or shows all others, and compares the result with the bank file.
-//! [`first_pass`] is the visitor of all commands that read whole archives.
 
 // This code handles records that are parsed already, and its own log. Every record passes through
 // it, so checked operations would cost time, and the parsers have already refused bad bytes.
@@ -18,7 +17,6 @@ pub mod accounts;
 pub mod check;
 pub mod fingerprint;
 pub mod finish;
-pub mod first_pass;
 pub mod kept_records;
 mod known;
 pub mod marks;

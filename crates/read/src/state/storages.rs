@@ -10,7 +10,7 @@ use slotpress_base::{
 use slotpress_format::{Entry, EntryKind, RecordWalker};
 
 use crate::archive::OpenArchive;
-use crate::archive::visit::ReadFault;
+use crate::archive::visit::{ReadFault, unread_records};
 use crate::plan::PlannedStorage;
 use crate::{ArchivePass, EntryUse, Plan, RecordVisitor, StorageRef, Visitor};
 
@@ -48,10 +48,10 @@ impl Visitor for Again<'_> {
         Ok(EntryUse { records_of: is_wanted.then_some(storage), ..EntryUse::default() })
     }
 
-    fn fault(&self, fault: ReadFault<'_>) -> Result<()> {
-        match fault {
-            fault @ ReadFault::LostRecords { .. } => self.records.lost(None, fault.into_error()),
-            _ => Ok(()),
+    fn fault(&self, _: ReadFault<'_>, lost: Option<&'static str>) -> Result<()> {
+        match lost {
+            Some(which) => self.records.lost(None, unread_records(which)),
+            None => Ok(()),
         }
     }
 

@@ -11,8 +11,7 @@ use crate::state::storages::StorageReader;
 use crate::state::visitor::StatePart;
 use crate::verify::job::VerifyJob;
 use crate::{
-    AccountsPass, ArchivePass, ArchiveRules, Check, FailurePlace, Failures, FirstPass, NamedArchive, Rule, SeenSlots,
-    Task,
+    AccountsPass, ArchivePass, ArchiveRules, Check, FailurePlace, Failures, NamedArchive, Rule, SeenSlots, Task,
 };
 
 /// An archive or a ledger that has been read and judged except for its state.
@@ -43,12 +42,12 @@ impl VerifiedPart {
         progress.stage(job.stage(), Some(archive.length_bytes()));
         let first_storage = accounts.storage_count();
         let records = AccountsPass::new(accounts, &failures, job.first_task());
-        let rules = ArchiveRules::of_archive(&archive, archive.base_slot(), seen_slots, &failures);
-        let visitor = FirstPass { rules, records: job.reads_records().then_some(&records), has_sink: false };
+        let rules = ArchiveRules::from_archive(&archive, archive.base_slot(), seen_slots, &failures)
+            .with_records(job.reads_records().then_some(&records));
         let is_wanted_only = options.is_quick && options.expect_roots.is_empty();
-        let read = archive.read(&pass_of(job, is_wanted_only), &visitor);
+        let read = archive.read(&pass_of(job, is_wanted_only), &rules);
         let mut read = read.map_err(|error| error.within_damaged(archive.path().shown()))?;
-        let (entries, bank) = visitor.rules.finish(&archive, &mut read)?;
+        let (entries, bank) = rules.finish(&archive, &mut read)?;
         if let Some(why) = options.why_not_state() {
             failures.skip(Check::Records, why);
         }
@@ -57,7 +56,7 @@ impl VerifiedPart {
             failures.skip(Check::Frames, "quick check: only those of the first files were read");
             failures.skip(Check::Entries, "quick check: entries were taken from the index");
         }
-        drop(visitor);
+        drop(rules);
         let storages = entries.iter().filter(|entry| matches!(entry.kind, EntryKind::Storage { .. }));
         let path = archive.path_buf();
         let root = archive.root();
