@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 use slotpress_base::{Error, ErrorKind, IoContext, Pool, Progress, Result, ShowPath, Stage};
+use slotpress_format::ledger::names::Extension;
 use slotpress_format::{
     ArchiveName, END_OF_ARCHIVE_BYTES, Entry, EntryParser, FrameSpan, LedgerLock, TarEvent, find_bank_snapshot,
 };
 use slotpress_read::archive::OpenArchive;
-use slotpress_read::{Compression, Plan, read_range};
+use slotpress_read::{Plan, read_range};
 
 use crate::levels::MeasureOptions;
 use crate::levels::input::{ContentFrame, InputKind};
@@ -141,7 +142,7 @@ impl OpenInput {
         parser.map_or(Ok(()), |parser| parser.finish()).map_err(|error| error.within(archive.path().shown()))?;
         let end_bytes = total_bytes.saturating_sub(entries.iter().map(Entry::tar_bytes).sum());
         let content = match archive.compression {
-            Compression::None => {
+            Extension::Tar => {
                 let path = archive.path_buf();
                 Content::Plain(File::open(&path).or_path("open", &path)?, path)
             }

@@ -4,10 +4,11 @@ use std::io::{Cursor, Read};
 use std::path::Path;
 
 use slotpress_base::{Error, Interruptible, IoPolicy, Progress, Result, ShowPath, Watch};
+use slotpress_format::ledger::names::Extension;
 use slotpress_format::{ArchiveName, BLOCK_BYTES};
+use slotpress_read::PairMember;
 use slotpress_read::archive::OpenArchive;
 use slotpress_read::archive::compression::sniff;
-use slotpress_read::{Compression, PairMember};
 
 use super::{RecompressOptions, RecompressSource};
 
@@ -20,7 +21,7 @@ pub enum RecompressInput<'a> {
     },
     Stream {
         reader: Box<dyn Read + Send + 'a>,
-        compression: Compression,
+        compression: Extension,
     },
 }
 
@@ -85,7 +86,7 @@ impl<'s> RecompressInput<'s> {
         &'a mut self,
         io_policy: &IoPolicy,
         progress: &'a dyn Progress,
-    ) -> (Box<dyn Read + Send + 'a>, Compression) {
+    ) -> (Box<dyn Read + Send + 'a>, Extension) {
         match self {
             Self::File { archive, .. } => (archive.stream(progress), archive.compression),
             Self::Stream { reader, compression } => (Box::new(io_policy.paced(reader, progress)), *compression),

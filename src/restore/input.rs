@@ -281,7 +281,7 @@ fn member(archive: Option<&OpenArchive>) -> PairMember<'_> {
 
 /// Refuses an archive whose compression Agave does not read.
 fn refuse_unread(archive: &OpenArchive) -> Result<()> {
-    let extension = archive.compression.extension();
+    let extension = archive.compression;
     if extension.is_read_by_agave() { Ok(()) } else { Err(unread(&archive.path().shown(), extension)) }
 }
 

@@ -39,8 +39,9 @@ pub(crate) use input::is_standard_input;
 pub(crate) use input::{Supplied, Supply, unread};
 pub use options::{ExistingState, RestoreOptions, RestoreReport, RestoreTarget};
 use slotpress_base::{Elapsed, Error, IoContext, Owner, Progress, Result, ShowPath, Space, Stage, Step, Stopwatch};
+use slotpress_format::ledger::names::Extension;
 use slotpress_format::{ArchiveName, FieldReader, StorageMapItem, parse_bank_file_and_end};
-use slotpress_read::{Assurance, Compression, RATIO_TYPICAL, SeenSlots, StateBuilder, is_rebased, restore_journal};
+use slotpress_read::{Assurance, RATIO_TYPICAL, SeenSlots, StateBuilder, is_rebased, restore_journal};
 pub(crate) use target::MAINNET_RATIO;
 #[cfg(feature = "net")]
 pub(crate) use target::Preview;
@@ -278,7 +279,7 @@ impl Run<'_> {
 fn unpacked_bytes(archives: &[Opened], ratio: u64) -> u64 {
     let of = |Opened { archive, .. }: &Opened| match &archive.tail {
         Some(tail) => tail.index.tar_bytes(),
-        None if archive.compression == Compression::None => archive.length_bytes(),
+        None if archive.compression == Extension::Tar => archive.length_bytes(),
         None => archive.length_bytes().saturating_mul(ratio),
     };
     archives.iter().map(of).fold(0, u64::saturating_add)
@@ -340,6 +341,6 @@ impl Unpacked {
     /// Name under which a validator finds the archive, made from the archive's content.
     fn name(&self, opened: &Opened) -> ArchiveName {
         let (slot, hash) = (self.bank.slot, self.bank.snapshot_hash());
-        ArchiveName { base_slot: self.base_slot, slot, hash, extension: opened.archive.compression.extension() }
+        ArchiveName { base_slot: self.base_slot, slot, hash, extension: opened.archive.compression }
     }
 }

@@ -25,7 +25,6 @@ pub mod store;
 pub mod verify;
 
 pub use archive::arriving::ArrivingSource;
-pub use archive::compression::Compression;
 pub use archive::decode::FrameDecoder;
 pub use archive::documents::{Documents, ParsedBank};
 pub use archive::in_order::read_in_order;

@@ -140,6 +140,17 @@ impl Extension {
         }
     }
 
+    /// Returns the name of the compression, as `--json` has it.
+    pub fn compression(self) -> &'static str {
+        match self {
+            Self::TarZstd => "zstd",
+            Self::TarLz4 => "lz4",
+            Self::Tar => "none",
+            Self::TarBzip2 => "bzip2",
+            Self::TarGzip => "gzip",
+        }
+    }
+
     /// True if Agave reads archives of this extension.
     pub fn is_read_by_agave(self) -> bool {
         matches!(self, Self::TarZstd | Self::TarLz4)

@@ -45,7 +45,7 @@ pub fn accept(
     if let Some(length_bytes) = source.length_bytes().filter(|length| *length != shape.length_bytes) {
         return wrong(format!("the archive ends after {} of {length_bytes} bytes", shape.length_bytes));
     }
-    let extension = shape.compression.extension();
+    let extension = shape.compression;
     if let Some(name) = ArchiveName::parse(name).filter(|name| name.extension != extension) {
         let is = extension.as_str();
         let says = name.extension.as_str();

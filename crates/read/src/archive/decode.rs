@@ -5,9 +5,11 @@ use std::io::Read;
 use slotpress_base::{Error, ErrorKind, Progress, Result, run_in_order, to_usize};
 use zstd_safe::DCtx;
 
+use slotpress_format::ledger::names::Extension;
+
+use crate::Recycler;
 use crate::archive::streams::StreamPieces;
 use crate::archive::walk::{FrameWalker, OnFrame, StreamPiece, no_memory, undecodable};
-use crate::{Compression, Recycler};
 
 /// A frame that does not decode: its number among the frames that hold content, from 0, and why.
 pub type FrameFault = (u64, Error);
@@ -17,7 +19,7 @@ type OnDecoded<'a> = dyn FnMut(Result<&[u8], FrameFault>) -> Result<()> + 'a;
 /// Decodes a stream in order. Calls `on_frame` for every frame before it is read.
 pub fn decode_in_order<'a>(
     input: impl Read + Send + 'a,
-    compression: Compression,
+    compression: Extension,
     threads: usize,
     progress: &dyn Progress,
     on_frame: OnFrame<'a>,
@@ -30,7 +32,7 @@ pub fn decode_in_order<'a>(
         Ok(move |piece: StreamPiece, to: &mut Vec<u8>| decoder.decode_piece(piece, &recycler, to))
     };
     let mut pieces: Box<dyn Iterator<Item = Result<StreamPiece>> + Send + '_> = match compression {
-        Compression::Zstd => Box::new(FrameWalker::new(input, recycler.clone(), on_frame)),
+        Extension::TarZstd => Box::new(FrameWalker::new(input, recycler.clone(), on_frame)),
         _ => Box::new(StreamPieces::new(input, compression, recycler.clone())),
     };
     // Nothing is read after an error, or after the end.

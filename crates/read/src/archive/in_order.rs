@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use rayon::Scope as PoolScope;
 use slotpress_base::threads::guarded;
 use slotpress_base::{Error, ErrorKind, Pool, Result, panic_point, spawn_workers};
+use slotpress_format::ledger::names::Extension;
 use slotpress_format::{Entry, EntryParser, TarEnd, TarEvent};
 
 use super::batches::{Batcher, StorageBatch, visit_batches};
@@ -21,7 +22,6 @@ use super::documents::DocumentReader;
 use super::opened::{ArchivePass, ReadArchive};
 use super::visit::{EntrySink, ReadFault, RecordVisitor, Visitor};
 use super::walk::{FrameStatistics, SeenFrame};
-use crate::Compression;
 
 /// Limit on the threads for the visitor's sinks. Creating and filling files, each one writes 1 to 2 GB
 /// a second, and the disk is the limit before eight of them are.
@@ -33,7 +33,7 @@ const NOTHING_AFTER: &str = "nothing after the damage was read";
 /// `sink` in order; without it, to sinks of the visitor on several threads, if it makes any.
 pub fn read_in_order(
     input: Box<dyn Read + Send + '_>,
-    compression: Compression,
+    compression: Extension,
     pass: &ArchivePass<'_>,
     visitor: &dyn Visitor,
     sink: Option<&mut (dyn EntrySink + '_)>,
@@ -97,7 +97,7 @@ fn start_workers<'scope, 'a: 'scope>(
 /// Decodes all frames, and passes their content on.
 fn decode(
     input: Box<dyn Read + Send + '_>,
-    compression: Compression,
+    compression: Extension,
     pass: &ArchivePass<'_>,
     reading: &mut EntryReader<'_, '_>,
     stop: &Stop,

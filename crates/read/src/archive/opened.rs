@@ -10,19 +10,20 @@ use slotpress_base::{
     AHEAD_BYTES, Error, ErrorKind, IoContext, IoPolicy, ItemReader, Progress, Result, ShowPath, range_bytes,
     read_ahead, split_at_most,
 };
+use slotpress_format::ledger::names::Extension;
 use slotpress_format::{ArchiveName, BLOCK, Root};
 
 use super::compression::sniff;
 use super::decode::decode_in_order;
 use super::source::{PieceReader, PieceStream, stream};
 use super::walk::FrameStatistics;
-use crate::{Compression, Documents, LocalFile, SharedSource, Tail};
+use crate::{Documents, LocalFile, SharedSource, Tail};
 
 #[derive(Debug)]
 pub struct OpenArchive {
     pub source: SharedSource,
     pub name: Option<ArchiveName>,
-    pub compression: Compression,
+    pub compression: Extension,
     /// Seek table, index and frame hashes; `None` without a valid index, or if it is ignored.
     pub tail: Option<Tail>,
     pub index_error: Option<Error>,
@@ -77,7 +78,7 @@ impl OpenArchive {
         let compression = sniff(split_at_most(&start, read).0).map_err(|error| error.within(path.shown()))?;
         let mut archive =
             Self { source, name, compression, tail: None, index_error: None, io_policy: io_policy.clone() };
-        if compression == Compression::Zstd && !archive.source.is_stream() {
+        if compression == Extension::TarZstd && !archive.source.is_stream() {
             match Tail::read(archive.source.as_ref()) {
                 Ok(tail) => archive.tail = tail,
                 Err(error) if error.kind() == ErrorKind::Damaged => archive.index_error = Some(error),

@@ -10,12 +10,13 @@ use std::ops::Range;
 
 use slotpress_base::bytes::count;
 use slotpress_base::{Error, ErrorKind, IoContext, Progress, Result, split_at_most, to_usize};
+use slotpress_format::ledger::names::Extension;
 use slotpress_format::{
     BLOCK, END_OF_ARCHIVE, FRAME_HEADER_BYTES_MAX, FrameHeader, FrameStart, SKIPPABLE_HEADER_BYTES, is_index,
     parse_block_header, parse_frame_start, skippable_frame_bytes,
 };
 
-use super::compression::{Compression, sniff};
+use super::compression::sniff;
 use super::peeker::cut_off;
 use super::source::{Source, SourceStream};
 use super::streams::StreamPieces;
@@ -23,7 +24,7 @@ use super::walk::{Recycler, StreamPiece, WHOLE_FRAME_BYTES_MAX, undecodable};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArchiveShape {
-    pub compression: Compression,
+    pub compression: Extension,
     pub length_bytes: u64,
     pub has_hashes: bool,
 }
@@ -40,7 +41,7 @@ pub fn walk_shape(source: &dyn Source, progress: &dyn Progress) -> Result<Archiv
     let read = read_up_to(source, &mut start, 0)?;
     let compression = sniff(split_at_most(&start, read).0)?;
     match compression {
-        Compression::Zstd => FrameWalk { source, progress, blocks: 0, last: None, has_hashes: false }.walk(),
+        Extension::TarZstd => FrameWalk { source, progress, blocks: 0, last: None, has_hashes: false }.walk(),
         other => walk_stream(source, other, progress),
     }
 }
@@ -92,7 +93,7 @@ impl FrameWalk<'_> {
             self.check_end(last, content_bytes_max)?;
         }
         let has_hashes = self.has_hashes;
-        Ok(ArchiveShape { compression: Compression::Zstd, length_bytes: at, has_hashes })
+        Ok(ArchiveShape { compression: Extension::TarZstd, length_bytes: at, has_hashes })
     }
 
     /// Returns the end of a frame, and an upper bound of its decoded length.
@@ -133,7 +134,7 @@ impl FrameWalk<'_> {
     }
 }
 
-fn walk_stream(source: &dyn Source, compression: Compression, progress: &dyn Progress) -> Result<ArchiveShape> {
+fn walk_stream(source: &dyn Source, compression: Extension, progress: &dyn Progress) -> Result<ArchiveShape> {
     let mut reader = SourceStream::new(source);
     let recycler = Recycler::default();
     let mut end: Vec<u8> = Vec::new();
@@ -228,11 +229,11 @@ pub(super) mod tests {
                 // The skippable frame (zstd) and end mark (lz4) hold no content, and some zeros at
                 // the end of a plain tar may be missing.
                 let mark = match shape.compression {
-                    Compression::Zstd => 14,
-                    Compression::Lz4 => 8,
+                    Extension::TarZstd => 14,
+                    Extension::TarLz4 => 8,
                     _ => 0,
                 };
-                let zeros = if shape.compression == Compression::None { END_OF_ARCHIVE.len() + BLOCK } else { 0 };
+                let zeros = if shape.compression == Extension::Tar { END_OF_ARCHIVE.len() + BLOCK } else { 0 };
                 if cut < bytes.len() - mark - zeros {
                     match walk(&bytes[..cut]) {
                         Ok(_) => prop_assert!(has_all_but_zeros(&bytes, cut), "cut at {}", cut),

@@ -7,8 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use slotpress_base::{Error, Result};
 
+use slotpress_format::ledger::names::Extension;
+
+use crate::Recycler;
 use crate::archive::walk::StreamPiece;
-use crate::{Compression, Recycler};
 
 /// Buffer of the only reader: disks are faster with large reads.
 const READ_BUFFER_BYTES: usize = 1024 * 1024;
@@ -25,15 +27,15 @@ pub struct StreamPieces<'a> {
 
 impl<'a> StreamPieces<'a> {
     /// Decodes `input`. Passes zstd unchanged, which [`walk`](super::walk) decodes.
-    pub fn new(input: impl Read + Send + 'a, compression: Compression, recycler: Recycler) -> Self {
+    pub fn new(input: impl Read + Send + 'a, compression: Extension, recycler: Recycler) -> Self {
         let inner = BufReader::with_capacity(READ_BUFFER_BYTES, input);
         let input = CountingReader { inner, state: Arc::default() };
         let state = input.state.clone();
         let decoder: Box<dyn Read + Send + 'a> = match compression {
-            Compression::None | Compression::Zstd => Box::new(input),
-            Compression::Lz4 => Box::new(lz4_flex::frame::FrameDecoder::new(input)),
-            Compression::Bzip2 => Box::new(bzip2::read::MultiBzDecoder::new(input)),
-            Compression::Gzip => Box::new(flate2::read::MultiGzDecoder::new(input)),
+            Extension::Tar | Extension::TarZstd => Box::new(input),
+            Extension::TarLz4 => Box::new(lz4_flex::frame::FrameDecoder::new(input)),
+            Extension::TarBzip2 => Box::new(bzip2::read::MultiBzDecoder::new(input)),
+            Extension::TarGzip => Box::new(flate2::read::MultiGzDecoder::new(input)),
         };
         Self { decoder, input: state, recycler, counted_bytes: 0 }
     }

@@ -4,13 +4,14 @@
 use std::io;
 
 use slotpress_base::{ErrorKind, IoHint, Result, split_at_most};
+use slotpress_format::ledger::names::Extension;
 use slotpress_format::{BLOCK, BLOCK_BYTES, FrameHashesAt};
 
 use super::{Archive, FileFault, FrameHashes};
 use crate::archive::compression::sniff;
 use crate::archive::cut::is_plainly_cut;
 use crate::rules::pair::rebased_on;
-use crate::{Compression, LocalFile, Source, Tail, first_read_at};
+use crate::{LocalFile, Source, Tail, first_read_at};
 
 /// Decides from the first and last bytes of a file whether it is a usable archive, and returns its
 /// frame hashes if it has them. Whole archives always pass. Only `verify` finds changed bytes, a
@@ -41,10 +42,10 @@ pub fn judge(source: &dyn Source) -> Result<Option<FrameHashes>, FileFault> {
         return Ok(Some(FrameHashes { root: hashes.root, at, rebased_on }));
     }
     let is_cut = match compression {
-        Compression::Zstd => is_plainly_cut(source).map_err(|_| FileFault::Unreadable)?,
-        Compression::Lz4 => !has_end_mark(source, length_bytes).map_err(|_| FileFault::Unreadable)?,
-        Compression::None => !length_bytes.is_multiple_of(BLOCK_BYTES),
-        Compression::Bzip2 | Compression::Gzip => false,
+        Extension::TarZstd => is_plainly_cut(source).map_err(|_| FileFault::Unreadable)?,
+        Extension::TarLz4 => !has_end_mark(source, length_bytes).map_err(|_| FileFault::Unreadable)?,
+        Extension::Tar => !length_bytes.is_multiple_of(BLOCK_BYTES),
+        Extension::TarBzip2 | Extension::TarGzip => false,
     };
     if is_cut { Err(FileFault::Cut) } else { Ok(None) }
 }

@@ -23,8 +23,8 @@ use crate::archive::walk::FrameStatistics;
 use crate::archive::{OpenArchive, front};
 use crate::rules::clients::refusals;
 use crate::{
-    ArchivePass, ArchiveRules, Compression, Documents, EntryUse, Failures, NamedArchive, PairMember, ParsedBank, Plan,
-    ReadArchive, SeenFrame, SeenSlots, SnapshotClient, Visitor, judge_pair,
+    ArchivePass, ArchiveRules, Documents, EntryUse, Failures, NamedArchive, PairMember, ParsedBank, Plan, ReadArchive,
+    SeenFrame, SeenSlots, SnapshotClient, Visitor, judge_pair,
 };
 
 /// Contents of an archive.
@@ -47,9 +47,8 @@ pub struct ArchiveInspection {
     pub name_matches: Option<bool>,
     /// Snapshot version, the content of the entry `version`.
     pub version: String,
-    #[serde(rename = "format")]
-    #[doc(hidden)]
-    pub compression: Compression,
+    /// Compression, by the first bytes: `zstd`, `lz4`, `bzip2`, `gzip` or `none`.
+    pub format: &'static str,
     /// The program that wrote the archive. This and the next two fields are `None` without an
     /// index.
     pub writer: Option<String>,
@@ -212,7 +211,7 @@ fn inspect_open(archive: &OpenArchive, threads: usize, progress: &dyn Progress) 
         name_matches: archive.name.as_ref().map(|name| name.slot == bank.slot && name.hash == hash),
         is_of_firedancer: read.is_of_firedancer,
         name: archive.name.clone(),
-        compression: archive.compression,
+        format: archive.compression.compression(),
         writer: index.map(|index| index.writer.clone()),
         settings: index.map(|index| index.settings.clone()),
         frame_size_bytes: index.map(|index| index.frame_size_bytes),

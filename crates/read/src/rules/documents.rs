@@ -129,14 +129,14 @@ pub fn judge_name(archive: &OpenArchive, bank: Option<&BankFile>, failures: &Fai
     if let Some(base) = name.base_slot.filter(|base| *base >= name.slot) {
         failures.add(Rule::BaseIsSlot, format!("a slot above {base}"), name.slot)?;
     }
-    let extension = archive.compression.extension();
+    let extension = archive.compression;
     if extension != name.extension {
         let expected = name.extension.as_str();
         let found = extension.as_str();
         failures.add(Rule::ExtensionWrong, expected, found)?;
     }
     if let Some(rule) = broken_by(extension) {
-        failures.add(rule, "zstd", archive.compression.as_str())?;
+        failures.add(rule, "zstd", extension.compression())?;
     }
     let Some(bank) = bank else {
         failures.skip(Check::Name, "no bank file could be read");

@@ -161,7 +161,7 @@ fn own_names(read: &[VerifiedPart]) -> Vec<(PathBuf, ArchiveName)> {
         let base = read.get(number.saturating_add(1)).and_then(|base| base.bank.as_ref());
         let base_slot = one.base_slot().or(base.map(|bank| bank.slot));
         let bank = one.bank.as_ref()?;
-        let extension = one.archive()?.compression.extension();
+        let extension = one.archive()?.compression;
         let name = ArchiveName { base_slot, slot: bank.slot, hash: bank.snapshot_hash(), extension };
         Some((one.facts.path.clone(), name))
     };
