@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use slotpress_base::{Error, Progress, Result, ShowPath, Space, Stage, Step, Stopwatch, hint, quantity};
 use slotpress_format::ArchiveName;
 use slotpress_read::archive::front::{RECOMPRESSED, refuse_for_firedancer_only};
-use slotpress_read::{Assurance, StateBuilder, for_firedancer_only, judge_expected};
+use slotpress_read::{Assurance, Failures, StateBuilder, for_firedancer_only, judge_expected};
 
 use super::base::BaseArchive;
 use super::input::RecompressInput;
@@ -70,7 +70,8 @@ pub fn run(
     let slot = decoded.bank.slot;
     let hash = decoded.bank.snapshot_hash();
     let accounts = state.map(|state| job.finish_state(state, &decoded, &input, sink.file())).transpose()?;
-    judge_expected(slot, hash, &options.check).map_err(|error| error.within_damaged(input.place()))?;
+    judge_expected(&options.check, slot, hash, &Failures::strict())
+        .map_err(|error| error.within_damaged(input.place()))?;
     warn_of_kind(&decoded, progress);
     let (storages, tar_bytes) = storages_and_tar_bytes(&decoded.entries);
     let name = ArchiveName { base_slot, slot, hash, extension };

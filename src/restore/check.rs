@@ -50,7 +50,7 @@ impl Unpacker<'_> {
             })
         };
         let accounts = self.state.as_ref().map(check).transpose()?;
-        judge_expected(newest.bank.slot, newest.bank.snapshot_hash(), &options.check)?;
+        judge_expected(&options.check, newest.bank.slot, newest.bank.snapshot_hash(), &Failures::strict())?;
         let has_index = feed.archives().all(|archive| archive.tail.is_some());
         Ok(Assurance::new(accounts, has_index))
     }

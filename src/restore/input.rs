@@ -204,7 +204,7 @@ impl Inputs {
         }
         let newest = self.0.last().and_then(Option::as_ref);
         newest.and_then(|archive| Some((archive, archive.name.as_ref()?))).map_or(Ok(()), |(archive, name)| {
-            judge_expected(name.slot, name.hash, &options.target.check)
+            judge_expected(&options.target.check, name.slot, name.hash, &Failures::strict())
                 .map_err(|error| error.within_damaged(archive.path().shown()))
         })
     }

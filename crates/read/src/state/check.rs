@@ -159,12 +159,7 @@ impl Assurance {
 }
 
 /// Checks slot and hash against what the caller expects.
-pub fn judge_expectations(
-    options: &CheckOptions,
-    found_slot: u64,
-    found_hash: Hash,
-    failures: &Failures,
-) -> Result<()> {
+pub fn judge_expected(options: &CheckOptions, found_slot: u64, found_hash: Hash, failures: &Failures) -> Result<()> {
     if let Some(slot) = options.expect_slot.filter(|slot| *slot != found_slot) {
         let expected = format!("slot {slot}");
         let found = format!("slot {found_slot}");
@@ -174,11 +169,6 @@ pub fn judge_expectations(
         Some(hash) => failures.add(Rule::NotExpected, hash, found_hash),
         None => Ok(()),
     }
-}
-
-/// Refuses a state of another slot or hash than the caller expects.
-pub fn judge_expected(slot: u64, hash: Hash, options: &CheckOptions) -> Result<()> {
-    judge_expectations(options, slot, hash, &Failures::strict())
 }
 
 #[cfg(test)]

@@ -12,11 +12,10 @@ use super::part::VerifiedPart;
 use super::report::{Counts, VerifyReport};
 use crate::archive::OpenArchive;
 use crate::state::accounts::StateBuilder;
-use crate::state::check::judge_expectations;
 use crate::state::finish::{finish_check, finish_visit};
 use crate::state::storages::StorageReader;
 use crate::state::visitor::StateFacts;
-use crate::{Check, Failure, Failures, PairMember, Rule, SnapshotClient, judge_pair, judge_root};
+use crate::{Check, Failure, Failures, PairMember, Rule, SnapshotClient, judge_expected, judge_pair, judge_root};
 
 /// Clients that start from ledgers: Firedancer starts only from archives.
 pub const CLIENTS_OF_LEDGERS: &[SnapshotClient] = &SnapshotClient::AGAVE;
@@ -78,7 +77,7 @@ fn judge_together<'a>(read: &'a [VerifiedPart], job: &VerifyJob<'_>) -> Result<&
         judge_base(newest, base, job)?;
     }
     if let Some(bank) = &newest.bank {
-        judge_expectations(&options.check, bank.slot, bank.snapshot_hash(), &newest.failures)?;
+        judge_expected(&options.check, bank.slot, bank.snapshot_hash(), &newest.failures)?;
     }
     // Expected roots are in the order of the arguments: the newest archive is last.
     let archives = read.iter().rev().filter_map(|one| Some((one.archive()?, &one.failures)));
