@@ -88,7 +88,6 @@ fn judge_together<'a>(read: &'a [VerifiedPart], job: &VerifyJob<'_>) -> Result<&
         newest.failures.skip(Check::State, "part of a state only: give the full archive too");
     }
     if read.iter().any(|one| one.failures.has_lost_accounts()) {
-        newest.failures.lose_accounts();
         newest.failures.skip(Check::State, "not all accounts could be read");
     }
     if let Some(why) = read.iter().find_map(|one| one.failures.skipped(Check::State)) {
