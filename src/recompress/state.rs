@@ -6,9 +6,7 @@ use slotpress_base::{Error, ErrorKind, Result, Stage, hint};
 use slotpress_format::{Entry, EntryKind};
 use slotpress_read::archive::OpenArchive;
 use slotpress_read::archive::source::written;
-use slotpress_read::{
-    AccountsPass, Failures, PairMember, RATIO_TYPICAL, Rule, StateBuilder, Unpublished, read_again, require_state,
-};
+use slotpress_read::{AccountsPass, Failures, PairMember, RATIO_TYPICAL, Rule, StateBuilder, Unpublished, read_again};
 
 use super::base::BaseArchive;
 use super::input::RecompressInput;
@@ -57,7 +55,7 @@ impl RecompressJob<'_> {
         };
         let accounts = &accounts;
         let failures = &Failures::refusing(Rule::is_refused_of_source);
-        let checked = require_state(accounts, &decoded.bank, failures, threads, progress, &mut |task, wanted| {
+        let checked = accounts.require_state(&decoded.bank, failures, threads, progress, &mut |task, wanted| {
             progress.stage(Stage::Subtracting, None);
             let records = AccountsPass::new(accounts, failures, task);
             if wanted.iter().any(|number| *number < first_of_base) {

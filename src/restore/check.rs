@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use slotpress_base::{Error, ErrorKind, Result, ShowPath, Stage, hint};
 use slotpress_format::{BankFile, GENESIS_FILE_NAME, Genesis};
 use slotpress_read::{
-    AccountsPass, Assurance, Failures, PairMember, Rule, StateBuilder, Task, judge_expected, judge_pair, require_state,
+    AccountsPass, Assurance, Failures, PairMember, Rule, StateBuilder, Task, judge_expected, judge_pair,
 };
 
 use crate::restore::RestoreTarget;
@@ -40,7 +40,7 @@ impl Unpacker<'_> {
                 let records = &AccountsPass::new(accounts, failures, task);
                 read_superseded(superseded, storages, self.roots, io_hint, records, options.threads, progress)
             };
-            require_state(accounts, &newest.bank, failures, options.threads, progress, read_again).map_err(|error| {
+            accounts.require_state(&newest.bank, failures, options.threads, progress, read_again).map_err(|error| {
                 match feed.opened.as_slice() {
                     [Opened { archive, .. }] if archive.name.is_none() && error.kind() == ErrorKind::Damaged => {
                         error.with_hint("if it is an incremental archive, give its full archive first")

@@ -60,14 +60,13 @@ pub use snapshot::Snapshot;
 pub use state::accounts::{RATIO_TYPICAL, StateBuilder, typical_records};
 pub use state::check::{Assurance, CheckMode, CheckOptions, Completeness, STATE_MEMORY_BYTES_DEFAULT, judge_expected};
 pub use state::fingerprint::{Fingerprint, Fingerprinter};
-pub use state::finish::require_state;
-pub use state::pass::{AccountsPass, Task};
+pub use state::pass::AccountsPass;
 pub use state::spill::{Spill, spill_dir};
 pub use state::storages::read_again;
 pub use state::superseded::Superseded;
 pub use state::version::{LogBatch, LogItem, RecordVersion};
 pub use state::versions::VersionLog;
-pub use state::visitor::{StateFacts, StatePart, StateVisitor, StateWorker};
+pub use state::visitor::{StateFacts, StatePart, StateVisitor, StateWorker, Task};
 pub use store::dir_lock::{DirLocks, Locked, try_lock};
 pub use store::publish::{
     Publishable, TEMPORARY_PREFIX, Unpublished, already_exists, check_output_dir, remove_stale_files,

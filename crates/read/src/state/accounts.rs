@@ -2,12 +2,13 @@
 //! each.
 //!
 //! Workers hash the records that they read, and merge their sums at the end. A check reads some
-//! records again, a visit all of them ([`Task`](super::pass::Task)).
+//! records again, a visit all of them ([`Task`](super::visitor::Task)).
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use parking_lot::{Mutex, RwLock};
-use slotpress_base::{Error, Result, hint};
+use slotpress_base::{Error, Progress, Result, Stage, hint};
 use slotpress_format::{BankFile, LatticeAccumulator};
 
 use crate::rules::state::judge_state;
@@ -21,6 +22,7 @@ use crate::state::sums::PassSums;
 use crate::state::superseded::superseded_among;
 use crate::state::version::ITEM_BYTES;
 use crate::state::versions::VersionLog;
+use crate::state::visitor::{StateVisitor, Task};
 use crate::state::well_known::WellKnownAccount;
 use crate::{Check, Failures, RecordVersion, StorageRef, Superseded};
 
@@ -108,13 +110,6 @@ impl StateBuilder {
         Ok(())
     }
 
-    pub(super) fn judge(&self, bank: Option<&BankFile>, failures: &Failures) -> Result<()> {
-        match bank.filter(|_| failures.skipped(Check::State).is_none()) {
-            Some(bank) => judge_state(&self.sums().state, &self.well_known.accounts(), &self.stakes, bank, failures),
-            None => Ok(()),
-        }
-    }
-
     /// The merged sums; complete once all workers have ended.
     pub fn sums(&self) -> PassSums {
         self.sums.lock().clone()
@@ -126,34 +121,6 @@ impl StateBuilder {
             Some(error) => Err(error.clone()),
             None => Ok(()),
         }
-    }
-
-    /// Finds superseded records with lamports, in rounds that fit in memory, and empties the log.
-    pub(super) fn find_superseded(
-        &self,
-        threads: usize,
-        on_round: &mut dyn FnMut(Superseded) -> Result<()>,
-    ) -> Result<()> {
-        self.log.find_superseded(threads, &|sorted| self.superseded_among(sorted, false), &mut |round| {
-            self.count(&round);
-            on_round(round)
-        })
-    }
-
-    /// Marks all superseded records, and empties the log.
-    pub(super) fn mark_superseded(&self, threads: usize) -> Result<Marks> {
-        let mut marks = Marks::default();
-        self.log.for_each_partition(threads, &|sorted| self.superseded_among(sorted, true), &mut |found| {
-            if !found.duplicates.is_empty() {
-                // It is undefined which of the two records counts.
-                let error = Error::damaged("an account occurs more than once in one storage");
-                return Err(error.with_hint(hint::USE_VERIFY));
-            }
-            self.count(&found);
-            marks.extend(found.records.iter().map(RecordVersion::mark));
-            Ok(())
-        })?;
-        Ok(marks)
     }
 
     fn superseded_among(&self, sorted: &[RecordVersion], marks_tombstones: bool) -> Superseded {
@@ -176,5 +143,96 @@ impl StateBuilder {
     pub(super) fn merge(&self, worker: &PassSums, is_subtraction: bool) {
         let mut sums = self.sums.lock();
         if is_subtraction { sums.state.subtract(&worker.state) } else { sums.add(worker) }
+    }
+}
+
+pub type ReadAgain<'a> = &'a mut dyn FnMut(Task<'_>, &HashSet<u32>) -> Result<()>;
+
+/// The end of a check or a visit, when all records were read once and logged.
+impl StateBuilder {
+    /// Subtracts superseded records, and judges the state unless that check is skipped. Records of
+    /// which no copy was kept are read by `read_again`, in rounds that fit in memory.
+    pub fn check_state(
+        &self,
+        bank: Option<&BankFile>,
+        failures: &Failures,
+        threads: usize,
+        progress: &dyn Progress,
+        read_again: ReadAgain<'_>,
+    ) -> Result<()> {
+        if bank.is_none() {
+            failures.skip(Check::State, "no bank file could be read");
+        }
+        progress.stage(Stage::Sorting, None);
+        self.log.find_superseded(threads, &|sorted| self.superseded_among(sorted, false), &mut |mut round| {
+            self.count(&round);
+            progress.check()?;
+            if !round.duplicates.is_empty() {
+                // It is undefined which of the two records counts.
+                failures.skip(Check::State, "an account occurs twice in one storage");
+            }
+            self.settle_kept(&mut round);
+            let wanted = round.storages();
+            if wanted.is_empty() { Ok(()) } else { read_again(Task::Subtract(&round), &wanted) }
+        })?;
+        self.judge(bank, failures)
+    }
+
+    /// Like [`check_state`](Self::check_state), but a state that was not compared is an error. Returns
+    /// the number of accounts.
+    pub fn require_state(
+        &self,
+        bank: &BankFile,
+        failures: &Failures,
+        threads: usize,
+        progress: &dyn Progress,
+        read_again: ReadAgain<'_>,
+    ) -> Result<u64> {
+        self.check()?;
+        self.check_state(Some(bank), failures, threads, progress, read_again)?;
+        match failures.skipped(Check::State) {
+            Some(why) => Err(Error::damaged(format!("the state cannot be checked: {why}"))),
+            None => Ok(self.sums().accounts),
+        }
+    }
+
+    /// Passes each record to a visitor by means of `show_all`. Only newest versions are hashed, so the
+    /// state that is judged, unless that check is skipped, is the one that was visited.
+    pub fn visit_state(
+        &self,
+        bank: Option<&BankFile>,
+        failures: &Failures,
+        visitor: &dyn StateVisitor,
+        threads: usize,
+        show_all: &mut dyn FnMut(Task<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let superseded = self.mark_superseded(threads)?;
+        let bank = bank.filter(|_| failures.skipped(Check::State).is_none());
+        show_all(Task::Show(visitor, &superseded, bank.is_some()))?;
+        self.judge(bank, failures)
+    }
+
+    /// Marks all superseded records, and empties the log.
+    fn mark_superseded(&self, threads: usize) -> Result<Marks> {
+        let mut marks = Marks::default();
+        self.log.for_each_partition(threads, &|sorted| self.superseded_among(sorted, true), &mut |found| {
+            if !found.duplicates.is_empty() {
+                // It is undefined which of the two records counts.
+                let error = Error::damaged("an account occurs more than once in one storage");
+                return Err(error.with_hint(hint::USE_VERIFY));
+            }
+            self.count(&found);
+            marks.extend(found.records.iter().map(RecordVersion::mark));
+            Ok(())
+        })?;
+        Ok(marks)
+    }
+
+    fn judge(&self, bank: Option<&BankFile>, failures: &Failures) -> Result<()> {
+        self.check()?;
+        match bank.filter(|_| failures.skipped(Check::State).is_none()) {
+            Some(bank) => judge_state(&self.sums().state, &self.well_known.accounts(), &self.stakes, bank, failures),
+            None => Ok(()),
+        }
     }
 }

@@ -1,8 +1,8 @@
 //! Computes the state of an archive or a ledger: capitalization and lattice hash over the newest
 //! version of every account, in bounded memory.
 //!
-//! [`accounts`] hashes and logs records as they are read, [`versions`] finds the superseded ones,
-//! and [`finish`] subtracts them, or shows all others, and compares the result with the bank file.
+//! [`pass`] hashes and logs records as they are read, and [`versions`] finds the superseded ones.
+//! [`accounts`] subtracts them, or shows all others, and compares the result with the bank file.
 
 // This code handles records that are parsed already, and its own log. Every record passes through
 // it, so checked operations would cost time, and the parsers have already refused bad bytes.
@@ -16,7 +16,6 @@
 pub mod accounts;
 pub mod check;
 pub mod fingerprint;
-pub mod finish;
 pub mod kept_records;
 mod known;
 pub mod marks;

@@ -5,27 +5,12 @@ use slotpress_base::{Error, Result};
 use slotpress_format::{Address, LatticeAccumulator, Record, RecordFault, RecordFaultKind, RecordSink};
 
 use super::accounts::StateBuilder;
-use crate::state::marks::{Marks, is_marked};
+use crate::state::marks::is_marked;
 use crate::state::sums::PassSums;
 use crate::state::superseded::{in_storage, is_listed};
 use crate::state::version::LogBatch;
-use crate::state::visitor::{StateVisitor, StateWorker};
+use crate::state::visitor::{StateWorker, Task};
 use crate::{Check, FailurePlace, Failures, RecordVersion, RecordVisitor, RecordWorker, Rule, StorageRef, Superseded};
-
-/// What a pass does. A check adds, then subtracts. A visit logs, then shows.
-#[derive(Clone, Copy)]
-pub enum Task<'a> {
-    /// Hash and log every record. Pass it to the visitor, if there is one, unless a newer archive is
-    /// known to supersede it.
-    Add(Option<&'a dyn StateVisitor>),
-    /// Subtract the superseded records, and report accounts that a storage holds twice.
-    Subtract(&'a Superseded),
-    /// Log every record that is read.
-    Log,
-    /// Pass every record to the visitor. If the state is checked (`true`), hash those that nothing
-    /// supersedes.
-    Show(&'a dyn StateVisitor, &'a Marks, bool),
-}
 
 pub struct AccountsPass<'a> {
     pub accounts: &'a StateBuilder,

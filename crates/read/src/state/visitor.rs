@@ -1,12 +1,29 @@
-//! Who is shown the records of a state, and what is known of the state before.
+//! What a pass over the records of a state does, who is shown them, and what is known of the state
+//! before.
 
 use std::path::PathBuf;
 
 use slotpress_base::Result;
 use slotpress_format::{BankFile, Record, Root};
 
+use super::marks::Marks;
 use super::well_known::WellKnownAccounts;
-use crate::StorageRef;
+use crate::{StorageRef, Superseded};
+
+/// What a pass does. A check adds, then subtracts. A visit logs, then shows.
+#[derive(Clone, Copy)]
+pub enum Task<'a> {
+    /// Hash and log every record. Pass it to the visitor, if there is one, unless a newer archive is
+    /// known to supersede it.
+    Add(Option<&'a dyn StateVisitor>),
+    /// Subtract the superseded records, and report accounts that a storage holds twice.
+    Subtract(&'a Superseded),
+    /// Log every record that is read.
+    Log,
+    /// Pass every record to the visitor. If the state is checked (`true`), hash those that nothing
+    /// supersedes.
+    Show(&'a dyn StateVisitor, &'a Marks, bool),
+}
 
 pub trait StateVisitor: Sync {
     /// Called once, between the passes. An error ends the reading.

@@ -12,7 +12,6 @@ use super::part::VerifiedPart;
 use super::report::{Counts, VerifyReport};
 use crate::archive::OpenArchive;
 use crate::state::accounts::StateBuilder;
-use crate::state::finish::{finish_check, finish_visit};
 use crate::state::storages::StorageReader;
 use crate::state::visitor::StateFacts;
 use crate::{Check, Failure, Failures, PairMember, Rule, SnapshotClient, judge_expected, judge_pair, judge_root};
@@ -50,14 +49,14 @@ fn read_again(
     }
     match (visitor, lossy) {
         (None, _) if !job.reads_records() => Ok(()),
-        (None, _) => finish_check(accounts, bank, failures, threads, progress, &mut |task, wanted| {
+        (None, _) => accounts.check_state(bank, failures, threads, progress, &mut |task, wanted| {
             progress.stage(Stage::Subtracting, None);
             read.iter().try_for_each(|one| one.read_records(accounts, task, Some(wanted), job))
         }),
         (Some(_), Some(lossy)) => Err(lost_records(&lossy.facts.path)),
         (Some(visitor), None) => {
             progress.stage(Stage::Sorting, None);
-            finish_visit(accounts, bank, failures, visitor, threads, &mut |task| {
+            accounts.visit_state(bank, failures, visitor, threads, &mut |task| {
                 read.iter().try_for_each(|one| {
                     progress.stage(Stage::Visiting, Some(one.storages.length_bytes()));
                     one.read_records(accounts, task, None, job)
