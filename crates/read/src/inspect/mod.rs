@@ -21,7 +21,6 @@ use slotpress_format::{
 use crate::archive::visit::ReadFault;
 use crate::archive::walk::FrameStatistics;
 use crate::archive::{OpenArchive, front};
-use crate::rules::clients::refusals;
 use crate::{
     ArchivePass, ArchiveRules, Documents, EntryUse, Failures, NamedArchive, PairMember, ParsedBank, Plan, ReadArchive,
     SeenFrame, SeenSlots, SnapshotClient, Visitor, judge_pair,
@@ -164,18 +163,17 @@ pub struct LedgerInspection {
 pub fn check_pair(full: &NamedArchive, incremental: &NamedArchive) -> Result<()> {
     let failures = Failures::strict();
     judge_pair(full.into(), incremental.into(), &failures)?;
-    let opened = [full, incremental].map(|named| named.open(&IoPolicy::default()));
-    let [full, incremental] = opened.each_ref().map(|opened| opened.as_ref().map_err(Error::clone));
-    let full = full?;
-    let incremental = incremental?;
+    let full = full.open(&IoPolicy::default())?;
+    let incremental = incremental.open(&IoPolicy::default())?;
     if full.source.is_stream() || incremental.source.is_stream() {
         return Ok(());
     }
-    let banks = (front::bank(full)?, front::bank(incremental)?);
+    let bank = front::bank(&full)?;
+    let newer = front::bank(&incremental)?;
     // The hash is at the end of the bank file.
     let hash = full.name.as_ref().map(|name| name.hash);
-    let full = PairMember { hash, ..PairMember::of_archive(full, banks.0.as_ref()) };
-    judge_pair(full, PairMember::of_archive(incremental, banks.1.as_ref()), &failures)
+    let full = PairMember { hash, ..PairMember::of_archive(&full, bank.as_ref()) };
+    judge_pair(full, PairMember::of_archive(&incremental, newer.as_ref()), &failures)
 }
 
 /// Inspects an archive written by any client. With an index, reads only the frames with version and
@@ -235,7 +233,8 @@ fn check_bank(documents: &Documents) -> Result<()> {
 fn readings(failures: &Failures) -> Vec<ClientReading> {
     let broken = failures.broken_rules();
     let reading = |client| {
-        let refusals = refusals(broken.keys().copied(), client);
+        let refusing = broken.keys().filter(|rule| !rule.is_tolerated_by(client));
+        let refusals: Vec<&str> = refusing.map(|rule| rule.why(client)).collect();
         ClientReading { client, reads: refusals.is_empty(), refusals }
     };
     SnapshotClient::ALL.into_iter().map(reading).collect()

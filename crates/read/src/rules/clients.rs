@@ -84,11 +84,6 @@ pub struct ClientVerdict {
     pub note: Option<&'static str>,
 }
 
-/// Reasons why a client refuses an archive that breaks these rules; empty if it loads the archive.
-pub fn refusals(broken: impl Iterator<Item = Rule>, client: SnapshotClient) -> Vec<&'static str> {
-    broken.filter(|rule| !rule.is_tolerated_by(client)).map(|rule| rule.why(client)).collect()
-}
-
 /// Verdicts of clients on an archive or a ledger that breaks these rules.
 pub fn verdicts(broken: impl Iterator<Item = Rule> + Clone, clients: &[SnapshotClient]) -> Vec<ClientVerdict> {
     let verdict = |&client: &SnapshotClient| {
