@@ -12,7 +12,7 @@ use slotpress_format::{
 
 use super::documents::{judge_documents, judge_name};
 use super::entries::EntryChecker;
-use super::failures::{FailurePlace, Failures};
+use super::failures::{FailurePlace, Failures, FailuresAt};
 use super::rule::{Check, Rule};
 use crate::archive::OpenArchive;
 use crate::archive::front::is_noted;
@@ -78,16 +78,15 @@ impl<'a> ArchiveRules<'a> {
                 if !self.is_by_index {
                     self.frames.lock().end_at(number, error.offset_bytes().unwrap_or_default());
                 }
-                let place = FailurePlace::frame(Some(number), error.offset_bytes());
-                failures.add_error(rule, &place, error)
+                failures.at(FailurePlace::frame(Some(number), error.offset_bytes())).add_error(rule, error)
             }
             ReadFault::WrongHash { number, offset_bytes } => {
-                let place = FailurePlace::frame(Some(number), Some(offset_bytes));
-                failures.add_at(Rule::FrameHash, &place, "a frame with the recorded hash", "another frame")
+                let at = failures.at(FailurePlace::frame(Some(number), Some(offset_bytes)));
+                at.add(Rule::FrameHash, "a frame with the recorded hash", "another frame")
             }
             ReadFault::Unreadable { error, is_after_end } => self.unreadable(error, is_after_end),
             ReadFault::DamagedHeader { error, offset_bytes } => {
-                failures.add_error(Rule::TarDamaged, &FailurePlace::default().at(offset_bytes), error)
+                failures.at(FailurePlace::default().at(offset_bytes)).add_error(Rule::TarDamaged, error)
             }
             ReadFault::End { parser } => self.end(parser, &fault.into_error()),
         }
@@ -103,11 +102,11 @@ impl<'a> ArchiveRules<'a> {
             (false, true) => Rule::CutOff,
             (false, false) => Rule::FrameDamaged,
         };
-        self.failures.add_error(rule, &FailurePlace::frame(number, offset_bytes), error)
+        self.failures.at(FailurePlace::frame(number, offset_bytes)).add_error(rule, error)
     }
 
     fn end(&self, parser: &EntryParser, error: &Error) -> Result<()> {
-        let place = FailurePlace::default().at(parser.position());
+        let at = self.failures.at(FailurePlace::default().at(parser.position()));
         let rule = match parser.end() {
             TarEnd::Clean => return Ok(()),
             TarEnd::Short => Rule::EndMissing,
@@ -117,14 +116,14 @@ impl<'a> ArchiveRules<'a> {
             TarEnd::Inside => Rule::CutOff,
         };
         if self.failures.refuses(rule) || rule == Rule::CutOff {
-            return self.failures.add_error_to(Check::Entries, rule, &place, error);
+            return at.add_error_to(Check::Entries, rule, error);
         }
         let found = match parser.end() {
             TarEnd::Junk => "other bytes".to_string(),
             TarEnd::Inside => "nothing".to_string(),
             _ => format!("{} zero bytes", parser.end_zero_bytes()),
         };
-        self.failures.add_at(rule, &place, "1024 zero bytes, then nothing", found)
+        at.add(rule, "1024 zero bytes, then nothing", found)
     }
 
     /// Makes the checks at the end of the archive. Returns its entries and its bank file. Adds to what
@@ -172,7 +171,7 @@ impl Visitor for ArchiveRules<'_> {
             FrameStart::Zstd(header) => {
                 watch.last = frame.number.map(|number| (number, frame.offset_bytes));
                 drop(watch);
-                check_window(&header, FailurePlace::frame(frame.number, Some(frame.offset_bytes)), self.failures)
+                check_window(&header, &self.failures.at(FailurePlace::frame(frame.number, Some(frame.offset_bytes))))
             }
             FrameStart::Skippable { .. } => {
                 watch.has_index |= frame.is_index;
@@ -201,13 +200,13 @@ impl Visitor for ArchiveRules<'_> {
 
 /// Checks the window of a frame, even if the frame states less content: Agave 4.2 was seen to
 /// allocate the whole window.
-fn check_window(header: &FrameHeader, place: FailurePlace, failures: &Failures) -> Result<()> {
+fn check_window(header: &FrameHeader, at: &FailuresAt<'_>) -> Result<()> {
     let (rule, limit) = match header.window_bytes {
         window if window > AGAVE_WINDOW_BYTES_MAX => (Rule::WindowRefused, AGAVE_WINDOW_BYTES_MAX),
         window if window > FIREDANCER_WINDOW_BYTES_MAX => (Rule::WindowLarge, FIREDANCER_WINDOW_BYTES_MAX),
         _ => return Ok(()),
     };
-    failures.add_at(rule, &place, format!("at most {limit} bytes"), header.window_bytes)
+    at.add(rule, format!("at most {limit} bytes"), header.window_bytes)
 }
 
 /// What was seen of the frames. By the index, they come in any order.

@@ -2,15 +2,13 @@
 //! each other, with the archive's name, and with its storages; and what clients require of bank file
 //! and status cache to continue the chain. No I/O.
 
-use std::fmt::Display;
-
 use slotpress_base::{Error, ErrorKind, Result};
 use slotpress_format::{
     BankFile, Breach, Demand, EntryKind, Root, SNAPSHOT_VERSION, ScheduledLeader, StatusCache, is_known_version,
 };
 
 use super::clients::broken_by;
-use super::failures::{FailurePlace, Failures};
+use super::failures::{FailurePlace, Failures, FailuresAt};
 use super::rule::{Check, Rule};
 use crate::archive::OpenArchive;
 use crate::{Documents, ParsedBank};
@@ -18,91 +16,81 @@ use crate::{Documents, ParsedBank};
 /// Checks that the documents were parsed and agree with each other. Returns the bank file.
 pub fn judge_documents(documents: Documents, entry_slot: Option<u64>, failures: &Failures) -> Result<Option<BankFile>> {
     if let Some(version) = &documents.version {
-        judge_version(version, failures)?;
+        judge_version(version, &failures.at(FailurePlace::entry("version")))?;
     }
-    let place = match entry_slot {
+    let at = &failures.at(match entry_slot {
         Some(slot) => FailurePlace::entry(EntryKind::BankFile(slot)),
         None => FailurePlace::entry("the bank file"),
-    };
+    });
     let mut bank = match documents.bank {
         None => {
             failures.skip(Check::Bank, "no bank file could be read");
             None
         }
         Some(Err(error)) => {
-            unreadable(Rule::BankFile, &place, &error, failures)?;
+            unreadable(Rule::BankFile, &error, at)?;
             None
         }
         Some(Ok(ParsedBank { bank, end_error })) => {
             if let Some(error) = end_error {
-                unreadable(Rule::BankFileEnd, &place, &error, failures)?;
+                unreadable(Rule::BankFileEnd, &error, at)?;
             }
-            judge_bank(&bank, entry_slot, &place, failures)?;
-            judge_chain(&bank, &place, failures)?;
+            judge_bank(&bank, entry_slot, at)?;
+            judge_chain(&bank, at)?;
             Some(bank)
         }
     };
-    let place = FailurePlace::entry(EntryKind::StatusCache);
+    let at = &failures.at(FailurePlace::entry(EntryKind::StatusCache));
     match documents.status_cache {
         None => failures.skip(Check::Bank, "no status cache could be read"),
-        Some(Err(error)) => unreadable(Rule::StatusCache, &place, &error, failures)?,
-        Some(Ok(cache)) => judge_status_cache(&cache, bank.as_mut(), &place, failures)?,
+        Some(Err(error)) => unreadable(Rule::StatusCache, &error, at)?,
+        Some(Ok(cache)) => judge_status_cache(&cache, bank.as_mut(), at)?,
     }
     Ok(bank)
 }
 
 /// Records that a document cannot be parsed. An I/O error says nothing about the contents.
-fn unreadable(rule: Rule, place: &FailurePlace, error: &Error, failures: &Failures) -> Result<()> {
+fn unreadable(rule: Rule, error: &Error, at: &FailuresAt<'_>) -> Result<()> {
     match error.kind() {
-        ErrorKind::Damaged => failures.add_error(rule, place, error),
+        ErrorKind::Damaged => at.add_error(rule, error),
         _ => Err(error.clone()),
     }
 }
 
-fn judge_version(version: &[u8], failures: &Failures) -> Result<()> {
-    let place = &FailurePlace::entry("version");
+fn judge_version(version: &[u8], at: &FailuresAt<'_>) -> Result<()> {
     if !is_known_version(version) {
         let found = format!("{:?}", slotpress_base::text::one_line(&String::from_utf8_lossy(version)));
-        return failures.add_at(Rule::Version, place, SNAPSHOT_VERSION, found);
+        return at.add(Rule::Version, SNAPSHOT_VERSION, found);
     }
     let length = SNAPSHOT_VERSION.len();
     if version.len() == length {
         return Ok(());
     }
     let expected = format!("{SNAPSHOT_VERSION} in {length} bytes");
-    failures.add_at(Rule::VersionLength, place, expected, format!("{} bytes", version.len()))
+    at.add(Rule::VersionLength, expected, format!("{} bytes", version.len()))
 }
 
 /// Checks a status cache against the bank file, which learns its slots.
-fn judge_status_cache(
-    cache: &StatusCache,
-    mut bank: Option<&mut BankFile>,
-    place: &FailurePlace,
-    failures: &Failures,
-) -> Result<()> {
+fn judge_status_cache(cache: &StatusCache, mut bank: Option<&mut BankFile>, at: &FailuresAt<'_>) -> Result<()> {
     if let Some(bank) = &mut bank {
         if bank.lacks_stakes() && cache.slots.len() == 1 {
-            failures.add_at(Rule::FewCachedSlots, place, "all slots of the slot history, or 300", 1)?;
+            at.add(Rule::FewCachedSlots, "all slots of the slot history, or 300", 1)?;
         }
         bank.cached_slots = Some(cache.slots.as_slice().into());
     }
     let bank_slot = bank.map_or(u64::MAX, |bank| bank.slot);
     if let Some(slot) = cache.slots.iter().find(|slot| **slot > bank_slot) {
-        failures.add_at(Rule::StatusCache, place, format!("slots up to {bank_slot}"), slot)?;
+        at.add(Rule::StatusCache, format!("slots up to {bank_slot}"), slot)?;
     }
-    judge_transactions(cache, place, failures)
+    judge_transactions(cache, at)
 }
 
-fn judge_bank(bank: &BankFile, entry_slot: Option<u64>, place: &FailurePlace, failures: &Failures) -> Result<()> {
+fn judge_bank(bank: &BankFile, entry_slot: Option<u64>, at: &FailuresAt<'_>) -> Result<()> {
     if let Some(slot) = entry_slot.filter(|slot| *slot != bank.slot) {
-        failures.add_at(Rule::BankFile, place, format!("slot {slot}"), format!("slot {}", bank.slot))?;
+        at.add(Rule::BankFile, format!("slot {slot}"), format!("slot {}", bank.slot))?;
     }
     let field = |name: &str, is_right: bool, expected: String, found: u64| {
-        if is_right {
-            Ok(())
-        } else {
-            failures.add_at(Rule::BankField, place, format!("{name} {expected}"), format!("{name} {found}"))
-        }
+        if is_right { Ok(()) } else { at.add(Rule::BankField, format!("{name} {expected}"), format!("{name} {found}")) }
     };
     let equal = |name, found: u64, expected: u64| field(name, found == expected, expected.to_string(), found);
     let slot = bank.slot;
@@ -112,11 +100,11 @@ fn judge_bank(bank: &BankFile, entry_slot: Option<u64>, place: &FailurePlace, fa
     equal("stakes epoch", bank.stakes_epoch, bank.epoch())?;
     let ticks = slot.saturating_add(1).saturating_mul(bank.ticks_per_slot);
     if bank.max_tick_height != ticks {
-        failures.add_at(Rule::MaxTickHeight, place, ticks, bank.max_tick_height)?;
+        at.add(Rule::MaxTickHeight, ticks, bank.max_tick_height)?;
     }
     if let Some(hashes) = bank.hashes_per_tick.filter(|hashes| *hashes < 2) {
         let rule = if hashes == 0 { Rule::NoHashesPerTick } else { Rule::HashesPerTick };
-        failures.add_at(rule, place, "none, or at least 2", hashes)?;
+        at.add(rule, "none, or at least 2", hashes)?;
     }
     equal("tick height", bank.tick_height, ticks)
 }
@@ -176,63 +164,60 @@ fn rule_of(demand: Demand) -> Rule {
     }
 }
 
-fn judge_breaches(breaches: &[Breach], place: &FailurePlace, failures: &Failures) -> Result<()> {
+fn judge_breaches(breaches: &[Breach], at: &FailuresAt<'_>) -> Result<()> {
     breaches.iter().try_for_each(|Breach { demand, expected, found, offset_bytes, account }| {
-        let place = FailurePlace { account: *account, ..place.clone().at(*offset_bytes) };
-        failures.add_at(rule_of(*demand), &place, expected, found)
+        let place = FailurePlace { account: *account, ..at.place.clone().at(*offset_bytes) };
+        at.failures.at(place).add(rule_of(*demand), expected, found)
     })
 }
 
-fn judge_chain(bank: &BankFile, place: &FailurePlace, failures: &Failures) -> Result<()> {
-    let add = |rule, expected: &dyn Display, found: &dyn Display| failures.add_at(rule, place, expected, found);
+fn judge_chain(bank: &BankFile, at: &FailuresAt<'_>) -> Result<()> {
     match bank.computed_hash() {
         Some(hash) if hash == bank.hash => {}
-        Some(hash) => add(Rule::BankHash, &hash, &bank.hash)?,
-        None => add(Rule::BankHash, &"a last blockhash, which it covers", &"none")?,
+        Some(hash) => at.add(Rule::BankHash, hash, bank.hash)?,
+        None => at.add(Rule::BankHash, "a last blockhash, which it covers", "none")?,
     }
     // Agave takes leader and stakes from the bank file. Firedancer takes them from the accounts,
     // and wrote none before September 2026.
     let scheduled_leader = if bank.lacks_stakes() {
         let expected = "the vote accounts and delegations of the state";
-        add(Rule::NoStakes, &expected, &"no vote account, no delegation")?;
+        at.add(Rule::NoStakes, expected, "no vote account, no delegation")?;
         ScheduledLeader::Unknown
     } else {
         bank.scheduled_leader
     };
     match scheduled_leader {
         ScheduledLeader::Node(leader) if leader != bank.leader => {
-            add(Rule::Leader, &leader, &bank.leader)?;
+            at.add(Rule::Leader, leader, bank.leader)?;
         }
         ScheduledLeader::NoStake => {
             let expected = format!("stakes of epoch {}", bank.epoch());
-            add(Rule::Leader, &expected, &"no node has stake in them")?;
+            at.add(Rule::Leader, expected, "no node has stake in them")?;
         }
         ScheduledLeader::Node(_) | ScheduledLeader::Unknown => {}
     }
     if bank.block_id.is_none() {
-        add(Rule::BlockId, &"a block id", &"none")?;
+        at.add(Rule::BlockId, "a block id", "none")?;
     }
     if let Some(account) = bank.invalid_vote_account {
-        let place = FailurePlace { account: Some(account), ..place.clone() };
         let expected = "a vote account that Agave can read";
-        failures.add_at(Rule::InvalidVoteAccount, &place, expected, "another account")?;
+        at.account(account).add(Rule::InvalidVoteAccount, expected, "another account")?;
     }
-    judge_breaches(&bank.breaches, place, failures)
+    judge_breaches(&bank.breaches, at)
 }
 
-fn judge_transactions(cache: &StatusCache, place: &FailurePlace, failures: &Failures) -> Result<()> {
-    let add = |rule, expected: &dyn Display, found: &dyn Display| failures.add_at(rule, place, expected, found);
+fn judge_transactions(cache: &StatusCache, at: &FailuresAt<'_>) -> Result<()> {
     if cache.has_errors_of_4_4() {
         let found = match cache.transaction_error_max {
             error @ 39.. => format!("transaction error {error}"),
             _ => format!("instruction error {}", cache.instruction_error_max),
         };
         let expected = "transaction errors up to 38, instruction errors up to 53";
-        add(Rule::NewerErrors, &expected, &found)?;
+        at.add(Rule::NewerErrors, expected, found)?;
     }
-    judge_breaches(&cache.breaches, place, failures)?;
+    judge_breaches(&cache.breaches, at)?;
     match cache.blockhash_count {
-        0 => add(Rule::NoTransactions, &"a blockhash that transactions named", &"none"),
+        0 => at.add(Rule::NoTransactions, "a blockhash that transactions named", "none"),
         _ => Ok(()),
     }
 }

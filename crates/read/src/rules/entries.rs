@@ -2,7 +2,6 @@
 //! No I/O.
 
 use std::collections::HashSet;
-use std::fmt::Display;
 
 use slotpress_base::Result;
 use slotpress_format::{BankFile, Entry, EntryKind, FIREDANCER_SLOTS, UNPACKED_BYTES_MAX};
@@ -57,7 +56,7 @@ impl EntryChecker {
                 if let Some(other) = other {
                     let expected = format!("snapshots/{other}/ only");
                     let found = format!("snapshots/{slot}/ too");
-                    failures.add_at(Rule::DuplicateEntry, &FailurePlace::entry(entry.kind), expected, found)?;
+                    failures.at(FailurePlace::entry(entry.kind)).add(Rule::DuplicateEntry, expected, found)?;
                 }
             }
             EntryKind::BankFile(slot) => self.bank_file(entry, slot, failures)?,
@@ -70,22 +69,20 @@ impl EntryChecker {
         if is_right {
             return Ok(());
         }
-        failures.add_at(Rule::VersionFirst, &FailurePlace::entry(entry.kind), expected, "after others")
+        failures.at(FailurePlace::entry(entry.kind)).add(Rule::VersionFirst, expected, "after others")
     }
 
     fn bank_file(&mut self, entry: &Entry, slot: u64, failures: &Failures) -> Result<()> {
-        let add = |rule, expected: &str, found: &str| {
-            failures.add_at(rule, &FailurePlace::entry(entry.kind), expected, found)
-        };
+        let at = failures.at(FailurePlace::entry(entry.kind));
         if let Some(other) = self.dir_slot.filter(|other| *other != slot) {
-            add(Rule::DuplicateEntry, &format!("a bank file of slot {other}"), &format!("one of slot {slot}"))?;
+            at.add(Rule::DuplicateEntry, format!("a bank file of slot {other}"), format!("one of slot {slot}"))?;
         }
         if self.bank_slot.is_none() && self.slot_max.is_some() {
-            add(Rule::Order, "the bank file before the accounts", "accounts first")?;
+            at.add(Rule::Order, "the bank file before the accounts", "accounts first")?;
         }
         let Some(other) = self.bank_slot.replace(slot) else { return Ok(()) };
         let rule = if other == slot { Rule::DuplicateEntry } else { Rule::TwoBanks };
-        add(rule, "one bank file", &format!("another, of slot {other}"))
+        at.add(rule, "one bank file", format!("another, of slot {other}"))
     }
 
     fn storage(
@@ -95,21 +92,20 @@ impl EntryChecker {
         seen_slots: &mut HashSet<u64>,
         failures: &Failures,
     ) -> Result<()> {
-        let add = |rule, expected: &str, found: &dyn Display| {
-            failures.add_at(rule, &FailurePlace::entry(entry.kind), expected, found)
-        };
+        // The place is made only for a failure: there may be millions of storages.
+        let at = || failures.at(FailurePlace::entry(entry.kind));
         self.slot_max = self.slot_max.max(Some((slot, id)));
         if entry.content_bytes == 0 {
-            add(Rule::EmptyStorage, "at least one record", &"0 bytes")?;
+            at().add(Rule::EmptyStorage, "at least one record", "0 bytes")?;
         }
         if slot >= FIREDANCER_SLOTS {
-            add(Rule::LargeSlot, &format!("below {FIREDANCER_SLOTS}"), &slot)?;
+            at().add(Rule::LargeSlot, format!("below {FIREDANCER_SLOTS}"), slot)?;
         }
         if let Some(base) = self.base_slot.filter(|base| slot <= *base) {
-            add(Rule::StorageTooOld, &format!("a slot above {base}"), &slot)?;
+            at().add(Rule::StorageTooOld, format!("a slot above {base}"), slot)?;
         }
         if self.is_other_of_slot(slot, id, seen_slots) {
-            add(Rule::DuplicateStorage, &one_of(slot), &"another")
+            at().add(Rule::DuplicateStorage, one_of(slot), "another")
         } else {
             Ok(())
         }
@@ -131,11 +127,11 @@ impl EntryChecker {
     /// no stakes and all storages are of that slot, else as [`Rule::DuplicateStorage`].
     pub fn judge_shared_slot(&self, bank: Option<&BankFile>, failures: &Failures) -> Result<()> {
         let (Some(slot), Some(id)) = (self.bank_slot, self.shared) else { return Ok(()) };
-        let place = FailurePlace::entry(EntryKind::Storage { slot, id });
+        let at = failures.at(FailurePlace::entry(EntryKind::Storage { slot, id }));
         if bank.is_some_and(BankFile::lacks_stakes) && self.slots().all(|of| of == slot) {
-            failures.add_at(Rule::SharedSlot, &place, one_of(slot), self.slots().count())
+            at.add(Rule::SharedSlot, one_of(slot), self.slots().count())
         } else {
-            failures.add_at(Rule::DuplicateStorage, &place, one_of(slot), "another")
+            at.add(Rule::DuplicateStorage, one_of(slot), "another")
         }
     }
 
@@ -148,13 +144,13 @@ impl EntryChecker {
             (self.bank_slot.is_some(), "snapshots/<slot>/<slot>"),
         ];
         for (_, name) in missing.iter().filter(|(is_there, _)| is_whole && !is_there) {
-            failures.add_at(Rule::MissingEntry, &FailurePlace::entry(name), "an entry", "none")?;
+            failures.at(FailurePlace::entry(name)).add(Rule::MissingEntry, "an entry", "none")?;
         }
         if let (Some(bank), Some((slot, id))) = (self.bank_slot, self.slot_max)
             && slot > bank
         {
-            let place = FailurePlace::entry(EntryKind::Storage { slot, id });
-            failures.add_at(Rule::StorageTooNew, &place, format!("a slot up to {bank}"), slot)?;
+            let at = failures.at(FailurePlace::entry(EntryKind::Storage { slot, id }));
+            at.add(Rule::StorageTooNew, format!("a slot up to {bank}"), slot)?;
         }
         if self.content_bytes > UNPACKED_BYTES_MAX {
             let expected = format!("at most {UNPACKED_BYTES_MAX} bytes");
@@ -170,7 +166,7 @@ fn one_of(slot: u64) -> String {
 
 fn twice(seen: &mut bool, rule: Rule, entry: &Entry, failures: &Failures) -> Result<()> {
     if std::mem::replace(seen, true) {
-        failures.add_at(rule, &FailurePlace::entry(entry.kind), "once", "twice")
+        failures.at(FailurePlace::entry(entry.kind)).add(rule, "once", "twice")
     } else {
         Ok(())
     }

@@ -195,36 +195,12 @@ impl Failures {
 
     /// Records a broken rule; returns an error if the rule ends the work.
     pub fn add(&self, rule: Rule, expected: impl ToString, found: impl ToString) -> Result<()> {
-        self.add_at(rule, &FailurePlace::default(), expected, found)
+        self.at(FailurePlace::default()).add(rule, expected, found)
     }
 
-    pub fn add_at(
-        &self,
-        rule: Rule,
-        place: &FailurePlace,
-        expected: impl ToString,
-        found: impl ToString,
-    ) -> Result<()> {
-        if self.is_below && rule.is_of_newest_bank() {
-            return Ok(());
-        }
-        let failure = Failure::new(rule, place.clone(), expected.to_string(), found.to_string());
-        if self.refuses(rule) { Err(failure.to_error()) } else { self.push(failure) }
-    }
-
-    /// Records a broken rule that an error describes; returns the error if the rule ends the work.
-    pub fn add_error(&self, rule: Rule, place: &FailurePlace, error: &Error) -> Result<()> {
-        self.add_error_to(rule.check(), rule, place, error)
-    }
-
-    /// Like [`add_error`](Self::add_error), for another check than the rule's own.
-    pub(crate) fn add_error_to(&self, check: Check, rule: Rule, place: &FailurePlace, error: &Error) -> Result<()> {
-        let place = FailurePlace { offset_bytes: place.offset_bytes.or(error.offset_bytes()), ..place.clone() };
-        let failure = Failure { check, ..Failure::new(rule, place, String::new(), error.to_string()) };
-        if !self.refuses(rule) {
-            return self.push(failure);
-        }
-        Err(if error.source().is_none() { error.clone().caused_by(failure) } else { error.clone() })
+    /// Failures at a place.
+    pub(crate) fn at(&self, place: FailurePlace) -> FailuresAt<'_> {
+        FailuresAt { failures: self, place }
     }
 
     fn push(&self, failure: Failure) -> Result<()> {
@@ -296,6 +272,45 @@ impl Failures {
     }
 }
 
+/// Collects failures at one place.
+pub(crate) struct FailuresAt<'a> {
+    pub failures: &'a Failures,
+    pub place: FailurePlace,
+}
+
+impl FailuresAt<'_> {
+    /// Records a broken rule; returns an error if the rule ends the work.
+    pub fn add(&self, rule: Rule, expected: impl ToString, found: impl ToString) -> Result<()> {
+        let failures = self.failures;
+        if failures.is_below && rule.is_of_newest_bank() {
+            return Ok(());
+        }
+        let failure = Failure::new(rule, self.place.clone(), expected.to_string(), found.to_string());
+        if failures.refuses(rule) { Err(failure.to_error()) } else { failures.push(failure) }
+    }
+
+    /// Records a broken rule that an error describes; returns the error if the rule ends the work.
+    pub fn add_error(&self, rule: Rule, error: &Error) -> Result<()> {
+        self.add_error_to(rule.check(), rule, error)
+    }
+
+    /// Like [`add_error`](Self::add_error), for another check than the rule's own.
+    pub fn add_error_to(&self, check: Check, rule: Rule, error: &Error) -> Result<()> {
+        let place = &self.place;
+        let place = FailurePlace { offset_bytes: place.offset_bytes.or(error.offset_bytes()), ..place.clone() };
+        let failure = Failure { check, ..Failure::new(rule, place, String::new(), error.to_string()) };
+        if !self.failures.refuses(rule) {
+            return self.failures.push(failure);
+        }
+        Err(if error.source().is_none() { error.clone().caused_by(failure) } else { error.clone() })
+    }
+
+    /// The same place, in the record of an account.
+    pub fn account(&self, account: Address) -> Self {
+        Self { place: FailurePlace { account: Some(account), ..self.place.clone() }, ..*self }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -305,7 +320,7 @@ mod tests {
         let one = Failures::new();
         let other = Failures::new();
         let add = |failures: &Failures, entry: &str| {
-            failures.add_at(Rule::BankHash, &FailurePlace::entry(entry), "", "another").expect("collected");
+            failures.at(FailurePlace::entry(entry)).add(Rule::BankHash, "", "another").expect("collected");
         };
         add(&one, "a");
         add(&other, "b");
@@ -325,7 +340,7 @@ mod tests {
     fn few_are_kept_of_many() {
         let failures = Failures::new();
         for number in 0..FAILURES_PER_RULE_MAX + 3 {
-            failures.add_at(Rule::BankHash, &FailurePlace::default().at(number), "", "").expect("collected");
+            failures.at(FailurePlace::default().at(number)).add(Rule::BankHash, "", "").expect("collected");
         }
         let (failures, per_rule, _) = failures.into_parts();
         let last = failures.last().and_then(|failure| failure.place.offset_bytes);

@@ -29,7 +29,7 @@ pub fn judge_state(
     let history = known.get(&SLOT_HISTORY).filter(|account| account.lamports > 0);
     match history.map(|account| parse_newest_slots(&account.data, to_usize(STATUS_CACHE_SLOTS_MAX))) {
         None => failures.add(Rule::SlotHistory, "the account of that address", "none")?,
-        Some(Err(error)) => failures.add_error(Rule::SlotHistory, &FailurePlace::default(), &error)?,
+        Some(Err(error)) => failures.at(FailurePlace::default()).add_error(Rule::SlotHistory, &error)?,
         Some(Ok(history)) => {
             if let Some(cached) = &bank.cached_slots {
                 judge_cached_slots(cached, &history, bank, failures)?;
@@ -51,15 +51,15 @@ pub fn judge_state(
 /// Compares the slots of the status cache with the slot history. Agave and Firedancer require the
 /// newest slots, as many as a cache can hold.
 fn judge_cached_slots(cached: &[u64], history: &[u64], bank: &BankFile, failures: &Failures) -> Result<()> {
-    let place = &FailurePlace::entry("snapshots/status_cache");
+    let at = failures.at(FailurePlace::entry("snapshots/status_cache"));
     if history.first() != Some(&bank.slot) {
         let found = history.first().map_or("none".to_string(), u64::to_string);
         let expected = format!("slot {} as the newest of the slot history", bank.slot);
-        return failures.add_at(Rule::CachedSlots, place, expected, found);
+        return at.add(Rule::CachedSlots, expected, found);
     }
     let known: HashSet<u64> = history.iter().copied().collect();
     if let Some(slot) = cached.iter().find(|slot| !known.contains(slot)) {
-        return failures.add_at(Rule::CachedSlots, place, "slots of the slot history", format!("slot {slot}"));
+        return at.add(Rule::CachedSlots, "slots of the slot history", format!("slot {slot}"));
     }
     let cached: HashSet<u64> = cached.iter().copied().collect();
     let Some(missing) = history.iter().find(|slot| !cached.contains(slot)) else { return Ok(()) };
@@ -70,7 +70,7 @@ fn judge_cached_slots(cached: &[u64], history: &[u64], bank: &BankFile, failures
         return Ok(());
     }
     let rule = if is_gap { Rule::CachedSlotsGap } else { Rule::CachedSlots };
-    failures.add_at(rule, place, format!("slot {missing}"), "a cache without it")
+    at.add(rule, format!("slot {missing}"), "a cache without it")
 }
 
 /// Compares the duration of slots with the active features that make them shorter. A feature takes
@@ -84,7 +84,7 @@ fn judge_slot_time(accounts: &WellKnownAccounts, bank: &BankFile, failures: &Fai
     let Some(shortest) = SHORTER_SLOTS.iter().find(|params| is_effective(&params.feature)) else { return Ok(()) };
     match shortest.contradiction(bank) {
         Some((expected, found)) => {
-            failures.add_at(Rule::SlotTime, &FailurePlace::account(shortest.feature), expected, found)
+            failures.at(FailurePlace::account(shortest.feature)).add(Rule::SlotTime, expected, found)
         }
         None => Ok(()),
     }

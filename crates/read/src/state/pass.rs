@@ -50,7 +50,7 @@ impl RecordVisitor for AccountsPass<'_> {
         match (storage, self.task) {
             (Some(storage), _) => {
                 self.failures.lose_accounts();
-                self.failures.add_error(Rule::Ledger, &FailurePlace::storage(storage.slot, storage.id), &error)
+                self.failures.at(FailurePlace::storage(storage.slot, storage.id)).add_error(Rule::Ledger, &error)
             }
             // The first pass reported it.
             (None, Task::Subtract(_)) => Ok(()),
@@ -136,9 +136,9 @@ impl AccountsWorker<'_> {
             self.contribute(record);
         }
         if is_twice {
-            let mut place = FailurePlace::storage(self.storage.slot, self.storage.id).at(record.offset_bytes);
-            place.account = Some(Address(record.header.pubkey));
-            self.tell(self.pass.failures.add_at(Rule::DuplicateAccount, &place, "once", "more than once"));
+            let place = FailurePlace::storage(self.storage.slot, self.storage.id).at(record.offset_bytes);
+            let at = self.pass.failures.at(place).account(Address(record.header.pubkey));
+            self.tell(at.add(Rule::DuplicateAccount, "once", "more than once"));
         }
     }
 
@@ -203,7 +203,7 @@ fn tell_fault(storage: StorageRef, fault: RecordFault, failures: &Failures) -> R
     }
     let mut place = FailurePlace::storage(storage.slot, storage.id).at(fault.offset_bytes);
     place.account = fault.account.map(Address);
-    failures.add_at(rule, &place, fault.expected, fault.found)
+    failures.at(place).add(rule, fault.expected, fault.found)
 }
 
 impl Drop for AccountsWorker<'_> {

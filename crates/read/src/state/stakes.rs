@@ -95,7 +95,7 @@ impl StakeAccounts {
                 None => (Rule::StakesDelegation, "no delegated stake account"),
             };
             let expected = "the delegation that the bank file's stakes hold";
-            failures.add_at(rule, &FailurePlace::account(*address), expected, found)?;
+            failures.at(FailurePlace::account(*address)).add(rule, expected, found)?;
         }
         self.judge_voters(stakes, failures)
     }
@@ -103,17 +103,17 @@ impl StakeAccounts {
     fn judge_vote_accounts(&self, stakes: &Stakes, failures: &Failures) -> Result<()> {
         let rent_epoch = if self.lacks_rent_epochs { Rule::NoRentEpoch } else { Rule::StakesRentEpoch };
         readable(stakes).try_for_each(|(address, account)| {
-            let place = &FailurePlace::account(*address);
+            let at = || failures.at(FailurePlace::account(*address));
             let found = match self.vote_account(address) {
                 Some(found) if found == *account => return Ok(()),
                 Some(found) if found.digest == account.digest => {
-                    return failures.add_at(rent_epoch, place, account.rent_epoch, found.rent_epoch);
+                    return at().add(rent_epoch, account.rent_epoch, found.rent_epoch);
                 }
                 Some(_) => "another vote account",
                 None => "no vote account",
             };
             let expected = "the vote account that the bank file's stakes hold";
-            failures.add_at(Rule::StakesVoteAccount, place, expected, found)
+            at().add(Rule::StakesVoteAccount, expected, found)
         })
     }
 
@@ -130,7 +130,7 @@ impl StakeAccounts {
         for (address, voter) in missing {
             let rule = if listed.contains(&address) { Rule::StakesVoteAccount } else { Rule::StakesVoter };
             let expected = format!("its vote account {} in the bank file's stakes", Hash(voter));
-            failures.add_at(rule, &FailurePlace::account(address), expected, "none there")?;
+            failures.at(FailurePlace::account(address)).add(rule, expected, "none there")?;
         }
         Ok(())
     }

@@ -122,7 +122,7 @@ fn plan_judged(
     Plan::new_with(snapshot, &plan_options, job.progress, &mut |fault| {
         if !fault.is_missing {
             failures.lose_accounts();
-            return failures.add_error(Rule::Ledger, &FailurePlace::storage(fault.slot, fault.id), &fault.error);
+            return failures.at(FailurePlace::storage(fault.slot, fault.id)).add_error(Rule::Ledger, &fault.error);
         }
         let is_new = missing.len() < MISSING_MAX && missing.insert(fault.slot);
         if is_new { add_missing(fault.slot, fault.id, &expected, failures) } else { Ok(()) }
@@ -142,7 +142,7 @@ fn judge_list(snapshot: &BankSnapshot, failures: &Failures) -> Result<()> {
 
 fn add_missing(slot: u64, id: u64, expected: impl ToString, failures: &Failures) -> Result<()> {
     failures.lose_accounts();
-    failures.add_at(Rule::MissingStorage, &FailurePlace::storage(slot, id), expected, "none")
+    failures.at(FailurePlace::storage(slot, id)).add(Rule::MissingStorage, expected, "none")
 }
 
 fn judge_layout(layout: Layout, failures: &Failures) -> Result<()> {
@@ -151,7 +151,7 @@ fn judge_layout(layout: Layout, failures: &Failures) -> Result<()> {
         Layout::TaggedList => (Rule::TaggedList, "fastboot 4 or 5"),
         Layout::StoragesList | Layout::Unpacked => return Ok(()),
     };
-    failures.add_at(rule, &FailurePlace::entry("fastboot_version"), "a layout that it boots from", found)
+    failures.at(FailurePlace::entry("fastboot_version")).add(rule, "a layout that it boots from", found)
 }
 
 /// Makes the report of a ledger whose storages could not be planned. Returns the error if it is not
@@ -160,7 +160,7 @@ fn failed_report(error: Error, failures: Failures, path: &Path, job: &VerifyJob<
     if error.kind() != ErrorKind::Damaged || job.visitor.is_some() {
         return Err(error);
     }
-    failures.add_error(Rule::Ledger, &FailurePlace::default(), &error)?;
+    failures.at(FailurePlace::default()).add_error(Rule::Ledger, &error)?;
     for check in [Check::Records, Check::State] {
         failures.skip(check, "the storages are not sound");
     }

@@ -104,7 +104,7 @@ impl VerifiedPart {
 fn opened(archive: &NamedArchive, failures: &Failures, job: &VerifyJob<'_>) -> Result<OpenArchive> {
     let archive = archive.open(&job.options.io_policy)?;
     if let Some(error) = &archive.index_error {
-        failures.add_error(Rule::Index, &FailurePlace::default(), error)?;
+        failures.at(FailurePlace::default()).add_error(Rule::Index, error)?;
         if job.visitor.is_some() {
             archive.warn_of_index(job.progress);
         }
