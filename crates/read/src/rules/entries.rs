@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use slotpress_base::Result;
 use slotpress_format::{BankFile, Entry, EntryKind, FIREDANCER_SLOTS, UNPACKED_BYTES_MAX};
 
-use super::failures::{FailurePlace, Failures};
+use super::failures::{FailurePlace, Failures, FailuresAt};
 use super::rule::Rule;
 
 #[derive(Debug, Default)]
@@ -40,40 +40,41 @@ impl EntryChecker {
     pub fn entry(&mut self, entry: &Entry, seen_slots: &mut HashSet<u64>, failures: &Failures) -> Result<()> {
         self.content_bytes = self.content_bytes.saturating_add(entry.content_bytes);
         self.entries.push(*entry);
+        // The place is made only for a failure: there may be millions of storages.
+        let at = || failures.at(FailurePlace::entry(entry.kind));
         match entry.kind {
             EntryKind::SnapshotsDir | EntryKind::AccountsDir => {}
             EntryKind::Version => {
-                let is_first = !self.has_status_cache && self.bank_slot.is_none() && self.slot_max.is_none();
-                self.check_order(is_first, entry, "the first file", failures)?;
-                twice(&mut self.has_version, Rule::VersionTwice, entry, failures)?;
+                if self.has_status_cache || self.bank_slot.is_some() || self.slot_max.is_some() {
+                    at().add(Rule::VersionFirst, "the first file", "after others")?;
+                }
+                if std::mem::replace(&mut self.has_version, true) {
+                    at().add(Rule::VersionTwice, "once", "twice")?;
+                }
             }
             EntryKind::StatusCache => {
-                self.check_order(self.slot_max.is_none(), entry, "before the accounts", failures)?;
-                twice(&mut self.has_status_cache, Rule::DuplicateEntry, entry, failures)?;
+                if self.slot_max.is_some() {
+                    at().add(Rule::VersionFirst, "before the accounts", "after others")?;
+                }
+                if std::mem::replace(&mut self.has_status_cache, true) {
+                    at().add(Rule::DuplicateEntry, "once", "twice")?;
+                }
             }
             EntryKind::SlotDir(slot) => {
                 let other = self.bank_slot.or(self.dir_slot.replace(slot)).filter(|other| *other != slot);
                 if let Some(other) = other {
                     let expected = format!("snapshots/{other}/ only");
                     let found = format!("snapshots/{slot}/ too");
-                    failures.at(FailurePlace::entry(entry.kind)).add(Rule::DuplicateEntry, expected, found)?;
+                    at().add(Rule::DuplicateEntry, expected, found)?;
                 }
             }
-            EntryKind::BankFile(slot) => self.bank_file(entry, slot, failures)?,
-            EntryKind::Storage { slot, id } => self.storage(entry, (slot, id), seen_slots, failures)?,
+            EntryKind::BankFile(slot) => self.bank_file(slot, &at())?,
+            EntryKind::Storage { slot, id } => self.storage((slot, id), entry.content_bytes, seen_slots, &at)?,
         }
         Ok(())
     }
 
-    fn check_order(&self, is_right: bool, entry: &Entry, expected: &str, failures: &Failures) -> Result<()> {
-        if is_right {
-            return Ok(());
-        }
-        failures.at(FailurePlace::entry(entry.kind)).add(Rule::VersionFirst, expected, "after others")
-    }
-
-    fn bank_file(&mut self, entry: &Entry, slot: u64, failures: &Failures) -> Result<()> {
-        let at = failures.at(FailurePlace::entry(entry.kind));
+    fn bank_file(&mut self, slot: u64, at: &FailuresAt<'_>) -> Result<()> {
         if let Some(other) = self.dir_slot.filter(|other| *other != slot) {
             at.add(Rule::DuplicateEntry, format!("a bank file of slot {other}"), format!("one of slot {slot}"))?;
         }
@@ -85,17 +86,15 @@ impl EntryChecker {
         at.add(rule, "one bank file", format!("another, of slot {other}"))
     }
 
-    fn storage(
+    fn storage<'a>(
         &mut self,
-        entry: &Entry,
         (slot, id): (u64, u32),
+        content_bytes: u64,
         seen_slots: &mut HashSet<u64>,
-        failures: &Failures,
+        at: &dyn Fn() -> FailuresAt<'a>,
     ) -> Result<()> {
-        // The place is made only for a failure: there may be millions of storages.
-        let at = || failures.at(FailurePlace::entry(entry.kind));
         self.slot_max = self.slot_max.max(Some((slot, id)));
-        if entry.content_bytes == 0 {
+        if content_bytes == 0 {
             at().add(Rule::EmptyStorage, "at least one record", "0 bytes")?;
         }
         if slot >= FIREDANCER_SLOTS {
@@ -162,14 +161,6 @@ impl EntryChecker {
 
 fn one_of(slot: u64) -> String {
     format!("one storage of slot {slot}")
-}
-
-fn twice(seen: &mut bool, rule: Rule, entry: &Entry, failures: &Failures) -> Result<()> {
-    if std::mem::replace(seen, true) {
-        failures.at(FailurePlace::entry(entry.kind)).add(rule, "once", "twice")
-    } else {
-        Ok(())
-    }
 }
 
 #[cfg(test)]
