@@ -88,7 +88,7 @@ pub fn run_account(input: Snapshot<'_>, pubkey: Address, threads: usize, shown: 
         });
     };
     let more = json!({ "path": shown.to_string_lossy(), "data_base64": STANDARD.encode(&found.data) });
-    let state = if found.is_closed() { "closed: its newest record has no lamports" } else { "[]" };
+    let state = if found.is_closed { "closed: its newest record has no lamports" } else { "[]" };
     let rows = [&[("state", state)], ACCOUNT].concat();
     ui.report("account", &pubkey.to_string(), &Both { first: &found, second: &more }, &rows);
     let data = &found.data[..found.data.len().min(DATA_BYTES_MAX)];

@@ -11,9 +11,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::Mutex;
-use serde::ser::SerializeStruct;
-use serde::{Serialize, Serializer};
-use slotpress_base::{Error, ErrorKind, IoPolicy, Progress, Result, Stage, hint};
+use serde::Serialize;
+use slotpress_base::{Error, ErrorKind, IoPolicy, Progress, Result, Stage, hint, text};
 use slotpress_format::{Address, Record, RecordFault, RecordSink, find_bank_snapshot};
 
 use crate::inspect::check_pair;
@@ -28,43 +27,27 @@ use crate::{Plan, RecordVisitor, RecordWorker, Snapshot, StorageRef};
 const ROUND_BYTES: u64 = 16 * 1024 * 1024;
 
 #[allow(missing_docs, reason = "the names say it")]
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FoundAccount {
+    #[serde(rename = "account")]
     pub pubkey: Address,
     pub owner: Address,
+    /// Name of the owner, if it is a well-known program.
+    pub name: Option<&'static str>,
     /// Balance; 0 means that the account is closed.
     pub lamports: u64,
+    #[serde(rename = "closed")]
+    pub is_closed: bool,
+    #[serde(rename = "executable")]
     pub is_executable: bool,
-    pub data: Vec<u8>,
     pub slot: u64,
-    pub storage_id: u32,
+    /// Slot and id of the storage.
+    pub storage: String,
     /// Offset of the record in the storage as an archive holds it, without obsolete records.
     pub offset_bytes: u64,
-}
-
-impl FoundAccount {
-    /// True if this record closes the account.
-    pub fn is_closed(&self) -> bool {
-        self.lamports == 0
-    }
-}
-
-/// Serializes the length of the data instead of the data.
-impl Serialize for FoundAccount {
-    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        let mut fields = serializer.serialize_struct("FoundAccount", 10)?;
-        fields.serialize_field("account", &self.pubkey)?;
-        fields.serialize_field("owner", &self.owner)?;
-        fields.serialize_field("name", &owner_name(&self.owner))?;
-        fields.serialize_field("lamports", &self.lamports)?;
-        fields.serialize_field("closed", &self.is_closed())?;
-        fields.serialize_field("executable", &self.is_executable)?;
-        fields.serialize_field("slot", &self.slot)?;
-        fields.serialize_field("storage", &format!("{}.{}", self.slot, self.storage_id))?;
-        fields.serialize_field("offset_bytes", &self.offset_bytes)?;
-        fields.serialize_field("data_bytes", &self.data.len())?;
-        fields.end()
-    }
+    /// Serialized as its length.
+    #[serde(rename = "data_bytes", serialize_with = "text::count")]
+    pub data: Vec<u8>,
 }
 
 /// Finds the newest version of an account; `None` if no storage holds the account.
@@ -182,15 +165,18 @@ impl RecordSink for AccountSearchWorker<'_> {
         if header.pubkey != self.search.pubkey.0 {
             return;
         }
+        let owner = Address(header.owner);
         let one = FoundAccount {
             pubkey: self.search.pubkey,
-            owner: Address(header.owner),
+            owner,
+            name: owner_name(&owner),
             lamports: header.lamports,
+            is_closed: header.lamports == 0,
             is_executable: header.executable != 0,
-            data: record.data.to_vec(),
             slot: storage.slot,
-            storage_id: storage.id,
+            storage: format!("{}.{}", storage.slot, storage.id),
             offset_bytes: record.offset_bytes,
+            data: record.data.to_vec(),
         };
         let mut found = self.search.found.lock();
         let place = |number: u32, one: &FoundAccount| (one.slot, number, one.offset_bytes);
