@@ -41,97 +41,88 @@ pub fn walk_shape(source: &dyn Source, progress: &dyn Progress) -> Result<Archiv
     let read = read_up_to(source, &mut start, 0)?;
     let compression = sniff(split_at_most(&start, read).0)?;
     match compression {
-        Extension::TarZstd => FrameWalk { source, progress, blocks: 0, last: None, has_hashes: false }.walk(),
+        Extension::TarZstd => walk_frames(source, progress),
         other => walk_stream(source, other, progress),
     }
 }
 
-struct FrameWalk<'a> {
-    source: &'a dyn Source,
-    progress: &'a dyn Progress,
-    blocks: u64,
-    /// Range of the last frame with content, and an upper bound of its decoded length.
-    last: Option<(Range<u64>, u64)>,
-    has_hashes: bool,
+fn walk_frames(source: &dyn Source, progress: &dyn Progress) -> Result<ArchiveShape> {
+    let mut at = 0u64;
+    let mut has_hashes = false;
+    // Range of the last frame with content, and an upper bound of its decoded length.
+    let mut last = None;
+    loop {
+        let mut bytes = [0; FRAME_HEADER_BYTES_MAX];
+        let read = read_up_to(source, &mut bytes, at)?;
+        if read == 0 {
+            break;
+        }
+        let start = parse_frame_start(split_at_most(&bytes, read).0).map_err(|error| damaged_at(error, at))?;
+        match start {
+            FrameStart::Skippable { content_bytes, .. } => {
+                let (_, content) = split_at_most(split_at_most(&bytes, read).0, SKIPPABLE_HEADER_BYTES);
+                has_hashes |= is_index(content);
+                count(&mut at, skippable_frame_bytes(content_bytes));
+            }
+            FrameStart::Zstd(header) => {
+                let (end, content_bytes_max) = walk_frame(source, at, &header, progress)?;
+                // Encoders may end a stream with an empty frame.
+                if content_bytes_max > 0 {
+                    last = Some((at..end, content_bytes_max));
+                }
+                at = end;
+            }
+        }
+    }
+    // The walk skips contents, so check that the last byte exists.
+    if at > 0 && read_up_to(source, &mut [0], at.saturating_sub(1))? == 0 {
+        return Err(cut_off(source.length_bytes().unwrap_or(at)));
+    }
+    let Some((last, content_bytes_max)) = last else {
+        return Err(Error::damaged("the archive is empty: none of its frames has content")
+            .with_hint("download it again; if the result is the same, from another source"));
+    };
+    if content_bytes_max <= WHOLE_FRAME_BYTES_MAX {
+        check_end(source, last, content_bytes_max)?;
+    }
+    Ok(ArchiveShape { compression: Extension::TarZstd, length_bytes: at, has_hashes })
 }
 
-impl FrameWalk<'_> {
-    fn walk(mut self) -> Result<ArchiveShape> {
-        let mut at = 0u64;
-        loop {
-            let mut bytes = [0; FRAME_HEADER_BYTES_MAX];
-            let read = read_up_to(self.source, &mut bytes, at)?;
-            if read == 0 {
-                break;
-            }
-            let start = parse_frame_start(split_at_most(&bytes, read).0).map_err(|error| damaged_at(error, at))?;
-            match start {
-                FrameStart::Skippable { content_bytes, .. } => {
-                    let (_, content) = split_at_most(split_at_most(&bytes, read).0, SKIPPABLE_HEADER_BYTES);
-                    self.has_hashes |= is_index(content);
-                    count(&mut at, skippable_frame_bytes(content_bytes));
-                }
-                FrameStart::Zstd(header) => {
-                    let (end, content_bytes_max) = self.walk_frame(at, &header)?;
-                    // Encoders may end a stream with an empty frame.
-                    if content_bytes_max > 0 {
-                        self.last = Some((at..end, content_bytes_max));
-                    }
-                    at = end;
-                }
-            }
+/// Returns the end of a frame, and an upper bound of its decoded length.
+fn walk_frame(source: &dyn Source, start: u64, header: &FrameHeader, progress: &dyn Progress) -> Result<(u64, u64)> {
+    let mut at = start.saturating_add(header.header_bytes as u64);
+    let mut blocks = 0u64;
+    loop {
+        if blocks.is_multiple_of(BLOCKS_PER_LOOK) {
+            progress.check()?;
         }
-        // The walk skips contents, so check that the last byte exists.
-        if at > 0 && read_up_to(self.source, &mut [0], at.saturating_sub(1))? == 0 {
-            return Err(cut_off(self.source.length_bytes().unwrap_or(at)));
+        count(&mut blocks, 1);
+        let mut bytes = [0; 3];
+        if read_up_to(source, &mut bytes, at)? < bytes.len() {
+            return Err(cut_off(source.length_bytes().unwrap_or(at)));
         }
-        let Some((last, content_bytes_max)) = self.last.take() else {
-            return Err(Error::damaged("the archive is empty: none of its frames has content")
-                .with_hint("download it again; if the result is the same, from another source"));
-        };
-        if content_bytes_max <= WHOLE_FRAME_BYTES_MAX {
-            self.check_end(last, content_bytes_max)?;
+        let block = parse_block_header(bytes).map_err(|error| damaged_at(error, at))?;
+        count(&mut at, u64::from(block.stored_bytes).saturating_add(bytes.len() as u64));
+        if block.is_last {
+            let checksum_bytes = if header.has_checksum { 4 } else { 0 };
+            let bound = blocks.saturating_mul(header.block_bytes_max);
+            return Ok((at.saturating_add(checksum_bytes), header.content_bytes.unwrap_or(bound)));
         }
-        let has_hashes = self.has_hashes;
-        Ok(ArchiveShape { compression: Extension::TarZstd, length_bytes: at, has_hashes })
     }
+}
 
-    /// Returns the end of a frame, and an upper bound of its decoded length.
-    fn walk_frame(&mut self, start: u64, header: &FrameHeader) -> Result<(u64, u64)> {
-        let mut at = start.saturating_add(header.header_bytes as u64);
-        let mut content_bytes_max = 0u64;
-        loop {
-            if self.blocks.is_multiple_of(BLOCKS_PER_LOOK) {
-                self.progress.check()?;
-            }
-            count(&mut self.blocks, 1);
-            let mut bytes = [0; 3];
-            if read_up_to(self.source, &mut bytes, at)? < bytes.len() {
-                return Err(cut_off(self.source.length_bytes().unwrap_or(at)));
-            }
-            let block = parse_block_header(bytes).map_err(|error| damaged_at(error, at))?;
-            count(&mut at, u64::from(block.stored_bytes).saturating_add(bytes.len() as u64));
-            count(&mut content_bytes_max, header.block_bytes_max);
-            if block.is_last {
-                let checksum_bytes = if header.has_checksum { 4 } else { 0 };
-                return Ok((at.saturating_add(checksum_bytes), header.content_bytes.unwrap_or(content_bytes_max)));
-            }
-        }
+fn check_end(source: &dyn Source, frame: Range<u64>, content_bytes_max: u64) -> Result<()> {
+    let start = frame.start;
+    let length = frame.end.saturating_sub(frame.start);
+    // zstd never compresses to more than this bound. A longer frame is not decoded.
+    if length > zstd_safe::compress_bound(to_usize(content_bytes_max)) as u64 {
+        return Ok(());
     }
-
-    fn check_end(&self, frame: Range<u64>, content_bytes_max: u64) -> Result<()> {
-        let start = frame.start;
-        let length = frame.end.saturating_sub(frame.start);
-        // zstd never compresses to more than this bound. A longer frame is not decoded.
-        if length > zstd_safe::compress_bound(to_usize(content_bytes_max)) as u64 {
-            return Ok(());
-        }
-        let mut bytes = vec![0; to_usize(length)];
-        self.source.read_exact_at(&mut bytes, start).map_err(|error| reading_error(self.source, error))?;
-        let mut content = Vec::with_capacity(to_usize(content_bytes_max));
-        zstd_safe::decompress(&mut content, &bytes).map_err(|code| undecodable(start, code))?;
-        check_zeros(content.last_chunk::<{ END_OF_ARCHIVE.len() }>().map_or(content.as_slice(), |end| end))
-    }
+    let mut bytes = vec![0; to_usize(length)];
+    source.read_exact_at(&mut bytes, start).map_err(|error| reading_error(source, error))?;
+    let mut content = Vec::with_capacity(to_usize(content_bytes_max));
+    zstd_safe::decompress(&mut content, &bytes).map_err(|code| undecodable(start, code))?;
+    check_zeros(content.last_chunk::<{ END_OF_ARCHIVE.len() }>().map_or(content.as_slice(), |end| end))
 }
 
 fn walk_stream(source: &dyn Source, compression: Extension, progress: &dyn Progress) -> Result<ArchiveShape> {
