@@ -10,7 +10,7 @@ use slotpress::stores::{S3Options, Store, StoreOptions, Target};
 use slotpress::types::ArchiveName;
 use slotpress::{CancelToken, Progress, Result};
 use slotpress_base::IoPolicy;
-use slotpress_format::{BankFile, LISTING_PATH};
+use slotpress_format::{BankFile, EpochSchedule, LISTING_PATH, SlotTime};
 use slotpress_net::{UrlSource, parse_url};
 use slotpress_read::archive::front;
 use slotpress_read::catalog::listed::INDEX_BYTES_MAX;
@@ -70,7 +70,9 @@ pub fn index_of(store: &Store, args: &ConnectionArgs, ui: &Ui) -> Result<Option<
 /// front.
 pub fn catalog(store: &Store, is_dated: bool, args: &ConnectionArgs, ui: &Ui) -> Result<Catalog> {
     let (dir, client) = (store.target().to_string(), Client::new(&args.options())?);
-    let (mut archives, mut newest) = (Vec::new(), None);
+    let mut archives = Vec::new();
+    // Slot of the newest full archive, and what its bank file says of slots.
+    let mut newest: Option<(u64, Option<SlotTime>, EpochSchedule)> = None;
     for object in store.list(ui)? {
         let Some(name) = ArchiveName::parse(&object.name) else { continue };
         ui.check()?;

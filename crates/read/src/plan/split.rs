@@ -8,17 +8,14 @@ use std::fs::File;
 
 use slotpress_base::bytes::count;
 use slotpress_base::quantity::count_of;
-use slotpress_base::{
-    Error, ErrorKind, IoHint, IoPolicy, Progress, Result, ShowPath, copy_at_most, range_bytes, split_at_most, to_usize,
-};
-use slotpress_format::ledger::lists::ObsoleteSummary;
+use slotpress_base::{Error, IoHint, Result, ShowPath, copy_at_most, range_bytes, split_at_most, to_usize};
 use slotpress_format::{
-    AccountData, DATA_HEADER_BYTES, FILE_HEADER_BYTES, MetaEntry, MetaRange, MetaWalk, ObsoleteItem, ObsoleteLists,
+    AccountData, DATA_HEADER_BYTES, FILE_HEADER_BYTES, MetaEntry, MetaRange, MetaWalk, ObsoleteItem,
     RECORD_HEADER_BYTES, ReadAt, STORAGE_BYTES_MAX, SplitDataFile, SplitFile, StorageFile, StorageKind, StorageRoot,
     check_data_header, check_uids,
 };
 
-use crate::plan::file::{OpenStorage, changed, not_planned};
+use crate::plan::file::{OpenStorage, changed};
 use crate::plan::storage_length::{Checkpoint, ObsoleteEntries, StorageLength};
 
 /// Distance between checkpoints in an entry; more if an account is longer. Reading for a frame

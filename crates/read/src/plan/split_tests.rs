@@ -3,6 +3,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use proptest::prelude::*;
+use slotpress_base::ErrorKind;
 use slotpress_format::ledger::record::align8;
 use slotpress_format::{ObsoleteItem, modified_ns};
 
