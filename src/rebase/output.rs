@@ -91,7 +91,7 @@ fn read(
     threads: usize,
     progress: &dyn Progress,
 ) -> Result<()> {
-    let pass = ArchivePass { decoders: Some(threads.div_ceil(2)), ..ArchivePass::new(threads, progress) };
+    let pass = ArchivePass::new(threads, progress).decoders(threads.div_ceil(2));
     let read = read_in_order(archive.stream(progress), archive.compression, &pass, visitor, Some(sink));
     read.map(drop).map_err(|error| error.within_damaged(archive.path().shown()))
 }

@@ -50,7 +50,7 @@ pub fn run(
     });
     // Decoding is two to three times as fast as compressing. So half of the workers can keep
     // up, and need only half of the buffers.
-    let pass = ArchivePass { decoders: Some(threads.div_ceil(2)), ..ArchivePass::new(threads, &count) };
+    let pass = ArchivePass::new(threads, &count).decoders(threads.div_ceil(2));
     let mut reframing = Reframing { frames, is_left_out: false };
     let (stream, compression) = input.stream(&options.encoding.io_policy, job.progress);
     let mut read = read_in_order(stream, compression, &pass, &rules, Some(&mut reframing))?;

@@ -74,8 +74,7 @@ impl Unpacker<'_> {
             space: SpaceWatch::default(),
             flushers,
         };
-        let checks_hashes = opened.expect_root.is_some();
-        let pass = ArchivePass { checks_hashes, ..ArchivePass::new(options.threads, progress) };
+        let pass = ArchivePass::new(options.threads, progress).checks_hashes(opened.expect_root.is_some());
         let mut read = archive.read(&pass, &reader)?;
         flushers.finish()?;
         let (_, bank) = reader.rules.finish(archive, &mut read)?;

@@ -109,8 +109,7 @@ fn decode(
         statistics.lock().add(&frame.start);
         visitor.frame(frame).map_err(stopped)
     };
-    let decoders = pass.decoders.unwrap_or(pass.threads);
-    decode_in_order(input, compression, decoders, pass.progress, Box::new(on_frame), &mut |decoded| {
+    decode_in_order(input, compression, pass.decoders, pass.progress, Box::new(on_frame), &mut |decoded| {
         let died = stop.lock().clone();
         let result = died.map_or_else(|| visitor.check(), Err).and_then(|()| match decoded {
             Ok(bytes) => reading.content(bytes),

@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use derive_setters::Setters;
 use slotpress_base::{
     AHEAD_BYTES, Error, ErrorKind, IoContext, IoPolicy, ItemReader, Progress, Result, ShowPath, range_bytes,
     read_ahead, split_at_most,
@@ -30,23 +31,28 @@ pub struct OpenArchive {
     pub io_policy: IoPolicy,
 }
 
+/// How an archive is read. Default: all of it, in its order, without comparing hashes.
+#[derive(Setters)]
 pub struct ArchivePass<'a> {
+    #[setters(skip)]
     pub threads: usize,
-    /// Workers that decode when the archive is read in order; `threads` if `None`.
-    pub decoders: Option<usize>,
+    /// Workers that decode when the archive is read in order. Default: one per thread.
+    pub decoders: usize,
     /// True to read only frames with wanted content. Has no effect without an index.
     pub is_wanted_only: bool,
     /// True to read the newest (last) storages first. Has no effect without an index.
     pub is_newest_first: bool,
     /// True to compare the frames that are read with their hashes, if the archive has frame hashes.
     pub checks_hashes: bool,
+    #[setters(skip)]
     pub progress: &'a dyn Progress,
 }
 
 impl<'a> ArchivePass<'a> {
     pub fn new(threads: usize, progress: &'a dyn Progress) -> Self {
         let threads = threads.max(1);
-        Self { threads, decoders: None, is_wanted_only: false, is_newest_first: false, checks_hashes: false, progress }
+        let decoders = threads;
+        Self { threads, decoders, is_wanted_only: false, is_newest_first: false, checks_hashes: false, progress }
     }
 }
 

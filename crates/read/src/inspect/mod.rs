@@ -193,8 +193,7 @@ fn inspect_open(archive: &OpenArchive, threads: usize, progress: &dyn Progress) 
     let rules = ArchiveRules::from_archive(archive, archive.base_slot(), &seen_slots, &failures);
     let inspector = Inspector { rules, has_tail: archive.tail.is_some() };
     progress.stage(Stage::Inspecting, archive.tail.is_none().then_some(archive.length_bytes()));
-    let mut read =
-        archive.read(&ArchivePass { is_wanted_only: true, ..ArchivePass::new(threads, progress) }, &inspector)?;
+    let mut read = archive.read(&ArchivePass::new(threads, progress).is_wanted_only(true), &inspector)?;
     let frames = frame_statistics(archive, &read);
     let version = read.documents.version.clone().unwrap_or_default();
     check_bank(&read.documents)?;

@@ -26,9 +26,8 @@ pub fn read_again(
     progress: &dyn Progress,
 ) -> Result<()> {
     let visitor = Again { records, wanted, next_storage: AtomicU32::new(first_storage) };
-    archive
-        .read(&ArchivePass { is_wanted_only: wanted.is_some(), ..ArchivePass::new(threads, progress) }, &visitor)
-        .map(drop)
+    let pass = ArchivePass::new(threads, progress).is_wanted_only(wanted.is_some());
+    archive.read(&pass, &visitor).map(drop)
 }
 
 struct Again<'a> {

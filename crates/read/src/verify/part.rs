@@ -45,7 +45,8 @@ impl VerifiedPart {
         let rules = ArchiveRules::from_archive(&archive, archive.base_slot(), seen_slots, &failures)
             .with_records(job.reads_records().then_some(&records));
         let is_wanted_only = options.is_quick && options.expect_roots.is_empty();
-        let read = archive.read(&pass_of(job, is_wanted_only), &rules);
+        let pass = ArchivePass::new(options.threads, progress).is_wanted_only(is_wanted_only);
+        let read = archive.read(&pass.is_newest_first(true).checks_hashes(true), &rules);
         let mut read = read.map_err(|error| error.within_damaged(archive.path().shown()))?;
         let (entries, bank) = rules.finish(&archive, &mut read)?;
         if let Some(why) = options.why_not_state() {
@@ -110,9 +111,4 @@ fn opened(archive: &NamedArchive, failures: &Failures, job: &VerifyJob<'_>) -> R
         }
     }
     Ok(archive)
-}
-
-fn pass_of<'a>(job: &VerifyJob<'a>, is_wanted_only: bool) -> ArchivePass<'a> {
-    let pass = ArchivePass::new(job.options.threads, job.progress);
-    ArchivePass { is_wanted_only, is_newest_first: true, checks_hashes: true, ..pass }
 }
