@@ -161,10 +161,7 @@ fn ages_are_times() {
     };
     let (age, said) = ages(FAST_SLOT, "45m");
     assert_eq!(age, (json!(9_000), json!(1800.0)), "{said}");
-    assert_eq!(
-        (&said["slot_ms"], &said["slot_time_source"], &said["notes"]),
-        (&json!(200), &json!("rpc"), &json!([]))
-    );
+    assert_eq!((&said["slot_ms"], &said["slot_time_source"], &said["notes"]), (&json!(200), &json!("rpc"), &json!([])));
     assert_eq!((&said["max_age_slots"], &said["max_age_seconds"]), (&json!(13_500), &json!(2700.0)));
     // No source tells: 400 ms are assumed, and `find` says so.
     let (age, said) = ages(100_000, "45m");
