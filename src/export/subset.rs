@@ -13,7 +13,7 @@ use base64::engine::{Engine, general_purpose::STANDARD};
 use parking_lot::Mutex;
 use serde_json::json;
 use slotpress_base::{Error, IoContext, Progress, Result, SpaceWatch, text};
-use slotpress_format::ledger::programs::LOADER;
+use slotpress_format::ledger::programs::UPGRADEABLE_LOADER;
 use slotpress_format::{Address, LoaderAccount, Record, RecordHeader, TokenData, programdata_candidates};
 use slotpress_read::{Snapshot, StateFacts, StateVisitor, StateWorker, StorageRef, VerifyReport, visit_state};
 
@@ -61,7 +61,7 @@ pub(super) fn write(
     let code = programs.flat_map(|program| programdata_candidates(&program.0));
     let mut subset = Subset {
         filter: Some(&options.filter),
-        named: code.map(|address| (address, LOADER)).collect(),
+        named: code.map(|address| (address, UPGRADEABLE_LOADER)).collect(),
         options,
         place,
         progress,
@@ -124,7 +124,7 @@ impl StateWorker for SubsetWorker<'_, '_> {
         files.insert(header.pubkey, file);
         let loaded = LoaderAccount::parse(&header.owner, header.executable == 1, data);
         named.extend(match (loaded, token) {
-            (Some(LoaderAccount::Program(code)), _) => Some((code, LOADER)),
+            (Some(LoaderAccount::Program(code)), _) => Some((code, UPGRADEABLE_LOADER)),
             (_, Some(TokenData::Account(it))) if subset.options.filter.with_mints => Some((it.mint, header.owner)),
             _ => None,
         });

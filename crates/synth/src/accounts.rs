@@ -92,10 +92,11 @@ impl Universe {
             AccountKind::Random => rng.below(RANDOM_BYTES_MAX),
         };
         if data_len > storage_bytes.max(SMALL_STORAGE_BYTES) / 2 {
-            return match self.mix {
-                Mix::Random => Shape { kind: AccountKind::Random, data_len: data_len % (SMALL_STORAGE_BYTES / 2) },
-                _ => Shape { kind: AccountKind::Token, data_len: tokens::TOKEN_BYTES },
+            let (kind, data_len) = match self.mix {
+                Mix::Random => (AccountKind::Random, data_len % (SMALL_STORAGE_BYTES / 2)),
+                _ => (AccountKind::Token, tokens::TOKEN_BYTES),
             };
+            return Shape { kind, data_len };
         }
         Shape { kind, data_len }
     }
@@ -112,12 +113,12 @@ impl Universe {
         let owner = match shape.kind {
             AccountKind::Token | AccountKind::Mint => keys::TOKEN,
             AccountKind::Token2022 | AccountKind::Mint2022 => keys::TOKEN_2022,
-            AccountKind::Metadata | AccountKind::Edition => keys::METADATA,
+            AccountKind::Metadata | AccountKind::Edition => keys::METAPLEX_METADATA,
             AccountKind::Wallet | AccountKind::Nonce => keys::SYSTEM,
             AccountKind::Stake => keys::STAKE,
             AccountKind::State(template) => states::state_owner(template),
             AccountKind::LookupTable => keys::LOOKUP_TABLE,
-            AccountKind::Program | AccountKind::Code | AccountKind::Buffer => keys::LOADER,
+            AccountKind::Program | AccountKind::Code | AccountKind::Buffer => keys::UPGRADEABLE_LOADER,
             // All random accounts belong to one made-up program.
             AccountKind::Random => self.shared_key(PURPOSE_RANDOM, 0),
         };

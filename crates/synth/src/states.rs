@@ -16,11 +16,11 @@ const CODE_HEADER_BYTES: u64 = 45;
 struct Template(u64, [u8; 32], u64, (u64, u64), u64, (u64, u64));
 
 const TEMPLATES: [Template; 18] = [
-    Template(900, keys::PUMP, 150, (1, 0), 5, (8, 0)), // bonding curve
-    Template(1000, keys::DISTRIBUTOR, 104, (1, 1), 3, (8, 0)), // airdrop claim
+    Template(900, keys::PUMP_FUN, 150, (1, 0), 5, (8, 0)), // bonding curve
+    Template(1000, keys::JUPITER_DISTRIBUTOR, 104, (1, 1), 3, (8, 0)), // airdrop claim
     Template(360, keys::WHIRLPOOL, 216, (1, 1), 4, (24, 200)), // position
-    Template(600, keys::NAMES, 112, (2, 0), 1, (8, 0)), // domain name
-    Template(270, keys::DRIFT, 240, (1, 1), 6, (8, 100)), // trader's statistics
+    Template(600, keys::NAME_SERVICE, 112, (2, 0), 1, (8, 0)), // domain name
+    Template(270, keys::DRIFT, 240, (1, 1), 6, (8, 100)),  // trader's statistics
     Template(90, keys::DRIFT, 4376, (1, 1), 12, (40, 300)), // trader's positions
     Template(90, keys::OPENBOOK, 3228, (1, 1), 4, (16, 300)), // open orders
     Template(120, keys::RAYDIUM_AMM, 752, (9, 3), 22, (8, 50)), // pool

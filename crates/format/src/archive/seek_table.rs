@@ -30,7 +30,10 @@ pub struct SeekTableItem {
 
 /// Makes the seek table's frame. Returns `None` if there are more frames than the format allows.
 pub fn seek_table_frame(items: &[SeekTableItem]) -> Option<Vec<u8>> {
-    let count = u32::try_from(items.len()).ok().filter(|count| *count <= SEEK_TABLE_FRAMES_MAX)?;
+    let count = u32::try_from(items.len()).ok()?;
+    if count > SEEK_TABLE_FRAMES_MAX {
+        return None;
+    }
     let mut content = Vec::with_capacity(items.len().saturating_mul(8).saturating_add(SEEK_TABLE_FOOTER_BYTES));
     for item in items {
         content.extend_from_slice(&item.compressed_bytes.to_le_bytes());
@@ -49,30 +52,30 @@ pub fn seek_table_bytes(footer: &[u8; SEEK_TABLE_FOOTER_BYTES]) -> Option<u64> {
     if u32_at::<5, _>(footer) != SEEKABLE_MAGIC || count > SEEK_TABLE_FRAMES_MAX {
         return None;
     }
-    let items_bytes = u64::from(count).checked_mul(item_bytes(footer[4])?)?;
+    let items_bytes = u64::from(count).checked_mul(item_bytes_of(footer[4])?)?;
     items_bytes.checked_add((SKIPPABLE_HEADER_BYTES + SEEK_TABLE_FOOTER_BYTES) as u64)
 }
 
 /// Parses a seek table's frame, of the length that [`seek_table_bytes`] gave.
 pub fn parse_seek_table(frame: &[u8]) -> Result<Vec<SeekTableItem>> {
-    let wrong = || Error::damaged("the seek table at the archive's end contradicts itself");
-    let (header, content) = frame.split_first_chunk::<SKIPPABLE_HEADER_BYTES>().ok_or_else(wrong)?;
-    let (items, footer) = content.split_last_chunk::<SEEK_TABLE_FOOTER_BYTES>().ok_or_else(wrong)?;
+    let inconsistent = || Error::damaged("the seek table at the archive's end is inconsistent");
+    let (header, content) = frame.split_first_chunk::<SKIPPABLE_HEADER_BYTES>().ok_or_else(inconsistent)?;
+    let (items, footer) = content.split_last_chunk::<SEEK_TABLE_FOOTER_BYTES>().ok_or_else(inconsistent)?;
     let count = to_usize(u32_at::<0, _>(footer));
-    let item_bytes = to_usize(item_bytes(footer[4]).ok_or_else(wrong)?);
+    let item_bytes = to_usize(item_bytes_of(footer[4]).ok_or_else(inconsistent)?);
     if u32_at::<0, _>(header) != SKIPPABLE_MAGIC | u32::from(SEEK_TABLE_KIND)
         || to_usize(u32_at::<4, _>(header)) != content.len()
         || count.checked_mul(item_bytes) != Some(items.len())
     {
-        return Err(wrong());
+        return Err(inconsistent());
     }
-    let items = items.chunks_exact(item_bytes).filter_map(|item| item.first_chunk::<8>());
-    let items =
-        items.map(|item| SeekTableItem { compressed_bytes: u32_at::<0, _>(item), content_bytes: u32_at::<4, _>(item) });
-    Ok(items.collect())
+    let item =
+        |item: &[u8; 8]| SeekTableItem { compressed_bytes: u32_at::<0, _>(item), content_bytes: u32_at::<4, _>(item) };
+    Ok(items.chunks_exact(item_bytes).filter_map(|bytes| bytes.first_chunk()).map(item).collect())
 }
 
-fn item_bytes(descriptor: u8) -> Option<u64> {
+/// Length of an item; `None` for an unknown descriptor.
+fn item_bytes_of(descriptor: u8) -> Option<u64> {
     match descriptor {
         0 => Some(8),
         0x80 => Some(12),
@@ -93,7 +96,7 @@ mod tests {
                 .into_iter()
                 .map(|(compressed_bytes, content_bytes)| SeekTableItem { compressed_bytes, content_bytes })
                 .collect();
-            let frame = seek_table_frame(&items).expect("few");
+            let frame = seek_table_frame(&items).expect("made");
             let footer = frame[frame.len() - SEEK_TABLE_FOOTER_BYTES..].try_into().expect("9");
             prop_assert_eq!(seek_table_bytes(&footer), Some(frame.len() as u64));
             prop_assert_eq!(parse_seek_table(&frame).expect("own table"), items);
@@ -101,9 +104,9 @@ mod tests {
 
         /// Numbers that must agree are compared.
         #[test]
-        fn tables_that_contradict_themselves(count in 0u32..20, at in 0usize..8) {
+        fn inconsistent_tables_are_refused(count in 0u32..20, at in 0usize..8) {
             let items = vec![SeekTableItem { compressed_bytes: 1, content_bytes: 2 }; count as usize];
-            let mut frame = seek_table_frame(&items).expect("few");
+            let mut frame = seek_table_frame(&items).expect("made");
             frame[at] ^= 1;
             prop_assert!(parse_seek_table(&frame).is_err());
             frame[at] ^= 1;
@@ -120,14 +123,14 @@ mod tests {
 
     #[test]
     fn the_largest_table() {
-        let footer = |count: u32, magic: u32| {
+        let length_of = |count: u32, magic: u32| {
             let mut footer = [0; SEEK_TABLE_FOOTER_BYTES];
             footer[..4].copy_from_slice(&count.to_le_bytes());
             footer[5..].copy_from_slice(&magic.to_le_bytes());
             seek_table_bytes(&footer)
         };
-        assert_eq!(footer(SEEK_TABLE_FRAMES_MAX, SEEKABLE_MAGIC), Some(u64::from(SEEK_TABLE_FRAMES_MAX) * 8 + 17));
-        assert_eq!(footer(SEEK_TABLE_FRAMES_MAX + 1, SEEKABLE_MAGIC), None);
-        assert_eq!(footer(1, SEEKABLE_MAGIC ^ 1), None);
+        assert_eq!(length_of(SEEK_TABLE_FRAMES_MAX, SEEKABLE_MAGIC), Some(u64::from(SEEK_TABLE_FRAMES_MAX) * 8 + 17));
+        assert_eq!(length_of(SEEK_TABLE_FRAMES_MAX + 1, SEEKABLE_MAGIC), None);
+        assert_eq!(length_of(1, SEEKABLE_MAGIC ^ 1), None);
     }
 }

@@ -280,7 +280,7 @@ pub fn read_bank_front<R: BufRead>(mut r: FieldReader<R>) -> Result<BankFile> {
 fn read_front<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Result<()> {
     bank.blockhashes = BlockhashQueue::parse(r)?;
     let ancestors = r.skip_items("the ancestors", 16)?;
-    r.limit(firedancer::ANCESTORS, ancestors);
+    r.check_limit(firedancer::ANCESTORS, ancestors);
     bank.hash = Hash(r.array()?);
     bank.parent_hash = Hash(r.array()?);
     bank.parent_slot = r.u64()?;
@@ -289,7 +289,7 @@ fn read_front<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Result
     bank.tick_height = r.u64()?;
     bank.signature_count = r.u64()?;
     bank.capitalization = r.u64()?;
-    r.limit(firedancer::CAPITALIZATION, bank.capitalization);
+    r.check_limit(firedancer::CAPITALIZATION, bank.capitalization);
     bank.max_tick_height = r.u64()?;
     bank.hashes_per_tick = if r.flag("hashes per tick")? { Some(r.u64()?) } else { None };
     bank.ticks_per_slot = r.u64()?;
@@ -301,15 +301,15 @@ fn read_front<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Result
 fn read_bank_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile, keep: KeepStakes<'_>) -> Result<()> {
     read_middle(r, bank)?;
     let stakes = read_stakes(r, "the stakes", false, keep)?;
-    r.limit(firedancer::VOTE_ACCOUNTS, stakes.vote_account_count);
-    r.limit(firedancer::DELEGATIONS, stakes.delegation_count);
+    r.check_limit(firedancer::VOTE_ACCOUNTS, stakes.vote_account_count);
+    r.check_limit(firedancer::DELEGATIONS, stakes.delegation_count);
     bank.invalid_vote_account = stakes.invalid_vote_account;
     bank.vote_account_count = stakes.vote_account_count;
     bank.delegation_count = stakes.delegation_count;
     bank.stakes_epoch = stakes.epoch;
     for (name, item_bytes) in [("unused accounts", 32), ("unused credits", 32), ("unused votes", 32 + 8)] {
         let count = r.skip_items(name, item_bytes)?;
-        r.limit((name, firedancer::ITEMS_MAX), count);
+        r.check_limit((name, firedancer::ITEMS_MAX), count);
     }
     r.skip_items("the unused epoch stakes", 8)?;
     r.flag("is_delta")?;
@@ -341,7 +341,7 @@ const HARD_FORKS_MAX: u64 = 1024;
 
 fn read_hard_forks<R: BufRead>(r: &mut FieldReader<R>) -> Result<Vec<(u64, u64)>> {
     let count = r.count("the hard forks", 16)?;
-    r.limit(firedancer::HARD_FORKS, count);
+    r.check_limit(firedancer::HARD_FORKS, count);
     if count > HARD_FORKS_MAX {
         return Err(r.damaged(format!("more than {HARD_FORKS_MAX} hard forks")));
     }
@@ -356,11 +356,11 @@ fn read_accounts_fields<R: BufRead>(
 ) -> Result<()> {
     bank.places.storage_map = r.position();
     let slots = r.count("the storage map", 16)?;
-    r.limit(("slots in the storage map", firedancer::ITEMS_MAX), slots);
+    r.check_limit(("slots in the storage map", firedancer::ITEMS_MAX), slots);
     for _ in 0..slots {
         let slot = r.u64()?;
         let storages = r.count("the storages of a slot", 16)?;
-        r.limit(("storages of a slot", firedancer::SMALL_ITEMS_MAX), storages);
+        r.check_limit(("storages of a slot", firedancer::SMALL_ITEMS_MAX), storages);
         for _ in 0..storages {
             let item = StorageMapItem { slot, id: r.u64()?, length_bytes: r.u64()? };
             bank.storage_count = bank.storage_count.saturating_add(1);
@@ -373,7 +373,7 @@ fn read_accounts_fields<R: BufRead>(
     r.skip(64 + 5 * 8)?; // unused hashes, statistics
     for (name, item_bytes) in [("historical roots", 8), ("historical roots with hashes", 8 + 32)] {
         let count = r.skip_items(name, item_bytes)?;
-        r.limit((name, firedancer::ITEMS_MAX), count);
+        r.check_limit((name, firedancer::ITEMS_MAX), count);
     }
     Ok(())
 }
@@ -387,7 +387,7 @@ fn read_extra_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) ->
     r.optional_hash("the epoch accounts hash")?;
     bank.epoch_stakes_count = r.count("the epoch stakes", 8 + 4)?;
     let (epoch, slot_index) = bank.epoch_and_index();
-    r.limit(firedancer::EPOCHS, bank.epoch_stakes_count);
+    r.check_limit(firedancer::EPOCHS, bank.epoch_stakes_count);
     let wanted = epoch..=bank.leader_schedule_epoch();
     let mut voters = Voters::default();
     for _ in 0..bank.epoch_stakes_count {
@@ -411,7 +411,7 @@ fn read_extra_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) ->
     match block_id {
         Ok(block_id) => {
             bank.block_id = block_id;
-            Ok(r.end().err())
+            Ok(r.expect_end().err())
         }
         Err(error) => Ok(Some(error)),
     }
@@ -434,7 +434,7 @@ fn read_epoch_stakes<R: BufRead>(
     let epoch = r.u64()?;
     match r.u32()? {
         0 => {}
-        other => return Err(r.damaged(format!("epoch stakes of the unknown kind {other}"))),
+        other => return Err(r.damaged(format!("epoch stakes of unknown kind {other}"))),
     }
     let keep = if epoch == *wanted.start() {
         // If an epoch occurs twice, the later one counts.
@@ -449,7 +449,7 @@ fn read_epoch_stakes<R: BufRead>(
         let most = firedancer::EPOCH_VOTE_ACCOUNTS_MAX;
         r.breach(Demand::VoteAccountLimit, format_args!("at most {most} of epoch {epoch}"), count);
     }
-    r.limit(firedancer::EPOCH_DELEGATIONS, stakes.delegation_count);
+    r.check_limit(firedancer::EPOCH_DELEGATIONS, stakes.delegation_count);
     // Firedancer computes rewards from the last of the epochs that it keeps.
     if let Some(account) = stakes.no_stake.filter(|_| epoch == *wanted.end()) {
         r.breach_of(Some(account), Demand::NoStake, format_args!("stake in epoch {epoch}"), 0);

@@ -55,7 +55,7 @@ mod tests {
         bytes.extend_from_slice(&300u64.to_le_bytes());
         let mut r = FieldReader::new(&bytes[..], bytes.len() as u64, "the bank file");
         let queue = BlockhashQueue::parse(&mut r).expect("a queue");
-        r.end().expect("to its end");
+        r.expect_end().expect("to its end");
         queue
     }
 

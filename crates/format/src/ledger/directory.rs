@@ -281,7 +281,7 @@ fn complete_slot(snapshots_dir: &Path, slot: Option<u64>) -> Result<u64> {
             "{} holds no bank snapshot: nothing under snapshots/",
             snapshots_dir.shown()
         ))
-        .with_hint(hint::NAME_LEDGER));
+        .with_hint("give the validator's ledger directory; where the validator runs with --snapshots, give that too"));
     }
     let candidates = slot.map_or(slots, |slot| vec![slot]);
     for slot in &candidates {
@@ -331,7 +331,7 @@ fn open_unpacked(dir: &Path, slot: Option<u64>, threads: usize) -> Result<BankSn
                 dir.shown(),
                 list_slots(&slots)
             ))
-            .with_hint(hint::CHOOSE_SLOT));
+            .with_hint("unpack one archive into one empty directory, or choose with --slot"));
         }
     };
     let bank_dir = bank_snapshot_dir(dir, found);

@@ -17,6 +17,8 @@ use crate::{Address, Breach, Demand, Hash};
 /// Buffer size for streamed files; it makes system calls negligible.
 pub const READ_BUFFER_BYTES: usize = 256 * 1024;
 
+const DAMAGED_HINT: &str = "the file is damaged or of an unknown version; fetch it from its source again";
+
 /// Cursor over a stream of fields. It knows its offset, and where the stream ends.
 pub struct FieldReader<R> {
     inner: R,
@@ -24,15 +26,6 @@ pub struct FieldReader<R> {
     length: u64,
     what: String,
     breaches: Vec<Breach>,
-}
-
-/// Distinguishes I/O errors from damage (decoder errors, early ends).
-fn unreadable(what: &str, position: u64, error: &io::Error) -> Error {
-    match error.raw_os_error() {
-        Some(_) => Error::io("read", Path::new(what), error),
-        None => Error::damaged(format!("{what}: cannot be read: {error}, at offset {position}"))
-            .with_hint("the file is damaged or of an unknown version; take it from its source again"),
-    }
 }
 
 impl FieldReader<BufReader<File>> {
@@ -58,16 +51,16 @@ impl<R: BufRead> FieldReader<R> {
         self.length.saturating_sub(self.position)
     }
 
-    pub fn damaged(&self, why: impl std::fmt::Display) -> Error {
-        Error::damaged(format!("{}: {why}, at offset {}", self.what, self.position))
-            .with_hint("the file is damaged or of an unknown version; take it from its source again")
+    pub fn damaged(&self, why: impl Display) -> Error {
+        Error::damaged(format!("{}: {why}, at offset {}", self.what, self.position)).with_hint(DAMAGED_HINT)
     }
 
     fn check_remaining(&self, wanted: u64) -> Result<()> {
-        match wanted.saturating_sub(self.remaining()) {
-            0 => Ok(()),
-            missing => Err(self.damaged(format!("it ends {missing} bytes early"))),
+        let missing = wanted.saturating_sub(self.remaining());
+        if missing > 0 {
+            return Err(self.damaged(format!("it ends {missing} bytes early")));
         }
+        Ok(())
     }
 
     pub fn bytes(&mut self, buffer: &mut [u8]) -> Result<()> {
@@ -91,7 +84,7 @@ impl<R: BufRead> FieldReader<R> {
             let buffered = self.inner.fill_buf().map_err(|error| unreadable(&self.what, self.position, &error))?;
             let step = buffered.len().min(to_usize(left));
             if step == 0 {
-                return Err(self.damaged("it became shorter while it was read"));
+                return Err(self.damaged("it shrank while it was read"));
             }
             self.inner.consume(step);
             self.position = self.position.saturating_add(step as u64);
@@ -117,12 +110,15 @@ impl<R: BufRead> FieldReader<R> {
         match self.u8()? {
             0 => Ok(false),
             1 => Ok(true),
-            other => Err(self.damaged(format!("{name} starts with {other} where only 0 or 1 can be"))),
+            other => Err(self.damaged(format!("{name} starts with {other}, which is not 0 or 1"))),
         }
     }
 
     pub fn optional_hash(&mut self, name: &str) -> Result<Option<Hash>> {
-        Ok(if self.flag(name)? { Some(Hash(self.array()?)) } else { None })
+        if !self.flag(name)? {
+            return Ok(None);
+        }
+        Ok(Some(Hash(self.array()?)))
     }
 
     /// Reads the length of a list whose items take at least `item_bytes_min` bytes each. Refuses a
@@ -160,7 +156,7 @@ impl<R: BufRead> FieldReader<R> {
     }
 
     /// Records a breach if the count exceeds Firedancer's limit.
-    pub fn limit(&mut self, (name, max): CountLimit<'_>, count: u64) {
+    pub fn check_limit(&mut self, (name, max): CountLimit<'_>, count: u64) {
         if count > max {
             self.breach(Demand::FiredancerLimit, format_args!("{name}: at most {max}"), count);
         }
@@ -170,10 +166,22 @@ impl<R: BufRead> FieldReader<R> {
         std::mem::take(&mut self.breaches)
     }
 
-    pub fn end(&self) -> Result<()> {
-        match self.remaining() {
-            0 => Ok(()),
-            left => Err(self.damaged(format!("{left} bytes are left over after the last field"))),
+    /// Fails if there are bytes left.
+    pub fn expect_end(&self) -> Result<()> {
+        let left = self.remaining();
+        if left > 0 {
+            return Err(self.damaged(format!("{left} bytes are left over after the last field")));
+        }
+        Ok(())
+    }
+}
+
+/// Distinguishes I/O errors from damage (decoder errors, early ends).
+fn unreadable(what: &str, position: u64, error: &io::Error) -> Error {
+    match error.raw_os_error() {
+        Some(_) => Error::io("read", Path::new(what), error),
+        None => {
+            Error::damaged(format!("{what}: cannot be read: {error}, at offset {position}")).with_hint(DAMAGED_HINT)
         }
     }
 }

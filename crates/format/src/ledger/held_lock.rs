@@ -13,8 +13,21 @@ use slotpress_base::text::escaped;
 /// Limit on the length of a line; the rest of a longer one is ignored.
 const LINE_BYTES_MAX: usize = 64 * 1024;
 
-/// Device number and inode of a file, by which `/proc/locks` identifies it.
-type LockedFile = ((u32, u32), u64);
+/// Number of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Device {
+    major: u32,
+    minor: u32,
+}
+
+/// A lock in `/proc/locks`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct LockLine {
+    device: Device,
+    inode: u64,
+    /// `None` if the process is in another container, or if the lock belongs to an open file.
+    pid: Option<u32>,
+}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockHolder {
@@ -37,11 +50,11 @@ impl LockHolder {
 }
 
 impl std::fmt::Display for LockHolder {
-    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match (&self.program, self.pid) {
-            (Some(program), Some(pid)) => write!(to, "{program} (process {pid})"),
-            (None, Some(pid)) => write!(to, "process {pid}"),
-            _ => to.write_str("a process that is not visible from here"),
+            (Some(program), Some(pid)) => write!(f, "{program} (process {pid})"),
+            (None, Some(pid)) => write!(f, "process {pid}"),
+            _ => f.write_str("a process that is not visible from here"),
         }
     }
 }
@@ -75,83 +88,68 @@ pub fn lock_holder(file: &impl AsFd) -> Option<LockHolder> {
 
 fn lock_state(file: &impl AsFd) -> Option<LockState> {
     let stat = rustix::fs::fstat(file).ok()?;
-    let inode = stat.st_ino;
     // Each subvolume of btrfs has its own device number, but `/proc/locks` has that of the file
     // system, which is in the mount table. Elsewhere, both are the same.
-    let of_stat = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
-    let devices = [Some(of_stat), device_of_mount(file.as_fd())];
-    let files: Vec<LockedFile> = devices.into_iter().flatten().map(|device| (device, inode)).collect();
-    let mut holder = None;
-    for_each_line(Path::new("/proc/locks"), |line| {
-        holder = parse_lock(line).filter(|(locked, _)| files.contains(locked)).map(|(_, pid)| pid);
-        holder.is_none()
-    })
-    .ok()?;
-    Some(holder.map_or(LockState::Free, |pid| LockState::Held(LockHolder::new(pid))))
+    let own = Device { major: rustix::fs::major(stat.st_dev), minor: rustix::fs::minor(stat.st_dev) };
+    let devices = [Some(own), device_of_mount(file.as_fd())];
+    let is_of_file = |lock: &LockLine| lock.inode == stat.st_ino && devices.contains(&Some(lock.device));
+    let lock = find_in_lines(Path::new("/proc/locks"), |line| parse_lock(line).filter(is_of_file)).ok()?;
+    Some(lock.map_or(LockState::Free, |lock| LockState::Held(LockHolder::new(lock.pid))))
 }
 
 /// Finds the device number of an open file's file system in the mount table.
-fn device_of_mount(file: BorrowedFd<'_>) -> Option<(u32, u32)> {
-    let mut mount = None;
-    for_each_line(&Path::new("/proc/self/fdinfo").join(file.as_raw_fd().to_string()), |line| {
-        mount = line.strip_prefix("mnt_id:").map(|id| id.trim().to_string());
-        mount.is_none()
-    })
-    .ok()?;
-    let mount = mount?;
-    let mut device = None;
-    for_each_line(Path::new("/proc/self/mountinfo"), |line| {
-        device = parse_mount(line, &mount);
-        device.is_none()
-    })
-    .ok()?;
-    device
+fn device_of_mount(file: BorrowedFd<'_>) -> Option<Device> {
+    let info = Path::new("/proc/self/fdinfo").join(file.as_raw_fd().to_string());
+    let mount = find_in_lines(&info, |line| Some(line.strip_prefix("mnt_id:")?.trim().to_string())).ok()??;
+    find_in_lines(Path::new("/proc/self/mountinfo"), |line| parse_mount(line, &mount)).ok()?
 }
 
-/// Calls `wants_more` for each line until it returns false. The kernel makes these files as they
-/// are read; they can be long.
-fn for_each_line(path: &Path, mut wants_more: impl FnMut(&str) -> bool) -> io::Result<()> {
+/// Returns what `parse` finds in the first line in which it finds anything. The kernel makes these
+/// files as they are read; they can be long.
+fn find_in_lines<T>(path: &Path, parse: impl Fn(&str) -> Option<T>) -> io::Result<Option<T>> {
     let mut reader = BufReader::new(fs::File::open(path)?);
     let mut line = Vec::new();
     loop {
         line.clear();
         let mut part = io::Read::take(&mut reader, LINE_BYTES_MAX as u64);
         if part.read_until(b'\n', &mut line)? == 0 {
-            return Ok(());
+            return Ok(None);
         }
-        if !wants_more(String::from_utf8_lossy(&line).trim_end()) {
-            return Ok(());
+        let found = parse(String::from_utf8_lossy(&line).trim_end());
+        if found.is_some() {
+            return Ok(found);
         }
     }
 }
 
-/// Parses a line of `/proc/locks`, as `4: FLOCK  ADVISORY  WRITE 27749 fe:00:10100749 0 EOF`.
-/// Returns the locked file and the process; the process is `None` if it is in another container, or
-/// if the lock belongs to an open file. Returns `None` for leases, and for lines with `->`, which
-/// show waiting processes.
-fn parse_lock(line: &str) -> Option<(LockedFile, Option<u32>)> {
-    let mut words = line.split_ascii_whitespace();
-    words.next()?.strip_suffix(':')?;
-    if !matches!(words.next()?, "FLOCK" | "POSIX" | "OFDLCK") {
+/// Parses a line of `/proc/locks`: `4: FLOCK  ADVISORY  WRITE 27749 fe:00:10100749 0 EOF`. Returns
+/// `None` for leases, and for lines with `->`, which show waiting processes.
+fn parse_lock(line: &str) -> Option<LockLine> {
+    let mut fields = line.split_ascii_whitespace();
+    fields.next()?.strip_suffix(':')?;
+    if !matches!(fields.next()?, "FLOCK" | "POSIX" | "OFDLCK") {
         return None;
     }
-    let pid = words.nth(2)?.parse().ok().filter(|pid| *pid > 0);
-    let mut file = words.next()?.split(':');
+    let pid = fields.nth(2)?.parse().ok().filter(|pid| *pid > 0);
+    let mut file = fields.next()?.split(':');
     let number = |text: Option<&str>| u32::from_str_radix(text?, 16).ok();
-    let device = (number(file.next())?, number(file.next())?);
+    let device = Device { major: number(file.next())?, minor: number(file.next())? };
     let inode = file.next()?.parse().ok()?;
-    file.next().is_none().then_some(((device, inode), pid))
+    if file.next().is_some() {
+        return None;
+    }
+    Some(LockLine { device, inode, pid })
 }
 
 /// Returns the device number in a line of `mountinfo`, if the line is that of `mount`: `27 1 254:0
 /// / / rw,relatime - ext4 /dev/vda rw`.
-fn parse_mount(line: &str, mount: &str) -> Option<(u32, u32)> {
-    let mut words = line.split_ascii_whitespace();
-    if words.next()? != mount {
+fn parse_mount(line: &str, mount: &str) -> Option<Device> {
+    let mut fields = line.split_ascii_whitespace();
+    if fields.next()? != mount {
         return None;
     }
-    let (major, minor) = words.nth(1)?.split_once(':')?;
-    Some((major.parse().ok()?, minor.parse().ok()?))
+    let (major, minor) = fields.nth(1)?.split_once(':')?;
+    Some(Device { major: major.parse().ok()?, minor: minor.parse().ok()? })
 }
 
 #[cfg(test)]
@@ -162,7 +160,7 @@ mod tests {
 
     #[test]
     fn lines_of_the_lock_table() {
-        let found = |inode, pid| Some((((0xfe, 0x1f), inode), pid));
+        let found = |inode, pid| Some(LockLine { device: Device { major: 0xfe, minor: 0x1f }, inode, pid });
         for (line, expected) in [
             ("4: FLOCK  ADVISORY  WRITE 27749 fe:1f:10100749 0 EOF", found(10_100_749, Some(27749))),
             ("1: POSIX  ADVISORY  READ  4216 fe:1f:12 128 128", found(12, Some(4216))),
@@ -183,9 +181,9 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_the_table_of_mounts() {
+    fn lines_of_the_mount_table() {
         let line = "27 1 254:31 / / rw,relatime shared:1 - ext4 /dev/vda rw,discard";
-        assert_eq!(parse_mount(line, "27"), Some((254, 31)));
+        assert_eq!(parse_mount(line, "27"), Some(Device { major: 254, minor: 31 }));
         for (line, mount) in [(line, "2"), ("27 1 254 / /", "27"), ("27", "27"), ("", "27")] {
             assert_eq!(parse_mount(line, mount), None, "{line}");
         }
@@ -207,6 +205,6 @@ mod tests {
         assert_eq!(found(), own);
         assert!(device_of_mount(file.as_fd()).is_some());
         drop(file);
-        assert_eq!(found(), LockState::Free, "it went with its file");
+        assert_eq!(found(), LockState::Free, "closing released it");
     }
 }

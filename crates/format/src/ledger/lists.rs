@@ -96,7 +96,7 @@ fn parse_list<R: BufRead, T>(
         return Err(r.damaged(format!("{count} storages, more than the {STORAGES_MAX} that a snapshot can have")));
     }
     let storages = (0..count).map(|_| parse(&mut r)).collect::<Result<_>>()?;
-    r.end()?;
+    r.expect_end()?;
     Ok(storages)
 }
 
@@ -194,7 +194,7 @@ pub fn scan_obsolete_accounts<R: BufRead>(
         }
         on_storage(ObsoleteSummary { slot, id, count, list_offset, cut_bytes })?;
     }
-    r.end()
+    r.expect_end()
 }
 
 /// Returns the bytes by which a storage shrinks when an obsolete record is cut out.

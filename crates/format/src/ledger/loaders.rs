@@ -2,7 +2,7 @@
 
 use sha2::{Digest, Sha256};
 
-use crate::ledger::programs::{BPF_LOADER_1, BPF_LOADER_2, LOADER};
+use crate::ledger::programs::{BPF_LOADER_1, BPF_LOADER_2, UPGRADEABLE_LOADER};
 
 /// Offset of the code in an account of program data: after kind, slot, and an optional authority
 /// that always has room.
@@ -12,7 +12,7 @@ const CODE_AT: usize = 4 + 8 + 1 + 32;
 /// curve (`find_program_address` in the `solana-address` crate). Each is one with probability 1/2.
 /// Which are is not computed, since the loader has no account at another of these addresses.
 pub fn programdata_candidates(program: &[u8; 32]) -> impl Iterator<Item = [u8; 32]> {
-    let seeds = |bump| [&program[..], &[bump], &LOADER, b"ProgramDerivedAddress"].concat();
+    let seeds = |bump| [&program[..], &[bump], &UPGRADEABLE_LOADER, b"ProgramDerivedAddress"].concat();
     (0xe0..=u8::MAX).rev().map(move |bump| Sha256::digest(seeds(bump)).into())
 }
 
@@ -42,7 +42,7 @@ impl<'a> LoaderAccount<'a> {
     /// Parses an account by its owner. Returns `None` if the loader cannot have written it.
     pub fn parse(owner: &[u8; 32], is_executable: bool, data: &'a [u8]) -> Option<Self> {
         match *owner {
-            LOADER => Self::of_upgradeable(data),
+            UPGRADEABLE_LOADER => Self::of_upgradeable(data),
             BPF_LOADER_1 | BPF_LOADER_2 if is_executable => {
                 let code = without_zeros(data);
                 Some(Self::Code(ProgramCode { upgrade_authority: None, deploy_slot: None, code }))
@@ -95,23 +95,23 @@ mod tests {
     #[test]
     fn accounts_of_the_upgradeable_loader() {
         let program = [&[2, 0, 0, 0][..], &[7; 32]].concat();
-        assert_eq!(of(LOADER, &program), Some(LoaderAccount::Program([7; 32])));
-        assert!((0..36).all(|cut| of(LOADER, &program[..cut]).is_none()));
+        assert_eq!(of(UPGRADEABLE_LOADER, &program), Some(LoaderAccount::Program([7; 32])));
+        assert!((0..36).all(|cut| of(UPGRADEABLE_LOADER, &program[..cut]).is_none()));
         let data = |tag: u8| [&[3, 0, 0, 0][..], &9u64.to_le_bytes(), &[tag], &[5; 32], &[1, 0, 2, 0, 0]].concat();
         let code = |upgrade_authority| {
             Some(LoaderAccount::Code(ProgramCode { upgrade_authority, deploy_slot: Some(9), code: &[1, 0, 2] }))
         };
-        assert_eq!(of(LOADER, &data(1)), code(Some([5; 32])));
+        assert_eq!(of(UPGRADEABLE_LOADER, &data(1)), code(Some([5; 32])));
         // What stands behind a tag of 0 has no meaning.
-        assert_eq!(of(LOADER, &data(0)), code(None));
-        assert_eq!(of(LOADER, &data(2)), None);
-        assert!((0..45).all(|cut| of(LOADER, &data(1)[..cut]).is_none()));
+        assert_eq!(of(UPGRADEABLE_LOADER, &data(0)), code(None));
+        assert_eq!(of(UPGRADEABLE_LOADER, &data(2)), None);
+        assert!((0..45).all(|cut| of(UPGRADEABLE_LOADER, &data(1)[..cut]).is_none()));
         let buffer = |tag: u8| [&[1, 0, 0, 0, tag][..], &[5; 32]].concat();
-        assert!((0..37).all(|cut| of(LOADER, &buffer(1)[..cut]).is_none()));
-        assert_eq!([0, 1, 2].map(|tag| of(LOADER, &buffer(tag)).is_some()), [true, true, false]);
+        assert!((0..37).all(|cut| of(UPGRADEABLE_LOADER, &buffer(1)[..cut]).is_none()));
+        assert_eq!([0, 1, 2].map(|tag| of(UPGRADEABLE_LOADER, &buffer(tag)).is_some()), [true, true, false]);
         let other = Some(LoaderAccount::Other);
         for (data, expected) in [(&[0; 4][..], other), (&[1, 0, 0, 0, 0], other), (&[4, 0, 0, 0], None), (&[], None)] {
-            assert_eq!(of(LOADER, data), expected, "{data:?}");
+            assert_eq!(of(UPGRADEABLE_LOADER, data), expected, "{data:?}");
         }
     }
 
@@ -142,7 +142,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes(data in proptest::collection::vec(any::<u8>(), 0..100), kind in 0u8..5) {
-            for owner in [LOADER, BPF_LOADER_2] {
+            for owner in [UPGRADEABLE_LOADER, BPF_LOADER_2] {
                 let _ = (of(owner, &data), of(owner, &[&[kind, 0, 0, 0][..], &data].concat()));
             }
         }

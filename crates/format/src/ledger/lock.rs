@@ -19,8 +19,8 @@ pub struct LedgerLock(Option<File>);
 pub const LOCK_NAME: &str = "ledger.lock";
 
 /// Advice for a ledger whose validator is running.
-const BESIDE_A_VALIDATOR: &str = "Beside a running validator, slotpress can verify, recompress and serve the archives \
-     that the validator writes itself";
+const WHILE_RUNNING_HINT: &str =
+    "While a validator runs, slotpress can verify, recompress and serve the archives that it writes";
 
 /// A directory with one of these names in it, or with bank snapshots, counts as a ledger.
 const LEDGER_NAMES: [&str; 5] = [LOCK_NAME, "rocksdb", "genesis.bin", "genesis.tar.bz2", "accounts"];
@@ -51,53 +51,58 @@ impl LedgerLock {
     /// See [`acquire`](Self::acquire).
     pub fn acquire_in(ledger: &KeptDir) -> Result<Self> {
         let path = ledger.path_of(LOCK_NAME);
-        let open = |flags| {
-            rustix::fs::openat(ledger, LOCK_NAME, flags | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::from_raw_mode(0o666))
-        };
-        let opened = match open(OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL) {
-            Ok(file) => {
-                // A lock file owned by root would keep out a validator that runs as another user.
-                Owner::of(ledger)?.take(&file).or_path("change the owner of", &path)?;
-                Ok(file)
-            }
-            // The file may be a pipe, and opening a pipe for writing would wait for a reader.
-            Err(Errno::EXIST) => match rustix::fs::statat(ledger, LOCK_NAME, AtFlags::empty()) {
-                Ok(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile => {
-                    return Err(Error::failed(format!("{} is not a file", path.shown())).with_hint(
-                        "a validator makes ledger.lock as an empty file: find out who made this one, and remove it",
-                    ));
-                }
-                _ => open(OFlags::WRONLY | OFlags::NONBLOCK),
-            },
-            Err(error) => Err(error),
-        };
-        let file = match opened {
-            Ok(file) => File::from(file),
-            Err(Errno::ROFS) => return Ok(Self::default()),
-            // Another user's file can be locked without write permission.
-            Err(Errno::ACCESS | Errno::PERM) if ledger.found(LOCK_NAME)?.is_some() => {
-                open(OFlags::RDONLY | OFlags::NONBLOCK).map(File::from).or_path("open the ledger's lock", &path)?
-            }
-            Err(error) => return Err(Error::io("open the ledger's lock", &path, &error.into())),
-        };
+        let Some(file) = open_lock_file(ledger, &path)? else { return Ok(Self::default()) };
         match file.try_lock() {
             Ok(()) => Ok(Self(Some(file))),
-            Err(TryLockError::WouldBlock) => {
-                let holder = lock_holder(&file).filter(|holder| holder.pid.is_some());
-                let hint = if holder.as_ref().is_some_and(LockHolder::is_slotpress) {
-                    "wait until it is done, or stop it".to_string()
-                } else {
-                    format!("{GRACEFUL_STOP}. {BESIDE_A_VALIDATOR}")
-                };
-                let holder = holder.map_or("a running validator or another slotpress".into(), |one| one.to_string());
-                let ledger = ledger.path().shown();
-                let path = path.shown();
-                let message = format!("the ledger {ledger} is in use: its lock {path} is held by {holder}");
-                Err(Error::new(ErrorKind::InUse, message).with_hint(hint))
-            }
+            Err(TryLockError::WouldBlock) => Err(in_use(ledger, &path, lock_holder(&file))),
             Err(TryLockError::Error(error)) => Err(Error::io("lock", &path, &error)),
         }
     }
+}
+
+/// Opens the lock file, or makes it. Returns `None` if it is missing on a read-only file system.
+fn open_lock_file(ledger: &KeptDir, path: &Path) -> Result<Option<File>> {
+    const DOING: &str = "open the ledger's lock";
+    let open = |flags| {
+        let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
+        rustix::fs::openat(ledger, LOCK_NAME, flags, Mode::from_raw_mode(0o666)).map(File::from)
+    };
+    match open(OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL) {
+        Ok(file) => {
+            // A lock file owned by root would keep out a validator that runs as another user.
+            Owner::of(ledger)?.take(&file).or_path("change the owner of", path)?;
+            return Ok(Some(file));
+        }
+        Err(Errno::ROFS) => return Ok(None),
+        Err(Errno::EXIST) => {}
+        // Another user's file can be locked without write permission.
+        Err(Errno::ACCESS | Errno::PERM) if ledger.found(LOCK_NAME)?.is_some() => {}
+        Err(error) => return Err(Error::io(DOING, path, &error.into())),
+    }
+    // The file may be a pipe, and opening a pipe for writing would wait for a reader.
+    let stat = rustix::fs::statat(ledger, LOCK_NAME, AtFlags::empty());
+    if stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile) {
+        return Err(Error::failed(format!("{} is not a file", path.shown()))
+            .with_hint("a validator makes ledger.lock an empty file: find out what made this one, and remove it"));
+    }
+    match open(OFlags::WRONLY | OFlags::NONBLOCK) {
+        Err(Errno::ROFS) => Ok(None),
+        Err(Errno::ACCESS | Errno::PERM) => open(OFlags::RDONLY | OFlags::NONBLOCK).map(Some).or_path(DOING, path),
+        opened => opened.map(Some).or_path(DOING, path),
+    }
+}
+
+fn in_use(ledger: &KeptDir, path: &Path, holder: Option<LockHolder>) -> Error {
+    let holder = holder.filter(|holder| holder.pid.is_some());
+    let hint = if holder.as_ref().is_some_and(LockHolder::is_slotpress) {
+        "wait until it is done, or stop it".to_string()
+    } else {
+        format!("{GRACEFUL_STOP}. {WHILE_RUNNING_HINT}")
+    };
+    let holder = holder.map_or("a running validator or another slotpress".into(), |holder| holder.to_string());
+    let message =
+        format!("the ledger {} is in use: its lock {} is held by {holder}", ledger.path().shown(), path.shown());
+    Error::new(ErrorKind::InUse, message).with_hint(hint)
 }
 
 impl Drop for LedgerLock {

@@ -3,7 +3,7 @@
 
 use slotpress_base::{array_at, u32_at, u64_at};
 
-use crate::ledger::tokens::{Extensions, TOKEN_ACCOUNT_BYTES, TYPE_MINT, optional};
+use crate::ledger::tokens::{Extensions, TOKEN_ACCOUNT_BYTES, TYPE_MINT, tagged};
 use crate::ledger::votes::array;
 
 /// Length of a mint without extensions.
@@ -33,31 +33,34 @@ impl<'a> Mint<'a> {
     pub(super) fn parse(data: &'a [u8]) -> Option<Self> {
         let (base, rest) = data.split_first_chunk::<MINT_BYTES>()?;
         let extensions = match rest.split_at_checked(TOKEN_ACCOUNT_BYTES.saturating_sub(MINT_BYTES)) {
-            None if rest.is_empty() => rest,
+            _ if rest.is_empty() => rest,
             Some((padding, [TYPE_MINT, extensions @ ..])) if padding.iter().all(|byte| *byte == 0) => extensions,
             _ => return None,
         };
-        let is_initialized = match array_at::<45, 1, _>(base) {
-            [0] => false,
-            [1] => true,
+        let is_initialized = match base[45] {
+            0 => false,
+            1 => true,
             _ => return None,
         };
         Some(Self {
-            mint_authority: optional(u32_at::<0, _>(base), array_at::<4, 32, _>(base))?,
+            mint_authority: tagged(u32_at::<0, _>(base), array_at::<4, 32, _>(base))?,
             supply: u64_at::<36, _>(base),
-            decimals: u8::from_le_bytes(array_at::<44, 1, _>(base)),
+            decimals: base[44],
             is_initialized,
-            freeze_authority: optional(u32_at::<46, _>(base), array_at::<50, 32, _>(base))?,
+            freeze_authority: tagged(u32_at::<46, _>(base), array_at::<50, 32, _>(base))?,
             extensions: Extensions::new(extensions),
         })
     }
 
     /// Metadata in the mint itself. Also `None` if the program could not read it either.
     pub fn metadata(&self) -> Option<TokenMetadata<'a>> {
-        let is_metadata = |found: &Result<(u16, &'a [u8]), _>| matches!(found, Ok((TOKEN_METADATA, _)));
-        let mut extensions = self.extensions;
-        let (_, value) = extensions.find(is_metadata)?.ok()?;
-        TokenMetadata::parse(value)
+        for extension in self.extensions {
+            let (kind, value) = extension.ok()?;
+            if kind == TOKEN_METADATA {
+                return TokenMetadata::parse(value);
+            }
+        }
+        None
     }
 }
 
@@ -117,10 +120,14 @@ mod tests {
     }
 
     fn metadata(texts: &[&[u8]], pairs: u32) -> Vec<u8> {
-        let text = |text: &&[u8]| [&(text.len() as u32).to_le_bytes()[..], text].concat();
-        let (own, others) = texts.split_at(3);
-        let texts = |texts: &[&[u8]]| texts.iter().flat_map(text).collect::<Vec<u8>>();
-        [vec![1; 64], texts(own), pairs.to_le_bytes().to_vec(), texts(others)].concat()
+        let with_length = |text: &&[u8]| [&(text.len() as u32).to_le_bytes()[..], text].concat();
+        let (fields, in_pairs) = texts.split_at(3);
+        let all = |texts: &[&[u8]]| texts.iter().flat_map(with_length).collect::<Vec<u8>>();
+        [vec![1; 64], all(fields), pairs.to_le_bytes().to_vec(), all(in_pairs)].concat()
+    }
+
+    fn has_metadata(value: &[u8]) -> bool {
+        Mint::parse(&with_extensions(&extension(19, value))).expect("a mint").metadata().is_some()
     }
 
     #[test]
@@ -153,13 +160,11 @@ mod tests {
         let found = Mint::parse(&data).expect("a mint");
         assert_eq!(found.metadata(), Some(expected));
         assert_eq!(found.extensions.map(|each| each.map(|(kind, _)| kind)).collect::<Vec<_>>(), [Ok(18), Ok(19)]);
-        let of =
-            |value: &[u8]| Mint::parse(&with_extensions(&extension(19, value))).expect("a mint").metadata().is_some();
-        assert!(of(&value) && of(&[&value[..], &[1, 2]].concat()));
-        assert!((0..value.len()).all(|cut| !of(&value[..cut])));
-        assert!(!of(&metadata(&[b"\xff", b"", b""], 0)), "not UTF-8");
-        assert!(!of(&metadata(&[b"", b"", b"", b"\xff", b""], 1)), "nor a pair");
-        assert!(!of(&metadata(&[b"", b"", b""], u32::MAX)));
+        assert!(has_metadata(&value) && has_metadata(&[&value[..], &[1, 2]].concat()));
+        assert!((0..value.len()).all(|cut| !has_metadata(&value[..cut])));
+        assert!(!has_metadata(&metadata(&[b"\xff", b"", b""], 0)), "not UTF-8");
+        assert!(!has_metadata(&metadata(&[b"", b"", b"", b"\xff", b""], 1)), "in a pair");
+        assert!(!has_metadata(&metadata(&[b"", b"", b""], u32::MAX)));
         let cut_off = with_extensions(&[&extension(3, &[])[..], &[19, 0, 255, 255], &[0; 500]].concat());
         let found = Mint::parse(&cut_off).expect("a mint");
         assert_eq!((found.metadata(), found.extensions.last()), (None, Some(Err(ExtensionCutOff))));

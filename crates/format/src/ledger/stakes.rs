@@ -214,7 +214,7 @@ pub fn read_stakes<R: BufRead>(
     r.skip(8)?; // always 0
     summary.epoch = r.u64()?;
     let history = r.skip_items("the stake history", 4 * 8)?;
-    r.limit(("epochs of the stake history", firedancer::ITEMS_MAX), history);
+    r.check_limit(("epochs of the stake history", firedancer::ITEMS_MAX), history);
     Ok(summary)
 }
 
@@ -222,15 +222,15 @@ pub fn read_stakes<R: BufRead>(
 pub fn skip_nodes_and_voters<R: BufRead>(r: &mut FieldReader<R>) -> Result<()> {
     r.skip(8)?; // total stake
     let nodes = r.count("the vote accounts of nodes", 32 + 8 + 8)?;
-    r.limit(("nodes of an epoch", firedancer::SMALL_ITEMS_MAX), nodes);
+    r.check_limit(("nodes of an epoch", firedancer::SMALL_ITEMS_MAX), nodes);
     for _ in 0..nodes {
         r.skip(32)?;
         let accounts = r.skip_items("the vote accounts of a node", 32)?;
-        r.limit(("vote accounts of a node", firedancer::ITEMS_MAX), accounts);
+        r.check_limit(("vote accounts of a node", firedancer::ITEMS_MAX), accounts);
         r.skip(8)?;
     }
     let voters = r.skip_items("the authorized voters", 64)?;
-    r.limit(("authorized voters of an epoch", firedancer::ITEMS_MAX), voters);
+    r.check_limit(("authorized voters of an epoch", firedancer::ITEMS_MAX), voters);
     Ok(())
 }
 

@@ -25,21 +25,21 @@ pub struct StatusCache {
 
 impl StatusCache {
     /// True if the file has an error that only Agave 4.4 and later know.
-    pub fn has_errors_of_4_4(&self) -> bool {
+    pub fn needs_agave_4_4(&self) -> bool {
         self.transaction_error_max > TRANSACTION_ERROR_MAX_4_3 || self.instruction_error_max > INSTRUCTION_ERROR_MAX_4_3
     }
 }
 
 /// Transaction errors with a payload: instruction number and error, or one byte.
 const INSTRUCTION_ERROR: u32 = 8;
-const WITH_A_BYTE: [u32; 3] = [30, 31, 35];
+const ERRORS_WITH_BYTE: [u32; 3] = [30, 31, 35];
 /// Last transaction error of Agave 4.4 and 4.5 (`BailOut`), and of 4.3.
 const TRANSACTION_ERROR_MAX: u32 = 39;
 const TRANSACTION_ERROR_MAX_4_3: u32 = 38;
 
 /// Instruction errors with a payload: a program's own code, or a string.
-const CUSTOM: u32 = 25;
-const WITH_A_TEXT: u32 = 44;
+const CUSTOM_ERROR: u32 = 25;
+const BORSH_IO_ERROR: u32 = 44;
 /// Last instruction error of Agave 4.4 and 4.5 (`BailOut`), and of 4.3.
 const INSTRUCTION_ERROR_MAX: u32 = 54;
 const INSTRUCTION_ERROR_MAX_4_3: u32 = 53;
@@ -55,7 +55,7 @@ pub fn parse_status_cache<R: BufRead>(mut r: FieldReader<R>, bank_slot: u64) -> 
     }
     for _ in 0..count {
         let slot = r.u64()?;
-        if !r.flag("the mark of a root")? {
+        if !r.flag("the root flag")? {
             return Err(r.damaged(format!("slot {slot} is not a root")));
         }
         if slot > bank_slot {
@@ -65,51 +65,63 @@ pub fn parse_status_cache<R: BufRead>(mut r: FieldReader<R>, bank_slot: u64) -> 
             return Err(r.damaged(format!("slot {slot} occurs twice")));
         }
         cache.slots.push(slot);
-        let mut slot_transactions = 0u64;
-        for _ in 0..r.count("the blockhashes of a slot", 32 + 8 + 8)? {
-            r.skip(32)?; // the blockhash
-            let offset = r.u64()?;
-            r.limit(firedancer::TRANSACTION_OFFSET, offset);
-            let transaction_count = r.count("the transactions of a blockhash", 20 + 4)?;
-            for _ in 0..transaction_count {
-                r.skip(20)?;
-                skip_result(&mut r, &mut cache)?;
-            }
-            slot_transactions = slot_transactions.saturating_add(transaction_count);
-            cache.transaction_count = cache.transaction_count.saturating_add(transaction_count);
-            cache.blockhash_count = cache.blockhash_count.saturating_add(1);
-        }
-        r.limit(firedancer::SLOT_TRANSACTIONS, slot_transactions);
+        read_results(&mut r, &mut cache)?;
     }
-    r.limit(firedancer::CACHED_BLOCKHASHES, cache.blockhash_count);
-    r.end()?;
+    r.check_limit(firedancer::CACHED_BLOCKHASHES, cache.blockhash_count);
+    r.expect_end()?;
     cache.breaches = r.take_breaches();
     Ok(cache)
+}
+
+/// Reads the results of a slot's transactions, by blockhash.
+fn read_results<R: BufRead>(r: &mut FieldReader<R>, cache: &mut StatusCache) -> Result<()> {
+    let mut slot_transactions = 0u64;
+    for _ in 0..r.count("the blockhashes of a slot", 32 + 8 + 8)? {
+        r.skip(32)?; // the blockhash
+        let offset = r.u64()?;
+        r.check_limit(firedancer::TRANSACTION_OFFSET, offset);
+        let transaction_count = r.count("the transactions of a blockhash", 20 + 4)?;
+        for _ in 0..transaction_count {
+            r.skip(20)?;
+            skip_result(r, cache)?;
+        }
+        slot_transactions = slot_transactions.saturating_add(transaction_count);
+        cache.transaction_count = cache.transaction_count.saturating_add(transaction_count);
+        cache.blockhash_count = cache.blockhash_count.saturating_add(1);
+    }
+    r.check_limit(firedancer::SLOT_TRANSACTIONS, slot_transactions);
+    Ok(())
 }
 
 fn skip_result<R: BufRead>(r: &mut FieldReader<R>, cache: &mut StatusCache) -> Result<()> {
     match r.u32()? {
         0 => return Ok(()),
         1 => {}
-        other => return Err(r.damaged(format!("a transaction's result of the unknown kind {other}"))),
+        other => return Err(r.damaged(format!("a transaction result of unknown kind {other}"))),
     }
-    let transaction_error = r.u32()?;
-    cache.transaction_error_max = cache.transaction_error_max.max(transaction_error);
-    match transaction_error {
-        INSTRUCTION_ERROR => {
-            r.skip(1)?;
-            let instruction_error = r.u32()?;
-            cache.instruction_error_max = cache.instruction_error_max.max(instruction_error);
-            match instruction_error {
-                CUSTOM => r.skip(4),
-                WITH_A_TEXT => r.skip_items("an error's text", 1).map(|_| ()),
-                other if other <= INSTRUCTION_ERROR_MAX => Ok(()),
-                other => Err(r.damaged(format!("an instruction error of the unknown kind {other}"))),
-            }
-        }
-        error if WITH_A_BYTE.contains(&error) => r.skip(1),
-        error if error <= TRANSACTION_ERROR_MAX => Ok(()),
-        other => Err(r.damaged(format!("a transaction error of the unknown kind {other}"))),
+    let error = r.u32()?;
+    cache.transaction_error_max = cache.transaction_error_max.max(error);
+    if error == INSTRUCTION_ERROR {
+        r.skip(1)?;
+        return skip_instruction_error(r, cache);
+    }
+    if ERRORS_WITH_BYTE.contains(&error) {
+        return r.skip(1);
+    }
+    if error > TRANSACTION_ERROR_MAX {
+        return Err(r.damaged(format!("a transaction error of unknown kind {error}")));
+    }
+    Ok(())
+}
+
+fn skip_instruction_error<R: BufRead>(r: &mut FieldReader<R>, cache: &mut StatusCache) -> Result<()> {
+    let error = r.u32()?;
+    cache.instruction_error_max = cache.instruction_error_max.max(error);
+    match error {
+        CUSTOM_ERROR => r.skip(4),
+        BORSH_IO_ERROR => r.skip_items("an error's text", 1).map(drop),
+        0..=INSTRUCTION_ERROR_MAX => Ok(()),
+        _ => Err(r.damaged(format!("an instruction error of unknown kind {error}"))),
     }
 }
 
@@ -168,15 +180,15 @@ mod tests {
 
     /// Agave 4.4 added `BailOut`, as a transaction and as an instruction error.
     #[test]
-    fn errors_of_4_4() {
-        for (error, is_newer) in [
+    fn errors_of_agave_4_4() {
+        for (error, needs_4_4) in [
             (&[1, 0, 0, 0, 38, 0, 0, 0][..], false),
             (&[1, 0, 0, 0, 39, 0, 0, 0], true),
             (&[1, 0, 0, 0, 8, 0, 0, 0, 2, 53, 0, 0, 0], false),
             (&[1, 0, 0, 0, 8, 0, 0, 0, 2, 54, 0, 0, 0], true),
         ] {
             let found = parse(&cache(&[(5, 1)], &[&[0; 4], error])).expect("good");
-            assert_eq!(found.has_errors_of_4_4(), is_newer, "{error:?}");
+            assert_eq!(found.needs_agave_4_4(), needs_4_4, "{error:?}");
         }
     }
 

@@ -51,51 +51,52 @@ pub struct TokenAccount<'a> {
 impl<'a> TokenData<'a> {
     /// Parses the data of an account of Token, or of Token-2022.
     pub fn parse(data: &'a [u8], is_token_2022: bool) -> Self {
-        let parsed = match data.len() {
-            MINT_BYTES => return Mint::parse(data).map_or(Self::Unknown, Self::Mint),
+        match data.len() {
+            MINT_BYTES => return Self::mint(data),
             MULTISIG_BYTES => return Self::Other,
-            TOKEN_ACCOUNT_BYTES => data.first_chunk().map(|base| (base, &[][..])),
-            _ if is_token_2022 => match data.split_first_chunk().map(|(base, rest)| (base, rest.split_first())) {
-                Some((base, Some((&TYPE_ACCOUNT, extensions)))) => Some((base, extensions)),
-                Some((_, Some((&TYPE_MINT, _)))) => return Mint::parse(data).map_or(Self::Unknown, Self::Mint),
-                _ => None,
-            },
-            _ => None,
-        };
-        parsed.map_or(Self::Unknown, |(base, extensions)| Self::of_base(base, Extensions(extensions)))
+            _ => {}
+        }
+        let Some((base, rest)) = data.split_first_chunk() else { return Self::Unknown };
+        match rest {
+            [] => Self::from_base(base, &[]),
+            [TYPE_ACCOUNT, extensions @ ..] if is_token_2022 => Self::from_base(base, extensions),
+            [TYPE_MINT, ..] if is_token_2022 => Self::mint(data),
+            _ => Self::Unknown,
+        }
     }
 
-    fn of_base(base: &[u8; TOKEN_ACCOUNT_BYTES], extensions: Extensions<'a>) -> Self {
-        let is_frozen = match array_at::<108, 1, _>(base) {
-            [0] => return Self::Other,
-            [1] => false,
-            [2] => true,
-            _ => return Self::Unknown,
-        };
-        let tags = (u32_at::<72, _>(base), u32_at::<109, _>(base), u32_at::<129, _>(base));
-        let (Some(delegate), Some(native_reserve), Some(close_authority)) = (
-            optional(tags.0, array_at::<76, 32, _>(base)),
-            optional(tags.1, u64_at::<113, _>(base)),
-            optional(tags.2, array_at::<133, 32, _>(base)),
-        ) else {
-            return Self::Unknown;
-        };
-        Self::Account(TokenAccount {
+    fn mint(data: &'a [u8]) -> Self {
+        Mint::parse(data).map_or(Self::Unknown, Self::Mint)
+    }
+
+    fn from_base(base: &[u8; TOKEN_ACCOUNT_BYTES], extensions: &'a [u8]) -> Self {
+        match base[108] {
+            0 => Self::Other,
+            1 | 2 => TokenAccount::parse(base, extensions).map_or(Self::Unknown, Self::Account),
+            _ => Self::Unknown,
+        }
+    }
+}
+
+impl<'a> TokenAccount<'a> {
+    /// Parses an initialized account.
+    fn parse(base: &[u8; TOKEN_ACCOUNT_BYTES], extensions: &'a [u8]) -> Option<Self> {
+        Some(Self {
             mint: array_at::<0, 32, _>(base),
             owner: array_at::<32, 32, _>(base),
             amount: u64_at::<64, _>(base),
-            delegate,
-            is_frozen,
-            native_reserve,
+            delegate: tagged(u32_at::<72, _>(base), array_at::<76, 32, _>(base))?,
+            is_frozen: base[108] == 2,
+            native_reserve: tagged(u32_at::<109, _>(base), u64_at::<113, _>(base))?,
             delegated_amount: u64_at::<121, _>(base),
-            close_authority,
-            extensions,
+            close_authority: tagged(u32_at::<129, _>(base), array_at::<133, 32, _>(base))?,
+            extensions: Extensions(extensions),
         })
     }
 }
 
 /// Returns the value after a tag: none for 0, `value` for 1. Any other tag is damage.
-pub(super) fn optional<T>(tag: u32, value: T) -> Option<Option<T>> {
+pub(super) fn tagged<T>(tag: u32, value: T) -> Option<Option<T>> {
     match tag {
         0 => Some(None),
         1 => Some(Some(value)),
@@ -125,10 +126,10 @@ impl<'a> Iterator for Extensions<'a> {
         if kind == 0 {
             return None;
         }
-        let found = rest.split_first_chunk();
-        let found = found.and_then(|(length, rest)| rest.split_at_checked(u16::from_le_bytes(*length).into()));
-        let Some((value, rest)) = found else { return Some(Err(ExtensionCutOff)) };
-        self.0 = rest;
+        let split = rest.split_first_chunk();
+        let split = split.and_then(|(length, rest)| rest.split_at_checked(u16::from_le_bytes(*length).into()));
+        let Some((value, after)) = split else { return Some(Err(ExtensionCutOff)) };
+        self.0 = after;
         Some(Ok((kind, value)))
     }
 }
@@ -138,7 +139,7 @@ impl<'a> Iterator for Extensions<'a> {
 pub struct ExtensionCutOff;
 
 /// RPC servers' names of extensions, in the order of type, from 1.
-const NAMES: &str = "
+const EXTENSION_NAMES: &str = "
     transferFeeConfig transferFeeAmount mintCloseAuthority confidentialTransferMint
     confidentialTransferAccount defaultAccountState immutableOwner memoTransfer nonTransferable
     interestBearingConfig cpiGuard permanentDelegate nonTransferableAccount transferHook
@@ -149,7 +150,7 @@ const NAMES: &str = "
 
 /// Returns the name of an extension.
 pub fn extension_name(kind: u16) -> Option<&'static str> {
-    NAMES.split_whitespace().nth(usize::from(kind).checked_sub(1)?)
+    EXTENSION_NAMES.split_whitespace().nth(usize::from(kind).checked_sub(1)?)
 }
 
 #[cfg(test)]
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_account() {
+    fn what_is_not_a_token_account() {
         let with = |at: usize, byte: u8| {
             let mut data = account();
             data[at] = byte;
@@ -224,20 +225,21 @@ mod tests {
     }
 
     #[test]
-    fn extensions_end_where_they_end() {
+    fn where_extensions_end() {
         let of = |bytes: &[u8]| {
             let data = [account(), vec![2], bytes.to_vec()].concat();
             parsed(&data, true).extensions.map(|each| each.map(|(kind, _)| kind)).collect::<Vec<_>>()
         };
         assert_eq!(of(&[]), []);
         assert_eq!(of(&[7, 0, 0, 0, 2, 0, 8, 0, 1, 2, 3, 4, 5, 6, 7, 8]), [Ok(7), Ok(2)]);
-        assert_eq!(of(&[7, 0, 0, 0, 0, 0, 9, 9]), [Ok(7)], "the type 0 ends them");
-        assert_eq!(of(&[7, 0, 0, 0, 5]), [Ok(7)], "a byte is no type");
+        assert_eq!(of(&[7, 0, 0, 0, 0, 0, 9, 9]), [Ok(7)], "type 0 ends them");
+        assert_eq!(of(&[7, 0, 0, 0, 5]), [Ok(7)], "a type is two bytes");
         assert_eq!(of(&[7, 0, 1, 0]), [Err(ExtensionCutOff)]);
         assert_eq!(of(&[7, 0, 0]), [Err(ExtensionCutOff)]);
         let names = [0, 1, 7, 19, 27, 28, 29].map(extension_name);
-        let of_mints = [Some("transferFeeConfig"), Some("immutableOwner"), Some("tokenMetadata")];
-        assert_eq!((names[0], &names[1..4], names[6]), (None, &of_mints[..], None));
-        assert_eq!(names[4..6], [Some("pausableAccount"), Some("permissionedBurnConfig")]);
+        let known =
+            ["transferFeeConfig", "immutableOwner", "tokenMetadata", "pausableAccount", "permissionedBurnConfig"];
+        assert_eq!(names[1..6], known.map(Some));
+        assert_eq!((names[0], names[6]), (None, None));
     }
 }

@@ -207,7 +207,7 @@ fn judge_chain(bank: &BankFile, at: &FailuresAt<'_>) -> Result<()> {
 }
 
 fn judge_transactions(cache: &StatusCache, at: &FailuresAt<'_>) -> Result<()> {
-    if cache.has_errors_of_4_4() {
+    if cache.needs_agave_4_4() {
         let found = match cache.transaction_error_max {
             error @ 39.. => format!("transaction error {error}"),
             _ => format!("instruction error {}", cache.instruction_error_max),

@@ -110,7 +110,7 @@ fn parse_bank(path: &Path) -> BankParts {
         EpochParts { epoch, vote_accounts, total_stake, nodes, authorized_voters }
     });
     r.skip(1 + 2048 + 1 + 32).expect("lattice hash, block id");
-    r.end().expect("the end");
+    r.expect_end().expect("the end");
     BankParts { queue, queue_last_index, queue_last_hash, vote_accounts, delegations, history, epochs }
 }
 
@@ -136,7 +136,7 @@ fn parse_status_slots(path: &Path) -> StatusSlots {
         });
         (slot, is_root, blockhashes)
     });
-    r.end().expect("the end");
+    r.expect_end().expect("the end");
     slots
 }
 

@@ -37,12 +37,17 @@ impl LatticeAccumulator {
     /// this machine does not support it.
     pub fn with_backend(backend: InstructionSet) -> Option<Self> {
         let lanes = Kernel::new(backend).map(LaneAccumulator::new);
-        (lanes.is_some() || backend == InstructionSet::Crate).then(|| Self { sum: LatticeHash::zero(), lanes })
+        if lanes.is_none() && backend != InstructionSet::Crate {
+            return None;
+        }
+        Some(Self { sum: LatticeHash::zero(), lanes })
     }
 
     pub fn add(&mut self, account: &AccountView<'_>) {
+        if account.lamports == 0 {
+            return;
+        }
         match &mut self.lanes {
-            _ if account.lamports == 0 => {}
             Some(lanes) => lanes.add(account),
             None => self.sum.add_account(account),
         }
@@ -88,7 +93,7 @@ impl LaneAccumulator {
             self.roots.push(BLOCK_BYTES, |message| message.copy_from_slice(halves.as_flattened()));
             &mut self.roots
         };
-        if group.used == self.kernel.width {
+        if group.count == self.kernel.width {
             group.flush(&self.kernel, &mut self.words, &mut self.sums);
         }
     }
@@ -96,10 +101,10 @@ impl LaneAccumulator {
     fn take(&mut self) -> LatticeHash {
         let mut sum = self.kernel.sum_of_lanes(&self.sums, self.kernel.width);
         self.sums.0.fill(0);
-        for group in self.groups.iter_mut().chain([&mut self.roots]).filter(|group| group.used > 0) {
-            let used = group.used;
+        for group in self.groups.iter_mut().chain([&mut self.roots]).filter(|group| group.count > 0) {
+            let count = group.count;
             group.flush(&self.kernel, &mut self.words, &mut self.sums);
-            sum.add(&self.kernel.sum_of_lanes(&self.sums, used));
+            sum.add(&self.kernel.sum_of_lanes(&self.sums, count));
             self.sums.0.fill(0);
         }
         sum
@@ -114,38 +119,38 @@ struct AccountGroup {
     /// They move into the lanes together: one alone would touch a cache line for each word.
     messages: Vec<u8>,
     last_lengths: [u32; WIDTH_MAX],
-    used: usize,
+    count: usize,
 }
 
 impl AccountGroup {
     fn new(blocks: usize, width: usize, flags: [u32; 2]) -> Self {
-        Self { blocks, width, flags, messages: Vec::new(), last_lengths: [0; WIDTH_MAX], used: 0 }
+        Self { blocks, width, flags, messages: Vec::new(), last_lengths: [0; WIDTH_MAX], count: 0 }
     }
 
     /// Adds an account whose message has `length` bytes. `fill` writes the message.
     fn push(&mut self, length: usize, fill: impl FnOnce(&mut [u8])) {
         let message_bytes = self.blocks * BLOCK_BYTES;
         self.messages.resize(message_bytes * self.width, 0);
-        let message = &mut self.messages[self.used * message_bytes..][..message_bytes];
+        let message = &mut self.messages[self.count * message_bytes..][..message_bytes];
         let (message, rest) = message.split_at_mut(length);
         fill(message);
         rest.fill(0);
-        self.last_lengths[self.used] = (length - (self.blocks - 1) * BLOCK_BYTES) as u32;
-        self.used += 1;
+        self.last_lengths[self.count] = (length - (self.blocks - 1) * BLOCK_BYTES) as u32;
+        self.count += 1;
     }
 
     fn flush(&mut self, kernel: &Kernel, words: &mut LaneWords, sums: &mut LaneSums) {
         let message_bytes = self.blocks * BLOCK_BYTES;
         let words = &mut words.0[..self.blocks * BLOCK_WORDS * self.width];
-        for (lane, message) in self.messages.chunks_exact(message_bytes).take(self.used).enumerate() {
-            for (words, bytes) in words.chunks_exact_mut(self.width).zip(message.as_chunks::<4>().0) {
-                words[lane] = u32::from_le_bytes(*bytes);
+        for (lane, message) in self.messages.chunks_exact(message_bytes).take(self.count).enumerate() {
+            for (lanes, bytes) in words.chunks_exact_mut(self.width).zip(message.as_chunks::<4>().0) {
+                lanes[lane] = u32::from_le_bytes(*bytes);
             }
         }
         let last_lengths = &self.last_lengths;
         let [first_flags, last_flags] = self.flags;
         kernel.add_lanes(&Lanes { words, last_lengths, first_flags, last_flags }, sums);
-        self.used = 0;
+        self.count = 0;
     }
 }
 
@@ -154,10 +159,10 @@ impl AccountGroup {
 fn halves_of_long(account: &AccountView<'_>) -> [ChainingValue; 2] {
     /// Longest message that is first copied into one buffer. The crate fills its lanes only from
     /// pieces that start on a chunk boundary; longer messages soon reach one.
-    const TOGETHER_BYTES_MAX: usize = 32 * 1024;
+    const COPIED_BYTES_MAX: usize = 32 * 1024;
     let length = account.message_bytes();
-    if length > TOGETHER_BYTES_MAX {
-        return halves_of_pieces(&[&account.before(), account.data, &account.behind()], length);
+    if length > COPIED_BYTES_MAX {
+        return halves_of_pieces(&[&account.before(), account.data, &account.after()], length);
     }
     let mut message = vec![0; length];
     account.copy_message(&mut message);
@@ -169,12 +174,12 @@ fn halves_of_pieces(pieces: &[&[u8]], length: usize) -> [ChainingValue; 2] {
     let mut left = Hasher::new();
     let mut right = Hasher::new();
     right.set_input_offset(left_bytes as u64);
-    let mut left_over = left_bytes;
+    let mut left_missing = left_bytes;
     for piece in pieces {
-        let (to_left, to_right) = piece.split_at(left_over.min(piece.len()));
+        let (to_left, to_right) = piece.split_at(left_missing.min(piece.len()));
         left.update(to_left);
         right.update(to_right);
-        left_over -= to_left.len();
+        left_missing -= to_left.len();
     }
     [left.finalize_non_root(), right.finalize_non_root()]
 }

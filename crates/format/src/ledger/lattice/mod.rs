@@ -44,19 +44,19 @@ pub struct AccountView<'a> {
 /// Lengths of what is hashed beside the data: lamports before it; executable flag, owner and pubkey
 /// behind it.
 const BEFORE_BYTES: usize = 8;
-const BEHIND_BYTES: usize = 65;
+const AFTER_BYTES: usize = 65;
 
 impl AccountView<'_> {
     fn message_bytes(&self) -> usize {
-        BEFORE_BYTES + self.data.len() + BEHIND_BYTES
+        BEFORE_BYTES + self.data.len() + AFTER_BYTES
     }
 
     fn before(&self) -> [u8; BEFORE_BYTES] {
         self.lamports.to_le_bytes()
     }
 
-    fn behind(&self) -> [u8; BEHIND_BYTES] {
-        let mut behind = [0; BEHIND_BYTES];
+    fn after(&self) -> [u8; AFTER_BYTES] {
+        let mut behind = [0; AFTER_BYTES];
         behind[0] = u8::from(self.executable);
         behind[1..33].copy_from_slice(self.owner);
         behind[33..].copy_from_slice(self.pubkey);
@@ -68,7 +68,7 @@ impl AccountView<'_> {
         let data_end = BEFORE_BYTES + self.data.len();
         to[..BEFORE_BYTES].copy_from_slice(&self.before());
         to[BEFORE_BYTES..data_end].copy_from_slice(self.data);
-        to[data_end..].copy_from_slice(&self.behind());
+        to[data_end..].copy_from_slice(&self.after());
     }
 
     fn fill_extended_hash(&self, to: &mut [u8; LATTICE_HASH_BYTES]) {
@@ -82,7 +82,7 @@ impl AccountView<'_> {
             self.copy_message(&mut message[..length]);
             hasher.update(&message[..length]);
         } else {
-            hasher.update(&self.before()).update(self.data).update(&self.behind());
+            hasher.update(&self.before()).update(self.data).update(&self.after());
         }
         hasher.finalize_xof().fill(to);
     }
