@@ -2,8 +2,6 @@
 //! that names a flag which the running command does not have.
 
 pub const ALLOW_PRIVATE: &str = "--allow-private lets servers refer to private addresses; without it, only a source that you name may have a private address";
-pub const CHOOSE_SLOT: &str = "unpack one archive into one empty directory, or choose with --slot";
-pub const FORCE_BASE: &str = "put the full archive there, or use --force-base to continue without it";
 pub const GIVE_BASE: &str = "if it is an incremental archive, give its full archive with --base";
 pub const GIVE_BASE_SLOT: &str = "an incremental archive needs the slot of its full archive: --base-slot";
 pub const GIVE_CA_FILE: &str =
@@ -12,18 +10,10 @@ pub const GIVE_CREDENTIALS: &str = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_
 pub const GIVE_FULL_ARCHIVE: &str = "give its full archive too, or check only frames: --check frames";
 pub const GIVE_RPC: &str =
     "give an RPC server (--rpc), which reports the current slot; without --max-age, archives of unknown age are used";
-pub const GIVE_SOURCES: &str = "give a source, --rpc or --cluster";
 pub const LEAVE_OUT_EXPECT_HASH: &str = "--expect-hash is compared with the state: leave it out with --check frames";
 pub const MORE_MEMORY: &str = "give more --memory";
-pub const MORE_MEMORY_FOR_PARTS: &str = "give more --memory: a store takes at most 10,000 parts";
-pub const MORE_PIN_BYTES: &str = "give more room for pins: --pin-bytes";
-pub const MOVE_ARCHIVES_BETWEEN: &str = "move it to another directory, or have --replace-state move it aside";
-pub const MOVE_NEWER_ARCHIVES: &str =
-    "restore the newer archive, move it to another directory, or have --replace-state move all newer ones aside";
 pub const NAME_ACCOUNTS: &str =
     "name every accounts path with --accounts, as the validator does; a deleted storage cannot be replaced";
-pub const NAME_LEDGER: &str =
-    "give the validator's ledger directory; where the validator runs with --snapshots, give that too";
 pub const NEWER_LAYOUT: &str = "look for a newer slotpress, or recompress the validator's own archives";
 pub const OTHER_DIRECTORIES: &str =
     "remove the link or the mount, or choose directories on that file system with --snapshots and --accounts";
@@ -32,8 +22,6 @@ pub const PINS_ON_SAME_FILE_SYSTEM: &str = "give a directory on the file system 
 pub const RAISE_MAX_AGE: &str = "--max-age allows older ones; the validator then takes longer to catch up";
 pub const RAISE_MAX_BYTES: &str =
     "if it is the archive that you expect, give a larger --max-bytes; otherwise take it from another source";
-pub const REPLACE: &str = "--force replaces it, --skip-existing leaves it";
-pub const REPLACE_STATE: &str = "restore into an empty directory, or replace that state with --replace-state";
 pub const SPILL_TO_DISK: &str = "give more --memory, or a directory on a disk: an output on a disk, or TMPDIR";
 pub const USE_FETCH: &str = "`slotpress fetch` fetches the whole archive; then use the file";
 pub const USE_FIND: &str = "`slotpress find` and `slotpress list URL` show what sources have";

@@ -9,7 +9,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, Stat};
@@ -84,9 +84,7 @@ impl KeptDir {
             Err(error) => return Err(Error::io("open", path, &error.into())),
         }
         // A path that has no last component cannot be made.
-        let Some(Component::Normal(name)) = path.components().next_back() else {
-            return Ok(Arc::new(Self::open(path)?));
-        };
+        let Some(name) = path.file_name() else { return Ok(Arc::new(Self::open(path)?)) };
         let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
         if !above.exists() {
             let shown = above.shown();
@@ -177,17 +175,15 @@ impl KeptDir {
         match plain(name).and_then(|name| rustix::fs::openat(&self.dir, name, flags, Mode::empty())) {
             Ok(dir) => Ok(Some(Self { path: self.path_of(name), dir })),
             Err(Errno::NOENT) => Ok(None),
-            Err(Errno::NOTDIR | Errno::LOOP) if self.is_link(name)? => {
+            Err(Errno::NOTDIR | Errno::LOOP)
+                if self.found(name)?.is_some_and(|found| found.kind == FileType::Symlink) =>
+            {
                 let path = self.path_of(name).shown();
                 Err(Error::failed(format!("{path} is a symbolic link, which is not followed here"))
                     .with_hint("put a directory in its place; one of another disk can be mounted there"))
             }
             Err(error) => Err(Error::io("open", &self.path_of(name), &error.into())),
         }
-    }
-
-    fn is_link(&self, name: &OsStr) -> Result<bool> {
-        Ok(self.found(name)?.is_some_and(|found| found.kind == FileType::Symlink))
     }
 
     /// Opens a subdirectory, or makes it and calls `on_made`. A directory that root makes gets the

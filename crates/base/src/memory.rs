@@ -53,17 +53,14 @@ fn available_bytes_below(root: &Path) -> Option<u64> {
     Some(left_in_all_groups(root).unwrap_or(u64::MAX).min(available))
 }
 
-/// Returns the fewest bytes left in the control groups of this process and their ancestors.
+/// Returns the fewest bytes left in the control group (version 2) of this process and its ancestors.
 /// In a container, the group's path may be the host's. Then only the mounted root exists, which is
 /// the container's group.
 fn left_in_all_groups(root: &Path) -> Option<u64> {
     let memberships = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
-    // Version 2, and the memory groups of version 1.
-    let groups =
-        memberships.lines().filter_map(|line| line.split_once("0::/").or_else(|| line.split_once(":memory:/")));
-    let mounts = ["", "unified", "memory"].map(|mount| root.join("sys/fs/cgroup").join(mount));
-    let left = |dir: &Path| mounts.iter().filter_map(|mount| left_in_group(&mount.join(dir))).min();
-    groups.flat_map(|(_, group)| Path::new(group).ancestors()).filter_map(left).min()
+    let group = memberships.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let mount = root.join("sys/fs/cgroup");
+    Path::new(group).ancestors().filter_map(|dir| left_in_group(&mount.join(dir))).min()
 }
 
 fn left_in_group(dir: &Path) -> Option<u64> {
@@ -71,8 +68,8 @@ fn left_in_group(dir: &Path) -> Option<u64> {
     // A process that exceeds `memory.high` is not killed, but slowed down almost to a halt. Without a
     // limit, the file contains `max`.
     let number = |name: &str| read(name)?.trim().parse::<u64>().ok();
-    let limit = ["memory.max", "memory.high", "memory.limit_in_bytes"].into_iter().filter_map(number).min()?;
-    let usage = number("memory.current").or_else(|| number("memory.usage_in_bytes"))?;
+    let limit = ["memory.max", "memory.high"].into_iter().filter_map(number).min()?;
+    let usage = number("memory.current")?;
     let statistics = read("memory.stat").unwrap_or_default();
     // The kernel can reclaim file pages.
     let pages_of = |name: &str| {
@@ -124,18 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn version_1() {
-        let own = [
-            ("proc/self/cgroup", "4:memory:/docker/a\n3:cpu:/docker/a\n0::/\n"),
-            ("sys/fs/cgroup/memory/memory.limit_in_bytes", "10000\n"),
-            ("sys/fs/cgroup/memory/memory.usage_in_bytes", "7000\n"),
-            ("sys/fs/cgroup/memory/memory.stat", "inactive_file 900\nactive_file 100\n"),
-        ];
-        assert_eq!(available(&own), Some(4000));
-    }
-
-    #[test]
-    fn version_2() {
+    fn the_tightest_control_group() {
         let own = [
             ("proc/self/cgroup", "0::/system.slice/slotpress.service\n"),
             ("sys/fs/cgroup/system.slice/slotpress.service/memory.max", "10000\n"),

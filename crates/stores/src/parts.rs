@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use slotpress_base::quantity::bytes;
-use slotpress_base::{Error, Result, hint};
+use slotpress_base::{Error, Result};
 
 /// S3's limit on the parts of an upload.
 pub const PARTS_MAX: u64 = 10_000;
@@ -52,7 +52,7 @@ impl Parts {
                 bytes(part_bytes),
                 bytes(memory_bytes)
             ))
-            .with_hint(hint::MORE_MEMORY_FOR_PARTS));
+            .with_hint("give more --memory: a store takes at most 10,000 parts"));
         }
         let in_flight = fit.saturating_sub(1).min(IN_FLIGHT_MAX) as usize;
         Ok(Self { part_bytes, in_flight })

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use std::time::{Duration, Instant};
 
-use slotpress_base::{CancelToken, Error, Result, hint};
+use slotpress_base::{CancelToken, Error, Result};
 use slotpress_format::ArchiveName;
 use slotpress_read::catalog::Archive;
 use slotpress_stores::Target;
@@ -210,7 +210,7 @@ impl<'a> Board<'a> {
         let remove = self.to_remove();
         pins.drop.append(&mut self.stale);
         for name in pins.no_room {
-            self.leave_out(name, "there is no room for its pin".to_string(), hint::MORE_PIN_BYTES);
+            self.leave_out(name, "there is no room for its pin".to_string(), "give more room for pins: --pin-bytes");
         }
         if let Some((running, stop)) = &self.rebasing
             && !self.to_rebase().contains(running)

@@ -14,13 +14,13 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 
 use parking_lot::Mutex;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
+use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::calls::{cached_pages, page_bytes};
 
 /// Alignment of memory, offsets and lengths. Disks need 512 or 4,096 bytes. If a disk needs more,
-/// the kernel reports this or refuses the first request, and the page cache is used.
+/// the kernel refuses the first request, and the page cache is used.
 pub const ALIGNMENT_BYTES: usize = 4096;
 
 /// Length of a read request, and of the buffer of each reading thread: long enough for the full
@@ -54,17 +54,6 @@ fn path_of(file: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
-/// Alignment that direct requests to a file need, or 0 if it does not support them; `None` if the
-/// kernel cannot tell (before 6.1).
-fn alignment_bytes(file: &File) -> Option<u32> {
-    let found = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
-    let is_told = StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::DIOALIGN);
-    is_told.then_some(match found.stx_dio_mem_align {
-        0 => 0,
-        memory => memory.max(found.stx_dio_offset_align),
-    })
-}
-
 /// A second descriptor of a file, for direct requests.
 #[derive(Debug)]
 pub struct DirectFile {
@@ -86,13 +75,8 @@ impl DirectFile {
 
     fn open(file: &File, access: OFlags) -> Option<Self> {
         let device = file.metadata().ok()?.dev();
-        match is_direct(device) {
-            Some(false) => return None,
-            None if alignment_bytes(file).is_some_and(|bytes| bytes == 0 || bytes > ALIGNMENT_BYTES as u32) => {
-                remember(device, false);
-                return None;
-            }
-            _ => {}
+        if is_direct(device) == Some(false) {
+            return None;
         }
         match rustix::fs::openat(CWD, path_of(file), access | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty()) {
             Ok(descriptor) => Some(Self { file: File::from(descriptor), device }),

@@ -53,6 +53,9 @@ impl Cold {
     /// Asks the kernel to read the range now, without read-ahead, which would leave pages beyond
     /// the range.
     pub fn prefetch(&self, file: &File) {
+        if self.runs.is_empty() {
+            return;
+        }
         // These are hints: if the kernel ignores them, reading is slower, or leaves more pages.
         let _ = fadvise(file, 0, None, Advice::Random);
         for run in &self.runs {

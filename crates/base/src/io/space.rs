@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use rustix::fs::StatVfs;
 use serde::Serialize;
 
 use crate::{Error, ErrorKind, IoContext, KeptDir, Result, ShowPath, quantity, text};
@@ -28,9 +27,9 @@ impl Space {
     /// Reads the free space at a directory.
     ///
     /// # Errors
-    /// The file system does not report it.
+    /// The directory cannot be opened, or the file system does not report it.
     pub fn new(dir: &Path, needed_bytes: u64) -> Result<Self> {
-        Self::of(dir, rustix::fs::statvfs(dir), needed_bytes)
+        Self::in_dir(&KeptDir::open(dir)?, needed_bytes)
     }
 
     /// Reads the free space at an open directory.
@@ -39,13 +38,9 @@ impl Space {
     /// The file system does not report it.
     #[doc(hidden)]
     pub fn in_dir(dir: &KeptDir, needed_bytes: u64) -> Result<Self> {
-        Self::of(dir.path(), rustix::fs::fstatvfs(dir), needed_bytes)
-    }
-
-    fn of(dir: &Path, stat: rustix::io::Result<StatVfs>, needed_bytes: u64) -> Result<Self> {
-        let stat = stat.or_path("read the free space of", dir)?;
-        let free_bytes = stat.f_bavail.saturating_mul(stat.f_frsize);
-        Ok(Self { dir: dir.to_path_buf(), needed_bytes, free_bytes })
+        let path = dir.path();
+        let (free_bytes, _) = free_and_left_bytes(dir).or_path("read the free space of", path)?;
+        Ok(Self { dir: path.to_path_buf(), needed_bytes, free_bytes })
     }
 
     /// Checks that the free space suffices.

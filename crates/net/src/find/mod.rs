@@ -225,7 +225,7 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
     let targets: Vec<(SourceArg, bool)> =
         named.chain(told).filter(|(source, _)| asked.insert(source.to_string())).take(PEERS_MAX).collect();
     if targets.is_empty() {
-        return Err(Error::usage("there is no server to ask").with_hint(hint::GIVE_SOURCES));
+        return Err(Error::usage("there is no server to ask").with_hint("give a source, --rpc or --cluster"));
     }
     report.asked_count = targets.len();
     let answers = ask_all(client, &targets, progress)?;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use slotpress_base::kept_dir::changed;
-use slotpress_base::{Error, ErrorKind, Found, IoContext, KeptDir, Owner, Result, ShowPath, hint, random_name};
+use slotpress_base::{Error, ErrorKind, Found, IoContext, KeptDir, Owner, Result, ShowPath, random_name};
 use slotpress_format::lock_holder;
 
 /// Agave removes files with this prefix from its archives directory when it starts, so files of a
@@ -207,7 +207,7 @@ fn refuse_file_being_made(dir: &KeptDir, name: &OsStr, final_name: &str) -> Resu
 }
 
 pub fn already_exists(path: &Path) -> Error {
-    Error::exists(path).with_hint(hint::REPLACE)
+    Error::exists(path).with_hint("--force replaces it, --skip-existing leaves it")
 }
 
 /// Removes temporary files of killed runs: those that no process has locked.
