@@ -209,7 +209,8 @@ fn storages_that_are_not_there_or_cut() {
     let case = Case::new("ledger-at-26");
     let other = temp_dir();
     copy_tree(&case.path("accounts"), &other.path().join("accounts"));
-    let (first, second) = (case.path("accounts"), other.path().join("accounts"));
+    let first = case.path("accounts");
+    let second = other.path().join("accounts");
     case.fails(
         &["--accounts", first.to_str().expect("text"), "--accounts", second.to_str().expect("text")],
         1,

@@ -32,7 +32,8 @@ fn output_directory_swapped_while_archiving() {
     use slotpress::progress::Stage;
     use slotpress::recompress::{RecompressOptions, RecompressSource, recompress};
     let (from, full) = small_archive();
-    let (mut cases, mut failed) = (0, Vec::new());
+    let mut cases = 0;
+    let mut failed = Vec::new();
     let stages = [Stage::Planning, Stage::Archiving, Stage::Recompressing, Stage::Verifying, Stage::Syncing];
     for (stage, is_link) in stages.into_iter().flat_map(|stage| [(stage.clone(), true), (stage, false)]) {
         for is_archive in [true, false] {

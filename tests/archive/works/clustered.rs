@@ -24,7 +24,8 @@ fn archive_with(ledger: &Path, out: &TempDir, flags: &[&[&str]]) -> PathBuf {
 /// Returns the meaningful bytes of each record of a storage, sorted, and the bytes after the last
 /// record.
 fn records(storage: &[u8]) -> Vec<Vec<u8>> {
-    let (mut records, mut at) = (Vec::new(), 0);
+    let mut records = Vec::new();
+    let mut at = 0;
     while at + 136 <= storage.len() {
         let length = u64::from_le_bytes(storage[at + 8..at + 16].try_into().expect("8"));
         let end = at + 136 + usize::try_from(length).expect("small");
@@ -36,7 +37,8 @@ fn records(storage: &[u8]) -> Vec<Vec<u8>> {
 }
 
 fn assert_same_accounts(verbatim: &Path, clustered: &Path) {
-    let (before, after) = (entries(verbatim), entries(clustered));
+    let before = entries(verbatim);
+    let after = entries(clustered);
     assert_eq!(before.len(), after.len());
     let mut moved = 0;
     for (before, after) in before.iter().zip(&after) {
@@ -53,7 +55,9 @@ fn assert_same_accounts(verbatim: &Path, clustered: &Path) {
 
 #[test]
 fn the_same_accounts_in_another_order() {
-    let (ledgers, out, clustered_out) = (synthetic(), temp_dir(), temp_dir());
+    let ledgers = synthetic();
+    let out = temp_dir();
+    let clustered_out = temp_dir();
     let fixtures = ["ledger-at-26", "ledger-at-40", "ledger-at-40-hard-links", "ledger-at-3575"].map(ledger);
     let paths = fixtures.iter().map(|dir| dir.path().to_path_buf()).chain([ledgers.path().join("ledger")]);
     for path in paths {
@@ -68,7 +72,9 @@ fn the_same_accounts_in_another_order() {
 
 #[test]
 fn threads_do_not_matter_and_recompressing_gives_the_same_bytes() {
-    let (ledgers, out, plain_out) = (synthetic(), temp_dir(), temp_dir());
+    let ledgers = synthetic();
+    let out = temp_dir();
+    let plain_out = temp_dir();
     let path = ledgers.path().join("ledger");
     let plain = archive_with(&path, &plain_out, &[&["--frame-size", "1MiB"]]);
     for (frame_size, layout) in [
@@ -100,7 +106,8 @@ fn threads_do_not_matter_and_recompressing_gives_the_same_bytes() {
 /// A storage with other content than records is archived unchanged, and the program says so.
 #[test]
 fn what_is_no_record_stays() {
-    let (ledgers, out) = (synthetic(), temp_dir());
+    let ledgers = synthetic();
+    let out = temp_dir();
     let path = ledgers.path().join("ledger");
     let before = contents(&archive_with(&path, &out, &[]));
     let (largest, content) = before
@@ -131,7 +138,8 @@ fn what_is_no_record_stays() {
 
 #[test]
 fn a_level_with_another_format() {
-    let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
+    let ledger = ledger("ledger-at-26");
+    let out = temp_dir();
     let mut command = slotpress();
     command.arg("archive").arg(ledger.path()).arg("-o").arg(out.path());
     let output = command.args(["--zstd-level", "3", "--format", "none"]).output().expect("runs");

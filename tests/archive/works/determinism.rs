@@ -41,7 +41,8 @@ fn threads_do_not_matter() {
 /// An archive does not depend on the ledger's path or its files' times.
 #[test]
 fn copies_of_a_ledger_make_the_same_archive() {
-    let (first, second) = (ledger("ledger-at-3575"), temp_dir());
+    let first = ledger("ledger-at-3575");
+    let second = temp_dir();
     copy_tree(first.path(), second.path());
     assert!(bytes(first.path(), 1, 256 * KIB, 2) == bytes(second.path(), 1, 256 * KIB, 3));
 }

@@ -45,7 +45,8 @@ fn check_form(archive: &Path) {
 fn assert_same_as_agave(ours: &Path, agave: &str) {
     check_form(ours);
     assert_eq!(name(ours), agave);
-    let (ours, theirs) = (contents(ours), contents(&fixture(agave)));
+    let ours = contents(ours);
+    let theirs = contents(&fixture(agave));
     assert_eq!(ours.keys().collect::<Vec<_>>(), theirs.keys().collect::<Vec<_>>());
     for (path, content) in &ours {
         assert!(*content == theirs[path], "{path} differs");
@@ -54,7 +55,8 @@ fn assert_same_as_agave(ours: &Path, agave: &str) {
 
 #[test]
 fn full_of_slot_26() {
-    let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
+    let ledger = ledger("ledger-at-26");
+    let out = temp_dir();
     let archive = archive(ledger.path(), out.path(), &[]);
     assert_same_as_agave(&archive, FULL_26);
     assert_eq!(name(&archive), expected(26)["archive"]);
@@ -63,7 +65,8 @@ fn full_of_slot_26() {
 
 #[test]
 fn incremental_of_slot_40_on_26() {
-    let (ledger, out) = (ledger("ledger-at-40"), temp_dir());
+    let ledger = ledger("ledger-at-40");
+    let out = temp_dir();
     fs::copy(fixture(FULL_26), out.path().join(FULL_26)).expect("copied");
     assert_same_as_agave(&archive(ledger.path(), out.path(), &["--base-slot", "26"]), INCREMENTAL_26_40);
 }
@@ -73,18 +76,23 @@ fn incremental_of_slot_40_on_26() {
 /// that became obsolete since. Stale files must be left out.
 #[test]
 fn full_of_slot_40() {
-    let (ledger, out) = (ledger("ledger-at-40"), temp_dir());
+    let ledger = ledger("ledger-at-40");
+    let out = temp_dir();
     let archive = archive(ledger.path(), out.path(), &[]);
     check_form(&archive);
     let hash = expected(40)["snapshot_hash"].as_str().expect("a hash").to_string();
     assert_eq!(name(&archive), format!("snapshot-40-{hash}.tar.zst"));
-    let (full, newer, older) = (contents(&archive), contents(&fixture(INCREMENTAL_26_40)), contents(&fixture(FULL_26)));
+    let full = contents(&archive);
+    let newer = contents(&fixture(INCREMENTAL_26_40));
+    let older = contents(&fixture(FULL_26));
     assert_eq!(full.len() as u64, 5 + expected(40)["storages"].as_u64().expect("a number"));
     for stale in ["16.16", "26.26"] {
         assert!(ledger.path().join("accounts/run").join(stale).exists(), "the fixture holds it");
         assert!(!full.contains_key(&format!("accounts/{stale}")), "{stale} is stale");
     }
-    let (mut same, mut cut, mut rewritten) = (0, 0, 0);
+    let mut same = 0;
+    let mut cut = 0;
+    let mut rewritten = 0;
     for (path, content) in full.iter().filter(|(path, _)| path.contains('.')) {
         if let Some(newer) = newer.get(path) {
             assert!(content == newer, "{path} differs from the incremental's");
@@ -117,7 +125,9 @@ fn records(storage: &[u8]) -> BTreeSet<Vec<u8>> {
 
 #[test]
 fn hard_links_make_the_same_archives() {
-    let (list, links, out) = (ledger("ledger-at-40"), ledger("ledger-at-40-hard-links"), temp_dir());
+    let list = ledger("ledger-at-40");
+    let links = ledger("ledger-at-40-hard-links");
+    let out = temp_dir();
     let dirs = ["list", "relative", "absolute", "accounts", "moved"].map(|dir| out.path().join(dir));
     dirs.iter().for_each(|dir| fs::create_dir(dir).expect("made"));
     let from_list = fs::read(archive(list.path(), &dirs[0], &[])).expect("read");
@@ -145,7 +155,9 @@ fn hard_links_make_the_same_archives() {
 
 #[test]
 fn hard_links_over_two_accounts_paths() {
-    let (list, links, out) = (ledger("ledger-at-40"), ledger("ledger-at-40-hard-links"), temp_dir());
+    let list = ledger("ledger-at-40");
+    let links = ledger("ledger-at-40-hard-links");
+    let out = temp_dir();
     let dirs = ["a", "b"].map(|dir| out.path().join(dir));
     dirs.iter().for_each(|dir| fs::create_dir(dir).expect("made"));
     let second = temp_dir();
@@ -153,7 +165,8 @@ fn hard_links_over_two_accounts_paths() {
     fs::create_dir_all(&second_dir).expect("made");
     let first_dir = links.path().join("accounts/snapshot/40");
     for name in names(&first_dir).iter().step_by(3) {
-        let (from, to) = (first_dir.join(name), second_dir.join(name));
+        let from = first_dir.join(name);
+        let to = second_dir.join(name);
         fs::copy(&from, to).expect("copied");
         fs::remove_file(from).expect("removed");
     }
@@ -165,7 +178,8 @@ fn hard_links_over_two_accounts_paths() {
 
 #[test]
 fn the_ledger_of_a_real_validator() {
-    let (ledger, out) = (ledger("ledger-at-3575"), temp_dir());
+    let ledger = ledger("ledger-at-3575");
+    let out = temp_dir();
     let full = archive(ledger.path(), out.path(), &[]);
     check_form(&full);
     assert_eq!(name(&full), "snapshot-3575-HBh5LZCi6wrCHHJanb4RuCCgfDBptFBgamVsrsT2RPAu.tar.zst");
@@ -186,7 +200,9 @@ fn the_ledger_of_a_real_validator() {
 
 #[test]
 fn several_accounts_paths_and_snapshots_elsewhere() {
-    let (ledger, out, elsewhere) = (ledger("ledger-at-40"), temp_dir(), temp_dir());
+    let ledger = ledger("ledger-at-40");
+    let out = temp_dir();
+    let elsewhere = temp_dir();
     let dirs = ["together", "apart"].map(|dir| out.path().join(dir));
     dirs.iter().for_each(|dir| fs::create_dir(dir).expect("made"));
     let together = fs::read(archive(ledger.path(), &dirs[0], &[])).expect("read");
@@ -213,12 +229,15 @@ fn several_accounts_paths_and_snapshots_elsewhere() {
 /// An unpacked archive, by Agave or slotpress, gives the archive that it came from.
 #[test]
 fn an_unpacked_archive_makes_the_archive_again() {
-    let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
+    let ledger = ledger("ledger-at-26");
+    let out = temp_dir();
     let dirs = ["a", "b", "c", "d"].map(|dir| out.path().join(dir));
     dirs.iter().for_each(|dir| fs::create_dir(dir).expect("made"));
     let from_ledger = archive(ledger.path(), &dirs[0], &[]);
 
-    let (ours, agaves, incremental) = (temp_dir(), temp_dir(), temp_dir());
+    let ours = temp_dir();
+    let agaves = temp_dir();
+    let incremental = temp_dir();
     unpack_into(&from_ledger, ours.path());
     unpack_into(&fixture(FULL_26), agaves.path());
     for (unpacked, out) in [(&ours, &dirs[1]), (&agaves, &dirs[2])] {
@@ -237,7 +256,8 @@ fn an_unpacked_archive_makes_the_archive_again() {
 /// paths.
 #[test]
 fn a_restored_ledger_makes_the_archive_again() {
-    let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
+    let ledger = ledger("ledger-at-26");
+    let out = temp_dir();
     let dirs = ["a", "b"].map(|dir| out.path().join(dir));
     dirs.iter().for_each(|dir| fs::create_dir(dir).expect("made"));
     let first = archive(ledger.path(), &dirs[0], &[]);
@@ -260,7 +280,8 @@ fn a_restored_ledger_makes_the_archive_again() {
 /// storages are archived whole, and the program says so.
 #[test]
 fn a_ledger_restored_from_two_archives_is_archived_whole() {
-    let (restored, out) = (temp_dir(), temp_dir());
+    let restored = temp_dir();
+    let out = temp_dir();
     let ledger = restored.path().join("ledger");
     slotpress()
         .arg("restore")
@@ -274,7 +295,9 @@ fn a_ledger_restored_from_two_archives_is_archived_whole() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("longer than the bank file says"));
     let archive = out.path().join(&names(out.path())[0]);
     check_form(&archive);
-    let (full, older, newer) = (contents(&archive), contents(&fixture(FULL_26)), contents(&fixture(INCREMENTAL_26_40)));
+    let full = contents(&archive);
+    let older = contents(&fixture(FULL_26));
+    let newer = contents(&fixture(INCREMENTAL_26_40));
     // Ids may change; slots may not.
     let by_slot =
         |contents: &std::collections::BTreeMap<String, Vec<u8>>| -> std::collections::BTreeMap<String, Vec<u8>> {
@@ -291,7 +314,8 @@ fn a_ledger_restored_from_two_archives_is_archived_whole() {
 
 #[test]
 fn a_plain_tar_holds_the_same_stream() {
-    let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
+    let ledger = ledger("ledger-at-26");
+    let out = temp_dir();
     let compressed = archive(ledger.path(), out.path(), &[]);
     let plain = archive(ledger.path(), out.path(), &["--format", "none"]);
     assert_eq!(name(&plain), FULL_26.replace(".tar.zst", ".tar"));
@@ -300,7 +324,9 @@ fn a_plain_tar_holds_the_same_stream() {
 
 #[test]
 fn an_older_bank_snapshot_can_be_chosen() {
-    let (at_40, at_26, out) = (ledger("ledger-at-40"), ledger("ledger-at-26"), temp_dir());
+    let at_40 = ledger("ledger-at-40");
+    let at_26 = ledger("ledger-at-26");
+    let out = temp_dir();
     copy_tree(&at_26.path().join("snapshots/26"), &at_40.path().join("snapshots/26"));
     for dir in ["accounts/run"] {
         for name in names(&at_26.path().join(dir)) {

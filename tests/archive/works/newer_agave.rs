@@ -40,7 +40,8 @@ fn comparable(chain: &str, archive: &Path) -> BTreeMap<String, Vec<u8>> {
 
 fn assert_same_as_agave(chain: &str, ours: &Path, agave: &Path) {
     assert_eq!(name(ours), name(agave));
-    let (ours, theirs) = (comparable(chain, ours), comparable(chain, agave));
+    let ours = comparable(chain, ours);
+    let theirs = comparable(chain, agave);
     assert_eq!(ours.keys().collect::<Vec<_>>(), theirs.keys().collect::<Vec<_>>());
     for (path, content) in &ours {
         assert!(*content == theirs[path], "{chain}: {path} differs");
@@ -59,7 +60,8 @@ fn verify(path: &Path) -> (Option<i32>, serde_json::Value) {
 #[test]
 fn archives_equal_those_of_agave() {
     for chain in CHAINS {
-        let (at_26, at_40) = (ledger_of(chain, 26), ledger_of(chain, 40));
+        let at_26 = ledger_of(chain, 26);
+        let at_40 = ledger_of(chain, 40);
         let agaves = [fixture_of(chain, "snapshot-26-"), fixture_of(chain, "incremental-snapshot-26-40-")];
         for frame_size in ["64KiB", "8MiB"] {
             let out = temp_dir();
@@ -77,7 +79,8 @@ fn archives_equal_those_of_agave() {
 #[test]
 fn full_archives_of_slot_40_are_sound() {
     for chain in CHAINS {
-        let (ledger, out) = (ledger_of(chain, 40), temp_dir());
+        let ledger = ledger_of(chain, 40);
+        let out = temp_dir();
         let hash = expected_of(chain, 40)["snapshot_hash"].as_str().expect("a hash").to_string();
         for layout in ["verbatim", "clustered"] {
             let flags = ["--layout", layout, "--frame-size", "64KiB", "--force"];
@@ -96,7 +99,8 @@ fn full_archives_of_slot_40_are_sound() {
 #[test]
 fn ledgers_are_verified_and_inspected() {
     for (chain, slot) in CHAINS.into_iter().flat_map(|chain| [(chain, 26), (chain, 40)]) {
-        let (ledger, out) = (ledger_of(chain, slot), temp_dir());
+        let ledger = ledger_of(chain, slot);
+        let out = temp_dir();
         let expected = expected_of(chain, slot);
         let (code, report) = verify(ledger.path());
         assert_eq!(code, Some(0), "{chain} at {slot}: {report}");
@@ -115,7 +119,8 @@ fn ledgers_are_verified_and_inspected() {
         assert_eq!(found["storages"], expected["storages"]);
         assert_eq!(found["snapshot_hash"], expected["snapshot_hash"]);
 
-        let (mut of_ledger, of_archive) = (inspect(ledger.path(), &["--by-owner"]), inspect(&archive, &["--by-owner"]));
+        let mut of_ledger = inspect(ledger.path(), &["--by-owner"]);
+        let of_archive = inspect(&archive, &["--by-owner"]);
         assert_eq!(of_ledger[0]["accounts"], expected["accounts"]);
         let summary = of_ledger[0].as_object_mut().expect("an object");
         assert_eq!(summary.remove("obsolete_records").expect("a count"), expected["obsolete_records"]);
@@ -144,7 +149,9 @@ fn any_part_of_a_split_ledger() {
     let span = FrameSpan { first_entry: 0, offset_bytes: 0, length_bytes: plan.tar_bytes() };
     plan.fill(&span, &mut tar).expect("filled");
     for step_bytes in [1009, 4096, 70_001] {
-        let (mut at, mut first_entry, mut offset_bytes) = (0, 0, 0);
+        let mut at = 0;
+        let mut first_entry = 0;
+        let mut offset_bytes = 0;
         let lengths: Vec<u64> = plan.entry_lengths().collect();
         while at < tar.len() {
             let length_bytes = step_bytes.min(tar.len() - at) as u64;
@@ -170,7 +177,8 @@ struct Mixed {
 
 impl Mixed {
     fn new() -> Self {
-        let (ledger, second) = (ledger_of(AGAVE_4_5_SPLIT, 26), temp_dir());
+        let ledger = ledger_of(AGAVE_4_5_SPLIT, 26);
+        let second = temp_dir();
         let run = ledger.path().join("accounts/run");
         let other_run = second.path().join("run");
         fs::create_dir(&other_run).expect("made");
@@ -203,7 +211,8 @@ impl Mixed {
         // The append vecs come from an archive, so none of their records is obsolete.
         let bytes = fs::read(dir.join("obsolete_accounts")).expect("read");
         let field = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8"));
-        let (mut lists, mut at) = (bytes[..8].to_vec(), 8);
+        let mut lists = bytes[..8].to_vec();
+        let mut at = 8;
         while at < bytes.len() {
             let end = at + 32 + 20 * field(at + 24) as usize;
             if became_append_vecs.contains(&(field(at), field(at + 8))) {
@@ -226,7 +235,8 @@ impl Mixed {
 
 #[test]
 fn a_ledger_of_both_kinds_over_two_accounts_paths() {
-    let (mixed, out) = (Mixed::new(), temp_dir());
+    let mixed = Mixed::new();
+    let out = temp_dir();
     let flags = mixed.flags("--accounts");
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     let full = archive(mixed.ledger.path(), out.path(), &flags);
@@ -361,7 +371,8 @@ fn obsolete_records_that_no_split_storage_holds() {
 /// `archive` says so, or checks the state.
 #[test]
 fn an_unpacked_archive_without_a_map() {
-    let (unpacked, out) = (temp_dir(), temp_dir());
+    let unpacked = temp_dir();
+    let out = temp_dir();
     unpack_into(&fixture_of(AGAVE_4_4, "snapshot-26-"), unpacked.path());
     let run = |flags: &[&str]| {
         let output = slotpress().arg("archive").arg(unpacked.path()).arg("-o").arg(out.path()).args(flags).output();

@@ -19,7 +19,8 @@ struct Archives {
 /// sizes, with and without checksums.
 fn archives() -> Archives {
     let dir = temp_dir();
-    let (chain, validator) = (ledger("ledger-at-40"), ledger("ledger-at-3575"));
+    let chain = ledger("ledger-at-40");
+    let validator = ledger("ledger-at-3575");
     let mut paths = Vec::new();
     for (number, flags) in [
         ["--frame-size", "64KiB", "--zstd-level=1"].as_slice(),

@@ -10,7 +10,8 @@ use crate::common::*;
 /// A dry run shows what would be written, and writes nothing.
 #[test]
 fn a_dry_run_of_archive() {
-    let (ledger, dir) = (ledger("ledger-at-26"), temp_dir());
+    let ledger = ledger("ledger-at-26");
+    let dir = temp_dir();
     let arguments = ["archive", text(ledger.path()), "-o", text(dir.path()), "--dry-run"];
     let files = || names(ledger.path()).into_iter().filter(|name| name != "ledger.lock").collect::<Vec<_>>();
     let before = files();
@@ -36,7 +37,8 @@ fn a_dry_run_of_archive() {
 /// Without one, the program says how to check the state.
 #[test]
 fn an_incremental_archive_is_read_back_on_its_full_one() {
-    let (ledger, out) = (ledger("ledger-at-40"), temp_dir());
+    let ledger = ledger("ledger-at-40");
+    let out = temp_dir();
     fs::copy(fixture(FULL_26), out.path().join(FULL_26)).expect("copied");
     let run = |flags: &[&str]| {
         let mut command = slotpress();

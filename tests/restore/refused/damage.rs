@@ -84,7 +84,8 @@ impl Bench {
 
 /// Makes an archive of ours with several frames, with its index and without it.
 fn benches() -> [Bench; 2] {
-    let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
+    let ledger = ledger("ledger-at-26");
+    let out = temp_dir();
     let archive = archive(ledger.path(), out.path(), &["--frame-size", "256KiB"]);
     let in_order = without_index(&archive, out.path());
     [&*archive, &in_order].map(Bench::new)
@@ -108,7 +109,8 @@ fn cut_off_anywhere() {
 fn a_flipped_byte_anywhere() {
     let mut all_same = Vec::new();
     for bench in benches() {
-        let (mut same, mut refused) = (0, 0);
+        let mut same = 0;
+        let mut refused = 0;
         for at in bench.offsets() {
             let mut bytes = bench.bytes.clone();
             bytes[at] ^= 1 << (at % 8);
@@ -320,7 +322,8 @@ fn forged(frames: &[(&[u8], u32)], entries: Vec<Entry>) -> Vec<u8> {
         items.push(SeekTableItem { compressed_bytes: frame.len() as u32, content_bytes: *listed_bytes });
         file.extend(frame);
     }
-    let (writer, settings) = ("forged".to_string(), String::new());
+    let writer = "forged".to_string();
+    let settings = String::new();
     let index = Index { writer, settings, frame_size_bytes: 1 << 20, hashes: Vec::new(), entries };
     let index = index.to_frame().expect("small");
     items.push(SeekTableItem { compressed_bytes: index.len() as u32, content_bytes: 0 });
@@ -363,7 +366,8 @@ fn an_index_that_lies() {
     let bench = Bench::new(&path);
     let is_damage = |bytes: &[u8], what: &str| {
         assert!(!bench.try_bytes(bytes, what), "{what}: restored");
-        let (out, source) = (temp_dir(), RecompressSource::File(bench.archive.clone()));
+        let out = temp_dir();
+        let source = RecompressSource::File(bench.archive.clone());
         let made = recompress(
             source,
             &mut DirSink::open(out.path()).expect("opened"),

@@ -88,10 +88,12 @@ fn what_is_accepted_is_right() {
         let source = full_of(chain);
         let bytes = fs::read(&source).expect("read");
         let mut draws = Draws(26);
-        let (mut accepted, mut refused) = (0, 0);
+        let mut accepted = 0;
+        let mut refused = 0;
         for number in 0..flips {
             let dir = temp_dir();
-            let (at, bit) = (draws.below(bytes.len()), draws.below(8));
+            let at = draws.below(bytes.len());
+            let bit = draws.below(8);
             let mut flipped = bytes.clone();
             flipped[at] ^= 1 << bit;
             let archive = dir.path().join(name(&source));
@@ -203,7 +205,8 @@ fn superseded_records_in_every_storage() {
     let slot_of = |path: &str| path[9..].split('.').next().and_then(|slot| slot.parse::<u64>().ok()).expect("a slot");
     let storages = entries.iter().filter(|entry| entry.path.starts_with("accounts/") && entry.kind == b'0');
     let newest = storages.max_by_key(|entry| slot_of(&entry.path)).expect("a storage").clone();
-    let (newest_path, newest) = (newest.path, newest.content);
+    let newest_path = newest.path;
+    let newest = newest.content;
     for number in 0..count {
         let storage = nth_storage(&mut entries, number);
         if storage.path == newest_path {
@@ -278,7 +281,8 @@ fn a_full_and_an_incremental_archive() {
 #[test]
 fn checksums_and_an_index_do_not_suffice() {
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let (ledger, out) = (ledger_of(AGAVE_4_4, 26), temp_dir());
+    let ledger = ledger_of(AGAVE_4_4, 26);
+    let out = temp_dir();
     let ours = archive(ledger.path(), out.path(), &["--frame-size", "64KiB"]);
     let options = RestoreOptions::new(&ours, RestoreTarget::new(out.path().join("default")).threads(2));
     let checked = restore(&options, &NoProgress).expect("restored");
@@ -322,7 +326,8 @@ fn from_standard_input() {
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let dir = temp_dir();
     let source = full_of(AGAVE_4_4);
-    let (piped, plain) = (dir.path().join("piped"), dir.path().join("plain"));
+    let piped = dir.path().join("piped");
+    let plain = dir.path().join("plain");
     let mut child = std::process::Command::new(slotpress_path())
         .args(["restore".as_ref(), "-".as_ref(), "--ledger".as_ref(), piped.as_os_str()])
         .stdin(Stdio::from(fs::File::open(&source).expect("opened")))

@@ -125,7 +125,8 @@ fn a_target_that_holds_something() {
 #[test]
 fn no_room_for_both_states() {
     needs!("sys_admin", "mount", "umount");
-    let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
+    let ledger = ledger("ledger-at-26");
+    let out = temp_dir();
     let full = archive(ledger.path(), out.path(), &[]);
     let bytes = tar_of(&full).len() as u64 * 3 / 2 + fs::metadata(&full).expect("there").len();
     let disk = Disk::mount(&format!("size={bytes}"));
@@ -151,19 +152,20 @@ fn no_room_for_both_states() {
 /// Refused before anything is written, also from a pipe.
 #[test]
 fn compressions_that_agave_does_not_read() {
-    let (dir, tar) = (temp_dir(), tar_of(&fixture(FULL_26)));
-    let (mut gzip, mut bzip2) = (
-        flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast()),
-        bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast()),
-    );
+    let dir = temp_dir();
+    let tar = tar_of(&fixture(FULL_26));
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    let mut bzip2 = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast());
     gzip.write_all(&tar).expect("compressed");
     bzip2.write_all(&tar).expect("compressed");
-    let (gzip, bzip2) = (gzip.finish().expect("compressed"), bzip2.finish().expect("compressed"));
+    let gzip = gzip.finish().expect("compressed");
+    let bzip2 = bzip2.finish().expect("compressed");
     for (extension, bytes) in [("tar", tar), ("tar.gz", gzip), ("tar.bz2", bzip2)] {
         let path = dir.path().join(FULL_26.replace("tar.zst", extension));
         fs::write(&path, &bytes).expect("written");
         let target = Target::new(0);
-        let (said, hint) = (format!("Agave does not read .{extension} archives"), "hint: recompress it first");
+        let said = format!("Agave does not read .{extension} archives");
+        let hint = "hint: recompress it first";
         fails(&mut target.command(&[&path]), 1, &[&said, hint]);
         assert_nothing_left(&target);
         fails(target.command(&[Path::new("-")]).write_stdin(bytes), 1, &["standard input: ", &said, hint]);

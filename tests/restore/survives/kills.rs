@@ -18,6 +18,9 @@ fn partial_dir(parent: &Path, prefix: &str) -> Option<PathBuf> {
     paths.find(|path| name(path).starts_with(prefix))
 }
 
+/// The moment at which `run/` is in an accounts path.
+const RUN_IS_THERE: &str = "the storages are in place";
+
 struct RestoreTarget {
     dir: TempDir,
     ledger: PathBuf,
@@ -27,7 +30,8 @@ struct RestoreTarget {
 impl RestoreTarget {
     fn new() -> Self {
         let dir = temp_dir();
-        let (ledger, accounts) = (dir.path().join("ledger"), dir.path().join("accounts"));
+        let ledger = dir.path().join("ledger");
+        let accounts = dir.path().join("accounts");
         Self { dir, ledger, accounts }
     }
 
@@ -42,7 +46,7 @@ impl RestoreTarget {
         let mut moments: Vec<Moment<'_>> = vec![
             ("at once", Box::new(|| true)),
             ("the ledger is made", Box::new(|| self.ledger.exists())),
-            ("the archive's copy is begun", Box::new(|| temporary_bytes(&self.ledger).is_some())),
+            ("the archive's copy has begun", Box::new(|| temporary_bytes(&self.ledger).is_some())),
         ];
         for count in [1, 30, 100, 200, 299] {
             let has_files = move || {
@@ -55,9 +59,9 @@ impl RestoreTarget {
         let has_lists = move || bank().is_some_and(|bank| bank.join("storages_list").exists());
         moments.push(("the lists are written", Box::new(has_lists)));
         moments.push(("the archive has its name", Box::new(|| self.ledger.join(name(&setup.archive)).exists())));
-        moments.push(("the storages have their place", Box::new(|| self.accounts.join("run").exists())));
+        moments.push((RUN_IS_THERE, Box::new(|| self.accounts.join("run").exists())));
         let mark = self.ledger.join("snapshots").join(&setup.slot);
-        moments.push(("the bank snapshot has its place", Box::new(move || mark.exists())));
+        moments.push(("the bank snapshot is in place", Box::new(move || mark.exists())));
         moments
     }
 
@@ -82,7 +86,7 @@ impl RestoreTarget {
 }
 
 #[test]
-fn restore_killed() {
+fn a_killed_restore() {
     let setup = setup();
     let mut killed = 0;
     let count = RestoreTarget::new().moments(setup).len();
@@ -107,7 +111,7 @@ fn restore_killed() {
 }
 
 #[test]
-fn restore_interrupted() {
+fn an_interrupted_restore() {
     let setup = setup();
     let mut interrupted = 0;
     let count = RestoreTarget::new().moments(setup).len();
@@ -128,13 +132,14 @@ fn restore_interrupted() {
 
 /// The state that is replaced is never lost, whenever the run is killed.
 #[test]
-fn restore_in_the_place_of_a_state_killed() {
+fn a_killed_restore_over_an_old_state() {
     let setup = setup();
     let slot: u64 = setup.slot.parse().expect("a number");
     let old = RestoreTarget::new();
     make_old(&setup.archive, slot, &old.ledger, &old.accounts);
     let expected: Vec<_> = [&old.ledger, &old.accounts].into_iter().flat_map(|dir| state_files(dir)).collect();
-    let (mut killed, count) = (0, old.moments(setup).len());
+    let mut killed = 0;
+    let count = old.moments(setup).len();
     for number in 0..=count {
         let target = RestoreTarget::new();
         copy_tree(&old.ledger, &target.ledger);
@@ -170,10 +175,10 @@ fn an_interrupted_restore_leaves_what_was_there() {
     let count = target.moments(setup).len();
     let mut interrupted = 0;
     for number in 2..count {
-        if number == count - 2 {
-            continue; // run/ is there from the beginning
-        }
         let moment = &target.moments(setup)[number];
+        if moment.0 == RUN_IS_THERE {
+            continue; // from the beginning
+        }
         if signalled(&mut target.command(setup), Signal::INT, moment).success() {
             break;
         }

@@ -57,7 +57,8 @@ fn the_next_run_works() {
         let whole = new_dir();
         let started = Instant::now();
         assert!(command(whole.path()).output().expect("runs").status.success(), "{what}");
-        let (took, expected) = (started.elapsed(), made(whole.path()));
+        let took = started.elapsed();
+        let expected = made(whole.path());
         let mut killed = 0;
         while killed < *kills {
             let dir = new_dir();
@@ -67,7 +68,8 @@ fn the_next_run_works() {
             killed += usize::from(!child.wait().expect("ends").success());
             let is_done = made(dir.path()) == expected;
             let again = command(dir.path()).output().expect("runs");
-            let (code, said) = (again.status.code(), String::from_utf8_lossy(&again.stderr));
+            let code = again.status.code();
+            let said = String::from_utf8_lossy(&again.stderr);
             assert!(code == Some(0) || (code == Some(5) && is_done), "{what}, {killed}: {code:?} {said}");
             assert!(made(dir.path()) == expected, "{what}, {killed}: {:?}", names(dir.path()));
             if what.ends_with("--replace-state") {

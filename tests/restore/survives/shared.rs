@@ -65,7 +65,8 @@ fn two_ledgers_with_one_accounts_path() {
         let flags = |ledger: &PathBuf| {
             ["--ledger".to_string(), text(ledger).into(), "--accounts".into(), text(&accounts).into()]
         };
-        let (flags_one, flags_other) = (flags(&one), flags(&other));
+        let flags_one = flags(&one);
+        let flags_other = flags(&other);
         let arguments = [&flags_one, &flags_other].map(|flags| flags.iter().map(String::as_str).collect::<Vec<_>>());
         let outputs = restore_both([&arguments[0], &arguments[1]], (&accounts, round % 8 * 40));
         let mut complete = 0;
@@ -102,10 +103,8 @@ fn distinct_targets_run_side_by_side() {
 #[test]
 fn only_what_a_dead_run_left_is_removed() {
     let dir = temp_dir();
-    let (dead, live) = (
-        dir.path().join("accounts/slotpress-partial-run-dead"),
-        dir.path().join("accounts/slotpress-partial-run-live"),
-    );
+    let dead = dir.path().join("accounts/slotpress-partial-run-dead");
+    let live = dir.path().join("accounts/slotpress-partial-run-live");
     for path in [&dead, &live] {
         fs::create_dir_all(path.join("deep")).expect("made");
         fs::write(path.join("deep/1.1"), "left").expect("written");

@@ -11,11 +11,14 @@ use crate::common::*;
 fn directories_swapped_for_links() {
     let (_dir, archive) = small_archive();
     let archived = contents(&archive);
-    let (mut swaps, mut complete) = (0, 0);
+    let mut swaps = 0;
+    let mut complete = 0;
     for run in 0..RUNS {
         let dir = temp_dir();
-        let (ledger, accounts) = (dir.path().join("ledger"), dir.path().join("accounts"));
-        let (outside, aside) = (dir.path().join("outside"), dir.path().join("aside"));
+        let ledger = dir.path().join("ledger");
+        let accounts = dir.path().join("accounts");
+        let outside = dir.path().join("outside");
+        let aside = dir.path().join("aside");
         [&ledger, &accounts, &outside].into_iter().for_each(|dir| fs::create_dir(dir).expect("made"));
         let mut command = Command::new(slotpress_path());
         command.arg("restore").arg(&archive).arg("--ledger").arg(&ledger).arg("--accounts").arg(&accounts);

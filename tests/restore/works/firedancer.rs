@@ -12,7 +12,8 @@ use crate::rebase::{rebase, two_full_archives};
 /// Agave loads archives by newer versions of Firedancer.
 #[test]
 fn a_pair_that_agave_loads_is_restored_as_it_is() {
-    let (dir, chain) = (temp_dir(), NEW);
+    let dir = temp_dir();
+    let chain = NEW;
     for (number, pair) in [vec![full(chain)], vec![full(chain), incremental(chain)]].iter().enumerate() {
         let ledger = empty_ledger_of(AGAVE_4_4, dir.path(), &format!("ledger-{number}"));
         let (code, report, stderr) = run(command("restore").args(pair).arg("--ledger").arg(&ledger));

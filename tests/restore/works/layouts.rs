@@ -81,13 +81,15 @@ fn check_boot_layout(target: &Target, archives: &[&Path]) {
 #[test]
 fn agaves_archives() {
     for paths in [0, 1, 3] {
-        let (full, incremental) = (fixture(FULL_26), fixture(INCREMENTAL_26_40));
+        let full = fixture(FULL_26);
+        let incremental = fixture(INCREMENTAL_26_40);
         for archives in [&[full.as_path()][..], &[&full, &incremental]] {
             let target = Target::new(paths);
             target.restore(archives);
             check_boot_layout(&target, archives);
         }
-        let (full, incremental) = (fixture(FULL_3500), fixture(INCREMENTAL_3500_3550));
+        let full = fixture(FULL_3500);
+        let incremental = fixture(INCREMENTAL_3500_3550);
         let target = Target::new(paths);
         target.restore(&[&full, &incremental]);
         check_boot_layout(&target, &[&full, &incremental]);
@@ -96,7 +98,9 @@ fn agaves_archives() {
 
 #[test]
 fn our_archives() {
-    let (ledger_26, ledger_40, out) = (ledger("ledger-at-26"), ledger("ledger-at-40"), temp_dir());
+    let ledger_26 = ledger("ledger-at-26");
+    let ledger_40 = ledger("ledger-at-40");
+    let out = temp_dir();
     for (number, frame_size) in ["64KiB", "256KiB", "32MiB"].into_iter().enumerate() {
         let out = out.path().join(frame_size);
         fs::create_dir(&out).expect("made");
@@ -153,7 +157,8 @@ fn other_makers_frames() {
 fn frames_of_pzstd() {
     needs!("pzstd");
     let dir = temp_dir();
-    let (plain, path) = (dir.path().join("plain.tar"), dir.path().join(FULL_3500));
+    let plain = dir.path().join("plain.tar");
+    let path = dir.path().join(FULL_3500);
     fs::write(&plain, tar_of(&fixture(FULL_3500))).expect("written");
     let output = std::process::Command::new("pzstd").args(["-p", "3", "-1", "-c"]).arg(&plain).output();
     fs::write(&path, output.expect("runs").stdout).expect("written");
@@ -196,7 +201,8 @@ fn an_archive_that_lies_in_the_archives_directory_already() {
         let target = Target::new(0);
         let dir = target.ledger.join(inner);
         fs::create_dir_all(&dir).expect("made");
-        let (full, incremental) = (dir.join(FULL_26), dir.join(INCREMENTAL_26_40));
+        let full = dir.join(FULL_26);
+        let incremental = dir.join(INCREMENTAL_26_40);
         fs::copy(fixture(FULL_26), &full).expect("copied");
         fs::copy(fixture(INCREMENTAL_26_40), &incremental).expect("copied");
         target.restore(&[&full, &incremental]);
@@ -227,8 +233,10 @@ fn snapshots_elsewhere_and_directories_that_are_there() {
 /// Archives may have any names; their content counts.
 #[test]
 fn archives_of_any_name() {
-    let (dir, target) = (temp_dir(), Target::new(0));
-    let (full, incremental) = (dir.path().join("a"), dir.path().join("b.bin"));
+    let dir = temp_dir();
+    let target = Target::new(0);
+    let full = dir.path().join("a");
+    let incremental = dir.path().join("b.bin");
     fs::copy(fixture(FULL_26), &full).expect("copied");
     fs::copy(fixture(INCREMENTAL_26_40), &incremental).expect("copied");
     target.restore(&[&full, &incremental]);

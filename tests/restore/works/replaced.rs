@@ -12,7 +12,9 @@ use crate::common::*;
 #[test]
 fn restore_replaces_a_state() {
     let dir = temp_dir();
-    let (full, incremental, target) = (fixture(FULL_26), fixture(INCREMENTAL_26_40), dir.path().join("ledger"));
+    let full = fixture(FULL_26);
+    let incremental = fixture(INCREMENTAL_26_40);
+    let target = dir.path().join("ledger");
     let restore = |flags: &[&str]| {
         let arguments = ["restore", text(&full), text(&incremental), "--ledger", text(&target), "--json"];
         run(&[&arguments[..], flags].concat())
@@ -22,21 +24,25 @@ fn restore_replaces_a_state() {
     fs::write(target.join("tower-1_9-x.bin"), "the validator's").expect("written");
     let before = tree(&target);
     let (code, _, stderr) = restore(&[]);
-    assert!(code == 5 && stderr.contains("--replace-state"), "{stderr}");
+    assert_eq!(code, 5, "{stderr}");
+    assert!(stderr.contains("--replace-state"), "{stderr}");
     // A state that is already there is not replaced.
     let (code, _, stderr) = run(&["restore", text(&full), "--ledger", text(&target)]);
-    assert!(code == 5 && stderr == "error: slot 26 is already there: start the validator\n", "{stderr}");
+    assert_eq!((code, stderr.as_str()), (5, "error: slot 26 is already there: start the validator\n"));
     // A run that is refused changes nothing.
     let (code, _, stderr) = restore(&["--replace-state", "--expect-slot", "41"]);
-    assert!(code == 3 && tree(&target) == before, "{stderr}");
+    assert_eq!(code, 3, "{stderr}");
+    assert!(tree(&target) == before, "{stderr}");
     let (code, stdout, stderr) = restore(&["--replace-state"]);
     assert_eq!(code, 0, "{stderr}");
     let line: Value = serde_json::from_str(stdout.lines().last().expect("a line")).expect("JSON");
     assert_eq!(line["replaced"].as_array().map(Vec::len), Some(2), "{stdout}");
-    let now = tree(&target);
-    assert!(now.contains_key("snapshots/40/fastboot_version") && now.contains_key(FULL_26), "{now:?}");
-    assert!(!now.contains_key("snapshots/26/fastboot_version") && now.contains_key("tower-1_9-x.bin"), "{now:?}");
-    assert!(now.keys().any(|path| path.contains("slotpress-replaced-")), "{now:?}");
+    let after = tree(&target);
+    for path in ["snapshots/40/fastboot_version", FULL_26, "tower-1_9-x.bin"] {
+        assert!(after.contains_key(path), "{path}: {after:?}");
+    }
+    assert!(!after.contains_key("snapshots/26/fastboot_version"), "{after:?}");
+    assert!(after.keys().any(|path| path.contains("slotpress-replaced-")), "{after:?}");
     fails(&["verify", text(&target)], 0, &[]);
 }
 
@@ -60,8 +66,11 @@ fn an_older_state_beside_newer_archives() {
         fs::write(target.join("ledger.lock"), "").expect("written");
         let before = tree(&target);
         let (code, _, stderr) = restore(&[]);
-        assert!(code == 5 && stderr.contains("slot 26") && stderr.contains("--replace-state"), "{code}: {stderr}");
-        assert!(stderr.contains(INCREMENTAL_26_40) && tree(&target) == before, "{stderr}");
+        assert_eq!(code, 5, "{stderr}");
+        for text in ["slot 26", "--replace-state", INCREMENTAL_26_40] {
+            assert!(stderr.contains(text), "{text}: {stderr}");
+        }
+        assert!(tree(&target) == before, "{stderr}");
         let (code, report, stderr) = restore(&["--replace-state"]);
         assert_eq!(code, 0, "{stderr}");
         let aside = Path::new(report["replaced"][0].as_str().expect("a path")).join(inner).join(INCREMENTAL_26_40);
@@ -73,5 +82,6 @@ fn an_older_state_beside_newer_archives() {
     let other = dir.path().join(INCREMENTAL_26_40.replace("-26-40-", "-20-40-"));
     fs::copy(fixture(INCREMENTAL_26_40), &other).expect("copied");
     let (code, _, stderr) = run(&["restore", text(&full), "--ledger", text(dir.path())]);
-    assert!(code == 0 && other.exists(), "{stderr}");
+    assert_eq!(code, 0, "{stderr}");
+    assert!(other.exists());
 }
