@@ -208,7 +208,7 @@ impl Sizes {
         let mut walker = RecordWalker::default();
         let mut parser = slotpress_format::archive::entry_parser::EntryParser::new();
         let mut is_storage = false;
-        file.decode_in_order(1, &NoProgress, &mut |content| {
+        file.decode_in_order(1, 0, &NoProgress, &mut |content| {
             parser.feed(content, &mut |event| {
                 use slotpress_format::TarEvent;
                 match event {

@@ -207,11 +207,12 @@ pub fn encode_frames<F: FrameContent>(
         let mut worker = FrameWorker::new(codec)?;
         Ok(move |frame: F, to: &mut Vec<u8>| worker.encode(frame, to))
     };
-    run_in_order(frames, threads, &new_worker, progress, &mut |bytes, (content_bytes, left_as_is, hash)| {
+    let mut pass_on = |bytes: &[u8], (content_bytes, left_as_is, hash)| {
         on_frame(EncodedFrame { bytes, content_bytes, left_as_is, hash })?;
         progress.advance(content_bytes, bytes.len() as u64);
         Ok(())
-    })
+    };
+    run_in_order(frames, threads, &new_worker, progress, &mut pass_on)
 }
 
 /// Fills, clusters and compresses one frame after another, and reuses its memory.

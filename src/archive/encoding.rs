@@ -63,16 +63,17 @@ impl EncodingOptions {
         }
     }
 
-    /// Returns how many bytes are left for reading ahead: `memory_bytes` less the memory of the
-    /// workers, or [`AHEAD_BYTES`] without a limit. `read_ahead` never uses more than
+    /// Returns how many bytes are left for reading ahead: `memory_bytes` less `other_bytes` and the
+    /// memory of the workers, or [`AHEAD_BYTES`] without a limit. `read_ahead` never uses more than
     /// [`AHEAD_BYTES`].
     ///
     /// # Errors
     /// zstd's context cannot be allocated. A limit that is too small gives 0, not an error.
-    pub(crate) fn ahead_bytes(&self, workers: usize) -> Result<u64> {
+    pub(crate) fn ahead_bytes(&self, workers: usize, other_bytes: u64) -> Result<u64> {
         let Some(memory_bytes) = self.memory_bytes else { return Ok(AHEAD_BYTES) };
         let worker_bytes = worker_memory_bytes(&self.codec, self.frame_size_bytes)?;
-        Ok(memory_bytes.saturating_sub(worker_bytes.saturating_mul(workers as u64)))
+        let used_bytes = worker_bytes.saturating_mul(workers as u64).saturating_add(other_bytes);
+        Ok(memory_bytes.saturating_sub(used_bytes))
     }
 
     /// Describes the encoding and its `workers`, for the operator.

@@ -32,8 +32,7 @@ use derive_setters::Setters;
 use serde::Serialize;
 use slotpress_base::quantity::{bytes, count};
 use slotpress_base::{
-    AheadItem, Elapsed, Error, ItemReader, Progress, Result, ShowPath, Stage, Step, Stopwatch, Watch, hint, read_ahead,
-    text,
+    AheadItem, Elapsed, Error, ItemReader, Progress, Result, ShowPath, Stage, Step, Stopwatch, Watch, read_ahead, text,
 };
 use slotpress_format::{
     ArchiveName, BankSnapshot, FrameCutter, FrameSpan, Layout, LedgerLock, LedgerPaths, Root, find_bank_snapshot,
@@ -339,7 +338,7 @@ impl<'a> PlannedArchive<'a> {
             is_cold: &|(span, _)| self.plan.is_cold(span),
             read: &read,
             item_bytes_max: encoding.frame_size_bytes,
-            ahead_bytes_max: encoding.ahead_bytes(self.workers)?,
+            ahead_bytes_max: encoding.ahead_bytes(self.workers, 0)?,
         };
         read_ahead(frames, &reading, |frames| encode_frames(frames, &encoding.codec, self.workers, progress, on_frame))
     }
@@ -389,7 +388,10 @@ fn check_base(slot: u64, options: &ArchiveOptions, sink: &dyn Sink) -> Result<()
                 ),
             )
         }
-        None => (format!("there is no full archive of slot {base_slot} in {places}"), hint::FORCE_BASE.to_string()),
+        None => (
+            format!("there is no full archive of slot {base_slot} in {places}"),
+            "put the full archive there, or use --force-base to continue without it".to_string(),
+        ),
     };
     Err(Error::failed(message).with_hint(hint))
 }

@@ -114,8 +114,13 @@ pub fn reframe<T: Send>(
         let recycler = &recycler;
         let reads = &reads;
         let read = move || -> Result<Option<T>> {
-            let linker = FrameLinker::new(encoding.codec.layout);
-            let link = FrameOutlet { frames_tx: frames_tx.clone(), recycler, linker, is_inside: false, is_unwanted };
+            let link = FrameOutlet {
+                frames_tx: frames_tx.clone(),
+                recycler,
+                linker: FrameLinker::new(encoding.codec.layout),
+                is_inside: false,
+                is_unwanted,
+            };
             let assembler = FrameAssembler::new(encoding.frame_size_bytes, recycler.take());
             let mut frames = FramesOut { assembler, link };
             let result = read(&mut frames, reads).and_then(|value| {

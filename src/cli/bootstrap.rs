@@ -9,7 +9,6 @@ use slotpress::program::{Route, check_is_new};
 use slotpress::restore::RestoreTarget;
 use slotpress::types::{Hash, Root};
 use slotpress::{Progress, Result};
-use slotpress_base::FLUSHED_BYTES_MAX;
 use slotpress_base::text::ShowPath;
 use slotpress_net::Fetched;
 
@@ -80,8 +79,7 @@ pub fn run(args: &BootstrapArgs, ui: &Ui) -> Result<()> {
     let max_rate = io_policy.take_max_rate();
     let io_policy = io_policy.apply(ui);
     let check = args.check.options(args.work.memory);
-    let other_bytes = FLUSHED_BYTES_MAX + args.transfer.streams() as u64 * STREAM_BYTES;
-    let other_bytes = check.memory_bytes.saturating_add(other_bytes);
+    let other_bytes = check.memory_bytes.saturating_add(args.transfer.streams() as u64 * STREAM_BYTES);
     let paths = args.target.paths();
     let target = RestoreTarget::new(&paths.ledger)
         .paths(paths)

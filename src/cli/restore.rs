@@ -7,7 +7,6 @@ use serde_json::json;
 use slotpress::restore::{RestoreOptions, RestoreReport, RestoreTarget, restore};
 use slotpress::types::Root;
 use slotpress::{Error, Progress, Result};
-use slotpress_base::FLUSHED_BYTES_MAX;
 use slotpress_base::text::{self, ShowPath};
 
 use super::arguments::{COMPLETE, CheckArgs, IoPolicyArgs, NewLedgerArgs, STATE, WorkArgs};
@@ -55,12 +54,11 @@ pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
     let archives = archives_of(&args.archives, &list::catalog_in)?;
     archives.iter().find(|path| path.is_dir()).map_or(Ok(()), |dir| Err(not_an_archive(dir)))?;
     let check = args.check.options(args.work.memory);
-    let other_bytes = check.memory_bytes.saturating_add(FLUSHED_BYTES_MAX);
     let paths = args.target.paths();
     let target = RestoreTarget::new(&paths.ledger)
         .paths(paths)
         .existing_state(args.target.existing_state())
-        .threads(args.work.workers.that_fit(|| Ok(DECODING_WORKER_BYTES), other_bytes, ui)?)
+        .threads(args.work.workers.that_fit(|| Ok(DECODING_WORKER_BYTES), check.memory_bytes, ui)?)
         .check(check)
         .io_policy(args.io_policy.apply(ui));
     let options = RestoreOptions::new(&archives[0], target)

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
-use slotpress_base::{Error, ErrorKind, IoContext, Pool, Progress, Result, ShowPath, Stage};
+use slotpress_base::{AHEAD_BYTES, Error, ErrorKind, IoContext, Pool, Progress, Result, ShowPath, Stage};
 use slotpress_format::ledger::names::Extension;
 use slotpress_format::{
     ArchiveName, END_OF_ARCHIVE_BYTES, Entry, EntryParser, FrameSpan, LedgerLock, TarEvent, find_bank_snapshot,
@@ -118,7 +118,7 @@ impl OpenInput {
         let (mut entries, mut total_bytes) = (Vec::new(), 0u64);
         // `None` once the stream is known not to be a snapshot's tar stream.
         let mut parser = Some(EntryParser::new());
-        archive.decode_in_order(threads, progress, &mut |bytes| {
+        archive.decode_in_order(threads, AHEAD_BYTES, progress, &mut |bytes| {
             total_bytes += bytes.len() as u64;
             let Some(known) = &mut parser else { return Ok(()) };
             let result = known.feed(bytes, &mut |event| {
@@ -201,7 +201,7 @@ fn load_stream(
     let mut frames: Vec<ContentFrame> = Vec::with_capacity(chosen.len());
     let mut content = Vec::new();
     let mut position = 0;
-    archive.decode_in_order(threads, progress, &mut |mut bytes| {
+    archive.decode_in_order(threads, AHEAD_BYTES, progress, &mut |mut bytes| {
         while let Some(frame) = chosen.get(frames.len()) {
             let wanted = frame.offset_bytes + content.len() as u64;
             let skipped = (wanted - position).min(bytes.len() as u64) as usize;

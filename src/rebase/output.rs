@@ -49,6 +49,8 @@ pub struct OutputWriter<'a> {
     pub places: BankPlaces,
     pub changes: &'a Changes,
     pub threads: usize,
+    /// Bytes of an archive that may be read ahead.
+    pub ahead_bytes: u64,
     pub progress: &'a dyn Progress,
 }
 
@@ -61,8 +63,8 @@ pub struct SlotsBetween {
 
 impl OutputWriter<'_> {
     pub fn run(self, frames: &mut FramesOut<'_>) -> Result<RebasedTotals> {
-        let Self { new, old, slots, places, changes, threads, progress } = self;
-        let pool = Pool::start(threads)?;
+        let Self { new, old, slots, places, changes, .. } = self;
+        let pool = Pool::start(self.threads)?;
         let buffer = Vec::new();
         let outdated = Vec::new();
         let mut output = NewStorages { frames, slots, buffer, outdated, pool, written: RebasedTotals::default() };
@@ -71,29 +73,25 @@ impl OutputWriter<'_> {
             let visitor = RereadVisitor::new(first_storage, &changes.written, number == 0);
             let of = WhichState::New(places);
             let mut sink = OutputSink { output: &mut output, visitor: &visitor, of, walk: MarkedWalk::default() };
-            read(archive, &visitor, &mut sink, threads, progress)?;
+            self.read(archive, &visitor, &mut sink)?;
             first_storage = visitor.state.lock().next_storage;
         }
         if changes.counts.accounts_changed + changes.counts.accounts_closed > 0 {
             let visitor = RereadVisitor::new(0, &changes.outdated, false);
             let of = WhichState::Old(&changes.closed);
             let mut sink = OutputSink { output: &mut output, visitor: &visitor, of, walk: MarkedWalk::default() };
-            read(old, &visitor, &mut sink, threads, progress)?;
+            self.read(old, &visitor, &mut sink)?;
         }
         output.finish()
     }
-}
 
-fn read(
-    archive: &OpenArchive,
-    visitor: &RereadVisitor<'_>,
-    sink: &mut dyn EntrySink,
-    threads: usize,
-    progress: &dyn Progress,
-) -> Result<()> {
-    let pass = ArchivePass::new(threads, progress).decoders(threads.div_ceil(2));
-    let read = read_in_order(archive.stream(progress), archive.compression, &pass, visitor, Some(sink));
-    read.map(drop).map_err(|error| error.within_damaged(archive.path().shown()))
+    fn read(&self, archive: &OpenArchive, visitor: &RereadVisitor<'_>, sink: &mut dyn EntrySink) -> Result<()> {
+        let pass = ArchivePass::new(self.threads, self.progress).decoders(self.threads.div_ceil(2));
+        let read = archive.read_stream(self.ahead_bytes, self.progress, |stream| {
+            read_in_order(stream, archive.compression, &pass, visitor, Some(sink))
+        });
+        read.map(drop).map_err(|error| error.within_damaged(archive.path().shown()))
+    }
 }
 
 /// Collects records into storages. The first storage has the new state's slot, and each following

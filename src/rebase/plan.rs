@@ -162,18 +162,17 @@ impl RebaseJob<'_> {
         let old_archive = self.reopened(&self.onto)?;
         let mut writer = ArchiveWriter::new(sink, &encoding.codec);
         let workers = self.workers;
+        let ahead_bytes = encoding.ahead_bytes(workers, decoding_side_bytes(encoding.frame_size_bytes))?;
         let is_unwanted = AtomicBool::default();
         let written = reframe(&mut writer, encoding, workers, &is_unwanted, self.progress, |frames, reads| {
-            let slots = SlotsBetween { old: old.slot, new: new.slot };
-            let archives = &archives[..];
-            let places = new.places;
             let writing = OutputWriter {
-                new: archives,
+                new: &archives,
                 old: &old_archive,
-                slots,
-                places,
+                slots: SlotsBetween { old: old.slot, new: new.slot },
+                places: new.places,
                 changes,
                 threads: workers,
+                ahead_bytes,
                 progress: reads,
             };
             writing.run(frames)

@@ -1,6 +1,6 @@
 //! The source of a recompression: a file, or a stream without a name.
 
-use std::io::{Cursor, Read};
+use std::io::{BufRead, BufReader, Cursor, Read};
 use std::path::Path;
 
 use slotpress_base::{Error, Interruptible, IoPolicy, Progress, Result, ShowPath, Watch};
@@ -9,6 +9,7 @@ use slotpress_format::{ArchiveName, BLOCK_BYTES};
 use slotpress_read::PairMember;
 use slotpress_read::archive::OpenArchive;
 use slotpress_read::archive::compression::sniff;
+use slotpress_read::archive::source::PIECE_BYTES;
 
 use super::{RecompressOptions, RecompressSource};
 
@@ -82,14 +83,23 @@ impl<'s> RecompressInput<'s> {
         }
     }
 
-    pub fn stream<'a>(
-        &'a mut self,
+    /// Calls `work` with the compressed bytes, and how they are compressed. At most `ahead_bytes_max`
+    /// of a file are read ahead.
+    pub fn read_stream<R>(
+        &mut self,
         io_policy: &IoPolicy,
-        progress: &'a dyn Progress,
-    ) -> (Box<dyn Read + Send + 'a>, Extension) {
+        ahead_bytes_max: u64,
+        progress: &dyn Progress,
+        work: impl FnOnce(Box<dyn BufRead + Send + '_>, Extension) -> Result<R>,
+    ) -> Result<R> {
         match self {
-            Self::File { archive, .. } => (archive.stream(progress), archive.compression),
-            Self::Stream { reader, compression } => (Box::new(io_policy.paced(reader, progress)), *compression),
+            Self::File { archive, .. } => {
+                archive.read_stream(ahead_bytes_max, progress, |stream| work(stream, archive.compression))
+            }
+            Self::Stream { reader, compression } => {
+                let stream = BufReader::with_capacity(PIECE_BYTES, io_policy.paced(reader, progress));
+                work(Box::new(stream), *compression)
+            }
         }
     }
 }

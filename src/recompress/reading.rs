@@ -11,7 +11,7 @@ use slotpress_read::{
 
 use super::input::RecompressInput;
 use super::run::RecompressJob;
-use crate::archive::reframe::FramesOut;
+use crate::archive::reframe::{FramesOut, decoding_side_bytes};
 
 /// Facts of a source that was read to its end.
 pub struct DecodedSource {
@@ -34,7 +34,6 @@ pub fn run(
     state: Option<&StateBuilder>,
     reads: &dyn Progress,
 ) -> Result<DecodedSource> {
-    let options = job.options;
     let failures = Failures::refusing(Rule::is_refused_of_source);
     let seen_slots = SeenSlots::default();
     let records = state.map(|accounts| AccountsPass::new(accounts, &failures, Task::Add(None)));
@@ -52,8 +51,11 @@ pub fn run(
     // up, and need only half of the buffers.
     let pass = ArchivePass::new(threads, &count).decoders(threads.div_ceil(2));
     let mut reframing = Reframing { frames, is_left_out: false };
-    let (stream, compression) = input.stream(&options.encoding.io_policy, job.progress);
-    let mut read = read_in_order(stream, compression, &pass, &rules, Some(&mut reframing))?;
+    let encoding = &job.options.encoding;
+    let ahead_bytes = encoding.ahead_bytes(threads, decoding_side_bytes(encoding.frame_size_bytes))?;
+    let mut read = input.read_stream(&encoding.io_policy, ahead_bytes, job.progress, |stream, compression| {
+        read_in_order(stream, compression, &pass, &rules, Some(&mut reframing))
+    })?;
     let (mut entries, bank) = match &*input {
         RecompressInput::File { archive, .. } => rules.finish(archive, &mut read)?,
         RecompressInput::Stream { .. } => rules.finish_entries(&mut read)?,

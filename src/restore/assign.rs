@@ -1,4 +1,4 @@
-//! Assigns each entry of one or two archives to an accounts path and a name. Pure.
+//! Assigns each storage of one or two archives to an accounts path and a name. Pure.
 
 use std::collections::HashSet;
 
@@ -8,16 +8,6 @@ use slotpress_format::{Entry, EntryKind, STORAGES_MAX};
 /// Storages with this id or a larger one get a new id: a validator counts up from the largest id
 /// that it finds, and must not reach 2^32.
 const ID_MAX: u32 = 1 << 31;
-
-/// Where an entry goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Destination {
-    Nothing,
-    Version,
-    StatusCache,
-    BankFile,
-    Storage(AssignedStorage),
-}
 
 /// A storage with its new place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,29 +44,19 @@ impl Assigner {
         Self { roots: roots.max(1), storages: Vec::new(), ids: HashSet::new(), next_id: 0 }
     }
 
-    pub fn assign(&mut self, entry: &Entry) -> Result<Destination> {
-        Ok(match entry.kind {
-            EntryKind::SnapshotsDir | EntryKind::AccountsDir | EntryKind::SlotDir(_) => Destination::Nothing,
-            EntryKind::Version => Destination::Version,
-            EntryKind::StatusCache => Destination::StatusCache,
-            EntryKind::BankFile(_) => Destination::BankFile,
-            EntryKind::Storage { slot, id } => {
-                if self.storages.len() as u64 >= STORAGES_MAX {
-                    return Err(Error::damaged(format!(
-                        "storage {} exceeds the limit of {STORAGES_MAX} storages",
-                        entry.kind
-                    )));
-                }
-                let number = self.storages.len();
-                let archive_id = id;
-                let id = self.unique_id(id);
-                let root = (number % usize::from(self.roots)) as u16;
-                let content_bytes = entry.content_bytes;
-                let storage = AssignedStorage { slot, id, archive_id, root, content_bytes };
-                self.storages.push(storage);
-                Destination::Storage(storage)
-            }
-        })
+    /// Assigns an entry, if it is a storage; `None` for others.
+    pub fn assign(&mut self, entry: &Entry) -> Result<Option<AssignedStorage>> {
+        let EntryKind::Storage { slot, id: archive_id } = entry.kind else { return Ok(None) };
+        let number = self.storages.len();
+        if number as u64 >= STORAGES_MAX {
+            let kind = entry.kind;
+            return Err(Error::damaged(format!("storage {kind} exceeds the limit of {STORAGES_MAX} storages")));
+        }
+        let id = self.unique_id(archive_id);
+        let root = (number % usize::from(self.roots)) as u16;
+        let storage = AssignedStorage { slot, id, archive_id, root, content_bytes: entry.content_bytes };
+        self.storages.push(storage);
+        Ok(Some(storage))
     }
 
     /// Returns the archive's own id if it is free, else the next free one.
@@ -117,8 +97,8 @@ mod tests {
             let mut assigner = Assigner::new(roots);
             let mut seen = HashSet::new();
             for (slot, archive_id) in ids.iter().enumerate() {
-                let destination = assigner.assign(&storage(slot as u64, *archive_id)).expect("a good entry");
-                let Destination::Storage(AssignedStorage { root, id, .. }) = destination else { panic!("a storage") };
+                let assigned = assigner.assign(&storage(slot as u64, *archive_id)).expect("a good entry");
+                let AssignedStorage { root, id, .. } = assigned.expect("a storage");
                 prop_assert!(root < roots && id < ID_MAX);
                 prop_assert!(seen.insert(id));
                 if *archive_id < ID_MAX && !ids[..slot].contains(archive_id) && id != *archive_id {

@@ -10,7 +10,6 @@ use slotpress_read::{
 
 use crate::restore::RestoreTarget;
 use crate::restore::input::{Feed, Opened};
-use crate::restore::superseded::read_superseded;
 use crate::restore::unpack::{Unpacked, Unpacker};
 
 impl Opened {
@@ -26,33 +25,40 @@ impl Opened {
 impl Unpacker<'_> {
     /// Checks the combined state of all archives, if that was requested.
     pub fn check_state(&self, newest: &Unpacked, feed: &Feed<'_>) -> Result<Assurance> {
-        let (options, progress) = (self.run.options, self.run.progress);
-        let failures = &Failures::refusing(Rule::is_refused);
-        let check = |accounts: &StateBuilder| {
-            let read_again = &mut |task: Task<'_>, _: &HashSet<u32>| {
-                progress.stage(Stage::Subtracting, None);
-                let Task::Subtract(superseded) = task else { return Ok(()) };
-                if !superseded.duplicates.is_empty() {
-                    let error = Error::damaged("an account occurs twice in one storage");
-                    return Err(error.with_hint(hint::USE_VERIFY));
-                }
-                let (storages, io_hint) = (self.assigner.storages(), options.io_policy.io_hint);
-                let records = &AccountsPass::new(accounts, failures, task);
-                read_superseded(superseded, storages, self.roots, io_hint, records, options.threads, progress)
-            };
-            accounts.require_state(&newest.bank, failures, options.threads, progress, read_again).map_err(|error| {
-                match feed.opened.as_slice() {
-                    [Opened { archive, .. }] if archive.name.is_none() && error.kind() == ErrorKind::Damaged => {
-                        error.with_hint("if it is an incremental archive, give its full archive first")
-                    }
-                    _ => error,
-                }
-            })
+        let accounts = match &self.state {
+            Some(state) => Some(self.read_state(state, &newest.bank).map_err(|error| explained(error, feed))?),
+            None => None,
         };
-        let accounts = self.state.as_ref().map(check).transpose()?;
-        judge_expected(&options.check, newest.bank.slot, newest.bank.snapshot_hash(), &Failures::strict())?;
+        let check = &self.run.options.check;
+        judge_expected(check, newest.bank.slot, newest.bank.snapshot_hash(), &Failures::strict())?;
         let has_index = feed.archives().all(|archive| archive.tail.is_some());
         Ok(Assurance::new(accounts, has_index))
+    }
+
+    /// Compares the accounts that were unpacked with the bank file. Returns their number.
+    fn read_state(&self, state: &StateBuilder, bank: &BankFile) -> Result<u64> {
+        let progress = self.run.progress;
+        let threads = self.run.options.threads;
+        let failures = &Failures::refusing(Rule::is_refused);
+        let read_again = &mut |task: Task<'_>, _: &HashSet<u32>| {
+            progress.stage(Stage::Subtracting, None);
+            let Task::Subtract(superseded) = task else { return Ok(()) };
+            if !superseded.duplicates.is_empty() {
+                let error = Error::damaged("an account occurs twice in one storage");
+                return Err(error.with_hint(hint::USE_VERIFY));
+            }
+            self.read_superseded(superseded, &AccountsPass::new(state, failures, task))
+        };
+        state.require_state(bank, failures, threads, progress, read_again)
+    }
+}
+
+fn explained(error: Error, feed: &Feed<'_>) -> Error {
+    match feed.opened.as_slice() {
+        [Opened { archive, .. }] if archive.name.is_none() && error.kind() == ErrorKind::Damaged => {
+            error.with_hint("if it is an incremental archive, give its full archive first")
+        }
+        _ => error,
     }
 }
 
@@ -61,9 +67,10 @@ impl Unpacker<'_> {
 /// the validator.
 pub fn check_chain(bank: &BankFile, options: &RestoreTarget) -> Result<()> {
     let path = options.paths.ledger.join(GENESIS_FILE_NAME);
-    let (known, shown) = match options.genesis.is_empty() {
-        true => (Genesis::read(&path).into_iter().collect(), path.shown()),
-        false => (options.genesis.clone(), "the genesis that was fetched".to_string()),
+    let (known, shown) = if options.genesis.is_empty() {
+        (Genesis::read(&path).into_iter().collect(), path.shown())
+    } else {
+        (options.genesis.clone(), "the genesis that was fetched".to_string())
     };
     if known.is_empty() || known.iter().any(|genesis| genesis.is_of(bank)) {
         return Ok(());

@@ -2,32 +2,33 @@
 //! by leaving them there.
 
 use std::ffi::OsStr;
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs;
+use std::io::{BufRead, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::AtFlags;
 use slotpress_base::{
-    Error, ErrorKind, Found, IoContext, KeptDir, Owner, Progress, Result, ShowPath, Stage, StreamWriter, open_file,
-    run_in_order,
+    AHEAD_BYTES, Error, ErrorKind, Found, IoContext, KeptDir, Progress, Result, ShowPath, Stage, StreamWriter,
 };
 use slotpress_format::ArchiveName;
 use slotpress_read::archive::OpenArchive;
+use slotpress_read::archive::source::PIECE_BYTES;
 use slotpress_read::{LocalFile, Publishable, REMOTE, Source, Unpublished};
 
 use crate::restore::input::Opened;
-use crate::restore::journal::Move;
+use crate::restore::journal::{Move, Moves};
+use crate::restore::target::Target;
 
 /// How an archive gets into the archives directory.
 #[derive(Debug)]
 pub enum ArchiveCopy {
     /// It was downloaded there, and stays even if the restore fails.
     Fetched(Arc<dyn Publishable>),
-    /// A new file: a clone of the archive, or what was saved from standard input; or, with a source,
-    /// one that will be copied after everything else was written.
-    New(Unpublished, Option<File>),
+    /// A new file: a clone of the archive, or what was saved from standard input; or, if it is not
+    /// complete, one that will be filled after everything else was written.
+    New { copy: Unpublished, is_complete: bool },
     /// The file itself, by its directory and its name there. It will be renamed.
     Moved(Arc<KeptDir>, String),
 }
@@ -36,9 +37,10 @@ impl ArchiveCopy {
     /// Chooses how a file gets into `dir`; `None` if it is there already. Clones it if the file
     /// system can; otherwise it will be copied later. With `is_moved`, it will be renamed. Never makes a
     /// hard link: Firedancer aborts on one, and reuses the inode later.
-    pub fn of_file(path: &Path, dir: &Arc<KeptDir>, is_moved: bool) -> Result<Option<Self>> {
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let (parent_path, parent) = (parent, fs::metadata(parent).ok().map(|found| (found.dev(), found.ino())));
+    pub fn of_file(archive: &OpenArchive, dir: &Arc<KeptDir>, is_moved: bool) -> Result<Option<Self>> {
+        let path = archive.path();
+        let parent_path = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let parent = fs::metadata(parent_path).ok().map(|found| (found.dev(), found.ino()));
         // Agave downloads archives to the subdirectory `remote`.
         let remote = rustix::fs::statat(dir, REMOTE, AtFlags::empty()).ok().map(Found::from);
         if [Some(dir.itself()?), remote].iter().flatten().any(|place| parent == Some((place.device, place.inode))) {
@@ -51,14 +53,16 @@ impl ArchiveCopy {
             let Some(name) = name.filter(|_| is_movable) else { return Err(not_movable(path, dir)) };
             return Ok(Some(Self::Moved(Arc::new(KeptDir::open(parent_path)?), name.to_string())));
         }
-        let (source, copy) = (open_file(path)?, Unpublished::create_in(dir)?);
-        let is_cloned = rustix::fs::ioctl_ficlone(copy.file(), &source).is_ok();
-        Ok(Some(Self::New(copy, (!is_cloned).then_some(source))))
+        let copy = Unpublished::create_in(dir)?;
+        let is_complete =
+            archive.source.file().is_some_and(|file| rustix::fs::ioctl_ficlone(copy.file(), file).is_ok());
+        Ok(Some(Self::New { copy, is_complete }))
     }
 }
 
 fn not_movable(path: &Path, dir: &KeptDir) -> Error {
-    let (shown, dir) = (path.shown(), dir.path().shown());
+    let shown = path.shown();
+    let dir = dir.path().shown();
     Error::failed(format!(
         "{shown} cannot be moved: it is a link, has several, or is on another file system than {dir}"
     ))
@@ -66,63 +70,65 @@ fn not_movable(path: &Path, dir: &KeptDir) -> Error {
 }
 
 impl Opened {
-    /// True for a download. A failed restore leaves it in place, so that it is not fetched again.
-    pub fn is_download(&self) -> bool {
-        matches!(self.way, Some(ArchiveCopy::Fetched(_)))
-    }
-
     /// Number of bytes that will be written to the archives directory for this archive.
     pub fn bytes_to_copy(&self) -> u64 {
-        if matches!(self.way, Some(ArchiveCopy::New(_, Some(_)))) { self.archive.length_bytes() } else { 0 }
+        match self.way {
+            Some(ArchiveCopy::New { is_complete: false, .. }) => self.archive.length_bytes(),
+            _ => 0,
+        }
     }
 
     /// Copies the archive if it was not cloned, and gives it its name and owner. An archive that is
-    /// there already under this name is not replaced.
+    /// there already under this name is not replaced. Returns the path; one that is to be renamed is
+    /// there only when `moves` are made.
     ///
     /// # Errors
     /// There is another archive of this name, or the disk fails.
     pub fn place(
         self,
         name: &ArchiveName,
-        dir: &Arc<KeptDir>,
-        owner: &Owner,
+        target: &Target,
+        moves: &mut Moves,
         progress: &dyn Progress,
-    ) -> Result<PlacedArchive> {
+    ) -> Result<PathBuf> {
+        let dir = &target.snapshots_dir;
         let Some(way) = self.way else { return place_of(&self.archive, name) };
         let name = name.to_string();
         let path = dir.path_of(&name);
-        let (source, source_path) = match &way {
-            ArchiveCopy::Fetched(file) => (open_file(file.path())?, file.path().to_path_buf()),
-            ArchiveCopy::Moved(from, file) => (from.open_file(file)?, from.path_of(file)),
-            ArchiveCopy::New(copy, from) => {
-                if let Some(from) = from {
+        let source = match &way {
+            ArchiveCopy::Fetched(file) => LocalFile::open(file.path())?,
+            ArchiveCopy::Moved(from, file) => LocalFile::new(from.path_of(file), from.open_file(file)?, 0),
+            ArchiveCopy::New { copy, is_complete } => {
+                if !is_complete {
                     progress.stage(Stage::Copying, Some(self.archive.length_bytes()));
-                    copy_in_pieces(&self.archive, from, copy, progress)?;
+                    copy_archive(&self.archive, copy, progress)?;
                 }
-                (copy.file().try_clone().or_path("open", copy.path())?, copy.path().to_path_buf())
+                let file = copy.file().try_clone().or_path("open", copy.path())?;
+                LocalFile::new(copy.path().to_path_buf(), file, 0)
             }
         };
         if dir.found(&name)?.is_some() {
             let there = LocalFile::new(path.clone(), dir.open_file(&name)?, 0);
-            if has_same_content(&LocalFile::new(source_path, source, 0), &there, progress)? {
-                return Ok(PlacedArchive { path, name, new: None, to_move: None });
+            if has_same_content(&source, &there, progress)? {
+                return Ok(path);
             }
             let message = format!("{} exists already, and is not the same archive", path.shown());
             return Err(
                 Error::new(ErrorKind::Exists, message).with_hint("move it away: one of the two archives is damaged")
             );
         }
-        let path = match way {
-            ArchiveCopy::Fetched(file) => file.publish(&name)?,
-            ArchiveCopy::New(copy, _) => copy.publish(&name, false)?,
-            ArchiveCopy::Moved(from, file) => {
-                owner.take(&source).or_path("change the owner of", &source_path)?;
-                let to_move = Some(Move::new((&from, &file), (dir, &name))?);
-                return Ok(PlacedArchive { path, name, new: None, to_move });
+        if let Some(file) = source.file() {
+            target.owner.take(file).or_path("change the owner of", source.path())?;
+        }
+        match way {
+            ArchiveCopy::Fetched(file) => return file.publish(&name),
+            ArchiveCopy::New { copy, .. } => {
+                copy.publish(&name, false)?;
+                moves.placed(&name)?;
             }
-        };
-        owner.take(&dir.open_file(&name)?).or_path("change the owner of", &path)?;
-        Ok(PlacedArchive { new: dir.found(&name)?, path, name, to_move: None })
+            ArchiveCopy::Moved(from, file) => moves.add(Move::new((&from, &file), (dir, &name))?),
+        }
+        Ok(path)
     }
 }
 
@@ -130,30 +136,21 @@ impl Opened {
 ///
 /// # Errors
 /// It has another name than the one that a validator reads.
-fn place_of(archive: &OpenArchive, name: &ArchiveName) -> Result<PlacedArchive> {
+fn place_of(archive: &OpenArchive, name: &ArchiveName) -> Result<PathBuf> {
     let path = archive.path_buf();
     if ArchiveName::from_path(&path).as_ref() == Some(name) {
-        return Ok(PlacedArchive { path, name: name.to_string(), new: None, to_move: None });
+        return Ok(path);
     }
     let shown = path.shown();
     Err(Error::failed(format!("{shown} is in the archives directory under a name that no validator reads"))
         .with_hint(format!("rename it to {name}")))
 }
 
-/// An archive under its final name, or one that is yet to be moved there.
-pub struct PlacedArchive {
-    pub path: PathBuf,
-    pub name: String,
-    /// The file, if it did not exist under this name before.
-    pub new: Option<Found>,
-    pub to_move: Option<Move>,
-}
-
 /// Compares two files byte for byte.
 pub fn has_same_content(one: &dyn Source, other: &dyn Source, progress: &dyn Progress) -> Result<bool> {
-    /// Length of a read: large enough for disks, small enough for a buffer.
-    const PIECE_BYTES: usize = 1024 * 1024;
-    let (mut piece, mut of_other, mut offset_bytes) = (vec![0; PIECE_BYTES], vec![0; PIECE_BYTES], 0);
+    let mut piece = vec![0; PIECE_BYTES];
+    let mut of_other = vec![0; PIECE_BYTES];
+    let mut offset_bytes = 0;
     loop {
         progress.check()?;
         let read = one.read_up_to(&mut piece, offset_bytes).or_path("read", one.path())?;
@@ -168,26 +165,21 @@ pub fn has_same_content(one: &dyn Source, other: &dyn Source, progress: &dyn Pro
     }
 }
 
-/// Copies an archive. Pieces are read while others are written; both past the page cache where that
-/// is supported.
-fn copy_in_pieces(archive: &OpenArchive, from: &File, to: &Unpublished, progress: &dyn Progress) -> Result<()> {
-    /// Length of a piece: readers and writer have 20 MiB at a time.
-    const PIECE_BYTES: u64 = 4 * 1024 * 1024;
-    const READERS: usize = 2;
-    let (length_bytes, policy) = (archive.length_bytes(), &archive.io_policy);
-    let pieces = (0..length_bytes.div_ceil(PIECE_BYTES)).map(|number| Ok(number * PIECE_BYTES));
-    let new_reader = || {
-        Ok(|start: u64, piece: &mut Vec<u8>| {
-            let range = start..length_bytes.min(start + PIECE_BYTES);
-            policy.wait(range.end - range.start, progress);
-            policy.io_hint.read_range(from, &range, length_bytes, piece).or_path("read", archive.path()).map(drop)
-        })
-    };
-    let mut writer = StreamWriter::direct(to.file(), policy.io_hint);
-    run_in_order(pieces, READERS, &new_reader, progress, &mut |piece, ()| {
-        writer.write_all(piece).or_path("write", to.path())?;
-        progress.advance(piece.len() as u64, piece.len() as u64);
-        Ok(())
-    })?;
-    writer.flush().or_path("write", to.path())
+/// Copies an archive past the page cache where that is supported. Bytes are read ahead while others
+/// are written.
+fn copy_archive(archive: &OpenArchive, to: &Unpublished, progress: &dyn Progress) -> Result<()> {
+    let mut writer = StreamWriter::direct(to.file(), archive.io_policy.io_hint);
+    archive.read_stream(AHEAD_BYTES, progress, |mut stream| {
+        loop {
+            progress.check()?;
+            let piece = stream.fill_buf().or_path("read", archive.path())?;
+            let length = piece.len();
+            if length == 0 {
+                return writer.flush().or_path("write", to.path());
+            }
+            writer.write_all(piece).or_path("write", to.path())?;
+            stream.consume(length);
+            progress.advance(length as u64, length as u64);
+        }
+    })
 }

@@ -13,14 +13,13 @@ use slotpress_format::{ArchiveName, EntryKind, Root};
 use slotpress_read::archive::OpenArchive;
 use slotpress_read::archive::front::refuse_for_firedancer_only;
 use slotpress_read::{
-    ArrivingSource, Failures, PairMember, Publishable, SharedSource, Unpublished, is_rebased, judge_expected,
-    judge_pair, judge_root,
+    ArrivingSource, CheckOptions, Failures, PairMember, Publishable, SharedSource, Unpublished, is_rebased,
+    judge_expected, judge_pair, judge_root,
 };
 
 use crate::restore::copies::ArchiveCopy;
 use crate::restore::newer::RestoredSlots;
-use crate::restore::target::Target;
-use crate::restore::{RestoreOptions, RestoreTarget, no_archive};
+use crate::restore::{RestoreOptions, Run};
 
 /// A sequence of archives, such as those that are being downloaded.
 pub trait Supply {
@@ -29,11 +28,17 @@ pub trait Supply {
     fn next(&mut self) -> Result<Option<Supplied>>;
 }
 
+/// An archive that is to be opened.
 #[cfg_attr(not(feature = "net"), allow(dead_code))]
-/// An archive of a [`Supply`].
 #[derive(Debug)]
 pub enum Supplied {
-    Arriving { source: SharedSource, name: Option<ArchiveName>, file: Arc<dyn Publishable> },
+    Arriving {
+        source: SharedSource,
+        name: Option<ArchiveName>,
+        file: Arc<dyn Publishable>,
+    },
+    /// Standard input, and the file to which it is saved.
+    Saved(SharedSource, Unpublished),
     File(PathBuf),
 }
 
@@ -49,17 +54,6 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// Refuses an archive with another root than the expected one, unless the root is known only at
-    /// the end.
-    pub fn check_root(&self) -> Result<()> {
-        match self.is_hashed_at_end {
-            true => Ok(()),
-            false => {
-                self.judge_root(self.archive.root()).map_err(|error| error.within_damaged(self.archive.path().shown()))
-            }
-        }
-    }
-
     pub fn judge_root(&self, root: Option<Root>) -> Result<()> {
         judge_root(self.expect_root, root, &Failures::strict())
     }
@@ -67,62 +61,76 @@ impl Opened {
 
 /// The archives of a restore in their order.
 pub struct Feed<'a> {
+    run: Run<'a>,
     pub opened: Vec<Opened>,
     more: Option<&'a mut dyn Supply>,
-    expect_roots: Vec<Root>,
+    expect_roots: &'a [Root],
+    is_moved: bool,
 }
 
 impl<'a> Feed<'a> {
     #[cfg(feature = "net")]
-    pub fn of_supply(supply: &'a mut dyn Supply, expect_roots: &[Root]) -> Self {
-        Self { opened: Vec::new(), more: Some(supply), expect_roots: expect_roots.to_vec() }
+    pub fn of_supply(run: Run<'a>, supply: &'a mut dyn Supply, expect_roots: &'a [Root]) -> Self {
+        Self { run, opened: Vec::new(), more: Some(supply), expect_roots, is_moved: false }
     }
 
-    /// Adds an archive. `is_below` is true for the full archive of a pair; `had_length` if its length
-    /// was known before it was opened.
-    fn add(&mut self, archive: OpenArchive, way: Option<ArchiveCopy>, is_below: bool, had_length: bool) -> Result<()> {
-        refuse_unread(&archive)?;
+    /// Opens an archive, unless Agave does not read it, or it has another root than the expected one.
+    /// `is_below` is true for the full archive of a pair.
+    fn open(&mut self, supplied: Supplied, is_below: bool) -> Result<()> {
+        let io_policy = &self.run.options.io_policy;
+        let (archive, way, had_length) = match supplied {
+            Supplied::Arriving { source, name, file } => {
+                let had_length = source.length_bytes().is_some();
+                let archive = OpenArchive::of_source(source, name, io_policy)?;
+                (archive, Some(ArchiveCopy::Fetched(file)), had_length)
+            }
+            Supplied::Saved(source, copy) => {
+                // A stream is always read in order. How fast it arrives must not make a difference.
+                let archive = OpenArchive::of_source(source, None, io_policy)?.without_index();
+                (archive, Some(ArchiveCopy::New { copy, is_complete: true }), false)
+            }
+            Supplied::File(path) => {
+                let archive = OpenArchive::open(&path, io_policy)?;
+                let way = ArchiveCopy::of_file(&archive, &self.run.target.snapshots_dir, self.is_moved)?;
+                (archive, way, true)
+            }
+        };
+        archive.warn_of_index(self.run.progress);
+        let path = archive.path().shown();
+        let extension = archive.compression;
+        if !extension.is_read_by_agave() {
+            return Err(unread(&path, extension));
+        }
         refuse_for_firedancer_only(&archive, is_below)?;
         let expect_root = self.expect_roots.get(self.opened.len()).copied();
         // Its last bytes may have come since, so its length now says nothing.
         let is_hashed_at_end = !had_length && archive.tail.is_none();
-        self.opened.push(Opened { archive, way, expect_root, is_hashed_at_end });
+        let opened = Opened { archive, way, expect_root, is_hashed_at_end };
+        if !is_hashed_at_end {
+            opened.judge_root(opened.archive.root()).map_err(|error| error.within_damaged(path))?;
+        }
+        self.opened.push(opened);
         Ok(())
     }
 
-    /// Opens the next archive. Returns false if there is none. `dir` is the archives directory.
-    pub fn open_next(&mut self, dir: &Arc<KeptDir>, options: &RestoreTarget, progress: &dyn Progress) -> Result<bool> {
+    /// Opens the next archive of a supply. Returns false if there is none.
+    pub fn open_next(&mut self) -> Result<bool> {
         let Some(supply) = &mut self.more else { return Ok(false) };
-        let (archive, way, had_length) = match supply.next()? {
-            None => {
-                self.more = None;
-                return Ok(false);
-            }
-            Some(Supplied::Arriving { source, name, file }) => {
-                let had_length = source.length_bytes().is_some();
-                let archive = OpenArchive::of_source(source, name, &options.io_policy)?;
-                (archive, Some(ArchiveCopy::Fetched(file)), had_length)
-            }
-            Some(Supplied::File(path)) => {
-                let archive = OpenArchive::open(&path, &options.io_policy)?;
-                (archive, ArchiveCopy::of_file(&path, dir, false)?, true)
-            }
+        let Some(supplied) = supply.next()? else {
+            self.more = None;
+            return Ok(false);
         };
-        archive.warn_of_index(progress);
         // It is not known yet whether an incremental archive follows.
-        self.add(archive, way, false, had_length)?;
+        self.open(supplied, false)?;
+        self.run.check_space(&self.opened[self.opened.len() - 1..])?;
         Ok(true)
-    }
-
-    pub fn check_roots(&self) -> Result<()> {
-        self.opened.iter().try_for_each(Opened::check_root)
     }
 
     /// Fails if there are fewer archives than expected roots.
     pub fn check_count(&self) -> Result<()> {
         let Some(root) = self.expect_roots.get(self.opened.len()) else { return Ok(()) };
-        Err(Error::new(ErrorKind::Network, format!("no source has an incremental archive of root {root}"))
-            .with_hint(hint::USE_FIND))
+        let message = format!("no source has an incremental archive of root {root}");
+        Err(Error::new(ErrorKind::Network, message).with_hint(hint::USE_FIND))
     }
 
     /// Size of each archive; `None` if it is still arriving.
@@ -138,155 +146,105 @@ impl<'a> Feed<'a> {
     pub fn copies_bytes(&self) -> impl Iterator<Item = u64> + '_ {
         self.opened.iter().map(Opened::bytes_to_copy)
     }
+
+    /// Slots of the state, by names and indexes; `None` if these are missing.
+    pub fn slots(&self) -> Option<RestoredSlots> {
+        let archive = self.archives().last()?;
+        let name = archive.name.as_ref()?;
+        let storages = archive.tail.iter().flat_map(|tail| &tail.index.entries).filter_map(|entry| match entry.kind {
+            EntryKind::Storage { slot, id } => Some((slot, id)),
+            _ => None,
+        });
+        let rebased_on = name.base_slot.filter(|_| is_rebased(name.slot, storages));
+        Some(RestoredSlots { newest: name.slot, rebased_on })
+    }
+
+    /// Refuses archives that by their names do not belong together or are not what is expected, or
+    /// whose state cannot be checked although that is requested.
+    pub fn check_pair(&self, check: &CheckOptions) -> Result<()> {
+        let members: Vec<_> = self.archives().map(|archive| PairMember::of_archive(archive, None)).collect();
+        let base_slot = members.first().and_then(|first| first.base_slot);
+        match (&members[..], base_slot) {
+            ([_], Some(base)) => {
+                let message = format!("an incremental archive alone does not make a ledger: it builds on slot {base}");
+                return Err(Error::usage(message)
+                    .with_hint(format!("give the full archive of slot {base} first, then the incremental one")));
+            }
+            ([full, incremental], _) => judge_pair(*full, *incremental, &Failures::strict())?,
+            _ => {}
+        }
+        check.checks_state(base_slot.is_some())?;
+        if let Some(PairMember { path, name: Some(name), .. }) = members.last() {
+            judge_expected(check, name.slot, name.hash, &Failures::strict())
+                .map_err(|error| error.within_damaged(path.shown()))?;
+        }
+        Ok(())
+    }
 }
 
 pub fn is_standard_input(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// Open archives; `None` stands for standard input.
-pub struct Inputs(Vec<Option<OpenArchive>>);
-
-impl Inputs {
-    pub fn open(options: &RestoreOptions, progress: &dyn Progress) -> Result<Self> {
-        let open = |path: &PathBuf| {
-            if is_standard_input(path) {
-                return Ok(None);
-            }
-            let archive = OpenArchive::open(path, &options.target.io_policy)?;
-            archive.warn_of_index(progress);
-            Ok(Some(archive))
-        };
-        let archives = options.paths().map(open).collect::<Result<Vec<_>>>()?;
-        match archives.iter().filter(|archive| archive.is_none()).count() {
-            0 | 1 => Ok(Self(archives)),
-            _ => Err(Error::usage("only one of the two archives can come from standard input")),
+/// Calls `work` with all archives of the options open. Standard input is saved to a file in the
+/// archives directory while it is read.
+pub fn with_archives<R>(run: Run<'_>, options: &RestoreOptions, work: impl FnOnce(Feed<'_>) -> Result<R>) -> Result<R> {
+    let streams = options.paths().filter(|path| is_standard_input(path)).count();
+    if streams == 0 {
+        return work(open_all(run, options, None)?);
+    }
+    if streams > 1 {
+        return Err(Error::usage("only one of the two archives can come from standard input"));
+    }
+    let copy = Unpublished::create_in(&run.target.snapshots_dir)?;
+    let file = copy.file().try_clone().or_path("open", copy.path())?;
+    let arriving = &Arc::new(ArrivingSource::new(file, PathBuf::from("standard input")));
+    std::thread::scope(|scope| {
+        let receiver = spawn(scope, || receive(arriving, run.progress))?;
+        // The receiver must be told to stop even after a panic.
+        let saved = Supplied::Saved(arriving.clone(), copy);
+        let result = guarded(|| work(open_all(run, options, Some(saved))?));
+        arriving.stop();
+        let received = receiver.join().unwrap_or_else(|payload| Err(panicked(payload.as_ref())));
+        match (result, received) {
+            // Prefer the receiver's error: it says why bytes did not come.
+            (Err(error), Err(cause)) if error.kind() == ErrorKind::Failed => Err(cause),
+            (result, _) => result,
         }
-    }
+    })
+}
 
-    /// Name of the archive whose state the ledger gets, if it has one.
-    pub fn newest(&self) -> Option<&ArchiveName> {
-        self.0.last()?.as_ref()?.name.as_ref()
+/// Opens all archives, of which `saved` is the one that comes from standard input.
+fn open_all<'a>(run: Run<'a>, options: &'a RestoreOptions, mut saved: Option<Supplied>) -> Result<Feed<'a>> {
+    let RestoreOptions { expect_roots, is_moved, .. } = options;
+    let mut feed = Feed { run, opened: Vec::new(), more: None, expect_roots, is_moved: *is_moved };
+    let count = options.paths().count();
+    for (number, path) in (1..).zip(options.paths()) {
+        let saved = if is_standard_input(path) { saved.take() } else { None };
+        let file = || Supplied::File(moved_path(path, options, &run.target.snapshots_dir));
+        feed.open(saved.unwrap_or_else(file), number < count)?;
     }
+    Ok(feed)
+}
 
-    /// Slots of the state, by names and indexes; `None` if these are missing.
-    pub fn slots(&self) -> Option<RestoredSlots> {
-        let ArchiveName { slot, base_slot, .. } = *self.newest()?;
-        let archive = self.0.last()?.as_ref()?;
-        let storages = archive.tail.iter().flat_map(|tail| &tail.index.entries).filter_map(|entry| match entry.kind {
-            EntryKind::Storage { slot, id } => Some((slot, id)),
-            _ => None,
-        });
-        Some(RestoredSlots { newest: slot, rebased_on: base_slot.filter(|_| is_rebased(slot, storages)) })
-    }
-
-    /// Refuses archives that Agave does not read, that by their names do not belong together, or
-    /// whose state cannot be checked although that is requested.
-    pub fn check_pair(&self, options: &RestoreOptions) -> Result<()> {
-        let name_of = |at: usize| self.0.get(at)?.as_ref()?.name.as_ref();
-        let base_slot = name_of(0).and_then(|name| name.base_slot);
-        match (self.0.as_slice(), base_slot) {
-            ([_], Some(base)) => Err(Error::usage(format!(
-                "an incremental archive alone does not make a ledger: it builds on slot {base}"
-            ))
-            .with_hint(format!("give the full archive of slot {base} first, then the incremental one"))),
-            ([full, incremental], _) => {
-                let [full, incremental] = [full, incremental].map(|archive| member(archive.as_ref()));
-                judge_pair(full, incremental, &Failures::strict())
-            }
-            _ => Ok(()),
-        }?;
-        options.target.check.checks_state(base_slot.is_some())?;
-        for (number, archive) in (1..).zip(&self.0) {
-            let Some(archive) = archive else { continue };
-            refuse_unread(archive)?;
-            refuse_for_firedancer_only(archive, number < self.0.len())?;
-        }
-        let newest = self.0.last().and_then(Option::as_ref);
-        newest.and_then(|archive| Some((archive, archive.name.as_ref()?))).map_or(Ok(()), |(archive, name)| {
-            judge_expected(&options.target.check, name.slot, name.hash, &Failures::strict())
-                .map_err(|error| error.within_damaged(archive.path().shown()))
-        })
-    }
-
-    /// Calls `work` with all archives open. Standard input is saved to a file in the archives
-    /// directory while it is read.
-    pub fn with_archives<R>(
-        self,
-        target: &Target,
-        options: &RestoreOptions,
-        progress: &dyn Progress,
-        work: impl FnOnce(Feed<'_>) -> Result<R>,
-    ) -> Result<R> {
-        if self.0.iter().all(Option::is_some) {
-            return work(self.open_all(None, target, options)?);
-        }
-        let copy = Unpublished::create_in(&target.snapshots_dir)?;
-        let file = copy.file().try_clone().or_path("open", copy.path())?;
-        let arriving = &Arc::new(ArrivingSource::new(file, PathBuf::from("standard input")));
-        std::thread::scope(|scope| {
-            let receiver = spawn(scope, || receive(arriving, progress))?;
-            // The receiver must be told to stop even after a panic.
-            let result = guarded(|| work(self.open_all(Some((copy, arriving.clone())), target, options)?));
-            arriving.stop();
-            let received = receiver.join().unwrap_or_else(|payload| Err(panicked(payload.as_ref())));
-            match (result, received) {
-                // Prefer the receiver's error: it says why bytes did not come.
-                (Err(error), Err(cause)) if error.kind() == ErrorKind::Failed => Err(cause),
-                (result, _) => result,
-            }
-        })
-    }
-
-    fn open_all(
-        self,
-        mut saved: Option<(Unpublished, SharedSource)>,
-        target: &Target,
-        options: &RestoreOptions,
-    ) -> Result<Feed<'static>> {
-        let mut feed = Feed { opened: Vec::new(), more: None, expect_roots: options.expect_roots.clone() };
-        let count = self.0.len();
-        for (number, archive) in (1..).zip(self.0) {
-            let is_file = archive.is_some();
-            let (archive, way) = match archive {
-                Some(archive) => {
-                    let way = ArchiveCopy::of_file(archive.path(), &target.snapshots_dir, options.is_moved)?;
-                    (archive, way)
-                }
-                None => {
-                    let (copy, source) = saved.take().ok_or_else(no_archive)?;
-                    // A stream is always read in order. How fast it arrives must not make a
-                    // difference.
-                    let archive = OpenArchive::of_source(source, None, &options.target.io_policy)?.without_index();
-                    (archive, Some(ArchiveCopy::New(copy, None)))
-                }
-            };
-            feed.add(archive, way, number < count, is_file)?;
-        }
-        Ok(feed)
-    }
+/// Path of an archive, which a former run may have moved into `dir`.
+fn moved_path(path: &Path, options: &RestoreOptions, dir: &KeptDir) -> PathBuf {
+    let moved = path.file_name().map(|name| dir.path_of(name));
+    let moved = moved.filter(|moved| options.is_moved && !path.exists() && moved.exists());
+    moved.unwrap_or_else(|| path.to_path_buf())
 }
 
 fn receive(arriving: &ArrivingSource, progress: &dyn Progress) -> Result<()> {
     let place = Path::new("standard input");
     // Bypasses the standard library's buffer: a wait for bytes would not see buffered ones.
-    let mut input = File::from(std::io::stdin().as_fd().try_clone_to_owned().or_path("open", place)?);
+    let stdin = std::io::stdin();
+    let mut input = File::from(stdin.as_fd().try_clone_to_owned().or_path("open", place)?);
     arriving.receive(&mut input, progress)
-}
-
-/// An archive of a pair. Standard input has no name.
-fn member(archive: Option<&OpenArchive>) -> PairMember<'_> {
-    archive.map_or(PairMember::new(Path::new("standard input"), None), |archive| PairMember::of_archive(archive, None))
-}
-
-/// Refuses an archive whose compression Agave does not read.
-fn refuse_unread(archive: &OpenArchive) -> Result<()> {
-    let extension = archive.compression;
-    if extension.is_read_by_agave() { Ok(()) } else { Err(unread(&archive.path().shown(), extension)) }
 }
 
 /// Error for an archive with a compression that Agave does not read.
 pub fn unread(place: &str, extension: Extension) -> Error {
-    let message = format!("{place}: Agave does not read .{} archives", extension.as_str());
+    let extension = extension.as_str();
+    let message = format!("{place}: Agave does not read .{extension} archives");
     Error::new(ErrorKind::Unsupported, message).with_hint("recompress it first, and restore the result")
 }

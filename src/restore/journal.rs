@@ -53,9 +53,9 @@ impl<D> Move<D> {
 
 impl Move {
     /// A move of the object that `from` is now.
-    pub fn new(from: (&Arc<KeptDir>, &str), to: (&Arc<KeptDir>, &str)) -> Result<Self> {
-        let found = from.0.found(from.1)?.ok_or_else(|| changed(&from.0.path_of(from.1)))?;
-        Ok(Self::of(&found, from, to))
+    pub fn new((dir, name): (&Arc<KeptDir>, &str), to: (&Arc<KeptDir>, &str)) -> Result<Self> {
+        let found = dir.found(name)?.ok_or_else(|| changed(&dir.path_of(name)))?;
+        Ok(Self::of(&found, (dir, name), to))
     }
 
     pub fn of_partial(dir: &PartialDir, parent: &Arc<KeptDir>, to: (&Arc<KeptDir>, &str)) -> Result<Self> {
@@ -99,7 +99,8 @@ impl Move {
 
     /// Makes the move. Returns true if it replaced an empty directory.
     fn run(&self) -> Result<bool> {
-        let ((dir, from), path) = (&self.from, self.from());
+        let (dir, from) = &self.from;
+        let path = self.from();
         let (to_dir, to) = self.place(true)?.ok_or_else(|| changed(&path))?;
         let found = dir.found(from)?.filter(|found| found.inode == self.inode).ok_or_else(|| changed(&path))?;
         let is_there = to_dir.found(to)?.is_some();
@@ -109,8 +110,9 @@ impl Move {
         Ok(is_there)
     }
 
-    /// Moves the object back, if it was moved and no other file has its former name, and removes the directories that were created for it
-    /// if they are empty. With `makes_empty`, creates an empty directory in its place.
+    /// Moves the object back, if it was moved and no other file has its former name, and removes the
+    /// directories that were created for it if they are empty. With `makes_empty`, creates an empty
+    /// directory in its place.
     fn undo(&self, makes_empty: bool) -> Result<()> {
         let Some((to_dir, to)) = self.place(false)? else { return Ok(()) };
         let (dir, from) = &self.from;
@@ -125,8 +127,8 @@ impl Move {
             dir.sync()?;
             to_dir.sync()?;
         }
-        for created in Path::new(&self.to.1).ancestors().skip(1).filter(|created| *created != Path::new("")) {
-            let _ = fs::remove_dir(self.to.0.path().join(created));
+        for (end, _) in self.to.1.match_indices('/').rev() {
+            let _ = fs::remove_dir(self.to.0.path().join(&self.to.1[..end]));
         }
         Ok(())
     }
@@ -153,21 +155,27 @@ pub struct Moves {
 }
 
 impl Moves {
-    /// Creates an empty list, whose journal is kept in `dir`.
-    pub fn new(dir: &Arc<KeptDir>) -> Self {
-        Self { dir: dir.clone(), planned: Vec::new(), begun: Vec::new(), archives: Vec::new(), is_finished: false }
+    /// Begins a list of moves, whose journal is kept in `dir`.
+    pub fn new(dir: &Arc<KeptDir>, planned: Vec<Move>) -> Self {
+        Self { dir: dir.clone(), planned, begun: Vec::new(), archives: Vec::new(), is_finished: false }
+    }
+
+    /// Adds a move after the others.
+    pub fn add(&mut self, planned: Move) {
+        self.planned.push(planned);
     }
 
     /// Notes an archive that was placed. It is not in the file: it is complete, and useful to a
     /// later run.
-    pub fn placed(&mut self, name: String, inode: u64) {
-        self.archives.push((name, inode));
+    pub fn placed(&mut self, name: &str) -> Result<()> {
+        let found = self.dir.found(name)?;
+        self.archives.extend(found.map(|found| (name.to_string(), found.inode)));
+        Ok(())
     }
 
     /// Makes the moves. The last one must complete the ledger. The journal is on disk before the
     /// first.
-    pub fn run(&mut self, moves: Vec<Move>) -> Result<()> {
-        self.planned = moves;
+    pub fn run(&mut self) -> Result<()> {
         self.write()?;
         for one in &self.planned {
             self.begun.push(false);
@@ -179,7 +187,8 @@ impl Moves {
     }
 
     fn write(&self) -> Result<()> {
-        let (dir, path) = (&self.dir, self.dir.path_of(JOURNAL_NAME));
+        let dir = &self.dir;
+        let path = self.dir.path_of(JOURNAL_NAME);
         let absolute = |dir: &Arc<KeptDir>| {
             std::path::absolute(dir.path()).or_path("find the absolute path of", dir.path()).map(OsString::from)
         };
@@ -216,7 +225,8 @@ impl Drop for Moves {
             let _ = self.dir.remove_file(JOURNAL_NAME);
         }
         for (name, inode) in &self.archives {
-            if self.dir.found(name).is_ok_and(|found| found.is_some_and(|found| found.inode == *inode)) {
+            let found = self.dir.found(name).ok().flatten();
+            if found.is_some_and(|found| found.inode == *inode) {
                 let _ = self.dir.remove_file(name);
             }
         }
@@ -228,8 +238,8 @@ impl Drop for Moves {
 pub fn recover(dir: &KeptDir, locks: &mut DirLocks) -> Result<()> {
     let path = dir.path_of(JOURNAL_NAME);
     match dir.remove_file(JOURNAL_NAME_PARTIAL) {
-        Ok(()) | Err(rustix::io::Errno::NOENT) => {}
-        Err(error) => return Err(Error::io("remove", &dir.path_of(JOURNAL_NAME_PARTIAL), &error.into())),
+        Err(rustix::io::Errno::NOENT) => {}
+        removed => removed.or_path("remove", &dir.path_of(JOURNAL_NAME_PARTIAL))?,
     }
     if dir.found(JOURNAL_NAME)?.is_none() {
         return Ok(());
@@ -304,7 +314,8 @@ mod tests {
         let top = tempfile::tempdir().expect("a directory");
         // Not every path is valid UTF-8.
         let dir = top.path().join(OsString::from_vec(b"dir \xff\n".to_vec()));
-        let (victim, target) = (dir.join("victim"), dir.join("target"));
+        let victim = dir.join("victim");
+        let target = dir.join("target");
         fs::create_dir_all(target.join("left")).expect("made");
         fs::write(&victim, "theirs").expect("written");
         let journal = target.join(JOURNAL_NAME);
@@ -328,7 +339,8 @@ mod tests {
     #[test]
     fn what_is_not_a_journal_is_refused() {
         let dir = tempfile::tempdir().expect("a directory");
-        let (victim, journal) = (dir.path().join("victim"), dir.path().join(JOURNAL_NAME));
+        let victim = dir.path().join("victim");
+        let journal = dir.path().join(JOURNAL_NAME);
         fs::write(&victim, "theirs").expect("written");
         fs::create_dir(dir.path().join("left")).expect("made");
         let whole = journal_of(&dir.path().join("left"), &victim, "back");

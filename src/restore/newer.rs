@@ -6,10 +6,9 @@
 //! - Full archives between the two archives of a rebased pair: the validator would make incremental
 //!   archives on them, which would lack accounts that the rebased archive does not hold.
 
-use std::ffi::OsStr;
 use std::sync::Arc;
 
-use slotpress_base::{Error, ErrorKind, Found, KeptDir, Result, ShowPath, hint};
+use slotpress_base::{Error, ErrorKind, Found, KeptDir, Result, ShowPath};
 use slotpress_format::ArchiveName;
 use slotpress_read::REMOTE;
 
@@ -18,7 +17,8 @@ use crate::restore::target::check_same_file_system;
 
 struct FoundArchive {
     dir: Arc<KeptDir>,
-    inner: Option<&'static str>,
+    /// Path of `dir` below the archives directory, with a slash, or empty.
+    below: &'static str,
     name: ArchiveName,
     found: Found,
 }
@@ -54,50 +54,50 @@ pub fn archives_in_the_way(
 ) -> Result<Vec<Move>> {
     let slot = slots.newest;
     let mut archives = Vec::new();
-    look_into(archives_dir, None, &mut archives)?;
+    look_into(archives_dir, "", &mut archives)?;
     if archives_dir.found(REMOTE)?.is_some_and(|found| found.kind.is_dir())
         && let Some(remote) = archives_dir.open_dir(REMOTE)?
     {
-        look_into(&Arc::new(remote), Some(REMOTE), &mut archives)?;
+        look_into(&Arc::new(remote), "remote/", &mut archives)?;
     }
     let newest = choice(&archives).filter(|newest| newest.name.slot > slot);
     let between = archives.iter().find(|one| slots.encloses(&one.name));
     let Some(first) = newest.or(between) else { return Ok(Vec::new()) };
-    let has_newer = newest.is_some();
     let Some(replaced) = replaced else {
-        let path = first.dir.path_of(first.name.to_string());
-        if !has_newer {
-            let message = format!(
-                "{} is between the archives that are restored: a validator would make its next incremental archive on it, and \
-                 closed accounts would come back",
-                path.shown()
-            );
-            return Err(Error::new(ErrorKind::Exists, message).with_hint(hint::MOVE_ARCHIVES_BETWEEN));
+        let path = first.dir.path_of(first.name.to_string()).shown();
+        let error = |message| Error::new(ErrorKind::Exists, message);
+        if newest.is_some() {
+            return Err(error(format!(
+                "{path} is newer than the restored state (slot {slot}): a validator would start from it, and discard the \
+                 restored state"
+            ))
+            .with_hint("restore the newer archive, move it to another directory, or have --replace-state move all newer ones aside"));
         }
-        let message = format!(
-            "{} is newer than the restored state (slot {slot}): a validator would start from it, and discard the restored state",
-            path.shown()
-        );
-        return Err(Error::new(ErrorKind::Exists, message).with_hint(hint::MOVE_NEWER_ARCHIVES));
+        return Err(error(format!(
+            "{path} is between the archives that are restored: a validator would make its next incremental archive on it, \
+             and closed accounts would come back"
+        ))
+        .with_hint("move it to another directory, or have --replace-state move it aside"));
     };
+    let has_newer = newest.is_some();
     let mut moves = Vec::new();
-    let is_moved = |one: &FoundArchive| (has_newer && one.name.slot > slot) || slots.encloses(&one.name);
-    for archive in archives.into_iter().filter(is_moved) {
-        let name = archive.name.to_string();
-        check_same_file_system(&archive.dir.path_of(&name), &archive.found, archives_dir)?;
-        let to = [Some(replaced), archive.inner, Some(&name)].into_iter().flatten().collect::<Vec<_>>().join("/");
-        moves.push(Move::new((&archive.dir, &name), (archives_dir, &to))?);
+    for FoundArchive { dir, below, name, found } in &archives {
+        if (has_newer && name.slot > slot) || slots.encloses(name) {
+            let name = name.to_string();
+            check_same_file_system(&dir.path_of(&name), found, archives_dir)?;
+            moves.push(Move::new((dir, &name), (archives_dir, &format!("{replaced}/{below}{name}")))?);
+        }
     }
     Ok(moves)
 }
 
-fn look_into(dir: &Arc<KeptDir>, inner: Option<&'static str>, archives: &mut Vec<FoundArchive>) -> Result<()> {
+fn look_into(dir: &Arc<KeptDir>, below: &'static str, archives: &mut Vec<FoundArchive>) -> Result<()> {
     for name in dir.names()? {
         let Some(name) = name.to_str().and_then(ArchiveName::parse) else { continue };
-        if let Some(found) = dir.found(OsStr::new(&name.to_string()))?
+        if let Some(found) = dir.found(name.to_string())?
             && !found.kind.is_dir()
         {
-            archives.push(FoundArchive { dir: dir.clone(), inner, name, found });
+            archives.push(FoundArchive { dir: dir.clone(), below, name, found });
         }
     }
     Ok(())

@@ -47,7 +47,7 @@ impl RestoreOptions {
     }
 
     pub(super) fn paths(&self) -> impl Iterator<Item = &PathBuf> {
-        [Some(&self.archive), self.incremental.as_ref()].into_iter().flatten()
+        std::iter::once(&self.archive).chain(&self.incremental)
     }
 }
 
@@ -65,7 +65,7 @@ pub struct RestoreTarget {
     pub check: CheckOptions,
     /// Use of page cache, and rate limit. Default: gentle on the page cache, without a rate limit.
     pub io_policy: IoPolicy,
-    /// Genesis blocks of which one must be that of the chain, where it is not in the ledger yet.
+    /// Genesis blocks of which one must be that of the chain, if the ledger has none.
     #[doc(hidden)]
     pub genesis: Vec<Genesis>,
 }

@@ -17,22 +17,23 @@ pub const PARTIAL_PREFIX: &str = "slotpress-partial-";
 /// Name of the bank file in a partial directory. Its final name is its slot.
 pub const BANK_FILE_PARTIAL: &str = "bank-file";
 
-/// A temporary directory next to its final place. Dropping this value removes the directory and its
+/// A temporary directory next to its final place, and the owner of its files. Dropping this value removes the directory and its
 /// content, unless [`Self::keep`] was called.
 #[derive(Debug)]
 pub struct PartialDir {
     pub path: PathBuf,
     work: WorkDir,
+    owner: Owner,
 }
 
 impl PartialDir {
     /// Creates an empty, locked directory in `parent`. Its name consists of `kind` and random
     /// characters.
-    pub fn create(parent: &Arc<KeptDir>, kind: &str, owner: &Owner) -> Result<Self> {
+    pub fn create(parent: &Arc<KeptDir>, kind: &str, owner: Owner) -> Result<Self> {
         let work = WorkDir::create(parent, &format!("{PARTIAL_PREFIX}{kind}-"))?;
         let path = work.path().to_path_buf();
         owner.take(work.dir()).or_path("change the owner of", &path)?;
-        Ok(Self { path, work })
+        Ok(Self { path, work, owner })
     }
 
     pub fn dir(&self) -> &KeptDir {
@@ -41,12 +42,12 @@ impl PartialDir {
 
     /// Creates a file for writing. With `is_shared`, several workers may open it and write
     /// different parts.
-    pub fn create_file(&self, name: &str, owner: &Owner, is_shared: bool) -> Result<File> {
+    pub fn create_file(&self, name: &str, is_shared: bool) -> Result<File> {
         let exclusive = if is_shared { OFlags::empty() } else { OFlags::EXCL };
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | exclusive;
         let file = rustix::fs::openat(self.work.dir(), name, flags, Mode::from_raw_mode(0o644))
             .or_path("create", &self.path.join(name))?;
-        owner.take(&file).or_path("change the owner of", &self.path.join(name))?;
+        self.owner.take(&file).or_path("change the owner of", &self.path.join(name))?;
         Ok(file.into())
     }
 

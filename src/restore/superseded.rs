@@ -15,49 +15,44 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use slotpress_base::{Error, IoContext, IoHint, Progress, Result, run_in_order, split_at_most, to_usize};
+use slotpress_base::{Error, IoContext, Result, run_in_order, split_at_most, to_usize};
 use slotpress_format::{ACCOUNT_DATA_BYTES_MAX, RECORD_HEADER_BYTES, Record, RecordHeader};
 use slotpress_read::{AccountsPass, RecordVersion, RecordVisitor, StorageRef, Superseded};
 
-use crate::restore::assign::AssignedStorage;
-use crate::restore::place::PartialDir;
+use crate::restore::unpack::Unpacker;
 
 /// Number of bytes in the first read: enough for the header and the data of most accounts.
 const FIRST_READ_BYTES: usize = 512;
 
-/// Passes superseded records to `records`. Storages are numbered in the order of `storages`.
-pub fn read_superseded(
-    superseded: &Superseded,
-    storages: &[AssignedStorage],
-    roots: &[PartialDir],
-    io_hint: IoHint,
-    records: &AccountsPass<'_>,
-    threads: usize,
-    progress: &dyn Progress,
-) -> Result<()> {
-    let new_worker = || {
-        let mut worker = records.new_worker();
-        Ok(move |records: &[RecordVersion], buffer: &mut Vec<u8>| {
-            let number = records.first().map(RecordVersion::storage).unwrap_or_default();
-            let missing = || Error::failed(format!("storage number {number} was not placed"));
-            let storage = storages.get(number as usize).ok_or_else(missing)?;
-            let root = roots.get(usize::from(storage.root)).ok_or_else(missing)?;
-            let name = storage.file_name();
-            let file = root.dir().open_file(&name)?;
-            worker.begin(StorageRef { number, slot: storage.slot, id: storage.id });
-            let mut offsets: Vec<u64> = records.iter().map(RecordVersion::offset_bytes).collect();
-            offsets.sort_unstable();
-            for offset_bytes in offsets {
-                let (header, data) =
-                    read_record(&file, offset_bytes, buffer).or_path("read", &root.path.join(&name))?;
-                worker.record(Record { offset_bytes, header: &header, data });
-            }
-            // Nothing else reads the file, so its pages are dropped again, as after writing it.
-            io_hint.write_behind(&file, &(0..storage.content_bytes)).or_path("write", &root.path.join(&name))
-        })
-    };
-    let by_storage = superseded.records.chunk_by(|one, other| one.storage() == other.storage());
-    run_in_order(by_storage.map(Ok), threads, &new_worker, progress, &mut |_, ()| records.accounts.check())
+impl Unpacker<'_> {
+    /// Passes superseded records to `records`. Storages are numbered in the order of the archives.
+    pub fn read_superseded(&self, superseded: &Superseded, records: &AccountsPass<'_>) -> Result<()> {
+        let options = self.run.options;
+        let new_worker = || {
+            let mut worker = records.new_worker();
+            Ok(move |records: &[RecordVersion], buffer: &mut Vec<u8>| {
+                let number = records.first().map(RecordVersion::storage).unwrap_or_default();
+                let missing = || Error::failed(format!("storage number {number} was not placed"));
+                let storage = self.assigner.storages().get(number as usize).ok_or_else(missing)?;
+                let root = self.roots.get(usize::from(storage.root)).ok_or_else(missing)?;
+                let name = storage.file_name();
+                let path = root.path.join(&name);
+                let file = root.dir().open_file(&name)?;
+                worker.begin(StorageRef { number, slot: storage.slot, id: storage.id });
+                let mut offsets: Vec<u64> = records.iter().map(RecordVersion::offset_bytes).collect();
+                offsets.sort_unstable();
+                for offset_bytes in offsets {
+                    let (header, data) = read_record(&file, offset_bytes, buffer).or_path("read", &path)?;
+                    worker.record(Record { offset_bytes, header: &header, data });
+                }
+                // Nothing else reads the file, so its pages are dropped again, as after writing it.
+                options.io_policy.io_hint.write_behind(&file, &(0..storage.content_bytes)).or_path("write", &path)
+            })
+        };
+        let by_storage = superseded.records.chunk_by(|one, other| one.storage() == other.storage());
+        let mut check = |_: &[u8], ()| records.accounts.check();
+        run_in_order(by_storage.map(Ok), options.threads, &new_worker, self.run.progress, &mut check)
+    }
 }
 
 fn read_record<'a>(

@@ -1,7 +1,6 @@
 //! Prepares the target directories of a restore, and checks that no existing data can be lost.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -139,20 +138,23 @@ impl Preview {
         [unpacked_bytes, archives_bytes]: [u64; 2],
         is_dry: bool,
     ) -> Result<Self> {
-        let (paths, accounts_dirs) = (&options.paths, options.paths.accounts_dirs());
+        let paths = &options.paths;
+        let accounts_dirs = options.paths.accounts_dirs();
         let is_to_be_undone = restore_journal(paths.snapshots_dir()).is_some();
         if is_to_be_undone && !is_dry {
             Target::prepare(options, Some(newest))?;
         }
-        let (ledger, snapshots_dir) = (open_existing(&paths.ledger)?, open_existing(paths.snapshots_dir())?);
+        let ledger = open_existing(&paths.ledger)?;
+        let snapshots_dir = open_existing(paths.snapshots_dir())?;
         let lock_in = |ledger: &&Arc<KeptDir>| ledger.path_of(LEDGER_LOCK_NAME).exists();
         let _lock = ledger.as_ref().filter(lock_in).map(|ledger| LedgerLock::acquire_in(ledger)).transpose()?;
         let there = accounts_dirs.iter().map(|path| open_existing(path)).collect::<Result<Vec<_>>>()?;
         let there: Vec<Arc<KeptDir>> = there.into_iter().flatten().collect();
-        let old = match is_to_be_undone && is_dry {
+        let old = if is_to_be_undone && is_dry {
             // What would be there cannot be seen yet.
-            true => OldState { name: None, moves: Vec::new() },
-            false => OldState::find(options, snapshots_dir.as_ref(), &there, Some(newest))?,
+            OldState { name: None, moves: Vec::new() }
+        } else {
+            OldState::find(options, snapshots_dir.as_ref(), &there, Some(newest))?
         };
         // A directory that is missing will be on the file system of the one above it.
         let nearest = |path: &Path| {
@@ -177,18 +179,15 @@ pub fn space_for(
     archives_bytes: u64,
 ) -> Result<Vec<Space>> {
     let mut spaces: BTreeMap<u64, Space> = BTreeMap::new();
-    let mut add = |dir: &KeptDir, needed_bytes: u64| {
-        let space = match spaces.entry(dir.itself()?.device) {
-            Entry::Occupied(there) => there.into_mut(),
-            Entry::Vacant(none) => none.insert(Space::in_dir(dir, 0)?),
-        };
-        space.needed_bytes = space.needed_bytes.saturating_add(needed_bytes);
-        Ok::<_, Error>(())
-    };
-    for dir in accounts {
-        add(dir, unpacked_bytes / accounts.len() as u64)?;
+    let unpacked = accounts.iter().map(|dir| (&**dir, unpacked_bytes / accounts.len() as u64));
+    for (dir, needed_bytes) in unpacked.chain([(snapshots_dir, archives_bytes)]) {
+        let device = dir.itself()?.device;
+        if let Some(space) = spaces.get_mut(&device) {
+            space.needed_bytes = space.needed_bytes.saturating_add(needed_bytes);
+        } else {
+            spaces.insert(device, Space::in_dir(dir, needed_bytes)?);
+        }
     }
-    add(snapshots_dir, archives_bytes)?;
     Ok(spaces.into_values().collect())
 }
 
@@ -227,8 +226,9 @@ impl OldState {
             let has_it = |dir: &Arc<KeptDir>| dir.found(name).is_ok_and(|found| found.is_some());
             snapshots_dir.into_iter().chain(accounts).any(has_it)
         };
-        let mut names = (clock::since_1970(clock::now()).as_secs()..).map(|now| format!("{REPLACED_PREFIX}{now}"));
-        let name = if is_replaced { names.find(|name| !is_taken(name)) } else { None };
+        let seconds = clock::since_1970(clock::now()).as_secs();
+        let mut names = (seconds..).map(|number| format!("{REPLACED_PREFIX}{number}"));
+        let name = names.find(|name| !is_taken(name)).filter(|_| is_replaced);
         let mut old = Self { name, moves: Vec::new() };
         if let Some(snapshots_dir) = snapshots_dir {
             check_takes_directory(snapshots_dir, BANK_SNAPSHOTS)?;
@@ -236,20 +236,19 @@ impl OldState {
         if let Some(snapshots_dir) = snapshots_dir
             && let Some(bank_snapshots) = snapshots_dir.open_dir(BANK_SNAPSHOTS)?.map(Arc::new)
         {
-            check_same_file_system(bank_snapshots.path(), &bank_snapshots.itself()?, snapshots_dir)?;
             let names = bank_snapshots.names()?;
             let mut slots: Vec<u64> = names.iter().filter_map(|name| name.to_str().and_then(parse_number)).collect();
             slots.sort_unstable_by(|one, other| other.cmp(one));
             if let Some(newest) = newest.filter(|_| !is_replaced)
                 && slots.first() == Some(&newest.slot)
                 && snapshots_dir.found(newest.to_string())?.is_some()
-                && bank_snapshots.path_of(newest.slot.to_string()).join("fastboot_version").exists()
+                && bank_snapshots.path_of(format!("{}/fastboot_version", newest.slot)).exists()
             {
                 let message = format!("slot {} is already there: start the validator", newest.slot);
                 return Err(Error::new(ErrorKind::Exists, message));
             }
             for slot in slots {
-                old.found(&bank_snapshots, &slot.to_string(), snapshots_dir, &format!("{BANK_SNAPSHOTS}/"))?;
+                old.found(&bank_snapshots, &slot.to_string(), snapshots_dir, "snapshots/")?;
             }
         }
         for dir in accounts {
@@ -271,13 +270,15 @@ impl OldState {
             let message = format!(
                 "{shown} exists already: the target holds a ledger, or the remains of one; nothing was changed"
             );
-            let error = Error::new(ErrorKind::Exists, message).with_hint(hint::REPLACE_STATE);
+            let error = Error::new(ErrorKind::Exists, message)
+                .with_hint("restore into an empty directory, or replace that state with --replace-state");
             return Err(error.with_existing_path(&path));
         };
         if let Some(found) = dir.found(part)? {
             check_same_file_system(&path, &found, parent)?;
         }
-        self.moves.push(Move::new((dir, part), (parent, &format!("{name}/{inner}{part}")))?);
+        let to = format!("{name}/{inner}{part}");
+        self.moves.push(Move::new((dir, part), (parent, &to))?);
         Ok(())
     }
 
@@ -286,36 +287,39 @@ impl OldState {
         if error.kind() != ErrorKind::NoSpace {
             return error;
         }
-        let earlier = |dir: &'a Arc<KeptDir>| {
+        let mut paths: Vec<PathBuf> = self.moves.iter().map(Move::from).collect();
+        for dir in dirs {
             let names = dir.names().unwrap_or_default();
-            names
-                .into_iter()
-                .filter(|name| name.to_string_lossy().starts_with(REPLACED_PREFIX))
-                .map(|name| dir.path_of(name))
-        };
-        let paths: Vec<String> = (self.moves.iter().map(Move::from))
-            .chain(dirs.flat_map(earlier))
-            .map(|path| format!("{} ({})", path.shown(), quantity::bytes(disk_bytes(&path))))
-            .collect();
+            let earlier = names.iter().filter(|name| name.to_string_lossy().starts_with(REPLACED_PREFIX));
+            paths.extend(earlier.map(|name| dir.path_of(name)));
+        }
         if paths.is_empty() {
             return error;
         }
-        error.with_hint(format!("an old state could be removed, if you do not need it: {}", paths.join(", ")))
+        let shown = paths.iter().map(|path| format!("{} ({})", path.shown(), quantity::bytes(disk_bytes(path))));
+        let shown: Vec<String> = shown.collect();
+        error.with_hint(format!("an old state could be removed, if you do not need it: {}", shown.join(", ")))
     }
 }
 
 /// Bytes that a directory takes on the disk. What cannot be read counts as nothing.
 fn disk_bytes(path: &Path) -> u64 {
     let Ok(found) = fs::symlink_metadata(path) else { return 0 };
-    let entries = found.is_dir().then(|| fs::read_dir(path)).into_iter().flatten().flatten().flatten();
-    entries.map(|entry| disk_bytes(&entry.path())).fold(found.blocks().saturating_mul(512), u64::saturating_add)
+    let mut bytes = found.blocks().saturating_mul(512);
+    if found.is_dir() {
+        for entry in fs::read_dir(path).into_iter().flatten().flatten() {
+            bytes = bytes.saturating_add(disk_bytes(&entry.path()));
+        }
+    }
+    bytes
 }
 
 /// Refuses an accounts path that is the snapshots path (a validator does too), or that is given
 /// twice, or is within another one: a validator deletes unknown files in an accounts path.
 fn check_accounts_paths(accounts: &[Arc<KeptDir>], snapshots_dir: &KeptDir, ledger: &KeptDir) -> Result<()> {
     let canonical = |dir: &KeptDir| fs::canonicalize(dir.path()).or_path("read", dir.path());
-    let (ledger, snapshots) = (canonical(ledger)?, canonical(snapshots_dir)?);
+    let ledger = canonical(ledger)?;
+    let snapshots = canonical(snapshots_dir)?;
     let mut seen: Vec<PathBuf> = Vec::new();
     for dir in accounts {
         let path = canonical(dir)?;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use parking_lot::{Mutex, RwLock};
 use slotpress_base::{Error, ErrorKind, Flushers, IoContext, Progress, Result, ShowPath, SpaceWatch, Stage};
-use slotpress_format::{BankFile, Entry, Root};
+use slotpress_format::{BankFile, Entry, EntryKind, Root};
 use slotpress_read::archive::OpenArchive;
 use slotpress_read::archive::tail::check_hashes;
 use slotpress_read::archive::visit::ReadFault;
@@ -16,10 +16,11 @@ use slotpress_read::{
     StateBuilder, Tail, Task, Visitor,
 };
 
-use crate::restore::Run;
-use crate::restore::assign::{Assigner, Destination};
+use crate::restore::assign::{AssignedStorage, Assigner};
+use crate::restore::check::check_chain;
 use crate::restore::input::Opened;
 use crate::restore::place::{BANK_FILE_PARTIAL, PartialDir};
+use crate::restore::{Run, no_archive};
 
 /// State that is shared by all archives of a restore.
 pub struct Unpacker<'a> {
@@ -34,8 +35,6 @@ pub struct Unpacker<'a> {
 pub struct Unpacked {
     /// Slot of its full archive, if it is incremental.
     pub base_slot: Option<u64>,
-    /// Root of the archive, if its frames were compared with their hashes after it was read.
-    pub root: Option<Root>,
     pub bank: BankFile,
     /// Directory of bank file, status cache and version.
     pub bank_snapshot: PartialDir,
@@ -48,16 +47,42 @@ fn is_silent(rule: Rule) -> bool {
 }
 
 impl Unpacker<'_> {
+    /// Unpacks and checks the first of the `opened` archives that is not `unpacked` yet.
+    pub fn unpack_next(&mut self, opened: &[Opened], unpacked: &[Unpacked]) -> Result<Unpacked> {
+        let full = opened.iter().zip(unpacked).last();
+        let Some((next, rest)) = opened[unpacked.len()..].split_first() else { return Err(no_archive()) };
+        self.unpack_checked(next, full, !rest.is_empty())
+            .map_err(|error| error.within_damaged(next.archive.path().shown()))
+    }
+
+    /// Unpacks an archive that builds on `full`, if it is incremental. `is_below` is true for the full
+    /// archive of a pair.
+    fn unpack_checked(
+        &mut self,
+        opened: &Opened,
+        full: Option<(&Opened, &Unpacked)>,
+        is_below: bool,
+    ) -> Result<Unpacked> {
+        opened.judge_pair(full, None)?;
+        let base_slot = full.map(|(_, full)| full.bank.slot).or(opened.archive.base_slot());
+        let one = self.unpack(opened, base_slot, is_below)?;
+        opened.judge_pair(full, Some(&one.bank))?;
+        check_chain(&one.bank, self.run.options)?;
+        if opened.expect_root.is_some() && opened.is_hashed_at_end {
+            opened.judge_root(compared_root(&opened.archive, self.run.progress)?)?;
+        }
+        Ok(one)
+    }
+
     /// Unpacks an archive, by its index if it has one, else in order. Version, status cache and
-    /// bank file get a directory of their own. An incremental archive builds on `base_slot`.
-    /// `is_below` is true for the full archive of a pair. If the state is checked, records are
-    /// hashed while they are written.
-    pub fn unpack(&mut self, opened: &Opened, base_slot: Option<u64>, is_below: bool) -> Result<Unpacked> {
-        let Run { target, options, progress } = self.run;
+    /// bank file get a directory of their own. If the state is checked, records are hashed while they
+    /// are written.
+    fn unpack(&mut self, opened: &Opened, base_slot: Option<u64>, is_below: bool) -> Result<Unpacked> {
+        let run = self.run;
         let archive = &opened.archive;
-        let bank_snapshot = PartialDir::create(&target.snapshots_dir, "bank", &target.owner)?;
-        progress.stage(Stage::Restoring, archive.source.length_bytes());
-        let flushers = &Flushers::start(archive.io_policy.io_hint)?;
+        let bank_snapshot = PartialDir::create(&run.target.snapshots_dir, "bank", run.target.owner)?;
+        run.progress.stage(Stage::Restoring, archive.source.length_bytes());
+        let flushers = &Flushers::start(archive.io_policy.io_hint, run.flushed_bytes())?;
         let failures = Failures::refusing(Rule::is_refused).below(is_below);
         let accounts = self.state.as_ref();
         let records = accounts.map(|accounts| AccountsPass::new(accounts, &failures, Task::Add(None)));
@@ -66,31 +91,27 @@ impl Unpacker<'_> {
             .with_sink();
         let reader = Unpacking {
             rules,
-            run: self.run,
             roots: self.roots,
             bank_snapshot: &bank_snapshot,
             assigner: Mutex::new(&mut self.assigner),
-            destinations: RwLock::default(),
+            storages: RwLock::default(),
             space: SpaceWatch::default(),
             flushers,
         };
-        let pass = ArchivePass::new(options.threads, progress).checks_hashes(opened.expect_root.is_some());
+        let pass = ArchivePass::new(run.options.threads, run.progress).checks_hashes(opened.expect_root.is_some());
         let mut read = archive.read(&pass, &reader)?;
         flushers.finish()?;
         let (_, bank) = reader.rules.finish(archive, &mut read)?;
         let broken = failures.broken_rules();
         if let Some(rule) = broken.into_keys().find(|rule| !is_silent(*rule)) {
             let path = archive.path().shown();
-            progress.warn(&format!("{path}: {}: verifying it shows where, and which clients refuse it", rule.what()));
+            let what = rule.what();
+            run.progress.warn(&format!("{path}: {what}: verifying it shows where, and which clients refuse it"));
         }
         // The rules require a bank file.
         let bank = bank.ok_or_else(|| Error::damaged("the archive holds no bank file"))?;
         drop(reader);
-        let root = match opened.expect_root.is_some() && opened.is_hashed_at_end {
-            true => compared_root(archive, progress)?,
-            false => None,
-        };
-        Ok(Unpacked { base_slot, root, bank, bank_snapshot })
+        Ok(Unpacked { base_slot, bank, bank_snapshot })
     }
 }
 
@@ -109,11 +130,11 @@ fn compared_root(archive: &OpenArchive, progress: &dyn Progress) -> Result<Optio
 
 struct Unpacking<'a> {
     rules: ArchiveRules<'a>,
-    run: Run<'a>,
     roots: &'a [PartialDir],
     bank_snapshot: &'a PartialDir,
     assigner: Mutex<&'a mut Assigner>,
-    destinations: RwLock<Vec<Destination>>,
+    /// For each entry, its place if it is a storage.
+    storages: RwLock<Vec<Option<AssignedStorage>>>,
     space: SpaceWatch,
     flushers: &'a Flushers,
 }
@@ -122,8 +143,8 @@ impl Visitor for Unpacking<'_> {
     fn entry(&self, entry: &Entry) -> Result<EntryUse> {
         let wanted = self.rules.entry(entry)?;
         // The order of assignments gives storages their numbers.
-        let destination = self.assigner.lock().assign(entry)?;
-        self.destinations.write().push(destination);
+        let storage = self.assigner.lock().assign(entry)?;
+        self.storages.write().push(storage);
         Ok(wanted)
     }
 
@@ -161,18 +182,18 @@ impl EntryWriter<'_, '_> {
 }
 
 impl EntrySink for EntryWriter<'_, '_> {
-    fn begin(&mut self, number: u32, _: &Entry) -> Result<()> {
+    fn begin(&mut self, number: u32, entry: &Entry) -> Result<()> {
         self.end_current()?;
-        let destination = self.unpacking.destinations.read().get(number as usize).copied();
-        let Unpacking { run, roots, bank_snapshot, .. } = *self.unpacking;
-        let (dir, name) = match destination.unwrap_or(Destination::Nothing) {
-            Destination::Nothing => return Ok(()),
-            Destination::Version => (bank_snapshot, "version".to_string()),
-            Destination::StatusCache => (bank_snapshot, "status_cache".to_string()),
-            Destination::BankFile => (bank_snapshot, BANK_FILE_PARTIAL.to_string()),
-            Destination::Storage(storage) => (&roots[usize::from(storage.root)], storage.file_name()),
+        let bank_snapshot = self.unpacking.bank_snapshot;
+        let storage = self.unpacking.storages.read().get(number as usize).copied().flatten();
+        let (dir, name) = match (entry.kind, storage) {
+            (EntryKind::Version, _) => (bank_snapshot, "version".to_string()),
+            (EntryKind::StatusCache, _) => (bank_snapshot, "status_cache".to_string()),
+            (EntryKind::BankFile(_), _) => (bank_snapshot, BANK_FILE_PARTIAL.to_string()),
+            (_, Some(storage)) => (&self.unpacking.roots[usize::from(storage.root)], storage.file_name()),
+            _ => return Ok(()),
         };
-        self.current = Some((dir.create_file(&name, &run.target.owner, true)?, dir.path.join(&name)));
+        self.current = Some((dir.create_file(&name, true)?, dir.path.join(&name)));
         Ok(())
     }
 

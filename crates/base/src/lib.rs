@@ -29,11 +29,10 @@ pub use bytes::{
 };
 pub use error::{Error, ErrorKind, IoContext, Result};
 pub use files::open_file;
-pub use io::flushers::{FLUSHED_BYTES_MAX, Flushers};
+pub use io::flushers::{Flushers, flushed_bytes};
 pub use io::pace::{Pace, RATE_MIN, TokenBucket};
 pub use io::pipes::{Interruptible, InterruptibleWriter};
 pub use io::priority::{NICENESS_MAX, stand_back};
-pub use io::reader::StreamReader;
 pub use io::residency::Cold;
 pub use io::space::{Space, SpaceWatch, free_bytes, has_room};
 pub use io::writer::StreamWriter;

@@ -295,18 +295,20 @@ fn reading_is_no_faster_than_allowed() {
 
 /// Returns the program's arguments in tests of direct reading, in which no input is in the page
 /// cache.
-fn cold_runs(scene: &Scene, number: usize) -> [Vec<String>; 5] {
+fn cold_runs(scene: &Scene, number: usize) -> [Vec<String>; 6] {
     let [ledger, archive] = [&scene.ledger, &scene.archive].map(|path| text(path).to_string());
     let out = text(&scene.new_dir(&format!("out-{number}"))).to_string();
     let restored = format!("{out}/ledger");
     let in_order = without_index(&scene.archive, scene.dir.path());
     let in_order = text(&in_order);
+    let again = text(&scene.new_dir(&format!("again-{number}"))).to_string();
     [
         format!("archive {ledger} -o {out} --frame-size {FRAME_SIZE_BYTES} -v"),
         format!("verify {ledger} -v"),
         format!("verify {archive} -v"),
         format!("restore {archive} --ledger {restored} -v"),
         format!("verify {in_order} -v"),
+        format!("recompress {in_order} -o {again} --check frames -v"),
     ]
     .map(|line| line.split(' ').map(str::to_string).collect())
 }
@@ -344,9 +346,9 @@ fn check_direct_reading(scene: &Scene) {
         "{opened:?}"
     );
     scene.make_cold();
-    assert_eq!(direct(2, &warm, ""), [0; 5]);
+    assert_eq!(direct(2, &warm, ""), [0; 6]);
     let opened = direct(3, &|| scene.make_cold(), "--io-hint none");
-    assert_eq!([opened[0], opened[3]], [0; 2]);
+    assert_eq!([opened[0], opened[3], opened[5]], [0; 3]);
 }
 
 /// Returns true, with a message, if no disk of the tests can be read directly.

@@ -18,13 +18,17 @@ use crate::{Error, IoContext, Pool, Result};
 /// Number of threads. A file is submitted by one of them, so several keep the queues of a fast disk full.
 const THREADS: usize = 4;
 
-/// Limit on the bytes that were handed over and are not yet dropped from the page cache. Workers
-/// wait at the limit. Half of them are in the disk's queue, the others wait for a thread.
-pub const FLUSHED_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// Most bytes that [`flushed_bytes`] gives: enough for a fast disk.
+const FLUSHED_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 /// Least number of bytes that a range counts for. So at most 256 files are open, a quarter of the usual
 /// limit of a process.
 const RANGE_BYTES_MIN: u64 = FLUSHED_BYTES_MAX / 256;
+
+/// Share of the memory of a command for [`Flushers`], in bytes.
+pub fn flushed_bytes(memory_bytes: u64) -> u64 {
+    FLUSHED_BYTES_MAX.min(memory_bytes / 8)
+}
 
 /// Writes back ranges of new files, drops them from the page cache once they are on disk, and closes
 /// the files.
@@ -35,8 +39,11 @@ pub struct Flushers {
     shared: Arc<Shared>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
+    /// Limit on the bytes that were handed over and are not yet dropped from the page cache. Workers
+    /// wait at the limit. Half of them are in the disk's queue, the others wait for a thread.
+    bytes_max: u64,
     state: Mutex<State>,
     /// Told when a range was submitted or dropped.
     changed: Condvar,
@@ -70,6 +77,7 @@ impl State {
         self.submitted.iter().map(Written::bytes).sum()
     }
 
+    /// Keeps the first error.
     fn note(&mut self, done: Result<()>) {
         self.error = self.error.take().or(done.err());
     }
@@ -87,7 +95,7 @@ impl Shared {
         state.submitted.push_back(new);
         drop(state);
         self.changed.notify_all();
-        self.drop_oldest(FLUSHED_BYTES_MAX / 2);
+        self.drop_oldest(self.bytes_max / 2);
     }
 
     /// While the disk has more bytes than these, waits until the oldest range is on disk, drops its
@@ -118,13 +126,13 @@ impl Shared {
 }
 
 impl Flushers {
-    /// Starts the threads.
+    /// Starts the threads. At most about `bytes_max` bytes are handed over and not yet dropped.
     ///
     /// # Errors
     /// The system refuses.
-    pub fn start(hint: IoHint) -> Result<Self> {
-        let pool = (hint == IoHint::Gentle).then(|| Pool::start(THREADS)).transpose()?;
-        Ok(Self { pool, shared: Arc::default() })
+    pub fn start(hint: IoHint, bytes_max: u64) -> Result<Self> {
+        let pool = if hint == IoHint::Gentle { Some(Pool::start(THREADS)?) } else { None };
+        Ok(Self { pool, shared: Arc::new(Shared { bytes_max, state: Mutex::default(), changed: Condvar::new() }) })
     }
 
     /// Takes over a range that was written. Waits if too much was handed over.
@@ -133,9 +141,10 @@ impl Flushers {
     /// The disk failed to write this or an older range.
     pub fn add(&self, file: File, path: PathBuf, range: Range<u64>) -> Result<()> {
         let Some(pool) = self.pool.as_ref().filter(|_| !range.is_empty()) else { return Ok(()) };
-        let (new, shared) = (Written { file, path, range }, self.shared.clone());
+        let new = Written { file, path, range };
+        let shared = self.shared.clone();
         let mut state = shared.state.lock();
-        shared.changed.wait_while(&mut state, |state| state.error.is_none() && state.bytes > FLUSHED_BYTES_MAX);
+        shared.changed.wait_while(&mut state, |state| state.error.is_none() && state.bytes > shared.bytes_max);
         if let Some(error) = &state.error {
             return Err(error.clone());
         }
@@ -160,5 +169,42 @@ impl Drop for Flushers {
     /// Waits for the threads, so that none holds a file of a directory that is removed.
     fn drop(&mut self) {
         self.shared.settle();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    /// Each worker waits while more than the limit is under way, so the limit is exceeded by at most
+    /// one range of each.
+    #[test]
+    fn workers_are_held_back() {
+        const RANGE_BYTES: u64 = 2 * RANGE_BYTES_MIN;
+        const WORKERS: u64 = 3;
+        for bytes_max in [0, RANGE_BYTES, 4 * RANGE_BYTES] {
+            let flushers = Flushers::start(IoHint::Gentle, bytes_max).expect("started");
+            std::thread::scope(|scope| {
+                let work = || {
+                    for _ in 0..20 {
+                        let mut file = tempfile::tempfile().expect("a file");
+                        file.write_all(&[7; RANGE_BYTES as usize]).expect("written");
+                        flushers.add(file, PathBuf::from("a file"), 0..RANGE_BYTES).expect("handed over");
+                        let bytes = flushers.shared.state.lock().bytes;
+                        assert!(bytes <= bytes_max + WORKERS * RANGE_BYTES, "{bytes} of {bytes_max}");
+                    }
+                };
+                (0..WORKERS).for_each(|_| drop(scope.spawn(work)));
+            });
+            flushers.finish().expect("on disk");
+            assert_eq!(flushers.shared.state.lock().bytes, 0);
+        }
+    }
+
+    #[test]
+    fn less_memory_is_a_smaller_limit() {
+        assert_eq!([0, 8 << 20, 1 << 30].map(flushed_bytes), [0, 1 << 20, FLUSHED_BYTES_MAX]);
     }
 }

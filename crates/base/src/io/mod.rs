@@ -11,7 +11,6 @@ pub mod flushers;
 pub mod pace;
 pub mod pipes;
 pub mod priority;
-pub mod reader;
 pub mod residency;
 pub mod space;
 pub mod writer;
@@ -27,7 +26,7 @@ use derive_setters::Setters;
 use direct::DirectFile;
 use residency::Cold;
 
-use crate::{Pace, Progress};
+use crate::{Pace, Progress, open_file};
 
 /// Largest file that is watched. No file of a bank snapshot is larger, and checking the pages of 90
 /// GiB takes a second.
@@ -109,7 +108,7 @@ impl IoHint {
     #[doc(hidden)]
     pub fn read_behind<'a>(self, file: &'a File, range: &Range<u64>, file_bytes: u64) -> ReadBehind<'a> {
         let cold = self.look(file, range, file_bytes);
-        self.prefetch(&cold, file);
+        cold.prefetch(file);
         ReadBehind { file, cold, direct: None }
     }
 
@@ -120,7 +119,7 @@ impl IoHint {
         let cold = self.look(file, range, file_bytes);
         let direct = if cold.is_nearly_all() { DirectFile::reading(file, range.end - range.start) } else { None };
         if direct.is_none() {
-            self.prefetch(&cold, file);
+            cold.prefetch(file);
         }
         ReadBehind { file, cold, direct }
     }
@@ -134,12 +133,6 @@ impl IoHint {
 
     fn look(self, file: &File, range: &Range<u64>, file_bytes: u64) -> Cold {
         if self == Self::None { Cold::default() } else { Cold::look(file, range, file_bytes) }
-    }
-
-    fn prefetch(self, cold: &Cold, file: &File) {
-        if self != Self::None {
-            cold.prefetch(file);
-        }
     }
 
     /// Reads a range of a file of the given length into `buffer`, which the caller should reuse; on
@@ -171,10 +164,8 @@ impl IoHint {
     #[doc(hidden)]
     pub fn watch<P: AsRef<Path>>(self, paths: impl IntoIterator<Item = P>) -> Watch {
         let look = |path: P| {
-            // Opening a pipe would block until another process writes to it.
-            std::fs::metadata(&path).ok().filter(|metadata| metadata.is_file())?;
-            let file = File::open(path).ok()?;
-            let length = file.metadata().ok().filter(|metadata| metadata.is_file())?.len();
+            let file = open_file(path.as_ref()).ok()?;
+            let length = file.metadata().ok()?.len();
             if length > WATCH_BYTES_MAX {
                 return None;
             }
@@ -195,19 +186,16 @@ impl IoHint {
     /// that made the files syncs them.
     #[doc(hidden)]
     pub fn write_out_dir(self, dir: &Path) {
-        let files = std::fs::read_dir(dir).into_iter().flatten().flatten();
-        if self != Self::None {
-            files.for_each(|entry| write_out_file(&entry.path()));
+        if self == Self::None {
+            return;
         }
-    }
-}
-
-fn write_out_file(path: &PathBuf) {
-    if let Ok(file) = File::open(path)
-        && let Ok(metadata) = file.metadata()
-        && metadata.is_file()
-    {
-        let _ = writer::write_out(&file, &(0..metadata.len()));
+        for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+            if let Ok(file) = open_file(&entry.path())
+                && let Ok(metadata) = file.metadata()
+            {
+                let _ = writer::write_out(&file, &(0..metadata.len()));
+            }
+        }
     }
 }
 

@@ -133,6 +133,7 @@ mod tests {
     use slotpress_base::{ErrorKind, NoProgress};
 
     use super::*;
+    use crate::archive::source::SourceStream;
 
     fn arriving() -> ArrivingSource {
         ArrivingSource::new(tempfile::tempfile().expect("a file"), PathBuf::from("standard input"))
@@ -153,9 +154,7 @@ mod tests {
             assert_eq!(arriving.length_bytes(), None, "before a reader reaches the end");
             assert!(found == content[1_500_000..2_500_000]);
             let mut all = Vec::new();
-            super::super::source::stream(&arriving, slotpress_base::io::IoHint::None)
-                .read_to_end(&mut all)
-                .expect("read");
+            SourceStream::new(&arriving).read_to_end(&mut all).expect("read");
             assert!(all == *content);
             assert_eq!(arriving.length_bytes(), Some(content.len() as u64));
         });

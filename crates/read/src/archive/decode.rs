@@ -1,6 +1,6 @@
 //! Decodes a stream in order on all cores, from its first byte to its last.
 
-use std::io::Read;
+use std::io::BufRead;
 
 use slotpress_base::{Error, ErrorKind, Progress, Result, run_in_order, to_usize};
 use zstd_safe::DCtx;
@@ -18,7 +18,7 @@ type OnDecoded<'a> = dyn FnMut(Result<&[u8], FrameFault>) -> Result<()> + 'a;
 
 /// Decodes a stream in order. Calls `on_frame` for every frame before it is read.
 pub fn decode_in_order<'a>(
-    input: impl Read + Send + 'a,
+    input: impl BufRead + Send + 'a,
     compression: Extension,
     threads: usize,
     progress: &dyn Progress,

@@ -118,7 +118,8 @@ fn parse(entry: &Entry, front: &[u8]) -> Option<BankFile> {
 fn parse_until(archive: &OpenArchive, take: &mut dyn FnMut(TarEvent<'_>) -> bool) -> Result<()> {
     let mut is_enough = false;
     let mut parser = EntryParser::new();
-    let result = archive.decode_in_order(1, &NoProgress, &mut |bytes| {
+    // Nothing is read ahead: the rest of the archive is not needed.
+    let result = archive.decode_in_order(1, 0, &NoProgress, &mut |bytes| {
         parser.feed(bytes, &mut |event| {
             is_enough = is_enough || take(event);
             Ok(())

@@ -5,7 +5,7 @@
 //! Reading ends at the first frame that does not decode. After a senseless tar header, no further
 //! entries are read; only frames are decoded.
 
-use std::io::Read;
+use std::io::BufRead;
 use std::thread::Scope;
 
 use crossbeam_channel::bounded;
@@ -32,7 +32,7 @@ const NOTHING_AFTER: &str = "nothing after the damage was read";
 /// Reads a stream in order until its end, or until visitor or sink return an error. Contents go to
 /// `sink` in order; without it, to sinks of the visitor on several threads, if it makes any.
 pub fn read_in_order(
-    input: Box<dyn Read + Send + '_>,
+    input: Box<dyn BufRead + Send + '_>,
     compression: Extension,
     pass: &ArchivePass<'_>,
     visitor: &dyn Visitor,
@@ -79,7 +79,8 @@ fn start_workers<'scope, 'a: 'scope>(
     let (batches, received) = bounded::<StorageBatch>(pass.threads);
     let (emptied, free) = bounded::<StorageBatch>(pass.threads.saturating_mul(2).saturating_add(2));
     let worker = || {
-        let (received, emptied) = (received.clone(), emptied.clone());
+        let received = received.clone();
+        let emptied = emptied.clone();
         move || {
             let visited = guarded(|| {
                 visit_batches(records, &received, &emptied);
@@ -96,7 +97,7 @@ fn start_workers<'scope, 'a: 'scope>(
 
 /// Decodes all frames, and passes their content on.
 fn decode(
-    input: Box<dyn Read + Send + '_>,
+    input: Box<dyn BufRead + Send + '_>,
     compression: Extension,
     pass: &ArchivePass<'_>,
     reading: &mut EntryReader<'_, '_>,
@@ -289,7 +290,8 @@ impl<'a> Events<'a, '_> {
     ) where
         'a: 'b,
     {
-        let (visitor, stop) = (self.visitor, self.stop);
+        let visitor = self.visitor;
+        let stop = self.stop;
         let pass = move || {
             let Some(mut sink) = visitor.new_sink() else { return Ok(()) };
             sink.begin(number, &entry)?;

@@ -29,7 +29,7 @@ pub mod visit;
 pub mod walk;
 
 pub use opened::{ArchivePass, NamedArchive, OpenArchive, ReadArchive};
-use slotpress_base::Result;
+use slotpress_base::{AHEAD_BYTES, Result};
 
 use crate::archive::by_index::read_by_index;
 use crate::{Visitor, read_in_order};
@@ -39,9 +39,9 @@ impl OpenArchive {
     pub fn read(&self, pass: &ArchivePass<'_>, visitor: &dyn Visitor) -> Result<ReadArchive> {
         match &self.tail {
             Some(tail) => read_by_index(self, tail, pass, visitor),
-            None => {
-                self.read_pieces(pass.progress, |stream| read_in_order(stream, self.compression, pass, visitor, None))
-            }
+            None => self.read_stream(AHEAD_BYTES, pass.progress, |stream| {
+                read_in_order(stream, self.compression, pass, visitor, None)
+            }),
         }
     }
 }

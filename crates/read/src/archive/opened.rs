@@ -1,22 +1,22 @@
 //! An open archive, its name, and how to read it.
 
 use std::fs;
-use std::io::Read;
+use std::io::{BufRead, BufReader};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use derive_setters::Setters;
 use slotpress_base::{
-    AHEAD_BYTES, Error, ErrorKind, IoContext, IoPolicy, ItemReader, Progress, Result, ShowPath, range_bytes,
-    read_ahead, split_at_most,
+    Error, ErrorKind, IoContext, IoPolicy, ItemReader, Progress, Result, ShowPath, range_bytes, read_ahead,
+    split_at_most,
 };
 use slotpress_format::ledger::names::Extension;
 use slotpress_format::{ArchiveName, BLOCK, Root};
 
 use super::compression::sniff;
 use super::decode::decode_in_order;
-use super::source::{PieceReader, PieceStream, stream};
+use super::source::{PIECE_BYTES, PieceReader, PieceStream, SourceStream};
 use super::walk::FrameStatistics;
 use crate::{Documents, LocalFile, SharedSource, Tail};
 
@@ -128,29 +128,23 @@ impl OpenArchive {
         }
     }
 
-    /// Returns a stream of the compressed bytes, at the rate of the I/O policy.
-    pub fn stream<'a>(&'a self, progress: &'a dyn Progress) -> Box<dyn Read + Send + 'a> {
-        let reader = stream(self.source.as_ref(), self.io_policy.io_hint);
-        Box::new(self.io_policy.paced(reader, progress))
-    }
-
     /// Calls `work` with a stream of the compressed bytes, at the rate of the I/O policy. Of a file that
-    /// is not in memory, pieces are read ahead, past the page cache.
-    pub(super) fn read_pieces<R>(
+    /// is not in the page cache, at most `ahead_bytes_max` are read ahead, past the page cache.
+    pub fn read_stream<R>(
         &self,
+        ahead_bytes_max: u64,
         progress: &dyn Progress,
-        work: impl FnOnce(Box<dyn Read + Send + '_>) -> Result<R>,
+        work: impl FnOnce(Box<dyn BufRead + Send + '_>) -> Result<R>,
     ) -> Result<R> {
-        /// Length of a piece: one request of a reading thread.
-        const PIECE_BYTES: u64 = 1024 * 1024;
-        let (reader, end) = (PieceReader::new(self.source.as_ref(), self.io_policy.io_hint), self.length_bytes());
-        // In the middle, because start and end were looked at.
-        let middle = (end / 2)..end.min((end / 2).saturating_add(PIECE_BYTES));
-        if !reader.is_cold(&middle) {
-            return work(self.stream(progress));
-        }
+        let reader = PieceReader::new(self.source.as_ref(), self.io_policy.io_hint);
+        let Some(end) = reader.file_bytes() else {
+            let stream = self.io_policy.paced(SourceStream::new(self.source.as_ref()), progress);
+            return work(Box::new(BufReader::with_capacity(PIECE_BYTES, stream)));
+        };
+        let piece_bytes = PIECE_BYTES as u64;
         let piece = |number: u64| {
-            number.saturating_mul(PIECE_BYTES)..end.min(number.saturating_add(1).saturating_mul(PIECE_BYTES))
+            let start = number.saturating_mul(piece_bytes);
+            start..end.min(start.saturating_add(piece_bytes))
         };
         let reading = ItemReader {
             is_cold: &|range| reader.is_cold(range),
@@ -158,11 +152,11 @@ impl OpenArchive {
                 self.io_policy.wait(range_bytes(range), progress);
                 reader.read(range, to).map(drop)
             },
-            item_bytes_max: PIECE_BYTES,
-            ahead_bytes_max: AHEAD_BYTES,
+            item_bytes_max: piece_bytes,
+            ahead_bytes_max,
         };
-        read_ahead((0..end.div_ceil(PIECE_BYTES)).map(piece), &reading, |pieces| {
-            work(Box::new(PieceStream { pieces, piece: Vec::new(), used: 0 }))
+        read_ahead((0..end.div_ceil(piece_bytes)).map(piece), &reading, |pieces| {
+            work(Box::new(PieceStream::new(pieces)))
         })
     }
 
@@ -170,12 +164,15 @@ impl OpenArchive {
     pub fn decode_in_order(
         &self,
         threads: usize,
+        ahead_bytes_max: u64,
         progress: &dyn Progress,
         on_content: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
-        let on_frame = Box::new(|_| Ok(()));
-        decode_in_order(self.stream(progress), self.compression, threads, progress, on_frame, &mut |decoded| {
-            on_content(decoded.map_err(|(_, error)| error)?)
+        self.read_stream(ahead_bytes_max, progress, |stream| {
+            let on_frame = Box::new(|_| Ok(()));
+            decode_in_order(stream, self.compression, threads, progress, on_frame, &mut |decoded| {
+                on_content(decoded.map_err(|(_, error)| error)?)
+            })
         })
         .map_err(|error| error.within_damaged(self.path().shown()))
     }

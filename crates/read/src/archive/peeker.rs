@@ -1,22 +1,19 @@
-//! A buffered reader that can look ahead and knows its offset.
+//! Looks ahead in a buffered stream, and knows the offset.
 
-use std::io::Read;
+use std::io::{BufRead, ErrorKind};
 
 use slotpress_base::{Error, Result, split_at_most, to_usize};
 
-const READ_BUFFER_BYTES: usize = 1024 * 1024;
-
 pub struct Peeker<R> {
     input: R,
-    buffer: Vec<u8>,
-    start: usize,
-    end: usize,
+    /// Bytes that were peeked together, although the input's buffer ended between them.
+    carried: Vec<u8>,
     position: u64,
 }
 
-impl<R: Read> Peeker<R> {
+impl<R: BufRead> Peeker<R> {
     pub fn new(input: R) -> Self {
-        Self { input, buffer: vec![0; READ_BUFFER_BYTES], start: 0, end: 0, position: 0 }
+        Self { input, carried: Vec::new(), position: 0 }
     }
 
     pub fn position(&self) -> u64 {
@@ -26,30 +23,30 @@ impl<R: Read> Peeker<R> {
     /// Returns the next bytes without consuming them: at least `count`, or fewer at the end of the
     /// stream.
     pub fn peek(&mut self, count: usize) -> Result<&[u8]> {
-        while self.buffered().len() < count {
-            if self.start > 0 {
-                self.buffer.copy_within(self.start..self.end, 0);
-                self.end = self.end.saturating_sub(self.start);
-                self.start = 0;
-            }
-            match self.input.read(self.buffer.get_mut(self.end..).unwrap_or_default()) {
-                Ok(0) => break,
-                Ok(read) => self.end = self.end.saturating_add(read),
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(Error::of_reading(&error)),
-            }
+        if self.carried.is_empty() && fill(&mut self.input)?.len() >= count {
+            return fill(&mut self.input);
         }
-        Ok(self.buffered())
+        while self.carried.len() < count {
+            let missing = count.saturating_sub(self.carried.len());
+            let (part, _) = split_at_most(fill(&mut self.input)?, missing);
+            let step = part.len();
+            if step == 0 {
+                break;
+            }
+            self.carried.extend_from_slice(part);
+            self.input.consume(step);
+        }
+        Ok(&self.carried)
     }
 
-    fn buffered(&self) -> &[u8] {
-        self.buffer.get(self.start..self.end).unwrap_or_default()
-    }
-
+    /// Consumes bytes that were peeked.
     pub fn consume(&mut self, count: usize) {
-        let count = count.min(self.buffered().len());
-        self.start = self.start.saturating_add(count);
         self.position = self.position.saturating_add(count as u64);
+        if self.carried.is_empty() {
+            self.input.consume(count);
+        } else {
+            self.carried.drain(..count.min(self.carried.len()));
+        }
     }
 
     pub fn take(&mut self, count: usize, to: &mut Vec<u8>) -> Result<()> {
@@ -73,6 +70,15 @@ impl<R: Read> Peeker<R> {
         }
         Ok(())
     }
+}
+
+fn fill<R: BufRead>(input: &mut R) -> Result<&[u8]> {
+    while let Err(error) = input.fill_buf() {
+        if error.kind() != ErrorKind::Interrupted {
+            return Err(Error::of_reading(&error));
+        }
+    }
+    input.fill_buf().map_err(|error| Error::of_reading(&error))
 }
 
 pub fn cut_off(position: u64) -> Error {

@@ -5,7 +5,7 @@
 //! too large: it must hold the end of the tar stream, so a cut between two frames is found too.
 //! Other compressions have no such headers and are decoded. The contents are not checked.
 
-use std::io;
+use std::io::{self, BufReader};
 use std::ops::Range;
 
 use slotpress_base::bytes::count;
@@ -18,7 +18,7 @@ use slotpress_format::{
 
 use super::compression::sniff;
 use super::peeker::cut_off;
-use super::source::{Source, SourceStream};
+use super::source::{PIECE_BYTES, Source, SourceStream};
 use super::streams::StreamPieces;
 use super::walk::{Recycler, StreamPiece, WHOLE_FRAME_BYTES_MAX, undecodable};
 
@@ -129,7 +129,8 @@ fn walk_stream(source: &dyn Source, compression: Extension, progress: &dyn Progr
     let mut reader = SourceStream::new(source);
     let recycler = Recycler::default();
     let mut end: Vec<u8> = Vec::new();
-    for piece in StreamPieces::new(&mut reader, compression, recycler.clone()) {
+    let input = BufReader::with_capacity(PIECE_BYTES, &mut reader);
+    for piece in StreamPieces::new(input, compression, recycler.clone()) {
         progress.check()?;
         let (StreamPiece::Content { bytes, .. } | StreamPiece::Frame { bytes, .. }) = piece?;
         end.extend_from_slice(&bytes);

@@ -6,7 +6,7 @@
 
 use std::fmt::Debug;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, BufRead, Read};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -15,9 +15,12 @@ use std::sync::Arc;
 use rustix::fs::{Mode, OFlags};
 use serde::Serialize;
 use slotpress_base::bytes::count;
-use slotpress_base::{AheadItem, Error, IoContext, IoHint, Result, ShowPath, StreamReader, range_bytes, to_usize};
+use slotpress_base::{AheadItem, Error, IoContext, IoHint, Result, ShowPath, range_bytes, to_usize};
 
 use crate::Unpublished;
+
+/// Bytes of a stream that are read at a time: disks are faster with large reads.
+pub const PIECE_BYTES: usize = 1024 * 1024;
 
 /// Number of requests and bytes of a source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -140,13 +143,6 @@ impl Source for LocalFile {
     }
 }
 
-pub fn stream(source: &dyn Source, hint: IoHint) -> Box<dyn Read + Send + '_> {
-    match (source.file(), source.length_bytes()) {
-        (Some(file), Some(length_bytes)) => Box::new(StreamReader::new(file, length_bytes, hint)),
-        _ => Box::new(SourceStream::new(source)),
-    }
-}
-
 pub(super) struct SourceStream<'a> {
     source: &'a dyn Source,
     pub position: u64,
@@ -179,6 +175,11 @@ impl<'a> PieceReader<'a> {
         Self { source, file: source.file().zip(source.length_bytes()), hint }
     }
 
+    /// Length of the source; `None` if it is not a file.
+    pub(super) fn file_bytes(&self) -> Option<u64> {
+        Some(self.file?.1)
+    }
+
     /// True if the source is a file, and the kernel says that the range is not in the page cache.
     pub fn is_cold(&self, range: &Range<u64>) -> bool {
         self.file.is_some_and(|(file, length_bytes)| self.hint.is_cold(file, range, length_bytes))
@@ -195,22 +196,41 @@ impl<'a> PieceReader<'a> {
     }
 }
 
+type Pieces<'a, 'b> = &'a mut (dyn Iterator<Item = Result<AheadItem<'b, Range<u64>>>> + Send);
+
 /// A stream of pieces that are read ahead.
 pub(super) struct PieceStream<'a, 'b> {
-    pub pieces: &'a mut (dyn Iterator<Item = Result<AheadItem<'b, Range<u64>>>> + Send),
-    pub piece: Vec<u8>,
-    pub used: usize,
+    pieces: Pieces<'a, 'b>,
+    piece: Vec<u8>,
+    used: usize,
+}
+
+impl<'a, 'b> PieceStream<'a, 'b> {
+    pub fn new(pieces: Pieces<'a, 'b>) -> Self {
+        Self { pieces, piece: Vec::new(), used: 0 }
+    }
+}
+
+impl BufRead for PieceStream<'_, '_> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        if self.used == self.piece.len()
+            && let Some(next) = self.pieces.next()
+        {
+            next.and_then(|next| next.read(&mut self.piece)).map_err(io::Error::other)?;
+            self.used = 0;
+        }
+        Ok(self.piece.get(self.used..).unwrap_or_default())
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.used = self.used.saturating_add(count).min(self.piece.len());
+    }
 }
 
 impl Read for PieceStream<'_, '_> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        if self.used == self.piece.len() {
-            let Some(next) = self.pieces.next() else { return Ok(0) };
-            next.and_then(|next| next.read(&mut self.piece)).map_err(io::Error::other)?;
-            self.used = 0;
-        }
-        let read = self.piece.get(self.used..).unwrap_or_default().read(to)?;
-        self.used = self.used.saturating_add(read);
+        let read = self.fill_buf()?.read(to)?;
+        self.consume(read);
         Ok(read)
     }
 }

@@ -1,6 +1,6 @@
 //! Decodes archives that one thread must decode from start to end: lz4, bzip2, gzip, and plain tar.
 
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufRead, Read};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -11,9 +11,6 @@ use slotpress_format::ledger::names::Extension;
 
 use crate::Recycler;
 use crate::archive::walk::StreamPiece;
-
-/// Buffer of the only reader: disks are faster with large reads.
-const READ_BUFFER_BYTES: usize = 1024 * 1024;
 
 /// Bytes decoded at a time: they stay in the second-level cache until they are parsed.
 const PIECE_BYTES: u64 = 1024 * 1024;
@@ -27,9 +24,8 @@ pub struct StreamPieces<'a> {
 
 impl<'a> StreamPieces<'a> {
     /// Decodes `input`. Passes zstd unchanged, which [`walk`](super::walk) decodes.
-    pub fn new(input: impl Read + Send + 'a, compression: Extension, recycler: Recycler) -> Self {
-        let inner = BufReader::with_capacity(READ_BUFFER_BYTES, input);
-        let input = CountingReader { inner, state: Arc::default() };
+    pub fn new(input: impl BufRead + Send + 'a, compression: Extension, recycler: Recycler) -> Self {
+        let input = CountingReader { inner: input, state: Arc::default() };
         let state = input.state.clone();
         let decoder: Box<dyn Read + Send + 'a> = match compression {
             Extension::Tar | Extension::TarZstd => Box::new(input),

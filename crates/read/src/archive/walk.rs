@@ -4,7 +4,7 @@
 //! as the single frame that `zstd` and Agave up to 4.2 write, is decoded here piece by piece.
 //! Lengths are limited before memory is allocated for them.
 
-use std::io::Read;
+use std::io::BufRead;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -118,7 +118,7 @@ struct StreamedFrame {
     offset_bytes: u64,
 }
 
-impl<'a, R: Read> FrameWalker<'a, R> {
+impl<'a, R: BufRead> FrameWalker<'a, R> {
     /// Calls `on_frame` for every frame, including skippable ones, before the frame is read. An
     /// error ends the walk.
     pub fn new(input: R, recycler: Recycler, on_frame: OnFrame<'a>) -> Self {
@@ -232,7 +232,7 @@ impl<'a, R: Read> FrameWalker<'a, R> {
     }
 }
 
-impl<R: Read> Iterator for FrameWalker<'_, R> {
+impl<R: BufRead> Iterator for FrameWalker<'_, R> {
     type Item = Result<StreamPiece>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -267,12 +267,15 @@ pub(super) fn at(error: Error, offset_bytes: u64) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::io::BufReader;
+
     use proptest::prelude::*;
 
     use super::*;
 
-    fn walker(stream: &[u8]) -> FrameWalker<'_, &[u8]> {
-        FrameWalker::new(stream, Recycler::default(), Box::new(|_| Ok(())))
+    /// Walks a stream whose buffer is so short that headers cross its end.
+    fn walker(stream: &[u8]) -> FrameWalker<'_, BufReader<&[u8]>> {
+        FrameWalker::new(BufReader::with_capacity(7, stream), Recycler::default(), Box::new(|_| Ok(())))
     }
 
     fn decode(stream: &[u8]) -> Result<Vec<u8>> {
