@@ -204,6 +204,22 @@ pub mod tables {
 
 /// Directories of archives: what they contain, what a node would choose, what to prune, unfinished
 /// downloads.
+///
+/// ```no_run
+/// use std::time::SystemTime;
+///
+/// use slotpress::catalog::{Keep, plan_prune, read_bank_times, remove, scan};
+///
+/// let mut found = scan(&["/mnt/snapshots".into()])?;
+/// read_bank_times(&mut found);
+/// let keep = Keep::new(2, 4).daily(7).epoch_ends(2);
+/// for (archive, reason) in found.archives().iter().zip(plan_prune(&found, &keep, SystemTime::now())) {
+///     if reason.is_none() {
+///         remove(archive)?;
+///     }
+/// }
+/// # Ok::<(), slotpress::Error>(())
+/// ```
 pub mod catalog {
     #[doc(inline)]
     pub use slotpress_read::catalog::keep::KeepReason;
@@ -212,7 +228,7 @@ pub mod catalog {
     #[doc(inline)]
     pub use slotpress_read::catalog::prune::{plan_prune, remove};
     #[doc(inline)]
-    pub use slotpress_read::catalog::scan::scan;
+    pub use slotpress_read::catalog::scan::{read_bank_times, scan};
     #[doc(inline)]
     pub use slotpress_read::catalog::{Archive, NodeChoice};
     #[doc(inline)]

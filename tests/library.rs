@@ -5,11 +5,13 @@ use std::error::Error as _;
 use std::fs;
 use std::path::Path;
 use std::sync::Mutex;
+use std::time::SystemTime;
 
 use slotpress::accounts::{Account, AccountVisitor, visit_accounts};
 use slotpress::archive::{ArchiveOptions, Codec, DirSink, EncodingOptions, archive};
 use slotpress::catalog::{
-    Archive as Listed, FileFault, Keep, find_partials, plan_prune, remove as remove_archive, scan as list_archives,
+    Archive as Listed, FileFault, Keep, KeepReason, find_partials, plan_prune, read_bank_times,
+    remove as remove_archive, scan as list_archives,
 };
 use slotpress::inspect::inspect_archive;
 use slotpress::levels::{MeasureOptions, measure as measure_levels};
@@ -364,11 +366,15 @@ fn a_directory_of_archives() {
         std::fs::copy(fixture(FULL_26), to).expect("copied");
     }
     std::fs::write(dir.path().join(FULL_26.replace("-26-", "-29-")), "x").expect("written");
-    let catalog = list_archives(&[dir.path().to_path_buf()]).expect("read");
+    let mut catalog = list_archives(&[dir.path().to_path_buf()]).expect("read");
     assert_eq!(catalog.choice().map(|choice| choice.full.name.slot), Some(28));
     assert_eq!(catalog.unusable().iter().map(|one| &one.fault).collect::<Vec<_>>(), [&FileFault::NotAnArchive]);
-    let keep = Keep::new(1, 0);
-    let plan = plan_prune(&catalog, &keep, u64::MAX);
+    // All bank files are of one day, of which the newest archive stays.
+    let keep = Keep::new(0, 0).daily(7);
+    let undated = plan_prune(&catalog, &keep, SystemTime::now());
+    assert_eq!(undated, [Some(KeepReason::Undated); 3]);
+    read_bank_times(&mut catalog);
+    let plan = plan_prune(&catalog, &keep, SystemTime::now());
     let gone = catalog.archives().iter().zip(plan).filter(|(_, reason)| reason.is_none());
     gone.for_each(|(archive, _)| remove_archive(archive).expect("removed"));
     assert_eq!(crate::common::names(dir.path()).len(), 2);

@@ -13,7 +13,7 @@ use slotpress_base::clock;
 use slotpress_base::text::ShowPath;
 use slotpress_net::find::date_by_banks;
 use slotpress_read::catalog::listed::parse_list;
-use slotpress_read::{ArchiveFields, look_for_reasons, look_for_times, scan_with_copies, unix_ns};
+use slotpress_read::{ArchiveFields, read_keep_reasons, read_newest_bank_times, scan_with_copies, unix_ns};
 
 use super::json::Both;
 use super::network::{NetworkArgs, refuse_url};
@@ -49,8 +49,8 @@ pub fn run(args: &ListArgs, ui: &Ui) -> Result<()> {
             refuse_url(&args.place, &|url| format!("for a server, write {url}"))?;
             let dirs = std::slice::from_ref(&args.place);
             let mut catalog = catalog::scan(dirs)?;
-            look_for_times(&mut catalog, &Catalog::default());
-            look_for_reasons(&mut catalog, dirs);
+            read_newest_bank_times(&mut catalog, &Catalog::default());
+            read_keep_reasons(&mut catalog, dirs);
             (catalog, find_partials(&args.place)?)
         }
     };
@@ -85,7 +85,7 @@ fn check_age(catalog: &Catalog, max_age: Duration, place: &Path) -> Result<()> {
     let choice = newest_of(catalog, place)?;
     let place = place.shown();
     let newest = choice.incremental.unwrap_or(choice.full);
-    let age = catalog.age_of(newest, unix_ns(clock::now()));
+    let age = catalog.age_of(newest, clock::now());
     if age.is_some_and(|age| age <= max_age) {
         return Ok(());
     }
@@ -119,7 +119,7 @@ fn show(catalog: &Catalog, partials: &[Partial], args: &ListArgs, ui: &Ui) {
 }
 
 pub fn line_of_unusable(archive: &Archive, fault: &FileFault, now: SystemTime) -> String {
-    let (size, age) = (values::show_bytes(archive.size_bytes), values::show_age(archive.age(unix_ns(now))));
+    let (size, age) = (values::show_bytes(archive.size_bytes), values::show_age(archive.age(now)));
     let place = if archive.is_remote { "remote/" } else { "" };
     format!("{place}{}\n    {size}, here for {age}, not usable: {fault}", archive.name)
 }
@@ -137,7 +137,7 @@ pub fn show_partial(partial: &Partial, removed: Option<(bool, &str)>, ui: &Ui) {
 }
 
 pub fn line_of_partial(partial: &Partial) -> String {
-    let age = values::show_age(partial.age(unix_ns(clock::now())));
+    let age = values::show_age(partial.age(clock::now()));
     let size = values::show_bytes(partial.size_bytes);
     let use_of_it = if partial.is_in_use { ", in use" } else { "" };
     format!("{partial}\n    unfinished download, {size} on disk, {age} old{use_of_it}")
@@ -229,9 +229,9 @@ fn is_chosen(archive: &Archive, catalog: &Catalog) -> bool {
 fn line(archive: &Archive, catalog: &Catalog, fields: &ArchiveFields, now: SystemTime) -> String {
     let mut text = String::from(if is_chosen(archive, catalog) { "* {name}\n    " } else { "  {name}\n    " });
     text += if archive.size_bytes == 0 { "size not known" } else { "{size_bytes}" };
-    text += if catalog.age_of(archive, unix_ns(now)).is_some() { ", {age_seconds} old" } else { ", age unknown" };
+    text += if catalog.age_of(archive, now).is_some() { ", {age_seconds} old" } else { ", age unknown" };
     if archive.modified_ns > 0 {
-        text += &format!(", here for {}", values::show_age(archive.age(unix_ns(now))));
+        text += &format!(", here for {}", values::show_age(archive.age(now)));
     }
     text += "[, {slots_behind} ({seconds_behind}) behind the newest]";
     if archive.is_remote {

@@ -18,7 +18,7 @@ use slotpress_base::text::ShowPath;
 use slotpress_base::{IoContext, KeptDir, clock};
 use slotpress_format::{LATEST_JSON, LISTING_PATH};
 use slotpress_read::catalog::listed::{INDEX_BYTES_MAX, parse_list};
-use slotpress_read::{look_for_all_times, scan_with_copies, unix_ns};
+use slotpress_read::{read_bank_times, scan_with_copies};
 
 use super::arguments::RetentionArgs;
 use super::list::{line_of_unusable, show_partial};
@@ -116,7 +116,7 @@ pub fn run(args: &PruneArgs, ui: &Ui) -> Result<()> {
         refuse_published(target, documents.into_iter().flatten().collect::<Result<Vec<_>>>()?)?;
         let mut catalog = scan_with_copies(std::slice::from_ref(target))?;
         if args.retention.needs_dates() {
-            look_for_all_times(&mut catalog);
+            read_bank_times(&mut catalog);
         }
         prune_partials(target, args, ui)?;
         prune(target, &catalog, &remove, args, ui)
@@ -169,7 +169,7 @@ fn prune(
 ) -> Result<()> {
     let now = clock::now();
     let unusable = catalog.unusable().iter().map(|UnusableFile { archive, fault, .. }| {
-        let is_settled = archive.age(unix_ns(now)) >= UNCHANGED_MIN;
+        let is_settled = archive.age(now) >= UNCHANGED_MIN;
         let hint = match (args.unusable, is_settled) {
             (false, _) => "--unusable removes it",
             (true, false) => "it changed a moment ago, and stays",
@@ -191,7 +191,7 @@ fn prune(
         let dir = dir.shown();
         ui.warn(&format!("{dir}: the bank file of the newest full archive cannot be read, so the epochs are not known: all archives stay"));
     }
-    let plan = plan_prune(catalog, &keep, unix_ns(now));
+    let plan = plan_prune(catalog, &keep, now);
     let fate = |(archive, reason): (_, &Option<KeepReason>)| {
         let kept_because = reason.map(|reason| reason.as_str());
         let stays = kept_because.map(|why| format!("kept {}: {}", shown_with_size(archive), why.replace('_', " ")));

@@ -10,7 +10,7 @@ use slotpress::catalog::{find_partials, scan};
 use slotpress_base::text::ShowPath;
 use slotpress_base::{clock, quantity};
 use slotpress_format::{GRACEFUL_STOP, LockState, bank_snapshot_slots, is_complete, ledger_lock_state};
-use slotpress_read::{RESTORE_JOURNAL_HINT, restore_journal, unix_ns};
+use slotpress_read::{RESTORE_JOURNAL_HINT, restore_journal};
 
 use super::{Finding, Verdict};
 
@@ -81,7 +81,7 @@ fn bank_snapshot(snapshots_dir: &Path, is_free: bool) -> Finding {
 /// Reports damaged archives, which a starting validator may choose by their names, and unfinished
 /// downloads, which take up space.
 fn archives(dir: &Path) -> Vec<Finding> {
-    let (dirs, now) = ([dir.to_path_buf()], unix_ns(clock::now()));
+    let (dirs, now) = ([dir.to_path_buf()], clock::now());
     let (Ok(catalog), Ok(partials)) = (scan(&dirs), find_partials(dir)) else { return Vec::new() };
     let unusable = catalog.unusable().iter().map(|unusable| {
         let found = format!("{}: {}", unusable.archive.path().shown(), unusable.fault);

@@ -14,7 +14,7 @@ use slotpress_base::{
 };
 use slotpress_net::Client;
 use slotpress_read::catalog::Archive;
-use slotpress_read::{Catalog, FileFault, judge_file, look_for_times, scan_names, unix_ns};
+use slotpress_read::{Catalog, FileFault, judge_file, read_newest_bank_times, scan_names};
 
 use super::PublishOptions;
 use super::act::index::PreparedArchive;
@@ -162,7 +162,7 @@ impl Keeper<'_, '_> {
         let seen = scan_names(&run.options.validator_dirs())?;
         let pinned = run.pins.list_pinned()?;
         let mut ready = run.pins.list_ready(&self.ready)?;
-        look_for_times(&mut ready, &self.ready);
+        read_newest_bank_times(&mut ready, &self.ready);
         for unusable in ready.unusable() {
             run.progress.warn(&unusable.to_string());
         }
@@ -240,7 +240,7 @@ impl Keeper<'_, '_> {
 fn pin(archive: &Archive, run: &PublishRun<'_>) -> Result<PinResult> {
     match judge_file(archive).err() {
         None | Some(FileFault::Unreadable) => run.pins.pin(archive, run.options.writer),
-        Some(_) if archive.age(unix_ns(now())) < WRITTEN_WITHIN => Ok(PinResult::NotNow),
+        Some(_) if archive.age(now()) < WRITTEN_WITHIN => Ok(PinResult::NotNow),
         Some(fault) => Ok(PinResult::Damaged(Error::damaged(format!("{}: {fault}", archive.path().shown())))),
     }
 }

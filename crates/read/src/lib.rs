@@ -39,7 +39,7 @@ pub use catalog::keep::Keep;
 pub use catalog::listing::{ArchiveFields, ListFields};
 pub use catalog::partials::Partial;
 pub use catalog::scan::{
-    file_id, look_for_all_times, look_for_reasons, look_for_times, modified_ns, scan_again, scan_names,
+    file_id, modified_ns, read_bank_times, read_keep_reasons, read_newest_bank_times, scan_again, scan_names,
     scan_with_copies,
 };
 pub use catalog::usable::judge_file;

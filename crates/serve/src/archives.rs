@@ -23,8 +23,8 @@ pub struct ServedArchives {
 
 fn look(dirs: &[PathBuf], known: &Catalog) -> Result<Catalog> {
     let mut catalog = scan::scan_again(dirs, known)?;
-    scan::look_for_times(&mut catalog, known);
-    scan::look_for_reasons(&mut catalog, dirs);
+    scan::read_newest_bank_times(&mut catalog, known);
+    scan::read_keep_reasons(&mut catalog, dirs);
     Ok(catalog)
 }
 

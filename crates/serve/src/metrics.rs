@@ -8,7 +8,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Metric, Registry};
 
 use slotpress_base::clock;
-use slotpress_read::{Catalog, unix_ns};
+use slotpress_read::Catalog;
 
 use super::limits::Refusal;
 use super::process::registry;
@@ -104,7 +104,7 @@ impl Metrics {
         let choice = catalog.choice();
         let full = choice.map(|choice| choice.full);
         let incremental = choice.and_then(|choice| choice.incremental);
-        let age = incremental.or(full).map(|archive| archive.age(unix_ns(clock::now())));
+        let age = incremental.or(full).map(|archive| archive.age(clock::now()));
         self.newest_age_seconds.set(gauge(age.unwrap_or_default().as_secs()));
         self.archives.set(gauge(catalog.archives().len() as u64));
         for (kind, archive) in [("full", full), ("incremental", incremental)] {

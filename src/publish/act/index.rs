@@ -119,7 +119,7 @@ impl TargetIndex {
         if let Some(ready) = coming {
             later.add(ready, now);
         }
-        let reasons = plan_prune(&later.catalog, keep, now_ns);
+        let reasons = plan_prune(&later.catalog, keep, now);
         let reasons: Vec<_> = later.catalog.archives().iter().map(|archive| &archive.name).zip(reasons).collect();
         let (kept, gone): (Vec<_>, Vec<_>) = archives
             .iter()

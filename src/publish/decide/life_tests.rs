@@ -3,7 +3,7 @@
 //! and the rules of pruning are real; the loops take their work in any order.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use slotpress_base::{Error, ErrorKind, Progress};
 use slotpress_format::ledger::names::*;
@@ -410,7 +410,7 @@ impl World<'_> {
 
 fn prune(there: &mut There, keep: &Keep) {
     let catalog = Catalog::new(there.index.values().cloned());
-    let reasons = plan_prune(&catalog, keep, 0);
+    let reasons = plan_prune(&catalog, keep, SystemTime::UNIX_EPOCH);
     let gone: Vec<StateKey> = catalog
         .archives()
         .iter()

@@ -15,7 +15,7 @@ use slotpress_format::{ArchiveName, BankFile, SlotTime, SlotTimeSource};
 use slotpress_read::archive::OpenArchive;
 use slotpress_read::archive::front;
 use slotpress_read::catalog::scan::scan;
-use slotpress_read::{Catalog, look_for_times};
+use slotpress_read::{Catalog, read_newest_bank_times};
 
 use crate::patience::Patience;
 use crate::{Client, NetError, NetErrorKind, Offer, OfferPlace, Remote, SourceArg, UrlSource};
@@ -41,7 +41,7 @@ pub fn local_slot_time(sources: &[SourceArg]) -> Option<SlotTime> {
     sources.iter().find_map(|source| {
         let SourceArg::LocalDir(dir) = source else { return None };
         let mut catalog = scan(std::slice::from_ref(dir)).ok()?;
-        look_for_times(&mut catalog, &Catalog::default());
+        read_newest_bank_times(&mut catalog, &Catalog::default());
         Some(catalog.slot_time).filter(|slot_time| slot_time.source() != SlotTimeSource::Assumed)
     })
 }

@@ -94,7 +94,7 @@ impl ArchiveFields {
             size_bytes: Some(archive.size_bytes).filter(|bytes| *bytes > 0),
             modified_unix_seconds: is_dated.then_some(archive.modified_ns / 1_000_000_000),
             bank_unix_seconds: archive.bank_unix_seconds.filter(|seconds| *seconds > 0),
-            age_seconds: catalog.age_of(archive, unix_ns(now)).map(|age| age.as_secs()),
+            age_seconds: catalog.age_of(archive, now).map(|age| age.as_secs()),
             slots_behind,
             seconds_behind: catalog.slot_time.of_slots(slots_behind).as_secs(),
             kept_because: archive.kept_because.map(KeepReason::as_str),

@@ -127,7 +127,7 @@ impl Serialize for UnusableFile {
         fields.serialize_field("name", &self.archive.name)?;
         fields.serialize_field("file", &self.archive.path().to_string_lossy())?;
         fields.serialize_field("size_bytes", &self.archive.size_bytes)?;
-        fields.serialize_field("age_seconds", &self.archive.age(unix_ns(clock::now())).as_secs())?;
+        fields.serialize_field("age_seconds", &self.archive.age(clock::now()).as_secs())?;
         fields.serialize_field("fault", &self.fault)?;
         fields.serialize_field("reason", &self.fault.to_string())?;
         fields.end()
@@ -158,8 +158,8 @@ impl Archive {
     }
 
     /// Time since the modification; 0 if that is in the future.
-    pub fn age(&self, now_ns: u64) -> Duration {
-        Duration::from_nanos(now_ns.saturating_sub(self.modified_ns))
+    pub fn age(&self, now: SystemTime) -> Duration {
+        Duration::from_nanos(unix_ns(now).saturating_sub(self.modified_ns))
     }
 
     /// Strong HTTP entity tag, in quotes: the root if it is known, so that mirrors agree; else a
@@ -301,8 +301,8 @@ impl Catalog {
     /// Age of an archive's bank, by the time in its bank file. If that time is unknown, the age is
     /// computed from the next newer archive with a known time, and the slots between the two. The
     /// modification time of the file is not used, since a copy has a new one.
-    pub fn age_of(&self, archive: &Archive, now_ns: u64) -> Option<Duration> {
-        Some(Duration::from_nanos(now_ns).saturating_sub(self.time_of(archive)?))
+    pub fn age_of(&self, archive: &Archive, now: SystemTime) -> Option<Duration> {
+        Some(since_1970(now).saturating_sub(self.time_of(archive)?))
     }
 
     fn time_of(&self, archive: &Archive) -> Option<Duration> {

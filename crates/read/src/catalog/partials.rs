@@ -2,7 +2,7 @@
 //! them, or somebody removes them.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
@@ -47,8 +47,8 @@ impl Partial {
     }
 
     /// Time since the last write; 0 if that is in the future.
-    pub fn age(&self, now_ns: u64) -> Duration {
-        Duration::from_nanos(now_ns.saturating_sub(self.modified_ns))
+    pub fn age(&self, now: SystemTime) -> Duration {
+        Duration::from_nanos(unix_ns(now).saturating_sub(self.modified_ns))
     }
 
     /// Removes the file and its journal; returns `false` if a running process holds the file's
@@ -105,7 +105,7 @@ impl Serialize for Partial {
         fields.serialize_field("name", &self.name)?;
         fields.serialize_field("file", &self.path().to_string_lossy())?;
         fields.serialize_field("size_bytes", &self.size_bytes)?;
-        fields.serialize_field("age_seconds", &self.age(unix_ns(clock::now())).as_secs())?;
+        fields.serialize_field("age_seconds", &self.age(clock::now()).as_secs())?;
         fields.serialize_field("in_use", &self.is_in_use)?;
         fields.end()
     }

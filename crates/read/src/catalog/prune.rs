@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rustix::fs::{AtFlags, FileType};
 use slotpress_base::{Error, Result, ShowPath};
@@ -16,7 +16,7 @@ use super::{Archive, Catalog, scan};
 /// Always kept: the full archive of a kept incremental one; what a node would choose; the newest
 /// incremental archive whose full one is present, with that full one. Results of `rebase` do not
 /// keep their full archive, and are deleted with it.
-pub fn plan_prune(catalog: &Catalog, keep: &Keep, now_ns: u64) -> Vec<Option<KeepReason>> {
+pub fn plan_prune(catalog: &Catalog, keep: &Keep, now: SystemTime) -> Vec<Option<KeepReason>> {
     let archives = catalog.archives();
     let last_pair = last_pair(catalog);
     let newest_slot = last_pair.iter().map(|name| name.slot).max().unwrap_or_default();
@@ -37,7 +37,7 @@ pub fn plan_prune(catalog: &Catalog, keep: &Keep, now_ns: u64) -> Vec<Option<Kee
             }
         }
     };
-    let is_recent = |archive: &Archive| !keep.within.is_zero() && archive.age(now_ns) <= keep.within;
+    let is_recent = |archive: &Archive| !keep.within.is_zero() && archive.age(now) <= keep.within;
     stay(&is_recent, KeepReason::Recent);
     stay(&|archive| last_pair.contains(&&archive.name), KeepReason::LastPair);
     let bases: BTreeSet<u64> = archives

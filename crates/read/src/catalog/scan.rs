@@ -25,7 +25,7 @@ const ARCHIVES_MAX: usize = 10_000;
 
 /// Lists the archives in directories, and in the directory `remote` of each. If several files have
 /// the same name, keeps the first usable one. [Judges](super::usable::judge) each file by a few
-/// reads.
+/// reads. Does not read bank files: [`read_bank_times`] does.
 ///
 /// # Errors
 /// A directory cannot be read, or there are too many archives.
@@ -95,16 +95,22 @@ const DATED_MAX: usize = 4;
 /// Reads the times of the newest archives from their bank files. Takes the slot duration and the
 /// epoch schedule from the bank file of the newest full archive, or else of the newest archive,
 /// unless `known` has them from the same archive.
-pub fn look_for_times(catalog: &mut Catalog, known: &Catalog) {
-    look_for_times_of(DATED_MAX, catalog, known);
+pub fn read_newest_bank_times(catalog: &mut Catalog, known: &Catalog) {
+    read_times_of(DATED_MAX, catalog, known);
 }
 
-/// Reads the times of all archives.
-pub fn look_for_all_times(catalog: &mut Catalog) {
-    look_for_times_of(usize::MAX, catalog, &Catalog::default());
+/// Reads the times of all archives from their bank files, for [`Keep::daily`], [`Keep::weekly`] and
+/// [`Keep::epoch_ends`]. Takes the epoch schedule from the newest full archive. Leaves a time unknown
+/// if the bank file cannot be read.
+///
+/// [`Keep::daily`]: super::keep::Keep::daily
+/// [`Keep::weekly`]: super::keep::Keep::weekly
+/// [`Keep::epoch_ends`]: super::keep::Keep::epoch_ends
+pub fn read_bank_times(catalog: &mut Catalog) {
+    read_times_of(usize::MAX, catalog, &Catalog::default());
 }
 
-fn look_for_times_of(newest_max: usize, catalog: &mut Catalog, known: &Catalog) {
+fn read_times_of(newest_max: usize, catalog: &mut Catalog, known: &Catalog) {
     let mut newest: Vec<&mut Archive> = catalog.archives.iter_mut().collect();
     newest.sort_by_key(|archive| Reverse(archive.name.slot));
     let full = newest.iter().position(|archive| archive.is_full()).unwrap_or(0);

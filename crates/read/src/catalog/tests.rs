@@ -11,6 +11,11 @@ use super::keep::{Keep, KeepReason};
 use super::prune::plan_prune;
 use super::*;
 
+/// A time after all modification times of these tests.
+fn far_future() -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 32)
+}
+
 fn archive(base_slot: Option<u64>, slot: u64, seed: u8, extension: Extension) -> Archive {
     Archive {
         name: ArchiveName { base_slot, slot, hash: Hash([seed; 32]), extension },
@@ -98,19 +103,19 @@ proptest! {
         };
         let catalog_of = |archives: Vec<Archive>| Catalog { epoch_schedule, ..Catalog::new(archives) };
         let catalog = catalog_of(archives.into_iter().map(date).collect());
-        let now_ns = 20_000_000_000;
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(20);
         let within = Duration::from_secs(within);
         let keep = Keep { full, incremental, rebased, within, daily, weekly, epoch_ends, bytes_max };
-        let reasons = plan_prune(&catalog, &keep, now_ns);
+        let reasons = plan_prune(&catalog, &keep, now);
         // Results of rebase change nothing for other archives.
         let others = || catalog.archives().iter().zip(&reasons).filter(|(archive, _)| !archive.is_rebased());
         let without = catalog_of(others().map(|(archive, _)| archive.clone()).collect());
         if bytes_max.is_none() {
-            prop_assert_eq!(plan_prune(&without, &keep, now_ns), others().map(|(_, reason)| *reason).collect::<Vec<_>>());
+            prop_assert_eq!(plan_prune(&without, &keep, now), others().map(|(_, reason)| *reason).collect::<Vec<_>>());
         } else {
             let in_order = others().map(|(_, reason)| reason.is_some());
             let bytes_max = Some(others().filter(|(_, reason)| reason.is_some()).count() as u64);
-            let again = plan_prune(&without, &Keep { bytes_max, ..keep }, now_ns);
+            let again = plan_prune(&without, &Keep { bytes_max, ..keep }, now);
             prop_assert!(again.iter().map(Option::is_some).eq(in_order), "{again:?}");
         }
         prop_assert_eq!(reasons.len(), catalog.archives().len());
@@ -129,7 +134,7 @@ proptest! {
             };
             let loses_base = archive.is_rebased() && archive.name.base_slot.is_some_and(has_gone);
             prop_assert!(!loses_base || reason.is_none());
-            if !within.is_zero() && bytes_max.is_none() && archive.age(now_ns) <= keep.within && !loses_base {
+            if !within.is_zero() && bytes_max.is_none() && archive.age(now) <= keep.within && !loses_base {
                 prop_assert!(reason.is_some());
             }
         }
@@ -153,7 +158,7 @@ proptest! {
         // Pruning again deletes nothing more.
         let left: Vec<Archive> = catalog.archives().iter().filter(|archive| kept(archive)).cloned().collect();
         let again = catalog_of(left);
-        prop_assert!(plan_prune(&again, &keep, now_ns).iter().all(Option::is_some));
+        prop_assert!(plan_prune(&again, &keep, now).iter().all(Option::is_some));
     }
 
     /// Only the newest full archives are kept, if nothing else keeps others.
@@ -161,7 +166,7 @@ proptest! {
     fn the_old_goes(count in 1u64..30, full in 1usize..5) {
         let catalog = Catalog::new((1..=count).map(|slot| archive(None, slot, 0, Extension::TarZstd)));
         let keep = Keep::new(full, 0);
-        let kept = plan_prune(&catalog, &keep, u64::MAX).iter().filter(|reason| reason.is_some()).count();
+        let kept = plan_prune(&catalog, &keep, far_future()).iter().filter(|reason| reason.is_some()).count();
         prop_assert_eq!(kept, full.min(count as usize));
     }
 }
@@ -203,8 +208,11 @@ fn rebased_archives_hold_nothing() {
         rebased(on(200, 220)),
     ]);
     let kept = |keep: &Keep| -> Vec<(Option<u64>, u64)> {
-        let kept =
-            catalog.archives().iter().zip(plan_prune(&catalog, keep, u64::MAX)).filter(|(_, reason)| reason.is_some());
+        let kept = catalog
+            .archives()
+            .iter()
+            .zip(plan_prune(&catalog, keep, far_future()))
+            .filter(|(_, reason)| reason.is_some());
         kept.map(|(archive, _)| (archive.name.base_slot, archive.name.slot)).collect()
     };
     let newest = [(None, 300), (Some(300), 320), (Some(300), 310)];
@@ -243,7 +251,7 @@ fn of_three_weeks() -> Catalog {
 }
 
 fn kept_slots(catalog: &Catalog, keep: &Keep) -> Vec<(u64, KeepReason)> {
-    let reasons = plan_prune(catalog, &keep.rebased(0), u64::MAX);
+    let reasons = plan_prune(catalog, &keep.rebased(0), far_future());
     let kept =
         catalog.archives().iter().zip(reasons).filter_map(|(archive, reason)| Some((archive.name.slot, reason?)));
     kept.collect()
@@ -300,7 +308,7 @@ fn unknown_times_and_epochs() {
     let catalog = with_both(Vec::new());
     assert_eq!(kept_slots(&catalog, &Keep::new(0, 0).weekly(1)), [(400, Undated), (25, Undated)]);
     let unknown = Catalog { epoch_schedule: None, ..whole };
-    let reasons = plan_prune(&unknown, &Keep::new(0, 0).epoch_ends(1).bytes_max(0), u64::MAX);
+    let reasons = plan_prune(&unknown, &Keep::new(0, 0).epoch_ends(1).bytes_max(0), far_future());
     assert!(reasons.iter().all(|reason| *reason == Some(Undated)), "{reasons:?}");
 }
 
