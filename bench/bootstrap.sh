@@ -33,12 +33,18 @@ fi
 in_namespaces "$0" "$@"
 scratch
 
-mkdir "$work/www" "$work/old"
 "$slotpress" -q synth "$work/ledger" --size "${size}MiB" --incremental "$((size * 1024 * churn / 100))KiB" >/dev/null
-"$slotpress" -q archive "$work/ledger/at-full" -o "$work/old" >/dev/null
-"$slotpress" -q archive "$work/ledger" -o "$work/www" >/dev/null
+# Makes the full archives of both states, and the newer state on the older full archive.
+make_archives() { # PROGRAM NEW OLD
+    mkdir "$2" "$3"
+    "$1" -q archive "$work/ledger/at-full" -o "$3" >/dev/null
+    "$1" -q archive "$work/ledger" -o "$2" >/dev/null
+    "$1" -q rebase "$2"/snapshot-* --onto "$3"/snapshot-* -o "$2" >/dev/null
+}
+make_archives "$slotpress" "$work/www" "$work/old"
+# Each program reads its own archives, whose index it knows.
+[ -z "${BEFORE:-}" ] || make_archives "$BEFORE" "$work/www/before" "$work/old-before"
 rm -rf "$work/ledger"
-"$slotpress" -q rebase "$work"/www/snapshot-* --onto "$work"/old/snapshot-* -o "$work/www" >/dev/null
 archive=$(basename "$work"/www/snapshot-*)
 bytes=$(stat -c %s "$work/www/$archive")
 cat >"$work/nginx.conf" <<CONF
@@ -56,8 +62,8 @@ restore() { "$slotpress" -q restore "$work/www/$archive" --ledger "$work/out/led
 bootstrap() { "$slotpress" --json --progress none bootstrap "$url" --ledger "$work/out/ledger" --no-incremental --streams "$streams"; }
 bootstrap_frames() { "$slotpress" --json --progress none bootstrap "$url" --ledger "$work/out/ledger" --no-incremental --streams "$streams" --check frames; }
 bootstrap_on_old() { "$slotpress" --json --progress none bootstrap "${url%/*}/" --ledger "$work/out/ledger" --streams "$streams"; }
-bootstrap_before() { slotpress=$BEFORE bootstrap; }
-bootstrap_on_old_before() { slotpress=$BEFORE bootstrap_on_old; }
+bootstrap_before() { slotpress=$BEFORE url=${url%/*}/before/$archive bootstrap; }
+bootstrap_on_old_before() { slotpress=$BEFORE url=${url%/*}/before/$archive bootstrap_on_old; }
 curl_zstd_tar() { curl -sf "$url" | zstd -dc | tar -x -C "$work/out" -f -; }
 aria2c_then_tar() { aria2c -q -x16 -s16 -k1M -d "$work/out" "$url" && zstd -dc "$work/out/$archive" | tar -x -C "$work/out" -f -; }
 curl_then_tar() { curl -sf -o "$work/out/$archive" "$url" && zstd -dc "$work/out/$archive" | tar -x -C "$work/out" -f -; }
@@ -82,7 +88,9 @@ for rate in "${rates[@]}"; do
             clean
             if [[ $candidate == bootstrap_on_old* ]]; then
                 mkdir "$work/out/ledger"
-                ln "$work"/old/snapshot-* "$work/out/ledger"
+                old=$work/old
+                [[ $candidate != *_before ]] || old+=-before
+                ln "$old"/snapshot-* "$work/out/ledger"
             fi
             start=$(now)
             ip netns exec "$space" /usr/bin/time -f %M -o "$work/memory" "$BASH" -c "set -o pipefail; $candidate" >"$work/log" 2>&1 || {

@@ -98,20 +98,7 @@ for connections in (1, 64):
         print(f"{connections:3} connections: {statistics.median(values):.2f} times the {what} of nginx "
               f"(from {min(values):.2f} to {max(values):.2f})")
 
-idle = 10_000
-for which, (pids, port) in processes.items():
-    before = memory(pids)
-    sockets = []
-    for number in range(idle):
-        client = socket.create_connection(("127.0.0.1", port))
-        client.sendall(f"GET /{name} HTTP/1.1\r\nHost: x\r\nRange: bytes=0-9\r\n\r\n".encode())
-        sockets.append(client)
-        client.recv(4096)
-    time.sleep(1)
-    print(f"{idle} idle connections after a request, {which}: {(memory(pids) - before) / idle / 1024:.1f} KiB each")
-    for client in sockets:
-        client.close()
-
+# Before the idle connections: a server keeps the memory that many connections took.
 slow, seconds = 500, 20
 for which, (pids, port) in processes.items():
     sockets, most, got = [], 0, 0
@@ -128,6 +115,20 @@ for which, (pids, port) in processes.items():
         got, most = got + sum(taken), max(most, memory(pids))
         time.sleep(max(0, end - time.time()))
     print(f"{slow} slow connections, {which}: {most / 2**20:.0f} MiB at most, {got / slow / seconds / 1024:.0f} KiB/s each")
+    for client in sockets:
+        client.close()
+
+idle = 10_000
+for which, (pids, port) in processes.items():
+    before = memory(pids)
+    sockets = []
+    for number in range(idle):
+        client = socket.create_connection(("127.0.0.1", port))
+        client.sendall(f"GET /{name} HTTP/1.1\r\nHost: x\r\nRange: bytes=0-9\r\n\r\n".encode())
+        sockets.append(client)
+        client.recv(4096)
+    time.sleep(1)
+    print(f"{idle} idle connections after a request, {which}: {(memory(pids) - before) / idle / 1024:.1f} KiB each")
     for client in sockets:
         client.close()
 PY
