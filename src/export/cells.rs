@@ -103,7 +103,7 @@ fn split_cell(row: &[u8]) -> Option<(Cell<'_>, &[u8])> {
         kind if kind < INTEGER => (&[][..], rest),
         kind => rest.split_at_checked((kind % INTEGER).into())?,
     };
-    let number = bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
+    let number = || bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
     let text = |bytes| std::str::from_utf8(bytes).ok();
     let cell = match *kind {
         NULL => Cell::Null,
@@ -113,8 +113,8 @@ fn split_cell(row: &[u8]) -> Option<(Cell<'_>, &[u8])> {
         TEXT => Cell::Text(text(bytes)?),
         BYTES => Cell::Bytes(bytes),
         CREDITS => Cell::Credits(bytes),
-        kind if kind < AMOUNT => Cell::Integer(number as i64),
-        _ => Cell::Amount(number),
+        kind if kind < AMOUNT => Cell::Integer(number() as i64),
+        _ => Cell::Amount(number()),
     };
     Some((cell, rest))
 }

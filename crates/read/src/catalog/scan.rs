@@ -146,7 +146,7 @@ fn bank_of(archive: &Archive) -> Option<BankFile> {
 
 /// Takes from the indexes of targets of `publish` in these directories why archives stay there. An
 /// index that is missing or cannot be read says nothing.
-pub fn look_for_reasons(catalog: &mut Catalog, dirs: &[PathBuf]) {
+pub fn read_keep_reasons(catalog: &mut Catalog, dirs: &[PathBuf]) {
     let indexes: Vec<Catalog> = dirs.iter().filter_map(|dir| index_of(dir)).collect();
     catalog.set_reasons(indexes.iter().flat_map(Catalog::archives));
 }
