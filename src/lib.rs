@@ -279,14 +279,43 @@ pub mod net {
     pub use crate::bootstrap::fetch::{FetchOptions, FetchReport, FetchedArchive, fetch};
 }
 
-/// HTTP server for a directory of archives.
+/// HTTP server for directories of archives.
+///
+/// Serves until the token is cancelled. This program's signal handler sets `stop`:
+///
+/// ```no_run
+/// use std::sync::Arc;
+/// use std::sync::atomic::AtomicBool;
+///
+/// use slotpress::CancelToken;
+/// use slotpress::serve::{ServeOptions, serve};
+///
+/// let stop = Arc::new(AtomicBool::new(false));
+/// let options = ServeOptions::new(["/mnt/snapshots".into()], "0.0.0.0:8080".parse()?);
+/// serve(&options, &mut |event| println!("{event:?}"), &CancelToken::from(stop.clone()))?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[cfg(feature = "serve")]
 pub mod serve {
     #[doc(inline)]
-    pub use slotpress_serve::{Answered, Event, Finished, ServeOptions, TlsFiles, run};
+    pub use slotpress_serve::{Answered, Event, Finished, ServeOptions, TlsFiles, serve};
 }
 
 /// Directories and buckets to write archives to.
+///
+/// ```no_run
+/// use slotpress::NoProgress;
+/// use slotpress::archive::{ArchiveOptions, StoreSink, archive};
+/// use slotpress::net::{Client, ClientOptions};
+/// use slotpress::stores::{Store, StoreOptions, Target};
+///
+/// let target: Target = "s3://bucket/snapshots".parse()?;
+/// let client = Client::new(&ClientOptions::default())?;
+/// let store = Store::open(&target, &StoreOptions::default(), &client)?;
+/// let mut sink = StoreSink::new(&store, &NoProgress);
+/// archive(&ArchiveOptions::new("/mnt/ledger"), &mut sink, &NoProgress)?;
+/// # Ok::<(), slotpress::Error>(())
+/// ```
 #[cfg(feature = "stores")]
 pub mod stores {
     #[doc(inline)]
@@ -296,9 +325,7 @@ pub mod stores {
 /// Items that only the program `slotpress` uses. They may change with any version.
 #[doc(hidden)]
 pub mod program {
-    pub use crate::archive::encode::{
-        FrameCompressor, ZSTD_LEVEL_DEFAULT, ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN, is_zstd_level,
-    };
+    pub use crate::archive::encode::{FrameCompressor, is_zstd_level};
     pub use crate::archive::encoding::{check_frame_size, worker_memory_bytes};
     pub use crate::archive::reframe::decoding_side_bytes;
     #[cfg(feature = "net")]

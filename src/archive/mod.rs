@@ -19,7 +19,7 @@ pub(crate) mod sink;
 pub(crate) mod writer;
 
 pub use self::dry_run::{ArchivePreview, preview_archive};
-pub use self::encode::{ArchiveFormat, Codec};
+pub use self::encode::{ArchiveFormat, Codec, ZSTD_LEVEL_DEFAULT, ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN};
 pub use self::encoding::EncodingOptions;
 pub use self::layout::RecordLayout;
 pub use self::ledger_source::ledger_as_archive;

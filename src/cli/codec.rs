@@ -1,8 +1,8 @@
 //! Flags for encoding, shared by all commands that write archives.
 
 use clap::Args;
-use slotpress::archive::{ArchiveFormat, Codec, EncodingOptions, RecordLayout};
-use slotpress::program::{ZSTD_LEVEL_DEFAULT, decoding_side_bytes, worker_memory_bytes};
+use slotpress::archive::{ArchiveFormat, Codec, EncodingOptions, RecordLayout, ZSTD_LEVEL_DEFAULT};
+use slotpress::program::{decoding_side_bytes, worker_memory_bytes};
 use slotpress::{Error, Progress, Result};
 use slotpress_read::readers_in_words;
 

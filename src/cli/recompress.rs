@@ -75,16 +75,15 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
         } else {
             RecompressSource::File(archive.clone())
         };
-        let options = RecompressOptions::default()
-            .encoding(encoding.clone())
-            .base_slot(args.base_slot)
-            .base(args.base.clone().or_else(|| (number > 0).then(|| archives[0].clone())))
-            .check(if number + 1 < archives.len() {
+        let mut options = RecompressOptions::default().encoding(encoding.clone()).base_slot(args.base_slot).check(
+            if number + 1 < archives.len() {
                 // What is expected is about the state of both together.
                 check.clone().expect_hash(None).expect_slot(None)
             } else {
                 check.clone()
-            });
+            },
+        );
+        options.base = args.base.clone().or_else(|| (number > 0).then(|| archives[0].clone()));
         let report = args.new.write(&mut output, ui, |sink| recompress(source, sink, &options, ui))?;
         if let Some(report) = &report {
             ui.report("recompress", &path_of(&report.archive).shown(), report, REPORT);

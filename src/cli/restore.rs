@@ -61,10 +61,9 @@ pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
         .threads(args.work.workers.that_fit(|| Ok(DECODING_WORKER_BYTES), check.memory_bytes, ui)?)
         .check(check)
         .io_policy(args.io_policy.apply(ui));
-    let options = RestoreOptions::new(&archives[0], target)
-        .incremental(archives.get(1).cloned())
-        .expect_roots(args.expect_root.clone())
-        .is_moved(args.is_moved);
+    let mut options =
+        RestoreOptions::new(&archives[0], target).expect_roots(args.expect_root.clone()).is_moved(args.is_moved);
+    options.incremental = archives.get(1).cloned();
     let report = restore(&options, ui)?;
     show(&report, &options.target, ui);
     let elapsed = "{elapsed_seconds} at {output_bytes/elapsed_seconds}, CPU load {cpu_seconds%elapsed_seconds}";

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
-use slotpress::serve::{Event, Finished, ServeOptions, TlsFiles};
+use slotpress::serve::{Event, Finished, ServeOptions, TlsFiles, serve};
 use slotpress::{Error, Progress, Result};
 use slotpress_serve::{CLIENT_CONNECTIONS_DEFAULT, CONNECTIONS_DEFAULT, FIREDANCER_RATE_MIN, THREADS_DEFAULT_MAX};
 
@@ -98,8 +98,8 @@ pub fn run(args: &ServeArgs, ui: &Ui) -> Result<()> {
     let tls = args.tls_cert.clone().zip(args.tls_key.clone()).map(|(cert, key)| TlsFiles { cert, key });
     let scheme = if tls.is_some() { "https" } else { "http" };
     let mut options = ServeOptions::new(args.dirs.clone(), args.listen)
-        .total_rate(args.max_rate)
-        .client_rate(args.max_rate_per_client)
+        .max_rate_bytes_per_second(args.max_rate)
+        .max_client_rate_bytes_per_second(args.max_rate_per_client)
         .connections(args.max_connections)
         .client_connections(args.max_connections_per_client)
         .head_timeout(args.head_timeout)
@@ -112,7 +112,7 @@ pub fn run(args: &ServeArgs, ui: &Ui) -> Result<()> {
     options.tls = tls;
     options.metrics = args.metrics;
     let mut on_event = |event| show(event, scheme, args.access_log, ui);
-    slotpress::serve::run(&options, &mut on_event, ui)
+    serve(&options, &mut on_event, ui)
 }
 
 fn show(event: Event, scheme: &str, logs_all: bool, ui: &Ui) {

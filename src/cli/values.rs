@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use slotpress::Error;
-use slotpress::program::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN, is_zstd_level};
+use slotpress::archive::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN};
+use slotpress::program::is_zstd_level;
 use slotpress::types::Address;
 use slotpress_base::IoContext;
 pub use slotpress_base::quantity::{

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 use slotpress::archive::Codec;
-use slotpress::program::{FrameCompressor, ZSTD_LEVEL_DEFAULT};
+use slotpress::archive::ZSTD_LEVEL_DEFAULT;
+use slotpress::program::FrameCompressor;
 use slotpress::{Progress, Result};
 use slotpress_base::threads::available_threads;
 

@@ -1,10 +1,11 @@
 //! Measures compression levels and codecs on the user's data, and recommends one.
 //!
 //! [`measure()`] compresses and decompresses frames of an input at every level with the encoders of
-//! `archive` and `restore`, checks the result, and reports a [`LevelRow`] for each. [`recommend()`]
-//! chooses among the rows. Frames are held in memory by `input`; `pieces` measures storages, records
-//! and frames of any size alone, and `link` computes times over a network link. `src/cli/levels`
-//! prints the results. `docs/levels.md` explains the numbers.
+//! [`archive`](crate::archive) and [`restore`](crate::restore), checks the result, and reports a
+//! [`LevelRow`] for each. [`recommend()`] chooses among the rows.
+
+// Frames are held in memory by `input`; `pieces` measures storages, records and frames of any size
+// alone, and `link` computes times over a network link. `src/cli/levels` prints the results.
 
 pub(crate) mod codec;
 pub(crate) mod input;

@@ -1,11 +1,23 @@
 //! Publishes archives of a running validator, continuously or once: watches its directory, pins new
-//! archives, checks and recompresses them, puts them on targets, and prunes there.
+//! archives, checks and recompresses them, puts them on targets, and prunes there. A run may be killed
+//! at any time: the next run finds the unfinished work in the directory of pins, in the journal there,
+//! and on the targets.
 //!
-//! Four kinds of loops take their work from one board (`decide`), which does no I/O: the `keeper`, on
-//! the calling thread, looks and pins; one loop prepares archives, one rebases them, and one for
-//! each target publishes them (`act`). `tell` receives all events. `remember` is the journal. A run
-//! may be killed at any time: the next run finds the unfinished work in the directory of pins, in
-//! the journal there, and on the targets.
+//! ```no_run
+//! use slotpress::CancelToken;
+//! use slotpress::publish::{PublishOptions, publish};
+//! use slotpress::stores::Target;
+//!
+//! let targets = vec!["/srv/archives".parse::<Target>()?];
+//! let options = PublishOptions::new("/mnt/snapshots", targets);
+//! let stop = CancelToken::default();
+//! publish(&options, &mut |event| println!("{event:?}"), &stop)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+// Four kinds of loops take their work from one board (`decide`), which does no I/O: the `keeper`, on
+// the calling thread, polls and pins; one loop prepares archives, one rebases them, and one for each
+// target publishes them (`act`). `tell` receives all events. `remember` is the journal.
 
 mod act;
 mod decide;
@@ -45,7 +57,7 @@ pub struct PublishOptions {
     pub snapshots: PathBuf,
     /// Directory that the validator writes incremental archives to, on the same file system.
     /// Default: `snapshots`.
-    #[setters(into)]
+    #[setters(into, strip_option)]
     pub incremental_snapshots: Option<PathBuf>,
     /// Directories and buckets to publish to, at least one.
     #[setters(into)]
@@ -85,10 +97,10 @@ pub struct PublishOptions {
     pub grace: Duration,
     /// Program to run after each archive that was published; it is killed after a minute. Default:
     /// none.
-    #[setters(into)]
+    #[setters(into, strip_option)]
     pub on_published: Option<PathBuf>,
     /// Program to run after each failure, in the same way. Default: none.
-    #[setters(into)]
+    #[setters(into, strip_option)]
     pub on_failed: Option<PathBuf>,
     /// Address for serving metrics and health. Default: none.
     #[setters(into)]

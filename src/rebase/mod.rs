@@ -6,11 +6,10 @@
 //! all closed accounts.
 //!
 //! # Method
-//! Each state is verified while its records are logged (`states`). Sorting the log by account
-//! shows what differs (`changes`). Then both states are read once more (`output`): new and
-//! changed records are copied, accounts that only the old state has get a tombstone, and outdated
-//! records are subtracted from the old state's sums. The result gets its name only if the sums then
-//! equal the sums of the new state.
+//! Each state is verified while its records are logged. Sorting the log by account shows what differs.
+//! Then both states are read once more: new and changed records are copied, accounts that only the old
+//! state has get a tombstone, and outdated records are subtracted from the old state's sums. The result
+//! gets its name only if the sums then equal the sums of the new state.
 //!
 //! # Memory
 //! Half of the memory is for the log. The other half is for verifying one state after the other,

@@ -47,7 +47,7 @@ pub struct RecompressOptions {
     /// The full archive of an incremental one. It is read only to check the combined state.
     /// Default: none; then an incremental archive is an error, except with
     /// [`CheckMode::Frames`](slotpress_read::CheckMode::Frames).
-    #[setters(into)]
+    #[setters(into, strip_option)]
     pub base: Option<PathBuf>,
     /// Checks that are made while the archive is read. Default: all, including the state.
     pub check: CheckOptions,

@@ -27,7 +27,7 @@ pub struct RestoreOptions {
     pub archive: PathBuf,
     /// An incremental archive on the full one. `-` is standard input; only one of the two archives
     /// can come from there. Default: none.
-    #[setters(into)]
+    #[setters(into, strip_option)]
     pub incremental: Option<PathBuf>,
     /// Roots that the archives must have, in order. With these, every frame is compared with its
     /// hash. Default: any.

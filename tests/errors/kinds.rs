@@ -101,11 +101,11 @@ fn in_use_by_another_download() {
 #[cfg(feature = "serve")]
 #[test]
 fn in_use_by_another_server() {
-    use slotpress::serve::{ServeOptions, run};
+    use slotpress::serve::{ServeOptions, serve};
     let dir = temp_dir();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
     let options = ServeOptions::new([dir.path().to_path_buf()], taken.local_addr().expect("an address"));
-    assert_eq!(kind(run(&options, &mut |_| (), &NoProgress)), ErrorKind::InUse);
+    assert_eq!(kind(serve(&options, &mut |_| (), &NoProgress)), ErrorKind::InUse);
 }
 
 /// A user who does not own the files, also if the tests run as root.

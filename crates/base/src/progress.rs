@@ -290,6 +290,7 @@ impl CancelToken {
     }
 }
 
+/// A token that is cancelled while the flag is true, as a signal handler sets it.
 impl From<Arc<AtomicBool>> for CancelToken {
     fn from(flag: Arc<AtomicBool>) -> Self {
         Self(flag)

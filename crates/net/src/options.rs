@@ -28,11 +28,11 @@ pub struct ClientOptions {
     pub document_timeout: Duration,
     /// PEM file with certificates of authorities to trust in addition to the system's. Default:
     /// none.
-    #[setters(into)]
+    #[setters(into, strip_option)]
     pub ca_file: Option<PathBuf>,
     /// URL of a proxy for all requests. Default: what `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and
     /// `NO_PROXY` say.
-    #[setters(into)]
+    #[setters(into, strip_option)]
     pub proxy: Option<String>,
     /// How URLs `s3://` are read; `None` to refuse them.
     #[cfg(feature = "s3")]

@@ -37,7 +37,8 @@ const INCREMENTALS_MAX: usize = 2;
 /// any of them. Enough for a month if a mirror rebases onto one more full archive every day.
 const BASES_MAX: usize = 32;
 
-/// A source of archives.
+/// A source of archives. Parsed from a URL or from a path that exists; a URL whose last part contains
+/// `.tar` is one archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[warn(missing_docs)]
 pub enum SourceArg {
@@ -73,8 +74,6 @@ impl SourceArg {
     }
 }
 
-/// Parses a URL whose last part contains `.tar` as an archive, and any other as a place that has
-/// archives.
 impl FromStr for SourceArg {
     type Err = Error;
 

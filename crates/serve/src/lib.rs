@@ -84,10 +84,10 @@ pub struct ServeOptions {
     pub metrics: Option<SocketAddr>,
     /// Rate of all clients together, in bytes per second. Default: none.
     #[setters(into)]
-    pub total_rate: Option<u64>,
+    pub max_rate_bytes_per_second: Option<u64>,
     /// Rate of each client, in bytes per second. Default: none.
     #[setters(into)]
-    pub client_rate: Option<u64>,
+    pub max_client_rate_bytes_per_second: Option<u64>,
     /// Connections of all clients together. Default: 1024, which take 64 MiB of memory if all are
     /// busy.
     pub connections: usize,
@@ -134,8 +134,8 @@ impl ServeOptions {
             listen,
             tls: None,
             metrics: None,
-            total_rate: None,
-            client_rate: None,
+            max_rate_bytes_per_second: None,
+            max_client_rate_bytes_per_second: None,
             connections: CONNECTIONS_DEFAULT,
             client_connections: CLIENT_CONNECTIONS_DEFAULT,
             trusted_proxies: Vec::new(),
@@ -231,7 +231,7 @@ const OTHER_DESCRIPTORS: u64 = 128;
 ///
 /// # Errors
 /// A directory or certificate cannot be read; an address is in use.
-pub fn run(options: &ServeOptions, on_event: &mut dyn FnMut(Event), progress: &dyn Progress) -> Result<()> {
+pub fn serve(options: &ServeOptions, on_event: &mut dyn FnMut(Event), progress: &dyn Progress) -> Result<()> {
     let certificates = options.tls.clone().map(Certificates::new).transpose()?.map(Arc::new);
     let (sender, events) = sync_channel(LOG_EVENTS_MAX);
     let server = Arc::new(Server::new(options, sender)?);

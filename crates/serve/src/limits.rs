@@ -79,8 +79,8 @@ impl ClientLimits {
     pub fn new(options: Arc<ServeOptions>) -> Arc<Self> {
         Arc::new(Self {
             start: Instant::now(),
-            rate: options.total_rate.into_iter().chain(options.client_rate).min(),
-            total: Mutex::new(options.total_rate.map(TokenBucket::new)),
+            rate: options.max_rate_bytes_per_second.into_iter().chain(options.max_client_rate_bytes_per_second).min(),
+            total: Mutex::new(options.max_rate_bytes_per_second.map(TokenBucket::new)),
             options,
             connections: AtomicUsize::new(0),
             clients: Mutex::default(),
@@ -111,8 +111,9 @@ impl ClientLimits {
 
     fn client(&self, address: IpAddr) -> Result<Arc<ClientUse>, Refusal> {
         let mut clients = self.clients.lock();
-        let client =
-            clients.entry(client_of(address)).or_insert_with(|| Arc::new(ClientUse::new(self.options.client_rate, 0)));
+        let client = clients
+            .entry(client_of(address))
+            .or_insert_with(|| Arc::new(ClientUse::new(self.options.max_client_rate_bytes_per_second, 0)));
         if client.connections.load(Relaxed) >= self.options.client_connections {
             return Err(Refusal::ClientFull);
         }
@@ -192,7 +193,9 @@ mod tests {
     fn limits(connections: usize, client_connections: usize, rates: [Option<u64>; 2]) -> Arc<ClientLimits> {
         let listen = SocketAddr::new(address("127.0.0.1"), 0);
         let options = ServeOptions::new([], listen).connections(connections).client_connections(client_connections);
-        ClientLimits::new(Arc::new(options.total_rate(rates[0]).client_rate(rates[1])))
+        ClientLimits::new(Arc::new(
+            options.max_rate_bytes_per_second(rates[0]).max_client_rate_bytes_per_second(rates[1]),
+        ))
     }
 
     fn address(text: &str) -> IpAddr {

@@ -12,8 +12,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Advice, Mode, OFlags, fadvise};
-use slotpress::archive::{ArchiveOptions, Codec, DirSink, EncodingOptions, archive};
-use slotpress::program::ZSTD_LEVEL_DEFAULT;
+use slotpress::archive::{ArchiveOptions, Codec, DirSink, EncodingOptions, ZSTD_LEVEL_DEFAULT, archive};
 use slotpress::recompress::{RecompressOptions, RecompressSource, recompress};
 use slotpress::restore::{RestoreOptions, RestoreTarget, restore};
 use slotpress_base::{IoHint, IoPolicy, NoProgress};

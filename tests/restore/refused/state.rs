@@ -5,8 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use slotpress::archive::{Codec, DirSink, EncodingOptions, RecordLayout};
-use slotpress::program::ZSTD_LEVEL_DEFAULT;
+use slotpress::archive::{Codec, DirSink, EncodingOptions, RecordLayout, ZSTD_LEVEL_DEFAULT};
 use slotpress::recompress::{RecompressOptions, RecompressReport, RecompressSource, recompress};
 use slotpress::restore::{RestoreOptions, RestoreReport, RestoreTarget, restore};
 use slotpress::{Error, ErrorKind};

@@ -5,6 +5,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use slotpress_base::{Error, Result};
+
 /// blake3 hash of a frame.
 pub type FrameHash = [u8; 32];
 
@@ -40,12 +42,12 @@ impl fmt::Display for Root {
 }
 
 impl FromStr for Root {
-    type Err = String;
+    type Err = Error;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self> {
         blake3::Hash::from_hex(text.trim())
             .map(Self)
-            .map_err(|_| "not a root: 64 hexadecimal digits, as inspecting an archive shows them".to_string())
+            .map_err(|_| Error::usage("not a root: 64 hexadecimal digits, as inspecting an archive shows them"))
     }
 }
 
@@ -71,7 +73,7 @@ mod tests {
         let root = Root::new(7, [b"ab".as_slice(), b"c"]);
         assert_eq!(root, Root::new(7, [b"abc".as_slice()]));
         assert_ne!(root, Root::new(8, [b"abc".as_slice()]));
-        assert_eq!(root.to_string().parse(), Ok(root));
+        assert_eq!(root.to_string().parse().ok(), Some(root));
         assert!("abc".parse::<Root>().is_err());
     }
 }

@@ -25,7 +25,7 @@ pub struct FindOptions {
     pub cluster: Option<Cluster>,
     /// Largest age of the state at boot; states of unknown age are refused too. Default: `None`,
     /// which refuses a state older than 135 minutes if an RPC server tells the current slot.
-    #[setters(into)]
+    #[setters(into, strip_option)]
     pub max_age: Option<MaxAge>,
     /// Looks for incremental archives too. Default: true.
     pub wants_incremental: bool,

@@ -80,10 +80,10 @@ pub enum Put {
 #[warn(missing_docs)]
 pub struct S3Options {
     /// URL of a service with S3's interface. Default: `AWS_ENDPOINT_URL`, or AWS itself.
-    #[setters(into)]
+    #[setters(into, strip_option)]
     pub endpoint: Option<String>,
     /// Region. Default: that of `AWS_REGION` or the profile.
-    #[setters(into)]
+    #[setters(into, strip_option)]
     pub region: Option<String>,
     /// Does not sign requests, for public buckets. Default: false.
     pub anonymous: bool,

@@ -22,10 +22,12 @@ use crate::Unpublished;
 /// Bytes of a stream that are read at a time: disks are faster with large reads.
 pub const PIECE_BYTES: usize = 1024 * 1024;
 
-/// Number of requests and bytes of a source.
+/// What was transferred from a remote source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Transferred {
+    /// Number of requests.
     pub requests: u64,
+    /// Number of bytes.
     #[serde(rename = "transferred_bytes")]
     pub bytes: u64,
 }

@@ -44,7 +44,7 @@ pub struct CheckOptions {
     pub memory_bytes: u64,
     /// Directory for spilling. Default: that of the output, or the system's directory for temporary
     /// files.
-    #[setters(into)]
+    #[setters(into, strip_option)]
     pub temporary_dir: Option<PathBuf>,
     /// Snapshot hash that the state must have. Restoring and recompressing then check the state in
     /// every mode. Default: any.
