@@ -296,8 +296,8 @@ impl World for Downloads<'_, '_> {
     }
 
     fn kept(&self) -> Vec<(ArchiveName, u64)> {
-        let kept = |name: &ArchiveName| (name.clone(), kept_bytes(self.context.dir, &name.to_string()));
-        self.begun.iter().map(kept).collect()
+        let bytes_of = |name: &ArchiveName| kept_bytes(self.context.dir, &name.to_string());
+        self.begun.iter().map(|name| (name.clone(), bytes_of(name))).collect()
     }
 
     fn remove(&mut self, name: &ArchiveName) {

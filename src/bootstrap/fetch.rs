@@ -82,19 +82,23 @@ impl Serialize for FetchedArchive {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         let name = &self.name;
         let fetched = self.fetched.as_ref();
+        let path = self.path.as_ref().map(|path| path.to_string_lossy());
+        let kept_bytes = fetched.map_or(0, |fetched| fetched.kept_bytes);
+        let servers = fetched.map_or(&[][..], |fetched| &fetched.servers);
+        let fetch_seconds = fetched.map(|fetched| fetched.elapsed.as_secs_f64());
         let mut fields = serializer.serialize_struct("FetchedArchive", 12)?;
         fields.serialize_field("name", name)?;
-        fields.serialize_field("path", &self.path.as_ref().map(|path| path.to_string_lossy()))?;
+        fields.serialize_field("path", &path)?;
         fields.serialize_field("slot", &name.slot)?;
         fields.serialize_field("base_slot", &name.base_slot)?;
         fields.serialize_field("hash", &name.hash)?;
         fields.serialize_field("was_there", &fetched.is_none())?;
         fields.serialize_field("file_bytes", &fetched.map(|fetched| fetched.length_bytes))?;
-        fields.serialize_field("kept_bytes", &fetched.map_or(0, |fetched| fetched.kept_bytes))?;
+        fields.serialize_field("kept_bytes", &kept_bytes)?;
         fields.serialize_field("fetched_bytes", &fetched.map_or(0, Fetched::fetched_bytes))?;
         fields.serialize_field("root", &self.root)?;
-        fields.serialize_field("servers", fetched.map_or(&[][..], |fetched| &fetched.servers))?;
-        fields.serialize_field("fetch_seconds", &fetched.map(|fetched| fetched.elapsed.as_secs_f64()))?;
+        fields.serialize_field("servers", servers)?;
+        fields.serialize_field("fetch_seconds", &fetch_seconds)?;
         fields.end()
     }
 }

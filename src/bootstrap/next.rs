@@ -188,8 +188,9 @@ impl Selection {
         let mut offers = std::mem::take(&mut self.found.offers);
         offers.retain(|offer| is_among(&known, offer) || !self.is_worn_out(offer));
         self.found.offers = offers;
-        let is_newer = |one: &GivenUp| self.given_up.as_ref().is_none_or(|known| known.slot < one.slot);
-        self.given_up = found.given_up.filter(is_newer).or(self.given_up.take());
+        let known_slot = self.given_up.as_ref().map(|known| known.slot);
+        let newer = found.given_up.filter(|newer| known_slot < Some(newer.slot));
+        self.given_up = newer.or(self.given_up.take());
     }
 
     /// True if a server has failed so often that it brings no new archives in. A cluster may name
@@ -243,8 +244,8 @@ impl Selection {
     /// Records why the newest archive of an attempt is not used.
     pub fn record(&mut self, tried: &Attempt, reason: &Reason, error: &Error) {
         let of = tried.newest();
-        let again = self.again.get(&of.counted_for()).copied().unwrap_or_default();
-        let may_be_again = again < AGAIN_MAX && self.again_in_all() < AGAIN_IN_ALL_MAX;
+        let again = self.again.get(&of.counted_for()).copied();
+        let may_be_again = again < Some(AGAIN_MAX) && self.again_in_all() < AGAIN_IN_ALL_MAX;
         self.last = Some(error.clone());
         match reason {
             Reason::KeptIsWrong if may_be_again => return self.count(of),
@@ -334,11 +335,14 @@ impl Selection {
     /// Remembers the newest state that failed.
     fn give_up(&mut self, tried: &Attempt, error: &Error) {
         let newest = tried.newest();
-        if self.given_up.as_ref().is_none_or(|known| known.slot < newest.name.slot) {
-            let archives = tried.archives().map(|archive| archive.name.clone()).collect();
-            let slot = newest.name.slot;
-            let is_remote = !newest.is_local();
-            self.given_up = Some(GivenUp { archives, slot, why: one_line(&error.to_string()), is_remote });
+        let slot = newest.name.slot;
+        if self.given_up.as_ref().map(|known| known.slot) < Some(slot) {
+            self.given_up = Some(GivenUp {
+                archives: tried.archives().map(|archive| archive.name.clone()).collect(),
+                slot,
+                why: one_line(&error.to_string()),
+                is_remote: !newest.is_local(),
+            });
         }
     }
 }

@@ -134,9 +134,10 @@ impl<'a> Trust<'a> {
             return Ok(None);
         }
         // A validator does not have a rebased archive, but may have the full one of the same slot.
-        let full = name.base_slot.map(|_| ArchiveName { base_slot: None, ..name.clone() });
-        for name in [Some(name.clone()), full].into_iter().flatten() {
-            match has_archive(client, url, &name, progress) {
+        let full = ArchiveName { base_slot: None, ..name.clone() };
+        let names = if full == *name { vec![name] } else { vec![name, &full] };
+        for name in names {
+            match has_archive(client, url, name, progress) {
                 Ok(true) => return Ok(None),
                 Ok(false) => {}
                 Err(error) => {
@@ -160,17 +161,15 @@ impl<'a> Trust<'a> {
 /// The server cannot be asked, or the user asks to stop.
 fn has_archive(client: &Client, url: &Url, name: &ArchiveName, progress: &dyn Progress) -> Result<bool, NetError> {
     let head = |name: &ArchiveName| client.head(&below(url, &name.to_string()), progress);
-    let is_it = |remote: &Remote| {
-        remote.archive_name().as_ref() == Some(name)
-            && remote.length_bytes.is_some_and(|length_bytes| length_bytes >= ARCHIVE_BYTES_MIN)
-    };
+    let is_it = |remote: &Remote| remote.archive_name().as_ref() == Some(name);
     match head(name) {
-        Ok(remote) if is_it(&remote) => {}
+        Ok(remote) if is_it(&remote) && remote.length_bytes >= Some(ARCHIVE_BYTES_MIN) => {}
         Err(error) if !is_no(&error) => return Err(error),
         _ => return Ok(false),
     }
     let hash = Hash(*blake3::hash(&random::of_system().to_le_bytes()).as_bytes());
-    match head(&ArchiveName { hash, ..name.clone() }) {
+    let made_up = ArchiveName { hash, ..name.clone() };
+    match head(&made_up) {
         Err(error) if error.kind() == NetErrorKind::Interrupted => Err(error),
         answer => Ok(answer.is_err_and(|error| error.kind() == NetErrorKind::Gone)),
     }
