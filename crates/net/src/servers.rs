@@ -274,16 +274,17 @@ impl Client {
         let mut failure = None;
         let mut offers = match source {
             SourceArg::Place(url) => self.offers_of_place(url, &mut failure, stop)?,
-            SourceArg::Archive(url) => vec![Offer::of_remote(self.head(url, stop)?)?],
+            SourceArg::Archive(url) => vec![self.offer_at(url, stop)?],
             SourceArg::LocalFile(path) => Offer::of_file(path, stop).into_iter().collect(),
             SourceArg::LocalDir(path) => {
-                let entries = fs::read_dir(path).or_path("read", path)?;
+                let mut entries: Vec<_> = fs::read_dir(path).or_path("read", path)?.flatten().collect();
                 // Agave puts what it downloads here. A link is not followed.
                 let remote = path.join(REMOTE);
-                let is_dir = remote.symlink_metadata().is_ok_and(|found| found.is_dir());
-                let remote = is_dir.then(|| fs::read_dir(&remote)).and_then(Result::ok).into_iter().flatten();
-                let entries = entries.chain(remote).flatten();
-                newest(entries.filter_map(|entry| Offer::of_file(&entry.path(), stop)), |offer| &offer.name)
+                if remote.symlink_metadata().is_ok_and(|found| found.is_dir()) {
+                    entries.extend(fs::read_dir(&remote).into_iter().flatten().flatten());
+                }
+                let offers = entries.iter().filter_map(|entry| Offer::of_file(&entry.path(), stop));
+                newest(offers, |offer| &offer.name)
             }
         };
         if offers.is_empty() {
@@ -322,7 +323,7 @@ impl Client {
         let mut offers = Vec::new();
         let mut refused = None;
         for path in [NEWEST_FULL, NEWEST_INCREMENTAL] {
-            match self.head(&below(url, path.trim_start_matches('/')), stop).and_then(Offer::of_remote) {
+            match self.offer_at(&below(url, path.trim_start_matches('/')), stop) {
                 Ok(offer) => offers.push(offer),
                 Err(error) if error.kind() == NetErrorKind::Gone => {}
                 Err(error) if is_not_there(&error) => drop(refused.get_or_insert(error)),
@@ -345,11 +346,16 @@ impl Client {
         }
     }
 
+    /// The archive at a URL.
+    fn offer_at(&self, url: &Url, stop: &dyn Progress) -> Result<Offer, NetError> {
+        Offer::of_remote(self.head(url, stop)?)
+    }
+
     /// Requests the facts of the newest of these archives.
     fn heads(&self, url: &Url, names: Vec<ArchiveName>, stop: &dyn Progress) -> Result<Vec<Offer>, NetError> {
         let mut offers = Vec::new();
         for name in worth_asking(names) {
-            match self.head(&below(url, &name.to_string()), stop).and_then(Offer::of_remote) {
+            match self.offer_at(&below(url, &name.to_string()), stop) {
                 Ok(offer) => offers.push(offer),
                 // The archive may have been deleted since it was listed.
                 Err(error) if is_not_there(&error) => {}
@@ -412,9 +418,10 @@ fn worth_asking(names: Vec<ArchiveName>) -> Vec<ArchiveName> {
     for name in incrementals {
         by_base.entry(Reverse(name.base_slot)).or_default().push(name);
     }
-    let of_bases = by_base.into_values().take(BASES_MAX).enumerate();
-    let of_bases = of_bases
-        .flat_map(|(number, names)| names.into_iter().take(if number < FULLS_MAX { INCREMENTALS_MAX } else { 1 }));
+    let of_bases = by_base.into_values().take(BASES_MAX).enumerate().flat_map(|(number, names)| {
+        let most = if number < FULLS_MAX { INCREMENTALS_MAX } else { 1 };
+        names.into_iter().take(most)
+    });
     fulls.into_iter().take(FULLS_MAX).chain(of_bases).collect()
 }
 

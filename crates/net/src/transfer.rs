@@ -46,7 +46,8 @@ impl Client {
             if let Some(range) = &range {
                 // HTTP cannot express an empty range.
                 if range.is_empty() {
-                    return Err(NetError::bad_answer(&remote.url, "an empty range cannot be asked for"));
+                    let why = "an empty range cannot be asked for";
+                    return Err(NetError::bad_answer(&remote.url, why));
                 }
                 let text = format!("bytes={}-{}", range.start, range.end.saturating_sub(1));
                 parts.headers.insert(RANGE, value(&remote.url, &text)?);
@@ -92,13 +93,9 @@ impl Body {
                 }
             };
             let Some(piece) = piece else {
-                return match self.length_bytes.filter(|length| got_bytes < *length) {
-                    Some(length) => {
-                        let why = format!("ended early, after {} of {}", bytes(got_bytes), bytes(length));
-                        Err(NetError::new(NetErrorKind::Truncated { got_bytes }, &self.url, why))
-                    }
-                    None => Ok(None),
-                };
+                let Some(length) = self.length_bytes.filter(|length| got_bytes < *length) else { return Ok(None) };
+                let why = format!("ended early, after {} of {}", bytes(got_bytes), bytes(length));
+                return Err(NetError::new(NetErrorKind::Truncated { got_bytes }, &self.url, why));
             };
             let piece_bytes = piece.len() as u64;
             self.waited = self.waited.saturating_add(asked.elapsed());
@@ -148,7 +145,8 @@ fn expect(remote: &Remote, asked: Option<&Range<u64>>, url: Url, response: Respo
         _ => differs(&remote.last_modified, &last_modified),
     };
     if is_other || is_length_other {
-        return Err(NetError::new(NetErrorKind::Changed, &url, "the file on the server has changed"));
+        let why = "the file on the server has changed";
+        return Err(NetError::new(NetErrorKind::Changed, &url, why));
     }
     // If the answer states no length, the size known before is the limit.
     let length_bytes = length_bytes.or(remote.length_bytes);
