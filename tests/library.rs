@@ -99,7 +99,7 @@ fn a_directory_is_verified() {
     let error = verdict.expect_err("one is damaged");
     assert_eq!(
         (error.kind(), error.to_string().as_str()),
-        (ErrorKind::Damaged, "1 of 3 archives in there are not valid")
+        (ErrorKind::Damaged, "1 of 3 archives in there is not valid")
     );
 }
 

@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 
+use slotpress_base::quantity::count_of;
 use slotpress_base::{Error, IoContext, Result, ShowPath, to_usize};
 
 use crate::ledger::demands::BREACHES_PER_DEMAND_MAX;
@@ -58,7 +59,7 @@ impl<R: BufRead> FieldReader<R> {
     fn check_remaining(&self, wanted: u64) -> Result<()> {
         let missing = wanted.saturating_sub(self.remaining());
         if missing > 0 {
-            return Err(self.damaged(format!("it ends {missing} bytes early")));
+            return Err(self.damaged(format!("it ends {} early", count_of(missing, "byte"))));
         }
         Ok(())
     }
@@ -170,7 +171,7 @@ impl<R: BufRead> FieldReader<R> {
     pub fn expect_end(&self) -> Result<()> {
         let left = self.remaining();
         if left > 0 {
-            return Err(self.damaged(format!("{left} bytes are left over after the last field")));
+            return Err(self.damaged(format!("{} left over after the last field", count_of(left, "byte"))));
         }
         Ok(())
     }

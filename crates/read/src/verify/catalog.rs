@@ -127,7 +127,8 @@ impl CatalogVerdict {
         match error {
             _ if damaged > 0 => {
                 let all = quantity::count_of(archives, "archive");
-                Err(Error::damaged(format!("{damaged} of {all} in {place} are not valid")))
+                let verb = if damaged == 1 { "is" } else { "are" };
+                Err(Error::damaged(format!("{damaged} of {all} in {place} {verb} not valid")))
             }
             Some(error) => Err(error),
             None => Ok(()),
