@@ -46,7 +46,11 @@ pub fn check(ours: &Value, table: &Store, progress: &dyn Progress) -> Result<()>
             "as the older state, give the last one that was exported there, with the same filters, format and tables; or choose another output",
         ))
     };
-    let Some(last) = others.into_iter().max() else { return refused("nothing".to_string()) };
+    let Some(last) = others.into_iter().max() else {
+        let message =
+            format!("{place}: changes since slot {since} must follow a state that is there, and there is none");
+        return Err(Error::usage(message).with_hint("export the state of that slot first, or choose another output"));
+    };
     let there = manifest(last)?;
     if last != since || there["hash"] != ours["since_hash"] {
         return refused(format!("slot {last}, hash {}", shown(&there["hash"])));

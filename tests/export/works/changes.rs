@@ -347,12 +347,12 @@ fn only_what_follows_is_taken() {
     let (first, second, third) = (chain.day(0), chain.day(1), chain.day(2));
     let out = temp_dir();
     let out = out.path();
-    refused(&second, &first, out, &[], (2, "do not follow the newest state there: nothing"));
+    refused(&second, &first, out, &[], (2, "must follow a state that is there, and there is none"));
     assert!(run(&first, out, &["--table", "accounts,stakes"]).status.success());
     for (flags, words) in [
         (&["--owner", "stake"][..], "its `filter` is"),
         (&["--data", "0:8"], "its `data` is \"none\", not"),
-        (&["--table", "accounts,votes"], "do not follow the newest state there: nothing"),
+        (&["--table", "accounts,votes"], "must follow a state that is there, and there is none"),
     ] {
         refused(&second, &first, out, flags, (2, words));
     }
