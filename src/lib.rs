@@ -335,7 +335,7 @@ pub mod program {
         codec::list::{add_clustered, parse_codecs, parse_levels},
         codec::{CLUSTERED_CODEC, REFERENCE_CODEC},
         in_order,
-        input::{Input, InputKind, MEMORY_BYTES_MAX},
+        input::{Input, InputKind, SAMPLE_BYTES_DEFAULT},
         latency::{Latency, timer_seconds},
         link::break_even::{BreakEven, SoonerAt},
         link::network::{Link, WINDOW_BYTES},

@@ -1,7 +1,7 @@
 //! Previews an archive: makes all checks that need no writing, and estimates the size from
 //! a sample.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use slotpress_base::{Error, Progress, Result, Space, Stage, text};
@@ -38,9 +38,13 @@ pub struct ArchivePreview {
 }
 
 impl ArchivePreview {
-    /// True if the estimated size fits into the free space.
-    pub fn has_room(&self) -> bool {
-        self.estimated_bytes <= self.free_bytes
+    /// Checks that the estimated size fits into the free space.
+    ///
+    /// # Errors
+    /// It does not.
+    pub fn check_room(&self) -> Result<()> {
+        let dir = self.path.parent().unwrap_or(Path::new(".")).to_path_buf();
+        Space { dir, needed_bytes: self.estimated_bytes, free_bytes: self.free_bytes }.check()
     }
 }
 
@@ -50,7 +54,7 @@ impl ArchivePreview {
 /// # Errors
 /// Those of [`archive()`](crate::archive::archive()), except for errors of writing; the sink is not a
 /// directory; the sample cannot be read. Lack of space is not an error here: see
-/// [`ArchivePreview::has_room`].
+/// [`ArchivePreview::check_room`].
 pub fn preview_archive(options: &ArchiveOptions, sink: &dyn Sink, progress: &dyn Progress) -> Result<ArchivePreview> {
     let Some(dir) = sink.dir() else {
         return Err(Error::usage("a preview needs an output directory: it compares sizes with the space there"));

@@ -1,22 +1,20 @@
 //! Runs `slotpress archive`, and prints its preview and report.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
-use slotpress::archive::{ArchiveOptions, ArchivePreview, ArchiveReport, archive, preview_archive};
+use slotpress::Result;
+use slotpress::archive::{ArchiveOptions, ArchiveReport, archive, preview_archive};
 use slotpress::verify::CheckOptions;
-use slotpress::{Error, ErrorKind, Result};
 use slotpress_base::text::ShowPath;
 
 use super::arguments::{DirectoryArgs, say_read_back};
 use super::network::ConnectionArgs;
 use super::output::{NewArchiveArgs, Output, path_of};
 use super::planned::memory_or_half;
-use super::render::Row;
 use super::restore::shell_word;
 use super::ui::Ui;
 use super::values;
-use super::values::show_bytes;
 
 /// Make a full or incremental archive of a stopped validator's ledger
 ///
@@ -55,24 +53,21 @@ pub struct ArchiveArgs {
     connection: ConnectionArgs,
 }
 
-const PREVIEW: &[Row<'_>] = &[
-    ("slot", "{slot}[ on {base_slot}], {storages}"),
-    ("size", "about {estimated_bytes} from {input_bytes}, estimated from a sample of {sample_bytes}"),
-    ("space", "about {estimated_bytes} needed, {free_bytes} free"),
+const PREVIEW: &[&str] = &[
+    "slot: {slot}[ on {base_slot}], {storages}",
+    "size: about {estimated_bytes} from {input_bytes}, estimated from a sample of {sample_bytes}",
+    "space: about {estimated_bytes} needed, {free_bytes} free",
 ];
 
-const REPORT: &[Row<'_>] = &[
+const REPORT: &[&str] = &[
     WHAT,
-    ("size", "{output_bytes} from {input_bytes} (ratio {input_bytes/output_bytes})"),
-    ("root", "{root}"),
-    (
-        "elapsed",
-        "{elapsed_seconds} at {input_bytes/elapsed_seconds}, CPU load {cpu_seconds%elapsed_seconds}, {threads}",
-    ),
+    "size: {output_bytes} from {input_bytes} (ratio {input_bytes/output_bytes})",
+    "root: {root}",
+    "elapsed: {elapsed_seconds} at {input_bytes/elapsed_seconds}, CPU load {cpu_seconds%elapsed_seconds}, {threads}",
 ];
 
 /// What a new archive is, in every command that makes one.
-pub const WHAT: Row<'_> = ("slot", "{slot}[ on {base_slot}], {storages}, {format}[ level {zstd_level}], {frames}");
+pub const WHAT: &str = "slot: {slot}[ on {base_slot}], {storages}, {format}[ level {zstd_level}], {frames}";
 
 pub fn run(args: &ArchiveArgs, ui: &Ui) -> Result<()> {
     values::check_ledger(&args.ledger)?;
@@ -85,34 +80,26 @@ pub fn run(args: &ArchiveArgs, ui: &Ui) -> Result<()> {
         .encoding(args.new.options(&output, 0, ui)?)
         .read_back(args.verify.then(|| CheckOptions::default().memory_bytes(memory_or_half(args.new.work.memory))));
     if args.dry_run {
-        if !matches!(output, Output::Dir(_)) {
-            return Err(Error::usage("--dry-run needs an output directory: it compares sizes with the space there"));
-        }
         let preview = args.new.write(&mut output, ui, |sink| preview_archive(&options, sink, ui))?;
-        return preview.map_or(Ok(()), |preview| show_preview(&preview, ui));
+        let Some(preview) = preview else { return Ok(()) };
+        ui.report("archive_preview", &preview.path.shown(), &preview, PREVIEW);
+        ui.say("Nothing was written.");
+        return preview.check_room();
     }
     let report = args.new.write(&mut output, ui, |sink| archive(&options, sink, ui))?;
-    report.iter().for_each(|report| show(report, ui));
-    Ok(())
-}
-
-fn show_preview(preview: &ArchivePreview, ui: &Ui) -> Result<()> {
-    ui.report("archive_preview", &preview.path.shown(), preview, PREVIEW);
-    ui.say("Nothing was written.");
-    if preview.has_room() {
-        return Ok(());
+    if let Some(report) = report {
+        show(&report, ui);
     }
-    let dir = preview.path.parent().unwrap_or(Path::new(".")).shown();
-    let [estimated, free] = [preview.estimated_bytes, preview.free_bytes].map(show_bytes);
-    let message = format!("not enough space in {dir}: about {estimated} needed, {free} free");
-    Err(Error::new(ErrorKind::NoSpace, message).with_hint("free some space, or choose a directory on another disk"))
+    Ok(())
 }
 
 fn show(report: &ArchiveReport, ui: &Ui) {
     let new = &report.archive;
     let path = path_of(new);
     ui.report("archive", &path.shown(), report, REPORT);
-    report.read_back.iter().for_each(|read_back| say_read_back(read_back, ui));
+    if let Some(read_back) = &report.read_back {
+        say_read_back(read_back, ui);
+    }
     if new.name.base_slot.is_some() && report.read_back.as_ref().is_none_or(|it| it.accounts.is_none()) {
         let full = report.base.as_ref().map_or("FULL".to_string(), |base| shell_word(base));
         ui.say("To check that it fits its full archive:");

@@ -7,15 +7,16 @@ use std::time::Duration;
 
 use clap::Args;
 use slotpress::catalog::Keep;
-use slotpress::restore::ExistingState;
+use slotpress::restore::{ExistingState, RestoreTarget};
 use slotpress::types::{Hash, IoHint, IoPolicy};
 use slotpress::verify::{CheckMode, CheckOptions, ReadBackReport};
 use slotpress::{LedgerPaths, Progress, Result};
+use slotpress_base::threads::available_threads;
 use slotpress_base::{NICENESS_MAX, RATE_MIN, stand_back};
 use slotpress_read::STATE_MEMORY_BYTES_DEFAULT;
 
 use super::environment::ACCOUNTS;
-use super::render::Row;
+use super::planned::DECODING_WORKER_BYTES;
 use super::ui::Ui;
 use super::{planned, values};
 
@@ -29,7 +30,7 @@ pub struct WorkerArgs {
 
 impl WorkerArgs {
     pub fn threads(&self) -> usize {
-        values::threads_or_all(self.threads)
+        self.threads.unwrap_or_else(available_threads)
     }
 
     /// Like [`WorkerArgs::threads`], reduced to the number that fits into memory: see
@@ -49,6 +50,13 @@ pub struct WorkArgs {
     /// for a state check, which spills the rest to the output directory, or to TMPDIR
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     pub memory: Option<u64>,
+}
+
+impl WorkArgs {
+    /// As many threads as fit into memory: see [`planned::threads_that_fit`].
+    pub fn threads(&self, worker_bytes: u64, other_bytes: u64, ui: &Ui) -> Result<usize> {
+        self.workers.that_fit(|| Ok(worker_bytes), other_bytes, ui)
+    }
 }
 
 /// Directories of a validator outside its ledger directory.
@@ -75,7 +83,7 @@ impl DirectoryArgs {
     }
 }
 
-/// The ledger to create, and what to do with one that exists.
+/// The ledger to create, and how.
 #[derive(Debug, Args)]
 pub struct NewLedgerArgs {
     /// The ledger directory to create
@@ -90,13 +98,33 @@ pub struct NewLedgerArgs {
     replace_state: bool,
 }
 
-impl NewLedgerArgs {
-    pub fn existing_state(&self) -> ExistingState {
-        if self.replace_state { ExistingState::MoveAside } else { ExistingState::Refuse }
-    }
+/// What a restore checks, and takes of the machine.
+#[derive(Debug, Args)]
+pub struct RestoringArgs {
+    #[command(flatten)]
+    check: CheckArgs,
+    #[command(flatten)]
+    work: WorkArgs,
+    #[command(flatten)]
+    pub io_policy: IoPolicyArgs,
+}
 
+impl NewLedgerArgs {
     pub fn paths(&self) -> LedgerPaths {
         self.directories.paths(&self.ledger)
+    }
+
+    /// The target of a restore, with as many threads as fit into memory beside `other_bytes`.
+    pub fn target(&self, how: &RestoringArgs, other_bytes: u64, ui: &Ui) -> Result<RestoreTarget> {
+        let io_policy = how.io_policy.apply(ui);
+        let check = how.check.options(how.work.memory);
+        let other_bytes = check.memory_bytes.saturating_add(other_bytes);
+        let mut target = RestoreTarget::new(&self.ledger).paths(self.paths()).check(check).io_policy(io_policy);
+        target.threads = how.work.threads(DECODING_WORKER_BYTES, other_bytes, ui)?;
+        if self.replace_state {
+            target.existing_state = ExistingState::MoveAside;
+        }
+        Ok(target)
     }
 }
 
@@ -119,7 +147,8 @@ impl PriorityArgs {
     /// starting threads: they inherit the priority.
     pub fn apply(&self, ui: &Ui) -> IoHint {
         if let Err(error) = stand_back(self.nice) {
-            ui.warn(&format!("cannot set the priority for --nice {}: {error}", self.nice));
+            let nice = self.nice;
+            ui.warn(&format!("cannot set the priority for --nice {nice}: {error}"));
         }
         self.io_hint
     }
@@ -132,7 +161,7 @@ pub struct IoPolicyArgs {
     priority: PriorityArgs,
     /// Limit reading to this many bytes per second, for example 300MiB
     #[arg(long, value_name = "SIZE", value_parser = rate)]
-    max_rate: Option<u64>,
+    pub max_rate: Option<u64>,
 }
 
 const IO_HINTS: &[(&str, IoHint, &str)] = &[
@@ -141,12 +170,6 @@ const IO_HINTS: &[(&str, IoHint, &str)] = &[
 ];
 
 impl IoPolicyArgs {
-    /// Takes `--max-rate` out of the flags, for commands where it limits the network instead of the
-    /// disk.
-    pub fn take_max_rate(&mut self) -> Option<u64> {
-        self.max_rate.take()
-    }
-
     /// Lowers the process's priority, and returns the policy for reading and writing: see
     /// [`PriorityArgs::apply`].
     pub fn apply(&self, ui: &Ui) -> IoPolicy {
@@ -162,7 +185,7 @@ impl IoPolicyArgs {
 pub fn rate(text: &str) -> Result<u64, String> {
     match values::size(text)? {
         bytes if bytes >= RATE_MIN => Ok(bytes),
-        bytes => Err(format!("{bytes} bytes per second is too slow; for example, 100MiB is 100 MiB per second")),
+        bytes => Err(format!("{bytes} B/s is too slow; for example, 100MiB is 100 MiB per second")),
     }
 }
 
@@ -212,10 +235,10 @@ impl ExpectedArgs {
 }
 
 /// Whether the state was checked.
-pub const STATE: Row<'_> = ("state", "{state}[ ({state_reason})][, {accounts_checked} accounts]");
+pub const STATE: &str = "state: {state}[ ({state_reason})][, {accounts_checked} accounts]";
 
 /// What shows that no storage is missing.
-pub const COMPLETE: Row<'_> = ("complete", "{complete}");
+pub const COMPLETE: &str = "complete: {complete}";
 
 pub fn say_read_back(report: &ReadBackReport, ui: &Ui) {
     let text = if report.unknown.is_empty() {
@@ -252,8 +275,8 @@ pub struct RetentionArgs {
 impl RetentionArgs {
     /// Flags that have the value 0 ask for nothing.
     pub fn needs_dates(&self) -> bool {
-        let Keep { daily, weekly, epoch_ends, .. } = self.apply(Keep::new(0, 0), 0);
-        daily > 0 || weekly > 0 || epoch_ends > 0
+        let counts = [self.keep_daily, self.keep_weekly, self.keep_epoch_ends];
+        counts.into_iter().flatten().any(|count| count > 0)
     }
 
     /// True if times alone say what is kept.

@@ -2,21 +2,19 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use slotpress::bootstrap::{BootstrapOptions, BootstrapPlan, BootstrapReport, GivenUp, bootstrap, plan_bootstrap};
 use slotpress::program::{Route, check_is_new};
-use slotpress::restore::RestoreTarget;
 use slotpress::types::{Hash, Root};
 use slotpress::{Progress, Result};
 use slotpress_base::text::ShowPath;
-use slotpress_net::Fetched;
 
-use super::arguments::{CheckArgs, IoPolicyArgs, NewLedgerArgs, WorkArgs};
-use super::lines::columns_of_results;
+use super::arguments::{NewLedgerArgs, RestoringArgs};
 use super::network::{PeersArgs, TransferArgs};
 use super::output::skip_existing;
-use super::planned::{DECODING_WORKER_BYTES, STREAM_BYTES};
+use super::planned::STREAM_BYTES;
 use super::tables::{TableOf, Unit};
 use super::ui::Ui;
 use super::{restore, values};
@@ -28,10 +26,6 @@ use super::{restore, values};
 /// continue. The ledger looks complete only after everything is checked and on disk.
 #[derive(Debug, Args)]
 pub struct BootstrapArgs {
-    /// A server, a mirror, a store or an archive: http(s)://HOST:PORT, the URL of a directory or of
-    /// an archive, s3://BUCKET/PREFIX; or a local directory
-    #[arg(value_name = "SOURCE", required_unless_present_any = ["rpc", "cluster", "sources_from"])]
-    sources: Vec<String>,
     #[command(flatten)]
     target: NewLedgerArgs,
     /// Leave a ledger that is there as it is, unchecked, and end with exit code 0
@@ -60,13 +54,9 @@ pub struct BootstrapArgs {
     #[command(flatten)]
     peers: PeersArgs,
     #[command(flatten)]
-    check: CheckArgs,
-    #[command(flatten)]
     transfer: TransferArgs,
     #[command(flatten)]
-    work: WorkArgs,
-    #[command(flatten)]
-    io_policy: IoPolicyArgs,
+    how: RestoringArgs,
 }
 
 pub fn run(args: &BootstrapArgs, ui: &Ui) -> Result<()> {
@@ -75,20 +65,12 @@ pub fn run(args: &BootstrapArgs, ui: &Ui) -> Result<()> {
     {
         return skip_existing(error, ui);
     }
-    let mut io_policy = args.io_policy.clone();
-    let max_rate = io_policy.take_max_rate();
-    let io_policy = io_policy.apply(ui);
-    let check = args.check.options(args.work.memory);
-    let other_bytes = check.memory_bytes.saturating_add(args.transfer.streams() as u64 * STREAM_BYTES);
-    let paths = args.target.paths();
-    let target = RestoreTarget::new(&paths.ledger)
-        .paths(paths)
-        .existing_state(args.target.existing_state())
-        .threads(args.work.workers.that_fit(|| Ok(DECODING_WORKER_BYTES), other_bytes, ui)?)
-        .check(check)
-        .io_policy(io_policy);
+    let streams_bytes = args.transfer.streams() as u64 * STREAM_BYTES;
+    let mut target = args.target.target(&args.how, streams_bytes, ui)?;
+    // Here, --max-rate limits the network instead of the disk.
+    target.io_policy.pace = None;
     let (trusted, quorum) = args.transfer.trusted()?;
-    let find = args.peers.find_options(&args.sources)?.wants_incremental(!args.no_incremental);
+    let find = args.peers.find_options()?.wants_incremental(!args.no_incremental);
     let find = find.expected_genesis_hash(args.expect_genesis_hash);
     let options = BootstrapOptions::new(Vec::new(), &target.paths.ledger)
         .find(find)
@@ -98,7 +80,7 @@ pub fn run(args: &BootstrapArgs, ui: &Ui) -> Result<()> {
         .trusted(trusted)
         .quorum(quorum)
         .expect_roots(args.expect_root.clone());
-    let client = args.transfer.client(max_rate)?;
+    let client = args.transfer.client(args.how.io_policy.max_rate)?;
     if args.dry_run {
         let plan = plan_bootstrap(&client, &options, ui)?;
         show_plan(&plan, &options, ui);
@@ -116,9 +98,12 @@ fn show(report: &BootstrapReport, options: &BootstrapOptions, ui: &Ui) {
     let target = &options.restore;
     restore::show(&report.restore, target, ui);
     ui.object("bootstrap", report);
-    let after = report.after_last_byte.map(|time| format!(", {} after the last byte", values::show_duration(time)));
-    let elapsed = values::show_duration(report.elapsed.wall) + " in all" + &after.unwrap_or_default();
-    ui.row("fetched", &format!("{}; {elapsed}", fetched(report)));
+    let elapsed = values::show_duration(report.elapsed.wall);
+    let mut text = format!("{}; {elapsed} in all", fetched(report));
+    if let Some(time) = report.after_last_byte {
+        text += &format!(", {} after the last byte", values::show_duration(time));
+    }
+    ui.row("fetched", &text);
     ui.row("vouched", &report.vouchers.to_string());
     restore::say_start(&report.restore, target, ui);
     let is_expected = report.vouchers.is_expected == Some(true) || !options.expect_roots.is_empty();
@@ -132,21 +117,29 @@ fn show(report: &BootstrapReport, options: &BootstrapOptions, ui: &Ui) {
 
 /// Says what was fetched, in how much time, from which servers.
 fn fetched(report: &BootstrapReport) -> String {
-    let fetched = || report.archives.iter().filter_map(|archive| archive.fetched.as_ref());
-    let servers: BTreeSet<&str> = fetched().flat_map(|one| &one.servers).map(|one| one.server.as_str()).collect();
+    let mut servers = BTreeSet::new();
+    let mut bytes = 0;
+    let mut time = Duration::ZERO;
+    for fetched in report.archives.iter().filter_map(|archive| archive.fetched.as_ref()) {
+        servers.extend(fetched.servers.iter().map(|given| given.server.as_str()));
+        bytes += fetched.fetched_bytes();
+        time += fetched.elapsed;
+    }
     if servers.is_empty() {
         return "nothing: the archives were there".to_string();
     }
-    let (bytes, time) = (fetched().map(Fetched::fetched_bytes).sum(), fetched().map(|one| one.elapsed).sum());
-    let [size, time, rate] = [values::show_bytes(bytes), values::show_duration(time), values::show_rate(bytes, time)];
-    format!("{size} in {time}, {rate}, from {}", servers.into_iter().collect::<Vec<_>>().join(" and "))
+    let servers = Vec::from_iter(servers).join(" and ");
+    let rate = values::show_rate(bytes, time);
+    let [bytes, time] = [values::show_bytes(bytes), values::show_duration(time)];
+    format!("{bytes} in {time}, {rate}, from {servers}")
 }
 
 /// Warns, as the last line, that a newer state was given up.
 pub fn tell_of_better(given_up: Option<&GivenUp>, ui: &Ui) {
-    let Some(GivenUp { archives, slot, why, .. }) = given_up else { return };
-    let names: Vec<String> = archives.iter().map(ToString::to_string).collect();
-    ui.warn(&format!("a newer state was given up, of slot {slot}: {}: {why}", names.join(" and ")));
+    let Some(state) = given_up else { return };
+    let names: Vec<String> = state.archives.iter().map(ToString::to_string).collect();
+    let names = names.join(" and ");
+    ui.warn(&format!("a newer state was given up, of slot {}: {names}: {}", state.slot, state.why));
 }
 
 fn show_plan(plan: &BootstrapPlan, options: &BootstrapOptions, ui: &Ui) {
@@ -154,24 +147,24 @@ fn show_plan(plan: &BootstrapPlan, options: &BootstrapOptions, ui: &Ui) {
     ui.say(&format!("Would make a ledger in {}:", options.restore.paths.ledger.shown()));
     for choice in std::iter::once(&plan.full).chain(&plan.incremental) {
         let label = if choice.is_local() { "use" } else { "fetch" };
-        ui.part("", choice, &[(label, "{name}, [{file_bytes} ]from {from}")]);
+        ui.part("", choice, &[&*format!("{label}: {{name}}, [{{file_bytes}} ]from {{from}}")]);
     }
     let age = match plan.candidate.age {
-        Some(_) => "[{age_slots}, ]{age_seconds} now; about {expected_age_seconds} at boot",
-        None => "unknown: no RPC server and no time of the file tells it",
+        Some(_) => "age: [{age_slots}, ]{age_seconds} now; about {expected_age_seconds} at boot",
+        None => "age: unknown: no RPC server and no time of the file tells it",
     };
-    let resume = "[{kept_bytes} of a download that was interrupted]";
-    ui.part("", plan, &[("resume", resume), ("age", age), ("replaces", "[{existing}, moved aside at the end]")]);
+    let resume = "resume: [{kept_bytes} of a download that was interrupted]";
+    ui.part("", plan, &[resume, age, "replaces: [{existing}, moved aside at the end]"]);
     for space in &plan.space {
-        ui.part("", space, &[("space", "about {needed_bytes} needed, {free_bytes} free in {dir}")]);
+        ui.part("", space, &["space: about {needed_bytes} needed, {free_bytes} free in {dir}"]);
     }
     if plan.ways.len() > 1 {
-        let is_chosen = |way: &Route| {
-            way.full == plan.full.name && way.incremental.as_ref() == plan.incremental.as_ref().map(|it| &it.name)
-        };
+        let incremental = plan.incremental.as_ref().map(|choice| &choice.name);
         let full = |way: &Route| {
             let place = if way.is_full_local { "here" } else { "fetched" };
-            format!("{} {place}{}", way.full.slot, if is_chosen(way) { ", chosen" } else { "" })
+            let is_chosen = way.full == plan.full.name && way.incremental.as_ref() == incremental;
+            let chosen = if is_chosen { ", chosen" } else { "" };
+            format!("{} {place}{chosen}", way.full.slot)
         };
         let table = TableOf::new("", "", &plan.ways)
             .shown("at boot", Unit::Age, |way| way.expected_age.map(|age| age.as_secs_f64()))
@@ -182,6 +175,6 @@ fn show_plan(plan: &BootstrapPlan, options: &BootstrapOptions, ui: &Ui) {
             .shown("full archive", Unit::Text, full)
             .finish();
         ui.say("Ways, the best first:");
-        table.lines(columns_of_results()).iter().for_each(|line| ui.say(line));
+        ui.table(&table);
     }
 }

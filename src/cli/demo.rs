@@ -51,11 +51,8 @@ pub fn run(args: &DemoArgs, ui: &Ui) -> Result<()> {
         }
     };
     // Short paths in what is shown.
-    let before = env::current_dir().or_path("find", Path::new("."))?;
     env::set_current_dir(dir).or_path("enter", dir)?;
-    let shown = show_all(&args.size, ui);
-    env::set_current_dir(&before).or_path("enter", &before)?;
-    shown?;
+    show_all(&args.size, ui)?;
     ui.say("\nA large ledger may take another rate: `slotpress doctor LEDGER` measures its disk and the cores.");
     ui.say(&match &args.keep {
         Some(dir) => format!("Everything is kept in {}.", dir.shown()),
@@ -67,29 +64,31 @@ pub fn run(args: &DemoArgs, ui: &Ui) -> Result<()> {
 
 /// Runs the script in the current directory.
 fn show_all(size: &str, ui: &Ui) -> Result<()> {
-    let show = |title: &str, words: &[&str]| {
-        ui.say(&format!("\n# {title}\n$ slotpress {}", words.join(" ")));
-        let words: Vec<OsString> = ["slotpress"].iter().chain(words).map(OsString::from).collect();
+    let show = |title: &str, command: &str| {
+        ui.say(&format!("\n# {title}\n$ slotpress {command}"));
+        let words: Vec<OsString> = format!("slotpress {command}").split(' ').map(OsString::from).collect();
         let cli = super::parse(&words).map_err(|error| Error::usage(error.to_string()))?;
         super::run(cli.command, ui)
     };
     let archives = || scan(&[PathBuf::from("archives")]);
     // A tenth of the state changes between two archives.
     let newer = (values::size(size).map_err(Error::usage)? / 10).max(INCREMENTAL_BYTES_MIN);
-    let newer = format!("{}KiB", newer >> 10);
 
     let title = "A ledger, as a validator leaves it when it is stopped gracefully, and its older state";
-    show(title, &["synth", "ledger", "--size", size, "--incremental", &newer])?;
+    show(title, &format!("synth ledger --size {} --incremental {}KiB", size.replace(' ', ""), newer >> 10))?;
     fs::create_dir("archives").or_path("create", Path::new("archives"))?;
-    show("A full archive of the older state", &["archive", "ledger/at-full", "-o", "archives"])?;
+    show("A full archive of the older state", "archive ledger/at-full -o archives")?;
     let catalog = archives()?;
     let full = newest_of(&catalog, Path::new("archives"))?.full;
-    let (path, base_slot) = (full.path().to_string_lossy().into_owned(), full.name.slot.to_string());
-    show("An archive of what is newer", &["archive", "ledger", "-o", "archives", "--base-slot", &base_slot])?;
-    show("What is inside, without unpacking it", &["inspect", &path])?;
+    let archive = format!("archive ledger -o archives --base-slot {}", full.name.slot);
+    show("An archive of what is newer", &archive)?;
+    let inspect = format!("inspect {}", full.path().display());
+    show("What is inside, without unpacking it", &inspect)?;
     let hash = archives()?.choice().and_then(|choice| Some(choice.incremental?.name.hash.to_string()));
+    let hash = hash.unwrap_or_default();
     let title = "Both archives back into a ledger, in the layout from which a validator boots";
-    show(title, &["restore", "archives", "--ledger", "restored", "--expect-hash", &hash.unwrap_or_default()])?;
-    show("Every checksum, and every account against the hash of the state", &["verify", "archives"])?;
-    show("The same of the restored ledger", &["verify", "restored"])
+    show(title, &format!("restore archives --ledger restored --expect-hash {hash}"))?;
+    let title = "Every checksum, and every account against the hash of the state";
+    show(title, "verify archives")?;
+    show("The restored ledger, verified", "verify restored")
 }

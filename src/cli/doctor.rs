@@ -10,7 +10,7 @@ use slotpress_base::text::ShowPath;
 use super::arguments::DirectoryArgs;
 use super::ui::Ui;
 use super::values;
-use crate::doctor::{Finding, Verdict, examine};
+use crate::doctor::{Verdict, examine};
 
 /// Check this machine and a ledger for problems that stop or slow slotpress
 ///
@@ -36,16 +36,19 @@ pub fn run(args: &DoctorArgs, ui: &Ui) -> Result<()> {
     let paths = args.path.as_ref().map(|path| args.directories.paths(path));
     let findings = examine(paths.as_ref(), ui)?;
     ui.object("doctor", &BTreeMap::from([("findings", &findings)]));
-    for Finding { verdict, subject, found, means } in &findings {
-        let word = match verdict {
+    let mut bad = 0;
+    for finding in &findings {
+        let word = match finding.verdict {
             Verdict::Good => "ok",
             Verdict::Note => "note",
             Verdict::Bad => "BAD",
         };
-        ui.say(&format!("{word:5}{subject:11} {found}\n{:17}{means}", ""));
+        bad += u64::from(finding.verdict == Verdict::Bad);
+        ui.say(&format!("{word:5}{:11} {}\n{:17}{}", finding.subject, finding.found, "", finding.means));
     }
-    match findings.iter().filter(|finding| finding.verdict == Verdict::Bad).count() {
-        0 => Ok(()),
-        bad => Err(Error::failed(format!("{} must be solved first", values::count_of(bad as u64, "problem")))),
+    if bad > 0 {
+        let problems = values::count_of(bad, "problem");
+        return Err(Error::failed(format!("{problems} must be solved first")));
     }
+    Ok(())
 }

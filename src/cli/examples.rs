@@ -7,27 +7,16 @@ use clap::Command;
 /// line. The help indents them by two columns more.
 const EXAMPLES: &str = include_str!("examples.txt");
 
-/// Finds the examples of a command by the words that select it; no words select the program itself.
-pub fn of(path: &[&str]) -> Option<&'static str> {
-    let name = if path.is_empty() { "slotpress".to_string() } else { path.join(" ") };
+/// Finds the examples of a command by its name.
+fn of(name: &str) -> Option<&'static str> {
     let of_block = |block: &'static str| block.trim().split_once(":\n").filter(|(command, _)| *command == name);
     EXAMPLES.split("\n\n").find_map(of_block).map(|(_, examples)| examples)
 }
 
 /// Appends the examples to the `--help` of every command.
 pub fn describe(command: Command) -> Command {
-    describe_one(command, &[])
-}
-
-fn describe_one(command: Command, path: &[&str]) -> Command {
-    let names: Vec<String> = command.get_subcommands().map(|one| one.get_name().to_string()).collect();
-    let command = names.iter().fold(command, |command, name| {
-        command.mut_subcommand(name, |one| {
-            let path: Vec<&str> = path.iter().copied().chain([name.as_str()]).collect();
-            describe_one(one, &path)
-        })
-    });
-    let Some(examples) = of(path) else { return command };
+    let command = command.mut_subcommands(describe);
+    let Some(examples) = of(command.get_name()) else { return command };
     let indented = examples.lines().map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n");
     let after = command.get_after_long_help().map(|text| format!("\n\n{text}")).unwrap_or_default();
     command.after_long_help(format!("Examples:\n{indented}{after}"))
@@ -37,12 +26,8 @@ fn describe_one(command: Command, path: &[&str]) -> Command {
 mod tests {
     use super::*;
 
-    fn leaves(command: &Command, path: &[&str], found: &mut Vec<Vec<String>>) {
-        found.push(path.iter().map(|name| name.to_string()).collect());
-        for one in command.get_subcommands() {
-            let path: Vec<&str> = path.iter().copied().chain([one.get_name()]).collect();
-            leaves(one, &path, found);
-        }
+    fn names(command: &Command) -> Vec<String> {
+        [command.get_name().to_string()].into_iter().chain(command.get_subcommands().flat_map(names)).collect()
     }
 
     const HASH: &str = "--expect-hash 5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt";
@@ -51,12 +36,10 @@ mod tests {
     #[test]
     fn every_command_has_examples_that_parse() {
         let command = crate::cli::command();
-        let mut paths = Vec::new();
-        leaves(&command, &[], &mut paths);
-        assert!(paths.len() > 15, "{paths:?}");
-        for path in paths {
-            let path: Vec<&str> = path.iter().map(String::as_str).collect();
-            let examples = of(&path).unwrap_or_else(|| panic!("{path:?} has no examples"));
+        let names = names(&command);
+        assert!(names.len() > 15, "{names:?}");
+        for name in names {
+            let examples = of(&name).unwrap_or_else(|| panic!("{name} has no examples"));
             for line in examples
                 .replace("\\\n", "")
                 .replace("--expect-hash HASH", HASH)

@@ -65,7 +65,7 @@ pub struct ExportArgs {
     data_size: Option<u64>,
     /// Only accounts with these bytes of data at an offset. At most four filters look at data, as
     /// with getProgramAccounts
-    #[arg(long, value_name = "OFFSET:BASE58|0xHEX", value_parser = memcmp, help_heading = "Filters")]
+    #[arg(long, value_name = "OFFSET:BASE58|0xHEX", help_heading = "Filters")]
     memcmp: Vec<Memcmp>,
     /// For a test validator: also the mints of token accounts that pass the filters
     #[arg(long, help_heading = "Filters")]
@@ -112,16 +112,14 @@ fn data_part(text: &str) -> Result<DataPart, String> {
     }
 }
 
-fn memcmp(text: &str) -> Result<Memcmp, String> {
-    text.parse().map_err(|error: Error| error.to_string())
-}
-
 /// Parses an address, or reads those in a file (`@FILE`).
 fn addresses_of(text: &str) -> Result<Vec<Address>> {
-    let parse = |text: &str| values::pubkey(text).map_err(|error| Error::usage(format!("--address {text}: {error}")));
-    let Some(path) = text.strip_prefix('@').map(Path::new) else { return Ok(vec![parse(text)?]) };
-    // An empty filter would select every account, so an empty list is an error.
-    values::listed(path, "address", |line| values::pubkey(line).map_err(Error::usage))
+    let parse = |text: &str| values::pubkey(text).map_err(Error::usage);
+    match text.strip_prefix('@') {
+        // An empty filter would select every account, so an empty list is an error.
+        Some(path) => values::listed(Path::new(path), "address", parse),
+        None => Ok(vec![parse(text).map_err(|error| error.within(format!("--address {text}")))?]),
+    }
 }
 
 impl ExportArgs {
@@ -160,7 +158,7 @@ impl ExportArgs {
             divided(self.work.memory, self.work.workers.threads(), worker_bytes, options.memory_bytes_min())?;
         options.memory_bytes = share_bytes;
         let other_bytes = (2 * share_bytes).saturating_add(store_bytes);
-        let threads = self.work.workers.that_fit(|| Ok(worker_bytes), other_bytes, ui)?.min(threads);
+        let threads = threads.min(self.work.threads(worker_bytes, other_bytes, ui)?);
         options.visit = VerifyOptions::default().threads(threads).check(self.check.options(Some(share_bytes)));
         Ok(options)
     }
@@ -168,8 +166,10 @@ impl ExportArgs {
 
 pub fn run(args: &ExportArgs, ui: &Ui) -> Result<()> {
     let is_stdout = stdout::is_meant(&args.output, ui)?;
-    let store = store_of(&args.output, args.work.memory, &args.state.network.connection)?;
-    let options = args.options(is_stdout, store.as_ref().map_or(0, |store| store.options().memory_bytes), ui)?;
+    let connection = &args.state.network.connection;
+    let store = store_of(&args.output, args.work.memory, connection)?;
+    let store_bytes = store.as_ref().map_or(0, |store| store.options().memory_bytes);
+    let options = args.options(is_stdout, store_bytes, ui)?;
     let mut stream = is_stdout.then(|| stdout::for_rows(ui)).transpose()?;
     let to = match (&mut stream, &store) {
         (Some(stream), _) => ExportTo::Stream(stream),
@@ -177,13 +177,12 @@ pub fn run(args: &ExportArgs, ui: &Ui) -> Result<()> {
         (None, None) => ExportTo::Dir(args.output.clone()),
     };
     let input = args.state.open(true, ui)?;
-    let since = (!args.since.is_empty()).then(|| args.state.open_other(&args.since, true, ui)).transpose()?;
-    let exported = export(
-        ExportInput { snapshot: input.snapshot(), since: since.as_ref().map(StateInput::snapshot) },
-        to,
-        &options,
-        ui,
-    );
+    let mut since = None;
+    if !args.since.is_empty() {
+        since = Some(args.state.open_other(&args.since, true, ui)?);
+    }
+    let states = ExportInput { snapshot: input.snapshot(), since: since.as_ref().map(StateInput::snapshot) };
+    let exported = export(states, to, &options, ui);
     if stream.is_some_and(|stream| stream.is_closed) {
         // A reader such as `head` closes it when it has read enough: no failure, as for other
         // results.
@@ -191,7 +190,9 @@ pub fn run(args: &ExportArgs, ui: &Ui) -> Result<()> {
         return Ok(());
     }
     show(&exported?, ui);
-    [Some(&input), since.as_ref()].into_iter().flatten().for_each(|input| input.show_transfers(ui));
+    for input in [Some(&input), since.as_ref()].into_iter().flatten() {
+        input.show_transfers(ui);
+    }
     Ok(())
 }
 
@@ -201,15 +202,16 @@ fn show(report: &ExportReport, ui: &Ui) {
     if report.manifests.is_empty() {
         return ui.tell(&format!("slot {}, state {}: rows are right", facts.slot, facts.state));
     }
-    let unparsed = ("unparsed", "[{unparsed_accounts}: see the table accounts]");
     let rows = [
-        ("slot", "{slot}, hash {hash}, state {state}"),
-        unparsed,
-        ("elapsed", "{elapsed_seconds}, CPU load {cpu_seconds%elapsed_seconds}"),
+        "slot: {slot}, hash {hash}, state {state}",
+        "unparsed: [{unparsed_accounts}: see the table accounts]",
+        "elapsed: {elapsed_seconds}, CPU load {cpu_seconds%elapsed_seconds}",
     ];
     ui.report("export", &report.manifests.join("\n"), report, &rows);
     for table in &report.tables {
-        let [rows, files] = [values::count_of(table.rows, "row"), values::count_of(table.files.len() as u64, "file")];
-        ui.row(table.table.name(), &format!("{rows} in {files}, {}", values::show_bytes(table.bytes)));
+        let rows = values::count_of(table.rows, "row");
+        let files = values::count_of(table.files.len() as u64, "file");
+        let bytes = values::show_bytes(table.bytes);
+        ui.row(table.table.name(), &format!("{rows} in {files}, {bytes}"));
     }
 }

@@ -21,10 +21,6 @@ use super::ui::Ui;
 /// come from several servers at once.
 #[derive(Debug, Args)]
 pub struct FetchArgs {
-    /// A server, a mirror, a store or an archive: http(s)://HOST:PORT, the URL of a directory or of
-    /// an archive, s3://BUCKET/PREFIX; or a local directory
-    #[arg(value_name = "SOURCE", required_unless_present_any = ["rpc", "cluster", "sources_from"])]
-    sources: Vec<String>,
     /// The directory for the archives
     #[arg(short, long, value_name = "OUT_DIR", default_value = ".")]
     output: PathBuf,
@@ -52,7 +48,7 @@ pub fn run(args: &FetchArgs, ui: &Ui) -> Result<()> {
     limits.streams = planned::threads_that_fit(Some(limits.streams), || Ok(STREAM_BYTES), 0, ui)?;
     let (trusted, quorum) = args.transfer.trusted()?;
     let wants_incremental = !args.no_incremental && args.expect_root.is_empty();
-    let find = args.peers.find_options(&args.sources)?.wants_incremental(wants_incremental);
+    let find = args.peers.find_options()?.wants_incremental(wants_incremental);
     if !find.asks_cluster() && find.sources.iter().all(|source| source.url().is_none()) {
         return Err(slotpress::Error::usage("fetch gets archives from servers, and every source is on this machine")
             .with_hint("copy the archives with `cp`, then run `slotpress verify` on the copies"));
@@ -70,20 +66,21 @@ fn show(report: &FetchReport, ui: &Ui) {
     ui.object("fetch", report);
     for archive in &report.archives {
         let fetched = match archive.fetched {
-            Some(_) => {
-                "{fetched_bytes} in {fetch_seconds}, {fetched_bytes/fetch_seconds}[, {kept_bytes} existed already]"
-            }
-            None => "nothing: the file exists already",
+            Some(_) => FETCHED,
+            None => "fetched: nothing: the file exists already",
         };
         let checked = match archive.root {
-            Some(_) => "every frame compared with its hash; root {root}",
+            Some(_) => "checked: every frame compared with its hash; root {root}",
             None => UNCHECKED,
         };
-        let path = archive.path.as_ref().map(|path| path.shown()).unwrap_or_default();
-        ui.part(&path, archive, &[("fetched", fetched), ("from", "{servers}"), ("checked", checked)]);
+        let path = archive.path.as_ref().map_or(String::new(), |path| path.shown());
+        ui.part(&path, archive, &[fetched, "from: {servers}", checked]);
     }
     ui.row("vouched", &report.vouchers.to_string());
 }
 
-const UNCHECKED: &str = "from its first frame to its last, not what they hold: it has no frame hashes; \
+const FETCHED: &str =
+    "fetched: {fetched_bytes} in {fetch_seconds}, {fetched_bytes/fetch_seconds}[, {kept_bytes} existed already]";
+
+const UNCHECKED: &str = "checked: from its first frame to its last, not what they hold: it has no frame hashes; \
     `slotpress verify` checks the rest";

@@ -9,8 +9,8 @@ use slotpress::Result;
 use slotpress::net::{Candidate, Client, ClientOptions, FindReport, find};
 use slotpress_net::OfferPlace;
 
-use super::json::Both;
-use super::lines::{columns_of_results, cut};
+use super::json::both;
+use super::lines::cut;
 use super::network::{NetworkArgs, PeersArgs};
 use super::tables::{Table, TableOf, Unit};
 use super::ui::Ui;
@@ -23,13 +23,6 @@ use super::values;
 /// restore. Slots and hashes are what servers claim.
 #[derive(Debug, Args)]
 pub struct FindArgs {
-    /// A server, a mirror, a store or an archive: http(s)://HOST:PORT, the URL of a directory or of
-    /// an archive, s3://BUCKET/PREFIX; or a local directory
-    #[arg(value_name = "SOURCE")]
-    sources: Vec<String>,
-    /// A source, given as a flag
-    #[arg(long, value_name = "SOURCE", value_delimiter = ',', hide = true)]
-    source: Vec<String>,
     #[command(flatten)]
     peers: PeersArgs,
     #[command(flatten)]
@@ -48,17 +41,21 @@ fn options_for_peers(args: &NetworkArgs) -> ClientOptions {
 }
 
 pub fn run(args: &FindArgs, ui: &Ui) -> Result<()> {
-    let options = args.peers.find_options(&[&args.sources[..], &args.source].concat())?;
+    let options = args.peers.find_options()?;
     let client = Client::new(&options_for_peers(&args.network))?;
     let report = find(&client, &options, ui)?;
     for (number, one) in report.candidates.iter().enumerate() {
-        ui.object("candidate", &Both { first: &json!({ "rank": number + 1 }), second: one });
+        ui.object("candidate", &both(&json!({ "rank": number + 1 }), one));
     }
-    report.refused.iter().for_each(|refused| ui.object("refused", refused));
+    for refused in &report.refused {
+        ui.object("refused", refused);
+    }
     ui.object("find", &report);
-    let best = report.candidates.first();
-    let offers = best.into_iter().flat_map(|one| [Some(&one.full), one.incremental.as_ref()]).flatten();
-    offers.for_each(|offer| ui.short(&offer.shown()));
+    if let Some(best) = report.candidates.first() {
+        for offer in [Some(&best.full), best.incremental.as_ref()].into_iter().flatten() {
+            ui.short(&offer.shown());
+        }
+    }
     show(&report, ui);
     report.require_candidate().map(drop)
 }
@@ -66,17 +63,20 @@ pub fn run(args: &FindArgs, ui: &Ui) -> Result<()> {
 fn show(report: &FindReport, ui: &Ui) {
     let shown = report.candidates.len().min(ROWS_MAX);
     if shown > 0 {
-        table(&report.candidates[..shown]).lines(columns_of_results()).iter().for_each(|line| ui.say(line));
+        ui.table(&table(&report.candidates[..shown]));
     }
-    if report.candidates.len() > shown {
-        ui.say(&format!("  … and {} more (--json lists all)", report.candidates.len() - shown));
+    let more = report.candidates.len() - shown;
+    if more > 0 {
+        ui.say(&format!("  … and {more} more (--json lists all)"));
     }
     let mut reasons: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for refused in &report.refused {
         // A network failure names the server first: leave it out, so that equal causes are counted
         // together.
-        let cause = refused.why.split_once(": ").filter(|(at, _)| at.contains("://"));
-        let why = cause.map_or(&*refused.why, |(_, why)| why);
+        let why = match refused.why.split_once(": ") {
+            Some((at, why)) if at.contains("://") => why,
+            _ => &refused.why,
+        };
         reasons.entry(why).or_default().push(shown_source(&refused.source));
     }
     let mut reasons: Vec<(&str, Vec<String>)> = reasons.into_iter().collect();
@@ -86,9 +86,12 @@ fn show(report: &FindReport, ui: &Ui) {
         ui.say(&format!("{refused} of {} servers cannot be used:", report.asked_count));
     }
     for (why, sources) in reasons.iter().take(REASONS_MAX) {
-        ui.say(&format!("{:>6}  {}\n        {why}", sources.len(), cut(&sources.join(", "), 70)));
+        let names = cut(&sources.join(", "), 70);
+        ui.say(&format!("{:>6}  {names}\n        {why}", sources.len()));
     }
-    report.notes.iter().for_each(|note| ui.say(&format!("note: {note}")));
+    for note in &report.notes {
+        ui.say(&format!("note: {note}"));
+    }
     if shown > 0 {
         let rate = values::show_bytes(report.restore_bytes_per_second);
         ui.say(&format!("at boot: age now + fetch (one connection) + restore at {rate}/s (assumed)"));
@@ -107,7 +110,10 @@ fn table(candidates: &[Candidate]) -> Table {
         (OfferPlace::Local(_), _) => Some("local".to_string()),
         (_, rate) => Some(format!("{}/s", values::show_bytes(rate?))),
     };
-    let slot = |one: &Candidate| format!("{}{}", one.slot(), if one.incremental.is_some() { "" } else { " full" });
+    let slot = |one: &Candidate| match one.incremental {
+        Some(_) => one.slot().to_string(),
+        None => format!("{} full", one.slot()),
+    };
     TableOf::new("", "", candidates)
         .shown("at boot", Unit::Age, |one| one.expected_age.map(|age| age.as_secs_f64()))
         .shown("age", Unit::Age, |one| one.age.map(|age| age.as_secs_f64()))

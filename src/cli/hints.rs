@@ -10,7 +10,8 @@ static FLAGS: OnceLock<BTreeSet<String>> = OnceLock::new();
 
 /// Records the flags of the command that runs.
 pub fn set_command(program: &Command, matches: &ArgMatches) {
-    let (mut command, mut matches) = (program, matches);
+    let mut command = program;
+    let mut matches = matches;
     while let Some((name, below)) = matches.subcommand()
         && let Some(found) = command.find_subcommand(name)
     {

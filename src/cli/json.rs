@@ -3,20 +3,28 @@
 use serde::Serialize;
 use slotpress_base::text;
 
-#[derive(Serialize)]
-pub struct Typed<'a, R> {
-    #[serde(rename = "type")]
-    pub kind: &'a str,
-    #[serde(flatten)]
-    pub report: &'a R,
+/// An object with its type before its fields.
+pub fn typed<'a, R: Serialize>(kind: &'a str, report: &'a R) -> impl Serialize + 'a {
+    #[derive(Serialize)]
+    struct Typed<'a, R> {
+        #[serde(rename = "type")]
+        kind: &'a str,
+        #[serde(flatten)]
+        report: &'a R,
+    }
+    Typed { kind, report }
 }
 
-#[derive(Serialize)]
-pub struct Both<'a, A, B> {
-    #[serde(flatten)]
-    pub first: &'a A,
-    #[serde(flatten)]
-    pub second: &'a B,
+/// The fields of two objects.
+pub fn both<'a, A: Serialize, B: Serialize>(first: &'a A, second: &'a B) -> impl Serialize + 'a {
+    #[derive(Serialize)]
+    struct Both<'a, A, B> {
+        #[serde(flatten)]
+        first: &'a A,
+        #[serde(flatten)]
+        second: &'a B,
+    }
+    Both { first, second }
 }
 
 /// An error as a line of JSON.

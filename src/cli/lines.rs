@@ -8,17 +8,6 @@ pub use slotpress_base::text::cut;
 
 const COLUMNS_DEFAULT: usize = 80;
 
-/// True if the locale uses UTF-8, according to the first of `LC_ALL`, `LC_CTYPE` and `LANG` that is
-/// set. True if none is set, as in most services.
-pub fn is_utf8() -> bool {
-    let set = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].iter().find(|name| set(name)).and_then(std::env::var_os);
-    locale.is_none_or(|locale| {
-        let locale = locale.to_string_lossy().to_ascii_lowercase();
-        locale.contains("utf-8") || locale.contains("utf8")
-    })
-}
-
 pub fn columns() -> usize {
     columns_of(std::io::stderr()).unwrap_or(COLUMNS_DEFAULT)
 }

@@ -15,7 +15,7 @@ use slotpress_net::find::date_by_banks;
 use slotpress_read::catalog::listed::parse_list;
 use slotpress_read::{ArchiveFields, read_keep_reasons, read_newest_bank_times, scan_with_copies, unix_ns};
 
-use super::json::Both;
+use super::json::both;
 use super::network::{NetworkArgs, refuse_url};
 use super::ui::Ui;
 use super::{render, values};
@@ -72,11 +72,10 @@ pub fn url_of(place: &Path) -> Option<&str> {
 /// # Errors
 /// If there is none.
 pub fn newest_of<'a>(catalog: &'a Catalog, place: &Path) -> Result<NodeChoice<'a>> {
-    let none = || {
+    catalog.choice().ok_or_else(|| {
         Error::failed(format!("{} has no archive that a node would choose", place.shown()))
             .with_hint("`slotpress list` shows what is there, and why it is not usable")
-    };
-    catalog.choice().ok_or_else(none)
+    })
 }
 
 /// Fails if the newest archive that a node would choose is older than `max_age`, or if there is
@@ -96,18 +95,30 @@ fn check_age(catalog: &Catalog, max_age: Duration, place: &Path) -> Result<()> {
 
 fn show(catalog: &Catalog, partials: &[Partial], args: &ListArgs, ui: &Ui) {
     let now = clock::now();
-    for archive in catalog.archives().iter().filter(|archive| !args.newest || is_chosen(archive, catalog)) {
-        let (path, fields) = (archive.path(), ArchiveFields::new(archive, catalog, now));
-        let more = json!({ "file": path.to_string_lossy(), "chosen": is_chosen(archive, catalog) });
-        let both = Both { first: &fields, second: &more };
-        ui.item("archive_listed", &both, &path.shown(), &line(archive, catalog, &fields, now));
+    let choice = catalog.choice();
+    for archive in catalog.archives() {
+        let is_it = |chosen: &Archive| chosen.name == archive.name;
+        let is_chosen =
+            choice.as_ref().is_some_and(|choice| is_it(choice.full) || choice.incremental.is_some_and(is_it));
+        if args.newest && !is_chosen {
+            continue;
+        }
+        let path = archive.path();
+        let fields = ArchiveFields::new(archive, catalog, now);
+        let more = json!({ "file": path.to_string_lossy(), "chosen": is_chosen });
+        let both = both(&fields, &more);
+        let mark = if is_chosen { "*" } else { " " };
+        let line = format!("{mark} {}", line(archive, catalog, &fields, now));
+        ui.item("archive_listed", &both, &path.shown(), &line);
     }
     for unusable in catalog.unusable() {
-        let line = format!("! {}", line_of_unusable(&unusable.archive, &unusable.fault, now));
-        ui.item("archive_unusable", unusable, "", &line);
+        let line = line_of_unusable(&unusable.archive, &unusable.fault, now);
+        ui.item("archive_unusable", unusable, "", &format!("! {line}"));
     }
-    partials.iter().for_each(|partial| show_partial(partial, None, ui));
-    let choice = match catalog.choice() {
+    for partial in partials {
+        show_partial(partial, None, ui);
+    }
+    let choice = match choice {
         None if catalog.archives().is_empty() => format!("no archives in {}", args.place.shown()),
         None => "a node would choose none of them".to_string(),
         Some(choice) => {
@@ -119,7 +130,8 @@ fn show(catalog: &Catalog, partials: &[Partial], args: &ListArgs, ui: &Ui) {
 }
 
 pub fn line_of_unusable(archive: &Archive, fault: &FileFault, now: SystemTime) -> String {
-    let (size, age) = (values::show_bytes(archive.size_bytes), values::show_age(archive.age(now)));
+    let size = values::show_bytes(archive.size_bytes);
+    let age = values::show_age(archive.age(now));
     let place = if archive.is_remote { "remote/" } else { "" };
     format!("{place}{}\n    {size}, here for {age}, not usable: {fault}", archive.name)
 }
@@ -128,7 +140,7 @@ pub fn line_of_unusable(archive: &Archive, fault: &FileFault, now: SystemTime) -
 /// which words.
 pub fn show_partial(partial: &Partial, removed: Option<(bool, &str)>, ui: &Ui) {
     let (is_removed, words) = removed.unwrap_or((false, ""));
-    ui.object("partial_download", &Both { first: partial, second: &json!({ "removed": is_removed }) });
+    ui.object("partial_download", &both(partial, &json!({ "removed": is_removed })));
     if words.is_empty() {
         return ui.say(&format!("  {}", line_of_partial(partial)));
     }
@@ -160,33 +172,27 @@ pub fn tell_of_partials(dir: &Path, ui: &Ui) {
 /// Names in a directory: a ledger or an unpacked archive has at least one of them.
 const OF_A_LEDGER: [&str; 5] = ["accounts", "genesis.bin", "ledger.lock", "rocksdb", "version"];
 
-fn is_empty(catalog: &Catalog) -> bool {
-    catalog.archives().is_empty() && catalog.unusable().is_empty()
-}
-
-/// Lists the archives of a directory. Returns `None` for a file, for a ledger, and for a directory
-/// without archives: the caller then reads the directory as a ledger, and says what is missing.
-pub fn catalog_in(place: &Path) -> Result<Option<Catalog>> {
-    if !place.is_dir() || OF_A_LEDGER.iter().any(|name| place.join(name).exists()) {
+/// Lists the archives of a directory, a store, a mirror or a server. Returns `None` for a single
+/// archive, for a ledger, and for a directory without archives: the caller then reads the directory as
+/// a ledger, and says what is missing.
+pub fn catalog_at(place: &Path, network: Option<&NetworkArgs>, ui: &Ui) -> Result<Option<Catalog>> {
+    let is_empty = |catalog: &Catalog| catalog.archives().is_empty() && catalog.unusable().is_empty();
+    let Some((text, network)) = url_of(place).zip(network) else {
+        if !place.is_dir() || OF_A_LEDGER.iter().any(|name| place.join(name).exists()) {
+            return Ok(None);
+        }
+        return Ok(Some(scan_with_copies(&[place.to_path_buf()])?).filter(|catalog| !is_empty(catalog)));
+    };
+    if let SourceArg::Archive(_) = text.parse()? {
         return Ok(None);
     }
-    Ok(Some(scan_with_copies(&[place.to_path_buf()])?).filter(|catalog| !is_empty(catalog)))
-}
-
-/// Lists the archives of a directory, as [`catalog_in`] does, or of a store, a mirror or a server.
-/// Returns `None` for a single archive.
-pub fn catalog_at(place: &Path, network: &NetworkArgs, ui: &Ui) -> Result<Option<Catalog>> {
-    let catalog = match url_of(place) {
-        Some(text) if matches!(text.parse::<SourceArg>()?, SourceArg::Archive(_)) => return Ok(None),
-        Some(text) => ask(text, place, network, ui)?,
-        None => return catalog_in(place),
-    };
+    let catalog = ask(text, place, network, ui)?;
     if is_empty(&catalog) {
-        Err(Error::failed(format!("no archives in {}", place.shown()))
-            .with_hint("archives are named snapshot-SLOT-HASH.tar.zst or incremental-snapshot-BASE-SLOT-HASH.tar.zst"))
-    } else {
-        Ok(Some(catalog))
+        return Err(Error::failed(format!("no archives in {}", place.shown())).with_hint(
+            "archives are named snapshot-SLOT-HASH.tar.zst or incremental-snapshot-BASE-SLOT-HASH.tar.zst",
+        ));
     }
+    Ok(Some(catalog))
 }
 
 /// Asks a server or store for its archives; `text` and `place` are the same URL. Treats a server
@@ -195,9 +201,9 @@ pub fn ask(text: &str, place: &Path, network: &NetworkArgs, ui: &Ui) -> Result<C
     if !text.starts_with("http")
         && let Some(store) = super::stores::store_of(place, None, &network.connection)?
     {
-        let index = super::stores::index_of(&store, &network.connection, ui).ok().flatten();
-        let mut catalog = super::stores::catalog(&store, false, &network.connection, ui)?;
+        let index = super::stores::index_of(&store, ui).ok().flatten();
         let index = index.and_then(|index| parse_list(&index.bytes, "")).unwrap_or_default();
+        let mut catalog = super::stores::catalog(&store, false, &network.connection, ui)?;
         catalog.set_reasons(index.archives());
         return Ok(catalog);
     }
@@ -221,13 +227,8 @@ pub fn ask(text: &str, place: &Path, network: &NetworkArgs, ui: &Ui) -> Result<C
     })))
 }
 
-fn is_chosen(archive: &Archive, catalog: &Catalog) -> bool {
-    let is_same = |other: &Archive| other.name == archive.name;
-    catalog.choice().is_some_and(|choice| is_same(choice.full) || choice.incremental.is_some_and(is_same))
-}
-
 fn line(archive: &Archive, catalog: &Catalog, fields: &ArchiveFields, now: SystemTime) -> String {
-    let mut text = String::from(if is_chosen(archive, catalog) { "* {name}\n    " } else { "  {name}\n    " });
+    let mut text = String::from("{name}\n    ");
     text += if archive.size_bytes == 0 { "size not known" } else { "{size_bytes}" };
     text += if catalog.age_of(archive, now).is_some() { ", {age_seconds} old" } else { ", age unknown" };
     if archive.modified_ns > 0 {

@@ -77,7 +77,10 @@ impl Meter {
 
     pub fn steps(&self, steps: &[Step]) {
         let mut state = self.state();
-        (state.steps, state.steps_start, state.step, state.next_step) = (steps.to_vec(), None, None, 0);
+        state.steps = steps.to_vec();
+        state.steps_start = None;
+        state.step = None;
+        state.next_step = 0;
     }
 
     /// Begins a stage. It counts as a step if it is one still to come; other
@@ -87,7 +90,9 @@ impl Meter {
         self.output_bytes.store(0, Relaxed);
         let mut state = self.state();
         let now = Instant::now();
-        (state.name, state.stage_start, state.total_bytes) = (stage.to_string(), Some(now), total_bytes);
+        state.name = stage.to_string();
+        state.stage_start = Some(now);
+        state.total_bytes = total_bytes;
         state.note.clear();
         let next = state.next_step;
         state.step = state.steps.iter().skip(next).position(|step| step.stage == *stage).map(|at| next + at);
@@ -125,7 +130,8 @@ impl Meter {
 
     pub fn read(&self) -> MeterReading {
         let state = self.state();
-        let (input_bytes, output_bytes) = (self.input_bytes.load(Relaxed), self.output_bytes.load(Relaxed));
+        let input_bytes = self.input_bytes.load(Relaxed);
+        let output_bytes = self.output_bytes.load(Relaxed);
         let elapsed = state.stage_start.map_or(Duration::ZERO, |start| start.elapsed());
         let overall = state.step.and_then(|step| {
             let steps: Vec<u64> = state.steps.iter().map(|step| step.input_bytes).collect::<Option<_>>()?;
@@ -175,11 +181,15 @@ impl Arrival {
         let rate = values::show_rate(given_bytes(now).saturating_sub(self.given_bytes), elapsed);
         let fetched = match now.length_bytes.filter(|length| *length > 0) {
             Some(length) if now.there_bytes >= length => "fetched".to_string(),
-            Some(length) => format!("{:.0} % fetched, {rate}", 100.0 * now.there_bytes as f64 / length as f64),
+            Some(length) => {
+                let percent = 100.0 * now.there_bytes as f64 / length as f64;
+                format!("{percent:.0} % fetched, {rate}")
+            }
             None => rate,
         };
         let is_network = now.waited.saturating_sub(self.waited) * 2 > elapsed;
-        format!("{fetched}, the {} is slower", if is_network { "network" } else { "restore" })
+        let slower = if is_network { "network" } else { "restore" };
+        format!("{fetched}, the {slower} is slower")
     }
 }
 
@@ -205,13 +215,18 @@ impl MeterReading {
         parts.extend(self.note.clone());
         if self.input_bytes > 0 {
             if self.note.is_none() {
-                parts.push(values::show_rate(self.input_bytes, Duration::from_secs_f64(self.elapsed_seconds)));
+                let elapsed = Duration::from_secs_f64(self.elapsed_seconds);
+                parts.push(values::show_rate(self.input_bytes, elapsed));
             }
-            let of = self.total_bytes.map(|total| format!(" of {}", values::show_bytes(total)));
-            parts.push(values::show_bytes(self.input_bytes) + &of.unwrap_or_default());
+            let read = values::show_bytes(self.input_bytes);
+            parts.push(match self.total_bytes {
+                Some(total) => format!("{read} of {}", values::show_bytes(total)),
+                None => read,
+            });
         }
         if self.output_bytes > 0 && self.output_bytes < self.input_bytes {
-            parts.push(format!("ratio {}", values::show_ratio(self.input_bytes, self.output_bytes)));
+            let ratio = values::show_ratio(self.input_bytes, self.output_bytes);
+            parts.push(format!("ratio {ratio}"));
         }
         parts.join(", ")
     }
@@ -222,13 +237,13 @@ impl MeterReading {
     }
 
     /// The same with a bar, cut at the edge of a terminal.
-    pub fn bar_line(&self, columns: usize, is_utf8: bool) -> String {
-        let bar = self.done_percent.filter(|_| columns >= COLUMNS_OF_BAR).map(|percent| {
-            let (full, empty) = if is_utf8 { ("█", "░") } else { ("#", "-") };
+    pub fn bar_line(&self, columns: usize) -> String {
+        let mut line = self.label() + " ";
+        if let Some(percent) = self.done_percent.filter(|_| columns >= COLUMNS_OF_BAR) {
             let cells = ((percent / 100.0 * BAR_CELLS as f64) as usize).min(BAR_CELLS);
-            format!("[{}{}] ", full.repeat(cells), empty.repeat(BAR_CELLS - cells))
-        });
-        let line = format!("{} {}{}", self.label(), bar.unwrap_or_default(), self.parts());
+            line += &format!("[{}{}] ", "#".repeat(cells), "-".repeat(BAR_CELLS - cells));
+        }
+        line += &self.parts();
         cut(&line, columns.saturating_sub(COLUMNS_FREE).max(1))
     }
 }
@@ -272,7 +287,7 @@ mod tests {
         });
         for reading in readings {
             for columns in 1..200 {
-                let line = reading.bar_line(columns, true);
+                let line = reading.bar_line(columns);
                 let fits = line.chars().count() <= columns.saturating_sub(COLUMNS_FREE).max(1);
                 assert!(fits && !line.contains('\n'), "{columns}: {line:?}");
             }
@@ -283,14 +298,14 @@ mod tests {
     fn what_each_width_shows() {
         let reading = restoring();
         assert_eq!(
-            reading.bar_line(120, true),
-            "2 of 4 Restoring [█████████░░░░░░░░░░░] 45 % of all, 2 min 02 s left, 461 MiB/s, 45 GiB of 87 GiB"
+            reading.bar_line(120),
+            "2 of 4 Restoring [#########-----------] 45 % of all, 2 min 02 s left, 461 MiB/s, 45 GiB of 87 GiB"
         );
         assert_eq!(
-            reading.bar_line(80, false),
+            reading.bar_line(80),
             "2 of 4 Restoring [#########-----------] 45 % of all, 2 min 02 s left, 461 M…"
         );
-        assert_eq!(reading.bar_line(50, true), "2 of 4 Restoring 45 % of all, 2 min 02 s left…");
+        assert_eq!(reading.bar_line(50), "2 of 4 Restoring 45 % of all, 2 min 02 s left…");
         let noted =
             MeterReading { note: Some("45 % fetched, 118.2 MiB/s, the network is slower".to_string()), ..reading };
         assert_eq!(
@@ -306,7 +321,7 @@ mod tests {
         assert!(archiving.plain_line().contains("ratio 3.000") && !restoring().plain_line().contains("ratio"));
         let meter = Meter::default();
         meter.stage(&Stage::Restoring, Some(100));
-        assert!(!meter.read().bar_line(80, true).contains("left"));
+        assert!(!meter.read().bar_line(80).contains("left"));
         meter.advance(50, 0);
         assert_eq!(meter.read().done_percent, Some(50.0));
         assert!(meter.read().left_seconds.is_none(), "too early for an estimate");

@@ -18,7 +18,6 @@ mod fetch;
 mod find;
 mod hints;
 mod inspect;
-mod inspect_accounts;
 mod json;
 mod levels;
 mod lines;
@@ -43,7 +42,6 @@ pub mod ui;
 mod usage;
 pub mod values;
 mod verify;
-mod verify_all;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -72,7 +70,7 @@ struct Cli {
     command: Verb,
 }
 
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Output")]
 struct ScreenArgs {
     /// Print results as JSON, one object per line
@@ -126,7 +124,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             let error = parse(&usage::escaped(&arguments)).err().unwrap_or(error);
             let variable = environment::variable_of(&error, &command(), &arguments);
             let is_error = error.use_stderr();
-            let printed = usage::print(error, &arguments, variable);
+            let printed = usage::print(&error, &arguments, variable);
             return match printed {
                 _ if is_error => ExitCode::from(usage::EXIT_CODE),
                 // A pipe closed by the reader is no failure of printing the help.
@@ -146,7 +144,8 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         }
     };
     for name in environment::unknown(&command(), std::env::vars_os().map(|(name, _)| name)) {
-        ui.warn(&format!("{} is set, but no flag of slotpress has that variable: it is ignored", escaped(&name)));
+        let name = escaped(&name);
+        ui.warn(&format!("{name} is set, but no flag of slotpress has that variable: it is ignored"));
     }
     match guarded(|| run(cli.command, &ui)).and_then(|()| ui.finish()) {
         Ok(()) => ExitCode::SUCCESS,
@@ -214,13 +213,13 @@ const SELDOM_FLAGS: &str = "any-format check data-size expect-genesis-hash expec
 /// Builds clap's command with the examples and the handling of environment variables.
 fn command() -> Command {
     fn shorten(command: Command) -> Command {
-        // The filters alone fill half a screen.
-        let of_export: &[&str] = if command.get_name() == "export" { &["Check", "Ledger"] } else { &[] };
+        let is_export = command.get_name() == "export";
         let is_seldom = |arg: &Arg| {
             let mut flags = SELDOM_FLAGS.split_whitespace();
             let is_listed = arg.get_long().is_some_and(|name| flags.any(|flag| flag == name));
-            let is_below = |heading| SELDOM.contains(&heading) || of_export.contains(&heading);
-            is_listed || arg.get_help_heading().is_some_and(is_below)
+            let heading = arg.get_help_heading().unwrap_or_default();
+            // The filters of `export` alone fill half a screen.
+            is_listed || SELDOM.contains(&heading) || is_export && ["Check", "Ledger"].contains(&heading)
         };
         command.mut_args(|arg| if is_seldom(&arg) { arg.hide_short_help(true) } else { arg }).mut_subcommands(shorten)
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use serde_json::json;
-use slotpress::catalog::{Archive, Catalog, NodeChoice};
+use slotpress::catalog::{Archive, Catalog};
 use slotpress::net::{Client, ClientOptions, Cluster, FetchLimits, FindOptions, MaxAge, SourceArg, Url};
 use slotpress::types::{ArchiveName, Root};
 use slotpress::{CancelToken, Error, ErrorKind, LedgerPaths, NamedArchive, Result, Snapshot};
@@ -14,7 +14,7 @@ use slotpress_net::{STREAMS_DEFAULT, STREAMS_MAX, StreamSource, UrlSource, is_ur
 use slotpress_read::SharedSource;
 
 use super::arguments::DirectoryArgs;
-use super::json::Both;
+use super::json::both;
 use super::ui::Ui;
 use super::{list, values};
 
@@ -58,10 +58,13 @@ const CLUSTERS: &[(&str, Cluster, &str)] = &[
     ("devnet", Cluster::Devnet, "For developers"),
 ];
 
-/// Sources of archives in addition to those named on the command line (RPC servers, a file, a cluster),
-/// and how old the state may be.
+/// Sources of archives, and how old the state may be.
 #[derive(Clone, Debug, Args)]
 pub struct PeersArgs {
+    /// A server, a mirror, a store or an archive: http(s)://HOST:PORT, the URL of a directory or of
+    /// an archive, s3://BUCKET/PREFIX; or a local directory
+    #[arg(value_name = "SOURCE", required_unless_present_any = ["rpc", "cluster", "sources_from"])]
+    sources: Vec<String>,
     /// An RPC server that knows the cluster's slot and peers; may be given more than once
     #[arg(long, value_name = "URL", value_delimiter = ',')]
     rpc: Vec<String>,
@@ -86,19 +89,24 @@ fn max_age(text: &str) -> Result<MaxAge, String> {
 }
 
 impl PeersArgs {
-    /// Options for searching the given sources, those in `--sources-from`, and the peers of RPC
-    /// servers.
-    pub fn find_options(&self, sources: &[String]) -> Result<FindOptions> {
-        let mut sources: Vec<_> = sources.iter().map(|text| text.parse::<SourceArg>()).collect::<Result<_>>()?;
-        if let Some(path) = &self.sources_from {
-            sources.extend(values::listed(path, "source", |line| line.parse::<SourceArg>())?);
+    /// Options for searching the sources, and the peers of RPC servers.
+    pub fn find_options(&self) -> Result<FindOptions> {
+        let mut sources: Vec<SourceArg> = Vec::new();
+        for text in &self.sources {
+            sources.push(text.parse()?);
         }
-        let rpc: Vec<_> = self.rpc.iter().map(|text| parse_url(text)).collect::<Result<_>>()?;
-        let mut options = FindOptions::new(sources).rpc(rpc);
+        if let Some(path) = &self.sources_from {
+            sources.extend(values::listed(path, "source", str::parse::<SourceArg>)?);
+        }
+        let mut options = FindOptions::new(sources).rpc(urls(&self.rpc)?);
         options.max_age = self.max_age;
         options.cluster = self.cluster;
         Ok(options)
     }
+}
+
+fn urls(texts: &[String]) -> Result<Vec<Url>> {
+    texts.iter().map(|text| parse_url(text)).collect()
 }
 
 #[derive(Clone, Debug, Args)]
@@ -143,8 +151,7 @@ impl TransferArgs {
 
     /// The trusted servers, and how many of them must confirm the state.
     pub fn trusted(&self) -> Result<(Vec<Url>, usize)> {
-        let trusted = self.trust.iter().map(|text| parse_url(text)).collect::<Result<_>>()?;
-        Ok((trusted, usize::from(self.quorum)))
+        Ok((urls(&self.trust)?, usize::from(self.quorum)))
     }
 
     pub fn client(&self, max_rate: Option<u64>) -> Result<Client> {
@@ -186,8 +193,8 @@ pub fn open_archive(path: &Path, is_read_twice: bool, args: &NetworkArgs, ui: &U
     let url = match text.parse::<SourceArg>()? {
         SourceArg::Archive(url) => url,
         place => {
-            return Err(Error::usage(format!("{place} holds archives, but one archive is needed here"))
-                .with_hint(format!("`slotpress list {place}` shows their names")));
+            let message = format!("{place} holds archives, but one archive is needed here");
+            return Err(Error::usage(message).with_hint(format!("`slotpress list {place}` shows their names")));
         }
     };
     let client = Client::new(&args.options())?;
@@ -209,11 +216,13 @@ pub fn open_archive(path: &Path, is_read_twice: bool, args: &NetworkArgs, ui: &U
 
 /// Says how much of an archive was transferred, if it came from a server.
 pub fn show_transfer(archive: &NamedArchive, ui: &Ui) {
-    let Some(transferred) = archive.source.as_ref().and_then(|source| source.transferred()) else { return };
+    let Some(source) = &archive.source else { return };
+    let Some(transferred) = source.transferred() else { return };
     let file_bytes = archive.length_bytes().unwrap_or_default();
     let file = json!({ "url": archive.path.to_string_lossy(), "file_bytes": file_bytes });
-    let fields = Both { first: &file, second: &transferred };
-    ui.report("transfer", "", &fields, &[("transferred", "{transferred_bytes} of {file_bytes} in {requests}")]);
+    let fields = both(&file, &transferred);
+    let row = "transferred: {transferred_bytes} of {file_bytes} in {requests}";
+    ui.report("transfer", "", &fields, &[row]);
 }
 
 /// Path of an archive that was found at a place, or its URL with the user and password of the
@@ -231,10 +240,10 @@ pub fn path_at(archive: &Archive, place: &Path) -> PathBuf {
 }
 
 /// Lists a place, and more than two archives; `None` for an archive, a pair, and a place that
-/// `catalog_at` does not list.
-pub fn catalog_of(paths: &[PathBuf], catalog_at: &dyn Fn(&Path) -> Result<Option<Catalog>>) -> Result<Option<Catalog>> {
+/// [`list::catalog_at`] does not list.
+pub fn catalog_of(paths: &[PathBuf], network: Option<&NetworkArgs>, ui: &Ui) -> Result<Option<Catalog>> {
     match paths {
-        [place] => catalog_at(place),
+        [place] => list::catalog_at(place, network, ui),
         [_, _] => Ok(None),
         many => catalog_of_names(many).map(Some),
     }
@@ -245,19 +254,21 @@ pub fn catalog_of(paths: &[PathBuf], catalog_at: &dyn Fn(&Path) -> Result<Option
 /// # Errors
 /// A file does not have an archive's name.
 fn catalog_of_names(paths: &[PathBuf]) -> Result<Catalog> {
-    let archive = |path: &PathBuf| {
-        let unknown = || Error::usage(format!("{} does not have the name of an archive", path.shown()));
-        let name = ArchiveName::from_path(path).ok_or_else(unknown)?;
-        let dir = path.parent().unwrap_or(Path::new("")).to_path_buf();
-        Ok(Archive { dir, ..Archive::new(name, "", 0) })
-    };
-    Ok(Catalog::with_copies(paths.iter().map(archive).collect::<Result<_>>()?))
+    let mut archives = Vec::new();
+    for path in paths {
+        let Some(name) = ArchiveName::from_path(path) else {
+            return Err(Error::usage(format!("{} does not have the name of an archive", path.shown())));
+        };
+        archives.push(Archive::new(name, path.parent().unwrap_or(Path::new("")), 0));
+    }
+    Ok(Catalog::with_copies(archives))
 }
 
 /// Chooses the archives of a state: the full one, and the incremental one if there is one. Two
-/// archives may be in any order. Of more, and of a place that `catalog_at` lists, takes those that a
-/// node would choose. A path that is neither archive nor such a place stays as it is.
-pub fn archives_of(paths: &[PathBuf], catalog_at: &dyn Fn(&Path) -> Result<Option<Catalog>>) -> Result<Vec<PathBuf>> {
+/// archives may be in any order. Of more, and of a place that is listed, takes those that a node would
+/// choose. A path that is neither archive nor such a place stays as it is. Without `network`, all are
+/// files.
+pub fn archives_of(paths: &[PathBuf], network: Option<&NetworkArgs>, ui: &Ui) -> Result<Vec<PathBuf>> {
     let is_incremental = |path: &Path| ArchiveName::from_path(path).map(|name| name.base_slot.is_some());
     if let [first, second] = paths
         && is_incremental(first) == Some(true)
@@ -265,10 +276,12 @@ pub fn archives_of(paths: &[PathBuf], catalog_at: &dyn Fn(&Path) -> Result<Optio
     {
         return Ok(vec![second.clone(), first.clone()]);
     }
-    let Some(catalog) = catalog_of(paths, catalog_at)? else { return Ok(paths.to_vec()) };
+    let Some(catalog) = catalog_of(paths, network, ui)? else { return Ok(paths.to_vec()) };
     let place = if let [place] = paths { place } else { Path::new("the list of archives") };
-    let NodeChoice { full, incremental } = list::newest_of(&catalog, place)?;
-    Ok([Some(full), incremental].into_iter().flatten().map(|archive| path_at(archive, place)).collect())
+    let choice = list::newest_of(&catalog, place)?;
+    let mut chosen = vec![path_at(choice.full, place)];
+    chosen.extend(choice.incremental.map(|archive| path_at(archive, place)));
+    Ok(chosen)
 }
 
 /// A state: a full archive, possibly with an incremental one, or a ledger.
@@ -296,42 +309,27 @@ pub enum StateInput {
 
 impl StateArgs {
     pub fn open(&self, is_read_twice: bool, ui: &Ui) -> Result<StateInput> {
-        let paths_of = |ledger: &Path| self.directories.paths(ledger);
-        self.open_as(&self.inputs, self.slot, &paths_of, is_read_twice, ui)
+        match self.open_other(&self.inputs, is_read_twice, ui)? {
+            StateInput::Ledger(paths, _) => Ok(StateInput::Ledger(self.directories.paths(&paths.ledger), self.slot)),
+            _ if self.slot.is_some() => Err(Error::usage("--slot is for a ledger directory, not for an archive")
+                .with_hint("--expect-slot compares an archive's slot")),
+            archives => Ok(archives),
+        }
     }
 
-    /// Opens another state, by the same network.
-    #[cfg(feature = "export")]
+    /// Opens the archives that [`archives_of`] chooses, by the same network, or another ledger.
     pub fn open_other(&self, paths: &[PathBuf], is_read_twice: bool, ui: &Ui) -> Result<StateInput> {
-        self.open_as(paths, None, &|ledger| LedgerPaths::new(ledger), is_read_twice, ui)
-    }
-
-    /// Opens the archives that [`archives_of`] chooses, or finds the directories of a ledger.
-    fn open_as(
-        &self,
-        paths: &[PathBuf],
-        slot: Option<u64>,
-        paths_of: &dyn Fn(&Path) -> LedgerPaths,
-        is_read_twice: bool,
-        ui: &Ui,
-    ) -> Result<StateInput> {
-        let catalog_at = |path: &Path| list::catalog_at(path, &self.network, ui);
-        let paths = archives_of(paths, &catalog_at)?;
-        match paths.as_slice() {
+        let open = |path: &PathBuf| open_archive(path, is_read_twice, &self.network, ui);
+        match archives_of(paths, Some(&self.network), ui)?.as_slice() {
             [ledger] if ledger.is_dir() => {
                 values::check_ledger(ledger)?;
-                Ok(StateInput::Ledger(paths_of(ledger), slot))
+                Ok(StateInput::Ledger(LedgerPaths::new(ledger), None))
             }
             paths if paths.iter().any(|path| path.is_dir()) => {
                 Err(Error::usage("a ledger takes no incremental archive: it holds the whole state"))
             }
-            _ if slot.is_some() => Err(Error::usage("--slot is for a ledger directory, not for an archive")
-                .with_hint("--expect-slot compares an archive's slot")),
             [] => Err(Error::usage("no archive is given")),
-            [full, more @ ..] => {
-                let open = |path: &PathBuf| open_archive(path, is_read_twice, &self.network, ui);
-                Ok(StateInput::Archives(open(full)?, more.first().map(open).transpose()?))
-            }
+            [full, more @ ..] => Ok(StateInput::Archives(open(full)?, more.first().map(open).transpose()?)),
         }
     }
 }
@@ -347,14 +345,16 @@ impl StateInput {
 
     /// The archives, the full one first; none for a ledger.
     pub fn archives(&self) -> impl Iterator<Item = &NamedArchive> {
-        let (full, incremental) = match self {
-            Self::Ledger(..) => (None, None),
-            Self::Archives(full, incremental) => (Some(full), incremental.as_ref()),
+        let archives = match self {
+            Self::Ledger(..) => [None, None],
+            Self::Archives(full, incremental) => [Some(full), incremental.as_ref()],
         };
-        full.into_iter().chain(incremental)
+        archives.into_iter().flatten()
     }
 
     pub fn show_transfers(&self, ui: &Ui) {
-        self.archives().for_each(|archive| show_transfer(archive, ui));
+        for archive in self.archives() {
+            show_transfer(archive, ui);
+        }
     }
 }

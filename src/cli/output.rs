@@ -40,9 +40,10 @@ impl NewArchiveArgs {
     /// `other_bytes`.
     pub fn options(&self, output: &Output<'_>, other_bytes: u64, ui: &Ui) -> Result<EncodingOptions> {
         let upload_bytes = output.memory_bytes();
-        let left_bytes = self.work.memory.map(|bytes| bytes.saturating_sub(upload_bytes));
-        let options = self.encoding.options(ui)?.memory_bytes(left_bytes);
-        for_workers(options, other_bytes + upload_bytes, &self.work.workers, &self.io_policy, ui)
+        let mut options = self.encoding.options(ui)?;
+        options.memory_bytes = self.work.memory.map(|bytes| bytes.saturating_sub(upload_bytes));
+        let other_bytes = other_bytes + upload_bytes;
+        for_workers(options, other_bytes, &self.work.workers, &self.io_policy, ui)
     }
 
     /// Makes an archive; `None` if one of its name exists and is to be left.
@@ -72,7 +73,8 @@ pub fn path_of(new: &NewArchive) -> PathBuf {
 pub fn skip_existing(error: Error, ui: &Ui) -> Result<()> {
     let Some(path) = error.existing_path() else { return Err(error) };
     let skipped = json!({ "path": path.to_string_lossy(), "reason": "exists already" });
-    ui.report("skipped", &path.shown(), &skipped, &[("skipped", "{reason}: neither read nor changed")]);
+    let row = "skipped: {reason}: neither read nor changed";
+    ui.report("skipped", &path.shown(), &skipped, &[row]);
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 
 use slotpress::{Error, Progress, Result};
 use slotpress_base::memory::available_bytes;
+use slotpress_base::threads::available_threads;
 use slotpress_base::{MemoryLimit, tightest_limit};
 use slotpress_format::FRAME_SIZE_BYTES_DEFAULT;
 
@@ -44,7 +45,7 @@ pub fn threads_that_fit(
     other_bytes: u64,
     ui: &Ui,
 ) -> Result<usize> {
-    let threads = values::threads_or_all(asked);
+    let threads = asked.unwrap_or_else(available_threads);
     let Some(limit) = tightest_limit() else { return Ok(threads) };
     // `worker_bytes` allocates a compressor to measure it, which fails if memory is this short.
     let worker_bytes = worker_bytes().map_err(|error| {
@@ -121,7 +122,8 @@ mod tests {
     #[test]
     fn fewer_workers_or_none() {
         let limit = |left_bytes| MemoryLimit { name: "the limit", left_bytes, is_of_addresses: false };
-        let (worker, other) = (100 << 20, 50 << 20);
+        let worker = 100 << 20;
+        let other = 50 << 20;
         assert_eq!(fitting(&limit(1 << 40), 8, worker, other).expect("fits"), 8);
         assert_eq!(fitting(&limit(300 << 20), 8, worker, other).expect("two fit"), 2);
         let error = fitting(&limit(150 << 20), 8, worker, other).expect_err("none fits");

@@ -1,10 +1,9 @@
 //! Runs `slotpress prune` on directories and stores. The library's `plan_prune` decides which
 //! archives to keep.
 
-use std::fs;
-use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use serde::Serialize;
@@ -12,19 +11,21 @@ use serde_json::json;
 use slotpress::catalog::{
     Archive, Catalog, FileFault, Keep, KeepReason, UnusableFile, find_partials, plan_prune, remove,
 };
+use slotpress::stores::{Store, Target};
 use slotpress::types::Space;
 use slotpress::{Error, Progress, Result};
 use slotpress_base::text::ShowPath;
-use slotpress_base::{IoContext, KeptDir, clock};
-use slotpress_format::{LATEST_JSON, LISTING_PATH};
+use slotpress_base::{KeptDir, clock};
+use slotpress_format::LATEST_JSON;
 use slotpress_read::catalog::listed::{INDEX_BYTES_MAX, parse_list};
 use slotpress_read::{read_bank_times, scan_with_copies};
 
 use super::arguments::RetentionArgs;
 use super::list::{line_of_unusable, show_partial};
 use super::network::ConnectionArgs;
+use super::stores::store_of;
 use super::ui::Ui;
-use super::values;
+use super::{stores, values};
 
 /// Flags that may be given instead of `--keep-full` and `--keep-incremental`; one of them is
 /// enough.
@@ -83,6 +84,29 @@ struct Fate<'a> {
     stays: String,
 }
 
+impl<'a> Fate<'a> {
+    fn of_unusable(UnusableFile { archive, fault, .. }: &'a UnusableFile, args: &PruneArgs, now: SystemTime) -> Self {
+        let is_settled = archive.age(now) >= UNCHANGED_MIN;
+        let hint = match (args.unusable, is_settled) {
+            (false, _) => "--unusable removes it",
+            (true, false) => "it changed a moment ago, and stays",
+            (true, true) => "it stays",
+        };
+        let may_go = args.unusable && *fault != FileFault::Unreadable && is_settled;
+        let stays = format!("! {}; {hint}", line_of_unusable(archive, fault, now));
+        Self { archive, may_go, kept_because: None, fault: Some(fault), stays }
+    }
+
+    fn of_plan((archive, reason): (&'a Archive, &Option<KeepReason>)) -> Self {
+        let kept_because = reason.map(KeepReason::as_str);
+        let mut stays = String::new();
+        if let Some(why) = kept_because {
+            stays = format!("kept {}: {}", shown_with_size(archive), why.replace('_', " "));
+        }
+        Self { archive, may_go: reason.is_none(), kept_because, fault: None, stays }
+    }
+}
+
 #[derive(Default, Serialize)]
 struct Summary {
     path: String,
@@ -100,64 +124,51 @@ struct Summary {
 const UNCHANGED_MIN: Duration = Duration::from_secs(60);
 
 pub fn run(args: &PruneArgs, ui: &Ui) -> Result<()> {
-    args.dirs.iter().try_for_each(|target| {
-        if let Some(store) = super::stores::store_of(target, None, &args.connection)? {
-            if args.keep_free.is_some() {
-                return Err(Error::usage("--keep-free is for directories: what a store has left is not known"));
-            }
-            let index = super::stores::index_of(&store, &args.connection, ui)?;
-            let latest = store.get_small(LATEST_JSON, INDEX_BYTES_MAX, ui)?;
-            refuse_published(target, [index, latest].into_iter().flatten().map(|small| small.bytes))?;
-            let catalog = super::stores::catalog(&store, args.retention.needs_dates(), &args.connection, ui)?;
-            return prune(target, &catalog, &|archive| store.delete(&archive.name.to_string(), ui), args, ui);
-        }
-        let documents =
-            [LISTING_PATH.trim_start_matches('/'), LATEST_JSON].map(|path| read_small(target, path).transpose());
-        refuse_published(target, documents.into_iter().flatten().collect::<Result<Vec<_>>>()?)?;
-        let mut catalog = scan_with_copies(std::slice::from_ref(target))?;
-        if args.retention.needs_dates() {
-            read_bank_times(&mut catalog);
-        }
-        prune_partials(target, args, ui)?;
-        prune(target, &catalog, &remove, args, ui)
-    })
+    for target in &args.dirs {
+        prune_target(target, args, ui)?;
+    }
+    Ok(())
 }
 
-/// Refuses a target of `publish`: its index would still name archives that are removed.
-fn refuse_published(target: &Path, documents: impl IntoIterator<Item = Vec<u8>>) -> Result<()> {
-    if documents.into_iter().any(|document| parse_list(&document, "").is_some()) {
-        Err(Error::failed(format!(
-            "{} is a target of `slotpress publish`, whose index would name what is gone",
-            target.shown()
-        ))
-        .with_hint("let `slotpress publish` prune it: --keep-full, --keep-incremental"))
-    } else {
-        Ok(())
+fn prune_target(target: &Path, args: &PruneArgs, ui: &Ui) -> Result<()> {
+    let is_dated = args.retention.needs_dates();
+    if let Some(store) = store_of(target, None, &args.connection)? {
+        if args.keep_free.is_some() {
+            return Err(Error::usage("--keep-free is for directories: what a store has left is not known"));
+        }
+        refuse_published(&store, ui)?;
+        let catalog = stores::catalog(&store, is_dated, &args.connection, ui)?;
+        let remove = |archive: &Archive| store.delete(&archive.name.to_string(), ui);
+        return prune(target, &catalog, &remove, args, ui);
     }
+    refuse_published(&Store::of_dir(Arc::new(KeptDir::open(target)?)), ui)?;
+    let mut catalog = scan_with_copies(&[target.to_path_buf()])?;
+    if is_dated {
+        read_bank_times(&mut catalog);
+    }
+    prune_partials(target, args, ui)?;
+    prune(target, &catalog, &remove, args, ui)
 }
 
-/// Reads a small file below a directory; `None` if it does not exist. Any other failure is an
-/// error, because an unreadable file may be an index of `publish`.
-fn read_small(dir: &Path, path: &str) -> Result<Option<Vec<u8>>> {
-    let at = dir.join(path);
-    let found = fs::symlink_metadata(&at).map_err(|error| error.kind());
-    if matches!(found, Err(io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)) {
-        return Ok(None);
-    }
-    let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
-    let read = || {
-        let mut bytes = Vec::new();
-        let file = KeptDir::open(&dir.join(above))?.open_file(name)?;
-        file.take(INDEX_BYTES_MAX + 1).read_to_end(&mut bytes).or_path("read", &at)?;
-        let is_too_long = bytes.len() as u64 > INDEX_BYTES_MAX;
-        let too_long = || Error::failed(format!("{} has more than {INDEX_BYTES_MAX} bytes", at.shown()));
-        if is_too_long { Err(too_long()) } else { Ok(Some(bytes)) }
-    };
-    read().map_err(|error| {
-        error
+/// Refuses a target of `publish`: its index would still name archives that are removed. So is a
+/// directory with an index that cannot be read.
+fn refuse_published(store: &Store, ui: &Ui) -> Result<()> {
+    let target = store.target();
+    let unreadable = |error: Error| match target {
+        Target::S3(_) => error,
+        Target::Dir(dir) => error
             .within(format!("{} may be a target of `slotpress publish`", dir.shown()))
-            .with_hint("if nothing publishes there, remove that file; else let `slotpress publish` prune it")
-    })
+            .with_hint("if nothing publishes there, remove that file; else let `slotpress publish` prune it"),
+    };
+    let index = stores::index_of(store, ui).map_err(unreadable)?;
+    let latest = store.get_small(LATEST_JSON, INDEX_BYTES_MAX, ui).map_err(unreadable)?;
+    if [index, latest].iter().flatten().any(|document| parse_list(&document.bytes, "").is_some()) {
+        let message = format!("{target} is a target of `slotpress publish`, whose index would name what is gone");
+        return Err(
+            Error::failed(message).with_hint("let `slotpress publish` prune it: --keep-full, --keep-incremental")
+        );
+    }
+    Ok(())
 }
 
 fn prune(
@@ -168,23 +179,8 @@ fn prune(
     ui: &Ui,
 ) -> Result<()> {
     let now = clock::now();
-    let unusable = catalog.unusable().iter().map(|UnusableFile { archive, fault, .. }| {
-        let is_settled = archive.age(now) >= UNCHANGED_MIN;
-        let hint = match (args.unusable, is_settled) {
-            (false, _) => "--unusable removes it",
-            (true, false) => "it changed a moment ago, and stays",
-            (true, true) => "it stays",
-        };
-        Fate {
-            archive,
-            may_go: args.unusable && *fault != FileFault::Unreadable && is_settled,
-            kept_because: None,
-            fault: Some(fault),
-            stays: format!("! {}; {hint}", line_of_unusable(archive, fault, now)),
-        }
-    });
     // Unusable files go first: their space counts as free.
-    let mut fates: Vec<Fate<'_>> = unusable.collect();
+    let mut fates: Vec<Fate<'_>> = catalog.unusable().iter().map(|file| Fate::of_unusable(file, args, now)).collect();
     let freed_bytes = fates.iter().filter(|fate| fate.may_go).map(|fate| fate.archive.size_bytes).sum();
     let keep = keep(catalog, dir, freed_bytes, args)?;
     if keep.epoch_ends > 0 && catalog.epoch_schedule.is_none() && !catalog.archives().is_empty() {
@@ -192,32 +188,31 @@ fn prune(
         ui.warn(&format!("{dir}: the bank file of the newest full archive cannot be read, so the epochs are not known: all archives stay"));
     }
     let plan = plan_prune(catalog, &keep, now);
-    let fate = |(archive, reason): (_, &Option<KeepReason>)| {
-        let kept_because = reason.map(|reason| reason.as_str());
-        let stays = kept_because.map(|why| format!("kept {}: {}", shown_with_size(archive), why.replace('_', " ")));
-        Fate { archive, may_go: reason.is_none(), kept_because, fault: None, stays: stays.unwrap_or_default() }
-    };
+    let mut planned: Vec<Fate<'_>> = catalog.archives().iter().zip(&plan).map(Fate::of_plan).collect();
     // Remove incremental archives before full ones: if the run is interrupted, none is left without its
     // full archive.
-    let (full, incremental): (Vec<Fate<'_>>, Vec<Fate<'_>>) =
-        catalog.archives().iter().zip(&plan).map(fate).partition(|fate| fate.archive.is_full());
-    fates.extend(incremental.into_iter().chain(full));
+    planned.sort_by_key(|fate| fate.archive.is_full());
+    fates.extend(planned);
 
     let path = dir.to_string_lossy().into_owned();
     let mut summary = Summary { path, dry_run: args.dry_run, ..Summary::default() };
     let words = if args.dry_run { "would remove" } else { "removed" };
     let mut failed = None;
-    for Fate { archive, may_go, kept_because, fault, stays } in fates {
+    for fate in fates {
         ui.check()?;
-        let removed = if may_go && !args.dry_run { remove(archive) } else { Ok(()) };
-        let goes = may_go && removed.is_ok();
-        // The last failure ends the run; those before it are warnings.
-        if let Err(error) = removed
-            && let Some(earlier) = failed.replace(error)
+        let archive = fate.archive;
+        let mut goes = fate.may_go;
+        if goes
+            && !args.dry_run
+            && let Err(error) = remove(archive)
         {
-            ui.warn(&earlier.to_string());
+            goes = false;
+            // The last failure ends the run; those before it are warnings.
+            if let Some(earlier) = failed.replace(error) {
+                ui.warn(&earlier.to_string());
+            }
         }
-        let (count, bytes) = match (goes, fault) {
+        let (count, bytes) = match (goes, fate.fault) {
             (true, _) => (&mut summary.removed, &mut summary.removed_bytes),
             (false, None) => (&mut summary.kept, &mut summary.kept_bytes),
             (false, Some(_)) => (&mut summary.unusable, &mut summary.unusable_bytes),
@@ -227,10 +222,15 @@ fn prune(
         let path = archive.path();
         let fields = json!({
             "name": archive.name.to_string(), "path": path.to_string_lossy(), "size_bytes": archive.size_bytes,
-            "removed": goes && !args.dry_run, "kept_because": kept_because, "unusable": fault.map(FileFault::to_string),
+            "removed": goes && !args.dry_run, "kept_because": fate.kept_because,
+            "unusable": fate.fault.map(FileFault::to_string),
         });
-        let line = if goes { format!("{words} {}", shown_with_size(archive)) } else { stays };
-        ui.item("prune_archive", &fields, &if goes { path.shown() } else { String::new() }, &line);
+        if goes {
+            let line = format!("{words} {}", shown_with_size(archive));
+            ui.item("prune_archive", &fields, &path.shown(), &line);
+        } else {
+            ui.item("prune_archive", &fields, "", &fate.stays);
+        }
     }
     let archives = values::count_of(summary.removed, "archive");
     let [removed, kept] = [summary.removed_bytes, summary.kept_bytes].map(values::show_bytes);
@@ -266,15 +266,13 @@ fn prune_partials(dir: &Path, args: &PruneArgs, ui: &Ui) -> Result<()> {
 
 /// What the flags keep. `freed_bytes` of unusable files are about to be removed.
 fn keep(catalog: &Catalog, dir: &Path, freed_bytes: u64, args: &PruneArgs) -> Result<Keep> {
-    let bytes_max = match args.keep_free {
-        None => args.keep_bytes,
-        Some(keep_free) => {
-            let bytes: u64 = catalog.archives().iter().map(|archive| archive.size_bytes).sum();
-            let free_bytes = Space::new(dir, 0)?.free_bytes.saturating_add(freed_bytes);
-            let bytes_max = bytes.saturating_sub(keep_free.saturating_sub(free_bytes));
-            Some(args.keep_bytes.map_or(bytes_max, |keep_bytes| keep_bytes.min(bytes_max)))
-        }
-    };
+    let mut bytes_max = args.keep_bytes;
+    if let Some(keep_free) = args.keep_free {
+        let bytes: u64 = catalog.archives().iter().map(|archive| archive.size_bytes).sum();
+        let free_bytes = Space::new(dir, 0)?.free_bytes.saturating_add(freed_bytes);
+        let left_bytes = bytes.saturating_sub(keep_free.saturating_sub(free_bytes));
+        bytes_max = Some(left_bytes.min(bytes_max.unwrap_or(u64::MAX)));
+    }
     let counts = [args.keep_full, args.keep_incremental, args.keep_bytes, args.keep_free];
     let is_by_time = args.retention.is_by_time_alone() && counts.iter().all(Option::is_none);
     let by_default = if is_by_time { 0 } else { usize::MAX };

@@ -18,7 +18,7 @@ use slotpress_read::STATE_MEMORY_BYTES_DEFAULT;
 
 use super::arguments::{IoPolicyArgs, RetentionArgs, WorkArgs};
 use super::codec::{ZstdArgs, for_workers};
-use super::json::Both;
+use super::json::both;
 use super::network::ConnectionArgs;
 use super::ui::{Level, Ui};
 use super::{hints, planned, values};
@@ -130,14 +130,11 @@ pub fn run(args: &PublishArgs, ui: &Ui) -> Result<()> {
     refuse_gone()?;
     let options = options(args, ui)?;
     let mut is_current = args.once;
-    publish(
-        &options,
-        &mut |event| {
-            is_current &= matches!(event, PublishEvent::Watching { .. } | PublishEvent::Pruned { .. });
-            show(event, ui);
-        },
-        ui,
-    )?;
+    let mut on_event = |event: &PublishEvent| {
+        is_current &= matches!(event, PublishEvent::Watching { .. } | PublishEvent::Pruned { .. });
+        show(event, ui);
+    };
+    publish(&options, &mut on_event, ui)?;
     if is_current {
         ui.say("nothing to publish: no archive there is newer than what the targets have");
     }
@@ -145,7 +142,7 @@ pub fn run(args: &PublishArgs, ui: &Ui) -> Result<()> {
 }
 
 fn options(args: &PublishArgs, ui: &Ui) -> Result<PublishOptions> {
-    let targets = args.to.iter().map(|target| target.parse()).collect::<Result<Vec<Target>>>()?;
+    let targets: Vec<Target> = args.to.iter().map(|target| target.parse()).collect::<Result<_>>()?;
     let memory_bytes = planned::memory_or(args.work.memory, STATE_MEMORY_BYTES_DEFAULT);
     let other_bytes = decoding_side_bytes(FRAME_SIZE_BYTES_DEFAULT).saturating_add(memory_bytes);
     let mut options = PublishOptions::new(&args.dir, targets);
@@ -156,9 +153,9 @@ fn options(args: &PublishArgs, ui: &Ui) -> Result<PublishOptions> {
         options.stores.memory_bytes = options.stores.memory_bytes.min(memory_bytes);
     }
     let encoding = args.encoding.options().memory_bytes(args.work.memory);
-    options.recompress = RecompressOptions::default()
-        .encoding(for_workers(encoding, other_bytes, &args.work.workers, &args.io_policy, ui)?)
-        .check(CheckOptions::default().memory_bytes(memory_bytes));
+    let encoding = for_workers(encoding, other_bytes, &args.work.workers, &args.io_policy, ui)?;
+    let check = CheckOptions::default().memory_bytes(memory_bytes);
+    options.recompress = RecompressOptions::default().encoding(encoding).check(check);
     if let Some(pins) = &args.pins {
         options.pins = pins.clone();
     }
@@ -187,26 +184,25 @@ fn show(event: &PublishEvent, ui: &Ui) {
     if let PublishEvent::Published(published) = event {
         ui.short(&published.name.to_string());
     }
-    let (level, text) = words(event);
-    ui.log_event(event.kind().unwrap_or_default(), level, &Both { first: &hint, second: event }, text);
+    let level = match event {
+        PublishEvent::Refused { .. } | PublishEvent::Failed { .. } => Level::Error,
+        PublishEvent::Skipped { .. } => Level::Warning,
+        _ => Level::Info,
+    };
+    let kind = event.kind().unwrap_or_default();
+    ui.log_event(kind, level, &both(&hint, event), words(event));
 }
 
-fn words(event: &PublishEvent) -> (Level, &'static str) {
+fn words(event: &PublishEvent) -> &'static str {
     match event {
-        PublishEvent::Watching { .. } => {
-            (Level::Info, "publishing {snapshots} to {targets}[; metrics on http://{metrics}/metrics]")
-        }
-        PublishEvent::Pinned { .. } => (Level::Info, "pinned {name}"),
-        PublishEvent::Skipped { .. } => (Level::Warning, "left out {name}: {reason}"),
-        PublishEvent::Prepared(_) => (Level::Info, "ready: {name}, {size_bytes}, state {state}, in {elapsed_seconds}"),
-        PublishEvent::Refused { .. } => {
-            (Level::Error, "NOT PUBLISHED: {name} is damaged: {message}[; it is kept as {kept}]")
-        }
-        PublishEvent::Published(_) => (Level::Info, "published {name} on {target}: {size_bytes} in {elapsed_seconds}"),
-        PublishEvent::Pruned { .. } => (Level::Info, "removed from {target}: {names}"),
-        PublishEvent::Failed { .. } => {
-            (Level::Error, "failed: [{target}: ]{message}[ ({hint})][; next try in {retry_seconds}]")
-        }
-        _ => (Level::Info, "stopping; the next run goes on from here"),
+        PublishEvent::Watching { .. } => "publishing {snapshots} to {targets}[; metrics on http://{metrics}/metrics]",
+        PublishEvent::Pinned { .. } => "pinned {name}",
+        PublishEvent::Skipped { .. } => "left out {name}: {reason}",
+        PublishEvent::Prepared(_) => "ready: {name}, {size_bytes}, state {state}, in {elapsed_seconds}",
+        PublishEvent::Refused { .. } => "NOT PUBLISHED: {name} is damaged: {message}[; it is kept as {kept}]",
+        PublishEvent::Published(_) => "published {name} on {target}: {size_bytes} in {elapsed_seconds}",
+        PublishEvent::Pruned { .. } => "removed from {target}: {names}",
+        PublishEvent::Failed { .. } => "failed: [{target}: ]{message}[ ({hint})][; next try in {retry_seconds}]",
+        _ => "stopping; the next run goes on from here",
     }
 }

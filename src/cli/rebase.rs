@@ -13,7 +13,6 @@ use super::archive::WHAT;
 use super::arguments::ExpectedArgs;
 use super::network::{StateArgs, StateInput, open_archive, show_transfer};
 use super::output::{NewArchiveArgs, Output, path_of};
-use super::render::Row;
 use super::ui::Ui;
 
 /// Make an incremental archive of a new state on any older full archive
@@ -41,21 +40,19 @@ pub struct RebaseArgs {
     state: StateArgs,
 }
 
-const REPORT: &[Row<'_>] = &[
-    ("onto", "snapshot-{base_slot}-{base_hash}"),
+const REPORT: &[&str] = &[
+    "onto: snapshot-{base_slot}-{base_hash}",
     WHAT,
-    (
-        "accounts",
-        "{accounts_changed} changed, {accounts_new} new, {accounts_closed} closed; {accounts_unchanged} left out",
-    ),
-    ("size", "{output_bytes} ({tar_bytes} of tar), {output_bytes%new_bytes} of the new state's {new_bytes}"),
-    ("elapsed", "{elapsed_seconds} at {input_bytes/elapsed_seconds}, CPU load {cpu_seconds%elapsed_seconds}"),
-    ("root", "{root}"),
-    ("state", "checked: the full archive with these changes is the new state"),
+    "accounts: {accounts_changed} changed, {accounts_new} new, {accounts_closed} closed; {accounts_unchanged} left out",
+    "size: {output_bytes} ({tar_bytes} of tar), {output_bytes%new_bytes} of the new state's {new_bytes}",
+    "elapsed: {elapsed_seconds} at {input_bytes/elapsed_seconds}, CPU load {cpu_seconds%elapsed_seconds}",
+    "root: {root}",
+    "state: checked: the full archive with these changes is the new state",
 ];
 
 pub fn run(args: &RebaseArgs, ui: &Ui) -> Result<()> {
-    let (new, network) = (&args.new, &args.state.network);
+    let new = &args.new;
+    let network = &args.state.network;
     let check = args.expected.options(new.work.memory);
     let mut output = match &args.output {
         Some(output) if output.as_os_str() == "-" => {
@@ -65,7 +62,8 @@ pub fn run(args: &RebaseArgs, ui: &Ui) -> Result<()> {
         Some(output) if !args.dry_run => Output::open(output, new.work.memory, &network.connection, ui)?,
         _ => Output::Nothing(io::sink()),
     };
-    let encoding = new.options(&output, new.encoding.decoding_bytes() + check.memory_bytes, ui)?;
+    let other_bytes = new.encoding.decoding_bytes() + check.memory_bytes;
+    let encoding = new.options(&output, other_bytes, ui)?;
     let options = RebaseOptions::default().encoding(encoding.clone()).check(check);
     let onto = open_archive(&args.onto, true, network, ui)?;
     let state = args.state.open(true, ui)?;
@@ -81,6 +79,7 @@ pub fn run(args: &RebaseArgs, ui: &Ui) -> Result<()> {
     let input = RebaseInput { new: full, incremental, onto: &onto };
     let Some(report) = new.write(&mut output, ui, |sink| rebase(input, sink, &options, ui))? else { return Ok(()) };
     ui.report("rebase", &path_of(&report.archive).shown(), &report, REPORT);
-    state.archives().chain([&onto]).for_each(|archive| show_transfer(archive, ui));
+    state.show_transfers(ui);
+    show_transfer(&onto, ui);
     Ok(())
 }

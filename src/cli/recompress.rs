@@ -14,9 +14,8 @@ use super::archive::WHAT;
 use super::arguments::{COMPLETE, CheckArgs, STATE};
 use super::network::{ConnectionArgs, archives_of, refuse_url};
 use super::output::{NewArchiveArgs, Output, path_of};
-use super::render::Row;
 use super::ui::Ui;
-use super::{list, values};
+use super::values;
 
 /// Recompress an archive: smaller, checked, and with an index
 ///
@@ -53,7 +52,7 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
             format!("`slotpress fetch {url} -o DIR` fetches it; then recompress the file in DIR")
         })?;
     }
-    let archives = archives_of(&args.archives, &list::catalog_in)?;
+    let archives = archives_of(&args.archives, None, ui)?;
     let is_stream = |archive: &Path| archive.as_os_str() == "-";
     if args.base_slot.is_some() && !is_stream(&archives[0]) {
         return Err(Error::usage("--base-slot is for standard input only: a file has the base slot in its name"));
@@ -71,32 +70,33 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
             // Do not read through the standard library's buffer: waiting until the file descriptor is
             // readable would miss bytes in that buffer.
             let input = std::io::stdin().as_fd().try_clone_to_owned();
-            RecompressSource::Stream(File::from(input.or_path("open", Path::new("standard input"))?))
+            let input = input.or_path("open", Path::new("standard input"))?;
+            RecompressSource::Stream(File::from(input))
         } else {
             RecompressSource::File(archive.clone())
         };
-        let mut options = RecompressOptions::default().encoding(encoding.clone()).base_slot(args.base_slot).check(
-            if number + 1 < archives.len() {
-                // What is expected is about the state of both together.
-                check.clone().expect_hash(None).expect_slot(None)
-            } else {
-                check.clone()
-            },
-        );
-        options.base = args.base.clone().or_else(|| (number > 0).then(|| archives[0].clone()));
+        let mut options = RecompressOptions::default().encoding(encoding.clone()).check(check.clone());
+        options.base_slot = args.base_slot;
+        options.base = if number > 0 { Some(archives[0].clone()) } else { args.base.clone() };
+        if number + 1 < archives.len() {
+            // What is expected is about the state of both together.
+            options.check.expect_hash = None;
+            options.check.expect_slot = None;
+        }
         let report = args.new.write(&mut output, ui, |sink| recompress(source, sink, &options, ui))?;
         if let Some(report) = &report {
-            ui.report("recompress", &path_of(&report.archive).shown(), report, REPORT);
+            let path = path_of(&report.archive).shown();
+            ui.report("recompress", &path, report, REPORT);
         }
     }
     Ok(())
 }
 
-const REPORT: &[Row<'_>] = &[
+const REPORT: &[&str] = &[
     WHAT,
-    ("size", "{output_bytes}, {output_bytes%input_bytes} of {input_bytes} (ratio {tar_bytes/output_bytes} to the tar)"),
-    ("elapsed", "{elapsed_seconds} at {tar_bytes/elapsed_seconds}, CPU load {cpu_seconds%elapsed_seconds}"),
-    ("root", "{root}"),
+    "size: {output_bytes}, {output_bytes%input_bytes} of {input_bytes} (ratio {tar_bytes/output_bytes} to the tar)",
+    "elapsed: {elapsed_seconds} at {tar_bytes/elapsed_seconds}, CPU load {cpu_seconds%elapsed_seconds}",
+    "root: {root}",
     STATE,
     COMPLETE,
 ];

@@ -6,16 +6,20 @@ use serde_json::{Value, json};
 
 use super::values::{count_of, show_age, show_bytes, show_count, show_duration, show_rate, show_ratio};
 
-/// A label, and a text in which `{name}` stands for a field, `{a/b}` for the ratio or the rate of two,
-/// and `{a%b}` for one in percent of the other. A part in brackets is left out where one of its fields
-/// is null, 0, false or empty; so is a row where one is null, or where nothing remains. A count whose name
-/// is the row's label is shown without what is counted.
-pub type Row<'a> = (&'a str, &'a str);
-
-pub fn lines(report: &Value, rows: &[Row<'_>]) -> Vec<String> {
+/// Makes the rows of a report. A row is a label, a colon, and a text in which `{name}` stands for a field,
+/// `{a/b}` for the ratio or the rate of two, and `{a%b}` for one in percent of the other. A part in brackets
+/// is left out where one of its fields is null, 0, false or empty; so is a row where one is null, or where
+/// nothing remains. A count whose name is the row's label is shown without what is counted.
+pub fn lines(report: &Value, rows: &[&str]) -> Vec<String> {
+    let rows: Vec<(&str, &str)> = rows.iter().filter_map(|row| row.split_once(": ")).collect();
     let width = rows.iter().map(|(label, _)| label.len()).max().unwrap_or_default().max(LABEL_COLUMNS);
-    let texts = rows.iter().filter_map(|(label, text)| Some((label, filled_in(text, report, label)?)));
-    texts.map(|(label, text)| format!("  {label:width$}  {text}")).collect()
+    let mut lines = Vec::new();
+    for (label, text) in rows {
+        if let Some(text) = filled_in(text, report, label) {
+            lines.push(format!("  {label:width$}  {text}"));
+        }
+    }
+    lines
 }
 
 /// Least width of labels, so that parts of a report stand below each other.
@@ -76,7 +80,8 @@ fn shown(name: &str, value: &Value) -> Option<String> {
             joined(parts, ": ")
         }
         _ => {
-            let (number, whole) = (value.as_f64()?, value.as_u64().unwrap_or_default());
+            let number = value.as_f64()?;
+            let whole = value.as_u64().unwrap_or_default();
             Some(match unit {
                 _ if name == "offset_bytes" => value.to_string(),
                 "bytes" => show_bytes(whole),
@@ -95,7 +100,8 @@ fn joined(items: impl Iterator<Item = String>, separator: &str) -> Option<String
 
 fn of_two(one: &str, other: &str, is_percent: bool, report: &Value) -> Option<String> {
     let [number, base] = [one, other].map(|name| report.get(name).and_then(Value::as_f64));
-    let (number, base) = (number?, base?);
+    let number = number?;
+    let base = base?;
     let percent = 100.0 * number / base.max(1e-9);
     Some(match (is_percent, other.ends_with("_bytes")) {
         (true, true) => format!("{percent:.1} %"),
@@ -118,16 +124,16 @@ mod tests {
             "balance_lamports": "18446744073709551615", "capitalization": "1234", "status": 404,
         });
         let rows = [
-            ("slot", "{slot}[ on {base_slot}], {storages}, {frames}"),
-            ("size", "{output_bytes} from {input_bytes} (ratio {input_bytes/output_bytes})"),
-            ("root", "{root}"),
-            ("elapsed", "{elapsed_seconds} at {input_bytes/elapsed_seconds}, CPU load {cpu_seconds%elapsed_seconds}"),
-            ("", "{accounts_new} new[, {accounts_new} more], {names}, {in_use}; {servers}"),
-            ("frames", "{frames}, {storages}, {status}"),
-            ("supply", "{balance_lamports}, {capitalization}"),
-            ("none", "{none}"),
-            ("new", "[{accounts_new} accounts]"),
-            ("more", "{no_such_field}"),
+            "slot: {slot}[ on {base_slot}], {storages}, {frames}",
+            "size: {output_bytes} from {input_bytes} (ratio {input_bytes/output_bytes})",
+            "root: {root}",
+            "elapsed: {elapsed_seconds} at {input_bytes/elapsed_seconds}, CPU load {cpu_seconds%elapsed_seconds}",
+            ": {accounts_new} new[, {accounts_new} more], {names}, {in_use}; {servers}",
+            "frames: {frames}, {storages}, {status}",
+            "supply: {balance_lamports}, {capitalization}",
+            "none: {none}",
+            "new: [{accounts_new} accounts]",
+            "more: {no_such_field}",
         ];
         let expected = [
             "  slot      350006937, 1 storage, 1,234 frames",

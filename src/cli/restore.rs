@@ -9,12 +9,9 @@ use slotpress::types::Root;
 use slotpress::{Error, Progress, Result};
 use slotpress_base::text::{self, ShowPath};
 
-use super::arguments::{COMPLETE, CheckArgs, IoPolicyArgs, NewLedgerArgs, STATE, WorkArgs};
-use super::json::Both;
-use super::list;
+use super::arguments::{COMPLETE, NewLedgerArgs, RestoringArgs, STATE};
+use super::json::both;
 use super::network::{archives_of, refuse_url};
-use super::planned::DECODING_WORKER_BYTES;
-use super::render::Row;
 use super::ui::Ui;
 
 /// Restore archives into a ledger from which a validator starts
@@ -34,16 +31,12 @@ pub struct RestoreArgs {
     /// system
     #[arg(long = "move")]
     is_moved: bool,
-    #[command(flatten)]
-    work: WorkArgs,
     /// Expected root, as `archive` and `inspect` print it: the hash of every frame is checked. Give
     /// two for a full and an incremental archive
     #[arg(long, value_name = "ROOT", value_delimiter = ',', help_heading = "Check")]
     expect_root: Vec<Root>,
     #[command(flatten)]
-    check: CheckArgs,
-    #[command(flatten)]
-    io_policy: IoPolicyArgs,
+    how: RestoringArgs,
 }
 
 pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
@@ -51,23 +44,19 @@ pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
     for archive in &args.archives {
         refuse_url(archive, &|url| format!("`slotpress bootstrap {url} --ledger {ledger}` fetches and restores it"))?;
     }
-    let archives = archives_of(&args.archives, &list::catalog_in)?;
-    archives.iter().find(|path| path.is_dir()).map_or(Ok(()), |dir| Err(not_an_archive(dir)))?;
-    let check = args.check.options(args.work.memory);
-    let paths = args.target.paths();
-    let target = RestoreTarget::new(&paths.ledger)
-        .paths(paths)
-        .existing_state(args.target.existing_state())
-        .threads(args.work.workers.that_fit(|| Ok(DECODING_WORKER_BYTES), check.memory_bytes, ui)?)
-        .check(check)
-        .io_policy(args.io_policy.apply(ui));
-    let mut options =
-        RestoreOptions::new(&archives[0], target).expect_roots(args.expect_root.clone()).is_moved(args.is_moved);
+    let archives = archives_of(&args.archives, None, ui)?;
+    if let Some(dir) = archives.iter().find(|path| path.is_dir()) {
+        return Err(not_an_archive(dir));
+    }
+    let target = args.target.target(&args.how, 0, ui)?;
+    let mut options = RestoreOptions::new(&archives[0], target).expect_roots(args.expect_root.clone());
+    options.is_moved = args.is_moved;
     options.incremental = archives.get(1).cloned();
     let report = restore(&options, ui)?;
     show(&report, &options.target, ui);
-    let elapsed = "{elapsed_seconds} at {output_bytes/elapsed_seconds}, CPU load {cpu_seconds%elapsed_seconds}";
-    ui.part("", &report, &[("elapsed", elapsed)]);
+    let elapsed =
+        "elapsed: {elapsed_seconds} at {output_bytes/elapsed_seconds}, CPU load {cpu_seconds%elapsed_seconds}";
+    ui.part("", &report, &[elapsed]);
     if !options.target.paths.ledger.join("genesis.bin").exists() {
         ui.say("  genesis.bin is not there yet: copy it, or let the validator fetch it");
     }
@@ -90,18 +79,19 @@ fn not_an_archive(dir: &Path) -> Error {
     } else {
         format!("`slotpress list {word}` shows the archives in a directory")
     };
-    Error::usage(format!("{} is a directory: restore takes archives", dir.shown())).with_hint(hint)
+    let message = format!("{} is a directory: restore takes archives", dir.shown());
+    Error::usage(message).with_hint(hint)
 }
 
 /// Prints the report but for the time.
 pub fn show(report: &RestoreReport, target: &RestoreTarget, ui: &Ui) {
-    let fields = Both { first: report, second: &json!({ "validator_flags": validator_flags(target, report) }) };
-    ui.report("restore", &report.path.shown(), &fields, REPORT);
+    let flags = json!({ "validator_flags": validator_flags(target, report) });
+    ui.report("restore", &report.path.shown(), &both(report, &flags), REPORT);
 }
 
-const REPORT: &[Row<'_>] = &[
-    ("slot", "{slot}[ on the full archive of slot {base_slot}], {storages}"),
-    ("size", "{output_bytes} from {input_bytes}"),
+const REPORT: &[&str] = &[
+    "slot: {slot}[ on the full archive of slot {base_slot}], {storages}",
+    "size: {output_bytes} from {input_bytes}",
     STATE,
     COMPLETE,
 ];
@@ -110,18 +100,21 @@ const REPORT: &[Row<'_>] = &[
 pub fn say_start(report: &RestoreReport, target: &RestoreTarget, ui: &Ui) {
     if !report.replaced.is_empty() {
         let dirs: Vec<String> = report.replaced.iter().map(|dir| shell_word(dir)).collect();
-        ui.row("aside", &format!("when the validator runs, delete: rm -r {}", dirs.join(" ")));
+        let dirs = dirs.join(" ");
+        ui.row("aside", &format!("when the validator runs, delete: rm -r {dirs}"));
     }
     // Firedancer builds its own accounts database from the archives, and ignores the rest of the
     // ledger. These are the keys of its default.toml (src/app/firedancer/config/default.toml).
     let genesis = absolute(&target.paths.ledger.join("genesis.bin"));
     ui.say("Start Firedancer, which reads the archives, with this in its TOML:\n  [paths]");
-    ui.say(&format!("  snapshots = {}", toml_string(&absolute(target.paths.snapshots_dir()))));
+    let snapshots = absolute(target.paths.snapshots_dir());
+    ui.say(&format!("  snapshots = {}", toml_string(&snapshots)));
     if genesis.exists() {
         ui.say(&format!("  genesis = {}", toml_string(&genesis)));
     }
     ui.say("Or start Agave with its usual flags and:");
-    ui.say(&format!("  agave-validator {}", validator_flags(target, report).join(" ")));
+    let flags = validator_flags(target, report).join(" ");
+    ui.say(&format!("  agave-validator {flags}"));
 }
 
 fn absolute(path: &Path) -> PathBuf {

@@ -8,6 +8,7 @@ use clap::Args;
 use serde_json::json;
 use slotpress::serve::{Event, Finished, ServeOptions, TlsFiles, serve};
 use slotpress::{Error, Progress, Result};
+use slotpress_base::threads::available_threads;
 use slotpress_serve::{CLIENT_CONNECTIONS_DEFAULT, CONNECTIONS_DEFAULT, FIREDANCER_RATE_MIN, THREADS_DEFAULT_MAX};
 
 use super::arguments::{PriorityArgs, rate};
@@ -105,10 +106,10 @@ pub fn run(args: &ServeArgs, ui: &Ui) -> Result<()> {
         .head_timeout(args.head_timeout)
         .stall_timeout(args.stall_timeout)
         .io_hint(io_hint)
-        .threads(args.threads.unwrap_or_else(|| values::threads_or_all(None).min(THREADS_DEFAULT_MAX)))
         .grace(args.grace)
         .gathers_ranges(!args.access_log)
         .trusted_proxies(args.trusted_proxy.clone());
+    options.threads = args.threads.unwrap_or_else(|| available_threads().min(THREADS_DEFAULT_MAX));
     options.tls = tls;
     options.metrics = args.metrics;
     let mut on_event = |event| show(event, scheme, args.access_log, ui);
@@ -119,13 +120,14 @@ fn show(event: Event, scheme: &str, logs_all: bool, ui: &Ui) {
     match event {
         Event::Listening { listen, metrics, archives } => {
             let url = format!("{scheme}://{listen}");
-            let line = format!("serving {} on {url}", values::count_of(archives as u64, "archive"));
-            let metrics_line = metrics.map(|metrics| format!("metrics on http://{metrics}/metrics"));
             let fields = json!({ "listen": listen, "url": url, "metrics": metrics, "archives": archives });
             ui.object("serve", &fields);
-            for line in [Some(line), metrics_line].iter().flatten() {
-                ui.short(line);
-                ui.say(line);
+            let archives = values::count_of(archives as u64, "archive");
+            let mut lines = vec![format!("serving {archives} on {url}")];
+            lines.extend(metrics.map(|metrics| format!("metrics on http://{metrics}/metrics")));
+            for line in lines {
+                ui.short(&line);
+                ui.say(&line);
             }
         }
         Event::Finished(finished) => ui.log_event("served", Level::Info, &finished, &words(&finished)),
@@ -138,7 +140,8 @@ fn show(event: Event, scheme: &str, logs_all: bool, ui: &Ui) {
         Event::Reloaded => ui.tell("new certificate in use"),
         Event::Stopping { connections: 0 } => ui.tell("stopping"),
         Event::Stopping { connections } => {
-            ui.tell(&format!("stopping: waiting for {}", values::count_of(connections as u64, "connection")));
+            let connections = values::count_of(connections as u64, "connection");
+            ui.tell(&format!("stopping: waiting for {connections}"));
         }
         _ => {}
     }

@@ -1,5 +1,6 @@
 //! Flags shared by commands that use stores, and opening a store by its URL.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -57,11 +58,18 @@ pub fn store_of(target: &Path, memory_bytes: Option<u64>, args: &ConnectionArgs)
     Store::open(&text.parse::<Target>()?, &options, &Client::new(&args.options())?).map(Some)
 }
 
-/// Reads the index that `publish` keeps in a store; `None` if there is none.
-pub fn index_of(store: &Store, args: &ConnectionArgs, ui: &Ui) -> Result<Option<Small>> {
-    let (below, name) = LISTING_PATH.rsplit_once('/').unwrap_or_default();
-    let below = format!("{}{below}", store.target().to_string().trim_end_matches('/'));
-    let index = store_of(Path::new(&below), None, args)?;
+/// Reads the index that `publish` keeps in a target; `None` if there is none.
+pub fn index_of(store: &Store, ui: &Ui) -> Result<Option<Small>> {
+    let path = LISTING_PATH.trim_start_matches('/');
+    if let Target::Dir(dir) = store.target()
+        && std::fs::symlink_metadata(dir.join(path)).is_err_and(|error| error.kind() == ErrorKind::NotADirectory)
+    {
+        // A file has the name of a directory above it.
+        return Ok(None);
+    }
+    let (dirs, name) = path.rsplit_once('/').unwrap_or_default();
+    let below = |at: Option<Store>, name| at.map_or(Ok(None), |at| at.below(name, false));
+    let index = dirs.split('/').try_fold(Some(store.clone()), below)?;
     index.map_or(Ok(None), |index| index.get_small(name, INDEX_BYTES_MAX, ui))
 }
 
@@ -69,7 +77,8 @@ pub fn index_of(store: &Store, args: &ConnectionArgs, ui: &Ui) -> Result<Option<
 /// `rebase` made it; if they are to be dated, a few more for each archive read its bank file's
 /// front.
 pub fn catalog(store: &Store, is_dated: bool, args: &ConnectionArgs, ui: &Ui) -> Result<Catalog> {
-    let (dir, client) = (store.target().to_string(), Client::new(&args.options())?);
+    let dir = store.target().to_string();
+    let client = Client::new(&args.options())?;
     let mut archives = Vec::new();
     // Slot of the newest full archive, and what its bank file says of slots.
     let mut newest: Option<(u64, Option<SlotTime>, EpochSchedule)> = None;

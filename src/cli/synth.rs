@@ -8,7 +8,7 @@ use slotpress_base::text::ShowPath;
 use slotpress_synth::{AgaveVersion, Mix, SynthOptions, memory_of, synth};
 
 use super::arguments::WorkerArgs;
-use super::json::Both;
+use super::json::both;
 use super::ui::Ui;
 use super::values;
 
@@ -67,13 +67,9 @@ pub fn run(args: &SynthArgs, ui: &Ui) -> Result<()> {
     options.threads = args.workers.that_fit(|| Ok(memory.worker_bytes), memory.other_bytes, ui)?;
     let report = synth(&options, ui)?;
     for state in &report.states {
-        let fields = Both { first: state, second: &report };
-        ui.report(
-            "synth",
-            &state.ledger_dir.shown(),
-            &fields,
-            &[("slot", "{slot}, {accounts}, {storages}, {storage_bytes}")],
-        );
+        let fields = both(state, &report);
+        let row = "slot: {slot}, {accounts}, {storages}, {storage_bytes}";
+        ui.report("synth", &state.ledger_dir.shown(), &fields, &[row]);
     }
     let made = "Made in {elapsed_seconds}. Validators load it, but cannot follow a cluster from it: its blocks and votes \
                 are made up.";

@@ -132,31 +132,43 @@ impl<'a, R> TableOf<'a, R> {
 
 impl Table {
     /// The rows as JSON objects; empty for a table that programs do not get.
-    pub fn json_lines(&self) -> impl Iterator<Item = JsonLine> {
-        let rows = if self.kind.is_empty() { &[] } else { self.rows.as_slice() };
-        rows.iter().map(|row| {
-            let named = self.columns.iter().map(|column| column.name).zip(row.iter().cloned());
-            let named = named.filter(|(name, _)| !name.is_empty());
-            JsonLine([("type", self.kind.into())].into_iter().chain(named).collect())
-        })
+    pub fn json_lines(&self) -> Vec<JsonLine> {
+        let mut lines = Vec::new();
+        for row in self.rows.iter().filter(|_| !self.kind.is_empty()) {
+            let mut line = vec![("type", self.kind.into())];
+            for (column, value) in self.columns.iter().zip(row) {
+                if !column.name.is_empty() {
+                    line.push((column.name, value.clone()));
+                }
+            }
+            lines.push(JsonLine(line));
+        }
+        lines
     }
 
     /// Lays out the table for a terminal.
     pub fn lines(&self, columns: usize) -> Vec<String> {
-        let grid = |left_out: usize| self.grid(&self.spare[..left_out]);
-        let fits = |left_out: &usize| trimmed(&grid(*left_out)).iter().all(|line| line.chars().count() <= columns);
-        let left_out = (0..self.spare.len()).find(fits).unwrap_or(self.spare.len());
-        let mut grid = grid(left_out);
+        let fits = |line: &String| line.chars().count() <= columns;
+        let mut left_out = 0;
+        while left_out < self.spare.len() && !trimmed(&self.grid(&self.spare[..left_out])).iter().all(fits) {
+            left_out += 1;
+        }
+        let mut lines = Vec::new();
+        if !self.title.is_empty() {
+            lines.extend(wrapped(&self.title, columns));
+        }
+        if left_out > 0 {
+            lines.push("(a wider terminal shows more columns)".to_string());
+        }
+        let mut grid = self.grid(&self.spare[..left_out]);
         // If it still does not fit, cells are broken into several lines. The padding of the last
         // column is cut off.
         grid.set_content_arrangement(ContentArrangement::Dynamic).set_width(columns as u16 + self.gap());
-        let note = (left_out > 0).then(|| "(a wider terminal shows more columns)".to_string());
-        let above = Some(&self.title)
-            .filter(|title| !title.is_empty())
-            .into_iter()
-            .chain(&note)
-            .flat_map(|line| wrapped(line, columns));
-        above.chain(trimmed(&grid)).chain(self.notes.iter().flat_map(|line| wrapped(line, columns))).collect()
+        lines.extend(trimmed(&grid));
+        for note in &self.notes {
+            lines.extend(wrapped(note, columns));
+        }
+        lines
     }
 
     /// Blanks between columns. A table with columns to spare is a wide one.
@@ -169,10 +181,14 @@ impl Table {
         let shown: Vec<(usize, &Column)> = shown.map(|(_, column)| column).collect();
         let mut grid = comfy_table::Table::new();
         grid.load_style(NOTHING).set_header(shown.iter().map(|(_, column)| &column.heading));
-        let cells = |row: &Vec<Value>| shown.iter().map(|(at, column)| column.unit.show(&row[*at])).collect();
-        grid.add_rows(self.rows.iter().map(cells).collect::<Vec<Vec<String>>>());
+        for row in &self.rows {
+            grid.add_row(shown.iter().map(|(at, column)| column.unit.show(&row[*at])));
+        }
         for (column, (_, of)) in grid.column_iter_mut().zip(&shown) {
-            let side = if of.unit == Unit::Text { CellAlignment::Left } else { CellAlignment::Right };
+            let side = match of.unit {
+                Unit::Text => CellAlignment::Left,
+                _ => CellAlignment::Right,
+            };
             column.set_padding((0, self.gap())).set_cell_alignment(side);
         }
         grid

@@ -2,7 +2,7 @@
 //! commands goes through [`Ui`].
 
 use std::collections::BTreeSet;
-use std::io::{ErrorKind, IsTerminal, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -13,13 +13,15 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::flag;
 use slotpress::progress::Stage;
 use slotpress::{Error, Progress, ProgressEvent, Result};
 use slotpress_base::text::{escaped_lines, json};
 
-use super::json::{Both, Typed, error_line};
+use super::json::{both, error_line, typed};
 use super::meter::Meter;
-use super::render::{self, LABEL_COLUMNS, Row};
+use super::render::{self, LABEL_COLUMNS};
+use super::tables::Table;
 use super::{ScreenArgs, hints, lines, stdout};
 
 /// Interval of progress lines: short enough to show that the run is alive, long enough for a log.
@@ -37,6 +39,7 @@ pub enum Level {
     Info = 6,
 }
 
+#[derive(Default)]
 pub struct Ui {
     args: ScreenArgs,
     has_color: bool,
@@ -64,23 +67,8 @@ impl Ui {
     /// Prepares the terminal and registers the signals that interrupt the run. A second such signal
     /// ends the program at once, with exit code 130.
     pub(super) fn new(args: ScreenArgs, what_happens: Option<&'static str>) -> Result<Self> {
-        let interrupted = Arc::new(AtomicBool::new(false));
-        // signal_hook installs the handler at the first registration, and runs actions in the order
-        // of registration. A signal between two registrations must not be lost, so the first action
-        // sets the stop flag. `repeated` is set last: only a later signal finds it set, and ends
-        // the program.
-        let repeated = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
-            signal_hook::flag::register(signal, interrupted.clone())
-                .and_then(|_| signal_hook::flag::register_conditional_shutdown(signal, 130, repeated.clone()))
-                .and_then(|_| signal_hook::flag::register(signal, repeated.clone()))
-                .map_err(|error| Error::failed(format!("cannot watch for signals: {error}")))?;
-        }
-        // With a handler for SIGXFSZ, writing beyond the file size limit of the process returns an
-        // error instead of killing the process. Ignoring the signal instead would be inherited by
-        // child processes.
-        signal_hook::flag::register(SIGXFSZ, Arc::default())
-            .map_err(|error| Error::failed(format!("cannot watch for signals: {error}")))?;
+        let interrupted = Arc::default();
+        watch_signals(&interrupted).map_err(|error| Error::failed(format!("cannot watch for signals: {error}")))?;
         let is_terminal = std::io::stderr().is_terminal();
         let has_progress = !args.quiet && args.progress.is_none();
         let interval = if args.json { JSON_INTERVAL } else { PLAIN_INTERVAL };
@@ -90,31 +78,27 @@ impl Ui {
             line_interval: (has_progress && !is_terminal).then_some(interval),
             args,
             is_journal: is_journal(),
-            is_stdout_data: AtomicBool::default(),
-            is_pipe_broken: AtomicBool::default(),
-            print_error: Mutex::default(),
             interrupted,
-            shown_warnings: Mutex::default(),
-            meter: Arc::default(),
             what_happens: Mutex::new(what_happens),
-            bar: Mutex::default(),
-            next_line_ms: AtomicU64::new(0),
+            ..Self::default()
         })
     }
 
     /// Prints a report: as an object, and as a part.
-    pub fn report(&self, kind: &str, head: &str, report: &impl Serialize, rows: &[Row<'_>]) {
+    pub fn report(&self, kind: &str, head: &str, report: &impl Serialize, rows: &[&str]) {
         self.object(kind, report);
         self.part(head, report, rows);
     }
 
     /// Prints the head of a report (the path of what was made), which is all with `-q`, and its rows.
-    pub fn part(&self, head: &str, part: &impl Serialize, rows: &[Row<'_>]) {
+    pub fn part(&self, head: &str, part: &impl Serialize, rows: &[&str]) {
         self.short(head);
         self.say(head);
         if self.is_text() {
             let part = serde_json::to_value(part).unwrap_or_default();
-            render::lines(&part, rows).iter().for_each(|line| self.print(line));
+            for line in render::lines(&part, rows) {
+                self.print(&line);
+            }
         }
     }
 
@@ -127,7 +111,7 @@ impl Ui {
 
     /// Prints an object, with `--json` only.
     pub fn object(&self, kind: &str, object: &impl Serialize) {
-        self.print_json(&Typed { kind, report: object });
+        self.print_json(&typed(kind, object));
     }
 
     /// Prints a line with `-q` only, unless it is empty.
@@ -142,6 +126,11 @@ impl Ui {
         if self.is_text() && !line.is_empty() {
             self.print(line);
         }
+    }
+
+    /// Prints a table, for people.
+    pub fn table(&self, table: &Table) {
+        self.say(&table.lines(lines::columns_of_results()).join("\n"));
     }
 
     /// Prints a row whose text is no template, for people.
@@ -165,7 +154,9 @@ impl Ui {
         let line = escaped_lines(line);
         if self.is_stdout_data.load(Relaxed) {
             self.stderr_at(Level::Info, &line);
-        } else if let Err(error) = stdout::print(&line) {
+        } else if !self.is_pipe_broken.load(Relaxed)
+            && let Err(error) = stdout::print(&line)
+        {
             self.is_pipe_broken.store(true, Relaxed);
             if error.kind() != ErrorKind::BrokenPipe {
                 self.print_error.lock().get_or_insert(stdout::error(&error));
@@ -195,15 +186,12 @@ impl Ui {
         self.interrupted.clone()
     }
 
-    pub fn is_pipe_broken(&self) -> bool {
-        self.is_pipe_broken.load(Relaxed)
-    }
-
     /// Logs an event of a service with its time: with `--json` as an object, unless it has no kind,
     /// else as a line.
     pub fn log_event(&self, kind: &str, level: Level, event: &impl Serialize, text: &str) {
         let time = lines::time_now();
-        let timed = Both { first: &json!({ "time": time }), second: event };
+        let stamp = json!({ "time": time });
+        let timed = both(&stamp, event);
         if !self.args.json {
             let fields = serde_json::to_value(event).unwrap_or_default();
             self.log_at(level, &format!("{time} {}", render::filled(text, &fields).unwrap_or_default()));
@@ -219,15 +207,16 @@ impl Ui {
         }
         let text = match (self.args.json, level) {
             (false, _) => escaped_lines(line).into_owned(),
-            (true, Level::Info) => json(&Typed { kind: "status", report: &json!({ "message": line }) }),
-            (true, _) => json(&Typed { kind: "warning", report: &json!({ "message": line }) }),
+            (true, Level::Info) => json(&typed("status", &json!({ "message": line }))),
+            (true, _) => json(&typed("warning", &json!({ "message": line }))),
         };
         self.stderr_at(level, &text);
     }
 
     pub fn error(&self, error: &Error) {
         self.end_stage();
-        let (message, hint) = (error.to_string(), error.hint().and_then(hints::fitting));
+        let message = error.to_string();
+        let hint = error.hint().and_then(hints::fitting);
         if self.args.json {
             return self.stderr_at(Level::Error, &error_line(&message, hint, error.kind().exit_code()));
         }
@@ -265,14 +254,11 @@ impl Ui {
 
     /// Creates a progress bar. Its text is formatted anew each time it is drawn.
     fn new_bar(&self) -> ProgressBar {
-        let (meter, interrupted) = (self.meter.clone(), self.interrupted.clone());
+        let meter = self.meter.clone();
+        let interrupted = self.interrupted.clone();
         let line = move |_: &ProgressState, to: &mut dyn std::fmt::Write| {
             // After an interruption, a message is in place of the bar.
-            let line = if interrupted.load(Relaxed) {
-                String::new()
-            } else {
-                meter.read().bar_line(lines::columns(), lines::is_utf8())
-            };
+            let line = if interrupted.load(Relaxed) { String::new() } else { meter.read().bar_line(lines::columns()) };
             // Writing to a string cannot fail.
             let _ = to.write_str(&line);
         };
@@ -288,6 +274,22 @@ impl Ui {
         }
         bar
     }
+}
+
+fn watch_signals(interrupted: &Arc<AtomicBool>) -> io::Result<()> {
+    // signal_hook installs the handler at the first registration, and runs actions in the order of
+    // registration. A signal between two registrations must not be lost, so the first action sets the
+    // stop flag. `repeated` is set last: only a later signal finds it set, and ends the program.
+    let repeated = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        flag::register(signal, interrupted.clone())?;
+        flag::register_conditional_shutdown(signal, 130, repeated.clone())?;
+        flag::register(signal, repeated.clone())?;
+    }
+    // With a handler for SIGXFSZ, writing beyond the file size limit of the process returns an error
+    // instead of killing the process. Ignoring the signal instead would be inherited by child processes.
+    flag::register(SIGXFSZ, Arc::default())?;
+    Ok(())
 }
 
 /// True if stderr is connected to journald: `JOURNAL_STREAM` then holds its device and inode (see
@@ -347,14 +349,8 @@ impl Ui {
             // Printing looks for a bar, and takes the lock.
             drop(bar);
             let reading = self.meter.read();
-            self.stderr_at(
-                Level::Info,
-                &if self.args.json {
-                    json(&Typed { kind: "progress", report: &reading })
-                } else {
-                    reading.plain_line()
-                },
-            );
+            let as_json = || json(&typed("progress", &reading));
+            self.stderr_at(Level::Info, &if self.args.json { as_json() } else { reading.plain_line() });
         }
     }
 

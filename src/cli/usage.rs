@@ -18,22 +18,14 @@ pub fn escaped(arguments: &[OsString]) -> Vec<OsString> {
 
 /// Prints clap's result: help and version unchanged, errors as text or JSON. `variable` is the
 /// environment variable that set the refused value.
-pub fn print(mut error: clap::Error, arguments: &[OsString], variable: Option<String>) -> io::Result<()> {
+pub fn print(error: &clap::Error, arguments: &[OsString], variable: Option<String>) -> io::Result<()> {
     let variable = variable.map(|name| format!("the value is that of {name} in the environment"));
-    let hints: Vec<_> = [variable, missing(&error), meant(&error, arguments)].into_iter().flatten().collect();
-    let our_hint = (!hints.is_empty()).then(|| hints.join("; "));
-    if our_hint.is_some() {
-        // Remove clap's guess at the flag that was meant: it would contradict our hint.
-        for kind in [ContextKind::SuggestedArg, ContextKind::SuggestedValue, ContextKind::Suggested] {
-            error.remove(kind);
-        }
-    }
-    let error = &error;
+    let hint = variable.or_else(|| missing(error));
     if !error.use_stderr() || !wants_json(arguments) {
         error.print().and_then(|()| io::stdout().flush())?;
-        return our_hint.map_or(Ok(()), |text| writeln!(io::stderr(), "hint: {text}"));
+        return hint.map_or(Ok(()), |text| writeln!(io::stderr(), "hint: {text}"));
     }
-    let hint = our_hint.as_deref().or(Some("see --help"));
+    let hint = hint.as_deref().or(Some("see --help"));
     writeln!(io::stderr(), "{}", error_line(&message_of(error), hint, EXIT_CODE))
 }
 
@@ -45,15 +37,6 @@ fn missing(error: &clap::Error) -> Option<String> {
          in a checkout, `cargo run --release --features export -- export …`"
             .to_string()
     })
-}
-
-/// Hint for an output directory without `-o`, as other programs take it.
-fn meant(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
-    let Some(ContextValue::String(argument)) = error.get(ContextKind::InvalidArg) else { return None };
-    let is_meant = error.kind() == ErrorKind::UnknownArgument
-        && !argument.starts_with('-')
-        && arguments.iter().skip(1).any(|argument| argument == "archive");
-    is_meant.then(|| format!("the directory for the archive is given with -o: -o {argument}"))
 }
 
 /// True if the arguments contain `--json`. clap has refused the arguments, so they are searched as

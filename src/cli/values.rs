@@ -18,7 +18,7 @@ pub use slotpress_base::quantity::{
     rate_of as show_rate, ratio as show_ratio,
 };
 use slotpress_base::text::ShowPath;
-use slotpress_base::threads::{THREADS_MAX, available_threads};
+use slotpress_base::threads::THREADS_MAX;
 use slotpress_format::parse_number;
 use slotpress_read::owner_by_name;
 
@@ -44,11 +44,16 @@ pub fn listed<T>(path: &Path, item: &str, parse: impl Fn(&str) -> Result<T, Erro
     let mut text = String::new();
     slotpress_base::open_file(path)?.take(LIST_BYTES_MAX + 1).read_to_string(&mut text).or_path("read", path)?;
     if text.len() as u64 > LIST_BYTES_MAX {
-        return Err(Error::usage(format!("{} is longer than {}", path.shown(), show_bytes(LIST_BYTES_MAX))));
+        let most = show_bytes(LIST_BYTES_MAX);
+        return Err(Error::usage(format!("{} is longer than {most}", path.shown())));
     }
-    let lines = text.lines().map(str::trim).enumerate().filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
-    let within = |at: usize| move |error: Error| error.within(format!("{}, line {}", path.shown(), at + 1));
-    let items: Vec<T> = lines.map(|(at, line)| parse(line).map_err(within(at))).collect::<Result<_, _>>()?;
+    let mut items = Vec::new();
+    for (at, line) in text.lines().map(str::trim).enumerate() {
+        let place = || format!("{}, line {}", path.shown(), at + 1);
+        if !line.is_empty() && !line.starts_with('#') {
+            items.push(parse(line).map_err(|error| error.within(place()))?);
+        }
+    }
     if items.is_empty() {
         return Err(
             Error::usage(format!("{} lists no {item}", path.shown())).with_hint(format!("write one {item} a line"))
@@ -122,11 +127,6 @@ pub fn threads(text: &str) -> Result<usize, String> {
     number(text, 1..=THREADS_MAX, &format!("1 to {THREADS_MAX} threads"))
 }
 
-/// The number of threads asked for, or one for each core that affinity and control group allow.
-pub fn threads_or_all(threads: Option<usize>) -> usize {
-    threads.unwrap_or_else(available_threads)
-}
-
 pub fn slot(text: &str) -> Result<u64, String> {
     number(text, 0..=u64::MAX, "a slot is a whole number, such as 350006937")
 }
@@ -137,10 +137,11 @@ pub fn pubkey(text: &str) -> Result<Address, String> {
 
 /// Parses a program that owns accounts: its address, or a name shown by `--by-owner`.
 pub fn owner(text: &str) -> Result<Address, String> {
-    owner_by_name(text).map_or_else(
-        || pubkey(text).map_err(|error| format!("{error}, and no program that --by-owner names is called {text}")),
-        Ok,
-    )
+    let is_no_name = |error| format!("{error}, and no program that --by-owner names is called {text}");
+    match owner_by_name(text) {
+        Some(owner) => Ok(owner),
+        None => pubkey(text).map_err(is_no_name),
+    }
 }
 
 /// Refuses a directory inside a ledger (its snapshots, or one bank snapshot) in place of the

@@ -2,23 +2,25 @@
 //! report.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
+use serde_json::json;
+use slotpress::catalog::{Archive, Catalog};
 use slotpress::types::Root;
 use slotpress::verify::{
-    Check, CheckMode, CheckResult, Completeness, Failure, SnapshotClient, VerifyOptions, VerifyReport, verify,
+    ArchiveVerdict, CatalogVerdict, Check, CheckMode, Completeness, Failure, SnapshotClient, VerifyOptions,
+    VerifyReport, verify, verify_catalog,
 };
-use slotpress::{Error, Result, Snapshot};
+use slotpress::{Error, Progress, Result, Snapshot};
 use slotpress_base::text::ShowPath;
 use slotpress_read::{lines_of, names_of};
 
 use super::arguments::{CheckArgs, WorkArgs};
-use super::network::{StateArgs, catalog_of};
+use super::network::{StateArgs, catalog_of, open_archive, path_at};
 use super::planned::{self, DECODING_WORKER_BYTES};
 use super::ui::Ui;
-use super::verify_all::verify_all;
-use super::{list, render, values};
+use super::{render, values};
 
 /// Verify an archive, a pair of archives, a ledger, a directory or a server
 ///
@@ -44,23 +46,23 @@ pub struct VerifyArgs {
     #[arg(long)]
     quick: bool,
     #[command(flatten)]
-    pub(super) check: CheckArgs,
+    check: CheckArgs,
     /// Expected root, as `archive` and `inspect` print it: the hash of every frame is checked, also
     /// with --quick. Give two for a full and an incremental archive
     #[arg(long, value_name = "ROOT", value_delimiter = ',')]
-    pub(super) expect_root: Vec<Root>,
+    expect_root: Vec<Root>,
     #[command(flatten)]
     work: WorkArgs,
     /// For an unpacked incremental archive: the slot of its full archive
     #[arg(long, value_parser = values::slot, value_name = "SLOT", help_heading = "Ledger")]
     base_slot: Option<u64>,
     #[command(flatten)]
-    pub(super) state: StateArgs,
+    state: StateArgs,
 }
 
 impl VerifyArgs {
     /// True if a check reads parts of an archive twice.
-    pub(super) fn reads_twice(&self, mode: CheckMode) -> bool {
+    fn reads_twice(&self, mode: CheckMode) -> bool {
         !self.quick && mode == CheckMode::State
     }
 }
@@ -83,14 +85,13 @@ pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
         .clients(clients.into_iter().collect::<Vec<_>>())
         .is_quick(args.quick)
         .check(args.check.options(Some(memory_bytes)))
-        .threads(args.work.workers.that_fit(|| Ok(DECODING_WORKER_BYTES), memory_bytes, ui)?)
+        .threads(args.work.threads(DECODING_WORKER_BYTES, memory_bytes, ui)?)
         .expect_roots(args.expect_root.clone());
     let paths = &args.state.inputs;
     if !args.newest && args.state.slot.is_none() {
-        let catalog_at = |place: &Path| list::catalog_at(place, &args.state.network, ui);
-        if let Some(catalog) = catalog_of(paths, &catalog_at)? {
-            let place = if let [place] = &paths[..] { Some(place.as_path()) } else { None };
-            return verify_all(&catalog, place, &options, args, ui);
+        if let Some(catalog) = catalog_of(paths, Some(&args.state.network), ui)? {
+            let place = paths.first().filter(|_| paths.len() == 1);
+            return verify_all(&catalog, place.map(PathBuf::as_path), &options, args, ui);
         }
     }
     let input = args.state.open(args.reads_twice(args.check.check), ui)?;
@@ -106,20 +107,23 @@ pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
     result_of(&report)
 }
 
-pub fn result_of(report: &VerifyReport) -> Result<()> {
+fn result_of(report: &VerifyReport) -> Result<()> {
     if report.ok {
         return Ok(());
     }
-    let path = report.paths.last().map(|path| path.shown()).unwrap_or_default();
-    let unlisted = if report.unlisted_count > 0 { " and more" } else { "" };
-    let failures = values::count_of(report.failures.len() as u64, "failure");
-    Err(Error::damaged(format!("{path} is not valid: {failures}{unlisted}")))
+    let path = report.paths.last().map_or(String::new(), |path| path.shown());
+    let mut failures = values::count_of(report.failures.len() as u64, "failure");
+    if report.unlisted_count > 0 {
+        failures += " and more";
+    }
+    Err(Error::damaged(format!("{path} is not valid: {failures}")))
 }
 
 fn show(report: &VerifyReport, ui: &Ui) {
     ui.object("verify", report);
     for path in &report.paths {
-        ui.part(&path.shown(), &(), &[]);
+        ui.short(&path.shown());
+        ui.say(&path.shown());
     }
     for line in lines(report) {
         // What is wrong is printed with `-q` too.
@@ -133,7 +137,8 @@ fn lines(report: &VerifyReport) -> Vec<String> {
     let filled = |text: &str| render::filled(text, &fields).unwrap_or_default();
     let mut lines = vec![filled("  slot {slot}[ on {base_slot}], hash {hash}")];
     for check in &report.checks {
-        let (name, text) = (check.name.name(), check.skipped.clone().unwrap_or_else(|| filled(counts_of(check.name))));
+        let name = check.name.name();
+        let text = check.skipped.clone().unwrap_or_else(|| filled(counts_of(check.name)));
         let word = match (&check.skipped, check.ok) {
             (_, false) => "FAILED",
             (Some(_), true) => "skipped",
@@ -147,10 +152,12 @@ fn lines(report: &VerifyReport) -> Vec<String> {
     ));
     lines.extend(lines_of_failures("failure", &report.failures, 0, report));
     lines.extend(lines_of_failures("warning", &report.warnings, report.unlisted_count, report));
-    if report.ok && report.was_made(Check::State) {
-        lines.push(if report.expected_hash.is_some() { OF_EXPECTED_HASH } else { OF_BANK_FILE }.to_string());
-    }
     if report.ok {
+        match report.expected_hash {
+            _ if !report.was_made(Check::State) => {}
+            Some(_) => lines.push(OF_EXPECTED_HASH.to_string()),
+            None => lines.push(OF_BANK_FILE.to_string()),
+        }
         lines.push(verdict(report));
     }
     lines
@@ -174,27 +181,34 @@ fn counts_of(check: Check) -> &'static str {
 
 /// Each client's verdict. Agave versions with the same verdict share a line.
 fn lines_of_clients(report: &VerifyReport) -> Vec<String> {
-    let verdicts = report.clients.iter().map(|it| (it.client, (it.because, it.note))).collect();
-    let verdicts = lines_of(verdicts);
+    let mut lines = Vec::new();
+    if !report.asked.is_empty() {
+        lines.push(format!("  asked for    {}", names_of(&report.asked).join(", ")));
+    }
+    let verdicts = lines_of(report.clients.iter().map(|it| (it.client, (it.because, it.note))).collect());
     let width = verdicts.iter().map(|(name, _)| name.len() + 1).max().unwrap_or_default();
     let loads = if report.is_ledger() { "boots from it" } else { "loads it" };
-    let line = |(name, (because, note)): (String, (Option<&str>, Option<&str>))| {
+    for (name, (because, note)) in verdicts {
+        let name = format!("{name}:");
         let text = match (because, note) {
             (Some(why), _) => format!("refuses it: {why}"),
             (None, Some(note)) => format!("{loads}, as far as was checked, but {note}"),
             (None, None) => format!("{loads}, as far as was checked"),
         };
-        format!("  {:width$} {text}", format!("{name}:"))
-    };
-    let asked = (!report.asked.is_empty()).then(|| format!("  asked for    {}", names_of(&report.asked).join(", ")));
-    asked.into_iter().chain(verdicts.into_iter().map(line)).collect()
+        lines.push(format!("  {name:width$} {text}"));
+    }
+    lines
 }
 
 /// The last line of a report without failures: the verdict, and checks that were not made.
 fn verdict(report: &VerifyReport) -> String {
-    let unknown = |check: &CheckResult| Some(format!("{} ({})", check.name.name(), check.skipped.as_ref()?));
-    let unknown: Vec<String> = report.left_out().filter_map(unknown).collect();
-    let complete = report.complete.map(Completeness::as_str).unwrap_or("not checked");
+    let mut unknown = Vec::new();
+    for check in report.left_out() {
+        if let Some(why) = &check.skipped {
+            unknown.push(format!("{} ({why})", check.name.name()));
+        }
+    }
+    let complete = report.complete.map_or("not checked", Completeness::as_str);
     match unknown.join("; ").as_str() {
         "" => format!("GOOD: all checks passed; complete {complete}"),
         unknown => format!("no failure was found; complete {complete}; not checked: {unknown}"),
@@ -207,7 +221,9 @@ const ALIKE_MAX: u64 = 3;
 /// The first failures of each rule, and then how many more there are. `unlisted` is the number of
 /// those that the report does not list.
 fn lines_of_failures(word: &str, failures: &[Failure], unlisted: u64, report: &VerifyReport) -> Vec<String> {
-    let (mut of_rule, mut hints, mut lines) = (BTreeMap::new(), BTreeSet::new(), Vec::new());
+    let mut of_rule = BTreeMap::new();
+    let mut hints = BTreeSet::new();
+    let mut lines = Vec::new();
     let mut more = unlisted;
     for failure in failures {
         let count = of_rule.entry(failure.rule).or_insert(0u64);
@@ -217,27 +233,107 @@ fn lines_of_failures(word: &str, failures: &[Failure], unlisted: u64, report: &V
             more += 1;
             continue;
         }
-        lines.push(format!("{word}: {}: {}", failure.check.name(), failure.message));
+        let check = failure.check.name();
+        lines.push(format!("{word}: {check}: {}", failure.message));
         let offset = match &failure.place {
-            place if place.entry.is_some() => "{offset_bytes} of the entry",
-            place if place.frame.is_some() => "{offset_bytes} of the file",
-            _ => "{offset_bytes} of the tar stream",
+            place if place.entry.is_some() => "offset: {offset_bytes} of the entry",
+            place if place.frame.is_some() => "offset: {offset_bytes} of the file",
+            _ => "offset: {offset_bytes} of the tar stream",
         };
-        let path = if report.paths.len() > 1 { "{path}" } else { "" };
-        let rows = [
-            ("file", path),
-            ("frame", "{frame}"),
-            ("entry", "{entry}"),
-            ("offset", offset),
-            ("account", "{account}"),
-            ("expected", "{expected}"),
-            ("found", "{found}"),
-        ];
-        lines.extend(render::lines(&serde_json::to_value(failure).unwrap_or_default(), &rows));
+        let file = if report.paths.len() > 1 { "file: {path}" } else { "" };
+        let place = [file, "frame: {frame}", "entry: {entry}", offset, "account: {account}"];
+        let fields = serde_json::to_value(failure).unwrap_or_default();
+        lines.extend(render::lines(&fields, &place));
+        lines.extend(render::lines(&fields, &["expected: {expected}", "found: {found}"]));
     }
-    lines.extend(hints.into_iter().map(|hint| format!("  what to do: {hint}")));
+    for hint in hints {
+        lines.push(format!("  what to do: {hint}"));
+    }
     if more > 0 {
-        lines.push(format!("and {} more (`--json` lists up to 50 of a kind)", values::show_count(more)));
+        let more = values::show_count(more);
+        lines.push(format!("and {more} more (`--json` lists up to 50 of a kind)"));
     }
     lines
+}
+
+/// Verifies each archive, an incremental one together with its full archive, if that is good.
+/// `place` is where the archives are, if they were not named one by one.
+fn verify_all(
+    catalog: &Catalog,
+    place: Option<&Path>,
+    options: &VerifyOptions,
+    args: &VerifyArgs,
+    ui: &Ui,
+) -> Result<()> {
+    let expected = &args.check.expected;
+    if expected.expect_hash.is_some() || expected.expect_slot.is_some() || !args.expect_root.is_empty() {
+        return Err(Error::usage("--expect-hash, --expect-slot and --expect-root are about one archive"));
+    }
+    let open = |archive: &Archive, mode| {
+        let path = place.map_or_else(|| archive.path(), |place| path_at(archive, place));
+        open_archive(&path, args.reads_twice(mode), &args.state.network, ui)
+    };
+    let verdict = verify_catalog(catalog, &open, options, ui, &mut |verdict| show_verdict(verdict, ui))?;
+    ui.object("verified", &verdict);
+    ui.say(&summary(&verdict));
+    verdict.require_ok(&place.map_or("the list".to_string(), |place| place.shown()))
+}
+
+fn show_verdict(verdict: &ArchiveVerdict<'_>, ui: &Ui) {
+    let path = verdict.archive.path();
+    let shown = path.shown();
+    let (failed, why_not) = match &verdict.report {
+        Ok(report) => {
+            ui.object("verify", report);
+            (first_failure(report), verdict.why_not_checked())
+        }
+        Err(error) => {
+            let text = error.to_string();
+            let reason = text.strip_prefix(&format!("{shown}: ")).unwrap_or(&text).to_string();
+            (Some(reason.clone()), Some(reason))
+        }
+    };
+    if let Some(reason) = &why_not {
+        let fields = json!({ "file": path.to_string_lossy(), "reason": reason, "damaged": verdict.is_damaged() });
+        ui.object("archive_not_checked", &fields);
+    }
+    let is_partly = verdict.report.as_ref().is_ok_and(|report| report.left_out().next().is_some());
+    let (short, line) = match (failed, why_not) {
+        (Some(why), _) if verdict.is_damaged() => {
+            let line = format!("FAILED  {shown}: {why}");
+            (line.clone(), line)
+        }
+        (Some(why), _) => return ui.warn(&format!("{shown} was not verified: {why}")),
+        (None, Some(why)) => (String::new(), format!("partly  {shown}: {why}")),
+        (None, None) if is_partly => (shown.clone(), format!("partly  {shown}")),
+        (None, None) => (shown.clone(), format!("ok      {shown}")),
+    };
+    ui.short(&short);
+    ui.say(&line);
+}
+
+/// The first failure of a report, and the number of others.
+fn first_failure(report: &VerifyReport) -> Option<String> {
+    let first = report.failures.first()?;
+    let text = format!("{}: {}", first.check.name(), first.message);
+    match report.failures.len() as u64 - 1 + report.unlisted_count {
+        0 => Some(text),
+        more => Some(format!("{text}, and {more} more")),
+    }
+}
+
+/// The last line: how many are good, and which checks were not made.
+fn summary(found: &CatalogVerdict) -> String {
+    let CatalogVerdict { archives, good, partly, damaged, left_out, .. } = found;
+    let mut text = format!("{}: {good} good", values::count_of(*archives, "archive"));
+    if *partly > 0 {
+        let left_out = left_out.iter().map(|check| check.name()).collect::<Vec<_>>().join(", ");
+        text += &format!("; {partly} without a failure, but not all checks were made: {left_out}");
+    }
+    for (count, word) in [(*damaged, "damaged"), (archives - good - partly - damaged, "not verified")] {
+        if count > 0 {
+            text += &format!("; {count} {word}");
+        }
+    }
+    text
 }

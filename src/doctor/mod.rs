@@ -53,11 +53,8 @@ impl Finding {
 /// If the user interrupts it. Failed checks are findings, not errors.
 pub fn examine(paths: Option<&LedgerPaths>, progress: &dyn Progress) -> Result<Vec<Finding>> {
     progress.stage(Stage::Looking, None);
-    let mut findings = Vec::new();
     let files = paths.map(place::largest_files).unwrap_or_default();
-    if let Some(paths) = paths {
-        findings.extend(place::examine(paths));
-    }
+    let mut findings = paths.map(place::examine).unwrap_or_default();
     findings.extend(system::examine());
     progress.check()?;
     progress.stage(Stage::Measuring, None);

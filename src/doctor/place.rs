@@ -57,17 +57,13 @@ fn bank_snapshot(snapshots_dir: &Path, is_free: bool) -> Finding {
         Ok(slots) => slots,
         Err(error) => return Finding::bad(SUBJECT, error.to_string(), "the bank snapshots cannot be read"),
     };
-    let complete = slots.iter().find(|slot| is_complete(snapshots_dir, **slot).unwrap_or(false));
-    let (newest, complete) = match (slots.first(), complete) {
-        (None, _) => {
-            return Finding::note(SUBJECT, "no bank snapshot", "nothing to archive; a node can be restored here");
-        }
-        (Some(newest), None) => {
-            let found = format!("slot {newest} is not complete: it has no fastboot_version");
-            let first = "the ledger cannot be archived: start the validator, wait until it has caught up";
-            return Finding::bad(SUBJECT, found, format!("{first}, then {GRACEFUL_STOP}"));
-        }
-        (Some(newest), Some(complete)) => (newest, complete),
+    let Some(newest) = slots.first() else {
+        return Finding::note(SUBJECT, "no bank snapshot", "nothing to archive; a node can be restored here");
+    };
+    let Some(complete) = slots.iter().find(|slot| is_complete(snapshots_dir, **slot).unwrap_or(false)) else {
+        let found = format!("slot {newest} is not complete: it has no fastboot_version");
+        let first = "the ledger cannot be archived: start the validator, wait until it has caught up";
+        return Finding::bad(SUBJECT, found, format!("{first}, then {GRACEFUL_STOP}"));
     };
     if newest == complete {
         let found = format!("slot {complete}, complete");
@@ -81,15 +77,19 @@ fn bank_snapshot(snapshots_dir: &Path, is_free: bool) -> Finding {
 /// Reports damaged archives, which a starting validator may choose by their names, and unfinished
 /// downloads, which take up space.
 fn archives(dir: &Path) -> Vec<Finding> {
-    let (dirs, now) = ([dir.to_path_buf()], clock::now());
-    let (Ok(catalog), Ok(partials)) = (scan(&dirs), find_partials(dir)) else { return Vec::new() };
+    let now = clock::now();
+    let Ok(catalog) = scan(&[dir.to_path_buf()]) else {
+        return Vec::new();
+    };
+    let partials = find_partials(dir).unwrap_or_default();
     let unusable = catalog.unusable().iter().map(|unusable| {
         let found = format!("{}: {}", unusable.archive.path().shown(), unusable.fault);
         let means = "a validator may choose it by its name; `slotpress prune --unusable` removes it";
         Finding::note("archive", found, means)
     });
     let partials = partials.iter().filter(|partial| !partial.is_in_use).map(|partial| {
-        let (size, age) = (quantity::bytes(partial.size_bytes), quantity::age(partial.age(now)));
+        let size = quantity::bytes(partial.size_bytes);
+        let age = quantity::age(partial.age(now));
         let found = format!("{partial}: unfinished download, {size} on disk, {age} old");
         Finding::note("download", found, "fetch and bootstrap continue it; `slotpress prune --unusable` removes it")
     });

@@ -81,7 +81,8 @@ fn read_direct(path: &Path, count: &dyn Fn(usize) -> bool) -> io::Result<()> {
     let file = OpenOptions::new().read(true).custom_flags(OFlags::DIRECT.bits() as i32).open(path)?;
     let mut memory = vec![0; PIECE_BYTES + ALIGN];
     let start = memory.as_ptr().align_offset(ALIGN).min(ALIGN);
-    let (mut position, mut read) = (0, PIECE_BYTES);
+    let mut position = 0;
+    let mut read = PIECE_BYTES;
     while read == PIECE_BYTES && count(0) {
         read = file.read_at(&mut memory[start..start + PIECE_BYTES], position)?;
         count(read);
@@ -98,7 +99,8 @@ fn rate<W>(workers: Vec<W>, progress: &dyn Progress) -> Option<f64>
 where
     W: FnMut(&dyn Fn(usize) -> bool) -> bool + Send,
 {
-    let (bytes, start) = (AtomicU64::new(0), Instant::now());
+    let bytes = AtomicU64::new(0);
+    let start = Instant::now();
     let count = |more: usize| {
         bytes.fetch_add(more as u64, Relaxed);
         start.elapsed() < TIME && !progress.is_interrupted()
@@ -110,7 +112,8 @@ where
             let _ = std::thread::Builder::new().spawn_scoped(scope, move || while count(0) && worker(count) {});
         }
     });
-    let (bytes, seconds) = (bytes.load(Relaxed), start.elapsed().as_secs_f64());
+    let bytes = bytes.load(Relaxed);
+    let seconds = start.elapsed().as_secs_f64();
     (bytes > 0).then(|| bytes as f64 / seconds)
 }
 
@@ -132,12 +135,14 @@ fn compress_rate(content: &[u8], progress: &dyn Progress) -> Result<Option<f64>>
     if content.is_empty() {
         return Ok(None);
     }
-    let compressors: Vec<FrameCompressor> = (0..available_threads())
-        .map(|_| FrameCompressor::new(&Codec::zstd(ZSTD_LEVEL_DEFAULT)))
-        .collect::<Result<_>>()?;
-    let worker = |mut compressor: FrameCompressor| {
+    let codec = Codec::zstd(ZSTD_LEVEL_DEFAULT);
+    let mut workers = Vec::new();
+    for _ in 0..available_threads() {
+        let mut compressor = FrameCompressor::new(&codec)?;
         let mut to = Vec::new();
-        move |count: &dyn Fn(usize) -> bool| compressor.compress(content, &mut to).is_ok() && count(content.len())
-    };
-    Ok(rate(compressors.into_iter().map(worker).collect(), progress))
+        workers.push(move |count: &dyn Fn(usize) -> bool| {
+            compressor.compress(content, &mut to).is_ok() && count(content.len())
+        });
+    }
+    Ok(rate(workers, progress))
 }

@@ -18,9 +18,9 @@ use crate::levels::MeasureOptions;
 use crate::levels::sample::choose_frames;
 use crate::levels::source::{Chosen, OpenInput};
 
-/// Default limit on content in memory: 128 frames of 8 MiB. A sample of this size gives the size of
+/// Default length of the content in memory: 128 frames of 8 MiB. A sample of this size gives the size of
 /// a ledger's archive to about 1 % (docs/levels.md).
-pub const MEMORY_BYTES_MAX: u64 = 1 << 30;
+pub const SAMPLE_BYTES_DEFAULT: u64 = 1 << 30;
 
 /// Kind of input of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,11 +95,8 @@ impl Input {
         let total_bytes: u64 = source.entry_lengths().sum();
         let spans = || FrameCutter::new(source.entry_lengths(), options.frame_size_bytes);
         let total_frames = spans().count() as u64;
-        let chosen = match sample_frames(options, total_bytes, total_frames)? {
-            None => choose_frames(total_frames, total_frames, 0),
-            Some(wanted) => choose_frames(total_frames, wanted, options.seed),
-        };
-        let chosen = Chosen::of(spans(), &chosen);
+        let wanted = sample_frames(options.sample_bytes, total_bytes, total_frames)?;
+        let chosen = Chosen::of(spans(), &choose_frames(total_frames, wanted, options.seed));
         let mut frames = source.load(&chosen, options.threads, progress)?;
         for (frame, Chosen { span, .. }) in frames.iter_mut().zip(chosen) {
             let first = usize::try_from(span.first_entry).unwrap_or(usize::MAX);
@@ -118,7 +115,8 @@ impl Input {
 
 /// Finds the storages that a frame holds completely. `entries` are those from the frame's first one on.
 fn whole_storages(entries: &[Entry], span: &FrameSpan) -> Vec<Range<usize>> {
-    let (mut places, mut end) = (Vec::new(), 0);
+    let mut places = Vec::new();
+    let mut end = 0;
     for (number, entry) in entries.iter().enumerate() {
         let before_bytes = if number == 0 { span.offset_bytes } else { 0 };
         let content = end + BLOCK_BYTES;
@@ -133,22 +131,20 @@ fn whole_storages(entries: &[Entry], span: &FrameSpan) -> Vec<Range<usize>> {
     places
 }
 
-/// Number of frames in the sample; `None` if the whole input is measured.
-fn sample_frames(options: &MeasureOptions, total_bytes: u64, total_frames: u64) -> Result<Option<u64>> {
-    let wanted_bytes = options.sample_bytes.unwrap_or(options.memory_bytes_max);
-    if wanted_bytes >= total_bytes {
-        return Ok(None);
+/// Number of frames in the sample; all of them if the whole input is measured.
+fn sample_frames(sample_bytes: u64, total_bytes: u64, total_frames: u64) -> Result<u64> {
+    if sample_bytes >= total_bytes {
+        return Ok(total_frames);
     }
     // Frames are cut between entries, so on average they are shorter than their nominal size.
-    let frames = u128::from(wanted_bytes) * u128::from(total_frames) / u128::from(total_bytes.max(1));
-    match (frames as u64, options.sample_bytes) {
-        (0 | 1, Some(sample_bytes)) => Err(Error::usage(format!(
-            "a sample of {} holds fewer than two of the {total_frames} frames: its error cannot be estimated",
-            bytes(sample_bytes)
-        ))
-        .with_hint("take a larger sample, or smaller frames where there is a choice")),
-        (frames, _) => Ok(Some(frames.max(2))),
+    let frames = (u128::from(sample_bytes) * u128::from(total_frames) / u128::from(total_bytes)) as u64;
+    if frames < 2 {
+        let sample = bytes(sample_bytes);
+        let why = format!("a sample of {sample} holds fewer than two of the {total_frames} frames");
+        return Err(Error::usage(format!("{why}: its error cannot be estimated"))
+            .with_hint("take a larger sample, or smaller frames where there is a choice"));
     }
+    Ok(frames)
 }
 
 #[cfg(test)]

@@ -52,13 +52,19 @@ pub fn measure_levels(
     let mut codecs = options.codecs.clone();
     codecs.sort_by_key(|codec| *codec != FrameCodec::default());
     let is_clustered = |codec: &&FrameCodec| codec.layout() == RecordLayout::Clustered;
-    if let Some(codec) = codecs.iter().find(is_clustered).filter(|_| input.kind == InputKind::File) {
+    if input.kind == InputKind::File
+        && let Some(codec) = codecs.iter().find(is_clustered)
+    {
         return Err(Error::usage(format!("{codec}: the input holds no records to cluster"))
             .with_hint("give a ledger or a snapshot archive"));
     }
-    let frame = |(content, carry)| Batch { carry, ..Batch::new(content) };
-    let frames = input.frames.iter().map(|frame| (frame.content.as_slice(), frame.carry.as_ref())).map(frame);
-    let mut bench = Bench::new(frames.collect(), options, progress);
+    let mut batches = Vec::new();
+    for frame in &input.frames {
+        let mut batch = Batch::new(&frame.content);
+        batch.carry = frame.carry.as_ref();
+        batches.push(batch);
+    }
+    let mut bench = Bench::new(batches, options, progress);
     let end = options.budget.and_then(|budget| Instant::now().checked_add(budget));
     // Levels take very different times for the same bytes: show the percentage of each level on its
     // own.
@@ -134,7 +140,8 @@ impl<'a> Batch<'a> {
 
     /// Lengths of the content, and of the compressed frames.
     fn sizes(&self) -> (u64, u64) {
-        (self.pieces.iter().map(|piece| piece.len() as u64).sum(), self.compressed.lock().bytes.len() as u64)
+        let content = self.pieces.iter().map(|piece| piece.len() as u64).sum();
+        (content, self.compressed.lock().bytes.len() as u64)
     }
 }
 
@@ -179,23 +186,23 @@ fn laid_out<'a>(clusterer: &'a mut Option<FrameClusterer>, piece: &'a [u8], batc
 impl Worker {
     fn new(codec: FrameCodec) -> Result<Self> {
         let clusterer = (codec.layout() == RecordLayout::Clustered).then(FrameClusterer::default);
-        let (encoder, decoder) = (Encoder::new(codec)?, Decoder::new(codec)?);
+        let encoder = Encoder::new(codec)?;
+        let decoder = Decoder::new(codec)?;
         Ok(Self { codec, encoder, decoder, clusterer, buffer: Vec::new(), times: None })
     }
 
     fn encode(&mut self, batch: &Batch<'_>) -> Result<()> {
-        let Self { encoder, clusterer, buffer, times, .. } = self;
         let mut compressed = batch.compressed.lock();
         let Compressed { bytes, ends } = &mut *compressed;
         let is_alone = batch.pieces.len() == 1;
         bytes.clear();
         ends.clear();
         for piece in &batch.pieces {
-            let piece = laid_out(clusterer, piece, batch)?;
-            let to = if is_alone { &mut *bytes } else { &mut *buffer };
-            timed(times, || encoder.encode(piece, to))?;
+            let piece = laid_out(&mut self.clusterer, piece, batch)?;
+            let to = if is_alone { &mut *bytes } else { &mut self.buffer };
+            timed(&mut self.times, || self.encoder.encode(piece, to))?;
             if !is_alone {
-                bytes.extend_from_slice(buffer);
+                bytes.extend_from_slice(&self.buffer);
             }
             ends.push(bytes.len());
         }
@@ -215,7 +222,8 @@ impl Worker {
         for (frame, piece) in batch.compressed.lock().frames().zip(&batch.pieces) {
             let piece = laid_out(&mut self.clusterer, piece, batch)?;
             let wrong = |how: String| {
-                let (codec, bytes) = (self.codec, quantity::bytes(piece.len() as u64));
+                let codec = self.codec;
+                let bytes = quantity::bytes(piece.len() as u64);
                 Error::failed(format!("{codec} does not round-trip: a frame of {bytes} {how}")).with_hint(
                     "the memory or the processor may be faulty: test them; an archive made on this machine may be damaged",
                 )
@@ -253,10 +261,12 @@ impl<'a> Bench<'a> {
     /// to the same bytes.
     pub fn measure(&mut self, codec: FrameCodec, stage: String) -> Result<(LevelRow, [Latency; 2])> {
         let content_bytes: u64 = self.batches.iter().map(|batch| batch.sizes().0).sum();
-        self.progress.stage(Stage::Measurement(stage), Some(content_bytes * (1 + 2 * self.options.repeat as u64)));
+        let all_bytes = content_bytes * (1 + 2 * self.options.repeat as u64);
+        self.progress.stage(Stage::Measurement(stage), Some(all_bytes));
         let count = self.options.threads.clamp(1, self.batches.len().max(1));
         let workers = (0..count).map(|_| Worker::new(codec).map(Mutex::new)).collect::<Result<_>>()?;
-        let team = Team { pool: Pool::start(count)?, workers };
+        let pool = Pool::start(count)?;
+        let team = Team { pool, workers };
         let warm_up = Instant::now() + self.each.unwrap_or(WARM_UP_TIME);
         let reached = self.pass(&team, Some(warm_up), false, &Worker::encode)?;
         if self.each.is_some() {
@@ -273,12 +283,15 @@ impl<'a> Bench<'a> {
         let encoding_bytes = buffer_bytes + clustering_bytes(codec.layout(), longest as u64);
         let most = |worker: &Mutex<Worker>| {
             let worker = worker.lock();
-            let (encoder, decoder) = (worker.encoder.context_bytes(), worker.decoder.context_bytes());
+            let encoder = worker.encoder.context_bytes();
+            let decoder = worker.decoder.context_bytes();
             (encoder as u64 + encoding_bytes).max(decoder as u64 + buffer_bytes)
         };
         let runs = compress.taken.len().min(decompress.taken.len());
-        let mut warnings: Vec<Warning> = shape_warning(self.batches.len(), self.options.threads).into_iter().collect();
-        warnings.extend([&compress, &decompress].into_iter().flat_map(Runs::warnings));
+        let mut warnings = Vec::new();
+        warnings.extend(shape_warning(self.batches.len(), self.options.threads));
+        warnings.extend(compress.warnings());
+        warnings.extend(decompress.warnings());
         warnings.extend(few_runs_warning(runs, self.options.repeat));
         let row = LevelRow {
             codec,
@@ -303,9 +316,11 @@ impl<'a> Bench<'a> {
     /// Makes runs until both their number and their minimum time are reached, or the time for
     /// further runs is over.
     fn repeat(&self, what: &'static str, team: &Team, work: &Work<'_>) -> Result<Runs> {
-        team.workers.iter().for_each(|worker| worker.lock().times = self.each.map(|_| Vec::new()));
+        for worker in &team.workers {
+            worker.lock().times = self.each.map(|_| Vec::new());
+        }
         let start = Instant::now();
-        let mut runs = Runs { what, taken: Vec::new(), busy: Elapsed::default(), latency: Latency::default() };
+        let mut runs = Runs { what, ..Runs::default() };
         let is_late = || self.runs_end.is_some_and(|end| Instant::now() >= end);
         let is_wanted = |runs: usize| runs < self.options.repeat.max(1) || start.elapsed() < self.options.min_time;
         while runs.taken.is_empty() || (is_wanted(runs.taken.len()) && !is_late()) {
@@ -314,7 +329,7 @@ impl<'a> Bench<'a> {
             runs.busy.cpu += pass.busy.cpu;
             runs.taken.push(pass.taken);
         }
-        let times = team.workers.first().and_then(|worker| worker.lock().times.take());
+        let times = team.workers[0].lock().times.take();
         runs.latency = Latency::of(times.unwrap_or_default());
         Ok(runs)
     }
@@ -339,8 +354,9 @@ impl<'a> Bench<'a> {
                     self.progress.advance(batch.sizes().0, 0);
                 }
             }
-            let elapsed = start.elapsed();
-            Ok(Elapsed { wall: elapsed, ..stopwatch.elapsed() })
+            let wall = start.elapsed();
+            let cpu = stopwatch.elapsed().cpu;
+            Ok(Elapsed { wall, cpu })
         };
         let stopwatch = Stopwatch::start();
         let run = |at: usize| guarded(|| run(&mut team.workers[at].lock()));
@@ -349,13 +365,17 @@ impl<'a> Bench<'a> {
         let is_alone = team.workers.len() == 1;
         let busy = if is_alone { vec![run(0)] } else { team.pool.run(|| rayon::broadcast(|it| run(it.index()))) };
         let busy = busy.into_iter().collect::<Result<Vec<Elapsed>>>()?;
-        let taken = if let [worker] = busy.as_slice() { *worker } else { stopwatch.elapsed() };
+        let taken = match busy.as_slice() {
+            [worker] => *worker,
+            _ => stopwatch.elapsed(),
+        };
         let sum = |of: fn(&Elapsed) -> Duration| busy.iter().map(of).sum();
         let busy = Elapsed { wall: sum(|taken| taken.wall), cpu: sum(|taken| taken.cpu) };
         Ok(Pass { taken, busy, batches: next.into_inner().min(self.batches.len()) })
     }
 }
 
+#[derive(Default)]
 struct Runs {
     what: &'static str,
     taken: Vec<Elapsed>,
@@ -374,7 +394,9 @@ impl Runs {
 
     fn warnings(&self) -> Vec<Warning> {
         let seconds = self.seconds();
-        [run_warning(self.what, &seconds), load_warning(&self.busy, &seconds)].into_iter().flatten().collect()
+        let mut warnings = Vec::from_iter(run_warning(self.what, &seconds));
+        warnings.extend(load_warning(&self.busy, &seconds));
+        warnings
     }
 }
 

@@ -38,8 +38,10 @@ fn sizes_do_not_depend_on_threads() {
 
 #[test]
 fn a_frame_that_does_not_round_trip_is_an_error() {
-    let (content, plain) = ([7; 1000], FrameCodec { name: "none", level: 0 });
-    let (batch, mut worker) = (Batch::new(&content), Worker::new(plain).expect("a worker"));
+    let content = [7; 1000];
+    let plain = FrameCodec { name: "none", level: 0 };
+    let batch = Batch::new(&content);
+    let mut worker = Worker::new(plain).expect("a worker");
     worker.encode(&batch).expect("copied");
     worker.check(&batch).expect("the same bytes");
     let mut error = || worker.check(&batch).expect_err("not the same bytes").to_string();

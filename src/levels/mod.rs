@@ -28,7 +28,7 @@ use slotpress_format::{FRAME_SIZE_BYTES_DEFAULT, LedgerPaths};
 
 pub use self::codec::FrameCodec;
 use self::codec::REFERENCE_CODEC;
-use self::input::{Input, MEMORY_BYTES_MAX};
+use self::input::{Input, SAMPLE_BYTES_DEFAULT};
 use self::measure::measure_levels;
 pub use self::recommend::{CodecChoice, Recommendation, recommend};
 pub use self::statistics::Summary;
@@ -51,15 +51,11 @@ pub struct MeasureOptions {
     pub base_slot: Option<u64>,
     /// Codecs with levels. Default: zstd levels 1 to 10.
     pub codecs: Vec<FrameCodec>,
-    /// Size of the sample held in memory, in bytes. Default: the whole input, up to
-    /// `memory_bytes_max`.
-    #[setters(into)]
-    pub sample_bytes: Option<u64>,
+    /// Content that is held in memory and measured, in bytes; a longer input is sampled. Default: 1
+    /// GiB, which gives the size of a ledger's archive to about 1 %.
+    pub sample_bytes: u64,
     /// Seed for choosing the sampled frames. Default: 0, so that every run takes the same ones.
     pub seed: u64,
-    /// Limit on content in memory without `sample_bytes`, in bytes. Default: 1 GiB, which gives the
-    /// size of a ledger's archive to about 1 %.
-    pub memory_bytes_max: u64,
     /// Length of a frame before compression, from 64 KiB to 32 MiB. Default: 8 MiB, as in
     /// `archive`.
     pub frame_size_bytes: u64,
@@ -83,9 +79,8 @@ impl MeasureOptions {
             slot: None,
             base_slot: None,
             codecs: (1..=10).map(FrameCodec::zstd).collect(),
-            sample_bytes: None,
+            sample_bytes: SAMPLE_BYTES_DEFAULT,
             seed: 0,
-            memory_bytes_max: MEMORY_BYTES_MAX,
             frame_size_bytes: FRAME_SIZE_BYTES_DEFAULT,
             repeat: 3,
             min_time: Duration::ZERO,

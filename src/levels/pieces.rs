@@ -136,11 +136,15 @@ pub fn measure_sizes(
     }
     let mut rows = Vec::new();
     let mut all = PieceRow { class: "all", ..PieceRow::default() };
-    for (number, pieces) in classes.iter().enumerate().filter(|(_, pieces)| !pieces.is_empty()) {
+    for (number, pieces) in classes.iter().enumerate() {
+        if pieces.is_empty() {
+            continue;
+        }
         let (from_bytes, class) = CLASSES[number];
         let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
         let wanted = CLASS_PIECES_MAX.min(CLASS_BYTES_MAX * pieces.len() / bytes.max(1));
-        let mut bench = Bench::new(Batch::of(&spread(|| pieces.iter().copied(), wanted)), &options, progress);
+        let batches = Batch::of(&spread(|| pieces.iter().copied(), wanted));
+        let mut bench = Bench::new(batches, &options, progress);
         let (row, _) = bench.measure(codec, format!("{}s of {class}", unit.as_str()))?;
         let row = PieceRow {
             class,
@@ -157,8 +161,8 @@ pub fn measure_sizes(
     }
     if rows.is_empty() {
         let unit = unit.as_str();
-        return Err(Error::usage(format!("the input has no {unit}s: it is not a ledger or a snapshot archive"))
-            .with_hint("`levels frames` measures any file, cut into pieces"));
+        let message = format!("the input has no {unit}s: it is not a ledger or a snapshot archive");
+        return Err(Error::usage(message).with_hint("`levels frames` measures any file, cut into pieces"));
     }
     rows.push(all);
     Ok(rows)
@@ -178,12 +182,15 @@ pub fn measure_frames(
     progress: &dyn Progress,
     rows: &mut Vec<PieceRow>,
 ) -> Result<()> {
-    let options = MeasureOptions::new("").repeat(1).threads(1).min_time(min_time);
+    let mut options = MeasureOptions::new("").repeat(1).threads(1);
+    options.min_time = min_time;
     let stopwatch = Stopwatch::start_on_thread();
-    let largest = input.frames.iter().map(|frame| frame.content.len() as u64).max().unwrap_or(0);
+    let lengths = input.frames.iter().map(|frame| frame.content.len() as u64);
+    let largest = lengths.max().unwrap_or(0);
     let smaller = sizes.iter().take_while(|size| **size < largest);
     for &from_bytes in smaller.chain(sizes.iter().find(|size| **size >= largest)) {
-        let mut bench = Bench::new(Batch::of(&frames_of(input, from_bytes, FRAMES_MAX)), &options, progress);
+        let batches = Batch::of(&frames_of(input, from_bytes, FRAMES_MAX));
+        let mut bench = Bench::new(batches, &options, progress);
         bench.each = Some(FIRST_PASS_MAX);
         let stage = format!("Frames of {}", quantity::bytes(from_bytes));
         let (row, [compress, decompress]) = bench.measure(codec, stage)?;
@@ -193,7 +200,8 @@ pub fn measure_frames(
     // This thread only computes. Some frame's time includes the time that it waited.
     let taken = stopwatch.elapsed();
     if let Some(warning) = load_warning(&taken, &[taken.wall.as_secs_f64()]) {
-        progress.warn(&format!("{}; averages and longest times include it: stop it, and measure again", warning.text));
+        let load = warning.text;
+        progress.warn(&format!("{load}; averages and longest times include it: stop it, and measure again"));
     }
     Ok(())
 }

@@ -75,7 +75,8 @@ fn sizes_are_those_of_the_codec() {
 
 #[test]
 fn every_size_gets_its_time() {
-    let (input, mut rows) = (input(&[10_000]), Vec::new());
+    let input = input(&[10_000]);
+    let mut rows = Vec::new();
     let min_time = Duration::from_millis(20);
     measure_frames(&input, codec("none"), &[1000], min_time, &NoProgress, &mut rows).expect("measured");
     let row = &rows[0];
@@ -85,7 +86,8 @@ fn every_size_gets_its_time() {
 
 #[test]
 fn a_first_pass_that_takes_too_long_is_cut() {
-    let (input, options) = (input(&[200_000]), MeasureOptions::new("").repeat(1).threads(1));
+    let input = input(&[200_000]);
+    let options = MeasureOptions::new("").repeat(1).threads(1);
     let batches = Batch::of(&frames_of(&input, 10, 500));
     let mut bench = Bench::new(batches, &options, &NoProgress);
     bench.each = Some(Duration::ZERO);

@@ -63,10 +63,13 @@ pub fn recommend(rows: &[LevelRow]) -> Option<Recommendation> {
     let is_by_cpu = rows.iter().any(LevelRow::has_waited) && rows.iter().all(|row| row.compress_cpu_seconds > 0.0);
     let mut rows = rows.to_vec();
     if is_by_cpu {
-        rows.iter_mut().for_each(|row| row.compress.median = row.compress_cpu_seconds);
+        for row in &mut rows {
+            row.compress.median = row.compress_cpu_seconds;
+        }
     }
-    let curve = curve_of(rows.iter().filter(|row| is_offered(row)).collect());
-    let (fastest, smallest) = (*curve.first()?, *curve.last()?);
+    let curve = pareto_curve(rows.iter().filter(|row| is_offered(row)).collect());
+    let fastest = *curve.first()?;
+    let smallest = *curve.last()?;
     let is_worth = |knee: &&LevelRow| 100.0 - knee.size_percent_of(fastest) >= WORTH_PERCENT_MIN;
     let knee = knee_of(&curve).filter(is_worth).unwrap_or(fastest);
     let at = curve.iter().position(|row| row.codec == knee.codec).unwrap_or_default();
@@ -80,30 +83,35 @@ pub fn recommend(rows: &[LevelRow]) -> Option<Recommendation> {
             saved if saved >= 0.0 => format!("{saved:.1} % smaller"),
             saved => format!("{:.1} % larger", -saved),
         };
+        let codec = fastest.codec;
         let factor = quantity::significant(row.compress.median / fastest.compress.median.max(1e-9));
-        format!("{difference} than {} in {factor} times its {time}", fastest.codec)
+        format!("{difference} than {codec} in {factor} times its {time}")
     };
     let choice = |row: &LevelRow, reason: String| {
         let clients = format_of(row.codec).and_then(readers_in_words);
         CodecChoice { codec: row.codec, reason: reason + &clients.map_or(String::new(), |words| format!("; {words}")) }
     };
-    let is_other = |row: &&LevelRow| !is_offered(row) && !is_plain(row);
-    let others = curve_of(rows.iter().collect()).into_iter().filter(is_other).map(|row| {
-        let reason = format!("{}; archive does not make it, and validators may not read it", against(row));
-        choice(row, reason)
-    });
+    let mut others = Vec::new();
+    for row in pareto_curve(rows.iter().collect()) {
+        if !is_offered(row) && !is_plain(row) {
+            let reason = against(row) + "; archive does not make it, and validators may not read it";
+            others.push(choice(row, reason));
+        }
+    }
     let mut of_smallest = "no measured choice is smaller".to_string();
     if smallest.codec != fastest.codec {
         of_smallest += &format!(" ({})", against(smallest));
     }
-    let is_fastest = knee.codec == fastest.codec;
-    let of_knee = if is_fastest { "nothing else is worth it".to_string() } else { against(knee) };
+    let mut of_knee = "nothing else is worth it".to_string();
+    if knee.codec != fastest.codec {
+        of_knee = against(knee);
+    }
     Some(Recommendation {
         shortest_time: choice(fastest, format!("no measured choice takes less {time}")),
         smallest_size: choice(smallest, of_smallest),
         knee: choice(knee, of_knee),
         measured_well_enough: !around.copied().any(|row| scatters(&row)),
-        others: others.collect(),
+        others,
     })
 }
 
@@ -138,17 +146,13 @@ fn is_offered(row: &LevelRow) -> bool {
 }
 
 /// Rows that no other beats in both time and size, from the fastest to the smallest.
-pub fn pareto_curve(rows: &[LevelRow]) -> Vec<&LevelRow> {
-    curve_of(rows.iter().collect())
-}
-
-fn curve_of(mut sorted: Vec<&LevelRow>) -> Vec<&LevelRow> {
-    sorted.sort_by(|a, b| {
+pub fn pareto_curve(mut rows: Vec<&LevelRow>) -> Vec<&LevelRow> {
+    rows.sort_by(|a, b| {
         let by_time = a.compress.median.total_cmp(&b.compress.median);
         by_time.then(a.output_bytes.cmp(&b.output_bytes)).then(a.codec.level.cmp(&b.codec.level))
     });
     let mut curve: Vec<&LevelRow> = Vec::new();
-    for row in sorted {
+    for row in rows {
         if curve.last().is_none_or(|last| row.output_bytes < last.output_bytes) {
             curve.push(row);
         }
@@ -158,7 +162,8 @@ fn curve_of(mut sorted: Vec<&LevelRow>) -> Vec<&LevelRow> {
 
 /// Finds the point furthest below the line between the ends; `None` if no point is below it.
 fn knee_of<'a>(curve: &[&'a LevelRow]) -> Option<&'a LevelRow> {
-    let (first, last) = (curve.first()?, curve.last()?);
+    let first = curve.first()?;
+    let last = curve.last()?;
     let time = |row: &LevelRow| row.compress.median.max(1e-9).ln();
     let time_range = time(last) - time(first);
     let size_range = (first.output_bytes - last.output_bytes) as f64;
@@ -305,7 +310,9 @@ mod tests {
             let rows = rows(&table);
             let Recommendation { shortest_time, smallest_size, knee, .. } = recommend(&rows).expect("some levels");
             let of = |choice: &CodecChoice| rows.iter().find(|row| row.codec == choice.codec).expect("a measured level");
-            let (fastest, smallest, knee) = (of(&shortest_time), of(&smallest_size), of(&knee));
+            let fastest = of(&shortest_time);
+            let smallest = of(&smallest_size);
+            let knee = of(&knee);
             for row in &rows {
                 prop_assert!(fastest.compress.median <= row.compress.median);
                 prop_assert!(smallest.output_bytes <= row.output_bytes);

@@ -22,7 +22,8 @@ pub fn choose_frames(frames: u64, wanted: u64, seed: u64) -> Vec<u64> {
     let bound = |group: u64| (u128::from(group) * u128::from(frames) / u128::from(wanted.max(1))) as u64;
     (0..wanted)
         .map(|group| {
-            let (from, to) = (bound(group), bound(group + 1));
+            let from = bound(group);
+            let to = bound(group + 1);
             from + mix(seed ^ mix(group)) % (to - from)
         })
         .collect()
@@ -63,7 +64,8 @@ mod tests {
             let chosen = choose_frames(frames, wanted, seed);
             prop_assert_eq!(chosen.len() as u64, wanted.min(frames));
             for (group, frame) in chosen.iter().enumerate() {
-                let (group, wanted) = (group as u64, wanted.min(frames));
+                let group = group as u64;
+                let wanted = wanted.min(frames);
                 prop_assert!((group * frames / wanted..(group + 1) * frames / wanted).contains(frame));
             }
         }

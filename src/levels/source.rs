@@ -74,7 +74,8 @@ impl OpenInput {
             return Self::open_ledger(options, progress);
         }
         if metadata.is_file() && metadata.len() == 0 {
-            return Err(Error::usage(format!("{} is empty: there is nothing to measure", path.shown())));
+            let message = format!("{} is empty: there is nothing to measure", path.shown());
+            return Err(Error::usage(message));
         }
         if options.slot.is_some() || options.base_slot.is_some() {
             let message = format!("{} is a file, which has no slot and base slot to choose", path.shown());
@@ -99,12 +100,16 @@ impl OpenInput {
     }
 
     fn open_ledger(options: &MeasureOptions, progress: &dyn Progress) -> Result<Self> {
-        let is_unpacked = options.paths.is_unpacked_archive();
-        let lock = if is_unpacked { None } else { Some(LedgerLock::acquire(&options.paths.ledger)?) };
+        let mut kind = InputKind::UnpackedArchive;
+        let mut lock = None;
+        if !options.paths.is_unpacked_archive() {
+            kind = InputKind::Ledger;
+            lock = Some(LedgerLock::acquire(&options.paths.ledger)?);
+        }
         let snapshot = find_bank_snapshot(&options.paths, options.slot, options.threads)?;
         let plan = Plan::new(snapshot, options.base_slot, options.threads, progress)?;
         Ok(Self {
-            kind: if is_unpacked { InputKind::UnpackedArchive } else { InputKind::Ledger },
+            kind,
             entries: plan.entries().collect(),
             end_bytes: END_OF_ARCHIVE_BYTES,
             content: Content::Ledger(Box::new(plan), lock),
@@ -115,7 +120,8 @@ impl OpenInput {
     fn survey(archive: OpenArchive, threads: usize, progress: &dyn Progress) -> Result<Self> {
         progress.stage(Stage::Surveying, Some(archive.length_bytes()));
         let must_be_archive = is_named_archive(archive.path());
-        let (mut entries, mut total_bytes) = (Vec::new(), 0u64);
+        let mut entries = Vec::new();
+        let mut total_bytes = 0u64;
         // `None` once the stream is known not to be a snapshot's tar stream.
         let mut parser = Some(EntryParser::new());
         archive.decode_in_order(threads, AHEAD_BYTES, progress, &mut |bytes| {
@@ -137,9 +143,11 @@ impl OpenInput {
             let error = Error::usage("the archive holds nothing to measure");
             return Err(error.within(archive.path().shown()));
         }
-        let parser = parser.filter(|_| must_be_archive || !entries.is_empty());
-        let kind = if parser.is_some() { InputKind::Archive } else { InputKind::File };
-        parser.map_or(Ok(()), |parser| parser.finish()).map_err(|error| error.within(archive.path().shown()))?;
+        let mut kind = InputKind::File;
+        if let Some(parser) = parser.filter(|_| must_be_archive || !entries.is_empty()) {
+            kind = InputKind::Archive;
+            parser.finish().map_err(|error| error.within(archive.path().shown()))?;
+        }
         let end_bytes = total_bytes.saturating_sub(entries.iter().map(Entry::tar_bytes).sum());
         let content = match archive.compression {
             Extension::Tar => {
@@ -152,7 +160,8 @@ impl OpenInput {
     }
 
     pub fn load(&self, chosen: &[Chosen], threads: usize, progress: &dyn Progress) -> Result<Vec<ContentFrame>> {
-        progress.stage(Stage::Reading, Some(chosen.iter().map(|frame| frame.span.length_bytes).sum()));
+        let bytes = chosen.iter().map(|frame| frame.span.length_bytes).sum();
+        progress.stage(Stage::Reading, Some(bytes));
         match &self.content {
             Content::Ledger(plan, _lock) => {
                 load_each(chosen, threads, progress, &|frame, to| plan.fill(&frame.span, to))

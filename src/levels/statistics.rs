@@ -74,7 +74,8 @@ const FRAMES_PER_WORKER_MIN: usize = 4;
 /// Warns of too few frames to keep all workers busy until the end.
 pub fn shape_warning(frames: usize, threads: usize) -> Option<Warning> {
     let is_few = threads > 1 && frames < threads * FRAMES_PER_WORKER_MIN;
-    is_few.then(|| Warning::new("frames", format!("too few frames ({frames}) for {threads} workers")))
+    let text = || format!("too few frames ({frames}) for {threads} workers");
+    is_few.then(|| Warning::new("frames", text()))
 }
 
 /// Warns of fewer runs than wanted.
@@ -89,7 +90,8 @@ pub fn run_warning(what: &'static str, runs: &[f64]) -> Option<Warning> {
     let seconds = summary.median;
     let spread_percent = summary.spread_percent();
     if seconds < RUN_TIME_MIN.as_secs_f64() {
-        return Some(Warning::new("times", format!("one run takes only {:.1} ms", seconds * 1e3)));
+        let text = format!("one run takes only {:.1} ms", seconds * 1e3);
+        return Some(Warning::new("times", text));
     }
     let text = || format!("{what} times differ by {spread_percent:.0} %");
     (spread_percent > SPREAD_PERCENT_MAX).then(|| Warning::new("times", text()))
@@ -100,9 +102,9 @@ pub fn run_warning(what: &'static str, runs: &[f64]) -> Option<Warning> {
 pub fn load_warning(busy: &Elapsed, runs: &[f64]) -> Option<Warning> {
     let lost_percent = 100.0 - busy.cpu_percent();
     let is_measured = !busy.wall.is_zero() && median(runs) >= RUN_TIME_MIN.as_secs_f64();
-    (is_measured && lost_percent > LOST_PERCENT_MAX).then(|| {
-        Warning::new("load", format!("workers waited {lost_percent:.0} % of their time for a core: another load runs"))
-    })
+    let waited = format!("{lost_percent:.0} % of their time");
+    let text = || format!("workers waited {waited} for a core: another load runs");
+    (is_measured && lost_percent > LOST_PERCENT_MAX).then(|| Warning::new("load", text()))
 }
 
 #[cfg(test)]

@@ -131,7 +131,7 @@ fn an_unknown_age_is_not_zero() {
         let source = mirror.url("/dir/");
         let ledger = dir.path().join("ledger");
         let bootstrap = ["--json", "--dry-run", &source, "--ledger", ledger.to_str().expect("UTF-8")];
-        for (command, arguments) in [("find", &["--json", "--source", &source][..]), ("bootstrap", &bootstrap)] {
+        for (command, arguments) in [("find", &["--json", &source][..]), ("bootstrap", &bootstrap)] {
             let (code, line, errors) = run(command, arguments);
             assert_eq!((code, line["age_seconds"].is_null()), (Some(0), age.is_none()), "{command}: {errors}");
             assert_eq!(line["expected_age_seconds"].is_null(), age.is_none(), "{command}");
@@ -151,7 +151,7 @@ fn ages_are_times() {
     let ages = |slot: u64, max_age: &str| {
         let peer = peer(full(1000), Some(incremental(1000, slot - 9_000)), 20_000_000);
         let knows = rpc(slot, vec![], GENESIS);
-        let arguments = ["find", "--json", "--rpc", &knows.url(""), "--source", &peer.url(""), "--max-age", max_age];
+        let arguments = ["find", "--json", "--rpc", &knows.url(""), &peer.url(""), "--max-age", max_age];
         let output = slotpress().args(arguments).output().expect("runs");
         let lines = output.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         let lines: Vec<Value> = lines.map(|line| serde_json::from_slice(line).expect("JSON")).collect();
@@ -215,7 +215,7 @@ fn the_screen_and_the_json() {
     let peer = peer(full(1000), Some(incremental(1000, 99_900)), 20_000_000);
     let dead = "http://127.0.0.1:9";
     let knows = rpc(100_000, vec![], GENESIS);
-    let arguments = ["find", "--rpc", &knows.url(""), "--source", &peer.url(""), "--source", dead];
+    let arguments = ["find", "--rpc", &knows.url(""), &peer.url(""), dead];
     let output = slotpress().args(arguments).output().expect("runs");
     let said = String::from_utf8(output.stdout).expect("UTF-8");
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
@@ -241,7 +241,7 @@ fn the_screen_and_the_json() {
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(4), "{error}");
     assert!(error.contains("old at boot") && error.contains("--max-age"), "{error}");
-    let arguments = ["find", "--max-age", "1s", "--rpc", &knows.url(""), "--source", &peer.url("")];
+    let arguments = ["find", "--max-age", "1s", "--rpc", &knows.url(""), &peer.url("")];
     let error = String::from_utf8_lossy(&slotpress().args(arguments).output().expect("runs").stderr).into_owned();
     assert!(error.contains("old at boot, more than 1 s") && !error.contains(": 1 would be"), "{error}");
     let output = slotpress().arg("find").output().expect("runs");
@@ -264,20 +264,4 @@ fn an_rpc_server_that_tells_no_peers() {
         assert!(told.iter().all(|note| note.contains(&tells_none.address.to_string())), "{told:?}");
         assert!(told.iter().all(|note| note.ends_with("getClusterNodes: Method not found")), "{told:?}");
     }
-}
-
-/// A source as an argument or by the flag gives the same result.
-#[test]
-fn a_source_is_an_argument() {
-    let dir = crate::common::served::two_archives();
-    let found = |arguments: &[&str]| {
-        let lines = json_lines(slotpress().args(["find", "--json"]).args(arguments));
-        let mut line = lines.into_iter().find(|line| line["type"] == "candidate").expect("a candidate");
-        let line = line.as_object_mut().expect("an object");
-        line.retain(|name, _| !name.contains("age"));
-        line.clone()
-    };
-    let place = text(dir.path());
-    assert_eq!(found(&[place]), found(&["--source", place]));
-    assert_eq!(found(&[place])["slot"], 40);
 }

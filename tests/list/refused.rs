@@ -62,7 +62,7 @@ fn a_stale_mirror_is_stale() {
         let (_, listed, errors) =
             if *source == archive { (None, vec![], String::new()) } else { run(&["list", "--json", source]) };
         assert!(listed.iter().filter(|line| line["type"] == "archive_listed").all(is_so_old), "{listed:?} {errors}");
-        for arguments in [&["find", "--source", source][..], &["bootstrap", "--dry-run", source, "--ledger", &ledger]] {
+        for arguments in [&["find", source][..], &["bootstrap", "--dry-run", source, "--ledger", &ledger]] {
             let (code, _, errors) = run(&[arguments, &["--json", "--max-age", "1h"]].concat());
             assert_eq!(code, Some(4), "{arguments:?}: {errors}");
             assert!(errors.contains(" d (") && errors.contains("--max-age"), "{errors}");
@@ -75,7 +75,7 @@ fn a_stale_mirror_is_stale() {
     let (code, _, errors) = run(&["bootstrap", "--dry-run", &url, "--ledger", &ledger, "--json"]);
     assert!(code == Some(0) && errors.contains("by its bank file, the state will be"), "{errors}");
     // Slots come from the server's list.
-    let (_, found, _) = run(&["find", "--json", "--source", &url]);
+    let (_, found, _) = run(&["find", "--json", &url]);
     let last = found.last().expect("a summary");
     assert_eq!((&last["slot_ms"], &last["slot_time_source"]), (&300.into(), &"bank-file".into()));
 }

@@ -80,7 +80,7 @@ fn find_and_fetch_use_the_list_of_a_server() {
     let newer = fixture(FULL_3500);
     slotpress().arg("recompress").arg(&newer).arg("-o").arg(dir.path()).assert().success();
     let server = Server::start_in(dir, &[]);
-    let output = slotpress().args(["find", "--json", "--source", &server.url("/")]).output().expect("run");
+    let output = slotpress().args(["find", "--json", &server.url("/")]).output().expect("run");
     let found = objects(&output.stdout);
     let candidate = |slot: u64| found.iter().find(|line| line["type"] == "candidate" && line["slot"] == slot);
     let older = candidate(40).expect("a pair on the older archive");

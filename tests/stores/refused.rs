@@ -20,7 +20,7 @@ fn lists_that_lie() {
         gateway.fail(&["GET ", "list-type=2"], usize::MAX, Instead::Says(document, Done::No));
         for command in [
             &["list", &target()][..],
-            &["find", "--source", &target()],
+            &["find", &target()],
             &["fetch", &target(), "-o", text(out.path())],
             &["prune", &target(), "--keep-full", "1", "--keep-incremental", "0"],
         ] {

@@ -87,7 +87,7 @@ fn all_that_read() {
     let all = run(&gateway, &["verify", &target()]);
     let good = all.lines.iter().filter(|line| line["type"] == "verify" && line["ok"] == true).count();
     assert_eq!((all.code, good), (Some(0), files.len()), "{all:?}");
-    let found = run(&gateway, &["find", "--source", &target()]);
+    let found = run(&gateway, &["find", &target()]);
     assert!(found.line("candidate")["full"].to_string().contains(&url), "{found:?}");
 
     let out = temp_dir();

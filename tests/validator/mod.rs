@@ -89,7 +89,7 @@ fn serve(mirror: &Path) -> Running {
 /// Archives of its RPC service and of the mirror are found, ranked by age, and fetched.
 fn found_and_fetched(cluster: &Cluster, first: &Node, mirror: &str) {
     let (rpc, out) = (first.url(), cluster.at("fetched"));
-    let said = succeeds(&["find", "--rpc", &rpc, "--source", mirror, "--allow-private"]);
+    let said = succeeds(&["find", "--rpc", &rpc, mirror, "--allow-private"]);
     said.lines.iter().for_each(|line| println!("find: {line}"));
     let servers: BTreeSet<String> =
         of_type(&said.lines, "candidate").iter().map(|line| line["full"].to_string()).collect();

@@ -39,14 +39,18 @@ impl Chart {
         points: Vec<(f64, f64)>,
     ) -> Self {
         let labelled = points.iter().map(|(x, y)| (*x, *y, String::new())).collect();
-        let (series, y_label) = (vec![(name, labelled)], y_label.to_string());
+        let series = vec![(name, labelled)];
+        let y_label = y_label.to_string();
         Self { caption, x_label, is_of_bytes: true, y_label, series, line: points, best: None }
     }
 
     /// Names of the series with their colors; empty for a single series.
     pub fn legend(&self) -> Vec<(&str, String)> {
-        let names = self.series.iter().filter(|_| self.series.len() > 1).map(|(name, _)| name.as_str());
-        names.zip(COLORS.iter().cycle().map(|color| format!("#{color:06x}"))).collect()
+        if self.series.len() < 2 {
+            return Vec::new();
+        }
+        let colors = COLORS.iter().cycle().map(|color| format!("#{color:06x}"));
+        self.series.iter().map(|(name, _)| name.as_str()).zip(colors).collect()
     }
 
     pub fn svg(&self) -> Result<String> {
@@ -109,21 +113,26 @@ impl Chart {
         } else {
             [(10.0, &[1.0, 2.0, 3.0, 5.0]), (10.0, &[1.0, 2.0, 5.0]), (10.0, &[1.0, 3.0]), (10.0, &[1.0])]
         };
-        let ticks = |(base, factors): (f64, &[f64])| -> Vec<f64> {
-            let powers = (-20..=40).map(|power| base.powi(power));
-            let all = powers.flat_map(|power| factors.iter().map(move |factor| factor * power));
-            all.filter(|tick| (from / 1.1..=to * 1.1).contains(tick)).collect()
-        };
-        let mut ticks = sets.into_iter().map(ticks);
-        ticks
-            .find(|ticks| TICKS.contains(&ticks.len()))
-            .unwrap_or_else(|| if to > from * 1.2 { vec![from, to] } else { vec![from] })
+        for (base, factors) in sets {
+            let mut ticks: Vec<f64> = Vec::new();
+            for power in -20..=40 {
+                ticks.extend(factors.iter().map(|factor| factor * base.powi(power)));
+            }
+            ticks.retain(|tick| (from / 1.1..=to * 1.1).contains(tick));
+            if TICKS.contains(&ticks.len()) {
+                return ticks;
+            }
+        }
+        if to > from * 1.2 { vec![from, to] } else { vec![from] }
     }
 }
 
 fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
-    let range = (f64::INFINITY, f64::NEG_INFINITY);
-    let range =
-        values.filter(|value| value.is_finite()).fold(range, |(low, high), value| (low.min(value), high.max(value)));
-    if range.0 <= range.1 { range } else { (1.0, 1.0) }
+    let mut low = f64::INFINITY;
+    let mut high = f64::NEG_INFINITY;
+    for value in values.filter(|value| value.is_finite()) {
+        low = low.min(value);
+        high = high.max(value);
+    }
+    if low <= high { (low, high) } else { (1.0, 1.0) }
 }

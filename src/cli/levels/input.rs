@@ -6,14 +6,13 @@ use std::time::Duration;
 use clap::Args;
 use slotpress::levels::{FrameCodec, LevelRow, MeasureOptions};
 use slotpress::program::{
-    CLUSTERED_CODEC, Input, InputKind, MEMORY_BYTES_MAX, REFERENCE_CODEC, add_clustered, check_frame_size,
+    CLUSTERED_CODEC, Input, InputKind, REFERENCE_CODEC, SAMPLE_BYTES_DEFAULT, add_clustered, check_frame_size,
     measure_levels, parse_codecs, parse_levels,
 };
 use slotpress::{Error, LedgerPaths, Progress, Result};
 use slotpress_base::quantity;
 
-use super::page::{ExportArgs, Subject};
-use super::provenance;
+use super::page::{ExportArgs, Subject, provenance};
 use crate::cli::arguments::{DirectoryArgs, WorkerArgs};
 use crate::cli::ui::Ui;
 use crate::cli::{planned, values};
@@ -56,16 +55,15 @@ impl SourceArgs {
             .paths(paths)
             .slot(self.slot)
             .base_slot(self.base_slot)
-            .sample_bytes(self.sample)
+            .sample_bytes(held_bytes)
             .seed(self.seed)
-            .memory_bytes_max(held_bytes.min(MEMORY_BYTES_MAX))
             .threads(threads)
     }
 
     /// Maximum content held in memory, in bytes: `--sample`; without it `bytes_max`, but at most 1
     /// GiB and a quarter of what the tightest memory limit leaves.
     pub fn held_bytes(&self, bytes_max: u64) -> u64 {
-        planned::memory_or(self.sample, bytes_max.min(MEMORY_BYTES_MAX))
+        planned::memory_or(self.sample, bytes_max)
     }
 
     /// Reads the input or a sample of it. Warns if it reads only a sample because of the input's
@@ -73,10 +71,9 @@ impl SourceArgs {
     pub fn read(&self, options: &MeasureOptions, ui: &Ui) -> Result<Input> {
         let input = Input::read(options, ui)?;
         if input.is_sampled() && self.sample.is_none() {
+            let [total, sample] = [input.total_bytes, input.content_bytes()].map(quantity::bytes);
             ui.warn(&format!(
-                "the input is {} long; a sample of {} is measured (--sample sets another size)",
-                quantity::bytes(input.total_bytes),
-                quantity::bytes(input.content_bytes())
+                "the input is {total} long; a sample of {sample} is measured (--sample sets another size)"
             ));
         }
         Ok(input)
@@ -86,10 +83,11 @@ impl SourceArgs {
         let path = self.path().canonicalize().unwrap_or_else(|_| self.path().to_path_buf());
         let [total, measured] = [input.total_bytes, input.content_bytes()].map(quantity::bytes);
         let amount = if total == measured { total } else { format!("sample of {measured} from {total}") };
+        let name = path.file_name().unwrap_or("/".as_ref());
         Subject {
-            name: path.file_name().map_or_else(|| "/".to_string(), |name| name.to_string_lossy().into_owned()),
+            name: name.to_string_lossy().into_owned(),
             about: format!("{}, {amount}, {how}, in memory", input.kind.as_str()),
-            provenance: provenance::of_this_run(self.path()),
+            provenance: provenance(self.path()),
         }
     }
 }
@@ -174,24 +172,27 @@ impl MeasureArgs {
         }
         check_frame_size(self.frame_size)?;
         self.exports.check(self.source.path())?;
-        let held_bytes = self.source.held_bytes(MEMORY_BYTES_MAX);
+        let held_bytes = self.source.held_bytes(SAMPLE_BYTES_DEFAULT);
         let worker_bytes = || {
             let of = |codec: &FrameCodec| codec.worker_bytes(self.frame_size);
             codecs.iter().try_fold(0, |most, codec| of(codec).map(|bytes| most.max(bytes)))
         };
         let threads = self.workers.that_fit(worker_bytes, held_bytes.saturating_mul(2), ui)?;
-        let options = self.source.options(threads, held_bytes).frame_size_bytes(self.frame_size);
-        let mut options = self.repeat.apply(options).codecs(codecs).budget(Some(self.budget));
+        let mut options = self.repeat.apply(self.source.options(threads, held_bytes));
+        options.frame_size_bytes = self.frame_size;
+        options.codecs = codecs;
+        options.budget = Some(self.budget);
         let input = self.source.read(&options, ui)?;
         // A plain file has no records to cluster.
         if is_clustered_too && input.kind == InputKind::File {
             options.codecs.retain(|codec| codec.name == REFERENCE_CODEC);
         }
-        let frame_size = quantity::bytes(self.frame_size);
-        let how = format!("frames of {frame_size}, {}", quantity::count_of(threads as u64, "worker"));
+        let workers = quantity::count_of(threads as u64, "worker");
+        let how = format!("frames of {}, {workers}", quantity::bytes(self.frame_size));
         let subject = self.source.subject(&input, &how);
-        let (levels, budget) = (options.codecs.len() as u64, values::show_age(self.budget));
-        ui.tell(&format!("measuring {} for at most {budget} (--budget)", quantity::count_of(levels, "level")));
+        let levels = quantity::count_of(options.codecs.len() as u64, "level");
+        let budget = values::show_age(self.budget);
+        ui.tell(&format!("measuring {levels} for at most {budget} (--budget)"));
         let mut rows = Vec::new();
         let left = measure_levels(&input, &options, ui, &mut rows);
         if rows.is_empty() {
@@ -219,7 +220,9 @@ pub fn one_codec(text: &str) -> Result<FrameCodec> {
                 .with_hint("`slotpress levels` measures clustered frames"))
         }
         [codec] => Ok(*codec),
-        codecs => Err(Error::usage(format!("--codec {text} are {} codecs and levels", codecs.len()))
-            .with_hint("one is measured here, such as --codec zstd:3 or --codec zlib:6")),
+        codecs => {
+            let message = format!("--codec {text} are {} codecs and levels", codecs.len());
+            Err(Error::usage(message).with_hint("one is measured here, such as --codec zstd:3 or --codec zlib:6"))
+        }
     }
 }

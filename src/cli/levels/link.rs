@@ -11,15 +11,15 @@ use slotpress::program::{
 };
 use slotpress_base::quantity::{self, TimeUnit};
 
-use super::input::{MeasureArgs, Measured};
+use super::input::MeasureArgs;
 use super::report::{Advice, Report};
 use super::{show, warnings};
 use crate::cli::tables::{Table, TableOf, Unit};
 use crate::cli::ui::Ui;
 use crate::cli::values;
 
-const WHAT_IS_COUNTED: &str = "Time until storages are on the node's disk; the validator's own start, the same at \
-    every level, comes on top. Streaming: all stages at once; store and forward: one after the other.";
+const WHAT_IS_COUNTED: &str = "Time until storages are on the node's disk; the validator's own start, equal at all \
+    levels, is not in it. Streaming: all stages at once; store and forward: one after the other.";
 
 /// Find the level with which nodes start soonest over a link
 ///
@@ -72,7 +72,7 @@ struct LinkFlags {
 
 fn window(text: &str) -> Result<u64, String> {
     match values::size(text)? {
-        0 => Err("a window holds 1 byte or more".to_string()),
+        0 => Err("a window is at least 1 byte".to_string()),
         bytes => Ok(bytes),
     }
 }
@@ -99,14 +99,20 @@ impl LinkFlags {
 }
 
 pub fn run(args: &LinkArgs, ui: &Ui) -> Result<()> {
-    let Measured { input, subject, threads, rows, result } = args.measure.measure(false, ui)?;
-    let link = LinkReport::new(args.link.question(args.measure.frame_size, threads), input.total_bytes, &rows);
+    let measured = args.measure.measure(false, ui)?;
+    let question = args.link.question(args.measure.frame_size, measured.threads);
+    let link = LinkReport::new(question, measured.input.total_bytes, &measured.rows);
     ui.object("link", &link);
-    let report = Report { warnings: warnings(&rows), ..report(&link) };
-    show(&report, &subject, &args.measure.exports, ui)?;
-    link.break_evens.iter().for_each(|line| ui.print_json(line));
-    link.recommendations.iter().for_each(|line| ui.print_json(line));
-    result
+    let mut report = report(&link);
+    report.warnings = warnings(&measured.rows);
+    show(&report, &measured.subject, &args.measure.exports, ui)?;
+    for line in &link.break_evens {
+        ui.print_json(line);
+    }
+    for line in &link.recommendations {
+        ui.print_json(line);
+    }
+    measured.result
 }
 
 fn report(link: &LinkReport) -> Report {
@@ -145,23 +151,28 @@ fn times(link: &LinkReport) -> Table {
     // On the terminal, a price takes the place of the bytes: there is no room for both.
     let egress = |row: &LinkRow| link.question.egress_bytes(row);
     let price = |row: &LinkRow| link.question.egress_price(row);
-    let table = match link.question.egress_price_per_gb {
-        Some(_) => table.data("egress_bytes", egress).both("price", Unit::Price, "egress_price", price),
-        None => table.both("egress", Unit::Bytes, "egress_bytes", egress).data("egress_price", price),
-    };
-    let mut notes = vec![String::new(), WHAT_IS_COUNTED.to_string()];
+    let has_price = link.question.egress_price_per_gb.is_some();
+    let table = table.both(if has_price { "" } else { "egress" }, Unit::Bytes, "egress_bytes", egress).both(
+        if has_price { "price" } else { "" },
+        Unit::Price,
+        "egress_price",
+        price,
+    );
+    let mut table = table.finish();
+    table.notes = vec![String::new(), WHAT_IS_COUNTED.to_string()];
     let error = link.rows.iter().filter_map(|row| row.size_error_percent).fold(0.0, f64::max);
     if error > 0.0 {
-        notes.push(format!("Of a sample: sizes, and times to send, are within {}.", quantity::percent(error)));
+        let error = quantity::percent(error);
+        table.notes.push(format!("From a sample: sizes and send times are within {error}."));
     }
     if let Some(price) = link.question.egress_price_per_gb {
         let nodes = quantity::count_of(link.question.link.nodes.into(), "node");
-        notes.push(format!("Price of egress to {nodes} at {price} per GB (10^9 bytes of archive)."));
+        table.notes.push(format!("Price of egress to {nodes} at {price} per GB (10^9 bytes of archive)."));
     }
     let best = link.recommendations.iter().find(|choice| choice.way == TransferMode::Streaming);
-    let is_best = |row: &LinkRow| best.is_some_and(|best| best.codec == row.codec);
-    let spare = &[5, 4, 2, 3, 8];
-    Table { notes, best: link.rows.iter().position(is_best), spare, ..table.finish() }
+    table.best = best.and_then(|best| link.rows.iter().position(|row| row.codec == best.codec));
+    table.spare = &[5, 4, 2, 3, 8];
+    table
 }
 
 /// Compares each level with the next lighter one, for both ways of sending.
@@ -169,20 +180,19 @@ fn break_evens(link: &LinkReport) -> Table {
     let of = |way: TransferMode| link.break_evens.iter().filter(move |one| one.way == way);
     let pairs: Vec<(&BreakEven, &BreakEven)> =
         of(TransferMode::Streaming).zip(of(TransferMode::StoreAndForward)).collect();
-    let table = TableOf::new("break-even-table", "", &pairs)
+    let mut table = TableOf::new("break-even-table", "", &pairs)
         .shown("level", Unit::Text, |(one, _)| label(one.heavier_codec, one.heavier_level))
         .shown("against", Unit::Text, |(one, _)| label(one.lighter_codec, one.lighter_level))
         .shown("streaming", Unit::Text, |(streaming, _)| heavier_at(streaming))
         .shown("store and forward", Unit::Text, |(_, stored)| heavier_at(stored))
         .finish();
-    let path = &link.question.link;
-    let limit = |bits| format!("From {} on, the window is the limit.", show_bandwidth(bits));
-    Table {
-        title: "Break-even: the bandwidths at which a level starts a node sooner than the level before it".to_string(),
-        notes: path.useful_bits_per_second().map(limit).into_iter().collect(),
-        spare: &[3, 1],
-        ..table
+    table.title =
+        "Break-even: the bandwidths at which a level starts a node sooner than the level before it".to_string();
+    if let Some(bits) = link.question.link.useful_bits_per_second() {
+        table.notes.push(format!("Above {}, the window is the limit.", show_bandwidth(bits)));
     }
+    table.spare = &[3, 1];
+    table
 }
 
 fn label(name: &'static str, level: i32) -> String {
@@ -217,7 +227,7 @@ fn describe(report: &LinkReport) -> Vec<String> {
         ),
         format!("a node gets {} of archive; the limit is {limit}", quantity::rate(report.node_bytes_per_second)),
         format!(
-            "disks read {} (--read-rate) and place {} (--place-rate)",
+            "disks: read {} (--read-rate), place {} (--place-rate)",
             quantity::rate(report.question.read_bytes_per_second),
             quantity::rate(report.question.place_bytes_per_second)
         ),
@@ -229,15 +239,16 @@ fn describe(report: &LinkReport) -> Vec<String> {
 fn parse_bandwidth(text: &str) -> Result<f64, String> {
     /// One petabit per second; larger values are typing errors.
     const BITS_MAX: f64 = 1e15;
-    let number = text.trim();
-    let number = number.strip_suffix("/s").or(number.strip_suffix("ps")).unwrap_or(number);
-    let (number, bits) = match number.strip_suffix("bit").or(number.strip_suffix('b')) {
-        Some(number) => (Some(number), 1.0),
-        None => (number.strip_suffix('B'), 8.0),
+    let wrong = || "above 0, to 1000 Tbit/s; like 1Gbit, 100Mbit, 12.5MB/s".to_string();
+    let text = text.trim();
+    let text = text.strip_suffix("/s").or(text.strip_suffix("ps")).unwrap_or(text);
+    let (digits, factor) = match text.strip_suffix("bit").or(text.strip_suffix('b')) {
+        Some(digits) => (digits, 1.0),
+        None => (text.strip_suffix('B').ok_or_else(wrong)?, 8.0),
     };
-    let found = number.and_then(|number| values::size(&format!("{number}B")).ok()).map(|number| number as f64 * bits);
-    let is_possible = |bits: &f64| *bits > 0.0 && *bits <= BITS_MAX;
-    found.filter(is_possible).ok_or("above 0, and below any link; like 1Gbit, 100Mbit, 12.5MB/s".to_string())
+    let number = values::size(&format!("{digits}B")).map_err(|_| wrong())?;
+    let bits = number as f64 * factor;
+    if bits > 0.0 && bits <= BITS_MAX { Ok(bits) } else { Err(wrong()) }
 }
 
 /// Parses a disk's rate to bytes per second, written like a bandwidth: `1GB/s`, `500MiB/s`.

@@ -6,7 +6,6 @@ pub mod input;
 mod link;
 mod page;
 mod pieces;
-mod provenance;
 mod report;
 mod table;
 
@@ -18,6 +17,7 @@ use self::input::MeasureArgs;
 use self::page::{ExportArgs, Subject};
 use self::report::Report;
 use super::lines::columns_of_results;
+use super::tables::Table;
 use super::ui::Ui;
 
 // A subcommand's name takes the place of INPUT; a file of that name can be given as `./sizes`.
@@ -53,9 +53,13 @@ pub fn run(args: &LevelsArgs, ui: &Ui) -> Result<()> {
 
 /// Prints warnings, writes the export files, and prints the report as text or its rows as JSON.
 fn show(report: &Report, subject: &Subject, exports: &ExportArgs, ui: &Ui) -> Result<()> {
-    report.warnings.iter().for_each(|line| ui.warn(line));
+    for line in &report.warnings {
+        ui.warn(line);
+    }
     exports.write(subject, report)?;
-    report.tables.iter().flat_map(|table| table.json_lines()).for_each(|line| ui.print_json(&line));
+    for line in report.tables.iter().flat_map(Table::json_lines) {
+        ui.print_json(&line);
+    }
     ui.say(&format!("{}\n{}", subject.name, subject.about));
     ui.say(&report.lines(columns_of_results()).join("\n"));
     Ok(())
@@ -63,17 +67,20 @@ fn show(report: &Report, subject: &Subject, exports: &ExportArgs, ui: &Ui) -> Re
 
 /// Says in one sentence why the numbers are rough: each reason once, with the rows that it applies to.
 fn warnings(rows: &[LevelRow]) -> Vec<String> {
-    let mut said: Vec<(&str, String)> = Vec::new();
+    let mut reasons: Vec<(&str, String)> = Vec::new();
     for warning in rows.iter().flat_map(|row| &row.warnings) {
-        if said.iter().any(|(about, _)| *about == warning.about) {
+        if reasons.iter().any(|(about, _)| *about == warning.about) {
             continue;
         }
         let is_of = |row: &&LevelRow| row.warnings.iter().any(|other| other.about == warning.about);
         let codecs: Vec<String> = rows.iter().filter(is_of).map(|row| row.codec.to_string()).collect();
         let of = if codecs.len() == rows.len() { String::new() } else { format!("{}: ", codecs.join(", ")) };
-        said.push((warning.about, of + &warning.text));
+        reasons.push((warning.about, of + &warning.text));
     }
-    let reasons = said.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join("; ");
+    let reasons: Vec<String> = reasons.into_iter().map(|(_, text)| text).collect();
+    if reasons.is_empty() {
+        return Vec::new();
+    }
     let advice = "stop other programs, give a larger input, or measure for longer (--min-time 5 --budget 5min)";
-    if reasons.is_empty() { Vec::new() } else { vec![format!("rough times: {reasons}; {advice}")] }
+    vec![format!("rough times: {}; {advice}", reasons.join("; "))]
 }

@@ -11,9 +11,12 @@ use serde_json::{Value, json};
 use slotpress::{Error, Result};
 use slotpress_base::IoContext;
 use slotpress_base::text::ShowPath;
+use slotpress_base::threads::available_threads;
 
 use super::chart::Chart;
 use super::report::Report;
+use crate::cli::lines::time_now;
+use crate::cli::restore::shell_word;
 use crate::cli::tables::Table;
 
 #[derive(Debug, Args)]
@@ -31,24 +34,30 @@ impl ExportArgs {
     /// nothing.
     pub fn check(&self, input: &Path) -> Result<()> {
         for path in self.csv.iter().chain(&self.html) {
+            let wrong = |path: &Path, why: &str| Err(Error::usage(format!("{} {why}", path.shown())));
             if path.is_dir() {
-                return Err(Error::usage(format!("{} is a directory, not a file to write to", path.shown())));
+                return wrong(path, "is a directory, not a file to write to");
             }
-            if path.canonicalize().is_ok_and(|path| input.canonicalize().is_ok_and(|input| input == path)) {
-                return Err(Error::usage(format!("{} is the input; it is not replaced", path.shown())));
+            let is_input = |path: PathBuf| input.canonicalize().is_ok_and(|input| input == path);
+            if path.canonicalize().is_ok_and(is_input) {
+                return wrong(path, "is the input; it is not replaced");
             }
             let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
             if !dir.is_dir() {
-                return Err(Error::usage(format!("{} is not a directory", dir.shown())));
+                return wrong(dir, "is not a directory");
             }
         }
         Ok(())
     }
 
     pub fn write(&self, subject: &Subject, report: &Report) -> Result<()> {
-        let write = |path: &PathBuf, text: String| fs::write(path, text).or_path("write", path);
-        self.csv.as_ref().map_or(Ok(()), |path| write(path, report.csv()?))?;
-        self.html.as_ref().map_or(Ok(()), |path| write(path, page(subject, report)?))
+        if let Some(path) = &self.csv {
+            fs::write(path, report.csv()?).or_path("write", path)?;
+        }
+        if let Some(path) = &self.html {
+            fs::write(path, page(subject, report)?).or_path("write", path)?;
+        }
+        Ok(())
     }
 }
 
@@ -72,7 +81,6 @@ fn page(subject: &Subject, report: &Report) -> Result<String> {
         "legend": report.chart.as_ref().map(Chart::legend),
         "caption": report.chart.as_ref().map(|chart| &chart.caption),
         "tables": report.tables.iter().map(Table::for_page).collect::<Vec<Value>>(),
-        "text": report.text,
         "warnings": report.warnings,
         "advice": report.advice,
         "version": env!("CARGO_PKG_VERSION"),
@@ -82,6 +90,29 @@ fn page(subject: &Subject, report: &Report) -> Result<String> {
     environment.add_template("page.html", include_str!("page.html")).map_err(failed)?;
     let page = environment.get_template("page.html").and_then(|page| page.render(Serde(values))).map_err(failed)?;
     Ok(page.replace(|char: char| char.is_control() && char != '\n', " "))
+}
+
+/// Collects name and value of everything that may affect what this process measures.
+pub fn provenance(input: &Path) -> Vec<(&'static str, String)> {
+    let input = input.canonicalize().unwrap_or_else(|_| input.to_path_buf());
+    // The command line may be published. No password is expected in it, because inputs of `levels`
+    // are paths, never URLs.
+    let command: Vec<String> = std::env::args_os().skip(1).map(|word| shell_word(Path::new(&word))).collect();
+    let zstd = zstd_safe::version_string();
+    let mut lines = vec![("input", input.shown()), ("date", time_now())];
+    if let Some(processor) = processor(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default()) {
+        lines.push(("CPU", processor));
+    }
+    lines.push(("cores", format!("{} that the process may use", available_threads())));
+    lines.push(("command", format!("slotpress {}", command.join(" "))));
+    lines.push(("versions", format!("slotpress {}, zstd {zstd}", env!("CARGO_PKG_VERSION"))));
+    lines
+}
+
+/// Finds the processor's name; `None` on architectures whose cpuinfo has no `model name`.
+fn processor(cpuinfo: &str) -> Option<String> {
+    let (_, name) = cpuinfo.lines().find(|line| line.starts_with("model name"))?.split_once(':')?;
+    Some(name.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
 #[cfg(test)]
@@ -120,7 +151,6 @@ mod tests {
                 best: None,
             }),
             tables: vec![TableOf::new("t", "", &items).shown(name.clone(), Unit::Text, String::clone).finish()],
-            text: vec![name.clone()],
             warnings: vec![name.clone()],
             advice: vec![Advice { what: name.clone(), choice: name.clone(), reason: name.clone() }],
         };
@@ -129,5 +159,12 @@ mod tests {
         // The page's own script is the only one.
         assert_eq!(page.matches("<script>").count(), 1, "{page}");
         assert!(page.contains("&lt;script&gt;&quot;&#x27;&amp;|"), "{page}");
+    }
+
+    #[test]
+    fn processors() {
+        let cpuinfo = "processor\t: 0\nmodel name\t: AMD  EPYC 9654\nprocessor\t: 1\nmodel name\t: other\n";
+        assert_eq!(processor(cpuinfo).as_deref(), Some("AMD EPYC 9654"));
+        assert_eq!(processor("Features: fp asimd"), None);
     }
 }

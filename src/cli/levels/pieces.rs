@@ -6,10 +6,11 @@ use std::time::Duration;
 use clap::Args;
 use slotpress::levels::{FrameCodec, MeasureOptions};
 use slotpress::program::{
-    Input, Latency, MEMORY_BYTES_MAX, PieceRow, SizeUnit, measure_frames, measure_sizes, timer_seconds,
+    Input, Latency, PieceRow, SAMPLE_BYTES_DEFAULT, SizeUnit, measure_frames, measure_sizes, timer_seconds,
 };
 use slotpress::{Progress, Result};
 use slotpress_base::quantity;
+use slotpress_base::threads::available_threads;
 use slotpress_format::FRAME_SIZE_BYTES_MAX;
 
 use super::chart::Chart;
@@ -39,13 +40,14 @@ impl PieceArgs {
     fn read(&self, bytes_max: u64, ui: &Ui) -> Result<(FrameCodec, Input, MeasureOptions)> {
         let codec = one_codec(&self.codec)?;
         self.exports.check(self.source.path())?;
-        let options = self.source.options(values::threads_or_all(None), self.source.held_bytes(bytes_max));
-        let options = options.frame_size_bytes(FRAME_SIZE_BYTES_MAX);
+        let mut options = self.source.options(available_threads(), self.source.held_bytes(bytes_max));
+        options.frame_size_bytes = FRAME_SIZE_BYTES_MAX;
         Ok((codec, self.source.read(&options, ui)?, options))
     }
 
     fn show(&self, report: &Report, input: &Input, ui: &Ui) -> Result<()> {
-        show(report, &self.source.subject(input, "one worker"), &self.exports, ui)
+        let subject = self.source.subject(input, "one worker");
+        show(report, &subject, &self.exports, ui)
     }
 }
 
@@ -70,7 +72,7 @@ const UNITS: &[(&str, SizeUnit, &str)] = &[
 ];
 
 pub fn run_sizes(args: &SizesArgs, ui: &Ui) -> Result<()> {
-    let (codec, input, options) = args.pieces.read(MEMORY_BYTES_MAX, ui)?;
+    let (codec, input, options) = args.pieces.read(SAMPLE_BYTES_DEFAULT, ui)?;
     let rows = measure_sizes(&input, args.unit, codec, &args.repeat.apply(options), ui)?;
     args.pieces.show(&sizes_report(&rows, args.unit.as_str(), codec), &input, ui)
 }
@@ -94,7 +96,7 @@ fn sizes_report(rows: &[PieceRow], unit: &'static str, codec: FrameCodec) -> Rep
 }
 
 fn sizes_table(rows: &[PieceRow], unit: &'static str, codec: FrameCodec) -> Table {
-    let table = TableOf::new("sizes-table", "unit_size_class", rows)
+    let mut table = TableOf::new("sizes-table", "unit_size_class", rows)
         .data("unit", |_| unit)
         .data("codec", |_| codec.name)
         .data("level", |_| codec.level)
@@ -114,7 +116,9 @@ fn sizes_table(rows: &[PieceRow], unit: &'static str, codec: FrameCodec) -> Tabl
         .shown("compress", Unit::Time, |row| average(row, row.row.compress.median))
         .shown("decompress", Unit::Time, |row| average(row, row.row.decompress.median))
         .finish();
-    Table { best: rows.len().checked_sub(1), spare: &[3, 1, 2, 6], ..table }
+    table.best = rows.len().checked_sub(1);
+    table.spare = &[3, 1, 2, 6];
+    table
 }
 
 /// Compare frame sizes: ratio, speed, worst-case times
@@ -159,7 +163,8 @@ fn frame_sizes(asked: &[u64]) -> Vec<u64> {
 pub fn run_frames(args: &FramesArgs, ui: &Ui) -> Result<()> {
     let sizes = frame_sizes(&args.sizes);
     let (codec, input, _) = args.pieces.read(FRAMES_BYTES_MAX, ui)?;
-    let (timer_seconds, mut rows) = (timer_seconds(), Vec::new());
+    let timer_seconds = timer_seconds();
+    let mut rows = Vec::new();
     let result = measure_frames(&input, codec, &sizes, args.min_time, ui, &mut rows);
     let Some(last) = rows.last().map(|row| row.from_bytes) else { return result };
     args.pieces.show(&frames_report(&rows, codec, timer_seconds), &input, ui)?;
@@ -176,13 +181,11 @@ fn frames_report(rows: &[PieceRow], codec: FrameCodec, timer_seconds: f64) -> Re
     let points = rows.iter().map(|row| (row.from_bytes as f64, row.row.ratio())).collect();
     let caption = "Ratio by frame size: small frames hold too little to compress well.".to_string();
     let chart = Chart::by_size(caption, "frame size (logarithmic)", "ratio", codec.to_string(), points);
+    let clock = quantity::time(timer_seconds);
     let compress = latency(rows, "compress-table", "compress", |row| &row.compress);
     let decompress = latency(rows, "decompress-table", "decompress", |row| &row.decompress);
     Report {
-        facts: vec![format!(
-            "{codec}, one core; each frame alone; every time contains {} of reading the clock",
-            quantity::time(timer_seconds)
-        )],
+        facts: vec![format!("{codec}, one core; each frame alone; every time contains {clock} of reading the clock")],
         chart: (rows.len() > 1).then_some(chart),
         tables: vec![frames_table(rows, codec, timer_seconds), compress, decompress],
         ..Report::default()
@@ -190,7 +193,7 @@ fn frames_report(rows: &[PieceRow], codec: FrameCodec, timer_seconds: f64) -> Re
 }
 
 fn frames_table(rows: &[PieceRow], codec: FrameCodec, timer_seconds: f64) -> Table {
-    let table = TableOf::new("frames-table", "frame_size", rows)
+    let mut table = TableOf::new("frames-table", "frame_size", rows)
         .data("codec", |_| codec.name)
         .data("level", |_| codec.level)
         .both("frame", Unit::Bytes, "frame_size_bytes", |row| row.from_bytes)
@@ -208,11 +211,12 @@ fn frames_table(rows: &[PieceRow], codec: FrameCodec, timer_seconds: f64) -> Tab
         .data("decompress", |row| json(&row.decompress))
         .data("timer_seconds", |_| timer_seconds)
         .finish();
-    Table { spare: &[6, 2, 1], ..table }
+    table.spare = &[6, 2, 1];
+    table
 }
 
 fn latency(rows: &[PieceRow], id: &'static str, what: &str, of: impl Fn(&PieceRow) -> &Latency) -> Table {
-    let table = TableOf::new(id, "", rows)
+    let mut table = TableOf::new(id, "", rows)
         .shown("frame", Unit::Bytes, |row| row.from_bytes)
         .shown("average", Unit::Time, |row| of(row).average_seconds)
         .shown("+-", Unit::Time, |row| of(row).deviation_seconds)
@@ -224,8 +228,9 @@ fn latency(rows: &[PieceRow], id: &'static str, what: &str, of: impl Fn(&PieceRo
         .shown("99.9999", Unit::Time, |row| of(row).p99_9999_seconds)
         .shown("max", Unit::Time, |row| of(row).max_seconds)
         .finish();
-    let title = format!("{what}: time of one frame, percentiles");
-    Table { title, spare: &[5, 7, 8, 3, 2], ..table }
+    table.title = format!("{what}: time of one frame, percentiles");
+    table.spare = &[5, 7, 8, 3, 2];
+    table
 }
 
 #[cfg(test)]

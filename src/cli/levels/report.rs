@@ -11,7 +11,6 @@ pub struct Report {
     pub facts: Vec<String>,
     pub chart: Option<Chart>,
     pub tables: Vec<Table>,
-    pub text: Vec<String>,
     /// Shown on pages; on the terminal, the command prints them itself.
     pub warnings: Vec<String>,
     pub advice: Vec<Advice>,
@@ -33,28 +32,20 @@ impl Report {
         let mut blocks: Vec<Vec<String>> = vec![sentences(&self.facts)];
         blocks.extend(self.tables.iter().map(|table| table.lines(columns)));
         let advice = self.advice.iter().map(|Advice { what, choice, reason }| format!("{what}: {choice}: {reason}"));
-        blocks.extend([sentences(&self.text), sentences(&advice.collect::<Vec<_>>())]);
+        blocks.push(sentences(&advice.collect::<Vec<_>>()));
         blocks.retain(|block| !block.is_empty());
         blocks.join(&String::new())
     }
 
-    /// Formats the rows as CSV. All types of rows share one header; fields that a type does not
-    /// have are empty.
+    /// Formats the rows for programs as CSV.
     pub fn csv(&self) -> Result<String> {
         let rows: Vec<Vec<(String, String)>> =
             self.tables.iter().flat_map(Table::json_lines).map(JsonLine::flat).collect();
-        let mut header: Vec<&str> = Vec::new();
-        for (name, _) in rows.iter().flatten() {
-            if !header.contains(&name.as_str()) {
-                header.push(name);
-            }
-        }
         let mut writer = csv::Writer::from_writer(Vec::new());
         let failed = |error: csv::Error| Error::failed(format!("comma-separated values cannot be made: {error}"));
-        writer.write_record(&header).map_err(failed)?;
+        writer.write_record(rows.iter().take(1).flatten().map(|(name, _)| name)).map_err(failed)?;
         for row in &rows {
-            let value = |name: &&str| row.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value);
-            writer.write_record(header.iter().map(value)).map_err(failed)?;
+            writer.write_record(row.iter().map(|(_, value)| value)).map_err(failed)?;
         }
         let bytes = writer.into_inner().map_err(|error| Error::failed(error.to_string()))?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())

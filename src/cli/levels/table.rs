@@ -7,36 +7,41 @@ use slotpress::program::{in_order, is_plain, pareto_curve, reference_row};
 use slotpress_base::quantity::{self, TimeUnit};
 
 use super::chart::{Chart, Series};
-use super::input::{MeasureArgs, Measured};
+use super::input::MeasureArgs;
 use super::report::{Advice, Report};
 use super::{show, warnings};
 use crate::cli::tables::{Table, TableOf, Unit, json};
 use crate::cli::ui::Ui;
 
 pub fn run(args: &MeasureArgs, ui: &Ui) -> Result<()> {
-    let Measured { subject, rows, result, .. } = args.measure(true, ui)?;
-    show(&report(&rows), &subject, &args.exports, ui)?;
-    recommend(&rows).iter().for_each(|found| ui.print_json(found));
-    result
+    let measured = args.measure(true, ui)?;
+    show(&report(&measured.rows), &measured.subject, &args.exports, ui)?;
+    if let Some(found) = recommend(&measured.rows) {
+        ui.print_json(&found);
+    }
+    measured.result
 }
 
 fn report(rows: &[LevelRow]) -> Report {
     let Some(reference) = reference_row(rows) else { return Report::default() };
     let sorted = in_order(rows);
-    let found = recommend(rows);
-    let is_best = |row: &&LevelRow| {
-        found
-            .as_ref()
-            .is_some_and(|found| rows.len() > 1 && found.measured_well_enough && found.knee.codec == row.codec)
+    let found = recommend(rows).filter(|_| rows.len() > 1);
+    let best = match &found {
+        Some(found) if found.measured_well_enough => sorted.iter().position(|row| row.codec == found.knee.codec),
+        _ => None,
     };
-    let table = Table { best: sorted.iter().position(is_best), ..table(&sorted, reference) };
-    let (text, advice) = match (rows, &found) {
-        ([row], Some(_)) => (estimate(row).into_iter().collect(), Vec::new()),
-        (_, Some(found)) => (Vec::new(), advice(found, rows)),
-        (_, None) => (Vec::new(), Vec::new()),
-    };
-    let chart = (rows.len() > 1).then(|| chart(&sorted, sorted.iter().copied().find(is_best)));
-    Report { chart, tables: vec![table], text, warnings: warnings(rows), advice, ..Report::default() }
+    let mut table = table(&sorted, reference);
+    table.best = best;
+    if let [row] = rows {
+        table.notes.extend(estimate(row));
+    }
+    Report {
+        chart: (rows.len() > 1).then(|| chart(&sorted, best.map(|at| sorted[at]))),
+        tables: vec![table],
+        warnings: warnings(rows),
+        advice: found.map_or(Vec::new(), |found| advice(&found, rows)),
+        ..Report::default()
+    }
 }
 
 /// Builds the table, with sizes and times relative to a reference row.
@@ -78,72 +83,75 @@ fn table(rows: &[&LevelRow], reference: &LevelRow) -> Table {
             .data("size_error_percent", |row| row.size_error_percent)
             .data("estimated_output_bytes", |row| row.estimated_output_bytes);
     }
-    let mark = "* by CPU time".to_string();
-    Table {
-        title: format!("against {}: % of its size, x its time; CPU in percent of a core", reference.codec),
-        notes: rows.iter().any(|row| row.is_by_cpu_against(reference)).then_some(mark).into_iter().collect(),
-        spare: &[10, 7, 8, 9, 4, 5, 2],
-        ..table.data("warnings", |row| json(&row.warnings)).finish()
+    let mut table = table.data("warnings", |row| json(&row.warnings)).finish();
+    table.title = format!("against {}: % of its size, x its time; CPU in percent of a core", reference.codec);
+    if rows.iter().any(|row| row.is_by_cpu_against(reference)) {
+        table.notes.push("* by CPU time".to_string());
     }
+    table.spare = &[10, 7, 8, 9, 4, 5, 2];
+    table
 }
 
 /// Plots size against time: a point per level, and a line through the levels that no other beats in
 /// both size and time.
 fn chart(rows: &[&LevelRow], best: Option<&LevelRow>) -> Chart {
     // An uncompressed copy would squeeze the scale for all others.
-    let compressed: Vec<&LevelRow> = rows.iter().copied().filter(|row| !is_plain(row)).collect();
-    let shown = if compressed.is_empty() { rows.to_vec() } else { compressed };
+    let mut shown: Vec<&LevelRow> = rows.iter().copied().filter(|row| !is_plain(row)).collect();
+    if shown.is_empty() {
+        shown = rows.to_vec();
+    }
     let largest = shown.iter().map(|row| row.output_bytes).max().unwrap_or_default();
-    let (scale, y_label) = [(30, "GiB"), (20, "MiB"), (10, "KiB")]
-        .into_iter()
-        .find(|(bits, _)| largest >> bits > 0)
-        .map_or((1.0, "B"), |(bits, unit)| (f64::from(1u32 << bits), unit));
-    let at = |row: &LevelRow| (row.compress.median.max(1e-6), row.output_bytes as f64 / scale);
+    let units = [(1u64 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+    let (unit_bytes, unit) = units.into_iter().find(|(bytes, _)| largest >= *bytes).unwrap_or((1, "B"));
+    let at = |row: &LevelRow| (row.compress.median.max(1e-6), row.output_bytes as f64 / unit_bytes as f64);
     let mut series: Vec<Series> = Vec::new();
     for row in &shown {
-        let FrameCodec { name, level, .. } = row.codec;
-        if series.last().is_none_or(|(codec, _)| *codec != name) {
-            series.push((name.to_string(), Vec::new()));
-        }
-        let level = if level == 0 { String::new() } else { level.to_string() };
-        if let Some((_, points)) = series.last_mut() {
-            points.push((at(row).0, at(row).1, level));
+        let FrameCodec { name, level } = row.codec;
+        let (x, y) = at(row);
+        let label = if level == 0 { String::new() } else { level.to_string() };
+        match series.last_mut() {
+            Some((codec, points)) if *codec == name => points.push((x, y, label)),
+            _ => series.push((name.to_string(), vec![(x, y, label)])),
         }
     }
-    let own: Vec<LevelRow> = shown.iter().map(|row| (*row).clone()).collect();
     Chart {
         caption: "Further left is faster, further down is smaller. The line joins what nothing beats in both size and \
                   time; the ring is the best of both."
             .to_string(),
         x_label: "time to compress (logarithmic)",
         is_of_bytes: false,
-        y_label: format!("size in {y_label}"),
+        y_label: format!("size in {unit}"),
         series,
-        line: pareto_curve(&own).into_iter().map(at).collect(),
+        line: pareto_curve(shown).into_iter().map(at).collect(),
         best: best.map(at),
     }
 }
 
 fn advice(found: &Recommendation, rows: &[LevelRow]) -> Vec<Advice> {
-    let of = |what: &str, choice: &CodecChoice, flag: String| {
-        let estimate = rows.iter().find(|row| row.codec == choice.codec).and_then(estimate);
-        let reason = [Some(choice.reason.clone()), estimate].into_iter().flatten().collect::<Vec<_>>().join("; ");
-        Advice { what: what.to_string(), choice: flag, reason }
+    let of = |what: &str, choice: &CodecChoice| {
+        let mut reason = choice.reason.clone();
+        if let Some(estimate) = rows.iter().find(|row| row.codec == choice.codec).and_then(estimate) {
+            reason += &format!("; {estimate}");
+        }
+        Advice { what: what.to_string(), choice: choice.flag(), reason }
     };
-    let mut best = of("best of both", &found.knee, found.knee.flag());
+    let mut best = of("best of both", &found.knee);
     if !found.measured_well_enough {
+        best.reason = format!("it may be {}", best.choice);
         best.choice = "not measured well enough".to_string();
-        best.reason = format!("it may be {}", found.knee.flag());
     }
-    let named = [("shortest time", &found.shortest_time), ("smallest size", &found.smallest_size)];
-    let named = named.into_iter().map(|(what, choice)| of(what, choice, choice.flag()));
-    let others = found.others.iter().map(|other| of("no archive", other, other.codec.to_string()));
-    named.chain([best]).chain(others).collect()
+    let mut advice = vec![of("shortest time", &found.shortest_time), of("smallest size", &found.smallest_size), best];
+    for other in &found.others {
+        advice.push(Advice { choice: other.codec.to_string(), ..of("no archive", other) });
+    }
+    advice
 }
 
 fn estimate(row: &LevelRow) -> Option<String> {
-    let (bytes, error) = (row.estimated_output_bytes?, row.size_error_percent?);
-    Some(format!("the whole becomes {} ± {}", quantity::bytes(bytes), quantity::percent(error)))
+    let bytes = row.estimated_output_bytes?;
+    let error = row.size_error_percent?;
+    let error = quantity::percent(error);
+    Some(format!("the whole becomes {} ± {error}", quantity::bytes(bytes)))
 }
 
 #[cfg(test)]
@@ -197,7 +205,7 @@ pub(crate) mod tests {
         assert!(report(&rows).advice.iter().all(|one| one.reason.ends_with(" GiB ± 1.2 %")), "{:?}", report(&rows));
         insta::assert_snapshot!(report(&rows).csv().expect("made"));
         let alone = report(&rows[..1]);
-        assert!(alone.advice.is_empty() && alone.text.len() == 1 && alone.chart.is_none(), "{alone:?}");
+        assert!(alone.advice.is_empty() && alone.tables[0].notes.len() == 1 && alone.chart.is_none(), "{alone:?}");
         assert!(report(&[]).tables.is_empty());
     }
 

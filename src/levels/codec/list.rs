@@ -48,7 +48,8 @@ pub fn parse_codecs(text: &str, zstd_levels: &[i32]) -> Result<Vec<FrameCodec>> 
                 levels_of(known, &levels.join(","))?
             }
         };
-        for codec in levels.into_iter().map(|level| FrameCodec { name: known.0, level }) {
+        for level in levels {
+            let codec = FrameCodec { name: known.0, level };
             if !list.contains(&codec) {
                 list.push(codec);
             }
@@ -59,11 +60,14 @@ pub fn parse_codecs(text: &str, zstd_levels: &[i32]) -> Result<Vec<FrameCodec>> 
 
 /// Adds the codec `clustered` after each of zstd's levels 1 to 3 in the list.
 pub fn add_clustered(codecs: &mut Vec<FrameCodec>) {
-    let with_clustered = |codec: FrameCodec| {
-        let is_added = codec.name == REFERENCE_CODEC && CLUSTERED_LEVELS.contains(&codec.level);
-        [Some(codec), is_added.then_some(FrameCodec { name: CLUSTERED_CODEC, ..codec })]
-    };
-    *codecs = codecs.drain(..).flat_map(with_clustered).flatten().collect();
+    let mut all = Vec::new();
+    for codec in codecs.drain(..) {
+        all.push(codec);
+        if codec.name == REFERENCE_CODEC && CLUSTERED_LEVELS.contains(&codec.level) {
+            all.push(FrameCodec { name: CLUSTERED_CODEC, ..codec });
+        }
+    }
+    *codecs = all;
 }
 
 /// Parses levels of zstd such as `1-10` or `1,3,-5--1`; returns them in ascending order without
@@ -99,9 +103,11 @@ fn levels_of((name, allowed, _): &Known, text: &str) -> Result<Vec<i32>> {
         // A dash after the first character separates the ends of a range; a leading one is a sign.
         let dash = item.char_indices().skip(1).find(|(_, char)| *char == '-').map(|(at, _)| at);
         let (from, to) = dash.map_or((item, item), |at| (&item[..at], &item[at + 1..]));
-        let (from, to) = (level(from)?, level(to)?);
+        let from = level(from)?;
+        let to = level(to)?;
         if from > to {
-            return Err(wrong(&format!("{name}: the range {item} is empty: it ends before it starts")));
+            let message = format!("{name}: the range {item} is empty: it ends before it starts");
+            return Err(wrong(&message));
         }
         // Filters 0, which is not a level of zstd.
         levels.extend((from..=to).filter(is_allowed));

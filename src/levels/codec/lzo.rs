@@ -15,7 +15,8 @@ pub const END_MARK: [u8; 3] = [0x11, 0, 0];
 /// Compresses as LZO1X-1 into an empty buffer. `table` holds the last position of each hash.
 pub fn compress_fast(content: &[u8], table: &mut [u32], to: &mut Vec<u8>) {
     table.fill(0);
-    let (mut at, mut literals_from) = (0, 0);
+    let mut at = 0;
+    let mut literals_from = 0;
     while let Some(word) = word_at(content, at) {
         let Some(slot) = table.get_mut((word.wrapping_mul(0x9e37_79b1) >> (32 - HASH_BITS)) as usize) else { break };
         let from = std::mem::replace(slot, at as u32) as usize;
@@ -39,7 +40,8 @@ fn word_at(content: &[u8], at: usize) -> Option<u32> {
 }
 
 fn common_bytes(one: &[u8], other: &[u8]) -> usize {
-    let (one_words, other_words) = (one.as_chunks::<8>().0, other.as_chunks::<8>().0);
+    let one_words = one.as_chunks::<8>().0;
+    let other_words = other.as_chunks::<8>().0;
     let same = 8 * one_words.iter().zip(other_words).take_while(|(one, other)| one == other).count();
     same + one[same..].iter().zip(&other[same..]).take_while(|(one, other)| one == other).count()
 }
@@ -95,7 +97,8 @@ mod tests {
 
     fn check(content: &[u8], levels: &[i32]) {
         for level in levels.iter().copied() {
-            let (codec, mut frame) = (FrameCodec { name: "lzo", level }, Vec::new());
+            let codec = FrameCodec { name: "lzo", level };
+            let mut frame = Vec::new();
             Encoder::new(codec).expect("an encoder").encode(content, &mut frame).expect("encoded");
             assert!(frame.len() <= codec.encoded_bytes_max(content.len()), "level {level}: {}", frame.len());
             let mut back = vec![0; content.len()];

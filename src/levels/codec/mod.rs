@@ -268,7 +268,8 @@ fn decode_blocks(mut frame: &[u8], to: &mut [u8]) -> Result<usize, String> {
     let mut filled = 0;
     while let Some((length, rest)) = frame.split_first_chunk::<4>() {
         let length = u32::from_le_bytes(*length);
-        let (is_raw, length) = (length & IS_RAW != 0, (length & !IS_RAW) as usize);
+        let is_raw = length & IS_RAW != 0;
+        let length = (length & !IS_RAW) as usize;
         let (block, rest) = rest.split_at_checked(length).ok_or("it is cut off")?;
         let (checksum, rest) = rest.split_first_chunk::<4>().ok_or("its checksum is missing")?;
         if XxHash32::oneshot(0, block) != u32::from_le_bytes(*checksum) {
@@ -326,9 +327,10 @@ mod tests {
             b"abcabcabcabc".to_vec(),
         ];
         for codec in all() {
-            let (mut encoder, mut decoder) =
-                (Encoder::new(codec).expect("an encoder"), Decoder::new(codec).expect("a decoder"));
-            let (mut frame, mut back) = (vec![9; 100], vec![9; 100]);
+            let mut encoder = Encoder::new(codec).expect("an encoder");
+            let mut decoder = Decoder::new(codec).expect("a decoder");
+            let mut frame = vec![9; 100];
+            let mut back = vec![9; 100];
             for content in &contents {
                 let name = format!("{codec} of {} bytes", content.len());
                 encoder.encode(content, &mut frame).expect(&name);
@@ -349,7 +351,8 @@ mod tests {
         fn any_content_comes_back(pieces in proptest::collection::vec((0usize..300, 1u32..256), 0..12)) {
             let content: Vec<u8> = pieces.iter().flat_map(|(length, alphabet)| noise(*length, *alphabet)).collect();
             for codec in all() {
-                let (mut frame, mut back) = (Vec::new(), Vec::new());
+                let mut frame = Vec::new();
+                let mut back = Vec::new();
                 Encoder::new(codec).expect("an encoder").encode(&content, &mut frame).expect("encoded");
                 Decoder::new(codec).expect("a decoder").decode(&frame, content.len(), &mut back).expect("decoded");
                 prop_assert!(back == content, "{codec}");

@@ -46,22 +46,24 @@ pub struct BreakEven {
 /// Compares each row with the row before it of the same codec, and the first row of each codec with
 /// the uncompressed one.
 pub fn break_evens(rows: &[LinkRow], question: &LinkQuestion) -> Vec<BreakEven> {
-    let Some(plain) = rows.first() else { return Vec::new() };
-    let pairs = || {
-        rows.windows(2).map(|pair| {
+    let mut found = Vec::new();
+    for way in TransferMode::ALL {
+        for pair in rows.windows(2) {
             let [before, row] = [&pair[0], &pair[1]];
-            (if before.codec.name == row.codec.name { before } else { plain }, row)
-        })
-    };
-    let of = |way: TransferMode| pairs().map(move |(lighter, heavier)| break_even(lighter, heavier, way, question));
-    TransferMode::ALL.into_iter().flat_map(of).collect()
+            let is_same_codec = before.codec.name == row.codec.name;
+            let lighter = if is_same_codec { before } else { &rows[0] };
+            found.push(break_even(lighter, row, way, question));
+        }
+    }
+    found
 }
 
 fn break_even(lighter: &LinkRow, heavier: &LinkRow, way: TransferMode, question: &LinkQuestion) -> BreakEven {
     // Positive if the heavier level is sooner; relative to the shorter time.
     let lead = |log_bandwidth: f64| {
         let seconds = |load: &LinkRow| question.seconds_at(load, way, 10f64.powf(log_bandwidth));
-        let (light, heavy) = (seconds(lighter), seconds(heavier));
+        let light = seconds(lighter);
+        let heavy = seconds(heavier);
         (light - heavy) / light.min(heavy).max(f64::MIN_POSITIVE)
     };
     BreakEven {
@@ -78,7 +80,8 @@ fn break_even(lighter: &LinkRow, heavier: &LinkRow, way: TransferMode, question:
 /// decimal logarithm.
 fn sooner_at(lead: &dyn Fn(f64) -> f64) -> SoonerAt {
     let (mut low, mut high) = LOG_BANDWIDTHS;
-    let (at_low, at_high) = (lead(low), lead(high));
+    let at_low = lead(low);
+    let at_high = lead(high);
     let is_below = match (at_low > SAME, at_high > SAME) {
         (false, false) => return SoonerAt::Never,
         (true, true) => return SoonerAt::Always,
@@ -114,7 +117,8 @@ mod tests {
     /// payload, or 170 Mbit/s.
     #[test]
     fn by_hand() {
-        let (light, heavy) = (load(1, 30_000_000_000, 100.0), load(3, 28_000_000_000, 200.0));
+        let light = load(1, 30_000_000_000, 100.0);
+        let heavy = load(3, 28_000_000_000, 200.0);
         let found = break_even(&light, &heavy, TransferMode::StoreAndForward, &question(Link::new(1e9)));
         let SoonerAt::Below(bandwidth) = found.heavier_is_sooner else { panic!("{found:?}") };
         assert!((bandwidth / (20e6 * 8.0 * 1538.0 / 1448.0) - 1.0).abs() < 0.02, "{bandwidth}");
@@ -127,7 +131,8 @@ mod tests {
 
     #[test]
     fn no_crossing() {
-        let (light, heavy) = (load(1, 30_000_000_000, 100.0), load(3, 31_000_000_000, 200.0));
+        let light = load(1, 30_000_000_000, 100.0);
+        let heavy = load(3, 31_000_000_000, 200.0);
         let found = break_even(&light, &heavy, TransferMode::StoreAndForward, &question(Link::new(1e9)));
         assert_eq!(found.heavier_is_sooner, SoonerAt::Never);
         let found = break_even(&heavy, &light, TransferMode::StoreAndForward, &question(Link::new(1e9)));
@@ -162,7 +167,8 @@ mod tests {
                 };
                 prop_assert_eq!(ends, expected);
                 if let SoonerAt::Below(bits) | SoonerAt::Above(bits) = found {
-                    let (below, above) = (lead(bits * 0.9999), lead(bits * 1.0001));
+                    let below = lead(bits * 0.9999);
+                    let above = lead(bits * 1.0001);
                     let (sooner, later) = if ends.0 { (below, above) } else { (above, below) };
                     prop_assert!(sooner > -1e-4 && later < SAME + 1e-4, "{} {}", sooner, later);
                 }

@@ -91,7 +91,8 @@ impl LinkQuestion {
     /// Computes the times of the stages.
     fn timed(&self, row: LinkRow) -> LinkRow {
         let link = &self.link;
-        let (tar_bytes, archive_bytes) = (row.tar_bytes as f64, row.archive_bytes as f64);
+        let tar_bytes = row.tar_bytes as f64;
+        let archive_bytes = row.archive_bytes as f64;
         let frames = (tar_bytes / self.frame_size_bytes.max(1) as f64).max(1.0);
         let workers = (self.threads.max(1) as f64).min(frames);
         // Workers read ahead while others compress: the slower of the two counts.
@@ -201,21 +202,26 @@ impl LinkReport {
     /// Builds the report from measured levels of any codec. If the codec `none` was not measured,
     /// the uncompressed row is computed.
     pub fn new(question: LinkQuestion, tar_bytes: u64, measured: &[LevelRow]) -> Self {
-        let (plain, others): (Vec<&LevelRow>, Vec<&LevelRow>) = measured.iter().partition(|row| is_plain(row));
-        let mut rows: Vec<LinkRow> = others.into_iter().map(|row| question.row(row, tar_bytes)).collect();
+        let mut plain = uncompressed(tar_bytes);
+        let mut rows = Vec::new();
+        for row in measured {
+            if is_plain(row) {
+                plain = row.clone();
+            } else {
+                rows.push(question.row(row, tar_bytes));
+            }
+        }
         // zstd comes first, as the usual choice.
         rows.sort_by_key(|row| (row.codec.name != REFERENCE_CODEC, row.codec.name, row.codec.level));
-        let computed = uncompressed(tar_bytes);
-        rows.insert(0, question.row(plain.first().copied().unwrap_or(&computed), tar_bytes));
+        rows.insert(0, question.row(&plain, tar_bytes));
+        let recommended = |way| recommend(&rows, way, question.any_format);
+        let recommendations = TransferMode::ALL.into_iter().filter_map(recommended).collect();
         Self {
             tar_bytes,
             node_bytes_per_second: question.link.bytes_per_second(),
             limit: if question.link.is_limited_by_window() { "window" } else { "bandwidth" },
             break_evens: break_evens(&rows, &question),
-            recommendations: TransferMode::ALL
-                .iter()
-                .filter_map(|way| recommend(&rows, *way, question.any_format))
-                .collect(),
+            recommendations,
             rows,
             question,
         }
@@ -323,7 +329,8 @@ pub(crate) mod tests {
             let question = LinkQuestion { threads, frame_size_bytes: 1 << frame, ..question(link) };
             let times = question.timed(load);
             let slowest = times.stage_seconds.iter().copied().fold(0.0, f64::max);
-            let (streaming, sum) = (times.total(TransferMode::Streaming), times.total(TransferMode::StoreAndForward));
+            let streaming = times.total(TransferMode::Streaming);
+            let sum = times.total(TransferMode::StoreAndForward);
             prop_assert!(streaming.is_finite() && streaming >= slowest, "{:?}", times);
             prop_assert!(streaming <= sum * (1.0 + 1e-9), "{:?}", times);
         }

@@ -79,7 +79,8 @@ impl Link {
         let rate = self.bytes_per_second().min(bytes_per_second) / f64::from(self.streams);
         let bytes = bytes / f64::from(self.streams);
         let setup_seconds = SETUP_ROUND_TRIPS * self.rtt_seconds;
-        let (initial, window) = (INITIAL_SEGMENTS * MSS_BYTES, rate * self.rtt_seconds);
+        let initial = INITIAL_SEGMENTS * MSS_BYTES;
+        let window = rate * self.rtt_seconds;
         if window <= initial {
             return setup_seconds + bytes / rate;
         }

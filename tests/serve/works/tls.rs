@@ -85,7 +85,7 @@ fn the_scheme_that_is_meant() {
             let arguments = match command {
                 "fetch" => vec![command, &url, "-o", out.to_str().expect("text")],
                 "bootstrap" => vec![command, &url, "--ledger", out.to_str().expect("text")],
-                _ => vec![command, "--source", &url],
+                _ => vec![command, &url],
             };
             let output = slotpress().args(&arguments).output().expect("run");
             let said = String::from_utf8_lossy(&output.stderr).into_owned();
