@@ -71,7 +71,8 @@ fn other_errors_of_the_system_are_no_damage() {
 #[test]
 fn hints_name_what_is_accepted() {
     let dir = temp_dir();
-    let (full, unnamed) = (fixture(FULL_26), dir.path().join("unnamed.tar.zst"));
+    let full = fixture(FULL_26);
+    let unnamed = dir.path().join("unnamed.tar.zst");
     fs::copy(fixture(INCREMENTAL_26_40), &unnamed).expect("copied");
     let (code, said) = run(&["recompress", text(&unnamed), "-o", text(dir.path())]);
     assert!(code == Some(3) && said.contains("give its full archive with --base"), "{code:?} {said}");

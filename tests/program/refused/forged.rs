@@ -80,7 +80,8 @@ fn ends(what: &str, is_right: bool, (code, stderr): (Option<i32>, String), resul
 /// Restores and recompresses in every way: by index, in order, from standard input.
 fn every_way(what: &str, is_right: bool, full: &Path, incremental: Option<&Path>) {
     let dir = temp_dir();
-    let (ledger, out) = (dir.path().join("ledger"), dir.path().join("out"));
+    let ledger = dir.path().join("ledger");
+    let out = dir.path().join("out");
     let to_ledger: [&OsStr; 2] = ["--ledger".as_ref(), ledger.as_ref()];
     let pipe = OsStr::new("-");
     let newest = incremental.unwrap_or(full);
@@ -121,7 +122,8 @@ fn a_forged_full_archive_is_refused() {
 #[test]
 fn a_forged_incremental_archive_is_refused() {
     for chain in CHAINS {
-        let (full, newest) = (fixture_of(chain, "snapshot-26-"), fixture_of(chain, "incremental-snapshot-26-40-"));
+        let full = fixture_of(chain, "snapshot-26-");
+        let newest = fixture_of(chain, "incremental-snapshot-26-40-");
         let dir = temp_dir();
         let full = indexed(&full, dir.path());
         for lie in [Lie::Lamports, Lie::Data] {
@@ -136,7 +138,8 @@ fn a_forged_incremental_archive_is_refused() {
 #[test]
 fn the_base_of_a_recompressed_archive_is_checked() {
     let chain = AGAVE_4_4;
-    let (full, newest) = (fixture_of(chain, "snapshot-26-"), fixture_of(chain, "incremental-snapshot-26-40-"));
+    let full = fixture_of(chain, "snapshot-26-");
+    let newest = fixture_of(chain, "incremental-snapshot-26-40-");
     let dir = temp_dir();
     let out = dir.path().join("out");
     let with_base = |base: &Path, archive: &Path, more: &[&str]| {

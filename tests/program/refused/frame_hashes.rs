@@ -24,7 +24,8 @@ fn run(arguments: &[&str]) -> (i32, serde_json::Value, String) {
 /// ledger have it.
 #[test]
 fn the_root_is_told() {
-    let (ledger, out) = (ledger("ledger-at-40"), temp_dir());
+    let ledger = ledger("ledger-at-40");
+    let out = temp_dir();
     let flags = ["archive", text(ledger.path()), "-o", text(out.path()), "--frame-size", "64KiB"];
     let (code, line, stderr) = run(&flags);
     assert_eq!(code, 0, "{stderr}");
@@ -52,7 +53,8 @@ fn the_root_is_told() {
 
 #[test]
 fn another_archive_is_refused() {
-    let (dir, out) = (temp_dir(), temp_dir());
+    let dir = temp_dir();
+    let out = temp_dir();
     let full = fixture(FULL_26);
     let root_at = |level: &str| {
         let (code, line, stderr) =
@@ -93,7 +95,8 @@ fn with_a_forged_frame(dir: &Path, out: &Path) -> (PathBuf, PathBuf, String) {
     let archive = OpenArchive::open(&path, &IoPolicy::default()).expect("opens");
     // Changes the mode in a tar header, and makes the header's checksum anew.
     let frame = archive.tail.as_ref().expect("an index").frames[0];
-    let (start, end) = (frame.offset_bytes as usize, frame.end_bytes() as usize);
+    let start = frame.offset_bytes as usize;
+    let end = frame.end_bytes() as usize;
     let mut content = zstd::bulk::decompress(&bytes[start..end], frame.content_bytes as usize).expect("decodes");
     let at = content.windows(8).position(|window| window == b"0000644\0").expect("a mode");
     content[at + 6] = b'0';
@@ -111,7 +114,8 @@ fn with_a_forged_frame(dir: &Path, out: &Path) -> (PathBuf, PathBuf, String) {
 
 #[test]
 fn a_frame_of_somebody_else_is_found() {
-    let (dir, out) = (temp_dir(), temp_dir());
+    let dir = temp_dir();
+    let out = temp_dir();
     let (_, forged, root) = with_a_forged_frame(dir.path(), out.path());
     let (code, line, stderr) = run(&["verify", text(&forged)]);
     assert_eq!(code, 3, "{stderr}");
@@ -126,7 +130,8 @@ fn a_frame_of_somebody_else_is_found() {
 /// With a root, `--quick` reads every frame too: all of them are what the root stands for.
 #[test]
 fn quick_verifying_reads_all_frames_with_a_root() {
-    let (dir, out) = (temp_dir(), temp_dir());
+    let dir = temp_dir();
+    let out = temp_dir();
     let (right, forged, root) = with_a_forged_frame(dir.path(), out.path());
     let quick = |path: &Path, flags: &[&str]| run(&[&["verify", "--quick", text(path)], flags].concat());
     assert_eq!(quick(&right, &["--expect-root", &root]).0, 0);
@@ -165,9 +170,11 @@ fn write_slowly(bytes: &[u8], mut pipe: impl Write + AsFd) {
 /// the end.
 #[test]
 fn standard_input_is_read_in_one_way() {
-    let (dir, out) = (temp_dir(), temp_dir());
+    let dir = temp_dir();
+    let out = temp_dir();
     let (right, forged, root) = with_a_forged_frame(dir.path(), out.path());
-    let (ledger, bytes) = (dir.path().join("ledger"), fs::read(&right).expect("read"));
+    let ledger = dir.path().join("ledger");
+    let bytes = fs::read(&right).expect("read");
     let restore = |path: &Path, root: Option<&str>, is_slow: bool| -> (Option<i32>, String) {
         let mut command = std::process::Command::new(slotpress_path());
         command.args(["-q", "restore", "-", "--ledger", text(&ledger)]).stdout(Stdio::null()).stderr(Stdio::piped());

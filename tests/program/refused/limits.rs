@@ -37,7 +37,9 @@ fn little_memory_is_a_clear_error() {
     let limits = ["--as=60000000", "--as=150000000", "--as=400000000", "--data=60000000", "--data=150000000"];
     for limit in [least.as_str()].into_iter().chain(limits) {
         let dir = temp_dir();
-        let (out, target, synth) = (dir.path().join("out"), dir.path().join("restored"), dir.path().join("synth"));
+        let out = dir.path().join("out");
+        let target = dir.path().join("restored");
+        let synth = dir.path().join("synth");
         fs::create_dir(&out).expect("made");
         for arguments in [
             vec!["archive", text(ledger.path()), "-o", text(&out)],
@@ -174,7 +176,8 @@ fn messages_stay_short() {
 /// A limit of a file's length gives an error of the write, not a silent end.
 #[test]
 fn short_files_are_a_clear_error() {
-    let (ledger, dir) = (ledger("ledger-at-26"), temp_dir());
+    let ledger = ledger("ledger-at-26");
+    let dir = temp_dir();
     let [out, from, target] = ["out", "from", "target"].map(|name| dir.path().join(name));
     [&out, &from].into_iter().for_each(|dir| fs::create_dir(dir).expect("made"));
     let full = from.join(FULL_26);

@@ -33,7 +33,9 @@ fn ends(arguments: &[&str]) -> (Option<i32>, String) {
 #[test]
 fn in_the_place_of_an_archive() {
     let dir = temp_dir();
-    let (archive, out, target) = (dir.path().join(FULL_26), dir.path().join("out"), dir.path().join("restored"));
+    let archive = dir.path().join(FULL_26);
+    let out = dir.path().join("out");
+    let target = dir.path().join("restored");
     fs::create_dir(&out).expect("made");
     pipe(&archive);
     for arguments in [
@@ -83,7 +85,8 @@ fn in_the_place_of_a_file_of_a_ledger() {
 #[test]
 fn in_the_place_of_what_is_written() {
     let dir = temp_dir();
-    let (ledger, out) = (ledger("ledger-at-26"), dir.path().join("out"));
+    let ledger = ledger("ledger-at-26");
+    let out = dir.path().join("out");
     fs::create_dir(&out).expect("made");
     // A pipe with the name of a temporary file is not ours.
     pipe(&out.join("tmp-snapshot-archive-slotpress-dead"));
@@ -115,7 +118,8 @@ fn in_the_place_of_what_is_written() {
 /// If the output fails, the run ends, even if nobody writes into its input.
 #[test]
 fn an_idle_input_does_not_keep_a_run_whose_output_failed() {
-    let (ledger, dir) = (ledger("ledger-at-26"), temp_dir());
+    let ledger = ledger("ledger-at-26");
+    let dir = temp_dir();
     // In small frames, each of which is decoded when it is there.
     let archive = fs::read(archive(ledger.path(), dir.path(), &["--frame-size", "64KiB"])).expect("read");
     let mut child = program(&["recompress", "-", "-o", "-", "--frame-size", "64KiB", "--check", "frames"])

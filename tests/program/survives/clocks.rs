@@ -30,7 +30,8 @@ fn shim() -> &'static Path {
     static SHIM_FILE: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
     let (_, shim) = SHIM_FILE.get_or_init(|| {
         let dir = temp_dir();
-        let (source, library) = (dir.path().join("clock.c"), dir.path().join("clock.so"));
+        let source = dir.path().join("clock.c");
+        let library = dir.path().join("clock.so");
         fs::write(&source, SHIM).expect("written");
         let made = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(&source).status();
         assert!(made.expect("runs").success());
@@ -76,7 +77,9 @@ fn commands_that_read_and_write_files() {
         for name in [FULL_26, INCREMENTAL_26_40] {
             fs::copy(fixture(name), dir.path().join("snapshots").join(name)).expect("copied");
         }
-        let (snapshots, mirror, restored) = (at("snapshots"), at("mirror"), at("restored"));
+        let snapshots = at("snapshots");
+        let mirror = at("mirror");
+        let restored = at("restored");
         succeeds(ahead, &["archive", text(ledger.path()), "-o", &at("archives")]);
         succeeds(ahead, &["verify", &snapshots]);
         succeeds(ahead, &["list", &snapshots]);
@@ -107,7 +110,8 @@ fn a_server() {
         }
     }
     // A fetch over HTTP needs no date.
-    let (server, to) = (Server::start(&[]), temp_dir());
+    let server = Server::start(&[]);
+    let to = temp_dir();
     for ahead in [BEFORE_1970, AFTER_9999] {
         let to = to.path().join(ahead);
         fs::create_dir(&to).expect("made");

@@ -132,7 +132,8 @@ fn try_one(scenario: &Scenario, fault: &Fault, call: &str, number: u64, counts: 
 #[test]
 fn system_calls_that_fail() {
     needs!("strace");
-    let (seed, errors) = (number_of("FAULTS_SEED", SEED_DEFAULT), number_of("FAULTS_ERRORS", ERRORS_DEFAULT));
+    let seed = number_of("FAULTS_SEED", SEED_DEFAULT);
+    let errors = number_of("FAULTS_ERRORS", ERRORS_DEFAULT);
     let mut draws = Draws(seed);
     let mut table = format!("Seed {seed}, {errors} for each command and fault.\n\n");
     table += "| Command | Fault | Calls | Runs | Succeeded | Exit code 1 | Exit code 3 | Aborted |\n";
@@ -150,7 +151,8 @@ fn system_calls_that_fail() {
             if names.is_empty() {
                 continue; // Nothing of the kind is called.
             }
-            let (mut counts, first) = (Counts::default(), draws.below(names.len()));
+            let mut counts = Counts::default();
+            let first = draws.below(names.len());
             for number in 0..errors as usize {
                 // Each call in turn, whether it occurs once or a hundred times.
                 let call = &names[(first + number) % names.len()];

@@ -70,7 +70,8 @@ fn a_replaced_state_killed_at_each_rename() {
 #[test]
 fn killed_at_system_calls() {
     needs!("strace");
-    let (seed, kills) = (number_of("FAULTS_SEED", SEED_DEFAULT), number_of("FAULTS_KILLS", KILLS_DEFAULT));
+    let seed = number_of("FAULTS_SEED", SEED_DEFAULT);
+    let kills = number_of("FAULTS_KILLS", KILLS_DEFAULT);
     let mut draws = Draws(seed);
     let mut counts: BTreeMap<(&str, usize), (&str, u64, BTreeSet<String>)> = BTreeMap::new();
     #[cfg(not(feature = "net"))]

@@ -54,7 +54,8 @@ fn a_closed_pipe_is_no_error() {
 /// Without standard output, the command fails; `/dev/null` is allowed.
 #[test]
 fn a_closed_standard_output_is_an_error() {
-    let (ledger, archive) = (ledger("ledger-at-26"), full_26());
+    let ledger = ledger("ledger-at-26");
+    let archive = full_26();
     let ledger = ledger.path().to_str().expect("text");
     let shell = |redirection: &str, arguments: &[&str]| {
         let script = format!("exec \"$0\" \"$@\" {redirection}");

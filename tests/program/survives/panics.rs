@@ -79,7 +79,8 @@ fn run_verify(out: &Path, _: &Path, progress: &dyn Progress) -> Result<()> {
 fn end_of(run: Run, call: i64, ledger: &Path) -> Option<Error> {
     let dir = temp_dir();
     let (done, ended) = mpsc::channel();
-    let (out, ledger) = (dir.path().to_path_buf(), ledger.to_path_buf());
+    let out = dir.path().to_path_buf();
+    let ledger = ledger.to_path_buf();
     std::thread::spawn(move || {
         let breaks = Breaks(AtomicI64::new(call));
         let result = guarded(|| run(&out, &ledger, &breaks));
@@ -134,9 +135,13 @@ fn a_panic_at_every_place_ends_the_program() {
     let source = ledger("ledger-at-26");
     let made = temp_dir();
     let indexed = crate::common::archive(source.path(), made.path(), &["--frame-size", "64KiB"]);
-    let (source, indexed, plain) = (source.path(), indexed.as_path(), fixture(FULL_26));
+    let source = source.path();
+    let indexed = indexed.as_path();
+    let plain = fixture(FULL_26);
     let text = |path: &Path| path.to_str().expect("UTF-8").to_string();
-    let (source, indexed, plain_text) = (text(source), text(indexed), text(&plain));
+    let source = text(source);
+    let indexed = text(indexed);
+    let plain_text = text(&plain);
     let by_index = ["frame by index", "entries by index", "document", "sorting"];
     let in_order = ["decoder", "entries in order", "record worker", "document", "sorting"];
     let cases: [(&[&str], &[&str], &[&str]); 6] = [
@@ -198,7 +203,9 @@ fn without_threads() {
         fs::create_dir(&path).expect("created");
         path.to_str().expect("text").to_string()
     };
-    let (one, two, three) = (out("1"), out("2"), out("3"));
+    let one = out("1");
+    let two = out("2");
+    let three = out("3");
     for arguments in [
         vec!["verify", archive],
         vec!["inspect", archive, "--by-owner"],

@@ -27,7 +27,10 @@ fn run<A: AsRef<OsStr>>(arguments: &[A], without: &[&str]) -> String {
 
 #[test]
 fn what_does_not_apply_is_ignored() {
-    let (full, newer, ledger, dir) = (fixture(FULL_26), fixture(INCREMENTAL_26_40), ledger("ledger-at-26"), temp_dir());
+    let full = fixture(FULL_26);
+    let newer = fixture(INCREMENTAL_26_40);
+    let ledger = ledger("ledger-at-26");
+    let dir = temp_dir();
     let out = |name: &str| dir.path().join(name);
     fs::create_dir(out("archives")).expect("created");
     let own = ["_ACCOUNTS", "_SNAPSHOTS"];

@@ -25,24 +25,26 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
 /// Returns the names in the first column of a row: "`a`, `b`", or "`a`: `b`" for the field `b` of
 /// objects in `a`.
 fn named(column: &str) -> BTreeSet<String> {
-    let (parents, children) = match column.split_once("`: ") {
-        Some((parents, children)) => (format!("{parents}`"), children),
-        None => (String::new(), column),
+    let Some(end) = column.find("`: ") else {
+        return quoted(column).map(str::to_string).collect();
     };
-    let below = |parent| quoted(children).map(move |child| format!("{parent}.{child}"));
-    if parents.is_empty() {
-        quoted(children).map(str::to_string).collect()
-    } else {
-        quoted(&parents).flat_map(|parent| below(parent).chain([parent.to_string()])).collect()
+    let (parents, children) = column.split_at(end + 1);
+    let mut names = BTreeSet::new();
+    for parent in quoted(parents) {
+        names.insert(parent.to_string());
+        names.extend(quoted(children).map(|child| format!("{parent}.{child}")));
     }
+    names
 }
 
 /// Removes parenthesized parts of a text.
 fn without_asides(text: &str) -> String {
-    text.split('(')
-        .enumerate()
-        .map(|(at, part)| if at == 0 { part } else { part.split_once(')').map_or("", |(_, rest)| rest) })
-        .collect()
+    let mut text = text.to_string();
+    while let Some((before, aside)) = text.split_once('(') {
+        let after = aside.split_once(')').map_or("", |(_, after)| after);
+        text = format!("{before}{after}");
+    }
+    text
 }
 
 /// Reads docs/json.md: a type's heading has a table of its fields; a table of types has a row per
@@ -50,17 +52,21 @@ fn without_asides(text: &str) -> String {
 fn documented() -> Fields {
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/json.md")).expect("the document");
     let mut types = Fields::new();
-    let (mut kind, mut is_of_types) = (String::new(), false);
+    let mut kind = String::new();
+    let mut is_of_types = false;
     for line in text.lines() {
+        if let Some(heading) = line.strip_prefix("### ") {
+            kind = quoted(heading).next().unwrap_or_default().to_string();
+            continue;
+        }
         let columns: Vec<&str> = line.trim_matches('|').split(" | ").map(str::trim).collect();
-        match (line.strip_prefix("### "), columns.as_slice()) {
-            (Some(heading), _) => kind = quoted(heading).next().unwrap_or_default().to_string(),
-            (None, ["type", "fields"]) => is_of_types = true,
-            (None, ["field", "meaning"]) => is_of_types = false,
-            (None, [of, fields]) if line.starts_with('|') && is_of_types => {
+        match columns.as_slice() {
+            ["type", "fields"] => is_of_types = true,
+            ["field", "meaning"] => is_of_types = false,
+            [of, fields] if line.starts_with('|') && is_of_types => {
                 types.entry(quoted(of).collect()).or_default().extend(named(&without_asides(fields)));
             }
-            (None, [fields, meaning @ ..]) if line.starts_with("| ") => {
+            [fields, meaning @ ..] if line.starts_with("| ") => {
                 let fields = named(fields);
                 // "each also with `_min` and `_max`"
                 let endings = quoted(meaning.first().unwrap_or(&"")).filter(|name| name.starts_with('_'));
@@ -87,7 +93,8 @@ struct Printed(Fields);
 impl Printed {
     fn run<A: AsRef<OsStr>>(&mut self, arguments: &[A]) {
         let output = slotpress().args(arguments).arg("--json").output().expect("runs");
-        let (said, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let said = String::from_utf8_lossy(&output.stdout);
+        let errors = String::from_utf8_lossy(&output.stderr);
         let shown: Vec<&OsStr> = arguments.iter().map(AsRef::as_ref).collect();
         assert!(!said.is_empty() || !output.status.success(), "{shown:?}: {errors}");
         said.lines().chain(errors.lines().filter(|line| line.starts_with('{'))).for_each(|line| self.add(line));
@@ -112,11 +119,15 @@ fn add_fields(value: &Value, above: &str, fields: &mut BTreeSet<String>) {
 
 /// Runs commands on directories and files.
 fn run_locally(printed: &mut Printed, dir: &Path) {
-    let (ledger_26, ledger_40) = (ledger("ledger-at-26"), ledger("ledger-at-40"));
+    let ledger_26 = ledger("ledger-at-26");
+    let ledger_40 = ledger("ledger-at-40");
     let at = |name: &str| text(&dir.join(name)).to_string();
-    let (at_26, at_40) = (text(ledger_26.path()), text(ledger_40.path()));
-    let (full, incremental) = (fixture(FULL_26), fixture(INCREMENTAL_26_40));
-    let (full, incremental) = (text(&full), text(&incremental));
+    let at_26 = text(ledger_26.path());
+    let at_40 = text(ledger_40.path());
+    let full = fixture(FULL_26);
+    let incremental = fixture(INCREMENTAL_26_40);
+    let full = text(&full);
+    let incremental = text(&incremental);
     fs::create_dir(at("out")).expect("made");
     fs::create_dir(at("smaller")).expect("made");
 
@@ -140,13 +151,14 @@ fn run_locally(printed: &mut Printed, dir: &Path) {
     printed.run(&["doctor", at_26]);
     printed.run(&["synth", &at("synth"), "--size", "1MiB"]);
     printed.run(&["demo", "--size", "1MiB"]);
-    printed.run(&["find", "--source", &at("out")]);
+    printed.run(&["find", &at("out")]);
     printed.run(&["fetch", &at("out"), "-o", &at("fetched")]);
     printed.run(&["bootstrap", &at("out"), "--ledger", &at("booted"), "--dry-run"]);
     printed.run(&["bootstrap", &at("out"), "--ledger", &at("booted")]);
     fs::write(at("out/") + &FULL_26.replace("-26-", "-27-"), "x").expect("written");
     fs::write(at("out/slotpress-fetch-") + FULL_26, "x").expect("written");
-    let (damaged, mut bytes) = (at("damaged"), fs::read(full).expect("read"));
+    let damaged = at("damaged");
+    let mut bytes = fs::read(full).expect("read");
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     fs::create_dir(&damaged).expect("made");
@@ -167,9 +179,10 @@ fn run_with_server(printed: &mut Printed, dir: &Path) {
     let at = |name: &str| text(&dir.join(name)).to_string();
     let server = Server::start(&["--access-log"]);
     let url = server.url("");
-    let (full, other) = (server.url(&format!("/{FULL_26}")), "http://127.0.0.1:9");
-    printed.run(&["find", "--source", &url, "--source", other]);
-    printed.run(&["find", "--source", &crate::bootstrap::Mirror::start().server.url("")]);
+    let full = server.url(&format!("/{FULL_26}"));
+    let other = "http://127.0.0.1:9";
+    printed.run(&["find", &url, other]);
+    printed.run(&["find", &crate::bootstrap::Mirror::start().server.url("")]);
     printed.run(&["inspect", &full]);
     printed.run(&["fetch", &url, "-o", &at("from-server")]);
     printed.run(&["bootstrap", &url, "--ledger", &at("booted-from-server")]);
@@ -177,7 +190,8 @@ fn run_with_server(printed: &mut Printed, dir: &Path) {
     let is_said = |kind: &str| server.lines().iter().any(|line| line.contains(kind));
     wait_for("the log of the server", || is_said(r#""type":"served""#) && is_said(r#""type":"answered""#));
     server.lines().iter().for_each(|line| printed.add(line));
-    let (dir, synth) = (temp_dir(), at("for-progress"));
+    let dir = temp_dir();
+    let synth = at("for-progress");
     printed.run(&["synth", &synth, "--size", "1MiB"]);
     let flags = ["--max-rate", "64KiB"];
     printed.run(&[["archive", &synth, "-o", text(dir.path())].as_slice(), &flags].concat());
@@ -205,16 +219,20 @@ fn run_publish(printed: &mut Printed) {
 
 #[test]
 fn what_is_printed_is_what_is_documented() {
-    let (mut printed, dir) = (Printed::default(), temp_dir());
+    let mut printed = Printed::default();
+    let dir = temp_dir();
     run_locally(&mut printed, dir.path());
     run_with_server(&mut printed, dir.path());
     run_publish(&mut printed);
 
-    let (documented, none, mut wrong) = (documented(), BTreeSet::new(), Vec::new());
+    let documented = documented();
+    let none = BTreeSet::new();
+    let mut wrong = Vec::new();
     let kinds: BTreeSet<&String> = documented.keys().chain(printed.0.keys()).collect();
     for kind in kinds {
         let of = |fields: &'_ Fields| fields.get(kind).unwrap_or(&none).clone();
-        let (listed, found) = (of(&documented), of(&printed.0));
+        let listed = of(&documented);
+        let found = of(&printed.0);
         let (unknown, missing): (Vec<_>, Vec<_>) =
             (found.difference(&listed).collect(), listed.difference(&found).collect());
         if !unknown.is_empty() || !missing.is_empty() || listed.is_empty() {

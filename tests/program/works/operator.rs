@@ -11,9 +11,11 @@ fn last_line(stdout: &str) -> &str {
 
 #[test]
 fn the_last_line_is_the_verdict() {
-    let (ledger, dir) = (ledger("ledger-at-26"), temp_dir());
+    let ledger = ledger("ledger-at-26");
+    let dir = temp_dir();
     let out = text(dir.path());
-    let (full, incremental) = (fixture(FULL_26), fixture(INCREMENTAL_26_40));
+    let full = fixture(FULL_26);
+    let incremental = fixture(INCREMENTAL_26_40);
     let (code, stdout, _) = run(&["verify", text(&full)]);
     assert_eq!((code, last_line(&stdout)), (0, "GOOD: all checks passed; complete by state"));
     let (code, stdout, stderr) = run(&["archive", text(ledger.path()), "-o", out, "--verify"]);
@@ -45,8 +47,10 @@ fn lamports_as_text() {
 
 #[test]
 fn quiet_prints_the_path_and_nothing_else() {
-    let (ledger, dir) = (ledger("ledger-at-26"), temp_dir());
-    let (out, full) = (text(dir.path()), fixture(FULL_26));
+    let ledger = ledger("ledger-at-26");
+    let dir = temp_dir();
+    let out = text(dir.path());
+    let full = fixture(FULL_26);
     let target = dir.path().join("restored");
     let archived = dir.path().join(FULL_26);
     let bank = target.join("snapshots/26");
@@ -63,7 +67,7 @@ fn quiet_prints_the_path_and_nothing_else() {
     let found = format!("{}\n", text(&archived));
     for (arguments, expected) in [
         (&["list", out][..], found.as_str()),
-        (&["find", "--source", out], &found),
+        (&["find", out], &found),
         (&["doctor", text(ledger.path())], ""),
         (&["levels", text(&full), "--levels", "1", "--min-time", "0"], ""),
         (&["levels", "sizes", text(&full), "--min-time", "0"], ""),
@@ -76,9 +80,11 @@ fn quiet_prints_the_path_and_nothing_else() {
 
 #[test]
 fn verbose_tells_the_plan_and_what_limited_the_run() {
-    let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
+    let ledger = ledger("ledger-at-26");
+    let out = temp_dir();
     let restored = out.path().join("restored");
-    let (full, target) = (fixture(FULL_26), text(out.path()));
+    let full = fixture(FULL_26);
+    let target = text(out.path());
     for (command, plan) in [
         (
             vec!["archive", text(ledger.path()), "-o", target],

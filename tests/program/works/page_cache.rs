@@ -198,7 +198,8 @@ fn assert_left_as_it_was(dir: &Path, warm: impl Fn(&Path), action: impl Fn(usize
         let after = residency(dir);
         let changed = |was_resident: bool| {
             let pages_of = |path: &PathBuf| {
-                let (before, after) = (&before[path], &after[path]);
+                let before = &before[path];
+                let after = &after[path];
                 (0..before.len()).filter(|page| before[*page] == was_resident && after[*page] != was_resident).collect()
             };
             // A page that two frames share follows its neighbours: at most one for each end of a
@@ -260,7 +261,8 @@ fn recompressing_and_restoring_leave_the_page_cache_as_it_was() {
 fn results_do_not_depend_on_manners() {
     let scene = Scene::new();
     let expected = fs::read(&scene.archive).expect("read");
-    let (restored, tree) = (scene.restore("restored", io_policy(IoHint::None)), contents);
+    let restored = scene.restore("restored", io_policy(IoHint::None));
+    let tree = contents;
     let restored = tree(&restored);
     let in_order = without_index(&scene.archive, scene.dir.path());
     let in_order_restored = tree(&scene.restore_from(&in_order, "restored-in-order", io_policy(IoHint::None)));

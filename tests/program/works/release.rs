@@ -26,18 +26,19 @@ fn shipped() -> Vec<PathBuf> {
 }
 
 #[test]
-fn packages_have_the_documents_that_theirs_link_to() {
+fn packages_contain_the_documents_they_link_to() {
     let shipped = shipped();
     for path in shipped.iter().filter(|path| path.extension().is_some_and(|extension| extension == "md")) {
         let text = read(path);
         let links = text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(link, _)| link);
         let beside = |link: &str| {
             let link = link.split('#').next().unwrap_or_default();
-            match (link.strip_prefix("../"), path.parent()) {
-                _ if link.is_empty() => path.clone(),
-                (Some(above), _) => PathBuf::from(above),
-                (None, Some(dir)) => dir.join(link),
-                (None, None) => PathBuf::from(link),
+            if link.is_empty() {
+                return path.clone();
+            }
+            match link.strip_prefix("../") {
+                Some(above) => PathBuf::from(above),
+                None => path.parent().unwrap_or(Path::new("")).join(link),
             }
         };
         for link in links.filter(|link| !link.starts_with("https://")) {
@@ -45,7 +46,8 @@ fn packages_have_the_documents_that_theirs_link_to() {
         }
     }
     // The file lists of the deb and the rpm, and of the tarball they are made from.
-    let (packages, tarball) = (read("Cargo.toml"), read("contrib/release/build"));
+    let packages = read("Cargo.toml");
+    let tarball = read("contrib/release/build");
     let copied: Vec<&str> = tarball.lines().filter(|line| line.trim_start().starts_with("cp -r ")).collect();
     for name in ["README.md", "CHANGELOG.md", "SECURITY.md", "docs", "contrib/grafana"] {
         let source = format!("\"target/dist/package/{name}{}\"", if name.contains('.') { "" } else { "/*" });
@@ -64,7 +66,9 @@ fn a_release_names_who_publishes_it() {
         fs::create_dir_all(to.parent().expect("a directory")).expect("made");
         fs::copy(root().join(name), to).expect("copied");
     };
-    FILES.iter().for_each(|name| copy(name));
+    for name in FILES {
+        copy(name);
+    }
     let check = || {
         let output = Command::new(dir.path().join(FILES[0])).arg("publisher").output().expect("runs");
         (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
@@ -79,9 +83,15 @@ fn a_release_names_who_publishes_it() {
         ("maintainer", "Somebody <somebody@mail.example>"),
         ("public_key", "RWQf6LRCGA9i53mlYecO4IzT51TGPpvWucNSCh1CBM0QTaLn73Y7GFO3"),
     ];
+    let fill_in = |name: &str| {
+        let mut text = read(name);
+        for (what, to) in filled {
+            text = text.replace(&value(what), to);
+        }
+        fs::write(dir.path().join(name), text).expect("written");
+    };
     for name in &FILES[1..] {
-        let fill = |text: String, (what, to): &(&str, &str)| text.replace(&value(what), to);
-        fs::write(dir.path().join(name), filled.iter().fold(read(name), fill)).expect("written");
+        fill_in(name);
     }
     assert_eq!(check(), (true, String::new()));
     for placeholder in [
@@ -101,7 +111,6 @@ fn a_release_names_who_publishes_it() {
         copy(name);
         let (is_good, said) = check();
         assert!(!is_good && said.contains(&format!("{name} does not have: ")), "{said}");
-        let fill = |text: String, (what, to): &(&str, &str)| text.replace(&value(what), to);
-        fs::write(dir.path().join(name), filled.iter().fold(read(name), fill)).expect("written");
+        fill_in(name);
     }
 }

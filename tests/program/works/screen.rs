@@ -23,7 +23,8 @@ fn fields(value: &Value) -> BTreeSet<&str> {
 
 #[test]
 fn json_of_archive_and_restore() {
-    let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
+    let ledger = ledger("ledger-at-26");
+    let out = temp_dir();
     let output = slotpress()
         .arg("archive")
         .arg(ledger.path())
@@ -74,7 +75,8 @@ fn json_of_inspect() {
 
 #[test]
 fn json_of_errors_and_progress() {
-    let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
+    let ledger = ledger("ledger-at-26");
+    let out = temp_dir();
     let output = slotpress().arg("archive").arg(out.path()).arg("-o").arg(out.path()).arg("--json").output();
     let output = output.expect("runs");
     assert_eq!(output.status.code(), Some(1));
@@ -95,7 +97,8 @@ fn json_of_errors_and_progress() {
 
 #[test]
 fn stdout_is_for_results_and_quiet_is_quiet() {
-    let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
+    let ledger = ledger("ledger-at-26");
+    let out = temp_dir();
     let run = |flags: &[&str]| {
         let mut command = slotpress();
         command.arg("archive").arg(ledger.path()).arg("-o").arg(out.path()).arg("--force").args(flags);
@@ -122,7 +125,8 @@ fn stdout_is_for_results_and_quiet_is_quiet() {
 /// A reader that closes the pipe early is not a failure.
 #[test]
 fn a_broken_pipe_on_stdout() {
-    let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
+    let ledger = ledger("ledger-at-26");
+    let out = temp_dir();
     let archive_args = ["archive", ledger.path().to_str().expect("text"), "-o", out.path().to_str().expect("text")];
     let archived = fixture(FULL_26);
     let inspect_args = ["inspect", archived.to_str().expect("text")];
@@ -233,7 +237,8 @@ fn flags_stand_under_their_headings() {
     let flags_of = |command: &str| {
         let output = slotpress().args([command, "--help"]).output().expect("runs");
         let help = String::from_utf8(output.stdout).expect("text");
-        let (mut heading, mut found) = (String::new(), Vec::new());
+        let mut heading = String::new();
+        let mut found = Vec::new();
         for line in help.lines() {
             if !line.starts_with(' ') && line.ends_with(':') {
                 heading = line.to_string();

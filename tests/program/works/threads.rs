@@ -30,7 +30,9 @@ fn most_threads(arguments: &[&str]) -> usize {
     let is_reader = |task: &fs::DirEntry| {
         fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.trim_end() == READER_NAME)
     };
-    let (start, mut most, mut since) = (Instant::now(), 0, HashMap::new());
+    let start = Instant::now();
+    let mut most = 0;
+    let mut since = HashMap::new();
     loop {
         let tasks = fs::read_dir(&tasks).into_iter().flatten().flatten();
         let (readers, others): (Vec<_>, Vec<_>) = tasks.partition(is_reader);
@@ -61,7 +63,9 @@ fn one_thread_is_one_thread() {
         let most = most_threads(arguments);
         assert!((1..=THREADS_MAX).contains(&most), "{arguments:?}: {most} threads");
     };
-    let (ledger, older, out) = (path("ledger"), path("ledger/at-full"), path("archives"));
+    let ledger = path("ledger");
+    let older = path("ledger/at-full");
+    let out = path("archives");
     fs::create_dir(&out).expect("created");
     check(&["synth", &ledger, "--size", "24MiB", "--incremental", "4MiB"]);
     check(&["archive", &older, "-o", &out]);
