@@ -228,7 +228,8 @@ fn without(tar: &mut Tar, address: &[u8; 32]) {
 fn set_map(content: &mut [u8], lengths: &BTreeMap<u64, u64>) {
     let all = places(content, BANK_FILE, true);
     let of = |name: &str| all.iter().filter(|place| place.name == name).map(|place| place.range.clone()).collect();
-    let (slots, items): (Vec<_>, Vec<_>) = (of("storage map / slot"), of("storage map / storages / length"));
+    let slots: Vec<_> = of("storage map / slot");
+    let items: Vec<_> = of("storage map / storages / length");
     for (slot, length) in slots.into_iter().zip(items) {
         let bytes = lengths.get(&u64_at(content, slot.start)).copied().unwrap_or_default();
         content[length].copy_from_slice(&bytes.to_le_bytes());

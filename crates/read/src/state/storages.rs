@@ -131,19 +131,18 @@ pub enum StorageReader {
 }
 
 impl StorageReader {
-    /// Number, slot and length of each storage; `None` for an archive without an index, which must
-    /// be read in order.
-    pub fn list(&self) -> Option<Vec<(u32, u64, u64)>> {
+    /// Slot and length of each storage, in the order of their numbers; `None` for an archive without
+    /// an index, which must be read in order.
+    pub fn list(&self) -> Option<Vec<(u64, u64)>> {
         let storage = |entry: &Entry| match entry.kind {
             // An empty storage has no number.
             EntryKind::Storage { slot, .. } if entry.content_bytes > 0 => Some((slot, entry.content_bytes)),
             _ => None,
         };
-        let storages: Vec<(u64, u64)> = match self {
+        Some(match self {
             Self::Archive(archive) => archive.tail.as_ref()?.index.entries.iter().filter_map(storage).collect(),
             Self::Ledger(plan) => plan.storages.iter().map(|it| (it.file.slot, it.content_bytes)).collect(),
-        };
-        Some((0..).zip(storages).map(|(number, (slot, bytes))| (number, slot, bytes)).collect())
+        })
     }
 
     /// Length of the archive, or of the ledger's storages, in bytes.
