@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use slotpress_base::threads::{guarded, panicked, spawn};
-use slotpress_base::{Error, ErrorKind, IoContext, KeptDir, Progress, Result, ShowPath, hint};
+use slotpress_base::{Error, ErrorKind, IoContext, Progress, Result, ShowPath, hint};
 use slotpress_format::ledger::names::Extension;
 use slotpress_format::{ArchiveName, EntryKind, Root};
 use slotpress_read::archive::OpenArchive;
@@ -221,15 +221,15 @@ fn open_all<'a>(run: Run<'a>, options: &'a RestoreOptions, mut saved: Option<Sup
     let count = options.paths().count();
     for (number, path) in (1..).zip(options.paths()) {
         let saved = if is_standard_input(path) { saved.take() } else { None };
-        let file = || Supplied::File(moved_path(path, options, &run.target.snapshots_dir));
+        let file = || Supplied::File(moved_path(path, options));
         feed.open(saved.unwrap_or_else(file), number < count)?;
     }
     Ok(feed)
 }
 
-/// Path of an archive, which a former run may have moved into `dir`.
-fn moved_path(path: &Path, options: &RestoreOptions, dir: &KeptDir) -> PathBuf {
-    let moved = path.file_name().map(|name| dir.path_of(name));
+/// Path of an archive, which a former run may have moved into the snapshots directory.
+pub fn moved_path(path: &Path, options: &RestoreOptions) -> PathBuf {
+    let moved = path.file_name().map(|name| options.target.paths.snapshots_dir().join(name));
     let moved = moved.filter(|moved| options.is_moved && !path.exists() && moved.exists());
     moved.unwrap_or_else(|| path.to_path_buf())
 }

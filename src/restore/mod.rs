@@ -42,14 +42,14 @@ use slotpress_base::{
 };
 use slotpress_format::ledger::names::Extension;
 use slotpress_format::{ArchiveName, FieldReader, StorageMapItem, parse_bank_file_and_end};
-use slotpress_read::{Assurance, RATIO_TYPICAL, SeenSlots, StateBuilder, is_rebased};
+use slotpress_read::{Assurance, LocalFile, RATIO_TYPICAL, SeenSlots, StateBuilder, is_rebased};
 pub(crate) use target::MAINNET_RATIO;
 #[cfg(feature = "net")]
 pub(crate) use target::Preview;
 
 use crate::restore::assign::{AssignedStorage, Assigner};
 use crate::restore::finish::finish;
-use crate::restore::input::{Feed, Opened, is_standard_input, with_archives};
+use crate::restore::input::{Feed, Opened, is_standard_input, moved_path, with_archives};
 use crate::restore::journal::Move;
 use crate::restore::newer::RestoredSlots;
 use crate::restore::place::{BANK_FILE_PARTIAL, PartialDir};
@@ -63,6 +63,10 @@ use crate::restore::unpack::{Unpacked, Unpacker};
 /// its name. Also fails if the ledger is in use or holds a state already, or if the disk fails or
 /// is full. After an error, the ledger is as it was before.
 pub fn restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<RestoreReport> {
+    for path in options.paths().filter(|path| !is_standard_input(path)) {
+        // If an archive is gone, the target stays as it is.
+        LocalFile::open(&moved_path(path, options))?;
+    }
     let newest = options.paths().last().and_then(|path| ArchiveName::from_path(path));
     restore_into(&options.target, newest.as_ref(), progress, |run| {
         let io_hint = options.target.io_policy.io_hint;
