@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::json;
-use slotpress::restore::{RestoreOptions, RestoreReport, RestoreTarget, restore};
+use slotpress::restore::{RestoreOptions, RestoreReport, RestoreSource, RestoreTarget, restore};
 use slotpress::types::Root;
 use slotpress::{Error, Progress, Result};
 use slotpress_base::text::{self, ShowPath};
@@ -49,9 +49,12 @@ pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
         return Err(not_an_archive(dir));
     }
     let target = args.target.target(&args.how, 0, ui)?;
-    let mut options = RestoreOptions::new(&archives[0], target).expect_roots(args.expect_root.clone());
+    let source = |path: &PathBuf| {
+        if path.as_os_str() == "-" { RestoreSource::StandardInput } else { RestoreSource::from(path) }
+    };
+    let mut options = RestoreOptions::new(source(&archives[0]), target).expect_roots(args.expect_root.clone());
     options.is_moved = args.is_moved;
-    options.incremental = archives.get(1).cloned();
+    options.incremental = archives.get(1).map(source);
     let report = restore(&options, ui)?;
     show(&report, &options.target, ui);
     let elapsed =

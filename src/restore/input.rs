@@ -19,7 +19,7 @@ use slotpress_read::{
 
 use crate::restore::copies::ArchiveCopy;
 use crate::restore::newer::RestoredSlots;
-use crate::restore::{RestoreOptions, Run};
+use crate::restore::{RestoreOptions, RestoreSource, Run};
 
 /// A sequence of archives, such as those that are being downloaded.
 pub trait Supply {
@@ -182,14 +182,10 @@ impl<'a> Feed<'a> {
     }
 }
 
-pub fn is_standard_input(path: &Path) -> bool {
-    path.as_os_str() == "-"
-}
-
 /// Calls `work` with all archives of the options open. Standard input is saved to a file in the
 /// archives directory while it is read.
 pub fn with_archives<R>(run: Run<'_>, options: &RestoreOptions, work: impl FnOnce(Feed<'_>) -> Result<R>) -> Result<R> {
-    let streams = options.paths().filter(|path| is_standard_input(path)).count();
+    let streams = options.sources().filter(|source| **source == RestoreSource::StandardInput).count();
     if streams == 0 {
         return work(open_all(run, options, None)?);
     }
@@ -218,11 +214,15 @@ pub fn with_archives<R>(run: Run<'_>, options: &RestoreOptions, work: impl FnOnc
 fn open_all<'a>(run: Run<'a>, options: &'a RestoreOptions, mut saved: Option<Supplied>) -> Result<Feed<'a>> {
     let RestoreOptions { expect_roots, is_moved, .. } = options;
     let mut feed = Feed { run, opened: Vec::new(), more: None, expect_roots, is_moved: *is_moved };
-    let count = options.paths().count();
-    for (number, path) in (1..).zip(options.paths()) {
-        let saved = if is_standard_input(path) { saved.take() } else { None };
-        let file = || Supplied::File(moved_path(path, options));
-        feed.open(saved.unwrap_or_else(file), number < count)?;
+    let count = options.sources().count();
+    for (number, source) in (1..).zip(options.sources()) {
+        let supplied = match source {
+            RestoreSource::File(path) => Some(Supplied::File(moved_path(path, options))),
+            RestoreSource::StandardInput => saved.take(),
+        };
+        if let Some(supplied) = supplied {
+            feed.open(supplied, number < count)?;
+        }
     }
     Ok(feed)
 }

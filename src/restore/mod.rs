@@ -36,7 +36,7 @@ use std::path::PathBuf;
 
 #[cfg(feature = "net")]
 pub(crate) use input::{Supplied, Supply, unread};
-pub use options::{ExistingState, RestoreOptions, RestoreReport, RestoreTarget};
+pub use options::{ExistingState, RestoreOptions, RestoreReport, RestoreSource, RestoreTarget};
 use slotpress_base::{
     Elapsed, Error, IoContext, Progress, Result, ShowPath, Space, Stage, Step, Stopwatch, flushed_bytes,
 };
@@ -49,7 +49,7 @@ pub(crate) use target::Preview;
 
 use crate::restore::assign::{AssignedStorage, Assigner};
 use crate::restore::finish::finish;
-use crate::restore::input::{Feed, Opened, is_standard_input, moved_path, with_archives};
+use crate::restore::input::{Feed, Opened, moved_path, with_archives};
 use crate::restore::journal::Move;
 use crate::restore::newer::RestoredSlots;
 use crate::restore::place::{BANK_FILE_PARTIAL, PartialDir};
@@ -63,14 +63,14 @@ use crate::restore::unpack::{Unpacked, Unpacker};
 /// its name. Also fails if the ledger is in use or holds a state already, or if the disk fails or
 /// is full. After an error, the ledger is as it was before.
 pub fn restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<RestoreReport> {
-    for path in options.paths().filter(|path| !is_standard_input(path)) {
+    for path in options.sources().filter_map(RestoreSource::path) {
         // If an archive is gone, the target stays as it is.
         LocalFile::open(&moved_path(path, options))?;
     }
-    let newest = options.paths().last().and_then(|path| ArchiveName::from_path(path));
+    let newest = options.sources().last().and_then(RestoreSource::path).and_then(ArchiveName::from_path);
     restore_into(&options.target, newest.as_ref(), progress, |run| {
         let io_hint = options.target.io_policy.io_hint;
-        let _watch = io_hint.watch(options.paths().filter(|path| !is_standard_input(path)));
+        let _watch = io_hint.watch(options.sources().filter_map(RestoreSource::path));
         with_archives(run, options, |feed| {
             feed.check_pair(&options.target.check)?;
             if let Some(slots) = feed.slots() {

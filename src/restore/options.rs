@@ -1,6 +1,6 @@
 //! Options and report of a restore.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use derive_setters::Setters;
 use serde::Serialize;
@@ -18,17 +18,48 @@ pub enum ExistingState {
     MoveAside,
 }
 
+/// Where an archive to restore comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RestoreSource {
+    /// An archive in a file.
+    File(PathBuf),
+    /// Standard input, which is saved in the archives directory while it is read.
+    StandardInput,
+}
+
+impl RestoreSource {
+    pub(super) fn path(&self) -> Option<&Path> {
+        match self {
+            Self::File(path) => Some(path),
+            Self::StandardInput => None,
+        }
+    }
+}
+
+impl From<PathBuf> for RestoreSource {
+    fn from(path: PathBuf) -> Self {
+        Self::File(path)
+    }
+}
+
+impl<P: AsRef<Path> + ?Sized> From<&P> for RestoreSource {
+    fn from(path: &P) -> Self {
+        Self::File(path.as_ref().to_path_buf())
+    }
+}
+
 /// Archives to restore, and their destination.
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct RestoreOptions {
-    /// A full archive. `-` is standard input.
+    /// A full archive.
     #[setters(into)]
-    pub archive: PathBuf,
-    /// An incremental archive on the full one. `-` is standard input; only one of the two archives
-    /// can come from there. Default: none.
+    pub archive: RestoreSource,
+    /// An incremental archive on the full one. Only one of the two can come from standard input.
+    /// Default: none.
     #[setters(into, strip_option)]
-    pub incremental: Option<PathBuf>,
+    pub incremental: Option<RestoreSource>,
     /// Roots that the archives must have, in order. With these, every frame is compared with its
     /// hash. Default: any.
     #[setters(into)]
@@ -42,11 +73,11 @@ pub struct RestoreOptions {
 
 impl RestoreOptions {
     /// Creates options that restore a full archive.
-    pub fn new(archive: impl Into<PathBuf>, target: RestoreTarget) -> Self {
+    pub fn new(archive: impl Into<RestoreSource>, target: RestoreTarget) -> Self {
         Self { archive: archive.into(), incremental: None, expect_roots: Vec::new(), is_moved: false, target }
     }
 
-    pub(super) fn paths(&self) -> impl Iterator<Item = &PathBuf> {
+    pub(super) fn sources(&self) -> impl Iterator<Item = &RestoreSource> {
         std::iter::once(&self.archive).chain(&self.incremental)
     }
 }

@@ -7,7 +7,7 @@ use std::process::Stdio;
 
 use slotpress::archive::{Codec, DirSink, EncodingOptions, RecordLayout, ZSTD_LEVEL_DEFAULT};
 use slotpress::recompress::{RecompressOptions, RecompressReport, RecompressSource, recompress};
-use slotpress::restore::{RestoreOptions, RestoreReport, RestoreTarget, restore};
+use slotpress::restore::{RestoreOptions, RestoreReport, RestoreSource, RestoreTarget, restore};
 use slotpress::{Error, ErrorKind};
 use slotpress_base::NoProgress;
 use slotpress_format::{Hash, LedgerPaths};
@@ -27,7 +27,7 @@ fn check(mode: CheckMode) -> CheckOptions {
 
 fn try_restore(archives: &[&Path], to: &Path, mode: CheckMode) -> Result<RestoreReport, Error> {
     let mut options = RestoreOptions::new(archives[0], RestoreTarget::new(to).threads(2).check(check(mode)));
-    options.incremental = archives.get(1).map(|path| path.to_path_buf());
+    options.incremental = archives.get(1).copied().map(RestoreSource::from);
     restore(&options, &NoProgress)
 }
 

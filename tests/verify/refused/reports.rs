@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use slotpress::accounts::{Account, AccountVisitor, visit_accounts};
-use slotpress::restore::{RestoreOptions, RestoreTarget, restore};
+use slotpress::restore::{RestoreOptions, RestoreSource, RestoreTarget, restore};
 use slotpress::verify::{CheckMode, CheckOptions, VerifyOptions};
 use slotpress::{ErrorKind, Snapshot};
 use slotpress_base::NoProgress;
@@ -109,7 +109,7 @@ fn of_restoring_them() {
         let files = put_all(&altered, dir.path());
         let target = RestoreTarget::new(dir.path().join("ledger")).threads(2);
         let mut options = RestoreOptions::new(&files[0], target);
-        options.incremental = files.get(1).cloned();
+        options.incremental = files.get(1).map(RestoreSource::from);
         let told = match restore(&options, &NoProgress) {
             Ok(report) => format!("restored: {:?}", report.assurance),
             Err(error) => format!("{:?}: {error}", error.kind()),

@@ -8,7 +8,7 @@ use std::thread;
 
 use slotpress::archive::{DirSink, EncodingOptions};
 use slotpress::recompress::{RecompressOptions, RecompressSource, recompress};
-use slotpress::restore::{RestoreOptions, RestoreTarget, restore};
+use slotpress::restore::{RestoreOptions, RestoreSource, RestoreTarget, restore};
 use slotpress_base::{ErrorKind, NoProgress};
 use slotpress_format::LedgerPaths;
 use slotpress_read::{NamedArchive, Snapshot, VerifyReport};
@@ -50,7 +50,7 @@ fn made_of(altered: &Altered, dir: &Path) -> [Option<VerifyReport>; 3] {
     let incremental = altered.incremental.as_ref().map(|(name, bytes)| put(dir, name, bytes));
     let ledger = dir.join("ledger");
     let mut to_restore = RestoreOptions::new(&full, RestoreTarget::new(&ledger).threads(2));
-    to_restore.incremental = incremental.clone();
+    to_restore.incremental = incremental.clone().map(RestoreSource::from);
     let restored = restore(&to_restore, &NoProgress).ok().map(|_| {
         let paths = LedgerPaths { ledger, ..LedgerPaths::default() };
         slotpress_read::verify(Snapshot::ledger(&paths), &options(&[]), &NoProgress).expect("verified")
